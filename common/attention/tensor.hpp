@@ -1,0 +1,74 @@
+// Tensors as they cross the border between the harness (host compiler) and a kernel's launch() (either compiler):
+// a pointer into device memory, four extents and four 64-bit strides.
+#pragma once
+
+#include "common/attention/problem.hpp"
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace flash {
+
+/// A tensor [B, H, N, d] in that logical order, whatever the order in memory. Strides are in elements.
+/// One number per row, such as the LSE, is [B, H, N, 1]. An extent that is broadcast has stride 0.
+struct TensorRef {
+  void* data = nullptr;
+  const char* name = "";  ///< for error messages and byte counts; a string literal
+  Dtype dtype = Dtype::fp32;
+  std::array<std::int64_t, 4> shape{};
+  std::array<std::int64_t, 4> stride{};
+
+  bool exists() const { return data != nullptr; }
+  std::int64_t elements() const { return shape[0] * shape[1] * shape[2] * shape[3]; }
+};
+
+/// A buffer that a kernel needs besides the tensors of the problem, for example S [B, H, Nq, Nk]. Row-major.
+struct WorkspaceSpec {
+  const char* name;
+  std::array<std::int64_t, 4> shape;
+  Dtype dtype = Dtype::fp32;
+};
+
+/// Everything a launch() gets: the problem and where its tensors lie. Kernels allocate nothing.
+struct Attention {
+  Problem problem;
+  TensorRef Q, K, V;        ///< inputs
+  TensorRef bias;           ///< exists() only with a bias: vector, matrix, or ALiBi slopes [B or 1, H or 1, 1, 1]
+  TensorRef O, L;           ///< outputs; L is the log-sum-exp [B, H, Nq, 1]
+  TensorRef dO;             ///< input of the backward pass
+  TensorRef dQ, dK, dV;     ///< outputs of the backward pass
+  std::vector<TensorRef> workspaces;
+
+  /// The workspace buffer of that name, as declared by the variant. Throws std::logic_error if there is none.
+  const TensorRef& workspace(const char* name) const;
+};
+
+/// The tensors that may be packed with others in one allocation.
+enum class Role { q, k, v, o };
+
+/// Where one tensor lies within its allocation: offset and strides in elements.
+struct Placement {
+  std::int64_t offset = 0;
+  std::array<std::int64_t, 4> stride{};
+};
+
+/// Extents [B, H or Hkv, Nq or Nk, d] of a tensor.
+std::array<std::int64_t, 4> shape_of(const Problem&, Role);
+
+/// Placement of a tensor under problem.layout:
+///   bhnd: (B,H,N,d)    bnhd: (B,N,H,d)    qkv: Q, K, V packed (B,N,3,H,d)    kv: K, V packed (B,N,2,Hkv,d), Q (B,N,H,d)
+/// O follows Q's order of axes and is never packed. Gradients lie like the tensors they belong to.
+Placement placement_of(const Problem&, Role);
+
+/// Elements of the allocation that holds a tensor of this role, packed neighbours included.
+std::int64_t allocation_elements(const Problem&, Role);
+
+/// Extents of the bias tensor; all zeros without one.
+std::array<std::int64_t, 4> bias_shape(const Problem&);
+
+/// Strides of a dense row-major tensor; an extent of 1 gets stride 0, so that it broadcasts.
+std::array<std::int64_t, 4> dense_strides(const std::array<std::int64_t, 4>& shape);
+
+}  // namespace flash

@@ -1,0 +1,35 @@
+// What a kernel file tells the harness about itself: the last lines of every kernel file define one `Variant`.
+#pragma once
+
+#include "common/attention/tensor.hpp"
+
+#include <string>
+#include <vector>
+
+namespace flash {
+
+/// One kernel file of a stage. launch functions start kernels on the default stream, allocate nothing and do not wait.
+struct Variant {
+  const char* name;  ///< as in --variant
+  const char* idea;  ///< one line: what is new here
+  void (*forward)(const Attention&);
+  void (*backward)(const Attention&) = nullptr;  ///< runs after forward on the same buffers; null: no backward pass here
+  /// Buffers the pass needs besides the tensors of the problem (the backward list includes the forward's). Null: none.
+  std::vector<WorkspaceSpec> (*workspace)(const Problem&, Pass) = nullptr;
+  /// "" or why this variant cannot take a problem. Null: it takes every problem of its dtypes.
+  std::string (*refuse)(const Problem&) = nullptr;
+  bool subtracts_max = true;  ///< false: large scores overflow, and the report says so
+};
+
+enum class Backend { gpu, cpu };
+
+/// The variants of the running stage for one backend, in the order of their file numbers; empty for gpu in a CPU-only build.
+/// Filled by the translation units that add_stage() generates, one per kernel file and backend.
+const std::vector<Variant>& variants(Backend);
+
+/// Adds a variant when the program starts.
+struct RegisterVariant {
+  RegisterVariant(Backend, int number, const Variant&);
+};
+
+}  // namespace flash

@@ -1,0 +1,41 @@
+# What all targets share: language level, warnings, sanitizers, output folders.
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Release, Debug, ..." FORCE)
+endif()
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+option(FLASH_WERROR "Warnings are errors" ON)
+set(FLASH_SANITIZE "" CACHE STRING "'' | 'address' (with undefined) | 'thread'")
+set_property(CACHE FLASH_SANITIZE PROPERTY STRINGS "" address thread)
+
+find_package(Threads REQUIRED)
+
+# Link this to get the warnings, the sanitizer and the include root (files are included by their path in the project).
+add_library(flash_options INTERFACE)
+target_include_directories(flash_options INTERFACE ${PROJECT_SOURCE_DIR})
+target_link_libraries(flash_options INTERFACE Threads::Threads)
+set(FLASH_CXX_WARNINGS -Wall -Wextra -Wconversion -Wshadow)
+if(FLASH_WERROR)
+  list(APPEND FLASH_CXX_WARNINGS -Werror)
+endif()
+target_compile_options(flash_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${FLASH_CXX_WARNINGS}>")
+
+# flash_sanitize is separate: the simulator itself must be compiled without -fsanitize=thread, since there each CUDA thread is
+# a ThreadSanitizer fiber and only the synchronisation that CUDA promises may order its accesses.
+add_library(flash_sanitize INTERFACE)
+if(FLASH_SANITIZE STREQUAL "address")
+  set(flags -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_compile_options(flash_options INTERFACE ${flags})
+  target_link_options(flash_options INTERFACE ${flags})
+  target_compile_definitions(flash_options INTERFACE FLASH_ASAN)
+elseif(FLASH_SANITIZE STREQUAL "thread")
+  target_compile_options(flash_sanitize INTERFACE -fsanitize=thread)
+  target_link_options(flash_options INTERFACE -fsanitize=thread)
+  target_compile_definitions(flash_options INTERFACE FLASH_TSAN)
+elseif(NOT FLASH_SANITIZE STREQUAL "")
+  message(FATAL_ERROR "FLASH_SANITIZE is '${FLASH_SANITIZE}'; allowed: '', 'address', 'thread'")
+endif()

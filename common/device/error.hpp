@@ -1,0 +1,23 @@
+// The errors that end a program with an exit code of their own.
+#pragma once
+
+#include <stdexcept>
+
+namespace flash {
+
+/// Bad usage or input: exit code 2. what() is one line: what was given, what is allowed.
+struct UsageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// No usable device, not enough memory, or a launch that failed: exit code 3.
+struct DeviceError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// The simulator stopped a kernel that does something a GPU does not define: exit code 1, like any wrong result.
+struct KernelError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace flash

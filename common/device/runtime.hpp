@@ -1,0 +1,106 @@
+// The two devices behind one interface: memory, waiting, timing. Plain C++; the GPU's half is compiled by nvcc.
+#pragma once
+
+#include "common/attention/variant.hpp"
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace flash {
+
+struct DeviceInfo {
+  Backend kind = Backend::cpu;
+  std::string name;    ///< "NVIDIA H200", or the processor's name
+  int sm = 0;          ///< 90 for compute capability 9.0; 0 on a CPU
+  std::string cuda;    ///< run-time version "13.0"; empty on a CPU
+  std::string driver;  ///< driver version; empty on a CPU
+  std::size_t memory_free = 0, memory_total = 0;  ///< bytes
+  double peak_fp32_tflops = 0;                    ///< from the device's own clock and units; 0 on a CPU
+  double peak_tensor16_tflops = 0;                ///< dense fp16/bf16; 0 on a CPU
+  double peak_bytes_per_second = 0;               ///< HBM; 0 on a CPU
+};
+
+/// Bytes that kernels moved between global memory and registers or shared memory, per tensor (by TensorRef::name).
+struct TensorTraffic {
+  std::string tensor;
+  std::uint64_t read_bytes = 0, written_bytes = 0;
+};
+
+/// What the simulator counted, exactly, over the launches since reset.
+struct Counters {
+  std::vector<TensorTraffic> traffic;
+  std::uint64_t bank_conflicts = 0;       ///< extra shared-memory cycles of warp-wide accesses through views, and ldmatrix
+  std::uint64_t tensor_core_products = 0; ///< multiply-adds done by mma instructions
+  std::uint64_t barriers = 0;             ///< __syncthreads and named barriers, once per block
+  std::uint64_t warp_operations = 0;      ///< shuffles, votes, reductions, __syncwarp, once per warp
+  std::uint64_t atomics = 0;              ///< once per thread
+  std::uint64_t launches = 0, blocks = 0, threads = 0;
+
+  std::uint64_t read_bytes() const;
+  std::uint64_t written_bytes() const;
+};
+
+struct Timing {
+  double median_ms = 0, min_ms = 0, max_ms = 0;
+  int iterations = 0;
+  bool cold_l2 = true;
+};
+
+/// A GPU, or the simulator on this CPU. Errors are DeviceError, or KernelError from the simulator.
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const DeviceInfo& info() const = 0;
+  virtual void* allocate(std::size_t bytes) = 0;  ///< DeviceError with sizes in words if it does not fit
+  virtual void release(void* pointer) noexcept = 0;
+  virtual void upload(void* device, const void* host, std::size_t bytes) = 0;
+  virtual void download(void* host, const void* device, std::size_t bytes) = 0;
+  /// Fills with 0xFF: NaN in fp32, fp16 and bf16.
+  virtual void poison(void* device, std::size_t bytes) = 0;
+  /// Runs launches to their end; an error of any of them is thrown here.
+  virtual void run(const std::function<void()>& launches) = 0;
+  /// Device events around the launches alone, after warm-up; L2 flushed before each iteration if cold. GPU only.
+  virtual Timing time(const std::function<void()>& launches, int iterations, bool cold_l2) = 0;
+  /// Zeroes, and returns, what the simulator counted. Empty on a GPU.
+  virtual void reset_counters() = 0;
+  virtual Counters counters() const = 0;
+};
+
+/// The GPU, or null with the reason in `why_not` ("built without nvcc", "no CUDA device answers: ...").
+std::unique_ptr<Device> open_gpu(std::string& why_not);
+
+/// The simulator.
+std::unique_ptr<Device> open_cpu();
+
+/// Device memory that frees itself.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Device& device, std::size_t bytes) : device_(&device), bytes_(bytes), data_(device.allocate(bytes)) {}
+  ~Buffer() {
+    if (data_ != nullptr) device_->release(data_);
+  }
+  Buffer(Buffer&& other) noexcept { swap(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  void* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  void poison() { device_->poison(data_, bytes_); }
+
+ private:
+  void swap(Buffer& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(data_, other.data_);
+  }
+  Device* device_ = nullptr;
+  std::size_t bytes_ = 0;
+  void* data_ = nullptr;
+};
+
+}  // namespace flash

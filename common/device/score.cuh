@@ -1,0 +1,41 @@
+// scale * q.k + bias, masked: the scores as the problem defines them, for kernels that have the dot product at hand.
+#pragma once
+
+namespace flash {
+#ifdef __CUDACC__
+inline namespace gpu {
+#else
+inline namespace simt {
+#endif
+
+/// The bias of a problem, as a kernel parameter.
+struct Bias {
+  BiasKind kind;
+  int diagonal;                ///< Nk - Nq: key i + diagonal is the one right under query i
+  Tensor<const float> values;  ///< [B, H, Nq, Nk] with strides of 0 where it is broadcast; ALiBi slopes [B, H, 1, 1]
+
+  /// What is added to the scaled score of query i and key j. ALiBi (Press et al. 2022): -slope * distance.
+  __device__ float operator()(int b, int h, int i, int j) const {
+    if (kind == BiasKind::none) return 0.0f;
+    const Matrix<const float> head = values.head(b, h);
+    if (kind == BiasKind::alibi) {
+      const int distance = i + diagonal - j;
+      const float slope = head(0, 0);
+      return -slope * static_cast<float>(distance < 0 ? -distance : distance);
+    }
+    return head(i, j);  // a vector has a row stride of 0
+  }
+};
+
+inline Bias bias_of(const Attention& a) {
+  return {a.problem.bias, a.problem.Nk - a.problem.Nq, view<const float>(a.bias)};
+}
+
+/// S(i, j) = scale * (q_i . k_j) + bias(i, j), or -inf where query i does not see key j.
+__device__ inline float score(const Problem& problem, const Bias& bias, int b, int h, int i, int j, float dot) {
+  if (!problem.visible(i, j)) return -INFINITY;
+  return problem.scale * dot + bias(b, h, i, j);
+}
+
+}  // namespace
+}  // namespace flash

@@ -1,0 +1,88 @@
+// Views of tensors in GPU memory that read like the math: K(row, col). Under nvcc each access is the plain pointer access
+// that it looks like; the twin in common/simt/view.hpp checks and counts it.
+#pragma once
+
+#include "common/attention/tensor.hpp"
+
+#include <cstdint>
+
+namespace flash {
+inline namespace gpu {
+
+/// A matrix [rows, cols] in global memory. Columns are adjacent; rows lie row_stride elements apart.
+template <class T>
+struct Matrix {
+  T* data;
+  int rows, cols;
+  std::int64_t row_stride;
+
+  __device__ T& operator()(int row, int col) const { return data[row * row_stride + col]; }
+
+  /// Several adjacent elements as one access: K.as<float4>(row, col) is K(row, col..col+3). Must be aligned to its size.
+  template <class Wide>
+  __device__ Wide& as(int row, int col) const {
+    return *reinterpret_cast<Wide*>(data + row * row_stride + col);
+  }
+
+  /// The address of an element, for atomics and asynchronous copies.
+  __device__ T* address(int row, int col) const { return data + row * row_stride + col; }
+};
+
+/// One number per row, such as L, m, l or D: [size] in global memory.
+template <class T>
+struct Vector {
+  T* data;
+  int size;
+  std::int64_t stride;
+
+  __device__ T& operator()(int index) const { return data[index * stride]; }
+};
+
+/// A tensor [B, H, N, d] in global memory, or [B, H, N, 1] with one number per row.
+template <class T>
+struct Tensor {
+  T* data;
+  int batches, heads, rows, cols;
+  std::int64_t batch_stride, head_stride, row_stride;
+
+  /// The matrix [N, d] of one batch and head.
+  __device__ Matrix<T> head(int b, int h) const {
+    return {data + b * batch_stride + h * head_stride, rows, cols, row_stride};
+  }
+
+  /// The vector [N] of one batch and head, for a tensor [B, H, N, 1].
+  __device__ Vector<T> head_vector(int b, int h) const { return {data + b * batch_stride + h * head_stride, rows, row_stride}; }
+};
+
+/// A matrix [rows, cols] in shared memory, rows `stride` elements apart (stride > cols where rows are padded). Plain arrays do
+/// wherever they are enough; this view adds the simulator's bounds check and its count of bank conflicts.
+template <class T>
+struct SharedMatrix {
+  T* data;
+  int rows, cols, stride;
+
+  __device__ T& operator()(int row, int col) const { return data[row * stride + col]; }
+
+  template <class Wide>
+  __device__ Wide& as(int row, int col) const {
+    return *reinterpret_cast<Wide*>(data + row * stride + col);
+  }
+
+  __device__ T* address(int row, int col) const { return data + row * stride + col; }
+};
+
+/// The typed view of a tensor. The caller has made sure that T is its dtype.
+template <class T>
+Tensor<T> view(const TensorRef& t) {
+  return {static_cast<T*>(t.data),
+          static_cast<int>(t.shape[0]),
+          static_cast<int>(t.shape[1]),
+          static_cast<int>(t.shape[2]),
+          static_cast<int>(t.shape[3]),
+          t.stride[0],
+          t.stride[1],
+          t.stride[2]};
+}
+
+}  // namespace gpu
+}  // namespace flash
