@@ -1,0 +1,49 @@
+// Dense tensors in host memory, for inputs, results and references.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace flash {
+
+/// A dense row-major tensor [B, H, N, d] on the host, whatever the layout on the device.
+template <class T>
+struct HostTensor {
+  std::array<std::int64_t, 4> shape{};
+  std::vector<T> values;
+
+  HostTensor() = default;
+  explicit HostTensor(const std::array<std::int64_t, 4>& extents, T fill = T{})
+      : shape(extents), values(static_cast<std::size_t>(extents[0] * extents[1] * extents[2] * extents[3]), fill) {}
+
+  bool empty() const { return values.empty(); }
+
+  /// Index of element (b, h, row, col). An extent of 1 is broadcast.
+  std::size_t index(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t col) const {
+    if (shape[0] == 1) b = 0;
+    if (shape[1] == 1) h = 0;
+    if (shape[2] == 1) row = 0;
+    if (shape[3] == 1) col = 0;
+    return static_cast<std::size_t>(((b * shape[1] + h) * shape[2] + row) * shape[3] + col);
+  }
+  T& operator()(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t col) { return values[index(b, h, row, col)]; }
+  const T& operator()(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t col) const {
+    return values[index(b, h, row, col)];
+  }
+};
+
+/// The inputs of a problem. Values are floats that the problem's dtype represents exactly; dO is empty in a forward pass,
+/// bias is empty without one and else has the shape bias_shape(problem).
+struct Inputs {
+  HostTensor<float> Q, K, V, dO, bias;
+};
+
+/// What a pass computes: O and L [B, H, Nq, 1] forward; dQ, dK, dV too backward (else empty).
+template <class T>
+struct Results {
+  HostTensor<T> O, L, dQ, dK, dV;
+};
+
+}  // namespace flash

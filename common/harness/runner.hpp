@@ -1,0 +1,43 @@
+// One variant on one problem on one device: buffers laid out and poisoned, launches run, results brought back.
+#pragma once
+
+#include "common/attention/host_tensor.hpp"
+#include "common/attention/variant.hpp"
+#include "common/device/runtime.hpp"
+
+#include <vector>
+
+namespace flash {
+
+class Runner {
+ public:
+  /// Allocates and uploads everything. Throws DeviceError if it does not fit (the message gives the bytes wanted and free).
+  Runner(Device&, const Variant&, const Problem&, const Inputs&, Pass);
+
+  /// Poisons outputs and workspaces, runs the pass (backward: forward first) to its end.
+  void run();
+
+  /// The outputs of the last run.
+  Results<float> results() const;
+
+  /// Times the pass alone (backward without its forward, which has run before). GPU only.
+  Timing time(int iterations, bool cold_l2);
+
+  /// What the simulator counted in one run of the pass alone (forward not counted for backward). CPU only.
+  Counters count();
+
+  std::size_t workspace_bytes() const;  ///< extra memory beyond inputs and outputs
+  std::size_t total_bytes() const;
+
+ private:
+  void launch_pass();
+  void upload(const HostTensor<float>& from, const TensorRef& to, std::size_t offset_bytes, Buffer& buffer, std::vector<char>& staging);
+
+  Device& device_;
+  const Variant& variant_;
+  Pass pass_;
+  Attention attention_;
+  std::vector<Buffer> inputs_, outputs_, workspaces_;
+};
+
+}  // namespace flash

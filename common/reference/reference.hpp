@@ -1,0 +1,62 @@
+// What is right: attention in double precision, and what a plain implementation of the same precision reaches.
+#pragma once
+
+#include "common/attention/host_tensor.hpp"
+#include "common/attention/problem.hpp"
+
+#include <string>
+#include <vector>
+
+namespace flash {
+
+/// O, L and, for Pass::backward, dQ, dK, dV in double precision (Eigen), threaded over (batch, head).
+/// A query without visible keys gets O = 0, L = -inf and zero gradients. Needs O(Nq*Nk) memory per thread.
+Results<double> reference(const Problem&, const Inputs&, Pass);
+
+/// The same by a straightforward implementation that rounds as one in problem.dtype would: fp32 arithmetic and sequential fp32
+/// sums; with fp16/bf16 also P, dS and every output rounded to that type. Sets the tolerance.
+Results<float> naive_same_precision(const Problem&, const Inputs&, Pass);
+
+/// Rows that are checked when a problem is too big to check whole.
+struct Sample {
+  bool whole = true;  ///< everything is checked; the lists are unused
+  struct Slice {
+    int b, h;                  ///< batch and query head
+    std::vector<int> queries;  ///< rows of O, L, dQ
+    std::vector<int> keys;     ///< rows of dK, dV of the key/value head of h
+  };
+  std::vector<Slice> slices;
+};
+
+/// Everything, if the reference takes about a second; else a seeded choice of slices and rows that always includes the first
+/// and the last batch, head, query and key.
+Sample choose_sample(const Problem&, Pass, std::uint64_t seed);
+
+/// The element with the largest error.
+struct Worst {
+  int b = 0, h = 0, row = 0, col = 0;
+  double got = 0, expected = 0;
+};
+
+struct TensorCheck {
+  std::string tensor;  ///< "o", "lse", "dq", "dk", "dv"
+  double max_abs = 0;  ///< largest |got - expected|; infinity if any got is NaN
+  double rel_l2 = 0;   ///< ||got - expected|| / ||expected||
+  double tolerance = 0;
+  bool passed = false;          ///< max_abs <= tolerance
+  std::int64_t non_finite = 0;  ///< elements of got that are NaN or infinite where expected is finite
+  Worst worst;
+};
+
+struct CheckReport {
+  bool passed = false;
+  bool sampled = false;
+  std::vector<TensorCheck> tensors;
+};
+
+/// Compares results with the reference under the measured tolerance:
+///     max|got - ref64| <= 2 * max|naive - ref64| + tiny   (3 * for gradients),   tiny scaled to the tensor's largest value.
+/// Passes only if `diff <= tolerance` is true, so NaN fails. Equal infinities (L of a fully masked row) agree.
+CheckReport check_results(const Problem&, const Inputs&, Pass, const Results<float>& got, const Sample&);
+
+}  // namespace flash
