@@ -13,10 +13,10 @@ namespace flash {
 
 struct DeviceInfo {
   Backend kind = Backend::cpu;
-  std::string name;    ///< "NVIDIA H200", or the processor's name
-  int sm = 0;          ///< 90 for compute capability 9.0; 0 on a CPU
-  std::string cuda;    ///< run-time version "13.0"; empty on a CPU
-  std::string driver;  ///< driver version; empty on a CPU
+  std::string name;                               ///< "NVIDIA H200", or the processor's name
+  int sm = 0;                                     ///< 90 for compute capability 9.0; 0 on a CPU
+  std::string cuda;                               ///< run-time version "13.0"; empty on a CPU
+  std::string driver;                             ///< driver version; empty on a CPU
   std::size_t memory_free = 0, memory_total = 0;  ///< bytes
   double peak_fp32_tflops = 0;                    ///< from the device's own clock and units; 0 on a CPU
   double peak_tensor16_tflops = 0;                ///< dense fp16/bf16; 0 on a CPU
@@ -32,11 +32,11 @@ struct TensorTraffic {
 /// What the simulator counted, exactly, over the launches since reset.
 struct Counters {
   std::vector<TensorTraffic> traffic;
-  std::uint64_t bank_conflicts = 0;       ///< extra shared-memory cycles of warp-wide accesses through views, and ldmatrix
-  std::uint64_t tensor_core_products = 0; ///< multiply-adds done by mma instructions
-  std::uint64_t barriers = 0;             ///< __syncthreads and named barriers, once per block
-  std::uint64_t warp_operations = 0;      ///< shuffles, votes, reductions, __syncwarp, once per warp
-  std::uint64_t atomics = 0;              ///< once per thread
+  std::uint64_t bank_conflicts = 0;        ///< extra shared-memory cycles of warp-wide accesses through views, and ldmatrix
+  std::uint64_t tensor_core_products = 0;  ///< multiply-adds done by mma instructions
+  std::uint64_t barriers = 0;              ///< __syncthreads and named barriers, once per block
+  std::uint64_t warp_operations = 0;       ///< shuffles, votes, reductions, __syncwarp, once per warp
+  std::uint64_t atomics = 0;               ///< once per thread
   std::uint64_t launches = 0, blocks = 0, threads = 0;
 
   std::uint64_t read_bytes() const;

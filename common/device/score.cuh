@@ -27,9 +27,7 @@ struct Bias {
   }
 };
 
-inline Bias bias_of(const Attention& a) {
-  return {a.problem.bias, a.problem.Nk - a.problem.Nq, view<const float>(a.bias)};
-}
+inline Bias bias_of(const Attention& a) { return {a.problem.bias, a.problem.Nk - a.problem.Nq, view<const float>(a.bias)}; }
 
 /// S(i, j) = scale * (q_i . k_j) + bias(i, j), or -inf where query i does not see key j.
 __device__ inline float score(const Problem& problem, const Bias& bias, int b, int h, int i, int j, float dot) {

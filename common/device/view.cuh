@@ -46,9 +46,7 @@ struct Tensor {
   std::int64_t batch_stride, head_stride, row_stride;
 
   /// The matrix [N, d] of one batch and head.
-  __device__ Matrix<T> head(int b, int h) const {
-    return {data + b * batch_stride + h * head_stride, rows, cols, row_stride};
-  }
+  __device__ Matrix<T> head(int b, int h) const { return {data + b * batch_stride + h * head_stride, rows, cols, row_stride}; }
 
   /// The vector [N] of one batch and head, for a tensor [B, H, N, 1].
   __device__ Vector<T> head_vector(int b, int h) const { return {data + b * batch_stride + h * head_stride, rows, row_stride}; }

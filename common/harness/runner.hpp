@@ -31,7 +31,8 @@ class Runner {
 
  private:
   void launch_pass();
-  void upload(const HostTensor<float>& from, const TensorRef& to, std::size_t offset_bytes, Buffer& buffer, std::vector<char>& staging);
+  void upload_all(const Inputs&);
+  void poison_outputs();
 
   Device& device_;
   const Variant& variant_;

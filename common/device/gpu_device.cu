@@ -1,0 +1,182 @@
+// The GPU behind the Device interface.
+#include "common/device/check.cuh"
+#include "common/device/runtime.hpp"
+
+#include <algorithm>
+#include <fstream>
+
+namespace flash {
+namespace {
+
+int attribute(cudaDeviceAttr which) {
+  int value = 0;
+  check_cuda(cudaDeviceGetAttribute(&value, which, 0), "cudaDeviceGetAttribute");
+  return value;
+}
+
+/// fp32 FMA units per multiprocessor, from NVIDIA's CUDA C++ Programming Guide, table of arithmetic throughput.
+int fp32_units(int sm) { return sm == 75 || sm == 80 ? 64 : 128; }
+
+/// Dense fp16/bf16 tensor-core multiply-adds per clock and multiprocessor with fp32 accumulation, from NVIDIA's architecture
+/// whitepapers (Turing 512, A100 1024, GA10x and Ada 512 for the professional parts, Hopper 2048, B200 4096). 0: not known.
+int tensor16_products(int sm) {
+  switch (sm) {
+    case 75:
+      return 512;
+    case 80:
+      return 1024;
+    case 86:
+    case 89:
+      return 512;
+    case 90:
+      return 2048;
+    case 100:
+      return 4096;
+    default:
+      return 0;
+  }
+}
+
+/// "580.159.04" from the kernel module's own page; without it, the CUDA version that the driver supports.
+std::string driver_version() {
+  std::ifstream page("/proc/driver/nvidia/version");
+  std::string word;
+  while (page >> word) {
+    const bool digits_and_dots = word.find_first_not_of("0123456789.") == std::string::npos;
+    if (digits_and_dots && word.find('.') != std::string::npos) return word;
+  }
+  int version = 0;
+  check_cuda(cudaDriverGetVersion(&version), "cudaDriverGetVersion");
+  return "CUDA " + std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+/// Two events that free themselves.
+struct EventPair {
+  cudaEvent_t start{}, stop{};
+  EventPair() {
+    check_cuda(cudaEventCreate(&start), "cudaEventCreate");
+    check_cuda(cudaEventCreate(&stop), "cudaEventCreate");
+  }
+  ~EventPair() {
+    cudaEventDestroy(start);
+    cudaEventDestroy(stop);
+  }
+  EventPair(const EventPair&) = delete;
+  EventPair& operator=(const EventPair&) = delete;
+
+  float milliseconds() const {
+    check_cuda(cudaEventSynchronize(stop), "kernel");
+    float ms = 0;
+    check_cuda(cudaEventElapsedTime(&ms, start, stop), "cudaEventElapsedTime");
+    return ms;
+  }
+};
+
+class GpuDevice final : public Device {
+ public:
+  GpuDevice() {
+    check_cuda(cudaSetDevice(0), "cudaSetDevice");
+    cudaDeviceProp properties{};
+    check_cuda(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
+    int runtime = 0;
+    check_cuda(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+    info_.kind = Backend::gpu;
+    info_.name = properties.name;
+    info_.sm = properties.major * 10 + properties.minor;
+    info_.cuda = std::to_string(runtime / 1000) + "." + std::to_string(runtime % 1000 / 10);
+    info_.driver = driver_version();
+    check_cuda(cudaMemGetInfo(&info_.memory_free, &info_.memory_total), "cudaMemGetInfo");
+    const double clock_hz = 1e3 * attribute(cudaDevAttrClockRate);
+    const double per_clock = properties.multiProcessorCount * clock_hz * 1e-12;
+    info_.peak_fp32_tflops = 2.0 * fp32_units(info_.sm) * per_clock;
+    info_.peak_tensor16_tflops = 2.0 * tensor16_products(info_.sm) * per_clock;
+    // Two transfers per memory clock, the bus width in bits.
+    info_.peak_bytes_per_second =
+        2.0 * 1e3 * attribute(cudaDevAttrMemoryClockRate) * attribute(cudaDevAttrGlobalMemoryBusWidth) / 8;
+    l2_bytes_ = static_cast<std::size_t>(properties.l2CacheSize);
+  }
+
+  const DeviceInfo& info() const override { return info_; }
+
+  void* allocate(std::size_t bytes) override {
+    void* pointer = nullptr;
+    const cudaError_t status = cudaMalloc(&pointer, std::max<std::size_t>(bytes, 1));
+    if (status == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // the failure is handled here; it must not be reported again by the next launch
+      std::size_t free = 0, total = 0;
+      check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+      throw DeviceError("not enough GPU memory: " + std::to_string(bytes) + " bytes wanted, " + std::to_string(free) +
+                        " free of " + std::to_string(total));
+    }
+    check_cuda(status, "cudaMalloc of " + std::to_string(bytes) + " bytes");
+    return pointer;
+  }
+
+  void release(void* pointer) noexcept override { cudaFree(pointer); }
+
+  void upload(void* device, const void* host, std::size_t bytes) override {
+    check_cuda(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice), "copy to the GPU");
+  }
+
+  void download(void* host, const void* device, std::size_t bytes) override {
+    check_cuda(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost), "copy from the GPU");
+  }
+
+  void poison(void* device, std::size_t bytes) override { check_cuda(cudaMemset(device, 0xFF, bytes), "cudaMemset"); }
+
+  void run(const std::function<void()>& launches) override {
+    launches();
+    check_cuda(cudaDeviceSynchronize(), "kernel");
+  }
+
+  Timing time(const std::function<void()>& launches, int iterations, bool cold_l2) override {
+    constexpr int warm_ups = 3;
+    for (int i = 0; i < warm_ups; ++i) launches();
+    check_cuda(cudaDeviceSynchronize(), "kernel");
+
+    // Overwriting a buffer of four times the L2 leaves nothing of the inputs in it. The launches are queued while that runs,
+    // so that the time between the events holds no gap of the CPU's making.
+    const std::size_t flush_bytes = cold_l2 ? 4 * l2_bytes_ : 0;
+    const Buffer flush(*this, flush_bytes);
+    std::vector<float> ms;
+    const EventPair events;
+    for (int i = 0; i < iterations; ++i) {
+      if (cold_l2) check_cuda(cudaMemsetAsync(flush.data(), i & 1, flush_bytes), "flush of the L2");
+      check_cuda(cudaEventRecord(events.start), "cudaEventRecord");
+      launches();
+      check_cuda(cudaEventRecord(events.stop), "cudaEventRecord");
+      ms.push_back(events.milliseconds());
+    }
+    std::sort(ms.begin(), ms.end());
+    const std::size_t middle = ms.size() / 2;
+    const double median = ms.size() % 2 == 1 ? ms[middle] : 0.5 * (ms[middle - 1] + ms[middle]);
+    return {median, ms.front(), ms.back(), iterations, cold_l2};
+  }
+
+  void reset_counters() override {}
+  Counters counters() const override { return {}; }
+
+ private:
+  DeviceInfo info_;
+  std::size_t l2_bytes_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> open_gpu(std::string& why_not) {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess || count == 0) {
+    cudaGetLastError();
+    why_not = std::string("no CUDA device answers: ") + (status != cudaSuccess ? cudaGetErrorString(status) : "none found");
+    return nullptr;
+  }
+  try {
+    return std::make_unique<GpuDevice>();
+  } catch (const DeviceError& error) {
+    why_not = error.what();
+    return nullptr;
+  }
+}
+
+}  // namespace flash

@@ -1,0 +1,213 @@
+#include "common/harness/runner.hpp"
+
+#include "common/attention/float16.hpp"
+#include "common/device/error.hpp"
+
+#include <cstring>
+#include <utility>
+
+namespace flash {
+namespace {
+
+/// Calls visit(index in the dense host tensor, element offset from the tensor's first element on the device) for all elements.
+template <class Visit>
+void for_each_element(const std::array<std::int64_t, 4>& shape, const std::array<std::int64_t, 4>& stride, Visit&& visit) {
+  std::size_t dense = 0;
+  for (std::int64_t b = 0; b < shape[0]; ++b) {
+    for (std::int64_t h = 0; h < shape[1]; ++h) {
+      for (std::int64_t row = 0; row < shape[2]; ++row) {
+        const std::int64_t base = b * stride[0] + h * stride[1] + row * stride[2];
+        for (std::int64_t col = 0; col < shape[3]; ++col) visit(dense++, base + col * stride[3]);
+      }
+    }
+  }
+}
+
+void store(Dtype dtype, char* to, float value) {
+  if (dtype == Dtype::fp32) {
+    std::memcpy(to, &value, sizeof value);
+  } else {
+    const std::uint16_t bits = dtype == Dtype::fp16 ? float_to_half(value) : float_to_bfloat16(value);
+    std::memcpy(to, &bits, sizeof bits);
+  }
+}
+
+float load(Dtype dtype, const char* from) {
+  if (dtype == Dtype::fp32) {
+    float value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+  }
+  std::uint16_t bits;
+  std::memcpy(&bits, from, sizeof bits);
+  return dtype == Dtype::fp16 ? half_to_float(bits) : bfloat16_to_float(bits);
+}
+
+std::size_t bytes_of(const TensorRef& tensor) { return static_cast<std::size_t>(tensor.elements() * size_of(tensor.dtype)); }
+
+TensorRef dense_tensor(const char* name, Dtype dtype, const std::array<std::int64_t, 4>& shape) {
+  return {nullptr, name, dtype, shape, dense_strides(shape)};
+}
+
+/// A tensor's place in the allocation that starts at `base`.
+TensorRef placed_tensor(const Problem& problem, Role role, const char* name, void* base) {
+  const Placement place = placement_of(problem, role);
+  return {static_cast<char*>(base) + place.offset * size_of(problem.dtype), name, problem.dtype, shape_of(problem, role),
+          place.stride};
+}
+
+/// The tensor whose allocation holds this role's tensor: Q's for packed QKV, K's for packed KV, else its own.
+Role home_of(Layout layout, Role role) {
+  if (layout == Layout::qkv && (role == Role::k || role == Role::v)) return Role::q;
+  if (layout == Layout::kv && role == Role::v) return Role::k;
+  return role;
+}
+
+}  // namespace
+
+Runner::Runner(Device& device, const Variant& variant, const Problem& problem, const Inputs& inputs, Pass pass)
+    : device_(device), variant_(variant), pass_(pass) {
+  attention_.problem = problem;
+  const bool backward = pass == Pass::backward;
+
+  // A buffer for each home; tensors that are packed together share one.
+  const auto allocate = [&](std::vector<Buffer>& owners, std::size_t bytes) -> void* {
+    owners.emplace_back(device_, bytes);
+    return owners.back().data();
+  };
+  const auto home_bytes = [&](Role role) {
+    return static_cast<std::size_t>(allocation_elements(problem, role) * size_of(problem.dtype));
+  };
+  const auto place_qkv = [&](std::vector<Buffer>& owners, std::array<TensorRef*, 3> tensors, std::array<const char*, 3> names) {
+    constexpr std::array<Role, 3> roles{Role::q, Role::k, Role::v};
+    std::array<void*, 3> bases{};
+    for (std::size_t i = 0; i < 3; ++i) {
+      const Role home = home_of(problem.layout, roles[i]);
+      bases[i] = home == roles[i] ? allocate(owners, home_bytes(roles[i])) : bases[static_cast<std::size_t>(home)];
+      *tensors[i] = placed_tensor(problem, roles[i], names[i], bases[i]);
+    }
+  };
+  const auto place_o = [&](std::vector<Buffer>& owners, const char* name) {
+    return placed_tensor(problem, Role::o, name, allocate(owners, home_bytes(Role::o)));
+  };
+
+  place_qkv(inputs_, {&attention_.Q, &attention_.K, &attention_.V}, {"Q", "K", "V"});
+  attention_.bias = dense_tensor("bias", Dtype::fp32, bias_shape(problem));
+  if (problem.bias != BiasKind::none) attention_.bias.data = allocate(inputs_, bytes_of(attention_.bias));
+  attention_.O = place_o(outputs_, "O");
+  attention_.L = dense_tensor("L", Dtype::fp32, {problem.B, problem.H, problem.Nq, 1});
+  attention_.L.data = allocate(outputs_, bytes_of(attention_.L));
+  if (backward) {
+    attention_.dO = place_o(inputs_, "dO");
+    place_qkv(outputs_, {&attention_.dQ, &attention_.dK, &attention_.dV}, {"dQ", "dK", "dV"});
+  }
+  if (variant.workspace != nullptr) {
+    for (const WorkspaceSpec& spec : variant.workspace(problem, pass)) {
+      TensorRef tensor = dense_tensor(spec.name, spec.dtype, spec.shape);
+      tensor.data = allocate(workspaces_, bytes_of(tensor));
+      attention_.workspaces.push_back(tensor);
+    }
+  }
+
+  upload_all(inputs);
+
+  // Kernels see a broadcast bias at its full extents, with strides of 0.
+  if (problem.bias == BiasKind::vector || problem.bias == BiasKind::matrix) {
+    attention_.bias.shape = {problem.B, problem.H, problem.Nq, problem.Nk};
+  } else if (problem.bias == BiasKind::alibi) {
+    attention_.bias.shape = {problem.B, problem.H, 1, 1};
+  }
+}
+
+void Runner::upload_all(const Inputs& inputs) {
+  const std::array<std::pair<const HostTensor<float>*, const TensorRef*>, 5> all{{{&inputs.Q, &attention_.Q},
+                                                                                  {&inputs.K, &attention_.K},
+                                                                                  {&inputs.V, &attention_.V},
+                                                                                  {&inputs.bias, &attention_.bias},
+                                                                                  {&inputs.dO, &attention_.dO}}};
+  for (const Buffer& buffer : inputs_) {
+    std::vector<char> staging(buffer.bytes(), '\xff');
+    const char* begin = static_cast<const char*>(buffer.data());
+    for (const auto& [host, tensor] : all) {
+      const char* data = static_cast<const char*>(tensor->data);
+      if (data == nullptr || data < begin || data >= begin + buffer.bytes()) continue;  // lies in another buffer
+      if (static_cast<std::int64_t>(host->values.size()) != tensor->elements()) {
+        throw std::logic_error(std::string("input ") + tensor->name + " does not have the problem's shape");
+      }
+      char* first = staging.data() + (data - begin);
+      for_each_element(tensor->shape, tensor->stride, [&](std::size_t dense, std::int64_t offset) {
+        store(tensor->dtype, first + offset * size_of(tensor->dtype), host->values[dense]);
+      });
+    }
+    device_.upload(buffer.data(), staging.data(), staging.size());
+  }
+}
+
+void Runner::poison_outputs() {
+  for (Buffer& buffer : outputs_) buffer.poison();
+  for (Buffer& buffer : workspaces_) buffer.poison();
+}
+
+void Runner::launch_pass() { (pass_ == Pass::backward ? variant_.backward : variant_.forward)(attention_); }
+
+void Runner::run() {
+  poison_outputs();
+  device_.run([&] {
+    variant_.forward(attention_);
+    if (pass_ == Pass::backward) variant_.backward(attention_);
+  });
+}
+
+Timing Runner::time(int iterations, bool cold_l2) {
+  run();
+  return device_.time([&] { launch_pass(); }, iterations, cold_l2);
+}
+
+Counters Runner::count() {
+  poison_outputs();
+  if (pass_ == Pass::backward) device_.run([&] { variant_.forward(attention_); });
+  device_.reset_counters();
+  device_.run([&] { launch_pass(); });
+  return device_.counters();
+}
+
+Results<float> Runner::results() const {
+  const auto fetch = [&](const TensorRef& tensor) {
+    HostTensor<float> host(tensor.shape);
+    // One copy of the whole buffer: packed tensors lie between their neighbours.
+    for (const Buffer& buffer : outputs_) {
+      const char* begin = static_cast<const char*>(buffer.data());
+      const char* data = static_cast<const char*>(tensor.data);
+      if (data < begin || data >= begin + buffer.bytes()) continue;
+      std::vector<char> staging(buffer.bytes());
+      device_.download(staging.data(), buffer.data(), staging.size());
+      const char* first = staging.data() + (data - begin);
+      for_each_element(tensor.shape, tensor.stride, [&](std::size_t dense, std::int64_t offset) {
+        host.values[dense] = load(tensor.dtype, first + offset * size_of(tensor.dtype));
+      });
+    }
+    return host;
+  };
+  Results<float> results{fetch(attention_.O), fetch(attention_.L), {}, {}, {}};
+  if (pass_ == Pass::backward) {
+    results.dQ = fetch(attention_.dQ);
+    results.dK = fetch(attention_.dK);
+    results.dV = fetch(attention_.dV);
+  }
+  return results;
+}
+
+std::size_t Runner::workspace_bytes() const {
+  std::size_t sum = 0;
+  for (const Buffer& buffer : workspaces_) sum += buffer.bytes();
+  return sum;
+}
+
+std::size_t Runner::total_bytes() const {
+  std::size_t sum = workspace_bytes();
+  for (const Buffer& buffer : inputs_) sum += buffer.bytes();
+  for (const Buffer& buffer : outputs_) sum += buffer.bytes();
+  return sum;
+}
+
+}  // namespace flash
