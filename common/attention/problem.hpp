@@ -21,14 +21,14 @@ enum class Dtype { fp32, fp16, bf16 };
 enum class Layout { bhnd, bnhd, qkv, kv };
 enum class BiasKind { none, vector, matrix, alibi };
 
-/// Shape and options of one attention problem. Valid once check_problem() (problem.cpp) has accepted it; kernels trust it.
+/// Shape and options of one attention problem. Valid once set_sizes() has accepted its sizes; kernels trust it.
 struct Problem {
-  int B = 1;    ///< batch
-  int H = 2;    ///< query heads
-  int Hkv = 2;  ///< key/value heads; H is a multiple of it (MHA, GQA, MQA)
-  int Nq = 128; ///< queries
-  int Nk = 128; ///< keys
-  int d = 64;   ///< head dimension
+  int B = 1;     ///< batch
+  int H = 2;     ///< query heads
+  int Hkv = 2;   ///< key/value heads; H is a multiple of it (MHA, GQA, MQA)
+  int Nq = 128;  ///< queries
+  int Nk = 128;  ///< keys
+  int d = 64;    ///< head dimension
   float scale = 0.125f;
   bool causal = false;
   BiasKind bias = BiasKind::none;
@@ -59,17 +59,21 @@ struct RequestedSizes {
   std::int64_t batch = 1, heads = 2, kv_heads = 0, seq_q = 128, seq_k = 128, head_dim = 64;
 };
 
-/// Turns requested sizes into the sizes of `problem`. Returns "" or one line that says what was given and what is allowed:
-/// every size >= 1, head_dim <= 128, heads a multiple of kv_heads, packed layouts only where their shapes exist,
-/// every tensor below 2^62 bytes.
+/// Turns requested sizes into the sizes of `problem`, whose layout is set already. Returns "" or, leaving `problem` as it was,
+/// one line that says what was given and what is allowed: every size in 1..2^30, head_dim <= 128, heads a multiple of kv_heads,
+/// packed QKV only with Nq == Nk and Hkv == H, every tensor and the scores [B, H, Nq, Nk] below 2^62 bytes.
 std::string set_sizes(Problem& problem, const RequestedSizes& sizes);
+
+/// 1/sqrt(d): keeps the variance of q.k at 1 when the components of q and k have variance 1.
+float default_scale(int d);
 
 const char* to_string(Pass);
 const char* to_string(Dtype);
 const char* to_string(Layout);
 const char* to_string(BiasKind);
 
-/// One line for reports and messages: "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 causal fp32 bhnd bias=none".
+/// One line for reports and messages: "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 causal fp32 bhnd bias=none". A bias comes with its
+/// shape, a scale only if it is not the default.
 std::string describe(const Problem&);
 
 /// Bytes of one element.

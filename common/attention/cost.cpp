@@ -1,0 +1,43 @@
+#include "common/attention/cost.hpp"
+
+#include "common/attention/tensor.hpp"
+
+#include <algorithm>
+
+namespace flash {
+
+std::int64_t visible_pairs(const Problem& p) {
+  const std::int64_t Nq = p.Nq, Nk = p.Nk;
+  if (!p.causal) return Nq * Nk;
+  // The mask is aligned at the bottom right: the last query sees all Nk keys, each one before it one key less, until none is
+  // left. So min(Nq, Nk) queries see a key at all:  sum over r = 0 .. rows-1 of (Nk - r).
+  const std::int64_t rows = std::min(Nq, Nk);
+  return rows * Nk - rows * (rows - 1) / 2;
+}
+
+double flops(const Problem& p, Pass pass) {
+  // One product over all visible pairs: a multiplication and an addition for each of the d components.
+  const double product = 2.0 * p.B * p.H * static_cast<double>(visible_pairs(p)) * p.d;
+  const double products = pass == Pass::forward ? 2   // S = Q K^T, O = P V
+                                                : 5;  // S again, dP = dO V^T, dV = P^T dO, dQ = dS K, dK = dS^T Q
+  return products * product;
+}
+
+double compulsory_bytes(const Problem& p, Pass pass) {
+  const auto elements = [](const std::array<std::int64_t, 4>& shape) {
+    return static_cast<double>(shape[0] * shape[1] * shape[2] * shape[3]);
+  };
+  const double element = static_cast<double>(size_of(p.dtype));
+  const double q_bytes = element * elements(shape_of(p, Role::q));  // also O, dO, dQ
+  const double k_bytes = element * elements(shape_of(p, Role::k));  // also V, dK, dV
+  const double lse_bytes = 4.0 * p.B * p.H * p.Nq;
+  const double bias_bytes = 4.0 * elements(bias_shape(p));
+
+  const double forward = q_bytes + 2 * k_bytes + bias_bytes  // Q, K, V, bias in
+                         + q_bytes + lse_bytes;              // O, LSE out
+  if (pass == Pass::forward) return forward;
+  return forward + q_bytes         // all of these are inputs now, and dO
+         + q_bytes + 2 * k_bytes;  // dQ, dK, dV out
+}
+
+}  // namespace flash

@@ -1,0 +1,142 @@
+#include "common/attention/problem.hpp"
+
+#include "common/attention/tensor.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <initializer_list>
+
+namespace flash {
+namespace {
+
+// 2^30 keeps i + Nk of Problem::visible() within an int.
+constexpr std::int64_t largest_size = std::int64_t{1} << 30;
+constexpr std::int64_t largest_head_dim = 128;
+// Offsets are 64-bit and signed. 2^62 bytes leave room to add two of them.
+constexpr std::int64_t largest_tensor_bytes = std::int64_t{1} << 62;
+
+std::string option(const char* name, std::int64_t value) { return std::string("--") + name + " " + std::to_string(value); }
+
+std::string check_range(const char* name, std::int64_t value, std::int64_t largest) {
+  if (value >= 1 && value <= largest) return "";
+  return option(name, value) + ": must be between 1 and " + std::to_string(largest);
+}
+
+/// Do the factors multiply to at least largest_tensor_bytes? All are >= 1. No product is formed that could overflow.
+bool too_large(std::initializer_list<std::int64_t> factors) {
+  std::int64_t room = largest_tensor_bytes - 1;
+  for (const std::int64_t factor : factors) room /= factor;  // floor(floor(a / b) / c) = floor(a / (b * c))
+  return room == 0;
+}
+
+/// "" or why the layout cannot hold tensors of these sizes.
+std::string check_layout(Layout layout, const RequestedSizes& sizes, std::int64_t kv_heads) {
+  if (layout != Layout::qkv) return "";  // packed KV holds K and V only, whose shapes always agree
+  if (sizes.seq_q != sizes.seq_k) {
+    return "--layout qkv with " + option("seq-q", sizes.seq_q) + " and " + option("seq-k", sizes.seq_k) +
+           ": packed QKV needs as many queries as keys";
+  }
+  if (sizes.heads != kv_heads) {
+    return "--layout qkv with " + option("heads", sizes.heads) + " and " + option("kv-heads", kv_heads) +
+           ": packed QKV needs as many kv-heads as heads";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string set_sizes(Problem& problem, const RequestedSizes& sizes) {
+  const std::int64_t kv_heads = sizes.kv_heads == 0 ? sizes.heads : sizes.kv_heads;
+  for (const std::string& error :
+       {check_range("batch", sizes.batch, largest_size), check_range("heads", sizes.heads, largest_size),
+        check_range("kv-heads", kv_heads, largest_size), check_range("seq-q", sizes.seq_q, largest_size),
+        check_range("seq-k", sizes.seq_k, largest_size), check_range("head-dim", sizes.head_dim, largest_head_dim)}) {
+    if (!error.empty()) return error;
+  }
+  if (sizes.heads % kv_heads != 0) {
+    return option("heads", sizes.heads) + " with " + option("kv-heads", kv_heads) + ": heads must be a multiple of kv-heads";
+  }
+  if (std::string error = check_layout(problem.layout, sizes, kv_heads); !error.empty()) return error;
+
+  // The largest things that anyone indexes, at 4 bytes an element: packed QKV, or the scores [B, H, Nq, Nk].
+  const std::int64_t longest = std::max(sizes.seq_q, sizes.seq_k);
+  if (too_large({4, 3, sizes.batch, sizes.heads, longest, sizes.head_dim}) ||
+      too_large({4, sizes.batch, sizes.heads, sizes.seq_q, sizes.seq_k})) {
+    return option("batch", sizes.batch) + " with " + option("heads", sizes.heads) + ", " + option("seq-q", sizes.seq_q) + ", " +
+           option("seq-k", sizes.seq_k) + ", " + option("head-dim", sizes.head_dim) +
+           ": every tensor, the scores included, must stay below 2^62 bytes";
+  }
+
+  problem.B = static_cast<int>(sizes.batch);
+  problem.H = static_cast<int>(sizes.heads);
+  problem.Hkv = static_cast<int>(kv_heads);
+  problem.Nq = static_cast<int>(sizes.seq_q);
+  problem.Nk = static_cast<int>(sizes.seq_k);
+  problem.d = static_cast<int>(sizes.head_dim);
+  return "";
+}
+
+float default_scale(int d) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(d))); }
+
+const char* to_string(Pass pass) { return pass == Pass::forward ? "forward" : "backward"; }
+
+const char* to_string(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::fp32:
+      return "fp32";
+    case Dtype::fp16:
+      return "fp16";
+    case Dtype::bf16:
+      return "bf16";
+  }
+  return "?";
+}
+
+const char* to_string(Layout layout) {
+  switch (layout) {
+    case Layout::bhnd:
+      return "bhnd";
+    case Layout::bnhd:
+      return "bnhd";
+    case Layout::qkv:
+      return "qkv";
+    case Layout::kv:
+      return "kv";
+  }
+  return "?";
+}
+
+const char* to_string(BiasKind bias) {
+  switch (bias) {
+    case BiasKind::none:
+      return "none";
+    case BiasKind::vector:
+      return "vector";
+    case BiasKind::matrix:
+      return "matrix";
+    case BiasKind::alibi:
+      return "alibi";
+  }
+  return "?";
+}
+
+std::string describe(const Problem& p) {
+  std::string line = "B=" + std::to_string(p.B) + " H=" + std::to_string(p.H) + " Hkv=" + std::to_string(p.Hkv) +
+                     " Nq=" + std::to_string(p.Nq) + " Nk=" + std::to_string(p.Nk) + " d=" + std::to_string(p.d);
+  if (p.scale != default_scale(p.d)) {
+    char scale[32];
+    std::snprintf(scale, sizeof scale, " scale=%.6g", static_cast<double>(p.scale));
+    line += scale;
+  }
+  if (p.causal) line += " causal";
+  line += std::string(" ") + to_string(p.dtype) + " " + to_string(p.layout) + " bias=" + to_string(p.bias);
+  if (p.bias != BiasKind::none) {
+    const auto shape = bias_shape(p);
+    line += "[" + std::to_string(shape[0]) + "," + std::to_string(shape[1]) + "," + std::to_string(shape[2]) + "," +
+            std::to_string(shape[3]) + "]";
+  }
+  return line;
+}
+
+}  // namespace flash
