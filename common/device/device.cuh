@@ -4,6 +4,7 @@
 #include "common/attention/problem.hpp"
 #include "common/attention/tensor.hpp"
 #include "common/attention/variant.hpp"
+#include "common/device/grid.hpp"
 
 #ifdef __CUDACC__
 #include "common/device/launch.cuh"

@@ -1,0 +1,85 @@
+// 02 safe softmax, step 2: a warp owns a row, so that neighbouring threads read neighbouring elements.
+//
+//   m = max_j S_j                                       (2.3)   pass 1
+//   l = sum_j exp(S_j - m)                              (2.4)   pass 2
+//   P_j = exp(S_j - m) / l                              (2.5)   pass 3
+//   L = m + ln l                                        (2.6)
+//
+// Lane t takes the columns t, t + 32, t + 64, ...: one load of the warp is one line of HBM instead of 32. Each lane then holds the
+// max or sum of its own columns; five shuffles combine the 32 of them, and every lane ends with the result (2.7).
+//
+// Only softmax_kernel differs from 01; the products around it are in common/device/products.cuh. S is read three times, P
+// written once: the same bytes as step 1, in far fewer lines.
+//
+// HBM beside inputs and outputs: S and P [B, H, Nq, Nk].  Shapes: all.
+#pragma once
+
+#include "common/device/products.cuh"
+
+namespace flash {
+namespace {
+
+constexpr int WARP = 32;
+constexpr unsigned ALL_LANES = 0xffffffffu;
+constexpr int ROWS_PER_BLOCK = 4;  // warps, so rows, of a block
+
+/// The maximum over the warp, in every lane. After the step with distance s each lane holds the maximum of 2s lanes (2.7).
+__device__ inline float warp_max(float value) {
+  for (int distance = WARP / 2; distance > 0; distance /= 2) {
+    value = fmaxf(value, __shfl_xor_sync(ALL_LANES, value, distance));
+  }
+  return value;
+}
+
+/// The sum over the warp, in every lane; the lanes pair up in the same way for all, so all get the same bits.
+__device__ inline float warp_sum(float value) {
+  for (int distance = WARP / 2; distance > 0; distance /= 2) {
+    value += __shfl_xor_sync(ALL_LANES, value, distance);
+  }
+  return value;
+}
+
+/// Grid: (blocks of rows, H, B). Block: (lanes, rows).
+__global__ void softmax_kernel(Problem problem, Tensor<const float> S_all, Tensor<float> P_all, Tensor<float> L_all) {
+  const int b = blockIdx.z;
+  const int h = blockIdx.y;
+  const int i = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;
+  const int lane = threadIdx.x;
+  if (i >= problem.Nq) return;  // the whole warp leaves, so no shuffle waits for it
+  const Matrix<const float> S = S_all.head(b, h);
+  const Matrix<float> P = P_all.head(b, h);
+
+  // Pass 1: m. A row that sees no key has m = -inf; subtracting 0 instead keeps -inf - -inf = NaN out.
+  float m = -INFINITY;
+  for (int j = lane; j < problem.Nk; j += WARP) m = fmaxf(m, S(i, j));
+  m = warp_max(m);
+  if (m == -INFINITY) m = 0.0f;
+
+  // Pass 2: l.
+  float l = 0.0f;
+  for (int j = lane; j < problem.Nk; j += WARP) l += expf(S(i, j) - m);
+  l = warp_sum(l);
+
+  // Pass 3: P.
+  const float inverse = l == 0.0f ? 0.0f : 1.0f / l;  // no visible key: P = 0, not 0/0
+  for (int j = lane; j < problem.Nk; j += WARP) P(i, j) = expf(S(i, j) - m) * inverse;
+  if (lane == 0) L_all.head_vector(b, h)(i) = m + logf(l);
+}
+
+void forward(const Attention& a) {
+  const Problem& p = a.problem;
+  launch_scores(a);
+  launch("softmax",
+         {dim3(blocks_for(p.Nq, ROWS_PER_BLOCK), static_cast<unsigned>(p.H), static_cast<unsigned>(p.B)),
+          dim3(WARP, ROWS_PER_BLOCK)},
+         softmax_kernel, p, view<const float>(a.workspace("S")), view<float>(a.workspace("P")), view<float>(a.L));
+  launch_output(a);
+}
+
+const Variant variant{.name = "warp_per_row",
+                      .idea = "max subtracted, three passes, a warp per row",
+                      .forward = forward,
+                      .workspace = scores_workspace};
+
+}  // namespace
+}  // namespace flash

@@ -1,0 +1,71 @@
+// 03 online softmax, step 1: the maximum and the sum in one pass over the row.
+//
+//   (m, l) of the scores so far; with one more score s                                  (3.2)
+//   m' = max(m, s)
+//   l' = l exp(m - m') + exp(s - m')
+//   P_j = exp(S_j - m) / l,   L = m + ln l                                              (3.3)
+//
+// Pass 2 of chapter 02 could not begin before pass 1 had found the maximum. It can: what was summed under an older maximum
+// is corrected by one factor once a larger score comes. By induction the pair after the last score is that of (2.3), (2.4).
+//
+// Only softmax_kernel differs from 02: a thread owns a row, reads S twice instead of three times, writes P once.
+//
+// HBM beside inputs and outputs: S and P [B, H, Nq, Nk].  Shapes: all.
+#pragma once
+
+#include "common/device/products.cuh"
+
+namespace flash {
+namespace {
+
+constexpr int ROWS_PER_BLOCK = 128;  // threads, so rows, of a block
+
+/// Of a set of scores: their maximum m and l = sum exp(score - m). The empty set, and one of masked scores only, is (-inf, 0).
+struct RowStats {
+  float m;
+  float l;
+};
+
+/// (3.2)  The statistics of a set and one more score. One of the two exponents is 0, so one exp is enough.
+__device__ inline RowStats extend(RowStats stats, float score) {
+  if (score == -INFINITY) return stats;  // masked; and keeps -inf - -inf = NaN out while m is still -inf
+  if (score <= stats.m) return {stats.m, stats.l + expf(score - stats.m)};
+  return {score, stats.l * expf(stats.m - score) + 1.0f};  // at the first score: 0 * exp(-inf) + 1
+}
+
+/// Grid: (blocks of rows, H, B).
+__global__ void softmax_kernel(Problem problem, Tensor<const float> S_all, Tensor<float> P_all, Tensor<float> L_all) {
+  const int b = blockIdx.z;
+  const int h = blockIdx.y;
+  const int i = blockIdx.x * ROWS_PER_BLOCK + threadIdx.x;
+  if (i >= problem.Nq) return;  // no barrier follows
+  const Matrix<const float> S = S_all.head(b, h);
+  const Matrix<float> P = P_all.head(b, h);
+
+  // Pass 1: m and l together.
+  RowStats stats{-INFINITY, 0.0f};
+  for (int j = 0; j < problem.Nk; ++j) stats = extend(stats, S(i, j));
+
+  // Pass 2: P. A row that sees no key has m = -inf and l = 0; subtracting 0 and multiplying by 0 gives P = 0 instead of NaN.
+  const float m = stats.m == -INFINITY ? 0.0f : stats.m;
+  const float inverse = stats.l == 0.0f ? 0.0f : 1.0f / stats.l;
+  for (int j = 0; j < problem.Nk; ++j) P(i, j) = expf(S(i, j) - m) * inverse;
+  L_all.head_vector(b, h)(i) = m + logf(stats.l);
+}
+
+void forward(const Attention& a) {
+  const Problem& p = a.problem;
+  launch_scores(a);
+  launch("softmax",
+         {dim3(blocks_for(p.Nq, ROWS_PER_BLOCK), static_cast<unsigned>(p.H), static_cast<unsigned>(p.B)), dim3(ROWS_PER_BLOCK)},
+         softmax_kernel, p, view<const float>(a.workspace("S")), view<float>(a.workspace("P")), view<float>(a.L));
+  launch_output(a);
+}
+
+const Variant variant{.name = "thread_per_row",
+                      .idea = "max and sum in one pass, a thread per row",
+                      .forward = forward,
+                      .workspace = scores_workspace};
+
+}  // namespace
+}  // namespace flash

@@ -1,0 +1,92 @@
+// 03 online softmax, step 2: a warp owns a row; 32 partial results meet in the associative merge.
+//
+//   (m, l) of the union of two sets of scores                                           (3.4)
+//   m = max(m_a, m_b)
+//   l = l_a exp(m_a - m) + l_b exp(m_b - m)
+//   P_j = exp(S_j - m) / l,   L = m + ln l                                              (3.3)
+//
+// Each lane runs the online pass of step 1 over its own columns t, t + 32, t + 64, ... The merge is associative and commutative
+// with (-inf, 0) as its neutral element, so the lanes' 32 pairs may meet in any order, as in a sum: five shuffles (2.7).
+// FlashAttention is this merge with a third component, the partial output O.
+//
+// Only softmax_kernel differs from 02: S is read twice instead of three times, P written once.
+//
+// HBM beside inputs and outputs: S and P [B, H, Nq, Nk].  Shapes: all.
+#pragma once
+
+#include "common/device/products.cuh"
+#include "common/device/warp.cuh"
+
+namespace flash {
+namespace {
+
+constexpr int ROWS_PER_BLOCK = 4;  // warps, so rows, of a block
+
+/// Of a set of scores: their maximum m and l = sum exp(score - m). The empty set, and one of masked scores only, is (-inf, 0).
+struct RowStats {
+  float m;
+  float l;
+};
+
+/// (3.2)  The statistics of a set and one more score. One of the two exponents is 0, so one exp is enough.
+__device__ inline RowStats extend(RowStats stats, float score) {
+  if (score == -INFINITY) return stats;  // masked; and keeps -inf - -inf = NaN out while m is still -inf
+  if (score <= stats.m) return {stats.m, stats.l + expf(score - stats.m)};
+  return {score, stats.l * expf(stats.m - score) + 1.0f};  // at the first score: 0 * exp(-inf) + 1
+}
+
+/// (3.4)  The statistics of the union of two sets.
+__device__ inline RowStats merge(RowStats a, RowStats b) {
+  const float m = fmaxf(a.m, b.m);
+  if (m == -INFINITY) return {m, 0.0f};  // both are empty; -inf - -inf would be NaN
+  return {m, a.l * expf(a.m - m) + b.l * expf(b.m - m)};
+}
+
+/// The merge of all 32 lanes, in every lane. The shuffles of warp_sum (2.7) with another operator.
+__device__ inline RowStats warp_merge(RowStats stats) {
+  for (int distance = WARP / 2; distance > 0; distance /= 2) {
+    const RowStats other{__shfl_xor_sync(ALL_LANES, stats.m, distance), __shfl_xor_sync(ALL_LANES, stats.l, distance)};
+    stats = merge(stats, other);
+  }
+  return stats;
+}
+
+/// Grid: (blocks of rows, H, B). Block: (lanes, rows).
+__global__ void softmax_kernel(Problem problem, Tensor<const float> S_all, Tensor<float> P_all, Tensor<float> L_all) {
+  const int b = blockIdx.z;
+  const int h = blockIdx.y;
+  const int i = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;
+  const int lane = threadIdx.x;
+  if (i >= problem.Nq) return;  // the whole warp leaves, so no shuffle waits for it
+  const Matrix<const float> S = S_all.head(b, h);
+  const Matrix<float> P = P_all.head(b, h);
+
+  // Pass 1: m and l together, of this lane's columns, then of the row.
+  RowStats stats{-INFINITY, 0.0f};
+  for (int j = lane; j < problem.Nk; j += WARP) stats = extend(stats, S(i, j));
+  stats = warp_merge(stats);
+
+  // Pass 2: P. A row that sees no key has m = -inf and l = 0; subtracting 0 and multiplying by 0 gives P = 0 instead of NaN.
+  const float m = stats.m == -INFINITY ? 0.0f : stats.m;
+  const float inverse = stats.l == 0.0f ? 0.0f : 1.0f / stats.l;
+  for (int j = lane; j < problem.Nk; j += WARP) P(i, j) = expf(S(i, j) - m) * inverse;
+  if (lane == 0) L_all.head_vector(b, h)(i) = m + logf(stats.l);
+}
+
+void forward(const Attention& a) {
+  const Problem& p = a.problem;
+  launch_scores(a);
+  launch("softmax",
+         {dim3(blocks_for(p.Nq, ROWS_PER_BLOCK), static_cast<unsigned>(p.H), static_cast<unsigned>(p.B)),
+          dim3(WARP, ROWS_PER_BLOCK)},
+         softmax_kernel, p, view<const float>(a.workspace("S")), view<float>(a.workspace("P")), view<float>(a.L));
+  launch_output(a);
+}
+
+const Variant variant{.name = "warp_per_row",
+                      .idea = "max and sum in one pass, merged over a warp per row",
+                      .forward = forward,
+                      .workspace = scores_workspace};
+
+}  // namespace
+}  // namespace flash
