@@ -1,0 +1,98 @@
+// What chapter 01 claims. The grid that every stage passes is in common/testing/grid.
+#include "common/attention/cost.hpp"
+#include "common/harness/inputs.hpp"
+#include "common/testing/grid/problems.hpp"
+#include "common/testing/grid/support.hpp"
+#include "common/testing/grid/traffic.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+namespace flash {
+namespace {
+
+using grid::problem_of;
+
+/// One query, one key, d = 1: the single score is q * k = score, and O must be v.
+Results<float> run_single_score(float score) {
+  Problem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 1, .Nk = 1, .d = 1});
+  problem.scale = 1.0f;
+  Inputs inputs = make_inputs(problem, InputKind::ones, 1, Pass::forward);
+  inputs.K(0, 0, 0, 0) = score;
+  return grid::run(grid::variant_named("naive"), problem, inputs, Pass::forward);
+}
+
+TEST_CASE("chapter: exp overflows once a score passes 88.7") {
+  const Results<float> below = run_single_score(88.0f);
+  CHECK(below.O(0, 0, 0, 0) == doctest::Approx(1.0));
+  CHECK(below.L(0, 0, 0, 0) == doctest::Approx(88.0));
+  const Results<float> above = run_single_score(89.0f);
+  CHECK(std::isnan(above.O(0, 0, 0, 0)));  // exp(89) = inf, 1/inf = 0, inf * 0 = NaN
+  CHECK(std::isinf(above.L(0, 0, 0, 0)));
+}
+
+TEST_CASE("chapter: exp underflows once all scores of a row lie below -104, and the row is lost") {
+  const Results<float> kept = run_single_score(-80.0f);
+  CHECK(kept.O(0, 0, 0, 0) == doctest::Approx(1.0));
+  const Results<float> lost = run_single_score(-110.0f);
+  CHECK(lost.O(0, 0, 0, 0) == 0.0f);  // should be 1
+}
+
+TEST_CASE("chapter: of equal scores each row of O is the mean of the visible rows of V") {
+  Problem problem = problem_of({.Nq = 45, .Nk = 70, .d = 33});
+  problem.causal = true;
+  const Inputs inputs = make_inputs(problem, InputKind::ramp, 1, Pass::forward);
+  const Results<float> got = grid::run(grid::variant_named("naive"), problem, inputs, Pass::forward);
+  for (int i = 0; i < problem.Nq; ++i) {
+    const int visible = i + problem.Nk - problem.Nq + 1;
+    for (int c = 0; c < problem.d; ++c) {
+      double mean = 0;
+      for (int j = 0; j < visible; ++j) mean += static_cast<double>(inputs.V(0, 1, j, c)) / visible;
+      CHECK(got.O(0, 1, i, c) == doctest::Approx(mean).epsilon(1e-5));
+    }
+    CHECK(got.L(0, 1, i, 0) ==
+          doctest::Approx(problem.scale * static_cast<float>(problem.d) + std::log(visible)).epsilon(1e-5));
+  }
+}
+
+TEST_CASE("cpu: HBM bytes are those of the chapter's formulas (1.15) and (1.16)") {
+  constexpr std::int64_t T = 32;  // TILE
+  const auto tiles = [](std::int64_t n) { return (n + T - 1) / T; };
+  Problem gqa = problem_of({.B = 2, .H = 4, .Hkv = 2, .Nq = 33, .Nk = 100, .d = 40});
+  Problem biased = problem_of({.Nq = 65, .Nk = 64, .d = 96});
+  biased.causal = true;
+  biased.bias = BiasKind::matrix;
+  for (const Problem& p :
+       {problem_of({.Nq = 64, .Nk = 64, .d = 64}), problem_of({.Nq = 113, .Nk = 203, .d = 59}), gqa, biased}) {
+    const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv;
+    const std::int64_t Nq = p.Nq, Nk = p.Nk, d = p.d, scores = heads * Nq * Nk;
+    const std::int64_t query_rows = heads * tiles(Nk) * Nq * d;  // a [Nq, d] operand, read once per tile of keys
+    const std::int64_t key_rows = heads * tiles(Nq) * Nk * d;    // a [Nk, d] operand, read once per tile of queries
+    const std::int64_t square = tiles(d) * scores;               // an [Nq, Nk] operand, read once per tile of d
+    const std::int64_t bias = p.bias == BiasKind::none ? 0 : heads * visible_pairs(p);
+    grid::check_traffic(grid::variant_named("naive"), p, Pass::forward,
+                        {{"Q", {query_rows, 0}},
+                         {"K", {key_rows, 0}},
+                         {"bias", {bias, 0}},
+                         {"S", {2 * scores, scores}},
+                         {"P", {square, scores}},
+                         {"V", {key_rows, 0}},
+                         {"O", {0, heads * Nq * d}},
+                         {"L", {0, heads * Nq}}});
+    grid::check_traffic(grid::variant_named("naive"), p, Pass::backward,
+                        {{"P", {square + 2 * scores, 0}},
+                         {"dO", {2 * query_rows, 0}},
+                         {"V", {key_rows, 0}},
+                         {"dP", {2 * scores, scores}},
+                         {"dS", {2 * square, scores}},
+                         {"K", {key_rows, 0}},
+                         {"Q", {query_rows, 0}},
+                         {"dQ", {0, heads * Nq * d}},
+                         {"dK", {0, kv_heads * Nk * d}},
+                         {"dV", {0, kv_heads * Nk * d}}});
+  }
+}
+
+}  // namespace
+}  // namespace flash

@@ -1,0 +1,70 @@
+// What chapter 02 claims. The grid that every stage passes is in common/testing/grid.
+#include "common/harness/inputs.hpp"
+#include "common/testing/grid/problems.hpp"
+#include "common/testing/grid/support.hpp"
+#include "common/testing/grid/traffic.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+namespace flash {
+namespace {
+
+using grid::problem_of;
+
+TEST_CASE("chapter: softmax does not change when a constant is added to a row; L moves by the constant") {
+  Problem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 40, .Nk = 75, .d = 20});
+  problem.bias = BiasKind::matrix;
+  Inputs inputs = make_inputs(problem, InputKind::normal, 21, Pass::forward);
+  for (float& value : inputs.bias.values) value = 0.0f;
+  for (const Variant& variant : grid::variants()) {
+    const Results<float> plain = grid::run(variant, problem, inputs, Pass::forward);
+    Inputs shifted = inputs;
+    // Powers of two of both signs, beyond what exp could take: the shift itself costs S some bits, hence the tolerance.
+    const auto shift_of = [](int i) { return (i % 2 == 0 ? 1.0f : -1.0f) * static_cast<float>(1 << (i % 10)); };
+    for (int i = 0; i < problem.Nq; ++i) {
+      for (int j = 0; j < problem.Nk; ++j) shifted.bias(0, 0, i, j) = shift_of(i);
+    }
+    const Results<float> moved = grid::run(variant, problem, shifted, Pass::forward);
+    for (int i = 0; i < problem.Nq; ++i) {
+      CHECK(std::abs(moved.L(0, 0, i, 0) - (plain.L(0, 0, i, 0) + shift_of(i))) < 1e-4f);
+      for (int c = 0; c < problem.d; ++c) CHECK(std::abs(moved.O(0, 0, i, c) - plain.O(0, 0, i, c)) < 2e-4f);
+    }
+  }
+}
+
+TEST_CASE("chapter: a score beyond exp's range is no matter") {
+  Problem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 1, .Nk = 2, .d = 1});
+  problem.scale = 1.0f;
+  Inputs inputs = make_inputs(problem, InputKind::ones, 1, Pass::forward);
+  inputs.K(0, 0, 0, 0) = 10000.0f;
+  inputs.K(0, 0, 1, 0) = 9999.0f;
+  inputs.V(0, 0, 0, 0) = 1.0f;
+  inputs.V(0, 0, 1, 0) = 0.0f;
+  for (const Variant& variant : grid::variants()) {
+    const Results<float> got = grid::run(variant, problem, inputs, Pass::forward);
+    CHECK(got.O(0, 0, 0, 0) == doctest::Approx(1.0 / (1.0 + std::exp(-1.0))));
+    CHECK(got.L(0, 0, 0, 0) == doctest::Approx(10000.0 + std::log1p(std::exp(-1.0))));
+  }
+}
+
+TEST_CASE("cpu: S is read three times and P written once, whoever owns the row (2.8)") {
+  for (const Problem& p : {problem_of({.Nq = 64, .Nk = 64, .d = 64}), problem_of({.Nq = 113, .Nk = 203, .d = 59})}) {
+    const std::int64_t heads = p.H, Nq = p.Nq, Nk = p.Nk, d = p.d, scores = heads * Nq * Nk;
+    const auto tiles = [](std::int64_t n) { return (n + 31) / 32; };
+    for (const Variant& variant : grid::variants()) {
+      grid::check_traffic(variant, p, Pass::forward,
+                          {{"Q", {heads * tiles(Nk) * Nq * d, 0}},
+                           {"K", {heads * tiles(Nq) * Nk * d, 0}},
+                           {"S", {3 * scores, scores}},
+                           {"P", {tiles(d) * scores, scores}},
+                           {"V", {heads * tiles(Nq) * Nk * d, 0}},
+                           {"O", {0, heads * Nq * d}},
+                           {"L", {0, heads * Nq}}});
+    }
+  }
+}
+
+}  // namespace
+}  // namespace flash

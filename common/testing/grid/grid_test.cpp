@@ -1,0 +1,123 @@
+// The grid that every stage must pass on both devices. A case covers all variants of the stage, forward and backward.
+#include "common/harness/inputs.hpp"
+#include "common/harness/runner.hpp"
+#include "common/testing/grid/problems.hpp"
+#include "common/testing/grid/support.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace flash::grid {
+namespace {
+
+Pass deepest_pass(const Variant& variant) { return variant.backward != nullptr ? Pass::backward : Pass::forward; }
+
+bool all_finite(const HostTensor<float>& tensor) {
+  for (const float value : tensor.values) {
+    if (!std::isfinite(value)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("grid: lengths around tile edges") { check_variants_on(lengths()); }
+TEST_CASE("grid: head dimensions") { check_variants_on(head_dims()); }
+TEST_CASE("grid: biases") { check_variants_on(biases()); }
+TEST_CASE("grid: heads and layouts") { check_variants_on(heads_and_layouts()); }
+TEST_CASE("grid: random mixture") { check_variants_on(random_mixture(24, /*seed=*/2022)); }
+
+TEST_CASE("grid: rows that see no key give O = 0, L = -inf and zero gradients") {
+  check_variants_on(fully_masked_rows());
+  for (const Problem& problem : fully_masked_rows()) {
+    for (const Variant& variant : variants()) {
+      const Pass pass = deepest_pass(variant);
+      const Results<float> got = run(variant, problem, make_inputs(problem, InputKind::normal, 3, pass), pass);
+      for (int h = 0; h < problem.H; ++h) {
+        for (int i = 0; i < problem.Nq - problem.Nk; ++i) {
+          CHECK(got.L(0, h, i, 0) == -std::numeric_limits<float>::infinity());
+          for (int c = 0; c < problem.d; ++c) {
+            CHECK(got.O(0, h, i, c) == 0.0f);
+            if (pass == Pass::backward) CHECK(got.dQ(0, h, i, c) == 0.0f);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("grid: -inf in the bias masks single pairs and whole rows") {
+  Problem problem = problem_of({.Nq = 40, .Nk = 45, .d = 24});
+  problem.bias = BiasKind::matrix;
+  for (const Variant& variant : variants()) {
+    const Pass pass = deepest_pass(variant);
+    Inputs inputs = make_inputs(problem, InputKind::normal, 11, pass);
+    for (int j = 0; j < problem.Nk; ++j) {
+      for (int i = 0; i < problem.Nq; ++i) {
+        const bool masked = i == 0 || i == 33 || (i + 3 * j) % 5 == 0;
+        if (masked) inputs.bias(0, 1, i, j) = -std::numeric_limits<float>::infinity();
+      }
+    }
+    const Results<float> got = run(variant, problem, inputs, pass);
+    const std::string failed = failures(check_results(problem, inputs, pass, got, Sample{}));
+    CHECK_MESSAGE(failed.empty(), variant.name << "\n" << failed);
+    CHECK(got.L(0, 1, 33, 0) == -std::numeric_limits<float>::infinity());
+  }
+}
+
+TEST_CASE("grid: large scores are right where the max is subtracted, and reported where it is not") {
+  Problem problem = problem_of({.Nq = 50, .Nk = 61, .d = 48});
+  for (const bool causal : {false, true}) {
+    problem.causal = causal;
+    for (const Variant& variant : variants()) {
+      const Pass pass = deepest_pass(variant);
+      const Inputs inputs = make_inputs(problem, InputKind::large, 5, pass);
+      const Results<float> got = run(variant, problem, inputs, pass);
+      const CheckReport report = check_results(problem, inputs, pass, got, Sample{});
+      if (variant.subtracts_max) {
+        const std::string failed = failures(report);
+        CHECK_MESSAGE(failed.empty(), variant.name << " on " << describe(problem) << "\n" << failed);
+      } else {
+        CHECK_FALSE(report.passed);
+        CHECK_FALSE(all_finite(got.O));
+        CHECK(report.tensors.front().non_finite > 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("grid: a dO of ones would hide a wrong dV, so each row of dO counts") {
+  // Each query sees one key more than the one before: swapping two rows of dO changes dV by far more than rounding.
+  Problem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 37, .Nk = 37, .d = 16});
+  problem.causal = true;
+  for (const Variant& variant : variants()) {
+    if (variant.backward == nullptr) continue;
+    Inputs inputs = make_inputs(problem, InputKind::normal, 13, Pass::backward);
+    const Results<float> before = run(variant, problem, inputs, Pass::backward);
+    for (int c = 0; c < problem.d; ++c) std::swap(inputs.dO(0, 0, 2, c), inputs.dO(0, 0, 30, c));
+    const Results<float> after = run(variant, problem, inputs, Pass::backward);
+    CHECK_FALSE(identical(before, after));
+    const std::string failed = failures(check_results(problem, inputs, Pass::backward, after, Sample{}));
+    CHECK_MESSAGE(failed.empty(), variant.name << "\n" << failed);
+  }
+}
+
+TEST_CASE("grid: repeated runs agree to the last bit") {
+  Problem problem = problem_of({.H = 4, .Hkv = 2, .Nq = 70, .Nk = 83, .d = 40});
+  problem.causal = true;
+  for (const Variant& variant : variants()) {
+    const Pass pass = deepest_pass(variant);
+    const Inputs inputs = make_inputs(problem, InputKind::normal, 17, pass);
+    Runner runner(device(), variant, problem, inputs, pass);
+    runner.run();
+    const Results<float> first = runner.results();
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      runner.run();
+      CHECK_MESSAGE(identical(first, runner.results()), variant.name << ", repeat " << repeat);
+    }
+  }
+}
+
+}  // namespace flash::grid

@@ -1,0 +1,138 @@
+#include "common/testing/grid/problems.hpp"
+
+#include <cmath>
+#include <random>
+#include <utility>
+
+namespace flash::grid {
+namespace {
+
+// Under ThreadSanitizer and AddressSanitizer a thread of a kernel is some ten times slower, and what they look for does not
+// depend on the size: the same edges, at fewer and smaller shapes.
+#if defined(FLASH_TSAN) || defined(FLASH_ASAN)
+constexpr bool small_shapes = true;
+#else
+constexpr bool small_shapes = false;
+#endif
+
+// Tiles of this collection are 16, 32, 64 or 128 long.
+const std::vector<std::pair<int, int>> all_lengths =
+    small_shapes ? std::vector<std::pair<int, int>>{{1, 1}, {3, 3}, {31, 33}, {33, 65}, {65, 1}, {1, 70}}
+                 : std::vector<std::pair<int, int>>{{1, 1},   {1, 3},   {3, 1},     {3, 3},     {15, 17},   {16, 16},
+                                                    {31, 31}, {32, 32}, {33, 33},   {63, 65},   {64, 64},   {65, 63},
+                                                    {1, 129}, {129, 1}, {113, 203}, {203, 113}, {128, 217}, {257, 257}};
+const std::vector<int> all_head_dims =
+    small_shapes ? std::vector<int>{1, 40, 59} : std::vector<int>{1, 16, 32, 40, 59, 64, 80, 96, 111, 128};
+constexpr BiasKind all_biases[] = {BiasKind::none, BiasKind::vector, BiasKind::matrix, BiasKind::alibi};
+constexpr Layout all_layouts[] = {Layout::bhnd, Layout::bnhd, Layout::qkv, Layout::kv};
+
+bool holds(Layout layout, const Problem& p) { return layout != Layout::qkv || (p.Nq == p.Nk && p.H == p.Hkv); }
+
+}  // namespace
+
+Problem problem_of(const Shape& shape) {
+  Problem p;
+  p.B = shape.B;
+  p.H = shape.H;
+  p.Hkv = shape.Hkv;
+  p.Nq = shape.Nq;
+  p.Nk = shape.Nk;
+  p.d = shape.d;
+  p.scale = static_cast<float>(1.0 / std::sqrt(shape.d));
+  return p;
+}
+
+std::vector<Problem> lengths() {
+  std::vector<Problem> problems;
+  for (const auto& [Nq, Nk] : all_lengths) {
+    for (const bool causal : {false, true}) {
+      problems.push_back(problem_of({.H = 1, .Hkv = 1, .Nq = Nq, .Nk = Nk, .d = 32}));
+      problems.back().causal = causal;
+    }
+  }
+  return problems;
+}
+
+std::vector<Problem> head_dims() {
+  std::vector<Problem> problems;
+  for (const int d : all_head_dims) {
+    for (const bool causal : {false, true}) {
+      problems.push_back(problem_of({.H = 1, .Hkv = 1, .Nq = 33, .Nk = small_shapes ? 40 : 131, .d = d}));
+      problems.back().causal = causal;
+    }
+  }
+  return problems;
+}
+
+std::vector<Problem> biases() {
+  std::vector<Problem> problems;
+  for (const BiasKind kind : all_biases) {
+    if (kind == BiasKind::none) continue;
+    for (const bool per_batch : {false, true}) {
+      for (const bool per_head : {false, true}) {
+        Problem p = problem_of({.B = 2, .H = 2, .Hkv = 2, .Nq = 35, .Nk = small_shapes ? 37 : 70, .d = 16});
+        p.bias = kind;
+        p.bias_per_batch = per_batch;
+        p.bias_per_head = per_head || kind == BiasKind::alibi;
+        p.causal = per_batch != per_head;
+        problems.push_back(p);
+      }
+    }
+  }
+  return problems;
+}
+
+std::vector<Problem> heads_and_layouts() {
+  std::vector<Problem> problems;
+  for (const auto& [H, Hkv] : {std::pair{3, 3}, std::pair{4, 2}, std::pair{3, 1}}) {
+    for (const int d : {16, 59}) {
+      for (const Layout layout : all_layouts) {
+        Problem p = problem_of({.B = 2, .H = H, .Hkv = Hkv, .Nq = 34, .Nk = H == Hkv ? 34 : 45, .d = d});
+        p.layout = layout;
+        p.causal = d == 59;
+        if (holds(layout, p)) problems.push_back(p);
+      }
+    }
+  }
+  return problems;
+}
+
+std::vector<Problem> fully_masked_rows() {
+  std::vector<Problem> problems;
+  for (const auto& [Nq, Nk] : {std::pair{5, 2}, std::pair{40, 33}, std::pair{70, 5}, std::pair{130, 64}}) {
+    if (small_shapes && Nq > 100) continue;
+    problems.push_back(problem_of({.H = 2, .Hkv = 1, .Nq = Nq, .Nk = Nk, .d = 16}));
+    problems.back().causal = true;
+  }
+  return problems;
+}
+
+std::vector<Problem> random_mixture(int count, std::uint64_t seed) {
+  std::mt19937_64 bits(seed);
+  // Not std::uniform_int_distribution: its values differ between standard libraries.
+  const auto pick = [&](int low, int high) {
+    return low + static_cast<int>(bits() % static_cast<std::uint64_t>(high - low + 1));
+  };
+  const int longest = small_shapes ? 40 : 140;
+  std::vector<Problem> problems;
+  while (static_cast<int>(problems.size()) < count) {
+    const int Hkv = pick(1, 2);
+    Problem p = problem_of({.B = pick(1, 2),
+                            .H = Hkv * pick(1, 3),
+                            .Hkv = Hkv,
+                            .Nq = pick(1, longest),
+                            .Nk = pick(1, longest),
+                            .d = pick(1, 128)});
+    if (pick(0, 1) == 1) p.Nk = p.Nq;
+    p.causal = pick(0, 1) == 1;
+    p.bias = all_biases[pick(0, 3)];
+    p.bias_per_batch = pick(0, 1) == 1;
+    p.bias_per_head = p.bias == BiasKind::alibi || pick(0, 1) == 1;
+    p.layout = all_layouts[pick(0, 3)];
+    p.scale *= 0.5f + 0.25f * static_cast<float>(pick(0, 6));
+    if (holds(p.layout, p)) problems.push_back(p);
+  }
+  return problems;
+}
+
+}  // namespace flash::grid

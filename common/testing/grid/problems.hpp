@@ -1,0 +1,35 @@
+// The problems that every stage is tested on: small, but each at a place where kernels go wrong.
+#pragma once
+
+#include "common/attention/problem.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace flash::grid {
+
+/// A problem with everything not named at its default; scale = 1/sqrt(d).
+struct Shape {
+  int B = 1, H = 2, Hkv = 2, Nq = 64, Nk = 64, d = 32;
+};
+Problem problem_of(const Shape&);
+
+/// Lengths around tile edges, single rows, Nq < Nk and Nq > Nk; causal and not.
+std::vector<Problem> lengths();
+
+/// Head dimensions that are and are not multiples of 4, 16, 32; causal and not.
+std::vector<Problem> head_dims();
+
+/// Each form of bias with each extent that may be 1, causal and not, Nq != Nk.
+std::vector<Problem> biases();
+
+/// MHA, GQA, MQA, several batches, in each layout that can hold them.
+std::vector<Problem> heads_and_layouts();
+
+/// Causal problems with more queries than keys: the first Nq - Nk queries see nothing.
+std::vector<Problem> fully_masked_rows();
+
+/// Draws from everything above at once, reproducibly.
+std::vector<Problem> random_mixture(int count, std::uint64_t seed);
+
+}  // namespace flash::grid

@@ -1,0 +1,69 @@
+#include "common/testing/grid/support.hpp"
+
+#include "common/harness/inputs.hpp"
+#include "common/harness/runner.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <sstream>
+#include <stdexcept>
+
+namespace flash::grid {
+
+const std::vector<Variant>& variants() { return flash::variants(device().info().kind); }
+
+const Variant& variant_named(const std::string& name) {
+  for (const Variant& variant : variants()) {
+    if (variant.name == name) return variant;
+  }
+  throw std::logic_error("no variant is called " + name);
+}
+
+Results<float> run(const Variant& variant, const Problem& problem, const Inputs& inputs, Pass pass) {
+  Runner runner(device(), variant, problem, inputs, pass);
+  runner.run();
+  return runner.results();
+}
+
+std::string failures(const CheckReport& report) {
+  std::ostringstream text;
+  for (const TensorCheck& check : report.tensors) {
+    if (check.passed) continue;
+    text << check.tensor << ": max error " << check.max_abs << " > " << check.tolerance << ", worst at (" << check.worst.b
+         << ", " << check.worst.h << ", " << check.worst.row << ", " << check.worst.col << "): got " << check.worst.got
+         << ", expected " << check.worst.expected << "\n";
+  }
+  return text.str();
+}
+
+void check_variants_on(const std::vector<Problem>& problems) {
+  REQUIRE(!variants().empty());
+  for (const Problem& problem : problems) {
+    for (const Pass pass : {Pass::forward, Pass::backward}) {
+      const auto takes = [&](const Variant& v) {
+        return (pass == Pass::backward) == (v.backward != nullptr) && (v.refuse == nullptr || v.refuse(problem).empty());
+      };
+      bool any = false;
+      for (const Variant& v : variants()) any = any || takes(v);
+      if (!any) continue;
+
+      const Inputs inputs = make_inputs(problem, InputKind::normal, /*seed=*/7, pass);
+      const Checker checker(problem, inputs, pass, Sample{});
+      for (const Variant& v : variants()) {
+        if (!takes(v)) continue;
+        const std::string failed = failures(checker.check(run(v, problem, inputs, pass)));
+        CHECK_MESSAGE(failed.empty(), v.name << " on " << describe(problem) << "\n" << failed);
+      }
+    }
+  }
+}
+
+bool identical(const Results<float>& a, const Results<float>& b) {
+  const auto same = [](const HostTensor<float>& x, const HostTensor<float>& y) {
+    return x.shape == y.shape && std::memcmp(x.values.data(), y.values.data(), x.values.size() * sizeof(float)) == 0;
+  };
+  return same(a.O, b.O) && same(a.L, b.L) && same(a.dQ, b.dQ) && same(a.dK, b.dK) && same(a.dV, b.dV);
+}
+
+}  // namespace flash::grid

@@ -1,0 +1,35 @@
+// What the tests of a stage share: the device under test and one checked run.
+#pragma once
+
+#include "common/attention/host_tensor.hpp"
+#include "common/attention/variant.hpp"
+#include "common/device/runtime.hpp"
+#include "common/reference/reference.hpp"
+
+#include <string>
+
+namespace flash::grid {
+
+/// The device that this test program was asked to use: --device=cpu (the default) or --device=gpu.
+Device& device();
+
+/// The stage's variants compiled for that device.
+const std::vector<Variant>& variants();
+
+/// The variant of that name. Throws std::logic_error if there is none.
+const Variant& variant_named(const std::string& name);
+
+/// One run: outputs and workspaces poisoned before, results fetched after.
+Results<float> run(const Variant&, const Problem&, const Inputs&, Pass);
+
+/// One line on each tensor that failed, with its worst element; "" if the report passed.
+std::string failures(const CheckReport&);
+
+/// Runs every variant on every problem (backward where it has one, which checks the forward outputs too) with random normal
+/// inputs and reports each disagreement with the reference to doctest.
+void check_variants_on(const std::vector<Problem>&);
+
+/// Are two results the same to the last bit?
+bool identical(const Results<float>&, const Results<float>&);
+
+}  // namespace flash::grid
