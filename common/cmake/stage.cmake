@@ -40,10 +40,11 @@ function(add_stage)
 
   add_executable(${stage} main.cpp ${objects})
   target_link_libraries(${stage} PRIVATE flash_options flash_harness)
+  set_property(GLOBAL APPEND PROPERTY FLASH_STAGES ${stage})  # the demo runs them all
 
   # test.cpp may include kernel files and run their device functions through the simulator.
   add_executable(${stage}_test test.cpp ${objects})
-  target_link_libraries(${stage}_test PRIVATE flash_options flash_sanitize flash_grid flash_simt doctest::doctest)
+  target_link_libraries(${stage}_test PRIVATE flash_options flash_sanitize flash_grid flash_simt flash_doctest)
   set_target_properties(${stage}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   doctest_discover_tests(${stage}_test TEST_PREFIX "${stage} cpu: " EXTRA_ARGS --device=cpu)
   if(FLASH_HAS_CUDA)
