@@ -21,11 +21,11 @@ Registry& registry(Backend backend) {
 
 const std::vector<Variant>& variants(Backend backend) { return registry(backend).variants; }
 
-RegisterVariant::RegisterVariant(Backend backend, int number, const Variant& variant) {
+RegisterVariant::RegisterVariant(Backend backend, int number, const Variant& variant, const char* file) {
   auto& [numbers, variants] = registry(backend);
   const auto place = std::upper_bound(numbers.begin(), numbers.end(), number) - numbers.begin();
   numbers.insert(numbers.begin() + place, number);
-  variants.insert(variants.begin() + place, variant);
+  variants.insert(variants.begin() + place, variant)->file = file;
 }
 
 }  // namespace flash

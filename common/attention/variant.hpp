@@ -18,7 +18,9 @@ struct Variant {
   std::vector<WorkspaceSpec> (*workspace)(const Problem&, Pass) = nullptr;
   /// "" or why this variant cannot take a problem. Null: it takes every problem of its dtypes.
   std::string (*refuse)(const Problem&) = nullptr;
-  bool subtracts_max = true;  ///< false: large scores overflow, and the report says so
+  bool subtracts_max = true;                  ///< false: large scores overflow, and the report says so
+  std::vector<Dtype> dtypes = {Dtype::fp32};  ///< what the kernels take
+  const char* file = "";                      ///< path of the kernel file in the project; registration fills it in
 };
 
 enum class Backend { gpu, cpu };
@@ -29,7 +31,7 @@ const std::vector<Variant>& variants(Backend);
 
 /// Adds a variant when the program starts.
 struct RegisterVariant {
-  RegisterVariant(Backend, int number, const Variant&);
+  RegisterVariant(Backend, int number, const Variant&, const char* file = "");
 };
 
 }  // namespace flash
