@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Formats the C++ and CUDA sources with clang-format 14, or with --check names those that it would change (exit code 1).
+# Other versions lay out some lines differently, so they are refused.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+clang_format=""
+for program in clang-format-14 clang-format; do
+  if command -v $program >/dev/null && $program --version | grep -q 'version 14\.'; then
+    clang_format=$program
+    break
+  fi
+done
+if [ -z "$clang_format" ]; then
+  echo "format: clang-format 14 is missing: common/setup.sh --dev, or python3 -m pip install clang-format==14.0.6" >&2
+  exit 3
+fi
+
+case ${1:-} in
+  "") action=(-i) ;;
+  --check) action=(--dry-run --Werror) ;;
+  *) echo "usage: common/format.sh [--check]" >&2 && exit 2 ;;
+esac
+
+# Tracked files and new ones that git does not ignore; a file deleted but not committed yet is not there to be formatted.
+git ls-files -z --cached --others --exclude-standard -- '*.cpp' '*.hpp' '*.cuh' '*.cu' |
+  while IFS= read -r -d '' file; do
+    if [ -f "$file" ]; then printf '%s\0' "$file"; fi
+  done | xargs -0 -r "$clang_format" "${action[@]}"

@@ -1,0 +1,237 @@
+#!/usr/bin/env bash
+# Installs what the project needs to build: a C++20 compiler, CMake, Ninja and four header-only libraries.
+#
+# It looks for the things themselves first, so that it is quick, works offline and leaves alone what is there, however it got
+# there. Only what is missing goes to the package manager (apt, dnf, pacman or brew). Exit code 1: no compiler, CMake or Ninja
+# in the end. A library that no package offers is no error, since CMake downloads it. CUDA is looked for, never installed.
+#
+# Written for bash 3.2 too (macOS): lists are strings of words.
+set -euo pipefail
+
+usage() {
+  cat <<'TEXT'
+usage: common/setup.sh [--check] [--dev] [--help]
+
+  --check  say what is missing, install nothing; exit code 1 if a compiler, CMake or Ninja is missing
+  --dev    also what .ci/run needs: clang 14, clang-format 14, git, Python 3 with NumPy, shellcheck
+  --help   this text
+TEXT
+}
+
+check_only=no
+dev=no
+for argument in "$@"; do
+  case $argument in
+    --check) check_only=yes ;;
+    --dev) dev=yes ;;
+    --help | -h) usage && exit 0 ;;
+    *) echo "setup: unknown option '$argument'; allowed: --check, --dev, --help" >&2 && exit 2 ;;
+  esac
+done
+
+say() { printf 'setup: %s\n' "$*"; }
+has() { command -v "$1" >/dev/null 2>&1; }
+
+# --- What is there? -------------------------------------------------------------------------------------------------------
+
+# The compiler that CMake would take, if it knows the language and finds its standard library.
+working_compiler() {
+  local compiler
+  for compiler in ${CXX:-} c++ g++ clang++; do
+    if has "$compiler" && printf '#include <concepts>\n#include <span>\n#include <version>\n' |
+      "$compiler" -std=c++20 -x c++ -fsyntax-only - 2>/dev/null; then
+      echo "$compiler"
+      return
+    fi
+  done
+  return 1
+}
+
+cmake_is_new_enough() {  # 3.25, the first with workflow presets
+  has cmake || return 1
+  cmake --version | awk 'NR == 1 { split($3, v, "."); exit !(v[1] > 3 || (v[1] == 3 && v[2] >= 25)) }'
+}
+
+# has_library PACKAGE: does find_package(PACKAGE) have a configuration to find?
+has_library() {
+  local lower prefix directory
+  lower=$(printf '%s' "$1" | tr '[:upper:]' '[:lower:]')
+  for prefix in ${CMAKE_PREFIX_PATH:+$(printf '%s' "$CMAKE_PREFIX_PATH" | tr ':;' '  ')} /usr /usr/local /opt/homebrew \
+    /home/linuxbrew/.linuxbrew; do
+    for directory in share lib lib64 lib/"$(uname -m)"-linux-gnu; do
+      compgen -G "$prefix/$directory/cmake/$1*/$1Config.cmake" >/dev/null && return 0
+      compgen -G "$prefix/$directory/cmake/$1*/$lower-config.cmake" >/dev/null && return 0
+      compgen -G "$prefix/$directory/$lower/cmake/$1Config.cmake" >/dev/null && return 0
+    done
+  done
+  return 1
+}
+
+clang_format_14() {
+  local program
+  for program in clang-format-14 clang-format; do
+    has "$program" && "$program" --version | grep -q 'version 14\.' && return 0
+  done
+  return 1
+}
+
+# Sets `tools` (needed) and `extras` (libraries, and with --dev the developer's tools): what is missing, in our own names.
+look() {
+  tools=""
+  extras=""
+  working_compiler >/dev/null || tools="$tools compiler"
+  cmake_is_new_enough || tools="$tools cmake"
+  has ninja || has ninja-build || tools="$tools ninja"
+  local library
+  for library in Eigen3 doctest CLI11 nlohmann_json; do
+    has_library $library || extras="$extras $library"
+  done
+  [ $dev = yes ] || return 0
+  has git || extras="$extras git"
+  has clang++ || has clang++-14 || extras="$extras clang"
+  clang_format_14 || extras="$extras clang-format"
+  has shellcheck || extras="$extras shellcheck"
+  { has python3 && python3 -c 'import numpy' 2>/dev/null; } || extras="$extras numpy"
+}
+
+# --- What is it called here? ----------------------------------------------------------------------------------------------
+
+# package NAME: its name for $manager, empty if there is none
+package() {
+  case $manager:$1 in
+    apt:compiler) echo g++ ;; dnf:compiler) echo gcc-c++ ;; pacman:compiler) echo gcc ;; brew:compiler) ;;
+    *:cmake) echo cmake ;;
+    apt:ninja | dnf:ninja) echo ninja-build ;; *:ninja) echo ninja ;;
+    apt:Eigen3) echo libeigen3-dev ;; dnf:Eigen3) echo eigen3-devel ;; *:Eigen3) echo eigen ;;
+    apt:doctest) echo doctest-dev ;; dnf:doctest) echo doctest-devel ;; *:doctest) echo doctest ;;
+    apt:CLI11) echo libcli11-dev ;; dnf:CLI11) echo cli11-devel ;; *:CLI11) echo cli11 ;;
+    apt:nlohmann_json) echo nlohmann-json3-dev ;; dnf:nlohmann_json) echo json-devel ;; *:nlohmann_json) echo nlohmann-json ;;
+    *:git) echo git ;;
+    brew:clang) ;; *:clang) echo clang ;;
+    apt:clang-format) echo clang-format-14 ;; *:clang-format) ;;  # elsewhere only newer ones, which format differently
+    dnf:shellcheck) echo ShellCheck ;; *:shellcheck) echo shellcheck ;;
+    brew:numpy) echo numpy ;; pacman:numpy) echo python-numpy ;; *:numpy) echo python3-numpy ;;
+  esac
+}
+
+# packages NAME...: the names for $manager
+packages() {
+  local name list=""
+  for name in "$@"; do list="$list $(package "$name")"; done
+  # shellcheck disable=SC2086  # one space between words
+  echo $list
+}
+
+find_manager() {
+  if has apt-get; then echo apt
+  elif has dnf; then echo dnf
+  elif has pacman; then echo pacman
+  elif has brew; then echo brew
+  fi
+}
+
+# The command that installs packages, as one would type it
+install_command() {
+  case $manager in
+    apt) echo "$as_root apt-get install -y --no-install-recommends" ;;
+    dnf) echo "$as_root dnf install -y" ;;
+    pacman) echo "$as_root pacman -S --needed --noconfirm" ;;
+    brew) echo "brew install" ;;
+  esac | sed 's/^ //'
+}
+
+# --- Act ------------------------------------------------------------------------------------------------------------------
+
+# install_packages PACKAGE...
+install_packages() {
+  [ $# -gt 0 ] || return 0
+  local command
+  command=$(install_command)
+  say "$command $*"
+  $command "$@"
+}
+
+# The package lists of a fresh machine or container are empty or old.
+refresh() {
+  case $manager in
+    apt) $as_root apt-get update ;;
+    pacman) $as_root pacman -Sy --noconfirm ;;
+  esac
+}
+
+install_missing() {
+  refresh || say "could not refresh the package lists; trying with those that are there"
+  local name
+  # shellcheck disable=SC2046,SC2086  # lists of words
+  install_packages $(packages $tools $extras) && return
+  say "not all at once; one by one"
+  for name in $tools $extras; do
+    # shellcheck disable=SC2046
+    install_packages $(packages "$name") || say "could not install $name"
+  done
+}
+
+# What nobody here can install, in words
+advise() {
+  local name
+  for name in $tools; do
+    case $name in
+      compiler) say "MISSING a C++20 compiler: g++ 12, clang 14 or newer$([ "$manager" != brew ] || echo ' (xcode-select --install)')" ;;
+      cmake)
+        say "MISSING CMake 3.25 or newer$(has cmake && echo ", found $(cmake --version | head -n 1)")"
+        say "  https://cmake.org/download, or: python3 -m pip install 'cmake>=3.25'"
+        ;;
+      ninja) say "MISSING Ninja: https://ninja-build.org" ;;
+    esac
+  done
+  for name in $extras; do
+    case $name in
+      Eigen3 | doctest | CLI11 | nlohmann_json) say "not installed: $name (CMake will download it)" ;;
+      clang-format) say "not installed: clang-format 14 (python3 -m pip install clang-format==14.0.6)" ;;
+      *) say "not installed: $name" ;;
+    esac
+  done
+}
+
+report_cuda() {
+  local nvcc=none gpu=none
+  if has nvcc; then nvcc=$(command -v nvcc); elif [ -x /usr/local/cuda/bin/nvcc ]; then nvcc=/usr/local/cuda/bin/nvcc; fi
+  if has nvidia-smi; then gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1) || gpu=none; fi
+  say "nvcc: $nvcc; GPU: ${gpu:-none} (both optional: every kernel also runs on the CPU)"
+}
+
+finish() {
+  report_cuda
+  [ -z "$tools" ] || exit 1
+  exit 0
+}
+
+export DEBIAN_FRONTEND=noninteractive
+manager=$(find_manager)
+as_root=""
+if [ "$(id -u)" != 0 ]; then as_root=sudo; fi
+look
+if [ -z "$tools$extras" ]; then
+  say "all there, nothing to do ($(working_compiler), $(cmake --version | head -n 1), Ninja, Eigen, doctest, CLI11, nlohmann_json)"
+  finish
+fi
+say "missing:$tools$extras"
+
+# shellcheck disable=SC2086  # lists of words
+wanted=$(packages $tools $extras)
+if [ -z "$manager" ]; then
+  say "no package manager that this script knows (apt, dnf, pacman, brew)"
+elif [ -z "$wanted" ]; then
+  say "$manager has no package for it"
+elif [ $check_only = yes ]; then
+  say "to install: $(install_command) $wanted"
+  finish
+elif [ -n "$as_root" ] && [ "$manager" != brew ] && ! has sudo; then
+  say "neither root nor sudo here; as root: $(as_root='' install_command) $wanted"
+else
+  install_missing
+  look
+  [ -n "$tools$extras" ] || say "all there now"
+fi
+advise
+finish
