@@ -8,9 +8,9 @@
 namespace flash {
 
 struct StageInfo {
-  std::string name;           ///< folder name, "01_naive"
-  std::string idea;           ///< one line for reports and the comparison table
-  std::string backward_stage; ///< the stage that has a backward pass, if this one has none
+  std::string name;            ///< folder name, "01_naive"
+  std::string idea;            ///< one line for reports and the comparison table
+  std::string backward_stage;  ///< the stage that has a backward pass, if this one has none
 };
 
 /// Parses the command line (see --help), runs and checks one problem, prints one report. Returns the exit code:

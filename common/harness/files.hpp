@@ -1,0 +1,29 @@
+// Inputs from a folder of .npy files (--load) and results into one (--save).
+#pragma once
+
+#include "common/attention/host_tensor.hpp"
+#include "common/harness/problem_options.hpp"
+
+#include <string>
+
+namespace flash {
+
+struct LoadedInputs {
+  Problem problem;
+  Inputs inputs;
+  std::string note;  ///< what was made from the seed because no file gave it; empty if nothing
+};
+
+/// Reads q.npy, k.npy, v.npy and, if present, bias.npy and (backward) do.npy. The shape comes from the files; an option that
+/// contradicts it is refused. bias.npy must be (B or 1, H or 1, 1 or Nq, Nk) and may hold -inf, a mask; no other value may be
+/// infinite or NaN. A backward pass without do.npy gets a random dO. UsageError: one line with the names of the files.
+LoadedInputs load_inputs(const std::string& folder, const ProblemOptions&, Pass);
+
+/// Makes the folder if there is none and tries to write there, so that a kernel does not run in vain. UsageError if something
+/// that is no regular file lies where a result would go.
+void prepare_output_folder(const std::string& folder, Pass);
+
+/// Writes o.npy (B,H,Nq,d), lse.npy (B,H,Nq) and, after a backward pass, dq.npy, dk.npy, dv.npy. Replaces earlier results.
+void save_results(const std::string& folder, Pass, const Results<float>&);
+
+}  // namespace flash

@@ -1,0 +1,118 @@
+#include "common/harness/inputs.hpp"
+
+#include "common/attention/float16.hpp"
+#include "common/attention/tensor.hpp"
+
+#include <cmath>
+#include <numbers>
+
+namespace flash {
+namespace {
+
+/// Counter-based random bits: the i-th number of a stream depends on nothing but (stream, i). The mixing steps and constants are
+/// those of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014).
+std::uint64_t random_bits(std::uint64_t stream, std::uint64_t i) {
+  std::uint64_t z = stream + (i + 1) * 0x9e3779b97f4a7c15u;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+/// Box-Muller in double precision, two values from each 64 random bits. std::normal_distribution would give other values with
+/// another standard library.
+void fill_normal(std::vector<float>& values, std::uint64_t seed, InputTensor which, float factor) {
+  const std::uint64_t stream = random_bits(seed, static_cast<std::uint64_t>(which));
+  const std::size_t count = values.size();
+  for (std::size_t i = 0; i < count; i += 2) {
+    const std::uint64_t bits = random_bits(stream, i / 2);
+    const double u = (static_cast<double>(bits >> 32) + 1) * 0x1p-32;  // in (0, 1]: its logarithm is finite
+    const double angle = static_cast<double>(bits & 0xffffffffu) * 0x1p-32 * 2 * std::numbers::pi;
+    const double radius = std::sqrt(-2 * std::log(u)) * static_cast<double>(factor);
+    values[i] = static_cast<float>(radius * std::cos(angle));
+    if (i + 1 < count) values[i + 1] = static_cast<float>(radius * std::sin(angle));
+  }
+}
+
+/// Calls value(row, col) for every element of every (batch, head).
+template <class Value>
+void fill_rows(HostTensor<float>& tensor, Value&& value) {
+  std::size_t next = 0;
+  const std::int64_t matrices = tensor.shape[0] * tensor.shape[1];
+  for (std::int64_t matrix = 0; matrix < matrices; ++matrix) {
+    for (std::int64_t row = 0; row < tensor.shape[2]; ++row) {
+      for (std::int64_t col = 0; col < tensor.shape[3]; ++col) tensor.values[next++] = value(row, col);
+    }
+  }
+}
+
+HostTensor<float> make_bias(const Problem& problem, std::uint64_t seed) {
+  if (problem.bias == BiasKind::none) return {};
+  HostTensor<float> bias(bias_shape(problem));
+  if (problem.bias != BiasKind::alibi) {
+    fill_normal(bias.values, seed, InputTensor::bias, 1);
+    return bias;
+  }
+  // Press, Smith, Lewis: Train short, test long (ALiBi), ICLR 2022: a geometric sequence that starts at 2^(-8/H).
+  const std::int64_t heads = bias.shape[1];
+  for (std::size_t i = 0; i < bias.values.size(); ++i) {
+    const double h = static_cast<double>(static_cast<std::int64_t>(i) % heads);
+    bias.values[i] = static_cast<float>(std::exp2(-8 * (h + 1) / problem.H));
+  }
+  return bias;
+}
+
+}  // namespace
+
+const char* to_string(InputKind kind) {
+  switch (kind) {
+    case InputKind::ones:
+      return "ones";
+    case InputKind::identity:
+      return "identity";
+    case InputKind::ramp:
+      return "ramp";
+    case InputKind::large:
+      return "large";
+    case InputKind::normal:
+      break;
+  }
+  return "normal";
+}
+
+HostTensor<float> make_input(const Problem& problem, InputKind kind, std::uint64_t seed, InputTensor which) {
+  if (which == InputTensor::bias) return make_bias(problem, seed);
+  const bool is_value = which == InputTensor::v;
+  const bool is_gradient = which == InputTensor::dO;
+  const Role role = which == InputTensor::k ? Role::k : is_value ? Role::v : Role::q;
+  HostTensor<float> tensor(shape_of(problem, role));
+
+  if (is_gradient || kind == InputKind::normal || (kind == InputKind::large && is_value)) {
+    fill_normal(tensor.values, seed, which, 1);
+  } else if (kind == InputKind::large) {
+    // A score is a sum of d products of two normals, times scale = 1/sqrt(d): standard deviation factor^2.
+    fill_normal(tensor.values, seed, which, 10);
+  } else if (is_value && kind != InputKind::ones) {
+    fill_rows(tensor,
+              [](std::int64_t j, std::int64_t c) { return static_cast<float>(j % 1024) + static_cast<float>(c) / 1000; });
+  } else if (kind == InputKind::identity) {
+    fill_rows(tensor, [&](std::int64_t i, std::int64_t c) { return i % problem.d == c ? 1.0f : 0.0f; });
+  } else {
+    fill_rows(tensor, [](std::int64_t, std::int64_t) { return 1.0f; });
+  }
+  if (problem.dtype != Dtype::fp32) {
+    for (float& value : tensor.values) value = round_to(problem.dtype, value);
+  }
+  return tensor;
+}
+
+Inputs make_inputs(const Problem& problem, InputKind kind, std::uint64_t seed, Pass pass) {
+  Inputs inputs;
+  inputs.Q = make_input(problem, kind, seed, InputTensor::q);
+  inputs.K = make_input(problem, kind, seed, InputTensor::k);
+  inputs.V = make_input(problem, kind, seed, InputTensor::v);
+  if (pass == Pass::backward) inputs.dO = make_input(problem, kind, seed, InputTensor::dO);
+  inputs.bias = make_input(problem, kind, seed, InputTensor::bias);
+  return inputs;
+}
+
+}  // namespace flash

@@ -1,0 +1,171 @@
+#include "common/harness/npy.hpp"
+
+#include "common/attention/float16.hpp"
+#include "common/device/error.hpp"
+#include "common/harness/memory.hpp"
+
+#include <bit>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <system_error>
+
+namespace flash {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "values are copied between memory and little-endian files");
+
+constexpr std::string_view magic{"\x93NUMPY", 6};
+// No header of a float array comes near; NumPy itself stops at 10,000 unless told otherwise.
+constexpr std::uint64_t longest_header = 65536;
+constexpr std::size_t chunk_bytes = std::size_t{1} << 20;
+
+/// The open file, its size, and where reading stands.
+class NpyFile {
+ public:
+  explicit NpyFile(const std::filesystem::path& file) : name_(file.string()) {
+    std::error_code error;
+    const auto status = std::filesystem::status(file, error);
+    if (!std::filesystem::exists(status))
+      fail(error && error != std::errc::no_such_file_or_directory ? error.message() : "no such file");
+    if (!std::filesystem::is_regular_file(status)) fail("not a regular file");
+    size_ = std::filesystem::file_size(file, error);
+    if (error) fail(error.message());
+    stream_.open(file, std::ios::binary);
+    if (!stream_) fail("cannot be opened for reading");
+  }
+
+  [[noreturn]] void fail(const std::string& what) const { throw UsageError(name_ + ": " + what); }
+
+  std::uint64_t remaining() const { return size_ - position_; }
+
+  void read(void* to, std::size_t bytes, const char* what) {
+    if (bytes > remaining()) fail(std::string("truncated within ") + what);
+    if (!stream_.read(static_cast<char*>(to), static_cast<std::streamsize>(bytes))) fail("reading failed");
+    position_ += bytes;
+  }
+
+ private:
+  std::string name_;
+  std::ifstream stream_;
+  std::uint64_t size_ = 0, position_ = 0;
+};
+
+NpyHeader read_header(NpyFile& file) {
+  char start[8];  // magic, major version, minor version
+  file.read(start, sizeof start, "the magic string");
+  if (std::string_view(start, magic.size()) != magic) file.fail("not an .npy file (no magic string at its start)");
+  const int version = start[6];
+  if (version < 1 || version > 3 || start[7] != 0) {
+    file.fail("format version " + std::to_string(version) + "." + std::to_string(start[7]) + "; allowed: 1.0, 2.0, 3.0");
+  }
+  unsigned char length_bytes[4] = {};
+  file.read(length_bytes, version == 1 ? 2 : 4, "the header length");
+  std::uint64_t length = 0;
+  for (int i = 3; i >= 0; --i) length = length << 8 | length_bytes[i];
+  if (length > file.remaining()) file.fail("truncated within the header");
+  if (length > longest_header) file.fail("a header of " + std::to_string(length) + " bytes; allowed: up to 65536");
+  std::string text(length, '\0');
+  file.read(text.data(), text.size(), "the header");
+  try {
+    return parse_npy_header(text);
+  } catch (const UsageError& error) {
+    file.fail(error.what());
+  }
+}
+
+std::size_t item_bytes(const NpyFile& file, const std::string& descr) {
+  if (descr == "<f2") return 2;
+  if (descr == "<f4") return 4;
+  if (descr == "<f8") return 8;
+  file.fail("type '" + descr + "'; allowed: little-endian float16 '<f2', float32 '<f4', float64 '<f8'");
+}
+
+/// Elements of the array, once its data are known to be exactly the rest of the file.
+std::size_t checked_count(const NpyFile& file, const std::vector<std::int64_t>& shape, std::size_t item) {
+  std::uint64_t bytes = item;
+  for (const std::int64_t extent : shape) {
+    if (extent == 0) file.fail("shape " + shape_text(shape) + "; allowed: extents of at least 1");
+    const auto factor = static_cast<std::uint64_t>(extent);
+    if (bytes > std::numeric_limits<std::uint64_t>::max() / factor) {
+      file.fail("shape " + shape_text(shape) + " has more bytes than 64 bits can count");
+    }
+    bytes *= factor;
+  }
+  if (bytes != file.remaining()) {
+    file.fail(std::string(bytes > file.remaining() ? "truncated" : "trailing bytes") + ": shape " + shape_text(shape) +
+              " needs " + std::to_string(bytes) + " bytes of data, the file has " + std::to_string(file.remaining()));
+  }
+  return bytes / item;
+}
+
+float decode(const char* bytes, std::size_t item) {
+  if (item == 2) {
+    std::uint16_t half;
+    std::memcpy(&half, bytes, sizeof half);
+    return half_to_float(half);
+  }
+  if (item == 4) {
+    float single;
+    std::memcpy(&single, bytes, sizeof single);
+    return single;
+  }
+  double value;
+  std::memcpy(&value, bytes, sizeof value);
+  return static_cast<float>(value);
+}
+
+}  // namespace
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string text = "(";
+  for (std::size_t i = 0; i < shape.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(shape[i]);
+  return text + (shape.size() == 1 ? ",)" : ")");
+}
+
+NpyArray read_npy(const std::filesystem::path& path, std::size_t rank) {
+  NpyFile file(path);
+  NpyHeader header = read_header(file);
+  const std::size_t item = item_bytes(file, header.descr);
+  if (header.fortran_order) file.fail("Fortran order; allowed: C order (save numpy.ascontiguousarray(x))");
+  if (header.shape.size() != rank) {
+    file.fail("shape " + shape_text(header.shape) + " has " + std::to_string(header.shape.size()) +
+              " axes; allowed: " + std::to_string(rank));
+  }
+  const std::size_t count = checked_count(file, header.shape, item);
+  require_host_memory(static_cast<double>(count) * sizeof(float), "reading " + path.string());
+
+  NpyArray array{std::move(header.shape), std::vector<float>(count)};
+  std::vector<char> chunk(chunk_bytes);
+  for (std::size_t done = 0; done < count;) {
+    const std::size_t now = std::min(count - done, chunk_bytes / item);
+    file.read(chunk.data(), now * item, "the data");
+    for (std::size_t i = 0; i < now; ++i) array.values[done + i] = decode(chunk.data() + i * item, item);
+    done += now;
+  }
+  return array;
+}
+
+void write_npy(const std::filesystem::path& path, const std::vector<std::int64_t>& shape, const std::vector<float>& values) {
+  std::string dictionary = "{'descr': '<f4', 'fortran_order': False, 'shape': " + shape_text(shape) + ", }";
+  constexpr std::size_t before = 10;  // magic, version, length
+  // The data start at a multiple of 64 bytes, so that they can be mapped; the header ends with a newline.
+  dictionary.append(63 - (before + dictionary.size()) % 64, ' ');
+  dictionary += '\n';
+
+  const std::filesystem::path temporary = path.string() + ".part";
+  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
+  file << magic << '\1' << '\0' << static_cast<char>(dictionary.size() & 0xff) << static_cast<char>(dictionary.size() >> 8)
+       << dictionary;
+  file.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(float)));
+  file.close();
+  std::error_code error;
+  if (file) std::filesystem::rename(temporary, path, error);
+  if (!file || error) {
+    std::error_code ignored;
+    std::filesystem::remove(temporary, ignored);
+    throw UsageError(path.string() + ": cannot be written" + (error ? ": " + error.message() : ""));
+  }
+}
+
+}  // namespace flash

@@ -1,0 +1,87 @@
+#include "common/harness/options.hpp"
+
+#include "common/harness/parse.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <limits>
+
+namespace flash {
+namespace {
+
+constexpr Pass all_passes[]{Pass::forward, Pass::backward};
+constexpr DeviceChoice all_devices[]{DeviceChoice::automatic, DeviceChoice::gpu, DeviceChoice::cpu};
+
+void add_text(CLI::App& app, const std::string& name, std::string& target, const std::string& type, const std::string& text) {
+  app.add_option_function<std::string>(
+         name,
+         [&target, name](const std::string& given) {
+           if (given.empty()) throw UsageError(name + " is ''; allowed: a name");
+           target = given;
+         },
+         text)
+      ->type_name(type);
+}
+
+int parse_iterations(const std::string& text) {
+  const std::int64_t value = parse_whole_number("--iterations", text, 1);
+  if (value > std::numeric_limits<int>::max()) throw UsageError("--iterations is " + text + "; allowed: 1 to 2^31-1");
+  return static_cast<int>(value);
+}
+
+}  // namespace
+
+const char* to_string(DeviceChoice choice) {
+  switch (choice) {
+    case DeviceChoice::gpu:
+      return "gpu";
+    case DeviceChoice::cpu:
+      return "cpu";
+    case DeviceChoice::automatic:
+      break;
+  }
+  return "auto";
+}
+
+CommandLine parse_options(const StageInfo& stage, int argc, const char* const* argv) {
+  CommandLine line;
+  Options& options = line.options;
+  CLI::App app(
+      stage.name + ": " + stage.idea +
+          "\nRuns one attention problem, checks it against double precision and prints a report.\nExit codes: 0 good; 1 "
+          "the check failed; 2 bad usage or input; 3 no usable device or not enough memory.",
+      stage.name);
+  app.set_version_flag("--version", stage.name + " (flash-steps " FLASH_VERSION ")");
+  app.set_help_flag("--help,-h", "Print this and exit");
+  app.add_flag("--list", options.list, "List the variants and exit; with --json as JSON");
+
+  app.add_option_function<std::string>(
+         "--pass", [&](const std::string& given) { options.pass = parse_choice("--pass", given, all_passes); },
+         "Which pass to run; backward runs its own forward first (default: forward)")
+      ->type_name("forward|backward");
+  add_text(app, "--variant", options.variant, "NAME", "Which kernel file to run, as in --list (default: the last)");
+  add_problem_options(app, options.problem);
+  add_text(
+      app, "--load", options.load, "DIR",
+      "Read q.npy, k.npy, v.npy and, if present, do.npy and bias.npy (NumPy; C order; float16, 32 or 64; shapes (B,H,N,d)). "
+      "The shape comes from the files");
+  add_text(app, "--save", options.save, "DIR",
+           "Write o.npy, lse.npy and with backward dq.npy, dk.npy, dv.npy (float32); earlier ones are replaced");
+  app.add_option_function<std::string>(
+         "--device", [&](const std::string& given) { options.device = parse_choice("--device", given, all_devices); },
+         "auto: a GPU if one works, else the CPU simulator (default: auto)")
+      ->type_name("auto|gpu|cpu");
+  app.add_flag("--bench", options.bench, "Time the kernels (GPU only)");
+  app.add_option_function<std::string>(
+         "--iterations", [&](const std::string& given) { options.iterations = parse_iterations(given); },
+         "Timed iterations (default: 20)")
+      ->type_name("N");
+  app.add_flag("!--no-check,--check", options.check, "Skip the comparison with the reference");
+  app.add_flag("--json", options.json, "One JSON object on stdout instead of the report");
+
+  line.answer = parse_command_line(app, argc, argv);
+  if (line.answer.empty()) check_contradictions(options.problem);
+  return line;
+}
+
+}  // namespace flash

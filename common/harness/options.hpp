@@ -1,0 +1,36 @@
+// The whole command line of a stage program.
+#pragma once
+
+#include "common/harness/problem_options.hpp"
+#include "common/harness/stage.hpp"
+
+#include <string>
+
+namespace flash {
+
+enum class DeviceChoice { automatic, gpu, cpu };
+
+const char* to_string(DeviceChoice);
+
+struct Options {
+  Pass pass = Pass::forward;
+  std::string variant;  ///< empty: the last one that takes the problem
+  ProblemOptions problem;
+  std::string load, save;  ///< folders; empty: not given
+  DeviceChoice device = DeviceChoice::automatic;
+  bool bench = false;
+  int iterations = 20;
+  bool check = true;
+  bool json = false;
+  bool list = false;
+};
+
+struct CommandLine {
+  Options options;
+  std::string answer;  ///< what --help or --version print; then there is nothing else to do
+};
+
+/// Throws UsageError with one line: what, got, allowed.
+CommandLine parse_options(const StageInfo&, int argc, const char* const* argv);
+
+}  // namespace flash

@@ -1,0 +1,40 @@
+// Values on a command line: each is parsed whole or refused in one line that says what was given and what is allowed.
+#pragma once
+
+#include "common/device/error.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace flash {
+
+/// A whole number from `low` to 2^63-1. UsageError otherwise; the message names `option`.
+std::int64_t parse_whole_number(const std::string& option, const std::string& text, std::int64_t low);
+
+/// A whole number from 0 to 2^64-1, or UsageError.
+std::uint64_t parse_seed(const std::string& option, const std::string& text);
+
+/// A finite fp32 number, or UsageError.
+float parse_finite(const std::string& option, const std::string& text);
+
+/// The value among `allowed` whose to_string() is `text`, or UsageError with the list.
+template <class Enum, std::size_t count>
+Enum parse_choice(const std::string& option, const std::string& text, const Enum (&allowed)[count]) {
+  std::string list;
+  for (const Enum value : allowed) {
+    if (text == to_string(value)) return value;
+    list += (list.empty() ? "" : ", ") + std::string(to_string(value));
+  }
+  throw UsageError(option + " is '" + text + "'; allowed: " + list);
+}
+
+/// Runs CLI11 and turns its exceptions into UsageError. Returns the text to print if the user asked for --help or --version,
+/// else "".
+std::string parse_command_line(CLI::App& app, int argc, const char* const* argv);
+
+}  // namespace flash

@@ -1,0 +1,127 @@
+#include "common/harness/problem_options.hpp"
+
+#include "common/harness/parse.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <charconv>
+
+namespace flash {
+namespace {
+
+constexpr Dtype all_dtypes[]{Dtype::fp32, Dtype::fp16, Dtype::bf16};
+constexpr Layout all_layouts[]{Layout::bhnd, Layout::bnhd, Layout::qkv, Layout::kv};
+constexpr BiasKind all_biases[]{BiasKind::none, BiasKind::vector, BiasKind::matrix, BiasKind::alibi};
+constexpr InputKind all_inputs[]{InputKind::normal, InputKind::ones, InputKind::identity, InputKind::ramp, InputKind::large};
+
+void add_size(CLI::App& app, const std::string& name, std::optional<std::int64_t>& target, const std::string& text,
+              const std::string& type) {
+  app.add_option_function<std::string>(
+         name, [&target, name](const std::string& given) { target = parse_whole_number(name, given, 1); }, text)
+      ->type_name(type)
+      ->group("Problem");
+}
+
+template <class Target, std::size_t count, class Enum>
+void add_choice(CLI::App& app, const std::string& name, Target& target, const Enum (&allowed)[count], const std::string& text) {
+  std::string list;
+  for (const Enum value : allowed) list += (list.empty() ? "" : "|") + std::string(to_string(value));
+  app.add_option_function<std::string>(
+         name, [&target, &allowed, name](const std::string& given) { target = parse_choice(name, given, allowed); }, text)
+      ->type_name(list)
+      ->group("Problem");
+}
+
+/// Digits that give back the same float.
+std::string shortest(float value) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
+}  // namespace
+
+RequestedSizes SizeOptions::over(const RequestedSizes& defaults) const {
+  RequestedSizes sizes;
+  sizes.batch = batch.value_or(defaults.batch);
+  sizes.heads = heads.value_or(defaults.heads);
+  sizes.kv_heads = kv_heads.value_or(sizes.heads);
+  sizes.seq_q = seq_q.value_or(seq.value_or(defaults.seq_q));
+  sizes.seq_k = seq_k.value_or(seq.value_or(defaults.seq_k));
+  sizes.head_dim = head_dim.value_or(defaults.head_dim);
+  return sizes;
+}
+
+void add_problem_options(CLI::App& app, ProblemOptions& options) {
+  SizeOptions& sizes = options.sizes;
+  add_size(app, "--batch", sizes.batch, "Batch", "B");
+  add_size(app, "--heads", sizes.heads, "Query heads", "H");
+  add_size(app, "--kv-heads", sizes.kv_heads, "Key/value heads, a divisor of H (default: H)", "Hkv");
+  add_size(app, "--seq", sizes.seq, "Length of queries and keys", "N");
+  add_size(app, "--seq-q", sizes.seq_q, "Number of queries", "Nq");
+  add_size(app, "--seq-k", sizes.seq_k, "Number of keys", "Nk");
+  add_size(app, "--head-dim", sizes.head_dim, "Head dimension", "d");
+  app.add_flag("--causal", options.causal, "Query i sees key j only if j <= i + Nk - Nq")->group("Problem");
+  add_choice(app, "--bias", options.bias, all_biases,
+             "Added to the scaled scores: per key, per query and key, or ALiBi slopes");
+  app.add_option_function<std::string>(
+         "--scale", [&options](const std::string& given) { options.scale = parse_finite("--scale", given); },
+         "Factor of Q K^T (default: 1/sqrt(d))")
+      ->type_name("X")
+      ->group("Problem");
+  add_choice(app, "--dtype", options.dtype, all_dtypes, "Type of Q, K, V, O and their gradients");
+  add_choice(app, "--layout", options.layout, all_layouts,
+             "Order in memory: (B,H,N,d), (B,N,H,d), packed QKV (B,N,3,H,d), packed KV (B,N,2,Hkv,d)");
+  add_choice(app, "--input", options.input, all_inputs,
+             "normal: standard normal; ones: all ones, so O is 1; identity: Q and K rows are unit vectors, so with a large "
+             "--scale row i of O is row i of V; ramp: Q and K ones and V(j, c) = j + c/1000, so O(i, c) is the mean visible j "
+             "+ c/1000; large: scores of some hundreds");
+  app.add_option_function<std::string>(
+         "--seed", [&options](const std::string& given) { options.seed = parse_seed("--seed", given); },
+         "Seed of the random inputs (default: 1)")
+      ->type_name("S")
+      ->group("Problem");
+}
+
+void check_contradictions(const ProblemOptions& options) {
+  const SizeOptions& sizes = options.sizes;
+  if (sizes.seq && (sizes.seq_q || sizes.seq_k)) {
+    throw UsageError(std::string("--seq and ") + (sizes.seq_q ? "--seq-q" : "--seq-k") +
+                     " are both given; allowed: --seq alone, or --seq-q and --seq-k");
+  }
+}
+
+Problem make_problem(const ProblemOptions& options, const RequestedSizes& sizes) {
+  Problem problem;
+  problem.causal = options.causal;
+  problem.bias = options.bias.value_or(BiasKind::none);
+  problem.dtype = options.dtype;
+  problem.layout = options.layout;
+  if (const std::string error = set_sizes(problem, sizes); !error.empty()) throw UsageError(error);
+  problem.scale = options.scale.value_or(default_scale(problem.d));
+  return problem;
+}
+
+std::vector<std::string> to_arguments(const ProblemOptions& options, const RequestedSizes& sizes) {
+  std::vector<std::string> arguments;
+  const auto add = [&](const char* name, const std::string& value) {
+    arguments.emplace_back(name);
+    arguments.push_back(value);
+  };
+  add("--batch", std::to_string(sizes.batch));
+  add("--heads", std::to_string(sizes.heads));
+  add("--kv-heads", std::to_string(sizes.kv_heads));
+  add("--seq-q", std::to_string(sizes.seq_q));
+  add("--seq-k", std::to_string(sizes.seq_k));
+  add("--head-dim", std::to_string(sizes.head_dim));
+  if (options.causal) arguments.emplace_back("--causal");
+  if (options.bias) add("--bias", to_string(*options.bias));
+  // One word: a value that starts with a minus sign could be taken for an option.
+  if (options.scale) arguments.push_back("--scale=" + shortest(*options.scale));
+  add("--dtype", to_string(options.dtype));
+  add("--layout", to_string(options.layout));
+  add("--input", to_string(options.input));
+  add("--seed", std::to_string(options.seed));
+  return arguments;
+}
+
+}  // namespace flash

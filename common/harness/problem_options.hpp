@@ -1,0 +1,49 @@
+// The part of the command line that describes a problem. The stage programs and the comparison program share it.
+#pragma once
+
+#include "common/attention/problem.hpp"
+#include "common/harness/inputs.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace flash {
+
+/// Sizes as given; an absent one takes its default, or comes from the files of --load.
+struct SizeOptions {
+  std::optional<std::int64_t> batch, heads, kv_heads, seq, seq_q, seq_k, head_dim;
+
+  /// Absent sizes take those of `defaults`; kv_heads follows the query heads.
+  RequestedSizes over(const RequestedSizes& defaults) const;
+};
+
+struct ProblemOptions {
+  SizeOptions sizes;
+  bool causal = false;
+  std::optional<BiasKind> bias;
+  std::optional<float> scale;  ///< absent: 1/sqrt(d)
+  Dtype dtype = Dtype::fp32;
+  Layout layout = Layout::bhnd;
+  InputKind input = InputKind::normal;
+  std::uint64_t seed = 1;
+};
+
+/// Adds --batch ... --seed to `app`. Parsing fills `options`; a bad value or a contradiction is a UsageError.
+void add_problem_options(CLI::App& app, ProblemOptions& options);
+
+/// UsageError for options that contradict each other, such as --seq with --seq-q.
+void check_contradictions(const ProblemOptions& options);
+
+/// The problem, validated. UsageError: one line that says what was given and what is allowed.
+Problem make_problem(const ProblemOptions& options, const RequestedSizes& sizes);
+
+/// The options as command-line arguments with every size spelled out, to hand a problem on to another program.
+std::vector<std::string> to_arguments(const ProblemOptions& options, const RequestedSizes& sizes);
+
+}  // namespace flash

@@ -1,0 +1,134 @@
+#include "common/harness/report.hpp"
+
+#include "common/attention/cost.hpp"
+#include "common/harness/memory.hpp"
+#include "common/harness/text_table.hpp"
+
+namespace flash {
+namespace {
+
+std::string line(const char* label, const std::string& text) {
+  std::string padded(label);
+  padded.resize(13, ' ');
+  return "  " + padded + text + "\n";
+}
+
+std::string device_text(const DeviceInfo& device) {
+  if (device.kind == Backend::cpu) return "CPU simulator on " + device.name;
+  return device.name + ", sm_" + std::to_string(device.sm) + ", CUDA " + device.cuda + ", driver " + device.driver;
+}
+
+std::string input_text(const RunRecord& run) {
+  const std::string source =
+      run.load.empty() ? std::string(to_string(run.input)) + ", seed " + std::to_string(run.seed) : "loaded from " + run.load;
+  return source + (run.note.empty() ? "" : " (" + run.note + ")");
+}
+
+/// Where a tensor is wrong most. Elements that are not finite are described in words: they are no result.
+std::string worst_text(const TensorCheck& check) {
+  const Worst& worst = check.worst;
+  std::string text = check.tensor + " is wrong";
+  if (check.non_finite > 0) text += " (" + count_text(static_cast<std::uint64_t>(check.non_finite)) + " elements not finite)";
+  return text + ", worst at batch " + std::to_string(worst.b) + ", head " + std::to_string(worst.h) + ", row " +
+         std::to_string(worst.row) + ", column " + std::to_string(worst.col) + ": got " + number_text(worst.got, 9) +
+         ", expected " + number_text(worst.expected, 9);
+}
+
+std::string overflow_text(float largest_score) {
+  return "The scores of that row reach " + number_text(static_cast<double>(largest_score)) +
+         ", and this variant does not subtract the row's max: exp overflows in fp32 beyond 88.7.\n"
+         "02_safe_softmax shows the cure.";
+}
+
+std::string check_text(const RunRecord& run) {
+  if (!run.check) return line("check", "skipped");
+  const CheckReport& check = *run.check;
+  std::string text = line("check", std::string(check.passed ? "passed" : "FAILED") + ", against double precision" +
+                                       (check.sampled ? ", on a sample of rows" : ", every element"));
+  TextTable table({"tensor", "max error", "tolerance", "relative L2", "verdict"});
+  for (const TensorCheck& t : check.tensors) {
+    table.add({t.tensor, number_text(t.max_abs), number_text(t.tolerance), number_text(t.rel_l2), t.passed ? "ok" : "WRONG"});
+  }
+  text += table.text(15);
+  for (const TensorCheck& t : check.tensors) {
+    if (!t.passed) text += line("", worst_text(t));
+  }
+  if (run.largest_score) {
+    const std::string reason = overflow_text(*run.largest_score);
+    const std::size_t end = reason.find('\n');
+    text += line("", reason.substr(0, end)) + line("", reason.substr(end + 1));
+  }
+  return text;
+}
+
+std::string time_text(const RunRecord& run) {
+  const Timing& time = *run.timing;
+  std::string text = line("time", number_text(time.median_ms, 4) + " ms (median of " + std::to_string(time.iterations) +
+                                      "; min " + number_text(time.min_ms, 4) + ", max " + number_text(time.max_ms, 4) +
+                                      (time.cold_l2 ? "; cold L2)" : "; warm L2)"));
+  const std::optional<double> percent = percent_of_peak(run);
+  return text + line("speed", number_text(tflops(run)) + " TFLOP/s" +
+                                  (percent ? ", " + number_text(*percent) + " % of this device's peak for " +
+                                                 to_string(run.problem.dtype)
+                                           : std::string()));
+}
+
+std::string counts_text(const Counters& counters) {
+  std::string text = line("counts", "of this pass, exact; they are not times");
+  TextTable traffic({"tensor", "read from HBM", "written to HBM"});
+  for (const TensorTraffic& tensor : counters.traffic) {
+    traffic.add({tensor.tensor, count_text(tensor.read_bytes), count_text(tensor.written_bytes)});
+  }
+  traffic.add({"all, bytes", count_text(counters.read_bytes()), count_text(counters.written_bytes())});
+  text += traffic.text(15);
+  TextTable events({"event", "count"});
+  events.add({"kernel launches", count_text(counters.launches)});
+  events.add({"blocks", count_text(counters.blocks)});
+  events.add({"barriers", count_text(counters.barriers)});
+  events.add({"warp operations", count_text(counters.warp_operations)});
+  events.add({"bank conflicts", count_text(counters.bank_conflicts)});
+  events.add({"atomics", count_text(counters.atomics)});
+  events.add({"tensor-core products", count_text(counters.tensor_core_products)});
+  return text + events.text(15);
+}
+
+}  // namespace
+
+double tflops(const RunRecord& run) {
+  if (!run.timing || !(run.timing->median_ms > 0)) return 0;
+  return flops(run.problem, run.pass) / (run.timing->median_ms * 1e9);
+}
+
+std::optional<double> percent_of_peak(const RunRecord& run) {
+  const double peak = run.problem.dtype == Dtype::fp32 ? run.device.peak_fp32_tflops : run.device.peak_tensor16_tflops;
+  if (!run.timing || !(peak > 0)) return std::nullopt;
+  return 100 * tflops(run) / peak;
+}
+
+std::string text_report(const RunRecord& run) {
+  std::string text = run.stage.name + ", variant " + run.variant.name + ": " + run.variant.idea + "\n";
+  text += line("pass", to_string(run.pass));
+  text += line("problem", describe(run.problem));
+  text += line("input", input_text(run));
+  text += line("device", device_text(run.device));
+  text += check_text(run);
+  text += line("extra memory", bytes_text(static_cast<double>(run.workspace_bytes)) + " beyond inputs and outputs");
+  text += line("must move",
+               bytes_text(compulsory_bytes(run.problem, run.pass)) + ": each input read once, each output written once");
+  if (run.timing) text += time_text(run);
+  if (run.counters) text += counts_text(*run.counters);
+  return text;
+}
+
+std::string list_text(const StageInfo& stage, const std::vector<Variant>& list) {
+  TextTable table({"variant", "passes", "dtypes", "kernel", "idea"}, std::vector(5, TextTable::Align::left));
+  for (const Variant& variant : list) {
+    std::string dtypes;
+    for (const Dtype dtype : variant.dtypes) dtypes += (dtypes.empty() ? "" : ", ") + std::string(to_string(dtype));
+    table.add(
+        {variant.name, variant.backward == nullptr ? "forward" : "forward, backward", dtypes, variant.file, variant.idea});
+  }
+  return stage.name + ": " + stage.idea + "\n" + table.text(2);
+}
+
+}  // namespace flash

@@ -1,0 +1,48 @@
+// What a run found out, as text for people and as one JSON object for programs.
+#pragma once
+
+#include "common/device/runtime.hpp"
+#include "common/harness/options.hpp"
+#include "common/reference/reference.hpp"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace flash {
+
+/// One finished run. What was not asked for is absent.
+struct RunRecord {
+  StageInfo stage;
+  Variant variant;
+  Pass pass = Pass::forward;
+  DeviceInfo device;
+  Problem problem;
+  InputKind input = InputKind::normal;
+  std::uint64_t seed = 0;
+  std::string load;  ///< folder of the inputs; empty: made from the seed
+  std::string note;  ///< one line about the inputs
+  std::size_t workspace_bytes = 0;
+  std::optional<CheckReport> check;
+  std::optional<float> largest_score;  ///< of the worst row, if a variant that does not subtract the max overflowed
+  std::optional<Timing> timing;        ///< GPU with --bench
+  std::optional<Counters> counters;    ///< CPU
+};
+
+/// 10^12 FLOPs per second of the median; 0 without a timing.
+double tflops(const RunRecord&);
+
+/// In percent of what the device's unit for this dtype can do; absent if there is no timing or the peak is not known.
+std::optional<double> percent_of_peak(const RunRecord&);
+
+/// Several lines, readable.
+std::string text_report(const RunRecord&);
+
+/// One object; numbers that are not finite become null.
+std::string json_report(const RunRecord&);
+
+/// The answers to --list and --list --json.
+std::string list_text(const StageInfo&, const std::vector<Variant>&);
+std::string list_json(const StageInfo&, const std::vector<Variant>&);
+
+}  // namespace flash

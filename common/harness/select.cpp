@@ -1,0 +1,126 @@
+#include "common/harness/select.hpp"
+
+#include "common/attention/cost.hpp"
+#include "common/device/error.hpp"
+#include "common/harness/memory.hpp"
+#include "common/harness/text_table.hpp"
+
+#include <algorithm>
+#include <thread>
+
+namespace flash {
+namespace {
+
+bool takes(const Variant& variant, Pass pass, Dtype dtype) {
+  return (pass == Pass::forward || variant.backward != nullptr) &&
+         std::find(variant.dtypes.begin(), variant.dtypes.end(), dtype) != variant.dtypes.end();
+}
+
+std::string names(const std::vector<Variant>& list) {
+  std::string text;
+  for (const Variant& variant : list) text += (text.empty() ? "" : ", ") + std::string(variant.name);
+  return text;
+}
+
+void require_backward(const StageInfo& stage, const Variant& variant, Pass pass) {
+  if (pass == Pass::forward || variant.backward != nullptr) return;
+  throw UsageError("--pass is backward, but " + stage.name + " variant " + variant.name + " has none; allowed: forward" +
+                   (stage.backward_stage.empty() ? "" : "; " + stage.backward_stage + " has a backward pass"));
+}
+
+double elements(const std::array<std::int64_t, 4>& shape) {
+  double product = 1;
+  for (const std::int64_t extent : shape) product *= static_cast<double>(extent);
+  return product;
+}
+
+/// Simulated multiply-adds per second and core, measured on the slowest kernels of this project (those that spend their time in
+/// warp operations). An order of magnitude, no more.
+constexpr double simulated_products_per_second = 3e7;
+
+}  // namespace
+
+std::unique_ptr<Device> choose_device(const Options& options) {
+  std::string why_not;
+  if (options.device != DeviceChoice::cpu) {
+    std::unique_ptr<Device> gpu = open_gpu(why_not);
+    if (gpu) return gpu;
+    if (options.device == DeviceChoice::gpu) throw DeviceError("--device is gpu, but " + why_not + "; allowed here: auto, cpu");
+  }
+  if (options.bench) {
+    throw UsageError(
+        "--bench needs a GPU" + (why_not.empty() ? "" : " (" + why_not + ")") +
+        ": the CPU simulates kernels to count and check, its times mean nothing; leave --bench out for the counts");
+  }
+  return open_cpu();
+}
+
+const Variant& choose_variant(const StageInfo& stage, const std::vector<Variant>& list, const Options& options) {
+  if (!options.variant.empty()) {
+    const auto found =
+        std::find_if(list.begin(), list.end(), [&](const Variant& variant) { return options.variant == variant.name; });
+    if (found == list.end()) throw UsageError("--variant is '" + options.variant + "'; allowed: " + names(list));
+    require_backward(stage, *found, options.pass);
+    return *found;
+  }
+  if (list.empty()) throw std::logic_error(stage.name + " has no kernels");
+  const auto suits = [&](const Variant& variant) { return takes(variant, options.pass, options.problem.dtype); };
+  const auto found = std::find_if(list.rbegin(), list.rend(), suits);
+  if (found != list.rend()) return *found;
+  require_backward(stage, list.back(), options.pass);
+  return list.back();
+}
+
+void check_variant(const StageInfo& stage, const Variant& variant, const Problem& problem) {
+  if (!takes(variant, Pass::forward, problem.dtype)) {
+    std::string allowed;
+    for (const Dtype dtype : variant.dtypes) allowed += (allowed.empty() ? "" : ", ") + std::string(to_string(dtype));
+    throw UsageError(std::string("--dtype is ") + to_string(problem.dtype) + "; " + stage.name + " variant " + variant.name +
+                     " takes: " + allowed);
+  }
+  if (variant.refuse == nullptr) return;
+  if (const std::string why = variant.refuse(problem); !why.empty()) {
+    throw UsageError(stage.name + " variant " + variant.name + " refuses this problem: " + why);
+  }
+}
+
+void check_memory(const DeviceInfo& device, const Variant& variant, const Problem& problem, Pass pass, bool loaded) {
+  const double q = elements(shape_of(problem, Role::q)), kv = 2 * elements(shape_of(problem, Role::k));
+  const double bias = elements(bias_shape(problem)), lse = q / problem.d;
+  const bool backward = pass == Pass::backward;
+  const double inputs = q + kv + (backward ? q : 0);   // Q, K, V, dO
+  const double outputs = q + (backward ? q + kv : 0);  // O, dQ, dK, dV
+  double on_device = (inputs + outputs) * static_cast<double>(size_of(problem.dtype)) + (bias + lse) * 4;
+  if (variant.workspace != nullptr) {
+    for (const WorkspaceSpec& spec : variant.workspace(problem, pass)) {
+      on_device += elements(spec.shape) * static_cast<double>(size_of(spec.dtype));
+    }
+  }
+  // The host keeps everything as fp32, and stages the largest tensor for each copy.
+  double on_host = (outputs + lse + std::max({q, kv, bias}) + (loaded ? 0 : inputs + bias)) * 4;
+  if (device.kind == Backend::cpu) {
+    on_host += on_device;
+  } else if (on_device > static_cast<double>(device.memory_free)) {
+    throw DeviceError("the problem needs " + bytes_text(on_device) + " on " + device.name + "; " +
+                      bytes_text(static_cast<double>(device.memory_free)) + " are free");
+  }
+  require_host_memory(on_host, "the problem");
+}
+
+std::string simulation_note(const Problem& problem, Pass pass) {
+  // Two FLOPs per multiply-add. Causal masks save a simulated kernel less than the formula says, hence no finer estimate.
+  const double cores = std::max(1u, std::thread::hardware_concurrency());
+  const double backward_with_forward = pass == Pass::backward ? flops(problem, Pass::forward) : 0;
+  const double seconds = (flops(problem, pass) + backward_with_forward) / 2 / simulated_products_per_second / cores;
+  if (seconds < 20) return "";
+  const double days = seconds / 86400;
+  if (days > 1) {
+    throw DeviceError("the CPU simulator would take about " + number_text(days, 1) + " days for " + describe(problem) +
+                      "; allowed: problems of less than a day, or a GPU");
+  }
+  return "the CPU simulator may take some " +
+         (seconds < 120 ? number_text(seconds, 1) + " seconds" : number_text(seconds / 60, 1) + " minutes") +
+         " for this problem";
+}
+
+}  // namespace flash

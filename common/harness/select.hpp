@@ -1,0 +1,29 @@
+// Which device and which variant a command line means, and whether the problem can run there.
+#pragma once
+
+#include "common/device/runtime.hpp"
+#include "common/harness/options.hpp"
+
+#include <memory>
+#include <string>
+
+namespace flash {
+
+/// The device of --device. auto takes a GPU if one works and the stage was built for it, else the CPU. DeviceError with the
+/// reason if a GPU is demanded and there is none; UsageError if --bench would have to time the CPU.
+std::unique_ptr<Device> choose_device(const Options&);
+
+/// The variant of --variant, or the last one that has the pass and the dtype. UsageError if there is none, or none of that name.
+const Variant& choose_variant(const StageInfo&, const std::vector<Variant>&, const Options&);
+
+/// UsageError if the variant cannot take the problem (its dtypes, its own refusal).
+void check_variant(const StageInfo&, const Variant&, const Problem&);
+
+/// DeviceError if inputs, outputs and workspaces cannot fit in the device's memory or in main memory. With --load the inputs are
+/// in main memory already.
+void check_memory(const DeviceInfo&, const Variant&, const Problem&, Pass, bool loaded);
+
+/// What to expect from the simulator: "" if it takes seconds, else a line with an estimate. DeviceError if it would take days.
+std::string simulation_note(const Problem&, Pass);
+
+}  // namespace flash

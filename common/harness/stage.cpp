@@ -1,0 +1,153 @@
+#include "common/harness/stage.hpp"
+
+#include "common/device/error.hpp"
+#include "common/harness/files.hpp"
+#include "common/harness/report.hpp"
+#include "common/harness/runner.hpp"
+#include "common/harness/select.hpp"
+
+#include <algorithm>
+#include <iostream>
+#include <limits>
+#include <new>
+#include <utility>
+
+namespace flash {
+namespace {
+
+enum ExitCode { good = 0, check_failed = 1, bad_usage = 2, no_device = 3 };
+
+/// A short problem that takes seconds on either device.
+constexpr RequestedSizes default_sizes{};
+
+/// The largest visible score of one row, with its bias.
+float largest_score_of(const Problem& p, const Inputs& inputs, const Worst& at) {
+  float largest = -std::numeric_limits<float>::infinity();
+  for (int j = 0; j < p.visible_keys(at.row); ++j) {
+    float dot = 0;
+    for (int c = 0; c < p.d; ++c) dot += inputs.Q(at.b, at.h, at.row, c) * inputs.K(at.b, p.kv_head(at.h), j, c);
+    float bias = 0;
+    if (p.bias == BiasKind::alibi) {
+      bias = inputs.bias(at.b, at.h, 0, 0) * static_cast<float>(j - (at.row + p.Nk - p.Nq));
+    } else if (p.bias != BiasKind::none) {
+      bias = inputs.bias(at.b, at.h, at.row, j);
+    }
+    largest = std::max(largest, p.scale * dot + bias);
+  }
+  return largest;
+}
+
+/// Explains a result that is not finite, if leaving out the max can be the reason.
+std::optional<float> overflowing_score(const RunRecord& run, const Inputs& inputs) {
+  if (run.variant.subtracts_max || !run.check) return std::nullopt;
+  constexpr float exp_overflows_beyond = 88.72f;  // ln of the largest fp32 number
+  for (const TensorCheck& tensor : run.check->tensors) {
+    if (tensor.non_finite == 0 || (tensor.tensor != "o" && tensor.tensor != "lse")) continue;
+    const float largest = largest_score_of(run.problem, inputs, tensor.worst);
+    if (largest > exp_overflows_beyond) return largest;
+  }
+  return std::nullopt;
+}
+
+void print(const std::string& text) {
+  std::cout << text << std::flush;
+  if (!std::cout) throw UsageError("standard output cannot be written");
+}
+
+ExitCode run_problem(const StageInfo& stage, const Options& options) {
+  // Everything that can be refused without touching data comes first.
+  const RequestedSizes sizes = options.problem.sizes.over(default_sizes);
+  const bool load = !options.load.empty();
+  Problem problem;
+  if (!load) problem = make_problem(options.problem, sizes);
+  choose_variant(stage, variants(Backend::cpu), options);  // a wrong name or pass is wrong on every device
+  const std::unique_ptr<Device> device = choose_device(options);
+  const Variant& variant = choose_variant(stage, variants(device->info().kind), options);
+
+  LoadedInputs task;
+  if (load) {
+    task = load_inputs(options.load, options.problem, options.pass);
+    problem = task.problem;
+  }
+  check_variant(stage, variant, problem);
+  check_memory(device->info(), variant, problem, options.pass, load);
+  const bool on_cpu = device->info().kind == Backend::cpu;
+  if (const std::string note = on_cpu ? simulation_note(problem, options.pass) : ""; !note.empty()) {
+    std::cerr << stage.name << ": " << note << std::endl;
+  }
+  if (!options.save.empty()) prepare_output_folder(options.save, options.pass);
+  if (!load) task.inputs = make_inputs(problem, options.problem.input, options.problem.seed, options.pass);
+
+  RunRecord run{.stage = stage,
+                .variant = variant,
+                .pass = options.pass,
+                .device = device->info(),
+                .problem = problem,
+                .input = options.problem.input,
+                .seed = options.problem.seed,
+                .load = options.load,
+                .note = task.note,
+                .workspace_bytes = 0,
+                .check = {},
+                .largest_score = {},
+                .timing = {},
+                .counters = {}};
+  Runner runner(*device, variant, problem, task.inputs, options.pass);
+  run.workspace_bytes = runner.workspace_bytes();
+  if (on_cpu) {
+    run.counters = runner.count();
+  } else {
+    runner.run();
+  }
+  const Results<float> results = runner.results();
+  if (!options.save.empty()) save_results(options.save, options.pass, results);
+  if (options.check) {
+    const Sample sample = choose_sample(problem, options.pass, options.problem.seed);
+    run.check = check_results(problem, task.inputs, options.pass, results, sample);
+    run.largest_score = overflowing_score(run, task.inputs);
+  }
+  const bool passed = !run.check || run.check->passed;
+  // A wrong kernel's speed is of no interest.
+  if (options.bench && passed) run.timing = runner.time(options.iterations, true);
+
+  print(options.json ? json_report(run) : text_report(run));
+  return passed ? good : check_failed;
+}
+
+ExitCode run_command_line(const StageInfo& stage, int argc, char** argv) {
+  const CommandLine line = parse_options(stage, argc, argv);
+  if (!line.answer.empty()) {
+    print(line.answer);
+    return good;
+  }
+  if (line.options.list) {
+    const std::vector<Variant>& list = variants(Backend::cpu);  // every kernel is built for the CPU
+    print(line.options.json ? list_json(stage, list) : list_text(stage, list));
+    return good;
+  }
+  return run_problem(stage, line.options);
+}
+
+}  // namespace
+
+int run_stage(const StageInfo& stage, int argc, char** argv) {
+  const auto complain = [&](const std::string& message, ExitCode code) {
+    std::cerr << stage.name << ": " << message << std::endl;
+    return code;
+  };
+  try {
+    return run_command_line(stage, argc, argv);
+  } catch (const UsageError& error) {
+    return complain(error.what(), bad_usage);
+  } catch (const DeviceError& error) {
+    return complain(error.what(), no_device);
+  } catch (const std::bad_alloc&) {
+    return complain("not enough main memory for this problem", no_device);
+  } catch (const KernelError& error) {
+    return complain(error.what(), check_failed);
+  } catch (const std::exception& error) {
+    return complain(std::string("internal error: ") + error.what(), check_failed);
+  }
+}
+
+}  // namespace flash
