@@ -13,7 +13,7 @@ namespace {
 
 using grid::problem_of;
 
-TEST_CASE("chapter: softmax does not change when a constant is added to a row; L moves by the constant") {
+TEST_CASE("chapter: softmax does not change when a constant is added to a row, and L moves by the constant") {
   Problem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 40, .Nk = 75, .d = 20});
   problem.bias = BiasKind::matrix;
   Inputs inputs = make_inputs(problem, InputKind::normal, 21, Pass::forward);

@@ -17,13 +17,20 @@ if [ -z "$clang_format" ]; then
 fi
 
 case ${1:-} in
-  "") action=(-i) ;;
-  --check) action=(--dry-run --Werror) ;;
+  "" | --check) action=${1:---apply} ;;
   *) echo "usage: common/format.sh [--check]" >&2 && exit 2 ;;
 esac
 
-# Tracked files and new ones that git does not ignore; a file deleted but not committed yet is not there to be formatted.
-git ls-files -z --cached --others --exclude-standard -- '*.cpp' '*.hpp' '*.cuh' '*.cu' |
-  while IFS= read -r -d '' file; do
-    if [ -f "$file" ]; then printf '%s\0' "$file"; fi
-  done | xargs -0 -r "$clang_format" "${action[@]}"
+# Tracked files and new ones that git does not ignore
+status=0
+while IFS= read -r -d '' file; do
+  if [ ! -f "$file" ]; then
+    continue  # deleted, not committed yet
+  elif [ "$action" = --apply ]; then
+    "$clang_format" -i "$file"
+  elif ! "$clang_format" --dry-run --Werror "$file" 2>/dev/null; then
+    echo "format: $file differs; common/format.sh mends it"
+    status=1
+  fi
+done < <(git ls-files -z --cached --others --exclude-standard -- '*.cpp' '*.hpp' '*.cuh' '*.cu')
+exit $status

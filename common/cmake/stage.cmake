@@ -45,10 +45,8 @@ function(add_stage)
   # test.cpp may include kernel files and run their device functions through the simulator.
   add_executable(${stage}_test test.cpp ${objects})
   target_link_libraries(${stage}_test PRIVATE flash_options flash_sanitize flash_grid flash_simt flash_doctest)
-  set_target_properties(${stage}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  doctest_discover_tests(${stage}_test TEST_PREFIX "${stage} cpu: " EXTRA_ARGS --device=cpu)
+  add_test_cases(${stage}_test "${stage} cpu" DEVICE cpu)
   if(FLASH_HAS_CUDA)
-    doctest_discover_tests(${stage}_test TEST_PREFIX "${stage} gpu: " TEST_SPEC "grid*" EXTRA_ARGS --device=gpu
-                           PROPERTIES LABELS gpu SKIP_RETURN_CODE 77)
+    add_test_cases(${stage}_test "${stage} gpu" DEVICE gpu)
   endif()
 endfunction()

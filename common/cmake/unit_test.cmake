@@ -1,12 +1,31 @@
-# add_unit_test(NAME SOURCES file... [LIBRARIES library...]): a doctest program whose test cases each become one CTest test.
-# main() comes from flash_doctest unless a source has its own.
+# Test programs are doctest programs; each of their test cases becomes one CTest test.
 enable_testing()
 include(doctest)  # doctest_discover_tests()
 
+# add_test_cases(TARGET PREFIX [DEVICE cpu|gpu]): registers the cases of a doctest program as "PREFIX:case". DEVICE is for the
+# programs of the stages; on the gpu they run the cases of the common grid, labelled gpu and skipped where none answers.
+#
+# doctest is content when no case has the name that it is asked for, and CMake splits names at semicolons: a test that runs no
+# case has to fail.
+function(add_test_cases target prefix)
+  cmake_parse_arguments(arg "" "DEVICE" "" ${ARGN})
+  set(properties FAIL_REGULAR_EXPRESSION "test cases: +0")
+  set(selection)
+  if(arg_DEVICE)
+    set(selection EXTRA_ARGS --device=${arg_DEVICE})
+  endif()
+  if(arg_DEVICE STREQUAL "gpu")
+    list(APPEND properties LABELS gpu SKIP_RETURN_CODE 77)
+    list(APPEND selection TEST_SPEC "grid*")
+  endif()
+  set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  doctest_discover_tests(${target} TEST_PREFIX "${prefix}: " ${selection} PROPERTIES ${properties})
+endfunction()
+
+# add_unit_test(NAME SOURCES file... [LIBRARIES library...]). main() comes from flash_doctest unless a source has its own.
 function(add_unit_test name)
   cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE flash_options ${arg_LIBRARIES} flash_doctest)
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  doctest_discover_tests(${name} TEST_PREFIX "${name}: ")
+  add_test_cases(${name} ${name})
 endfunction()
