@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""Deletes one synchronisation at a time from the kernels and expects the tests to notice.
+
+A barrier that can go without any test turning red is either not needed or not tested. For each __syncthreads(), __syncwarp(),
+named barrier and wait for an asynchronous copy in the kernel files, this script takes the statement out of a copy of the project,
+builds the test program of a stage that uses the file, and runs it on the CPU: first as it is (a wrong result or the simulator's
+complaint), then, if that stayed green, under ThreadSanitizer (a race report). Exit code 1 if any deletion went unnoticed.
+
+    common/mutate.py                      all stages
+    common/mutate.py --stage 01,03        these stages
+    common/mutate.py --changed            stages whose files changed since the last commit on the main branch
+    common/mutate.py --list               what would be deleted, nothing built
+"""
+import argparse
+import pathlib
+import shutil
+import sys
+import tempfile
+
+from mutation.campaign import SANITIZER, Campaign
+from mutation.mutants import changed_stages, mutants_of, stages_and_kernels
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stage", help="numbers or names of stages, separated by commas")
+    parser.add_argument("--changed", nargs="?", const="main", metavar="BASE", help="stages changed since BASE (default: main)")
+    parser.add_argument("--only", choices=SANITIZER, help="only this kind of build")
+    parser.add_argument("--jobs", type=int, default=1, help="copies of the project to work in side by side (default: 1)")
+    parser.add_argument("--keep", action="store_true", help="keep the copies and say where")
+    parser.add_argument("--list", action="store_true", help="list the mutants and stop")
+    arguments = parser.parse_args()
+    if arguments.jobs < 1:
+        parser.error(f"--jobs {arguments.jobs}: at least 1")
+
+    stages = stages_and_kernels()
+    chosen = list(stages)
+    if arguments.stage:
+        chosen = [name for want in arguments.stage.split(",") for name in stages if want in (name, name[:2])]
+        if not chosen:
+            parser.error(f"--stage {arguments.stage}: there are {', '.join(stages)}")
+    if arguments.changed:
+        chosen = [name for name in chosen if name in changed_stages(stages, arguments.changed)]
+    stages = {name: stages[name] for name in chosen}
+    mutants = [mutant for path in sorted(set().union(*stages.values())) for mutant in mutants_of(path)]
+    if arguments.list or not mutants:
+        print("\n".join(map(str, mutants)) or f"mutate: nothing to delete in {', '.join(stages) or 'no stage'}")
+        return 0
+
+    scratch = pathlib.Path(tempfile.mkdtemp(prefix="flash_mutate_"))
+    try:
+        campaign = Campaign(stages, [arguments.only] if arguments.only else list(SANITIZER), arguments.jobs, scratch)
+        campaign.check_unchanged()
+        verdicts = campaign.run(mutants)
+    finally:
+        if arguments.keep:
+            print(f"mutate: the copies are in {scratch}", file=sys.stderr)
+        else:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    places = [f"{mutant.path}:{mutant.line}" for mutant in mutants]
+    for place, mutant, verdict in zip(places, mutants, verdicts):
+        print(f"{place:{max(map(len, places))}}  {mutant.statement:24}  {verdict or 'NOT FOUND'}")
+    unnoticed = sum(not verdict or verdict.startswith("timeout") for verdict in verdicts)
+    print(f"{len(mutants)} deletions, {len(mutants) - unnoticed} found, {unnoticed} not found")
+    return 1 if unnoticed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

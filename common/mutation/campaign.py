@@ -1,0 +1,132 @@
+"""Builds and tests copies of the project, each with one synchronisation less."""
+import concurrent.futures
+import os
+import queue
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+from mutation.mutants import ROOT, project_files
+
+SANITIZER = {"plain": "", "race": "thread"}
+SLOWEST = 10  # a mutant may take this many times as long as the unchanged tests, and a minute more
+
+
+class Workspace:
+    """A copy of the project with a build folder for each kind of build."""
+
+    def __init__(self, folder, build_jobs):
+        self.folder = folder
+        self.build_jobs = str(build_jobs)
+        for name in project_files():
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target)
+
+    def build(self, kind, stage):
+        """None or the end of the build's log."""
+        folder = self.folder / f"build-{kind}"
+        commands = [["cmake", "--build", folder, "--target", f"{stage}_test", "-j", self.build_jobs]]
+        if not (folder / "build.ninja").exists():
+            commands.insert(0, ["cmake", "-G", "Ninja", "-S", self.folder, "-B", folder, "-DFLASH_CUDA=OFF",
+                                f"-DFLASH_SANITIZE={SANITIZER[kind]}"])
+        for command in commands:
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            if done.returncode != 0:
+                return "\n".join(done.stdout.splitlines()[-30:])
+        return None
+
+    def test(self, kind, stage, limit):
+        """(verdict, seconds): verdict is "" if all tests passed, else who noticed what."""
+        program = self.folder / f"build-{kind}" / "tests" / f"{stage}_test"
+        options = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1:exitcode=66"}
+        command = [program, "--device=cpu", "--abort-after=1", "--no-colors=true"]
+        if kind == "race" and shutil.which("setarch"):
+            command = ["setarch", "-R", *command]  # older ThreadSanitizers cannot do with much address randomisation
+        began = time.monotonic()
+        try:
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                                  timeout=limit, env=options)
+        except subprocess.TimeoutExpired:
+            return f"timeout after {limit:.0f} s", limit
+        seconds = time.monotonic() - began
+        if done.returncode == 0:
+            return "", seconds
+        race = re.search(r"SUMMARY: ThreadSanitizer: (.*)", done.stdout)
+        if race:
+            return f"race: {race[1].replace(str(self.folder) + '/', '')}", seconds
+        case = re.search(r"TEST CASE:\s*(.*)", done.stdout)
+        crash = f", killed by signal {-done.returncode}" if done.returncode < 0 else ""
+        return f"{kind}: {case[1] if case else 'exit code ' + str(done.returncode)}{crash}", seconds
+
+
+class Campaign:
+    def __init__(self, stages, kinds, jobs, scratch):
+        self.stages = stages
+        self.kinds = kinds
+        self.limits = {}
+        build_jobs = max(1, (os.cpu_count() or 1) // jobs)
+        self.workspaces = [Workspace(scratch / f"tree{n}", build_jobs) for n in range(jobs)]
+
+    def check_unchanged(self):
+        """Builds everything in every workspace; the tests of the unchanged kernels must pass, and their time sets the limit."""
+        def prepare(workspace):
+            for kind in self.kinds:
+                for stage in self.stages:
+                    log = workspace.build(kind, stage)
+                    if log:
+                        sys.exit(f"mutate: the unchanged project does not build ({kind}, {stage}):\n{log}")
+        with concurrent.futures.ThreadPoolExecutor(len(self.workspaces)) as pool:
+            list(pool.map(prepare, self.workspaces))
+        for kind in self.kinds:
+            for stage in self.stages:
+                verdict, seconds = self.workspaces[0].test(kind, stage, limit=1800)
+                if verdict:
+                    sys.exit(f"mutate: the unchanged tests of {stage} fail already, {verdict}")
+                print(f"unchanged: {stage}, {kind}: green in {seconds:.0f} s", file=sys.stderr)
+                self.limits[kind, stage] = 60 + SLOWEST * seconds
+
+    def hunt(self, workspace, mutant):
+        """Who notices the mutant: a verdict as of Workspace.test(), "" if nobody."""
+        original = ROOT / mutant.path
+        target = workspace.folder / mutant.path
+        text = original.read_text()
+        target.write_text(text[: mutant.start] + mutant.replacement + text[mutant.end :])
+        slow = ""
+        try:
+            for kind in self.kinds:
+                for stage, files in self.stages.items():
+                    if mutant.path not in files:
+                        continue
+                    log = workspace.build(kind, stage)
+                    if log:
+                        sys.exit(f"mutate: does not build without {mutant}:\n{log}")
+                    verdict, _ = workspace.test(kind, stage, self.limits[kind, stage])
+                    if verdict.startswith("timeout"):  # a hang that nobody explains helps no reader
+                        slow = verdict
+                    elif verdict:
+                        return verdict if len(self.stages) == 1 else f"{stage}, {verdict}"
+            return slow
+        finally:
+            target.write_text(text)
+
+    def run(self, mutants):
+        free = queue.SimpleQueue()
+        for workspace in self.workspaces:
+            free.put(workspace)
+
+        def one(mutant):
+            workspace = free.get()
+            try:
+                return self.hunt(workspace, mutant)
+            finally:
+                free.put(workspace)
+
+        verdicts = []
+        with concurrent.futures.ThreadPoolExecutor(len(self.workspaces)) as pool:
+            for number, (mutant, verdict) in enumerate(zip(mutants, pool.map(one, mutants)), 1):
+                print(f"[{number}/{len(mutants)}] {mutant}  {verdict or 'NOT FOUND'}", file=sys.stderr)
+                verdicts.append(verdict)
+        return verdicts
