@@ -7,6 +7,7 @@
 #include "common/harness/select.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <iostream>
 #include <limits>
 #include <new>
@@ -28,7 +29,7 @@ float largest_score_of(const Problem& p, const Inputs& inputs, const Worst& at) 
     for (int c = 0; c < p.d; ++c) dot += inputs.Q(at.b, at.h, at.row, c) * inputs.K(at.b, p.kv_head(at.h), j, c);
     float bias = 0;
     if (p.bias == BiasKind::alibi) {
-      bias = inputs.bias(at.b, at.h, 0, 0) * static_cast<float>(j - (at.row + p.Nk - p.Nq));
+      bias = -inputs.bias(at.b, at.h, 0, 0) * static_cast<float>(std::abs(at.row + p.Nk - p.Nq - j));
     } else if (p.bias != BiasKind::none) {
       bias = inputs.bias(at.b, at.h, at.row, j);
     }

@@ -1,0 +1,155 @@
+// The .npy reader takes what NumPy writes and refuses everything else with a message of its own.
+#include "common/device/error.hpp"
+#include "common/harness/npy.hpp"
+#include "common/harness/test/temporary_folder.hpp"
+
+#include <doctest/doctest.h>
+
+#include <limits>
+
+namespace {
+
+using flash::NpyArray;
+using flash::read_npy;
+using flash::test::data;
+using flash::test::dictionary;
+using flash::test::npy_header;
+using flash::test::TemporaryFolder;
+using flash::test::write_bytes;
+
+const std::vector<float> six{1, 2, 3, -4, 0.5f, 6};
+const std::string six_floats = data(six);
+
+/// The message of the UsageError that reading the file gives; "" if it gives none.
+std::string refusal(const std::filesystem::path& file, std::size_t rank = 2) {
+  try {
+    read_npy(file, rank);
+    return "";
+  } catch (const flash::UsageError& error) {
+    return error.what();
+  }
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("npy: float16, float32 and float64 give the same values") {
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "x.npy";
+  const std::vector<std::uint16_t> halves{0x3c00, 0x4000, 0x4200, 0xc400, 0x3800, 0x4600};
+  SUBCASE("<f2") { write_bytes(file, npy_header(dictionary("<f2", "(2, 3)")) + data(halves)); }
+  SUBCASE("<f4") { write_bytes(file, npy_header(dictionary("<f4", "(2, 3)")) + six_floats); }
+  SUBCASE("<f8") {
+    write_bytes(file, npy_header(dictionary("<f8", "(2, 3)")) + data(std::vector<double>(six.begin(), six.end())));
+  }
+  const NpyArray array = read_npy(file, 2);
+  CHECK(array.shape == std::vector<std::int64_t>{2, 3});
+  CHECK(array.values == six);
+}
+
+TEST_CASE("npy: every way in which a valid header may be written") {
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "x.npy";
+  std::string header;
+  SUBCASE("version 2") { header = npy_header(dictionary("<f4", "(2, 3)"), 2); }
+  SUBCASE("version 3") { header = npy_header(dictionary("<f4", "(2, 3)"), 3); }
+  SUBCASE("keys in another order") { header = npy_header("{'shape': (2, 3), 'fortran_order': False, 'descr': '<f4'}"); }
+  SUBCASE("double quotes") { header = npy_header(R"({"descr": "<f4", "fortran_order": False, "shape": (2, 3,), })"); }
+  SUBCASE("no spaces") { header = npy_header("{'descr':'<f4','fortran_order':False,'shape':(2,3)}"); }
+  write_bytes(file, header + six_floats);
+  CHECK(read_npy(file, 2).values == six);
+}
+
+TEST_CASE("npy: values at the edge of fp32 survive; a double beyond it becomes infinite") {
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "x.npy";
+  write_bytes(file, npy_header(dictionary("<f8", "(3,)")) + data(std::vector<double>{1e300, 3.4028234663852886e38, 1e-46}));
+  const NpyArray array = read_npy(file, 1);
+  CHECK(array.values[0] == std::numeric_limits<float>::infinity());
+  CHECK(array.values[1] == std::numeric_limits<float>::max());
+  CHECK(array.values[2] == 0);
+}
+
+TEST_CASE("npy: malformed files are refused, each with its reason") {
+  struct Case {
+    const char* name;
+    std::string bytes;
+    const char* reason;
+  };
+  const std::string good = dictionary("<f4", "(2, 3)");
+  const std::vector<Case> cases{
+      {"empty file", "", "truncated within the magic string"},
+      {"no magic", "not a NumPy file at all", "no magic string"},
+      {"version 4", npy_header(good, 4) + six_floats, "format version 4.0"},
+      {"ends in the length", npy_header(good).substr(0, 9), "truncated within the header length"},
+      {"ends in the header", npy_header(good).substr(0, 40), "truncated within the header"},
+      {"huge header", npy_header(std::string(70000, ' '), 2), "a header of 70000 bytes"},
+      {"truncated data", npy_header(good) + six_floats.substr(1), "truncated: shape (2, 3) needs 24 bytes"},
+      {"no data", npy_header(good), "truncated: shape (2, 3) needs 24 bytes of data, the file has 0"},
+      {"trailing bytes", npy_header(good) + six_floats + "x", "trailing bytes"},
+      {"Fortran order", npy_header(dictionary("<f4", "(2, 3)", "True")) + six_floats, "Fortran order"},
+      {"big endian", npy_header(dictionary(">f4", "(2, 3)")) + six_floats, "type '>f4'"},
+      {"integers", npy_header(dictionary("<i4", "(2, 3)")) + six_floats, "type '<i4'"},
+      {"objects", npy_header(dictionary("|O", "(2, 3)")) + six_floats, "type '|O'"},
+      {"complex", npy_header(dictionary("<c8", "(1, 3)")) + six_floats, "type '<c8'"},
+      {"structured type", npy_header("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2, 3)}") + six_floats,
+       "structured type"},
+      {"rank 1", npy_header(dictionary("<f4", "(6,)")) + six_floats, "has 1 axes; allowed: 2"},
+      {"rank 3", npy_header(dictionary("<f4", "(1, 2, 3)")) + six_floats, "has 3 axes; allowed: 2"},
+      {"rank 0", npy_header(dictionary("<f4", "()")) + six_floats.substr(20), "has 0 axes; allowed: 2"},
+      {"empty axis", npy_header(dictionary("<f4", "(0, 3)")), "extents of at least 1"},
+      {"overflowing shape", npy_header(dictionary("<f4", "(4294967296, 4294967296)")) + six_floats, "more bytes than 64 bits"},
+      {"extent of 2^63", npy_header(dictionary("<f4", "(9223372036854775808, 1)")) + six_floats, "whole numbers below 2^63"},
+      {"negative extent", npy_header(dictionary("<f4", "(-2, -3)")) + six_floats, "whole numbers below 2^63"},
+      {"fractional extent", npy_header(dictionary("<f4", "(2.0, 3)")) + six_floats, "lacks a ',' in the shape"},
+      {"shape without a comma", npy_header(dictionary("<f4", "(6)")) + six_floats, "not a tuple"},
+      {"shape as a list", npy_header(dictionary("<f4", "[2, 3]")) + six_floats, "lacks a '('"},
+      {"expression", npy_header("__import__('os').system('true')") + six_floats, "lacks a '{'"},
+      {"missing key", npy_header("{'descr': '<f4', 'shape': (2, 3)}") + six_floats, "lacks one of the keys"},
+      {"key twice", npy_header("{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)}") + six_floats,
+       "the key 'descr' unknown or twice"},
+      {"unknown key", npy_header("{'dtype': '<f4', 'fortran_order': False, 'shape': (2, 3)}") + six_floats,
+       "the key 'dtype' unknown or twice"},
+      {"not closed", npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)") + six_floats, "lacks a '}'"},
+      {"text after it", npy_header(good + "more") + six_floats, "goes on after its closing brace"},
+      {"order as a number", npy_header(dictionary("<f4", "(2, 3)", "0")) + six_floats, "lacks True or False"},
+      {"quote not closed", npy_header("{'descr: }") + six_floats, "lacks a closing quote"},
+  };
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "x.npy";
+  for (const Case& c : cases) {
+    CAPTURE(c.name);
+    write_bytes(file, c.bytes);
+    const std::string message = refusal(file);
+    CHECK_MESSAGE(contains(message, c.reason), message);
+    CHECK(message.starts_with(file.string()));
+    CHECK_FALSE(contains(message, "\n"));
+  }
+}
+
+TEST_CASE("npy: what is not a regular file is refused") {
+  const TemporaryFolder folder;
+  CHECK(contains(refusal(folder.path() / "absent.npy"), "no such file"));
+  CHECK(contains(refusal(folder.path()), "not a regular file"));
+  CHECK(contains(refusal("/dev/zero"), "not a regular file"));
+  std::filesystem::create_symlink(folder.path() / "absent.npy", folder.path() / "link.npy");
+  CHECK(contains(refusal(folder.path() / "link.npy"), "no such file"));
+}
+
+TEST_CASE("npy: what is written is what NumPy specifies, and reads back") {
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "x.npy";
+  flash::write_npy(file, {2, 3}, six);
+  const std::string bytes = flash::test::read_bytes(file);
+  CHECK(bytes.starts_with(std::string("\x93NUMPY\x01\x00", 8)));
+  CHECK((bytes.size() - six_floats.size()) % 64 == 0);
+  CHECK(bytes[bytes.size() - six_floats.size() - 1] == '\n');
+  CHECK(bytes.ends_with(six_floats));
+  CHECK(read_npy(file, 2).values == six);
+
+  flash::write_npy(file, {6}, six);  // replaces; one axis needs its comma
+  CHECK(contains(flash::test::read_bytes(file), "'shape': (6,), }"));
+  CHECK(read_npy(file, 1).values == six);
+  CHECK_THROWS_AS(flash::write_npy(folder.path() / "no" / "x.npy", {6}, six), flash::UsageError);
+}

@@ -1,0 +1,163 @@
+// The command line: what is understood, and what is refused with one line.
+#include "common/device/error.hpp"
+#include "common/harness/options.hpp"
+#include "common/harness/parse.hpp"
+
+#include <doctest/doctest.h>
+#include <CLI/CLI.hpp>
+
+namespace {
+
+const flash::StageInfo stage{.name = "09_test", .idea = "an idea", .backward_stage = ""};
+
+flash::CommandLine parse(std::vector<std::string> arguments) {
+  std::vector<const char*> argv{"09_test"};
+  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+  return flash::parse_options(stage, static_cast<int>(argv.size()), argv.data());
+}
+
+std::string refusal(const std::vector<std::string>& arguments) {
+  try {
+    parse(arguments);
+    return "";
+  } catch (const flash::UsageError& error) {
+    return error.what();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("options: defaults") {
+  const flash::Options options = parse({}).options;
+  CHECK(options.pass == flash::Pass::forward);
+  CHECK(options.device == flash::DeviceChoice::automatic);
+  CHECK(options.check);
+  CHECK_FALSE(options.json);
+  const flash::RequestedSizes sizes = options.problem.sizes.over({});
+  CHECK(sizes.kv_heads == sizes.heads);
+  const flash::Problem problem = flash::make_problem(options.problem, sizes);
+  CHECK(problem.scale == flash::default_scale(problem.d));
+}
+
+TEST_CASE("options: everything at once") {
+  const flash::Options o = parse({"--pass",     "backward",   "--variant", "warp",
+                                  "--batch",    "2",          "--heads",   "6",
+                                  "--kv-heads", "3",          "--seq-q",   "5",
+                                  "--seq-k",    "7",          "--causal",  "--head-dim",
+                                  "11",         "--bias",     "alibi",     "--scale=-0.5",
+                                  "--dtype",    "bf16",       "--layout",  "kv",
+                                  "--input",    "ramp",       "--seed",    "18446744073709551615",
+                                  "--load",     "in",         "--save",    "out",
+                                  "--device",   "cpu",        "--bench",   "--iterations",
+                                  "3",          "--no-check", "--json",    "--list"})
+                               .options;
+  CHECK(o.pass == flash::Pass::backward);
+  CHECK(o.variant == "warp");
+  CHECK(o.problem.bias == flash::BiasKind::alibi);
+  CHECK(o.problem.seed == ~std::uint64_t{0});
+  CHECK(o.problem.input == flash::InputKind::ramp);
+  CHECK(o.load == "in");
+  CHECK(o.save == "out");
+  CHECK(o.device == flash::DeviceChoice::cpu);
+  CHECK(o.iterations == 3);
+  CHECK(o.bench);
+  CHECK(o.json);
+  CHECK(o.list);
+  CHECK_FALSE(o.check);
+  const flash::Problem p = flash::make_problem(o.problem, o.problem.sizes.over({}));
+  CHECK(flash::describe(p) == "B=2 H=6 Hkv=3 Nq=5 Nk=7 d=11 scale=-0.5 causal bf16 kv bias=alibi[1,6,1,1]");
+}
+
+TEST_CASE("options: a problem handed on as arguments is the same problem") {
+  const flash::Options first = parse({"--batch", "3", "--heads", "4", "--seq", "9", "--scale=-1e-7", "--causal", "--layout",
+                                      "bnhd", "--bias", "vector", "--seed", "7", "--input", "large"})
+                                   .options;
+  const flash::RequestedSizes sizes = first.problem.sizes.over({});
+  const flash::Options second = parse(flash::to_arguments(first.problem, sizes)).options;
+  CHECK(flash::describe(flash::make_problem(first.problem, sizes)) ==
+        flash::describe(flash::make_problem(second.problem, second.problem.sizes.over({}))));
+  CHECK(second.problem.scale == first.problem.scale);
+  CHECK(second.problem.seed == 7);
+  CHECK(second.problem.input == flash::InputKind::large);
+}
+
+TEST_CASE("options: bad values are named, with what is allowed") {
+  struct Case {
+    std::vector<std::string> arguments;
+    const char* expected;
+  };
+  const std::vector<Case> cases{
+      {{"--batch", "0"}, "--batch is '0'; allowed: whole numbers from 1"},
+      {{"--heads", "-1"}, "--heads is '-1'"},
+      {{"--seq", "9223372036854775808"}, "--seq is '9223372036854775808'"},
+      {{"--seq-q", "abc"}, "--seq-q is 'abc'"},
+      {{"--seq-k", "1e3"}, "--seq-k is '1e3'"},
+      {{"--head-dim", "8x"}, "--head-dim is '8x'"},
+      {{"--kv-heads", ""}, "--kv-heads"},
+      {{"--kv-heads", "0"}, "--kv-heads is '0'"},
+      {{"--batch", "+2"}, "--batch is '+2'"},
+      {{"--batch", " 2"}, "--batch is ' 2'"},
+      {{"--batch", "2.0"}, "--batch is '2.0'"},
+      {{"--batch"}, "--batch"},
+      {{"--batch", "1", "--batch", "2"}, "--batch"},
+      {{"--seq", "8", "--seq-q", "8"}, "--seq and --seq-q are both given"},
+      {{"--seq", "8", "--seq-k", "8"}, "--seq and --seq-k are both given"},
+      {{"--scale", "nan"}, "--scale is 'nan'"},
+      {{"--scale=-inf"}, "--scale is '-inf'"},
+      {{"--scale", "1e99"}, "--scale is '1e99'"},
+      {{"--scale", "x"}, "--scale is 'x'"},
+      {{"--seed", "-1"}, "--seed is '-1'"},
+      {{"--seed", "18446744073709551616"}, "--seed is '18446744073709551616'"},
+      {{"--iterations", "0"}, "--iterations is '0'"},
+      {{"--iterations", "2147483648"}, "--iterations is 2147483648"},
+      {{"--dtype", "fp8"}, "--dtype is 'fp8'; allowed: fp32, fp16, bf16"},
+      {{"--layout", "nhd"}, "--layout is 'nhd'; allowed: bhnd, bnhd, qkv, kv"},
+      {{"--bias", "relative"}, "--bias is 'relative'; allowed: none, vector, matrix, alibi"},
+      {{"--input", "zeros"}, "--input is 'zeros'; allowed: normal, ones, identity, ramp, large"},
+      {{"--device", "tpu"}, "--device is 'tpu'; allowed: auto, gpu, cpu"},
+      {{"--pass", "both"}, "--pass is 'both'; allowed: forward, backward"},
+      {{"--load", ""}, "--load"},
+      {{"--frobnicate"}, "unknown argument '--frobnicate'"},
+      {{"--batc", "1"}, "unknown argument '--batc'"},
+      {{"-x"}, "unknown argument '-x'"},
+      {{"stray"}, "unknown argument 'stray'"},
+      {{"--causal=maybe"}, "--causal"},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.arguments.front());
+    const std::string message = refusal(c.arguments);
+    CHECK_MESSAGE(message.find(c.expected) != std::string::npos, message);
+    CHECK(message.find('\n') == std::string::npos);
+  }
+}
+
+TEST_CASE("options: sizes that parse but make no problem") {
+  const auto problem_refusal = [](const std::vector<std::string>& arguments) -> std::string {
+    const flash::Options options = parse(arguments).options;
+    try {
+      flash::make_problem(options.problem, options.problem.sizes.over({}));
+      return "";
+    } catch (const flash::UsageError& error) {
+      return error.what();
+    }
+  };
+  CHECK(problem_refusal({"--seq", "2147483648"}) != "");
+  CHECK(problem_refusal({"--batch", "9223372036854775807"}) != "");
+  CHECK(problem_refusal({"--heads", "6", "--kv-heads", "4"}) != "");
+  CHECK(problem_refusal({"--head-dim", "129"}) != "");
+  CHECK(problem_refusal({"--layout", "qkv", "--seq-q", "3", "--seq-k", "4"}) != "");
+  CHECK(problem_refusal({"--heads", "6", "--kv-heads", "3"}) == "");
+}
+
+TEST_CASE("options: --help names every option, --version the version") {
+  const std::string help = parse({"--help"}).answer;
+  for (const char* option :
+       {"--pass",   "--variant", "--batch",      "--heads",    "--kv-heads", "--seq-q", "--seq-k", "--seq",    "--head-dim",
+        "--causal", "--bias",    "--scale",      "--dtype",    "--layout",   "--input", "--seed",  "--load",   "--save",
+        "--device", "--bench",   "--iterations", "--no-check", "--json",     "--list",  "--help",  "--version"}) {
+    CAPTURE(option);
+    CHECK(help.find(option) != std::string::npos);
+  }
+  CHECK(parse({"--version"}).answer.find("flash-steps") != std::string::npos);
+  CHECK(parse({}).answer.empty());
+}
