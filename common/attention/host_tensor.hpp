@@ -34,11 +34,14 @@ struct HostTensor {
   }
 };
 
-/// The inputs of a problem. Values are floats that the problem's dtype represents exactly; dO is empty in a forward pass,
-/// bias is empty without one and else has the shape bias_shape(problem).
-struct Inputs {
-  HostTensor<float> Q, K, V, dO, bias;
+/// The inputs of a problem. dO is empty in a forward pass; bias is empty without one and else has the shape bias_shape(problem).
+template <class T>
+struct InputsOf {
+  HostTensor<T> Q, K, V, dO, bias;
 };
+
+/// Values are floats that the problem's dtype represents exactly.
+using Inputs = InputsOf<float>;
 
 /// What a pass computes: O and L [B, H, Nq, 1] forward; dQ, dK, dV too backward (else empty).
 template <class T>

@@ -4,17 +4,19 @@
 #include "common/attention/host_tensor.hpp"
 #include "common/attention/problem.hpp"
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace flash {
 
-/// O, L and, for Pass::backward, dQ, dK, dV in double precision (Eigen), threaded over (batch, head).
-/// A query without visible keys gets O = 0, L = -inf and zero gradients. Needs O(Nq*Nk) memory per thread.
-Results<double> reference(const Problem&, const Inputs&, Pass);
+/// O, L and, for Pass::backward, dQ, dK, dV in double precision (Eigen), threaded over (batch, key/value head).
+/// A query without visible keys gets O = 0, L = -inf and zero gradients. T is float, or double for finite differences.
+template <class T>
+Results<double> reference(const Problem&, const InputsOf<T>&, Pass);
 
 /// The same by a straightforward implementation that rounds as one in problem.dtype would: fp32 arithmetic and sequential fp32
-/// sums; with fp16/bf16 also P, dS and every output rounded to that type. Sets the tolerance.
+/// sums; with fp16/bf16 also P, dS and every output rounded to that type (L stays fp32). Sets the tolerance.
 Results<float> naive_same_precision(const Problem&, const Inputs&, Pass);
 
 /// Rows that are checked when a problem is too big to check whole.
@@ -23,13 +25,13 @@ struct Sample {
   struct Slice {
     int b, h;                  ///< batch and query head
     std::vector<int> queries;  ///< rows of O, L, dQ
-    std::vector<int> keys;     ///< rows of dK, dV of the key/value head of h
+    std::vector<int> keys;     ///< rows of dK, dV of the key/value head of h; these need every query, so they cost most
   };
   std::vector<Slice> slices;
 };
 
 /// Everything, if the reference takes about a second; else a seeded choice of slices and rows that always includes the first
-/// and the last batch, head, query and key.
+/// and the last batch, head, query and key. Slices are dropped, and keys in all but one slice, as far as time demands.
 Sample choose_sample(const Problem&, Pass, std::uint64_t seed);
 
 /// The element with the largest error.
@@ -41,7 +43,7 @@ struct Worst {
 struct TensorCheck {
   std::string tensor;  ///< "o", "lse", "dq", "dk", "dv"
   double max_abs = 0;  ///< largest |got - expected|; infinity if any got is NaN
-  double rel_l2 = 0;   ///< ||got - expected|| / ||expected||
+  double rel_l2 = 0;   ///< ||got - expected|| / ||expected||; infinity with any non-finite error
   double tolerance = 0;
   bool passed = false;          ///< max_abs <= tolerance
   std::int64_t non_finite = 0;  ///< elements of got that are NaN or infinite where expected is finite
@@ -54,9 +56,37 @@ struct CheckReport {
   std::vector<TensorCheck> tensors;
 };
 
-/// Compares results with the reference under the measured tolerance:
-///     max|got - ref64| <= 2 * max|naive - ref64| + tiny   (3 * for gradients),   tiny scaled to the tensor's largest value.
-/// Passes only if `diff <= tolerance` is true, so NaN fails. Equal infinities (L of a fully masked row) agree.
+/// Knows what one problem's results must be; built once, it checks any number of variants.
+class Checker {
+ public:
+  /// Runs the reference and the naive implementation on the sample.
+  Checker(const Problem&, const Inputs&, Pass, const Sample&);
+
+  /// Compares results with the reference under the measured tolerance:
+  ///     max|got - ref64| <= 2 * max|naive - ref64| + tiny   (3 * for gradients)
+  /// where tiny is what the rounding of a single score or term may cost (tolerance.hpp).
+  /// Passes only if `diff <= tolerance` is true, so NaN fails. Equal infinities (L of a fully masked row) agree.
+  CheckReport check(const Results<float>& got) const;
+
+ private:
+  struct Row {
+    int b, h, row;
+  };
+  struct Expected {
+    const char* tensor;
+    HostTensor<float> Results<float>::*of;  ///< the results' tensor that is compared
+    Dtype dtype;                            ///< the type that holds the results
+    std::vector<Row> rows;
+    std::vector<double> values;  ///< row by row, in the order of `rows`
+    double tolerance;
+  };
+  static TensorCheck compare(const Expected&, const HostTensor<float>& got);
+
+  bool sampled_;
+  std::vector<Expected> expected_;
+};
+
+/// Checks once: Checker(...).check(got).
 CheckReport check_results(const Problem&, const Inputs&, Pass, const Results<float>& got, const Sample&);
 
 }  // namespace flash

@@ -1,0 +1,103 @@
+#include "common/attention/float16.hpp"
+#include "common/reference/reference.hpp"
+#include "common/reference/tolerance.hpp"
+
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+namespace flash {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+/// |got - expected|; infinity if `got` is NaN. Infinities of the same sign agree, also where the type cannot hold `expected`.
+double difference(float got, double expected, Dtype dtype) {
+  if (std::isnan(got)) return infinity;
+  if (std::isinf(got) && got == round_to(dtype, static_cast<float>(expected))) return 0.0;
+  return std::abs(static_cast<double>(got) - expected);
+}
+
+}  // namespace
+
+Checker::Checker(const Problem& p, const Inputs& inputs, Pass pass, const Sample& sample) : sampled_(!sample.whole) {
+  Measured measured = sample.whole ? Measured{exact_results(p, inputs, pass), naive_same_precision(p, inputs, pass)}
+                                   : measure_sample(p, inputs, pass, sample);
+  const Tolerances tolerance = tolerances(p, inputs, measured);
+
+  // The rows, in the order in which reference() and measure_sample() give them.
+  std::vector<Row> queries, keys;
+  if (sample.whole) {
+    for (int b = 0; b < p.B; ++b) {
+      for (int h = 0; h < p.H; ++h) {
+        for (int i = 0; i < p.Nq; ++i) queries.push_back({b, h, i});
+      }
+      for (int g = 0; g < p.Hkv; ++g) {
+        for (int j = 0; j < p.Nk; ++j) keys.push_back({b, g, j});
+      }
+    }
+  }
+  for (const Sample::Slice& slice : sample.slices) {
+    for (const int i : slice.queries) queries.push_back({slice.b, slice.h, i});
+    for (const int j : slice.keys) keys.push_back({slice.b, p.kv_head(slice.h), j});
+  }
+
+  Results<double>& exact = measured.exact.results;
+  expected_.push_back({"o", &Results<float>::O, p.dtype, queries, std::move(exact.O.values), tolerance.O});
+  expected_.push_back({"lse", &Results<float>::L, Dtype::fp32, queries, std::move(exact.L.values), tolerance.L});
+  if (pass == Pass::forward) return;
+  expected_.push_back({"dq", &Results<float>::dQ, p.dtype, queries, std::move(exact.dQ.values), tolerance.dQ});
+  expected_.push_back({"dk", &Results<float>::dK, p.dtype, keys, std::move(exact.dK.values), tolerance.dK});
+  expected_.push_back({"dv", &Results<float>::dV, p.dtype, keys, std::move(exact.dV.values), tolerance.dV});
+}
+
+TensorCheck Checker::compare(const Expected& expected, const HostTensor<float>& got) {
+  TensorCheck check;
+  check.tensor = expected.tensor;
+  check.tolerance = expected.tolerance;
+  const std::size_t cols = expected.values.size() / std::max<std::size_t>(1, expected.rows.size());
+  if (got.shape[3] != static_cast<std::int64_t>(cols)) {
+    throw std::logic_error(std::string("result ") + expected.tensor + " does not have the problem's shape");
+  }
+  double worst = -1.0, error_squared = 0, expected_squared = 0;
+  for (std::size_t n = 0; n < expected.rows.size(); ++n) {
+    const auto [b, h, row] = expected.rows[n];
+    for (std::size_t c = 0; c < cols; ++c) {
+      const float value = got(b, h, row, static_cast<std::int64_t>(c));
+      const double right = expected.values[n * cols + c];
+      const double diff = difference(value, right, expected.dtype);
+      if (!std::isfinite(value) && std::isfinite(right) && !(diff <= expected.tolerance)) ++check.non_finite;
+      error_squared += diff * diff;
+      if (std::isfinite(right)) expected_squared += right * right;
+      // The first NaN is worse than any infinity before it: it is where to look.
+      const double badness = std::isnan(value) ? infinity : std::min(diff, std::numeric_limits<double>::max());
+      if (badness > worst) {
+        worst = badness;
+        check.max_abs = diff;
+        check.worst = {b, h, row, static_cast<int>(c), value, right};
+      }
+    }
+  }
+  check.rel_l2 = error_squared == 0 ? 0.0 : std::sqrt(error_squared / expected_squared);
+  check.passed = check.max_abs <= check.tolerance;
+  return check;
+}
+
+CheckReport Checker::check(const Results<float>& got) const {
+  CheckReport report;
+  report.passed = true;
+  report.sampled = sampled_;
+  for (const Expected& expected : expected_) {
+    report.tensors.push_back(compare(expected, got.*expected.of));
+    report.passed = report.passed && report.tensors.back().passed;
+  }
+  return report;
+}
+
+CheckReport check_results(const Problem& problem, const Inputs& inputs, Pass pass, const Results<float>& got,
+                          const Sample& sample) {
+  return Checker(problem, inputs, pass, sample).check(got);
+}
+
+}  // namespace flash

@@ -1,0 +1,157 @@
+#include "common/reference/exact.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <numeric>
+
+namespace flash::exact {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+/// The matrix [N, d] of one batch and head.
+template <class T>
+Matrix head_matrix(const HostTensor<T>& tensor, int b, int h) {
+  if (tensor.empty()) return {};
+  using Source = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  const T* first = tensor.values.data() + tensor.index(b, h, 0, 0);
+  return Eigen::Map<const Source>(first, tensor.shape[2], tensor.shape[3]).template cast<double>();
+}
+
+/// Turns one row of S into the row of P and returns its L:
+///
+///     m = max_j S_j     P_j = exp(S_j - m) / l     l = sum_j exp(S_j - m)     L = m + log(l) = log(sum_j exp(S_j))
+double softmax(Eigen::Ref<RowVector> row) {
+  const double m = row.maxCoeff();
+  if (m == -infinity) {  // no visible key: the row has no weights, and -inf - (-inf) would be NaN
+    row.setZero();
+    return -infinity;
+  }
+  // exp(-700) = 1e-304 is nothing beside exp(0) = 1, the largest term. Left in, it and smaller ones would become denormal
+  // products, which cost hundreds of cycles each; and Eigen's exp(-inf) is a denormal number, not 0.
+  row.array() -= m;
+  row = (row.array() > -700.0).select(row.array().exp(), 0.0);
+  const double l = row.sum();
+  row /= l;
+  return m + std::log(l);
+}
+
+}  // namespace
+
+void Terms::include(const Terms& other) {
+  score = std::max(score, other.score);
+  dS = std::max(dS, other.dS);
+}
+
+template <class T>
+Head<T>::Head(const Problem& p, const InputsOf<T>& in, int batch, int head)
+    : problem(p),
+      inputs(in),
+      b(batch),
+      h(head),
+      Q(head_matrix(in.Q, b, h)),
+      dO(head_matrix(in.dO, b, h)),
+      K(head_matrix(in.K, b, p.kv_head(h))),
+      V(head_matrix(in.V, b, p.kv_head(h))),
+      longest_k(K.rowwise().norm().maxCoeff()) {}
+
+template <class T>
+RowVector Head<T>::bias_row(int i) const {
+  const int Nk = problem.Nk;
+  switch (problem.bias) {
+    case BiasKind::none:
+      break;
+    case BiasKind::vector:
+    case BiasKind::matrix: {
+      using Source = Eigen::Matrix<T, 1, Eigen::Dynamic>;
+      const T* first = inputs.bias.values.data() + inputs.bias.index(b, h, i, 0);
+      return Eigen::Map<const Source>(first, Nk).template cast<double>();
+    }
+    case BiasKind::alibi: {
+      // Each head prefers near keys, by its slope. The last query stands at the last key, as for the causal mask.
+      const double slope = inputs.bias(b, h, 0, 0);
+      RowVector row(Nk);
+      for (int j = 0; j < Nk; ++j) row(j) = -slope * std::abs(i + (Nk - problem.Nq) - j);
+      return row;
+    }
+  }
+  return RowVector::Zero(Nk);
+}
+
+template <class T>
+Forward forward(const Head<T>& head, const std::vector<int>& queries, Terms& terms) {
+  const Problem& problem = head.problem;
+  const double scale = problem.scale;
+  const Matrix Q = take_rows(head.Q, queries);
+
+  int seen = 0;  // no query of the block sees a key from here on
+  for (const int i : queries) seen = std::max(seen, problem.visible_keys(i));
+
+  // S = scale * Q K^T + bias, -inf where the mask hides a key                    [rows, d] x [d, Nk]
+  Forward result;
+  Matrix& S = result.P;
+  S.resize(Q.rows(), problem.Nk);
+  S.leftCols(seen).noalias() = scale * Q * head.K.topRows(seen).transpose();
+  result.L.resize(S.rows());
+  for (Eigen::Index r = 0; r < S.rows(); ++r) {
+    const int i = queries[static_cast<std::size_t>(r)];
+    S.row(r).tail(problem.Nk - problem.visible_keys(i)).setConstant(-infinity);
+    if (problem.bias != BiasKind::none) S.row(r) += head.bias_row(i);
+
+    // P = softmax(S), row by row, in place
+    result.L(r) = softmax(S.row(r));
+    if (std::isfinite(result.L(r))) {
+      terms.score = std::max(terms.score, std::abs(scale) * Q.row(r).norm() * head.longest_k + std::abs(result.L(r)));
+    }
+  }
+
+  // O = P V                                                                      [rows, Nk] x [Nk, d]
+  result.O.noalias() = result.P.leftCols(seen) * head.V.topRows(seen);
+  return result;
+}
+
+Matrix score_gradient(const Matrix& P, const Matrix& dO, const Matrix& O, const Matrix& V, Terms& terms) {
+  // O = P V gives dP = dO V^T                                                    [rows, d] x [d, keys]
+  Matrix dP;
+  dP.noalias() = dO * V.transpose();
+  // P = softmax(S) gives dS_ij = P_ij (dP_ij - sum_k P_ik dP_ik), and that sum is D_i = dO_i . O_i, because O_i = sum_k P_ik v_k.
+  const Vector D = dO.cwiseProduct(O).rowwise().sum();
+
+  // |dO_i| (|v_j| + |O_i|) bounds the terms of dP_ij and D_i.
+  const Vector dO_norm = dO.rowwise().norm(), O_norm = O.rowwise().norm(), V_norm = V.rowwise().norm();
+  for (Eigen::Index r = 0; r < P.rows(); ++r) {
+    terms.dS = std::max(terms.dS, dO_norm(r) * (P.row(r).array() * (V_norm.transpose().array() + O_norm(r))).maxCoeff());
+  }
+  return P.array() * (dP.array().colwise() - D.array());
+}
+
+Matrix take_rows(const Matrix& matrix, const std::vector<int>& rows) {
+  Matrix taken(rows.size(), matrix.cols());
+  for (std::size_t r = 0; r < rows.size(); ++r) taken.row(static_cast<Eigen::Index>(r)) = matrix.row(rows[r]);
+  return taken;
+}
+
+Matrix take_columns(const Matrix& matrix, const std::vector<int>& columns) {
+  Matrix taken(matrix.rows(), columns.size());
+  for (std::size_t c = 0; c < columns.size(); ++c) taken.col(static_cast<Eigen::Index>(c)) = matrix.col(columns[c]);
+  return taken;
+}
+
+std::vector<std::vector<int>> query_blocks(const Problem& problem) {
+  const int rows = std::clamp((1 << 20) / problem.Nk, 4, 256);
+  std::vector<std::vector<int>> blocks;
+  for (int first = 0; first < problem.Nq; first += rows) {
+    blocks.emplace_back(static_cast<std::size_t>(std::min(rows, problem.Nq - first)));
+    std::iota(blocks.back().begin(), blocks.back().end(), first);
+  }
+  return blocks;
+}
+
+template struct Head<float>;
+template struct Head<double>;
+template Forward forward(const Head<float>&, const std::vector<int>&, Terms&);
+template Forward forward(const Head<double>&, const std::vector<int>&, Terms&);
+
+}  // namespace flash::exact

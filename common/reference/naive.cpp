@@ -1,0 +1,166 @@
+#include "common/reference/naive.hpp"
+
+#include "common/attention/float16.hpp"
+#include "common/reference/parallel.hpp"
+#include "common/reference/reference.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <numeric>
+
+namespace flash {
+namespace naive {
+namespace {
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+/// x_r . M_j for each row j of M, given transposed: [d, keys].
+std::vector<float> dots(const float* x, const std::vector<float>& M_T, std::size_t d) {
+  const std::size_t keys = M_T.size() / d;
+  std::vector<float> sums(keys, 0.0f);
+  for (std::size_t c = 0; c < d; ++c) {
+    for (std::size_t j = 0; j < keys; ++j) sums[j] += x[c] * M_T[c * keys + j];
+  }
+  return sums;
+}
+
+/// S_ij = scale * q_i . k_j + bias_ij, or -inf where the mask hides the key.
+std::vector<float> scores(const Problem& p, const Inputs& inputs, const Keys& keys, int b, int h, int i) {
+  std::vector<float> S = dots(&inputs.Q(b, h, i, 0), keys.K_T, static_cast<std::size_t>(p.d));
+  for (std::size_t r = 0; r < S.size(); ++r) {
+    const int j = keys.rows[r];
+    S[r] *= p.scale;
+    if (p.bias == BiasKind::alibi) {
+      S[r] -= inputs.bias(b, h, 0, 0) * static_cast<float>(std::abs(i + (p.Nk - p.Nq) - j));
+    } else if (p.bias != BiasKind::none) {
+      S[r] += inputs.bias(b, h, i, j);
+    }
+    if (!p.visible(i, j)) S[r] = -infinity;
+  }
+  return S;
+}
+
+/// sum_j w_j M_j: [d]. M is [keys, d].
+void weighted_sum(const std::vector<float>& weights, const std::vector<float>& M, std::size_t d, float* sum) {
+  std::fill_n(sum, d, 0.0f);
+  for (std::size_t j = 0; j < weights.size(); ++j) {
+    for (std::size_t c = 0; c < d; ++c) sum[c] += weights[j] * M[j * d + c];
+  }
+}
+
+}  // namespace
+
+Keys::Keys(const Problem& p, const Inputs& inputs, int b, int kv_head, const std::vector<int>& numbers) : rows(numbers) {
+  const std::size_t d = static_cast<std::size_t>(p.d);
+  K.resize(rows.size() * d);
+  V = K_T = V_T = K;
+  for (std::size_t j = 0; j < rows.size(); ++j) {
+    for (std::size_t c = 0; c < d; ++c) {
+      K[j * d + c] = K_T[c * rows.size() + j] = (&inputs.K(b, kv_head, rows[j], 0))[c];
+      V[j * d + c] = V_T[c * rows.size() + j] = (&inputs.V(b, kv_head, rows[j], 0))[c];
+    }
+  }
+}
+
+std::vector<int> all_rows(int count) {
+  std::vector<int> rows(static_cast<std::size_t>(count));
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
+}
+
+void forward(const Problem& p, const Inputs& inputs, const Keys& keys, int b, int h, int i, float* O, float& L) {
+  const std::size_t d = static_cast<std::size_t>(p.d);
+  std::vector<float> P = scores(p, inputs, keys, b, h, i);
+  const float m = *std::max_element(P.begin(), P.end());
+  if (m == -infinity) {  // no visible key
+    std::fill_n(O, d, 0.0f);
+    L = -infinity;
+    return;
+  }
+  float l = 0.0f;
+  for (float& weight : P) {
+    weight = std::exp(weight - m);
+    l += weight;
+  }
+  for (float& weight : P) weight = round_to(p.dtype, weight / l);
+  L = m + std::log(l);
+  weighted_sum(P, keys.V, d, O);
+  for (std::size_t c = 0; c < d; ++c) O[c] = round_to(p.dtype, O[c]);
+}
+
+ScoreGradients score_gradients(const Problem& p, const Inputs& inputs, const Keys& keys, int b, int h, int i, const float* O,
+                               float L) {
+  const std::size_t d = static_cast<std::size_t>(p.d);
+  const float* dO = &inputs.dO(b, h, i, 0);
+  float D = 0.0f;
+  for (std::size_t c = 0; c < d; ++c) D += dO[c] * O[c];
+
+  ScoreGradients result{scores(p, inputs, keys, b, h, i), dots(dO, keys.V_T, d)};
+  for (std::size_t j = 0; j < keys.rows.size(); ++j) {
+    const float P = L == -infinity ? 0.0f : std::exp(result.P[j] - L);
+    result.dS[j] = round_to(p.dtype, P * (result.dS[j] - D));  // dS = P o (dP - D)
+    result.P[j] = round_to(p.dtype, P);
+  }
+  return result;
+}
+
+void query_gradient(const Problem& p, const Keys& keys, const ScoreGradients& gradients, float* dQ) {
+  const std::size_t d = static_cast<std::size_t>(p.d);
+  weighted_sum(gradients.dS, keys.K, d, dQ);
+  for (std::size_t c = 0; c < d; ++c) dQ[c] = round_to(p.dtype, p.scale * dQ[c]);
+}
+
+void add_key_gradients(const Problem& p, const Inputs& inputs, const ScoreGradients& gradients, int b, int h, int i, float* dK,
+                       float* dV) {
+  const std::size_t d = static_cast<std::size_t>(p.d);
+  const float* Q = &inputs.Q(b, h, i, 0);
+  const float* dO = &inputs.dO(b, h, i, 0);
+  for (std::size_t j = 0; j < gradients.P.size(); ++j) {
+    for (std::size_t c = 0; c < d; ++c) dV[j * d + c] += gradients.P[j] * dO[c];
+    for (std::size_t c = 0; c < d; ++c) dK[j * d + c] += gradients.dS[j] * Q[c];
+  }
+}
+
+void finish_key_gradients(const Problem& p, std::size_t count, float* dK, float* dV) {
+  for (std::size_t n = 0; n < count; ++n) {
+    dK[n] = round_to(p.dtype, p.scale * dK[n]);
+    dV[n] = round_to(p.dtype, dV[n]);
+  }
+}
+
+}  // namespace naive
+
+Results<float> naive_same_precision(const Problem& p, const Inputs& inputs, Pass pass) {
+  Results<float> results;
+  results.O = HostTensor<float>({p.B, p.H, p.Nq, p.d});
+  results.L = HostTensor<float>({p.B, p.H, p.Nq, 1});
+  if (pass == Pass::backward) {
+    results.dQ = HostTensor<float>({p.B, p.H, p.Nq, p.d});
+    results.dK = HostTensor<float>({p.B, p.Hkv, p.Nk, p.d});
+    results.dV = HostTensor<float>({p.B, p.Hkv, p.Nk, p.d});
+  }
+  // One task per key/value head, because the query heads of its group add to the same dK and dV.
+  parallel_for(std::int64_t{p.B} * p.Hkv, [&](std::int64_t task) {
+    const int b = static_cast<int>(task / p.Hkv), g = static_cast<int>(task % p.Hkv);
+    const naive::Keys keys(p, inputs, b, g, naive::all_rows(p.Nk));
+    for (int h = g * p.group_size(); h < (g + 1) * p.group_size(); ++h) {
+      for (int i = 0; i < p.Nq; ++i) {
+        float* O = &results.O(b, h, i, 0);
+        float& L = results.L(b, h, i, 0);
+        naive::forward(p, inputs, keys, b, h, i, O, L);
+        if (pass == Pass::forward) continue;
+        const naive::ScoreGradients gradients = naive::score_gradients(p, inputs, keys, b, h, i, O, L);
+        naive::query_gradient(p, keys, gradients, &results.dQ(b, h, i, 0));
+        naive::add_key_gradients(p, inputs, gradients, b, h, i, &results.dK(b, g, 0, 0), &results.dV(b, g, 0, 0));
+      }
+    }
+    if (pass == Pass::backward) {
+      naive::finish_key_gradients(p, keys.K.size(), &results.dK(b, g, 0, 0), &results.dV(b, g, 0, 0));
+    }
+  });
+  return results;
+}
+
+}  // namespace flash

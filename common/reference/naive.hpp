@@ -1,0 +1,45 @@
+// Attention by plain loops in fp32, one query at a time, rounded where an implementation in fp16 or bf16 would round.
+// Internal to common/reference.
+//
+// Every sum runs in the order of its index, in fp32. Where a loop over keys is inside a loop over components, it is so that
+// neighbouring sums advance together, which compilers turn into vector instructions; each sum alone keeps its order.
+#pragma once
+
+#include "common/attention/host_tensor.hpp"
+#include "common/attention/problem.hpp"
+
+#include <vector>
+
+namespace flash::naive {
+
+/// Some keys and values of one key/value head, also transposed.
+struct Keys {
+  Keys(const Problem&, const Inputs&, int b, int kv_head, const std::vector<int>& rows);
+
+  std::vector<int> rows;        ///< their numbers among the Nk keys
+  std::vector<float> K, V;      ///< [keys, d]
+  std::vector<float> K_T, V_T;  ///< [d, keys]
+};
+
+/// All Nk keys of a head.
+std::vector<int> all_rows(int count);
+
+/// O_i (d values) and L_i of query i of (b, h). `keys` are all keys.
+void forward(const Problem&, const Inputs&, const Keys& keys, int b, int h, int i, float* O, float& L);
+
+/// P_ij and dS_ij for the given keys, as they enter the last products: rounded to the problem's dtype.
+struct ScoreGradients {
+  std::vector<float> P, dS;
+};
+ScoreGradients score_gradients(const Problem&, const Inputs&, const Keys&, int b, int h, int i, const float* O, float L);
+
+/// dQ_i (d values). `keys` are all keys.
+void query_gradient(const Problem&, const Keys& keys, const ScoreGradients&, float* dQ);
+
+/// Adds what query i contributes to dV and to dK / scale, both [keys, d].
+void add_key_gradients(const Problem&, const Inputs&, const ScoreGradients&, int b, int h, int i, float* dK, float* dV);
+
+/// Scales dK and rounds both to the problem's dtype when all queries have been added.
+void finish_key_gradients(const Problem&, std::size_t count, float* dK, float* dV);
+
+}  // namespace flash::naive
