@@ -1,0 +1,110 @@
+// The simulator as a device.
+#include "common/device/error.hpp"
+#include "common/device/runtime.hpp"
+#include "common/simt/options.hpp"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+namespace flash {
+namespace {
+
+std::string processor_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+#if defined(__aarch64__)
+  return "AArch64 processor";
+#elif defined(__x86_64__)
+  return "x86-64 processor";
+#else
+  return "CPU";
+#endif
+}
+
+std::size_t pages_in_bytes(long pages) {
+  const long page = sysconf(_SC_PAGESIZE);
+  return pages > 0 && page > 0 ? static_cast<std::size_t>(pages) * static_cast<std::size_t>(page) : 0;
+}
+
+/// The memory that new allocations can have, counting what the system would give up for them.
+std::size_t free_memory() {
+  std::ifstream info("/proc/meminfo");
+  const std::string key = "MemAvailable:";
+  for (std::string line; std::getline(info, line);) {
+    if (line.starts_with(key)) return std::strtoull(line.c_str() + key.size(), nullptr, 10) * 1024;
+  }
+#ifdef _SC_AVPHYS_PAGES
+  return pages_in_bytes(sysconf(_SC_AVPHYS_PAGES));
+#else
+  return 0;
+#endif
+}
+
+std::string in_words(std::size_t bytes) {
+  const double mib = static_cast<double>(bytes) / (1024.0 * 1024.0);
+  return mib < 10 ? std::to_string(bytes) + " bytes" : std::to_string(static_cast<long long>(mib)) + " MiB";
+}
+
+class CpuDevice final : public Device {
+ public:
+  CpuDevice() {
+    options();  // a bad FLASH_SIMT_* variable is refused here
+    info_.kind = Backend::cpu;
+    info_.name = processor_name();
+    info_.memory_free = free_memory();
+    info_.memory_total = pages_in_bytes(sysconf(_SC_PHYS_PAGES));
+  }
+
+  const DeviceInfo& info() const override { return info_; }
+
+  void* allocate(std::size_t bytes) override {
+    // Linux promises more memory than it has and kills who uses it: ask first.
+    const std::size_t available = free_memory();
+    void* memory = nullptr;
+    // posix_memalign keeps the exact size, so that AddressSanitizer guards the very next byte.
+    if ((available != 0 && bytes > available) || posix_memalign(&memory, alignment, bytes == 0 ? 1 : bytes) != 0) {
+      throw DeviceError("not enough memory: " + in_words(bytes) + " wanted, " + in_words(available) + " free");
+    }
+    return memory;
+  }
+
+  void release(void* pointer) noexcept override { std::free(pointer); }
+  void upload(void* device, const void* host, std::size_t bytes) override { std::memcpy(device, host, bytes); }
+  void download(void* host, const void* device, std::size_t bytes) override { std::memcpy(host, device, bytes); }
+  void poison(void* device, std::size_t bytes) override { std::memset(device, 0xFF, bytes); }
+  void run(const std::function<void()>& launches) override { launches(); }
+
+  Timing time(const std::function<void()>&, int, bool) override {
+    throw DeviceError("the CPU simulates the kernels: its times say nothing about a GPU and are not measured");
+  }
+
+  // A counting run lasts from one call to the other; only then are bank conflicts looked for, which takes time.
+  void reset_counters() override {
+    simt::reset_counters();
+    Options counting = options();
+    counting.count = true;
+    set_options(counting);
+  }
+  Counters counters() const override {
+    Options plain = options();
+    plain.count = false;
+    set_options(plain);
+    return simt::counters();
+  }
+
+ private:
+  static constexpr std::size_t alignment = 256;  // cudaMalloc's
+  DeviceInfo info_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> open_cpu() { return std::make_unique<CpuDevice>(); }
+
+}  // namespace flash

@@ -1,0 +1,25 @@
+// CUDA C++ for a host compiler: what a kernel file needs when common/device/device.cuh is read without nvcc. Each kernel
+// thread becomes a fiber that runs on the CPU; see docs for how.
+#pragma once
+
+// The function and memory qualifiers. A block runs on one operating-system thread, so that a thread_local is shared by
+// exactly the threads of a block. Where the file format allows, all of them lie in a section of their own, which is filled with
+// NaN before each block (shared_section.cpp).
+#define __global__
+#define __device__
+#define __host__
+#define __constant__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#define __align__(n) __attribute__((aligned(n)))
+#if defined(__ELF__)
+#define __shared__ static thread_local __attribute__((section("flash_shared")))
+#else
+#define __shared__ static thread_local
+#endif
+
+#include "common/simt/launch.hpp"
+#include "common/simt/math.hpp"
+#include "common/simt/thread.hpp"
+#include "common/simt/types.hpp"
+#include "common/simt/view.hpp"

@@ -1,0 +1,49 @@
+// Starting kernels on the CPU: the twin of common/device/launch.cuh.
+#pragma once
+
+#include "common/simt/site.hpp"
+#include "common/simt/types.hpp"
+
+#include <string>
+#include <tuple>
+
+namespace flash {
+inline namespace simt {
+
+struct LaunchShape {
+  dim3 grid;                     ///< blocks
+  dim3 block;                    ///< threads of a block
+  std::size_t shared_bytes = 0;  ///< dynamic shared memory of a block
+};
+
+/// A kernel with its arguments: invoke(call) runs it for the current CUDA thread.
+struct KernelCall {
+  const char* name;
+  LaunchShape shape;
+  void (*invoke)(const void* call);
+  const void* call;
+};
+
+/// Runs all threads of all blocks to their end. Throws DeviceError if the target GPU could not hold the launch, KernelError
+/// if the kernel did something that CUDA does not define.
+void run_kernel(const KernelCall&);
+
+/// Runs kernel(args...) on every thread of the grid.
+template <class... Parameters, class... Arguments>
+void launch(const char* name, const LaunchShape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
+  const std::tuple<Parameters...> parameters(static_cast<Parameters>(arguments)...);
+  const auto call = [&] { std::apply(kernel, parameters); };
+  run_kernel({name, shape, [](const void* self) { (*static_cast<decltype(&call)>(self))(); }, &call});
+}
+
+/// The start of the block's dynamic shared memory, aligned to 1024 bytes; refuses more bytes than the launch provided.
+void* dynamic_shared_bytes(std::size_t bytes, Site);
+
+/// The dynamic shared memory of the block, as an array of `count` elements.
+template <class T>
+T* dynamic_shared(std::size_t count, Site site = Site::here()) {
+  return static_cast<T*>(dynamic_shared_bytes(count * sizeof(T), site));
+}
+
+}  // namespace simt
+}  // namespace flash

@@ -1,0 +1,152 @@
+// A launch: limits checked, blocks spread over operating-system threads, counts added up.
+#include "common/simt/launch.hpp"
+
+#include "common/device/error.hpp"
+#include "common/simt/machine/limits.hpp"
+#include "common/simt/machine/names.hpp"
+#include "common/simt/machine/sanitizer.hpp"
+#include "common/simt/machine/worker.hpp"
+#include "common/simt/thread.hpp"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace flash {
+namespace machine {
+namespace {
+
+std::mutex mutex;  // guards what follows
+std::vector<std::unique_ptr<Worker>> idle_workers;
+Counters total;
+std::map<std::string, Traffic> total_traffic;
+
+/// Workers keep their stacks from launch to launch.
+std::unique_ptr<Worker> take_worker() {
+  const std::lock_guard lock(mutex);
+  if (idle_workers.empty()) return std::make_unique<Worker>();
+  std::unique_ptr<Worker> worker = std::move(idle_workers.back());
+  idle_workers.pop_back();
+  return worker;
+}
+
+void give_back(std::unique_ptr<Worker> worker) {
+  const std::lock_guard lock(mutex);
+  idle_workers.push_back(std::move(worker));
+}
+
+void add_to_total(Worker& worker) {
+  const std::vector<std::string> names = traffic_names();
+  const std::lock_guard lock(mutex);
+  const Counters& part = worker.counters();
+  total.bank_conflicts += part.bank_conflicts;
+  total.tensor_core_products += part.tensor_core_products;
+  total.barriers += part.barriers;
+  total.warp_operations += part.warp_operations;
+  total.atomics += part.atomics;
+  total.blocks += part.blocks;
+  total.threads += part.threads;
+  for (std::size_t id = 0; id < worker.traffic().size(); ++id) {
+    const Traffic& moved = worker.traffic()[id];
+    if (moved.read == 0 && moved.written == 0) continue;
+    Traffic& sum = total_traffic[names[id]];
+    sum.read += moved.read;
+    sum.written += moved.written;
+  }
+}
+
+void on_overflow(const void* address) {
+  Worker* const worker = Worker::running();
+  if (worker != nullptr && worker->in_guard(address)) worker->stack_overflow();
+}
+
+/// How many operating-system threads share the blocks. The guards of the stacks need two mappings for each simulated thread, and
+/// Linux gives a process 65,530.
+int worker_count(const KernelCall& kernel, const Options& options) {
+  const std::uint64_t blocks = std::uint64_t{kernel.shape.grid.x} * kernel.shape.grid.y * kernel.shape.grid.z;
+  const unsigned threads = kernel.shape.block.x * kernel.shape.block.y * kernel.shape.block.z;
+  std::uint64_t workers =
+      options.os_threads > 0 ? static_cast<unsigned>(options.os_threads) : std::thread::hardware_concurrency();
+  workers = std::min<std::uint64_t>({workers, blocks, 16384 / threads});
+  return static_cast<int>(std::max<std::uint64_t>(workers, 1));
+}
+
+}  // namespace
+}  // namespace machine
+
+inline namespace simt {
+
+void run_kernel(const KernelCall& kernel) {
+  using namespace machine;
+  const Options chosen = options();
+  check_limits(kernel, chosen.target_sm);
+  const int count = worker_count(kernel, chosen);
+  std::vector<std::unique_ptr<Worker>> workers;
+  for (int i = 0; i < count; ++i) workers.push_back(take_worker());
+
+  std::atomic<bool> stop = false;
+  std::vector<std::exception_ptr> broken(workers.size());
+  const auto work = [&](std::size_t i) {
+    try {
+      const SignalStack signal_stack;
+      if (!workers[i]->run(kernel, chosen, i, workers.size(), stop)) stop = true;
+    } catch (...) {
+      broken[i] = std::current_exception();
+      stop = true;
+    }
+  };
+  {
+    const OverflowHandler handler(on_overflow);
+    std::vector<std::thread> threads;
+    for (std::size_t i = 1; i < workers.size(); ++i) threads.emplace_back(work, i);
+    work(0);
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  std::exception_ptr failure;
+  std::uint64_t failed_block = 0;
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    const Worker& worker = *workers[i];
+    if (worker.failure() != nullptr && (failure == nullptr || worker.failed_block() < failed_block)) {
+      failure = worker.failure();
+      failed_block = worker.failed_block();
+    }
+    if (failure == nullptr) failure = broken[i];
+  }
+  for (std::unique_ptr<Worker>& worker : workers) {
+    add_to_total(*worker);
+    give_back(std::move(worker));
+  }
+  {
+    const std::lock_guard lock(machine::mutex);
+    ++total.launches;
+  }
+  if (failure != nullptr) std::rethrow_exception(failure);
+}
+
+Counters counters() {
+  const std::lock_guard lock(machine::mutex);
+  Counters result = machine::total;
+  for (const auto& [tensor, moved] : machine::total_traffic) result.traffic.push_back({tensor, moved.read, moved.written});
+  return result;
+}
+
+void reset_counters() {
+  const std::lock_guard lock(machine::mutex);
+  machine::total = {};
+  machine::total_traffic.clear();
+}
+
+void* dynamic_shared_bytes(std::size_t bytes, Site site) {
+  const machine::SharedMemory& shared = machine::running_worker("dynamic_shared").shared_memory();
+  if (bytes > shared.bytes()) {
+    fail(site,
+         "dynamic_shared asks for " + std::to_string(bytes) + " bytes, the launch provided " + std::to_string(shared.bytes()));
+  }
+  return shared.data();
+}
+
+}  // namespace simt
+}  // namespace flash

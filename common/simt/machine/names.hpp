@@ -1,0 +1,27 @@
+// Words for messages, and what a warp operation computes.
+#pragma once
+
+#include "common/simt/machine/worker.hpp"
+
+#include <string>
+#include <vector>
+
+namespace flash::machine {
+
+/// "__shfl_xor_sync", ...
+const char* name_of(WarpOperation);
+const char* name_of(BarrierKind);
+
+/// "lanes 0..3, 7" for a mask.
+std::string lanes_of(unsigned mask);
+
+/// "file:line", the file as it is called in the project.
+std::string words(Site);
+
+/// Where threads are: "threads 64..76 wait in __syncwarp at file:line, thread 77 waits in __syncthreads at file:line, the rest exited".
+std::string waits(const std::vector<Thread*>&);
+
+/// Sets the result of each lane. They all call the same operation with the same mask.
+void compute(WarpOperation, const std::vector<Thread*>& lanes);
+
+}  // namespace flash::machine

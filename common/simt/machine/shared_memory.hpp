@@ -1,0 +1,36 @@
+// The shared memory of the block that runs, filled with NaN before each block.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace flash::machine {
+
+/// Dynamic shared memory, with a margin on either side in which accesses are noticed: at once by AddressSanitizer, else, writes
+/// only, at the end of the block.
+class SharedMemory {
+ public:
+  SharedMemory();
+  ~SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  /// Gives the next block `bytes` of memory, all 0xFF.
+  void start_block(std::size_t bytes);
+  /// The offset from the start of the block's memory of a byte that was written outside of it; 0 if there is none.
+  std::ptrdiff_t overwritten() const;
+
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* memory_;
+  std::byte* data_;
+  std::size_t bytes_ = 0;
+};
+
+/// Fills the static __shared__ variables of all kernels, as this operating-system thread sees them, with 0xFF where the platform
+/// lets us find them: on ELF systems, except that g++ leaves those of function templates out.
+void poison_static_shared();
+
+}  // namespace flash::machine

@@ -1,0 +1,144 @@
+// Barriers and warp operations: whoever comes last does the work for all and wakes them.
+#include "common/simt/machine/names.hpp"
+#include "common/simt/machine/sanitizer.hpp"
+#include "common/simt/machine/worker.hpp"
+#include "common/simt/thread.hpp"
+
+#include <algorithm>
+#include <atomic>
+
+namespace flash {
+namespace machine {
+
+std::uint64_t Worker::barrier(BarrierKind kind, int predicate, Site site) {
+  Thread& self = *current_;
+  self.state = State::at_barrier;
+  self.barrier = kind;
+  self.site = site;
+  self.result = predicate != 0;
+  if (++at_barrier_ < static_cast<int>(everyone_.size())) {
+    suspend();
+  } else {
+    complete_barrier();
+  }
+  return self.result;
+}
+
+void Worker::complete_barrier() {
+  const Thread& first = *everyone_.front();
+  std::uint64_t count = 0;
+  for (const Thread* thread : everyone_) {
+    if (thread->site != first.site || thread->barrier != first.barrier) {
+      simt::fail(current_->site, "divergent barrier: " + waits(everyone_));
+    }
+    count += thread->result;
+  }
+  released_.clear();
+  for (Thread* thread : everyone_) {
+    switch (first.barrier) {
+      case BarrierKind::plain:
+        break;
+      case BarrierKind::count:
+        thread->result = count;
+        break;
+      case BarrierKind::all:
+        thread->result = count == everyone_.size();
+        break;
+      case BarrierKind::any:
+        thread->result = count != 0;
+        break;
+    }
+    thread->state = State::ready;
+    if (thread != current_) released_.push_back(thread);
+  }
+  at_barrier_ = 0;
+  ++counters_.barriers;
+  if (options_.count) counters_.bank_conflicts += bank_log_.flush();
+  order(everyone_, &at_barrier_);
+  make_ready(released_);
+}
+
+std::uint64_t Worker::warp_operation(const WarpRequest& request, Site site) {
+  Thread& self = *current_;
+  Warp& warp = warps_[static_cast<std::size_t>(self.warp())];
+  const unsigned mask = request.mask;
+  const auto refuse = [&](const std::string& why) { simt::fail(site, std::string(name_of(request.operation)) + ": " + why); };
+  if ((mask >> self.lane() & 1u) == 0) {
+    refuse("lane " + std::to_string(self.lane()) + " calls it with a mask that names only " + lanes_of(mask));
+  }
+  if ((mask & ~warp.present) != 0) {
+    refuse("the mask names " + lanes_of(mask & ~warp.present) + ", which the block of " + std::to_string(everyone_.size()) +
+           " threads does not have");
+  }
+  if ((mask & warp.exited) != 0) refuse("the mask names " + lanes_of(mask & warp.exited) + ", which exited before");
+
+  self.state = State::in_warp_operation;
+  self.request = request;
+  self.site = site;
+  warp.waiting |= 1u << self.lane();
+  if ((warp.waiting & mask) == mask) {
+    lanes_.clear();
+    for (unsigned rest = mask; rest != 0; rest &= rest - 1) {
+      lanes_.push_back(everyone_[static_cast<std::size_t>(self.number - self.lane() + std::countr_zero(rest))]);
+    }
+    if (std::ranges::all_of(lanes_, [mask](const Thread* lane) { return lane->request.mask == mask; })) {
+      complete_warp_operation(warp, site);
+      return self.result;
+    }
+  }
+  suspend();
+  return self.result;
+}
+
+void Worker::complete_warp_operation(Warp& warp, Site site) {
+  const WarpOperation operation = lanes_.front()->request.operation;
+  for (const Thread* lane : lanes_) {
+    if (lane->request.operation != operation) {
+      simt::fail(site, "lanes of one warp meet in different operations: " + waits(lanes_));
+    }
+  }
+  if (operation == WarpOperation::syncwarp) {
+    order(lanes_, lanes_.front());  // one token for each lowest lane: only lanes that have met it can have left a clock there
+  } else {
+    compute(operation, lanes_);
+  }
+  ++counters_.warp_operations;
+  released_.clear();
+  for (Thread* lane : lanes_) {
+    lane->state = State::ready;
+    warp.waiting &= ~(1u << lane->lane());
+    if (lane != current_) released_.push_back(lane);
+  }
+  make_ready(released_);
+}
+
+}  // namespace machine
+
+inline namespace simt {
+
+using machine::BarrierKind;
+using machine::running_worker;
+
+void __syncthreads(Site site) { running_worker("__syncthreads").barrier(BarrierKind::plain, 0, site); }
+int __syncthreads_count(int predicate, Site site) {
+  return static_cast<int>(running_worker("__syncthreads_count").barrier(BarrierKind::count, predicate, site));
+}
+int __syncthreads_and(int predicate, Site site) {
+  return static_cast<int>(running_worker("__syncthreads_and").barrier(BarrierKind::all, predicate, site));
+}
+int __syncthreads_or(int predicate, Site site) {
+  return static_cast<int>(running_worker("__syncthreads_or").barrier(BarrierKind::any, predicate, site));
+}
+
+void __syncwarp(unsigned mask, Site site) { warp_operation({WarpOperation::syncwarp, mask}, site); }
+
+std::uint64_t warp_operation(const WarpRequest& request, Site site) {
+  return running_worker(machine::name_of(request.operation)).warp_operation(request, site);
+}
+
+void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+void __threadfence_block() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+void __threadfence_system() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+
+}  // namespace simt
+}  // namespace flash

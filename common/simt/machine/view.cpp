@@ -1,0 +1,77 @@
+// The messages of views, and the ids under which their bytes are counted.
+#include "common/simt/view.hpp"
+
+#include "common/simt/machine/worker.hpp"
+#include "common/simt/thread.hpp"
+
+#include <map>
+#include <mutex>
+
+namespace flash {
+namespace {
+
+std::mutex ids_mutex;
+
+/// Id 0 is for views that do not come from a tensor.
+std::map<std::string, int>& ids() {
+  static std::map<std::string, int> names{{"", 0}};
+  return names;
+}
+
+/// "K[b=0, h=1]", "K", or "a matrix".
+std::string words(const Origin& origin) {
+  const std::string name = *origin.name == '\0' ? "a view" : origin.name;
+  if (origin.b < 0) return name;
+  return name + "[b=" + std::to_string(origin.b) + ", h=" + std::to_string(origin.h) + "]";
+}
+
+}  // namespace
+
+inline namespace simt {
+
+int traffic_id(const char* name) {
+  const std::lock_guard lock(ids_mutex);
+  return ids().try_emplace(name, static_cast<int>(ids().size())).first->second;
+}
+
+void fail_outside_matrix(const Origin& origin, int row, int col, int width, int rows, int cols, Site site) {
+  std::string at = "(" + std::to_string(row) + ", " + std::to_string(col);
+  if (width > 1) at += ".." + std::to_string(col + width - 1);
+  fail(site,
+       words(origin) + at + ") is outside: it has " + std::to_string(rows) + " rows and " + std::to_string(cols) + " columns");
+}
+
+void fail_outside_vector(const Origin& origin, int index, int size, Site site) {
+  fail(site, words(origin) + "(" + std::to_string(index) + ") is outside: it has " + std::to_string(size) + " elements");
+}
+
+void fail_outside_tensor(const Origin& origin, int b, int h, int batches, int heads, Site site) {
+  fail(site, words(origin) + " has " + std::to_string(batches) + " batches and " + std::to_string(heads) +
+                 " heads: there is no batch " + std::to_string(b) + ", head " + std::to_string(h));
+}
+
+void fail_misaligned(const char* what, const void* address, std::size_t alignment, Site site) {
+  const std::size_t beyond = reinterpret_cast<std::uintptr_t>(address) % alignment;
+  fail(site, "misaligned access: the address of " + std::string(*what == '\0' ? "the element" : what) +
+                 " must be a multiple of " + std::to_string(alignment) + ", it is " + std::to_string(beyond) +
+                 " bytes beyond one");
+}
+
+}  // namespace simt
+
+namespace machine {
+
+int traffic_ids() {
+  const std::lock_guard lock(ids_mutex);
+  return static_cast<int>(ids().size());
+}
+
+std::vector<std::string> traffic_names() {
+  const std::lock_guard lock(ids_mutex);
+  std::vector<std::string> names(ids().size());
+  for (const auto& [name, id] : ids()) names[static_cast<std::size_t>(id)] = name;
+  return names;
+}
+
+}  // namespace machine
+}  // namespace flash

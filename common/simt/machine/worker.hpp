@@ -1,0 +1,142 @@
+// One operating-system thread's machine: it runs blocks one after the other, and the CUDA threads of a block as fibers that pass
+// control to each other directly.
+#pragma once
+
+#include "common/simt/async_copy.hpp"
+#include "common/simt/launch.hpp"
+#include "common/simt/machine/bank_log.hpp"
+#include "common/simt/machine/context.hpp"
+#include "common/simt/machine/shared_memory.hpp"
+#include "common/simt/machine/stack.hpp"
+#include "common/simt/options.hpp"
+#include "common/simt/reference.hpp"
+#include "common/simt/thread.hpp"
+#include "common/simt/warp.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace flash::machine {
+
+enum class State : std::uint8_t { ready, at_barrier, in_warp_operation, exited };
+enum class BarrierKind : std::uint8_t { plain, count, all, any };
+
+/// An asynchronous copy that a thread has issued and not yet waited for.
+struct PendingCopy {
+  AsyncCopy copy;
+  Site site;
+  int group;  ///< the commit group it belongs to
+};
+
+/// A CUDA thread.
+struct Thread {
+  Context context;
+  Stack stack;
+  void* fiber = nullptr;  ///< ThreadSanitizer's name for it
+  uint3 index{};          ///< threadIdx
+  int number = 0;         ///< in the block
+  State state = State::ready;
+  // Where and for what it waits.
+  Site site;
+  BarrierKind barrier = BarrierKind::plain;
+  WarpRequest request{};
+  std::uint64_t result = 0;  ///< of the barrier or warp operation it waited for
+  // Asynchronous copies, oldest first.
+  std::vector<PendingCopy> copies;
+  int groups = 0;  ///< commit groups closed so far
+
+  int lane() const { return number % warpSize; }
+  int warp() const { return number / warpSize; }
+};
+
+/// The lanes of one warp.
+struct Warp {
+  unsigned present = 0;  ///< lanes that exist: fewer than 32 in a last warp that is not full
+  unsigned waiting = 0;  ///< lanes in a warp operation
+  unsigned exited = 0;
+};
+
+class Worker {
+ public:
+  Worker();
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  /// The machine of this operating-system thread; null outside kernels.
+  static Worker* running();
+
+  /// Runs the blocks first, first + step, ... until one fails or `stop` says so. Returns false if one failed: see failure().
+  bool run(const KernelCall&, const Options&, std::uint64_t first, std::uint64_t step, const std::atomic<bool>& stop);
+
+  // For the CUDA thread that runs now.
+  Thread& current() { return *current_; }
+  std::uint64_t barrier(BarrierKind, int predicate, Site);
+  std::uint64_t warp_operation(const WarpRequest&, Site);
+
+  std::exception_ptr failure() const { return failure_; }
+  std::uint64_t failed_block() const { return block_; }
+  const Options& options() const { return options_; }
+  SharedMemory& shared_memory() { return shared_; }
+  BankLog& bank_log() { return bank_log_; }
+  Counters& counters() { return counters_; }
+  const std::vector<Traffic>& traffic() const { return traffic_; }
+
+  /// "kernel scores, block (0,0,1), thread (5,2,0)", or without the thread.
+  std::string place(bool with_thread) const;
+
+  [[noreturn]] void stack_overflow();
+  bool in_guard(const void* address) const { return stacks_.in_guard(address, current_->number); }
+
+ private:
+  void prepare(const KernelCall&);
+  void run_block(std::uint64_t block);
+  static void run_thread();
+  void thread_exits();
+  void suspend();
+  void resume(Thread&);
+  [[noreturn]] void leave_block();
+  void make_ready(const std::vector<Thread*>&);
+  Thread* next_ready();
+  void complete_barrier();
+  void complete_warp_operation(Warp&, Site);
+  std::string stuck() const;
+  void order(const std::vector<Thread*>&, void* token);
+  void order_with_main(bool begin);
+
+  const KernelCall* kernel_ = nullptr;
+  Options options_;
+  std::uint64_t block_ = 0;
+  std::mt19937_64 random_;
+
+  StackPool stacks_;
+  std::vector<Thread> threads_;
+  std::vector<Warp> warps_;
+  std::vector<Thread*> everyone_, lanes_, released_;  ///< the block; who completes; who wakes
+  std::vector<Thread*> ready_;                        ///< a stack; its last thread runs next
+  Thread* current_ = nullptr;
+  int at_barrier_ = 0;
+  Context main_;
+  Stack main_stack_;
+  void* main_fiber_ = nullptr;
+
+  SharedMemory shared_;
+  BankLog bank_log_;
+  std::exception_ptr failure_;
+  Counters counters_;
+  std::vector<Traffic> traffic_;
+};
+
+/// The number of ids that traffic_id() has given out.
+int traffic_ids();
+/// The tensors they stand for.
+std::vector<std::string> traffic_names();
+
+/// The running machine; throws std::logic_error if `what` is called outside a kernel.
+Worker& running_worker(const char* what);
+
+}  // namespace flash::machine

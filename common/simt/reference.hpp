@@ -1,0 +1,88 @@
+// One element of global memory, as views hand it out.
+#pragma once
+
+#include "common/simt/site.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace flash {
+inline namespace simt {
+
+/// Bytes moved from and to one tensor.
+struct Traffic {
+  std::uint64_t read = 0, written = 0;
+};
+
+/// The counts of the running operating-system thread, one entry per id; null outside kernels.
+extern constinit thread_local Traffic* running_traffic;
+
+// Under ThreadSanitizer a kernel's memory accesses are watched; the simulator's own must not be.
+#ifdef FLASH_TSAN
+#define FLASH_SIMT_UNWATCHED __attribute__((noinline, no_sanitize("thread"))) inline
+#else
+#define FLASH_SIMT_UNWATCHED inline
+#endif
+
+FLASH_SIMT_UNWATCHED void count_read(int id, std::size_t bytes) {
+  if (running_traffic != nullptr) running_traffic[id].read += bytes;
+}
+FLASH_SIMT_UNWATCHED void count_written(int id, std::size_t bytes) {
+  if (running_traffic != nullptr) running_traffic[id].written += bytes;
+}
+
+/// An element that can be written: converting reads it, assigning writes it.
+template <class T>
+class Reference {
+ public:
+  Reference(T* address, int id) : address_(address), id_(id) {}
+  Reference(const Reference&) = default;
+
+  operator T() const {
+    count_read(id_, sizeof(T));
+    return *address_;
+  }
+  const Reference& operator=(T value) const {
+    count_written(id_, sizeof(T));
+    *address_ = value;
+    return *this;
+  }
+  const Reference& operator=(const Reference& other) const { return *this = static_cast<T>(other); }
+  const Reference& operator+=(T value) const { return *this = static_cast<T>(*this) + value; }
+  const Reference& operator-=(T value) const { return *this = static_cast<T>(*this) - value; }
+  const Reference& operator*=(T value) const { return *this = static_cast<T>(*this) * value; }
+  const Reference& operator/=(T value) const { return *this = static_cast<T>(*this) / value; }
+
+ private:
+  T* address_;
+  int id_;
+};
+
+/// What M(row, col) is: a value that was read, if the elements are const, else a Reference.
+template <class T>
+using GlobalElement = std::conditional_t<std::is_const_v<T>, std::remove_const_t<T>, Reference<T>>;
+
+template <class T>
+GlobalElement<T> element(T* address, int id) {
+  if constexpr (std::is_const_v<T>) {
+    count_read(id, sizeof(T));
+    return *address;
+  } else {
+    return {address, id};
+  }
+}
+
+/// The address of an element. It becomes a plain pointer wherever one is wanted; atomics and asynchronous copies take it as it
+/// is, to count the bytes and to see that a copy stays in the row.
+template <class T>
+struct GlobalPointer {
+  T* data;
+  int id;
+  int left;  ///< elements from here to the end of the row
+
+  operator T*() const { return data; }
+};
+
+}  // namespace simt
+}  // namespace flash
