@@ -1,0 +1,65 @@
+#include "common/attention/cost.hpp"
+
+#include <doctest/doctest.h>
+
+namespace flash {
+
+TEST_CASE("visible pairs and visible keys agree with the mask, counted one by one") {
+  Problem p;
+  for (const bool causal : {false, true}) {
+    p.causal = causal;
+    for (p.Nq = 1; p.Nq <= 9; ++p.Nq) {
+      for (p.Nk = 1; p.Nk <= 9; ++p.Nk) {
+        std::int64_t pairs = 0;
+        for (int i = 0; i < p.Nq; ++i) {
+          int keys = 0;
+          for (int j = 0; j < p.Nk; ++j) {
+            keys += p.visible(i, j) ? 1 : 0;
+            CHECK(p.visible(i, j) == (j < p.visible_keys(i)));
+          }
+          CHECK(p.visible_keys(i) == keys);
+          pairs += keys;
+        }
+        CHECK(visible_pairs(p) == pairs);
+        if (causal) CHECK(p.visible(p.Nq - 1, p.Nk - 1));  // aligned at the bottom right
+      }
+    }
+  }
+}
+
+TEST_CASE("FLOPs: 4 B H Nq Nk d forward, 2.5 times that backward, the true pairs under a causal mask") {
+  Problem p;
+  p.B = 2;
+  p.H = 3;
+  p.Hkv = 1;
+  p.Nq = 5;
+  p.Nk = 7;
+  p.d = 11;
+  CHECK(flops(p, Pass::forward) == 4.0 * 2 * 3 * 5 * 7 * 11);
+  CHECK(flops(p, Pass::backward) == 10.0 * 2 * 3 * 5 * 7 * 11);
+  p.causal = true;  // 3 + 4 + 5 + 6 + 7 visible pairs
+  CHECK(flops(p, Pass::forward) == 4.0 * 2 * 3 * 25 * 11);
+  p = {};
+  REQUIRE(set_sizes(p, {.batch = 64, .heads = 64, .seq_q = 1 << 20, .seq_k = 1 << 20, .head_dim = 128}) == "");
+  CHECK(flops(p, Pass::forward) == 4.0 * 64 * 64 * 1048576.0 * 1048576.0 * 128);  // 2^61: no 32-bit product on the way
+}
+
+TEST_CASE("compulsory bytes: each input read once, each output written once") {
+  Problem p;
+  p.B = 2;
+  p.H = 4;
+  p.Hkv = 2;
+  p.Nq = 5;
+  p.Nk = 7;
+  p.d = 8;
+  const double q = 2 * 4 * 5 * 8, k = 2 * 2 * 7 * 8, lse = 2 * 4 * 5;  // elements
+  CHECK(compulsory_bytes(p, Pass::forward) == 4 * (2 * q + 2 * k + lse));
+  CHECK(compulsory_bytes(p, Pass::backward) == 4 * (4 * q + 4 * k + lse));  // Q O dO dQ, K V dK dV
+  p.dtype = Dtype::fp16;
+  CHECK(compulsory_bytes(p, Pass::forward) == 2 * (2 * q + 2 * k) + 4 * lse);
+  p.bias = BiasKind::matrix;  // [1, H, Nq, Nk] in fp32, read by both passes
+  CHECK(compulsory_bytes(p, Pass::forward) == 2 * (2 * q + 2 * k) + 4 * (lse + 4 * 5 * 7));
+  CHECK(compulsory_bytes(p, Pass::backward) == 2 * (4 * q + 4 * k) + 4 * (lse + 4 * 5 * 7));
+}
+
+}  // namespace flash

@@ -1,0 +1,118 @@
+#include "common/attention/problem.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+namespace flash {
+
+TEST_CASE("set_sizes takes every valid size") {
+  Problem p;
+  CHECK(set_sizes(p, {.batch = 3, .heads = 6, .kv_heads = 2, .seq_q = 7, .seq_k = 11, .head_dim = 59}) == "");
+  CHECK(p.B == 3);
+  CHECK(p.H == 6);
+  CHECK(p.Hkv == 2);
+  CHECK(p.Nq == 7);
+  CHECK(p.Nk == 11);
+  CHECK(p.d == 59);
+  CHECK(set_sizes(p, {.heads = 5}) == "");
+  CHECK(p.Hkv == 5);  // as many as heads unless given
+  CHECK(set_sizes(p, {.batch = 1, .heads = 1, .seq_q = 1, .seq_k = 1, .head_dim = 1}) == "");
+  CHECK(set_sizes(p, {.batch = 1, .heads = 1, .seq_q = 1 << 30, .seq_k = 1, .head_dim = 128}) == "");
+  p.layout = Layout::qkv;
+  CHECK(set_sizes(p, {.heads = 4, .kv_heads = 4, .seq_q = 9, .seq_k = 9}) == "");
+  p.layout = Layout::kv;
+  CHECK(set_sizes(p, {.heads = 4, .kv_heads = 2, .seq_q = 9, .seq_k = 5}) == "");
+}
+
+TEST_CASE("set_sizes says in one line what was given and what is allowed, and leaves the problem alone") {
+  constexpr std::int64_t huge = std::numeric_limits<std::int64_t>::max();
+  constexpr std::int64_t lowest = std::numeric_limits<std::int64_t>::min();
+  constexpr std::int64_t million = 1 << 20;
+  struct Case {
+    RequestedSizes sizes;
+    std::string error;
+    Layout layout = Layout::bhnd;
+  };
+  const Case cases[] = {
+      {{.batch = 0}, "--batch 0: must be between 1 and 1073741824"},
+      {{.batch = -1}, "--batch -1: must be between 1 and 1073741824"},
+      {{.heads = 0}, "--heads 0: must be between 1 and 1073741824"},
+      {{.kv_heads = -2}, "--kv-heads -2: must be between 1 and 1073741824"},
+      {{.seq_q = 0}, "--seq-q 0: must be between 1 and 1073741824"},
+      {{.seq_k = std::int64_t{1} << 31}, "--seq-k 2147483648: must be between 1 and 1073741824"},
+      {{.seq_k = huge}, "--seq-k 9223372036854775807: must be between 1 and 1073741824"},
+      {{.seq_q = lowest}, "--seq-q -9223372036854775808: must be between 1 and 1073741824"},
+      {{.head_dim = 0}, "--head-dim 0: must be between 1 and 128"},
+      {{.head_dim = 129}, "--head-dim 129: must be between 1 and 128"},
+      {{.heads = 6, .kv_heads = 4}, "--heads 6 with --kv-heads 4: heads must be a multiple of kv-heads"},
+      {{.heads = 2, .kv_heads = 4}, "--heads 2 with --kv-heads 4: heads must be a multiple of kv-heads"},
+      {{.seq_q = 5, .seq_k = 7},
+       "--layout qkv with --seq-q 5 and --seq-k 7: packed QKV needs as many queries as keys",
+       Layout::qkv},
+      {{.heads = 4, .kv_heads = 2},
+       "--layout qkv with --heads 4 and --kv-heads 2: packed QKV needs as many kv-heads as heads",
+       Layout::qkv},
+      {{.batch = 1, .heads = 1, .seq_q = 1 << 30, .seq_k = 1 << 30},  // scores of 2^62 bytes
+       "--batch 1 with --heads 1, --seq-q 1073741824, --seq-k 1073741824, --head-dim 64: every tensor, the scores included, "
+       "must "
+       "stay below 2^62 bytes"},
+      {{.batch = 1 << 30, .heads = 1 << 30, .seq_q = 1, .seq_k = 1, .head_dim = 1},
+       "--batch 1073741824 with --heads 1073741824, --seq-q 1, --seq-k 1, --head-dim 1: every tensor, the scores included, "
+       "must "
+       "stay below 2^62 bytes"},
+      // The product of all sizes is 2^87: it would be 0 in 64 bits.
+      {{.batch = million, .heads = million, .seq_q = million, .seq_k = million, .head_dim = 128},
+       "--batch 1048576 with --heads 1048576, --seq-q 1048576, --seq-k 1048576, --head-dim 128: every tensor, the scores "
+       "included, must stay below 2^62 bytes"},
+  };
+  for (const Case& test : cases) {
+    Problem p;
+    p.layout = test.layout;
+    CHECK(set_sizes(p, test.sizes) == test.error);
+    CHECK(p.B == Problem{}.B);
+    CHECK(p.H == Problem{}.H);
+    CHECK(p.Hkv == Problem{}.Hkv);
+    CHECK(p.Nq == Problem{}.Nq);
+    CHECK(p.Nk == Problem{}.Nk);
+    CHECK(p.d == Problem{}.d);
+  }
+}
+
+TEST_CASE("the largest sizes keep the mask within an int") {
+  Problem p;
+  p.causal = true;
+  p.Nq = 1;
+  p.Nk = 1 << 30;
+  CHECK(p.visible(0, p.Nk - 1));
+  CHECK(p.visible_keys(0) == p.Nk);
+  p.Nq = 1 << 30;
+  CHECK(p.visible_keys(p.Nq - 1) == p.Nk);
+  p.Nk = 1;
+  CHECK(p.visible_keys(0) == 0);
+}
+
+TEST_CASE("query heads read the key/value head of their group") {
+  Problem p;
+  p.H = 6;
+  p.Hkv = 2;
+  CHECK(p.group_size() == 3);
+  const int expected[] = {0, 0, 0, 1, 1, 1};
+  for (int h = 0; h < p.H; ++h) CHECK(p.kv_head(h) == expected[h]);
+}
+
+TEST_CASE("a problem describes itself in one line") {
+  Problem p;
+  CHECK(describe(p) == "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 fp32 bhnd bias=none");
+  p.causal = true;
+  p.scale = 0.5f;
+  p.dtype = Dtype::bf16;
+  p.layout = Layout::kv;
+  p.bias = BiasKind::matrix;
+  p.bias_per_head = false;
+  CHECK(describe(p) == "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 scale=0.5 causal bf16 kv bias=matrix[1,1,128,128]");
+}
+
+}  // namespace flash
