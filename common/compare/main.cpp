@@ -1,0 +1,121 @@
+// compare: all stages on one problem, one table per pass.
+#include "common/compare/provenance.hpp"
+#include "common/compare/run.hpp"
+#include "common/compare/table.hpp"
+#include "common/device/error.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+
+namespace flash {
+namespace {
+
+std::string json_text(const std::vector<Row>& rows) {
+  Json all = Json::array();
+  for (const Row& row : rows) all.push_back(row.json());
+  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+/// Opens the file for --save before anything runs, and writes it at the end; without --save it does nothing.
+class SavedRows {
+ public:
+  explicit SavedRows(const std::string& file) : file_(file), temporary_(file + ".part") {
+    if (file_.empty()) return;
+    stream_.open(temporary_);
+    if (!stream_) throw UsageError("--save is '" + file_ + "', which cannot be written");
+  }
+  ~SavedRows() {
+    std::error_code ignored;
+    if (!file_.empty() && !done_) std::filesystem::remove(temporary_, ignored);
+  }
+  SavedRows(const SavedRows&) = delete;
+  SavedRows& operator=(const SavedRows&) = delete;
+
+  void write(const std::vector<Row>& rows) {
+    if (file_.empty()) return;
+    stream_ << json_text(rows);
+    stream_.close();
+    std::error_code error;
+    if (stream_) std::filesystem::rename(temporary_, file_, error);
+    if (!stream_ || error) throw UsageError("--save is '" + file_ + "', which cannot be written");
+    done_ = true;
+  }
+
+ private:
+  std::string file_, temporary_;
+  std::ofstream stream_;
+  bool done_ = false;
+};
+
+/// 0 if all is well; 1 after a failure; 2 or 3 if nothing ran at all, as the stage programs themselves ended.
+int exit_code(const std::vector<Row>& rows) {
+  const auto any = [&](auto&& is) { return std::any_of(rows.begin(), rows.end(), is); };
+  if (any([](const Row& row) { return is_failure(row.verdict); })) return 1;
+  if (any([](const Row& row) { return row.verdict == Verdict::ok; })) return 0;
+  return any([](const Row& row) { return row.verdict == Verdict::no_room; }) ? 3 : 2;
+}
+
+int compare(int argc, char** argv) {
+  const CompareCommand command = parse_compare_options(argc, argv);
+  if (!command.answer.empty()) {
+    std::cout << command.answer;
+    return 0;
+  }
+  const CompareOptions& options = command.options;
+  std::vector<Stage> stages;
+  const std::filesystem::path folder = options.bin.empty() ? own_folder(argv[0]) : std::filesystem::path(options.bin);
+  for (const auto& program : find_stages(folder, options.only)) stages.push_back(ask_stage(program));
+  const Backend backend = choose_backend(options, stages.front());
+  const std::vector<RequestedSizes> all_sizes = sizes_to_run(options, backend);
+  std::vector<Problem> problems;
+  for (const RequestedSizes& sizes : all_sizes) problems.push_back(make_problem(options.problem, sizes));
+  SavedRows saved(options.save);
+
+  std::cerr << "comparing " << stages.size() << (stages.size() == 1 ? " stage" : " stages") << " on the "
+            << (backend == Backend::gpu ? "GPU" : "CPU simulator") << ", each checked against double precision" << std::endl;
+  const Json when = commit_and_date(FLASH_SOURCE_DIR);
+  std::vector<Row> rows;
+  std::string tables;
+  for (std::size_t i = 0; i < problems.size(); ++i) {
+    if (problems.size() > 1) std::cerr << describe(problems[i]) << std::endl;
+    for (const Pass pass : options.passes) {
+      std::vector<Row> of_pass = run_pass(options, stages, all_sizes[i], pass, backend, std::cerr);
+      if (of_pass.empty()) continue;
+      tables += "\n" + comparison_table(of_pass, problems[i], pass, backend);
+      for (Row& row : of_pass) {
+        row.provenance = when;
+        row.provenance["sources"] = blob_ids(FLASH_SOURCE_DIR, row.kernel);
+        rows.push_back(std::move(row));
+      }
+    }
+  }
+  if (rows.empty())
+    throw UsageError("nothing to run: no stage here has this pass for --dtype " +
+                     std::string(to_string(options.problem.dtype)));
+  saved.write(rows);
+
+  const int code = exit_code(rows);
+  if (code == 1) tables += "\nFAILED: see the verdicts above\n";
+  std::cout << (options.json ? json_text(rows) : options.csv ? csv_text(rows) : tables) << std::flush;
+  return std::cout ? code : 2;
+}
+
+}  // namespace
+}  // namespace flash
+
+int main(int argc, char** argv) {
+  const auto complain = [](const std::exception& error, int code) {
+    std::cerr << "compare: " << error.what() << std::endl;
+    return code;
+  };
+  try {
+    return flash::compare(argc, argv);
+  } catch (const flash::UsageError& error) {
+    return complain(error, 2);
+  } catch (const flash::DeviceError& error) {
+    return complain(error, 3);
+  } catch (const std::exception& error) {
+    return complain(error, 1);
+  }
+}

@@ -1,0 +1,108 @@
+#include "common/compare/process.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+
+extern char** environ;
+
+namespace flash {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// A pipe whose ends close themselves and are not inherited.
+struct Pipe {
+  int read_end = -1, write_end = -1;
+
+  Pipe() {
+    int ends[2];
+    if (pipe(ends) != 0) throw std::runtime_error(std::string("no pipe: ") + std::strerror(errno));
+    read_end = ends[0];
+    write_end = ends[1];
+    for (const int end : ends) fcntl(end, F_SETFD, FD_CLOEXEC);
+  }
+  ~Pipe() {
+    close(read_end);
+    close_write_end();
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+
+  void close_write_end() {
+    if (write_end >= 0) close(write_end);
+    write_end = -1;
+  }
+};
+
+/// Starts the child; 0 or the reason why not.
+int spawn(pid_t& child, const std::vector<std::string>& arguments, const Pipe& output, const Pipe& error) {
+  std::vector<char*> argv;
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, output.write_end, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, error.write_end, STDERR_FILENO);
+  const int failure = posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  return failure;
+}
+
+/// Reads what is there. False at the end of the stream.
+bool drain(int from, std::string& to) {
+  std::array<char, 65536> chunk;
+  const ssize_t count = read(from, chunk.data(), chunk.size());
+  if (count > 0) to.append(chunk.data(), static_cast<std::size_t>(count));
+  return count > 0 || (count < 0 && errno == EINTR);
+}
+
+}  // namespace
+
+ProcessResult run_process(const std::vector<std::string>& arguments, std::chrono::milliseconds limit) {
+  ProcessResult result;
+  Pipe output, error;
+  pid_t child = 0;
+  if (const int failure = spawn(child, arguments, output, error); failure != 0) {
+    result.error = std::strerror(failure);
+    return result;
+  }
+  result.started = true;
+  output.close_write_end();
+  error.close_write_end();
+
+  // Both pipes are read at once: a child that fills one while we wait for the other would hang.
+  std::array<pollfd, 2> waiting{{{output.read_end, POLLIN, 0}, {error.read_end, POLLIN, 0}}};
+  const Clock::time_point deadline = Clock::now() + limit;
+  while (waiting[0].fd >= 0 || waiting[1].fd >= 0) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    if (left <= 0 && !result.timed_out) {
+      result.timed_out = true;
+      kill(child, SIGKILL);
+      break;  // a grandchild could hold the pipes open
+    }
+    poll(waiting.data(), waiting.size(), static_cast<int>(std::min<long long>(left, 1000)));
+    for (std::size_t i = 0; i < waiting.size(); ++i) {
+      if ((waiting[i].revents & (POLLIN | POLLHUP | POLLERR)) == 0) continue;
+      if (!drain(waiting[i].fd, i == 0 ? result.output : result.error)) waiting[i].fd = -1;  // poll() skips it
+    }
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
+  if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
+  return result;
+}
+
+}  // namespace flash

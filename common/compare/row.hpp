@@ -1,0 +1,55 @@
+// One row of the comparison: one variant, one pass, one problem.
+#pragma once
+
+#include "common/compare/process.hpp"
+#include "common/compare/stages.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace flash {
+
+using Json = nlohmann::ordered_json;
+
+enum class Verdict {
+  ok,
+  wrong,    ///< the check failed
+  stopped,  ///< the simulator stopped the kernel
+  crashed,  ///< ended by a signal, or without a report
+  timed_out,
+  refused,  ///< the variant does not take this problem; not a failure
+  no_room,  ///< not enough memory, or no device; not a failure
+};
+
+const char* to_string(Verdict);
+
+/// Does the verdict make the comparison fail?
+bool is_failure(Verdict);
+
+struct Row {
+  std::string stage, variant, idea, kernel;
+  Pass pass = Pass::forward;
+  Verdict verdict = Verdict::ok;
+  std::string message;  ///< what the program said on stderr if the verdict is not ok
+  Json report;          ///< the program's JSON report; an empty object if there is none
+  Json provenance;      ///< commit, date, sources
+
+  std::string label() const { return stage + "/" + variant; }
+
+  /// A number of the report by its path ("time", "median_ms"); absent if it is missing or null.
+  std::optional<double> number(std::initializer_list<const char*> path) const;
+
+  /// The largest error of O (forward) or of the gradients (backward); absent without a check, infinity if not finite.
+  std::optional<double> max_error() const;
+
+  /// Report, idea, verdict, message and provenance in one object.
+  Json json() const;
+};
+
+/// What a finished stage program means.
+Row make_row(const Stage&, const ListedVariant&, Pass, const ProcessResult&);
+
+}  // namespace flash

@@ -1,0 +1,89 @@
+#include "common/compare/stages.hpp"
+
+#include "common/compare/process.hpp"
+#include "common/device/error.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+
+namespace flash {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+
+/// NN_name, a file that may be executed.
+bool is_stage(const fs::path& path) {
+  const std::string name = path.filename().string();
+  const bool named =
+      name.size() > 3 && is_digit(name[0]) && is_digit(name[1]) && name[2] == '_' && name.find('.') == std::string::npos;
+  std::error_code error;
+  return named && fs::is_regular_file(path, error) && access(path.c_str(), X_OK) == 0;
+}
+
+bool matches(const fs::path& path, const std::string& wanted) {
+  const std::string name = path.filename().string();
+  return name == wanted || name.substr(0, 2) == wanted;
+}
+
+bool contains(const std::vector<std::string>& list, const std::string& value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+}  // namespace
+
+bool ListedVariant::has(Pass pass) const { return contains(passes, to_string(pass)); }
+bool ListedVariant::takes(Dtype dtype) const { return contains(dtypes, to_string(dtype)); }
+
+fs::path own_folder(const char* argv0) {
+  std::error_code error;
+  fs::path self = fs::read_symlink("/proc/self/exe", error);
+  if (error) self = fs::absolute(argv0, error);
+  return self.parent_path();
+}
+
+std::vector<fs::path> find_stages(const fs::path& folder, const std::vector<std::string>& only) {
+  std::vector<fs::path> all;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    if (is_stage(entry->path())) all.push_back(entry->path());
+  }
+  if (error) throw UsageError("'" + folder.string() + "' cannot be listed: " + error.message());
+  if (all.empty())
+    throw UsageError("no stage programs (NN_name) in '" + folder.string() + "'; build them, or name their folder by --bin");
+  std::sort(all.begin(), all.end());
+  if (only.empty()) return all;
+
+  std::string names;
+  for (const fs::path& path : all) names += (names.empty() ? "" : ", ") + path.filename().string();
+  for (const std::string& wanted : only) {
+    if (std::none_of(all.begin(), all.end(), [&](const fs::path& path) { return matches(path, wanted); })) {
+      throw UsageError("--only has '" + wanted + "'; allowed: " + names);
+    }
+  }
+  std::erase_if(all, [&](const fs::path& path) {
+    return std::none_of(only.begin(), only.end(), [&](const std::string& wanted) { return matches(path, wanted); });
+  });
+  return all;
+}
+
+Stage ask_stage(const fs::path& program) {
+  const ProcessResult answer = run_process({program.string(), "--list", "--json"}, std::chrono::seconds(60));
+  const auto list = nlohmann::json::parse(answer.output, nullptr, /*allow_exceptions=*/false);
+  try {
+    Stage stage{list.at("stage"), program, {}};
+    for (const auto& row : list.at("variants")) {
+      stage.variants.push_back({row.at("name"), row.at("idea"), row.at("kernel"), row.at("passes"), row.at("dtypes")});
+    }
+    return stage;
+  } catch (const nlohmann::json::exception&) {
+    throw UsageError(program.string() + " does not answer --list --json as a stage program does");
+  }
+}
+
+}  // namespace flash
