@@ -1,0 +1,56 @@
+"""Requested elements per tensor, in closed form: the tables "Predicted cost" of the chapters, equation (1.6) above all.
+
+predicted(stage, pass, problem) gives {tensor: (read, written)} in elements. `problem` is the "problem" object of a saved result.
+"""
+
+from diagrams import constant
+
+TILE = constant("01_naive/kernel.cuh", "TILE")
+
+# How often a stage's softmax kernel reads S.
+READS_OF_S = {"01_naive": 2, "02_safe_softmax": 3, "03_online_softmax": 2}
+
+
+def visible_pairs(p):
+    """(N.5)"""
+    nq, nk = p["seq_q"], p["seq_k"]
+    if not p["causal"]:
+        return nq * nk
+    n = min(nq, nk)
+    return n * nk - n * (n - 1) // 2
+
+
+def product(counts, rows, depth, cols, a, b):
+    """(1.6)  [rows, depth] x [depth, cols] in tiles: what it reads of tensors a and b."""
+    counts[a][0] += rows * depth * -(-cols // TILE)
+    counts[b][0] += depth * cols * -(-rows // TILE)
+
+
+def predicted(stage, direction, p):
+    """None for a stage whose cost is not written down here."""
+    if stage not in READS_OF_S:
+        return None
+    nq, nk, d = p["seq_q"], p["seq_k"], p["head_dim"]
+    counts = {name: [0, 0] for name in ["Q", "K", "V", "bias", "S", "P", "O", "L", "dO", "dP", "dS", "dQ", "dK", "dV"]}
+    if direction == "forward":
+        product(counts, nq, d, nk, "Q", "K")
+        product(counts, nq, nk, d, "P", "V")
+        counts["bias"][0] += visible_pairs(p) if p["bias"] != "none" else 0
+        counts["S"][0] += READS_OF_S[stage] * nq * nk
+        for name, elements in [("S", nq * nk), ("P", nq * nk), ("L", nq), ("O", nq * d)]:
+            counts[name][1] += elements
+    else:
+        product(counts, nk, nq, d, "P", "dO")  # dV
+        product(counts, nq, d, nk, "dO", "V")  # dP
+        product(counts, nq, nk, d, "dS", "K")  # dQ
+        product(counts, nk, nq, d, "dS", "Q")  # dK
+        counts["P"][0] += 2 * nq * nk
+        counts["dP"][0] += 2 * nq * nk
+        for name, elements in [("dP", nq * nk), ("dS", nq * nk), ("dQ", nq * d)]:
+            counts[name][1] += elements
+    scale = p["batch"] * p["heads"]
+    total = {name: (read * scale, written * scale) for name, (read, written) in counts.items()}
+    if direction == "backward":  # one result per key/value head
+        elements = p["batch"] * p["kv_heads"] * nk * d
+        total["dK"] = total["dV"] = (0, elements)
+    return {name: both for name, both in total.items() if any(both)}

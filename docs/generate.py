@@ -1,0 +1,250 @@
+#!/usr/bin/env python3
+"""Writes every generated part of the Markdown pages, and the pictures, from saved results. Needs Python alone.
+
+  docs/generate.py           rewrites what changed
+  docs/generate.py --check   changes nothing; exits with 1 and names each part that is stale, each broken link and equation
+
+A generated part stands between `<!-- generated: NAME ... -->` and `<!-- end -->`; PARTS below says what each NAME is.
+Saved results are docs/results/DEVICE/*.json (rows of `compare --save`) and *.txt (what a program printed): docs/save_results.sh.
+"""
+
+import hashlib
+import json
+import re
+import sys
+from pathlib import Path
+
+import check_pages
+import costs
+import diagrams
+import h200
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "docs" / "results"
+MARKER = re.compile(r"(<!-- generated: ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+NOTHING_SAVED = "*Nothing saved yet.*"
+
+
+# ---- saved results ---------------------------------------------------------------------------------------------------------
+
+
+def rows_of(device):
+    """All saved rows of a device, in the order of files and rows."""
+    rows = []
+    for path in sorted((RESULTS / device).glob("*.json")):
+        contents = json.loads(path.read_text())
+        rows += contents["rows"] if isinstance(contents, dict) else contents
+    return [row for row in rows if "problem" in row]  # a run that failed to give a report has none
+
+
+def gpus():
+    return sorted(p.name for p in RESULTS.glob("*") if p.is_dir() and p.name != "cpu")
+
+
+def saved_text(device, name):
+    path = RESULTS / device / f"{name}.txt"
+    return f"```text\n{path.read_text().strip()}\n```" if path.exists() else NOTHING_SAVED
+
+
+def blob_id(path):
+    """What git calls the contents of a file."""
+    contents = path.read_bytes()
+    return hashlib.sha1(b"blob %d\0" % len(contents) + contents).hexdigest()
+
+
+def origin(rows):
+    """Where rows come from, and whether a kernel has changed since."""
+    commits = sorted({(row.get("date", "")[:10], row.get("commit", "")[:12]) for row in rows})
+    text = "Saved " + ", ".join(f"on {date} at commit `{commit}`" for date, commit in commits) + "."
+    changed = sorted(
+        {
+            path
+            for row in rows
+            for path, saved in row.get("sources", {}).items()
+            if not (ROOT / path).exists() or blob_id(ROOT / path) != saved
+        }
+    )
+    if changed:
+        text += " **Changed since:** " + ", ".join(f"`{path}`" for path in changed) + "."
+    return text
+
+
+# ---- formatting ------------------------------------------------------------------------------------------------------------
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "| " + " | ".join("---" for _ in head) + " |"]
+    return "\n".join(lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows])
+
+
+def number(value):
+    return f"{value:,}" if isinstance(value, int) else f"{value:.3g}"
+
+
+def size(amount):
+    """Bytes for people."""
+    for unit in ["B", "KiB", "MiB", "GiB"]:
+        if amount < 1024 or unit == "GiB":
+            return f"{amount:.3g} {unit}" if amount < 1000 else f"{amount:.0f} {unit}"
+        amount /= 1024
+    return ""
+
+
+def problem_text(p):
+    heads = f"H={p['heads']}" if p["heads"] == p["kv_heads"] else f"H={p['heads']} Hkv={p['kv_heads']}"
+    lengths = f"N={p['seq_q']}" if p["seq_q"] == p["seq_k"] else f"Nq={p['seq_q']} Nk={p['seq_k']}"
+    options = (" causal" if p["causal"] else "") + (f" bias={p['bias']}" if p["bias"] != "none" else "")
+    layout = "" if p["layout"] == "bhnd" else f" {p['layout']}"
+    return f"B={p['batch']} {heads} {lengths} d={p['head_dim']}{options}{layout} {p['dtype']}"
+
+
+# ---- the parts -------------------------------------------------------------------------------------------------------------
+
+
+def roofline():
+    n, d = 4096, 64
+    rows = []
+    for dtype, width, peak in [("fp32", 4, h200.FP32_FLOPS), ("bf16", 2, h200.BF16_FLOPS)]:
+        steps = [
+            ("S = QKᵀ/√d", 2 * n * n * d, width * (2 * n * d + n * n)),
+            ("P = softmax(S)", 3 * n * n, 2 * width * n * n),
+            ("O = PV", 2 * n * n * d, width * (n * n + 2 * n * d)),
+        ]
+        fused = ("**fused**", sum(s[1] for s in steps), width * 4 * n * d)
+        bound = 0.0
+        for name, work, moved in steps + [fused]:
+            # The softmax does not run on tensor cores, whatever its numbers' width.
+            rate = h200.FP32_FLOPS if "softmax" in name else peak
+            compute, memory = work / rate * 1e6, moved / h200.HBM_BYTES_PER_SECOND * 1e6
+            if name != fused[0]:
+                bound += max(compute, memory)
+            limit = "memory" if memory > compute else "arithmetic"
+            rows.append([dtype, name, f"{work / 1e9:.2f} G", size(moved), f"{work / moved:.1f}", f"{compute:.1f}", f"{memory:.1f}", limit])
+        rows.insert(-1, [dtype, "three kernels", "", "", "", "", f"{bound:.1f} in all", ""])
+    return table(["", "step", "FLOPs", "bytes", "FLOP/B", "arithmetic, µs", "memory, µs", "bound by"], rows)
+
+
+def bytes_of(stage):
+    """Predicted beside counted, for each saved problem; they have to agree."""
+    problems = {}
+    for row in rows_of("cpu"):
+        if row["stage"] == stage and "counters" in row:
+            problems.setdefault((row["pass"], json.dumps(row["problem"])), []).append(row)
+    parts = []
+    for (direction, problem), rows in problems.items():
+        p = json.loads(problem)
+        expected = costs.predicted(stage, direction, p)
+        if expected is None:
+            continue
+        lines = []
+        for name, (read, written) in expected.items():
+            for what, elements, key in [("read", read, "read_bytes"), ("written", written, "written_bytes")]:
+                if elements == 0:
+                    continue
+                counts = [row["counters"]["tensors"].get(name, {}).get(key, 0) for row in rows]
+                for row, count in zip(rows, counts):
+                    if count != 4 * elements:
+                        raise SystemExit(f"{stage} {row['variant']} {direction}: {name} {what}: predicted {4 * elements}, counted {count}")
+                lines.append([f"{name} {what}", f"{4 * elements:,}"] + [f"{count:,}" for count in counts])
+        for row in rows:
+            unexpected = [n for n, t in row["counters"]["tensors"].items() if n not in expected and t["read_bytes"] + t["written_bytes"]]
+            if unexpected:
+                raise SystemExit(f"{stage} {row['variant']} {direction}: traffic of {unexpected} is not predicted")
+        totals = [row["counters"]["read_bytes"] + row["counters"]["written_bytes"] for row in rows]
+        lines.append(["**all**", f"**{4 * sum(r + w for r, w in expected.values()):,}**"] + [f"**{t:,}**" for t in totals])
+        head = ["bytes", "predicted"] + [f"counted, `{row['variant']}`" for row in rows]
+        parts.append(f"{direction.capitalize()}, {problem_text(p)}:\n\n{table(head, lines)}\n\n{origin(rows)}")
+    return "\n\n".join(parts) or NOTHING_SAVED
+
+
+def timed_rows(stages):
+    for device in gpus():
+        rows = [row for row in rows_of(device) if "time" in row and (stages is None or row["stage"] in stages)]
+        if rows:
+            yield device, rows
+
+
+def verdict(row):
+    check = row.get("check")
+    return "not checked" if not check else "ok" if check["passed"] else "**wrong**"
+
+
+def times_of(*stages):
+    """Times on each GPU, with those of the stage before."""
+    parts = []
+    for _, rows in timed_rows(stages):
+        by_problem = {}
+        for row in rows:
+            by_problem.setdefault((row["pass"], problem_text(row["problem"])), []).append(row)
+        for (direction, problem), group in by_problem.items():
+            if not any(row["stage"] == stages[-1] for row in group):
+                continue
+            lines = [
+                [row["stage"], f"`{row['variant']}`", number(row["time"]["median_ms"]), number(row["tflops"])]
+                + [number(row["percent_of_peak"]) if row.get("percent_of_peak") is not None else "–", verdict(row)]
+                for row in group
+            ]
+            head = ["stage", "variant", "ms, median", "TFLOP/s", "% of peak", "check"]
+            parts.append(f"{group[0]['device']['name']}, {direction}, {problem}:\n\n{table(head, lines)}\n\n{origin(group)}")
+    return "\n\n".join(parts) or "*No times saved yet.*"
+
+
+PARTS = {
+    "roofline": roofline,
+    "bytes_01": lambda: bytes_of("01_naive"),
+    "bytes_02": lambda: bytes_of("02_safe_softmax"),
+    "bytes_03": lambda: bytes_of("03_online_softmax"),
+    "times_01": lambda: times_of("01_naive"),
+    "times_02": lambda: times_of("01_naive", "02_safe_softmax"),
+    "times_03": lambda: times_of("02_safe_softmax", "03_online_softmax"),
+    "lab": lambda name: saved_text("cpu", f"lab_{name}"),  # what docs/lab's program printed
+    "output": lambda stage: saved_text("cpu", stage),  # what a stage printed
+    "comparison": lambda device: saved_text(device, "compare"),  # what the demo printed
+}
+
+
+def page(text, where):
+    """The text with all its generated parts made anew, and the names of those that changed."""
+    stale = []
+
+    def fill(match):
+        name, *arguments = match.group(2).split()
+        if name not in PARTS:
+            raise SystemExit(f"{where}: no generated part is called '{name}'; there are: {', '.join(PARTS)}")
+        body = PARTS[name](*arguments) + "\n"
+        if body != match.group(3):
+            stale.append(match.group(2))
+        return match.group(1) + body + match.group(4)
+
+    return MARKER.sub(fill, text), stale
+
+
+def main():
+    check = sys.argv[1:] == ["--check"]
+    if sys.argv[1:] and not check:
+        raise SystemExit(__doc__)
+    wrong = []
+    for path in check_pages.pages():
+        relative = path.relative_to(ROOT)
+        before = path.read_text()
+        after, stale = page(before, relative)
+        wrong += [f"{relative}: generated part '{name}' is stale; run docs/generate.py" for name in stale if check]
+        if not check and after != before:
+            path.write_text(after)
+            print(f"{relative}: {', '.join(stale)}")
+    for name, contents in diagrams.files().items():
+        path = ROOT / name
+        if path.exists() and path.read_text() == contents:
+            continue
+        if check:
+            wrong.append(f"{name} is stale; run docs/generate.py")
+        else:
+            path.write_text(contents)
+            print(name)
+    wrong += check_pages.problems()
+    print("\n".join(wrong) or "docs: all generated parts, links and equation numbers are right")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

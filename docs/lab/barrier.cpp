@@ -1,0 +1,74 @@
+// Each thread hands a number to its neighbour through shared memory: without a barrier, with one, and with one in a branch.
+#include "docs/lab/lab.hpp"
+
+#include <cmath>
+
+namespace {
+
+using namespace flash;
+using namespace flash::lab;
+
+constexpr int THREADS = 128;  // of the one block: four warps
+
+/// A race: s[t + 1] is read although nothing says that its thread has written it.
+__global__ void missing_barrier_kernel(Vector<float> out) {
+  __shared__ float s[THREADS];
+  const int t = threadIdx.x;
+  s[t] = static_cast<float>(t);
+  out(t) = s[(t + 1) % THREADS];
+}
+
+__global__ void barrier_kernel(Vector<float> out) {
+  __shared__ float s[THREADS];
+  const int t = threadIdx.x;
+  s[t] = static_cast<float>(t);
+  __syncthreads();  // read after write: s[t + 1] belongs to another thread
+  out(t) = s[(t + 1) % THREADS];
+}
+
+/// Undefined: a barrier is for all threads of the block, or for none.
+__global__ void divergent_barrier_kernel(Vector<float> out) {
+  const int t = threadIdx.x;
+  if (t < THREADS / 2) {
+    __syncthreads();
+  }
+  out(t) = 0.0f;
+}
+
+/// How many threads got their neighbour's number.
+int count_right(Array& out) {
+  int right = 0;
+  for (int t = 0; t < THREADS; ++t) right += out(t, 0) == static_cast<float>((t + 1) % THREADS);
+  return right;
+}
+
+}  // namespace
+
+int main() {
+  Claims claims;
+  struct {
+    Order order;
+    const char* name;
+  } const orders[] = {{Order::forward, "forward"}, {Order::reverse, "reverse"}, {Order::random, "random"}};
+
+  std::printf("%d threads, each reads what its neighbour wrote; right results by the order of threads:\n\n", THREADS);
+  std::printf("order    without barrier  with barrier\n");
+  for (const auto& [order, name] : orders) {
+    set_order(order, 7);
+    Array without("out", THREADS, 1), with("out", THREADS, 1);
+    launch("missing_barrier", {dim3(1), dim3(THREADS)}, missing_barrier_kernel, without.vector());
+    launch("barrier", {dim3(1), dim3(THREADS)}, barrier_kernel, with.vector());
+    std::printf("%-7s  %15d  %12d\n", name, count_right(without), count_right(with));
+    claims.check(count_right(without) < THREADS, "without a barrier some thread reads too early");
+    claims.check(count_right(with) == THREADS, "with a barrier all threads read their neighbour's number");
+  }
+
+  set_order(Order::forward);
+  Array out("out", THREADS, 1);
+  const std::string message = message_of([&] {
+    launch("divergent_barrier", {dim3(1), dim3(THREADS)}, divergent_barrier_kernel, out.vector());
+  });
+  std::printf("\na barrier that half of the threads reach:\n%s\n", message.c_str());
+  claims.check(message.find("__syncthreads") != std::string::npos, "the divergent barrier is reported");
+  return claims.exit_code();
+}

@@ -1,0 +1,81 @@
+// What the lab programs share: arrays in "GPU memory", the order of threads, and claims that fail the program if they are false.
+#pragma once
+
+#include "common/device/device.cuh"
+#include "common/device/error.hpp"
+#include "common/simt/options.hpp"
+
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+namespace flash::lab {
+
+/// A matrix [rows, cols] that kernels can read and write. Its floats start as NaN, like any memory nobody has written.
+class Array {
+ public:
+  Array(const char* name, int rows, int cols)
+      : name_(name), rows_(rows), cols_(cols), values_(static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols), NAN) {}
+
+  float& operator()(int row, int col) {
+    return values_[static_cast<std::size_t>(row) * static_cast<std::size_t>(cols_) + static_cast<std::size_t>(col)];
+  }
+
+  /// For a kernel's parameter.
+  Matrix<float> matrix() { return view<float>(ref()).head(0, 0); }
+  Vector<float> vector() { return view<float>(ref()).head_vector(0, 0); }
+
+ private:
+  TensorRef ref() {
+    const std::int64_t cols = cols_;
+    const std::int64_t all = rows_ * cols;
+    return {values_.data(), name_, Dtype::fp32, {1, 1, rows_, cols_}, {all, all, cols, 1}};
+  }
+
+  const char* name_;
+  int rows_, cols_;
+  std::vector<float> values_;
+};
+
+/// Takes the threads of a block in this order from now on.
+inline void set_order(Order order, std::uint64_t seed = 0) {
+  Options changed = options();
+  changed.order = order;
+  changed.seed = seed;
+  set_options(changed);
+}
+
+/// The simulator's message about a kernel that must not be allowed to go on; "" if nothing was wrong. The folder is dropped
+/// from the source path, so that the message is the same wherever the project lies.
+template <class Function>
+std::string message_of(Function run) {
+  try {
+    run();
+    return "";
+  } catch (const KernelError& error) {
+    std::string text = error.what();
+    for (std::size_t end; (end = text.find("docs/lab/")) != std::string::npos;) {
+      const std::size_t start = text.find_last_of(" (", end);
+      text.erase(start + 1, end + 9 - start - 1);
+    }
+    return text;
+  }
+}
+
+/// Remembers whether every claim of the program was true.
+class Claims {
+ public:
+  void check(bool is_true, const char* claim) {
+    if (is_true) return;
+    std::printf("NOT TRUE: %s\n", claim);
+    all_true_ = false;
+  }
+  int exit_code() const { return all_true_ ? 0 : 1; }
+
+ private:
+  bool all_true_ = true;
+};
+
+}  // namespace flash::lab

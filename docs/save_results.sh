@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Saves what the docs show of the CPU: what the stages and lab programs print, and the counts of two problems. Takes seconds.
+#
+#   docs/save_results.sh [BUILD_DIR]      (default: build)
+#
+# For a GPU, copy compare.json and compare.txt of common/check_gpu.sh to docs/results/NAME/. Then run docs/generate.py.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+bin=${1:-build}/bin
+results=docs/results/cpu
+mkdir -p "$results"
+rm -f "$results"/*
+
+for stage in "$bin"/[0-9][0-9]_*; do
+  "$stage" --device cpu >"$results/$(basename "$stage").txt"
+done
+for lab in "$bin"/lab_*; do
+  "$lab" >"$results/$(basename "$lab").txt"
+done
+"$bin/compare" --device cpu --save "$results/compare.json" >"$results/compare.txt"
+# Nothing is a multiple of a tile, heads are shared, rows of Q and K have different numbers, and there is a bias.
+"$bin/compare" --device cpu --heads 4 --kv-heads 2 --seq-q 113 --seq-k 203 --head-dim 59 --causal --bias matrix \
+  --save "$results/odd_sizes.json" >/dev/null
