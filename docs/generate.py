@@ -8,65 +8,16 @@ A generated part stands between `<!-- generated: NAME ... -->` and `<!-- end -->
 Saved results are docs/results/DEVICE/*.json (rows of `compare --save`) and *.txt (what a program printed): docs/save_results.sh.
 """
 
-import hashlib
 import json
 import re
 import sys
 from pathlib import Path
 
-import check_pages
-import costs
-import diagrams
-import h200
+from tools import check_pages, costs, diagrams, h200
+from tools.saved import NOTHING_SAVED, gpus, origin, rows_of, saved_text
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "docs" / "results"
 MARKER = re.compile(r"(<!-- generated: ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-NOTHING_SAVED = "*Nothing saved yet.*"
-
-
-# ---- saved results ---------------------------------------------------------------------------------------------------------
-
-
-def rows_of(device):
-    """All saved rows of a device, in the order of files and rows."""
-    rows = []
-    for path in sorted((RESULTS / device).glob("*.json")):
-        contents = json.loads(path.read_text())
-        rows += contents["rows"] if isinstance(contents, dict) else contents
-    return [row for row in rows if "problem" in row]  # a run that failed to give a report has none
-
-
-def gpus():
-    return sorted(p.name for p in RESULTS.glob("*") if p.is_dir() and p.name != "cpu")
-
-
-def saved_text(device, name):
-    path = RESULTS / device / f"{name}.txt"
-    return f"```text\n{path.read_text().strip()}\n```" if path.exists() else NOTHING_SAVED
-
-
-def blob_id(path):
-    """What git calls the contents of a file."""
-    contents = path.read_bytes()
-    return hashlib.sha1(b"blob %d\0" % len(contents) + contents).hexdigest()
-
-
-def origin(rows):
-    """Where rows come from, and whether a kernel has changed since."""
-    commits = sorted({(row.get("date", "")[:10], row.get("commit", "")[:12]) for row in rows})
-    text = "Saved " + ", ".join(f"on {date} at commit `{commit}`" for date, commit in commits) + "."
-    changed = sorted(
-        {
-            path
-            for row in rows
-            for path, saved in row.get("sources", {}).items()
-            if not (ROOT / path).exists() or blob_id(ROOT / path) != saved
-        }
-    )
-    if changed:
-        text += " **Changed since:** " + ", ".join(f"`{path}`" for path in changed) + "."
-    return text
 
 
 # ---- formatting ------------------------------------------------------------------------------------------------------------
@@ -124,8 +75,40 @@ def roofline():
     return table(["", "step", "FLOPs", "bytes", "FLOP/B", "arithmetic, µs", "memory, µs", "bound by"], rows)
 
 
+def agree(row, what, expected, counted):
+    """Predictions are exact: a difference is a mistake in the chapter or in the kernel."""
+    if expected != counted:
+        name = f"{row['stage']} {row['variant']} {row['pass']}"
+        raise SystemExit(f"{name}, {problem_text(row['problem'])}: {what}: predicted {expected}, counted {counted}")
+    return f"{counted:,}"
+
+
+def count_table(stage, direction, p, rows):
+    """Predicted beside counted for one problem, a column for each variant."""
+    expected = costs.predicted(stage, direction, p)
+    traffic = [row["counters"]["tensors"] for row in rows]
+    for row, tensors in zip(rows, traffic):
+        for name, moved in tensors.items():
+            if name not in expected:
+                agree(row, f"bytes of {name}", 0, moved["read_bytes"] + moved["written_bytes"])
+    lines = []
+    for name, elements in expected.items():
+        for count, key, what in zip(elements, ["read_bytes", "written_bytes"], ["read", "written"]):
+            counts = [agree(row, f"{name} {what}", 4 * count, t.get(name, {}).get(key, 0)) for row, t in zip(rows, traffic)]
+            if count:
+                lines.append([f"{name} {what}, bytes", f"{4 * count:,}"] + counts)
+    total = 4 * sum(read + written for read, written in expected.values())
+    lines.append(["**all bytes**"] + [f"**{total:,}**"] * (1 + len(rows)))
+    for counter in ["barriers", "warp_operations"]:
+        events = [costs.predicted_events(stage, row["variant"], direction, p)[counter] for row in rows]
+        counts = [agree(row, counter, event, row["counters"][counter]) for row, event in zip(rows, events)]
+        if any(events):
+            lines.append([counter.replace("_", " "), " / ".join(dict.fromkeys(f"{event:,}" for event in events))] + counts)
+    return table(["", "predicted"] + [f"counted, `{row['variant']}`" for row in rows], lines)
+
+
 def bytes_of(stage):
-    """Predicted beside counted, for each saved problem; they have to agree."""
+    """A table for each pass and saved problem of a stage."""
     problems = {}
     for row in rows_of("cpu"):
         if row["stage"] == stage and "counters" in row:
@@ -133,27 +116,7 @@ def bytes_of(stage):
     parts = []
     for (direction, problem), rows in problems.items():
         p = json.loads(problem)
-        expected = costs.predicted(stage, direction, p)
-        if expected is None:
-            continue
-        lines = []
-        for name, (read, written) in expected.items():
-            for what, elements, key in [("read", read, "read_bytes"), ("written", written, "written_bytes")]:
-                if elements == 0:
-                    continue
-                counts = [row["counters"]["tensors"].get(name, {}).get(key, 0) for row in rows]
-                for row, count in zip(rows, counts):
-                    if count != 4 * elements:
-                        raise SystemExit(f"{stage} {row['variant']} {direction}: {name} {what}: predicted {4 * elements}, counted {count}")
-                lines.append([f"{name} {what}", f"{4 * elements:,}"] + [f"{count:,}" for count in counts])
-        for row in rows:
-            unexpected = [n for n, t in row["counters"]["tensors"].items() if n not in expected and t["read_bytes"] + t["written_bytes"]]
-            if unexpected:
-                raise SystemExit(f"{stage} {row['variant']} {direction}: traffic of {unexpected} is not predicted")
-        totals = [row["counters"]["read_bytes"] + row["counters"]["written_bytes"] for row in rows]
-        lines.append(["**all**", f"**{4 * sum(r + w for r, w in expected.values()):,}**"] + [f"**{t:,}**" for t in totals])
-        head = ["bytes", "predicted"] + [f"counted, `{row['variant']}`" for row in rows]
-        parts.append(f"{direction.capitalize()}, {problem_text(p)}:\n\n{table(head, lines)}\n\n{origin(rows)}")
+        parts.append(f"{direction.capitalize()}, {problem_text(p)}:\n\n{count_table(stage, direction, p, rows)}\n\n{origin(rows)}")
     return "\n\n".join(parts) or NOTHING_SAVED
 
 

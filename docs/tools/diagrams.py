@@ -1,5 +1,4 @@
-#!/usr/bin/env python3
-"""Draws docs/img/*.svg from the constants of the kernels. generate.py calls it; run alone, it writes the pictures.
+"""Draws docs/img/*.svg from the constants of the kernels. docs/generate.py writes them.
 
 Sizes that the code fixes (TILE, WARP) are read from the kernel files, so a picture cannot show another number than the code has.
 """
@@ -8,10 +7,10 @@ import re
 from math import exp
 from pathlib import Path
 
-import h200
-from svg import Picture
+from . import h200
+from .svg import Picture
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def constant(path, name):
@@ -244,8 +243,3 @@ def files():
     """{path relative to the project: contents} of all pictures."""
     return {f"docs/img/{draw.__name__}.svg": draw().text() for draw in PICTURES}
 
-
-if __name__ == "__main__":
-    for path, contents in files().items():
-        (ROOT / path).write_text(contents)
-        print(path)

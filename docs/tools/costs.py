@@ -3,7 +3,7 @@
 predicted(stage, pass, problem) gives {tensor: (read, written)} in elements. `problem` is the "problem" object of a saved result.
 """
 
-from diagrams import constant
+from .diagrams import constant
 
 TILE = constant("01_naive/kernel.cuh", "TILE")
 
@@ -27,9 +27,6 @@ def product(counts, rows, depth, cols, a, b):
 
 
 def predicted(stage, direction, p):
-    """None for a stage whose cost is not written down here."""
-    if stage not in READS_OF_S:
-        return None
     nq, nk, d = p["seq_q"], p["seq_k"], p["head_dim"]
     counts = {name: [0, 0] for name in ["Q", "K", "V", "bias", "S", "P", "O", "L", "dO", "dP", "dS", "dQ", "dK", "dV"]}
     if direction == "forward":
@@ -54,3 +51,12 @@ def predicted(stage, direction, p):
         elements = p["batch"] * p["kv_heads"] * nk * d
         total["dK"] = total["dV"] = (0, elements)
     return {name: both for name, both in total.items() if any(both)}
+
+
+def predicted_events(stage, variant, direction, p):
+    """{counter: times}: barriers, two per step of a tiled product; warp operations, ten shuffles per row of a warp's softmax."""
+    tiles = p["batch"] * p["heads"]
+    for size in ["seq_q", "seq_k", "head_dim"]:
+        tiles *= -(-p[size] // TILE)
+    shuffles = 10 * p["batch"] * p["heads"] * p["seq_q"] if variant == "warp_per_row" and direction == "forward" else 0
+    return {"barriers": tiles * (4 if direction == "forward" else 8), "warp_operations": shuffles}

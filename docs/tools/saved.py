@@ -1,0 +1,55 @@
+"""Saved results: docs/results/DEVICE/*.json and *.txt, and what can be said about their age."""
+
+import hashlib
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "docs" / "results"
+NOTHING_SAVED = "*Nothing saved yet.*"
+
+
+def rows_of(device):
+    """All saved rows of a device, in the order of files and rows."""
+    rows = []
+    for path in sorted((RESULTS / device).glob("*.json")):
+        contents = json.loads(path.read_text())
+        rows += contents["rows"] if isinstance(contents, dict) else contents
+    return [row for row in rows if "problem" in row]  # a run that failed to give a report has none
+
+
+def gpus():
+    return sorted(p.name for p in RESULTS.glob("*") if p.is_dir() and p.name != "cpu")
+
+
+def saved_text(device, name):
+    path = RESULTS / device / f"{name}.txt"
+    return f"```text\n{path.read_text().strip()}\n```" if path.exists() else NOTHING_SAVED
+
+
+def blob_id(path):
+    """What git calls the contents of a file."""
+    contents = path.read_bytes()
+    return hashlib.sha1(b"blob %d\0" % len(contents) + contents).hexdigest()
+
+
+def short_commit(row):
+    commit = row.get("commit") or "unknown"
+    return commit[:12] + ("-dirty" if commit.endswith("-dirty") else "")
+
+
+def origin(rows):
+    """Where rows come from, and whether a kernel has changed since."""
+    commits = sorted({(row.get("date", "")[:10], short_commit(row)) for row in rows})
+    text = "Saved " + ", ".join(f"on {date} at commit `{commit}`" for date, commit in commits) + "."
+    changed = sorted(
+        {
+            path
+            for row in rows
+            for path, saved in row.get("sources", {}).items()
+            if saved and not ((ROOT / path).exists() and blob_id(ROOT / path) == saved)
+        }
+    )
+    if changed:
+        text += " **Changed since:** " + ", ".join(f"`{path}`" for path in changed) + "."
+    return text
