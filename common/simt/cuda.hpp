@@ -18,8 +18,11 @@
 #define __shared__ static thread_local
 #endif
 
+#include "common/simt/atomic.hpp"
 #include "common/simt/launch.hpp"
 #include "common/simt/math.hpp"
+#include "common/simt/shared_view.hpp"
 #include "common/simt/thread.hpp"
 #include "common/simt/types.hpp"
 #include "common/simt/view.hpp"
+#include "common/simt/warp.hpp"

@@ -1,4 +1,4 @@
-// One element of global memory, as views hand it out.
+// One element of global or shared memory, as views hand it out.
 #pragma once
 
 #include "common/simt/site.hpp"
@@ -10,14 +10,6 @@
 namespace flash {
 inline namespace simt {
 
-/// Bytes moved from and to one tensor.
-struct Traffic {
-  std::uint64_t read = 0, written = 0;
-};
-
-/// The counts of the running operating-system thread, one entry per id; null outside kernels.
-extern constinit thread_local Traffic* running_traffic;
-
 // Under ThreadSanitizer a kernel's memory accesses are watched; the simulator's own must not be.
 #ifdef FLASH_TSAN
 #define FLASH_SIMT_UNWATCHED __attribute__((noinline, no_sanitize("thread"))) inline
@@ -25,26 +17,19 @@ extern constinit thread_local Traffic* running_traffic;
 #define FLASH_SIMT_UNWATCHED inline
 #endif
 
-FLASH_SIMT_UNWATCHED void count_read(int id, std::size_t bytes) {
-  if (running_traffic != nullptr) running_traffic[id].read += bytes;
-}
-FLASH_SIMT_UNWATCHED void count_written(int id, std::size_t bytes) {
-  if (running_traffic != nullptr) running_traffic[id].written += bytes;
-}
-
-/// An element that can be written: converting reads it, assigning writes it.
-template <class T>
+/// An element that can be written: converting reads it, assigning writes it. `Watch` is told of either.
+template <class T, class Watch>
 class Reference {
  public:
-  Reference(T* address, int id) : address_(address), id_(id) {}
+  Reference(T* address, const Watch& watch) : address_(address), watch_(watch) {}
   Reference(const Reference&) = default;
 
   operator T() const {
-    count_read(id_, sizeof(T));
+    watch_.read(address_, sizeof(T));
     return *address_;
   }
   const Reference& operator=(T value) const {
-    count_written(id_, sizeof(T));
+    watch_.write(address_, sizeof(T));
     *address_ = value;
     return *this;
   }
@@ -56,25 +41,47 @@ class Reference {
 
  private:
   T* address_;
-  int id_;
+  Watch watch_;
 };
 
-/// What M(row, col) is: a value that was read, if the elements are const, else a Reference.
-template <class T>
-using GlobalElement = std::conditional_t<std::is_const_v<T>, std::remove_const_t<T>, Reference<T>>;
+/// What view(row, col) is: a value that was read, if the elements are const, else a Reference.
+template <class T, class Watch>
+using Element = std::conditional_t<std::is_const_v<T>, std::remove_const_t<T>, Reference<T, Watch>>;
 
-template <class T>
-GlobalElement<T> element(T* address, int id) {
+template <class T, class Watch>
+Element<T, Watch> element(T* address, const Watch& watch) {
   if constexpr (std::is_const_v<T>) {
-    count_read(id, sizeof(T));
+    watch.read(address, sizeof(T));
     return *address;
   } else {
-    return {address, id};
+    return {address, watch};
   }
 }
 
-/// The address of an element. It becomes a plain pointer wherever one is wanted; atomics and asynchronous copies take it as it
-/// is, to count the bytes and to see that a copy stays in the row.
+/// Bytes moved from and to one tensor.
+struct Traffic {
+  std::uint64_t read = 0, written = 0;
+};
+
+/// The counts of the running operating-system thread, one entry per id; null outside kernels.
+extern constinit thread_local Traffic* running_traffic;
+
+FLASH_SIMT_UNWATCHED void count_read(int id, std::size_t bytes) {
+  if (running_traffic != nullptr) running_traffic[id].read += bytes;
+}
+FLASH_SIMT_UNWATCHED void count_written(int id, std::size_t bytes) {
+  if (running_traffic != nullptr) running_traffic[id].written += bytes;
+}
+
+/// Counts the bytes of a tensor in global memory.
+struct GlobalWatch {
+  int id;
+  void read(const void*, std::size_t bytes) const { count_read(id, bytes); }
+  void write(const void*, std::size_t bytes) const { count_written(id, bytes); }
+};
+
+/// The address of an element of global memory. It becomes a plain pointer wherever one is wanted; atomics and asynchronous copies
+/// take it as it is, to count the bytes and to see that a copy stays in the row.
 template <class T>
 struct GlobalPointer {
   T* data;

@@ -20,6 +20,9 @@ struct Origin {
   int b = -1, h = -1;  ///< batch and head; -1 in a view that does not come from a tensor
 };
 
+/// "(3, 5)", or "(3, 4..7)" for `width` columns.
+std::string element_words(int row, int col, int width);
+
 // Where the extents are left; each throws KernelError.
 [[noreturn]] void fail_outside_matrix(const Origin&, int row, int col, int width, int rows, int cols, Site);
 [[noreturn]] void fail_outside_vector(const Origin&, int index, int size, Site);
@@ -45,8 +48,8 @@ struct Matrix {
   std::int64_t row_stride;
   Origin origin = {};
 
-  GlobalElement<T> operator()(int row, int col, Site site = Site::here()) const {
-    return element<T>(checked(row, col, 1, site), origin.id);
+  Element<T, GlobalWatch> operator()(int row, int col, Site site = Site::here()) const {
+    return element(checked(row, col, 1, site), GlobalWatch{origin.id});
   }
 
   /// Several adjacent elements as one access: K.as<float4>(row, col) is K(row, col..col+3). Must be aligned to its size.
@@ -56,7 +59,7 @@ struct Matrix {
     static_assert(sizeof(Wide) % sizeof(T) == 0, "a wide access holds whole elements");
     T* const address = checked(row, col, static_cast<int>(sizeof(Wide) / sizeof(T)), site);
     if (!aligned_to<Wide>(address)) fail_misaligned(origin.name, address, sizeof(Wide), site);
-    return element<Access>(reinterpret_cast<Access*>(address), origin.id);
+    return element(reinterpret_cast<Access*>(address), GlobalWatch{origin.id});
   }
 
   /// The address of an element, for atomics and asynchronous copies.
@@ -82,7 +85,9 @@ struct Vector {
   std::int64_t stride;
   Origin origin = {};
 
-  GlobalElement<T> operator()(int index, Site site = Site::here()) const { return element<T>(checked(index, site), origin.id); }
+  Element<T, GlobalWatch> operator()(int index, Site site = Site::here()) const {
+    return element(checked(index, site), GlobalWatch{origin.id});
+  }
 
   GlobalPointer<T> address(int index, Site site = Site::here()) const { return {checked(index, site), origin.id, 1}; }
 

@@ -13,7 +13,7 @@ namespace flash::machine {
 namespace {
 
 constexpr std::size_t margin = 4096;
-constexpr std::size_t capacity = 228 * 1024;  // of an SM; no target gives a block more
+constexpr std::size_t capacity = SharedMemory::reach - margin;  // an SM's 228 KiB: no target gives a block more
 constexpr std::align_val_t alignment{1024};
 constexpr std::byte poison_byte{0xFF};
 

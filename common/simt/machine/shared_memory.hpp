@@ -10,6 +10,9 @@ namespace flash::machine {
 /// only, at the end of the block.
 class SharedMemory {
  public:
+  /// Addresses up to here from data() belong to dynamic shared memory or to the margin behind it.
+  static constexpr std::size_t reach = 232 * 1024;
+
   SharedMemory();
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;

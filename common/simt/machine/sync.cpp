@@ -1,11 +1,10 @@
 // Barriers and warp operations: whoever comes last does the work for all and wakes them.
 #include "common/simt/machine/names.hpp"
-#include "common/simt/machine/sanitizer.hpp"
+#include "common/simt/machine/tensor_core.hpp"
 #include "common/simt/machine/worker.hpp"
 #include "common/simt/thread.hpp"
 
 #include <algorithm>
-#include <atomic>
 
 namespace flash {
 namespace machine {
@@ -99,6 +98,8 @@ void Worker::complete_warp_operation(Warp& warp, Site site) {
   }
   if (operation == WarpOperation::syncwarp) {
     order(lanes_, lanes_.front());  // one token for each lowest lane: only lanes that have met it can have left a clock there
+  } else if (operation == WarpOperation::ldmatrix || operation == WarpOperation::mma) {
+    tensor_core(operation);
   } else {
     compute(operation, lanes_);
   }
@@ -110,6 +111,22 @@ void Worker::complete_warp_operation(Warp& warp, Site site) {
     if (lane != current_) released_.push_back(lane);
   }
   make_ready(released_);
+}
+
+void Worker::tensor_core(WarpOperation operation) {
+  std::array<Site, 32> sites;
+  std::array<LdmatrixLane*, 32> ldmatrix_lanes;
+  std::array<MmaLane*, 32> mma_lanes;
+  for (std::size_t i = 0; i < 32; ++i) {
+    sites[i] = lanes_[i]->site;
+    ldmatrix_lanes[i] = reinterpret_cast<LdmatrixLane*>(lanes_[i]->request.value);
+    mma_lanes[i] = reinterpret_cast<MmaLane*>(lanes_[i]->request.value);
+  }
+  if (operation == WarpOperation::ldmatrix) {
+    counters_.bank_conflicts += ldmatrix(ldmatrix_lanes, sites);
+  } else {
+    counters_.tensor_core_products += mma(mma_lanes, sites);
+  }
 }
 
 }  // namespace machine
@@ -135,10 +152,6 @@ void __syncwarp(unsigned mask, Site site) { warp_operation({WarpOperation::syncw
 std::uint64_t warp_operation(const WarpRequest& request, Site site) {
   return running_worker(machine::name_of(request.operation)).warp_operation(request, site);
 }
-
-void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
-void __threadfence_block() { std::atomic_thread_fence(std::memory_order_seq_cst); }
-void __threadfence_system() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
 }  // namespace simt
 }  // namespace flash

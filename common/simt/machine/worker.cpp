@@ -1,6 +1,7 @@
 #include "common/simt/machine/worker.hpp"
 #include "common/device/error.hpp"
 #include "common/simt/machine/sanitizer.hpp"
+#include "common/simt/shared_view.hpp"
 #include "common/simt/thread.hpp"
 
 #include <algorithm>
@@ -77,6 +78,7 @@ bool Worker::run(const KernelCall& kernel, const Options& options, std::uint64_t
   for (std::uint64_t block = first; block < blocks && !stop && failure_ == nullptr; block += step) run_block(block);
   this_worker = nullptr;
   running_traffic = nullptr;
+  simt::shared_window = {};
   return failure_ == nullptr;
 }
 
@@ -88,12 +90,16 @@ void Worker::run_block(std::uint64_t block) {
   random_.seed(options_.seed * 0x9E3779B97F4A7C15u + block);
   shared_.start_block(kernel_->shape.shared_bytes);
   poison_static_shared();
+  simt::shared_window = {reinterpret_cast<std::uintptr_t>(shared_.data()), shared_.bytes(), SharedMemory::reach,
+                         options_.count};
   if (options_.count) bank_log_.reset(static_cast<int>(warps_.size()));
   for (Warp& warp : warps_) warp.waiting = warp.exited = 0;
   for (Thread* thread : everyone_) {
     thread->state = State::ready;
     thread->copies.clear();
     thread->groups = 0;
+    thread->fenced = false;
+    thread->last_atomic = nullptr;
     sanitizer::unpoison(thread->stack.bottom, thread->stack.bytes);
     prepare_context(thread->context, thread->stack.bottom, thread->stack.bytes, run_thread);
   }

@@ -2,13 +2,13 @@
 // control to each other directly.
 #pragma once
 
-#include "common/simt/async_copy.hpp"
 #include "common/simt/launch.hpp"
 #include "common/simt/machine/bank_log.hpp"
 #include "common/simt/machine/context.hpp"
 #include "common/simt/machine/shared_memory.hpp"
 #include "common/simt/machine/stack.hpp"
 #include "common/simt/options.hpp"
+#include "common/simt/ptx.hpp"
 #include "common/simt/reference.hpp"
 #include "common/simt/thread.hpp"
 #include "common/simt/warp.hpp"
@@ -48,6 +48,9 @@ struct Thread {
   // Asynchronous copies, oldest first.
   std::vector<PendingCopy> copies;
   int groups = 0;  ///< commit groups closed so far
+  // Fences, for ThreadSanitizer (atomic.cpp).
+  bool fenced = false;          ///< has called a __threadfence
+  void* last_atomic = nullptr;  ///< the target of its last atomic
 
   int lane() const { return number % warpSize; }
   int warp() const { return number / warpSize; }
@@ -104,6 +107,7 @@ class Worker {
   Thread* next_ready();
   void complete_barrier();
   void complete_warp_operation(Warp&, Site);
+  void tensor_core(WarpOperation);
   std::string stuck() const;
   void order(const std::vector<Thread*>&, void* token);
   void order_with_main(bool begin);

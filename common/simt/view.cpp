@@ -34,11 +34,15 @@ int traffic_id(const char* name) {
   return ids().try_emplace(name, static_cast<int>(ids().size())).first->second;
 }
 
+std::string element_words(int row, int col, int width) {
+  std::string text = "(" + std::to_string(row) + ", " + std::to_string(col);
+  if (width > 1) text += ".." + std::to_string(col + width - 1);
+  return text + ")";
+}
+
 void fail_outside_matrix(const Origin& origin, int row, int col, int width, int rows, int cols, Site site) {
-  std::string at = "(" + std::to_string(row) + ", " + std::to_string(col);
-  if (width > 1) at += ".." + std::to_string(col + width - 1);
-  fail(site,
-       words(origin) + at + ") is outside: it has " + std::to_string(rows) + " rows and " + std::to_string(cols) + " columns");
+  fail(site, words(origin) + element_words(row, col, width) + " is outside: it has " + std::to_string(rows) + " rows and " +
+                 std::to_string(cols) + " columns");
 }
 
 void fail_outside_vector(const Origin& origin, int index, int size, Site site) {

@@ -1,0 +1,64 @@
+#include "common/simt/ptx.hpp"
+
+#include "common/attention/float16.hpp"
+#include "common/simt/machine/tensor_core.hpp"
+#include "common/simt/machine/worker.hpp"
+#include "common/simt/shared_view.hpp"
+#include "common/simt/thread.hpp"
+
+namespace flash {
+inline namespace simt {
+namespace {
+
+constexpr unsigned full_warp = 0xffffffffu;
+
+}  // namespace
+
+void ldmatrix(LdmatrixLane& lane, Site site) {
+  warp_operation({WarpOperation::ldmatrix, full_warp, reinterpret_cast<std::uintptr_t>(&lane)}, site);
+}
+
+void mma(MmaLane& lane, Site site) {
+  const machine::Worker& worker = machine::running_worker("mma");
+  if (lane.type == MmaType::bf16 && worker.options().target_sm < 80)
+    fail(site, "mma with bf16 needs sm_80, the target is sm_75");
+  warp_operation({WarpOperation::mma, full_warp, reinterpret_cast<std::uintptr_t>(&lane)}, site);
+}
+
+void issue_async_copy(const AsyncCopy& copy, Site site) {
+  machine::Thread& self = machine::running_worker("cp.async").current();
+  if (copy.from_bytes < 0 || copy.from_bytes > copy.bytes || copy.from_bytes % 2 != 0) {
+    fail(site, "cp.async of " + std::to_string(copy.bytes) + " bytes cannot read " + std::to_string(copy.from_bytes) +
+                   ": allowed is an even number from 0 to the size");
+  }
+  const auto alignment = static_cast<std::size_t>(copy.bytes);
+  if (reinterpret_cast<std::uintptr_t>(copy.to) % alignment != 0)
+    fail_misaligned("cp.async's target", copy.to, alignment, site);
+  if (reinterpret_cast<std::uintptr_t>(copy.from) % alignment != 0)
+    fail_misaligned("cp.async's source", copy.from, alignment, site);
+  check_dynamic_shared(copy.to, alignment, site);
+  self.copies.push_back({copy, site, self.groups});
+}
+
+bool take_any_copy(AsyncCopy& copy) {
+  auto& copies = machine::running_worker("cp.async.wait_all").current().copies;
+  if (copies.empty()) return false;
+  copy = copies.front().copy;
+  copies.erase(copies.begin());
+  return true;
+}
+
+bool take_landing_copy(int newest, AsyncCopy& copy) {
+  const machine::Thread& self = machine::running_worker("cp.async.wait_group").current();
+  if (self.copies.empty() || self.copies.front().group >= self.groups - newest) return false;
+  return take_any_copy(copy);
+}
+
+void close_copy_group() { ++machine::running_worker("cp.async.commit_group").current().groups; }
+
+void fail_copy_leaves_row(int from_bytes, std::size_t left_bytes, Site site) {
+  fail(site, "cp.async reads " + std::to_string(from_bytes) + " bytes, but the row ends after " + std::to_string(left_bytes));
+}
+
+}  // namespace simt
+}  // namespace flash

@@ -1,0 +1,159 @@
+// ldmatrix, mma and cp.async on the CPU, lane by lane: the twins of common/device/ptx.cuh, which explains them and their fragments.
+#pragma once
+
+#include "common/simt/async_copy.hpp"
+#include "common/simt/reference.hpp"
+#include "common/simt/site.hpp"
+#include "common/simt/types.hpp"
+
+#include <cstdint>
+
+namespace flash {
+inline namespace simt {
+
+// Memory is read and written here, in the kernel, through types that may alias all others: so the sanitizers see it.
+struct [[gnu::may_alias]] Word16 {
+  std::uint16_t bits;
+};
+struct [[gnu::may_alias]] Word32 {
+  std::uint32_t bits;
+};
+
+// ---- ldmatrix ------------------------------------------------------------------------------------------------------------------
+
+/// One lane's part in an ldmatrix of `count` matrices.
+struct LdmatrixLane {
+  int count;
+  bool trans;
+  const void* row;             ///< in: the row that this lane points to
+  const std::byte* source[8];  ///< out: the words, or with trans the pairs of halves, that this lane receives
+};
+
+/// Meets the other lanes and finds out what this one receives.
+void ldmatrix(LdmatrixLane&, Site);
+
+template <int Count, bool Trans>
+void ldmatrix_as(unsigned (&r)[Count], const void* row, Site site) {
+  LdmatrixLane lane{Count, Trans, row, {}};
+  ldmatrix(lane, site);
+  for (int m = 0; m < Count; ++m) {
+    if constexpr (Trans) {
+      const unsigned low = reinterpret_cast<const Word16*>(lane.source[2 * m])->bits;
+      const unsigned high = reinterpret_cast<const Word16*>(lane.source[2 * m + 1])->bits;
+      r[m] = low | high << 16;
+    } else {
+      r[m] = reinterpret_cast<const Word32*>(lane.source[m])->bits;
+    }
+  }
+}
+
+inline void ldmatrix_x1(unsigned (&r)[1], const void* row, Site site = Site::here()) { ldmatrix_as<1, false>(r, row, site); }
+inline void ldmatrix_x2(unsigned (&r)[2], const void* row, Site site = Site::here()) { ldmatrix_as<2, false>(r, row, site); }
+inline void ldmatrix_x4(unsigned (&r)[4], const void* row, Site site = Site::here()) { ldmatrix_as<4, false>(r, row, site); }
+inline void ldmatrix_x1_trans(unsigned (&r)[1], const void* row, Site site = Site::here()) {
+  ldmatrix_as<1, true>(r, row, site);
+}
+inline void ldmatrix_x2_trans(unsigned (&r)[2], const void* row, Site site = Site::here()) {
+  ldmatrix_as<2, true>(r, row, site);
+}
+inline void ldmatrix_x4_trans(unsigned (&r)[4], const void* row, Site site = Site::here()) {
+  ldmatrix_as<4, true>(r, row, site);
+}
+
+// ---- mma -----------------------------------------------------------------------------------------------------------------------
+
+enum class MmaType : std::uint8_t { f16, bf16 };
+
+/// One lane's registers in D = A B + C, [16, depth] x [depth, 8].
+struct MmaLane {
+  MmaType type;
+  int depth;
+  float* d;
+  const unsigned* a;
+  const unsigned* b;
+  const float* c;
+};
+
+/// Meets the other lanes; the products are summed in double and rounded once.
+void mma(MmaLane&, Site);
+
+inline void mma_m16n8k8_f16(float (&d)[4], const unsigned (&a)[2], const unsigned (&b)[1], const float (&c)[4],
+                            Site site = Site::here()) {
+  MmaLane lane{MmaType::f16, 8, d, a, b, c};
+  mma(lane, site);
+}
+inline void mma_m16n8k8_bf16(float (&d)[4], const unsigned (&a)[2], const unsigned (&b)[1], const float (&c)[4],
+                             Site site = Site::here()) {
+  MmaLane lane{MmaType::bf16, 8, d, a, b, c};
+  mma(lane, site);
+}
+inline void mma_m16n8k16_f16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], const float (&c)[4],
+                             Site site = Site::here()) {
+  MmaLane lane{MmaType::f16, 16, d, a, b, c};
+  mma(lane, site);
+}
+inline void mma_m16n8k16_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], const float (&c)[4],
+                              Site site = Site::here()) {
+  MmaLane lane{MmaType::bf16, 16, d, a, b, c};
+  mma(lane, site);
+}
+
+// ---- cp.async ------------------------------------------------------------------------------------------------------------------
+
+/// Checks a copy and notes it as issued.
+void issue_async_copy(const AsyncCopy&, Site);
+/// Hands out the oldest copy that has to land for all but the `newest` youngest groups to be complete; false if there is none.
+bool take_landing_copy(int newest, AsyncCopy&);
+/// The same for every copy, in a group or not.
+bool take_any_copy(AsyncCopy&);
+void close_copy_group();
+[[noreturn]] void fail_copy_leaves_row(int from_bytes, std::size_t left_bytes, Site);
+
+/// What a copy shows until it is waited for.
+inline void poison_target(const AsyncCopy& copy) {
+  for (int i = 0; i < copy.bytes / 4; ++i) static_cast<Word32*>(copy.to)[i].bits = 0xFFFFFFFFu;
+}
+inline void land(const AsyncCopy& copy) {
+  for (int i = 0; i < copy.bytes / 2; ++i) {
+    static_cast<Word16*>(copy.to)[i].bits =
+        2 * i < copy.from_bytes ? static_cast<const Word16*>(copy.from)[i].bits : std::uint16_t{0};
+  }
+}
+
+template <int Bytes>
+void cp_async_zfill(void* to, const void* from, int from_bytes, Site site = Site::here()) {
+  static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "cp.async copies 4, 8 or 16 bytes");
+  const AsyncCopy copy{to, from, Bytes, from_bytes};
+  issue_async_copy(copy, site);
+  poison_target(copy);
+}
+template <int Bytes, class T>
+void cp_async_zfill(void* to, GlobalPointer<T> from, int from_bytes, Site site = Site::here()) {
+  const std::size_t left_bytes = static_cast<std::size_t>(from.left) * sizeof(T);
+  if (from_bytes > 0 && static_cast<std::size_t>(from_bytes) > left_bytes) fail_copy_leaves_row(from_bytes, left_bytes, site);
+  count_read(from.id, static_cast<std::size_t>(from_bytes));
+  cp_async_zfill<Bytes>(to, static_cast<const void*>(from.data), from_bytes, site);
+}
+template <int Bytes>
+void cp_async(void* to, const void* from, Site site = Site::here()) {
+  cp_async_zfill<Bytes>(to, from, Bytes, site);
+}
+template <int Bytes, class T>
+void cp_async(void* to, GlobalPointer<T> from, Site site = Site::here()) {
+  cp_async_zfill<Bytes>(to, from, Bytes, site);
+}
+
+inline void cp_async_commit() { close_copy_group(); }
+
+template <int Newest>
+void cp_async_wait() {
+  AsyncCopy copy;
+  while (take_landing_copy(Newest, copy)) land(copy);
+}
+inline void cp_async_wait_all() {
+  AsyncCopy copy;
+  while (take_any_copy(copy)) land(copy);
+}
+
+}  // namespace simt
+}  // namespace flash

@@ -1,0 +1,82 @@
+// Views of shared memory for the CPU: checked against their extents and the block's dynamic shared memory; in counting runs every
+// access is logged for bank conflicts. As with global memory, write `float x = S(i, j)`, not `auto`.
+#pragma once
+
+#include "common/simt/reference.hpp"
+#include "common/simt/view.hpp"
+
+namespace flash {
+inline namespace simt {
+
+/// What is known of the shared memory of the block that runs.
+struct SharedWindow {
+  std::uintptr_t dynamic_start = 0;  ///< of dynamic shared memory
+  std::size_t dynamic_bytes = 0;
+  std::size_t reserved_bytes = 0;  ///< addresses up to here are meant for dynamic shared memory
+  bool log = false;                ///< accesses are to be logged
+};
+extern constinit thread_local SharedWindow shared_window;
+
+/// Logs one lane's access to `array` for the count of bank conflicts.
+void log_shared_access(Site, const void* array, const void* address, std::size_t bytes, bool write);
+
+[[noreturn]] void fail_outside_shared_matrix(int row, int col, int width, int rows, int cols, Site);
+[[noreturn]] void fail_outside_dynamic_shared(const void* address, std::size_t bytes, Site);
+
+/// Refuses an access that begins in the reach of dynamic shared memory and ends beyond what the launch provided.
+inline void check_dynamic_shared(const void* address, std::size_t bytes, Site site) {
+  const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(address) - shared_window.dynamic_start;
+  if (offset < shared_window.reserved_bytes && offset + bytes > shared_window.dynamic_bytes) [[unlikely]] {
+    fail_outside_dynamic_shared(address, bytes, site);
+  }
+}
+
+/// Logs accesses to one array in shared memory.
+struct SharedWatch {
+  const void* array;
+  Site site;
+  void read(const void* address, std::size_t bytes) const {
+    if (shared_window.log) log_shared_access(site, array, address, bytes, false);
+  }
+  void write(const void* address, std::size_t bytes) const {
+    if (shared_window.log) log_shared_access(site, array, address, bytes, true);
+  }
+};
+
+/// A matrix [rows, cols] in shared memory, rows `stride` elements apart (stride > cols where rows are padded).
+template <class T>
+struct SharedMatrix {
+  T* data;
+  int rows, cols, stride;
+
+  Element<T, SharedWatch> operator()(int row, int col, Site site = Site::here()) const {
+    return element(checked(row, col, sizeof(T), site), SharedWatch{data, site});
+  }
+
+  /// Several adjacent elements as one access: S.as<float4>(row, col) is S(row, col..col+3). Must be aligned to its size.
+  template <class Wide>
+  auto as(int row, int col, Site site = Site::here()) const {
+    using Access = std::conditional_t<std::is_const_v<T>, const Wide, Wide>;
+    static_assert(sizeof(Wide) % sizeof(T) == 0, "a wide access holds whole elements");
+    T* const address = checked(row, col, sizeof(Wide), site);
+    if (!aligned_to<Wide>(address)) fail_misaligned("the shared matrix", address, sizeof(Wide), site);
+    return element(reinterpret_cast<Access*>(address), SharedWatch{data, site});
+  }
+
+  /// The address of an element, for atomics, ldmatrix and asynchronous copies.
+  T* address(int row, int col, Site site = Site::here()) const { return checked(row, col, sizeof(T), site); }
+
+ private:
+  T* checked(int row, int col, std::size_t bytes, Site site) const {
+    const int width = static_cast<int>(bytes / sizeof(T));
+    if (row < 0 || row >= rows || col < 0 || col > cols - width) [[unlikely]] {
+      fail_outside_shared_matrix(row, col, width, rows, cols, site);
+    }
+    T* const address = data + row * stride + col;
+    check_dynamic_shared(address, bytes, site);
+    return address;
+  }
+};
+
+}  // namespace simt
+}  // namespace flash
