@@ -1,0 +1,158 @@
+// The comparison: what it lets pass, and what it finds and where.
+#include "common/reference/test_fixture.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+
+namespace flash {
+namespace {
+
+using test::failed;
+using test::Fixture;
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+const Sample whole;
+
+const TensorCheck& tensor(const CheckReport& report, const std::string& name) {
+  for (const TensorCheck& check : report.tensors) {
+    if (check.tensor == name) return check;
+  }
+  FAIL("no tensor " << name);
+  return report.tensors.front();
+}
+
+}  // namespace
+
+TEST_CASE("a correct result passes, with every tensor reported") {
+  for (const Dtype dtype : {Dtype::fp32, Dtype::fp16, Dtype::bf16}) {
+    const Fixture f(dtype);
+    const CheckReport report = f.check(f.right);
+    CHECK(failed(report) == "");
+    CHECK_FALSE(report.sampled);
+    REQUIRE(report.tensors.size() == 5);
+    const char* names[] = {"o", "lse", "dq", "dk", "dv"};
+    for (std::size_t n = 0; n < 5; ++n) {
+      CHECK(report.tensors[n].tensor == names[n]);
+      CHECK(report.tensors[n].max_abs > 0);
+      CHECK(report.tensors[n].rel_l2 > 0);
+      CHECK(report.tensors[n].rel_l2 < 0.01);
+      CHECK(report.tensors[n].non_finite == 0);
+    }
+    CHECK(check_results(f.p, f.inputs, Pass::forward, f.right, whole).tensors.size() == 2);
+  }
+}
+
+TEST_CASE("one wrong element is found, with its position and values") {
+  const Fixture f;
+  Results<float> got = f.right;
+  got.dK(1, 1, 7, 5) += 0.01f;
+  const CheckReport report = f.check(got);
+  CHECK(failed(report) == "dk ");
+  const TensorCheck& dk = tensor(report, "dk");
+  CHECK(dk.worst.b == 1);
+  CHECK(dk.worst.h == 1);
+  CHECK(dk.worst.row == 7);
+  CHECK(dk.worst.col == 5);
+  CHECK(dk.worst.got == got.dK(1, 1, 7, 5));
+  CHECK(dk.worst.expected == doctest::Approx(f.right.dK(1, 1, 7, 5)));
+  CHECK(dk.max_abs == doctest::Approx(0.01).epsilon(0.01));
+}
+
+TEST_CASE("NaN fails wherever it is, and is the worst element") {
+  const Fixture f;
+  Results<float> got = f.right;
+  got.O(1, 2, 9, 3) = nan;
+  got.O(1, 3, 9, 3) = nan;
+  got.O(0, 0, 22, 0) = infinity;  // comes first and is as far off, but NaN tells more
+  const CheckReport report = f.check(got);
+  CHECK(failed(report) == "o ");
+  const TensorCheck& o = tensor(report, "o");
+  CHECK(o.max_abs == std::numeric_limits<double>::infinity());
+  CHECK(o.non_finite == 3);
+  CHECK(o.worst.b == 1);
+  CHECK(o.worst.h == 2);
+  CHECK(o.worst.row == 9);
+  CHECK(o.worst.col == 3);
+  for (float& value : got.O.values) value = nan;
+  CHECK(failed(f.check(got)) == "o ");
+}
+
+TEST_CASE("a wrong infinity fails, and L = -inf of a masked row agrees, and must be there") {
+  const Fixture f;
+  REQUIRE(f.right.L(0, 0, 0, 0) == -infinity);  // Nq > Nk: the first queries see no key
+  for (const float wrong : {infinity, nan, 0.0f, -1e30f}) {
+    Results<float> got = f.right;
+    got.L(0, 0, 0, 0) = wrong;
+    const TensorCheck lse = tensor(f.check(got), "lse");
+    CHECK_FALSE(lse.passed);
+    CHECK(lse.max_abs == std::numeric_limits<double>::infinity());
+    CHECK(lse.worst.row == 0);
+    CHECK(lse.non_finite == 0);
+  }
+  Results<float> got = f.right;
+  got.L(0, 0, 20, 0) = -infinity;
+  CHECK(failed(f.check(got)) == "lse ");
+  got = f.right;
+  got.O(0, 0, 0, 0) = 0.001f;  // and O = 0 of such a row
+  CHECK(failed(f.check(got)) == "o ");
+}
+
+TEST_CASE("tolerances are tight: a thousandth of the largest value is too much in fp32") {
+  const Fixture f;
+  for (const TensorCheck& check : f.check(f.right).tensors) {
+    CAPTURE(check.tensor);
+    CHECK(check.tolerance >= 2 * check.max_abs);
+    CHECK(check.tolerance <= 5e-5);
+  }
+}
+
+TEST_CASE("one key: all gradients of Q and K cancel, and rounding differently still passes") {
+  Problem p = test::make_problem(1, 1, 1, 1, 1, 128);
+  const Inputs inputs = test::random_inputs<float>(p, Pass::backward);
+  Results<float> got = naive_same_precision(p, inputs, Pass::backward);
+  // dP summed in another order than D: what is left of dP - D is rounding.
+  float dP = 0, D = 0;
+  for (int c = 0; c < p.d; ++c) D += inputs.dO(0, 0, 0, c) * inputs.V(0, 0, 0, c);
+  for (int c = p.d; c-- > 0;) dP += inputs.dO(0, 0, 0, c) * inputs.V(0, 0, 0, c);
+  REQUIRE(dP != D);
+  for (int c = 0; c < p.d; ++c) got.dQ(0, 0, 0, c) = p.scale * (dP - D) * inputs.K(0, 0, 0, c);
+  const CheckReport report = check_results(p, inputs, Pass::backward, got, whole);
+  CHECK(failed(report) == "");
+  CHECK(tensor(report, "dq").tolerance < 1e-5);
+}
+
+TEST_CASE("a value too large for fp16 agrees with infinity and with nothing else") {
+  // Equal scores: P = 1/2, and dV sums four times half the largest fp16.
+  Problem p = test::make_problem(1, 1, 1, 4, 2, 1);
+  p.dtype = Dtype::fp16;
+  Inputs inputs = test::random_inputs<float>(p, Pass::backward);
+  std::fill(inputs.Q.values.begin(), inputs.Q.values.end(), 0.0f);
+  std::fill(inputs.dO.values.begin(), inputs.dO.values.end(), 65504.0f);
+  Results<float> got = naive_same_precision(p, inputs, Pass::backward);
+  REQUIRE(got.dV.values[0] == infinity);
+  const Checker checker(p, inputs, Pass::backward, whole);
+  CHECK(tensor(checker.check(got), "dv").passed);
+  for (const float wrong : {-infinity, 65504.0f, nan}) {
+    got.dV.values[0] = wrong;
+    CHECK_FALSE(tensor(checker.check(got), "dv").passed);
+  }
+}
+
+TEST_CASE("a checker serves any number of results, and rejects those of another shape") {
+  const Fixture f;
+  const Checker checker(f.p, f.inputs, Pass::backward, whole);
+  CHECK(failed(checker.check(f.right)) == "");
+  Results<float> got = f.right;
+  got.O.values.back() += 1.0f;
+  CHECK(failed(checker.check(got)) == "o ");
+  CHECK(failed(checker.check(f.right)) == "");
+  CHECK_THROWS(checker.check(Results<float>{}));
+}
+
+}  // namespace flash

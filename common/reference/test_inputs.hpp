@@ -1,0 +1,54 @@
+// Problems and random inputs for the tests of the reference.
+#pragma once
+
+#include "common/attention/float16.hpp"
+#include "common/attention/host_tensor.hpp"
+#include "common/attention/tensor.hpp"
+
+#include <cmath>
+#include <random>
+
+namespace flash::test {
+
+template <class T>
+HostTensor<T> random_tensor(const std::array<std::int64_t, 4>& shape, Dtype dtype, std::mt19937& random) {
+  std::normal_distribution<float> normal;
+  HostTensor<T> tensor(shape);
+  for (T& value : tensor.values) value = round_to(dtype, normal(random));
+  return tensor;
+}
+
+/// Standard normal inputs that the problem's dtype represents; ALiBi slopes 2^(-8(h+1)/H) as in its paper.
+template <class T>
+InputsOf<T> random_inputs(const Problem& p, Pass pass, unsigned seed = 1) {
+  std::mt19937 random(seed);
+  InputsOf<T> inputs;
+  inputs.Q = random_tensor<T>(shape_of(p, Role::q), p.dtype, random);
+  inputs.K = random_tensor<T>(shape_of(p, Role::k), p.dtype, random);
+  inputs.V = random_tensor<T>(shape_of(p, Role::v), p.dtype, random);
+  if (pass == Pass::backward) inputs.dO = random_tensor<T>(shape_of(p, Role::o), p.dtype, random);
+  if (p.bias == BiasKind::none) return inputs;
+  inputs.bias = random_tensor<T>(bias_shape(p), Dtype::fp32, random);
+  if (p.bias == BiasKind::alibi) {
+    const std::size_t heads = static_cast<std::size_t>(inputs.bias.shape[1]);
+    for (std::size_t n = 0; n < inputs.bias.values.size(); ++n) {
+      const double exponent = -8.0 * static_cast<double>(n % heads + 1) / static_cast<double>(heads);
+      inputs.bias.values[n] = static_cast<T>(std::exp2(exponent));
+    }
+  }
+  return inputs;
+}
+
+inline Problem make_problem(int B, int H, int Hkv, int Nq, int Nk, int d) {
+  Problem p;
+  p.B = B;
+  p.H = H;
+  p.Hkv = Hkv;
+  p.Nq = Nq;
+  p.Nk = Nk;
+  p.d = d;
+  p.scale = default_scale(d);
+  return p;
+}
+
+}  // namespace flash::test

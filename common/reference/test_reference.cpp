@@ -1,0 +1,199 @@
+// The reference against three things that know nothing of it: the definition summed up in scalar loops, cases with a known
+// answer, and finite differences.
+#include "common/reference/reference.hpp"
+#include "common/reference/test_inputs.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace flash {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+using test::make_problem;
+using test::random_inputs;
+
+/// Every mixture of mask, bias, head grouping and lengths.
+std::vector<Problem> all_options() {
+  std::vector<Problem> problems;
+  for (const auto& [H, Hkv] : {std::pair{2, 2}, std::pair{4, 2}, std::pair{3, 1}}) {
+    for (const auto& [Nq, Nk] : {std::pair{4, 4}, std::pair{3, 6}, std::pair{6, 3}, std::pair{1, 5}}) {
+      for (const BiasKind bias : {BiasKind::none, BiasKind::vector, BiasKind::matrix, BiasKind::alibi}) {
+        for (const bool causal : {false, true}) {
+          Problem p = make_problem(2, H, Hkv, Nq, Nk, 3);
+          p.scale = causal ? -0.7f : 0.9f;  // never the default
+          p.causal = causal;
+          p.bias = bias;
+          p.bias_per_batch = H == 4;
+          p.bias_per_head = H != 3 || bias == BiasKind::alibi;
+          problems.push_back(p);
+        }
+      }
+    }
+  }
+  return problems;
+}
+
+/// The scaled, biased and masked score, from the definition alone.
+double score(const Problem& p, const InputsOf<double>& in, int b, int h, int i, int j) {
+  if (p.causal && j > i + p.Nk - p.Nq) return -infinity;
+  double dot = 0;
+  for (int c = 0; c < p.d; ++c) dot += in.Q(b, h, i, c) * in.K(b, h / (p.H / p.Hkv), j, c);
+  double bias = 0;
+  if (p.bias == BiasKind::vector) bias = in.bias(b, h, 0, j);
+  if (p.bias == BiasKind::matrix) bias = in.bias(b, h, i, j);
+  if (p.bias == BiasKind::alibi) bias = -in.bias(b, h, 0, 0) * std::abs(i + p.Nk - p.Nq - j);
+  return static_cast<double>(p.scale) * dot + bias;
+}
+
+/// O and L straight from the definition, without subtracting a max.
+void check_forward(const Problem& p, const InputsOf<double>& in) {
+  const Results<double> got = reference(p, in, Pass::forward);
+  CHECK(got.dQ.empty());
+  for (int b = 0; b < p.B; ++b) {
+    for (int h = 0; h < p.H; ++h) {
+      for (int i = 0; i < p.Nq; ++i) {
+        double sum = 0;
+        for (int j = 0; j < p.Nk; ++j) sum += std::exp(score(p, in, b, h, i, j));
+        const double L = std::log(sum);
+        if (sum == 0) {
+          CHECK(got.L(b, h, i, 0) == -infinity);
+        } else {
+          CHECK(std::abs(got.L(b, h, i, 0) - L) <= 1e-13 * (1 + std::abs(L)));
+        }
+        for (int c = 0; c < p.d; ++c) {
+          double O = 0;
+          for (int j = 0; j < p.Nk; ++j) O += std::exp(score(p, in, b, h, i, j)) * in.V(b, h / (p.H / p.Hkv), j, c);
+          if (sum > 0) O /= sum;
+          CHECK(std::abs(got.O(b, h, i, c) - O) <= 1e-13 * (1 + std::abs(O)));
+        }
+      }
+    }
+  }
+}
+
+/// The number whose gradients dQ, dK, dV are: sum of O o dO.
+double loss(const Problem& p, const InputsOf<double>& in) {
+  const Results<double> results = reference(p, in, Pass::forward);
+  double sum = 0;
+  for (std::size_t n = 0; n < results.O.values.size(); ++n) sum += results.O.values[n] * in.dO.values[n];
+  return sum;
+}
+
+/// Every component of dQ, dK and dV against (loss(x + step) - loss(x - step)) / (2 step), whose error is about step^2.
+void check_gradients(const Problem& p, InputsOf<double> in) {
+  constexpr double step = 1e-4, tolerance = 2e-7;
+  const Results<double> got = reference(p, in, Pass::backward);
+  const auto check = [&](HostTensor<double>& input, const HostTensor<double>& gradient) {
+    REQUIRE(gradient.values.size() == input.values.size());
+    double worst = 0;
+    for (std::size_t n = 0; n < input.values.size(); ++n) {
+      const double x = input.values[n];
+      input.values[n] = x + step;
+      const double above = loss(p, in);
+      input.values[n] = x - step;
+      const double below = loss(p, in);
+      input.values[n] = x;
+      const double difference = std::abs(gradient.values[n] - (above - below) / (2 * step));
+      if (!(difference <= worst)) worst = difference;  // keeps a NaN
+    }
+    CHECK(worst <= tolerance);
+  };
+  check(in.Q, got.dQ);
+  check(in.K, got.dK);
+  check(in.V, got.dV);
+}
+
+}  // namespace
+
+TEST_CASE("the forward pass is the definition, on every option") {
+  for (const Problem& p : all_options()) {
+    CAPTURE(describe(p));
+    check_forward(p, random_inputs<double>(p, Pass::forward));
+  }
+}
+
+TEST_CASE("gradients agree with central finite differences, on every option") {
+  for (const Problem& p : all_options()) {
+    CAPTURE(describe(p));
+    check_gradients(p, random_inputs<double>(p, Pass::backward));
+  }
+}
+
+TEST_CASE("-inf in a bias is a mask: forward, gradients, and rows that lose all their keys") {
+  Problem p = make_problem(2, 2, 1, 5, 6, 3);
+  for (const bool causal : {false, true}) {
+    p.causal = causal;
+    p.bias = BiasKind::matrix;
+    InputsOf<double> in = random_inputs<double>(p, Pass::backward);
+    for (int i = 0; i < p.Nq; ++i) {
+      for (int j = 0; j < p.Nk; ++j) {
+        if (i == 3 || (i + 2 * j) % 4 == 0) in.bias(0, 1, i, j) = -infinity;
+      }
+    }
+    check_forward(p, in);
+    check_gradients(p, in);
+    const Results<double> got = reference(p, in, Pass::backward);
+    CHECK(got.L(0, 1, 3, 0) == -infinity);
+    for (int c = 0; c < p.d; ++c) {
+      CHECK(got.O(0, 1, 3, c) == 0.0);
+      CHECK(got.dQ(0, 1, 3, c) == 0.0);
+    }
+
+    p.bias = BiasKind::vector;  // one key less for every query
+    in = random_inputs<double>(p, Pass::backward);
+    in.bias(0, 0, 0, 2) = -infinity;
+    check_forward(p, in);
+    check_gradients(p, in);
+  }
+}
+
+TEST_CASE("queries that see no key give O = 0, L = -inf and zero gradients") {
+  Problem p = make_problem(1, 2, 2, 7, 3, 4);
+  p.causal = true;
+  const InputsOf<double> in = random_inputs<double>(p, Pass::backward);
+  const Results<double> got = reference(p, in, Pass::backward);
+  for (int i = 0; i < p.Nq - p.Nk; ++i) {
+    CHECK(got.L(0, 1, i, 0) == -infinity);
+    for (int c = 0; c < p.d; ++c) {
+      CHECK(got.O(0, 1, i, c) == 0.0);
+      CHECK(got.dQ(0, 1, i, c) == 0.0);
+    }
+  }
+  for (const double value : got.dK.values) CHECK(std::isfinite(value));
+  for (const double value : got.dV.values) CHECK(std::isfinite(value));
+}
+
+TEST_CASE("known answers: equal scores give the mean of V, a dominant key gives its row of V") {
+  Problem p = make_problem(1, 1, 1, 2, 4, 2);
+  InputsOf<double> in = random_inputs<double>(p, Pass::forward);
+  for (double& value : in.Q.values) value = 0;
+  Results<double> got = reference(p, in, Pass::forward);
+  double mean = 0;
+  for (int j = 0; j < p.Nk; ++j) mean += in.V(0, 0, j, 1) / 4;
+  CHECK(got.O(0, 0, 1, 1) == doctest::Approx(mean));
+  CHECK(got.L(0, 0, 1, 0) == doctest::Approx(std::log(4.0)));
+
+  // Scores up to 1e6, whose exponentials no type holds.
+  for (int c = 0; c < p.d; ++c) {
+    in.Q(0, 0, 0, c) = 1000;
+    for (int j = 0; j < p.Nk; ++j) in.K(0, 0, j, c) = j == 2 ? 1000 : -1000;
+  }
+  got = reference(p, in, Pass::forward);
+  CHECK(got.O(0, 0, 0, 0) == in.V(0, 0, 2, 0));
+  CHECK(got.L(0, 0, 0, 0) == doctest::Approx(static_cast<double>(p.scale) * 2e6));
+}
+
+TEST_CASE("more rows than one block of queries") {
+  // 300 queries are two blocks, whose parts of dK and dV add up.
+  Problem p = make_problem(1, 1, 1, 300, 2, 2);
+  p.causal = false;
+  check_forward(p, random_inputs<double>(p, Pass::forward));
+  check_gradients(p, random_inputs<double>(p, Pass::backward));
+}
+
+}  // namespace flash

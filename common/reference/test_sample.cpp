@@ -1,0 +1,149 @@
+// Big problems are checked on a sample of rows; the sampled values are those of the whole.
+#include "common/reference/measure.hpp"
+#include "common/reference/test_inputs.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <set>
+#include <utility>
+
+namespace flash {
+namespace {
+
+using test::make_problem;
+using test::random_inputs;
+
+/// The same row of the sampled and of the whole tensor. `tolerance` is relative to 1 + |value|.
+template <class T>
+void check_row(const HostTensor<T>& sampled, std::int64_t n, const HostTensor<T>& all, int b, int h, int row,
+               double tolerance) {
+  REQUIRE(n < sampled.shape[2]);
+  REQUIRE(sampled.shape[3] == all.shape[3]);
+  for (std::int64_t c = 0; c < all.shape[3]; ++c) {
+    const double got = sampled(0, 0, n, c), expected = all(b, h, row, c);
+    CHECK((got == expected || std::abs(got - expected) <= tolerance * (1 + std::abs(expected))));
+  }
+}
+
+const Sample a_sample{.whole = false, .slices = {{1, 3, {0, 7, 22}, {0, 3, 18}}, {0, 0, {22}, {}}, {0, 1, {1, 2}, {18}}}};
+
+}  // namespace
+
+TEST_CASE("sampled rows are the rows of the whole, exact and naive") {
+  for (const BiasKind bias : {BiasKind::none, BiasKind::vector, BiasKind::matrix, BiasKind::alibi}) {
+    for (const bool causal : {false, true}) {
+      Problem p = make_problem(2, 4, 2, 23, 19, 8);
+      p.bias = bias;
+      p.causal = causal;
+      const Inputs inputs = random_inputs<float>(p, Pass::backward);
+      const Measured sampled = measure_sample(p, inputs, Pass::backward, a_sample);
+      const Results<double> exact = reference(p, inputs, Pass::backward);
+      const Results<float> naive = naive_same_precision(p, inputs, Pass::backward);
+      std::int64_t query = 0, key = 0;
+      for (const Sample::Slice& slice : a_sample.slices) {
+        for (const int i : slice.queries) {
+          check_row(sampled.exact.results.O, query, exact.O, slice.b, slice.h, i, 1e-13);
+          check_row(sampled.exact.results.L, query, exact.L, slice.b, slice.h, i, 1e-13);
+          check_row(sampled.exact.results.dQ, query, exact.dQ, slice.b, slice.h, i, 1e-13);
+          check_row(sampled.naive.O, query, naive.O, slice.b, slice.h, i, 0);
+          check_row(sampled.naive.L, query, naive.L, slice.b, slice.h, i, 0);
+          check_row(sampled.naive.dQ, query, naive.dQ, slice.b, slice.h, i, 0);
+          ++query;
+        }
+        for (const int j : slice.keys) {
+          const int g = p.kv_head(slice.h);
+          check_row(sampled.exact.results.dK, key, exact.dK, slice.b, g, j, 1e-13);
+          check_row(sampled.exact.results.dV, key, exact.dV, slice.b, g, j, 1e-13);
+          check_row(sampled.naive.dK, key, naive.dK, slice.b, g, j, 1e-5);  // it starts from another L
+          check_row(sampled.naive.dV, key, naive.dV, slice.b, g, j, 1e-5);
+          ++key;
+        }
+      }
+      CHECK(sampled.exact.results.O.shape[2] == query);
+      CHECK(sampled.exact.results.dK.shape[2] == key);
+    }
+  }
+}
+
+TEST_CASE("a sampled check passes what is right and finds a wrong element in a sampled row") {
+  Problem p = make_problem(2, 4, 2, 23, 19, 8);
+  const Inputs inputs = random_inputs<float>(p, Pass::backward);
+  Results<float> got = naive_same_precision(p, inputs, Pass::backward);
+  const Checker checker(p, inputs, Pass::backward, a_sample);
+  const CheckReport report = checker.check(got);
+  CHECK(report.passed);
+  CHECK(report.sampled);
+  CHECK(report.tensors.size() == 5);
+
+  const float right = got.dV(1, 1, 18, 5);
+  got.dV(1, 1, 18, 5) = std::numeric_limits<float>::quiet_NaN();
+  const TensorCheck dv = checker.check(got).tensors.back();
+  CHECK_FALSE(dv.passed);
+  CHECK(dv.worst.b == 1);
+  CHECK(dv.worst.h == 1);
+  CHECK(dv.worst.row == 18);
+  CHECK(dv.worst.col == 5);
+  got.dV(1, 1, 18, 5) = right;
+  got.dQ(0, 1, 2, 0) += 0.01f;
+  CHECK_FALSE(checker.check(got).passed);
+}
+
+TEST_CASE("small problems are checked whole, big ones on slices with the first and the last of everything") {
+  CHECK(choose_sample(make_problem(1, 2, 2, 128, 128, 64), Pass::backward, 1).whole);
+  CHECK(choose_sample(make_problem(8, 12, 12, 257, 257, 64), Pass::forward, 1).whole);
+
+  for (const Problem& p :
+       {make_problem(8, 12, 4, 1024, 1000, 64), make_problem(1, 1, 1, 16384, 16384, 128), make_problem(2, 1, 1, 9, 1 << 26, 8),
+        make_problem(1024, 1024, 1, 1, 1, 128), make_problem(1, 3, 3, 1 << 20, 33, 64)}) {
+    CAPTURE(describe(p));
+    const Sample sample = choose_sample(p, Pass::backward, 7);
+    REQUIRE_FALSE(sample.whole);
+    std::set<std::pair<int, int>> places;
+    std::set<int> queries, keys;
+    for (const Sample::Slice& slice : sample.slices) {
+      places.emplace(slice.b, slice.h);
+      CHECK(slice.b < p.B);
+      CHECK(slice.h < p.H);
+      CHECK(std::is_sorted(slice.queries.begin(), slice.queries.end()));
+      CHECK(std::is_sorted(slice.keys.begin(), slice.keys.end()));
+      queries.insert(slice.queries.begin(), slice.queries.end());
+      keys.insert(slice.keys.begin(), slice.keys.end());
+      CHECK(slice.queries.size() >= std::min<std::size_t>(8, static_cast<std::size_t>(p.Nq)));
+    }
+    CHECK(places.size() == sample.slices.size());
+    CHECK(places.count({0, 0}) == 1);
+    CHECK(places.count({p.B - 1, p.H - 1}) == 1);
+    CHECK(*queries.begin() == 0);
+    CHECK(*queries.rbegin() == p.Nq - 1);
+    CHECK(*keys.begin() == 0);
+    CHECK(*keys.rbegin() == p.Nk - 1);
+  }
+}
+
+TEST_CASE("the sample depends on the seed alone") {
+  const Problem p = make_problem(8, 12, 4, 1024, 1000, 64);
+  const Sample a = choose_sample(p, Pass::forward, 1), b = choose_sample(p, Pass::forward, 1),
+               c = choose_sample(p, Pass::forward, 2);
+  CHECK(a.slices[0].queries == b.slices[0].queries);
+  CHECK(a.slices[0].queries != c.slices[0].queries);
+  for (const Sample::Slice& slice : a.slices) CHECK(slice.keys.empty());  // forward: no gradients
+}
+
+TEST_CASE("a problem far too big to check whole") {
+  const Problem p = make_problem(4, 8, 2, 2048, 1500, 16);
+  const Sample sample = choose_sample(p, Pass::backward, 3);
+  REQUIRE_FALSE(sample.whole);
+  const Inputs inputs = random_inputs<float>(p, Pass::backward);
+  const Checker checker(p, inputs, Pass::backward, sample);
+  Results<float> got;
+  got.O = got.dQ = HostTensor<float>({p.B, p.H, p.Nq, p.d}, 0.0f);
+  got.L = HostTensor<float>({p.B, p.H, p.Nq, 1}, 0.0f);
+  got.dK = got.dV = HostTensor<float>({p.B, p.Hkv, p.Nk, p.d}, 0.0f);
+  for (const TensorCheck& check : checker.check(got).tensors) CHECK_FALSE(check.passed);
+}
+
+}  // namespace flash
