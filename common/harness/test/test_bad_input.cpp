@@ -1,0 +1,173 @@
+// Bad input to a real stage program: exit code 2, one line on stderr, nothing on stdout; and the codes of everything else.
+#include "common/compare/process.hpp"
+#include "common/harness/test/temporary_folder.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+namespace {
+
+using namespace flash::test;
+using flash::ProcessResult;
+
+ProcessResult stage(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), FLASH_STAGE_PROGRAM);
+  return flash::run_process(arguments, std::chrono::seconds(60));
+}
+
+/// Valid q, k, v of one head, 4 rows, 8 columns.
+void put_good_inputs(const TemporaryFolder& folder) {
+  for (const char* name : {"q.npy", "k.npy", "v.npy"}) write_bytes(folder.path() / name, npy_file(1, 1, 4, 8));
+}
+
+void check_refused(const std::string& name, const std::vector<std::string>& arguments) {
+  CAPTURE(name);
+  const ProcessResult result = stage(arguments);
+  CHECK(result.started);
+  CHECK_FALSE(result.timed_out);
+  CHECK(result.signal == 0);
+  CHECK_MESSAGE(result.exit_code == 2, result.error);
+  CHECK(result.output.empty());
+  CHECK_MESSAGE(std::count(result.error.begin(), result.error.end(), '\n') == 1, result.error);
+  CHECK(result.error.size() > 12);
+}
+
+}  // namespace
+
+TEST_CASE("bad input: command lines") {
+  const std::vector<std::vector<std::string>> cases{
+      {"--batch", "0"},
+      {"--batch", "-1"},
+      {"--batch", "2147483648"},
+      {"--heads", "9223372036854775808"},
+      {"--heads", "0"},
+      {"--heads", "-7"},
+      {"--kv-heads", "0"},
+      {"--kv-heads", "2147483648"},
+      {"--seq", "0"},
+      {"--seq", "-1"},
+      {"--seq", "2147483648"},
+      {"--seq", "9223372036854775808"},
+      {"--seq", "1073741824"},
+      {"--seq-q", "0"},
+      {"--seq-k", "-1"},
+      {"--seq-k", "9223372036854775807"},
+      {"--seq", "abc"},
+      {"--seq", "1e3"},
+      {"--seq", ""},
+      {"--seq"},
+      {"--seq", "16", "--seq-q", "16"},
+      {"--head-dim", "0"},
+      {"--head-dim", "129"},
+      {"--heads", "6", "--kv-heads", "4"},
+      {"--layout", "qkv", "--seq-q", "3", "--seq-k", "5"},
+      {"--layout", "qkv", "--heads", "4", "--kv-heads", "2"},
+      {"--layout", "hbnd"},
+      {"--bias", "full"},
+      {"--dtype", "fp64"},
+      {"--dtype", "fp16"},  // this stage takes fp32
+      {"--scale", "inf"},
+      {"--scale", "nan"},
+      {"--seed", "-1"},
+      {"--input", "zeros"},
+      {"--pass", "sideways"},
+      {"--variant", "no-such-variant"},
+      {"--device", "fpga"},
+      {"--iterations", "0"},
+      {"--bench", "--device", "cpu"},
+      {"--no-such-option"},
+      {"stray"},
+      {"--causal=perhaps"},
+      {"--json", "--batch", "0"},
+      {"--load", "/no/such/folder"},
+      {"--load", "/dev/null"},
+      {"--save", "/dev/null/folder"},
+      {"--save", "/proc/no/such/folder"},
+  };
+  for (const auto& arguments : cases) {
+    std::string name;
+    for (const std::string& argument : arguments) name += argument + " ";
+    check_refused(name, arguments);
+  }
+}
+
+TEST_CASE("bad input: files") {
+  const std::string shape = "(1, 1, 4, 8)";
+  const std::string values = data(std::vector<float>(32, 0.5f));
+  struct Case {
+    const char* name;
+    const char* file;
+    std::string bytes;
+  };
+  const std::vector<Case> cases{
+      {"empty", "q.npy", ""},
+      {"not a NumPy file", "q.npy", "hello"},
+      {"truncated header", "k.npy", npy_header(dictionary("<f4", shape)).substr(0, 30)},
+      {"truncated data", "q.npy", npy_file(1, 1, 4, 8).substr(0, 150)},
+      {"trailing bytes", "v.npy", npy_file(1, 1, 4, 8) + "x"},
+      {"Fortran order", "q.npy", npy_header(dictionary("<f4", shape, "True")) + values},
+      {"integers", "q.npy", npy_header(dictionary("<i4", shape)) + values},
+      {"big endian", "v.npy", npy_header(dictionary(">f4", shape)) + values},
+      {"rank 3", "k.npy", npy_header(dictionary("<f4", "(1, 4, 8)")) + values},
+      {"empty axis", "k.npy", npy_header(dictionary("<f4", "(1, 1, 0, 8)"))},
+      {"absurd shape", "k.npy", npy_header(dictionary("<f4", "(1, 1, 4611686018427387904, 8)")) + values},
+      {"another length than K", "v.npy", npy_file(1, 1, 5, 8)},
+      {"another batch", "q.npy", npy_file(2, 1, 4, 8)},
+      {"another head dimension", "q.npy", npy_file(1, 1, 4, 9)},
+      {"bias of another length", "bias.npy", npy_file(1, 1, 4, 5)},
+      {"bias of rank 2", "bias.npy", npy_header(dictionary("<f4", "(4, 4)")) + data(std::vector<float>(16, 1))},
+      {"NaN", "q.npy", npy_header(dictionary("<f4", shape)) + data(std::vector<float>(31, 1)) + std::string("\0\0\xc0\x7f", 4)},
+  };
+  for (const Case& c : cases) {
+    const TemporaryFolder folder;
+    put_good_inputs(folder);
+    write_bytes(folder.path() / c.file, c.bytes);
+    check_refused(c.name, {"--load", folder.path().string()});
+  }
+
+  const TemporaryFolder folder;
+  check_refused("no files", {"--load", folder.path().string()});
+  put_good_inputs(folder);
+  check_refused("a contradicting size", {"--load", folder.path().string(), "--seq", "5"});
+  check_refused("a file as output folder", {"--save", (folder.path() / "q.npy").string()});
+  std::filesystem::create_directory(folder.path() / "o.npy");
+  check_refused("a folder in an output's place", {"--save", folder.path().string()});
+  std::filesystem::remove(folder.path() / "k.npy");
+  std::filesystem::create_directory(folder.path() / "k.npy");
+  check_refused("a folder as input", {"--load", folder.path().string()});
+}
+
+TEST_CASE("bad input: a read-only output folder") {
+  const TemporaryFolder folder;
+  std::filesystem::permissions(folder.path(), std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
+  if (geteuid() == 0) {
+    MESSAGE("root may write everywhere: /proc stands in for a read-only folder");
+    check_refused("read-only", {"--save", "/proc"});
+  } else {
+    check_refused("read-only", {"--save", folder.path().string()});
+  }
+}
+
+TEST_CASE("exit codes: good runs, answers, a failed check, too little memory") {
+  for (const char* option : {"--help", "--version", "--list"}) {
+    const ProcessResult result = stage({option});
+    CHECK(result.exit_code == 0);
+    CHECK_FALSE(result.output.empty());
+    CHECK(result.error.empty());
+  }
+  const std::vector<std::string> small{"--device", "cpu", "--heads", "1", "--seq", "9", "--head-dim", "5"};
+  CHECK(stage(small).exit_code == 0);
+
+  std::vector<std::string> large = small;
+  large.insert(large.end(), {"--input", "large"});
+  const ProcessResult failed = stage(large);  // 01_naive does not subtract the max
+  CHECK(failed.exit_code == 1);
+  CHECK(failed.output.find("exp overflows") != std::string::npos);
+
+  const ProcessResult huge =
+      stage({"--device", "cpu", "--batch", "1", "--heads", "1", "--seq", "134217728", "--head-dim", "1"});
+  CHECK(huge.exit_code == 3);
+  CHECK(huge.output.empty());
+  CHECK(std::count(huge.error.begin(), huge.error.end(), '\n') == 1);
+}

@@ -1,0 +1,201 @@
+// --load and --save: shapes, consistency, masks, and what a folder must allow.
+#include "common/device/error.hpp"
+#include "common/harness/files.hpp"
+#include "common/harness/npy.hpp"
+#include "common/harness/test/temporary_folder.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace {
+
+using namespace flash;
+using flash::test::npy_file;
+using flash::test::TemporaryFolder;
+using flash::test::write_bytes;
+
+/// A folder with q (2, 6, 5, 8), k and v (2, 3, 7, 8).
+class GoodFolder : public TemporaryFolder {
+ public:
+  GoodFolder() {
+    put("q.npy", 2, 6, 5, 8);
+    put("k.npy", 2, 3, 7, 8);
+    put("v.npy", 2, 3, 7, 8);
+  }
+  void put(const char* name, int b, int h, int n, int d) const { write_bytes(path() / name, npy_file(b, h, n, d)); }
+  void put(const char* name, const std::vector<std::int64_t>& shape, const std::vector<float>& values) const {
+    write_npy(path() / name, shape, values);
+  }
+};
+
+LoadedInputs load(const TemporaryFolder& folder, const ProblemOptions& options = {}, Pass pass = Pass::forward) {
+  return load_inputs(folder.path().string(), options, pass);
+}
+
+/// Does loading fail with a message that has all these parts?
+bool refuses(const TemporaryFolder& folder, const std::vector<std::string>& parts, const ProblemOptions& options = {},
+             Pass pass = Pass::forward) {
+  try {
+    load(folder, options, pass);
+    MESSAGE("loaded");
+    return false;
+  } catch (const UsageError& error) {
+    const std::string message = error.what();
+    for (const std::string& part : parts) {
+      if (message.find(part) != std::string::npos) continue;
+      MESSAGE(message);
+      return false;
+    }
+    return message.find('\n') == std::string::npos;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("load: the shape comes from the files") {
+  const GoodFolder folder;
+  ProblemOptions options;
+  options.causal = true;
+  const LoadedInputs loaded = load(folder, options);
+  CHECK(describe(loaded.problem) == "B=2 H=6 Hkv=3 Nq=5 Nk=7 d=8 causal fp32 bhnd bias=none");
+  CHECK(loaded.inputs.K.shape == std::array<std::int64_t, 4>{2, 3, 7, 8});
+  CHECK(loaded.inputs.V(1, 2, 6, 7) == 0.5f);
+  CHECK(loaded.inputs.dO.empty());
+  CHECK(loaded.note.empty());
+}
+
+TEST_CASE("load: options that agree are accepted, options that contradict are not") {
+  const GoodFolder folder;
+  ProblemOptions options;
+  options.sizes.batch = 2;
+  options.sizes.kv_heads = 3;
+  CHECK_NOTHROW(load(folder, options));
+  options.sizes.seq_k = 8;
+  CHECK(refuses(folder, {"--seq-k is 8", "k.npy", "(2, 3, 7, 8)"}, options));
+  options.sizes = {};
+  options.sizes.seq = 5;
+  CHECK(refuses(folder, {"--seq is 5", "k.npy"}, options));
+}
+
+TEST_CASE("load: files that do not fit together are both named") {
+  const GoodFolder folder;
+  SUBCASE("K and V") {
+    folder.put("v.npy", 2, 3, 6, 8);
+    CHECK(refuses(folder, {"k.npy", "v.npy", "(2, 3, 6, 8)"}));
+  }
+  SUBCASE("batch") {
+    folder.put("q.npy", 1, 6, 5, 8);
+    CHECK(refuses(folder, {"q.npy", "k.npy", "batch"}));
+  }
+  SUBCASE("head dimension") {
+    folder.put("q.npy", 2, 6, 5, 9);
+    CHECK(refuses(folder, {"q.npy", "k.npy", "head dimension"}));
+  }
+  SUBCASE("heads") {
+    folder.put("q.npy", 2, 5, 5, 8);
+    CHECK(refuses(folder, {"q.npy", "k.npy", "multiple"}));
+  }
+  SUBCASE("dO") {
+    folder.put("do.npy", 2, 6, 7, 8);
+    CHECK_NOTHROW(load(folder));  // not read in a forward pass
+    CHECK(refuses(folder, {"do.npy", "q.npy"}, {}, Pass::backward));
+  }
+  SUBCASE("a file is missing") {
+    std::filesystem::remove(folder.path() / "k.npy");
+    CHECK(refuses(folder, {"k.npy", "no such file"}));
+  }
+  SUBCASE("head dimension beyond what the kernels take") {
+    folder.put("q.npy", 2, 6, 5, 129);
+    folder.put("k.npy", 2, 3, 7, 129);
+    folder.put("v.npy", 2, 3, 7, 129);
+    CHECK(refuses(folder, {"head-dim 129"}));
+  }
+}
+
+TEST_CASE("load: bias.npy decides what kind of bias there is") {
+  const GoodFolder folder;
+  const auto bias_of = [&](int b, int h, int nq) {
+    folder.put("bias.npy", b, h, nq, 7);
+    return load(folder).problem;
+  };
+  CHECK(bias_of(1, 1, 1).bias == BiasKind::vector);
+  CHECK(bias_of(2, 6, 5).bias == BiasKind::matrix);
+  CHECK(bias_of(2, 1, 5).bias_per_batch);
+  CHECK_FALSE(bias_of(2, 1, 5).bias_per_head);
+  CHECK(bias_of(1, 6, 1).bias_per_head);
+  CHECK_FALSE(bias_of(1, 6, 1).bias_per_batch);
+
+  folder.put("bias.npy", 2, 3, 5, 7);  // as many as key/value heads: not allowed
+  CHECK(refuses(folder, {"bias.npy", "(2, 3, 5, 7)", "6 or 1"}));
+  ProblemOptions options;
+  folder.put("bias.npy", 1, 1, 1, 7);
+  for (const BiasKind wrong : {BiasKind::none, BiasKind::matrix, BiasKind::alibi}) {
+    options.bias = wrong;
+    CHECK(refuses(folder, {"--bias is", "bias.npy"}, options));
+  }
+  std::filesystem::remove(folder.path() / "bias.npy");
+  options.bias = BiasKind::vector;
+  CHECK(refuses(folder, {"--bias vector", "bias.npy"}, options));
+  options.bias = BiasKind::alibi;  // needs no file
+  CHECK(load(folder, options).inputs.bias.values.size() == 6);
+}
+
+TEST_CASE("load: NaN and infinity are refused with their place; a bias may mask with -inf") {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const GoodFolder folder;
+  std::vector<float> values(2 * 6 * 5 * 8, 1);
+  for (const float bad : {nan, inf, -inf}) {
+    values[241] = bad;  // 241 = ((1*6 + 0)*5 + 0)*8 + 1
+    folder.put("q.npy", {2, 6, 5, 8}, values);
+    CHECK(refuses(folder, {"q.npy", "[1, 0, 0, 1]", "finite numbers"}));
+  }
+  values[241] = 1e6f;
+  folder.put("q.npy", {2, 6, 5, 8}, values);
+  CHECK_NOTHROW(load(folder));
+  ProblemOptions half;
+  half.dtype = Dtype::fp16;
+  CHECK(refuses(folder, {"q.npy", "fp16", "[1, 0, 0, 1]"}, half));
+
+  folder.put("q.npy", 2, 6, 5, 8);
+  folder.put("bias.npy", {1, 1, 1, 7}, {0, -inf, 0, 0, 0, 0, 1});
+  CHECK(load(folder).inputs.bias.values[1] == -inf);
+  folder.put("bias.npy", {1, 1, 1, 7}, {0, inf, 0, 0, 0, 0, 1});
+  CHECK(refuses(folder, {"bias.npy", "[0, 0, 0, 1]"}));
+}
+
+TEST_CASE("load: a backward pass without do.npy gets a random dO and says so") {
+  const GoodFolder folder;
+  const LoadedInputs loaded = load(folder, {}, Pass::backward);
+  CHECK(loaded.inputs.dO.shape == loaded.inputs.Q.shape);
+  CHECK(loaded.note.find("dO is random") != std::string::npos);
+  folder.put("do.npy", 2, 6, 5, 8);
+  CHECK(load(folder, {}, Pass::backward).inputs.dO.values[0] == 0.5f);
+  CHECK(load(folder, {}, Pass::backward).note.empty());
+}
+
+TEST_CASE("save: results of both passes; earlier ones are replaced, other things are not") {
+  const TemporaryFolder parent;
+  const std::filesystem::path folder = parent.path() / "new" / "folder";
+  Results<float> results;
+  results.O = HostTensor<float>({1, 2, 3, 4}, 5.0f);
+  results.L = HostTensor<float>({1, 2, 3, 1}, 6.0f);
+  results.dQ = results.dK = results.dV = HostTensor<float>({1, 2, 3, 4}, 7.0f);
+
+  prepare_output_folder(folder.string(), Pass::backward);
+  CHECK(std::filesystem::is_empty(folder));
+  save_results(folder.string(), Pass::backward, results);
+  CHECK(read_npy(folder / "lse.npy", 3).values == results.L.values);
+  CHECK(read_npy(folder / "dv.npy", 4).values == results.dV.values);
+  results.O.values[0] = -1;
+  prepare_output_folder(folder.string(), Pass::forward);
+  save_results(folder.string(), Pass::forward, results);
+  CHECK(read_npy(folder / "o.npy", 4).values[0] == -1);
+
+  std::filesystem::remove(folder / "o.npy");
+  std::filesystem::create_directory(folder / "o.npy");
+  CHECK_THROWS_AS(prepare_output_folder(folder.string(), Pass::forward), UsageError);
+  CHECK_THROWS_AS(prepare_output_folder((folder / "lse.npy").string(), Pass::forward), UsageError);
+  CHECK_THROWS_AS(prepare_output_folder("/dev/null/x", Pass::forward), UsageError);
+}

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""NumPy writes q, k, v; the stage program loads them; NumPy's own attention in float64 judges what it saves.
+
+usage: test_numpy.py STAGE_PROGRAM...    exit code 77: NumPy is not installed, the test is skipped
+"""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy as np
+except ImportError:
+    print("NumPy is not installed: skipped")
+    sys.exit(77)
+
+# (name, B, H, Hkv, Nq, Nk, d, causal, shape of the bias or None, type of the files)
+CASES = [
+    ("plain", 2, 2, 2, 17, 17, 16, False, None, np.float32),
+    ("float64, one row", 1, 1, 1, 1, 33, 7, False, None, np.float64),
+    ("float16, causal", 1, 2, 2, 31, 31, 32, True, None, np.float16),
+    ("GQA, causal, more keys", 2, 6, 2, 19, 45, 24, True, None, np.float32),
+    ("MQA, more queries: rows without keys", 1, 4, 1, 40, 23, 8, True, None, np.float64),
+    ("bias per key, masked", 2, 2, 1, 9, 21, 16, False, (2, 1, 1, 21), np.float32),
+    ("bias per query and key", 2, 4, 2, 13, 21, 64, True, (1, 4, 13, 21), np.float32),
+]
+
+
+def softmax_attention(q, k, v, do, bias, causal):
+    """O, LSE, dQ, dK, dV in float64, all heads at once."""
+    group = q.shape[1] // k.shape[1]
+    keys, values = (np.repeat(x, group, axis=1) for x in (k, v))
+    nq, nk, scale = q.shape[2], k.shape[2], 1 / np.sqrt(q.shape[3])
+    s = scale * q @ keys.swapaxes(2, 3)
+    if bias is not None:
+        s = s + bias
+    if causal:
+        s = np.where(np.arange(nk) <= np.arange(nq)[:, None] + nk - nq, s, -np.inf)
+    m = s.max(axis=3, keepdims=True)
+    m = np.where(np.isfinite(m), m, 0)  # a row without visible keys
+    e = np.exp(s - m)
+    total = e.sum(axis=3, keepdims=True)
+    p = np.divide(e, total, out=np.zeros_like(e), where=total > 0)
+    with np.errstate(divide="ignore"):
+        lse = (m + np.log(total))[..., 0]
+    o = p @ values
+    dp = do @ values.swapaxes(2, 3)
+    ds = p * (dp - (do * o).sum(axis=3, keepdims=True))
+
+    def sum_groups(x):
+        return x.reshape(k.shape[0], k.shape[1], group, nk, k.shape[3]).sum(axis=2)
+
+    dk = sum_groups(scale * ds.swapaxes(2, 3) @ q)
+    dv = sum_groups(p.swapaxes(2, 3) @ do)
+    return {"o": o, "lse": lse, "dq": scale * ds @ keys, "dk": dk, "dv": dv}
+
+
+def run(program, arguments):
+    result = subprocess.run([program, "--device", "cpu", *arguments], capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        sys.exit(f"{program} {' '.join(arguments)}: exit code {result.returncode}\n{result.stdout}{result.stderr}")
+
+
+def has_backward(program):
+    listed = subprocess.run([program, "--list"], capture_output=True, text=True, check=True)
+    return "backward" in listed.stdout.split("\n", 1)[1]
+
+
+def check_case(program, case, backward):
+    name, b, h, hkv, nq, nk, d, causal, bias_shape, dtype = case
+    rng = np.random.default_rng(2)
+    q, k, v, do = (
+        rng.standard_normal(shape).astype(dtype) for shape in ((b, h, nq, d), (b, hkv, nk, d), (b, hkv, nk, d), (b, h, nq, d))
+    )
+    bias = None
+    if bias_shape:
+        bias = rng.standard_normal(bias_shape).astype(np.float32)
+        bias[rng.random(bias_shape) < 0.2] = -np.inf
+    with tempfile.TemporaryDirectory() as folder:
+        inputs, outputs = pathlib.Path(folder, "in"), pathlib.Path(folder, "out")
+        inputs.mkdir()
+        for stem, array in (("q", q), ("k", k), ("v", v), ("do", do), ("bias", bias)):
+            if array is not None:
+                np.save(inputs / f"{stem}.npy", array)
+        arguments = ["--load", str(inputs), "--save", str(outputs), "--pass", "backward" if backward else "forward"]
+        run(program, arguments + (["--causal"] if causal else []))
+
+        # The program works on float32: float64 files are rounded first, as it does.
+        rounded = [x.astype(np.float32).astype(np.float64) for x in (q, k, v, do)]
+        expected = softmax_attention(*rounded, bias, causal)
+        names = ["o", "lse"] + (["dq", "dk", "dv"] if backward else [])
+        assert sorted(p.stem for p in outputs.iterdir()) == sorted(names), "the saved files are not those promised"
+        for stem in names:
+            got = np.load(outputs / f"{stem}.npy")
+            assert got.dtype == np.float32 and got.shape == expected[stem].shape, f"{name}, {stem}: {got.dtype} {got.shape}"
+            np.testing.assert_allclose(got, expected[stem], rtol=2e-5, atol=2e-5, err_msg=f"{program}, {name}, {stem}")
+    print(f"ok: {pathlib.Path(program).name} {'backward' if backward else 'forward'}: {name}")
+
+
+def main():
+    for program in sys.argv[1:]:
+        for backward in (False, True) if has_backward(program) else (False,):
+            for case in CASES:
+                check_case(program, case, backward)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+// Reports: the JSON has the promised keys and no number that JSON cannot hold; the text says where a result is wrong.
+#include "common/harness/report.hpp"
+#include "common/harness/text_table.hpp"
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <limits>
+
+namespace {
+
+using namespace flash;
+using Json = nlohmann::json;
+
+void no_kernel(const Attention&) {}
+
+/// A forward run on a GPU, checked and timed.
+RunRecord gpu_run() {
+  RunRecord run;
+  run.stage = {.name = "09_test", .idea = "an idea", .backward_stage = ""};
+  run.variant.name = "plain";
+  run.variant.idea = "nothing new";
+  run.variant.forward = no_kernel;
+  run.variant.file = "09_test/kernel.cuh";
+  run.device.kind = Backend::gpu;
+  run.device.name = "GPU";
+  run.device.sm = 90;
+  run.device.cuda = "13.0";
+  run.device.driver = "1.2.3";
+  run.device.peak_fp32_tflops = 50;
+  run.seed = 7;
+  run.workspace_bytes = 1024;
+  run.problem.B = 10;
+  run.problem.H = run.problem.Hkv = 10;
+  run.problem.Nq = run.problem.Nk = 1000;
+  run.problem.d = 50;
+  TensorCheck o;
+  o.tensor = "o";
+  o.max_abs = 1e-6;
+  o.rel_l2 = 2e-7;
+  o.tolerance = 2e-6;
+  o.passed = true;
+  run.check = CheckReport{.passed = true, .sampled = false, .tensors = {o}};
+  run.timing = Timing{.median_ms = 2, .min_ms = 1.5, .max_ms = 3, .iterations = 20, .cold_l2 = true};
+  return run;
+}
+
+RunRecord cpu_run() {
+  RunRecord run = gpu_run();
+  run.device = {};
+  run.device.name = "CPU";
+  run.timing.reset();
+  Counters counters;
+  counters.traffic = {{"Q", 100, 0}, {"O", 0, 40}, {"S", 60, 60}};
+  counters.barriers = 3;
+  run.counters = counters;
+  return run;
+}
+
+/// A run whose output is NaN.
+RunRecord failed_run() {
+  RunRecord run = cpu_run();
+  run.variant.subtracts_max = false;
+  TensorCheck& o = run.check->tensors[0];
+  o.max_abs = std::numeric_limits<double>::infinity();
+  o.passed = run.check->passed = false;
+  o.non_finite = 12;
+  o.worst = {.b = 1, .h = 2, .row = 3, .col = 4, .got = std::numeric_limits<double>::quiet_NaN(), .expected = 0.25};
+  run.largest_score = 120.5f;
+  return run;
+}
+
+}  // namespace
+
+TEST_CASE("report: JSON of a timed run") {
+  const Json json = Json::parse(json_report(gpu_run()));
+  CHECK(json.at("stage") == "09_test");
+  CHECK(json.at("variant") == "plain");
+  CHECK(json.at("pass") == "forward");
+  CHECK(json.at("kernel") == "09_test/kernel.cuh");
+  CHECK(json.at("device") == Json{{"kind", "gpu"}, {"name", "GPU"}, {"sm", 90}, {"cuda", "13.0"}, {"driver", "1.2.3"}});
+  for (const char* key : {"batch", "heads", "kv_heads", "seq_q", "seq_k", "head_dim", "scale", "causal", "bias", "dtype",
+                          "layout", "input", "seed"}) {
+    CAPTURE(key);
+    CHECK(json.at("problem").contains(key));
+  }
+  CHECK(json.at("extra_memory_bytes") == 1024);
+  CHECK(json.at("check").at("passed") == true);
+  CHECK(json.at("check").at("sampled") == false);
+  const Json o = json.at("check").at("tensors").at("o");
+  CHECK(o.at("max_abs") == 1e-6);
+  CHECK(o.at("rel_l2") == 2e-7);
+  CHECK(o.at("tolerance") == 2e-6);
+  CHECK(json.at("time") == Json{{"median_ms", 2.0}, {"min_ms", 1.5}, {"max_ms", 3.0}, {"iterations", 20}, {"cold_l2", true}});
+  // 4 * 100 heads * 10^6 pairs * 50 = 2e10 FLOPs in 2 ms
+  CHECK(json.at("tflops").get<double>() == doctest::Approx(10));
+  CHECK(json.at("percent_of_peak").get<double>() == doctest::Approx(20));
+  CHECK_FALSE(json.contains("counters"));
+}
+
+TEST_CASE("report: JSON of a simulated run has counts and no times") {
+  const Json json = Json::parse(json_report(cpu_run()));
+  CHECK(json.at("device").at("kind") == "cpu");
+  for (const char* key : {"time", "tflops", "percent_of_peak"}) CHECK_FALSE(json.contains(key));
+  const Json counters = json.at("counters");
+  CHECK(counters.at("read_bytes") == 160);
+  CHECK(counters.at("written_bytes") == 100);
+  CHECK(counters.at("tensors").at("S").at("written_bytes") == 60);
+  CHECK(counters.at("barriers") == 3);
+  for (const char* key : {"bank_conflicts", "tensor_core_products", "warp_operations", "atomics", "launches"}) {
+    CHECK(counters.contains(key));
+  }
+}
+
+TEST_CASE("report: numbers that are not finite become null, odd bytes do not break the JSON") {
+  RunRecord run = failed_run();
+  run.load = "folder\xff\"\n";
+  const std::string text = json_report(run);
+  CHECK(text.find("NaN") == std::string::npos);
+  CHECK(text.find("nan") == std::string::npos);
+  CHECK(text.find("nfinity") == std::string::npos);
+  const Json json = Json::parse(text);
+  const Json o = json.at("check").at("tensors").at("o");
+  CHECK(o.at("max_abs").is_null());
+  CHECK(o.at("non_finite") == 12);
+  CHECK(o.at("worst").at("got").is_null());
+  CHECK(o.at("worst").at("expected") == 0.25);
+  CHECK(json.at("problem").contains("load"));
+}
+
+TEST_CASE("report: an unknown peak is null, not a division by zero") {
+  RunRecord run = gpu_run();
+  run.device.peak_fp32_tflops = 0;
+  CHECK(Json::parse(json_report(run)).at("percent_of_peak").is_null());
+  CHECK(text_report(run).find("peak") == std::string::npos);
+}
+
+TEST_CASE("report: the text of a failed check names the worst element and explains the overflow") {
+  const std::string text = text_report(failed_run());
+  CHECK(text.find("FAILED") != std::string::npos);
+  CHECK(text.find(
+            "o is wrong (12 elements not finite), worst at batch 1, head 2, row 3, column 4: got not finite, expected 0.25") !=
+        std::string::npos);
+  CHECK(text.find("reach 120") != std::string::npos);
+  CHECK(text.find("88.7") != std::string::npos);
+  CHECK(text.find("02_safe_softmax") != std::string::npos);
+  CHECK(text.find("nan") == std::string::npos);
+}
+
+TEST_CASE("report: the text of runs that pass") {
+  const std::string gpu = text_report(gpu_run());
+  CHECK(gpu.find("passed") != std::string::npos);
+  CHECK(gpu.find("2 ms (median of 20") != std::string::npos);
+  CHECK(gpu.find("10 TFLOP/s, 20 % of this device's peak") != std::string::npos);
+  const std::string cpu = text_report(cpu_run());
+  CHECK(cpu.find("not times") != std::string::npos);
+  CHECK(cpu.find(" ms") == std::string::npos);
+  RunRecord unchecked = cpu_run();
+  unchecked.check.reset();
+  CHECK(text_report(unchecked).find("skipped") != std::string::npos);
+  CHECK_FALSE(Json::parse(json_report(unchecked)).contains("check"));
+}
+
+TEST_CASE("report: --list") {
+  const RunRecord run = gpu_run();
+  const Json list = Json::parse(list_json(run.stage, {run.variant}));
+  CHECK(list.at("stage") == "09_test");
+  CHECK(list.at("variants").at(0).at("name") == "plain");
+  CHECK(list.at("variants").at(0).at("passes") == Json::array({"forward"}));
+  CHECK(list.at("variants").at(0).at("dtypes") == Json::array({"fp32"}));
+  CHECK(list_text(run.stage, {run.variant}).find("nothing new") != std::string::npos);
+}
+
+TEST_CASE("text table: columns are as wide as their widest cell") {
+  TextTable table({"a", "b"});
+  table.add({"long name", "1"});
+  table.add({"x", "12345"});
+  CHECK(table.text(2) == "  a              b\n  long name      1\n  x          12345\n");
+  CHECK(count_text(0) == "0");
+  CHECK(count_text(999) == "999");
+  CHECK(count_text(1234567) == "1,234,567");
+  CHECK(number_text(0.000123456) == "0.000123");
+}
