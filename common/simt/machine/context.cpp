@@ -36,7 +36,6 @@ namespace flash::machine {
 
 void prepare_context(Context& context, std::byte* stack, std::size_t bytes, void (*entry)()) {
   auto* top = reinterpret_cast<std::uint64_t*>((reinterpret_cast<std::uintptr_t>(stack) + bytes) & ~std::uintptr_t{15});
-  *--top = 0;
   *--top = 0;  // entry's return address: none, which also ends backtraces; rsp = 8 mod 16 here, as after a call
   *--top = reinterpret_cast<std::uintptr_t>(entry);
   for (int i = 0; i < 6; ++i) *--top = 0;  // the six registers
