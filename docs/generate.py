@@ -116,7 +116,11 @@ def bytes_of(stage):
     parts = []
     for (direction, problem), rows in problems.items():
         p = json.loads(problem)
-        parts.append(f"{direction.capitalize()}, {problem_text(p)}:\n\n{count_table(stage, direction, p, rows)}\n\n{origin(rows)}")
+        title = f"{direction.capitalize()}, {problem_text(p)}"
+        body = f"{count_table(stage, direction, p, rows)}\n\n{origin(rows)}"
+        # The first problem is to be read; the others stay closed until someone asks.
+        first = all(json.loads(other) == p for _, other in list(problems)[: len(parts)])
+        parts.append(f"{title}:\n\n{body}" if first else f"<details>\n<summary>{title}</summary>\n\n{body}\n\n</details>")
     return "\n\n".join(parts) or NOTHING_SAVED
 
 

@@ -47,20 +47,14 @@ inline void set_order(Order order, std::uint64_t seed = 0) {
   set_options(changed);
 }
 
-/// The simulator's message about a kernel that must not be allowed to go on; "" if nothing was wrong. The folder is dropped
-/// from the source path, so that the message is the same wherever the project lies.
+/// The simulator's message about a kernel that must not be allowed to go on; "" if nothing was wrong.
 template <class Function>
 std::string message_of(Function run) {
   try {
     run();
     return "";
   } catch (const KernelError& error) {
-    std::string text = error.what();
-    for (std::size_t end; (end = text.find("docs/lab/")) != std::string::npos;) {
-      const std::size_t start = text.find_last_of(" (", end);
-      text.erase(start + 1, end + 9 - start - 1);
-    }
-    return text;
+    return error.what();
   }
 }
 
