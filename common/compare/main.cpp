@@ -56,6 +56,17 @@ int exit_code(const std::vector<Row>& rows) {
   return any([](const Row& row) { return row.verdict == Verdict::no_room; }) ? 3 : 2;
 }
 
+bool anything_to_run(const CompareOptions& options, const std::vector<Stage>& stages) {
+  for (const Stage& stage : stages) {
+    for (const ListedVariant& variant : stage.variants) {
+      for (const Pass pass : options.passes) {
+        if (variant.has(pass) && variant.takes(options.problem.dtype)) return true;
+      }
+    }
+  }
+  return false;
+}
+
 int compare(int argc, char** argv) {
   const CompareCommand command = parse_compare_options(argc, argv);
   if (!command.answer.empty()) {
@@ -70,6 +81,10 @@ int compare(int argc, char** argv) {
   const std::vector<RequestedSizes> all_sizes = sizes_to_run(options, backend);
   std::vector<Problem> problems;
   for (const RequestedSizes& sizes : all_sizes) problems.push_back(make_problem(options.problem, sizes));
+  if (!anything_to_run(options, stages)) {
+    throw UsageError("nothing to run: no stage here has this pass for --dtype " +
+                     std::string(to_string(options.problem.dtype)));
+  }
   SavedRows saved(options.save);
 
   std::cerr << "comparing " << stages.size() << (stages.size() == 1 ? " stage" : " stages") << " on the "
@@ -90,9 +105,6 @@ int compare(int argc, char** argv) {
       }
     }
   }
-  if (rows.empty())
-    throw UsageError("nothing to run: no stage here has this pass for --dtype " +
-                     std::string(to_string(options.problem.dtype)));
   saved.write(rows);
 
   const int code = exit_code(rows);

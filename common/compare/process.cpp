@@ -7,11 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <stdexcept>
+#include <thread>
 
 extern char** environ;
 
@@ -67,6 +67,23 @@ bool drain(int from, std::string& to) {
   return count > 0 || (count < 0 && errno == EINTR);
 }
 
+/// Waits for the child to end and returns its status. Past the deadline the child is killed. It may have closed its streams long
+/// before, so that the end of these says nothing.
+int wait_until(pid_t child, Clock::time_point deadline, bool& timed_out) {
+  int status = 0;
+  for (;;) {
+    const pid_t ended = waitpid(child, &status, timed_out ? 0 : WNOHANG);
+    if (ended == child) return status;
+    if (ended < 0 && errno != EINTR) throw std::runtime_error(std::string("waiting for a child: ") + std::strerror(errno));
+    if (!timed_out && Clock::now() >= deadline) {
+      kill(child, SIGKILL);
+      timed_out = true;
+    } else if (!timed_out) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+}
+
 }  // namespace
 
 ProcessResult run_process(const std::vector<std::string>& arguments, std::chrono::milliseconds limit) {
@@ -84,22 +101,14 @@ ProcessResult run_process(const std::vector<std::string>& arguments, std::chrono
   // Both pipes are read at once: a child that fills one while we wait for the other would hang.
   std::array<pollfd, 2> waiting{{{output.read_end, POLLIN, 0}, {error.read_end, POLLIN, 0}}};
   const Clock::time_point deadline = Clock::now() + limit;
-  while (waiting[0].fd >= 0 || waiting[1].fd >= 0) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    if (left <= 0 && !result.timed_out) {
-      result.timed_out = true;
-      kill(child, SIGKILL);
-      break;  // a grandchild could hold the pipes open
-    }
-    poll(waiting.data(), waiting.size(), static_cast<int>(std::min<long long>(left, 1000)));
+  while ((waiting[0].fd >= 0 || waiting[1].fd >= 0) && Clock::now() < deadline) {
+    poll(waiting.data(), waiting.size(), 100);
     for (std::size_t i = 0; i < waiting.size(); ++i) {
       if ((waiting[i].revents & (POLLIN | POLLHUP | POLLERR)) == 0) continue;
       if (!drain(waiting[i].fd, i == 0 ? result.output : result.error)) waiting[i].fd = -1;  // poll() skips it
     }
   }
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
+  const int status = wait_until(child, deadline, result.timed_out);
   if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
   if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
   return result;

@@ -6,11 +6,25 @@
 namespace flash {
 namespace {
 
-/// Multiply-adds that the simulator does in about ten seconds.
-constexpr double simulated_in_seconds = 3e8;
+/// Multiply-adds that the simulator does in some seconds.
+constexpr double simulated_in_seconds = 1e9;
 
 void append(std::vector<std::string>& to, const std::vector<std::string>& more) {
   to.insert(to.end(), more.begin(), more.end());
+}
+
+/// What a row says about its problem if the program could not.
+Json problem_json(const Problem& p) {
+  return {{"batch", p.B},
+          {"heads", p.H},
+          {"kv_heads", p.Hkv},
+          {"seq_q", p.Nq},
+          {"seq_k", p.Nk},
+          {"head_dim", p.d},
+          {"causal", p.causal},
+          {"bias", to_string(p.bias)},
+          {"dtype", to_string(p.dtype)},
+          {"layout", to_string(p.layout)}};
 }
 
 std::vector<std::string> stage_arguments(const Stage& stage, const std::string& variant, Pass pass, const char* device) {
@@ -67,6 +81,7 @@ std::vector<Row> run_pass(const CompareOptions& options, const std::vector<Stage
       append(arguments, to_arguments(options.problem, sizes));
       if (backend == Backend::gpu) append(arguments, {"--bench", "--iterations", std::to_string(options.iterations)});
       Row row = make_row(stage, variant, pass, run_process(arguments, options.time_limit));
+      if (!row.report.contains("problem")) row.report["problem"] = problem_json(make_problem(options.problem, sizes));
       if (row.verdict == Verdict::ok) count_traffic(row, stage, options, sizes, backend);
       progress << to_string(row.verdict) << (row.message.empty() ? "" : ": " + row.message) << std::endl;
       rows.push_back(std::move(row));
