@@ -1,0 +1,122 @@
+// Launches that no GPU takes, stacks that overflow, and bugs that show as wrong results under some order of the threads.
+#include "common/simt/test/zoo.hpp"
+
+#include <cstdlib>
+
+namespace flash {
+namespace {
+
+__global__ void nothing() {}
+
+/// The message of a launch that is refused, "" if it is not.
+std::string refusal(const LaunchShape& shape) {
+  try {
+    launch("zoo", shape, nothing);
+  } catch (const DeviceError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// Recursion that the compiler cannot turn into a loop.
+__attribute__((noinline)) int deep(volatile int* levels) {
+  volatile char frame[2000];
+  frame[0] = 1;
+  *levels = *levels - 1;
+  return *levels > 0 ? deep(levels) + frame[0] : frame[0];
+}
+__global__ void recursion(int levels, int* out) {
+  volatile int left = levels;
+  *out = deep(&left);
+}
+__global__ void large_frame(int, int* out) {
+  volatile char array[160 * 1024];
+  array[0] = 1;
+  *out = array[0];
+}
+
+// ---- barriers that are missing ----------------------------------------------------------------------------------------------------
+
+/// out[i] = in[63 - i] through shared memory.
+__global__ void reverse(const float* in, float* out, bool barrier) {
+  float* const tile = dynamic_shared<float>(64);
+  tile[threadIdx.x] = in[threadIdx.x];
+  if (barrier) __syncthreads();
+  out[threadIdx.x] = tile[63 - threadIdx.x];
+}
+
+/// Reverses two rows of 64 one after the other through the same tile.
+__global__ void reverse_twice(const float* in, float* out, bool second_barrier) {
+  float* const tile = dynamic_shared<float>(64);
+  for (int row = 0; row < 2; ++row) {
+    tile[threadIdx.x] = in[64 * row + static_cast<int>(threadIdx.x)];
+    __syncthreads();
+    out[64 * row + static_cast<int>(threadIdx.x)] = tile[63 - threadIdx.x];
+    if (second_barrier) __syncthreads();  // write after read: the next row overwrites what slower threads still read
+  }
+}
+
+/// Is `kernel` right for both rows (one if it has only one) under this order?
+template <class Kernel>
+bool right(Kernel kernel, int rows, bool barrier, const Options& options) {
+  std::vector<float> in(static_cast<std::size_t>(64 * rows)), out(in.size());
+  for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(i);
+  set_options(options);
+  launch("zoo", {dim3(1), dim3(64), 256}, kernel, in.data(), out.data(), barrier);
+  set_options({});
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    if (!(out[i] == in[i / 64 * 64 + 63 - i % 64])) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("zoo: launches that the target cannot hold") {
+  CHECK(refusal({dim3(3), dim3(1024), 227 * 1024}) == "");
+  CHECK_REPORT(
+      refusal({dim3(3, 2), dim3(32, 4), 227 * 1024 + 1}),
+      "kernel zoo, grid 3x2x1, block 32x4x1, 232449 bytes of dynamic shared memory: a GPU of sm_90 allows 232448 bytes");
+  set_options({.target_sm = 80});
+  CHECK_REPORT(refusal({dim3(1), dim3(1), 200 * 1024}), "a GPU of sm_80 allows 166912 bytes");
+  set_options({.target_sm = 75});
+  CHECK_REPORT(refusal({dim3(1), dim3(1), 65 * 1024}), "a GPU of sm_75 allows 65536 bytes");
+  set_options({});
+  CHECK_REPORT(refusal({dim3(1), dim3(32, 33)}), "1024 threads in all");
+  CHECK_REPORT(refusal({dim3(1), dim3(1, 1, 65)}), "a block of 1 to 1024x1024x64");
+  CHECK_REPORT(refusal({dim3(1, 65536), dim3(1)}), "a grid of 1 to 2147483647x65535x65535");
+  CHECK_REPORT(refusal({dim3(0), dim3(1)}), "grid 0x1x1");
+}
+
+TEST_CASE("zoo: stack overflow") {
+  int out = 0;
+  const std::vector<std::string> expected = {
+      "kernel zoo, block (0,0,0), thread (0,0,0): its local variables and calls need more than the ",
+      " KiB of a simulated thread's stack"};
+  for (const auto kernel : {recursion, large_frame}) {
+    const std::string text = report(40, 0, kernel, 1000, &out);
+    CAPTURE(text);
+    CHECK(has(text, expected));
+  }
+  CHECK(report(40, 0, recursion, 20, &out) == "");
+}
+
+TEST_CASE("zoo: a missing barrier") {
+  bool always = true;
+  for (const Order order : {Order::forward, Order::reverse}) {
+    CHECK(right(reverse, 1, true, {.order = order}));
+    always = always && right(reverse, 1, false, {.order = order});
+  }
+  CHECK_FALSE(always);
+}
+
+TEST_CASE("zoo: a missing second barrier") {
+  bool always = true;
+  for (const Order order : {Order::forward, Order::reverse}) {
+    CHECK(right(reverse_twice, 2, true, {.order = order}));
+    always = always && right(reverse_twice, 2, false, {.order = order});
+  }
+  CHECK_FALSE(always);
+}
+
+}  // namespace flash
