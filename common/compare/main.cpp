@@ -56,6 +56,7 @@ int exit_code(const std::vector<Row>& rows) {
   return any([](const Row& row) { return row.verdict == Verdict::no_room; }) ? 3 : 2;
 }
 
+/// Is there a variant with a pass and the dtype that are asked for?
 bool anything_to_run(const CompareOptions& options, const std::vector<Stage>& stages) {
   for (const Stage& stage : stages) {
     for (const ListedVariant& variant : stage.variants) {
@@ -67,37 +68,41 @@ bool anything_to_run(const CompareOptions& options, const std::vector<Stage>& st
   return false;
 }
 
-int compare(int argc, char** argv) {
-  const CompareCommand command = parse_compare_options(argc, argv);
-  if (!command.answer.empty()) {
-    std::cout << command.answer;
-    return 0;
-  }
-  const CompareOptions& options = command.options;
+/// Everything that is known before the first run. UsageError or DeviceError if there is nothing to run.
+struct Plan {
   std::vector<Stage> stages;
-  const std::filesystem::path folder = options.bin.empty() ? own_folder(argv[0]) : std::filesystem::path(options.bin);
-  for (const auto& program : find_stages(folder, options.only)) stages.push_back(ask_stage(program));
-  const Backend backend = choose_backend(options, stages.front());
-  const std::vector<RequestedSizes> all_sizes = sizes_to_run(options, backend);
-  std::vector<Problem> problems;
-  for (const RequestedSizes& sizes : all_sizes) problems.push_back(make_problem(options.problem, sizes));
-  if (!anything_to_run(options, stages)) {
+  Backend backend;
+  std::vector<RequestedSizes> sizes;
+  std::vector<Problem> problems;  ///< one for each of the sizes
+};
+
+Plan make_plan(const CompareOptions& options, const char* argv0) {
+  Plan plan;
+  const std::filesystem::path folder = options.bin.empty() ? own_folder(argv0) : std::filesystem::path(options.bin);
+  for (const auto& program : find_stages(folder, options.only)) plan.stages.push_back(ask_stage(program));
+  if (!anything_to_run(options, plan.stages)) {
     throw UsageError("nothing to run: no stage here has this pass for --dtype " +
                      std::string(to_string(options.problem.dtype)));
   }
-  SavedRows saved(options.save);
+  plan.backend = choose_backend(options, plan.stages.front());
+  plan.sizes = sizes_to_run(options, plan.backend);
+  for (const RequestedSizes& sizes : plan.sizes) plan.problems.push_back(make_problem(options.problem, sizes));
+  return plan;
+}
 
-  std::cerr << "comparing " << stages.size() << (stages.size() == 1 ? " stage" : " stages") << " on the "
-            << (backend == Backend::gpu ? "GPU" : "CPU simulator") << ", each checked against double precision" << std::endl;
+/// Runs the plan, with progress on stderr. `tables` gets one table for each problem and pass.
+std::vector<Row> run_plan(const CompareOptions& options, const Plan& plan, std::string& tables) {
+  std::cerr << "comparing " << plan.stages.size() << (plan.stages.size() == 1 ? " stage" : " stages") << " on the "
+            << (plan.backend == Backend::gpu ? "GPU" : "CPU simulator") << ", each checked against double precision"
+            << std::endl;
   const Json when = commit_and_date(FLASH_SOURCE_DIR);
   std::vector<Row> rows;
-  std::string tables;
-  for (std::size_t i = 0; i < problems.size(); ++i) {
-    if (problems.size() > 1) std::cerr << describe(problems[i]) << std::endl;
+  for (std::size_t i = 0; i < plan.problems.size(); ++i) {
+    if (plan.problems.size() > 1) std::cerr << describe(plan.problems[i]) << std::endl;
     for (const Pass pass : options.passes) {
-      std::vector<Row> of_pass = run_pass(options, stages, all_sizes[i], pass, backend, std::cerr);
+      std::vector<Row> of_pass = run_pass(options, plan.stages, plan.sizes[i], pass, plan.backend, std::cerr);
       if (of_pass.empty()) continue;
-      tables += "\n" + comparison_table(of_pass, problems[i], pass, backend);
+      tables += "\n" + comparison_table(of_pass, plan.problems[i], pass, plan.backend);
       for (Row& row : of_pass) {
         row.provenance = when;
         row.provenance["sources"] = blob_ids(FLASH_SOURCE_DIR, row.kernel);
@@ -105,6 +110,20 @@ int compare(int argc, char** argv) {
       }
     }
   }
+  return rows;
+}
+
+int compare(int argc, char** argv) {
+  const CompareCommand command = parse_compare_options(argc, argv);
+  if (!command.answer.empty()) {
+    std::cout << command.answer;
+    return 0;
+  }
+  const CompareOptions& options = command.options;
+  const Plan plan = make_plan(options, argv[0]);
+  SavedRows saved(options.save);
+  std::string tables;
+  const std::vector<Row> rows = run_plan(options, plan, tables);
   saved.write(rows);
 
   const int code = exit_code(rows);

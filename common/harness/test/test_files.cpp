@@ -142,7 +142,7 @@ TEST_CASE("load: bias.npy decides what kind of bias there is") {
   CHECK(load(folder, options).inputs.bias.values.size() == 6);
 }
 
-TEST_CASE("load: NaN and infinity are refused with their place; a bias may mask with -inf") {
+TEST_CASE("load: NaN and infinity are refused with their place, a bias may mask with -inf") {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const GoodFolder folder;
   std::vector<float> values(2 * 6 * 5 * 8, 1);
@@ -175,7 +175,7 @@ TEST_CASE("load: a backward pass without do.npy gets a random dO and says so") {
   CHECK(load(folder, {}, Pass::backward).note.empty());
 }
 
-TEST_CASE("save: results of both passes; earlier ones are replaced, other things are not") {
+TEST_CASE("save: results of both passes, earlier ones are replaced, other things are not") {
   const TemporaryFolder parent;
   const std::filesystem::path folder = parent.path() / "new" / "folder";
   Results<float> results;

@@ -61,7 +61,7 @@ TEST_CASE("npy: every way in which a valid header may be written") {
   CHECK(read_npy(file, 2).values == six);
 }
 
-TEST_CASE("npy: values at the edge of fp32 survive; a double beyond it becomes infinite") {
+TEST_CASE("npy: values at the edge of fp32 survive, a double beyond it becomes infinite") {
   const TemporaryFolder folder;
   const auto file = folder.path() / "x.npy";
   write_bytes(file, npy_header(dictionary("<f8", "(3,)")) + data(std::vector<double>{1e300, 3.4028234663852886e38, 1e-46}));
