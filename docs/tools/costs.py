@@ -3,6 +3,7 @@
 predicted(stage, pass, problem) gives {tensor: (read, written)} in elements. `problem` is the "problem" object of a saved result.
 """
 
+from . import h200
 from .diagrams import constant
 
 TILE = constant("01_naive/kernel.cuh", "TILE")
@@ -60,3 +61,11 @@ def predicted_events(stage, variant, direction, p):
         tiles *= -(-p[size] // TILE)
     shuffles = 10 * p["batch"] * p["heads"] * p["seq_q"] if variant == "warp_per_row" and direction == "forward" else 0
     return {"barriers": tiles * (4 if direction == "forward" else 8), "warp_operations": shuffles}
+
+
+def least_ms(direction, p):
+    """(1.17)  What stages 01 to 03 need at least on an H200: products at an eighth of the peak, row-wise matrices once over HBM."""
+    pairs = p["batch"] * p["heads"] * p["seq_q"] * p["seq_k"]
+    products, matrices = (2, 2) if direction == "forward" else (4, 3)
+    seconds = products * 2 * pairs * p["head_dim"] / (h200.FP32_FLOPS / 8) + matrices * 4 * pairs / h200.HBM_BYTES_PER_SECOND
+    return 1e3 * seconds

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,9 +23,15 @@ def gpus():
     return sorted(p.name for p in RESULTS.glob("*") if p.is_dir() and p.name != "cpu")
 
 
-def saved_text(device, name):
+def saved_text(device, name, width=None):
+    """What a program printed; lines of prose are wrapped at `width`, tables (two spaces between cells) are left alone."""
     path = RESULTS / device / f"{name}.txt"
-    return f"```text\n{path.read_text().strip()}\n```" if path.exists() else NOTHING_SAVED
+    if not path.exists():
+        return NOTHING_SAVED
+    lines = path.read_text().strip().split("\n")
+    if width:
+        lines = [line if "  " in line else textwrap.fill(line, width) for line in lines]
+    return "\n".join(["```text", *lines, "```"])
 
 
 def blob_id(path):
