@@ -44,22 +44,28 @@ Checker::Checker(const Problem& p, const Inputs& inputs, Pass pass, const Sample
   }
 
   Results<double>& exact = measured.exact.results;
-  expected_.push_back({"o", &Results<float>::O, p.dtype, queries, std::move(exact.O.values), tolerance.O});
-  expected_.push_back({"lse", &Results<float>::L, Dtype::fp32, queries, std::move(exact.L.values), tolerance.L});
+  const std::array<std::int64_t, 4> query_shape{p.B, p.H, p.Nq, p.d}, key_shape{p.B, p.Hkv, p.Nk, p.d};
+  const std::array<std::int64_t, 4> lse_shape{p.B, p.H, p.Nq, 1};
+  const auto expect = [&](const char* name, HostTensor<float> Results<float>::*of, Dtype dtype, const auto& shape,
+                          const std::vector<Row>& rows, HostTensor<double>& values, double tolerated) {
+    if (!rows.empty()) expected_.push_back({name, of, dtype, shape, rows, std::move(values.values), tolerated});
+  };
+  expect("o", &Results<float>::O, p.dtype, query_shape, queries, exact.O, tolerance.O);
+  expect("lse", &Results<float>::L, Dtype::fp32, lse_shape, queries, exact.L, tolerance.L);
   if (pass == Pass::forward) return;
-  expected_.push_back({"dq", &Results<float>::dQ, p.dtype, queries, std::move(exact.dQ.values), tolerance.dQ});
-  expected_.push_back({"dk", &Results<float>::dK, p.dtype, keys, std::move(exact.dK.values), tolerance.dK});
-  expected_.push_back({"dv", &Results<float>::dV, p.dtype, keys, std::move(exact.dV.values), tolerance.dV});
+  expect("dq", &Results<float>::dQ, p.dtype, query_shape, queries, exact.dQ, tolerance.dQ);
+  expect("dk", &Results<float>::dK, p.dtype, key_shape, keys, exact.dK, tolerance.dK);
+  expect("dv", &Results<float>::dV, p.dtype, key_shape, keys, exact.dV, tolerance.dV);
 }
 
 TensorCheck Checker::compare(const Expected& expected, const HostTensor<float>& got) {
   TensorCheck check;
   check.tensor = expected.tensor;
   check.tolerance = expected.tolerance;
-  const std::size_t cols = expected.values.size() / std::max<std::size_t>(1, expected.rows.size());
-  if (got.shape[3] != static_cast<std::int64_t>(cols)) {
+  if (got.shape != expected.shape) {
     throw std::logic_error(std::string("result ") + expected.tensor + " does not have the problem's shape");
   }
+  const std::size_t cols = static_cast<std::size_t>(expected.shape[3]);
   double worst = -1.0, error_squared = 0, expected_squared = 0;
   for (std::size_t n = 0; n < expected.rows.size(); ++n) {
     const auto [b, h, row] = expected.rows[n];

@@ -4,6 +4,7 @@
 #include "common/attention/host_tensor.hpp"
 #include "common/attention/problem.hpp"
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -66,6 +67,7 @@ class Checker {
   ///     max|got - ref64| <= 2 * max|naive - ref64| + tiny   (3 * for gradients)
   /// where tiny is what the rounding of a single score or term may cost (tolerance.hpp).
   /// Passes only if `diff <= tolerance` is true, so NaN fails. Equal infinities (L of a fully masked row) agree.
+  /// Reports the tensors of which the sample has rows. Throws std::logic_error if a result has another shape.
   CheckReport check(const Results<float>& got) const;
 
  private:
@@ -76,6 +78,7 @@ class Checker {
     const char* tensor;
     HostTensor<float> Results<float>::*of;  ///< the results' tensor that is compared
     Dtype dtype;                            ///< the type that holds the results
+    std::array<std::int64_t, 4> shape;      ///< of the whole tensor
     std::vector<Row> rows;
     std::vector<double> values;  ///< row by row, in the order of `rows`
     double tolerance;

@@ -96,9 +96,9 @@ TEST_CASE("small problems are checked whole, big ones on slices with the first a
   CHECK(choose_sample(make_problem(1, 2, 2, 128, 128, 64), Pass::backward, 1).whole);
   CHECK(choose_sample(make_problem(8, 12, 12, 257, 257, 64), Pass::forward, 1).whole);
 
-  for (const Problem& p :
-       {make_problem(8, 12, 4, 1024, 1000, 64), make_problem(1, 1, 1, 16384, 16384, 128), make_problem(2, 1, 1, 9, 1 << 26, 8),
-        make_problem(1024, 1024, 1, 1, 1, 128), make_problem(1, 3, 3, 1 << 20, 33, 64)}) {
+  for (const Problem& p : {make_problem(8, 12, 4, 1024, 1000, 64), make_problem(1, 1, 1, 16384, 16384, 128),
+                           make_problem(1, 2, 2, 65536, 65536, 128), make_problem(2, 1, 1, 9, 1 << 26, 8),
+                           make_problem(1024, 1024, 1, 1, 1, 128), make_problem(1, 3, 3, 1 << 20, 33, 64)}) {
     CAPTURE(describe(p));
     const Sample sample = choose_sample(p, Pass::backward, 7);
     REQUIRE_FALSE(sample.whole);
