@@ -194,7 +194,8 @@ void Worker::stack_overflow() {
 
 void Worker::make_ready(const std::vector<Thread*>& threads) {
   const auto first = static_cast<std::ptrdiff_t>(ready_.size());
-  ready_.insert(ready_.end(), threads.begin(), threads.end());
+  // No insert(): it calls memmove, which ThreadSanitizer would take for an access of the kernel.
+  for (Thread* thread : threads) ready_.push_back(thread);
   if (options_.order == Order::forward) std::reverse(ready_.begin() + first, ready_.end());  // the last one goes first
 }
 
