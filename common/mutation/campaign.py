@@ -12,6 +12,7 @@ from mutation.mutants import ROOT, project_files
 
 SANITIZER = {"plain": "", "race": "thread"}
 SLOWEST = 10  # a mutant may take this many times as long as the unchanged tests, and a minute more
+TIMEOUT = "timeout"
 
 
 def unrandomised():
@@ -57,7 +58,7 @@ class Workspace:
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
                                   timeout=limit, env=options)
         except subprocess.TimeoutExpired:
-            return f"timeout after {limit:.0f} s", limit
+            return f"{TIMEOUT} after {limit:.0f} s", limit
         seconds = time.monotonic() - began
         if done.returncode == 0:
             return "", seconds
@@ -70,56 +71,55 @@ class Workspace:
 
 
 class Campaign:
-    def __init__(self, stages, kinds, jobs, scratch):
+    def __init__(self, stages, jobs, scratch):
         self.stages = stages
-        self.kinds = kinds
-        self.limits = {}
         build_jobs = max(1, (os.cpu_count() or 1) // jobs)
         self.workspaces = [Workspace(scratch / f"tree{n}", build_jobs) for n in range(jobs)]
 
-    def check_unchanged(self):
-        """Builds everything in every workspace; the tests of the unchanged kernels must pass, and their time sets the limit."""
+    def stages_using(self, path):
+        return [stage for stage, files in self.stages.items() if path in files]
+
+    def limits(self, kind, stages):
+        """{stage: seconds that a mutant may take}. The unchanged tests must build and pass, or the hunt would mean nothing."""
         def prepare(workspace):
-            for kind in self.kinds:
-                for stage in self.stages:
-                    log = workspace.build(kind, stage)
-                    if log:
-                        sys.exit(f"mutate: the unchanged project does not build ({kind}, {stage}):\n{log}")
+            for stage in stages:
+                log = workspace.build(kind, stage)
+                if log:
+                    sys.exit(f"mutate: the unchanged project does not build ({kind}, {stage}):\n{log}")
+
         with concurrent.futures.ThreadPoolExecutor(len(self.workspaces)) as pool:
             list(pool.map(prepare, self.workspaces))
-        for kind in self.kinds:
-            for stage in self.stages:
-                verdict, seconds = self.workspaces[0].test(kind, stage, limit=1800)
-                if verdict:
-                    sys.exit(f"mutate: the unchanged tests of {stage} fail already, {verdict}")
-                print(f"unchanged: {stage}, {kind}: green in {seconds:.0f} s", file=sys.stderr)
-                self.limits[kind, stage] = 60 + SLOWEST * seconds
+        limits = {}
+        for stage in stages:
+            verdict, seconds = self.workspaces[0].test(kind, stage, limit=1800)
+            if verdict:
+                sys.exit(f"mutate: the unchanged tests of {stage} fail already, {verdict}")
+            print(f"{stage}, unchanged, {kind}: green in {seconds:.0f} s", file=sys.stderr, flush=True)
+            limits[stage] = 60 + SLOWEST * seconds
+        return limits
 
-    def hunt(self, workspace, mutant):
+    def hunt(self, workspace, kind, limits, mutant):
         """Who notices the mutant: a verdict as of Workspace.test(), "" if nobody."""
-        original = ROOT / mutant.path
         target = workspace.folder / mutant.path
-        text = original.read_text()
+        text = target.read_text()
         target.write_text(text[: mutant.start] + mutant.replacement + text[mutant.end :])
-        slow = ""
+        unexplained = ""
         try:
-            for kind in self.kinds:
-                for stage, files in self.stages.items():
-                    if mutant.path not in files:
-                        continue
-                    log = workspace.build(kind, stage)
-                    if log:
-                        sys.exit(f"mutate: does not build without {mutant}:\n{log}")
-                    verdict, _ = workspace.test(kind, stage, self.limits[kind, stage])
-                    if verdict.startswith("timeout"):  # a hang that nobody explains helps no reader
-                        slow = verdict
-                    elif verdict:
-                        return verdict if len(self.stages) == 1 else f"{stage}, {verdict}"
-            return slow
+            for stage in self.stages_using(mutant.path):
+                log = workspace.build(kind, stage)
+                if log:
+                    sys.exit(f"mutate: does not build without {mutant}:\n{log}")
+                verdict, _ = workspace.test(kind, stage, limits[stage])
+                if verdict and not verdict.startswith(TIMEOUT):
+                    return f"{stage}, {verdict}"
+                unexplained = unexplained or verdict  # a hang helps no reader: another stage may do better
+            return unexplained
         finally:
             target.write_text(text)
 
-    def run(self, mutants):
+    def run(self, kind, mutants):
+        """{mutant: verdict}"""
+        limits = self.limits(kind, sorted({stage for mutant in mutants for stage in self.stages_using(mutant.path)}))
         free = queue.SimpleQueue()
         for workspace in self.workspaces:
             free.put(workspace)
@@ -127,13 +127,11 @@ class Campaign:
         def one(mutant):
             workspace = free.get()
             try:
-                return self.hunt(workspace, mutant)
+                verdict = self.hunt(workspace, kind, limits, mutant)
             finally:
                 free.put(workspace)
+            print(f"{mutant}  {verdict or f'not found ({kind})'}", file=sys.stderr, flush=True)
+            return verdict
 
-        verdicts = []
         with concurrent.futures.ThreadPoolExecutor(len(self.workspaces)) as pool:
-            for number, (mutant, verdict) in enumerate(zip(mutants, pool.map(one, mutants)), 1):
-                print(f"[{number}/{len(mutants)}] {mutant}  {verdict or 'NOT FOUND'}", file=sys.stderr)
-                verdicts.append(verdict)
-        return verdicts
+            return dict(zip(mutants, pool.map(one, mutants)))
