@@ -10,10 +10,10 @@ RESULTS = ROOT / "docs" / "results"
 NOTHING_SAVED = "*Nothing saved yet.*"
 
 
-def rows_of(device):
-    """All saved rows of a device, in the order of files and rows."""
+def rows_of(device, files="*.json"):
+    """The saved rows of a device, in the order of files and rows."""
     rows = []
-    for path in sorted((RESULTS / device).glob("*.json")):
+    for path in sorted((RESULTS / device).glob(files)):
         contents = json.loads(path.read_text())
         rows += contents["rows"] if isinstance(contents, dict) else contents
     return [row for row in rows if "problem" in row]  # a run that failed to give a report has none
