@@ -14,6 +14,7 @@ namespace {
 using exact::Matrix;
 
 constexpr int most_slices = 4, most_rows = 64;
+constexpr std::size_t most_strands = 64;
 // Work in multiply-adds of one product; softmax costs about as much as 50 of them for each pair (query, key). Two cores do about
 // 3e9 in a second of whole checking, reference and naive implementation together.
 constexpr double whole_work = 3e9;
@@ -84,29 +85,33 @@ void measure_keys(const Problem& p, const Inputs& inputs, const Sample::Slice& s
     const exact::Head<float> head(p, inputs, b, h);
     const Matrix V = exact::take_rows(head.V, keys);
     HostTensor<float> stored_O({1, 1, p.Nq, p.d}), stored_L({1, 1, p.Nq, 1});
-    struct Part {
+    // Sums over the blocks s, s + strands, s + 2 strands, ...: always the same sums, however many cores there are.
+    struct Strand {
       Matrix dK, dV;
       exact::Terms terms;
     };
-    std::vector<Part> parts(blocks.size());  // one for each block, summed in order so that the result is always the same
-    parallel_for(static_cast<std::int64_t>(blocks.size()), [&](std::int64_t n) {
-      const std::vector<int>& queries = blocks[static_cast<std::size_t>(n)];
-      Part& part = parts[static_cast<std::size_t>(n)];
-      const auto [P_all, O, L] = exact::forward(head, queries, part.terms);
-      const Matrix P = exact::take_columns(P_all, keys), dO = exact::take_rows(head.dO, queries);
-      const Matrix dS = exact::score_gradient(P, dO, O, V, part.terms);
-      part.dV = P.transpose() * dO;
-      part.dK = static_cast<double>(p.scale) * dS.transpose() * exact::take_rows(head.Q, queries);
-      for (Eigen::Index r = 0; r < O.rows(); ++r) {
-        const int i = queries[static_cast<std::size_t>(r)];
-        for (int c = 0; c < p.d; ++c) stored_O(0, 0, i, c) = round_to(p.dtype, static_cast<float>(O(r, c)));
-        stored_L(0, 0, i, 0) = static_cast<float>(L(r));
+    const std::size_t strands = std::min(blocks.size(), most_strands);
+    std::vector<Strand> sums(strands, {Matrix::Zero(rows, p.d), Matrix::Zero(rows, p.d), {}});
+    parallel_for(static_cast<std::int64_t>(strands), [&](std::int64_t s) {
+      Strand& sum = sums[static_cast<std::size_t>(s)];
+      for (std::size_t n = static_cast<std::size_t>(s); n < blocks.size(); n += strands) {
+        const std::vector<int>& queries = blocks[n];
+        const auto [P_all, O, L] = exact::forward(head, queries, sum.terms);
+        const Matrix P = exact::take_columns(P_all, keys), dO = exact::take_rows(head.dO, queries);
+        const Matrix dS = exact::score_gradient(P, dO, O, V, sum.terms);
+        sum.dV.noalias() += P.transpose() * dO;
+        sum.dK.noalias() += static_cast<double>(p.scale) * dS.transpose() * exact::take_rows(head.Q, queries);
+        for (Eigen::Index r = 0; r < O.rows(); ++r) {
+          const int i = queries[static_cast<std::size_t>(r)];
+          for (int c = 0; c < p.d; ++c) stored_O(0, 0, i, c) = round_to(p.dtype, static_cast<float>(O(r, c)));
+          stored_L(0, 0, i, 0) = static_cast<float>(L(r));
+        }
       }
     });
-    for (const Part& part : parts) {
-      dK += part.dK;
-      dV += part.dV;
-      measured.exact.terms.include(part.terms);
+    for (const Strand& sum : sums) {
+      dK += sum.dK;
+      dV += sum.dV;
+      measured.exact.terms.include(sum.terms);
     }
     for (int i = 0; i < p.Nq; ++i) {
       const auto gradients =

@@ -69,6 +69,16 @@ TEST_CASE("sampled rows are the rows of the whole, exact and naive") {
   }
 }
 
+TEST_CASE("sampled keys sum over every block of many queries") {
+  const Problem p = make_problem(1, 1, 1, 70 * 256 + 9, 3, 2);  // more blocks than there are partial sums
+  const Inputs inputs = random_inputs<float>(p, Pass::backward);
+  const Sample one_key{.whole = false, .slices = {{0, 0, {}, {1}}}};
+  const Measured sampled = measure_sample(p, inputs, Pass::backward, one_key);
+  const Results<double> exact = reference(p, inputs, Pass::backward);
+  check_row(sampled.exact.results.dK, 0, exact.dK, 0, 0, 1, 1e-12);
+  check_row(sampled.exact.results.dV, 0, exact.dV, 0, 0, 1, 1e-12);
+}
+
 TEST_CASE("a sampled check passes what is right and finds a wrong element in a sampled row") {
   Problem p = make_problem(2, 4, 2, 23, 19, 8);
   const Inputs inputs = random_inputs<float>(p, Pass::backward);
