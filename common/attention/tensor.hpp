@@ -34,11 +34,11 @@ struct WorkspaceSpec {
 /// Everything a launch() gets: the problem and where its tensors lie. Kernels allocate nothing.
 struct Attention {
   Problem problem;
-  TensorRef Q, K, V;        ///< inputs
-  TensorRef bias;           ///< exists() only with a bias: vector, matrix, or ALiBi slopes [B or 1, H or 1, 1, 1]
-  TensorRef O, L;           ///< outputs; L is the log-sum-exp [B, H, Nq, 1]
-  TensorRef dO;             ///< input of the backward pass
-  TensorRef dQ, dK, dV;     ///< outputs of the backward pass
+  TensorRef Q, K, V;     ///< inputs
+  TensorRef bias;        ///< exists() only with a bias: vector, matrix, or ALiBi slopes [B or 1, H or 1, 1, 1]
+  TensorRef O, L;        ///< outputs; L is the log-sum-exp [B, H, Nq, 1]
+  TensorRef dO;          ///< input of the backward pass
+  TensorRef dQ, dK, dV;  ///< outputs of the backward pass
   std::vector<TensorRef> workspaces;
 
   /// The workspace buffer of that name, as declared by the variant. Throws std::logic_error if there is none.
