@@ -1,6 +1,7 @@
 #include "common/simt/ptx.hpp"
 
 #include "common/attention/float16.hpp"
+#include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/tensor_core.hpp"
 #include "common/simt/machine/worker.hpp"
 #include "common/simt/shared_view.hpp"
@@ -26,6 +27,7 @@ void mma(MmaLane& lane, Site site) {
 }
 
 void issue_async_copy(const AsyncCopy& copy, Site site) {
+  const machine::sanitizer::Unwatched unwatched;
   machine::Thread& self = machine::running_worker("cp.async").current();
   if (copy.from_bytes < 0 || copy.from_bytes > copy.bytes || copy.from_bytes % 2 != 0) {
     fail(site, "cp.async of " + std::to_string(copy.bytes) + " bytes cannot read " + std::to_string(copy.from_bytes) +
@@ -41,6 +43,7 @@ void issue_async_copy(const AsyncCopy& copy, Site site) {
 }
 
 bool take_any_copy(AsyncCopy& copy) {
+  const machine::sanitizer::Unwatched unwatched;
   auto& copies = machine::running_worker("cp.async.wait_all").current().copies;
   if (copies.empty()) return false;
   copy = copies.front().copy;

@@ -1,5 +1,6 @@
 #include "common/simt/shared_view.hpp"
 
+#include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/worker.hpp"
 
 namespace flash {
@@ -8,6 +9,7 @@ inline namespace simt {
 constinit thread_local SharedWindow shared_window{};
 
 void log_shared_access(Site site, const void* array, const void* address, std::size_t bytes, bool write) {
+  const machine::sanitizer::Unwatched unwatched;
   machine::Worker& worker = machine::running_worker("SharedMatrix");
   const machine::Thread& self = worker.current();
   worker.bank_log().add(self.warp(), self.lane(), site, array, static_cast<int>(bytes), write,

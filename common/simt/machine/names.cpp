@@ -1,6 +1,7 @@
 #include "common/simt/machine/names.hpp"
 
 #include "common/device/error.hpp"
+#include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/thread.hpp"
 
 #include <cstring>
@@ -156,6 +157,7 @@ std::string Worker::stuck() const {
 inline namespace simt {
 
 void fail(Site site, const std::string& message) {
+  const machine::sanitizer::Unwatched unwatched;
   std::string where;
   if (const machine::Worker* worker = machine::Worker::running()) where = worker->place(true) + ": ";
   throw KernelError(where + message + " at " + machine::words(site));

@@ -1,7 +1,9 @@
 // A fault in the hole below a stack means that a kernel's frames were too large for it.
 #include "common/simt/machine/stack.hpp"
 
-#include <csignal>
+#include <signal.h>
+#include <ucontext.h>
+
 #include <memory>
 #include <mutex>
 
@@ -13,8 +15,10 @@ int users = 0;  // launches that run now
 struct sigaction before_segv, before_bus;
 void (*report)(const void*) = nullptr;
 
-extern "C" void flash_simt_on_fault(int signal, siginfo_t* info, void*) {
-  report(info->si_addr);  // does not return if it is ours
+extern "C" void flash_simt_on_fault(int signal, siginfo_t* info, void* interrupted) {
+  // report() does not return if the fault is ours; so the signals that a handler blocks are allowed again here.
+  pthread_sigmask(SIG_SETMASK, &static_cast<ucontext_t*>(interrupted)->uc_sigmask, nullptr);
+  report(info->si_addr);
   // Not ours: the faulting instruction runs again, and faults again, under the handler that was there before.
   sigaction(signal, signal == SIGBUS ? &before_bus : &before_segv, nullptr);
 }

@@ -8,6 +8,12 @@
 
 #ifdef FLASH_TSAN
 #include <sanitizer/tsan_interface.h>
+extern "C" {  // exported by the run-time library, but in no header
+void AnnotateIgnoreReadsBegin(const char* file, int line);
+void AnnotateIgnoreReadsEnd(const char* file, int line);
+void AnnotateIgnoreWritesBegin(const char* file, int line);
+void AnnotateIgnoreWritesEnd(const char* file, int line);
+}
 #endif
 #ifdef FLASH_ASAN
 #include <sanitizer/asan_interface.h>
@@ -23,6 +29,15 @@ inline void* current_fiber() { return __tsan_get_current_fiber(); }
 inline void switch_fiber(void* fiber) { __tsan_switch_to_fiber(fiber, __tsan_switch_to_fiber_no_sync); }
 inline void release(void* token) { __tsan_release(token); }
 inline void acquire(void* token) { __tsan_acquire(token); }
+
+inline void stop_watching() {
+  AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+  AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+}
+inline void watch_again() {
+  AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+  AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+}
 #else
 inline void* create_fiber() { return nullptr; }
 inline void destroy_fiber(void*) {}
@@ -30,7 +45,18 @@ inline void* current_fiber() { return nullptr; }
 inline void switch_fiber(void*) {}
 inline void release(void*) {}
 inline void acquire(void*) {}
+inline void stop_watching() {}
+inline void watch_again() {}
 #endif
+
+/// While one lives, what its fiber does is not watched. The simulator is not instrumented, but it calls functions that
+/// ThreadSanitizer intercepts, such as memmove.
+struct Unwatched {
+  Unwatched() { stop_watching(); }
+  ~Unwatched() { watch_again(); }
+  Unwatched(const Unwatched&) = delete;
+  Unwatched& operator=(const Unwatched&) = delete;
+};
 
 #ifdef FLASH_ASAN
 /// Before and after each switch of stacks.

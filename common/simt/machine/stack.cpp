@@ -14,11 +14,7 @@ namespace {
 
 // The hole is as large as the largest frame that should still be caught: a function that skips it would write into the next stack.
 constexpr std::size_t guard_bytes = 64 * 1024;
-#if defined(FLASH_ASAN) || defined(FLASH_TSAN)
-constexpr std::size_t stack_bytes = 256 * 1024;  // sanitizers make frames larger
-#else
-constexpr std::size_t stack_bytes = 128 * 1024;
-#endif
+constexpr std::size_t stack_bytes = 256 * 1024;  // the sanitizers make frames larger; memory that is not touched costs nothing
 constexpr std::size_t pitch = guard_bytes + stack_bytes;
 
 // Equal offsets within pages would put the busy ends of all stacks into the same few sets of the L1 cache.

@@ -1,5 +1,6 @@
 // Barriers and warp operations: whoever comes last does the work for all and wakes them.
 #include "common/simt/machine/names.hpp"
+#include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/tensor_core.hpp"
 #include "common/simt/machine/worker.hpp"
 #include "common/simt/thread.hpp"
@@ -10,6 +11,7 @@ namespace flash {
 namespace machine {
 
 std::uint64_t Worker::barrier(BarrierKind kind, int predicate, Site site) {
+  const sanitizer::Unwatched unwatched;
   Thread& self = *current_;
   self.state = State::at_barrier;
   self.barrier = kind;
@@ -58,6 +60,7 @@ void Worker::complete_barrier() {
 }
 
 std::uint64_t Worker::warp_operation(const WarpRequest& request, Site site) {
+  const sanitizer::Unwatched unwatched;
   Thread& self = *current_;
   Warp& warp = warps_[static_cast<std::size_t>(self.warp())];
   const unsigned mask = request.mask;

@@ -118,6 +118,13 @@ void Worker::run_block(std::uint64_t block) {
   switch_context(main_, current_->context);
   sanitizer::finish_switch();
   order_with_main(false);
+
+  if (overflowed_) {
+    overflowed_ = false;
+    failure_ = std::make_exception_ptr(KernelError(
+        place(true) + ": its local variables and calls need more than the " + std::to_string(current_->stack.bytes / 1024) +
+        " KiB of a simulated thread's stack (large arrays in registers, or a recursion)"));
+  }
   current_ = nullptr;
 
   if (failure_ == nullptr) {
@@ -131,7 +138,17 @@ void Worker::run_block(std::uint64_t block) {
                                                      " bytes (the address sanitizer tells which)"));
     }
   }
+  if (failure_ != nullptr) {
+    for (Thread* thread : everyone_) renew_fiber(*thread);
+  }
   if (options_.count) counters_.bank_conflicts += bank_log_.flush();
+}
+
+// A thread that was abandoned stays for ever in the calls, or the signal handler, that it was in.
+void Worker::renew_fiber(Thread& thread) {
+  if (thread.fiber == nullptr) return;
+  sanitizer::destroy_fiber(thread.fiber);
+  thread.fiber = sanitizer::create_fiber();
 }
 
 void Worker::run_thread() {
@@ -162,9 +179,11 @@ void Worker::thread_exits() {
 }
 
 void Worker::suspend() {
+  sanitizer::watch_again();  // it may never come back here
   Thread* const next = next_ready();
   if (next == nullptr) leave_block();  // every thread waits or has exited: stuck
   resume(*next);
+  sanitizer::stop_watching();
 }
 
 void Worker::resume(Thread& next) {
@@ -185,10 +204,9 @@ void Worker::leave_block() {
   __builtin_unreachable();
 }
 
+// Called by a signal handler, which may not even allocate memory.
 void Worker::stack_overflow() {
-  failure_ = std::make_exception_ptr(KernelError(
-      place(true) + ": its local variables and calls need more than the " + std::to_string(current_->stack.bytes / 1024) +
-      " KiB of a simulated thread's stack (large arrays in registers, or a recursion)"));
+  overflowed_ = true;
   leave_block();
 }
 

@@ -100,6 +100,7 @@ class Worker {
   void run_block(std::uint64_t block);
   static void run_thread();
   void thread_exits();
+  static void renew_fiber(Thread&);
   void suspend();
   void resume(Thread&);
   [[noreturn]] void leave_block();
@@ -124,6 +125,7 @@ class Worker {
   std::vector<Thread*> ready_;                        ///< a stack; its last thread runs next
   Thread* current_ = nullptr;
   int at_barrier_ = 0;
+  bool overflowed_ = false;  ///< current_'s stack
   Context main_;
   Stack main_stack_;
   void* main_fiber_ = nullptr;

@@ -27,13 +27,20 @@ __attribute__((noinline)) int deep(volatile int* levels) {
 }
 __global__ void recursion(int levels, int* out) {
   volatile int left = levels;
-  *out = deep(&left);
+  out[threadIdx.x] = deep(&left);
 }
 __global__ void large_frame(int, int* out) {
-  volatile char array[160 * 1024];
+  volatile char array[270 * 1024];
   array[0] = 1;
-  *out = array[0];
+  out[threadIdx.x] = array[0];
 }
+
+// Under ThreadSanitizer the bug is a report that ends the program: zoo_race.cpp expects it.
+#ifdef FLASH_TSAN
+constexpr bool race_preset = true;
+#else
+constexpr bool race_preset = false;
+#endif
 
 // ---- barriers that are missing ----------------------------------------------------------------------------------------------------
 
@@ -89,34 +96,34 @@ TEST_CASE("zoo: launches that the target cannot hold") {
 }
 
 TEST_CASE("zoo: stack overflow") {
-  int out = 0;
+  std::vector<int> out(40);
   const std::vector<std::string> expected = {
       "kernel zoo, block (0,0,0), thread (0,0,0): its local variables and calls need more than the ",
       " KiB of a simulated thread's stack"};
   for (const auto kernel : {recursion, large_frame}) {
-    const std::string text = report(40, 0, kernel, 1000, &out);
+    const std::string text = report(40, 0, kernel, 1000, out.data());
     CAPTURE(text);
     CHECK(has(text, expected));
   }
-  CHECK(report(40, 0, recursion, 20, &out) == "");
+  CHECK(report(40, 0, recursion, 20, out.data()) == "");
 }
 
 TEST_CASE("zoo: a missing barrier") {
   bool always = true;
   for (const Order order : {Order::forward, Order::reverse}) {
     CHECK(right(reverse, 1, true, {.order = order}));
-    always = always && right(reverse, 1, false, {.order = order});
+    always = always && (race_preset || right(reverse, 1, false, {.order = order}));
   }
-  CHECK_FALSE(always);
+  CHECK(always == race_preset);
 }
 
 TEST_CASE("zoo: a missing second barrier") {
   bool always = true;
   for (const Order order : {Order::forward, Order::reverse}) {
     CHECK(right(reverse_twice, 2, true, {.order = order}));
-    always = always && right(reverse_twice, 2, false, {.order = order});
+    always = always && (race_preset || right(reverse_twice, 2, false, {.order = order}));
   }
-  CHECK_FALSE(always);
+  CHECK(always == race_preset);
 }
 
 }  // namespace flash
