@@ -33,7 +33,9 @@ const char* variable(const char* name) {
   throw UsageError(std::string(name) + "=" + value + ": allowed are " + allowed);
 }
 
-Options from_environment() {
+}  // namespace
+
+Options options_from_environment() {
   Options options;
   if (const char* const value = variable("FLASH_SIMT_ORDER")) {
     const std::string_view order = value, random = "random:";
@@ -61,11 +63,9 @@ Options from_environment() {
   return options;
 }
 
-}  // namespace
-
 Options options() {
   const std::lock_guard lock(mutex);
-  if (!current) current = from_environment();
+  if (!current) current = options_from_environment();
   return *current;
 }
 

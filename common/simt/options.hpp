@@ -21,6 +21,7 @@ struct Options {
 
 /// The options of the next launches. They start from the environment; a value that is not allowed there throws UsageError:
 ///   FLASH_SIMT_ORDER=forward|reverse|random:SEED   FLASH_SIMT_THREADS=1..1024   FLASH_SIMT_TARGET=75|80|90
+Options options_from_environment();
 Options options();
 void set_options(const Options&);
 

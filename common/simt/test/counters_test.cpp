@@ -1,0 +1,159 @@
+// The simulator's counts against numbers worked out by hand.
+#include "common/device/float16.cuh"
+#include "common/device/ptx.cuh"
+#include "common/simt/machine/bank_log.hpp"
+#include "common/simt/test/zoo.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace flash {
+namespace {
+
+/// The counts of one launch, bank conflicts included.
+template <class Launch>
+Counters counted(Launch launch_it, Options options = {}) {
+  options.count = true;
+  set_options(options);
+  simt::reset_counters();
+  launch_it();
+  set_options({});
+  return simt::counters();
+}
+
+TensorTraffic traffic(const Counters& counters, const std::string& tensor) {
+  for (const TensorTraffic& one : counters.traffic) {
+    if (one.tensor == tensor) return one;
+  }
+  return {tensor, 0, 0};
+}
+
+__global__ void move(Tensor<const float> A, Tensor<float> B, Tensor<float> sum) {
+  const Matrix<const float> a = A.head(0, 0);
+  const Matrix<float> b = B.head(0, 0);
+  const int i = static_cast<int>(threadIdx.x);
+  b(i, 0) = a(i, 0);                                                              // A 4 read, B 4 written
+  b.as<float4>(i, 4) = a.as<float4>(i, 4);                                        // A 16 read, B 16 written
+  b(i, 1) += a(i, 1);                                                             // A 4 read, B 4 read and 4 written
+  atomicAdd(sum.head(0, 0).address(0, 0), 1.0f);                                  // sum 4 read, 4 written
+  cp_async<16>(dynamic_shared<float>(4 * 32) + 4 * i, a.address(i, 0));           // A 16 read
+  cp_async_zfill<16>(dynamic_shared<float>(4 * 32) + 4 * i, a.address(i, 4), 8);  // A 8 read
+  cp_async_wait_all();
+}
+
+/// One warp writes and reads a tile 32 wide with a given distance between rows, a column each.
+__global__ void columns(int stride) {
+  const SharedMatrix<float> tile{dynamic_shared<float>(static_cast<std::size_t>(32 * stride)), 32, 32, stride};
+  for (int i = 0; i < 4; ++i) {
+    tile(static_cast<int>(threadIdx.x), i) = 1.0f;
+  }
+}
+__global__ void rows() {
+  const SharedMatrix<float> tile{dynamic_shared<float>(32 * 32), 32, 32, 32};
+  for (int i = 0; i < 4; ++i) tile(i, static_cast<int>(threadIdx.x)) = 1.0f;
+}
+__global__ void broadcast_read(float* out) {
+  const SharedMatrix<const float> tile{dynamic_shared<float>(32 * 32), 32, 32, 32};
+  out[threadIdx.x] = tile(3, 7);
+}
+/// Two accesses in one line, of which half of the lanes make only the second.
+__global__ void two_in_a_line(float* out) {
+  const SharedMatrix<const float> A{dynamic_shared<float>(2048), 32, 32, 32}, B{dynamic_shared<float>(2048) + 1024, 32, 32, 32};
+  const int i = static_cast<int>(threadIdx.x);
+  out[i] = (i < 16 ? A(i, 0) : 0.0f) + B(0, i);  // A: 16 words in one bank; B: none
+}
+__global__ void wide(int stride) {
+  const SharedMatrix<float> tile{dynamic_shared<float>(static_cast<std::size_t>(32 * stride)), 32, 32, stride};
+  const int i = static_cast<int>(threadIdx.x);
+  tile.as<float4>(i, 0) = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  tile.as<float2>(i, 0) = {0.0f, 0.0f};
+}
+/// ldmatrix.x4 on rows of `stride` halves.
+__global__ void load_matrices(int stride) {
+  unsigned short* const rows = dynamic_shared<unsigned short>(static_cast<std::size_t>(32 * stride));
+  unsigned r[4];
+  ldmatrix_x4(r, rows + static_cast<int>(threadIdx.x % 32) * stride);
+}
+__global__ void operations() {
+  float c[4] = {};
+  const unsigned a[4] = {}, b[2] = {}, a8[2] = {}, b8[1] = {};
+  mma_m16n8k16_f16(c, a, b, c);
+  mma_m16n8k8_bf16(c, a8, b8, c);
+  __syncwarp();
+  __shfl_xor_sync(0xffffffffu, 1, 1);
+  for (int i = 0; i < 5; ++i) __syncthreads();
+}
+
+void run(unsigned blocks, unsigned threads, std::size_t bytes, auto kernel, auto... arguments) {
+  launch("counted", {dim3(blocks), dim3(threads), bytes}, kernel, arguments...);
+}
+
+}  // namespace
+
+TEST_CASE("counters: bytes of each tensor") {
+  alignas(16) std::array<float, 32 * 8> a{}, b{};
+  std::array<float, 1> s{};
+  const TensorRef A{a.data(), "A", Dtype::fp32, {1, 1, 32, 8}, {256, 256, 8, 1}},
+      B{b.data(), "B", Dtype::fp32, {1, 1, 32, 8}, {256, 256, 8, 1}};
+  const TensorRef sum{s.data(), "sum", Dtype::fp32, {1, 1, 1, 1}, {1, 1, 1, 1}};
+  const Counters c =
+      counted([&] { run(3, 32, 512, move, view<const float>(A), view<float>(B), view<float>(sum)); }, {.os_threads = 1});
+  const std::uint64_t threads = 3 * 32;
+  CHECK(traffic(c, "A").read_bytes == threads * 48);
+  CHECK(traffic(c, "A").written_bytes == 0);
+  CHECK(traffic(c, "B").read_bytes == threads * 4);
+  CHECK(traffic(c, "B").written_bytes == threads * 24);
+  CHECK(traffic(c, "sum").read_bytes == threads * 4);
+  CHECK(traffic(c, "sum").written_bytes == threads * 4);
+  CHECK(c.atomics == threads);
+  CHECK(c.launches == 1);
+  CHECK(c.blocks == 3);
+  CHECK(c.threads == threads);
+  CHECK(s[0] == 96.0f);
+}
+
+TEST_CASE("counters: bank conflicts") {
+  for (const Order order : {Order::forward, Order::reverse, Order::random}) {
+    const auto conflicts = [&](std::size_t bytes, auto kernel, auto... arguments) {
+      return counted([&] { run(1, 32, bytes, kernel, arguments...); }, {.order = order}).bank_conflicts;
+    };
+    std::array<float, 32> out{};
+    CHECK(conflicts(4096, columns, 32) == 4 * 31);  // a column of 32 floats is one bank
+    CHECK(conflicts(4224, columns, 33) == 0);       // padding by one column
+    CHECK(conflicts(4352, columns, 34) == 4 * 1);   // by two: every second bank, two words each
+    CHECK(conflicts(4096, rows) == 0);
+    CHECK(conflicts(4096, broadcast_read, out.data()) == 0);
+    CHECK(conflicts(8192, two_in_a_line, out.data()) == 15);
+    // float4: quarter warps, 8 words in each of 4 banks; float2: half warps, 16 words in each of 2 banks.
+    CHECK(conflicts(4096, wide, 32) == 4 * 7 + 2 * 15);
+    // Rows 36 words apart: a quarter warp starts in banks 0, 4, 8, ..., 28; a half warp meets each of those banks twice.
+    CHECK(conflicts(4608, wide, 36) == 0 + 2 * 1);
+    CHECK(conflicts(32 * 64 * 2, load_matrices, 64) == 4 * 7);  // rows of 128 bytes: 8 rows of a matrix in the same 4 banks
+    CHECK(conflicts(32 * 72 * 2, load_matrices, 72) == 0);      // rows of 144 bytes
+    CHECK(conflicts(32 * 8 * 2, load_matrices, 8) == 0);        // rows without a gap
+  }
+}
+
+TEST_CASE("counters: bank conflicts of one access") {
+  machine::WarpAccess access;
+  access.lanes = 0xffffffffu;
+  for (std::size_t lane = 0; lane < 32; ++lane) access.address[lane] = 2 * lane;  // halves, two to a word
+  CHECK(machine::bank_conflicts(access, 2) == 0);
+  for (std::size_t lane = 0; lane < 32; ++lane) access.address[lane] = 128 * (lane % 3);  // three words in bank 0
+  CHECK(machine::bank_conflicts(access, 4) == 2);
+  access.lanes = 0x9u;  // lanes 0 and 3: the same word
+  CHECK(machine::bank_conflicts(access, 4) == 0);
+  access.lanes = 0;
+  CHECK(machine::bank_conflicts(access, 4) == 0);
+}
+
+TEST_CASE("counters: operations") {
+  const Counters c = counted([] { run(2, 96, 0, operations); });
+  CHECK(c.tensor_core_products == 2 * 3 * (16 * 8 * 16 + 16 * 8 * 8));
+  CHECK(c.warp_operations == 2 * 3 * 4);  // mma, mma, __syncwarp, shuffle
+  CHECK(c.barriers == 2 * 5);
+  CHECK(c.threads == 2 * 96);
+  CHECK(c.bank_conflicts == 0);
+}
+
+}  // namespace flash
