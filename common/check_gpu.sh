@@ -5,10 +5,10 @@
 #
 # Logs and the saved comparison go to OUTPUT_DIR (default: build-gpu/report). Exits 1 if anything failed.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit 1
 output=${1:-build-gpu/report}
 shift || true
-build=build-gpu
+build="build-gpu"
 mkdir -p "$output"
 failed=0
 
