@@ -1,5 +1,6 @@
 // What chapter 02 claims. The grid that every stage passes is in common/testing/grid.
 #include "common/harness/inputs.hpp"
+#include "common/harness/runner.hpp"
 #include "common/testing/grid/problems.hpp"
 #include "common/testing/grid/support.hpp"
 #include "common/testing/grid/traffic.hpp"
@@ -64,6 +65,21 @@ TEST_CASE("cpu: S is read three times and P written once, whoever owns the row (
                            {"L", {0, heads * Nq}}});
     }
   }
+}
+
+TEST_CASE("cpu: a warp per row touches an eighth of the sectors of S that a thread per row does (2.9)") {
+  const Problem problem = problem_of({.Nq = 64, .Nk = 96, .d = 32});
+  const std::uint64_t scores = 2u * 64u * 96u;
+  const auto sectors_of_S = [&](const char* variant) {
+    Runner runner(grid::device(), grid::variant_named(variant), problem,
+                  make_inputs(problem, InputKind::normal, 1, Pass::forward), Pass::forward);
+    for (const TensorTraffic& traffic : runner.count().traffic) {
+      if (traffic.tensor == "S") return traffic.read_sectors;
+    }
+    return std::uint64_t{0};
+  };
+  CHECK(sectors_of_S("thread_per_row") == 3 * scores);    // neighbouring threads read different rows: a sector for each element
+  CHECK(sectors_of_S("warp_per_row") == 3 * scores / 8);  // eight neighbouring elements to a sector
 }
 
 }  // namespace

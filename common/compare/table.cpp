@@ -33,7 +33,8 @@ std::vector<Column> device_columns(Backend backend) {
             {"TFLOP/s", {"tflops"}, short_number},
             {"% of peak", {"percent_of_peak"}, short_number}};
   }
-  return {{"barriers", {"counters", "barriers"}, whole_number},
+  return {{"sectors", {"counters", "sectors"}, whole_number},
+          {"barriers", {"counters", "barriers"}, whole_number},
           {"warp ops", {"counters", "warp_operations"}, whole_number},
           {"bank conflicts", {"counters", "bank_conflicts"}, whole_number}};
 }
@@ -129,6 +130,7 @@ std::string csv_text(const std::vector<Row>& rows) {
                                        "time.max_ms",
                                        "tflops",
                                        "percent_of_peak",
+                                       "counters.sectors",
                                        "counters.barriers",
                                        "counters.warp_operations",
                                        "counters.bank_conflicts",

@@ -14,4 +14,10 @@ std::uint64_t Counters::written_bytes() const {
   return sum;
 }
 
+std::uint64_t Counters::sectors() const {
+  std::uint64_t sum = 0;
+  for (const TensorTraffic& tensor : traffic) sum += tensor.read_sectors + tensor.written_sectors;
+  return sum;
+}
+
 }  // namespace flash

@@ -23,10 +23,12 @@ struct DeviceInfo {
   double peak_bytes_per_second = 0;               ///< HBM; 0 on a CPU
 };
 
-/// Bytes that kernels moved between global memory and registers or shared memory, per tensor (by TensorRef::name).
+/// What kernels moved between global memory and registers or shared memory, per tensor (by TensorRef::name).
 struct TensorTraffic {
   std::string tensor;
-  std::uint64_t read_bytes = 0, written_bytes = 0;
+  std::uint64_t read_bytes = 0, written_bytes = 0;  ///< each thread's accesses by themselves
+  std::uint64_t read_sectors = 0,
+                written_sectors = 0;  ///< sectors of 32 bytes that warp-wide accesses touched: coalesced or not
 };
 
 /// What the simulator counted, exactly, over the launches since reset.
@@ -41,6 +43,7 @@ struct Counters {
 
   std::uint64_t read_bytes() const;
   std::uint64_t written_bytes() const;
+  std::uint64_t sectors() const;  ///< read and written
 };
 
 struct Timing {

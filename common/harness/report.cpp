@@ -75,18 +75,19 @@ std::string time_text(const RunRecord& run) {
 
 std::string counts_text(const Counters& counters) {
   std::string text = line("counts", "of this pass, exact; they are not times");
-  TextTable traffic({"tensor", "read from HBM", "written to HBM"});
+  TextTable traffic({"tensor", "bytes read", "bytes written", "32-byte sectors"});
   for (const TensorTraffic& tensor : counters.traffic) {
-    traffic.add({tensor.tensor, count_text(tensor.read_bytes), count_text(tensor.written_bytes)});
+    traffic.add({tensor.tensor, count_text(tensor.read_bytes), count_text(tensor.written_bytes),
+                 count_text(tensor.read_sectors + tensor.written_sectors)});
   }
-  traffic.add({"all, bytes", count_text(counters.read_bytes()), count_text(counters.written_bytes())});
+  traffic.add({"all", count_text(counters.read_bytes()), count_text(counters.written_bytes()), count_text(counters.sectors())});
   text += traffic.text(15);
   TextTable events({"event", "count"});
   events.add({"kernel launches", count_text(counters.launches)});
   events.add({"blocks", count_text(counters.blocks)});
   events.add({"barriers", count_text(counters.barriers)});
   events.add({"warp operations", count_text(counters.warp_operations)});
-  events.add({"bank conflicts", count_text(counters.bank_conflicts)});
+  events.add({"bank conflicts of views", count_text(counters.bank_conflicts)});
   events.add({"atomics", count_text(counters.atomics)});
   events.add({"tensor-core products", count_text(counters.tensor_core_products)});
   return text + events.text(15);

@@ -51,10 +51,14 @@ Json check_json(const CheckReport& check) {
 Json counters_json(const Counters& counters) {
   Json tensors = Json::object();
   for (const TensorTraffic& t : counters.traffic) {
-    tensors[t.tensor] = {{"read_bytes", t.read_bytes}, {"written_bytes", t.written_bytes}};
+    tensors[t.tensor] = {{"read_bytes", t.read_bytes},
+                         {"written_bytes", t.written_bytes},
+                         {"read_sectors", t.read_sectors},
+                         {"written_sectors", t.written_sectors}};
   }
   return {{"read_bytes", counters.read_bytes()},
           {"written_bytes", counters.written_bytes()},
+          {"sectors", counters.sectors()},
           {"tensors", tensors},
           {"bank_conflicts", counters.bank_conflicts},
           {"tensor_core_products", counters.tensor_core_products},

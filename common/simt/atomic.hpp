@@ -56,8 +56,8 @@ T atomicCAS(T* address, std::type_identity_t<T> compare, std::type_identity_t<T>
 // The same on an element of a tensor, where the bytes are counted: one read and one write.
 template <class T>
 T* count_atomic(const GlobalPointer<T>& pointer) {
-  count_read(pointer.id, sizeof(T));
-  count_written(pointer.id, sizeof(T));
+  count_read(pointer.id, pointer.data, sizeof(T), pointer.site);
+  count_written(pointer.id, pointer.data, sizeof(T), pointer.site);
   return pointer.data;
 }
 template <AtomicNumber T>
@@ -92,7 +92,7 @@ std::remove_const_t<T> __ldg(T* address) {
 }
 template <class T>
 std::remove_const_t<T> __ldg(GlobalPointer<T> pointer) {
-  count_read(pointer.id, sizeof(T));
+  count_read(pointer.id, pointer.data, sizeof(T), pointer.site);
   return *pointer.data;
 }
 

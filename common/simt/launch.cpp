@@ -50,10 +50,12 @@ void add_to_total(Worker& worker) {
   total.threads += part.threads;
   for (std::size_t id = 0; id < worker.traffic().size(); ++id) {
     const Traffic& moved = worker.traffic()[id];
-    if (moved.read == 0 && moved.written == 0) continue;
+    if (moved.read == 0 && moved.written == 0) continue;  // so are its sectors
     Traffic& sum = total_traffic[names[id]];
     sum.read += moved.read;
     sum.written += moved.written;
+    sum.read_sectors += moved.read_sectors;
+    sum.written_sectors += moved.written_sectors;
   }
 }
 
@@ -129,7 +131,9 @@ void run_kernel(const KernelCall& kernel) {
 Counters counters() {
   const std::lock_guard lock(machine::mutex);
   Counters result = machine::total;
-  for (const auto& [tensor, moved] : machine::total_traffic) result.traffic.push_back({tensor, moved.read, moved.written});
+  for (const auto& [tensor, moved] : machine::total_traffic) {
+    result.traffic.push_back({tensor, moved.read, moved.written, moved.read_sectors, moved.written_sectors});
+  }
   return result;
 }
 

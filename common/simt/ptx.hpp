@@ -131,7 +131,7 @@ template <int Bytes, class T>
 void cp_async_zfill(void* to, GlobalPointer<T> from, int from_bytes, Site site = Site::here()) {
   const std::size_t left_bytes = static_cast<std::size_t>(from.left) * sizeof(T);
   if (from_bytes > 0 && static_cast<std::size_t>(from_bytes) > left_bytes) fail_copy_leaves_row(from_bytes, left_bytes, site);
-  count_read(from.id, static_cast<std::size_t>(from_bytes));
+  count_read(from.id, from.data, static_cast<std::size_t>(from_bytes), site);
   cp_async_zfill<Bytes>(to, static_cast<const void*>(from.data), from_bytes, site);
 }
 template <int Bytes>

@@ -58,26 +58,38 @@ Element<T, Watch> element(T* address, const Watch& watch) {
   }
 }
 
-/// Bytes moved from and to one tensor.
+/// Bytes moved from and to one tensor, and the 32-byte sectors that warps touched for them (in counting runs).
 struct Traffic {
   std::uint64_t read = 0, written = 0;
+  std::uint64_t read_sectors = 0, written_sectors = 0;
 };
 
 /// The counts of the running operating-system thread, one entry per id; null outside kernels.
 extern constinit thread_local Traffic* running_traffic;
 
-FLASH_SIMT_UNWATCHED void count_read(int id, std::size_t bytes) {
-  if (running_traffic != nullptr) running_traffic[id].read += bytes;
+/// Are accesses to global memory to be logged? In counting runs.
+extern constinit thread_local bool log_global_accesses;
+
+/// Logs one lane's access to a tensor for the count of sectors.
+void log_global_access(Site, int id, const void* address, std::size_t bytes, bool write);
+
+FLASH_SIMT_UNWATCHED void count_read(int id, const void* address, std::size_t bytes, Site site) {
+  if (running_traffic == nullptr) return;
+  running_traffic[id].read += bytes;
+  if (log_global_accesses && bytes > 0) log_global_access(site, id, address, bytes, false);
 }
-FLASH_SIMT_UNWATCHED void count_written(int id, std::size_t bytes) {
-  if (running_traffic != nullptr) running_traffic[id].written += bytes;
+FLASH_SIMT_UNWATCHED void count_written(int id, const void* address, std::size_t bytes, Site site) {
+  if (running_traffic == nullptr) return;
+  running_traffic[id].written += bytes;
+  if (log_global_accesses && bytes > 0) log_global_access(site, id, address, bytes, true);
 }
 
-/// Counts the bytes of a tensor in global memory.
+/// Counts accesses to a tensor in global memory.
 struct GlobalWatch {
   int id;
-  void read(const void*, std::size_t bytes) const { count_read(id, bytes); }
-  void write(const void*, std::size_t bytes) const { count_written(id, bytes); }
+  Site site;
+  void read(const void* address, std::size_t bytes) const { count_read(id, address, bytes, site); }
+  void write(const void* address, std::size_t bytes) const { count_written(id, address, bytes, site); }
 };
 
 /// The address of an element of global memory. It becomes a plain pointer wherever one is wanted; atomics and asynchronous copies
@@ -86,7 +98,8 @@ template <class T>
 struct GlobalPointer {
   T* data;
   int id;
-  int left;  ///< elements from here to the end of the row
+  int left;   ///< elements from here to the end of the row
+  Site site;  ///< where the address was taken
 
   operator T*() const { return data; }
 };

@@ -49,7 +49,7 @@ struct Matrix {
   Origin origin = {};
 
   Element<T, GlobalWatch> operator()(int row, int col, Site site = Site::here()) const {
-    return element(checked(row, col, 1, site), GlobalWatch{origin.id});
+    return element(checked(row, col, 1, site), GlobalWatch{origin.id, site});
   }
 
   /// Several adjacent elements as one access: K.as<float4>(row, col) is K(row, col..col+3). Must be aligned to its size.
@@ -59,12 +59,12 @@ struct Matrix {
     static_assert(sizeof(Wide) % sizeof(T) == 0, "a wide access holds whole elements");
     T* const address = checked(row, col, static_cast<int>(sizeof(Wide) / sizeof(T)), site);
     if (!aligned_to<Wide>(address)) fail_misaligned(origin.name, address, sizeof(Wide), site);
-    return element(reinterpret_cast<Access*>(address), GlobalWatch{origin.id});
+    return element(reinterpret_cast<Access*>(address), GlobalWatch{origin.id, site});
   }
 
   /// The address of an element, for atomics and asynchronous copies.
   GlobalPointer<T> address(int row, int col, Site site = Site::here()) const {
-    return {checked(row, col, 1, site), origin.id, cols - col};
+    return {checked(row, col, 1, site), origin.id, cols - col, site};
   }
 
  private:
@@ -86,10 +86,10 @@ struct Vector {
   Origin origin = {};
 
   Element<T, GlobalWatch> operator()(int index, Site site = Site::here()) const {
-    return element(checked(index, site), GlobalWatch{origin.id});
+    return element(checked(index, site), GlobalWatch{origin.id, site});
   }
 
-  GlobalPointer<T> address(int index, Site site = Site::here()) const { return {checked(index, site), origin.id, 1}; }
+  GlobalPointer<T> address(int index, Site site = Site::here()) const { return {checked(index, site), origin.id, 1, site}; }
 
  private:
   T* checked(int index, Site site) const {

@@ -54,7 +54,7 @@ void Worker::complete_barrier() {
   }
   at_barrier_ = 0;
   ++counters_.barriers;
-  if (options_.count) counters_.bank_conflicts += bank_log_.flush();
+  if (options_.count) count_logged_accesses();
   order(everyone_, &at_barrier_);
   make_ready(released_);
 }

@@ -15,6 +15,15 @@ constinit thread_local uint3 blockIdx{};
 constinit thread_local dim3 blockDim{};
 constinit thread_local dim3 gridDim{};
 constinit thread_local Traffic* running_traffic = nullptr;
+constinit thread_local bool log_global_accesses = false;
+
+void log_global_access(Site site, int id, const void* address, std::size_t bytes, bool write) {
+  machine::Worker& worker = machine::running_worker("a view");
+  const machine::Thread& self = worker.current();
+  worker.global_log().add(self.warp(), self.lane(),
+                          {site.file, site.line, static_cast<int>(bytes), static_cast<std::uintptr_t>(id), write},
+                          reinterpret_cast<std::uintptr_t>(address));
+}
 
 }  // namespace simt
 
@@ -92,7 +101,9 @@ void Worker::run_block(std::uint64_t block) {
   poison_static_shared();
   simt::shared_window = {reinterpret_cast<std::uintptr_t>(shared_.data()), shared_.bytes(), SharedMemory::reach,
                          options_.count};
-  if (options_.count) bank_log_.reset(static_cast<int>(warps_.size()));
+  simt::log_global_accesses = options_.count;
+  shared_log_.reset(static_cast<int>(warps_.size()));
+  global_log_.reset(static_cast<int>(warps_.size()));
   for (Warp& warp : warps_) warp.waiting = warp.exited = 0;
   for (Thread* thread : everyone_) {
     thread->state = State::ready;
@@ -141,7 +152,17 @@ void Worker::run_block(std::uint64_t block) {
   if (failure_ != nullptr) {
     for (Thread* thread : everyone_) renew_fiber(*thread);
   }
-  if (options_.count) counters_.bank_conflicts += bank_log_.flush();
+  count_logged_accesses();
+}
+
+void Worker::count_logged_accesses() {
+  shared_log_.flush([&](const AccessLog::Key& key, const WarpAccess& access) {
+    counters_.bank_conflicts += bank_conflicts(access, key.bytes);
+  });
+  global_log_.flush([&](const AccessLog::Key& key, const WarpAccess& access) {
+    Traffic& traffic = traffic_[key.object];
+    (key.write ? traffic.written_sectors : traffic.read_sectors) += sectors(access, key.bytes);
+  });
 }
 
 // A thread that was abandoned stays for ever in the calls, or the signal handler, that it was in.

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "common/simt/launch.hpp"
-#include "common/simt/machine/bank_log.hpp"
+#include "common/simt/machine/access_log.hpp"
 #include "common/simt/machine/context.hpp"
 #include "common/simt/machine/shared_memory.hpp"
 #include "common/simt/machine/stack.hpp"
@@ -85,7 +85,8 @@ class Worker {
   std::uint64_t failed_block() const { return block_; }
   const Options& options() const { return options_; }
   SharedMemory& shared_memory() { return shared_; }
-  BankLog& bank_log() { return bank_log_; }
+  AccessLog& shared_log() { return shared_log_; }
+  AccessLog& global_log() { return global_log_; }
   Counters& counters() { return counters_; }
   const std::vector<Traffic>& traffic() const { return traffic_; }
 
@@ -107,6 +108,7 @@ class Worker {
   void make_ready(const std::vector<Thread*>&);
   Thread* next_ready();
   void complete_barrier();
+  void count_logged_accesses();
   void complete_warp_operation(Warp&, Site);
   void tensor_core(WarpOperation);
   std::string stuck() const;
@@ -131,7 +133,7 @@ class Worker {
   void* main_fiber_ = nullptr;
 
   SharedMemory shared_;
-  BankLog bank_log_;
+  AccessLog shared_log_, global_log_;  ///< what the warps access between two barriers, in counting runs
   std::exception_ptr failure_;
   Counters counters_;
   std::vector<Traffic> traffic_;

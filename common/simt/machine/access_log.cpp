@@ -1,4 +1,4 @@
-#include "common/simt/machine/bank_log.hpp"
+#include "common/simt/machine/access_log.hpp"
 
 #include <algorithm>
 
@@ -26,36 +26,40 @@ std::uint64_t bank_conflicts(const WarpAccess& access, int bytes) {
   return conflicts;
 }
 
-std::size_t BankLog::Hash::operator()(const Key& key) const {
-  const auto mixed = reinterpret_cast<std::uintptr_t>(key.file) ^ reinterpret_cast<std::uintptr_t>(key.array) * 31u;
+std::uint64_t sectors(const WarpAccess& access, int bytes) {
+  constexpr std::uintptr_t sector_bytes = 32;
+  std::array<std::uintptr_t, 64> touched;  // a lane's access is at most 16 bytes: one sector, two if it is not aligned
+  int count = 0;
+  for (int lane = 0; lane < 32; ++lane) {
+    if ((access.lanes >> lane & 1u) == 0) continue;
+    const std::uintptr_t address = access.address[static_cast<std::size_t>(lane)];
+    const std::uintptr_t last = (address + static_cast<unsigned>(bytes) - 1) / sector_bytes;
+    for (std::uintptr_t sector = address / sector_bytes; sector <= last; ++sector) {
+      touched[static_cast<std::size_t>(count++)] = sector;
+    }
+  }
+  std::sort(touched.begin(), touched.begin() + count);
+  return static_cast<std::uint64_t>(std::unique(touched.begin(), touched.begin() + count) - touched.begin());
+}
+
+std::size_t AccessLog::Hash::operator()(const Key& key) const {
+  const auto mixed = reinterpret_cast<std::uintptr_t>(key.file) ^ key.object * 31u;
   return mixed * 2 + static_cast<std::size_t>(key.line) * 2654435761u + static_cast<std::size_t>(key.bytes) + key.write;
 }
 
-void BankLog::reset(int warps) {
+void AccessLog::reset(int warps) {
   for (auto& lines : warps_) lines.clear();
   warps_.resize(static_cast<std::size_t>(warps));
 }
 
-void BankLog::add(int warp, int lane, Site site, const void* array, int bytes, bool write, std::uintptr_t address) {
-  Line& line = warps_[static_cast<std::size_t>(warp)][{site.file, site.line, bytes, array, write}];
+void AccessLog::add(int warp, int lane, const Key& key, std::uintptr_t address) {
+  Line& line = warps_[static_cast<std::size_t>(warp)][key];
   const auto at = static_cast<std::size_t>(lane);
   const std::uint32_t occurrence = line.occurrences[at]++;
   if (occurrence == line.accesses.size()) line.accesses.emplace_back();
   WarpAccess& access = line.accesses[occurrence];
   access.lanes |= 1u << lane;
   access.address[at] = address;
-}
-
-std::uint64_t BankLog::flush() {
-  std::uint64_t conflicts = 0;
-  for (auto& lines : warps_) {
-    for (auto& [key, line] : lines) {
-      for (const WarpAccess& access : line.accesses) conflicts += bank_conflicts(access, key.bytes);
-      line.accesses.clear();
-      line.occurrences.fill(0);
-    }
-  }
-  return conflicts;
 }
 
 }  // namespace flash::machine
