@@ -102,6 +102,10 @@ def count_table(stage, direction, p, rows):
                 lines.append([f"{name} {what}, bytes", f"{4 * count:,}"] + counts)
     total = 4 * sum(read + written for read, written in expected.values())
     lines.append(["**all bytes**"] + [f"**{total:,}**"] * (1 + len(rows)))
+    sectors = [costs.predicted_sectors(stage, row["variant"], direction, p) for row in rows]
+    if None not in sectors:
+        counts = [agree(row, "sectors", expected, row["counters"]["sectors"]) for row, expected in zip(rows, sectors)]
+        lines.append(["sectors of 32 bytes", " / ".join(dict.fromkeys(f"{expected:,}" for expected in sectors))] + counts)
     for counter in ["barriers", "warp_operations"]:
         events = [costs.predicted_events(stage, row["variant"], direction, p)[counter] for row in rows]
         counts = [agree(row, counter, event, row["counters"][counter]) for row, event in zip(rows, events)]

@@ -63,6 +63,21 @@ def predicted_events(stage, variant, direction, p):
     return {"barriers": tiles * (4 if direction == "forward" else 8), "warp_operations": shuffles}
 
 
+def predicted_sectors(stage, variant, direction, p):
+    """(2.9)  Sectors of 32 bytes, where rows start on sector boundaries; None elsewhere. A warp that runs along a row shares each
+    sector among eight lanes; a thread per row has a sector to itself for every element of S and P (backward: P, dP and dS)."""
+    nq, nk, d = p["seq_q"], p["seq_k"], p["head_dim"]
+    if nk % 8 or d % 8 or nq % TILE or p["bias"] != "none":
+        return None
+    elements = {name: sum(both) for name, both in predicted(stage, direction, p).items()}
+    sectors = sum(elements.values()) // 8
+    scores = p["batch"] * p["heads"] * nq * nk
+    if variant == "warp_per_row":
+        return sectors + elements["L"] * 7 // 8  # lane 0 writes L alone, a sector for each row
+    alone = READS_OF_S[stage] + 1 if direction == "forward" else 5
+    return sectors + alone * scores * 7 // 8
+
+
 def least_ms(direction, p):
     """(1.17)  What stages 01 to 03 need at least on an H200: products at an eighth of the peak, row-wise matrices once over HBM."""
     pairs = p["batch"] * p["heads"] * p["seq_q"] * p["seq_k"]
