@@ -21,10 +21,6 @@ __global__ void transpose_kernel(int stride, Matrix<float> in, Matrix<float> out
 
 int main() {
   Claims claims;
-  Options counting = options();
-  counting.count = true;  // bank conflicts are counted on request only
-  set_options(counting);
-
   std::printf("32 row writes and 32 column reads of a 32 x 32 tile, one warp\n\n");
   std::printf("row length in words  extra clocks\n");
   struct {
@@ -34,7 +30,7 @@ int main() {
   for (const auto& [stride, expected] : cases) {
     Array in("in", TILE, TILE), out("out", TILE, TILE);
     for (int i = 0; i < TILE * TILE; ++i) in(i / TILE, i % TILE) = static_cast<float>(i);
-    reset_counters();
+    start_counting();
     launch("transpose", {dim3(1), dim3(TILE), sizeof(float) * TILE * static_cast<std::size_t>(stride)}, transpose_kernel,
            stride, in.matrix(), out.matrix());
     const std::uint64_t conflicts = counters().bank_conflicts;

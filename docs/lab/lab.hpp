@@ -17,26 +17,34 @@ namespace flash::lab {
 class Array {
  public:
   Array(const char* name, int rows, int cols)
-      : name_(name), rows_(rows), cols_(cols), values_(static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols), NAN) {}
+      : name_(name), rows_(rows), cols_(cols), lines_(static_cast<std::size_t>(rows * cols) / line_floats + 1) {
+    for (Line& line : lines_) line.fill(NAN);
+  }
 
   float& operator()(int row, int col) {
-    return values_[static_cast<std::size_t>(row) * static_cast<std::size_t>(cols_) + static_cast<std::size_t>(col)];
+    const auto index = static_cast<std::size_t>(row) * static_cast<std::size_t>(cols_) + static_cast<std::size_t>(col);
+    return lines_[index / line_floats][index % line_floats];
   }
 
   /// For a kernel's parameter.
   Matrix<float> matrix() { return view<float>(ref()).head(0, 0); }
+  Matrix<const float> const_matrix() { return view<const float>(ref()).head(0, 0); }
   Vector<float> vector() { return view<float>(ref()).head_vector(0, 0); }
 
  private:
+  // GPU memory comes in pieces that start at multiples of 256 bytes.
+  static constexpr std::size_t line_floats = 64;
+  struct alignas(256) Line : std::array<float, line_floats> {};
+
   TensorRef ref() {
     const std::int64_t cols = cols_;
     const std::int64_t all = rows_ * cols;
-    return {values_.data(), name_, Dtype::fp32, {1, 1, rows_, cols_}, {all, all, cols, 1}};
+    return {lines_.front().data(), name_, Dtype::fp32, {1, 1, rows_, cols_}, {all, all, cols, 1}};
   }
 
   const char* name_;
   int rows_, cols_;
-  std::vector<float> values_;
+  std::vector<Line> lines_;
 };
 
 /// Takes the threads of a block in this order from now on.
@@ -45,6 +53,14 @@ inline void set_order(Order order, std::uint64_t seed = 0) {
   changed.order = order;
   changed.seed = seed;
   set_options(changed);
+}
+
+/// Counts from zero, bank conflicts and sectors too, which are counted on request only.
+inline void start_counting() {
+  Options counting = options();
+  counting.count = true;
+  set_options(counting);
+  reset_counters();
 }
 
 /// The simulator's message about a kernel that must not be allowed to go on; "" if nothing was wrong.

@@ -1,7 +1,7 @@
 // The simulator's counts against numbers worked out by hand.
 #include "common/device/float16.cuh"
 #include "common/device/ptx.cuh"
-#include "common/simt/machine/bank_log.hpp"
+#include "common/simt/machine/access_log.hpp"
 #include "common/simt/test/zoo.hpp"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace flash {
 namespace {
 
-/// The counts of one launch, bank conflicts included.
+/// The counts of one launch, bank conflicts and sectors included.
 template <class Launch>
 Counters counted(Launch launch_it, Options options = {}) {
   options.count = true;
@@ -25,7 +25,7 @@ TensorTraffic traffic(const Counters& counters, const std::string& tensor) {
   for (const TensorTraffic& one : counters.traffic) {
     if (one.tensor == tensor) return one;
   }
-  return {tensor, 0, 0};
+  return {tensor, 0, 0, 0, 0};
 }
 
 __global__ void move(Tensor<const float> A, Tensor<float> B, Tensor<float> sum) {
@@ -84,6 +84,20 @@ __global__ void operations() {
   for (int i = 0; i < 5; ++i) __syncthreads();
 }
 
+/// Lane t reads A(t * row_step, first_col + t * col_step), four times.
+__global__ void walk(Tensor<const float> A, int first_col, int row_step, int col_step, float* out) {
+  const Matrix<const float> a = A.head(0, 0);
+  const int t = static_cast<int>(threadIdx.x % 32);
+  for (int i = 0; i < 4; ++i) {
+    out[threadIdx.x] = a(t * row_step, first_col + t * col_step);
+    __syncthreads();
+  }
+}
+__global__ void walk_wide(Tensor<float> A) {
+  const Matrix<float> a = A.head(0, 0);
+  a.as<float4>(0, 4 * static_cast<int>(threadIdx.x)) = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+}
+
 void run(unsigned blocks, unsigned threads, std::size_t bytes, auto kernel, auto... arguments) {
   launch("counted", {dim3(blocks), dim3(threads), bytes}, kernel, arguments...);
 }
@@ -110,6 +124,27 @@ TEST_CASE("counters: bytes of each tensor") {
   CHECK(c.blocks == 3);
   CHECK(c.threads == threads);
   CHECK(s[0] == 96.0f);
+}
+
+TEST_CASE("counters: sectors of 32 bytes that warps touch") {
+  alignas(256) static std::array<float, 32 * 128> a{};
+  const TensorRef A{a.data(), "A", Dtype::fp32, {1, 1, 32, 128}, {4096, 4096, 128, 1}};
+  std::array<float, 64> out{};
+  for (const Order order : {Order::forward, Order::reverse, Order::random}) {
+    const auto read_sectors = [&](int first_col, int row_step, int col_step) {
+      const auto launch_it = [&] { run(1, 64, 0, walk, view<const float>(A), first_col, row_step, col_step, out.data()); };
+      return traffic(counted(launch_it, {.order = order}), "A").read_sectors;
+    };
+    const std::uint64_t accesses = 2 * 4;           // two warps, four times each
+    CHECK(read_sectors(0, 0, 0) == accesses * 1);   // all lanes one element
+    CHECK(read_sectors(0, 0, 1) == accesses * 4);   // along a row: 128 bytes
+    CHECK(read_sectors(3, 0, 1) == accesses * 5);   // the same, not aligned
+    CHECK(read_sectors(0, 0, 2) == accesses * 8);   // every second element
+    CHECK(read_sectors(0, 1, 0) == accesses * 32);  // down a column
+  }
+  const Counters c = counted([&] { run(1, 32, 0, walk_wide, view<float>(A)); });
+  CHECK(traffic(c, "A").written_sectors == 16);  // 512 bytes
+  CHECK(traffic(c, "A").read_sectors == 0);
 }
 
 TEST_CASE("counters: bank conflicts") {
