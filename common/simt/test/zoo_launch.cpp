@@ -18,21 +18,22 @@ std::string refusal(const LaunchShape& shape) {
   return "";
 }
 
-// Recursion that the compiler cannot turn into a loop.
+// Indices known only at run time keep the compiler from making these arrays smaller, and volatile from making the recursion a loop.
 __attribute__((noinline)) int deep(volatile int* levels) {
   volatile char frame[2000];
-  frame[0] = 1;
+  const int index = *levels % 2000;
+  frame[index] = 1;
   *levels = *levels - 1;
-  return *levels > 0 ? deep(levels) + frame[0] : frame[0];
+  return *levels > 0 ? deep(levels) + frame[index] : frame[index];
 }
 __global__ void recursion(int levels, int* out) {
   volatile int left = levels;
   out[threadIdx.x] = deep(&left);
 }
-__global__ void large_frame(int, int* out) {
+__global__ void large_frame(int index, int* out) {
   volatile char array[270 * 1024];
-  array[0] = 1;
-  out[threadIdx.x] = array[0];
+  array[index] = 1;
+  out[threadIdx.x] = array[index];
 }
 
 // Under ThreadSanitizer the bug is a report that ends the program: zoo_race.cpp expects it.
