@@ -3,7 +3,8 @@
 #
 #   common/check_gpu.sh [OUTPUT_DIR] [CMAKE_ARGUMENT...]
 #
-# Logs and the saved comparison go to OUTPUT_DIR (default: build-gpu/report). Exits 1 if anything failed.
+# Logs and the saved comparison go to OUTPUT_DIR (default: build-gpu/report). Exits 1 if anything failed. In a copy of the project
+# without its git repository, FLASH_COMMIT says which commit the results belong to.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 output=${1:-build-gpu/report}

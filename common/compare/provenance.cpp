@@ -2,7 +2,12 @@
 
 #include "common/compare/process.hpp"
 
+#include <cstdlib>
 #include <ctime>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
 
 namespace flash {
 namespace {
@@ -26,16 +31,35 @@ std::string utc_now() {
   return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
 }
 
+/// Adds `file` if it holds a kernel, and the .cuh files that it includes, and those that they include.
+void collect_kernel_files(const std::filesystem::path& sources, const std::string& file, std::set<std::string>& seen,
+                          std::vector<std::string>& kernels) {
+  if (!seen.insert(file).second) return;
+  std::ostringstream text;
+  text << std::ifstream(sources / file).rdbuf();
+  const std::string code = text.str();
+  if (code.find("__global__") != std::string::npos) kernels.push_back(file);
+  static const std::regex include("#include \"([^\"]+\\.cuh)\"");
+  for (std::sregex_iterator at(code.begin(), code.end(), include), end; at != end; ++at) {
+    collect_kernel_files(sources, (*at)[1].str(), seen, kernels);
+  }
+}
+
 }  // namespace
 
 Json commit_and_date(const std::filesystem::path& sources) {
   // A pattern that excludes all tags: the full commit id is left.
-  return {{"commit", ask_git(sources, {"describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"})}, {"date", utc_now()}};
+  Json commit = ask_git(sources, {"describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"});
+  if (const char* told = std::getenv("FLASH_COMMIT"); commit.is_null() && told != nullptr) commit = told;
+  return {{"commit", commit}, {"date", utc_now()}};
 }
 
 Json blob_ids(const std::filesystem::path& sources, const std::string& kernel) {
   Json ids = Json::object();
-  if (!kernel.empty()) ids[kernel] = ask_git(sources, {"hash-object", "--", kernel});
+  std::set<std::string> seen;
+  std::vector<std::string> kernels;
+  if (!kernel.empty()) collect_kernel_files(sources, kernel, seen, kernels);
+  for (const std::string& file : kernels) ids[file] = ask_git(sources, {"hash-object", "--", file});
   return ids;
 }
 

@@ -8,11 +8,12 @@
 
 namespace flash {
 
-/// {"commit": id of HEAD, with "-dirty" if files have changed since, "date": "2026-01-31T12:00:00Z"}. The commit is null where git
-/// or the repository is missing.
+/// {"commit": id of HEAD, with "-dirty" if files have changed since, "date": "2026-01-31T12:00:00Z"}. Where git or the
+/// repository is missing the commit is what the environment variable FLASH_COMMIT says, or null.
 nlohmann::ordered_json commit_and_date(const std::filesystem::path& sources);
 
-/// {kernel path -> git blob id}: what `git hash-object` says about the file as it is now; null where that is not known.
+/// {path -> git blob id} of a variant's kernel file and of the .cuh files it includes that hold kernels too: what `git hash-object`
+/// says about them as they are now; null where that is not known.
 nlohmann::ordered_json blob_ids(const std::filesystem::path& sources, const std::string& kernel);
 
 }  // namespace flash
