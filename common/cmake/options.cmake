@@ -35,7 +35,8 @@ target_compile_options(flash_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${cxx_
 # flash_sanitize is separate: the simulator itself must be compiled without -fsanitize=thread, since there each CUDA thread is
 # a ThreadSanitizer fiber and only the synchronisation that CUDA promises may order its accesses.
 #
-# Line tables (-g1) let a report name source lines; -O1 halves the time to compile. nvcc's objects stay as they are: the sanitizers watch the host's code.
+# Line tables (-g1) let a report name source lines; -O1 halves the time to compile. nvcc's objects stay as they are: the sanitizers
+# watch the host's code.
 add_library(flash_sanitize INTERFACE)
 if(FLASH_SANITIZE STREQUAL "address")
   set(flags -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g1 -O1)
