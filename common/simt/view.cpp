@@ -1,6 +1,7 @@
 // The messages of views, and the ids under which their bytes are counted.
 #include "common/simt/view.hpp"
 
+#include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/worker.hpp"
 #include "common/simt/thread.hpp"
 
@@ -28,6 +29,18 @@ std::string words(const Origin& origin) {
 }  // namespace
 
 inline namespace simt {
+
+constinit thread_local Traffic* running_traffic = nullptr;
+constinit thread_local bool log_global_accesses = false;
+
+void log_global_access(Site site, int id, const void* address, std::size_t bytes, bool write) {
+  const machine::sanitizer::Unwatched unwatched;
+  machine::Worker& worker = machine::running_worker("a view");
+  const machine::Thread& self = worker.current();
+  worker.global_log().add(self.warp(), self.lane(),
+                          {site.file, site.line, static_cast<int>(bytes), static_cast<std::uintptr_t>(id), write},
+                          reinterpret_cast<std::uintptr_t>(address));
+}
 
 int traffic_id(const char* name) {
   const std::lock_guard lock(ids_mutex);

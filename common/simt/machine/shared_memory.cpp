@@ -15,7 +15,6 @@ namespace {
 constexpr std::size_t margin = 4096;
 constexpr std::size_t capacity = SharedMemory::reach - margin;  // an SM's 228 KiB: no target gives a block more
 constexpr std::align_val_t alignment{1024};
-constexpr std::byte poison_byte{0xFF};
 
 }  // namespace
 
@@ -41,6 +40,7 @@ std::ptrdiff_t SharedMemory::overwritten() const {
 #ifdef FLASH_ASAN
   return 0;  // was reported when it happened
 #else
+  constexpr std::byte poison_byte{0xFF};
   for (std::size_t i = 0; i < margin; ++i) {
     if (data_[bytes_ + i] != poison_byte) return static_cast<std::ptrdiff_t>(bytes_ + i);
   }

@@ -14,16 +14,6 @@ constinit thread_local uint3 threadIdx{};
 constinit thread_local uint3 blockIdx{};
 constinit thread_local dim3 blockDim{};
 constinit thread_local dim3 gridDim{};
-constinit thread_local Traffic* running_traffic = nullptr;
-constinit thread_local bool log_global_accesses = false;
-
-void log_global_access(Site site, int id, const void* address, std::size_t bytes, bool write) {
-  machine::Worker& worker = machine::running_worker("a view");
-  const machine::Thread& self = worker.current();
-  worker.global_log().add(self.warp(), self.lane(),
-                          {site.file, site.line, static_cast<int>(bytes), static_cast<std::uintptr_t>(id), write},
-                          reinterpret_cast<std::uintptr_t>(address));
-}
 
 }  // namespace simt
 
@@ -165,87 +155,6 @@ void Worker::count_logged_accesses() {
   });
 }
 
-// A thread that was abandoned stays for ever in the calls, or the signal handler, that it was in.
-void Worker::renew_fiber(Thread& thread) {
-  if (thread.fiber == nullptr) return;
-  sanitizer::destroy_fiber(thread.fiber);
-  thread.fiber = sanitizer::create_fiber();
-}
-
-void Worker::run_thread() {
-  Worker& worker = *this_worker;
-  Stack from;
-  sanitizer::finish_switch(&from);
-  if (worker.main_stack_.bottom == nullptr) worker.main_stack_ = from;  // main started the first thread of the block
-  try {
-    worker.kernel_->invoke(worker.kernel_->call);
-    worker.thread_exits();
-  } catch (...) {
-    worker.failure_ = std::current_exception();
-  }
-  if (worker.failure_ != nullptr) worker.leave_block();
-  Thread* const next = worker.next_ready();
-  if (next == nullptr) worker.leave_block();
-  worker.resume(*next);
-  __builtin_unreachable();  // nobody resumes a thread that has exited
-}
-
-void Worker::thread_exits() {
-  Thread& self = *current_;
-  if (!self.copies.empty()) {
-    simt::fail(self.copies.front().site, "the thread ends without having waited for its asynchronous copy");
-  }
-  self.state = State::exited;
-  warps_[static_cast<std::size_t>(self.warp())].exited |= 1u << self.lane();
-}
-
-void Worker::suspend() {
-  sanitizer::watch_again();  // it may never come back here
-  Thread* const next = next_ready();
-  if (next == nullptr) leave_block();  // every thread waits or has exited: stuck
-  resume(*next);
-  sanitizer::stop_watching();
-}
-
-void Worker::resume(Thread& next) {
-  Thread& self = *current_;
-  current_ = &next;
-  simt::threadIdx = next.index;
-  sanitizer::start_switch(next.stack);
-  sanitizer::switch_fiber(next.fiber);
-  switch_context(self.context, next.context);
-  sanitizer::finish_switch();
-}
-
-void Worker::leave_block() {
-  sanitizer::start_switch(main_stack_);
-  sanitizer::switch_fiber(main_fiber_);
-  Context abandoned;
-  switch_context(abandoned, main_);
-  __builtin_unreachable();
-}
-
-// Called by a signal handler, which may not even allocate memory.
-void Worker::stack_overflow() {
-  overflowed_ = true;
-  leave_block();
-}
-
-void Worker::make_ready(const std::vector<Thread*>& threads) {
-  const auto first = static_cast<std::ptrdiff_t>(ready_.size());
-  // No insert(): it calls memmove, which ThreadSanitizer would take for an access of the kernel.
-  for (Thread* thread : threads) ready_.push_back(thread);
-  if (options_.order == Order::forward) std::reverse(ready_.begin() + first, ready_.end());  // the last one goes first
-}
-
-Thread* Worker::next_ready() {
-  if (ready_.empty()) return nullptr;
-  if (options_.order == Order::random) std::swap(ready_[random_() % ready_.size()], ready_.back());
-  Thread* const next = ready_.back();
-  ready_.pop_back();
-  return next;
-}
-
 std::string Worker::place(bool with_thread) const {
   const auto words = [](const uint3& i) {
     return "(" + std::to_string(i.x) + "," + std::to_string(i.y) + "," + std::to_string(i.z) + ")";
@@ -253,38 +162,6 @@ std::string Worker::place(bool with_thread) const {
   std::string text = "kernel " + std::string(kernel_->name) + ", block " + words(simt::blockIdx);
   if (with_thread) text += ", thread " + words(current_->index);
   return text;
-}
-
-void Worker::order(const std::vector<Thread*>& threads, [[maybe_unused]] void* token) {
-#ifdef FLASH_TSAN
-  void* const self = sanitizer::current_fiber();
-  for (Thread* thread : threads) {
-    sanitizer::switch_fiber(thread->fiber);
-    sanitizer::release(token);
-  }
-  for (Thread* thread : threads) {
-    sanitizer::switch_fiber(thread->fiber);
-    sanitizer::acquire(token);
-  }
-  sanitizer::switch_fiber(self);
-#else
-  (void)threads;
-#endif
-}
-
-// What the launching thread did comes before the block; what the block did comes before what follows on this thread.
-void Worker::order_with_main(bool begin) {
-#ifdef FLASH_TSAN
-  if (begin) sanitizer::release(&main_);
-  for (Thread* thread : everyone_) {
-    sanitizer::switch_fiber(thread->fiber);
-    begin ? sanitizer::acquire(&main_) : sanitizer::release(&main_);
-  }
-  sanitizer::switch_fiber(main_fiber_);
-  if (!begin) sanitizer::acquire(&main_);
-#else
-  (void)begin;
-#endif
 }
 
 }  // namespace machine
