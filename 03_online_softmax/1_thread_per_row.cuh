@@ -26,11 +26,12 @@ struct RowStats {
   float l;
 };
 
-/// (3.2)  The statistics of a set and one more score. One of the two exponents is 0, so one exp is enough.
+/// (3.2)  The statistics of a set and one more score. One of the two exponents is 0; a branch could save its exp, but the loads of
+/// the next scores would then wait for the branch.
 __device__ inline RowStats extend(RowStats stats, float score) {
-  if (score == -INFINITY) return stats;  // masked; and keeps -inf - -inf = NaN out while m is still -inf
-  if (score <= stats.m) return {stats.m, stats.l + expf(score - stats.m)};
-  return {score, stats.l * expf(stats.m - score) + 1.0f};  // at the first score: 0 * exp(-inf) + 1
+  const float m = fmaxf(stats.m, score);
+  const float shift = m == -INFINITY ? 0.0f : m;  // only masked scores: exp(-inf - 0) = 0, not NaN
+  return {m, stats.l * expf(stats.m - shift) + expf(score - shift)};
 }
 
 /// Grid: (blocks of rows, H, B).

@@ -28,18 +28,19 @@ struct RowStats {
   float l;
 };
 
-/// (3.2)  The statistics of a set and one more score. One of the two exponents is 0, so one exp is enough.
+/// (3.2)  The statistics of a set and one more score. One of the two exponents is 0; a branch could save its exp, but the loads of
+/// the next scores would then wait for the branch.
 __device__ inline RowStats extend(RowStats stats, float score) {
-  if (score == -INFINITY) return stats;  // masked; and keeps -inf - -inf = NaN out while m is still -inf
-  if (score <= stats.m) return {stats.m, stats.l + expf(score - stats.m)};
-  return {score, stats.l * expf(stats.m - score) + 1.0f};  // at the first score: 0 * exp(-inf) + 1
+  const float m = fmaxf(stats.m, score);
+  const float shift = m == -INFINITY ? 0.0f : m;  // only masked scores: exp(-inf - 0) = 0, not NaN
+  return {m, stats.l * expf(stats.m - shift) + expf(score - shift)};
 }
 
 /// (3.4)  The statistics of the union of two sets.
 __device__ inline RowStats merge(RowStats a, RowStats b) {
   const float m = fmaxf(a.m, b.m);
-  if (m == -INFINITY) return {m, 0.0f};  // both are empty; -inf - -inf would be NaN
-  return {m, a.l * expf(a.m - m) + b.l * expf(b.m - m)};
+  const float shift = m == -INFINITY ? 0.0f : m;  // both are empty: exp(-inf - 0) = 0, not NaN
+  return {m, a.l * expf(a.m - shift) + b.l * expf(b.m - shift)};
 }
 
 /// The merge of all 32 lanes, in every lane. The shuffles of warp_sum (2.7) with another operator.

@@ -56,4 +56,13 @@ grep -q '^FAILED' "$output/sanitizers.txt" && failed=1
 
 note "comparison"
 "$build/bin/compare" --save "$output/compare.json" | tee "$output/compare.txt" || fail "compare"
+
+# Also of the problem that the simulator counts in the docs, so that its counts can be held against the GPU's own.
+if command -v ncu >/dev/null; then
+  note "profile"
+  "$build/bin/compare" --heads 2 --seq 256 --batch 1 --save "$output/counted_problem.json" >"$output/compare.log" || fail "compare"
+  for rows in compare counted_problem; do
+    common/profile_gpu.py "$build/bin" "$output/$rows.json" >>"$output/profile.log" 2>&1 || fail "profile of $rows"
+  done
+fi
 exit $failed

@@ -169,6 +169,43 @@ def times_of(*stages):
     return "\n\n".join(parts) or "*No times saved yet.*"
 
 
+def profile_of(*stages):
+    """Each kernel of a pass, as the GPU's counters saw it."""
+    lines, seen = [], []
+    for device in gpus():
+        for row in rows_of(device, "compare.json"):
+            if row["stage"] not in stages or "profile" not in row:
+                continue
+            seen.append(row)
+            for kernel in row["profile"]:
+                if "softmax" in kernel["kernel"] or row["stage"] == stages[0] == stages[-1]:
+                    lines.append(
+                        [row["stage"], f"`{row['variant']}`", kernel["kernel"], number(kernel["time_us"])]
+                        + [f"{int(kernel['read_sectors'] + kernel['written_sectors']):,}"]
+                        + [size(kernel["hbm_read_bytes"]), size(kernel["hbm_written_bytes"])]
+                        + [f"{kernel[key]:.0f}" for key in ["hbm_percent", "l1_percent"]]
+                    )
+    head = ["stage", "variant", "kernel", "µs", "sectors asked for", "read from HBM", "written to HBM", "HBM, % of peak", "L1, % of peak"]
+    problem = f"{seen[0]['device']['name']}, {problem_text(seen[0]['problem'])}" if seen else ""
+    return f"{problem}:\n\n{table(head, lines)}\n\n{origin(seen)}" if seen else "*No profile saved yet.*"
+
+
+def sectors_checked():
+    """The simulator's sectors beside the GPU's. They have to be equal."""
+    lines, seen = [], []
+    counted = {(row["stage"], row["variant"], row["pass"]): row for row in rows_of("cpu", "compare.json")}
+    for device in gpus():
+        for row in rows_of(device, "counted_problem.json"):
+            simulated = counted.get((row["stage"], row["variant"], row["pass"]))
+            if simulated is None or "profile" not in row or simulated["problem"] != row["problem"]:
+                continue
+            on_gpu = int(sum(kernel["read_sectors"] + kernel["written_sectors"] for kernel in row["profile"]))
+            lines.append([row["stage"], f"`{row['variant']}`", row["pass"], agree(row, "sectors", simulated["counters"]["sectors"], on_gpu), f"{on_gpu:,}"])
+            seen.append(row)
+    head = ["stage", "variant", "pass", "sectors, simulator", f"sectors, {seen[0]['device']['name']}" if seen else ""]
+    return f"{table(head, lines)}\n\n{origin(seen)}" if seen else "*No profile saved yet.*"
+
+
 PARTS = {
     "roofline": roofline,
     "bytes_01": lambda: bytes_of("01_naive"),
@@ -177,6 +214,8 @@ PARTS = {
     "times_01": lambda: times_of("01_naive"),
     "times_02": lambda: times_of("01_naive", "02_safe_softmax"),
     "times_03": lambda: times_of("02_safe_softmax", "03_online_softmax"),
+    "profile": profile_of,
+    "sectors_checked": sectors_checked,
     "lab": lambda name: saved_text("cpu", f"lab_{name}", 110),  # what docs/lab's program printed
     "output": lambda stage: saved_text("cpu", stage),  # what a stage printed
     "comparison": lambda device: saved_text(device, "compare"),  # what the demo printed
