@@ -82,6 +82,8 @@ inline namespace simt {
 
 void run_kernel(const KernelCall& kernel) {
   using namespace machine;
+  if (Worker::running() != nullptr)
+    throw KernelError(Worker::running()->place(true) + ": a kernel that launches kernels is not supported");
   const Options chosen = options();
   check_limits(kernel, chosen.target_sm);
   const int count = worker_count(kernel, chosen);
