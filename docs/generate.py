@@ -180,7 +180,7 @@ def profile_of(*stages):
             for kernel in row["profile"]:
                 if "softmax" in kernel["kernel"] or row["stage"] == stages[0] == stages[-1]:
                     lines.append(
-                        [row["stage"], f"`{row['variant']}`", kernel["kernel"], number(kernel["time_us"])]
+                        [row["stage"], f"`{row['variant']}`", kernel["kernel"], f"{kernel['time_us']:,.0f}"]
                         + [f"{int(kernel['read_sectors'] + kernel['written_sectors']):,}"]
                         + [size(kernel["hbm_read_bytes"]), size(kernel["hbm_written_bytes"])]
                         + [f"{kernel[key]:.0f}" for key in ["hbm_percent", "l1_percent"]]

@@ -3,13 +3,13 @@
 #
 #   docs/save_results.sh [BUILD_DIR]      (default: build)
 #
-# For a GPU, copy compare.json and compare.txt of common/check_gpu.sh to docs/results/NAME/. Then run docs/generate.py.
+# For a GPU, copy compare.json, compare.txt and counted_problem.json of common/check_gpu.sh to docs/results/NAME/. Then run
+# docs/generate.py.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=${1:-build}/bin
-results=docs/results/cpu
-mkdir -p "$results"
-rm -f "$results"/*
+saved=docs/results/cpu
+results=$(mktemp -d)  # the project stays as it was committed until all is there
 
 for stage in "$bin"/[0-9][0-9]_*; do
   "$stage" --device cpu >"$results/$(basename "$stage").txt"
@@ -27,3 +27,8 @@ done
 # Nothing is a multiple of a tile, heads are shared, rows of Q and K have different numbers, and there is a bias.
 "$bin/compare" --device cpu --heads 4 --kv-heads 2 --seq-q 113 --seq-k 203 --head-dim 59 --causal --bias matrix \
   --save "$results/odd_sizes.json" >/dev/null
+
+mkdir -p "$saved"
+rm -f "$saved"/*
+mv "$results"/* "$saved"
+rmdir "$results"
