@@ -128,7 +128,9 @@ void Runner::upload_all(const Inputs& inputs) {
   for (const Buffer& buffer : inputs_) {
     std::vector<char> staging(buffer.bytes(), '\xff');
     const char* begin = static_cast<const char*>(buffer.data());
-    for (const auto& [host, tensor] : all) {
+    for (const auto& pair : all) {
+      const HostTensor<float>* const host = pair.first;  // clang 14: a lambda cannot capture a structured binding
+      const TensorRef* const tensor = pair.second;
       const char* data = static_cast<const char*>(tensor->data);
       if (data == nullptr || data < begin || data >= begin + buffer.bytes()) continue;  // lies in another buffer
       if (static_cast<std::int64_t>(host->values.size()) != tensor->elements()) {
