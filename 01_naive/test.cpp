@@ -64,7 +64,7 @@ TEST_CASE("cpu: HBM bytes are those of the chapter's formulas (1.15) and (1.16)"
   biased.causal = true;
   biased.bias = BiasKind::matrix;
   for (const Problem& p :
-       {problem_of({.Nq = 64, .Nk = 64, .d = 64}), problem_of({.Nq = 113, .Nk = 203, .d = 59}), gqa, biased}) {
+       grid::counted({problem_of({.Nq = 33, .Nk = 40, .d = 24}), problem_of({.Nq = 113, .Nk = 203, .d = 59}), gqa, biased})) {
     const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv;
     const std::int64_t Nq = p.Nq, Nk = p.Nk, d = p.d, scores = heads * Nq * Nk;
     const std::int64_t query_rows = heads * tiles(Nk) * Nq * d;  // a [Nq, d] operand, read once per tile of keys
