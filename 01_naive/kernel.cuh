@@ -9,11 +9,12 @@
 //              dS = P o (dP - rowsum(P o dP))                                           (1.12)
 //              dQ = scale dS K       dK = scale dS^T Q                                  (1.13), (1.14)
 //
-// Eight kernels, one a line. The six matrix products share tile_product(): a block of TILE x TILE threads computes a
-// TILE x TILE tile of the result, a thread one element of it. The two row-wise kernels give a row to each thread.
+// Eight launches: three forward; one for each matrix of the backward pass. The six matrix products share tile_product(): a
+// block of TILE x TILE threads computes a TILE x TILE tile of the result, a thread one element of it. The two row-wise kernels
+// give a row to each thread.
 //
-// HBM beside inputs and outputs: S and P [B, H, Nq, Nk], backward dP and dS too: 16 Nq Nk bytes a head. Shared memory: two tiles, 8.25 KB.
-// Shapes: all. exp() overflows once a score passes 88.7; chapter 02 mends that.
+// HBM beside inputs and outputs: S and P [B, H, Nq, Nk], backward dP and dS too: 16 Nq Nk bytes a head.
+// Shared memory: two tiles, 8.25 KB.  Shapes: all. exp() overflows once a score passes 88.7; chapter 02 mends that.
 #pragma once
 
 #include "common/device/device.cuh"
@@ -28,7 +29,8 @@ constexpr int ROWS_PER_BLOCK = 128;  // threads, so rows, of a block in the row-
 // One column of padding: a warp that walks down a column of a tile then meets 32 different banks, not one bank 32 times.
 using Tile = float[TILE][TILE + 1];
 
-/// Copies the TILE x TILE tile of M that starts at (row0, col0); zeros stand where it hangs over the edge, so that products need no test.
+/// Copies the TILE x TILE tile of M that starts at (row0, col0); zeros stand where it hangs over the edge, so that products need
+/// no test.
 __device__ inline void load_tile(Tile& tile, const Matrix<const float>& M, int row0, int col0) {
   const int row = row0 + threadIdx.y;
   const int col = col0 + threadIdx.x;
@@ -37,7 +39,7 @@ __device__ inline void load_tile(Tile& tile, const Matrix<const float>& M, int r
 
 /// This thread's element of the tile of C = op(A) op(B) that starts at (row0, col0), where op transposes on request and `depth`
 /// is the inner dimension: C(row0 + threadIdx.y, col0 + threadIdx.x).  All threads of the block must call it.
-/// Each element of a tile is read TILE times from shared memory, so each element of A and B is read TILE times less from HBM (1.6).
+/// Each element of a tile is read TILE times from shared memory, so A and B are read TILE times less from HBM (1.6).
 template <bool TransposeA, bool TransposeB>
 __device__ float tile_product(const Matrix<const float>& A, const Matrix<const float>& B, int row0, int col0, int depth) {
   __shared__ Tile A_tile;  // [TILE rows, TILE of depth], or its transpose as it lies in memory
@@ -48,7 +50,7 @@ __device__ float tile_product(const Matrix<const float>& A, const Matrix<const f
   for (int k0 = 0; k0 < depth; k0 += TILE) {
     load_tile(A_tile, A, TransposeA ? k0 : row0, TransposeA ? row0 : k0);
     load_tile(B_tile, B, TransposeB ? col0 : k0, TransposeB ? k0 : col0);
-    __syncthreads();  // read after write: a thread reads what 62 others have loaded
+    __syncthreads();  // read after write: a thread reads what others have loaded
     for (int k = 0; k < TILE; ++k) {
       const float a = TransposeA ? A_tile[k][row] : A_tile[row][k];
       const float b = TransposeB ? B_tile[col][k] : B_tile[k][col];
@@ -131,7 +133,8 @@ __global__ void dS_kernel(Problem problem, Tensor<const float> P_all, Tensor<con
   for (int j = 0; j < problem.Nk; ++j) dS(i, j) = P(i, j) * (dP(i, j) - D);
 }
 
-/// (1.13)  dQ = scale dS K    [Nq, Nk] x [Nk, d]: differentiates S = scale Q K^T by Q.  Grid: (tiles of d, tiles of queries, B*H).
+/// (1.13)  dQ = scale dS K    [Nq, Nk] x [Nk, d]: differentiates S = scale Q K^T by Q.
+/// Grid: (tiles of d, tiles of queries, B*H).
 __global__ void dQ_kernel(Problem problem, Tensor<const float> dS, Tensor<const float> K, Tensor<float> dQ) {
   const int b = blockIdx.z / problem.H;
   const int h = blockIdx.z % problem.H;
@@ -144,7 +147,7 @@ __global__ void dQ_kernel(Problem problem, Tensor<const float> dS, Tensor<const 
 }
 
 /// The sum over a group's query heads of A^T X [Nk, Nq] x [Nq, d], times a factor: dV (1.10) with A = P, X = dO and factor 1;
-/// dK (1.14) with A = dS, X = Q and factor scale. All query heads of a group read one key/value head, so their gradients add up.
+/// dK (1.14) with A = dS, X = Q and factor scale. The query heads of a group read one key/value head: their gradients add up.
 /// Grid: (tiles of d, tiles of keys, B*Hkv).
 __global__ void key_gradient_kernel(Problem problem, float factor, Tensor<const float> A, Tensor<const float> X,
                                     Tensor<float> dX) {
@@ -196,6 +199,9 @@ void backward(const Attention& a) {
   launch("dK", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, p.scale, view<const float>(dS), Q, view<float>(a.dK));
 }
 
+/// "" or why the grids of these kernels cannot hold a problem.
+std::string refuse_oversized_grid(const Problem& p) { return refuse_grid_beyond(p, TILE); }
+
 std::vector<WorkspaceSpec> workspace(const Problem& p, Pass pass) {
   const std::array<std::int64_t, 4> scores{p.B, p.H, p.Nq, p.Nk};
   if (pass == Pass::forward) return {{"S", scores}, {"P", scores}};
@@ -207,6 +213,7 @@ const Variant variant{.name = "naive",
                       .forward = forward,
                       .backward = backward,
                       .workspace = workspace,
+                      .refuse = refuse_oversized_grid,
                       .subtracts_max = false};
 
 }  // namespace

@@ -9,7 +9,8 @@
 // at most 0 and the largest is exactly 0, so 1 <= l <= Nk.
 //
 // Only softmax_kernel differs from 01; the products around it are in common/device/products.cuh. A thread owns a row: it
-// reads S three times and writes P once. Neighbouring threads read neighbouring rows, Nk elements apart: each load of a warp touches 32 lines of HBM.
+// reads S three times and writes P once. Neighbouring threads read neighbouring rows, Nk elements apart: each load of a
+// warp touches 32 sectors of HBM for 128 bytes.
 //
 // HBM beside inputs and outputs: S and P [B, H, Nq, Nk].  Shapes: all.
 #pragma once
@@ -57,7 +58,8 @@ void forward(const Attention& a) {
 const Variant variant{.name = "thread_per_row",
                       .idea = "max subtracted, three passes, a thread per row",
                       .forward = forward,
-                      .workspace = scores_workspace};
+                      .workspace = scores_workspace,
+                      .refuse = refuse_oversized_grid};
 
 }  // namespace
 }  // namespace flash

@@ -5,11 +5,11 @@
 //   P_j = exp(S_j - m) / l                              (2.5)   pass 3
 //   L = m + ln l                                        (2.6)
 //
-// Lane t takes the columns t, t + 32, t + 64, ...: one load of the warp is one line of HBM instead of 32. Each lane then holds the
-// max or sum of its own columns; five shuffles combine the 32 of them, and every lane ends with the result (2.7).
+// Lane t takes the columns t, t + 32, t + 64, ...: one load of the warp touches four sectors of HBM instead of 32. Each lane
+// then holds the max or sum of its own columns; five shuffles combine the 32 of them, and every lane ends with the result (2.7).
 //
 // Only softmax_kernel differs from 01; the products around it are in common/device/products.cuh. S is read three times, P
-// written once: the same bytes as step 1, in far fewer lines.
+// written once: the same bytes as step 1, in an eighth of the sectors.
 //
 // HBM beside inputs and outputs: S and P [B, H, Nq, Nk].  Shapes: all.
 #pragma once
@@ -79,7 +79,8 @@ void forward(const Attention& a) {
 const Variant variant{.name = "warp_per_row",
                       .idea = "max subtracted, three passes, a warp per row",
                       .forward = forward,
-                      .workspace = scores_workspace};
+                      .workspace = scores_workspace,
+                      .refuse = refuse_oversized_grid};
 
 }  // namespace
 }  // namespace flash

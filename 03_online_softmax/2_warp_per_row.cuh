@@ -28,8 +28,8 @@ struct RowStats {
   float l;
 };
 
-/// (3.2)  The statistics of a set and one more score. One of the two exponents is 0; a branch could save its exp, but the loads of
-/// the next scores would then wait for the branch.
+/// (3.2)  The statistics of a set and one more score. One of the two exponents is 0; a branch could save its exp, but the loads
+/// of the next scores would then wait for the branch.
 __device__ inline RowStats extend(RowStats stats, float score) {
   const float m = fmaxf(stats.m, score);
   const float shift = m == -INFINITY ? 0.0f : m;  // only masked scores: exp(-inf - 0) = 0, not NaN
@@ -87,7 +87,8 @@ void forward(const Attention& a) {
 const Variant variant{.name = "warp_per_row",
                       .idea = "max and sum in one pass, merged over a warp per row",
                       .forward = forward,
-                      .workspace = scores_workspace};
+                      .workspace = scores_workspace,
+                      .refuse = refuse_oversized_grid};
 
 }  // namespace
 }  // namespace flash

@@ -69,13 +69,16 @@ std::string csv_value(const Json& row, const std::string& path) {
 std::string comparison_table(const std::vector<Row>& rows, const Problem& problem, Pass pass, Backend backend) {
   std::string text = std::string(to_string(pass)) + ", " + describe(problem) + "\n";
   text += backend == Backend::gpu
-              ? "on " + device_name(rows) + "; cold L2; bytes are the simulator's counts of one head group, times B*Hkv\n"
-              : "on the CPU simulator: exact counts; they are not times\n";
+              ? "on " + device_name(rows) +
+                    "; cold L2; bytes are the simulator's counts of one head group, times B*Hkv,\n"
+                    "of what threads ask of global memory, before caches\n"
+              : "on the CPU simulator: exact counts; they are not times\n"
+                "bytes are what threads ask of global memory, before caches; sectors of 32 bytes are what warps ask\n";
   text += "any implementation must move " + bytes_text(compulsory_bytes(problem, pass)) + " and do " +
           number_text(flops(problem, pass) / 1e9) + " GFLOP\n\n";
 
   const std::vector<Column> columns = device_columns(backend);
-  std::vector<std::string> header{"stage/variant", "extra memory", "HBM read", "HBM written"};
+  std::vector<std::string> header{"stage/variant", "extra memory", "bytes read", "bytes written"};
   std::vector<Align> align{Align::left, Align::right, Align::right, Align::right};
   for (const Column& column : columns) {
     header.emplace_back(column.title);

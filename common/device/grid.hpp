@@ -1,9 +1,31 @@
 // Arithmetic of launch shapes.
 #pragma once
 
+#include "common/attention/problem.hpp"
+
+#include <cstdint>
+#include <string>
+
 namespace flash {
 
 /// Blocks that cover n elements, `size` to a block.
 inline unsigned blocks_for(int n, int size) { return static_cast<unsigned>((static_cast<long long>(n) + size - 1) / size); }
+
+/// "" or why a grid cannot hold the problem that has a layer for each batch and head, and in each layer a row of blocks for every
+/// `rows_per_block` queries or keys: CUDA allows 65535 in y and in z.
+inline std::string refuse_grid_beyond(const Problem& p, int rows_per_block) {
+  constexpr std::int64_t limit = 65535;
+  const std::int64_t layers = std::int64_t{p.B} * p.H;
+  if (layers > limit) {
+    return "--batch " + std::to_string(p.B) + " times --heads " + std::to_string(p.H) + " is " + std::to_string(layers) +
+           "; a CUDA grid holds at most " + std::to_string(limit);
+  }
+  const int longest = p.Nq > p.Nk ? p.Nq : p.Nk;
+  if (longest > limit * rows_per_block) {
+    return std::to_string(longest) + " queries or keys; a CUDA grid holds at most " + std::to_string(limit) +
+           " rows of blocks of " + std::to_string(rows_per_block);
+  }
+  return "";
+}
 
 }  // namespace flash

@@ -13,7 +13,8 @@ constexpr int TILE = 32;
 // One column of padding: a warp that walks down a column of a tile then meets 32 different banks, not one bank 32 times.
 using Tile = float[TILE][TILE + 1];
 
-/// Copies the TILE x TILE tile of M that starts at (row0, col0); zeros stand where it hangs over the edge, so that products need no test.
+/// Copies the TILE x TILE tile of M that starts at (row0, col0); zeros stand where it hangs over the edge, so that products need
+/// no test.
 __device__ inline void load_tile(Tile& tile, const Matrix<const float>& M, int row0, int col0) {
   const int row = row0 + threadIdx.y;
   const int col = col0 + threadIdx.x;
@@ -22,7 +23,7 @@ __device__ inline void load_tile(Tile& tile, const Matrix<const float>& M, int r
 
 /// This thread's element of the tile of C = op(A) op(B) that starts at (row0, col0), where op transposes on request and `depth`
 /// is the inner dimension: C(row0 + threadIdx.y, col0 + threadIdx.x).  All threads of the block must call it.
-/// Each element of a tile is read TILE times from shared memory, so each element of A and B is read TILE times less from HBM (1.6).
+/// Each element of a tile is read TILE times from shared memory, so A and B are read TILE times less from HBM (1.6).
 template <bool TransposeA, bool TransposeB>
 __device__ float tile_product(const Matrix<const float>& A, const Matrix<const float>& B, int row0, int col0, int depth) {
   __shared__ Tile A_tile;  // [TILE rows, TILE of depth], or its transpose as it lies in memory
@@ -33,7 +34,7 @@ __device__ float tile_product(const Matrix<const float>& A, const Matrix<const f
   for (int k0 = 0; k0 < depth; k0 += TILE) {
     load_tile(A_tile, A, TransposeA ? k0 : row0, TransposeA ? row0 : k0);
     load_tile(B_tile, B, TransposeB ? col0 : k0, TransposeB ? k0 : col0);
-    __syncthreads();  // read after write: a thread reads what 62 others have loaded
+    __syncthreads();  // read after write: a thread reads what others have loaded
     for (int k = 0; k < TILE; ++k) {
       const float a = TransposeA ? A_tile[k][row] : A_tile[row][k];
       const float b = TransposeB ? B_tile[col][k] : B_tile[k][col];
@@ -84,6 +85,9 @@ void launch_output(const Attention& a) {
   launch("output", tiled(p.Nq, p.d, p.B * p.H), output_kernel, p, view<const float>(a.workspace("P")), view<const float>(a.V),
          view<float>(a.O));
 }
+
+/// "" or why the grids of these kernels cannot hold a problem.
+std::string refuse_oversized_grid(const Problem& p) { return refuse_grid_beyond(p, TILE); }
 
 /// S and P [B, H, Nq, Nk].
 std::vector<WorkspaceSpec> scores_workspace(const Problem& p, Pass) {
