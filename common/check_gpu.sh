@@ -23,7 +23,7 @@ nvidia-smi --query-gpu=name,driver_version --format=csv,noheader || exit 1
 
 note "tests"
 ctest --test-dir "$build" --output-on-failure -j "$(nproc)" >"$output/ctest.log" 2>&1 || fail "ctest"
-grep -A 40 'tests passed\|tests failed' "$output/ctest.log" | head -n 40
+grep -A 40 'tests passed\|tests failed' "$output/ctest.log" | head -n 40 | tee "$output/tests.txt"
 
 # Small problems that still meet every kernel, every tail and the mask. initcheck reports reads of memory that nobody wrote; the
 # outputs are poisoned by a memset, which counts as written, so NaN in the check covers what it cannot see.

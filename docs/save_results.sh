@@ -3,7 +3,7 @@
 #
 #   docs/save_results.sh [BUILD_DIR]      (default: build)
 #
-# For a GPU, copy compare.json, compare.txt and counted_problem.json of common/check_gpu.sh to docs/results/NAME/. Then run
+# For a GPU, copy *.json, compare.txt, tests.txt and sanitizers.txt of common/check_gpu.sh to docs/results/NAME/. Then run
 # docs/generate.py.
 set -euo pipefail
 cd "$(dirname "$0")/.."

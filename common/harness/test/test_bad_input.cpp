@@ -166,7 +166,7 @@ TEST_CASE("exit codes: good runs, answers, a failed check, too little memory") {
   CHECK(failed.output.find("exp overflows") != std::string::npos);
 
   const ProcessResult huge =
-      stage({"--device", "cpu", "--batch", "1", "--heads", "1", "--seq", "134217728", "--head-dim", "1"});
+      stage({"--device", "cpu", "--batch", "1", "--heads", "1", "--seq", "2000000", "--head-dim", "1"});
   CHECK(huge.exit_code == 3);
   CHECK(huge.output.empty());
   CHECK(std::count(huge.error.begin(), huge.error.end(), '\n') == 1);
