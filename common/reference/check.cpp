@@ -24,7 +24,7 @@ double difference(float got, double expected, Dtype dtype) {
 Checker::Checker(const Problem& p, const Inputs& inputs, Pass pass, const Sample& sample) : sampled_(!sample.whole) {
   Measured measured = sample.whole ? Measured{exact_results(p, inputs, pass), naive_same_precision(p, inputs, pass)}
                                    : measure_sample(p, inputs, pass, sample);
-  const Tolerances tolerance = tolerances(p, inputs, measured);
+  Tolerances tolerated = tolerances(p, inputs, measured);
 
   // The rows, in the order in which reference() and measure_sample() give them.
   std::vector<Row> queries, keys;
@@ -47,46 +47,50 @@ Checker::Checker(const Problem& p, const Inputs& inputs, Pass pass, const Sample
   const std::array<std::int64_t, 4> query_shape{p.B, p.H, p.Nq, p.d}, key_shape{p.B, p.Hkv, p.Nk, p.d};
   const std::array<std::int64_t, 4> lse_shape{p.B, p.H, p.Nq, 1};
   const auto expect = [&](const char* name, HostTensor<float> Results<float>::*of, Dtype dtype, const auto& shape,
-                          const std::vector<Row>& rows, HostTensor<double>& values, double tolerated) {
-    if (!rows.empty()) expected_.push_back({name, of, dtype, shape, rows, std::move(values.values), tolerated});
+                          const std::vector<Row>& rows, HostTensor<double>& values, std::vector<double>& row_tolerances) {
+    if (!rows.empty()) expected_.push_back({name, of, dtype, shape, rows, std::move(values.values), std::move(row_tolerances)});
   };
-  expect("o", &Results<float>::O, p.dtype, query_shape, queries, exact.O, tolerance.O);
-  expect("lse", &Results<float>::L, Dtype::fp32, lse_shape, queries, exact.L, tolerance.L);
+  expect("o", &Results<float>::O, p.dtype, query_shape, queries, exact.O, tolerated.O);
+  expect("lse", &Results<float>::L, Dtype::fp32, lse_shape, queries, exact.L, tolerated.L);
   if (pass == Pass::forward) return;
-  expect("dq", &Results<float>::dQ, p.dtype, query_shape, queries, exact.dQ, tolerance.dQ);
-  expect("dk", &Results<float>::dK, p.dtype, key_shape, keys, exact.dK, tolerance.dK);
-  expect("dv", &Results<float>::dV, p.dtype, key_shape, keys, exact.dV, tolerance.dV);
+  expect("dq", &Results<float>::dQ, p.dtype, query_shape, queries, exact.dQ, tolerated.dQ);
+  expect("dk", &Results<float>::dK, p.dtype, key_shape, keys, exact.dK, tolerated.dK);
+  expect("dv", &Results<float>::dV, p.dtype, key_shape, keys, exact.dV, tolerated.dV);
 }
 
 TensorCheck Checker::compare(const Expected& expected, const HostTensor<float>& got) {
   TensorCheck check;
   check.tensor = expected.tensor;
-  check.tolerance = expected.tolerance;
   if (got.shape != expected.shape) {
     throw std::logic_error(std::string("result ") + expected.tensor + " does not have the problem's shape");
   }
   const std::size_t cols = static_cast<std::size_t>(expected.shape[3]);
-  double worst = -1.0, error_squared = 0, expected_squared = 0;
+  double error_squared = 0, expected_squared = 0;
+  std::pair<bool, double> worst{false, -1.0};  // any wrong element is worse than every right one
   for (std::size_t n = 0; n < expected.rows.size(); ++n) {
     const auto [b, h, row] = expected.rows[n];
+    const double tolerance = expected.tolerances[n];
     for (std::size_t c = 0; c < cols; ++c) {
       const float value = got(b, h, row, static_cast<std::int64_t>(c));
       const double right = expected.values[n * cols + c];
       const double diff = difference(value, right, expected.dtype);
-      if (!std::isfinite(value) && std::isfinite(right) && !(diff <= expected.tolerance)) ++check.non_finite;
+      const bool wrong = !(diff <= tolerance);
+      if (!std::isfinite(value) && std::isfinite(right) && wrong) ++check.non_finite;
       error_squared += diff * diff;
       if (std::isfinite(right)) expected_squared += right * right;
       // The first NaN is worse than any infinity before it: it is where to look.
-      const double badness = std::isnan(value) ? infinity : std::min(diff, std::numeric_limits<double>::max());
+      const double size = std::min(wrong ? diff / tolerance : diff, std::numeric_limits<double>::max());
+      const std::pair badness{wrong, std::isnan(value) ? infinity : size};
       if (badness > worst) {
         worst = badness;
         check.max_abs = diff;
+        check.tolerance = tolerance;
         check.worst = {b, h, row, static_cast<int>(c), value, right};
       }
     }
   }
   check.rel_l2 = error_squared == 0 ? 0.0 : std::sqrt(error_squared / expected_squared);
-  check.passed = check.max_abs <= check.tolerance;
+  check.passed = !worst.first;
   return check;
 }
 

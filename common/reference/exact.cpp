@@ -40,11 +40,6 @@ double softmax(Eigen::Ref<RowVector> row) {
 
 }  // namespace
 
-void Terms::include(const Terms& other) {
-  score = std::max(score, other.score);
-  dS = std::max(dS, other.dS);
-}
-
 template <class T>
 Head<T>::Head(const Problem& p, const InputsOf<T>& in, int batch, int head)
     : problem(p),
@@ -81,7 +76,7 @@ RowVector Head<T>::bias_row(int i) const {
 }
 
 template <class T>
-Forward forward(const Head<T>& head, const std::vector<int>& queries, Terms& terms) {
+Forward forward(const Head<T>& head, const std::vector<int>& queries) {
   const Problem& problem = head.problem;
   const double scale = problem.scale;
   const Matrix Q = take_rows(head.Q, queries);
@@ -95,6 +90,7 @@ Forward forward(const Head<T>& head, const std::vector<int>& queries, Terms& ter
   S.resize(Q.rows(), problem.Nk);
   S.leftCols(seen).noalias() = scale * Q * head.K.topRows(seen).transpose();
   result.L.resize(S.rows());
+  result.score_terms.setZero(S.rows());
   for (Eigen::Index r = 0; r < S.rows(); ++r) {
     const int i = queries[static_cast<std::size_t>(r)];
     S.row(r).tail(problem.Nk - problem.visible_keys(i)).setConstant(-infinity);
@@ -103,7 +99,7 @@ Forward forward(const Head<T>& head, const std::vector<int>& queries, Terms& ter
     // P = softmax(S), row by row, in place
     result.L(r) = softmax(S.row(r));
     if (std::isfinite(result.L(r))) {
-      terms.score = std::max(terms.score, std::abs(scale) * Q.row(r).norm() * head.longest_k + std::abs(result.L(r)));
+      result.score_terms(r) = std::abs(scale) * Q.row(r).norm() * head.longest_k + std::abs(result.L(r));
     }
   }
 
@@ -112,7 +108,15 @@ Forward forward(const Head<T>& head, const std::vector<int>& queries, Terms& ter
   return result;
 }
 
-Matrix score_gradient(const Matrix& P, const Matrix& dO, const Matrix& O, const Matrix& V, Terms& terms) {
+RowVector key_score_terms(const Matrix& P, const Vector& query_score_terms) {
+  RowVector terms = RowVector::Zero(P.cols());
+  for (Eigen::Index r = 0; r < P.rows(); ++r) {
+    terms = terms.cwiseMax(std::min(query_score_terms(r), hopeless_score) * P.row(r));
+  }
+  return terms;
+}
+
+ScoreGradient score_gradient(const Matrix& P, const Matrix& dO, const Matrix& O, const Matrix& V) {
   // O = P V gives dP = dO V^T                                                    [rows, d] x [d, keys]
   Matrix dP;
   dP.noalias() = dO * V.transpose();
@@ -121,10 +125,14 @@ Matrix score_gradient(const Matrix& P, const Matrix& dO, const Matrix& O, const 
 
   // |dO_i| (|v_j| + |O_i|) bounds the terms of dP_ij and D_i.
   const Vector dO_norm = dO.rowwise().norm(), O_norm = O.rowwise().norm(), V_norm = V.rowwise().norm();
+  ScoreGradient result{{}, Vector(P.rows()), RowVector::Zero(P.cols())};
   for (Eigen::Index r = 0; r < P.rows(); ++r) {
-    terms.dS = std::max(terms.dS, dO_norm(r) * (P.row(r).array() * (V_norm.transpose().array() + O_norm(r))).maxCoeff());
+    const RowVector terms = dO_norm(r) * (P.row(r).array() * (V_norm.transpose().array() + O_norm(r)));
+    result.query_terms(r) = terms.maxCoeff();
+    result.key_terms = result.key_terms.cwiseMax(terms);
   }
-  return P.array() * (dP.array().colwise() - D.array());
+  result.dS = P.array() * (dP.array().colwise() - D.array());
+  return result;
 }
 
 Matrix take_rows(const Matrix& matrix, const std::vector<int>& rows) {
@@ -151,7 +159,7 @@ std::vector<std::vector<int>> query_blocks(const Problem& problem) {
 
 template struct Head<float>;
 template struct Head<double>;
-template Forward forward(const Head<float>&, const std::vector<int>&, Terms&);
-template Forward forward(const Head<double>&, const std::vector<int>&, Terms&);
+template Forward forward(const Head<float>&, const std::vector<int>&);
+template Forward forward(const Head<double>&, const std::vector<int>&);
 
 }  // namespace flash::exact

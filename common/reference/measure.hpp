@@ -8,10 +8,11 @@ namespace flash {
 
 struct Exact {
   Results<double> results;
-  exact::Terms terms;
+  exact::Terms queries;  ///< for the rows of O, L and dQ
+  exact::Terms keys;     ///< for the rows of dK and dV
 };
 
-/// reference() with the largest terms that occurred.
+/// reference() with the largest terms that occurred in each row.
 template <class T>
 Exact exact_results(const Problem&, const InputsOf<T>&, Pass);
 

@@ -35,18 +35,19 @@ struct Sample {
 /// and the last batch, head, query and key. Slices are dropped, and keys in all but one slice, as far as time demands.
 Sample choose_sample(const Problem&, Pass, std::uint64_t seed);
 
-/// The element with the largest error.
+/// The element that decides: of those beyond their row's tolerance, the one farthest in proportion to it; else the one with the
+/// largest error.
 struct Worst {
   int b = 0, h = 0, row = 0, col = 0;
   double got = 0, expected = 0;
 };
 
 struct TensorCheck {
-  std::string tensor;  ///< "o", "lse", "dq", "dk", "dv"
-  double max_abs = 0;  ///< largest |got - expected|; infinity if any got is NaN
-  double rel_l2 = 0;   ///< ||got - expected|| / ||expected||; infinity with any non-finite error
-  double tolerance = 0;
-  bool passed = false;          ///< max_abs <= tolerance
+  std::string tensor;           ///< "o", "lse", "dq", "dk", "dv"
+  double max_abs = 0;           ///< |got - expected| of `worst`; infinity if any got is NaN
+  double rel_l2 = 0;            ///< ||got - expected|| / ||expected||; infinity with any non-finite error
+  double tolerance = 0;         ///< of the row of `worst`
+  bool passed = false;          ///< every element is within its row's tolerance, and so max_abs <= tolerance
   std::int64_t non_finite = 0;  ///< elements of got that are NaN or infinite where expected is finite
   Worst worst;
 };
@@ -63,9 +64,10 @@ class Checker {
   /// Runs the reference and the naive implementation on the sample.
   Checker(const Problem&, const Inputs&, Pass, const Sample&);
 
-  /// Compares results with the reference under the measured tolerance:
+  /// Compares each row of a result with the reference under the measured tolerance:
   ///     max|got - ref64| <= 2 * max|naive - ref64| + tiny   (3 * for gradients)
-  /// where tiny is what the rounding of a single score or term may cost (tolerance.hpp).
+  /// where the naive error is that of all rows with scores of no larger magnitude and tiny is what the rounding of a single
+  /// score or term of the row may cost (tolerance.hpp). A row far off, with a bias of -1e9 say, excuses no other row.
   /// Passes only if `diff <= tolerance` is true, so NaN fails. Equal infinities (L of a fully masked row) agree.
   /// Reports the tensors of which the sample has rows. Throws std::logic_error if a result has another shape.
   CheckReport check(const Results<float>& got) const;
@@ -80,8 +82,8 @@ class Checker {
     Dtype dtype;                            ///< the type that holds the results
     std::array<std::int64_t, 4> shape;      ///< of the whole tensor
     std::vector<Row> rows;
-    std::vector<double> values;  ///< row by row, in the order of `rows`
-    double tolerance;
+    std::vector<double> values;      ///< row by row, in the order of `rows`
+    std::vector<double> tolerances;  ///< of each row
   };
   static TensorCheck compare(const Expected&, const HostTensor<float>& got);
 

@@ -12,6 +12,7 @@ namespace flash {
 namespace {
 
 using exact::Matrix;
+using exact::RowVector;
 
 constexpr int most_slices = 4, most_rows = 64;
 constexpr std::size_t most_strands = 64;
@@ -46,13 +47,15 @@ void measure_queries(const Problem& p, const Inputs& inputs, Pass pass, const Sa
   const std::int64_t rows = static_cast<std::int64_t>(queries.size());
   const exact::Head<float> head(p, inputs, b, h);
   Exact& exact = measured.exact;
-  const auto [P, O, L] = exact::forward(head, queries, exact.terms);
+  const auto [P, O, L, score_terms] = exact::forward(head, queries);
   append(exact.results.O, O.data(), rows, p.d);
   append(exact.results.L, L.data(), rows, 1);
+  append(exact.queries.score, score_terms.data(), rows, 1);
   if (pass == Pass::backward) {
-    const Matrix dS = exact::score_gradient(P, exact::take_rows(head.dO, queries), O, head.V, exact.terms);
+    const auto [dS, query_terms, key_terms] = exact::score_gradient(P, exact::take_rows(head.dO, queries), O, head.V);
     const Matrix dQ = static_cast<double>(p.scale) * dS * head.K;
     append(exact.results.dQ, dQ.data(), rows, p.d);
+    append(exact.queries.dS, query_terms.data(), rows, 1);
   }
 
   const naive::Keys all_keys(p, inputs, b, p.kv_head(h), naive::all_rows(p.Nk));
@@ -79,6 +82,7 @@ void measure_keys(const Problem& p, const Inputs& inputs, const Sample::Slice& s
   const naive::Keys naive_keys(p, inputs, b, g, keys);
   HostTensor<float> naive_dK({1, 1, rows, p.d}), naive_dV({1, 1, rows, p.d});
   Matrix dK = Matrix::Zero(rows, p.d), dV = dK;
+  RowVector score_terms = RowVector::Zero(rows), dS_terms = score_terms;
 
   const std::vector<std::vector<int>> blocks = exact::query_blocks(p);
   for (int h = g * p.group_size(); h < (g + 1) * p.group_size(); ++h) {
@@ -88,17 +92,20 @@ void measure_keys(const Problem& p, const Inputs& inputs, const Sample::Slice& s
     // Sums over the blocks s, s + strands, s + 2 strands, ...: always the same sums, however many cores there are.
     struct Strand {
       Matrix dK, dV;
-      exact::Terms terms;
+      RowVector score_terms, dS_terms;
     };
     const std::size_t strands = std::min(blocks.size(), most_strands);
-    std::vector<Strand> sums(strands, {Matrix::Zero(rows, p.d), Matrix::Zero(rows, p.d), {}});
+    std::vector<Strand> sums(strands,
+                             {Matrix::Zero(rows, p.d), Matrix::Zero(rows, p.d), RowVector::Zero(rows), RowVector::Zero(rows)});
     parallel_for(static_cast<std::int64_t>(strands), [&](std::int64_t s) {
       Strand& sum = sums[static_cast<std::size_t>(s)];
       for (std::size_t n = static_cast<std::size_t>(s); n < blocks.size(); n += strands) {
         const std::vector<int>& queries = blocks[n];
-        const auto [P_all, O, L] = exact::forward(head, queries, sum.terms);
+        const auto [P_all, O, L, query_score_terms] = exact::forward(head, queries);
         const Matrix P = exact::take_columns(P_all, keys), dO = exact::take_rows(head.dO, queries);
-        const Matrix dS = exact::score_gradient(P, dO, O, V, sum.terms);
+        const auto [dS, query_dS_terms, key_dS_terms] = exact::score_gradient(P, dO, O, V);
+        sum.score_terms = sum.score_terms.cwiseMax(exact::key_score_terms(P, query_score_terms));
+        sum.dS_terms = sum.dS_terms.cwiseMax(key_dS_terms);
         sum.dV.noalias() += P.transpose() * dO;
         sum.dK.noalias() += static_cast<double>(p.scale) * dS.transpose() * exact::take_rows(head.Q, queries);
         for (Eigen::Index r = 0; r < O.rows(); ++r) {
@@ -111,7 +118,8 @@ void measure_keys(const Problem& p, const Inputs& inputs, const Sample::Slice& s
     for (const Strand& sum : sums) {
       dK += sum.dK;
       dV += sum.dV;
-      measured.exact.terms.include(sum.terms);
+      score_terms = score_terms.cwiseMax(sum.score_terms);
+      dS_terms = dS_terms.cwiseMax(sum.dS_terms);
     }
     for (int i = 0; i < p.Nq; ++i) {
       const auto gradients =
@@ -122,6 +130,8 @@ void measure_keys(const Problem& p, const Inputs& inputs, const Sample::Slice& s
   naive::finish_key_gradients(p, naive_dK.values.size(), naive_dK.values.data(), naive_dV.values.data());
   append(measured.exact.results.dK, dK.data(), rows, p.d);
   append(measured.exact.results.dV, dV.data(), rows, p.d);
+  append(measured.exact.keys.score, score_terms.data(), rows, 1);
+  append(measured.exact.keys.dS, dS_terms.data(), rows, 1);
   append(measured.naive.dK, naive_dK.values.data(), rows, p.d);
   append(measured.naive.dV, naive_dV.values.data(), rows, p.d);
 }

@@ -88,6 +88,25 @@ TEST_CASE("grid: large scores are right where the max is subtracted, and reporte
   }
 }
 
+TEST_CASE("grid: one row with a bias of -1e9, beside which its scores vanish") {
+  Problem problem = problem_of({.Nq = 35, .Nk = 41, .d = 16});
+  problem.bias = BiasKind::matrix;
+  for (const float far : {-1e9f, std::numeric_limits<float>::lowest()}) {
+    for (const Variant& variant : variants()) {
+      if (!variant.subtracts_max) continue;  // exp(-1e9) = 0: the row is lost
+      const Pass pass = deepest_pass(variant);
+      Inputs inputs = make_inputs(problem, InputKind::normal, 19, pass);
+      for (int j = 0; j < problem.Nk; ++j) inputs.bias(0, 0, 3, j) = far;
+      const Checker checker(problem, inputs, pass, Sample{});
+      Results<float> got = run(variant, problem, inputs, pass);
+      const std::string failed = failures(checker.check(got));
+      CHECK_MESSAGE(failed.empty(), variant.name << ", bias " << far << "\n" << failed);
+      got.O(0, 0, 4, 0) += 1e-3f;  // and it excuses no error elsewhere
+      CHECK_MESSAGE(!checker.check(got).passed, variant.name << ", bias " << far);
+    }
+  }
+}
+
 TEST_CASE("grid: a dO of ones would hide a wrong dV, so each row of dO counts") {
   // Each query sees one key more than the one before: swapping two rows of dO changes dV by far more than rounding.
   Problem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 37, .Nk = 37, .d = 16});
