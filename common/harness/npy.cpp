@@ -146,26 +146,23 @@ NpyArray read_npy(const std::filesystem::path& path, std::size_t rank) {
   return array;
 }
 
-void write_npy(const std::filesystem::path& path, const std::vector<std::int64_t>& shape, const std::vector<float>& values) {
+void write_npy(PendingFile& file, const std::vector<std::int64_t>& shape, const std::vector<float>& values) {
   std::string dictionary = "{'descr': '<f4', 'fortran_order': False, 'shape': " + shape_text(shape) + ", }";
   constexpr std::size_t before = 10;  // magic, version, length
   // The data start at a multiple of 64 bytes, so that they can be mapped; the header ends with a newline.
   dictionary.append(63 - (before + dictionary.size()) % 64, ' ');
   dictionary += '\n';
 
-  const std::filesystem::path temporary = path.string() + ".part";
-  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
-  file << magic << '\1' << '\0' << static_cast<char>(dictionary.size() & 0xff) << static_cast<char>(dictionary.size() >> 8)
-       << dictionary;
-  file.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(float)));
-  file.close();
-  std::error_code error;
-  if (file) std::filesystem::rename(temporary, path, error);
-  if (!file || error) {
-    std::error_code ignored;
-    std::filesystem::remove(temporary, ignored);
-    throw UsageError(path.string() + ": cannot be written" + (error ? ": " + error.message() : ""));
-  }
+  std::string header(magic);
+  header += {'\1', '\0', static_cast<char>(dictionary.size() & 0xff), static_cast<char>(dictionary.size() >> 8)};
+  file.write(header + dictionary);
+  file.write({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
+}
+
+void write_npy(const std::filesystem::path& path, const std::vector<std::int64_t>& shape, const std::vector<float>& values) {
+  PendingFile file(path);
+  write_npy(file, shape, values);
+  file.commit();
 }
 
 }  // namespace flash

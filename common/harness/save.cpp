@@ -3,20 +3,17 @@
 #include "common/harness/npy.hpp"
 
 #include <filesystem>
-#include <fstream>
+#include <list>
 
 namespace flash {
 namespace {
 
 namespace fs = std::filesystem;
 
+/// In the order of Results.
 std::vector<std::string> result_files(Pass pass) {
   if (pass == Pass::forward) return {"o.npy", "lse.npy"};
   return {"o.npy", "lse.npy", "dq.npy", "dk.npy", "dv.npy"};
-}
-
-void write(const fs::path& file, const HostTensor<float>& tensor, std::size_t rank = 4) {
-  write_npy(file, {tensor.shape.begin(), tensor.shape.begin() + static_cast<std::ptrdiff_t>(rank)}, tensor.values);
 }
 
 }  // namespace
@@ -26,25 +23,20 @@ void prepare_output_folder(const std::string& folder, Pass pass) {
   fs::create_directories(folder, error);
   if (error) throw UsageError("--save is '" + folder + "', which cannot be made: " + error.message());
   if (!fs::is_directory(folder)) throw UsageError("--save is '" + folder + "', which is not a folder");
-  for (const std::string& name : result_files(pass)) {
-    const fs::file_status status = fs::symlink_status(fs::path(folder) / name, error);
-    if (fs::exists(status) && !fs::is_regular_file(status)) {
-      throw UsageError("--save: " + (fs::path(folder) / name).string() + " exists and is not a regular file");
-    }
-  }
-  const fs::path trial = fs::path(folder) / "o.npy.part";  // the name that write_npy() will use
-  const bool opened = std::ofstream(trial).is_open();
-  fs::remove(trial, error);
-  if (!opened) throw UsageError("--save is '" + folder + "', where no file can be written");
+  // Opening each checks its name and that files can be made here; all are removed again at once.
+  for (const std::string& name : result_files(pass)) PendingFile(fs::path(folder) / name);
 }
 
 void save_results(const std::string& folder, Pass pass, const Results<float>& results) {
-  write(fs::path(folder) / "o.npy", results.O);
-  write(fs::path(folder) / "lse.npy", results.L, 3);
-  if (pass == Pass::forward) return;
-  write(fs::path(folder) / "dq.npy", results.dQ);
-  write(fs::path(folder) / "dk.npy", results.dK);
-  write(fs::path(folder) / "dv.npy", results.dV);
+  const HostTensor<float>* const tensors[]{&results.O, &results.L, &results.dQ, &results.dK, &results.dV};
+  // All are written before the first takes its place: a full medium leaves the earlier results whole.
+  std::list<PendingFile> files;
+  for (const std::string& name : result_files(pass)) {
+    const HostTensor<float>& tensor = *tensors[files.size()];
+    const std::ptrdiff_t rank = &tensor == &results.L ? 3 : 4;  // L is (B,H,Nq)
+    write_npy(files.emplace_back(fs::path(folder) / name), {tensor.shape.begin(), tensor.shape.begin() + rank}, tensor.values);
+  }
+  for (PendingFile& file : files) file.commit();
 }
 
 }  // namespace flash

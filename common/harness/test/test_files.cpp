@@ -13,6 +13,7 @@ namespace {
 
 using namespace flash;
 using flash::test::npy_file;
+using flash::test::read_bytes;
 using flash::test::TemporaryFolder;
 using flash::test::write_bytes;
 
@@ -193,9 +194,39 @@ TEST_CASE("save: results of both passes, earlier ones are replaced, other things
   save_results(folder.string(), Pass::forward, results);
   CHECK(read_npy(folder / "o.npy", 4).values[0] == -1);
 
+  std::filesystem::remove(folder / "dv.npy");
+  std::filesystem::create_symlink("o.npy", folder / "dv.npy");  // the last one: all are looked at
+  CHECK_THROWS_AS(prepare_output_folder(folder.string(), Pass::backward), UsageError);
   std::filesystem::remove(folder / "o.npy");
   std::filesystem::create_directory(folder / "o.npy");
   CHECK_THROWS_AS(prepare_output_folder(folder.string(), Pass::forward), UsageError);
   CHECK_THROWS_AS(prepare_output_folder((folder / "lse.npy").string(), Pass::forward), UsageError);
   CHECK_THROWS_AS(prepare_output_folder("/dev/null/x", Pass::forward), UsageError);
+}
+
+TEST_CASE("save: files of others beside the results are left alone, and nothing temporary stays") {
+  const TemporaryFolder folder;
+  write_bytes(folder.path() / "mine", "mine");
+  write_bytes(folder.path() / "o.npy.part", "also mine");
+  std::filesystem::create_symlink("mine", folder.path() / "lse.npy.part");
+  // The very name that the first attempt takes.
+  const std::string taken = "o.npy." + std::to_string(getpid()) + "-0.part";
+  std::filesystem::create_symlink("mine", folder.path() / taken);
+  Results<float> results;
+  results.O = HostTensor<float>({1, 1, 2, 2}, 5.0f);
+  results.L = HostTensor<float>({1, 1, 2, 1}, 6.0f);
+  prepare_output_folder(folder.path().string(), Pass::forward);
+  save_results(folder.path().string(), Pass::forward, results);
+  CHECK(read_bytes(folder.path() / "mine") == "mine");
+  CHECK(read_bytes(folder.path() / "o.npy.part") == "also mine");
+  CHECK(std::filesystem::is_symlink(folder.path() / "lse.npy.part"));
+  CHECK(std::filesystem::is_symlink(folder.path() / taken));
+  CHECK(read_npy(folder.path() / "o.npy", 4).values == results.O.values);
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 6);
+
+  {
+    PendingFile dropped(folder.path() / "dropped");
+    dropped.write("half");
+  }
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 6);
 }

@@ -1,0 +1,55 @@
+#include "common/harness/pending_file.hpp"
+
+#include "common/device/error.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+namespace flash {
+
+PendingFile::PendingFile(const std::filesystem::path& target) : target_(target) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::symlink_status(target, error);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    throw UsageError(target.string() + " exists and is not a regular file");
+  }
+  for (int attempt = 0;; ++attempt) {
+    temporary_ = target.string() + "." + std::to_string(getpid()) + "-" + std::to_string(attempt) + ".part";
+    // O_EXCL: a file or link of this name, even one that dangles, is left alone and another name tried.
+    file_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (file_ >= 0) return;
+    if (errno != EEXIST || attempt == 10000) fail(errno);
+  }
+}
+
+PendingFile::~PendingFile() {
+  if (file_ >= 0) close(file_);
+  if (!temporary_.empty()) unlink(temporary_.c_str());
+}
+
+void PendingFile::fail(int error) const {
+  throw UsageError(target_.string() + " cannot be written: " + std::system_category().message(error));
+}
+
+void PendingFile::write(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(file_, bytes.data(), bytes.size());
+    if (count < 0 && errno != EINTR) fail(errno);
+    if (count > 0) bytes.remove_prefix(static_cast<std::size_t>(count));
+  }
+}
+
+void PendingFile::commit() {
+  const int closed = close(file_);  // some file systems report a full medium only here
+  file_ = -1;
+  if (closed != 0) fail(errno);
+  std::error_code error;
+  std::filesystem::rename(temporary_, target_, error);
+  if (error) fail(error.value());
+  temporary_.clear();
+}
+
+}  // namespace flash
