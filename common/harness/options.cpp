@@ -74,13 +74,20 @@ CommandLine parse_options(const StageInfo& stage, int argc, const char* const* a
   app.add_flag("--bench", options.bench, "Time the kernels (GPU only)");
   app.add_option_function<std::string>(
          "--iterations", [&](const std::string& given) { options.iterations = parse_iterations(given); },
-         "Timed iterations (default: 20)")
+         "Timed iterations of --bench (default: 20)")
       ->type_name("N");
   app.add_flag("!--no-check,--check", options.check, "Skip the comparison with the reference");
   app.add_flag("--json", options.json, "One JSON object on stdout instead of the report");
 
   line.answer = parse_command_line(app, argc, argv);
-  if (line.answer.empty()) check_contradictions(options.problem);
+  if (!line.answer.empty()) return line;
+  check_contradictions(options.problem);
+  if (!options.load.empty() && app.count("--input") > 0) {
+    throw UsageError("--load and --input are both given; allowed: one of them");
+  }
+  if (app.count("--iterations") > 0 && !options.bench) {
+    throw UsageError("--iterations is given without --bench, which alone times anything; allowed: both, or neither");
+  }
   return line;
 }
 

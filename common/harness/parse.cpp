@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 
-#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -19,14 +18,24 @@ Integer parse_integer(const std::string& option, const std::string& text, Intege
   throw UsageError(option + " is '" + text + "'; allowed: whole numbers from " + std::to_string(low) + " to " + high_in_words);
 }
 
-/// CLI11's messages may have several lines; ours have one.
-std::string one_line(std::string text) {
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  while (!text.empty() && text.back() == ' ') text.pop_back();
-  return text;
-}
-
 }  // namespace
+
+std::string one_line(const std::string& text) {
+  std::string line;
+  const std::size_t end = text.find_last_not_of(" \n") + 1;  // CLI11 ends some messages with a newline
+  for (std::size_t i = 0; i < end; ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    constexpr const char* hex = "0123456789abcdef";
+    if (byte == '\n') {
+      line += "\\n";
+    } else if (byte < 0x20 || byte == 0x7f) {
+      line += {'\\', 'x', hex[byte >> 4], hex[byte & 15]};
+    } else {
+      line += text[i];
+    }
+  }
+  return line;
+}
 
 std::int64_t parse_whole_number(const std::string& option, const std::string& text, std::int64_t low) {
   return parse_integer<std::int64_t>(option, text, low, "2^63-1");
@@ -54,10 +63,10 @@ std::string parse_command_line(CLI::App& app, int argc, const char* const* argv)
     return version.what() + std::string("\n");
   } catch (const CLI::ExtrasError&) {
     const std::vector<std::string> unknown = app.remaining();
-    throw UsageError("unknown argument '" + (unknown.empty() ? std::string("?") : one_line(unknown.front())) +
+    throw UsageError("unknown argument '" + (unknown.empty() ? std::string("?") : unknown.front()) +
                      "'; --help lists the options");
   } catch (const CLI::ParseError& error) {
-    throw UsageError(one_line(error.what()) + "; --help lists the options");
+    throw UsageError(std::string(error.what()) + "; --help lists the options");
   }
 }
 

@@ -33,6 +33,10 @@ Enum parse_choice(const std::string& option, const std::string& text, const Enum
   throw UsageError(option + " is '" + text + "'; allowed: " + list);
 }
 
+/// For a message on stderr, which may quote what the user gave: control characters as \n and \x1b, so that the message stays one
+/// line and cannot steer a terminal. UTF-8 is left alone.
+std::string one_line(const std::string& text);
+
 /// Runs CLI11 and turns its exceptions into UsageError. Returns the text to print if the user asked for --help or --version,
 /// else "".
 std::string parse_command_line(CLI::App& app, int argc, const char* const* argv);

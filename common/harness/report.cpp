@@ -4,6 +4,8 @@
 #include "common/harness/memory.hpp"
 #include "common/harness/text_table.hpp"
 
+#include <cmath>
+
 namespace flash {
 namespace {
 
@@ -34,10 +36,19 @@ std::string worst_text(const TensorCheck& check) {
          ", expected " + number_text(worst.expected, 9);
 }
 
-std::string overflow_text(float largest_score) {
-  return "The scores of that row reach " + number_text(static_cast<double>(largest_score)) +
-         ", and this variant does not subtract the row's max: exp overflows in fp32 beyond 88.7.\n"
-         "02_safe_softmax shows the cure.";
+/// Two lines.
+std::string explanation(float largest_score) {
+  if (!std::isfinite(largest_score)) {
+    return "The scores of that row overflow fp32 themselves: scale * q.k exceeds 3.4e38.\n"
+           "No variant can mend that; a smaller --scale or smaller inputs can.";
+  }
+  const std::string score =
+      number_text(static_cast<double>(largest_score)) + ", and this variant does not subtract the row's max: exp ";
+  if (largest_score > 0) {
+    return "The scores of that row reach " + score + "overflows in fp32 beyond 88.7.\n02_safe_softmax shows the cure.";
+  }
+  return "The largest score of that row is " + score +
+         "underflows in fp32 below\n-87.3 and is 0 below -104, as if the row saw no key. 02_safe_softmax shows the cure.";
 }
 
 std::string check_text(const RunRecord& run) {
@@ -54,7 +65,7 @@ std::string check_text(const RunRecord& run) {
     if (!t.passed) text += line("", worst_text(t));
   }
   if (run.largest_score) {
-    const std::string reason = overflow_text(*run.largest_score);
+    const std::string reason = explanation(*run.largest_score);
     const std::size_t end = reason.find('\n');
     text += line("", reason.substr(0, end)) + line("", reason.substr(end + 1));
   }

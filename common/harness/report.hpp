@@ -11,6 +11,10 @@
 
 namespace flash {
 
+/// Without subtracting a row's max, exp gives infinity above ln of the largest fp32 number, and loses bits and in the end
+/// everything below ln of the smallest normal one, 2^-126. It is 0 below ln of half the smallest number of all, 2^-150 (-103.97).
+constexpr float exp_overflows_beyond = 88.72f, exp_underflows_below = -87.34f;
+
 /// One finished run. What was not asked for is absent.
 struct RunRecord {
   StageInfo stage;
@@ -24,7 +28,7 @@ struct RunRecord {
   std::string note;  ///< one line about the inputs
   std::size_t workspace_bytes = 0;
   std::optional<CheckReport> check;
-  std::optional<float> largest_score;  ///< of the worst row, if a variant that does not subtract the max overflowed
+  std::optional<float> largest_score;  ///< of the worst row, if it explains why the check failed; may be infinite or NaN
   std::optional<Timing> timing;        ///< GPU with --bench
   std::optional<Counters> counters;    ///< CPU
 };

@@ -6,6 +6,7 @@
 #include "common/harness/text_table.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <thread>
 
 namespace flash {
@@ -37,6 +38,16 @@ double elements(const std::array<std::int64_t, 4>& shape) {
 /// Simulated multiply-adds per second and core: what the slower kernels here reach, those with many shared-memory accesses or
 /// warp operations (measured; the fastest are ten times as fast).
 constexpr double simulated_products_per_second = 1.5e8;
+
+/// The problem with its lengths rounded up to whole tiles of 32: a simulated block computes all of its tile, whatever part of it
+/// the problem fills.
+Problem in_whole_tiles(Problem problem) {
+  for (int* const extent : {&problem.Nq, &problem.Nk, &problem.d}) {
+    constexpr int tile = 32, largest = std::numeric_limits<int>::max() / tile * tile;
+    *extent = *extent > largest ? *extent : (*extent + tile - 1) / tile * tile;
+  }
+  return problem;
+}
 
 }  // namespace
 
@@ -110,8 +121,9 @@ void check_memory(const DeviceInfo& device, const Variant& variant, const Proble
 std::string simulation_note(const Problem& problem, Pass pass) {
   // Two FLOPs per multiply-add. Causal masks save a simulated kernel less than the formula says, hence no finer estimate.
   const double cores = std::max(1u, std::thread::hardware_concurrency());
-  const double backward_with_forward = pass == Pass::backward ? flops(problem, Pass::forward) : 0;
-  const double seconds = (flops(problem, pass) + backward_with_forward) / 2 / simulated_products_per_second / cores;
+  const Problem tiled = in_whole_tiles(problem);
+  const double backward_with_forward = pass == Pass::backward ? flops(tiled, Pass::forward) : 0;
+  const double seconds = (flops(tiled, pass) + backward_with_forward) / 2 / simulated_products_per_second / cores;
   if (seconds < 20) return "";
   const double days = seconds / 86400;
   if (days >= 2) {

@@ -2,11 +2,13 @@
 
 #include "common/device/error.hpp"
 #include "common/harness/files.hpp"
+#include "common/harness/parse.hpp"
 #include "common/harness/report.hpp"
 #include "common/harness/runner.hpp"
 #include "common/harness/select.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <iostream>
 #include <limits>
@@ -21,9 +23,10 @@ enum ExitCode { good = 0, check_failed = 1, bad_usage = 2, no_device = 3 };
 /// A short problem that takes seconds on either device.
 constexpr RequestedSizes default_sizes{};
 
-/// The largest visible score of one row, with its bias.
-float largest_score_of(const Problem& p, const Inputs& inputs, const Worst& at) {
-  float largest = -std::numeric_limits<float>::infinity();
+/// The largest visible score of one row, with its bias; infinite or NaN if fp32 cannot hold it. Absent if the row sees no key.
+std::optional<float> largest_score_of(const Problem& p, const Inputs& inputs, const Worst& at) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  std::optional<float> largest;
   for (int j = 0; j < p.visible_keys(at.row); ++j) {
     float dot = 0;
     for (int c = 0; c < p.d; ++c) dot += inputs.Q(at.b, at.h, at.row, c) * inputs.K(at.b, p.kv_head(at.h), j, c);
@@ -33,19 +36,25 @@ float largest_score_of(const Problem& p, const Inputs& inputs, const Worst& at) 
     } else if (p.bias != BiasKind::none) {
       bias = inputs.bias(at.b, at.h, at.row, j);
     }
-    largest = std::max(largest, p.scale * dot + bias);
+    if (bias == -infinity) continue;  // masked
+    const float score = p.scale * dot + bias;
+    if (std::isnan(score)) return score;
+    largest = std::max(largest.value_or(-infinity), score);
   }
   return largest;
 }
 
-/// Explains a result that is not finite, if leaving out the max can be the reason.
-std::optional<float> overflowing_score(const RunRecord& run, const Inputs& inputs) {
-  if (run.variant.subtracts_max || !run.check) return std::nullopt;
-  constexpr float exp_overflows_beyond = 88.72f;  // ln of the largest fp32 number
+/// The largest score of the row where O or L is wrong most, if that score explains it (see RunRecord::largest_score).
+std::optional<float> explaining_score(const RunRecord& run, const Inputs& inputs) {
+  if (!run.check) return std::nullopt;
   for (const TensorCheck& tensor : run.check->tensors) {
-    if (tensor.non_finite == 0 || (tensor.tensor != "o" && tensor.tensor != "lse")) continue;
-    const float largest = largest_score_of(run.problem, inputs, tensor.worst);
-    if (largest > exp_overflows_beyond) return largest;
+    if (tensor.passed || (tensor.tensor != "o" && tensor.tensor != "lse")) continue;
+    const std::optional<float> largest = largest_score_of(run.problem, inputs, tensor.worst);
+    if (!largest) continue;
+    if (!std::isfinite(*largest)) return largest;
+    if (run.variant.subtracts_max) continue;
+    const bool overflows = tensor.non_finite > 0 && *largest > exp_overflows_beyond;
+    if (overflows || *largest < exp_underflows_below) return largest;
   }
   return std::nullopt;
 }
@@ -105,7 +114,7 @@ ExitCode run_problem(const StageInfo& stage, const Options& options) {
   if (options.check) {
     const Sample sample = choose_sample(problem, options.pass, options.problem.seed);
     run.check = check_results(problem, task.inputs, options.pass, results, sample);
-    run.largest_score = overflowing_score(run, task.inputs);
+    run.largest_score = explaining_score(run, task.inputs);
   }
   const bool passed = !run.check || run.check->passed;
   // A wrong kernel's speed is of no interest.
@@ -122,7 +131,8 @@ ExitCode run_command_line(const StageInfo& stage, int argc, char** argv) {
     return good;
   }
   if (line.options.list) {
-    const std::vector<Variant>& list = variants(Backend::cpu);  // every kernel is built for the CPU
+    const std::vector<Variant>& list = variants(Backend::cpu);                     // every kernel is built for the CPU
+    if (!line.options.variant.empty()) choose_variant(stage, list, line.options);  // a wrong name is not passed over
     print(line.options.json ? list_json(stage, list) : list_text(stage, list));
     return good;
   }
@@ -133,7 +143,7 @@ ExitCode run_command_line(const StageInfo& stage, int argc, char** argv) {
 
 int run_stage(const StageInfo& stage, int argc, char** argv) {
   const auto complain = [&](const std::string& message, ExitCode code) {
-    std::cerr << stage.name << ": " << message << std::endl;
+    std::cerr << stage.name << ": " << one_line(message) << std::endl;
     return code;
   };
   try {

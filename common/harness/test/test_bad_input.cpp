@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace {
 
@@ -76,6 +77,9 @@ TEST_CASE("bad input: command lines") {
       {"--device", "fpga"},
       {"--iterations", "0"},
       {"--bench", "--device", "cpu"},
+      {"--iterations", "5"},
+      {"--load", "/tmp", "--input", "ones"},
+      {"--list", "--variant", "no-such-variant"},
       {"--no-such-option"},
       {"stray"},
       {"--causal=perhaps"},
@@ -90,6 +94,22 @@ TEST_CASE("bad input: command lines") {
     for (const std::string& argument : arguments) name += argument + " ";
     check_refused(name, arguments);
   }
+}
+
+TEST_CASE("bad input: control characters in a value stay within the one line") {
+  const std::string two = "a\nb\x1b[31m\r";
+  for (const char* option : {"--variant", "--seq", "--seed", "--scale", "--pass", "--load"}) {
+    check_refused(option, {option, two});
+  }
+  check_refused("--save", {"--save", "/dev/null/" + two});
+  check_refused("unknown", {"--" + two});
+  check_refused("stray", {two});
+  const ProcessResult result = stage({"--variant", two});
+  CHECK_MESSAGE(result.error.find("'a\\nb\\x1b[31m\\x0d'") != std::string::npos, result.error);
+
+  setenv("FLASH_SIMT_ORDER", two.c_str(), 1);
+  check_refused("FLASH_SIMT_ORDER", {"--device", "cpu", "--seq", "4"});
+  unsetenv("FLASH_SIMT_ORDER");
 }
 
 TEST_CASE("bad input: files") {
@@ -164,6 +184,17 @@ TEST_CASE("exit codes: good runs, answers, a failed check, too little memory") {
   const ProcessResult failed = stage(large);  // 01_naive does not subtract the max
   CHECK(failed.exit_code == 1);
   CHECK(failed.output.find("exp overflows") != std::string::npos);
+
+  const auto explains = [&](std::vector<std::string> arguments, const char* reason) {
+    arguments.insert(arguments.end(), {"--device", "cpu", "--heads", "1", "--seq", "8", "--head-dim", "64"});
+    const ProcessResult result = stage(arguments);
+    CAPTURE(result.output);
+    CHECK(result.exit_code == 1);
+    CHECK(result.output.find(reason) != std::string::npos);
+  };
+  explains({"--input", "ones", "--scale=-10"}, "largest score of that row is -640");  // exp gives 0
+  explains({"--input", "ones", "--scale=-1.5"}, "exp underflows");  // exp gives 2e-42, whose inverse overflows
+  explains({"--input", "ones", "--scale", "1e38"}, "scores of that row overflow fp32 themselves");
 
   const ProcessResult huge =
       stage({"--device", "cpu", "--batch", "1", "--heads", "1", "--seq", "2000000", "--head-dim", "1"});

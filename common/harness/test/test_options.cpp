@@ -40,22 +40,30 @@ TEST_CASE("options: defaults") {
 }
 
 TEST_CASE("options: everything at once") {
-  const flash::Options o = parse({"--pass",     "backward",   "--variant", "warp",
-                                  "--batch",    "2",          "--heads",   "6",
-                                  "--kv-heads", "3",          "--seq-q",   "5",
-                                  "--seq-k",    "7",          "--causal",  "--head-dim",
-                                  "11",         "--bias",     "alibi",     "--scale=-0.5",
-                                  "--dtype",    "bf16",       "--layout",  "kv",
-                                  "--input",    "ramp",       "--seed",    "18446744073709551615",
-                                  "--load",     "in",         "--save",    "out",
-                                  "--device",   "cpu",        "--bench",   "--iterations",
-                                  "3",          "--no-check", "--json",    "--list"})
+  const flash::Options o = parse({"--pass",     "backward",
+                                  "--variant",  "warp",
+                                  "--batch",    "2",
+                                  "--heads",    "6",
+                                  "--kv-heads", "3",
+                                  "--seq-q",    "5",
+                                  "--seq-k",    "7",
+                                  "--causal",   "--head-dim",
+                                  "11",         "--bias",
+                                  "alibi",      "--scale=-0.5",
+                                  "--dtype",    "bf16",
+                                  "--layout",   "kv",
+                                  "--seed",     "18446744073709551615",
+                                  "--load",     "in",
+                                  "--save",     "out",
+                                  "--device",   "cpu",
+                                  "--bench",    "--iterations",
+                                  "3",          "--no-check",
+                                  "--json",     "--list"})
                                .options;
   CHECK(o.pass == flash::Pass::backward);
   CHECK(o.variant == "warp");
   CHECK(o.problem.bias == flash::BiasKind::alibi);
   CHECK(o.problem.seed == ~std::uint64_t{0});
-  CHECK(o.problem.input == flash::InputKind::ramp);
   CHECK(o.load == "in");
   CHECK(o.save == "out");
   CHECK(o.device == flash::DeviceChoice::cpu);
@@ -108,6 +116,8 @@ TEST_CASE("options: bad values are named, with what is allowed") {
       {{"--scale", "x"}, "--scale is 'x'"},
       {{"--seed", "-1"}, "--seed is '-1'"},
       {{"--seed", "18446744073709551616"}, "--seed is '18446744073709551616'"},
+      {{"--iterations", "5"}, "--iterations is given without --bench"},
+      {{"--load", "x", "--input", "normal"}, "--load and --input are both given"},
       {{"--iterations", "0"}, "--iterations is '0'"},
       {{"--iterations", "2147483648"}, "--iterations is 2147483648"},
       {{"--dtype", "fp8"}, "--dtype is 'fp8'; allowed: fp32, fp16, bf16"},

@@ -1,5 +1,6 @@
 // Reports: the JSON has the promised keys and no number that JSON cannot hold; the text says where a result is wrong.
 #include "common/harness/report.hpp"
+#include "common/harness/select.hpp"
 #include "common/harness/text_table.hpp"
 
 #include <doctest/doctest.h>
@@ -180,4 +181,34 @@ TEST_CASE("text table: columns are as wide as their widest cell") {
   CHECK(count_text(999) == "999");
   CHECK(count_text(1234567) == "1,234,567");
   CHECK(number_text(0.000123456) == "0.000123");
+}
+
+TEST_CASE("report: which score explains a failed check") {
+  RunRecord run = cpu_run();
+  const auto has = [&](float score, const char* text) {
+    run.largest_score = score;
+    return text_report(run).find(text) != std::string::npos;
+  };
+  CHECK(has(120.5f, "reach 120"));
+  CHECK(has(120.5f, "exp overflows"));
+  CHECK(has(-640, "The largest score of that row is -640"));
+  CHECK(has(-640, "exp underflows"));
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  for (const float score : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN()}) {
+    CHECK(has(score, "overflow fp32 themselves"));
+    CHECK_FALSE(has(score, "02_safe_softmax"));  // which would fail as well
+  }
+}
+
+TEST_CASE("estimate: a simulated kernel works on whole tiles, however little of them the problem fills") {
+  Problem thin, full;
+  thin.H = thin.Hkv = full.H = full.Hkv = 16;
+  thin.Nq = thin.Nk = 65535;
+  thin.d = 1;
+  full.Nq = full.Nk = 65536;
+  full.d = 32;
+  CHECK(simulation_note(thin, Pass::forward) != "");
+  CHECK(simulation_note(thin, Pass::forward) == simulation_note(full, Pass::forward));
+  full.d = 33;
+  CHECK(simulation_note(thin, Pass::forward) != simulation_note(full, Pass::forward));
 }
