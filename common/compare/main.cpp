@@ -3,9 +3,10 @@
 #include "common/compare/run.hpp"
 #include "common/compare/table.hpp"
 #include "common/device/error.hpp"
+#include "common/harness/parse.hpp"
+#include "common/harness/pending_file.hpp"
 
 #include <algorithm>
-#include <fstream>
 #include <iostream>
 
 namespace flash {
@@ -16,37 +17,6 @@ std::string json_text(const std::vector<Row>& rows) {
   for (const Row& row : rows) all.push_back(row.json());
   return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
-
-/// Opens the file for --save before anything runs, and writes it at the end; without --save it does nothing.
-class SavedRows {
- public:
-  explicit SavedRows(const std::string& file) : file_(file), temporary_(file + ".part") {
-    if (file_.empty()) return;
-    stream_.open(temporary_);
-    if (!stream_) throw UsageError("--save is '" + file_ + "', which cannot be written");
-  }
-  ~SavedRows() {
-    std::error_code ignored;
-    if (!file_.empty() && !done_) std::filesystem::remove(temporary_, ignored);
-  }
-  SavedRows(const SavedRows&) = delete;
-  SavedRows& operator=(const SavedRows&) = delete;
-
-  void write(const std::vector<Row>& rows) {
-    if (file_.empty()) return;
-    stream_ << json_text(rows);
-    stream_.close();
-    std::error_code error;
-    if (stream_) std::filesystem::rename(temporary_, file_, error);
-    if (!stream_ || error) throw UsageError("--save is '" + file_ + "', which cannot be written");
-    done_ = true;
-  }
-
- private:
-  std::string file_, temporary_;
-  std::ofstream stream_;
-  bool done_ = false;
-};
 
 /// 0 if all is well; 1 after a failure; 2 or 3 if nothing ran at all, as the stage programs themselves ended.
 int exit_code(const std::vector<Row>& rows) {
@@ -120,11 +90,20 @@ int compare(int argc, char** argv) {
     return 0;
   }
   const CompareOptions& options = command.options;
+  stop_child_on_signals();
+  if (!options.save.empty()) {
+    const SignalsHeld held;     // or its file would stay
+    PendingFile{options.save};  // whether it can be written is known before anything runs
+  }
   const Plan plan = make_plan(options, argv[0]);
-  SavedRows saved(options.save);
   std::string tables;
   const std::vector<Row> rows = run_plan(options, plan, tables);
-  saved.write(rows);
+  if (!options.save.empty()) {
+    const SignalsHeld held;
+    PendingFile file(options.save);
+    file.write(json_text(rows));
+    file.commit();
+  }
 
   const int code = exit_code(rows);
   if (code == 1) tables += "\nFAILED: see the verdicts above\n";
@@ -137,7 +116,7 @@ int compare(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   const auto complain = [](const std::exception& error, int code) {
-    std::cerr << "compare: " << error.what() << std::endl;
+    std::cerr << "compare: " << flash::one_line(error.what()) << std::endl;
     return code;
   };
   try {

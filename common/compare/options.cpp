@@ -54,6 +54,11 @@ int parse_count(const std::string& option, const std::string& text) {
   return static_cast<int>(value);
 }
 
+const std::string& not_empty(const std::string& option, const std::string& text) {
+  if (text.empty()) throw UsageError(option + " is ''; allowed: a name");
+  return text;
+}
+
 void check_sweep(const CompareOptions& options) {
   if (options.sweep_name.empty()) return;
   const SizeOptions& sizes = options.problem.sizes;
@@ -94,11 +99,11 @@ CompareCommand parse_compare_options(int argc, const char* const* argv) {
   text_option("--time-limit", "SECONDS", "A run that takes longer is stopped (default: 600)",
               [&](const std::string& given) { options.time_limit = std::chrono::seconds(parse_count("--time-limit", given)); });
   text_option("--bin", "DIR", "Folder of the stage programs (default: where this program lies)",
-              [&](const std::string& given) { options.bin = given; });
+              [&](const std::string& given) { options.bin = not_empty("--bin", given); });
   app.add_flag("--json", options.json, "The rows as a JSON array on stdout instead of the tables");
   app.add_flag("--csv", options.csv, "The rows as CSV on stdout instead of the tables");
   text_option("--save", "FILE", "Also write the rows as JSON to this file, with commit, date and the kernels' blob ids",
-              [&](const std::string& given) { options.save = given; });
+              [&](const std::string& given) { options.save = not_empty("--save", given); });
   add_problem_options(app, options.problem);
   app.add_flag("--no-causal", no_causal, "Every query sees every key (the default here is --causal)")->group("Problem");
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <stdexcept>
@@ -19,6 +20,22 @@ namespace flash {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr int stopping_signals[]{SIGINT, SIGTERM, SIGHUP};
+
+/// The child that runs, or 0: one at a time. Changed by the handler, or while the signals are held.
+std::atomic<pid_t> running_child = 0;
+static_assert(std::atomic<pid_t>::is_always_lock_free, "the signal handler uses it");
+
+/// A GPU or simulator run can last hours: nobody would know of a child that outlived this program.
+extern "C" void stop_child(int number) {
+  if (const pid_t child = running_child.exchange(0); child > 0) {
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);  // its memory, the GPU's too, is free again when this program has ended
+  }
+  // SA_RESETHAND has put the default action back: this ends the program once the handler returns.
+  raise(number);
+}
 
 /// A pipe whose ends close themselves and are not inherited.
 struct Pipe {
@@ -54,7 +71,14 @@ int spawn(pid_t& child, const std::vector<std::string>& arguments, const Pipe& o
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&actions, output.write_end, STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, error.write_end, STDERR_FILENO);
-  const int failure = posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  const SignalsHeld held;  // no signal between the start and its note
+  posix_spawnattr_setsigmask(&attributes, &held.before());
+  const int failure = posix_spawnp(&child, argv[0], &actions, &attributes, argv.data(), environ);
+  if (failure == 0) running_child = child;
+  posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   return failure;
 }
@@ -72,19 +96,49 @@ bool drain(int from, std::string& to) {
 int wait_until(pid_t child, Clock::time_point deadline, bool& timed_out) {
   int status = 0;
   for (;;) {
-    const pid_t ended = waitpid(child, &status, timed_out ? 0 : WNOHANG);
-    if (ended == child) return status;
-    if (ended < 0 && errno != EINTR) throw std::runtime_error(std::string("waiting for a child: ") + std::strerror(errno));
+    {
+      // Once waited for, the number may become that of another process: the handler must not see it any more. The program must
+      // not sleep in here, or signals would wait too.
+      const SignalsHeld held;
+      const pid_t ended = waitpid(child, &status, WNOHANG);
+      if (ended == child) {
+        running_child = 0;
+        return status;
+      }
+      if (ended < 0 && errno != EINTR) {
+        throw std::runtime_error(std::string("waiting for a child: ") + std::strerror(errno));
+      }
+    }
     if (!timed_out && Clock::now() >= deadline) {
       kill(child, SIGKILL);
       timed_out = true;
-    } else if (!timed_out) {
+    } else {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
 }
 
 }  // namespace
+
+void stop_child_on_signals() {
+  struct sigaction action {};
+  action.sa_handler = stop_child;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  for (const int number : stopping_signals) {
+    struct sigaction before {};
+    sigaction(number, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);  // nohup ignores SIGHUP
+  }
+}
+
+SignalsHeld::SignalsHeld() {
+  sigset_t held;
+  sigemptyset(&held);
+  for (const int number : stopping_signals) sigaddset(&held, number);
+  pthread_sigmask(SIG_BLOCK, &held, &before_);
+}
+
+SignalsHeld::~SignalsHeld() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
 ProcessResult run_process(const std::vector<std::string>& arguments, std::chrono::milliseconds limit) {
   ProcessResult result;

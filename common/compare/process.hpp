@@ -1,6 +1,8 @@
 // Child processes: started without a shell, captured, and killed when they take too long.
 #pragma once
 
+#include <signal.h>
+
 #include <chrono>
 #include <string>
 #include <vector>
@@ -13,6 +15,25 @@ struct ProcessResult {
   int signal = 0;          ///< the signal that ended it, or 0
   int exit_code = 0;       ///< if it ended by itself
   std::string output, error;
+};
+
+/// From now on SIGINT, SIGTERM and SIGHUP first kill the child that runs, then end this program as they do by themselves. One that
+/// is ignored stays ignored.
+void stop_child_on_signals();
+
+/// Holds these signals back while it lives: what must not be left half done waits for its end.
+class SignalsHeld {
+ public:
+  SignalsHeld();
+  ~SignalsHeld();
+  SignalsHeld(const SignalsHeld&) = delete;
+  SignalsHeld& operator=(const SignalsHeld&) = delete;
+
+  /// The mask from before, which a child starts with.
+  const sigset_t& before() const { return before_; }
+
+ private:
+  sigset_t before_;
 };
 
 /// Runs a program to its end. arguments[0] is a path, or a name that is looked for in PATH.

@@ -1,6 +1,7 @@
 // For tests: programs that behave like stages, well or badly. Each is a shell script that answers --list --json and one run.
 #pragma once
 
+#include "common/compare/process.hpp"
 #include "common/harness/test/temporary_folder.hpp"
 
 #include <string>
@@ -37,5 +38,13 @@ class FakeStages : public TemporaryFolder {
 inline std::string prints(const std::string& report, int code = 0) {
   return "cat <<'END'\n" + report + "\nEND\nexit " + std::to_string(code);
 }
+
+/// Runs the comparison program among them.
+inline ProcessResult compare(const FakeStages& stages, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {FLASH_COMPARE_PROGRAM, "--bin", stages.path().string()});
+  return run_process(arguments, std::chrono::seconds(60));
+}
+
+inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace flash::test

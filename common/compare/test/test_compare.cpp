@@ -13,13 +13,6 @@ using namespace flash::test;
 using flash::ProcessResult;
 using Json = nlohmann::json;
 
-ProcessResult compare(const FakeStages& stages, std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), {FLASH_COMPARE_PROGRAM, "--bin", stages.path().string()});
-  return flash::run_process(arguments, std::chrono::seconds(60));
-}
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 /// The report with the check turned into a failure, as a stage prints NaN.
 std::string failed_report() {
   Json report = Json::parse(passed_report());
@@ -200,10 +193,15 @@ TEST_CASE("compare: bad usage and nothing to run give exit code 2 and one line")
                                                     {"--json", "--csv"},
                                                     {"--bin", "/no/such/folder"},
                                                     {"--save", "/dev/null/x"},
+                                                    {"--save", ""},
+                                                    {"--bin", ""},
                                                     {"--time-limit", "0"},
                                                     {"--pass", "both"},
                                                     {"--device", "tpu"},
                                                     {"--dtype", "bf16"},  // no stage here takes it
+                                                    {"--only", "0\n7"},
+                                                    {"--save", "/dev/null/x\ny"},
+                                                    {"--frob\nnicate"},
                                                     {"--frobnicate"}};
   for (std::vector<std::string> arguments : cases) {
     CAPTURE(arguments.front());

@@ -1,0 +1,73 @@
+// What the comparison program leaves behind: with --save, and when a signal ends it.
+#include "common/compare/test/fake_stages.hpp"
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+using namespace flash::test;
+using flash::ProcessResult;
+using Json = nlohmann::json;
+
+TEST_CASE("compare: --save refuses what is no regular file before anything runs, and touches nothing else") {
+  const FakeStages stages;
+  const TemporaryFolder folder;
+  const std::filesystem::path ran = folder.path() / "ran", target = folder.path() / "rows.json";
+  stages.add_raw("01_first", "touch " + ran.string());  // even --list would leave the trace
+  const auto check_refused = [&] {
+    const ProcessResult result = compare(stages, {"--device", "cpu", "--save", target.string()});
+    CHECK(result.exit_code == 2);
+    CHECK(result.output.empty());
+    CHECK_MESSAGE(std::count(result.error.begin(), result.error.end(), '\n') == 1, result.error);
+    CHECK(contains(result.error, "not a regular file"));
+    CHECK_FALSE(std::filesystem::exists(ran));
+  };
+  std::filesystem::create_directory(target);
+  check_refused();
+  std::filesystem::remove(target);
+  write_bytes(folder.path() / "mine", "mine");
+  std::filesystem::create_symlink("mine", target);
+  check_refused();
+  CHECK(read_bytes(folder.path() / "mine") == "mine");
+
+  std::filesystem::remove(target);
+  stages.add("01_first", prints(passed_report()));
+  write_bytes(target.string() + ".part", "also mine");
+  CHECK(compare(stages, {"--device", "cpu", "--pass", "forward", "--save", target.string()}).exit_code == 0);
+  CHECK(read_bytes(target.string() + ".part") == "also mine");
+  CHECK(Json::parse(read_bytes(target)).size() == 1);
+}
+
+TEST_CASE("compare: a signal stops the child too and leaves no file") {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    CAPTURE(number);
+    const FakeStages stages;
+    const TemporaryFolder folder;
+    const std::string pid_file = (folder.path() / "pid").string(), rows = (folder.path() / "rows.json").string();
+    stages.add("01_slow", "echo $$ > " + pid_file + ".new; mv " + pid_file + ".new " + pid_file + "; exec sleep 100");
+    const pid_t program = fork();
+    if (program == 0) {
+      for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) dup2(open("/dev/null", O_WRONLY), stream);
+      signal(number, SIG_DFL);  // whoever runs the tests may ignore it
+      execl(FLASH_COMPARE_PROGRAM, "compare", "--bin", stages.path().c_str(), "--device", "cpu", "--save", rows.c_str(),
+            nullptr);
+      _exit(127);
+    }
+    for (int i = 0; i < 2000 && !std::filesystem::exists(pid_file); ++i) usleep(10000);
+    REQUIRE(std::filesystem::exists(pid_file));  // the child runs
+    kill(program, number);
+    int status = 0;
+    REQUIRE(waitpid(program, &status, 0) == program);
+    CHECK(WIFSIGNALED(status));
+    CHECK(WTERMSIG(status) == number);
+    const pid_t child = std::stoi(read_bytes(pid_file));
+    CHECK(kill(child, 0) != 0);
+    CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);  // the pid alone
+  }
+}
