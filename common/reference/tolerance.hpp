@@ -3,10 +3,10 @@
 //     tolerance of a row = 2 * max|naive - exact| + tiny      (3 * for gradients)
 //
 // The first part is measured: a straightforward implementation is off by so much, and another order of the same sums may be
-// off by about as much again. One row alone may be exact by luck, so the maximum is over all rows, except those with scores of
-// a larger magnitude (more than 16 times): a query with a bias of -1e9 keeps no digits of its scores, whoever computes them, and that is no reason to
-// trust the other rows less. With few elements the maximum can still be 0 by luck (Nk = 1 has P = 1), hence `tiny`: what a
-// rounding or two cost. With u = 2^-24, half the distance from 1 to the next float, and the row's sums of absolute terms from
+// off by about as much again. One row alone may be exact by luck, so the maximum is over all rows but those whose scores are
+// off by more than 16 times as much: a query with a bias of -1e9 keeps no digits of its scores, whoever computes them, and that
+// excuses no other row. With few elements the maximum can still be 0 by luck (Nk = 1 has P = 1), hence `tiny`: what a rounding
+// or two cost. With u = 2^-24, half the distance from 1 to the next float, and the row's sums of absolute terms from
 // exact::Terms:
 //
 //     L_i      e_i = u (1 + score_i)                     a score is off by about u times its terms; L is a mean of scores
