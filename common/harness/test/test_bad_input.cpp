@@ -196,8 +196,7 @@ TEST_CASE("exit codes: good runs, answers, a failed check, too little memory") {
   explains({"--input", "ones", "--scale=-1.5"}, "exp underflows");  // exp gives 2e-42, whose inverse overflows
   explains({"--input", "ones", "--scale", "1e38"}, "scores of that row overflow fp32 themselves");
 
-  const ProcessResult huge =
-      stage({"--device", "cpu", "--batch", "1", "--heads", "1", "--seq", "2000000", "--head-dim", "1"});
+  const ProcessResult huge = stage({"--device", "cpu", "--batch", "1", "--heads", "1", "--seq", "2000000", "--head-dim", "1"});
   CHECK(huge.exit_code == 3);
   CHECK(huge.output.empty());
   CHECK(std::count(huge.error.begin(), huge.error.end(), '\n') == 1);
