@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/attention/problem.hpp"
+#include "common/attention/tiles.hpp"
 
 #include <array>
 #include <cstdint>
@@ -40,6 +41,8 @@ struct Attention {
   TensorRef dO;          ///< input of the backward pass
   TensorRef dQ, dK, dV;  ///< outputs of the backward pass
   std::vector<TensorRef> workspaces;
+  DeviceLimits limits;  ///< of the device that the tensors lie on
+  Tiles tiles;          ///< for the pass that is launched: one of Variant::tiles(), if the variant has any
 
   /// The workspace buffer of that name, as declared by the variant. Throws std::logic_error if there is none.
   const TensorRef& workspace(const char* name) const;

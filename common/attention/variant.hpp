@@ -18,7 +18,10 @@ struct Variant {
   std::vector<WorkspaceSpec> (*workspace)(const Problem&, Pass) = nullptr;
   /// "" or why this variant cannot take a problem. Null: it takes every problem of its dtypes.
   std::string (*refuse)(const Problem&) = nullptr;
-  bool subtracts_max = true;                  ///< false: large scores overflow, and the report says so
+  /// The compiled tile sizes that take a problem on such a device, the default first; empty: none does. Null: nothing to choose.
+  std::vector<TileChoice> (*tiles)(const Problem&, Pass, const DeviceLimits&) = nullptr;
+  bool atomic_dQ = false;     ///< dQ is summed in the order in which blocks happen to end: its last bits differ between runs
+  bool subtracts_max = true;  ///< false: large scores overflow, and the report says so
   std::vector<Dtype> dtypes = {Dtype::fp32};  ///< what the kernels take
   const char* file = "";                      ///< path of the kernel file in the project; registration fills it in
 };

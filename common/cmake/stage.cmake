@@ -1,9 +1,14 @@
-# add_stage(KERNELS file.cuh...): the program and the tests of the stage in the current folder.
+# add_stage(KERNELS file.cuh... [NAMESPACE flash::name]): the program and the tests of the stage in the current folder.
 #
 # Each kernel file is compiled twice, by nvcc for the GPU and by the host compiler against common/simt for the CPU, through two
-# generated one-line sources that include it and register its `variant`. A number at the start of a file's name orders the steps.
+# generated one-line sources that include it and register its `variant`, which lies in NAMESPACE (default: flash; a stage whose kernels
+# another stage includes has its own). A number at the start of a file's name orders the steps.
 function(add_stage)
-  cmake_parse_arguments(arg "" "" "KERNELS" ${ARGN})
+  cmake_parse_arguments(arg "" "NAMESPACE" "KERNELS" ${ARGN})
+  set(FLASH_NAMESPACE flash)
+  if(arg_NAMESPACE)
+    set(FLASH_NAMESPACE ${arg_NAMESPACE})
+  endif()
   get_filename_component(stage ${CMAKE_CURRENT_SOURCE_DIR} NAME)
   set(objects)
   foreach(kernel IN LISTS arg_KERNELS)

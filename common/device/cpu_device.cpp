@@ -1,6 +1,7 @@
 // The simulator as a device.
 #include "common/device/error.hpp"
 #include "common/device/runtime.hpp"
+#include "common/simt/machine/limits.hpp"
 #include "common/simt/options.hpp"
 
 #include <unistd.h>
@@ -62,6 +63,7 @@ class CpuDevice final : public Device {
   }
 
   const DeviceInfo& info() const override { return info_; }
+  DeviceLimits limits() const override { return machine::limits_of(options().target_sm); }
 
   void* allocate(std::size_t bytes) override {
     // Linux promises more memory than it has and kills who uses it: ask first.

@@ -94,9 +94,12 @@ class GpuDevice final : public Device {
     info_.peak_bytes_per_second =
         2.0 * 1e3 * attribute(cudaDevAttrMemoryClockRate) * attribute(cudaDevAttrGlobalMemoryBusWidth) / 8;
     l2_bytes_ = static_cast<std::size_t>(properties.l2CacheSize);
+    limits_ = {info_.sm, properties.multiProcessorCount, properties.sharedMemPerBlockOptin,
+               properties.sharedMemPerMultiprocessor};
   }
 
   const DeviceInfo& info() const override { return info_; }
+  DeviceLimits limits() const override { return limits_; }
 
   void* allocate(std::size_t bytes) override {
     void* pointer = nullptr;
@@ -158,6 +161,7 @@ class GpuDevice final : public Device {
 
  private:
   DeviceInfo info_;
+  DeviceLimits limits_;
   std::size_t l2_bytes_ = 0;
 };
 

@@ -57,6 +57,7 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
+  virtual DeviceLimits limits() const = 0;        ///< of a launch; the simulator answers for the GPU that it stands for
   virtual void* allocate(std::size_t bytes) = 0;  ///< DeviceError with sizes in words if it does not fit
   virtual void release(void* pointer) noexcept = 0;
   virtual void upload(void* device, const void* host, std::size_t bytes) = 0;

@@ -63,11 +63,23 @@ Role home_of(Layout layout, Role role) {
   return role;
 }
 
+/// The first of the variant's tile sizes.
+Tiles default_tiles(const Variant& variant, const Problem& problem, Pass pass, const DeviceLimits& limits) {
+  const std::vector<TileChoice> choices = variant.tiles(problem, pass, limits);
+  if (choices.empty()) {
+    throw DeviceError(std::string("variant ") + variant.name + " has no tiles that fit the " +
+                      std::to_string(limits.shared_bytes) + " bytes of shared memory that a block can have here");
+  }
+  return choices.front().tiles;
+}
+
 }  // namespace
 
-Runner::Runner(Device& device, const Variant& variant, const Problem& problem, const Inputs& inputs, Pass pass)
-    : device_(device), variant_(variant), pass_(pass) {
+Runner::Runner(Device& device, const Variant& variant, const Problem& problem, const Inputs& inputs, Pass pass,
+               std::optional<Tiles> tiles)
+    : device_(device), variant_(variant), pass_(pass), tiles_(tiles) {
   attention_.problem = problem;
+  attention_.limits = device.limits();
   const bool backward = pass == Pass::backward;
 
   // A buffer for each home; tensors that are packed together share one.
@@ -150,26 +162,31 @@ void Runner::poison_outputs() {
   for (Buffer& buffer : workspaces_) buffer.poison();
 }
 
-void Runner::launch_pass() { (pass_ == Pass::backward ? variant_.backward : variant_.forward)(attention_); }
+void Runner::launch(Pass pass) {
+  if (variant_.tiles != nullptr) {
+    attention_.tiles = tiles_ && pass == pass_ ? *tiles_ : default_tiles(variant_, attention_.problem, pass, attention_.limits);
+  }
+  (pass == Pass::backward ? variant_.backward : variant_.forward)(attention_);
+}
 
 void Runner::run() {
   poison_outputs();
   device_.run([&] {
-    variant_.forward(attention_);
-    if (pass_ == Pass::backward) variant_.backward(attention_);
+    launch(Pass::forward);
+    if (pass_ == Pass::backward) launch(Pass::backward);
   });
 }
 
 Timing Runner::time(int iterations, bool cold_l2) {
   run();
-  return device_.time([&] { launch_pass(); }, iterations, cold_l2);
+  return device_.time([&] { launch(pass_); }, iterations, cold_l2);
 }
 
 Counters Runner::count() {
   poison_outputs();
-  if (pass_ == Pass::backward) device_.run([&] { variant_.forward(attention_); });
+  if (pass_ == Pass::backward) device_.run([&] { launch(Pass::forward); });
   device_.reset_counters();
-  device_.run([&] { launch_pass(); });
+  device_.run([&] { launch(pass_); });
   return device_.counters();
 }
 

@@ -5,14 +5,16 @@
 #include "common/attention/variant.hpp"
 #include "common/device/runtime.hpp"
 
+#include <optional>
 #include <vector>
 
 namespace flash {
 
 class Runner {
  public:
-  /// Allocates and uploads everything. Throws DeviceError if it does not fit (the message gives the bytes wanted and free).
-  Runner(Device&, const Variant&, const Problem&, const Inputs&, Pass);
+  /// Allocates and uploads everything. Throws DeviceError if it does not fit (the message gives the bytes wanted and free), or if
+  /// the variant has no tile sizes for this problem on this device. `tiles`: for the pass; by default the variant's default.
+  Runner(Device&, const Variant&, const Problem&, const Inputs&, Pass, std::optional<Tiles> tiles = {});
 
   /// Poisons outputs and workspaces, runs the pass (backward: forward first) to its end.
   void run();
@@ -30,7 +32,7 @@ class Runner {
   std::size_t total_bytes() const;
 
  private:
-  void launch_pass();
+  void launch(Pass);
   void upload_all(const Inputs&);
   void poison_outputs();
 
@@ -38,6 +40,7 @@ class Runner {
   const Variant& variant_;
   Pass pass_;
   Attention attention_;
+  std::optional<Tiles> tiles_;
   std::vector<Buffer> inputs_, outputs_, workspaces_;
 };
 

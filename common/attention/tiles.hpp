@@ -1,0 +1,31 @@
+// Tile sizes: how many rows of Q (Br) and of K, V (Bc) a block works on at a time, and what of the device limits them.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace flash {
+
+/// Br rows of Q and Bc rows of K and V, as in the FlashAttention papers.
+struct Tiles {
+  int Br = 0, Bc = 0;
+  friend bool operator==(const Tiles&, const Tiles&) = default;
+};
+
+/// What a launch may ask of the device: an NVIDIA GPU, or the one that the simulator stands for.
+struct DeviceLimits {
+  int sm = 90;                           ///< 90 for compute capability 9.0
+  int multiprocessors = 132;             ///< SMs
+  std::size_t shared_bytes = 232448;     ///< dynamic shared memory of a block, at most (227 KB on sm_90)
+  std::size_t shared_bytes_sm = 233472;  ///< shared memory of an SM, for all its blocks; each takes 1 KB more than it asks for
+};
+
+/// One of the tile sizes that a kernel file has compiled.
+struct TileChoice {
+  Tiles tiles;
+  int threads = 0;               ///< of a block
+  std::size_t shared_bytes = 0;  ///< dynamic shared memory of a block
+  std::string why;               ///< what speaks for it, in a few words
+};
+
+}  // namespace flash
