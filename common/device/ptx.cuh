@@ -102,6 +102,14 @@ __device__ inline void mma_m16n8k16_bf16(float (&d)[4], const unsigned (&a)[4], 
 #endif
 }
 
+// ---- ex2: 2^x in one instruction, to about two units in the last place; a result below 2^-126 is 0 ------------------------------------
+
+__device__ inline float exp2_approx(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // ---- cp.async: copies from global to shared memory that the thread does not wait for -------------------------------------------
 //
 // cp_async<16>(to, from); ...; cp_async_commit(); ... cp_async_wait<N>(): all but the N newest groups of this thread have landed. Other
@@ -121,9 +129,16 @@ __device__ inline void cp_async_zfill(void* to, const void* from, int from_bytes
                  : "memory");
   }
 #else
-  for (int i = 0; i < Bytes; ++i) {
-    static_cast<char*>(to)[i] = i < from_bytes ? static_cast<const char*>(from)[i] : char{0};
+  struct alignas(Bytes) Word {
+    unsigned part[Bytes / 4];
+  };
+  Word word{};
+  if (from_bytes == Bytes) {
+    word = *static_cast<const Word*>(from);
+  } else {
+    for (int i = 0; i < from_bytes; ++i) reinterpret_cast<char*>(&word)[i] = static_cast<const char*>(from)[i];
   }
+  *static_cast<Word*>(to) = word;
 #endif
 }
 

@@ -5,9 +5,14 @@
 #include "common/attention/tensor.hpp"
 
 #include <cstdint>
+#include <type_traits>
 
 namespace flash {
 inline namespace gpu {
+
+/// Wide, const where T is.
+template <class Wide, class T>
+using SameConst = std::conditional_t<std::is_const_v<T>, const Wide, Wide>;
 
 /// A matrix [rows, cols] in global memory. Columns are adjacent; rows lie row_stride elements apart.
 template <class T>
@@ -20,8 +25,8 @@ struct Matrix {
 
   /// Several adjacent elements as one access: K.as<float4>(row, col) is K(row, col..col+3). Must be aligned to its size.
   template <class Wide>
-  __device__ Wide& as(int row, int col) const {
-    return *reinterpret_cast<Wide*>(data + row * row_stride + col);
+  __device__ SameConst<Wide, T>& as(int row, int col) const {
+    return *reinterpret_cast<SameConst<Wide, T>*>(data + row * row_stride + col);
   }
 
   /// The address of an element, for atomics and asynchronous copies.
@@ -62,11 +67,14 @@ struct SharedMatrix {
   __device__ T& operator()(int row, int col) const { return data[row * stride + col]; }
 
   template <class Wide>
-  __device__ Wide& as(int row, int col) const {
-    return *reinterpret_cast<Wide*>(data + row * stride + col);
+  __device__ SameConst<Wide, T>& as(int row, int col) const {
+    return *reinterpret_cast<SameConst<Wide, T>*>(data + row * stride + col);
   }
 
   __device__ T* address(int row, int col) const { return data + row * stride + col; }
+
+  /// The same matrix, to be read only.
+  __device__ operator SharedMatrix<const T>() const { return {data, rows, cols, stride}; }
 };
 
 /// The typed view of a tensor. The caller has made sure that T is its dtype.

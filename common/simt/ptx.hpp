@@ -6,6 +6,7 @@
 #include "common/simt/site.hpp"
 #include "common/simt/types.hpp"
 
+#include <cmath>
 #include <cstdint>
 
 namespace flash {
@@ -96,6 +97,13 @@ inline void mma_m16n8k16_bf16(float (&d)[4], const unsigned (&a)[4], const unsig
                               Site site = Site::here()) {
   MmaLane lane{MmaType::bf16, 16, d, a, b, c};
   mma(lane, site);
+}
+
+// ---- ex2 -----------------------------------------------------------------------------------------------------------------------
+
+inline float exp2_approx(float x) {
+  const float y = std::exp2(x);
+  return y < 0x1p-126f ? 0.0f : y;
 }
 
 // ---- cp.async ------------------------------------------------------------------------------------------------------------------

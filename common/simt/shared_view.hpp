@@ -66,6 +66,9 @@ struct SharedMatrix {
   /// The address of an element, for atomics, ldmatrix and asynchronous copies.
   T* address(int row, int col, Site site = Site::here()) const { return checked(row, col, sizeof(T), site); }
 
+  /// The same matrix, to be read only.
+  operator SharedMatrix<const T>() const { return {data, rows, cols, stride}; }
+
  private:
   T* checked(int row, int col, std::size_t bytes, Site site) const {
     const int width = static_cast<int>(bytes / sizeof(T));
