@@ -13,7 +13,7 @@ import re
 import sys
 from pathlib import Path
 
-from tools import check_pages, costs, diagrams, h200
+from tools import check_pages, costs, diagrams, fused_tables, h200
 from tools.saved import NOTHING_SAVED, gpus, origin, rows_of, saved_text
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -216,6 +216,8 @@ PARTS = {
     "times_03": lambda: times_of("02_safe_softmax", "03_online_softmax"),
     "profile": profile_of,
     "sectors_checked": sectors_checked,
+    "recompute": lambda: fused_tables.recompute(table),
+    "run": fused_tables.run,
     "lab": lambda name: saved_text("cpu", f"lab_{name}", 110),  # what docs/lab's program printed
     "output": lambda stage: saved_text("cpu", stage),  # what a stage printed
     "comparison": lambda device: saved_text(device, "compare"),  # what the demo printed
