@@ -88,7 +88,7 @@ def agree(row, what, expected, counted):
 
 def count_table(stage, direction, p, rows):
     """Predicted beside counted for one problem, a column for each variant."""
-    expected = costs.predicted(stage, direction, p)
+    expected = costs.predicted(stage, direction, p, rows[0])
     traffic = [row["counters"]["tensors"] for row in rows]
     for row, tensors in zip(rows, traffic):
         for name, moved in tensors.items():
@@ -218,6 +218,9 @@ PARTS = {
     "sectors_checked": sectors_checked,
     "recompute": lambda: fused_tables.recompute(table),
     "run": fused_tables.run,
+    "io_theory": lambda: fused_tables.io_theory(table, size),
+    "io_memory": lambda: fused_tables.io_memory(table, size),
+    "io_counts": lambda: fused_tables.io_counts(table, size, problem_text),
     "lab": lambda name: saved_text("cpu", f"lab_{name}", 110),  # what docs/lab's program printed
     "output": lambda stage: saved_text("cpu", stage),  # what a stage printed
     "comparison": lambda device: saved_text(device, "compare"),  # what the demo printed
