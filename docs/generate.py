@@ -13,7 +13,7 @@ import re
 import sys
 from pathlib import Path
 
-from tools import check_pages, costs, diagrams, fused_tables, h200
+from tools import check_pages, costs, diagrams, fused_tables, h200, matmul_tables, roofline as roofline_page
 from tools.saved import NOTHING_SAVED, gpus, origin, rows_of, saved_text
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -221,6 +221,10 @@ PARTS = {
     "io_theory": lambda: fused_tables.io_theory(table, size),
     "io_memory": lambda: fused_tables.io_memory(table, size),
     "io_counts": lambda: fused_tables.io_counts(table, size, problem_text),
+    "tile_levels": lambda: matmul_tables.tile_levels(table),
+    "register_tiles": lambda: matmul_tables.register_tiles(table),
+    "wavefronts": lambda: matmul_tables.wavefront_table(table),
+    "roofline_stages": lambda: roofline_page.stages_table(table, size, problem_text),
     "lab": lambda name: saved_text("cpu", f"lab_{name}", 110),  # what docs/lab's program printed
     "output": lambda stage: saved_text("cpu", stage),  # what a stage printed
     "comparison": lambda device: saved_text(device, "compare"),  # what the demo printed
