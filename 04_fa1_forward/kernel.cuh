@@ -215,8 +215,8 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
 
       const RowStats merged = merge(before, tile);  // line 11
       merge_output<Width>(O_smem, row, before, tile, merged, PV_reg);
-      __syncthreads();  // read after write: rows of O_smem leave in parts that others wrote; write after read: the next tiles
-                        // overwrite Q_smem, K_smem and V_smem
+      __syncthreads();  // read after write: O_smem leaves in parts that others have written; write after read: the next tiles
+                        // overwrite what slower warps still read
       store_tile<Width, Access>(O, i0, O_smem);              // line 12
       if (i < problem.Nq) l(i) = merged.l, m(i) = merged.m;  // line 13
     }
@@ -232,34 +232,25 @@ inline bool wide_rows(const TensorRef& t) {
          aligned(t.stride[1]) && aligned(t.stride[2]);
 }
 
-template <int Width, class Access>
-void launch_forward(const Attention& a) {
+template <int Width>
+void launch_width(const Attention& a) {
   const Problem& p = a.problem;
   const Tiles tiles = tiles_of(p, a.limits);
+  const bool wide = wide_rows(a.Q) && wide_rows(a.K) && wide_rows(a.V) && wide_rows(a.O);
+  const auto kernel = wide ? forward_kernel<Width, float4> : forward_kernel<Width, float>;
   launch("fa1_forward",
          {dim3(static_cast<unsigned>(p.B * p.H)), dim3(static_cast<unsigned>(tiles.Br)),
           shared_floats(tiles, Width) * sizeof(float)},
-         forward_kernel<Width, Access>, p, tiles, view<const float>(a.Q), view<const float>(a.K), view<const float>(a.V),
-         bias_of(a), view<float>(a.O), view<float>(a.workspace("l")), view<float>(a.workspace("m")), view<float>(a.L));
-}
-
-template <int Width>
-void launch_width(const Attention& a) {
-  const bool wide = wide_rows(a.Q) && wide_rows(a.K) && wide_rows(a.V) && wide_rows(a.O);
-  wide ? launch_forward<Width, float4>(a) : launch_forward<Width, float>(a);
+         kernel, p, tiles, view<const float>(a.Q), view<const float>(a.K), view<const float>(a.V), bias_of(a), view<float>(a.O),
+         view<float>(a.workspace("l")), view<float>(a.workspace("m")), view<float>(a.L));
 }
 
 void forward(const Attention& a) {
-  switch (width_of(a.problem.d)) {
-    case 32:
-      return launch_width<32>(a);
-    case 64:
-      return launch_width<64>(a);
-    case 96:
-      return launch_width<96>(a);
-    default:
-      return launch_width<128>(a);
-  }
+  const int width = width_of(a.problem.d);
+  if (width == 32) return launch_width<32>(a);
+  if (width == 64) return launch_width<64>(a);
+  if (width == 96) return launch_width<96>(a);
+  launch_width<128>(a);
 }
 
 /// l and m [B, H, Nq, 1].
