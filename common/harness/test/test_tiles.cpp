@@ -43,6 +43,7 @@ TuneRecord gpu_tuning() {
   TuneRecord record;
   record.run.stage.name = "98_tiles";
   record.run.variant.name = "tiled";
+  record.run.variant.idea = "";
   record.run.device.kind = Backend::gpu;
   record.run.device.name = "Test GPU";
   record.run.problem.causal = true;
