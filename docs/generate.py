@@ -209,6 +209,7 @@ def sectors_checked():
 PARTS = {
     "roofline": roofline,
     "tiles_04": lambda: stage_tables.tiles_04(table),
+    "tiles_05": lambda: stage_tables.tiles_05(table),
     "against": lambda stage, direction: stage_tables.against(stage, direction, number, problem_text),
     "few_heads": lambda stage, direction: stage_tables.against(stage, direction, number, problem_text, "few_heads.json"),
     "bytes_01": lambda: bytes_of("01_naive"),

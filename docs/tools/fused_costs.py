@@ -53,7 +53,41 @@ def fa1_forward(p):
     return {name: (p["batch"] * p["heads"] * read, p["batch"] * p["heads"] * written) for name, (read, written) in counts.items()}
 
 
-FORMULAS = {("04_fa1_forward", "forward"): fa1_forward}
+FA1_BACKWARD = "05_fa1_backward/kernel.cuh"
+
+
+def fa1_backward_shared(br, bc, width):
+    """(5.8)  Floats."""
+    pad = constant(FA1, "PAD")
+    return (4 * bc + 2 * br) * (width + pad) + 2 * br * (bc + pad)
+
+
+def fa1_backward_tiles(p, sm=90):
+    """(5.8)  (Br, Bc)"""
+    needed = up(max(p["seq_k"], -(-p["seq_q"] // 2)), 16)
+    for bc in range(min(needed, constant(FA1_BACKWARD, "MAX_Bc")), 0, -16):
+        if 4 * fa1_backward_shared(2 * bc, bc, up(p["head_dim"], 32)) <= SHARED_BYTES[sm]:
+            return 2 * bc, bc
+    return 32, 8
+
+
+def fa1_backward(p):
+    """(5.9)"""
+    nq, nk, d = p["seq_q"], p["seq_k"], p["head_dim"]
+    _, rows = visits(p, *fa1_backward_tiles(p))
+    counts = {name: (rows * d, 0) for name in ["Q", "O", "dO"]}
+    counts |= {"dQ": (rows * d, (nq + rows) * d), "l": (rows, 0), "m": (rows, 0)}
+    counts["bias"] = (visible_pairs(p) if p["bias"] != "none" else 0, 0)
+    total = {name: (p["batch"] * p["heads"] * read, p["batch"] * p["heads"] * written) for name, (read, written) in counts.items()}
+    once = p["batch"] * p["kv_heads"] * nk * d
+    return total | {"K": (once, 0), "V": (once, 0), "dK": (0, once), "dV": (0, once)}
+
+
+FORMULAS = {
+    ("04_fa1_forward", "forward"): fa1_forward,
+    ("05_fa1_backward", "forward"): fa1_forward,
+    ("05_fa1_backward", "backward"): fa1_backward,
+}
 
 
 def predicted(stage, direction, p):
@@ -62,14 +96,24 @@ def predicted(stage, direction, p):
 
 
 def predicted_events(stage, direction, p):
-    """{counter: times}"""
-    pairs, _ = visits(p, *fa1_tiles(p))
-    return {"barriers": 2 * pairs * p["batch"] * p["heads"], "warp_operations": 0}
+    """{counter: times}: barriers, two per visited pair of tiles forward, three backward."""
+    tiles, barriers = (fa1_tiles(p), 2) if direction == "forward" else (fa1_backward_tiles(p), 3)
+    pairs, _ = visits(p, *tiles)
+    return {"barriers": barriers * pairs * p["batch"] * p["heads"], "warp_operations": 0}
+
+
+def predicted_sectors(stage, direction, p):
+    """Of 32 bytes, where rows start on sector boundaries. Tiles are loaded along rows, a sector for eight elements; a thread that
+    reads its own row of O or dQ 16 bytes at a time has a sector for four."""
+    elements = predicted(stage, direction, p)
+    alone = 0 if direction == "forward" else elements["O"][0] + 2 * elements["dQ"][0]
+    return (sum(map(sum, elements.values())) + alone) // 8
 
 
 def least_ms(stage, direction, p):
-    """(4.8)  What thread-per-row kernels need at least on an H200: shared memory of the SM that has most blocks."""
-    if (stage, direction) != ("04_fa1_forward", "forward"):
+    """(4.8), (5.10)  What thread-per-row kernels need at least on an H200: shared memory of the SM that has most blocks."""
+    if (stage, direction) not in FORMULAS:
         return None
-    clocks = 9 * up(p["head_dim"], 32) / 256  # of a pair
-    return 1e3 * -(-p["batch"] * p["heads"] // h200.SMS) * visible_pairs(p) * clocks / h200.CLOCK_HZ
+    per_column, blocks = (9, p["heads"]) if direction == "forward" else (22.75, p["kv_heads"])
+    clocks = visible_pairs(p) * p["heads"] / blocks * per_column * up(p["head_dim"], 32) / 256  # of a block
+    return 1e3 * -(-p["batch"] * blocks // h200.SMS) * clocks / h200.CLOCK_HZ

@@ -21,6 +21,16 @@ def tiles_04(table):
     return table(["shared memory of a block", "d", "paper, Br × Bc", "here, Br × Bc", "used"], rows)
 
 
+def tiles_05(table):
+    """(5.8)"""
+    rows = []
+    for sm, available in fused_costs.SHARED_BYTES.items():
+        for d in [32, 64, 96, 128]:
+            br, bc = fused_costs.fa1_backward_tiles({"head_dim": d, "seq_q": 10**6, "seq_k": 10**6}, sm)
+            rows.append([f"sm_{sm}, {available // 1024} KiB", d, f"{br} × {bc}", f"{fused_costs.fa1_backward_shared(br, bc, fused_costs.up(d, 32)) / 256:.0f} KiB"])
+    return table(["shared memory of a block", "d", "Br × Bc", "used"], rows)
+
+
 def faster_or_slower(ratio):
     """Of a time divided by another one."""
     if 0.98 < ratio < 1.02:
