@@ -13,7 +13,7 @@ import re
 import sys
 from pathlib import Path
 
-from tools import check_pages, costs, diagrams, h200
+from tools import check_pages, costs, diagrams, fused_tables, h200, matmul_tables, roofline as roofline_page
 from tools.saved import NOTHING_SAVED, gpus, origin, rows_of, saved_text
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -88,7 +88,7 @@ def agree(row, what, expected, counted):
 
 def count_table(stage, direction, p, rows):
     """Predicted beside counted for one problem, a column for each variant."""
-    expected = costs.predicted(stage, direction, p)
+    expected = costs.predicted(stage, direction, p, rows[0])
     traffic = [row["counters"]["tensors"] for row in rows]
     for row, tensors in zip(rows, traffic):
         for name, moved in tensors.items():
@@ -216,6 +216,15 @@ PARTS = {
     "times_03": lambda: times_of("02_safe_softmax", "03_online_softmax"),
     "profile": profile_of,
     "sectors_checked": sectors_checked,
+    "recompute": lambda: fused_tables.recompute(table),
+    "run": fused_tables.run,
+    "io_theory": lambda: fused_tables.io_theory(table, size),
+    "io_memory": lambda: fused_tables.io_memory(table, size),
+    "io_counts": lambda: fused_tables.io_counts(table, size, problem_text),
+    "tile_levels": lambda: matmul_tables.tile_levels(table),
+    "register_tiles": lambda: matmul_tables.register_tiles(table),
+    "wavefronts": lambda: matmul_tables.wavefront_table(table),
+    "roofline_stages": lambda: roofline_page.stages_table(table, size, problem_text),
     "lab": lambda name: saved_text("cpu", f"lab_{name}", 110),  # what docs/lab's program printed
     "output": lambda stage: saved_text("cpu", stage),  # what a stage printed
     "comparison": lambda device: saved_text(device, "compare"),  # what the demo printed

@@ -27,7 +27,8 @@ def product(counts, rows, depth, cols, a, b):
     counts[b][0] += depth * cols * -(-rows // TILE)
 
 
-def predicted(stage, direction, p):
+def predicted(stage, direction, p, row=None):
+    """`row` is the saved row, for stages whose tile sizes differ from run to run."""
     nq, nk, d = p["seq_q"], p["seq_k"], p["head_dim"]
     counts = {name: [0, 0] for name in ["Q", "K", "V", "bias", "S", "P", "O", "L", "dO", "dP", "dS", "dQ", "dK", "dV"]}
     if direction == "forward":

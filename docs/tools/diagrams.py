@@ -7,7 +7,7 @@ import re
 from math import exp
 from pathlib import Path
 
-from . import h200
+from . import fused_diagrams, h200, roofline
 from .svg import Picture
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -241,5 +241,5 @@ PICTURES = [memory_hierarchy, dataflow, tiled_product, butterfly, merge, layouts
 
 def files():
     """{path relative to the project: contents} of all pictures."""
-    return {f"docs/img/{draw.__name__}.svg": draw().text() for draw in PICTURES}
+    return {f"docs/img/{draw.__name__}.svg": draw().text() for draw in PICTURES + fused_diagrams.PICTURES + roofline.PICTURES}
 
