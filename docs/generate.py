@@ -13,7 +13,7 @@ import re
 import sys
 from pathlib import Path
 
-from tools import check_pages, costs, diagrams, fused_tables, h200, matmul_tables, roofline as roofline_page
+from tools import check_pages, costs, diagrams, fused_tables, h200, matmul_tables, roofline as roofline_page, stage_tables
 from tools.saved import NOTHING_SAVED, gpus, origin, rows_of, saved_text
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -88,7 +88,7 @@ def agree(row, what, expected, counted):
 
 def count_table(stage, direction, p, rows):
     """Predicted beside counted for one problem, a column for each variant."""
-    expected = costs.predicted(stage, direction, p, rows[0])
+    expected = costs.predicted(stage, direction, p)
     traffic = [row["counters"]["tensors"] for row in rows]
     for row, tensors in zip(rows, traffic):
         for name, moved in tensors.items():
@@ -145,8 +145,8 @@ def verdict(row):
 
 
 def least(row):
-    on_h200 = "H200" in row["device"]["name"] and row["stage"] in costs.READS_OF_S
-    return number(costs.least_ms(row["pass"], row["problem"])) if on_h200 else "–"
+    bound = costs.least_ms(row["stage"], row["pass"], row["problem"]) if "H200" in row["device"]["name"] else None
+    return "–" if bound is None else number(bound)
 
 
 def times_of(*stages):
@@ -208,12 +208,19 @@ def sectors_checked():
 
 PARTS = {
     "roofline": roofline,
+    "tiles_04": lambda: stage_tables.tiles_04(table),
+    "against": lambda stage, direction: stage_tables.against(stage, direction, number, problem_text),
+    "few_heads": lambda stage, direction: stage_tables.against(stage, direction, number, problem_text, "few_heads.json"),
     "bytes_01": lambda: bytes_of("01_naive"),
     "bytes_02": lambda: bytes_of("02_safe_softmax"),
     "bytes_03": lambda: bytes_of("03_online_softmax"),
+    "bytes_04": lambda: bytes_of("04_fa1_forward"),
+    "bytes_05": lambda: bytes_of("05_fa1_backward"),
     "times_01": lambda: times_of("01_naive"),
     "times_02": lambda: times_of("01_naive", "02_safe_softmax"),
     "times_03": lambda: times_of("02_safe_softmax", "03_online_softmax"),
+    "times_04": lambda: times_of("03_online_softmax", "04_fa1_forward"),
+    "times_05": lambda: times_of("01_naive", "05_fa1_backward"),
     "profile": profile_of,
     "sectors_checked": sectors_checked,
     "recompute": lambda: fused_tables.recompute(table),
