@@ -88,7 +88,7 @@ def agree(row, what, expected, counted):
 
 def count_table(stage, direction, p, rows):
     """Predicted beside counted for one problem, a column for each variant."""
-    expected = costs.predicted(stage, direction, p)
+    expected = costs.predicted(stage, direction, p, rows[0].get("tiles"))
     traffic = [row["counters"]["tensors"] for row in rows]
     for row, tensors in zip(rows, traffic):
         for name, moved in tensors.items():
@@ -107,6 +107,9 @@ def count_table(stage, direction, p, rows):
         counts = [agree(row, "sectors", expected, row["counters"]["sectors"]) for row, expected in zip(rows, sectors)]
         lines.append(["sectors of 32 bytes", " / ".join(dict.fromkeys(f"{expected:,}" for expected in sectors))] + counts)
     for counter in ["barriers", "warp_operations"]:
+        if costs.predicted_events(stage, rows[0]["variant"], direction, p) is None:
+            lines.append([counter.replace("_", " "), "–"] + [f"{row['counters'][counter]:,}" for row in rows])
+            continue
         events = [costs.predicted_events(stage, row["variant"], direction, p)[counter] for row in rows]
         counts = [agree(row, counter, event, row["counters"][counter]) for row, event in zip(rows, events)]
         if any(events):
@@ -115,18 +118,18 @@ def count_table(stage, direction, p, rows):
 
 
 def bytes_of(stage):
-    """A table for each pass and saved problem of a stage."""
+    """A table for each pass, saved problem and tile size of a stage."""
     problems = {}
     for row in rows_of("cpu"):
         if row["stage"] == stage and "counters" in row:
-            problems.setdefault((row["pass"], json.dumps(row["problem"])), []).append(row)
+            problems.setdefault((row["pass"], json.dumps(row["problem"]), json.dumps(row.get("tiles"))), []).append(row)
     parts = []
-    for (direction, problem), rows in problems.items():
+    for (direction, problem, tiles), rows in problems.items():
         p = json.loads(problem)
-        title = f"{direction.capitalize()}, {problem_text(p)}"
+        title = f"{direction.capitalize()}, {problem_text(p)}" + (", tiles {br} × {bc}".format_map(json.loads(tiles)) if tiles != "null" else "")
         body = f"{count_table(stage, direction, p, rows)}\n\n{origin(rows)}"
         # The first problem is to be read; the others stay closed until someone asks.
-        first = all(json.loads(other) == p for _, other in list(problems)[: len(parts)])
+        first = all(json.loads(other) == p for _, other, _ in list(problems)[: len(parts)])
         parts.append(f"{title}:\n\n{body}" if first else f"<details>\n<summary>{title}</summary>\n\n{body}\n\n</details>")
     return "\n\n".join(parts) or NOTHING_SAVED
 
@@ -217,11 +220,13 @@ PARTS = {
     "bytes_03": lambda: bytes_of("03_online_softmax"),
     "bytes_04": lambda: bytes_of("04_fa1_forward"),
     "bytes_05": lambda: bytes_of("05_fa1_backward"),
+    "bytes_06": lambda: bytes_of("06_fa2_forward"),
     "times_01": lambda: times_of("01_naive"),
     "times_02": lambda: times_of("01_naive", "02_safe_softmax"),
     "times_03": lambda: times_of("02_safe_softmax", "03_online_softmax"),
     "times_04": lambda: times_of("03_online_softmax", "04_fa1_forward"),
     "times_05": lambda: times_of("01_naive", "05_fa1_backward"),
+    "times_06": lambda: times_of("04_fa1_forward", "06_fa2_forward"),
     "profile": profile_of,
     "sectors_checked": sectors_checked,
     "recompute": lambda: fused_tables.recompute(table),

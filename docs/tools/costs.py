@@ -24,9 +24,9 @@ def known(stage, direction):
     return stage in READS_OF_S or (stage, direction) in fused_costs.FORMULAS
 
 
-def predicted(stage, direction, p):
+def predicted(stage, direction, p, tiles=None):
     if (stage, direction) in fused_costs.FORMULAS:
-        return fused_costs.predicted(stage, direction, p)
+        return fused_costs.predicted(stage, direction, p, tiles)
     nq, nk, d = p["seq_q"], p["seq_k"], p["head_dim"]
     counts = {name: [0, 0] for name in ["Q", "K", "V", "bias", "S", "P", "O", "L", "dO", "dP", "dS", "dQ", "dK", "dV"]}
     if direction == "forward":
