@@ -2,6 +2,7 @@
 
 from . import fused_costs
 from .constants import constant
+from .formatting import number, problem_text, table
 from .saved import gpus, origin, rows_of
 
 
@@ -10,7 +11,7 @@ def shared_kib(br, bc, width):
     return 4 * (2 * bc * width + 2 * br * (width + pad)) / 1024
 
 
-def tiles_04(table):
+def tiles_04():
     """(4.6)  On three generations of GPUs."""
     rows = []
     for sm, available in fused_costs.SHARED_BYTES.items():
@@ -21,7 +22,7 @@ def tiles_04(table):
     return table(["shared memory of a block", "d", "paper, Br × Bc", "here, Br × Bc", "used"], rows)
 
 
-def tiles_05(table):
+def tiles_05():
     """(5.8)"""
     rows = []
     for sm, available in fused_costs.SHARED_BYTES.items():
@@ -38,7 +39,7 @@ def faster_or_slower(ratio):
     return f"{1 / ratio:.2g} times as fast" if ratio < 1 else f"{ratio:.2g} times as long: it loses"
 
 
-def against(stage, direction, number, problem_text, file="compare.json", missing="*No times saved yet.*"):
+def against(stage, direction, file="compare.json", missing="*No times saved yet.*"):
     """A stage's best variant beside the best of all stages before it, for each saved problem of each GPU."""
     parts = []
     for device in gpus():
