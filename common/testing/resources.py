@@ -5,7 +5,7 @@
 
 Prints registers, shared memory that is fixed at compile time, stack and local memory of each kernel and architecture. Exits 1 if a
 kernel has a stack or local memory: that is where registers are spilled, and where arrays go that are indexed at run time.
-Architectures of WANTED that the objects lack are named; they are not compiled here.
+Shared memory on sm_90 includes the 1 KB that the system takes of each block that uses any. Architectures of WANTED that the objects lack are named; they are not compiled here.
 """
 import argparse
 import json
@@ -32,7 +32,7 @@ def short_name(demangled):
     return found.group(1) if found else name
 
 
-def kernels_of(cuobjdump, path):
+def kernels_of(cuobjdump, stage, path):
     """A row for each kernel and architecture of an object file."""
     text = run([cuobjdump, "--dump-resource-usage", str(path)])
     if shutil.which("c++filt"):
@@ -46,7 +46,7 @@ def kernels_of(cuobjdump, path):
         elif found := re.match(r"REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)", line.strip()):
             registers, stack, shared, local = map(int, found.groups())
             source = re.sub(r"_gpu\.cu\.o(bj)?$", ".cuh", path.name)  # of the line that add_stage() generates
-            rows.append({"arch": arch, "file": source, "kernel": kernel, "registers": registers,
+            rows.append({"arch": arch, "file": f"{stage}/{source}", "kernel": kernel, "registers": registers,
                          "static_shared_bytes": shared, "stack_bytes": stack, "local_bytes": local})  # fmt: skip
     return rows
 
@@ -59,7 +59,7 @@ def main():
     parser.add_argument("objects", nargs="+", type=pathlib.Path)
     arguments = parser.parse_args()
 
-    rows = [row for path in arguments.objects for row in kernels_of(arguments.cuobjdump, path)]
+    rows = [row for path in arguments.objects for row in kernels_of(arguments.cuobjdump, arguments.stage, path)]
     if not rows:
         sys.exit(f"resources: no kernel in {', '.join(map(str, arguments.objects))}")
     rows.sort(key=lambda row: (row["arch"], row["file"], row["kernel"]))

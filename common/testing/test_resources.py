@@ -15,7 +15,7 @@ arch = sm_90a
 Resource usage:
  Common:
   GLOBAL:0
- Function _ZN5flash58_GLOBAL__N__0123abcd_13_kernel_gpu_cu_0123abcd_456714forward_kernelILi64E6float4EEvNS_7ProblemE:
+ Function _ZN5flash46_GLOBAL__N__0123abcd_13_kernel_gpu_cu_89abcdef14forward_kernelILi64E6float4EEvNS_7ProblemE:
   REG:240 STACK:0 SHARED:8448 LOCAL:0 CONSTANT[2]:20 CONSTANT[0]:800 TEXTURE:0 SURFACE:0 SAMPLER:0
  Function plain:
   REG:32 STACK:0 SHARED:0 LOCAL:0 CONSTANT[0]:552 TEXTURE:0 SURFACE:0 SAMPLER:0
@@ -42,7 +42,7 @@ class Resources(unittest.TestCase):
         self.assertIn("not checked: sm_80", text)
         self.assertEqual(saved["stage"], "09_test")
         self.assertEqual([row["kernel"] for row in saved["kernels"]], ["forward_kernel<64, float4>", "plain"])
-        self.assertEqual(saved["kernels"][0], {"arch": "sm_90a", "file": "kernel.cuh", "kernel": "forward_kernel<64, float4>",
+        self.assertEqual(saved["kernels"][0], {"arch": "sm_90a", "file": "09_test/kernel.cuh", "kernel": "forward_kernel<64, float4>",
                                                "registers": 240, "static_shared_bytes": 8448, "stack_bytes": 0,
                                                "local_bytes": 0})  # fmt: skip
 
@@ -50,7 +50,7 @@ class Resources(unittest.TestCase):
         for bad in (GOOD.replace("REG:32 STACK:0", "REG:32 STACK:200"), GOOD.replace("SHARED:0 LOCAL:0", "SHARED:0 LOCAL:8")):
             code, text, _ = run(bad)
             self.assertEqual(code, 1)
-            self.assertIn("FAILED: plain of kernel.cuh for sm_90a", text)
+            self.assertIn("FAILED: plain of 09_test/kernel.cuh for sm_90a", text)
 
     def test_no_kernel_is_no_success(self):
         code, text, _ = run("nothing")
