@@ -21,6 +21,8 @@
 
 #include "common/device/device.cuh"
 
+#include <algorithm>
+
 namespace flash::fa1_forward {
 namespace {
 

@@ -38,12 +38,12 @@ TEST_CASE("chapter: tile sizes follow d and the shared memory (4.6)") {
     int sm, d;
     Tiles tiles;
   };
-  for (const auto& [sm, d, tiles] : {Expected{90, 32, {256, 400}}, Expected{90, 64, {192, 208}}, Expected{90, 96, {128, 144}},
-                                     Expected{90, 128, {96, 104}}, Expected{80, 64, {128, 152}}, Expected{80, 128, {64, 72}},
-                                     Expected{75, 32, {96, 112}}, Expected{75, 64, {32, 56}}, Expected{75, 128, {32, 24}}}) {
-    const Simulated gpu({.target_sm = sm});
-    const Tiles got = tiles_of(grid::problem_of({.Nq = 1024, .Nk = 1024, .d = d}), grid::device().limits());
-    CHECK_MESSAGE(got == tiles, "sm_" << sm << ", d=" << d << ": " << got.Br << " x " << got.Bc);
+  for (const Expected& e : {Expected{90, 32, {256, 400}}, Expected{90, 64, {192, 208}}, Expected{90, 96, {128, 144}},
+                            Expected{90, 128, {96, 104}}, Expected{80, 64, {128, 152}}, Expected{80, 128, {64, 72}},
+                            Expected{75, 32, {96, 112}}, Expected{75, 64, {32, 56}}, Expected{75, 128, {32, 24}}}) {
+    const Simulated gpu({.target_sm = e.sm});
+    const Tiles got = tiles_of(grid::problem_of({.Nq = 1024, .Nk = 1024, .d = e.d}), grid::device().limits());
+    CHECK_MESSAGE(got == e.tiles, "sm_" << e.sm << ", d=" << e.d << ": " << got.Br << " x " << got.Bc);
   }
   for (const int sm : {75, 80, 90}) {
     const Simulated gpu({.target_sm = sm});

@@ -24,9 +24,9 @@ def known(stage, direction):
     return stage in READS_OF_S or (stage, direction) in fused_costs.FORMULAS
 
 
-def predicted(stage, direction, p):
+def predicted(stage, direction, p, tiles=None):
     if (stage, direction) in fused_costs.FORMULAS:
-        return fused_costs.predicted(stage, direction, p)
+        return fused_costs.predicted(stage, direction, p, tiles)
     nq, nk, d = p["seq_q"], p["seq_k"], p["head_dim"]
     counts = {name: [0, 0] for name in ["Q", "K", "V", "bias", "S", "P", "O", "L", "dO", "dP", "dS", "dQ", "dK", "dV"]}
     if direction == "forward":
@@ -70,10 +70,10 @@ def predicted_sectors(stage, variant, direction, p):
     nq, nk, d = p["seq_q"], p["seq_k"], p["head_dim"]
     if nk % 8 or d % 8 or nq % TILE or p["bias"] != "none":
         return None
+    if (stage, direction) in fused_costs.FORMULAS:
+        return fused_costs.predicted_sectors(stage, direction, p)
     elements = {name: sum(both) for name, both in predicted(stage, direction, p).items()}
     sectors = sum(elements.values()) // 8
-    if (stage, direction) in fused_costs.FORMULAS:
-        return sectors  # all tiles are loaded along rows
     scores = p["batch"] * p["heads"] * nq * nk
     if variant == "warp_per_row":
         return sectors + elements["L"] * 7 // 8  # lane 0 writes L alone, a sector for each row

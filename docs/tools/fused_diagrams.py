@@ -90,7 +90,7 @@ def rows_and_lanes():
     """Thread per row, and a warp of 4 x 8 lanes for 32 rows."""
     p = Picture(940, 556, "Who holds which row of S: a thread per row, and eight lanes per row")
     cell, rows, y = 12, 32, 92
-    p.label(190, 26, "a thread per row (04, 05, first steps of 06)", 15, bold=True)
+    p.label(190, 26, "a thread per row (04, 05, step 1 of 06)", 15, bold=True)
     p.label(190, 48, "lane t holds row t of S, m, l and O", 13, kind="dim")
     x = 110
     for r in range(rows):
@@ -114,7 +114,7 @@ def rows_and_lanes():
         p.label(x + (lane_x + LANES_X * j) * cell + 6, y - 8, f"x + {LANES_X * j}" if j else "x", 11, kind="dim")
     p.label(690, y + rows * cell + 20, f"green: the {rows // LANES_Y} × {cols // LANES_X} elements of lane ({lane_y}, {lane_x}) in a tile of {cols} columns.", 13, kind="dim")
     p.label(690, y + rows * cell + 39, f"orange: the rest of its first row is with the {LANES_X} lanes of the same y,", 13, kind="dim")
-    p.label(690, y + rows * cell + 58, "which are neighbours: a row's max takes three shuffles.", 13, kind="dim")
+    p.label(690, y + rows * cell + 58, "lanes 8 y to 8 y + 7: a row's max takes three shuffles.", 13, kind="dim")
     return p
 
 
@@ -136,7 +136,7 @@ def levels_of_tiles():
     p.arrow(174, y + 66, 346, y + 10)
     panel(350, "the block's tile: a warp's", ["the warps of a block", "share the tiles of A and B"], 176, 2, {(0, 1)})
     p.arrow(532, y + 44, 656, y + 10)
-    panel(660, "the warp's tile: a lane's", ["operands in registers; each is", "used for a whole row or column"], 176, 8, {(2, 1), (2, 2), (3, 1), (3, 2)})
+    panel(660, "the warp's tile: a lane's (side by side)", ["operands in registers; each is", "used for a row or column of results"], 176, 8, {(2, 1), (2, 2), (3, 1), (3, 2)})
     return p
 
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 from . import costs, h200
+from .formatting import problem_text, size, table
 from .saved import NOTHING_SAVED, ROOT, origin, rows_of
 
 
@@ -15,7 +16,7 @@ def run(path):
     return f"```text\n{done.stdout.strip()}\n```"
 
 
-def recompute(table):
+def recompute():
     """An element of P: 2d FLOPs to compute its score again, against w bytes out and in."""
     rows = []
     for dtype, width, peak in [("fp32", 4, h200.FP32_FLOPS), ("bf16, tensor cores", 2, h200.BF16_FLOPS)]:
@@ -40,7 +41,7 @@ def traffic(n, d, floats=SHARED_FLOATS):
     }
 
 
-def io_theory(table, size):
+def io_theory():
     """The formulas for some lengths, in bytes of fp32."""
     rows = []
     for d in [64, 128]:
@@ -50,7 +51,7 @@ def io_theory(table, size):
     return table(["d", "N", "compulsory (I.1)", "S, P in HBM (I.2)", "FA1 (I.3)", "FA2 (I.5)", "FA1 / (I.2)", "FA2 / (I.2)"], rows)
 
 
-def io_memory(table, size):
+def io_memory():
     """(I.3) and (I.5) for other amounts of shared memory."""
     n, d = 4096, 64
     rows = []
@@ -62,7 +63,7 @@ def io_memory(table, size):
     return table(["M", "Bc = ⌈M/4d⌉", "Tc", "FA1 (I.3)", "times M / N²d²"], rows)
 
 
-def io_counts(table, size, problem_text):
+def io_counts():
     """All stages on one problem: bytes of S, P and their gradients, all bytes, and the compulsory ones of (I.1)."""
     parts = []
     for file in ["compare.json", "io.json"]:
@@ -78,7 +79,7 @@ def io_counts(table, size, problem_text):
                 square = sum(tensors[name]["read_bytes"] + tensors[name]["written_bytes"] for name in ["S", "P", "dP", "dS"] if name in tensors)
                 expected = None
                 if costs.known(row["stage"], row["pass"]):
-                    expected = 4 * sum(read + written for read, written in costs.predicted(row["stage"], row["pass"], row["problem"]).values())
+                    expected = 4 * sum(read + written for read, written in costs.predicted(row["stage"], row["pass"], row["problem"], row.get("tiles")).values())
                 if expected not in (None, counted):
                     raise SystemExit(f"{row['stage']} {row['variant']} {row['pass']}, {problem}: formula {expected} bytes, counted {counted}")
                 lines.append(

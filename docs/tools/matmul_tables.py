@@ -1,9 +1,10 @@
 """Generated tables of the page on block matrix multiplication."""
 
 from . import h200
+from .formatting import table
 
 
-def tile_levels(table):
+def tile_levels():
     """(B.5)  What each border asks of a tile, from the data sheet."""
     multiply_adds = h200.FP32_FLOPS / 2
     rows = []
@@ -13,7 +14,7 @@ def tile_levels(table):
     return table(["border", "bandwidth", "multiply-adds per number, at least", "square tile"], rows)
 
 
-def register_tiles(table):
+def register_tiles():
     """(R.2)  Shapes of a lane's tile."""
     rows = []
     for a, c in [(1, 1), (2, 2), (4, 4), (8, 4), (8, 8), (16, 8)]:
@@ -37,7 +38,7 @@ def wavefronts(words_of_lane, words):
     return total
 
 
-def wavefront_table(table):
+def wavefront_table():
     rows = []
     for name, stride in [("64", 64), ("65, padded by 1", 65), ("66, padded by 2", 66), ("68, padded by 4", 68), ("72, padded by 8", 72)]:
         scalar = wavefronts(lambda lane, s=stride: lane * s, 1)

@@ -1,12 +1,38 @@
-"""The roofline page: where each saved stage sits, as a table and as docs/img/roofline_stages.svg. Made from docs/results/nvidia_h200."""
+"""The roofline: of attention as counted in the introduction, and where each saved stage sits, as a table and as
+docs/img/roofline_stages.svg, made from docs/results/nvidia_h200."""
 
 from math import cos, hypot, log2, pi, sin
 
 from . import h200
+from .formatting import problem_text, size, table
 from .saved import origin, rows_of
 from .svg import Picture
 
 DEVICE = "nvidia_h200"
+
+
+def introduction():
+    """Section 4 of the introduction."""
+    n, d = 4096, 64
+    rows = []
+    for dtype, width, peak in [("fp32", 4, h200.FP32_FLOPS), ("bf16", 2, h200.BF16_FLOPS)]:
+        steps = [
+            ("S = QKᵀ/√d", 2 * n * n * d, width * (2 * n * d + n * n)),
+            ("P = softmax(S)", 3 * n * n, 2 * width * n * n),
+            ("O = PV", 2 * n * n * d, width * (n * n + 2 * n * d)),
+        ]
+        fused = ("**fused**", sum(s[1] for s in steps), width * 4 * n * d)
+        bound = 0.0
+        for name, work, moved in steps + [fused]:
+            # The softmax does not run on tensor cores, whatever its numbers' width.
+            rate = h200.FP32_FLOPS if "softmax" in name else peak
+            compute, memory = work / rate * 1e6, moved / h200.HBM_BYTES_PER_SECOND * 1e6
+            if name != fused[0]:
+                bound += max(compute, memory)
+            limit = "memory" if memory > compute else "arithmetic"
+            rows.append([dtype, name, f"{work / 1e9:.2f} G", size(moved), f"{work / moved:.1f}", f"{compute:.1f}", f"{memory:.1f}", limit])
+        rows.insert(-1, [dtype, "three kernels", "", "", "", "", f"{bound:.1f} in all", ""])
+    return table(["", "step", "FLOPs", "bytes", "FLOP/B", "arithmetic, µs", "memory, µs", "bound by"], rows)
 
 
 def points():
@@ -37,7 +63,7 @@ def busiest(row):
     return [f"`{kernel['kernel']}`, {100 * share:.0f} %", f"{UNITS[unit]}, {percent:.0f} %", limit]
 
 
-def stages_table(table, size, problem_text):
+def stages_table():
     found = points()
     if not found:
         return "*No profile saved yet.*"

@@ -2,6 +2,7 @@
 
 from . import fused_costs
 from .constants import constant
+from .formatting import number, problem_text, table
 from .saved import gpus, origin, rows_of
 
 
@@ -10,7 +11,7 @@ def shared_kib(br, bc, width):
     return 4 * (2 * bc * width + 2 * br * (width + pad)) / 1024
 
 
-def tiles_04(table):
+def tiles_04():
     """(4.6)  On three generations of GPUs."""
     rows = []
     for sm, available in fused_costs.SHARED_BYTES.items():
@@ -21,6 +22,16 @@ def tiles_04(table):
     return table(["shared memory of a block", "d", "paper, Br × Bc", "here, Br × Bc", "used"], rows)
 
 
+def tiles_05():
+    """(5.8)"""
+    rows = []
+    for sm, available in fused_costs.SHARED_BYTES.items():
+        for d in [32, 64, 96, 128]:
+            br, bc = fused_costs.fa1_backward_tiles({"head_dim": d, "seq_q": 10**6, "seq_k": 10**6}, sm)
+            rows.append([f"sm_{sm}, {available // 1024} KiB", d, f"{br} × {bc}", f"{fused_costs.fa1_backward_shared(br, bc, fused_costs.up(d, 32)) / 256:.0f} KiB"])
+    return table(["shared memory of a block", "d", "Br × Bc", "used"], rows)
+
+
 def faster_or_slower(ratio):
     """Of a time divided by another one."""
     if 0.98 < ratio < 1.02:
@@ -28,7 +39,7 @@ def faster_or_slower(ratio):
     return f"{1 / ratio:.2g} times as fast" if ratio < 1 else f"{ratio:.2g} times as long: it loses"
 
 
-def against(stage, direction, number, problem_text, file="compare.json", missing="*No times saved yet.*"):
+def against(stage, direction, file="compare.json", missing="*No times saved yet.*"):
     """A stage's best variant beside the best of all stages before it, for each saved problem of each GPU."""
     parts = []
     for device in gpus():
