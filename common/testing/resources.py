@@ -5,7 +5,8 @@
 
 Prints registers, shared memory that is fixed at compile time, stack and local memory of each kernel and architecture. Exits 1 if a
 kernel has a stack or local memory: that is where registers are spilled, and where arrays go that are indexed at run time.
-Shared memory on sm_90 includes the 1 KB that the system takes of each block that uses any. Architectures of WANTED that the objects lack are named; they are not compiled here.
+On sm_90 the shared memory includes the 1 KB that the system takes of each block that uses any. Architectures of WANTED that the
+objects lack are named; they are not compiled here.
 """
 import argparse
 import json
