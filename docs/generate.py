@@ -8,127 +8,19 @@ A generated part stands between `<!-- generated: NAME ... -->` and `<!-- end -->
 Saved results are docs/results/DEVICE/*.json (rows of `compare --save`) and *.txt (what a program printed): docs/save_results.sh.
 """
 
-import json
 import re
 import sys
 from pathlib import Path
 
-from tools import check_pages, costs, diagrams, h200
-from tools.saved import NOTHING_SAVED, gpus, origin, rows_of, saved_text
+from tools import check_pages, costs, counted, diagrams, fused_tables, matmul_tables, roofline, stage_tables
+from tools.formatting import number, problem_text, size, table
+from tools.saved import gpus, origin, rows_of, saved_text
 
 ROOT = Path(__file__).resolve().parent.parent
 MARKER = re.compile(r"(<!-- generated: ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
-# ---- formatting ------------------------------------------------------------------------------------------------------------
-
-
-def table(head, rows):
-    """Columns of numbers (most of their cells are) are aligned to the right."""
-    is_number = re.compile(r"\**[\d.,]+(e[+-]?\d+)?( [KMG]?i?B?)?\**").fullmatch
-    numeric = [sum(bool(is_number(str(row[c]))) for row in rows) > len(rows) / 2 for c in range(len(head))]
-    lines = ["| " + " | ".join(head) + " |", "| " + " | ".join("---:" if n else "---" for n in numeric) + " |"]
-    return "\n".join(lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows])
-
-
-def number(value):
-    return f"{value:,}" if isinstance(value, int) else f"{value:.3g}"
-
-
-def size(amount):
-    """Bytes for people."""
-    for unit in ["B", "KiB", "MiB", "GiB"]:
-        if amount < 1024 or unit == "GiB":
-            return f"{amount:.3g} {unit}" if amount < 1000 else f"{amount:.0f} {unit}"
-        amount /= 1024
-    return ""
-
-
-def problem_text(p):
-    heads = f"H={p['heads']}" if p["heads"] == p["kv_heads"] else f"H={p['heads']} Hkv={p['kv_heads']}"
-    lengths = f"N={p['seq_q']}" if p["seq_q"] == p["seq_k"] else f"Nq={p['seq_q']} Nk={p['seq_k']}"
-    options = (" causal" if p["causal"] else "") + (f" bias={p['bias']}" if p["bias"] != "none" else "")
-    layout = "" if p["layout"] == "bhnd" else f" {p['layout']}"
-    return f"B={p['batch']} {heads} {lengths} d={p['head_dim']}{options}{layout} {p['dtype']}"
-
-
 # ---- the parts -------------------------------------------------------------------------------------------------------------
-
-
-def roofline():
-    n, d = 4096, 64
-    rows = []
-    for dtype, width, peak in [("fp32", 4, h200.FP32_FLOPS), ("bf16", 2, h200.BF16_FLOPS)]:
-        steps = [
-            ("S = QKᵀ/√d", 2 * n * n * d, width * (2 * n * d + n * n)),
-            ("P = softmax(S)", 3 * n * n, 2 * width * n * n),
-            ("O = PV", 2 * n * n * d, width * (n * n + 2 * n * d)),
-        ]
-        fused = ("**fused**", sum(s[1] for s in steps), width * 4 * n * d)
-        bound = 0.0
-        for name, work, moved in steps + [fused]:
-            # The softmax does not run on tensor cores, whatever its numbers' width.
-            rate = h200.FP32_FLOPS if "softmax" in name else peak
-            compute, memory = work / rate * 1e6, moved / h200.HBM_BYTES_PER_SECOND * 1e6
-            if name != fused[0]:
-                bound += max(compute, memory)
-            limit = "memory" if memory > compute else "arithmetic"
-            rows.append([dtype, name, f"{work / 1e9:.2f} G", size(moved), f"{work / moved:.1f}", f"{compute:.1f}", f"{memory:.1f}", limit])
-        rows.insert(-1, [dtype, "three kernels", "", "", "", "", f"{bound:.1f} in all", ""])
-    return table(["", "step", "FLOPs", "bytes", "FLOP/B", "arithmetic, µs", "memory, µs", "bound by"], rows)
-
-
-def agree(row, what, expected, counted):
-    """Predictions are exact: a difference is a mistake in the chapter or in the kernel."""
-    if expected != counted:
-        name = f"{row['stage']} {row['variant']} {row['pass']}"
-        raise SystemExit(f"{name}, {problem_text(row['problem'])}: {what}: predicted {expected}, counted {counted}")
-    return f"{counted:,}"
-
-
-def count_table(stage, direction, p, rows):
-    """Predicted beside counted for one problem, a column for each variant."""
-    expected = costs.predicted(stage, direction, p)
-    traffic = [row["counters"]["tensors"] for row in rows]
-    for row, tensors in zip(rows, traffic):
-        for name, moved in tensors.items():
-            if name not in expected:
-                agree(row, f"bytes of {name}", 0, moved["read_bytes"] + moved["written_bytes"])
-    lines = []
-    for name, elements in expected.items():
-        for count, key, what in zip(elements, ["read_bytes", "written_bytes"], ["read", "written"]):
-            counts = [agree(row, f"{name} {what}", 4 * count, t.get(name, {}).get(key, 0)) for row, t in zip(rows, traffic)]
-            if count:
-                lines.append([f"{name} {what}, bytes", f"{4 * count:,}"] + counts)
-    total = 4 * sum(read + written for read, written in expected.values())
-    lines.append(["**all bytes**"] + [f"**{total:,}**"] * (1 + len(rows)))
-    sectors = [costs.predicted_sectors(stage, row["variant"], direction, p) for row in rows]
-    if None not in sectors:
-        counts = [agree(row, "sectors", expected, row["counters"]["sectors"]) for row, expected in zip(rows, sectors)]
-        lines.append(["sectors of 32 bytes", " / ".join(dict.fromkeys(f"{expected:,}" for expected in sectors))] + counts)
-    for counter in ["barriers", "warp_operations"]:
-        events = [costs.predicted_events(stage, row["variant"], direction, p)[counter] for row in rows]
-        counts = [agree(row, counter, event, row["counters"][counter]) for row, event in zip(rows, events)]
-        if any(events):
-            lines.append([counter.replace("_", " "), " / ".join(dict.fromkeys(f"{event:,}" for event in events))] + counts)
-    return table(["", "predicted"] + [f"counted, `{row['variant']}`" for row in rows], lines)
-
-
-def bytes_of(stage):
-    """A table for each pass and saved problem of a stage."""
-    problems = {}
-    for row in rows_of("cpu"):
-        if row["stage"] == stage and "counters" in row:
-            problems.setdefault((row["pass"], json.dumps(row["problem"])), []).append(row)
-    parts = []
-    for (direction, problem), rows in problems.items():
-        p = json.loads(problem)
-        title = f"{direction.capitalize()}, {problem_text(p)}"
-        body = f"{count_table(stage, direction, p, rows)}\n\n{origin(rows)}"
-        # The first problem is to be read; the others stay closed until someone asks.
-        first = all(json.loads(other) == p for _, other in list(problems)[: len(parts)])
-        parts.append(f"{title}:\n\n{body}" if first else f"<details>\n<summary>{title}</summary>\n\n{body}\n\n</details>")
-    return "\n\n".join(parts) or NOTHING_SAVED
 
 
 def timed_rows(stages):
@@ -145,19 +37,19 @@ def verdict(row):
 
 
 def least(row):
-    on_h200 = "H200" in row["device"]["name"] and row["stage"] in costs.READS_OF_S
-    return number(costs.least_ms(row["pass"], row["problem"])) if on_h200 else "–"
+    bound = costs.least_ms(row["stage"], row["pass"], row["problem"]) if "H200" in row["device"]["name"] else None
+    return "–" if bound is None else number(bound)
 
 
-def times_of(*stages):
-    """Times on each GPU, with those of the stage before."""
+def times_of(*stages, only=None):
+    """Times on each GPU, with those of the stage before; of one pass, or of both."""
     parts = []
     for _, rows in timed_rows(stages):
         by_problem = {}
         for row in rows:
             by_problem.setdefault((row["pass"], problem_text(row["problem"])), []).append(row)
         for (direction, problem), group in by_problem.items():
-            if not any(row["stage"] == stages[-1] for row in group):
+            if only not in (None, direction) or not any(row["stage"] == stages[-1] for row in group):
                 continue
             lines = [
                 [row["stage"], f"`{row['variant']}`", least(row), number(row["time"]["median_ms"]), number(row["tflops"])]
@@ -190,32 +82,35 @@ def profile_of(*stages):
     return f"{problem}:\n\n{table(head, lines)}\n\n{origin(seen)}" if seen else "*No profile saved yet.*"
 
 
-def sectors_checked():
-    """The simulator's sectors beside the GPU's. They have to be equal."""
-    lines, seen = [], []
-    counted = {(row["stage"], row["variant"], row["pass"]): row for row in rows_of("cpu", "compare.json")}
-    for device in gpus():
-        for row in rows_of(device, "counted_problem.json"):
-            simulated = counted.get((row["stage"], row["variant"], row["pass"]))
-            if simulated is None or "profile" not in row or simulated["problem"] != row["problem"]:
-                continue
-            on_gpu = int(sum(kernel["read_sectors"] + kernel["written_sectors"] for kernel in row["profile"]))
-            lines.append([row["stage"], f"`{row['variant']}`", row["pass"], agree(row, "sectors", simulated["counters"]["sectors"], on_gpu), f"{on_gpu:,}"])
-            seen.append(row)
-    head = ["stage", "variant", "pass", "sectors, simulator", f"sectors, {seen[0]['device']['name']}" if seen else ""]
-    return f"{table(head, lines)}\n\n{origin(seen)}" if seen else "*No profile saved yet.*"
-
-
 PARTS = {
-    "roofline": roofline,
-    "bytes_01": lambda: bytes_of("01_naive"),
-    "bytes_02": lambda: bytes_of("02_safe_softmax"),
-    "bytes_03": lambda: bytes_of("03_online_softmax"),
+    "roofline": roofline.introduction,
+    "tiles_04": stage_tables.tiles_04,
+    "tiles_05": stage_tables.tiles_05,
+    "against": stage_tables.against,
+    "few_heads": lambda stage, direction: stage_tables.against(stage, direction, "few_heads.json"),
+    "bytes_01": lambda: counted.bytes_of("01_naive"),
+    "bytes_02": lambda: counted.bytes_of("02_safe_softmax"),
+    "bytes_03": lambda: counted.bytes_of("03_online_softmax"),
+    "bytes_04": lambda: counted.bytes_of("04_fa1_forward"),
+    "bytes_05": lambda: counted.bytes_of("05_fa1_backward", "backward"),
+    "bytes_06": lambda: counted.bytes_of("06_fa2_forward"),
     "times_01": lambda: times_of("01_naive"),
     "times_02": lambda: times_of("01_naive", "02_safe_softmax"),
     "times_03": lambda: times_of("02_safe_softmax", "03_online_softmax"),
+    "times_04": lambda: times_of("03_online_softmax", "04_fa1_forward"),
+    "times_05": lambda: times_of("01_naive", "05_fa1_backward", only="backward"),
+    "times_06": lambda: times_of("04_fa1_forward", "06_fa2_forward"),
     "profile": profile_of,
-    "sectors_checked": sectors_checked,
+    "sectors_checked": counted.sectors_checked,
+    "recompute": fused_tables.recompute,
+    "run": fused_tables.run,
+    "io_theory": fused_tables.io_theory,
+    "io_memory": fused_tables.io_memory,
+    "io_counts": fused_tables.io_counts,
+    "tile_levels": matmul_tables.tile_levels,
+    "register_tiles": matmul_tables.register_tiles,
+    "wavefronts": matmul_tables.wavefront_table,
+    "roofline_stages": roofline.stages_table,
     "lab": lambda name: saved_text("cpu", f"lab_{name}", 110),  # what docs/lab's program printed
     "output": lambda stage: saved_text("cpu", stage),  # what a stage printed
     "comparison": lambda device: saved_text(device, "compare"),  # what the demo printed

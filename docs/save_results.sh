@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Saves what the docs show of the CPU: what the stages and lab programs print, and the counts of two problems. Takes seconds.
+# Saves what the docs show of the CPU: what the stages and lab programs print, and the counts of three problems. Takes half a minute.
 #
 #   docs/save_results.sh [BUILD_DIR]      (default: build)
 #
@@ -24,6 +24,8 @@ for lab in "$bin"/lab_*; do
   "$lab" >"$results/$(basename "$lab").txt"
 done
 "$bin/compare" --device cpu --save "$results/compare.json" >"$results/compare.txt"
+# Without a mask, and long enough for several tiles along both axes: for the page on IO complexity.
+"$bin/compare" --device cpu --heads 1 --seq 1024 --no-causal --save "$results/io.json" >/dev/null
 # Nothing is a multiple of a tile, heads are shared, rows of Q and K have different numbers, and there is a bias.
 "$bin/compare" --device cpu --heads 4 --kv-heads 2 --seq-q 113 --seq-k 203 --head-dim 59 --causal --bias matrix \
   --save "$results/odd_sizes.json" >/dev/null

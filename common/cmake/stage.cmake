@@ -1,3 +1,20 @@
+# "NN_name resources": no kernel of the stage spills registers or uses local memory, for any architecture that is compiled. Needs no
+# GPU. The table is saved as build/resources/NN_name.json.
+function(add_resources_test stage)
+  find_package(Python3 COMPONENTS Interpreter QUIET)
+  find_program(FLASH_CUOBJDUMP cuobjdump HINTS ${CUDAToolkit_BIN_DIR})
+  mark_as_advanced(FLASH_CUOBJDUMP)
+  if(NOT Python3_FOUND OR NOT FLASH_CUOBJDUMP)
+    message(STATUS "${stage} resources: no such test without Python 3 and cuobjdump")
+    return()
+  endif()
+  add_test(NAME "${stage} resources"
+           COMMAND ${Python3_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/common/testing/resources.py --stage ${stage}
+                   --cuobjdump ${FLASH_CUOBJDUMP} --save ${PROJECT_BINARY_DIR}/resources/${stage}.json
+                   $<TARGET_OBJECTS:${stage}_gpu>
+           COMMAND_EXPAND_LISTS)
+endfunction()
+
 # add_stage(KERNELS file.cuh... [NAMESPACE flash::name]): the program and the tests of the stage in the current folder.
 #
 # Each kernel file is compiled twice, by nvcc for the GPU and by the host compiler against common/simt for the CPU, through two
@@ -53,5 +70,6 @@ function(add_stage)
   add_test_cases(${stage}_test "${stage} cpu" DEVICE cpu)
   if(FLASH_HAS_CUDA)
     add_test_cases(${stage}_test "${stage} gpu" DEVICE gpu)
+    add_resources_test(${stage})
   endif()
 endfunction()

@@ -3,7 +3,8 @@ enable_testing()
 include(doctest)  # doctest_discover_tests()
 
 # add_test_cases(TARGET PREFIX [DEVICE cpu|gpu]): registers the cases of a doctest program as "PREFIX:case". DEVICE is for the
-# programs of the stages; on the gpu they run the cases of the common grid, labelled gpu and skipped where none answers.
+# programs of the stages; on the gpu they run the cases of the common grid, labelled gpu and skipped where none answers. The far
+# cases fill a GPU's memory, so only one of them runs at a time.
 #
 # doctest is content when no case has the name that it is asked for, and CMake splits names at semicolons: a test that runs no
 # case has to fail.
@@ -19,6 +20,10 @@ function(add_test_cases target prefix)
     list(APPEND selection TEST_SPEC "grid*")
   endif()
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  if(arg_DEVICE STREQUAL "gpu")
+    doctest_discover_tests(${target} TEST_PREFIX "${prefix}: " EXTRA_ARGS --device=gpu TEST_SPEC "far*"
+                           PROPERTIES ${properties} RESOURCE_LOCK gpu_memory)
+  endif()
   doctest_discover_tests(${target} TEST_PREFIX "${prefix}: " ${selection} PROPERTIES ${properties})
 endfunction()
 

@@ -1,5 +1,7 @@
 #include "common/compare/row.hpp"
 
+#include "common/harness/tiles.hpp"
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -69,6 +71,12 @@ std::optional<double> Row::number(std::initializer_list<const char*> path) const
   }
   if (!at->is_number()) return std::nullopt;
   return at->get<double>();
+}
+
+std::optional<std::string> Row::tiles() const {
+  const std::optional<double> Br = number({"tiles", "br"}), Bc = number({"tiles", "bc"});
+  if (!Br || !Bc) return std::nullopt;
+  return to_string(Tiles{static_cast<int>(*Br), static_cast<int>(*Bc)});
 }
 
 std::optional<double> Row::max_error() const {

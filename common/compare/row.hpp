@@ -42,6 +42,9 @@ struct Row {
   /// A number of the report by its path ("time", "median_ms"); absent if it is missing or null.
   std::optional<double> number(std::initializer_list<const char*> path) const;
 
+  /// "64,32"; absent if the variant has one tile size alone.
+  std::optional<std::string> tiles() const;
+
   /// The largest error of O (forward) or of the gradients (backward); absent without a check, infinity if not finite.
   std::optional<double> max_error() const;
 

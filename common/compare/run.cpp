@@ -59,6 +59,7 @@ void count_traffic(Row& row, const Stage& stage, const CompareOptions& options, 
     if (flops(problem, row.pass) / 2 > simulated_in_seconds) return;
     std::vector<std::string> arguments = stage_arguments(stage, row.variant, row.pass, "cpu");
     append(arguments, to_arguments(options.problem, part));
+    if (const std::optional<std::string> tiles = row.tiles()) append(arguments, {"--tiles", *tiles});  // what the GPU ran
     arguments.emplace_back("--no-check");
     const ProcessResult result = run_process(arguments, options.time_limit);
     counted.report = Json::parse(result.output, nullptr, false);

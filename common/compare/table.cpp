@@ -78,8 +78,8 @@ std::string comparison_table(const std::vector<Row>& rows, const Problem& proble
           number_text(flops(problem, pass) / 1e9) + " GFLOP\n\n";
 
   const std::vector<Column> columns = device_columns(backend);
-  std::vector<std::string> header{"stage/variant", "extra memory", "bytes read", "bytes written"};
-  std::vector<Align> align{Align::left, Align::right, Align::right, Align::right};
+  std::vector<std::string> header{"stage/variant", "tiles", "extra memory", "bytes read", "bytes written"};
+  std::vector<Align> align{Align::left, Align::left, Align::right, Align::right, Align::right};
   for (const Column& column : columns) {
     header.emplace_back(column.title);
     align.push_back(Align::right);
@@ -89,9 +89,9 @@ std::string comparison_table(const std::vector<Row>& rows, const Problem& proble
 
   TextTable table(header, align);
   for (const Row& row : rows) {
-    std::vector<std::string> cells{row.label(), or_dash(row.number({"extra_memory_bytes"}), bytes_text),
-                                   or_dash(row.number({"hbm_read_bytes"}), bytes_text),
-                                   or_dash(row.number({"hbm_written_bytes"}), bytes_text)};
+    std::vector<std::string> cells{
+        row.label(), row.tiles().value_or("-"), or_dash(row.number({"extra_memory_bytes"}), bytes_text),
+        or_dash(row.number({"hbm_read_bytes"}), bytes_text), or_dash(row.number({"hbm_written_bytes"}), bytes_text)};
     for (const Column& column : columns) cells.push_back(or_dash(number_at(row, column.path), column.text));
     cells.push_back(or_dash(row.max_error(), short_number));
     cells.emplace_back(to_string(row.verdict));
@@ -123,6 +123,8 @@ std::string csv_text(const std::vector<Row>& rows) {
                                        "problem.bias",
                                        "problem.dtype",
                                        "problem.layout",
+                                       "tiles.br",
+                                       "tiles.bc",
                                        "extra_memory_bytes",
                                        "compulsory_bytes",
                                        "hbm_read_bytes",

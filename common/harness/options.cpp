@@ -1,6 +1,7 @@
 #include "common/harness/options.hpp"
 
 #include "common/harness/parse.hpp"
+#include "common/harness/tiles.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -71,10 +72,18 @@ CommandLine parse_options(const StageInfo& stage, int argc, const char* const* a
          "--device", [&](const std::string& given) { options.device = parse_choice("--device", given, all_devices); },
          "auto: a GPU if one works, else the CPU simulator (default: auto)")
       ->type_name("auto|gpu|cpu");
+  app.add_option_function<std::string>(
+         "--tiles", [&](const std::string& given) { options.tiles = parse_tiles("--tiles", given); },
+         "Rows of Q and of K, V that a block works on: one of the compiled sizes of the variant (--list shows them)")
+      ->type_name("Br,Bc");
+  app.add_flag(
+      "--tune", options.tune,
+      "Run, check and time all compiled tile sizes, and say which is the default here and why; the CPU simulator counts "
+      "instead");
   app.add_flag("--bench", options.bench, "Time the kernels (GPU only)");
   app.add_option_function<std::string>(
          "--iterations", [&](const std::string& given) { options.iterations = parse_iterations(given); },
-         "Timed iterations of --bench (default: 20)")
+         "Timed iterations of --bench and --tune (default: 20)")
       ->type_name("N");
   app.add_flag("!--no-check,--check", options.check, "Skip the comparison with the reference");
   app.add_flag("--json", options.json, "One JSON object on stdout instead of the report");
@@ -85,8 +94,13 @@ CommandLine parse_options(const StageInfo& stage, int argc, const char* const* a
   if (!options.load.empty() && app.count("--input") > 0) {
     throw UsageError("--load and --input are both given; allowed: one of them");
   }
-  if (app.count("--iterations") > 0 && !options.bench) {
-    throw UsageError("--iterations is given without --bench, which alone times anything; allowed: both, or neither");
+  if (app.count("--iterations") > 0 && !options.bench && !options.tune) {
+    throw UsageError("--iterations is given without --bench or --tune, which alone time anything; allowed: both, or neither");
+  }
+  for (const char* other : {"--tiles", "--bench", "--save"}) {
+    if (!options.tune || app.count(other) == 0) continue;
+    throw UsageError(std::string("--tune and ") + other +
+                     " are both given; allowed: one of them, since --tune runs all tile sizes");
   }
   return line;
 }

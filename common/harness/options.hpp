@@ -20,6 +20,8 @@ struct Options {
   DeviceChoice device = DeviceChoice::automatic;
   bool bench = false;
   int iterations = 20;
+  std::optional<Tiles> tiles;  ///< of the pass; absent: the variant's default
+  bool tune = false;           ///< run all compiled tile sizes
   bool check = true;
   bool json = false;
   bool list = false;

@@ -2,38 +2,23 @@
 
 #include "common/attention/cost.hpp"
 #include "common/harness/memory.hpp"
+#include "common/harness/report_text.hpp"
 #include "common/harness/text_table.hpp"
 
 #include <cmath>
 
 namespace flash {
+using namespace report;
+
 namespace {
 
-std::string line(const char* label, const std::string& text) {
-  std::string padded(label);
-  padded.resize(13, ' ');
-  return "  " + padded + text + "\n";
-}
-
-std::string device_text(const DeviceInfo& device) {
-  if (device.kind == Backend::cpu) return "CPU simulator on " + device.name;
-  return device.name + ", sm_" + std::to_string(device.sm) + ", CUDA " + device.cuda + ", driver " + device.driver;
-}
+/// "9.0" of 90.
+std::string capability_text(int sm) { return std::to_string(sm / 10) + "." + std::to_string(sm % 10); }
 
 std::string input_text(const RunRecord& run) {
   const std::string source =
       run.load.empty() ? std::string(to_string(run.input)) + ", seed " + std::to_string(run.seed) : "loaded from " + run.load;
   return source + (run.note.empty() ? "" : " (" + run.note + ")");
-}
-
-/// Where a tensor is wrong most. Elements that are not finite are described in words: they are no result.
-std::string worst_text(const TensorCheck& check) {
-  const Worst& worst = check.worst;
-  std::string text = check.tensor + " is wrong";
-  if (check.non_finite > 0) text += " (" + count_text(static_cast<std::uint64_t>(check.non_finite)) + " elements not finite)";
-  return text + ", worst at batch " + std::to_string(worst.b) + ", head " + std::to_string(worst.h) + ", row " +
-         std::to_string(worst.row) + ", column " + std::to_string(worst.col) + ": got " + number_text(worst.got, 9) +
-         ", expected " + number_text(worst.expected, 9);
 }
 
 /// Two lines.
@@ -50,6 +35,35 @@ std::string explanation(float largest_score) {
   return "The largest score of that row is " + score +
          "underflows in fp32 below\n-87.3 and is 0 below -104, as if the row saw no key. 02_safe_softmax shows the cure.";
 }
+
+}  // namespace
+
+std::string report::line(const char* label, const std::string& text) {
+  std::string padded(label);
+  padded.resize(13, ' ');
+  return "  " + padded + text + "\n";
+}
+
+std::string report::device_text(const DeviceInfo& device) {
+  if (device.kind == Backend::cpu) return "CPU simulator on " + device.name;
+  return device.name + ", sm_" + std::to_string(device.sm) + ", CUDA " + device.cuda + ", driver " + device.driver;
+}
+
+std::string report::heading_text(const RunRecord& run) {
+  return line("pass", to_string(run.pass)) + line("problem", describe(run.problem)) + line("input", input_text(run)) +
+         line("device", device_text(run.device));
+}
+
+std::string report::worst_text(const TensorCheck& check) {
+  const Worst& worst = check.worst;
+  std::string text = check.tensor + " is wrong";
+  if (check.non_finite > 0) text += " (" + count_text(static_cast<std::uint64_t>(check.non_finite)) + " elements not finite)";
+  return text + ", worst at batch " + std::to_string(worst.b) + ", head " + std::to_string(worst.h) + ", row " +
+         std::to_string(worst.row) + ", column " + std::to_string(worst.col) + ": got " + number_text(worst.got, 9) +
+         ", expected " + number_text(worst.expected, 9);
+}
+
+namespace {
 
 std::string check_text(const RunRecord& run) {
   if (!run.check) return line("check", "skipped");
@@ -106,10 +120,11 @@ std::string counts_text(const Counters& counters) {
 
 }  // namespace
 
-double tflops(const RunRecord& run) {
-  if (!run.timing || !(run.timing->median_ms > 0)) return 0;
-  return flops(run.problem, run.pass) / (run.timing->median_ms * 1e9);
+double tflops(const Problem& problem, Pass pass, const Timing& timing) {
+  return timing.median_ms > 0 ? flops(problem, pass) / (timing.median_ms * 1e9) : 0;
 }
+
+double tflops(const RunRecord& run) { return run.timing ? tflops(run.problem, run.pass, *run.timing) : 0; }
 
 std::optional<double> percent_of_peak(const RunRecord& run) {
   const double peak = run.problem.dtype == Dtype::fp32 ? run.device.peak_fp32_tflops : run.device.peak_tensor16_tflops;
@@ -119,10 +134,8 @@ std::optional<double> percent_of_peak(const RunRecord& run) {
 
 std::string text_report(const RunRecord& run) {
   std::string text = run.stage.name + ", variant " + run.variant.name + ": " + run.variant.idea + "\n";
-  text += line("pass", to_string(run.pass));
-  text += line("problem", describe(run.problem));
-  text += line("input", input_text(run));
-  text += line("device", device_text(run.device));
+  text += heading_text(run);
+  if (run.tiles) text += line("tiles", "Br=" + std::to_string(run.tiles->Br) + " Bc=" + std::to_string(run.tiles->Bc));
   text += check_text(run);
   text += line("extra memory", bytes_text(static_cast<double>(run.workspace_bytes)) + " beyond inputs and outputs");
   text += line("must move",
@@ -132,7 +145,7 @@ std::string text_report(const RunRecord& run) {
   return text;
 }
 
-std::string list_text(const StageInfo& stage, const std::vector<Variant>& list) {
+std::string list_text(const StageInfo& stage, const std::vector<Variant>& list, const TilesToList& what) {
   TextTable table({"variant", "passes", "dtypes", "kernel", "idea"}, std::vector(5, TextTable::Align::left));
   for (const Variant& variant : list) {
     std::string dtypes;
@@ -140,7 +153,22 @@ std::string list_text(const StageInfo& stage, const std::vector<Variant>& list) 
     table.add(
         {variant.name, variant.backward == nullptr ? "forward" : "forward, backward", dtypes, variant.file, variant.idea});
   }
-  return stage.name + ": " + stage.idea + "\n" + table.text(2);
+  std::string text = stage.name + ": " + stage.idea + "\n" + table.text(2);
+  TextTable tiles({"variant", "pass", "d", "tiles Br,Bc on compute capability " + capability_text(what.limits.sm)},
+                  std::vector(4, TextTable::Align::left));
+  bool any = false;
+  for (const Variant& variant : list) {
+    for (const ListedTiles& listed : list_tiles(variant, what)) {
+      std::string dims, choices;
+      for (const int d : listed.head_dims) dims += (dims.empty() ? "" : ", ") + std::to_string(d);
+      for (const TileChoice& choice : listed.choices) {
+        choices += choices.empty() ? to_string(choice.tiles) + " (default)" : "  " + to_string(choice.tiles);
+      }
+      tiles.add({variant.name, to_string(listed.pass), dims, choices.empty() ? "none fits" : choices});
+      any = true;
+    }
+  }
+  return any ? text + tiles.text(2) : text;
 }
 
 }  // namespace flash

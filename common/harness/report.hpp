@@ -3,6 +3,7 @@
 
 #include "common/device/runtime.hpp"
 #include "common/harness/options.hpp"
+#include "common/harness/tiles.hpp"
 #include "common/reference/reference.hpp"
 
 #include <optional>
@@ -24,8 +25,9 @@ struct RunRecord {
   Problem problem;
   InputKind input = InputKind::normal;
   std::uint64_t seed = 0;
-  std::string load;  ///< folder of the inputs; empty: made from the seed
-  std::string note;  ///< one line about the inputs
+  std::string load;            ///< folder of the inputs; empty: made from the seed
+  std::string note;            ///< one line about the inputs
+  std::optional<Tiles> tiles;  ///< of the pass; absent if the variant has nothing to choose
   std::size_t workspace_bytes = 0;
   std::optional<CheckReport> check;
   std::optional<float> largest_score;  ///< of the worst row, if it explains why the check failed; may be infinite or NaN
@@ -33,7 +35,30 @@ struct RunRecord {
   std::optional<Counters> counters;    ///< CPU
 };
 
-/// 10^12 FLOPs per second of the median; 0 without a timing.
+/// One of the compiled tile sizes, run.
+struct TunedTiles {
+  TileChoice choice;
+  std::size_t blocks_per_sm = 0;  ///< that fit by their shared memory
+  std::optional<CheckReport> check;
+  std::optional<Timing> timing;      ///< GPU, if the check did not fail
+  std::optional<Counters> counters;  ///< CPU
+
+  bool passed() const { return !check || check->passed; }
+};
+
+/// A run of --tune. `run` has no results of its own.
+struct TuneRecord {
+  RunRecord run;
+  std::vector<TunedTiles> choices;  ///< the default first
+
+  bool passed() const;
+  const TunedTiles* fastest() const;  ///< of those that were timed; null if none was
+};
+
+/// 10^12 FLOPs per second of the median.
+double tflops(const Problem&, Pass, const Timing&);
+
+/// The same of a run; 0 without a timing.
 double tflops(const RunRecord&);
 
 /// In percent of what the device's unit for this dtype can do; absent if there is no timing or the peak is not known.
@@ -41,12 +66,14 @@ std::optional<double> percent_of_peak(const RunRecord&);
 
 /// Several lines, readable.
 std::string text_report(const RunRecord&);
+std::string text_report(const TuneRecord&);
 
 /// One object; numbers that are not finite become null.
 std::string json_report(const RunRecord&);
+std::string json_report(const TuneRecord&);
 
 /// The answers to --list and --list --json.
-std::string list_text(const StageInfo&, const std::vector<Variant>&);
-std::string list_json(const StageInfo&, const std::vector<Variant>&);
+std::string list_text(const StageInfo&, const std::vector<Variant>&, const TilesToList&);
+std::string list_json(const StageInfo&, const std::vector<Variant>&, const TilesToList&);
 
 }  // namespace flash

@@ -11,6 +11,18 @@ using Json = nlohmann::ordered_json;  // keys in the order of the report
 /// Text; bytes that are not UTF-8 (folder names may have them) are replaced. Numbers that are not finite come out as null.
 std::string dump(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
+Json tiles_json(const std::optional<Tiles>& tiles) {
+  return tiles ? Json{{"br", tiles->Br}, {"bc", tiles->Bc}} : Json(nullptr);
+}
+
+Json choice_json(const TileChoice& choice) {
+  return {{"br", choice.tiles.Br},
+          {"bc", choice.tiles.Bc},
+          {"threads", choice.threads},
+          {"shared_bytes", choice.shared_bytes},
+          {"why", choice.why}};
+}
+
 Json problem_json(const RunRecord& run) {
   const Problem& p = run.problem;
   Json json{{"batch", p.B},
@@ -70,9 +82,16 @@ Json counters_json(const Counters& counters) {
           {"threads", counters.threads}};
 }
 
-}  // namespace
+Json time_json(const Timing& time) {
+  return {{"median_ms", time.median_ms},
+          {"min_ms", time.min_ms},
+          {"max_ms", time.max_ms},
+          {"iterations", time.iterations},
+          {"cold_l2", time.cold_l2}};
+}
 
-std::string json_report(const RunRecord& run) {
+/// What was run, without results.
+Json heading_json(const RunRecord& run) {
   const DeviceInfo& device = run.device;
   Json json{{"stage", run.stage.name},
             {"variant", run.variant.name},
@@ -88,13 +107,17 @@ std::string json_report(const RunRecord& run) {
   json["flops"] = flops(run.problem, run.pass);
   json["compulsory_bytes"] = compulsory_bytes(run.problem, run.pass);
   json["extra_memory_bytes"] = run.workspace_bytes;
+  return json;
+}
+
+}  // namespace
+
+std::string json_report(const RunRecord& run) {
+  Json json = heading_json(run);
+  json["tiles"] = tiles_json(run.tiles);
   if (run.check) json["check"] = check_json(*run.check);
   if (run.timing) {
-    json["time"] = {{"median_ms", run.timing->median_ms},
-                    {"min_ms", run.timing->min_ms},
-                    {"max_ms", run.timing->max_ms},
-                    {"iterations", run.timing->iterations},
-                    {"cold_l2", run.timing->cold_l2}};
+    json["time"] = time_json(*run.timing);
     json["tflops"] = tflops(run);
     const std::optional<double> percent = percent_of_peak(run);
     json["percent_of_peak"] = percent ? Json(*percent) : Json(nullptr);
@@ -103,15 +126,48 @@ std::string json_report(const RunRecord& run) {
   return dump(json);
 }
 
-std::string list_json(const StageInfo& stage, const std::vector<Variant>& list) {
+std::string json_report(const TuneRecord& record) {
+  const RunRecord& run = record.run;
+  const TunedTiles* const fastest = record.fastest();
+  Json rows = Json::array();
+  for (const TunedTiles& tuned : record.choices) {
+    Json row = choice_json(tuned.choice);
+    row["blocks_per_sm"] = tuned.blocks_per_sm;
+    if (tuned.check) row["check"] = check_json(*tuned.check);
+    if (tuned.timing) {
+      row["time"] = time_json(*tuned.timing);
+      row["tflops"] = tflops(run.problem, run.pass, *tuned.timing);
+    }
+    if (tuned.counters) row["counters"] = counters_json(*tuned.counters);
+    rows.push_back(row);
+  }
+  Json json = heading_json(run);
+  json["tune"] = {{"default", tiles_json(record.choices.front().choice.tiles)},
+                  {"why", record.choices.front().choice.why},
+                  {"fastest", fastest == nullptr ? Json(nullptr) : tiles_json(fastest->choice.tiles)},
+                  {"choices", rows}};
+  return dump(json);
+}
+
+std::string list_json(const StageInfo& stage, const std::vector<Variant>& list, const TilesToList& what) {
   Json rows = Json::array();
   for (const Variant& variant : list) {
     Json passes = Json::array({to_string(Pass::forward)});
     if (variant.backward != nullptr) passes.push_back(to_string(Pass::backward));
     Json dtypes = Json::array();
     for (const Dtype dtype : variant.dtypes) dtypes.push_back(to_string(dtype));
-    rows.push_back(
-        {{"name", variant.name}, {"idea", variant.idea}, {"passes", passes}, {"dtypes", dtypes}, {"kernel", variant.file}});
+    Json tiles = Json::array();
+    for (const ListedTiles& listed : list_tiles(variant, what)) {
+      Json choices = Json::array();
+      for (const TileChoice& choice : listed.choices) choices.push_back(choice_json(choice));
+      tiles.push_back({{"pass", to_string(listed.pass)}, {"head_dims", listed.head_dims}, {"choices", choices}});
+    }
+    rows.push_back({{"name", variant.name},
+                    {"idea", variant.idea},
+                    {"passes", passes},
+                    {"dtypes", dtypes},
+                    {"kernel", variant.file},
+                    {"tiles", tiles}});
   }
   return dump({{"stage", stage.name}, {"idea", stage.idea}, {"variants", rows}});
 }

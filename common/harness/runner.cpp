@@ -1,7 +1,7 @@
 #include "common/harness/runner.hpp"
 
 #include "common/attention/float16.hpp"
-#include "common/device/error.hpp"
+#include "common/harness/tiles.hpp"
 
 #include <cstring>
 #include <utility>
@@ -61,16 +61,6 @@ Role home_of(Layout layout, Role role) {
   if (layout == Layout::qkv && (role == Role::k || role == Role::v)) return Role::q;
   if (layout == Layout::kv && role == Role::v) return Role::k;
   return role;
-}
-
-/// The first of the variant's tile sizes.
-Tiles default_tiles(const Variant& variant, const Problem& problem, Pass pass, const DeviceLimits& limits) {
-  const std::vector<TileChoice> choices = variant.tiles(problem, pass, limits);
-  if (choices.empty()) {
-    throw DeviceError(std::string("variant ") + variant.name + " has no tiles that fit the " +
-                      std::to_string(limits.shared_bytes) + " bytes of shared memory that a block can have here");
-  }
-  return choices.front().tiles;
 }
 
 }  // namespace
@@ -164,7 +154,8 @@ void Runner::poison_outputs() {
 
 void Runner::launch(Pass pass) {
   if (variant_.tiles != nullptr) {
-    attention_.tiles = tiles_ && pass == pass_ ? *tiles_ : default_tiles(variant_, attention_.problem, pass, attention_.limits);
+    const std::optional<Tiles> wanted = pass == pass_ ? tiles_ : std::nullopt;
+    attention_.tiles = *choose_tiles(variant_, attention_.problem, pass, attention_.limits, wanted);
   }
   (pass == Pass::backward ? variant_.backward : variant_.forward)(attention_);
 }

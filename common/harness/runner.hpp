@@ -12,9 +12,12 @@ namespace flash {
 
 class Runner {
  public:
-  /// Allocates and uploads everything. Throws DeviceError if it does not fit (the message gives the bytes wanted and free), or if
-  /// the variant has no tile sizes for this problem on this device. `tiles`: for the pass; by default the variant's default.
+  /// Allocates and uploads everything. Throws DeviceError if it does not fit (the message gives the bytes wanted and free).
+  /// `tiles`: for the pass; by default the variant's default. A run throws as choose_tiles() if the variant has no such tiles.
   Runner(Device&, const Variant&, const Problem&, const Inputs&, Pass, std::optional<Tiles> tiles = {});
+
+  /// The tile sizes of the pass from the next run on.
+  void use(Tiles tiles) { tiles_ = tiles; }
 
   /// Poisons outputs and workspaces, runs the pass (backward: forward first) to its end.
   void run();

@@ -6,6 +6,8 @@
 #include "common/harness/report.hpp"
 #include "common/harness/runner.hpp"
 #include "common/harness/select.hpp"
+#include "common/harness/tiles.hpp"
+#include "common/harness/tune.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -74,12 +76,17 @@ ExitCode run_problem(const StageInfo& stage, const Options& options) {
   const std::unique_ptr<Device> device = choose_device(options);
   const Variant& variant = choose_variant(stage, variants(device->info().kind), options);
 
+  const std::vector<Variant>& list = variants(device->info().kind);
+  if (options.tiles) require_tiles(list, variant, "--tiles is " + to_string(*options.tiles));
+  if (options.tune) require_tiles(list, variant, "--tune is given");
+
   LoadedInputs task;
   if (load) {
     task = load_inputs(options.load, options.problem, options.pass);
     problem = task.problem;
   }
   check_variant(stage, variant, problem);
+  const std::optional<Tiles> tiles = choose_tiles(variant, problem, options.pass, device->limits(), options.tiles);
   check_memory(device->info(), variant, problem, options.pass, load);
   const bool on_cpu = device->info().kind == Backend::cpu;
   if (const std::string note = on_cpu ? simulation_note(problem, options.pass) : ""; !note.empty()) {
@@ -97,12 +104,18 @@ ExitCode run_problem(const StageInfo& stage, const Options& options) {
                 .seed = options.problem.seed,
                 .load = options.load,
                 .note = task.note,
+                .tiles = tiles,
                 .workspace_bytes = 0,
                 .check = {},
                 .largest_score = {},
                 .timing = {},
                 .counters = {}};
-  Runner runner(*device, variant, problem, task.inputs, options.pass);
+  if (options.tune) {
+    const TuneRecord tuned = tune(*device, run, task.inputs, options);
+    print(options.json ? json_report(tuned) : text_report(tuned));
+    return tuned.passed() ? good : check_failed;
+  }
+  Runner runner(*device, variant, problem, task.inputs, options.pass, tiles);
   run.workspace_bytes = runner.workspace_bytes();
   if (on_cpu) {
     run.counters = runner.count();
@@ -124,6 +137,15 @@ ExitCode run_problem(const StageInfo& stage, const Options& options) {
   return passed ? good : check_failed;
 }
 
+/// For the given problem if the head dimension is given, else for some of them. The device is the one that the simulator stands for.
+TilesToList tiles_to_list(const Options& options) {
+  const RequestedSizes sizes = options.problem.sizes.over(default_sizes);
+  std::vector<int> head_dims{32, 64, 96, 128};
+  const Problem problem = make_problem(options.problem, sizes);
+  if (options.problem.sizes.head_dim) head_dims = {problem.d};
+  return {problem, head_dims, open_cpu()->limits()};
+}
+
 ExitCode run_command_line(const StageInfo& stage, int argc, char** argv) {
   const CommandLine line = parse_options(stage, argc, argv);
   if (!line.answer.empty()) {
@@ -133,7 +155,8 @@ ExitCode run_command_line(const StageInfo& stage, int argc, char** argv) {
   if (line.options.list) {
     const std::vector<Variant>& list = variants(Backend::cpu);                     // every kernel is built for the CPU
     if (!line.options.variant.empty()) choose_variant(stage, list, line.options);  // a wrong name is not passed over
-    print(line.options.json ? list_json(stage, list) : list_text(stage, list));
+    const TilesToList what = tiles_to_list(line.options);
+    print(line.options.json ? list_json(stage, list, what) : list_text(stage, list, what));
     return good;
   }
   return run_problem(stage, line.options);

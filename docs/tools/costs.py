@@ -3,22 +3,14 @@
 predicted(stage, pass, problem) gives {tensor: (read, written)} in elements. `problem` is the "problem" object of a saved result.
 """
 
-from . import h200
-from .diagrams import constant
+from . import fused_costs, h200
+from .constants import constant
+from .fused_costs import visible_pairs
 
 TILE = constant("01_naive/kernel.cuh", "TILE")
 
 # How often a stage's softmax kernel reads S.
 READS_OF_S = {"01_naive": 2, "02_safe_softmax": 3, "03_online_softmax": 2}
-
-
-def visible_pairs(p):
-    """(N.5)"""
-    nq, nk = p["seq_q"], p["seq_k"]
-    if not p["causal"]:
-        return nq * nk
-    n = min(nq, nk)
-    return n * nk - n * (n - 1) // 2
 
 
 def product(counts, rows, depth, cols, a, b):
@@ -27,7 +19,14 @@ def product(counts, rows, depth, cols, a, b):
     counts[b][0] += depth * cols * -(-rows // TILE)
 
 
-def predicted(stage, direction, p):
+def known(stage, direction):
+    """Is there a formula?"""
+    return stage in READS_OF_S or (stage, direction) in fused_costs.FORMULAS
+
+
+def predicted(stage, direction, p, tiles=None):
+    if (stage, direction) in fused_costs.FORMULAS:
+        return fused_costs.predicted(stage, direction, p, tiles)
     nq, nk, d = p["seq_q"], p["seq_k"], p["head_dim"]
     counts = {name: [0, 0] for name in ["Q", "K", "V", "bias", "S", "P", "O", "L", "dO", "dP", "dS", "dQ", "dK", "dV"]}
     if direction == "forward":
@@ -56,6 +55,8 @@ def predicted(stage, direction, p):
 
 def predicted_events(stage, variant, direction, p):
     """{counter: times}: barriers, two per step of a tiled product; warp operations, ten shuffles per row of a warp's softmax."""
+    if (stage, direction) in fused_costs.FORMULAS:
+        return fused_costs.predicted_events(stage, direction, p)
     tiles = p["batch"] * p["heads"]
     for size in ["seq_q", "seq_k", "head_dim"]:
         tiles *= -(-p[size] // TILE)
@@ -69,6 +70,8 @@ def predicted_sectors(stage, variant, direction, p):
     nq, nk, d = p["seq_q"], p["seq_k"], p["head_dim"]
     if nk % 8 or d % 8 or nq % TILE or p["bias"] != "none":
         return None
+    if (stage, direction) in fused_costs.FORMULAS:
+        return fused_costs.predicted_sectors(stage, direction, p)
     elements = {name: sum(both) for name, both in predicted(stage, direction, p).items()}
     sectors = sum(elements.values()) // 8
     scores = p["batch"] * p["heads"] * nq * nk
@@ -78,8 +81,10 @@ def predicted_sectors(stage, variant, direction, p):
     return sectors + alone * scores * 7 // 8
 
 
-def least_ms(direction, p):
-    """(1.17)  What stages 01 to 03 need at least on an H200: products at an eighth of the peak, row-wise matrices once over HBM."""
+def least_ms(stage, direction, p):
+    """(1.17)  In fused_costs.py for the fused stages. None: no bound. What stages 01 to 03 need at least on an H200: products at an eighth of the peak, row-wise matrices once over HBM."""
+    if stage not in READS_OF_S:
+        return fused_costs.least_ms(stage, direction, p)
     pairs = p["batch"] * p["heads"] * p["seq_q"] * p["seq_k"]
     products, matrices = (2, 2) if direction == "forward" else (4, 3)
     seconds = products * 2 * pairs * p["head_dim"] / (h200.FP32_FLOPS / 8) + matrices * 4 * pairs / h200.HBM_BYTES_PER_SECOND

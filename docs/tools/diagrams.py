@@ -3,22 +3,11 @@
 Sizes that the code fixes (TILE, WARP) are read from the kernel files, so a picture cannot show another number than the code has.
 """
 
-import re
 from math import exp
-from pathlib import Path
 
-from . import h200
+from . import fused_diagrams, h200, roofline
+from .constants import constant
 from .svg import Picture
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def constant(path, name):
-    """The value of `constexpr int NAME = value;` in a source file."""
-    match = re.search(rf"constexpr int {name} = (\d+);", (ROOT / path).read_text())
-    if not match:
-        raise SystemExit(f"{path}: no 'constexpr int {name} = ...;'")
-    return int(match.group(1))
 
 
 def grid(p, x, y, rows, cols, cell, kind=lambda r, c: "c0"):
@@ -241,5 +230,5 @@ PICTURES = [memory_hierarchy, dataflow, tiled_product, butterfly, merge, layouts
 
 def files():
     """{path relative to the project: contents} of all pictures."""
-    return {f"docs/img/{draw.__name__}.svg": draw().text() for draw in PICTURES}
+    return {f"docs/img/{draw.__name__}.svg": draw().text() for draw in PICTURES + fused_diagrams.PICTURES + roofline.PICTURES}
 

@@ -28,6 +28,9 @@ class Picture:
     def rect(self, x, y, w, h, kind="c0", radius=0):
         self.parts.append(f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="{radius:g}" class="{kind}"/>')
 
+    def circle(self, x, y, r, kind="c0"):
+        self.parts.append(f'<circle cx="{x:g}" cy="{y:g}" r="{r:g}" class="{kind}"/>')
+
     def polygon(self, points, kind="c0"):
         self.parts.append(f'<polygon points="{" ".join(f"{x:g},{y:g}" for x, y in points)}" class="{kind}"/>')
 

@@ -116,7 +116,7 @@ TEST_CASE("options: bad values are named, with what is allowed") {
       {{"--scale", "x"}, "--scale is 'x'"},
       {{"--seed", "-1"}, "--seed is '-1'"},
       {{"--seed", "18446744073709551616"}, "--seed is '18446744073709551616'"},
-      {{"--iterations", "5"}, "--iterations is given without --bench"},
+      {{"--iterations", "5"}, "--iterations is given without --bench or --tune"},
       {{"--load", "x", "--input", "normal"}, "--load and --input are both given"},
       {{"--iterations", "0"}, "--iterations is '0'"},
       {{"--iterations", "2147483648"}, "--iterations is 2147483648"},
@@ -161,10 +161,10 @@ TEST_CASE("options: sizes that parse but make no problem") {
 
 TEST_CASE("options: --help names every option, --version the version") {
   const std::string help = parse({"--help"}).answer;
-  for (const char* option :
-       {"--pass",   "--variant", "--batch",      "--heads",    "--kv-heads", "--seq-q", "--seq-k", "--seq",    "--head-dim",
-        "--causal", "--bias",    "--scale",      "--dtype",    "--layout",   "--input", "--seed",  "--load",   "--save",
-        "--device", "--bench",   "--iterations", "--no-check", "--json",     "--list",  "--help",  "--version"}) {
+  for (const char* option : {"--pass",     "--variant",  "--batch",  "--heads", "--kv-heads", "--seq-q", "--seq-k",
+                             "--seq",      "--head-dim", "--causal", "--bias",  "--scale",    "--dtype", "--layout",
+                             "--input",    "--seed",     "--load",   "--save",  "--device",   "--bench", "--iterations",
+                             "--no-check", "--json",     "--list",   "--help",  "--version",  "--tiles", "--tune"}) {
     CAPTURE(option);
     CHECK(help.find(option) != std::string::npos);
   }

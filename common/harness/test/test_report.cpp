@@ -97,6 +97,7 @@ TEST_CASE("report: JSON of a timed run") {
   CHECK(json.at("tflops").get<double>() == doctest::Approx(10));
   CHECK(json.at("percent_of_peak").get<double>() == doctest::Approx(20));
   CHECK_FALSE(json.contains("counters"));
+  CHECK(json.at("tiles").is_null());
 }
 
 TEST_CASE("report: JSON of a simulated run has counts and no times") {
@@ -164,12 +165,12 @@ TEST_CASE("report: the text of runs that pass") {
 
 TEST_CASE("report: --list") {
   const RunRecord run = gpu_run();
-  const Json list = Json::parse(list_json(run.stage, {run.variant}));
+  const Json list = Json::parse(list_json(run.stage, {run.variant}, {}));
   CHECK(list.at("stage") == "09_test");
   CHECK(list.at("variants").at(0).at("name") == "plain");
   CHECK(list.at("variants").at(0).at("passes") == Json::array({"forward"}));
   CHECK(list.at("variants").at(0).at("dtypes") == Json::array({"fp32"}));
-  CHECK(list_text(run.stage, {run.variant}).find("nothing new") != std::string::npos);
+  CHECK(list_text(run.stage, {run.variant}, {}).find("nothing new") != std::string::npos);
 }
 
 TEST_CASE("text table: columns are as wide as their widest cell") {

@@ -146,6 +146,32 @@ std::vector<Problem> random_mixture(int count, std::uint64_t seed) {
   return problems;
 }
 
+bool sanitized() { return small_shapes; }
+
+std::vector<Problem> every_tile() {
+  Problem mixed = problem_of({.H = 4, .Hkv = 2, .Nq = small_shapes ? 33 : 70, .Nk = small_shapes ? 40 : 90, .d = 40});
+  mixed.causal = true;
+  mixed.bias = BiasKind::matrix;
+  std::vector<Problem> problems{mixed};
+  if (few_shapes) return problems;
+  for (const int d : {24, 40, 90, 111}) {
+    for (const bool causal : {false, true}) {
+      if (small_shapes && causal) continue;
+      problems.push_back(problem_of({.H = 1,
+                                     .Hkv = 1,
+                                     .Nq = small_shapes ? 35
+                                           : causal     ? 150
+                                                        : 133,
+                                     .Nk = small_shapes ? 70
+                                           : causal     ? 133
+                                                        : 150,
+                                     .d = d}));
+      problems.back().causal = causal;
+    }
+  }
+  return problems;
+}
+
 std::vector<Problem> counted(std::vector<Problem> problems) {
   if (small_shapes) problems.resize(1);
   return problems;

@@ -32,6 +32,12 @@ std::vector<Problem> fully_masked_rows();
 /// Draws from everything above at once, reproducibly.
 std::vector<Problem> random_mixture(int count, std::uint64_t seed);
 
+/// Few problems for each compiled tile size: each width of head dimensions, tails in both directions, causal and not.
+std::vector<Problem> every_tile();
+
+/// Is this a build with a sanitizer, where a kernel's thread is ten to a hundred times slower?
+bool sanitized();
+
 /// The problems, or under a sanitizer only the first: what is counted does not depend on it. Let the first be small.
 std::vector<Problem> counted(std::vector<Problem> problems);
 

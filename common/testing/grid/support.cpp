@@ -2,6 +2,7 @@
 
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
+#include "common/harness/tiles.hpp"
 
 #include <doctest/doctest.h>
 
@@ -53,10 +54,39 @@ void check_variants_on(const std::vector<Problem>& problems) {
       for (const Variant& v : variants()) {
         if (!takes(v)) continue;
         const std::string failed = failures(checker.check(run(v, problem, inputs, pass)));
-        CHECK_MESSAGE(failed.empty(), v.name << " on " << describe(problem) << "\n" << failed);
+        CHECK_MESSAGE(failed.empty(), std::string(v.name) << " on " << describe(problem) << "\n" << failed);
       }
     }
   }
+}
+
+void check_every_tile_on(const std::vector<Problem>& problems) {
+  for (const Problem& problem : problems) {
+    for (const Variant& v : variants()) {
+      for (const Pass pass : {Pass::forward, Pass::backward}) {
+        if (v.tiles == nullptr || (pass == Pass::backward && v.backward == nullptr)) continue;
+        if (v.refuse != nullptr && !v.refuse(problem).empty()) continue;
+        const Inputs inputs = make_inputs(problem, InputKind::normal, /*seed=*/23, pass);
+        const Checker checker(problem, inputs, pass, Sample{});
+        for (const TileChoice& choice : v.tiles(problem, pass, device().limits())) {
+          Runner runner(device(), v, problem, inputs, pass, choice.tiles);
+          runner.run();
+          const std::string failed = failures(checker.check(runner.results()));
+          CHECK_MESSAGE(failed.empty(), std::string(v.name) << " " << to_string(pass) << ", tiles " << to_string(choice.tiles)
+                                                            << " on " << describe(problem) << "\n"
+                                                            << failed);
+        }
+      }
+    }
+  }
+}
+
+bool repeats(const Variant& variant, const Checker& checker, const Results<float>& first, Results<float> again) {
+  if (variant.atomic_dQ && !first.dQ.empty()) {
+    if (!checker.check(again).passed) return false;
+    again.dQ = first.dQ;
+  }
+  return identical(first, again);
 }
 
 bool identical(const Results<float>& a, const Results<float>& b) {

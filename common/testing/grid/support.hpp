@@ -29,7 +29,17 @@ std::string failures(const CheckReport&);
 /// inputs and reports each disagreement with the reference to doctest.
 void check_variants_on(const std::vector<Problem>&);
 
+/// Runs every compiled tile size of every variant on every problem, like check_variants_on().
+void check_every_tile_on(const std::vector<Problem>&);
+
 /// Are two results the same to the last bit?
 bool identical(const Results<float>&, const Results<float>&);
+
+/// Is `again` what a second run must give? The same to the last bit, except dQ where the variant sums it by atomics: that has to
+/// pass the check.
+bool repeats(const Variant&, const Checker&, const Results<float>& first, Results<float> again);
+
+/// Makes the test program exit with 77, which CTest shows as skipped, unless something fails.
+void skip(const std::string& reason);
 
 }  // namespace flash::grid

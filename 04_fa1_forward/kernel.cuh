@@ -1,0 +1,280 @@
+// 04 FlashAttention-1, forward (Dao et al. 2022, Algorithm 1): S and P never reach HBM.
+//
+//   for each tile j of K, V, for each tile i of Q:
+//     S_ij = scale Q_i K_j^T + bias, masked                                             (4.1)
+//     m~ = rowmax S_ij,   P~ = exp(S_ij - m~),   l~ = rowsum P~                         (4.2)
+//     m_new = max(m, m~),   l_new = e^{m - m_new} l + e^{m~ - m_new} l~                 (4.3)
+//     O_i = (l e^{m - m_new} O_i + e^{m~ - m_new} P~ V_j) / l_new                       (4.4)
+//   L = m + ln l                                                                        (4.5)
+//
+// What changed since 03: the merge (3.4) of two partial rows gets its third component, O; so a row can be finished tile by tile, and
+// a tile of S lives and dies on the chip. Between tiles a row rests in HBM as (O, l, m).
+//
+// Grid: a block for each (batch, head). Block: a thread for each row of the Q tile.
+// Shared memory: K_j, V_j [Bc, Width], Q_i, O_i [Br, Width + PAD]; Width is d padded to a compiled size. Registers: P~ V_j, a row.
+//
+// HBM elements of a head, with R = sum over tiles j of the rows of the Q tiles that see any of it (Nq Tc if not causal)   (4.7)
+//   read     K, V: Nk d each   Q, O: R d each    l, m: R + Nq each    bias: one per visible pair
+//   written  O: (Nq + R) d     l, m: Nq + R each     L: Nq
+// Shapes: all. Beside inputs and outputs: l and m [B, H, Nq, 1], which the backward pass of chapter 05 reads.
+#pragma once
+
+#include "common/device/device.cuh"
+
+#include <algorithm>
+
+namespace flash::fa1_forward {
+namespace {
+
+constexpr int MAX_ROWS = 256;  // Br at most: with 255 registers each, more threads do not fit an SM
+constexpr int WARP_ROWS = 32;  // Br is a multiple of it: a thread without a row would be a lane that idles
+constexpr int GROUP = 8;  // keys a thread works on at once: 8 independent sums hide the latency of each other's multiply-adds
+// Rows of Q_i and O_i that are a multiple of 32 floats apart begin in the same bank. With 4 more, 8 threads that read 16 bytes of
+// their own row each meet all 32 banks once.
+constexpr int PAD = 4;
+
+/// d padded to a multiple of 32: the widths that are compiled.
+inline int width_of(int d) { return (d + 31) / 32 * 32; }
+
+/// Floats of shared memory: two tiles of Bc rows, two padded ones of Br rows.
+inline std::size_t shared_floats(const Tiles& t, int width) {
+  return 2 * static_cast<std::size_t>(t.Bc) * static_cast<std::size_t>(width) +
+         2 * static_cast<std::size_t>(t.Br) * static_cast<std::size_t>(width + PAD);
+}
+
+/// (4.6)  Line 1 of Algorithm 1: Bc = M/(4d), Br = min(Bc, d), where M is the size of shared memory in floats, so that the tiles of
+/// K, V, Q and O take a quarter of it each. Here
+/// - a row is as long as it lies in shared memory, and sizes are rounded down, so that the four tiles really fit;
+/// - the bound of Br is MAX_ROWS. The paper's d keeps the Br Bc numbers of S within M/4; here S is in registers, GROUP keys at a
+///   time, and d threads would be too few to keep an SM busy;
+/// - Br is a multiple of the warp, Bc one of GROUP, and neither is larger than the problem needs.
+inline Tiles tiles_of(const Problem& p, const DeviceLimits& limits) {
+  const int M = static_cast<int>(limits.shared_bytes / sizeof(float));
+  const int longest = M / (4 * (width_of(p.d) + PAD));
+  const int Bc = longest / GROUP * GROUP;
+  const int Br = std::max(std::min(longest, MAX_ROWS) / WARP_ROWS, 1) * WARP_ROWS;
+  return {std::min(Br, (p.Nq + WARP_ROWS - 1) / WARP_ROWS * WARP_ROWS), std::min(Bc, (p.Nk + GROUP - 1) / GROUP * GROUP)};
+}
+
+/// Of a set of scores: their maximum m and l = sum exp(score - m). The empty set, and one of masked scores only, is (-inf, 0).
+struct RowStats {
+  float m;
+  float l;
+};
+
+/// What is subtracted from the scores of a set. If all are masked, m = -inf, and exp(-inf - 0) = 0 where exp(-inf + inf) = NaN.
+__device__ inline float shift_of(float m) { return m == -INFINITY ? 0.0f : m; }
+
+/// (4.3)  The statistics of the union of two sets: (3.4).
+__device__ inline RowStats merge(RowStats a, RowStats b) {
+  const float m = fmaxf(a.m, b.m);
+  return {m, expf(a.m - shift_of(m)) * a.l + expf(b.m - shift_of(m)) * b.l};
+}
+
+/// Rows row0, row0 + 1, ... of M as a tile in shared memory, copied by the whole block: neighbouring threads copy neighbouring
+/// elements, an Access (float, or float4 where rows are aligned) each. Zeros stand beyond the edges of M: 0 times what lay there
+/// before, perhaps NaN, would not be 0.
+template <int Width, class Access, class T>
+__device__ void load_tile(const SharedMatrix<float>& tile, const Matrix<T>& M, int row0) {
+  constexpr int N = sizeof(Access) / sizeof(float);
+  for (int e = threadIdx.x; e < tile.rows * (Width / N); e += blockDim.x) {
+    const int row = e / (Width / N);
+    const int col = e % (Width / N) * N;
+    const bool exists = row0 + row < M.rows && col < M.cols;
+    tile.as<Access>(row, col) = exists ? M.template as<const Access>(row0 + row, col) : Access{};
+  }
+}
+
+/// The way back. A thread writes to HBM the very elements that load_tile() gives it to read.
+template <int Width, class Access>
+__device__ void store_tile(const Matrix<float>& M, int row0, const SharedMatrix<float>& tile) {
+  constexpr int N = sizeof(Access) / sizeof(float);
+  for (int e = threadIdx.x; e < tile.rows * (Width / N); e += blockDim.x) {
+    const int row = e / (Width / N);
+    const int col = e % (Width / N) * N;
+    if (row0 + row < M.rows && col < M.cols) M.as<Access>(row0 + row, col) = tile.as<const Access>(row, col);
+  }
+}
+
+__device__ inline float dot(const float4& a, const float4& b) { return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w; }
+__device__ inline float4 scaled(float x, const float4& a) { return make_float4(x * a.x, x * a.y, x * a.z, x * a.w); }
+__device__ inline float4 add_scaled(const float4& sum, float x, const float4& a) {
+  return make_float4(sum.x + x * a.x, sum.y + x * a.y, sum.z + x * a.z, sum.w + x * a.w);
+}
+
+/// q . k of a row of Q_i and of GROUP rows of K_j.  All threads read the same keys: one access serves the warp.
+template <int Width>
+__device__ void dot_products(float (&qk)[GROUP], const SharedMatrix<float>& Q_smem, int row, const SharedMatrix<float>& K_smem,
+                             int key) {
+#pragma unroll
+  for (int g = 0; g < GROUP; ++g) qk[g] = 0.0f;
+#pragma unroll 4
+  for (int c = 0; c < Width; c += 4) {
+    const float4 q = Q_smem.as<const float4>(row, c);
+#pragma unroll
+    for (int g = 0; g < GROUP; ++g) qk[g] += dot(q, K_smem.as<const float4>(key + g, c));
+  }
+}
+
+/// Takes GROUP more scores into (m~, l~) and P~ V: (4.2) by the online rule (3.2), so that no thread has to keep its row of S.
+template <int Width>
+__device__ void accumulate(RowStats& tile, float4 (&PV_reg)[Width / 4], const float (&S)[GROUP],
+                           const SharedMatrix<float>& V_smem, int key) {
+  float m = tile.m;
+#pragma unroll
+  for (int g = 0; g < GROUP; ++g) m = fmaxf(m, S[g]);
+  const float correction = expf(tile.m - shift_of(m));  // of what was summed under the older maximum
+  float P[GROUP];
+  float sum = 0.0f;
+#pragma unroll
+  for (int g = 0; g < GROUP; ++g) {
+    P[g] = expf(S[g] - shift_of(m));
+    sum += P[g];
+  }
+  tile = {m, tile.l * correction + sum};
+#pragma unroll
+  for (int c = 0; c < Width / 4; ++c) {
+    float4 o = scaled(correction, PV_reg[c]);
+#pragma unroll
+    for (int g = 0; g < GROUP; ++g) o = add_scaled(o, P[g], V_smem.as<const float4>(key + g, 4 * c));
+    PV_reg[c] = o;
+  }
+}
+
+/// (4.4)  O = (l e^{m - m_new} O + e^{m~ - m_new} P~ V) / l_new, a row of O_i. No key so far: l_new = 0, and O stays 0.
+template <int Width>
+__device__ void merge_output(const SharedMatrix<float>& O_smem, int row, RowStats before, RowStats tile, RowStats merged,
+                             const float4 (&PV_reg)[Width / 4]) {
+  const float inverse = merged.l == 0.0f ? 0.0f : 1.0f / merged.l;
+  const float old_factor = before.l * expf(before.m - shift_of(merged.m)) * inverse;
+  const float new_factor = expf(tile.m - shift_of(merged.m)) * inverse;
+#pragma unroll
+  for (int c = 0; c < Width / 4; ++c) {
+    const float4 o = O_smem.as<const float4>(row, 4 * c);
+    O_smem.as<float4>(row, 4 * c) = add_scaled(scaled(old_factor, o), new_factor, PV_reg[c]);
+  }
+}
+
+/// The first Q tile with a row that sees key j: rows before it see none of the keys from j on.
+FLASH_HOST_DEVICE inline int first_visible_tile(const Problem& p, int j, int Br) {
+  const int first_row = p.causal ? j - (p.Nk - p.Nq) : 0;
+  return first_row > 0 ? first_row / Br * Br : 0;
+}
+
+/// Grid: B*H. Block: Br.  Access: float4, or float where rows of Q, K, V or O are not aligned to it.
+template <int Width, class Access>
+__global__ void __launch_bounds__(MAX_ROWS, 1)
+    forward_kernel(Problem problem, Tiles tiles, Tensor<const float> Q_all, Tensor<const float> K_all,
+                   Tensor<const float> V_all, Bias bias, Tensor<float> O_all, Tensor<float> l_all, Tensor<float> m_all,
+                   Tensor<float> L_all) {
+  const int b = blockIdx.x / problem.H;
+  const int h = blockIdx.x % problem.H;
+  const int Br = tiles.Br, Bc = tiles.Bc, row = threadIdx.x;
+  const Matrix<const float> Q = Q_all.head(b, h);
+  const Matrix<const float> K = K_all.head(b, problem.kv_head(h));
+  const Matrix<const float> V = V_all.head(b, problem.kv_head(h));
+  const Matrix<float> O = O_all.head(b, h);
+  const Vector<float> l = l_all.head_vector(b, h), m = m_all.head_vector(b, h), L = L_all.head_vector(b, h);
+
+  float* const shared = dynamic_shared<float>(2 * Bc * Width + 2 * Br * (Width + PAD));
+  const SharedMatrix<float> K_smem{shared, Bc, Width, Width};
+  const SharedMatrix<float> V_smem{shared + Bc * Width, Bc, Width, Width};
+  const SharedMatrix<float> Q_smem{shared + 2 * Bc * Width, Br, Width, Width + PAD};
+  const SharedMatrix<float> O_smem{shared + 2 * Bc * Width + Br * (Width + PAD), Br, Width, Width + PAD};
+
+  // Line 2: O = 0, l = 0, m = -inf. A thread will read only what it writes here, so nobody has to wait.
+  load_tile<Width, Access>(O_smem, Q, problem.Nq);  // there are no rows from Nq on: zeros
+  for (int i0 = 0; i0 < problem.Nq; i0 += Br) {
+    store_tile<Width, Access>(O, i0, O_smem);
+    if (i0 + row < problem.Nq) l(i0 + row) = 0.0f, m(i0 + row) = -INFINITY;
+  }
+
+  for (int j0 = 0; j0 < problem.Nk; j0 += Bc) {  // line 5
+    load_tile<Width, Access>(K_smem, K, j0);     // line 6
+    load_tile<Width, Access>(V_smem, V, j0);
+
+    for (int i0 = first_visible_tile(problem, j0, Br); i0 < problem.Nq; i0 += Br) {  // line 7
+      const int i = i0 + row;
+      load_tile<Width, Access>(Q_smem, Q, i0);  // line 8
+      load_tile<Width, Access>(O_smem, O, i0);
+      RowStats before{-INFINITY, 0.0f};
+      if (i < problem.Nq) before = {m(i), l(i)};
+      __syncthreads();  // read after write: a thread reads keys, values, and the row of Q and O that others have loaded
+
+      // Lines 9 and 10: this thread's row of the tile, GROUP keys at a time, up to the last key that it sees.
+      RowStats tile{-INFINITY, 0.0f};  // m~, l~
+      float4 PV_reg[Width / 4] = {};   // P~ V_j
+      const int visible = i < problem.Nq ? problem.visible_keys(i) - j0 : 0;
+      for (int key = 0; key < min(visible, Bc); key += GROUP) {
+        float S[GROUP];  // q . k, then the scores
+        dot_products<Width>(S, Q_smem, row, K_smem, key);
+#pragma unroll
+        for (int g = 0; g < GROUP; ++g) {  // (4.1); keys beyond the last one are not visible either
+          S[g] = key + g < visible ? score(problem, bias, b, h, i, j0 + key + g, S[g]) : -INFINITY;
+        }
+        accumulate<Width>(tile, PV_reg, S, V_smem, key);
+      }
+
+      const RowStats merged = merge(before, tile);  // line 11
+      merge_output<Width>(O_smem, row, before, tile, merged, PV_reg);
+      __syncthreads();  // read after write: O_smem leaves in parts that others have written; write after read: the next tiles
+                        // overwrite what slower warps still read
+      store_tile<Width, Access>(O, i0, O_smem);              // line 12
+      if (i < problem.Nq) l(i) = merged.l, m(i) = merged.m;  // line 13
+    }
+  }
+
+  for (int i = row; i < problem.Nq; i += Br) L(i) = m(i) + logf(l(i));  // (4.5); no key seen: -inf + -inf
+}
+
+/// Can each row of a tensor be read as float4?
+inline bool wide_rows(const TensorRef& t) {
+  const auto aligned = [](std::int64_t elements) { return elements % 4 == 0; };
+  return reinterpret_cast<std::uintptr_t>(t.data) % sizeof(float4) == 0 && aligned(t.shape[3]) && aligned(t.stride[0]) &&
+         aligned(t.stride[1]) && aligned(t.stride[2]);
+}
+
+template <int Width>
+void launch_width(const Attention& a) {
+  const Problem& p = a.problem;
+  const Tiles tiles = tiles_of(p, a.limits);
+  const bool wide = wide_rows(a.Q) && wide_rows(a.K) && wide_rows(a.V) && wide_rows(a.O);
+  const auto kernel = wide ? forward_kernel<Width, float4> : forward_kernel<Width, float>;
+  launch("fa1_forward",
+         {dim3(static_cast<unsigned>(p.B * p.H)), dim3(static_cast<unsigned>(tiles.Br)),
+          shared_floats(tiles, Width) * sizeof(float)},
+         kernel, p, tiles, view<const float>(a.Q), view<const float>(a.K), view<const float>(a.V), bias_of(a), view<float>(a.O),
+         view<float>(a.workspace("l")), view<float>(a.workspace("m")), view<float>(a.L));
+}
+
+void forward(const Attention& a) {
+  const int width = width_of(a.problem.d);
+  if (width == 32) return launch_width<32>(a);
+  if (width == 64) return launch_width<64>(a);
+  if (width == 96) return launch_width<96>(a);
+  launch_width<128>(a);
+}
+
+/// l and m [B, H, Nq, 1].
+std::vector<WorkspaceSpec> workspace(const Problem& p, Pass) {
+  const std::array<std::int64_t, 4> rows{p.B, p.H, p.Nq, 1};
+  return {{"l", rows}, {"m", rows}};
+}
+
+/// "" or why the grid cannot hold a problem: it has a block for each batch and head, in x.
+std::string refuse(const Problem& p) {
+  constexpr std::int64_t limit = 2147483647;
+  const std::int64_t heads = std::int64_t{p.B} * p.H;
+  if (heads <= limit) return "";
+  return "--batch " + std::to_string(p.B) + " times --heads " + std::to_string(p.H) + " is " + std::to_string(heads) +
+         "; a CUDA grid holds at most " + std::to_string(limit) + " blocks in a row";
+}
+
+const Variant variant{.name = "thread_per_row",
+                      .idea = "Algorithm 1: tiles of S stay on the chip, O, l, m wait in HBM; a thread per row",
+                      .forward = forward,
+                      .workspace = workspace,
+                      .refuse = refuse};
+
+}  // namespace
+}  // namespace flash::fa1_forward

@@ -1,0 +1,310 @@
+// 05 FlashAttention-1, backward: Algorithm 4 of Dao et al. 2022. No matrix [Nq, Nk] is ever written to HBM.
+//
+//   forward line             its derivatives
+//   P = exp(S - m) / l                                      recomputed from Q, K, l and m  (5.7)
+//   O = P V                  dV = P^T dO                    dP = dO V^T                    (5.1), (5.2)
+//   P = softmax(S)           dS = P o (dP - D)              D = rowsum(dO o O)             (5.3), (5.4)
+//   S = scale Q K^T          dQ = scale dS K                dK = scale dS^T Q              (5.5), (5.6)
+//
+// The loops are those of stage 04, which also runs as the forward pass: tiles of K and V outside, tiles of Q inside. dK and dV of
+// the outer tile grow in shared memory; dQ of the inner tile is read from HBM, added to, and written back on every visit.
+//
+// Grid: B * Hkv blocks. A block owns a key/value head and visits every query head of its group, so that it alone adds to dK and
+// dV: no atomics, and each run gives the same bits.  Block: Br threads. A thread is a row:
+//   of the Q tile for P, dS (phase A) and dQ (phase B): it reads its own rows of Q and dO, and all rows of K and V;
+//   of the K tile for dV or dK (phase C): it reads its own column of P or dS, and all rows of dO or Q.
+//
+// HBM elements of a query head, with R = sum over tiles j of the rows of the Q tiles that see any of it (Nq Tc if not causal)  (5.9)
+//   read   Q, O, dO: R d each   l, m: R each   dQ: R d   bias: one per visible pair     written   dQ: (Nq + R) d
+// and of a key/value head: K, V read, dK, dV written, Nk d each.
+// Shared memory (5.8): 4 tiles [Bc, Width], 2 [Br, Width], 2 [Br, Bc]; 204 KB at d = 64 on sm_90.  Shapes: all, d up to 128.
+#pragma once
+
+#include "04_fa1_forward/kernel.cuh"
+
+namespace flash::fa1_backward {
+namespace {
+
+// What the two loops share with stage 04. Rows of all tiles are padded (PAD): a thread reads 16 bytes of its own row at a time.
+using fa1_forward::add_scaled, fa1_forward::first_visible_tile, fa1_forward::PAD, fa1_forward::shift_of,
+    fa1_forward::store_tile, fa1_forward::wide_rows, fa1_forward::width_of;
+
+constexpr int MAX_Bc = 64;            // the tiles of P and dS grow with Bc squared
+constexpr int MAX_ROWS = 2 * MAX_Bc;  // Br at most: see tiles_of()
+constexpr int GROUP =
+    8;  // keys a thread works on at once: 16 sums that do not wait for each other, and q, dO are read once for all
+constexpr int CHUNK = 32;  // columns of a gradient that a thread holds in registers: one number of dS or P serves them all
+constexpr int BATCH =
+    8;  // loads from HBM that a thread has under way at once: 4 warps are too few to hide the latency otherwise
+
+/// Floats of shared memory for such tiles.
+FLASH_HOST_DEVICE constexpr int shared_floats(const Tiles& t, int width) {
+  return (4 * t.Bc + 2 * t.Br) * (width + PAD) + 2 * t.Br * (t.Bc + PAD);
+}
+
+/// (5.8)  The paper takes Bc = M/(4d) and Br = min(Bc, d) for M floats of shared memory, which leaves P, dS, dK and dV out. Here
+/// - all that lies there is counted, and it fits: 4 [shared_floats] <= the bytes that a block may have;
+/// - Br = 2 Bc, so that a block has one thread for each row of dV and one for each row of dK;
+/// - Bc is the largest multiple of 16, so Br one of the warp, that fits, up to MAX_Bc and no larger than the problem needs; where
+///   not even 16 fits (d > 96 on a GPU with 64 KB) Bc = 8 and Br = 32: half of the threads then rest in phase C.
+inline Tiles tiles_of(const Problem& p, const DeviceLimits& limits) {
+  const int M = static_cast<int>(limits.shared_bytes / sizeof(float));
+  const int needed = std::max(p.Nk, (p.Nq - 1) / 2 + 1);
+  int Bc = needed >= MAX_Bc ? MAX_Bc : (needed + 15) / 16 * 16;
+  while (Bc > 0 && shared_floats({2 * Bc, Bc}, width_of(p.d)) > M) Bc -= 16;
+  return Bc > 0 ? Tiles{2 * Bc, Bc} : Tiles{32, 8};
+}
+
+/// What the kernel reads and writes in HBM.
+struct Tensors {
+  Tensor<const float> Q, K, V, O, dO;  // [B, H or Hkv, Nq or Nk, d]
+  Tensor<const float> l, m;            // [B, H, Nq, 1]
+  Tensor<float> dQ, dK, dV;
+};
+
+/// Shared memory of a block.
+struct SharedTiles {
+  SharedMatrix<float> K, V, dK, dV;  // [Bc, Width]
+  SharedMatrix<float> Q, dO;         // [Br, Width]
+  SharedMatrix<float> P, dS;         // [Br, Bc]
+};
+
+template <int Width>
+__device__ SharedTiles shared_tiles(int Br, int Bc) {
+  float4* next = dynamic_shared<float4>(shared_floats({Br, Bc}, Width) / 4);  // whole float4: the compiler sees the alignment
+  const auto take = [&next](int rows, int cols) {
+    const SharedMatrix<float> tile{reinterpret_cast<float*>(next), rows, cols, cols + PAD};
+    next += rows * ((cols + PAD) / 4);
+    return tile;
+  };
+  return {take(Bc, Width), take(Bc, Width), take(Bc, Width), take(Bc, Width),
+          take(Br, Width), take(Br, Width), take(Br, Bc),    take(Br, Bc)};
+}
+
+/// load_tile() of stage 04, which gives each thread the same elements, with BATCH loads under way before the first is waited for.
+template <int Width, class Access, class T>
+__device__ void load_tile(const SharedMatrix<float>& tile, const Matrix<T>& M, int row0) {
+  constexpr unsigned N = sizeof(Access) / sizeof(float), LENGTH = Width / N;
+  const unsigned count = static_cast<unsigned>(tile.rows) * LENGTH;
+  for (unsigned first = threadIdx.x; first < count; first += BATCH * blockDim.x) {
+    Access x[BATCH];
+#pragma unroll
+    for (unsigned k = 0; k < BATCH; ++k) {
+      const unsigned e = first + k * blockDim.x;
+      const int row = row0 + static_cast<int>(e / LENGTH), col = static_cast<int>(e % LENGTH * N);
+      x[k] = e < count && row < M.rows && col < M.cols ? M.template as<const Access>(row, col) : Access{};
+    }
+#pragma unroll
+    for (unsigned k = 0; k < BATCH; ++k) {
+      const unsigned e = first + k * blockDim.x;
+      if (e < count) tile.as<Access>(static_cast<int>(e / LENGTH), static_cast<int>(e % LENGTH * N)) = x[k];
+    }
+  }
+}
+
+// ---- the equations ---------------------------------------------------------------------------------------------------------
+
+/// sum + a . b, one multiply-add after the other.
+__device__ inline float add_dot(float sum, float a, float b) { return sum + a * b; }
+__device__ inline float add_dot(float sum, const float4& a, const float4& b) {
+  return sum + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
+}
+
+/// (5.4)  D_i = sum_c dO_ic O_ic. Nothing else needs O, so it goes from HBM straight to the thread that owns the row.
+template <int Width, class Access>
+__device__ float row_D(const SharedMatrix<float>& dO_smem, int row, const Matrix<const float>& O, int i) {
+  constexpr int N = sizeof(Access) / sizeof(float);
+  float D = 0.0f;
+#pragma unroll 8
+  for (int c = 0; c < Width; c += N) {
+    if (c < O.cols) D = add_dot(D, O.as<const Access>(i, c), dO_smem.as<const Access>(row, c));
+  }
+  return D;
+}
+
+/// Phase A, a row of the Q tile:  dP = dO V^T (5.2),  P = exp(S - m)/l (5.7),  dS = P o (dP - D) (5.3).
+/// It sees the first `visible` keys of the tile; `shift` is m, `inverse` 1/l.
+template <int Width>
+__device__ void differentiate_row(const Problem& problem, const Bias& bias, int b, int h, int i, int j0,
+                                  const SharedTiles& tiles, int row, int visible, float shift, float inverse, float D) {
+  for (int j = 0; j < tiles.K.rows; j += GROUP) {
+    float qk[GROUP] = {}, dP[GROUP] = {};
+#pragma unroll 2
+    for (int c = 0; c < Width; c += 4) {
+      const float4 q = tiles.Q.as<const float4>(row, c), dO = tiles.dO.as<const float4>(row, c);
+#pragma unroll
+      for (int g = 0; g < GROUP; ++g) {  // all threads read the same keys: one access serves the warp
+        qk[g] = add_dot(qk[g], q, tiles.K.as<const float4>(j + g, c));
+        dP[g] = add_dot(dP[g], dO, tiles.V.as<const float4>(j + g, c));
+      }
+    }
+    alignas(16) float P[GROUP], dS[GROUP];
+#pragma unroll
+    for (int g = 0; g < GROUP; ++g) {
+      P[g] = j + g < visible ? expf(score(problem, bias, b, h, i, j0 + j + g, qk[g]) - shift) * inverse : 0.0f;
+      dS[g] = P[g] * (dP[g] - D);
+    }
+#pragma unroll
+    for (int g = 0; g < GROUP; g += 4) {
+      tiles.P.as<float4>(row, j + g) = make_float4(P[g], P[g + 1], P[g + 2], P[g + 3]);
+      tiles.dS.as<float4>(row, j + g) = make_float4(dS[g], dS[g + 1], dS[g + 2], dS[g + 3]);
+    }
+  }
+}
+
+/// sum += weight * X(row, c0..c0 + CHUNK)
+__device__ inline void add_row(float4 (&sum)[CHUNK / 4], float weight, const SharedMatrix<float>& X, int row, int c0) {
+#pragma unroll
+  for (int k = 0; k < CHUNK / 4; ++k) sum[k] = add_scaled(sum[k], weight, X.as<const float4>(row, c0 + 4 * k));
+}
+
+/// (5.5)  Phase B, a row of the Q tile:  dQ_i += scale dS_i K, from HBM and back. Differentiates S = scale Q K^T by Q.
+template <int Width, class Access>
+__device__ void add_to_dQ(const Matrix<float>& dQ, int i, float scale, const SharedTiles& tiles, int row) {
+  constexpr int N = sizeof(Access) / sizeof(float);
+  for (int c0 = 0; c0 < Width; c0 += CHUNK) {
+    float4 sum[CHUNK / 4] = {};
+    Access(&part)[CHUNK / N] = reinterpret_cast<Access(&)[CHUNK / N]>(sum);  // the same registers, in the units of HBM
+#pragma unroll
+    for (int k = 0; k < CHUNK / N; ++k) {
+      if (c0 + k * N < dQ.cols) part[k] = dQ.as<const Access>(i, c0 + k * N);
+    }
+    for (int j = 0; j < tiles.K.rows; j += 4) {
+      const float4 dS = tiles.dS.as<const float4>(row, j);
+      add_row(sum, scale * dS.x, tiles.K, j, c0);
+      add_row(sum, scale * dS.y, tiles.K, j + 1, c0);
+      add_row(sum, scale * dS.z, tiles.K, j + 2, c0);
+      add_row(sum, scale * dS.w, tiles.K, j + 3, c0);
+    }
+#pragma unroll
+    for (int k = 0; k < CHUNK / N; ++k) {
+      if (c0 + k * N < dQ.cols) dQ.as<Access>(i, c0 + k * N) = part[k];
+    }
+  }
+}
+
+/// Phase C, a row of the K tile:  dX_j += factor sum_i A_ij Y_i. With dX = dV, A = P, Y = dO and factor 1 it differentiates O = P V
+/// by V (5.1); with dX = dK, A = dS, Y = Q and factor scale it differentiates S = scale Q K^T by K (5.6).
+template <int Width>
+__device__ void add_to_key_gradient(const SharedMatrix<float>& dX, int j, float factor, const SharedMatrix<float>& A,
+                                    const SharedMatrix<float>& Y) {
+  for (int c0 = 0; c0 < Width; c0 += CHUNK) {
+    float4 sum[CHUNK / 4];
+#pragma unroll
+    for (int k = 0; k < CHUNK / 4; ++k) sum[k] = dX.as<const float4>(j, c0 + 4 * k);
+#pragma unroll 4
+    for (int row = 0; row < A.rows; ++row) {
+      const float a = A(row, j);  // neighbouring threads, neighbouring columns
+      add_row(sum, factor * a, Y, row, c0);
+    }
+#pragma unroll
+    for (int k = 0; k < CHUNK / 4; ++k) dX.as<float4>(j, c0 + 4 * k) = sum[k];
+  }
+}
+
+// ---- the kernel ------------------------------------------------------------------------------------------------------------
+
+/// Grid: B*Hkv. Block: Br.  Access: float4, or float where rows of a tensor are not aligned to it.
+template <int Width, class Access>
+__global__ void __launch_bounds__(MAX_ROWS, 1) backward_kernel(Problem problem, int Br, int Bc, Tensors all, Bias bias) {
+  const int b = blockIdx.x / problem.Hkv;
+  const int kv_head = blockIdx.x % problem.Hkv;
+  const int first_head = kv_head * problem.group_size(), end_head = first_head + problem.group_size();
+  const int row = threadIdx.x;
+  const Matrix<const float> K = all.K.head(b, kv_head), V = all.V.head(b, kv_head);
+  const SharedTiles tiles = shared_tiles<Width>(Br, Bc);
+
+  // Line 5: dQ = 0. The first barrier below stands between these writes and the first reads.
+  load_tile<Width, Access>(tiles.Q, K, problem.Nk);  // there are no rows from Nk on: zeros
+  for (int h = first_head; h < end_head; ++h) {
+    for (int i0 = 0; i0 < problem.Nq; i0 += Br) store_tile<Width, Access>(all.dQ.head(b, h), i0, tiles.Q);
+  }
+
+  for (int j0 = 0; j0 < problem.Nk; j0 += Bc) {  // line 6
+    load_tile<Width, Access>(tiles.K, K, j0);    // line 7
+    load_tile<Width, Access>(tiles.V, V, j0);
+    load_tile<Width, Access>(tiles.dK, K, problem.Nk);  // line 8: zeros
+    load_tile<Width, Access>(tiles.dV, V, problem.Nk);
+
+    for (int h = first_head; h < end_head; ++h) {
+      for (int i0 = first_visible_tile(problem, j0, Br); i0 < problem.Nq; i0 += Br) {  // line 9
+        const int i = i0 + row;
+        load_tile<Width, Access>(tiles.Q, all.Q.head(b, h), i0);  // line 10
+        load_tile<Width, Access>(tiles.dO, all.dO.head(b, h), i0);
+        __syncthreads();  // read after write: a thread reads what others have loaded, and adds to zeros that others have written
+
+        // Lines 11 to 20 without 16, phase A. A row that sees no key at all has l = 0, m = -inf: P = 0.
+        int visible = 0;
+        float m = 0.0f, l = 0.0f, D = 0.0f;
+        if (i < problem.Nq) {
+          visible = problem.visible_keys(i) - j0;
+          m = all.m.head_vector(b, h)(i), l = all.l.head_vector(b, h)(i);
+          D = row_D<Width, Access>(tiles.dO, row, all.O.head(b, h), i);
+        }
+        const float inverse = l == 0.0f ? 0.0f : 1.0f / l;
+        differentiate_row<Width>(problem, bias, b, h, i, j0, tiles, row, visible, shift_of(m), inverse, D);
+
+        // Line 21, phase B. A thread reads the row of dS that it has just written itself.
+        if (i < problem.Nq) add_to_dQ<Width, Access>(all.dQ.head(b, h), i, problem.scale, tiles, row);
+        __syncthreads();  // read after write: a column of P or dS has an element from every thread
+
+        // Lines 16 and 22, phase C: a row of dV for each of the first Bc threads, a row of dK for each of the next.
+        if (row < 2 * Bc) {
+          const bool is_dV = row < Bc;
+          SharedMatrix<float> dX = tiles.dV, A = tiles.P, Y = tiles.dO;  // only addresses differ; a choice between structs
+          if (!is_dV) dX.data = tiles.dK.data, A.data = tiles.dS.data, Y.data = tiles.Q.data;  // would go through local memory
+          add_to_key_gradient<Width>(dX, is_dV ? row : row - Bc, is_dV ? 1.0f : problem.scale, A, Y);
+        }
+        __syncthreads();  // write after read: the next tiles overwrite what slower warps still read; read after write: line 24
+      }
+    }
+
+    // Line 24. A thread stores the very elements that it sets to zero for the next K tile, so nobody has to wait between the two.
+    store_tile<Width, Access>(all.dK.head(b, kv_head), j0, tiles.dK);
+    store_tile<Width, Access>(all.dV.head(b, kv_head), j0, tiles.dV);
+  }
+}
+
+// ---- launch ----------------------------------------------------------------------------------------------------------------
+
+template <int Width>
+void launch_width(const Attention& a) {
+  const Problem& p = a.problem;
+  const Tiles tiles = tiles_of(p, a.limits);
+  const Tensors all{.Q = view<const float>(a.Q),
+                    .K = view<const float>(a.K),
+                    .V = view<const float>(a.V),
+                    .O = view<const float>(a.O),
+                    .dO = view<const float>(a.dO),
+                    .l = view<const float>(a.workspace("l")),
+                    .m = view<const float>(a.workspace("m")),
+                    .dQ = view<float>(a.dQ),
+                    .dK = view<float>(a.dK),
+                    .dV = view<float>(a.dV)};
+  bool wide = true;
+  for (const TensorRef* t : {&a.Q, &a.K, &a.V, &a.O, &a.dO, &a.dQ, &a.dK, &a.dV}) wide = wide && wide_rows(*t);
+  const auto kernel = wide ? backward_kernel<Width, float4> : backward_kernel<Width, float>;
+  launch("fa1_backward",
+         {dim3(static_cast<unsigned>(p.B * p.Hkv)), dim3(static_cast<unsigned>(tiles.Br)),
+          static_cast<std::size_t>(shared_floats(tiles, Width)) * sizeof(float)},
+         kernel, p, tiles.Br, tiles.Bc, all, bias_of(a));
+}
+
+/// Runs after forward(), which left O in its tensor, l and m in their workspaces.
+void backward(const Attention& a) {
+  const int width = width_of(a.problem.d);
+  if (width == 32) return launch_width<32>(a);
+  if (width == 64) return launch_width<64>(a);
+  if (width == 96) return launch_width<96>(a);
+  launch_width<128>(a);
+}
+
+const Variant variant{.name = "thread_per_row",
+                      .idea = "Algorithm 4: P recomputed from l and m, dK and dV in shared memory, dQ through HBM",
+                      .forward = fa1_forward::forward,
+                      .backward = backward,
+                      .workspace = fa1_forward::workspace,
+                      .refuse = fa1_forward::refuse};
+
+}  // namespace
+}  // namespace flash::fa1_backward

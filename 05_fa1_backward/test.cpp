@@ -1,0 +1,164 @@
+// What chapter 05 claims. The grid that every stage passes is in common/testing/grid.
+#include "05_fa1_backward/kernel.cuh"
+#include "common/attention/cost.hpp"
+#include "common/harness/inputs.hpp"
+#include "common/harness/runner.hpp"
+#include "common/simt/options.hpp"
+#include "common/testing/grid/problems.hpp"
+#include "common/testing/grid/support.hpp"
+#include "common/testing/grid/traffic.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+namespace flash::fa1_backward {
+namespace {
+
+/// Lets the simulator stand for another GPU, or start threads in another order, until the end of a scope.
+struct Simulated {
+  explicit Simulated(const Options& options) { set_options(options); }
+  ~Simulated() { set_options(before); }
+  Simulated(const Simulated&) = delete;
+  Simulated& operator=(const Simulated&) = delete;
+  const Options before = options();
+};
+
+Problem causal(Problem p) {
+  p.causal = true;
+  return p;
+}
+
+/// Several tiles along both axes and two query heads to a key/value head; on the smallest GPU the tiles are 32 x 8.
+Problem many_tiles() { return causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 70, .Nk = 61, .d = 100})); }
+
+TEST_CASE("chapter: dS is the Jacobian of the softmax times dP (5.3)") {
+  // With K = V = 1 (the identity) and scale = 1: S = Q, dP = dO and dQ = dS. The Jacobian of row i is diag(P_i) - P_i^T P_i.
+  constexpr int N = 24;
+  Problem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 9, .Nk = N, .d = N});
+  p.scale = 1.0f;
+  Inputs inputs = make_inputs(p, InputKind::normal, 51, Pass::backward);
+  for (int j = 0; j < N; ++j) {
+    for (int c = 0; c < N; ++c) inputs.K(0, 0, j, c) = inputs.V(0, 0, j, c) = j == c ? 1.0f : 0.0f;
+  }
+  const Results<float> got = grid::run(grid::variants().front(), p, inputs, Pass::backward);
+  for (int i = 0; i < p.Nq; ++i) {
+    double P[N], l = 0;
+    for (int j = 0; j < N; ++j) l += std::exp(static_cast<double>(inputs.Q(0, 0, i, j)));
+    for (int j = 0; j < N; ++j) P[j] = std::exp(static_cast<double>(inputs.Q(0, 0, i, j))) / l;
+    for (int j = 0; j < N; ++j) {
+      double dS = 0;
+      for (int k = 0; k < N; ++k) dS += ((j == k ? P[j] : 0.0) - P[j] * P[k]) * static_cast<double>(inputs.dO(0, 0, i, k));
+      CHECK(std::abs(static_cast<double>(got.dQ(0, 0, i, j)) - dS) < 1e-6);
+    }
+  }
+}
+
+TEST_CASE("chapter: tile sizes follow d and the shared memory (5.8)") {
+  struct Expected {
+    int sm, d;
+    Tiles tiles;
+  };
+  for (const Expected& expected :
+       {Expected{90, 32, {128, 64}}, Expected{90, 64, {128, 64}}, Expected{90, 96, {96, 48}}, Expected{90, 128, {64, 32}},
+        Expected{80, 32, {128, 64}}, Expected{80, 64, {96, 48}}, Expected{80, 128, {64, 32}}, Expected{75, 32, {64, 32}},
+        Expected{75, 64, {32, 16}}, Expected{75, 96, {32, 16}}, Expected{75, 128, {32, 8}}}) {
+    const Simulated gpu({.target_sm = expected.sm});
+    const Tiles got = tiles_of(grid::problem_of({.Nq = 1024, .Nk = 1024, .d = expected.d}), grid::device().limits());
+    CHECK_MESSAGE(got == expected.tiles, "sm_" << expected.sm << ", d=" << expected.d << ": " << got.Br << " x " << got.Bc);
+  }
+  for (const int sm : {75, 80, 90}) {
+    const Simulated gpu({.target_sm = sm});
+    const DeviceLimits limits = grid::device().limits();
+    for (int d = 1; d <= 128; ++d) {
+      for (const int N : {1, 16, 17, 70, 5000, 1 << 30}) {
+        const Tiles got = tiles_of(grid::problem_of({.Nq = N, .Nk = N, .d = d}), limits);
+        CHECK(4 * static_cast<std::size_t>(shared_floats(got, width_of(d))) <= limits.shared_bytes);
+        CHECK((got.Br >= 2 * got.Bc && got.Br % 32 == 0 && got.Br <= MAX_ROWS));
+        CHECK((got.Bc % GROUP == 0 && got.Bc <= (N + 15) / 16 * 16));
+      }
+    }
+  }
+}
+
+TEST_CASE("cpu: right around the edges of its tiles, whatever the GPU") {
+  for (const int sm : {75, 80, 90}) {
+    const Simulated gpu({.target_sm = sm});
+    for (const int d : {111, 128}) {
+      const Tiles tiles = tiles_of(grid::problem_of({.Nq = 1024, .Nk = 1024, .d = d}), grid::device().limits());
+      std::vector<Problem> problems{many_tiles()};
+      for (const int more : {-1, 0, 1}) {
+        problems.push_back(grid::problem_of({.H = 1, .Hkv = 1, .Nq = tiles.Br + more, .Nk = 2 * tiles.Bc + more, .d = d}));
+        problems.push_back(causal(problems.back()));
+        problems.push_back(
+            causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 2 * tiles.Br + more, .Nk = tiles.Bc + more, .d = d})));
+      }
+      grid::check_variants_on(grid::counted(problems));
+    }
+  }
+}
+
+TEST_CASE("cpu: the order of threads changes no bit, nor do 100 repeats") {
+  const Simulated gpu({.target_sm = 75});
+  const Problem p = many_tiles();
+  const Inputs inputs = make_inputs(p, InputKind::normal, 52, Pass::backward);
+  const Variant& v = grid::variants().front();
+  const Results<float> first = grid::run(v, p, inputs, Pass::backward);
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    const Simulated order({.order = seed == 0 ? Order::reverse : Order::random, .seed = seed, .target_sm = 75});
+    CHECK(grid::identical(first, grid::run(v, p, inputs, Pass::backward)));
+  }
+#if defined(FLASH_TSAN)
+  constexpr int repeats = 3;
+#else
+  constexpr int repeats = 100;
+#endif
+  Runner runner(grid::device(), v, p, inputs, Pass::backward);
+  for (int repeat = 0; repeat < repeats; ++repeat) {
+    runner.run();
+    CHECK(grid::identical(first, runner.results()));
+  }
+}
+
+TEST_CASE("cpu: HBM bytes are those of the formula (5.9)") {
+  std::vector<Problem> problems{many_tiles(), grid::problem_of({.Nq = 113, .Nk = 203, .d = 64}),
+                                causal(grid::problem_of({.B = 2, .H = 4, .Hkv = 2, .Nq = 129, .Nk = 300, .d = 59})),
+                                causal(grid::problem_of({.Nq = 217, .Nk = 128, .d = 128}))};
+  problems[2].bias = BiasKind::matrix;
+  for (const int sm : {75, 90}) {
+    const Simulated gpu({.target_sm = sm});
+    for (const Problem& p : grid::counted(problems)) {
+      const Tiles t = tiles_of(p, grid::device().limits());
+      std::int64_t rows = 0;  // R: of the Q tiles that see any key of a K tile, for each of those
+      for (int j = 0; j < p.Nk; j += t.Bc) {
+        for (int i = 0; i < p.Nq; i += t.Br) {
+          const int last = std::min(i + t.Br, p.Nq) - 1;
+          if (p.visible(last, j)) rows += last + 1 - i;
+        }
+      }
+      const std::int64_t heads = p.B * p.H, kv_heads = p.B * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
+      grid::check_traffic(grid::variants().front(), p, Pass::backward,
+                          {{"Q", {heads * rows * d, 0}},
+                           {"O", {heads * rows * d, 0}},
+                           {"dO", {heads * rows * d, 0}},
+                           {"l", {heads * rows, 0}},
+                           {"m", {heads * rows, 0}},
+                           {"dQ", {heads * rows * d, heads * (Nq + rows) * d}},
+                           {"bias", {p.bias == BiasKind::none ? 0 : heads * visible_pairs(p), 0}},
+                           {"K", {kv_heads * Nk * d, 0}},
+                           {"V", {kv_heads * Nk * d, 0}},
+                           {"dK", {0, kv_heads * Nk * d}},
+                           {"dV", {0, kv_heads * Nk * d}}});
+    }
+  }
+}
+
+TEST_CASE("cpu: rows, columns and broadcasts of shared memory meet no bank twice") {
+  const Problem p = causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 130, .Nk = 66, .d = 64}));  // tiles of 128 x 64
+  Runner runner(grid::device(), grid::variants().front(), p, make_inputs(p, InputKind::normal, 1, Pass::backward),
+                Pass::backward);
+  CHECK(runner.count().bank_conflicts == 0);
+}
+
+}  // namespace
+}  // namespace flash::fa1_backward

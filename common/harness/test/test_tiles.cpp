@@ -1,0 +1,200 @@
+// --tiles and --tune: what is understood, run, shown and refused.
+#include "common/compare/process.hpp"
+#include "common/device/error.hpp"
+#include "common/harness/report.hpp"
+#include "common/harness/tiles.hpp"
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <filesystem>
+
+namespace {
+
+using namespace flash;
+using Json = nlohmann::json;
+
+ProcessResult stage(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {FLASH_TILES_STAGE, "--device", "cpu"});
+  return run_process(arguments, std::chrono::seconds(60));
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+Json json_of(std::vector<std::string> arguments) {
+  arguments.emplace_back("--json");
+  const ProcessResult result = stage(arguments);
+  CHECK_MESSAGE(result.exit_code == 0, result.error);
+  return Json::parse(result.output);
+}
+
+void check_refused(const std::vector<std::string>& arguments, const std::string& expected) {
+  const ProcessResult result = stage(arguments);
+  CAPTURE(result.error);
+  CHECK(result.exit_code == 2);
+  CHECK(result.output.empty());
+  CHECK(std::count(result.error.begin(), result.error.end(), '\n') == 1);
+  CHECK(contains(result.error, expected));
+}
+
+/// Three choices on a GPU: the default, a faster one, a wrong one.
+TuneRecord gpu_tuning() {
+  TuneRecord record;
+  record.run.stage.name = "98_tiles";
+  record.run.variant.name = "tiled";
+  record.run.variant.idea = "";
+  record.run.device.kind = Backend::gpu;
+  record.run.device.name = "Test GPU";
+  record.run.problem.causal = true;
+  const auto add = [&](const Tiles& tiles, const char* why, bool passed, double ms) {
+    TunedTiles tuned;
+    tuned.choice = {tiles, 128, 10240, why};
+    tuned.blocks_per_sm = 3;
+    tuned.check = CheckReport{.passed = passed, .sampled = false, .tensors = {}};
+    if (!passed) tuned.check->tensors.push_back({.tensor = "o", .worst = {}});
+    if (passed) tuned.timing = Timing{.median_ms = ms, .min_ms = ms, .max_ms = ms, .iterations = 5, .cold_l2 = true};
+    record.choices.push_back(tuned);
+  };
+  add({128, 64}, "suits most", true, 0.5);
+  add({64, 64}, "more blocks", true, 0.4);
+  add({32, 32}, "small", false, 0);
+  return record;
+}
+
+}  // namespace
+
+TEST_CASE("tiles: --tiles runs what it says, the default is the first, and reports name them") {
+  const std::vector<std::string> problem{"--seq", "40", "--head-dim", "8", "--heads", "1"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), problem.begin(), problem.end());
+    return more;
+  };
+  const Json standard = json_of(problem), small = json_of(with({"--tiles", "8,8"}));
+  CHECK(standard.at("tiles") == Json{{"br", 32}, {"bc", 16}});
+  CHECK(small.at("tiles") == Json{{"br", 8}, {"bc", 8}});
+  CHECK(standard.at("counters").at("barriers") == 2 * 3);  // blocks of 32 of 40 queries, tiles of 16 of 40 keys
+  CHECK(small.at("counters").at("barriers") == 5 * 5);
+  CHECK(json_of(with({"--variant", "plain"})).at("tiles").is_null());
+  CHECK(contains(stage(with({"--tiles", "64,64"})).output, "Br=64 Bc=64"));
+  CHECK_FALSE(contains(stage(with({"--variant", "plain"})).output, "Br="));
+}
+
+TEST_CASE("tiles: what is not compiled is refused in one line with what is") {
+  check_refused({"--tiles", "7,9"}, "--tiles is 7,9; allowed for the forward pass of tiled at d=64 here: 32,16  8,8  64,64");
+  check_refused({"--tiles", "16,32"}, "allowed");
+  for (const char* text : {"", "8", "8,", ",8", "8x8", "8,8,8", "0,8", "8,-8", "8, 8", "99999999999,8", "nan,8"}) {
+    check_refused({"--tiles", text}, std::string("--tiles is '") + text + "'; allowed: Br,Bc");
+  }
+  check_refused({"--variant", "plain", "--tiles", "8,8"}, "plain has no tile sizes to choose from; allowed with: tiled");
+  check_refused({"--variant", "plain", "--tune"}, "--tune is given, but variant plain has no tile sizes");
+  check_refused({"--tune", "--tiles", "8,8"}, "--tune and --tiles");
+  check_refused({"--tune", "--bench"}, "--tune and --bench");
+  check_refused({"--tune", "--save", "x"}, "--tune and --save");
+  check_refused({"--tune", "--iterations", "0"}, "--iterations");
+}
+
+TEST_CASE("tiles: a device too small for a choice does not offer it, and one too small for all is no usable device") {
+  const Variant variant{
+      .name = "big", .idea = "", .forward = nullptr, .tiles = [](const Problem&, Pass pass, const DeviceLimits& limits) {
+        std::vector<TileChoice> all{{{64, 64}, 64, 100000, ""}, {{32, 32}, 64, pass == Pass::forward ? 50000u : 60000u, ""}};
+        std::erase_if(all, [&](const TileChoice& choice) { return choice.shared_bytes > limits.shared_bytes; });
+        return all;
+      }};
+  DeviceLimits limits;
+  const Problem p;
+  CHECK(choose_tiles(variant, p, Pass::forward, limits, {}) == Tiles{64, 64});
+  limits.shared_bytes = 65536;
+  CHECK(choose_tiles(variant, p, Pass::forward, limits, {}) == Tiles{32, 32});
+  CHECK_THROWS_AS(choose_tiles(variant, p, Pass::forward, limits, Tiles{64, 64}), UsageError);
+  limits.shared_bytes = 55000;
+  CHECK(choose_tiles(variant, p, Pass::forward, limits, Tiles{32, 32}) == Tiles{32, 32});
+  CHECK_THROWS_AS(choose_tiles(variant, p, Pass::backward, limits, {}), DeviceError);
+}
+
+TEST_CASE("tiles: --list shows them per pass and head dimension") {
+  const std::string text = stage({"--list"}).output;
+  CHECK(contains(text, "32, 64   32,16 (default)  8,8  64,64"));
+  CHECK(contains(text, "96, 128  8,8 (default)  32,16  64,64"));
+  CHECK(contains(text, "compute capability 9.0"));
+  const Json variants = json_of({"--list", "--head-dim", "80"}).at("variants");
+  CHECK(variants.at(0).at("tiles") == Json::array());
+  const Json listed = variants.at(1).at("tiles");
+  CHECK(listed.size() == 1);
+  CHECK(listed.at(0).at("pass") == "forward");
+  CHECK(listed.at(0).at("head_dims") == Json::array({80}));
+  CHECK(listed.at(0).at("choices").at(0) ==
+        Json{{"br", 8}, {"bc", 8}, {"threads", 8}, {"shared_bytes", 1024}, {"why", "small"}});
+}
+
+TEST_CASE("tiles: --tune on the CPU counts every choice and shows no time") {
+  const std::vector<std::string> problem{"--tune", "--seq", "40", "--head-dim", "8", "--heads", "1", "--causal"};
+  const Json json = json_of(problem);
+  CHECK(json.at("variant") == "tiled");
+  const Json tune = json.at("tune");
+  CHECK(tune.at("default") == Json{{"br", 32}, {"bc", 16}});
+  CHECK(tune.at("why") == "suits most");
+  CHECK(tune.at("fastest").is_null());
+  CHECK(tune.at("choices").size() == 3);
+  for (const Json& choice : tune.at("choices")) {
+    CHECK(choice.at("check").at("passed") == true);
+    CHECK_FALSE(choice.contains("time"));
+    CHECK_FALSE(choice.contains("tflops"));
+  }
+  CHECK(tune.at("choices").at(1).at("counters").at("barriers") == 25);
+  CHECK(tune.at("choices").at(0).at("blocks_per_sm") == 3);  // 228 KB hold three times 60 + 1 KB
+  const std::string text = stage(problem).output;
+  CHECK(contains(text, "they are not times"));
+  CHECK_FALSE(contains(text, " ms"));
+  CHECK_FALSE(contains(text, "fastest"));
+  CHECK(contains(text, "ok, default"));
+  CHECK(contains(text, "32,16 for d=8, causal, forward, on CPU simulator"));
+  CHECK(contains(text, "suits most"));
+}
+
+TEST_CASE("tiles: --tune with a wrong choice fails, and says which") {
+  const ProcessResult result = stage({"--tune", "--seq", "13", "--head-dim", "8", "--heads", "1"});
+  CHECK(result.exit_code == 1);
+  CHECK(contains(result.output, "WRONG"));
+  CHECK(contains(result.output, "tiles 8,8: o is wrong"));
+  const ProcessResult unchecked = stage({"--tune", "--seq", "13", "--head-dim", "8", "--heads", "1", "--no-check"});
+  CHECK(unchecked.exit_code == 0);
+  CHECK(contains(unchecked.output, "unchecked"));
+}
+
+TEST_CASE("tiles: the report of --tune on a GPU") {
+  const TuneRecord record = gpu_tuning();
+  CHECK_FALSE(record.passed());
+  const std::string text = text_report(record);
+  CAPTURE(text);
+  for (const char* part : {"median ms", "TFLOP/s", "ok, default", "ok, fastest", "WRONG", "128,64 for d=64, causal, forward",
+                           "suits most", "64,64 (more blocks); the default takes 25 % longer", "tiles 32,32: o is wrong"}) {
+    CAPTURE(part);
+    CHECK(contains(text, part));
+  }
+  CHECK_FALSE(contains(text, "sectors"));
+  const Json tune = Json::parse(json_report(record)).at("tune");
+  CHECK(tune.at("fastest") == Json{{"br", 64}, {"bc", 64}});
+  CHECK(tune.at("choices").at(1).at("time").at("median_ms") == 0.4);
+  CHECK(tune.at("choices").at(1).at("tflops") > tune.at("choices").at(0).at("tflops"));
+  CHECK_FALSE(tune.at("choices").at(2).contains("time"));
+}
+
+TEST_CASE("tiles: compare shows the tiles of each row") {
+  const std::string folder = std::filesystem::path(FLASH_TILES_STAGE).parent_path().string();
+  const auto compare = [&](const char* format) {
+    std::vector<std::string> arguments{FLASH_COMPARE_PROGRAM, "--bin", folder, "--device", "cpu", "--pass", "forward"};
+    for (const char* more : {"--seq", "40", "--head-dim", "8", "--heads", "1"}) arguments.emplace_back(more);
+    if (*format != '\0') arguments.emplace_back(format);
+    const ProcessResult result = run_process(arguments, std::chrono::seconds(60));
+    CHECK_MESSAGE(result.exit_code == 0, result.error);
+    return result.output;
+  };
+  const Json rows = Json::parse(compare("--json"));
+  CHECK(rows.at(0).at("tiles").is_null());
+  CHECK(rows.at(1).at("tiles") == Json{{"br", 32}, {"bc", 16}});
+  CHECK(contains(compare("--csv"), "tiles.br,tiles.bc"));
+  const std::string table = compare("");
+  CHECK(contains(table, "98_tiles/tiled  32,16"));
+  CHECK(contains(table, "98_tiles/plain  -"));
+}

@@ -1,0 +1,91 @@
+#include "common/harness/tiles.hpp"
+
+#include "common/device/error.hpp"
+#include "common/harness/parse.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace flash {
+namespace {
+
+bool same_choices(const std::vector<TileChoice>& a, const std::vector<TileChoice>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const TileChoice& x, const TileChoice& y) { return x.tiles == y.tiles; });
+}
+
+}  // namespace
+
+std::string to_string(const Tiles& tiles) { return std::to_string(tiles.Br) + "," + std::to_string(tiles.Bc); }
+
+Tiles parse_tiles(const std::string& option, const std::string& text) {
+  const std::size_t comma = std::min(text.find(','), text.size()), behind = std::min(comma + 1, text.size());
+  const auto number = [&](const std::string& part) {
+    try {
+      const std::int64_t value = parse_whole_number(option, part, 1);
+      if (value <= std::numeric_limits<int>::max()) return static_cast<int>(value);
+    } catch (const UsageError&) {  // told below, with the whole text
+    }
+    throw UsageError(option + " is '" + text + "'; allowed: Br,Bc, two whole numbers such as 64,32");
+  };
+  return {number(text.substr(0, comma)), number(text.substr(behind))};
+}
+
+std::vector<TileChoice> tile_choices(const Variant& variant, const Problem& problem, Pass pass, const DeviceLimits& limits) {
+  if (variant.tiles == nullptr) return {};
+  std::vector<TileChoice> choices = variant.tiles(problem, pass, limits);
+  if (choices.empty()) {
+    throw DeviceError(std::string("variant ") + variant.name + " has no tiles that fit the " +
+                      std::to_string(limits.shared_bytes) + " bytes of shared memory that a block can have here");
+  }
+  return choices;
+}
+
+void require_tiles(const std::vector<Variant>& list, const Variant& variant, const std::string& given) {
+  if (variant.tiles != nullptr) return;
+  std::string with;
+  for (const Variant& other : list) {
+    if (other.tiles != nullptr) with += (with.empty() ? "" : ", ") + std::string(other.name);
+  }
+  throw UsageError(given + ", but variant " + variant.name +
+                   " has no tile sizes to choose from; allowed with: " + (with.empty() ? "no variant of this stage" : with));
+}
+
+std::optional<Tiles> choose_tiles(const Variant& variant, const Problem& problem, Pass pass, const DeviceLimits& limits,
+                                  std::optional<Tiles> wanted) {
+  if (variant.tiles == nullptr) return std::nullopt;
+  const std::vector<TileChoice> choices = tile_choices(variant, problem, pass, limits);
+  if (!wanted) return choices.front().tiles;
+  std::string allowed;
+  for (const TileChoice& choice : choices) {
+    if (choice.tiles == *wanted) return wanted;
+    allowed += (allowed.empty() ? "" : "  ") + to_string(choice.tiles);
+  }
+  throw UsageError("--tiles is " + to_string(*wanted) + "; allowed for the " + to_string(pass) + " pass of " + variant.name +
+                   " at d=" + std::to_string(problem.d) + " here: " + allowed);
+}
+
+std::size_t blocks_by_shared_memory(const TileChoice& choice, const DeviceLimits& limits) {
+  return limits.shared_bytes_sm / (choice.shared_bytes + 1024);
+}
+
+std::vector<ListedTiles> list_tiles(const Variant& variant, const TilesToList& what) {
+  std::vector<ListedTiles> all;
+  if (variant.tiles == nullptr) return all;
+  for (const Pass pass : {Pass::forward, Pass::backward}) {
+    if (pass == Pass::backward && variant.backward == nullptr) continue;
+    for (const int d : what.head_dims) {
+      Problem problem = what.problem;
+      problem.d = d;
+      std::vector<TileChoice> choices = variant.tiles(problem, pass, what.limits);
+      if (!all.empty() && all.back().pass == pass && same_choices(all.back().choices, choices)) {
+        all.back().head_dims.push_back(d);
+      } else {
+        all.push_back({pass, {d}, std::move(choices)});
+      }
+    }
+  }
+  return all;
+}
+
+}  // namespace flash

@@ -1,0 +1,262 @@
+// Tensors of more than 2^32 elements: an offset in 32 bits, signed or not, reads or writes another row. On the simulator the same
+// test runs at a small size.
+#include "common/harness/memory.hpp"
+#include "common/harness/tiles.hpp"
+#include "common/testing/grid/problems.hpp"
+#include "common/testing/grid/support.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <random>
+
+namespace flash::grid {
+namespace {
+
+/// Normal random numbers in which all large inputs repeat. An odd length: two rows a power of two apart differ.
+constexpr std::int64_t period = (1 << 22) - 3;
+
+const std::vector<float>& noise() {
+  static const std::vector<float> values = [] {
+    std::mt19937_64 bits(64);
+    std::normal_distribution<float> normal;
+    std::vector<float> all(static_cast<std::size_t>(period));
+    for (float& value : all) value = normal(bits);
+    return all;
+  }();
+  return values;
+}
+
+/// Element `offset` of the `number`-th input, wherever it lies in memory.
+float input_value(int number, std::int64_t offset) {
+  return noise()[static_cast<std::size_t>((offset + 9973 * number) % period)];
+}
+
+/// A tensor on the device, in the problem's layout.
+struct FarTensor {
+  TensorRef ref;
+  Buffer buffer;
+
+  FarTensor(const char* name, const std::array<std::int64_t, 4>& shape, const std::array<std::int64_t, 4>& stride)
+      : ref{nullptr, name, Dtype::fp32, shape, stride}, buffer(device(), static_cast<std::size_t>(ref.elements()) * 4) {
+    ref.data = buffer.data();
+  }
+
+  std::int64_t offset(int b, int h, std::int64_t row) const {
+    return b * ref.stride[0] + h * ref.stride[1] + row * ref.stride[2];
+  }
+
+  void fill(int number) const {
+    std::vector<float> part(static_cast<std::size_t>(period));
+    for (std::int64_t i = 0; i < period; ++i) part[static_cast<std::size_t>(i)] = input_value(number, i);
+    for (std::int64_t begin = 0; begin < ref.elements(); begin += period) {
+      const std::int64_t count = std::min(period, ref.elements() - begin);
+      device().upload(static_cast<float*>(ref.data) + begin, part.data(), static_cast<std::size_t>(count) * 4);
+    }
+  }
+
+  /// All rows of one head, as fill() made them.
+  HostTensor<float> filled_head(int number, int b, int h) const {
+    HostTensor<float> host({1, 1, ref.shape[2], ref.shape[3]});
+    std::size_t dense = 0;
+    for (std::int64_t row = 0; row < ref.shape[2]; ++row) {
+      for (std::int64_t c = 0; c < ref.shape[3]; ++c) host.values[dense++] = input_value(number, offset(b, h, row) + c);
+    }
+    return host;
+  }
+
+  /// Some rows of one head from the device; the others stay 0.
+  HostTensor<float> fetch(int b, int h, const std::vector<int>& rows) const {
+    HostTensor<float> host({1, 1, ref.shape[2], ref.shape[3]});
+    for (const int row : rows) {
+      const float* const from = static_cast<const float*>(ref.data) + offset(b, h, row);
+      device().download(&host(0, 0, row, 0), from, static_cast<std::size_t>(ref.shape[3]) * 4);
+    }
+    return host;
+  }
+};
+
+/// The first and the last rows.
+std::vector<int> both_ends(int size) {
+  std::vector<int> rows;
+  for (int row = 0; row < size; ++row) {
+    if (row < 8 || row >= size - 24) rows.push_back(row);
+  }
+  return rows;
+}
+
+/// One head of the whole problem: checked as a problem of its own.
+struct CheckedHead {
+  int b, h;
+  Sample::Slice slice;
+  std::unique_ptr<Checker> checker;
+};
+
+class FarProblem {
+ public:
+  FarProblem(const Problem& problem, Pass pass) : p_(problem), backward_(pass == Pass::backward) {
+    for (const char* name : {"Q", "K", "V", "O", "dO", "dQ", "dK", "dV"}) {
+      if (!backward_ && name[0] == 'd') continue;
+      const bool key = name[1] == 'K' || name[1] == 'V' || name[0] == 'K' || name[0] == 'V';
+      const Role role = key ? Role::k : Role::q;
+      tensors_.push_back(std::make_unique<FarTensor>(name, shape_of(p_, role), placement_of(p_, role).stride));
+    }
+    const std::array<std::int64_t, 4> L{p_.B, p_.H, p_.Nq, 1};
+    tensors_.push_back(std::make_unique<FarTensor>("L", L, dense_strides(L)));
+    for (const char* name : inputs_) {
+      if (has(name)) tensor(name).fill(number(name));
+    }
+    add_head(p_.B - 1, p_.H - 1);  // where offsets are largest
+    add_head(0, 1);                // what a wrapped offset would overwrite
+  }
+
+  static double bytes(const Problem& p, Pass pass) {
+    const double q = 1.0 * p.B * p.H * p.Nq * p.d, k = 1.0 * p.B * p.Hkv * p.Nk * p.d;
+    return 4 * (pass == Pass::backward ? 4 * q + 4 * k : 2 * q + 2 * k);
+  }
+
+  void check(const Variant& variant) {
+    Attention a{.problem = p_,
+                .Q = tensor("Q").ref,
+                .K = tensor("K").ref,
+                .V = tensor("V").ref,
+                .bias = {nullptr, "bias", Dtype::fp32, {}, {}},
+                .O = tensor("O").ref,
+                .L = tensor("L").ref,
+                .dO = {},
+                .dQ = {},
+                .dK = {},
+                .dV = {},
+                .workspaces = {},
+                .limits = device().limits(),
+                .tiles = {}};
+    if (backward_) {
+      a.dO = tensor("dO").ref, a.dQ = tensor("dQ").ref, a.dK = tensor("dK").ref, a.dV = tensor("dV").ref;
+    }
+    const Pass pass = backward_ ? Pass::backward : Pass::forward;
+    std::vector<Buffer> workspaces;
+    if (variant.workspace != nullptr) {
+      for (const WorkspaceSpec& spec : variant.workspace(p_, pass)) {
+        TensorRef ref{nullptr, spec.name, spec.dtype, spec.shape, dense_strides(spec.shape)};
+        workspaces.emplace_back(device(), static_cast<std::size_t>(ref.elements() * size_of(spec.dtype)));
+        workspaces.back().poison();
+        ref.data = workspaces.back().data();
+        a.workspaces.push_back(ref);
+      }
+    }
+    for (const auto& each : tensors_) {
+      const std::string name = each->ref.name;
+      if (std::find(std::begin(inputs_), std::end(inputs_), name) == std::end(inputs_)) each->buffer.poison();
+    }
+    device().run([&] {
+      for (const Pass each : {Pass::forward, Pass::backward}) {
+        if (each == Pass::backward && !backward_) continue;
+        a.tiles = choose_tiles(variant, p_, each, a.limits, {}).value_or(Tiles{});
+        (each == Pass::forward ? variant.forward : variant.backward)(a);
+      }
+    });
+    for (const CheckedHead& head : heads_) {
+      const auto fetch = [&](const char* name, const std::vector<int>& rows) {
+        return tensor(name).fetch(head.b, head.h, rows);
+      };
+      Results<float> got{fetch("O", head.slice.queries), fetch("L", head.slice.queries), {}, {}, {}};
+      if (backward_) {
+        got.dQ = fetch("dQ", head.slice.queries);
+        got.dK = fetch("dK", head.slice.keys);
+        got.dV = fetch("dV", head.slice.keys);
+      }
+      const std::string failed = failures(head.checker->check(got));
+      CHECK_MESSAGE(failed.empty(), std::string(variant.name)
+                                        << " on " << describe(p_) << ", batch " << head.b << ", head " << head.h << "\n"
+                                        << failed);
+    }
+  }
+
+ private:
+  static constexpr const char* inputs_[] = {"Q", "K", "V", "dO"};
+
+  static int number(const std::string& name) {
+    return static_cast<int>(std::find(std::begin(inputs_), std::end(inputs_), name) - std::begin(inputs_));
+  }
+  bool has(const std::string& name) const { return backward_ || name != "dO"; }
+
+  const FarTensor& tensor(const std::string& name) const {
+    return **std::find_if(tensors_.begin(), tensors_.end(), [&](const auto& each) { return each->ref.name == name; });
+  }
+
+  void add_head(int b, int h) {
+    Problem one = p_;
+    one.B = one.H = one.Hkv = 1;
+    one.layout = Layout::bhnd;
+    const auto filled = [&](const char* name) {
+      return has(name) ? tensor(name).filled_head(number(name), b, h) : HostTensor<float>{};
+    };
+    const Inputs inputs{filled("Q"), filled("K"), filled("V"), filled("dO"), {}};
+    const Sample::Slice slice{0, 0, both_ends(p_.Nq), backward_ ? both_ends(p_.Nk) : std::vector<int>{}};
+    heads_.push_back({b, h, slice,
+                      std::make_unique<Checker>(one, inputs, backward_ ? Pass::backward : Pass::forward,
+                                                Sample{.whole = false, .slices = {slice}})});
+  }
+
+  Problem p_;
+  bool backward_;
+  std::vector<std::unique_ptr<FarTensor>> tensors_;
+  std::vector<CheckedHead> heads_;
+};
+
+/// Extra bytes that the variants of the stage want.
+double workspace_bytes(const Problem& problem, Pass pass) {
+  double most = 0;
+  for (const Variant& variant : variants()) {
+    double sum = 0;
+    if (variant.workspace != nullptr) {
+      for (const WorkspaceSpec& spec : variant.workspace(problem, pass)) {
+        sum += 4.0 *
+               static_cast<double>(std::accumulate(spec.shape.begin(), spec.shape.end(), std::int64_t{1}, std::multiplies<>{}));
+      }
+    }
+    most = std::max(most, sum);
+  }
+  return most;
+}
+
+}  // namespace
+
+// With rows as the second axis a row's offset in its batch exceeds 2^31, and so does a batch's.
+TEST_CASE("far: 64-bit offsets of queries and of keys") {
+  const bool gpu = device().info().kind == Backend::gpu;
+  const int many = gpu ? (1 << 18) + 56 : sanitized() ? 35 : 300, few = 11;
+  bool any_backward = false;
+  for (const Variant& variant : variants()) any_backward = any_backward || variant.backward != nullptr;
+  const Pass pass = any_backward ? Pass::backward : Pass::forward;
+  for (const bool tall : {true, false}) {
+    Problem problem;
+    problem.B = 2;
+    problem.H = problem.Hkv = gpu ? 128 : 2;
+    problem.Nq = tall ? many : few;
+    problem.Nk = tall ? few : many;
+    problem.d = gpu ? 64 : 24;
+    problem.scale = default_scale(problem.d);
+    problem.layout = Layout::bnhd;
+    const double needed = FarProblem::bytes(problem, pass) + workspace_bytes(problem, pass) + 2e9;
+    if (gpu && needed > static_cast<double>(device().info().memory_free)) {
+      skip("needs " + bytes_text(needed) + " of GPU memory, " + bytes_text(static_cast<double>(device().info().memory_free)) +
+           " are free");
+      return;
+    }
+    FarProblem far(problem, pass);
+    for (const Variant& variant : variants()) {
+      if ((variant.backward != nullptr) != any_backward) continue;  // no stage mixes them
+      if (variant.refuse != nullptr && !variant.refuse(problem).empty()) {
+        MESSAGE(std::string(variant.name) << " refuses " << describe(problem));
+        continue;
+      }
+      far.check(variant);
+    }
+  }
+}
+
+}  // namespace flash::grid

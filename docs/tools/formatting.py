@@ -1,0 +1,32 @@
+"""Tables, numbers and problems as text."""
+
+import re
+
+
+def table(head, rows):
+    """Columns of numbers (most of their cells are) are aligned to the right."""
+    is_number = re.compile(r"\**[\d.,]+(e[+-]?\d+)?( [KMG]?i?B?)?\**").fullmatch
+    numeric = [sum(bool(is_number(str(row[c]))) for row in rows) > len(rows) / 2 for c in range(len(head))]
+    lines = ["| " + " | ".join(head) + " |", "| " + " | ".join("---:" if n else "---" for n in numeric) + " |"]
+    return "\n".join(lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows])
+
+
+def number(value):
+    return f"{value:,}" if isinstance(value, int) else f"{value:.3g}"
+
+
+def size(amount):
+    """Bytes for people."""
+    for unit in ["B", "KiB", "MiB", "GiB"]:
+        if amount < 1024 or unit == "GiB":
+            return f"{amount:.3g} {unit}" if amount < 1000 else f"{amount:.0f} {unit}"
+        amount /= 1024
+    return ""
+
+
+def problem_text(p):
+    heads = f"H={p['heads']}" if p["heads"] == p["kv_heads"] else f"H={p['heads']} Hkv={p['kv_heads']}"
+    lengths = f"N={p['seq_q']}" if p["seq_q"] == p["seq_k"] else f"Nq={p['seq_q']} Nk={p['seq_k']}"
+    options = (" causal" if p["causal"] else "") + (f" bias={p['bias']}" if p["bias"] != "none" else "")
+    layout = "" if p["layout"] == "bhnd" else f" {p['layout']}"
+    return f"B={p['batch']} {heads} {lengths} d={p['head_dim']}{options}{layout} {p['dtype']}"

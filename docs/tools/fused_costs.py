@@ -1,0 +1,137 @@
+"""Requested elements, barriers and least times of the fused stages: the closed formulas of chapters 04 to 07.
+
+Tile sizes are computed as the kernels do, from constants that are read from their source.
+"""
+
+from . import h200
+from .constants import constant
+
+SHARED_BYTES = {75: 64 * 1024, 80: 163 * 1024, 90: 227 * 1024}  # dynamic shared memory of a block, at most
+FA1 = "04_fa1_forward/kernel.cuh"
+
+
+def up(n, multiple):
+    return -(-n // multiple) * multiple
+
+
+def visible_pairs(p):
+    """(N.5)"""
+    nq, nk = p["seq_q"], p["seq_k"]
+    if not p["causal"]:
+        return nq * nk
+    n = min(nq, nk)
+    return n * nk - n * (n - 1) // 2
+
+
+def fa1_tiles(p, sm=90):
+    """(4.6)  (Br, Bc)"""
+    rows, warp, group, pad = (constant(FA1, name) for name in ["MAX_ROWS", "WARP_ROWS", "GROUP", "PAD"])
+    longest = SHARED_BYTES[sm] // 4 // (4 * (up(p["head_dim"], 32) + pad))
+    br = max(min(longest, rows) // warp, 1) * warp
+    return min(br, up(p["seq_q"], warp)), min(longest // group * group, up(p["seq_k"], group))
+
+
+def visits(p, br, bc):
+    """(4.7)  (tile pairs, R): pairs of a Q tile and a K tile with a visible pair, and the rows of their Q tiles, of one head."""
+    nq, nk = p["seq_q"], p["seq_k"]
+    pairs = rows = 0
+    for j in range(0, nk, bc):
+        for i in range(0, nq, br):
+            end = min(i + br, nq)
+            if not p["causal"] or j <= end - 1 + nk - nq:  # the last row of the tile sees most
+                pairs, rows = pairs + 1, rows + end - i
+    return pairs, rows
+
+
+def fa1_forward(p, _):
+    nq, nk, d = p["seq_q"], p["seq_k"], p["head_dim"]
+    _, rows = visits(p, *fa1_tiles(p))
+    counts = {name: (nk * d, 0) for name in ["K", "V"]}
+    counts |= {"Q": (rows * d, 0), "O": (rows * d, (nq + rows) * d), "L": (0, nq)}
+    counts |= {name: (rows + nq, nq + rows) for name in ["l", "m"]}
+    counts["bias"] = (visible_pairs(p) if p["bias"] != "none" else 0, 0)
+    return {name: (p["batch"] * p["heads"] * read, p["batch"] * p["heads"] * written) for name, (read, written) in counts.items()}
+
+
+FA1_BACKWARD = "05_fa1_backward/kernel.cuh"
+
+
+def fa1_backward_shared(br, bc, width):
+    """(5.8)  Floats."""
+    pad = constant(FA1, "PAD")
+    return (4 * bc + 2 * br) * (width + pad) + 2 * br * (bc + pad)
+
+
+def fa1_backward_tiles(p, sm=90):
+    """(5.8)  (Br, Bc)"""
+    needed = up(max(p["seq_k"], -(-p["seq_q"] // 2)), 16)
+    for bc in range(min(needed, constant(FA1_BACKWARD, "MAX_Bc")), 0, -16):
+        if 4 * fa1_backward_shared(2 * bc, bc, up(p["head_dim"], 32)) <= SHARED_BYTES[sm]:
+            return 2 * bc, bc
+    return 32, 8
+
+
+def fa1_backward(p, _):
+    """(5.9)"""
+    nq, nk, d = p["seq_q"], p["seq_k"], p["head_dim"]
+    _, rows = visits(p, *fa1_backward_tiles(p))
+    counts = {name: (rows * d, 0) for name in ["Q", "O", "dO"]}
+    counts |= {"dQ": (rows * d, (nq + rows) * d), "l": (rows, 0), "m": (rows, 0)}
+    counts["bias"] = (visible_pairs(p) if p["bias"] != "none" else 0, 0)
+    total = {name: (p["batch"] * p["heads"] * read, p["batch"] * p["heads"] * written) for name, (read, written) in counts.items()}
+    once = p["batch"] * p["kv_heads"] * nk * d
+    return total | {"K": (once, 0), "V": (once, 0), "dK": (0, once), "dV": (0, once)}
+
+
+def fa2_forward(p, tiles):
+    """(6.6)  Tiles were chosen at run time: they are in the saved row."""
+    nq, nk, d = p["seq_q"], p["seq_k"], p["head_dim"]
+    br, bc = tiles["br"], tiles["bc"]
+    rows = 0  # of all K tiles that a Q tile sees any key of, for each Q tile
+    for i in range(0, nq, br):
+        keys = min(nk, max(0, min(i + br, nq) + nk - nq)) if p["causal"] else nk
+        rows += min(up(keys, bc), nk)
+    counts = {"Q": (nq * d, 0), "K": (rows * d, 0), "V": (rows * d, 0), "O": (0, nq * d), "L": (0, nq)}
+    counts["bias"] = (visible_pairs(p) if p["bias"] != "none" else 0, 0)
+    return {name: (p["batch"] * p["heads"] * read, p["batch"] * p["heads"] * written) for name, (read, written) in counts.items()}
+
+
+FORMULAS = {
+    ("04_fa1_forward", "forward"): fa1_forward,
+    ("05_fa1_backward", "forward"): fa1_forward,
+    ("05_fa1_backward", "backward"): fa1_backward,
+    ("06_fa2_forward", "forward"): fa2_forward,
+}
+
+
+def predicted(stage, direction, p, tiles=None):
+    """{tensor: (read, written)} in elements. `tiles` {"br", "bc"}: of a saved row, where they can be chosen."""
+    return {name: both for name, both in FORMULAS[stage, direction](p, tiles).items() if any(both)}
+
+
+def predicted_events(stage, direction, p):
+    """{counter: times}: barriers, two per visited pair of tiles forward, three backward. None where nobody has a formula."""
+    if stage > "05_fa1_backward":
+        return None
+    tiles, barriers = (fa1_tiles(p), 2) if direction == "forward" else (fa1_backward_tiles(p), 3)
+    pairs, _ = visits(p, *tiles)
+    return {"barriers": barriers * pairs * p["batch"] * p["heads"], "warp_operations": 0}
+
+
+def predicted_sectors(stage, direction, p):
+    """Of 32 bytes, where rows start on sector boundaries. Tiles are loaded along rows, a sector for eight elements; a thread that
+    reads its own row of O or dQ 16 bytes at a time has a sector for four."""
+    if stage > "05_fa1_backward":
+        return None
+    elements = predicted(stage, direction, p)
+    alone = 0 if direction == "forward" else elements["O"][0] + 2 * elements["dQ"][0]
+    return (sum(map(sum, elements.values())) + alone) // 8
+
+
+def least_ms(stage, direction, p):
+    """(4.8), (5.10)  What thread-per-row kernels need at least on an H200: shared memory of the SM that has most blocks."""
+    if (stage, direction) not in FORMULAS or stage > "05_fa1_backward":
+        return None
+    per_column, blocks = (9, p["heads"]) if direction == "forward" else (22.75, p["kv_heads"])
+    clocks = visible_pairs(p) * p["heads"] / blocks * per_column * up(p["head_dim"], 32) / 256  # of a block
+    return 1e3 * -(-p["batch"] * blocks // h200.SMS) * clocks / h200.CLOCK_HZ
