@@ -41,15 +41,15 @@ def least(row):
     return "–" if bound is None else number(bound)
 
 
-def times_of(*stages):
-    """Times on each GPU, with those of the stage before."""
+def times_of(*stages, only=None):
+    """Times on each GPU, with those of the stage before; of one pass, or of both."""
     parts = []
     for _, rows in timed_rows(stages):
         by_problem = {}
         for row in rows:
             by_problem.setdefault((row["pass"], problem_text(row["problem"])), []).append(row)
         for (direction, problem), group in by_problem.items():
-            if not any(row["stage"] == stages[-1] for row in group):
+            if only not in (None, direction) or not any(row["stage"] == stages[-1] for row in group):
                 continue
             lines = [
                 [row["stage"], f"`{row['variant']}`", least(row), number(row["time"]["median_ms"]), number(row["tflops"])]
@@ -92,13 +92,13 @@ PARTS = {
     "bytes_02": lambda: counted.bytes_of("02_safe_softmax"),
     "bytes_03": lambda: counted.bytes_of("03_online_softmax"),
     "bytes_04": lambda: counted.bytes_of("04_fa1_forward"),
-    "bytes_05": lambda: counted.bytes_of("05_fa1_backward"),
+    "bytes_05": lambda: counted.bytes_of("05_fa1_backward", "backward"),
     "bytes_06": lambda: counted.bytes_of("06_fa2_forward"),
     "times_01": lambda: times_of("01_naive"),
     "times_02": lambda: times_of("01_naive", "02_safe_softmax"),
     "times_03": lambda: times_of("02_safe_softmax", "03_online_softmax"),
     "times_04": lambda: times_of("03_online_softmax", "04_fa1_forward"),
-    "times_05": lambda: times_of("01_naive", "05_fa1_backward"),
+    "times_05": lambda: times_of("01_naive", "05_fa1_backward", only="backward"),
     "times_06": lambda: times_of("04_fa1_forward", "06_fa2_forward"),
     "profile": profile_of,
     "sectors_checked": counted.sectors_checked,

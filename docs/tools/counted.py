@@ -46,11 +46,11 @@ def count_table(stage, direction, p, rows):
     return table(["", "predicted"] + [f"counted, `{row['variant']}`" for row in rows], lines)
 
 
-def bytes_of(stage):
-    """A table for each pass, saved problem and tile size of a stage."""
+def bytes_of(stage, only=None):
+    """A table for each pass (or one alone), saved problem and tile size of a stage."""
     problems = {}
     for row in rows_of("cpu"):
-        if row["stage"] == stage and "counters" in row:
+        if row["stage"] == stage and "counters" in row and only in (None, row["pass"]):
             problems.setdefault((row["pass"], json.dumps(row["problem"]), json.dumps(row.get("tiles"))), []).append(row)
     parts = []
     for (direction, problem, tiles), rows in problems.items():

@@ -4,6 +4,7 @@ docs/img/roofline_stages.svg, made from docs/results/nvidia_h200."""
 from math import cos, hypot, log2, pi, sin
 
 from . import h200
+from .fused_tables import BORROWED
 from .formatting import problem_text, size, table
 from .saved import origin, rows_of
 from .svg import Picture
@@ -38,7 +39,8 @@ def introduction():
 def points():
     """[(number, row, bytes that crossed the border to HBM, FLOP per byte)] of the saved rows that have a profile, forward first."""
     found = []
-    rows = [row for row in rows_of(DEVICE, "compare.json") if row.get("profile") and "tflops" in row and row.get("check", {}).get("passed", False)]
+    rows = [row for row in rows_of(DEVICE, "compare.json") if (row["stage"], row["pass"]) not in BORROWED]
+    rows = [row for row in rows if row.get("profile") and "tflops" in row and row.get("check", {}).get("passed", False)]
     for row in sorted(rows, key=lambda row: (row["pass"] != "forward", row["stage"])):
         moved = sum(kernel["hbm_read_bytes"] + kernel["hbm_written_bytes"] for kernel in row["profile"])
         found.append((len(found) + 1, row, moved, row["flops"] / moved))

@@ -2,7 +2,7 @@
 
 from . import fused_costs
 from .constants import constant
-from .formatting import number, problem_text, table
+from .formatting import number, problem_text, size, table
 from .saved import gpus, origin, rows_of
 
 
@@ -56,6 +56,6 @@ def against(stage, direction, file="compare.json", missing="*No times saved yet.
             parts.append(
                 f"{ours['device']['name']}, {direction}, {problem}: the best of this stage takes {number(ours['time']['median_ms'])} ms, the best before it "
                 f"(`{before['stage']}`, `{before['variant']}`) {number(before['time']['median_ms'])} ms. **{faster_or_slower(ratio).capitalize()}**, "
-                f"with {number(ours['extra_memory_bytes'] / 2**20)} MiB of extra memory instead of {number(before['extra_memory_bytes'] / 2**20)}. {origin([ours, before])}"
+                f"with {size(ours['extra_memory_bytes'])} of extra memory instead of {size(before['extra_memory_bytes'])}. {origin([ours, before])}"
             )
     return "\n\n".join(parts) or missing
