@@ -1,19 +1,29 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in one go: build, all tests, compute-sanitizer's four tools on every kernel, the comparison.
+# Everything that needs a GPU, in one go: build, all tests, compute-sanitizer's four tools on every kernel, the comparisons.
 #
 #   common/check_gpu.sh [OUTPUT_DIR] [CMAKE_ARGUMENT...]
 #
-# Logs and the saved comparison go to OUTPUT_DIR (default: build-gpu/report). Exits 1 if anything failed. In a copy of the project
-# without its git repository, FLASH_COMMIT says which commit the results belong to.
+# Logs and saved results go to OUTPUT_DIR (default: build-gpu/report):
+#   compare.json          all stages, b8 h12 N1024 d64 causal
+#   large.json            stages 06 and 07 on 4096 queries and keys; the others would take too long
+#   peers.json            torch's attention on the problems of both, if torch is installed
+#   counted_problem.json  the problem whose counts the docs show, so that they can be held against the GPU's own
+#   resources.json        registers and fixed shared memory of every kernel
+# Exits 1 if anything failed. In a copy of the project without its git repository, FLASH_COMMIT says which commit the results belong
+# to. Meant to take less than nine minutes on an H200 with 16 cores: FLASH_CHECK_SECONDS (default 540) is when the last part, the
+# profile, has to end; what it lacks is said.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 output=${1:-build-gpu/report}
 shift || true
 build="build-gpu"
+deadline=${FLASH_CHECK_SECONDS:-540}
 mkdir -p "$output"
+output=$(realpath "$output")
 failed=0
+rm -f "$output"/*.part* "$output"/sanitizer*.log "$output/profile.log"  # of an earlier run
 
-note() { printf '\n== %s\n' "$*"; }
+note() { printf '\n== %s (after %d s)\n' "$*" $SECONDS; }
 fail() { printf 'FAILED: %s\n' "$*"; failed=1; }
 
 note "build"
@@ -24,45 +34,106 @@ nvidia-smi --query-gpu=name,driver_version --format=csv,noheader || exit 1
 note "tests"
 ctest --test-dir "$build" --output-on-failure -j "$(nproc)" >"$output/ctest.log" 2>&1 || fail "ctest"
 grep -A 40 'tests passed\|tests failed' "$output/ctest.log" | head -n 40 | tee "$output/tests.txt"
+python3 - "$build/resources" "$output/resources.json" <<'END' || fail "resources"
+import json, pathlib, sys
+stages = [json.loads(path.read_text()) for path in sorted(pathlib.Path(sys.argv[1]).glob("*.json"))]
+pathlib.Path(sys.argv[2]).write_text(json.dumps([kernel for stage in stages for kernel in stage["kernels"]], indent=1) + "\n")
+END
+
+# Times come next, while nothing else runs. Backward rows of 07 include no forward pass, and its forward pass is that of 06.
+note "comparison"
+"$build/bin/compare" --save "$output/compare.json" | tee "$output/compare.txt" || fail "compare"
+
+# merge FILE.json PART.json...: the rows of all parts.
+merge() {
+  python3 -c 'import json, sys
+rows = [row for part in sys.argv[2:] for row in json.load(open(part))]
+open(sys.argv[1], "w").write(json.dumps(rows, indent=2) + "\n")' "$@"
+}
+
+note "large problems"
+large=("--batch 4 --heads 16 --seq 4096 --head-dim 128" "--batch 4 --heads 32 --seq 4096 --head-dim 64")
+parts=()
+for shape in "${large[@]}"; do
+  for mask in --no-causal --causal; do
+    for what in "--only 06 --pass forward" "--only 07 --pass backward"; do
+      part="$output/large.part${#parts[@]}"
+      # shellcheck disable=SC2086  # lists of options
+      if "$build/bin/compare" $what $shape $mask --iterations 10 --device gpu --save "$part"; then
+        parts+=("$part")
+      else
+        fail "compare $what $shape $mask"
+      fi
+    done
+  done
+done 2>&1 | tee "$output/large.txt"
+grep -q '^FAILED' "$output/large.txt" && failed=1
+parts=("$output"/large.part*)
+if [ -e "${parts[0]}" ]; then merge "$output/large.json" "${parts[@]}" && rm "${parts[@]}"; fi
+
+if python3 -c 'import torch' 2>/dev/null; then
+  note "peers"
+  for problem in "${large[0]} --no-causal" "${large[0]} --causal" "${large[1]} --no-causal" "${large[1]} --causal" ""; do
+    part=$(mktemp "$output/peers.partXXXXXX")
+    # shellcheck disable=SC2086
+    common/compare/peers.py $problem --save "$part" 2>/dev/null || { fail "peers $problem" && rm "$part"; }
+  done | tee "$output/peers.txt"
+  grep -q '^FAILED' "$output/peers.txt" && failed=1
+  parts=("$output"/peers.part*)
+  if [ -e "${parts[0]}" ]; then merge "$output/peers.json" "${parts[@]}" && rm "${parts[@]}"; fi
+else
+  echo "no torch here: no peers"
+fi
 
 # Small problems that still meet every kernel, every tail and the mask. initcheck reports reads of memory that nobody wrote; the
 # outputs are poisoned by a memset, which counts as written, so NaN in the check covers what it cannot see.
 note "compute-sanitizer"
 problems=("--seq-q 65 --seq-k 97 --head-dim 40 --heads 4 --kv-heads 2 --causal" "--seq 33 --head-dim 59 --layout qkv --bias matrix")
-for stage in "$build"/bin/[0-9][0-9]_*; do
-  name=$(basename "$stage")
-  for variant in $("$stage" --list --json | python3 -c 'import json, sys; print(*(v["name"] for v in json.load(sys.stdin)["variants"]))'); do
-    for pass in forward backward; do
-      "$stage" --list --json | python3 -c "
+# shellcheck disable=SC2317  # xargs starts it
+sanitize() {  # sanitize LOG_FOLDER TOOL STAGE VARIANT PASS PROBLEM: one line, and the log of a failure
+  local name log
+  name="$2 $(basename "$3") $4 $5 $6"
+  log="$1/sanitizer ${name// --/ }.log"
+  # shellcheck disable=SC2086  # the problem is a list of options
+  if compute-sanitizer --tool "$2" --error-exitcode 9 "$3" --device gpu --variant "$4" --pass "$5" $6 >"$log" 2>&1; then
+    echo "clean: $name"
+    rm "$log"
+  else
+    echo "FAILED: $name"
+  fi
+}
+export -f sanitize
+sanitizer_runs() {  # the arguments of all runs, each ended by a zero byte
+  local stage variant pass problem tool
+  for stage in "$build"/bin/[0-9][0-9]_*; do
+    "$stage" --list --json | python3 -c '
 import json, sys
-passes = next(v['passes'] for v in json.load(sys.stdin)['variants'] if v['name'] == '$variant')
-sys.exit('$pass' not in passes)" || continue
+for variant in json.load(sys.stdin)["variants"]:
+    for which in variant["passes"]:
+        print(variant["name"], which)' | while read -r variant pass; do
       for problem in "${problems[@]}"; do
         for tool in memcheck racecheck initcheck synccheck; do
-          log="$output/sanitizer.log"
-          # shellcheck disable=SC2086  # the problem is a list of options
-          if compute-sanitizer --tool "$tool" --error-exitcode 9 "$stage" --device gpu --variant "$variant" --pass "$pass" $problem >"$log" 2>&1; then
-            echo "clean: $tool $name $variant $pass $problem"
-          else
-            fail "$tool $name $variant $pass $problem"
-            tail -n 15 "$log"
-          fi
+          printf '%s\0' "$output" "$tool" "$stage" "$variant" "$pass" "$problem"
         done
       done
     done
   done
-done | tee "$output/sanitizers.txt" | sort | uniq -c | awk '{print $2, $3, $4, $5, $6}' | sort | uniq -c
+}
+# shellcheck disable=SC2016  # the inner shell expands its arguments
+sanitizer_runs | xargs -0 -n 6 -P 8 bash -c 'sanitize "$@"' _ | sort >"$output/sanitizers.txt"
+cut -d ' ' -f 1-5 "$output/sanitizers.txt" | sort | uniq -c
+grep -q '^clean' "$output/sanitizers.txt" || fail "no run under compute-sanitizer"
 grep -q '^FAILED' "$output/sanitizers.txt" && failed=1
+tail -q -n 15 "$output"/sanitizer\ *.log 2>/dev/null
 
-note "comparison"
-"$build/bin/compare" --save "$output/compare.json" | tee "$output/compare.txt" || fail "compare"
-
-# Also of the problem that the simulator counts in the docs, so that its counts can be held against the GPU's own.
 if command -v ncu >/dev/null; then
   note "profile"
   "$build/bin/compare" --heads 2 --seq 256 --batch 1 --save "$output/counted_problem.json" >"$output/compare.log" || fail "compare"
   for rows in compare counted_problem; do
-    common/profile_gpu.py "$build/bin" "$output/$rows.json" >>"$output/profile.log" 2>&1 || fail "profile of $rows"
+    common/profile_gpu.py "$build/bin" "$output/$rows.json" --seconds $((deadline - SECONDS)) >>"$output/profile.log" 2>&1 ||
+      fail "profile of $rows"
   done
+  grep 'not profiled' "$output/profile.log"
 fi
+note "end"
 exit $failed
