@@ -14,6 +14,7 @@
 # to. Meant to take less than nine minutes on an H200 with 16 cores: FLASH_CHECK_SECONDS (default 540) is when the last part, the
 # profile, has to end; what it lacks is said. FLASH_CHECK_PARTS names the parts to run after the build, for less time at once:
 # tests comparison large peers sanitizers profile (the default: all).
+# shellcheck disable=SC2030,SC2031  # `count` only has to differ within one loop
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 output=${1:-build-gpu/report}
