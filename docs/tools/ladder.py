@@ -79,7 +79,7 @@ def beside_peers(direction):
         ratios = [best["tflops"] / times[name]["tflops"] if name in times else None for name in variants]
         lines.append(
             [problem, f"{best['stage']} `{best['variant']}`", number(best["tflops"])]
-            + [f"{number(times[name]['tflops'])} ({ratio:.2f})" if ratio else "–" for name, ratio in zip(variants, ratios)]
+            + [f"{number(times[name]['tflops'])} (×{ratio:.2f})" if ratio else "–" for name, ratio in zip(variants, ratios)]
         )
     if not lines:
         return "*No times of peers saved yet.*"
