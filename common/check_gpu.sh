@@ -1,19 +1,36 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in one go: build, all tests, compute-sanitizer's four tools on every kernel, the comparison.
+# Everything that needs a GPU, in one go: build, all tests, compute-sanitizer's four tools on every kernel, the comparisons.
 #
 #   common/check_gpu.sh [OUTPUT_DIR] [CMAKE_ARGUMENT...]
 #
-# Logs and the saved comparison go to OUTPUT_DIR (default: build-gpu/report). Exits 1 if anything failed. In a copy of the project
-# without its git repository, FLASH_COMMIT says which commit the results belong to.
+# Logs and saved results go to OUTPUT_DIR (default: build-gpu/report):
+#   compare.json          all stages, b8 h12 N1024 d64 causal
+#   large.json            stages 06 and 07 on 4096 queries and keys; the others would take too long
+#   peers.json            torch's attention on the problems of both, if torch is installed
+#   few_heads.json        all stages on one batch of 8 heads, N4096 d64 causal: less work than the SMs could share
+#   counted_problem.json  the problem whose counts the docs show, so that they can be held against the GPU's own
+#   resources.json        registers and fixed shared memory of every kernel
+# Exits 1 if anything failed. In a copy of the project without its git repository, FLASH_COMMIT says which commit the results belong
+# to. Meant to take less than nine minutes on an H200 with 16 cores: FLASH_CHECK_SECONDS (default 540) is when the last part, the
+# profile, has to end; what it lacks is said. FLASH_CHECK_PARTS names the parts to run after the build, for less time at once:
+# tests comparison large peers sanitizers profile (the default: all).
+# shellcheck disable=SC2030,SC2031  # `count` only has to differ within one loop
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 output=${1:-build-gpu/report}
 shift || true
 build="build-gpu"
+deadline=${FLASH_CHECK_SECONDS:-540}
+parts=" ${FLASH_CHECK_PARTS:-tests comparison large peers sanitizers profile} "
 mkdir -p "$output"
+output=$(realpath "$output")
 failed=0
+count=10  # of files with rows; two digits, so that their names sort as they were made
+rm -f "$output"/*.rows* "$output"/sanitizer*.log "$output/profile.log"  # of an earlier run
 
-note() { printf '\n== %s\n' "$*"; }
+# part NAME WORD...: is this part asked for? Then its heading is printed.
+part() { [[ $parts == *" $1 "* ]] && note "${@:2}"; }
+note() { printf '\n== %s (after %d s)\n' "$*" $SECONDS; }
 fail() { printf 'FAILED: %s\n' "$*"; failed=1; }
 
 note "build"
@@ -21,48 +38,109 @@ cmake -S . -B "$build" -G Ninja -DFLASH_CUDA=AUTO "$@" >"$output/configure.log" 
 cmake --build "$build" >"$output/build.log" 2>&1 || { tail -n 40 "$output/build.log"; exit 1; }
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader || exit 1
 
-note "tests"
-ctest --test-dir "$build" --output-on-failure -j "$(nproc)" >"$output/ctest.log" 2>&1 || fail "ctest"
-grep -A 40 'tests passed\|tests failed' "$output/ctest.log" | head -n 40 | tee "$output/tests.txt"
+# merge FILE.json PART.json...: the rows of all parts.
+merge() {
+  python3 -c 'import json, sys
+rows = [row for part in sys.argv[2:] for row in json.load(open(part))]
+open(sys.argv[1], "w").write(json.dumps(rows, indent=2) + "\n")' "$@"
+}
+
+if part tests "tests"; then
+  ctest --test-dir "$build" --output-on-failure -j "$(nproc)" >"$output/ctest.log" 2>&1 || fail "ctest"
+  grep -A 40 'tests passed\|tests failed' "$output/ctest.log" | head -n 40 | tee "$output/tests.txt"
+  python3 -c 'import json, pathlib, sys
+stages = [json.loads(path.read_text()) for path in sorted(pathlib.Path(sys.argv[1]).glob("*.json"))]
+pathlib.Path(sys.argv[2]).write_text(json.dumps([kernel for stage in stages for kernel in stage["kernels"]], indent=1) + "\n")' \
+    "$build/resources" "$output/resources.json" || fail "resources"
+fi
+
+# Times come next, while nothing else runs.
+if part comparison "comparison"; then
+  "$build/bin/compare" --save "$output/compare.json" | tee "$output/compare.txt" || fail "compare"
+  "$build/bin/compare" --device gpu --batch 1 --heads 8 --seq 4096 --iterations 10 --save "$output/few_heads.json" >"$output/few_heads.txt" ||
+    fail "compare with few heads"
+fi
+
+large=("--batch 4 --heads 16 --seq 4096 --head-dim 128" "--batch 4 --heads 32 --seq 4096 --head-dim 64")
+if part large "large problems"; then
+  # The forward pass of 07 is that of 06.
+  for shape in "${large[@]}"; do
+    for mask in --no-causal --causal; do
+      for what in "--only 06 --pass forward" "--only 07 --pass backward"; do
+        rows="$output/large.rows$((count += 1))"
+        # shellcheck disable=SC2086  # lists of options
+        "$build/bin/compare" $what $shape $mask --iterations 10 --device gpu --save "$rows" ||
+          fail "compare $what $shape $mask"
+      done
+    done
+  done 2>&1 | tee "$output/large.txt"
+  grep -q '^FAILED: compare' "$output/large.txt" && failed=1
+  merge "$output/large.json" "$output"/large.rows* && rm "$output"/large.rows*
+fi
+
+if part peers "peers"; then
+  if python3 -c 'import torch' 2>/dev/null; then
+    for problem in "${large[0]} --no-causal" "${large[0]} --causal" "${large[1]} --no-causal" "${large[1]} --causal" ""; do
+      rows="$output/peers.rows$((count += 1))"
+      # shellcheck disable=SC2086
+      common/compare/peers.py $problem --save "$rows" 2>>"$output/peers.log" || fail "peers $problem"
+    done | tee "$output/peers.txt"
+    grep -q '^FAILED' "$output/peers.txt" && failed=1
+    merge "$output/peers.json" "$output"/peers.rows* && rm "$output"/peers.rows*
+  else
+    echo "no torch here: no peers"
+  fi
+fi
 
 # Small problems that still meet every kernel, every tail and the mask. initcheck reports reads of memory that nobody wrote; the
 # outputs are poisoned by a memset, which counts as written, so NaN in the check covers what it cannot see.
-note "compute-sanitizer"
 problems=("--seq-q 65 --seq-k 97 --head-dim 40 --heads 4 --kv-heads 2 --causal" "--seq 33 --head-dim 59 --layout qkv --bias matrix")
-for stage in "$build"/bin/[0-9][0-9]_*; do
-  name=$(basename "$stage")
-  for variant in $("$stage" --list --json | python3 -c 'import json, sys; print(*(v["name"] for v in json.load(sys.stdin)["variants"]))'); do
-    for pass in forward backward; do
-      "$stage" --list --json | python3 -c "
+# shellcheck disable=SC2317  # xargs starts it
+sanitize() {  # sanitize LOG_FOLDER TOOL STAGE VARIANT PASS PROBLEM: one line, and the log of a failure
+  local name log
+  name="$2 $(basename "$3") $4 $5 $6"
+  log="$1/sanitizer ${name// --/ }.log"
+  # shellcheck disable=SC2086  # the problem is a list of options
+  if compute-sanitizer --tool "$2" --error-exitcode 9 "$3" --device gpu --variant "$4" --pass "$5" $6 >"$log" 2>&1; then
+    echo "clean: $name"
+    rm "$log"
+  else
+    echo "FAILED: $name"
+  fi
+}
+export -f sanitize
+sanitizer_runs() {  # the arguments of all runs, each ended by a zero byte
+  local stage variant pass problem tool
+  for stage in "$build"/bin/[0-9][0-9]_*; do
+    "$stage" --list --json | python3 -c '
 import json, sys
-passes = next(v['passes'] for v in json.load(sys.stdin)['variants'] if v['name'] == '$variant')
-sys.exit('$pass' not in passes)" || continue
+for variant in json.load(sys.stdin)["variants"]:
+    for which in variant["passes"]:
+        print(variant["name"], which)' | while read -r variant pass; do
       for problem in "${problems[@]}"; do
         for tool in memcheck racecheck initcheck synccheck; do
-          log="$output/sanitizer.log"
-          # shellcheck disable=SC2086  # the problem is a list of options
-          if compute-sanitizer --tool "$tool" --error-exitcode 9 "$stage" --device gpu --variant "$variant" --pass "$pass" $problem >"$log" 2>&1; then
-            echo "clean: $tool $name $variant $pass $problem"
-          else
-            fail "$tool $name $variant $pass $problem"
-            tail -n 15 "$log"
-          fi
+          printf '%s\0' "$output" "$tool" "$stage" "$variant" "$pass" "$problem"
         done
       done
     done
   done
-done | tee "$output/sanitizers.txt" | sort | uniq -c | awk '{print $2, $3, $4, $5, $6}' | sort | uniq -c
-grep -q '^FAILED' "$output/sanitizers.txt" && failed=1
+}
+if part sanitizers "compute-sanitizer"; then
+  # shellcheck disable=SC2016  # the inner shell expands its arguments
+  sanitizer_runs | xargs -0 -n 6 -P 8 bash -c 'sanitize "$@"' _ | sort >"$output/sanitizers.txt"
+  cut -d ' ' -f 1-5 "$output/sanitizers.txt" | sort | uniq -c
+  grep -q '^clean' "$output/sanitizers.txt" || fail "no run under compute-sanitizer"
+  grep -q '^FAILED' "$output/sanitizers.txt" && failed=1
+  tail -q -n 15 "$output"/sanitizer\ *.log 2>/dev/null
+fi
 
-note "comparison"
-"$build/bin/compare" --save "$output/compare.json" | tee "$output/compare.txt" || fail "compare"
-
-# Also of the problem that the simulator counts in the docs, so that its counts can be held against the GPU's own.
-if command -v ncu >/dev/null; then
-  note "profile"
+if [ -e "$output/compare.json" ] && command -v ncu >/dev/null && part profile "profile"; then
   "$build/bin/compare" --heads 2 --seq 256 --batch 1 --save "$output/counted_problem.json" >"$output/compare.log" || fail "compare"
   for rows in compare counted_problem; do
-    common/profile_gpu.py "$build/bin" "$output/$rows.json" >>"$output/profile.log" 2>&1 || fail "profile of $rows"
+    common/profile_gpu.py "$build/bin" "$output/$rows.json" --seconds $((deadline - SECONDS)) >>"$output/profile.log" 2>&1 ||
+      fail "profile of $rows"
   done
+  grep 'not profiled' "$output/profile.log"
 fi
+note "end"
 exit $failed

@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
 """Adds what Nsight Compute says about each kernel to rows that `compare --save` wrote on a GPU.
 
-    common/profile_gpu.py BIN_DIR FILE.json
+    common/profile_gpu.py BIN_DIR FILE.json [--seconds N]
 
 Every row of the file is run once more under ncu, from the stage programs in BIN_DIR, and gets a list "profile" with an object for
 each kernel launch of the pass. The clocks are left as they are (--clock-control none), and so are caches: every kernel starts with what the
 one before left behind, as in real use (--cache-control none). Needs ncu on the PATH and permission to read the counters.
 """
+import argparse
 import csv
 import json
 import pathlib
 import re
 import subprocess
 import sys
+import time
 
 METRICS = {
     "time_us": ("gpu__time_duration.sum", 1e-3),
@@ -56,22 +58,30 @@ def profile(bin_dir, row):
 
 
 def main():
-    if len(sys.argv) != 3:
-        sys.exit(__doc__)
-    bin_dir, path = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-    rows = json.loads(path.read_text())
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("bin_dir", type=pathlib.Path)
+    parser.add_argument("path", type=pathlib.Path, metavar="FILE.json")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no run later than that; the rest has no profile")
+    options = parser.parse_args()
+    began = time.monotonic()
+    rows = json.loads(options.path.read_text())
     forward_launches = {}
     for row in rows:
         if "problem" not in row or row.get("device", {}).get("kind") != "gpu":
             continue
-        row["profile"] = profile(bin_dir, row)
+        name = f"{row['stage']} {row['variant']} {row['pass']}"
         variant = (row["stage"], row["variant"])
+        late = time.monotonic() - began > options.seconds
+        if late or (row["pass"] == "backward" and variant not in forward_launches):
+            print(f"not profiled for lack of time: {name}")
+            continue
+        row["profile"] = profile(options.bin_dir, row)
         if row["pass"] == "forward":
             forward_launches[variant] = len(row["profile"])
         else:  # it ran its forward pass first; the profile is of the backward pass alone
             del row["profile"][: forward_launches[variant]]
-        print(f"profiled {row['stage']} {row['variant']} {row['pass']}: {len(row['profile'])} launches")
-    path.write_text(json.dumps(rows, indent=2) + "\n")
+        print(f"profiled {name}: {len(row['profile'])} launches")
+    options.path.write_text(json.dumps(rows, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-from tools import check_pages, costs, counted, diagrams, fused_tables, matmul_tables, roofline, stage_tables
+from tools import check_pages, costs, counted, diagrams, fused_tables, ladder, matmul_tables, roofline, stage_tables
 from tools.formatting import number, problem_text, size, table
 from tools.saved import gpus, origin, rows_of, saved_text
 
@@ -111,6 +111,8 @@ PARTS = {
     "register_tiles": matmul_tables.register_tiles,
     "wavefronts": matmul_tables.wavefront_table,
     "roofline_stages": roofline.stages_table,
+    "ladder": ladder.ladder,
+    "peers": ladder.beside_peers,
     "lab": lambda name: saved_text("cpu", f"lab_{name}", 110),  # what docs/lab's program printed
     "output": lambda stage: saved_text("cpu", stage),  # what a stage printed
     "comparison": lambda device: saved_text(device, "compare"),  # what the demo printed
