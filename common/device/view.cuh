@@ -41,6 +41,8 @@ struct Vector {
   std::int64_t stride;
 
   __device__ T& operator()(int index) const { return data[index * stride]; }
+
+  __device__ T* address(int index) const { return data + index * stride; }
 };
 
 /// A tensor [B, H, N, d] in global memory, or [B, H, N, 1] with one number per row.
