@@ -27,16 +27,8 @@ using fa2_forward::add_outer_product;
 using fa2_forward::LOG2_E;
 using fa2_forward::unpack;
 
-#ifndef NX
-#define NX 2
-#endif
-#ifndef NY
-#define NY 8
-#endif
-#ifndef NZ
-#define NZ 2
-#endif
-constexpr int UX = NX, UY = NY, UZ = NZ;
+// Steps of the inner dimension that the compiler sees at once: enough to begin loads long before their use.
+constexpr int UNROLL = 16;
 constexpr int HALF = 4 * WARP, THREADS = 2 * HALF;
 
 /// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
@@ -145,7 +137,7 @@ __device__ void product_of_rows(float (&X_reg)[C::TM][C::TN], const SharedMatrix
 #pragma unroll
     for (int c = 0; c < C::TN; ++c) X_reg[r][c] = 0.0f;
   }
-#pragma unroll UX
+#pragma unroll UNROLL / 8
   for (int k = 0; k < C::Width; k += 4) {
     float A_reg[4][C::TM], B_reg[4][C::TN];
 #pragma unroll
@@ -167,7 +159,7 @@ __device__ void product_of_rows(float (&X_reg)[C::TM][C::TN], const SharedMatrix
 template <class C>
 __device__ void add_product_of_columns(float (&Y_reg)[C::TK][4 * C::TD], const SharedMatrix<const float>& P,
                                        const SharedMatrix<const float>& A, const Place<C>& at) {
-#pragma unroll UY
+#pragma unroll UNROLL
   for (int i = 0; i < C::Br; ++i) {
     float P_reg[C::TK], A_reg[4 * C::TD];
 #pragma unroll
@@ -181,9 +173,9 @@ __device__ void add_product_of_columns(float (&Y_reg)[C::TK][4 * C::TD], const S
 /// (7.6)  dQ += scale dS K   [Br, Bc] x [Bc, Width]
 template <class C>
 __device__ void add_dQ(const Matrix<float>& dQ, int row0, float scale, const SharedMatrix<const float>& dS,
-                       const SharedMatrix<const float>& K, const Place<C>& at) {
+                       const SharedMatrix<const float>& K, bool wide, const Place<C>& at) {
   float Z_reg[C::TQ][4 * C::TC] = {};
-#pragma unroll UZ
+#pragma unroll UNROLL / 4
   for (int j = 0; j < C::Bc; j += 4) {
     float dS_reg[4][C::TQ];
 #pragma unroll
@@ -204,9 +196,17 @@ __device__ void add_dQ(const Matrix<float>& dQ, int row0, float scale, const Sha
     const int i = row0 + at.query_row(r);
     if (i >= dQ.rows) continue;
 #pragma unroll
-    for (int c = 0; c < 4 * C::TC; ++c) {
-      const int col = at.query_cols(c / 4) + c % 4;
-      if (col < dQ.cols) atomicAdd(dQ.address(i, col), scale * Z_reg[r][c]);
+    for (int g = 0; g < C::TC; ++g) {
+      const float* const z = &Z_reg[r][4 * g];
+      const int col = at.query_cols(g);
+      if (wide && col < dQ.cols) {
+        atomic_add4(dQ.address(i, col), make_float4(scale * z[0], scale * z[1], scale * z[2], scale * z[3]));
+      } else {
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          if (col + c < dQ.cols) atomicAdd(dQ.address(i, col + c), scale * z[c]);
+        }
+      }
     }
   }
 }
@@ -341,12 +341,10 @@ __global__ void __launch_bounds__(THREADS, 1) backward_kernel(Problem problem, O
 
   // The tiles of Q from the first query on that sees a key of this tile, for each query head of the group.
   const int first_row = problem.causal ? max(0, col0 - (problem.Nk - problem.Nq)) : 0;
-  const int first_tile = first_row / C::Br;
-  const int tiles_of_head = max(0, (problem.Nq + C::Br - 1) / C::Br - first_tile);
-  const int tiles = tiles_of_head * problem.group_size();
-  const auto load = [&](int t) {
-    const int h = h_kv * problem.group_size() + t / tiles_of_head;
-    const int row0 = (first_tile + t % tiles_of_head) * C::Br;
+  const int first_tile = first_row / C::Br, end_tile = (problem.Nq + C::Br - 1) / C::Br;
+  const int last_head = (h_kv + 1) * problem.group_size() - 1;
+  const auto load = [&](int h, int tile) {
+    const int row0 = tile * C::Br;
     load_async<C, C::Br>(Q_smem, all.Q.head(b, h), row0, wide);
     load_async<C, C::Br>(dO_smem, all.dO.head(b, h), row0, wide);
     load_async<C::Br>(L_smem, all.L.head_vector(b, h), row0);
@@ -356,12 +354,12 @@ __global__ void __launch_bounds__(THREADS, 1) backward_kernel(Problem problem, O
   // 1. K, V, and the first tile of Q, dO.
   load_async<C, C::Bc>(K_smem, all.K.head(b, h_kv), col0, wide);
   load_async<C, C::Bc>(V_smem, all.V.head(b, h_kv), col0, wide);
-  if (tiles > 0) load(0);
+  int h = h_kv * problem.group_size(), tile = first_tile;
+  if (tile < end_tile) load(h, tile);
   cp_async_commit();
 
-  for (int t = 0; t < tiles; ++t) {
-    const int h = h_kv * problem.group_size() + t / tiles_of_head;
-    const int row0 = (first_tile + t % tiles_of_head) * C::Br;
+  while (tile < end_tile && h <= last_head) {
+    const int row0 = tile * C::Br;
     cp_async_wait<0>();
     __syncthreads();  // read after write: the tiles of all threads have landed; write after read: nobody reads dS of the tile before
 
@@ -382,11 +380,16 @@ __global__ void __launch_bounds__(THREADS, 1) backward_kernel(Problem problem, O
     // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
     add_product_of_columns<C>(Y_reg, first_half ? P_smem : dS_smem, first_half ? dO_smem : Q_smem, at);
     __syncthreads();  // write after read: the next tile overwrites Q, dO, L, D
-    if (t + 1 < tiles) load(t + 1);
+    const Matrix<float> dQ = all.dQ.head(b, h);
+    if (++tile == end_tile) {
+      tile = first_tile;
+      ++h;
+    }
+    if (h <= last_head) load(h, tile);
     cp_async_commit();
 
     // 5. dQ += scale dS K, while the next tile is on its way.
-    add_dQ<C>(all.dQ.head(b, h), row0, problem.scale, dS_smem, K_smem, at);
+    add_dQ<C>(dQ, row0, problem.scale, dS_smem, K_smem, wide, at);
   }
   cp_async_wait<0>();
   write_gradient<C>((first_half ? all.dV : all.dK).head(b, h_kv), col0, first_half ? 1.0f : problem.scale, Y_reg, wide, at);

@@ -110,6 +110,22 @@ __device__ inline float exp2_approx(float x) {
   return y;
 }
 
+// ---- atomic addition to four neighbouring fp32 numbers, aligned to 16 bytes ----------------------------------------------------------
+
+/// Each of the four is added in one step; other threads may add between them. One instruction from sm_90 on, four before.
+__device__ inline void atomic_add4(float* address, const float4& values) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(address)), "f"(values.x),
+               "f"(values.y), "f"(values.z), "f"(values.w)
+               : "memory");
+#else
+  atomicAdd(address, values.x);
+  atomicAdd(address + 1, values.y);
+  atomicAdd(address + 2, values.z);
+  atomicAdd(address + 3, values.w);
+#endif
+}
+
 // ---- cp.async: copies from global to shared memory that the thread does not wait for -------------------------------------------
 //
 // cp_async<16>(to, from); ...; cp_async_commit(); ... cp_async_wait<N>(): all but the N newest groups of this thread have landed. Other

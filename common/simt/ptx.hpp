@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/simt/async_copy.hpp"
+#include "common/simt/atomic.hpp"
 #include "common/simt/reference.hpp"
 #include "common/simt/site.hpp"
 #include "common/simt/types.hpp"
@@ -104,6 +105,21 @@ inline void mma_m16n8k16_bf16(float (&d)[4], const unsigned (&a)[4], const unsig
 inline float exp2_approx(float x) {
   const float y = std::exp2(x);
   return y < 0x1p-126f ? 0.0f : y;
+}
+
+// ---- atomic addition to four neighbours -------------------------------------------------------------------------------------------
+
+/// Refuses an address that is not aligned to 16 bytes, or whose row ends before the fourth number.
+void check_atomic_add4(const float* address, int left, Site);
+
+inline void atomic_add4(GlobalPointer<float> to, const float4& values, Site site = Site::here()) {
+  check_atomic_add4(to.data, to.left, site);
+  count_read(to.id, to.data, sizeof values, to.site);
+  count_written(to.id, to.data, sizeof values, to.site);
+  atomicAdd(to.data, values.x);
+  atomicAdd(to.data + 1, values.y);
+  atomicAdd(to.data + 2, values.z);
+  atomicAdd(to.data + 3, values.w);
 }
 
 // ---- cp.async ------------------------------------------------------------------------------------------------------------------
