@@ -281,8 +281,8 @@ std::vector<TileChoice> tiles(const Problem& p, Pass, const DeviceLimits& limits
     if (k.width == width_of(p.d) && k.shared_bytes <= limits.shared_bytes)
       fit.push_back({k.tiles, k.threads, k.shared_bytes, k.why});
   }
-  const std::int64_t blocks = std::int64_t{blocks_for(p.Nq, fit.front().tiles.Br)} * p.B * p.H;
-  if (blocks < limits.multiprocessors) std::reverse(fit.begin(), fit.end());
+  const auto blocks = [&](const TileChoice& choice) { return std::int64_t{blocks_for(p.Nq, choice.tiles.Br)} * p.B * p.H; };
+  if (!fit.empty() && blocks(fit.front()) < limits.multiprocessors) std::reverse(fit.begin(), fit.end());
   return fit;
 }
 
