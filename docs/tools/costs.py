@@ -24,9 +24,9 @@ def known(stage, direction):
     return stage in READS_OF_S or (stage, direction) in fused_costs.FORMULAS
 
 
-def predicted(stage, direction, p, tiles=None):
+def predicted(stage, direction, p, tiles=None, variant=None):
     if (stage, direction) in fused_costs.FORMULAS:
-        return fused_costs.predicted(stage, direction, p, tiles)
+        return fused_costs.predicted(stage, direction, p, tiles, variant)
     nq, nk, d = p["seq_q"], p["seq_k"], p["head_dim"]
     counts = {name: [0, 0] for name in ["Q", "K", "V", "bias", "S", "P", "O", "L", "dO", "dP", "dS", "dQ", "dK", "dV"]}
     if direction == "forward":
@@ -53,10 +53,10 @@ def predicted(stage, direction, p, tiles=None):
     return {name: both for name, both in total.items() if any(both)}
 
 
-def predicted_events(stage, variant, direction, p):
+def predicted_events(stage, variant, direction, p, tiles=None):
     """{counter: times}: barriers, two per step of a tiled product; warp operations, ten shuffles per row of a warp's softmax."""
     if (stage, direction) in fused_costs.FORMULAS:
-        return fused_costs.predicted_events(stage, direction, p)
+        return fused_costs.predicted_events(stage, direction, p, tiles, variant)
     tiles = p["batch"] * p["heads"]
     for size in ["seq_q", "seq_k", "head_dim"]:
         tiles *= -(-p[size] // TILE)
@@ -64,14 +64,14 @@ def predicted_events(stage, variant, direction, p):
     return {"barriers": tiles * (4 if direction == "forward" else 8), "warp_operations": shuffles}
 
 
-def predicted_sectors(stage, variant, direction, p):
+def predicted_sectors(stage, variant, direction, p, tiles=None):
     """(2.9)  Sectors of 32 bytes, where rows start on sector boundaries; None elsewhere. A warp that runs along a row shares each
     sector among eight lanes; a thread per row has a sector to itself for every element of S and P (backward: P, dP and dS)."""
     nq, nk, d = p["seq_q"], p["seq_k"], p["head_dim"]
     if nk % 8 or d % 8 or nq % TILE or p["bias"] != "none":
         return None
     if (stage, direction) in fused_costs.FORMULAS:
-        return fused_costs.predicted_sectors(stage, direction, p)
+        return fused_costs.predicted_sectors(stage, direction, p, tiles, variant)
     elements = {name: sum(both) for name, both in predicted(stage, direction, p).items()}
     sectors = sum(elements.values()) // 8
     scores = p["batch"] * p["heads"] * nq * nk
