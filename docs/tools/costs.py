@@ -81,10 +81,10 @@ def predicted_sectors(stage, variant, direction, p, tiles=None):
     return sectors + alone * scores * 7 // 8
 
 
-def least_ms(stage, direction, p):
+def least_ms(stage, direction, p, variant=None, tiles=None):
     """(1.17)  In fused_costs.py for the fused stages. None: no bound. What stages 01 to 03 need at least on an H200: products at an eighth of the peak, row-wise matrices once over HBM."""
     if stage not in READS_OF_S:
-        return fused_costs.least_ms(stage, direction, p)
+        return fused_costs.least_ms(stage, direction, p, variant, tiles)
     pairs = p["batch"] * p["heads"] * p["seq_q"] * p["seq_k"]
     products, matrices = (2, 2) if direction == "forward" else (4, 3)
     seconds = products * 2 * pairs * p["head_dim"] / (h200.FP32_FLOPS / 8) + matrices * 4 * pairs / h200.HBM_BYTES_PER_SECOND

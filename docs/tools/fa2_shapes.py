@@ -120,3 +120,26 @@ def shape_of(variant, width, tiles=None):
 def swizzled(row, col):
     """As 3_warp_tiled.cuh has it."""
     return col ^ (4 * (row % 8))
+
+
+def instructions(shape):
+    """(6.8)  What a thread issues for a pair of tiles, at least: {what: instructions}."""
+    pairs, outputs = shape.tm * shape.tn, shape.tm * shape.td
+    last = shape.variant == "warp_tiled"
+    loads = (shape.tm + shape.tn) * shape.width + (shape.tm + shape.td) * shape.bc
+    copies = 2 * shape.bc * shape.width // 4 // shape.threads  # of 16 bytes
+    return {
+        "products": pairs * shape.width + outputs * shape.bc,
+        "loads": loads // 4 if last else loads,
+        "softmax": 5 * pairs + shape.tm * (5 + 2 * (shape.lx.bit_length() - 1)),
+        "O rescaled": outputs,
+        "P stored": pairs // 4 if last else pairs,
+        "mask": 0 if last else 3 * pairs,
+        "copies": copies if last else 2 * copies,
+    }
+
+
+def share(shape):
+    """(6.8)  Of multiply-adds of the products in all instructions, at most."""
+    counts = instructions(shape)
+    return counts["products"] / sum(counts.values())

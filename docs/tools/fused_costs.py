@@ -5,7 +5,7 @@ Tile sizes are computed as the kernels do, from constants that are read from the
 
 from . import h200
 from .constants import constant
-from .fa2_shapes import shape_of
+from .fa2_shapes import shape_of, share
 
 SHARED_BYTES = {75: 64 * 1024, 80: 163 * 1024, 90: 227 * 1024}  # dynamic shared memory of a block, at most
 FA1 = "04_fa1_forward/kernel.cuh"
@@ -169,8 +169,18 @@ def predicted_sectors(stage, direction, p, tiles=None, variant=None):
     return (sum(map(sum, elements.values())) + alone) // 8
 
 
-def least_ms(stage, direction, p):
+def fa2_least_ms(p, variant, tiles):
+    """(6.7), (6.9)  On an H200 whose SMs share the work evenly: step 1 by shared memory, the others by what they issue."""
+    pairs, width = visible_pairs(p) * p["heads"] * p["batch"], up(p["head_dim"], 32)
+    if variant == "loop_order":
+        return 1e3 * pairs * 9 * width / 256 / (h200.SMS * h200.CLOCK_HZ)
+    return 1e3 * 4 * pairs * p["head_dim"] / (share(shape_of(variant, width, tiles)) * h200.FP32_FLOPS)
+
+
+def least_ms(stage, direction, p, variant=None, tiles=None):
     """(4.8), (5.10)  What thread-per-row kernels need at least on an H200: shared memory of the SM that has most blocks."""
+    if (stage, direction) == ("06_fa2_forward", "forward") and variant:
+        return fa2_least_ms(p, variant, tiles)
     if (stage, direction) not in FORMULAS or stage > "05_fa1_backward":
         return None
     per_column, blocks = (9, p["heads"]) if direction == "forward" else (22.75, p["kv_heads"])
