@@ -16,7 +16,8 @@
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows, so that maximum and sum of a row stay in the warp. Its lanes stand in LY rows of
 //   LX: lane (y, x) holds rows 4y..4y+3 of each 4 LY, columns x, x + LX, ... of S, and columns 4x..4x+3 of each 4 LX of O.
-// HBM: Q once, K and V once for each tile of Q that sees them, O and L written once (6.6).  Workspace: none.
+// HBM: Q once, K and V once for each tile of Q that sees them, O and L written once (6.6); of the bias every pair of the visited tiles,
+//   also those that a mask hides.  Workspace: none.
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
 
