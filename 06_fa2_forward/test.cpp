@@ -71,32 +71,102 @@ TEST_CASE("cpu: the order of threads changes no bit, nor do 100 repeats") {
   }
 }
 
-TEST_CASE("cpu: HBM bytes of step 1 are those of the formula (6.6)") {
-  const Variant& v = grid::variant_named("loop_order");
-  std::vector<Problem> problems{many_tiles(), grid::problem_of({.Nq = 113, .Nk = 203, .d = 64}),
+/// (6.6)  The elements that a variant moves with tiles of that size. Steps 1 and 2 look at the bias of a pair only where it is visible,
+/// step 3 at all pairs of a tile that it visits.
+grid::Prediction predicted(const Problem& p, const Tiles& t, bool bias_of_whole_tiles) {
+  std::int64_t rows = 0;                  // R: of the K tiles of which a Q tile sees any key, for each Q tile
+  std::int64_t visited = 0, visible = 0;  // pairs
+  for (int i = 0; i < p.Nq; i += t.Br) {
+    const int end = std::min(i + t.Br, p.Nq);
+    for (int j = 0; j < p.Nk; j += t.Bc) {
+      if (!p.visible(end - 1, j)) continue;
+      const int keys = std::min(t.Bc, p.Nk - j);
+      rows += keys;
+      visited += std::int64_t{end - i} * keys;
+    }
+  }
+  for (int i = 0; i < p.Nq; ++i) visible += p.visible_keys(i);
+  const std::int64_t heads = p.B * p.H, Nq = p.Nq, d = p.d;
+  grid::Prediction elements{{"Q", {heads * Nq * d, 0}},
+                            {"K", {heads * rows * d, 0}},
+                            {"V", {heads * rows * d, 0}},
+                            {"O", {0, heads * Nq * d}},
+                            {"L", {0, heads * Nq}}};
+  if (p.bias != BiasKind::none) elements["bias"] = {heads * (bias_of_whole_tiles ? visited : visible), 0};
+  return elements;
+}
+
+TEST_CASE("cpu: HBM bytes are those of the formula (6.6)") {
+  std::vector<Problem> problems{many_tiles(),
+                                grid::problem_of({.Nq = 113, .Nk = 203, .d = 64}),
                                 causal(grid::problem_of({.B = 2, .H = 4, .Hkv = 2, .Nq = 129, .Nk = 300, .d = 59})),
-                                causal(grid::problem_of({.Nq = 217, .Nk = 128, .d = 128}))};
+                                causal(grid::problem_of({.Nq = 217, .Nk = 128, .d = 128})),
+                                causal(grid::problem_of({.Nq = 200, .Nk = 200, .d = 96})),
+                                causal(grid::problem_of({.Nq = 150, .Nk = 170, .d = 32}))};
   problems[2].bias = BiasKind::matrix;
+  problems[5].bias = BiasKind::vector;
   for (const int sm : {75, 90}) {
     const Simulated gpu({.target_sm = sm});
     for (const Problem& p : grid::counted(problems)) {
-      const Tiles t = v.tiles(p, Pass::forward, grid::device().limits()).front().tiles;
-      std::int64_t rows = 0;  // R: of the K tiles of which a Q tile sees any key, for each Q tile
-      for (int i = 0; i < p.Nq; i += t.Br) {
-        for (int j = 0; j < p.Nk; j += t.Bc) {
-          if (p.visible(std::min(i + t.Br, p.Nq) - 1, j)) rows += std::min(t.Bc, p.Nk - j);
+      for (const Variant& v : grid::variants()) {
+        const Tiles t = v.tiles(p, Pass::forward, grid::device().limits()).front().tiles;
+        grid::check_traffic(v, p, Pass::forward, predicted(p, t, v.name == std::string("warp_tiled")));
+      }
+    }
+  }
+}
+
+TEST_CASE("cpu: no access to a tile in shared memory meets a bank twice") {
+  std::vector<Problem> problems;
+  for (const int d : {32, 64, 96, 128}) problems.push_back(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 128, .Nk = 128, .d = d}));
+  for (const Problem& p : grid::counted(problems)) {
+    const Inputs inputs = make_inputs(p, InputKind::normal, 1, Pass::forward);
+    for (const Variant& v : grid::variants()) {
+      for (const TileChoice& choice : v.tiles(p, Pass::forward, grid::device().limits())) {
+        const Counters counters = Runner(grid::device(), v, p, inputs, Pass::forward, choice.tiles).count();
+        CHECK_MESSAGE(counters.bank_conflicts == 0,
+                      v.name << ", d=" << p.d << ", tiles " << choice.tiles.Br << " x " << choice.tiles.Bc);
+      }
+    }
+  }
+}
+
+/// How many blocks there are with tiles of that many rows.
+std::int64_t blocks(const Problem& p, const TileChoice& choice) {
+  return std::int64_t{(p.Nq + choice.tiles.Br - 1) / choice.tiles.Br} * p.B * p.H;
+}
+
+TEST_CASE("chapter: each GPU has tiles for each d, and the largest is the default where it fills the SMs") {
+  for (const int sm : {75, 80, 90}) {
+    const Simulated gpu({.target_sm = sm});
+    const DeviceLimits limits = grid::device().limits();
+    for (const char* const name : {"register_tiles", "warp_tiled"}) {
+      const Variant& v = grid::variant_named(name);
+      for (int d = 1; d <= 128; ++d) {
+        // So many heads that every SM has blocks, whatever the tiles: the order in which the kernels are compiled.
+        const std::vector<TileChoice> ranked =
+            v.tiles(grid::problem_of({.H = 512, .Hkv = 512, .Nq = 128, .d = d}), Pass::forward, limits);
+        REQUIRE(!ranked.empty());
+        for (const TileChoice& choice : ranked) {
+          CHECK(choice.shared_bytes <= limits.shared_bytes);
+          CHECK((choice.threads >= 32 && choice.threads <= 256 && choice.threads % 32 == 0));
+        }
+        for (const int heads : {1, 2, 4, 8, 12, 16, 24, 32, 64, 128}) {
+          const Problem p = grid::problem_of({.H = heads, .Hkv = heads, .Nq = 1024, .Nk = 1024, .d = d});
+          const std::vector<TileChoice> choices = v.tiles(p, Pass::forward, limits);
+          REQUIRE(choices.size() == ranked.size());
+          const TileChoice* expected = nullptr;  // the first with a block for each SM, or else the one with most blocks
+          for (const TileChoice& choice : ranked) {
+            if (expected == nullptr && blocks(p, choice) >= limits.multiprocessors) expected = &choice;
+          }
+          if (expected == nullptr) {
+            expected = &*std::max_element(ranked.begin(), ranked.end(), [&](const TileChoice& a, const TileChoice& b) {
+              return blocks(p, a) < blocks(p, b);
+            });
+          }
+          CHECK_MESSAGE(choices.front().tiles == expected->tiles, name << ", sm_" << sm << ", d=" << d << ", H=" << heads);
         }
       }
-      std::int64_t pairs = 0;
-      for (int i = 0; i < p.Nq; ++i) pairs += p.visible_keys(i);
-      const std::int64_t heads = p.B * p.H, Nq = p.Nq, d = p.d;
-      grid::check_traffic(v, p, Pass::forward,
-                          {{"Q", {heads * Nq * d, 0}},
-                           {"K", {heads * rows * d, 0}},
-                           {"V", {heads * rows * d, 0}},
-                           {"O", {0, heads * Nq * d}},
-                           {"L", {0, heads * Nq}},
-                           {"bias", {p.bias == BiasKind::none ? 0 : heads * pairs, 0}}});
     }
   }
 }

@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-from tools import check_pages, costs, counted, diagrams, fused_tables, ladder, matmul_tables, roofline, stage_tables
+from tools import check_pages, costs, counted, diagrams, fa2_tables, fused_tables, ladder, matmul_tables, roofline, stage_tables
 from tools.formatting import number, problem_text, size, table
 from tools.saved import gpus, origin, rows_of, saved_text
 
@@ -37,7 +37,7 @@ def verdict(row):
 
 
 def least(row):
-    bound = costs.least_ms(row["stage"], row["pass"], row["problem"]) if "H200" in row["device"]["name"] else None
+    bound = costs.least_ms(row["stage"], row["pass"], row["problem"], row["variant"], row.get("tiles")) if "H200" in row["device"]["name"] else None
     return "–" if bound is None else number(bound)
 
 
@@ -86,6 +86,13 @@ PARTS = {
     "roofline": roofline.introduction,
     "tiles_04": stage_tables.tiles_04,
     "tiles_05": stage_tables.tiles_05,
+    "tiles_06": fa2_tables.tiles_06,
+    "loads_06": fa2_tables.loads_06,
+    "instructions_06": fa2_tables.instructions_06,
+    "chunk_06": fa2_tables.chunk_06,
+    "banks_06": fa2_tables.banks_06,
+    "step3_history": fa2_tables.step3_history,
+    "step3_observed": fa2_tables.step3_observed,
     "against": stage_tables.against,
     "few_heads": lambda stage, direction: stage_tables.against(stage, direction, "few_heads.json"),
     "bytes_01": lambda: counted.bytes_of("01_naive"),

@@ -24,9 +24,9 @@ def known(stage, direction):
     return stage in READS_OF_S or (stage, direction) in fused_costs.FORMULAS
 
 
-def predicted(stage, direction, p, tiles=None):
+def predicted(stage, direction, p, tiles=None, variant=None):
     if (stage, direction) in fused_costs.FORMULAS:
-        return fused_costs.predicted(stage, direction, p, tiles)
+        return fused_costs.predicted(stage, direction, p, tiles, variant)
     nq, nk, d = p["seq_q"], p["seq_k"], p["head_dim"]
     counts = {name: [0, 0] for name in ["Q", "K", "V", "bias", "S", "P", "O", "L", "dO", "dP", "dS", "dQ", "dK", "dV"]}
     if direction == "forward":
@@ -53,10 +53,10 @@ def predicted(stage, direction, p, tiles=None):
     return {name: both for name, both in total.items() if any(both)}
 
 
-def predicted_events(stage, variant, direction, p):
+def predicted_events(stage, variant, direction, p, tiles=None):
     """{counter: times}: barriers, two per step of a tiled product; warp operations, ten shuffles per row of a warp's softmax."""
     if (stage, direction) in fused_costs.FORMULAS:
-        return fused_costs.predicted_events(stage, direction, p)
+        return fused_costs.predicted_events(stage, direction, p, tiles, variant)
     tiles = p["batch"] * p["heads"]
     for size in ["seq_q", "seq_k", "head_dim"]:
         tiles *= -(-p[size] // TILE)
@@ -64,14 +64,14 @@ def predicted_events(stage, variant, direction, p):
     return {"barriers": tiles * (4 if direction == "forward" else 8), "warp_operations": shuffles}
 
 
-def predicted_sectors(stage, variant, direction, p):
+def predicted_sectors(stage, variant, direction, p, tiles=None):
     """(2.9)  Sectors of 32 bytes, where rows start on sector boundaries; None elsewhere. A warp that runs along a row shares each
     sector among eight lanes; a thread per row has a sector to itself for every element of S and P (backward: P, dP and dS)."""
     nq, nk, d = p["seq_q"], p["seq_k"], p["head_dim"]
     if nk % 8 or d % 8 or nq % TILE or p["bias"] != "none":
         return None
     if (stage, direction) in fused_costs.FORMULAS:
-        return fused_costs.predicted_sectors(stage, direction, p)
+        return fused_costs.predicted_sectors(stage, direction, p, tiles, variant)
     elements = {name: sum(both) for name, both in predicted(stage, direction, p).items()}
     sectors = sum(elements.values()) // 8
     scores = p["batch"] * p["heads"] * nq * nk
@@ -81,10 +81,10 @@ def predicted_sectors(stage, variant, direction, p):
     return sectors + alone * scores * 7 // 8
 
 
-def least_ms(stage, direction, p):
+def least_ms(stage, direction, p, variant=None, tiles=None):
     """(1.17)  In fused_costs.py for the fused stages. None: no bound. What stages 01 to 03 need at least on an H200: products at an eighth of the peak, row-wise matrices once over HBM."""
     if stage not in READS_OF_S:
-        return fused_costs.least_ms(stage, direction, p)
+        return fused_costs.least_ms(stage, direction, p, variant, tiles)
     pairs = p["batch"] * p["heads"] * p["seq_q"] * p["seq_k"]
     products, matrices = (2, 2) if direction == "forward" else (4, 3)
     seconds = products * 2 * pairs * p["head_dim"] / (h200.FP32_FLOPS / 8) + matrices * 4 * pairs / h200.HBM_BYTES_PER_SECOND

@@ -17,7 +17,8 @@ def agree(row, what, expected, counted):
 
 def count_table(stage, direction, p, rows):
     """Predicted beside counted for one problem, a column for each variant."""
-    expected = costs.predicted(stage, direction, p, rows[0].get("tiles"))
+    tiles = rows[0].get("tiles")
+    expected = costs.predicted(stage, direction, p, tiles, rows[0]["variant"])
     traffic = [row["counters"]["tensors"] for row in rows]
     for row, tensors in zip(rows, traffic):
         for name, moved in tensors.items():
@@ -31,15 +32,15 @@ def count_table(stage, direction, p, rows):
                 lines.append([f"{name} {what}, bytes", f"{4 * count:,}"] + counts)
     total = 4 * sum(read + written for read, written in expected.values())
     lines.append(["**all bytes**"] + [f"**{total:,}**"] * (1 + len(rows)))
-    sectors = [costs.predicted_sectors(stage, row["variant"], direction, p) for row in rows]
+    sectors = [costs.predicted_sectors(stage, row["variant"], direction, p, tiles) for row in rows]
     if None not in sectors:
         counts = [agree(row, "sectors", expected, row["counters"]["sectors"]) for row, expected in zip(rows, sectors)]
         lines.append(["sectors of 32 bytes", " / ".join(dict.fromkeys(f"{expected:,}" for expected in sectors))] + counts)
     for counter in ["barriers", "warp_operations"]:
-        if costs.predicted_events(stage, rows[0]["variant"], direction, p) is None:
+        if costs.predicted_events(stage, rows[0]["variant"], direction, p, tiles) is None:
             lines.append([counter.replace("_", " "), "–"] + [f"{row['counters'][counter]:,}" for row in rows])
             continue
-        events = [costs.predicted_events(stage, row["variant"], direction, p)[counter] for row in rows]
+        events = [costs.predicted_events(stage, row["variant"], direction, p, tiles)[counter] for row in rows]
         counts = [agree(row, counter, event, row["counters"][counter]) for row, event in zip(rows, events)]
         if any(events):
             lines.append([counter.replace("_", " "), " / ".join(dict.fromkeys(f"{event:,}" for event in events))] + counts)
@@ -47,18 +48,20 @@ def count_table(stage, direction, p, rows):
 
 
 def bytes_of(stage, only=None):
-    """A table for each pass (or one alone), saved problem and tile size of a stage."""
+    """A table for each pass (or one alone), saved problem, tile size, and set of variants that move the same bytes."""
     problems = {}
     for row in rows_of("cpu"):
         if row["stage"] == stage and "counters" in row and only in (None, row["pass"]):
-            problems.setdefault((row["pass"], json.dumps(row["problem"]), json.dumps(row.get("tiles"))), []).append(row)
+            expected = costs.predicted(stage, row["pass"], row["problem"], row.get("tiles"), row["variant"])
+            key = (row["pass"], json.dumps(row["problem"]), json.dumps(row.get("tiles")), json.dumps(expected))
+            problems.setdefault(key, []).append(row)
     parts = []
-    for (direction, problem, tiles), rows in problems.items():
+    for (direction, problem, tiles, _), rows in problems.items():
         p = json.loads(problem)
         title = f"{direction.capitalize()}, {problem_text(p)}" + (", tiles {br} × {bc}".format_map(json.loads(tiles)) if tiles != "null" else "")
         body = f"{count_table(stage, direction, p, rows)}\n\n{origin(rows)}"
         # The first problem is to be read; the others stay closed until someone asks.
-        first = all(json.loads(other) == p for _, other, _ in list(problems)[: len(parts)])
+        first = all(json.loads(other) == p for _, other, *_ in list(problems)[: len(parts)])
         parts.append(f"{title}:\n\n{body}" if first else f"<details>\n<summary>{title}</summary>\n\n{body}\n\n</details>")
     return "\n\n".join(parts) or NOTHING_SAVED
 

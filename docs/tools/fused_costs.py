@@ -5,6 +5,7 @@ Tile sizes are computed as the kernels do, from constants that are read from the
 
 from . import h200
 from .constants import constant
+from .fa2_shapes import shape_of, share
 
 SHARED_BYTES = {75: 64 * 1024, 80: 163 * 1024, 90: 227 * 1024}  # dynamic shared memory of a block, at most
 FA1 = "04_fa1_forward/kernel.cuh"
@@ -83,17 +84,51 @@ def fa1_backward(p, _):
     return total | {"K": (once, 0), "V": (once, 0), "dK": (0, once), "dV": (0, once)}
 
 
-def fa2_forward(p, tiles):
+def fa2_tiles(p, tiles):
+    """[(rows of a Q tile, K tiles that it visits, keys in them)] of one head."""
+    nq, nk = p["seq_q"], p["seq_k"]
+    found = []
+    for i in range(0, nq, tiles["br"]):
+        end = min(i + tiles["br"], nq)
+        keys = min(nk, max(0, end + nk - nq)) if p["causal"] else nk
+        found.append((end - i, -(-keys // tiles["bc"]), min(up(keys, tiles["bc"]), nk)))
+    return found
+
+
+def fa2_forward(p, tiles, variant=None):
     """(6.6)  Tiles were chosen at run time: they are in the saved row."""
-    nq, nk, d = p["seq_q"], p["seq_k"], p["head_dim"]
-    br, bc = tiles["br"], tiles["bc"]
-    rows = 0  # of all K tiles that a Q tile sees any key of, for each Q tile
-    for i in range(0, nq, br):
-        keys = min(nk, max(0, min(i + br, nq) + nk - nq)) if p["causal"] else nk
-        rows += min(up(keys, bc), nk)
+    nq, d = p["seq_q"], p["head_dim"]
+    visited = fa2_tiles(p, tiles)
+    rows = sum(keys for _, _, keys in visited)
     counts = {"Q": (nq * d, 0), "K": (rows * d, 0), "V": (rows * d, 0), "O": (0, nq * d), "L": (0, nq)}
-    counts["bias"] = (visible_pairs(p) if p["bias"] != "none" else 0, 0)
+    pairs = visible_pairs(p)
+    if variant == "warp_tiled" and p["bias"] == "alibi":  # each thread its slope, for each tile
+        pairs = sum(count for _, count, _ in visited) * shape_of(variant, up(d, 32), tiles).threads
+    elif variant == "warp_tiled":  # of all pairs in the tiles, seen or not
+        pairs = sum(rows_of_tile * keys for rows_of_tile, _, keys in visited)
+    counts["bias"] = (pairs if p["bias"] != "none" else 0, 0)
     return {name: (p["batch"] * p["heads"] * read, p["batch"] * p["heads"] * written) for name, (read, written) in counts.items()}
+
+
+def fa2_events(p, tiles, variant):
+    """Barriers: two for each pair of tiles, and in step 1 two for each tile of Q. Warp operations: a shuffle for each row of a thread and
+    each halving of its lanes, per tile for the maximum and once for the sum; a __syncwarp() before P is read, and between chunks of P."""
+    visited = fa2_tiles(p, tiles)
+    pairs, heads = sum(count for _, count, _ in visited), p["batch"] * p["heads"]
+    if variant == "loop_order":
+        return {"barriers": 2 * heads * (pairs + len(visited)), "warp_operations": 0}
+    shape = shape_of(variant, up(p["head_dim"], 32), tiles)
+    shuffles = shape.tm * (shape.lx.bit_length() - 1)
+    of_warp = pairs * (shuffles + 2 * (shape.bc // shape.chunk) - 1) + len(visited) * shuffles
+    return {"barriers": 2 * heads * pairs, "warp_operations": heads * of_warp * shape.threads // 32}
+
+
+def fa2_sectors(p, tiles, variant):
+    """Of 32 bytes. All move along rows, but Q in step 3: a sector for each element. L is written by some lanes of a warp: those of step 2
+    stand on 4 neighbouring rows, those of step 3 on every fourth row."""
+    elements = {name: sum(both) for name, both in fa2_forward(p, tiles, variant).items()}
+    along = {"Q": 1 if variant == "warp_tiled" else 8, "L": {"loop_order": 8, "register_tiles": 4, "warp_tiled": 2}[variant]}
+    return sum(count // along.get(name, 8) for name, count in elements.items())
 
 
 FORMULAS = {
@@ -104,23 +139,29 @@ FORMULAS = {
 }
 
 
-def predicted(stage, direction, p, tiles=None):
+def predicted(stage, direction, p, tiles=None, variant=None):
     """{tensor: (read, written)} in elements. `tiles` {"br", "bc"}: of a saved row, where they can be chosen."""
-    return {name: both for name, both in FORMULAS[stage, direction](p, tiles).items() if any(both)}
+    formula = FORMULAS[stage, direction]
+    found = formula(p, tiles, variant) if formula is fa2_forward else formula(p, tiles)
+    return {name: both for name, both in found.items() if any(both)}
 
 
-def predicted_events(stage, direction, p):
+def predicted_events(stage, direction, p, tiles=None, variant=None):
     """{counter: times}: barriers, two per visited pair of tiles forward, three backward. None where nobody has a formula."""
+    if FORMULAS[stage, direction] is fa2_forward:
+        return fa2_events(p, tiles, variant)
     if stage > "05_fa1_backward":
         return None
-    tiles, barriers = (fa1_tiles(p), 2) if direction == "forward" else (fa1_backward_tiles(p), 3)
-    pairs, _ = visits(p, *tiles)
+    sizes, barriers = (fa1_tiles(p), 2) if direction == "forward" else (fa1_backward_tiles(p), 3)
+    pairs, _ = visits(p, *sizes)
     return {"barriers": barriers * pairs * p["batch"] * p["heads"], "warp_operations": 0}
 
 
-def predicted_sectors(stage, direction, p):
+def predicted_sectors(stage, direction, p, tiles=None, variant=None):
     """Of 32 bytes, where rows start on sector boundaries. Tiles are loaded along rows, a sector for eight elements; a thread that
     reads its own row of O or dQ 16 bytes at a time has a sector for four."""
+    if FORMULAS[stage, direction] is fa2_forward:
+        return fa2_sectors(p, tiles, variant)
     if stage > "05_fa1_backward":
         return None
     elements = predicted(stage, direction, p)
@@ -128,8 +169,18 @@ def predicted_sectors(stage, direction, p):
     return (sum(map(sum, elements.values())) + alone) // 8
 
 
-def least_ms(stage, direction, p):
+def fa2_least_ms(p, variant, tiles):
+    """(6.7), (6.9)  On an H200 whose SMs share the work evenly: step 1 by shared memory, the others by what they issue."""
+    pairs, width = visible_pairs(p) * p["heads"] * p["batch"], up(p["head_dim"], 32)
+    if variant == "loop_order":
+        return 1e3 * pairs * 9 * width / 256 / (h200.SMS * h200.CLOCK_HZ)
+    return 1e3 * 4 * pairs * p["head_dim"] / (share(shape_of(variant, width, tiles)) * h200.FP32_FLOPS)
+
+
+def least_ms(stage, direction, p, variant=None, tiles=None):
     """(4.8), (5.10)  What thread-per-row kernels need at least on an H200: shared memory of the SM that has most blocks."""
+    if (stage, direction) == ("06_fa2_forward", "forward") and variant:
+        return fa2_least_ms(p, variant, tiles)
     if (stage, direction) not in FORMULAS or stage > "05_fa1_backward":
         return None
     per_column, blocks = (9, p["heads"]) if direction == "forward" else (22.75, p["kv_heads"])

@@ -82,7 +82,7 @@ def io_counts():
                 square = sum(tensors[name]["read_bytes"] + tensors[name]["written_bytes"] for name in ["S", "P", "dP", "dS"] if name in tensors)
                 expected = None
                 if costs.known(row["stage"], row["pass"]):
-                    expected = 4 * sum(read + written for read, written in costs.predicted(row["stage"], row["pass"], row["problem"], row.get("tiles")).values())
+                    expected = 4 * sum(read + written for read, written in costs.predicted(row["stage"], row["pass"], row["problem"], row.get("tiles"), row["variant"]).values())
                 if expected not in (None, counted):
                     raise SystemExit(f"{row['stage']} {row['variant']} {row['pass']}, {problem}: formula {expected} bytes, counted {counted}")
                 lines.append(
