@@ -121,7 +121,7 @@ __device__ inline void unpack(float (&to)[N], int first, const float4& from) {
 }
 
 /// One step of the inner dimension: C += a b^T   [M] x [N].  To and fro, so that each multiply-add shares an operand with the one before
-/// it: that one is at hand, while three from the register file would take a second cycle.
+/// it: that one is at hand, while three from the register file seem to take a second cycle (chapter 06, 6.10).
 template <int M, int N>
 __device__ inline void add_outer_product(float (&C)[M][N], const float (&a)[M], const float (&b)[N]) {
 #pragma unroll

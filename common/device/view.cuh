@@ -76,7 +76,10 @@ struct SharedMatrix {
   __device__ T* address(int row, int col) const { return data + row * stride + col; }
 
   /// The same matrix, to be read only.
-  __device__ operator SharedMatrix<const T>() const requires(!std::is_const_v<T>) { return {data, rows, cols, stride}; }
+  template <class Const>
+  requires(std::is_same_v<Const, const T> && !std::is_const_v<T>) __device__ operator SharedMatrix<Const>() const {
+    return {data, rows, cols, stride};
+  }
 };
 
 /// The typed view of a tensor. The caller has made sure that T is its dtype.

@@ -67,7 +67,10 @@ struct SharedMatrix {
   T* address(int row, int col, Site site = Site::here()) const { return checked(row, col, sizeof(T), site); }
 
   /// The same matrix, to be read only.
-  operator SharedMatrix<const T>() const requires(!std::is_const_v<T>) { return {data, rows, cols, stride}; }
+  template <class Const>
+  requires(std::is_same_v<Const, const T> && !std::is_const_v<T>) operator SharedMatrix<Const>() const {
+    return {data, rows, cols, stride};
+  }
 
  private:
   T* checked(int row, int col, std::size_t bytes, Site site) const {
