@@ -278,7 +278,7 @@ __device__ void write_output(const float (&O_reg)[C::TM][4 * C::TD], const float
       const float* const o = &O_reg[r][4 * g];
       const int col = at.output_cols(g);
       if (wide && col < O.cols) {
-        O.template as<float4>(i, col) = make_float4(o[0] * inverse, o[1] * inverse, o[2] * inverse, o[3] * inverse);
+        store4(O.address(i, col), make_float4(o[0] * inverse, o[1] * inverse, o[2] * inverse, o[3] * inverse));
       } else {
 #pragma unroll
         for (int c = 0; c < 4; ++c) {

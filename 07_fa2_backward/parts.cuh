@@ -255,7 +255,7 @@ __device__ void store_dS(const SharedMatrix<float>& dS, const SharedMatrix<const
 /// factor * values, as four columns of a row of a gradient.
 __device__ inline void write_four(const Matrix<float>& G, int row, int col, float factor, const float* values, bool wide) {
   if (wide && col < G.cols) {
-    G.as<float4>(row, col) = make_float4(factor * values[0], factor * values[1], factor * values[2], factor * values[3]);
+    store4(G.address(row, col), make_float4(factor * values[0], factor * values[1], factor * values[2], factor * values[3]));
   } else {
 #pragma unroll
     for (int c = 0; c < 4; ++c) {

@@ -110,9 +110,16 @@ __device__ inline float exp2_approx(float x) {
   return y;
 }
 
-// ---- atomic addition to four neighbouring fp32 numbers, aligned to 16 bytes ----------------------------------------------------------
+// ---- four neighbouring fp32 numbers, aligned to 16 bytes, to global memory ----------------------------------------------------------
 
-/// Each of the four is added in one step; other threads may add between them. One instruction from sm_90 on, four before.
+/// Writes them as one access. An assignment to a float4 that was put together from single numbers may become four.
+__device__ inline void store4(float* address, const float4& values) {
+  asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(address)), "f"(values.x),
+               "f"(values.y), "f"(values.z), "f"(values.w)
+               : "memory");
+}
+
+/// Adds to them. Each of the four is added in one step; other threads may add between them. One instruction from sm_90 on, four before.
 __device__ inline void atomic_add4(float* address, const float4& values) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(address)), "f"(values.x),

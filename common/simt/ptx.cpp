@@ -26,9 +26,11 @@ void mma(MmaLane& lane, Site site) {
   warp_operation({WarpOperation::mma, full_warp, reinterpret_cast<std::uintptr_t>(&lane)}, site);
 }
 
-void check_atomic_add4(const float* address, int left, Site site) {
-  if (left < 4) fail(site, "atomic_add4 adds to 4 numbers, but the row ends after " + std::to_string(left));
-  if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) fail_misaligned("atomic_add4's target", address, 16, site);
+void check_four(const char* name, const float* address, int left, Site site) {
+  if (left < 4) fail(site, std::string(name) + " takes 4 numbers, but the row ends after " + std::to_string(left));
+  if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) {
+    fail_misaligned((std::string(name) + "'s target").c_str(), address, 16, site);
+  }
 }
 
 void issue_async_copy(const AsyncCopy& copy, Site site) {

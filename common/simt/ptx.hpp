@@ -107,13 +107,19 @@ inline float exp2_approx(float x) {
   return y < 0x1p-126f ? 0.0f : y;
 }
 
-// ---- atomic addition to four neighbours -------------------------------------------------------------------------------------------
+// ---- four neighbours ----------------------------------------------------------------------------------------------------------
 
 /// Refuses an address that is not aligned to 16 bytes, or whose row ends before the fourth number.
-void check_atomic_add4(const float* address, int left, Site);
+void check_four(const char* name, const float* address, int left, Site);
+
+inline void store4(GlobalPointer<float> to, const float4& values, Site site = Site::here()) {
+  check_four("store4", to.data, to.left, site);
+  count_written(to.id, to.data, sizeof values, to.site);
+  *reinterpret_cast<float4*>(to.data) = values;
+}
 
 inline void atomic_add4(GlobalPointer<float> to, const float4& values, Site site = Site::here()) {
-  check_atomic_add4(to.data, to.left, site);
+  check_four("atomic_add4", to.data, to.left, site);
   count_read(to.id, to.data, sizeof values, to.site);
   count_written(to.id, to.data, sizeof values, to.site);
   atomicAdd(to.data, values.x);

@@ -175,7 +175,7 @@ TEST_CASE("zoo: misaligned accesses") {
   CHECK(f.values[7] == 4.0f);
   f.ref.shape[3] = 6;
   CHECK_REPORT(report(1, 0, misaligned_atomic_add4, view<float>(f.ref), 4),
-               "atomic_add4 adds to 4 numbers, but the row ends after 2 at ", BUG("atomic_add4"));
+               "atomic_add4 takes 4 numbers, but the row ends after 2 at ", BUG("atomic_add4"));
 }
 
 TEST_CASE("zoo: uninitialised shared memory") {
