@@ -160,7 +160,7 @@ constexpr Compiled kernels[] = {
     compiled<Shape<32, 64, 128, 16, 8>>("8 x 8 scores a thread"),
     compiled<Shape<32, 32, 64, 8, 8>>("little shared memory, twice as many blocks"),
     compiled<Shape<64, 64, 128, 16, 8>>("8 x 8 scores and gradients a thread"),
-    compiled<Shape<64, 64, 64, 8, 16>>("twice as many blocks, two on an SM"),
+    compiled<Shape<64, 64, 64, 8, 16>>("twice as many blocks"),
     compiled<Shape<64, 32, 32, 8, 16>>("little shared memory"),
     compiled<Shape<96, 64, 64, 8, 8>>("4 x 12 gradients a thread"),
     compiled<Shape<96, 32, 64, 8, 8>>("less shared memory"),
