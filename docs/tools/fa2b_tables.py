@@ -5,9 +5,9 @@ import json
 from . import h200
 from .fa2_tables import fitting
 from .fa2b_shapes import HALF, PRODUCTS, THREADS, WARP, instructions, products, shape_of, shapes, share
-from .formatting import number, problem_text, table
+from .formatting import problem_text, table
 from .matmul_tables import wavefronts
-from .saved import RESULTS, origin, rows_of
+from .saved import RESULTS, gpus, origin, rows_of
 
 WIDTHS = [32, 64, 96, 128]
 
@@ -136,3 +136,22 @@ def repeats_07():
     if not rows:
         return "*Nothing saved yet.*"
     return f"{table(['problem', 'variant', 'all bytes', 'of them dQ', 'atomic additions'], rows)}\n\n{origin(used)}"
+
+
+PRODUCTS_OF = {"dk_dv_kernel": 4, "dq_kernel": 3, "backward_kernel": 5}
+
+
+def walks_07():
+    """Time of each walk, and for each product in it."""
+    lines, used = [], []
+    for device in gpus():
+        for row in rows_of(device, "compare.json"):
+            for kernel in row.get("profile", []) if row["stage"] == "07_fa2_backward" and row["pass"] == "backward" else []:
+                if kernel["kernel"] in PRODUCTS_OF:
+                    count = PRODUCTS_OF[kernel["kernel"]]
+                    lines.append([f"`{row['variant']}`", f"`{kernel['kernel']}`", f"{kernel['time_us']:,.0f}", count, f"{kernel['time_us'] / count:,.0f}"])
+                    used.append(row)
+    if not lines:
+        return "*No profile saved yet.*"
+    title = f"{used[0]['device']['name']}, {problem_text(used[0]['problem'])}"
+    return f"{title}:\n\n{table(['variant', 'kernel', 'µs', 'products', 'µs for each'], lines)}\n\n{origin(used)}"
