@@ -114,6 +114,17 @@ TEST_CASE("cpu: HBM bytes are those of the formula (7.7)") {
   }
 }
 
+TEST_CASE("chapter: the bytes of exercise 2") {
+  const Problem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 1024, .Nk = 1024, .d = 64});
+  const auto bytes = [&](const char* name) {
+    std::int64_t sum = 0;
+    for (const auto& entry : predicted(grid::variant_named(name), p, {64, 64})) sum += entry.second.read + entry.second.written;
+    return 4 * sum;
+  };
+  CHECK(bytes("two_kernels") == 19279872);
+  CHECK(bytes("one_kernel") == 18747392);
+}
+
 TEST_CASE("cpu: bank conflicts, shuffles and atomics of each choice of tiles") {
   std::vector<Problem> problems;
   for (const int d : {32, 64, 96, 128}) {
@@ -168,8 +179,12 @@ TEST_CASE("cpu: right around the edges of tiles, whatever the GPU") {
   }
 }
 
-TEST_CASE("cpu: dK and dV of both variants are the same to the last bit, and dQ nearly") {
-  // Both add the tiles of Q in the same order. The atomics add to dQ what the other variant adds, tile by tile of K, but scaled before.
+TEST_CASE("cpu: dK and dV of both variants are the same to the last bit, and dQ where there is one tile of keys") {
+  // Both add the tiles of Q in the same order. To dQ the atomics add one number for each tile of keys (exercise 5): 0 + x has one order.
+  const Problem short_keys = grid::problem_of({.H = 4, .Hkv = 2, .Nq = 100, .Nk = 32, .d = 64});
+  const Inputs few = make_inputs(short_keys, InputKind::normal, 75, Pass::backward);
+  CHECK(grid::identical(grid::run(grid::variant_named("two_kernels"), short_keys, few, Pass::backward),
+                        grid::run(grid::variant_named("one_kernel"), short_keys, few, Pass::backward)));
   for (const Problem& p : grid::counted({many_tiles(), grid::problem_of({.Nq = 150, .Nk = 260, .d = 59})})) {
     const Inputs inputs = make_inputs(p, InputKind::normal, 72, Pass::backward);
     const Results<float> two = grid::run(grid::variant_named("two_kernels"), p, inputs, Pass::backward);
@@ -197,24 +212,36 @@ TEST_CASE("cpu: the order of blocks changes no bit of any gradient but the atomi
   }
 }
 
-TEST_CASE("chapter: dS = P o (dP - D) is zero where all values are the same row, however large dP (7.3)") {
-  // V_j = v for all j: O_i = v whatever P, so nothing can be gained by attending elsewhere. dP_ij = dO_i . v = D_i.
-  const Problem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 50, .Nk = 90, .d = 40}));
-  Inputs inputs = make_inputs(p, InputKind::normal, 74, Pass::backward);
+float largest(const HostTensor<float>& gradient) {
+  float max_abs = 0.0f;
+  for (const float value : gradient.values) max_abs = std::isnan(value) ? INFINITY : std::max(max_abs, std::abs(value));
+  return max_abs;
+}
+
+/// Every row of a tensor becomes its first one.
+void repeat_first_row(HostTensor<float>& tensor, const Problem& p) {
   for (int j = 0; j < p.Nk; ++j) {
-    for (int c = 0; c < p.d; ++c) inputs.V(0, 0, j, c) = inputs.V(0, 0, 0, c);
+    for (int c = 0; c < p.d; ++c) tensor(0, 0, j, c) = tensor(0, 0, 0, c);
   }
+}
+
+TEST_CASE("chapter: what D does to dS = P o (dP - D) (7.3)") {
+  const Problem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 50, .Nk = 90, .d = 40}));
   for (const Variant& v : grid::variants()) {
-    const Results<float> got = grid::run(v, p, inputs, Pass::backward);
-    const auto largest = [](const HostTensor<float>& gradient) {
-      float max_abs = 0.0f;
-      for (const float value : gradient.values) max_abs = std::isnan(value) ? value : std::max(max_abs, std::abs(value));
-      return max_abs;
-    };
     INFO(std::string(v.name));
-    CHECK(largest(got.dQ) < 1e-5f);
-    CHECK(largest(got.dK) < 1e-5f);
-    CHECK(largest(got.dV) > 0.1f);
+    // V_j = v for all j: O_i = v whatever P, so dP_ij = dO_i . v = D_i, and nothing can be gained by attending elsewhere: dS = 0.
+    Inputs inputs = make_inputs(p, InputKind::normal, 74, Pass::backward);
+    repeat_first_row(inputs.V, p);
+    const Results<float> same_values = grid::run(v, p, inputs, Pass::backward);
+    CHECK(largest(same_values.dQ) < 1e-5f);
+    CHECK(largest(same_values.dK) < 1e-5f);
+    CHECK(largest(same_values.dV) > 0.1f);
+    // K_j = k for all j (exercise 1): dQ_i = scale (sum_j dS_ij) k, and each row of dS sums to zero, although dS itself is not zero.
+    inputs = make_inputs(p, InputKind::normal, 74, Pass::backward);
+    repeat_first_row(inputs.K, p);
+    const Results<float> same_keys = grid::run(v, p, inputs, Pass::backward);
+    CHECK(largest(same_keys.dQ) < 1e-5f);
+    CHECK(largest(same_keys.dK) > 0.1f);
   }
 }
 
