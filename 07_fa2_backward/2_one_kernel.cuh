@@ -74,7 +74,8 @@ __global__ void __launch_bounds__(THREADS, 1) backward_kernel(Problem problem, O
     for (int c = 0; c < 4 * C::TD; ++c) Y_reg[r][c] = 0.0f;
   }
 
-  // The tiles of Q from the first query on that sees a key of this tile, for each query head of the group.
+  // The tiles of Q from the first query on that sees a key of this tile, for each query head of the group. There is one: the last
+  // query sees every key.
   const int first_row = problem.causal ? max(0, col0 - (problem.Nk - problem.Nq)) : 0;
   const int first_tile = first_row / C::Br, end_tile = (problem.Nq + C::Br - 1) / C::Br;
   const int last_head = (h_kv + 1) * problem.group_size() - 1;
@@ -90,10 +91,10 @@ __global__ void __launch_bounds__(THREADS, 1) backward_kernel(Problem problem, O
   load_async<C, C::Bc>(K_smem, all.K.head(b, h_kv), col0, wide);
   load_async<C, C::Bc>(V_smem, all.V.head(b, h_kv), col0, wide);
   int h = h_kv * problem.group_size(), tile = first_tile;
-  if (tile < end_tile) load(h, tile);
+  load(h, tile);
   cp_async_commit();
 
-  while (tile < end_tile && h <= last_head) {
+  while (h <= last_head) {
     const int row0 = tile * C::Br;
     cp_async_wait<0>();
     __syncthreads();  // read after write: the tiles of all threads have landed; write after read: nobody reads dS of the tile before
@@ -128,7 +129,6 @@ __global__ void __launch_bounds__(THREADS, 1) backward_kernel(Problem problem, O
     add_product_with_K<C>(Z_reg, dS_smem, K_smem, at);
     add_to_dQ<C>(dQ, row0, problem.scale, Z_reg, wide, at);
   }
-  cp_async_wait<0>();
   write_gradient<C>((first_half ? all.dV : all.dK).head(b, h_kv), col0, first_half ? 1.0f : problem.scale, Y_reg, wide, at);
 }
 
@@ -199,7 +199,7 @@ const Variant variant{.name = "one_kernel",
                       .forward = fa2_forward::forward,
                       .backward = backward,
                       .workspace = workspace,
-                      .refuse = fa2_forward::refuse,
+                      .refuse = refuse,
                       .tiles = tiles,
                       .atomic_dQ = true};
 

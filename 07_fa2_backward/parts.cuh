@@ -34,9 +34,12 @@ struct Shape {
   // dQ [Br, Width / 2].
   static constexpr int QX = Width % 64 == 0 ? 8 : 4, QY = WARP / QX, TQ = ROWS / QY, TC = Width / 2 / (4 * QX);
   // Rows of tiles begin 4 banks after the one before: 8 lanes that read 16 bytes of 8 rows each meet all 32 banks once.
-  static constexpr int STRIDE = Width + 4, P_STRIDE = Bc + 4;
+  static constexpr int STRIDE = Width + 4;
+  // P and dS are written an element a lane, in rows of LX lanes that are GROUP rows apart: LX banks.
+  static constexpr int P_STRIDE = Bc + LX / GROUP;
   static constexpr int SHARED_FLOATS = (2 * Bc + 2 * Br) * STRIDE + 2 * Br * P_STRIDE + 2 * Br;
 
+  static_assert(Bc % 32 == 0 && P_STRIDE % 4 == 0, "rows of P and dS begin LX / GROUP banks apart and are read as float4");
   static_assert(TM >= 1 && TM * LY == ROWS && TN * LX == Bc, "S is dealt out evenly");
   static_assert(TK % 4 == 0 && TK * KY == KEYS && TD * 4 * KX == Width, "dK, dV are dealt out evenly, in fours");
   static_assert(TQ >= 1 && TQ * QY == ROWS && TC * 8 * QX == Width, "dQ is dealt out evenly, in fours of columns");
@@ -313,6 +316,20 @@ void launch_prepare(const Attention& a, bool clear_dQ) {
 std::vector<WorkspaceSpec> workspace(const Problem& p, Pass pass) {
   if (pass == Pass::forward) return {};
   return {{"D", {p.B, p.H, p.Nq, 1}}};
+}
+
+/// The grids: prepare has a block for every 8 queries, dk_dv and the one kernel for at least every 32 keys, dq for every 16 queries.
+std::string refuse(const Problem& p) {
+  constexpr std::int64_t limit = 2147483647;
+  const auto beyond = [&](std::int64_t heads, int rows, int rows_of_block, const char* what) -> std::string {
+    if (heads <= limit / blocks_for(rows, rows_of_block)) return "";
+    return std::to_string(heads) + " heads with " + std::to_string(rows) + what + std::to_string(limit) +
+           " blocks in a row, each of " + std::to_string(rows_of_block) + " or more";
+  };
+  const std::string queries =
+      beyond(std::int64_t{p.B} * p.H, p.Nq, THREADS / WARP, " queries each; a CUDA grid holds at most ");
+  if (!queries.empty()) return queries;
+  return beyond(std::int64_t{p.B} * p.Hkv, p.Nk, 32, " keys each; a CUDA grid holds at most ");
 }
 
 }  // namespace

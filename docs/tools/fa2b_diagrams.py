@@ -132,8 +132,8 @@ ORDER = ["wait", "barrier", "S | dP", "P", "barrier", "dS", "barrier", "dV | dK"
 def order_in_loop():
     """The events of the loop over tiles, as they stand in the kernel."""
     text = source("one_kernel")
-    body = text[text.index("while (tile < end_tile") : text.index("write_gradient<C>(")]
-    body = re.sub(r"//.*", "", body[: body.rindex("cp_async_wait")])
+    body = text[text.index("while (h <= last_head") : text.index("write_gradient<C>(")]
+    body = re.sub(r"//.*", "", body)
     found = [EVENTS[event] for event in re.findall("|".join(map(re.escape, EVENTS)), body)]
     if found != ORDER:
         raise SystemExit(f"{FILES['one_kernel']}: the loop's order is {found}; the picture pipeline_07 and its chapter tell of {ORDER}")

@@ -20,7 +20,8 @@ RELIED_ON = [
     "GROUP = TM < 8 / LY ? TM : 8 / LY;",
     "KX = LanesOfKeys, KY = WARP / KX, TK = KEYS / KY, TD = Width / (4 * KX);",
     "QX = Width % 64 == 0 ? 8 : 4, QY = WARP / QX, TQ = ROWS / QY, TC = Width / 2 / (4 * QX);",
-    "STRIDE = Width + 4, P_STRIDE = Bc + 4;",
+    "STRIDE = Width + 4;",
+    "P_STRIDE = Bc + LX / GROUP;",
     "SHARED_FLOATS = (2 * Bc + 2 * Br) * STRIDE + 2 * Br * P_STRIDE + 2 * Br;",
     "return warp * C::ROWS + lane / C::LX * C::GROUP + r % C::GROUP + C::LY * C::GROUP * (r / C::GROUP);",
     "return lane % C::LX + C::LX * c;",
@@ -64,7 +65,7 @@ class Shape:
     tq = property(lambda s: s.rows // s.qy)
     tc = property(lambda s: s.width // 2 // s.qx)
     stride = property(lambda s: s.width + 4)
-    p_stride = property(lambda s: s.bc + 4)
+    p_stride = property(lambda s: s.bc + s.lx // s.group)
 
     def shared_bytes(self):
         return 4 * ((2 * self.bc + 2 * self.br) * self.stride + 2 * self.br * self.p_stride + 2 * self.br)

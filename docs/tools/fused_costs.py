@@ -136,7 +136,7 @@ def fa2_backward(p, tiles, variant=None):
     nq, nk, d = p["seq_q"], p["seq_k"], p["head_dim"]
     pairs, rows = visits(p, tiles["br"], tiles["bc"])
     visited = fa2_tiles(p, tiles)
-    keys = sum(max(keys, min(tiles["bc"], nk)) for _, _, keys in visited)  # the first tile is loaded before anything is known
+    keys = sum(keys for _, _, keys in visited)
     bias = 0
     if p["bias"] == "alibi":  # each thread of half 0 its slope, for each tile
         bias = pairs * fa2b_shapes.HALF
