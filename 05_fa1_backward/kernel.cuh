@@ -26,7 +26,7 @@ namespace flash::fa1_backward {
 namespace {
 
 // What the two loops share with stage 04. Rows of all tiles are padded (PAD): a thread reads 16 bytes of its own row at a time.
-using fa1_forward::add_scaled, fa1_forward::first_visible_tile, fa1_forward::PAD, fa1_forward::shift_of,
+using fa1_forward::add_dot, fa1_forward::add_scaled, fa1_forward::first_visible_tile, fa1_forward::PAD, fa1_forward::shift_of,
     fa1_forward::store_tile, fa1_forward::wide_rows, fa1_forward::width_of;
 
 constexpr int MAX_Bc = 64;            // the tiles of P and dS grow with Bc squared
@@ -104,11 +104,8 @@ __device__ void load_tile(const SharedMatrix<float>& tile, const Matrix<T>& M, i
 
 // ---- the equations ---------------------------------------------------------------------------------------------------------
 
-/// sum + a . b, one multiply-add after the other.
+/// The same for one column.
 __device__ inline float add_dot(float sum, float a, float b) { return sum + a * b; }
-__device__ inline float add_dot(float sum, const float4& a, const float4& b) {
-  return sum + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
-}
 
 /// (5.4)  D_i = sum_c dO_ic O_ic. Nothing else needs O, so it goes from HBM straight to the thread that owns the row.
 template <int Width, class Access>

@@ -78,7 +78,10 @@ __device__ void store_tile(const Matrix<float>& M, int row0, const SharedMatrix<
   }
 }
 
-__device__ inline float dot(const float4& a, const float4& b) { return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w; }
+/// sum + a . b, one multiply-add after the other.
+__device__ inline float add_dot(float sum, const float4& a, const float4& b) {
+  return sum + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
+}
 __device__ inline float4 scaled(float x, const float4& a) { return make_float4(x * a.x, x * a.y, x * a.z, x * a.w); }
 __device__ inline float4 add_scaled(const float4& sum, float x, const float4& a) {
   return make_float4(sum.x + x * a.x, sum.y + x * a.y, sum.z + x * a.z, sum.w + x * a.w);
@@ -94,7 +97,7 @@ __device__ void dot_products(float (&qk)[GROUP], const SharedMatrix<float>& Q_sm
   for (int c = 0; c < Width; c += 4) {
     const float4 q = Q_smem.as<const float4>(row, c);
 #pragma unroll
-    for (int g = 0; g < GROUP; ++g) qk[g] += dot(q, K_smem.as<const float4>(key + g, c));
+    for (int g = 0; g < GROUP; ++g) qk[g] = add_dot(qk[g], q, K_smem.as<const float4>(key + g, c));
   }
 }
 

@@ -31,8 +31,9 @@ namespace flash::fa2_forward {
 namespace {
 
 constexpr float LOG2_E = 1.44269504f;
-// Steps of the inner dimension that the compiler sees at once: enough to begin loads long before their use.
-constexpr int UNROLL = 16;
+// Steps of the inner dimension that the compiler sees at once, four columns of d each in Q K^T, a key each in P V: enough to begin loads
+// long before their use.
+constexpr int UNROLL_QK = 8, UNROLL_PV = 16;
 
 /// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up. Chunk: columns of P in shared memory at a time.
 template <int Width_, int Br_, int Bc_, int RowsOfThread, int LanesOfRow, int Blocks = 1>
@@ -143,7 +144,7 @@ __device__ void scores(float (&S_reg)[C::TM][C::TN], const SharedMatrix<const fl
 #pragma unroll
     for (int c = 0; c < C::TN; ++c) S_reg[r][c] = 0.0f;
   }
-#pragma unroll UNROLL / 4
+#pragma unroll UNROLL_QK
   for (int k = 0; k < C::Width; k += 4) {
     float K_reg[4][C::TN];  // four columns of the thread's rows of K
 #pragma unroll
@@ -165,7 +166,7 @@ __device__ void scores(float (&S_reg)[C::TM][C::TN], const SharedMatrix<const fl
 template <class C>
 __device__ void accumulate_output(float (&O_reg)[C::TM][4 * C::TD], const SharedMatrix<const float>& Pt,
                                   const SharedMatrix<const float>& V, int key0, const Place<C>& at) {
-#pragma unroll UNROLL
+#pragma unroll UNROLL_PV
   for (int k = 0; k < C::Chunk; ++k) {
     float P_reg[C::TM], V_reg[4 * C::TD];
 #pragma unroll

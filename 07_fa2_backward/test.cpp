@@ -1,2 +1,280 @@
 // What chapter 07 claims. The grid that every stage passes is in common/testing/grid.
+#include "06_fa2_forward/3_warp_tiled.cuh"
+#include "common/harness/inputs.hpp"
+#include "common/harness/runner.hpp"
+#include "common/reference/reference.hpp"
+#include "common/simt/options.hpp"
+#include "common/testing/grid/problems.hpp"
+#include "common/testing/grid/support.hpp"
+#include "common/testing/grid/traffic.hpp"
+
 #include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+namespace flash {
+namespace {
+
+/// Lets the simulator stand for another GPU, or run blocks in another order, until the end of a scope.
+struct Simulated {
+  explicit Simulated(const Options& options) { set_options(options); }
+  ~Simulated() { set_options(before); }
+  Simulated(const Simulated&) = delete;
+  Simulated& operator=(const Simulated&) = delete;
+  const Options before = options();
+};
+
+Problem causal(Problem p) {
+  p.causal = true;
+  return p;
+}
+
+Problem with_bias(Problem p, BiasKind kind) {
+  p.bias = kind;
+  return p;
+}
+
+/// Several tiles along both axes, the first 64 queries and one more see no key, and two query heads share a key/value head.
+Problem many_tiles() { return causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 200, .Nk = 135, .d = 40})); }
+
+/// "two_kernels, tiles 64 x 128 on B=1 ...", for messages.
+std::string what(const Variant& v, const Tiles& t, const Problem& p) {
+  return std::string(v.name) + ", tiles " + std::to_string(t.Br) + " x " + std::to_string(t.Bc) + " on " + describe(p);
+}
+
+std::vector<TileChoice> choices(const Variant& v, const Problem& p, Pass pass = Pass::backward) {
+  return v.tiles(p, pass, grid::device().limits());
+}
+
+/// What a head visits: the pairs of tiles of which any pair is visible. All kernels visit the same ones.
+struct Visits {
+  std::int64_t tiles = 0;    // pairs of a tile of Q and a tile of K
+  std::int64_t pairs = 0;    // pairs of a query and a key in them
+  std::int64_t queries = 0;  // R_q: rows of the Q tiles that see any of a K tile, for each K tile
+  std::int64_t keys = 0;     // R_k: rows of the K tiles of which a Q tile sees any, for each Q tile
+};
+
+Visits visits(const Problem& p, const Tiles& t) {
+  Visits v;
+  for (int i = 0; i < p.Nq; i += t.Br) {
+    const int rows = std::min(t.Br, p.Nq - i);
+    for (int j = 0; j < p.Nk; j += t.Bc) {
+      if (!p.visible(i + rows - 1, j)) continue;
+      const int keys = std::min(t.Bc, p.Nk - j);
+      ++v.tiles;
+      v.pairs += std::int64_t{rows} * keys;
+      v.queries += rows;
+      v.keys += keys;
+    }
+  }
+  return v;
+}
+
+/// (7.7)  The elements that a variant moves with tiles of that size.
+grid::Prediction predicted(const Variant& variant, const Problem& p, const Tiles& t) {
+  const bool two_kernels = !variant.atomic_dQ;
+  const Visits v = visits(p, t);
+  const std::int64_t heads = p.B * p.H, kv_heads = p.B * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
+  const std::int64_t walked = v.queries + (two_kernels ? Nq : 0);  // rows of Q, dO, L, D that a head's blocks read
+  grid::Prediction elements{
+      {"O", {heads * Nq * d, 0}},    {"dO", {heads * (Nq + walked) * d, 0}}, {"Q", {heads * walked * d, 0}},
+      {"L", {heads * walked, 0}},    {"D", {heads * walked, heads * Nq}},    {"K", {kv_heads * Nk * d, 0}},
+      {"V", {kv_heads * Nk * d, 0}}, {"dK", {0, kv_heads * Nk * d}},         {"dV", {0, kv_heads * Nk * d}}};
+  if (two_kernels) {
+    std::int64_t keys = v.keys;
+    for (int i = 0; i < p.Nq; i += t.Br) {  // the first tile of K is on its way before it is known that nobody sees it
+      if (p.visible_keys(std::min(i + t.Br, p.Nq) - 1) == 0) keys += std::min(t.Bc, p.Nk);
+    }
+    elements["K"].read += heads * keys * d;
+    elements["V"].read += heads * keys * d;
+    elements["dQ"] = {0, heads * Nq * d};
+  } else {
+    elements["dQ"] = {heads * v.queries * d, heads * (Nq + v.queries) * d};  // zeroed; then each tile of K is added
+  }
+  // The bias of every pair of a tile, ALiBi's slope once for each of the 128 threads that compute scores.
+  const std::int64_t looked_up = p.bias == BiasKind::none ? 0 : p.bias == BiasKind::alibi ? 128 * v.tiles : v.pairs;
+  elements["bias"] = {heads * looked_up * (two_kernels ? 2 : 1), 0};
+  return elements;
+}
+
+TEST_CASE("cpu: HBM bytes are those of the formula (7.7)") {
+  const std::vector<Problem> problems{
+      many_tiles(),
+      grid::problem_of({.Nq = 113, .Nk = 203, .d = 64}),
+      causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 256, .Nk = 256, .d = 128})),
+      causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 217, .Nk = 100, .d = 96})),
+      with_bias(causal(grid::problem_of({.B = 2, .H = 2, .Hkv = 1, .Nq = 129, .Nk = 300, .d = 59})), BiasKind::matrix),
+      with_bias(causal(grid::problem_of({.H = 3, .Hkv = 1, .Nq = 150, .Nk = 170, .d = 111})), BiasKind::vector),
+      with_bias(grid::problem_of({.H = 4, .Hkv = 2, .Nq = 70, .Nk = 90, .d = 16}), BiasKind::alibi)};
+  for (const int sm : {75, 80, 90}) {
+    const Simulated gpu({.target_sm = sm});
+    for (const Problem& p : grid::counted(problems)) {
+      for (const Variant& v : grid::variants()) {
+        grid::check_traffic(v, p, Pass::backward, predicted(v, p, choices(v, p).front().tiles));
+      }
+    }
+  }
+}
+
+TEST_CASE("chapter: the bytes of exercise 2") {
+  const Problem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 1024, .Nk = 1024, .d = 64});
+  const auto bytes = [&](const char* name) {
+    std::int64_t sum = 0;
+    for (const auto& entry : predicted(grid::variant_named(name), p, {64, 64})) sum += entry.second.read + entry.second.written;
+    return 4 * sum;
+  };
+  CHECK(bytes("two_kernels") == 19279872);
+  CHECK(bytes("one_kernel") == 18747392);
+}
+
+TEST_CASE("cpu: bank conflicts, shuffles and atomics of each choice of tiles") {
+  std::vector<Problem> problems;
+  for (const int d : {32, 64, 96, 128}) {
+    problems.push_back(causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 128, .Nk = 192, .d = d})));
+  }
+  for (const Problem& p : grid::counted(problems)) {
+    const Inputs inputs = make_inputs(p, InputKind::normal, 1, Pass::backward);
+    for (const Variant& v : grid::variants()) {
+      const bool two_kernels = !v.atomic_dQ;
+      for (const TileChoice& choice : choices(v, p)) {
+        INFO(what(v, choice.tiles, p));
+        const Counters got = Runner(grid::device(), v, p, inputs, Pass::backward, choice.tiles).count();
+        const Visits visited = visits(p, choice.tiles);
+        const auto heads = static_cast<std::uint64_t>(p.B * p.H);
+        const auto tiles = heads * static_cast<std::uint64_t>(visited.tiles) * (two_kernels ? 2 : 1);
+        // With 16 x 32 a thread has one row of scores. Rows of P and dS lie 4 banks apart, a warp writes 8 columns of 4 rows: two words
+        // in a bank, in each of the 4 columns of a thread, as P is written, read, and dS written, by 4 warps.
+        CHECK(got.bank_conflicts == (choice.tiles == Tiles{16, 32} ? 3 * 4 * 4 * tiles : 0));
+        CHECK(got.warp_operations == 5 * heads * static_cast<std::uint64_t>(p.Nq));  // D: a warp for each query
+        CHECK(got.atomics == (two_kernels ? 0 : heads * static_cast<std::uint64_t>(visited.queries * p.d)));
+        CHECK(got.launches == (two_kernels ? 3 : 2));
+      }
+    }
+  }
+}
+
+/// Checks both variants on a problem, with their default tiles or with all choices.
+void check_choices_on(const Problem& p, bool all) {
+  const Inputs inputs = make_inputs(p, InputKind::normal, 71, Pass::backward);
+  const Checker checker(p, inputs, Pass::backward, Sample{});
+  for (const Variant& v : grid::variants()) {
+    for (const TileChoice& choice : choices(v, p)) {
+      Runner runner(grid::device(), v, p, inputs, Pass::backward, choice.tiles);
+      runner.run();
+      const std::string failed = grid::failures(checker.check(runner.results()));
+      CHECK_MESSAGE(failed.empty(), what(v, choice.tiles, p) << "\n" << failed);
+      if (!all) break;
+    }
+  }
+}
+
+TEST_CASE("cpu: right around the edges of tiles, whatever the GPU") {
+  for (const int sm : {75, 80, 90}) {
+    const Simulated gpu({.target_sm = sm});
+    std::vector<Problem> problems{many_tiles()};
+    for (const int d : {30, 64, 96, 128}) {
+      const Tiles t = choices(grid::variants().front(), grid::problem_of({.d = d})).front().tiles;
+      for (const int more : {-1, 0, 1}) {
+        problems.push_back(grid::problem_of({.H = 1, .Hkv = 1, .Nq = t.Br + more, .Nk = 2 * t.Bc + more, .d = d}));
+        problems.push_back(causal(problems.back()));
+        problems.push_back(causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 2 * t.Br + more, .Nk = t.Bc + more, .d = d})));
+      }
+    }
+    for (const Problem& p : grid::counted(problems)) check_choices_on(p, /*all=*/sm == 90);
+  }
+}
+
+TEST_CASE("cpu: dK and dV of both variants are the same to the last bit, and dQ where there is one tile of keys") {
+  // Both add the tiles of Q in the same order. To dQ the atomics add one number for each tile of keys (exercise 5): 0 + x has one order.
+  const Problem short_keys = grid::problem_of({.H = 4, .Hkv = 2, .Nq = 100, .Nk = 32, .d = 64});
+  const Inputs few = make_inputs(short_keys, InputKind::normal, 75, Pass::backward);
+  CHECK(grid::identical(grid::run(grid::variant_named("two_kernels"), short_keys, few, Pass::backward),
+                        grid::run(grid::variant_named("one_kernel"), short_keys, few, Pass::backward)));
+  for (const Problem& p : grid::counted({many_tiles(), grid::problem_of({.Nq = 150, .Nk = 260, .d = 59})})) {
+    const Inputs inputs = make_inputs(p, InputKind::normal, 72, Pass::backward);
+    const Results<float> two = grid::run(grid::variant_named("two_kernels"), p, inputs, Pass::backward);
+    Results<float> one = grid::run(grid::variant_named("one_kernel"), p, inputs, Pass::backward);
+    CHECK(two.dQ.values != one.dQ.values);
+    one.dQ = two.dQ;
+    CHECK(grid::identical(two, one));
+  }
+}
+
+TEST_CASE("cpu: the order of blocks changes no bit of any gradient but the atomics' dQ, which stays within tolerance") {
+  const Problem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 70, .Nk = 260, .d = 30}));
+  const Inputs inputs = make_inputs(p, InputKind::normal, 73, Pass::backward);
+  const Checker checker(p, inputs, Pass::backward, Sample{});
+  for (const Variant& v : grid::variants()) {
+    Runner runner(grid::device(), v, p, inputs, Pass::backward);
+    const Simulated one_by_one({.os_threads = 1});
+    runner.run();
+    const Results<float> first = runner.results();
+    for (int repeat = 0; repeat < (grid::sanitized() ? 2 : 100); ++repeat) {
+      const Simulated side_by_side({.os_threads = 2 + repeat % 3});
+      runner.run();
+      CHECK_MESSAGE(grid::repeats(v, checker, first, runner.results()), std::string(v.name) << ", repeat " << repeat);
+    }
+  }
+}
+
+float largest(const HostTensor<float>& gradient) {
+  float max_abs = 0.0f;
+  for (const float value : gradient.values) max_abs = std::isnan(value) ? INFINITY : std::max(max_abs, std::abs(value));
+  return max_abs;
+}
+
+/// Every row of a tensor becomes its first one.
+void repeat_first_row(HostTensor<float>& tensor, const Problem& p) {
+  for (int j = 0; j < p.Nk; ++j) {
+    for (int c = 0; c < p.d; ++c) tensor(0, 0, j, c) = tensor(0, 0, 0, c);
+  }
+}
+
+TEST_CASE("chapter: what D does to dS = P o (dP - D) (7.3)") {
+  const Problem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 50, .Nk = 90, .d = 40}));
+  for (const Variant& v : grid::variants()) {
+    INFO(std::string(v.name));
+    // V_j = v for all j: O_i = v whatever P, so dP_ij = dO_i . v = D_i, and nothing can be gained by attending elsewhere: dS = 0.
+    Inputs inputs = make_inputs(p, InputKind::normal, 74, Pass::backward);
+    repeat_first_row(inputs.V, p);
+    const Results<float> same_values = grid::run(v, p, inputs, Pass::backward);
+    CHECK(largest(same_values.dQ) < 1e-5f);
+    CHECK(largest(same_values.dK) < 1e-5f);
+    CHECK(largest(same_values.dV) > 0.1f);
+    // K_j = k for all j (exercise 1): dQ_i = scale (sum_j dS_ij) k, and each row of dS sums to zero, although dS itself is not zero.
+    inputs = make_inputs(p, InputKind::normal, 74, Pass::backward);
+    repeat_first_row(inputs.K, p);
+    const Results<float> same_keys = grid::run(v, p, inputs, Pass::backward);
+    CHECK(largest(same_keys.dQ) < 1e-5f);
+    CHECK(largest(same_keys.dK) > 0.1f);
+  }
+}
+
+TEST_CASE("chapter: each GPU has tiles for each d") {
+  for (const int sm : {75, 80, 90}) {
+    const Simulated gpu({.target_sm = sm});
+    const DeviceLimits limits = grid::device().limits();
+    for (int d = 1; d <= 128; ++d) {
+      const Problem p = grid::problem_of({.Nq = 1024, .Nk = 1024, .d = d});
+      for (const Variant& v : grid::variants()) {
+        INFO(std::string(v.name) << ", sm_" << sm << ", d=" << d);
+        const std::vector<TileChoice> all = choices(v, p);
+        REQUIRE(!all.empty());
+        for (const TileChoice& choice : all) {
+          CHECK(choice.shared_bytes <= limits.shared_bytes);
+          CHECK(choice.threads == 256);
+          CHECK(std::count_if(all.begin(), all.end(), [&](const TileChoice& c) { return c.tiles == choice.tiles; }) == 1);
+        }
+        const std::vector<TileChoice> forward = choices(v, p, Pass::forward),
+                                      stage_06 = fa2_forward::tiles(p, Pass::forward, limits);
+        REQUIRE(forward.size() == stage_06.size());
+        for (std::size_t i = 0; i < forward.size(); ++i) CHECK(forward[i].tiles == stage_06[i].tiles);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace flash

@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-from tools import check_pages, costs, counted, diagrams, fa2_tables, fused_tables, ladder, matmul_tables, roofline, stage_tables
+from tools import check_pages, costs, counted, diagrams, fa2_tables, fa2b_tables, fused_tables, ladder, matmul_tables, roofline, stage_tables
 from tools.formatting import number, problem_text, size, table
 from tools.saved import gpus, origin, rows_of, saved_text
 
@@ -93,7 +93,17 @@ PARTS = {
     "banks_06": fa2_tables.banks_06,
     "step3_history": fa2_tables.step3_history,
     "step3_observed": fa2_tables.step3_observed,
+    "tiles_07": fa2b_tables.tiles_07,
+    "loads_07": fa2b_tables.loads_07,
+    "registers_07": fa2b_tables.registers_07,
+    "instructions_07": fa2b_tables.instructions_07,
+    "banks_07": fa2b_tables.banks_07,
+    "walks_07": fa2b_tables.walks_07,
+    "repeats_07": fa2b_tables.repeats_07,
+    "backward_history": fa2b_tables.backward_history,
+    "backward_samples": fa2b_tables.backward_samples,
     "against": stage_tables.against,
+    "long_sequences": stage_tables.long_sequences,
     "few_heads": lambda stage, direction: stage_tables.against(stage, direction, "few_heads.json"),
     "bytes_01": lambda: counted.bytes_of("01_naive"),
     "bytes_02": lambda: counted.bytes_of("02_safe_softmax"),
@@ -101,12 +111,14 @@ PARTS = {
     "bytes_04": lambda: counted.bytes_of("04_fa1_forward"),
     "bytes_05": lambda: counted.bytes_of("05_fa1_backward", "backward"),
     "bytes_06": lambda: counted.bytes_of("06_fa2_forward"),
+    "bytes_07": lambda: counted.bytes_of("07_fa2_backward", "backward"),
     "times_01": lambda: times_of("01_naive"),
     "times_02": lambda: times_of("01_naive", "02_safe_softmax"),
     "times_03": lambda: times_of("02_safe_softmax", "03_online_softmax"),
     "times_04": lambda: times_of("03_online_softmax", "04_fa1_forward"),
     "times_05": lambda: times_of("01_naive", "05_fa1_backward", only="backward"),
     "times_06": lambda: times_of("04_fa1_forward", "06_fa2_forward"),
+    "times_07": lambda: times_of("05_fa1_backward", "07_fa2_backward", only="backward"),
     "profile": profile_of,
     "sectors_checked": counted.sectors_checked,
     "recompute": fused_tables.recompute,

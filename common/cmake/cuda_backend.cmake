@@ -86,4 +86,6 @@ if(FLASH_WERROR)
   list(APPEND cuda_warnings -Werror=all-warnings -Xcompiler=-Werror)
 endif()
 target_compile_options(flash_options INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:${cuda_warnings}>")
+# For the kernels of the stages: ptxas warns of a kernel that spills registers or puts an array into local memory.
+set(FLASH_NO_LOCAL_MEMORY -Xptxas=-warn-spills,-warn-lmem-usage)
 message(STATUS "GPU backend: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}")

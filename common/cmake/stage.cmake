@@ -57,6 +57,7 @@ function(add_stage)
   if(FLASH_HAS_CUDA)
     add_library(${stage}_gpu OBJECT ${sources_gpu})
     target_link_libraries(${stage}_gpu PUBLIC flash_options flash_device)
+    target_compile_options(${stage}_gpu PRIVATE ${FLASH_NO_LOCAL_MEMORY})
     list(APPEND objects $<TARGET_OBJECTS:${stage}_gpu>)
   endif()
 

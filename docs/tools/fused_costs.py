@@ -3,7 +3,7 @@
 Tile sizes are computed as the kernels do, from constants that are read from their source.
 """
 
-from . import h200
+from . import fa2b_shapes, h200
 from .constants import constant
 from .fa2_shapes import shape_of, share
 
@@ -131,27 +131,63 @@ def fa2_sectors(p, tiles, variant):
     return sum(count // along.get(name, 8) for name, count in elements.items())
 
 
+def fa2_backward(p, tiles, variant=None):
+    """(7.7)  Its sums R and R': rows of Q tiles that the K tiles visit, and keys of K tiles that the Q tiles visit."""
+    nq, nk, d = p["seq_q"], p["seq_k"], p["head_dim"]
+    pairs, rows = visits(p, tiles["br"], tiles["bc"])
+    visited = fa2_tiles(p, tiles)
+    keys = sum(max(keys, min(tiles["bc"], nk)) for _, _, keys in visited)  # the first tile is loaded before anything is known
+    bias = 0
+    if p["bias"] == "alibi":  # each thread of half 0 its slope, for each tile
+        bias = pairs * fa2b_shapes.HALF
+    elif p["bias"] != "none":  # of all pairs in the tiles, seen or not
+        bias = sum(rows_of_tile * keys_of_row for rows_of_tile, _, keys_of_row in visited)
+    counts = {"O": (nq * d, 0), "dO": ((nq + rows) * d, 0), "Q": (rows * d, 0), "L": (rows, 0), "D": (rows, nq)}
+    shared = {"K": (nk * d, 0), "V": (nk * d, 0), "dK": (0, nk * d), "dV": (0, nk * d)}
+    if variant == "one_kernel":
+        counts |= {"dQ": (rows * d, (nq + rows) * d), "bias": (bias, 0)}
+    else:
+        counts |= {"dO": ((2 * nq + rows) * d, 0), "Q": ((nq + rows) * d, 0), "L": (nq + rows, 0), "D": (nq + rows, nq)}
+        counts |= {"dQ": (0, nq * d), "bias": (2 * bias, 0)}
+    total = {name: (p["batch"] * p["heads"] * read, p["batch"] * p["heads"] * written) for name, (read, written) in counts.items()}
+    once = {name: (p["batch"] * p["kv_heads"] * read, p["batch"] * p["kv_heads"] * written) for name, (read, written) in shared.items()}
+    if variant != "one_kernel":
+        for name in ["K", "V"]:
+            once[name] = (once[name][0] + p["batch"] * p["heads"] * keys * d, 0)
+    return total | once
+
+
+def fa2_backward_events(p, tiles, variant):
+    """Barriers: four for each pair of tiles and kernel. Warp operations: five shuffles for each row of D."""
+    pairs, _ = visits(p, tiles["br"], tiles["bc"])
+    kernels = 1 if variant == "one_kernel" else 2
+    heads = p["batch"] * p["heads"]
+    return {"barriers": 4 * kernels * pairs * heads, "warp_operations": 5 * p["seq_q"] * heads}
+
+
 FORMULAS = {
     ("04_fa1_forward", "forward"): fa1_forward,
     ("05_fa1_backward", "forward"): fa1_forward,
     ("05_fa1_backward", "backward"): fa1_backward,
     ("06_fa2_forward", "forward"): fa2_forward,
+    ("07_fa2_backward", "backward"): fa2_backward,
 }
+TILES_CHOSEN = [fa2_forward, fa2_backward]  # at run time
 
 
 def predicted(stage, direction, p, tiles=None, variant=None):
     """{tensor: (read, written)} in elements. `tiles` {"br", "bc"}: of a saved row, where they can be chosen."""
     formula = FORMULAS[stage, direction]
-    found = formula(p, tiles, variant) if formula is fa2_forward else formula(p, tiles)
+    found = formula(p, tiles, variant) if formula in TILES_CHOSEN else formula(p, tiles)
     return {name: both for name, both in found.items() if any(both)}
 
 
 def predicted_events(stage, direction, p, tiles=None, variant=None):
-    """{counter: times}: barriers, two per visited pair of tiles forward, three backward. None where nobody has a formula."""
+    """{counter: times}: barriers, in FlashAttention-1 two per visited pair of tiles forward, three backward."""
     if FORMULAS[stage, direction] is fa2_forward:
         return fa2_events(p, tiles, variant)
-    if stage > "05_fa1_backward":
-        return None
+    if FORMULAS[stage, direction] is fa2_backward:
+        return fa2_backward_events(p, tiles, variant)
     sizes, barriers = (fa1_tiles(p), 2) if direction == "forward" else (fa1_backward_tiles(p), 3)
     pairs, _ = visits(p, *sizes)
     return {"barriers": barriers * pairs * p["batch"] * p["heads"], "warp_operations": 0}
@@ -162,9 +198,9 @@ def predicted_sectors(stage, direction, p, tiles=None, variant=None):
     reads its own row of O or dQ 16 bytes at a time has a sector for four."""
     if FORMULAS[stage, direction] is fa2_forward:
         return fa2_sectors(p, tiles, variant)
-    if stage > "05_fa1_backward":
-        return None
-    elements = predicted(stage, direction, p)
+    elements = predicted(stage, direction, p, tiles, variant)
+    if FORMULAS[stage, direction] is fa2_backward:  # all along rows, but a lane writes D alone
+        return (sum(map(sum, elements.values())) + 7 * elements["D"][1]) // 8
     alone = 0 if direction == "forward" else elements["O"][0] + 2 * elements["dQ"][0]
     return (sum(map(sum, elements.values())) + alone) // 8
 
@@ -177,10 +213,19 @@ def fa2_least_ms(p, variant, tiles):
     return 1e3 * 4 * pairs * p["head_dim"] / (share(shape_of(variant, width, tiles)) * h200.FP32_FLOPS)
 
 
+def fa2_backward_least_ms(p, variant, tiles):
+    """(7.9)  On an H200, by what is issued."""
+    shape = fa2b_shapes.shape_of(variant, up(p["head_dim"], 32), tiles)
+    flops = 2 * fa2b_shapes.PRODUCTS[variant] * visible_pairs(p) * p["heads"] * p["batch"] * p["head_dim"]
+    return 1e3 * flops / (fa2b_shapes.share(shape, variant) * h200.FP32_FLOPS)
+
+
 def least_ms(stage, direction, p, variant=None, tiles=None):
     """(4.8), (5.10)  What thread-per-row kernels need at least on an H200: shared memory of the SM that has most blocks."""
     if (stage, direction) == ("06_fa2_forward", "forward") and variant:
         return fa2_least_ms(p, variant, tiles)
+    if (stage, direction) == ("07_fa2_backward", "backward") and variant:
+        return fa2_backward_least_ms(p, variant, tiles)
     if (stage, direction) not in FORMULAS or stage > "05_fa1_backward":
         return None
     per_column, blocks = (9, p["heads"]) if direction == "forward" else (22.75, p["kv_heads"])

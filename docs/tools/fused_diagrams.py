@@ -83,7 +83,7 @@ def attention_tiles():
     return p
 
 
-LANES_Y, LANES_X = 4, 8  # a warp of the warp-tiled kernels: 4 x 8 lanes
+LANES_Y, LANES_X = 4, 8  # a warp of step 2 of 06
 
 
 def rows_and_lanes():
@@ -100,7 +100,7 @@ def rows_and_lanes():
     p.label(x + 8 * cell, y + rows * cell + 20, "32 rows; a row's max and sum stay in its thread", 13, kind="dim")
     p.line(440, 14, 440, 542, "thin")
 
-    p.label(690, 26, f"a warp of {LANES_Y} × {LANES_X} lanes for the same 32 rows (warp-tiled)", 15, bold=True)
+    p.label(690, 26, f"a warp of {LANES_Y} × {LANES_X} lanes for the same 32 rows (step 2 of 06)", 15, bold=True)
     p.label(690, 48, f"lane (y, x) holds rows y + {LANES_Y} i and columns x + {LANES_X} j", 13, kind="dim")
     x, cols = 520, 32
     lane_y, lane_x = 1, 3  # the lane that is shown

@@ -1,5 +1,5 @@
-"""The ladder: every step of the stages, the gain that was predicted and the one that was measured, from docs/ladder.json and the
-saved times of one GPU."""
+"""The ladder: every step of the stages, the gains that were predicted and the one that was measured, from docs/ladder.json, the formulas
+of the chapters, and the saved times of one GPU."""
 
 import json
 
@@ -24,14 +24,14 @@ def entries(direction):
     return found
 
 
-def predicted(entry, rows, direction):
-    """As told, else by the least times of the chapters."""
-    if "over" not in entry:
+def by_least_times(entry, rows, direction):
+    """The gain that the chapters' least times allow, of the tiles that ran."""
+    if "over" not in entry or not rows:
         return None
-    if "predicted" in entry:
-        return entry["predicted"]
-    problem = next(iter(rows.values()))["problem"] if rows else None
-    least = [costs.least_ms(step.split("/")[0], direction, problem) for step in (entry["over"], entry["step"])] if problem else [None]
+    problem, least = next(iter(rows.values()))["problem"], []
+    for step in (entry["over"], entry["step"]):
+        stage, variant = step.split("/")
+        least.append(costs.least_ms(stage, direction, problem, variant, rows.get(step, {}).get("tiles")))
     return None if None in least else least[0] / least[1]
 
 
@@ -42,24 +42,28 @@ def ladder(direction):
     known = [entry["step"] for entry in steps]
     steps += [{"step": step, "why": "Not in docs/ladder.json yet."} for step in rows if step not in known]
     first = rows.get(known[0])
-    lines = []
+    lines, sentences = [], []
     for count, entry in enumerate(steps, 1):
         row, before = rows.get(entry["step"]), rows.get(entry.get("over"))
-        expected = predicted(entry, rows, direction)
         gain = before["time"]["median_ms"] / row["time"]["median_ms"] if row and before else None
         in_all = first["time"]["median_ms"] / row["time"]["median_ms"] if row and first else None
         stage, variant = entry["step"].split("/")
+        factors = (entry.get("predicted"), by_least_times(entry, rows, direction), gain, in_all)
         lines.append(
             [count, stage, f"`{variant}`", known.index(entry["over"]) + 1 if "over" in entry else "–"]
-            + ["–" if factor is None else number(float(factor)) for factor in (expected, gain, in_all)]
+            + ["–" if factor is None else number(float(factor)) for factor in factors]
             + ([number(row["time"]["median_ms"]), number(row["tflops"])] if row else ["–", "–"])
-            + [entry.get("why") or ("" if row else "Not saved yet.")]
         )
-    head = ["no.", "stage", "step", "changes", "predicted gain", "measured gain", "in all", "ms", "TFLOP/s", "what is measured beside what was predicted"]
+        measured = entry.get("why") if row else "Not saved yet."
+        if "over" in entry or measured:
+            expected = f"*Expected:* {entry['from']} " if "from" in entry else ""
+            sentences.append(f"- **{count}, `{variant}`.** {expected}{'*Measured:* ' + measured if measured else ''}".rstrip())
+    head = ["no.", "stage", "step", "changes", "gain, estimate", "gain, by least times", "gain, measured", "in all", "ms", "TFLOP/s"]
+    body = f"{table(head, lines)}\n\n" + "\n".join(sentences)
     if not rows:
-        return table(head, lines)
+        return body
     row = next(iter(rows.values()))
-    return f"{row['device']['name']}, {direction}, {problem_text(row['problem'])}:\n\n{table(head, lines)}\n\n{origin(list(rows.values()))}"
+    return f"{row['device']['name']}, {direction}, {problem_text(row['problem'])}:\n\n{body}\n\n{origin(list(rows.values()))}"
 
 
 def beside_peers(direction):

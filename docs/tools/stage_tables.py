@@ -59,3 +59,26 @@ def against(stage, direction, file="compare.json", missing="*No times saved yet.
                 f"with {size(ours['extra_memory_bytes'])} of extra memory instead of {size(before['extra_memory_bytes'])}. {origin([ours, before])}"
             )
     return "\n\n".join(parts) or missing
+
+
+def long_sequences(stage, direction):
+    """The steps of a stage on the problems of large.json: rates, gains, and what a causal mask does to the rate."""
+    parts = []
+    for device in gpus():
+        rows = [row for row in rows_of(device, "large.json") if row["stage"] == stage and row["pass"] == direction and "time" in row]
+        rates = {(problem_text(row["problem"]), row["variant"]): row["tflops"] for row in rows}
+        lines = []
+        for row in rows:
+            problem, variant = problem_text(row["problem"]), row["variant"]
+            before = [other["variant"] for other in rows if problem_text(other["problem"]) == problem]
+            before = before[before.index(variant) - 1] if before.index(variant) else None
+            full = rates.get((problem.replace(" causal", ""), variant)) if row["problem"]["causal"] else None
+            lines.append(
+                [problem, f"`{variant}`", "{br} × {bc}".format_map(row["tiles"]) if row.get("tiles") else "–", number(row["time"]["median_ms"])]
+                + [f"{row['tflops']:.1f}", f"{rates[problem, variant] / rates[problem, before]:.2f}" if before else "–"]
+                + [f"{row['tflops'] / full:.2f}" if full else "–"]
+            )
+        if lines:
+            head = ["problem", "step", "tiles", "ms", "TFLOP/s", "times the step before", "times the rate without mask"]
+            parts.append(f"{rows[0]['device']['name']}, {direction}:\n\n{table(head, lines)}\n\n{origin(rows)}")
+    return "\n\n".join(parts) or "*No times saved yet.*"

@@ -32,6 +32,8 @@ const std::vector<Primitive>& PRIMITIVES_OF() {
       {"mma_m16n8k8_bf16", 4, launch_one<mma_kernel<true, 8>>, 80},
       {"mma_m16n8k16_f16", 4, launch_one<mma_kernel<false, 16>>},
       {"mma_m16n8k16_bf16", 4, launch_one<mma_kernel<true, 16>>, 80},
+      {"exp2_approx", 6, launch_one<exp2_approx_kernel>},
+      {"atomic_add4", 4, launch_one<atomic_add4_kernel>},
       {"cp_async", 13, launch_one<cp_async_kernel>},
   };
   return list;

@@ -1,4 +1,4 @@
-// 16-bit floats, ldmatrix, mma, cp.async.
+// 16-bit floats, ldmatrix, mma, ex2, atomic_add4, cp.async.
 #include "common/simt/test/expectations.hpp"
 
 #include <algorithm>
@@ -65,6 +65,21 @@ Words mma(const Words& in, int thread) {
   return r;
 }
 
+Words exp2_approx(const Words&, int) { return {1, bits(0.0f), bits(0.0f), bits(INFINITY), bits(INFINITY), 1}; }
+
+Words atomic_add4(const Words& in, int thread) {
+  const auto small = [&](int i) { return static_cast<float>(at(in, i) % 16u) - 8.0f; };
+  const float x = small(thread), y = small(thread + 64);
+  float sums[4] = {1.0f + x, 2.0f + y, 3.0f + (x + y), 4.0f + (x - y)};
+  for (int other = 4 * thread; other < 4 * thread + 4 && other < 64; ++other) {
+    sums[0] += small(other + 64);
+    sums[1] += 1.0f;
+    sums[2] -= small(other);
+    sums[3] += 0.5f;
+  }
+  return {bits(sums[0]), bits(sums[1]), bits(sums[2]), bits(sums[3])};
+}
+
 Words cp_async(const Words& in, int thread) {
   const auto row = [&](int of) {
     Words r;
@@ -94,6 +109,8 @@ const std::map<std::string, Expectation>& tensor_expectations() {
       {"mma_m16n8k8_bf16", mma<8>},
       {"mma_m16n8k16_f16", mma<16>},
       {"mma_m16n8k16_bf16", mma<16>},
+      {"exp2_approx", exp2_approx},
+      {"atomic_add4", atomic_add4},
       {"cp_async", cp_async},
   };
   return all;

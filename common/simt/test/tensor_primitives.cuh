@@ -1,4 +1,4 @@
-// The kernels of the PTX wrappers: ldmatrix, mma, cp.async. See primitives.cuh.
+// The kernels of the PTX wrappers: ldmatrix, mma, ex2, atomic_add4, cp.async. See primitives.cuh.
 #pragma once
 
 #include "common/simt/test/primitives.cuh"
@@ -61,6 +61,34 @@ __global__ void mma_kernel(const unsigned* in, unsigned* out) {
   if constexpr (!Bf16 && Depth == 8) mma_m16n8k8_f16(d, a, b, c);
   if constexpr (!Bf16 && Depth == 16) mma_m16n8k16_f16(d, a, b, c);
   for (int i = 0; i < 4; ++i) mine(out, 4)[i] = __float_as_uint(d[i]);
+}
+
+// ---- ex2: only what every implementation shares, to about two units in the last place --------------------------------------------
+
+__global__ void exp2_approx_kernel(const unsigned* in, unsigned* out) {
+  unsigned* const o = mine(out, 6);
+  const float x = static_cast<float>(static_cast<int>(in[threadIdx.x])) * 0x1p-31f * 125.0f;  // -125 to 125
+  const float step = static_cast<float>(threadIdx.x);
+  o[0] = fabsf(exp2_approx(x) - exp2f(x)) <= 4e-7f * exp2f(x);
+  o[1] = __float_as_uint(exp2_approx(-126.5f - step));  // below the smallest normal number
+  o[2] = __float_as_uint(exp2_approx(-INFINITY));
+  o[3] = __float_as_uint(exp2_approx(INFINITY));
+  o[4] = __float_as_uint(exp2_approx(128.5f + step));
+  const float nothing = exp2_approx(__uint_as_float(0x7fc00000u));
+  o[5] = nothing != nothing;
+}
+
+// ---- atomic_add4: small whole numbers, so that no order of the sums matters -------------------------------------------------------
+
+/// Row t of `out`, four numbers, gets something from thread t; rows 0 to 15 from four threads more.
+__global__ void atomic_add4_kernel(const unsigned* in, unsigned* out) {
+  const int t = static_cast<int>(threadIdx.x);
+  const Matrix<float> rows{reinterpret_cast<float*>(out), 64, 4, 4};
+  rows.as<float4>(t, 0) = make_float4(1.0f, 2.0f, 3.0f, 4.0f);
+  __syncthreads();  // write after write: others add to what this thread has set
+  const float x = small(in[t]), y = small(in[t + 64]);
+  atomic_add4(rows.address(t, 0), make_float4(x, y, x + y, x - y));
+  atomic_add4(rows.address(t / 4, 0), make_float4(y, 1.0f, -x, 0.5f));
 }
 
 // ---- cp.async ----------------------------------------------------------------------------------------------------------------

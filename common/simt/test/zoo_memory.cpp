@@ -45,6 +45,14 @@ __global__ void shared_bounds_right() {
   tile(static_cast<int>(threadIdx.x), 7) = 1.0f;
 }
 
+__global__ void shared_read_only(float* sum, int col) {
+  const SharedMatrix<float> tile{dynamic_shared<float>(64), 8, 8, 8};
+  tile(7, 7) = 3.0f;
+  const SharedMatrix<const float> same = tile;
+  static_assert(!std::is_convertible_v<SharedMatrix<const float>, SharedMatrix<float>>, "reading does not lead to writing");
+  *sum = same(7, col);  // BUG read-only column
+}
+
 __global__ void shared_beyond_launch() {
   float* const memory = dynamic_shared<float>(64);
   const SharedMatrix<float> tile{memory + 32, 8, 8, 8};  // ends 32 floats too far
@@ -71,6 +79,9 @@ __global__ void misaligned_ldmatrix(int skew) {
 __global__ void misaligned_cp_async(Tensor<const float> K, int col) {
   cp_async<16>(dynamic_shared<float>(64), K.head(0, 0).address(0, col));  // BUG cp.async
   cp_async_wait_all();
+}
+__global__ void misaligned_atomic_add4(Tensor<float> K, int col) {
+  atomic_add4(K.head(0, 0).address(0, col), make_float4(1.0f, 2.0f, 3.0f, 4.0f));  // BUG atomic_add4
 }
 
 // ---- what was never written or has not arrived -----------------------------------------------------------------------------------
@@ -126,6 +137,11 @@ TEST_CASE("zoo: out of bounds in shared memory") {
   CHECK_REPORT(report(4, 256, shared_bounds), "shared matrix(0, 8) is outside: it has 8 rows and 8 columns at ",
                BUG("shared column"));
   CHECK(report(4, 256, shared_bounds_right) == "");
+  float sum = 0;
+  CHECK_REPORT(report(1, 256, shared_read_only, &sum, 8), "shared matrix(7, 8) is outside: it has 8 rows and 8 columns at ",
+               BUG("read-only column"));
+  CHECK(report(1, 256, shared_read_only, &sum, 7) == "");
+  CHECK(sum == 3.0f);
   CHECK_REPORT(report(1, 256, shared_beyond_launch),
                "an access to bytes 352..355 of dynamic shared memory, which has 256 bytes at ", BUG("beyond dynamic"));
   CHECK_REPORT(report(1, 256, more_than_the_launch_gave), "dynamic_shared asks for 260 bytes, the launch provided 256 at ",
@@ -152,6 +168,14 @@ TEST_CASE("zoo: misaligned accesses") {
   CHECK_REPORT(report(1, 256, misaligned_cp_async, K, 2),
                "the address of cp.async's source must be a multiple of 16, it is 8 bytes beyond one at ", BUG("cp.async"));
   CHECK(report(1, 256, misaligned_cp_async, K, 4) == "");
+  CHECK_REPORT(report(1, 0, misaligned_atomic_add4, view<float>(f.ref), 2),
+               "the address of atomic_add4's target must be a multiple of 16, it is 8 bytes beyond one at ",
+               BUG("atomic_add4"));
+  CHECK(report(1, 0, misaligned_atomic_add4, view<float>(f.ref), 4) == "");
+  CHECK(f.values[7] == 4.0f);
+  f.ref.shape[3] = 6;
+  CHECK_REPORT(report(1, 0, misaligned_atomic_add4, view<float>(f.ref), 4),
+               "atomic_add4 adds to 4 numbers, but the row ends after 2 at ", BUG("atomic_add4"));
 }
 
 TEST_CASE("zoo: uninitialised shared memory") {
