@@ -9,21 +9,18 @@ complaint), then those that stayed green under ThreadSanitizer (a race report). 
     common/mutate.py                      all stages
     common/mutate.py --stage 01,03        these stages
     common/mutate.py --changed            stages whose files changed since the last commit on the main branch
+    common/mutate.py --minutes 5          as many as can begin in that time, others at each commit; the rest is NOT RUN
     common/mutate.py --list               what would be deleted, nothing built
 """
 import argparse
+import math
 import pathlib
 import shutil
 import sys
 import tempfile
 
-from mutation.campaign import SANITIZER, TIMEOUT, Campaign
-from mutation.mutants import changed_stages, mutants_of, stages_and_kernels
-
-
-def found(verdict):
-    """A hang that only the clock ended explains nothing to a reader, so it does not count."""
-    return bool(verdict) and not verdict.startswith(TIMEOUT)
+from mutation.campaign import SANITIZER, Campaign, found
+from mutation.mutants import changed_stages, drawn, mutants_of, stages_and_kernels
 
 
 def main():
@@ -31,6 +28,7 @@ def main():
     parser.add_argument("--stage", help="numbers or names of stages, separated by commas")
     parser.add_argument("--changed", nargs="?", const="main", metavar="BASE", help="stages changed since BASE (default: main)")
     parser.add_argument("--only", choices=SANITIZER, help="only this kind of build")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no deletion later than that (default: run all)")
     parser.add_argument("--jobs", type=int, default=1, help="copies of the project to work in side by side (default: 1)")
     parser.add_argument("--keep", action="store_true", help="keep the copies and say where")
     parser.add_argument("--list", action="store_true", help="list the mutants and stop")
@@ -53,13 +51,10 @@ def main():
         return 0
 
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="flash_mutate_"))
-    noticed = {}
     try:
         campaign = Campaign(stages, arguments.jobs, scratch)
-        for kind in [arguments.only] if arguments.only else SANITIZER:
-            left = [mutant for mutant in mutants if not found(noticed.get(mutant))]
-            if left:
-                noticed.update(campaign.run(kind, left))
+        kinds = [arguments.only] if arguments.only else list(SANITIZER)
+        verdicts = campaign.run_all(kinds, drawn(mutants), 60 * arguments.minutes)
     finally:
         if arguments.keep:
             print(f"mutate: the copies are in {scratch}", file=sys.stderr)
@@ -68,10 +63,12 @@ def main():
 
     places = [f"{mutant.path}:{mutant.line}" for mutant in mutants]
     for place, mutant in zip(places, mutants):
-        print(f"{place:{max(map(len, places))}}  {mutant.statement:24}  {noticed[mutant] or 'NOT FOUND'}")
-    survivors = sum(not found(verdict) for verdict in noticed.values())
-    print(f"{len(mutants)} deletions, {len(mutants) - survivors} found, {survivors} not found")
-    return 1 if survivors else 0
+        verdict = (verdicts[mutant] or "NOT FOUND") if mutant in verdicts else "NOT RUN"
+        print(f"{place:{max(map(len, places))}}  {mutant.statement:24}  {verdict}")
+    survivors = sum(not found(verdict) for verdict in verdicts.values())
+    print(f"{len(mutants)} deletions, {len(verdicts) - survivors} found, {survivors} not found, "
+          f"{len(mutants) - len(verdicts)} not run")
+    return 1 if survivors or not verdicts else 0
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Builds and tests copies of the project, each with one synchronisation less."""
 import concurrent.futures
+import math
 import os
 import queue
 import re
@@ -13,6 +14,11 @@ from mutation.mutants import ROOT, project_files
 SANITIZER = {"plain": "", "race": "thread"}
 SLOWEST = 10  # a mutant may take this many times as long as the unchanged tests, and a minute more
 TIMEOUT = "timeout"
+
+
+def found(verdict):
+    """A hang that only the clock ended explains nothing to a reader, so it does not count."""
+    return bool(verdict) and not verdict.startswith(TIMEOUT)
 
 
 def unrandomised():
@@ -38,8 +44,9 @@ class Workspace:
         folder = self.folder / f"build-{kind}"
         commands = [["cmake", "--build", folder, "--target", f"{stage}_test", "-j", self.build_jobs]]
         if not (folder / "build.ninja").exists():
+            # -O1: a mutant costs more to compile than to test.
             commands.insert(0, ["cmake", "-G", "Ninja", "-S", self.folder, "-B", folder, "-DFLASH_CUDA=OFF",
-                                f"-DFLASH_SANITIZE={SANITIZER[kind]}"])
+                                "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG", f"-DFLASH_SANITIZE={SANITIZER[kind]}"])
         for command in commands:
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             if done.returncode != 0:
@@ -75,30 +82,32 @@ class Campaign:
         self.stages = stages
         build_jobs = max(1, (os.cpu_count() or 1) // jobs)
         self.workspaces = [Workspace(scratch / f"tree{n}", build_jobs) for n in range(jobs)]
+        self.limits = {}  # (kind, stage): seconds that the tests of a mutant may take
 
     def stages_using(self, path):
         return [stage for stage, files in self.stages.items() if path in files]
 
-    def limits(self, kind, stages):
-        """{stage: seconds that a mutant may take}. The unchanged tests must build and pass, or the hunt would mean nothing."""
-        def prepare(workspace):
+    def prepare(self, kind, mutants):
+        """The unchanged tests of the mutants' stages must build and pass, or the hunt would mean nothing."""
+        stages = sorted({stage for mutant in mutants for stage in self.stages_using(mutant.path)})
+        stages = [stage for stage in stages if (kind, stage) not in self.limits]
+
+        def build(workspace):
             for stage in stages:
                 log = workspace.build(kind, stage)
                 if log:
                     sys.exit(f"mutate: the unchanged project does not build ({kind}, {stage}):\n{log}")
 
         with concurrent.futures.ThreadPoolExecutor(len(self.workspaces)) as pool:
-            list(pool.map(prepare, self.workspaces))
-        limits = {}
+            list(pool.map(build, self.workspaces))
         for stage in stages:
             verdict, seconds = self.workspaces[0].test(kind, stage, limit=1800)
             if verdict:
                 sys.exit(f"mutate: the unchanged tests of {stage} fail already, {verdict}")
             print(f"{stage}, unchanged, {kind}: green in {seconds:.0f} s", file=sys.stderr, flush=True)
-            limits[stage] = 60 + SLOWEST * seconds
-        return limits
+            self.limits[kind, stage] = 60 + SLOWEST * seconds
 
-    def hunt(self, workspace, kind, limits, mutant):
+    def hunt(self, workspace, kind, mutant):
         """Who notices the mutant: a verdict as of Workspace.test(), "" if nobody."""
         target = workspace.folder / mutant.path
         text = target.read_text()
@@ -109,17 +118,19 @@ class Campaign:
                 log = workspace.build(kind, stage)
                 if log:
                     sys.exit(f"mutate: does not build without {mutant}:\n{log}")
-                verdict, _ = workspace.test(kind, stage, limits[stage])
-                if verdict and not verdict.startswith(TIMEOUT):
+                verdict, _ = workspace.test(kind, stage, self.limits[kind, stage])
+                if found(verdict):
                     return f"{stage}, {verdict}"
                 unexplained = unexplained or verdict  # a hang helps no reader: another stage may do better
             return unexplained
         finally:
             target.write_text(text)
 
-    def run(self, kind, mutants):
-        """{mutant: verdict}"""
-        limits = self.limits(kind, sorted({stage for mutant in mutants for stage in self.stages_using(mutant.path)}))
+    def run(self, kind, mutants, deadline=math.inf):
+        """{mutant: verdict}, without those that could not begin before the deadline (as of time.monotonic())"""
+        if not mutants or time.monotonic() > deadline:
+            return {}
+        self.prepare(kind, mutants)
         free = queue.SimpleQueue()
         for workspace in self.workspaces:
             free.put(workspace)
@@ -127,11 +138,35 @@ class Campaign:
         def one(mutant):
             workspace = free.get()
             try:
-                verdict = self.hunt(workspace, kind, limits, mutant)
+                if time.monotonic() > deadline:
+                    return None
+                verdict = self.hunt(workspace, kind, mutant)
             finally:
                 free.put(workspace)
             print(f"{mutant}  {verdict or f'not found ({kind})'}", file=sys.stderr, flush=True)
             return verdict
 
         with concurrent.futures.ThreadPoolExecutor(len(self.workspaces)) as pool:
-            return dict(zip(mutants, pool.map(one, mutants)))
+            verdicts = zip(mutants, pool.map(one, mutants))
+            return {mutant: verdict for mutant, verdict in verdicts if verdict is not None}
+
+    def run_all(self, kinds, mutants, seconds=math.inf):
+        """{mutant: verdict} of run() for the first kind and, for those that it did not find, for the next ones.
+
+        The time begins after the unchanged tests of the first kind, and each file gets its share of what is left. A mutant has no
+        verdict if there was no time to be sure of it."""
+        self.prepare(kinds[0], mutants)
+        end = time.monotonic() + seconds
+        verdicts, waiting = {}, len(mutants)
+        for path in dict.fromkeys(mutant.path for mutant in mutants):
+            group = [mutant for mutant in mutants if mutant.path == path]
+            now = time.monotonic()
+            deadline = now + (end - now) * len(group) / waiting
+            waiting -= len(group)
+            for kind in kinds:
+                new = self.run(kind, group, deadline)
+                for mutant in group:
+                    verdicts.pop(mutant, None)  # "not found" by another kind was not the last word
+                verdicts.update(new)
+                group = [mutant for mutant, verdict in new.items() if not found(verdict)]
+        return verdicts

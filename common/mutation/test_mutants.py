@@ -7,6 +7,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from mutation import mutants
+from mutation.campaign import Campaign
 
 
 def deletions(code):
@@ -46,6 +47,41 @@ class Mutants(unittest.TestCase):
         for stage, files in stages.items():
             self.assertTrue(any(name.startswith(stage + "/") for name in files), stage)
         self.assertIn("common/device/products.cuh", stages["02_safe_softmax"])
+
+    @unittest.skipUnless((mutants.ROOT / ".git").exists(), "the order comes from the last commit")
+    def test_the_draw_keeps_files_together_and_loses_none(self):
+        all_of_them = [mutants.Mutant(f"{path}.cuh", line, line, line, "", "") for path in "abcd" for line in range(9)]
+        drawn = mutants.drawn(all_of_them)
+        self.assertEqual(set(drawn), set(all_of_them))
+        self.assertNotEqual(drawn, all_of_them)
+        paths = [mutant.path for mutant in drawn]
+        self.assertEqual(sum(a != b for a, b in zip(paths, paths[1:])), 3)
+
+
+class Verdicts(unittest.TestCase):
+    """What each kind of build says of the mutants a, b, c and d, and what is left of it. None: there was no time."""
+
+    def verdicts(self, **says):
+        class Canned(Campaign):
+            def __init__(self):
+                pass
+
+            def prepare(self, kind, mutants_of_kind):
+                pass
+
+            def run(self, kind, group, deadline):
+                return {mutant: says[kind][mutant.path] for mutant in group if says[kind][mutant.path] is not None}
+
+        files = [mutants.Mutant(path, 1, 0, 0, "", "") for path in says["plain"]]
+        return {mutant.path: verdict for mutant, verdict in Canned().run_all(["plain", "race"], files, 60).items()}
+
+    def test_the_last_kind_has_the_last_word(self):
+        plain = {"a": "test: x", "b": "", "c": "timeout after 9 s", "d": None}
+        race = {"a": "not asked", "b": "race: y", "c": "", "d": "not asked"}
+        self.assertEqual(self.verdicts(plain=plain, race=race), {"a": "test: x", "b": "race: y", "c": ""})
+
+    def test_no_time_for_the_second_kind_is_no_verdict(self):
+        self.assertEqual(self.verdicts(plain={"a": "", "b": "test: x"}, race={"a": None, "b": None}), {"b": "test: x"})
 
 
 if __name__ == "__main__":
