@@ -1,6 +1,7 @@
 #include "common/simt/machine/tensor_core.hpp"
 
 #include "common/attention/float16.hpp"
+#include "common/device/fragments.hpp"
 #include "common/simt/shared_view.hpp"
 #include "common/simt/thread.hpp"
 
@@ -35,13 +36,16 @@ std::uint64_t ldmatrix(const std::array<LdmatrixLane*, 32>& lanes, const std::ar
     phase.lanes = 0xffu;
     for (std::size_t row = 0; row < 8; ++row) phase.address[row] = reinterpret_cast<std::uintptr_t>(rows[8 * m + row]);
     conflicts += bank_conflicts(phase, 16);
-    for (std::size_t i = 0; i < 32; ++i) {
-      const std::size_t g = i / 4, t = i % 4;
-      if (first.trans) {  // M(2t, g) and M(2t+1, g)
-        lanes[i]->source[2 * m] = rows[8 * m + 2 * t] + 2 * g;
-        lanes[i]->source[2 * m + 1] = rows[8 * m + 2 * t + 1] + 2 * g;
-      } else {  // M(g, 2t..2t+1)
-        lanes[i]->source[m] = rows[8 * m + g] + 4 * t;
+    const auto element = [&](int row, int col) { return rows[8 * m + static_cast<std::size_t>(row)] + 2 * col; };
+    for (int i = 0; i < 32; ++i) {
+      LdmatrixLane& lane = *lanes[static_cast<std::size_t>(i)];
+      if (first.trans) {  // two halves from two rows
+        for (int which = 0; which < 2; ++which) {
+          lane.source[2 * m + static_cast<std::size_t>(which)] =
+              element(fragment::ldmatrix_trans_row(i, which), fragment::ldmatrix_trans_col(i));
+        }
+      } else {  // two neighbours, one word
+        lane.source[m] = element(fragment::ldmatrix_row(i), fragment::ldmatrix_col(i, 0));
       }
     }
   }
@@ -50,35 +54,32 @@ std::uint64_t ldmatrix(const std::array<LdmatrixLane*, 32>& lanes, const std::ar
 
 std::uint64_t mma(const std::array<MmaLane*, 32>& lanes, const std::array<Site, 32>& sites) {
   const MmaLane& first = *lanes[0];
-  const auto depth = static_cast<std::size_t>(first.depth);
+  const int depth = first.depth;
   float A[16][16], B[16][8], D[16][8];
-  for (std::size_t i = 0; i < 32; ++i) {
-    const MmaLane& lane = *lanes[i];
-    if (lane.depth != first.depth || lane.type != first.type)
-      simt::fail(sites[i], "mma: the lanes ask for different shapes or types");
-    const std::size_t g = i / 4, t = i % 4;
-    for (std::size_t half = 0; half < depth / 8; ++half) {  // of the depth
-      for (int pair = 0; pair < 2; ++pair) {
-        const std::size_t k = 8 * half + 2 * t + static_cast<std::size_t>(pair);
-        A[g][k] = decode(lane.type, lane.a[2 * half], pair);
-        A[g + 8][k] = decode(lane.type, lane.a[2 * half + 1], pair);
-        B[k][g] = decode(lane.type, lane.b[half], pair);
+  for (int i = 0; i < 32; ++i) {
+    const MmaLane& lane = *lanes[static_cast<std::size_t>(i)];
+    if (lane.depth != depth || lane.type != first.type)
+      simt::fail(sites[static_cast<std::size_t>(i)], "mma: the lanes ask for different shapes or types");
+    for (int which = 0; which < 2; ++which) {
+      for (int r = 0; r < depth / 4; ++r) {
+        A[fragment::a_row(i, r)][fragment::a_col(i, r, which)] = decode(lane.type, lane.a[r], which);
       }
+      for (int r = 0; r < depth / 8; ++r)
+        B[fragment::b_row(i, r, which)][fragment::b_col(i)] = decode(lane.type, lane.b[r], which);
     }
-    for (std::size_t j = 0; j < 4; ++j) D[g + 8 * (j / 2)][2 * t + j % 2] = lane.c[j];
+    for (int r = 0; r < 4; ++r) D[fragment::c_row(i, r)][fragment::c_col(i, r)] = lane.c[r];
   }
-  for (std::size_t row = 0; row < 16; ++row) {
-    for (std::size_t col = 0; col < 8; ++col) {
+  for (int row = 0; row < 16; ++row) {
+    for (int col = 0; col < 8; ++col) {
       double sum = double{D[row][col]};
-      for (std::size_t k = 0; k < depth; ++k) sum += double{A[row][k]} * double{B[k][col]};
+      for (int k = 0; k < depth; ++k) sum += double{A[row][k]} * double{B[k][col]};
       D[row][col] = static_cast<float>(sum);
     }
   }
-  for (std::size_t i = 0; i < 32; ++i) {
-    const std::size_t g = i / 4, t = i % 4;
-    for (std::size_t j = 0; j < 4; ++j) lanes[i]->d[j] = D[g + 8 * (j / 2)][2 * t + j % 2];
+  for (int i = 0; i < 32; ++i) {
+    for (int r = 0; r < 4; ++r) lanes[static_cast<std::size_t>(i)]->d[r] = D[fragment::c_row(i, r)][fragment::c_col(i, r)];
   }
-  return 16 * 8 * depth;
+  return 16 * 8 * static_cast<std::uint64_t>(depth);
 }
 
 }  // namespace flash::machine
