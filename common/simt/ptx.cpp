@@ -33,9 +33,9 @@ void check_four(const char* name, const float* address, int left, Site site) {
   }
 }
 
-void issue_async_copy(const AsyncCopy& copy, Site site) {
+bool issue_async_copy(const AsyncCopy& copy, Site site) {
   const machine::sanitizer::Unwatched unwatched;
-  machine::Thread& self = machine::running_worker("cp.async").current();
+  machine::Worker& worker = machine::running_worker("cp.async");
   if (copy.from_bytes < 0 || copy.from_bytes > copy.bytes || copy.from_bytes % 2 != 0) {
     fail(site, "cp.async of " + std::to_string(copy.bytes) + " bytes cannot read " + std::to_string(copy.from_bytes) +
                    ": allowed is an even number from 0 to the size");
@@ -46,7 +46,12 @@ void issue_async_copy(const AsyncCopy& copy, Site site) {
   if (reinterpret_cast<std::uintptr_t>(copy.from) % alignment != 0)
     fail_misaligned("cp.async's source", copy.from, alignment, site);
   check_dynamic_shared(copy.to, alignment, site);
+  // When it lands, it writes to shared memory like any store of the warp.
+  if (shared_window.log) log_shared_access(site, nullptr, copy.to, alignment, true);
+  if (worker.options().target_sm < 80) return false;
+  machine::Thread& self = worker.current();
   self.copies.push_back({copy, site, self.groups});
+  return true;
 }
 
 bool take_any_copy(AsyncCopy& copy) {

@@ -130,8 +130,8 @@ inline void atomic_add4(GlobalPointer<float> to, const float4& values, Site site
 
 // ---- cp.async ------------------------------------------------------------------------------------------------------------------
 
-/// Checks a copy and notes it as issued.
-void issue_async_copy(const AsyncCopy&, Site);
+/// Checks a copy and notes it as issued; false if the target GPU has no cp.async (sm_75), where it has to land at once.
+bool issue_async_copy(const AsyncCopy&, Site);
 /// Hands out the oldest copy that has to land for all but the `newest` youngest groups to be complete; false if there is none.
 bool take_landing_copy(int newest, AsyncCopy&);
 /// The same for every copy, in a group or not.
@@ -154,8 +154,11 @@ template <int Bytes>
 void cp_async_zfill(void* to, const void* from, int from_bytes, Site site = Site::here()) {
   static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "cp.async copies 4, 8 or 16 bytes");
   const AsyncCopy copy{to, from, Bytes, from_bytes};
-  issue_async_copy(copy, site);
-  poison_target(copy);
+  if (issue_async_copy(copy, site)) {
+    poison_target(copy);
+  } else {
+    land(copy);
+  }
 }
 template <int Bytes, class T>
 void cp_async_zfill(void* to, GlobalPointer<T> from, int from_bytes, Site site = Site::here()) {

@@ -1,5 +1,6 @@
 // The simulator's counts against numbers worked out by hand.
 #include "common/device/float16.cuh"
+#include "common/device/fragments.hpp"
 #include "common/device/ptx.cuh"
 #include "common/simt/machine/access_log.hpp"
 #include "common/simt/test/zoo.hpp"
@@ -79,6 +80,28 @@ __global__ void load_matrices(int stride) {
   unsigned short* const rows = dynamic_shared<unsigned short>(static_cast<std::size_t>(32 * stride));
   unsigned r[4];
   ldmatrix_x4(r, rows + static_cast<int>(threadIdx.x % 32) * stride);
+}
+/// Lane i copies 16 bytes to row i * row_step / 8, chunk i * chunk_step % 8, of rows of 128 bytes.
+__global__ void copy_chunks(const float* from, int row_step, int chunk_step) {
+  const SharedMatrix<float> tile{dynamic_shared<float>(32 * 32), 32, 32, 32};
+  const int i = static_cast<int>(threadIdx.x % 32);
+  cp_async<16>(tile.address(i * row_step / 8, 4 * (i * chunk_step % 8)), from);
+  cp_async_wait_all();
+}
+/// Lane i copies a word to the first of its four.
+__global__ void copy_words(const float* from) {
+  cp_async<4>(dynamic_shared<float>(32 * 4) + 4 * static_cast<int>(threadIdx.x), from);
+  cp_async_wait_all();
+}
+/// Registers 0 of A and of B, and a C rounded to 16 bits, as 32-bit words of a tile of 16-bit numbers: what a kernel without ldmatrix does.
+__global__ void words_of_fragments(int stride, unsigned* out) {
+  const SharedMatrix<unsigned short> tile{dynamic_shared<unsigned short>(static_cast<std::size_t>(16 * stride)), 16, 64,
+                                          stride};
+  const int lane = static_cast<int>(threadIdx.x);
+  tile.as<unsigned>(fragment::c_row(lane, 0), fragment::c_col(lane, 0)) = 0u;
+  __syncwarp();  // read after write
+  out[lane] = tile.as<unsigned>(fragment::a_row(lane, 0), fragment::a_col(lane, 0));
+  out[lane] += tile.as<unsigned>(fragment::b_col(lane), fragment::b_row(lane, 0));  // B^T stands in the tile
 }
 __global__ void operations() {
   float c[4] = {};
@@ -173,6 +196,14 @@ TEST_CASE("counters: bank conflicts") {
     CHECK(conflicts(32 * 64 * 2, load_matrices, 64) == 4 * 7);  // rows of 128 bytes: 8 rows of a matrix in the same 4 banks
     CHECK(conflicts(32 * 72 * 2, load_matrices, 72) == 0);      // rows of 144 bytes
     CHECK(conflicts(32 * 8 * 2, load_matrices, 8) == 0);        // rows without a gap
+    alignas(16) const std::array<float, 4> from{};
+    CHECK(conflicts(4096, copy_chunks, from.data(), 1, 1) == 0);      // a quarter warp copies a row
+    CHECK(conflicts(4096, copy_chunks, from.data(), 8, 0) == 4 * 7);  // a column of chunks
+    CHECK(conflicts(4096, copy_chunks, from.data(), 8, 1) == 0);      // a diagonal
+    CHECK(conflicts(512, copy_words, from.data()) == 3);              // every fourth bank, four words each
+    std::array<unsigned, 32> words{};
+    CHECK(conflicts(2 * 16 * 64, words_of_fragments, 64, words.data()) == 3 * 7);  // rows of 128 bytes: 4 banks
+    CHECK(conflicts(2 * 16 * 72, words_of_fragments, 72, words.data()) == 0);      // padded by 16 bytes
   }
 }
 
