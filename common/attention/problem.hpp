@@ -28,7 +28,7 @@ struct Problem {
   int Hkv = 2;   ///< key/value heads; H is a multiple of it (MHA, GQA, MQA)
   int Nq = 128;  ///< queries
   int Nk = 128;  ///< keys
-  int d = 64;    ///< head dimension
+  int d = 64;    ///< head dimension, at most 256; most stages take 128 (Variant::max_head_dim)
   float scale = 0.125f;
   bool causal = false;
   BiasKind bias = BiasKind::none;
@@ -60,7 +60,7 @@ struct RequestedSizes {
 };
 
 /// Turns requested sizes into the sizes of `problem`, whose layout is set already. Returns "" or, leaving `problem` as it was,
-/// one line that says what was given and what is allowed: every size in 1..2^30, head_dim <= 128, heads a multiple of kv_heads,
+/// one line that says what was given and what is allowed: every size in 1..2^30, head_dim <= 256, heads a multiple of kv_heads,
 /// packed QKV only with Nq == Nk and Hkv == H, every tensor and the scores [B, H, Nq, Nk] below 2^62 bytes.
 std::string set_sizes(Problem& problem, const RequestedSizes& sizes);
 

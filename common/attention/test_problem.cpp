@@ -20,7 +20,7 @@ TEST_CASE("set_sizes takes every valid size") {
   CHECK(set_sizes(p, {.heads = 5}) == "");
   CHECK(p.Hkv == 5);  // as many as heads unless given
   CHECK(set_sizes(p, {.batch = 1, .heads = 1, .seq_q = 1, .seq_k = 1, .head_dim = 1}) == "");
-  CHECK(set_sizes(p, {.batch = 1, .heads = 1, .seq_q = 1 << 30, .seq_k = 1, .head_dim = 128}) == "");
+  CHECK(set_sizes(p, {.batch = 1, .heads = 1, .seq_q = 1 << 30, .seq_k = 1, .head_dim = 256}) == "");
   p.layout = Layout::qkv;
   CHECK(set_sizes(p, {.heads = 4, .kv_heads = 4, .seq_q = 9, .seq_k = 9}) == "");
   p.layout = Layout::kv;
@@ -45,8 +45,8 @@ TEST_CASE("set_sizes says in one line what was given and what is allowed, and le
       {{.seq_k = std::int64_t{1} << 31}, "--seq-k 2147483648: must be between 1 and 1073741824"},
       {{.seq_k = huge}, "--seq-k 9223372036854775807: must be between 1 and 1073741824"},
       {{.seq_q = lowest}, "--seq-q -9223372036854775808: must be between 1 and 1073741824"},
-      {{.head_dim = 0}, "--head-dim 0: must be between 1 and 128"},
-      {{.head_dim = 129}, "--head-dim 129: must be between 1 and 128"},
+      {{.head_dim = 0}, "--head-dim 0: must be between 1 and 256"},
+      {{.head_dim = 257}, "--head-dim 257: must be between 1 and 256"},
       {{.heads = 6, .kv_heads = 4}, "--heads 6 with --kv-heads 4: heads must be a multiple of kv-heads"},
       {{.heads = 2, .kv_heads = 4}, "--heads 2 with --kv-heads 4: heads must be a multiple of kv-heads"},
       {{.seq_q = 5, .seq_k = 7},

@@ -19,6 +19,23 @@ Registry& registry(Backend backend) {
 
 }  // namespace
 
+std::string refusal(const Variant& variant, const Problem& problem) {
+  if (std::find(variant.dtypes.begin(), variant.dtypes.end(), problem.dtype) == variant.dtypes.end()) {
+    std::string allowed;
+    for (const Dtype dtype : variant.dtypes) allowed += (allowed.empty() ? "" : ", ") + std::string(to_string(dtype));
+    return std::string("--dtype is ") + to_string(problem.dtype) + "; allowed: " + allowed;
+  }
+  if (problem.d > variant.max_head_dim) {
+    return "--head-dim is " + std::to_string(problem.d) + "; allowed: 1 to " + std::to_string(variant.max_head_dim);
+  }
+  return variant.refuse == nullptr ? "" : variant.refuse(problem);
+}
+
+std::string refusal_on(const Variant& variant, const Problem& problem, const DeviceLimits& limits) {
+  std::string why = refusal(variant, problem);
+  return why.empty() && variant.refuse_on != nullptr ? variant.refuse_on(problem, limits) : why;
+}
+
 const std::vector<Variant>& variants(Backend backend) { return registry(backend).variants; }
 
 RegisterVariant::RegisterVariant(Backend backend, int number, const Variant& variant, const char* file) {

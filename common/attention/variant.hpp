@@ -16,15 +16,24 @@ struct Variant {
   void (*backward)(const Attention&) = nullptr;  ///< runs after forward on the same buffers; null: no backward pass here
   /// Buffers the pass needs besides the tensors of the problem (the backward list includes the forward's). Null: none.
   std::vector<WorkspaceSpec> (*workspace)(const Problem&, Pass) = nullptr;
-  /// "" or why this variant cannot take a problem. Null: it takes every problem of its dtypes.
+  /// "" or why this variant cannot take a problem. Null: it takes every problem of its dtypes and head dimensions.
   std::string (*refuse)(const Problem&) = nullptr;
   /// The compiled tile sizes that take a problem on such a device, the default first; empty: none does. Null: nothing to choose.
   std::vector<TileChoice> (*tiles)(const Problem&, Pass, const DeviceLimits&) = nullptr;
   bool atomic_dQ = false;     ///< dQ is summed in the order in which blocks happen to end: its last bits differ between runs
   bool subtracts_max = true;  ///< false: large scores overflow, and the report says so
-  std::vector<Dtype> dtypes = {Dtype::fp32};  ///< what the kernels take
-  const char* file = "";                      ///< path of the kernel file in the project; registration fills it in
+  std::vector<Dtype> dtypes = {Dtype::fp32};  ///< what the kernels take; a run without --dtype takes the first
+  int max_head_dim = 128;                     ///< the largest d that the kernels take
+  /// "" or why a device cannot run a problem, which another one could: "bf16 needs compute capability 8.0". Null: every device can.
+  std::string (*refuse_on)(const Problem&, const DeviceLimits&) = nullptr;
+  const char* file = "";  ///< path of the kernel file in the project; registration fills it in
 };
+
+/// "" or why the variant takes a problem on no device: its dtypes, its largest head dimension, its own refusal.
+std::string refusal(const Variant&, const Problem&);
+
+/// "" or why it does not take the problem on such a device; where refusal() has something to say, that.
+std::string refusal_on(const Variant&, const Problem&, const DeviceLimits&);
 
 enum class Backend { gpu, cpu };
 

@@ -31,11 +31,21 @@ bool anything_to_run(const CompareOptions& options, const std::vector<Stage>& st
   for (const Stage& stage : stages) {
     for (const ListedVariant& variant : stage.variants) {
       for (const Pass pass : options.passes) {
-        if (variant.has(pass) && variant.takes(options.problem.dtype)) return true;
+        if (variant.has(pass) && variant.takes(*options.problem.dtype)) return true;
       }
     }
   }
   return false;
+}
+
+/// Stages of which no variant takes the dtype: "01_naive, 02_safe_softmax".
+std::string left_out(const std::vector<Stage>& stages, Dtype dtype) {
+  std::string names;
+  for (const Stage& stage : stages) {
+    const auto takes = [&](const ListedVariant& variant) { return variant.takes(dtype); };
+    if (std::none_of(stage.variants.begin(), stage.variants.end(), takes)) names += (names.empty() ? "" : ", ") + stage.name;
+  }
+  return names;
 }
 
 /// Everything that is known before the first run. UsageError or DeviceError if there is nothing to run.
@@ -52,7 +62,7 @@ Plan make_plan(const CompareOptions& options, const char* argv0) {
   for (const auto& program : find_stages(folder, options.only)) plan.stages.push_back(ask_stage(program));
   if (!anything_to_run(options, plan.stages)) {
     throw UsageError("nothing to run: no stage here has this pass for --dtype " +
-                     std::string(to_string(options.problem.dtype)));
+                     std::string(to_string(*options.problem.dtype)));
   }
   plan.backend = choose_backend(options, plan.stages.front());
   plan.sizes = sizes_to_run(options, plan.backend);
@@ -65,6 +75,10 @@ std::vector<Row> run_plan(const CompareOptions& options, const Plan& plan, std::
   std::cerr << "comparing " << plan.stages.size() << (plan.stages.size() == 1 ? " stage" : " stages") << " on the "
             << (plan.backend == Backend::gpu ? "GPU" : "CPU simulator") << ", each checked against double precision"
             << std::endl;
+  const Dtype dtype = *options.problem.dtype;
+  if (const std::string names = left_out(plan.stages, dtype); !names.empty()) {
+    std::cerr << "left out, since they do not take " << to_string(dtype) << ": " << names << std::endl;
+  }
   const Json when = commit_and_date(FLASH_SOURCE_DIR);
   std::vector<Row> rows;
   for (std::size_t i = 0; i < plan.problems.size(); ++i) {

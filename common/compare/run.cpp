@@ -76,7 +76,7 @@ std::vector<Row> run_pass(const CompareOptions& options, const std::vector<Stage
   std::vector<Row> rows;
   for (const Stage& stage : stages) {
     for (const ListedVariant& variant : stage.variants) {
-      if (!variant.has(pass) || !variant.takes(options.problem.dtype)) continue;
+      if (!variant.has(pass) || !variant.takes(*options.problem.dtype)) continue;
       progress << to_string(pass) << " " << stage.name << "/" << variant.name << " ... " << std::flush;
       std::vector<std::string> arguments = stage_arguments(stage, variant.name, pass, backend == Backend::gpu ? "gpu" : "cpu");
       append(arguments, to_arguments(options.problem, sizes));

@@ -68,7 +68,8 @@ void add_problem_options(CLI::App& app, ProblemOptions& options) {
          "Factor of Q K^T (default: 1/sqrt(d))")
       ->type_name("X")
       ->group("Problem");
-  add_choice(app, "--dtype", options.dtype, all_dtypes, "Type of Q, K, V, O and their gradients");
+  add_choice(app, "--dtype", options.dtype, all_dtypes,
+             "Type of Q, K, V, O and their gradients (default: the first that the variant takes, see --list)");
   add_choice(app, "--layout", options.layout, all_layouts,
              "Order in memory: (B,H,N,d), (B,N,H,d), packed QKV (B,N,3,H,d), packed KV (B,N,2,Hkv,d)");
   add_choice(app, "--input", options.input, all_inputs,
@@ -94,7 +95,7 @@ Problem make_problem(const ProblemOptions& options, const RequestedSizes& sizes)
   Problem problem;
   problem.causal = options.causal;
   problem.bias = options.bias.value_or(BiasKind::none);
-  problem.dtype = options.dtype;
+  problem.dtype = options.dtype.value_or(Dtype::fp32);
   problem.layout = options.layout;
   if (const std::string error = set_sizes(problem, sizes); !error.empty()) throw UsageError(error);
   problem.scale = options.scale.value_or(default_scale(problem.d));
@@ -117,7 +118,7 @@ std::vector<std::string> to_arguments(const ProblemOptions& options, const Reque
   if (options.bias) add("--bias", to_string(*options.bias));
   // One word: a value that starts with a minus sign could be taken for an option.
   if (options.scale) arguments.push_back("--scale=" + shortest(*options.scale));
-  add("--dtype", to_string(options.dtype));
+  if (options.dtype) add("--dtype", to_string(*options.dtype));
   add("--layout", to_string(options.layout));
   add("--input", to_string(options.input));
   add("--seed", std::to_string(options.seed));

@@ -28,7 +28,7 @@ struct ProblemOptions {
   bool causal = false;
   std::optional<BiasKind> bias;
   std::optional<float> scale;  ///< absent: 1/sqrt(d)
-  Dtype dtype = Dtype::fp32;
+  std::optional<Dtype> dtype;  ///< absent: the first that the variant takes
   Layout layout = Layout::bhnd;
   InputKind input = InputKind::normal;
   std::uint64_t seed = 1;

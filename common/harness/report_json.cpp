@@ -166,6 +166,7 @@ std::string list_json(const StageInfo& stage, const std::vector<Variant>& list, 
                     {"idea", variant.idea},
                     {"passes", passes},
                     {"dtypes", dtypes},
+                    {"max_head_dim", variant.max_head_dim},
                     {"kernel", variant.file},
                     {"tiles", tiles}});
   }

@@ -12,9 +12,10 @@
 namespace flash {
 namespace {
 
-bool takes(const Variant& variant, Pass pass, Dtype dtype) {
+/// Without a dtype any will do.
+bool takes(const Variant& variant, Pass pass, std::optional<Dtype> dtype) {
   return (pass == Pass::forward || variant.backward != nullptr) &&
-         std::find(variant.dtypes.begin(), variant.dtypes.end(), dtype) != variant.dtypes.end();
+         (!dtype || std::find(variant.dtypes.begin(), variant.dtypes.end(), *dtype) != variant.dtypes.end());
 }
 
 std::string names(const std::vector<Variant>& list) {
@@ -82,17 +83,16 @@ const Variant& choose_variant(const StageInfo& stage, const std::vector<Variant>
   return list.back();
 }
 
-void check_variant(const StageInfo& stage, const Variant& variant, const Problem& problem) {
-  if (!takes(variant, Pass::forward, problem.dtype)) {
-    std::string allowed;
-    for (const Dtype dtype : variant.dtypes) allowed += (allowed.empty() ? "" : ", ") + std::string(to_string(dtype));
-    throw UsageError(std::string("--dtype is ") + to_string(problem.dtype) + "; " + stage.name + " variant " + variant.name +
-                     " takes: " + allowed);
+void check_variant(const StageInfo& stage, const Variant& variant, const Problem& problem, const DeviceLimits& limits) {
+  const std::string refuses = stage.name + " variant " + variant.name + " refuses this problem: ";
+  if (std::string why = refusal(variant, problem); !why.empty()) {
+    const bool tensor_cores = problem.dtype != Dtype::fp32 && variant.dtypes == std::vector{Dtype::fp32};
+    const bool wide = problem.d > variant.max_head_dim && variant.max_head_dim < 256;
+    if (tensor_cores) why += "; 08_tensor_cores takes fp16 and bf16";
+    if (wide && !tensor_cores) why += "; 08_tensor_cores takes head dimensions up to 256, in fp16 and bf16";
+    throw UsageError(refuses + why);
   }
-  if (variant.refuse == nullptr) return;
-  if (const std::string why = variant.refuse(problem); !why.empty()) {
-    throw UsageError(stage.name + " variant " + variant.name + " refuses this problem: " + why);
-  }
+  if (const std::string why = refusal_on(variant, problem, limits); !why.empty()) throw DeviceError(refuses + why);
 }
 
 void check_memory(const DeviceInfo& device, const Variant& variant, const Problem& problem, Pass pass, bool loaded) {

@@ -66,13 +66,15 @@ void print(const std::string& text) {
   if (!std::cout) throw UsageError("standard output cannot be written");
 }
 
-ExitCode run_problem(const StageInfo& stage, const Options& options) {
+ExitCode run_problem(const StageInfo& stage, Options options) {
   // Everything that can be refused without touching data comes first.
+  // A wrong name or pass is wrong on every device, and every kernel is built for the CPU.
+  const Variant& listed = choose_variant(stage, variants(Backend::cpu), options);
+  if (!options.problem.dtype) options.problem.dtype = listed.dtypes.front();
   const RequestedSizes sizes = options.problem.sizes.over(default_sizes);
   const bool load = !options.load.empty();
   Problem problem;
   if (!load) problem = make_problem(options.problem, sizes);
-  choose_variant(stage, variants(Backend::cpu), options);  // a wrong name or pass is wrong on every device
   const std::unique_ptr<Device> device = choose_device(options);
   const Variant& variant = choose_variant(stage, variants(device->info().kind), options);
 
@@ -85,7 +87,7 @@ ExitCode run_problem(const StageInfo& stage, const Options& options) {
     task = load_inputs(options.load, options.problem, options.pass);
     problem = task.problem;
   }
-  check_variant(stage, variant, problem);
+  check_variant(stage, variant, problem, device->limits());
   const std::optional<Tiles> tiles = choose_tiles(variant, problem, options.pass, device->limits(), options.tiles);
   check_memory(device->info(), variant, problem, options.pass, load);
   const bool on_cpu = device->info().kind == Backend::cpu;
@@ -140,7 +142,7 @@ ExitCode run_problem(const StageInfo& stage, const Options& options) {
 /// For the given problem if the head dimension is given, else for some of them. The device is the one that the simulator stands for.
 TilesToList tiles_to_list(const Options& options) {
   const RequestedSizes sizes = options.problem.sizes.over(default_sizes);
-  std::vector<int> head_dims{32, 64, 96, 128};
+  std::vector<int> head_dims{32, 64, 96, 128, 256};
   const Problem problem = make_problem(options.problem, sizes);
   if (options.problem.sizes.head_dim) head_dims = {problem.d};
   return {problem, head_dims, open_cpu()->limits()};

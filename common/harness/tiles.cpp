@@ -75,9 +75,12 @@ std::vector<ListedTiles> list_tiles(const Variant& variant, const TilesToList& w
   for (const Pass pass : {Pass::forward, Pass::backward}) {
     if (pass == Pass::backward && variant.backward == nullptr) continue;
     for (const int d : what.head_dims) {
+      if (d > variant.max_head_dim) continue;
       Problem problem = what.problem;
       problem.d = d;
-      std::vector<TileChoice> choices = variant.tiles(problem, pass, what.limits);
+      if (!refusal(variant, problem).empty()) problem.dtype = variant.dtypes.front();
+      std::vector<TileChoice> choices;
+      if (refusal_on(variant, problem, what.limits).empty()) choices = variant.tiles(problem, pass, what.limits);
       if (!all.empty() && all.back().pass == pass && same_choices(all.back().choices, choices)) {
         all.back().head_dims.push_back(d);
       } else {

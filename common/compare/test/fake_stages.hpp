@@ -22,10 +22,12 @@ inline std::string passed_report() {
 class FakeStages : public TemporaryFolder {
  public:
   /// `run` is shell code: what the program does when it is not asked for its list.
-  void add(const std::string& name, const std::string& run, const std::string& passes = R"(["forward"])") const {
+  void add(const std::string& name, const std::string& run, const std::string& passes = R"(["forward"])",
+           const std::string& dtypes = R"(["fp32"])") const {
     add_raw(name, "case \"$*\" in '--list --json') cat <<'END'\n{\"stage\": \"" + name +
                       R"(", "idea": "i", "variants": [{"name": "plain", "idea": "an idea, with a comma", "passes": )" + passes +
-                      R"(, "dtypes": ["fp32"], "kernel": "01_naive/kernel.cuh"}]})" + "\nEND\nexit;; esac\n" + run + "\n");
+                      R"(, "dtypes": )" + dtypes + R"(, "kernel": "01_naive/kernel.cuh"}]})" + "\nEND\nexit;; esac\n" + run +
+                      "\n");
   }
   /// A program that is only this shell code.
   void add_raw(const std::string& name, const std::string& code) const {

@@ -160,6 +160,27 @@ TEST_CASE("compare: JSON, CSV and saved rows") {
   CHECK(contains(csv, "\"an idea, with a comma\""));
 }
 
+TEST_CASE("compare: one dtype for all rows, fp32 unless given; stages that do not take it are named") {
+  const FakeStages stages;
+  const auto only = [](const std::string& dtype) {
+    return "case \"$*\" in *'--dtype " + dtype + "'*) " + prints(passed_report()) + ";; esac; exit 9";
+  };
+  stages.add("01_single", only("fp32"));
+  stages.add("02_half", only("fp16"), R"(["forward"])", R"(["fp16", "bf16"])");
+  const auto run = [&](std::vector<std::string> dtype) {
+    dtype.insert(dtype.begin(), {"--device", "cpu", "--pass", "forward"});
+    const ProcessResult result = compare(stages, dtype);
+    CHECK_MESSAGE(result.exit_code == 0, result.error);
+    return result;
+  };
+  const ProcessResult single = run({}), half = run({"--dtype", "fp16"});
+  CHECK(contains(single.output, "01_single/plain"));
+  CHECK_FALSE(contains(single.output, "02_half"));
+  CHECK(contains(single.error, "left out, since they do not take fp32: 02_half\n"));
+  CHECK(contains(half.output, "02_half/plain"));
+  CHECK(contains(half.error, "left out, since they do not take fp16: 01_single\n"));
+}
+
 TEST_CASE("compare: a sweep runs every size") {
   const FakeStages stages;
   stages.add("01_first", prints(passed_report()));

@@ -60,7 +60,8 @@ TEST_CASE("bad input: command lines") {
       {"--seq"},
       {"--seq", "16", "--seq-q", "16"},
       {"--head-dim", "0"},
-      {"--head-dim", "129"},
+      {"--head-dim", "129"},  // of this stage
+      {"--head-dim", "257"},
       {"--heads", "6", "--kv-heads", "4"},
       {"--layout", "qkv", "--seq-q", "3", "--seq-k", "5"},
       {"--layout", "qkv", "--heads", "4", "--kv-heads", "2"},

@@ -37,6 +37,7 @@ TEST_CASE("options: defaults") {
   CHECK(sizes.kv_heads == sizes.heads);
   const flash::Problem problem = flash::make_problem(options.problem, sizes);
   CHECK(problem.scale == flash::default_scale(problem.d));
+  CHECK_FALSE(options.problem.dtype.has_value());  // the variant decides
 }
 
 TEST_CASE("options: everything at once") {
@@ -154,7 +155,7 @@ TEST_CASE("options: sizes that parse but make no problem") {
   CHECK(problem_refusal({"--seq", "2147483648"}) != "");
   CHECK(problem_refusal({"--batch", "9223372036854775807"}) != "");
   CHECK(problem_refusal({"--heads", "6", "--kv-heads", "4"}) != "");
-  CHECK(problem_refusal({"--head-dim", "129"}) != "");
+  CHECK(problem_refusal({"--head-dim", "257"}) != "");
   CHECK(problem_refusal({"--layout", "qkv", "--seq-q", "3", "--seq-k", "4"}) != "");
   CHECK(problem_refusal({"--heads", "6", "--kv-heads", "3"}) == "");
 }

@@ -1,0 +1,65 @@
+// A stage in 16 bits beside one in fp32: what runs without --dtype, and what each refuses.
+#include "common/compare/process.hpp"
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace {
+
+using flash::ProcessResult;
+using Json = nlohmann::json;
+
+ProcessResult run(const char* program, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {program, "--device", "cpu", "--seq", "20", "--heads", "1"});
+  return flash::run_process(arguments, std::chrono::seconds(60));
+}
+
+/// The report of a run that has to pass.
+Json report(std::vector<std::string> arguments) {
+  arguments.emplace_back("--json");
+  const ProcessResult result = run(FLASH_HALF_STAGE, arguments);
+  CHECK_MESSAGE(result.exit_code == 0, result.error);
+  return Json::parse(result.output);
+}
+
+void check_refused(const ProcessResult& result, int exit_code, const std::string& message) {
+  CHECK(result.exit_code == exit_code);
+  CHECK(result.output.empty());
+  CHECK_MESSAGE(std::count(result.error.begin(), result.error.end(), '\n') == 1, result.error);
+  CHECK_MESSAGE(result.error.find(message) != std::string::npos, result.error);
+}
+
+}  // namespace
+
+TEST_CASE("half: without --dtype a stage runs the first of its dtypes") {
+  CHECK(report({}).at("problem").at("dtype") == "fp16");
+  CHECK(report({"--dtype", "bf16"}).at("problem").at("dtype") == "bf16");
+  check_refused(run(FLASH_HALF_STAGE, {"--dtype", "fp32"}), 2, "--dtype is fp32; allowed: fp16, bf16");
+  check_refused(run(FLASH_FP32_STAGE, {"--dtype", "bf16"}), 2, "--dtype is bf16; allowed: fp32; 08_tensor_cores takes fp16");
+}
+
+TEST_CASE("half: head dimensions up to what the stage takes") {
+  CHECK(report({"--head-dim", "256"}).at("problem").at("head_dim") == 256);
+  check_refused(run(FLASH_HALF_STAGE, {"--head-dim", "257"}), 2, "--head-dim 257: must be between 1 and 256");
+  check_refused(run(FLASH_FP32_STAGE, {"--head-dim", "129"}), 2,
+                "--head-dim is 129; allowed: 1 to 128; 08_tensor_cores takes head dimensions up to 256");
+}
+
+TEST_CASE("half: --list says what the stage takes") {
+  const Json variant = report({"--list"}).at("variants").at(0);
+  CHECK(variant.at("dtypes") == Json{"fp16", "bf16"});
+  CHECK(variant.at("max_head_dim") == 256);
+  CHECK(variant.at("tiles").at(0).at("head_dims") == Json{32, 64, 96, 128, 256});
+}
+
+TEST_CASE("half: what this device cannot run is no usable device, and says why") {
+  setenv("FLASH_SIMT_TARGET", "75", 1);
+  check_refused(run(FLASH_HALF_STAGE, {"--dtype", "bf16"}), 3, "bf16 needs compute capability 8.0 or newer");
+  CHECK(report({}).at("problem").at("dtype") == "fp16");
+  const ProcessResult list = run(FLASH_HALF_STAGE, {"--list", "--dtype", "bf16"});
+  CHECK(list.output.find("none fits") != std::string::npos);
+  unsetenv("FLASH_SIMT_TARGET");
+}
