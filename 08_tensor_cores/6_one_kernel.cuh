@@ -25,14 +25,14 @@ namespace {
 
 /// (8.16)  The warp's part of dS K   [Br, Bc] x [Bc, Width], added to the sum of dQ, in which each row is a 16 x 8 tile: 4 numbers a lane.
 template <class C>
-__device__ void add_to_dQ(const Matrix<float>& sum, int row0, const unsigned char* shared, int dS, int lane, int warp) {
+__device__ void add_to_dQ(const Matrix<float>& sum, int row0, const unsigned char* shared, int dS, const Role<C>& at) {
+  const int warp = at.half * C::HALF + at.warp;
   if (warp >= C::MQ * C::NQ) return;
-  lane = forget_origin(lane);
   const int m0 = warp % C::MQ * C::QT, n0 = warp / C::MQ * C::CT;
   float z[C::QT][C::CT][4] = {};
   int A[C::QT], B[C::CT / 2];  // addresses of the operands of the first 16 keys
-  dS = forget_origin(dS + right_first<C::Br>(lane));
-  const int K = forget_origin(C::K + down_first<C::Width>(lane));
+  dS = forget_origin(dS + right_first<C::Br>(at.lane));
+  const int K = forget_origin(C::K + at.down);
 #pragma unroll
   for (int m = 0; m < C::QT; ++m) A[m] = to_the_right<C::Br>(dS, 2 * (m0 + m));
 #pragma unroll
@@ -51,14 +51,16 @@ __device__ void add_to_dQ(const Matrix<float>& sum, int row0, const unsigned cha
 #pragma unroll
     for (int n = 0; n < C::CT; ++n) {
 #pragma unroll
-      for (int m = 0; m < C::QT; ++m) add_mma<typename C::T>(z[m][n], a[k % 2][m], b[k % 2][n / 2][n % 2 * 2], b[k % 2][n / 2][n % 2 * 2 + 1]);
+      for (int m = 0; m < C::QT; ++m)
+        add_mma<typename C::T>(z[m][n], a[k % 2][m], b[k % 2][n / 2][n % 2 * 2], b[k % 2][n / 2][n % 2 * 2 + 1]);
     }
   }
+  const int place = (row0 / 16 + m0) * C::DT + n0;
 #pragma unroll
   for (int m = 0; m < C::QT; ++m) {
 #pragma unroll
     for (int n = 0; n < C::CT; ++n) {
-      atomic_add4(sum.address((row0 / 16 + m0 + m) * C::DT + n0 + n, 4 * lane),
+      atomic_add4(sum.address(0, place * 128 + 4 * at.lane + (m * C::DT + n) * 128),
                   make_float4(z[m][n][0], z[m][n][1], z[m][n][2], z[m][n][3]));
     }
   }
@@ -112,9 +114,7 @@ __global__ void __launch_bounds__(C::THREADS, 1)
     const int stage = (step - at.half + STAGES) % STAGES;  // of the tile that this half works on
     const int oldest = (step + 1) % STAGES;                // of the tile before the two: its dS is complete
     const auto sum_dQ = [&] {
-      add_to_dQ<C>(sum_all.head(b, summed.h), summed.tile * C::Br, shared, C::P + oldest * C::P_BYTES, at.lane,
-                   threadIdx.x / WARP);
-      advance(summed);
+      add_to_dQ<C>(sum_all.head(b, summed.h), summed.tile * C::Br, shared, C::P + oldest * C::P_BYTES, at);
     };
 
     // 2. Half 1: dQ += dS K of the oldest tile.
@@ -125,41 +125,45 @@ __global__ void __launch_bounds__(C::THREADS, 1)
       // 3. Half 0: S^T = K Q^T. Half 1: dP^T = V dO^T, of the tile before.
       float x[C::MT][C::NT][4];
       product_of_rows<C>(x, shared, (first_half ? C::K : C::V) + at.warp * C::KEYS * C::ROW,
-                         (first_half ? C::Q : C::dO) + stage * C::Q_BYTES, at.lane);
+                         (first_half ? C::Q : C::dO) + stage * C::Q_BYTES, at);
 
       // 4. Half 0: P^T, for half 1 too. Half 1: dS^T, in its place.
-      const SharedMatrix<const float> LD{reinterpret_cast<const float*>(shared + C::LD + stage * C::LD_BYTES), 1, 2 * C::Br, 2 * C::Br};
+      const SharedMatrix<const float> LD{reinterpret_cast<const float*>(shared + C::LD + stage * C::LD_BYTES), 1, 2 * C::Br,
+                                         2 * C::Br};
       constexpr int words_of_warp = C::KEYS * C::Br / 2;
       const SharedMatrix<unsigned> words{
-          reinterpret_cast<unsigned*>(shared + C::P + stage * C::P_BYTES) + at.warp * words_of_warp, 1, words_of_warp, words_of_warp};
+          reinterpret_cast<unsigned*>(shared + C::P + stage * C::P_BYTES) + at.warp * words_of_warp, 1, words_of_warp,
+          words_of_warp};
       unsigned f[C::MT][C::KT][4];
       if (first_half) {
-        const int row0 = scored.tile * C::Br;
-        const bool masked = problem.visible_keys(row0) < col0 + C::Bc;
-        const float factor =
-            finish_scores<C>(x, problem, all.bias, all.bias.values.head(b, scored.h), row0, col0, masked, at);
-        advance(scored);
-        exponentiate<C>(f, x, factor, LD, at.lane);
+        if (finish_exponents<C>(x, problem, all.bias, b, scored.h, scored.tile * C::Br, col0, LD, at)) {
+          exponentiate<C, true>(f, x, problem.scale, LD, at);
+        } else {
+          exponentiate<C, false>(f, x, problem.scale, LD, at);
+        }
         store_fragments<C>(words, f, at.lane);
       } else {
-        score_gradients<C>(f, x, words, LD, at.lane);
+        score_gradients<C>(f, x, words, LD, at);
         __syncwarp();  // write after read: dS^T lies in another order, over numbers of P^T that other lanes have read
         store_dS<C>(words, f, at.lane);
       }
 
       // 5. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
-      add_product<C>(y, f, shared, (first_half ? C::dO : C::Q) + stage * C::Q_BYTES, at.lane);
+      add_product<C>(y, f, shared, (first_half ? C::dO : C::Q) + stage * C::Q_BYTES, at);
     }
 
     // 6. Half 0: dQ += dS K of the oldest tile.
     if (first_half && step >= 2) sum_dQ();
+    if (step >= 2) advance(summed);
+    advance(scored);
   }
   write_gradient<C>((first_half ? all.dV : all.dK).head(b, h_kv), col0, first_half ? 1.0f : problem.scale, y, pairs, at);
 }
 
 /// dQ = scale times its sum, in 16 bits.  A warp for 16 queries.
 template <class T, int Width>
-__global__ void __launch_bounds__(PREPARE_THREADS) convert_kernel(Problem problem, Tensor<const float> sum_all, Tensor<T> dQ_all, bool pairs) {
+__global__ void __launch_bounds__(PREPARE_THREADS)
+    convert_kernel(Problem problem, Tensor<const float> sum_all, Tensor<T> dQ_all, bool pairs) {
   const int heads = problem.B * problem.H, lane = threadIdx.x % WARP;
   const int b = blockIdx.x % heads / problem.H, h = blockIdx.x % heads % problem.H;
   const int row0 = (blockIdx.x / heads * (PREPARE_THREADS / WARP) + threadIdx.x / WARP) * 16;
@@ -168,7 +172,7 @@ __global__ void __launch_bounds__(PREPARE_THREADS) convert_kernel(Problem proble
 #pragma unroll 4
   for (int n = 0; n < Width / 8; ++n) {
     const int col = 8 * n + 2 * (lane % 4), i = row0 + lane / 4;
-    const float4 z = sum.as<float4>(row0 / 16 * (Width / 8) + n, 4 * lane);
+    const float4 z = sum.as<float4>(0, (row0 / 16 * (Width / 8) + n) * 128 + 4 * lane);
     if (i < problem.Nq) write_pair(dQ, i, col, problem.scale * z.x, problem.scale * z.y, pairs);
     if (i + 8 < problem.Nq) write_pair(dQ, i + 8, col, problem.scale * z.z, problem.scale * z.w, pairs);
   }
@@ -256,7 +260,7 @@ void backward(const Attention& a) {
 std::vector<WorkspaceSpec> workspace(const Problem& p, Pass pass) {
   std::vector<WorkspaceSpec> list = backward_workspace(p, pass);
   const std::int64_t fragments = std::int64_t{padded_queries(p)} / 16 * (backward_width(p.d) / 8);
-  if (pass == Pass::backward) list.push_back({"sum_dQ", {p.B, p.H, fragments, 128}});
+  if (pass == Pass::backward) list.push_back({"sum_dQ", {p.B, p.H, 1, fragments * 128}});
   return list;
 }
 

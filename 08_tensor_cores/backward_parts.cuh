@@ -20,7 +20,7 @@
 namespace flash::tensor_cores {
 namespace {
 
-constexpr int STAGES = 3;  // tiles of Q and dO at a time: the two that the halves work on, and one on its way
+constexpr int STAGES = 3;       // tiles of Q and dO at a time: the two that the halves work on, and one on its way
 constexpr int ROW_BLOCK = 128;  // every Br divides it: L, D and the sum of dQ have whole tiles of rows
 
 /// The two numbers that pack() has put into a register.
@@ -47,7 +47,9 @@ __device__ inline int forget_origin(int x) {
 /// Chunks that change places with each other: a row of 128 bytes begins where the one before began and needs 8 places; two rows of 64 (or
 /// 192) bytes lie side by side in the banks, 4 rows of 32.
 template <int Width>
-constexpr int PLACES = Width % 64 == 0 ? 8 : Width % 32 == 0 ? 4 : 2;
+constexpr int PLACES = Width % 64 == 0   ? 8
+                       : Width % 32 == 0 ? 4
+                                         : 2;
 
 template <int Width>
 __device__ int chunk_address(unsigned row, unsigned chunk) {
@@ -66,13 +68,13 @@ __device__ int to_the_right(int address, int chunks, int unit = 16) {
 /// The chunk of the first 16 x 16 numbers of a tile that this lane gives to ldmatrix_x4, if its four matrices come one below the other first:
 /// an A operand; with _trans two B operands side by side.
 template <int Width>
-__device__ int down_first(int lane) {
+__device__ int down_first(unsigned lane) {
   return chunk_address<Width>(lane % 16, lane / 16);
 }
 
 /// The same if the four matrices come side by side first: two B operands of a transposed tile; with _trans a transposed A operand.
 template <int Width>
-__device__ int right_first(int lane) {
+__device__ int right_first(unsigned lane) {
   return chunk_address<Width>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
 }
 
@@ -92,7 +94,8 @@ struct Shape {
 
   static_assert(MT >= 1 && MT * 16 * HALF == Bc, "the warps of a half share the keys in sixteens");
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
-  static_assert(QT >= 1 && QT * 16 * MQ == Br && CT % 2 == 0 && CT * 8 * NQ == Width && MQ * NQ <= Warps, "dQ is dealt out evenly");
+  static_assert(QT >= 1 && QT * 16 * MQ == Br && CT % 2 == 0 && CT * 8 * NQ == Width && MQ * NQ <= Warps,
+                "dQ is dealt out evenly");
 };
 
 /// What a thread works on.
@@ -101,6 +104,9 @@ struct Role {
   int lane = threadIdx.x % WARP;
   int half = threadIdx.x / WARP / C::HALF;
   int warp = threadIdx.x / WARP % C::HALF;  // of the half
+  // Addresses within a tile of rows of Width numbers, which this lane gives to ldmatrix.
+  int down = forget_origin(down_first<C::Width>(lane));
+  int right = forget_origin(right_first<C::Width>(lane));
 
   __device__ int key(int m, int e) const { return warp * C::KEYS + 16 * m + lane / 4 + e / 2 * 8; }  // row of c[m][.][e]
   __device__ int query(int n, int e) const { return 8 * n + lane % 4 * 2 + e % 2; }                  // column of c[.][n][e]
@@ -113,21 +119,26 @@ struct Role {
 /// of the row and, where it can, goes down in steps of a multiple of 8 rows: then its place within the swizzle stays the same.
 template <class C, int Rows>
 __device__ void load_tile(unsigned char* shared, int to, const Matrix<const typename C::T>& M, int row0) {
-  constexpr int chunks = C::Width / 8, fit = C::THREADS / chunks, rows_at_once = fit < 8 ? fit : fit / 8 * 8;
-  const unsigned chunk = threadIdx.x % chunks, first = threadIdx.x / chunks;
-  if (chunks * rows_at_once != C::THREADS && first >= rows_at_once) return;  // Width 96: some threads have nothing to copy
-  const int col = static_cast<int>(8 * chunk);
-  const auto copy = [&](unsigned row, bool exists) {
-    const int i = row0 + static_cast<int>(row);
-    cp_async_zfill<16>(shared + to + chunk_address<C::Width>(row, chunk), M.address(exists ? i : 0, exists ? col : 0),
-                       exists ? 16 : 0);
-  };
-  if (row0 + Rows <= M.rows && col < M.cols) {  // the usual case, unrolled and without further questions
+  constexpr int chunks = C::Width / 8, fit = C::THREADS / chunks, at_once = fit < 8 ? fit : fit / 8 * 8;
+  constexpr int steps = (Rows + at_once - 1) / at_once;
+  const int chunk = threadIdx.x % chunks, first = threadIdx.x / chunks, col = 8 * chunk;
+  if (chunks * at_once != C::THREADS && first >= at_once) return;  // Width 96: some threads have nothing to copy
+  if (row0 + Rows <= M.rows && col < M.cols) {  // the usual case, without further questions
+    const int place = to + chunk_address<C::Width>(first, chunk);
 #pragma unroll
-    for (unsigned row = first; row < Rows; row += rows_at_once) copy(row, true);
-  } else {
+    for (int step = 0; step < steps; ++step) {
+      const int row = first + step * at_once;
+      if (Rows % at_once != 0 && row >= Rows) break;
+      const int there = at_once % 8 == 0 ? place + step * at_once * C::ROW : to + chunk_address<C::Width>(row, chunk);
+      cp_async<16>(shared + there, M.address(row0 + row, col));
+    }
+    return;
+  }
 #pragma unroll 1
-    for (unsigned row = first; row < Rows; row += rows_at_once) copy(row, row0 + static_cast<int>(row) < M.rows && col < M.cols);
+  for (int row = first; row < Rows; row += at_once) {
+    const bool exists = row0 + row < M.rows && col < M.cols;
+    cp_async_zfill<16>(shared + to + chunk_address<C::Width>(row, chunk), M.address(exists ? row0 + row : 0, exists ? col : 0),
+                       exists ? 16 : 0);
   }
 }
 
@@ -143,15 +154,15 @@ __device__ void load_LD(unsigned char* shared, int to, const Matrix<const float>
 
 /// (8.11), (8.12)  x = A B^T   [KEYS, Width] x [Width, Br]: S^T from K and Q, or dP^T from V and dO. `A`: address of the warp's rows.
 template <class C>
-__device__ void product_of_rows(float (&x)[C::MT][C::NT][4], const unsigned char* shared, int A, int B, int lane) {
+__device__ void product_of_rows(float (&x)[C::MT][C::NT][4], const unsigned char* shared, int A, int B, const Role<C>& at) {
 #pragma unroll
   for (int m = 0; m < C::MT; ++m) {
 #pragma unroll
     for (int n = 0; n < C::NT; ++n) x[m][n][0] = x[m][n][1] = x[m][n][2] = x[m][n][3] = 0.0f;
   }
   constexpr int PAIRS = C::NT / 2, KS = C::Width / 16;  // a step: 16 of the inner dimension, 16 queries
-  A = forget_origin(A + down_first<C::Width>(lane));
-  B = forget_origin(B + right_first<C::Width>(lane));
+  A = forget_origin(A + at.down);
+  B = forget_origin(B + at.right);
   unsigned a[2][C::MT][4], b[2][4];
 #pragma unroll
   for (int m = 0; m < C::MT; ++m) ldmatrix_x4(a[0][m], shared + A + m * 16 * C::ROW);
@@ -181,18 +192,17 @@ __device__ void product_of_rows(float (&x)[C::MT][C::NT][4], const unsigned char
 
 /// (8.14), (8.15)  y += f B   [KEYS, Br] x [Br, Width]: dV from P^T and dO, or dK from dS^T and Q.
 template <class C>
-__device__ void add_product(float (&y)[C::MT][C::DT][4], const unsigned (&f)[C::MT][C::KT][4], const unsigned char* shared, int B,
-                            int lane) {
+__device__ void add_product(float (&y)[C::MT][C::DT][4], const unsigned (&f)[C::MT][C::KT][4], const unsigned char* shared,
+                            int B, const Role<C>& at) {
   constexpr int PAIRS = C::DT / 2, STEPS = C::KT * PAIRS;  // a step: 16 queries, 16 columns
-  B = forget_origin(B + down_first<C::Width>(lane));
+  B = forget_origin(B + at.down);
   unsigned b[2][4];
   ldmatrix_x4_trans(b[0], shared + B);
 #pragma unroll
   for (int step = 0; step < STEPS; ++step) {
     const int k = step / PAIRS, n = 2 * (step % PAIRS), next = step + 1;
     if (next < STEPS) {
-      ldmatrix_x4_trans(b[next % 2],
-                        shared + to_the_right<C::Width>(B, 2 * (next % PAIRS)) + next / PAIRS * 16 * C::ROW);
+      ldmatrix_x4_trans(b[next % 2], shared + to_the_right<C::Width>(B, 2 * (next % PAIRS)) + next / PAIRS * 16 * C::ROW);
     }
 #pragma unroll
     for (int m = 0; m < C::MT; ++m) {
@@ -204,48 +214,56 @@ __device__ void add_product(float (&y)[C::MT][C::DT][4], const unsigned (&f)[C::
 
 // ---- What happens to scores -------------------------------------------------------------------------------------------------------------
 
-/// Turns s = Q K^T into log2(e) (scale s + bias), masked, and returns the factor that is still missing: the usual tile, without bias and seen by
-/// all, is left as it is, and its factor becomes part of a multiply-add.
+/// Does the tile need no more than a scale? Then exponentiate() takes it in one multiply-add. Else this turns s into the exponents
+/// scale s + bias - L, masked. `LD`: pairs L, D.
 template <class C>
-__device__ float finish_scores(float (&s)[C::MT][C::NT][4], const Problem& problem, const Bias& bias,
-                               const Matrix<const float>& values, int row0, int col0, bool masked, const Role<C>& at) {
-  const float factor = problem.scale * LOG2_E;
-  if (bias.kind == BiasKind::none && !masked) return factor;
-  const float slope = bias.kind == BiasKind::alibi ? values(0, 0) * LOG2_E : 0.0f;
+__device__ bool finish_exponents(float (&s)[C::MT][C::NT][4], const Problem& problem, const Bias& bias, int b, int h, int row0,
+                                 int col0, const SharedMatrix<const float>& LD, const Role<C>& at) {
+  const bool masked = problem.visible_keys(row0) < col0 + C::Bc;
+  if (bias.kind == BiasKind::none && !masked) return false;
+  row0 = forget_origin(row0);
+  col0 = forget_origin(col0);
+  const Matrix<const float> values = bias.values.head(b, h);
+  const float slope = bias.kind == BiasKind::alibi ? values(0, 0) : 0.0f;
 #pragma unroll
   for (int n = 0; n < C::NT; ++n) {
+    const float4 two = LD.as<float4>(0, 2 * at.query(n, 0));
 #pragma unroll
     for (int m = 0; m < C::MT; ++m) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int i = row0 + at.query(n, e), j = col0 + at.key(m, e);
         float& x = s[m][n][e];
-        x *= factor;
+        x *= problem.scale;
         if (bias.kind == BiasKind::alibi) {
           x -= slope * fabsf(static_cast<float>(i + bias.diagonal - j));
         } else if (bias.kind != BiasKind::none && i < problem.Nq && j < problem.Nk) {
-          x += LOG2_E * values(i, j);
+          x += values(i, j);
         }
+        x -= e % 2 == 0 ? two.x : two.z;
         if (masked && (j >= problem.Nk || !problem.visible(i, j))) x = -INFINITY;
       }
     }
-    asm volatile("" ::: "memory");  // eight queries at a time: for the values of all at once there are not enough registers
+    asm volatile("" ::: "memory");  // two queries at a time: for the values of all at once there are not enough registers
   }
-  return 1.0f;
+  return true;
 }
 
-/// (8.11)  P = 2^(factor s - log2(e) L), in 16 bits, as A operands. `LD`: pairs log2(e) L, D.
-template <class C>
-__device__ void exponentiate(unsigned (&p)[C::MT][C::KT][4], const float (&s)[C::MT][C::NT][4], float factor,
-                             const SharedMatrix<const float>& LD, int lane) {
+/// (8.11)  P = e^(scale s - L), in 16 bits, as A operands; P = e^s if s is the exponent.
+template <class C, bool IsExponent>
+__device__ void exponentiate(unsigned (&p)[C::MT][C::KT][4], const float (&s)[C::MT][C::NT][4], float scale,
+                             const SharedMatrix<const float>& LD, const Role<C>& at) {
+  const float factor = IsExponent ? LOG2_E : scale * LOG2_E;
 #pragma unroll
   for (int n = 0; n < C::NT; ++n) {
-    const float4 two = LD.as<float4>(0, 16 * n + 4 * (lane % 4));  // queries 2t and 2t + 1
+    const float4 two = LD.as<float4>(0, 2 * at.query(n, 0));
+    const float left = IsExponent ? 0.0f : LOG2_E * two.x, right = IsExponent ? 0.0f : LOG2_E * two.z;
 #pragma unroll
     for (int m = 0; m < C::MT; ++m) {
       const float(&c)[4] = s[m][n];
-      p[m][n / 2][n % 2 * 2] = pack<typename C::T>(exp2_approx(factor * c[0] - two.x), exp2_approx(factor * c[1] - two.z));
-      p[m][n / 2][n % 2 * 2 + 1] = pack<typename C::T>(exp2_approx(factor * c[2] - two.x), exp2_approx(factor * c[3] - two.z));
+      unsigned* const pairs = &p[m][n / 2][n % 2 * 2];
+      pairs[0] = pack<typename C::T>(exp2_approx(factor * c[0] - left), exp2_approx(factor * c[1] - right));
+      pairs[1] = pack<typename C::T>(exp2_approx(factor * c[2] - left), exp2_approx(factor * c[3] - right));
     }
   }
 }
@@ -270,14 +288,14 @@ __device__ void store_fragments(const SharedMatrix<unsigned>& words, const unsig
 /// (8.13)  dS = P o (dP - D), in 16 bits, as A operands; P from `words`, where the same lane of half 0 has put it.
 template <class C>
 __device__ void score_gradients(unsigned (&ds)[C::MT][C::KT][4], const float (&dp)[C::MT][C::NT][4],
-                                const SharedMatrix<unsigned>& words, const SharedMatrix<const float>& LD, int lane) {
+                                const SharedMatrix<unsigned>& words, const SharedMatrix<const float>& LD, const Role<C>& at) {
   using T = typename C::T;
 #pragma unroll
   for (int k = 0; k < C::KT; ++k) {
-    const float4 left = LD.as<float4>(0, 32 * k + 4 * (lane % 4)), right = LD.as<float4>(0, 32 * k + 16 + 4 * (lane % 4));
+    const float4 left = LD.as<float4>(0, 2 * at.query(2 * k, 0)), right = LD.as<float4>(0, 2 * at.query(2 * k + 1, 0));
 #pragma unroll
     for (int m = 0; m < C::MT; ++m) {
-      const uint4 p = words.as<uint4>(0, fragment_word<C>(m, k, lane));
+      const uint4 p = words.as<uint4>(0, fragment_word<C>(m, k, at.lane));
       const float2 p0 = unpack<T>(p.x), p1 = unpack<T>(p.y), p2 = unpack<T>(p.z), p3 = unpack<T>(p.w);
       const float(&c)[4] = dp[m][2 * k], (&d)[4] = dp[m][2 * k + 1];
       ds[m][k][0] = pack<T>(p0.x * (c[0] - left.y), p0.y * (c[1] - left.w));
@@ -309,8 +327,8 @@ __device__ void store_dS(const SharedMatrix<unsigned>& words, const unsigned (&d
 
 /// factor * y, the warp's rows of the tile of dK or dV that begins at col0.
 template <class C>
-__device__ void write_gradient(const Matrix<typename C::T>& G, int col0, float factor, const float (&y)[C::MT][C::DT][4], bool pairs,
-                               const Role<C>& at) {
+__device__ void write_gradient(const Matrix<typename C::T>& G, int col0, float factor, const float (&y)[C::MT][C::DT][4],
+                               bool pairs, const Role<C>& at) {
 #pragma unroll
   for (int m = 0; m < C::MT; ++m) {
 #pragma unroll
@@ -325,7 +343,7 @@ __device__ void write_gradient(const Matrix<typename C::T>& G, int col0, float f
   }
 }
 
-/// The tensors of the pass. LD: log2(e) L and D side by side, [B, H, 1, 2 * padded Nq].
+/// The tensors of the pass. LD: L and D side by side, [B, H, 1, 2 * padded Nq].
 template <class T>
 struct Operands {
   Tensor<const T> Q, K, V, dO;
@@ -336,12 +354,12 @@ struct Operands {
 
 constexpr int PREPARE_THREADS = 256;
 
-/// D = rowsum(dO o O) and log2(e) L, side by side; a query that sees no key, or that only pads the last tile, gets L = inf: its P is 0. If there is
+/// D = rowsum(dO o O) and L, side by side; a query that sees no key, or that only pads the last tile, gets L = inf: its P is 0. If there is
 /// a sum of dQ, it is cleared.  Width / 8 lanes, rounded up to a power of two, share a query.  Grid: groups of queries * B*H.
 template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)
-    prepare_kernel(Problem problem, Tensor<const T> O_all, Tensor<const T> dO_all, Tensor<const float> L_all, Tensor<float> LD_all,
-                   Tensor<float> sum_all, bool clear_sum, bool wide) {
+    prepare_kernel(Problem problem, Tensor<const T> O_all, Tensor<const T> dO_all, Tensor<const float> L_all,
+                   Tensor<float> LD_all, Tensor<float> sum_all, bool clear_sum, bool wide) {
   constexpr int CHUNKS = Width / 8, LANES = CHUNKS == 12 ? 16 : CHUNKS, ROWS = PREPARE_THREADS / LANES;
   const int heads = problem.B * problem.H;
   const int b = blockIdx.x % heads / problem.H, h = blockIdx.x % heads % problem.H;
@@ -365,12 +383,14 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
   for (int distance = LANES / 2; distance > 0; distance /= 2) D += __shfl_xor_sync(ALL_LANES, D, distance);
   if (chunk == 0) {
     const float L = i < problem.Nq ? L_all.head_vector(b, h)(i) : -INFINITY;
-    LD_all.head(b, h).template as<float2>(0, 2 * i) = make_float2(L == -INFINITY ? INFINITY : L * LOG2_E, D);
+    LD_all.head(b, h).template as<float2>(0, 2 * i) = make_float2(L == -INFINITY ? INFINITY : L, D);
   }
-  if (clear_sum && chunk < CHUNKS) {  // each element once, whatever its place: row i % 16 of a fragment takes 8 of its 128 numbers
+  if (clear_sum &&
+      chunk < CHUNKS) {  // each element once, whatever its place: row i % 16 of a fragment takes 8 of its 128 numbers
     const Matrix<float> sum = sum_all.head(b, h);
-    store4(sum.address(i / 16 * CHUNKS + chunk, i % 16 * 8), make_float4(0.0f, 0.0f, 0.0f, 0.0f));
-    store4(sum.address(i / 16 * CHUNKS + chunk, i % 16 * 8 + 4), make_float4(0.0f, 0.0f, 0.0f, 0.0f));
+    const int place = (i / 16 * CHUNKS + chunk) * 128 + i % 16 * 8;
+    store4(sum.address(0, place), make_float4(0.0f, 0.0f, 0.0f, 0.0f));
+    store4(sum.address(0, place + 4), make_float4(0.0f, 0.0f, 0.0f, 0.0f));
   }
 }
 
@@ -404,9 +424,11 @@ void launch_prepare(const Attention& a, const TensorRef* sum) {
   const Problem& p = a.problem;
   constexpr int lanes = Width == 96 ? 16 : Width / 8;
   const TensorRef& LD = a.workspace("LD");
-  launch("prepare", {dim3(blocks_for(padded_queries(p), PREPARE_THREADS / lanes) * static_cast<unsigned>(p.B * p.H)), dim3(PREPARE_THREADS)},
-         prepare_kernel<T, Width>, p, view<const T>(a.O), view<const T>(a.dO), view<const float>(a.L), view<float>(LD),
-         view<float>(sum == nullptr ? LD : *sum), sum != nullptr, rows_are_aligned(p));
+  launch(
+      "prepare",
+      {dim3(blocks_for(padded_queries(p), PREPARE_THREADS / lanes) * static_cast<unsigned>(p.B * p.H)), dim3(PREPARE_THREADS)},
+      prepare_kernel<T, Width>, p, view<const T>(a.O), view<const T>(a.dO), view<const float>(a.L), view<float>(LD),
+      view<float>(sum == nullptr ? LD : *sum), sum != nullptr, rows_are_aligned(p));
 }
 
 /// Step 4, whose forward pass the backward steps run first; the program has registered it.
