@@ -3,7 +3,6 @@
 #include "common/attention/float16.hpp"
 #include "common/harness/tiles.hpp"
 
-#include <cstring>
 #include <utility>
 
 namespace flash {
@@ -21,26 +20,6 @@ void for_each_element(const std::array<std::int64_t, 4>& shape, const std::array
       }
     }
   }
-}
-
-void store(Dtype dtype, char* to, float value) {
-  if (dtype == Dtype::fp32) {
-    std::memcpy(to, &value, sizeof value);
-  } else {
-    const std::uint16_t bits = dtype == Dtype::fp16 ? float_to_half(value) : float_to_bfloat16(value);
-    std::memcpy(to, &bits, sizeof bits);
-  }
-}
-
-float load(Dtype dtype, const char* from) {
-  if (dtype == Dtype::fp32) {
-    float value;
-    std::memcpy(&value, from, sizeof value);
-    return value;
-  }
-  std::uint16_t bits;
-  std::memcpy(&bits, from, sizeof bits);
-  return dtype == Dtype::fp16 ? half_to_float(bits) : bfloat16_to_float(bits);
 }
 
 std::size_t bytes_of(const TensorRef& tensor) { return static_cast<std::size_t>(tensor.elements() * size_of(tensor.dtype)); }
