@@ -103,6 +103,34 @@ __device__ inline void mma_m16n8k16_bf16(float (&d)[4], const unsigned (&a)[4], 
 #endif
 }
 
+// ---- two fp32 numbers, rounded to 16 bits, as the halves of a register -------------------------------------------------------------
+
+/// fp16; `low` in the lower half.
+__device__ inline unsigned pack_f16(float low, float high) {
+#if __CUDA_ARCH__ >= 800
+  unsigned both;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+#else
+  unsigned short lower, upper;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(lower) : "f"(low));
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(upper) : "f"(high));
+  return lower | static_cast<unsigned>(upper) << 16;
+#endif
+}
+
+/// bf16; `low` in the lower half. From sm_80 on; traps on an older GPU.
+__device__ inline unsigned pack_bf16(float low, float high) {
+#if __CUDA_ARCH__ >= 800
+  unsigned both;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+#else
+  __trap();
+  return 0;
+#endif
+}
+
 // ---- ex2: 2^x in one instruction, to about two units in the last place; a result below 2^-126 is 0 ------------------------------------
 
 __device__ inline float exp2_approx(float x) {

@@ -1,6 +1,7 @@
 // ldmatrix, mma and cp.async on the CPU, lane by lane: the twins of common/device/ptx.cuh, which explains them and their fragments.
 #pragma once
 
+#include "common/attention/float16.hpp"
 #include "common/simt/async_copy.hpp"
 #include "common/simt/atomic.hpp"
 #include "common/simt/reference.hpp"
@@ -99,6 +100,11 @@ inline void mma_m16n8k16_bf16(float (&d)[4], const unsigned (&a)[4], const unsig
   MmaLane lane{MmaType::bf16, 16, d, a, b, c};
   mma(lane, site);
 }
+
+// ---- two numbers of 16 bits in a register ------------------------------------------------------------------------------------------
+
+inline unsigned pack_f16(float low, float high) { return float_to_half(low) | unsigned{float_to_half(high)} << 16; }
+inline unsigned pack_bf16(float low, float high) { return float_to_bfloat16(low) | unsigned{float_to_bfloat16(high)} << 16; }
 
 // ---- ex2 -----------------------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,242 @@
+// 08 Tensor cores: what all steps share, and what is not the idea of any of them.
+//
+// T is __half or __nv_bfloat16. Products take operands of T and sum in fp32. A warp owns 16 TM rows of its tile; what it holds of a
+// matrix are fragments of 16 x 8 (accumulators) or 16 x 16 (operands), whose elements the lanes share as common/device/fragments.hpp
+// says: with g = lane / 4 and t = lane % 4, accumulator [4] of a lane is (g, 2t), (g, 2t+1), (g+8, 2t), (g+8, 2t+1).
+#pragma once
+
+#include "common/device/device.cuh"
+#include "common/device/float16.cuh"
+#include "common/device/fragments.hpp"
+#include "common/device/ptx.cuh"
+#include "common/device/warp.cuh"
+
+#include <algorithm>
+#include <type_traits>
+
+namespace flash::tensor_cores {
+namespace {
+
+constexpr float LOG2_E = 1.44269504f;
+
+// ---- 16-bit numbers -------------------------------------------------------------------------------------------------------------
+
+/// Two fp32 numbers, rounded to T, in one register.
+template <class T>
+__device__ inline unsigned pack(float low, float high) {
+  if constexpr (std::is_same_v<T, __half>) {
+    return pack_f16(low, high);
+  } else {
+    return pack_bf16(low, high);
+  }
+}
+
+/// C += A B   [16, 16] x [16, 8], B as its two registers.
+template <class T>
+__device__ inline void add_mma(float (&C)[4], const unsigned (&A)[4], unsigned B0, unsigned B1) {
+  if constexpr (std::is_same_v<T, __half>) {
+    mma_m16n8k16_f16(C, A, {B0, B1}, C);
+  } else {
+    mma_m16n8k16_bf16(C, A, {B0, B1}, C);
+  }
+}
+
+/// d rounded up to whole chunks of 16 bytes: 8 numbers.
+constexpr int whole_chunks(int d) { return (d + 7) / 8 * 8; }
+
+// ---- Who holds what -------------------------------------------------------------------------------------------------------------
+
+/// Where a thread stands in a product whose rows are dealt out to warps, 16 TM to each.
+template <int TM>
+struct Place {
+  int lane = threadIdx.x % WARP;
+  int warp_row = threadIdx.x / WARP * 16 * TM;  // first row of the warp
+
+  /// Row of accumulators [.][i][.][2 half] and [2 half + 1], relative to the tile; their columns are 8 n + col() and one more.
+  __device__ int row(int i, int half) const { return warp_row + 16 * i + fragment::c_row(lane, 2 * half); }
+  __device__ int col() const { return fragment::c_col(lane, 0); }
+};
+
+// ---- Tiles ----------------------------------------------------------------------------------------------------------------------
+
+/// Starts copying rows row0, row0 + 1, ... of M to a tile of Rows x Width numbers, a chunk of 16 bytes at a time; zeros stand beyond the
+/// last row and column. place(row, col) says in which column of the tile's row a chunk goes. M's rows begin at multiples of 16 bytes.
+template <int Threads, int Rows, int Width, class T, class PlaceChunk>
+__device__ void load_async(const SharedMatrix<T>& tile, const Matrix<const T>& M, int row0, PlaceChunk place) {
+  constexpr int chunks = Width / 8;
+  // A thread stays in its column, and in steps of 8 rows where it can, so that its addresses advance by constants.
+  constexpr int at_once = Threads / chunks >= 8 ? Threads / chunks / 8 * 8 : Threads / chunks;
+  constexpr int steps = (Rows + at_once - 1) / at_once;
+  const int col = threadIdx.x % chunks * 8;
+  const int first = threadIdx.x / chunks;
+  if (Threads != at_once * chunks && first >= at_once) return;  // Width 96: some threads have nothing to copy
+  const bool col_exists = col < M.cols;
+  const int rows = min(Rows, M.rows - row0);
+#pragma unroll
+  for (int step = 0; step < steps; ++step) {
+    const int row = first + step * at_once;
+    if (Rows % at_once != 0 && row >= Rows) break;
+    const bool exists = col_exists && row < rows;
+    cp_async_zfill<16>(tile.address(row, place(row, col)), M.address(exists ? row0 + row : 0, exists ? col : 0),
+                       exists ? 16 : 0);
+  }
+}
+
+// ---- Scores ---------------------------------------------------------------------------------------------------------------------
+
+/// S_reg = scale S_reg + bias, the bias where there are a query and a key. The tile's first row and column are row0 and col0.
+template <int TM, int TN>
+__device__ void scale_and_add_bias(float (&S_reg)[TM][TN][4], const Problem& problem, const Bias& bias,
+                                   const Matrix<const float>& values, int row0, int col0, const Place<TM>& at) {
+  const float slope = bias.kind == BiasKind::alibi ? values(0, 0) : 0.0f;
+#pragma unroll
+  for (int i = 0; i < TM; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = row0 + at.row(i, half);
+#pragma unroll
+      for (int n = 0; n < TN; ++n) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int col = col0 + 8 * n + at.col() + e;
+          float& score = S_reg[i][n][2 * half + e];
+          score *= problem.scale;
+          if (bias.kind == BiasKind::alibi) {
+            score -= slope * fabsf(static_cast<float>(row + bias.diagonal - col));
+          } else if (bias.kind != BiasKind::none && row < problem.Nq && col < problem.Nk) {
+            score += values(row, col);
+          }
+        }
+        asm volatile("" ::: "memory");  // a pair at a time: for all values at once there are not enough registers
+      }
+    }
+  }
+}
+
+/// Keys that a query does not see, or that do not exist, score -inf.
+template <int TM, int TN>
+__device__ void mask(float (&S_reg)[TM][TN][4], const Problem& problem, int row0, int col0, const Place<TM>& at) {
+#pragma unroll
+  for (int i = 0; i < TM; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int visible = problem.visible_keys(row0 + at.row(i, half)) - col0 - at.col();
+#pragma unroll
+      for (int n = 0; n < TN; ++n) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          if (8 * n + e >= visible) S_reg[i][n][2 * half + e] = -INFINITY;
+        }
+      }
+    }
+  }
+}
+
+// ---- Output ---------------------------------------------------------------------------------------------------------------------
+
+/// Two neighbouring numbers of a row of M, rounded to T; `pairs` says that rows begin at multiples of 4 bytes.
+template <class T>
+__device__ inline void write_pair(const Matrix<T>& M, int row, int col, float low, float high, bool pairs) {
+  if (pairs && col + 1 < M.cols) {
+    M.template as<unsigned>(row, col) = pack<T>(low, high);
+  } else {
+    if (col < M.cols) M(row, col) = T(low);
+    if (col + 1 < M.cols) M(row, col + 1) = T(high);
+  }
+}
+
+/// O = O / l and L = m + ln l, of this thread's part of the tile. l: of this lane's columns. m: the largest score of the row, times
+/// `factor`.
+template <class T, int TM, int TD>
+__device__ void write_output(const float (&O_reg)[TM][TD][4], const float (&m)[TM][2], const float (&l)[TM][2], float factor,
+                             const Matrix<T>& O, const Vector<float>& L, int row0, bool pairs, const Place<TM>& at) {
+#pragma unroll
+  for (int i = 0; i < TM; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float sum = l[i][half];  // of this lane's columns; then of the row, which the 4 lanes of a quad share
+      sum += __shfl_xor_sync(ALL_LANES, sum, 1);
+      sum += __shfl_xor_sync(ALL_LANES, sum, 2);
+      const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;  // no visible key: O = 0
+      const int row = row0 + at.row(i, half);
+      if (row >= O.rows) continue;
+      if (at.col() == 0) L(row) = sum == 0.0f ? -INFINITY : m[i][half] * factor + logf(sum);
+#pragma unroll
+      for (int n = 0; n < TD; ++n) {
+        write_pair(O, row, 8 * n + at.col(), O_reg[i][n][2 * half] * inverse, O_reg[i][n][2 * half + 1] * inverse, pairs);
+      }
+    }
+  }
+}
+
+/// Can two neighbouring elements be written as one in all rows of this tensor?
+bool pairs_are_aligned(const TensorRef& t) {
+  const bool strides = t.stride[0] % 2 == 0 && t.stride[1] % 2 == 0 && t.stride[2] % 2 == 0;
+  return strides && reinterpret_cast<std::uintptr_t>(t.data) % 4 == 0;
+}
+
+// ---- Rows that do not begin at multiples of 16 bytes ----------------------------------------------------------------------------------
+//
+// A row of d = 59 numbers of 2 bytes begins anywhere, and no copy of 16 bytes can start there. Reading it number by number in every tile
+// would cost more than the products, so Q, K and V are first copied once to where their rows are padded with zeros to whole chunks.
+
+constexpr int PAD_THREADS = 256;
+
+/// To = From, a thread for each chunk of 8 numbers of To; zeros beyond the last column of From.
+template <class T>
+__global__ void __launch_bounds__(PAD_THREADS) pad_kernel(Tensor<const T> From, Tensor<T> To) {
+  const int chunks = To.cols / 8;
+  const std::int64_t index = std::int64_t{blockIdx.x} * PAD_THREADS + threadIdx.x;
+  const std::int64_t row_index = index / chunks;
+  const int col = static_cast<int>(index % chunks) * 8;
+  const int row = static_cast<int>(row_index % To.rows);
+  const int head = static_cast<int>(row_index / To.rows);  // of all batches
+  if (head >= To.batches * To.heads) return;
+  const Matrix<const T> from = From.head(head / To.heads, head % To.heads);
+  const Matrix<T> to = To.head(head / To.heads, head % To.heads);
+#pragma unroll
+  for (int c = 0; c < 8; ++c) {
+    T number = T(0.0f);
+    if (col + c < from.cols) number = from(row, col + c);
+    to(row, col + c) = number;
+  }
+}
+
+/// Do rows of Q, K, V, O and their gradients begin at multiples of 16 bytes? Their strides are multiples of d.
+bool rows_are_aligned(const Problem& p) { return p.d % 8 == 0; }
+
+/// The workspace that holds a padded copy of a tensor [B, heads, rows, d].
+WorkspaceSpec padded_copy(const char* name, const Problem& p, int heads, int rows) {
+  return {name, {p.B, heads, rows, whole_chunks(p.d)}, p.dtype};
+}
+
+/// `t` if its rows are aligned, else its padded copy in the workspace of that name, which is made here.
+template <class T>
+TensorRef aligned(const Attention& a, const TensorRef& t, const char* name) {
+  if (rows_are_aligned(a.problem)) return t;
+  const TensorRef& copy = a.workspace(name);
+  const std::int64_t chunks = copy.elements() / 8;
+  launch("pad", {dim3(static_cast<unsigned>((chunks + PAD_THREADS - 1) / PAD_THREADS)), dim3(PAD_THREADS)}, pad_kernel<T>,
+         view<const T>(t), view<T>(copy));
+  return copy;
+}
+
+/// The padded copies that the forward pass needs.
+std::vector<WorkspaceSpec> forward_workspace(const Problem& p, Pass) {
+  if (rows_are_aligned(p)) return {};
+  return {padded_copy("Q_padded", p, p.H, p.Nq), padded_copy("K_padded", p, p.Hkv, p.Nk),
+          padded_copy("V_padded", p, p.Hkv, p.Nk)};
+}
+
+// ---- What a device can do -------------------------------------------------------------------------------------------------------------
+
+std::string refuse_on(const Problem& p, const DeviceLimits& limits) {
+  if (p.dtype == Dtype::bf16 && limits.sm < 80) {
+    return "--dtype bf16 needs a GPU of compute capability 8.0 or newer, this one has " + std::to_string(limits.sm / 10) + "." +
+           std::to_string(limits.sm % 10) + "; fp16 runs on it";
+  }
+  return "";
+}
+
+}  // namespace
+}  // namespace flash::tensor_cores
