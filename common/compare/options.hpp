@@ -15,6 +15,7 @@ struct CompareOptions {
   std::vector<std::int64_t> sweep_values;  ///< doubling
   std::vector<Pass> passes{Pass::forward, Pass::backward};
   std::vector<std::string> only;  ///< "02" or "02_safe_softmax"; empty: all
+  std::vector<std::string> variants;  ///< names; empty: all
   DeviceChoice device = DeviceChoice::automatic;
   int iterations = 20;
   std::chrono::seconds time_limit{600};  ///< of each run

@@ -9,6 +9,7 @@
 
 #include <Eigen/Core>
 
+#include <cmath>
 #include <vector>
 
 namespace flash::exact {
@@ -30,6 +31,10 @@ struct Terms {
 /// What a kernel for this dtype loses in fp32 sums and functions, relative to their terms. 2^-24 is half the distance from 1 to the
 /// next number. In 16 bits it is 16 times as much: tensor cores truncate what they add up.
 inline double unit_32(Dtype dtype) { return dtype == Dtype::fp32 ? 0x1p-24 : 0x1p-20; }
+
+/// What the sum of a row's weights may be off by, relative to it. Weights that are alike are rounded alike as they are added up, and
+/// may be exact by luck in one order and not in another: twice a random walk of so many roundings.
+inline double sum_error(int keys) { return 0x1p-24 * 2 * std::sqrt(keys); }
 
 /// What rounding to 16 bits loses; 0 for fp32.
 inline double unit_16(Dtype dtype) { return dtype == Dtype::fp32 ? 0.0 : dtype == Dtype::fp16 ? 0x1p-11 : 0x1p-8; }
