@@ -43,7 +43,8 @@ std::string left_out(const std::vector<Stage>& stages, Dtype dtype) {
   std::string names;
   for (const Stage& stage : stages) {
     const auto takes = [&](const ListedVariant& variant) { return variant.takes(dtype); };
-    if (!stage.variants.empty() && std::none_of(stage.variants.begin(), stage.variants.end(), takes)) names += (names.empty() ? "" : ", ") + stage.name;
+    if (!stage.variants.empty() && std::none_of(stage.variants.begin(), stage.variants.end(), takes))
+      names += (names.empty() ? "" : ", ") + stage.name;
   }
   return names;
 }

@@ -88,8 +88,9 @@ CompareCommand parse_compare_options(int argc, const char* const* argv) {
   const auto text_option = [&](const char* name, const char* type, const char* text, auto&& use) {
     app.add_option_function<std::string>(name, use, text)->type_name(type);
   };
-  text_option("--only", "LIST", "Stages, such as 02,03",
-              [&](const std::string& given) { options.only = split_at_commas("--only", given, "stage numbers such as 02,03"); });
+  text_option("--only", "LIST", "Stages, such as 02,03", [&](const std::string& given) {
+    options.only = split_at_commas("--only", given, "stage numbers such as 02,03");
+  });
   text_option("--variant", "LIST", "Variants, such as loop_order,warp_tiled", [&](const std::string& given) {
     options.variants = split_at_commas("--variant", given, "names of variants, as the stages' --list has them");
   });

@@ -19,9 +19,10 @@ import json
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import warnings
+
+from provenance import commit
 
 PEERS = {  # variant: (idea, backend of torch.nn.attention.SDPBackend or None)
     "flash": ("torch SDPA, FlashAttention-2 (16-bit types only)", "FLASH_ATTENTION"),
@@ -213,15 +214,6 @@ def driver_version():
     except OSError:
         return ""
     return next((word for word in words if re.fullmatch(r"[0-9]+(\.[0-9]+)+", word)), "")
-
-
-def commit():
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    try:
-        git = subprocess.run(command, cwd=pathlib.Path(__file__).parent, capture_output=True, text=True).stdout.strip()
-    except OSError:  # no git here
-        git = ""
-    return git or os.environ.get("FLASH_COMMIT")
 
 
 def all_rows(torch, options):

@@ -132,8 +132,7 @@ ScoreGradient score_gradient(const Matrix& P, const Matrix& dO, const Matrix& O,
 }
 
 Vector D_errors(const Problem& problem, const Matrix& dO, const Forward& forward) {
-  const Vector softmax =
-      unit_32(problem.dtype) * (1 + forward.score_terms.array().min(hopeless_score)) + sum_error(problem.Nk);
+  const Vector softmax = unit_32(problem.dtype) * (1 + forward.score_terms.array().min(hopeless_score)) + sum_error(problem.Nk);
   return softmax.array() * dO.rowwise().norm().array() * forward.O.rowwise().norm().array() +
          unit_16(problem.dtype) * dO.cwiseProduct(forward.O).rowwise().norm().array();
 }
