@@ -55,30 +55,43 @@ __device__ void add_to_dQ(const Matrix<float>& sum, int row0, const unsigned cha
         add_mma<typename C::T>(z[m][n], a[k % 2][m], b[k % 2][n / 2][n % 2 * 2], b[k % 2][n / 2][n % 2 * 2 + 1]);
     }
   }
-  const int place = (row0 / 16 + m0) * C::DT + n0;
+  const auto first = sum.address(0, ((row0 / 16 + m0) * C::DT + n0) * 128 + 4 * at.lane);
 #pragma unroll
   for (int m = 0; m < C::QT; ++m) {
 #pragma unroll
     for (int n = 0; n < C::CT; ++n) {
-      atomic_add4(sum.address(0, place * 128 + 4 * at.lane + (m * C::DT + n) * 128),
-                  make_float4(z[m][n][0], z[m][n][1], z[m][n][2], z[m][n][3]));
+      atomic_add4(first + (m * C::DT + n) * 128, make_float4(z[m][n][0], z[m][n][1], z[m][n][2], z[m][n][3]));
     }
   }
 }
 
+/// Which tile of keys of which head a block works on. Blocks start in the order of their numbers: heads in groups that share L2; within a group
+/// the first keys, which under a causal mask most queries see, start first.
+template <class C>
+struct Work {
+  int b, h_kv, col0;
+
+  __device__ Work(const Problem& problem, int heads_at_once, int block) {
+    const int Tc = (problem.Nk + C::Bc - 1) / C::Bc, heads = problem.B * problem.Hkv;
+    const int group = block / (heads_at_once * Tc) * heads_at_once, in_group = block % (heads_at_once * Tc);
+    const int size = min(heads_at_once, heads - group);  // the last group may be smaller
+    const int head = group + in_group % size;
+    b = head / problem.Hkv;
+    h_kv = head % problem.Hkv;
+    col0 = in_group / size * C::Bc;
+  }
+};
+
 template <class C>
 __global__ void __launch_bounds__(C::THREADS, 1)
     backward_kernel(Problem problem, Operands<typename C::T> all, Tensor<float> sum_all, int heads_at_once, bool pairs) {
-  // Blocks take the heads in groups; within a group the first keys, which under a causal mask most queries see, start first.
-  const int Tc = (problem.Nk + C::Bc - 1) / C::Bc, heads = problem.B * problem.Hkv;
-  const int group = blockIdx.x / (heads_at_once * Tc) * heads_at_once, in_group = blockIdx.x % (heads_at_once * Tc);
-  const int group_heads = min(heads_at_once, heads - group);
-  const int b = (group + in_group % group_heads) / problem.Hkv, h_kv = (group + in_group % group_heads) % problem.Hkv;
-  const int col0 = in_group / group_heads * C::Bc;
+  const Work<C> work(problem, heads_at_once, blockIdx.x);
+  const int b = work.b, h_kv = work.h_kv, col0 = work.col0;
 
   unsigned char* const shared = dynamic_shared<unsigned char>(C::SHARED_BYTES);
   const Role<C> at;
   const bool first_half = at.half == 0;
+  const bool exponents_first = all.bias.kind != BiasKind::none || problem.scale == 0.0f;  // 0 times a masked score is no number
   float y[C::MT][C::DT][4] = {};  // half 0: dV tile [Bc, Width]; half 1: dK tile, not scaled
 
   // The tiles of Q from the first query on that sees a key of this tile, for each query head that reads the head. There is one: the last
@@ -93,10 +106,10 @@ __global__ void __launch_bounds__(C::THREADS, 1)
   };
   Visit loaded{h_kv * problem.group_size(), first_tile}, scored = loaded, summed = loaded;
   const auto load = [&](int stage) {
-    const int row0 = loaded.tile * C::Br;
-    load_tile<C, C::Br>(shared, C::Q + stage * C::Q_BYTES, all.Q.head(b, loaded.h), row0);
-    load_tile<C, C::Br>(shared, C::dO + stage * C::Q_BYTES, all.dO.head(b, loaded.h), row0);
-    load_LD<C>(shared, C::LD + stage * C::LD_BYTES, all.LD.head(b, loaded.h), row0);
+    const int row0 = loaded.tile * C::Br, batch = forget_origin(b);
+    load_tile<C, C::Br>(shared, C::Q + stage * C::Q_BYTES, all.Q.head(batch, loaded.h), row0);
+    load_tile<C, C::Br>(shared, C::dO + stage * C::Q_BYTES, all.dO.head(batch, loaded.h), row0);
+    load_LD<C>(shared, C::LD + stage * C::LD_BYTES, all.LD.head(batch, loaded.h), row0);
     advance(loaded);
   };
 
@@ -114,7 +127,7 @@ __global__ void __launch_bounds__(C::THREADS, 1)
     const int stage = (step - at.half + STAGES) % STAGES;  // of the tile that this half works on
     const int oldest = (step + 1) % STAGES;                // of the tile before the two: its dS is complete
     const auto sum_dQ = [&] {
-      add_to_dQ<C>(sum_all.head(b, summed.h), summed.tile * C::Br, shared, C::P + oldest * C::P_BYTES, at);
+      add_to_dQ<C>(sum_all.head(forget_origin(b), summed.h), summed.tile * C::Br, shared, C::P + oldest * C::P_BYTES, at);
     };
 
     // 2. Half 1: dQ += dS K of the oldest tile.
@@ -136,9 +149,14 @@ __global__ void __launch_bounds__(C::THREADS, 1)
           words_of_warp};
       unsigned f[C::MT][C::KT][4];
       if (first_half) {
-        if (finish_exponents<C>(x, problem, all.bias, b, scored.h, scored.tile * C::Br, col0, LD, at)) {
+        const int row0 = forget_origin(scored.tile * C::Br), first_key = forget_origin(col0);
+        const bool masked = problem.visible_keys(row0) < first_key + C::Bc;
+        if (exponents_first) {
+          find_exponents<C>(x, problem, all.bias, all.bias.values.head(forget_origin(b), scored.h), row0, first_key, LD, at);
+          if (masked) mask_scores<C>(x, problem, row0, first_key, -INFINITY, at);
           exponentiate<C, true>(f, x, problem.scale, LD, at);
-        } else {
+        } else {  // the usual case: scale and L become part of a multiply-add
+          if (masked) mask_scores<C>(x, problem, row0, first_key, problem.scale > 0.0f ? -INFINITY : INFINITY, at);
           exponentiate<C, false>(f, x, problem.scale, LD, at);
         }
         store_fragments<C>(words, f, at.lane);
@@ -157,24 +175,44 @@ __global__ void __launch_bounds__(C::THREADS, 1)
     if (step >= 2) advance(summed);
     advance(scored);
   }
-  write_gradient<C>((first_half ? all.dV : all.dK).head(b, h_kv), col0, first_half ? 1.0f : problem.scale, y, pairs, at);
+  const Work<C> same(problem, heads_at_once, forget_origin(blockIdx.x));  // found again, which spares registers in the loop
+  write_gradient<C>((first_half ? all.dV : all.dK).head(same.b, same.h_kv), same.col0, first_half ? 1.0f : problem.scale, y,
+                    pairs, at);
 }
 
-/// dQ = scale times its sum, in 16 bits.  A warp for 16 queries.
+/// dQ = scale times its sum, in 16 bits. A thread takes 8 columns of rows g and g + 8 of 16: in the order of fragments they are neighbours.
 template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)
-    convert_kernel(Problem problem, Tensor<const float> sum_all, Tensor<T> dQ_all, bool pairs) {
-  const int heads = problem.B * problem.H, lane = threadIdx.x % WARP;
+    convert_kernel(Problem problem, Tensor<const float> sum_all, Tensor<T> dQ_all, bool wide) {
+  constexpr int CHUNKS = Width / 8;
+  const int heads = problem.B * problem.H;
   const int b = blockIdx.x % heads / problem.H, h = blockIdx.x % heads % problem.H;
-  const int row0 = (blockIdx.x / heads * (PREPARE_THREADS / WARP) + threadIdx.x / WARP) * 16;
+  const int index = blockIdx.x / heads * PREPARE_THREADS + threadIdx.x;
+  const int chunk = index % CHUNKS, g = index / CHUNKS % 8, group = index / CHUNKS / 8, col = 8 * chunk;
+  if (16 * group + g >= problem.Nq || col >= problem.d) return;
   const Matrix<const float> sum = sum_all.head(b, h);
   const Matrix<T> dQ = dQ_all.head(b, h);
-#pragma unroll 4
-  for (int n = 0; n < Width / 8; ++n) {
-    const int col = 8 * n + 2 * (lane % 4), i = row0 + lane / 4;
-    const float4 z = sum.as<float4>(0, (row0 / 16 * (Width / 8) + n) * 128 + 4 * lane);
-    if (i < problem.Nq) write_pair(dQ, i, col, problem.scale * z.x, problem.scale * z.y, pairs);
-    if (i + 8 < problem.Nq) write_pair(dQ, i + 8, col, problem.scale * z.z, problem.scale * z.w, pairs);
+  float rows[2][8];
+#pragma unroll
+  for (int t = 0; t < 4; ++t) {
+    const float4 z = sum.as<float4>(0, (group * CHUNKS + chunk) * 128 + (4 * g + t) * 4);
+    rows[0][2 * t] = problem.scale * z.x, rows[0][2 * t + 1] = problem.scale * z.y;
+    rows[1][2 * t] = problem.scale * z.z, rows[1][2 * t + 1] = problem.scale * z.w;
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int i = 16 * group + g + 8 * r;
+    if (i >= problem.Nq) return;
+    const float(&x)[8] = rows[r];
+    if (wide) {
+      dQ.template as<uint4>(i, col) =
+          make_uint4(pack<T>(x[0], x[1]), pack<T>(x[2], x[3]), pack<T>(x[4], x[5]), pack<T>(x[6], x[7]));
+    } else {
+#pragma unroll
+      for (int c = 0; c < 8; ++c) {
+        if (col + c < problem.d) dQ(i, col + c) = T(x[c]);
+      }
+    }
   }
 }
 
@@ -192,8 +230,10 @@ void start(const Attention& a) {
   launch_prepare<T, C::Width>(a, &sum);
   launch("backward", {dim3(blocks_for(p.Nk, C::Bc) * static_cast<unsigned>(p.B * p.Hkv)), dim3(C::THREADS), C::SHARED_BYTES},
          backward_kernel<C>, p, operands_of<T>(a), view<float>(sum), heads_at_once, pairs);
-  launch("convert", {dim3(blocks_for(padded_queries(p), ROW_BLOCK) * static_cast<unsigned>(p.B * p.H)), dim3(PREPARE_THREADS)},
-         convert_kernel<T, C::Width>, p, view<const float>(sum), view<T>(a.dQ), pairs);
+  const unsigned chunks = static_cast<unsigned>(padded_queries(p)) / 2 * (C::Width / 8);  // a thread for two rows of each
+  launch("convert",
+         {dim3((chunks + PREPARE_THREADS - 1) / PREPARE_THREADS * static_cast<unsigned>(p.B * p.H)), dim3(PREPARE_THREADS)},
+         convert_kernel<T, C::Width>, p, view<const float>(sum), view<T>(a.dQ), rows_are_aligned(p));
 }
 
 /// A compiled kernel.

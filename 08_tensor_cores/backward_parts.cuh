@@ -121,9 +121,9 @@ template <class C, int Rows>
 __device__ void load_tile(unsigned char* shared, int to, const Matrix<const typename C::T>& M, int row0) {
   constexpr int chunks = C::Width / 8, fit = C::THREADS / chunks, at_once = fit < 8 ? fit : fit / 8 * 8;
   constexpr int steps = (Rows + at_once - 1) / at_once;
-  const int chunk = threadIdx.x % chunks, first = threadIdx.x / chunks, col = 8 * chunk;
+  const int chunk = threadIdx.x % chunks, first = threadIdx.x / chunks, col = forget_origin(8 * chunk);
   if (chunks * at_once != C::THREADS && first >= at_once) return;  // Width 96: some threads have nothing to copy
-  if (row0 + Rows <= M.rows && col < M.cols) {  // the usual case, without further questions
+  if (row0 + Rows <= M.rows && col < M.cols) {                     // the usual case, without further questions
     const int place = to + chunk_address<C::Width>(first, chunk);
 #pragma unroll
     for (int step = 0; step < steps; ++step) {
@@ -214,16 +214,29 @@ __device__ void add_product(float (&y)[C::MT][C::DT][4], const unsigned (&f)[C::
 
 // ---- What happens to scores -------------------------------------------------------------------------------------------------------------
 
-/// Does the tile need no more than a scale? Then exponentiate() takes it in one multiply-add. Else this turns s into the exponents
-/// scale s + bias - L, masked. `LD`: pairs L, D.
+/// Keys that a query does not see, or that do not exist, score `least`.
 template <class C>
-__device__ bool finish_exponents(float (&s)[C::MT][C::NT][4], const Problem& problem, const Bias& bias, int b, int h, int row0,
-                                 int col0, const SharedMatrix<const float>& LD, const Role<C>& at) {
-  const bool masked = problem.visible_keys(row0) < col0 + C::Bc;
-  if (bias.kind == BiasKind::none && !masked) return false;
-  row0 = forget_origin(row0);
-  col0 = forget_origin(col0);
-  const Matrix<const float> values = bias.values.head(b, h);
+__device__ void mask_scores(float (&s)[C::MT][C::NT][4], const Problem& problem, int row0, int col0, float least,
+                            const Role<C>& at) {
+#pragma unroll
+  for (int n = 0; n < C::NT; ++n) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int visible = problem.visible_keys(row0 + at.query(n, e)) - col0 - at.key(0, 0);
+#pragma unroll
+      for (int m = 0; m < C::MT; ++m) {
+        if (16 * m >= visible) s[m][n][e] = least;
+        if (16 * m + 8 >= visible) s[m][n][e + 2] = least;
+      }
+    }
+  }
+}
+
+/// Turns s = Q K^T into scale s + bias - L. `LD`: pairs L, D.
+template <class C>
+__device__ void find_exponents(float (&s)[C::MT][C::NT][4], const Problem& problem, const Bias& bias,
+                               const Matrix<const float>& values, int row0, int col0, const SharedMatrix<const float>& LD,
+                               const Role<C>& at) {
   const float slope = bias.kind == BiasKind::alibi ? values(0, 0) : 0.0f;
 #pragma unroll
   for (int n = 0; n < C::NT; ++n) {
@@ -241,15 +254,13 @@ __device__ bool finish_exponents(float (&s)[C::MT][C::NT][4], const Problem& pro
           x += values(i, j);
         }
         x -= e % 2 == 0 ? two.x : two.z;
-        if (masked && (j >= problem.Nk || !problem.visible(i, j))) x = -INFINITY;
       }
     }
     asm volatile("" ::: "memory");  // two queries at a time: for the values of all at once there are not enough registers
   }
-  return true;
 }
 
-/// (8.11)  P = e^(scale s - L), in 16 bits, as A operands; P = e^s if s is the exponent.
+/// (8.11)  P = e^(scale s - L), in 16 bits, as A operands; P = e^s if s is the exponent already.
 template <class C, bool IsExponent>
 __device__ void exponentiate(unsigned (&p)[C::MT][C::KT][4], const float (&s)[C::MT][C::NT][4], float scale,
                              const SharedMatrix<const float>& LD, const Role<C>& at) {
@@ -385,12 +396,12 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
     const float L = i < problem.Nq ? L_all.head_vector(b, h)(i) : -INFINITY;
     LD_all.head(b, h).template as<float2>(0, 2 * i) = make_float2(L == -INFINITY ? INFINITY : L, D);
   }
-  if (clear_sum &&
-      chunk < CHUNKS) {  // each element once, whatever its place: row i % 16 of a fragment takes 8 of its 128 numbers
+  if (clear_sum) {  // its order does not matter here: the block clears as many numbers as its rows have
     const Matrix<float> sum = sum_all.head(b, h);
-    const int place = (i / 16 * CHUNKS + chunk) * 128 + i % 16 * 8;
-    store4(sum.address(0, place), make_float4(0.0f, 0.0f, 0.0f, 0.0f));
-    store4(sum.address(0, place + 4), make_float4(0.0f, 0.0f, 0.0f, 0.0f));
+    const int first = blockIdx.x / heads * ROWS * Width;
+    for (int e = 4 * threadIdx.x; e < ROWS * Width; e += 4 * PREPARE_THREADS) {
+      store4(sum.address(0, first + e), make_float4(0.0f, 0.0f, 0.0f, 0.0f));
+    }
   }
 }
 
