@@ -102,24 +102,21 @@ cells=("1024 64 fp16" "4096 64 fp16" "16384 64 fp16" "1024 128 fp16" "4096 128 f
 odd_cells=("4000 128 fp16" "4096 80 fp16" "4096 111 fp16")
 all_steps=" 4096-64-fp16 4096-128-fp16 "  # elsewhere the last step alone
 options_of() { echo "--batch $((16384 / $1)) --heads $((2048 / $2)) --seq $1 --head-dim $2 --dtype $3"; }
-steps_of() {  # steps_of PASS: the variants of stage 08 that are about it, as --variant takes them
+last_steps() {  # of stage 08: of the forward pass and of the backward pass, as --variant takes them
   "$build/bin/08_tensor_cores" --list --json | python3 -c '
 import json, sys
-wanted = ["forward"] if sys.argv[1] == "forward" else ["forward", "backward"]
-print(",".join(variant["name"] for variant in json.load(sys.stdin)["variants"] if variant["passes"] == wanted))' "$1"
+last = {len(variant["passes"]): variant["name"] for variant in json.load(sys.stdin)["variants"]}
+print(",".join(last.values()))'
 }
 if part tensor "tensor cores"; then
   for mask in --no-causal --causal; do
     for cell in "${cells[@]}" "${odd_cells[@]}"; do
-      for pass in forward backward; do
-        steps=$(steps_of $pass)
-        [[ $all_steps == *" ${cell// /-} "* ]] || steps=${steps##*,}
-        [ -n "$steps" ] || continue
-        rows="$output/tensor.rows$((count += 1))"
-        # shellcheck disable=SC2046,SC2086  # lists of options
-        "$build/bin/compare" --only 08 --pass $pass --variant "$steps" $(options_of $cell) $mask --iterations 10 --device gpu --save "$rows" ||
-          fail "compare --pass $pass --variant $steps, $cell $mask"
-      done
+      variants="--variant $(last_steps)"
+      [[ $all_steps == *" ${cell// /-} "* ]] && variants=""
+      rows="$output/tensor.rows$((count += 1))"
+      # shellcheck disable=SC2046,SC2086  # lists of options
+      "$build/bin/compare" --only 08 $variants $(options_of $cell) $mask --iterations 10 --device gpu --save "$rows" ||
+        fail "compare --only 08 $variants, $cell $mask"
     done
   done >"$output/tensor_cores.txt" 2>"$output/tensor_cores.log"
   grep '^FAILED: compare' "$output/tensor_cores.txt" && failed=1

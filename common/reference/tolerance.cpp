@@ -29,6 +29,7 @@ std::vector<double> score_errors(double u, const exact::Terms& terms, double mos
 
 /// The largest number of each row.
 std::vector<double> row_largest(const HostTensor<double>& tensor) {
+  if (tensor.empty()) return {};
   const std::size_t cols = static_cast<std::size_t>(tensor.shape[3]);
   std::vector<double> all(tensor.values.size() / cols, 0.0);
   for (std::size_t n = 0; n < tensor.values.size(); ++n) all[n / cols] = std::max(all[n / cols], std::abs(tensor.values[n]));
