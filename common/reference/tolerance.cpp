@@ -88,7 +88,7 @@ Tolerances tolerances(const Problem& problem, const Inputs& inputs, const Measur
   };
   // Of a product with P or dS in 16 bits, whose row has this sum of squares, with rows of values up to `most`; and of its result.
   const auto rounding = [&](double squares, double most, double result) {
-    return u16 * (std::sqrt(squares) * most + 2 * result) + smallest;
+    return u16 * (std::sqrt(squares) * most / 2 + result) + smallest;
   };
   const double s = exact::sum_error(problem.Nk);
   const double V = largest(inputs.V), O = largest(exact.O);
