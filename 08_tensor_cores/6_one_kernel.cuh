@@ -23,6 +23,14 @@
 namespace flash::tensor_cores {
 namespace {
 
+/// The warps that share dQ [Br, Width], below each other and side by side; those beyond have no part of it. A warp's 16 x 8 tiles: QT x CT.
+template <class T, int Width, int Br, int Bc, int Warps, int QueryWarps, int ColumnWarps>
+struct SharedSum : Shape<T, Width, Br, Bc, Warps> {
+  static constexpr int MQ = QueryWarps, NQ = ColumnWarps, QT = Br / MQ / 16, CT = Width / NQ / 8;
+  static_assert(QT >= 1 && QT * 16 * MQ == Br && CT % 2 == 0 && CT * 8 * NQ == Width && MQ * NQ <= Warps,
+                "dQ is dealt out evenly");
+};
+
 /// (8.16)  The warp's part of dS K   [Br, Bc] x [Bc, Width], added to the sum of dQ, in which each row is a 16 x 8 tile: 4 numbers a lane.
 template <class C>
 __device__ void add_to_dQ(const Matrix<float>& sum, int row0, const unsigned char* shared, int dS, const Role<C>& at) {
@@ -65,26 +73,10 @@ __device__ void add_to_dQ(const Matrix<float>& sum, int row0, const unsigned cha
   }
 }
 
-/// Which tile of keys of which head a block works on. Blocks start in the order of their numbers: heads in groups that share L2; within a group
-/// the first keys, which under a causal mask most queries see, start first.
-template <class C>
-struct Work {
-  int b, h_kv, col0;
-
-  __device__ Work(const Problem& problem, int heads_at_once, int block) {
-    const int Tc = (problem.Nk + C::Bc - 1) / C::Bc, heads = problem.B * problem.Hkv;
-    const int group = block / (heads_at_once * Tc) * heads_at_once, in_group = block % (heads_at_once * Tc);
-    const int size = min(heads_at_once, heads - group);  // the last group may be smaller
-    const int head = group + in_group % size;
-    b = head / problem.Hkv;
-    h_kv = head % problem.Hkv;
-    col0 = in_group / size * C::Bc;
-  }
-};
-
 template <class C>
 __global__ void __launch_bounds__(C::THREADS, 1)
     backward_kernel(Problem problem, Operands<typename C::T> all, Tensor<float> sum_all, int heads_at_once, bool pairs) {
+  if constexpr (C::SHARED_BYTES > MOST_SHARED_BYTES) return;
   const Work<C> work(problem, heads_at_once, blockIdx.x);
   const int b = work.b, h_kv = work.h_kv, col0 = work.col0;
 
@@ -216,17 +208,13 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
   }
 }
 
-// Q, dO and the sum of dQ of the heads that blocks work on at a time should stay in L2: half of the smallest L2 that we have in mind, of 50 MB.
-constexpr std::int64_t L2_BYTES = std::int64_t{24} << 20;
-
 template <class C>
 void start(const Attention& a) {
   using T = typename C::T;
   const Problem& p = a.problem;
   const bool pairs = gradient_pairs_are_aligned(a);
   const TensorRef& sum = a.workspace("sum_dQ");
-  const std::int64_t bytes_of_head = std::int64_t{p.Nq} * p.group_size() * C::Width * (2 + 2 + 4);
-  const int heads_at_once = static_cast<int>(std::clamp<std::int64_t>(L2_BYTES / bytes_of_head, 1, p.B * p.Hkv));
+  const int heads_at_once = heads_in_L2(p.B * p.Hkv, std::int64_t{p.Nq} * p.group_size() * C::Width * (2 + 2 + 4));
   launch_prepare<T, C::Width>(a, &sum);
   launch("backward", {dim3(blocks_for(p.Nk, C::Bc) * static_cast<unsigned>(p.B * p.Hkv)), dim3(C::THREADS), C::SHARED_BYTES},
          backward_kernel<C>, p, operands_of<T>(a), view<float>(sum), heads_at_once, pairs);
@@ -236,26 +224,15 @@ void start(const Attention& a) {
          convert_kernel<T, C::Width>, p, view<const float>(sum), view<T>(a.dQ), rows_are_aligned(p));
 }
 
-/// A compiled kernel.
-struct Compiled {
-  int width;
-  Tiles tiles;
-  int threads;
-  std::size_t shared_bytes;
-  const char* why;
-  void (*start_fp16)(const Attention&);
-  void (*start_bf16)(const Attention&);
-};
-
 template <int Width, int Br, int Bc, int Warps, int QueryWarps, int ColumnWarps>
 constexpr Compiled compiled(const char* why) {
-  using Half = Shape<__half, Width, Br, Bc, Warps, QueryWarps, ColumnWarps>;
-  using Bfloat = Shape<__nv_bfloat16, Width, Br, Bc, Warps, QueryWarps, ColumnWarps>;
+  using Half = SharedSum<__half, Width, Br, Bc, Warps, QueryWarps, ColumnWarps>;
+  using Bfloat = SharedSum<__nv_bfloat16, Width, Br, Bc, Warps, QueryWarps, ColumnWarps>;
   return {Width, {Br, Bc}, Half::THREADS, Half::SHARED_BYTES, why, start<Half>, start<Bfloat>};
 }
 
 // For each width the fastest first, as measured with --tune on an H200.
-constexpr Compiled kernels[] = {
+const std::vector<Compiled> kernels = {
     compiled<32, 128, 128, 8, 4, 2>("32 keys a warp"),
     compiled<32, 64, 64, 8, 2, 2>("little shared memory"),
     compiled<64, 128, 128, 8, 4, 2>("32 keys a warp, half as many barriers"),
@@ -275,27 +252,11 @@ constexpr Compiled kernels[] = {
     compiled<256, 16, 32, 4, 1, 4>("little shared memory"),
 };
 
-/// The kernels for a problem on a device: of the smallest width that holds d, those whose shared memory the device has.
-std::vector<const Compiled*> kernels_for(const Problem& p, const DeviceLimits& limits) {
-  std::vector<const Compiled*> fit;
-  for (const Compiled& k : kernels) {
-    if (k.width == backward_width(p.d) && k.shared_bytes <= limits.shared_bytes) fit.push_back(&k);
-  }
-  return fit;
-}
-
 std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& limits) {
-  if (pass == Pass::forward) return forward_step().tiles(p, pass, limits);
-  std::vector<TileChoice> choices;
-  for (const Compiled* k : kernels_for(p, limits)) choices.push_back({k->tiles, k->threads, k->shared_bytes, k->why});
-  return choices;
+  return tiles_of(kernels, p, pass, limits);
 }
 
-void backward(const Attention& a) {
-  for (const Compiled* k : kernels_for(a.problem, a.limits)) {
-    if (k->tiles == a.tiles) return (a.problem.dtype == Dtype::fp16 ? k->start_fp16 : k->start_bf16)(a);
-  }
-}
+void backward(const Attention& a) { start_one_of(kernels, a); }
 
 std::vector<WorkspaceSpec> workspace(const Problem& p, Pass pass) {
   std::vector<WorkspaceSpec> list = backward_workspace(p, pass);

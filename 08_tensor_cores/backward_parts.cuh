@@ -78,15 +78,23 @@ __device__ int right_first(unsigned lane) {
   return chunk_address<Width>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
 }
 
+// Shared memory that a block can have. A kernel that needs more than any GPU of an architecture has is left empty there: it is never started, and
+// compiling it for that architecture would be in vain.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+constexpr int MOST_SHARED_BYTES = 64 << 10;
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr int MOST_SHARED_BYTES = 163 << 10;
+#else
+constexpr int MOST_SHARED_BYTES = 227 << 10;
+#endif
+
 /// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
-template <class T_, int Width_, int Br_, int Bc_, int Warps, int QueryWarps, int ColumnWarps>
+template <class T_, int Width_, int Br_, int Bc_, int Warps>
 struct Shape {
   using T = T_;
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_, THREADS = Warps * WARP, HALF = Warps / 2;
   static constexpr int KEYS = Bc / HALF;  // of a warp
   static constexpr int MT = KEYS / 16, NT = Br / 8, KT = Br / 16, DT = Width / 8;
-  // dQ [Br, Width]: warps below each other and side by side; warps beyond have no part of it. A warp's 16 x 8 tiles: QT x CT.
-  static constexpr int MQ = QueryWarps, NQ = ColumnWarps, QT = Br / MQ / 16, CT = Width / NQ / 8;
   static constexpr int ROW = 2 * Width, Q_BYTES = Br * ROW, K_BYTES = Bc * ROW, P_BYTES = 2 * Br * Bc, LD_BYTES = 8 * Br;
   // Addresses. P and dS: [Bc, Br], transposed as they are computed.
   static constexpr int K = 0, V = K + K_BYTES, Q = V + K_BYTES, dO = Q + STAGES * Q_BYTES, P = dO + STAGES * Q_BYTES,
@@ -94,8 +102,6 @@ struct Shape {
 
   static_assert(MT >= 1 && MT * 16 * HALF == Bc, "the warps of a half share the keys in sixteens");
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
-  static_assert(QT >= 1 && QT * 16 * MQ == Br && CT % 2 == 0 && CT * 8 * NQ == Width && MQ * NQ <= Warps,
-                "dQ is dealt out evenly");
 };
 
 /// What a thread works on.
@@ -111,6 +117,23 @@ struct Role {
   __device__ int key(int m, int e) const { return warp * C::KEYS + 16 * m + lane / 4 + e / 2 * 8; }  // row of c[m][.][e]
   __device__ int query(int n, int e) const { return 8 * n + lane % 4 * 2 + e % 2; }                  // column of c[.][n][e]
   __device__ int col(int n) const { return query(n, 0); }                                            // the same of a gradient
+};
+
+/// Which tile of keys of which head a block works on. Blocks start in the order of their numbers: heads in groups that share L2; within a group
+/// the first keys, which under a causal mask most queries see, start first.
+template <class C>
+struct Work {
+  int b, h_kv, col0;
+
+  __device__ Work(const Problem& problem, int heads_at_once, int block) {
+    const int Tc = (problem.Nk + C::Bc - 1) / C::Bc, heads = problem.B * problem.Hkv;
+    const int group = block / (heads_at_once * Tc) * heads_at_once, in_group = block % (heads_at_once * Tc);
+    const int size = min(heads_at_once, heads - group);  // the last group may be smaller
+    const int head = group + in_group % size;
+    b = head / problem.Hkv;
+    h_kv = head % problem.Hkv;
+    col0 = in_group / size * C::Bc;
+  }
 };
 
 // ---- Copies -----------------------------------------------------------------------------------------------------------------------------
@@ -429,6 +452,13 @@ int padded_queries(const Problem& p) { return static_cast<int>(blocks_for(p.Nq, 
 /// The widths that are compiled.
 int backward_width(int d) { return d <= 32 ? 32 : d <= 64 ? 64 : d <= 96 ? 96 : d <= 128 ? 128 : 256; }
 
+// What the heads that blocks work on at a time need should stay in L2: half of the 50 MB of an H100 or H200.
+constexpr std::int64_t L2_BYTES = std::int64_t{24} << 20;
+
+int heads_in_L2(int heads, std::int64_t bytes_of_head) {
+  return static_cast<int>(std::clamp<std::int64_t>(L2_BYTES / bytes_of_head, 1, heads));
+}
+
 /// L and D, before everything else.
 template <class T, int Width>
 void launch_prepare(const Attention& a, const TensorRef* sum) {
@@ -456,6 +486,38 @@ const Variant& forward_step() {
 }
 
 void forward(const Attention& a) { forward_step().forward(a); }
+
+/// A compiled kernel.
+struct Compiled {
+  int width;
+  Tiles tiles;
+  int threads;
+  std::size_t shared_bytes;
+  const char* why;
+  void (*start_fp16)(const Attention&);
+  void (*start_bf16)(const Attention&);
+};
+
+/// The tiles for a problem on a device: those whose shared memory the device has.
+std::vector<TileChoice> tiles_of(const std::vector<Compiled>& kernels, const Problem& p, Pass pass,
+                                 const DeviceLimits& limits) {
+  if (pass == Pass::forward) return forward_step().tiles(p, pass, limits);
+  std::vector<TileChoice> choices;
+  for (const Compiled& k : kernels) {
+    if (k.width == backward_width(p.d) && k.shared_bytes <= limits.shared_bytes) {
+      choices.push_back({k.tiles, k.threads, k.shared_bytes, k.why});
+    }
+  }
+  return choices;
+}
+
+void start_one_of(const std::vector<Compiled>& kernels, const Attention& a) {
+  for (const Compiled& k : kernels) {
+    if (k.width == backward_width(a.problem.d) && k.tiles == a.tiles) {
+      return (a.problem.dtype == Dtype::fp16 ? k.start_fp16 : k.start_bf16)(a);
+    }
+  }
+}
 
 /// What the forward pass needs, and for the backward pass the pairs L and D, and a padded copy of dO where rows are not aligned.
 std::vector<WorkspaceSpec> backward_workspace(const Problem& p, Pass pass) {
