@@ -58,6 +58,7 @@ __global__ void __launch_bounds__(C::THREADS, 1)
   };
 
   // 1. K, V, and the first tile of Q, dO.
+  clear_columns<C>(shared, C::K, 2 * C::Bc + 2 * STAGES * C::Br, all.K.cols);
   load_tile<C, C::Bc>(shared, C::K, all.K.head(b, h_kv), col0);
   load_tile<C, C::Bc>(shared, C::V, all.V.head(b, h_kv), col0);
   load(0);
@@ -178,6 +179,7 @@ __global__ void __launch_bounds__(Turned<C>::THREADS, 1)
   };
 
   // 1. Q, dO, and the first tile of K, V.
+  clear_columns<B>(shared, B::Q, 2 * B::Rows + 4 * B::Br, K.cols);
   load_tile<B, B::Rows>(shared, B::Q, all.Q.head(b, h), row0);
   load_tile<B, B::Rows>(shared, B::dO, all.dO.head(b, h), row0);
   if (seen_by_any > 0) load(0);

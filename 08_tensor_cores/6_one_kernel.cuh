@@ -106,6 +106,7 @@ __global__ void __launch_bounds__(C::THREADS, 1)
   };
 
   // 1. K, V, and the first tile of Q, dO.
+  clear_columns<C>(shared, C::K, 2 * C::Bc + 2 * STAGES * C::Br, all.K.cols);
   load_tile<C, C::Bc>(shared, C::K, all.K.head(b, h_kv), col0);
   load_tile<C, C::Bc>(shared, C::V, all.V.head(b, h_kv), col0);
   load(0);

@@ -138,15 +138,26 @@ struct Work {
 
 // ---- Copies -----------------------------------------------------------------------------------------------------------------------------
 
-/// Starts copying rows row0, row0 + 1, ... of M to the tile at `to`; zeros stand beyond its last row and column. A thread stays in its chunk
-/// of the row and, where it can, goes down in steps of a multiple of 8 rows: then its place within the swizzle stays the same.
+/// Zeros in the columns beyond the last one of M of `rows` rows from `to` on. Tiles keep them, since load_tile() does not touch them.
+template <class C>
+__device__ void clear_columns(unsigned char* shared, int to, int rows, int cols) {
+  const int chunks = C::Width / 8, first = cols / 8, missing = chunks - first;
+  for (int e = threadIdx.x; e < rows * missing; e += C::THREADS) {
+    const int at = to + chunk_address<C::Width>(e / missing, first + e % missing);
+    *reinterpret_cast<uint4*>(shared + at) = make_uint4(0, 0, 0, 0);
+  }
+}
+
+/// Starts copying rows row0, row0 + 1, ... of M to the tile at `to`; zeros stand beyond its last row. A thread stays in its chunk of the row
+/// and, where it can, goes down in steps of a multiple of 8 rows: then its place within the swizzle stays the same.
 template <class C, int Rows>
 __device__ void load_tile(unsigned char* shared, int to, const Matrix<const typename C::T>& M, int row0) {
   constexpr int chunks = C::Width / 8, fit = C::THREADS / chunks, at_once = fit < 8 ? fit : fit / 8 * 8;
   constexpr int steps = (Rows + at_once - 1) / at_once;
   const int chunk = threadIdx.x % chunks, first = threadIdx.x / chunks, col = forget_origin(8 * chunk);
   if (chunks * at_once != C::THREADS && first >= at_once) return;  // Width 96: some threads have nothing to copy
-  if (row0 + Rows <= M.rows && col < M.cols) {                     // the usual case, without further questions
+  if (col >= M.cols) return;
+  if (row0 + Rows <= M.rows) {  // the usual case, without further questions
     const int place = to + chunk_address<C::Width>(first, chunk);
 #pragma unroll
     for (int step = 0; step < steps; ++step) {
@@ -159,8 +170,8 @@ __device__ void load_tile(unsigned char* shared, int to, const Matrix<const type
   }
 #pragma unroll 1
   for (int row = first; row < Rows; row += at_once) {
-    const bool exists = row0 + row < M.rows && col < M.cols;
-    cp_async_zfill<16>(shared + to + chunk_address<C::Width>(row, chunk), M.address(exists ? row0 + row : 0, exists ? col : 0),
+    const bool exists = row0 + row < M.rows;
+    cp_async_zfill<16>(shared + to + chunk_address<C::Width>(row, chunk), M.address(exists ? row0 + row : 0, col),
                        exists ? 16 : 0);
   }
 }
