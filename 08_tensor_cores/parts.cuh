@@ -67,18 +67,28 @@ __device__ void load_async(const SharedMatrix<T>& tile, const Matrix<const T>& M
   // A thread stays in its column, and in steps of 8 rows where it can, so that its addresses advance by constants.
   constexpr int at_once = Threads / chunks >= 8 ? Threads / chunks / 8 * 8 : Threads / chunks;
   constexpr int steps = (Rows + at_once - 1) / at_once;
-  const int col = threadIdx.x % chunks * 8;
-  const int first = threadIdx.x / chunks;
+  const unsigned thread = opaque(threadIdx.x);  // a few instructions a tile, but no registers from tile to tile
+  const int col = static_cast<int>(thread % chunks) * 8;
+  const int first = static_cast<int>(thread / chunks);
   if (Threads != at_once * chunks && first >= at_once) return;  // Width 96: some threads have nothing to copy
   const bool col_exists = col < M.cols;
-  const int rows = min(Rows, M.rows - row0);
+  const int from_col = col_exists ? col : 0, bytes = col_exists ? 16 : 0;
+  const int to_col = place(first, col);  // also 8 rows further down: swizzles repeat there
+  Matrix<const T> rest = M.below(row0 + first);
+  if (row0 + Rows <= M.rows) {
 #pragma unroll
-  for (int step = 0; step < steps; ++step) {
-    const int row = first + step * at_once;
-    if (Rows % at_once != 0 && row >= Rows) break;
-    const bool exists = col_exists && row < rows;
-    cp_async_zfill<16>(tile.address(row, place(row, col)), M.address(exists ? row0 + row : 0, exists ? col : 0),
-                       exists ? 16 : 0);
+    for (int step = 0; step < steps; ++step, rest = rest.below(at_once)) {
+      const int row = first + step * at_once;
+      if (Rows % at_once != 0 && row >= Rows) break;
+      cp_async_zfill<16>(tile.address(row, at_once % 8 == 0 ? to_col : place(row, col)), rest.address(0, from_col), bytes);
+    }
+  } else {  // the last rows
+#pragma unroll 1
+    for (int row = first; row < Rows; row += at_once, rest = rest.below(at_once)) {
+      const bool exists = rest.rows > 0;
+      cp_async_zfill<16>(tile.address(row, place(row, col)), exists ? rest.address(0, from_col) : M.address(0, from_col),
+                         exists ? bytes : 0);
+    }
   }
 }
 
