@@ -7,13 +7,17 @@
 #   compare.json          all stages, b8 h12 N1024 d64 causal
 #   large.json            stages 06 and 07 on 4096 queries and keys; the others would take too long
 #   peers.json            torch's attention on the problems of both, if torch is installed
+#   tensor_cores.json     stage 08 on 16,384 tokens with H*d = 2048: its last steps for all widths, lengths, masks and dtypes and for odd
+#                         shapes, all its steps at N4096
+#   peers16.json          torch's FlashAttention-2 and cuDNN on the same, if torch is installed
+#   tuned.json            part `tune` alone: --tune of stages 06 to 08 over widths, masks and passes
 #   few_heads.json        all stages on one batch of 8 heads, N4096 d64 causal: less work than the SMs could share
 #   counted_problem.json  the problem whose counts the docs show, so that they can be held against the GPU's own
 #   resources.json        registers and fixed shared memory of every kernel
 # Exits 1 if anything failed. In a copy of the project without its git repository, FLASH_COMMIT says which commit the results belong
 # to. Meant to take less than nine minutes on an H200 with 16 cores: FLASH_CHECK_SECONDS (default 540) is when the last part, the
 # profile, has to end; what it lacks is said. FLASH_CHECK_PARTS names the parts to run after the build, for less time at once:
-# tests comparison large peers sanitizers profile (the default: all).
+# tests comparison large peers tensor sanitizers profile (the default: these), tune.
 # shellcheck disable=SC2030,SC2031  # `count` only has to differ within one loop
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -21,7 +25,7 @@ output=${1:-build-gpu/report}
 shift || true
 build="build-gpu"
 deadline=${FLASH_CHECK_SECONDS:-540}
-parts=" ${FLASH_CHECK_PARTS:-tests comparison large peers sanitizers profile} "
+parts=" ${FLASH_CHECK_PARTS:-tests comparison large peers tensor sanitizers profile} "
 mkdir -p "$output"
 output=$(realpath "$output")
 failed=0
@@ -92,6 +96,55 @@ if part peers "peers"; then
   fi
 fi
 
+# 16,384 tokens with H*d = 2048, as nearly as N and d allow: "N d dtype".
+cells=("1024 64 fp16" "4096 64 fp16" "16384 64 fp16" "1024 128 fp16" "4096 128 fp16" "16384 128 fp16"
+  "4096 32 fp16" "4096 96 fp16" "4096 256 fp16" "4096 64 bf16" "4096 128 bf16")
+odd_cells=("4000 128 fp16" "4096 80 fp16" "4096 111 fp16")
+all_steps=" 4096-64-fp16 4096-128-fp16 "  # elsewhere the last step alone
+options_of() { echo "--batch $((16384 / $1)) --heads $((2048 / $2)) --seq $1 --head-dim $2 --dtype $3"; }
+steps_of() {  # steps_of PASS: the variants of stage 08 that are about it, as --variant takes them
+  "$build/bin/08_tensor_cores" --list --json | python3 -c '
+import json, sys
+wanted = ["forward"] if sys.argv[1] == "forward" else ["forward", "backward"]
+print(",".join(variant["name"] for variant in json.load(sys.stdin)["variants"] if variant["passes"] == wanted))' "$1"
+}
+if part tensor "tensor cores"; then
+  for mask in --no-causal --causal; do
+    for cell in "${cells[@]}" "${odd_cells[@]}"; do
+      for pass in forward backward; do
+        steps=$(steps_of $pass)
+        [[ $all_steps == *" ${cell// /-} "* ]] || steps=${steps##*,}
+        [ -n "$steps" ] || continue
+        rows="$output/tensor.rows$((count += 1))"
+        # shellcheck disable=SC2046,SC2086  # lists of options
+        "$build/bin/compare" --only 08 --pass $pass --variant "$steps" $(options_of $cell) $mask --iterations 10 --device gpu --save "$rows" ||
+          fail "compare --pass $pass --variant $steps, $cell $mask"
+      done
+    done
+  done >"$output/tensor_cores.txt" 2>"$output/tensor_cores.log"
+  grep '^FAILED: compare' "$output/tensor_cores.txt" && failed=1
+  merge "$output/tensor_cores.json" "$output"/tensor.rows* && rm "$output"/tensor.rows*
+  note "torch on the same"
+  if python3 -c 'import torch' 2>/dev/null; then
+    peers16=()
+    for mask in --no-causal --causal; do
+      for cell in "${cells[@]}"; do
+        # shellcheck disable=SC2086
+        peers16+=(--problem "$(options_of $cell) $mask")
+      done
+    done
+    common/compare/peers.py --only flash,cudnn --iterations 10 "${peers16[@]}" --save "$output/peers16.json" >"$output/peers16.txt" 2>>"$output/peers.log" ||
+      fail "peers in 16 bits"
+  else
+    echo "no torch here: no peers"
+  fi
+fi
+
+if part tune "tile sizes"; then
+  common/compare/tune.py "$build/bin" --only 06,07,08 --save "$output/tuned.json" 2>&1 | tee "$output/tuned.txt"
+  [ "${PIPESTATUS[0]}" = 0 ] || fail "tune"
+fi
+
 # Small problems that still meet every kernel, every tail and the mask. initcheck reports reads of memory that nobody wrote; the
 # outputs are poisoned by a memset, which counts as written, so NaN in the check covers what it cannot see.
 problems=("--seq-q 65 --seq-k 97 --head-dim 40 --heads 4 --kv-heads 2 --causal" "--seq 33 --head-dim 59 --layout qkv --bias matrix")
@@ -116,8 +169,10 @@ sanitizer_runs() {  # the arguments of all runs, each ended by a zero byte
 import json, sys
 for variant in json.load(sys.stdin)["variants"]:
     for which in variant["passes"]:
-        print(variant["name"], which)' | while read -r variant pass; do
-      for problem in "${problems[@]}"; do
+        print(variant["name"], which, "half" if "bf16" in variant["dtypes"] else "single")' | while read -r variant pass precision; do
+      of_variant=("${problems[@]}")
+      [ "$precision" = half ] && of_variant+=("--seq-q 130 --seq-k 201 --head-dim 160 --heads 2 --kv-heads 1 --causal --dtype bf16")
+      for problem in "${of_variant[@]}"; do
         for tool in memcheck racecheck initcheck synccheck; do
           printf '%s\0' "$output" "$tool" "$stage" "$variant" "$pass" "$problem"
         done
@@ -127,7 +182,7 @@ for variant in json.load(sys.stdin)["variants"]:
 }
 if part sanitizers "compute-sanitizer"; then
   # shellcheck disable=SC2016  # the inner shell expands its arguments
-  sanitizer_runs | xargs -0 -n 6 -P 8 bash -c 'sanitize "$@"' _ | sort >"$output/sanitizers.txt"
+  sanitizer_runs | xargs -0 -n 6 -P "$(nproc)" bash -c 'sanitize "$@"' _ | sort >"$output/sanitizers.txt"
   cut -d ' ' -f 1-5 "$output/sanitizers.txt" | sort | uniq -c
   grep -q '^clean' "$output/sanitizers.txt" || fail "no run under compute-sanitizer"
   grep -q '^FAILED' "$output/sanitizers.txt" && failed=1

@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-from tools import check_pages, costs, counted, diagrams, fa2_tables, fa2b_tables, fused_tables, ladder, matmul_tables, roofline, stage_tables
+from tools import check_pages, costs, counted, diagrams, fa2_tables, fa2b_tables, fused_tables, ladder, matmul_tables, profile_tables, quotes, roofline, stage_tables, tensor_tables, tuned
 from tools.formatting import number, problem_text, size, table
 from tools.saved import gpus, origin, rows_of, saved_text
 
@@ -132,6 +132,13 @@ PARTS = {
     "roofline_stages": roofline.stages_table,
     "ladder": ladder.ladder,
     "peers": ladder.beside_peers,
+    "profile_units": profile_tables.units,
+    "profile_stalls": profile_tables.stalls,
+    "profile_counts": profile_tables.counts,
+    "swizzles": tensor_tables.swizzles,
+    "quote": quotes.quote,  # functions of a source file
+    "lab_part": quotes.lab_part,
+    "tuned": tuned.tuned,
     "lab": lambda name: saved_text("cpu", f"lab_{name}", 110),  # what docs/lab's program printed
     "output": lambda stage: saved_text("cpu", stage),  # what a stage printed
     "comparison": lambda device: saved_text(device, "compare"),  # what the demo printed

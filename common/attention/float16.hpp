@@ -15,6 +15,10 @@ float half_to_float(std::uint16_t bits);
 std::uint16_t float_to_bfloat16(float value);
 float bfloat16_to_float(std::uint16_t bits);
 
+/// Writes a number in a dtype, to any address; reads it.
+void store(Dtype dtype, char* to, float value);
+float load(Dtype dtype, const char* from);
+
 /// The value that `dtype` stores for `value`.
 float round_to(Dtype dtype, float value);
 

@@ -43,9 +43,27 @@ std::string left_out(const std::vector<Stage>& stages, Dtype dtype) {
   std::string names;
   for (const Stage& stage : stages) {
     const auto takes = [&](const ListedVariant& variant) { return variant.takes(dtype); };
-    if (std::none_of(stage.variants.begin(), stage.variants.end(), takes)) names += (names.empty() ? "" : ", ") + stage.name;
+    if (!stage.variants.empty() && std::none_of(stage.variants.begin(), stage.variants.end(), takes))
+      names += (names.empty() ? "" : ", ") + stage.name;
   }
   return names;
+}
+
+/// Drops all variants but those of --variant. UsageError if one of them is nowhere.
+void keep_variants(std::vector<Stage>& stages, const std::vector<std::string>& wanted) {
+  if (wanted.empty()) return;
+  std::string names;
+  std::vector<std::string> missing = wanted;
+  for (Stage& stage : stages) {
+    for (const ListedVariant& variant : stage.variants) {
+      names += (names.empty() ? "" : ", ") + variant.name;
+      std::erase(missing, variant.name);
+    }
+    std::erase_if(stage.variants, [&](const ListedVariant& variant) {
+      return std::find(wanted.begin(), wanted.end(), variant.name) == wanted.end();
+    });
+  }
+  if (!missing.empty()) throw UsageError("--variant has '" + missing.front() + "'; allowed: " + names);
 }
 
 /// Everything that is known before the first run. UsageError or DeviceError if there is nothing to run.
@@ -60,6 +78,7 @@ Plan make_plan(const CompareOptions& options, const char* argv0) {
   Plan plan;
   const std::filesystem::path folder = options.bin.empty() ? own_folder(argv0) : std::filesystem::path(options.bin);
   for (const auto& program : find_stages(folder, options.only)) plan.stages.push_back(ask_stage(program));
+  keep_variants(plan.stages, options.variants);
   if (!anything_to_run(options, plan.stages)) {
     throw UsageError("nothing to run: no stage here has this pass for --dtype " +
                      std::string(to_string(*options.problem.dtype)));

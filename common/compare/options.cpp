@@ -38,13 +38,13 @@ void parse_sweep(const std::string& text, CompareOptions& options) {
   }
 }
 
-std::vector<std::string> split_at_commas(const std::string& text) {
+std::vector<std::string> split_at_commas(const std::string& option, const std::string& text, const char* example) {
   std::vector<std::string> parts;
   std::istringstream stream(text);
   for (std::string part; std::getline(stream, part, ',');) {
     if (!part.empty()) parts.push_back(part);
   }
-  if (parts.empty()) throw UsageError("--only is '" + text + "'; allowed: stage numbers such as 02,03");
+  if (parts.empty()) throw UsageError(option + " is '" + text + "'; allowed: " + example);
   return parts;
 }
 
@@ -88,8 +88,12 @@ CompareCommand parse_compare_options(int argc, const char* const* argv) {
   const auto text_option = [&](const char* name, const char* type, const char* text, auto&& use) {
     app.add_option_function<std::string>(name, use, text)->type_name(type);
   };
-  text_option("--only", "LIST", "Stages, such as 02,03",
-              [&](const std::string& given) { options.only = split_at_commas(given); });
+  text_option("--only", "LIST", "Stages, such as 02,03", [&](const std::string& given) {
+    options.only = split_at_commas("--only", given, "stage numbers such as 02,03");
+  });
+  text_option("--variant", "LIST", "Variants, such as loop_order,warp_tiled", [&](const std::string& given) {
+    options.variants = split_at_commas("--variant", given, "names of variants, as the stages' --list has them");
+  });
   text_option("--pass", "forward|backward", "One pass alone (default: both)",
               [&](const std::string& given) { options.passes = {parse_choice("--pass", given, all_passes)}; });
   text_option("--sweep", "NAME=FIRST..LAST", "One table for each size, doubling; NAME is seq, batch, heads or d",

@@ -14,7 +14,8 @@ struct CompareOptions {
   std::string sweep_name;                  ///< "seq", "batch", "heads", "head-dim"; empty: one problem
   std::vector<std::int64_t> sweep_values;  ///< doubling
   std::vector<Pass> passes{Pass::forward, Pass::backward};
-  std::vector<std::string> only;  ///< "02" or "02_safe_softmax"; empty: all
+  std::vector<std::string> only;      ///< "02" or "02_safe_softmax"; empty: all
+  std::vector<std::string> variants;  ///< names; empty: all
   DeviceChoice device = DeviceChoice::automatic;
   int iterations = 20;
   std::chrono::seconds time_limit{600};  ///< of each run

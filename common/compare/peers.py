@@ -3,6 +3,10 @@
 
     common/compare/peers.py [--batch B] [--heads H] [--seq N] [--head-dim d] [--causal | --no-causal] [--dtype fp32|fp16|bf16]
         [--pass forward|backward] [--sweep NAME=FIRST..LAST] [--only LIST] [--iterations N] [--json] [--save FILE]
+        [--problem OPTIONS]...
+
+Each --problem is a problem of its own, as options in one word; what it leaves out comes from the others:
+    peers.py --dtype fp16 --problem "--seq 1024" --problem "--seq 4096 --head-dim 128 --no-causal"
 
 The rows are those of `compare --save`, with "peer" as their stage. Defaults, FLOPs and timing are compare's too: CUDA events around
 the pass alone, a cold L2, the median after a warm-up. A backward pass is timed without its forward. fp32 is computed without TF32.
@@ -15,9 +19,10 @@ import json
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import warnings
+
+from provenance import commit
 
 PEERS = {  # variant: (idea, backend of torch.nn.attention.SDPBackend or None)
     "flash": ("torch SDPA, FlashAttention-2 (16-bit types only)", "FLASH_ATTENTION"),
@@ -73,6 +78,7 @@ def parse(arguments):
     parser.add_argument("--causal", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--dtype", choices=DTYPES, default="fp32")
     parser.add_argument("--pass", choices=("forward", "backward"), dest="passes", default=None)
+    parser.add_argument("--problem", action="append", default=[], metavar="OPTIONS")
     parser.add_argument("--sweep", type=sweep, metavar="NAME=FIRST..LAST")
     parser.add_argument("--only", type=list_of_peers, default=list(PEERS), metavar="LIST")
     parser.add_argument("--json", action="store_true")
@@ -80,6 +86,17 @@ def parse(arguments):
     options = parser.parse_args(arguments)
     options.passes = [options.passes] if options.passes else ["forward", "backward"]
     return options
+
+
+def each_problem(arguments, options):
+    """The options of each --problem, or the given ones."""
+    if not options.problem:
+        return [options]
+    words = [text.split() for text in options.problem]
+    for one in words:
+        if any(word.split("=")[0] in ("--problem", "--save", "--json") for word in one):
+            raise Failure(2, f"--problem is '{' '.join(one)}'; allowed: options of a problem")
+    return [parse([*arguments, *one]) for one in words]
 
 
 def problems(options):
@@ -199,15 +216,6 @@ def driver_version():
     return next((word for word in words if re.fullmatch(r"[0-9]+(\.[0-9]+)+", word)), "")
 
 
-def commit():
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    try:
-        git = subprocess.run(command, cwd=pathlib.Path(__file__).parent, capture_output=True, text=True).stdout.strip()
-    except OSError:  # no git here
-        git = ""
-    return git or os.environ.get("FLASH_COMMIT")
-
-
 def all_rows(torch, options):
     properties = torch.cuda.get_device_properties(0)
     device = {"kind": "gpu", "name": properties.name, "sm": properties.major * 10 + properties.minor,
@@ -267,9 +275,10 @@ def main(arguments):
     options = parse(arguments)
     if options.save and not (options.save.parent.is_dir() and os.access(options.save.parent, os.W_OK)):
         raise Failure(2, f"--save is '{options.save}'; allowed: a file in a folder that can be written")
+    every = each_problem(arguments, options)
     torch = find_torch()
     rows = []
-    for row in all_rows(torch, options):
+    for row in (row for one in every for row in all_rows(torch, one)):
         print(f"{row['pass']} {row['variant']} {describe(row['problem'])} ... {row['verdict']}", file=sys.stderr, flush=True)
         rows.append(row)
     if options.save:

@@ -2,6 +2,7 @@
 
 #include "common/compare/process.hpp"
 
+#include <cctype>
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
@@ -31,14 +32,15 @@ std::string utc_now() {
   return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
 }
 
-/// Adds `file` if it holds a kernel, and the .cuh files that it includes, and those that they include.
+/// Adds `file` if it holds a kernel or is of a stage, and the .cuh files that it includes, and those that they include.
 void collect_kernel_files(const std::filesystem::path& sources, const std::string& file, std::set<std::string>& seen,
                           std::vector<std::string>& kernels) {
   if (!seen.insert(file).second) return;
   std::ostringstream text;
   text << std::ifstream(sources / file).rdbuf();
   const std::string code = text.str();
-  if (code.find("__global__") != std::string::npos) kernels.push_back(file);
+  const bool of_stage = file.size() > 1 && std::isdigit(static_cast<unsigned char>(file[0])) != 0;
+  if (of_stage || code.find("__global__") != std::string::npos) kernels.push_back(file);
   static const std::regex include("#include \"([^\"]+\\.cuh)\"");
   for (std::sregex_iterator at(code.begin(), code.end(), include), end; at != end; ++at) {
     collect_kernel_files(sources, (*at)[1].str(), seen, kernels);

@@ -2,7 +2,9 @@
 
 #include "common/attention/float16.hpp"
 #include "common/attention/tensor.hpp"
+#include "common/reference/parallel.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -18,19 +20,30 @@ std::uint64_t random_bits(std::uint64_t stream, std::uint64_t i) {
   return z ^ (z >> 31);
 }
 
+/// Calls work(begin, end) for parts of [0, count) on all cores; each begin is even.
+template <class Work>
+void in_parts(std::size_t count, Work&& work) {
+  constexpr std::size_t part = 1 << 18;
+  parallel_for(static_cast<std::int64_t>((count + part - 1) / part), [&](std::int64_t task) {
+    const std::size_t begin = static_cast<std::size_t>(task) * part;
+    work(begin, std::min(count, begin + part));
+  });
+}
+
 /// Box-Muller in double precision, two values from each 64 random bits. std::normal_distribution would give other values with
 /// another standard library.
 void fill_normal(std::vector<float>& values, std::uint64_t seed, InputTensor which, float factor) {
   const std::uint64_t stream = random_bits(seed, static_cast<std::uint64_t>(which));
-  const std::size_t count = values.size();
-  for (std::size_t i = 0; i < count; i += 2) {
-    const std::uint64_t bits = random_bits(stream, i / 2);
-    const double u = (static_cast<double>(bits >> 32) + 1) * 0x1p-32;  // in (0, 1]: its logarithm is finite
-    const double angle = static_cast<double>(bits & 0xffffffffu) * 0x1p-32 * 2 * std::numbers::pi;
-    const double radius = std::sqrt(-2 * std::log(u)) * static_cast<double>(factor);
-    values[i] = static_cast<float>(radius * std::cos(angle));
-    if (i + 1 < count) values[i + 1] = static_cast<float>(radius * std::sin(angle));
-  }
+  in_parts(values.size(), [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; i += 2) {
+      const std::uint64_t bits = random_bits(stream, i / 2);
+      const double u = (static_cast<double>(bits >> 32) + 1) * 0x1p-32;  // in (0, 1]: its logarithm is finite
+      const double angle = static_cast<double>(bits & 0xffffffffu) * 0x1p-32 * 2 * std::numbers::pi;
+      const double radius = std::sqrt(-2 * std::log(u)) * static_cast<double>(factor);
+      values[i] = static_cast<float>(radius * std::cos(angle));
+      if (i + 1 < end) values[i + 1] = static_cast<float>(radius * std::sin(angle));
+    }
+  });
 }
 
 /// Calls value(row, col) for every element of every (batch, head).
@@ -100,7 +113,9 @@ HostTensor<float> make_input(const Problem& problem, InputKind kind, std::uint64
     fill_rows(tensor, [](std::int64_t, std::int64_t) { return 1.0f; });
   }
   if (problem.dtype != Dtype::fp32) {
-    for (float& value : tensor.values) value = round_to(problem.dtype, value);
+    in_parts(tensor.values.size(), [&](std::size_t begin, std::size_t end) {
+      for (std::size_t i = begin; i < end; ++i) tensor.values[i] = round_to(problem.dtype, tensor.values[i]);
+    });
   }
   return tensor;
 }

@@ -2,45 +2,25 @@
 
 #include "common/attention/float16.hpp"
 #include "common/harness/tiles.hpp"
+#include "common/reference/parallel.hpp"
 
-#include <cstring>
 #include <utility>
 
 namespace flash {
 namespace {
 
-/// Calls visit(index in the dense host tensor, element offset from the tensor's first element on the device) for all elements.
+/// Calls visit(index in the dense host tensor, element offset from the tensor's first element on the device) for all elements, heads
+/// side by side on the cores of the host.
 template <class Visit>
 void for_each_element(const std::array<std::int64_t, 4>& shape, const std::array<std::int64_t, 4>& stride, Visit&& visit) {
-  std::size_t dense = 0;
-  for (std::int64_t b = 0; b < shape[0]; ++b) {
-    for (std::int64_t h = 0; h < shape[1]; ++h) {
-      for (std::int64_t row = 0; row < shape[2]; ++row) {
-        const std::int64_t base = b * stride[0] + h * stride[1] + row * stride[2];
-        for (std::int64_t col = 0; col < shape[3]; ++col) visit(dense++, base + col * stride[3]);
-      }
+  parallel_for(shape[0] * shape[1], [&](std::int64_t task) {
+    const std::int64_t b = task / shape[1], h = task % shape[1];
+    std::size_t dense = static_cast<std::size_t>(task * shape[2] * shape[3]);
+    for (std::int64_t row = 0; row < shape[2]; ++row) {
+      const std::int64_t base = b * stride[0] + h * stride[1] + row * stride[2];
+      for (std::int64_t col = 0; col < shape[3]; ++col) visit(dense++, base + col * stride[3]);
     }
-  }
-}
-
-void store(Dtype dtype, char* to, float value) {
-  if (dtype == Dtype::fp32) {
-    std::memcpy(to, &value, sizeof value);
-  } else {
-    const std::uint16_t bits = dtype == Dtype::fp16 ? float_to_half(value) : float_to_bfloat16(value);
-    std::memcpy(to, &bits, sizeof bits);
-  }
-}
-
-float load(Dtype dtype, const char* from) {
-  if (dtype == Dtype::fp32) {
-    float value;
-    std::memcpy(&value, from, sizeof value);
-    return value;
-  }
-  std::uint16_t bits;
-  std::memcpy(&bits, from, sizeof bits);
-  return dtype == Dtype::fp16 ? half_to_float(bits) : bfloat16_to_float(bits);
+  });
 }
 
 std::size_t bytes_of(const TensorRef& tensor) { return static_cast<std::size_t>(tensor.elements() * size_of(tensor.dtype)); }

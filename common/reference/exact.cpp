@@ -103,6 +103,8 @@ Forward forward(const Head<T>& head, const std::vector<int>& queries) {
     }
   }
 
+  result.P_squares = result.P.rowwise().squaredNorm();
+
   // O = P V                                                                      [rows, Nk] x [Nk, d]
   result.O.noalias() = result.P.leftCols(seen) * head.V.topRows(seen);
   return result;
@@ -123,16 +125,33 @@ ScoreGradient score_gradient(const Matrix& P, const Matrix& dO, const Matrix& O,
   // P = softmax(S) gives dS_ij = P_ij (dP_ij - sum_k P_ik dP_ik), and that sum is D_i = dO_i . O_i, because O_i = sum_k P_ik v_k.
   const Vector D = dO.cwiseProduct(O).rowwise().sum();
 
-  // |dO_i| (|v_j| + |O_i|) bounds the terms of dP_ij and D_i.
-  const Vector dO_norm = dO.rowwise().norm(), O_norm = O.rowwise().norm(), V_norm = V.rowwise().norm();
-  ScoreGradient result{{}, Vector(P.rows()), RowVector::Zero(P.cols())};
-  for (Eigen::Index r = 0; r < P.rows(); ++r) {
-    const RowVector terms = dO_norm(r) * (P.row(r).array() * (V_norm.transpose().array() + O_norm(r)));
-    result.query_terms(r) = terms.maxCoeff();
-    result.key_terms = result.key_terms.cwiseMax(terms);
-  }
+  ScoreGradient result;
+  result.dP_terms = P.array() * (dO.rowwise().norm() * V.rowwise().norm().transpose()).array();
   result.dS = P.array() * (dP.array().colwise() - D.array());
   return result;
+}
+
+Vector D_errors(const Problem& problem, const Matrix& dO, const Forward& forward) {
+  const Vector softmax = unit_32(problem.dtype) * (1 + forward.score_terms.array().min(hopeless_score)) + sum_error(problem.Nk);
+  return softmax.array() * dO.rowwise().norm().array() * forward.O.rowwise().norm().array() +
+         unit_16(problem.dtype) * dO.cwiseProduct(forward.O).rowwise().norm().array();
+}
+
+RowTerms query_terms(const Problem& problem, const Matrix& P, const ScoreGradient& gradient, const Vector& D_errors,
+                     const Matrix& K) {
+  // dQ_i = scale sum_j P_ij (dP_ij - D_i) k_j: an error of D_i comes with the mean of the keys, which is small unless they are alike.
+  const Matrix mean_key = P * K;
+  const double scale = std::abs(static_cast<double>(problem.scale));
+  return {gradient.dP_terms.rowwise().sum(), P.rowwise().squaredNorm(), gradient.dS.rowwise().squaredNorm(),
+          scale * mean_key.cwiseAbs().rowwise().maxCoeff().cwiseProduct(D_errors)};
+}
+
+RowTerms key_terms(const Problem& problem, const Matrix& P, const ScoreGradient& gradient, const Vector& D_errors,
+                   const Matrix& Q) {
+  // dK_j = scale sum_i P_ij (dP_ij - D_i) q_i
+  const double scale = std::abs(static_cast<double>(problem.scale));
+  return {gradient.dP_terms.colwise().sum(), P.colwise().squaredNorm(), gradient.dS.colwise().squaredNorm(),
+          scale * P.transpose() * Q.cwiseAbs().rowwise().maxCoeff().cwiseProduct(D_errors)};
 }
 
 Matrix take_rows(const Matrix& matrix, const std::vector<int>& rows) {

@@ -9,6 +9,7 @@
 
 #include <Eigen/Core>
 
+#include <cmath>
 #include <vector>
 
 namespace flash::exact {
@@ -17,12 +18,26 @@ using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowM
 using Vector = Eigen::VectorXd;
 using RowVector = Eigen::RowVectorXd;
 
-/// The largest sums of absolute terms that each row of a result depends on, bounded by |x . y| <= |x| |y|: [B, H, rows, 1].
-/// Rounding errors are in proportion to these and not to the results, in which terms may cancel.
+/// What the rounding errors of each row of a result are in proportion to, instead of the result, in which terms may cancel:
+/// [B, H, rows, 1]. |x . y| <= |x| |y| bounds a product's terms. Sums run over the keys of a query, or over the queries of a key.
 struct Terms {
-  HostTensor<double> score;  ///< of a score with weight in its softmax: scale |q_i| |k_j|, and |L_i| for the bias
-  HostTensor<double> dS;     ///< of P_ij (dP_ij - D_i)
+  HostTensor<double> score;  ///< the largest of a score with weight in its softmax: scale |q_i| |k_j|, and |L_i| for the bias
+  HostTensor<double> dP;     ///< sum of P_ij |dO_i| |v_j|
+  HostTensor<double> P2;     ///< sum of P_ij^2
+  HostTensor<double> dS2;    ///< sum of dS_ij^2
+  HostTensor<double> D;      ///< not in proportion, but itself: what the errors of D_i make of the row of dQ or dK
 };
+
+/// What a kernel for this dtype loses in fp32 sums and functions, relative to their terms. 2^-24 is half the distance from 1 to the
+/// next number. In 16 bits it is 16 times as much: tensor cores truncate what they add up.
+inline double unit_32(Dtype dtype) { return dtype == Dtype::fp32 ? 0x1p-24 : 0x1p-20; }
+
+/// What the sum of a row's weights may be off by, relative to it. Weights that are alike are rounded alike as they are added up, and
+/// may be exact by luck in one order and not in another: twice a random walk of so many roundings.
+inline double sum_error(int keys) { return 0x1p-24 * 2 * std::sqrt(keys); }
+
+/// What rounding to 16 bits loses; 0 for fp32.
+inline double unit_16(Dtype dtype) { return dtype == Dtype::fp32 ? 0.0 : dtype == Dtype::fp16 ? 0x1p-11 : 0x1p-8; }
 
 /// In fp32 a score of this size is off by 8, about e^8 in its weight: softmax knows nothing any more, and no larger score makes
 /// that worse.
@@ -51,6 +66,7 @@ struct Forward {
   Vector L;  // [rows]
 
   Vector score_terms;  // [rows]: Terms::score of each query, 0 if it sees no key
+  Vector P_squares;    // [rows]: Terms::P2
 };
 template <class T>
 Forward forward(const Head<T>&, const std::vector<int>& queries);
@@ -61,10 +77,20 @@ RowVector key_score_terms(const Matrix& P, const Vector& query_score_terms);
 /// dS = P o (dP - D) with dP = dO V^T and D = rowsum(dO o O): [rows, keys], where V and the columns of P may be all keys or some.
 struct ScoreGradient {
   Matrix dS;
-  Vector query_terms;   // [rows]: Terms::dS of each query
-  RowVector key_terms;  // [1, keys]: and of each key
+  Matrix dP_terms;  // [rows, keys]: P_ij |dO_i| |v_j|
 };
 ScoreGradient score_gradient(const Matrix& P, const Matrix& dO, const Matrix& O, const Matrix& V);
+
+/// By how much each D_i = dO_i . O_i may be off: [rows]. O_i is off by as much as its softmax, in all its components alike, since they
+/// share one sum of weights; and is rounded to 16 bits, each component by itself.
+Vector D_errors(const Problem&, const Matrix& dO, const Forward&);
+
+/// The terms of a block of rows: of its queries (all keys in the columns), and what the block adds to those of its keys.
+struct RowTerms {
+  Vector dP, P2, dS2, D;
+};
+RowTerms query_terms(const Problem&, const Matrix& P, const ScoreGradient&, const Vector& D_errors, const Matrix& K);
+RowTerms key_terms(const Problem&, const Matrix& P, const ScoreGradient&, const Vector& D_errors, const Matrix& Q);
 
 /// The chosen rows of a matrix, in that order; the chosen columns.
 Matrix take_rows(const Matrix&, const std::vector<int>& rows);

@@ -26,12 +26,16 @@ std::vector<float> dots(const float* x, const std::vector<float>& M_T, std::size
   return sums;
 }
 
-/// S_ij = scale * q_i . k_j + bias_ij, or -inf where the mask hides the key.
-std::vector<float> scores(const Problem& p, const Inputs& inputs, const Keys& keys, int b, int h, int i) {
-  std::vector<float> S = dots(&inputs.Q(b, h, i, 0), keys.K_T, static_cast<std::size_t>(p.d));
+/// S_ij = scale * q_i . k_j + bias_ij, or -inf where the mask hides the key. `scale_first`: (scale * q_i) . k_j. With all components
+/// alike one of the two may be exact and the other far off, by errors that do not cancel: a kernel may do either, in each pass.
+std::vector<float> scores(const Problem& p, const Inputs& inputs, const Keys& keys, int b, int h, int i, bool scale_first) {
+  const float* const q = &inputs.Q(b, h, i, 0);
+  std::vector<float> factor(q, q + p.d);
+  for (float& value : factor) value *= scale_first ? p.scale : 1.0f;
+  std::vector<float> S = dots(factor.data(), keys.K_T, static_cast<std::size_t>(p.d));
   for (std::size_t r = 0; r < S.size(); ++r) {
     const int j = keys.rows[r];
-    S[r] *= p.scale;
+    S[r] *= scale_first ? 1.0f : p.scale;
     if (p.bias == BiasKind::alibi) {
       S[r] -= inputs.bias(b, h, 0, 0) * static_cast<float>(std::abs(i + (p.Nk - p.Nq) - j));
     } else if (p.bias != BiasKind::none) {
@@ -72,7 +76,7 @@ std::vector<int> all_rows(int count) {
 
 void forward(const Problem& p, const Inputs& inputs, const Keys& keys, int b, int h, int i, float* O, float& L) {
   const std::size_t d = static_cast<std::size_t>(p.d);
-  std::vector<float> P = scores(p, inputs, keys, b, h, i);
+  std::vector<float> P = scores(p, inputs, keys, b, h, i, true);
   const float m = *std::max_element(P.begin(), P.end());
   if (m == -infinity) {  // no visible key
     std::fill_n(O, d, 0.0f);
@@ -97,7 +101,7 @@ ScoreGradients score_gradients(const Problem& p, const Inputs& inputs, const Key
   float D = 0.0f;
   for (std::size_t c = 0; c < d; ++c) D += dO[c] * O[c];
 
-  ScoreGradients result{scores(p, inputs, keys, b, h, i), dots(dO, keys.V_T, d)};
+  ScoreGradients result{scores(p, inputs, keys, b, h, i, false), dots(dO, keys.V_T, d)};
   for (std::size_t j = 0; j < keys.rows.size(); ++j) {
     const float P = L == -infinity ? 0.0f : std::exp(result.P[j] - L);
     result.dS[j] = round_to(p.dtype, P * (result.dS[j] - D));  // dS = P o (dP - D)

@@ -26,10 +26,12 @@ void add_query_head(const exact::Head<T>& head, Pass pass, Exact& whole) {
   for (const std::vector<int>& queries : exact::query_blocks(problem)) {
     const int first = queries.front();
     const auto rows = static_cast<Eigen::Index>(queries.size());
-    const auto [P, O, L, score_terms] = exact::forward(head, queries);
+    const exact::Forward forward = exact::forward(head, queries);
+    const auto& [P, O, L, score_terms, P_squares] = forward;
     head_of(results.O, b, h).middleRows(first, rows) = O;
     head_of(results.L, b, h).middleRows(first, rows) = L;
     head_of(whole.queries.score, b, h).middleRows(first, rows) = score_terms;
+    head_of(whole.queries.P2, b, h).middleRows(first, rows) = P_squares;
     if (pass == Pass::forward) continue;
 
     // From here on each line differentiates a line of the forward pass.
@@ -38,15 +40,25 @@ void add_query_head(const exact::Head<T>& head, Pass pass, Exact& whole) {
     auto dQ = head_of(results.dQ, b, h).middleRows(first, rows);
     auto dK = head_of(results.dK, b, problem.kv_head(h));
     auto dV = head_of(results.dV, b, problem.kv_head(h));
-    dV.noalias() += P.transpose() * dO;                                                 // O = P V
-    const auto [dS, query_terms, key_terms] = exact::score_gradient(P, dO, O, head.V);  // P = softmax(S), O = P V
-    dQ.noalias() = scale * dS * head.K;                                                 // S = scale * Q K^T
+    dV.noalias() += P.transpose() * dO;                                             // O = P V
+    const exact::ScoreGradient gradient = exact::score_gradient(P, dO, O, head.V);  // P = softmax(S), O = P V
+    const Matrix& dS = gradient.dS;
+    dQ.noalias() = scale * dS * head.K;  // S = scale * Q K^T
     dK.noalias() += scale * dS.transpose() * Q;
 
-    auto key_score = head_of(whole.keys.score, b, problem.kv_head(h)), key_dS = head_of(whole.keys.dS, b, problem.kv_head(h));
-    head_of(whole.queries.dS, b, h).middleRows(first, rows) = query_terms;
+    const auto of_keys = [&](HostTensor<double>& tensor) { return head_of(tensor, b, problem.kv_head(h)); };
+    auto key_score = of_keys(whole.keys.score);
     key_score = key_score.cwiseMax(exact::key_score_terms(P, score_terms).transpose());
-    key_dS = key_dS.cwiseMax(key_terms.transpose());
+    const exact::Vector D_errors = exact::D_errors(problem, dO, forward);
+    const exact::RowTerms query_terms = exact::query_terms(problem, P, gradient, D_errors, head.K);
+    head_of(whole.queries.dP, b, h).middleRows(first, rows) = query_terms.dP;
+    head_of(whole.queries.dS2, b, h).middleRows(first, rows) = query_terms.dS2;
+    head_of(whole.queries.D, b, h).middleRows(first, rows) = query_terms.D;
+    const exact::RowTerms key_terms = exact::key_terms(problem, P, gradient, D_errors, Q);
+    of_keys(whole.keys.dP) += key_terms.dP;
+    of_keys(whole.keys.P2) += key_terms.P2;
+    of_keys(whole.keys.dS2) += key_terms.dS2;
+    of_keys(whole.keys.D) += key_terms.D;
   }
 }
 
@@ -57,13 +69,14 @@ Exact exact_results(const Problem& problem, const InputsOf<T>& inputs, Pass pass
   Exact whole;
   Results<double>& results = whole.results;
   results.O = HostTensor<double>({problem.B, problem.H, problem.Nq, problem.d});
-  results.L = whole.queries.score = HostTensor<double>({problem.B, problem.H, problem.Nq, 1});
+  results.L = whole.queries.score = whole.queries.P2 = HostTensor<double>({problem.B, problem.H, problem.Nq, 1});
   if (pass == Pass::backward) {
     results.dQ = HostTensor<double>({problem.B, problem.H, problem.Nq, problem.d});
     results.dK = HostTensor<double>({problem.B, problem.Hkv, problem.Nk, problem.d});
     results.dV = HostTensor<double>({problem.B, problem.Hkv, problem.Nk, problem.d});
-    whole.queries.dS = whole.queries.score;
-    whole.keys.score = whole.keys.dS = HostTensor<double>({problem.B, problem.Hkv, problem.Nk, 1});
+    whole.queries.dP = whole.queries.dS2 = whole.queries.D = whole.queries.score;
+    whole.keys.score = whole.keys.dP = whole.keys.P2 = whole.keys.dS2 = whole.keys.D =
+        HostTensor<double>({problem.B, problem.Hkv, problem.Nk, 1});
   }
   // One task per key/value head: the query heads that add to the same dK and dV follow each other in one thread.
   parallel_for(std::int64_t{problem.B} * problem.Hkv, [&](std::int64_t task) {

@@ -13,6 +13,7 @@ namespace {
 
 using exact::Matrix;
 using exact::RowVector;
+using exact::Vector;
 
 constexpr int most_slices = 4, most_rows = 64;
 constexpr std::size_t most_strands = 64;
@@ -47,15 +48,21 @@ void measure_queries(const Problem& p, const Inputs& inputs, Pass pass, const Sa
   const std::int64_t rows = static_cast<std::int64_t>(queries.size());
   const exact::Head<float> head(p, inputs, b, h);
   Exact& exact = measured.exact;
-  const auto [P, O, L, score_terms] = exact::forward(head, queries);
+  const exact::Forward forward = exact::forward(head, queries);
+  const auto& [P, O, L, score_terms, P_squares] = forward;
   append(exact.results.O, O.data(), rows, p.d);
   append(exact.results.L, L.data(), rows, 1);
   append(exact.queries.score, score_terms.data(), rows, 1);
+  append(exact.queries.P2, P_squares.data(), rows, 1);
   if (pass == Pass::backward) {
-    const auto [dS, query_terms, key_terms] = exact::score_gradient(P, exact::take_rows(head.dO, queries), O, head.V);
-    const Matrix dQ = static_cast<double>(p.scale) * dS * head.K;
+    const Matrix dO = exact::take_rows(head.dO, queries);
+    const exact::ScoreGradient gradient = exact::score_gradient(P, dO, O, head.V);
+    const Matrix dQ = static_cast<double>(p.scale) * gradient.dS * head.K;
     append(exact.results.dQ, dQ.data(), rows, p.d);
-    append(exact.queries.dS, query_terms.data(), rows, 1);
+    const exact::RowTerms terms = exact::query_terms(p, P, gradient, exact::D_errors(p, dO, forward), head.K);
+    append(exact.queries.dP, terms.dP.data(), rows, 1);
+    append(exact.queries.dS2, terms.dS2.data(), rows, 1);
+    append(exact.queries.D, terms.D.data(), rows, 1);
   }
 
   const naive::Keys all_keys(p, inputs, b, p.kv_head(h), naive::all_rows(p.Nk));
@@ -74,6 +81,13 @@ void measure_queries(const Problem& p, const Inputs& inputs, Pass pass, const Sa
   if (pass == Pass::backward) append(measured.naive.dQ, naive_dQ.values.data(), rows, p.d);
 }
 
+void add(const exact::RowTerms& more, exact::RowTerms& sum) {
+  sum.dP += more.dP;
+  sum.P2 += more.P2;
+  sum.dS2 += more.dS2;
+  sum.D += more.D;
+}
+
 /// dK and dV of the slice's keys: sums over all queries of the heads that share the key/value head.
 void measure_keys(const Problem& p, const Inputs& inputs, const Sample::Slice& slice, Measured& measured) {
   const int b = slice.b, g = p.kv_head(slice.h);
@@ -82,7 +96,9 @@ void measure_keys(const Problem& p, const Inputs& inputs, const Sample::Slice& s
   const naive::Keys naive_keys(p, inputs, b, g, keys);
   HostTensor<float> naive_dK({1, 1, rows, p.d}), naive_dV({1, 1, rows, p.d});
   Matrix dK = Matrix::Zero(rows, p.d), dV = dK;
-  RowVector score_terms = RowVector::Zero(rows), dS_terms = score_terms;
+  RowVector score_terms = RowVector::Zero(rows);
+  const exact::RowTerms none{Vector::Zero(rows), Vector::Zero(rows), Vector::Zero(rows), Vector::Zero(rows)};
+  exact::RowTerms terms = none;
 
   const std::vector<std::vector<int>> blocks = exact::query_blocks(p);
   for (int h = g * p.group_size(); h < (g + 1) * p.group_size(); ++h) {
@@ -92,22 +108,24 @@ void measure_keys(const Problem& p, const Inputs& inputs, const Sample::Slice& s
     // Sums over the blocks s, s + strands, s + 2 strands, ...: always the same sums, however many cores there are.
     struct Strand {
       Matrix dK, dV;
-      RowVector score_terms, dS_terms;
+      RowVector score_terms;
+      exact::RowTerms terms;
     };
     const std::size_t strands = std::min(blocks.size(), most_strands);
-    std::vector<Strand> sums(strands,
-                             {Matrix::Zero(rows, p.d), Matrix::Zero(rows, p.d), RowVector::Zero(rows), RowVector::Zero(rows)});
+    std::vector<Strand> sums(strands, {Matrix::Zero(rows, p.d), Matrix::Zero(rows, p.d), RowVector::Zero(rows), none});
     parallel_for(static_cast<std::int64_t>(strands), [&](std::int64_t s) {
       Strand& sum = sums[static_cast<std::size_t>(s)];
       for (std::size_t n = static_cast<std::size_t>(s); n < blocks.size(); n += strands) {
         const std::vector<int>& queries = blocks[n];
-        const auto [P_all, O, L, query_score_terms] = exact::forward(head, queries);
+        const exact::Forward forward = exact::forward(head, queries);
+        const auto& [P_all, O, L, query_score_terms, P_squares] = forward;
         const Matrix P = exact::take_columns(P_all, keys), dO = exact::take_rows(head.dO, queries);
-        const auto [dS, query_dS_terms, key_dS_terms] = exact::score_gradient(P, dO, O, V);
+        const Matrix Q = exact::take_rows(head.Q, queries);
+        const exact::ScoreGradient gradient = exact::score_gradient(P, dO, O, V);
         sum.score_terms = sum.score_terms.cwiseMax(exact::key_score_terms(P, query_score_terms));
-        sum.dS_terms = sum.dS_terms.cwiseMax(key_dS_terms);
+        add(exact::key_terms(p, P, gradient, exact::D_errors(p, dO, forward), Q), sum.terms);
         sum.dV.noalias() += P.transpose() * dO;
-        sum.dK.noalias() += static_cast<double>(p.scale) * dS.transpose() * exact::take_rows(head.Q, queries);
+        sum.dK.noalias() += static_cast<double>(p.scale) * gradient.dS.transpose() * Q;
         for (Eigen::Index r = 0; r < O.rows(); ++r) {
           const int i = queries[static_cast<std::size_t>(r)];
           for (int c = 0; c < p.d; ++c) stored_O(0, 0, i, c) = round_to(p.dtype, static_cast<float>(O(r, c)));
@@ -119,7 +137,7 @@ void measure_keys(const Problem& p, const Inputs& inputs, const Sample::Slice& s
       dK += sum.dK;
       dV += sum.dV;
       score_terms = score_terms.cwiseMax(sum.score_terms);
-      dS_terms = dS_terms.cwiseMax(sum.dS_terms);
+      add(sum.terms, terms);
     }
     for (int i = 0; i < p.Nq; ++i) {
       const auto gradients =
@@ -131,7 +149,10 @@ void measure_keys(const Problem& p, const Inputs& inputs, const Sample::Slice& s
   append(measured.exact.results.dK, dK.data(), rows, p.d);
   append(measured.exact.results.dV, dV.data(), rows, p.d);
   append(measured.exact.keys.score, score_terms.data(), rows, 1);
-  append(measured.exact.keys.dS, dS_terms.data(), rows, 1);
+  append(measured.exact.keys.dP, terms.dP.data(), rows, 1);
+  append(measured.exact.keys.P2, terms.P2.data(), rows, 1);
+  append(measured.exact.keys.dS2, terms.dS2.data(), rows, 1);
+  append(measured.exact.keys.D, terms.D.data(), rows, 1);
   append(measured.naive.dK, naive_dK.values.data(), rows, p.d);
   append(measured.naive.dV, naive_dV.values.data(), rows, p.d);
 }

@@ -8,8 +8,6 @@
 namespace flash {
 namespace {
 
-const double u = std::ldexp(1.0, -24);
-
 // Rows share their naive errors if the errors of their scores are within this factor. With random inputs all rows do.
 constexpr double same_magnitude = 16;
 
@@ -23,10 +21,18 @@ double largest(const HostTensor<T>& tensor) {
 }
 
 /// The error u (1 + score) of each row's scores, with scores up to `most`.
-std::vector<double> score_errors(const exact::Terms& terms, double most) {
+std::vector<double> score_errors(double u, const exact::Terms& terms, double most) {
   std::vector<double> errors;
   for (const double score : terms.score.values) errors.push_back(u * (1 + std::min(score, most)));
   return errors;
+}
+
+/// The largest number of each row.
+std::vector<double> row_largest(const HostTensor<double>& tensor) {
+  const std::size_t cols = static_cast<std::size_t>(tensor.shape[3]);
+  std::vector<double> all(tensor.values.size() / cols, 0.0);
+  for (std::size_t n = 0; n < tensor.values.size(); ++n) all[n / cols] = std::max(all[n / cols], std::abs(tensor.values[n]));
+  return all;
 }
 
 /// max|naive - exact| of each row. Where the naive result is infinite (it overflows fp16, or L of a masked row), nothing is
@@ -64,33 +70,47 @@ std::vector<double> naive_errors(const HostTensor<float>& naive, const HostTenso
 }  // namespace
 
 Tolerances tolerances(const Problem& problem, const Inputs& inputs, const Measured& measured) {
-  const double u16 = problem.dtype == Dtype::fp32 ? 0.0 : std::ldexp(1.0, problem.dtype == Dtype::fp16 ? -11 : -8);
-  const double u_scale = u * std::abs(static_cast<double>(problem.scale));
+  const double u = exact::unit_32(problem.dtype), u16 = exact::unit_16(problem.dtype),
+               scale = std::abs(static_cast<double>(problem.scale));
+  const double smallest = problem.dtype == Dtype::fp16 ? std::ldexp(1.0, -25) : 0.0;
   const Results<double>& exact = measured.exact.results;
   const Results<float>& naive = measured.naive;
   const exact::Terms &queries = measured.exact.queries, &keys = measured.exact.keys;
-  const std::vector<double> e_L = score_errors(queries, std::numeric_limits<double>::max());
-  const std::vector<double> e_query = score_errors(queries, exact::hopeless_score);
-  const std::vector<double> e_key = score_errors(keys, exact::hopeless_score);
+  const std::vector<double> e_L = score_errors(u, queries, std::numeric_limits<double>::max());
+  const std::vector<double> e_query = score_errors(u, queries, exact::hopeless_score);
+  const std::vector<double> e_key = score_errors(u, keys, exact::hopeless_score);
 
   // factor * naive error + tiny, row by row
   const auto rows = [](double factor, std::vector<double> errors, const auto& tiny) {
     for (std::size_t n = 0; n < errors.size(); ++n) errors[n] = factor * errors[n] + tiny(n);
     return errors;
   };
-  const double V = largest(inputs.V), O16 = 2 * u16 * largest(exact.O);
+  // Of a product with P or dS in 16 bits, whose row has this sum of squares, with rows of values up to `most`; and of its result.
+  const auto rounding = [&](double squares, double most, double result) {
+    return u16 * (std::sqrt(squares) * most + 2 * result) + smallest;
+  };
+  const double s = exact::sum_error(problem.Nk);
+  const double V = largest(inputs.V), O = largest(exact.O);
+  const std::vector<double> O_row = row_largest(exact.O);
   Tolerances t;
-  t.L = rows(2, naive_errors(naive.L, exact.L, e_L), [&](std::size_t i) { return e_L[i]; });
-  t.O = rows(2, naive_errors(naive.O, exact.O, e_L), [&](std::size_t i) { return (e_query[i] / 4 + u) * V + O16; });
+  t.L = rows(2, naive_errors(naive.L, exact.L, e_L), [&](std::size_t i) { return e_L[i] + s; });
+  t.O = rows(2, naive_errors(naive.O, exact.O, e_L), [&](std::size_t i) {
+    return (e_query[i] + s) * O_row[i] + (e_query[i] / 4 + u) * V + rounding(queries.P2.values[i], V, O);
+  });
   if (inputs.dO.empty()) return t;
 
   const double Q = largest(inputs.Q), K = largest(inputs.K), dO = largest(inputs.dO);
-  const double dQ = largest(exact.dQ), dK = largest(exact.dK), dV16 = 2 * u16 * largest(exact.dV);
-  t.dV = rows(3, naive_errors(naive.dV, exact.dV, e_key), [&](std::size_t j) { return (e_key[j] + u) * dO + dV16; });
+  const double dQ = largest(exact.dQ), dK = largest(exact.dK), dV = largest(exact.dV);
+  t.dV = rows(3, naive_errors(naive.dV, exact.dV, e_key),
+              [&](std::size_t j) { return (e_key[j] + u) * dO + s * dV + rounding(keys.P2.values[j], dO, dV); });
+  const auto score_gradient = [&](const exact::Terms& terms, std::size_t row, double error, double most, double result) {
+    return (error + s) * result + u * scale * terms.dP.values[row] * most + terms.D.values[row] +
+           rounding(terms.dS2.values[row], scale * most, result);
+  };
   t.dQ = rows(3, naive_errors(naive.dQ, exact.dQ, e_L),
-              [&](std::size_t i) { return (e_query[i] + 2 * u16) * dQ + u_scale * queries.dS.values[i] * K; });
-  t.dK = rows(3, naive_errors(naive.dK, exact.dK, e_key),
-              [&](std::size_t j) { return (e_key[j] + 2 * u16) * dK + u_scale * keys.dS.values[j] * Q; });
+              [&](std::size_t i) { return score_gradient(queries, i, e_query[i], K, dQ); });
+  t.dK =
+      rows(3, naive_errors(naive.dK, exact.dK, e_key), [&](std::size_t j) { return score_gradient(keys, j, e_key[j], Q, dK); });
   return t;
 }
 

@@ -9,15 +9,31 @@
 // or two cost. With u = 2^-24, half the distance from 1 to the next float, and the row's sums of absolute terms from
 // exact::Terms:
 //
-//     L_i      e_i = u (1 + score_i)                     a score is off by about u times its terms; L is a mean of scores
-//     O_i      (e_i/4 + u) max|V|                        dP_ij/dS_ij = P_ij (1 - P_ij) <= 1/4
-//     dV_j     (e_j + u) max|dO|                         P_ij = exp(S_ij - L_i) is off by P_ij e_i, which e_j bounds
-//     dQ_i     e_i max|dQ| + u |scale| dS_i max|K|       P is off by e; dP - D cancels, wholly for Nk = 1
-//     dK_j     e_j max|dK| + u |scale| dS_j max|Q|
+//     L_i      e_i + s, e_i = u (1 + score_i)                      a score is off by about u times its terms, l by s
+//     O_i      (e_i + s) max|O_i| + (e_i/4 + u) max|V|             O_i has the error of its l; dP_ij/dS_ij = P_ij (1 - P_ij) <= 1/4
+//     dV_j     s max|dV| + (e_j + u) max|dO|                       P_ij = exp(S_ij - L_i) is off by P_ij e_i, which e_j bounds
+//     dQ_i     (e_i + s) max|dQ| + u |scale| dP_i max|K| + D_i
+//     dK_j     (e_j + s) max|dK| + u |scale| dP_j max|Q| + D_j
+//
+// s = 2 u sqrt(Nk) is what a sum of weights may lose (exact::sum_error).
+// The last two parts of dQ and dK are the first-order error of dS_ij = P_ij (dP_ij - D_i), in which the difference may cancel: wholly for
+// Nk = 1, or if all rows of V are alike (an input of ones). dP_ij is off by u |dO_i| |v_j|, so that scale sum_j dS_ij k_j is off by up to
+// u |scale| max|K| sum_j P_ij |dO_i| |v_j| = u |scale| max|K| dP_i. D_i is off by (e_i + s) |dO_i| |O_i|, since O_i is off in all its components
+// alike if its sum of weights is; scale sum_j P_ij k_j times that is what D_i stands for above. With sum_i and q_i likewise for dK.
 //
 // Except for L, e is at most 8 (exact::hopeless_score): O_i, a mean of rows of V, cannot be off by more than 2 max|V|.
 //
-// fp16 and bf16 add 2 u16 of the largest result (u16 = 2^-11, 2^-8), one rounding of P or dS and one of the result; L stays fp32.
+// fp16 and bf16 add what rounding to 16 bits costs (u16 = 2^-11, 2^-8). P is rounded before P V, as P_ij or as the exp(S_ij - m) of
+// which it is a part: the same relative error. Each rounding goes its own way, so squares are added. O and the gradients are rounded
+// at the end. The D_i of a backward pass is made of the rounded O_i: off by u16 |dO_i o O_i| more, in a whole row alike.
+//
+//     O_i      u16 (|P_i| max|V| + 2 max|O|)               |P_i|^2 = sum_j P_ij^2
+//     dV_j     u16 (|P_j| max|dO| + 2 max|dV|)
+//     dQ_i     u16 (|scale| |dS_i| max|K| + 2 max|dQ|), and the larger D_i
+//     dK_j     u16 (|scale| |dS_j| max|Q| + 2 max|dK|), and the larger D_j
+//
+// (2 max, since equal scores round alike), and the half of the smallest fp16 number. L stays fp32, but u above counts 16 times: tensor
+// cores truncate what they add up, and the exponential of the hardware is good to some 2 u.
 #pragma once
 
 #include "common/reference/measure.hpp"

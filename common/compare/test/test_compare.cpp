@@ -160,7 +160,7 @@ TEST_CASE("compare: JSON, CSV and saved rows") {
   CHECK(contains(csv, "\"an idea, with a comma\""));
 }
 
-TEST_CASE("compare: one dtype for all rows, fp32 unless given; stages that do not take it are named") {
+TEST_CASE("compare: one dtype for all rows, fp32 unless given, and the stages that do not take it are named") {
   const FakeStages stages;
   const auto only = [](const std::string& dtype) {
     return "case \"$*\" in *'--dtype " + dtype + "'*) " + prints(passed_report()) + ";; esac; exit 9";
@@ -179,6 +179,7 @@ TEST_CASE("compare: one dtype for all rows, fp32 unless given; stages that do no
   CHECK(contains(single.error, "left out, since they do not take fp32: 02_half\n"));
   CHECK(contains(half.output, "02_half/plain"));
   CHECK(contains(half.error, "left out, since they do not take fp16: 01_single\n"));
+  CHECK(contains(run({"--variant", "plain"}).output, "01_single/plain"));
 }
 
 TEST_CASE("compare: a sweep runs every size") {
@@ -202,6 +203,8 @@ TEST_CASE("compare: bad usage and nothing to run give exit code 2 and one line")
   check(compare(liar, {}));
   const std::vector<std::vector<std::string>> cases{{"--only", "07"},
                                                     {"--only", ","},
+                                                    {"--variant", ","},
+                                                    {"--variant", "plain,no-such-variant"},
                                                     {"--sweep", "seq"},
                                                     {"--sweep", "seq=16..8"},
                                                     {"--sweep", "seq=0..8"},

@@ -131,6 +131,14 @@ class Peers(unittest.TestCase):
         self.assertEqual([row["problem"]["seq_q"] for row in rows], [3, 6, 12])
         self.assertEqual(rows[1]["flops"], 4 * 2 * 12 * 36 * 64)
 
+    def test_several_problems_in_one_run(self):
+        rows = self.rows("--only", "plain", "--pass", "forward", "--dtype", "fp16", "--problem", "--seq 16 --no-causal",
+                         "--problem", "--seq 32 --head-dim 96 --dtype bf16")  # fmt: skip
+        shown = [(row["problem"]["seq_q"], row["problem"]["head_dim"], row["problem"]["causal"], row["problem"]["dtype"]) for row in rows]
+        self.assertEqual(shown, [(16, 64, False, "fp16"), (32, 96, True, "bf16")])
+        for bad in ("--seq 0", "--save x", "--problem x", "stray"):
+            self.assertEqual(self.run_peers("--problem", bad).returncode, 2, bad)
+
     def test_table(self):
         done = self.run_peers("--iterations", "2")
         self.assertEqual(done.returncode, 0)

@@ -1,5 +1,7 @@
 #include "common/testing/grid/problems.hpp"
 
+#include "common/testing/grid/support.hpp"
+
 #include <cmath>
 #include <random>
 #include <utility>
@@ -25,11 +27,29 @@ const std::vector<std::pair<int, int>> all_lengths =
                    : std::vector<std::pair<int, int>>{{1, 1},   {1, 3},   {3, 1},     {3, 3},     {15, 17},   {16, 16},
                                                       {31, 31}, {32, 32}, {33, 33},   {63, 65},   {64, 64},   {65, 63},
                                                       {1, 129}, {129, 1}, {113, 203}, {203, 113}, {128, 217}, {257, 257}};
+const std::vector<std::pair<int, int>> lengths_in_16_bits =
+    few_shapes ? std::vector<std::pair<int, int>>{}
+    : small_shapes
+        ? std::vector<std::pair<int, int>>{{65, 129}}
+        : std::vector<std::pair<int, int>>{{127, 129}, {128, 128}, {129, 127}, {255, 257}, {256, 255}, {7, 500}, {500, 7}};
 const std::vector<int> all_head_dims = few_shapes     ? std::vector<int>{40}
                                        : small_shapes ? std::vector<int>{1, 40, 59}
                                                       : std::vector<int>{1, 16, 32, 40, 59, 64, 80, 96, 111, 128};
+const std::vector<int> large_head_dims = few_shapes     ? std::vector<int>{}
+                                         : small_shapes ? std::vector<int>{160}
+                                                        : std::vector<int>{129, 160, 192, 200, 255, 256};
 constexpr BiasKind all_biases[] = {BiasKind::none, BiasKind::vector, BiasKind::matrix, BiasKind::alibi};
 constexpr Layout all_layouts[] = {Layout::bhnd, Layout::bnhd, Layout::qkv, Layout::kv};
+
+/// What all variants of the stage have in common.
+Dtype stage_dtype() { return variants().front().dtypes.front(); }
+int largest_head_dim() { return variants().front().max_head_dim; }
+
+template <class T>
+std::vector<T> joined(std::vector<T> all, const std::vector<T>& more, bool wanted) {
+  if (wanted) all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
 
 bool holds(Layout layout, const Problem& p) { return layout != Layout::qkv || (p.Nq == p.Nk && p.H == p.Hkv); }
 
@@ -44,12 +64,13 @@ Problem problem_of(const Shape& shape) {
   p.Nk = shape.Nk;
   p.d = shape.d;
   p.scale = static_cast<float>(1.0 / std::sqrt(shape.d));
+  p.dtype = stage_dtype();
   return p;
 }
 
 std::vector<Problem> lengths() {
   std::vector<Problem> problems;
-  for (const auto& [Nq, Nk] : all_lengths) {
+  for (const auto& [Nq, Nk] : joined(all_lengths, lengths_in_16_bits, stage_dtype() != Dtype::fp32)) {
     for (const bool causal : {false, true}) {
       problems.push_back(problem_of({.H = 1, .Hkv = 1, .Nq = Nq, .Nk = Nk, .d = 32}));
       problems.back().causal = causal;
@@ -60,7 +81,7 @@ std::vector<Problem> lengths() {
 
 std::vector<Problem> head_dims() {
   std::vector<Problem> problems;
-  for (const int d : all_head_dims) {
+  for (const int d : joined(all_head_dims, large_head_dims, largest_head_dim() > 128)) {
     for (const bool causal : {false, true}) {
       problems.push_back(problem_of({.H = 1, .Hkv = 1, .Nq = 33, .Nk = small_shapes ? 40 : 131, .d = d}));
       problems.back().causal = causal;
@@ -135,7 +156,7 @@ std::vector<Problem> random_mixture(int count, std::uint64_t seed) {
                             .Hkv = Hkv,
                             .Nq = pick(1, longest),
                             .Nk = pick(1, longest),
-                            .d = pick(1, 128)});
+                            .d = pick(1, largest_head_dim())});
     if (pick(0, 1) == 1) p.Nk = p.Nq;
     p.causal = pick(0, 1) == 1;
     p.bias = all_biases[pick(0, 3)];
@@ -156,7 +177,7 @@ std::vector<Problem> every_tile() {
   mixed.bias = BiasKind::matrix;
   std::vector<Problem> problems{mixed};
   if (few_shapes) return problems;
-  for (const int d : {24, 40, 90, 111}) {
+  for (const int d : joined(std::vector{24, 40, 90, 111}, {200}, largest_head_dim() > 128)) {
     for (const bool causal : {false, true}) {
       if (small_shapes && causal) continue;
       problems.push_back(problem_of({.H = 1,

@@ -8,16 +8,16 @@
 
 namespace flash::grid {
 
-/// A problem with everything not named at its default; scale = 1/sqrt(d).
+/// A problem with everything not named at its default; scale = 1/sqrt(d), in the first dtype of the stage.
 struct Shape {
   int B = 1, H = 2, Hkv = 2, Nq = 64, Nk = 64, d = 32;
 };
 Problem problem_of(const Shape&);
 
-/// Lengths around tile edges, single rows, Nq < Nk and Nq > Nk; causal and not.
+/// Lengths around tile edges, single rows, Nq < Nk and Nq > Nk; causal and not. In 16 bits, where tiles are larger, more of them.
 std::vector<Problem> lengths();
 
-/// Head dimensions that are and are not multiples of 4, 16, 32; causal and not.
+/// Head dimensions that are and are not multiples of 4, 8, 16, 32, up to what the stage takes; causal and not.
 std::vector<Problem> head_dims();
 
 /// Each form of bias with each extent that may be 1, causal and not, Nq != Nk.

@@ -38,12 +38,30 @@ std::string failures(const CheckReport& report) {
   return text.str();
 }
 
+namespace {
+
+/// The problems, and each third of them in the other dtypes of the stage. What a dtype changes in a kernel is little, and the same
+/// everywhere.
+std::vector<Problem> in_all_dtypes(const std::vector<Problem>& problems) {
+  std::vector<Problem> all = problems;
+  for (const Dtype dtype : variants().front().dtypes) {
+    for (std::size_t n = 0; n < problems.size(); n += 3) {
+      if (problems[n].dtype == dtype) continue;
+      all.push_back(problems[n]);
+      all.back().dtype = dtype;
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
 void check_variants_on(const std::vector<Problem>& problems) {
   REQUIRE(!variants().empty());
-  for (const Problem& problem : problems) {
+  for (const Problem& problem : in_all_dtypes(problems)) {
     for (const Pass pass : {Pass::forward, Pass::backward}) {
       const auto takes = [&](const Variant& v) {
-        return (pass == Pass::backward) == (v.backward != nullptr) && (v.refuse == nullptr || v.refuse(problem).empty());
+        return (pass == Pass::backward) == (v.backward != nullptr) && refusal_on(v, problem, device().limits()).empty();
       };
       bool any = false;
       for (const Variant& v : variants()) any = any || takes(v);
@@ -61,11 +79,11 @@ void check_variants_on(const std::vector<Problem>& problems) {
 }
 
 void check_every_tile_on(const std::vector<Problem>& problems) {
-  for (const Problem& problem : problems) {
+  for (const Problem& problem : in_all_dtypes(problems)) {
     for (const Variant& v : variants()) {
       for (const Pass pass : {Pass::forward, Pass::backward}) {
         if (v.tiles == nullptr || (pass == Pass::backward && v.backward == nullptr)) continue;
-        if (v.refuse != nullptr && !v.refuse(problem).empty()) continue;
+        if (!refusal_on(v, problem, device().limits()).empty()) continue;
         const Inputs inputs = make_inputs(problem, InputKind::normal, /*seed=*/23, pass);
         const Checker checker(problem, inputs, pass, Sample{});
         for (const TileChoice& choice : v.tiles(problem, pass, device().limits())) {

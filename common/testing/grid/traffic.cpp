@@ -8,6 +8,23 @@
 
 namespace flash::grid {
 
+namespace {
+
+/// Bytes of an element: fp32 but for workspaces that say otherwise, and the tensors of the problem that are in its dtype.
+std::uint64_t element_bytes(const Variant& variant, const Problem& problem, Pass pass, const std::string& name) {
+  for (const char* tensor : {"Q", "K", "V", "O", "dO", "dQ", "dK", "dV"}) {
+    if (name == tensor) return static_cast<std::uint64_t>(size_of(problem.dtype));
+  }
+  if (variant.workspace != nullptr) {
+    for (const WorkspaceSpec& spec : variant.workspace(problem, pass)) {
+      if (name == spec.name) return static_cast<std::uint64_t>(size_of(spec.dtype));
+    }
+  }
+  return 4;
+}
+
+}  // namespace
+
 void check_traffic(const Variant& variant, const Problem& problem, Pass pass, const Prediction& prediction) {
   Runner runner(device(), variant, problem, make_inputs(problem, InputKind::normal, /*seed=*/1, pass), pass);
   const Counters counters = runner.count();
@@ -19,8 +36,10 @@ void check_traffic(const Variant& variant, const Problem& problem, Pass pass, co
   for (const auto& entry : prediction) {
     const std::string& name = entry.first;  // clang 14: doctest's lambdas cannot capture a structured binding
     const Elements& elements = entry.second;
-    CHECK_MESSAGE(counted[name].read_bytes == 4 * static_cast<std::uint64_t>(elements.read), what << ": " << name << " read");
-    CHECK_MESSAGE(counted[name].written_bytes == 4 * static_cast<std::uint64_t>(elements.written),
+    const std::uint64_t bytes = element_bytes(variant, problem, pass, name);
+    CHECK_MESSAGE(counted[name].read_bytes == bytes * static_cast<std::uint64_t>(elements.read),
+                  what << ": " << name << " read");
+    CHECK_MESSAGE(counted[name].written_bytes == bytes * static_cast<std::uint64_t>(elements.written),
                   what << ": " << name << " written");
     counted.erase(name);
   }

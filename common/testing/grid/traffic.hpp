@@ -14,7 +14,7 @@ struct Elements {
   std::int64_t read = 0, written = 0;
 };
 
-/// Per tensor name; fp32, so 4 bytes an element.
+/// Per tensor name. The bytes of an element follow from its type.
 using Prediction = std::map<std::string, Elements>;
 
 /// Counts one run of the pass alone on the simulator and reports to doctest each tensor whose bytes differ from the prediction,
