@@ -71,21 +71,18 @@ struct Copier {
   static_assert(Rows % AT_ONCE == 0, "the last step is a whole one");
 
   Matrix<const T> from;  // begins at the thread's row of the next tile
-  int row, col;          // the thread's first chunk
-  bool exists;           // is its column one of the matrix?
 
   /// To begin with the tile at row0.
-  __device__ Copier(const Matrix<const T>& M, int row0)
-      : from(M.below(row0 + static_cast<int>(threadIdx.x) / CHUNKS)),
-        row(static_cast<int>(threadIdx.x) / CHUNKS),
-        col(static_cast<int>(threadIdx.x) % CHUNKS * 8),
-        exists(col < M.cols) {}
+  __device__ Copier(const Matrix<const T>& M, int row0) : from(M.below(row0 + static_cast<int>(threadIdx.x) / CHUNKS)) {}
 
   /// Starts the copy of the next tile, and goes on to the tile `Rows` above it. place(row, col): the column of the tile's row that a chunk
   /// goes to.
   template <class PlaceChunk>
   __device__ void load_async(const SharedMatrix<T>& tile, PlaceChunk place) {
+    const unsigned thread = opaque(threadIdx.x);  // what follows from it is cheaper to compute again than to keep in registers
+    const int row = static_cast<int>(thread / CHUNKS), col = static_cast<int>(thread % CHUNKS) * 8;
     if (SOME_IDLE && row >= AT_ONCE) return;
+    const bool exists = col < from.cols;
     const int from_col = exists ? col : 0, bytes = exists ? 16 : 0;
     const int to_col = place(row, col);
     Matrix<const T> rest = from;
@@ -187,18 +184,19 @@ __device__ void write_output(const SharedMatrix<T>& O_smem, const float (&O_reg)
     }
   }
   __syncwarp();  // read after write: a lane sends what others have written
-  constexpr int chunks = TD;
-  const bool whole = O.cols % 8 == 0;  // then rows begin at multiples of 16 bytes (rows_are_aligned)
-  for (int index = at.lane; index < 16 * TM * chunks; index += WARP) {
-    const int row = at.warp_row + index / chunks, col = index % chunks * 8;
-    if (row0 + row >= O.rows || col >= O.cols) continue;
-    if (whole) {
+  const int rows = min(16 * TM, O.rows - row0 - at.warp_row);
+  if (O.cols % 8 == 0) {  // then rows begin at multiples of 16 bytes (rows_are_aligned)
+    for (int index = at.lane; index < rows * TD; index += WARP) {
+      const int row = at.warp_row + index / TD, col = index % TD * 8;
+      if (col >= O.cols) continue;
       const uint4 chunk = O_smem.template as<uint4>(row, place(row, col));
       O.template as<uint4>(row0 + row, col) = chunk;
-    } else {
-      for (int c = 0; c < 8 && col + c < O.cols; ++c) {
-        const T number = O_smem(row, place(row, col) + c);
-        O(row0 + row, col + c) = number;
+    }
+  } else {
+    for (int row = at.warp_row; row < at.warp_row + rows; ++row) {
+      for (int col = at.lane; col < O.cols; col += WARP) {
+        const T number = O_smem(row, place(row, col / 8 * 8) + col % 8);
+        O(row0 + row, col) = number;
       }
     }
   }
@@ -211,23 +209,19 @@ __device__ void write_output(const SharedMatrix<T>& O_smem, const float (&O_reg)
 
 constexpr int PAD_THREADS = 256;
 
-/// To = From, a thread for each chunk of 8 numbers of To; zeros beyond the last column of From.
+/// To = From, a warp for each row; zeros beyond the last column of From.  Grid: (rows / warps of a block) * B*heads.
 template <class T>
 __global__ void __launch_bounds__(PAD_THREADS) pad_kernel(Tensor<const T> From, Tensor<T> To) {
-  const int chunks = To.cols / 8;
-  const std::int64_t index = std::int64_t{blockIdx.x} * PAD_THREADS + threadIdx.x;
-  const std::int64_t row_index = index / chunks;
-  const int col = static_cast<int>(index % chunks) * 8;
-  const int row = static_cast<int>(row_index % To.rows);
-  const int head = static_cast<int>(row_index / To.rows);  // of all batches
-  if (head >= To.batches * To.heads) return;
+  const int heads = To.batches * To.heads;
+  const int head = blockIdx.x % heads;
+  const int row = blockIdx.x / heads * (PAD_THREADS / WARP) + threadIdx.x / WARP;
+  if (row >= To.rows) return;  // the whole warp leaves
   const Matrix<const T> from = From.head(head / To.heads, head % To.heads);
   const Matrix<T> to = To.head(head / To.heads, head % To.heads);
-#pragma unroll
-  for (int c = 0; c < 8; ++c) {
+  for (int col = threadIdx.x % WARP; col < to.cols; col += WARP) {
     T number = T(0.0f);
-    if (col + c < from.cols) number = from(row, col + c);
-    to(row, col + c) = number;
+    if (col < from.cols) number = from(row, col);
+    to(row, col) = number;
   }
 }
 
@@ -244,9 +238,9 @@ template <class T>
 TensorRef aligned(const Attention& a, const TensorRef& t, const char* name) {
   if (rows_are_aligned(a.problem)) return t;
   const TensorRef& copy = a.workspace(name);
-  const std::int64_t chunks = copy.elements() / 8;
-  launch("pad", {dim3(static_cast<unsigned>((chunks + PAD_THREADS - 1) / PAD_THREADS)), dim3(PAD_THREADS)}, pad_kernel<T>,
-         view<const T>(t), view<T>(copy));
+  const auto heads = static_cast<unsigned>(copy.shape[0] * copy.shape[1]);
+  launch("pad", {dim3(blocks_for(static_cast<int>(copy.shape[2]), PAD_THREADS / WARP) * heads), dim3(PAD_THREADS)},
+         pad_kernel<T>, view<const T>(t), view<T>(copy));
   return copy;
 }
 
