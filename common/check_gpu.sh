@@ -4,7 +4,8 @@
 #   common/check_gpu.sh [OUTPUT_DIR] [CMAKE_ARGUMENT...]
 #
 # Logs and saved results go to OUTPUT_DIR (default: build-gpu/report):
-#   compare.json          all stages, b8 h12 N1024 d64 causal
+#   compare.json          all stages in fp32, b8 h12 N1024 d64 causal
+#   compare16.json        and those that take fp16
 #   large.json            stages 06 and 07 on 4096 queries and keys; the others would take too long
 #   peers.json            torch's attention on the problems of both, if torch is installed
 #   tensor_cores.json     stage 08 on 16,384 tokens with H*d = 2048: its last steps for all widths, lengths, masks and dtypes and for odd
@@ -13,6 +14,7 @@
 #   tuned.json            part `tune` alone: --tune of stages 06 to 08 over widths, masks and passes
 #   few_heads.json        all stages on one batch of 8 heads, N4096 d64 causal: less work than the SMs could share
 #   counted_problem.json  the problem whose counts the docs show, so that they can be held against the GPU's own
+#   profile.json          what Nsight Compute says of stage 08, N4096 d128
 #   resources.json        registers and fixed shared memory of every kernel
 # Exits 1 if anything failed. In a copy of the project without its git repository, FLASH_COMMIT says which commit the results belong
 # to. Meant to take less than nine minutes on an H200 with 16 cores: FLASH_CHECK_SECONDS (default 540) is when the last part, the
@@ -61,6 +63,7 @@ fi
 # Times come next, while nothing else runs.
 if part comparison "comparison"; then
   "$build/bin/compare" --save "$output/compare.json" | tee "$output/compare.txt" || fail "compare"
+  "$build/bin/compare" --dtype fp16 --save "$output/compare16.json" | tee -a "$output/compare.txt" || fail "compare in 16 bits"
   "$build/bin/compare" --device gpu --batch 1 --heads 8 --seq 4096 --iterations 10 --save "$output/few_heads.json" >"$output/few_heads.txt" ||
     fail "compare with few heads"
 fi
@@ -102,24 +105,21 @@ cells=("1024 64 fp16" "4096 64 fp16" "16384 64 fp16" "1024 128 fp16" "4096 128 f
 odd_cells=("4000 128 fp16" "4096 80 fp16" "4096 111 fp16")
 all_steps=" 4096-64-fp16 4096-128-fp16 "  # elsewhere the last step alone
 options_of() { echo "--batch $((16384 / $1)) --heads $((2048 / $2)) --seq $1 --head-dim $2 --dtype $3"; }
-steps_of() {  # steps_of PASS: the variants of stage 08 that are about it, as --variant takes them
+last_steps() {  # of stage 08: of the forward pass and of the backward pass, as --variant takes them
   "$build/bin/08_tensor_cores" --list --json | python3 -c '
 import json, sys
-wanted = ["forward"] if sys.argv[1] == "forward" else ["forward", "backward"]
-print(",".join(variant["name"] for variant in json.load(sys.stdin)["variants"] if variant["passes"] == wanted))' "$1"
+last = {len(variant["passes"]): variant["name"] for variant in json.load(sys.stdin)["variants"]}
+print(",".join(last.values()))'
 }
 if part tensor "tensor cores"; then
   for mask in --no-causal --causal; do
     for cell in "${cells[@]}" "${odd_cells[@]}"; do
-      for pass in forward backward; do
-        steps=$(steps_of $pass)
-        [[ $all_steps == *" ${cell// /-} "* ]] || steps=${steps##*,}
-        [ -n "$steps" ] || continue
-        rows="$output/tensor.rows$((count += 1))"
-        # shellcheck disable=SC2046,SC2086  # lists of options
-        "$build/bin/compare" --only 08 --pass $pass --variant "$steps" $(options_of $cell) $mask --iterations 10 --device gpu --save "$rows" ||
-          fail "compare --pass $pass --variant $steps, $cell $mask"
-      done
+      variants="--variant $(last_steps)"
+      [[ $all_steps == *" ${cell// /-} "* ]] && variants=""
+      rows="$output/tensor.rows$((count += 1))"
+      # shellcheck disable=SC2046,SC2086  # lists of options
+      "$build/bin/compare" --only 08 $variants $(options_of $cell) $mask --iterations 10 --device gpu --save "$rows" ||
+        fail "compare --only 08 $variants, $cell $mask"
     done
   done >"$output/tensor_cores.txt" 2>"$output/tensor_cores.log"
   grep '^FAILED: compare' "$output/tensor_cores.txt" && failed=1
@@ -191,8 +191,11 @@ fi
 
 if [ -e "$output/compare.json" ] && command -v ncu >/dev/null && part profile "profile"; then
   "$build/bin/compare" --heads 2 --seq 256 --batch 1 --save "$output/counted_problem.json" >"$output/compare.log" || fail "compare"
-  for rows in compare counted_problem; do
-    common/profile_gpu.py "$build/bin" "$output/$rows.json" --seconds $((deadline - SECONDS)) >>"$output/profile.log" 2>&1 ||
+  "$build/bin/compare" --device gpu --only 08 --dtype fp16 --batch 4 --heads 16 --seq 4096 --head-dim 128 --no-causal --iterations 5 \
+    --save "$output/profile.json" >"$output/compare.log" || fail "compare"
+  for rows in compare counted_problem "profile --details"; do
+    # shellcheck disable=SC2086  # the last is a name and an option
+    common/profile_gpu.py "$build/bin" "$output/${rows%% *}.json" ${rows#"${rows%% *}"} --seconds $((deadline - SECONDS)) >>"$output/profile.log" 2>&1 ||
       fail "profile of $rows"
   done
   grep 'not profiled' "$output/profile.log"

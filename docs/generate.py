@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-from tools import check_pages, costs, counted, diagrams, fa2_tables, fa2b_tables, fused_tables, ladder, matmul_tables, profile_tables, quotes, roofline, stage_tables, tensor_tables, tuned
+from tools import check_pages, costs, counted, diagrams, fa2_tables, fa2b_tables, fused_tables, ladder, matmul_tables, profile_tables, quotes, roofline, stage_tables, tensor_chapter, tensor_ladder, tensor_results, tensor_tables, tuned
 from tools.formatting import number, problem_text, size, table
 from tools.saved import gpus, origin, rows_of, saved_text
 
@@ -139,6 +139,22 @@ PARTS = {
     "quote": quotes.quote,  # functions of a source file
     "lab_part": quotes.lab_part,
     "tuned": tuned.tuned,
+    "steps_08": tensor_ladder.steps_08,
+    "rates_08": tensor_chapter.rates_08,
+    "balance_08": tensor_chapter.balance_08,
+    "backward_balance_08": tensor_chapter.backward_balance_08,
+    "warp_rows_08": tensor_chapter.rows_of_a_warp,
+    "tiles_08": tensor_chapter.tiles_08,
+    "steps_tiles_08": tensor_chapter.steps_tiles_08,
+    "resources_08": tensor_chapter.resources_08,
+    "bytes_08": tensor_chapter.bytes_08,
+    "counts_08": tensor_chapter.counts_08,
+    "precision_08": tensor_chapter.precision_08,
+    "forward_history_08": tensor_chapter.forward_history_08,
+    "backward_history_08": tensor_chapter.backward_history_08,
+    "tensor_cells": tensor_results.cells,
+    "tensor_others": tensor_results.others,
+    "tensor_steps": tensor_results.steps,
     "lab": lambda name: saved_text("cpu", f"lab_{name}", 110),  # what docs/lab's program printed
     "output": lambda stage: saved_text("cpu", stage),  # what a stage printed
     "comparison": lambda device: saved_text(device, "compare"),  # what the demo printed

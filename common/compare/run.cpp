@@ -3,6 +3,8 @@
 #include "common/attention/cost.hpp"
 #include "common/device/error.hpp"
 
+#include <algorithm>
+
 namespace flash {
 namespace {
 
@@ -25,6 +27,14 @@ Json problem_json(const Problem& p) {
           {"bias", to_string(p.bias)},
           {"dtype", to_string(p.dtype)},
           {"layout", to_string(p.layout)}};
+}
+
+/// Is the variant's pass worth a row? In a stage that has both, steps of the backward pass borrow the forward pass of another step.
+bool is_about(const Stage& stage, const ListedVariant& variant, Pass pass) {
+  const auto forward_alone = [](const ListedVariant& other) { return !other.has(Pass::backward); };
+  const bool borrowed = pass == Pass::forward && variant.has(Pass::backward) &&
+                        std::any_of(stage.variants.begin(), stage.variants.end(), forward_alone);
+  return variant.has(pass) && !borrowed;
 }
 
 std::vector<std::string> stage_arguments(const Stage& stage, const std::string& variant, Pass pass, const char* device) {
@@ -76,7 +86,7 @@ std::vector<Row> run_pass(const CompareOptions& options, const std::vector<Stage
   std::vector<Row> rows;
   for (const Stage& stage : stages) {
     for (const ListedVariant& variant : stage.variants) {
-      if (!variant.has(pass) || !variant.takes(*options.problem.dtype)) continue;
+      if (!is_about(stage, variant, pass) || !variant.takes(*options.problem.dtype)) continue;
       progress << to_string(pass) << " " << stage.name << "/" << variant.name << " ... " << std::flush;
       std::vector<std::string> arguments = stage_arguments(stage, variant.name, pass, backend == Backend::gpu ? "gpu" : "cpu");
       append(arguments, to_arguments(options.problem, sizes));

@@ -13,7 +13,8 @@ namespace flash {
 /// gpu finds none.
 Backend choose_backend(const CompareOptions&, const Stage& first);
 
-/// Runs every variant that has the pass and takes the dtype, one after the other, and writes a line for each to `progress`.
+/// Runs every variant that has the pass and takes the dtype, one after the other, and writes a line for each to `progress`. Where a
+/// stage has steps of the forward pass alone, those of the backward pass are left out of the forward pass, which is not theirs.
 /// On a GPU each is timed; its HBM bytes are counted by the simulator on a part of the problem (see count_traffic()).
 std::vector<Row> run_pass(const CompareOptions&, const std::vector<Stage>&, const RequestedSizes&, Pass, Backend,
                           std::ostream& progress);

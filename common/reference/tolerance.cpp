@@ -29,6 +29,7 @@ std::vector<double> score_errors(double u, const exact::Terms& terms, double mos
 
 /// The largest number of each row.
 std::vector<double> row_largest(const HostTensor<double>& tensor) {
+  if (tensor.empty()) return {};
   const std::size_t cols = static_cast<std::size_t>(tensor.shape[3]);
   std::vector<double> all(tensor.values.size() / cols, 0.0);
   for (std::size_t n = 0; n < tensor.values.size(); ++n) all[n / cols] = std::max(all[n / cols], std::abs(tensor.values[n]));
@@ -87,7 +88,7 @@ Tolerances tolerances(const Problem& problem, const Inputs& inputs, const Measur
   };
   // Of a product with P or dS in 16 bits, whose row has this sum of squares, with rows of values up to `most`; and of its result.
   const auto rounding = [&](double squares, double most, double result) {
-    return u16 * (std::sqrt(squares) * most + 2 * result) + smallest;
+    return u16 * (std::sqrt(squares) * most / 2 + result) + smallest;
   };
   const double s = exact::sum_error(problem.Nk);
   const double V = largest(inputs.V), O = largest(exact.O);

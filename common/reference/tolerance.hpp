@@ -24,16 +24,17 @@
 // Except for L, e is at most 8 (exact::hopeless_score): O_i, a mean of rows of V, cannot be off by more than 2 max|V|.
 //
 // fp16 and bf16 add what rounding to 16 bits costs (u16 = 2^-11, 2^-8). P is rounded before P V, as P_ij or as the exp(S_ij - m) of
-// which it is a part: the same relative error. Each rounding goes its own way, so squares are added. O and the gradients are rounded
-// at the end. The D_i of a backward pass is made of the rounded O_i: off by u16 |dO_i o O_i| more, in a whole row alike.
+// which it is a part: the same relative error. Each rounding goes its own way by half a unit u16 on average, so squares are added. O
+// and the gradients are rounded at the end. The D_i of a backward pass is made of the rounded O_i: off by u16 |dO_i o O_i| more, in a
+// whole row alike.
 //
-//     O_i      u16 (|P_i| max|V| + 2 max|O|)               |P_i|^2 = sum_j P_ij^2
-//     dV_j     u16 (|P_j| max|dO| + 2 max|dV|)
-//     dQ_i     u16 (|scale| |dS_i| max|K| + 2 max|dQ|), and the larger D_i
-//     dK_j     u16 (|scale| |dS_j| max|Q| + 2 max|dK|), and the larger D_j
+//     O_i      u16 (|P_i| max|V| / 2 + max|O|)             |P_i|^2 = sum_j P_ij^2
+//     dV_j     u16 (|P_j| max|dO| / 2 + max|dV|)
+//     dQ_i     u16 (|scale| |dS_i| max|K| / 2 + max|dQ|), and the larger D_i
+//     dK_j     u16 (|scale| |dS_j| max|Q| / 2 + max|dK|), and the larger D_j
 //
-// (2 max, since equal scores round alike), and the half of the smallest fp16 number. L stays fp32, but u above counts 16 times: tensor
-// cores truncate what they add up, and the exponential of the hardware is good to some 2 u.
+// and half of the smallest fp16 number. L stays fp32, but u above counts 16 times: tensor cores truncate what they add up, and the
+// exponential of the hardware is good to some 2 u.
 #pragma once
 
 #include "common/reference/measure.hpp"

@@ -182,6 +182,26 @@ TEST_CASE("compare: one dtype for all rows, fp32 unless given, and the stages th
   CHECK(contains(run({"--variant", "plain"}).output, "01_single/plain"));
 }
 
+TEST_CASE("compare: a step of the backward pass has no row in the forward table of a stage that has steps for it") {
+  const FakeStages stages;
+  const auto list = [](const std::string& first_passes) {
+    return "case \"$*\" in '--list --json') cat <<'END'\n"
+           R"({"stage": "01_both", "idea": "i", "variants": [
+        {"name": "first", "idea": "a", "passes": )" +
+           first_passes + R"(, "dtypes": ["fp32"], "kernel": ""},
+        {"name": "second", "idea": "b", "passes": ["forward", "backward"], "dtypes": ["fp32"], "kernel": ""}]})" +
+           "\nEND\nexit;; esac\n" + prints(passed_report()) + "\n";
+  };
+  stages.add_raw("01_both", list(R"(["forward"])"));
+  const std::string both = compare(stages, {"--device", "cpu"}).output;
+  CHECK(contains(both.substr(0, both.find("backward,")), "01_both/first"));
+  CHECK_FALSE(contains(both.substr(0, both.find("backward,")), "01_both/second"));
+  CHECK(contains(both.substr(both.find("backward,")), "01_both/second"));
+  CHECK(contains(compare(stages, {"--device", "cpu", "--pass", "forward", "--variant", "second"}).output, "01_both/second"));
+  stages.add_raw("01_both", list(R"(["forward", "backward"])"));  // here the forward pass is nobody else's
+  CHECK(contains(compare(stages, {"--device", "cpu", "--pass", "forward"}).output, "01_both/second"));
+}
+
 TEST_CASE("compare: a sweep runs every size") {
   const FakeStages stages;
   stages.add("01_first", prints(passed_report()));

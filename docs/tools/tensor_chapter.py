@@ -1,0 +1,240 @@
+"""Generated tables of chapter 08, but for its times (tensor_results.py)."""
+
+import json
+import re
+
+from . import tensor_costs
+from .fa2_tables import fitting
+from .formatting import problem_text, table
+from .saved import NOTHING_SAVED, RESULTS, gpus, origin, rows_of
+from .tensor_shapes import BACKWARD, FILES, FORWARD, MMA_FLOPS, backward_needs, measured_rates, needs, shapes
+
+NOT_YET = "*Not saved yet.*"
+OWN_KERNELS = {"forward": ["forward_kernel"], "backward": ["prepare", "dk_dv", "dq_", "backward", "convert"]}
+
+
+def rates_08():
+    """What an instruction beside a product costs."""
+    saved = measured_rates()
+    alone = saved["tflops_alone"]
+    rows = []
+    for row in saved["beside"]:
+        most = max(row["tflops"], key=int)
+        cost = max(0.0, alone / row["tflops"][most] - 1) / int(most)
+        rows.append([f"`{row['instruction']}`", row["what"]] + [row["tflops"].get(n, "–") for n in "124"] + [f"{100 * cost:.0f} %"])
+    head = ["beside each product", "", "one of it, TFLOP/s", "two", "four", "each adds, of a product's time"]
+    warps = ", ".join(f"{rate} with {n} warps on an SM" for n, rate in saved["alone_by_warps"].items())
+    return f"{saved['device']}, TFLOP/s of `m16n8k16` alone: {warps}. With {saved['warps_per_sm']} warps:\n\n{table(head, rows)}\n\nMeasured on {saved['date']}."
+
+
+def balance_08():
+    """(8.9)"""
+    rows = []
+    for width in (64, 128):
+        for step, variant in enumerate(FORWARD, 1):
+            n = needs(variant, width)
+            clocks = n.clocks()
+            slowest = max(clocks, key=clocks.get)
+            rows.append(
+                [width, step, n.products, f"{n.beside():.2g}"]
+                + [f"**{value:,.0f}**" if what == slowest else f"{value:,.0f}" for what, value in clocks.items()]
+                + [f"{n.tflops():.0f}"]
+            )
+    head = ["d", "step", "products", "others beside each", *(f"clocks: {what}" for what in needs("mma", 64).clocks()), "TFLOP/s, at most"]
+    return table(head, rows)
+
+
+def backward_balance_08():
+    """(8.9)  Of the default tiles of one_kernel."""
+    rows = []
+    for width in (64, 128):
+        shape = next((s for s in shapes("one_kernel") if s.width == width), None)
+        if shape is None:
+            continue
+        n = backward_needs(shape)
+        rows.append([width, f"{shape.br} × {shape.bc}", f"{n.products:,}", f"{n.beside():.2g}"] + [f"{value:,.0f}" for value in n.clocks().values()] + [f"{n.tflops():.0f}"])
+    head = ["d", "Br × Bc", "products", "others beside each", *(f"clocks: {what}" for what in needs("mma", 64).clocks()), "TFLOP/s, at most"]
+    return table(head, rows) if rows else NOT_YET
+
+
+def rows_of_a_warp():
+    """Why 32 rows: shared memory against products."""
+    rows = []
+    for width in (64, 128):
+        for tiles_of_16 in (1, 2):
+            n = needs("tuned", width, rows=tiles_of_16)
+            clocks = n.clocks()
+            rows.append([width, 16 * tiles_of_16, f"{clocks['shared memory']:,.0f}", f"{clocks['with softmax beside']:,.0f}", f"{n.tflops():.0f}"])
+    return table(["d", "rows of a warp", "clocks of shared memory", "clocks of products with their softmax", "TFLOP/s, at most"], rows)
+
+
+def tiles_08(direction):
+    """The tile sizes of a pass as the program lists them."""
+    lines = []
+    saved = rows_of("cpu", "tensor_tiles.json")
+    for row in saved:
+        if row["pass"] != direction or row["problem"]["causal"]:
+            continue
+        for choice in row["tune"]["choices"]:
+            amount = choice["shared_bytes"]
+            lines.append([row["problem"]["head_dim"], f"{choice['br']} × {choice['bc']}", choice["threads"], f"{amount / 1024:.0f} KiB", fitting(amount), choice["why"]])
+    head = ["d, padded", "Br × Bc", "threads", "shared memory", "fits", "as its source says"]
+    return table(head, lines) if lines else NOT_YET
+
+
+def steps_tiles_08():
+    """Tiles of the forward steps before the last one."""
+    lines = []
+    for step, variant in list(enumerate(FORWARD, 1))[:-1]:
+        for width in [32, 64, 96, 128, 256]:
+            of_width = [f"{s.br} × {s.bc}" for s in shapes(variant) if s.width == width]
+            if of_width:
+                lines.append([step, width, ", ".join(of_width)])
+    return table(["step", "d, padded", "Br × Bc"], lines) if lines else NOT_YET
+
+
+def resources_08():
+    """Registers of each kernel, the larger number of both types, by tile size."""
+    shared = {}
+    for row in rows_of("cpu", "tensor_tiles.json"):
+        for choice in row["tune"]["choices"]:
+            shared[row["variant"], row["problem"]["head_dim"], choice["br"], choice["bc"]] = choice["shared_bytes"]
+    parts = []
+    for device in gpus():
+        path = RESULTS / device / "resources.json"
+        found = {}
+        for row in json.loads(path.read_text()) if path.exists() else []:
+            variant = next((name for name, file in FILES.items() if row["file"] == f"08_tensor_cores/{file}"), None)
+            name = row["kernel"].split("<")[0]
+            direction = "forward" if variant in FORWARD else "backward"
+            if variant is None or not name.startswith(tuple(OWN_KERNELS[direction])):
+                continue
+            shape = re.search(r"Shape<(?:[a-z_]\w*, )?(\d+), (\d+), (\d+)", row["kernel"])
+            sizes = tuple(map(int, shape.groups())) if shape else tuple(map(int, re.findall(r"\b\d+\b", row["kernel"])[:1]))
+            before = found.get((variant, name, sizes), (0, 0))
+            found[variant, name, sizes] = (max(before[0], row["registers"]), max(before[1], row["stack_bytes"] + row["local_bytes"]))
+        if not found:
+            continue
+        order = list(FILES)
+        lines = []
+        for (variant, name, sizes), (registers, stack) in sorted(found.items(), key=lambda item: (order.index(item[0][0]), item[0][1], item[0][2])):
+            bytes_shared = shared.get((variant, *sizes)) if len(sizes) == 3 else None
+            tiles = f"{sizes[1]} × {sizes[2]}" if len(sizes) == 3 else "–"
+            lines.append([f"`{variant}`", name, sizes[0] if sizes else "any", tiles, registers, stack, f"{bytes_shared / 1024:.0f} KiB" if bytes_shared else "–"])
+        head = ["step", "kernel", "d, padded", "Br × Bc", "registers", "stack and local memory, bytes", "shared memory"]
+        parts.append(f"Compiled for `{json.loads(path.read_text())[0]['arch']}`:\n\n{table(head, lines)}")
+    return "\n\n".join(parts) or NOTHING_SAVED
+
+
+def agree(row, what, expected, counted):
+    if expected != counted:
+        raise SystemExit(f"08 {row['variant']} {row['pass']}, {problem_text(row['problem'])}: {what}: predicted {expected}, counted {counted}")
+    return f"{counted:,}"
+
+
+def threads_of(row):
+    return row["counters"]["threads"] // row["counters"]["blocks"]
+
+
+def bytes_table(row, expected):
+    moved = row["counters"]["tensors"]
+    lines = []
+    for name in expected | moved:
+        for at, key, what in [(0, "read_bytes", "read"), (1, "written_bytes", "written")]:
+            value = expected.get(name, (0, 0))[at]
+            counted = agree(row, f"{name} {what}", value, moved.get(name, {}).get(key, 0))
+            if value:
+                lines.append([f"{name} {what}, bytes", f"{value:,}", counted])
+    total = sum(read + written for read, written in expected.values())
+    lines.append(["**all bytes**", f"**{total:,}**", f"**{row['counters']['read_bytes'] + row['counters']['written_bytes']:,}**"])
+    return table(["", "predicted", "counted"], lines)
+
+
+def bytes_08(direction):
+    """Predicted beside counted, of the last step of the pass; a difference ends the program."""
+    last = list(FORWARD if direction == "forward" else BACKWARD)[-1]
+    parts = []
+    for row in rows_of("cpu", "tensor.json") + rows_of("cpu", "tensor_io.json") + rows_of("cpu", "tensor_odd.json"):
+        if (row["pass"], row["variant"], row["problem"]["dtype"]) != (direction, last, "fp16"):
+            continue
+        expected = tensor_costs.predicted(direction, last, row["problem"], row["tiles"], threads_of(row))
+        if expected is None:
+            continue
+        title = f"{direction.capitalize()}, `{last}`, {problem_text(row['problem'])}, tiles {row['tiles']['br']} × {row['tiles']['bc']}"
+        body = f"{bytes_table(row, expected)}\n\n{origin([row])}"
+        parts.append(f"<details>\n<summary>{title}</summary>\n\n{body}\n\n</details>" if parts else f"{title}:\n\n{body}")
+    return "\n\n".join(parts) or NOT_YET
+
+
+def counts_08():
+    """Bank conflicts and other events of all steps, on one problem without a mask."""
+    lines, used = [], []
+    for row in rows_of("cpu", "tensor_io.json"):
+        if row["problem"]["dtype"] == "fp16" and row["variant"] in FILES and (row["pass"] == "backward") == (row["variant"] in BACKWARD):
+            c = row["counters"]
+            products = 2 * c["tensor_core_products"] // MMA_FLOPS
+            lines.append(
+                [f"`{row['variant']}`", row["pass"], f"{row['tiles']['br']} × {row['tiles']['bc']}", f"{products:,}", f"{c['bank_conflicts']:,}"]
+                + [f"{c['barriers']:,}", f"{c['warp_operations']:,}", f"{c['atomics']:,}"]
+            )
+            used.append(row)
+    head = ["step", "pass", "tiles", "`m16n8k16`", "bank conflicts", "barriers", "warp operations", "atomic additions"]
+    return f"{problem_text(used[0]['problem'])}, on the simulator:\n\n{table(head, lines)}\n\n{origin(used)}" if used else NOT_YET
+
+
+def precision_08():
+    """Largest errors of the last steps, beside those of the last fp32 stages on the same problem."""
+    stages = [("06_fa2_forward", "warp_tiled"), ("07_fa2_backward", "one_kernel"), ("08_tensor_cores", "tuned"), ("08_tensor_cores", "one_kernel")]
+    found = {}
+    rows = rows_of("cpu", "compare.json") + rows_of("cpu", "tensor.json")
+    used = []
+    for row in rows:
+        key = (row["stage"], row["variant"])
+        if key not in stages or (row["pass"] == "backward") != (key in (stages[1], stages[3])):
+            continue
+        used.append(row)
+        for name, entry in row["check"]["tensors"].items():
+            if row["pass"] == "forward" or name not in ("o", "lse"):
+                found.setdefault(name, {})[row["problem"]["dtype"]] = entry
+    if not any("fp16" in entry for entry in found.values()):
+        return NOT_YET
+    names = {"o": "O", "lse": "L", "dq": "dQ", "dk": "dK", "dv": "dV"}
+    lines = []
+    for name in names:
+        line = [names[name]]
+        for dtype in ("fp32", "fp16", "bf16"):
+            entry = found.get(name, {}).get(dtype)
+            line += [f"{entry['max_abs']:.1e}", f"{entry['rel_l2']:.1e}"] if entry else ["–", "–"]
+            line += [f"{entry['max_abs'] / entry['tolerance']:.2f}" if entry else "–"]
+        lines.append(line)
+    head = [""] + [f"{dtype}: {what}" for dtype in ("fp32", "fp16", "bf16") for what in ("largest error", "relative, L2 norm", "of what is allowed")]
+    sixteen = next(row for row in used if row["problem"]["dtype"] == "fp16")
+    return f"{problem_text(sixteen['problem'])}, the same numbers in fp32 and bf16, on the simulator:\n\n{table(head, lines)}\n\n{origin(used)}"
+
+
+def history():
+    return json.loads((RESULTS / "nvidia_h200" / "tensor_history.json").read_text())
+
+
+def forward_history_08():
+    saved = history()
+    lines = []
+    for row in saved["forward"]:
+        rates = [row["tflops"].get(d, "–") for d in ("64", "128")]
+        lines.append([row["what"]] + [" to ".join(map(str, rate)) if isinstance(rate, list) else rate for rate in rates] + [row["taken"]])
+    problems = " and ".join(saved["problems"].values())
+    text = table(["`tuned` with", "d = 64, TFLOP/s", "d = 128, TFLOP/s", "taken"], lines)
+    return f"{saved['device']}, forward, {problems} fp16, not causal:\n\n{text}\n\nMeasured while the kernel was being made, from versions that were not kept."
+
+
+def backward_history_08():
+    saved = history()
+    head = ["line", "`one_kernel` with", *saved["backward_columns"]]
+    lines = [[n, row["what"], *row["tflops"]] for n, row in enumerate(saved["backward"], 1)]
+    beside = [["–", row["what"], *("–" if rate is None else rate for rate in row["tflops"])] for row in saved["backward_observed"]]
+    return (
+        f"{saved['device']}, backward, TFLOP/s, fp16, 16,384 tokens, H·d = 2,048:\n\n{table(head, lines + beside)}\n\n"
+        "Measured while the kernel was being made, from versions that were not kept; each numbered line has the changes of those above it."
+    )
+
+

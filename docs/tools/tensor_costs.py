@@ -1,0 +1,80 @@
+"""(8.8), (8.10), (8.17)  Bytes that stage 08 asks for, in closed form: {tensor: (read, written)} in bytes."""
+
+from .fused_costs import fa2_tiles, up, visits
+
+SIZE = 2  # of a 16-bit number
+ROW_BLOCK = 128  # queries are padded to it where L, D and the sum of dQ lie side by side
+
+
+def width_of(d):
+    return up(d, 32) if d <= 128 else 256
+
+
+def whole_chunks(d):
+    return up(d, 8)
+
+
+def padded(p, of_query_heads):
+    """(8.10)  Read and written once: {tensor: (read, written)}, and the name of the copy that the kernels read."""
+    d, d8 = p["head_dim"], whole_chunks(p["head_dim"])
+    if d == d8:
+        return {}, lambda name: name
+    counts = {}
+    for name in [*of_query_heads, "K", "V"]:
+        rows = p["heads"] * p["seq_q"] if name in of_query_heads else p["kv_heads"] * p["seq_k"]
+        counts[name] = (SIZE * p["batch"] * rows * d, 0)
+        counts[f"{name}_padded"] = (0, SIZE * p["batch"] * rows * d8)
+    return counts, lambda name: f"{name}_padded"
+
+
+def add(counts, name, read, written=0):
+    before = counts.get(name, (0, 0))
+    counts[name] = (before[0] + read, before[1] + written)
+
+
+def forward(p, tiles, threads):
+    """(8.8)"""
+    counts, named = padded(p, ["Q"])
+    heads, d8 = p["batch"] * p["heads"], whole_chunks(p["head_dim"])
+    visited = fa2_tiles(p, tiles)
+    add(counts, named("Q"), SIZE * heads * d8 * sum(rows for rows, pairs, _ in visited if pairs))
+    for name in "KV":
+        add(counts, named(name), SIZE * heads * d8 * sum(keys for _, _, keys in visited))
+    add(counts, "O", 0, SIZE * heads * p["seq_q"] * p["head_dim"])
+    add(counts, "L", 0, 4 * heads * p["seq_q"])
+    if p["bias"] == "alibi":  # each thread its slope, for each tile
+        add(counts, "bias", 4 * heads * threads * sum(pairs for _, pairs, _ in visited))
+    elif p["bias"] != "none":  # of all pairs in the tiles, seen or not
+        add(counts, "bias", 4 * heads * sum(rows * keys for rows, _, keys in visited))
+    return counts
+
+
+def one_kernel(p, tiles, threads):
+    """(8.17)"""
+    counts, named = padded(p, ["Q", "dO"])
+    heads, kv_heads, nq, nk = p["batch"] * p["heads"], p["batch"] * p["kv_heads"], p["seq_q"], p["seq_k"]
+    d, d8, width, rows_padded = p["head_dim"], whole_chunks(p["head_dim"]), width_of(p["head_dim"]), up(p["seq_q"], ROW_BLOCK)
+    pairs, rows = visits(p, tiles["br"], tiles["bc"])
+    add(counts, "O", SIZE * heads * nq * d)  # prepare
+    add(counts, "dO", SIZE * heads * nq * d)
+    add(counts, "L", 4 * heads * nq)
+    for name in ["Q", "dO"]:
+        add(counts, named(name), SIZE * heads * rows * d8)
+    for name in ["K", "V"]:
+        add(counts, named(name), SIZE * kv_heads * nk * d8)
+    add(counts, "LD", 8 * heads * pairs * tiles["br"], 8 * heads * rows_padded)
+    visited, whole = 4 * heads * pairs * tiles["br"] * width, 4 * heads * rows_padded * width
+    add(counts, "sum_dQ", visited + whole, visited + whole)  # cleared, added to, read by the last kernel
+    add(counts, "dQ", 0, SIZE * heads * nq * d)
+    for name in ["dK", "dV"]:
+        add(counts, name, 0, SIZE * kv_heads * nk * d)
+    return counts
+
+
+def predicted(direction, variant, p, tiles, threads):
+    """None where no formula is known."""
+    if direction == "forward":
+        return forward(p, tiles, threads)
+    if variant == "one_kernel" and p["bias"] == "none":
+        return one_kernel(p, tiles, threads)
+    return None

@@ -1,0 +1,128 @@
+"""The compiled kernels of stage 08, as their sources list them, and what a pair of tiles asks of an SM: (8.9)."""
+
+import json
+import re
+from dataclasses import dataclass
+
+from . import h200
+from .saved import RESULTS, ROOT
+
+STAGE = ROOT / "08_tensor_cores"
+FORWARD = {"mma": "1_mma.cuh", "swizzle": "2_swizzle.cuh", "pipeline": "3_pipeline.cuh", "tuned": "4_tuned.cuh"}
+BACKWARD = {"two_kernels": "5_two_kernels.cuh", "one_kernel": "6_one_kernel.cuh"}
+FILES = FORWARD | BACKWARD
+WARP = 32
+MMA_FLOPS = 2 * 16 * 8 * 16  # of one m16n8k16
+SCHEDULERS = 4  # of an SM, each with a tensor core
+EX2_PER_CLOCK = 16  # of an SM
+SHARED_BYTES_PER_CLOCK = h200.SHARED_BYTES_PER_CLOCK
+
+
+@dataclass
+class Shape:
+    """Names as in the kernels. rows: tiles of 16 rows of a warp (forward)."""
+
+    width: int
+    br: int
+    bc: int
+    rows: int
+    why: str
+    numbers: tuple = ()  # all template arguments
+
+
+def shapes(variant):
+    """In the order of the source: for each width the default first. Nothing while the step is not there."""
+    path = STAGE / FILES[variant]
+    if not path.exists():
+        return []
+    found = []
+    for numbers, why in re.findall(r'compiled<(?:Shape<)?([\d, ]+)>>?\(\s*"([^"]*)"', path.read_text()):
+        numbers = tuple(int(number) for number in numbers.split(","))
+        found.append(Shape(*numbers[:4], why, numbers))
+    if not found:
+        raise SystemExit(f"{path.name}: no compiled<...>(\"why\")")
+    return found
+
+
+def measured_rates():
+    return json.loads((RESULTS / "nvidia_h200" / "mma_rates.json").read_text())
+
+
+def clocks_of_product(beside):
+    """Clocks of a scheduler for one m16n8k16 and so many fp32 instructions of the same warp; between measured points a straight line.
+    At the clock of the data sheet, so that clocks times products give the measured time."""
+    rates = measured_rates()
+    points = [(0, rates["tflops_alone"])] + [(int(n), rate) for n, rate in rates["beside"][0]["tflops"].items()]
+    clocks = [(n, MMA_FLOPS * SCHEDULERS * h200.SMS * h200.CLOCK_HZ / (rate * 1e12)) for n, rate in points]
+    for (n0, c0), (n1, c1) in zip(clocks, clocks[1:]):
+        if beside <= n1 or n1 == clocks[-1][0]:
+            return c0 + (c1 - c0) * (beside - n0) / (n1 - n0)
+    raise AssertionError
+
+
+@dataclass
+class Needs:
+    """Of a pair of tiles, without a mask. Shared-memory accesses without conflicts."""
+
+    products: int  # m16n8k16
+    softmax: int  # instructions of warps, conversions and ex2 left out
+    ex2: int
+    shared_bytes: int
+
+    def beside(self):
+        return self.softmax / self.products
+
+    def product_clocks(self):
+        """Of an SM, products and softmax together."""
+        return clocks_of_product(self.beside()) * self.products / SCHEDULERS
+
+    def clocks(self):
+        return {
+            "products alone": clocks_of_product(0) * self.products / SCHEDULERS,
+            "with softmax beside": self.product_clocks(),
+            "ex2": self.ex2 / EX2_PER_CLOCK,
+            "shared memory": self.shared_bytes / SHARED_BYTES_PER_CLOCK,
+        }
+
+    def tflops(self):
+        """(8.9)  At most."""
+        slowest = max(self.clocks().values())
+        return self.products * MMA_FLOPS / slowest * h200.SMS * h200.CLOCK_HZ / 1e12
+
+
+# Instructions of a lane for each score. Step 1, 2: scaled, maximum, minus m, exp (its product with log2 e; the scaling of its argument
+# twice), sum. Step 3: maximum, one multiply-add, sum. Step 4: multiply-add, sum.
+PER_SCORE = {"mma": 7, "swizzle": 7, "pipeline": 3, "tuned": 2}
+
+
+def needs(variant, width, br=128, bc=64, rows=2):
+    """(8.9)  Of a forward step."""
+    warps, pairs = br // (16 * rows), br * bc
+    k_or_v = 2 * bc * width  # bytes of a tile of K or V
+    products = 4 * pairs * width // MMA_FLOPS
+    softmax = PER_SCORE[variant] * pairs // WARP
+    if variant != "tuned":
+        softmax += br * width // WARP  # O rescaled
+    copies, q, p = 2 * k_or_v, 2 * br * width, 2 * pairs
+    if variant == "mma":
+        # K and P by words. V by halves of words: two loads where one would do, each a whole wavefront.
+        shared = copies + warps * (k_or_v + 2 * k_or_v) + q + 2 * p
+    else:
+        shared = copies + warps * 2 * k_or_v + q
+        if variant == "swizzle":
+            shared += 2 * p  # P written and read
+        if variant == "tuned" and width // 16 * rows * 4 <= 32:
+            shared -= q  # stays in registers
+    return Needs(products, softmax, pairs, shared)
+
+
+def backward_needs(shape):
+    """(8.9)  Of a pair of tiles of one_kernel, whose template arguments are width, Br, Bc, warps, and the grid of warps of dQ."""
+    width, br, bc, warps, query_warps, column_warps = shape.numbers
+    tile_q, tile_k, pairs = 2 * br * width, 2 * bc * width, br * bc
+    shared = 4 * (warps // 2) * tile_q  # Q for S and dK, dO for dP and dV, by each warp of a half
+    shared += 2 * tile_k  # K and V, each warp its rows
+    shared += 3 * 2 * pairs  # P written and read, dS written
+    shared += column_warps * 2 * pairs + query_warps * tile_k  # dS and K for dQ
+    shared += 2 * tile_q  # copies
+    return Needs(10 * pairs * width // MMA_FLOPS, 3 * pairs // WARP, pairs, shared)
