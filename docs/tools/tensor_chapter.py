@@ -7,7 +7,7 @@ from . import h200, tensor_costs
 from .fa2_tables import fitting
 from .formatting import problem_text, table
 from .saved import NOTHING_SAVED, RESULTS, gpus, origin, rows_of
-from .tensor_shapes import BACKWARD, FILES, FORWARD, MMA_FLOPS, SCHEDULERS, backward_needs, measured_rates, needs, shapes
+from .tensor_shapes import BACKWARD, FILES, FORWARD, MMA_FLOPS, SCHEDULERS, backward_needs, default, default_needs, measured_rates, needs, shapes
 
 NOT_YET = "*Not saved yet.*"
 OWN_KERNELS = {"forward": ["forward_kernel"], "backward": ["prepare", "dk_dv", "dq_", "backward", "convert"]}
@@ -52,15 +52,15 @@ def balance_08():
     rows = []
     for width in (64, 128):
         for step, variant in enumerate(FORWARD, 1):
-            n = needs(variant, width)
+            n = default_needs(variant, width)
             clocks = n.clocks()
             slowest = max(clocks, key=clocks.get)
             rows.append(
-                [width, step, n.products, f"{n.beside():.2g}"]
+                [width, step, "{} × {}".format(*default(variant, width)), n.products, f"{n.beside():.2g}"]
                 + [f"**{value:,.0f}**" if what == slowest else f"{value:,.0f}" for what, value in clocks.items()]
                 + [f"{n.tflops():.0f}"]
             )
-    head = ["d", "step", "products", "others beside each", *(f"clocks: {what}" for what in needs("mma", 64).clocks()), "TFLOP/s, at most"]
+    head = ["d", "step", "tiles", "products", "others beside each", *(f"clocks: {what}" for what in needs("mma", 64).clocks()), "TFLOP/s, at most"]
     return table(head, rows)
 
 
