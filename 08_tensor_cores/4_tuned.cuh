@@ -49,18 +49,31 @@ struct Swizzle {
   __device__ int operator()(int row, int col) const { return swizzled_col(Width, row, col); }
 };
 
-/// The fragments of a lane: which row of a tile it gives to ldmatrix, and its column there, swizzled. Fragments begin at multiples of 16
-/// rows, at which the swizzle repeats, so that one column serves all of them; that of depth step k is column ^ 16 k.
+/// Where a lane points ldmatrix in a swizzled tile: `offset` bytes from the start of shared memory to the chunk of its row in depth step 0.
+/// Other fragments begin at multiples of 16 rows, where the swizzle repeats: a constant is added. Other depth steps have other chunks of
+/// the same row: some bits of the address are flipped, since the swizzle is an exclusive or. So one number serves all fragments.
 template <int Width>
 struct LaneOfMatrix {
-  int row, column;
+  static constexpr int PERIOD = Width % 64 == 0 ? 128 : 64;  // bytes among which the swizzle exchanges chunks
+  int offset;
 
-  __device__ LaneOfMatrix(int first_row, int first_col) : row(first_row), column(swizzled_col(Width, first_row, first_col)) {}
+  /// In a tile that begins at number `start` of shared memory; at depth step 0 the lane's chunk is that of (row, col).
+  /// Opaque, so that it is kept and not computed again in each tile.
+  __device__ LaneOfMatrix(int start, int row, int col)
+      : offset(opaque(2 * (start + row * Width + swizzled_col(Width, row, col)))) {}
 
-  /// Column of depth step k. Only bits within the period of the swizzle are exchanged; those above are added.
-  __device__ int col(int k) const {
-    constexpr int period = Width % 64 == 0 ? 64 : 32;
-    return (column ^ (16 * k % period)) + 16 * k / period * period;
+  /// The chunk in the fragment that begins `rows` rows further down, at depth step k.
+  template <class T>
+  __device__ const void* chunk(const T* shared, int rows, int k) const {
+    const int flipped = 32 * k % PERIOD, added = 32 * k - flipped;
+    return reinterpret_cast<const char*>(shared) + (offset ^ flipped) + (added + 2 * rows * Width);
+  }
+
+  /// The same chunks of another tile, `numbers` further on.
+  __device__ LaneOfMatrix moved(int numbers) const {
+    LaneOfMatrix there = *this;
+    there.offset += 2 * numbers;
+    return there;
   }
 };
 
@@ -70,16 +83,15 @@ using Queries = unsigned[C::Q_STAYS ? C::TK : 1][C::TM][4];
 
 /// The A operands of depth step k: 16 x 16 of each of the warp's tiles of rows of Q.
 template <class T, class C>
-__device__ inline void load_queries(unsigned (&Q_reg)[C::TM][4], const SharedMatrix<T>& Q, int k, const Place<C::TM>& at,
-                                    const LaneOfMatrix<C::Width>& lane) {
+__device__ inline void load_queries(unsigned (&Q_reg)[C::TM][4], const T* shared, const LaneOfMatrix<C::Width>& Q_lane, int k) {
 #pragma unroll
-  for (int i = 0; i < C::TM; ++i) ldmatrix_x4(Q_reg[i], Q.address(at.warp_row + 16 * i + lane.row, lane.col(k)));
+  for (int i = 0; i < C::TM; ++i) ldmatrix_x4(Q_reg[i], Q_lane.chunk(shared, 16 * i, k));
 }
 
 /// (8.1)  S_reg = Q K^T: the warp's 16 TM rows.
 template <class T, class C>
-__device__ void scores(float (&S_reg)[C::TM][C::TN][4], Queries<C>& Q_reg, const SharedMatrix<T>& Q, const SharedMatrix<T>& K,
-                       const Place<C::TM>& at, const LaneOfMatrix<C::Width>& q_lane, const LaneOfMatrix<C::Width>& k_lane) {
+__device__ void scores(float (&S_reg)[C::TM][C::TN][4], Queries<C>& Q_reg, const T* shared,
+                       const LaneOfMatrix<C::Width>& Q_lane, const LaneOfMatrix<C::Width>& K_lane) {
 #pragma unroll
   for (int i = 0; i < C::TM; ++i) {
 #pragma unroll
@@ -91,11 +103,11 @@ __device__ void scores(float (&S_reg)[C::TM][C::TN][4], Queries<C>& Q_reg, const
 #pragma unroll
   for (int k = 0; k < C::TK; ++k) {
     unsigned(&A)[C::TM][4] = Q_reg[C::Q_STAYS ? k : 0];
-    if (!C::Q_STAYS) load_queries<T, C>(A, Q, k, at, q_lane);
+    if (!C::Q_STAYS) load_queries<T, C>(A, shared, Q_lane, k);
 #pragma unroll
     for (int n = 0; n < C::TN; n += 2) {
       unsigned K_reg[4];  // B operands of keys 8n..8n+7 and 8n+8..8n+15
-      ldmatrix_x4(K_reg, K.address(8 * n + k_lane.row, k_lane.col(k)));
+      ldmatrix_x4(K_reg, K_lane.chunk(shared, 8 * n, k));
 #pragma unroll
       for (int i = 0; i < C::TM; ++i) {
         add_mma<T>(S_reg[i][n], A[i], K_reg[0], K_reg[1]);
@@ -162,8 +174,8 @@ __device__ bool exponentiate(float (&S_reg)[C::TM][C::TN][4], float (&sum)[C::TM
 
 /// (8.4)  O_reg += P V. The accumulators of S, rounded to T, are the A operands: of keys 16 k.. those of tiles 2k and 2k + 1.
 template <class T, class C>
-__device__ void accumulate_output(float (&O_reg)[C::TM][C::TD][4], const float (&P_reg)[C::TM][C::TN][4],
-                                  const SharedMatrix<T>& V, const LaneOfMatrix<C::Width>& v_lane) {
+__device__ void accumulate_output(float (&O_reg)[C::TM][C::TD][4], const float (&P_reg)[C::TM][C::TN][4], const T* shared,
+                                  const LaneOfMatrix<C::Width>& V_lane) {
 #pragma unroll
   for (int k = 0; k < C::TN / 2; ++k) {
     unsigned A[C::TM][4];
@@ -178,7 +190,7 @@ __device__ void accumulate_output(float (&O_reg)[C::TM][C::TD][4], const float (
 #pragma unroll
     for (int n = 0; n < C::TD; n += 2) {
       unsigned V_reg[4];  // B operands of columns 8n..8n+7 and 8n+8..8n+15
-      ldmatrix_x4_trans(V_reg, V.address(16 * k + v_lane.row, v_lane.col(n / 2)));
+      ldmatrix_x4_trans(V_reg, V_lane.chunk(shared, 16 * k, n / 2));
 #pragma unroll
       for (int i = 0; i < C::TM; ++i) {
         add_mma<T>(O_reg[i][n], A[i], V_reg[0], V_reg[1]);
@@ -191,41 +203,39 @@ __device__ void accumulate_output(float (&O_reg)[C::TM][C::TD][4], const float (
 /// Which tile of which head a block works on. Blocks start in the order of their numbers: heads in groups whose K and V fit into L2,
 /// within a group the last tiles of Q first, which see most keys under a causal mask.
 struct Work {
-  int tile, b, h;
+  int tile, head;  // of all batches
 
   __device__ Work(const Problem& problem, int heads_at_once) {
     const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
     const int group = blockIdx.x / (Tr * heads_at_once);
     const int in_group = blockIdx.x % (Tr * heads_at_once);
     const int size = min(heads_at_once, heads - group * heads_at_once);  // the last group may be smaller
-    const int head = group * heads_at_once + in_group % size;
+    head = group * heads_at_once + in_group % size;
     tile = Tr - 1 - in_group / size;
-    b = head / problem.H;
-    h = head % problem.H;
   }
 };
 
 template <class T, class C>
 __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
     forward_kernel(Problem problem, Tensor<const T> Q_all, Tensor<const T> K_all, Tensor<const T> V_all, Bias bias,
-                   Tensor<T> O_all, Tensor<float> L_all, int heads_at_once, bool pairs) {
+                   Tensor<T> O_all, Tensor<float> L_all, int heads_at_once) {
   const Work work(problem, heads_at_once);
   const int row0 = work.tile * C::Br;
-  const Matrix<const T> K = K_all.head(work.b, problem.kv_head(work.h));
-  const Matrix<const T> V = V_all.head(work.b, problem.kv_head(work.h));
+  const int b = work.head / problem.H, h = work.head % problem.H;
+  const Matrix<const T> K = K_all.head(b, problem.kv_head(h));
+  const Matrix<const T> V = V_all.head(b, problem.kv_head(h));
 
   T* const shared = dynamic_shared<T>(C::SHARED_NUMBERS);
-  const SharedMatrix<T> Q_smem{shared, C::Br, C::Width, C::Width};
-  const SharedMatrix<T> KV_smem{shared + C::Br * C::Width, 4 * C::Bc, C::Width, C::Width};
-  const auto K_smem = [&](int stage) {
-    return SharedMatrix<T>{KV_smem.data + stage * C::Bc * C::Width, C::Bc, C::Width, C::Width};
-  };
-  const auto V_smem = [&](int stage) { return K_smem(2 + stage); };
+  constexpr int TILE = C::Bc * C::Width, KV = C::Br * C::Width;  // Q, then two tiles of K, then two of V
+  const auto tile = [&](int start, int rows) { return SharedMatrix<T>{shared + start, rows, C::Width, C::Width}; };
   const Swizzle<C::Width> swizzle;
 
+  // An A operand, and a transposed B operand, takes its four 8 x 8 matrices from rows 0..15 of the left and then of the right chunk;
+  // two B operands of K take theirs from the left and the right chunk of rows 0..7 and then of rows 8..15.
   const Place<C::TM> at;
-  const LaneOfMatrix<C::Width> q_lane(at.lane % 16, 8 * (at.lane / 16));                         // A, and B transposed
-  const LaneOfMatrix<C::Width> k_lane(at.lane % 8 + 8 * (at.lane / 16), 8 * (at.lane / 8 % 2));  // B of two tiles of 8 keys
+  const LaneOfMatrix<C::Width> Q_lane(0, at.warp_row + at.lane % 16, 8 * (at.lane / 16));
+  const LaneOfMatrix<C::Width> K_lane(KV, at.lane % 8 + 8 * (at.lane / 16), 8 * (at.lane / 8 % 2));
+  const LaneOfMatrix<C::Width> V_lane(KV + 2 * TILE, at.lane % 16, 8 * (at.lane / 16));
   float O_reg[C::TM][C::TD][4] = {};  // O tile [Br, Width], not normalised
   float m[C::TM][2], l[C::TM][2];     // l: of this lane's columns alone
 #pragma unroll
@@ -246,44 +256,53 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
   // Keys [0, seen_by_all) are seen by every row of the tile, keys from seen_by_any on by none.
   const int seen_by_all = problem.visible_keys(row0);
   const int seen_by_any = problem.visible_keys(min(row0 + C::Br, problem.Nq) - 1);
-  const int plain_tiles = seen_by_all / C::Bc;
+  const int plain_tiles = seen_by_all / C::Bc;  // all else are masked
+  const int special_tiles = scale_first ? 0 : plain_tiles;
   const int Tc = (seen_by_any + C::Bc - 1) / C::Bc;
-  const auto load = [&](int j, int stage) {
-    load_async<C::THREADS, C::Bc, C::Width>(K_smem(stage), K, j * C::Bc, swizzle);
-    load_async<C::THREADS, C::Bc, C::Width>(V_smem(stage), V, j * C::Bc, swizzle);
+  Copier<T, C::THREADS, C::Bc, C::Width> copy_K(K, (Tc - 1) * C::Bc), copy_V(V, (Tc - 1) * C::Bc);  // from the last tile up
+  const auto load_next = [&](int stage) {
+    copy_K.load_async(tile(KV + stage * TILE, C::Bc), swizzle);
+    copy_V.load_async(tile(KV + (2 + stage) * TILE, C::Bc), swizzle);
   };
 
   // 1. Q and the last tiles of K and V.
   if (Tc > 0) {
-    load_async<C::THREADS, C::Br, C::Width>(Q_smem, Q_all.head(work.b, work.h), row0, swizzle);
-    load(Tc - 1, (Tc - 1) % 2);
+    Copier<T, C::THREADS, C::Br, C::Width>(Q_all.head(b, h), row0).load_async(tile(0, C::Br), swizzle);
+    load_next((Tc - 1) % 2);
   }
   cp_async_commit();
 
   Queries<C> Q_reg;
+  if (C::Q_STAYS) {
+    cp_async_wait<0>();
+    __syncthreads();  // read after write: Q of all threads has landed
+#pragma unroll
+    for (int k = 0; k < C::TK; ++k) load_queries<T, C>(Q_reg[C::Q_STAYS ? k : 0], shared, Q_lane, k);
+  }
   bool maximum_known = false;  // of all rows of the warp
   for (int j = Tc - 1; j >= 0; --j) {
     const int stage = j % 2;
     cp_async_wait<0>();
     __syncthreads();  // read after write: Q, K_j, V_j of all threads have landed; write after read: no warp reads K_(j+1), V_(j+1) any more
-    if (j > 0) load(j - 1, 1 - stage);
+    if (j > 0) load_next(1 - stage);
     cp_async_commit();
-    if (C::Q_STAYS && j == Tc - 1) {
-#pragma unroll
-      for (int k = 0; k < C::TK; ++k) load_queries<T, C>(Q_reg[C::Q_STAYS ? k : 0], Q_smem, k, at, q_lane);
-    }
 
     // 2. P, with the m that is at hand. If that does not fit, which is rare, once more with the true maximum.
     float S_reg[C::TM][C::TN][4];  // S tile [Br, Bc], then P
     float sum[C::TM][2];
     bool fits;
     do {
-      scores<T, C>(S_reg, Q_reg, Q_smem, K_smem(stage), at, q_lane, k_lane);
-      if (scale_first) {
-        scale_and_add_bias(S_reg, problem, bias, bias.values.head(work.b, work.h), row0, j * C::Bc, at);
+      scores<T, C>(S_reg, Q_reg, shared, Q_lane, K_lane.moved(stage * TILE));
+      // One test for all that most tiles do not need.
+      if (j >= special_tiles || !maximum_known) {
+        if (scale_first) {
+          const int head = opaque(work.head);
+          scale_and_add_bias(S_reg, problem, bias, bias.values.head(head / problem.H, head % problem.H), opaque(row0),
+                             opaque(j * C::Bc), at);
+        }
+        if (j >= plain_tiles) mask(S_reg, problem, opaque(row0), opaque(j * C::Bc), at);
+        if (!maximum_known) maximum_known = raise_maximum<C>(m, l, O_reg, S_reg, c);
       }
-      if (j >= plain_tiles) mask(S_reg, problem, row0, j * C::Bc, at);
-      if (!maximum_known) maximum_known = raise_maximum<C>(m, l, O_reg, S_reg, c);
       fits = exponentiate<C>(S_reg, sum, m, c);
       if (!fits) maximum_known = false;
     } while (!fits);
@@ -294,13 +313,18 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
     }
 
     // 3. O += P V.
-    accumulate_output<T, C>(O_reg, S_reg, V_smem(stage), q_lane);
+    accumulate_output<T, C>(O_reg, S_reg, shared, V_lane.moved(stage * TILE));
   }
-  write_output(O_reg, m, l, factor, O_all.head(work.b, work.h), L_all.head_vector(work.b, work.h), row0, pairs, at);
+  const int head = opaque(work.head);
+  write_output(tile(0, C::Br), O_reg, m, l, factor, O_all.head(head / problem.H, head % problem.H),
+               L_all.head_vector(head / problem.H, head % problem.H), row0, at, swizzle);
 }
 
 // K and V of so many heads that this many bytes hold them: most of the L2 of GPUs since the A100.
-constexpr std::int64_t L2_BYTES = 32 << 20;
+#ifndef L2MB
+#define L2MB 32
+#endif
+constexpr std::int64_t L2_BYTES = std::int64_t{L2MB} << 20;
 
 template <class T, class C>
 void start(const Attention& a) {
@@ -312,8 +336,7 @@ void start(const Attention& a) {
   const unsigned blocks = blocks_for(p.Nq, C::Br) * static_cast<unsigned>(heads);
   launch("tensor_forward", {dim3(blocks), dim3(C::THREADS), C::SHARED_NUMBERS * sizeof(T)}, forward_kernel<T, C>, p,
          view<const T>(aligned<T>(a, a.Q, "Q_padded")), view<const T>(aligned<T>(a, a.K, "K_padded")),
-         view<const T>(aligned<T>(a, a.V, "V_padded")), bias_of(a), view<T>(a.O), view<float>(a.L), heads_at_once,
-         pairs_are_aligned(a.O));
+         view<const T>(aligned<T>(a, a.V, "V_padded")), bias_of(a), view<T>(a.O), view<float>(a.L), heads_at_once);
 }
 
 /// A compiled pair of kernels, one for each type.
@@ -334,14 +357,14 @@ constexpr Compiled compiled(const char* why) {
 
 // For each width the fastest first, as measured with --tune on an H200.
 constexpr Compiled kernels[] = {
-    compiled<Shape<32, 128, 64, 2, 3>>("32 rows a warp, Q in registers, three blocks on an SM"),
+    compiled<Shape<32, 128, 64, 2, 2>>("32 rows a warp, Q in registers"),
     compiled<Shape<32, 64, 64, 1, 4>>("twice as many blocks"),
     compiled<Shape<64, 128, 64, 2, 2>>("32 rows a warp, Q in registers"),
-    compiled<Shape<64, 64, 64, 1, 4>>("twice as many blocks, four on an SM"),
+    compiled<Shape<64, 64, 64, 1, 3>>("twice as many blocks, three on an SM"),
     compiled<Shape<96, 128, 64, 2, 2>>("32 rows a warp"),
     compiled<Shape<96, 64, 32, 1, 3>>("twice as many blocks, little shared memory"),
     compiled<Shape<128, 128, 64, 2, 2>>("32 rows a warp"),
-    compiled<Shape<128, 64, 32, 1, 3>>("twice as many blocks, little shared memory"),
+    compiled<Shape<128, 64, 32, 1, 2>>("twice as many blocks, little shared memory"),
     compiled<Shape<256, 64, 32, 1, 2>>("16 rows a warp: more of O than that has no room"),
     compiled<Shape<256, 32, 16, 1, 4>>("little shared memory"),
 };

@@ -59,28 +59,52 @@ struct Place {
 
 // ---- Tiles ----------------------------------------------------------------------------------------------------------------------
 
-/// Starts copying rows row0, row0 + 1, ... of M to a tile of Rows x Width numbers, a chunk of 16 bytes at a time; zeros stand beyond the
-/// last row and column. place(row, col) says in which column of the tile's row a chunk goes. M's rows begin at multiples of 16 bytes.
-template <int Threads, int Rows, int Width, class T, class PlaceChunk>
-__device__ void load_async(const SharedMatrix<T>& tile, const Matrix<const T>& M, int row0, PlaceChunk place) {
-  constexpr int chunks = Width / 8;
-  // A thread stays in its column, and in steps of 8 rows where it can, so that its addresses advance by constants.
-  constexpr int at_once = Threads / chunks >= 8 ? Threads / chunks / 8 * 8 : Threads / chunks;
-  constexpr int steps = (Rows + at_once - 1) / at_once;
-  const int col = threadIdx.x % chunks * 8;
-  const int first = threadIdx.x / chunks;
-  if (Threads != at_once * chunks && first >= at_once) return;  // Width 96: some threads have nothing to copy
-  const bool col_exists = col < M.cols;
-  const int rows = min(Rows, M.rows - row0);
+/// One thread's part in copying tiles of Rows x Width numbers from rows of a matrix to shared memory, a chunk of 16 bytes at a time. The
+/// matrix's rows begin at multiples of 16 bytes; zeros stand beyond its last row and column. A thread stays in its column, and goes down
+/// in steps of 8 rows, at which swizzles repeat, so that all of its addresses differ by constants.
+template <class T, int Threads, int Rows, int Width>
+struct Copier {
+  static constexpr int CHUNKS = Width / 8;
+  static constexpr int AT_ONCE = Threads / CHUNKS >= 8 ? Threads / CHUNKS / 8 * 8 : Threads / CHUNKS;
+  static constexpr int STEPS = (Rows + AT_ONCE - 1) / AT_ONCE;
+  static constexpr bool SOME_IDLE = Threads != AT_ONCE * CHUNKS;  // Width 96: some threads have nothing to copy
+  static_assert(Rows % AT_ONCE == 0, "the last step is a whole one");
+
+  Matrix<const T> from;  // begins at the thread's row of the next tile
+
+  /// To begin with the tile at row0.
+  __device__ Copier(const Matrix<const T>& M, int row0) : from(M.below(row0 + static_cast<int>(threadIdx.x) / CHUNKS)) {}
+
+  /// Starts the copy of the next tile, and goes on to the tile `Rows` above it. place(row, col): the column of the tile's row that a chunk
+  /// goes to.
+  template <class PlaceChunk>
+  __device__ void load_async(const SharedMatrix<T>& tile, PlaceChunk place) {
+    const unsigned thread = opaque(threadIdx.x);  // what follows from it is cheaper to compute again than to keep in registers
+    const int row = static_cast<int>(thread / CHUNKS), col = static_cast<int>(thread % CHUNKS) * 8;
+    if (SOME_IDLE && row >= AT_ONCE) return;
+    const bool exists = col < from.cols;
+    const int from_col = exists ? col : 0, bytes = exists ? 16 : 0;
+    const int to_col = place(row, col);
+    Matrix<const T> rest = from;
+    if (from.rows > (STEPS - 1) * AT_ONCE) {
 #pragma unroll
-  for (int step = 0; step < steps; ++step) {
-    const int row = first + step * at_once;
-    if (Rows % at_once != 0 && row >= Rows) break;
-    const bool exists = col_exists && row < rows;
-    cp_async_zfill<16>(tile.address(row, place(row, col)), M.address(exists ? row0 + row : 0, exists ? col : 0),
-                       exists ? 16 : 0);
+      for (int step = 0; step < STEPS; ++step, rest = rest.below(AT_ONCE)) {
+        const int to_row = row + step * AT_ONCE;
+        cp_async_zfill<16>(tile.address(to_row, AT_ONCE % 8 == 0 ? to_col : place(to_row, col)), rest.address(0, from_col),
+                           bytes);
+      }
+    } else {  // the last rows of the matrix; the first of the tile is always one of them
+#pragma unroll 1
+      for (int to_row = row; to_row < Rows; to_row += AT_ONCE, rest = rest.below(AT_ONCE)) {
+        const bool row_exists = rest.rows > 0;
+        cp_async_zfill<16>(tile.address(to_row, place(to_row, col)),
+                           row_exists ? rest.address(0, from_col) : from.below(-row).address(0, from_col),
+                           row_exists ? bytes : 0);
+      }
+    }
+    from = from.below(-Rows);
   }
-}
+};
 
 // ---- Scores ---------------------------------------------------------------------------------------------------------------------
 
@@ -134,22 +158,14 @@ __device__ void mask(float (&S_reg)[TM][TN][4], const Problem& problem, int row0
 
 // ---- Output ---------------------------------------------------------------------------------------------------------------------
 
-/// Two neighbouring numbers of a row of M, rounded to T; `pairs` says that rows begin at multiples of 4 bytes.
-template <class T>
-__device__ inline void write_pair(const Matrix<T>& M, int row, int col, float low, float high, bool pairs) {
-  if (pairs && col + 1 < M.cols) {
-    M.template as<unsigned>(row, col) = pack<T>(low, high);
-  } else {
-    if (col < M.cols) M(row, col) = T(low);
-    if (col + 1 < M.cols) M(row, col + 1) = T(high);
-  }
-}
-
-/// O = O / l and L = m + ln l, of this thread's part of the tile. l: of this lane's columns. m: the largest score of the row, times
-/// `factor`.
-template <class T, int TM, int TD>
-__device__ void write_output(const float (&O_reg)[TM][TD][4], const float (&m)[TM][2], const float (&l)[TM][2], float factor,
-                             const Matrix<T>& O, const Vector<float>& L, int row0, bool pairs, const Place<TM>& at) {
+/// O = O / l and L = m + ln l, of the warp's rows of the tile that begins at row0. l: of this lane's columns. m: the largest score of the
+/// row, times `factor`. Accumulators would leave as 4 bytes a lane, half a sector in each of 8 rows; through O_smem, whose rows of this
+/// warp nobody else uses any more, they leave as chunks of 16. place() as in load_async.
+template <class T, int TM, int TD, class PlaceChunk>
+__device__ void write_output(const SharedMatrix<T>& O_smem, const float (&O_reg)[TM][TD][4], const float (&m)[TM][2],
+                             const float (&l)[TM][2], float factor, const Matrix<T>& O, const Vector<float>& L, int row0,
+                             const Place<TM>& at, PlaceChunk place) {
+  __syncwarp();  // write after read: all lanes are done with the tile that was here
 #pragma unroll
   for (int i = 0; i < TM; ++i) {
 #pragma unroll
@@ -158,21 +174,32 @@ __device__ void write_output(const float (&O_reg)[TM][TD][4], const float (&m)[T
       sum += __shfl_xor_sync(ALL_LANES, sum, 1);
       sum += __shfl_xor_sync(ALL_LANES, sum, 2);
       const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;  // no visible key: O = 0
-      const int row = row0 + at.row(i, half);
-      if (row >= O.rows) continue;
-      if (at.col() == 0) L(row) = sum == 0.0f ? -INFINITY : m[i][half] * factor + logf(sum);
+      const int row = at.row(i, half);
+      if (at.col() == 0 && row0 + row < O.rows) L(row0 + row) = sum == 0.0f ? -INFINITY : m[i][half] * factor + logf(sum);
 #pragma unroll
       for (int n = 0; n < TD; ++n) {
-        write_pair(O, row, 8 * n + at.col(), O_reg[i][n][2 * half] * inverse, O_reg[i][n][2 * half + 1] * inverse, pairs);
+        O_smem.template as<unsigned>(row, place(row, 8 * n) + at.col()) =
+            pack<T>(O_reg[i][n][2 * half] * inverse, O_reg[i][n][2 * half + 1] * inverse);
       }
     }
   }
-}
-
-/// Can two neighbouring elements be written as one in all rows of this tensor?
-bool pairs_are_aligned(const TensorRef& t) {
-  const bool strides = t.stride[0] % 2 == 0 && t.stride[1] % 2 == 0 && t.stride[2] % 2 == 0;
-  return strides && reinterpret_cast<std::uintptr_t>(t.data) % 4 == 0;
+  __syncwarp();  // read after write: a lane sends what others have written
+  const int rows = min(16 * TM, O.rows - row0 - at.warp_row);
+  if (O.cols % 8 == 0) {  // then rows begin at multiples of 16 bytes (rows_are_aligned)
+    for (int index = at.lane; index < rows * TD; index += WARP) {
+      const int row = at.warp_row + index / TD, col = index % TD * 8;
+      if (col >= O.cols) continue;
+      const uint4 chunk = O_smem.template as<uint4>(row, place(row, col));
+      O.template as<uint4>(row0 + row, col) = chunk;
+    }
+  } else {
+    for (int row = at.warp_row; row < at.warp_row + rows; ++row) {
+      for (int col = at.lane; col < O.cols; col += WARP) {
+        const T number = O_smem(row, place(row, col / 8 * 8) + col % 8);
+        O(row0 + row, col) = number;
+      }
+    }
+  }
 }
 
 // ---- Rows that do not begin at multiples of 16 bytes ----------------------------------------------------------------------------------
@@ -182,23 +209,19 @@ bool pairs_are_aligned(const TensorRef& t) {
 
 constexpr int PAD_THREADS = 256;
 
-/// To = From, a thread for each chunk of 8 numbers of To; zeros beyond the last column of From.
+/// To = From, a warp for each row; zeros beyond the last column of From.  Grid: (rows / warps of a block) * B*heads.
 template <class T>
 __global__ void __launch_bounds__(PAD_THREADS) pad_kernel(Tensor<const T> From, Tensor<T> To) {
-  const int chunks = To.cols / 8;
-  const std::int64_t index = std::int64_t{blockIdx.x} * PAD_THREADS + threadIdx.x;
-  const std::int64_t row_index = index / chunks;
-  const int col = static_cast<int>(index % chunks) * 8;
-  const int row = static_cast<int>(row_index % To.rows);
-  const int head = static_cast<int>(row_index / To.rows);  // of all batches
-  if (head >= To.batches * To.heads) return;
+  const int heads = To.batches * To.heads;
+  const int head = blockIdx.x % heads;
+  const int row = blockIdx.x / heads * (PAD_THREADS / WARP) + threadIdx.x / WARP;
+  if (row >= To.rows) return;  // the whole warp leaves
   const Matrix<const T> from = From.head(head / To.heads, head % To.heads);
   const Matrix<T> to = To.head(head / To.heads, head % To.heads);
-#pragma unroll
-  for (int c = 0; c < 8; ++c) {
+  for (int col = threadIdx.x % WARP; col < to.cols; col += WARP) {
     T number = T(0.0f);
-    if (col + c < from.cols) number = from(row, col + c);
-    to(row, col + c) = number;
+    if (col < from.cols) number = from(row, col);
+    to(row, col) = number;
   }
 }
 
@@ -215,9 +238,9 @@ template <class T>
 TensorRef aligned(const Attention& a, const TensorRef& t, const char* name) {
   if (rows_are_aligned(a.problem)) return t;
   const TensorRef& copy = a.workspace(name);
-  const std::int64_t chunks = copy.elements() / 8;
-  launch("pad", {dim3(static_cast<unsigned>((chunks + PAD_THREADS - 1) / PAD_THREADS)), dim3(PAD_THREADS)}, pad_kernel<T>,
-         view<const T>(t), view<T>(copy));
+  const auto heads = static_cast<unsigned>(copy.shape[0] * copy.shape[1]);
+  launch("pad", {dim3(blocks_for(static_cast<int>(copy.shape[2]), PAD_THREADS / WARP) * heads), dim3(PAD_THREADS)},
+         pad_kernel<T>, view<const T>(t), view<T>(copy));
   return copy;
 }
 

@@ -131,6 +131,16 @@ __device__ inline unsigned pack_bf16(float low, float high) {
 #endif
 }
 
+// ---- keeping rare work out of the common path -------------------------------------------------------------------------------------------
+
+/// The same number, but the compiler does not know that. What is computed from it stays where it is needed: without that the compiler
+/// computes what a rare branch needs, such as the addresses of a bias, before the branch, in every tile.
+template <class Integer>
+__device__ inline Integer opaque(Integer number) {
+  asm volatile("" : "+r"(number));
+  return number;
+}
+
 // ---- ex2: 2^x in one instruction, to about two units in the last place; a result below 2^-126 is 0 ------------------------------------
 
 __device__ inline float exp2_approx(float x) {

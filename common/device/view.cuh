@@ -31,6 +31,9 @@ struct Matrix {
 
   /// The address of an element, for atomics and asynchronous copies.
   __device__ T* address(int row, int col) const { return data + row * row_stride + col; }
+
+  /// The matrix without its first n rows. Going down by a constant number of rows adds a constant to an address.
+  __device__ Matrix below(int n) const { return {data + n * row_stride, rows - n, cols, row_stride}; }
 };
 
 /// One number per row, such as L, m, l or D: [size] in global memory.

@@ -106,6 +106,13 @@ inline void mma_m16n8k16_bf16(float (&d)[4], const unsigned (&a)[4], const unsig
 inline unsigned pack_f16(float low, float high) { return float_to_half(low) | unsigned{float_to_half(high)} << 16; }
 inline unsigned pack_bf16(float low, float high) { return float_to_bfloat16(low) | unsigned{float_to_bfloat16(high)} << 16; }
 
+// ---- keeping rare work out of the common path ----------------------------------------------------------------------------------
+
+template <class Integer>
+Integer opaque(Integer number) {
+  return number;
+}
+
 // ---- ex2 -----------------------------------------------------------------------------------------------------------------------
 
 inline float exp2_approx(float x) {

@@ -54,8 +54,8 @@ std::string element_words(int row, int col, int width) {
 }
 
 void fail_outside_matrix(const Origin& origin, int row, int col, int width, int rows, int cols, Site site) {
-  fail(site, words(origin) + element_words(row, col, width) + " is outside: it has " + std::to_string(rows) + " rows and " +
-                 std::to_string(cols) + " columns");
+  fail(site, words(origin) + element_words(origin.row + row, col, width) + " is outside: it has " +
+                 std::to_string(origin.row + rows) + " rows and " + std::to_string(cols) + " columns");
 }
 
 void fail_outside_vector(const Origin& origin, int index, int size, Site site) {

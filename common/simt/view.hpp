@@ -18,6 +18,7 @@ struct Origin {
   const char* name = "";
   int id = 0;
   int b = -1, h = -1;  ///< batch and head; -1 in a view that does not come from a tensor
+  int row = 0;         ///< which row of the matrix is the view's first
 };
 
 /// "(3, 5)", or "(3, 4..7)" for `width` columns.
@@ -65,6 +66,13 @@ struct Matrix {
   /// The address of an element, for atomics and asynchronous copies.
   GlobalPointer<T> address(int row, int col, Site site = Site::here()) const {
     return {checked(row, col, 1, site), origin.id, cols - col, site};
+  }
+
+  /// The matrix without its first n rows. None may be left: then there is nothing to read.
+  Matrix below(int n) const {
+    Matrix rest{data + n * row_stride, rows - n, cols, row_stride, origin};
+    rest.origin.row += n;
+    return rest;
   }
 
  private:

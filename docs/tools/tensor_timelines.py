@@ -5,23 +5,24 @@ import re
 from .svg import Picture
 from .tensor_shapes import FILES, STAGE
 
+# Calls, as patterns, and what they are in the pictures.
 FORWARD_EVENTS = {
-    "cp_async_wait<0>()": "wait",
-    "__syncthreads()": "barrier",
-    "load(": "issue",
-    "scores<T, C>(": "S",
-    "raise_maximum<C>(": "maximum",
-    "exponentiate<C>(": "exp",
-    "accumulate_output<T, C>(": "PV",
+    r"cp_async_wait<0>\(": "wait",
+    r"__syncthreads\(": "barrier",
+    r"\bload(?:_next)?\(": "issue",
+    r"\bscores<[^;(]*>\(": "S",
+    r"\braise_maximum<[^;(]*>\(": "maximum",
+    r"\bexponentiate<[^;(]*>\(": "exp",
+    r"\baccumulate_output<[^;(]*>\(": "PV",
 }
 BACKWARD_EVENTS = {
-    "cp_async_wait<0>()": "wait",
-    "__syncthreads()": "barrier",
-    "load(": "issue",
-    "sum_dQ();": "dQ",
-    "product_of_rows<C>(": "S or dP",
-    "score_gradients<C>(": "P or dS",
-    "add_product<C>(": "dV or dK",
+    r"cp_async_wait<0>\(": "wait",
+    r"__syncthreads\(": "barrier",
+    r"\bload\(": "issue",
+    r"\bsum_dQ\(\);": "dQ",
+    r"\bproduct_of_rows<[^;(]*>\(": "S or dP",
+    r"\bscore_gradients<[^;(]*>\(": "P or dS",
+    r"\badd_product<[^;(]*>\(": "dV or dK",
 }
 
 
@@ -30,7 +31,8 @@ def order(variant, begin, end, events):
     text = (STAGE / FILES[variant]).read_text()
     at = text.index(begin)
     body = re.sub(r"//.*", "", text[at : text.index(end, at)])
-    return [events[event] for event in re.findall("|".join(map(re.escape, events)), body)]
+    found = re.finditer("|".join(f"({pattern})" for pattern in events), body)
+    return [list(events.values())[match.lastindex - 1] for match in found]
 
 
 def expect(variant, found, expected, picture):
