@@ -49,6 +49,17 @@ def forward(p, tiles, threads):
     return counts
 
 
+def bias_of_visits(p, br, bc):
+    """Pairs in the pairs of tiles with a visible pair, of one head."""
+    nq, nk, found = p["seq_q"], p["seq_k"], 0
+    for j in range(0, nk, bc):
+        for i in range(0, nq, br):
+            end = min(i + br, nq)
+            if not p["causal"] or j <= end - 1 + nk - nq:
+                found += (end - i) * (min(j + bc, nk) - j)
+    return found
+
+
 def one_kernel(p, tiles, threads):
     """(8.17)"""
     counts, named = padded(p, ["Q", "dO"])
@@ -63,11 +74,16 @@ def one_kernel(p, tiles, threads):
     for name in ["K", "V"]:
         add(counts, named(name), SIZE * kv_heads * nk * d8)
     add(counts, "LD", 8 * heads * pairs * tiles["br"], 8 * heads * rows_padded)
-    visited, whole = 4 * heads * pairs * tiles["br"] * width, 4 * heads * rows_padded * width
-    add(counts, "sum_dQ", visited + whole, visited + whole)  # cleared, added to, read by the last kernel
+    visited = 4 * heads * pairs * tiles["br"] * width
+    in_order = 16 * (nq // 16) + 2 * min(nq % 16, 8)  # a thread of the last kernel reads rows g and g + 8, if there is a row g
+    add(counts, "sum_dQ", visited + 4 * heads * in_order * d8, visited + 4 * heads * rows_padded * width)
     add(counts, "dQ", 0, SIZE * heads * nq * d)
     for name in ["dK", "dV"]:
         add(counts, name, 0, SIZE * kv_heads * nk * d)
+    if p["bias"] == "alibi":  # each thread of half 0 its slope, for each tile
+        add(counts, "bias", 4 * heads * pairs * threads // 2)
+    elif p["bias"] != "none":
+        add(counts, "bias", 4 * heads * bias_of_visits(p, tiles["br"], tiles["bc"]))
     return counts
 
 
@@ -75,6 +91,6 @@ def predicted(direction, variant, p, tiles, threads):
     """None where no formula is known."""
     if direction == "forward":
         return forward(p, tiles, threads)
-    if variant == "one_kernel" and p["bias"] == "none":
+    if variant == "one_kernel":
         return one_kernel(p, tiles, threads)
     return None
