@@ -141,6 +141,8 @@ PARTS = {
     "tuned": tuned.tuned,
     "steps_08": tensor_ladder.steps_08,
     "rates_08": tensor_chapter.rates_08,
+    "rate_08": tensor_chapter.rate_08,
+    "power_08": tensor_chapter.power_08,
     "balance_08": tensor_chapter.balance_08,
     "backward_balance_08": tensor_chapter.backward_balance_08,
     "warp_rows_08": tensor_chapter.rows_of_a_warp,

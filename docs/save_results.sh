@@ -45,7 +45,7 @@ rm "$results"/tensor.fp16 "$results"/tensor.bf16
 "$bin/compare" --device cpu --only 08 --dtype fp16 --heads 1 --seq 1024 --no-causal --save "$results/tensor_io.json" >/dev/null
 "$bin/compare" --device cpu --only 08 --dtype fp16 --heads 4 --kv-heads 2 --seq-q 113 --seq-k 203 --head-dim 59 --causal --bias matrix \
   --save "$results/tensor_odd.json" >/dev/null
-common/compare/tune.py "$bin" --only 08 --device cpu --tokens 128 --save "$results/tensor_tiles.json" >/dev/null
+python3 common/compare/tune.py "$bin" --only 08 --device cpu --tokens 128 --save "$results/tensor_tiles.json" >/dev/null
 
 mkdir -p "$saved"
 rm -f "$saved"/*

@@ -102,6 +102,7 @@ struct GlobalPointer {
   Site site;  ///< where the address was taken
 
   operator T*() const { return data; }
+  GlobalPointer operator+(int elements) const { return {data + elements, id, left - elements, site}; }
 };
 
 }  // namespace simt

@@ -3,11 +3,11 @@
 import json
 import re
 
-from . import tensor_costs
+from . import h200, tensor_costs
 from .fa2_tables import fitting
 from .formatting import problem_text, table
 from .saved import NOTHING_SAVED, RESULTS, gpus, origin, rows_of
-from .tensor_shapes import BACKWARD, FILES, FORWARD, MMA_FLOPS, backward_needs, measured_rates, needs, shapes
+from .tensor_shapes import BACKWARD, FILES, FORWARD, MMA_FLOPS, SCHEDULERS, backward_needs, default, default_needs, measured_rates, needs, shapes
 
 NOT_YET = "*Not saved yet.*"
 OWN_KERNELS = {"forward": ["forward_kernel"], "backward": ["prepare", "dk_dv", "dq_", "backward", "convert"]}
@@ -27,20 +27,40 @@ def rates_08():
     return f"{saved['device']}, TFLOP/s of `m16n8k16` alone: {warps}. With {saved['warps_per_sm']} warps:\n\n{table(head, rows)}\n\nMeasured on {saved['date']}."
 
 
+def rate_08():
+    """The roof of the chapter, as a sentence."""
+    alone = measured_rates()["tflops_alone"]
+    clocks = [MMA_FLOPS * SCHEDULERS * h200.SMS * mhz * 1e6 / (alone * 1e12) for mhz in measured_rates()["clock_mhz_in_these_kernels"]]
+    return (
+        f"`mma.sync` with nothing beside it was measured at {alone} TFLOP/s, {100 * alone * 1e12 / h200.BF16_FLOPS:.0f} % of the "
+        f"{h200.BF16_FLOPS / 1e12:.0f} of the data sheet: each of the {SCHEDULERS} schedulers of an SM starts an `m16n8k16` every "
+        f"{clocks[0]:.1f} to {clocks[1]:.1f} clocks."
+    )
+
+
+def power_08():
+    saved = measured_rates()
+    low, high = saved["clock_mhz_in_these_kernels"]
+    return (
+        f"These kernels draw {saved['watts_in_these_kernels'][0]} to {saved['watts_in_these_kernels'][1]} W, and the GPU lowers its clock from "
+        f"{saved['clock_mhz_idle']} MHz to somewhere between {low} and {high} to stay within its limit."
+    )
+
+
 def balance_08():
     """(8.9)"""
     rows = []
     for width in (64, 128):
         for step, variant in enumerate(FORWARD, 1):
-            n = needs(variant, width)
+            n = default_needs(variant, width)
             clocks = n.clocks()
             slowest = max(clocks, key=clocks.get)
             rows.append(
-                [width, step, n.products, f"{n.beside():.2g}"]
+                [width, step, "{} × {}".format(*default(variant, width)), n.products, f"{n.beside():.2g}"]
                 + [f"**{value:,.0f}**" if what == slowest else f"{value:,.0f}" for what, value in clocks.items()]
                 + [f"{n.tflops():.0f}"]
             )
-    head = ["d", "step", "products", "others beside each", *(f"clocks: {what}" for what in needs("mma", 64).clocks()), "TFLOP/s, at most"]
+    head = ["d", "step", "tiles", "products", "others beside each", *(f"clocks: {what}" for what in needs("mma", 64).clocks()), "TFLOP/s, at most"]
     return table(head, rows)
 
 

@@ -6,7 +6,7 @@ from .fa2_shapes import shape_of, share
 from .formatting import problem_text, table
 from .h200 import FP32_FLOPS
 from .saved import ROOT, gpus, origin, rows_of
-from .tensor_shapes import FORWARD, needs
+from .tensor_shapes import FORWARD, default_needs
 
 LENGTH = 4096
 
@@ -16,7 +16,7 @@ def most(step, width):
     stage, variant = step.split("/")
     if stage == "06_fa2_forward":
         return share(shape_of(variant, width)) * FP32_FLOPS / 1e12
-    return needs(variant, width).tflops() if variant in FORWARD else None
+    return default_needs(variant, width).tflops() if variant in FORWARD else None
 
 
 def times_of(device, direction):

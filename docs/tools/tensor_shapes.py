@@ -90,13 +90,27 @@ class Needs:
         return self.products * MMA_FLOPS / slowest * h200.SMS * h200.CLOCK_HZ / 1e12
 
 
-# Instructions of a lane for each score. Step 1, 2: scaled, maximum, minus m, exp (its product with log2 e; the scaling of its argument
-# twice), sum. Step 3: maximum, one multiply-add, sum. Step 4: multiply-add, sum.
-PER_SCORE = {"mma": 7, "swizzle": 7, "pipeline": 3, "tuned": 2}
+# Instructions of a lane for each score. Step 1, 2: scaled, mask (comparison, choice), maximum, minus m, exp (its product with log2 e; the
+# scaling of its argument twice), sum. Step 3: maximum, one multiply-add, sum. Step 4: multiply-add, sum.
+PER_SCORE = {"mma": 9, "swizzle": 9, "pipeline": 3, "tuned": 2}
+EXAMPLE = (128, 64)  # pairs of a tile that tables speak of
 
 
-def needs(variant, width, br=128, bc=64, rows=2):
-    """(8.9)  Of a forward step."""
+def default(variant, width):
+    """(Br, Bc, rows): of the first kernel of that width; while the step is not there, of the example."""
+    found = next((s for s in shapes(variant) if s.width == width), None)
+    return (found.br, found.bc, found.rows) if found else (*EXAMPLE, 2)
+
+
+def default_needs(variant, width):
+    """(8.9)  Of the default tiles of a forward step, for as many scores as the example has."""
+    br, bc, rows = default(variant, width)
+    n, times = needs(variant, width, br, bc, rows), EXAMPLE[0] * EXAMPLE[1] / (br * bc)
+    return Needs(*(round(value * times) for value in (n.products, n.softmax, n.ex2, n.shared_bytes)))
+
+
+def needs(variant, width, br=EXAMPLE[0], bc=EXAMPLE[1], rows=2):
+    """(8.9)  Of a pair of tiles of a forward step."""
     warps, pairs = br // (16 * rows), br * bc
     k_or_v = 2 * bc * width  # bytes of a tile of K or V
     products = 4 * pairs * width // MMA_FLOPS
