@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(C::THREADS, 1)
   };
   Visit loaded{h_kv * problem.group_size(), first_tile}, scored = loaded;
   const auto load = [&](int stage) {
-    const int row0 = loaded.tile * C::Br, batch = forget_origin(b);
+    const int row0 = loaded.tile * C::Br, batch = opaque(b);
     load_tile<C, C::Br>(shared, C::Q + stage * C::Q_BYTES, all.Q.head(batch, loaded.h), row0);
     load_tile<C, C::Br>(shared, C::dO + stage * C::Q_BYTES, all.dO.head(batch, loaded.h), row0);
     load_LD<C>(shared, C::LD + stage * C::LD_BYTES, all.LD.head(batch, loaded.h), row0);
@@ -86,10 +86,10 @@ __global__ void __launch_bounds__(C::THREADS, 1)
           words_of_warp};
       unsigned f[C::MT][C::KT][4];
       if (first_half) {
-        const int row0 = forget_origin(scored.tile * C::Br), first_key = forget_origin(col0);
+        const int row0 = opaque(scored.tile * C::Br), first_key = opaque(col0);
         const bool masked = problem.visible_keys(row0) < first_key + C::Bc;
         if (exponents_first) {
-          find_exponents<C>(x, problem, all.bias, all.bias.values.head(forget_origin(b), scored.h), row0, first_key, LD, at);
+          find_exponents<C>(x, problem, all.bias, all.bias.values.head(opaque(b), scored.h), row0, first_key, LD, at);
           if (masked) mask_scores<C>(x, problem, row0, first_key, -INFINITY, at);
           exponentiate<C, true>(f, x, problem.scale, LD, at);
         } else {  // the usual case: scale and L become part of a multiply-add
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(C::THREADS, 1)
     }
     advance(scored);
   }
-  const Work<C> same(problem, heads_at_once, forget_origin(blockIdx.x));  // found again, which spares registers in the loop
+  const Work<C> same(problem, heads_at_once, opaque(blockIdx.x));  // found again, which spares registers in the loop
   write_gradient<C>((first_half ? all.dV : all.dK).head(same.b, same.h_kv), same.col0, first_half ? 1.0f : problem.scale, y,
                     pairs, at);
 }

@@ -39,8 +39,8 @@ __device__ void add_to_dQ(const Matrix<float>& sum, int row0, const unsigned cha
   const int m0 = warp % C::MQ * C::QT, n0 = warp / C::MQ * C::CT;
   float z[C::QT][C::CT][4] = {};
   int A[C::QT], B[C::CT / 2];  // addresses of the operands of the first 16 keys
-  dS = forget_origin(dS + right_first<C::Br>(at.lane));
-  const int K = forget_origin(C::K + at.down);
+  dS = opaque(dS + right_first<C::Br>(at.lane));
+  const int K = opaque(C::K + at.down);
 #pragma unroll
   for (int m = 0; m < C::QT; ++m) A[m] = to_the_right<C::Br>(dS, 2 * (m0 + m));
 #pragma unroll
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(C::THREADS, 1)
   };
   Visit loaded{h_kv * problem.group_size(), first_tile}, scored = loaded, summed = loaded;
   const auto load = [&](int stage) {
-    const int row0 = loaded.tile * C::Br, batch = forget_origin(b);
+    const int row0 = loaded.tile * C::Br, batch = opaque(b);
     load_tile<C, C::Br>(shared, C::Q + stage * C::Q_BYTES, all.Q.head(batch, loaded.h), row0);
     load_tile<C, C::Br>(shared, C::dO + stage * C::Q_BYTES, all.dO.head(batch, loaded.h), row0);
     load_LD<C>(shared, C::LD + stage * C::LD_BYTES, all.LD.head(batch, loaded.h), row0);
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(C::THREADS, 1)
     const int stage = (step - at.half + STAGES) % STAGES;  // of the tile that this half works on
     const int oldest = (step + 1) % STAGES;                // of the tile before the two: its dS is complete
     const auto sum_dQ = [&] {
-      add_to_dQ<C>(sum_all.head(forget_origin(b), summed.h), summed.tile * C::Br, shared, C::P + oldest * C::P_BYTES, at);
+      add_to_dQ<C>(sum_all.head(opaque(b), summed.h), summed.tile * C::Br, shared, C::P + oldest * C::P_BYTES, at);
     };
 
     // 2. Half 1: dQ += dS K of the oldest tile.
@@ -142,10 +142,10 @@ __global__ void __launch_bounds__(C::THREADS, 1)
           words_of_warp};
       unsigned f[C::MT][C::KT][4];
       if (first_half) {
-        const int row0 = forget_origin(scored.tile * C::Br), first_key = forget_origin(col0);
+        const int row0 = opaque(scored.tile * C::Br), first_key = opaque(col0);
         const bool masked = problem.visible_keys(row0) < first_key + C::Bc;
         if (exponents_first) {
-          find_exponents<C>(x, problem, all.bias, all.bias.values.head(forget_origin(b), scored.h), row0, first_key, LD, at);
+          find_exponents<C>(x, problem, all.bias, all.bias.values.head(opaque(b), scored.h), row0, first_key, LD, at);
           if (masked) mask_scores<C>(x, problem, row0, first_key, -INFINITY, at);
           exponentiate<C, true>(f, x, problem.scale, LD, at);
         } else {  // the usual case: scale and L become part of a multiply-add
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(C::THREADS, 1)
     if (step >= 2) advance(summed);
     advance(scored);
   }
-  const Work<C> same(problem, heads_at_once, forget_origin(blockIdx.x));  // found again, which spares registers in the loop
+  const Work<C> same(problem, heads_at_once, opaque(blockIdx.x));  // found again, which spares registers in the loop
   write_gradient<C>((first_half ? all.dV : all.dK).head(same.b, same.h_kv), same.col0, first_half ? 1.0f : problem.scale, y,
                     pairs, at);
 }

@@ -33,13 +33,6 @@ __device__ float2 unpack(unsigned pair) {
   }
 }
 
-/// The number itself, but the compiler no longer knows where it comes from. Else it computes the addresses of every chunk once, before the
-/// loop over tiles, and needs more registers for them than there are; one XOR each is cheaper.
-__device__ inline int forget_origin(int x) {
-  asm volatile("" : "+r"(x));
-  return x;
-}
-
 // ---- Tiles in shared memory -------------------------------------------------------------------------------------------------------------
 //
 // Rows of Width numbers without padding; chunks of 8 numbers are swizzled: chunk c of row r lies in place c ^ swizzle of its row.
@@ -111,8 +104,8 @@ struct Role {
   int half = threadIdx.x / WARP / C::HALF;
   int warp = threadIdx.x / WARP % C::HALF;  // of the half
   // Addresses within a tile of rows of Width numbers, which this lane gives to ldmatrix.
-  int down = forget_origin(down_first<C::Width>(lane));
-  int right = forget_origin(right_first<C::Width>(lane));
+  int down = opaque(down_first<C::Width>(lane));
+  int right = opaque(right_first<C::Width>(lane));
 
   __device__ int key(int m, int e) const { return warp * C::KEYS + 16 * m + lane / 4 + e / 2 * 8; }  // row of c[m][.][e]
   __device__ int query(int n, int e) const { return 8 * n + lane % 4 * 2 + e % 2; }                  // column of c[.][n][e]
@@ -154,7 +147,7 @@ template <class C, int Rows>
 __device__ void load_tile(unsigned char* shared, int to, const Matrix<const typename C::T>& M, int row0) {
   constexpr int chunks = C::Width / 8, fit = C::THREADS / chunks, at_once = fit < 8 ? fit : fit / 8 * 8;
   constexpr int steps = (Rows + at_once - 1) / at_once;
-  const int chunk = threadIdx.x % chunks, first = threadIdx.x / chunks, col = forget_origin(8 * chunk);
+  const int chunk = threadIdx.x % chunks, first = threadIdx.x / chunks, col = opaque(8 * chunk);
   if (chunks * at_once != C::THREADS && first >= at_once) return;  // Width 96: some threads have nothing to copy
   if (col >= M.cols) return;
   if (row0 + Rows <= M.rows) {  // the usual case, without further questions
@@ -195,8 +188,8 @@ __device__ void product_of_rows(float (&x)[C::MT][C::NT][4], const unsigned char
     for (int n = 0; n < C::NT; ++n) x[m][n][0] = x[m][n][1] = x[m][n][2] = x[m][n][3] = 0.0f;
   }
   constexpr int PAIRS = C::NT / 2, KS = C::Width / 16;  // a step: 16 of the inner dimension, 16 queries
-  A = forget_origin(A + at.down);
-  B = forget_origin(B + at.right);
+  A = opaque(A + at.down);
+  B = opaque(B + at.right);
   unsigned a[2][C::MT][4], b[2][4];
 #pragma unroll
   for (int m = 0; m < C::MT; ++m) ldmatrix_x4(a[0][m], shared + A + m * 16 * C::ROW);
@@ -229,7 +222,7 @@ template <class C>
 __device__ void add_product(float (&y)[C::MT][C::DT][4], const unsigned (&f)[C::MT][C::KT][4], const unsigned char* shared,
                             int B, const Role<C>& at) {
   constexpr int PAIRS = C::DT / 2, STEPS = C::KT * PAIRS;  // a step: 16 queries, 16 columns
-  B = forget_origin(B + at.down);
+  B = opaque(B + at.down);
   unsigned b[2][4];
   ldmatrix_x4_trans(b[0], shared + B);
 #pragma unroll
@@ -354,7 +347,7 @@ __device__ void score_gradients(unsigned (&ds)[C::MT][C::KT][4], const float (&d
 /// dS^T as rows of Br numbers for ldmatrix, where P was.
 template <class C>
 __device__ void store_dS(const SharedMatrix<unsigned>& words, const unsigned (&ds)[C::MT][C::KT][4], int lane) {
-  const int first = forget_origin(chunk_address<C::Br>(lane / 4, 0) / 4 + lane % 4);  // in words
+  const int first = opaque(chunk_address<C::Br>(lane / 4, 0) / 4 + lane % 4);  // in words
 #pragma unroll
   for (int m = 0; m < C::MT; ++m) {
 #pragma unroll
@@ -369,6 +362,17 @@ __device__ void store_dS(const SharedMatrix<unsigned>& words, const unsigned (&d
 }
 
 // ---- Results ----------------------------------------------------------------------------------------------------------------------------
+
+/// Two neighbouring numbers of a row of M, rounded to T; `pairs` says that rows begin at multiples of 4 bytes.
+template <class T>
+__device__ inline void write_pair(const Matrix<T>& M, int row, int col, float low, float high, bool pairs) {
+  if (pairs && col + 1 < M.cols) {
+    M.template as<unsigned>(row, col) = pack<T>(low, high);
+  } else {
+    if (col < M.cols) M(row, col) = T(low);
+    if (col + 1 < M.cols) M(row, col + 1) = T(high);
+  }
+}
 
 /// factor * y, the warp's rows of the tile of dK or dV that begins at col0.
 template <class C>
@@ -441,7 +445,11 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
 
 /// Can neighbouring elements of the gradients be written as one?
 bool gradient_pairs_are_aligned(const Attention& a) {
-  return pairs_are_aligned(a.dQ) && pairs_are_aligned(a.dK) && pairs_are_aligned(a.dV);
+  const auto aligned = [](const TensorRef& t) {
+    const bool strides = t.stride[0] % 2 == 0 && t.stride[1] % 2 == 0 && t.stride[2] % 2 == 0;
+    return strides && reinterpret_cast<std::uintptr_t>(t.data) % 4 == 0;
+  };
+  return aligned(a.dQ) && aligned(a.dK) && aligned(a.dV);
 }
 
 template <class T>
