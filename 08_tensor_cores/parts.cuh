@@ -315,7 +315,7 @@ void start(const Compiled (&kernels)[N], const Attention& a) {
 
 /// "" or why the grid cannot hold a problem: it has a block for each tile of Q, batch and head, in x. Tiles have 32 rows at least, blocks
 /// that pad have 8.
-std::string refuse_forward(const Problem& p) {
+[[maybe_unused]] std::string refuse_forward(const Problem& p) {
   constexpr std::int64_t limit = 2147483647;
   const int rows_of_block = rows_are_aligned(p) ? 32 : PAD_THREADS / WARP;
   const std::int64_t heads = std::int64_t{p.B} * p.H;
