@@ -172,17 +172,19 @@ def bytes_table(row, expected):
 
 
 def bytes_08(direction):
-    """Predicted beside counted, of the last step of the pass; a difference ends the program."""
+    """Predicted beside counted, of the last step of the pass; a difference in any step ends the program."""
     last = list(FORWARD if direction == "forward" else BACKWARD)[-1]
     parts = []
     for row in rows_of("cpu", "tensor.json") + rows_of("cpu", "tensor_io.json") + rows_of("cpu", "tensor_odd.json"):
-        if (row["pass"], row["variant"], row["problem"]["dtype"]) != (direction, last, "fp16"):
+        of_step = (row["variant"] in BACKWARD) == (row["pass"] == "backward")
+        expected = tensor_costs.predicted(direction, row["variant"], row["problem"], row["tiles"], threads_of(row)) if of_step else None
+        if row["pass"] != direction or expected is None:
             continue
-        expected = tensor_costs.predicted(direction, last, row["problem"], row["tiles"], threads_of(row))
-        if expected is None:
+        body = bytes_table(row, expected)
+        if (row["variant"], row["problem"]["dtype"]) != (last, "fp16"):
             continue
         title = f"{direction.capitalize()}, `{last}`, {problem_text(row['problem'])}, tiles {row['tiles']['br']} × {row['tiles']['bc']}"
-        body = f"{bytes_table(row, expected)}\n\n{origin([row])}"
+        body += f"\n\n{origin([row])}"
         parts.append(f"<details>\n<summary>{title}</summary>\n\n{body}\n\n</details>" if parts else f"{title}:\n\n{body}")
     return "\n\n".join(parts) or NOT_YET
 
