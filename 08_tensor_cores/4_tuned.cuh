@@ -33,6 +33,7 @@ struct Shape {
   static constexpr int TK = Width / 16;  // steps of the inner dimension of Q K^T
   static constexpr int TD = Width / 8;   // tiles of 8 columns of O
   static constexpr int THREADS = Br / (16 * TM) * WARP;
+  static constexpr int MIN_SM = min_sm(Width, TM);
   static constexpr int BLOCKS = Blocks;                         // of an SM, to share its registers
   static constexpr bool Q_STAYS = TK * TM * 4 <= 32;            // registers that all of a warp's Q takes
   static constexpr int SHARED_NUMBERS = Width * (Br + 4 * Bc);  // Q, and two tiles each of K and V
@@ -146,15 +147,29 @@ __device__ bool raise_maximum(float (&m)[C::TM][2], float (&l)[C::TM][2], float 
   return __all_sync(ALL_LANES, found);
 }
 
-/// (8.2)  S_reg becomes P; sum: of this lane's columns. Does P fit, in all rows of the warp?
+/// S_reg -= m, which is exact where (8.2) is not: a bias may be as far off as -3.4e38, which overflows when it is multiplied by c.
 template <class C>
-__device__ bool exponentiate(float (&S_reg)[C::TM][C::TN][4], float (&sum)[C::TM][2], const float (&m)[C::TM][2], float c) {
+__device__ void subtract_maximum(float (&S_reg)[C::TM][C::TN][4], const float (&m)[C::TM][2]) {
+#pragma unroll
+  for (int i = 0; i < C::TM; ++i) {
+#pragma unroll
+    for (int n = 0; n < C::TN; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) S_reg[i][n][e] -= m[i][e / 2] == -INFINITY ? 0.0f : m[i][e / 2];
+    }
+  }
+}
+
+/// (8.2)  S_reg becomes P; sum: of this lane's columns. Does P fit, in all rows of the warp? c_of_m: c, or 0 if m is subtracted already.
+template <class C>
+__device__ bool exponentiate(float (&S_reg)[C::TM][C::TN][4], float (&sum)[C::TM][2], const float (&m)[C::TM][2], float c,
+                             float c_of_m) {
   bool fits = true;
 #pragma unroll
   for (int i = 0; i < C::TM; ++i) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float shift = (m[i][half] == -INFINITY ? 0.0f : m[i][half]) * c;
+      const float shift = (m[i][half] == -INFINITY ? 0.0f : m[i][half]) * c_of_m;
       float sums[2] = {0.0f, 0.0f};
 #pragma unroll
       for (int n = 0; n < C::TN; ++n) {
@@ -219,6 +234,7 @@ template <class T, class C>
 __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
     forward_kernel(Problem problem, Tensor<const T> Q_all, Tensor<const T> K_all, Tensor<const T> V_all, Bias bias,
                    Tensor<T> O_all, Tensor<float> L_all, int heads_at_once) {
+  if (C::MIN_SM > COMPILED_SM) return;  // not compiled for this GPU, and not chosen on it
   const Work work(problem, heads_at_once);
   const int row0 = work.tile * C::Br;
   const int b = work.head / problem.H, h = work.head % problem.H;
@@ -261,13 +277,13 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
   const int Tc = (seen_by_any + C::Bc - 1) / C::Bc;
   Copier<T, C::THREADS, C::Bc, C::Width> copy_K(K, (Tc - 1) * C::Bc), copy_V(V, (Tc - 1) * C::Bc);  // from the last tile up
   const auto load_next = [&](int stage) {
-    copy_K.load_async(tile(KV + stage * TILE, C::Bc), swizzle);
-    copy_V.load_async(tile(KV + (2 + stage) * TILE, C::Bc), swizzle);
+    copy_K.load_async(tile(KV + stage * TILE, C::Bc), -C::Bc, swizzle);
+    copy_V.load_async(tile(KV + (2 + stage) * TILE, C::Bc), -C::Bc, swizzle);
   };
 
   // 1. Q and the last tiles of K and V.
   if (Tc > 0) {
-    Copier<T, C::THREADS, C::Br, C::Width>(Q_all.head(b, h), row0).load_async(tile(0, C::Br), swizzle);
+    Copier<T, C::THREADS, C::Br, C::Width>(Q_all.head(b, h), row0).load_async(tile(0, C::Br), 0, swizzle);
     load_next((Tc - 1) % 2);
   }
   cp_async_commit();
@@ -297,13 +313,13 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
       if (j >= special_tiles || !maximum_known) {
         if (scale_first) {
           const int head = opaque(work.head);
-          scale_and_add_bias(S_reg, problem, bias, bias.values.head(head / problem.H, head % problem.H), opaque(row0),
-                             opaque(j * C::Bc), at);
+          scale_and_add_bias(S_reg, problem, bias, bias.values.head(head / problem.H, head % problem.H), row0, j * C::Bc, at);
         }
-        if (j >= plain_tiles) mask(S_reg, problem, opaque(row0), opaque(j * C::Bc), at);
+        if (j >= plain_tiles) mask(S_reg, problem, row0, j * C::Bc, at);
         if (!maximum_known) maximum_known = raise_maximum<C>(m, l, O_reg, S_reg, c);
+        if (scale_first) subtract_maximum<C>(S_reg, m);
       }
-      fits = exponentiate<C>(S_reg, sum, m, c);
+      fits = exponentiate<C>(S_reg, sum, m, c, scale_first ? 0.0f : c);
       if (!fits) maximum_known = false;
     } while (!fits);
 #pragma unroll
@@ -321,13 +337,10 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
 }
 
 // K and V of so many heads that this many bytes hold them: most of the L2 of GPUs since the A100.
-#ifndef L2MB
-#define L2MB 32
-#endif
-constexpr std::int64_t L2_BYTES = std::int64_t{L2MB} << 20;
+constexpr std::int64_t L2_BYTES = 32 << 20;
 
 template <class T, class C>
-void start(const Attention& a) {
+void start_forward(const Attention& a) {
   const Problem& p = a.problem;
   const int heads = p.B * p.H;
   const std::int64_t bytes_of_head = std::int64_t{2} * p.Nk * p.d * static_cast<int>(sizeof(T)) / p.group_size();
@@ -339,20 +352,16 @@ void start(const Attention& a) {
          view<const T>(aligned<T>(a, a.V, "V_padded")), bias_of(a), view<T>(a.O), view<float>(a.L), heads_at_once);
 }
 
-/// A compiled pair of kernels, one for each type.
-struct Compiled {
-  int width;
-  Tiles tiles;
-  int threads;
-  std::size_t shared_bytes;
-  const char* why;
-  void (*start_fp16)(const Attention&);
-  void (*start_bf16)(const Attention&);
-};
-
 template <class C>
 constexpr Compiled compiled(const char* why) {
-  return {C::Width, {C::Br, C::Bc}, C::THREADS, C::SHARED_NUMBERS * 2, why, start<__half, C>, start<__nv_bfloat16, C>};
+  return {C::Width,
+          C::MIN_SM,
+          {C::Br, C::Bc},
+          C::THREADS,
+          C::SHARED_NUMBERS * 2,
+          why,
+          start_forward<__half, C>,
+          start_forward<__nv_bfloat16, C>};
 }
 
 // For each width the fastest first, as measured with --tune on an H200.
@@ -369,46 +378,15 @@ constexpr Compiled kernels[] = {
     compiled<Shape<256, 32, 16, 1, 4>>("little shared memory"),
 };
 
-/// d padded to a width that is compiled.
-int width_of(int d) { return d <= 128 ? (d + 31) / 32 * 32 : 256; }
+std::vector<TileChoice> tiles(const Problem& p, Pass, const DeviceLimits& limits) { return choices(kernels, p, limits); }
 
-/// Those whose shared memory the device has. If the first has too few tiles of Q to give each SM a block, the first that has enough comes
-/// before it.
-std::vector<TileChoice> tiles(const Problem& p, Pass, const DeviceLimits& limits) {
-  std::vector<TileChoice> fit;
-  for (const Compiled& k : kernels) {
-    if (k.width == width_of(p.d) && k.shared_bytes <= limits.shared_bytes)
-      fit.push_back({k.tiles, k.threads, k.shared_bytes, k.why});
-  }
-  const auto enough = std::find_if(fit.begin(), fit.end(), [&](const TileChoice& choice) {
-    return std::int64_t{blocks_for(p.Nq, choice.tiles.Br)} * p.B * p.H >= limits.multiprocessors;
-  });
-  if (enough != fit.end()) std::rotate(fit.begin(), enough, enough + 1);
-  return fit;
-}
-
-void forward(const Attention& a) {
-  for (const Compiled& k : kernels) {
-    if (k.width == width_of(a.problem.d) && k.tiles == a.tiles) {
-      return (a.problem.dtype == Dtype::fp16 ? k.start_fp16 : k.start_bf16)(a);
-    }
-  }
-}
-
-/// "" or why the grid cannot hold a problem: it has a block for each tile of Q, batch and head, in x. Tiles have 32 rows at least.
-std::string refuse(const Problem& p) {
-  constexpr std::int64_t limit = 2147483647;
-  const std::int64_t tiles_of_head = blocks_for(p.Nq, 32), heads = std::int64_t{p.B} * p.H;
-  if (heads <= limit / tiles_of_head) return "";
-  return std::to_string(heads) + " heads with " + std::to_string(p.Nq) + " queries each; a CUDA grid holds at most " +
-         std::to_string(limit) + " blocks in a row, each of 32 queries or more";
-}
+void forward(const Attention& a) { start(kernels, a); }
 
 const Variant variant{.name = "tuned",
                       .idea = "a maximum only when P would overflow, tiles for each width, heads that share L2",
                       .forward = forward,
                       .workspace = forward_workspace,
-                      .refuse = refuse,
+                      .refuse = refuse_forward,
                       .tiles = tiles,
                       .dtypes = {Dtype::fp16, Dtype::bf16},
                       .max_head_dim = 256,

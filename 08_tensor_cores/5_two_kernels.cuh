@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(Turned<C>::THREADS, 1)
 }
 
 template <class C>
-void start(const Attention& a) {
+void start_backward(const Attention& a) {
   using T = typename C::T;
   const Problem& p = a.problem;
   const Operands<T> all = operands_of<T>(a);
@@ -241,7 +241,7 @@ template <int Width, int Br, int Bc, int Warps>
 constexpr Compiled compiled(const char* why) {
   using Half = Shape<__half, Width, Br, Bc, Warps>;
   using Bfloat = Shape<__nv_bfloat16, Width, Br, Bc, Warps>;
-  return {Width, {Br, Bc}, Half::THREADS, Half::SHARED_BYTES, why, start<Half>, start<Bfloat>};
+  return {Width, 75, {Br, Bc}, Half::THREADS, Half::SHARED_BYTES, why, start_backward<Half>, start_backward<Bfloat>};
 }
 
 // For each width the fastest first, as measured with --tune on an H200.

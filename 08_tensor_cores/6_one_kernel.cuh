@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
 }
 
 template <class C>
-void start(const Attention& a) {
+void start_backward(const Attention& a) {
   using T = typename C::T;
   const Problem& p = a.problem;
   const TensorRef& sum = a.workspace("sum_dQ");
@@ -230,7 +230,7 @@ template <int Width, int Br, int Bc, int Warps, int QueryWarps, int ColumnWarps>
 constexpr Compiled compiled(const char* why) {
   using Half = SharedSum<__half, Width, Br, Bc, Warps, QueryWarps, ColumnWarps>;
   using Bfloat = SharedSum<__nv_bfloat16, Width, Br, Bc, Warps, QueryWarps, ColumnWarps>;
-  return {Width, {Br, Bc}, Half::THREADS, Half::SHARED_BYTES, why, start<Half>, start<Bfloat>};
+  return {Width, 75, {Br, Bc}, Half::THREADS, Half::SHARED_BYTES, why, start_backward<Half>, start_backward<Bfloat>};
 }
 
 // For each width the fastest first, as measured with --tune on an H200.
@@ -262,7 +262,7 @@ void backward(const Attention& a) { start_one_of(kernels, a); }
 
 std::vector<WorkspaceSpec> workspace(const Problem& p, Pass pass) {
   std::vector<WorkspaceSpec> list = backward_workspace(p, pass);
-  const std::int64_t fragments = std::int64_t{padded_queries(p)} / 16 * (backward_width(p.d) / 8);
+  const std::int64_t fragments = std::int64_t{padded_queries(p)} / 16 * (width_of(p.d) / 8);
   if (pass == Pass::backward) list.push_back({"sum_dQ", {p.B, p.H, 1, fragments * 128}});
   return list;
 }

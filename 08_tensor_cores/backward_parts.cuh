@@ -473,9 +473,6 @@ Operands<T> operands_of(const Attention& a) {
 /// Queries, rounded up to whole tiles of any size.
 int padded_queries(const Problem& p) { return static_cast<int>(blocks_for(p.Nq, ROW_BLOCK)) * ROW_BLOCK; }
 
-/// The widths that are compiled.
-int backward_width(int d) { return d <= 32 ? 32 : d <= 64 ? 64 : d <= 96 ? 96 : d <= 128 ? 128 : 256; }
-
 // What the heads that blocks work on at a time need should stay in L2: half of the 50 MB of an H100 or H200.
 constexpr std::int64_t L2_BYTES = std::int64_t{24} << 20;
 
@@ -511,24 +508,13 @@ const Variant& forward_step() {
 
 void forward(const Attention& a) { forward_step().forward(a); }
 
-/// A compiled kernel.
-struct Compiled {
-  int width;
-  Tiles tiles;
-  int threads;
-  std::size_t shared_bytes;
-  const char* why;
-  void (*start_fp16)(const Attention&);
-  void (*start_bf16)(const Attention&);
-};
-
 /// The tiles for a problem on a device: those whose shared memory the device has.
 std::vector<TileChoice> tiles_of(const std::vector<Compiled>& kernels, const Problem& p, Pass pass,
                                  const DeviceLimits& limits) {
   if (pass == Pass::forward) return forward_step().tiles(p, pass, limits);
   std::vector<TileChoice> choices;
   for (const Compiled& k : kernels) {
-    if (k.width == backward_width(p.d) && k.shared_bytes <= limits.shared_bytes) {
+    if (k.width == width_of(p.d) && k.shared_bytes <= limits.shared_bytes) {
       choices.push_back({k.tiles, k.threads, k.shared_bytes, k.why});
     }
   }
@@ -537,7 +523,7 @@ std::vector<TileChoice> tiles_of(const std::vector<Compiled>& kernels, const Pro
 
 void start_one_of(const std::vector<Compiled>& kernels, const Attention& a) {
   for (const Compiled& k : kernels) {
-    if (k.width == backward_width(a.problem.d) && k.tiles == a.tiles) {
+    if (k.width == width_of(a.problem.d) && k.tiles == a.tiles) {
       return (a.problem.dtype == Dtype::fp16 ? k.start_fp16 : k.start_bf16)(a);
     }
   }

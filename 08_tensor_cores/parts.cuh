@@ -75,10 +75,10 @@ struct Copier {
   /// To begin with the tile at row0.
   __device__ Copier(const Matrix<const T>& M, int row0) : from(M.below(row0 + static_cast<int>(threadIdx.x) / CHUNKS)) {}
 
-  /// Starts the copy of the next tile, and goes on to the tile `Rows` above it. place(row, col): the column of the tile's row that a chunk
-  /// goes to.
+  /// Starts the copy of a tile, and goes on to the one that begins `next` rows further down. place(row, col): the column of the tile's row
+  /// that a chunk goes to.
   template <class PlaceChunk>
-  __device__ void load_async(const SharedMatrix<T>& tile, PlaceChunk place) {
+  __device__ void load_async(const SharedMatrix<T>& tile, int next, PlaceChunk place) {
     const unsigned thread = opaque(threadIdx.x);  // what follows from it is cheaper to compute again than to keep in registers
     const int row = static_cast<int>(thread / CHUNKS), col = static_cast<int>(thread % CHUNKS) * 8;
     if (SOME_IDLE && row >= AT_ONCE) return;
@@ -102,7 +102,7 @@ struct Copier {
                            row_exists ? bytes : 0);
       }
     }
-    from = from.below(-Rows);
+    from = from.below(next);
   }
 };
 
@@ -112,6 +112,16 @@ struct Copier {
 template <int TM, int TN>
 __device__ void scale_and_add_bias(float (&S_reg)[TM][TN][4], const Problem& problem, const Bias& bias,
                                    const Matrix<const float>& values, int row0, int col0, const Place<TM>& at) {
+#pragma unroll
+  for (int i = 0; i < TM; ++i) {
+#pragma unroll
+    for (int n = 0; n < TN; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) S_reg[i][n][e] *= problem.scale;
+    }
+  }
+  if (bias.kind == BiasKind::none) return;
+  row0 = opaque(row0), col0 = opaque(col0);
   const float slope = bias.kind == BiasKind::alibi ? values(0, 0) : 0.0f;
 #pragma unroll
   for (int i = 0; i < TM; ++i) {
@@ -124,10 +134,9 @@ __device__ void scale_and_add_bias(float (&S_reg)[TM][TN][4], const Problem& pro
         for (int e = 0; e < 2; ++e) {
           const int col = col0 + 8 * n + at.col() + e;
           float& score = S_reg[i][n][2 * half + e];
-          score *= problem.scale;
           if (bias.kind == BiasKind::alibi) {
             score -= slope * fabsf(static_cast<float>(row + bias.diagonal - col));
-          } else if (bias.kind != BiasKind::none && row < problem.Nq && col < problem.Nk) {
+          } else if (row < problem.Nq && col < problem.Nk) {
             score += values(row, col);
           }
         }
@@ -140,6 +149,7 @@ __device__ void scale_and_add_bias(float (&S_reg)[TM][TN][4], const Problem& pro
 /// Keys that a query does not see, or that do not exist, score -inf.
 template <int TM, int TN>
 __device__ void mask(float (&S_reg)[TM][TN][4], const Problem& problem, int row0, int col0, const Place<TM>& at) {
+  row0 = opaque(row0), col0 = opaque(col0);
 #pragma unroll
   for (int i = 0; i < TM; ++i) {
 #pragma unroll
@@ -249,6 +259,70 @@ std::vector<WorkspaceSpec> forward_workspace(const Problem& p, Pass) {
   if (rows_are_aligned(p)) return {};
   return {padded_copy("Q_padded", p, p.H, p.Nq), padded_copy("K_padded", p, p.Hkv, p.Nk),
           padded_copy("V_padded", p, p.Hkv, p.Nk)};
+}
+
+// ---- Compiled kernels -----------------------------------------------------------------------------------------------------------------
+
+#ifdef __CUDA_ARCH__
+constexpr int COMPILED_SM = __CUDA_ARCH__ / 10;  // of the GPU that the code is compiled for
+#else
+constexpr int COMPILED_SM = 90;
+#endif
+
+/// The oldest GPU for which a tile is compiled: the two halves of a product on sm_75 need registers that large ones do not leave.
+constexpr int min_sm(int width, int row_tiles) { return width >= 128 && row_tiles == 2 ? 80 : 75; }
+
+/// A compiled pair of kernels, one for each type.
+struct Compiled {
+  int width;
+  int min_sm;  // 80 for compute capability 8.0
+  Tiles tiles;
+  int threads;
+  std::size_t shared_bytes;
+  const char* why;
+  void (*start_fp16)(const Attention&);
+  void (*start_bf16)(const Attention&);
+};
+
+/// d padded to a width that is compiled.
+int width_of(int d) { return d <= 128 ? (d + 31) / 32 * 32 : 256; }
+
+/// Those whose shared memory the device has. If the first has too few tiles of Q to give each SM a block, the first that has enough comes
+/// before it.
+template <std::size_t N>
+std::vector<TileChoice> choices(const Compiled (&kernels)[N], const Problem& p, const DeviceLimits& limits) {
+  std::vector<TileChoice> fit;
+  for (const Compiled& k : kernels) {
+    if (k.width == width_of(p.d) && k.shared_bytes <= limits.shared_bytes && k.min_sm <= limits.sm)
+      fit.push_back({k.tiles, k.threads, k.shared_bytes, k.why});
+  }
+  const auto enough = std::find_if(fit.begin(), fit.end(), [&](const TileChoice& choice) {
+    return std::int64_t{blocks_for(p.Nq, choice.tiles.Br)} * p.B * p.H >= limits.multiprocessors;
+  });
+  if (enough != fit.end()) std::rotate(fit.begin(), enough, enough + 1);
+  return fit;
+}
+
+/// Starts the one that has the tiles of the run.
+template <std::size_t N>
+void start(const Compiled (&kernels)[N], const Attention& a) {
+  for (const Compiled& k : kernels) {
+    if (k.width == width_of(a.problem.d) && k.tiles == a.tiles) {
+      return (a.problem.dtype == Dtype::fp16 ? k.start_fp16 : k.start_bf16)(a);
+    }
+  }
+}
+
+/// "" or why the grid cannot hold a problem: it has a block for each tile of Q, batch and head, in x. Tiles have 32 rows at least, blocks
+/// that pad have 8.
+[[maybe_unused]] std::string refuse_forward(const Problem& p) {
+  constexpr std::int64_t limit = 2147483647;
+  const int rows_of_block = rows_are_aligned(p) ? 32 : PAD_THREADS / WARP;
+  const std::int64_t heads = std::int64_t{p.B} * p.H;
+  const int longest = rows_are_aligned(p) ? p.Nq : std::max(p.Nq, p.Nk);
+  if (heads <= limit / blocks_for(longest, rows_of_block)) return "";
+  return std::to_string(heads) + " heads with " + std::to_string(longest) + " rows each; a CUDA grid holds at most " +
+         std::to_string(limit) + " blocks in a row, each of " + std::to_string(rows_of_block) + " or more";
 }
 
 // ---- What a device can do -------------------------------------------------------------------------------------------------------------

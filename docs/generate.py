@@ -150,6 +150,7 @@ PARTS = {
     "steps_tiles_08": tensor_chapter.steps_tiles_08,
     "resources_08": tensor_chapter.resources_08,
     "bytes_08": tensor_chapter.bytes_08,
+    "banks_08": tensor_chapter.banks_08,
     "counts_08": tensor_chapter.counts_08,
     "precision_08": tensor_chapter.precision_08,
     "forward_history_08": tensor_chapter.forward_history_08,

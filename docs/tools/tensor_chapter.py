@@ -3,12 +3,13 @@
 import json
 import re
 
-from . import h200, tensor_costs
+from . import fragment_functions, h200, tensor_costs
 from .fa2_tables import fitting
 from .formatting import problem_text, table
 from .saved import NOTHING_SAVED, RESULTS, gpus, origin, rows_of
 from .tensor_shapes import BACKWARD, FILES, FORWARD, MMA_FLOPS, SCHEDULERS, backward_needs, default, default_needs, measured_rates, needs, shapes
 
+F = fragment_functions.functions()
 NOT_YET = "*Not saved yet.*"
 OWN_KERNELS = {"forward": ["forward_kernel"], "backward": ["prepare", "dk_dv", "dq_", "backward", "convert"]}
 
@@ -171,17 +172,19 @@ def bytes_table(row, expected):
 
 
 def bytes_08(direction):
-    """Predicted beside counted, of the last step of the pass; a difference ends the program."""
+    """Predicted beside counted, of the last step of the pass; a difference in any step ends the program."""
     last = list(FORWARD if direction == "forward" else BACKWARD)[-1]
     parts = []
     for row in rows_of("cpu", "tensor.json") + rows_of("cpu", "tensor_io.json") + rows_of("cpu", "tensor_odd.json"):
-        if (row["pass"], row["variant"], row["problem"]["dtype"]) != (direction, last, "fp16"):
+        of_step = (row["variant"] in BACKWARD) == (row["pass"] == "backward")
+        expected = tensor_costs.predicted(direction, row["variant"], row["problem"], row["tiles"], threads_of(row)) if of_step else None
+        if row["pass"] != direction or expected is None:
             continue
-        expected = tensor_costs.predicted(direction, last, row["problem"], row["tiles"], threads_of(row))
-        if expected is None:
+        body = bytes_table(row, expected)
+        if (row["variant"], row["problem"]["dtype"]) != (last, "fp16"):
             continue
         title = f"{direction.capitalize()}, `{last}`, {problem_text(row['problem'])}, tiles {row['tiles']['br']} × {row['tiles']['bc']}"
-        body = f"{bytes_table(row, expected)}\n\n{origin([row])}"
+        body += f"\n\n{origin([row])}"
         parts.append(f"<details>\n<summary>{title}</summary>\n\n{body}\n\n</details>" if parts else f"{title}:\n\n{body}")
     return "\n\n".join(parts) or NOT_YET
 
@@ -258,3 +261,51 @@ def backward_history_08():
     )
 
 
+
+
+def accesses_of_step_1(width, br, bc, rows):
+    """[(what, times of a warp for a pair of tiles, function of a lane: (row, column), bytes of a lane, which tile)] of step 1."""
+    tk, tn, td = width // 16, bc // 8, width // 8
+
+    def word_of_A(lane):
+        return F.a_row(lane, 0), F.a_col(lane, 0)
+
+    return [
+        ("Q read, words", tk * rows * 4, word_of_A, 4, "d"),
+        ("K read, words", tk * tn * 2, lambda lane: (F.b_col(lane), F.b_row(lane, 0)), 4, "d"),
+        ("V read, halves of words", bc // 16 * td * 4, lambda lane: (F.b_row(lane, 0), F.b_col(lane)), 2, "d"),
+        ("P written, words", rows * 2 * tn, lambda lane: (F.c_row(lane, 0), F.c_col(lane, 0)), 4, "Bc"),
+        ("P read, words", bc // 16 * rows * 4, word_of_A, 4, "Bc"),
+    ]
+
+
+def wavefronts_of(place, size, stride):
+    """Of a warp whose lanes touch `size` bytes at (row, column) in rows of `stride` numbers: words in the fullest bank."""
+    banks = [set() for _ in range(32)]
+    for lane in range(32):
+        row, col = place(lane)
+        word = 2 * (row * stride + col) // 4
+        banks[word % 32].add(word)
+    return max(map(len, banks))
+
+
+def banks_08():
+    """What rows without padding would cost step 1, of a warp for a pair of tiles."""
+    rows, sums = [], {}
+    for width in (64, 128):
+        br, bc, tiles_of_16 = default("mma", width)
+        for what, times, place, size, tile in accesses_of_step_1(width, br, bc, tiles_of_16):
+            numbers = width if tile == "d" else bc
+            plain, padded = (wavefronts_of(place, size, numbers + pad) for pad in (0, 8))
+            rows.append([f"d = {width}, {br} × {bc}: {what}", times, plain, padded, f"{times * (plain - 1):,}"])
+            sums[width] = sums.get(width, 0) + times * (plain - 1)
+    head = ["access", "times", "wavefronts, rows as they are", "rows padded by 8", "bank conflicts without padding"]
+    total = " and ".join(f"{count:,} for d = {width}" for width, count in sums.items())
+    br, bc, tiles_of_16 = default("mma", 64)
+    n, warps = 1024, br // (16 * tiles_of_16)
+    leaving = tiles_of_16 * 2 * 8 * (wavefronts_of(lambda lane: (F.c_row(lane, 0), F.c_col(lane, 0)), 4, 64) - 1)  # O, as P is written
+    count = n // br * warps * (n // bc * sums[64] + leaving)
+    return (
+        f"{table(head, rows)}\n\nIn all, of a warp for a pair of tiles: {total}; with padding none. For a head with N = {n:,} and d = 64 it is "
+        f"{count:,}, O included, and with `Shape`'s `Pad` set to 0 the simulator counts as many."
+    )
