@@ -291,8 +291,11 @@ constexpr int COMPILED_SM = __CUDA_ARCH__ / 10;  // of the GPU that the code is 
 constexpr int COMPILED_SM = 90;
 #endif
 
-/// The oldest GPU for which a tile is compiled: the two halves of a product on sm_75 need registers that large ones do not leave.
-constexpr int min_sm(int width, int row_tiles) { return width >= 128 && row_tiles == 2 ? 80 : 75; }
+/// The oldest GPU for which a tile is compiled: sm_75 has 64 KB of shared memory, and the two halves of a product there need registers
+/// that large tiles do not leave.
+constexpr int min_sm(int width, int row_tiles, int shared_numbers) {
+  return 2 * shared_numbers > 65536 || (width >= 128 && row_tiles == 2) ? 80 : 75;
+}
 
 /// A compiled pair of kernels, one for each type.
 struct Compiled {
