@@ -305,6 +305,8 @@ TEST_CASE("chapter: what the padding of step 1 is for") {
   CHECK(conflicts(padded_by<8>(), p, {128, 64}) == 0);
   CHECK(conflicts(padded_by<0>(), p, {128, 64}) > 0);
   CHECK(conflicts(padded_by<16>(), p, {128, 64}) > 0);
+  const Problem long_one = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 1024, .Nk = 1024, .d = 64});
+  if (!grid::sanitized()) CHECK(conflicts(padded_by<0>(), long_one, {128, 64}) == 777216);
 }
 
 TEST_CASE("cpu: barriers: two for each tile without, one with two stages") {
