@@ -26,8 +26,7 @@ namespace flash::tensor_cores {
 namespace {
 
 template <class C>
-__global__ void __launch_bounds__(C::THREADS, 1)
-    dk_dv_kernel(Problem problem, Operands<typename C::T> all, int heads_at_once, bool pairs) {
+__global__ void __launch_bounds__(C::THREADS, 1) dk_dv_kernel(Problem problem, Operands<typename C::T> all, int heads_at_once) {
   if constexpr (C::SHARED_BYTES > MOST_SHARED_BYTES) return;
   const Work<C> work(problem, heads_at_once, blockIdx.x);
   const int b = work.b, h_kv = work.h_kv, col0 = work.col0;
@@ -107,8 +106,10 @@ __global__ void __launch_bounds__(C::THREADS, 1)
     advance(scored);
   }
   const Work<C> same(problem, heads_at_once, opaque(blockIdx.x));  // found again, which spares registers in the loop
-  write_gradient<C>((first_half ? all.dV : all.dK).head(same.b, same.h_kv), same.col0, first_half ? 1.0f : problem.scale, y,
-                    pairs, at);
+  const int warp_row = at.warp * C::KEYS;
+  __syncthreads();  // write after read: the gradients leave through the tiles of V and K, which nobody needs any more
+  write_gradient<C>((first_half ? all.dV : all.dK).head(same.b, same.h_kv), same.col0 + warp_row,
+                    first_half ? 1.0f : problem.scale, y, shared, (first_half ? C::V : C::K) + warp_row * C::ROW, at.lane);
 }
 
 /// dq_kernel's turn of a shape: a block owns Bc queries, 16 a warp, and walks over tiles of Br keys. Two stages of K and V suffice.
@@ -147,7 +148,7 @@ __device__ void score_gradients_of_queries(unsigned (&ds)[1][C::KT][4], const fl
 
 template <class C>
 __global__ void __launch_bounds__(Turned<C>::THREADS, 1)
-    dq_kernel(Problem problem, Operands<typename C::T> all, int heads_at_once, bool pairs) {
+    dq_kernel(Problem problem, Operands<typename C::T> all, int heads_at_once) {
   using B = Turned<C>;
   if constexpr (C::SHARED_BYTES > MOST_SHARED_BYTES) return;
   // Heads in groups that share L2; within a group the last queries, which under a causal mask see most keys, start first.
@@ -216,23 +217,24 @@ __global__ void __launch_bounds__(Turned<C>::THREADS, 1)
     add_product<B>(y, f, shared, B::K + stage, at);
   }
   cp_async_wait<0>();  // if there was no tile of K
-  write_gradient<B>(all.dQ.head(b, h), row0, problem.scale, y, pairs, at);
+  // dQ leaves through the warp's own rows of Q.
+  __syncthreads();  // write after write: where there was no tile of K, copies to these rows by others may still have been on their way
+  write_gradient<B>(all.dQ.head(b, h), row0 + 16 * at.warp, problem.scale, y, shared, B::Q + 16 * at.warp * B::ROW, at.lane);
 }
 
 template <class C>
 void start_backward(const Attention& a) {
   using T = typename C::T;
   const Problem& p = a.problem;
-  const bool pairs = gradient_pairs_are_aligned(a);
   const Operands<T> all = operands_of<T>(a);
   const int kv_heads = p.B * p.Hkv, heads = p.B * p.H;
   const std::int64_t bytes_of_row = 2 * 2 * C::Width;  // of Q and dO, or K and V
   launch_prepare<T, C::Width>(a, nullptr);
   launch("dk_dv", {dim3(blocks_for(p.Nk, C::Bc) * static_cast<unsigned>(kv_heads)), dim3(C::THREADS), C::SHARED_BYTES},
-         dk_dv_kernel<C>, p, all, heads_in_L2(kv_heads, bytes_of_row * p.Nq * p.group_size()), pairs);
+         dk_dv_kernel<C>, p, all, heads_in_L2(kv_heads, bytes_of_row * p.Nq * p.group_size()));
   launch("dq",
          {dim3(blocks_for(p.Nq, C::Bc) * static_cast<unsigned>(heads)), dim3(Turned<C>::THREADS), Turned<C>::SHARED_BYTES},
-         dq_kernel<C>, p, all, heads_in_L2(heads, bytes_of_row * p.Nk), pairs);
+         dq_kernel<C>, p, all, heads_in_L2(heads, bytes_of_row * p.Nk));
 }
 
 template <int Width, int Br, int Bc, int Warps>

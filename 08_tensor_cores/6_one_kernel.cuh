@@ -75,7 +75,7 @@ __device__ void add_to_dQ(const Matrix<float>& sum, int row0, const unsigned cha
 
 template <class C>
 __global__ void __launch_bounds__(C::THREADS, 1)
-    backward_kernel(Problem problem, Operands<typename C::T> all, Tensor<float> sum_all, int heads_at_once, bool pairs) {
+    backward_kernel(Problem problem, Operands<typename C::T> all, Tensor<float> sum_all, int heads_at_once) {
   if constexpr (C::SHARED_BYTES > MOST_SHARED_BYTES) return;
   const Work<C> work(problem, heads_at_once, blockIdx.x);
   const int b = work.b, h_kv = work.h_kv, col0 = work.col0;
@@ -169,8 +169,10 @@ __global__ void __launch_bounds__(C::THREADS, 1)
     advance(scored);
   }
   const Work<C> same(problem, heads_at_once, opaque(blockIdx.x));  // found again, which spares registers in the loop
-  write_gradient<C>((first_half ? all.dV : all.dK).head(same.b, same.h_kv), same.col0, first_half ? 1.0f : problem.scale, y,
-                    pairs, at);
+  const int warp_row = at.warp * C::KEYS;
+  __syncthreads();  // write after read: the gradients leave through the tiles of V and K, which nobody needs any more
+  write_gradient<C>((first_half ? all.dV : all.dK).head(same.b, same.h_kv), same.col0 + warp_row,
+                    first_half ? 1.0f : problem.scale, y, shared, (first_half ? C::V : C::K) + warp_row * C::ROW, at.lane);
 }
 
 /// dQ = scale times its sum, in 16 bits. A thread takes 8 columns of rows g and g + 8 of 16: in the order of fragments they are neighbours.
@@ -213,12 +215,11 @@ template <class C>
 void start_backward(const Attention& a) {
   using T = typename C::T;
   const Problem& p = a.problem;
-  const bool pairs = gradient_pairs_are_aligned(a);
   const TensorRef& sum = a.workspace("sum_dQ");
   const int heads_at_once = heads_in_L2(p.B * p.Hkv, std::int64_t{p.Nq} * p.group_size() * C::Width * (2 + 2 + 4));
   launch_prepare<T, C::Width>(a, &sum);
   launch("backward", {dim3(blocks_for(p.Nk, C::Bc) * static_cast<unsigned>(p.B * p.Hkv)), dim3(C::THREADS), C::SHARED_BYTES},
-         backward_kernel<C>, p, operands_of<T>(a), view<float>(sum), heads_at_once, pairs);
+         backward_kernel<C>, p, operands_of<T>(a), view<float>(sum), heads_at_once);
   const unsigned chunks = static_cast<unsigned>(padded_queries(p)) / 2 * (C::Width / 8);  // a thread for two rows of each
   launch("convert",
          {dim3((chunks + PREPARE_THREADS - 1) / PREPARE_THREADS * static_cast<unsigned>(p.B * p.H)), dim3(PREPARE_THREADS)},

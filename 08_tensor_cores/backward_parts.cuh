@@ -363,30 +363,39 @@ __device__ void store_dS(const SharedMatrix<unsigned>& words, const unsigned (&d
 
 // ---- Results ----------------------------------------------------------------------------------------------------------------------------
 
-/// Two neighbouring numbers of a row of M, rounded to T; `pairs` says that rows begin at multiples of 4 bytes.
-template <class T>
-__device__ inline void write_pair(const Matrix<T>& M, int row, int col, float low, float high, bool pairs) {
-  if (pairs && col + 1 < M.cols) {
-    M.template as<unsigned>(row, col) = pack<T>(low, high);
-  } else {
-    if (col < M.cols) M(row, col) = T(low);
-    if (col + 1 < M.cols) M(row, col + 1) = T(high);
-  }
-}
-
-/// factor * y, the warp's rows of the tile of dK or dV that begins at col0.
+/// factor * y, the warp's KEYS rows of a gradient from row0 on. Accumulators would leave as 4 bytes a lane, half a sector in each of 8 rows;
+/// through the KEYS rows of a tile at `place`, which nobody else uses any more, they leave as chunks of 16.
 template <class C>
-__device__ void write_gradient(const Matrix<typename C::T>& G, int col0, float factor, const float (&y)[C::MT][C::DT][4],
-                               bool pairs, const Role<C>& at) {
+__device__ void write_gradient(const Matrix<typename C::T>& G, int row0, float factor, const float (&y)[C::MT][C::DT][4],
+                               unsigned char* shared, int place, int lane) {
+  using T = typename C::T;
+  const SharedMatrix<unsigned> words{reinterpret_cast<unsigned*>(shared + place), 1, C::KEYS * C::Width / 2,
+                                     C::KEYS * C::Width / 2};
 #pragma unroll
   for (int m = 0; m < C::MT; ++m) {
 #pragma unroll
-    for (int e = 0; e < 4; e += 2) {
-      const int j = col0 + at.key(m, e);
-      if (j >= G.rows) continue;
+    for (int n = 0; n < C::DT; ++n) {
 #pragma unroll
-      for (int n = 0; n < C::DT; ++n) {
-        write_pair(G, j, at.col(n), factor * y[m][n][e], factor * y[m][n][e + 1], pairs);
+      for (int e = 0; e < 4; e += 2) {
+        words(0, chunk_address<C::Width>(16 * m + 4 * e + lane / 4, n) / 4 + lane % 4) =
+            pack<T>(factor * y[m][n][e], factor * y[m][n][e + 1]);
+      }
+    }
+  }
+  __syncwarp();  // read after write: a lane sends what others have written
+  const int rows = min(C::KEYS, G.rows - row0);
+  if (G.cols % 8 == 0) {  // then rows begin at multiples of 16 bytes (rows_are_aligned)
+    for (int index = lane; index < rows * (C::Width / 8); index += WARP) {
+      const int row = index / (C::Width / 8), chunk = index % (C::Width / 8);
+      if (8 * chunk >= G.cols) continue;
+      const uint4 numbers = words.as<uint4>(0, chunk_address<C::Width>(row, chunk) / 4);
+      G.template as<uint4>(row0 + row, 8 * chunk) = numbers;
+    }
+  } else {
+    for (int row = 0; row < rows; ++row) {
+      for (int col = lane; col < G.cols; col += WARP) {
+        const T number = *reinterpret_cast<const T*>(shared + place + chunk_address<C::Width>(row, col / 8) + 2 * (col % 8));
+        G(row0 + row, col) = number;
       }
     }
   }
@@ -443,20 +452,16 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
   }
 }
 
-/// Can neighbouring elements of the gradients be written as one?
-bool gradient_pairs_are_aligned(const Attention& a) {
-  const auto aligned = [](const TensorRef& t) {
-    const bool strides = t.stride[0] % 2 == 0 && t.stride[1] % 2 == 0 && t.stride[2] % 2 == 0;
-    return strides && reinterpret_cast<std::uintptr_t>(t.data) % 4 == 0;
-  };
-  return aligned(a.dQ) && aligned(a.dK) && aligned(a.dV);
+/// `t`, or the padded copy of it that the forward pass has left.
+TensorRef as_in_forward(const Attention& a, const TensorRef& t, const char* name) {
+  return rows_are_aligned(a.problem) ? t : a.workspace(name);
 }
 
 template <class T>
 Operands<T> operands_of(const Attention& a) {
-  return {view<const T>(aligned<T>(a, a.Q, "Q_padded")),
-          view<const T>(aligned<T>(a, a.K, "K_padded")),
-          view<const T>(aligned<T>(a, a.V, "V_padded")),
+  return {view<const T>(as_in_forward(a, a.Q, "Q_padded")),
+          view<const T>(as_in_forward(a, a.K, "K_padded")),
+          view<const T>(as_in_forward(a, a.V, "V_padded")),
           view<const T>(aligned<T>(a, a.dO, "dO_padded")),
           view<T>(a.dQ),
           view<T>(a.dK),

@@ -1,0 +1,270 @@
+// What chapter 08 claims of the backward steps. The grid that every stage passes is in common/testing/grid.
+#include "common/harness/inputs.hpp"
+#include "common/harness/runner.hpp"
+#include "common/reference/reference.hpp"
+#include "common/simt/options.hpp"
+#include "common/testing/grid/problems.hpp"
+#include "common/testing/grid/support.hpp"
+#include "common/testing/grid/traffic.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+namespace flash {
+namespace {
+
+/// Lets the simulator stand for another GPU, or run blocks in another order, until the end of a scope.
+struct Simulated {
+  explicit Simulated(const Options& options) { set_options(options); }
+  ~Simulated() { set_options(before); }
+  Simulated(const Simulated&) = delete;
+  Simulated& operator=(const Simulated&) = delete;
+  const Options before = options();
+};
+
+Problem causal(Problem p) {
+  p.causal = true;
+  return p;
+}
+
+Problem with_bias(Problem p, BiasKind kind) {
+  p.bias = kind;
+  return p;
+}
+
+Problem with_scale(Problem p, float scale) {
+  p.scale = scale;
+  return p;
+}
+
+/// Several tiles along both axes, the first 65 queries see no key, and two query heads share a key/value head.
+Problem many_tiles(int d = 64) { return causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 400, .Nk = 335, .d = d})); }
+
+const char* const names[] = {"two_kernels", "one_kernel"};
+
+std::string what(const Variant& v, const Tiles& t, const Problem& p) {
+  return std::string(v.name) + ", tiles " + std::to_string(t.Br) + " x " + std::to_string(t.Bc) + " on " + describe(p);
+}
+
+std::vector<TileChoice> choices(const Variant& v, const Problem& p) {
+  return v.tiles(p, Pass::backward, grid::device().limits());
+}
+
+/// What a head visits: the pairs of a tile of rows of Q and a tile of keys of which any is visible.
+struct Visits {
+  std::int64_t tiles = 0;
+  std::int64_t queries = 0;  // rows of the Q tiles that see any of a K tile, for each K tile
+  std::int64_t keys = 0;     // rows of the K tiles of which a Q tile sees any, for each Q tile
+};
+
+Visits visits(const Problem& p, int Br, int Bc) {
+  Visits v;
+  for (int i = 0; i < p.Nq; i += Br) {
+    const int rows = std::min(Br, p.Nq - i);
+    for (int j = 0; j < p.Nk; j += Bc) {
+      if (!p.visible(i + rows - 1, j)) continue;
+      ++v.tiles;
+      v.queries += rows;
+      v.keys += std::min(Bc, p.Nk - j);
+    }
+  }
+  return v;
+}
+
+std::int64_t padded(int rows) { return (rows + 127) / 128 * 128; }
+std::int64_t width_of(int d) { return d <= 128 ? (d + 31) / 32 * 32 : 256; }
+
+/// (8.17)  The elements that a variant moves with tiles of that size, where rows are aligned and there is no bias.
+grid::Prediction predicted(const Variant& variant, const Problem& p, const Tiles& t) {
+  const bool two_kernels = !variant.atomic_dQ;
+  const Visits v = visits(p, t.Br, t.Bc), of_dq = visits(p, t.Bc, t.Br);  // dq_kernel turns the tiles
+  const std::int64_t heads = p.B * p.H, kv_heads = p.B * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
+  const std::int64_t walked = v.queries + (two_kernels ? Nq : 0);
+  grid::Prediction elements{
+      {"O", {heads * Nq * d, 0}},     {"dO", {heads * (Nq + walked) * d, 0}}, {"Q", {heads * walked * d, 0}},
+      {"L", {heads * Nq, 0}},         {"K", {kv_heads * Nk * d, 0}},          {"V", {kv_heads * Nk * d, 0}},
+      {"dK", {0, kv_heads * Nk * d}}, {"dV", {0, kv_heads * Nk * d}},         {"dQ", {0, heads * Nq * d}}};
+  std::int64_t pairs_read = heads * v.tiles * t.Br * 2;  // L and D of whole tiles
+  if (two_kernels) {
+    elements["K"].read += heads * of_dq.keys * d;
+    elements["V"].read += heads * of_dq.keys * d;
+    pairs_read += heads * 4 * 2 * ((Nq + t.Bc - 1) / t.Bc * t.Bc);  // each of the 4 lanes that share a row
+  } else {
+    const std::int64_t added = heads * v.tiles * t.Br * width_of(p.d);
+    elements["sum_dQ"] = {added + heads * ((Nq + 15) / 16 * 16) * d, added + heads * padded(p.Nq) * width_of(p.d)};
+  }
+  elements["LD"] = {pairs_read, heads * padded(p.Nq) * 2};
+  return elements;
+}
+
+TEST_CASE("cpu: HBM bytes of the backward steps are those of the formula (8.17)") {
+  const std::vector<Problem> problems{many_tiles(), grid::problem_of({.Nq = 208, .Nk = 203, .d = 64}),
+                                      causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 256, .Nk = 256, .d = 128})),
+                                      causal(grid::problem_of({.B = 2, .H = 2, .Hkv = 1, .Nq = 272, .Nk = 100, .d = 96})),
+                                      grid::problem_of({.H = 1, .Hkv = 1, .Nq = 64, .Nk = 130, .d = 256})};
+  for (const int sm : {75, 80, 90}) {
+    const Simulated gpu({.target_sm = sm});
+    for (const Problem& p : grid::counted(problems)) {
+      for (const char* name : names) {
+        const Variant& v = grid::variant_named(name);
+        if (choices(v, p).empty()) continue;  // d = 256 on sm_75
+        grid::check_traffic(v, p, Pass::backward, predicted(v, p, choices(v, p).front().tiles));
+      }
+    }
+  }
+}
+
+TEST_CASE("cpu: no bank conflicts, whatever the tiles; as many products, atomics and launches as the chapter says") {
+  std::vector<Problem> problems;
+  for (const int d : {32, 64, 96, 128, 256}) {
+    problems.push_back(causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 128, .Nk = 192, .d = d})));
+  }
+  for (const Problem& p : grid::counted(problems)) {
+    const Inputs inputs = make_inputs(p, InputKind::normal, 1, Pass::backward);
+    for (const char* name : names) {
+      const Variant& v = grid::variant_named(name);
+      const bool two_kernels = !v.atomic_dQ;
+      for (const TileChoice& choice : choices(v, p)) {
+        INFO(what(v, choice.tiles, p));
+        const Tiles t = choice.tiles;
+        const Counters got = Runner(grid::device(), v, p, inputs, Pass::backward, t).count();
+        const auto heads = static_cast<std::uint64_t>(p.B * p.H);
+        const auto tile = static_cast<std::uint64_t>(std::int64_t{t.Br} * t.Bc * width_of(p.d));
+        const auto tiles = static_cast<std::uint64_t>(visits(p, t.Br, t.Bc).tiles);
+        const auto turned = static_cast<std::uint64_t>(visits(p, t.Bc, t.Br).tiles);
+        CHECK(got.bank_conflicts == 0);
+        CHECK(got.tensor_core_products == heads * tile * (two_kernels ? 4 * tiles + 3 * turned : 5 * tiles));
+        CHECK(got.atomics == (two_kernels ? 0 : heads * tiles * static_cast<std::uint64_t>(t.Br * width_of(p.d))));
+        CHECK(got.launches == 3);  // prepare; two kernels, or one and convert
+      }
+    }
+  }
+}
+
+/// Checks both variants on a problem with all choices of tiles, or with the default ones.
+void check_choices_on(const Problem& p, bool all) {
+  const Inputs inputs = make_inputs(p, InputKind::normal, 71, Pass::backward);
+  const Checker checker(p, inputs, Pass::backward, Sample{});
+  for (const char* name : names) {
+    const Variant& v = grid::variant_named(name);
+    for (const TileChoice& choice : choices(v, p)) {
+      Runner runner(grid::device(), v, p, inputs, Pass::backward, choice.tiles);
+      runner.run();
+      const std::string failed = grid::failures(checker.check(runner.results()));
+      CHECK_MESSAGE(failed.empty(), what(v, choice.tiles, p) << "\n" << failed);
+      if (!all) break;
+    }
+  }
+}
+
+TEST_CASE("cpu: the backward steps are right around the edges of tiles, whatever the GPU") {
+  for (const int sm : {75, 80, 90}) {
+    const Simulated gpu({.target_sm = sm});
+    std::vector<Problem> problems{many_tiles(40)};
+    for (const int d : {30, 64, 96, 128}) {
+      const Tiles t = choices(grid::variant_named("one_kernel"), grid::problem_of({.d = d})).front().tiles;
+      for (const int more : {-1, 0, 1}) {
+        problems.push_back(grid::problem_of({.H = 1, .Hkv = 1, .Nq = t.Br + more, .Nk = 2 * t.Bc + more, .d = d}));
+        problems.push_back(causal(problems.back()));
+        problems.push_back(causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 3 * t.Br + more, .Nk = t.Bc + more, .d = d})));
+      }
+    }
+    for (const Problem& p : grid::counted(problems)) check_choices_on(p, /*all=*/sm == 90);
+  }
+}
+
+TEST_CASE("cpu: d = 256, where the device has room for it") {
+  const Problem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 70, .Nk = 130, .d = 250}));
+  for (const Problem& q : grid::counted({p, with_bias(p, BiasKind::alibi)})) check_choices_on(q, /*all=*/true);
+  const Simulated turing({.target_sm = 75});
+  for (const char* name : names) CHECK(choices(grid::variant_named(name), p).empty());
+}
+
+TEST_CASE("cpu: masked scores stay masked, whatever the sign of the scale") {
+  const Problem p = causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 140, .Nk = 150, .d = 32}));
+  for (const float scale : {-0.2f, 0.0f, 0.2f}) {
+    for (const BiasKind kind : {BiasKind::none, BiasKind::matrix})
+      check_choices_on(with_bias(with_scale(p, scale), kind), /*all=*/false);
+  }
+}
+
+TEST_CASE("cpu: dK and dV of both backward steps are the same to the last bit") {
+  // Both add the tiles of Q in the same order, if they have the same tiles.
+  for (const Problem& p : grid::counted({many_tiles(128), grid::problem_of({.Nq = 150, .Nk = 260, .d = 96})})) {
+    const Inputs inputs = make_inputs(p, InputKind::normal, 72, Pass::backward);
+    const Tiles tiles{64, 128};
+    Runner two_runner(grid::device(), grid::variant_named("two_kernels"), p, inputs, Pass::backward, tiles);
+    Runner one_runner(grid::device(), grid::variant_named("one_kernel"), p, inputs, Pass::backward, tiles);
+    two_runner.run();
+    one_runner.run();
+    const Results<float> two = two_runner.results();
+    Results<float> one = one_runner.results();
+    one.dQ = two.dQ;
+    CHECK(grid::identical(two, one));
+  }
+}
+
+TEST_CASE("cpu: the order of blocks changes no bit of any gradient but the dQ of atomics, which stays within tolerance") {
+  const Problem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 170, .Nk = 300, .d = 30}));
+  const Inputs inputs = make_inputs(p, InputKind::normal, 73, Pass::backward);
+  const Checker checker(p, inputs, Pass::backward, Sample{});
+  for (const char* name : names) {
+    const Variant& v = grid::variant_named(name);
+    Runner runner(grid::device(), v, p, inputs, Pass::backward);
+    const Simulated one_by_one({.os_threads = 1});
+    runner.run();
+    const Results<float> first = runner.results();
+    for (int repeat = 0; repeat < (grid::sanitized() ? 2 : 30); ++repeat) {
+      const Simulated side_by_side({.os_threads = 2 + repeat % 3});
+      runner.run();
+      CHECK_MESSAGE(grid::repeats(v, checker, first, runner.results()), std::string(name) << ", repeat " << repeat);
+    }
+  }
+}
+
+float largest(const HostTensor<float>& gradient) {
+  float max_abs = 0.0f;
+  for (const float value : gradient.values) max_abs = std::isnan(value) ? INFINITY : std::max(max_abs, std::abs(value));
+  return max_abs;
+}
+
+TEST_CASE("chapter: what the 16 bits of O leave of dS where it should be zero") {
+  // V_j = v for all j: O_i = v whatever P, so dP_ij = D_i and dS = 0. Here P sums to 1 but for its rounding, and so O to v: dS is small.
+  const Problem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 50, .Nk = 90, .d = 40}));
+  for (const char* name : names) {
+    INFO(std::string(name));
+    Inputs inputs = make_inputs(p, InputKind::normal, 74, Pass::backward);
+    for (int j = 0; j < p.Nk; ++j) {
+      for (int c = 0; c < p.d; ++c) inputs.V(0, 0, j, c) = inputs.V(0, 0, 0, c);
+    }
+    const Results<float> got = grid::run(grid::variant_named(name), p, inputs, Pass::backward);
+    CHECK(largest(got.dQ) < 5e-3f);
+    CHECK(largest(got.dK) < 2e-2f);
+    CHECK(largest(got.dV) > 0.1f);
+  }
+}
+
+TEST_CASE("chapter: each GPU has backward tiles for each d") {
+  for (const int sm : {75, 80, 90}) {
+    const Simulated gpu({.target_sm = sm});
+    const DeviceLimits limits = grid::device().limits();
+    for (int d = 1; d <= 256; ++d) {
+      const Problem p = grid::problem_of({.Nq = 1024, .Nk = 1024, .d = d});
+      for (const char* name : names) {
+        INFO(std::string(name) << ", sm_" << sm << ", d=" << d);
+        const std::vector<TileChoice> all = choices(grid::variant_named(name), p);
+        CHECK(all.empty() == (sm == 75 && d > 128));
+        for (const TileChoice& choice : all) {
+          CHECK(choice.shared_bytes <= limits.shared_bytes);
+          CHECK(std::count_if(all.begin(), all.end(), [&](const TileChoice& c) { return c.tiles == choice.tiles; }) == 1);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace flash
