@@ -30,11 +30,11 @@ struct Shape {
   static constexpr int TK = Width / 16;  // steps of the inner dimension of Q K^T
   static constexpr int TD = Width / 8;   // tiles of 8 columns of O
   static constexpr int THREADS = Br / (16 * TM) * WARP;
-  static constexpr int MIN_SM = min_sm(Width, TM);
   static constexpr int BLOCKS = Blocks;  // of an SM, to share its registers
   // Rows begin 4 banks after the one before: the 8 rows and 4 words that a warp reads at once lie in 32 different banks.
   static constexpr int STRIDE = Width + Pad, P_STRIDE = Bc + Pad;
   static constexpr int SHARED_NUMBERS = STRIDE * (Br + 2 * Bc) + Br * P_STRIDE;  // Q, K, V and P
+  static constexpr int MIN_SM = min_sm(Width, TM, SHARED_NUMBERS);
 
   static_assert(Br % (16 * TM) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
 };

@@ -30,9 +30,9 @@ struct Shape {
   static constexpr int TK = Width / 16;  // steps of the inner dimension of Q K^T
   static constexpr int TD = Width / 8;   // tiles of 8 columns of O
   static constexpr int THREADS = Br / (16 * TM) * WARP;
-  static constexpr int MIN_SM = min_sm(Width, TM);
   static constexpr int BLOCKS = Blocks;                                   // of an SM, to share its registers
   static constexpr int SHARED_NUMBERS = Width * (Br + 2 * Bc) + Br * Bc;  // Q, K, V and P
+  static constexpr int MIN_SM = min_sm(Width, TM, SHARED_NUMBERS);
 
   static_assert(Br % (16 * TM) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
 };

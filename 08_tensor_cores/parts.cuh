@@ -203,10 +203,18 @@ __device__ void write_output(const SharedMatrix<T>& O_smem, const float (&O_reg)
       O.template as<uint4>(row0 + row, col) = chunk;
     }
   } else {
+    constexpr int steps = TD / 4;  // 32 columns at a time
     for (int row = at.warp_row; row < at.warp_row + rows; ++row) {
-      for (int col = at.lane; col < O.cols; col += WARP) {
-        const T number = O_smem(row, place(row, col / 8 * 8) + col % 8);
-        O(row0 + row, col) = number;
+      T numbers[steps];
+#pragma unroll
+      for (int step = 0; step < steps; ++step) {  // all reads before the first write
+        const int col = at.lane + step * WARP;
+        numbers[step] = O_smem(row, place(row, col / 8 * 8) + col % 8);
+      }
+#pragma unroll
+      for (int step = 0; step < steps; ++step) {
+        const int col = at.lane + step * WARP;
+        if (col < O.cols) O(row0 + row, col) = numbers[step];
       }
     }
   }
@@ -217,21 +225,35 @@ __device__ void write_output(const SharedMatrix<T>& O_smem, const float (&O_reg)
 // A row of d = 59 numbers of 2 bytes begins anywhere, and no copy of 16 bytes can start there. Reading it number by number in every tile
 // would cost more than the products, so Q, K and V are first copied once to where their rows are padded with zeros to whole chunks.
 
-constexpr int PAD_THREADS = 256;
+constexpr int PAD_THREADS = 256, PAD_ROWS = 4;  // rows of a warp: enough reads on their way at a time
+constexpr int PAD_BLOCK_ROWS = PAD_THREADS / WARP * PAD_ROWS;
 
-/// To = From, a warp for each row; zeros beyond the last column of From.  Grid: (rows / warps of a block) * B*heads.
+/// To = From, PAD_ROWS rows a warp; zeros beyond the last column of From.  Grid: (rows / PAD_BLOCK_ROWS) * B*heads.
 template <class T>
 __global__ void __launch_bounds__(PAD_THREADS) pad_kernel(Tensor<const T> From, Tensor<T> To) {
   const int heads = To.batches * To.heads;
   const int head = blockIdx.x % heads;
-  const int row = blockIdx.x / heads * (PAD_THREADS / WARP) + threadIdx.x / WARP;
-  if (row >= To.rows) return;  // the whole warp leaves
+  const int row0 = blockIdx.x / heads * PAD_BLOCK_ROWS + threadIdx.x / WARP * PAD_ROWS;
   const Matrix<const T> from = From.head(head / To.heads, head % To.heads);
   const Matrix<T> to = To.head(head / To.heads, head % To.heads);
-  for (int col = threadIdx.x % WARP; col < to.cols; col += WARP) {
-    T number = T(0.0f);
-    if (col < from.cols) number = from(row, col);
-    to(row, col) = number;
+  constexpr int steps = 256 / WARP;  // of the longest row
+  T numbers[PAD_ROWS][steps];
+#pragma unroll
+  for (int r = 0; r < PAD_ROWS; ++r) {
+#pragma unroll
+    for (int step = 0; step < steps; ++step) {  // all reads are on their way before the first number is written
+      const int col = threadIdx.x % WARP + step * WARP;
+      numbers[r][step] = T(0.0f);
+      if (row0 + r < from.rows && col < from.cols) numbers[r][step] = from(row0 + r, col);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < PAD_ROWS; ++r) {
+#pragma unroll
+    for (int step = 0; step < steps; ++step) {
+      const int col = threadIdx.x % WARP + step * WARP;
+      if (row0 + r < to.rows && col < to.cols) to(row0 + r, col) = numbers[r][step];
+    }
   }
 }
 
@@ -249,8 +271,8 @@ TensorRef aligned(const Attention& a, const TensorRef& t, const char* name) {
   if (rows_are_aligned(a.problem)) return t;
   const TensorRef& copy = a.workspace(name);
   const auto heads = static_cast<unsigned>(copy.shape[0] * copy.shape[1]);
-  launch("pad", {dim3(blocks_for(static_cast<int>(copy.shape[2]), PAD_THREADS / WARP) * heads), dim3(PAD_THREADS)},
-         pad_kernel<T>, view<const T>(t), view<T>(copy));
+  launch("pad", {dim3(blocks_for(static_cast<int>(copy.shape[2]), PAD_BLOCK_ROWS) * heads), dim3(PAD_THREADS)}, pad_kernel<T>,
+         view<const T>(t), view<T>(copy));
   return copy;
 }
 
@@ -269,8 +291,11 @@ constexpr int COMPILED_SM = __CUDA_ARCH__ / 10;  // of the GPU that the code is 
 constexpr int COMPILED_SM = 90;
 #endif
 
-/// The oldest GPU for which a tile is compiled: the two halves of a product on sm_75 need registers that large ones do not leave.
-constexpr int min_sm(int width, int row_tiles) { return width >= 128 && row_tiles == 2 ? 80 : 75; }
+/// The oldest GPU for which a tile is compiled: sm_75 has 64 KB of shared memory, and the two halves of a product there need registers
+/// that large tiles do not leave.
+constexpr int min_sm(int width, int row_tiles, int shared_numbers) {
+  return 2 * shared_numbers > 65536 || (width >= 128 && row_tiles == 2) ? 80 : 75;
+}
 
 /// A compiled pair of kernels, one for each type.
 struct Compiled {
@@ -313,16 +338,15 @@ void start(const Compiled (&kernels)[N], const Attention& a) {
   }
 }
 
-/// "" or why the grid cannot hold a problem: it has a block for each tile of Q, batch and head, in x. Tiles have 32 rows at least, blocks
-/// that pad have 8.
+/// "" or why the grid cannot hold a problem: it has a block for each tile of Q, batch and head, in x, which has 32 rows at least; so has
+/// a block that pads.
 [[maybe_unused]] std::string refuse_forward(const Problem& p) {
   constexpr std::int64_t limit = 2147483647;
-  const int rows_of_block = rows_are_aligned(p) ? 32 : PAD_THREADS / WARP;
   const std::int64_t heads = std::int64_t{p.B} * p.H;
   const int longest = rows_are_aligned(p) ? p.Nq : std::max(p.Nq, p.Nk);
-  if (heads <= limit / blocks_for(longest, rows_of_block)) return "";
+  if (heads <= limit / blocks_for(longest, 32)) return "";
   return std::to_string(heads) + " heads with " + std::to_string(longest) + " rows each; a CUDA grid holds at most " +
-         std::to_string(limit) + " blocks in a row, each of " + std::to_string(rows_of_block) + " or more";
+         std::to_string(limit) + " blocks in a row, each of 32 rows or more";
 }
 
 // ---- What a device can do -------------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <utility>
 
 namespace flash {
 namespace {
@@ -562,7 +563,10 @@ TEST_CASE("chapter: problems whose grid has no room are refused") {
     CHECK(refusal(v, p) != "");
     p.H = p.Hkv = 63;
     CHECK(refusal(v, p) == "");
-    p.d = 59;  // blocks that pad have 8 rows
+    std::swap(p.Nq, p.Nk);
+    p.H = p.Hkv = 1 << 7;
+    CHECK(refusal(v, p) == "");
+    p.d = 59;  // keys are padded in blocks of 32
     CHECK(refusal(v, p) != "");
   }
 }

@@ -19,7 +19,8 @@
 # Exits 1 if anything failed. In a copy of the project without its git repository, FLASH_COMMIT says which commit the results belong
 # to. Meant to take less than nine minutes on an H200 with 16 cores: FLASH_CHECK_SECONDS (default 540) is when the last part, the
 # profile, has to end; what it lacks is said. FLASH_CHECK_PARTS names the parts to run after the build, for less time at once:
-# tests comparison large peers tensor sanitizers profile (the default: these), tune.
+# tests comparison large peers tensor sanitizers profile (the default: these), tune. FLASH_CHECK_STAGES: the number of the one stage that
+# compute-sanitizer looks at (the default: all).
 # shellcheck disable=SC2030,SC2031  # `count` only has to differ within one loop
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -164,7 +165,7 @@ sanitize() {  # sanitize LOG_FOLDER TOOL STAGE VARIANT PASS PROBLEM: one line, a
 export -f sanitize
 sanitizer_runs() {  # the arguments of all runs, each ended by a zero byte
   local stage variant pass problem tool
-  for stage in "$build"/bin/[0-9][0-9]_*; do
+  for stage in "$build"/bin/${FLASH_CHECK_STAGES:-[0-9][0-9]}_*; do
     "$stage" --list --json | python3 -c '
 import json, sys
 for variant in json.load(sys.stdin)["variants"]:

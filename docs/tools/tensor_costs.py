@@ -14,14 +14,15 @@ def whole_chunks(d):
     return up(d, 8)
 
 
-def padded(p, of_query_heads):
-    """(8.10)  Read and written once: {tensor: (read, written)}, and the name of the copy that the kernels read."""
+def padded(p, names):
+    """(8.10)  Read and written once: {tensor: (read, written)} of the tensors whose copies are made, and the name under which kernels read
+    a tensor."""
     d, d8 = p["head_dim"], whole_chunks(p["head_dim"])
     if d == d8:
         return {}, lambda name: name
     counts = {}
-    for name in [*of_query_heads, "K", "V"]:
-        rows = p["heads"] * p["seq_q"] if name in of_query_heads else p["kv_heads"] * p["seq_k"]
+    for name in names:
+        rows = p["kv_heads"] * p["seq_k"] if name in ("K", "V") else p["heads"] * p["seq_q"]
         counts[name] = (SIZE * p["batch"] * rows * d, 0)
         counts[f"{name}_padded"] = (0, SIZE * p["batch"] * rows * d8)
     return counts, lambda name: f"{name}_padded"
@@ -34,7 +35,7 @@ def add(counts, name, read, written=0):
 
 def forward(p, tiles, threads):
     """(8.8)"""
-    counts, named = padded(p, ["Q"])
+    counts, named = padded(p, ["Q", "K", "V"])
     heads, d8 = p["batch"] * p["heads"], whole_chunks(p["head_dim"])
     visited = fa2_tiles(p, tiles)
     add(counts, named("Q"), SIZE * heads * d8 * sum(rows for rows, pairs, _ in visited if pairs))
@@ -62,7 +63,7 @@ def bias_of_visits(p, br, bc):
 
 def one_kernel(p, tiles, threads):
     """(8.17)"""
-    counts, named = padded(p, ["Q", "dO"])
+    counts, named = padded(p, ["dO"])  # those of Q, K, V are still there from the forward pass
     heads, kv_heads, nq, nk = p["batch"] * p["heads"], p["batch"] * p["kv_heads"], p["seq_q"], p["seq_k"]
     d, d8, width, rows_padded = p["head_dim"], whole_chunks(p["head_dim"]), width_of(p["head_dim"]), up(p["seq_q"], ROW_BLOCK)
     pairs, rows = visits(p, tiles["br"], tiles["bc"])

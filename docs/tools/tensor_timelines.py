@@ -85,7 +85,7 @@ def pipeline_08():
 
 def halves_08():
     """The backward loop: half 0 one tile ahead of half 1."""
-    found = order("one_kernel", "for (int step = 0;", "write_gradient<C>(", BACKWARD_EVENTS)
+    found = order("one_kernel", "for (int step = 0;", "const Work<C> same(", BACKWARD_EVENTS)
     expected = ["wait", "barrier", "issue", "dQ", "S or dP", "P or dS", "dV or dK", "dQ"]
     expect("one_kernel", found, expected, "halves_08")
     p = Picture(960, 360, "The backward pass: two halves of a block, one tile of queries apart")
