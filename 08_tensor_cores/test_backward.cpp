@@ -117,7 +117,7 @@ TEST_CASE("cpu: HBM bytes of the backward steps are those of the formula (8.17)"
   }
 }
 
-TEST_CASE("cpu: no bank conflicts, whatever the tiles; as many products, atomics and launches as the chapter says") {
+TEST_CASE("cpu: no bank conflicts, whatever the tiles, and as many products, atomics and launches as the chapter says") {
   std::vector<Problem> problems;
   for (const int d : {32, 64, 96, 128, 256}) {
     problems.push_back(causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 128, .Nk = 192, .d = d})));
