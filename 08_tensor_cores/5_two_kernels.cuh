@@ -20,7 +20,7 @@
 //   dV once.  Workspace: L and D. Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
-#include "08_tensor_cores/backward_parts.cuh"
+#include "08_tensor_cores/backward_launch.cuh"
 
 namespace flash::tensor_cores {
 namespace {
