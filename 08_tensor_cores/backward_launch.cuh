@@ -1,5 +1,5 @@
-// 08 Tensor cores, backward: what comes before the kernels: L and D, copies of rows that are not aligned, workspaces, the choice of tiles, and
-// the forward pass of step 4.
+// 08 Tensor cores, backward: what comes before the kernels: L and D, copies of rows that are not aligned, workspaces, the choice of
+// tiles, and the forward pass of step 4.
 #pragma once
 
 #include "08_tensor_cores/backward_parts.cuh"

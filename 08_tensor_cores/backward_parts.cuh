@@ -4,12 +4,12 @@
 // in pairs that share no operand, and here they work on different tiles: half 0 is one tile ahead.
 //   half 0, tile i:     S^T = K Q^T,   P^T = e^(S^T - L)  -> shared memory,   dV += P^T dO
 //   half 1, tile i-1:   dP^T = V dO^T, dS^T = P^T o (dP^T - D) -> in place of P^T,   dK += dS^T Q
-// What half 0 leaves at i, half 1 finds at i+1: one barrier a tile orders it all, and while one half is busy with exponentials the other one
-// keeps the tensor cores busy. Scores are transposed: a warp owns KEYS rows of them, so its accumulators of S^T become the A operand of
-// P^T dO by packing, without a trip through memory.
+// What half 0 leaves at i, half 1 finds at i+1: one barrier a tile orders it all, and while one half is busy with exponentials the
+// other one keeps the tensor cores busy. Scores are transposed: a warp owns KEYS rows of them, so its accumulators of S^T become the A
+// operand of P^T dO by packing, without a trip through memory.
 //
-// Fragments (common/device/fragments.hpp): c[m][n] is C [16, 8] at rows 16 m, columns 8 n of the warp's part of a product; f[m][k] is A [16, 16] at
-// rows 16 m, columns 16 k. Addresses in shared memory are counted in bytes from its start.
+// Fragments (common/device/fragments.hpp): c[m][n] is C [16, 8] at rows 16 m, columns 8 n of the warp's part of a product; f[m][k] is A
+// [16, 16] at rows 16 m, columns 16 k. Addresses in shared memory are counted in bytes from its start.
 #pragma once
 
 #include "08_tensor_cores/backward_tiles.cuh"
@@ -27,7 +27,7 @@ __device__ float2 unpack(unsigned pair) {
   }
 }
 
-// ---- Products. Fragments are read from shared memory one step before they are used -----------------------------------------------------------
+// ---- Products. Fragments are read from shared memory one step before they are used ------------------------------------------------
 
 /// (8.11), (8.12)  x = A B^T   [KEYS, Width] x [Width, Br]: S^T from K and Q, or dP^T from V and dO. `A`: address of the warp's rows.
 template <class C>
@@ -213,8 +213,8 @@ __device__ void store_dS(const SharedMatrix<unsigned>& words, const unsigned (&d
 
 // ---- Results ----------------------------------------------------------------------------------------------------------------------------
 
-/// factor * y, the warp's KEYS rows of a gradient from row0 on. Accumulators would leave as 4 bytes a lane, half a sector in each of 8 rows;
-/// through the KEYS rows of a tile at `place`, which nobody else uses any more, they leave as chunks of 16.
+/// factor * y, the warp's KEYS rows of a gradient from row0 on. Accumulators would leave as 4 bytes a lane, half a sector in each of 8
+/// rows; through the KEYS rows of a tile at `place`, which nobody else uses any more, they leave as chunks of 16.
 template <class C>
 __device__ void write_gradient(const Matrix<typename C::T>& G, int row0, float factor, const float (&y)[C::MT][C::DT][4],
                                unsigned char* shared, int place, int lane) {

@@ -26,16 +26,16 @@ __device__ int chunk_address(unsigned row, unsigned chunk) {
   return static_cast<int>(row * 2 * Width + (chunk ^ swizzle) * 16);
 }
 
-/// `address` lies in the first chunk of a row, or, if `chunks` is even, in the second one: the address as many chunks to the right. Counted in
-/// bytes; with unit = 4 in words.
+/// `address` lies in the first chunk of a row, or, if `chunks` is even, in the second one: the address as many chunks to the right.
+/// Counted in bytes; with unit = 4 in words.
 template <int Width>
 __device__ int to_the_right(int address, int chunks, int unit = 16) {
   constexpr int G = PLACES<Width>;
   return (address ^ chunks % G * unit) + chunks / G * G * unit;
 }
 
-/// The chunk of the first 16 x 16 numbers of a tile that this lane gives to ldmatrix_x4, if its four matrices come one below the other first:
-/// an A operand; with _trans two B operands side by side.
+/// The chunk of the first 16 x 16 numbers of a tile that this lane gives to ldmatrix_x4, if its four matrices come one below the other
+/// first: an A operand; with _trans two B operands side by side.
 template <int Width>
 __device__ int down_first(unsigned lane) {
   return chunk_address<Width>(lane % 16, lane / 16);
@@ -47,8 +47,8 @@ __device__ int right_first(unsigned lane) {
   return chunk_address<Width>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
 }
 
-// Shared memory that a block can have. A kernel that needs more than any GPU of an architecture has is left empty there: it is never started, and
-// compiling it for that architecture would be in vain.
+// Shared memory that a block can have. A kernel that needs more than any GPU of an architecture has is left empty there: it is never
+// started, and compiling it for that architecture would be in vain.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 constexpr int MOST_SHARED_BYTES = 64 << 10;
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
@@ -88,8 +88,8 @@ struct Role {
   __device__ int col(int n) const { return query(n, 0); }                                            // the same of a gradient
 };
 
-/// Which tile of keys of which head a block works on. Blocks start in the order of their numbers: heads in groups that share L2; within a group
-/// the first keys, which under a causal mask most queries see, start first.
+/// Which tile of keys of which head a block works on. Blocks start in the order of their numbers: heads in groups that share L2; within
+/// a group the first keys, which under a causal mask most queries see, start first.
 template <class C>
 struct Work {
   int b, h_kv, col0;
@@ -117,8 +117,8 @@ __device__ void clear_columns(unsigned char* shared, int to, int rows, int cols)
   }
 }
 
-/// Starts copying rows row0, row0 + 1, ... of M to the tile at `to`; zeros stand beyond its last row. A thread stays in its chunk of the row
-/// and, where it can, goes down in steps of a multiple of 8 rows: then its place within the swizzle stays the same.
+/// Starts copying rows row0, row0 + 1, ... of M to the tile at `to`; zeros stand beyond its last row. A thread stays in its chunk of
+/// the row and, where it can, goes down in steps of a multiple of 8 rows: then its place within the swizzle stays the same.
 template <class C, int Rows>
 __device__ void load_tile(unsigned char* shared, int to, const Matrix<const typename C::T>& M, int row0) {
   constexpr int chunks = C::Width / 8, fit = C::THREADS / chunks, at_once = fit < 8 ? fit : fit / 8 * 8;
