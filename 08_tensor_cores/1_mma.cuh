@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
   const int Tc = (seen_by_any + C::Bc - 1) / C::Bc;
 
   // 1. Q.
-  load<T, C>(Q_smem, Q_all.head(b, h), row0);
+  if (Tc > 0) load<T, C>(Q_smem, Q_all.head(b, h), row0);  // else no barrier would part it from O, which takes its place
 
   for (int j = 0; j < Tc; ++j) {
     // 2. K and V.

@@ -207,18 +207,16 @@ Work work_of(const Variant& v, const Problem& p, const Inputs& inputs, const Til
 /// (8.8), (8.10)  The elements that a step moves with its default tiles. Padded copies are read and written in whole chunks.
 grid::Prediction predicted(const Variant& v, const Problem& p, const Inputs& inputs) {
   const Work work = work_of(v, p, inputs, choices(v, p).front());
-  const bool always_loads_Q = v.name == std::string("mma") || v.name == std::string("swizzle");
   const std::int64_t heads = p.B * p.H, kv_heads = p.B * p.Hkv, d = p.d, chunks = (d + 7) / 8 * 8;
   const std::int64_t queries = heads * p.Nq, keys = kv_heads * p.Nk;
-  const std::int64_t read_Q = always_loads_Q ? queries : work.queries;
   grid::Prediction elements{{"O", {0, queries * d}}, {"L", {0, queries}}, {"bias", {work.biases, 0}}};
   if (chunks == d) {
-    elements["Q"] = {read_Q * d, 0};
+    elements["Q"] = {work.queries * d, 0};
     elements["K"] = elements["V"] = {work.keys * d, 0};
   } else {
     elements["Q"] = {queries * d, 0};
     elements["K"] = elements["V"] = {keys * d, 0};
-    elements["Q_padded"] = {read_Q * chunks, queries * chunks};
+    elements["Q_padded"] = {work.queries * chunks, queries * chunks};
     elements["K_padded"] = elements["V_padded"] = {work.keys * chunks, keys * chunks};
   }
   return elements;
@@ -406,6 +404,19 @@ TEST_CASE("cpu: right when the tiles that are visited first see nothing") {
   const Checker checker(p, inputs, Pass::forward, Sample{});
   for (const Variant& v : forward_steps()) {
     for (const TileChoice& choice : choices(v, p)) check(checker, v, choice, p, inputs);
+  }
+}
+
+TEST_CASE("cpu: a tile of Q that sees no key at all") {
+  // No tile of K brings a barrier; where O takes Q's place, only ThreadSanitizer sees that one is missing. Hence the one small problem.
+  const Problem p = causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 145, .Nk = 16, .d = 30}));
+  const Inputs inputs = make_inputs(p, InputKind::normal, 89, Pass::forward);
+  const Checker checker(p, inputs, Pass::forward, Sample{});
+  for (const Variant& v : forward_steps()) {
+    for (const TileChoice& choice : choices(v, p)) {
+      CHECK((v.name == std::string("tuned") || choice.tiles.Br <= p.Nq - p.Nk));
+      check(checker, v, choice, p, inputs);
+    }
   }
 }
 
