@@ -114,6 +114,22 @@ def steps_tiles_08():
     return table(["step", "d, padded", "Br × Bc"], lines) if lines else NOT_YET
 
 
+def shared_bytes(variant, kernel, width, br, bc):
+    """Of the steps whose sizes are not saved, as their sources compute it."""
+    numbers = {
+        "mma": (width + 8) * (br + 2 * bc) + br * (bc + 8),
+        "swizzle": width * (br + 2 * bc) + br * bc,
+        "pipeline": width * (br + 4 * bc),
+    }
+    if variant in numbers:
+        return 2 * numbers[variant]
+    if kernel == "dq_kernel":  # Q, dO, and two tiles each of K and V
+        return 2 * width * (2 * bc + 4 * br)
+    if kernel == "dk_dv_kernel":  # K, V; three tiles each of Q, dO, P, and of L and D
+        return 4 * bc * width + 3 * (4 * br * width + 2 * br * bc + 8 * br)
+    return None
+
+
 def resources_08():
     """Registers of each kernel, the larger number of both types, by tile size."""
     shared = {}
@@ -139,7 +155,7 @@ def resources_08():
         order = list(FILES)
         lines = []
         for (variant, name, sizes), (registers, stack) in sorted(found.items(), key=lambda item: (order.index(item[0][0]), item[0][1], item[0][2])):
-            bytes_shared = shared.get((variant, *sizes)) if len(sizes) == 3 else None
+            bytes_shared = shared.get((variant, *sizes)) or shared_bytes(variant, name, *sizes) if len(sizes) == 3 else None
             tiles = f"{sizes[1]} × {sizes[2]}" if len(sizes) == 3 else "–"
             lines.append([f"`{variant}`", name, sizes[0] if sizes else "any", tiles, registers, stack, f"{bytes_shared / 1024:.0f} KiB" if bytes_shared else "–"])
         head = ["step", "kernel", "d, padded", "Br × Bc", "registers", "stack and local memory, bytes", "shared memory"]
