@@ -9,18 +9,18 @@
 //   dq_kernel: for each tile i of Q, dO, a block of its own, over the tiles j of K, V:
 //     dQ_i += scale dS K_j                                                              (8.16)
 //
-// New since chapter 07: products on tensor cores in 16 bits, P and dS rounded to them, sums in fp32. The halves of a block work on neighbouring
-// tiles instead of one, and wait for each other once a tile instead of four times (backward_parts.cuh). In dq_kernel a warp owns 16
-// queries and needs no other one: its dS goes from the accumulators of two products to the A operand of the third.
+// New since chapter 07: products on tensor cores in 16 bits, P and dS rounded to them, sums in fp32. The halves of a block work on
+// neighbouring tiles instead of one, and wait for each other once a tile instead of four times (backward_parts.cuh). In dq_kernel a
+// warp owns 16 queries and needs no other one: its dS goes from the accumulators of two products to the A operand of the third.
 //
 // Seven products; nothing is added by two blocks, so results are the same to the last bit in each run.
 //
 // Grids: Tc*B*Hkv, the block of a key/value head walks over all query heads that read it; tiles of Bc queries*B*H.
-// HBM: K, V once, Q, dO, L, D once for each tile of K that they see; then Q, dO, L, D once, K, V once for each Bc queries that see them; dQ, dK,
-//   dV once.  Workspace: L and D. Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
+// HBM: K, V once, Q, dO, L, D once for each tile of K that they see; then Q, dO, L, D once, K, V once for each Bc queries that see
+//   them; dQ, dK, dV once.  Workspace: L and D. Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
-#include "08_tensor_cores/backward_parts.cuh"
+#include "08_tensor_cores/backward_launch.cuh"
 
 namespace flash::tensor_cores {
 namespace {

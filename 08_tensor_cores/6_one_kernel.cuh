@@ -14,11 +14,11 @@
 // warp add to 512 bytes in a row. A last kernel brings it in order, times scale, in 16 bits.
 //
 // Grid: Tc*B*Hkv; the block of a key/value head walks over all query heads that read it. Block: two halves of warps (backward_parts.cuh).
-// HBM: K, V once; Q, dO, L, D once for each tile of K that they see; the sum of dQ written, read and written each time, read; dQ, dK, dV once.
-// Workspace: L and D; the sum of dQ. Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
+// HBM: K, V once; Q, dO, L, D once for each tile of K that they see; the sum of dQ written, read and written each time, read; dQ, dK,
+// dV once. Workspace: L and D; the sum of dQ. Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
-#include "08_tensor_cores/backward_parts.cuh"
+#include "08_tensor_cores/backward_launch.cuh"
 
 namespace flash::tensor_cores {
 namespace {
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(C::THREADS, 1)
 
   for (int step = 0; step < visits + 2; ++step) {
     cp_async_wait<0>();
-    __syncthreads();  // read after write: tiles of Q, dO, P and dS of all threads are there; write after read: and of the oldest nobody reads
+    __syncthreads();  // read after write: the tiles, P and dS of all threads are there; write after read: nobody reads the oldest
     if (step + 1 < visits) load((step + 1) % STAGES);
     cp_async_commit();
     const int stage = (step - at.half + STAGES) % STAGES;  // of the tile that this half works on

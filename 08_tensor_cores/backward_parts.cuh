@@ -4,24 +4,18 @@
 // in pairs that share no operand, and here they work on different tiles: half 0 is one tile ahead.
 //   half 0, tile i:     S^T = K Q^T,   P^T = e^(S^T - L)  -> shared memory,   dV += P^T dO
 //   half 1, tile i-1:   dP^T = V dO^T, dS^T = P^T o (dP^T - D) -> in place of P^T,   dK += dS^T Q
-// What half 0 leaves at i, half 1 finds at i+1: one barrier a tile orders it all, and while one half is busy with exponentials the other one
-// keeps the tensor cores busy. Scores are transposed: a warp owns KEYS rows of them, so its accumulators of S^T become the A operand of
-// P^T dO by packing, without a trip through memory.
+// What half 0 leaves at i, half 1 finds at i+1: one barrier a tile orders it all, and while one half is busy with exponentials the
+// other one keeps the tensor cores busy. Scores are transposed: a warp owns KEYS rows of them, so its accumulators of S^T become the A
+// operand of P^T dO by packing, without a trip through memory.
 //
-// Fragments (common/device/fragments.hpp): c[m][n] is C [16, 8] at rows 16 m, columns 8 n of the warp's part of a product; f[m][k] is A [16, 16] at
-// rows 16 m, columns 16 k. Addresses in shared memory are counted in bytes from its start.
+// Fragments (common/device/fragments.hpp): c[m][n] is C [16, 8] at rows 16 m, columns 8 n of the warp's part of a product; f[m][k] is A
+// [16, 16] at rows 16 m, columns 16 k. Addresses in shared memory are counted in bytes from its start.
 #pragma once
 
-#include "08_tensor_cores/parts.cuh"
-
-#include <stdexcept>
-#include <string_view>
+#include "08_tensor_cores/backward_tiles.cuh"
 
 namespace flash::tensor_cores {
 namespace {
-
-constexpr int STAGES = 3;       // tiles of Q and dO at a time: the two that the halves work on, and one on its way
-constexpr int ROW_BLOCK = 128;  // every Br divides it: L, D and the sum of dQ have whole tiles of rows
 
 /// The two numbers that pack() has put into a register.
 template <class T>
@@ -33,151 +27,7 @@ __device__ float2 unpack(unsigned pair) {
   }
 }
 
-// ---- Tiles in shared memory -------------------------------------------------------------------------------------------------------------
-//
-// Rows of Width numbers without padding; chunks of 8 numbers are swizzled: chunk c of row r lies in place c ^ swizzle of its row.
-
-/// Chunks that change places with each other: a row of 128 bytes begins where the one before began and needs 8 places; two rows of 64 (or
-/// 192) bytes lie side by side in the banks, 4 rows of 32.
-template <int Width>
-constexpr int PLACES = Width % 64 == 0   ? 8
-                       : Width % 32 == 0 ? 4
-                                         : 2;
-
-template <int Width>
-__device__ int chunk_address(unsigned row, unsigned chunk) {
-  const unsigned swizzle = row / (8 / PLACES<Width>) % PLACES<Width>;
-  return static_cast<int>(row * 2 * Width + (chunk ^ swizzle) * 16);
-}
-
-/// `address` lies in the first chunk of a row, or, if `chunks` is even, in the second one: the address as many chunks to the right. Counted in
-/// bytes; with unit = 4 in words.
-template <int Width>
-__device__ int to_the_right(int address, int chunks, int unit = 16) {
-  constexpr int G = PLACES<Width>;
-  return (address ^ chunks % G * unit) + chunks / G * G * unit;
-}
-
-/// The chunk of the first 16 x 16 numbers of a tile that this lane gives to ldmatrix_x4, if its four matrices come one below the other first:
-/// an A operand; with _trans two B operands side by side.
-template <int Width>
-__device__ int down_first(unsigned lane) {
-  return chunk_address<Width>(lane % 16, lane / 16);
-}
-
-/// The same if the four matrices come side by side first: two B operands of a transposed tile; with _trans a transposed A operand.
-template <int Width>
-__device__ int right_first(unsigned lane) {
-  return chunk_address<Width>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
-}
-
-// Shared memory that a block can have. A kernel that needs more than any GPU of an architecture has is left empty there: it is never started, and
-// compiling it for that architecture would be in vain.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-constexpr int MOST_SHARED_BYTES = 64 << 10;
-#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-constexpr int MOST_SHARED_BYTES = 163 << 10;
-#else
-constexpr int MOST_SHARED_BYTES = 227 << 10;
-#endif
-
-/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
-template <class T_, int Width_, int Br_, int Bc_, int Warps>
-struct Shape {
-  using T = T_;
-  static constexpr int Width = Width_, Br = Br_, Bc = Bc_, THREADS = Warps * WARP, HALF = Warps / 2;
-  static constexpr int KEYS = Bc / HALF;  // of a warp
-  static constexpr int MT = KEYS / 16, NT = Br / 8, KT = Br / 16, DT = Width / 8;
-  static constexpr int ROW = 2 * Width, Q_BYTES = Br * ROW, K_BYTES = Bc * ROW, P_BYTES = 2 * Br * Bc, LD_BYTES = 8 * Br;
-  // Addresses. P and dS: [Bc, Br], transposed as they are computed.
-  static constexpr int K = 0, V = K + K_BYTES, Q = V + K_BYTES, dO = Q + STAGES * Q_BYTES, P = dO + STAGES * Q_BYTES,
-                       LD = P + STAGES * P_BYTES, SHARED_BYTES = LD + STAGES * LD_BYTES;
-
-  static_assert(MT >= 1 && MT * 16 * HALF == Bc, "the warps of a half share the keys in sixteens");
-  static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
-};
-
-/// What a thread works on.
-template <class C>
-struct Role {
-  int lane = threadIdx.x % WARP;
-  int half = threadIdx.x / WARP / C::HALF;
-  int warp = threadIdx.x / WARP % C::HALF;  // of the half
-  // Addresses within a tile of rows of Width numbers, which this lane gives to ldmatrix.
-  int down = opaque(down_first<C::Width>(lane));
-  int right = opaque(right_first<C::Width>(lane));
-
-  __device__ int key(int m, int e) const { return warp * C::KEYS + 16 * m + lane / 4 + e / 2 * 8; }  // row of c[m][.][e]
-  __device__ int query(int n, int e) const { return 8 * n + lane % 4 * 2 + e % 2; }                  // column of c[.][n][e]
-  __device__ int col(int n) const { return query(n, 0); }                                            // the same of a gradient
-};
-
-/// Which tile of keys of which head a block works on. Blocks start in the order of their numbers: heads in groups that share L2; within a group
-/// the first keys, which under a causal mask most queries see, start first.
-template <class C>
-struct Work {
-  int b, h_kv, col0;
-
-  __device__ Work(const Problem& problem, int heads_at_once, int block) {
-    const int Tc = (problem.Nk + C::Bc - 1) / C::Bc, heads = problem.B * problem.Hkv;
-    const int group = block / (heads_at_once * Tc) * heads_at_once, in_group = block % (heads_at_once * Tc);
-    const int size = min(heads_at_once, heads - group);  // the last group may be smaller
-    const int head = group + in_group % size;
-    b = head / problem.Hkv;
-    h_kv = head % problem.Hkv;
-    col0 = in_group / size * C::Bc;
-  }
-};
-
-// ---- Copies -----------------------------------------------------------------------------------------------------------------------------
-
-/// Zeros in the columns beyond the last one of M of `rows` rows from `to` on. Tiles keep them, since load_tile() does not touch them.
-template <class C>
-__device__ void clear_columns(unsigned char* shared, int to, int rows, int cols) {
-  const int chunks = C::Width / 8, first = cols / 8, missing = chunks - first;
-  for (int e = threadIdx.x; e < rows * missing; e += C::THREADS) {
-    const int at = to + chunk_address<C::Width>(e / missing, first + e % missing);
-    *reinterpret_cast<uint4*>(shared + at) = make_uint4(0, 0, 0, 0);
-  }
-}
-
-/// Starts copying rows row0, row0 + 1, ... of M to the tile at `to`; zeros stand beyond its last row. A thread stays in its chunk of the row
-/// and, where it can, goes down in steps of a multiple of 8 rows: then its place within the swizzle stays the same.
-template <class C, int Rows>
-__device__ void load_tile(unsigned char* shared, int to, const Matrix<const typename C::T>& M, int row0) {
-  constexpr int chunks = C::Width / 8, fit = C::THREADS / chunks, at_once = fit < 8 ? fit : fit / 8 * 8;
-  constexpr int steps = (Rows + at_once - 1) / at_once;
-  const int chunk = threadIdx.x % chunks, first = threadIdx.x / chunks, col = opaque(8 * chunk);
-  if (chunks * at_once != C::THREADS && first >= at_once) return;  // Width 96: some threads have nothing to copy
-  if (col >= M.cols) return;
-  if (row0 + Rows <= M.rows) {  // the usual case, without further questions
-    const int place = to + chunk_address<C::Width>(first, chunk);
-#pragma unroll
-    for (int step = 0; step < steps; ++step) {
-      const int row = first + step * at_once;
-      if (Rows % at_once != 0 && row >= Rows) break;
-      const int there = at_once % 8 == 0 ? place + step * at_once * C::ROW : to + chunk_address<C::Width>(row, chunk);
-      cp_async<16>(shared + there, M.address(row0 + row, col));
-    }
-    return;
-  }
-#pragma unroll 1
-  for (int row = first; row < Rows; row += at_once) {
-    const bool exists = row0 + row < M.rows;
-    cp_async_zfill<16>(shared + to + chunk_address<C::Width>(row, chunk), M.address(exists ? row0 + row : 0, col),
-                       exists ? 16 : 0);
-  }
-}
-
-/// Starts copying L and D of the tile, two numbers a query.
-template <class C>
-__device__ void load_LD(unsigned char* shared, int to, const Matrix<const float>& LD, int row0) {
-  if (static_cast<int>(threadIdx.x) < C::Br / 2) {
-    cp_async<16>(shared + to + 16 * threadIdx.x, LD.address(0, 2 * row0 + 4 * threadIdx.x));
-  }
-}
-
-// ---- Products. Fragments are read from shared memory one step before they are used -----------------------------------------------------------
+// ---- Products. Fragments are read from shared memory one step before they are used ------------------------------------------------
 
 /// (8.11), (8.12)  x = A B^T   [KEYS, Width] x [Width, Br]: S^T from K and Q, or dP^T from V and dO. `A`: address of the warp's rows.
 template <class C>
@@ -363,8 +213,8 @@ __device__ void store_dS(const SharedMatrix<unsigned>& words, const unsigned (&d
 
 // ---- Results ----------------------------------------------------------------------------------------------------------------------------
 
-/// factor * y, the warp's KEYS rows of a gradient from row0 on. Accumulators would leave as 4 bytes a lane, half a sector in each of 8 rows;
-/// through the KEYS rows of a tile at `place`, which nobody else uses any more, they leave as chunks of 16.
+/// factor * y, the warp's KEYS rows of a gradient from row0 on. Accumulators would leave as 4 bytes a lane, half a sector in each of 8
+/// rows; through the KEYS rows of a tile at `place`, which nobody else uses any more, they leave as chunks of 16.
 template <class C>
 __device__ void write_gradient(const Matrix<typename C::T>& G, int row0, float factor, const float (&y)[C::MT][C::DT][4],
                                unsigned char* shared, int place, int lane) {
@@ -399,143 +249,6 @@ __device__ void write_gradient(const Matrix<typename C::T>& G, int row0, float f
       }
     }
   }
-}
-
-/// The tensors of the pass. LD: L and D side by side, [B, H, 1, 2 * padded Nq].
-template <class T>
-struct Operands {
-  Tensor<const T> Q, K, V, dO;
-  Tensor<T> dQ, dK, dV;
-  Tensor<const float> LD;
-  Bias bias;
-};
-
-constexpr int PREPARE_THREADS = 256;
-
-/// D = rowsum(dO o O) and L, side by side; a query that sees no key, or that only pads the last tile, gets L = inf: its P is 0. If there is
-/// a sum of dQ, it is cleared.  Width / 8 lanes, rounded up to a power of two, share a query.  Grid: groups of queries * B*H.
-template <class T, int Width>
-__global__ void __launch_bounds__(PREPARE_THREADS)
-    prepare_kernel(Problem problem, Tensor<const T> O_all, Tensor<const T> dO_all, Tensor<const float> L_all,
-                   Tensor<float> LD_all, Tensor<float> sum_all, bool clear_sum, bool wide) {
-  constexpr int CHUNKS = Width / 8, LANES = CHUNKS == 12 ? 16 : CHUNKS, ROWS = PREPARE_THREADS / LANES;
-  const int heads = problem.B * problem.H;
-  const int b = blockIdx.x % heads / problem.H, h = blockIdx.x % heads % problem.H;
-  const int i = blockIdx.x / heads * ROWS + threadIdx.x / LANES, chunk = threadIdx.x % LANES, col = 8 * chunk;
-  float D = 0.0f;
-  if (i < problem.Nq && col < problem.d) {
-    const Matrix<const T> O = O_all.head(b, h), dO = dO_all.head(b, h);
-    if (wide) {
-      const uint4 x = O.template as<uint4>(i, col), y = dO.template as<uint4>(i, col);
-      const unsigned x_words[4] = {x.x, x.y, x.z, x.w}, y_words[4] = {y.x, y.y, y.z, y.w};
-#pragma unroll
-      for (int w = 0; w < 4; ++w) {
-        const float2 x2 = unpack<T>(x_words[w]), y2 = unpack<T>(y_words[w]);
-        D += x2.x * y2.x + x2.y * y2.y;
-      }
-    } else {
-      for (int c = col; c < min(col + 8, problem.d); ++c) D += static_cast<float>(O(i, c)) * static_cast<float>(dO(i, c));
-    }
-  }
-#pragma unroll
-  for (int distance = LANES / 2; distance > 0; distance /= 2) D += __shfl_xor_sync(ALL_LANES, D, distance);
-  if (chunk == 0) {
-    const float L = i < problem.Nq ? L_all.head_vector(b, h)(i) : -INFINITY;
-    LD_all.head(b, h).template as<float2>(0, 2 * i) = make_float2(L == -INFINITY ? INFINITY : L, D);
-  }
-  if (clear_sum) {  // its order does not matter here: the block clears as many numbers as its rows have
-    const Matrix<float> sum = sum_all.head(b, h);
-    const int first = blockIdx.x / heads * ROWS * Width;
-    for (int e = 4 * threadIdx.x; e < ROWS * Width; e += 4 * PREPARE_THREADS) {
-      store4(sum.address(0, first + e), make_float4(0.0f, 0.0f, 0.0f, 0.0f));
-    }
-  }
-}
-
-/// `t`, or the padded copy of it that the forward pass has left.
-TensorRef as_in_forward(const Attention& a, const TensorRef& t, const char* name) {
-  return rows_are_aligned(a.problem) ? t : a.workspace(name);
-}
-
-template <class T>
-Operands<T> operands_of(const Attention& a) {
-  return {view<const T>(as_in_forward(a, a.Q, "Q_padded")),
-          view<const T>(as_in_forward(a, a.K, "K_padded")),
-          view<const T>(as_in_forward(a, a.V, "V_padded")),
-          view<const T>(aligned<T>(a, a.dO, "dO_padded")),
-          view<T>(a.dQ),
-          view<T>(a.dK),
-          view<T>(a.dV),
-          view<const float>(a.workspace("LD")),
-          bias_of(a)};
-}
-
-/// Queries, rounded up to whole tiles of any size.
-int padded_queries(const Problem& p) { return static_cast<int>(blocks_for(p.Nq, ROW_BLOCK)) * ROW_BLOCK; }
-
-// What the heads that blocks work on at a time need should stay in L2: half of the 50 MB of an H100 or H200.
-constexpr std::int64_t L2_BYTES = std::int64_t{24} << 20;
-
-int heads_in_L2(int heads, std::int64_t bytes_of_head) {
-  return static_cast<int>(std::clamp<std::int64_t>(L2_BYTES / bytes_of_head, 1, heads));
-}
-
-/// L and D, before everything else.
-template <class T, int Width>
-void launch_prepare(const Attention& a, const TensorRef* sum) {
-  const Problem& p = a.problem;
-  constexpr int lanes = Width == 96 ? 16 : Width / 8;
-  const TensorRef& LD = a.workspace("LD");
-  launch(
-      "prepare",
-      {dim3(blocks_for(padded_queries(p), PREPARE_THREADS / lanes) * static_cast<unsigned>(p.B * p.H)), dim3(PREPARE_THREADS)},
-      prepare_kernel<T, Width>, p, view<const T>(a.O), view<const T>(a.dO), view<const float>(a.L), view<float>(LD),
-      view<float>(sum == nullptr ? LD : *sum), sum != nullptr, rows_are_aligned(p));
-}
-
-/// Step 4, whose forward pass the backward steps run first; the program has registered it.
-const Variant& forward_step() {
-#ifdef __CUDACC__
-  constexpr Backend backend = Backend::gpu;
-#else
-  constexpr Backend backend = Backend::cpu;
-#endif
-  for (const Variant& v : variants(backend)) {
-    if (std::string_view(v.name) == "tuned") return v;
-  }
-  throw std::logic_error("the backward steps of stage 08 need its forward step \"tuned\"");
-}
-
-void forward(const Attention& a) { forward_step().forward(a); }
-
-/// The tiles for a problem on a device: those whose shared memory the device has.
-std::vector<TileChoice> tiles_of(const std::vector<Compiled>& kernels, const Problem& p, Pass pass,
-                                 const DeviceLimits& limits) {
-  if (pass == Pass::forward) return forward_step().tiles(p, pass, limits);
-  std::vector<TileChoice> choices;
-  for (const Compiled& k : kernels) {
-    if (k.width == width_of(p.d) && k.shared_bytes <= limits.shared_bytes) {
-      choices.push_back({k.tiles, k.threads, k.shared_bytes, k.why});
-    }
-  }
-  return choices;
-}
-
-void start_one_of(const std::vector<Compiled>& kernels, const Attention& a) {
-  for (const Compiled& k : kernels) {
-    if (k.width == width_of(a.problem.d) && k.tiles == a.tiles) {
-      return (a.problem.dtype == Dtype::fp16 ? k.start_fp16 : k.start_bf16)(a);
-    }
-  }
-}
-
-/// What the forward pass needs, and for the backward pass the pairs L and D, and a padded copy of dO where rows are not aligned.
-std::vector<WorkspaceSpec> backward_workspace(const Problem& p, Pass pass) {
-  std::vector<WorkspaceSpec> list = forward_workspace(p, pass);
-  if (pass == Pass::forward) return list;
-  list.push_back({"LD", {p.B, p.H, 1, 2 * std::int64_t{padded_queries(p)}}});
-  if (!rows_are_aligned(p)) list.push_back(padded_copy("dO_padded", p, p.H, p.Nq));
-  return list;
 }
 
 }  // namespace
