@@ -97,8 +97,11 @@ __device__ void online_softmax(float (&S_reg)[C::TM][C::TN][4], float (&O_reg)[C
       const float alpha = exp2_approx((m[i][half] - shift) * c);
       m[i][half] = m_new;
       l[i][half] *= alpha;
-      const float shift_c = scale_first ? 0.0f : shift * c;
-      if (scale_first) {  // a bias may be as far off as -3.4e38, which overflows when it is multiplied by log2 e
+      // Where c m is large, the rounding of (8.2) is not small: it is added to an exponent. And a bias may be as far off as -3.4e38, which
+      // overflows when it is multiplied by log2 e. Then m is subtracted first.
+      const bool subtract_first = scale_first || fabsf(shift * c) > 0x1p20f;
+      const float shift_c = subtract_first ? 0.0f : shift * c;
+      if (subtract_first) {
 #pragma unroll
         for (int n = 0; n < C::TN; ++n) {
           S_reg[i][n][2 * half] -= shift;
@@ -184,9 +187,9 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
     }
   }
 
-  // Where scores are scaled before the maximum is taken, c and L have no scale: with a bias, and with a scale that is not positive, which
-  // would turn the maximum into a minimum.
-  const bool scale_first = bias.kind != BiasKind::none || !(problem.scale > 0.0f);
+  // Where scores are scaled before the maximum is taken, c and L have no scale: with a bias, with a scale that is not positive, which would
+  // turn the maximum into a minimum, and with one so large that c might overflow.
+  const bool scale_first = bias.kind != BiasKind::none || !(problem.scale > 0.0f && problem.scale < 1e30f);
   const float factor = scale_first ? 1.0f : problem.scale;
   const float c = factor * LOG2_E;
 

@@ -147,7 +147,8 @@ __device__ bool raise_maximum(float (&m)[C::TM][2], float (&l)[C::TM][2], float 
   return __all_sync(ALL_LANES, found);
 }
 
-/// S_reg -= m, which is exact where (8.2) is not: a bias may be as far off as -3.4e38, which overflows when it is multiplied by c.
+/// S_reg -= m. Where c m is large, the rounding of (8.2) is not small: it is added to an exponent. Where m is as far off as a bias of -3.4e38,
+/// c m overflows.
 template <class C>
 __device__ void subtract_maximum(float (&S_reg)[C::TM][C::TN][4], const float (&m)[C::TM][2]) {
 #pragma unroll
@@ -160,16 +161,16 @@ __device__ void subtract_maximum(float (&S_reg)[C::TM][C::TN][4], const float (&
   }
 }
 
-/// (8.2)  S_reg becomes P; sum: of this lane's columns. Does P fit, in all rows of the warp? c_of_m: c, or 0 if m is subtracted already.
+/// (8.2)  S_reg becomes P; sum: of this lane's columns. Does P fit, in all rows of the warp? `subtracted`: S_reg is relative to m already.
 template <class C>
 __device__ bool exponentiate(float (&S_reg)[C::TM][C::TN][4], float (&sum)[C::TM][2], const float (&m)[C::TM][2], float c,
-                             float c_of_m) {
+                             bool subtracted) {
   bool fits = true;
 #pragma unroll
   for (int i = 0; i < C::TM; ++i) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float shift = (m[i][half] == -INFINITY ? 0.0f : m[i][half]) * c_of_m;
+      const float shift = subtracted || m[i][half] == -INFINITY ? 0.0f : m[i][half] * c;
       float sums[2] = {0.0f, 0.0f};
 #pragma unroll
       for (int n = 0; n < C::TN; ++n) {
@@ -236,6 +237,9 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
                    Tensor<T> O_all, Tensor<float> L_all, int heads_at_once) {
   if (C::MIN_SM > COMPILED_SM) return;  // not compiled for this GPU, and not chosen on it
   const Work work(problem, heads_at_once);
+  const auto head_again = [&] {
+    return Work(problem, opaque(heads_at_once)).head;
+  };  // rather than a register that the loop lacks
   const int row0 = work.tile * C::Br;
   const int b = work.head / problem.H, h = work.head % problem.H;
   const Matrix<const T> K = K_all.head(b, problem.kv_head(h));
@@ -263,9 +267,9 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
     }
   }
 
-  // Where scores are scaled before the maximum is taken, c and L have no scale: with a bias, and with a scale that is not positive, which
-  // would turn the maximum into a minimum.
-  const bool scale_first = bias.kind != BiasKind::none || !(problem.scale > 0.0f);
+  // Where scores are scaled before the maximum is taken, c and L have no scale: with a bias, with a scale that is not positive, which would
+  // turn the maximum into a minimum, and with one so large that c might overflow.
+  const bool scale_first = bias.kind != BiasKind::none || !(problem.scale > 0.0f && problem.scale < 1e30f);
   const float factor = scale_first ? 1.0f : problem.scale;
   const float c = factor * LOG2_E;
 
@@ -303,23 +307,24 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
     if (j > 0) load_next(1 - stage);
     cp_async_commit();
 
-    // 2. P, with the m that is at hand. If that does not fit, which is rare, once more with the true maximum.
+    // 2. P, with the m that is at hand. If that does not fit, which is rare, once more with the true maximum, with which it does.
     float S_reg[C::TM][C::TN][4];  // S tile [Br, Bc], then P
     float sum[C::TM][2];
     bool fits;
     do {
       scores<T, C>(S_reg, Q_reg, shared, Q_lane, K_lane.moved(stage * TILE));
-      // One test for all that most tiles do not need.
-      if (j >= special_tiles || !maximum_known) {
+      bool subtracted = false;
+      if (j >= special_tiles || !maximum_known) {  // one test for all that most tiles do not need
         if (scale_first) {
-          const int head = opaque(work.head);
+          const int head = head_again();
           scale_and_add_bias(S_reg, problem, bias, bias.values.head(head / problem.H, head % problem.H), row0, j * C::Bc, at);
         }
         if (j >= plain_tiles) mask(S_reg, problem, row0, j * C::Bc, at);
+        subtracted = scale_first || !maximum_known;
         if (!maximum_known) maximum_known = raise_maximum<C>(m, l, O_reg, S_reg, c);
-        if (scale_first) subtract_maximum<C>(S_reg, m);
+        if (subtracted) subtract_maximum<C>(S_reg, m);  // with the true maximum no score is above 0 then, whatever its size
       }
-      fits = exponentiate<C>(S_reg, sum, m, c, scale_first ? 0.0f : c);
+      fits = exponentiate<C>(S_reg, sum, m, c, subtracted);
       if (!fits) maximum_known = false;
     } while (!fits);
 #pragma unroll
@@ -331,7 +336,7 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
     // 3. O += P V.
     accumulate_output<T, C>(O_reg, S_reg, shared, V_lane.moved(stage * TILE));
   }
-  const int head = opaque(work.head);
+  const int head = head_again();
   write_output(tile(0, C::Br), O_reg, m, l, factor, O_all.head(head / problem.H, head % problem.H),
                L_all.head_vector(head / problem.H, head % problem.H), row0, at, swizzle);
 }
