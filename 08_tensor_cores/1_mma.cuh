@@ -216,10 +216,9 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
     mask(S_reg, problem, row0, col0, at);
     online_softmax<C>(S_reg, O_reg, m, l);
 
-    // 4. O += P V. P goes through shared memory, within the warp, to become an operand.
-    __syncwarp();  // write after read: lanes that lag still read P of the tile before
+    // 4. O += P V. P goes through shared memory to become an operand. That needs no barrier: accumulators are dealt out as operands are, so
+    // that a lane reads the very words that it wrote. (Step 3 draws the conclusion.)
     store_P<T, C>(P_smem, S_reg, at);
-    __syncwarp();  // read after write: a lane reads what the others of its warp have written
     accumulate_output<T, C>(O_reg, P_smem, V_smem, at);
   }
   write_output(Q_smem, O_reg, m, l, 1.0f, O_all.head(b, h), L_all.head_vector(b, h), row0, at,
