@@ -220,9 +220,9 @@ void start_backward(const Attention& a) {
   launch_prepare<T, C::Width>(a, &sum);
   launch("backward", {dim3(blocks_for(p.Nk, C::Bc) * static_cast<unsigned>(p.B * p.Hkv)), dim3(C::THREADS), C::SHARED_BYTES},
          backward_kernel<C>, p, operands_of<T>(a), view<float>(sum), heads_at_once);
-  const unsigned chunks = static_cast<unsigned>(padded_queries(p)) / 2 * (C::Width / 8);  // a thread for two rows of each
+  const std::int64_t chunks = std::int64_t{padded_queries(p)} / 2 * (C::Width / 8);  // a thread for two rows of each
   launch("convert",
-         {dim3((chunks + PREPARE_THREADS - 1) / PREPARE_THREADS * static_cast<unsigned>(p.B * p.H)), dim3(PREPARE_THREADS)},
+         {dim3(static_cast<unsigned>((chunks + PREPARE_THREADS - 1) / PREPARE_THREADS * p.B * p.H)), dim3(PREPARE_THREADS)},
          convert_kernel<T, C::Width>, p, view<const float>(sum), view<T>(a.dQ), rows_are_aligned(p));
 }
 
@@ -272,6 +272,7 @@ const Variant variant{.name = "one_kernel",
                       .forward = forward,
                       .backward = backward,
                       .workspace = workspace,
+                      .refuse = refuse_backward,
                       .tiles = tiles,
                       .atomic_dQ = true,
                       .dtypes = {Dtype::fp16, Dtype::bf16},

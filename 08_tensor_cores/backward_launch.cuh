@@ -89,6 +89,18 @@ int heads_in_L2(int heads, std::int64_t bytes_of_head) {
   return static_cast<int>(std::clamp<std::int64_t>(L2_BYTES / bytes_of_head, 1, heads));
 }
 
+/// "" or why the grids cannot hold a problem: a block of prepare_kernel has 8 queries at least, one of the others more rows than that.
+std::string refuse_backward(const Problem& p) {
+  constexpr std::int64_t limit = 2147483647;
+  const std::string forward_refusal = refuse_forward(p);
+  if (!forward_refusal.empty()) return forward_refusal;
+  const std::int64_t heads = std::int64_t{p.B} * p.H;
+  const int longest = std::max(padded_queries(p), p.Nk);
+  if (heads <= limit / blocks_for(longest, 8)) return "";
+  return std::to_string(heads) + " heads with " + std::to_string(longest) + " rows each; a CUDA grid holds at most " +
+         std::to_string(limit) + " blocks in a row, each of 8 rows or more";
+}
+
 /// L and D, before everything else.
 template <class T, int Width>
 void launch_prepare(const Attention& a, const TensorRef* sum) {

@@ -340,7 +340,7 @@ void start(const Compiled (&kernels)[N], const Attention& a) {
 
 /// "" or why the grid cannot hold a problem: it has a block for each tile of Q, batch and head, in x, which has 32 rows at least; so has
 /// a block that pads.
-[[maybe_unused]] std::string refuse_forward(const Problem& p) {
+std::string refuse_forward(const Problem& p) {
   constexpr std::int64_t limit = 2147483647;
   const std::int64_t heads = std::int64_t{p.B} * p.H;
   const int longest = rows_are_aligned(p) ? p.Nq : std::max(p.Nq, p.Nk);

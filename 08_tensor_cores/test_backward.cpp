@@ -266,5 +266,16 @@ TEST_CASE("chapter: each GPU has backward tiles for each d") {
   }
 }
 
+TEST_CASE("problems whose backward grids have no room are refused") {
+  for (const Variant& v : grid::variants()) {
+    if (v.backward == nullptr) continue;
+    Problem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 1 << 30, .Nk = 64, .d = 64});
+    p.H = p.Hkv = 15;
+    CHECK(refusal(v, p) == "");
+    p.H = p.Hkv = 16;  // 2^27 blocks of 8 queries each
+    CHECK(refusal(v, p) != "");
+  }
+}
+
 }  // namespace
 }  // namespace flash
