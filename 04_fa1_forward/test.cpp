@@ -4,6 +4,7 @@
 #include "common/harness/runner.hpp"
 #include "common/simt/options.hpp"
 #include "common/testing/grid/problems.hpp"
+#include "common/testing/grid/simulated.hpp"
 #include "common/testing/grid/support.hpp"
 #include "common/testing/grid/traffic.hpp"
 
@@ -16,19 +17,8 @@
 namespace flash::fa1_forward {
 namespace {
 
-/// Lets the simulator stand for another GPU, or start threads in another order, until the end of a scope.
-struct Simulated {
-  explicit Simulated(const Options& options) { set_options(options); }
-  ~Simulated() { set_options(before); }
-  Simulated(const Simulated&) = delete;
-  Simulated& operator=(const Simulated&) = delete;
-  const Options before = options();
-};
-
-Problem causal(Problem p) {
-  p.causal = true;
-  return p;
-}
+using grid::causal;
+using grid::Simulated;
 
 /// Several tiles along both axes, all of them on the smallest GPU, whose tiles for d > 96 are 32 x 24.
 Problem many_tiles() { return causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 70, .Nk = 61, .d = 100})); }

@@ -4,6 +4,7 @@
 #include "common/reference/reference.hpp"
 #include "common/simt/options.hpp"
 #include "common/testing/grid/problems.hpp"
+#include "common/testing/grid/simulated.hpp"
 #include "common/testing/grid/support.hpp"
 #include "common/testing/grid/traffic.hpp"
 
@@ -14,19 +15,8 @@
 namespace flash {
 namespace {
 
-/// Lets the simulator stand for another GPU, or start threads in another order, until the end of a scope.
-struct Simulated {
-  explicit Simulated(const Options& options) { set_options(options); }
-  ~Simulated() { set_options(before); }
-  Simulated(const Simulated&) = delete;
-  Simulated& operator=(const Simulated&) = delete;
-  const Options before = options();
-};
-
-Problem causal(Problem p) {
-  p.causal = true;
-  return p;
-}
+using grid::causal;
+using grid::Simulated;
 
 /// Several tiles along both axes, some of whose queries see no key.
 Problem many_tiles() { return causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 100, .Nk = 61, .d = 40})); }

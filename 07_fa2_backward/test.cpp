@@ -5,6 +5,7 @@
 #include "common/reference/reference.hpp"
 #include "common/simt/options.hpp"
 #include "common/testing/grid/problems.hpp"
+#include "common/testing/grid/simulated.hpp"
 #include "common/testing/grid/support.hpp"
 #include "common/testing/grid/traffic.hpp"
 
@@ -17,24 +18,9 @@
 namespace flash {
 namespace {
 
-/// Lets the simulator stand for another GPU, or run blocks in another order, until the end of a scope.
-struct Simulated {
-  explicit Simulated(const Options& options) { set_options(options); }
-  ~Simulated() { set_options(before); }
-  Simulated(const Simulated&) = delete;
-  Simulated& operator=(const Simulated&) = delete;
-  const Options before = options();
-};
-
-Problem causal(Problem p) {
-  p.causal = true;
-  return p;
-}
-
-Problem with_bias(Problem p, BiasKind kind) {
-  p.bias = kind;
-  return p;
-}
+using grid::causal;
+using grid::Simulated;
+using grid::with_bias;
 
 /// Several tiles along both axes, the first 64 queries and one more see no key, and two query heads share a key/value head.
 Problem many_tiles() { return causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 200, .Nk = 135, .d = 40})); }

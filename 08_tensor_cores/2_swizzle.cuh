@@ -37,12 +37,6 @@ struct Shape {
   static_assert(Br % (16 * TM) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
 };
 
-/// Where a chunk lies in its row. Lanes that read the same chunk of 8 rows meet all banks once (docs/swizzles.md).
-template <int Width>
-struct Swizzle {
-  __device__ int operator()(int row, int col) const { return swizzled_col(Width, row, col); }
-};
-
 /// Copies rows row0, row0 + 1, ... of M to a tile, a chunk of 16 bytes at a time; zeros stand beyond the last row and column. M's rows begin
 /// at multiples of 16 bytes.
 template <class T, class C>

@@ -38,12 +38,6 @@ struct Shape {
   static_assert(Br % (16 * TM) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
 };
 
-/// Where a chunk lies in its row. Lanes that read the same chunk of 8 rows meet all banks once (docs/swizzles.md).
-template <int Width>
-struct Swizzle {
-  __device__ int operator()(int row, int col) const { return swizzled_col(Width, row, col); }
-};
-
 /// (8.1)  S_reg = Q K^T: the warp's 16 TM rows.
 template <class T, class C>
 __device__ void scores(float (&S_reg)[C::TM][C::TN][4], const SharedMatrix<const T>& Q, const SharedMatrix<const T>& K,

@@ -44,12 +44,6 @@ struct Shape {
 /// The largest sum of a lane's part of a row of P at which m may stay. P itself is then no larger, far from the 65504 of fp16.
 constexpr float OVERFLOW = 1024.0f;
 
-/// Where a chunk lies in its row. Lanes that read the same chunk of 8 rows meet all banks once (docs/swizzles.md).
-template <int Width>
-struct Swizzle {
-  __device__ int operator()(int row, int col) const { return swizzled_col(Width, row, col); }
-};
-
 /// Where a lane points ldmatrix in a swizzled tile: `offset` bytes from the start of shared memory to the chunk of its row in depth step 0.
 /// Other fragments begin at multiples of 16 rows, where the swizzle repeats: a constant is added. Other depth steps have other chunks of
 /// the same row: some bits of the address are flipped, since the swizzle is an exclusive or. So one number serves all fragments.

@@ -59,6 +59,12 @@ struct Place {
 
 // ---- Tiles ----------------------------------------------------------------------------------------------------------------------
 
+/// Where a chunk lies in its row. Lanes that read the same chunk of 8 rows meet all banks once (docs/swizzles.md).
+template <int Width>
+struct Swizzle {
+  __device__ int operator()(int row, int col) const { return swizzled_col(Width, row, col); }
+};
+
 /// One thread's part in copying tiles of Rows x Width numbers from rows of a matrix to shared memory, a chunk of 16 bytes at a time. The
 /// matrix's rows begin at multiples of 16 bytes; zeros stand beyond its last row and column. A thread stays in its column, and goes down
 /// in steps of 8 rows, at which swizzles repeat, so that all of its addresses differ by constants.

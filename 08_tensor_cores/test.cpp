@@ -6,6 +6,7 @@
 #include "common/reference/reference.hpp"
 #include "common/simt/options.hpp"
 #include "common/testing/grid/problems.hpp"
+#include "common/testing/grid/simulated.hpp"
 #include "common/testing/grid/support.hpp"
 #include "common/testing/grid/traffic.hpp"
 
@@ -21,31 +22,12 @@
 namespace flash {
 namespace {
 
+using grid::causal;
+using grid::scaled;
+using grid::Simulated;
+using grid::with_bias;
+
 constexpr float infinity = std::numeric_limits<float>::infinity();
-
-/// Lets the simulator stand for another GPU, or start threads in another order, until the end of a scope.
-struct Simulated {
-  explicit Simulated(const Options& options) { set_options(options); }
-  ~Simulated() { set_options(before); }
-  Simulated(const Simulated&) = delete;
-  Simulated& operator=(const Simulated&) = delete;
-  const Options before = options();
-};
-
-Problem causal(Problem p) {
-  p.causal = true;
-  return p;
-}
-
-Problem with_bias(Problem p, BiasKind kind) {
-  p.bias = kind;
-  return p;
-}
-
-Problem scaled(Problem p, float scale) {
-  p.scale = scale;
-  return p;
-}
 
 /// Several tiles along both axes, the first 39 queries see no key, and two query heads share a key/value head.
 Problem many_tiles() { return causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 174, .Nk = 135, .d = 40})); }

@@ -4,6 +4,7 @@
 #include "common/reference/reference.hpp"
 #include "common/simt/options.hpp"
 #include "common/testing/grid/problems.hpp"
+#include "common/testing/grid/simulated.hpp"
 #include "common/testing/grid/support.hpp"
 #include "common/testing/grid/traffic.hpp"
 
@@ -16,29 +17,10 @@
 namespace flash {
 namespace {
 
-/// Lets the simulator stand for another GPU, or run blocks in another order, until the end of a scope.
-struct Simulated {
-  explicit Simulated(const Options& options) { set_options(options); }
-  ~Simulated() { set_options(before); }
-  Simulated(const Simulated&) = delete;
-  Simulated& operator=(const Simulated&) = delete;
-  const Options before = options();
-};
-
-Problem causal(Problem p) {
-  p.causal = true;
-  return p;
-}
-
-Problem with_bias(Problem p, BiasKind kind) {
-  p.bias = kind;
-  return p;
-}
-
-Problem with_scale(Problem p, float scale) {
-  p.scale = scale;
-  return p;
-}
+using grid::causal;
+using grid::scaled;
+using grid::Simulated;
+using grid::with_bias;
 
 /// Several tiles along both axes, the first 65 queries see no key, and two query heads share a key/value head.
 Problem many_tiles(int d = 64) { return causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 400, .Nk = 335, .d = d})); }
@@ -187,7 +169,7 @@ TEST_CASE("cpu: masked scores stay masked, whatever the sign of the scale") {
   const Problem p = causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 140, .Nk = 150, .d = 32}));
   for (const float scale : {-0.2f, 0.0f, 0.2f}) {
     for (const BiasKind kind : {BiasKind::none, BiasKind::matrix})
-      check_choices_on(with_bias(with_scale(p, scale), kind), /*all=*/false);
+      check_choices_on(with_bias(scaled(p, scale), kind), /*all=*/false);
   }
 }
 
