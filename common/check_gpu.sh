@@ -165,7 +165,8 @@ sanitize() {  # sanitize LOG_FOLDER TOOL STAGE VARIANT PASS PROBLEM: one line, a
 export -f sanitize
 sanitizer_runs() {  # the arguments of all runs, each ended by a zero byte
   local stage variant pass problem tool
-  for stage in "$build"/bin/${FLASH_CHECK_STAGES:-[0-9][0-9]}_*; do
+  for stage in "$build"/bin/[0-9][0-9]_*; do
+    [[ $(basename "$stage") == ${FLASH_CHECK_STAGES:-}* ]] || continue
     "$stage" --list --json | python3 -c '
 import json, sys
 for variant in json.load(sys.stdin)["variants"]:
