@@ -54,7 +54,7 @@ std::string duration_text(double seconds) {
 void History::add(const Run& run, const Row& row) {
   const std::optional<double> seconds = row.number({"wall_s"});
   if (seconds && row.verdict == Verdict::ok) measured_.push_back({run, false, work_of(run), *seconds});
-  if (row.verdict == Verdict::no_room || row.verdict == Verdict::timed_out) failed_.push_back({run, row.verdict, row.message});
+  if (row.verdict != Verdict::ok) failed_.push_back({run, row.verdict, row.message});
 }
 
 void History::add_counting(const Run& run, double work, double seconds) { measured_.push_back({run, true, work, seconds}); }
@@ -90,6 +90,10 @@ std::optional<History::Prediction> History::predict(const Run& run, bool countin
 }
 
 std::optional<double> History::seconds(const Run& run) const {
+  const auto refused = [&](const Failed& one) {  // which takes no time; the head dimension is what most variants refuse
+    return one.verdict == Verdict::refused && same_kind(one.run, run) && one.run.problem().d == run.problem().d;
+  };
+  if (std::any_of(failed_.begin(), failed_.end(), refused)) return 0;
   const std::optional<Prediction> found = predict(run, false, work_of(run), false);
   return found ? std::optional(found->seconds) : std::nullopt;
 }
@@ -103,11 +107,11 @@ std::optional<History::Skip> History::reason_to_skip(const Run& run) const {
   const std::string limit = duration_text(limit_);
   for (const Failed& one : failed_) {
     if (!same_kind(one.run, run)) continue;
-    const bool no_room = one.verdict == Verdict::no_room;
+    const bool no_room = one.verdict == Verdict::no_room, too_long = one.verdict == Verdict::timed_out;
     if (no_room && needs_as_much_memory(run.problem(), one.run.problem())) {
       return Skip{false, "a problem no larger could not run (" + describe(one.run.problem()) + "): " + one.message};
     }
-    if (!no_room && work_of(run) >= work_of(one.run)) {
+    if (too_long && work_of(run) >= work_of(one.run)) {
       return Skip{true, "a problem no larger took more than the limit of " + limit + " (" + describe(one.run.problem()) + ")"};
     }
   }
