@@ -153,6 +153,7 @@ TEST_CASE("sweep: after a variant found no room or took too long, no larger prob
     CHECK_FALSE(row.contains("time"));
     CHECK(row["problem"]["seq_q"].get<int>() >= 128);
     CHECK(row["device"]["kind"] == "cpu");
+    CHECK_FALSE(row["device"]["name"].get<std::string>().empty());
     const std::string message = row["message"];
     CHECK_MESSAGE(contains(message, "Nq=64 "), message);
     CHECK_MESSAGE(contains(message, row["stage"] == "02_large" ? "needs 4 TiB" : "more than the limit of 1 s"), message);
