@@ -4,7 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include <algorithm>
+#include <filesystem>
 #include <sstream>
 
 namespace flash {
@@ -32,6 +32,13 @@ int parse_count(const std::string& option, const std::string& text) {
 const std::string& not_empty(const std::string& option, const std::string& text) {
   if (text.empty()) throw UsageError(option + " is ''; allowed: a name");
   return text;
+}
+
+/// Do both names mean one file, whether it exists or not?
+bool same_file(const std::string& one, const std::string& other) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  return fs::weakly_canonical(one, error) == fs::weakly_canonical(other, error);
 }
 
 /// Saved rows are shown as they are: an option for runs would seem to choose among them.
@@ -129,6 +136,9 @@ CompareCommand parse_compare_options(int argc, const char* const* argv) {
   if (options.json && options.csv) throw UsageError("--json and --csv are both given; allowed: one of them");
   if (!options.rows.empty()) check_rows_alone(app);
   if (options.resume && options.save.empty()) throw UsageError("--resume is given without --save; allowed: both");
+  if (!options.html.empty() && !options.save.empty() && same_file(options.html, options.save)) {
+    throw UsageError("--html and --save are both '" + options.save + "'; allowed: two files");
+  }
   if (no_causal) options.problem.causal = false;
   options.counts = !no_counts;
   check_contradictions(options.problem);

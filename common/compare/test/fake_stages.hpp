@@ -4,6 +4,9 @@
 #include "common/compare/process.hpp"
 #include "common/harness/test/temporary_folder.hpp"
 
+#include <doctest/doctest.h>
+
+#include <algorithm>
 #include <string>
 
 namespace flash::test {
@@ -80,5 +83,13 @@ inline ProcessResult compare(const FakeStages& stages, std::vector<std::string> 
 }
 
 inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+/// Bad usage: exit code 2 and one line that has `message`.
+inline void check_refused(const ProcessResult& result, const std::string& message) {
+  CHECK(result.exit_code == 2);
+  CHECK(result.output.empty());
+  CHECK_MESSAGE(std::count(result.error.begin(), result.error.end(), '\n') == 1, result.error);
+  CHECK_MESSAGE(contains(result.error, message), result.error);
+}
 
 }  // namespace flash::test

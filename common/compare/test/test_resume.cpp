@@ -55,22 +55,12 @@ struct Sweep {
     write_bytes(partial, left.dump());
     std::filesystem::remove(file);
   }
-  void interrupt() const {
-    interrupt([](const Json& row) { return row["problem"]["seq_q"] == 16; }, [](Json&) {});
-  }
 };
 
 std::vector<int> lengths(const Json& rows) {
   std::vector<int> all;
   for (const Json& row : rows) all.push_back(row["problem"]["seq_q"]);
   return all;
-}
-
-void check_refused(const ProcessResult& result, const std::string& message) {
-  CHECK(result.exit_code == 2);
-  CHECK(result.output.empty());
-  CHECK_MESSAGE(std::count(result.error.begin(), result.error.end(), '\n') == 1, result.error);
-  CHECK_MESSAGE(contains(result.error, message), result.error);
 }
 
 }  // namespace
@@ -243,6 +233,21 @@ TEST_CASE("resume: a damaged file is refused and stays as it is") {
   odd[0]["verdict"] = "fine";
   check(odd.dump(), "row 1: verdict is 'fine'");
   CHECK(sweep.ran().empty());
+}
+
+TEST_CASE("resume: saved rows tell how long the others will take") {
+  const Sweep sweep;
+  REQUIRE(sweep.run().exit_code == 0);
+  sweep.ran();
+  sweep.interrupt([](const Json& row) { return row["problem"]["seq_q"] == 64; }, [](Json& row) { row["wall_s"] = 500; });
+  const ProcessResult result = sweep.run({"--resume"});
+  CHECK(result.exit_code == 0);
+  CHECK(sweep.ran() == "64 ");  // all of the 500 s may be start-up
+  sweep.interrupt([](const Json& row) { return row["problem"]["seq_q"] == 64; },
+                  [](Json& row) { row["wall_s"] = row["problem"]["seq_q"] == 32 ? 500 : 1; });
+  CHECK(sweep.run({"--resume"}).exit_code == 0);
+  CHECK(sweep.ran().empty());
+  CHECK(Json::parse(read_bytes(sweep.file))[3]["verdict"] == "skipped");
 }
 
 TEST_CASE("resume: with nothing saved yet everything runs") {

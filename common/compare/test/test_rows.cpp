@@ -27,13 +27,6 @@ class FakePython {
   FakePython& operator=(const FakePython&) = delete;
 };
 
-void check_refused(const ProcessResult& result, const std::string& message) {
-  CHECK(result.exit_code == 2);
-  CHECK(result.output.empty());
-  CHECK_MESSAGE(std::count(result.error.begin(), result.error.end(), '\n') == 1, result.error);
-  CHECK_MESSAGE(contains(result.error, message), result.error);
-}
-
 }  // namespace
 
 TEST_CASE("rows: saved rows give the same tables, CSV and JSON as the runs did") {
@@ -158,6 +151,7 @@ TEST_CASE("html: what is missing is known before anything runs; a failure of rep
     const FakePython python(folder, "exit 0");
     check_refused(run("/dev/null/x"), "cannot be written");
     check_refused(run(folder.path().string()), "is not a regular file");
+    check_refused(run(folder.path().string() + "/./rows.json"), "allowed: two files");
   }
   setenv("PYTHON", "/no/such/python", 1);
   check_refused(run(html), "--html needs Python, and '/no/such/python' cannot be started");
