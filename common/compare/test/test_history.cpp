@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <sstream>
+#include <thread>
 
 namespace {
 
@@ -173,6 +174,11 @@ TEST_CASE("progress: a live line as wide as the terminal, with what went wrong a
         "bhnd bias=none");
   out.str("");
   progress.tick();  // no second has passed
+  CHECK(out.str().empty());
+  std::this_thread::sleep_for(std::chrono::milliseconds(1001));
+  progress.tick();
+  CHECK(test::contains(out.str(), "] 3 of 4, about 3 min left: "));
+  out.str("");
   progress.end(took(1));
   CHECK(out.str().empty());
   columns = 41;
