@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import stat
+import subprocess
 import sys
 import tempfile
 import types
@@ -57,6 +58,8 @@ for name in ("o", "lse", "dq", "dk", "dv") if given["--pass"] == "backward" else
         if what == "gone": continue
     np.save(target / (name + ".npy"), values)
 '''
+subprocess_run = subprocess.run
+CODE = compile(STAGE, "stand-in for stage 08", "exec")
 OFF = {"flash": 0.0}  # added to an element of a peer's dK
 
 
@@ -88,26 +91,40 @@ class CheckPeers(unittest.TestCase):
         for name, value in (("problems", lambda device: self.problems), ("find_torch", lambda needs_gpu: torch)):
             self.patch(mock.patch.object(check_peers, name, value))
         self.patch(mock.patch.object(check_peers.peer_outputs, "outputs", outputs))
+        self.patch(mock.patch.object(check_peers.subprocess, "run", self.run_here))
 
     def patch(self, patch):
         patch.start()
         self.addCleanup(patch.stop)
 
+    def run_here(self, command, **ignored):
+        """The stand-in for stage 08 in this process, which is faster than to start one that imports NumPy."""
+        out, err, code = io.StringIO(), io.StringIO(), 0
+        with mock.patch.object(sys, "argv", [str(word) for word in command]), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                exec(CODE, {})
+            except SystemExit as end:
+                code = end.code
+        return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
+
     def check(self, *arguments, broken=""):
-        """(exit code, rows)"""
+        """(exit code, what it printed)"""
         text = io.StringIO()
-        one = {"OPENBLAS_NUM_THREADS": "1"}  # or its threads fight with those of other tests
-        with mock.patch.dict(os.environ, BREAK=broken, **one), contextlib.redirect_stdout(text), contextlib.redirect_stderr(io.StringIO()):
-            code = check_peers.main([str(self.folder), "--json", *arguments])
-        return code, json.loads(text.getvalue())
+        with mock.patch.dict(os.environ, BREAK=broken), contextlib.redirect_stdout(text), contextlib.redirect_stderr(io.StringIO()):
+            code = check_peers.main([str(self.folder), *arguments])
+        return code, text.getvalue()
+
+    def rows(self, *arguments, **given):
+        code, text = self.check("--json", *arguments, **given)
+        return code, json.loads(text)
 
     def wrong(self, *arguments, **given):
-        code, rows = self.check(*arguments, **given)
+        code, rows = self.rows(*arguments, **given)
         self.assertEqual(code, 1)
         return {(row["of"], row.get("with"), row.get("tensor")) for row in rows if row["verdict"] == "WRONG"}
 
     def test_what_is_right_passes(self):
-        code, rows = self.check()
+        code, rows = self.rows()
         self.assertEqual(code, 0)
         self.assertEqual({row["verdict"] for row in rows}, {"ok", "refused"})
         self.assertEqual({(row["of"], row["with"]) for row in rows if "with" in row},
@@ -115,6 +132,14 @@ class CheckPeers(unittest.TestCase):
         of_last = [row["tensor"] for row in rows if row.get("with") == "float64" and row["of"] == "last"]
         self.assertEqual(of_last, 2 * ["o", "lse", "dq", "dk", "dv"])
         self.assertEqual([row["message"] for row in rows if row["verdict"] == "refused"], 2 * ["not today"])
+
+    def test_the_stage_is_a_program(self):
+        with mock.patch.object(check_peers.subprocess, "run", subprocess_run):
+            self.assertEqual(self.check("--variant", "last")[0], 0)
+            self.assertEqual(self.check("--variant", "last", broken="dq nan")[0], 1)
+            (self.folder / "08_tensor_cores").write_text("no program")
+            with self.assertRaisesRegex(usage.Failure, "cannot be started: Exec format error"):
+                self.check()
 
     def test_every_tensor_counts(self):
         for at, tensor in enumerate(("o", "lse", "dq", "dk", "dv")):
@@ -134,7 +159,7 @@ class CheckPeers(unittest.TestCase):
             self.assertEqual(self.wrong(), {("flash", "float64", "dk"), ("last", "flash", "dk")})
 
     def test_a_stage_that_fails(self):
-        code, rows = self.check("--variant", "last", broken="1")
+        code, rows = self.rows("--variant", "last", broken="1")
         self.assertEqual(code, 1)
         self.assertEqual([row["message"] for row in rows if row["of"] == "last"], 2 * ["said so"])
         self.assertEqual(self.check(broken="2")[0], 2)  # refuses all
@@ -144,7 +169,7 @@ class CheckPeers(unittest.TestCase):
         self.assertEqual(self.wrong("--variant", "last", broken="dv gone"), {("last", None, None)})
 
     def test_choices(self):
-        _, rows = self.check("--variant", "one_step", "--only", "flash")
+        _, rows = self.rows("--variant", "one_step", "--only", "flash")
         self.assertEqual({(row["of"], row["with"]) for row in rows},
                          {("one_step", "float64"), ("one_step", "flash"), ("flash", "float64"), ("plain", "float64")})  # fmt: skip
         for arguments, part in ((["--variant", "two_step"], "allowed: one_step, last"), (["--only", "cudnn"], "allowed on the CPU: flash, math, plain"),
@@ -156,13 +181,11 @@ class CheckPeers(unittest.TestCase):
             check_peers.main([str(self.folder / "none")])
 
     def test_table(self):
-        text = io.StringIO()
-        with mock.patch.dict(os.environ, BREAK="dv nan"), contextlib.redirect_stdout(text), contextlib.redirect_stderr(io.StringIO()):
-            check_peers.main([str(self.folder), "--variant", "last"])
-        self.assertIn("B=2 H=2 Hkv=2 Nq=113 Nk=113 d=64 causal fp16: largest difference / allowed", text.getvalue())
-        self.assertRegex(text.getvalue(), r"\nmath +refused: not today\n")
-        self.assertRegex(text.getvalue(), r"\nlast +float64 .* nan / [0-9.e-]+  WRONG\n")
-        self.assertRegex(text.getvalue(), r"\nflash +float64 .* - .* ok\n")
+        _, text = self.check("--variant", "last", broken="dv nan")
+        self.assertIn("B=2 H=2 Hkv=2 Nq=113 Nk=113 d=64 causal fp16: largest difference / allowed", text)
+        self.assertRegex(text, r"\nmath +refused: not today\n")
+        self.assertRegex(text, r"\nlast +float64 .* nan / [0-9.e-]+  WRONG\n")
+        self.assertRegex(text, r"\nflash +float64 .* - .* ok\n")
 
     def test_rounding_to_bf16(self):
         values = np.float32([1, 1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-20, -1 - 2**-8, 3e38])
