@@ -12,9 +12,11 @@ BORROWED = [("05_fa1_backward", "forward"), ("07_fa2_backward", "forward")]  # t
 
 
 def rows_of(device, files="*.json"):
-    """The saved rows of a device, in the order of files and rows."""
+    """The saved rows of a device, in the order of files and rows. Sweeps are for plots: they come only by their names."""
     rows = []
     for path in sorted((RESULTS / device).glob(files)):
+        if files == "*.json" and path.name.startswith("sweep"):
+            continue
         contents = json.loads(path.read_text())
         rows += contents.get("rows", []) if isinstance(contents, dict) else contents
     return [row for row in rows if "problem" in row]  # a run that failed to give a report has none

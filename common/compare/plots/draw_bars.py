@@ -1,6 +1,6 @@
 """Draws what bars.py selects."""
 
-from .style import NORMAL, SMALL, WIDTH, add_panel, ink, new_figure
+from .style import NORMAL, SMALL, WIDTH, add_panel, ink, name_in_file, new_figure
 
 LEFT, RIGHT, BETWEEN, TOP, HEIGHT, BELOW = 34, 8, 40, 96, 130, 62
 FEW = 18  # bars of a panel that find room in half of the width
@@ -44,7 +44,7 @@ def draw_panel(axes, panel, names, width, highest):
         for group, value in enumerate(line["values"]):
             x = group * (len(present) + 1) + present.index(line["series"])
             if isinstance(value, float):
-                axes.bar(x, value, width=0.86, color=ink(line["series"]), gid=f"bar {line['label']}")
+                axes.bar(x, value, width=0.86, color=ink(line["series"]), gid=name_in_file("bar", panel["title"], line["label"], panel["lengths"][group]))
             text = value if isinstance(value, str) else "" if value is None else f"{value:.0f}" if value >= 10 else f"{value:.1f}"
             narrow = isinstance(value, str) or bar < 5.5 * len(text)
             axes.annotate(text, xy=(x, value if isinstance(value, float) else 0), xytext=(0, 2.5), textcoords="offset points", ha="center",

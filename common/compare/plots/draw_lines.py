@@ -4,7 +4,7 @@ from math import ceil, floor, log10, log2
 
 from tools.formatting import size
 
-from .style import SMALL, add_panel, ink, lengths_axis, line_look, new_figure, spread
+from .style import SMALL, add_panel, ink, lengths_axis, line_look, name_in_file, new_figure, spread
 
 LEFT, PANEL, HEIGHT, LABELS, TOP, BELOW = 50, 152, 176, 98, 78, 64
 
@@ -53,7 +53,7 @@ def draw_panel(axes, panel, limits, unit):
         if line["series"] == "least":
             axes.plot(x, y, color=ink("fg"), linewidth=2.4, solid_capstyle="round")
         else:
-            axes.plot(x, y, gid=f"line {line['label']}", **line_look(line["series"]))
+            axes.plot(x, y, gid=name_in_file("line", panel["title"], line["label"]), **line_look(line["series"]))
         ends.append((x[-1], y[-1], line["label"], "fg" if line["series"] == "least" else line["series"]))
     label_ends(axes, ends)
 

@@ -2,7 +2,7 @@
 
 from math import cos, log10, pi, sin
 
-from .style import NORMAL, SMALL, WIDTH, add_panel, ink, marker, new_figure
+from .style import NORMAL, SMALL, WIDTH, add_panel, ink, marker, name_in_file, new_figure
 
 LEFT, TOP, HEIGHT, BELOW = 40, 66, 400, 44
 PANEL = WIDTH - LEFT - 14
@@ -49,7 +49,7 @@ def draw(picture):
     for mark in marks:
         hollow = mark["pass"] == "backward"
         axes.plot([mark["x"]], [mark["y"]], marker=marker(mark["series"]), markersize=7, color=ink(mark["series"]), linestyle="none",
-                  markerfacecolor=ink("bg") if hollow else ink(mark["series"]), markeredgewidth=1.6, gid=f"mark {mark['pass']} {mark['label']}", zorder=4)  # fmt: skip
+                  markerfacecolor=ink("bg") if hollow else ink(mark["series"]), markeredgewidth=1.6, gid=name_in_file("mark", mark["pass"], mark["label"]), zorder=4)  # fmt: skip
     for mark in sorted(marks, key=lambda mark: -mark["y"]):
         x, y = place(mark["x"], mark["y"])
         wide = 4.9 * len(mark["label"]) + 4
@@ -102,5 +102,3 @@ def free_place(x, y, wide, taken):
             if box[0] >= 2 and box[2] <= PANEL and box[1] >= 2 and box[3] <= HEIGHT and not any(overlap(box, other) for other in taken):
                 return (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
     return x, y + 14
-
-

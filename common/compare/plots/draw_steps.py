@@ -1,6 +1,6 @@
 """Draws what steps.py selects."""
 
-from .style import NORMAL, SMALL, WIDTH, add_panel, ink, new_figure
+from .style import NORMAL, SMALL, WIDTH, add_panel, ink, name_in_file, new_figure
 
 LEFT, TOP = 10, 66
 
@@ -23,7 +23,7 @@ def draw_ladder(picture):
             y = i * slot
             axes.text(0, y + 10, step["label"], fontsize=SMALL, weight="bold", color=ink("fg"), va="center")
             axes.text(highest * 1.25 * ideas / (WIDTH - 2 * LEFT), y + 10, step["idea"], fontsize=SMALL, color=ink("dim"), va="center")
-            axes.barh(y + 22, step["tflops"], height=11, color=ink(step["series"]), gid=f"bar {step['label']}")
+            axes.barh(y + 22, step["tflops"], height=11, color=ink(step["series"]), gid=name_in_file("bar", panel["title"], step["label"]))
             gain = f", ×{step['gain']:.2f}" if step["gain"] else ""
             axes.annotate(f"{step['tflops']:.3g} TFLOP/s{gain}", xy=(step["tflops"], y + 22), xytext=(5, 0), textcoords="offset points",
                           va="center", fontsize=SMALL, color=ink("fg"))  # fmt: skip
@@ -54,7 +54,7 @@ def draw_counts(picture):
                     axes.annotate(step, xy=(0, i + 0.5), xytext=(-names, 0), textcoords="offset points", va="center", fontsize=NORMAL, weight="bold", color=ink("fg"))
                 continue
             value = step["counts"][key]
-            axes.barh(i + 0.5, value, height=0.62, color=ink(step["series"]), gid=f"bar {step['pass']} {step['label']} {key}")
+            axes.barh(i + 0.5, value, height=0.62, color=ink(step["series"]), gid=name_in_file("bar", step["pass"], step["label"], key))
             axes.annotate(f"{value:,}", xy=(value, i + 0.5), xytext=(4, 0), textcoords="offset points", va="center", fontsize=SMALL, color=ink("fg" if value else "dim"))
             if k == 0:
                 axes.annotate(step["label"], xy=(0, i + 0.5), xytext=(-names, 0), textcoords="offset points", va="center", fontsize=SMALL, color=ink("fg"))

@@ -54,7 +54,7 @@ def of_one_device(rows):
 def place(row):
     """The device's name. Counts of the simulator are the same on every CPU. A row that was not run may have none."""
     device = row.get("device") or {}
-    return "the CPU simulator" if device.get("kind") == "cpu" else device.get("name", "")
+    return "CPU simulator" if device.get("kind") == "cpu" else device.get("name", "")
 
 
 def device_name(rows):

@@ -55,6 +55,11 @@ def ink(name):
     return STAND_IN.format(names.index(name if name in COLOURS else "other"))
 
 
+def name_in_file(*words):
+    """The id of a shape, by which a reader of the file (or a test) finds it."""
+    return "_".join(str(word) for word in words).replace(" ", "_")
+
+
 def marker(series):
     return MARKERS.get(series, "X")
 
