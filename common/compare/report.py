@@ -13,6 +13,7 @@ import pathlib
 import sys
 import tempfile
 
+from html_report.origin import rows_text
 from html_report.page import page
 from html_report.rows import Failure, read
 
@@ -68,13 +69,16 @@ def main(arguments):
     path = place_to_write(options.out, options.rows)
     rows = read(options.rows)
     write(path, page(rows, options.rows, options.title, options.command))
-    print(f"{options.out}: {len(rows)} rows")
+    print(f"{options.out}: {rows_text(len(rows))}")
     return 0
 
 
 if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        print("report: interrupted", file=sys.stderr)
+        sys.exit(130)
     except Failure as failure:
         print(f"report: {' '.join(str(failure).split())}", file=sys.stderr)
         sys.exit(2)

@@ -56,7 +56,7 @@ class Input(Case):
         self.refused("cannot be read", self.path, "--out", self.out)
         self.refused("required", good)
         self.refused("required", "--out", self.out)
-        self.refused("unrecognized", good, "--out", self.out, "--colour")
+        self.refused("unrecognized", good, "--out", self.out, "--titl", "x")
         self.refused("cannot be written", good, "--out", self.path / "no" / "out.html")
         self.refused("is no file", good, "--out", self.path)
         self.refused("holds the rows", good, "--out", good)
