@@ -58,6 +58,7 @@ class Input(Case):
         self.refused("required", "--out", self.out)
         self.refused("unrecognized", good, "--out", self.out, "--titl", "x")
         self.refused("cannot be written", good, "--out", self.path / "no" / "out.html")
+        self.refused("cannot be written", good, "--out", self.path / ("x" * 300))
         self.refused("is no file", good, "--out", self.path)
         self.refused("holds the rows", good, "--out", good)
         self.assertEqual(self.out.read_text(), "the old page")
