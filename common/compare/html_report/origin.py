@@ -84,7 +84,7 @@ def environment(rows):
     dates = [date for _, first, last, _ in commits(rows) for date in (first, last) if date]
     facts = [("Device", devices(rows) or ["not told"]),
              ("Peers", [f"torch {version}" for version in distinct(text(row, "torch") for row in rows if is_peer(row))]),
-             ("Measured", [" to ".join(distinct([min(dates), max(dates)]))] if dates else []),
+             ("Date", [" to ".join(distinct([min(dates), max(dates)]))] if dates else []),
              ("Commit", [f"{commit or 'not told'} ({rows_text(count)})" for commit, _, _, count in commits(rows)])]  # fmt: skip
     listed = [join([tag("dt", name), *(tag("dd", line) for line in lines)]) for name, lines in facts if lines]
     files = [tag("tr", tag("th", tag("code", path), scope="row"), tag("td", tag("code", blob)), tag("td", state(path, blob)))
