@@ -135,7 +135,8 @@ class Peers(unittest.TestCase):
                          "--problem", "--seq 32 --head-dim 96 --dtype bf16")  # fmt: skip
         shown = [(row["problem"]["seq_q"], row["problem"]["head_dim"], row["problem"]["causal"], row["problem"]["dtype"]) for row in rows]
         self.assertEqual(shown, [(16, 64, False, "fp16"), (32, 96, True, "bf16")])
-        for bad in ("--seq 0", "--save x", "--problem x", "stray"):
+        self.assertEqual(len(self.problems("--problem", "--seq 16", "--problem", "--seq 32", "--problem", "--seq 16")), 2)
+        for bad in ("--seq 0", "--save x", "--resume", "--time-limit 3", "--problem x", "stray"):
             self.assertEqual(self.run_peers("--problem", bad).returncode, 2, bad)
 
     def test_table(self):
@@ -192,8 +193,9 @@ class Peers(unittest.TestCase):
         self.assertNotIn("are kept", self.run_peers(*sweep, "--sweep", "seq=16..128", "--iterations", "3").stderr)
 
     def test_a_damaged_file_is_refused_and_left_alone(self):
+        other = {"stage": "01_naive", "variant": "naive", "pass": "forward", "problem": {}, "device": {}, "verdict": "ok", "torch": ""}
         for name in ("rows.json", "rows.json.partial"):
-            for text in ("[{]", '{"a": 1}', "[1]", '[{"stage": "01_naive"}]', "[" * 100000):
+            for text in (json.dumps([other]), "[{]", '{"a": 1}', "[1]", '[{"stage": "01_naive"}]', "[" * 100000):
                 (self.path / name).write_text(text)
                 done = self.run_peers("--save", str(self.path / "rows.json"), "--resume")
                 self.assertEqual(done.returncode, 2, text)
