@@ -11,7 +11,7 @@ import os
 import pathlib
 import tempfile
 
-from html_report.origin import rows_text
+from html_report.markup import counted
 from html_report.page import page
 from html_report.rows import read
 from usage import Failure, Parser, run
@@ -64,7 +64,7 @@ def main(arguments):
     path = place_to_write(options.out, options.rows)
     rows = read(options.rows)
     write(path, page(rows, options.rows, options.title, options.command))
-    print(f"{options.out}: {rows_text(len(rows))}")
+    print(f"{options.out}: {counted(len(rows), 'row')}")
     return 0
 
 

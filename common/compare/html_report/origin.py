@@ -3,7 +3,7 @@
 import shlex
 from pathlib import Path
 
-from .markup import join, tag
+from .markup import counted, join, tag
 from .rows import device_name, is_gpu, is_peer, number, problem_key, text
 from tools.saved import ROOT, blob_id, short_commit
 
@@ -28,10 +28,6 @@ def devices(rows):
     return lines
 
 
-def rows_text(count):
-    return f"{count} row" if count == 1 else f"{count} rows"
-
-
 def commits(rows):
     """[(commit, first date, last date, rows)] in the order of dates."""
     found = {}
@@ -46,7 +42,7 @@ def warnings(rows):
     known = commits(rows)
     if len(known) > 1:
         said.append("These rows come from different commits: " + ", ".join(
-            f"{short_commit({'commit': commit})} ({rows_text(count)})" for commit, _, _, count in known) + ".")  # fmt: skip
+            f"{short_commit({'commit': commit})} ({counted(count, 'row')})" for commit, _, _, count in known) + ".")  # fmt: skip
     if any(not commit for commit, *_ in known):
         said.append("Some rows do not say which commit they belong to.")
     if any(commit.endswith("-dirty") for commit, *_ in known):
@@ -84,14 +80,14 @@ def environment(rows):
     dates = [date for _, first, last, _ in commits(rows) for date in (first, last) if date]
     facts = [("Device", devices(rows) or ["not told"]),
              ("Peers", [f"torch {version}" for version in distinct(text(row, "torch") for row in rows if is_peer(row))]),
-             ("Measured", [" to ".join(distinct([min(dates), max(dates)]))] if dates else []),
-             ("Commit", [f"{commit or 'not told'} ({rows_text(count)})" for commit, _, _, count in commits(rows)])]  # fmt: skip
+             ("Date", [" to ".join(distinct([min(dates), max(dates)]))] if dates else []),
+             ("Commit", [f"{commit or 'not told'} ({counted(count, 'row')})" for commit, _, _, count in commits(rows)])]  # fmt: skip
     listed = [join([tag("dt", name), *(tag("dd", line) for line in lines)]) for name, lines in facts if lines]
     files = [tag("tr", tag("th", tag("code", path), scope="row"), tag("td", tag("code", blob)), tag("td", state(path, blob)))
              for path, blob in sorted(sources(rows))]  # fmt: skip
     head = tag("tr", *(tag("th", title, scope="col") for title in ("kernel file", "git blob id", "in the project now")))
     grid = tag("table", tag("caption", "Kernel files", class_="unseen"), tag("thead", head), tag("tbody", *files))
-    folded = tag("details", tag("summary", f"The {len(files)} kernel files that were run"),
+    folded = tag("details", tag("summary", f"{counted(len(files), 'kernel file')} behind these rows"),
                  tag("div", grid, class_="scroll", role="region", aria_label="Kernel files", tabindex="0")) if files else None  # fmt: skip
     return join([tag("dl", *listed), folded])
 

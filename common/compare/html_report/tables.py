@@ -3,7 +3,7 @@
 import dataclasses
 import typing
 
-from .markup import join, tag
+from .markup import counted, join, tag
 from .rows import (borrowed_from, device_name, is_failure, is_good, is_gpu, is_peer, label, max_error, moved_bytes, number, text,
                    verdict)  # fmt: skip
 from tools.formatting import size  # the path is set in rows.py
@@ -179,7 +179,7 @@ def caption(group):
 def result(group):
     """The line of a folded table: the best of it."""
     best, bad = group.best() or group.best(peers=True), sum(not is_good(row) for row in group.rows)
-    said = f"{len(group.rows)} lines" + (f", {bad} without a result" if bad else "")
+    said = counted(len(group.rows), "line") + (f", {bad} without a result" if bad else "")
     if best is None:
         return said
     tflops = number(best, "tflops")

@@ -2,6 +2,7 @@
 """report.py: what the page says of rows, and how."""
 import base64
 import hashlib
+import importlib.util
 import os
 import re
 import shutil
@@ -139,6 +140,17 @@ class Report(Case):
         (copy / "plot.py").write_text("import sys\nsys.exit('plot: it is broken')\n")
         self.assertEqual(self.run_report(rows, "--out", self.out, script=copy / "report.py").returncode, 0)
         self.assertIn("plot: it is broken", Page(self.out.read_text()).text)
+
+    @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "matplotlib is not installed: no plots")
+    def test_plots_of_saved_rows(self):
+        shutil.rmtree(self.matplotlib.parent)
+        done = self.run_report(ROOT / "docs" / "results" / "cpu" / "compare.json", "--out", self.out)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        page = Page(self.out.read_text())
+        plots = [base64.b64decode(value.split(",")[1]).decode() for _, key, value in page.attributes if key == "src"]
+        self.assertTrue(any("warp operations" in plot and "prefers-color-scheme" in plot for plot in plots))
+        self.assertIn("What could not be drawn", page.text)
+        self.assertNotIn(str(self.path), page.text)
 
     def test_contrast(self):
         """Text can be read: 4.5 to 1 on whatever it stands, light and dark."""
