@@ -99,6 +99,14 @@ class Rules(unittest.TestCase):
         self.assertAlmostEqual(steps[1]["gain"], 2)
         self.assertAlmostEqual(steps[3]["gain"], 2)
 
+    def test_of_several_problems_the_ladder_takes_that_of_chapter_08(self):
+        rows = made.gpu_rows() + [
+            made.speed("06_fa2_forward" if dtype == "fp32" else "08_tensor_cores", variant, "forward", n, 10, dtype=dtype, batch=batch)
+            for n, batch in ((4096, 4), (16384, 1))
+            for dtype, variant in (("fp32", "loop_order"), ("fp32", "warp_tiled"), ("fp16", "mma"), ("fp16", "tuned"), ("fp16", "one"), ("fp16", "two"))
+        ]
+        self.assertIn("B = 4, H = 4, N = 4,096,", plot.select(rows, ["ladder"])[0]["ladder"].note)
+
     def test_the_roofline_of_another_gpu_has_no_slope(self):
         found = content("roofline", made.gpu_rows())
         self.assertEqual([mark["label"] for mark in found["marks"]], ["06 warp_tiled", "07 warp_tiled"])
@@ -177,13 +185,14 @@ class Program(unittest.TestCase):
         self.assertIn("--out", self.fails(good))
         self.assertIn("'speed'; allowed: time,", self.fails(good, *out, "--only", "speed"))
         self.assertIn("is not JSON", self.fails(self.file("{"), *out))
-        for contents in ([], {}, {"rows": 3}, [1, {"problem": {}}], [{**made.gpu_rows()[0], "problem": {"dtype": "fp32"}}]):
+        row = made.gpu_rows()[0]
+        for contents in ([], {}, {"rows": 3}, [1, {"problem": {}}], [{**row, "problem": {"dtype": "fp32"}}], [{**row, "date": 3}], [{**row, "device": {"name": []}}]):
             self.assertIn("has no rows", self.fails(self.file(contents), *out))
         self.assertIn("nothing to draw", self.fails(self.file(made.gpu_rows()), *out, "--only", "bytes"))
         self.assertFalse((self.folder / "out").exists())
 
     def test_damaged_numbers_are_no_numbers(self):
-        for damage in ({"time": {"median_ms": "fast"}}, {"time": 3}, {"flops": None}, {"time": {"median_ms": -1}}, {"time": {"median_ms": True}}):
+        for damage in ({"time": {"median_ms": "fast"}}, {"time": 3}, {"flops": None}, {"time": {"median_ms": -1}}, {"time": {"median_ms": True}}, {"flops": float("inf")}):
             rows = [{**row, **damage} for row in made.gpu_rows()]
             self.assertEqual(plot.select(rows, ["time"])[1]["time"], "no row has a time")
 
