@@ -1,7 +1,6 @@
 """Saved rows, and the rules by which a picture chooses among them."""
 
 import json
-from math import isfinite
 from pathlib import Path
 
 from tools.saved import BORROWED
@@ -9,6 +8,7 @@ from tools.saved import BORROWED
 PEERS = {"plain": "torch plain", "memory_efficient": "torch mem.-efficient", "flash": "torch FA2", "cudnn": "torch cuDNN"}
 SIZES = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "head_dim")
 SIXTEEN = ("fp16", "bf16")
+LIMIT = 1e18  # larger numbers, which no run gives, are damage
 
 
 class Unfit(Exception):
@@ -31,7 +31,7 @@ def is_row(row):
     if not all(isinstance(row[key], kind) for key, kind in OPTIONAL.items() if row.get(key) is not None):
         return False
     sizes = [problem.get(name) for name in SIZES]
-    return all(type(size) is int and size > 0 for size in sizes) and isinstance((row.get("device") or {}).get("name", ""), str)
+    return all(type(size) is int and 0 < size < 2**40 for size in sizes) and isinstance((row.get("device") or {}).get("name", ""), str)
 
 
 def read(path):
@@ -71,10 +71,10 @@ def device_name(rows):
 
 
 def number_at(row, *path):
-    """A number at the end of the keys, or None."""
+    """A number at the end of the keys, or None. NaN and infinity are none."""
     for key in path:
         row = row.get(key) if isinstance(row, dict) else None
-    return row if isinstance(row, (int, float)) and not isinstance(row, bool) and isfinite(row) else None
+    return row if isinstance(row, (int, float)) and not isinstance(row, bool) and abs(row) < LIMIT else None
 
 
 def median(row):
