@@ -9,15 +9,15 @@ of the others why they cannot be drawn. All rows have to come from one device. W
 common/compare/plots, and said in its title. Needs matplotlib 3.6 or newer.
 Exit codes: 0 good; 2 bad usage or input, or nothing to draw; 3 no matplotlib.
 """
-import argparse
 import hashlib
 import json
 import os
 import pathlib
-import sys
 
+import usage
 from plots import ROOT, bars, draw_bars, draw_lines, draw_roofline, draw_steps, lines, roofline, steps
 from plots.rows import Unfit, of_one_device, read
+from usage import Failure
 
 PICTURES = {  # name: (what selects its content, what draws it)
     "time": (lines.time, draw_lines.draw),
@@ -28,17 +28,6 @@ PICTURES = {  # name: (what selects its content, what draws it)
     "bytes": (lines.moved, draw_lines.draw),
     "counts": (steps.counts, draw_steps.draw_counts),
 }
-
-
-class Failure(Exception):
-    def __init__(self, code, message):
-        super().__init__(message)
-        self.code = code
-
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message):
-        raise Failure(2, message)
 
 
 def code_digest():
@@ -90,18 +79,11 @@ def write(path, text):
         raise Failure(2, f"{path} cannot be written: {error.strerror}") from None
 
 
-def names(text):
-    wanted = [name for name in text.split(",") if name]
-    if not wanted or any(name not in PICTURES for name in wanted):
-        raise argparse.ArgumentTypeError(f"is '{text}'; allowed: {', '.join(PICTURES)}, separated by commas")
-    return wanted
-
-
 def parse(arguments):
-    parser = Parser(prog="plot", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = usage.Parser("plot", __doc__)
     parser.add_argument("rows", nargs="+", metavar="ROWS.json")
     parser.add_argument("--out", type=pathlib.Path, required=True, metavar="DIR")
-    parser.add_argument("--only", type=names, metavar="NAME,...")
+    parser.add_argument("--only", type=usage.list_of(PICTURES), metavar="NAME,...")
     return parser.parse_args(arguments)
 
 
@@ -131,8 +113,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except Failure as failure:
-        print(f"plot: {failure}", file=sys.stderr)
-        sys.exit(failure.code)
+    usage.run("plot", main)

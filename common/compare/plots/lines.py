@@ -32,12 +32,13 @@ def time(rows):
     timed = latest([row for row in rows if is_timed(row)])
     if not timed:
         raise Unfit("no row has a time")
-    panels, used = [], []
+    panels, used, absent = [], [], []
     for dtype, members in by_type(timed):
         members, family = choose.best_family(members, longest_slice)
         d, causal = choose.best_slice(members)
         members = of_slice(members, (d, causal))
         if len(choose.lengths(members)) < 2:
+            absent.append(f" {dtype}: only one length is saved.")
             continue
         used += members
         others = [row for row in rows if not is_timed(row) and row["problem"]["dtype"] == dtype and slice_of(row) == (d, causal)]
@@ -50,7 +51,7 @@ def time(rows):
                 panels.append(time_panel(dtype, f"{TYPES[dtype]}, {direction}", of, mine, missing))
     if not panels:
         raise Unfit("no kind of problem was timed at two lengths or more")
-    note = f"{device_name(used)}; medians with a cold L2, of each stage the fastest variant. Dashed: torch. Both axes logarithmic."
+    note = f"{device_name(used)}; medians with a cold L2, of each stage the fastest variant. Dashed: torch. Both axes logarithmic.{''.join(absent)}"
     return Picture("Time of a pass against the length N", note, {"unit": "ms", "panels": panels}, used)
 
 
@@ -76,7 +77,7 @@ def time_panel(dtype, title, note, rows, missing):
 def of_one_head(row, *path):
     """A quantity that is proportional to B·H, for one head."""
     value = number_at(row, *path)
-    return None if value is None else value / (row["problem"]["batch"] * row["problem"]["heads"])
+    return None if value is None or value < 0 else value / (row["problem"]["batch"] * row["problem"]["heads"])
 
 
 def memory(rows):

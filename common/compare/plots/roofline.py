@@ -8,7 +8,7 @@ from tools import h200
 
 from .picture import Picture
 from .rows import Unfit, by_type, device_name, is_timed, latest, name_of, number_at, series_of, tflops
-from .steps import problem, problem_text
+from .steps import problem, problem_text, work
 
 UNITS = {"fp32": "fp32", "fp16": "16-bit tensor cores", "bf16": "16-bit tensor cores"}
 
@@ -24,7 +24,7 @@ def hbm_bytes(row):
 
 def profiled(rows):
     """The rows that the picture and the table of docs/roofline.md show, forward first."""
-    rows = latest([row for row in rows if is_timed(row) and hbm_bytes(row) and row["stage"] != "peer" and row.get("check", {}).get("passed", False)])
+    rows = latest([row for row in rows if is_timed(row) and hbm_bytes(row) and row["stage"] != "peer" and (row.get("check") or {}).get("passed") is True])
     chosen = []
     for _, members in by_type(rows):
         for direction in ("forward", "backward"):
@@ -33,7 +33,7 @@ def profiled(rows):
                 if row["pass"] == direction:
                     groups.setdefault(problem(row), []).append(row)
             if groups:
-                chosen += groups[max(groups, key=lambda of: (len(groups[of]), of[0] * of[1] * of[2] * of[2] * of[3]))]
+                chosen += groups[max(groups, key=lambda of: (len(groups[of]), work(of)))]
     return sorted(chosen, key=lambda row: (row["pass"] != "forward", row["stage"]))
 
 

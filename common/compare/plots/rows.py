@@ -8,6 +8,7 @@ from tools.saved import BORROWED
 PEERS = {"plain": "torch plain", "memory_efficient": "torch mem.-efficient", "flash": "torch FA2", "cudnn": "torch cuDNN"}
 SIZES = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "head_dim")
 SIXTEEN = ("fp16", "bf16")
+LIMIT = 1e18  # larger numbers, which no run gives, are damage
 
 
 class Unfit(Exception):
@@ -17,15 +18,20 @@ class Unfit(Exception):
 # ---- reading ---------------------------------------------------------------------------------------------------------------
 
 
+OPTIONAL = {"device": dict, "check": dict, "idea": str, "date": str, "message": str}
+
+
 def is_row(row):
     """Is it a row of `compare --save` or peers.py? Other results (histories, tile sizes) lie beside them."""
     if not isinstance(row, dict) or not all(isinstance(row.get(key), str) for key in ("stage", "variant", "pass", "verdict")):
         return False
-    problem, device = row.get("problem"), row.get("device")
+    problem = row.get("problem")
     if not isinstance(problem, dict) or not isinstance(problem.get("dtype"), str):
         return False
+    if not all(isinstance(row[key], kind) for key, kind in OPTIONAL.items() if row.get(key) is not None):
+        return False
     sizes = [problem.get(name) for name in SIZES]
-    return all(type(size) is int and size > 0 for size in sizes) and (device is None or isinstance(device, dict))
+    return all(type(size) is int and 0 < size < 2**40 for size in sizes) and isinstance((row.get("device") or {}).get("name", ""), str)
 
 
 def read(path):
@@ -34,7 +40,7 @@ def read(path):
         contents = json.loads(Path(path).read_text())
     except OSError as error:
         raise Unfit(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Unfit(f"{path} is not JSON: {error}") from None
     rows = contents.get("rows") if isinstance(contents, dict) else contents
     found = [row for row in rows if is_row(row)] if isinstance(rows, list) else []
@@ -65,10 +71,10 @@ def device_name(rows):
 
 
 def number_at(row, *path):
-    """A number at the end of the keys, or None."""
+    """A number at the end of the keys, or None. NaN and infinity are none."""
     for key in path:
         row = row.get(key) if isinstance(row, dict) else None
-    return row if isinstance(row, (int, float)) and not isinstance(row, bool) else None
+    return row if isinstance(row, (int, float)) and not isinstance(row, bool) and abs(row) < LIMIT else None
 
 
 def median(row):
@@ -82,7 +88,7 @@ def tflops(row):
 
 
 def is_timed(row):
-    return median(row) is not None and number_at(row, "flops") is not None
+    return median(row) is not None and (number_at(row, "flops") or 0) > 0
 
 
 def name_of(row):
@@ -121,7 +127,7 @@ def latest(rows):
     newest = {}
     for row in rows:
         known = newest.get(cell(row))
-        if known is None or row.get("date", "") >= known.get("date", ""):
+        if known is None or (row.get("date") or "") >= (known.get("date") or ""):
             newest[cell(row)] = row
     return list(newest.values())
 

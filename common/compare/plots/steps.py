@@ -1,5 +1,7 @@
 """Horizontal bars, one for each step: the ladder of stages 06 to 08 from times, the counts of all stages from the simulator."""
 
+from math import log2
+
 from . import rows as choose
 from .picture import Picture
 from .rows import Unfit, device_name, is_plain, is_timed, latest, name_of, number_at, series_of, tflops
@@ -14,6 +16,12 @@ def problem(row):
     return p["batch"], p["heads"], p["seq_q"], p["head_dim"], bool(p.get("causal"))
 
 
+def work(of):
+    """What the FLOPs are proportional to, without a mask."""
+    batch, heads, n, d, _ = of
+    return batch * heads * n * n * d
+
+
 def problem_text(of):
     batch, heads, n, d, causal = of
     return f"B = {batch}, H = {heads}, N = {n:,}, {choose.slice_text(d, causal)}"
@@ -25,7 +33,8 @@ def in_order(rows):
 
 
 def ladder(rows):
-    """The problem on which the most steps were timed; of several the one without a mask, then the larger, then the smaller d."""
+    """The problem on which the most steps were timed; of several the one without a mask, then with N nearest to 4,096, as in chapter 08, then
+    with the most work, then with the smaller d."""
     rows = [row for row in rows if is_plain(row["problem"]) and is_timed(row) and series_of(row) in LADDER.get(row["pass"], ())]
     rows = latest(rows)
     if not rows:
@@ -33,7 +42,7 @@ def ladder(rows):
     groups = {}
     for row in rows:
         groups.setdefault(problem(row), []).append(row)
-    best = max(groups, key=lambda of: (len(in_order(groups[of])), not of[4], of[0] * of[1] * of[2] * of[2] * of[3], -of[3]))
+    best = max(groups, key=lambda of: (len(in_order(groups[of])), not of[4], -abs(log2(of[2] / 4096)), work(of), -of[3]))
     chosen = in_order(groups[best])
     if len(chosen) < 2:
         raise Unfit("no two steps of stages 06 to 08 were timed on the same problem")
@@ -59,7 +68,7 @@ def counts(rows):
     groups = {}
     for row in rows:
         groups.setdefault(problem(row), []).append(row)
-    best = max(groups, key=lambda of: (len(in_order(groups[of])), of[0] * of[1] * of[2] * of[2] * of[3], not of[4]))
+    best = max(groups, key=lambda of: (len(in_order(groups[of])), work(of), not of[4]))
     chosen = in_order(groups[best])
     steps = [
         {"series": series_of(row), "label": name_of(row), "pass": direction, "counts": {key: row["counters"][key] for key in COUNTS}}

@@ -37,6 +37,7 @@ SETTINGS = {
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "flash_steps",  # no random ids
     "font.family": ["DejaVu Sans"],  # comes with matplotlib and is wider than what readers see, so that places are kept free
+    "text.parse_math": False,  # a $ is a $
     "font.size": NORMAL,
     "axes.spines.top": False,
     "axes.spines.right": False,

@@ -7,6 +7,7 @@ import pathlib
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
@@ -15,6 +16,7 @@ import plot  # noqa: E402
 import plot_rows as made  # noqa: E402
 from plots import style  # noqa: E402
 from plots.rows import Unfit  # noqa: E402
+from tools import plot_files, saved  # noqa: E402
 
 
 def content(name, rows):
@@ -99,6 +101,14 @@ class Rules(unittest.TestCase):
         self.assertAlmostEqual(steps[1]["gain"], 2)
         self.assertAlmostEqual(steps[3]["gain"], 2)
 
+    def test_of_several_problems_the_ladder_takes_that_of_chapter_08(self):
+        rows = made.gpu_rows() + [
+            made.speed("06_fa2_forward" if dtype == "fp32" else "08_tensor_cores", variant, "forward", n, 10, dtype=dtype, batch=batch)
+            for n, batch in ((4096, 4), (16384, 1))
+            for dtype, variant in (("fp32", "loop_order"), ("fp32", "warp_tiled"), ("fp16", "mma"), ("fp16", "tuned"), ("fp16", "one"), ("fp16", "two"))
+        ]
+        self.assertIn("B = 4, H = 4, N = 4,096,", plot.select(rows, ["ladder"])[0]["ladder"].note)
+
     def test_the_roofline_of_another_gpu_has_no_slope(self):
         found = content("roofline", made.gpu_rows())
         self.assertEqual([mark["label"] for mark in found["marks"]], ["06 warp_tiled", "07 warp_tiled"])
@@ -150,6 +160,59 @@ class Rules(unittest.TestCase):
         self.assertEqual(style.spread([95, 99, 100], 10, 0, 100), [80, 90, 100])
 
 
+class Pages(unittest.TestCase):
+    """docs/tools/plot_files.py: what docs/generate.py draws, finds stale, and shows on a page."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.results, self.plots = (pathlib.Path(folder.name) / "docs" / name for name in ("results", "plots"))
+        (self.results / "gpu").mkdir(parents=True)
+        for module, name, value in ((saved, "RESULTS", self.results), (plot_files, "RESULTS", self.results), (plot_files, "PLOTS", self.plots),
+                                    (plot_files, "ROOT", pathlib.Path(folder.name))):  # fmt: skip
+            patch = mock.patch.object(module, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.save(made.gpu_rows())
+
+    def save(self, rows):
+        (self.results / "gpu" / "sweep.json").write_text(json.dumps(rows))
+        plot_files.saved.cache_clear()
+        plot_files.selected.cache_clear()
+
+    def stale(self):
+        return {path.stem for path, _ in plot_files.stale()}
+
+    def test_a_plot_is_stale_until_it_is_drawn_from_these_rows(self):
+        every = self.stale()
+        self.assertEqual(every, set(plot.select(made.gpu_rows())[0]))
+        with mock.patch.object(plot, "svg", lambda name, picture: f"<!-- {plot.digest(picture)} -->"):
+            changed, wrong = plot_files.draw()
+        self.assertEqual((len(changed), wrong, self.stale()), (len(every), [], set()))
+        rows = made.gpu_rows()
+        rows[0]["time"]["median_ms"] = 1.5
+        self.save(rows)
+        self.assertEqual(self.stale(), {"time", "tflops_forward_fp32"})
+        with mock.patch.object(plot, "code_digest", lambda: "another"):
+            self.assertEqual(self.stale(), every)
+        (self.plots / "gpu" / "old.svg").write_text("")
+        self.assertIn("old.svg is stale; run docs/generate.py", "\n".join(plot_files.check()))
+
+    def test_without_matplotlib_that_is_said(self):
+        with mock.patch.object(plot, "svg", side_effect=ImportError("none here")):
+            changed, wrong = plot_files.draw()
+        self.assertEqual(changed, [])
+        self.assertIn("matplotlib cannot be imported (none here): common/setup.sh --dev", wrong[0])
+
+    def test_a_page_shows_the_plot_and_its_rows(self):
+        text = plot_files.picture("docs/page.md", "gpu", "time")
+        self.assertRegex(text, r"\A!\[Time of a pass against the length N\. .*\]\(plots/gpu/time\.svg\)\n\nFrom `sweep.json` of `docs/results/gpu`\. Saved on 2026-01-01 at")
+        self.assertIn("](docs/plots/gpu/time.svg)", plot_files.picture("README.md", "gpu", "time"))
+        self.assertIn("is not saved yet: no row of the CPU simulator", plot_files.picture("README.md", "gpu", "bytes"))
+        with self.assertRaisesRegex(SystemExit, "README.md: there is no plot 'speed'"):
+            plot_files.picture("README.md", "gpu", "speed")
+
+
 class Program(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -177,13 +240,14 @@ class Program(unittest.TestCase):
         self.assertIn("--out", self.fails(good))
         self.assertIn("'speed'; allowed: time,", self.fails(good, *out, "--only", "speed"))
         self.assertIn("is not JSON", self.fails(self.file("{"), *out))
-        for contents in ([], {}, {"rows": 3}, [1, {"problem": {}}], [{**made.gpu_rows()[0], "problem": {"dtype": "fp32"}}]):
+        row = made.gpu_rows()[0]
+        for contents in ([], {}, {"rows": 3}, [1, {"problem": {}}], [{**row, "problem": {"dtype": "fp32"}}], [{**row, "date": 3}], [{**row, "device": {"name": []}}]):
             self.assertIn("has no rows", self.fails(self.file(contents), *out))
         self.assertIn("nothing to draw", self.fails(self.file(made.gpu_rows()), *out, "--only", "bytes"))
         self.assertFalse((self.folder / "out").exists())
 
     def test_damaged_numbers_are_no_numbers(self):
-        for damage in ({"time": {"median_ms": "fast"}}, {"time": 3}, {"flops": None}, {"time": {"median_ms": -1}}, {"time": {"median_ms": True}}):
+        for damage in ({"time": {"median_ms": "fast"}}, {"time": 3}, {"flops": None}, {"time": {"median_ms": -1}}, {"time": {"median_ms": True}}, {"flops": float("inf")}, {"flops": 1e30}):
             rows = [{**row, **damage} for row in made.gpu_rows()]
             self.assertEqual(plot.select(rows, ["time"])[1]["time"], "no row has a time")
 
