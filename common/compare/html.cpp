@@ -43,6 +43,13 @@ std::string complaint(const ProcessResult& result) {
   return line.empty() ? "it ended with exit code " + std::to_string(result.exit_code) : line;
 }
 
+void run_script(const std::string& html, const fs::path& sources, const std::vector<std::string>& more) {
+  std::vector<std::string> arguments{python(), script_in(sources).string(), "--out", html};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  const std::string why = complaint(run_process(arguments, std::chrono::minutes(5)));
+  if (!why.empty()) throw UsageError("--html " + html + " could not be made: " + why);
+}
+
 /// A file that nobody else has, for as long as this lives.
 class TemporaryFile {
  public:
@@ -92,9 +99,11 @@ void require_report(const std::string& html, const fs::path& sources) {
 void write_report(const std::string& html, const fs::path& sources, const std::string& rows, const std::string& command) {
   const SignalsHeld held;  // the temporary file must not stay; this takes seconds
   const TemporaryFile file(rows);
-  const std::string why = complaint(run_process(
-      {python(), script_in(sources).string(), file.name(), "--out", html, "--command", command}, std::chrono::minutes(5)));
-  if (!why.empty()) throw UsageError("--html " + html + " could not be made: " + why);
+  run_script(html, sources, {file.name(), "--command", command});
+}
+
+void write_report(const std::string& html, const fs::path& sources, const std::vector<std::string>& files) {
+  run_script(html, sources, files);
 }
 
 }  // namespace flash

@@ -75,8 +75,12 @@ int compare(int argc, char** argv) {
   const std::string tables = comparison_tables(rows) + (failed ? "\nFAILED: see the verdicts above\n" : "");
   std::cout << (options.json ? json_text(rows) : options.csv ? csv_text(rows) : tables) << std::flush;
   if (!std::cout) return 2;
+  if (!options.rows.empty()) {
+    if (!options.html.empty()) write_report(options.html, FLASH_SOURCE_DIR, options.rows);
+    return failed ? 1 : 0;
+  }
   if (!options.html.empty()) write_report(options.html, FLASH_SOURCE_DIR, json_text(rows), again);
-  return options.rows.empty() ? exit_code(rows) : failed ? 1 : 0;
+  return exit_code(rows);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "common/compare/provenance.hpp"
 #include "common/device/error.hpp"
+#include "common/device/runtime.hpp"
 
 #include <algorithm>
 
@@ -35,7 +36,7 @@ void keep_variants(std::vector<Stage>& stages, const std::vector<std::string>& w
 
 /// The device that all rows run on, as a report names it: for auto, a GPU if the first stage program finds one.
 Json choose_device(const CompareOptions& options, const Stage& first) {
-  const Json cpu{{"kind", "cpu"}, {"name", ""}};
+  const Json cpu{{"kind", "cpu"}, {"name", open_cpu()->info().name}, {"sm", 0}, {"cuda", ""}, {"driver", ""}};
   if (options.device == DeviceChoice::cpu) return cpu;
   const ProcessResult probe = run_process({first.program.string(), "--device", "gpu", "--batch", "1", "--heads", "1", "--seq",
                                            "1", "--head-dim", "1", "--no-check", "--json"},

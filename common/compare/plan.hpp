@@ -24,7 +24,7 @@ struct Run {
 struct Plan {
   std::vector<Stage> stages;
   Backend backend = Backend::cpu;
-  Json device;  ///< kind and name, as far as known; a row whose program reports none gets it
+  Json device;  ///< as a report names it; a row whose program reports none gets it
   std::vector<Case> cases;
   std::vector<Run> runs;                ///< problem by problem, then pass by pass, stages in order
   Json when;                            ///< commit and date of all rows

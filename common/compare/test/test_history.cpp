@@ -63,6 +63,7 @@ TEST_CASE("history: seconds grow with the FLOPs from the most similar run, on to
   CHECK(*history.seconds(runs("slow", 512, Pass::backward)) == doctest::Approx(1 + 20 * 2.5));
   history.add(runs("fast", 256, Pass::backward), took(2));
   CHECK(*history.seconds(runs("slow", 256, Pass::backward)) == doctest::Approx(2));  // another variant's, but the same pass
+  CHECK(*history.seconds(runs("slow", 1024, Pass::backward)) == doctest::Approx(1 + 1 * 16));
 }
 
 TEST_CASE("history: a variant that never ran takes as long as the others together on average") {

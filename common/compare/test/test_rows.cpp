@@ -123,22 +123,26 @@ TEST_CASE("rows: a failure among them gives exit code 1, and options for runs ar
   CHECK(contains(failed.output, "FAILED"));
 }
 
-TEST_CASE("html: report.py gets the rows, the file and the command") {
+TEST_CASE("html: report.py gets the file, the rows and what made them") {
   const FakeStages stages;
   const TemporaryFolder folder;
   const std::string got = (folder.path() / "got").string(), html = (folder.path() / "a report.html").string();
-  const FakePython python(folder, "cp \"$2\" " + got + ".rows; shift 2; printf '%s|' \"$@\" > " + got);
+  const FakePython python(folder, "cp \"$4\" " + got + ".rows; shift; printf '%s|' \"$@\" > " + got);
   stages.add("01_first", answers());
   const std::string file = (folder.path() / "rows.json").string();
   const ProcessResult result = compare(stages, {"--device", "cpu", "--pass", "forward", "--save", file, "--html", html});
   REQUIRE_MESSAGE(result.exit_code == 0, result.error);
-  CHECK(read_bytes(got + ".rows") == read_bytes(file));
-  const std::string arguments = read_bytes(got);
-  CHECK_MESSAGE(arguments.starts_with("--out|" + html + "|--command|"), arguments);
-  CHECK_MESSAGE(arguments.ends_with(" --device cpu --pass forward --save " + file + " --html '" + html + "'|"), arguments);
   CHECK(contains(result.output, "01_first/plain"));
-  CHECK(compare({"--rows", file, "--html", html, "--csv"}).exit_code == 0);
   CHECK(read_bytes(got + ".rows") == read_bytes(file));
+  const std::string arguments = read_bytes(got), command = arguments.substr(arguments.find("--command|"));
+  CHECK_MESSAGE(arguments.starts_with("--out|" + html + "|"), arguments);
+  CHECK_MESSAGE(command.ends_with(" --device cpu --pass forward --save " + file + " --html '" + html + "'|"), arguments);
+  const std::string rows = arguments.substr(html.size() + 7, arguments.size() - html.size() - 8 - command.size());
+  CHECK_MESSAGE(std::filesystem::path(rows).is_absolute(), rows);
+  CHECK_FALSE(std::filesystem::exists(rows));  // it was a temporary file
+
+  CHECK(compare({"--rows", file + "," + file, "--html", html, "--csv"}).exit_code == 0);
+  CHECK(read_bytes(got) == "--out|" + html + "|" + file + "|" + file + "|");
 }
 
 TEST_CASE("html: what is missing is known before anything runs; a failure of report.py keeps the rows") {

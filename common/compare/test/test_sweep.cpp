@@ -89,8 +89,7 @@ TEST_CASE("sweep: bad values give exit code 2 and one line") {
                                    {"--tokens", "64", "--sweep", "batch=1,2"},
                                    {"--width", "64", "--heads", "2"},
                                    {"--width", "64", "--sweep", "heads=1,2"},
-                                   {"--resume"},
-                                   {"--sweep", "seq=1..1000000000", "--sweep", "d=1..256", "--sweep", "batch=1..1000000000"}};
+                                   {"--resume"}};
   for (Strings arguments : cases) {
     CAPTURE(arguments.front());
     CAPTURE(arguments.back());
@@ -99,6 +98,19 @@ TEST_CASE("sweep: bad values give exit code 2 and one line") {
     CHECK_MESSAGE(result.exit_code == 2, result.error);
     CHECK(result.output.empty());
     CHECK_MESSAGE(std::count(result.error.begin(), result.error.end(), '\n') == 1, result.error);
+  }
+}
+
+TEST_CASE("sweep: more problems than anyone can run are refused") {
+  flash::SweepOptions options;
+  for (const char* text : {"seq=1..1024", "batch=1..1024", "heads=1..1024", "d=1..128"}) {
+    options.sweeps.push_back(flash::parse_sweep(text));
+  }
+  try {
+    flash::all_cases({}, options, {});
+    FAIL("allowed");
+  } catch (const flash::UsageError& error) {
+    CHECK(std::string(error.what()) == "the sweeps together have 10648 problems or more; allowed: up to 10000");
   }
 }
 
@@ -141,6 +153,7 @@ TEST_CASE("sweep: after a variant found no room or took too long, no larger prob
     CHECK_FALSE(row.contains("time"));
     CHECK(row["problem"]["seq_q"].get<int>() >= 128);
     CHECK(row["device"]["kind"] == "cpu");
+    CHECK_FALSE(row["device"]["name"].get<std::string>().empty());
     const std::string message = row["message"];
     CHECK_MESSAGE(contains(message, "Nq=64 "), message);
     CHECK_MESSAGE(contains(message, row["stage"] == "02_large" ? "needs 4 TiB" : "more than the limit of 1 s"), message);

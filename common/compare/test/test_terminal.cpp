@@ -1,0 +1,65 @@
+// What a person at a terminal sees of a sweep.
+#include "common/compare/test/fake_stages.hpp"
+
+#include <doctest/doctest.h>
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+namespace {
+
+using namespace flash::test;
+
+/// What the comparison program writes to stderr where that is a terminal called `name`.
+std::string seen(const FakeStages& stages, const char* name) {
+  const int mine = posix_openpt(O_RDWR | O_NOCTTY);
+  REQUIRE(mine >= 0);
+  REQUIRE(grantpt(mine) == 0);
+  REQUIRE(unlockpt(mine) == 0);
+  const std::string its = ptsname(mine), bin = stages.path().string();
+  const pid_t program = fork();
+  if (program == 0) {
+    setenv("TERM", name, 1);
+    dup2(open(its.c_str(), O_RDWR | O_NOCTTY), STDERR_FILENO);
+    dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
+    execl(FLASH_COMPARE_PROGRAM, "compare", "--bin", bin.c_str(), "--device", "cpu", "--sweep", "seq=8,16", nullptr);
+    _exit(127);
+  }
+  std::string text;
+  int status = 0;
+  char chunk[4096];
+  // The terminal has no end of its own: it is read until the program has ended and nothing is left in it.
+  for (bool ended = false;;) {
+    fcntl(mine, F_SETFL, O_NONBLOCK);
+    const ssize_t count = read(mine, chunk, sizeof chunk);
+    if (count > 0) {
+      text.append(chunk, static_cast<std::size_t>(count));
+    } else if (ended) {
+      break;
+    } else {
+      ended = waitpid(program, &status, WNOHANG) == program;
+      usleep(1000);
+    }
+  }
+  close(mine);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("compare: a sweep has one live line on a terminal, and lines on one that cannot take a line back") {
+  const FakeStages stages;
+  stages.add("01_first", answers());
+  const std::string live = seen(stages, "xterm");
+  CHECK_MESSAGE(contains(live, "\r\x1b[K[--------------------] 1 of 2: forward 01_first/plain, B=1 H=2"), live);
+  CHECK_MESSAGE(contains(live, "\r\x1b[K[##########----------] 2 of 2, about 1 s left: forward 01_first/plain"), live);
+  CHECK_MESSAGE(live.ends_with("\r\x1b[K"), live);
+  const std::string lines = seen(stages, "dumb");
+  CHECK_MESSAGE(contains(lines, "[2/2, about 1 s left] forward 01_first/plain ... ok"), lines);
+  CHECK_FALSE(contains(lines, "\x1b"));
+}
