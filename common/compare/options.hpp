@@ -1,6 +1,7 @@
 // The command line of the comparison program.
 #pragma once
 
+#include "common/compare/sweep.hpp"
 #include "common/harness/options.hpp"
 
 #include <chrono>
@@ -11,17 +12,20 @@ namespace flash {
 
 struct CompareOptions {
   ProblemOptions problem;
-  std::string sweep_name;                  ///< "seq", "batch", "heads", "head-dim"; empty: one problem
-  std::vector<std::int64_t> sweep_values;  ///< doubling
+  SweepOptions sweep;
   std::vector<Pass> passes{Pass::forward, Pass::backward};
   std::vector<std::string> only;      ///< "02" or "02_safe_softmax"; empty: all
   std::vector<std::string> variants;  ///< names; empty: all
   DeviceChoice device = DeviceChoice::automatic;
   int iterations = 20;
+  bool counts = true;                    ///< on a GPU: the bytes that the simulator counts
   std::chrono::seconds time_limit{600};  ///< of each run
   std::string bin;                       ///< folder of the stage programs; empty: the one this program lies in
+  std::vector<std::string> rows;         ///< files of saved rows to show in place of runs
   bool json = false, csv = false;
-  std::string save;  ///< file for the rows as JSON; empty: none
+  std::string save;     ///< file for the rows as JSON; empty: none
+  bool resume = false;  ///< rows of that file which still hold are not run again
+  std::string html;     ///< file for the report; empty: none
 };
 
 struct CompareCommand {
@@ -31,8 +35,5 @@ struct CompareCommand {
 
 /// Throws UsageError with one line.
 CompareCommand parse_compare_options(int argc, const char* const* argv);
-
-/// The problem sizes of each step of the sweep, or of the one problem, over the default sizes for the device.
-std::vector<RequestedSizes> sizes_to_run(const CompareOptions&, Backend);
 
 }  // namespace flash

@@ -27,12 +27,17 @@ constexpr int stopping_signals[]{SIGINT, SIGTERM, SIGHUP};
 std::atomic<pid_t> running_child = 0;
 static_assert(std::atomic<pid_t>::is_always_lock_free, "the signal handler uses it");
 
+/// What the handler writes. Changed while the signals are held.
+std::string last_words;
+
 /// A GPU or simulator run can last hours: nobody would know of a child that outlived this program.
 extern "C" void stop_child(int number) {
   if (const pid_t child = running_child.exchange(0); child > 0) {
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);  // its memory, the GPU's too, is free again when this program has ended
   }
+  // Nothing can be done about an error here.
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, last_words.data(), last_words.size());
   // SA_RESETHAND has put the default action back: this ends the program once the handler returns.
   raise(number);
 }
@@ -131,6 +136,11 @@ void stop_child_on_signals() {
   }
 }
 
+void say_on_signal(const std::string& text) {
+  const SignalsHeld held;
+  last_words = text.empty() ? "" : "\n" + text;  // below the line that was being written
+}
+
 SignalsHeld::SignalsHeld() {
   sigset_t held;
   sigemptyset(&held);
@@ -140,7 +150,8 @@ SignalsHeld::SignalsHeld() {
 
 SignalsHeld::~SignalsHeld() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
-ProcessResult run_process(const std::vector<std::string>& arguments, std::chrono::milliseconds limit) {
+ProcessResult run_process(const std::vector<std::string>& arguments, std::chrono::milliseconds limit,
+                          const std::function<void()>& meanwhile) {
   ProcessResult result;
   Pipe output, error;
   pid_t child = 0;
@@ -157,6 +168,7 @@ ProcessResult run_process(const std::vector<std::string>& arguments, std::chrono
   const Clock::time_point deadline = Clock::now() + limit;
   while ((waiting[0].fd >= 0 || waiting[1].fd >= 0) && Clock::now() < deadline) {
     poll(waiting.data(), waiting.size(), 100);
+    if (meanwhile) meanwhile();
     for (std::size_t i = 0; i < waiting.size(); ++i) {
       if ((waiting[i].revents & (POLLIN | POLLHUP | POLLERR)) == 0) continue;
       if (!drain(waiting[i].fd, i == 0 ? result.output : result.error)) waiting[i].fd = -1;  // poll() skips it

@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,9 @@ struct ProcessResult {
 /// is ignored stays ignored.
 void stop_child_on_signals();
 
+/// What such a signal writes to stderr before the program ends; "": nothing.
+void say_on_signal(const std::string& text);
+
 /// Holds these signals back while it lives: what must not be left half done waits for its end.
 class SignalsHeld {
  public:
@@ -36,7 +40,9 @@ class SignalsHeld {
   sigset_t before_;
 };
 
-/// Runs a program to its end. arguments[0] is a path, or a name that is looked for in PATH.
-ProcessResult run_process(const std::vector<std::string>& arguments, std::chrono::milliseconds limit);
+/// Runs a program to its end. arguments[0] is a path, or a name that is looked for in PATH. `meanwhile` is called several times a
+/// second.
+ProcessResult run_process(const std::vector<std::string>& arguments, std::chrono::milliseconds limit,
+                          const std::function<void()>& meanwhile = {});
 
 }  // namespace flash

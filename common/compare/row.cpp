@@ -37,6 +37,13 @@ std::string message_of(const ProcessResult& result) {
   return text;
 }
 
+/// "" if there is no such text.
+std::string text_at(const Json& json, const char* outer, const char* inner) {
+  if (!json.contains(outer) || !json[outer].is_object()) return "";
+  const Json& object = json[outer];
+  return object.contains(inner) && object[inner].is_string() ? object[inner].get<std::string>() : "";
+}
+
 }  // namespace
 
 const char* to_string(Verdict verdict) {
@@ -55,13 +62,19 @@ const char* to_string(Verdict verdict) {
       return "refused";
     case Verdict::no_room:
       return "cannot run";
+    case Verdict::skipped:
+      return "skipped";
   }
   return "?";
 }
 
 bool is_failure(Verdict verdict) {
-  return verdict != Verdict::ok && verdict != Verdict::refused && verdict != Verdict::no_room;
+  constexpr Verdict harmless[]{Verdict::ok, Verdict::refused, Verdict::no_room, Verdict::skipped};
+  return std::find(std::begin(harmless), std::end(harmless), verdict) == std::end(harmless);
 }
+
+Backend Row::backend() const { return text_at(report, "device", "kind") == "gpu" ? Backend::gpu : Backend::cpu; }
+std::string Row::device_name() const { return text_at(report, "device", "name"); }
 
 std::optional<double> Row::number(std::initializer_list<const char*> path) const {
   const Json* at = &report;
@@ -92,24 +105,13 @@ std::optional<double> Row::max_error() const {
   return largest;
 }
 
-Json Row::json() const {
-  Json json = report;
-  json["stage"] = stage;
-  json["variant"] = variant;
-  json["pass"] = flash::to_string(pass);
-  json["idea"] = idea;
-  json["verdict"] = flash::to_string(verdict);
-  if (!message.empty()) json["message"] = message;
-  json.update(provenance);
-  return json;
-}
-
 Row make_row(const Stage& stage, const ListedVariant& variant, Pass pass, const ProcessResult& result) {
   Row row{.stage = stage.name,
           .variant = variant.name,
           .idea = variant.idea,
           .kernel = variant.kernel,
           .pass = pass,
+          .problem = {},
           .verdict = Verdict::ok,
           .message = "",
           .report = Json::parse(result.output, nullptr, /*allow_exceptions=*/false),

@@ -1,8 +1,10 @@
 // One row of the comparison: one variant, one pass, one problem.
 #pragma once
 
+#include "common/attention/variant.hpp"
 #include "common/compare/process.hpp"
 #include "common/compare/stages.hpp"
+#include "common/compare/sweep.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -22,6 +24,7 @@ enum class Verdict {
   timed_out,
   refused,  ///< the variant does not take this problem; not a failure
   no_room,  ///< not enough memory, or no device; not a failure
+  skipped,  ///< not started, since it would not fit or take too long; not a failure
 };
 
 const char* to_string(Verdict);
@@ -32,12 +35,17 @@ bool is_failure(Verdict);
 struct Row {
   std::string stage, variant, idea, kernel;
   Pass pass = Pass::forward;
+  Problem problem;
   Verdict verdict = Verdict::ok;
   std::string message;  ///< what the program said on stderr if the verdict is not ok
   Json report;          ///< the program's JSON report; an empty object if there is none
   Json provenance;      ///< commit, date, sources
 
   std::string label() const { return stage + "/" + variant; }
+
+  /// As the report says; a CPU if it says nothing.
+  Backend backend() const;
+  std::string device_name() const;
 
   /// A number of the report by its path ("time", "median_ms"); absent if it is missing or null.
   std::optional<double> number(std::initializer_list<const char*> path) const;
@@ -54,5 +62,14 @@ struct Row {
 
 /// What a finished stage program means.
 Row make_row(const Stage&, const ListedVariant&, Pass, const ProcessResult&);
+
+/// A row that json() made, or peers.py; json() gives the same again. UsageError with what is wrong if it is none.
+Row row_from_json(const Json&);
+
+/// The rows as a JSON array.
+std::string json_text(const std::vector<Row>&);
+
+/// What a row says about its problem, if its program could not.
+Json problem_json(const Case&);
 
 }  // namespace flash

@@ -1,12 +1,13 @@
 #include "common/compare/run.hpp"
 
 #include "common/attention/cost.hpp"
-#include "common/device/error.hpp"
 
-#include <algorithm>
+#include <chrono>
 
 namespace flash {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 /// Multiply-adds that the simulator does in some seconds.
 constexpr double simulated_in_seconds = 1e9;
@@ -15,90 +16,168 @@ void append(std::vector<std::string>& to, const std::vector<std::string>& more) 
   to.insert(to.end(), more.begin(), more.end());
 }
 
-/// What a row says about its problem if the program could not.
-Json problem_json(const Problem& p) {
-  return {{"batch", p.B},
-          {"heads", p.H},
-          {"kv_heads", p.Hkv},
-          {"seq_q", p.Nq},
-          {"seq_k", p.Nk},
-          {"head_dim", p.d},
-          {"causal", p.causal},
-          {"bias", to_string(p.bias)},
-          {"dtype", to_string(p.dtype)},
-          {"layout", to_string(p.layout)}};
+std::vector<std::string> stage_arguments(const Run& run, const Case& task, Backend backend) {
+  std::vector<std::string> arguments{run.stage->program.string(),
+                                     "--variant",
+                                     run.variant->name,
+                                     "--pass",
+                                     to_string(run.pass),
+                                     "--device",
+                                     backend == Backend::gpu ? "gpu" : "cpu",
+                                     "--json"};
+  append(arguments, to_arguments(task.options, task.sizes));
+  return arguments;
 }
 
-/// Is the variant's pass worth a row? In a stage that has both, steps of the backward pass borrow the forward pass of another step.
-bool is_about(const Stage& stage, const ListedVariant& variant, Pass pass) {
-  const auto forward_alone = [](const ListedVariant& other) { return !other.has(Pass::backward); };
-  const bool borrowed = pass == Pass::forward && variant.has(Pass::backward) &&
-                        std::any_of(stage.variants.begin(), stage.variants.end(), forward_alone);
-  return variant.has(pass) && !borrowed;
-}
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-std::vector<std::string> stage_arguments(const Stage& stage, const std::string& variant, Pass pass, const char* device) {
-  return {stage.program.string(), "--variant", variant, "--pass", to_string(pass), "--device", device, "--json"};
-}
+/// Runs one after the other, with what is known about all of them.
+class Runs {
+ public:
+  Runs(const CompareOptions& options, const Plan& plan, KeptRows kept, const SaveFile& save, Progress& progress)
+      : options_(options), plan_(plan), rows_(std::move(kept)), save_(save), progress_(progress), history_(options.time_limit) {
+    for (std::size_t i = 0; i < plan.runs.size(); ++i) {
+      if (!rows_.of_plan[i]) continue;
+      history_.add(plan.runs[i], *rows_.of_plan[i]);
+      ++done_;
+    }
+  }
+
+  void run_all() {
+    for (std::size_t i = 0; i < plan_.runs.size(); ++i) {
+      if (rows_.of_plan[i]) continue;
+      const Run& run = plan_.runs[i];
+      const std::optional<History::Skip> skip = history_.reason_to_skip(run);
+      progress_.start(run, done_, seconds_left(i));
+      Row row = skip ? skipped(run, *skip) : run_one(run);
+      complete(row, run);
+      progress_.end(row);
+      rows_.of_plan[i] = std::move(row);
+      save_.write(rows_, ++done_);
+    }
+    progress_.clear();
+  }
+
+  /// "skipped 12 of 120 runs: 9 for lack of memory, 3 for lack of time", or nothing.
+  std::string summary() const {
+    if (no_room_ + too_long_ == 0) return "";
+    std::string text =
+        "skipped " + std::to_string(no_room_ + too_long_) + " of " + std::to_string(plan_.runs.size()) + " runs: ";
+    if (no_room_ > 0) text += std::to_string(no_room_) + " since a problem no larger could not run";
+    if (no_room_ > 0 && too_long_ > 0) text += ", ";
+    if (too_long_ > 0) {
+      text += std::to_string(too_long_) + " since they would take longer than " +
+              duration_text(static_cast<double>(options_.time_limit.count()));
+    }
+    return text + "\n";
+  }
+
+  KeptRows rows() const { return rows_; }
+
+ private:
+  ProcessResult watched(const std::vector<std::string>& arguments) {
+    return run_process(arguments, options_.time_limit, [this] { progress_.tick(); });
+  }
+
+  Row run_one(const Run& run) {
+    std::vector<std::string> arguments = stage_arguments(run, *run.task, plan_.backend);
+    if (plan_.backend == Backend::gpu) append(arguments, {"--bench", "--iterations", std::to_string(options_.iterations)});
+    const Clock::time_point start = Clock::now();
+    Row row = make_row(*run.stage, *run.variant, run.pass, watched(arguments));
+    row.report["wall_s"] = seconds_since(start);  // of the whole program: what --resume and --time-limit go by
+    history_.add(run, row);
+    if (row.verdict == Verdict::ok) count_traffic(row, run);
+    return row;
+  }
+
+  Row skipped(const Run& run, const History::Skip& skip) {
+    ++(skip.too_long ? too_long_ : no_room_);
+    return {.stage = run.stage->name,
+            .variant = run.variant->name,
+            .idea = run.variant->idea,
+            .kernel = run.variant->kernel,
+            .pass = run.pass,
+            .problem = {},
+            .verdict = Verdict::skipped,
+            .message = skip.message,
+            .report = Json::object(),
+            .provenance = Json::object()};
+  }
+
+  /// Adds hbm_read_bytes and hbm_written_bytes to the report.
+  void count_traffic(Row& row, const Run& run) {
+    double groups = 1;
+    Row counted = row;
+    if (plan_.backend == Backend::gpu) {
+      const std::optional<Case> part = counted_part(run, plan_.backend);
+      if (!part || !options_.counts) return;
+      std::vector<std::string> arguments = stage_arguments(run, *part, Backend::cpu);
+      if (const std::optional<std::string> tiles = row.tiles()) append(arguments, {"--tiles", *tiles});  // what the GPU ran
+      arguments.emplace_back("--no-check");
+      const Clock::time_point start = Clock::now();
+      counted.report = Json::parse(watched(arguments).output, nullptr, false);
+      history_.add_counting(run, flops(part->problem, run.pass), seconds_since(start));
+      groups = static_cast<double>(run.problem().B) * run.problem().Hkv;
+    }
+    for (const char* direction : {"read_bytes", "written_bytes"}) {
+      const std::optional<double> bytes = counted.number({"counters", direction});
+      if (bytes) row.report[std::string("hbm_") + direction] = static_cast<std::uint64_t>(*bytes * groups);
+    }
+  }
+
+  /// What every row says, whether its program could say it or not.
+  void complete(Row& row, const Run& run) const {
+    row.problem = run.problem();
+    if (!row.report.contains("kernel")) row.report["kernel"] = row.kernel;
+    if (!row.report.contains("device")) row.report["device"] = plan_.device;
+    if (!row.report.contains("problem")) row.report["problem"] = problem_json(*run.task);
+    row.provenance = plan_.when;
+    row.provenance["sources"] = plan_.sources.at(row.kernel);
+  }
+
+  /// For the runs from `first` on; absent as long as nothing has run.
+  std::optional<double> seconds_left(std::size_t first) const {
+    double sum = 0;
+    for (std::size_t i = first; i < plan_.runs.size(); ++i) {
+      const Run& run = plan_.runs[i];
+      if (rows_.of_plan[i] || history_.reason_to_skip(run)) continue;
+      const std::optional<double> seconds = history_.seconds(run);
+      if (!seconds) return std::nullopt;
+      sum += std::min(*seconds, static_cast<double>(options_.time_limit.count()));
+      const std::optional<Case> part = options_.counts ? counted_part(run, plan_.backend) : std::nullopt;
+      if (part) sum += history_.counting_seconds(run, flops(part->problem, run.pass)).value_or(0);
+    }
+    return sum;
+  }
+
+  const CompareOptions& options_;
+  const Plan& plan_;
+  KeptRows rows_;
+  const SaveFile& save_;
+  Progress& progress_;
+  History history_;
+  std::size_t done_ = 0, no_room_ = 0, too_long_ = 0;
+};
 
 }  // namespace
 
-Backend choose_backend(const CompareOptions& options, const Stage& first) {
-  if (options.device == DeviceChoice::cpu) return Backend::cpu;
-  const ProcessResult probe = run_process({first.program.string(), "--device", "gpu", "--batch", "1", "--heads", "1", "--seq",
-                                           "1", "--head-dim", "1", "--no-check", "--json"},
-                                          options.time_limit);
-  const bool works = probe.started && !probe.timed_out && probe.signal == 0 && probe.exit_code == 0;
-  if (works) return Backend::gpu;
-  if (options.device == DeviceChoice::gpu) {
-    throw DeviceError("--device is gpu, but it does not work: " + probe.error.substr(0, probe.error.find('\n')));
-  }
-  return Backend::cpu;
+std::optional<Case> counted_part(const Run& run, Backend backend) {
+  if (backend == Backend::cpu) return std::nullopt;
+  Case part = *run.task;
+  part.sizes.batch = 1;
+  part.sizes.heads = run.problem().group_size();
+  part.sizes.kv_heads = 1;
+  part.problem = make_problem(part.options, part.sizes);
+  if (flops(part.problem, run.pass) / 2 > simulated_in_seconds) return std::nullopt;
+  return part;
 }
 
-void count_traffic(Row& row, const Stage& stage, const CompareOptions& options, const RequestedSizes& sizes, Backend backend) {
-  double groups = 1;
-  Row counted = row;
-  if (backend == Backend::gpu) {
-    const std::int64_t kv_heads = sizes.kv_heads == 0 ? sizes.heads : sizes.kv_heads;
-    RequestedSizes part = sizes;
-    part.batch = 1;
-    part.heads = sizes.heads / kv_heads;
-    part.kv_heads = 1;
-    const Problem problem = make_problem(options.problem, part);
-    if (flops(problem, row.pass) / 2 > simulated_in_seconds) return;
-    std::vector<std::string> arguments = stage_arguments(stage, row.variant, row.pass, "cpu");
-    append(arguments, to_arguments(options.problem, part));
-    if (const std::optional<std::string> tiles = row.tiles()) append(arguments, {"--tiles", *tiles});  // what the GPU ran
-    arguments.emplace_back("--no-check");
-    const ProcessResult result = run_process(arguments, options.time_limit);
-    counted.report = Json::parse(result.output, nullptr, false);
-    groups = static_cast<double>(sizes.batch) * static_cast<double>(kv_heads);
-  }
-  for (const char* direction : {"read_bytes", "written_bytes"}) {
-    const std::optional<double> bytes = counted.number({"counters", direction});
-    if (bytes) row.report[std::string("hbm_") + direction] = static_cast<std::uint64_t>(*bytes * groups);
-  }
-}
-
-std::vector<Row> run_pass(const CompareOptions& options, const std::vector<Stage>& stages, const RequestedSizes& sizes,
-                          Pass pass, Backend backend, std::ostream& progress) {
-  std::vector<Row> rows;
-  for (const Stage& stage : stages) {
-    for (const ListedVariant& variant : stage.variants) {
-      if (!is_about(stage, variant, pass) || !variant.takes(*options.problem.dtype)) continue;
-      progress << to_string(pass) << " " << stage.name << "/" << variant.name << " ... " << std::flush;
-      std::vector<std::string> arguments = stage_arguments(stage, variant.name, pass, backend == Backend::gpu ? "gpu" : "cpu");
-      append(arguments, to_arguments(options.problem, sizes));
-      if (backend == Backend::gpu) append(arguments, {"--bench", "--iterations", std::to_string(options.iterations)});
-      Row row = make_row(stage, variant, pass, run_process(arguments, options.time_limit));
-      if (!row.report.contains("problem")) row.report["problem"] = problem_json(make_problem(options.problem, sizes));
-      if (row.verdict == Verdict::ok) count_traffic(row, stage, options, sizes, backend);
-      progress << to_string(row.verdict) << (row.message.empty() ? "" : ": " + row.message) << std::endl;
-      rows.push_back(std::move(row));
-    }
-  }
-  return rows;
+KeptRows run_plan(const CompareOptions& options, const Plan& plan, KeptRows kept, const SaveFile& save, Progress& progress,
+                  std::ostream& log) {
+  Runs runs(options, plan, std::move(kept), save, progress);
+  runs.run_all();
+  log << runs.summary() << std::flush;
+  return runs.rows();
 }
 
 }  // namespace flash

@@ -4,6 +4,9 @@
 #include "common/harness/memory.hpp"
 #include "common/harness/text_table.hpp"
 
+#include <algorithm>
+#include <utility>
+
 namespace flash {
 namespace {
 
@@ -12,13 +15,6 @@ using Align = TextTable::Align;
 std::string or_dash(const std::optional<double>& value, std::string (*text)(double)) { return value ? text(*value) : "-"; }
 std::string short_number(double value) { return number_text(value); }
 std::string whole_number(double value) { return count_text(static_cast<std::uint64_t>(value)); }
-
-std::string device_name(const std::vector<Row>& rows) {
-  for (const Row& row : rows) {
-    if (row.report.contains("device")) return row.report["device"].value("name", "");
-  }
-  return "";
-}
 
 /// The columns between the bytes and the error: times on a GPU, counts on the CPU.
 struct Column {
@@ -64,12 +60,14 @@ std::string csv_value(const Json& row, const std::string& path) {
   return at->is_string() ? csv_cell(at->get<std::string>()) : at->dump();
 }
 
-}  // namespace
-
-std::string comparison_table(const std::vector<Row>& rows, const Problem& problem, Pass pass, Backend backend) {
+/// All rows are of one pass, problem and device.
+std::string comparison_table(const std::vector<Row>& rows) {
+  const Problem& problem = rows.front().problem;
+  const Pass pass = rows.front().pass;
+  const Backend backend = rows.front().backend();
   std::string text = std::string(to_string(pass)) + ", " + describe(problem) + "\n";
   text += backend == Backend::gpu
-              ? "on " + device_name(rows) +
+              ? "on " + rows.front().device_name() +
                     "; cold L2; bytes are the simulator's counts of one head group, times B*Hkv,\n"
                     "of what threads ask of global memory, before caches\n"
               : "on the CPU simulator: exact counts; they are not times\n"
@@ -102,6 +100,23 @@ std::string comparison_table(const std::vector<Row>& rows, const Problem& proble
   for (const Row& row : rows) {
     if (row.verdict != Verdict::ok && !row.message.empty()) text += row.label() + ": " + row.message + "\n";
   }
+  return text;
+}
+
+}  // namespace
+
+std::string comparison_tables(const std::vector<Row>& rows) {
+  std::vector<std::pair<std::string, std::vector<Row>>> groups;
+  for (const Row& row : rows) {
+    const std::string device = row.backend() == Backend::gpu ? "gpu " + row.device_name() : "cpu";  // all CPUs count the same
+    const std::string key = describe(row.problem) + to_string(row.pass) + device;
+    const auto same = [&](const auto& group) { return group.first == key; };
+    auto found = std::find_if(groups.begin(), groups.end(), same);
+    if (found == groups.end()) found = groups.insert(groups.end(), {key, {}});
+    found->second.push_back(row);
+  }
+  std::string text;
+  for (const auto& group : groups) text += "\n" + comparison_table(group.second);
   return text;
 }
 
@@ -141,7 +156,8 @@ std::string csv_text(const std::vector<Row>& rows) {
                                        "counters.bank_conflicts",
                                        "max_error",
                                        "verdict",
-                                       "idea"};
+                                       "idea",
+                                       "message"};
   std::string text;
   for (const std::string& path : paths) text += (text.empty() ? "" : ",") + path;
   text += "\n";

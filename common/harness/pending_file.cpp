@@ -43,6 +43,8 @@ void PendingFile::write(std::string_view bytes) {
 }
 
 void PendingFile::commit() {
+  // Before the name changes hands, or a power cut could leave an empty file under it. Some media cannot (EINVAL).
+  if (fsync(file_) != 0 && errno != EINVAL) fail(errno);
   const int closed = close(file_);  // some file systems report a full medium only here
   file_ = -1;
   if (closed != 0) fail(errno);

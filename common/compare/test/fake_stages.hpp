@@ -41,6 +41,31 @@ inline std::string prints(const std::string& report, int code = 0) {
   return "cat <<'END'\n" + report + "\nEND\nexit " + std::to_string(code);
 }
 
+/// Shell code that prints the report of the problem that the command line asks for, on the device that it asks for. `first`: shell
+/// code that runs before, with the variables B H Hkv Nq Nk d causal dtype device pass.
+inline std::string answers(const std::string& first = "") {
+  return R"(causal=false
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --batch) B=$2;; --heads) H=$2;; --kv-heads) Hkv=$2;; --seq-q) Nq=$2;; --seq-k) Nk=$2;; --head-dim) d=$2;;
+    --dtype) dtype=$2;; --device) device=$2;; --pass) pass=$2;; --causal) causal=true;;
+    --iterations) time=", \"time\": {\"median_ms\": 1, \"iterations\": $2}";;
+  esac
+  shift
+done
+case "$d" in 16) scale=0.25;; *) scale=0.125;; esac
+)" + first +
+         R"(
+cat <<END
+{"stage": "x", "device": {"kind": "$device", "name": "Test $device"}, "extra_memory_bytes": 2048,
+ "problem": {"batch": $B, "heads": $H, "kv_heads": $Hkv, "seq_q": $Nq, "seq_k": $Nk, "head_dim": $d, "scale": $scale,
+             "causal": $causal, "bias": "none", "dtype": "$dtype", "layout": "bhnd", "input": "normal", "seed": 1},
+ "check": {"passed": true, "sampled": false, "tensors": {"o": {"max_abs": 1e-6, "rel_l2": 1e-7, "tolerance": 2e-6}}},
+ "counters": {"read_bytes": 3072, "written_bytes": 1024}$time}
+END
+exit)";
+}
+
 /// Runs the comparison program among them.
 inline ProcessResult compare(const FakeStages& stages, std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), {FLASH_COMPARE_PROGRAM, "--bin", stages.path().string()});

@@ -1,0 +1,60 @@
+// What the runs so far tell about those to come: how long they will take, and which need not be tried.
+#pragma once
+
+#include "common/compare/plan.hpp"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace flash {
+
+/// "35 s", "12 min", "3.5 h".
+std::string duration_text(double seconds);
+
+class History {
+ public:
+  explicit History(std::chrono::seconds time_limit) : limit_(static_cast<double>(time_limit.count())) {}
+
+  /// A run that ended; its seconds are the row's "wall_s", if it has them.
+  void add(const Run&, const Row&);
+
+  /// The simulator's counts of a GPU run, of a problem of `work` FLOPs, took so long.
+  void add_counting(const Run&, double work, double seconds);
+
+  /// Expected seconds; absent until something has run. For a variant that never ran, those of the others.
+  std::optional<double> seconds(const Run&) const;
+  std::optional<double> counting_seconds(const Run&, double work) const;
+
+  struct Skip {
+    bool too_long = false;  ///< else there is no room
+    std::string message;
+  };
+
+  /// Why the run is not worth starting: it would exceed the time limit, or a smaller problem of the same variant, pass and dtype
+  /// did, or found no room.
+  std::optional<Skip> reason_to_skip(const Run&) const;
+
+ private:
+  struct Measured {
+    Run run;
+    bool counting;
+    double work, seconds;
+  };
+  struct Prediction {
+    double seconds, longest;  ///< the longest of the runs that it rests on
+  };
+  struct Failed {
+    Run run;
+    Verdict verdict;
+    std::string message;
+  };
+
+  std::optional<Prediction> predict(const Run&, bool counting, double work, bool own_only) const;
+
+  double limit_;
+  std::vector<Measured> measured_;
+  std::vector<Failed> failed_;
+};
+
+}  // namespace flash

@@ -1,0 +1,100 @@
+#include "common/compare/html.hpp"
+
+#include "common/compare/process.hpp"
+#include "common/device/error.hpp"
+#include "common/harness/pending_file.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdlib>
+#include <cstring>
+
+namespace flash {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// As a shell reads it as one word.
+std::string shell_word(const std::string& text) {
+  const auto plain = [](unsigned char c) { return std::isalnum(c) != 0 || std::strchr("-_./=,:+", c) != nullptr; };
+  if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+std::string python() {
+  const char* given = std::getenv("PYTHON");
+  return given != nullptr && *given != '\0' ? given : "python3";
+}
+
+fs::path script_in(const fs::path& sources) { return sources / "common" / "compare" / "report.py"; }
+
+/// "" if the program ended well, else the last line it wrote to stderr.
+std::string complaint(const ProcessResult& result) {
+  if (!result.started) return result.error;
+  if (result.timed_out) return "it took too long";
+  if (result.signal == 0 && result.exit_code == 0) return "";
+  const std::string text = result.error.substr(0, result.error.find_last_not_of(" \n") + 1);
+  const std::string line = text.substr(text.rfind('\n') + 1);
+  return line.empty() ? "it ended with exit code " + std::to_string(result.exit_code) : line;
+}
+
+/// A file that nobody else has, for as long as this lives.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& text) {
+    const std::string pattern = (fs::temp_directory_path() / "flash-rows-XXXXXX").string();
+    std::copy_n(pattern.c_str(), std::min(pattern.size() + 1, name_.size()), name_.begin());
+    const int file = mkstemp(name_.data());
+    const bool written = file >= 0 && write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    if (file >= 0) close(file);
+    if (written) return;
+    if (file >= 0) unlink(name_.data());
+    throw UsageError("--html needs a temporary file, and " + pattern + " cannot be written");
+  }
+  ~TemporaryFile() { unlink(name_.data()); }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  std::string name() const { return name_.data(); }
+
+ private:
+  std::array<char, 4096> name_{};
+};
+
+}  // namespace
+
+std::string command_line(int argc, const char* const* argv) {
+  std::string line;
+  for (int i = 0; i < argc; ++i) line += (i == 0 ? "" : " ") + shell_word(argv[i]);
+  return line;
+}
+
+void require_report(const std::string& html, const fs::path& sources) {
+  {
+    const SignalsHeld held;  // or the pending file would stay
+    PendingFile{html};
+  }
+  std::error_code error;
+  const fs::path script = script_in(sources);
+  if (!fs::is_regular_file(script, error)) {
+    throw UsageError("--html needs " + script.string() + ", which does not exist; keep the project where it was built");
+  }
+  if (const std::string why = complaint(run_process({python(), "--version"}, std::chrono::seconds(60))); !why.empty()) {
+    throw UsageError("--html needs Python, and '" + python() + "' cannot be started (" + why + "); PYTHON may name another");
+  }
+}
+
+void write_report(const std::string& html, const fs::path& sources, const std::string& rows, const std::string& command) {
+  const SignalsHeld held;  // the temporary file must not stay; this takes seconds
+  const TemporaryFile file(rows);
+  const std::string why = complaint(run_process(
+      {python(), script_in(sources).string(), file.name(), "--out", html, "--command", command}, std::chrono::minutes(5)));
+  if (!why.empty()) throw UsageError("--html " + html + " could not be made: " + why);
+}
+
+}  // namespace flash

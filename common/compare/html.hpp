@@ -1,0 +1,20 @@
+// --html: hands saved rows to report.py, which writes the report for a browser.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace flash {
+
+/// Shell words that start this program again as it was started: "build/bin/compare --sweep seq=64..256".
+std::string command_line(int argc, const char* const* argv);
+
+/// Before anything runs: UsageError if the file cannot be written, or if python3 (the environment variable PYTHON names another) or
+/// report.py is missing. `sources`: the project's folder.
+void require_report(const std::string& html, const std::filesystem::path& sources);
+
+/// Writes the report of `rows`, a JSON array. UsageError with what report.py said if it fails.
+void write_report(const std::string& html, const std::filesystem::path& sources, const std::string& rows,
+                  const std::string& command);
+
+}  // namespace flash

@@ -1,0 +1,115 @@
+#include "common/compare/plan.hpp"
+
+#include "common/compare/provenance.hpp"
+#include "common/device/error.hpp"
+
+#include <algorithm>
+
+namespace flash {
+namespace {
+
+/// Is the variant's pass worth a row? In a stage that has both, steps of the backward pass borrow the forward pass of another step.
+bool is_about(const Stage& stage, const ListedVariant& variant, Pass pass) {
+  const auto forward_alone = [](const ListedVariant& other) { return !other.has(Pass::backward); };
+  const bool borrowed = pass == Pass::forward && variant.has(Pass::backward) &&
+                        std::any_of(stage.variants.begin(), stage.variants.end(), forward_alone);
+  return variant.has(pass) && !borrowed;
+}
+
+/// Drops all variants but those of --variant. UsageError if one of them is nowhere.
+void keep_variants(std::vector<Stage>& stages, const std::vector<std::string>& wanted) {
+  if (wanted.empty()) return;
+  std::string names;
+  std::vector<std::string> missing = wanted;
+  for (Stage& stage : stages) {
+    for (const ListedVariant& variant : stage.variants) {
+      names += (names.empty() ? "" : ", ") + variant.name;
+      std::erase(missing, variant.name);
+    }
+    std::erase_if(stage.variants, [&](const ListedVariant& variant) {
+      return std::find(wanted.begin(), wanted.end(), variant.name) == wanted.end();
+    });
+  }
+  if (!missing.empty()) throw UsageError("--variant has '" + missing.front() + "'; allowed: " + names);
+}
+
+/// The device that all rows run on, as a report names it: for auto, a GPU if the first stage program finds one.
+Json choose_device(const CompareOptions& options, const Stage& first) {
+  const Json cpu{{"kind", "cpu"}, {"name", ""}};
+  if (options.device == DeviceChoice::cpu) return cpu;
+  const ProcessResult probe = run_process({first.program.string(), "--device", "gpu", "--batch", "1", "--heads", "1", "--seq",
+                                           "1", "--head-dim", "1", "--no-check", "--json"},
+                                          options.time_limit);
+  const bool works = probe.started && !probe.timed_out && probe.signal == 0 && probe.exit_code == 0;
+  if (!works && options.device == DeviceChoice::gpu) {
+    throw DeviceError("--device is gpu, but it does not work: " + probe.error.substr(0, probe.error.find('\n')));
+  }
+  if (!works) return cpu;
+  const Json report = Json::parse(probe.output, nullptr, /*allow_exceptions=*/false);
+  return report.is_object() && report.contains("device") ? report["device"] : Json{{"kind", "gpu"}, {"name", ""}};
+}
+
+/// What all stages together do in seconds on the simulator; a GPU needs more work than that to be busy.
+RequestedSizes default_sizes(Backend backend) {
+  if (backend == Backend::cpu) return {.batch = 1, .heads = 2, .kv_heads = 0, .seq_q = 256, .seq_k = 256, .head_dim = 64};
+  return {.batch = 8, .heads = 12, .kv_heads = 0, .seq_q = 1024, .seq_k = 1024, .head_dim = 64};
+}
+
+std::vector<Dtype> dtypes_of(const std::vector<Case>& cases) {
+  std::vector<Dtype> dtypes;
+  for (const Case& one : cases) {
+    if (std::find(dtypes.begin(), dtypes.end(), one.problem.dtype) == dtypes.end()) dtypes.push_back(one.problem.dtype);
+  }
+  return dtypes;
+}
+
+void add_runs(Plan& plan, const std::vector<Pass>& passes) {
+  for (const Case& task : plan.cases) {
+    for (const Pass pass : passes) {
+      for (const Stage& stage : plan.stages) {
+        for (const ListedVariant& variant : stage.variants) {
+          if (!is_about(stage, variant, pass) || !variant.takes(task.problem.dtype)) continue;
+          plan.runs.push_back({&stage, &variant, pass, &task});
+        }
+      }
+    }
+  }
+  if (!plan.runs.empty()) return;
+  std::string dtypes;
+  for (const Dtype dtype : dtypes_of(plan.cases)) dtypes += (dtypes.empty() ? "" : " or ") + std::string(to_string(dtype));
+  throw UsageError("nothing to run: no stage here has this pass for --dtype " + dtypes);
+}
+
+}  // namespace
+
+Plan make_plan(const CompareOptions& options, const std::filesystem::path& programs, const std::filesystem::path& sources) {
+  Plan plan;
+  for (const auto& program : find_stages(programs, options.only)) plan.stages.push_back(ask_stage(program));
+  keep_variants(plan.stages, options.variants);
+  plan.device = choose_device(options, plan.stages.front());
+  plan.backend = plan.device.value("kind", "") == "gpu" ? Backend::gpu : Backend::cpu;
+  plan.cases = all_cases(options.problem, options.sweep, default_sizes(plan.backend));
+  add_runs(plan, options.passes);
+  plan.when = commit_and_date(sources);
+  for (const Run& run : plan.runs) {
+    const std::string& kernel = run.variant->kernel;
+    if (!plan.sources.contains(kernel)) plan.sources[kernel] = blob_ids(sources, kernel);
+  }
+  return plan;
+}
+
+std::string left_out(const Plan& plan) {
+  std::string text;
+  for (const Dtype dtype : dtypes_of(plan.cases)) {
+    std::string names;
+    for (const Stage& stage : plan.stages) {
+      const auto takes = [&](const ListedVariant& variant) { return variant.takes(dtype); };
+      if (!stage.variants.empty() && std::none_of(stage.variants.begin(), stage.variants.end(), takes))
+        names += (names.empty() ? "" : ", ") + stage.name;
+    }
+    if (!names.empty()) text += std::string("left out, since they do not take ") + to_string(dtype) + ": " + names + "\n";
+  }
+  return text;
+}
+
+}  // namespace flash

@@ -1,0 +1,48 @@
+// All runs, known before the first one starts.
+#pragma once
+
+#include "common/compare/options.hpp"
+#include "common/compare/row.hpp"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace flash {
+
+/// One variant, one pass, one problem; they belong to the plan.
+struct Run {
+  const Stage* stage = nullptr;
+  const ListedVariant* variant = nullptr;
+  Pass pass = Pass::forward;
+  const Case* task = nullptr;
+
+  std::string label() const { return stage->name + "/" + variant->name; }
+  const Problem& problem() const { return task->problem; }
+};
+
+struct Plan {
+  std::vector<Stage> stages;
+  Backend backend = Backend::cpu;
+  Json device;  ///< kind and name, as far as known; a row whose program reports none gets it
+  std::vector<Case> cases;
+  std::vector<Run> runs;                ///< problem by problem, then pass by pass, stages in order
+  Json when;                            ///< commit and date of all rows
+  std::map<std::string, Json> sources;  ///< of each variant's kernel file: see blob_ids()
+
+  Plan() = default;
+  Plan(Plan&&) = default;
+  Plan& operator=(Plan&&) = default;
+  Plan(const Plan&) = delete;  // the runs point into it
+  Plan& operator=(const Plan&) = delete;
+};
+
+/// Runs every variant that has the pass and takes the dtype. Where a stage has steps of the forward pass alone, those of the
+/// backward pass are left out of the forward pass, which is not theirs. `sources`: the project's folder. UsageError if there is
+/// nothing to run or a problem is not allowed; DeviceError if --device gpu finds none.
+Plan make_plan(const CompareOptions&, const std::filesystem::path& programs, const std::filesystem::path& sources);
+
+/// For each dtype the stages of which no variant takes it: "left out, since they do not take fp32: 08_tensor_cores". One a line.
+std::string left_out(const Plan&);
+
+}  // namespace flash

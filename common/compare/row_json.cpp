@@ -1,0 +1,100 @@
+// Rows to JSON and back.
+#include "common/compare/row.hpp"
+#include "common/harness/parse.hpp"
+
+namespace flash {
+namespace {
+
+constexpr Pass all_passes[]{Pass::forward, Pass::backward};
+constexpr Verdict all_verdicts[]{Verdict::ok,        Verdict::wrong,   Verdict::stopped, Verdict::crashed,
+                                 Verdict::timed_out, Verdict::refused, Verdict::no_room, Verdict::skipped};
+constexpr Dtype all_dtypes[]{Dtype::fp32, Dtype::fp16, Dtype::bf16};
+constexpr Layout all_layouts[]{Layout::bhnd, Layout::bnhd, Layout::qkv, Layout::kv};
+constexpr BiasKind all_biases[]{BiasKind::none, BiasKind::vector, BiasKind::matrix, BiasKind::alibi};
+
+std::string text_of(const Json& object, const char* key) {
+  if (!object.contains(key) || !object[key].is_string()) throw UsageError(std::string("it has no text '") + key + "'");
+  return object[key].get<std::string>();
+}
+
+std::string text_or_empty(const Json& object, const char* key) { return object.contains(key) ? text_of(object, key) : ""; }
+
+std::int64_t size_in(const Json& object, const char* key) {
+  if (!object.contains(key) || !object[key].is_number_integer()) {
+    throw UsageError(std::string("its problem has no whole number '") + key + "'");
+  }
+  return object[key].get<std::int64_t>();
+}
+
+Problem problem_of(const Json& json) {
+  if (!json.is_object()) throw UsageError("it has no problem");
+  if (!json.contains("causal") || !json["causal"].is_boolean())
+    throw UsageError("its problem does not say whether it is causal");
+  ProblemOptions options;
+  options.causal = json["causal"].get<bool>();
+  options.bias = parse_choice("bias", text_of(json, "bias"), all_biases);
+  options.dtype = parse_choice("dtype", text_of(json, "dtype"), all_dtypes);
+  options.layout = parse_choice("layout", text_of(json, "layout"), all_layouts);
+  if (json.contains("scale") && json["scale"].is_number()) options.scale = json["scale"].get<float>();
+  return make_problem(options, {.batch = size_in(json, "batch"),
+                                .heads = size_in(json, "heads"),
+                                .kv_heads = size_in(json, "kv_heads"),
+                                .seq_q = size_in(json, "seq_q"),
+                                .seq_k = size_in(json, "seq_k"),
+                                .head_dim = size_in(json, "head_dim")});
+}
+
+}  // namespace
+
+Json Row::json() const {
+  Json json = report;
+  json["stage"] = stage;
+  json["variant"] = variant;
+  json["pass"] = flash::to_string(pass);
+  json["idea"] = idea;
+  json["verdict"] = flash::to_string(verdict);
+  if (!message.empty()) json["message"] = message;
+  json.update(provenance);
+  return json;
+}
+
+Row row_from_json(const Json& json) {
+  if (!json.is_object()) throw UsageError("it is no object");
+  Row row;
+  row.stage = text_of(json, "stage");
+  row.variant = text_of(json, "variant");
+  row.pass = parse_choice("pass", text_of(json, "pass"), all_passes);
+  row.verdict = parse_choice("verdict", text_of(json, "verdict"), all_verdicts);
+  row.idea = text_or_empty(json, "idea");
+  row.kernel = text_or_empty(json, "kernel");
+  row.message = text_or_empty(json, "message");
+  row.problem = problem_of(json.contains("problem") ? json["problem"] : Json());
+  row.report = json;
+  row.provenance = Json::object();
+  return row;
+}
+
+std::string json_text(const std::vector<Row>& rows) {
+  Json all = Json::array();
+  for (const Row& row : rows) all.push_back(row.json());
+  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Json problem_json(const Case& task) {
+  const Problem& p = task.problem;
+  return {{"batch", p.B},
+          {"heads", p.H},
+          {"kv_heads", p.Hkv},
+          {"seq_q", p.Nq},
+          {"seq_k", p.Nk},
+          {"head_dim", p.d},
+          {"scale", p.scale},
+          {"causal", p.causal},
+          {"bias", to_string(p.bias)},
+          {"dtype", to_string(p.dtype)},
+          {"layout", to_string(p.layout)},
+          {"input", to_string(task.options.input)},
+          {"seed", task.options.seed}};
+}
+
+}  // namespace flash

@@ -1,0 +1,145 @@
+#include "common/compare/save.hpp"
+
+#include "common/compare/process.hpp"
+#include "common/compare/run.hpp"
+#include "common/device/error.hpp"
+#include "common/harness/pending_file.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
+namespace flash {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What tells one run's row from those of all others.
+std::string key_of(const std::string& stage, const std::string& variant, Pass pass, const Json& device, const Json& problem) {
+  // Counts are the same on every processor.
+  const bool gpu = device.is_object() && device.contains("kind") && device["kind"] == "gpu";
+  const std::string name = gpu && device.contains("name") ? device["name"].dump() : "cpu";
+  return stage + " " + variant + " " + to_string(pass) + " " + name + " " + problem.dump();
+}
+
+std::string key_of(const Run& run, const Plan& plan) {
+  return key_of(run.stage->name, run.variant->name, run.pass, plan.device, problem_json(*run.task));
+}
+
+/// The row's problem has what problem_json() has, in the same order.
+std::string key_of(const Row& row, const Json& like) {
+  Json problem = Json::object();
+  for (const auto& [key, value] : like.items()) {
+    if (row.report["problem"].contains(key)) problem[key] = row.report["problem"][key];
+  }
+  const Json device = row.report.contains("device") ? row.report["device"] : Json();
+  return key_of(row.stage, row.variant, row.pass, device, problem);
+}
+
+/// Would the run, which is the row's, end in the same way?
+bool holds(const Row& row, const Run& run, const Plan& plan, const CompareOptions& options) {
+  const Json sources = row.report.contains("sources") ? row.report["sources"] : Json();
+  const bool known =
+      sources.is_object() && std::none_of(sources.begin(), sources.end(), [](const Json& blob) { return blob.is_null(); });
+  if (!known || sources != plan.sources.at(run.variant->kernel)) return false;
+  if (row.verdict == Verdict::refused || row.verdict == Verdict::no_room) return true;
+  if (row.verdict != Verdict::ok) return false;
+  if (plan.backend == Backend::cpu) return true;
+  const bool counted = row.number({"hbm_read_bytes"}).has_value() || !options.counts || !counted_part(run, plan.backend);
+  return row.number({"time", "iterations"}) == options.iterations && counted;
+}
+
+}  // namespace
+
+std::vector<Row> read_rows(const std::string& file) {
+  std::error_code error;
+  if (!fs::is_regular_file(file, error)) {
+    throw UsageError(file + (fs::exists(file, error) ? " is not a regular file" : " does not exist") +
+                     "; allowed: a file of saved rows");
+  }
+  std::ifstream stream(file, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  if (!stream) throw UsageError(file + " cannot be read");
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_array()) throw UsageError(file + " is damaged, or holds no rows; allowed: what compare --save wrote");
+  std::vector<Row> rows;
+  for (const Json& each : json) {
+    try {
+      rows.push_back(row_from_json(each));
+    } catch (const UsageError& wrong) {
+      throw UsageError(file + " holds something else than rows; row " + std::to_string(rows.size() + 1) + ": " + wrong.what());
+    }
+  }
+  return rows;
+}
+
+std::vector<Row> KeptRows::done() const {
+  std::vector<Row> rows;
+  for (const std::optional<Row>& row : of_plan) {
+    if (row) rows.push_back(*row);
+  }
+  return rows;
+}
+
+KeptRows rows_that_hold(const std::vector<Row>& earlier, const Plan& plan, const CompareOptions& options) {
+  KeptRows kept{std::vector<std::optional<Row>>(plan.runs.size()), {}};
+  if (earlier.empty()) return kept;
+  std::map<std::string, std::size_t> places;
+  for (std::size_t i = 0; i < plan.runs.size(); ++i) places[key_of(plan.runs[i], plan)] = i;
+  const Json like = problem_json(plan.cases.front());
+  for (const Row& row : earlier) {
+    const auto place = places.find(key_of(row, like));
+    if (place == places.end()) {
+      kept.others.push_back(row);
+    } else if (holds(row, plan.runs[place->second], plan, options)) {
+      kept.of_plan[place->second] = row;
+    }
+  }
+  return kept;
+}
+
+SaveFile::SaveFile(std::string file, std::string go_on)
+    : file_(std::move(file)), partial_(file_ + ".partial"), go_on_(std::move(go_on)) {}
+
+std::vector<Row> SaveFile::start(bool resume) const {
+  if (file_.empty()) return {};
+  {
+    const SignalsHeld held;  // or the pending file would stay
+    PendingFile{file_};
+  }
+  std::error_code error;
+  const bool interrupted = fs::exists(fs::symlink_status(partial_, error));
+  if (interrupted && !resume) {
+    throw UsageError(partial_ +
+                     " holds the rows of an interrupted run; allowed: --resume to go on with it, or delete it first");
+  }
+  if (!resume || (!interrupted && !fs::exists(file_, error))) return {};
+  return read_rows(interrupted ? partial_ : file_);
+}
+
+void SaveFile::write(const KeptRows& rows, std::size_t done) const {
+  if (file_.empty()) return;
+  std::vector<Row> all = rows.done();
+  all.insert(all.end(), rows.others.begin(), rows.others.end());
+  const SignalsHeld held;
+  PendingFile file(partial_);
+  file.write(json_text(all));
+  file.commit();
+  say_on_signal("compare: stopped; " + std::to_string(done) + " of " + std::to_string(rows.of_plan.size()) +
+                " runs are saved, the others run with\n  " + go_on_ + "\n");
+}
+
+void SaveFile::finish(const KeptRows& rows) const {
+  if (file_.empty()) return;
+  std::vector<Row> all = rows.done();
+  all.insert(all.end(), rows.others.begin(), rows.others.end());
+  const SignalsHeld held;
+  PendingFile file(file_);
+  file.write(json_text(all));
+  file.commit();
+  std::error_code error;
+  fs::remove(partial_, error);
+  say_on_signal("");
+}
+
+}  // namespace flash

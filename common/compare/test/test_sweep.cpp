@@ -1,0 +1,176 @@
+// The problems of a sweep, and which of their runs are skipped.
+#include "common/compare/history.hpp"
+#include "common/compare/sweep.hpp"
+#include "common/compare/test/fake_stages.hpp"
+#include "common/device/error.hpp"
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+
+namespace {
+
+using namespace flash::test;
+using flash::ProcessResult;
+using Json = nlohmann::json;
+
+/// "seq_q x head_dim x batch x heads" of all problems.
+std::vector<std::string> sizes(const std::vector<std::string>& sweeps, std::optional<std::int64_t> tokens = {},
+                               std::optional<std::int64_t> width = {}) {
+  flash::SweepOptions options{{}, tokens, width};
+  for (const std::string& text : sweeps) options.sweeps.push_back(flash::parse_sweep(text));
+  std::vector<std::string> all;
+  const flash::RequestedSizes defaults{.batch = 3, .heads = 4, .kv_heads = 0, .seq_q = 32, .seq_k = 32, .head_dim = 16};
+  for (const flash::Case& task : flash::all_cases({}, options, defaults)) {
+    const flash::Problem& p = task.problem;
+    CHECK(task.sizes.batch == p.B);
+    CHECK(p.H == p.Hkv);
+    CHECK(p.scale == flash::default_scale(p.d));
+    all.push_back(std::to_string(p.Nq) + "x" + std::to_string(p.d) + "x" + std::to_string(p.B) + "x" + std::to_string(p.H) +
+                  (p.causal ? " causal " : " ") + to_string(p.dtype));
+  }
+  return all;
+}
+
+using Strings = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("sweep: all combinations, the first sweep outermost") {
+  CHECK(sizes({}) == Strings{"32x16x3x4 fp32"});
+  CHECK(sizes({"seq=5..21"}) == Strings{"5x16x3x4 fp32", "10x16x3x4 fp32", "20x16x3x4 fp32"});
+  CHECK(sizes({"seq=7,5"}) == Strings{"7x16x3x4 fp32", "5x16x3x4 fp32"});
+  CHECK(sizes({"d=8,4", "causal=no,yes", "batch=1..2"}) ==
+        Strings{"32x8x1x4 fp32", "32x8x2x4 fp32", "32x8x1x4 causal fp32", "32x8x2x4 causal fp32",  //
+                "32x4x1x4 fp32", "32x4x2x4 fp32", "32x4x1x4 causal fp32", "32x4x2x4 causal fp32"});
+  CHECK(sizes({"dtype=bf16,fp16", "heads=2"}) == Strings{"32x16x3x2 bf16", "32x16x3x2 fp16"});
+  CHECK(sizes({"head-dim=8"}) == sizes({"d=8"}));
+}
+
+TEST_CASE("sweep: --tokens and --width give batch and heads, never less than one") {
+  CHECK(sizes({"seq=8..32"}, 16) == Strings{"8x16x2x4 fp32", "16x16x1x4 fp32", "32x16x1x4 fp32"});
+  CHECK(sizes({"d=8,16,100"}, {}, 48) == Strings{"32x8x3x6 fp32", "32x16x3x3 fp32", "32x100x3x1 fp32"});
+  CHECK(sizes({}, 100, 32) == Strings{"32x16x3x2 fp32"});
+}
+
+TEST_CASE("sweep: a size that is not allowed is refused before anything runs") {
+  const FakeStages stages;
+  const std::string log = (stages.path() / "log").string();
+  stages.add("01_first", "echo run >> " + log + "\n" + answers());
+  const ProcessResult result = compare(stages, {"--device", "cpu", "--sweep", "heads=4,6", "--kv-heads", "4"});
+  CHECK(result.exit_code == 2);
+  CHECK_MESSAGE(contains(result.error, "--heads 6 with --kv-heads 4"), result.error);
+  CHECK(std::count(result.error.begin(), result.error.end(), '\n') == 1);
+  CHECK_FALSE(std::filesystem::exists(log));
+}
+
+TEST_CASE("sweep: bad values give exit code 2 and one line") {
+  const FakeStages stages;
+  stages.add("01_first", answers());
+  const std::vector<Strings> cases{{"--sweep", "seq=1,"},
+                                   {"--sweep", "seq="},
+                                   {"--sweep", "seq=1,x"},
+                                   {"--sweep", "seq=4,5,4"},
+                                   {"--sweep", "causal=maybe"},
+                                   {"--sweep", "causal=yes,yes"},
+                                   {"--sweep", "dtype=fp8"},
+                                   {"--sweep", "dtype=fp32..bf16"},
+                                   {"--sweep", "seq=1..8", "--sweep", "seq=2"},
+                                   {"--sweep", "d=1..8", "--sweep", "head-dim=2"},
+                                   {"--sweep", "seq=1..8", "extra"},
+                                   {"--sweep", "seq=1..8", "--seq-k", "2"},
+                                   {"--sweep", "d=1..8", "--head-dim", "2"},
+                                   {"--sweep", "causal=no", "--no-causal"},
+                                   {"--sweep", "causal=no", "--causal"},
+                                   {"--sweep", "dtype=fp32", "--dtype", "fp32"},
+                                   {"--tokens", "0"},
+                                   {"--tokens", "64", "--batch", "2"},
+                                   {"--tokens", "64", "--sweep", "batch=1,2"},
+                                   {"--width", "64", "--heads", "2"},
+                                   {"--width", "64", "--sweep", "heads=1,2"},
+                                   {"--resume"},
+                                   {"--sweep", "seq=1..1000000000", "--sweep", "d=1..256", "--sweep", "batch=1..1000000000"}};
+  for (Strings arguments : cases) {
+    CAPTURE(arguments.front());
+    CAPTURE(arguments.back());
+    arguments.insert(arguments.begin(), {"--device", "cpu"});
+    const ProcessResult result = compare(stages, arguments);
+    CHECK_MESSAGE(result.exit_code == 2, result.error);
+    CHECK(result.output.empty());
+    CHECK_MESSAGE(std::count(result.error.begin(), result.error.end(), '\n') == 1, result.error);
+  }
+}
+
+TEST_CASE("sweep: a stage is left out for the types that it does not take, and named once for each") {
+  const FakeStages stages;
+  stages.add("01_single", answers());
+  stages.add("02_half", answers(), R"(["forward"])", R"(["fp16", "bf16"])");
+  const ProcessResult result = compare(
+      stages, {"--device", "cpu", "--sweep", "seq=8,16", "--sweep", "dtype=fp32,fp16,bf16", "--json", "--pass", "forward"});
+  REQUIRE_MESSAGE(result.exit_code == 0, result.error);
+  Strings found;
+  for (const Json& row : Json::parse(result.output)) {
+    found.push_back(row["stage"].get<std::string>().substr(3) + " " + row["problem"]["dtype"].get<std::string>());
+  }
+  CHECK(found == Strings{"single fp32", "half fp16", "half bf16", "single fp32", "half fp16", "half bf16"});
+  for (const char* line : {"fp32: 02_half\n", "fp16: 01_single\n", "bf16: 01_single\n"}) {
+    const std::size_t first = result.error.find(line);
+    REQUIRE_MESSAGE(first != std::string::npos, result.error);
+    CHECK(result.error.find(line, first + 1) == std::string::npos);
+  }
+}
+
+TEST_CASE("sweep: after a variant found no room or took too long, no larger problem of it is tried") {
+  const FakeStages stages;
+  const std::string log = (stages.path() / "log").string();
+  stages.add("01_roomy", answers());
+  stages.add("02_large",
+             answers("echo $Nq >> " + log + R"(; [ $Nq -lt 64 ] || { echo "02_large: needs 4 TiB" >&2; exit 3; })"));
+  stages.add("03_slow", answers("[ $Nq -lt 64 ] || exec sleep 100"));
+  const ProcessResult result = compare(
+      stages, {"--device", "cpu", "--pass", "forward", "--sweep", "seq=32,64,128,48,256", "--time-limit", "1", "--json"});
+  CHECK(result.exit_code == 1);  // a run that is stopped is a failure; what is skipped is none
+  CHECK(read_bytes(log) == "32\n64\n48\n");
+  Strings large, slow;
+  for (const Json& row : Json::parse(result.output)) {
+    if (row["stage"] == "02_large") large.push_back(row["verdict"]);
+    if (row["stage"] == "03_slow") slow.push_back(row["verdict"]);
+    if (row["stage"] == "01_roomy") CHECK(row["verdict"] == "ok");
+    if (row["verdict"] != "skipped") continue;
+    CHECK_FALSE(row.contains("time"));
+    CHECK(row["problem"]["seq_q"].get<int>() >= 128);
+    CHECK(row["device"]["kind"] == "cpu");
+    const std::string message = row["message"];
+    CHECK_MESSAGE(contains(message, "Nq=64 "), message);
+    CHECK_MESSAGE(contains(message, row["stage"] == "02_large" ? "needs 4 TiB" : "more than the limit of 1 s"), message);
+  }
+  CHECK(large == Strings{"ok", "cannot run", "skipped", "ok", "skipped"});
+  CHECK(slow == Strings{"ok", "TIMED OUT", "skipped", "ok", "skipped"});
+  CHECK_MESSAGE(contains(result.error,
+                         "skipped 4 of 15 runs: 2 since a problem no larger could not run, 2 since they would take "
+                         "longer than 1 s\n"),
+                result.error);
+  const Strings roomless{"--device", "cpu", "--pass", "forward", "--sweep", "seq=64,128", "--only", "02"};
+  const ProcessResult table = compare(stages, roomless);
+  CHECK(table.exit_code == 3);
+  CHECK(contains(table.output, "skipped"));
+  CHECK(contains(table.output, "02_large/plain: a problem no larger could not run (B=1 H=2 Hkv=2 Nq=64 "));
+}
+
+TEST_CASE("sweep: a run that would exceed the time limit by what smaller ones took is not started") {
+  const FakeStages stages;
+  const std::string log = (stages.path() / "log").string();
+  stages.add("01_quick", answers());
+  stages.add("02_slow", answers("echo $Nq >> " + log + "; [ $Nq -lt 64 ] || sleep 0.3"));
+  const ProcessResult result = compare(stages, {"--device", "cpu", "--pass", "forward", "--sweep", "seq=4,64,256",
+                                                "--no-causal", "--time-limit", "2", "--json"});
+  CHECK_MESSAGE(result.exit_code == 0, result.error);
+  CHECK(read_bytes(log) == "4\n64\n");
+  const Json rows = Json::parse(result.output);
+  CHECK(rows.at(4).at("verdict") == "ok");  // 01_quick
+  CHECK(rows.at(5).at("verdict") == "skipped");
+  const std::string message = rows.at(5).at("message");
+  CHECK_MESSAGE(message.starts_with("would take about "), message);
+  CHECK_MESSAGE(message.ends_with("; the limit is 2 s"), message);
+}
