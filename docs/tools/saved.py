@@ -8,14 +8,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results"
 NOTHING_SAVED = "*Nothing saved yet.*"
+BORROWED = [("05_fa1_backward", "forward"), ("07_fa2_backward", "forward")]  # the kernels of the stage before
 
 
 def rows_of(device, files="*.json"):
-    """The saved rows of a device, in the order of files and rows."""
+    """The saved rows of a device, in the order of files and rows. Sweeps are for plots: they come only by their names."""
     rows = []
     for path in sorted((RESULTS / device).glob(files)):
+        if files == "*.json" and path.name.startswith("sweep"):
+            continue
         contents = json.loads(path.read_text())
-        rows += contents["rows"] if isinstance(contents, dict) else contents
+        rows += contents.get("rows", []) if isinstance(contents, dict) else contents
     return [row for row in rows if "problem" in row]  # a run that failed to give a report has none
 
 
