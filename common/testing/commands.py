@@ -13,8 +13,8 @@ What counts as a command:
 Generated parts and blocks with other marks are no commands. A block without a mark is an error.
 
 How it has to end: having printed something, with exit code 0, unless the page says `exits with N` in the comment at the end of the line, or
-<!-- exits with N --> right after the span. `git diff --no-index` has to find a difference: 1. A program of build/bin that is told
-`--device gpu` has to say that there is none: 3, where no GPU answers. A ctest command is only asked which tests it would run.
+<!-- exits with N --> right after the span. `git diff --no-index` has to find a difference: 1. A program that
+needs a GPU or torch has to say that there is none: 3, where there is none. A ctest command is only asked which tests it would run.
 
 They run one after another, in a copy of the project, so nothing of the reader's is overwritten. Exit code: 1 if one ended in another
 way, 77 if none could run here.
@@ -41,6 +41,7 @@ from tools import check_pages  # noqa: E402  what a page of the project is
 # skipped, by name. A text: who runs it instead. An entry that is on no page is an error.
 ELSEWHERE = "by .ci/run, which builds and tests with the same presets"
 PROFILER = ("gpu", "ncu")
+SWEEP = ("a machine without a GPU, which refuses at once",)  # on one it takes minutes, and common/check_gpu.sh runs it
 NOT_EVERYWHERE = {
     "common/setup.sh && cmake --workflow --preset demo": ELSEWHERE,
     "common/setup.sh && cmake --workflow --preset test": ELSEWHERE,
@@ -48,6 +49,11 @@ NOT_EVERYWHERE = {
     "cmake --workflow --preset race": ELSEWHERE,
     "build-race/bin/lab_barrier": "by the test 'lab: barrier' of the race preset",
     "docs/generate.py --check": "by .ci/run; here it would fail for everyone who has just changed a kernel",
+    "common/compare/plot.py rows.json --out plots": ("matplotlib",),
+    "common/compare/plot.py docs/results/nvidia_h200/tensor_cores.json docs/results/nvidia_h200/peers16.json --out plots": ("matplotlib",),
+    "build/bin/compare --device gpu --tokens 16384 --width 2048 --sweep d=64,128 --sweep causal=no,yes --sweep seq=512..16384 --save sweep.json --resume": SWEEP,
+    "build/bin/compare --device gpu --dtype fp16 --tokens 16384 --width 2048 --sweep d=64,128 --sweep causal=no,yes --sweep seq=512..16384 --save sweep16.json --resume": SWEEP,
+    "common/compare/peers.py --tokens 16384 --width 2048 --sweep dtype=fp32,fp16 --sweep d=64,128 --sweep causal=no,yes --sweep seq=512..16384 --save sweep_peers.json --resume": SWEEP,
     "ncu --clock-control none build/bin/08_tensor_cores --device gpu --dtype fp16 --batch 4 --heads 16 --seq 4096 --head-dim 128 --no-check": PROFILER,
     "common/profile_gpu.py build/bin profile.json --details": PROFILER,
     "ncu --section SourceCounters --force-overwrite -o report build/bin/08_tensor_cores --device gpu --batch 4 --heads 16 --seq 4096 --no-check": PROFILER,
@@ -55,6 +61,8 @@ NOT_EVERYWHERE = {
     "cuobjdump --dump-sass build/bin/08_tensor_cores | grep -oE '^ +/\\*[0-9a-f]{4}\\*/ +(@!?U?P[0-9T]+ )?[A-Z0-9]+' | awk '{print $NF}' | sort | uniq -c"
     " | sort -rn | head -20": ("GPU code", "cuobjdump"),
 }
+# What ends with exit code 3 unless these are there, after a look at its options.
+NEEDED = {r"\bbuild/bin/.* --device gpu\b": ("gpu",), r"\bpeers\.py\b": ("gpu", "torch"), r"\bcheck_peers\.py\b": ("torch", "numpy")}
 PROGRAMS = ("cmake", "ctest", "cuobjdump", "git", "ncu", "python3")
 SECONDS = 120  # more than any page may ask of its reader
 
@@ -171,7 +179,7 @@ class Runner:
     def __init__(self, folder):
         self.folder = folder
         code, printed = self.run("build/bin/01_naive --device gpu --seq 8 --no-check")
-        self.here = {"gpu": code == 0, "GPU code": "built without nvcc" not in printed}
+        self.here = {"gpu": code == 0, SWEEP[0]: code != 0, "GPU code": "built without nvcc" not in printed}
 
     def run(self, text, program="bash"):
         """(exit code, what it printed)"""
@@ -203,7 +211,7 @@ class Runner:
         if text.startswith("ctest "):
             code, printed = self.run(f"{text} -N")
             return code == 0 and int((re.findall(r"Total Tests: (\d+)", printed) or ["0"])[0]) > 0, "it runs no test: " + printed
-        if re.search(r"\bbuild/bin/.* --device gpu\b", text) and not self.here["gpu"] and not expected:
+        if not expected and any(re.search(pattern, text) and self.missing(needs) for pattern, needs in NEEDED.items()):
             expected = 3
         code, printed = self.run(text, "python" if command.kind == "python" else "bash")
         if code == expected:
