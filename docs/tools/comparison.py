@@ -2,7 +2,7 @@
 
 from .formatting import number, problem_text, size, table
 from .fused_tables import BORROWED
-from .saved import NOTHING_SAVED, RESULTS, gpus, origin, rows_of
+from .saved import NOTHING_SAVED, RESULTS, changed_since, gpus, origin, rows_of
 
 # The front page has a line for each stage and pass that the stage is about, in these words.
 FRONT = [
@@ -58,7 +58,7 @@ def stages(direction, dtype):
             name = f"{row['stage']} `{row['variant']}`" if row in ours else f"torch, {row['variant'].replace('_', '-')}"
             counts = [size(row["extra_memory_bytes"]), size(row["hbm_read_bytes"]), size(row["hbm_written_bytes"])] if row in ours else ["–"] * 3
             lines.append(
-                [name, *counts, number(row["time"]["median_ms"]), f"{number(row['time']['min_ms'])} to {number(row['time']['max_ms'])}"]
+                [name, *counts, number(row["time"]["median_ms"]), f"{number(row['time']['min_ms'])}\u00a0to\u00a0{number(row['time']['max_ms'])}"]
                 + [number(row["tflops"]), f"{row['percent_of_peak']:.0f}" if row.get("percent_of_peak") else "–", worst(row)]
             )
         head = ["", "extra memory", "bytes read", "bytes written", "ms, median", "least to most", "TFLOP/s", "% of peak", "max error"]
@@ -101,7 +101,10 @@ def front():
         if used:
             problem = problem_text(used[0]["problem"]).rsplit(" ", 1)[0]
             head = ["stage", "pass", "what is new", "extra memory", "bytes asked of memory", "ms", "TFLOP/s"]
-            parts.append(f"{used[0]['device']['name']}, {problem}, the fastest step of each stage:\n\n{table(head, lines)}\n\n{origin(used)}")
+            title = f"{used[0]['device']['name']}, {problem}, the fastest step of each stage; fp32, stage 08 fp16:"
+            changed = sorted({path.split("/")[0] for path in changed_since(used)})
+            since = f" Kernels of {', '.join(changed)} have changed since." if changed else ""
+            parts.append(f"{title}\n\n{table(head, lines)}\n\nSaved on {max(row['date'][:10] for row in used)}.{since}")
     return "\n\n".join(parts) or NOTHING_SAVED
 
 
