@@ -66,10 +66,16 @@ END
 exit)";
 }
 
-/// Runs the comparison program among them.
-inline ProcessResult compare(const FakeStages& stages, std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), {FLASH_COMPARE_PROGRAM, "--bin", stages.path().string()});
+/// Runs the comparison program.
+inline ProcessResult compare(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), FLASH_COMPARE_PROGRAM);
   return run_process(arguments, std::chrono::seconds(60));
+}
+
+/// Runs it among these stages.
+inline ProcessResult compare(const FakeStages& stages, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {"--bin", stages.path().string()});
+  return compare(arguments);
 }
 
 inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }

@@ -1,121 +1,16 @@
 #!/usr/bin/env python3
-"""report.py: what the page says of rows, of failures and of hostile text; that it needs nothing but itself. No figure here is a measurement."""
-import html.parser
-import json
-import os
-import pathlib
-import subprocess
-import sys
-import tempfile
+"""report.py: what the page says of rows, and how."""
+import base64
+import re
+import shutil
 import unittest
 
-SCRIPT = pathlib.Path(__file__).resolve().parent.parent / "report.py"
+from report_rows import COMMIT, CPU, GPU, NAIVE, PEER, SCRIPT, TILED, Case, Page, row
+
 ROOT = SCRIPT.parents[2]
-VOID = {"meta", "img", "wbr"}
-HOSTILE = "</td></table><script>alert(1)</script><img src=x onerror=\"y\">'&amp; \ud800\x00"
-COMMIT = "1234567890abcdef1234567890abcdef12345678"
-GPU = {"kind": "gpu", "name": "Test GPU", "sm": 90, "cuda": "13.0", "driver": "580.1"}
-CPU = {"kind": "cpu", "name": "Test CPU", "sm": 0, "cuda": "", "driver": ""}
 
 
-def problem(**sizes):
-    p = {"batch": 2, "heads": 4, "kv_heads": 4, "seq_q": 256, "seq_k": 256, "head_dim": 64, "scale": 0.125, "causal": True, "bias": "none",
-         "dtype": "fp32", "layout": "bhnd", "input": "normal", "seed": 1}  # fmt: skip
-    return {**p, **sizes}
-
-
-def row(stage, variant, ms=None, device=GPU, sizes=None, **more):
-    """A row as `compare --save` writes it: with a time on a GPU, with counts on the CPU."""
-    made = {"stage": stage, "variant": variant, "pass": "forward", "idea": f"idea of {variant}", "kernel": f"{stage}/{variant}.cuh",
-            "device": device, "problem": problem(**(sizes or {})), "flops": 8e9, "compulsory_bytes": 1 << 20, "extra_memory_bytes": 0,
-            "tiles": {"br": 128, "bc": 32}, "hbm_read_bytes": 3 << 20, "hbm_written_bytes": 1 << 20, "verdict": "ok",
-            "check": {"passed": True, "tensors": {"o": {"max_abs": 4.5e-7, "tolerance": 1e-6}}},
-            "commit": COMMIT, "date": "2026-01-02T03:04:05Z", "sources": {}}  # fmt: skip
-    if device is CPU:
-        made["counters"] = {"sectors": 1234, "barriers": 56, "warp_operations": 7, "bank_conflicts": 8}
-    elif ms is not None:
-        made["time"] = {"median_ms": ms, "min_ms": ms - 0.5, "max_ms": ms + 0.5, "iterations": 3, "cold_l2": True}
-        made.update(tflops=8 / ms, percent_of_peak=8 / ms)
-    return {**made, **more}
-
-
-NAIVE = row("01_naive", "naive", 8.0, extra_memory_bytes=64 << 20, hbm_read_bytes=31 << 20)
-TILED = row("06_fa2_forward", "tiled", 2.0)
-PEER = {key: value for key, value in row("peer", "flash", 4.0, torch="9.9").items()
-        if key not in ("percent_of_peak", "check", "kernel", "tiles", "sources", "extra_memory_bytes")}  # fmt: skip
-
-
-class Page(html.parser.HTMLParser):
-    """Tags that do not match are an error; keeps text, attributes, and the cells of each line."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.attributes, self.lines, self.words = [], [], [], []
-        self.feed(text)
-        self.close()
-        assert not self.open, self.open
-
-    def handle_starttag(self, tag, attributes):
-        self.attributes += [(tag, key, value) for key, value in attributes]
-        if tag not in VOID:
-            self.open.append(tag)
-        if tag == "tr":
-            self.lines.append([])
-        elif tag in ("td", "th"):
-            self.lines[-1].append("")
-
-    def handle_endtag(self, tag):
-        assert self.open and self.open[-1] == tag, f"</{tag}> in {self.open}"
-        self.open.pop()
-
-    def handle_data(self, data):
-        if "style" in self.open:
-            return
-        self.words.append(data)
-        if "tr" in self.open and self.lines[-1]:
-            self.lines[-1][-1] += data
-
-    @property
-    def text(self):
-        return "".join(self.words)
-
-    def line(self, start):
-        """The cells of the last line of a table of rows whose first cell starts so."""
-        return [cells for cells in self.lines if cells[0].startswith(start) and len(cells) > 2 and ".cuh" not in cells[0]][-1]
-
-
-class Report(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.path = pathlib.Path(folder.name)
-        self.out = self.path / "out.html"
-        # matplotlib takes seconds to import, and plots have a test of their own: here it is not installed.
-        (self.path / "none" / "matplotlib").mkdir(parents=True)
-        (self.path / "none" / "sitecustomize.py").write_text(
-            "import importlib.util as u\nfind = u.find_spec\nu.find_spec = lambda name, *p: None if name == 'matplotlib' else find(name, *p)\n")
-
-    def run_report(self, *arguments, script=SCRIPT):
-        environment = {**os.environ, "PYTHONPATH": str(self.path / "none"), "PYTHONDONTWRITEBYTECODE": "1"}
-        return subprocess.run([sys.executable, script, *map(str, arguments)], capture_output=True, text=True, env=environment)
-
-    def save(self, rows, name="rows.json"):
-        path = self.path / name
-        path.write_text(rows if isinstance(rows, str) else json.dumps(rows))
-        return path
-
-    def page(self, rows, *arguments):
-        done = self.run_report(self.save(rows), "--out", self.out, *arguments)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.html = self.out.read_text(encoding="utf-8")
-        return Page(self.html)
-
-    def refused(self, part, *arguments):
-        done = self.run_report(*arguments)
-        self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), done.stderr)
-        self.assertTrue(done.stderr.startswith("report: "), done.stderr)
-        self.assertIn(part, done.stderr)
-
+class Report(Case):
     def test_times_and_gains(self):
         page = self.page([NAIVE, TILED, PEER])
         naive, tiled, peer = page.line("01_naive/naive"), page.line("06_fa2_forward/tiled"), page.line("peer flash")
@@ -181,37 +76,6 @@ class Report(unittest.TestCase):
         self.assertIn("Runs that ended before they named their problem", page.text)
         self.assertIn("CRASHED: signal 11", page.line("04")[2])
 
-    def test_nothing_in_a_row_becomes_markup(self):
-        hostile = row(HOSTILE, HOSTILE, 3.0, idea=HOSTILE, sources={HOSTILE: HOSTILE, "../../../etc/passwd": "0"}, commit=HOSTILE, date=HOSTILE)
-        hostile["problem"].update(dtype=HOSTILE, bias=HOSTILE, layout=HOSTILE, input=HOSTILE)
-        hostile["device"] = {"kind": "gpu", "name": HOSTILE, "sm": 90, "cuda": HOSTILE, "driver": HOSTILE}
-        bad = {**hostile, "verdict": HOSTILE, "message": HOSTILE}
-        numbers = row("06_fa2_forward", "odd", 3.0, tflops=HOSTILE, flops=10**400, extra_memory_bytes=[1], tiles=HOSTILE, counters=HOSTILE)
-        page = self.page([hostile, bad, {**PEER, "torch": HOSTILE}, numbers], "--title", HOSTILE[:-2], "--command", HOSTILE[:-2])
-        self.assertFalse({tag for tag, _, _ in page.attributes} - {"html", "meta", "nav", "a", "ul", "section", "div", "th", "td", "table",
-                         "caption", "p", "span", "small", "h3", "dl", "details", "pre", "tr"})  # fmt: skip
-        self.assertFalse([key for _, key, _ in page.attributes if key.startswith("on")])
-        self.assertNotIn("<script", self.html)
-        self.assertIn("</td></table><script>alert(1)</script>", page.text)
-        self.assertNotIn("\x00", self.html)
-        self.assertNotIn("root:", page.text)
-
-    def test_the_page_is_alone(self):
-        page = self.page([NAIVE, TILED, PEER])
-        for _, key, value in page.attributes:
-            if key in ("src", "href", "style", "action", "srcset"):
-                self.assertTrue(value.startswith(("#", "data:", "--share:")), (key, value))
-        targets = {value for _, key, value in page.attributes if key == "id"}
-        for tag, key, value in page.attributes:
-            if key == "href" or key == "aria-labelledby":
-                self.assertIn(value.lstrip("#"), targets)
-        style = self.html.split("<style>")[1].split("</style>")[0]
-        for word in ("url(", "@import", "http"):
-            self.assertNotIn(word, style)
-        self.assertNotIn("://", self.html)
-        self.assertIn(("meta", "content", "default-src 'none'; img-src data:; style-src 'unsafe-inline'"), page.attributes)
-        self.assertNotIn(str(self.path), self.html)
-
     def test_a_sweep_has_an_overview(self):
         rows = []
         for n in (256, 512, 1024):
@@ -238,6 +102,58 @@ class Report(unittest.TestCase):
         self.assertIn("different devices: Test GPU, CPU simulator", text)
         self.assertNotIn("These rows", self.page([NAIVE, TILED]).text)
 
+    def test_plots(self):
+        """Those that plot.py makes of the rows of a device; a stand-in for it draws one and does not draw another."""
+        copy = self.path / "copy" / "common" / "compare"
+        shutil.copytree(SCRIPT.parent / "html_report", copy / "html_report", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / "docs" / "tools", self.path / "copy" / "docs" / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(SCRIPT, copy)
+        self.matplotlib.write_text("")
+        (copy / "plot.py").write_text(
+            "import json, sys\n"
+            "rows, _, out = sys.argv[1:]\n"
+            "names = {row['device']['name'] for row in json.load(open(rows))}\n"
+            "assert len(names) == 1\n"
+            "open(out + '/memory.svg', 'w').write(f'<svg><title>N &lt; M of {names}</title></svg>')\n"
+            "print(out + '/memory.svg')\n"
+            "print('no time: too few <lengths>')\n")  # fmt: skip
+        rows = self.save([NAIVE, TILED, row("01_naive", "naive", device=CPU)])
+        done = self.run_report(rows, "--out", self.out, script=copy / "report.py")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        page = Page(self.out.read_text())
+        images = [value for _, key, value in page.attributes if key == "src"]
+        self.assertEqual(len(images), 2)
+        for image, name in zip(images, ("Test GPU", "Test CPU")):
+            kind, data = image.split(",")
+            self.assertEqual(kind, "data:image/svg+xml;base64")
+            self.assertIn(name, base64.b64decode(data).decode())
+        self.assertIn(("img", "alt", "Plot: N < M of {'Test GPU'}. The figures are in the tables."), page.attributes)
+        self.assertIn("no time: too few <lengths>", page.text)
+        self.assertNotIn("matplotlib is not installed", page.text)
+        (copy / "plot.py").write_text("import sys\nsys.exit('plot: it is broken')\n")
+        self.assertEqual(self.run_report(rows, "--out", self.out, script=copy / "report.py").returncode, 0)
+        self.assertIn("plot: it is broken", Page(self.out.read_text()).text)
+
+    def test_contrast(self):
+        """Text can be read: 4.5 to 1 on whatever it stands, light and dark."""
+
+        def light(colour):
+            parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+            parts = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+            return 0.05 + 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+        style = (SCRIPT.parent / "html_report" / "style.css").read_text()
+        palettes = [dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", block)) for block in re.findall(r":root \{(.*?)\}", style, re.DOTALL)]
+        palettes = [palette for palette in palettes if palette]
+        self.assertEqual(len(palettes), 2)
+        grounds = {"text": ("ground", "raised", "bar", "peer-bar", "notice"), "dim": ("ground", "raised"), "link": ("ground",), "bad": ("ground",),
+                   "good": ("ground",), "warn": ("ground",)}  # fmt: skip
+        for palette in palettes:
+            for text, grounds_of_text in grounds.items():
+                for ground in grounds_of_text:
+                    lights = sorted((light(palette[text]), light(palette[ground])))
+                    self.assertGreaterEqual(lights[1] / lights[0], 4.5, (text, ground))
+
     def test_commands(self):
         odd = row("08_tensor_cores", "mma", 1.0, sizes={"seq_q": 113, "seq_k": 203, "kv_heads": 2, "causal": False, "bias": "alibi"})
         text = self.page([odd, PEER]).text
@@ -253,41 +169,6 @@ class Report(unittest.TestCase):
         done = self.run_report(self.save([NAIVE], "a.json"), self.save({"rows": [PEER]}, "b.json"), "--out", self.out)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(Page(self.out.read_text()).text.count("Forward, B=2 H=4 N=256 d=64 causal fp32"), 2)  # heading and caption
-
-    def test_bad_input_is_one_line_and_harms_nothing(self):
-        good = self.save([NAIVE], "good.json")
-        self.out.write_text("the old page")
-        bad = {"": "damaged", "[": "damaged", "[]": "no rows", "{}": "no list", "[1]": "row 1: is no object", "[" * 100000: "damaged",
-               json.dumps([{**NAIVE, "pass": "both"}]): "pass is", json.dumps([NAIVE, {**NAIVE, "stage": 7}]): "row 2: stage is 7",
-               json.dumps([{**NAIVE, "problem": problem(heads="x")}]): 'problem.heads is "x"', "[NaN]": "NaN",
-               json.dumps([{**NAIVE, "problem": problem(causal=1)}]): "problem.causal",
-               json.dumps([{"stage": "s", "variant": "v", "pass": "forward"}]): "no verdict"}  # fmt: skip
-        for contents, part in bad.items():
-            self.refused(part, self.save(contents, "bad.json"), "--out", self.out)
-        (self.path / "bad.json").write_bytes(b"\xff\xfe[")
-        self.refused("damaged", self.path / "bad.json", "--out", self.out)
-        self.refused("cannot be read", self.path / "missing.json", "--out", self.out)
-        self.refused("cannot be read", self.path, "--out", self.out)
-        self.refused("required", good)
-        self.refused("required", "--out", self.out)
-        self.refused("unrecognized", good, "--out", self.out, "--colour")
-        self.refused("cannot be written", good, "--out", self.path / "no" / "out.html")
-        self.refused("is no file", good, "--out", self.path)
-        self.refused("holds the rows", good, "--out", good)
-        self.assertEqual(self.out.read_text(), "the old page")
-        self.assertEqual(json.loads(good.read_text()), [NAIVE])
-        self.assertEqual(sorted(p.name for p in self.path.iterdir()), ["bad.json", "good.json", "none", "out.html"])
-
-    def test_the_page_replaces_the_old_one_and_keeps_its_mode(self):
-        self.out.write_text("the old page")
-        self.out.chmod(0o640)
-        self.page([NAIVE])
-        self.assertEqual(self.out.stat().st_mode & 0o777, 0o640)
-        link = self.path / "link.html"
-        link.symlink_to(self.out)
-        self.assertEqual(self.run_report(self.save([NAIVE, TILED]), "--out", link).returncode, 0)
-        self.assertTrue(link.is_symlink())
-        self.assertIn("06_fa2_forward", self.out.read_text())
 
     def test_saved_results(self):
         """The rows that the project shows make a page."""

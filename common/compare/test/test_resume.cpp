@@ -1,0 +1,253 @@
+// --save, an interruption, --resume.
+#include "common/compare/test/fake_stages.hpp"
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace {
+
+using namespace flash::test;
+using flash::ProcessResult;
+using Json = nlohmann::ordered_json;
+using Strings = std::vector<std::string>;
+
+/// A folder with stages, the file of a sweep over four lengths, and a log of what ran.
+struct Sweep {
+  FakeStages stages;
+  TemporaryFolder folder;
+  std::string file = (folder.path() / "rows.json").string(), partial = file + ".partial";
+  std::string log = (folder.path() / "log").string();
+  Strings arguments{"--device", "cpu", "--pass", "forward", "--sweep", "seq=8,16,32,64", "--save", file};
+
+  explicit Sweep(const std::string& first = "") { stages.add("01_first", answers("echo $Nq >> " + log + "; " + first)); }
+
+  ProcessResult run(const Strings& more = {}) const {
+    Strings all = arguments;
+    all.insert(all.end(), more.begin(), more.end());
+    return compare(stages, all);
+  }
+
+  /// The lengths that ran since the last call.
+  std::string ran() const {
+    if (!std::filesystem::exists(log)) return "";
+    std::string lengths = read_bytes(log);
+    std::replace(lengths.begin(), lengths.end(), '\n', ' ');
+    std::filesystem::remove(log);
+    return lengths;
+  }
+
+  /// Moves the file to FILE.partial without the rows that `drop` is true for, each changed by `change`.
+  template <class Drop, class Change>
+  void interrupt(Drop&& drop, Change&& change) const {
+    Json rows = Json::parse(read_bytes(file)), left = Json::array();
+    for (Json& row : rows) {
+      if (drop(row)) continue;
+      change(row);
+      left.push_back(row);
+    }
+    write_bytes(partial, left.dump());
+    std::filesystem::remove(file);
+  }
+  void interrupt() const {
+    interrupt([](const Json& row) { return row["problem"]["seq_q"] == 16; }, [](Json&) {});
+  }
+};
+
+std::vector<int> lengths(const Json& rows) {
+  std::vector<int> all;
+  for (const Json& row : rows) all.push_back(row["problem"]["seq_q"]);
+  return all;
+}
+
+void check_refused(const ProcessResult& result, const std::string& message) {
+  CHECK(result.exit_code == 2);
+  CHECK(result.output.empty());
+  CHECK_MESSAGE(std::count(result.error.begin(), result.error.end(), '\n') == 1, result.error);
+  CHECK_MESSAGE(contains(result.error, message), result.error);
+}
+
+}  // namespace
+
+TEST_CASE("resume: a signal leaves the rows so far in FILE.partial and says how to go on, and --resume runs the rest") {
+  const Sweep sweep("[ $Nq -ne 32 ] || [ -e " + std::string("\"$0.again\"") + " ] || exec sleep 100");
+  const std::string said = (sweep.folder.path() / "said").string();
+  const pid_t program = fork();
+  if (program == 0) {
+    dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
+    dup2(open(said.c_str(), O_WRONLY | O_CREAT, 0600), STDERR_FILENO);
+    signal(SIGINT, SIG_DFL);  // whoever runs the tests may ignore it
+    const std::string bin = sweep.stages.path().string();
+    execl(FLASH_COMPARE_PROGRAM, "compare", "--bin", bin.c_str(), "--device", "cpu", "--pass", "forward", "--sweep",
+          "seq=8,16,32,64", "--save", sweep.file.c_str(), nullptr);
+    _exit(127);
+  }
+  const auto third_runs = [&] { return std::filesystem::exists(sweep.log) && contains(read_bytes(sweep.log), "32\n"); };
+  for (int i = 0; i < 2000 && !third_runs(); ++i) usleep(10000);
+  kill(program, SIGINT);
+  int status = 0;
+  REQUIRE(waitpid(program, &status, 0) == program);
+  CHECK(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGINT);
+  CHECK_FALSE(std::filesystem::exists(sweep.file));
+  CHECK(lengths(Json::parse(read_bytes(sweep.partial))) == std::vector{8, 16});
+  const std::string words = read_bytes(said);
+  CHECK_MESSAGE(contains(words, "\ncompare: stopped; 2 of 4 runs are saved, the others run with\n  compare --bin "), words);
+  CHECK_MESSAGE(words.ends_with("--save " + sweep.file + " --resume\n"), words);
+
+  check_refused(sweep.run(), sweep.partial + " holds the rows of an interrupted run; allowed: --resume");
+  CHECK(sweep.ran() == "8 16 32 ");  // none of it now
+  write_bytes(sweep.stages.path() / "01_first.again", "");
+  const ProcessResult result = sweep.run({"--resume"});
+  CHECK_MESSAGE(result.exit_code == 0, result.error);
+  CHECK(sweep.ran() == "32 64 ");
+  CHECK(contains(result.error, "2 of 4 runs are saved and still hold\n"));
+  CHECK(contains(result.error, "[3/4"));
+  CHECK(lengths(Json::parse(read_bytes(sweep.file))) == std::vector{8, 16, 32, 64});
+  CHECK_FALSE(std::filesystem::exists(sweep.partial));
+  for (const char* size : {"Nq=8 ", "Nq=16 ", "Nq=32 ", "Nq=64 "}) CHECK(contains(result.output, size));
+
+  const std::string before = read_bytes(sweep.file);
+  const ProcessResult again = sweep.run({"--resume"});  // of a file that is whole
+  CHECK(again.exit_code == 0);
+  CHECK(sweep.ran().empty());
+  CHECK(read_bytes(sweep.file) == before);
+  CHECK(again.output == result.output);
+}
+
+TEST_CASE("resume: a row that no longer holds is run again") {
+  const Sweep sweep;
+  REQUIRE(sweep.run().exit_code == 0);
+  REQUIRE(sweep.ran() == "8 16 32 64 ");
+  const auto change = [&](auto&& changed) {
+    sweep.interrupt([](const Json&) { return false; },
+                    [&](Json& row) {
+                      if (row["problem"]["seq_q"] == 32) changed(row);
+                    });
+  };
+  std::string ran = "32 ";
+  SUBCASE("other sources") {
+    change([](Json& row) { row["sources"]["01_naive/kernel.cuh"] = "0123456789012345678901234567890123456789"; });
+  }
+  SUBCASE("unknown sources") {
+    change([](Json& row) { row["sources"]["01_naive/kernel.cuh"] = nullptr; });
+  }
+  SUBCASE("no sources") {
+    change([](Json& row) { row.erase("sources"); });
+  }
+  SUBCASE("a wrong result") {
+    change([](Json& row) { row["verdict"] = "WRONG"; });
+  }
+  SUBCASE("a run that was stopped") {
+    change([](Json& row) { row["verdict"] = "TIMED OUT"; });
+  }
+  SUBCASE("a skipped run") {
+    change([](Json& row) { row["verdict"] = "skipped"; });
+  }
+  SUBCASE("a refusal and lack of memory hold") {
+    change([](Json& row) { row["verdict"] = "refused"; });
+    ran = "";
+  }
+  CHECK(sweep.run({"--resume"}).exit_code == 0);
+  CHECK(sweep.ran() == ran);
+}
+
+TEST_CASE("resume: another problem, mask, type, seed or device is another run, whose row stays in the file") {
+  for (const Strings& other :
+       {Strings{"--batch", "3"}, Strings{"--no-causal"}, Strings{"--seed", "2"}, Strings{"--scale", "2"}}) {
+    CAPTURE(other.front());
+    const Sweep sweep;
+    REQUIRE(sweep.run().exit_code == 0);
+    sweep.ran();
+    Strings more = other;
+    more.emplace_back("--resume");
+    const ProcessResult result = sweep.run(more);
+    CHECK_MESSAGE(result.exit_code == 0, result.error);
+    CHECK(sweep.ran() == "8 16 32 64 ");
+    CHECK(Json::parse(read_bytes(sweep.file)).size() == 8);
+  }
+  const Sweep sweep;
+  REQUIRE(sweep.run().exit_code == 0);
+  sweep.interrupt([](const Json&) { return false; },
+                  [](Json& row) {
+                    if (row["problem"]["seq_q"] == 32) row["device"] = {{"kind", "gpu"}, {"name", "Test gpu"}};
+                    if (row["problem"]["seq_q"] == 64) row["device"]["name"] = "another processor";  // which counts the same
+                  });
+  sweep.ran();
+  CHECK(sweep.run({"--resume"}).exit_code == 0);
+  CHECK(sweep.ran() == "32 ");
+  const Json rows = Json::parse(read_bytes(sweep.file));
+  CHECK(lengths(rows) == std::vector{8, 16, 32, 64, 32});
+  CHECK(rows[4]["device"]["name"] == "Test gpu");
+}
+
+TEST_CASE("resume: on a GPU the number of iterations and the bytes that are wanted decide too") {
+  const Sweep sweep;
+  Strings gpu{"--pass", "forward", "--sweep", "seq=8,16", "--batch", "1", "--heads", "1", "--save", sweep.file};
+  const auto run = [&](const Strings& more) {
+    Strings all = gpu;
+    all.insert(all.end(), more.begin(), more.end());
+    const ProcessResult result = compare(sweep.stages, all);
+    CHECK_MESSAGE(result.exit_code == 0, result.error);
+    return sweep.ran().substr(1);  // without the probe for a GPU, which has --seq in place of --seq-q
+  };
+  CHECK(run({"--no-counts", "--iterations", "5"}) == "8 16 ");
+  CHECK_FALSE(Json::parse(read_bytes(sweep.file))[0].contains("hbm_read_bytes"));
+  CHECK(run({"--no-counts", "--iterations", "5", "--resume"}).empty());
+  CHECK(run({"--no-counts", "--iterations", "6", "--resume"}) == "8 16 ");
+  CHECK(run({"--iterations", "6", "--resume"}) == "8 8 16 16 ");  // each with its counts
+  CHECK(run({"--iterations", "6", "--resume"}).empty());
+  CHECK(run({"--iterations", "6", "--resume", "--no-counts"}).empty());
+}
+
+TEST_CASE("resume: a damaged file is refused and stays as it is") {
+  const Sweep sweep;
+  REQUIRE(sweep.run().exit_code == 0);
+  Json good = Json::parse(read_bytes(sweep.file));
+  sweep.ran();
+  const auto check = [&](const std::string& text, const std::string& message) {
+    CAPTURE(text);
+    for (const std::string& name : {sweep.file, sweep.partial}) {
+      std::filesystem::remove(sweep.partial);
+      write_bytes(name, text);
+      check_refused(sweep.run({"--resume"}), message);
+      CHECK(read_bytes(name) == text);
+    }
+    check_refused(compare({"--rows", sweep.file}), message);
+  };
+  const std::string whole = good.dump();
+  check(whole.substr(0, whole.size() / 2), "is damaged");
+  check("", "is damaged");
+  check("{}", "is damaged");
+  check("[1]", "row 1: it is no object");
+  const auto without = [&](const char* key) {
+    Json rows = good;
+    rows[1].erase(key);
+    return rows.dump();
+  };
+  check(without("stage"), "row 2: it has no text 'stage'");
+  check(without("problem"), "row 2: it has no problem");
+  check(without("verdict"), "row 2: it has no text 'verdict'");
+  Json odd = good;
+  odd[2]["problem"]["heads"] = 0;
+  check(odd.dump(), "row 3: --heads 0");
+  odd[2]["problem"]["heads"] = "two";
+  check(odd.dump(), "row 3: its problem has no whole number 'heads'");
+  odd = good;
+  odd[0]["verdict"] = "fine";
+  check(odd.dump(), "row 1: verdict is 'fine'");
+  CHECK(sweep.ran().empty());
+}
+
+TEST_CASE("resume: with nothing saved yet everything runs") {
+  const Sweep sweep;
+  CHECK(sweep.run({"--resume"}).exit_code == 0);
+  CHECK(sweep.ran() == "8 16 32 64 ");
+  CHECK(Json::parse(read_bytes(sweep.file)).size() == 4);
+}

@@ -1,0 +1,169 @@
+// --rows and --html: saved rows shown again.
+#include "common/compare/test/fake_stages.hpp"
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace {
+
+using namespace flash::test;
+using flash::ProcessResult;
+using Json = nlohmann::ordered_json;
+
+/// PYTHON for as long as this lives: shell code that gets the arguments of python3.
+class FakePython {
+ public:
+  FakePython(const TemporaryFolder& folder, const std::string& code) {
+    const std::filesystem::path program = folder.path() / "python";
+    write_bytes(program, "#!/bin/sh\n[ \"$1\" = --version ] && exit\n" + code + "\n");
+    std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+    setenv("PYTHON", program.c_str(), 1);
+  }
+  ~FakePython() { unsetenv("PYTHON"); }
+  FakePython(const FakePython&) = delete;
+  FakePython& operator=(const FakePython&) = delete;
+};
+
+void check_refused(const ProcessResult& result, const std::string& message) {
+  CHECK(result.exit_code == 2);
+  CHECK(result.output.empty());
+  CHECK_MESSAGE(std::count(result.error.begin(), result.error.end(), '\n') == 1, result.error);
+  CHECK_MESSAGE(contains(result.error, message), result.error);
+}
+
+}  // namespace
+
+TEST_CASE("rows: saved rows give the same tables, CSV and JSON as the runs did") {
+  const FakeStages stages;
+  const TemporaryFolder folder;
+  stages.add("01_first", answers(), R"(["forward", "backward"])");
+  stages.add("02_picky", answers("[ $d -eq 16 ] || { echo '02_picky: only d = 16' >&2; exit 2; }"));
+  const std::string file = (folder.path() / "rows.json").string();
+  const ProcessResult runs = compare(stages, {"--device", "cpu", "--sweep", "d=16,64", "--sweep", "seq=8,16", "--save", file});
+  REQUIRE_MESSAGE(runs.exit_code == 0, runs.error);
+  const ProcessResult shown = compare({"--rows", file});
+  CHECK(shown.exit_code == 0);
+  CHECK(shown.error.empty());
+  CHECK(shown.output == runs.output);
+  CHECK(contains(shown.output, "02_picky: only d = 16"));
+  CHECK(compare({"--rows", file, "--json"}).output == read_bytes(file));
+  const std::string csv = compare({"--rows", file, "--csv"}).output;
+  CHECK(std::count(csv.begin(), csv.end(), '\n') == 1 + 2 * 2 * 3);
+  CHECK(contains(csv, "02_picky: only d = 16"));
+}
+
+TEST_CASE("rows: rows of peers stand in the table of their problem, GPU rows apart from CPU rows") {
+  const TemporaryFolder folder;
+  const auto row = [](const char* stage, const char* kind, int seq) {
+    Json problem{{"batch", 1},   {"heads", 2},     {"kv_heads", 2}, {"seq_q", seq},
+                 {"seq_k", seq}, {"head_dim", 64}, {"scale", 0.125}};
+    problem.update(
+        Json{{"causal", true}, {"bias", "none"}, {"dtype", "fp32"}, {"layout", "bhnd"}, {"input", "normal"}, {"seed", 1}});
+    return Json{{"stage", stage},
+                {"variant", "v"},
+                {"pass", "forward"},
+                {"idea", "i"},
+                {"device", {{"kind", kind}, {"name", std::string("Test ") + kind}}},
+                {"problem", problem},
+                {"time", {{"median_ms", 0.125 * seq}}},
+                {"tflops", 12.5},
+                {"verdict", "ok"}};
+  };
+  const std::string one = (folder.path() / "one").string(), two = (folder.path() / "two").string();
+  write_bytes(one, Json{row("01_first", "gpu", 8), row("01_first", "gpu", 16), row("01_first", "cpu", 8)}.dump());
+  write_bytes(two, Json{row("peer", "gpu", 8)}.dump());
+  const ProcessResult result = compare({"--rows", one + "," + two});
+  REQUIRE_MESSAGE(result.exit_code == 0, result.error);
+  std::vector<std::string> order;
+  for (std::size_t at = 0; at < result.output.size();) {
+    const std::size_t end = result.output.find('\n', at);
+    const std::string line = result.output.substr(at, end - at);
+    for (const char* start : {"forward, ", "on ", "01_first/v", "peer/v"}) {
+      if (line.starts_with(start)) order.push_back(line.substr(0, line.find_first_of(";:")).substr(0, 36));
+    }
+    at = end + 1;
+  }
+  REQUIRE_MESSAGE(order.size() == 10, result.output);
+  CHECK(order[0].starts_with("forward, B=1 H=2 Hkv=2 Nq=8 "));
+  CHECK(order[1] == "on Test gpu");
+  CHECK(order[2].starts_with("01_first/v"));
+  CHECK(order[3].starts_with("peer/v"));
+  CHECK(order[4].starts_with("forward, B=1 H=2 Hkv=2 Nq=16 "));
+  CHECK(order[7].starts_with("forward, B=1 H=2 Hkv=2 Nq=8 "));
+  CHECK(order[8] == "on the CPU simulator");
+}
+
+TEST_CASE("rows: a failure among them gives exit code 1, and options for runs are refused beside them") {
+  const FakeStages stages;
+  const TemporaryFolder folder;
+  stages.add("01_first", answers());
+  const std::string file = (folder.path() / "rows.json").string();
+  REQUIRE(compare(stages, {"--device", "cpu", "--pass", "forward", "--save", file}).exit_code == 0);
+  for (const std::vector<std::string>& more : {std::vector<std::string>{"--seq", "8"},
+                                               {"--causal"},
+                                               {"--no-causal"},
+                                               {"--sweep", "seq=8,16"},
+                                               {"--only", "01"},
+                                               {"--save", "x"},
+                                               {"--no-counts"}}) {
+    std::vector<std::string> arguments{"--rows", file};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    check_refused(compare(arguments), "--rows and " + more.front() + " are both given");
+  }
+  check_refused(compare({"--rows", file + ".missing"}), "does not exist");
+  check_refused(compare({"--rows", folder.path().string()}), "is not a regular file");
+  Json rows = Json::parse(read_bytes(file));
+  rows[0]["verdict"] = "WRONG";
+  write_bytes(file, rows.dump());
+  const ProcessResult failed = compare({"--rows", file});
+  CHECK(failed.exit_code == 1);
+  CHECK(contains(failed.output, "FAILED"));
+}
+
+TEST_CASE("html: report.py gets the rows, the file and the command") {
+  const FakeStages stages;
+  const TemporaryFolder folder;
+  const std::string got = (folder.path() / "got").string(), html = (folder.path() / "a report.html").string();
+  const FakePython python(folder, "cp \"$2\" " + got + ".rows; shift 2; printf '%s|' \"$@\" > " + got);
+  stages.add("01_first", answers());
+  const std::string file = (folder.path() / "rows.json").string();
+  const ProcessResult result = compare(stages, {"--device", "cpu", "--pass", "forward", "--save", file, "--html", html});
+  REQUIRE_MESSAGE(result.exit_code == 0, result.error);
+  CHECK(read_bytes(got + ".rows") == read_bytes(file));
+  const std::string arguments = read_bytes(got);
+  CHECK_MESSAGE(arguments.starts_with("--out|" + html + "|--command|"), arguments);
+  CHECK_MESSAGE(arguments.ends_with(" --device cpu --pass forward --save " + file + " --html '" + html + "'|"), arguments);
+  CHECK(contains(result.output, "01_first/plain"));
+  CHECK(compare({"--rows", file, "--html", html, "--csv"}).exit_code == 0);
+  CHECK(read_bytes(got + ".rows") == read_bytes(file));
+}
+
+TEST_CASE("html: what is missing is known before anything runs; a failure of report.py keeps the rows") {
+  const FakeStages stages;
+  const TemporaryFolder folder;
+  const std::string log = (folder.path() / "log").string(), html = (folder.path() / "report.html").string(),
+                    file = (folder.path() / "rows.json").string();
+  stages.add("01_first", answers("echo run >> " + log));
+  const auto run = [&](const std::string& to) {
+    return compare(stages, {"--device", "cpu", "--pass", "forward", "--save", file, "--html", to});
+  };
+  {
+    const FakePython python(folder, "exit 0");
+    check_refused(run("/dev/null/x"), "cannot be written");
+    check_refused(run(folder.path().string()), "is not a regular file");
+  }
+  setenv("PYTHON", "/no/such/python", 1);
+  check_refused(run(html), "--html needs Python, and '/no/such/python' cannot be started");
+  unsetenv("PYTHON");
+  CHECK_FALSE(std::filesystem::exists(log));
+
+  const FakePython python(folder, "echo Traceback >&2; echo 'report: no rows with times' >&2; exit 2");
+  const ProcessResult result = run(html);
+  CHECK(result.exit_code == 2);
+  CHECK_MESSAGE(contains(result.error, "could not be made: report: no rows with times\n"), result.error);
+  CHECK(contains(result.output, "01_first/plain"));
+  CHECK(Json::parse(read_bytes(file)).size() == 1);
+}
