@@ -39,7 +39,7 @@ from tools import check_pages  # noqa: E402  what a page of the project is
 
 # What does not run everywhere. A tuple: programs, Python modules, "gpu" or "GPU code" (of nvcc), without which a command is
 # skipped, by name. A text: who runs it instead. An entry that is on no page is an error.
-ELSEWHERE = "by .ci/run, which builds and tests with the same presets"
+ELSEWHERE = "by .ci/run: common/setup.sh, then the workflows of the presets ci, with the demo, and race"
 PROFILER = ("gpu", "ncu")
 SWEEP = ("a machine without a GPU, which refuses at once",)  # on one it takes minutes, and common/check_gpu.sh runs it
 NOT_EVERYWHERE = {

@@ -40,7 +40,8 @@ def lineup(device, direction):
 def times(above, below, field, of=None):
     """above / below by one field of `time`, or of two."""
     above, below = (above or {}).get("time", {}).get(field), (below or {}).get("time", {}).get(of or field)
-    return f"{above / below:.1f}" if above and below else "–"
+    ratio = above / below if above and below else None
+    return "–" if ratio is None else f"{ratio:.1f}" if ratio < 100 else f"{ratio:,.0f}"
 
 
 def for_each_gpu(direction, lines_of):
@@ -77,19 +78,22 @@ def claimed():
     """The same ratios of both passes by a clock on the host that does not wait."""
 
     def lines_of(naive, torch, stages):
-        known = [row for row in [naive, *torch.values(), *stages] if row["time"].get("enqueue_ms")]
-        if not known:
+        if not any(row["time"].get("enqueue_ms") for row in [naive, *torch.values(), *stages]):
             return [], []
-        lines = []
-        for row in stages:
-            plain, clock = torch.get(row["problem"]["dtype"]), row["time"].get("enqueue_ms")
-            lines.append(
-                [f"**{row['stage']}** `{row['variant']}`", number(clock) if clock else "–", number(row["time"]["median_ms"])]
-                + [times(plain, row, "median_ms"), times(plain, row, "enqueue_ms"), times(plain, row, "first_enqueue_ms", "enqueue_ms")]
-                + [times(naive, row, "enqueue_ms"), times(naive, row, "first_enqueue_ms", "enqueue_ms")]
-            )
-        head = ["", "ms, that clock", "ms, true", "over plain torch, true", "that clock", "that clock, plain not warmed up"]
-        return [*head, "over 01_naive, that clock", "01_naive not warmed up"], lines
+
+        def ratios(above, row):
+            return [times(above, row, "median_ms"), times(above, row, "enqueue_ms"), times(above, row, "first_enqueue_ms", "enqueue_ms")]
+
+        def line(name, row):
+            readings = [row["time"].get(field) for field in ("median_ms", "enqueue_ms", "first_enqueue_ms")]
+            return [name, *(number(float(ms)) if ms else "–" for ms in readings), *ratios(torch.get(row["problem"]["dtype"]), row), *ratios(naive, row)]
+
+        lines = [line("01_naive", naive)] + [line(f"torch, plain, {dtype}", row) for dtype, row in torch.items()]
+        lines += [line(f"**{row['stage']}** `{row['variant']}`", row) for row in stages]
+        head = ["", "ms, true", "by the host's clock", "its first call"]
+        for plain in ("torch", "01_naive"):
+            head += [f"over {plain}, true", "by the host's clock", "and with its first call"]
+        return head, lines
 
     return "\n\n".join(filter(None, (for_each_gpu(direction, lines_of) for direction in ("forward", "backward")))) or NOT_CLOCKED
 
