@@ -9,7 +9,8 @@ import unittest
 from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-import commands  # noqa: E402  lies beside this file
+import commands  # noqa: E402  both lie beside this file
+import page_commands  # noqa: E402
 
 PAGE = """
 Text with `build/bin/01_naive`, `build/bin/`, `docs/generate.py`, `git`, $`Q`$, `X=1 build/bin/01_naive --seq 8`, and `git log -1`.
@@ -50,7 +51,7 @@ esac
 
 class Rules(unittest.TestCase):
     def found(self, page, text):
-        return [tuple(command) for command in commands.commands(page, text)[0]]
+        return [tuple(command) for command in page_commands.commands(page, text)[0]]
 
     def test_what_is_a_command(self):
         naive = "build/bin/01_naive"
@@ -66,12 +67,12 @@ class Rules(unittest.TestCase):
         self.assertEqual(len(self.found("docs/01_naive.md", "`--causal` and `--seq 8`")), 2)
 
     def test_a_block_without_a_mark_is_an_error(self):
-        self.assertEqual(len(commands.commands("README.md", "```\nls\n```\n")[1]), 1)
+        self.assertEqual(len(page_commands.commands("README.md", "```\nls\n```\n")[1]), 1)
 
     def test_the_table_has_to_fit(self):
-        with mock.patch.object(commands, "NOT_EVERYWHERE", {"no such command": "why"}):
-            self.assertTrue(any("no such command" in problem for problem in commands.check([])))
-        wrong = commands.check(["docs/none.md"])
+        with mock.patch.object(page_commands, "NOT_EVERYWHERE", {"no such command": "why"}):
+            self.assertTrue(any("no such command" in problem for problem in page_commands.check([])))
+        wrong = page_commands.check(["docs/none.md"])
         self.assertTrue(any(problem.startswith("docs/none.md: has a test") for problem in wrong))
         self.assertTrue(any(problem.startswith("README.md: shows commands and has no test") for problem in wrong))
 
@@ -87,7 +88,7 @@ class Running(unittest.TestCase):
             program.chmod(0o755)
             page = folder / "page.md"
             page.write_text(text)
-            with mock.patch.object(commands, "pages", lambda: {"01_naive/README.md": page}), contextlib.redirect_stdout(io.StringIO()) as out:
+            with mock.patch.object(page_commands, "pages", lambda: {"01_naive/README.md": page}), contextlib.redirect_stdout(io.StringIO()) as out:
                 return commands.run_page("01_naive/README.md", folder / "build"), out.getvalue()
 
     def test_good(self):
@@ -106,7 +107,7 @@ class Running(unittest.TestCase):
             self.assertEqual(self.run_text("`--seq 8 --device gpu`")[0], 1)
 
     def test_skipped_by_name(self):
-        with mock.patch.object(commands, "NOT_EVERYWHERE", {"git log -1": ("gpu",), "git log -2": "by somebody else"}):
+        with mock.patch.object(page_commands, "NOT_EVERYWHERE", {"git log -1": ("gpu",), "git log -2": "by somebody else"}):
             code, text = self.run_text("`git log -1` `git log -2`")
         self.assertEqual(code, 77)
         self.assertIn("skipped          git log -1\n                 not here: gpu", text)
