@@ -120,7 +120,7 @@ def demo():
         spans.append(slice(start, start + len(rule)))
         start += len(rule) + 2
     titles = {body[0][span].strip(): span for span in spans}
-    chosen = [titles[name] for name in ("stage/variant", "extra memory", "bytes read", "bytes written", "barriers", "max error", "verdict")]
+    chosen = [titles[name] for name in ("stage/variant", "extra memory", "bytes read", "bytes written", "max error", "verdict")]
     return "\n".join(["```text", *head, "", *("  ".join(line[span] for span in chosen).rstrip() for line in body), "```"])
 
 
