@@ -157,7 +157,10 @@ def compare(np, ours, found, limits):
 
 def rows_of_problem(np, torch, program, problem, chosen, device, only, seed):
     arrays = make_arrays(np, problem, seed)
-    found, refused = peer_outputs.outputs(torch, problem, arrays, "cuda" if device == "gpu" else "cpu", only)
+    try:
+        found, refused = peer_outputs.outputs(torch, problem, arrays, "cuda" if device == "gpu" else "cpu", only)
+    except RuntimeError as error:  # of float64 and plain torch, or a GPU that fails
+        raise Failure(3, f"torch fails: {str(error).strip().splitlines()[0]}") from None
     limits = bounds(np, problem, arrays, found)
 
     def row(of, line):

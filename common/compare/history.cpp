@@ -27,8 +27,10 @@ bool needs_as_much_memory(const Problem& one, const Problem& other) {
   return std::equal(a.begin(), a.end(), b.begin(), std::greater_equal<>());
 }
 
+bool same_variant(const Run& one, const Run& other) { return one.stage == other.stage && one.variant == other.variant; }
+
 bool same_kind(const Run& one, const Run& other) {
-  return one.label() == other.label() && one.pass == other.pass && one.problem().dtype == other.problem().dtype;
+  return same_variant(one, other) && one.pass == other.pass && one.problem().dtype == other.problem().dtype;
 }
 
 /// How much two runs differ in what decides about their speed: in doublings of the work; a mask or a type weighs as much as four.
@@ -63,7 +65,7 @@ std::optional<History::Prediction> History::predict(const Run& run, bool countin
   // Of the variant itself if it ever ran this pass, else of any in this pass, else of any at all.
   const auto rank = [&](const Measured& one) {
     if (one.run.pass != run.pass) return 2;
-    return one.run.label() == run.label() ? 0 : 1;
+    return same_variant(one.run, run) ? 0 : 1;
   };
   int best_rank = own_only ? 0 : 2;
   double start_up = std::numeric_limits<double>::infinity();

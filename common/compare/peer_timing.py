@@ -83,12 +83,11 @@ def no_room(torch, problem, backend, which):
 
 def time_ms(torch, work, iterations, flush, before_warm_up):
     """What `time` of a row says. Each timed call meets a cold L2. enqueue_ms is what a clock beside the call reads that does not wait
-    for the GPU, first_enqueue_ms the same of the first call, on an idle GPU."""
+    for the GPU, first_enqueue_ms the same of the first call, on an idle GPU: in a new process it loads the kernels."""
     torch.cuda.synchronize()
     began = time.perf_counter()
     work()
     first = time.perf_counter() - began
-    torch.cuda.synchronize()
     before_warm_up()
     for _ in range(WARM_UPS):
         work()

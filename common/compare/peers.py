@@ -139,7 +139,11 @@ class Comparison:
             count = f"[{at + 1}/{len(runs)}{', ' + left if left else ''}] " if len(runs) > 1 else ""
             print(f"{count}{row['pass']} {row['variant']} {describe(row['problem'])} ... ", end="", file=sys.stderr, flush=True)
             began = time.monotonic()
-            result = self.result(row, iterations, self.times.predict(row, iterations))
+            try:
+                result = self.result(row, iterations, self.times.predict(row, iterations))
+            except BaseException:  # an interruption too: what is said of it gets a line of its own
+                print(file=sys.stderr)
+                raise
             row = {**row, "device": self.device, **result, **self.origin}
             print(f"{row['verdict']}: {row['message']}" if "message" in row else row["verdict"], file=sys.stderr, flush=True)
             self.times.add(row, time.monotonic() - began)

@@ -35,6 +35,8 @@ def write(path, rows):
     try:
         with part.open("x") as file:
             file.write(json.dumps(rows, indent=2) + "\n")
+            file.flush()
+            os.fsync(file.fileno())  # on the medium before it takes the name
         part.replace(path)
     except OSError as error:
         raise Failure(2, f"{path} cannot be written: {error.strerror}") from None

@@ -22,7 +22,7 @@ from tools import check_pages  # noqa: E402  what a page of the project is
 ELSEWHERE = "by .ci/run: common/setup.sh, then the workflows of the presets ci, with the demo, and race"
 PROFILER = ("gpu", "ncu")
 SWEEP = ("a machine without a GPU, which refuses at once",)  # on one it takes minutes, and common/check_gpu.sh runs it
-PAPERS = "--sweep d=64,128 --sweep causal=no,yes --sweep seq=512..16384 --save"
+PAPERS = "--sweep d=64,128 --sweep causal=no,yes --sweep seq=1024..16384 --save"
 NOT_EVERYWHERE = {
     "common/setup.sh && cmake --workflow --preset demo": ELSEWHERE,
     "common/setup.sh && cmake --workflow --preset test": ELSEWHERE,

@@ -33,7 +33,7 @@ def tflops_of(which, wide):
         timed = latest([row for row in rows if is_timed(row)])
         if {row["pass"] for row in timed if row["stage"] != "peer"} != set(passes):
             raise Unfit(f"no {LABELS[which]} of a stage was timed in {'fp32' if wide else 'fp16 or bf16'}")
-        timed, family = choose.best_family(choose.without_neighbours(timed), cells)
+        timed, family = choose.best_family(timed, cells)
         widths = sorted({slice_of(row)[0] for row in timed}, key=lambda d: (-cells([row for row in timed if slice_of(row)[0] == d]), d != 64, d != 128, d))
         untimed = latest([row for row in rows if not is_timed(row) and choose.belongs(row["problem"], family)])
         panels, used = [], []

@@ -6,7 +6,7 @@ from tools.formatting import size
 
 from .style import SMALL, add_panel, ink, lengths_axis, line_look, name_in_file, new_figure, spread
 
-LEFT, PANEL, HEIGHT, LABELS, TOP, BELOW = 50, 152, 176, 98, 78, 64
+LEFT, PANEL, HEIGHT, LABELS, TOP, BELOW = 50, 152, 176, 98, 78, 58
 
 
 def draw(picture):
@@ -14,12 +14,13 @@ def draw(picture):
     rows = {}
     for panel in panels:
         rows.setdefault(panel["row"], []).append(panel)
-    gap_lines = max(len(panel["gaps"]) for panel in panels)
-    figure = new_figure(TOP + len(rows) * (HEIGHT + BELOW) - 28 + 11 * gap_lines, picture.title, picture.note)
+    heights = [HEIGHT + BELOW + 11 * max(len(panel["gaps"]) for panel in members) for members in rows.values()]
+    figure = new_figure(TOP + sum(heights) - 28, picture.title, picture.note)
     for i, members in enumerate(rows.values()):
         limits = limits_of(members)
         for k, panel in enumerate(members):
-            axes = add_panel(figure, LEFT + k * (PANEL + LABELS + LEFT), TOP + i * (HEIGHT + BELOW + 11 * gap_lines), PANEL, HEIGHT, panel["title"], panel["note"], grid="both")
+            left, top = LEFT + k * (PANEL + LABELS + LEFT), TOP + sum(heights[:i])
+            axes = add_panel(figure, left, top, PANEL, HEIGHT, panel["title"], panel["note"], grid="both")
             draw_panel(axes, panel, limits, picture.content["unit"])
     return figure
 
@@ -41,7 +42,9 @@ def draw_panel(axes, panel, limits, unit):
     values = sorted({n for line in panel["series"] for n, _ in line["points"]})
     lengths_axis(axes, values)
     axes.set_xlim(values[0] / 1.15, values[-1] * 1.15)
-    axes.set_xlabel("\n".join(["N", *panel["gaps"]]), fontsize=SMALL, color=ink("dim"), labelpad=2)
+    axes.annotate("N", xy=(-8, -13), xycoords="axes points", ha="right", fontsize=SMALL, color=ink("dim"), annotation_clip=False)
+    for i, text in enumerate(panel["gaps"]):
+        axes.annotate(text, xy=(0, -25 - 11 * i), xycoords="axes points", fontsize=SMALL, color=ink("dim"), annotation_clip=False)
     ticks(axes, low, high, zero, unit)
     ends = []
     for guide in panel["guides"]:

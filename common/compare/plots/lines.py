@@ -34,7 +34,7 @@ def time(rows):
         raise Unfit("no row has a time")
     panels, used = [], []
     for dtype, members in by_type(timed):
-        members, family = choose.best_family(choose.without_neighbours(members), longest_slice)
+        members, family = choose.best_family(members, longest_slice)
         d, causal = choose.best_slice(members)
         members = of_slice(members, (d, causal))
         if len(choose.lengths(members)) < 2:
@@ -55,21 +55,22 @@ def time(rows):
 
 
 def time_panel(dtype, title, note, rows, missing):
-    series, gaps = [], []
+    series, gaps = [], {}
     for name, members in best_variants(rows).items():
         series.append({"series": name, "label": name_of(members[0]), "points": points(members, median)})
         known = {n for n, _ in series[-1]["points"]}
-        for row in missing:
+        for row in sorted(missing, key=lambda row: row["problem"]["seq_q"]):
             n = row["problem"]["seq_q"]
             if series_of(row) == name and row["variant"] == members[0]["variant"] and n not in known:
-                gaps.append(f"{name_of(row)} at N = {n:,}: {absence(row)}")
+                gaps.setdefault((name_of(row), absence(row)), []).append(f"{n:,}")
     work = {row["problem"]["seq_q"]: row["flops"] for row in rows}
     least = min(median(row) / row["flops"] for row in rows) * 0.6
     batches = {row["problem"]["batch"] for row in rows}
     tokens = {row["problem"]["batch"] * row["problem"]["seq_q"] for row in rows}
     slope = "N²" if len(batches) == 1 else "N" if len(tokens) == 1 else "FLOPs"
     guide = {"label": f"∝ {slope}", "points": sorted([n, flops * least] for n, flops in work.items())}
-    return {"row": dtype, "title": title, "note": note, "series": series, "guides": [guide], "gaps": gaps}
+    return {"row": dtype, "title": title, "note": note, "series": series, "guides": [guide],
+            "gaps": [f"{name}, N = {'; '.join(at)}: {why}" for (name, why), at in gaps.items()]}  # fmt: skip
 
 
 def of_one_head(row, *path):
@@ -83,7 +84,7 @@ def memory(rows):
     if not kept:
         raise Unfit("no row has extra_memory_bytes")
     d, causal = choose.best_slice(kept)
-    kept = of_slice(kept, (d, causal))
+    kept = choose.without_neighbours(of_slice(kept, (d, causal)))
     kept = [row for _, members in by_type(kept) for row in members]
     panels = []
     for direction in PASSES:
@@ -146,7 +147,7 @@ def moved(rows):
     for dtype, members in by_type(kept):
         d, causal = choose.best_slice(members)
         for direction in PASSES:
-            mine = [row for row in of_slice(members, (d, causal)) if row["pass"] == direction]
+            mine = [row for row in choose.without_neighbours(of_slice(members, (d, causal))) if row["pass"] == direction]
             if len(choose.lengths(mine)) < 2:
                 continue
             used += mine

@@ -97,11 +97,12 @@ def series_of(row):
     return f"peer_{row['variant']}" if row["stage"] == "peer" else row["stage"][:2]
 
 
+ABSENT = {"cannot run": "out of memory", "TIMED OUT": "too long", "skipped": "skipped", "refused": "refused"}
+
+
 def absence(row):
-    """Why a row has no time, in a word."""
-    if row["verdict"] in ("cannot run", "TIMED OUT"):
-        return {"cannot run": "no room", "TIMED OUT": "too long"}[row["verdict"]]
-    return "skipped" if row["verdict"] == "skipped" else "refused" if row["verdict"] == "refused" else "failed"
+    """Why a row has no time, in a word or two."""
+    return ABSENT.get(row["verdict"], "failed")
 
 
 def is_plain(p):
@@ -145,25 +146,25 @@ def belongs(p, family):
     return right_batch and p["heads"] == (heads if heads_rule == "heads" else max(1, heads // p["head_dim"]))
 
 
+def without_neighbours(rows):
+    """Of lengths less than a fifth apart the one with more rows: 4,000 beside 4,096 is another question than growth."""
+    count = {n: sum(row["problem"]["seq_q"] == n for row in rows) for n in lengths(rows)}
+    kept = {n for n in count if all(abs(n - other) * 5 >= max(n, other) or (count[n], n) >= (count[other], other) for other in count)}
+    return [row for row in rows if row["problem"]["seq_q"] in kept]
+
+
 def best_family(rows, measure):
     """The rows of the family for which `measure(rows)` is largest, and the family. Of equals the one with more rows, then the one whose
     rule is simpler."""
     ranked = []
     for family in families(rows):
-        members = [row for row in rows if belongs(row["problem"], family)]
+        members = without_neighbours([row for row in rows if belongs(row["problem"], family)])
         simple = (family[0] == "batch") + (family[2] == "heads")
         ranked.append((measure(members), len(members), simple, family, members))
     if not ranked:
         return [], None
     best = max(ranked, key=lambda entry: entry[:3] + (entry[3][1], entry[3][3]))
     return best[4], best[3]
-
-
-def without_neighbours(rows):
-    """Of lengths less than a fifth apart the one with more rows: 4,000 beside 4,096 is another question than growth."""
-    count = {n: sum(row["problem"]["seq_q"] == n for row in rows) for n in lengths(rows)}
-    kept = {n for n in count if all(abs(n - other) * 5 >= max(n, other) or (count[n], n) >= (count[other], other) for other in count)}
-    return [row for row in rows if row["problem"]["seq_q"] in kept]
 
 
 def family_text(family):
@@ -189,7 +190,7 @@ def best_slice(rows):
     slices = dict.fromkeys(slice_of(row) for row in rows)
 
     def rank(one):
-        members = [row for row in rows if slice_of(row) == one]
+        members = without_neighbours([row for row in rows if slice_of(row) == one])
         return len(lengths(members)), len({series_of(row) for row in members}), not one[1], -one[0]
 
     return max(slices, key=rank)

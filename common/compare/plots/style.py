@@ -8,25 +8,25 @@ WIDTH = 600  # points, which are 800 pixels: type of 9 points is as large as tha
 SMALL, NORMAL, LARGE = 9, 9.75, 12  # type, in points
 FONTS = "Helvetica,Arial,'DejaVu Sans',sans-serif"
 
-# name: (light, dark). Stages of one algorithm share a hue; the dark one is chosen for a dark ground, not inverted. Neighbours differ in
-# lightness too, for readers who see few hues.
+# name: (light, dark). Stages of one algorithm share a hue; the dark one is chosen for a dark ground, not inverted. Series that stand side by
+# side as bars differ in lightness too, for readers who do not tell red from green: at least 15 apart in CIELAB, as they see it.
 COLOURS = {
     "bg": ("#ffffff", "#0d1117"),
     "fg": ("#1f2328", "#e6edf3"),
     "dim": ("#59636e", "#9198a1"),
     "grid": ("#d1d9e0", "#3d444d"),
-    "01": ("#6e7781", "#9aa4ae"),
-    "02": ("#9a6fb8", "#c9a3e3"),
-    "03": ("#a83275", "#f08cc0"),
-    "04": ("#b85c00", "#ffb04d"),
-    "05": ("#b85c00", "#ffb04d"),
-    "06": ("#1f6fc4", "#6cb2ff"),
-    "07": ("#1f6fc4", "#6cb2ff"),
-    "08": ("#007a55", "#3fd9a0"),
-    "peer_plain": ("#8c959f", "#7d8590"),
-    "peer_memory_efficient": ("#8a7400", "#d9c64a"),
-    "peer_flash": ("#c9372c", "#ff8a7d"),
-    "peer_cudnn": ("#24292f", "#d8dee4"),
+    "01": ("#424a53", "#7d8894"),
+    "02": ("#0b7a8f", "#56c7d9"),
+    "03": ("#8250df", "#d2a8ff"),
+    "04": ("#bc5a00", "#ff9d3d"),
+    "05": ("#bc5a00", "#ff9d3d"),
+    "06": ("#1f6fc4", "#58a6ff"),
+    "07": ("#1f6fc4", "#58a6ff"),
+    "08": ("#00805a", "#2ec98f"),
+    "peer_plain": ("#70767e", "#b6bec7"),
+    "peer_memory_efficient": ("#4d4400", "#f2e58a"),
+    "peer_flash": ("#d1242f", "#ff7b72"),
+    "peer_cudnn": ("#1b1f24", "#f0f3f6"),
     "other": ("#59636e", "#9198a1"),
 }
 MARKERS = {"01": "o", "02": "s", "03": "^", "04": "D", "05": "D", "06": "v", "07": "v", "08": "P"}

@@ -44,10 +44,11 @@ inline std::string prints(const std::string& report, int code = 0) {
 /// Shell code that prints the report of the problem that the command line asks for, on the device that it asks for. `first`: shell
 /// code that runs before, with the variables B H Hkv Nq Nk d causal dtype device pass.
 inline std::string answers(const std::string& first = "") {
-  return R"(causal=false
+  return R"(causal=false dtype=fp32
 while [ $# -gt 0 ]; do
   case "$1" in
     --batch) B=$2;; --heads) H=$2;; --kv-heads) Hkv=$2;; --seq-q) Nq=$2;; --seq-k) Nk=$2;; --head-dim) d=$2;;
+    --seq) Nq=$2; Nk=$2; Hkv=$H;;
     --dtype) dtype=$2;; --device) device=$2;; --pass) pass=$2;; --causal) causal=true;;
     --iterations) time=", \"time\": {\"median_ms\": 1, \"iterations\": $2}";;
   esac

@@ -168,6 +168,12 @@ class CheckPeers(unittest.TestCase):
         self.assertEqual(caught.exception.code, 3)
         self.assertEqual(self.wrong("--variant", "last", broken="dv gone"), {("last", None, None)})
 
+    def test_torch_that_fails(self):
+        with mock.patch.object(check_peers.peer_outputs, "outputs", side_effect=RuntimeError("CUDA out of memory\nmore")):
+            with self.assertRaisesRegex(usage.Failure, "^torch fails: CUDA out of memory$") as caught:
+                self.check()
+        self.assertEqual(caught.exception.code, 3)
+
     def test_choices(self):
         _, rows = self.rows("--variant", "one_step", "--only", "flash")
         self.assertEqual({(row["of"], row["with"]) for row in rows},

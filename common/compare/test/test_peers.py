@@ -9,83 +9,7 @@ import tempfile
 import unittest
 
 SCRIPT = pathlib.Path(__file__).resolve().parent.parent / "peers.py"
-# What peers.py uses of torch. A GPU is there unless NO_GPU is set; each timed run takes 2, 4, 6, ... ms; flash and cudnn refuse fp32;
-# plain torch runs out of memory beyond 4096 queries. 10 GB are free, 77 bytes more than inputs and outputs are taken.
-TORCH = '''
-import math, os, signal, time, types, warnings
-__version__ = "9.9"
-float32, float16, bfloat16, bool, uint8 = "float32", "float16", "bfloat16", "bool", "uint8"
-version = types.SimpleNamespace(cuda="13.0")
-log, memory = [], []
-
-class Tensor:
-    def __init__(self, shape=(), dtype=None): self.shape, self.dtype = shape, dtype
-    def numel(self): return math.prod(self.shape)
-    def element_size(self): return 4 if self.dtype == float32 else 2
-    def transpose(self, a, b): return self
-    def masked_fill(self, mask, value): return self
-    def triu(self, k): assert k == 1; return self
-    def zero_(self): return self
-    def __mul__(self, other): return self
-
-def randn(shape, device, dtype, requires_grad=False):
-    assert device == "cuda"
-    return Tensor(shape, dtype)
-def empty(count, device, dtype): assert count == 4 * 1000 and dtype == uint8; return Tensor()
-def ones(*shape, device, dtype): return Tensor(shape)
-def matmul(a, b):
-    if len(a.shape) > 2 and a.shape[2] > 4096: raise RuntimeError("CUDA out of memory. Tried to allocate")
-    memory.append(a.numel() * a.element_size() + 77)
-    return a
-def softmax(x, dim): return x
-def manual_seed(seed): pass
-def set_float32_matmul_precision(name): assert name == "highest"
-def set_warn_always(flag): pass
-
-class no_grad:
-    def __enter__(self): return self
-    def __exit__(self, *ignored): pass
-
-def grad(out, inputs, gradient, retain_graph):
-    assert retain_graph and len(inputs) == 3
-    memory.append(4 * out.numel() * out.element_size() + 77)
-autograd = types.SimpleNamespace(grad=grad)
-
-class Event:
-    ms = 0
-    def __init__(self, enable_timing): pass
-    def record(self): pass
-    def elapsed_time(self, other):
-        Event.ms += 2
-        if Event.ms == int(os.environ.get("INTERRUPT_AT_MS", "-1")): os.kill(os.getpid(), signal.SIGTERM)
-        return float(Event.ms)
-
-cuda = types.SimpleNamespace(
-    is_available=lambda: not os.environ.get("NO_GPU"), synchronize=lambda: time.sleep(float(os.environ.get("SYNC_S", 0))), Event=Event, empty_cache=lambda: None,
-    mem_get_info=lambda: (10**10, 10**11), memory_allocated=lambda: 5, reset_peak_memory_stats=memory.clear,
-    max_memory_allocated=lambda: 5 + max(memory),
-    get_device_properties=lambda i: types.SimpleNamespace(name="Test GPU", major=9, minor=0, L2_cache_size=1000))
-
-def scaled_dot_product_attention(q, k, v, is_causal):
-    if q.dtype == float32 and current[-1] != "EFFICIENT_ATTENTION":
-        warnings.warn("Flash attention kernel not used because: (Triggered internally at /x.cpp:1.)")
-        warnings.warn("Expected fp16 or bf16. (Triggered internally at /x.cpp:2.)")
-        warnings.warn("Other attention has been runtime disabled. (Triggered internally at /x.cpp:3.)")
-        raise RuntimeError("No available kernel. Aborting execution.")
-    if os.environ.get("BROKEN"): raise RuntimeError("CUDA error: an illegal memory access was encountered\\nmore")
-    if not log: time.sleep(0.02)
-    log.append("called")
-    memory.append(q.numel() * q.element_size() + 77)
-    return q
-
-current = []
-class sdpa_kernel:
-    def __init__(self, backend): self.backend = backend
-    def __enter__(self): current.append(self.backend)
-    def __exit__(self, *ignored): current.pop()
-SDPBackend = types.SimpleNamespace(**{name: name for name in ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION")})
-functional = types.SimpleNamespace(scaled_dot_product_attention=scaled_dot_product_attention)
-'''
+FAKE = pathlib.Path(__file__).with_name("fake_torch.py")
 
 
 class Peers(unittest.TestCase):
@@ -95,7 +19,7 @@ class Peers(unittest.TestCase):
         self.path = pathlib.Path(self.folder.name)
         torch = self.path / "torch" / "nn" / "attention"
         torch.mkdir(parents=True)
-        (self.path / "torch" / "__init__.py").write_text(TORCH + "from . import nn\n")
+        (self.path / "torch" / "__init__.py").write_text(FAKE.read_text() + "from . import nn\n")
         (self.path / "torch" / "nn" / "__init__.py").write_text("import torch\nfunctional = torch.functional\n")
         (torch / "__init__.py").write_text("from torch import SDPBackend, sdpa_kernel\n")
 
@@ -211,7 +135,8 @@ class Peers(unittest.TestCase):
                          "--problem", "--seq 32 --head-dim 96 --dtype bf16")  # fmt: skip
         shown = [(row["problem"]["seq_q"], row["problem"]["head_dim"], row["problem"]["causal"], row["problem"]["dtype"]) for row in rows]
         self.assertEqual(shown, [(16, 64, False, "fp16"), (32, 96, True, "bf16")])
-        for bad in ("--seq 0", "--save x", "--problem x", "stray"):
+        self.assertEqual(len(self.problems("--problem", "--seq 16", "--problem", "--seq 32", "--problem", "--seq 16")), 2)
+        for bad in ("--seq 0", "--save x", "--resume", "--time-limit 3", "--problem x", "stray"):
             self.assertEqual(self.run_peers("--problem", bad).returncode, 2, bad)
 
     def test_table(self):
@@ -268,8 +193,9 @@ class Peers(unittest.TestCase):
         self.assertNotIn("are kept", self.run_peers(*sweep, "--sweep", "seq=16..128", "--iterations", "3").stderr)
 
     def test_a_damaged_file_is_refused_and_left_alone(self):
+        other = {"stage": "01_naive", "variant": "naive", "pass": "forward", "problem": {}, "device": {}, "verdict": "ok", "torch": ""}
         for name in ("rows.json", "rows.json.partial"):
-            for text in ("[{]", '{"a": 1}', "[1]", '[{"stage": "01_naive"}]', "[" * 100000):
+            for text in (json.dumps([other]), "[{]", '{"a": 1}', "[1]", '[{"stage": "01_naive"}]', "[" * 100000):
                 (self.path / name).write_text(text)
                 done = self.run_peers("--save", str(self.path / "rows.json"), "--resume")
                 self.assertEqual(done.returncode, 2, text)
