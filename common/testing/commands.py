@@ -61,7 +61,7 @@ class Runner:
 
     def run(self, text, program="bash"):
         """(exit code, what it printed)"""
-        argv = ["bash", "-c", text] if program == "bash" else [sys.executable, "-c", text]
+        argv = ["bash", "-o", "pipefail", "-c", text] if program == "bash" else [sys.executable, "-c", text]
         try:
             done = subprocess.run(argv, cwd=self.folder, env=environment(), text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, timeout=SECONDS, errors="replace")  # fmt: skip

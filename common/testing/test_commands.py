@@ -97,7 +97,7 @@ class Running(unittest.TestCase):
         self.assertEqual(text.count("ok "), 5, text)
 
     def test_failures(self):
-        for bad in ("`--sequence 8`", "`--seqq`", "`--input large`", "`--seq 8`<!-- exits with 1 -->", "`--silent 1`", "`git lof -1`",
+        for bad in ("`--sequence 8`", "`--seqq`", "`--input large`", "`--seq 8`<!-- exits with 1 -->", "`--silent 1`", "`git lof -1`", "```sh\ncat no-such-file | wc\n```",
                     "```python\nraise SystemExit(1)\n```", "```\nls\n```"):  # fmt: skip
             code, text = self.run_text(bad)
             self.assertEqual(code, 1, f"{bad}: {text}")
