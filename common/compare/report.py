@@ -7,27 +7,22 @@ ROWS.json are files of `compare --save` and `peers.py --save`; lines of the same
 for the section that tells how to make them again; without it the commands are derived from the rows. Needs Python alone; with matplotlib
 the page has the plots of plot.py too. FILE.html is replaced only when the new page is complete. Exit codes: 0 good; 2 bad usage or input.
 """
-import argparse
 import os
 import pathlib
-import sys
 import tempfile
 
+from html_report.origin import rows_text
 from html_report.page import page
-from html_report.rows import Failure, read
-
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message):
-        raise Failure(message)
+from html_report.rows import read
+from usage import Failure, Parser, run
 
 
 def parse(arguments):
-    parser = Parser(prog="report", description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("rows", nargs="+", metavar="ROWS.json", help="files of compare --save and peers.py --save")
-    parser.add_argument("--out", required=True, type=pathlib.Path, metavar="FILE.html", help="the page to write")
-    parser.add_argument("--title", metavar="TEXT", help="its heading")
-    parser.add_argument("--command", metavar="TEXT", help="the command that made the rows")
+    parser = Parser("report", __doc__)
+    parser.add_argument("rows", nargs="+", metavar="ROWS.json")
+    parser.add_argument("--out", required=True, type=pathlib.Path, metavar="FILE.html")
+    parser.add_argument("--title", metavar="TEXT")
+    parser.add_argument("--command", metavar="TEXT")
     return parser.parse_args(arguments)
 
 
@@ -35,12 +30,13 @@ def place_to_write(out, rows):
     """The file that --out means, behind links. Failure if it cannot be written, or is one of the rows files."""
     allowed = "allowed: a file in a folder that can be written"
     path = pathlib.Path(os.path.realpath(out))
-    if path.exists() and not path.is_file():
-        raise Failure(f"--out is '{out}', which is no file; {allowed}")
+    exists = os.path.exists(path)
+    if exists and not os.path.isfile(path):
+        raise Failure(2, f"--out is '{out}', which is no file; {allowed}")
     if any(os.path.realpath(name) == str(path) for name in rows):
-        raise Failure(f"--out is '{out}', which holds the rows; {allowed} that is none of them")
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK) or (path.exists() and not os.access(path, os.W_OK)):
-        raise Failure(f"--out is '{out}', which cannot be written; {allowed}")
+        raise Failure(2, f"--out is '{out}', which holds the rows; {allowed} that is none of them")
+    if not os.path.isdir(path.parent) or not os.access(path.parent, os.W_OK | os.X_OK) or (exists and not os.access(path, os.W_OK)):
+        raise Failure(2, f"--out is '{out}', which cannot be written; {allowed}")
     return path
 
 
@@ -53,11 +49,11 @@ def write(path, text):
             file.write(text)
         mask = os.umask(0)
         os.umask(mask)
-        os.chmod(part, path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~mask)  # mkstemp lets nobody else read it
+        os.chmod(part, path.stat().st_mode & 0o777 if os.path.exists(path) else 0o666 & ~mask)  # mkstemp lets nobody else read it
         os.replace(part, path)
         part = None
     except OSError as error:
-        raise Failure(f"--out is '{path}', which cannot be written: {error.strerror}") from None
+        raise Failure(2, f"--out is '{path}', which cannot be written: {error.strerror}") from None
     finally:
         if part:
             os.unlink(part)
@@ -68,13 +64,9 @@ def main(arguments):
     path = place_to_write(options.out, options.rows)
     rows = read(options.rows)
     write(path, page(rows, options.rows, options.title, options.command))
-    print(f"{options.out}: {len(rows)} rows")
+    print(f"{options.out}: {rows_text(len(rows))}")
     return 0
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except Failure as failure:
-        print(f"report: {' '.join(str(failure).split())}", file=sys.stderr)
-        sys.exit(2)
+    run("report", main)

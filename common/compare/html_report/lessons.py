@@ -2,7 +2,7 @@
 
 from .markup import join, tag
 from .overview import blocks
-from .rows import is_peer, label, moved_bytes, number, text
+from .rows import SIZES, is_peer, label, moved_bytes, number, text
 from .tables import figure, gain
 from tools.formatting import size
 
@@ -37,7 +37,8 @@ def least_bytes(best):
     least, moved = number(best, "compulsory_bytes"), moved_bytes(best)
     if not least or not moved:
         return None
-    return gain(moved / least), join([f"the least that any implementation must move, {size(least)}, is what ", tag("code", label(best)), " moves"])
+    what = f"the least that any implementation must move, {size(least)}, is what "
+    return gain(moved / least), join([what, tag("code", label(best)), " moves"])
 
 
 def memory(first, best):
@@ -51,8 +52,8 @@ def memory(first, best):
 def beside_peer(best, peer):
     if peer is None:
         return None
-    name = text(peer, "idea") or peer["variant"]
-    return gain(median(peer) / median(best)), join(["the time of ", tag("code", label(best)), f" is what the fastest peer takes: {name}, {figure(median(peer))} ms"])
+    took = f" is what the fastest peer takes: {text(peer, 'idea') or peer['variant']}, {figure(median(peer))} ms"
+    return gain(median(peer) / median(best)), join(["the time of ", tag("code", label(best)), took])
 
 
 def of_group(group):
@@ -84,7 +85,8 @@ def longest_sweep(found):
     longest = []
     for block in blocks(found):
         groups = [group for _, group in block if group.which == "forward" and group.problem["seq_q"] == group.problem["seq_k"]]
-        if len({(g.problem["batch"], g.problem["heads"], g.problem["head_dim"]) for g in groups}) == 1 and len(groups) > max(1, len(longest)):
+        others = {tuple(group.problem[key] for key in SIZES if not key.startswith("seq")) for group in groups}
+        if len(others) == 1 and len(groups) > max(1, len(longest)):
             longest = groups
     return longest
 

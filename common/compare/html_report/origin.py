@@ -28,6 +28,10 @@ def devices(rows):
     return lines
 
 
+def rows_text(count):
+    return f"{count} row" if count == 1 else f"{count} rows"
+
+
 def commits(rows):
     """[(commit, first date, last date, rows)] in the order of dates."""
     found = {}
@@ -42,7 +46,7 @@ def warnings(rows):
     known = commits(rows)
     if len(known) > 1:
         said.append("These rows come from different commits: " + ", ".join(
-            f"{short_commit({'commit': commit})} ({count} {'row' if count == 1 else 'rows'})" for commit, _, _, count in known) + ".")  # fmt: skip
+            f"{short_commit({'commit': commit})} ({rows_text(count)})" for commit, _, _, count in known) + ".")  # fmt: skip
     if any(not commit for commit, *_ in known):
         said.append("Some rows do not say which commit they belong to.")
     if any(commit.endswith("-dirty") for commit, *_ in known):
@@ -81,7 +85,7 @@ def environment(rows):
     facts = [("Device", devices(rows) or ["not told"]),
              ("Peers", [f"torch {version}" for version in distinct(text(row, "torch") for row in rows if is_peer(row))]),
              ("Measured", [" to ".join(distinct([min(dates), max(dates)]))] if dates else []),
-             ("Commit", [f"{commit or 'not told'} ({count} {'row' if count == 1 else 'rows'})" for commit, _, _, count in commits(rows)])]  # fmt: skip
+             ("Commit", [f"{commit or 'not told'} ({rows_text(count)})" for commit, _, _, count in commits(rows)])]  # fmt: skip
     listed = [join([tag("dt", name), *(tag("dd", line) for line in lines)]) for name, lines in facts if lines]
     files = [tag("tr", tag("th", tag("code", path), scope="row"), tag("td", tag("code", blob)), tag("td", state(path, blob)))
              for path, blob in sorted(sources(rows))]  # fmt: skip

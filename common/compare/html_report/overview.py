@@ -1,4 +1,4 @@
-"""The overview of a sweep: for each head dimension, mask, type and pass one block, a line for each stage and variant, a column for each N."""
+"""The overview of a sweep: one block for each head dimension, mask, type and pass; a line for each stage and variant, a column for each N."""
 
 from .markup import join, tag
 from .rows import SIZES, borrowed_from, device_name, is_good, is_peer, label, moved_bytes, number, place, problem_key, verdict
@@ -45,16 +45,13 @@ def heading(block):
 
 
 def note(block):
-    """Products that stay the same while their factors change: B N tokens, H d of width."""
+    """Products that stay the same while their factors change: B N tokens, H d of width. "" if there are none."""
     problems = [group.problem for _, group in block]
     said = []
     for words, one, other in (("B·N", "batch", "seq_q"), ("H·d", "heads", "head_dim")):
         if len({p[one] for p in problems}) > 1 and len({p[one] * p[other] for p in problems}) == 1:
-            said.append(f"{words} is always {problems[0][one] * problems[0][other]:,}")
-    what = ("Large: TFLOP/s. Small: the median time in ms." if block[0][1].gpu else
-            "Large: bytes moved, exact counts and no times. Small: memory beside inputs and outputs.")  # fmt: skip
-    return " ".join([what, "Bold: the best of its column among the stages; a head leads to the full table."]) + (
-        f" {'; '.join(said)}." if said else "")  # fmt: skip
+            said.append(f"{words} is always {problems[0][one] * problems[0][other]:,}.")
+    return " ".join(said)
 
 
 def measure(row, gpu):
@@ -98,12 +95,25 @@ def matrix(block, name):
         cells = [cell(rows.get(name_of_line), group, index, most) for (index, group), rows in zip(block, here)]
         body.append(tag("tr", name_cell(line), *cells, class_="peer" if is_peer(line) else None))
     grid = tag("table", tag("caption", heading(block), class_="unseen"), tag("thead", tag("tr", *head)), tag("tbody", *body))
-    return tag("section", tag("h3", heading(block), id=name), tag("p", note(block), class_="caption"),
+    return tag("section", tag("h3", heading(block), id=name), tag("p", note(block), class_="caption") if note(block) else None,
                tag("div", grid, class_="scroll narrow", role="region", aria_labelledby=name, tabindex="0"))  # fmt: skip
+
+
+def introduction(shown):
+    """How to read the cells of these blocks."""
+    kinds = {block[0][1].gpu for block in shown}
+    said = []
+    if True in kinds:
+        said.append("Of a GPU the large figure is TFLOP/s, the small one the median time in ms.")
+    if False in kinds:
+        said.append("Of the simulator the large figure is the bytes moved, an exact count and no time; the small one is the extra memory.")
+    said.append("Bold is the best stage of a column. The head of a column leads to its full table.")
+    return tag("p", " ".join(said))
 
 
 def section(found):
     """None where no two tables could share a block."""
-    parts = [matrix(block, f"overview-{index}") for index, block in enumerate(list(blocks(found)), start=1)
-             if len(block) > 1]  # fmt: skip
-    return join(parts) if parts else None
+    shown = [block for block in blocks(found) if len(block) > 1]
+    if not shown:
+        return None
+    return join([introduction(shown), *(matrix(block, f"overview-{index}") for index, block in enumerate(shown, start=1))])

@@ -17,6 +17,10 @@ WHAT = (
     "Attention, from the plain kernel that writes its scores to memory to FlashAttention-2 on tensor cores: each stage runs on the same "
     "problem and is checked against a double-precision reference."
 )
+READING_SIZES = (
+    "B is the batch, H the number of heads (Hkv: of keys and values, if they are fewer), N the number of queries and of keys (Nq and Nk where "
+    "they differ), d the length of a head's vectors. In a causal problem a query sees no later key."
+)
 READING_TIMES = [
     "TFLOP/s: 4·B·H·d floating-point operations for each pair of query and key that the mask lets see each other, times 2.5 in the backward pass, "
     "divided by the median time. What a kernel computes beyond that, or again, does not count.",
@@ -24,6 +28,9 @@ READING_TIMES = [
     "by CUDA events, after a warm-up.",
     "Median, min and max are of all timed runs. Where the ranges of two lines overlap, neither is clearly the faster one.",
 ]
+READING_ENQUEUE = (
+    "Until the launch returned: host time until the launches of a pass had returned, a median. A timer that does not wait for the GPU reads this."
+)
 READING_COUNTS = [
     "Counts come from a simulator that runs each CUDA thread on the CPU. They are exact and the same on every machine, but they are no times: "
     "a stage with fewer bytes can be slower.",
@@ -52,7 +59,8 @@ def head_facts(rows):
     verdicts = sorted((verdict(row) for row in rows), key=lambda name: (name != "ok", name))
     counted = f"{len(rows)}: " + ", ".join(f"{verdicts.count(name)} {name}" for name in dict.fromkeys(verdicts))
     facts = [("Device", ", ".join(dict.fromkeys(device_name(row) for row in rows if row.get("device"))) or "not told"),
-             ("Date", " to ".join(dict.fromkeys([dates[0], dates[-1]])) if dates else "not told"), ("Commit", commits), ("Rows", counted)]  # fmt: skip
+             ("Date", " to ".join(dict.fromkeys([dates[0], dates[-1]])) if dates else "not told"),
+             ("Commit", commits), ("Rows", counted)]  # fmt: skip
     return tag("dl", *(join([tag("dt", name), tag("dd", text)]) for name, text in facts), class_="facts")
 
 
@@ -68,9 +76,9 @@ def notices(rows):
 
 def reading(rows, report):
     timed, counted = any(is_gpu(row) for row in rows), any(not is_gpu(row) for row in rows)
-    lines = [*(READING_TIMES if timed else []), *(READING_COUNTS if counted else []), *READING_ALL]
+    lines = [READING_SIZES, *(READING_TIMES if timed else []), *(READING_COUNTS if counted else []), *READING_ALL]
     if report.has_enqueue:
-        lines.append("Until the launch returned: host time until the launches of a pass had returned, a median. A timer that does not wait for the GPU reads this.")
+        lines.append(READING_ENQUEUE)
     if any(is_peer(row) for row in rows):
         lines.append("Peers are torch's kernels on the same problem, timed in the same way; they are not part of the gains.")
     return tag("ul", *(tag("li", line) for line in lines))

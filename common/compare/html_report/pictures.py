@@ -46,8 +46,8 @@ def section(rows):
     try:
         import matplotlib  # noqa: F401  (plot.py needs it)
     except ImportError:
-        return tag("p", "There are no plots here, since matplotlib is not installed. ", tag("code", "common/setup.sh --dev"), " installs it; then make "
-                   "this page again. The tables are complete without it.")  # fmt: skip
+        return tag("p", "There are no plots here, since matplotlib is not installed. ", tag("code", "common/setup.sh --dev"),
+                   " installs it; then make this page again. The tables are complete without it.")  # fmt: skip
     parts, missing = [], []
     for device in dict.fromkeys(device_name(row) for row in rows if row.get("problem")):
         with tempfile.TemporaryDirectory(prefix="flash_report_") as folder:

@@ -6,6 +6,8 @@ import math
 import sys
 from pathlib import Path
 
+from usage import Failure
+
 sys.path.insert(1, str(Path(__file__).resolve().parents[3] / "docs"))
 from tools.formatting import problem_text  # noqa: E402
 
@@ -15,10 +17,6 @@ HARMLESS = ("ok", "not checked", "refused", "cannot run", "skipped")
 SIZES = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "head_dim")
 WORDS = ("dtype", "bias", "layout")
 CHECKED = {"forward": ("o",), "backward": ("dq", "dk", "dv")}
-
-
-class Failure(Exception):
-    """Bad usage or input: one line for stderr."""
 
 
 def refuse_constant(name):
@@ -31,18 +29,18 @@ def read_file(path):
     try:
         contents = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=refuse_constant)
     except OSError as error:
-        raise Failure(f"'{path}' cannot be read: {error.strerror}") from None
+        raise Failure(2, f"'{path}' cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise Failure(f"'{path}' is damaged or no JSON ({error}); {allowed}") from None
+        raise Failure(2, f"'{path}' is damaged or no JSON ({error}); {allowed}") from None
     rows = contents.get("rows") if isinstance(contents, dict) else contents
     if not isinstance(rows, list):
-        raise Failure(f"'{path}' holds no list of rows; {allowed}")
+        raise Failure(2, f"'{path}' holds no list of rows; {allowed}")
     if not rows:
-        raise Failure(f"'{path}' has no rows; {allowed}")
+        raise Failure(2, f"'{path}' has no rows; {allowed}")
     for index, row in enumerate(rows, start=1):
         wrong = what_is_wrong(row)
         if wrong:
-            raise Failure(f"'{path}', row {index}: {wrong}; {allowed}")
+            raise Failure(2, f"'{path}', row {index}: {wrong}; {allowed}")
     return rows
 
 

@@ -199,12 +199,13 @@ def table(group, name, report):
         tag("thead", tag("tr", *head)),
         tag("tbody", *(body_row(row, shown, most) for row in group.rows)),
     )
-    return join([tag("p", caption(group), class_="caption"), tag("div", grid, class_="scroll", role="region", aria_labelledby=name, tabindex="0")])
+    box = tag("div", grid, class_="scroll", role="region", aria_labelledby=name, tabindex="0")
+    return join([tag("p", caption(group), class_="caption"), box])
 
 
 def section(found, report):
     """All tables. Those of a sweep are folded but for the ones that the lesson is about."""
-    parts, folded = [], len(found) > 4
+    parts, folded = [], len(found) > 4 and any(group not in report.lesson for group in found)
     if folded:
         parts.append(tag("p", "Only tables that are unfolded are printed.", class_="caption"))
     for index, group in enumerate(found, start=1):

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """report.py: what the page says of rows, and how."""
 import base64
+import hashlib
+import os
 import re
 import shutil
 import unittest
@@ -80,7 +82,8 @@ class Report(Case):
         rows = []
         for n in (256, 512, 1024):
             sizes = {"seq_q": n, "seq_k": n, "batch": 2048 // n}
-            rows += [row("01_naive", "naive", n / 32, sizes=sizes, extra_memory_bytes=n * n), row("06_fa2_forward", "tiled", n / 128, sizes=sizes)]
+            rows.append(row("01_naive", "naive", n / 32, sizes=sizes, extra_memory_bytes=n * n))
+            rows.append(row("06_fa2_forward", "tiled", n / 128, sizes=sizes))
         rows[-2] = {**rows[-2], "verdict": "skipped", "message": "would not fit"}
         page = self.page(rows + [{**one, "pass": "backward"} for one in rows])
         self.assertEqual(page.lines[0], ["stage/variant", "N=256B=8", "N=512B=4", "N=1,024B=2"])
@@ -88,7 +91,9 @@ class Report(Case):
         self.assertEqual(page.lines[2][1:], ["42", "24", "18"])
         self.assertIn("Forward, fp32, causal, H=4 d=64", page.text)
         self.assertIn("B·N is always 2,048", page.text)
+        self.assertIn("Of a GPU the large figure is TFLOP/s", page.text)
         self.assertEqual(sum(tag == "details" for tag, *_ in page.attributes), 2)  # of six tables the two of the lesson are open
+        rows.append(row("04_fa1_forward", "grows", 1.0, sizes={"seq_q": 512, "seq_k": 512}, extra_memory_bytes=512))
         fixed = [{**one, "problem": {**one["problem"], "batch": 1}} for one in rows]
         self.assertIn("4 × the memory beside inputs and outputs of 01_naive/naive at 2 times the length: 64 KiB at N=256, 256 KiB at N=512; "
                       "06_fa2_forward/tiled needs none there.", self.page(fixed).text)  # fmt: skip
@@ -107,14 +112,15 @@ class Report(Case):
         copy = self.path / "copy" / "common" / "compare"
         shutil.copytree(SCRIPT.parent / "html_report", copy / "html_report", ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copytree(ROOT / "docs" / "tools", self.path / "copy" / "docs" / "tools", ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copy(SCRIPT, copy)
+        for script in (SCRIPT, SCRIPT.with_name("usage.py")):
+            shutil.copy(script, copy)
         self.matplotlib.write_text("")
         (copy / "plot.py").write_text(
             "import json, sys\n"
             "rows, _, out = sys.argv[1:]\n"
             "names = {row['device']['name'] for row in json.load(open(rows))}\n"
             "assert len(names) == 1\n"
-            "open(out + '/memory.svg', 'w').write(f'<svg><title>N &lt; M of {names}</title></svg>')\n"
+            "open(out + '/memory.svg', 'w').write(f'<svg><title>N &lt; \"M\" of {names}</title></svg>')\n"
             "print(out + '/memory.svg')\n"
             "print('no time: too few <lengths>')\n")  # fmt: skip
         rows = self.save([NAIVE, TILED, row("01_naive", "naive", device=CPU)])
@@ -127,7 +133,7 @@ class Report(Case):
             kind, data = image.split(",")
             self.assertEqual(kind, "data:image/svg+xml;base64")
             self.assertIn(name, base64.b64decode(data).decode())
-        self.assertIn(("img", "alt", "Plot: N < M of {'Test GPU'}. The figures are in the tables."), page.attributes)
+        self.assertIn(("img", "alt", "Plot: N < \"M\" of {'Test GPU'}. The figures are in the tables."), page.attributes)
         self.assertIn("no time: too few <lengths>", page.text)
         self.assertNotIn("matplotlib is not installed", page.text)
         (copy / "plot.py").write_text("import sys\nsys.exit('plot: it is broken')\n")
@@ -146,8 +152,8 @@ class Report(Case):
         palettes = [dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", block)) for block in re.findall(r":root \{(.*?)\}", style, re.DOTALL)]
         palettes = [palette for palette in palettes if palette]
         self.assertEqual(len(palettes), 2)
-        grounds = {"text": ("ground", "raised", "bar", "peer-bar", "notice"), "dim": ("ground", "raised"), "link": ("ground",), "bad": ("ground",),
-                   "good": ("ground",), "warn": ("ground",)}  # fmt: skip
+        grounds = {"text": ("ground", "raised", "bar", "peer-bar", "notice"), "dim": ("ground", "raised"), "link": ("ground",),
+                   "bad": ("ground",), "good": ("ground",), "warn": ("ground",)}  # fmt: skip
         for palette in palettes:
             for text, grounds_of_text in grounds.items():
                 for ground in grounds_of_text:
@@ -166,14 +172,28 @@ class Report(Case):
         self.assertNotIn("--bias alibi", text)
 
     def test_several_files_share_tables(self):
-        done = self.run_report(self.save([NAIVE], "a.json"), self.save({"rows": [PEER]}, "b.json"), "--out", self.out)
+        files = self.save([PEER], "a.json"), self.save({"rows": [TILED]}, "b.json"), self.save([NAIVE], "c.json")
+        done = self.run_report(*files, "--out", self.out)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(Page(self.out.read_text()).text.count("Forward, B=2 H=4 N=256 d=64 causal fp32"), 2)  # heading and caption
+        page = Page(self.out.read_text())
+        self.assertEqual([cells[0][:8] for cells in page.lines], ["stage/va", "01_naive", "06_fa2_f", "peer fla"])
+        self.assertEqual(page.text.count("any implementation must move"), 1)
+
+    def test_kernel_files(self):
+        contents = (ROOT / "01_naive" / "kernel.cuh").read_bytes()
+        blob = hashlib.sha1(b"blob %d\0" % len(contents) + contents).hexdigest()
+        outside = os.path.relpath("/etc/hosts", ROOT)
+        for sources, state in (({"01_naive/kernel.cuh": blob}, "the same"), ({"01_naive/kernel.cuh": "0" * 40}, "changed"),
+                               ({"01_naive/gone.cuh": blob}, "not here"), ({outside: blob}, "not here")):  # fmt: skip
+            page = self.page([row("01_naive", "naive", 1.0, sources=sources)])
+            self.assertEqual(page.lines[-1], [*sources, *sources.values(), state])
+            self.assertEqual("Changed since these rows were made" in page.text, state != "the same")
 
     def test_saved_results(self):
         """The rows that the project shows make a page."""
         for device in (ROOT / "docs" / "results").iterdir():
-            files = [path for name in ("compare", "tensor", "tensor_cores", "peers", "peers16") for path in [device / f"{name}.json"] if path.exists()]
+            names = ("compare", "tensor", "tensor_cores", "peers", "peers16")
+            files = [path for path in (device / f"{name}.json" for name in names) if path.exists()]
             if files:
                 done = self.run_report(*files, "--out", self.out)
                 self.assertEqual(done.returncode, 0, done.stderr)
