@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-from tools import check_pages, costs, counted, diagrams, fa2_tables, fa2b_tables, fused_tables, ladder, matmul_tables, plot_files, profile_tables, quotes, roofline, stage_tables, tensor_chapter, tensor_ladder, tensor_results, tensor_tables, tuned
+from tools import check_pages, comparison, costs, counted, diagrams, fa2_tables, fa2b_tables, fused_tables, headline, ladder, matmul_tables, plot_files, profile_tables, quotes, roofline, stage_tables, tensor_chapter, tensor_ladder, tensor_results, tensor_tables, tuned
 from tools.formatting import number, problem_text, size, table
 from tools.saved import gpus, origin, rows_of, saved_text
 
@@ -132,6 +132,14 @@ PARTS = {
     "roofline_stages": roofline.stages_table,
     "ladder": ladder.ladder,
     "peers": ladder.beside_peers,
+    "headline": headline.headline,
+    "claimed": headline.claimed,
+    "starting_point": headline.starting_point,
+    "stages": comparison.stages,
+    "counts": comparison.counts,
+    "saved_sweeps": comparison.saved_sweeps,
+    "front_table": comparison.front,
+    "demo": comparison.demo,  # what it printed, the columns that fit
     "profile_units": profile_tables.units,
     "profile_stalls": profile_tables.stalls,
     "profile_counts": profile_tables.counts,
@@ -160,7 +168,6 @@ PARTS = {
     "tensor_steps": tensor_results.steps,
     "lab": lambda name: saved_text("cpu", f"lab_{name}", 110),  # what docs/lab's program printed
     "output": lambda stage: saved_text("cpu", stage),  # what a stage printed
-    "comparison": lambda device: saved_text(device, "compare"),  # what the demo printed
 }
 
 

@@ -48,11 +48,9 @@ def short_commit(row):
     return commit[:12] + ("-dirty" if commit.endswith("-dirty") else "")
 
 
-def origin(rows):
-    """Where rows come from, and whether a kernel has changed since."""
-    commits = sorted({(row.get("date", "")[:10], short_commit(row)) for row in rows})
-    text = "Saved " + ", ".join(f"on {date} at commit `{commit}`" for date, commit in commits) + "."
-    changed = sorted(
+def changed_since(rows):
+    """The kernel files that are no longer what they were when the rows were saved."""
+    return sorted(
         {
             path
             for row in rows
@@ -60,6 +58,13 @@ def origin(rows):
             if saved and not ((ROOT / path).exists() and blob_id(ROOT / path) == saved)
         }
     )
+
+
+def origin(rows):
+    """Where rows come from, and whether a kernel has changed since."""
+    commits = sorted({(row.get("date", "")[:10], short_commit(row)) for row in rows})
+    text = "Saved " + ", ".join(f"on {date} at commit `{commit}`" for date, commit in commits) + "."
+    changed = changed_since(rows)
     if changed:
         text += " **Changed since:** " + ", ".join(f"`{path}`" for path in changed) + "."
     return text
