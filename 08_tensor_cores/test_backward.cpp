@@ -1,11 +1,8 @@
 // What chapter 08 claims of the backward steps. The grid that every stage passes is in common/testing/grid.
+#include "08_tensor_cores/test_parts.hpp"
 #include "common/harness/inputs.hpp"
-#include "common/harness/runner.hpp"
 #include "common/reference/reference.hpp"
 #include "common/simt/options.hpp"
-#include "common/testing/grid/problems.hpp"
-#include "common/testing/grid/simulated.hpp"
-#include "common/testing/grid/support.hpp"
 #include "common/testing/grid/traffic.hpp"
 
 #include <doctest/doctest.h>
@@ -21,19 +18,12 @@ using grid::causal;
 using grid::scaled;
 using grid::Simulated;
 using grid::with_bias;
+using namespace tensor_test;
 
 /// Several tiles along both axes, the first 65 queries see no key, and two query heads share a key/value head.
-Problem many_tiles(int d = 64) { return causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 400, .Nk = 335, .d = d})); }
+Problem many_queries(int d = 64) { return causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 400, .Nk = 335, .d = d})); }
 
 const char* const names[] = {"two_kernels", "one_kernel"};
-
-std::string what(const Variant& v, const Tiles& t, const Problem& p) {
-  return std::string(v.name) + ", tiles " + std::to_string(t.Br) + " x " + std::to_string(t.Bc) + " on " + describe(p);
-}
-
-std::vector<TileChoice> choices(const Variant& v, const Problem& p) {
-  return v.tiles(p, Pass::backward, grid::device().limits());
-}
 
 /// What a head visits: the pairs of a tile of rows of Q and a tile of keys of which any is visible.
 struct Visits {
@@ -83,7 +73,7 @@ grid::Prediction predicted(const Variant& variant, const Problem& p, const Tiles
 }
 
 TEST_CASE("cpu: HBM bytes of the backward steps are those of the formula (8.17)") {
-  const std::vector<Problem> problems{many_tiles(), grid::problem_of({.Nq = 208, .Nk = 203, .d = 64}),
+  const std::vector<Problem> problems{many_queries(), grid::problem_of({.Nq = 208, .Nk = 203, .d = 64}),
                                       causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 256, .Nk = 256, .d = 128})),
                                       causal(grid::problem_of({.B = 2, .H = 2, .Hkv = 1, .Nq = 272, .Nk = 100, .d = 96})),
                                       grid::problem_of({.H = 1, .Hkv = 1, .Nq = 64, .Nk = 130, .d = 256})};
@@ -92,8 +82,8 @@ TEST_CASE("cpu: HBM bytes of the backward steps are those of the formula (8.17)"
     for (const Problem& p : grid::counted(problems)) {
       for (const char* name : names) {
         const Variant& v = grid::variant_named(name);
-        if (choices(v, p).empty()) continue;  // d = 256 on sm_75
-        grid::check_traffic(v, p, Pass::backward, predicted(v, p, choices(v, p).front().tiles));
+        if (choices(v, p, Pass::backward).empty()) continue;  // d = 256 on sm_75
+        grid::check_traffic(v, p, Pass::backward, predicted(v, p, choices(v, p, Pass::backward).front().tiles));
       }
     }
   }
@@ -109,7 +99,7 @@ TEST_CASE("cpu: no bank conflicts, whatever the tiles, and as many products, ato
     for (const char* name : names) {
       const Variant& v = grid::variant_named(name);
       const bool two_kernels = !v.atomic_dQ;
-      for (const TileChoice& choice : choices(v, p)) {
+      for (const TileChoice& choice : choices(v, p, Pass::backward)) {
         INFO(what(v, choice.tiles, p));
         const Tiles t = choice.tiles;
         const Counters got = Runner(grid::device(), v, p, inputs, Pass::backward, t).count();
@@ -132,11 +122,8 @@ void check_choices_on(const Problem& p, bool all) {
   const Checker checker(p, inputs, Pass::backward, Sample{});
   for (const char* name : names) {
     const Variant& v = grid::variant_named(name);
-    for (const TileChoice& choice : choices(v, p)) {
-      Runner runner(grid::device(), v, p, inputs, Pass::backward, choice.tiles);
-      runner.run();
-      const std::string failed = grid::failures(checker.check(runner.results()));
-      CHECK_MESSAGE(failed.empty(), what(v, choice.tiles, p) << "\n" << failed);
+    for (const TileChoice& choice : choices(v, p, Pass::backward)) {
+      check(checker, v, choice.tiles, p, inputs, Pass::backward);
       if (!all) break;
     }
   }
@@ -145,9 +132,9 @@ void check_choices_on(const Problem& p, bool all) {
 TEST_CASE("cpu: the backward steps are right around the edges of tiles, whatever the GPU") {
   for (const int sm : {75, 80, 90}) {
     const Simulated gpu({.target_sm = sm});
-    std::vector<Problem> problems{many_tiles(40)};
+    std::vector<Problem> problems{many_queries(40)};
     for (const int d : {30, 64, 96, 128}) {
-      const Tiles t = choices(grid::variant_named("one_kernel"), grid::problem_of({.d = d})).front().tiles;
+      const Tiles t = choices(grid::variant_named("one_kernel"), grid::problem_of({.d = d}), Pass::backward).front().tiles;
       for (const int more : {-1, 0, 1}) {
         problems.push_back(grid::problem_of({.H = 1, .Hkv = 1, .Nq = t.Br + more, .Nk = 2 * t.Bc + more, .d = d}));
         problems.push_back(causal(problems.back()));
@@ -162,7 +149,7 @@ TEST_CASE("cpu: d = 256, where the device has room for it") {
   const Problem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 70, .Nk = 130, .d = 250}));
   for (const Problem& q : grid::counted({p, with_bias(p, BiasKind::alibi)})) check_choices_on(q, /*all=*/true);
   const Simulated turing({.target_sm = 75});
-  for (const char* name : names) CHECK(choices(grid::variant_named(name), p).empty());
+  for (const char* name : names) CHECK(choices(grid::variant_named(name), p, Pass::backward).empty());
 }
 
 TEST_CASE("cpu: masked scores stay masked, whatever the sign of the scale") {
@@ -175,7 +162,7 @@ TEST_CASE("cpu: masked scores stay masked, whatever the sign of the scale") {
 
 TEST_CASE("cpu: dK and dV of both backward steps are the same to the last bit") {
   // Both add the tiles of Q in the same order, if they have the same tiles.
-  for (const Problem& p : grid::counted({many_tiles(128), grid::problem_of({.Nq = 150, .Nk = 260, .d = 96})})) {
+  for (const Problem& p : grid::counted({many_queries(128), grid::problem_of({.Nq = 150, .Nk = 260, .d = 96})})) {
     const Inputs inputs = make_inputs(p, InputKind::normal, 72, Pass::backward);
     const Tiles tiles{64, 128};
     Runner two_runner(grid::device(), grid::variant_named("two_kernels"), p, inputs, Pass::backward, tiles);
@@ -237,7 +224,7 @@ TEST_CASE("chapter: each GPU has backward tiles for each d") {
       const Problem p = grid::problem_of({.Nq = 1024, .Nk = 1024, .d = d});
       for (const char* name : names) {
         INFO(std::string(name) << ", sm_" << sm << ", d=" << d);
-        const std::vector<TileChoice> all = choices(grid::variant_named(name), p);
+        const std::vector<TileChoice> all = choices(grid::variant_named(name), p, Pass::backward);
         CHECK(all.empty() == (sm == 75 && d > 128));
         for (const TileChoice& choice : all) {
           CHECK(choice.shared_bytes <= limits.shared_bytes);

@@ -10,7 +10,12 @@
 #   peers.json            torch's attention on the problems of both, if torch is installed
 #   tensor_cores.json     stage 08 on 16,384 tokens with H*d = 2048: its last steps for all widths, lengths, masks and dtypes and for odd
 #                         shapes, all its steps at N4096
-#   peers16.json          torch's FlashAttention-2 and cuDNN on the same, if torch is installed
+#   peers16.json          torch's FlashAttention-2 and cuDNN on the same, and all of torch on the problem of compare16.json, if torch is
+#                         installed; then also whether torch and stage 08 agree on the same inputs
+#   sweep.json, sweep16.json, sweep_peers.json
+#                         part `sweep` alone: the stages in fp32, stage 08 in fp16, and torch, on 16,384 tokens with H*d = 2048, for N
+#                         from 1024 to 16,384, d 64 and 128, causal or not. Takes about ten minutes; goes on with the files, or
+#                         FILE.partial, that OUTPUT_DIR has from an interrupted run
 #   tuned.json            part `tune` alone: --tune of stages 06 to 08 over widths, masks and passes
 #   few_heads.json        all stages on one batch of 8 heads, N4096 d64 causal: less work than the SMs could share
 #   counted_problem.json  the problem whose counts the docs show, so that they can be held against the GPU's own
@@ -19,7 +24,7 @@
 # Exits 1 if anything failed. In a copy of the project without its git repository, FLASH_COMMIT says which commit the results belong
 # to. Meant to take less than nine minutes on an H200 with 16 cores: FLASH_CHECK_SECONDS (default 540) is when the last part, the
 # profile, has to end; what it lacks is said. FLASH_CHECK_PARTS names the parts to run after the build, for less time at once:
-# tests comparison large peers tensor sanitizers profile (the default: these), tune. FLASH_CHECK_STAGES: the number of the one stage that
+# tests comparison large peers tensor sanitizers profile (the default: these), sweep, tune. FLASH_CHECK_STAGES: the number of the one stage that
 # compute-sanitizer looks at (the default: all).
 # shellcheck disable=SC2030,SC2031  # `count` only has to differ within one loop
 set -uo pipefail
@@ -127,7 +132,8 @@ if part tensor "tensor cores"; then
   merge "$output/tensor_cores.json" "$output"/tensor.rows* && rm "$output"/tensor.rows*
   note "torch on the same"
   if python3 -c 'import torch' 2>/dev/null; then
-    peers16=()
+    # On the problem of compare16.json all of them, for the page of the comparison.
+    peers16=(--problem "--batch 8 --heads 12 --seq 1024 --head-dim 64 --dtype fp16 --causal --only flash,cudnn,memory_efficient,plain")
     for mask in --no-causal --causal; do
       for cell in "${cells[@]}"; do
         # shellcheck disable=SC2086
@@ -136,8 +142,25 @@ if part tensor "tensor cores"; then
     done
     common/compare/peers.py --only flash,cudnn --iterations 10 "${peers16[@]}" --save "$output/peers16.json" >"$output/peers16.txt" 2>>"$output/peers.log" ||
       fail "peers in 16 bits"
+    common/compare/check_peers.py "$build/bin" --device gpu >"$output/check_peers.txt" 2>&1 || fail "torch and stage 08 do not agree"
+    tail -n 3 "$output/check_peers.txt"
   else
     echo "no torch here: no peers"
+  fi
+fi
+
+# The problems of the FlashAttention papers. Five repetitions: most of what takes long is plain attention. The forward passes of 05 and 07
+# are those of 04 and 06, hence the two halves of fp32.
+papers=(--tokens 16384 --width 2048 --sweep "d=64,128" --sweep "causal=no,yes" --sweep seq=1024..16384 --time-limit 10 --resume)
+if part sweep "sweep"; then
+  sweep() { "$build/bin/compare" --device gpu --iterations 5 --no-counts "${papers[@]}" "$@" >>"$output/sweep.txt" || fail "sweep $*"; }
+  sweep --dtype fp16 --only 08 --save "$output/sweep16.json"
+  sweep --pass backward --only 01,05,07 --save "$output/sweep_backward.json"
+  sweep --pass forward --only 01,02,03,04,06 --save "$output/sweep_forward.json"
+  merge "$output/sweep.json" "$output/sweep_forward.json" "$output/sweep_backward.json"
+  if python3 -c 'import torch' 2>/dev/null; then
+    common/compare/peers.py --sweep dtype=fp32,fp16 --iterations 5 "${papers[@]}" --save "$output/sweep_peers.json" >>"$output/peers.txt" 2>>"$output/peers.log" ||
+      fail "sweep of peers"
   fi
 fi
 
@@ -191,11 +214,12 @@ if part sanitizers "compute-sanitizer"; then
   tail -q -n 15 "$output"/sanitizer\ *.log 2>/dev/null
 fi
 
-if [ -e "$output/compare.json" ] && command -v ncu >/dev/null && part profile "profile"; then
+if command -v ncu >/dev/null && part profile "profile"; then
   "$build/bin/compare" --heads 2 --seq 256 --batch 1 --save "$output/counted_problem.json" >"$output/compare.log" || fail "compare"
   "$build/bin/compare" --device gpu --only 08 --dtype fp16 --batch 4 --heads 16 --seq 4096 --head-dim 128 --no-causal --iterations 5 \
     --save "$output/profile.json" >"$output/compare.log" || fail "compare"
   for rows in compare counted_problem "profile --details"; do
+    [ -e "$output/${rows%% *}.json" ] || continue  # without the part `comparison`
     # shellcheck disable=SC2086  # the last is a name and an option
     common/profile_gpu.py "$build/bin" "$output/${rows%% *}.json" ${rows#"${rows%% *}"} --seconds $((deadline - SECONDS)) >>"$output/profile.log" 2>&1 ||
       fail "profile of $rows"

@@ -13,7 +13,8 @@ usage() {
 usage: common/setup.sh [--check] [--dev] [--help]
 
   --check  say what is missing, install nothing; exit code 1 if a compiler, CMake or Ninja is missing
-  --dev    also what .ci/run needs: clang 14, clang-format 14, git, Python 3 with NumPy, shellcheck
+  --dev    also what .ci/run needs: clang 14, clang-format 14, git, Python 3 with NumPy and matplotlib,
+           shellcheck
   --help   this text
 TEXT
 }
@@ -91,7 +92,9 @@ look() {
   has clang++ || has clang++-14 || extras="$extras clang"
   clang_format_14 || extras="$extras clang-format"
   has shellcheck || extras="$extras shellcheck"
-  { has python3 && python3 -c 'import numpy' 2>/dev/null; } || extras="$extras numpy"
+  for library in numpy matplotlib; do
+    { has python3 && python3 -c "import $library" 2>/dev/null; } || extras="$extras $library"
+  done
 }
 
 # --- What is it called here? ----------------------------------------------------------------------------------------------
@@ -111,6 +114,7 @@ package() {
     apt:clang-format) echo clang-format-14 ;; *:clang-format) ;;  # elsewhere only newer ones, which format differently
     dnf:shellcheck) echo ShellCheck ;; *:shellcheck) echo shellcheck ;;
     brew:numpy) echo numpy ;; pacman:numpy) echo python-numpy ;; *:numpy) echo python3-numpy ;;
+    brew:matplotlib | pacman:matplotlib) echo python-matplotlib ;; *:matplotlib) echo python3-matplotlib ;;
   esac
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes every generated part of the Markdown pages, and the pictures, from saved results. Needs Python alone.
+"""Writes every generated part of the Markdown pages, and the pictures, from saved results. Needs Python, and matplotlib where a plot changes.
 
   docs/generate.py           rewrites what changed
   docs/generate.py --check   changes nothing; exits with 1 and names each part that is stale, each broken link and equation
@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-from tools import check_pages, costs, counted, diagrams, fa2_tables, fa2b_tables, fused_tables, ladder, matmul_tables, profile_tables, quotes, roofline, stage_tables, tensor_chapter, tensor_ladder, tensor_results, tensor_tables, tuned
+from tools import check_pages, comparison, costs, counted, diagrams, fa2_tables, fa2b_tables, fused_tables, headline, ladder, matmul_tables, plot_files, profile_tables, quotes, roofline, stage_tables, tensor_chapter, tensor_ladder, tensor_results, tensor_tables, tuned
 from tools.formatting import number, problem_text, size, table
 from tools.saved import gpus, origin, rows_of, saved_text
 
@@ -132,6 +132,14 @@ PARTS = {
     "roofline_stages": roofline.stages_table,
     "ladder": ladder.ladder,
     "peers": ladder.beside_peers,
+    "headline": headline.headline,
+    "claimed": headline.claimed,
+    "starting_point": headline.starting_point,
+    "stages": comparison.stages,
+    "counts": comparison.counts,
+    "saved_sweeps": comparison.saved_sweeps,
+    "front_table": comparison.front,
+    "demo": comparison.demo,  # what it printed, the columns that fit
     "profile_units": profile_tables.units,
     "profile_stalls": profile_tables.stalls,
     "profile_counts": profile_tables.counts,
@@ -160,8 +168,10 @@ PARTS = {
     "tensor_steps": tensor_results.steps,
     "lab": lambda name: saved_text("cpu", f"lab_{name}", 110),  # what docs/lab's program printed
     "output": lambda stage: saved_text("cpu", stage),  # what a stage printed
-    "comparison": lambda device: saved_text(device, "compare"),  # what the demo printed
 }
+
+
+PARTS_WITH_LINKS = {"plot": plot_files.picture}  # they get the page too, since links start from it
 
 
 def page(text, where):
@@ -170,9 +180,9 @@ def page(text, where):
 
     def fill(match):
         name, *arguments = match.group(2).split()
-        if name not in PARTS:
-            raise SystemExit(f"{where}: no generated part is called '{name}'; there are: {', '.join(PARTS)}")
-        body = PARTS[name](*arguments) + "\n"
+        if name not in PARTS | PARTS_WITH_LINKS:
+            raise SystemExit(f"{where}: no generated part is called '{name}'; there are: {', '.join(PARTS | PARTS_WITH_LINKS)}")
+        body = (PARTS_WITH_LINKS[name](where, *arguments) if name in PARTS_WITH_LINKS else PARTS[name](*arguments)) + "\n"
         if body != match.group(3):
             stale.append(match.group(2))
         return match.group(1) + body + match.group(4)
@@ -202,6 +212,12 @@ def main():
         else:
             path.write_text(contents)
             print(name)
+    if check:
+        wrong += plot_files.check()
+    else:
+        drawn, failed = plot_files.draw()
+        print("".join(f"{name}\n" for name in drawn), end="")
+        wrong += failed
     wrong += check_pages.problems()
     print("\n".join(wrong) or "docs: all generated parts, links and equation numbers are right")
     sys.exit(1 if wrong else 0)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Saves what the docs show of the CPU: what the stages and lab programs print, and the counts of three problems. Takes half a minute.
+# Saves what the docs show of the CPU: what the stages and lab programs print, and the counts of three problems and of a sweep. Takes
+# a minute.
 #
 #   docs/save_results.sh [BUILD_DIR]      (default: build)
 #
@@ -45,6 +46,9 @@ rm "$results"/tensor.fp16 "$results"/tensor.bf16
 "$bin/compare" --device cpu --only 08 --dtype fp16 --heads 1 --seq 1024 --no-causal --save "$results/tensor_io.json" >/dev/null
 "$bin/compare" --device cpu --only 08 --dtype fp16 --heads 4 --kv-heads 2 --seq-q 113 --seq-k 203 --head-dim 59 --causal --bias matrix \
   --save "$results/tensor_odd.json" >/dev/null
+# For the plots against N. That of io.json goes on where the sweep ends.
+"$bin/compare" --device cpu --heads 1 --no-causal --sweep seq=64..512 --save "$results/sweep.json" >/dev/null
+"$bin/compare" --device cpu --only 08 --dtype fp16 --heads 1 --no-causal --sweep seq=64..512 --save "$results/sweep16.json" >/dev/null
 python3 common/compare/tune.py "$bin" --only 08 --device cpu --tokens 128 --save "$results/tensor_tiles.json" >/dev/null
 python3 -c 'import json, sys  # the list of sizes is enough
 rows = json.load(open(sys.argv[1]))

@@ -64,3 +64,11 @@ elseif(FLASH_SANITIZE STREQUAL "thread")
 elseif(NOT FLASH_SANITIZE STREQUAL "")
   message(FATAL_ERROR "FLASH_SANITIZE is '${FLASH_SANITIZE}'; allowed: '', 'address', 'thread'")
 endif()
+
+# run_seldom(SOURCE...): of sources in the current folder. What parses and prints, and most unit tests, hardly runs, and under a
+# sanitizer g++ takes three times as long to optimise it as to translate it.
+function(run_seldom)
+  if(FLASH_SANITIZE)
+    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O0)
+  endif()
+endfunction()

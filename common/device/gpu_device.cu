@@ -141,7 +141,7 @@ class GpuDevice final : public Device {
     // so that the time between the events holds no gap of the CPU's making.
     const std::size_t flush_bytes = cold_l2 ? 4 * l2_bytes_ : 0;
     const Buffer flush(*this, flush_bytes);
-    std::vector<float> ms;
+    std::vector<double> ms;
     const EventPair events;
     for (int i = 0; i < iterations; ++i) {
       if (cold_l2) check_cuda(cudaMemsetAsync(flush.data(), i & 1, flush_bytes), "flush of the L2");
@@ -150,10 +150,8 @@ class GpuDevice final : public Device {
       check_cuda(cudaEventRecord(events.stop), "cudaEventRecord");
       ms.push_back(events.milliseconds());
     }
-    std::sort(ms.begin(), ms.end());
-    const std::size_t middle = ms.size() / 2;
-    const double median = ms.size() % 2 == 1 ? ms[middle] : 0.5 * (ms[middle - 1] + ms[middle]);
-    return {median, ms.front(), ms.back(), iterations, cold_l2};
+    const auto [fastest, slowest] = std::minmax_element(ms.begin(), ms.end());
+    return {.median_ms = median(ms), .min_ms = *fastest, .max_ms = *slowest, .iterations = iterations, .cold_l2 = cold_l2};
   }
 
   void reset_counters() override {}

@@ -50,7 +50,13 @@ struct Timing {
   double median_ms = 0, min_ms = 0, max_ms = 0;
   int iterations = 0;
   bool cold_l2 = true;
+  /// Host time until the launches of a pass had returned, of which a GPU knows nothing yet: what a timer reads that does not wait for
+  /// it. The median of the iterations, and that of the very first pass, which loads the kernels.
+  double enqueue_ms = 0, first_enqueue_ms = 0;
 };
+
+/// Of an even number of times, the mean of the two in the middle. There is at least one.
+double median(std::vector<double> times);
 
 /// A GPU, or the simulator on this CPU. Errors are DeviceError, or KernelError from the simulator.
 class Device {

@@ -87,7 +87,9 @@ Json time_json(const Timing& time) {
           {"min_ms", time.min_ms},
           {"max_ms", time.max_ms},
           {"iterations", time.iterations},
-          {"cold_l2", time.cold_l2}};
+          {"cold_l2", time.cold_l2},
+          {"enqueue_ms", time.enqueue_ms},
+          {"first_enqueue_ms", time.first_enqueue_ms}};
 }
 
 /// What was run, without results.
@@ -103,6 +105,13 @@ Json heading_json(const RunRecord& run) {
                     {"sm", device.sm},
                     {"cuda", device.cuda},
                     {"driver", device.driver}};
+  // The two roofs, and the slope, of a roofline, as far as they are known.
+  const auto peak = [&](const char* key, double value) {
+    if (value > 0) json["device"][key] = value;
+  };
+  peak("peak_fp32_tflops", device.peak_fp32_tflops);
+  peak("peak_tensor16_tflops", device.peak_tensor16_tflops);
+  peak("peak_bytes_per_second", device.peak_bytes_per_second);
   json["problem"] = problem_json(run);
   json["flops"] = flops(run.problem, run.pass);
   json["compulsory_bytes"] = compulsory_bytes(run.problem, run.pass);

@@ -25,7 +25,7 @@ class Runner {
   /// The outputs of the last run.
   Results<float> results() const;
 
-  /// Times the pass alone (backward without its forward, which has run before). GPU only.
+  /// Times the pass alone (backward without its forward, which has run before), by the GPU's clock and by the host's. GPU only.
   Timing time(int iterations, bool cold_l2);
 
   /// What the simulator counted in one run of the pass alone (forward not counted for backward). CPU only.
@@ -36,6 +36,7 @@ class Runner {
 
  private:
   void launch(Pass);
+  double enqueue(Pass);  ///< launches; returns the milliseconds on the host's clock until that was done
   void upload_all(const Inputs&);
   void poison_outputs();
 
@@ -44,6 +45,7 @@ class Runner {
   Pass pass_;
   Attention attention_;
   std::optional<Tiles> tiles_;
+  std::optional<double> first_enqueue_ms_;  ///< of the pass; known after the first run
   std::vector<Buffer> inputs_, outputs_, workspaces_;
 };
 

@@ -4,8 +4,7 @@ import json
 
 from . import costs
 from .formatting import problem_text, table
-from .fused_tables import BORROWED
-from .saved import NOTHING_SAVED, gpus, origin, rows_of
+from .saved import BORROWED, NOTHING_SAVED, gpus, origin, rows_of
 
 
 def agree(row, what, expected, counted):

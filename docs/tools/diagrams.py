@@ -5,7 +5,7 @@ Sizes that the code fixes (TILE, WARP) are read from the kernel files, so a pict
 
 from math import exp
 
-from . import fa2_diagrams, fa2b_diagrams, fused_diagrams, h200, roofline, tensor_diagrams, tensor_timelines
+from . import fa2_diagrams, fa2b_diagrams, fused_diagrams, h200, tensor_diagrams, tensor_timelines
 from .constants import constant
 from .svg import Picture
 
@@ -230,5 +230,5 @@ PICTURES = [memory_hierarchy, dataflow, tiled_product, butterfly, merge, layouts
 
 def files():
     """{path relative to the project: contents} of all pictures."""
-    return {f"docs/img/{draw.__name__}.svg": draw().text() for draw in PICTURES + fused_diagrams.PICTURES + fa2_diagrams.PICTURES + fa2b_diagrams.PICTURES + tensor_diagrams.PICTURES + tensor_timelines.PICTURES + roofline.PICTURES}
+    return {f"docs/img/{draw.__name__}.svg": draw().text() for draw in PICTURES + fused_diagrams.PICTURES + fa2_diagrams.PICTURES + fa2b_diagrams.PICTURES + tensor_diagrams.PICTURES + tensor_timelines.PICTURES}
 

@@ -5,7 +5,7 @@ import sys
 
 from . import costs, h200
 from .formatting import problem_text, size, table
-from .saved import NOTHING_SAVED, ROOT, origin, rows_of
+from .saved import BORROWED, NOTHING_SAVED, ROOT, origin, rows_of
 
 
 def run(path):
@@ -61,9 +61,6 @@ def io_memory():
         each = traffic(n, d, floats)
         rows.append([f"{kib} KiB", bc, -(-n // bc), size(4 * each["FA1"]), f"{each['FA1'] * floats / (n * n * d * d):.1f}"])
     return table(["M", "Bc = ⌈M/4d⌉", "Tc", "FA1 (I.3)", "times M / N²d²"], rows)
-
-
-BORROWED = [("05_fa1_backward", "forward"), ("07_fa2_backward", "forward")]  # the kernels of the stage before
 
 
 def io_counts():

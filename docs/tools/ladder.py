@@ -5,8 +5,7 @@ import json
 
 from . import costs
 from .formatting import number, problem_text, table
-from .fused_tables import BORROWED
-from .saved import ROOT, origin, rows_of
+from .saved import BORROWED, ROOT, origin, rows_of
 
 DEVICE = "nvidia_h200"
 

@@ -8,14 +8,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results"
 NOTHING_SAVED = "*Nothing saved yet.*"
+BORROWED = [("05_fa1_backward", "forward"), ("07_fa2_backward", "forward")]  # the kernels of the stage before
 
 
 def rows_of(device, files="*.json"):
-    """The saved rows of a device, in the order of files and rows."""
+    """The saved rows of a device, in the order of files and rows. Sweeps are for plots: they come only by their names."""
     rows = []
     for path in sorted((RESULTS / device).glob(files)):
+        if files == "*.json" and path.name.startswith("sweep"):
+            continue
         contents = json.loads(path.read_text())
-        rows += contents["rows"] if isinstance(contents, dict) else contents
+        rows += contents.get("rows", []) if isinstance(contents, dict) else contents
     return [row for row in rows if "problem" in row]  # a run that failed to give a report has none
 
 
@@ -45,11 +48,9 @@ def short_commit(row):
     return commit[:12] + ("-dirty" if commit.endswith("-dirty") else "")
 
 
-def origin(rows):
-    """Where rows come from, and whether a kernel has changed since."""
-    commits = sorted({(row.get("date", "")[:10], short_commit(row)) for row in rows})
-    text = "Saved " + ", ".join(f"on {date} at commit `{commit}`" for date, commit in commits) + "."
-    changed = sorted(
+def changed_since(rows):
+    """The kernel files that are no longer what they were when the rows were saved."""
+    return sorted(
         {
             path
             for row in rows
@@ -57,6 +58,13 @@ def origin(rows):
             if saved and not ((ROOT / path).exists() and blob_id(ROOT / path) == saved)
         }
     )
+
+
+def origin(rows):
+    """Where rows come from, and whether a kernel has changed since."""
+    commits = sorted({(row.get("date", "")[:10], short_commit(row)) for row in rows})
+    text = "Saved " + ", ".join(f"on {date} at commit `{commit}`" for date, commit in commits) + "."
+    changed = changed_since(rows)
     if changed:
         text += " **Changed since:** " + ", ".join(f"`{path}`" for path in changed) + "."
     return text

@@ -20,7 +20,8 @@ def saved(device):
         if "time" in row:
             ours[key(row)] = row  # steps stand in the order of their numbers
     for row in rows_of(device, "peers16.json"):
-        if "time" in row:
+        beside = ours.get(key(row), row)
+        if "time" in row and all(row["problem"][size] == beside["problem"][size] for size in ("batch", "heads")):
             peers.setdefault(key(row), {})[row["variant"]] = row
     return ours, peers
 

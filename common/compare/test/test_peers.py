@@ -9,69 +9,7 @@ import tempfile
 import unittest
 
 SCRIPT = pathlib.Path(__file__).resolve().parent.parent / "peers.py"
-# What peers.py uses of torch. A GPU is there unless NO_GPU is set; each timed run takes 2, 4, 6, ... ms; flash and cudnn refuse fp32;
-# plain torch runs out of memory beyond 4096 queries.
-TORCH = '''
-import os, types, warnings
-__version__ = "9.9"
-float32, float16, bfloat16, bool, uint8 = "float32", "float16", "bfloat16", "bool", "uint8"
-version = types.SimpleNamespace(cuda="13.0")
-log = []
-
-class Tensor:
-    def __init__(self, shape=(), dtype=None): self.shape, self.dtype = shape, dtype
-    def transpose(self, a, b): return self
-    def masked_fill(self, mask, value): log.append("mask"); return self
-    def triu(self, k): assert k == 1; return self
-    def zero_(self): return self
-    def __mul__(self, other): return self
-
-def randn(shape, device, dtype, requires_grad=False):
-    assert device == "cuda"
-    return Tensor(shape, dtype)
-def empty(count, device, dtype): assert count == 4 * 1000 and dtype == uint8; return Tensor()
-def ones(*shape, device, dtype): return Tensor(shape)
-def matmul(a, b):
-    if a.shape and a.shape[2] > 4096: raise RuntimeError("CUDA out of memory. Tried to allocate")
-    return a
-def softmax(x, dim): return x
-def manual_seed(seed): pass
-def set_float32_matmul_precision(name): assert name == "highest"
-def set_warn_always(flag): pass
-
-class no_grad:
-    def __enter__(self): return self
-    def __exit__(self, *ignored): pass
-
-def grad(out, inputs, gradient, retain_graph): assert retain_graph and len(inputs) == 3
-autograd = types.SimpleNamespace(grad=grad)
-
-class Event:
-    ms = 0
-    def __init__(self, enable_timing): pass
-    def record(self): pass
-    def elapsed_time(self, other): Event.ms += 2; return float(Event.ms)
-
-cuda = types.SimpleNamespace(
-    is_available=lambda: not os.environ.get("NO_GPU"), synchronize=lambda: None, Event=Event, empty_cache=lambda: None,
-    get_device_properties=lambda i: types.SimpleNamespace(name="Test GPU", major=9, minor=0, L2_cache_size=1000))
-
-def scaled_dot_product_attention(q, k, v, is_causal):
-    if q.dtype == float32 and current[-1] != "EFFICIENT_ATTENTION":
-        warnings.warn("Flash attention kernel not used because: (Triggered internally at /x.cpp:1.)")
-        warnings.warn("Expected fp16 or bf16. (Triggered internally at /x.cpp:2.)")
-        warnings.warn("Other attention has been runtime disabled. (Triggered internally at /x.cpp:3.)")
-        raise RuntimeError("No available kernel. Aborting execution.")
-    return q
-
-current = []
-class sdpa_kernel:
-    def __init__(self, backend): self.backend = backend
-    def __enter__(self): current.append(self.backend)
-    def __exit__(self, *ignored): current.pop()
-SDPBackend = types.SimpleNamespace(**{name: name for name in ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION")})
-functional = types.SimpleNamespace(scaled_dot_product_attention=scaled_dot_product_attention)
-'''
+FAKE = pathlib.Path(__file__).with_name("fake_torch.py")
 
 
 class Peers(unittest.TestCase):
@@ -81,7 +19,7 @@ class Peers(unittest.TestCase):
         self.path = pathlib.Path(self.folder.name)
         torch = self.path / "torch" / "nn" / "attention"
         torch.mkdir(parents=True)
-        (self.path / "torch" / "__init__.py").write_text(TORCH + "from . import nn\n")
+        (self.path / "torch" / "__init__.py").write_text(FAKE.read_text() + "from . import nn\n")
         (self.path / "torch" / "nn" / "__init__.py").write_text("import torch\nfunctional = torch.functional\n")
         (torch / "__init__.py").write_text("from torch import SDPBackend, sdpa_kernel\n")
 
@@ -90,14 +28,14 @@ class Peers(unittest.TestCase):
         command = [sys.executable, "-B", SCRIPT, *arguments]
         return subprocess.run(command, capture_output=True, text=True, env=environment)
 
-    def rows(self, *arguments):
-        done = self.run_peers("--json", *arguments)
+    def rows(self, *arguments, **variables):
+        done = self.run_peers("--json", *arguments, **variables)
         self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(done.stdout)
 
     def test_rows_have_the_shape_of_the_comparison(self):
         saved = self.path / "peers.json"
-        rows = self.rows("--iterations", "3", "--save", str(saved))
+        rows = self.rows("--iterations", "3", "--save", str(saved), SYNC_S="0.003")
         self.assertEqual(json.loads(saved.read_text()), rows)
         self.assertEqual(len(rows), 8)
         row = next(row for row in rows if row["variant"] == "memory_efficient" and row["pass"] == "forward")
@@ -108,11 +46,17 @@ class Peers(unittest.TestCase):
         self.assertEqual(row["problem"]["head_dim"], 64)
         self.assertTrue(row["problem"]["causal"])
         self.assertEqual(row["flops"], 4 * 8 * 12 * (1024 * 1025 // 2) * 64)
-        self.assertEqual(row["time"], {"median_ms": 4, "min_ms": 2, "max_ms": 6, "iterations": 3, "cold_l2": True})
+        timing = row["time"]
+        self.assertEqual({**timing, "enqueue_ms": 0, "first_enqueue_ms": 0},
+                         {"median_ms": 4, "min_ms": 2, "max_ms": 6, "iterations": 3, "cold_l2": True, "enqueue_ms": 0, "first_enqueue_ms": 0})  # fmt: skip
+        self.assertGreaterEqual(timing["first_enqueue_ms"], 20)
+        self.assertLess(timing["enqueue_ms"], 2)  # does not wait for the GPU
+        self.assertEqual(row["extra_memory_bytes"], 77)
         self.assertAlmostEqual(row["tflops"], row["flops"] / 4e9)
         self.assertEqual(len(row["date"]), 20)
         backward = next(row for row in rows if row["variant"] == "plain" and row["pass"] == "backward")
         self.assertEqual(backward["flops"], 2.5 * row["flops"])
+        self.assertEqual(backward["extra_memory_bytes"], 77)
 
     def test_a_backend_that_cannot_is_listed_with_its_reason(self):
         rows = self.rows("--pass", "forward")
@@ -122,29 +66,150 @@ class Peers(unittest.TestCase):
         self.assertEqual(self.run_peers("--only", "flash,cudnn").returncode, 2)
 
     def test_too_little_memory_is_a_row(self):
-        rows = self.rows("--seq", "8192", "--pass", "forward", "--no-causal")
+        rows = self.rows("--seq", "8192", "--batch", "1", "--pass", "forward", "--no-causal")
         self.assertEqual([row["verdict"] for row in rows if row["variant"] == "plain"], ["cannot run"])
-        self.assertEqual(self.run_peers("--seq", "8192", "--only", "plain").returncode, 3)
+        self.assertEqual(self.run_peers("--seq", "8192", "--batch", "1", "--only", "plain").returncode, 3)
 
-    def test_sweep_and_mask(self):
+    def problems(self, *arguments, of=("batch", "heads", "seq_q", "head_dim", "causal", "dtype")):
+        rows = self.rows("--only", "memory_efficient", "--pass", "forward", "--iterations", "1", *arguments)
+        return [tuple(row["problem"][name] for name in of) for row in rows]
+
+    def test_sweeps(self):
         rows = self.rows("--sweep", "seq=3..13", "--only", "plain", "--pass", "forward", "--no-causal", "--batch", "2")
         self.assertEqual([row["problem"]["seq_q"] for row in rows], [3, 6, 12])
         self.assertEqual(rows[1]["flops"], 4 * 2 * 12 * 36 * 64)
+        self.assertEqual(self.problems("--sweep", "d=64,111", "--sweep", "causal=yes,no", of=("head_dim", "causal")),
+                         [(64, True), (64, False), (111, True), (111, False)])  # fmt: skip
+        self.assertEqual(self.problems("--sweep", "dtype=bf16,fp32", of=("dtype",)), [("bf16",), ("fp32",)])
+        self.assertEqual(self.problems("--sweep", "head-dim=8,8000,9", of=("head_dim",)), [(8,), (8000,), (9,)])
+
+    def test_tokens_and_width(self):
+        self.assertEqual(self.problems("--tokens", "100", "--width", "200", "--sweep", "seq=30,200", "--sweep", "d=64,256"),
+                         [(3, 3, 30, 64, True, "fp32"), (3, 1, 30, 256, True, "fp32"), (1, 3, 200, 64, True, "fp32"),
+                          (1, 1, 200, 256, True, "fp32")])  # fmt: skip
+
+    def test_what_contradicts_is_refused(self):
+        for arguments, part in ((["--sweep", "seq=1,2", "--seq", "3"], "--sweep seq and an option for the same"),
+                                (["--sweep", "causal=no,yes", "--no-causal"], "--sweep causal and"),
+                                (["--sweep", "dtype=fp16", "--dtype", "fp16"], "--sweep dtype and"),
+                                (["--sweep", "d=64", "--sweep", "head-dim=32"], "--sweep head_dim is given twice"),
+                                (["--tokens", "64", "--batch", "2"], "--tokens and a size for batch"),
+                                (["--tokens", "64", "--sweep", "batch=1,2"], "--tokens and"),
+                                (["--width", "64", "--heads", "2"], "--width and a size for heads"),
+                                (["--width", "64", "--sweep", "heads=1..2"], "--width and"),
+                                (["--resume"], "--resume is given without --save"),
+                                (["--seq", "5", "--problem", "--sweep seq=1,2"], "--sweep seq and")):  # fmt: skip
+            done = self.run_peers(*arguments)
+            self.assertEqual(done.returncode, 2, arguments)
+            self.assertIn(part, done.stderr)
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+
+    def test_what_would_not_fit_is_skipped(self):
+        rows = self.rows("--seq", "8192", "--dtype", "fp16", "--iterations", "1")
+        skipped = {(row["variant"], row["pass"]): row["message"] for row in rows if row["verdict"] == "skipped"}
+        # 96 heads of 8192 x 8192 in 16 bits are 12 GiB: two of them, with 384 MiB of tensors and 64 MiB of mask, or three
+        self.assertEqual(skipped, {
+            ("plain", "forward"): "its tensors and matrices need 24.44 GiB of GPU memory; 9.313 GiB are free",
+            ("plain", "backward"): "its tensors and matrices need 36.81 GiB of GPU memory; 9.313 GiB are free"})  # fmt: skip
+        self.assertFalse([row for row in rows if row["verdict"] == "skipped" and "time" in row])
+        done = self.run_peers("--seq", "8192", "--batch", "9999", "--only", "memory_efficient")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("skipped: its tensors alone need", done.stdout)
+        self.assertIn("2 of 2 runs were skipped", done.stdout)
+
+    def test_what_would_take_too_long_is_skipped(self):
+        sweep = ["--only", "memory_efficient", "--pass", "forward", "--no-causal", "--sweep", "seq=1024..4096"]
+        rows = self.rows(*sweep, "--time-limit", "1")  # 24 calls of 21 ms, then four times as long
+        self.assertEqual([row["verdict"] for row in rows], ["ok", "skipped", "skipped"])
+        self.assertRegex(rows[1]["message"], r"^would take about 2 s; the limit is 1 s$")
+        self.assertEqual([row["verdict"] for row in self.rows(*sweep, "--time-limit", "60")], ["ok", "ok", "ok"])
+
+    def test_progress(self):
+        done = self.run_peers("--only", "memory_efficient", "--sweep", "seq=1024,4096", "--pass", "forward", "--dtype", "fp16")
+        lines = done.stderr.splitlines()
+        self.assertEqual(lines[0], "[1/2] forward memory_efficient B=8 H=12 N=1024 d=64 causal fp16 ... ok")
+        self.assertRegex(lines[1], r"^\[2/2, about \d+ s left\] forward memory_efficient B=8 H=12 N=4096 .* \.\.\. ok$")
 
     def test_several_problems_in_one_run(self):
         rows = self.rows("--only", "plain", "--pass", "forward", "--dtype", "fp16", "--problem", "--seq 16 --no-causal",
                          "--problem", "--seq 32 --head-dim 96 --dtype bf16")  # fmt: skip
         shown = [(row["problem"]["seq_q"], row["problem"]["head_dim"], row["problem"]["causal"], row["problem"]["dtype"]) for row in rows]
         self.assertEqual(shown, [(16, 64, False, "fp16"), (32, 96, True, "bf16")])
-        for bad in ("--seq 0", "--save x", "--problem x", "stray"):
+        self.assertEqual(len(self.problems("--problem", "--seq 16", "--problem", "--seq 32", "--problem", "--seq 16")), 2)
+        for bad in ("--seq 0", "--save x", "--resume", "--time-limit 3", "--problem x", "stray"):
             self.assertEqual(self.run_peers("--problem", bad).returncode, 2, bad)
 
     def test_table(self):
         done = self.run_peers("--iterations", "2")
+        self.assertIn("enqueue ms", done.stdout)
         self.assertEqual(done.returncode, 0)
         for part in ("forward, B=8 H=12 N=1024 d=64 causal fp32, on Test GPU, torch 9.9", "TFLOP/s",
                      "refused: Expected fp16 or bf16."):  # fmt: skip
             self.assertIn(part, done.stdout)
+
+    def test_an_interrupted_sweep_goes_on(self):
+        saved, partial = self.path / "rows.json", self.path / "rows.json.partial"
+        sweep = ["--only", "memory_efficient", "--sweep", "seq=16..64", "--iterations", "2", "--save", str(saved)]
+        done = self.run_peers(*sweep, INTERRUPT_AT_MS="10")  # in the third of six runs
+        self.assertEqual(done.returncode, 130)
+        self.assertIn(f"peers: interrupted; {partial} has the rows so far", done.stderr)
+        self.assertFalse(saved.exists())
+        first = json.loads(partial.read_text())
+        self.assertEqual(len(first), 2)
+
+        done = self.run_peers(*sweep)  # would throw them away
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--resume", done.stderr)
+        self.assertEqual(json.loads(partial.read_text()), first)
+
+        done = self.run_peers(*sweep, "--resume")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn(f"2 of 6 rows are kept from {partial}", done.stderr)
+        rows = json.loads(saved.read_text())
+        self.assertEqual(rows[:2], first)
+        self.assertEqual([(row["pass"], row["problem"]["seq_q"]) for row in rows],
+                         [(which, n) for n in (16, 32, 64) for which in ("forward", "backward")])  # fmt: skip
+        self.assertEqual([row["time"]["median_ms"] for row in rows], [3, 7, 3, 7, 11, 15])  # the clock began anew
+        self.assertEqual([path.name for path in self.path.iterdir() if "rows" in path.name], ["rows.json"])
+
+    def test_resume_runs_what_no_longer_fits_and_loses_nothing(self):
+        saved = self.path / "rows.json"
+        sweep = ["--only", "memory_efficient", "--pass", "forward", "--iterations", "2", "--save", str(saved), "--resume"]
+        self.assertEqual(self.run_peers(*sweep, "--sweep", "seq=16..128").returncode, 0)  # nothing to resume is no error
+        before = json.loads(saved.read_text())
+        before[0]["torch"] = "9.8"
+        before[1]["device"]["name"] = "another GPU"
+        del before[2]["time"]["enqueue_ms"]
+        before[3] = {**{key: value for key, value in before[3].items() if key != "time"}, "verdict": "skipped", "message": "too long"}
+        kept = [{**before[0], "variant": "of a later version"}, {**before[0], "torch": "9.9", "problem": {"seq_q": 1}}]
+        saved.write_text(json.dumps([*before, *kept]))
+        done = self.run_peers(*sweep, "--sweep", "seq=16..128")
+        self.assertNotIn("are kept", done.stderr)
+        rows = json.loads(saved.read_text())
+        self.assertEqual([row["problem"]["seq_q"] for row in rows[:4]], [16, 32, 64, 128])
+        self.assertTrue(all(row["torch"] == "9.9" and row["device"]["name"] == "Test GPU" and "enqueue_ms" in row["time"] for row in rows[:4]))
+        self.assertEqual(rows[4:], kept)
+        self.assertIn("4 of 4 rows are kept", self.run_peers(*sweep, "--sweep", "seq=16..128").stderr)
+        self.assertNotIn("are kept", self.run_peers(*sweep, "--sweep", "seq=16..128", "--iterations", "3").stderr)
+
+    def test_a_damaged_file_is_refused_and_left_alone(self):
+        other = {"stage": "01_naive", "variant": "naive", "pass": "forward", "problem": {}, "device": {}, "verdict": "ok", "torch": ""}
+        for name in ("rows.json", "rows.json.partial"):
+            for text in (json.dumps([other]), "[{]", '{"a": 1}', "[1]", '[{"stage": "01_naive"}]', "[" * 100000):
+                (self.path / name).write_text(text)
+                done = self.run_peers("--save", str(self.path / "rows.json"), "--resume")
+                self.assertEqual(done.returncode, 2, text)
+                self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+                self.assertEqual((self.path / name).read_text(), text)
+        (self.path / "link").symlink_to("rows.json")
+        self.assertEqual(self.run_peers("--save", str(self.path / "link")).returncode, 2)
+        self.assertEqual(self.run_peers("--save", str(self.path)).returncode, 2)
+
+    def test_a_broken_gpu_ends_the_sweep(self):
+        done = self.run_peers("--sweep", "seq=16..64", "--only", "plain,memory_efficient", "--save", str(self.path / "rows.json"), BROKEN="1")
+        self.assertEqual(done.returncode, 3)
+        self.assertTrue(done.stderr.endswith("peers: the GPU fails: CUDA error: an illegal memory access was encountered\n"), done.stderr)
+        self.assertEqual(len(json.loads((self.path / "rows.json.partial").read_text())), 1)
 
     def test_without_torch_or_gpu(self):
         (self.path / "none" / "torch").mkdir(parents=True)
@@ -157,7 +222,8 @@ class Peers(unittest.TestCase):
             self.assertEqual(done.stdout, "")
 
     def test_bad_usage_is_one_line(self):
-        for arguments in (["--seq", "0"], ["--seq", "1e3"], ["--sweep", "width=1..8"], ["--sweep", "seq=9..8"], ["--dtype", "fp8"],
+        for arguments in (["--seq", "0"], ["--seq", "1e3"], ["--sweep", "width=1..8"], ["--sweep", "seq=9..8"], ["--sweep", "seq=1,1"], ["--sweep", "seq="], ["--sweep", "seq"],
+                          ["--sweep", "causal=1"], ["--sweep", "dtype=fp16..fp32"], ["--tokens", "0"], ["--time-limit", "x"], ["--dtype", "fp8"],
                           ["--only", "triton"], ["--only", ","], ["--pass", "both"], ["--iterations", "-1"], ["--batc", "1"],
                           ["--save", "/no/such/folder/x"], ["stray"]):  # fmt: skip
             done = self.run_peers(*arguments)

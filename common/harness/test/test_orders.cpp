@@ -12,6 +12,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 namespace flash {
 namespace {
@@ -109,42 +110,49 @@ Results<float> fast_attention(const Problem& p, const Inputs& inputs) {
   return out;
 }
 
-}  // namespace
-
-TEST_CASE("orders: FlashAttention-2 in 16 bits passes on every kind of input") {
-  for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
-    for (const InputKind kind : {InputKind::normal, InputKind::ones, InputKind::identity, InputKind::ramp, InputKind::large}) {
-      for (const auto& [Nq, Nk, d] : {std::array{1, 1, 1},
-                                      {1, 1, 128},
-                                      {1, 2, 1},
-                                      {2, 3, 8},
-                                      {3, 1, 64},
-                                      {5, 100, 64},
-                                      {100, 100, 64},
-                                      {128, 128, 64},
-                                      {33, 300, 16},
-                                      {300, 33, 128},
-                                      {90, 90, 256}}) {
-        for (const bool causal : {false, true}) {
-          Problem p;
-          p.H = p.Hkv = 2;
-          p.Nq = Nq, p.Nk = Nk, p.d = d;
-          p.scale = default_scale(d);
-          p.causal = causal;
-          p.dtype = dtype;
-          for (const std::uint64_t seed : {1u, 2u}) {
-            const Inputs inputs = make_inputs(p, kind, seed, Pass::backward);
-            const CheckReport report = check_results(p, inputs, Pass::backward, fast_attention(p, inputs), Sample{});
-            for (const TensorCheck& t : report.tensors) {
-              CHECK_MESSAGE(t.passed, describe(p) << ", input " << to_string(kind) << ", seed " << seed << ": " << t.tensor
-                                                  << " is off by " << t.max_abs << " > " << t.tolerance << ", got "
-                                                  << t.worst.got << ", expected " << t.worst.expected);
-            }
+void passes_on_every_kind_of_input(Dtype dtype) {
+#ifdef FLASH_ASAN
+  const std::vector<std::uint64_t> seeds{1};  // ten times as slow, and other numbers take the same path
+#else
+  const std::vector<std::uint64_t> seeds{1, 2};
+#endif
+  for (const InputKind kind : {InputKind::normal, InputKind::ones, InputKind::identity, InputKind::ramp, InputKind::large}) {
+    for (const auto& [Nq, Nk, d] : {std::array{1, 1, 1},
+                                    {1, 1, 128},
+                                    {1, 2, 1},
+                                    {2, 3, 8},
+                                    {3, 1, 64},
+                                    {5, 100, 64},
+                                    {100, 100, 64},
+                                    {128, 128, 64},
+                                    {33, 300, 16},
+                                    {300, 33, 128},
+                                    {90, 90, 256}}) {
+      for (const bool causal : {false, true}) {
+        Problem p;
+        p.H = p.Hkv = 2;
+        p.Nq = Nq, p.Nk = Nk, p.d = d;
+        p.scale = default_scale(d);
+        p.causal = causal;
+        p.dtype = dtype;
+        for (const std::uint64_t seed : seeds) {
+          const Inputs inputs = make_inputs(p, kind, seed, Pass::backward);
+          const CheckReport report = check_results(p, inputs, Pass::backward, fast_attention(p, inputs), Sample{});
+          for (const TensorCheck& t : report.tensors) {
+            CHECK_MESSAGE(t.passed, describe(p) << ", input " << to_string(kind) << ", seed " << seed << ": " << t.tensor
+                                                << " is off by " << t.max_abs << " > " << t.tolerance << ", got " << t.worst.got
+                                                << ", expected " << t.worst.expected);
           }
         }
       }
     }
   }
 }
+
+}  // namespace
+
+TEST_CASE("orders: FlashAttention-2 in fp16 passes on every kind of input") { passes_on_every_kind_of_input(Dtype::fp16); }
+
+TEST_CASE("orders: FlashAttention-2 in bf16 passes on every kind of input") { passes_on_every_kind_of_input(Dtype::bf16); }
 
 }  // namespace flash

@@ -42,7 +42,8 @@ RunRecord gpu_run() {
   o.tolerance = 2e-6;
   o.passed = true;
   run.check = CheckReport{.passed = true, .sampled = false, .tensors = {o}};
-  run.timing = Timing{.median_ms = 2, .min_ms = 1.5, .max_ms = 3, .iterations = 20, .cold_l2 = true};
+  run.timing = Timing{
+      .median_ms = 2, .min_ms = 1.5, .max_ms = 3, .iterations = 20, .cold_l2 = true, .enqueue_ms = 0.01, .first_enqueue_ms = 5};
   return run;
 }
 
@@ -79,7 +80,8 @@ TEST_CASE("report: JSON of a timed run") {
   CHECK(json.at("variant") == "plain");
   CHECK(json.at("pass") == "forward");
   CHECK(json.at("kernel") == "09_test/kernel.cuh");
-  CHECK(json.at("device") == Json{{"kind", "gpu"}, {"name", "GPU"}, {"sm", 90}, {"cuda", "13.0"}, {"driver", "1.2.3"}});
+  CHECK(json.at("device") ==
+        Json{{"kind", "gpu"}, {"name", "GPU"}, {"sm", 90}, {"cuda", "13.0"}, {"driver", "1.2.3"}, {"peak_fp32_tflops", 50}});
   for (const char* key : {"batch", "heads", "kv_heads", "seq_q", "seq_k", "head_dim", "scale", "causal", "bias", "dtype",
                           "layout", "input", "seed"}) {
     CAPTURE(key);
@@ -92,7 +94,13 @@ TEST_CASE("report: JSON of a timed run") {
   CHECK(o.at("max_abs") == 1e-6);
   CHECK(o.at("rel_l2") == 2e-7);
   CHECK(o.at("tolerance") == 2e-6);
-  CHECK(json.at("time") == Json{{"median_ms", 2.0}, {"min_ms", 1.5}, {"max_ms", 3.0}, {"iterations", 20}, {"cold_l2", true}});
+  CHECK(json.at("time") == Json{{"median_ms", 2.0},
+                                {"min_ms", 1.5},
+                                {"max_ms", 3.0},
+                                {"iterations", 20},
+                                {"cold_l2", true},
+                                {"enqueue_ms", 0.01},
+                                {"first_enqueue_ms", 5.0}});
   // 4 * 100 heads * 10^6 pairs * 50 = 2e10 FLOPs in 2 ms
   CHECK(json.at("tflops").get<double>() == doctest::Approx(10));
   CHECK(json.at("percent_of_peak").get<double>() == doctest::Approx(20));

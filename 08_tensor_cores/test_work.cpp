@@ -1,0 +1,339 @@
+// What chapter 08 claims of the work of the forward steps: bytes, products, bank conflicts, barriers, tiles computed twice.
+#include "08_tensor_cores/1_mma.cuh"
+#include "08_tensor_cores/test_parts.hpp"
+#include "common/attention/float16.hpp"
+#include "common/harness/inputs.hpp"
+#include "common/reference/reference.hpp"
+#include "common/testing/grid/traffic.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
+
+namespace flash {
+namespace {
+
+using grid::causal;
+using grid::Simulated;
+using grid::with_bias;
+using namespace tensor_test;
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+// ---- A model of the steps: what they visit, and what step 4 does twice ------------------------------------------------------------------
+
+int width_of(const Problem& p) { return tensor_cores::width_of(p.d); }
+
+/// What a step does, of all batches and heads.
+struct Work {
+  std::int64_t products = 0;     // multiply-adds
+  std::int64_t tiles = 0;        // pairs of a tile of Q and a tile of K of which any pair is visible
+  std::int64_t query_tiles = 0;  // tiles of Q of which any query sees a key
+  std::int64_t queries = 0;      // in those
+  std::int64_t keys = 0;         // rows of the visited tiles of K
+  std::int64_t biases = 0;       // looked up
+  std::int64_t repeated = 0;     // tiles that a warp computes twice
+};
+
+/// Scaled and biased score, masked. Rows beyond the last query have Q = 0, and no bias but ALiBi.
+class Scores {
+ public:
+  Scores(const Problem& p, const Inputs& inputs, int b, int h) : p_(p), inputs_(inputs), b_(b), h_(h) {}
+
+  double operator()(int i, int j) const {
+    if (j >= p_.visible_keys(i)) return -infinity;
+    double dot = 0;
+    for (int c = 0; c < p_.d && i < p_.Nq; ++c) {
+      dot += double{inputs_.Q(b_, h_, i, c)} * double{inputs_.K(b_, p_.kv_head(h_), j, c)};
+    }
+    double bias = 0;
+    if (p_.bias == BiasKind::alibi) {
+      bias = -double{inputs_.bias(b_, h_, 0, 0)} * std::abs(i + p_.Nk - p_.Nq - j);
+    } else if (p_.bias != BiasKind::none && i < p_.Nq) {
+      bias = double{inputs_.bias(b_, h_, i, j)};
+    }
+    return dot * double{p_.scale} + bias;
+  }
+
+ private:
+  const Problem& p_;
+  const Inputs& inputs_;
+  int b_, h_;
+};
+
+/// Step 4's rule (8.7) for the rows of a warp: they keep m until a lane's part of a row of P sums to more than 2^10.
+class Maximum {
+ public:
+  explicit Maximum(int rows) : m_(static_cast<std::size_t>(rows), -infinity) {}
+
+  /// Visits the tile S [rows][keys]. Is it computed twice?
+  bool visit(const std::vector<std::vector<double>>& S) {
+    const bool known_before = known_;
+    if (!known_) raise(S);
+    if (fits(S)) return false;
+    CHECK(known_before);  // never three times: the true maximum always fits
+    raise(S);
+    CHECK(fits(S));
+    return true;
+  }
+
+ private:
+  void raise(const std::vector<std::vector<double>>& S) {
+    known_ = true;
+    for (std::size_t r = 0; r < S.size(); ++r) {
+      for (const double score : S[r]) m_[r] = std::max(m_[r], score);
+      known_ = known_ && m_[r] != -infinity;
+    }
+  }
+
+  bool fits(const std::vector<std::vector<double>>& S) const {
+    for (std::size_t r = 0; r < S.size(); ++r) {
+      double sums[4] = {};  // of the lanes of a quad
+      for (std::size_t j = 0; j < S[r].size(); ++j) sums[j % 8 / 2] += std::exp(S[r][j] - (m_[r] == -infinity ? 0.0 : m_[r]));
+      for (const double sum : sums) {
+        if (sum > 1024.0) return false;
+      }
+    }
+    return true;
+  }
+
+  std::vector<double> m_;
+  bool known_ = false;
+};
+
+/// Adds the work of a tile of Q of one head, which begins at row0.
+void add_work_of_tile(Work& work, const Problem& p, const Scores& score, int row0, const TileChoice& choice, bool step_4) {
+  const auto [Br, Bc] = choice.tiles;
+  const int warps = choice.threads / 32, rows = Br / warps;
+  const int seen = p.visible_keys(std::min(row0 + Br, p.Nq) - 1), Tc = (seen + Bc - 1) / Bc;
+  std::vector<Maximum> maxima(static_cast<std::size_t>(warps), Maximum(rows));
+  for (int j = Tc - 1; j >= 0; --j) {
+    const int keys = std::min(Bc, p.Nk - j * Bc);
+    ++work.tiles;
+    work.keys += keys;
+    for (int warp = 0; warp < warps; ++warp) {
+      const int first = row0 + warp * rows;
+      bool twice = false;
+      if (step_4) {
+        std::vector<std::vector<double>> S(static_cast<std::size_t>(rows));
+        for (int r = 0; r < rows; ++r) {
+          for (int c = 0; c < Bc; ++c) S[static_cast<std::size_t>(r)].push_back(score(first + r, j * Bc + c));
+        }
+        twice = maxima[static_cast<std::size_t>(warp)].visit(S);
+      }
+      work.repeated += twice;
+      work.products += std::int64_t{twice ? 3 : 2} * rows * Bc * width_of(p);
+      const std::int64_t pairs = std::int64_t{std::clamp(p.Nq - first, 0, rows)} * keys;
+      if (p.bias != BiasKind::none) work.biases += (twice ? 2 : 1) * (p.bias == BiasKind::alibi ? 32 : pairs);
+    }
+  }
+  if (Tc > 0) {
+    ++work.query_tiles;
+    work.queries += std::min(Br, p.Nq - row0);
+  }
+}
+
+Work work_of(const Variant& v, const Problem& p, const Inputs& inputs, const TileChoice& choice) {
+  Work work;
+  for (int b = 0; b < p.B; ++b) {
+    for (int h = 0; h < p.H; ++h) {
+      for (int row0 = 0; row0 < p.Nq; row0 += choice.tiles.Br) {
+        add_work_of_tile(work, p, Scores(p, inputs, b, h), row0, choice, v.name == std::string("tuned"));
+      }
+    }
+  }
+  return work;
+}
+
+// ---- Counts -----------------------------------------------------------------------------------------------------------------------------
+
+/// (8.8), (8.10)  The elements that a step moves with its default tiles. Padded copies are read and written in whole chunks.
+grid::Prediction predicted(const Variant& v, const Problem& p, const Inputs& inputs) {
+  const Work work = work_of(v, p, inputs, choices(v, p, Pass::forward).front());
+  const std::int64_t heads = p.B * p.H, kv_heads = p.B * p.Hkv, d = p.d, chunks = (d + 7) / 8 * 8;
+  const std::int64_t queries = heads * p.Nq, keys = kv_heads * p.Nk;
+  grid::Prediction elements{{"O", {0, queries * d}}, {"L", {0, queries}}, {"bias", {work.biases, 0}}};
+  if (chunks == d) {
+    elements["Q"] = {work.queries * d, 0};
+    elements["K"] = elements["V"] = {work.keys * d, 0};
+  } else {
+    elements["Q"] = {queries * d, 0};
+    elements["K"] = elements["V"] = {keys * d, 0};
+    elements["Q_padded"] = {work.queries * chunks, queries * chunks};
+    elements["K_padded"] = elements["V_padded"] = {work.keys * chunks, keys * chunks};
+  }
+  return elements;
+}
+
+TEST_CASE("cpu: HBM bytes are those of the formula (8.8)") {
+  const std::vector<Problem> problems{
+      many_tiles(),
+      grid::problem_of({.Nq = 113, .Nk = 203, .d = 64}),
+      causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 300, .Nk = 100, .d = 128})),  // two tiles of Q see nothing
+      causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 217, .Nk = 128, .d = 96})),
+      grid::problem_of({.H = 1, .Hkv = 1, .Nq = 70, .Nk = 66, .d = 161}),
+      causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 150, .Nk = 33, .d = 1})),
+      with_bias(causal(grid::problem_of({.B = 2, .H = 2, .Hkv = 1, .Nq = 129, .Nk = 192, .d = 59})), BiasKind::matrix),
+      with_bias(grid::problem_of({.H = 3, .Hkv = 1, .Nq = 150, .Nk = 170, .d = 111}), BiasKind::vector),
+      with_bias(grid::problem_of({.H = 4, .Hkv = 2, .Nq = 70, .Nk = 300, .d = 16}), BiasKind::alibi)};
+  for (const int sm : {75, 90}) {
+    const Simulated gpu({.target_sm = sm});
+    for (const Problem& p : grid::counted(problems)) {
+      const Inputs inputs = make_inputs(p, InputKind::normal, /*seed=*/1, Pass::forward);  // those of check_traffic()
+      for (const Variant& v : forward_steps()) grid::check_traffic(v, p, Pass::forward, predicted(v, p, inputs));
+    }
+  }
+}
+
+TEST_CASE("cpu: products are those of the visited tiles, and of those that step 4 repeats") {
+  const std::vector<Problem> problems{many_tiles(), grid::problem_of({.Nq = 150, .Nk = 203, .d = 64}),
+                                      causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 90, .Nk = 300, .d = 111})),
+                                      grid::problem_of({.H = 1, .Hkv = 1, .Nq = 70, .Nk = 90, .d = 129}),
+                                      with_bias(grid::problem_of({.Nq = 70, .Nk = 300, .d = 32}), BiasKind::alibi)};
+  for (const Problem& p : grid::counted(problems)) {
+    for (const InputKind kind : {InputKind::normal, InputKind::large}) {
+      const Inputs inputs = make_inputs(p, kind, 81, Pass::forward);
+      for (const Variant& v : forward_steps()) {
+        for (const TileChoice& choice : choices(v, p, Pass::forward)) {
+          INFO(what(v, choice.tiles, p) << ", input " << to_string(kind));
+          const Counters got = Runner(grid::device(), v, p, inputs, Pass::forward, choice.tiles).count();
+          const Work work = work_of(v, p, inputs, choice);
+          CHECK(got.tensor_core_products == static_cast<std::uint64_t>(work.products));
+          // Large scores do it again and again; ALiBi, where keys right of the diagonal grow on the way; normal ones never.
+          if (v.name == std::string("tuned") && kind == InputKind::large && p.Nk > 128) CHECK(work.repeated > 0);
+          if (kind == InputKind::normal && p.Nk % choice.tiles.Bc > 8 && p.bias == BiasKind::none) CHECK(work.repeated == 0);
+          CHECK(got.launches == (p.d % 8 == 0 ? 1 : 4));
+        }
+      }
+    }
+  }
+}
+
+// ---- Bank conflicts and barriers --------------------------------------------------------------------------------------------------------
+
+std::uint64_t conflicts(const Variant& v, const Problem& p, Tiles tiles) {
+  return Runner(grid::device(), v, p, make_inputs(p, InputKind::normal, 1, Pass::forward), Pass::forward, tiles)
+      .count()
+      .bank_conflicts;
+}
+
+TEST_CASE("cpu: no access to a swizzled tile meets a bank twice") {
+  std::vector<Problem> problems;
+  for (const int d : {32, 64, 96, 128, 256}) {
+    problems.push_back(causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 128, .Nk = 128, .d = d})));
+    // Missing rows and columns. (O of d = 88 leaves in 11 of 12 places a row, and there meets some banks twice.)
+    if (d != 96) problems.push_back(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 35, .Nk = 77, .d = d - 8}));
+  }
+  for (const Problem& p : grid::counted(problems)) {
+    for (const Variant& v : forward_steps()) {
+      if (v.name == std::string("mma")) continue;
+      for (const TileChoice& choice : choices(v, p, Pass::forward))
+        CHECK_MESSAGE(conflicts(v, p, choice.tiles) == 0, what(v, choice.tiles, p));
+    }
+  }
+}
+
+/// Step 1 with its tiles for d = 64 and another padding of the rows.
+template <int Pad>
+Variant padded_by() {
+  using Shape = tensor_cores::Shape<64, 128, 64, 2, 2, Pad>;
+  Variant v = tensor_cores::variant;
+  v.forward = [](const Attention& a) { tensor_cores::start_forward<__half, Shape>(a); };
+  return v;
+}
+
+TEST_CASE("chapter: what the padding of step 1 is for") {
+  if (grid::device().info().kind != Backend::cpu) return;  // only the simulator counts
+  const Problem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 128, .Nk = 128, .d = 64});
+  CHECK(conflicts(padded_by<8>(), p, {128, 64}) == 0);
+  CHECK(conflicts(padded_by<0>(), p, {128, 64}) > 0);
+  CHECK(conflicts(padded_by<16>(), p, {128, 64}) > 0);
+  const Problem long_one = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 1024, .Nk = 1024, .d = 64});
+  if (!grid::sanitized()) CHECK(conflicts(padded_by<0>(), long_one, {128, 64}) == 777216);
+}
+
+TEST_CASE("cpu: barriers: two for each tile without, one with two stages") {
+  for (const Problem& p : grid::counted({many_tiles(), grid::problem_of({.Nq = 100, .Nk = 203, .d = 128})})) {
+    const Inputs inputs = make_inputs(p, InputKind::normal, 82, Pass::forward);
+    for (const Variant& v : forward_steps()) {
+      for (const TileChoice& choice : choices(v, p, Pass::forward)) {
+        INFO(what(v, choice.tiles, p));
+        const std::string name = v.name;
+        const Work work = work_of(v, p, inputs, choice);
+        const auto got =
+            static_cast<std::int64_t>(Runner(grid::device(), v, p, inputs, Pass::forward, choice.tiles).count().barriers);
+        if (name == "mma" || name == "swizzle") CHECK(got == 2 * work.tiles - work.query_tiles);
+        if (name == "pipeline") CHECK(got == work.tiles);
+        if (name == "tuned") CHECK(got >= work.tiles);  // one more for each tile of Q where Q stays in registers
+      }
+    }
+  }
+}
+
+// ---- The maximum ------------------------------------------------------------------------------------------------------------------------
+
+/// Normal inputs, but Q = 1 in column 0 and K such that key j scores about level(j), before the bias. The other columns are a tenth.
+Inputs with_levels(const Problem& p, const std::function<float(int)>& level) {
+  Inputs inputs = make_inputs(p, InputKind::normal, 83, Pass::forward);
+  for (int h = 0; h < p.Hkv; ++h) {
+    for (int j = 0; j < p.Nk; ++j) inputs.K(0, h, j, 0) = round_to(p.dtype, level(j) / p.scale);
+  }
+  for (int h = 0; h < p.H; ++h) {
+    for (int i = 0; i < p.Nq; ++i) {
+      inputs.Q(0, h, i, 0) = 1.0f;
+      for (int c = 1; c < p.d; ++c) inputs.Q(0, h, i, c) = round_to(p.dtype, 0.1f * inputs.Q(0, h, i, c));
+    }
+  }
+  return inputs;
+}
+
+struct Levels {
+  const char* name;
+  std::function<float(int)> level;
+  bool repeats;  // step 4 computes tiles twice
+};
+
+const std::vector<Levels> all_levels{
+    {"grow by 20 a tile", [](int j) { return 20.0f * static_cast<float>(j / 64); }, false},
+    {"fall by 20 a tile", [](int j) { return -20.0f * static_cast<float>(j / 64); }, true},
+    {"grow by 2000 a tile", [](int j) { return 2000.0f * static_cast<float>(j / 64); }, false},
+    {"fall by 2000 a tile", [](int j) { return -2000.0f * static_cast<float>(j / 64); }, true},
+    {"fall by 5 a tile", [](int j) { return -5.0f * static_cast<float>(j / 64); }, true},  // only together do they not fit
+    {"fall by 1 a tile", [](int j) { return -1.0f * static_cast<float>(j / 64); }, false},
+    {"first key huge", [](int j) { return j == 0 ? 9000.0f : 0.0f; }, true},
+    {"a key in the middle huge", [](int j) { return j == 150 ? 9000.0f : 0.0f; }, true},
+    {"last key huge", [](int j) { return j == 299 ? 9000.0f : 0.0f; }, false},
+    {"a key in the middle 6 above", [](int j) { return j == 150 ? 6.0f : 0.0f; }, false},  // e^6 < 2^10 fits
+    {"last keys far below", [](int j) { return j >= 250 ? -9000.0f : 0.0f; }, true}};      // P is infinite at first
+
+TEST_CASE("cpu: right whatever way the scores go, and repeated where (8.7) says") {
+  for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
+    for (const bool is_causal : {false, true}) {
+      Problem p = grid::problem_of({.H = 2, .Hkv = 1, .Nq = 100, .Nk = 300, .d = is_causal ? 40 : 16});
+      p.causal = is_causal;
+      p.dtype = dtype;
+      if (grid::sanitized() && (is_causal || dtype == Dtype::bf16)) continue;
+      for (const Levels& levels : all_levels) {
+        const Inputs inputs = with_levels(p, levels.level);
+        const Checker checker(p, inputs, Pass::forward, Sample{});
+        for (const Variant& v : forward_steps()) {
+          const TileChoice choice = choices(v, p, Pass::forward).front();
+          INFO(std::string(levels.name));
+          check(checker, v, choice.tiles, p, inputs, Pass::forward);
+          if (grid::sanitized()) continue;
+          const Work work = work_of(v, p, inputs, choice);
+          Runner runner(grid::device(), v, p, inputs, Pass::forward, choice.tiles);
+          CHECK(runner.count().tensor_core_products == static_cast<std::uint64_t>(work.products));
+          if (v.name == std::string("tuned") && !is_causal) CHECK((work.repeated > 0) == levels.repeats);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace flash

@@ -1,0 +1,1 @@
+"""The page that report.py writes, section by section."""

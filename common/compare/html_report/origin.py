@@ -1,0 +1,136 @@
+"""Where rows come from, whether that is one place, and how to make them again."""
+
+import shlex
+from pathlib import Path
+
+from .markup import counted, join, tag
+from .rows import device_name, is_gpu, is_peer, number, problem_key, text
+from tools.saved import ROOT, blob_id, short_commit
+
+FOLDED_COMMANDS = 8
+
+
+def distinct(values):
+    return list(dict.fromkeys(value for value in values if value))
+
+
+def devices(rows):
+    """One line for each device: what its driver and CUDA are."""
+    lines = []
+    for row in {device_name(row): row for row in reversed([row for row in rows if isinstance(row.get("device"), dict)])}.values():
+        sm = number(row, "device", "sm")
+        facts = [f"compute capability {int(sm) // 10}.{int(sm) % 10}" if sm else "",
+                 f"CUDA {text(row, 'device', 'cuda')}" if text(row, "device", "cuda") else "",
+                 f"driver {text(row, 'device', 'driver')}" if text(row, "device", "driver") else ""]  # fmt: skip
+        machines = distinct(text(other, "device", "name") for other in rows if device_name(other) == device_name(row) and not is_gpu(other))
+        facts.append("on " + ", ".join(machines) if machines else "")
+        lines.insert(0, ", ".join([device_name(row), *(fact for fact in facts if fact)]))
+    return lines
+
+
+def commits(rows):
+    """[(commit, first date, last date, rows)] in the order of dates."""
+    found = {}
+    for row in rows:
+        found.setdefault(text(row, "commit"), []).append(text(row, "date")[:10])
+    return sorted(((commit, min(dates), max(dates), len(dates)) for commit, dates in found.items()), key=lambda one: one[1:])
+
+
+def warnings(rows):
+    """What forbids to compare rows without a second thought."""
+    said = []
+    known = commits(rows)
+    if len(known) > 1:
+        said.append("These rows come from different commits: " + ", ".join(
+            f"{short_commit({'commit': commit})} ({counted(count, 'row')})" for commit, _, _, count in known) + ".")  # fmt: skip
+    if any(not commit for commit, *_ in known):
+        said.append("Some rows do not say which commit they belong to.")
+    if any(commit.endswith("-dirty") for commit, *_ in known):
+        said.append("Some rows were made in a working tree with changes that no commit holds (-dirty).")
+    names = distinct(device_name(row) for row in rows if isinstance(row.get("device"), dict))
+    if len(names) > 1:
+        said.append("These rows come from different devices: " + ", ".join(names) + ". Compare lines of one device only.")
+    versions = distinct(text(row, "device", "driver") for row in rows)
+    if len(versions) > 1 and len(names) == 1:
+        said.append("These rows were made with different drivers: " + ", ".join(versions) + ".")
+    stale = [path for path, blob in sorted(sources(rows)) if state(path, blob) != "the same"]
+    if stale:
+        said.append("Changed since these rows were made: " + ", ".join(stale) + ".")
+    return said
+
+
+def sources(rows):
+    """(path, blob id) of every kernel file that a row ran."""
+    return {(path, blob) for row in rows if isinstance(row.get("sources"), dict)
+            for path, blob in row["sources"].items() if isinstance(blob, str)}  # fmt: skip
+
+
+def state(path, blob):
+    """Whether a kernel file is still what it was, in the project that this program belongs to."""
+    try:
+        file = (ROOT / path).resolve()
+        if not file.is_relative_to(ROOT) or not file.is_file():
+            return "not here"
+        return "the same" if blob_id(file) == blob else "changed"
+    except (OSError, ValueError):  # no name that a file can have
+        return "not here"
+
+
+def environment(rows):
+    dates = [date for _, first, last, _ in commits(rows) for date in (first, last) if date]
+    facts = [("Device", devices(rows) or ["not told"]),
+             ("Peers", [f"torch {version}" for version in distinct(text(row, "torch") for row in rows if is_peer(row))]),
+             ("Date", [" to ".join(distinct([min(dates), max(dates)]))] if dates else []),
+             ("Commit", [f"{commit or 'not told'} ({counted(count, 'row')})" for commit, _, _, count in commits(rows)])]  # fmt: skip
+    listed = [join([tag("dt", name), *(tag("dd", line) for line in lines)]) for name, lines in facts if lines]
+    files = [tag("tr", tag("th", tag("code", path), scope="row"), tag("td", tag("code", blob)), tag("td", state(path, blob)))
+             for path, blob in sorted(sources(rows))]  # fmt: skip
+    head = tag("tr", *(tag("th", title, scope="col") for title in ("kernel file", "git blob id", "in the project now")))
+    grid = tag("table", tag("caption", "Kernel files", class_="unseen"), tag("thead", head), tag("tbody", *files))
+    folded = tag("details", tag("summary", f"{counted(len(files), 'kernel file')} behind these rows"),
+                 tag("div", grid, class_="scroll", role="region", aria_label="Kernel files", tabindex="0")) if files else None  # fmt: skip
+    return join([tag("dl", *listed), folded])
+
+
+def options(problem):
+    """The options of compare and peers.py that mean a problem."""
+    p = problem
+    words = ["--batch", p["batch"], "--heads", p["heads"]]
+    words += ["--kv-heads", p["kv_heads"]] if p["kv_heads"] != p["heads"] else []
+    words += ["--seq", p["seq_q"]] if p["seq_q"] == p["seq_k"] else ["--seq-q", p["seq_q"], "--seq-k", p["seq_k"]]
+    words += ["--head-dim", p["head_dim"], "--causal" if p["causal"] else "--no-causal", "--dtype", p["dtype"]]
+    for name, usual in (("bias", "none"), ("layout", "bhnd"), ("input", "normal")):
+        words += [f"--{name}", p[name]] if text(p, name) not in ("", usual) else []
+    scale = number(p, "scale")
+    words += ["--scale", scale] if scale is not None and abs(scale * p["head_dim"] ** 0.5 - 1) > 1e-6 else []
+    return [str(word) for word in words]
+
+
+def run_commands(rows):
+    """One command for each device, problem and program that the rows come from."""
+    found = {}
+    for row in rows:
+        if row.get("problem"):
+            found.setdefault((is_peer(row), is_gpu(row), problem_key(row["problem"])), row["problem"])
+    lines = []
+    for index, ((peer, gpu, _), problem) in enumerate(found.items(), start=1):
+        program = ["common/compare/peers.py"] if peer else ["build/bin/compare", "--device", "gpu" if gpu else "cpu"]
+        lines.append(shlex.join([*program, *options(problem), "--save", f"rows_{index}.json"]))
+    return lines
+
+
+def again(rows, names, command):
+    """How to make the rows and this page again. `names`: the files of the rows. `command`: what made them, or None."""
+    known = commits(rows)
+    best = max(known, key=lambda one: one[3])[0].removesuffix("-dirty")
+    start = ["# in a clone of the project"] + (["# (the commit of most rows)"] if len(known) > 1 else [])
+    start += [f"git checkout {shlex.quote(best)}"] if best else []
+    start += ["common/setup.sh && cmake --workflow --preset demo"]
+    runs = [command] if command else run_commands(rows)
+    files = shlex.join(Path(name).name for name in names) if command else "rows_*.json"
+    last = [] if command and "--html" in command else [f"common/compare/report.py {files} --out report.html"]
+    shown = runs if len(runs) <= FOLDED_COMMANDS else [*runs[:2], f"# ... and {len(runs) - 2} more, see below"]
+    parts = [tag("pre", tag("code", "\n".join([*start, *shown, *last])), tabindex="0")]
+    if len(runs) > FOLDED_COMMANDS:
+        parts.append(tag("details", tag("summary", f"All {len(runs)} commands"), tag("pre", tag("code", "\n".join(runs)), tabindex="0")))
+    return join(parts)

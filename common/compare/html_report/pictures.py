@@ -1,0 +1,59 @@
+"""The plots of plot.py, drawn from the rows and put into the page as data."""
+
+import base64
+import html
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from .markup import join, tag
+from .rows import device_name
+
+PLOT = Path(__file__).resolve().parent.parent / "plot.py"
+MINUTES = 4
+
+
+def plot_device(rows, folder):
+    """([paths of the plots], [what plot.py says of those that it could not draw]) of the rows of one device."""
+    saved = folder / "rows.json"
+    saved.write_text(json.dumps(rows), encoding="utf-8")
+    command = [sys.executable, "-B", str(PLOT), str(saved), "--out", str(folder)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60 * MINUTES)
+    except subprocess.TimeoutExpired:
+        return [], [f"plot.py was stopped after {MINUTES} minutes"]
+    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    drawn = [line for line in lines if Path(line).parent == folder and Path(line).is_file()]
+    failed = done.stderr.strip().splitlines()[-1:] if done.returncode != 0 and not drawn else []
+    said = [line for line in lines if line not in drawn] or failed
+    return [Path(line) for line in drawn], [line.replace(str(saved), "the rows").replace(str(folder), "") for line in said]
+
+
+def figure_of(path):
+    """Seen, it has a title of its own; told, it has that one too."""
+    data = path.read_bytes()
+    found = re.search(r"<title>(.*?)</title>", data.decode("utf-8", "replace"), re.DOTALL)
+    title = html.unescape(found[1].strip()) if found else path.stem
+    source = "data:image/svg+xml;base64," + base64.b64encode(data).decode()
+    return tag("figure", tag("img", src=source, alt=f"Plot: {title}. The figures are in the tables."))
+
+
+def section(rows):
+    """The plots, or a sentence that says how to get them."""
+    try:
+        import matplotlib  # noqa: F401  (plot.py needs it)
+    except ImportError:
+        return tag("p", "There are no plots here, since matplotlib is not installed. ", tag("code", "common/setup.sh --dev"),
+                   " installs it; then make this page again. The tables are complete without it.")  # fmt: skip
+    parts, missing = [], []
+    for device in dict.fromkeys(device_name(row) for row in rows if row.get("problem")):
+        with tempfile.TemporaryDirectory(prefix="flash_report_") as folder:
+            paths, lines = plot_device([row for row in rows if device_name(row) == device], Path(folder).resolve())
+            parts += [figure_of(path) for path in paths]
+            missing += lines
+    grid = tag("div", *parts, class_="plots") if parts else tag("p", "Nothing can be drawn from these rows.")
+    why = tag("details", tag("summary", "What could not be drawn"), tag("ul", *(tag("li", line) for line in missing))) if missing else None
+    return join([grid, why])

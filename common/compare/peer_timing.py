@@ -1,0 +1,156 @@
+"""torch's attention: how it is called, what memory it needs, and its times on a GPU."""
+import re
+import statistics
+import time
+import warnings
+
+from sweep_options import DTYPES, flops
+from usage import Failure
+
+PEERS = {  # variant: (idea, backend of torch.nn.attention.SDPBackend or None)
+    "flash": ("torch SDPA, FlashAttention-2 (16-bit types only)", "FLASH_ATTENTION"),
+    "cudnn": ("torch SDPA, cuDNN (16-bit types only)", "CUDNN_ATTENTION"),
+    "memory_efficient": ("torch SDPA, memory-efficient attention", "EFFICIENT_ATTENTION"),
+    "plain": ("plain torch: matmul, softmax, matmul", None),
+}
+WARM_UPS = 3
+FLUSHES = 8
+
+
+def find_torch(needs_gpu=True):
+    try:
+        import torch
+    except ImportError as error:
+        raise Failure(3, f"torch cannot be imported ({error}); it is only needed for this comparison") from None
+    if needs_gpu and not torch.cuda.is_available():
+        raise Failure(3, f"torch {torch.__version__} finds no GPU")
+    torch.set_float32_matmul_precision("highest")  # no TF32
+    torch.set_warn_always(True)  # the reason of a refusal each time, not only the first
+    return torch
+
+
+def attention(torch, backend, scale, causal, mask=None):
+    """A function of Q, K, V. `mask`: of plain torch, True where a key is hidden; SDPA makes its own."""
+    if backend is None:
+
+        def plain(q, k, v):
+            scores = torch.matmul(q, k.transpose(-2, -1)) * scale
+            if mask is not None:
+                scores = scores.masked_fill(mask, float("-inf"))
+            return torch.matmul(torch.softmax(scores, dim=-1), v)
+
+        return plain
+
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    def fused(q, k, v):
+        with sdpa_kernel(getattr(SDPBackend, backend)):
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+    return fused
+
+
+def causal_mask(torch, n, device):
+    return torch.ones(n, n, device=device, dtype=torch.bool).triu(1)
+
+
+def needed_bytes(problem, backend, which):
+    """The least that fits: Q, K, V, O and their gradients; in plain torch also S and P forward, P, dP and dS backward, and the mask."""
+    n, backward = problem["seq_q"], which == "backward"
+    of_type = problem["batch"] * problem["heads"] * (4 if problem["dtype"] == "fp32" else 2)
+    tensors = (8 if backward else 4) * of_type * n * problem["head_dim"]
+    if backend is not None:
+        return tensors
+    return tensors + (3 if backward else 2) * of_type * n * n + (n * n if problem["causal"] else 0)
+
+
+def size_text(count):
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            break
+        count /= 1024
+    else:
+        unit = "TiB"
+    return f"{count:.4g} {unit}"
+
+
+def no_room(torch, problem, backend, which):
+    """Why the problem cannot fit, or nothing."""
+    needed, free = needed_bytes(problem, backend, which), torch.cuda.mem_get_info()[0]
+    what = "its tensors and matrices" if backend is None else "its tensors alone"
+    return f"{what} need {size_text(needed)} of GPU memory; {size_text(free)} are free" if needed > free else None
+
+
+def time_ms(torch, work, iterations, flush, before_warm_up):
+    """What `time` of a row says. Each timed call meets a cold L2. enqueue_ms is what a clock beside the call reads that does not wait
+    for the GPU, first_enqueue_ms the same of the first call, on an idle GPU: in a new process it loads the kernels."""
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    work()
+    first = time.perf_counter() - began
+    before_warm_up()
+    for _ in range(WARM_UPS):
+        work()
+    torch.cuda.synchronize()
+    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    times, enqueued = [], []
+    for _ in range(iterations):
+        for _ in range(FLUSHES):  # one would do for the L2; the others give Python the time to queue the work behind them
+            flush.zero_()
+        start.record()
+        began = time.perf_counter()
+        work()
+        enqueued.append(time.perf_counter() - began)
+        stop.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(stop))
+    return {"median_ms": statistics.median(times), "min_ms": min(times), "max_ms": max(times), "iterations": iterations, "cold_l2": True,
+            "enqueue_ms": 1e3 * statistics.median(enqueued), "first_enqueue_ms": 1e3 * first}  # fmt: skip
+
+
+def measure(torch, problem, backend, which, iterations):
+    """`time` of a row, and the memory that the pass takes at its peak beyond inputs and outputs. What the forward pass leaves for the
+    backward pass counts for the latter."""
+    dtype = getattr(torch, DTYPES[problem["dtype"]])
+    shape = (problem["batch"], problem["heads"], problem["seq_q"], problem["head_dim"])
+    backward = which == "backward"
+    torch.manual_seed(problem["seed"])
+    q, k, v = (torch.randn(shape, device="cuda", dtype=dtype, requires_grad=backward) for _ in range(3))
+    gradient = torch.randn(shape, device="cuda", dtype=dtype) if backward else None
+    l2_bytes = getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 64 << 20)
+    flush = torch.empty(4 * l2_bytes, device="cuda", dtype=torch.uint8)
+    inputs = torch.cuda.memory_allocated()
+    mask = causal_mask(torch, shape[2], "cuda") if backend is None and problem["causal"] else None
+    run = attention(torch, backend, problem["scale"], problem["causal"], mask)
+    reset = torch.cuda.reset_peak_memory_stats
+    if backward:
+        out = run(q, k, v)
+        timing = time_ms(torch, lambda: torch.autograd.grad(out, (q, k, v), gradient, retain_graph=True), iterations, flush, reset)
+    else:
+        with torch.no_grad():
+            timing = time_ms(torch, lambda: run(q, k, v), iterations, flush, reset)
+    outputs = (4 if backward else 1) * q.numel() * q.element_size()  # O, and dQ, dK, dV
+    return timing, max(0, torch.cuda.max_memory_allocated() - inputs - outputs)
+
+
+def reason(error, caught):
+    """Why a backend does not take the problem: torch says so in warnings, each with the place in its sources."""
+    said = [re.sub(r"\s*\(Triggered internally.*", "", str(w.message), flags=re.S).strip() for w in caught]
+    said = [text for text in said if text and not re.search(r"not used because|runtime disabled", text)]
+    return " ".join(dict.fromkeys(said)) or str(error).strip().splitlines()[0]
+
+
+def result_of(torch, problem, backend, which, iterations):
+    """What a row says about the run: times, or why there are none."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            timing, extra = measure(torch, problem, backend, which, iterations)
+        except RuntimeError as error:
+            if re.search("out of memory|ALLOC_FAILED", str(error)):
+                return {"verdict": "cannot run", "message": "not enough GPU memory"}
+            if "CUDA error" in str(error):  # nothing runs on this GPU any more
+                raise Failure(3, f"the GPU fails: {str(error).strip().splitlines()[0]}") from None
+            return {"verdict": "refused", "message": reason(error, caught)}
+    tflops = flops(problem, which) / (timing["median_ms"] * 1e9)
+    return {"time": timing, "tflops": tflops, "extra_memory_bytes": extra, "verdict": "ok"}

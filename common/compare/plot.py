@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Draws saved rows of `compare --save` and peers.py as SVG pictures for light and dark pages.
+
+    common/compare/plot.py ROWS.json... --out DIR [--only NAME,...]
+
+From times: time, tflops_forward, tflops_backward, tflops_both (and the same with _fp32), roofline, ladder. From counts of the CPU
+simulator: bytes, counts. From both: memory. Writes DIR/NAME.svg for each picture that the rows suffice for, one line for each, and says
+of the others why they cannot be drawn. All rows have to come from one device. Which rows a picture shows is chosen by rules that stand in
+common/compare/plots, and said in its title. Needs matplotlib 3.6 or newer.
+Exit codes: 0 good; 2 bad usage or input, or nothing to draw; 3 no matplotlib.
+"""
+import hashlib
+import json
+import os
+import pathlib
+
+import usage
+from plots import ROOT, bars, draw_bars, draw_lines, draw_roofline, draw_steps, lines, roofline, steps
+from plots.rows import Unfit, of_one_device, read
+from usage import Failure
+
+PICTURES = {  # name: (what selects its content, what draws it)
+    "time": (lines.time, draw_lines.draw),
+    **{f"tflops_{which}{'_fp32' * wide}": (bars.tflops_of(which, wide), draw_bars.draw) for wide in (False, True) for which in bars.LABELS},
+    "memory": (lines.memory, draw_lines.draw),
+    "roofline": (roofline.roofline, draw_roofline.draw),
+    "ladder": (steps.ladder, draw_steps.draw_ladder),
+    "bytes": (lines.moved, draw_lines.draw),
+    "counts": (steps.counts, draw_steps.draw_counts),
+}
+
+
+def code_digest():
+    """Of all that decides how a picture looks."""
+    folder = pathlib.Path(__file__).resolve().parent
+    files = [folder / "plot.py", *sorted((folder / "plots").glob("*.py")), ROOT / "docs" / "tools" / "h200.py", ROOT / "docs" / "tools" / "formatting.py"]
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:16]
+
+
+def digest(picture):
+    """Stands in the file, so that a picture that is out of date is known without drawing it anew."""
+    content = json.dumps([picture.title, picture.note, picture.content], sort_keys=True)
+    return f"drawn by plot.py {code_digest()} from rows {hashlib.sha256(content.encode()).hexdigest()[:16]}"
+
+
+def select(rows, only=None):
+    """({name: picture}, {name: why there is none}) of the pictures, or of those in `only`. Needs no matplotlib. Unfit if the rows are
+    from several devices."""
+    rows = of_one_device(rows)
+    pictures, reasons = {}, {}
+    for name, (selected, _) in PICTURES.items():
+        if only is None or name in only:
+            try:
+                pictures[name] = selected(rows)
+            except Unfit as unfit:
+                reasons[name] = str(unfit)
+    return pictures, reasons
+
+
+def svg(name, picture):
+    """The text of the SVG file. ImportError without matplotlib."""
+    import matplotlib
+    from plots import style
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # not the reader's own style
+        matplotlib.rcParams.update(style.SETTINGS)
+        return style.finish(PICTURES[name][1](picture), picture.title, digest(picture))
+
+
+def write(path, text):
+    """A new file, renamed, so that nothing half-written remains."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_text(text)
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise Failure(2, f"{path} cannot be written: {error.strerror}") from None
+
+
+def parse(arguments):
+    parser = usage.Parser("plot", __doc__)
+    parser.add_argument("rows", nargs="+", metavar="ROWS.json")
+    parser.add_argument("--out", type=pathlib.Path, required=True, metavar="DIR")
+    parser.add_argument("--only", type=usage.list_of(PICTURES), metavar="NAME,...")
+    return parser.parse_args(arguments)
+
+
+def main(arguments):
+    options = parse(arguments)
+    try:
+        rows = [row for path in options.rows for row in read(path)]
+        pictures, reasons = select(rows, options.only)
+    except Unfit as unfit:
+        raise Failure(2, str(unfit)) from None
+    if pictures:
+        try:
+            texts = {name: svg(name, picture) for name, picture in pictures.items()}
+        except ImportError as error:
+            raise Failure(3, f"matplotlib cannot be imported ({error}): common/setup.sh --dev, or python3 -m pip install matplotlib") from None
+        try:
+            options.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Failure(2, f"--out is '{options.out}', which cannot be made: {error.strerror}") from None
+        for name, text in texts.items():
+            write(options.out / f"{name}.svg", text)
+            print(options.out / f"{name}.svg")
+    for name, reason in reasons.items():
+        print(f"no {name}: {reason}")
+    if not pictures:
+        raise Failure(2, "nothing to draw: the rows suffice for no picture")
+
+
+if __name__ == "__main__":
+    usage.run("plot", main)

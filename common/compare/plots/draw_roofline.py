@@ -1,0 +1,104 @@
+"""Draws what roofline.py selects: labels at the marks, in the first free place around each."""
+
+from math import cos, log10, pi, sin
+
+from .style import NORMAL, SMALL, WIDTH, add_panel, ink, marker, name_in_file, new_figure
+
+LEFT, TOP, HEIGHT, BELOW = 40, 66, 400, 44
+PANEL = WIDTH - LEFT - 14
+
+
+def power_of_two_beyond(value, up):
+    power = 1.0
+    while power < value:
+        power *= 2
+    while power > value:
+        power /= 2
+    return power * 2 if up else power
+
+
+def draw(picture):
+    content = picture.content
+    marks, peaks, bandwidth = content["marks"], content["peaks"], content["bandwidth"]
+    figure = new_figure(TOP + HEIGHT + BELOW + 13 * len(content["notes"]), picture.title, picture.note)
+    axes = add_panel(figure, LEFT, TOP, PANEL, HEIGHT, grid="both")
+    tops = list(peaks.values()) + [mark["y"] for mark in marks]
+    ridges = [peak / bandwidth for peak in peaks.values()] if bandwidth else []
+    x0, x1 = power_of_two_beyond(min(mark["x"] for mark in marks) / 1.2, False), power_of_two_beyond(max([mark["x"] for mark in marks] + ridges) * 1.2, True)
+    y0, y1 = power_of_two_beyond(min(mark["y"] for mark in marks) / 1.2, False), power_of_two_beyond(max(tops), True)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    axes.set_xlim(x0, x1)
+    axes.set_ylim(y0, y1)
+    for axis, low, high in ((axes.xaxis, x0, x1), (axes.yaxis, y0, y1)):
+        at = [low]
+        while at[-1] < high:
+            at.append(at[-1] * 2)
+        axis.set_ticks(at)
+        axis.set_ticklabels([f"{value:g}" for value in at])
+    axes.minorticks_off()
+    axes.set_xlabel("\n".join(["FLOP for each byte that crosses the border to HBM", *content["notes"]]), fontsize=SMALL, color=ink("dim"))
+    axes.annotate("TFLOP/s", xy=(0, HEIGHT + 6), xycoords="axes points", fontsize=SMALL, color=ink("dim"))
+
+    def place(x, y):
+        """In points of the panel."""
+        return PANEL * log10(x / x0) / log10(x1 / x0), HEIGHT * log10(y / y0) / log10(y1 / y0)
+
+    taken = [box_around(*place(mark["x"], mark["y"]), 9, 9) for mark in marks]
+    taken += draw_roofs(axes, peaks, bandwidth, (x0, x1, y0), place)
+    for mark in marks:
+        hollow = mark["pass"] == "backward"
+        axes.plot([mark["x"]], [mark["y"]], marker=marker(mark["series"]), markersize=7, color=ink(mark["series"]), linestyle="none",
+                  markerfacecolor=ink("bg") if hollow else ink(mark["series"]), markeredgewidth=1.6, gid=name_in_file("mark", mark["pass"], mark["label"]), zorder=4)  # fmt: skip
+    for mark in sorted(marks, key=lambda mark: -mark["y"]):
+        x, y = place(mark["x"], mark["y"])
+        wide = 4.9 * len(mark["label"]) + 4
+        at = free_place(x, y, wide, taken)
+        taken.append(box_around(*at, wide, 11))
+        axes.annotate(mark["label"], xy=(mark["x"], mark["y"]), xytext=at, textcoords="axes points", ha="center", va="center", fontsize=SMALL,
+                      color=ink(mark["series"]), zorder=5,
+                      arrowprops={"arrowstyle": "-", "color": ink(mark["series"]), "linewidth": 0.6, "shrinkA": 0, "shrinkB": 4})  # fmt: skip
+    return figure
+
+
+def draw_roofs(axes, peaks, bandwidth, limits, place):
+    """Peaks and slope; gives the boxes of their labels."""
+    x0, x1, y0 = limits
+    boxes = []
+    for unit, peak in peaks.items():
+        axes.plot([max(x0, peak / bandwidth) if bandwidth else x0, x1], [peak, peak], color=ink("fg"), linewidth=1.8)
+        text = f"{unit}, {peak:.0f} TFLOP/s"
+        right, y = place(x1, peak)
+        axes.annotate(text, xy=(right, y + 4), xycoords="axes points", ha="right", va="bottom", fontsize=NORMAL, color=ink("fg"))
+        boxes.append(box_around(right - 2.6 * len(text), y + 8, 5.2 * len(text), 16))
+    if bandwidth:
+        start, ridge = max(x0, y0 / bandwidth), max(peaks.values()) / bandwidth
+        axes.plot([start, ridge], [start * bandwidth, ridge * bandwidth], color=ink("fg"), linewidth=1.8)
+        (xa, ya), (xb, yb) = place(start, start * bandwidth), place(ridge, ridge * bandwidth)
+        steps = 60
+        boxes += [box_around(xa + (xb - xa) * k / steps, ya + (yb - ya) * k / steps, 4, 8) for k in range(steps + 1)]
+        middle = (start * ridge) ** 0.5
+        x, y = place(middle, middle * bandwidth)
+        text = f"HBM, {bandwidth:g} TB/s"
+        axes.annotate(text, xy=(x - 6, y + 4), xycoords="axes points", ha="right", va="bottom", fontsize=NORMAL, color=ink("fg"))
+        boxes.append(box_around(x - 6 - 2.6 * len(text), y + 10, 5.2 * len(text), 14))
+    return boxes
+
+
+def box_around(x, y, width, height):
+    return x - width / 2, y - height / 2, x + width / 2, y + height / 2
+
+
+def overlap(a, b):
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def free_place(x, y, wide, taken):
+    """The middle of a label: the nearest place around (x, y) where it covers nothing and stays in the panel."""
+    for far in range(0, 200, 6):
+        for k in (0, 8, 1, 15, 7, 9, 4, 12, 2, 14, 6, 10, 3, 13, 5, 11):
+            u, v = cos(k * pi / 8), sin(k * pi / 8)
+            box = box_around(x + u * (10 + wide / 2 + far), y + v * (14 + far), wide, 11)
+            if box[0] >= 2 and box[2] <= PANEL and box[1] >= 2 and box[3] <= HEIGHT and not any(overlap(box, other) for other in taken):
+                return (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+    return x, y + 14

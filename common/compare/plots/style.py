@@ -1,0 +1,160 @@
+"""The look of all pictures: colours that follow the reader's light or dark mode, one for each stage and each peer, and one size."""
+
+import io
+import re
+from html import escape
+
+WIDTH = 600  # points, which are 800 pixels: type of 9 points is as large as that of the other pictures
+SMALL, NORMAL, LARGE = 9, 9.75, 12  # type, in points
+FONTS = "Helvetica,Arial,'DejaVu Sans',sans-serif"
+
+# name: (light, dark). Stages of one algorithm share a hue; the dark one is chosen for a dark ground, not inverted. Series that stand side by
+# side as bars differ in lightness too, for readers who do not tell red from green: at least 15 apart in CIELAB, as they see it.
+COLOURS = {
+    "bg": ("#ffffff", "#0d1117"),
+    "fg": ("#1f2328", "#e6edf3"),
+    "dim": ("#59636e", "#9198a1"),
+    "grid": ("#d1d9e0", "#3d444d"),
+    "01": ("#424a53", "#7d8894"),
+    "02": ("#0b7a8f", "#56c7d9"),
+    "03": ("#8250df", "#d2a8ff"),
+    "04": ("#bc5a00", "#ff9d3d"),
+    "05": ("#bc5a00", "#ff9d3d"),
+    "06": ("#1f6fc4", "#58a6ff"),
+    "07": ("#1f6fc4", "#58a6ff"),
+    "08": ("#00805a", "#2ec98f"),
+    "peer_plain": ("#70767e", "#b6bec7"),
+    "peer_memory_efficient": ("#4d4400", "#f2e58a"),
+    "peer_flash": ("#d1242f", "#ff7b72"),
+    "peer_cudnn": ("#1b1f24", "#f0f3f6"),
+    "other": ("#59636e", "#9198a1"),
+}
+MARKERS = {"01": "o", "02": "s", "03": "^", "04": "D", "05": "D", "06": "v", "07": "v", "08": "P"}
+MARKERS.update(peer_plain="o", peer_memory_efficient="s", peer_flash="^", peer_cudnn="D")
+STAND_IN = "#7f01{:02x}"  # what matplotlib draws with; finish() puts the real colours in their place
+
+SETTINGS = {
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "flash_steps",  # no random ids
+    "font.family": ["DejaVu Sans"],  # comes with matplotlib and is wider than what readers see, so that places are kept free
+    "text.parse_math": False,  # a $ is a $
+    "font.size": NORMAL,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "xtick.minor.visible": False,
+    "ytick.minor.visible": False,
+    "path.simplify": False,
+}
+
+
+def ink(name):
+    """The colour of a series, or "fg", "dim", "grid", "bg"."""
+    names = list(COLOURS)
+    return STAND_IN.format(names.index(name if name in COLOURS else "other"))
+
+
+def name_in_file(*words):
+    """The id of a shape, by which a reader of the file (or a test) finds it."""
+    return "_".join(str(word) for word in words).replace(" ", "_")
+
+
+def marker(series):
+    return MARKERS.get(series, "X")
+
+
+def line_look(series):
+    """Peers are dashed and hollow."""
+    peer = series.startswith("peer")
+    return {
+        "color": ink(series),
+        "marker": marker(series),
+        "markersize": 4.5,
+        "markerfacecolor": ink("bg") if peer else ink(series),
+        "markeredgecolor": ink(series),
+        "linestyle": (0, (4, 2)) if peer else "-",
+        "linewidth": 1.4,
+    }
+
+
+def new_figure(height, title, note=""):
+    """A figure of WIDTH x height points with its title at the top and a note under it."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH / 72, height / 72), dpi=72, facecolor=ink("bg"))
+    figure.text(10 / WIDTH, 1 - 16 / height, title, fontsize=LARGE, weight="bold", color=ink("fg"), va="center")
+    figure.text(10 / WIDTH, 1 - 34 / height, note, fontsize=SMALL, color=ink("dim"), va="center")
+    return figure
+
+
+def add_panel(figure, left, top, width, height, title="", note="", grid="y"):
+    """Axes at so many points from the left and the top; its title, and a note, stand in the 28 points above."""
+    whole = figure.get_figheight() * 72
+    axes = figure.add_axes([left / WIDTH, 1 - (top + height) / whole, width / WIDTH, height / whole], facecolor=ink("bg"))
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(ink("dim"))
+    axes.tick_params(which="both", color=ink("dim"), labelcolor=ink("dim"), length=3)
+    axes.set_axisbelow(True)
+    if grid:
+        axes.grid(axis=grid, color=ink("grid"), linewidth=0.6)
+    for text, y, size, weight, colour in ((title, 20 if note else 7, NORMAL, "bold", "fg"), (note, 7, SMALL, "normal", "dim")):
+        axes.annotate(text, xy=(0, height + y), xycoords="axes points", fontsize=size, weight=weight, color=ink(colour), annotation_clip=False)
+    return axes
+
+
+def lengths_axis(axes, values):
+    """N on a logarithmic axis, each length by its name."""
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(values)
+    axes.set_xticklabels([f"{n // 1024}k" if n >= 1024 and n % 1024 == 0 else f"{n}" for n in values])
+    axes.minorticks_off()
+
+
+def spread(wanted, gap, low, high):
+    """Places for labels that would stand at `wanted`: in the same order, at least `gap` apart, within low..high if they fit, and moved
+    no more than that takes."""
+    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    groups = []  # [sum of (wanted - offset), members]
+    for i in order:
+        groups.append([wanted[i], [i]])
+        while len(groups) > 1:
+            (sum1, members1), (sum2, members2) = groups[-2:]
+            first = sum1 / len(members1)
+            second = sum2 / len(members2)
+            if second - first >= gap * len(members1) - 1e-9:
+                break
+            groups[-2:] = [[sum1 + sum2 - gap * len(members1) * len(members2), members1 + members2]]
+    places = [0.0] * len(wanted)
+    for total, members in groups:
+        for k, i in enumerate(members):
+            places[i] = total / len(members) + k * gap
+    for bound, sequence, sign in ((low, order, 1), (high, order[::-1], -1)):
+        limit = bound
+        for i in sequence:
+            places[i] = sign * max(sign * places[i], sign * limit)
+            limit = places[i] + sign * gap
+    return places
+
+
+def finish(figure, title, digest):
+    """The SVG file: text as text, colours by name, a title for screen readers, what it was drawn from. The same for the same rows."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", facecolor=figure.get_facecolor(), metadata={"Date": None, "Creator": None})
+    svg = buffer.getvalue().decode()
+    names = {STAND_IN.format(number): name for number, name in enumerate(COLOURS)}
+
+    def colour(match):
+        name = names[match.group(2)]
+        return f"{match.group(1)}: {COLOURS[name][0]}; {match.group(1)}: var(--plot-{name})"  # the first is for programs without var()
+
+    svg = re.sub(r"(fill|stroke): (#7f01[0-9a-f]{2})", colour, svg)
+    svg = re.sub(r"'DejaVu Sans'(, [^;\"]*)?", FONTS, svg)
+    sheet = "".join(f"--plot-{name}:{light};" for name, (light, _) in COLOURS.items())
+    dark = "".join(f"--plot-{name}:{colour};" for name, (_, colour) in COLOURS.items())
+    head = f'<title>{escape(title)}</title>\n <style>:root{{{sheet}}}\n@media (prefers-color-scheme:dark){{:root{{{dark}}}}}</style>\n '
+    start = svg.index("<svg")
+    end = svg.index(">", start) + 1
+    opening = svg[start:end].replace("<svg", '<svg role="img"', 1)
+    return f"<!-- {digest} -->\n{opening}\n {head}{svg[end:]}"

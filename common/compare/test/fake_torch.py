@@ -1,0 +1,165 @@
+"""What peers.py uses of torch, for its test.
+
+A GPU is there unless NO_GPU is set. Timed runs take 2, 4, 6, ... ms, and the GPU gets a signal at INTERRUPT_AT_MS. flash and cudnn refuse
+fp32; plain torch runs out of memory beyond 4096 queries; with BROKEN the GPU fails. The first call of SDPA takes 20 ms of the host,
+each synchronisation SYNC_S. 10 GB are free; a pass takes 77 bytes more than its inputs and outputs.
+"""
+import math
+import os
+import signal
+import time
+import types
+import warnings
+
+__version__ = "9.9"
+float32, float16, bfloat16, bool, uint8 = "float32", "float16", "bfloat16", "bool", "uint8"
+version = types.SimpleNamespace(cuda="13.0")
+calls, memory, backends = [], [], []
+state = {"idle": True, "new": True}
+
+
+def work():
+    """A pass that is to be timed: the first one on new tensors has to find an idle GPU."""
+    assert state["idle"] or not state["new"]
+    state.update(idle=False, new=False)
+
+
+class Tensor:
+    def __init__(self, shape=(), dtype=None, requires_grad=False):
+        self.shape, self.dtype, self.requires_grad = shape, dtype, requires_grad
+
+    def numel(self):
+        return math.prod(self.shape)
+
+    def element_size(self):
+        return 4 if self.dtype == float32 else 2
+
+    def triu(self, k):
+        assert k == 1
+        return self
+
+    def zero_(self):
+        state["idle"] = False
+
+    def transpose(self, a, b):
+        return self
+
+    def masked_fill(self, mask, value):
+        return self
+
+    def __mul__(self, other):
+        return self
+
+
+def randn(shape, device, dtype, requires_grad=False):
+    assert device == "cuda"
+    state.update(idle=False, new=True)
+    return Tensor(shape, dtype, requires_grad)
+
+
+def empty(count, device, dtype):
+    assert count == 4 * 1000 and dtype == uint8
+    return Tensor()
+
+
+def ones(*shape, device, dtype):
+    return Tensor(shape)
+
+
+def forward(q):
+    if not q.requires_grad:
+        work()
+    memory.append(q.numel() * q.element_size() + 77)
+    return q
+
+
+def matmul(a, b):
+    if len(a.shape) > 2 and a.shape[2] > 4096:
+        raise RuntimeError("CUDA out of memory. Tried to allocate")
+    return forward(a) if len(a.shape) > 2 else a
+
+
+def softmax(x, dim):
+    return x
+
+
+def grad(out, inputs, gradient, retain_graph):
+    assert retain_graph and len(inputs) == 3
+    work()
+    memory.append(4 * out.numel() * out.element_size() + 77)
+
+
+def scaled_dot_product_attention(q, k, v, is_causal):
+    if q.dtype == float32 and backends[-1] != "EFFICIENT_ATTENTION":
+        warnings.warn("Flash attention kernel not used because: (Triggered internally at /x.cpp:1.)")
+        warnings.warn("Expected fp16 or bf16. (Triggered internally at /x.cpp:2.)")
+        warnings.warn("Other attention has been runtime disabled. (Triggered internally at /x.cpp:3.)")
+        raise RuntimeError("No available kernel. Aborting execution.")
+    if os.environ.get("BROKEN"):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered\nmore")
+    if not calls:
+        time.sleep(0.02)
+    calls.append(q)
+    return forward(q)
+
+
+class no_grad:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *ignored):
+        pass
+
+
+class sdpa_kernel:
+    def __init__(self, backend):
+        self.backend = backend
+
+    def __enter__(self):
+        backends.append(self.backend)
+
+    def __exit__(self, *ignored):
+        backends.pop()
+
+
+class Event:
+    ms = 0
+
+    def __init__(self, enable_timing):
+        pass
+
+    def record(self):
+        pass
+
+    def elapsed_time(self, other):
+        Event.ms += 2
+        if Event.ms == int(os.environ.get("INTERRUPT_AT_MS", "-1")):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return float(Event.ms)
+
+
+def synchronize():
+    time.sleep(float(os.environ.get("SYNC_S", "0")))
+    state["idle"] = True
+
+
+def manual_seed(seed):
+    pass
+
+
+def set_float32_matmul_precision(name):
+    assert name == "highest"
+
+
+def set_warn_always(flag):
+    pass
+
+
+cuda = types.SimpleNamespace(
+    is_available=lambda: not os.environ.get("NO_GPU"), synchronize=synchronize, Event=Event, empty_cache=lambda: None,
+    mem_get_info=lambda: (10**10, 10**11), memory_allocated=lambda: 5, reset_peak_memory_stats=memory.clear,
+    max_memory_allocated=lambda: 5 + max(memory),
+    get_device_properties=lambda i: types.SimpleNamespace(name="Test GPU", major=9, minor=0, L2_cache_size=1000))  # fmt: skip
+autograd = types.SimpleNamespace(grad=grad)
+functional = types.SimpleNamespace(scaled_dot_product_attention=scaled_dot_product_attention)
+SDPBackend = types.SimpleNamespace(**{name: name for name in ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION")})

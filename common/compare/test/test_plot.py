@@ -1,0 +1,256 @@
+#!/usr/bin/env python3
+"""plot.py: which rows a picture shows, by its rules, and what the program says of bad input. Needs no matplotlib."""
+import contextlib
+import io
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+import plot  # noqa: E402
+import plot_rows as made  # noqa: E402
+from plots import style  # noqa: E402
+from plots.rows import Unfit  # noqa: E402
+from tools import plot_files, saved  # noqa: E402
+
+
+def content(name, rows):
+    return plot.select(rows, [name])[0][name].content
+
+
+def panel(name, rows, title):
+    return next(one for one in content(name, rows)["panels"] if one["title"] == title)
+
+
+def series(name, rows, title):
+    return {line["label"]: line for line in panel(name, rows, title)["series"]}
+
+
+class Rules(unittest.TestCase):
+    def test_time_has_the_best_variant_of_each_stage(self):
+        lines = series("time", made.gpu_rows(), "fp32, forward")
+        # warp_tiled is slower at the shortest length, fastest at the longest; refused peers and borrowed passes have no line.
+        self.assertEqual(list(lines), ["01 naive", "04 thread_per_row", "06 warp_tiled", "torch mem.-efficient"])
+        self.assertEqual(lines["06 warp_tiled"]["points"], [[1000, 0.1], [2000, 0.1], [4000, 0.4]])
+
+    def test_time_says_which_problem_and_what_is_missing(self):
+        forward = panel("time", made.gpu_rows(), "fp32, forward")
+        self.assertEqual(forward["note"], "B = 2, H = 4, d = 64, no mask")
+        self.assertEqual(forward["gaps"], ["01 naive, N = 8,000: out of memory"])
+        self.assertEqual(forward["guides"][0]["label"], "∝ N²")
+        self.assertEqual(panel("time", made.gpu_rows(), "fp16, tensor cores, forward")["gaps"], ["torch plain, N = 4,000: skipped"])
+
+    def test_the_guide_of_a_sweep_at_fixed_tokens_is_linear(self):
+        rows = [made.speed("01_naive", "naive", "forward", n, 2, batch=4096 // n, heads=8) for n in (512, 1024, 2048)]
+        self.assertEqual(content("time", rows)["panels"][0]["guides"][0]["label"], "∝ N")
+        self.assertIn("B·N = 4,096", content("time", rows)["panels"][0]["note"])
+
+    def test_of_two_families_the_one_with_more_lengths(self):
+        rows = [made.row("01_naive", "naive", "forward", n, 1.0, batch=3, d=128, causal=True) for n in (64, 128, 256, 512, 1024)]
+        self.assertEqual(panel("time", made.gpu_rows() + rows, "fp32, forward")["note"], "B = 3, H = 4, d = 128, causal")
+
+    def test_a_length_beside_another_is_left_out(self):
+        rows = [made.row("01_naive", "naive", "forward", n, n / 1000) for n in (1000, 1000, 1020, 4000)] + made.gpu_rows()
+        self.assertEqual([n for n, _ in series("time", rows, "fp32, forward")["01 naive"]["points"]], [1000, 2000, 4000])
+
+    def test_the_latest_row_counts(self):
+        newer = made.row("01_naive", "naive", "forward", 2000, 7.0, date="2026-02-01T00:00:00Z")
+        older = made.row("01_naive", "naive", "forward", 1000, 9.0, date="2025-01-01T00:00:00Z")
+        lines = series("time", [newer, *made.gpu_rows(), older], "fp32, forward")
+        self.assertEqual(lines["01 naive"]["points"], [[1000, 1.0], [2000, 7.0], [4000, 16.0]])
+
+    def test_a_wrong_result_has_no_time(self):
+        rows = [made.row("01_naive", "naive", "forward", n, 1.0, verdict="WRONG") for n in (64, 128)]
+        self.assertEqual(plot.select(rows, ["time"])[1]["time"], "no row has a time")
+
+    def test_bars_of_the_best_step_and_of_peers(self):
+        bars = series("tflops_forward", made.gpu_rows(), "d = 64, no mask")
+        self.assertEqual(list(bars), ["08 tuned", "torch plain", "torch FA2"])
+        for value in bars["08 tuned"]["values"]:
+            self.assertAlmostEqual(value, 200)
+        self.assertEqual(bars["torch plain"]["values"][2], "skipped")
+
+    def test_both_passes_are_all_flops_over_all_time(self):
+        bars = series("tflops_both", made.gpu_rows(), "d = 64, no mask")
+        # 3.5 F / (F / 200 + 2.5 F / 50)
+        self.assertAlmostEqual(bars["08 tuned + one_kernel"]["values"][0], 3.5 / (1 / 200 + 2.5 / 50))
+        self.assertNotIn("torch plain", bars)  # it has no backward pass here
+
+    def test_fp32_joins_the_stage_with_the_backward_pass(self):
+        bars = series("tflops_both_fp32", made.gpu_rows(), "d = 64, no mask")
+        self.assertEqual(list(bars), ["06 + 07"])
+        f = made.flops(made.problem(4000))
+        self.assertAlmostEqual(bars["06 + 07"]["values"][2], 3.5 * f / (16 / 40 + 16 / 10) / 1e9)
+
+    def test_memory_is_of_one_head_and_joins_equal_lines(self):
+        lines = series("memory", made.gpu_rows(), "forward")
+        self.assertEqual(list(lines), ["01", "04", "06, 08"])
+        self.assertEqual(lines["01"]["points"][0], [1000, 8 * 1000 * 1000])
+        guides = panel("memory", made.gpu_rows(), "forward")["guides"]
+        self.assertEqual([guide["label"] for guide in guides], ["∝ N²", "∝ N"])
+
+    def test_the_ladder_has_all_steps_and_their_gains(self):
+        steps = panel("ladder", made.gpu_rows(), "forward")["steps"]
+        self.assertEqual([step["label"] for step in steps], ["06 loop_order, fp32", "06 warp_tiled, fp32", "08 mma, fp16", "08 tuned, fp16"])
+        self.assertIsNone(steps[0]["gain"])
+        self.assertAlmostEqual(steps[1]["gain"], 2)
+        self.assertAlmostEqual(steps[3]["gain"], 2)
+
+    def test_of_several_problems_the_ladder_takes_that_of_chapter_08(self):
+        rows = made.gpu_rows() + [
+            made.speed("06_fa2_forward" if dtype == "fp32" else "08_tensor_cores", variant, "forward", n, 10, dtype=dtype, batch=batch)
+            for n, batch in ((4096, 4), (16384, 1))
+            for dtype, variant in (("fp32", "loop_order"), ("fp32", "warp_tiled"), ("fp16", "mma"), ("fp16", "tuned"), ("fp16", "one"), ("fp16", "two"))
+        ]
+        self.assertIn("B = 4, H = 4, N = 4,096,", plot.select(rows, ["ladder"])[0]["ladder"].note)
+
+    def test_the_roofline_of_another_gpu_has_no_slope(self):
+        found = content("roofline", made.gpu_rows())
+        self.assertEqual([mark["label"] for mark in found["marks"]], ["06 warp_tiled", "07 warp_tiled"])
+        self.assertAlmostEqual(found["marks"][0]["x"], 64)
+        self.assertAlmostEqual(found["marks"][0]["y"], 32)
+        self.assertAlmostEqual(found["peaks"]["fp32"], 64)
+        self.assertIsNone(found["bandwidth"])
+
+    def test_the_roofs_of_an_h200_are_those_of_the_docs(self):
+        rows = made.gpu_rows()
+        for row in rows:
+            row["device"] = {**made.GPU, "name": "NVIDIA H200"}
+        found = content("roofline", rows)
+        self.assertEqual((found["peaks"], found["bandwidth"]), ({"fp32": 67.0}, 4.8))
+
+    def test_counted_bytes_stand_beside_the_least(self):
+        lines = series("bytes", made.cpu_rows(), "fp32, forward")
+        self.assertEqual(list(lines), ["01 naive", "04 thread_per_row", "06 warp_tiled", "must move"])  # of 06 the last step
+        self.assertEqual(lines["01 naive"]["points"][1], [128, 16 * 128 * 128])
+        self.assertEqual(lines["must move"]["points"][1], [128, 1024 * 128])
+
+    def test_counts_are_of_the_largest_problem_with_all_steps(self):
+        rows = made.cpu_rows() + [made.counted("01_naive", "naive", "forward", 512, 1)]
+        found = plot.select(rows, ["counts"])[0]["counts"]
+        self.assertIn("N = 256,", found.note)
+        self.assertEqual([step["label"] for step in found.content["steps"]],
+                         ["01 naive", "04 thread_per_row", "06 loop_order", "06 warp_tiled", "08 tuned", "05 thread_per_row"])  # fmt: skip
+
+    def test_what_cannot_be_drawn_is_said(self):
+        pictures, reasons = plot.select(made.cpu_rows())
+        self.assertEqual(sorted(pictures), ["bytes", "counts", "memory"])
+        self.assertEqual(reasons["time"], "no row has a time")
+        self.assertEqual(set(plot.select(made.gpu_rows())[1]), {"bytes", "counts"})
+
+    def test_rows_of_two_devices_have_no_common_axis(self):
+        with self.assertRaisesRegex(Unfit, "several devices: CPU simulator, Test GPU; allowed: one"):
+            plot.select(made.cpu_rows() + made.gpu_rows())
+
+    def test_the_digest_knows_what_is_drawn(self):
+        rows = made.gpu_rows()
+        before = {name: plot.digest(picture) for name, picture in plot.select(rows)[0].items()}
+        rows[0]["time"]["median_ms"] *= 1.001
+        after = {name: plot.digest(picture) for name, picture in plot.select(rows)[0].items()}
+        self.assertEqual({name for name in before if before[name] != after[name]}, {"time", "tflops_forward_fp32"})
+
+    def test_labels_are_pushed_apart_and_no_further(self):
+        places = style.spread([10, 11, 50, 12], 10, 0, 100)
+        self.assertEqual(places, [1, 11, 50, 21])
+        self.assertEqual(style.spread([95, 99, 100], 10, 0, 100), [80, 90, 100])
+
+
+class Pages(unittest.TestCase):
+    """docs/tools/plot_files.py: what docs/generate.py draws, finds stale, and shows on a page."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.results, self.plots = (pathlib.Path(folder.name) / "docs" / name for name in ("results", "plots"))
+        (self.results / "gpu").mkdir(parents=True)
+        for module, name, value in ((saved, "RESULTS", self.results), (plot_files, "RESULTS", self.results), (plot_files, "PLOTS", self.plots),
+                                    (plot_files, "ROOT", pathlib.Path(folder.name))):  # fmt: skip
+            patch = mock.patch.object(module, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.save(made.gpu_rows())
+
+    def save(self, rows):
+        (self.results / "gpu" / "sweep.json").write_text(json.dumps(rows))
+        plot_files.saved.cache_clear()
+        plot_files.selected.cache_clear()
+
+    def stale(self):
+        return {path.stem for path, _ in plot_files.stale()}
+
+    def test_a_plot_is_stale_until_it_is_drawn_from_these_rows(self):
+        every = self.stale()
+        self.assertEqual(every, set(plot.select(made.gpu_rows())[0]))
+        with mock.patch.object(plot, "svg", lambda name, picture: f"<!-- {plot.digest(picture)} -->"):
+            changed, wrong = plot_files.draw()
+        self.assertEqual((len(changed), wrong, self.stale()), (len(every), [], set()))
+        rows = made.gpu_rows()
+        rows[0]["time"]["median_ms"] = 1.5
+        self.save(rows)
+        self.assertEqual(self.stale(), {"time", "tflops_forward_fp32"})
+        with mock.patch.object(plot, "code_digest", lambda: "another"):
+            self.assertEqual(self.stale(), every)
+        (self.plots / "gpu" / "old.svg").write_text("")
+        self.assertIn("old.svg is stale; run docs/generate.py", "\n".join(plot_files.check()))
+
+    def test_without_matplotlib_that_is_said(self):
+        with mock.patch.object(plot, "svg", side_effect=ImportError("none here")):
+            changed, wrong = plot_files.draw()
+        self.assertEqual(changed, [])
+        self.assertIn("matplotlib cannot be imported (none here): common/setup.sh --dev", wrong[0])
+
+    def test_a_page_shows_the_plot_and_its_rows(self):
+        text = plot_files.picture("docs/page.md", "gpu", "time")
+        self.assertRegex(text, r"\A!\[Time of a pass against the length N\. .*\]\(plots/gpu/time\.svg\)\n\nFrom `sweep.json` of `docs/results/gpu`\. Saved on 2026-01-01 at")
+        self.assertIn("](docs/plots/gpu/time.svg)", plot_files.picture("README.md", "gpu", "time"))
+        self.assertIn("is not saved yet: no row of the CPU simulator", plot_files.picture("README.md", "gpu", "bytes"))
+        with self.assertRaisesRegex(SystemExit, "README.md: there is no plot 'speed'"):
+            plot_files.picture("README.md", "gpu", "speed")
+
+
+class Program(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def file(self, text):
+        path = self.folder / "rows.json"
+        path.write_text(text if isinstance(text, str) else json.dumps(text))
+        return str(path)
+
+    def fails(self, *arguments):
+        with contextlib.redirect_stdout(io.StringIO()), self.assertRaises(plot.Failure) as caught:
+            plot.main(list(arguments))
+        self.assertEqual(caught.exception.code, 2)
+        message = str(caught.exception)
+        self.assertNotIn("\n", message)
+        return message
+
+    def test_bad_input_is_one_line(self):
+        out = ["--out", str(self.folder / "out")]
+        good = self.file(made.gpu_rows())
+        self.assertIn("cannot be read", self.fails(str(self.folder / "none.json"), *out))
+        self.assertIn("unrecognized arguments", self.fails(good, *out, "--size", "3"))
+        self.assertIn("--out", self.fails(good))
+        self.assertIn("'speed'; allowed: time,", self.fails(good, *out, "--only", "speed"))
+        self.assertIn("is not JSON", self.fails(self.file("{"), *out))
+        row = made.gpu_rows()[0]
+        for contents in ([], {}, {"rows": 3}, [1, {"problem": {}}], [{**row, "problem": {"dtype": "fp32"}}], [{**row, "date": 3}], [{**row, "device": {"name": []}}]):
+            self.assertIn("has no rows", self.fails(self.file(contents), *out))
+        self.assertIn("nothing to draw", self.fails(self.file(made.gpu_rows()), *out, "--only", "bytes"))
+        self.assertFalse((self.folder / "out").exists())
+
+    def test_damaged_numbers_are_no_numbers(self):
+        for damage in ({"time": {"median_ms": "fast"}}, {"time": 3}, {"flops": None}, {"time": {"median_ms": -1}}, {"time": {"median_ms": True}}, {"flops": float("inf")}, {"flops": 1e30}):
+            rows = [{**row, **damage} for row in made.gpu_rows()]
+            self.assertEqual(plot.select(rows, ["time"])[1]["time"], "no row has a time")
+
+
+if __name__ == "__main__":
+    unittest.main()

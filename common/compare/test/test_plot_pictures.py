@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""plot.py draws all pictures from made-up rows: what is in the files, and whether it stands at the right places. Skipped without matplotlib
+(exit code 77)."""
+import contextlib
+import io
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree as ElementTree
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+import plot  # noqa: E402
+import plot_rows as made  # noqa: E402
+from plots import style  # noqa: E402
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+class Drawing:
+    """A picture read back."""
+
+    def __init__(self, path):
+        self.text = path.read_text()
+        self.root = ElementTree.fromstring(self.text)
+        self.groups = {group.get("id"): group for group in self.root.iter(f"{SVG}g") if group.get("id")}
+        self.texts = ["".join(element.itertext()) for element in self.root.iter(f"{SVG}text")]
+
+    def line(self, name):
+        """The corners of a line or bar: [(x, y)]"""
+        path = self.groups[name].find(f".//{SVG}path").get("d")
+        return [(float(x), float(y)) for x, y in re.findall(r"[ML] ([-\d.]+) ([-\d.]+)", path)]
+
+    def mark(self, name):
+        use = self.groups[name].find(f".//{SVG}use")
+        return float(use.get("x")), float(use.get("y"))
+
+    def left_texts(self):
+        """[(x, y)] of the texts that begin at a place."""
+        for text in self.root.iter(f"{SVG}text"):
+            if "middle" not in text.get("style") and "end" not in text.get("style"):
+                moved = re.match(r"translate\(([-\d.]+) ([-\d.]+)\)", text.get("transform", ""))
+                yield tuple(map(float, moved.groups() if moved else (text.get("x"), text.get("y"))))
+
+    def ticks(self, axis, number=1):
+        """{label: place} of the ticks of a panel, "x" or "y"."""
+        panel = self.groups[f"axes_{number}"]
+        found = {}
+        for group in panel.iter(f"{SVG}g"):
+            if re.fullmatch(axis + r"tick_\d+", group.get("id") or ""):
+                label = "".join("".join(text.itertext()) for text in group.iter(f"{SVG}text"))
+                found[label] = float(list(group.iter(f"{SVG}use"))[-1].get(axis))
+        return found
+
+
+class Pictures(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        cls.drawn = {}
+        for device, rows in (("gpu", made.gpu_rows()), ("cpu", made.cpu_rows())):
+            file, out = cls.folder / f"{device}.json", io.StringIO()
+            file.write_text(json.dumps(rows))
+            with contextlib.redirect_stdout(out):
+                plot.main([str(file), "--out", str(cls.folder / device)])
+            written = [line for line in out.getvalue().splitlines() if line.endswith(".svg")]
+            cls.drawn.update({f"{device} {pathlib.Path(path).stem}": Drawing(pathlib.Path(path)) for path in written})
+
+    def close(self, a, b):
+        self.assertAlmostEqual(a, b, delta=0.01)  # points, or a ratio
+
+    def test_each_picture_is_a_file(self):
+        names = ["cpu bytes", "cpu counts", "cpu memory", "gpu ladder", "gpu memory", "gpu roofline", "gpu tflops_backward"]
+        names += ["gpu tflops_backward_fp32", "gpu tflops_both", "gpu tflops_both_fp32", "gpu tflops_forward", "gpu tflops_forward_fp32", "gpu time"]
+        self.assertEqual(sorted(self.drawn), names)
+        self.assertEqual([path.name for path in self.folder.rglob("*.part")], [])
+
+    def test_text_is_text_and_colours_follow_the_page(self):
+        for name, drawing in self.drawn.items():
+            with self.subTest(name):
+                self.assertIn("prefers-color-scheme:dark", drawing.text)
+                self.assertNotIn("7f01", drawing.text)  # no stand-in is left
+                shapes = drawing.text[drawing.text.index("</style>") :]
+                self.assertEqual(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})(?!; (?:fill|stroke): var)", shapes), [])
+                self.assertEqual({colour for colour in re.findall(r"var\(--plot-(\w+)\)", shapes)} - set(style.COLOURS), set())
+                self.assertTrue(drawing.root.find(f"{SVG}title").text)
+                self.assertNotRegex(drawing.text, r"\d{4}-\d\d-\d\dT")  # no date
+                for drawn in drawing.root.iter(f"{SVG}text"):
+                    self.assertIn("fill", drawn.get("style"))
+
+    def test_points_of_time_stand_at_their_values(self):
+        drawing = self.drawn["gpu time"]
+        x, y = drawing.ticks("x"), drawing.ticks("y")
+        (x1, y1), (_, y2), (x4, y4) = drawing.line("line_fp32,_forward_01_naive")
+        self.close(x1, x["1000"])
+        self.close(x4, x["4000"])
+        self.close(y1, y["1 ms"])
+        self.close(y1 - y2, y2 - y4)  # a straight line, of slope N²
+        self.close((y1 - y4) / (y["1 ms"] - y["10 ms"]), 1.20412)  # log10(16)
+        self.assertEqual(len(drawing.line("line_fp32,_forward_04_thread_per_row")), 4)
+        for label in ("01 naive", "06 warp_tiled", "torch FA2", "∝ N²", "01 naive, N = 8,000: out of memory"):
+            self.assertIn(label, drawing.texts)
+
+    def test_labels_do_not_cover_each_other(self):
+        for name in ("gpu time", "gpu memory", "cpu bytes"):
+            places = list(self.drawn[name].left_texts())
+            self.assertGreater(len(places), 3)
+            for i, (x, y) in enumerate(places):
+                for x2, y2 in places[i + 1 :]:
+                    self.assertFalse(abs(x - x2) < 1 and abs(y - y2) < style.SMALL, f"{name}: two texts at {x}, {y}")
+
+    def test_bars_are_as_high_as_their_values(self):
+        drawing = self.drawn["gpu tflops_forward"]
+
+        def height(name):
+            ys = [y for _, y in drawing.line(f"bar_d_=_64,_no_mask_{name}_2000")]
+            return max(ys) - min(ys)
+
+        self.close(height("08_tuned") / height("torch_FA2"), 200 / 150)
+        self.close(height("08_tuned") / height("torch_plain"), 200 / 40)
+        y = drawing.ticks("y")
+        self.close(height("08_tuned"), y["0"] - y["200"])
+        self.assertEqual(drawing.texts.count("200"), 4)  # three bars and a tick
+        self.assertEqual(drawing.texts.count("skipped"), 1)
+
+    def test_nothing_stands_at_zero_of_a_logarithmic_axis(self):
+        drawing = self.drawn["gpu memory"]
+        y = drawing.ticks("y")
+        for _, at in drawing.line("line_forward_06,_08"):
+            self.close(at, y["0 B"])
+        (_, first), *_ = drawing.line("line_forward_01")
+        self.assertLess(first, y["0 B"])
+
+    def test_the_ladder_s_bars(self):
+        drawing = self.drawn["gpu ladder"]
+        length = {name: max(x for x, _ in drawing.line(f"bar_forward_08_{name},_fp16")) - 10 for name in ("mma", "tuned")}
+        self.close(length["tuned"] / length["mma"], 2)
+        self.assertIn("200 TFLOP/s, ×2.00", drawing.texts)
+        self.assertIn("the idea of tuned", drawing.texts)
+
+    def test_marks_of_the_roofline(self):
+        drawing = self.drawn["gpu roofline"]
+        x, y = drawing.mark("mark_forward_06_warp_tiled")
+        self.close(x, drawing.ticks("x")["64"])
+        self.close(y, drawing.ticks("y")["32"])
+        self.assertIn("fp32, 64 TFLOP/s", drawing.texts)
+        self.assertIn("HBM's slope is not known for this GPU.", drawing.texts)
+
+    def test_counts_are_written_out(self):
+        self.assertIn("7,777,777", self.drawn["cpu counts"].texts)
+        self.assertIn("must move", self.drawn["cpu bytes"].texts)
+
+    def test_the_same_rows_give_the_same_file(self):
+        again = plot.svg("time", plot.select(made.gpu_rows(), ["time"])[0]["time"])
+        self.assertEqual(again, self.drawn["gpu time"].text)
+        self.assertTrue(again.startswith(f"<!-- {plot.digest(plot.select(made.gpu_rows())[0]['time'])} -->"))
+
+    def test_an_old_file_stays_if_the_new_one_cannot_be_written(self):
+        with tempfile.TemporaryDirectory() as folder:
+            occupied = pathlib.Path(folder) / "time.svg"
+            occupied.mkdir()
+            done = subprocess.run([sys.executable, "-B", str(HERE.parent / "plot.py"), str(self.folder / "gpu.json"), "--only", "time", "--out", folder],
+                                  capture_output=True, text=True)  # fmt: skip
+            self.assertEqual(done.returncode, 2)
+            self.assertRegex(done.stderr, r"\Aplot: .*time\.svg cannot be written: .*\n\Z")
+            self.assertEqual([path.name for path in pathlib.Path(folder).iterdir()], ["time.svg"])
+
+
+if __name__ == "__main__":
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        print("skipped: matplotlib is not installed")
+        sys.exit(77)
+    unittest.main()

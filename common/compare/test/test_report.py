@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+"""report.py: what the page says of rows, and how."""
+import base64
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import unittest
+
+from report_rows import COMMIT, CPU, GPU, NAIVE, PEER, SCRIPT, TILED, Case, Page, row
+
+ROOT = SCRIPT.parents[2]
+
+
+class Report(Case):
+    def test_times_and_gains(self):
+        page = self.page([NAIVE, TILED, PEER])
+        naive, tiled, peer = page.line("01_naive/naive"), page.line("06_fa2_forward/tiled"), page.line("peer flash")
+        titles = page.lines[0]
+
+        def cell(line, title):
+            return line[titles.index(title)]
+
+        self.assertEqual([cell(line, "median, ms") for line in (naive, tiled, peer)], ["8", "2", "4"])
+        self.assertEqual(cell(tiled, "min to max, ms"), "1.5 to 2.5")
+        self.assertEqual(cell(tiled, "TFLOP/s"), "4")
+        self.assertEqual([cell(line, "gain over the first") for line in (naive, tiled, peer)], ["–", "4 ×", "2 ×"])
+        self.assertEqual([cell(line, "over the line before") for line in (naive, tiled, peer)], ["–", "4 ×", "–"])
+        self.assertEqual(cell(peer, "% of peak"), "2")  # against the peak that the stages' rows imply, 100 TFLOP/s
+        self.assertEqual([cell(line, "extra memory") for line in (naive, tiled, peer)], ["64 MiB", "none", "–"])
+        self.assertEqual([cell(tiled, "tiles"), cell(tiled, "max error"), cell(tiled, "verdict")], ["128 × 32", "4.5e-07", "ok"])
+        self.assertIn(("td", "style", "--share:25.0%"), page.attributes)  # the bar of 01: 1 of 4 TFLOP/s
+        for part in ("4 × as fast: 06_fa2_forward/tiled takes 2 ms, plain attention (01_naive/naive) 8 ms.", "8 × fewer bytes",
+                     "2 × the time of 06_fa2_forward/tiled is what the fastest peer takes: idea of flash, 4 ms.", "compute capability 9.0",
+                     "torch 9.9", "driver 580.1", "2026-01-02", COMMIT, "matplotlib is not installed",
+                     "Forward, B=2 H=4 N=256 d=64 causal fp32", "any implementation must move 1 MiB and do 8 GFLOP"):  # fmt: skip
+            self.assertIn(part, page.text)
+        self.assertNotIn("Until the launch", page.text)
+
+    def test_what_an_unsynchronised_timer_reads(self):
+        timed = row("06_fa2_forward", "tiled", 2.0)
+        timed["time"]["enqueue_ms"] = 0.0125
+        page = self.page([NAIVE, timed])
+        column = page.lines[0].index("until the launch returned, ms")
+        self.assertEqual([page.line("01")[column], page.line("06")[column]], ["–", "0.0125"])
+
+    def test_counts_are_no_times(self):
+        page = self.page([row("01_naive", "naive", device=CPU, hbm_read_bytes=7 << 20), row("06_fa2_forward", "tiled", device=CPU)])
+        self.assertIn("exact counts; they are not times", page.text)
+        for title, expected in (("bytes moved", "4 MiB"), ("gain over the first", "2 ×"), ("sectors", "1,234"), ("barriers", "56"),
+                                ("warp operations", "7"), ("bank conflicts", "8")):  # fmt: skip
+            self.assertEqual(page.line("06")[page.lines[0].index(title)], expected)
+        self.assertIn("on Test CPU", page.text)
+        self.assertNotIn("TFLOP/s", page.text)
+        self.assertNotIn("median", page.text)
+
+    def test_a_forward_pass_of_another_stage_is_no_step(self):
+        borrowed = row("07_fa2_backward", "two", 1.0, sources={"07_fa2_backward/two.cuh": "0" * 40, "06_fa2_forward/tiled.cuh": "0" * 40})
+        page = self.page([NAIVE, TILED, borrowed])
+        self.assertIn("its forward pass is that of 06_fa2_forward", page.line("07")[0])
+        self.assertIn("4 × as fast: 06_fa2_forward/tiled", page.text)
+        self.assertIn("Changed since these rows were made: 06_fa2_forward/tiled.cuh, 07_fa2_backward/two.cuh.", page.text)
+
+    def test_what_failed_is_shown_with_its_reason(self):
+        rows = [NAIVE, row("02_safe_softmax", "skipped_one", verdict="skipped", message="would take 35 min"),
+                row("03_online_softmax", "wrong_one", 0.5, check={"passed": False, "tensors": {"o": {"max_abs": 0.25}}}),
+                {"stage": "04_fa1_forward", "variant": "crashed_one", "pass": "forward", "verdict": "CRASHED", "message": "signal 11"},
+                row("06_fa2_forward", "refused_one", verdict="refused", message="d is 80")]  # fmt: skip
+        page = self.page(rows)
+        self.assertIn("skipped: would take 35 min", page.line("02")[1])
+        self.assertIn("WRONG: no reason given (max error 0.25)", page.line("03")[1])
+        self.assertIn("CRASHED: signal 11", page.line("04")[1])  # the only problem of its file is its own
+        self.assertIn("refused: d is 80", page.line("06")[1])
+        self.assertIn("Failed: 03_online_softmax/wrong_one, forward: WRONG; 04_fa1_forward/crashed_one, forward: CRASHED.", page.text)
+        self.assertNotIn("as fast:", page.text)  # a wrong result is not the fastest one
+        two_problems = [NAIVE, row("01_naive", "naive", 9.0, sizes={"seq_q": 512, "seq_k": 512}), rows[3]]
+        page = self.page(two_problems)
+        self.assertIn("Runs that ended before they named their problem", page.text)
+        self.assertIn("CRASHED: signal 11", page.line("04")[2])
+
+    def test_a_sweep_has_an_overview(self):
+        rows = []
+        for n in (256, 512, 1024):
+            sizes = {"seq_q": n, "seq_k": n, "batch": 2048 // n}
+            rows.append(row("01_naive", "naive", n / 32, sizes=sizes, extra_memory_bytes=n * n))
+            rows.append(row("06_fa2_forward", "tiled", n / 128, sizes=sizes))
+        rows[-2] = {**rows[-2], "verdict": "skipped", "message": "would not fit"}
+        page = self.page(rows + [{**one, "pass": "backward"} for one in rows])
+        self.assertEqual(page.lines[0], ["stage/variant", "N=256B=8", "N=512B=4", "N=1,024B=2"])
+        self.assertEqual(page.lines[1][1:], ["18", "0.516", "skipped"])
+        self.assertEqual(page.lines[2][1:], ["42", "24", "18"])
+        self.assertIn("Forward, fp32, causal, H=4 d=64", page.text)
+        self.assertIn("B·N is always 2,048", page.text)
+        self.assertIn("Of a GPU the large figure is TFLOP/s", page.text)
+        self.assertEqual(sum(tag == "details" for tag, *_ in page.attributes), 2)  # of six tables the two of the lesson are open
+        rows.append(row("04_fa1_forward", "grows", 1.0, sizes={"seq_q": 512, "seq_k": 512}, extra_memory_bytes=512))
+        fixed = [{**one, "problem": {**one["problem"], "batch": 1}} for one in rows]
+        self.assertIn("4 × the memory beside inputs and outputs of 01_naive/naive at 2 times the length: 64 KiB at N=256, 256 KiB at N=512; "
+                      "06_fa2_forward/tiled needs none there.", self.page(fixed).text)  # fmt: skip
+
+    def test_rows_that_should_not_be_compared_are_told(self):
+        other = {**TILED, "commit": "f" * 40 + "-dirty", "device": {**GPU, "driver": "1.0"}}
+        text = self.page([NAIVE, other]).text
+        for part in ("different commits: 1234567890ab (1 row), ffffffffffff-dirty (1 row)", "(-dirty)", "different drivers: 580.1, 1.0"):
+            self.assertIn(part, text)
+        text = self.page([NAIVE, row("01_naive", "naive", device=CPU)]).text
+        self.assertIn("different devices: Test GPU, CPU simulator", text)
+        self.assertNotIn("These rows", self.page([NAIVE, TILED]).text)
+
+    def test_plots(self):
+        """Those that plot.py makes of the rows of a device; a stand-in for it draws one and does not draw another."""
+        copy = self.path / "copy" / "common" / "compare"
+        shutil.copytree(SCRIPT.parent / "html_report", copy / "html_report", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / "docs" / "tools", self.path / "copy" / "docs" / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+        for script in (SCRIPT, SCRIPT.with_name("usage.py")):
+            shutil.copy(script, copy)
+        self.matplotlib.write_text("")
+        (copy / "plot.py").write_text(
+            "import json, sys\n"
+            "rows, _, out = sys.argv[1:]\n"
+            "names = {row['device']['name'] for row in json.load(open(rows))}\n"
+            "assert len(names) == 1\n"
+            "open(out + '/memory.svg', 'w').write(f'<svg><title>N &lt; \"M\" of {names}</title></svg>')\n"
+            "print(out + '/memory.svg')\n"
+            "print('no time: too few <lengths>')\n")  # fmt: skip
+        rows = self.save([NAIVE, TILED, row("01_naive", "naive", device=CPU)])
+        done = self.run_report(rows, "--out", self.out, script=copy / "report.py")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        page = Page(self.out.read_text())
+        images = [value for _, key, value in page.attributes if key == "src"]
+        self.assertEqual(len(images), 2)
+        for image, name in zip(images, ("Test GPU", "Test CPU")):
+            kind, data = image.split(",")
+            self.assertEqual(kind, "data:image/svg+xml;base64")
+            self.assertIn(name, base64.b64decode(data).decode())
+        self.assertIn(("img", "alt", "Plot: N < \"M\" of {'Test GPU'}. The figures are in the tables."), page.attributes)
+        self.assertIn("no time: too few <lengths>", page.text)
+        self.assertNotIn("matplotlib is not installed", page.text)
+        (copy / "plot.py").write_text("import sys\nsys.exit('plot: it is broken')\n")
+        self.assertEqual(self.run_report(rows, "--out", self.out, script=copy / "report.py").returncode, 0)
+        self.assertIn("plot: it is broken", Page(self.out.read_text()).text)
+
+    @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "matplotlib is not installed: no plots")
+    def test_plots_of_saved_rows(self):
+        shutil.rmtree(self.matplotlib.parent)
+        done = self.run_report(ROOT / "docs" / "results" / "cpu" / "compare.json", "--out", self.out)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        page = Page(self.out.read_text())
+        plots = [base64.b64decode(value.split(",")[1]).decode() for _, key, value in page.attributes if key == "src"]
+        self.assertTrue(any("warp operations" in plot and "prefers-color-scheme" in plot for plot in plots))
+        self.assertIn("What could not be drawn", page.text)
+        self.assertNotIn(str(self.path), page.text)
+
+    def test_contrast(self):
+        """Text can be read: 4.5 to 1 on whatever it stands, light and dark."""
+
+        def light(colour):
+            parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+            parts = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+            return 0.05 + 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+        style = (SCRIPT.parent / "html_report" / "style.css").read_text()
+        palettes = [dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", block)) for block in re.findall(r":root \{(.*?)\}", style, re.DOTALL)]
+        palettes = [palette for palette in palettes if palette]
+        self.assertEqual(len(palettes), 2)
+        grounds = {"text": ("ground", "raised", "bar", "peer-bar", "notice"), "dim": ("ground", "raised"), "link": ("ground",),
+                   "bad": ("ground",), "good": ("ground",), "warn": ("ground",)}  # fmt: skip
+        for palette in palettes:
+            for text, grounds_of_text in grounds.items():
+                for ground in grounds_of_text:
+                    lights = sorted((light(palette[text]), light(palette[ground])))
+                    self.assertGreaterEqual(lights[1] / lights[0], 4.5, (text, ground))
+
+    def test_commands(self):
+        odd = row("08_tensor_cores", "mma", 1.0, sizes={"seq_q": 113, "seq_k": 203, "kv_heads": 2, "causal": False, "bias": "alibi"})
+        text = self.page([odd, PEER]).text
+        self.assertIn(f"git checkout {COMMIT}", text)
+        self.assertIn("build/bin/compare --device gpu --batch 2 --heads 4 --kv-heads 2 --seq-q 113 --seq-k 203 --head-dim 64 --no-causal "
+                      "--dtype fp32 --bias alibi --save rows_1.json", text)  # fmt: skip
+        self.assertIn("common/compare/peers.py --batch 2 --heads 4 --seq 256 --head-dim 64 --causal --dtype fp32 --save rows_2.json", text)
+        text = self.page([odd], "--command", "build/bin/compare --save rows.json").text
+        self.assertIn("build/bin/compare --save rows.json\ncommon/compare/report.py rows.json --out report.html", text)
+        self.assertNotIn("--bias alibi", text)
+
+    def test_several_files_share_tables(self):
+        files = self.save([PEER], "a.json"), self.save({"rows": [TILED]}, "b.json"), self.save([NAIVE], "c.json")
+        done = self.run_report(*files, "--out", self.out)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        page = Page(self.out.read_text())
+        self.assertEqual([cells[0][:8] for cells in page.lines], ["stage/va", "01_naive", "06_fa2_f", "peer fla"])
+        self.assertEqual(page.text.count("any implementation must move"), 1)
+
+    def test_kernel_files(self):
+        contents = (ROOT / "01_naive" / "kernel.cuh").read_bytes()
+        blob = hashlib.sha1(b"blob %d\0" % len(contents) + contents).hexdigest()
+        outside = os.path.relpath("/etc/hosts", ROOT)
+        for sources, state in (({"01_naive/kernel.cuh": blob}, "the same"), ({"01_naive/kernel.cuh": "0" * 40}, "changed"),
+                               ({"01_naive/gone.cuh": blob}, "not here"), ({outside: blob}, "not here")):  # fmt: skip
+            page = self.page([row("01_naive", "naive", 1.0, sources=sources)])
+            self.assertEqual(page.lines[-1], [*sources, *sources.values(), state])
+            self.assertEqual("Changed since these rows were made" in page.text, state != "the same")
+
+    def test_saved_results(self):
+        """The rows that the project shows make a page."""
+        for device in (ROOT / "docs" / "results").iterdir():
+            names = ("compare", "tensor", "tensor_cores", "peers", "peers16")
+            files = [path for path in (device / f"{name}.json" for name in names) if path.exists()]
+            if files:
+                done = self.run_report(*files, "--out", self.out)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn("08_tensor_cores/", Page(self.out.read_text()).text)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,137 @@
+"""The tables of docs/comparison.md and of README.md: all stages on one problem, beside torch, in times and in counts."""
+
+from .formatting import number, problem_text, size, table
+from .fused_tables import BORROWED
+from .saved import NOTHING_SAVED, RESULTS, changed_since, gpus, origin, rows_of
+
+# The front page has a line for each stage and pass that the stage is about, in these words.
+FRONT = [
+    ("01_naive", "forward", "S and P in HBM"),
+    ("02_safe_softmax", "forward", "the maximum subtracted; a warp per row"),
+    ("03_online_softmax", "forward", "maximum and sum in one pass"),
+    ("04_fa1_forward", "forward", "S and P stay on the chip"),
+    ("06_fa2_forward", "forward", "queries outside; register and warp tiles"),
+    ("08_tensor_cores", "forward", "fp16 products on tensor cores"),
+    ("01_naive", "backward", "P, dP and dS in HBM"),
+    ("05_fa1_backward", "backward", "P computed again instead of stored"),
+    ("07_fa2_backward", "backward", "five products in one walk, warp tiles"),
+    ("08_tensor_cores", "backward", "the same on tensor cores"),
+]
+# What the CPU run of `compare` saves of each type, and where torch's rows of the same problem are.
+COUNTED = {"fp32": "compare.json", "fp16": "tensor.json"}
+TIMED = {"fp32": ("compare.json", "peers.json"), "fp16": ("compare16.json", "peers16.json")}
+SWEEPS = [
+    ("nvidia_h200", "sweep.json", "stages 01 to 07, fp32"),
+    ("nvidia_h200", "sweep16.json", "stage 08, fp16"),
+    ("nvidia_h200", "sweep_peers.json", "torch"),
+    ("cpu", "sweep.json", "stages 01 to 07, fp32, counts"),
+    ("cpu", "sweep16.json", "stage 08, fp16, counts"),
+]
+
+
+def verdict(row):
+    return "not checked" if not row.get("check") else "ok" if row["check"]["passed"] else "**wrong**"
+
+
+def worst(row):
+    """The largest difference from double precision, of all tensors."""
+    tensors = (row.get("check") or {}).get("tensors", {})
+    return f"{max(tensor['max_abs'] for tensor in tensors.values()):.1e}" if tensors else "–"
+
+
+def own(rows, direction, dtype):
+    """The rows of a pass and type, without passes that run another stage's kernels."""
+    return [row for row in rows if row["pass"] == direction and row["problem"]["dtype"] == dtype and (row["stage"], direction) not in BORROWED]
+
+
+def stages(direction, dtype):
+    """All steps on the problem of compare.json, with times, then torch on the same."""
+    parts = []
+    for device in gpus():
+        ours, theirs = (own(rows_of(device, file), direction, dtype) for file in TIMED[dtype])
+        ours = [row for row in ours if "time" in row]
+        if not ours:
+            continue
+        theirs = [row for row in theirs if "time" in row and problem_text(row["problem"]) == problem_text(ours[0]["problem"])]
+        lines = []
+        for row in ours + theirs:
+            name = f"{row['stage']} `{row['variant']}`" if row in ours else f"torch, {row['variant'].replace('_', '-')}"
+            counts = [size(row["extra_memory_bytes"]), size(row["hbm_read_bytes"]), size(row["hbm_written_bytes"])] if row in ours else ["–"] * 3
+            lines.append(
+                [name, *counts, number(row["time"]["median_ms"]), f"{number(row['time']['min_ms'])}\u00a0to\u00a0{number(row['time']['max_ms'])}"]
+                + [number(row["tflops"]), f"{row['percent_of_peak']:.0f}" if row.get("percent_of_peak") else "–", worst(row)]
+            )
+        head = ["", "extra memory", "bytes read", "bytes written", "ms, median", "least to most", "TFLOP/s", "% of peak", "max error"]
+        beside = "" if theirs else " Torch on this problem in this type is not saved yet."
+        title = f"{ours[0]['device']['name']}, {direction}, {problem_text(ours[0]['problem'])}:"
+        parts.append(f"{title}\n\n{table(head, lines)}\n\n{origin(ours + theirs)}{beside}")
+    return "\n\n".join(parts) or NOTHING_SAVED
+
+
+def counts(direction, dtype):
+    """The same as the simulator counts it, on a laptop's problem."""
+    rows = own(rows_of("cpu", COUNTED[dtype]), direction, dtype)
+    if not rows:
+        return NOTHING_SAVED
+    lines = [
+        [f"{row['stage']} `{row['variant']}`", size(row["extra_memory_bytes"]), size(row["hbm_read_bytes"]), size(row["hbm_written_bytes"])]
+        + [f"{row['counters'][name]:,}" for name in ("sectors", "barriers", "warp_operations", "bank_conflicts", "atomics")]
+        + [worst(row)]
+        for row in rows
+    ]
+    head = ["", "extra memory", "bytes read", "bytes written", "sectors", "barriers", "warp operations", "bank conflicts", "atomics", "max error"]
+    least = f"Any implementation must move {size(rows[0]['compulsory_bytes'])}."
+    return f"CPU simulator, {direction}, {problem_text(rows[0]['problem'])}. {least}\n\n{table(head, lines)}\n\n{origin(rows)}"
+
+
+def front():
+    """One line for each stage: its fastest step on the problem of compare.json."""
+    parts = []
+    for device in gpus():
+        rows = [row for files in TIMED.values() for row in rows_of(device, files[0]) if "time" in row]
+        lines, used = [], []
+        for stage, direction, idea in FRONT:
+            best = min((row for row in rows if (row["stage"], row["pass"]) == (stage, direction)), key=lambda row: row["time"]["median_ms"], default=None)
+            cells = ["–"] * 4
+            if best:
+                used.append(best)
+                cells = [size(best["extra_memory_bytes"]), size(best["hbm_read_bytes"] + best["hbm_written_bytes"])]
+                cells += [number(best["time"]["median_ms"]), number(best["tflops"])]
+            lines.append([f"[`{stage}`]({stage})", direction, idea, *cells])
+        if used:
+            problem = problem_text(used[0]["problem"]).rsplit(" ", 1)[0]
+            head = ["stage", "pass", "what is new", "extra memory", "bytes asked of memory", "ms", "TFLOP/s"]
+            title = f"{used[0]['device']['name']}, {problem}, the fastest step of each stage; fp32, stage 08 fp16:"
+            changed = sorted({path.split("/")[0] for path in changed_since(used)})
+            since = f" Kernels of {', '.join(changed)} have changed since." if changed else ""
+            parts.append(f"{title}\n\n{table(head, lines)}\n\nSaved on {max(row['date'][:10] for row in used)}.{since}")
+    return "\n\n".join(parts) or NOTHING_SAVED
+
+
+def demo():
+    """The first table that `compare` printed on the CPU, with the columns that fit on a page."""
+    path = RESULTS / "cpu" / "compare.txt"
+    if not path.exists():
+        return NOTHING_SAVED
+    lines = path.read_text().strip().split("\n\n")
+    head, body = lines[0].split("\n"), lines[1].split("\n")
+    spans, start = [], 0
+    for rule in body[1].split("  "):  # the dashes below the titles say how wide each column is
+        spans.append(slice(start, start + len(rule)))
+        start += len(rule) + 2
+    titles = {body[0][span].strip(): span for span in spans}
+    chosen = [titles[name] for name in ("stage/variant", "extra memory", "bytes read", "bytes written", "max error", "verdict")]
+    return "\n".join(["```text", *head, "", *("  ".join(line[span] for span in chosen).rstrip() for line in body), "```"])
+
+
+def saved_sweeps():
+    """Which sweeps are there."""
+    lines = []
+    for device, file, what in SWEEPS:
+        path, state = RESULTS / device / file, ["not saved yet", "–", "–"]
+        if path.exists():
+            rows = rows_of(device, file)
+            skipped = [row for row in rows if row.get("verdict") == "skipped"]
+            state = [origin(rows) if rows else "empty", f"{len(rows) - len(skipped)}", f"{len(skipped)}"]
+        lines.append([f"`{device}/{file}`", what, *state])
+    return table(["file in `docs/results`", "what", "saved", "rows", "skipped"], lines)

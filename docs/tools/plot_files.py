@@ -1,0 +1,89 @@
+"""docs/plots/DEVICE/NAME.svg: what common/compare/plot.py draws from all rows saved of a device. Whether a file is out of date is seen from
+the digest in it, without matplotlib; its bytes differ from one matplotlib to the next."""
+
+import os
+import sys
+from functools import lru_cache
+
+from .saved import RESULTS, ROOT, origin, rows_of
+
+sys.path.insert(0, str(ROOT / "common" / "compare"))
+
+import plot  # noqa: E402
+from plots.rows import Unfit, is_row, of_one_device  # noqa: E402
+
+PLOTS = ROOT / "docs" / "plots"
+
+
+@lru_cache(maxsize=None)
+def saved(device):
+    """[(file name, row)] of all files of a device."""
+    files = sorted(path.name for path in (RESULTS / device).glob("*.json"))
+    return [(file, row) for file in files for row in rows_of(device, file) if is_row(row)]
+
+
+def rows(device):
+    """Of stages' own kernels and of peers."""
+    return of_one_device([row for _, row in saved(device)])
+
+
+@lru_cache(maxsize=None)
+def selected(device):
+    """({name: picture}, {name: why there is none}) of a device."""
+    try:
+        return plot.select([row for _, row in saved(device)])
+    except Unfit as unfit:
+        raise SystemExit(f"docs/results/{device}: {unfit}") from None
+
+
+def expected():
+    """{file: (name, picture)}"""
+    devices = sorted(path.name for path in RESULTS.glob("*") if path.is_dir())
+    return {PLOTS / device / f"{name}.svg": (name, picture) for device in devices for name, picture in selected(device)[0].items()}
+
+
+def is_fresh(path, picture):
+    return path.exists() and path.read_text().startswith(f"<!-- {plot.digest(picture)} -->")
+
+
+def stale():
+    """[(file, name and picture)], with None for a file that no rows make any more."""
+    wanted = expected()
+    old = [(path, None) for path in sorted(PLOTS.glob("*/*.svg")) if path not in wanted]
+    return [(path, drawn) for path, drawn in wanted.items() if not is_fresh(path, drawn[1])] + old
+
+
+def check():
+    return [f"{path.relative_to(ROOT)} is stale; run docs/generate.py with matplotlib installed (common/setup.sh --dev)" for path, _ in stale()]
+
+
+def draw():
+    """Draws what is stale. Gives (files written or removed, what is wrong)."""
+    changed = []
+    for path, drawn in stale():
+        name = str(path.relative_to(ROOT))
+        if drawn is None:
+            path.unlink()
+        else:
+            try:
+                text = plot.svg(*drawn)
+            except ImportError as error:
+                return changed, [f"{name} is stale and cannot be drawn, as matplotlib cannot be imported ({error}): common/setup.sh --dev"]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            plot.write(path, text)
+        changed.append(name)
+    return changed, []
+
+
+def picture(page, device, name):
+    """The part `plot DEVICE NAME` of a page: the picture, and where its rows come from."""
+    if name not in plot.PICTURES:
+        raise SystemExit(f"{page}: there is no plot '{name}'; there are: {', '.join(plot.PICTURES)}")
+    pictures, reasons = selected(device)
+    if name not in pictures:
+        return f"*The plot `{name}` of {device} is not saved yet: {reasons[name]}.*"
+    drawn = pictures[name]
+    used = {id(row) for row in drawn.rows}
+    files = sorted({file for file, row in saved(device) if id(row) in used})
+    link = os.path.relpath(PLOTS / device / f"{name}.svg", (ROOT / page).parent)
+    return f"![{drawn.title}. {drawn.note}]({link})\n\nFrom {', '.join(f'`{file}`' for file in files)} of `docs/results/{device}`. {origin(drawn.rows)}"
