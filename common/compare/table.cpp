@@ -148,6 +148,8 @@ std::string csv_text(const std::vector<Row>& rows) {
                                        "time.median_ms",
                                        "time.min_ms",
                                        "time.max_ms",
+                                       "time.enqueue_ms",
+                                       "time.first_enqueue_ms",
                                        "tflops",
                                        "percent_of_peak",
                                        "counters.sectors",

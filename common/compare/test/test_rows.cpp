@@ -61,7 +61,7 @@ TEST_CASE("rows: rows of peers stand in the table of their problem, GPU rows apa
                 {"idea", "i"},
                 {"device", {{"kind", kind}, {"name", std::string("Test ") + kind}}},
                 {"problem", problem},
-                {"time", {{"median_ms", 0.125 * seq}}},
+                {"time", {{"median_ms", 0.125 * seq}, {"enqueue_ms", 0.75}}},
                 {"tflops", 12.5},
                 {"verdict", "ok"}};
   };
@@ -70,6 +70,7 @@ TEST_CASE("rows: rows of peers stand in the table of their problem, GPU rows apa
   write_bytes(two, Json{row("peer", "gpu", 8)}.dump());
   const ProcessResult result = compare({"--rows", one + "," + two});
   REQUIRE_MESSAGE(result.exit_code == 0, result.error);
+  CHECK(contains(compare({"--rows", two, "--csv"}).output, ",1.0,,,0.75,,12.5,"));  // one median, no least and no most
   std::vector<std::string> order;
   for (std::size_t at = 0; at < result.output.size();) {
     const std::size_t end = result.output.find('\n', at);
