@@ -58,7 +58,7 @@ class Runs {
     progress_.clear();
   }
 
-  /// "skipped 12 of 120 runs: 9 for lack of memory, 3 for lack of time", or nothing.
+  /// One line: how many were skipped and why; or nothing.
   std::string summary() const {
     if (no_room_ + too_long_ == 0) return "";
     std::string text =
