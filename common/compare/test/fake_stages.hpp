@@ -52,12 +52,12 @@ while [ $# -gt 0 ]; do
   case "$1" in
     --batch) B=$2;; --heads) H=$2;; --kv-heads) Hkv=$2;; --seq-q) Nq=$2;; --seq-k) Nk=$2;; --head-dim) d=$2;;
     --seq) Nq=$2; Nk=$2; Hkv=$H;;
-    --dtype) dtype=$2;; --device) device=$2;; --pass) pass=$2;; --causal) causal=true;;
+    --dtype) dtype=$2;; --device) device=$2;; --pass) pass=$2;; --causal) causal=true;; --scale=*) scale=${1#--scale=};;
     --iterations) time=", \"time\": {\"median_ms\": 1, \"iterations\": $2}";;
   esac
   shift
 done
-case "$d" in 16) scale=0.25;; *) scale=0.125;; esac
+case "$d" in 16) : ${scale:=0.25};; *) : ${scale:=0.125};; esac
 )" + first +
          R"(
 cat <<END

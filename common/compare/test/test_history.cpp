@@ -168,16 +168,16 @@ TEST_CASE("progress: a live line as wide as the terminal, with what went wrong a
   int columns = 200;
   Progress progress(out, Progress::Look::live, 4, [&] { return columns; });
   const Run run = runs("slow", 64);
-  progress.start(run, 2, 200);
+  progress.start(run, 2, 100);
   CHECK(out.str() ==
-        "\r\x1b[K[##########----------] 3 of 4, about 3 min left: forward 01_stage/slow, B=1 H=2 Hkv=2 Nq=64 Nk=64 d=64 fp16 "
+        "\r\x1b[K[##########----------] 3 of 4, about 100 s left: forward 01_stage/slow, B=1 H=2 Hkv=2 Nq=64 Nk=64 d=64 fp16 "
         "bhnd bias=none");
   out.str("");
   progress.tick();  // no second has passed
   CHECK(out.str().empty());
   std::this_thread::sleep_for(std::chrono::milliseconds(1001));
   progress.tick();
-  CHECK(test::contains(out.str(), "] 3 of 4, about 3 min left: "));
+  CHECK(test::contains(out.str(), "] 3 of 4, about 99 s left: "));
   out.str("");
   progress.end(took(1));
   CHECK(out.str().empty());

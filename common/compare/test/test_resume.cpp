@@ -245,9 +245,14 @@ TEST_CASE("resume: saved rows tell how long the others will take") {
   CHECK(sweep.ran() == "64 ");  // all of the 500 s may be start-up
   sweep.interrupt([](const Json& row) { return row["problem"]["seq_q"] == 64; },
                   [](Json& row) { row["wall_s"] = row["problem"]["seq_q"] == 32 ? 500 : 1; });
-  CHECK(sweep.run({"--resume"}).exit_code == 0);
+  CHECK(contains(sweep.run({"--resume"}).error, "[4/4, about 1 s left] forward 01_first/plain ... skipped: would take"));
   CHECK(sweep.ran().empty());
   CHECK(Json::parse(read_bytes(sweep.file))[3]["verdict"] == "skipped");
+  // A run that may take longer than the limit is stopped then.
+  sweep.interrupt([](const Json&) { return false; }, [](Json& row) { row["wall_s"] = row["problem"]["seq_q"] == 32 ? 35 : 1; });
+  const ProcessResult far = compare(
+      sweep.stages, {"--device", "cpu", "--pass", "forward", "--sweep", "seq=8,16,32,2048", "--save", sweep.file, "--resume"});
+  CHECK_MESSAGE(contains(far.error, "[4/4, about 10 min left] forward 01_first/plain ... ok"), far.error);
 }
 
 TEST_CASE("resume: with nothing saved yet everything runs") {

@@ -35,13 +35,15 @@ TEST_CASE("rows: saved rows give the same tables, CSV and JSON as the runs did")
   stages.add("01_first", answers(), R"(["forward", "backward"])");
   stages.add("02_picky", answers("[ $d -eq 16 ] || { echo '02_picky: only d = 16' >&2; exit 2; }"));
   const std::string file = (folder.path() / "rows.json").string();
-  const ProcessResult runs = compare(stages, {"--device", "cpu", "--sweep", "d=16,64", "--sweep", "seq=8,16", "--save", file});
+  const ProcessResult runs =
+      compare(stages, {"--device", "cpu", "--sweep", "d=16,64", "--sweep", "seq=8,16", "--scale", "2", "--save", file});
   REQUIRE_MESSAGE(runs.exit_code == 0, runs.error);
   const ProcessResult shown = compare({"--rows", file});
   CHECK(shown.exit_code == 0);
   CHECK(shown.error.empty());
   CHECK(shown.output == runs.output);
   CHECK(contains(shown.output, "02_picky: only d = 16"));
+  CHECK(contains(shown.output, "scale=2"));
   CHECK(compare({"--rows", file, "--json"}).output == read_bytes(file));
   const std::string csv = compare({"--rows", file, "--csv"}).output;
   CHECK(std::count(csv.begin(), csv.end(), '\n') == 1 + 2 * 2 * 3);

@@ -136,7 +136,7 @@ TEST_CASE("sweep: after a variant found no room or took too long, no larger prob
              answers("echo $Nq >> " + log + R"(; [ $Nq -lt 64 ] || { echo "02_large: needs 4 TiB" >&2; exit 3; })"));
   stages.add("03_slow", answers("[ $Nq -lt 64 ] || exec sleep 100"));
   const ProcessResult result = compare(
-      stages, {"--device", "cpu", "--pass", "forward", "--sweep", "seq=32,64,128,48,256", "--time-limit", "1", "--json"});
+      stages, {"--device", "cpu", "--pass", "forward", "--sweep", "seq=32,64,128,48,256", "--time-limit", "2", "--json"});
   CHECK(result.exit_code == 1);  // a run that is stopped is a failure; what is skipped is none
   CHECK(read_bytes(log) == "32\n64\n48\n");
   Strings large, slow;
@@ -151,13 +151,13 @@ TEST_CASE("sweep: after a variant found no room or took too long, no larger prob
     CHECK_FALSE(row["device"]["name"].get<std::string>().empty());
     const std::string message = row["message"];
     CHECK_MESSAGE(contains(message, "Nq=64 "), message);
-    CHECK_MESSAGE(contains(message, row["stage"] == "02_large" ? "needs 4 TiB" : "more than the limit of 1 s"), message);
+    CHECK_MESSAGE(contains(message, row["stage"] == "02_large" ? "needs 4 TiB" : "more than the limit of 2 s"), message);
   }
   CHECK(large == Strings{"ok", "cannot run", "skipped", "ok", "skipped"});
   CHECK(slow == Strings{"ok", "TIMED OUT", "skipped", "ok", "skipped"});
   CHECK_MESSAGE(contains(result.error,
                          "skipped 4 of 15 runs: 2 since a problem no larger could not run, 2 since they would take "
-                         "longer than 1 s\n"),
+                         "longer than 2 s\n"),
                 result.error);
   const Strings roomless{"--device", "cpu", "--pass", "forward", "--sweep", "seq=64,128", "--only", "02"};
   const ProcessResult table = compare(stages, roomless);
@@ -170,9 +170,9 @@ TEST_CASE("sweep: a run that would exceed the time limit by what smaller ones to
   const FakeStages stages;
   const std::string log = (stages.path() / "log").string();
   stages.add("01_quick", answers());
-  stages.add("02_slow", answers("echo $Nq >> " + log + "; [ $Nq -lt 64 ] || sleep 0.3"));
+  stages.add("02_slow", answers("echo $Nq >> " + log + "; [ $Nq -lt 64 ] || sleep 0.6"));
   const ProcessResult result = compare(stages, {"--device", "cpu", "--pass", "forward", "--sweep", "seq=4,64,256",
-                                                "--no-causal", "--time-limit", "2", "--json"});
+                                                "--no-causal", "--time-limit", "6", "--json"});
   CHECK_MESSAGE(result.exit_code == 0, result.error);
   CHECK(read_bytes(log) == "4\n64\n");
   const Json rows = Json::parse(result.output);
@@ -180,5 +180,14 @@ TEST_CASE("sweep: a run that would exceed the time limit by what smaller ones to
   CHECK(rows.at(5).at("verdict") == "skipped");
   const std::string message = rows.at(5).at("message");
   CHECK_MESSAGE(message.starts_with("would take about "), message);
-  CHECK_MESSAGE(message.ends_with("; the limit is 2 s"), message);
+  CHECK_MESSAGE(message.ends_with("; the limit is 6 s"), message);
+}
+
+TEST_CASE("sweep: on a GPU the time left has that of the simulator's counts") {
+  const FakeStages stages;
+  stages.add("01_first", answers("[ $device$Nq != cpu16 ] || sleep 0.3"));
+  const std::string log =
+      compare(stages, {"--pass", "forward", "--batch", "1", "--heads", "1", "--sweep", "seq=8,16,128"}).error;
+  CHECK_MESSAGE(contains(log, "[3/3, about "), log);
+  CHECK_FALSE(contains(log, "[3/3, about 1 s left]"));  // but 64 times 0.3 s
 }

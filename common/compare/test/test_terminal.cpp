@@ -57,9 +57,9 @@ TEST_CASE("compare: a sweep has one live line on a terminal, and lines on one th
   stages.add("01_first", answers());
   const std::string live = seen(stages, "xterm");
   CHECK_MESSAGE(contains(live, "\r\x1b[K[--------------------] 1 of 2: forward 01_first/plain, B=1 H=2"), live);
-  CHECK_MESSAGE(contains(live, "\r\x1b[K[##########----------] 2 of 2, about 1 s left: forward 01_first/plain"), live);
+  CHECK_MESSAGE(contains(live, "\r\x1b[K[##########----------] 2 of 2, about "), live);
   CHECK_MESSAGE(live.ends_with("\r\x1b[K"), live);
   const std::string lines = seen(stages, "dumb");
-  CHECK_MESSAGE(contains(lines, "[2/2, about 1 s left] forward 01_first/plain ... ok"), lines);
+  CHECK_MESSAGE(contains(lines, " left] forward 01_first/plain ... ok"), lines);
   CHECK_FALSE(contains(lines, "\x1b"));
 }
