@@ -141,7 +141,7 @@ TEST_CASE("html: report.py gets the file, the rows and what made them") {
   CHECK(read_bytes(got) == "--out|" + html + "|" + file + "|" + file + "|");
 }
 
-TEST_CASE("html: what is missing is known before anything runs; a failure of report.py keeps the rows") {
+TEST_CASE("html: what is missing is known before anything runs, and a failure of report.py keeps the rows") {
   const FakeStages stages;
   const TemporaryFolder folder;
   const std::string log = (folder.path() / "log").string(), html = (folder.path() / "report.html").string(),
