@@ -39,6 +39,7 @@ output=$(realpath "$output")
 failed=0
 count=10  # of files with rows; two digits, so that their names sort as they were made
 rm -f "$output"/*.rows* "$output"/sanitizer*.log "$output/profile.log"  # of an earlier run
+find "$output" -maxdepth 1 -name '*.partial' ! -name 'sweep*' -delete
 
 # part NAME WORD...: is this part asked for? Then its heading is printed.
 part() { [[ $parts == *" $1 "* ]] && note "${@:2}"; }
