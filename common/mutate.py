@@ -28,7 +28,7 @@ def main():
     parser.add_argument("--stage", help="numbers or names of stages, separated by commas")
     parser.add_argument("--changed", nargs="?", const="main", metavar="BASE", help="stages changed since BASE (default: main)")
     parser.add_argument("--only", choices=SANITIZER, help="only this kind of build")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no deletion later than that (default: run all)")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin nothing later than that (default: run all)")
     parser.add_argument("--jobs", type=int, default=1, help="copies of the project to work in side by side (default: 1)")
     parser.add_argument("--keep", action="store_true", help="keep the copies and say where")
     parser.add_argument("--list", action="store_true", help="list the mutants and stop")

@@ -153,15 +153,19 @@ class Campaign:
     def run_all(self, kinds, mutants, seconds=math.inf):
         """{mutant: verdict} of run() for the first kind and, for those that it did not find, for the next ones.
 
-        The time begins after the unchanged tests of the first kind, and each file gets its share of what is left. A mutant has no
-        verdict if there was no time to be sure of it."""
-        self.prepare(kinds[0], mutants)
+        The unchanged tests count; they are run as each file needs them, and each gets its share of what is left. A mutant has no
+        verdict if there was no time to be sure of it; there always is for the first."""
         end = time.monotonic() + seconds
         verdicts, waiting = {}, len(mutants)
         for path in dict.fromkeys(mutant.path for mutant in mutants):
+            if verdicts and time.monotonic() > end:
+                break
             group = [mutant for mutant in mutants if mutant.path == path]
+            self.prepare(kinds[0], group)
             now = time.monotonic()
-            deadline = now + (end - now) * len(group) / waiting
+            if verdicts and now > end:
+                break
+            deadline = now + max(end - now, 1) * len(group) / waiting
             waiting -= len(group)
             for kind in kinds:
                 new = self.run(kind, group, deadline)

@@ -4,6 +4,7 @@ import pathlib
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from mutation import mutants
@@ -82,6 +83,47 @@ class Verdicts(unittest.TestCase):
 
     def test_no_time_for_the_second_kind_is_no_verdict(self):
         self.assertEqual(self.verdicts(plain={"a": "", "b": "test: x"}, race={"a": None, "b": None}), {"b": "test: x"})
+
+
+class Time(unittest.TestCase):
+    """Files a, b and c of two mutants each; unchanged tests and mutants take their seconds by a clock of the test's own."""
+
+    def ran(self, minutes, unchanged, mutant):
+        clock, ran = [0.0], []
+
+        class Clocked(Campaign):
+            def __init__(self):
+                self.known = set()
+
+            def prepare(self, kind, group):
+                if group[0].path not in self.known:
+                    clock[0] += unchanged
+                self.known.add(group[0].path)
+
+            def run(self, kind, group, deadline):
+                verdicts = {}
+                for each in group:
+                    if clock[0] <= deadline:
+                        clock[0] += mutant
+                        ran.append(f"{each.path}{each.line}")
+                        verdicts[each] = "test: x"
+                return verdicts
+
+        with unittest.mock.patch("time.monotonic", lambda: clock[0]):
+            Clocked().run_all(["plain"], [mutants.Mutant(path, line, 0, 0, "", "") for path in "abc" for line in (1, 2)], 60 * minutes)
+        return " ".join(ran), clock[0]
+
+    def test_the_time_is_shared_by_the_files(self):
+        self.assertEqual(self.ran(4, unchanged=20, mutant=30), ("a1 a2 b1 b2 c1 c2", 240))
+        self.assertEqual(self.ran(4, unchanged=20, mutant=70), ("a1 a2 b1", 250))
+
+    def test_unchanged_tests_count_and_nothing_begins_after_the_end(self):
+        self.assertEqual(self.ran(2, unchanged=100, mutant=30), ("a1", 130))
+        self.assertEqual(self.ran(2.5, unchanged=100, mutant=30), ("a1", 230))
+        self.assertEqual(self.ran(4, unchanged=100, mutant=30), ("a1 a2", 160 + 100))
+
+    def test_the_first_always_runs(self):
+        self.assertEqual(self.ran(1, unchanged=100, mutant=30), ("a1", 130))
 
 
 if __name__ == "__main__":
