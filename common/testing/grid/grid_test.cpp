@@ -29,7 +29,8 @@ bool all_finite(const HostTensor<float>& tensor) {
 /// The values, or under a sanitizer the first alone, for cases whose numbers differ but not what threads do with them.
 template <class T>
 std::vector<T> brief(std::initializer_list<T> values) {
-  return {values.begin(), sanitized() ? values.begin() + 1 : values.end()};
+  return std::vector<T>(values.begin(),
+                        sanitized() ? values.begin() + 1 : values.end());  // in braces, bools would be two values
 }
 
 }  // namespace
