@@ -1,6 +1,7 @@
 // Rows to JSON and back.
 #include "common/compare/row.hpp"
 #include "common/harness/parse.hpp"
+#include "common/harness/problem_json.hpp"
 
 namespace flash {
 namespace {
@@ -81,20 +82,10 @@ std::string json_text(const std::vector<Row>& rows) {
 }
 
 Json problem_json(const Case& task) {
-  const Problem& p = task.problem;
-  return {{"batch", p.B},
-          {"heads", p.H},
-          {"kv_heads", p.Hkv},
-          {"seq_q", p.Nq},
-          {"seq_k", p.Nk},
-          {"head_dim", p.d},
-          {"scale", p.scale},
-          {"causal", p.causal},
-          {"bias", to_string(p.bias)},
-          {"dtype", to_string(p.dtype)},
-          {"layout", to_string(p.layout)},
-          {"input", to_string(task.options.input)},
-          {"seed", task.options.seed}};
+  Json json = problem_json(task.problem);
+  json["input"] = to_string(task.options.input);
+  json["seed"] = task.options.seed;
+  return json;
 }
 
 }  // namespace flash

@@ -49,6 +49,15 @@ bool holds(const Row& row, const Run& run, const Plan& plan, const CompareOption
   return row.number({"time", "iterations"}) == options.iterations && counted;
 }
 
+/// All of them, those of the plan first.
+void write_rows(const std::string& file, const KeptRows& rows) {
+  std::vector<Row> all = rows.done();
+  all.insert(all.end(), rows.others.begin(), rows.others.end());
+  PendingFile pending(file);
+  pending.write(json_text(all));
+  pending.commit();
+}
+
 }  // namespace
 
 std::vector<Row> read_rows(const std::string& file) {
@@ -119,24 +128,16 @@ std::vector<Row> SaveFile::start(bool resume) const {
 
 void SaveFile::write(const KeptRows& rows, std::size_t done) const {
   if (file_.empty()) return;
-  std::vector<Row> all = rows.done();
-  all.insert(all.end(), rows.others.begin(), rows.others.end());
   const SignalsHeld held;
-  PendingFile file(partial_);
-  file.write(json_text(all));
-  file.commit();
+  write_rows(partial_, rows);
   say_on_signal("compare: stopped; " + std::to_string(done) + " of " + std::to_string(rows.of_plan.size()) +
                 " runs are saved, the others run with\n  " + go_on_ + "\n");
 }
 
 void SaveFile::finish(const KeptRows& rows) const {
   if (file_.empty()) return;
-  std::vector<Row> all = rows.done();
-  all.insert(all.end(), rows.others.begin(), rows.others.end());
   const SignalsHeld held;
-  PendingFile file(file_);
-  file.write(json_text(all));
-  file.commit();
+  write_rows(file_, rows);
   std::error_code error;
   fs::remove(partial_, error);
   say_on_signal("");

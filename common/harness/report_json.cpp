@@ -1,4 +1,5 @@
 #include "common/attention/cost.hpp"
+#include "common/harness/problem_json.hpp"
 #include "common/harness/report.hpp"
 
 #include <nlohmann/json.hpp>
@@ -24,18 +25,7 @@ Json choice_json(const TileChoice& choice) {
 }
 
 Json problem_json(const RunRecord& run) {
-  const Problem& p = run.problem;
-  Json json{{"batch", p.B},
-            {"heads", p.H},
-            {"kv_heads", p.Hkv},
-            {"seq_q", p.Nq},
-            {"seq_k", p.Nk},
-            {"head_dim", p.d},
-            {"scale", p.scale},
-            {"causal", p.causal},
-            {"bias", to_string(p.bias)},
-            {"dtype", to_string(p.dtype)},
-            {"layout", to_string(p.layout)}};
+  Json json = problem_json(run.problem);
   if (run.load.empty()) {
     json["input"] = to_string(run.input);
   } else {
