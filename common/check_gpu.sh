@@ -143,7 +143,7 @@ if part tensor "tensor cores"; then
     done
     common/compare/peers.py --only flash,cudnn --iterations 10 "${peers16[@]}" --save "$output/peers16.json" >"$output/peers16.txt" 2>>"$output/peers.log" ||
       fail "peers in 16 bits"
-    common/compare/check_peers.py "$build/bin" --device gpu >"$output/check_peers.txt" 2>&1 || fail "torch and stage 08 do not agree"
+    common/compare/check_peers.py "$build/bin" --device gpu >"$output/check_peers.txt" 2>>"$output/peers.log" || fail "torch and stage 08 do not agree"
     tail -n 3 "$output/check_peers.txt"
   else
     echo "no torch here: no peers"
