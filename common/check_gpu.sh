@@ -14,7 +14,7 @@
 #                         installed; then also whether torch and stage 08 agree on the same inputs
 #   sweep.json, sweep16.json, sweep_peers.json
 #                         part `sweep` alone: the stages in fp32, stage 08 in fp16, and torch, on 16,384 tokens with H*d = 2048, for N
-#                         from 1024 to 16,384, d 64 and 128, causal or not. Takes about ten minutes; goes on with the files, or
+#                         from 1024 to 16,384, d 64 and 128, causal or not. Takes about 17 minutes; goes on with the files, or
 #                         FILE.partial, that OUTPUT_DIR has from an interrupted run
 #   tuned.json            part `tune` alone: --tune of stages 06 to 08 over widths, masks and passes
 #   few_heads.json        all stages on one batch of 8 heads, N4096 d64 causal: less work than the SMs could share

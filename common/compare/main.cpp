@@ -11,16 +11,12 @@
 namespace flash {
 namespace {
 
-bool any_failed(const std::vector<Row>& rows) {
-  return std::any_of(rows.begin(), rows.end(), [](const Row& row) { return is_failure(row.verdict); });
-}
-
 /// 0 if all is well; 1 after a failure; 2 or 3 if nothing ran at all, as the stage programs themselves ended.
 int exit_code(const std::vector<Row>& rows) {
   const auto any = [&](Verdict verdict) {
     return std::any_of(rows.begin(), rows.end(), [&](const Row& row) { return row.verdict == verdict; });
   };
-  if (any_failed(rows)) return 1;
+  if (any_failure(rows)) return 1;
   if (any(Verdict::ok)) return 0;
   return any(Verdict::no_room) ? 3 : 2;
 }
@@ -71,7 +67,7 @@ int compare(int argc, char** argv) {
   }
   if (options.rows.empty()) rows = run(options, argv[0], again);
 
-  const bool failed = any_failed(rows);
+  const bool failed = any_failure(rows);
   const std::string tables = comparison_tables(rows) + (failed ? "\nFAILED: see the verdicts above\n" : "");
   std::cout << (options.json ? json_text(rows) : options.csv ? csv_text(rows) : tables) << std::flush;
   if (!std::cout) return 2;

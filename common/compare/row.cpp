@@ -68,9 +68,28 @@ const char* to_string(Verdict verdict) {
   return "?";
 }
 
-bool is_failure(Verdict verdict) {
-  constexpr Verdict harmless[]{Verdict::ok, Verdict::refused, Verdict::no_room, Verdict::skipped};
-  return std::find(std::begin(harmless), std::end(harmless), verdict) == std::end(harmless);
+bool any_failure(const std::vector<Row>& rows) {
+  const auto finished = [&](const Row& slow) {
+    return std::any_of(rows.begin(), rows.end(), [&](const Row& row) {
+      return row.verdict == Verdict::ok && row.label() == slow.label() && row.pass == slow.pass;
+    });
+  };
+  return std::any_of(rows.begin(), rows.end(), [&](const Row& row) {
+    switch (row.verdict) {
+      case Verdict::wrong:
+      case Verdict::stopped:
+      case Verdict::crashed:
+        return true;
+      case Verdict::timed_out:
+        return !finished(row);
+      case Verdict::ok:
+      case Verdict::refused:
+      case Verdict::no_room:
+      case Verdict::skipped:
+        return false;
+    }
+    return true;
+  });
 }
 
 Backend Row::backend() const { return text_at(report, "device", "kind") == "gpu" ? Backend::gpu : Backend::cpu; }

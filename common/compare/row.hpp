@@ -29,9 +29,6 @@ enum class Verdict {
 
 const char* to_string(Verdict);
 
-/// Does the verdict make the comparison fail?
-bool is_failure(Verdict);
-
 struct Row {
   std::string stage, variant, idea, kernel;
   Pass pass = Pass::forward;
@@ -65,6 +62,10 @@ Row make_row(const Stage&, const ListedVariant&, Pass, const ProcessResult&);
 
 /// A row that json() made, or peers.py; json() gives the same again. UsageError with what is wrong if it is none.
 Row row_from_json(const Json&);
+
+/// Did anything fail? A run that the time limit ended counts only if its variant finished no problem in that pass, and so may hang;
+/// otherwise the problem is long, which a sweep is told to expect.
+bool any_failure(const std::vector<Row>&);
 
 /// The rows as a JSON array.
 std::string json_text(const std::vector<Row>&);

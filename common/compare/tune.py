@@ -6,9 +6,9 @@
 Each row is the JSON object of one `--tune` run (all compiled tile sizes with their times, the default and the fastest), plus commit, date
 and sources (kernel file -> git blob id) as in the rows of `compare --save`. Problems: N queries and keys with N = 4096, batch and heads so
 that batch * N and heads * head_dim are about 16,384 and 2048. A row is for the default dtype of its stage. Of each pass the
-last variant of a stage that is about it is tuned. Exit codes: 0 good; 1 a run failed; 2 bad usage.
+last variant of a stage that is about it is tuned. --only takes numbers of stages, such as 06,08. Rows go to FILE.json.partial as they
+come, which takes the place of FILE.json at the end. Exit codes: 0 good; 1 a run failed; 2 bad usage.
 """
-import argparse
 import datetime
 import json
 import pathlib
@@ -16,13 +16,18 @@ import re
 import subprocess
 import sys
 
+import saved_rows
 from provenance import commit
+from usage import Failure, Parser, run, whole_number
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def run_json(command):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    try:
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    except OSError as error:
+        raise Failure(1, f"{command[0]} cannot be started: {error.strerror}") from None
     if done.returncode != 0:
         print(f"FAILED ({done.returncode}): {' '.join(str(word) for word in command)}\n{done.stderr.strip()}", file=sys.stderr)
         return None
@@ -43,7 +48,10 @@ def kernel_files(path, seen=None):
 
 def blob_ids(kernel):
     files = [path for path, is_kernel in kernel_files(kernel).items() if is_kernel]
-    answer = subprocess.run(["git", "hash-object", "--", *files], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    try:
+        answer = subprocess.run(["git", "hash-object", "--", *files], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    except OSError:  # no git here
+        answer = []
     return dict(zip(files, answer)) if len(answer) == len(files) else {path: None for path in files}
 
 
@@ -59,41 +67,50 @@ def to_tune(listed):
     return [chosen[which] for which in ("forward", "backward") if which in chosen]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def tune(program, variant, which, d, causal, options):
+    """The row of one `--tune`; None if it failed, which run_json has said."""
+    length = min(4096, options.tokens)
+    sizes = ["--batch", options.tokens // length, "--heads", max(1, options.tokens // 8 // d), "--seq", length, "--head-dim", d]
+    command = [program, "--tune", "--json", "--device", options.device, "--variant", variant, "--pass", which, *sizes]
+    return run_json([*command, "--iterations", options.iterations] + (["--causal"] if causal else []))
+
+
+def main(arguments):
+    parser = Parser("tune", __doc__)
     parser.add_argument("bin_dir", type=pathlib.Path)
     parser.add_argument("--save", type=pathlib.Path)
-    parser.add_argument("--only", default="", help="numbers of stages, such as 06,08")
-    parser.add_argument("--iterations", type=int, default=5)
-    parser.add_argument("--tokens", type=int, default=16384)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--iterations", type=whole_number, default=5)
+    parser.add_argument("--tokens", type=whole_number, default=16384)
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
-    options = parser.parse_args()
-    length = min(4096, options.tokens)
+    options = parser.parse_args(arguments)
+    partial = options.save and options.save.with_name(options.save.name + ".partial")
+    if partial and partial.exists():
+        raise Failure(2, f"{partial} has the rows of a run that was interrupted; allowed: move it away")
     wanted = [number for number in options.only.split(",") if number]
+    programs = [program for program in sorted(options.bin_dir.glob("[0-9][0-9]_*")) if not wanted or program.name[:2] in wanted]
+    if not programs:
+        raise Failure(2, f"no stage program in {options.bin_dir}" + (f" is of {options.only}" if wanted else ""))
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     rows, failed = [], False
-    for program in sorted(options.bin_dir.glob("[0-9][0-9]_*")):
-        if wanted and program.name[:2] not in wanted:
-            continue
+    for program in programs:
         listed = run_json([program, "--list", "--json"])
-        for variant, which, dims in to_tune(listed) if listed else []:
-            for d in dims:
-                for causal in (False, True):
-                    sizes = ["--batch", options.tokens // length, "--heads", max(1, options.tokens // 8 // d), "--seq", length, "--head-dim", d]
-                    command = [program, "--tune", "--json", "--device", options.device, "--variant", variant, "--pass", which, *sizes]
-                    command += ["--iterations", options.iterations] + (["--causal"] if causal else [])
-                    row = run_json(command)
-                    failed = failed or row is None
-                    if row is None:
-                        continue
-                    row.update(commit=commit(), date=date, sources=blob_ids(row["kernel"]))
-                    rows.append(row)
-                    tune = row["tune"]
-                    print(f"{program.name} {variant} {which} d={d}{' causal' if causal else ''}: default {tiles_text(tune['default'])}, "
-                          f"fastest {tiles_text(tune['fastest'])}", flush=True)  # fmt: skip
-    if options.save:
-        options.save.write_text(json.dumps(rows, indent=1) + "\n")
-    sys.exit(1 if failed else 0 if rows else 2)
+        failed = failed or listed is None
+        chosen = to_tune(listed) if listed else []
+        for variant, which, d, causal in [(variant, which, d, causal) for variant, which, dims in chosen for d in dims for causal in (False, True)]:
+            row = tune(program, variant, which, d, causal, options)
+            if row is None:
+                failed = True
+                continue
+            row.update(commit=commit(), date=date, sources=blob_ids(row["kernel"]))
+            rows.append(row)
+            if partial:
+                saved_rows.write(partial, rows)
+            print(f"{program.name} {variant} {which} d={d}{' causal' if causal else ''}: default {tiles_text(row['tune']['default'])}, "
+                  f"fastest {tiles_text(row['tune']['fastest'])}", flush=True)  # fmt: skip
+    if rows and partial:
+        partial.replace(options.save)
+    return 1 if failed else 0
 
 
 def tiles_text(tiles):
@@ -101,4 +118,4 @@ def tiles_text(tiles):
 
 
 if __name__ == "__main__":
-    main()
+    run("tune", main)

@@ -131,7 +131,8 @@ def saved_sweeps():
         path, state = RESULTS / device / file, ["not saved yet", "–", "–"]
         if path.exists():
             rows = rows_of(device, file)
-            skipped = [row for row in rows if row.get("verdict") == "skipped"]
-            state = [origin(rows) if rows else "empty", f"{len(rows) - len(skipped)}", f"{len(skipped)}"]
+            without = {verdict: sum(row.get("verdict") == verdict for row in rows) for verdict in ("skipped", "TIMED OUT", "refused")}
+            state = [origin(rows) if rows else "empty", f"{len(rows) - sum(without.values())}"]
+            state += [", ".join(f"{count} {verdict.lower()}" for verdict, count in without.items() if count) or "–"]
         lines.append([f"`{device}/{file}`", what, *state])
-    return table(["file in `docs/results`", "what", "saved", "rows", "skipped"], lines)
+    return table(["file in `docs/results`", "what", "saved", "rows with figures", "others"], lines)

@@ -12,7 +12,8 @@ def table(head, rows):
 
 
 def number(value):
-    return f"{value:,}" if isinstance(value, int) else f"{value:.3g}"
+    """A float with three significant digits, zeros at its end included, so that a column shows one precision."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:#.3g}".rstrip(".") if 0.001 <= abs(value) < 1000 else f"{value:.3g}"
 
 
 def size(amount):

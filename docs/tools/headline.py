@@ -41,7 +41,7 @@ def times(above, below, field, of=None):
     """above / below by one field of `time`, or of two."""
     above, below = (above or {}).get("time", {}).get(field), (below or {}).get("time", {}).get(of or field)
     ratio = above / below if above and below else None
-    return "–" if ratio is None else f"{ratio:.1f}" if ratio < 100 else f"{ratio:,.0f}"
+    return "–" if ratio is None else f"{ratio:.2f}" if ratio < 1 else f"{ratio:.1f}" if ratio < 100 else f"{ratio:,.0f}"
 
 
 def for_each_gpu(direction, lines_of):

@@ -40,15 +40,15 @@ class Headline(unittest.TestCase):
         text = self.part(headline.headline, self.FILES, "forward")
         self.assertEqual(
             self.lines(text),
-            [["01_naive", "fp32", "6", "1.0", "0.3"], ["torch, plain", "fp32", "2", "3.0", "1.0"],
-             ["**06_fa2_forward** `warp_tiled`", "fp32", "0.5", "12.0", "4.0"], ["**08_tensor_cores** `tuned`", "fp16", "0.05", "120", "–"]],
+            [["01_naive", "fp32", "6.00", "1.0", "0.33"], ["torch, plain", "fp32", "2.00", "3.0", "1.0"],
+             ["**06_fa2_forward** `warp_tiled`", "fp32", "0.500", "12.0", "4.0"], ["**08_tensor_cores** `tuned`", "fp16", "0.0500", "120", "–"]],
         )  # fmt: skip
         self.assertIn("Plain torch in fp16 on this problem is not saved yet.", text)
 
     def test_claimed(self):
         lines = {line[0]: line[1:] for line in self.lines(self.part(headline.claimed, self.FILES))}
-        self.assertEqual(lines["**06_fa2_forward** `warp_tiled`"], ["0.5", "0.01", "–", "4.0", "20.0", "500", "12.0", "3.0", "300"])
-        self.assertEqual(lines["**08_tensor_cores** `tuned`"], ["0.05", "0.01", "–", "–", "–", "–", "120", "3.0", "300"])
+        self.assertEqual(lines["**06_fa2_forward** `warp_tiled`"], ["0.500", "0.0100", "–", "4.0", "20.0", "500", "12.0", "3.0", "300"])
+        self.assertEqual(lines["**08_tensor_cores** `tuned`"], ["0.0500", "0.0100", "–", "–", "–", "–", "120", "3.0", "300"])
 
     def test_what_is_missing_is_said(self):
         old = {"compare.json": [row("01_naive", "naive", 6.0), row("06_fa2_forward", "warp_tiled", 0.5)]}

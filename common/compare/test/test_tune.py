@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""tune.py with a stand-in for a stage program: which problems it asks for, what it saves, and what is left of an interrupted run."""
+import contextlib
+import io
+import json
+import pathlib
+import stat
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import tune  # noqa: E402
+import usage  # noqa: E402
+
+# `last` is about the backward pass; its forward pass is that of `second`. `bad` in the folder's name: d = 64 fails.
+STAGE = f'''#!{sys.executable}
+import json, sys
+if "--list" in sys.argv:
+    tiles = [dict(zip(("pass", "head_dims"), two)) for two in (("forward", [64, 32]), ("backward", [32]))]
+    print(json.dumps({{"variants": [{{"name": "first", "passes": ["forward"], "tiles": tiles[:1]}},
+                                    {{"name": "second", "passes": ["forward"], "tiles": tiles[:1]}},
+                                    {{"name": "last", "passes": ["forward", "backward"], "tiles": tiles}}]}}))
+    sys.exit(0)
+words = sys.argv[1:]
+of = {{words[i]: words[i + 1] for i in range(len(words) - 1) if words[i].startswith("--")}}
+if of["--head-dim"] == "64" and "bad" in sys.argv[0]:
+    print("no room", file=sys.stderr)
+    sys.exit(3)
+print(json.dumps({{"kernel": "01_naive/kernel.cuh", "asked": " ".join(words), "tune": {{"default": {{"br": 64, "bc": 32}}, "fastest": None}}}}))
+'''
+
+
+class Tune(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.file = self.folder / "tuned.json"
+        self.partial = self.folder / "tuned.json.partial"
+
+    def bin_dir(self, name="bin"):
+        path = self.folder / name
+        path.mkdir()
+        for stage in ("06_a", "08_b"):
+            (path / stage).write_text(STAGE)
+            (path / stage).chmod(stat.S_IRWXU)
+        return path
+
+    def tune(self, *arguments):
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = tune.main([str(word) for word in arguments])
+        return code, out.getvalue(), err.getvalue()
+
+    def test_of_each_pass_the_last_variant_over_widths_and_masks(self):
+        code, out, _ = self.tune(self.bin_dir(), "--only", "08", "--tokens", "8192", "--save", self.file)
+        self.assertEqual(code, 0)
+        asked = [row["asked"] for row in json.loads(self.file.read_text())]
+        shape = "--tune --json --device gpu --variant {} --pass {} --batch 2 --heads {} --seq 4096 --head-dim {} --iterations 5{}"
+        expected = [("second", "forward", 32, 32), ("second", "forward", 16, 64), ("last", "backward", 32, 32)]
+        self.assertEqual(asked, [shape.format(*one, mask) for one in expected for mask in ("", " --causal")])
+        self.assertEqual(len(out.splitlines()), 6)
+        self.assertIn("08_b last backward d=32 causal: default 64,32, fastest -", out)
+        self.assertFalse(self.partial.exists())
+        self.assertIn("01_naive/kernel.cuh", json.loads(self.file.read_text())[0]["sources"])
+
+    def test_a_failed_run_is_said_and_the_others_are_saved(self):
+        code, _, err = self.tune(self.bin_dir("bad"), "--only", "06", "--save", self.file)
+        self.assertEqual(code, 1)
+        self.assertEqual(len(json.loads(self.file.read_text())), 4)
+        self.assertEqual(err.count("no room"), 2)
+
+    def test_an_interrupted_run_leaves_its_rows_and_the_file_of_before(self):
+        self.file.write_text("[]")
+        with mock.patch.object(tune, "tiles_text", side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
+            self.tune(self.bin_dir(), "--save", self.file)
+        self.assertEqual(self.file.read_text(), "[]")
+        self.assertEqual(len(json.loads(self.partial.read_text())), 1)
+        with self.assertRaisesRegex(usage.Failure, "interrupted; allowed: move it away"):
+            self.tune(self.folder / "bin", "--save", self.file)
+        self.assertEqual(len(json.loads(self.partial.read_text())), 1)
+
+    def test_bad_usage(self):
+        for words in ([], [self.folder], [self.bin_dir(), "--only", "05"], [self.folder / "bin", "--tokens", "0"]):
+            with self.assertRaises(usage.Failure) as caught:
+                self.tune(*words)
+            self.assertEqual(caught.exception.code, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
