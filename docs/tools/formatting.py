@@ -5,7 +5,7 @@ import re
 
 def table(head, rows):
     """Columns of numbers (most of their cells are) are aligned to the right."""
-    is_number = re.compile(r"\**[\d.,]+(e[+-]?\d+)?( [KMG]?i?B?)?\**").fullmatch
+    is_number = re.compile(r"\**[+-]?[\d.,]+(e[+-]?\d+)?( [KMG]?i?B?)?\**").fullmatch
     numeric = [sum(bool(is_number(str(row[c]))) for row in rows) > len(rows) / 2 for c in range(len(head))]
     lines = ["| " + " | ".join(head) + " |", "| " + " | ".join("---:" if n else "---" for n in numeric) + " |"]
     return "\n".join(lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows])
