@@ -1,0 +1,145 @@
+// A model of the forward steps of stage 08, independent of their code: what they visit, and what step 4 does twice.
+#pragma once
+
+#include "08_tensor_cores/1_mma.cuh"
+#include "08_tensor_cores/test_parts.hpp"
+#include "common/harness/inputs.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace flash::tensor_test {
+
+/// The score of a masked pair, and the maximum of no scores.
+inline constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
+
+inline int width_of(const Problem& p) { return tensor_cores::width_of(p.d); }
+
+/// What a step does, of all batches and heads.
+struct Work {
+  std::int64_t products = 0;     // multiply-adds
+  std::int64_t tiles = 0;        // pairs of a tile of Q and a tile of K of which any pair is visible
+  std::int64_t query_tiles = 0;  // tiles of Q of which any query sees a key
+  std::int64_t queries = 0;      // in those
+  std::int64_t keys = 0;         // rows of the visited tiles of K
+  std::int64_t biases = 0;       // looked up
+  std::int64_t repeated = 0;     // tiles that a warp computes twice
+};
+
+/// Scaled and biased score, masked. Rows beyond the last query have Q = 0, and no bias but ALiBi.
+class Scores {
+ public:
+  Scores(const Problem& p, const Inputs& inputs, int b, int h) : p_(p), inputs_(inputs), b_(b), h_(h) {}
+
+  double operator()(int i, int j) const {
+    if (j >= p_.visible_keys(i)) return minus_infinity;
+    double dot = 0;
+    for (int c = 0; c < p_.d && i < p_.Nq; ++c) {
+      dot += double{inputs_.Q(b_, h_, i, c)} * double{inputs_.K(b_, p_.kv_head(h_), j, c)};
+    }
+    double bias = 0;
+    if (p_.bias == BiasKind::alibi) {
+      bias = -double{inputs_.bias(b_, h_, 0, 0)} * std::abs(i + p_.Nk - p_.Nq - j);
+    } else if (p_.bias != BiasKind::none && i < p_.Nq) {
+      bias = double{inputs_.bias(b_, h_, i, j)};
+    }
+    return dot * double{p_.scale} + bias;
+  }
+
+ private:
+  const Problem& p_;
+  const Inputs& inputs_;
+  int b_, h_;
+};
+
+/// Step 4's rule (8.7) for the rows of a warp: they keep m until a lane's part of a row of P sums to more than 2^10.
+class Maximum {
+ public:
+  explicit Maximum(int rows) : m_(static_cast<std::size_t>(rows), minus_infinity) {}
+
+  /// Visits the tile S [rows][keys]. Is it computed twice?
+  bool visit(const std::vector<std::vector<double>>& S) {
+    const bool known_before = known_;
+    if (!known_) raise(S);
+    if (fits(S)) return false;
+    CHECK(known_before);  // never three times: the true maximum always fits
+    raise(S);
+    CHECK(fits(S));
+    return true;
+  }
+
+ private:
+  void raise(const std::vector<std::vector<double>>& S) {
+    known_ = true;
+    for (std::size_t r = 0; r < S.size(); ++r) {
+      for (const double score : S[r]) m_[r] = std::max(m_[r], score);
+      known_ = known_ && m_[r] != minus_infinity;
+    }
+  }
+
+  bool fits(const std::vector<std::vector<double>>& S) const {
+    for (std::size_t r = 0; r < S.size(); ++r) {
+      double sums[4] = {};  // of the lanes of a quad
+      for (std::size_t j = 0; j < S[r].size(); ++j)
+        sums[j % 8 / 2] += std::exp(S[r][j] - (m_[r] == minus_infinity ? 0.0 : m_[r]));
+      for (const double sum : sums) {
+        if (sum > 1024.0) return false;
+      }
+    }
+    return true;
+  }
+
+  std::vector<double> m_;
+  bool known_ = false;
+};
+
+/// Adds the work of a tile of Q of one head, which begins at row0.
+inline void add_work_of_tile(Work& work, const Problem& p, const Scores& score, int row0, const TileChoice& choice,
+                             bool step_4) {
+  const auto [Br, Bc] = choice.tiles;
+  const int warps = choice.threads / 32, rows = Br / warps;
+  const int seen = p.visible_keys(std::min(row0 + Br, p.Nq) - 1), Tc = (seen + Bc - 1) / Bc;
+  std::vector<Maximum> maxima(static_cast<std::size_t>(warps), Maximum(rows));
+  for (int j = Tc - 1; j >= 0; --j) {
+    const int keys = std::min(Bc, p.Nk - j * Bc);
+    ++work.tiles;
+    work.keys += keys;
+    for (int warp = 0; warp < warps; ++warp) {
+      const int first = row0 + warp * rows;
+      bool twice = false;
+      if (step_4) {
+        std::vector<std::vector<double>> S(static_cast<std::size_t>(rows));
+        for (int r = 0; r < rows; ++r) {
+          for (int c = 0; c < Bc; ++c) S[static_cast<std::size_t>(r)].push_back(score(first + r, j * Bc + c));
+        }
+        twice = maxima[static_cast<std::size_t>(warp)].visit(S);
+      }
+      work.repeated += twice;
+      work.products += std::int64_t{twice ? 3 : 2} * rows * Bc * width_of(p);
+      const std::int64_t pairs = std::int64_t{std::clamp(p.Nq - first, 0, rows)} * keys;
+      if (p.bias != BiasKind::none) work.biases += (twice ? 2 : 1) * (p.bias == BiasKind::alibi ? 32 : pairs);
+    }
+  }
+  if (Tc > 0) {
+    ++work.query_tiles;
+    work.queries += std::min(Br, p.Nq - row0);
+  }
+}
+
+inline Work work_of(const Variant& v, const Problem& p, const Inputs& inputs, const TileChoice& choice) {
+  Work work;
+  for (int b = 0; b < p.B; ++b) {
+    for (int h = 0; h < p.H; ++h) {
+      for (int row0 = 0; row0 < p.Nq; row0 += choice.tiles.Br) {
+        add_work_of_tile(work, p, Scores(p, inputs, b, h), row0, choice, v.name == std::string("tuned"));
+      }
+    }
+  }
+  return work;
+}
+
+}  // namespace flash::tensor_test
