@@ -31,7 +31,7 @@ NOT_EVERYWHERE = {
     "build-race/bin/lab_barrier": "by the test 'lab: barrier' of the race preset",
     "docs/generate.py --check": "by .ci/run; here it would fail for everyone who has just changed a kernel",
     "common/compare/plot.py rows.json --out plots": ("matplotlib",),
-    "common/compare/plot.py docs/results/nvidia_h200/tensor_cores.json docs/results/nvidia_h200/peers16.json --out plots": ("matplotlib",),
+    "common/compare/plot.py docs/results/nvidia_h200/sweep16.json docs/results/nvidia_h200/sweep_peers.json --out plots": ("matplotlib",),
     f"build/bin/compare --device gpu --tokens 16384 --width 2048 {PAPERS} sweep.json --resume": SWEEP,
     f"build/bin/compare --device gpu --dtype fp16 --tokens 16384 --width 2048 {PAPERS} sweep16.json --resume": SWEEP,
     f"common/compare/peers.py --tokens 16384 --width 2048 --sweep dtype=fp32,fp16 {PAPERS} sweep_peers.json --resume": SWEEP,
