@@ -164,6 +164,7 @@ PARTS = {
     "forward_history_08": tensor_chapter.forward_history_08,
     "backward_history_08": tensor_chapter.backward_history_08,
     "tensor_cells": tensor_results.cells,
+    "front_peers": tensor_results.summary,
     "tensor_others": tensor_results.others,
     "tensor_steps": tensor_results.steps,
     "lab": lambda name: saved_text("cpu", f"lab_{name}", 110),  # what docs/lab's program printed

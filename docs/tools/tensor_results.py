@@ -6,6 +6,7 @@ from .formatting import table
 from .saved import NOTHING_SAVED, gpus, origin, rows_of
 
 LENGTHS = (1024, 4096, 16384)
+CELLS = [(d, length, causal, "fp16") for d in (64, 128) for length in LENGTHS for causal in (False, True)]
 
 
 def key(row):
@@ -60,17 +61,15 @@ def cells():
     for device in gpus():
         ours, peers = saved(device)
         rows, ratios = [], []
-        for d in (64, 128):
-            for length in LENGTHS:
-                for causal in (False, True):
-                    texts, two = both_passes(ours, peers, d, length, causal, "fp16")
-                    rows.append([d, f"{length:,}", "causal" if causal else "no", *texts])
-                    ratios.append(two)
+        for d, length, causal, dtype in CELLS:
+            texts, two = both_passes(ours, peers, d, length, causal, dtype)
+            rows.append([d, f"{length:,}", "causal" if causal else "no", *texts])
+            ratios.append(two)
         if not ours:
             continue
         means = [geometric_mean(ratio) for ratio in zip(*ratios)]
         rows.append(["", "", "geometric mean", "", "", f"**{means[0]}**", "", "", "", f"**{means[1]}**", ""])
-        used = [row for at, row in ours.items() if at[0] in (64, 128) and at[1] in LENGTHS and at[3] == "fp16"]
+        used = [row for at, row in ours.items() if at[:4] in CELLS]
         torch = {row["torch"] for rows_of_problem in peers.values() for row in rows_of_problem.values()}
         name = next(iter(ours.values()))["device"]["name"]
         beside_torch = f"; torch {', '.join(sorted(torch))} in the same run" if torch else ""
@@ -80,13 +79,34 @@ def cells():
     return "\n\n".join(parts) or NOTHING_SAVED
 
 
+def summary():
+    """The twelve cells in a sentence, for the front page; nothing where one is missing."""
+    sentences = []
+    for device in gpus():
+        ours, peers = saved(device)
+        of_pass = {}
+        for which in ("forward", "backward"):
+            found = [(ours.get((*cell, which)), peers.get((*cell, which), {})) for cell in CELLS]
+            if all(mine and {"flash", "cudnn"} <= set(torch) for mine, torch in found):
+                of_pass[which] = [[mine["tflops"] / torch[name]["tflops"] for mine, torch in found] for name in ("flash", "cudnn")]
+        if len(of_pass) == 2:
+            (flash, cudnn), (flash_back, cudnn_back) = of_pass["forward"], of_pass["backward"]
+            sentences.append(
+                f"On the same {ours[(*CELLS[0], 'forward')]['device']['name']}, on {len(CELLS)} larger problems in fp16 (16,384 tokens; N from {LENGTHS[0]:,} to "
+                f"{LENGTHS[-1]:,}, d of 64 and 128, with and without a mask), stage 08 has **{geometric_mean(flash)} times** the rate of torch's "
+                f"FlashAttention-2 in the forward pass and **{geometric_mean(flash_back)} times** in the backward pass (geometric means; never less than "
+                f"{min(flash):.2f} and {min(flash_back):.2f}). It has {geometric_mean(cudnn)} and {geometric_mean(cudnn_back)} times the rate of cuDNN, "
+                "which uses instructions that Hopper alone has; the stages do without, and run on any GPU since sm_75."
+            )
+    return "\n\n".join(sentences) or NOTHING_SAVED
+
+
 def others():
     """The other problems: other widths, bf16, odd shapes."""
     parts = []
     for device in gpus():
         ours, peers = saved(device)
-        main_cells = {(d, length, causal, "fp16") for d in (64, 128) for length in LENGTHS for causal in (False, True)}
-        problems = sorted({at[:4] for at in ours} - main_cells, key=lambda p: (p[3], p[1], p[0], p[2]))
+        problems = sorted({at[:4] for at in ours} - set(CELLS), key=lambda p: (p[3], p[1], p[0], p[2]))
         rows = [[d, f"{n:,}", "causal" if causal else "no", dtype, *both_passes(ours, peers, d, n, causal, dtype)[0]] for d, n, causal, dtype in problems]
         if rows:
             name = next(iter(ours.values()))["device"]["name"]
