@@ -25,6 +25,17 @@ def size(amount):
     return ""
 
 
+def absence(verdict, message):
+    """Why a row has no result, in a word or two. A run that the time limit ended and one that it foresaw are the same to a reader; so are a
+    run that found no memory and one that was not begun for that."""
+    if verdict in ("refused", "TIMED OUT"):
+        return {"refused": "refused", "TIMED OUT": "too long"}[verdict]
+    if verdict in ("skipped", "cannot run"):
+        by_time = "would take" in message or "took more than the limit" in message
+        return "too long" if by_time else "no room" if verdict == "cannot run" or re.search("memory|could not run", message) else "skipped"
+    return "failed"
+
+
 def problem_text(p):
     heads = f"H={p['heads']}" if p["heads"] == p["kv_heads"] else f"H={p['heads']} Hkv={p['kv_heads']}"
     lengths = f"N={p['seq_q']}" if p["seq_q"] == p["seq_k"] else f"Nq={p['seq_q']} Nk={p['seq_k']}"

@@ -32,7 +32,7 @@ def limits_of(panels):
     positive = [value for value in values if value > 0] or [1]
     low, high = min(positive) / 1.25, max(positive) * 1.25
     zero = low / (high / low) ** 0.12 if 0 in values else None
-    return low, high, zero
+    return low, high * (high / low) ** 0.04, zero  # so that the highest mark is whole
 
 
 def draw_panel(axes, panel, limits, unit):

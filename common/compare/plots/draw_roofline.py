@@ -1,6 +1,6 @@
 """Draws what roofline.py selects: labels at the marks, in the first free place around each."""
 
-from math import cos, log10, pi, sin
+from math import cos, hypot, log10, pi, sin
 
 from .style import NORMAL, SMALL, WIDTH, add_panel, ink, marker, name_in_file, new_figure
 
@@ -50,11 +50,13 @@ def draw(picture):
         hollow = mark["pass"] == "backward"
         axes.plot([mark["x"]], [mark["y"]], marker=marker(mark["series"]), markersize=7, color=ink(mark["series"]), linestyle="none",
                   markerfacecolor=ink("bg") if hollow else ink(mark["series"]), markeredgewidth=1.6, gid=name_in_file("mark", mark["pass"], mark["label"]), zorder=4)  # fmt: skip
+    leaders = []
     for mark in sorted(marks, key=lambda mark: -mark["y"]):
         x, y = place(mark["x"], mark["y"])
         wide = 4.9 * len(mark["label"]) + 4
-        at = free_place(x, y, wide, taken)
+        at = free_place(x, y, wide, taken, leaders)
         taken.append(box_around(*at, wide, 11))
+        leaders.append(leader(at, (x, y)))
         axes.annotate(mark["label"], xy=(mark["x"], mark["y"]), xytext=at, textcoords="axes points", ha="center", va="center", fontsize=SMALL,
                       color=ink(mark["series"]), zorder=5,
                       arrowprops={"arrowstyle": "-", "color": ink(mark["series"]), "linewidth": 0.6, "shrinkA": 0, "shrinkB": 4})  # fmt: skip
@@ -93,12 +95,29 @@ def overlap(a, b):
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
-def free_place(x, y, wide, taken):
-    """The middle of a label: the nearest place around (x, y) where it covers nothing and stays in the panel."""
+def leader(start, end):
+    """Boxes along the line from a label's middle to its mark, but not over the mark, which may lie close to others."""
+    (x0, y0), (x1, y1) = start, end
+    steps = max(1, round(hypot(x1 - x0, y1 - y0) / 2))
+    points = [(x0 + (x1 - x0) * k / steps, y0 + (y1 - y0) * k / steps) for k in range(steps + 1)]
+    return [box_around(x, y, 1, 1) for x, y in points if hypot(x - x1, y - y1) > 7]
+
+
+def covers(box, others):
+    return any(overlap(box, other) for other in others)
+
+
+def free_place(x, y, wide, taken, leaders):
+    """The middle of a label: the nearest place around (x, y), in the panel, where it covers no label, mark, roof or leader of another
+    label, and where its own leader crosses no label, mark or roof."""
     for far in range(0, 200, 6):
         for k in (0, 8, 1, 15, 7, 9, 4, 12, 2, 14, 6, 10, 3, 13, 5, 11):
             u, v = cos(k * pi / 8), sin(k * pi / 8)
             box = box_around(x + u * (10 + wide / 2 + far), y + v * (14 + far), wide, 11)
-            if box[0] >= 2 and box[2] <= PANEL and box[1] >= 2 and box[3] <= HEIGHT and not any(overlap(box, other) for other in taken):
-                return (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+            middle = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+            inside = box[0] >= 2 and box[2] <= PANEL and box[1] >= 2 and box[3] <= HEIGHT
+            if not inside or covers(box, taken) or any(covers(box, line) for line in leaders):
+                continue
+            if not any(covers(step, taken) for step in leader(middle, (x, y))):
+                return middle
     return x, y + 14

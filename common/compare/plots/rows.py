@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from tools import formatting
 from tools.saved import BORROWED
 
 PEERS = {"plain": "torch plain", "memory_efficient": "torch mem.-efficient", "flash": "torch FA2", "cudnn": "torch cuDNN"}
@@ -103,12 +104,9 @@ def series_of(row):
     return f"peer_{row['variant']}" if row["stage"] == "peer" else row["stage"][:2]
 
 
-ABSENT = {"cannot run": "out of memory", "TIMED OUT": "too long", "skipped": "skipped", "refused": "refused"}
-
-
 def absence(row):
     """Why a row has no time, in a word or two."""
-    return ABSENT.get(row["verdict"], "failed")
+    return formatting.absence(row["verdict"], row.get("message") or "")
 
 
 def is_plain(p):

@@ -59,7 +59,7 @@ def gpu_rows():
             speed("peer", "flash", "backward", n, 60, dtype="fp16"),
         ]
         rows.append(speed("peer", "plain", "forward", n, 40, dtype="fp16") if n < 4000 else
-                    row("peer", "plain", "forward", n, dtype="fp16", verdict="skipped", message="S would not fit", device=None))  # fmt: skip
+                    row("peer", "plain", "forward", n, dtype="fp16", verdict="skipped", message="S and P need 9 GiB of GPU memory; 8 GiB are free", device=None))  # fmt: skip
     rows.append(row("01_naive", "naive", "forward", 8000, verdict="cannot run", message="not enough memory"))
     rows.append(row("04_fa1_forward", "thread_per_row", "forward", 8000, 6.4))
     kernel = {"kernel": "k", "hbm_read_bytes": 3 * 2**20, "hbm_written_bytes": 2**20}

@@ -14,8 +14,8 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import plot  # noqa: E402
 import plot_rows as made  # noqa: E402
-from plots import style  # noqa: E402
-from plots.rows import Unfit  # noqa: E402
+from plots import draw_roofline, style  # noqa: E402
+from plots.rows import Unfit, absence  # noqa: E402
 from tools import plot_files, saved  # noqa: E402
 
 
@@ -41,9 +41,24 @@ class Rules(unittest.TestCase):
     def test_time_says_which_problem_and_what_is_missing(self):
         forward = panel("time", made.gpu_rows(), "fp32, forward")
         self.assertEqual(forward["note"], "B = 2, H = 4, d = 64, no mask")
-        self.assertEqual(forward["gaps"], ["01 naive, N = 8,000: out of memory"])
+        self.assertEqual(forward["gaps"], ["01 naive, N = 8,000: no room"])
         self.assertEqual(forward["guides"][0]["label"], "∝ N²")
-        self.assertEqual(panel("time", made.gpu_rows(), "fp16, tensor cores, forward")["gaps"], ["torch plain, N = 4,000: skipped"])
+        self.assertEqual(panel("time", made.gpu_rows(), "fp16, tensor cores, forward")["gaps"], ["torch plain, N = 4,000: no room"])
+
+    def test_one_word_for_one_reason(self):
+        for verdict, message, word in (
+            ("TIMED OUT", None, "too long"),
+            ("skipped", "would take about 11 s; the limit is 10 s", "too long"),
+            ("skipped", "a problem no larger took more than the limit of 10 s (B=1 H=32 N=16384 d=64 fp32)", "too long"),
+            ("skipped", "a problem no larger could not run (B=1 H=32 N=16384 d=64 fp32): not enough memory", "no room"),
+            ("skipped", "S and P need 9 GiB of GPU memory; 8 GiB are free", "no room"),
+            ("cannot run", "not enough GPU memory", "no room"),
+            ("skipped", "the user said so", "skipped"),
+            ("refused", "fp32", "refused"),
+            ("WRONG", None, "failed"),
+        ):
+            with self.subTest(message):
+                self.assertEqual(absence({"verdict": verdict, "message": message}), word)
 
     def test_the_guide_of_a_sweep_at_fixed_tokens_is_linear(self):
         rows = [made.speed("01_naive", "naive", "forward", n, 2, batch=4096 // n, heads=8) for n in (512, 1024, 2048)]
@@ -73,7 +88,7 @@ class Rules(unittest.TestCase):
         self.assertEqual(list(bars), ["08 tuned", "torch plain", "torch FA2"])
         for value in bars["08 tuned"]["values"]:
             self.assertAlmostEqual(value, 200)
-        self.assertEqual(bars["torch plain"]["values"][2], "skipped")
+        self.assertEqual(bars["torch plain"]["values"][2], "no room")
 
     def test_both_passes_are_all_flops_over_all_time(self):
         bars = series("tflops_both", made.gpu_rows(), "d = 64, no mask")
@@ -153,6 +168,19 @@ class Rules(unittest.TestCase):
         rows[0]["time"]["median_ms"] *= 1.001
         after = {name: plot.digest(picture) for name, picture in plot.select(rows)[0].items()}
         self.assertEqual({name for name in before if before[name] != after[name]}, {"time", "tflops_forward_fp32"})
+
+    def test_leaders_of_the_roofline_cross_no_label(self):
+        """Marks close together, as those of the slow stages are: labels find places beside all marks, labels and leaders before them."""
+        marks = [(100, 100), (106, 104), (112, 100), (104, 92), (100, 112), (112, 110)]
+        taken, leaders = [draw_roofline.box_around(x, y, 9, 9) for x, y in marks], []
+        for x, y in marks:
+            at = draw_roofline.free_place(x, y, 70, taken, leaders)
+            label, line = draw_roofline.box_around(*at, 70, 11), draw_roofline.leader(at, (x, y))
+            self.assertFalse(draw_roofline.covers(label, taken) or any(draw_roofline.covers(label, other) for other in leaders))
+            for step in line:
+                self.assertFalse(draw_roofline.covers(step, taken))
+            taken.append(label)
+            leaders.append(line)
 
     def test_labels_are_pushed_apart_and_no_further(self):
         places = style.spread([10, 11, 50, 12], 10, 0, 100)
