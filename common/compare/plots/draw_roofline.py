@@ -50,13 +50,8 @@ def draw(picture):
         hollow = mark["pass"] == "backward"
         axes.plot([mark["x"]], [mark["y"]], marker=marker(mark["series"]), markersize=7, color=ink(mark["series"]), linestyle="none",
                   markerfacecolor=ink("bg") if hollow else ink(mark["series"]), markeredgewidth=1.6, gid=name_in_file("mark", mark["pass"], mark["label"]), zorder=4)  # fmt: skip
-    leaders = []
-    for mark in sorted(marks, key=lambda mark: -mark["y"]):
-        x, y = place(mark["x"], mark["y"])
-        wide = 4.9 * len(mark["label"]) + 4
-        at = free_place(x, y, wide, taken, leaders)
-        taken.append(box_around(*at, wide, 11))
-        leaders.append(leader(at, (x, y)))
+    places = label_places([(*place(mark["x"], mark["y"]), 4.9 * len(mark["label"]) + 4) for mark in marks], taken)
+    for mark, at in zip(marks, places):
         axes.annotate(mark["label"], xy=(mark["x"], mark["y"]), xytext=at, textcoords="axes points", ha="center", va="center", fontsize=SMALL,
                       color=ink(mark["series"]), zorder=5,
                       arrowprops={"arrowstyle": "-", "color": ink(mark["series"]), "linewidth": 0.6, "shrinkA": 0, "shrinkB": 4})  # fmt: skip
@@ -107,9 +102,35 @@ def covers(box, others):
     return any(overlap(box, other) for other in others)
 
 
+def label_places(marks, taken):
+    """The middles of the labels of marks [(x, y, width of the label)]. Who comes first has the best place and may leave none to another: of
+    some orders, each begun at every mark, the one that places most, and those with the shortest leaders."""
+    best = None
+    for key in (lambda k: -marks[k][1], lambda k: marks[k][1], lambda k: marks[k][0], lambda k: -marks[k][0]):
+        order = sorted(range(len(marks)), key=key)
+        for start in range(len(marks)):
+            found = in_order(marks, order[start:] + order[:start], taken)
+            cost = sum(1000 if at is None else hypot(at[0] - x, at[1] - y) - wide / 2 for (x, y, wide), at in zip(marks, found))
+            if best is None or cost < best[0]:
+                best = cost, found
+    return [at or (x, y + 14) for (x, y, _), at in zip(marks, best[1])] if best else []
+
+
+def in_order(marks, order, taken):
+    """The middles of the labels if they are placed in this order; None where there is no place."""
+    taken, leaders, found = list(taken), [], [None] * len(marks)
+    for k in order:
+        x, y, wide = marks[k]
+        at = found[k] = free_place(x, y, wide, taken, leaders)
+        if at:
+            taken.append(box_around(*at, wide, 11))
+            leaders.append(leader(at, (x, y)))
+    return found
+
+
 def free_place(x, y, wide, taken, leaders):
     """The middle of a label: the nearest place around (x, y), in the panel, where it covers no label, mark, roof or leader of another
-    label, and where its own leader crosses no label, mark or roof."""
+    label, and where its own leader crosses no label, mark or roof. None if there is none."""
     for far in range(0, 200, 6):
         for k in (0, 8, 1, 15, 7, 9, 4, 12, 2, 14, 6, 10, 3, 13, 5, 11):
             u, v = cos(k * pi / 8), sin(k * pi / 8)
@@ -120,4 +141,4 @@ def free_place(x, y, wide, taken, leaders):
                 continue
             if not any(covers(step, taken) for step in leader(middle, (x, y))):
                 return middle
-    return x, y + 14
+    return None

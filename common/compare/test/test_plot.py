@@ -170,17 +170,17 @@ class Rules(unittest.TestCase):
         self.assertEqual({name for name in before if before[name] != after[name]}, {"time", "tflops_forward_fp32"})
 
     def test_leaders_of_the_roofline_cross_no_label(self):
-        """Marks close together, as those of the slow stages are: labels find places beside all marks, labels and leaders before them."""
-        marks = [(100, 100), (106, 104), (112, 100), (104, 92), (100, 112), (112, 110)]
-        taken, leaders = [draw_roofline.box_around(x, y, 9, 9) for x, y in marks], []
-        for x, y in marks:
-            at = draw_roofline.free_place(x, y, 70, taken, leaders)
-            label, line = draw_roofline.box_around(*at, 70, 11), draw_roofline.leader(at, (x, y))
-            self.assertFalse(draw_roofline.covers(label, taken) or any(draw_roofline.covers(label, other) for other in leaders))
-            for step in line:
-                self.assertFalse(draw_roofline.covers(step, taken))
-            taken.append(label)
-            leaders.append(line)
+        """Marks close together at the left end, as those of the slow stages are: labels find places beside all marks, labels and leaders."""
+        for marks in ([(100, 100), (106, 104), (112, 100), (104, 92), (100, 112), (112, 110)], [(73, 34, 87), (82, 37, 45), (82, 37, 87), (104, 61, 80)]):
+            marks = [(*mark, 70)[:3] for mark in marks]
+            taken = [draw_roofline.box_around(x, y, 9, 9) for x, y, _ in marks]
+            places = draw_roofline.label_places(marks, taken)
+            labels = [draw_roofline.box_around(*at, wide, 11) for (*_, wide), at in zip(marks, places)]
+            lines = [draw_roofline.leader(at, (x, y)) for (x, y, _), at in zip(marks, places)]
+            for k, label in enumerate(labels):
+                self.assertFalse(draw_roofline.covers(label, taken + labels[:k] + labels[k + 1 :]))
+                for step in lines[k]:
+                    self.assertFalse(draw_roofline.covers(step, taken + labels[:k] + labels[k + 1 :]))
 
     def test_labels_are_pushed_apart_and_no_further(self):
         places = style.spread([10, 11, 50, 12], 10, 0, 100)
