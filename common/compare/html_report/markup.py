@@ -4,7 +4,8 @@ import html
 import re
 
 VOID = {"meta", "img", "wbr"}
-BLOCKS = {"section", "div", "details", "table", "tr", "p", "li", "dl", "figure", "h2", "h3"}  # each ends a line, for readers of the source
+# Each ends a line, for readers of the source.
+BLOCKS = {"section", "div", "details", "table", "tr", "p", "li", "dl", "figure", "h2", "h3", "h4"}
 # Not allowed in HTML, not even as references: control characters, and halves of surrogate pairs, which JSON can spell.
 FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 

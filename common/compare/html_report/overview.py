@@ -1,9 +1,10 @@
 """The overview of a sweep: one block for each head dimension, mask, type and pass; a line for each stage and variant, a column for each N."""
 
 from .markup import join, tag
-from .rows import SIZES, borrowed_from, device_name, is_good, is_peer, label, moved_bytes, number, place, problem_key, verdict
+from .rows import (SIZES, borrowed_from, device_name, is_failure, is_good, is_peer, label, moved_bytes, number, place, problem_key,
+                   text, verdict)  # fmt: skip
 from .tables import DASH, bar, figure, name_cell, verdict_class
-from tools.formatting import size
+from tools.formatting import absence, size
 
 # How a column is headed, and what the line above the block says of sizes that do not change in it.
 NAMES = (("N", ("seq_q", "seq_k")), ("B", ("batch",)), ("H", ("heads",)), ("Hkv", ("kv_heads",)), ("d", ("head_dim",)))
@@ -62,7 +63,9 @@ def cell(row, group, index, most):
     if row is None:
         return tag("td", DASH, class_="number")
     if not is_good(row):
-        return tag("td", tag("a", verdict(row), href=f"#problem-{index}"), class_=f"number {verdict_class(row)}")
+        word = why_absent(row)
+        kind = "left-out" if word == "too long" else verdict_class(row)
+        return tag("td", tag("a", word, href=f"#problem-{index}"), class_=f"number {kind}")
     value = measure(row, group.gpu)
     if value is None:
         return tag("td", DASH, class_="number")
@@ -76,11 +79,33 @@ def cell(row, group, index, most):
     return bar(join([tag("b", large) if best else large, tag("small", small)]), value / most if most else 0)
 
 
+def why_absent(row):
+    """A failure by its own name, all else in the words that the plots use."""
+    word = absence(verdict(row), text(row, "message"))
+    return verdict(row) if word == "failed" else word
+
+
+def without_result(lines):
+    """One sentence for the lines that have a result in no column, in place of rows of equal cells. `lines`: {name: its rows}"""
+    words = {}
+    for name, rows in lines.items():
+        words.setdefault(" or ".join(dict.fromkeys(map(why_absent, rows))), []).append(name)
+    said = "; ".join(f"{', '.join(names)} ({word})" for word, names in words.items())
+    return f"Without a result in any column: {said}. The tables say why." if said else ""
+
+
 def matrix(block, name):
     first = block[0][1]
     lines = {}  # label: a row that names it
     for row in sorted((row for _, group in block for row in group.rows if not borrowed_from(row)), key=place):
         lines.setdefault(label(row), row)
+    absent = {}
+    for name_of_line in lines:
+        rows = [row for _, group in block for row in group.rows if label(row) == name_of_line]
+        if not any(is_good(row) or is_failure(row) for row in rows):  # a failure has to be seen
+            absent[name_of_line] = rows
+    if len(absent) == len(lines):
+        absent = {}
     here = [{label(row): row for row in reversed(group.rows)} for _, group in block]
     values = [measure(row, first.gpu) or 0 for rows in here for row in rows.values() if is_good(row)]
     most = max(values, default=0)
@@ -92,10 +117,13 @@ def matrix(block, name):
         head.append(tag("th", link, tag("small", " ".join(names[1:])) if names[1:] else None, scope="col", class_="number"))
     body = []
     for name_of_line, line in lines.items():
+        if name_of_line in absent:
+            continue
         cells = [cell(rows.get(name_of_line), group, index, most) for (index, group), rows in zip(block, here)]
         body.append(tag("tr", name_cell(line), *cells, class_="peer" if is_peer(line) else None))
     grid = tag("table", tag("caption", heading(block), class_="unseen"), tag("thead", tag("tr", *head)), tag("tbody", *body))
-    return tag("section", tag("h3", heading(block), id=name), tag("p", note(block), class_="caption") if note(block) else None,
+    said = " ".join(sentence for sentence in (note(block), without_result(absent)) if sentence)
+    return tag("section", tag("h3", heading(block), id=name), tag("p", said, class_="caption") if said else None,
                tag("div", grid, class_="scroll narrow", role="region", aria_labelledby=name, tabindex="0"))  # fmt: skip
 
 

@@ -1,11 +1,12 @@
 """The whole page: its sections in order, and the text that is the same in each report."""
 
 import dataclasses
+from collections import Counter
 from pathlib import Path
 
 from . import lessons, origin, overview, pictures, tables
 from .markup import Html, join, tag
-from .rows import Group, device_name, groups, is_failure, is_gpu, is_peer, label, number, verdict
+from .rows import Group, device_name, groups, is_failure, is_gpu, is_peer, label, latest, number, verdict
 from tools.saved import short_commit
 
 TITLE = "FlashAttention, step by step: the comparison"
@@ -51,13 +52,14 @@ class Report:
     lesson: list  # the groups that the lesson is about
 
 
-def head_facts(rows):
-    """Devices, dates, commits in a line each."""
+def head_facts(rows, older):
+    """Devices, dates, commits in a line each. `older`: how many rows are not shown, since a later one is of the same run."""
     known = origin.commits(rows)
     dates = sorted({date for _, first, last, _ in known for date in (first, last) if date})
     commits = ", ".join(short_commit({"commit": commit}) for commit, *_ in known if commit) or "not told"
     verdicts = sorted((verdict(row) for row in rows), key=lambda name: (name != "ok", name))
     counted = f"{len(rows)}: " + ", ".join(f"{verdicts.count(name)} {name}" for name in dict.fromkeys(verdicts))
+    counted += f"; {older} older of the same runs {'is' if older == 1 else 'are'} not shown" if older else ""
     facts = [("Device", ", ".join(dict.fromkeys(device_name(row) for row in rows if row.get("device"))) or "not told"),
              ("Date", " to ".join(dict.fromkeys([dates[0], dates[-1]])) if dates else "not told"),
              ("Commit", commits), ("Rows", counted)]  # fmt: skip
@@ -66,7 +68,8 @@ def head_facts(rows):
 
 def notices(rows):
     """Failures and doubts, before any figure is read."""
-    failed = [f"{label(row)}, {row['pass']}: {verdict(row)}" for row in rows if is_failure(row)]
+    count = Counter(f"{label(row)}, {row['pass']}: {verdict(row)}" for row in rows if is_failure(row))
+    failed = [line + (f" ({times} problems)" if times > 1 else "") for line, times in count.items()]
     said = [f"Failed: {'; '.join(failed[:10])}{' and more' if len(failed) > 10 else ''}."] if failed else []
     if all(is_peer(row) for row in rows):
         said.append("Only peers are in these rows: there is no stage to compare them with.")
@@ -86,6 +89,7 @@ def reading(rows, report):
 
 def page(rows, names, title=None, command=None):
     """`names`: the files of the rows. `command`: what made them, or None."""
+    every, rows = rows, latest(rows)
     found: list[Group] = groups(rows)
     report = Report(tables.peaks(rows), any(number(row, "time", "enqueue_ms") is not None for row in rows), lessons.chosen(found))
     lost = [row for row in rows if not row.get("problem")]
@@ -101,7 +105,7 @@ def page(rows, names, title=None, command=None):
     ]
     sections = [section for section in sections if section[2]]
     links = tag("nav", *(tag("a", name, href=f"#{key}") for key, name, _ in sections), aria_label="Sections")
-    header = tag("header", tag("h1", title or TITLE), tag("p", WHAT), head_facts(rows), notices(rows), links)
+    header = tag("header", tag("h1", title or TITLE), tag("p", WHAT), head_facts(rows, len(every) - len(rows)), notices(rows))
     body = tag("main", *(tag("section", tag("h2", name), content, id=key) for key, name, content in sections))
     head = tag(
         "head",
@@ -112,4 +116,4 @@ def page(rows, names, title=None, command=None):
         tag("title", title or TITLE),
         tag("style", Html(STYLE.read_text(encoding="utf-8"))),
     )
-    return join([Html("<!DOCTYPE html>"), tag("html", head, tag("body", header, body), lang="en"), ""], Html("\n"))
+    return join([Html("<!DOCTYPE html>"), tag("html", head, tag("body", header, links, body), lang="en"), ""], Html("\n"))

@@ -205,6 +205,18 @@ class Group:
         return min(rows, key=self.cost, default=None)
 
 
+def latest(rows):
+    """Of runs of the same kernel, tiles and problem the one with the latest date, so that overlapping files give no line twice."""
+    newest = {}
+    for row in rows:
+        tiles = number(row, "tiles", "br"), number(row, "tiles", "bc")
+        problem = problem_key(row["problem"]) if row.get("problem") else id(row)
+        key = (device_name(row), label(row), row["pass"], tiles, problem)
+        if key not in newest or text(row, "date") >= text(newest[key], "date"):
+            newest[key] = row
+    return list(newest.values())
+
+
 def groups(rows):
     """One group for each device, problem and pass, small problems first. Rows without a problem are in none."""
     found = {}

@@ -125,22 +125,35 @@ def tiles(row):
     return DASH if br is None or bc is None else f"{br:g} × {bc:g}"
 
 
-def name_cell(row):
-    """The stage and its variant over the idea in small print."""
-    idea = text(row, "idea")
+def together(rows):
+    """Lists of rows that share a line of a table: peers that did not run, one after the other, for the same reason."""
+    lines = []
+    for row in rows:
+        before = lines[-1][0] if lines else None
+        same = before and is_peer(row) and is_peer(before) and not is_good(row) and not is_good(before)
+        if same and verdict(row) == verdict(before) and text(row, "message") == text(before, "message"):
+            lines[-1].append(row)
+        else:
+            lines.append([row])
+    return lines
+
+
+def name_cell(row, *others):
+    """The stage and its variant over the idea in small print; of several rows the names alone."""
+    idea = "" if others else text(row, "idea")
     lender = borrowed_from(row)
     if lender:
         idea = f"its forward pass is that of {lender}"
     name = tag("code", row["stage"], "/", tag("wbr"), row["variant"])
     if is_peer(row):
-        name = join([tag("span", "peer", class_="mark"), " ", tag("code", row["variant"])])
+        name = join([tag("span", "peer", class_="mark"), " ", tag("code", ", ".join(one["variant"] for one in (row, *others)))])
     return tag("th", name, tag("small", idea) if idea else None, scope="row")
 
 
 def reason(row):
     """The verdict and what led to it, in place of figures."""
     error = max_error(row)
-    said = text(row, "message") or "no reason given"
+    said = text(row, "message") or ("the time limit ended the run" if verdict(row) == "TIMED OUT" else "no reason given")
     return tag("span", tag("b", verdict(row)), f": {said}" + (f" (max error {figure(error)})" if error is not None else ""))
 
 
@@ -148,14 +161,15 @@ def verdict_class(row):
     return "failed" if is_failure(row) else "good" if is_good(row) else "left-out"
 
 
-def body_row(row, shown, most):
-    """Rows that have run well have figures; all others the reason why they have none."""
+def body_row(rows, shown, most):
+    """Rows that have run well have figures; all others, which may share a line, the reason why they have none."""
+    row = rows[0]
     if is_good(row):
         cells = [tag("td", tiles(row), class_="number"), *(column.cell(row, most.get(column.title)) for column in shown)]
     else:
         cells = [tag("td", reason(row), colspan=len(shown) + 1, class_="reason")]
     kind = "peer" if is_peer(row) else "borrowed" if borrowed_from(row) else None
-    return tag("tr", name_cell(row), *cells, tag("td", verdict(row), class_=verdict_class(row)), class_=kind)
+    return tag("tr", name_cell(*rows), *cells, tag("td", verdict(row), class_=verdict_class(row)), class_=kind)
 
 
 def caption(group):
@@ -188,8 +202,8 @@ def result(group):
 
 
 def table(group, name, report):
-    shown = columns(group, report)
     good = [row for row in group.rows if is_good(row)]
+    shown = [column for column in columns(group, report) if not good or any(column.value(row) is not None for row in good)]
     most = {column.title: max((column.value(row) or 0 for row in good), default=0) for column in shown if column.has_bar}
     head = [tag("th", title, scope="col", class_=kind) for title, kind in
             [("stage/variant", None), ("tiles", "number"), *((column.title, "number") for column in shown), ("verdict", None)]]  # fmt: skip
@@ -197,10 +211,16 @@ def table(group, name, report):
         "table",
         tag("caption", group.title, class_="unseen"),
         tag("thead", tag("tr", *head)),
-        tag("tbody", *(body_row(row, shown, most) for row in group.rows)),
+        tag("tbody", *(body_row(rows, shown, most) for rows in together(group.rows))),
     )
     box = tag("div", grid, class_="scroll", role="region", aria_labelledby=name, tabindex="0")
     return join([tag("p", caption(group), class_="caption"), box])
+
+
+def chapter(group):
+    """What a folded table stands under."""
+    p = group.problem
+    return f"{device_name(group.rows[0])}, {p['dtype']}, d={p['head_dim']}, {'causal' if p['causal'] else 'not causal'}"
 
 
 def section(found, report):
@@ -208,9 +228,13 @@ def section(found, report):
     parts, folded = [], len(found) > 4 and any(group not in report.lesson for group in found)
     if folded:
         parts.append(tag("p", "Only tables that are unfolded are printed.", class_="caption"))
+    before = None
     for index, group in enumerate(found, start=1):
         name = f"problem-{index}"
-        heading = tag("h3", group.title, id=name)
+        heading = tag("h4" if folded else "h3", group.title, id=name)
+        if folded and chapter(group) != before:
+            before = chapter(group)
+            parts.append(tag("h3", before, class_="chapter"))
         if folded:
             fold = tag("summary", heading, tag("span", result(group)))
             parts.append(tag("details", fold, table(group, name, report), open="open" if group in report.lesson else None))

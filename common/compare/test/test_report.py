@@ -99,6 +99,33 @@ class Report(Case):
         self.assertIn("4 × the memory beside inputs and outputs of 01_naive/naive at 2 times the length: 64 KiB at N=256, 256 KiB at N=512; "
                       "06_fa2_forward/tiled needs none there.", self.page(fixed).text)  # fmt: skip
 
+    def test_equal_lines_are_said_once(self):
+        sizes = [{"seq_q": n, "seq_k": n} for n in (256, 512, 1024)]
+        rows = [row("01_naive", "naive", 8.0, sizes=size) for size in sizes]
+        slow = {"verdict": "skipped", "message": "would take about 11 s; the limit is 10 s"}
+        ends = {"verdict": "TIMED OUT"}, {"verdict": "TIMED OUT"}, slow
+        rows += [{**row("04_fa1_forward", "slow", sizes=size), **end} for size, end in zip(sizes, ends)]
+        refused = {"verdict": "refused", "message": "16 bits only"}
+        rows += [row("peer", name, sizes=size, **refused) for name in ("flash", "cudnn") for size in sizes]
+        page = self.page(rows)
+        self.assertIn("Failed: 04_fa1_forward/slow, forward: TIMED OUT (2 problems).", page.text)
+        self.assertEqual(page.lines[2][1:], ["too long"] * 3)  # in the overview, whether the limit ended a run or foresaw it
+        self.assertIn("Without a result in any column: peer/flash, peer/cudnn (refused).", page.text)
+        self.assertEqual(page.text.count("refused: 16 bits only"), 3)  # once in each table
+        self.assertIn("refused: 16 bits only", page.line("peer flash, cudnn")[1])
+        self.assertIn("TIMED OUT: the time limit ended the run", page.text)
+
+    def test_of_the_same_run_the_latest_is_shown(self):
+        page = self.page([NAIVE, TILED, {**TILED, "date": "2027-01-01T00:00:00Z", "time": {**TILED["time"], "median_ms": 1.0}}])
+        self.assertEqual([line[0][:8] for line in page.lines if line[0].startswith("06")], ["06_fa2_f"])
+        self.assertIn("8 × as fast", page.text)
+        self.assertIn("; 1 older of the same runs is not shown", page.text)
+
+    def test_a_column_without_figures_is_left_out(self):
+        self.assertIn("bytes read", self.page([NAIVE, TILED]).lines[0])
+        bare = [{key: value for key, value in one.items() if not key.startswith("hbm_")} for one in (NAIVE, TILED)]
+        self.assertNotIn("bytes read", self.page(bare).lines[0])
+
     def test_rows_that_should_not_be_compared_are_told(self):
         other = {**TILED, "commit": "f" * 40 + "-dirty", "device": {**GPU, "driver": "1.0"}}
         text = self.page([NAIVE, other]).text
