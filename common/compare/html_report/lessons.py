@@ -49,18 +49,25 @@ def memory(first, best):
     return needs, join(["of memory beside inputs and outputs for ", tag("code", label(best)), f"; {size(extra(first))} for ", named(first)])
 
 
-def beside_peer(best, peer):
+def beside_peer(best, peer, which):
     if peer is None:
         return None
-    took = f" is what the fastest peer takes: {text(peer, 'idea') or peer['variant']}, {figure(median(peer))} ms"
+    took = f" is what {which} takes: {text(peer, 'idea') or peer['variant']}, {figure(median(peer))} ms"
     return gain(median(peer) / median(best)), join(["the time of ", tag("code", label(best)), took])
+
+
+def same_algorithm(group):
+    """Torch's FlashAttention-2, unless it is the fastest peer, which has a line of its own."""
+    found = next((row for row in group.rows if is_peer(row) and row["variant"] == "flash" and group.cost(row)), None)
+    return None if found is group.best(peers=True) else found
 
 
 def of_group(group):
     """The figures of one problem and pass."""
     first, best, peer = group.first(), group.best() or group.first(), group.best(peers=True)
     if group.gpu:
-        said = [faster(first, best), fewer_bytes(first, best), memory(first, best), beside_peer(best, peer)]
+        said = [faster(first, best), fewer_bytes(first, best), memory(first, best), beside_peer(best, peer, "the fastest peer"),
+                beside_peer(best, same_algorithm(group), "the peer of the same algorithm")]  # fmt: skip
     else:
         said = [fewer_bytes(first, best), least_bytes(best), memory(first, best)]
     return [pair for pair in said if pair]

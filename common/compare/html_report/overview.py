@@ -63,9 +63,7 @@ def cell(row, group, index, most):
     if row is None:
         return tag("td", DASH, class_="number")
     if not is_good(row):
-        word = why_absent(row)
-        kind = "left-out" if word == "too long" else verdict_class(row)
-        return tag("td", tag("a", word, href=f"#problem-{index}"), class_=f"number {kind}")
+        return tag("td", tag("a", why_absent(row), href=f"#problem-{index}"), class_=f"number {verdict_class(row)}")
     value = measure(row, group.gpu)
     if value is None:
         return tag("td", DASH, class_="number")
@@ -102,7 +100,7 @@ def matrix(block, name):
     absent = {}
     for name_of_line in lines:
         rows = [row for _, group in block for row in group.rows if label(row) == name_of_line]
-        if not any(is_good(row) or is_failure(row) for row in rows):  # a failure has to be seen
+        if not any(is_good(row) or is_failure(row) or verdict(row) == "TIMED OUT" for row in rows):  # what may be a failure has to be seen
             absent[name_of_line] = rows
     if len(absent) == len(lines):
         absent = {}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from . import lessons, origin, overview, pictures, tables
 from .markup import Html, join, tag
-from .rows import Group, device_name, groups, is_failure, is_gpu, is_peer, label, latest, number, verdict
+from .rows import Group, device_name, failures, groups, is_gpu, is_peer, label, latest, number, verdict
 from tools.saved import short_commit
 
 TITLE = "FlashAttention, step by step: the comparison"
@@ -68,7 +68,7 @@ def head_facts(rows, older):
 
 def notices(rows):
     """Failures and doubts, before any figure is read."""
-    count = Counter(f"{label(row)}, {row['pass']}: {verdict(row)}" for row in rows if is_failure(row))
+    count = Counter(f"{label(row)}, {row['pass']}: {verdict(row)}" for row in failures(rows))
     failed = [line + (f" ({times} problems)" if times > 1 else "") for line, times in count.items()]
     said = [f"Failed: {'; '.join(failed[:10])}{' and more' if len(failed) > 10 else ''}."] if failed else []
     if all(is_peer(row) for row in rows):

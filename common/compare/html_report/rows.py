@@ -12,8 +12,8 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[3] / "docs"))
 from tools.formatting import problem_text  # noqa: E402
 
 PEER = "peer"
-# Verdicts that are no failure; every other one is.
-HARMLESS = ("ok", "not checked", "refused", "cannot run", "skipped")
+# Verdicts that are no failure; every other one is. "TIMED OUT" may be one: see failures.
+HARMLESS = ("ok", "not checked", "refused", "cannot run", "skipped", "TIMED OUT")
 SIZES = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "head_dim")
 WORDS = ("dtype", "bias", "layout")
 CHECKED = {"forward": ("o",), "backward": ("dq", "dk", "dv")}
@@ -124,6 +124,12 @@ def is_good(row):
 
 def is_failure(row):
     return verdict(row) not in HARMLESS
+
+
+def failures(rows):
+    """By the rule of `compare`: a run that the time limit ended is a failure only if its variant finished no problem in that pass."""
+    finished = {(label(row), row["pass"]) for row in rows if is_good(row)}
+    return [row for row in rows if is_failure(row) or (verdict(row) == "TIMED OUT" and (label(row), row["pass"]) not in finished)]
 
 
 def is_gpu(row):

@@ -114,6 +114,15 @@ class Report(Case):
         self.assertEqual(page.text.count("refused: 16 bits only"), 3)  # once in each table
         self.assertIn("refused: 16 bits only", page.line("peer flash, cudnn")[1])
         self.assertIn("TIMED OUT: the time limit ended the run", page.text)
+        finished = row("04_fa1_forward", "slow", 8.0, sizes={"seq_q": 128, "seq_k": 128})  # so it does not hang: long problems are long
+        self.assertNotIn("Failed:", self.page([*rows, finished]).text)
+        self.assertIn("Failed:", self.page([*rows, {**finished, "pass": "backward"}]).text)
+
+    def test_the_peer_of_the_same_algorithm_beside_the_fastest_one(self):
+        self.assertNotIn("the same algorithm", self.page([NAIVE, TILED, PEER]).text)
+        text = self.page([NAIVE, TILED, PEER, {**PEER, "variant": "cudnn", "time": {**PEER["time"], "median_ms": 1.0}}]).text
+        self.assertIn("0.5 × the time of 06_fa2_forward/tiled is what the fastest peer takes", text)
+        self.assertIn("2 × the time of 06_fa2_forward/tiled is what the peer of the same algorithm takes", text)
 
     def test_of_the_same_run_the_latest_is_shown(self):
         page = self.page([NAIVE, TILED, {**TILED, "date": "2027-01-01T00:00:00Z", "time": {**TILED["time"], "median_ms": 1.0}}])
