@@ -69,8 +69,8 @@ CompareCommand parse_compare_options(int argc, const char* const* argv) {
       "  compare --sweep d=64,128 --sweep causal=no,yes --sweep seq=512..16384 --tokens 16384 --width 2048 --save sweep.json\n"
       "A report of rows saved earlier, for a browser:\n"
       "  compare --rows sweep.json --html report.html\n"
-      "Exit codes: 0 good; 1 a check failed, or a variant crashed or finished no run within the time limit; 2 bad usage or nothing to run;\n"
-      "3 no usable device or not enough memory.",
+      "Exit codes: 0 good; 1 a check failed, or a variant crashed or finished no run within the time limit;\n"
+      "2 bad usage or nothing to run; 3 no usable device or not enough memory.",
       "compare");
   app.set_version_flag("--version", std::string("compare (flash-steps " FLASH_VERSION ")"));
   app.set_help_flag("--help,-h", "Print this and exit");
