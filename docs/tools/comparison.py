@@ -1,5 +1,7 @@
 """The tables of docs/comparison.md and of README.md: all stages on one problem, beside torch, in times and in counts."""
 
+from collections import Counter
+
 from .formatting import number, problem_text, size, table
 from .fused_tables import BORROWED
 from .saved import NOTHING_SAVED, RESULTS, changed_since, gpus, origin, rows_of
@@ -131,8 +133,8 @@ def saved_sweeps():
         path, state = RESULTS / device / file, ["not saved yet", "–", "–"]
         if path.exists():
             rows = rows_of(device, file)
-            without = {verdict: sum(row.get("verdict") == verdict for row in rows) for verdict in ("skipped", "TIMED OUT", "refused")}
+            without = Counter(row["verdict"].lower() for row in rows if "time" not in row and "counters" not in row)
             state = [origin(rows) if rows else "empty", f"{len(rows) - sum(without.values())}"]
-            state += [", ".join(f"{count} {verdict.lower()}" for verdict, count in without.items() if count) or "–"]
+            state += [", ".join(f"{count} {verdict}" for verdict, count in sorted(without.items())) or "–"]
         lines.append([f"`{device}/{file}`", what, *state])
     return table(["file in `docs/results`", "what", "saved", "rows with figures", "others"], lines)

@@ -4,16 +4,19 @@ import re
 
 
 def table(head, rows):
-    """Columns of numbers (most of their cells are) are aligned to the right."""
+    """Columns of numbers (most of their cells are, not counting empty ones) are aligned to the right."""
     is_number = re.compile(r"\**[+-]?[\d.,]+(e[+-]?\d+)?( [KMG]?i?B?)?\**").fullmatch
-    numeric = [sum(bool(is_number(str(row[c]))) for row in rows) > len(rows) / 2 for c in range(len(head))]
+    columns = [[str(row[c]) for row in rows if row[c] not in ("", "–")] for c in range(len(head))]
+    numeric = [sum(bool(is_number(cell)) for cell in column) > len(column) / 2 for column in columns]
     lines = ["| " + " | ".join(head) + " |", "| " + " | ".join("---:" if n else "---" for n in numeric) + " |"]
     return "\n".join(lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows])
 
 
 def number(value):
     """A float with three significant digits, zeros at its end included, so that a column shows one precision."""
-    return f"{value:,}" if isinstance(value, int) else f"{value:#.3g}".rstrip(".") if 0.001 <= abs(value) < 1000 else f"{value:.3g}"
+    if isinstance(value, int) or 999.5 <= abs(value) < 1e6:
+        return f"{value:,.0f}"
+    return f"{value:#.3g}".rstrip(".") if 0.001 <= abs(value) < 1000 else f"{value:.3g}"
 
 
 def size(amount):

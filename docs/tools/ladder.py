@@ -5,7 +5,7 @@ import json
 
 from . import costs
 from .formatting import number, problem_text, table
-from .saved import BORROWED, ROOT, origin, rows_of
+from .saved import BORROWED, ROOT, newest_rows, origin, rows_of
 
 DEVICE = "nvidia_h200"
 
@@ -68,13 +68,12 @@ def ladder(direction):
 def beside_peers(direction):
     """The best of the stages, and each of torch's kernels that takes the problem, on the problems that both were timed on."""
     peers = [row for row in rows_of(DEVICE, "peers.json") if row["pass"] == direction and "time" in row]
-    # Of a problem that several files have, the first: the sweep is of the same day as the peers.
-    saved = [[row for row in rows_of(DEVICE, file) if row["pass"] == direction and "time" in row] for file in ("compare.json", "sweep.json", "large.json")]
+    saved = newest_rows(DEVICE, "compare.json", "large.json", "sweep.json")
+    ours = [row for row in saved if row["pass"] == direction and "time" in row and (row["stage"], direction) not in BORROWED]
     variants = list(dict.fromkeys(row["variant"] for row in peers))
     lines, used = [], []
     for problem in dict.fromkeys(problem_text(row["problem"]) for row in peers):
-        of_problem = [[row for row in rows if problem_text(row["problem"]) == problem and (row["stage"], direction) not in BORROWED] for rows in saved]
-        stages = next(filter(None, of_problem), None)
+        stages = [row for row in ours if problem_text(row["problem"]) == problem]
         if not stages:
             continue
         best = min(stages, key=lambda row: row["time"]["median_ms"])

@@ -22,6 +22,17 @@ def rows_of(device, files="*.json"):
     return [row for row in rows if "problem" in row]  # a run that failed to give a report has none
 
 
+def newest_rows(device, *files):
+    """The rows of some files; of the same step, pass and problem in several the one saved last."""
+    newest = {}
+    for file in files:
+        for row in rows_of(device, file):
+            key = row["stage"], row["variant"], row["pass"], json.dumps(row["problem"], sort_keys=True)
+            if key not in newest or row.get("date", "") >= newest[key].get("date", ""):
+                newest[key] = row
+    return list(newest.values())
+
+
 def gpus():
     return sorted(p.name for p in RESULTS.glob("*") if p.is_dir() and p.name != "cpu")
 

@@ -3,7 +3,7 @@
 import math
 
 from .formatting import table
-from .saved import NOTHING_SAVED, gpus, origin, rows_of
+from .saved import NOTHING_SAVED, changed_since, gpus, origin, rows_of
 
 LENGTHS = (1024, 4096, 16384)
 CELLS = [(d, length, causal, "fp16") for d in (64, 128) for length in LENGTHS for causal in (False, True)]
@@ -80,25 +80,30 @@ def cells():
 
 
 def summary():
-    """The twelve cells in a sentence, for the front page; nothing where one is missing."""
-    sentences = []
+    """The twelve cells in two sentences, for the front page; of GPUs that have all of them."""
+    parts = []
     for device in gpus():
         ours, peers = saved(device)
-        of_pass = {}
+        ratios, used = {}, []
         for which in ("forward", "backward"):
             found = [(ours.get((*cell, which)), peers.get((*cell, which), {})) for cell in CELLS]
             if all(mine and {"flash", "cudnn"} <= set(torch) for mine, torch in found):
-                of_pass[which] = [[mine["tflops"] / torch[name]["tflops"] for mine, torch in found] for name in ("flash", "cudnn")]
-        if len(of_pass) == 2:
-            (flash, cudnn), (flash_back, cudnn_back) = of_pass["forward"], of_pass["backward"]
-            sentences.append(
-                f"On the same {ours[(*CELLS[0], 'forward')]['device']['name']}, on {len(CELLS)} larger problems in fp16 (16,384 tokens; N from {LENGTHS[0]:,} to "
-                f"{LENGTHS[-1]:,}, d of 64 and 128, with and without a mask), stage 08 has **{geometric_mean(flash)} times** the rate of torch's "
-                f"FlashAttention-2 in the forward pass and **{geometric_mean(flash_back)} times** in the backward pass (geometric means; never less than "
-                f"{min(flash):.2f} and {min(flash_back):.2f}). It has {geometric_mean(cudnn)} and {geometric_mean(cudnn_back)} times the rate of cuDNN, "
-                "which uses instructions that Hopper alone has; the stages do without, and run on any GPU since sm_75."
-            )
-    return "\n\n".join(sentences) or NOTHING_SAVED
+                ratios[which] = {name: [mine["tflops"] / torch[name]["tflops"] for mine, torch in found] for name in ("flash", "cudnn")}
+                used += [mine for mine, _ in found]
+        if len(ratios) < 2:
+            continue
+        mean = {(which, name): geometric_mean(of[name]) for which, of in ratios.items() for name in of}
+        ends = {which: f"{min(of['flash']):.2f} to {max(of['flash']):.2f}" for which, of in ratios.items()}
+        changed = sorted({path.split("/")[0] for path in changed_since(used)})
+        parts.append(
+            f"On {len(CELLS)} larger problems in fp16 ({used[0]['device']['name']}; 16,384 tokens; N from {LENGTHS[0]:,} to {LENGTHS[-1]:,}, d of 64 and 128, with "
+            f"and without a mask), stage 08 has **{mean['forward', 'flash']} times** the rate of torch's FlashAttention-2 in the forward pass ({ends['forward']}) "
+            f"and **{mean['backward', 'flash']} times** in the backward pass ({ends['backward']}; geometric means). It has {mean['forward', 'cudnn']} and "
+            f"{mean['backward', 'cudnn']} times the rate of cuDNN, which uses instructions that Hopper alone has; the stages do without, and so run on older "
+            f"GPUs too. Saved on {max(row['date'][:10] for row in used)}."
+            + (f" Kernels of {', '.join(changed)} have changed since." if changed else "")
+        )
+    return "\n\n".join(parts) or NOTHING_SAVED
 
 
 def others():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from . import lessons, origin, overview, pictures, tables
 from .markup import Html, join, tag
-from .rows import Group, device_name, failures, groups, is_gpu, is_peer, label, latest, number, verdict
+from .rows import Group, device_name, groups, is_failure, is_gpu, is_peer, judged, label, latest, number, verdict
 from tools.saved import short_commit
 
 TITLE = "FlashAttention, step by step: the comparison"
@@ -68,7 +68,7 @@ def head_facts(rows, older):
 
 def notices(rows):
     """Failures and doubts, before any figure is read."""
-    count = Counter(f"{label(row)}, {row['pass']}: {verdict(row)}" for row in failures(rows))
+    count = Counter(f"{label(row)}, {row['pass']}: {verdict(row)}" for row in rows if is_failure(row))
     failed = [line + (f" ({times} problems)" if times > 1 else "") for line, times in count.items()]
     said = [f"Failed: {'; '.join(failed[:10])}{' and more' if len(failed) > 10 else ''}."] if failed else []
     if all(is_peer(row) for row in rows):
@@ -89,7 +89,7 @@ def reading(rows, report):
 
 def page(rows, names, title=None, command=None):
     """`names`: the files of the rows. `command`: what made them, or None."""
-    every, rows = rows, latest(rows)
+    every, rows = rows, judged(latest(rows))
     found: list[Group] = groups(rows)
     report = Report(tables.peaks(rows), any(number(row, "time", "enqueue_ms") is not None for row in rows), lessons.chosen(found))
     lost = [row for row in rows if not row.get("problem")]

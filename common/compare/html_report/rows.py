@@ -12,8 +12,8 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[3] / "docs"))
 from tools.formatting import problem_text  # noqa: E402
 
 PEER = "peer"
-# Verdicts that are no failure; every other one is. "TIMED OUT" may be one: see failures.
-HARMLESS = ("ok", "not checked", "refused", "cannot run", "skipped", "TIMED OUT")
+# Verdicts that are no failure; every other one is, but see judged().
+HARMLESS = ("ok", "not checked", "refused", "cannot run", "skipped")
 SIZES = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "head_dim")
 WORDS = ("dtype", "bias", "layout")
 CHECKED = {"forward": ("o",), "backward": ("dq", "dk", "dv")}
@@ -123,13 +123,14 @@ def is_good(row):
 
 
 def is_failure(row):
-    return verdict(row) not in HARMLESS
+    return verdict(row) not in HARMLESS and not row.get("long")
 
 
-def failures(rows):
-    """By the rule of `compare`: a run that the time limit ended is a failure only if its variant finished no problem in that pass."""
-    finished = {(label(row), row["pass"]) for row in rows if is_good(row)}
-    return [row for row in rows if is_failure(row) or (verdict(row) == "TIMED OUT" and (label(row), row["pass"]) not in finished)]
+def judged(rows):
+    """By the rule of `compare`, a run that the time limit ended is a failure only if its variant finished no problem in that pass, and so may
+    hang. The others are marked as long."""
+    finished = {(device_name(row), label(row), row["pass"]) for row in rows if is_good(row)}
+    return [{**row, "long": verdict(row) == "TIMED OUT" and (device_name(row), label(row), row["pass"]) in finished} for row in rows]
 
 
 def is_gpu(row):
@@ -212,15 +213,19 @@ class Group:
 
 
 def latest(rows):
-    """Of runs of the same kernel, tiles and problem the one with the latest date, so that overlapping files give no line twice."""
-    newest = {}
-    for row in rows:
+    """Of runs of the same kernel, tiles and problem the one with the latest date, so that overlapping files give no line twice. A run that
+    ended without a report does not say its tiles: it stands for all of them, and they for it."""
+    newest = {}  # run: {tiles: row}
+    for row in sorted(rows, key=lambda row: text(row, "date")):
         tiles = number(row, "tiles", "br"), number(row, "tiles", "bc")
         problem = problem_key(row["problem"]) if row.get("problem") else id(row)
-        key = (device_name(row), label(row), row["pass"], tiles, problem)
-        if key not in newest or text(row, "date") >= text(newest[key], "date"):
-            newest[key] = row
-    return list(newest.values())
+        of_run = newest.setdefault((device_name(row), label(row), row["pass"], problem), {})
+        if tiles == (None, None):
+            of_run.clear()
+        of_run.pop((None, None), None)
+        of_run[tiles] = row
+    kept = {id(row) for of_run in newest.values() for row in of_run.values()}
+    return [row for row in rows if id(row) in kept]
 
 
 def groups(rows):

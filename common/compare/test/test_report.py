@@ -116,7 +116,8 @@ class Report(Case):
         self.assertIn("TIMED OUT: the time limit ended the run", page.text)
         finished = row("04_fa1_forward", "slow", 8.0, sizes={"seq_q": 128, "seq_k": 128})  # so it does not hang: long problems are long
         self.assertNotIn("Failed:", self.page([*rows, finished]).text)
-        self.assertIn("Failed:", self.page([*rows, {**finished, "pass": "backward"}]).text)
+        for elsewhere in ({"pass": "backward"}, {"device": CPU}):
+            self.assertIn("Failed:", self.page([*rows, {**finished, **elsewhere}]).text)
 
     def test_the_peer_of_the_same_algorithm_beside_the_fastest_one(self):
         self.assertNotIn("the same algorithm", self.page([NAIVE, TILED, PEER]).text)
@@ -129,6 +130,14 @@ class Report(Case):
         self.assertEqual([line[0][:8] for line in page.lines if line[0].startswith("06")], ["06_fa2_f"])
         self.assertIn("8 × as fast", page.text)
         self.assertIn("; 1 older of the same runs is not shown", page.text)
+        crash = {key: value for key, value in TILED.items() if key not in ("tiles", "time", "tflops", "check")} | {"verdict": "CRASHED"}
+        later = {"date": "2027-01-01T00:00:00Z"}
+        self.assertNotIn("Failed:", self.page([NAIVE, crash, {**TILED, **later}]).text)  # repaired
+        self.assertNotIn("Failed:", self.page([NAIVE, {**TILED, **later}, crash]).text)
+        self.assertIn("Failed: 06_fa2_forward/tiled", self.page([NAIVE, TILED, {**crash, **later}]).text)  # broken since
+        self.assertNotIn("as fast:", self.page([NAIVE, TILED, {**crash, **later}]).text)
+        both = self.page([NAIVE, TILED, {**TILED, "tiles": {"br": 64, "bc": 64}}])
+        self.assertEqual(sum(line[0].startswith("06") for line in both.lines), 2)
 
     def test_a_column_without_figures_is_left_out(self):
         self.assertIn("bytes read", self.page([NAIVE, TILED]).lines[0])
