@@ -16,7 +16,7 @@
 #                         part `sweep` alone: the stages in fp32, stage 08 in fp16, and torch, on 16,384 tokens with H*d = 2048, for N
 #                         from 1024 to 16,384, d 64 and 128, causal or not. Takes about 17 minutes; goes on with the files, or
 #                         FILE.partial, that OUTPUT_DIR has from an interrupted run
-#   tuned.json            part `tune` alone: --tune of stages 06 to 08 over widths, masks and passes
+#   tuned.json            part `tune` alone: --tune of stages 06 to 08 over widths, masks and passes; goes on likewise
 #   few_heads.json        all stages on one batch of 8 heads, N4096 d64 causal: less work than the SMs could share
 #   counted_problem.json  the problem whose counts the docs show, so that they can be held against the GPU's own
 #   profile.json          what Nsight Compute says of stage 08, N4096 d128
@@ -39,7 +39,7 @@ output=$(realpath "$output")
 failed=0
 count=10  # of files with rows; two digits, so that their names sort as they were made
 rm -f "$output"/*.rows* "$output"/sanitizer*.log "$output/profile.log"  # of an earlier run
-find "$output" -maxdepth 1 -name '*.partial' ! -name 'sweep*' -delete
+find "$output" -maxdepth 1 -name '*.partial' ! -name 'sweep*' ! -name 'tuned*' -delete
 
 # part NAME WORD...: is this part asked for? Then its heading is printed.
 part() { [[ $parts == *" $1 "* ]] && note "${@:2}"; }
@@ -166,7 +166,7 @@ if part sweep "sweep"; then
 fi
 
 if part tune "tile sizes"; then
-  common/compare/tune.py "$build/bin" --only 06,07,08 --save "$output/tuned.json" 2>&1 | tee "$output/tuned.txt"
+  common/compare/tune.py "$build/bin" --only 06,07,08 --save "$output/tuned.json" --resume 2>&1 | tee "$output/tuned.txt"
   [ "${PIPESTATUS[0]}" = 0 ] || fail "tune"
 fi
 

@@ -81,7 +81,7 @@ def plan(every):
                 for variant in options.only:
                     row = {"stage": "peer", "variant": variant, "pass": which, "idea": PEERS[variant][0], "problem": problem,
                            "flops": flops(problem, which)}  # fmt: skip
-                    runs.setdefault(saved_rows.key(row), (row, options.iterations))
+                    runs.setdefault(saved_rows.peer_key(row), (row, options.iterations))
     return list(runs.values())
 
 
@@ -105,7 +105,7 @@ class Comparison:
 
     def saved_before(self, row, iterations):
         """The row of an earlier run that need not be measured again."""
-        old = self.saved.old.get(saved_rows.key(row), {})
+        old = self.saved.old.get(saved_rows.peer_key(row), {})
         timing = old.get("time", {"iterations": iterations, "enqueue_ms": None})
         good = old.get("verdict") in ("ok", "refused", "cannot run") and timing.get("iterations") == iterations and "enqueue_ms" in timing
         return old if good and old["torch"] == self.origin["torch"] and old["device"] == self.device else None

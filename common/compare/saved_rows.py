@@ -1,32 +1,47 @@
-"""Rows of peers.py in a file: written as they come, so that an interrupted sweep goes on where it was.
+"""Rows of a script in a file: written as they come, so that an interrupted run goes on where it was.
 
 Rows go to FILE.partial, which takes the place of FILE at the end. Both are always whole: each is written under another name and renamed.
 """
 import json
 import os
+import typing
 
 from usage import Failure
 
 
-def key(row):
-    """What a row is about."""
+class Kind(typing.NamedTuple):
+    """Whose rows they are."""
+
+    program: str
+    key: typing.Callable  # of a row: what it is about
+    is_row: typing.Callable  # of anything that JSON can hold: is it a row of this program?
+
+
+def peer_key(row):
     return json.dumps([row["variant"], row["pass"], row["problem"]], sort_keys=True)
 
 
-def read(path):
-    wanted = {"stage": str, "variant": str, "pass": str, "problem": dict, "device": dict, "verdict": str, "torch": str}
+def has(row, **kinds):
+    return isinstance(row, dict) and all(isinstance(row.get(name), kind) for name, kind in kinds.items())
+
+
+def is_peer_row(row):
+    return has(row, stage=str, variant=str, problem=dict, device=dict, verdict=str, torch=str, **{"pass": str}) and row["stage"] == "peer"
+
+
+PEERS = Kind("peers.py", peer_key, is_peer_row)
+
+
+def read(path, kind):
     try:
         rows = json.loads(path.read_text())
-        good = isinstance(rows, list) and all(
-            isinstance(row, dict) and row.get("stage") == "peer" and all(isinstance(row.get(name), kind) for name, kind in wanted.items())
-            for row in rows
-        )
+        good = isinstance(rows, list) and all(kind.is_row(row) for row in rows)
     except (ValueError, RecursionError):  # not JSON, or not even text
         good = False
     except OSError as error:
         raise Failure(2, f"--resume: {path} cannot be read: {error.strerror}") from None
     if not good:
-        raise Failure(2, f"--resume: {path} is damaged or of another program; allowed: rows that peers.py saved. It is left as it is")
+        raise Failure(2, f"--resume: {path} is damaged or of another program; allowed: rows that {kind.program} saved. It is left as it is")
     return rows
 
 
@@ -47,7 +62,8 @@ def write(path, rows):
 class SavedRows:
     """The file of --save, or none. Failure before anything runs if it cannot be written, or if rows would be lost."""
 
-    def __init__(self, path, resume):
+    def __init__(self, path, resume, kind=PEERS):
+        self.kind = kind
         self.path, self.partial, self.source, self.old = path, None, None, {}
         if path is None:
             return
@@ -62,12 +78,12 @@ class SavedRows:
         # What was interrupted began with the rows of FILE if it was to.
         self.source = self.partial if self.partial.exists() else path
         if resume and self.source.exists():
-            self.old = {key(row): row for row in read(self.source)}
+            self.old = {kind.key(row): row for row in read(self.source, kind)}
 
     def keep(self, rows):
         """Saves these, and those of before that are of no run here."""
         if self.path:
-            new = {key(row) for row in rows}
+            new = {self.kind.key(row) for row in rows}
             write(self.partial, rows + [row for name, row in self.old.items() if name not in new])
 
     def finish(self, rows):

@@ -14,9 +14,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import tune  # noqa: E402
 import usage  # noqa: E402
 
-# `last` is about the backward pass; its forward pass is that of `second`. `bad` in the folder's name: d = 64 fails.
+# `last` is about the backward pass; its forward pass is that of `second`. In a folder with `bad` in its name, d = 64 fails.
 STAGE = f'''#!{sys.executable}
-import json, sys
+import json, os, sys
 if "--list" in sys.argv:
     tiles = [dict(zip(("pass", "head_dims"), two)) for two in (("forward", [64, 32]), ("backward", [32]))]
     print(json.dumps({{"variants": [{{"name": "first", "passes": ["forward"], "tiles": tiles[:1]}},
@@ -28,7 +28,10 @@ of = {{words[i]: words[i + 1] for i in range(len(words) - 1) if words[i].startsw
 if of["--head-dim"] == "64" and "bad" in sys.argv[0]:
     print("no room", file=sys.stderr)
     sys.exit(3)
-print(json.dumps({{"kernel": "01_naive/kernel.cuh", "asked": " ".join(words), "tune": {{"default": {{"br": 64, "bc": 32}}, "fastest": None}}}}))
+problem = {{"batch": int(of["--batch"]), "heads": int(of["--heads"]), "seq_q": int(of["--seq"]), "head_dim": int(of["--head-dim"]), "causal": "--causal" in words}}
+choice = {{"br": 64, "bc": 32, "time": {{"median_ms": 1.0, "iterations": int(of["--iterations"])}}}}
+print(json.dumps({{"stage": os.path.basename(sys.argv[0]), "variant": of["--variant"], "pass": of["--pass"], "kernel": "01_naive/kernel.cuh", "problem": problem,
+                  "device": {{"kind": of["--device"]}}, "asked": " ".join(words), "tune": {{"choices": [choice], "default": {{"br": 64, "bc": 32}}, "fastest": None}}}}))
 '''
 
 
@@ -66,24 +69,50 @@ class Tune(unittest.TestCase):
         self.assertFalse(self.partial.exists())
         self.assertIn("01_naive/kernel.cuh", json.loads(self.file.read_text())[0]["sources"])
 
-    def test_a_failed_run_is_said_and_the_others_are_saved(self):
-        code, _, err = self.tune(self.bin_dir("bad"), "--only", "06", "--save", self.file)
-        self.assertEqual(code, 1)
-        self.assertEqual(len(json.loads(self.file.read_text())), 4)
-        self.assertEqual(err.count("no room"), 2)
+    def test_a_failed_run_is_said_and_the_others_are_kept_apart(self):
+        self.file.write_text("[]")
+        out = io.StringIO()
+        with self.assertRaisesRegex(usage.Failure, "2 of 6 runs failed; .*partial has the rows of the others, --resume goes on") as caught:
+            with contextlib.redirect_stderr(out):
+                self.tune(self.bin_dir("bad"), "--only", "06", "--save", self.file)
+        self.assertEqual(caught.exception.code, 1)
+        self.assertEqual(self.file.read_text(), "[]")
+        self.assertEqual(len(json.loads(self.partial.read_text())), 4)
+
+    def interrupted(self):
+        """After the first row."""
+        with mock.patch.object(tune, "tiles_text", side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
+            self.tune(self.bin_dir(), "--only", "08", "--save", self.file)
 
     def test_an_interrupted_run_leaves_its_rows_and_the_file_of_before(self):
         self.file.write_text("[]")
-        with mock.patch.object(tune, "tiles_text", side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
-            self.tune(self.bin_dir(), "--save", self.file)
+        self.interrupted()
         self.assertEqual(self.file.read_text(), "[]")
         self.assertEqual(len(json.loads(self.partial.read_text())), 1)
-        with self.assertRaisesRegex(usage.Failure, "interrupted; allowed: move it away"):
+        with self.assertRaisesRegex(usage.Failure, "interrupted; allowed: --resume"):
             self.tune(self.folder / "bin", "--save", self.file)
         self.assertEqual(len(json.loads(self.partial.read_text())), 1)
 
+    def test_resume_runs_what_is_missing_or_no_longer_holds(self):
+        self.interrupted()
+        kept = json.loads(self.partial.read_text())
+        kept[0]["asked"] = "before"
+        cases = [({}, "before"), ({"sources": {"01_naive/kernel.cuh": "0" * 40}}, None), ({"device": {"kind": "cpu"}}, None)]
+        cases.append(({"tune": {**kept[0]["tune"], "choices": [{"time": {"iterations": 7}}]}}, None))
+        for changes, asked in cases:
+            with self.subTest(changes):
+                self.partial.write_text(json.dumps([{**kept[0], **changes}]))
+                self.assertEqual(self.tune(self.folder / "bin", "--only", "08", "--save", self.file, "--resume")[0], 0)
+                rows = json.loads(self.file.read_text())
+                self.assertEqual(len(rows), 6)
+                self.assertEqual(rows[0]["asked"] == "before", asked == "before")
+        self.file.write_text(json.dumps([{"stage": "peer"}]))
+        with self.assertRaisesRegex(usage.Failure, "damaged or of another program"):
+            self.tune(self.folder / "bin", "--save", self.file, "--resume")
+
     def test_bad_usage(self):
-        for words in ([], [self.folder], [self.bin_dir(), "--only", "05"], [self.folder / "bin", "--tokens", "0"]):
+        for words in ([], [self.folder], [self.bin_dir(), "--only", "05"], [self.folder / "bin", "--tokens", "0"], [self.folder / "bin", "--resume"],
+                      [self.folder / "bin", "--save", self.folder / "none" / "tuned.json"]):  # fmt: skip
             with self.assertRaises(usage.Failure) as caught:
                 self.tune(*words)
             self.assertEqual(caught.exception.code, 2)
