@@ -1,5 +1,5 @@
-# "NN_name resources": no kernel of the stage spills registers or uses local memory, for any architecture that is compiled. Needs no
-# GPU. The table is saved as build/resources/NN_name.json.
+# "NN_name resources": no kernel of the stage spills registers or uses local memory, for 75, 80 and 90 as far as they are compiled; for
+# other architectures it is said. Needs no GPU. The table is saved as build/resources/NN_name.json.
 function(add_resources_test stage)
   find_package(Python3 COMPONENTS Interpreter QUIET)
   find_program(FLASH_CUOBJDUMP cuobjdump HINTS ${CUDAToolkit_BIN_DIR})

@@ -4,7 +4,8 @@
     common/testing/resources.py --stage NAME --cuobjdump PROGRAM [--save FILE.json] OBJECT...
 
 Prints registers, shared memory that is fixed at compile time, stack and local memory of each kernel and architecture. Exits 1 if a
-kernel has a stack or local memory: that is where registers are spilled, and where arrays go that are indexed at run time.
+kernel has a stack or local memory: that is where registers are spilled, and where arrays go that are indexed at run time. For other
+architectures than STRICT, whose registers nvcc hands out in its own way, such a kernel is named and no failure.
 On sm_90 the shared memory includes the 1 KB that the system takes of each block that uses any. Architectures of WANTED that the
 objects lack are named; they are not compiled here.
 """
@@ -17,6 +18,7 @@ import subprocess
 import sys
 
 WANTED = ("sm_80", "sm_90a")
+STRICT = ("sm_75", "sm_80", "sm_90", "sm_90a")  # those that the tile sizes are written for
 
 
 def run(command, text=None):
@@ -78,9 +80,9 @@ def main():
 
     bad = [row for row in rows if row["stack_bytes"] or row["local_bytes"]]
     for row in bad:
-        print(f"FAILED: {row['kernel']} of {row['file']} for {row['arch']} uses {row['stack_bytes']} bytes of stack and "
+        print(f"{'FAILED' if row['arch'] in STRICT else 'slower than it could be'}: {row['kernel']} of {row['file']} for {row['arch']} uses {row['stack_bytes']} bytes of stack and "
               f"{row['local_bytes']} of local memory; allowed: none")  # fmt: skip
-    return 1 if bad else 0
+    return 1 if any(row["arch"] in STRICT for row in bad) else 0
 
 
 if __name__ == "__main__":

@@ -52,6 +52,13 @@ class Resources(unittest.TestCase):
             self.assertEqual(code, 1)
             self.assertIn("FAILED: plain of 09_test/kernel.cuh for sm_90a", text)
 
+    def test_elsewhere_a_spill_is_said_and_no_failure(self):
+        elsewhere = GOOD.replace("sm_90a", "sm_89").replace("REG:32 STACK:0", "REG:32 STACK:8")
+        code, text, _ = run(elsewhere)
+        self.assertEqual(code, 0)
+        self.assertIn("slower than it could be: plain of 09_test/kernel.cuh for sm_89 uses 8 bytes of stack", text)
+        self.assertEqual(run(elsewhere + GOOD.replace("REG:32 STACK:0", "REG:32 STACK:8"))[0], 1)
+
     def test_no_kernel_is_no_success(self):
         code, text, _ = run("nothing")
         self.assertNotEqual(code, 0)
