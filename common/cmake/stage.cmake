@@ -1,5 +1,5 @@
-# "NN_name resources": no kernel of the stage spills registers or uses local memory, for 75, 80 and 90 as far as they are compiled; for
-# other architectures it is said. Needs no GPU. The table is saved as build/resources/NN_name.json.
+# "NN_name resources": no kernel of the stage spills registers or uses local memory, for those of FLASH_STRICT_ARCHITECTURES that are
+# compiled; for others it is said. Needs no GPU. The table is saved as build/resources/NN_name.json.
 function(add_resources_test stage)
   find_package(Python3 COMPONENTS Interpreter QUIET)
   find_program(FLASH_CUOBJDUMP cuobjdump HINTS ${CUDAToolkit_BIN_DIR})
@@ -8,9 +8,10 @@ function(add_resources_test stage)
     message(STATUS "${stage} resources: no such test without Python 3 and cuobjdump")
     return()
   endif()
+  list(JOIN FLASH_STRICT_ARCHITECTURES "," strict)
   add_test(NAME "${stage} resources"
            COMMAND ${Python3_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/common/testing/resources.py --stage ${stage}
-                   --cuobjdump ${FLASH_CUOBJDUMP} --save ${PROJECT_BINARY_DIR}/resources/${stage}.json
+                   --cuobjdump ${FLASH_CUOBJDUMP} --strict ${strict} --save ${PROJECT_BINARY_DIR}/resources/${stage}.json
                    $<TARGET_OBJECTS:${stage}_gpu>
            COMMAND_EXPAND_LISTS)
 endfunction()
@@ -57,7 +58,9 @@ function(add_stage)
   if(FLASH_HAS_CUDA)
     add_library(${stage}_gpu OBJECT ${sources_gpu})
     target_link_libraries(${stage}_gpu PUBLIC flash_options flash_device)
-    target_compile_options(${stage}_gpu PRIVATE ${FLASH_NO_LOCAL_MEMORY})
+    if(NOT FLASH_OTHER_ARCHITECTURES)
+      target_compile_options(${stage}_gpu PRIVATE ${FLASH_NO_LOCAL_MEMORY})
+    endif()
     list(APPEND objects $<TARGET_OBJECTS:${stage}_gpu>)
   endif()
 

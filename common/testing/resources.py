@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """What the kernels of a stage ask of an SM, from nvcc's object files. Needs no GPU.
 
-    common/testing/resources.py --stage NAME --cuobjdump PROGRAM [--save FILE.json] OBJECT...
+    common/testing/resources.py --stage NAME --cuobjdump PROGRAM --strict 75,80,90a [--save FILE.json] OBJECT...
 
 Prints registers, shared memory that is fixed at compile time, stack and local memory of each kernel and architecture. Exits 1 if a
 kernel has a stack or local memory: that is where registers are spilled, and where arrays go that are indexed at run time. For other
-architectures than STRICT, whose registers nvcc hands out in its own way, such a kernel is named and no failure.
+architectures than those of --strict such a kernel is named, and no failure.
 On sm_90 the shared memory includes the 1 KB that the system takes of each block that uses any. Architectures of WANTED that the
 objects lack are named; they are not compiled here.
 """
@@ -18,7 +18,6 @@ import subprocess
 import sys
 
 WANTED = ("sm_80", "sm_90a")
-STRICT = ("sm_75", "sm_80", "sm_90", "sm_90a")  # those that the tile sizes are written for
 
 
 def run(command, text=None):
@@ -58,6 +57,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--stage", required=True)
     parser.add_argument("--cuobjdump", required=True)
+    parser.add_argument("--strict", required=True, type=lambda text: {f"sm_{arch}" for arch in text.split(",")})
     parser.add_argument("--save", type=pathlib.Path)
     parser.add_argument("objects", nargs="+", type=pathlib.Path)
     arguments = parser.parse_args()
@@ -80,9 +80,9 @@ def main():
 
     bad = [row for row in rows if row["stack_bytes"] or row["local_bytes"]]
     for row in bad:
-        print(f"{'FAILED' if row['arch'] in STRICT else 'slower than it could be'}: {row['kernel']} of {row['file']} for {row['arch']} uses {row['stack_bytes']} bytes of stack and "
+        print(f"{'FAILED' if row['arch'] in arguments.strict else 'slower than it could be'}: {row['kernel']} of {row['file']} for {row['arch']} uses {row['stack_bytes']} bytes of stack and "
               f"{row['local_bytes']} of local memory; allowed: none")  # fmt: skip
-    return 1 if any(row["arch"] in STRICT for row in bad) else 0
+    return 1 if any(row["arch"] in arguments.strict for row in bad) else 0
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from collections import Counter
 
 from .formatting import number, problem_text, size, table
 from .fused_tables import BORROWED
-from .saved import NOTHING_SAVED, RESULTS, changed_since, gpus, origin, rows_of
+from .saved import NOTHING_SAVED, RESULTS, age, gpus, origin, rows_of
 
 # The front page has a line for each stage and pass that the stage is about, in these words.
 FRONT = [
@@ -104,9 +104,7 @@ def front():
             problem = problem_text(used[0]["problem"]).rsplit(" ", 1)[0]
             head = ["stage", "pass", "what is new", "extra memory", "bytes asked of memory", "ms", "TFLOP/s"]
             title = f"{used[0]['device']['name']}, {problem}, the fastest step of each stage; fp32, stage 08 fp16:"
-            changed = sorted({path.split("/")[0] for path in changed_since(used)})
-            since = f" Kernels of {', '.join(changed)} have changed since." if changed else ""
-            parts.append(f"{title}\n\n{table(head, lines)}\n\nSaved on {max(row['date'][:10] for row in used)}.{since}")
+            parts.append(f"{title}\n\n{table(head, lines)}\n\n{age(used)}")
     return "\n\n".join(parts) or NOTHING_SAVED
 
 

@@ -71,6 +71,13 @@ def changed_since(rows):
     )
 
 
+def age(rows):
+    """For the front page: the day, and the stages of which a kernel has changed since."""
+    changed = sorted({path.split("/")[0] for path in changed_since(rows)})
+    since = f" Kernels of {', '.join(changed)} have changed since." if changed else ""
+    return f"Saved on {max(row['date'][:10] for row in rows)}.{since}"
+
+
 def origin(rows):
     """Where rows come from, and whether a kernel has changed since."""
     commits = sorted({(row.get("date", "")[:10], short_commit(row)) for row in rows})

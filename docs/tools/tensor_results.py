@@ -3,7 +3,7 @@
 import math
 
 from .formatting import table
-from .saved import NOTHING_SAVED, changed_since, gpus, origin, rows_of
+from .saved import NOTHING_SAVED, age, gpus, origin, rows_of
 
 LENGTHS = (1024, 4096, 16384)
 CELLS = [(d, length, causal, "fp16") for d in (64, 128) for length in LENGTHS for causal in (False, True)]
@@ -94,14 +94,12 @@ def summary():
             continue
         mean = {(which, name): geometric_mean(of[name]) for which, of in ratios.items() for name in of}
         ends = {which: f"{min(of['flash']):.2f} to {max(of['flash']):.2f}" for which, of in ratios.items()}
-        changed = sorted({path.split("/")[0] for path in changed_since(used)})
         parts.append(
             f"On {len(CELLS)} larger problems in fp16 ({used[0]['device']['name']}; 16,384 tokens; N from {LENGTHS[0]:,} to {LENGTHS[-1]:,}, d of 64 and 128, with "
             f"and without a mask), stage 08 has **{mean['forward', 'flash']} times** the rate of torch's FlashAttention-2 in the forward pass ({ends['forward']}) "
             f"and **{mean['backward', 'flash']} times** in the backward pass ({ends['backward']}; geometric means). It has {mean['forward', 'cudnn']} and "
             f"{mean['backward', 'cudnn']} times the rate of cuDNN, which uses instructions that Hopper alone has; the stages do without, and so run on older "
-            f"GPUs too. Saved on {max(row['date'][:10] for row in used)}."
-            + (f" Kernels of {', '.join(changed)} have changed since." if changed else "")
+            f"GPUs too. {age(used)}"
         )
     return "\n\n".join(parts) or NOTHING_SAVED
 

@@ -7,7 +7,7 @@ import unittest
 from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from tools import formatting, saved, tensor_results  # noqa: E402
+from tools import formatting, saved, tensor_results, tuned  # noqa: E402
 
 
 def row(stage, variant, direction, tflops, d=64, n=1024, causal=False, dtype="fp16", date="2026-01-01"):
@@ -36,6 +36,23 @@ class NewestRows(unittest.TestCase):
             for names in (("large.json", "sweep.json"), ("sweep.json", "large.json")):
                 found = {(one["variant"], one["pass"]): one["tflops"] for one in saved.newest_rows("gpu", *names)}
                 self.assertEqual(found, {("a", "forward"): 1.0, ("b", "forward"): 4.0, ("a", "backward"): 5.0})
+
+
+class Tuned(unittest.TestCase):
+    def line(self, default, *times):
+        choices = [{"br": 64, "bc": 16 * at, **({"time": {"median_ms": ms}} if ms else {})} for at, ms in enumerate(times)]
+        return tuned.line({"problem": row("", "", "", 1.0)["problem"], "tune": {"choices": choices, "default": default}})[3:]
+
+    def test_the_default_beside_the_best_of_the_others(self):
+        default = {"br": 64, "bc": 16}
+        self.assertEqual(self.line(default, 4.0, 2.0, 3.0), [3, "64 × 16", "2.00", "64 × 32", "3.00", "+50.0"])
+        self.assertEqual(self.line(default, 1.0, 2.0), [2, "64 × 16", "2.00", "64 × 0", "1.00", "-50.0"])  # not the fastest
+
+    def test_what_was_not_timed(self):
+        default = {"br": 64, "bc": 16}
+        self.assertEqual(self.line(default, 4.0, None), [2, "64 × 16", "–", "64 × 0", "4.00", "–"])
+        self.assertEqual(self.line({"br": 64, "bc": 0}, 4.0), [1, "64 × 0", "4.00", "–", "–", "–"])
+        self.assertEqual(self.line(None), [0, "–", "–", "–", "–", "–"])
 
 
 class FrontPage(unittest.TestCase):

@@ -9,7 +9,7 @@ def tiles_text(tiles):
 
 
 def same(one, other):
-    return (one["br"], one["bc"]) == (other["br"], other["bc"])
+    return bool(one and other) and (one["br"], one["bc"]) == (other["br"], other["bc"])
 
 
 def milliseconds(choice):
