@@ -1,7 +1,6 @@
 # Eigen, doctest, CLI11 and nlohmann_json, all header-only: the installed ones if there are any, else the releases pinned here.
 option(FLASH_FETCH "Download the header-only libraries that are not installed" ON)
-include(FetchContent)
-set(FETCHCONTENT_QUIET OFF)  # a download that fails says why
+include(unpack_release)
 
 # header_library(PACKAGE TARGET INCLUDE dir MINIMUM version VERSION version URL url SHA256 hash)
 #
@@ -24,11 +23,7 @@ function(header_library package target)
   if(NOT FLASH_FETCH)
     message(FATAL_ERROR "${missing}, and FLASH_FETCH=OFF forbids to download it. common/setup.sh installs it.")
   endif()
-  message(STATUS "${missing}: downloading ${arg_VERSION} from ${arg_URL}")
-  FetchContent_Declare(${package} URL ${arg_URL} URL_HASH SHA256=${arg_SHA256} DOWNLOAD_EXTRACT_TIMESTAMP OFF
-                       SOURCE_SUBDIR none)  # no such folder: nothing of it is added to this build
-  FetchContent_MakeAvailable(${package})
-  FetchContent_GetProperties(${package} SOURCE_DIR source)
+  unpack_release(source "${missing}" ${arg_URL} ${arg_SHA256})
   add_library(${target} INTERFACE IMPORTED GLOBAL)
   target_include_directories(${target} INTERFACE ${source}/${arg_INCLUDE})
   set(${package}_DIR ${source} PARENT_SCOPE)

@@ -1,10 +1,10 @@
-// The GPU of a build without nvcc.
+// The GPU of a build without GPU code.
 #include "common/device/runtime.hpp"
 
 namespace flash {
 
 std::unique_ptr<Device> open_gpu(std::string& why_not) {
-  why_not = "this program was built without nvcc, so it holds no GPU code";
+  why_not = "this program holds no GPU code: when it was configured, " FLASH_WHY_NO_CUDA;
   return nullptr;
 }
 

@@ -79,7 +79,7 @@ class Device {
   virtual Counters counters() const = 0;
 };
 
-/// The GPU, or null with the reason in `why_not` ("built without nvcc", "no CUDA device answers: ...").
+/// The GPU, or null with the reason in `why_not` ("holds no GPU code: ...", "no CUDA device answers: ...").
 std::unique_ptr<Device> open_gpu(std::string& why_not);
 
 /// The simulator.

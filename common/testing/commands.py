@@ -57,7 +57,7 @@ class Runner:
     def __init__(self, folder):
         self.folder = folder
         code, printed = self.run("build/bin/01_naive --device gpu --seq 8 --no-check")
-        self.here = {"gpu": code == 0, page_commands.SWEEP[0]: code != 0, "GPU code": "built without nvcc" not in printed}
+        self.here = {"gpu": code == 0, page_commands.SWEEP[0]: code != 0, "GPU code": "holds no GPU code" not in printed}
 
     def run(self, text, program="bash"):
         """(exit code, what it printed)"""
