@@ -1,11 +1,23 @@
-# "NN_name resources": no kernel of the stage spills registers or uses local memory, for those of FLASH_STRICT_ARCHITECTURES that are
-# compiled; for others it is said. Needs no GPU. The table is saved as build/resources/NN_name.json.
-function(add_resources_test stage)
+# What add_resources_test() lacks.
+set(FLASH_NO_RESOURCES "")
+if(FLASH_HAS_CUDA)
   find_package(Python3 COMPONENTS Interpreter QUIET)
   find_program(FLASH_CUOBJDUMP cuobjdump HINTS ${CUDAToolkit_BIN_DIR})
   mark_as_advanced(FLASH_CUOBJDUMP)
-  if(NOT Python3_FOUND OR NOT FLASH_CUOBJDUMP)
-    message(STATUS "${stage} resources: no such test without Python 3 and cuobjdump")
+  if(NOT Python3_FOUND)
+    set(FLASH_NO_RESOURCES "Python 3")
+  elseif(NOT FLASH_CUOBJDUMP)
+    set(FLASH_NO_RESOURCES "cuobjdump")
+  endif()
+  if(FLASH_NO_RESOURCES)
+    message(STATUS "Tests of the kernels' registers and local memory: left out, ${FLASH_NO_RESOURCES} was not found")
+  endif()
+endif()
+
+# "NN_name resources": no kernel of the stage spills registers or uses local memory, for those of FLASH_STRICT_ARCHITECTURES that are
+# compiled; for others it is said. Needs no GPU. The table is saved as build/resources/NN_name.json.
+function(add_resources_test stage)
+  if(FLASH_NO_RESOURCES)
     return()
   endif()
   list(JOIN FLASH_STRICT_ARCHITECTURES "," strict)
