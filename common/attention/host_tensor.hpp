@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 namespace flash {
@@ -48,5 +49,14 @@ template <class T>
 struct Results {
   HostTensor<T> O, L, dQ, dK, dV;
 };
+
+/// The same to the last bit, NaN included.
+inline bool identical(const Results<float>& a, const Results<float>& b) {
+  const auto same = [](const HostTensor<float>& x, const HostTensor<float>& y) {
+    if (x.values.empty() || y.values.empty()) return x.values.empty() && y.values.empty();  // memcmp takes no null pointer
+    return x.shape == y.shape && std::memcmp(x.values.data(), y.values.data(), x.values.size() * sizeof(float)) == 0;
+  };
+  return same(a.O, b.O) && same(a.L, b.L) && same(a.dQ, b.dQ) && same(a.dK, b.dK) && same(a.dV, b.dV);
+}
 
 }  // namespace flash

@@ -32,12 +32,33 @@ if(FLASH_WERROR)
 endif()
 target_compile_options(flash_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${cxx_warnings}>")
 
-# flash_sanitize is separate: the simulator itself must be compiled without -fsanitize=thread, since there each CUDA thread is
-# a ThreadSanitizer fiber and only the synchronisation that CUDA promises may order its accesses.
+# Link this, too, to sources with kernels for the CPU: the compiler then has the simulator told of each access to memory, index and division
+# (common/simt/machine/instrumentation.cpp and undefined.cpp). The simulator itself is compiled without. Line tables (-g1) let messages
+# name source lines, and -fstack-clash-protection makes a frame of any size meet the hole below the stack.
 #
-# Line tables (-g1) let a report name source lines; -O1 halves the time to compile. nvcc's objects stay as they are: the sanitizers
-# watch the host's code.
-add_library(flash_sanitize INTERFACE)
+# Under ThreadSanitizer each CUDA thread is one of its fibers, and only the synchronisation that CUDA promises may order accesses.
+# AddressSanitizer watches everything, and brings its own.
+add_library(flash_kernel INTERFACE)
+include(CheckCXXCompilerFlag)
+check_cxx_compiler_flag(-fstack-clash-protection FLASH_STACK_CLASH)
+set(kernel_flags $<$<BOOL:${FLASH_STACK_CLASH}>:-fstack-clash-protection>)
+if(NOT FLASH_SANITIZE STREQUAL "address")
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    list(APPEND kernel_flags -fsanitize=thread,array-bounds,integer-divide-by-zero -gline-tables-only)
+  else()
+    list(APPEND kernel_flags -fsanitize=thread,bounds,integer-divide-by-zero -g1)
+  endif()
+  if(NOT FLASH_SANITIZE)  # the simulator has no use for calls at the start and end of functions
+    if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+      list(APPEND kernel_flags "SHELL:-mllvm -tsan-instrument-func-entry-exit=0")
+    else()
+      list(APPEND kernel_flags "SHELL:--param tsan-instrument-func-entry-exit=0")
+    endif()
+  endif()
+endif()
+target_compile_options(flash_kernel INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${kernel_flags}>")
+
+# Line tables; -O1 halves the time to compile. nvcc's objects stay as they are: the sanitizers watch the host's code.
 if(FLASH_SANITIZE STREQUAL "address")
   set(flags -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g1 -O1)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -48,7 +69,6 @@ if(FLASH_SANITIZE STREQUAL "address")
   target_compile_definitions(flash_options INTERFACE FLASH_ASAN)
 elseif(FLASH_SANITIZE STREQUAL "thread")
   target_compile_options(flash_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-g1>")
-  target_compile_options(flash_sanitize INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=thread>")
   target_link_options(flash_options INTERFACE -fsanitize=thread)
   target_compile_definitions(flash_options INTERFACE FLASH_TSAN)
   # The ThreadSanitizer of g++ 12 and clang 14 cannot start where the kernel randomises more than 28 bits of an address; setarch -R

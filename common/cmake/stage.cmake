@@ -65,7 +65,7 @@ function(add_stage)
   endforeach()
 
   add_library(${stage}_cpu OBJECT ${sources_cpu})
-  target_link_libraries(${stage}_cpu PUBLIC flash_options flash_simt PRIVATE flash_sanitize)
+  target_link_libraries(${stage}_cpu PUBLIC flash_options flash_simt PRIVATE flash_kernel)
   list(APPEND objects $<TARGET_OBJECTS:${stage}_cpu>)
   if(FLASH_HAS_CUDA)
     add_library(${stage}_gpu OBJECT ${sources_gpu})
@@ -82,7 +82,7 @@ function(add_stage)
 
   # test.cpp may include kernel files and run their device functions through the simulator.
   add_executable(${stage}_test test.cpp ${objects})
-  target_link_libraries(${stage}_test PRIVATE flash_options flash_sanitize flash_grid flash_simt flash_doctest)
+  target_link_libraries(${stage}_test PRIVATE flash_options flash_kernel flash_grid flash_simt flash_doctest)
   add_test_cases(${stage}_test "${stage} cpu" DEVICE cpu)
   if(FLASH_HAS_CUDA)
     add_test_cases(${stage}_test "${stage} gpu" DEVICE gpu)

@@ -1,6 +1,7 @@
 // The simulator as a device.
 #include "common/device/error.hpp"
 #include "common/device/runtime.hpp"
+#include "common/simt/machine/device_memory.hpp"
 #include "common/simt/machine/limits.hpp"
 #include "common/simt/options.hpp"
 
@@ -73,10 +74,14 @@ class CpuDevice final : public Device {
     if ((available != 0 && bytes > available) || posix_memalign(&memory, alignment, bytes == 0 ? 1 : bytes) != 0) {
       throw DeviceError("not enough memory: " + in_words(bytes) + " wanted, " + in_words(available) + " free");
     }
+    machine::add_device_memory(memory, bytes);
     return memory;
   }
 
-  void release(void* pointer) noexcept override { std::free(pointer); }
+  void release(void* pointer) noexcept override {
+    machine::remove_device_memory(pointer);
+    std::free(pointer);
+  }
   void upload(void* device, const void* host, std::size_t bytes) override { std::memcpy(device, host, bytes); }
   void download(void* host, const void* device, std::size_t bytes) override { std::memcpy(host, device, bytes); }
   void poison(void* device, std::size_t bytes) override { std::memset(device, 0xFF, bytes); }

@@ -86,6 +86,16 @@ std::string check_text(const RunRecord& run) {
   return text;
 }
 
+std::string diagnosis_text(const RunRecord& run) {
+  if (!run.diagnosis) return "";
+  const Diagnosis& found = *run.diagnosis;
+  std::string text = line("threads", std::string(found.mistakes.empty() ? "no race" : "RACE") +
+                                         (found.complete ? "" : ", as far as was looked: the problem is large"));
+  for (const std::string& mistake : found.mistakes) text += line("", mistake);
+  for (const std::string& hint : found.hints) text += line(&hint == &found.hints.front() ? "diagnosis" : "", hint);
+  return text;
+}
+
 std::string time_text(const RunRecord& run) {
   const Timing& time = *run.timing;
   std::string text = line("time", number_text(time.median_ms, 4) + " ms (median of " + std::to_string(time.iterations) +
@@ -136,7 +146,7 @@ std::string text_report(const RunRecord& run) {
   std::string text = run.stage.name + ", variant " + run.variant.name + ": " + run.variant.idea + "\n";
   text += heading_text(run);
   if (run.tiles) text += line("tiles", "Br=" + std::to_string(run.tiles->Br) + " Bc=" + std::to_string(run.tiles->Bc));
-  text += check_text(run);
+  text += check_text(run) + diagnosis_text(run);
   text += line("extra memory", bytes_text(static_cast<double>(run.workspace_bytes)) + " beyond inputs and outputs");
   text += line("must move",
                bytes_text(compulsory_bytes(run.problem, run.pass)) + ": each input read once, each output written once");

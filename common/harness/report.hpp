@@ -16,6 +16,13 @@ namespace flash {
 /// everything below ln of the smallest normal one, 2^-126. It is 0 below ln of half the smallest number of all, 2^-150 (-103.97).
 constexpr float exp_overflows_beyond = 88.72f, exp_underflows_below = -87.34f;
 
+/// What the simulator can tell of the threads of a run, and of why its result is wrong.
+struct Diagnosis {
+  std::vector<std::string> mistakes;  ///< races: wrong whatever the result is
+  std::vector<std::string> hints;     ///< where to look, if the result is wrong
+  bool complete = true;               ///< false: of a large problem only the first accesses were looked at
+};
+
 /// One finished run. What was not asked for is absent.
 struct RunRecord {
   StageInfo stage;
@@ -31,8 +38,12 @@ struct RunRecord {
   std::size_t workspace_bytes = 0;
   std::optional<CheckReport> check;
   std::optional<float> largest_score;  ///< of the worst row, if it explains why the check failed; may be infinite or NaN
+  std::optional<Diagnosis> diagnosis;  ///< CPU
   std::optional<Timing> timing;        ///< GPU with --bench
   std::optional<Counters> counters;    ///< CPU
+
+  /// The result is right, and no two threads race for memory; also if neither was looked at.
+  bool passed() const { return (!check || check->passed) && (!diagnosis || diagnosis->mistakes.empty()); }
 };
 
 /// One of the compiled tile sizes, run.

@@ -115,6 +115,12 @@ std::string json_report(const RunRecord& run) {
   Json json = heading_json(run);
   json["tiles"] = tiles_json(run.tiles);
   if (run.check) json["check"] = check_json(*run.check);
+  if (run.diagnosis) {
+    json["threads"] = {{"passed", run.diagnosis->mistakes.empty()},
+                       {"complete", run.diagnosis->complete},
+                       {"mistakes", run.diagnosis->mistakes},
+                       {"hints", run.diagnosis->hints}};
+  }
   if (run.timing) {
     json["time"] = time_json(*run.timing);
     json["tflops"] = tflops(run);

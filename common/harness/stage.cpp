@@ -1,6 +1,7 @@
 #include "common/harness/stage.hpp"
 
 #include "common/device/error.hpp"
+#include "common/harness/diagnosis.hpp"
 #include "common/harness/files.hpp"
 #include "common/harness/parse.hpp"
 #include "common/harness/report.hpp"
@@ -110,6 +111,7 @@ ExitCode run_problem(const StageInfo& stage, Options options) {
                 .workspace_bytes = 0,
                 .check = {},
                 .largest_score = {},
+                .diagnosis = {},
                 .timing = {},
                 .counters = {}};
   if (options.tune) {
@@ -130,8 +132,9 @@ ExitCode run_problem(const StageInfo& stage, Options options) {
     const Sample sample = choose_sample(problem, options.pass, options.problem.seed);
     run.check = check_results(problem, task.inputs, options.pass, results, sample);
     run.largest_score = explaining_score(run, task.inputs);
+    run.diagnosis = diagnose(runner, results, run);
   }
-  const bool passed = !run.check || run.check->passed;
+  const bool passed = run.passed();
   // A wrong kernel's speed is of no interest.
   if (options.bench && passed) run.timing = runner.time(options.iterations, true);
 

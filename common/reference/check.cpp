@@ -19,6 +19,14 @@ double difference(float got, double expected, Dtype dtype) {
   return std::abs(static_cast<double>(got) - expected);
 }
 
+/// The factor f for which got = f expected, if one explains got to a thousandth; from sums over all elements.
+std::optional<double> factor_of(double got_got, double got_expected, double expected_expected) {
+  const double f = got_expected / expected_expected;
+  const double left = got_got - f * got_expected;  // |got - f expected|^2 for the best f
+  if (!(left <= 1e-6 * got_got)) return std::nullopt;
+  return std::abs(f - std::round(f)) < 1e-3 ? std::round(f) : f;
+}
+
 }  // namespace
 
 Checker::Checker(const Problem& p, const Inputs& inputs, Pass pass, const Sample& sample) : sampled_(!sample.whole) {
@@ -65,7 +73,7 @@ TensorCheck Checker::compare(const Expected& expected, const HostTensor<float>& 
     throw std::logic_error(std::string("result ") + expected.tensor + " does not have the problem's shape");
   }
   const std::size_t cols = static_cast<std::size_t>(expected.shape[3]);
-  double error_squared = 0, expected_squared = 0;
+  double error_squared = 0, expected_squared = 0, got_squared = 0, got_expected = 0;
   std::pair<bool, double> worst{false, -1.0};  // any wrong element is worse than every right one
   for (std::size_t n = 0; n < expected.rows.size(); ++n) {
     const auto [b, h, row] = expected.rows[n];
@@ -77,7 +85,11 @@ TensorCheck Checker::compare(const Expected& expected, const HostTensor<float>& 
       const bool wrong = !(diff <= tolerance);
       if (!std::isfinite(value) && std::isfinite(right) && wrong) ++check.non_finite;
       error_squared += diff * diff;
-      if (std::isfinite(right)) expected_squared += right * right;
+      if (std::isfinite(right)) {
+        expected_squared += right * right;
+        got_squared += static_cast<double>(value) * value;
+        got_expected += value * right;
+      }
       // The first NaN is worse than any infinity before it: it is where to look.
       const double size = std::min(wrong ? diff / tolerance : diff, std::numeric_limits<double>::max());
       const std::pair badness{wrong, std::isnan(value) ? infinity : size};
@@ -91,6 +103,7 @@ TensorCheck Checker::compare(const Expected& expected, const HostTensor<float>& 
   }
   check.rel_l2 = error_squared == 0 ? 0.0 : std::sqrt(error_squared / expected_squared);
   check.passed = !worst.first;
+  if (!check.passed) check.factor = factor_of(got_squared, got_expected, expected_squared);
   return check;
 }
 

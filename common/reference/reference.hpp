@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,7 @@ struct TensorCheck {
   double tolerance = 0;         ///< of the row of `worst`
   bool passed = false;          ///< every element is within its row's tolerance, and so max_abs <= tolerance
   std::int64_t non_finite = 0;  ///< elements of got that are NaN or infinite where expected is finite
+  std::optional<double> factor;  ///< got is expected times this, nearly exactly, and that is why it is wrong
   Worst worst;
 };
 

@@ -1,12 +1,11 @@
 #include "common/simt/atomic.hpp"
 
-#include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/worker.hpp"
 #include "common/simt/thread.hpp"
 
 #include <atomic>
 
-// For ThreadSanitizer: "write, __threadfence, atomic" in one thread and "atomic, __threadfence, read" in another make an order, which
+// For whoever looks for races: "write, __threadfence, atomic" in one thread and "atomic, __threadfence, read" in another make an order, which
 // neither the fence nor the atomic makes alone.
 namespace flash {
 inline namespace simt {
@@ -14,9 +13,11 @@ namespace {
 
 void fence() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  machine::Thread& self = machine::running_worker("__threadfence").current();
+  machine::Worker& worker = machine::running_worker("__threadfence");
+  machine::Thread& self = worker.current();
   self.fenced = true;
-  if (self.last_atomic != nullptr) machine::sanitizer::acquire(self.last_atomic);
+  worker.fence();
+  if (self.last_atomic != nullptr) worker.acquire(self.last_atomic);
 }
 
 }  // namespace
@@ -25,7 +26,7 @@ void begin_atomic(void* address) {
   machine::Worker& worker = machine::running_worker("an atomic");
   ++worker.counters().atomics;
   machine::Thread& self = worker.current();
-  if (self.fenced) machine::sanitizer::release(address);
+  if (self.fenced) worker.release(address);
   self.last_atomic = address;
 }
 

@@ -56,8 +56,7 @@ T atomicCAS(T* address, std::type_identity_t<T> compare, std::type_identity_t<T>
 // The same on an element of a tensor, where the bytes are counted: one read and one write.
 template <class T>
 T* count_atomic(const GlobalPointer<T>& pointer) {
-  count_read(pointer.id, pointer.data, sizeof(T), pointer.site);
-  count_written(pointer.id, pointer.data, sizeof(T), pointer.site);
+  count_read_and_written(pointer.id, pointer.data, sizeof(T), pointer.site);
   return pointer.data;
 }
 template <AtomicNumber T>

@@ -5,6 +5,7 @@
 #include "common/simt/machine/limits.hpp"
 #include "common/simt/machine/names.hpp"
 #include "common/simt/machine/sanitizer.hpp"
+#include "common/simt/machine/watchdog.hpp"
 #include "common/simt/machine/worker.hpp"
 #include "common/simt/thread.hpp"
 
@@ -59,9 +60,16 @@ void add_to_total(Worker& worker) {
   }
 }
 
-void on_overflow(const void* address) {
+/// Ends the kernel if it is to blame. Under AddressSanitizer a bad address is left to it, which says more.
+void on_signal(const SignalHandler::Signal& signal) {
   Worker* const worker = Worker::running();
-  if (worker != nullptr && worker->in_guard(address)) worker->stack_overflow();
+  if (signal.number == watchdog_signal) {
+    if (stands_still() && worker != nullptr) worker->abandon(Worker::Fault::stands_still, nullptr, signal.instruction);
+  } else if (worker != nullptr && worker->in_guard(signal.address)) {
+    worker->abandon(Worker::Fault::stack_overflow, signal.address, signal.instruction);
+  } else if (worker != nullptr && instrumented) {
+    worker->abandon(Worker::Fault::bad_address, signal.address, signal.instruction);
+  }
 }
 
 /// How many operating-system threads share the blocks. The guards of the stacks need two mappings for each simulated thread, and
@@ -69,6 +77,7 @@ void on_overflow(const void* address) {
 int worker_count(const KernelCall& kernel, const Options& options) {
   const std::uint64_t blocks = std::uint64_t{kernel.shape.grid.x} * kernel.shape.grid.y * kernel.shape.grid.z;
   const unsigned threads = kernel.shape.block.x * kernel.shape.block.y * kernel.shape.block.z;
+  if (options.watch) return 1;  // one Watch sees all blocks
   std::uint64_t workers =
       options.os_threads > 0 ? static_cast<unsigned>(options.os_threads) : std::thread::hardware_concurrency();
   workers = std::min<std::uint64_t>({workers, blocks, 16384 / threads});
@@ -95,6 +104,7 @@ void run_kernel(const KernelCall& kernel) {
   const auto work = [&](std::size_t i) {
     try {
       const SignalStack signal_stack;
+      const Watched watched;
       if (!workers[i]->run(kernel, chosen, i, workers.size(), stop)) stop = true;
     } catch (...) {
       broken[i] = std::current_exception();
@@ -102,7 +112,8 @@ void run_kernel(const KernelCall& kernel) {
     }
   };
   {
-    const OverflowHandler handler(on_overflow);
+    const SignalHandler handler(on_signal);
+    const Watchdog watchdog(chosen.idle_seconds);
     std::vector<std::thread> threads;
     for (std::size_t i = 1; i < workers.size(); ++i) threads.emplace_back(work, i);
     work(0);

@@ -25,7 +25,7 @@ struct KernelCall {
 };
 
 /// Runs all threads of all blocks to their end. Throws DeviceError if the target GPU could not hold the launch, KernelError
-/// if the kernel did something that CUDA does not define.
+/// if no GPU could or the kernel did something that CUDA does not define.
 void run_kernel(const KernelCall&);
 
 /// Runs kernel(args...) on every thread of the grid.

@@ -60,6 +60,11 @@ Options options_from_environment() {
       refuse("FLASH_SIMT_TARGET", value, "75, 80 and 90");
     }
   }
+  if (const char* const value = variable("FLASH_SIMT_STEPS")) {
+    if (!parse<std::int64_t>(value, options.steps) || options.steps < 1 || options.steps > std::int64_t{1} << 62) {
+      refuse("FLASH_SIMT_STEPS", value, "1 to 2^62");
+    }
+  }
   return options;
 }
 

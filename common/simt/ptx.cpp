@@ -54,6 +54,11 @@ bool issue_async_copy(const AsyncCopy& copy, Site site) {
   return true;
 }
 
+void forget_writes(const void* address, std::size_t bytes) {
+  if (machine::instruments.watch != nullptr)
+    machine::instruments.watch->forget_writes(reinterpret_cast<std::uintptr_t>(address), bytes);
+}
+
 bool take_any_copy(AsyncCopy& copy) {
   const machine::sanitizer::Unwatched unwatched;
   auto& copies = machine::running_worker("cp.async.wait_all").current().copies;

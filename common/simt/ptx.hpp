@@ -141,8 +141,7 @@ inline void store4(GlobalPointer<float> to, const float4& values, Site site = Si
 
 inline void atomic_add4(GlobalPointer<float> to, const float4& values, Site site = Site::here()) {
   check_four("atomic_add4", to.data, to.left, site);
-  count_read(to.id, to.data, sizeof values, to.site);
-  count_written(to.id, to.data, sizeof values, to.site);
+  count_read_and_written(to.id, to.data, sizeof values, to.site);
   atomicAdd(to.data, values.x);
   atomicAdd(to.data + 1, values.y);
   atomicAdd(to.data + 2, values.z);
@@ -160,9 +159,13 @@ bool take_any_copy(AsyncCopy&);
 void close_copy_group();
 [[noreturn]] void fail_copy_leaves_row(int from_bytes, std::size_t left_bytes, Site);
 
+/// For who watches: these bytes are not written yet.
+void forget_writes(const void* address, std::size_t bytes);
+
 /// What a copy shows until it is waited for.
 inline void poison_target(const AsyncCopy& copy) {
   for (int i = 0; i < copy.bytes / 4; ++i) static_cast<Word32*>(copy.to)[i].bits = 0xFFFFFFFFu;
+  forget_writes(copy.to, static_cast<std::size_t>(copy.bytes));
 }
 inline void land(const AsyncCopy& copy) {
   for (int i = 0; i < copy.bytes / 2; ++i) {

@@ -67,21 +67,31 @@ struct Traffic {
 /// The counts of the running operating-system thread, one entry per id; null outside kernels.
 extern constinit thread_local Traffic* running_traffic;
 
-/// Are accesses to global memory to be logged? In counting runs.
+/// Are accesses to global memory to be logged? In counting and in watched runs.
 extern constinit thread_local bool log_global_accesses;
 
-/// Logs one lane's access to a tensor for the count of sectors.
-void log_global_access(Site, int id, const void* address, std::size_t bytes, bool write);
+/// What an access does.
+enum class Touch : std::uint8_t { read, write, atomic };
+
+/// Logs one lane's access to a tensor for the count of sectors; tells who looks for races where it comes from.
+void log_global_access(Site, int id, const void* address, std::size_t bytes, Touch);
 
 FLASH_SIMT_UNWATCHED void count_read(int id, const void* address, std::size_t bytes, Site site) {
   if (running_traffic == nullptr) return;
   running_traffic[id].read += bytes;
-  if (log_global_accesses && bytes > 0) log_global_access(site, id, address, bytes, false);
+  if (log_global_accesses && bytes > 0) log_global_access(site, id, address, bytes, Touch::read);
 }
 FLASH_SIMT_UNWATCHED void count_written(int id, const void* address, std::size_t bytes, Site site) {
   if (running_traffic == nullptr) return;
   running_traffic[id].written += bytes;
-  if (log_global_accesses && bytes > 0) log_global_access(site, id, address, bytes, true);
+  if (log_global_accesses && bytes > 0) log_global_access(site, id, address, bytes, Touch::write);
+}
+/// Of an atomic: one read and one write.
+FLASH_SIMT_UNWATCHED void count_read_and_written(int id, const void* address, std::size_t bytes, Site site) {
+  if (running_traffic == nullptr) return;
+  running_traffic[id].read += bytes;
+  running_traffic[id].written += bytes;
+  if (log_global_accesses) log_global_access(site, id, address, bytes, Touch::atomic);
 }
 
 /// Counts accesses to a tensor in global memory.

@@ -12,9 +12,12 @@ void log_shared_access(Site site, const void* array, const void* address, std::s
   const machine::sanitizer::Unwatched unwatched;
   machine::Worker& worker = machine::running_worker("SharedMatrix");
   const machine::Thread& self = worker.current();
-  worker.shared_log().add(self.warp(), self.lane(),
+  machine::watch_view(site, address, bytes, write);
+  if (!worker.options().count) return;
+  const bool kept = worker.shared_log().add(self.warp(), self.lane(),
                           {site.file, site.line, static_cast<int>(bytes), reinterpret_cast<std::uintptr_t>(array), write},
                           reinterpret_cast<std::uintptr_t>(address));
+  if (!kept) worker.log_is_full(site);
 }
 
 void fail_outside_shared_matrix(int row, int col, int width, int rows, int cols, Site site) {

@@ -33,13 +33,20 @@ inline namespace simt {
 constinit thread_local Traffic* running_traffic = nullptr;
 constinit thread_local bool log_global_accesses = false;
 
-void log_global_access(Site site, int id, const void* address, std::size_t bytes, bool write) {
+void log_global_access(Site site, int id, const void* address, std::size_t bytes, Touch touch) {
   const machine::sanitizer::Unwatched unwatched;
   machine::Worker& worker = machine::running_worker("a view");
+  if (touch != Touch::atomic) machine::watch_view(site, address, bytes, touch == Touch::write);
+  if (!worker.options().count) return;
   const machine::Thread& self = worker.current();
-  worker.global_log().add(self.warp(), self.lane(),
-                          {site.file, site.line, static_cast<int>(bytes), static_cast<std::uintptr_t>(id), write},
-                          reinterpret_cast<std::uintptr_t>(address));
+  for (const Touch part : {Touch::read, Touch::write}) {
+    if (touch != part && touch != Touch::atomic) continue;
+    const bool kept = worker.global_log().add(
+        self.warp(), self.lane(),
+        {site.file, site.line, static_cast<int>(bytes), static_cast<std::uintptr_t>(id), part == Touch::write},
+        reinterpret_cast<std::uintptr_t>(address));
+    if (!kept) worker.log_is_full(site);
+  }
 }
 
 int traffic_id(const char* name) {

@@ -1,6 +1,10 @@
 #include "common/simt/machine/access_log.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
+#include <new>
 
 namespace flash::machine {
 
@@ -47,19 +51,47 @@ std::size_t AccessLog::Hash::operator()(const Key& key) const {
   return mixed * 2 + static_cast<std::size_t>(key.line) * 2654435761u + static_cast<std::size_t>(key.bytes) + key.write;
 }
 
+namespace {
+
+/// How many accesses all logs together may still keep, handed out in portions.
+constexpr std::int64_t portion = 4096;
+std::atomic<std::int64_t> left = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE) / 8 /
+                                 static_cast<std::int64_t>(sizeof(WarpAccess));
+
+}  // namespace
+
+void AccessLog::give_back() {
+  left += taken_;
+  taken_ = used_ = 0;
+}
+
 void AccessLog::reset(int warps) {
   for (auto& lines : warps_) lines.clear();
   warps_.resize(static_cast<std::size_t>(warps));
+  give_back();
 }
 
-void AccessLog::add(int warp, int lane, const Key& key, std::uintptr_t address) {
+bool AccessLog::add(int warp, int lane, const Key& key, std::uintptr_t address) {
   Line& line = warps_[static_cast<std::size_t>(warp)][key];
   const auto at = static_cast<std::size_t>(lane);
   const std::uint32_t occurrence = line.occurrences[at]++;
-  if (occurrence == line.accesses.size()) line.accesses.emplace_back();
+  if (occurrence == line.accesses.size()) {
+    if (used_ == taken_) {
+      if (left < portion) return false;
+      left -= portion;
+      taken_ += portion;
+    }
+    ++used_;
+    try {
+      line.accesses.emplace_back();
+    } catch (const std::bad_alloc&) {  // the process may have less
+      return false;
+    }
+  }
   WarpAccess& access = line.accesses[occurrence];
   access.lanes |= 1u << lane;
   access.address[at] = address;
+  return true;
 }
 
 }  // namespace flash::machine

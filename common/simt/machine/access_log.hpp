@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <unordered_map>
 #include <vector>
 
@@ -43,7 +44,8 @@ class AccessLog {
   };
 
   void reset(int warps);
-  void add(int warp, int lane, const Key&, std::uintptr_t address);
+  /// False if no more can be kept: an eighth of the main memory is full of accesses that wait for the next barrier.
+  [[nodiscard]] bool add(int warp, int lane, const Key&, std::uintptr_t address);
 
   /// Ends all open accesses and calls visit(key, access) for each.
   template <class Visit>
@@ -55,6 +57,7 @@ class AccessLog {
         line.occurrences.fill(0);
       }
     }
+    give_back();
   }
 
  private:
@@ -62,10 +65,13 @@ class AccessLog {
     std::size_t operator()(const Key&) const;
   };
   struct Line {
-    std::vector<WarpAccess> accesses;  ///< by occurrence
+    std::deque<WarpAccess> accesses;  ///< by occurrence; it may become long
     std::array<std::uint32_t, 32> occurrences{};
   };
+  void give_back();
+
   std::vector<std::unordered_map<Key, Line, Hash>> warps_;
+  std::int64_t taken_ = 0, used_ = 0;  ///< accesses that may be kept, of those that all logs share; that are kept
 };
 
 }  // namespace flash::machine

@@ -1,4 +1,5 @@
 // The CUDA threads of a block as fibers: how they start, pass control to each other, end, and are ordered for ThreadSanitizer.
+#include "common/device/error.hpp"
 #include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/worker.hpp"
 #include "common/simt/thread.hpp"
@@ -51,6 +52,8 @@ void Worker::resume(Thread& next) {
   Thread& self = *current_;
   current_ = &next;
   simt::threadIdx = next.index;
+  self.steps_left = instruments.steps_left;
+  instruments.steps_left = next.steps_left;
   sanitizer::start_switch(next.stack);
   sanitizer::switch_fiber(next.fiber);
   switch_context(self.context, next.context);
@@ -65,9 +68,15 @@ void Worker::leave_block() {
   __builtin_unreachable();
 }
 
-// Called by a signal handler, which may not even allocate memory.
-void Worker::stack_overflow() {
-  overflowed_ = true;
+void Worker::abandon(const std::string& message) {
+  failure_ = std::make_exception_ptr(KernelError(place(true) + ": " + message));
+  leave_block();
+}
+
+void Worker::abandon(Fault fault, const void* address, const void* instruction) {
+  fault_ = fault;
+  fault_address_ = reinterpret_cast<std::uintptr_t>(address);
+  fault_instruction_ = reinterpret_cast<std::uintptr_t>(instruction);
   leave_block();
 }
 
@@ -94,6 +103,15 @@ void Worker::renew_fiber(Thread& thread) {
 }
 
 void Worker::order(const std::vector<Thread*>& threads, [[maybe_unused]] void* token) {
+  if (watch_ != nullptr) {
+    if (threads.size() == everyone_.size()) {
+      watch_->barrier();
+    } else {
+      std::vector<int> numbers;
+      for (const Thread* thread : threads) numbers.push_back(thread->number);
+      watch_->meet(numbers);
+    }
+  }
 #ifdef FLASH_TSAN
   void* const self = sanitizer::current_fiber();
   for (Thread* thread : threads) {
@@ -105,9 +123,17 @@ void Worker::order(const std::vector<Thread*>& threads, [[maybe_unused]] void* t
     sanitizer::acquire(token);
   }
   sanitizer::switch_fiber(self);
-#else
-  (void)threads;
 #endif
+}
+
+void Worker::release(void* token) {
+  sanitizer::release(token);
+  if (watch_ != nullptr) watch_->release(current_->number, token);
+}
+
+void Worker::acquire(void* token) {
+  sanitizer::acquire(token);
+  if (watch_ != nullptr) watch_->acquire(current_->number, token);
 }
 
 // What the launching thread did comes before the block; what the block did comes before what follows on this thread.

@@ -19,17 +19,19 @@ bool within(const dim3& size, const dim3& limit) {
 
 void check_limits(const KernelCall& kernel, int target_sm) {
   const LaunchShape& shape = kernel.shape;
-  const auto refuse_unless = [&](bool holds, const std::string& limit) {
-    if (holds) return;
-    throw DeviceError("kernel " + std::string(kernel.name) + ", grid " + words(shape.grid) + ", block " + words(shape.block) +
-                      ", " + std::to_string(shape.shared_bytes) + " bytes of dynamic shared memory: a GPU of sm_" +
-                      std::to_string(target_sm) + " allows " + limit);
+  const auto message = [&](const std::string& limit) {
+    return "kernel " + std::string(kernel.name) + ", grid " + words(shape.grid) + ", block " + words(shape.block) + ", " +
+           std::to_string(shape.shared_bytes) + " bytes of dynamic shared memory: " + limit;
   };
   const dim3 grid_limit(2147483647u, 65535u, 65535u), block_limit(1024u, 1024u, 64u);
-  refuse_unless(within(shape.grid, grid_limit), "a grid of 1 to " + words(grid_limit));
-  refuse_unless(within(shape.block, block_limit) && std::uint64_t{shape.block.x} * shape.block.y * shape.block.z <= 1024,
-                "a block of 1 to " + words(block_limit) + ", 1024 threads in all");
-  refuse_unless(shape.shared_bytes <= shared_bytes_limit(target_sm), std::to_string(shared_bytes_limit(target_sm)) + " bytes");
+  // No GPU takes these: the kernel is wrong. More shared memory than this GPU has may be right for another.
+  if (!within(shape.grid, grid_limit)) throw KernelError(message("CUDA allows a grid of 1 to " + words(grid_limit)));
+  if (!within(shape.block, block_limit) || std::uint64_t{shape.block.x} * shape.block.y * shape.block.z > 1024) {
+    throw KernelError(message("CUDA allows a block of 1 to " + words(block_limit) + ", 1024 threads in all"));
+  }
+  if (const std::size_t most = shared_bytes_limit(target_sm); shape.shared_bytes > most) {
+    throw DeviceError(message("a GPU of sm_" + std::to_string(target_sm) + " allows " + std::to_string(most) + " bytes"));
+  }
 }
 
 }  // namespace flash::machine

@@ -21,7 +21,7 @@ constexpr DeviceLimits limits_of(int target_sm) {
   return {.sm = target_sm, .multiprocessors = multiprocessors, .shared_bytes = block, .shared_bytes_sm = block + system};
 }
 
-/// Throws DeviceError, naming kernel and shape, if the target cannot hold the launch.
+/// Throws, naming kernel and shape: KernelError if no GPU can hold the launch, DeviceError if the target cannot.
 void check_limits(const KernelCall&, int target_sm);
 
 }  // namespace flash::machine

@@ -5,6 +5,7 @@
 #include "common/simt/thread.hpp"
 
 #include <cstring>
+#include <sstream>
 #include <string_view>
 
 namespace flash {
@@ -107,10 +108,21 @@ std::string lanes_of(unsigned mask) {
   return (lanes.size() == 1 ? "lane " : "lanes ") + ranges(lanes);
 }
 
-std::string words(Site site) {
-  std::string_view file = site.file;
-  if (file.starts_with(FLASH_SOURCE_DIR "/")) file.remove_prefix(std::strlen(FLASH_SOURCE_DIR "/"));
-  return std::string(file) + ":" + std::to_string(site.line);
+std::string words(const uint3& index) {
+  return "(" + std::to_string(index.x) + "," + std::to_string(index.y) + "," + std::to_string(index.z) + ")";
+}
+
+std::string without_source_dir(std::string_view path) {
+  if (path.starts_with(FLASH_SOURCE_DIR "/")) path.remove_prefix(std::strlen(FLASH_SOURCE_DIR "/"));
+  return std::string(path);
+}
+
+std::string words(Site site) { return without_source_dir(site.file) + ":" + std::to_string(site.line); }
+
+std::string hexadecimal(std::uintptr_t number) {
+  std::ostringstream text;
+  text << "0x" << std::hex << number;
+  return text.str();
 }
 
 std::string waits(const std::vector<Thread*>& threads) {

@@ -53,34 +53,54 @@ std::ptrdiff_t SharedMemory::overwritten() const {
 
 #if defined(__linux__)
 
-// __shared__ puts its variables into the section flash_shared of thread-local storage. The linker names the section's ends in the
-// image that new threads copy; this thread's copy lies as far from the start of its block as the section does from the image's.
+// __shared__ puts its variables into the section flash_shared of thread-local storage, whose ends the linker names.
 extern "C" const char __start_flash_shared[] __attribute__((weak));
 extern "C" const char __stop_flash_shared[] __attribute__((weak));
 
-void poison_static_shared() {
-  static thread_local char* const start = [] {
-    char* found = nullptr;
-    const auto look = [](dl_phdr_info* module, std::size_t, void* result) {
+namespace {
+
+/// Addresses of the calling thread's copy of the program's thread-local variables, and of the section within. The linker's names lie in
+/// the image that new threads copy; this thread's copy of the section lies as far from the start of its block as the section does from the image's.
+struct ThreadLocals {
+  MemoryRange all, section;
+};
+
+const ThreadLocals& thread_locals() {
+  static thread_local const ThreadLocals found = [] {
+    ThreadLocals result;
+    const auto look = [](dl_phdr_info* module, std::size_t, void* into) {
       for (int i = 0; i < module->dlpi_phnum; ++i) {
         const auto& segment = module->dlpi_phdr[i];
+        if (segment.p_type != PT_TLS || module->dlpi_tls_data == nullptr) continue;
+        auto& locals = *static_cast<ThreadLocals*>(into);
         const auto image = module->dlpi_addr + segment.p_vaddr;
+        const auto begin = reinterpret_cast<std::uintptr_t>(module->dlpi_tls_data);
+        locals.all = {begin, begin + segment.p_memsz};
         const auto section = reinterpret_cast<std::uintptr_t>(__start_flash_shared);
-        if (segment.p_type != PT_TLS || section < image || section >= image + segment.p_memsz) continue;
-        *static_cast<char**>(result) = static_cast<char*>(module->dlpi_tls_data) + (section - image);
-        return 1;
+        const auto section_end = reinterpret_cast<std::uintptr_t>(__stop_flash_shared);
+        if (__start_flash_shared != nullptr) locals.section = {begin + (section - image), begin + (section_end - image)};
       }
-      return 0;
+      return 1;  // the program itself comes first
     };
-    if (__start_flash_shared != nullptr) dl_iterate_phdr(look, &found);
-    return found;
+    dl_iterate_phdr(look, &result);
+    return result;
   }();
-  if (start != nullptr) std::memset(start, 0xFF, static_cast<std::size_t>(__stop_flash_shared - __start_flash_shared));
+  return found;
 }
+
+}  // namespace
+
+void poison_static_shared() {
+  const MemoryRange& section = thread_locals().section;
+  if (section.begin != 0) std::memset(reinterpret_cast<void*>(section.begin), 0xFF, section.end - section.begin);
+}
+
+MemoryRange static_shared() { return thread_locals().all; }
 
 #else
 
 void poison_static_shared() {}
+MemoryRange static_shared() { return {}; }
 
 #endif
 

@@ -1,6 +1,8 @@
 // The shared memory of the block that runs, filled with NaN before each block.
 #pragma once
 
+#include "common/simt/machine/device_memory.hpp"
+
 #include <cstddef>
 #include <cstdint>
 
@@ -35,5 +37,9 @@ class SharedMemory {
 /// Fills the static __shared__ variables of all kernels, as this operating-system thread sees them, with 0xFF where the platform
 /// lets us find them: on ELF systems, except that g++ leaves those of function templates out.
 void poison_static_shared();
+
+/// Where they lie, all of them, for this operating-system thread: its thread-local variables, the simulator's own too. Empty where the
+/// platform does not tell.
+MemoryRange static_shared();
 
 }  // namespace flash::machine

@@ -32,14 +32,19 @@ class StackPool {
   int count_ = 0;
 };
 
-/// While one lives, a fault in a guard calls on_overflow(address), which does not return if the address is in a guard it knows; all
-/// other faults go to the handler that was there before. on_overflow runs on a stack of its own.
-class OverflowHandler {
+/// While one lives, faults of memory and the watchdog's signal call on_signal. It does not return if a kernel is to blame; else the handler
+/// that was there before gets the signal. on_signal runs on a stack of its own.
+class SignalHandler {
  public:
-  explicit OverflowHandler(void (*on_overflow)(const void* address));
-  ~OverflowHandler();
-  OverflowHandler(const OverflowHandler&) = delete;
-  OverflowHandler& operator=(const OverflowHandler&) = delete;
+  struct Signal {
+    int number;
+    const void* address;      ///< of a fault: what could not be accessed
+    const void* instruction;  ///< that was interrupted
+  };
+  explicit SignalHandler(void (*on_signal)(const Signal&));
+  ~SignalHandler();
+  SignalHandler(const SignalHandler&) = delete;
+  SignalHandler& operator=(const SignalHandler&) = delete;
 };
 
 /// The calling operating-system thread's signal stack, while this lives.

@@ -1,6 +1,8 @@
 #include "common/simt/machine/worker.hpp"
 #include "common/device/error.hpp"
+#include "common/simt/machine/names.hpp"
 #include "common/simt/machine/sanitizer.hpp"
+#include "common/simt/machine/source_line.hpp"
 #include "common/simt/shared_view.hpp"
 #include "common/simt/thread.hpp"
 
@@ -43,6 +45,8 @@ void Worker::prepare(const KernelCall& kernel) {
   kernel_ = &kernel;
   failure_ = nullptr;
   counters_ = {};
+  watch_.reset();
+  if (options_.watch) watch_ = std::make_unique<Watch>(kernel.name, kernel.shape.grid, kernel.shape.block, device_memory());
   traffic_.assign(static_cast<std::size_t>(traffic_ids()), {});
   const dim3 block = kernel.shape.block;
   const int count = static_cast<int>(block.x * block.y * block.z);
@@ -75,6 +79,7 @@ bool Worker::run(const KernelCall& kernel, const Options& options, std::uint64_t
   simt::gridDim = kernel.shape.grid;
   const std::uint64_t blocks = std::uint64_t{gridDim.x} * gridDim.y * gridDim.z;
   for (std::uint64_t block = first; block < blocks && !stop && failure_ == nullptr; block += step) run_block(block);
+  if (watch_ != nullptr) add_findings(*watch_);
   this_worker = nullptr;
   running_traffic = nullptr;
   simt::shared_window = {};
@@ -90,8 +95,8 @@ void Worker::run_block(std::uint64_t block) {
   shared_.start_block(kernel_->shape.shared_bytes);
   poison_static_shared();
   simt::shared_window = {reinterpret_cast<std::uintptr_t>(shared_.data()), shared_.bytes(), SharedMemory::reach,
-                         options_.count};
-  simt::log_global_accesses = options_.count;
+                         options_.count || options_.watch};
+  simt::log_global_accesses = options_.count || options_.watch;
   shared_log_.reset(static_cast<int>(warps_.size()));
   global_log_.reset(static_cast<int>(warps_.size()));
   for (Warp& warp : warps_) warp.waiting = warp.exited = 0;
@@ -101,8 +106,19 @@ void Worker::run_block(std::uint64_t block) {
     thread->groups = 0;
     thread->fenced = false;
     thread->last_atomic = nullptr;
+    thread->steps_left = options_.steps;
     sanitizer::unpoison(thread->stack.bottom, thread->stack.bytes);
     prepare_context(thread->context, thread->stack.bottom, thread->stack.bytes, run_thread);
+  }
+  if (watch_ != nullptr) {
+    const auto dynamic = reinterpret_cast<std::uintptr_t>(shared_.data());
+    watch_->start_block(block, {dynamic, dynamic + shared_.bytes()}, static_shared());
+    // Kernels read the simulator's own thread-local variables too, which lie beside their __shared__ ones.
+    const auto own = [&](const auto& variable) {
+      watch_->assume_written(reinterpret_cast<std::uintptr_t>(&variable), sizeof variable);
+    };
+    own(simt::threadIdx), own(simt::blockIdx), own(simt::blockDim), own(simt::gridDim);
+    own(simt::running_traffic), own(simt::log_global_accesses), own(simt::shared_window);
   }
   at_barrier_ = 0;
   ready_.clear();
@@ -114,18 +130,16 @@ void Worker::run_block(std::uint64_t block) {
   main_stack_ = {};
   current_ = next_ready();
   simt::threadIdx = current_->index;
+  instruments = {current_->steps_left, watch_.get()};
   sanitizer::start_switch(current_->stack);
   sanitizer::switch_fiber(current_->fiber);
   switch_context(main_, current_->context);
   sanitizer::finish_switch();
+  instruments = {};
   order_with_main(false);
 
-  if (overflowed_) {
-    overflowed_ = false;
-    failure_ = std::make_exception_ptr(KernelError(
-        place(true) + ": its local variables and calls need more than the " + std::to_string(current_->stack.bytes / 1024) +
-        " KiB of a simulated thread's stack (large arrays in registers, or a recursion)"));
-  }
+  if (fault_ != Fault::none) failure_ = std::make_exception_ptr(KernelError(place(true) + ": " + message(fault_)));
+  fault_ = Fault::none;
   current_ = nullptr;
 
   if (failure_ == nullptr) {
@@ -155,12 +169,36 @@ void Worker::count_logged_accesses() {
   });
 }
 
+std::string Worker::message(Fault fault) const {
+  const std::string line = source_line({.address = fault_instruction_ + 1});
+  switch (fault) {
+    case Fault::stack_overflow:
+      return "its local variables and calls need more than the " + std::to_string(current_->stack.bytes / 1024) +
+             " KiB of a simulated thread's stack (large arrays in registers, or a recursion) at " + line;
+    case Fault::bad_address:
+      return "there is no memory at address " + hexadecimal(fault_address_) + " at " + line;
+    case Fault::no_steps_left:
+      return no_steps_left(line);
+    default:
+      return "it has done nothing but compute for seconds, with no access to memory and no barrier: an endless loop? at " + line;
+  }
+}
+
+void Worker::log_is_full(Site site) {
+  shared_log_.reset(static_cast<int>(warps_.size()));
+  global_log_.reset(static_cast<int>(warps_.size()));
+  abandon("more accesses to memory without a barrier than fit into main memory to be counted: an endless loop? at " + machine::words(site));
+}
+
+std::string Worker::no_steps_left(const std::string& line) const {
+  return "still running after " + std::to_string(options_.steps) +
+         " steps (accesses to memory; a barrier counts as " + std::to_string(barrier_steps) +
+         "): an endless loop? FLASH_SIMT_STEPS raises the limit; at " + line;
+}
+
 std::string Worker::place(bool with_thread) const {
-  const auto words = [](const uint3& i) {
-    return "(" + std::to_string(i.x) + "," + std::to_string(i.y) + "," + std::to_string(i.z) + ")";
-  };
-  std::string text = "kernel " + std::string(kernel_->name) + ", block " + words(simt::blockIdx);
-  if (with_thread) text += ", thread " + words(current_->index);
+  std::string text = "kernel " + std::string(kernel_->name) + ", block " + machine::words(simt::blockIdx);
+  if (with_thread) text += ", thread " + machine::words(current_->index);
   return text;
 }
 

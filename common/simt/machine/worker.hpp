@@ -5,8 +5,10 @@
 #include "common/simt/launch.hpp"
 #include "common/simt/machine/access_log.hpp"
 #include "common/simt/machine/context.hpp"
+#include "common/simt/machine/instrumentation.hpp"
 #include "common/simt/machine/shared_memory.hpp"
 #include "common/simt/machine/stack.hpp"
+#include "common/simt/machine/watch.hpp"
 #include "common/simt/options.hpp"
 #include "common/simt/ptx.hpp"
 #include "common/simt/reference.hpp"
@@ -16,6 +18,7 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -45,10 +48,11 @@ struct Thread {
   BarrierKind barrier = BarrierKind::plain;
   WarpRequest request{};
   std::uint64_t result = 0;  ///< of the barrier or warp operation it waited for
+  std::int64_t steps_left = 0;  ///< while it does not run (Instruments)
   // Asynchronous copies, oldest first.
   std::vector<PendingCopy> copies;
   int groups = 0;  ///< commit groups closed so far
-  // Fences, for ThreadSanitizer (atomic.cpp).
+  // Fences, for whoever looks for races (atomic.cpp).
   bool fenced = false;          ///< has called a __threadfence
   void* last_atomic = nullptr;  ///< the target of its last atomic
 
@@ -93,8 +97,23 @@ class Worker {
   /// "kernel scores, block (0,0,1), thread (5,2,0)", or without the thread.
   std::string place(bool with_thread) const;
 
-  [[noreturn]] void stack_overflow();
+  // What ends the block from within a thread without unwinding its calls.
+  [[noreturn]] void abandon(const std::string& message);
+  /// For signal handlers too, which may not even allocate memory: the message is made later.
+  enum class Fault : std::uint8_t { none, stack_overflow, bad_address, no_steps_left, stands_still };
+  [[noreturn]] void abandon(Fault, const void* address, const void* instruction);
   bool in_guard(const void* address) const { return stacks_.in_guard(address, current_->number); }
+
+  /// The accesses since the last barrier, which are kept to count them, no longer fit into memory.
+  [[noreturn]] void log_is_full(Site);
+  /// "still running after ... steps ... at kernel.cuh:7".
+  std::string no_steps_left(const std::string& line) const;
+  /// What a token orders, for whoever looks for races. Token: the target of an atomic.
+  void release(void* token);
+  void acquire(void* token);
+  void fence() {
+    if (watch_ != nullptr) watch_->fence();
+  }
 
  private:
   void prepare(const KernelCall&);
@@ -114,6 +133,7 @@ class Worker {
   std::string stuck() const;
   void order(const std::vector<Thread*>&, void* token);
   void order_with_main(bool begin);
+  std::string message(Fault) const;
 
   const KernelCall* kernel_ = nullptr;
   Options options_;
@@ -127,7 +147,9 @@ class Worker {
   std::vector<Thread*> ready_;                        ///< a stack; its last thread runs next
   Thread* current_ = nullptr;
   int at_barrier_ = 0;
-  bool overflowed_ = false;  ///< current_'s stack
+  Fault fault_ = Fault::none;  ///< of current_
+  std::uintptr_t fault_address_ = 0, fault_instruction_ = 0;
+  std::unique_ptr<Watch> watch_;  ///< null: nobody looks
   Context main_;
   Stack main_stack_;
   void* main_fiber_ = nullptr;

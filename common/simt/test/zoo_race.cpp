@@ -6,6 +6,8 @@
 #include "common/device/ptx.cuh"
 #include "common/simt/options.hpp"
 
+#include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -201,15 +203,17 @@ std::vector<RaceCase> race_cases() {
   return cases;
 }
 
-bool run_race_case(const std::string& name) {
-  set_options({.os_threads = 2});  // a race between blocks needs two
-  Memory memory;
+bool run_race_case(const std::string& name, bool watch) {
+  set_options({.os_threads = 2, .watch = watch});  // a race between blocks needs two
+  const std::unique_ptr<Device> device = open_cpu();
+  const Buffer buffer(*device, sizeof(Memory));
+  Memory* const memory = new (buffer.data()) Memory;
   for (const Entry& entry : entries) {
     if (entry.named.name != name) continue;
     const LaunchShape shape{dim3(entry.blocks), dim3(entry.threads), 512};
-    const TensorRef out{memory.out, "out", Dtype::fp32, {1, 1, 1, 1}, {1, 1, 1, 1}};
+    const TensorRef out{memory->out, "out", Dtype::fp32, {1, 1, 1, 1}, {1, 1, 1, 1}};
     if (entry.kernel != nullptr) {
-      launch(name.c_str(), shape, entry.kernel, &memory);
+      launch(name.c_str(), shape, entry.kernel, memory);
     } else {
       launch(name.c_str(), shape, entry.named.is_bug ? between_blocks : between_blocks_right, view<float>(out));
     }

@@ -13,7 +13,7 @@ struct RaceCase {
 
 std::vector<RaceCase> race_cases();
 
-/// Runs one; false if there is none of that name.
-bool run_race_case(const std::string& name);
+/// Runs one, with or without Options::watch; false if there is none of that name.
+bool run_race_case(const std::string& name, bool watch = false);
 
 }  // namespace flash

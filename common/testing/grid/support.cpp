@@ -6,7 +6,6 @@
 
 #include <doctest/doctest.h>
 
-#include <cstring>
 #include <sstream>
 #include <stdexcept>
 
@@ -105,14 +104,6 @@ bool repeats(const Variant& variant, const Checker& checker, const Results<float
     again.dQ = first.dQ;
   }
   return identical(first, again);
-}
-
-bool identical(const Results<float>& a, const Results<float>& b) {
-  const auto same = [](const HostTensor<float>& x, const HostTensor<float>& y) {
-    if (x.values.empty() || y.values.empty()) return x.values.empty() && y.values.empty();  // memcmp takes no null pointer
-    return x.shape == y.shape && std::memcmp(x.values.data(), y.values.data(), x.values.size() * sizeof(float)) == 0;
-  };
-  return same(a.O, b.O) && same(a.L, b.L) && same(a.dQ, b.dQ) && same(a.dK, b.dK) && same(a.dV, b.dV);
 }
 
 }  // namespace flash::grid

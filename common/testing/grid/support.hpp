@@ -32,9 +32,6 @@ void check_variants_on(const std::vector<Problem>&);
 /// Runs every compiled tile size of every variant on every problem, like check_variants_on().
 void check_every_tile_on(const std::vector<Problem>&);
 
-/// Are two results the same to the last bit?
-bool identical(const Results<float>&, const Results<float>&);
-
 /// Is `again` what a second run must give? The same to the last bit, except dQ where the variant sums it by atomics: that has to
 /// pass the check.
 bool repeats(const Variant&, const Checker&, const Results<float>& first, Results<float> again);

@@ -1,0 +1,19 @@
+// Why a kernel is wrong, as far as the simulator can tell: what its threads do to each other, and which results are off.
+#pragma once
+
+#include "common/harness/report.hpp"
+#include "common/harness/runner.hpp"
+
+#include <optional>
+#include <string>
+
+namespace flash {
+
+/// Runs the pass again on the simulator and looks at every access to memory. If the run's check failed, also in other orders of the
+/// threads, whose results are compared with `got`. Absent where nothing can be known: on a GPU and under a sanitizer.
+std::optional<Diagnosis> diagnose(Runner&, const Results<float>& got, const RunRecord&);
+
+/// Which formula to look at, from the tensors that are wrong and those that are right; empty if all are right.
+std::string suspect(const CheckReport&);
+
+}  // namespace flash

@@ -1,0 +1,133 @@
+// The functions that the compiler calls in kernels for -fsanitize=thread. Names and parameters are those of ThreadSanitizer's library (LLVM,
+// compiler-rt/lib/tsan/rtl/tsan_interface.h), which is not linked.
+#include "common/simt/machine/instrumentation.hpp"
+
+#include "common/simt/machine/worker.hpp"
+
+#include <cstring>
+
+namespace flash::machine {
+
+constinit thread_local Instruments instruments;
+
+void watch_view(simt::Site site, const void* address, std::size_t bytes, bool write) {
+  if (instruments.watch == nullptr) return;
+  const AccessKind kind = write ? AccessKind::write : AccessKind::read;
+  instruments.watch->access(running_worker("a view").current().number, reinterpret_cast<std::uintptr_t>(address), bytes, kind,
+                            {.file = site.file, .line = site.line});
+}
+
+#if !defined(FLASH_ASAN) && !defined(FLASH_TSAN)
+namespace {
+
+[[gnu::noinline]] void look(const void* address, std::size_t bytes, AccessKind kind, const void* from) {
+  const CodePlace place{.address = reinterpret_cast<std::uintptr_t>(from)};
+  if (instruments.steps_left < 0) {
+    if (Worker* const worker = Worker::running()) worker->abandon(Worker::Fault::no_steps_left, nullptr, from);
+    instruments = {};  // the host's part of a kernel file
+  }
+  if (instruments.watch == nullptr) return;
+  if (Worker* const worker = Worker::running()) {
+    instruments.watch->access(worker->current().number, reinterpret_cast<std::uintptr_t>(address), bytes, kind, place);
+  }
+}
+
+inline void step(const void* address, std::size_t bytes, AccessKind kind, const void* from) {
+  if (--instruments.steps_left < 0 || instruments.watch != nullptr) [[unlikely]]
+    look(address, bytes, kind, from);
+}
+
+}  // namespace
+}  // namespace flash::machine
+
+using flash::machine::AccessKind;
+using flash::machine::step;
+
+extern "C" {
+
+#define FROM_HERE __builtin_return_address(0)
+#define FLASH_ACCESS(bytes)                                                                                          \
+  void __tsan_read##bytes(void* address) { step(address, bytes, AccessKind::read, FROM_HERE); }                      \
+  void __tsan_write##bytes(void* address) { step(address, bytes, AccessKind::write, FROM_HERE); }                    \
+  void __tsan_unaligned_read##bytes(void* address) { step(address, bytes, AccessKind::read, FROM_HERE); }            \
+  void __tsan_unaligned_write##bytes(void* address) { step(address, bytes, AccessKind::write, FROM_HERE); }          \
+  void __tsan_read_write##bytes(void* address) { step(address, bytes, AccessKind::write, FROM_HERE); }               \
+  void __tsan_unaligned_read_write##bytes(void* address) { step(address, bytes, AccessKind::write, FROM_HERE); }
+FLASH_ACCESS(1)
+FLASH_ACCESS(2)
+FLASH_ACCESS(4)
+FLASH_ACCESS(8)
+FLASH_ACCESS(16)
+
+void __tsan_read_range(void* address, std::size_t bytes) { step(address, bytes, AccessKind::read, FROM_HERE); }
+void __tsan_write_range(void* address, std::size_t bytes) { step(address, bytes, AccessKind::write, FROM_HERE); }
+
+void* __tsan_memcpy(void* to, const void* from, std::size_t bytes) {
+  step(from, bytes, AccessKind::read, FROM_HERE);
+  step(to, bytes, AccessKind::write, FROM_HERE);
+  return std::memcpy(to, from, bytes);
+}
+void* __tsan_memmove(void* to, const void* from, std::size_t bytes) {
+  step(from, bytes, AccessKind::read, FROM_HERE);
+  step(to, bytes, AccessKind::write, FROM_HERE);
+  return std::memmove(to, from, bytes);
+}
+void* __tsan_memset(void* to, int value, std::size_t bytes) {
+  step(to, bytes, AccessKind::write, FROM_HERE);
+  return std::memset(to, value, bytes);
+}
+
+void __tsan_init() {}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+void __tsan_vptr_read(void**) {}
+void __tsan_vptr_update(void**, void*) {}
+void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+void __tsan_atomic_signal_fence(int) {}
+
+// Every atomic is done as a sequentially consistent one; the orders that are passed are the C++ ones.
+#define FLASH_ATOMIC_FETCH(T, bits, name)                                    \
+  T __tsan_atomic##bits##_fetch_##name(volatile T* address, T value, int) {  \
+    step(const_cast<T*>(address), sizeof(T), AccessKind::atomic, FROM_HERE); \
+    return __atomic_fetch_##name(address, value, __ATOMIC_SEQ_CST);          \
+  }
+#define FLASH_ATOMIC(T, bits)                                                                                    \
+  T __tsan_atomic##bits##_load(const volatile T* address, int) {                                                 \
+    step(const_cast<T*>(address), sizeof(T), AccessKind::atomic, FROM_HERE);                                     \
+    return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                           \
+  }                                                                                                              \
+  void __tsan_atomic##bits##_store(volatile T* address, T value, int) {                                          \
+    step(const_cast<T*>(address), sizeof(T), AccessKind::atomic, FROM_HERE);                                     \
+    __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                          \
+  }                                                                                                              \
+  T __tsan_atomic##bits##_exchange(volatile T* address, T value, int) {                                          \
+    step(const_cast<T*>(address), sizeof(T), AccessKind::atomic, FROM_HERE);                                     \
+    return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);                                                \
+  }                                                                                                              \
+  int __tsan_atomic##bits##_compare_exchange_strong(volatile T* address, T* expected, T value, int, int) {       \
+    step(const_cast<T*>(address), sizeof(T), AccessKind::atomic, FROM_HERE);                                     \
+    return __atomic_compare_exchange_n(address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);     \
+  }                                                                                                              \
+  int __tsan_atomic##bits##_compare_exchange_weak(volatile T* address, T* expected, T value, int, int) {         \
+    step(const_cast<T*>(address), sizeof(T), AccessKind::atomic, FROM_HERE);                                     \
+    return __atomic_compare_exchange_n(address, expected, value, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);      \
+  }                                                                                                              \
+  T __tsan_atomic##bits##_compare_exchange_val(volatile T* address, T expected, T value, int, int) {             \
+    step(const_cast<T*>(address), sizeof(T), AccessKind::atomic, FROM_HERE);                                     \
+    __atomic_compare_exchange_n(address, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);           \
+    return expected;                                                                                             \
+  }                                                                                                              \
+  FLASH_ATOMIC_FETCH(T, bits, add)                                                                               \
+  FLASH_ATOMIC_FETCH(T, bits, sub)                                                                               \
+  FLASH_ATOMIC_FETCH(T, bits, and)                                                                               \
+  FLASH_ATOMIC_FETCH(T, bits, or)                                                                                \
+  FLASH_ATOMIC_FETCH(T, bits, xor)
+FLASH_ATOMIC(std::uint8_t, 8)
+FLASH_ATOMIC(std::uint16_t, 16)
+FLASH_ATOMIC(std::uint32_t, 32)
+FLASH_ATOMIC(std::uint64_t, 64)
+
+}  // extern "C"
+#else
+}  // namespace flash::machine
+#endif

@@ -1,0 +1,35 @@
+// What runs before each memory access of a kernel, since kernels are compiled with -fsanitize=thread but without its library.
+#pragma once
+
+#include "common/simt/site.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+namespace flash::machine {
+
+class Watch;
+
+/// Of one operating-system thread. Small, since every access of a kernel comes by here.
+struct Instruments {
+  /// What the running CUDA thread may still do before it counts as endless: an access to memory is one step.
+  std::int64_t steps_left = std::numeric_limits<std::int64_t>::max();
+  Watch* watch = nullptr;  ///< null: nobody looks
+};
+extern constinit thread_local Instruments instruments;
+
+/// Steps that a barrier or a warp operation counts as: they take the simulator about as long.
+constexpr std::int64_t barrier_steps = 1024, warp_operation_steps = 64;
+
+/// An access through a view, which knows its line better than the access to memory that follows.
+void watch_view(simt::Site, const void* address, std::size_t bytes, bool write);
+
+/// Are kernels compiled that way? Not under AddressSanitizer and ThreadSanitizer, which have a library of their own.
+#if defined(FLASH_ASAN) || defined(FLASH_TSAN)
+constexpr bool instrumented = false;
+#else
+constexpr bool instrumented = true;
+#endif
+
+}  // namespace flash::machine

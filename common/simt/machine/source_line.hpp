@@ -1,0 +1,14 @@
+// Places in the source, for messages.
+#pragma once
+
+#include "common/simt/machine/watch.hpp"
+
+#include <string>
+
+namespace flash::machine {
+
+/// "04_fa1_forward/kernel.cuh:37". A return address is looked up in the program's line table by binutils' addr2line (macOS: atos), where
+/// it is installed; of the functions that were inlined there, the innermost that is not the simulator's counts.
+std::string source_line(const CodePlace&);
+
+}  // namespace flash::machine

@@ -1,0 +1,218 @@
+#include "common/simt/machine/watch.hpp"
+
+#include "common/simt/machine/names.hpp"
+#include "common/simt/machine/source_line.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace flash::machine {
+namespace {
+
+constexpr std::size_t word_bytes = 4;
+constexpr std::size_t most_races = 32;  // pairs of places; several may be one pair of lines
+
+bool contains(const MemoryRange& range, std::uintptr_t address) { return address >= range.begin && address < range.end; }
+
+std::size_t words_in(const MemoryRange& range) { return (range.end - range.begin + word_bytes - 1) / word_bytes; }
+
+/// Two of these to one word, by two threads in no order: is that a race?
+bool conflict(AccessKind a, AccessKind b) {
+  if (a == AccessKind::atomic && b == AccessKind::atomic) return false;
+  return a != AccessKind::read || b != AccessKind::read;
+}
+
+}  // namespace
+
+Watch::Watch(const char* kernel, const dim3& grid, const dim3& block, std::vector<MemoryRange> device)
+    : kernel_(kernel), grid_(grid), block_shape_(block), threads_(std::size_t{block.x} * block.y * block.z), device_(std::move(device)) {
+  std::ranges::sort(device_, {}, &MemoryRange::begin);
+}
+
+void Watch::start_block(std::uint64_t block, MemoryRange dynamic_shared, MemoryRange static_shared) {
+  block_ = static_cast<std::uint32_t>(block);
+  dynamic_ = dynamic_shared;
+  static_ = static_shared;
+  if (dynamic_words_.size() < words_in(dynamic_)) dynamic_words_.resize(words_in(dynamic_));
+  if (static_words_.size() < words_in(static_)) static_words_.resize(words_in(static_));
+  clocks_.assign(threads_ * threads_, 0);
+  for (std::size_t t = 0; t < threads_; ++t) tick(static_cast<int>(t));
+  tokens_.clear();
+}
+
+Watch::Word* Watch::word_at(std::uintptr_t address, bool& shared) {
+  shared = true;
+  if (contains(dynamic_, address)) return &dynamic_words_[(address - dynamic_.begin) / word_bytes];
+  if (contains(static_, address)) return &static_words_[(address - static_.begin) / word_bytes];
+  shared = false;
+  const auto after = std::ranges::upper_bound(device_, address, {}, &MemoryRange::begin);
+  if (after == device_.begin() || !contains(*std::prev(after), address)) return nullptr;  // the thread's own, or the simulator's
+  const std::uintptr_t word = address / word_bytes;
+  std::unique_ptr<Word[]>& page = device_pages_[word / page_words];
+  if (page == nullptr) page = std::make_unique<Word[]>(page_words);
+  return &page[word % page_words];
+}
+
+std::uint32_t Watch::index_of(const CodePlace& place) {
+  const std::uintptr_t key = place.address ^ reinterpret_cast<std::uintptr_t>(place.file) ^ static_cast<unsigned>(place.line) * 67u;
+  std::uint32_t& recent = recent_places_[(key ^ key >> 10) % recent_places_.size()];
+  if (recent < places_.size() && places_[recent] == place) return recent;
+  const auto found = std::ranges::find(places_, place);
+  recent = static_cast<std::uint32_t>(found - places_.begin());
+  if (found == places_.end()) places_.push_back(place);
+  return recent;
+}
+
+void Watch::access(int thread, std::uintptr_t address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
+  if (accesses_ >= limit) return;
+  Access now{0, row(thread)[thread], block_, static_cast<std::uint16_t>(thread), 0, kind};
+  bool known_place = false;
+  for (std::uintptr_t at = address; at < address + bytes;) {
+    const std::uintptr_t first = at % word_bytes, last = std::min(word_bytes, first + (address + bytes - at));
+    bool shared;
+    Word* const word = word_at(at, shared);
+    at += last - first;
+    if (word == nullptr) continue;
+    if (!known_place) {
+      now.place = index_of(place);
+      known_place = true;
+      ++accesses_;
+    }
+    now.bytes = static_cast<std::uint8_t>((1u << last) - (1u << first));
+    access_word(*word, shared, now);
+  }
+}
+
+void Watch::access_word(Word& word, bool shared, const Access& now) {
+  if (shared) begin_word(word);
+  if (now.kind != AccessKind::read) {
+    word.written |= now.bytes;
+  } else if (shared && (word.written & now.bytes) != now.bytes) {
+    const auto same = [&](const Access& other) { return other.place == now.place; };
+    if (unwritten_.size() < most_races && std::ranges::none_of(unwritten_, same)) unwritten_.push_back(now);
+  }
+
+  int replaced = -1;
+  for (int i = 0; i < word.used; ++i) {
+    Access& before = word.last[static_cast<std::size_t>(i)];
+    const bool own = before.thread == now.thread && before.block == now.block;
+    const bool covered = (before.bytes & ~now.bytes) == 0;
+    if (own) {
+      if (before.clock == now.clock && before.kind == now.kind && covered && before.bytes == now.bytes) return;  // the first place stays
+      if (covered && (now.kind != AccessKind::read || before.kind == AccessKind::read)) replaced = i;
+    } else if (ordered(before, now.thread)) {
+      if (covered && (now.kind != AccessKind::read || before.kind == AccessKind::read)) replaced = i;
+    } else if ((before.bytes & now.bytes) != 0 && conflict(before.kind, now.kind)) {
+      if (before.block == now.block || !fences_) add_race(before, now, shared);
+    }
+  }
+  if (replaced < 0 && word.used < word.last.size()) replaced = word.used++;
+  if (replaced < 0) {
+    replaced = word.next;
+    word.next = static_cast<std::uint8_t>((word.next + 1u) % word.last.size());
+  }
+  word.last[static_cast<std::size_t>(replaced)] = now;
+}
+
+bool Watch::ordered(const Access& before, int thread) const {
+  if (before.block != block_) return false;
+  return clocks_[static_cast<std::size_t>(thread) * threads_ + before.thread] >= before.clock;
+}
+
+void Watch::add_race(const Access& before, const Access& now, bool shared) {
+  const auto same = [&](const FoundRace& race) { return race.first.place == before.place && race.second.place == now.place; };
+  if (races_.size() < most_races && std::ranges::none_of(races_, same)) races_.push_back({before, now, shared});
+}
+
+void Watch::begin_word(Word& word) const {
+  if (word.block == block_) return;
+  word.used = word.next = word.written = 0;
+  word.block = block_;
+}
+
+void Watch::set_written(std::uintptr_t address, std::size_t bytes, std::uint8_t mask) {
+  for (std::uintptr_t at = address; at < address + bytes; at += word_bytes) {
+    bool shared;
+    Word* const word = word_at(at, shared);
+    if (word == nullptr || !shared) continue;
+    begin_word(*word);
+    word->written = mask;
+  }
+}
+
+// At a barrier everybody learns everybody's time, and of a thread's time nobody knows more than itself.
+void Watch::barrier() {
+  std::vector<std::uint32_t> now(threads_);
+  for (std::size_t t = 0; t < threads_; ++t) now[t] = row(static_cast<int>(t))[t];
+  for (std::size_t t = 0; t < threads_; ++t) {
+    std::ranges::copy(now, row(static_cast<int>(t)));
+    tick(static_cast<int>(t));
+  }
+  accesses_ += threads_ * threads_ / 64;  // it takes time as so many accesses do
+}
+
+void Watch::meet(const std::vector<int>& threads) {
+  std::vector<std::uint32_t> all(threads_);
+  for (const int t : threads) {
+    for (std::size_t u = 0; u < threads_; ++u) all[u] = std::max(all[u], row(t)[u]);
+  }
+  for (const int t : threads) {
+    std::ranges::copy(all, row(t));
+    tick(t);
+  }
+  accesses_ += threads.size() * threads_ / 32;
+}
+
+void Watch::release(int thread, const void* token) {
+  std::vector<std::uint32_t>& clock = tokens_[token];
+  clock.resize(threads_);
+  for (std::size_t u = 0; u < threads_; ++u) clock[u] = std::max(clock[u], row(thread)[u]);
+  tick(thread);
+}
+
+void Watch::acquire(int thread, const void* token) {
+  const auto found = tokens_.find(token);
+  if (found == tokens_.end()) return;
+  for (std::size_t u = 0; u < threads_; ++u) row(thread)[u] = std::max(row(thread)[u], found->second[u]);
+}
+
+simt::ThreadName Watch::name(const Access& access) const {
+  const auto index = [](std::uint32_t n, const dim3& shape) { return uint3{n % shape.x, n / shape.x % shape.y, n / shape.x / shape.y}; };
+  return {index(access.block, grid_), index(access.thread, block_shape_)};
+}
+
+void Watch::report(simt::Findings& findings) const {
+  findings.accesses += accesses_;
+  if (accesses_ >= limit) findings.complete = false;
+  std::vector<std::string> lines(places_.size());
+  const auto line_of = [&](const Access& access) {
+    std::string& line = lines[access.place];
+    if (line.empty()) line = source_line(places_[access.place]);
+    return line;
+  };
+  for (const FoundRace& in_time : races_) {
+    FoundRace race = in_time;
+    if (race.first.kind == AccessKind::read) std::swap(race.first, race.second);  // a write first: it reads better
+    simt::Race found{.kernel = kernel_,
+                     .shared = race.shared,
+                     .one_block = race.first.block == race.second.block,
+                     .first_line = line_of(race.first),
+                     .second_line = line_of(race.second),
+                     .first_writes = race.first.kind != AccessKind::read,
+                     .second_writes = race.second.kind != AccessKind::read,
+                     .first = name(race.first),
+                     .second = name(race.second)};
+    const auto same = [&](const simt::Race& other) {
+      const bool there = other.first_line == found.first_line && other.second_line == found.second_line;
+      return there || (other.first_line == found.second_line && other.second_line == found.first_line);
+    };
+    if (std::ranges::none_of(findings.races, same)) findings.races.push_back(std::move(found));
+  }
+  for (const Access& access : unwritten_) {
+    const simt::UnwrittenRead found{kernel_, line_of(access), name(access)};
+    const auto same = [&](const simt::UnwrittenRead& other) { return other.line == found.line; };
+    if (std::ranges::none_of(findings.unwritten, same)) findings.unwritten.push_back(found);
+  }
+}
+
+}  // namespace flash::machine

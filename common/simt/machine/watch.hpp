@@ -1,0 +1,119 @@
+// Looks at every memory access of a launch: which two of them race, and which read shared memory that no thread has written.
+//
+// Kernels are compiled with -fsanitize=thread, by which the compiler calls a function before each access to memory. Those functions are
+// the simulator's own (instrumentation.cpp), not ThreadSanitizer's. What two CUDA threads do is ordered by barriers, __syncwarp, and fences
+// with atomics, never by the order in which the simulator happens to run them: so a race is found whatever the result was.
+//
+// Each thread has a vector clock; each 4-byte word remembers its last few accesses and is held against them (as in ThreadSanitizer:
+// Serebryany and Iskhodzhanov 2009). Blocks of a launch are not ordered. A launch that uses __threadfence may order them in ways that are
+// not followed here; its blocks are not held against each other.
+#pragma once
+
+#include "common/simt/findings.hpp"
+#include "common/simt/machine/device_memory.hpp"
+#include "common/simt/site.hpp"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+namespace flash::machine {
+
+using simt::Site;
+
+/// A place in the source: a Site that a view took, or the return address of a raw access.
+struct CodePlace {
+  const char* file = nullptr;
+  int line = 0;
+  std::uintptr_t address = 0;  ///< if there is no file
+  bool operator==(const CodePlace&) const = default;
+};
+
+enum class AccessKind : std::uint8_t { read, write, atomic };
+
+class Watch {
+ public:
+  /// It looks at so many accesses and then at no more, which report() says.
+  static constexpr std::uint64_t limit = 50'000'000;
+
+  /// `device`: the allocations whose words are followed.
+  Watch(const char* kernel, const dim3& grid, const dim3& block, std::vector<MemoryRange> device);
+
+  /// Block number `block` of the grid begins: its threads and its shared memory are new.
+  void start_block(std::uint64_t block, MemoryRange dynamic_shared, MemoryRange static_shared);
+
+  void access(int thread, std::uintptr_t address, std::size_t bytes, AccessKind, const CodePlace&);
+  /// Bytes that have a value from the start.
+  void assume_written(std::uintptr_t address, std::size_t bytes) { set_written(address, bytes, 0xF); }
+  /// An asynchronous copy is to fill these bytes: until it lands they are as if nobody had written them.
+  void forget_writes(std::uintptr_t address, std::size_t bytes) { set_written(address, bytes, 0); }
+
+  // What orders the threads of the block: a barrier of all, a __syncwarp of some, a token that one releases and another acquires.
+  void barrier();
+  void meet(const std::vector<int>& threads);
+  void release(int thread, const void* token);
+  void acquire(int thread, const void* token);
+  void fence() { fences_ = true; }
+
+  void report(simt::Findings&) const;
+
+ private:
+  /// One access to a word, against which later ones are held.
+  struct Access {
+    std::uint32_t place;  ///< index in places_
+    std::uint32_t clock;
+    std::uint32_t block;
+    std::uint16_t thread;
+    std::uint8_t bytes;  ///< of the word: a mask
+    AccessKind kind;
+  };
+  struct Word {
+    std::array<Access, 4> last;
+    std::uint32_t block = ~0u;  ///< whose shared memory it was last
+    std::uint8_t used = 0, next = 0;
+    std::uint8_t written = 0;  ///< bytes: a mask
+  };
+  struct FoundRace {
+    Access first, second;
+    bool shared;
+  };
+
+  void set_written(std::uintptr_t address, std::size_t bytes, std::uint8_t mask);
+  void begin_word(Word&) const;
+  Word* word_at(std::uintptr_t address, bool& shared);
+  void access_word(Word&, bool shared, const Access&);
+  bool ordered(const Access& before, int thread) const;
+  void add_race(const Access& before, const Access& now, bool shared);
+  std::uint32_t index_of(const CodePlace&);
+  std::uint32_t* row(int thread) { return &clocks_[static_cast<std::size_t>(thread) * threads_]; }
+  void tick(int thread) { ++row(thread)[thread]; }
+  simt::ThreadName name(const Access&) const;
+
+  const char* kernel_;
+  dim3 grid_, block_shape_;
+  std::size_t threads_;
+  std::vector<std::uint32_t> clocks_;  ///< row(t)[u]: up to which time of thread u all lies before what t does now
+  std::unordered_map<const void*, std::vector<std::uint32_t>> tokens_;
+  std::uint32_t block_ = 0;
+
+  MemoryRange dynamic_{}, static_{};
+  std::vector<Word> dynamic_words_, static_words_;
+  std::vector<MemoryRange> device_;  ///< in ascending order
+  static constexpr std::size_t page_words = 256;
+  std::unordered_map<std::uintptr_t, std::unique_ptr<Word[]>> device_pages_;
+
+  std::vector<CodePlace> places_;
+  std::array<std::uint32_t, 1024> recent_places_{};  ///< of places with this hash, the one seen last
+
+  std::uint64_t accesses_ = 0;
+  bool fences_ = false;
+  std::vector<FoundRace> races_;
+  std::vector<Access> unwritten_;
+};
+
+/// Adds what was found to simt::findings().
+void add_findings(const Watch&);
+
+}  // namespace flash::machine

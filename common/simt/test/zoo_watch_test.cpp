@@ -1,0 +1,211 @@
+// What the simulator sees because the compiler tells it of each access, index and division: races whatever their result, shared memory that
+// nobody wrote, endless loops, arrays that end too soon.
+#include "common/device/ptx.cuh"
+#include "common/simt/findings.hpp"
+#include "common/simt/test/zoo.hpp"
+#include "common/simt/test/zoo_race.hpp"
+
+#include <algorithm>
+#include <vector>
+
+namespace flash {
+namespace {
+
+__device__ inline int me() { return static_cast<int>(threadIdx.x); }
+
+// ---- shared memory that nobody wrote ----------------------------------------------------------------------------------------------
+
+__global__ void unwritten_dynamic(float* out, int first) {
+  float* const sums = dynamic_shared<float>(32);
+  if (me() >= first) sums[me()] = 0.0f;
+  out[me()] = sums[me()] + 1.0f;  // BUG unwritten_dynamic
+}
+/// g++ keeps the static variables of templates apart from others.
+template <int Count>
+__global__ void unwritten_static(float* out, int first) {
+  __shared__ float sums[Count];
+  if (me() >= first) sums[me()] = 0.0f;
+  out[me()] = sums[me()] + 1.0f;  // BUG unwritten_static
+}
+__global__ void unwritten_copy(const float* in, float* out, int wait) {
+  float* const tile = dynamic_shared<float>(4 * 32);
+  cp_async<16>(tile + 4 * me(), in);
+  cp_async_commit();
+  if (wait != 0) cp_async_wait_all();
+  out[me()] = tile[4 * me()];  // BUG unwritten_copy
+  cp_async_wait_all();
+}
+
+/// The lines of the reads that a launch with Options::watch reports.
+template <class... Parameters, class... Arguments>
+std::vector<std::string> unwritten(void (*kernel)(Parameters...), Arguments... arguments) {
+  reset_findings();
+  set_options({.watch = true});
+  CHECK(report(32, 512, kernel, arguments...) == "");
+  set_options({});
+  CHECK(findings().races.empty());
+  CHECK(findings().complete);
+  std::vector<std::string> lines;
+  for (const UnwrittenRead& read : findings().unwritten) lines.push_back(read.line);
+  return lines;
+}
+
+void check_lines(const std::vector<std::string>& lines, const std::string& bug) {
+  CAPTURE(bug);
+  REQUIRE(lines.size() == 1);
+  CAPTURE(lines.front());
+  CHECK(lines.front().ends_with(bug));
+}
+
+// ---- endless loops ------------------------------------------------------------------------------------------------------------------
+
+__global__ void endless_reads(const float* in, float* out, int step) {
+  for (int i = 0; i < 1000; i += step) out[0] += in[i];  // BUG endless_reads
+}
+__global__ void endless_barriers(float* out, int step) {
+  for (int i = 0; i < 1000; i += step) {
+    __syncthreads();  // BUG endless_barriers
+    if (step != 0 && me() == 0) out[0] += 1.0f;
+  }
+}
+__global__ void endless_shuffles(float* out, int step) {
+  for (int i = 0; i < 1000; i += step) out[me()] = __shfl_xor_sync(0xffffffffu, out[me()], 1);  // BUG endless_shuffles
+}
+__global__ void endless_spin(const volatile int* flag) {
+  while (*flag == 0) {  // BUG endless_spin
+  }
+}
+__global__ void endless_arithmetic(unsigned* out, unsigned start) {
+  unsigned rounds = 0;
+  for (unsigned n = start; n != 1; n *= 2) ++rounds;  // BUG endless_arithmetic
+  *out = rounds;
+}
+
+// ---- arrays, divisions, addresses -----------------------------------------------------------------------------------------------------
+
+__global__ void beyond_shared_array(float* out, int index) {
+  __shared__ float row[32];
+  row[me()] = 1.0f;
+  __syncthreads();
+  out[me()] = row[index];  // BUG beyond_shared_array
+}
+__global__ void beyond_register_array(float* out, int index) {
+  float values[4] = {1.0f, 2.0f, 3.0f, 4.0f};
+  out[me()] = values[index];  // BUG beyond_register_array
+}
+__global__ void division(int* out, int left, int right) {
+  out[me()] = left / right;  // BUG division
+}
+__global__ void remainder(unsigned* out, unsigned left, unsigned right) {
+  out[me()] = left % right;  // BUG remainder
+}
+__global__ void bad_address(const float* in, float* out) {
+  out[me()] = *in;  // BUG bad_address
+}
+__global__ void frame_of_four_megabytes(float* out, int index) {
+  float values[1 << 20];
+  for (int i = 0; i <= index; ++i) values[i * 1024] = static_cast<float>(i);
+  out[me()] = values[index * 1024];
+}
+
+}  // namespace
+
+TEST_CASE("zoo: races are found by watching, whatever the result is") {
+  REQUIRE(can_watch());
+  const std::string file = std::string(__FILE__).substr(0, std::string(__FILE__).rfind('/')) + "/zoo_race.cpp";
+  for (const RaceCase& each : race_cases()) {
+    CAPTURE(each.name);
+    reset_findings();
+    CHECK(run_race_case(each.name, true));
+    const std::vector<Race> races = findings().races;
+    if (!each.is_bug) {
+      for (const Race& race : races) FAIL_CHECK(sentence(race));
+      continue;
+    }
+    const bool one_line = each.name == "global_update" || each.name == "between_blocks";
+    const std::string write = bug(file, each.name + ", write"), read = one_line ? write : bug(file, each.name + ", read");
+    const auto named = [&](const Race& race) {
+      const auto is = [&](const std::string& line, const std::string& expected) { return line.ends_with(expected); };
+      return (is(race.first_line, write) && is(race.second_line, read)) || (is(race.first_line, read) && is(race.second_line, write));
+    };
+    std::string all;
+    for (const Race& race : races) all += sentence(race) + "\n";
+    CAPTURE(all);
+    CHECK(std::ranges::any_of(races, named));
+  }
+  set_options({});
+}
+
+TEST_CASE("zoo: a race says which threads, which lines and which memory") {
+  reset_findings();
+  run_race_case("missing_barrier", true);
+  set_options({});
+  REQUIRE(!findings().races.empty());
+  const std::string text = sentence(findings().races.front());
+  CAPTURE(text);
+  CHECK(has(text, {"common/simt/test/zoo_race.cpp:", " writes and common/simt/test/zoo_race.cpp:", " reads the same shared memory, threads (", ",0,0) and (",
+                   " of block (0,0,0), with no barrier between them (kernel missing_barrier)"}));
+}
+
+TEST_CASE("zoo: shared memory that nobody wrote") {
+  std::vector<float> in(4), out(32);
+  check_lines(unwritten(unwritten_dynamic, out.data(), 1), BUG("unwritten_dynamic"));
+  CHECK(unwritten(unwritten_dynamic, out.data(), 0).empty());
+  check_lines(unwritten(unwritten_static<32>, out.data(), 1), BUG("unwritten_static"));
+  CHECK(unwritten(unwritten_static<32>, out.data(), 0).empty());
+  check_lines(unwritten(unwritten_copy, in.data(), out.data(), 0), BUG("unwritten_copy"));
+  CHECK(unwritten(unwritten_copy, in.data(), out.data(), 1).empty());
+}
+
+TEST_CASE("zoo: endless loops end with kernel, block, thread and line") {
+  std::vector<float> in(1000), out(32);
+  int flag = 0;
+  unsigned number = 0;
+  set_options({.steps = 200'000});
+  const std::vector<std::string> where = {"kernel zoo, block (0,0,0), thread (", "still running after 200000 steps", "an endless loop?"};
+  for (const bool count : {false, true}) {
+    set_options({.steps = 200'000, .count = count});
+    std::string text = report(32, 0, endless_reads, in.data(), out.data(), 0);
+    CAPTURE(text);
+    CHECK(has(text, where));
+    CHECK(has(text, {BUG("endless_reads")}));
+    text = report(32, 0, endless_barriers, out.data(), 0);
+    CHECK(has(text, where));
+    CHECK(has(text, {BUG("endless_barriers")}));
+    text = report(32, 0, endless_shuffles, out.data(), 0);
+    CHECK(has(text, where));
+    CHECK(has(text, {BUG("endless_shuffles")}));
+    text = report(32, 0, endless_spin, &flag);
+    CHECK(has(text, where));
+    CHECK(has(text, {BUG("endless_spin")}));
+    CHECK(report(32, 0, endless_reads, in.data(), out.data(), 10) == "");
+    CHECK(report(32, 0, endless_barriers, out.data(), 10) == "");
+  }
+  set_options({.idle_seconds = 1});
+  const std::string text = report(32, 0, endless_arithmetic, &number, 4u);
+  CAPTURE(text);
+  CHECK(has(text, {"kernel zoo, block (0,0,0), thread (0,0,0): it has done nothing but compute", "an endless loop?", BUG("endless_arithmetic")}));
+  set_options({});
+}
+
+TEST_CASE("zoo: indices, divisions and addresses") {
+  std::vector<float> out(32);
+  std::vector<int> whole(32);
+  std::vector<unsigned> natural(32);
+  CHECK_REPORT(report(32, 0, beyond_shared_array, out.data(), 32), "kernel zoo, block (0,0,0), thread (",
+               "element 32 of an array of type 'float [32]' does not exist at ", BUG("beyond_shared_array"));
+  CHECK_REPORT(report(32, 0, beyond_shared_array, out.data(), -1), "element -1 of an array", BUG("beyond_shared_array"));
+  CHECK(report(32, 0, beyond_shared_array, out.data(), 31) == "");
+  CHECK_REPORT(report(32, 0, beyond_register_array, out.data(), 4), "element 4 of an array of type 'float [4]'",
+               BUG("beyond_register_array"));
+  CHECK_REPORT(report(32, 0, division, whole.data(), 7, 0), "integer division of 7 by zero at ", BUG("division"));
+  CHECK_REPORT(report(32, 0, remainder, natural.data(), 7u, 0u), "integer division of 7 by zero at ", BUG("remainder"));
+  CHECK(report(32, 0, division, whole.data(), 7, 2) == "");
+  CHECK(whole.front() == 3);
+  CHECK_REPORT(report(32, 0, bad_address, reinterpret_cast<const float*>(64), out.data()), "there is no memory at address 0x40 at ",
+               BUG("bad_address"));
+  CHECK_REPORT(report(32, 0, frame_of_four_megabytes, out.data(), 1023), "its local variables and calls need more than the ");
+  CHECK(report(32, 0, division, whole.data(), 9, 3) == "");  // after all that the simulator still works
+}
+
+}  // namespace flash
