@@ -7,6 +7,7 @@ from pathlib import Path
 from . import lessons, origin, overview, pictures, tables
 from .markup import Html, join, tag
 from .rows import Group, device_name, groups, is_failure, is_gpu, is_peer, judged, label, latest, number, verdict
+from owned_file import REPORT
 from tools.saved import short_commit
 
 TITLE = "FlashAttention, step by step: the comparison"
@@ -116,4 +117,4 @@ def page(rows, names, title=None, command=None):
         tag("title", title or TITLE),
         tag("style", Html(STYLE.read_text(encoding="utf-8"))),
     )
-    return join([Html("<!DOCTYPE html>"), tag("html", head, tag("body", header, links, body), lang="en"), ""], Html("\n"))
+    return join([Html(REPORT), tag("html", head, tag("body", header, links, body), lang="en"), Html("\n")])

@@ -157,4 +157,4 @@ def finish(figure, title, digest):
     start = svg.index("<svg")
     end = svg.index(">", start) + 1
     opening = svg[start:end].replace("<svg", '<svg role="img"', 1)
-    return f"<!-- {digest} -->\n{opening}\n {head}{svg[end:]}"
+    return f"{digest}\n{opening}\n {head}{svg[end:]}"

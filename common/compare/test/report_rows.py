@@ -9,6 +9,10 @@ import tempfile
 import unittest
 
 SCRIPT = pathlib.Path(__file__).resolve().parent.parent / "report.py"
+sys.path.insert(0, str(SCRIPT.parent))
+
+from owned_file import REPORT  # noqa: E402, F401
+
 VOID = {"meta", "img", "wbr"}
 COMMIT = "1234567890abcdef1234567890abcdef12345678"
 GPU = {"kind": "gpu", "name": "Test GPU", "sm": 90, "cuda": "13.0", "driver": "580.1"}

@@ -214,7 +214,7 @@ class Pages(unittest.TestCase):
     def test_a_plot_is_stale_until_it_is_drawn_from_these_rows(self):
         every = self.stale()
         self.assertEqual(every, set(plot.select(made.gpu_rows())[0]))
-        with mock.patch.object(plot, "svg", lambda name, picture: f"<!-- {plot.digest(picture)} -->"):
+        with mock.patch.object(plot, "svg", lambda name, picture: plot.digest(picture)):
             changed, wrong = plot_files.draw()
         self.assertEqual((len(changed), wrong, self.stale()), (len(every), [], set()))
         rows = made.gpu_rows()
@@ -230,7 +230,7 @@ class Pages(unittest.TestCase):
         with mock.patch.object(plot, "svg", side_effect=ImportError("none here")):
             changed, wrong = plot_files.draw()
         self.assertEqual(changed, [])
-        self.assertIn("matplotlib cannot be imported (none here): common/setup.sh --dev", wrong[0])
+        self.assertIn("matplotlib cannot be imported (none here): python3 -m pip install matplotlib", wrong[0])
 
     def test_a_page_shows_the_plot_and_its_rows(self):
         text = plot_files.picture("docs/page.md", "gpu", "time")

@@ -158,7 +158,7 @@ class Report(Case):
         copy = self.path / "copy" / "common" / "compare"
         shutil.copytree(SCRIPT.parent / "html_report", copy / "html_report", ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copytree(ROOT / "docs" / "tools", self.path / "copy" / "docs" / "tools", ignore=shutil.ignore_patterns("__pycache__"))
-        for script in (SCRIPT, SCRIPT.with_name("usage.py")):
+        for script in (SCRIPT, SCRIPT.with_name("usage.py"), SCRIPT.with_name("owned_file.py")):
             shutil.copy(script, copy)
         self.matplotlib.write_text("")
         (copy / "plot.py").write_text(
