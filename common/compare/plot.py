@@ -39,7 +39,7 @@ def code_digest():
 
 def digest(picture):
     """The first line of the file, so that a picture that is out of date is known without drawing it anew."""
-    content = json.dumps([picture.title, picture.note, picture.content], sort_keys=True)
+    content = json.dumps([picture.title, picture.note, picture.remark, picture.content], sort_keys=True)
     return f"{owned_file.PLOT}{code_digest()} from rows {hashlib.sha256(content.encode()).hexdigest()[:16]} -->"
 
 

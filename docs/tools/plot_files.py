@@ -87,4 +87,5 @@ def picture(page, device, name):
     used = {id(row) for row in drawn.rows}
     files = sorted({file for file, row in saved(device) if id(row) in used})
     link = os.path.relpath(PLOTS / device / f"{name}.svg", (ROOT / page).parent)
-    return f"![{drawn.title}. {drawn.note}]({link})\n\nFrom {', '.join(f'`{file}`' for file in files)} of `docs/results/{device}`. {origin(drawn.rows)}"
+    alt = f"{drawn.title}. {drawn.note} {drawn.remark}".strip()
+    return f"![{alt}]({link})\n\nFrom {', '.join(f'`{file}`' for file in files)} of `docs/results/{device}`. {origin(drawn.rows)}"

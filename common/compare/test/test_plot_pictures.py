@@ -155,6 +155,8 @@ class Pictures(unittest.TestCase):
 
     def test_counts_are_written_out(self):
         self.assertIn("7,777,777", self.drawn["cpu counts"].texts)
+        self.assertIn("No step has bank conflicts here.", self.drawn["cpu counts"].texts)
+        self.assertNotIn("bank conflicts", self.drawn["cpu counts"].texts)
         self.assertIn("must move", self.drawn["cpu bytes"].texts)
 
     def test_the_same_rows_give_the_same_file(self):
