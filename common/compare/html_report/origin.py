@@ -88,7 +88,7 @@ def environment(rows):
     head = tag("tr", *(tag("th", title, scope="col") for title in ("kernel file", "git blob id", "in the project now")))
     grid = tag("table", tag("caption", "Kernel files", class_="unseen"), tag("thead", head), tag("tbody", *files))
     folded = tag("details", tag("summary", f"{counted(len(files), 'kernel file')} behind these rows"),
-                 tag("div", grid, class_="scroll", role="region", aria_label="Kernel files", tabindex="0")) if files else None  # fmt: skip
+                 tag("div", grid, class_="scroll narrow", role="region", aria_label="Kernel files", tabindex="0")) if files else None  # fmt: skip
     return join([tag("dl", *listed), folded])
 
 

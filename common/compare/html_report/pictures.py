@@ -56,7 +56,7 @@ def section(rows):
             paths, lines = plot_device([row for row in rows if device_name(row) == device], Path(folder).resolve())
             parts += [figure_of(path, f"plot-{len(parts) + index}") for index, path in enumerate(paths, start=1)]
             missing += lines
-    hint = tag("p", "A click makes a plot larger, another one small again.", class_="caption hint") if parts else None
+    hint = tag("p", "A click on a plot enlarges it; another click restores it.", class_="caption hint") if parts else None
     grid = tag("div", *parts, class_="plots") if parts else tag("p", "Nothing can be drawn from these rows.")
     why = tag("details", tag("summary", "What could not be drawn"), tag("ul", *(tag("li", line) for line in missing))) if missing else None
     return join([hint, grid, why])

@@ -27,7 +27,7 @@ addEventListener("load", async () => {
       sideways: page.documentElement.scrollWidth - width,
       hidden: [...page.querySelectorAll(".scroll")].filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.getAttribute("aria-labelledby")),
       covered: [...page.querySelectorAll("th small, td small")].filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.textContent),
-      boxes: [...page.querySelectorAll(".scroll[aria-labelledby]")].filter(one => view.getComputedStyle(one.querySelector("thead")).display == "none").map(one => one.className),
+      boxes: [...page.querySelectorAll(".scroll[aria-labelledby]")].filter(one => view.getComputedStyle(one.querySelector("tbody")).display == "block").map(one => one.className),
       type: Math.min(...[...page.querySelectorAll("td, th")].map(one => parseFloat(view.getComputedStyle(one).fontSize))),
       small: small, large: images(), after: page.documentElement.scrollWidth - width,
     };
@@ -51,7 +51,7 @@ class Layout(Case):
     def test_telephone_tablet_laptop(self):
         sizes = [{"seq_q": n, "seq_k": n} for n in (256, 512, 1024, 2048)]
         refused = row("06_fa2_forward", "bad", verdict="refused", message=LONG)
-        rows = [{**NAIVE, "idea": LONG}, TILED, PEER, row("07_fa2_backward", "two_kernels", 1.0, idea=LONG), refused]
+        rows = [{**NAIVE, "idea": LONG, "sources": {"01_naive/kernel.cuh": "0123456789" * 4}}, TILED, PEER, row("07_fa2_backward", "two_kernels", 1.0, idea=LONG), refused]
         rows += [row("03_online_softmax", "thread_per_row", n, device=CPU, sizes=one, idea=LONG, hbm_read_bytes=1023 << 20) for n, one in enumerate(sizes)]
         rows = [{**one, "time": {**one["time"], "enqueue_ms": 0.0123}} if "time" in one else one for one in rows]  # one more column
         self.page(rows)
