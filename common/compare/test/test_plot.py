@@ -186,6 +186,9 @@ class Rules(unittest.TestCase):
         rows[0]["time"]["median_ms"] *= 1.001
         after = {name: plot.digest(picture) for name, picture in plot.select(rows)[0].items()}
         self.assertEqual({name for name in before if before[name] != after[name]}, {"time", "tflops_forward_fp32"})
+        picture = plot.select(rows, ["time"])[0]["time"]
+        picture.remark = "another"
+        self.assertNotEqual(plot.digest(picture), after["time"])
 
     def test_leaders_of_the_roofline_cross_no_label(self):
         """Marks close together at the left end, as those of the slow stages are: labels find places beside all marks, labels and leaders."""

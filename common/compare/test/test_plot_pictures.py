@@ -157,6 +157,10 @@ class Pictures(unittest.TestCase):
         self.assertIn("7,777,777", self.drawn["cpu counts"].texts)
         self.assertIn("No step has bank conflicts here.", self.drawn["cpu counts"].texts)
         self.assertNotIn("bank conflicts", self.drawn["cpu counts"].texts)
+        picture = plot.select(made.cpu_rows(), ["counts"])[0]["counts"]
+        picture.remark = ""
+        height = float(re.search(r'height="([\d.]+)pt"', plot.svg("counts", picture))[1])
+        self.close(float(self.drawn["cpu counts"].root.get("height")[:-2]) - height, 14)  # the remark has room of its own
         self.assertIn("must move", self.drawn["cpu bytes"].texts)
 
     def test_the_same_rows_give_the_same_file(self):
