@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
-"""Draws saved rows of `compare --save` and peers.py as SVG pictures for light and dark pages.
+"""Draws saved rows of `compare --save` and peers.py as SVG pictures for light
+and dark pages.
 
     common/compare/plot.py ROWS.json... --out DIR [--only NAME,...]
 
-From times: time, tflops_forward, tflops_backward, tflops_both (and the same with _fp32), roofline, ladder. From counts of the CPU
-simulator: bytes, counts. From both: memory. Writes DIR/NAME.svg for each picture that the rows suffice for, one line for each, and says
-of the others why they cannot be drawn. All rows have to come from one device. Which rows a picture shows is chosen by rules that stand in
+From times: time, tflops_forward, tflops_backward, tflops_both (and the same
+with _fp32), roofline, ladder. From counts of the CPU simulator: bytes, counts.
+From both: memory. Writes DIR/NAME.svg for each picture that the rows suffice
+for, one line for each, and says of the others why they cannot be drawn. A file
+that exists is replaced only if it is such a picture. All rows have to come from
+one device. Which rows a picture shows is chosen by rules that stand in
 common/compare/plots, and said in its title. Needs matplotlib 3.6 or newer.
 Exit codes: 0 good; 2 bad usage or input, or nothing to draw; 3 no matplotlib.
 """

@@ -1,13 +1,20 @@
 #!/usr/bin/env python3
-"""Writes one HTML file of saved rows: tables, plots, where they come from, how to make them again. It needs no network, and no other file.
+"""Writes one HTML file of saved rows: tables, plots, where they come from, how
+to make them again. It needs no network, and no other file.
 
-    common/compare/report.py ROWS.json... --out FILE.html [--title TEXT] [--command TEXT] [--docs URL]
+    common/compare/report.py ROWS.json... --out FILE.html [--title TEXT]
+        [--command TEXT] [--docs URL]
 
-ROWS.json are files of `compare --save` and `peers.py --save`; lines of the same problem share a table. --command says what made the rows,
-for the section that tells how to make them again; without it the commands are derived from the rows. --docs says where the
-chapters lie on the web, https://... for their folder; without it a page inside the project links to them, any other names them. Needs Python
-alone; with matplotlib the page has the plots of plot.py too. A FILE.html that exists is replaced only if it is a report, and only when the new page is complete.
-Exit codes: 0 good; 2 bad usage or input.
+ROWS.json are files of `compare --save` and `peers.py --save`; lines of the same
+problem share a table, and what several files say of the same line stands side
+by side. --command says what made the rows, for the section that tells how to
+make them again; without it the commands are derived from the rows. --docs is
+the address of the chapters' folder on the web; without it a page inside the
+project links to its files, and any other names them.
+
+Needs Python alone; with matplotlib the page has the plots of plot.py too.
+A FILE.html that exists is replaced only if it is a report, and only when the
+new page is complete. Exit codes: 0 good; 2 bad usage or input.
 """
 import argparse
 import pathlib
