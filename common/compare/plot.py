@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
-"""Draws saved rows of `compare --save` and peers.py as SVG pictures for light and dark pages.
+"""Draws saved rows of `compare --save` and peers.py as SVG pictures for light
+and dark pages.
 
     common/compare/plot.py ROWS.json... --out DIR [--only NAME,...]
 
-From times: time, tflops_forward, tflops_backward, tflops_both (and the same with _fp32), roofline, ladder. From counts of the CPU
-simulator: bytes, counts. From both: memory. Writes DIR/NAME.svg for each picture that the rows suffice for, one line for each, and says
-of the others why they cannot be drawn. All rows have to come from one device. Which rows a picture shows is chosen by rules that stand in
+From times: time, tflops_forward, tflops_backward, tflops_both (and the same
+with _fp32), roofline, ladder. From counts of the CPU simulator: bytes, counts.
+From both: memory. Writes DIR/NAME.svg for each picture that the rows suffice
+for, one line for each, and says of the others why they cannot be drawn. A file
+that exists is replaced only if it is such a picture. All rows have to come from
+one device. Which rows a picture shows is chosen by rules that stand in
 common/compare/plots, and said in its title. Needs matplotlib 3.6 or newer.
 Exit codes: 0 good; 2 bad usage or input, or nothing to draw; 3 no matplotlib.
 """
 import hashlib
 import json
-import os
 import pathlib
 
+import owned_file
 import usage
 from plots import ROOT, bars, draw_bars, draw_lines, draw_roofline, draw_steps, lines, roofline, steps
 from plots.rows import Unfit, of_one_device, read
@@ -38,9 +42,9 @@ def code_digest():
 
 
 def digest(picture):
-    """Stands in the file, so that a picture that is out of date is known without drawing it anew."""
-    content = json.dumps([picture.title, picture.note, picture.content], sort_keys=True)
-    return f"drawn by plot.py {code_digest()} from rows {hashlib.sha256(content.encode()).hexdigest()[:16]}"
+    """The first line of the file, so that a picture that is out of date is known without drawing it anew."""
+    content = json.dumps([picture.title, picture.note, picture.remark, picture.content], sort_keys=True)
+    return f"{owned_file.PLOT}{code_digest()} from rows {hashlib.sha256(content.encode()).hexdigest()[:16]} -->"
 
 
 def select(rows, only=None):
@@ -68,17 +72,6 @@ def svg(name, picture):
         return style.finish(PICTURES[name][1](picture), picture.title, digest(picture))
 
 
-def write(path, text):
-    """A new file, renamed, so that nothing half-written remains."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_text(text)
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise Failure(2, f"{path} cannot be written: {error.strerror}") from None
-
-
 def parse(arguments):
     parser = usage.Parser("plot", __doc__)
     parser.add_argument("rows", nargs="+", metavar="ROWS.json")
@@ -96,16 +89,19 @@ def main(arguments):
         raise Failure(2, str(unfit)) from None
     if pictures:
         try:
-            texts = {name: svg(name, picture) for name, picture in pictures.items()}
+            import matplotlib  # noqa: F401
         except ImportError as error:
-            raise Failure(3, f"matplotlib cannot be imported ({error}): common/setup.sh --dev, or python3 -m pip install matplotlib") from None
+            raise Failure(3, f"matplotlib cannot be imported ({error}): python3 -m pip install matplotlib, or common/setup.sh --dev") from None
         try:
             options.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise Failure(2, f"--out is '{options.out}', which cannot be made: {error.strerror}") from None
+        files = {name: options.out / f"{name}.svg" for name in pictures}
+        targets = {name: owned_file.target(file, "a plot of this program", owned_file.begins(owned_file.PLOT)) for name, file in files.items()}
+        texts = {name: svg(name, picture) for name, picture in pictures.items()}
         for name, text in texts.items():
-            write(options.out / f"{name}.svg", text)
-            print(options.out / f"{name}.svg")
+            owned_file.write(targets[name], text)
+            print(files[name])
     for name, reason in reasons.items():
         print(f"no {name}: {reason}")
     if not pictures:

@@ -9,6 +9,7 @@ from .saved import RESULTS, ROOT, origin, rows_of
 
 sys.path.insert(0, str(ROOT / "common" / "compare"))
 
+import owned_file  # noqa: E402
 import plot  # noqa: E402
 from plots.rows import Unfit, is_row, of_one_device  # noqa: E402
 
@@ -43,7 +44,7 @@ def expected():
 
 
 def is_fresh(path, picture):
-    return path.exists() and path.read_text().startswith(f"<!-- {plot.digest(picture)} -->")
+    return path.exists() and path.read_text().startswith(plot.digest(picture))
 
 
 def stale():
@@ -54,7 +55,7 @@ def stale():
 
 
 def check():
-    return [f"{path.relative_to(ROOT)} is stale; run docs/generate.py with matplotlib installed (common/setup.sh --dev)" for path, _ in stale()]
+    return [f"{path.relative_to(ROOT)} is stale; run docs/generate.py with matplotlib installed (python3 -m pip install matplotlib)" for path, _ in stale()]
 
 
 def draw():
@@ -68,9 +69,9 @@ def draw():
             try:
                 text = plot.svg(*drawn)
             except ImportError as error:
-                return changed, [f"{name} is stale and cannot be drawn, as matplotlib cannot be imported ({error}): common/setup.sh --dev"]
+                return changed, [f"{name} is stale and cannot be drawn, as matplotlib cannot be imported ({error}): python3 -m pip install matplotlib, or common/setup.sh --dev"]
             path.parent.mkdir(parents=True, exist_ok=True)
-            plot.write(path, text)
+            owned_file.write(path, text)
         changed.append(name)
     return changed, []
 
@@ -86,4 +87,5 @@ def picture(page, device, name):
     used = {id(row) for row in drawn.rows}
     files = sorted({file for file, row in saved(device) if id(row) in used})
     link = os.path.relpath(PLOTS / device / f"{name}.svg", (ROOT / page).parent)
-    return f"![{drawn.title}. {drawn.note}]({link})\n\nFrom {', '.join(f'`{file}`' for file in files)} of `docs/results/{device}`. {origin(drawn.rows)}"
+    alt = f"{drawn.title}. {drawn.note} {drawn.remark}".strip()
+    return f"![{alt}]({link})\n\nFrom {', '.join(f'`{file}`' for file in files)} of `docs/results/{device}`. {origin(drawn.rows)}"

@@ -2,8 +2,8 @@
 
 from .markup import join, tag
 from .overview import blocks
-from .rows import SIZES, is_peer, label, moved_bytes, number, text
-from .tables import figure, gain
+from .rows import SIZES, device_name, is_peer, label, moved_bytes, number, text
+from .columns import figure, gain
 from tools.formatting import size
 
 
@@ -130,7 +130,9 @@ def card(title, pairs):
 
 def section(found, chosen_groups):
     """None if the rows teach nothing: where fewer than two lines of a problem have run well."""
-    cards = [card(group.title, pairs) for group in chosen_groups for pairs in [of_group(group)] if pairs]
+    several = len({device_name(group.rows[0]) for group in found}) > 1
+    cards = [card(f"{device_name(group.rows[0])}: {group.title}" if several else group.title, pairs)
+             for group in chosen_groups for pairs in [of_group(group)] if pairs]  # fmt: skip
     grown = growth(found)
     cards += [card("With the length of the sequence", [grown])] if grown else []
     return tag("div", *cards, class_="cards") if cards else None

@@ -3,7 +3,7 @@
 import html
 import re
 
-VOID = {"meta", "img", "wbr"}
+VOID = {"meta", "img", "input", "wbr"}
 # Each ends a line, for readers of the source.
 BLOCKS = {"section", "div", "details", "table", "tr", "p", "li", "dl", "figure", "h2", "h3", "h4"}
 # Not allowed in HTML, not even as references: control characters, and halves of surrogate pairs, which JSON can spell.

@@ -49,7 +49,7 @@ def warnings(rows):
         said.append("Some rows were made in a working tree with changes that no commit holds (-dirty).")
     names = distinct(device_name(row) for row in rows if isinstance(row.get("device"), dict))
     if len(names) > 1:
-        said.append("These rows come from different devices: " + ", ".join(names) + ". Compare lines of one device only.")
+        said.append("These rows come from different devices: " + ", ".join(names) + ". Compare times of one device only, unless the devices are what you compare.")
     versions = distinct(text(row, "device", "driver") for row in rows)
     if len(versions) > 1 and len(names) == 1:
         said.append("These rows were made with different drivers: " + ", ".join(versions) + ".")
@@ -88,7 +88,7 @@ def environment(rows):
     head = tag("tr", *(tag("th", title, scope="col") for title in ("kernel file", "git blob id", "in the project now")))
     grid = tag("table", tag("caption", "Kernel files", class_="unseen"), tag("thead", head), tag("tbody", *files))
     folded = tag("details", tag("summary", f"{counted(len(files), 'kernel file')} behind these rows"),
-                 tag("div", grid, class_="scroll", role="region", aria_label="Kernel files", tabindex="0")) if files else None  # fmt: skip
+                 tag("div", grid, class_="scroll narrow", role="region", aria_label="Kernel files", tabindex="0")) if files else None  # fmt: skip
     return join([tag("dl", *listed), folded])
 
 

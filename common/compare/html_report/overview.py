@@ -3,7 +3,8 @@
 from .markup import join, tag
 from .rows import (SIZES, borrowed_from, device_name, is_failure, is_good, is_peer, label, moved_bytes, number, place, problem_key,
                    text, verdict)  # fmt: skip
-from .tables import DASH, bar, figure, name_cell, verdict_class
+from .columns import DASH, cell, figure
+from .tables import name_cell, verdict_class
 from tools.formatting import absence, size
 
 # How a column is headed, and what the line above the block says of sizes that do not change in it.
@@ -59,22 +60,22 @@ def measure(row, gpu):
     return number(row, "tflops") if gpu else moved_bytes(row)
 
 
-def cell(row, group, index, most):
+def figures(row, group, index, title, most):
+    """The cell of a line; `title` is that of the column."""
     if row is None:
-        return tag("td", DASH, class_="number")
+        return cell(title, DASH)
     if not is_good(row):
-        return tag("td", tag("a", why_absent(row), href=f"#problem-{index}"), class_=f"number {verdict_class(row)}")
+        return tag("td", tag("a", why_absent(row), href=f"#problem-{index}"), class_=f"number {verdict_class(row)}", data_title=title)
     value = measure(row, group.gpu)
     if value is None:
-        return tag("td", DASH, class_="number")
+        return cell(title, DASH)
     if group.gpu:
         median = number(row, "time", "median_ms")
         large, small = figure(value), DASH if median is None else figure(median)
     else:
         extra = number(row, "extra_memory_bytes")
         large, small = size(value), DASH if extra is None else "none" if extra == 0 else size(extra)
-    best = row is group.best()
-    return bar(join([tag("b", large) if best else large, tag("small", small)]), value / most if most else 0)
+    return cell(title, tag("b", large) if row is group.best() else large, small, value / most if most else 0)
 
 
 def why_absent(row):
@@ -109,15 +110,16 @@ def matrix(block, name):
     most = max(values, default=0)
     varying = sizes_that(block, vary=True)
     head = [tag("th", "stage/variant", scope="col")]
-    for index, group in block:
-        names = [f"{word}={value_of(group.problem, keys)}" for word, keys in varying]
+    titles = [[f"{word}={value_of(group.problem, keys)}" for word, keys in varying] for _, group in block]
+    for (index, _), names in zip(block, titles):
         link = tag("a", names[0], href=f"#problem-{index}")
         head.append(tag("th", link, tag("small", " ".join(names[1:])) if names[1:] else None, scope="col", class_="number"))
     body = []
     for name_of_line, line in lines.items():
         if name_of_line in absent:
             continue
-        cells = [cell(rows.get(name_of_line), group, index, most) for (index, group), rows in zip(block, here)]
+        cells = [figures(rows.get(name_of_line), group, index, " ".join(names), most)
+                 for (index, group), rows, names in zip(block, here, titles)]  # fmt: skip
         body.append(tag("tr", name_cell(line), *cells, class_="peer" if is_peer(line) else None))
     grid = tag("table", tag("caption", heading(block), class_="unseen"), tag("thead", tag("tr", *head)), tag("tbody", *body))
     said = " ".join(sentence for sentence in (note(block), without_result(absent)) if sentence)

@@ -4,9 +4,10 @@ import dataclasses
 from collections import Counter
 from pathlib import Path
 
-from . import lessons, origin, overview, pictures, tables
+from . import chapters, columns, lessons, origin, overview, pictures, runs, tables
 from .markup import Html, join, tag
 from .rows import Group, device_name, groups, is_failure, is_gpu, is_peer, judged, label, latest, number, verdict
+from owned_file import REPORT
 from tools.saved import short_commit
 
 TITLE = "FlashAttention, step by step: the comparison"
@@ -27,7 +28,7 @@ READING_TIMES = [
     "divided by the median time. What a kernel computes beyond that, or again, does not count.",
     "Cold L2: the L2 cache is flushed before each timed run, so that inputs come from memory. Times are those of the launches alone, "
     "by CUDA events, after a warm-up.",
-    "Median, min and max are of all timed runs. Where the ranges of two lines overlap, neither is clearly the faster one.",
+    "Median, min and max (in small print) are of all timed runs. Where the ranges of two lines overlap, neither is clearly the faster one.",
 ]
 READING_ENQUEUE = (
     "Until the launch returned: host time until the launches of a pass had returned, a median. A timer that does not wait for the GPU reads this."
@@ -37,7 +38,7 @@ READING_COUNTS = [
     "a stage with fewer bytes can be slower.",
 ]
 READING_ALL = [
-    "Bytes are what threads ask of global memory, before caches; extra memory is what a stage needs beside its inputs and outputs.",
+    "Bytes are what threads ask of global memory, before caches, read + written; extra memory is what a stage needs beside its inputs and outputs.",
     "Max error is the largest difference from double precision of the pass's results; ok means that it is within a tolerance measured on a plain "
     "computation of the same precision.",
 ]
@@ -59,7 +60,7 @@ def head_facts(rows, older):
     commits = ", ".join(short_commit({"commit": commit}) for commit, *_ in known if commit) or "not told"
     verdicts = sorted((verdict(row) for row in rows), key=lambda name: (name != "ok", name))
     counted = f"{len(rows)}: " + ", ".join(f"{verdicts.count(name)} {name}" for name in dict.fromkeys(verdicts))
-    counted += f"; {older} older of the same runs {'is' if older == 1 else 'are'} not shown" if older else ""
+    counted += f"; {older} older of the same runs {'is' if older == 1 else 'are'} not in the tables" if older else ""
     facts = [("Device", ", ".join(dict.fromkeys(device_name(row) for row in rows if row.get("device"))) or "not told"),
              ("Date", " to ".join(dict.fromkeys([dates[0], dates[-1]])) if dates else "not told"),
              ("Commit", commits), ("Rows", counted)]  # fmt: skip
@@ -87,18 +88,20 @@ def reading(rows, report):
     return tag("ul", *(tag("li", line) for line in lines))
 
 
-def page(rows, names, title=None, command=None):
-    """`names`: the files of the rows. `command`: what made them, or None."""
+def page(rows, names, title=None, command=None, docs=None):
+    """`names`: the files of the rows. `command`: what made them, `docs`: a URL of the chapters' folder, or None."""
     every, rows = rows, judged(latest(rows))
     found: list[Group] = groups(rows)
-    report = Report(tables.peaks(rows), any(number(row, "time", "enqueue_ms") is not None for row in rows), lessons.chosen(found))
+    report = Report(columns.peaks(rows), any(number(row, "time", "enqueue_ms") is not None for row in rows), lessons.chosen(found))
     lost = [row for row in rows if not row.get("problem")]
     matrices = overview.section(found)
     sections = [
         ("lesson", "What it shows", lessons.section(found, report.lesson)),
         ("overview", "Overview", matrices),
+        ("runs", "Runs side by side", runs.section(every, names)),
         ("tables", "Tables", join([tables.section(found, report), tables.without_problem(lost)])),
         ("plots", "Plots", pictures.section(rows)),
+        ("chapters", "Chapters", chapters.section(rows, docs)),
         ("reading", "How to read it", reading(rows, report)),
         ("environment", "Where it comes from", origin.environment(rows)),
         ("again", "How to make it again", origin.again(rows, names, command)),
@@ -116,4 +119,4 @@ def page(rows, names, title=None, command=None):
         tag("title", title or TITLE),
         tag("style", Html(STYLE.read_text(encoding="utf-8"))),
     )
-    return join([Html("<!DOCTYPE html>"), tag("html", head, tag("body", header, links, body), lang="en"), ""], Html("\n"))
+    return join([Html(REPORT), tag("html", head, tag("body", header, links, body), lang="en"), Html("\n")])

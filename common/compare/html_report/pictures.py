@@ -32,13 +32,14 @@ def plot_device(rows, folder):
     return [Path(line) for line in drawn], [line.replace(str(saved), "the rows").replace(str(folder), "") for line in said]
 
 
-def figure_of(path):
-    """Seen, it has a title of its own; told, it has that one too."""
+def figure_of(path, name):
+    """Seen, it has a title of its own; told, it has that one too. A box that is checked by a click on the picture makes it large."""
     data = path.read_bytes()
     found = re.search(r"<title>(.*?)</title>", data.decode("utf-8", "replace"), re.DOTALL)
     title = html.unescape(found[1].strip()) if found else path.stem
     source = "data:image/svg+xml;base64," + base64.b64encode(data).decode()
-    return tag("figure", tag("img", src=source, alt=f"Plot: {title}. The figures are in the tables."))
+    picture = tag("img", src=source, alt=f"Plot: {title}. The figures are in the tables.")
+    return tag("figure", tag("input", type="checkbox", id=name, class_="unseen", aria_label=f"Larger: {title}"), tag("label", picture, for_=name))
 
 
 def section(rows):
@@ -46,14 +47,16 @@ def section(rows):
     try:
         import matplotlib  # noqa: F401  (plot.py needs it)
     except ImportError:
-        return tag("p", "There are no plots here, since matplotlib is not installed. ", tag("code", "common/setup.sh --dev"),
-                   " installs it; then make this page again. The tables are complete without it.")  # fmt: skip
+        return tag("p", "There are no plots here, since matplotlib is not installed. ", tag("code", "python3 -m pip install matplotlib"),
+                   " installs it, and so does ", tag("code", "common/setup.sh --dev"), " as root; then make this page again. The tables are "
+                   "complete without it.")  # fmt: skip
     parts, missing = [], []
     for device in dict.fromkeys(device_name(row) for row in rows if row.get("problem")):
         with tempfile.TemporaryDirectory(prefix="flash_report_") as folder:
             paths, lines = plot_device([row for row in rows if device_name(row) == device], Path(folder).resolve())
-            parts += [figure_of(path) for path in paths]
+            parts += [figure_of(path, f"plot-{len(parts) + index}") for index, path in enumerate(paths, start=1)]
             missing += lines
+    hint = tag("p", "A click on a plot enlarges it; another click restores it.", class_="caption hint") if parts else None
     grid = tag("div", *parts, class_="plots") if parts else tag("p", "Nothing can be drawn from these rows.")
     why = tag("details", tag("summary", "What could not be drawn"), tag("ul", *(tag("li", line) for line in missing))) if missing else None
-    return join([grid, why])
+    return join([hint, grid, why])

@@ -70,16 +70,16 @@ def what_is_wrong(row):
 
 
 def read(paths):
-    """The rows of all files. A run that ended without a report says nothing about its problem and its device: it has those of the other
+    """The rows of all files, each with the number of its `file`. A run that ended without a report says nothing about its problem and its device: it has those of the other
     rows of its file where these agree."""
     every = []
-    for path in paths:
+    for index, path in enumerate(paths):
         rows = read_file(path)
         for key, name in (("device", device_name), ("problem", lambda row: problem_key(row["problem"]))):
             known = {name(row): row[key] for row in rows if row.get(key)}
             if len(known) == 1:
                 rows = [row if row.get(key) else {**row, key: next(iter(known.values()))} for row in rows]
-        every += rows
+        every += [{**row, "file": index} for row in rows]
     return every
 
 

@@ -12,7 +12,7 @@ def draw(picture):
     columns = 2 if most <= FEW and len(panels) > 1 else 1
     width = (WIDTH - RIGHT - LEFT - (columns - 1) * BETWEEN) / columns
     rows = -(-len(panels) // columns)
-    figure = new_figure(TOP + rows * (HEIGHT + BELOW) - 22, picture.title, picture.note)
+    figure = new_figure(TOP + rows * (HEIGHT + BELOW) - 22, picture)
     names = key(figure, panels)
     highest = max(value for panel in panels for line in panel["series"] for value in line["values"] if isinstance(value, float))
     for i, panel in enumerate(panels):

@@ -4,7 +4,7 @@ from math import ceil, floor, log10, log2
 
 from tools.formatting import size
 
-from .style import SMALL, add_panel, ink, lengths_axis, line_look, name_in_file, new_figure, spread
+from .style import SMALL, add_panel, head, ink, lengths_axis, line_look, name_in_file, new_figure, spread
 
 LEFT, PANEL, HEIGHT, LABELS, TOP, BELOW = 50, 152, 176, 98, 78, 58
 
@@ -15,11 +15,12 @@ def draw(picture):
     for panel in panels:
         rows.setdefault(panel["row"], []).append(panel)
     heights = [HEIGHT + BELOW + 11 * max(len(panel["gaps"]) for panel in members) for members in rows.values()]
-    figure = new_figure(TOP + sum(heights) - 28, picture.title, picture.note)
+    first = TOP + head(picture)
+    figure = new_figure(first + sum(heights) - 28, picture)
     for i, members in enumerate(rows.values()):
         limits = limits_of(members)
         for k, panel in enumerate(members):
-            left, top = LEFT + k * (PANEL + LABELS + LEFT), TOP + sum(heights[:i])
+            left, top = LEFT + k * (PANEL + LABELS + LEFT), first + sum(heights[:i])
             axes = add_panel(figure, left, top, PANEL, HEIGHT, panel["title"], panel["note"], grid="both")
             draw_panel(axes, panel, limits, picture.content["unit"])
     return figure

@@ -20,7 +20,7 @@ def power_of_two_beyond(value, up):
 def draw(picture):
     content = picture.content
     marks, peaks, bandwidth = content["marks"], content["peaks"], content["bandwidth"]
-    figure = new_figure(TOP + HEIGHT + BELOW + 13 * len(content["notes"]), picture.title, picture.note)
+    figure = new_figure(TOP + HEIGHT + BELOW + 13 * len(content["notes"]), picture)
     axes = add_panel(figure, LEFT, TOP, PANEL, HEIGHT, grid="both")
     tops = list(peaks.values()) + [mark["y"] for mark in marks]
     ridges = [peak / bandwidth for peak in peaks.values()] if bandwidth else []

@@ -1,6 +1,6 @@
 """Draws what steps.py selects."""
 
-from .style import NORMAL, SMALL, WIDTH, add_panel, ink, name_in_file, new_figure
+from .style import NORMAL, SMALL, WIDTH, add_panel, head, ink, name_in_file, new_figure
 
 LEFT, TOP = 10, 66
 
@@ -9,7 +9,7 @@ def draw_ladder(picture):
     slot, between = 33, 30
     panels = picture.content["panels"]
     height = TOP + sum(len(panel["steps"]) * slot + between for panel in panels) - 14
-    figure = new_figure(height, picture.title, picture.note)
+    figure = new_figure(height, picture)
     highest = max(step["tflops"] for panel in panels for step in panel["steps"])
     ideas = 12 + 5.4 * max(len(step["label"]) for panel in panels for step in panel["steps"])  # points, where the second column starts
     top = TOP
@@ -36,14 +36,15 @@ def draw_counts(picture):
     steps, counts = picture.content["steps"], picture.content["counts"]
     slot, names, gap = 15, 104, 14
     rows = len(steps) + (2 if any(step["pass"] == "backward" for step in steps) else 1)  # a line of its own for each pass
-    figure = new_figure(TOP + rows * slot + 14, picture.title, picture.note)
+    first = TOP + head(picture)
+    figure = new_figure(first + rows * slot + 14, picture)
     width = (WIDTH - names - 2 * LEFT - (len(counts) - 1) * gap) / len(counts)
     lines, pass_before = [], None
     for step in steps:
         lines += [step["pass"]] * (step["pass"] != pass_before) + [step]
         pass_before = step["pass"]
     for k, (key, title) in enumerate(counts.items()):
-        axes = add_panel(figure, LEFT + names + k * (width + gap), TOP, width, rows * slot, title, grid=None)
+        axes = add_panel(figure, LEFT + names + k * (width + gap), first, width, rows * slot, title, grid=None)
         axes.set_axis_off()
         axes.set_ylim(rows, 0)
         highest = max(step["counts"][key] for step in steps) or 1

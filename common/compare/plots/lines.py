@@ -140,11 +140,20 @@ def moved_bytes(row):
     return None if read is None or written is None else read + written
 
 
+WHY_ABOVE = "Why 06 lies above 04: FA-2 reads K and V again for each tile of queries, and takes small tiles to occupy more SMs."
+
+
+def crosses(series):
+    """Does FA-2 move more than FA-1 at some length?"""
+    first, second = (next((dict(line["points"]) for line in series if line["series"] == name), {}) for name in ("04", "06"))
+    return any(value > first[n] for n, value in second.items() if n in first)
+
+
 def moved(rows):
     kept = latest([row for row in rows if is_plain(row["problem"]) and "counters" in row and row["verdict"] == "ok" and moved_bytes(row)])
     if not kept:
         raise Unfit("no row of the CPU simulator has counted bytes")
-    panels, used = [], []
+    panels, used, remark = [], [], ""
     for dtype, members in by_type(kept):
         d, causal = choose.best_slice(members)
         for direction in PASSES:
@@ -156,6 +165,8 @@ def moved(rows):
                 {"series": name, "label": name_of(members[0]), "points": points(members, moved_bytes)}
                 for name, members in best_variants(mine).items()
             ]
+            if direction == "forward" and crosses(series):
+                remark = WHY_ABOVE
             least = {row["problem"]["seq_q"]: of_one_head(row, "compulsory_bytes") for row in mine}
             if None not in least.values():
                 series.append({"series": "least", "label": "must move", "points": sorted(map(list, least.items()))})
@@ -164,4 +175,4 @@ def moved(rows):
     if not panels:
         raise Unfit("bytes were counted at one length only")
     note = "Counted by the simulator: what threads ask of global memory, before caches; of each stage the last step. Both axes logarithmic."
-    return Picture("Bytes read and written for one head, beside the least that must move", note, {"unit": "bytes", "panels": panels}, used)
+    return Picture("Bytes read and written for one head, beside the least that must move", note, {"unit": "bytes", "panels": panels}, used, remark)

@@ -9,3 +9,4 @@ class Picture:
     note: str  # device, problem, what is held fixed
     content: dict  # all that is drawn, as lists, numbers and texts: a picture is out of date if this has changed
     rows: list  # from which it was made, for their commits and dates
+    remark: str = ""  # answers what a reader of the picture asks; a line under the note

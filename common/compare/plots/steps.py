@@ -70,11 +70,13 @@ def counts(rows):
         groups.setdefault(problem(row), []).append(row)
     best = max(groups, key=lambda of: (len(in_order(groups[of])), work(of), not of[4]))
     chosen = in_order(groups[best])
+    shown = {key: title for key, title in COUNTS.items() if any(row["counters"][key] for row in chosen)} or COUNTS
     steps = [
-        {"series": series_of(row), "label": name_of(row), "pass": direction, "counts": {key: row["counters"][key] for key in COUNTS}}
+        {"series": series_of(row), "label": name_of(row), "pass": direction, "counts": {key: row["counters"][key] for key in shown}}
         for direction in ("forward", "backward")
         for row in chosen
         if row["pass"] == direction
     ]
     note = f"{problem_text(best)}; stages 01 to 07 in fp32, 08 in 16 bits. Exact counts of the CPU simulator, not times."
-    return Picture("What the steps do on one problem, counted", note, {"steps": steps, "counts": COUNTS}, chosen)
+    zero = ", ".join(title for key, title in COUNTS.items() if key not in shown)
+    return Picture("What the steps do on one problem, counted", note, {"steps": steps, "counts": shown}, chosen, f"No step has {zero} here." if zero else "")

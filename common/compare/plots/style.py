@@ -79,13 +79,19 @@ def line_look(series):
     }
 
 
-def new_figure(height, title, note=""):
-    """A figure of WIDTH x height points with its title at the top and a note under it."""
+def head(picture):
+    """How many points the picture's remark takes under its note."""
+    return 14 if picture.remark else 0
+
+
+def new_figure(height, picture):
+    """A figure of WIDTH x height points with the picture's title at the top, its note under it, then its remark."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH / 72, height / 72), dpi=72, facecolor=ink("bg"))
-    figure.text(10 / WIDTH, 1 - 16 / height, title, fontsize=LARGE, weight="bold", color=ink("fg"), va="center")
-    figure.text(10 / WIDTH, 1 - 34 / height, note, fontsize=SMALL, color=ink("dim"), va="center")
+    figure.text(10 / WIDTH, 1 - 16 / height, picture.title, fontsize=LARGE, weight="bold", color=ink("fg"), va="center")
+    figure.text(10 / WIDTH, 1 - 34 / height, picture.note, fontsize=SMALL, color=ink("dim"), va="center")
+    figure.text(10 / WIDTH, 1 - 48 / height, picture.remark, fontsize=SMALL, color=ink("fg"), va="center")
     return figure
 
 
@@ -157,4 +163,4 @@ def finish(figure, title, digest):
     start = svg.index("<svg")
     end = svg.index(">", start) + 1
     opening = svg[start:end].replace("<svg", '<svg role="img"', 1)
-    return f"<!-- {digest} -->\n{opening}\n {head}{svg[end:]}"
+    return f"{digest}\n{opening}\n {head}{svg[end:]}"

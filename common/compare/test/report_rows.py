@@ -9,7 +9,11 @@ import tempfile
 import unittest
 
 SCRIPT = pathlib.Path(__file__).resolve().parent.parent / "report.py"
-VOID = {"meta", "img", "wbr"}
+sys.path.insert(0, str(SCRIPT.parent))
+
+from owned_file import REPORT  # noqa: E402, F401
+
+VOID = {"meta", "img", "input", "wbr"}
 COMMIT = "1234567890abcdef1234567890abcdef12345678"
 GPU = {"kind": "gpu", "name": "Test GPU", "sm": 90, "cuda": "13.0", "driver": "580.1"}
 CPU = {"kind": "cpu", "name": "Test CPU", "sm": 0, "cuda": "", "driver": ""}
@@ -43,11 +47,11 @@ PEER = {key: value for key, value in row("peer", "flash", 4.0, torch="9.9").item
 
 
 class Page(html.parser.HTMLParser):
-    """Tags that do not match are an error; keeps text, attributes, and the cells of each line."""
+    """Tags that do not match are an error; keeps text, attributes, and of each line the cells and their data-titles."""
 
     def __init__(self, text):
         super().__init__()
-        self.open, self.attributes, self.lines, self.words = [], [], [], []
+        self.open, self.attributes, self.lines, self.titles, self.words = [], [], [], [], []
         self.feed(text)
         self.close()
         assert not self.open, self.open
@@ -58,8 +62,10 @@ class Page(html.parser.HTMLParser):
             self.open.append(tag)
         if tag == "tr":
             self.lines.append([])
+            self.titles.append([])
         elif tag in ("td", "th"):
             self.lines[-1].append("")
+            self.titles[-1].append(dict(attributes).get("data-title"))
 
     def handle_endtag(self, tag):
         assert self.open and self.open[-1] == tag, f"</{tag}> in {self.open}"

@@ -15,6 +15,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 import plot  # noqa: E402
 import plot_rows as made  # noqa: E402
 from plots import draw_roofline, style  # noqa: E402
+from plots.lines import WHY_ABOVE  # noqa: E402
 from plots.rows import Unfit, absence  # noqa: E402
 from tools import plot_files, saved  # noqa: E402
 
@@ -152,6 +153,23 @@ class Rules(unittest.TestCase):
         self.assertEqual([step["label"] for step in found.content["steps"]],
                          ["01 naive", "04 thread_per_row", "06 loop_order", "06 warp_tiled", "08 tuned", "05 thread_per_row"])  # fmt: skip
 
+    def test_why_fa2_moves_more_than_fa1_is_said_where_it_does(self):
+        rows = made.cpu_rows()
+        self.assertEqual(plot.select(rows, ["bytes"])[0]["bytes"].remark, "")
+        rows[-2]["hbm_read_bytes"] = 4096 * 256  # of 06 warp_tiled, at the largest N
+        self.assertEqual(plot.select(rows, ["bytes"])[0]["bytes"].remark, WHY_ABOVE)
+
+    def test_a_count_that_is_zero_everywhere_has_no_column(self):
+        rows = made.cpu_rows()
+        found = plot.select(rows, ["counts"])[0]["counts"]
+        self.assertEqual((list(found.content["counts"]), found.remark), (["sectors", "barriers", "warp_operations"], "No step has bank conflicts here."))
+        rows[-1]["counters"]["bank_conflicts"] = 1
+        found = plot.select(rows, ["counts"])[0]["counts"]
+        self.assertEqual((len(found.content["counts"]), found.remark), (4, ""))
+        for row in rows:
+            row["counters"] = dict.fromkeys(row["counters"], 0)
+        self.assertEqual(len(content("counts", rows)["counts"]), 4)  # rather than no picture
+
     def test_what_cannot_be_drawn_is_said(self):
         pictures, reasons = plot.select(made.cpu_rows())
         self.assertEqual(sorted(pictures), ["bytes", "counts", "memory"])
@@ -168,6 +186,9 @@ class Rules(unittest.TestCase):
         rows[0]["time"]["median_ms"] *= 1.001
         after = {name: plot.digest(picture) for name, picture in plot.select(rows)[0].items()}
         self.assertEqual({name for name in before if before[name] != after[name]}, {"time", "tflops_forward_fp32"})
+        picture = plot.select(rows, ["time"])[0]["time"]
+        picture.remark = "another"
+        self.assertNotEqual(plot.digest(picture), after["time"])
 
     def test_leaders_of_the_roofline_cross_no_label(self):
         """Marks close together at the left end, as those of the slow stages are: labels find places beside all marks, labels and leaders."""
@@ -214,7 +235,7 @@ class Pages(unittest.TestCase):
     def test_a_plot_is_stale_until_it_is_drawn_from_these_rows(self):
         every = self.stale()
         self.assertEqual(every, set(plot.select(made.gpu_rows())[0]))
-        with mock.patch.object(plot, "svg", lambda name, picture: f"<!-- {plot.digest(picture)} -->"):
+        with mock.patch.object(plot, "svg", lambda name, picture: plot.digest(picture)):
             changed, wrong = plot_files.draw()
         self.assertEqual((len(changed), wrong, self.stale()), (len(every), [], set()))
         rows = made.gpu_rows()
@@ -230,12 +251,14 @@ class Pages(unittest.TestCase):
         with mock.patch.object(plot, "svg", side_effect=ImportError("none here")):
             changed, wrong = plot_files.draw()
         self.assertEqual(changed, [])
-        self.assertIn("matplotlib cannot be imported (none here): common/setup.sh --dev", wrong[0])
+        self.assertIn("matplotlib cannot be imported (none here): python3 -m pip install matplotlib", wrong[0])
 
     def test_a_page_shows_the_plot_and_its_rows(self):
         text = plot_files.picture("docs/page.md", "gpu", "time")
         self.assertRegex(text, r"\A!\[Time of a pass against the length N\. .*\]\(plots/gpu/time\.svg\)\n\nFrom `sweep.json` of `docs/results/gpu`\. Saved on 2026-01-01 at")
         self.assertIn("](docs/plots/gpu/time.svg)", plot_files.picture("README.md", "gpu", "time"))
+        with mock.patch.object(plot_files.selected("gpu")[0]["time"], "remark", "And so on."):
+            self.assertIn(" Both axes logarithmic. And so on.](", plot_files.picture("docs/page.md", "gpu", "time"))
         self.assertIn("is not saved yet: no row of the CPU simulator", plot_files.picture("README.md", "gpu", "bytes"))
         with self.assertRaisesRegex(SystemExit, "README.md: there is no plot 'speed'"):
             plot_files.picture("README.md", "gpu", "speed")

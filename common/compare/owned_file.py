@@ -1,0 +1,70 @@
+"""Where the scripts write: nothing of the user's is replaced, and a file is there whole or not at all."""
+import os
+import pathlib
+import stat
+import tempfile
+
+from usage import Failure
+
+# How files begin that these programs may replace.
+REPORT = "<!DOCTYPE html>\n<!-- a report of flash-steps -->\n"
+PLOT = "<!-- drawn by plot.py "
+
+
+def begins(mark):
+    """For target(): does a file begin so?"""
+
+    def is_ours(path):
+        with path.open("rb") as file:
+            return file.read(len(mark.encode())) == mark.encode()
+
+    return is_ours
+
+
+def stat_of(path):
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
+
+
+def target(path, kind, is_ours):
+    """The file that `path` means, behind links; to be asked for before the work begins. Failure if nothing can be written there, or if
+    there is something that is_ours(file) does not know as `kind`, such as "a report of report.py". In an empty file there is nothing."""
+    real = pathlib.Path(os.path.realpath(path))
+    try:
+        found = stat_of(real)
+        if found and not stat.S_ISREG(found.st_mode):
+            raise Failure(2, f"{path} exists and is not a regular file")
+        if found and found.st_size and not is_ours(real):
+            raise Failure(2, f"{path} exists and is not {kind}, so it is left as it is; allowed: a new name, or {kind}")
+        if found and not os.access(real, os.W_OK):
+            raise Failure(2, f"{path} cannot be written: it is read-only")
+        handle, part = tempfile.mkstemp(dir=real.parent)
+        os.close(handle)
+        os.unlink(part)
+    except OSError as error:
+        raise Failure(2, f"{path} cannot be written: {error.strerror}") from None
+    return real
+
+
+def write(path, text):
+    """Under another name first, so that whoever reads the file finds the old text or the new one. It keeps the mode that it had."""
+    part = None
+    try:
+        found = stat_of(path)
+        handle, part = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())  # on the medium before it takes the name
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(part, stat.S_IMODE(found.st_mode) if found else 0o666 & ~mask)  # mkstemp lets nobody else read it
+        os.replace(part, path)
+        part = None
+    except OSError as error:
+        raise Failure(2, f"{path} cannot be written: {error.strerror}") from None
+    finally:
+        if part:
+            os.unlink(part)
