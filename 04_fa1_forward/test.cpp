@@ -117,12 +117,12 @@ TEST_CASE("cpu: the order of threads changes no bit, nor do 100 repeats") {
   const Results<float> first = grid::run(v, p, inputs, Pass::forward);
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
     const Simulated order({.order = seed == 0 ? Order::reverse : Order::random, .seed = seed, .target_sm = 75});
-    CHECK(grid::identical(first, grid::run(v, p, inputs, Pass::forward)));
+    CHECK(identical(first, grid::run(v, p, inputs, Pass::forward)));
   }
   Runner runner(grid::device(), v, p, inputs, Pass::forward);
   for (int repeat = 0; repeat < (grid::sanitized() ? 2 : 100); ++repeat) {
     runner.run();
-    CHECK(grid::identical(first, runner.results()));
+    CHECK(identical(first, runner.results()));
   }
 }
 

@@ -51,12 +51,12 @@ TEST_CASE("cpu: the order of threads changes no bit, nor do 100 repeats") {
     const Results<float> first = grid::run(v, p, inputs, Pass::forward);
     for (std::uint64_t seed = 0; seed < 4; ++seed) {
       const Simulated order({.order = seed == 0 ? Order::reverse : Order::random, .seed = seed});
-      CHECK_MESSAGE(grid::identical(first, grid::run(v, p, inputs, Pass::forward)), v.name << ", seed " << seed);
+      CHECK_MESSAGE(identical(first, grid::run(v, p, inputs, Pass::forward)), v.name << ", seed " << seed);
     }
     Runner runner(grid::device(), v, p, inputs, Pass::forward);
     for (int repeat = 0; repeat < (grid::sanitized() ? 2 : 100); ++repeat) {
       runner.run();
-      CHECK_MESSAGE(grid::identical(first, runner.results()), v.name << ", repeat " << repeat);
+      CHECK_MESSAGE(identical(first, runner.results()), v.name << ", repeat " << repeat);
     }
   }
 }

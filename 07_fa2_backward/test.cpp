@@ -169,15 +169,15 @@ TEST_CASE("cpu: dK and dV of both variants are the same to the last bit, and dQ 
   // Both add the tiles of Q in the same order. To dQ the atomics add one number for each tile of keys (exercise 5): 0 + x has one order.
   const Problem short_keys = grid::problem_of({.H = 4, .Hkv = 2, .Nq = 100, .Nk = 32, .d = 64});
   const Inputs few = make_inputs(short_keys, InputKind::normal, 75, Pass::backward);
-  CHECK(grid::identical(grid::run(grid::variant_named("two_kernels"), short_keys, few, Pass::backward),
-                        grid::run(grid::variant_named("one_kernel"), short_keys, few, Pass::backward)));
+  CHECK(identical(grid::run(grid::variant_named("two_kernels"), short_keys, few, Pass::backward),
+                  grid::run(grid::variant_named("one_kernel"), short_keys, few, Pass::backward)));
   for (const Problem& p : grid::counted({many_tiles(), grid::problem_of({.Nq = 150, .Nk = 260, .d = 59})})) {
     const Inputs inputs = make_inputs(p, InputKind::normal, 72, Pass::backward);
     const Results<float> two = grid::run(grid::variant_named("two_kernels"), p, inputs, Pass::backward);
     Results<float> one = grid::run(grid::variant_named("one_kernel"), p, inputs, Pass::backward);
     CHECK(two.dQ.values != one.dQ.values);
     one.dQ = two.dQ;
-    CHECK(grid::identical(two, one));
+    CHECK(identical(two, one));
   }
 }
 

@@ -103,8 +103,8 @@ TEST_CASE("cpu: step 2 gives the bits of step 1, and the order of threads change
   for (const Problem& p :
        grid::counted({many_tiles(), with_bias(grid::problem_of({.Nq = 70, .Nk = 203, .d = 96}), BiasKind::matrix)})) {
     const Inputs inputs = make_inputs(p, InputKind::normal, 87, Pass::forward);
-    CHECK(grid::identical(grid::run(grid::variant_named("mma"), p, inputs, Pass::forward),
-                          grid::run(grid::variant_named("swizzle"), p, inputs, Pass::forward)));
+    CHECK(identical(grid::run(grid::variant_named("mma"), p, inputs, Pass::forward),
+                    grid::run(grid::variant_named("swizzle"), p, inputs, Pass::forward)));
     for (const Variant& v : forward_steps()) {
       Runner runner(grid::device(), v, p, inputs, Pass::forward);
       runner.run();
@@ -112,7 +112,7 @@ TEST_CASE("cpu: step 2 gives the bits of step 1, and the order of threads change
       for (std::uint64_t seed = 0; seed < (grid::sanitized() ? 1 : 4); ++seed) {
         const Simulated order({.order = seed == 0 ? Order::reverse : Order::random, .seed = seed});
         runner.run();
-        CHECK_MESSAGE(grid::identical(first, runner.results()), std::string(v.name) << ", seed " << seed);
+        CHECK_MESSAGE(identical(first, runner.results()), std::string(v.name) << ", seed " << seed);
       }
     }
   }

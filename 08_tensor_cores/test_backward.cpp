@@ -172,7 +172,7 @@ TEST_CASE("cpu: dK and dV of both backward steps are the same to the last bit") 
     const Results<float> two = two_runner.results();
     Results<float> one = one_runner.results();
     one.dQ = two.dQ;
-    CHECK(grid::identical(two, one));
+    CHECK(identical(two, one));
   }
 }
 

@@ -65,7 +65,8 @@ std::string suspect(const CheckReport& check) {
   if (lse && o) return "lse and o are wrong: look first at the scores, S = scale Q K^T + bias, at the mask, and at m and l";
   if (lse) return "o is right and lse is wrong: look at L = m + ln l";
   if (o) return "lse is right, so S, m and l are: look at O = P V, and at where O is rescaled or divided by l";
-  if (dv && (dq || dk)) return "o and lse are right; dv is wrong too: look first at P = exp(S - L), at the mask, and at dV = P^T dO";
+  if (dv && (dq || dk))
+    return "o and lse are right; dv is wrong too: look first at P = exp(S - L), at the mask, and at dV = P^T dO";
   if (dv) return "dv alone is wrong: look at dV = P^T dO";
   if (dq && dk) return "dv is right, so P is: look at dP = dO V^T, at D, and at dS = P o (dP - D)";
   if (dq) return "dq alone is wrong, so dS is right: look at dQ = scale dS K";
@@ -85,16 +86,17 @@ std::optional<Diagnosis> diagnose(Runner& runner, const Results<float>& got, con
   const simt::Findings findings = simt::findings();
   Diagnosis diagnosis;
   diagnosis.complete = findings.complete;
-  for (const simt::Race& race : findings.races) diagnosis.mistakes.push_back("race: " + sentence(race));
+  for (const simt::Race& race : findings.races) diagnosis.mistakes.push_back(sentence(race));
   if (!run.check || run.check->passed || run.largest_score) return diagnosis;
 
-  for (const simt::UnwrittenRead& read : findings.unwritten) diagnosis.hints.push_back("NaN: " + sentence(read));
+  for (const simt::UnwrittenRead& read : findings.unwritten) diagnosis.hints.push_back("unwritten: " + sentence(read));
   const std::string order = order_that_differs(runner, run.variant, got);
   if (!order.empty()) {
     diagnosis.hints.push_back("the result depends on the order of the threads: FLASH_SIMT_ORDER=" + order + " gives another");
   } else if (findings.races.empty() && findings.unwritten.empty() && findings.complete) {
-    diagnosis.hints.push_back("no race, no read of unwritten shared memory, and threads in another order give the same: the "
-                              "arithmetic is wrong");
+    diagnosis.hints.push_back(
+        "no race, no read of unwritten shared memory, and threads in another order give the same: the "
+        "arithmetic is wrong");
     diagnosis.hints.push_back(suspect(*run.check));
     for (const TensorCheck& tensor : run.check->tensors) {
       if (const std::string words = factor_words(tensor); !words.empty()) diagnosis.hints.push_back(words);

@@ -44,12 +44,12 @@ struct Worst {
 };
 
 struct TensorCheck {
-  std::string tensor;           ///< "o", "lse", "dq", "dk", "dv"
-  double max_abs = 0;           ///< |got - expected| of `worst`; infinity if any got is NaN
-  double rel_l2 = 0;            ///< ||got - expected|| / ||expected||; infinity with any non-finite error
-  double tolerance = 0;         ///< of the row of `worst`
-  bool passed = false;          ///< every element is within its row's tolerance, and so max_abs <= tolerance
-  std::int64_t non_finite = 0;  ///< elements of got that are NaN or infinite where expected is finite
+  std::string tensor;            ///< "o", "lse", "dq", "dk", "dv"
+  double max_abs = 0;            ///< |got - expected| of `worst`; infinity if any got is NaN
+  double rel_l2 = 0;             ///< ||got - expected|| / ||expected||; infinity with any non-finite error
+  double tolerance = 0;          ///< of the row of `worst`
+  bool passed = false;           ///< every element is within its row's tolerance, and so max_abs <= tolerance
+  std::int64_t non_finite = 0;   ///< elements of got that are NaN or infinite where expected is finite
   std::optional<double> factor;  ///< got is expected times this, nearly exactly, and that is why it is wrong
   Worst worst;
 };

@@ -39,19 +39,21 @@ bool can_watch() { return machine::instrumented; }
 
 std::string sentence(const Race& race) {
   std::string text = race.first_line + (race.first_writes ? " writes" : " reads") + " and " + race.second_line +
-                     (race.second_writes ? " writes" : " reads") + " the same " + (race.shared ? "shared" : "global") + " memory, ";
+                     (race.second_writes ? " writes" : " reads") + " the same " + (race.shared ? "shared" : "global") +
+                     " memory, ";
   if (race.one_block) {
-    text += "threads " + machine::words(race.first.thread) + " and " + machine::words(race.second.thread) + " of block " + machine::words(race.first.block) +
-            ", with no barrier between them";
+    text += "threads " + machine::words(race.first.thread) + " and " + machine::words(race.second.thread) + " of block " +
+            machine::words(race.first.block) + ", with no barrier between them";
   } else {
-    text += "blocks " + machine::words(race.first.block) + " and " + machine::words(race.second.block) + ", which no barrier orders";
+    text += "blocks " + machine::words(race.first.block) + " and " + machine::words(race.second.block) +
+            ", which no barrier orders";
   }
   return text + " (kernel " + race.kernel + ")";
 }
 
 std::string sentence(const UnwrittenRead& read) {
-  return read.line + " reads shared memory that no thread has written, thread " + machine::words(read.reader.thread) + " of block " +
-         machine::words(read.reader.block) + " (kernel " + read.kernel + ")";
+  return read.line + " reads shared memory that no thread has written, thread " + machine::words(read.reader.thread) +
+         " of block " + machine::words(read.reader.block) + " (kernel " + read.kernel + ")";
 }
 
 }  // namespace simt

@@ -18,8 +18,8 @@ struct ThreadName {
 /// Two threads access the same memory, at least one of them writes, and nothing orders them.
 struct Race {
   std::string kernel;
-  bool shared = true;     ///< shared memory; else global
-  bool one_block = true;  ///< both threads are of one block
+  bool shared = true;                   ///< shared memory; else global
+  bool one_block = true;                ///< both threads are of one block
   std::string first_line, second_line;  ///< "04_fa1_forward/kernel.cuh:37"
   bool first_writes = false, second_writes = false;
   ThreadName first, second;

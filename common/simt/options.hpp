@@ -16,10 +16,11 @@ struct Options {
   std::uint64_t seed = 0;  ///< of Order::random
   int os_threads = 0;      ///< blocks run on that many operating-system threads; 0: as many as there are processors
   int target_sm = 90;      ///< 75, 80 or 90: whose limits a launch must keep
-  std::int64_t steps = std::int64_t{1} << 30;  ///< of a CUDA thread, before it counts as endless: accesses to memory, and barriers
-  int idle_seconds = 10;   ///< of processor time that a CUDA thread may compute without a step
-  bool watch = false;      ///< look for races and unwritten shared memory: findings.hpp; slower; one operating-system thread
-  bool count = false;      ///< count bank conflicts too (bytes and operations are always counted); slower
+  std::int64_t steps =
+      std::int64_t{1} << 30;  ///< of a CUDA thread, before it counts as endless: accesses to memory, and barriers
+  int idle_seconds = 10;      ///< of processor time that a CUDA thread may compute without a step
+  bool watch = false;         ///< look for races and unwritten shared memory: findings.hpp; slower; one operating-system thread
+  bool count = false;         ///< count bank conflicts too (bytes and operations are always counted); slower
 };
 
 /// The options of the next launches. They start from the environment; a value that is not allowed there throws UsageError:

@@ -14,9 +14,9 @@ void log_shared_access(Site site, const void* array, const void* address, std::s
   const machine::Thread& self = worker.current();
   machine::watch_view(site, address, bytes, write);
   if (!worker.options().count) return;
-  const bool kept = worker.shared_log().add(self.warp(), self.lane(),
-                          {site.file, site.line, static_cast<int>(bytes), reinterpret_cast<std::uintptr_t>(array), write},
-                          reinterpret_cast<std::uintptr_t>(address));
+  const bool kept = worker.shared_log().add(
+      self.warp(), self.lane(), {site.file, site.line, static_cast<int>(bytes), reinterpret_cast<std::uintptr_t>(array), write},
+      reinterpret_cast<std::uintptr_t>(address));
   if (!kept) worker.log_is_full(site);
 }
 

@@ -46,12 +46,12 @@ using flash::machine::step;
 extern "C" {
 
 #define FROM_HERE __builtin_return_address(0)
-#define FLASH_ACCESS(bytes)                                                                                          \
-  void __tsan_read##bytes(void* address) { step(address, bytes, AccessKind::read, FROM_HERE); }                      \
-  void __tsan_write##bytes(void* address) { step(address, bytes, AccessKind::write, FROM_HERE); }                    \
-  void __tsan_unaligned_read##bytes(void* address) { step(address, bytes, AccessKind::read, FROM_HERE); }            \
-  void __tsan_unaligned_write##bytes(void* address) { step(address, bytes, AccessKind::write, FROM_HERE); }          \
-  void __tsan_read_write##bytes(void* address) { step(address, bytes, AccessKind::write, FROM_HERE); }               \
+#define FLASH_ACCESS(bytes)                                                                                 \
+  void __tsan_read##bytes(void* address) { step(address, bytes, AccessKind::read, FROM_HERE); }             \
+  void __tsan_write##bytes(void* address) { step(address, bytes, AccessKind::write, FROM_HERE); }           \
+  void __tsan_unaligned_read##bytes(void* address) { step(address, bytes, AccessKind::read, FROM_HERE); }   \
+  void __tsan_unaligned_write##bytes(void* address) { step(address, bytes, AccessKind::write, FROM_HERE); } \
+  void __tsan_read_write##bytes(void* address) { step(address, bytes, AccessKind::write, FROM_HERE); }      \
   void __tsan_unaligned_read_write##bytes(void* address) { step(address, bytes, AccessKind::write, FROM_HERE); }
 FLASH_ACCESS(1)
 FLASH_ACCESS(2)
@@ -91,36 +91,36 @@ void __tsan_atomic_signal_fence(int) {}
     step(const_cast<T*>(address), sizeof(T), AccessKind::atomic, FROM_HERE); \
     return __atomic_fetch_##name(address, value, __ATOMIC_SEQ_CST);          \
   }
-#define FLASH_ATOMIC(T, bits)                                                                                    \
-  T __tsan_atomic##bits##_load(const volatile T* address, int) {                                                 \
-    step(const_cast<T*>(address), sizeof(T), AccessKind::atomic, FROM_HERE);                                     \
-    return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                           \
-  }                                                                                                              \
-  void __tsan_atomic##bits##_store(volatile T* address, T value, int) {                                          \
-    step(const_cast<T*>(address), sizeof(T), AccessKind::atomic, FROM_HERE);                                     \
-    __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                          \
-  }                                                                                                              \
-  T __tsan_atomic##bits##_exchange(volatile T* address, T value, int) {                                          \
-    step(const_cast<T*>(address), sizeof(T), AccessKind::atomic, FROM_HERE);                                     \
-    return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);                                                \
-  }                                                                                                              \
-  int __tsan_atomic##bits##_compare_exchange_strong(volatile T* address, T* expected, T value, int, int) {       \
-    step(const_cast<T*>(address), sizeof(T), AccessKind::atomic, FROM_HERE);                                     \
-    return __atomic_compare_exchange_n(address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);     \
-  }                                                                                                              \
-  int __tsan_atomic##bits##_compare_exchange_weak(volatile T* address, T* expected, T value, int, int) {         \
-    step(const_cast<T*>(address), sizeof(T), AccessKind::atomic, FROM_HERE);                                     \
-    return __atomic_compare_exchange_n(address, expected, value, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);      \
-  }                                                                                                              \
-  T __tsan_atomic##bits##_compare_exchange_val(volatile T* address, T expected, T value, int, int) {             \
-    step(const_cast<T*>(address), sizeof(T), AccessKind::atomic, FROM_HERE);                                     \
-    __atomic_compare_exchange_n(address, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);           \
-    return expected;                                                                                             \
-  }                                                                                                              \
-  FLASH_ATOMIC_FETCH(T, bits, add)                                                                               \
-  FLASH_ATOMIC_FETCH(T, bits, sub)                                                                               \
-  FLASH_ATOMIC_FETCH(T, bits, and)                                                                               \
-  FLASH_ATOMIC_FETCH(T, bits, or)                                                                                \
+#define FLASH_ATOMIC(T, bits)                                                                                \
+  T __tsan_atomic##bits##_load(const volatile T* address, int) {                                             \
+    step(const_cast<T*>(address), sizeof(T), AccessKind::atomic, FROM_HERE);                                 \
+    return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                       \
+  }                                                                                                          \
+  void __tsan_atomic##bits##_store(volatile T* address, T value, int) {                                      \
+    step(const_cast<T*>(address), sizeof(T), AccessKind::atomic, FROM_HERE);                                 \
+    __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                      \
+  }                                                                                                          \
+  T __tsan_atomic##bits##_exchange(volatile T* address, T value, int) {                                      \
+    step(const_cast<T*>(address), sizeof(T), AccessKind::atomic, FROM_HERE);                                 \
+    return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);                                            \
+  }                                                                                                          \
+  int __tsan_atomic##bits##_compare_exchange_strong(volatile T* address, T* expected, T value, int, int) {   \
+    step(const_cast<T*>(address), sizeof(T), AccessKind::atomic, FROM_HERE);                                 \
+    return __atomic_compare_exchange_n(address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
+  }                                                                                                          \
+  int __tsan_atomic##bits##_compare_exchange_weak(volatile T* address, T* expected, T value, int, int) {     \
+    step(const_cast<T*>(address), sizeof(T), AccessKind::atomic, FROM_HERE);                                 \
+    return __atomic_compare_exchange_n(address, expected, value, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);  \
+  }                                                                                                          \
+  T __tsan_atomic##bits##_compare_exchange_val(volatile T* address, T expected, T value, int, int) {         \
+    step(const_cast<T*>(address), sizeof(T), AccessKind::atomic, FROM_HERE);                                 \
+    __atomic_compare_exchange_n(address, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);       \
+    return expected;                                                                                         \
+  }                                                                                                          \
+  FLASH_ATOMIC_FETCH(T, bits, add)                                                                           \
+  FLASH_ATOMIC_FETCH(T, bits, sub)                                                                           \
+  FLASH_ATOMIC_FETCH(T, bits, and)                                                                           \
+  FLASH_ATOMIC_FETCH(T, bits, or)                                                                            \
   FLASH_ATOMIC_FETCH(T, bits, xor)
 FLASH_ATOMIC(std::uint8_t, 8)
 FLASH_ATOMIC(std::uint16_t, 16)

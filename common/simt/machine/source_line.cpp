@@ -41,8 +41,10 @@ std::vector<std::string> lines_at(std::uintptr_t address) {
   std::vector<std::string> lines;
   std::istringstream rows(printed);
   for (std::string row; std::getline(rows, row);) {
-    if (const std::size_t open = row.rfind(" ("); open != std::string::npos) {  // addr2line: "f.cpp:7 (discriminator 2)"; atos: "g (in p) (f.cpp:7)"
-      row = row.find("discriminator", open) != std::string::npos ? row.substr(0, open) : row.substr(open + 2, row.size() - open - 3);
+    if (const std::size_t open = row.rfind(" (");
+        open != std::string::npos) {  // addr2line: "f.cpp:7 (discriminator 2)"; atos: "g (in p) (f.cpp:7)"
+      row = row.find("discriminator", open) != std::string::npos ? row.substr(0, open)
+                                                                 : row.substr(open + 2, row.size() - open - 3);
     }
     if (row.find('?') == std::string::npos) lines.push_back(row);
   }
@@ -61,7 +63,8 @@ std::string source_line(const CodePlace& place) {
   if (place.file != nullptr) return words(Site{place.file, place.line});
   const std::vector<std::string> lines = lines_at(place.address - 1);  // the call lies before the address it returns to
   const auto found = std::ranges::find_if_not(lines, is_simulator);
-  if (found == lines.end()) return "address " + hexadecimal(place.address) + " (its line is unknown: addr2line is not installed)";
+  if (found == lines.end())
+    return "address " + hexadecimal(place.address) + " (its line is unknown: addr2line is not installed)";
   return without_source_dir(*found);
 }
 

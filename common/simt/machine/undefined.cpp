@@ -59,7 +59,8 @@ extern "C" void __ubsan_handle_out_of_bounds(const OutOfBounds* found, std::uint
 
 extern "C" void __ubsan_handle_divrem_overflow(const Division* found, std::uintptr_t left, std::uintptr_t right) {
   const std::string dividend = number(found->type, left), divisor = number(found->type, right);
-  stop(found->line, divisor == "0" ? "integer division of " + dividend + " by zero" : dividend + " / " + divisor + " overflows");
+  stop(found->line,
+       divisor == "0" ? "integer division of " + dividend + " by zero" : dividend + " / " + divisor + " overflows");
 }
 
 }  // namespace flash::machine

@@ -22,10 +22,19 @@ bool conflict(AccessKind a, AccessKind b) {
   return a != AccessKind::read || b != AccessKind::read;
 }
 
+void join(std::vector<std::uint32_t>& into, const std::vector<std::uint32_t>& from) {
+  into.resize(from.size());
+  for (std::size_t u = 0; u < from.size(); ++u) into[u] = std::max(into[u], from[u]);
+}
+
 }  // namespace
 
 Watch::Watch(const char* kernel, const dim3& grid, const dim3& block, std::vector<MemoryRange> device)
-    : kernel_(kernel), grid_(grid), block_shape_(block), threads_(std::size_t{block.x} * block.y * block.z), device_(std::move(device)) {
+    : kernel_(kernel),
+      grid_(grid),
+      block_shape_(block),
+      threads_(std::size_t{block.x} * block.y * block.z),
+      device_(std::move(device)) {
   std::ranges::sort(device_, {}, &MemoryRange::begin);
 }
 
@@ -35,8 +44,10 @@ void Watch::start_block(std::uint64_t block, MemoryRange dynamic_shared, MemoryR
   static_ = static_shared;
   if (dynamic_words_.size() < words_in(dynamic_)) dynamic_words_.resize(words_in(dynamic_));
   if (static_words_.size() < words_in(static_)) static_words_.resize(words_in(static_));
-  clocks_.assign(threads_ * threads_, 0);
-  for (std::size_t t = 0; t < threads_; ++t) tick(static_cast<int>(t));
+  own_.assign(threads_, 1);
+  barrier_.assign(threads_, 0);
+  of_warp_.assign(threads_, {});
+  acquired_.clear();
   tokens_.clear();
 }
 
@@ -45,16 +56,23 @@ Watch::Word* Watch::word_at(std::uintptr_t address, bool& shared) {
   if (contains(dynamic_, address)) return &dynamic_words_[(address - dynamic_.begin) / word_bytes];
   if (contains(static_, address)) return &static_words_[(address - static_.begin) / word_bytes];
   shared = false;
+  if (device_.empty() || address < device_.front().begin || address >= device_.back().end) return nullptr;
   const auto after = std::ranges::upper_bound(device_, address, {}, &MemoryRange::begin);
-  if (after == device_.begin() || !contains(*std::prev(after), address)) return nullptr;  // the thread's own, or the simulator's
+  if (after == device_.begin() || !contains(*std::prev(after), address))
+    return nullptr;  // the thread's own, or the simulator's
   const std::uintptr_t word = address / word_bytes;
-  std::unique_ptr<Word[]>& page = device_pages_[word / page_words];
-  if (page == nullptr) page = std::make_unique<Word[]>(page_words);
-  return &page[word % page_words];
+  if (word / page_words != recent_page_number_) {
+    std::unique_ptr<Word[]>& page = device_pages_[word / page_words];
+    if (page == nullptr) page = std::make_unique<Word[]>(page_words);
+    recent_page_number_ = word / page_words;
+    recent_page_ = page.get();
+  }
+  return &recent_page_[word % page_words];
 }
 
 std::uint32_t Watch::index_of(const CodePlace& place) {
-  const std::uintptr_t key = place.address ^ reinterpret_cast<std::uintptr_t>(place.file) ^ static_cast<unsigned>(place.line) * 67u;
+  const std::uintptr_t key =
+      place.address ^ reinterpret_cast<std::uintptr_t>(place.file) ^ static_cast<unsigned>(place.line) * 67u;
   std::uint32_t& recent = recent_places_[(key ^ key >> 10) % recent_places_.size()];
   if (recent < places_.size() && places_[recent] == place) return recent;
   const auto found = std::ranges::find(places_, place);
@@ -65,7 +83,7 @@ std::uint32_t Watch::index_of(const CodePlace& place) {
 
 void Watch::access(int thread, std::uintptr_t address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
   if (accesses_ >= limit) return;
-  Access now{0, row(thread)[thread], block_, static_cast<std::uint16_t>(thread), 0, kind};
+  Access now{0, own_[static_cast<std::size_t>(thread)], block_, static_cast<std::uint16_t>(thread), 0, kind};
   bool known_place = false;
   for (std::uintptr_t at = address; at < address + bytes;) {
     const std::uintptr_t first = at % word_bytes, last = std::min(word_bytes, first + (address + bytes - at));
@@ -98,7 +116,8 @@ void Watch::access_word(Word& word, bool shared, const Access& now) {
     const bool own = before.thread == now.thread && before.block == now.block;
     const bool covered = (before.bytes & ~now.bytes) == 0;
     if (own) {
-      if (before.clock == now.clock && before.kind == now.kind && covered && before.bytes == now.bytes) return;  // the first place stays
+      if (before.clock == now.clock && before.kind == now.kind && covered && before.bytes == now.bytes)
+        return;  // the first place stays
       if (covered && (now.kind != AccessKind::read || before.kind == AccessKind::read)) replaced = i;
     } else if (ordered(before, now.thread)) {
       if (covered && (now.kind != AccessKind::read || before.kind == AccessKind::read)) replaced = i;
@@ -116,7 +135,7 @@ void Watch::access_word(Word& word, bool shared, const Access& now) {
 
 bool Watch::ordered(const Access& before, int thread) const {
   if (before.block != block_) return false;
-  return clocks_[static_cast<std::size_t>(thread) * threads_ + before.thread] >= before.clock;
+  return known(static_cast<std::size_t>(thread), before.thread) >= before.clock;
 }
 
 void Watch::add_race(const Access& before, const Access& now, bool shared) {
@@ -140,44 +159,55 @@ void Watch::set_written(std::uintptr_t address, std::size_t bytes, std::uint8_t 
   }
 }
 
-// At a barrier everybody learns everybody's time, and of a thread's time nobody knows more than itself.
-void Watch::barrier() {
-  std::vector<std::uint32_t> now(threads_);
-  for (std::size_t t = 0; t < threads_; ++t) now[t] = row(static_cast<int>(t))[t];
-  for (std::size_t t = 0; t < threads_; ++t) {
-    std::ranges::copy(now, row(static_cast<int>(t)));
-    tick(static_cast<int>(t));
-  }
-  accesses_ += threads_ * threads_ / 64;  // it takes time as so many accesses do
+std::uint32_t Watch::known(std::size_t thread, std::size_t of) const {
+  if (thread == of) return own_[of];
+  std::uint32_t time = barrier_[of];
+  if (thread / 32 == of / 32) time = std::max(time, of_warp_[thread][of % 32]);
+  if (acquired_.empty()) return time;
+  const auto found = acquired_.find(thread);
+  return found == acquired_.end() ? time : std::max(time, found->second[of]);
 }
 
+// Of a thread's time nobody knows more than itself.
+void Watch::barrier() {
+  barrier_ = own_;
+  for (std::uint32_t& time : own_) ++time;
+}
+
+// Of other warps' times they tell each other only what a token told one of them.
 void Watch::meet(const std::vector<int>& threads) {
-  std::vector<std::uint32_t> all(threads_);
-  for (const int t : threads) {
-    for (std::size_t u = 0; u < threads_; ++u) all[u] = std::max(all[u], row(t)[u]);
+  std::array<std::uint32_t, 32> told{};
+  Clock acquired;
+  for (const int thread : threads) {
+    const auto t = static_cast<std::size_t>(thread), first = t / 32 * 32;
+    for (std::size_t u = first; u < std::min(first + 32, threads_); ++u) told[u % 32] = std::max(told[u % 32], known(t, u));
+    if (const auto found = acquired_.find(t); found != acquired_.end()) join(acquired, found->second);
   }
-  for (const int t : threads) {
-    std::ranges::copy(all, row(t));
-    tick(t);
+  for (const int thread : threads) {
+    const auto t = static_cast<std::size_t>(thread);
+    of_warp_[t] = told;
+    if (!acquired.empty()) join(acquired_[t], acquired);
+    ++own_[t];
   }
-  accesses_ += threads.size() * threads_ / 32;
 }
 
 void Watch::release(int thread, const void* token) {
-  std::vector<std::uint32_t>& clock = tokens_[token];
-  clock.resize(threads_);
-  for (std::size_t u = 0; u < threads_; ++u) clock[u] = std::max(clock[u], row(thread)[u]);
-  tick(thread);
+  const auto t = static_cast<std::size_t>(thread);
+  Clock now(threads_);
+  for (std::size_t u = 0; u < threads_; ++u) now[u] = known(t, u);
+  join(tokens_[token], now);
+  ++own_[t];
 }
 
 void Watch::acquire(int thread, const void* token) {
-  const auto found = tokens_.find(token);
-  if (found == tokens_.end()) return;
-  for (std::size_t u = 0; u < threads_; ++u) row(thread)[u] = std::max(row(thread)[u], found->second[u]);
+  if (const auto found = tokens_.find(token); found != tokens_.end())
+    join(acquired_[static_cast<std::size_t>(thread)], found->second);
 }
 
 simt::ThreadName Watch::name(const Access& access) const {
-  const auto index = [](std::uint32_t n, const dim3& shape) { return uint3{n % shape.x, n / shape.x % shape.y, n / shape.x / shape.y}; };
+  const auto index = [](std::uint32_t n, const dim3& shape) {
+    return uint3{n % shape.x, n / shape.x % shape.y, n / shape.x / shape.y};
+  };
   return {index(access.block, grid_), index(access.thread, block_shape_)};
 }
 

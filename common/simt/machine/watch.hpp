@@ -87,15 +87,20 @@ class Watch {
   bool ordered(const Access& before, int thread) const;
   void add_race(const Access& before, const Access& now, bool shared);
   std::uint32_t index_of(const CodePlace&);
-  std::uint32_t* row(int thread) { return &clocks_[static_cast<std::size_t>(thread) * threads_]; }
-  void tick(int thread) { ++row(thread)[thread]; }
+  std::uint32_t known(std::size_t thread, std::size_t of) const;
   simt::ThreadName name(const Access&) const;
 
   const char* kernel_;
   dim3 grid_, block_shape_;
   std::size_t threads_;
-  std::vector<std::uint32_t> clocks_;  ///< row(t)[u]: up to which time of thread u all lies before what t does now
-  std::unordered_map<const void*, std::vector<std::uint32_t>> tokens_;
+  // Vector clocks: up to which time of thread u everything lies before what thread t does now, known(t, u). Only what barriers did not tell
+  // everybody is kept for each thread by itself.
+  using Clock = std::vector<std::uint32_t>;
+  Clock own_;                                           ///< t's own time
+  Clock barrier_;                                       ///< u's time at the last barrier
+  std::vector<std::array<std::uint32_t, 32>> of_warp_;  ///< [t][lane of u], if they are of one warp
+  std::unordered_map<std::size_t, Clock> acquired_;     ///< [t][u], by a token
+  std::unordered_map<const void*, Clock> tokens_;
   std::uint32_t block_ = 0;
 
   MemoryRange dynamic_{}, static_{};
@@ -103,6 +108,8 @@ class Watch {
   std::vector<MemoryRange> device_;  ///< in ascending order
   static constexpr std::size_t page_words = 256;
   std::unordered_map<std::uintptr_t, std::unique_ptr<Word[]>> device_pages_;
+  std::uintptr_t recent_page_number_ = 0;
+  Word* recent_page_ = nullptr;
 
   std::vector<CodePlace> places_;
   std::array<std::uint32_t, 1024> recent_places_{};  ///< of places with this hash, the one seen last

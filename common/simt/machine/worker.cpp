@@ -180,20 +180,21 @@ std::string Worker::message(Fault fault) const {
     case Fault::no_steps_left:
       return no_steps_left(line);
     default:
-      return "it has done nothing but compute for seconds, with no access to memory and no barrier: an endless loop? at " + line;
+      return "it has done nothing but compute for seconds, with no access to memory and no barrier: an endless loop? at " +
+             line;
   }
 }
 
 void Worker::log_is_full(Site site) {
   shared_log_.reset(static_cast<int>(warps_.size()));
   global_log_.reset(static_cast<int>(warps_.size()));
-  abandon("more accesses to memory without a barrier than fit into main memory to be counted: an endless loop? at " + machine::words(site));
+  abandon("more accesses to memory without a barrier than fit into main memory to be counted: an endless loop? at " +
+          machine::words(site));
 }
 
 std::string Worker::no_steps_left(const std::string& line) const {
-  return "still running after " + std::to_string(options_.steps) +
-         " steps (accesses to memory; a barrier counts as " + std::to_string(barrier_steps) +
-         "): an endless loop? FLASH_SIMT_STEPS raises the limit; at " + line;
+  return "still running after " + std::to_string(options_.steps) + " steps (accesses to memory; a barrier counts as " +
+         std::to_string(barrier_steps) + "): an endless loop? FLASH_SIMT_STEPS raises the limit; at " + line;
 }
 
 std::string Worker::place(bool with_thread) const {

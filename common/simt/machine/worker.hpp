@@ -47,7 +47,7 @@ struct Thread {
   Site site;
   BarrierKind barrier = BarrierKind::plain;
   WarpRequest request{};
-  std::uint64_t result = 0;  ///< of the barrier or warp operation it waited for
+  std::uint64_t result = 0;     ///< of the barrier or warp operation it waited for
   std::int64_t steps_left = 0;  ///< while it does not run (Instruments)
   // Asynchronous copies, oldest first.
   std::vector<PendingCopy> copies;

@@ -126,7 +126,8 @@ TEST_CASE("zoo: races are found by watching, whatever the result is") {
     const std::string write = bug(file, each.name + ", write"), read = one_line ? write : bug(file, each.name + ", read");
     const auto named = [&](const Race& race) {
       const auto is = [&](const std::string& line, const std::string& expected) { return line.ends_with(expected); };
-      return (is(race.first_line, write) && is(race.second_line, read)) || (is(race.first_line, read) && is(race.second_line, write));
+      return (is(race.first_line, write) && is(race.second_line, read)) ||
+             (is(race.first_line, read) && is(race.second_line, write));
     };
     std::string all;
     for (const Race& race : races) all += sentence(race) + "\n";
@@ -143,7 +144,8 @@ TEST_CASE("zoo: a race says which threads, which lines and which memory") {
   REQUIRE(!findings().races.empty());
   const std::string text = sentence(findings().races.front());
   CAPTURE(text);
-  CHECK(has(text, {"common/simt/test/zoo_race.cpp:", " writes and common/simt/test/zoo_race.cpp:", " reads the same shared memory, threads (", ",0,0) and (",
+  CHECK(has(text, {"common/simt/test/zoo_race.cpp:", " writes and common/simt/test/zoo_race.cpp:",
+                   " reads the same shared memory, threads (", ",0,0) and (",
                    " of block (0,0,0), with no barrier between them (kernel missing_barrier)"}));
 }
 
@@ -162,7 +164,8 @@ TEST_CASE("zoo: endless loops end with kernel, block, thread and line") {
   int flag = 0;
   unsigned number = 0;
   set_options({.steps = 200'000});
-  const std::vector<std::string> where = {"kernel zoo, block (0,0,0), thread (", "still running after 200000 steps", "an endless loop?"};
+  const std::vector<std::string> where = {"kernel zoo, block (0,0,0), thread (", "still running after 200000 steps",
+                                          "an endless loop?"};
   for (const bool count : {false, true}) {
     set_options({.steps = 200'000, .count = count});
     std::string text = report(32, 0, endless_reads, in.data(), out.data(), 0);
@@ -184,7 +187,8 @@ TEST_CASE("zoo: endless loops end with kernel, block, thread and line") {
   set_options({.idle_seconds = 1});
   const std::string text = report(32, 0, endless_arithmetic, &number, 4u);
   CAPTURE(text);
-  CHECK(has(text, {"kernel zoo, block (0,0,0), thread (0,0,0): it has done nothing but compute", "an endless loop?", BUG("endless_arithmetic")}));
+  CHECK(has(text, {"kernel zoo, block (0,0,0), thread (0,0,0): it has done nothing but compute", "an endless loop?",
+                   BUG("endless_arithmetic")}));
   set_options({});
 }
 
@@ -202,8 +206,8 @@ TEST_CASE("zoo: indices, divisions and addresses") {
   CHECK_REPORT(report(32, 0, remainder, natural.data(), 7u, 0u), "integer division of 7 by zero at ", BUG("remainder"));
   CHECK(report(32, 0, division, whole.data(), 7, 2) == "");
   CHECK(whole.front() == 3);
-  CHECK_REPORT(report(32, 0, bad_address, reinterpret_cast<const float*>(64), out.data()), "there is no memory at address 0x40 at ",
-               BUG("bad_address"));
+  CHECK_REPORT(report(32, 0, bad_address, reinterpret_cast<const float*>(64), out.data()),
+               "there is no memory at address 0x40 at ", BUG("bad_address"));
   CHECK_REPORT(report(32, 0, frame_of_four_megabytes, out.data(), 1023), "its local variables and calls need more than the ");
   CHECK(report(32, 0, division, whole.data(), 9, 3) == "");  // after all that the simulator still works
 }

@@ -1,6 +1,7 @@
 // The grid that every stage must pass on both devices. A case covers all variants of the stage, forward and backward.
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
+#include "common/simt/findings.hpp"
 #include "common/simt/options.hpp"
 #include "common/testing/grid/problems.hpp"
 #include "common/testing/grid/support.hpp"
@@ -219,6 +220,28 @@ TEST_CASE("cpu: thread orders agree to the last bit") {
     }
   }
   simt::set_options(usual);
+}
+
+TEST_CASE("cpu: no two threads race, and none reads shared memory that nobody wrote") {
+  if (!simt::can_watch()) return;  // the race preset has its own way
+  const simt::Options usual = simt::options();
+  for (const Problem& problem : {problem_of({.H = 2, .Hkv = 1, .Nq = 35, .Nk = 43, .d = 24}),
+                                 problem_of({.H = 1, .Hkv = 1, .Nq = 66, .Nk = 130, .d = 40})}) {
+    for (const Variant& variant : variants()) {
+      const Pass pass = deepest_pass(variant);
+      Runner runner(device(), variant, problem, make_inputs(problem, InputKind::normal, 31, pass), pass);
+      simt::Options watching = usual;
+      watching.watch = true;
+      simt::set_options(watching);
+      simt::reset_findings();
+      runner.run();
+      simt::set_options(usual);
+      const simt::Findings found = simt::findings();
+      CHECK(found.accesses > 0);
+      for (const simt::Race& race : found.races) FAIL_CHECK(std::string(variant.name) << ": " << sentence(race));
+      for (const simt::UnwrittenRead& read : found.unwritten) FAIL_CHECK(std::string(variant.name) << ": " << sentence(read));
+    }
+  }
 }
 
 }  // namespace flash::grid
