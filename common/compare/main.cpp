@@ -3,7 +3,10 @@
 #include "common/compare/run.hpp"
 #include "common/compare/table.hpp"
 #include "common/device/error.hpp"
+#include "common/harness/console.hpp"
 #include "common/harness/parse.hpp"
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <iostream>
@@ -68,7 +71,9 @@ int compare(int argc, char** argv) {
   if (options.rows.empty()) rows = run(options, argv[0], again);
 
   const bool failed = any_failure(rows);
-  const std::string tables = comparison_tables(rows) + (failed ? "\nFAILED: see the verdicts above\n" : "");
+  const std::size_t terminal = columns_of(STDOUT_FILENO);
+  const std::size_t width = options.wide ? std::string::npos : terminal > 0 ? terminal : page_columns;
+  const std::string tables = comparison_tables(rows, width) + (failed ? "\nFAILED: see the verdicts above\n" : "");
   std::cout << (options.json ? json_text(rows) : options.csv ? csv_text(rows) : tables) << std::flush;
   if (!std::cout) return 2;
   if (!options.rows.empty()) {

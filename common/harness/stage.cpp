@@ -1,6 +1,7 @@
 #include "common/harness/stage.hpp"
 
 #include "common/device/error.hpp"
+#include "common/harness/console.hpp"
 #include "common/harness/files.hpp"
 #include "common/harness/parse.hpp"
 #include "common/harness/report.hpp"
@@ -21,9 +22,6 @@ namespace flash {
 namespace {
 
 enum ExitCode { good = 0, check_failed = 1, bad_usage = 2, no_device = 3 };
-
-/// A short problem that takes seconds on either device.
-constexpr RequestedSizes default_sizes{};
 
 /// The largest visible score of one row, with its bias; infinite or NaN if fp32 cannot hold it. Absent if the row sees no key.
 std::optional<float> largest_score_of(const Problem& p, const Inputs& inputs, const Worst& at) {
@@ -59,11 +57,6 @@ std::optional<float> explaining_score(const RunRecord& run, const Inputs& inputs
     if (overflows || *largest < exp_underflows_below) return largest;
   }
   return std::nullopt;
-}
-
-void print(const std::string& text) {
-  std::cout << text << std::flush;
-  if (!std::cout) throw UsageError("standard output cannot be written");
 }
 
 ExitCode run_problem(const StageInfo& stage, Options options) {
