@@ -116,13 +116,18 @@ CompareCommand parse_compare_options(int argc, const char* const* argv) {
   app.add_flag("--csv", options.csv, "The rows as CSV on stdout instead of the tables")->group("Output");
   text_option("--save", "FILE",
               "Also write the rows as JSON to this file, with commit, date and the kernels' blob ids; until all are there, to "
-              "FILE.partial",
+              "FILE.partial. A file that exists is replaced only if it holds rows",
               [&](const std::string& given) { options.save = not_empty("--save", given); })
       ->group("Output");
   app.add_flag("--resume", options.resume, "Go on with an interrupted --save: rows that still hold are not run again")
       ->group("Output");
-  text_option("--html", "FILE", "Also write a report for a browser: plots, tables, environment (needs python3)",
-              [&](const std::string& given) { options.html = not_empty("--html", given); })
+  app.add_flag("--force", options.force, "--save may replace rows of a GPU by rows of the CPU, and rows of peers.py")
+      ->group("Output");
+  text_option(
+      "--html", "FILE",
+      "Also write a report for a browser: plots, tables, environment (needs python3). A file that exists is replaced only "
+      "if it is such a report",
+      [&](const std::string& given) { options.html = not_empty("--html", given); })
       ->group("Output");
   text_option("--rows", "FILE,...", "Show saved rows, of compare or peers.py, instead of running anything",
               [&](const std::string& given) { options.rows = split_at_commas("--rows", given, "files of saved rows"); })
@@ -141,6 +146,7 @@ CompareCommand parse_compare_options(int argc, const char* const* argv) {
   if (options.json && options.csv) throw UsageError("--json and --csv are both given; allowed: one of them");
   if (!options.rows.empty()) check_rows_alone(app);
   if (options.resume && options.save.empty()) throw UsageError("--resume is given without --save; allowed: both");
+  if (options.force && options.save.empty()) throw UsageError("--force is given without --save; allowed: both");
   if (!options.html.empty() && !options.save.empty() && same_file(options.html, options.save)) {
     throw UsageError("--html and --save are both '" + options.save + "'; allowed: two files");
   }

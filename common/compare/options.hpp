@@ -25,6 +25,7 @@ struct CompareOptions {
   bool json = false, csv = false, wide = false;
   std::string save;     ///< file for the rows as JSON; empty: none
   bool resume = false;  ///< rows of that file which still hold are not run again
+  bool force = false;   ///< that file may lose rows that this run does not make again
   std::string html;     ///< file for the report; empty: none
 };
 

@@ -136,6 +136,7 @@ std::string text_report(const RunRecord& run) {
                bytes_text(compulsory_bytes(run.problem, run.pass)) + ": each input read once, each output written once");
   if (run.timing) text += time_text(run);
   if (run.counters) text += counts_text(*run.counters);
+  for (const std::string& file : run.saved) text += line(&file == &run.saved.front() ? "saved" : "", file);
   return text;
 }
 

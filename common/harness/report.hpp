@@ -33,6 +33,7 @@ struct RunRecord {
   std::optional<float> largest_score;  ///< of the worst row, if it explains why the check failed; may be infinite or NaN
   std::optional<Timing> timing;        ///< GPU with --bench
   std::optional<Counters> counters;    ///< CPU
+  std::vector<std::string> saved;      ///< files of --save
 };
 
 /// One of the compiled tile sizes, run.

@@ -87,7 +87,7 @@ ExitCode run_problem(const StageInfo& stage, Options options) {
   if (const std::string note = on_cpu ? simulation_note(problem, options.pass) : ""; !note.empty()) {
     std::cerr << stage.name << ": " << note << std::endl;
   }
-  if (!options.save.empty()) prepare_output_folder(options.save, options.pass);
+  if (!options.save.empty()) prepare_output_folder(options.save, options.pass, options.load);
   if (!load) task.inputs = make_inputs(problem, options.problem.input, options.problem.seed, options.pass);
 
   RunRecord run{.stage = stage,
@@ -104,7 +104,8 @@ ExitCode run_problem(const StageInfo& stage, Options options) {
                 .check = {},
                 .largest_score = {},
                 .timing = {},
-                .counters = {}};
+                .counters = {},
+                .saved = {}};
   if (options.tune) {
     const TuneRecord tuned = tune(*device, run, task.inputs, options);
     print(options.json ? json_report(tuned) : text_report(tuned));
@@ -118,7 +119,10 @@ ExitCode run_problem(const StageInfo& stage, Options options) {
     runner.run();
   }
   const Results<float> results = runner.results();
-  if (!options.save.empty()) save_results(options.save, options.pass, results);
+  if (!options.save.empty()) {
+    save_results(options.save, options.pass, results);
+    run.saved = saved_files(options.save, options.pass);
+  }
   if (options.check) {
     const Sample sample = choose_sample(problem, options.pass, options.problem.seed);
     run.check = check_results(problem, task.inputs, options.pass, results, sample);

@@ -181,6 +181,7 @@ TEST_CASE("html: report.py gets the file, the rows and what made them") {
   CHECK_MESSAGE(std::filesystem::path(rows).is_absolute(), rows);
   CHECK_FALSE(std::filesystem::exists(rows));  // it was a temporary file
 
+  CHECK_MESSAGE(contains(result.error, "\nwrote " + html + "\n"), result.error);
   CHECK(compare({"--rows", file + "," + file, "--html", html, "--csv"}).exit_code == 0);
   CHECK(read_bytes(got) == "--out|" + html + "|" + file + "|" + file + "|");
 }

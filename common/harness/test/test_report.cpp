@@ -115,6 +115,7 @@ TEST_CASE("report: JSON of a simulated run has counts and no times") {
   const Json json = Json::parse(json_report(cpu_run()));
   CHECK(json.at("device").at("kind") == "cpu");
   for (const char* key : {"time", "tflops", "percent_of_peak"}) CHECK_FALSE(json.contains(key));
+  CHECK_FALSE(json.contains("saved"));
   const Json counters = json.at("counters");
   CHECK(counters.at("read_bytes") == 160);
   CHECK(counters.at("written_bytes") == 100);
@@ -167,6 +168,11 @@ TEST_CASE("report: the text of runs that pass") {
   CHECK(gpu.find("10 TFLOP/s, 20 % of this device's peak") != std::string::npos);
   const std::string cpu = text_report(cpu_run());
   CHECK(cpu.find("not times") != std::string::npos);
+  CHECK(cpu.find("saved") == std::string::npos);
+  RunRecord saved = cpu_run();
+  saved.saved = {"out/o.npy", "out/lse.npy"};
+  CHECK(text_report(saved).find("\n  saved        out/o.npy\n               out/lse.npy\n") != std::string::npos);
+  CHECK(Json::parse(json_report(saved)).at("saved") == Json{"out/o.npy", "out/lse.npy"});
   CHECK(cpu.find(" ms") == std::string::npos);
   RunRecord unchecked = cpu_run();
   unchecked.check.reset();
