@@ -1,5 +1,6 @@
 #include "common/attention/problem.hpp"
 
+#include "common/attention/limits.hpp"
 #include "common/attention/tensor.hpp"
 
 #include <algorithm>
@@ -10,9 +11,6 @@
 namespace flash {
 namespace {
 
-// 2^30 keeps i + Nk of Problem::visible() within an int.
-constexpr std::int64_t largest_size = std::int64_t{1} << 30;
-constexpr std::int64_t largest_head_dim = 256;
 // Offsets are 64-bit and signed. 2^62 bytes leave room to add two of them.
 constexpr std::int64_t largest_tensor_bytes = std::int64_t{1} << 62;
 

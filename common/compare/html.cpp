@@ -17,6 +17,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// How a page of report.py begins.
+constexpr std::string_view report_start = "<!DOCTYPE html>\n<!-- a report of flash-steps -->\n";
+
 /// As a shell reads it as one word.
 std::string shell_word(const std::string& text) {
   const auto plain = [](unsigned char c) { return std::isalnum(c) != 0 || std::strchr("-_./=,:+", c) != nullptr; };
@@ -84,7 +87,9 @@ std::string command_line(int argc, const char* const* argv) {
 void require_report(const std::string& html, const fs::path& sources) {
   {
     const SignalsHeld held;  // or the pending file would stay
-    PendingFile{html};
+    if (PendingFile(html).replaces_other_than(report_start)) {
+      throw UsageError(html + " exists and is no report of compare, so it is left as it is; allowed: a new name, or a report");
+    }
   }
   std::error_code error;
   const fs::path script = script_in(sources);

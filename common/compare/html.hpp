@@ -10,7 +10,7 @@ namespace flash {
 /// Shell words that start this program again as it was started: "build/bin/compare --sweep seq=64..256".
 std::string command_line(int argc, const char* const* argv);
 
-/// Before anything runs: UsageError if the file cannot be written, or if python3 (the environment variable PYTHON names another) or
+/// Before anything runs: UsageError if the file cannot be written or is something else than a report, or if python3 (the environment variable PYTHON names another) or
 /// report.py is missing. `sources`: the project's folder.
 void require_report(const std::string& html, const std::filesystem::path& sources);
 

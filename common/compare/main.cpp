@@ -3,7 +3,10 @@
 #include "common/compare/run.hpp"
 #include "common/compare/table.hpp"
 #include "common/device/error.hpp"
+#include "common/harness/console.hpp"
 #include "common/harness/parse.hpp"
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <iostream>
@@ -28,10 +31,11 @@ std::string resuming(const std::string& command, const CompareOptions& options) 
 
 /// Runs all, with progress on stderr.
 std::vector<Row> run(const CompareOptions& options, const char* argv0, const std::string& command) {
-  const SaveFile save(options.save, resuming(command, options));
+  SaveFile save(options.save, resuming(command, options));
   const std::vector<Row> earlier = save.start(options.resume);
   const Plan plan =
       make_plan(options, options.bin.empty() ? own_folder(argv0) : std::filesystem::path(options.bin), FLASH_SOURCE_DIR);
+  if (!options.force) save.check_replaced(plan.backend);
   const bool sweep = plan.cases.size() > 1;
   std::cerr << "comparing " << plan.stages.size() << (plan.stages.size() == 1 ? " stage" : " stages") << " on the "
             << (plan.backend == Backend::gpu ? "GPU" : "CPU simulator") << ", each checked against double precision";
@@ -45,14 +49,14 @@ std::vector<Row> run(const CompareOptions& options, const char* argv0, const std
   const auto look = !sweep ? Progress::Look::plain : terminal_columns() > 0 ? Progress::Look::live : Progress::Look::lines;
   Progress progress(std::cerr, look, plan.runs.size(), terminal_columns);
   kept = run_plan(options, plan, std::move(kept), save, progress, std::cerr);
-  save.finish(kept);
+  save.finish(kept, std::cerr);
   return kept.done();
 }
 
 int compare(int argc, char** argv) {
   const CompareCommand command = parse_compare_options(argc, argv);
   if (!command.answer.empty()) {
-    std::cout << command.answer;
+    print(command.answer);
     return 0;
   }
   const CompareOptions& options = command.options;
@@ -68,15 +72,20 @@ int compare(int argc, char** argv) {
   if (options.rows.empty()) rows = run(options, argv[0], again);
 
   const bool failed = any_failure(rows);
-  const std::string tables = comparison_tables(rows) + (failed ? "\nFAILED: see the verdicts above\n" : "");
-  std::cout << (options.json ? json_text(rows) : options.csv ? csv_text(rows) : tables) << std::flush;
-  if (!std::cout) return 2;
-  if (!options.rows.empty()) {
-    if (!options.html.empty()) write_report(options.html, FLASH_SOURCE_DIR, options.rows);
-    return failed ? 1 : 0;
+  const std::size_t terminal = columns_of(STDOUT_FILENO);
+  const std::size_t width = options.wide ? std::string::npos : terminal > 0 ? terminal : page_columns;
+  const std::string tables = comparison_tables(rows, width) + (failed ? "\nFAILED: see the verdicts above\n" : "");
+  print(options.json ? json_text(rows) : options.csv ? csv_text(rows) : tables);
+  if (!options.html.empty()) {
+    if (options.rows.empty()) {
+      write_report(options.html, FLASH_SOURCE_DIR, json_text(rows), again);
+    } else {
+      write_report(options.html, FLASH_SOURCE_DIR, options.rows);
+    }
+    std::cerr << one_line("wrote " + options.html) << std::endl;
   }
-  if (!options.html.empty()) write_report(options.html, FLASH_SOURCE_DIR, json_text(rows), again);
-  return exit_code(rows);
+  if (options.rows.empty()) return exit_code(rows);
+  return failed ? 1 : 0;
 }
 
 }  // namespace

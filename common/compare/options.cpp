@@ -1,5 +1,6 @@
 #include "common/compare/options.hpp"
 
+#include "common/compare/plan.hpp"
 #include "common/harness/parse.hpp"
 
 #include <CLI/CLI.hpp>
@@ -23,12 +24,6 @@ std::vector<std::string> split_at_commas(const std::string& option, const std::s
   return parts;
 }
 
-int parse_count(const std::string& option, const std::string& text) {
-  const std::int64_t value = parse_whole_number(option, text, 1);
-  if (value > 1000000) throw UsageError(option + " is " + text + "; allowed: 1 to 1000000");
-  return static_cast<int>(value);
-}
-
 const std::string& not_empty(const std::string& option, const std::string& text) {
   if (text.empty()) throw UsageError(option + " is ''; allowed: a name");
   return text;
@@ -45,9 +40,9 @@ bool same_file(const std::string& one, const std::string& other) {
 void check_rows_alone(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     const std::string name = option->get_name();
-    const bool fits = name == "--rows" || name == "--json" || name == "--csv" || name == "--html";
+    const bool fits = name == "--rows" || name == "--wide" || name == "--json" || name == "--csv" || name == "--html";
     if (option->count() > 0 && !fits) {
-      throw UsageError("--rows and " + name + " are both given; allowed beside --rows: --html, --json, --csv");
+      throw UsageError("--rows and " + name + " are both given; allowed beside --rows: --html, --wide, --json, --csv");
     }
   }
 }
@@ -64,13 +59,15 @@ CompareCommand parse_compare_options(int argc, const char* const* argv) {
   CLI::App app(
       "compare: runs all stages and prints one table for each problem and pass.\n"
       "On a GPU it times them; on the CPU simulator it counts.\n"
-      "Without --dtype it compares fp32; stages that do not take the dtype are left out, and named.\n"
-      "A sweep over lengths, head dimensions and masks, which may be interrupted (the same command with --resume goes on):\n"
-      "  compare --sweep d=64,128 --sweep causal=no,yes --sweep seq=512..16384 --tokens 16384 --width 2048 --save sweep.json\n"
+      "Without --dtype it compares fp32; stages that do not take the dtype are left\nout, and named.\n"
+      "A sweep over lengths, head dimensions and masks, which may be interrupted (the\n"
+      "same command with --resume goes on):\n"
+      "  compare --sweep d=64,128 --sweep causal=no,yes --sweep seq=512..16384 \\\n"
+      "          --tokens 16384 --width 2048 --save sweep.json\n"
       "A report of rows saved earlier, for a browser:\n"
       "  compare --rows sweep.json --html report.html\n"
-      "Exit codes: 0 good; 1 a check failed, or a variant crashed or finished no run within the time limit;\n"
-      "2 bad usage or nothing to run; 3 no usable device or not enough memory.",
+      "Exit codes: 0 good; 1 a check failed, or a variant crashed or finished no run\n"
+      "within the time limit; 2 bad usage or nothing to run; 3 no usable device or not\nenough memory.",
       "compare");
   app.set_version_flag("--version", std::string("compare (flash-steps " FLASH_VERSION ")"));
   app.set_help_flag("--help,-h", "Print this and exit");
@@ -88,10 +85,11 @@ CompareCommand parse_compare_options(int argc, const char* const* argv) {
   text_option("--device", "auto|gpu|cpu", "auto: a GPU if one works, else the CPU simulator (default: auto)",
               [&](const std::string& given) { options.device = parse_choice("--device", given, all_devices); });
   text_option("--iterations", "N", "Timed iterations on a GPU (default: 20)",
-              [&](const std::string& given) { options.iterations = parse_count("--iterations", given); });
+              [&](const std::string& given) { options.iterations = parse_int("--iterations", given, 1000000); });
   app.add_flag("--no-counts", no_counts, "On a GPU: leave out the bytes, which the simulator takes seconds to count");
-  text_option("--time-limit", "SECONDS", "A run that takes longer is stopped, one that would is skipped (default: 600)",
-              [&](const std::string& given) { options.time_limit = std::chrono::seconds(parse_count("--time-limit", given)); });
+  text_option(
+      "--time-limit", "SECONDS", "A run that takes longer is stopped, one that would is skipped (default: 600)",
+      [&](const std::string& given) { options.time_limit = std::chrono::seconds(parse_int("--time-limit", given, 1000000)); });
   text_option("--bin", "DIR", "Folder of the stage programs (default: where this program lies)",
               [&](const std::string& given) { options.bin = not_empty("--bin", given); });
 
@@ -112,31 +110,43 @@ CompareCommand parse_compare_options(int argc, const char* const* argv) {
               [&](const std::string& given) { options.sweep.width = parse_whole_number("--width", given, 1); })
       ->group("Sweep");
 
+  app.add_flag("--wide", options.wide, "All columns, however wide the terminal; else those that fit it, or 80 columns")
+      ->group("Output");
   app.add_flag("--json", options.json, "The rows as a JSON array on stdout instead of the tables")->group("Output");
   app.add_flag("--csv", options.csv, "The rows as CSV on stdout instead of the tables")->group("Output");
   text_option("--save", "FILE",
               "Also write the rows as JSON to this file, with commit, date and the kernels' blob ids; until all are there, to "
-              "FILE.partial",
+              "FILE.partial. A file that exists is replaced only if it holds rows",
               [&](const std::string& given) { options.save = not_empty("--save", given); })
       ->group("Output");
   app.add_flag("--resume", options.resume, "Go on with an interrupted --save: rows that still hold are not run again")
       ->group("Output");
-  text_option("--html", "FILE", "Also write a report for a browser: plots, tables, environment (needs python3)",
-              [&](const std::string& given) { options.html = not_empty("--html", given); })
+  app.add_flag("--force", options.force, "--save may replace rows of a GPU by rows of the CPU, and rows of peers.py")
+      ->group("Output");
+  text_option(
+      "--html", "FILE",
+      "Also write a report for a browser: plots, tables, environment (needs python3). A file that exists is replaced only "
+      "if it is such a report",
+      [&](const std::string& given) { options.html = not_empty("--html", given); })
       ->group("Output");
   text_option("--rows", "FILE,...", "Show saved rows, of compare or peers.py, instead of running anything",
               [&](const std::string& given) { options.rows = split_at_commas("--rows", given, "files of saved rows"); })
       ->group("Output");
-  add_problem_options(app, options.problem);
-  app.add_flag("--no-causal", no_causal, "Every query sees every key (the default here is --causal)")->group("Problem");
+  add_problem_options(app, options.problem, compared_sizes(Backend::cpu), compared_sizes(Backend::gpu));
+  app.add_flag("--no-causal", no_causal, "Every query sees every key (default: --causal)")->group("Problem");
 
   command.answer = parse_command_line(app, argc, argv);
   if (!command.answer.empty()) return command;
   const bool causal = app.count("--causal") > 0;
   if (causal && no_causal) throw UsageError("--causal and --no-causal are both given; allowed: one of them");
+  if (options.wide && (options.json || options.csv)) {
+    throw UsageError(std::string("--wide and ") + (options.json ? "--json" : "--csv") +
+                     " are both given; allowed: one of them");
+  }
   if (options.json && options.csv) throw UsageError("--json and --csv are both given; allowed: one of them");
   if (!options.rows.empty()) check_rows_alone(app);
   if (options.resume && options.save.empty()) throw UsageError("--resume is given without --save; allowed: both");
+  if (options.force && options.save.empty()) throw UsageError("--force is given without --save; allowed: both");
   if (!options.html.empty() && !options.save.empty() && same_file(options.html, options.save)) {
     throw UsageError("--html and --save are both '" + options.save + "'; allowed: two files");
   }

@@ -50,12 +50,6 @@ Json choose_device(const CompareOptions& options, const Stage& first) {
   return report.is_object() && report.contains("device") ? report["device"] : Json{{"kind", "gpu"}, {"name", ""}};
 }
 
-/// What all stages together do in seconds on the simulator; a GPU needs more work than that to be busy.
-RequestedSizes default_sizes(Backend backend) {
-  if (backend == Backend::cpu) return {.batch = 1, .heads = 2, .kv_heads = 0, .seq_q = 256, .seq_k = 256, .head_dim = 64};
-  return {.batch = 8, .heads = 12, .kv_heads = 0, .seq_q = 1024, .seq_k = 1024, .head_dim = 64};
-}
-
 std::vector<Dtype> dtypes_of(const std::vector<Case>& cases) {
   std::vector<Dtype> dtypes;
   for (const Case& one : cases) {
@@ -83,13 +77,18 @@ void add_runs(Plan& plan, const std::vector<Pass>& passes) {
 
 }  // namespace
 
+RequestedSizes compared_sizes(Backend backend) {
+  if (backend == Backend::cpu) return {.batch = 1, .heads = 2, .kv_heads = 0, .seq_q = 256, .seq_k = 256, .head_dim = 64};
+  return {.batch = 8, .heads = 12, .kv_heads = 0, .seq_q = 1024, .seq_k = 1024, .head_dim = 64};
+}
+
 Plan make_plan(const CompareOptions& options, const std::filesystem::path& programs, const std::filesystem::path& sources) {
   Plan plan;
   for (const auto& program : find_stages(programs, options.only)) plan.stages.push_back(ask_stage(program));
   keep_variants(plan.stages, options.variants);
   plan.device = choose_device(options, plan.stages.front());
   plan.backend = plan.device.value("kind", "") == "gpu" ? Backend::gpu : Backend::cpu;
-  plan.cases = all_cases(options.problem, options.sweep, default_sizes(plan.backend));
+  plan.cases = all_cases(options.problem, options.sweep, compared_sizes(plan.backend));
   add_runs(plan, options.passes);
   plan.when = commit_and_date(sources);
   for (const Run& run : plan.runs) {

@@ -37,6 +37,9 @@ struct Plan {
   Plan& operator=(const Plan&) = delete;
 };
 
+/// What all stages together do in seconds on the simulator; a GPU needs more work than that to be busy.
+RequestedSizes compared_sizes(Backend);
+
 /// Runs every variant that has the pass and takes the dtype. Where a stage has steps of the forward pass alone, those of the
 /// backward pass are left out of the forward pass, which is not theirs. `sources`: the project's folder. UsageError if there is
 /// nothing to run or a problem is not allowed; DeviceError if --device gpu finds none.

@@ -1,9 +1,9 @@
 #include "common/compare/progress.hpp"
 
 #include "common/compare/history.hpp"
+#include "common/harness/console.hpp"
 #include "common/harness/parse.hpp"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,9 +26,8 @@ std::string what(const Run& run) { return std::string(to_string(run.pass)) + " "
 
 int terminal_columns() {
   const char* terminal = std::getenv("TERM");
-  if (isatty(STDERR_FILENO) == 0 || terminal == nullptr || std::string(terminal) == "dumb") return 0;
-  winsize size{};
-  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  if (terminal == nullptr || std::string(terminal) == "dumb") return 0;
+  return static_cast<int>(columns_of(STDERR_FILENO));
 }
 
 std::string Progress::left() const {

@@ -3,6 +3,7 @@
 #include "common/compare/process.hpp"
 #include "common/compare/run.hpp"
 #include "common/device/error.hpp"
+#include "common/harness/parse.hpp"
 #include "common/harness/pending_file.hpp"
 
 #include <algorithm>
@@ -49,13 +50,14 @@ bool holds(const Row& row, const Run& run, const Plan& plan, const CompareOption
   return row.number({"time", "iterations"}) == options.iterations && counted;
 }
 
-/// All of them, those of the plan first.
-void write_rows(const std::string& file, const KeptRows& rows) {
+/// All of them, those of the plan first. Returns how many.
+std::size_t write_rows(const std::string& file, const KeptRows& rows) {
   std::vector<Row> all = rows.done();
   all.insert(all.end(), rows.others.begin(), rows.others.end());
   PendingFile pending(file);
   pending.write(json_text(all));
   pending.commit();
+  return all.size();
 }
 
 }  // namespace
@@ -110,7 +112,7 @@ KeptRows rows_that_hold(const std::vector<Row>& earlier, const Plan& plan, const
 SaveFile::SaveFile(std::string file, std::string go_on)
     : file_(std::move(file)), partial_(file_ + ".partial"), go_on_(std::move(go_on)) {}
 
-std::vector<Row> SaveFile::start(bool resume) const {
+std::vector<Row> SaveFile::start(bool resume) {
   if (file_.empty()) return {};
   {
     const SignalsHeld held;  // or the pending file would stay
@@ -122,8 +124,25 @@ std::vector<Row> SaveFile::start(bool resume) const {
     throw UsageError(partial_ +
                      " holds the rows of an interrupted run; allowed: --resume to go on with it, or delete it first");
   }
-  if (!resume || (!interrupted && !fs::exists(file_, error))) return {};
-  return read_rows(interrupted ? partial_ : file_);
+  std::vector<Row> rows;
+  try {
+    if (fs::exists(file_, error) && (resume || fs::file_size(file_, error) > 0)) rows = read_rows(file_);
+  } catch (const UsageError& no_rows) {
+    throw UsageError("--save replaces rows alone, and leaves anything else as it is: " + std::string(no_rows.what()));
+  }
+  if (interrupted) return read_rows(partial_);
+  if (resume) return rows;
+  replaced_ = std::move(rows);
+  return {};
+}
+
+void SaveFile::check_replaced(Backend backend) const {
+  const auto lost = std::find_if(replaced_.begin(), replaced_.end(), [&](const Row& row) {
+    return row.stage == "peer" || (row.backend() == Backend::gpu && backend == Backend::cpu);
+  });
+  if (lost == replaced_.end()) return;
+  throw UsageError(file_ + " holds rows of " + (lost->stage == "peer" ? "peers.py" : lost->device_name()) +
+                   ", which this run would replace by its own; allowed: a new name, or --force");
 }
 
 void SaveFile::write(const KeptRows& rows, std::size_t done) const {
@@ -134,13 +153,14 @@ void SaveFile::write(const KeptRows& rows, std::size_t done) const {
                 " runs are saved, the others run with\n  " + go_on_ + "\n");
 }
 
-void SaveFile::finish(const KeptRows& rows) const {
+void SaveFile::finish(const KeptRows& rows, std::ostream& log) const {
   if (file_.empty()) return;
   const SignalsHeld held;
-  write_rows(file_, rows);
+  const std::size_t count = write_rows(file_, rows);
   std::error_code error;
   fs::remove(partial_, error);
   say_on_signal("");
+  log << one_line("wrote " + file_) << ": " << count << (count == 1 ? " row" : " rows") << std::endl;
 }
 
 }  // namespace flash

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -30,18 +31,22 @@ class SaveFile {
   /// "": saves nothing. `go_on`: the command that goes on after an interruption.
   SaveFile(std::string file, std::string go_on);
 
-  /// Before anything runs: UsageError if FILE cannot be written, or if FILE.partial exists and is not to be resumed. With `resume`
-  /// the rows of FILE.partial, else of FILE, else none.
-  std::vector<Row> start(bool resume) const;
+  /// Before anything runs: UsageError if FILE cannot be written or holds something else than rows, or if FILE.partial exists and is
+  /// not to be resumed. With `resume` the rows of FILE.partial, else of FILE, else none.
+  std::vector<Row> start(bool resume);
+
+  /// UsageError if rows would be lost that a run on this device cannot make again: those of a GPU on a CPU, and those of peers.py.
+  void check_replaced(Backend) const;
 
   /// Puts the rows into FILE.partial; from then on a signal that ends the program tells how to go on after `done` runs.
   void write(const KeptRows&, std::size_t done) const;
 
-  /// Puts the rows into FILE.
-  void finish(const KeptRows&) const;
+  /// Puts the rows into FILE, and says so on `log`.
+  void finish(const KeptRows&, std::ostream& log) const;
 
  private:
   std::string file_, partial_, go_on_;
+  std::vector<Row> replaced_;
 };
 
 }  // namespace flash

@@ -1,5 +1,6 @@
 #include "common/compare/sweep.hpp"
 
+#include "common/attention/limits.hpp"
 #include "common/harness/parse.hpp"
 
 #include <algorithm>
@@ -30,18 +31,18 @@ std::vector<std::string> parts_of(const std::string& list) {
   return parts;
 }
 
-std::vector<std::int64_t> sizes_of(const std::string& option, const std::string& values) {
+std::vector<std::int64_t> sizes_of(const std::string& option, const std::string& values, std::int64_t most) {
   std::vector<std::int64_t> sizes;
   const std::size_t dots = values.find("..");
   if (dots == std::string::npos) {
-    for (const std::string& part : parts_of(values)) sizes.push_back(parse_whole_number(option, part, 1));
+    for (const std::string& part : parts_of(values)) sizes.push_back(parse_whole_number(option, part, 1, most));
     return sizes;
   }
-  const std::int64_t first = parse_whole_number(option, values.substr(0, dots), 1);
-  const std::int64_t last = parse_whole_number(option, values.substr(dots + 2), first);
+  const std::int64_t first = parse_whole_number(option, values.substr(0, dots), 1, most);
+  const std::int64_t last = parse_whole_number(option, values.substr(dots + 2), first, most);
   for (std::int64_t value = first;; value *= 2) {
     sizes.push_back(value);
-    if (value > last / 2) return sizes;  // the next would exceed `last`, or 63 bits
+    if (value > last / 2) return sizes;
   }
 }
 
@@ -81,7 +82,7 @@ Sweep parse_sweep(const std::string& text) {
   const std::string values = text.substr(equals + 1), option = "--sweep " + name;
   Sweep sweep{name, {}};
   if (size != nullptr) {
-    const std::vector<std::int64_t> sizes = sizes_of(option, values);
+    const std::vector<std::int64_t> sizes = sizes_of(option, values, name == "d" ? largest_head_dim : largest_size);
     check_different(text, sizes);
     for (const std::int64_t value : sizes) {
       sweep.settings.emplace_back([=](ProblemOptions& options) { options.sizes.*size = value; });

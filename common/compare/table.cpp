@@ -1,10 +1,12 @@
 #include "common/compare/table.hpp"
 
 #include "common/attention/cost.hpp"
+#include "common/harness/console.hpp"
 #include "common/harness/memory.hpp"
 #include "common/harness/text_table.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 namespace flash {
@@ -12,101 +14,124 @@ namespace {
 
 using Align = TextTable::Align;
 
-std::string or_dash(const std::optional<double>& value, std::string (*text)(double)) { return value ? text(*value) : "-"; }
+/// Rows of one pass, problem and device.
+using Group = std::vector<Row>;
+
 std::string short_number(double value) { return number_text(value); }
 std::string whole_number(double value) { return count_text(static_cast<std::uint64_t>(value)); }
 
-/// The columns between the bytes and the error: times on a GPU, counts on the CPU.
+/// What a column shows of a row.
 struct Column {
-  const char* title;
-  std::vector<const char*> path;
-  std::string (*text)(double);
+  std::string title;
+  int rank;  ///< where there is no room, the highest goes first; 0 stays
+  Align align;
+  std::function<std::string(const Row&)> cell;
 };
 
-std::vector<Column> device_columns(Backend backend) {
-  if (backend == Backend::gpu) {
-    return {{"median ms", {"time", "median_ms"}, short_number},
-            {"TFLOP/s", {"tflops"}, short_number},
-            {"% of peak", {"percent_of_peak"}, short_number}};
+std::string or_dash(const std::optional<double>& value, std::string (*text)(double)) { return value ? text(*value) : "-"; }
+
+Column figure(const char* title, int rank, std::vector<const char*> path, std::string (*text)(double)) {
+  return {title, rank, Align::right, [=](const Row& row) {
+            return or_dash(path.size() == 1 ? row.number({path[0]}) : row.number({path[0], path[1]}), text);
+          }};
+}
+
+std::vector<Column> columns_for(Backend backend) {
+  const bool gpu = backend == Backend::gpu;
+  std::vector<Column> all{
+      {"stage/variant", 0, Align::left, [](const Row& row) { return row.label(); }},
+      {"tiles", gpu ? 6 : 8, Align::left, [](const Row& row) { return row.tiles().value_or("-"); }},
+      figure("extra\nmemory", 4, {"extra_memory_bytes"}, bytes_text),
+      figure("bytes\nread", gpu ? 3 : 2, {"hbm_read_bytes"}, bytes_text),
+      figure("bytes\nwritten", gpu ? 7 : 3, {"hbm_written_bytes"}, bytes_text),
+  };
+  if (gpu) {
+    all.push_back(figure("median\nms", 1, {"time", "median_ms"}, short_number));
+    all.push_back(figure("TFLOP/s", 1, {"tflops"}, short_number));
+    all.push_back(figure("% of\npeak", 2, {"percent_of_peak"}, short_number));
+  } else {
+    all.push_back(figure("sectors", 7, {"counters", "sectors"}, whole_number));
+    all.push_back(figure("barriers", 6, {"counters", "barriers"}, whole_number));
+    all.push_back(figure("warp\nops", 9, {"counters", "warp_operations"}, whole_number));
+    all.push_back(figure("bank\nconflicts", 7, {"counters", "bank_conflicts"}, whole_number));
   }
-  return {{"sectors", {"counters", "sectors"}, whole_number},
-          {"barriers", {"counters", "barriers"}, whole_number},
-          {"warp ops", {"counters", "warp_operations"}, whole_number},
-          {"bank conflicts", {"counters", "bank_conflicts"}, whole_number}};
+  all.push_back({"max\nerror", 5, Align::right, [](const Row& row) { return or_dash(row.max_error(), short_number); }});
+  all.push_back({"verdict", 0, Align::left, [](const Row& row) { return to_string(row.verdict); }});
+  all.push_back({"new idea", 10, Align::left, [](const Row& row) { return row.idea; }});
+  return all;
 }
 
-std::optional<double> number_at(const Row& row, const std::vector<const char*>& path) {
-  return path.size() == 1 ? row.number({path[0]}) : row.number({path[0], path[1]});
-}
-
-std::string csv_cell(const std::string& text) {
-  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return quoted + "\"";
-}
-
-/// The value at a path such as "problem.seq_q", as CSV writes it: numbers with all their digits.
-std::string csv_value(const Json& row, const std::string& path) {
-  const Json* at = &row;
-  for (std::size_t start = 0; start <= path.size();) {
-    const std::size_t dot = std::min(path.find('.', start), path.size());
-    const std::string key = path.substr(start, dot - start);
-    if (!at->is_object() || !at->contains(key)) return "";
-    at = &(*at)[key];
-    start = dot + 1;
-  }
-  if (at->is_null()) return "";
-  return at->is_string() ? csv_cell(at->get<std::string>()) : at->dump();
-}
-
-/// All rows are of one pass, problem and device.
-std::string comparison_table(const std::vector<Row>& rows) {
-  const Problem& problem = rows.front().problem;
-  const Pass pass = rows.front().pass;
-  const Backend backend = rows.front().backend();
-  std::string text = std::string(to_string(pass)) + ", " + describe(problem) + "\n";
-  text += backend == Backend::gpu
-              ? "on " + rows.front().device_name() +
-                    "; cold L2; bytes are the simulator's counts of one head group, times B*Hkv,\n"
-                    "of what threads ask of global memory, before caches\n"
-              : "on the CPU simulator: exact counts; they are not times\n"
-                "bytes are what threads ask of global memory, before caches; sectors of 32 bytes are what warps ask\n";
-  text += "any implementation must move " + bytes_text(compulsory_bytes(problem, pass)) + " and do " +
-          number_text(flops(problem, pass) / 1e9) + " GFLOP\n\n";
-
-  const std::vector<Column> columns = device_columns(backend);
-  std::vector<std::string> header{"stage/variant", "tiles", "extra memory", "bytes read", "bytes written"};
-  std::vector<Align> align{Align::left, Align::left, Align::right, Align::right, Align::right};
+TextTable table_of(const Group& rows, const std::vector<Column>& columns) {
+  std::vector<std::string> header;
+  std::vector<Align> align;
   for (const Column& column : columns) {
-    header.emplace_back(column.title);
-    align.push_back(Align::right);
+    header.push_back(column.title);
+    align.push_back(column.align);
   }
-  for (const char* title : {"max error", "verdict", "new idea"}) header.emplace_back(title);
-  align.insert(align.end(), {Align::right, Align::left, Align::left});
-
   TextTable table(header, align);
   for (const Row& row : rows) {
-    std::vector<std::string> cells{
-        row.label(), row.tiles().value_or("-"), or_dash(row.number({"extra_memory_bytes"}), bytes_text),
-        or_dash(row.number({"hbm_read_bytes"}), bytes_text), or_dash(row.number({"hbm_written_bytes"}), bytes_text)};
-    for (const Column& column : columns) cells.push_back(or_dash(number_at(row, column.path), column.text));
-    cells.push_back(or_dash(row.max_error(), short_number));
-    cells.emplace_back(to_string(row.verdict));
-    cells.push_back(row.idea);
+    std::vector<std::string> cells;
+    for (const Column& column : columns) cells.push_back(column.cell(row));
     table.add(cells);
   }
-  text += table.text(0, /*rule=*/true);
-  for (const Row& row : rows) {
-    if (row.verdict != Verdict::ok && !row.message.empty()) text += row.label() + ": " + row.message + "\n";
-  }
-  return text;
+  return table;
 }
 
-}  // namespace
+/// Takes columns away until all tables fit; returns their titles.
+std::vector<std::string> fit(std::vector<Column>& columns, const std::vector<Group>& groups, std::size_t width) {
+  const auto fits = [&](const Group& group) { return table_of(group, columns).width() <= width; };
+  std::vector<std::string> gone;
+  while (!std::all_of(groups.begin(), groups.end(), fits)) {
+    const auto least =
+        std::max_element(columns.begin(), columns.end(), [](const Column& a, const Column& b) { return a.rank < b.rank; });
+    if (least->rank == 0) break;
+    std::string title = least->title;
+    std::replace(title.begin(), title.end(), '\n', ' ');
+    gone.push_back(title);
+    columns.erase(least);
+  }
+  return gone;
+}
 
-std::string comparison_tables(const std::vector<Row>& rows) {
-  std::vector<std::pair<std::string, std::vector<Row>>> groups;
+/// Why FlashAttention-2 reads more than FlashAttention-1 where a problem is small. "" if it is not, or does not.
+std::string note_on_small_tiles(const Group& rows) {
+  constexpr int large_tile = 128, sms = 132;  // rows of Q; of an H200, whose SMs the simulator counts on
+  const Problem& p = rows.front().problem;
+  const bool small = 1LL * p.B * p.H * ((p.Nq + large_tile - 1) / large_tile) < sms;
+  std::optional<double> first, second;
+  for (const Row& row : rows) {
+    const std::optional<double> read = row.number({"hbm_read_bytes"});
+    if (row.stage == "04_fa1_forward") first = read;
+    if (row.stage == "06_fa2_forward") second = std::max(second, read);
+  }
+  if (!small || !first || second <= first) return "";
+  return wrapped(
+             "06_fa2_forward reads more than 04_fa1_forward here: it reads K and V once for each tile of Q, and a problem this "
+             "small "
+             "gets small tiles, so that more of the GPU's SMs have a block. See docs/06_fa2_forward.md.") +
+         "\n";
+}
+
+/// Which problem, where, and what the columns count.
+std::string heading_of(const Row& first, const std::vector<Column>& columns) {
+  const bool sectors =
+      std::any_of(columns.begin(), columns.end(), [](const Column& column) { return column.title == "sectors"; });
+  std::string text = std::string(to_string(first.pass)) + ", " + describe(first.problem) + "\n";
+  if (first.backend() == Backend::gpu) {
+    text += wrapped("on " + first.device_name() +
+                    "; cold L2; bytes are the simulator's counts of one head group, times B*Hkv, of what threads "
+                    "ask of global memory, before caches");
+  } else {
+    text += "on the CPU simulator: exact counts; they are not times\n";
+    text += wrapped(std::string("bytes are what threads ask of global memory, before caches") +
+                    (sectors ? "; sectors of 32 bytes are what warps ask" : ""));
+  }
+  return text + "\nany implementation must move " + bytes_text(compulsory_bytes(first.problem, first.pass)) + " and do " +
+         number_text(flops(first.problem, first.pass) / 1e9) + " GFLOP\n";
+}
+
+std::vector<Group> groups_of(const std::vector<Row>& rows) {
+  std::vector<std::pair<std::string, Group>> groups;
   for (const Row& row : rows) {
     const std::string device = row.backend() == Backend::gpu ? "gpu " + row.device_name() : "cpu";  // all CPUs count the same
     const std::string key = describe(row.problem) + to_string(row.pass) + device;
@@ -115,62 +140,39 @@ std::string comparison_tables(const std::vector<Row>& rows) {
     if (found == groups.end()) found = groups.insert(groups.end(), {key, {}});
     found->second.push_back(row);
   }
-  std::string text;
-  for (const auto& group : groups) text += "\n" + comparison_table(group.second);
-  return text;
+  std::vector<Group> all;
+  for (auto& group : groups) all.push_back(std::move(group.second));
+  return all;
 }
 
-std::string csv_text(const std::vector<Row>& rows) {
-  const std::vector<std::string> paths{"date",
-                                       "commit",
-                                       "stage",
-                                       "variant",
-                                       "pass",
-                                       "device.kind",
-                                       "device.name",
-                                       "problem.batch",
-                                       "problem.heads",
-                                       "problem.kv_heads",
-                                       "problem.seq_q",
-                                       "problem.seq_k",
-                                       "problem.head_dim",
-                                       "problem.causal",
-                                       "problem.bias",
-                                       "problem.dtype",
-                                       "problem.layout",
-                                       "tiles.br",
-                                       "tiles.bc",
-                                       "extra_memory_bytes",
-                                       "compulsory_bytes",
-                                       "hbm_read_bytes",
-                                       "hbm_written_bytes",
-                                       "flops",
-                                       "time.median_ms",
-                                       "time.min_ms",
-                                       "time.max_ms",
-                                       "time.enqueue_ms",
-                                       "time.first_enqueue_ms",
-                                       "tflops",
-                                       "percent_of_peak",
-                                       "counters.sectors",
-                                       "counters.barriers",
-                                       "counters.warp_operations",
-                                       "counters.bank_conflicts",
-                                       "max_error",
-                                       "verdict",
-                                       "idea",
-                                       "message"};
+}  // namespace
+
+std::string comparison_tables(const std::vector<Row>& rows, std::size_t width) {
+  const std::vector<Group> groups = groups_of(rows);
   std::string text;
-  for (const std::string& path : paths) text += (text.empty() ? "" : ",") + path;
-  text += "\n";
-  for (const Row& row : rows) {
-    Json json = row.json();
-    if (const std::optional<double> error = row.max_error()) json["max_error"] = *error;
-    std::string line;
-    for (const std::string& path : paths) line += (&path == &paths.front() ? "" : ",") + csv_value(json, path);
-    text += line + "\n";
+  std::vector<std::string> left_out;
+  std::map<Backend, std::vector<Column>> columns;
+  for (const Backend backend : {Backend::gpu, Backend::cpu}) {
+    std::vector<Group> here;
+    std::copy_if(groups.begin(), groups.end(), std::back_inserter(here),
+                 [&](const Group& group) { return group.front().backend() == backend; });
+    columns[backend] = columns_for(backend);
+    for (const std::string& title : fit(columns[backend], here, width)) {
+      if (std::find(left_out.begin(), left_out.end(), title) == left_out.end()) left_out.push_back(title);
+    }
   }
-  return text;
+  for (const Group& rows_here : groups) {
+    const std::vector<Column>& shown = columns[rows_here.front().backend()];
+    text += "\n" + heading_of(rows_here.front(), shown) + "\n" + table_of(rows_here, shown).text(0, /*rule=*/true);
+    for (const Row& row : rows_here) {
+      if (row.verdict != Verdict::ok && !row.message.empty()) text += row.label() + ": " + row.message + "\n";
+    }
+    if (rows_here.front().backend() == Backend::cpu) text += note_on_small_tiles(rows_here);
+  }
+  if (left_out.empty()) return text;
+  std::string titles;
+  for (const std::string& title : left_out) titles += (titles.empty() ? "" : ", ") + title;
+  return text + "\n" + wrapped("Columns left out: " + titles + ". --wide shows them; --json and --csv hold all.") + "\n";
 }
 
 }  // namespace flash

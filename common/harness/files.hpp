@@ -5,6 +5,7 @@
 #include "common/harness/problem_options.hpp"
 
 #include <string>
+#include <vector>
 
 namespace flash {
 
@@ -19,9 +20,12 @@ struct LoadedInputs {
 /// infinite or NaN. A backward pass without do.npy gets a random dO. UsageError: one line with the names of the files.
 LoadedInputs load_inputs(const std::string& folder, const ProblemOptions&, Pass);
 
+/// The files of save_results(), in the order of Results.
+std::vector<std::string> saved_files(const std::string& folder, Pass);
+
 /// Makes the folder if there is none and tries to write there, so that a kernel does not run in vain. UsageError if something
-/// that is no regular file lies where a result would go.
-void prepare_output_folder(const std::string& folder, Pass);
+/// that may be the user's lies where a result would go: what is no .npy file, or any file beside the inputs of --load.
+void prepare_output_folder(const std::string& folder, Pass, const std::string& load);
 
 /// Writes o.npy (B,H,Nq,d), lse.npy (B,H,Nq) and, after a backward pass, dq.npy, dk.npy, dv.npy. Replaces earlier results.
 void save_results(const std::string& folder, Pass, const Results<float>&);

@@ -15,7 +15,6 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "values are copied between memory and little-endian files");
 
-constexpr std::string_view magic{"\x93NUMPY", 6};
 // No header of a float array comes near; NumPy itself stops at 10,000 unless told otherwise.
 constexpr std::uint64_t longest_header = 65536;
 constexpr std::size_t chunk_bytes = std::size_t{1} << 20;
@@ -54,7 +53,7 @@ class NpyFile {
 NpyHeader read_header(NpyFile& file) {
   char start[8];  // magic, major version, minor version
   file.read(start, sizeof start, "the magic string");
-  if (std::string_view(start, magic.size()) != magic) file.fail("not an .npy file (no magic string at its start)");
+  if (std::string_view(start, npy_magic.size()) != npy_magic) file.fail("not an .npy file (no magic string at its start)");
   const int version = start[6];
   if (version < 1 || version > 3 || start[7] != 0) {
     file.fail("format version " + std::to_string(version) + "." + std::to_string(start[7]) + "; allowed: 1.0, 2.0, 3.0");
@@ -153,7 +152,7 @@ void write_npy(PendingFile& file, const std::vector<std::int64_t>& shape, const 
   dictionary.append(63 - (before + dictionary.size()) % 64, ' ');
   dictionary += '\n';
 
-  std::string header(magic);
+  std::string header(npy_magic);
   header += {'\1', '\0', static_cast<char>(dictionary.size() & 0xff), static_cast<char>(dictionary.size() >> 8)};
   file.write(header + dictionary);
   file.write({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});

@@ -12,6 +12,9 @@
 
 namespace flash {
 
+/// What every such file starts with.
+constexpr std::string_view npy_magic{"\x93NUMPY", 6};
+
 struct NpyArray {
   std::vector<std::int64_t> shape;
   std::vector<float> values;  ///< float64 rounded to the nearest float; may hold infinities and NaN

@@ -5,8 +5,6 @@
 
 #include <CLI/CLI.hpp>
 
-#include <limits>
-
 namespace flash {
 namespace {
 
@@ -22,12 +20,6 @@ void add_text(CLI::App& app, const std::string& name, std::string& target, const
          },
          text)
       ->type_name(type);
-}
-
-int parse_iterations(const std::string& text) {
-  const std::int64_t value = parse_whole_number("--iterations", text, 1);
-  if (value > std::numeric_limits<int>::max()) throw UsageError("--iterations is " + text + "; allowed: 1 to 2^31-1");
-  return static_cast<int>(value);
 }
 
 }  // namespace
@@ -47,6 +39,7 @@ const char* to_string(DeviceChoice choice) {
 CommandLine parse_options(const StageInfo& stage, int argc, const char* const* argv) {
   CommandLine line;
   Options& options = line.options;
+  bool no_check = false;
   CLI::App app(
       stage.name + ": " + stage.idea +
           "\nRuns one attention problem, checks it against double precision and prints a report.\nExit codes: 0 good; 1 "
@@ -61,7 +54,7 @@ CommandLine parse_options(const StageInfo& stage, int argc, const char* const* a
          "Which pass to run; backward runs its own forward first (default: forward)")
       ->type_name("forward|backward");
   add_text(app, "--variant", options.variant, "NAME", "Which kernel file to run, as in --list (default: the last)");
-  add_problem_options(app, options.problem);
+  add_problem_options(app, options.problem, default_sizes, default_sizes);
   add_text(
       app, "--load", options.load, "DIR",
       "Read q.npy, k.npy, v.npy and, if present, do.npy and bias.npy (NumPy; C order; float16, 32 or 64; shapes (B,H,N,d)). "
@@ -82,14 +75,15 @@ CommandLine parse_options(const StageInfo& stage, int argc, const char* const* a
       "instead");
   app.add_flag("--bench", options.bench, "Time the kernels (GPU only)");
   app.add_option_function<std::string>(
-         "--iterations", [&](const std::string& given) { options.iterations = parse_iterations(given); },
+         "--iterations", [&](const std::string& given) { options.iterations = parse_int("--iterations", given); },
          "Timed iterations of --bench and --tune (default: 20)")
       ->type_name("N");
-  app.add_flag("!--no-check,--check", options.check, "Skip the comparison with the reference");
+  app.add_flag("--no-check", no_check, "Skip the comparison with the reference");
   app.add_flag("--json", options.json, "One JSON object on stdout instead of the report");
 
   line.answer = parse_command_line(app, argc, argv);
   if (!line.answer.empty()) return line;
+  options.check = !no_check;
   check_contradictions(options.problem);
   if (!options.load.empty() && app.count("--input") > 0) {
     throw UsageError("--load and --input are both given; allowed: one of them");

@@ -8,6 +8,9 @@
 
 namespace flash {
 
+/// A short problem that takes seconds on either device.
+constexpr RequestedSizes default_sizes{};
+
 enum class DeviceChoice { automatic, gpu, cpu };
 
 const char* to_string(DeviceChoice);

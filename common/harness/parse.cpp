@@ -1,21 +1,56 @@
 #include "common/harness/parse.hpp"
 
+#include "common/harness/console.hpp"
+
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <sstream>
 
 namespace flash {
 namespace {
 
+/// "1000", but "2^30" and "2^63-1" where the digits would have to be counted.
+std::string limit_text(std::uint64_t limit) {
+  const bool power = std::has_single_bit(limit), below = std::has_single_bit(limit + 1) || limit + 1 == 0;
+  if (limit <= 1000000 || (!power && !below)) return std::to_string(limit);
+  return "2^" + std::to_string(std::bit_width(limit) - (power ? 1 : 0)) + (power ? "" : "-1");
+}
+
 template <class Integer>
-Integer parse_integer(const std::string& option, const std::string& text, Integer low, const char* high_in_words) {
+Integer parse_integer(const std::string& option, const std::string& text, Integer low, Integer high) {
   Integer value{};
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error == std::errc{} && stop == end && value >= low) return value;
-  throw UsageError(option + " is '" + text + "'; allowed: whole numbers from " + std::to_string(low) + " to " + high_in_words);
+  if (error == std::errc{} && stop == end && value >= low && value <= high) return value;
+  throw UsageError(option + " is '" + text + "'; allowed: whole numbers from " + std::to_string(low) + " to " +
+                   limit_text(static_cast<std::uint64_t>(high)));
+}
+
+/// What CLI11 prints, without lines longer than a terminal's. An option's text stays in its column.
+std::string help_of(const CLI::App& app) {
+  constexpr std::size_t text_column = 30;  // CLI11's
+  std::istringstream lines(app.help());
+  std::string text;
+  for (std::string line; std::getline(lines, line);) {
+    const bool of_option = line.starts_with("  ");
+    if (line.empty() && text.ends_with("\n\n")) continue;
+    text += wrapped(line, of_option ? text_column : 0) + "\n";
+  }
+  return text.substr(0, text.find_last_not_of('\n') + 2);
+}
+
+/// The first option that was given more often than it may be; null if none was.
+const CLI::Option* given_twice(const CLI::App& app) {
+  const std::vector<const CLI::Option*> options = app.get_options();
+  const auto found = std::find_if(options.begin(), options.end(), [](const CLI::Option* option) {
+    return option->get_items_expected_max() == 1 && option->count() > 1;
+  });
+  return found == options.end() ? nullptr : *found;
 }
 
 }  // namespace
@@ -37,12 +72,16 @@ std::string one_line(const std::string& text) {
   return line;
 }
 
-std::int64_t parse_whole_number(const std::string& option, const std::string& text, std::int64_t low) {
-  return parse_integer<std::int64_t>(option, text, low, "2^63-1");
+std::int64_t parse_whole_number(const std::string& option, const std::string& text, std::int64_t low, std::int64_t high) {
+  return parse_integer(option, text, low, high);
+}
+
+int parse_int(const std::string& option, const std::string& text, int high) {
+  return static_cast<int>(parse_whole_number(option, text, 1, high));
 }
 
 std::uint64_t parse_seed(const std::string& option, const std::string& text) {
-  return parse_integer<std::uint64_t>(option, text, 0, "2^64-1");
+  return parse_integer<std::uint64_t>(option, text, 0, std::numeric_limits<std::uint64_t>::max());
 }
 
 float parse_finite(const std::string& option, const std::string& text) {
@@ -58,7 +97,7 @@ std::string parse_command_line(CLI::App& app, int argc, const char* const* argv)
     app.parse(argc, argv);
     return "";
   } catch (const CLI::CallForHelp&) {
-    return app.help();
+    return help_of(app);
   } catch (const CLI::CallForVersion& version) {
     return version.what() + std::string("\n");
   } catch (const CLI::ExtrasError&) {
@@ -66,6 +105,13 @@ std::string parse_command_line(CLI::App& app, int argc, const char* const* argv)
     throw UsageError("unknown argument '" + (unknown.empty() ? std::string("?") : unknown.front()) +
                      "'; --help lists the options");
   } catch (const CLI::ParseError& error) {
+    if (const CLI::Option* twice = given_twice(app)) {
+      throw UsageError(twice->get_name() + " is given " + std::to_string(twice->count()) + " times; allowed: once");
+    }
+    if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ArgumentMismatch)) {  // "--seq: 1 required N missing"
+      const std::string what = error.what();
+      throw UsageError(what.substr(0, what.find(':')) + " is given without a value; --help lists the options");
+    }
     throw UsageError(std::string(error.what()) + "; --help lists the options");
   }
 }

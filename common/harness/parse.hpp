@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 
 namespace CLI {
@@ -13,8 +14,12 @@ class App;
 
 namespace flash {
 
-/// A whole number from `low` to 2^63-1. UsageError otherwise; the message names `option`.
-std::int64_t parse_whole_number(const std::string& option, const std::string& text, std::int64_t low);
+/// A whole number from `low` to `high`. UsageError otherwise; the message names `option`.
+std::int64_t parse_whole_number(const std::string& option, const std::string& text, std::int64_t low,
+                                std::int64_t high = std::numeric_limits<std::int64_t>::max());
+
+/// The same, from 1 to `high`.
+int parse_int(const std::string& option, const std::string& text, int high = std::numeric_limits<int>::max());
 
 /// A whole number from 0 to 2^64-1, or UsageError.
 std::uint64_t parse_seed(const std::string& option, const std::string& text);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
 #include <system_error>
 
 namespace flash {
@@ -15,6 +16,13 @@ PendingFile::PendingFile(const std::filesystem::path& target) : target_(target) 
   const std::filesystem::file_status status = std::filesystem::symlink_status(target, error);
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
     throw UsageError(target.string() + " exists and is not a regular file");
+  }
+  // A rename asks no leave of the file that it replaces, and root may write everything.
+  using std::filesystem::perms;
+  const bool nobody_writes =
+      (status.permissions() & (perms::owner_write | perms::group_write | perms::others_write)) == perms::none;
+  if (std::filesystem::exists(status) && (nobody_writes || access(target.c_str(), W_OK) != 0)) {
+    throw UsageError(target.string() + " cannot be written: it is read-only");
   }
   for (int attempt = 0;; ++attempt) {
     temporary_ = target.string() + "." + std::to_string(getpid()) + "-" + std::to_string(attempt) + ".part";
@@ -28,6 +36,13 @@ PendingFile::PendingFile(const std::filesystem::path& target) : target_(target) 
 PendingFile::~PendingFile() {
   if (file_ >= 0) close(file_);
   if (!temporary_.empty()) unlink(temporary_.c_str());
+}
+
+bool PendingFile::replaces_other_than(std::string_view start) const {
+  std::ifstream file(target_, std::ios::binary);
+  std::string found(start.size(), '\0');
+  file.read(found.data(), static_cast<std::streamsize>(found.size()));
+  return file.gcount() > 0 && found != start;
 }
 
 void PendingFile::fail(int error) const {

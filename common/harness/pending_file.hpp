@@ -12,11 +12,15 @@ namespace flash {
 /// had before, so that no other file and no link's target is touched; without commit() it is removed again.
 class PendingFile {
  public:
-  /// UsageError if something that is no regular file has the name (a folder, a link, a pipe), or if no file can be made there.
+  /// UsageError if something that is no regular file has the name (a folder, a link, a pipe), if the file is read-only, or if no file
+  /// can be made there.
   explicit PendingFile(const std::filesystem::path& target);
   ~PendingFile();
   PendingFile(const PendingFile&) = delete;
   PendingFile& operator=(const PendingFile&) = delete;
+
+  /// Is there a file, not an empty one, that does not start with these bytes? It may be the user's.
+  bool replaces_other_than(std::string_view start) const;
 
   /// Appends. UsageError if the medium is full.
   void write(std::string_view bytes);

@@ -1,5 +1,6 @@
 #include "common/harness/problem_options.hpp"
 
+#include "common/attention/limits.hpp"
 #include "common/harness/parse.hpp"
 
 #include <CLI/CLI.hpp>
@@ -16,10 +17,9 @@ constexpr InputKind all_inputs[]{InputKind::normal, InputKind::ones, InputKind::
 
 void add_size(CLI::App& app, const std::string& name, std::optional<std::int64_t>& target, const std::string& text,
               const std::string& type) {
-  app.add_option_function<std::string>(
-         name, [&target, name](const std::string& given) { target = parse_whole_number(name, given, 1); }, text)
-      ->type_name(type)
-      ->group("Problem");
+  const std::int64_t most = name == "--head-dim" ? largest_head_dim : largest_size;
+  const auto parse = [&target, name, most](const std::string& given) { target = parse_whole_number(name, given, 1, most); };
+  app.add_option_function<std::string>(name, parse, text)->type_name(type)->group("Problem");
 }
 
 template <class Target, std::size_t count, class Enum>
@@ -51,31 +51,36 @@ RequestedSizes SizeOptions::over(const RequestedSizes& defaults) const {
   return sizes;
 }
 
-void add_problem_options(CLI::App& app, ProblemOptions& options) {
+void add_problem_options(CLI::App& app, ProblemOptions& options, const RequestedSizes& on_cpu, const RequestedSizes& on_gpu) {
   SizeOptions& sizes = options.sizes;
-  add_size(app, "--batch", sizes.batch, "Batch", "B");
-  add_size(app, "--heads", sizes.heads, "Query heads", "H");
+  const auto with_default = [&](const std::string& text, std::int64_t RequestedSizes::*size) {
+    const std::string gpu = on_gpu.*size == on_cpu.*size ? "" : ", on a GPU " + std::to_string(on_gpu.*size);
+    return text + " (default: " + std::to_string(on_cpu.*size) + gpu + ")";
+  };
+  add_size(app, "--batch", sizes.batch, with_default("Batch", &RequestedSizes::batch), "B");
+  add_size(app, "--heads", sizes.heads, with_default("Query heads", &RequestedSizes::heads), "H");
   add_size(app, "--kv-heads", sizes.kv_heads, "Key/value heads, a divisor of H (default: H)", "Hkv");
-  add_size(app, "--seq", sizes.seq, "Length of queries and keys", "N");
-  add_size(app, "--seq-q", sizes.seq_q, "Number of queries", "Nq");
-  add_size(app, "--seq-k", sizes.seq_k, "Number of keys", "Nk");
-  add_size(app, "--head-dim", sizes.head_dim, "Head dimension", "d");
+  add_size(app, "--seq", sizes.seq, with_default("Length of queries and keys", &RequestedSizes::seq_q), "N");
+  add_size(app, "--seq-q", sizes.seq_q, "Number of queries (default: as --seq)", "Nq");
+  add_size(app, "--seq-k", sizes.seq_k, "Number of keys (default: as --seq)", "Nk");
+  add_size(app, "--head-dim", sizes.head_dim, with_default("Head dimension", &RequestedSizes::head_dim), "d");
   app.add_flag("--causal", options.causal, "Query i sees key j only if j <= i + Nk - Nq")->group("Problem");
   add_choice(app, "--bias", options.bias, all_biases,
-             "Added to the scaled scores: per key, per query and key, or ALiBi slopes");
+             "Added to the scaled scores: per key, per query and key, or ALiBi slopes (default: none)");
   app.add_option_function<std::string>(
          "--scale", [&options](const std::string& given) { options.scale = parse_finite("--scale", given); },
          "Factor of Q K^T (default: 1/sqrt(d))")
       ->type_name("X")
       ->group("Problem");
   add_choice(app, "--dtype", options.dtype, all_dtypes,
-             "Type of Q, K, V, O and their gradients (default: the first that the variant takes, see --list)");
+             std::string("Type of Q, K, V, O and their gradients (default: ") +
+                 (options.dtype ? to_string(*options.dtype) : "the first that the variant takes, see --list") + ")");
   add_choice(app, "--layout", options.layout, all_layouts,
-             "Order in memory: (B,H,N,d), (B,N,H,d), packed QKV (B,N,3,H,d), packed KV (B,N,2,Hkv,d)");
+             "Order in memory: (B,H,N,d), (B,N,H,d), packed QKV (B,N,3,H,d), packed KV (B,N,2,Hkv,d) (default: bhnd)");
   add_choice(app, "--input", options.input, all_inputs,
              "normal: standard normal; ones: all ones, so O is 1; identity: Q and K rows are unit vectors, so with a large "
              "--scale row i of O is row i of V; ramp: Q and K ones and V(j, c) = j + c/1000, so O(i, c) is the mean visible j "
-             "+ c/1000; large: scores of some hundreds");
+             "+ c/1000; large: scores of some hundreds (default: normal)");
   app.add_option_function<std::string>(
          "--seed", [&options](const std::string& given) { options.seed = parse_seed("--seed", given); },
          "Seed of the random inputs (default: 1)")

@@ -34,8 +34,9 @@ struct ProblemOptions {
   std::uint64_t seed = 1;
 };
 
-/// Adds --batch ... --seed to `app`. Parsing fills `options`; a bad value or a contradiction is a UsageError.
-void add_problem_options(CLI::App& app, ProblemOptions& options);
+/// Adds --batch ... --seed to `app`. Parsing fills `options`; a bad value or a contradiction is a UsageError. What stands in
+/// `options` already is the default; that of the sizes is told only: `on_cpu` and `on_gpu`.
+void add_problem_options(CLI::App& app, ProblemOptions& options, const RequestedSizes& on_cpu, const RequestedSizes& on_gpu);
 
 /// UsageError for options that contradict each other, such as --seq with --seq-q.
 void check_contradictions(const ProblemOptions& options);

@@ -1,19 +1,18 @@
 #include "common/harness/report.hpp"
 
 #include "common/attention/cost.hpp"
+#include "common/harness/console.hpp"
 #include "common/harness/memory.hpp"
 #include "common/harness/report_text.hpp"
 #include "common/harness/text_table.hpp"
 
 #include <cmath>
+#include <sstream>
 
 namespace flash {
 using namespace report;
 
 namespace {
-
-/// "9.0" of 90.
-std::string capability_text(int sm) { return std::to_string(sm / 10) + "." + std::to_string(sm % 10); }
 
 std::string input_text(const RunRecord& run) {
   const std::string source =
@@ -21,19 +20,18 @@ std::string input_text(const RunRecord& run) {
   return source + (run.note.empty() ? "" : " (" + run.note + ")");
 }
 
-/// Two lines.
 std::string explanation(float largest_score) {
   if (!std::isfinite(largest_score)) {
-    return "The scores of that row overflow fp32 themselves: scale * q.k exceeds 3.4e38.\n"
+    return "The scores of that row overflow fp32 themselves: scale * q.k exceeds 3.4e38. "
            "No variant can mend that; a smaller --scale or smaller inputs can.";
   }
   const std::string score =
       number_text(static_cast<double>(largest_score)) + ", and this variant does not subtract the row's max: exp ";
   if (largest_score > 0) {
-    return "The scores of that row reach " + score + "overflows in fp32 beyond 88.7.\n02_safe_softmax shows the cure.";
+    return "The scores of that row reach " + score + "overflows in fp32 beyond 88.7. 02_safe_softmax shows the cure.";
   }
   return "The largest score of that row is " + score +
-         "underflows in fp32 below\n-87.3 and is 0 below -104, as if the row saw no key. 02_safe_softmax shows the cure.";
+         "underflows in fp32 below -87.3 and is 0 below -104, as if the row saw no key. 02_safe_softmax shows the cure.";
 }
 
 }  // namespace
@@ -41,7 +39,7 @@ std::string explanation(float largest_score) {
 std::string report::line(const char* label, const std::string& text) {
   std::string padded(label);
   padded.resize(13, ' ');
-  return "  " + padded + text + "\n";
+  return wrapped("  " + padded + text, 15) + "\n";
 }
 
 std::string report::device_text(const DeviceInfo& device) {
@@ -78,11 +76,7 @@ std::string check_text(const RunRecord& run) {
   for (const TensorCheck& t : check.tensors) {
     if (!t.passed) text += line("", worst_text(t));
   }
-  if (run.largest_score) {
-    const std::string reason = explanation(*run.largest_score);
-    const std::size_t end = reason.find('\n');
-    text += line("", reason.substr(0, end)) + line("", reason.substr(end + 1));
-  }
+  if (run.largest_score) text += line("", explanation(*run.largest_score));
   return text;
 }
 
@@ -143,7 +137,7 @@ std::optional<double> percent_of_peak(const RunRecord& run) {
 }
 
 std::string text_report(const RunRecord& run) {
-  std::string text = run.stage.name + ", variant " + run.variant.name + ": " + run.variant.idea + "\n";
+  std::string text = wrapped(run.stage.name + ", variant " + run.variant.name + ": " + run.variant.idea, 2) + "\n";
   text += heading_text(run);
   if (run.tiles) text += line("tiles", "Br=" + std::to_string(run.tiles->Br) + " Bc=" + std::to_string(run.tiles->Bc));
   text += check_text(run) + diagnosis_text(run);
@@ -152,19 +146,27 @@ std::string text_report(const RunRecord& run) {
                bytes_text(compulsory_bytes(run.problem, run.pass)) + ": each input read once, each output written once");
   if (run.timing) text += time_text(run);
   if (run.counters) text += counts_text(*run.counters);
+  for (const std::string& file : run.saved) text += line(&file == &run.saved.front() ? "saved" : "", file);
   return text;
 }
 
 std::string list_text(const StageInfo& stage, const std::vector<Variant>& list, const TilesToList& what) {
-  TextTable table({"variant", "passes", "dtypes", "kernel", "idea"}, std::vector(5, TextTable::Align::left));
+  TextTable table({"variant", "passes", "dtypes", "kernel"}, std::vector(4, TextTable::Align::left));
   for (const Variant& variant : list) {
     std::string dtypes;
     for (const Dtype dtype : variant.dtypes) dtypes += (dtypes.empty() ? "" : ", ") + std::string(to_string(dtype));
-    table.add(
-        {variant.name, variant.backward == nullptr ? "forward" : "forward, backward", dtypes, variant.file, variant.idea});
+    table.add({variant.name, variant.backward == nullptr ? "forward" : "forward, backward", dtypes, variant.file});
   }
-  std::string text = stage.name + ": " + stage.idea + "\n" + table.text(2);
-  TextTable tiles({"variant", "pass", "d", "tiles Br,Bc on compute capability " + capability_text(what.limits.sm)},
+  std::string text = wrapped(stage.name + ": " + stage.idea, 2) + "\n";
+  std::istringstream lines(table.text(2));
+  std::string row;
+  std::getline(lines, row);
+  text += row + "\n";
+  for (const Variant& variant : list) {  // each idea below its variant
+    std::getline(lines, row);
+    text += row + "\n" + wrapped("      " + std::string(variant.idea), 6) + "\n";
+  }
+  TextTable tiles({"variant", "pass", "d", "tiles Br,Bc on sm_" + std::to_string(what.limits.sm)},
                   std::vector(4, TextTable::Align::left));
   bool any = false;
   for (const Variant& variant : list) {

@@ -128,6 +128,7 @@ std::string json_report(const RunRecord& run) {
     json["percent_of_peak"] = percent ? Json(*percent) : Json(nullptr);
   }
   if (run.counters) json["counters"] = counters_json(*run.counters);
+  if (!run.saved.empty()) json["saved"] = run.saved;
   return dump(json);
 }
 

@@ -5,7 +5,7 @@
 
 namespace flash::report {
 
-/// "  label        text\n".
+/// "  label        text\n"; a long text goes on below itself.
 std::string line(const char* label, const std::string& text);
 
 /// "NVIDIA H200, sm_90, CUDA 13.0, driver 1.2".

@@ -62,13 +62,13 @@ std::string text_report(const TuneRecord& record) {
   const RunRecord& run = record.run;
   const bool gpu = run.device.kind == Backend::gpu;
   std::string text = run.stage.name + ", variant " + run.variant.name + ": all compiled tile sizes\n" + heading_text(run);
-  text += gpu ? line("times", "median of --iterations, cold L2; blocks/SM: as many as fit by shared memory")
-              : line("counts", "of this pass, exact; they are not times; blocks/SM: as many as fit by shared memory");
-  std::vector<std::string> header{"Br", "Bc", "threads", "shared KB", "blocks/SM"};
-  for (const char* title : {"median ms", "TFLOP/s"}) {
+  text += gpu ? line("times", "median of --iterations, cold L2; blocks per SM: as many as fit by shared memory")
+              : line("counts", "of this pass, exact; they are not times; blocks per SM: as many as fit by shared memory");
+  std::vector<std::string> header{"Br", "Bc", "threads", "shared\nKB", "blocks\nper SM"};
+  for (const char* title : {"median\nms", "TFLOP/s"}) {
     if (gpu) header.emplace_back(title);
   }
-  for (const char* title : {"HBM bytes", "sectors", "bank conflicts", "barriers"}) {
+  for (const char* title : {"HBM\nbytes", "sectors", "bank\nconflicts", "barriers"}) {
     if (!gpu) header.emplace_back(title);
   }
   header.emplace_back("verdict");

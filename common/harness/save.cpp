@@ -10,31 +10,42 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// In the order of Results.
-std::vector<std::string> result_files(Pass pass) {
-  if (pass == Pass::forward) return {"o.npy", "lse.npy"};
-  return {"o.npy", "lse.npy", "dq.npy", "dk.npy", "dv.npy"};
-}
-
 }  // namespace
 
-void prepare_output_folder(const std::string& folder, Pass pass) {
+std::vector<std::string> saved_files(const std::string& folder, Pass pass) {
+  std::vector<std::string> files{"o.npy", "lse.npy"};
+  if (pass == Pass::backward) files.insert(files.end(), {"dq.npy", "dk.npy", "dv.npy"});
+  for (std::string& file : files) file = (fs::path(folder) / file).string();
+  return files;
+}
+
+void prepare_output_folder(const std::string& folder, Pass pass, const std::string& load) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw UsageError("--save is '" + folder + "', which cannot be made: " + error.message());
   if (!fs::is_directory(folder)) throw UsageError("--save is '" + folder + "', which is not a folder");
-  // Opening each checks its name and that files can be made here; all are removed again at once.
-  for (const std::string& name : result_files(pass)) PendingFile(fs::path(folder) / name);
+  const bool with_inputs = !load.empty() && fs::equivalent(folder, load, error);
+  for (const std::string& file : saved_files(folder, pass)) {
+    // Opening it checks the name and that files can be made here; it is removed again at once.
+    if (PendingFile(file).replaces_other_than(npy_magic)) {
+      throw UsageError(file + " exists and is no .npy file, so it is left as it is; allowed: another folder for --save");
+    }
+    // Whoever put inputs there may have put what they expect beside them.
+    if (with_inputs && fs::exists(file, error)) {
+      throw UsageError(
+          file + " exists beside the inputs of --load and may be yours; allowed: another folder for --save, or delete it");
+    }
+  }
 }
 
 void save_results(const std::string& folder, Pass pass, const Results<float>& results) {
   const HostTensor<float>* const tensors[]{&results.O, &results.L, &results.dQ, &results.dK, &results.dV};
   // All are written before the first takes its place: a full medium leaves the earlier results whole.
   std::list<PendingFile> files;
-  for (const std::string& name : result_files(pass)) {
+  for (const std::string& file : saved_files(folder, pass)) {
     const HostTensor<float>& tensor = *tensors[files.size()];
     const std::ptrdiff_t rank = &tensor == &results.L ? 3 : 4;  // L is (B,H,Nq)
-    write_npy(files.emplace_back(fs::path(folder) / name), {tensor.shape.begin(), tensor.shape.begin() + rank}, tensor.values);
+    write_npy(files.emplace_back(file), {tensor.shape.begin(), tensor.shape.begin() + rank}, tensor.values);
   }
   for (PendingFile& file : files) file.commit();
 }

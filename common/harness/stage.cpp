@@ -1,6 +1,7 @@
 #include "common/harness/stage.hpp"
 
 #include "common/device/error.hpp"
+#include "common/harness/console.hpp"
 #include "common/harness/diagnosis.hpp"
 #include "common/harness/files.hpp"
 #include "common/harness/parse.hpp"
@@ -22,9 +23,6 @@ namespace flash {
 namespace {
 
 enum ExitCode { good = 0, check_failed = 1, bad_usage = 2, no_device = 3 };
-
-/// A short problem that takes seconds on either device.
-constexpr RequestedSizes default_sizes{};
 
 /// The largest visible score of one row, with its bias; infinite or NaN if fp32 cannot hold it. Absent if the row sees no key.
 std::optional<float> largest_score_of(const Problem& p, const Inputs& inputs, const Worst& at) {
@@ -62,11 +60,6 @@ std::optional<float> explaining_score(const RunRecord& run, const Inputs& inputs
   return std::nullopt;
 }
 
-void print(const std::string& text) {
-  std::cout << text << std::flush;
-  if (!std::cout) throw UsageError("standard output cannot be written");
-}
-
 ExitCode run_problem(const StageInfo& stage, Options options) {
   // Everything that can be refused without touching data comes first.
   // A wrong name or pass is wrong on every device, and every kernel is built for the CPU.
@@ -95,7 +88,7 @@ ExitCode run_problem(const StageInfo& stage, Options options) {
   if (const std::string note = on_cpu ? simulation_note(problem, options.pass) : ""; !note.empty()) {
     std::cerr << stage.name << ": " << note << std::endl;
   }
-  if (!options.save.empty()) prepare_output_folder(options.save, options.pass);
+  if (!options.save.empty()) prepare_output_folder(options.save, options.pass, options.load);
   if (!load) task.inputs = make_inputs(problem, options.problem.input, options.problem.seed, options.pass);
 
   RunRecord run{.stage = stage,
@@ -113,7 +106,8 @@ ExitCode run_problem(const StageInfo& stage, Options options) {
                 .largest_score = {},
                 .diagnosis = {},
                 .timing = {},
-                .counters = {}};
+                .counters = {},
+                .saved = {}};
   if (options.tune) {
     const TuneRecord tuned = tune(*device, run, task.inputs, options);
     print(options.json ? json_report(tuned) : text_report(tuned));
@@ -127,7 +121,10 @@ ExitCode run_problem(const StageInfo& stage, Options options) {
     runner.run();
   }
   const Results<float> results = runner.results();
-  if (!options.save.empty()) save_results(options.save, options.pass, results);
+  if (!options.save.empty()) {
+    save_results(options.save, options.pass, results);
+    run.saved = saved_files(options.save, options.pass);
+  }
   if (options.check) {
     const Sample sample = choose_sample(problem, options.pass, options.problem.seed);
     run.check = check_results(problem, task.inputs, options.pass, results, sample);

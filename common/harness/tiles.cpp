@@ -4,7 +4,6 @@
 #include "common/harness/parse.hpp"
 
 #include <algorithm>
-#include <limits>
 
 namespace flash {
 namespace {
@@ -22,11 +21,10 @@ Tiles parse_tiles(const std::string& option, const std::string& text) {
   const std::size_t comma = std::min(text.find(','), text.size()), behind = std::min(comma + 1, text.size());
   const auto number = [&](const std::string& part) {
     try {
-      const std::int64_t value = parse_whole_number(option, part, 1);
-      if (value <= std::numeric_limits<int>::max()) return static_cast<int>(value);
-    } catch (const UsageError&) {  // told below, with the whole text
+      return parse_int(option, part);
+    } catch (const UsageError&) {  // which tells of one of the two
+      throw UsageError(option + " is '" + text + "'; allowed: Br,Bc, two whole numbers such as 64,32");
     }
-    throw UsageError(option + " is '" + text + "'; allowed: Br,Bc, two whole numbers such as 64,32");
   };
   return {number(text.substr(0, comma)), number(text.substr(behind))};
 }

@@ -232,6 +232,10 @@ TEST_CASE("resume: a damaged file is refused and stays as it is") {
   odd = good;
   odd[0]["verdict"] = "fine";
   check(odd.dump(), "row 1: verdict is 'fine'");
+  write_bytes(sweep.partial, whole);  // good, but it would take the place of something else
+  write_bytes(sweep.file, "my notes");
+  check_refused(sweep.run({"--resume"}), "--save replaces rows alone");
+  CHECK(read_bytes(sweep.file) == "my notes");
   CHECK(sweep.ran().empty());
 }
 

@@ -1,5 +1,6 @@
 // --rows and --html: saved rows shown again.
 #include "common/compare/test/fake_stages.hpp"
+#include "common/harness/test/lines.hpp"
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
@@ -119,6 +120,49 @@ TEST_CASE("rows: a failure among them gives exit code 1, and options for runs ar
   CHECK(contains(failed.output, "FAILED"));
 }
 
+TEST_CASE("rows: tables fit 80 columns unless --wide is given, and say what they leave out") {
+  const TemporaryFolder folder;
+  const auto shown = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--rows", FLASH_SOURCE_DIR "/docs/results/cpu/compare.json," FLASH_SOURCE_DIR
+                                                          "/docs/results/nvidia_h200/compare.json"});
+    return compare(more).output;
+  };
+  const std::string narrow = shown({}), wide = shown({"--wide"});
+  CHECK_MESSAGE(longest_line(narrow) <= 80, narrow);
+  for (const char* title : {"stage/variant", "verdict", "TFLOP/s", "written"}) CHECK_MESSAGE(contains(narrow, title), narrow);
+  const std::string left_out = words(narrow.substr(narrow.rfind("\n\n")));
+  for (const char* title : {"sectors", "warp ops", "bank conflicts", "new idea"})
+    CHECK_MESSAGE(contains(left_out, title), left_out);
+  CHECK(contains(left_out, "--wide shows them"));
+  for (const char* title : {"sectors", "conflicts", "new idea", "tiles"}) CHECK_MESSAGE(contains(wide, title), wide);
+  CHECK_FALSE(contains(wide, "left out"));
+}
+
+TEST_CASE("rows: why FlashAttention-2 reads more than FlashAttention-1 at small tiles") {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "rows.json").string(), why = "reads K and V once for each tile of Q";
+  const Json saved = Json::parse(read_bytes(FLASH_SOURCE_DIR "/docs/results/cpu/compare.json"));
+  // `heads`: of a problem that the rows are told to be of. `bytes`: what the last step of stage 06 reads.
+  const auto said = [&](const std::string& without, int heads, std::optional<int> bytes) {
+    Json rows = Json::array();
+    for (Json row : saved) {
+      if (row["stage"] == without) continue;
+      row["problem"]["heads"] = row["problem"]["kv_heads"] = heads;
+      if (bytes && row["stage"] == "06_fa2_forward") row["hbm_read_bytes"] = *bytes;
+      rows.push_back(row);
+    }
+    write_bytes(file, rows.dump());
+    const std::string text = words(compare({"--rows", file}).output);
+    return text.find(why) != std::string::npos && text.find(why, text.find(why) + 1) == std::string::npos;  // once
+  };
+  CHECK(said("", 2, {}));
+  CHECK_FALSE(said("04_fa1_forward", 2, {}));
+  CHECK_FALSE(said("06_fa2_forward", 2, {}));
+  CHECK_FALSE(said("", 2, 598000));  // 04 reads 599,040
+  CHECK(said("", 65, {}));
+  CHECK_FALSE(said("", 66, {}));  // 132 large tiles, one for each SM
+}
+
 TEST_CASE("html: report.py gets the file, the rows and what made them") {
   const FakeStages stages;
   const TemporaryFolder folder;
@@ -137,6 +181,7 @@ TEST_CASE("html: report.py gets the file, the rows and what made them") {
   CHECK_MESSAGE(std::filesystem::path(rows).is_absolute(), rows);
   CHECK_FALSE(std::filesystem::exists(rows));  // it was a temporary file
 
+  CHECK_MESSAGE(contains(result.error, "\nwrote " + html + "\n"), result.error);
   CHECK(compare({"--rows", file + "," + file, "--html", html, "--csv"}).exit_code == 0);
   CHECK(read_bytes(got) == "--out|" + html + "|" + file + "|" + file + "|");
 }

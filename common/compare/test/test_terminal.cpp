@@ -1,9 +1,11 @@
 // What a person at a terminal sees of a sweep.
 #include "common/compare/test/fake_stages.hpp"
+#include "common/harness/test/lines.hpp"
 
 #include <doctest/doctest.h>
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,18 +15,21 @@ namespace {
 
 using namespace flash::test;
 
-/// What the comparison program writes to stderr where that is a terminal called `name`.
-std::string seen(const FakeStages& stages, const char* name) {
+/// What the comparison program writes to `stream` where that is a terminal called `name`; its other stream is nothing.
+std::string seen(const FakeStages& stages, const char* name, int stream = STDERR_FILENO, unsigned short columns = 100) {
   const int mine = posix_openpt(O_RDWR | O_NOCTTY);
   REQUIRE(mine >= 0);
   REQUIRE(grantpt(mine) == 0);
   REQUIRE(unlockpt(mine) == 0);
   const std::string its = ptsname(mine), bin = stages.path().string();
+  const winsize size{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
+  REQUIRE(ioctl(mine, TIOCSWINSZ, &size) == 0);
   const pid_t program = fork();
   if (program == 0) {
     setenv("TERM", name, 1);
-    dup2(open(its.c_str(), O_RDWR | O_NOCTTY), STDERR_FILENO);
-    dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
+    for (const int other : {STDOUT_FILENO, STDERR_FILENO}) {
+      dup2(other == stream ? open(its.c_str(), O_RDWR | O_NOCTTY) : open("/dev/null", O_WRONLY), other);
+    }
     execl(FLASH_COMPARE_PROGRAM, "compare", "--bin", bin.c_str(), "--device", "cpu", "--sweep", "seq=8,16", nullptr);
     _exit(127);
   }
@@ -62,4 +67,13 @@ TEST_CASE("compare: a sweep has one live line on a terminal, and lines on one th
   const std::string lines = seen(stages, "dumb");
   CHECK_MESSAGE(contains(lines, " left] forward 01_first/plain ... ok"), lines);
   CHECK_FALSE(contains(lines, "\x1b"));
+}
+
+TEST_CASE("compare: tables have the columns that a terminal has room for") {
+  const FakeStages stages;
+  stages.add("01_first", answers());
+  const std::string wide = seen(stages, "xterm", STDOUT_FILENO, 110), narrow = seen(stages, "xterm", STDOUT_FILENO, 32);
+  CHECK_MESSAGE(contains(wide, "warp"), wide);
+  CHECK_FALSE(contains(wide, "new idea\r\n---"));
+  CHECK_MESSAGE(contains(narrow, "\r\nstage/variant      read  verdict\r\n"), narrow);
 }

@@ -184,24 +184,24 @@ TEST_CASE("save: results of both passes, earlier ones are replaced, other things
   results.L = HostTensor<float>({1, 2, 3, 1}, 6.0f);
   results.dQ = results.dK = results.dV = HostTensor<float>({1, 2, 3, 4}, 7.0f);
 
-  prepare_output_folder(folder.string(), Pass::backward);
+  prepare_output_folder(folder.string(), Pass::backward, "");
   CHECK(std::filesystem::is_empty(folder));
   save_results(folder.string(), Pass::backward, results);
   CHECK(read_npy(folder / "lse.npy", 3).values == results.L.values);
   CHECK(read_npy(folder / "dv.npy", 4).values == results.dV.values);
   results.O.values[0] = -1;
-  prepare_output_folder(folder.string(), Pass::forward);
+  prepare_output_folder(folder.string(), Pass::forward, "");
   save_results(folder.string(), Pass::forward, results);
   CHECK(read_npy(folder / "o.npy", 4).values[0] == -1);
 
   std::filesystem::remove(folder / "dv.npy");
   std::filesystem::create_symlink("o.npy", folder / "dv.npy");  // the last one: all are looked at
-  CHECK_THROWS_AS(prepare_output_folder(folder.string(), Pass::backward), UsageError);
+  CHECK_THROWS_AS(prepare_output_folder(folder.string(), Pass::backward, ""), UsageError);
   std::filesystem::remove(folder / "o.npy");
   std::filesystem::create_directory(folder / "o.npy");
-  CHECK_THROWS_AS(prepare_output_folder(folder.string(), Pass::forward), UsageError);
-  CHECK_THROWS_AS(prepare_output_folder((folder / "lse.npy").string(), Pass::forward), UsageError);
-  CHECK_THROWS_AS(prepare_output_folder("/dev/null/x", Pass::forward), UsageError);
+  CHECK_THROWS_AS(prepare_output_folder(folder.string(), Pass::forward, ""), UsageError);
+  CHECK_THROWS_AS(prepare_output_folder((folder / "lse.npy").string(), Pass::forward, ""), UsageError);
+  CHECK_THROWS_AS(prepare_output_folder("/dev/null/x", Pass::forward, ""), UsageError);
 }
 
 TEST_CASE("save: files of others beside the results are left alone, and nothing temporary stays") {
@@ -215,7 +215,7 @@ TEST_CASE("save: files of others beside the results are left alone, and nothing 
   Results<float> results;
   results.O = HostTensor<float>({1, 1, 2, 2}, 5.0f);
   results.L = HostTensor<float>({1, 1, 2, 1}, 6.0f);
-  prepare_output_folder(folder.path().string(), Pass::forward);
+  prepare_output_folder(folder.path().string(), Pass::forward, "");
   save_results(folder.path().string(), Pass::forward, results);
   CHECK(read_bytes(folder.path() / "mine") == "mine");
   CHECK(read_bytes(folder.path() / "o.npy.part") == "also mine");
@@ -229,4 +229,31 @@ TEST_CASE("save: files of others beside the results are left alone, and nothing 
     dropped.write("half");
   }
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 6);
+}
+
+TEST_CASE("save: what may be the user's is not replaced") {
+  const TemporaryFolder folder;
+  const std::filesystem::path mine = folder.path() / "lse.npy";  // not the first one: all are looked at
+  const auto refusal = [&](const std::string& load) -> std::string {
+    try {
+      prepare_output_folder(folder.path().string(), Pass::forward, load);
+      return "";
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+  };
+  write_bytes(mine, "my notes");
+  CHECK_MESSAGE(refusal("").find("lse.npy exists and is no .npy file") != std::string::npos, refusal(""));
+  write_bytes(mine, "\x93NUM");
+  CHECK(refusal("") != "");
+  write_bytes(mine, "");
+  CHECK(refusal("") == "");
+  write_bytes(mine, npy_file(1, 1, 1, 1));
+  CHECK(refusal("") == "");
+  CHECK(refusal("/") == "");
+  const std::string beside = refusal((folder.path() / ".").string());
+  CHECK_MESSAGE(beside.find("lse.npy exists beside the inputs of --load") != std::string::npos, beside);
+  std::filesystem::permissions(mine, std::filesystem::perms::owner_read);
+  CHECK_MESSAGE(refusal("").find("lse.npy cannot be written: it is read-only") != std::string::npos, refusal(""));
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
 }

@@ -2,6 +2,7 @@
 #include "common/device/error.hpp"
 #include "common/harness/options.hpp"
 #include "common/harness/parse.hpp"
+#include "common/harness/test/lines.hpp"
 
 #include <doctest/doctest.h>
 #include <CLI/CLI.hpp>
@@ -96,7 +97,10 @@ TEST_CASE("options: bad values are named, with what is allowed") {
     const char* expected;
   };
   const std::vector<Case> cases{
-      {{"--batch", "0"}, "--batch is '0'; allowed: whole numbers from 1"},
+      {{"--batch", "0"}, "--batch is '0'; allowed: whole numbers from 1 to 2^30"},
+      {{"--seq", "1073741825"}, "--seq is '1073741825'; allowed: whole numbers from 1 to 2^30"},
+      {{"--head-dim", "0"}, "--head-dim is '0'; allowed: whole numbers from 1 to 256"},
+      {{"--head-dim", "257"}, "--head-dim is '257'; allowed: whole numbers from 1 to 256"},
       {{"--heads", "-1"}, "--heads is '-1'"},
       {{"--seq", "9223372036854775808"}, "--seq is '9223372036854775808'"},
       {{"--seq-q", "abc"}, "--seq-q is 'abc'"},
@@ -107,8 +111,9 @@ TEST_CASE("options: bad values are named, with what is allowed") {
       {{"--batch", "+2"}, "--batch is '+2'"},
       {{"--batch", " 2"}, "--batch is ' 2'"},
       {{"--batch", "2.0"}, "--batch is '2.0'"},
-      {{"--batch"}, "--batch"},
-      {{"--batch", "1", "--batch", "2"}, "--batch"},
+      {{"--batch"}, "--batch is given without a value"},
+      {{"--batch", "1", "--batch", "2"}, "--batch is given 2 times; allowed: once"},
+      {{"--json", "--pass", "forward", "--pass", "forward", "--pass", "forward"}, "--pass is given 3 times; allowed: once"},
       {{"--seq", "8", "--seq-q", "8"}, "--seq and --seq-q are both given"},
       {{"--seq", "8", "--seq-k", "8"}, "--seq and --seq-k are both given"},
       {{"--scale", "nan"}, "--scale is 'nan'"},
@@ -116,11 +121,11 @@ TEST_CASE("options: bad values are named, with what is allowed") {
       {{"--scale", "1e99"}, "--scale is '1e99'"},
       {{"--scale", "x"}, "--scale is 'x'"},
       {{"--seed", "-1"}, "--seed is '-1'"},
-      {{"--seed", "18446744073709551616"}, "--seed is '18446744073709551616'"},
+      {{"--seed", "18446744073709551616"}, "--seed is '18446744073709551616'; allowed: whole numbers from 0 to 2^64-1"},
       {{"--iterations", "5"}, "--iterations is given without --bench or --tune"},
       {{"--load", "x", "--input", "normal"}, "--load and --input are both given"},
       {{"--iterations", "0"}, "--iterations is '0'"},
-      {{"--iterations", "2147483648"}, "--iterations is 2147483648"},
+      {{"--iterations", "2147483648"}, "--iterations is '2147483648'; allowed: whole numbers from 1 to 2^31-1"},
       {{"--dtype", "fp8"}, "--dtype is 'fp8'; allowed: fp32, fp16, bf16"},
       {{"--layout", "nhd"}, "--layout is 'nhd'; allowed: bhnd, bnhd, qkv, kv"},
       {{"--bias", "relative"}, "--bias is 'relative'; allowed: none, vector, matrix, alibi"},
@@ -152,10 +157,8 @@ TEST_CASE("options: sizes that parse but make no problem") {
       return error.what();
     }
   };
-  CHECK(problem_refusal({"--seq", "2147483648"}) != "");
-  CHECK(problem_refusal({"--batch", "9223372036854775807"}) != "");
+  CHECK(problem_refusal({"--seq", "1073741824"}) != "");
   CHECK(problem_refusal({"--heads", "6", "--kv-heads", "4"}) != "");
-  CHECK(problem_refusal({"--head-dim", "257"}) != "");
   CHECK(problem_refusal({"--layout", "qkv", "--seq-q", "3", "--seq-k", "4"}) != "");
   CHECK(problem_refusal({"--heads", "6", "--kv-heads", "3"}) == "");
 }
@@ -169,6 +172,12 @@ TEST_CASE("options: --help names every option, --version the version") {
     CAPTURE(option);
     CHECK(help.find(option) != std::string::npos);
   }
+  for (const char* text : {"Batch (default: 1)", "queries and keys (default: 128)", "dimension (default: 64)"}) {
+    CAPTURE(text);
+    CHECK(help.find(text) != std::string::npos);
+  }
+  CHECK(help.find('{') == std::string::npos);  // of CLI11's for flags
+  CHECK(flash::test::longest_line(help) <= 80);
   CHECK(parse({"--version"}).answer.find("flash-steps") != std::string::npos);
   CHECK(parse({}).answer.empty());
 }

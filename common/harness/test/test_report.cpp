@@ -1,6 +1,8 @@
 // Reports: the JSON has the promised keys and no number that JSON cannot hold; the text says where a result is wrong.
+#include "common/harness/console.hpp"
 #include "common/harness/report.hpp"
 #include "common/harness/select.hpp"
+#include "common/harness/test/lines.hpp"
 #include "common/harness/text_table.hpp"
 
 #include <doctest/doctest.h>
@@ -11,6 +13,7 @@
 namespace {
 
 using namespace flash;
+using namespace flash::test;
 using Json = nlohmann::json;
 
 void no_kernel(const Attention&) {}
@@ -112,6 +115,7 @@ TEST_CASE("report: JSON of a simulated run has counts and no times") {
   const Json json = Json::parse(json_report(cpu_run()));
   CHECK(json.at("device").at("kind") == "cpu");
   for (const char* key : {"time", "tflops", "percent_of_peak"}) CHECK_FALSE(json.contains(key));
+  CHECK_FALSE(json.contains("saved"));
   const Json counters = json.at("counters");
   CHECK(counters.at("read_bytes") == 160);
   CHECK(counters.at("written_bytes") == 100);
@@ -146,7 +150,7 @@ TEST_CASE("report: an unknown peak is null, not a division by zero") {
 }
 
 TEST_CASE("report: the text of a failed check names the worst element and explains the overflow") {
-  const std::string text = text_report(failed_run());
+  const std::string text = words(text_report(failed_run()));
   CHECK(text.find("FAILED") != std::string::npos);
   CHECK(text.find(
             "o is wrong (12 elements not finite), worst at batch 1, head 2, row 3, column 4: got not finite, expected 0.25") !=
@@ -164,11 +168,42 @@ TEST_CASE("report: the text of runs that pass") {
   CHECK(gpu.find("10 TFLOP/s, 20 % of this device's peak") != std::string::npos);
   const std::string cpu = text_report(cpu_run());
   CHECK(cpu.find("not times") != std::string::npos);
+  CHECK(cpu.find("saved") == std::string::npos);
+  RunRecord saved = cpu_run();
+  saved.saved = {"out/o.npy", "out/lse.npy"};
+  CHECK(text_report(saved).find("\n  saved        out/o.npy\n               out/lse.npy\n") != std::string::npos);
+  CHECK(Json::parse(json_report(saved)).at("saved") == Json{"out/o.npy", "out/lse.npy"});
   CHECK(cpu.find(" ms") == std::string::npos);
   RunRecord unchecked = cpu_run();
   unchecked.check.reset();
   CHECK(text_report(unchecked).find("skipped") != std::string::npos);
   CHECK_FALSE(Json::parse(json_report(unchecked)).contains("check"));
+}
+
+TEST_CASE("report: no line is longer than a terminal's") {
+  RunRecord run = failed_run();
+  run.variant.idea =
+      "an idea that takes more words than a line of eighty columns has room for beside the names of stage and variant";
+  run.device.name = "a processor whose maker gave it a name as long as a sentence, with (R) and (TM) and @ 2.00GHz";
+  run.load = "/a/folder/with/a/long/name that goes on and on/until/it/does/not/fit/a/line/any/more";
+  const std::string text = text_report(run);
+  CHECK_MESSAGE(longest_line(text) <= 80, text);
+  CHECK_MESSAGE(words(text).find(run.variant.idea) != std::string::npos, text);
+  const std::string list = list_text(run.stage, {run.variant}, {});
+  CHECK_MESSAGE(longest_line(list) <= 80, list);
+  CHECK_MESSAGE(words(list).find(run.variant.idea) != std::string::npos, list);
+}
+
+TEST_CASE("console: a long line is broken at spaces, with an indent, and a long word stays whole") {
+  const std::string ten = "123456789 ", eighty = ten + ten + ten + ten + ten + ten + ten + "1234567890";
+  CHECK(wrapped(eighty, 4) == eighty);
+  CHECK(wrapped(eighty + "1", 4) == eighty.substr(0, 69) + "\n    12345678901");
+  CHECK(wrapped(eighty + " " + eighty + " x", 0) == eighty + "\n" + eighty + "\nx");
+  const std::string word(100, 'w');
+  CHECK(wrapped(word, 2) == word);
+  CHECK(wrapped("a  b " + word + " " + word, 2) == "a  b\n  " + word + "\n  " + word);
+  CHECK(wrapped(std::string(100, ' '), 2).find('\n') == std::string::npos);
+  CHECK(wrapped(word + "  ", 2) == word + "  ");
 }
 
 TEST_CASE("report: --list") {
@@ -186,6 +221,10 @@ TEST_CASE("text table: columns are as wide as their widest cell") {
   table.add({"long name", "1"});
   table.add({"x", "12345"});
   CHECK(table.text(2) == "  a              b\n  long name      1\n  x          12345\n");
+  CHECK(table.width() == 16);
+  TextTable tall({"a", "two\nlines"});
+  tall.add({"x", "1"});
+  CHECK(tall.text(0, true) == "     two\na  lines\n-  -----\nx      1\n");
   CHECK(count_text(0) == "0");
   CHECK(count_text(999) == "999");
   CHECK(count_text(1234567) == "1,234,567");
@@ -196,7 +235,7 @@ TEST_CASE("report: which score explains a failed check") {
   RunRecord run = cpu_run();
   const auto has = [&](float score, const char* text) {
     run.largest_score = score;
-    return text_report(run).find(text) != std::string::npos;
+    return words(text_report(run)).find(text) != std::string::npos;
   };
   CHECK(has(120.5f, "reach 120"));
   CHECK(has(120.5f, "exp overflows"));

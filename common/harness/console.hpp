@@ -1,0 +1,22 @@
+// What a program tells a person: lines that fit a terminal, and no output that gets lost in silence.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace flash {
+
+/// Columns of a line where nobody says how many there are: in a file, in a pipe, on a page.
+constexpr std::size_t page_columns = 80;
+
+/// The columns of the terminal that `stream` (STDOUT_FILENO, STDERR_FILENO) is; 0 if it is none.
+std::size_t columns_of(int stream);
+
+/// One line, broken at spaces where it is longer than page_columns; each line after the first starts with `indent` spaces. A word
+/// that does not fit a line stays whole.
+std::string wrapped(const std::string& line, std::size_t indent = 0);
+
+/// Puts all of it on stdout, or throws UsageError.
+void print(const std::string& text);
+
+}  // namespace flash
