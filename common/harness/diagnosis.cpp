@@ -89,11 +89,13 @@ std::optional<Diagnosis> diagnose(Runner& runner, const Results<float>& got, con
   for (const simt::Race& race : findings.races) diagnosis.mistakes.push_back(sentence(race));
   if (!run.check || run.check->passed || run.largest_score) return diagnosis;
 
-  for (const simt::UnwrittenRead& read : findings.unwritten) diagnosis.hints.push_back("unwritten: " + sentence(read));
   const std::string order = order_that_differs(runner, run.variant, got);
   if (!order.empty()) {
     diagnosis.hints.push_back("the result depends on the order of the threads: FLASH_SIMT_ORDER=" + order + " gives another");
-  } else if (findings.races.empty() && findings.unwritten.empty() && findings.complete) {
+  }
+  for (const simt::UnwrittenRead& read : findings.unwritten)
+    diagnosis.hints.push_back(sentence(read) + ": NaN, until somebody writes it");
+  if (diagnosis.hints.empty() && findings.races.empty() && findings.complete) {
     diagnosis.hints.push_back(
         "no race, no read of unwritten shared memory, and threads in another order give the same: the "
         "arithmetic is wrong");

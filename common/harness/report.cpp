@@ -6,6 +6,7 @@
 #include "common/harness/report_text.hpp"
 #include "common/harness/text_table.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <sstream>
 
@@ -82,11 +83,14 @@ std::string check_text(const RunRecord& run) {
 
 std::string diagnosis_text(const RunRecord& run) {
   if (!run.diagnosis) return "";
-  const Diagnosis& found = *run.diagnosis;
-  std::string text = line("threads", std::string(found.mistakes.empty() ? "no race" : "RACE") +
-                                         (found.complete ? "" : ", as far as was looked: the problem is large"));
-  for (const std::string& mistake : found.mistakes) text += line("", mistake);
-  for (const std::string& hint : found.hints) text += line(&hint == &found.hints.front() ? "diagnosis" : "", hint);
+  const auto& [mistakes, hints, complete] = *run.diagnosis;
+  std::string text = line("threads", std::string(mistakes.empty() ? "no race" : "RACE") +
+                                         (complete ? "" : "; only the first accesses of this large problem were looked at"));
+  constexpr std::size_t most = 3;  // one cause has many effects; JSON has them all
+  for (std::size_t i = 0; i < std::min(mistakes.size(), most); ++i) text += line("", mistakes[i]);
+  if (mistakes.size() > most)
+    text += line("", "and " + std::to_string(mistakes.size() - most) + " more pairs of lines (--json)");
+  for (std::size_t i = 0; i < std::min(hints.size(), most); ++i) text += line(i == 0 ? "diagnosis" : "", hints[i]);
   return text;
 }
 

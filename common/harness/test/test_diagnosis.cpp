@@ -1,0 +1,145 @@
+// A kernel with a mistake in it, and what the diagnosis says. Each mistake has its twin: the same kernel without one.
+#include "common/device/device.cuh"
+#include "common/harness/diagnosis.hpp"
+#include "common/harness/inputs.hpp"
+#include "common/simt/test/zoo.hpp"
+
+#include <string>
+#include <string_view>
+
+namespace flash {
+namespace {
+
+enum class Mistake { none, late_race, early_race, unwritten, sign, sum };
+
+constexpr int ROWS = 32;
+
+/// A thread per query; the scores of a key pass through shared memory, so that a barrier can be missing. Grid: (tiles of queries, H, B).
+template <Mistake mistake>
+__global__ void attention_kernel(Problem problem, Tensor<const float> Q_all, Tensor<const float> K_all,
+                                 Tensor<const float> V_all, Tensor<float> O_all, Tensor<float> L_all) {
+  __shared__ float K_row[128];
+  const int b = blockIdx.z, h = blockIdx.y, i = blockIdx.x * ROWS + threadIdx.x;
+  const bool exists = i < problem.Nq;
+  const Matrix<const float> Q = Q_all.head(b, h), K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
+  float l = 0.0f, O[128] = {};
+  for (int j = 0; j < problem.Nk; ++j) {
+    const int first = mistake == Mistake::unwritten ? 1 : 0;
+    for (int c = first + threadIdx.x; c < problem.d; c += ROWS) K_row[c] = K(j, c);  // BUG write
+    if (mistake != Mistake::early_race) __syncthreads();
+    float s = 0.0f;
+    for (int c = 0; exists && c < problem.d; ++c) s += Q(i, c) * K_row[c];  // BUG read
+    if (mistake != Mistake::late_race) __syncthreads();
+    const float p = expf(problem.scale * s);
+    l += mistake == Mistake::sum ? 2.0f * p : p;
+    for (int c = 0; exists && c < problem.d; ++c) O[c] += p * V(j, c);
+  }
+  if (!exists) return;
+  const float factor = mistake == Mistake::sign ? -1.0f : 1.0f;
+  for (int c = 0; c < problem.d; ++c) O_all.head(b, h)(i, c) = factor * O[c] / l;
+  L_all.head_vector(b, h)(i) = logf(l);
+}
+
+template <Mistake mistake>
+void forward(const Attention& a) {
+  const Problem& p = a.problem;
+  launch("attention", {dim3(blocks_for(p.Nq, ROWS), static_cast<unsigned>(p.H), static_cast<unsigned>(p.B)), dim3(ROWS)},
+         attention_kernel<mistake>, p, view<const float>(a.Q), view<const float>(a.K), view<const float>(a.V), view<float>(a.O),
+         view<float>(a.L));
+}
+
+template <Mistake mistake>
+RunRecord run() {
+  RunRecord run;
+  run.variant = {.name = "mistaken", .idea = "", .forward = forward<mistake>};
+  run.problem.B = run.problem.H = run.problem.Hkv = 1;
+  run.problem.Nq = run.problem.Nk = 20;
+  run.problem.d = 40;
+  run.problem.scale = 0.15f;
+  const std::unique_ptr<Device> device = open_cpu();
+  run.device = device->info();
+  const Inputs inputs = make_inputs(run.problem, InputKind::normal, 1, Pass::forward);
+  Runner runner(*device, run.variant, run.problem, inputs, Pass::forward);
+  runner.run();
+  const Results<float> got = runner.results();
+  run.check = check_results(run.problem, inputs, Pass::forward, got, Sample{});
+  run.diagnosis = diagnose(runner, got, run);
+  return run;
+}
+
+/// All that the diagnosis says, a line each.
+std::string all(const RunRecord& run) {
+  std::string text;
+  for (const std::string& mistake : run.diagnosis->mistakes) text += mistake + "\n";
+  for (const std::string& hint : run.diagnosis->hints) text += hint + "\n";
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("diagnosis: a right kernel has none") {
+  const RunRecord right = run<Mistake::none>();
+  CHECK(right.check->passed);
+  CHECK(all(right) == "");
+  CHECK(right.passed());
+  CHECK(has(text_report(right), {"threads      no race\n"}));
+}
+
+TEST_CASE("diagnosis: a missing barrier, with both lines, whatever the result is") {
+  const RunRecord early = run<Mistake::early_race>();
+  CAPTURE(all(early));
+  CHECK(!early.check->passed);
+  CHECK(has(all(early), {BUG("write") + " writes and "}));
+  CHECK(has(all(early), {BUG("read") + " reads the same shared memory"}));
+  CHECK(has(all(early), {"depends on the order of the threads"}));
+
+  const RunRecord late = run<Mistake::late_race>();
+  CAPTURE(all(late));
+  CHECK(!late.diagnosis->mistakes.empty());
+  CHECK(!late.passed());
+  CHECK(has(json_report(late), {"\"check\"", "\"passed\": false", "\"threads\"", "\"passed\": false"}));
+  CHECK(has(text_report(late), {"threads      RACE\n"}));
+}
+
+TEST_CASE("diagnosis: shared memory that nobody wrote, with the line that reads it") {
+  const RunRecord found = run<Mistake::unwritten>();
+  CAPTURE(all(found));
+  CHECK(found.diagnosis->mistakes.empty());
+  CHECK(has(all(found), {BUG("read") + " reads shared memory that no thread has written"}));
+}
+
+TEST_CASE("diagnosis: wrong arithmetic, and which formula to look at") {
+  const RunRecord sign = run<Mistake::sign>();
+  CAPTURE(all(sign));
+  CHECK(has(all(sign), {"the arithmetic is wrong"}));
+  CHECK(has(all(sign), {"look at O = P V"}));
+  CHECK(has(all(sign), {"every element of o is -1 times what it should be: a sign"}));
+
+  const RunRecord sum = run<Mistake::sum>();
+  CAPTURE(all(sum));
+  CHECK(has(all(sum), {"lse and o are wrong"}));
+  CHECK(has(all(sum), {"every element of o is 0.5 times what it should be\n"}));
+}
+
+TEST_CASE("diagnosis: the formula that the wrong tensors share") {
+  const auto suspected = [](std::string_view wrong) {
+    CheckReport check;
+    for (const char* tensor : {"o", "lse", "dq", "dk", "dv"}) {
+      TensorCheck each;
+      each.tensor = tensor;
+      each.passed = !has(std::string(wrong), {" " + each.tensor + " "});
+      check.tensors.push_back(each);
+    }
+    return suspect(check);
+  };
+  CHECK(suspected("") == "");
+  CHECK(has(suspected(" lse "), {"L = m + ln l"}));
+  CHECK(has(suspected(" o lse dq dk dv "), {"look first at the scores"}));
+  CHECK(has(suspected(" dq "), {"dQ = scale dS K"}));
+  CHECK(has(suspected(" dk "), {"dK = scale dS^T Q"}));
+  CHECK(has(suspected(" dv "), {"dv alone"}));
+  CHECK(has(suspected(" dq dk "), {"dS = P o (dP - D)"}));
+  CHECK(has(suspected(" dq dk dv "), {"P = exp(S - L)"}));
+}
+
+}  // namespace flash
