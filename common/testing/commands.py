@@ -10,7 +10,7 @@ What counts as a command, and the table of those that cannot run everywhere: pag
 How a command has to end: having printed something, with exit code 0, unless the page says `exits with N` in the comment at the end of
 the line, or <!-- exits with N --> right after the span. `git diff --no-index` has to find a difference: 1. A program that needs a GPU or
 torch has to say that there is none, where there is none: 3. A ctest command is only asked which tests it would run. Of common/try.sh
-only the program runs, with its options: exercises.py does the rest.
+only the program runs, with its options. What an exercise runs is left to exercises.py.
 
 They run one after another, in a copy of the project, so nothing of the reader's is overwritten. Exit code: 1 if one ended in another
 way, 77 if none could run here.
@@ -113,14 +113,16 @@ class Runner:
 
 
 def run_page(page, build):
-    found, wrong = page_commands.commands(page, page_commands.pages()[page].read_text())
+    text = page_commands.pages()[page].read_text()
+    found, wrong = page_commands.commands(page, text)
+    in_exercises = {what for steps in page_commands.exercises(text) for keyword, what in steps if keyword == "run"}
     failed, ran = bool(wrong), 0
     print("\n".join(wrong), end="\n" if wrong else "")
     with tempfile.TemporaryDirectory(prefix="flash_commands.") as name:
         scratch_copy(Path(name), build)
         runner = Runner(Path(name))
         for command in found:
-            needs, shown = runner.needs(command), command.text.split("\n")[0] + (" ..." if command.kind == "python" else "")
+            needs, shown = "by exercises.py" if command.text in in_exercises else runner.needs(command), command.text.split("\n")[0] + (" ..." if command.kind == "python" else "")
             if isinstance(needs, str):
                 print(f"not here         {shown}\n                 {needs}")
                 continue

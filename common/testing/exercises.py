@@ -16,7 +16,7 @@ An exercise that is checked is followed by a comment, which readers do not see. 
   -->
 
 `in` holds until the next one, and each keyword may come again. At the end all files are as they were, and each command that was
-meant to fail has to pass.
+meant to fail, and did not pass before, has to pass.
 """
 
 import argparse
@@ -31,18 +31,11 @@ import commands
 import page_commands
 import reuse
 
-EXERCISE = re.compile(r"^( *)<!-- exercise\n(.*?)^ *-->$", re.DOTALL | re.MULTILINE)
 SECONDS = 300
 
 
 class Wrong(Exception):
     """What is wrong with an exercise, in words."""
-
-
-def exercises(text):
-    """The exercises of a page: lists of (keyword, text)."""
-    for _, lines in EXERCISE.findall(text):
-        yield [(line.split()[0], line.strip().partition(" ")[2].strip()) for line in lines.splitlines() if line.strip()]
 
 
 def check(page, text, steps):
@@ -103,7 +96,7 @@ def expect(copy, command, code, words=()):
 
 def do(copy, steps):
     """Does one exercise and undoes it. Returns the commands that have to pass now."""
-    to_pass, file, old = [], "", ""
+    to_pass, passed, file, old = [], [], "", ""
     try:
         for n, (keyword, what) in enumerate(steps):
             if keyword == "in":
@@ -118,14 +111,15 @@ def do(copy, steps):
                 code = int(dict(told).get("exits", "1"))
                 expect(copy, what, code, [word for key, word in told if key == "says"])
                 to_pass += [what] if code == 1 else []
+                passed += [what] if code == 0 else []
     finally:
         copy.undo()
-    return to_pass
+    return [command for command in to_pass if command not in passed]  # one that passed half-way may need what is undone
 
 
 def do_page(copy, page, text):
     """How many of its exercises, or of the commands after them, did not do what the page says; and how many there are."""
-    found, failed, to_pass = list(exercises(text)), 0, {}
+    found, failed, to_pass = page_commands.exercises(text), 0, {}
     for number, steps in enumerate(found, 1):
         print(f"{page}, exercise {number} of {len(found)}", flush=True)
         try:

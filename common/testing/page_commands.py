@@ -107,6 +107,13 @@ def commands(page, text):
     return list(dict.fromkeys(found)), wrong
 
 
+def exercises(text):
+    """The exercises of a page that exercises.py does, each a list of (keyword, text)."""
+    found = re.findall(r"^ *<!-- exercise\n(.*?)^ *-->$", text, re.DOTALL | re.MULTILINE)
+    lines = [[line.strip() for line in block.splitlines() if line.strip()] for block in found]
+    return [[(line.partition(" ")[0], line.partition(" ")[2].strip()) for line in block] for block in lines]
+
+
 def all_commands():
     return {page: commands(page, path.read_text()) for page, path in pages().items()}
 

@@ -26,7 +26,8 @@ def cache(build):
 
 def objects(build, root):
     """{object: (the command that made it, the files of the project that it was made of)}"""
-    text = subprocess.run(["ninja", "-C", build, "-t", "deps"], check=True, capture_output=True, text=True).stdout
+    ninja = cache(build)["CMAKE_MAKE_PROGRAM"]
+    text = subprocess.run([ninja, "-C", build, "-t", "deps"], check=True, capture_output=True, text=True).stdout
     made_of = {}
     for block in text.split("\n\n"):
         name, _, files = block.lstrip().removeprefix(f"ninja: Entering directory `{build}'\n").partition(": #deps")
@@ -47,6 +48,8 @@ def configure(copy, build):
     (copy / "build").mkdir(exist_ok=True)
     facts = {"root": root, "build": str(build), "copy": str(copy), "objects": objects(build, root)}
     (copy / "build" / FACTS).write_text(json.dumps(facts))
+    if (build / "_deps").is_dir():
+        (copy / "build/_deps").symlink_to(build / "_deps")  # libraries that were downloaded
     same = [f"-D{name}={entries[name]}" for name in SAME if entries.get(name)]
     launcher = f"-DCMAKE_CXX_COMPILER_LAUNCHER={sys.executable};-SB;{Path(__file__).resolve()}"
     command = ["cmake", "-G", "Ninja", "-S", copy, "-B", copy / "build", "-DFLASH_CUDA=OFF", launcher, *same]
