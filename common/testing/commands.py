@@ -60,8 +60,8 @@ def environment():
 
 
 def program_of(text):
-    """What `common/try.sh STAGE OPTION...` runs."""
-    stage, _, options = text.removeprefix("common/try.sh ").partition(" ")
+    """What `common/try.sh [--all] STAGE OPTION...` runs."""
+    stage, _, options = text.removeprefix("common/try.sh ").removeprefix("--all ").partition(" ")
     named = [path.name for path in ROOT.glob(f"{stage}_*") if stage.isdigit()]
     return f"build/bin/{(named or [stage])[0]} {options}".strip()
 
@@ -122,7 +122,8 @@ def run_page(page, build):
         scratch_copy(Path(name), build)
         runner = Runner(Path(name))
         for command in found:
-            needs, shown = "by exercises.py" if command.text in in_exercises else runner.needs(command), command.text.split("\n")[0] + (" ..." if command.kind == "python" else "")
+            needs = "by exercises.py" if command.text in in_exercises else runner.needs(command)
+            shown = command.text.split("\n")[0] + (" ..." if command.kind == "python" else "")
             if isinstance(needs, str):
                 print(f"not here         {shown}\n                 {needs}")
                 continue

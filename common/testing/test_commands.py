@@ -117,7 +117,7 @@ class Running(unittest.TestCase):
         self.assertEqual((code, "by exercises.py" in text), (77, True), text)
 
     def test_of_try_the_program_runs(self):
-        code, text = self.run_text("`common/try.sh 01 --seq 8` `common/try.sh 01_naive --large`<!-- exits with 1 -->")
+        code, text = self.run_text("`common/try.sh 01 --seq 8` `common/try.sh --all 01_naive --large`<!-- exits with 1 -->")
         self.assertEqual((code, text.count("ok ")), (0, 2), text)
         self.assertEqual(self.run_text("`common/try.sh 01 --nonsense`")[0], 1)
 
