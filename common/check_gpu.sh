@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, in one go: build, all tests, compute-sanitizer's four tools on every kernel, the comparisons.
 #
-#   common/check_gpu.sh [OUTPUT_DIR] [CMAKE_ARGUMENT...]
+#   common/check_gpu.sh [--help] [OUTPUT_DIR [CMAKE_ARGUMENT...]]
 #
 # Logs and saved results go to OUTPUT_DIR (default: build-gpu/report):
 #   compare.json          all stages in fp32, b8 h12 N1024 d64 causal
@@ -21,14 +21,19 @@
 #   counted_problem.json  the problem whose counts the docs show, so that they can be held against the GPU's own
 #   profile.json          what Nsight Compute says of stage 08, N4096 d128
 #   resources.json        registers and fixed shared memory of every kernel
-# Exits 1 if anything failed. In a copy of the project without its git repository, FLASH_COMMIT says which commit the results belong
+# Exits 1 if anything failed, 2 on bad usage, 3 if no GPU answers. In a copy of the project without its git repository, FLASH_COMMIT says which commit the results belong
 # to. Meant to take less than nine minutes on an H200 with 16 cores: FLASH_CHECK_SECONDS (default 540) is when the last part, the
 # profile, has to end; what it lacks is said. FLASH_CHECK_PARTS names the parts to run after the build, for less time at once:
 # tests comparison large peers tensor sanitizers profile (the default: these), sweep, tune. FLASH_CHECK_STAGES: the number of the one stage that
 # compute-sanitizer looks at (the default: all).
 # shellcheck disable=SC2030,SC2031  # `count` only has to differ within one loop
 set -uo pipefail
+case ${1:-} in
+  --help | -h) awk 'NR > 1 && (!/^#/ || /^# shellcheck/) { exit } NR > 1 { sub(/^# ?/, ""); print }' "$0" && exit 0 ;;
+  -*) echo "check_gpu: '$1' is no folder for the results; --help says what is allowed" >&2 && exit 2 ;;
+esac
 cd "$(dirname "$0")/.." || exit 1
+{ command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name,driver_version --format=csv,noheader; } || { echo "check_gpu: no GPU answers (nvidia-smi)" >&2 && exit 3; }
 output=${1:-build-gpu/report}
 shift || true
 build="build-gpu"
@@ -49,8 +54,6 @@ fail() { printf 'FAILED: %s\n' "$*"; failed=1; }
 note "build"
 cmake -S . -B "$build" -G Ninja -DFLASH_CUDA=AUTO "$@" >"$output/configure.log" 2>&1 || { tail -n 20 "$output/configure.log"; exit 1; }
 cmake --build "$build" >"$output/build.log" 2>&1 || { tail -n 40 "$output/build.log"; exit 1; }
-nvidia-smi --query-gpu=name,driver_version --format=csv,noheader || exit 1
-
 # merge FILE.json PART.json...: the rows of all parts.
 merge() {
   python3 -c 'import json, sys

@@ -3,7 +3,8 @@
 #
 # It looks for the things themselves first, so that it is quick, works offline and leaves alone what is there, however it got
 # there. Only what is missing goes to the package manager (apt, dnf, pacman or brew). Exit code 1: no compiler, CMake or Ninja
-# in the end. A library that no package offers is no error, since CMake downloads it. CUDA is looked for, never installed.
+# in the end. A library that no package offers is no error, since CMake downloads it. CUDA is looked for, never installed: every kernel
+# also runs on the CPU.
 #
 # Written for bash 3.2 too (macOS): lists are strings of words.
 set -euo pipefail
@@ -175,40 +176,52 @@ install_missing() {
   done
 }
 
-# What nobody here can install, in words
+# What is still missing, and what else one can do about it
 advise() {
-  local name
-  for name in $tools; do
+  local name libraries="" by_pip="" other=""
+  for name in $tools $extras; do
     case $name in
-      compiler) say "MISSING a C++20 compiler: g++ 12, clang 14 or newer$([ "$manager" != brew ] || echo ' (xcode-select --install)')" ;;
-      cmake)
-        say "MISSING CMake 3.25 or newer$(has cmake && echo ", found $(cmake --version | head -n 1)")"
-        say "  https://cmake.org/download, or: python3 -m pip install 'cmake>=3.25'"
-        ;;
-      ninja) say "MISSING Ninja: https://ninja-build.org" ;;
+      compiler) say "a C++20 compiler is needed: g++ 12, clang 14 or newer$([ "$manager" != brew ] || echo ' (xcode-select --install)'); CXX=... names one" ;;
+      cmake | ninja) by_pip="$by_pip '$name$([ "$name" = ninja ] || echo '>=3.25')'" ;;
+      Eigen3 | doctest | CLI11 | nlohmann_json) libraries="$libraries $name" ;;
+      clang-format) say "clang-format 14 without root: python3 -m pip install --user clang-format==14.0.6" ;;
+      *) other="$other $name" ;;
     esac
   done
-  for name in $extras; do
+  [ -z "$by_pip" ] || say "without root: python3 -m pip install --user$by_pip, and put $(user_programs) first in PATH"
+  [ -z "$libraries" ] || say "CMake will download:$libraries (offline: docs/platforms.md)"
+  [ -z "$other" ] || say "not installed:$other"
+}
+
+# Where pip --user puts programs
+user_programs() { python3 -c 'import site; print(site.getuserbase() + "/bin")' 2>/dev/null || echo "$HOME/.local/bin"; }
+
+# compiler_in_words COMPILER: its kind and version, whatever it is called
+compiler_in_words() {
+  local kind=g++
+  if "$1" --version | grep -q clang; then kind=clang++; fi
+  echo "$kind $("$1" -dumpfullversion 2>/dev/null || "$1" -dumpversion)"
+}
+
+# All that is there, in one line; a GPU and nvcc are optional.
+there() {
+  local list="" name nvcc="" gpu=""
+  for name in compiler cmake ninja Eigen3 doctest CLI11 nlohmann_json; do
+    case " $tools $extras " in *" $name "*) continue ;; esac
     case $name in
-      Eigen3 | doctest | CLI11 | nlohmann_json) say "not installed: $name (CMake will download it)" ;;
-      clang-format) say "not installed: clang-format 14 (python3 -m pip install clang-format==14.0.6)" ;;
-      *) say "not installed: $name" ;;
+      compiler) name=$(compiler_in_words "$(working_compiler)") ;;
+      cmake) name="cmake $(cmake --version | awk 'NR == 1 { print $3 }')" ;;
     esac
+    list="$list${list:+, }$name"
   done
+  for name in nvcc /usr/local/cuda/bin/nvcc; do
+    [ -n "$nvcc" ] || ! has $name || nvcc=$($name --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')
+  done
+  if has nvidia-smi; then gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1) || gpu=""; fi
+  echo "${list:-nothing}; nvcc: ${nvcc:-none}; GPU: ${gpu:-none}"
 }
 
-report_cuda() {
-  local nvcc=none gpu=none
-  if has nvcc; then nvcc=$(command -v nvcc); elif [ -x /usr/local/cuda/bin/nvcc ]; then nvcc=/usr/local/cuda/bin/nvcc; fi
-  if has nvidia-smi; then gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1) || gpu=none; fi
-  say "nvcc: $nvcc; GPU: ${gpu:-none} (both optional: every kernel also runs on the CPU)"
-}
-
-finish() {
-  report_cuda
-  [ -z "$tools" ] || exit 1
-  exit 0
-}
+finish() { [ -z "$tools" ]; exit; }
 
 export DEBIAN_FRONTEND=noninteractive
 manager=$(find_manager)
@@ -216,10 +229,10 @@ as_root=""
 if [ "$(id -u)" != 0 ]; then as_root=sudo; fi
 look
 if [ -z "$tools$extras" ]; then
-  say "all there, nothing to do ($(working_compiler), $(cmake --version | head -n 1), Ninja, Eigen, doctest, CLI11, nlohmann_json)"
+  say "all there: $(there)"
   finish
 fi
-say "missing:$tools$extras"
+say "missing:$tools$extras; there: $(there)"
 
 # shellcheck disable=SC2086  # lists of words
 wanted=$(packages $tools $extras)
@@ -229,13 +242,12 @@ elif [ -z "$wanted" ]; then
   say "$manager has no package for it"
 elif [ $check_only = yes ]; then
   say "to install: $(install_command) $wanted"
-  finish
-elif [ -n "$as_root" ] && [ "$manager" != brew ] && ! has sudo; then
-  say "neither root nor sudo here; as root: $(as_root='' install_command) $wanted"
+elif [ -n "$as_root" ] && [ "$manager" != brew ] && ! { has sudo && sudo -v; }; then  # sudo asks for the password once, here
+  say "you are not root, and sudo is missing or refuses; as root: $(as_root='' install_command) $wanted"
 else
   install_missing
   look
-  [ -n "$tools$extras" ] || say "all there now"
+  [ -n "$tools$extras" ] || say "all there now: $(there)"
 fi
 advise
 finish

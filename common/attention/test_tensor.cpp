@@ -150,6 +150,9 @@ TEST_CASE("variants are listed in the order of their numbers") {
   CHECK(std::string(variants(Backend::gpu)[1].name) == "second");
   CHECK(std::string(variants(Backend::gpu)[2].name) == "tenth");
   CHECK(variants(Backend::cpu).empty());
+  CHECK(name_clash(Backend::gpu).empty());
+  const RegisterVariant third(Backend::gpu, 3, {.name = "first", .idea = "", .forward = nullptr}, "3_mine.cuh");
+  CHECK(name_clash(Backend::gpu).find("3_mine.cuh both have a variant 'first'") != std::string::npos);
 }
 
 }  // namespace flash

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 
 namespace flash {
 namespace {
@@ -37,6 +38,18 @@ std::string refusal_on(const Variant& variant, const Problem& problem, const Dev
 }
 
 const std::vector<Variant>& variants(Backend backend) { return registry(backend).variants; }
+
+std::string name_clash(Backend backend) {
+  const std::vector<Variant>& all = variants(backend);
+  for (std::size_t second = 1; second < all.size(); ++second) {
+    for (std::size_t first = 0; first < second; ++first) {
+      if (std::string_view(all[first].name) != all[second].name) continue;
+      return std::string(all[first].file) + " and " + all[second].file + " both have a variant '" + all[first].name +
+             "'; change .name at the end of one of them";
+    }
+  }
+  return "";
+}
 
 RegisterVariant::RegisterVariant(Backend backend, int number, const Variant& variant, const char* file) {
   auto& [numbers, variants] = registry(backend);

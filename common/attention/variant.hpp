@@ -41,6 +41,9 @@ enum class Backend { gpu, cpu };
 /// Filled by the translation units that add_stage() generates, one per kernel file and backend.
 const std::vector<Variant>& variants(Backend);
 
+/// "" or which two kernel files have given their variants the same name, so that nobody could choose the second.
+std::string name_clash(Backend);
+
 /// Adds a variant when the program starts.
 struct RegisterVariant {
   RegisterVariant(Backend, int number, const Variant&, const char* file = "");

@@ -149,6 +149,7 @@ TilesToList tiles_to_list(const Options& options) {
 }
 
 ExitCode run_command_line(const StageInfo& stage, int argc, char** argv) {
+  if (const std::string clash = name_clash(Backend::cpu); !clash.empty()) throw UsageError(clash);
   const CommandLine line = parse_options(stage, argc, argv);
   if (!line.answer.empty()) {
     print(line.answer);

@@ -9,7 +9,8 @@ What counts as a command, and the table of those that cannot run everywhere: pag
 
 How a command has to end: having printed something, with exit code 0, unless the page says `exits with N` in the comment at the end of
 the line, or <!-- exits with N --> right after the span. `git diff --no-index` has to find a difference: 1. A program that needs a GPU or
-torch has to say that there is none, where there is none: 3. A ctest command is only asked which tests it would run.
+torch has to say that there is none, where there is none: 3. A ctest command is only asked which tests it would run. Of common/try.sh
+only the program runs, with its options. What an exercise runs is left to exercises.py.
 
 They run one after another, in a copy of the project, so nothing of the reader's is overwritten. Exit code: 1 if one ended in another
 way, 77 if none could run here.
@@ -34,13 +35,18 @@ NEEDED = {r"\bbuild/bin/.* --device gpu\b": ("gpu",), r"\bpeers\.py\b": ("gpu", 
 SECONDS = 120  # more than any page may ask of its reader
 
 
-def scratch_copy(folder, build):
-    """The project without what was built or saved beside it. Its build/ leads to `build`, but has a log of tests of its own."""
+def copy_project(folder):
+    """The project without what was built or saved beside it."""
     for path in ROOT.iterdir():
         if path.is_dir() and (re.match(r"\d\d_|common$|docs$|\.ci$", path.name)):
             shutil.copytree(path, folder / path.name, ignore=shutil.ignore_patterns("__pycache__"))
         elif path.is_file():
             shutil.copy2(path, folder)
+
+
+def scratch_copy(folder, build):
+    """A copy of the project. Its build/ leads to `build`, but has a log of tests of its own."""
+    copy_project(folder)
     (folder / "build").mkdir()
     for path in build.iterdir():
         if path.name != "Testing":
@@ -51,6 +57,13 @@ def environment():
     settings = {name: value for name, value in os.environ.items() if not name.startswith("FLASH_SIMT")}
     folder = str(Path(sys.executable).parent)  # a page's python3 is this one
     return settings | {"PATH": folder + os.pathsep + settings["PATH"], "PYTHONDONTWRITEBYTECODE": "1", "MPLBACKEND": "Agg"}
+
+
+def program_of(text):
+    """What `common/try.sh [--all] STAGE OPTION...` runs."""
+    stage, _, options = text.removeprefix("common/try.sh ").removeprefix("--all ").partition(" ")
+    named = [path.name for path in ROOT.glob(f"{stage}_*") if stage.isdigit()]
+    return f"build/bin/{(named or [stage])[0]} {options}".strip()
 
 
 class Runner:
@@ -86,6 +99,8 @@ class Runner:
         if command.kind == "option":
             code, printed = self.run(f"build/bin/{command.stage} --help")
             return code == 0 and re.search(rf"^ +(-\w,)?{text}\b", printed, re.MULTILINE), f"{command.stage} has no option {text}"
+        if text.startswith("common/try.sh "):
+            return self.answer(command._replace(text=program_of(text)))
         if text.startswith("ctest "):
             code, printed = self.run(f"{text} -N")
             return code == 0 and int((re.findall(r"Total Tests: (\d+)", printed) or ["0"])[0]) > 0, "it runs no test: " + printed
@@ -98,14 +113,17 @@ class Runner:
 
 
 def run_page(page, build):
-    found, wrong = page_commands.commands(page, page_commands.pages()[page].read_text())
+    text = page_commands.pages()[page].read_text()
+    found, wrong = page_commands.commands(page, text)
+    in_exercises = {what for steps in page_commands.exercises(text) for keyword, what in steps if keyword == "run"}
     failed, ran = bool(wrong), 0
     print("\n".join(wrong), end="\n" if wrong else "")
     with tempfile.TemporaryDirectory(prefix="flash_commands.") as name:
         scratch_copy(Path(name), build)
         runner = Runner(Path(name))
         for command in found:
-            needs, shown = runner.needs(command), command.text.split("\n")[0] + (" ..." if command.kind == "python" else "")
+            needs = "by exercises.py" if command.text in in_exercises else runner.needs(command)
+            shown = command.text.split("\n")[0] + (" ..." if command.kind == "python" else "")
             if isinstance(needs, str):
                 print(f"not here         {shown}\n                 {needs}")
                 continue

@@ -26,8 +26,8 @@ PAPERS = "--sweep d=64,128 --sweep causal=no,yes --sweep seq=1024..16384 --save"
 NOT_EVERYWHERE = {
     "common/setup.sh && cmake --workflow --preset demo": ELSEWHERE,
     "common/setup.sh && cmake --workflow --preset test": ELSEWHERE,
-    "cmake --workflow --preset test": ELSEWHERE,
-    "cmake --workflow --preset race": ELSEWHERE,
+    "cmake --preset race": ELSEWHERE,
+    "cmake --build --preset race --target lab_barrier": ELSEWHERE,
     "build-race/bin/lab_barrier": "by the test 'lab: barrier' of the race preset",
     "docs/generate.py --check": "by .ci/run; here it would fail for everyone who has just changed a kernel",
     "common/compare/plot.py rows.json --out plots": ("matplotlib",),
@@ -105,6 +105,13 @@ def commands(page, text):
             found += of_prose(line, stage_of(page))
     found = [Command(c.text, 1) if c.text.startswith("git diff --no-index ") else c for c in found]
     return list(dict.fromkeys(found)), wrong
+
+
+def exercises(text):
+    """The exercises of a page that exercises.py does, each a list of (keyword, text)."""
+    found = re.findall(r"^ *<!-- exercise\n(.*?)^ *-->$", text, re.DOTALL | re.MULTILINE)
+    lines = [[line.strip() for line in block.splitlines() if line.strip()] for block in found]
+    return [[(line.partition(" ")[0], line.partition(" ")[2].strip()) for line in block] for block in lines]
 
 
 def all_commands():

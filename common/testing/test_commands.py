@@ -112,6 +112,15 @@ class Running(unittest.TestCase):
         self.assertEqual(code, 77)
         self.assertIn("skipped          git log -1\n                 not here: gpu", text)
 
+    def test_what_an_exercise_runs_is_left_to_it(self):
+        code, text = self.run_text("`common/try.sh 01 --nonsense`\n<!-- exercise\nrun common/try.sh 01 --nonsense\n-->\n")
+        self.assertEqual((code, "by exercises.py" in text), (77, True), text)
+
+    def test_of_try_the_program_runs(self):
+        code, text = self.run_text("`common/try.sh 01 --seq 8` `common/try.sh --all 01_naive --large`<!-- exits with 1 -->")
+        self.assertEqual((code, text.count("ok ")), (0, 2), text)
+        self.assertEqual(self.run_text("`common/try.sh 01 --nonsense`")[0], 1)
+
     def test_nothing_of_the_reader_is_touched(self):
         before = sorted(path.name for path in commands.ROOT.iterdir())
         self.assertEqual(self.run_text("```sh\necho x | tee README.md new.txt   # in a copy\n```\n")[0], 0)

@@ -1,5 +1,6 @@
 // main() of the stages' test programs: doctest with --device=cpu (the default) or --device=gpu. Without a GPU the latter exits
-// with 77, which CTest shows as skipped; so does a case that calls skip().
+// with 77, which CTest shows as skipped; so does a case that calls skip(). --variant=NAME: cases that look at all variants of the
+// stage look at this one alone.
 #include "common/device/error.hpp"
 #include "common/testing/grid/support.hpp"
 
@@ -7,11 +8,14 @@
 
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <stdexcept>
+#include <string>
 
 namespace {
 
 std::unique_ptr<flash::Device> chosen_device;
+std::string chosen_variant;
 bool any_skipped = false;
 
 }  // namespace
@@ -21,14 +25,18 @@ flash::Device& flash::grid::device() {
   return *chosen_device;
 }
 
+const std::string& flash::grid::only_variant() { return chosen_variant; }
+
 void flash::grid::skip(const std::string& reason) {
   std::printf("skipped: %s\n", reason.c_str());
   any_skipped = true;
 }
 
 int main(int argc, char** argv) {
-  constexpr int skipped = 77;
+  constexpr int bad_usage = 2, skipped = 77;
+  const std::string variant = "--variant=";
   for (int i = 1; i < argc; ++i) {
+    if (std::string(argv[i]).starts_with(variant)) chosen_variant = argv[i] + variant.size();
     if (std::strcmp(argv[i], "--device=gpu") != 0) continue;
     std::string why_not;
     chosen_device = flash::open_gpu(why_not);
@@ -36,6 +44,10 @@ int main(int argc, char** argv) {
       std::printf("skipped: %s\n", why_not.c_str());
       return skipped;
     }
+  }
+  if (!chosen_variant.empty() && flash::grid::variants().empty()) {
+    std::fprintf(stderr, "this stage has no variant '%s'\n", chosen_variant.c_str());
+    return bad_usage;
   }
   const int result = doctest::Context(argc, argv).run();
   return result == 0 && any_skipped ? skipped : result;

@@ -11,10 +11,17 @@
 
 namespace flash::grid {
 
-const std::vector<Variant>& variants() { return flash::variants(device().info().kind); }
+const std::vector<Variant>& variants() {
+  static const std::vector<Variant> chosen = [] {
+    std::vector<Variant> all = flash::variants(device().info().kind);
+    if (!only_variant().empty()) std::erase_if(all, [](const Variant& v) { return v.name != only_variant(); });
+    return all;
+  }();
+  return chosen;
+}
 
 const Variant& variant_named(const std::string& name) {
-  for (const Variant& variant : variants()) {
+  for (const Variant& variant : flash::variants(device().info().kind)) {
     if (variant.name == name) return variant;
   }
   throw std::logic_error("no variant is called " + name);

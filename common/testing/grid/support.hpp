@@ -13,10 +13,13 @@ namespace flash::grid {
 /// The device that this test program was asked to use: --device=cpu (the default) or --device=gpu.
 Device& device();
 
-/// The stage's variants compiled for that device.
+/// The variant that this test program was asked to look at, --variant=NAME; "": all.
+const std::string& only_variant();
+
+/// The stage's variants compiled for that device, or the only one asked for.
 const std::vector<Variant>& variants();
 
-/// The variant of that name. Throws std::logic_error if there is none.
+/// The variant of that name, asked for or not. Throws std::logic_error if there is none.
 const Variant& variant_named(const std::string& name);
 
 /// One run: outputs and workspaces poisoned before, results fetched after.

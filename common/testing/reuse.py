@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Builds a copy of the project without compiling again what the copy did not change.
+
+configure(copy, build) configures copy/build with this file as the compiler's launcher. For each object that Ninja asks for, the launcher
+takes the one of `build`, the build folder of the original, if it was made by the same command of the same sources; else it compiles. So
+a copy with one edited kernel costs its configuration and one or two translation units, and any target can be built in it.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+FACTS = "reuse.json"  # in copy/build: what the launcher has to know
+SAME = ("CMAKE_BUILD_TYPE", "CMAKE_CXX_COMPILER", "CMAKE_CXX_FLAGS", "CMAKE_CXX_FLAGS_RELEASE", "CMAKE_PREFIX_PATH", "FLASH_WERROR")
+
+
+def cache(build):
+    """The entries of a build folder's CMakeCache.txt."""
+    return dict(re.findall(r"^([^#/][^:\n]*):[A-Z]+=(.*)$", (build / "CMakeCache.txt").read_text(), re.MULTILINE))
+
+
+def objects(build, root):
+    """{object: (the command that made it, the files of the project that it was made of)}"""
+    ninja = cache(build)["CMAKE_MAKE_PROGRAM"]
+    text = subprocess.run([ninja, "-C", build, "-t", "deps"], check=True, capture_output=True, text=True).stdout
+    made_of = {}
+    for block in text.split("\n\n"):
+        name, _, files = block.lstrip().removeprefix(f"ninja: Entering directory `{build}'\n").partition(": #deps")
+        paths = [os.path.normpath(os.path.join(build, line.strip())) for line in files.split("\n")[1:]]
+        made_of[name] = [path for path in paths if path.startswith((f"{root}/", f"{build}/"))]
+    commands = {}
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        command = shlex.split(entry["command"])
+        if "-o" in command:
+            commands[command[command.index("-o") + 1]] = command
+    return {name: (commands[name], files) for name, files in made_of.items() if name in commands}
+
+
+def configure(copy, build):
+    """Configures copy/build for the CPU backend alone, with the compiler and the flags of `build`."""
+    entries = cache(build)
+    root = entries["CMAKE_HOME_DIRECTORY"]
+    (copy / "build").mkdir(exist_ok=True)
+    facts = {"root": root, "build": str(build), "copy": str(copy), "objects": objects(build, root)}
+    (copy / "build" / FACTS).write_text(json.dumps(facts))
+    if (build / "_deps").is_dir():
+        (copy / "build/_deps").symlink_to(build / "_deps")  # libraries that were downloaded
+    same = [f"-D{name}={entries[name]}" for name in SAME if entries.get(name)]
+    launcher = f"-DCMAKE_CXX_COMPILER_LAUNCHER={sys.executable};-SB;{Path(__file__).resolve()}"
+    command = ["cmake", "-G", "Ninja", "-S", copy, "-B", copy / "build", "-DFLASH_CUDA=OFF", launcher, *same]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        sys.exit(f"the copy of the project cannot be configured:\n{done.stdout}")
+
+
+def same_file(original, copied):
+    try:
+        return Path(original).read_bytes() == Path(copied).read_bytes()
+    except OSError:
+        return False
+
+
+def launch(command):
+    """Runs in copy/build: copies the original's object of this command, with a list of what it depends on; else runs the command."""
+    facts = json.loads(Path(FACTS).read_text())
+    root, build, copy = facts["root"], facts["build"], facts["copy"]
+
+    def original(text):
+        return text.replace(f"{copy}/build", build).replace(copy, root)
+
+    def copied(path):
+        return path.replace(build, f"{copy}/build", 1) if path.startswith(f"{build}/") else path.replace(root, copy, 1)
+
+    options = {name: command[command.index(name) + 1] for name in ("-o", "-MF") if name in command}
+    before, files = facts["objects"].get(options.get("-o"), ([], []))
+    plain, skip = [], 0
+    for word in command:  # without the options for lists of dependences
+        skip = 2 if word in ("-MF", "-MT") else skip
+        if skip == 0 and word != "-MD":
+            plain.append(original(word))
+        skip = max(skip - 1, 0)
+    made = Path(build, options.get("-o", ""))
+    if plain == before and made.is_file() and all(same_file(f, copied(f)) and os.path.getmtime(f) <= made.stat().st_mtime for f in files):
+        shutil.copyfile(made, options["-o"])
+        listed = " ".join(copied(path).replace(" ", "\\ ") for path in files)
+        Path(options["-MF"]).write_text(f"{options['-o']}: {listed}\n")
+    else:
+        os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    launch(sys.argv[1:])

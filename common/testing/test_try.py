@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""common/try.sh, in a project of scripts: what it builds and runs, what it shows of a failure, and its exit codes."""
+import os
+import pathlib
+import shutil
+import stat
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CMAKE = """#!/bin/sh
+echo "$*" >>"$FAKE/cmake.txt"
+case "$*" in
+--preset*) mkdir -p build && touch build/build.ninja ;;
+*) cat "$FAKE/build.txt"; exit ${BUILD:-0} ;;
+esac
+"""
+STAGE = """#!/bin/bash
+echo "report in $PWD of $#: $*"
+[ "$CODE" != signal ] || kill -SEGV $$
+exit ${CODE:-0}
+"""
+TEST = r"""#!/bin/bash
+echo "$*" >>"$FAKE/tests.txt"
+case "$*" in
+*--device=gpu*) exit ${GPU:-77} ;;
+*--list-test-cases*)
+  printf '[doctest] listing\n=====\ngrid: lengths\ngrid: sums, and more\nchapter: one\nfar: offsets\n=====\n[doctest] 4\n' ;;
+*"--test-case=${FAIL:-nothing} "*)
+  printf '=====\n%s/common/grid_test.cpp:38:\nTEST CASE:  %s\n\n' "$FAKE" "$FAIL"
+  printf '../common/support.cpp:75: ERROR: CHECK( failed.empty() ) is NOT correct!\n  values: CHECK( false )\n'
+  printf '  logged: two backward, tiles 64 x 32 on B=1 H=2 Hkv=1 Nq=70 Nk=61 d=100 scale=0.5 causal fp16 qkv bias=alibi[1,2]\n'
+  printf 'dk: max error 3 > 1\n\n\nAborting - too many failed asserts!\n=====\n[doctest] Status: FAILURE!\n'
+  exit 1 ;;
+esac
+"""
+ERROR = """[1/70] Building CXX object x.o
+FAILED: x.o
+{0}/common/first.hpp: In function 'int f()':
+{0}/04_first/kernel.cuh:12:3: error: 'foo' was not declared
+   12 |   foo;
+{0}/04_first/kernel.cuh:20:3: error: a later one
+ninja: build stopped: subcommand failed.
+"""
+
+
+class Try(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="flash try.")
+        self.addCleanup(scratch.cleanup)
+        self.root = pathlib.Path(scratch.name).resolve()
+        for name in ("common", "docs/lab", "04_first", "08_second", "09_a", "09_b", "programs", "elsewhere", "build/bin", "build/tests"):
+            (self.root / name).mkdir(parents=True)
+        for name in ("04_first/CMakeLists.txt", "08_second/CMakeLists.txt", "09_a/CMakeLists.txt", "09_b/CMakeLists.txt", "docs/lab/hello.cpp", "build.txt", "tests.txt"):
+            (self.root / name).touch()
+        shutil.copy(ROOT / "common/try.sh", self.root / "common")
+        for name, text in {"programs/cmake": CMAKE, "build/bin/04_first": STAGE, "build/bin/lab_hello": STAGE, "build/tests/04_first_test": TEST}.items():
+            (self.root / name).write_text(text)
+            (self.root / name).chmod(0o755)
+
+    def run_it(self, *arguments, **settings):
+        """(exit code, stdout, stderr)"""
+        path = f"{self.root / 'programs'}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run([self.root / "common/try.sh", *arguments], cwd=self.root / "elsewhere", text=True, capture_output=True,
+                              env={**os.environ, "FAKE": str(self.root), "PATH": path, **settings})  # fmt: skip
+        return done.returncode, done.stdout, done.stderr
+
+    def read(self, name):
+        return (self.root / name).read_text()
+
+    def test_all_right(self):
+        code, out, _ = self.run_it("04", "--load", "my data")
+        self.assertEqual(code, 0)
+        self.assertIn(f"report in {self.root}/elsewhere of 2: --load my data\n", out)  # where the caller is
+        self.assertIn("try: 04_first is right: 4 of 4 test cases passed.", out)
+        self.assertNotIn("left out", out)
+        self.assertEqual(self.read("cmake.txt"), f"--preset demo\n--build {self.root}/build --target 04_first 04_first_test\n")
+        ran = [line.split("--test-case=")[1].split(" --abort")[0] for line in self.read("tests.txt").splitlines() if "--abort" in line]
+        self.assertEqual(sorted(ran), ["chapter: one", "far: offsets", "grid: lengths", "grid: sums? and more"])
+
+    def test_what_is_configured_stays_so(self):
+        (self.root / "build/build.ninja").touch()
+        self.assertEqual(self.run_it("4")[0], 0)
+        self.assertNotIn("--preset", self.read("cmake.txt"))
+
+    def test_the_stage_by_number_or_folder(self):
+        for name in ("04", "4", "04_first", "04_first/"):
+            self.assertEqual(self.run_it(name)[0], 0, name)
+        code, out, _ = self.run_it("lab_hello")
+        self.assertEqual((code, "lab_hello is right" in out), (0, True))
+        self.assertTrue(self.read("cmake.txt").endswith("--target lab_hello\n"))
+
+    def test_bad_usage_is_one_line(self):
+        for arguments, said in (((), "which stage?"), (("7",), "'7'; there are: 04_first 08_second 09_a 09_b lab_hello"), (("fa",), "'fa'"),
+                                (("--al", "04"), "unknown option '--al'"), (("09",), "'09' is each of: 09_a 09_b")):  # fmt: skip
+            code, out, err = self.run_it(*arguments)
+            self.assertEqual((code, out, err.count("\n")), (2, "", 1), arguments)
+            self.assertIn(said, err)
+
+    def test_help(self):
+        code, out, _ = self.run_it("--help")
+        self.assertEqual(code, 0)
+        self.assertLessEqual(max(map(len, out.splitlines())), 90)
+
+    def test_the_first_error_of_the_compiler_alone(self):
+        (self.root / "build.txt").write_text(ERROR.format(self.root))
+        code, out, err = self.run_it("04", BUILD="1")
+        self.assertEqual((code, out), (1, "04_first/kernel.cuh:12:3: error: 'foo' was not declared\n   12 |   foo;\n"))
+        self.assertIn("04_first does not build", err)
+        self.assertEqual(self.read("tests.txt"), "")
+
+    def test_errors_of_the_linker_and_of_cmake(self):
+        (self.root / "build.txt").write_text("/usr/bin/ld: x.o: in function `f':\nx.cpp:(.text+0x5): undefined reference to `g'\ncollect2: error: ld\n")
+        self.assertEqual(self.run_it("04", BUILD="1")[1], "x.cpp:(.text+0x5): undefined reference to `g'\ncollect2: error: ld\n")
+        (self.root / "build.txt").write_text("-- fine\nCMake Error at CMakeLists.txt:2 (project):\n  No compiler.\n")
+        self.assertIn("No compiler.\ncommon/setup.sh", self.run_it("04", BUILD="1")[1])
+        (self.root / "build.txt").write_text("something else\n")
+        self.assertEqual(self.run_it("04", BUILD="1")[1], "something else\n")
+
+    def test_warnings_show(self):
+        (self.root / "build.txt").write_text(f"[1/2] x\n{self.root}/04_first/kernel.cuh:7:1: warning: index 8 of 8\n    7 | x[8]\n[2/2] y\n")
+        self.assertTrue(self.run_it("04")[1].startswith("04_first/kernel.cuh:7:1: warning: index 8 of 8\n    7 | x[8]\nreport"))
+
+    def test_a_wrong_result_ends_it(self):
+        code, out, err = self.run_it("04", CODE="1")
+        self.assertEqual((code, out.startswith("report"), self.read("tests.txt")), (1, True, ""))
+        self.assertIn("04_first is WRONG", err)
+        code, out, _ = self.run_it("04", CODE="signal")
+        self.assertEqual((code, "ended by signal 11 (SEGV)" in out), (1, True))
+
+    def test_a_refusal_of_the_program_is_its_own(self):
+        for refusal in ("2", "3"):
+            code, _, err = self.run_it("04", "--nonsense", CODE=refusal)
+            self.assertEqual((code, err), (int(refusal), ""))
+
+    def test_a_failed_test_case_is_shown_shortly(self):
+        code, out, err = self.run_it("04", FAIL="grid: lengths")
+        self.assertEqual(code, 1)
+        shown = out.partition("TEST CASE:")[2]
+        self.assertEqual(shown.splitlines()[0], "  grid: lengths")
+        self.assertIn("common/support.cpp:75: ERROR", shown)
+        self.assertIn("dk: max error 3 > 1", shown)
+        self.assertNotIn("[doctest]", shown)
+        self.assertIn("by itself: common/try.sh 04 --pass backward --variant two --tiles 64,32 --batch 1 --heads 2 --kv-heads 1 --seq-q 70 --seq-k 61 --head-dim 100"
+                      " --scale 0.5 --causal --dtype fp16 --layout qkv --bias alibi\n", shown)  # fmt: skip
+        self.assertIn("04_first is WRONG", err)
+        self.assertEqual(self.run_it("04", FAIL="grid: sums? and more")[0], 1)
+
+    def test_on_a_gpu_too(self):
+        code, out, _ = self.run_it("04", GPU="0")
+        self.assertEqual((code, "5 of 5 test cases passed" in out), (0, True))
+        self.assertEqual(self.run_it("04", GPU="1")[0], 0)  # the probe for one fails, and so there is none
+
+    def test_one_variant(self):
+        for options in (("--variant", "two"), ("--variant=two",)):
+            (self.root / "tests.txt").write_text("")
+            self.assertEqual(self.run_it("04", *options)[0], 0)
+            self.assertEqual(self.read("tests.txt").count("--variant=two --abort"), 4)
+
+    def test_the_shortest_first_and_what_was_left_out(self):
+        (self.root / "build/tests/04_first_test.seconds").write_text("9\tchapter: one\n5\tgrid: lengths\n0\tfar: offsets\n1\tgrid: sums, and more\n")
+        (self.root / "programs/getconf").write_text("#!/bin/sh\necho 1\n")
+        (self.root / "programs/date").write_text('#!/bin/sh\necho x >>"$FAKE/dates"\n[ $(wc -l <"$FAKE/dates") -lt 6 ] && echo 100 || echo 200\n')
+        for name in ("getconf", "date"):
+            (self.root / "programs" / name).chmod(stat.S_IRWXU)
+        code, out, _ = self.run_it("04", "--variant=")  # one process; the clock jumps in the third case
+        self.assertEqual((code, "2 of 4 test cases passed" in out, "2 were left out" in out), (0, True, True), out)
+        ran = [line for line in self.read("tests.txt").splitlines() if "--abort" in line]
+        self.assertEqual(["far" in ran[0], "sums" in ran[1], len(ran)], [True, True, 2])
+        os.remove(self.root / "dates")
+        self.assertIn("4 of 4", self.run_it("--all", "04")[1])
+
+
+if __name__ == "__main__":
+    unittest.main()
