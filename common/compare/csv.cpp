@@ -37,6 +37,7 @@ std::string csv_text(const std::vector<Row>& rows) {
                                        "pass",
                                        "device.kind",
                                        "device.name",
+                                       "device.simulates_sm",
                                        "problem.batch",
                                        "problem.heads",
                                        "problem.kv_heads",

@@ -36,16 +36,6 @@ std::string python() {
 
 fs::path script_in(const fs::path& sources) { return sources / "common" / "compare" / "report.py"; }
 
-/// "" if the program ended well, else the last line it wrote to stderr.
-std::string complaint(const ProcessResult& result) {
-  if (!result.started) return result.error;
-  if (result.timed_out) return "it took too long";
-  if (result.signal == 0 && result.exit_code == 0) return "";
-  const std::string text = result.error.substr(0, result.error.find_last_not_of(" \n") + 1);
-  const std::string line = text.substr(text.rfind('\n') + 1);
-  return line.empty() ? "it ended with exit code " + std::to_string(result.exit_code) : line;
-}
-
 void run_script(const std::string& html, const fs::path& sources, const std::vector<std::string>& more) {
   std::vector<std::string> arguments{python(), script_in(sources).string(), "--out", html};
   arguments.insert(arguments.end(), more.begin(), more.end());

@@ -145,6 +145,11 @@ CompareCommand parse_compare_options(int argc, const char* const* argv) {
   }
   if (options.json && options.csv) throw UsageError("--json and --csv are both given; allowed: one of them");
   if (!options.rows.empty()) check_rows_alone(app);
+  for (const char* of_gpu : {"--iterations", "--no-counts"}) {
+    if (app.count(of_gpu) == 0 || options.device != DeviceChoice::cpu) continue;
+    throw UsageError(std::string(of_gpu) +
+                     " and --device cpu are both given; allowed: one of them, since it is for runs on a GPU");
+  }
   if (options.resume && options.save.empty()) throw UsageError("--resume is given without --save; allowed: both");
   if (options.force && options.save.empty()) throw UsageError("--force is given without --save; allowed: both");
   if (!options.html.empty() && !options.save.empty() && same_file(options.html, options.save)) {

@@ -3,8 +3,10 @@
 #include "common/compare/provenance.hpp"
 #include "common/device/error.hpp"
 #include "common/device/runtime.hpp"
+#include "common/harness/device_json.hpp"
 
 #include <algorithm>
+#include <set>
 
 namespace flash {
 namespace {
@@ -21,10 +23,11 @@ bool is_about(const Stage& stage, const ListedVariant& variant, Pass pass) {
 void keep_variants(std::vector<Stage>& stages, const std::vector<std::string>& wanted) {
   if (wanted.empty()) return;
   std::string names;
+  std::set<std::string> seen;
   std::vector<std::string> missing = wanted;
   for (Stage& stage : stages) {
     for (const ListedVariant& variant : stage.variants) {
-      names += (names.empty() ? "" : ", ") + variant.name;
+      if (seen.insert(variant.name).second) names += (names.empty() ? "" : ", ") + variant.name;  // stages share some
       std::erase(missing, variant.name);
     }
     std::erase_if(stage.variants, [&](const ListedVariant& variant) {
@@ -36,7 +39,7 @@ void keep_variants(std::vector<Stage>& stages, const std::vector<std::string>& w
 
 /// The device that all rows run on, as a report names it: for auto, a GPU if the first stage program finds one.
 Json choose_device(const CompareOptions& options, const Stage& first) {
-  const Json cpu{{"kind", "cpu"}, {"name", open_cpu()->info().name}, {"sm", 0}, {"cuda", ""}, {"driver", ""}};
+  const Json cpu = device_json(open_cpu()->info());
   if (options.device == DeviceChoice::cpu) return cpu;
   const ProcessResult probe = run_process({first.program.string(), "--device", "gpu", "--batch", "1", "--heads", "1", "--seq",
                                            "1", "--head-dim", "1", "--no-check", "--json"},

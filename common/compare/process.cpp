@@ -125,6 +125,17 @@ int wait_until(pid_t child, Clock::time_point deadline, bool& timed_out) {
 
 }  // namespace
 
+std::string complaint(const ProcessResult& result) {
+  if (!result.started) return result.error;
+  if (result.timed_out) return "it took too long";
+  if (result.signal == 0 && result.exit_code == 0) return "";
+  const std::string text = result.error.substr(0, result.error.find_last_not_of(" \n") + 1);
+  const std::string line = text.substr(text.rfind('\n') + 1);
+  if (!line.empty()) return line;
+  if (result.signal != 0) return std::string("it was ended by a signal: ") + strsignal(result.signal);
+  return "it ended with exit code " + std::to_string(result.exit_code);
+}
+
 void stop_child_on_signals() {
   struct sigaction action {};
   action.sa_handler = stop_child;

@@ -18,6 +18,9 @@ struct ProcessResult {
   std::string output, error;
 };
 
+/// "" if the program ended well, else the last line that it wrote to stderr, or how it ended.
+std::string complaint(const ProcessResult&);
+
 /// From now on SIGINT, SIGTERM and SIGHUP first kill the child that runs, then end this program as they do by themselves. One that
 /// is ignored stays ignored.
 void stop_child_on_signals();

@@ -105,6 +105,8 @@ std::optional<double> Row::number(std::initializer_list<const char*> path) const
   return at->get<double>();
 }
 
+int Row::simulated_sm() const { return static_cast<int>(number({"device", "simulates_sm"}).value_or(90)); }
+
 std::optional<std::string> Row::tiles() const {
   const std::optional<double> Br = number({"tiles", "br"}), Bc = number({"tiles", "bc"});
   if (!Br || !Bc) return std::nullopt;

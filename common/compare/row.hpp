@@ -44,6 +44,9 @@ struct Row {
   Backend backend() const;
   std::string device_name() const;
 
+  /// The GPU that the simulator stood for; rows of old do not say it, and are of the default.
+  int simulated_sm() const;
+
   /// A number of the report by its path ("time", "median_ms"); absent if it is missing or null.
   std::optional<double> number(std::initializer_list<const char*> path) const;
 

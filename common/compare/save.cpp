@@ -17,9 +17,10 @@ namespace fs = std::filesystem;
 
 /// What tells one run's row from those of all others.
 std::string key_of(const std::string& stage, const std::string& variant, Pass pass, const Json& device, const Json& problem) {
-  // Counts are the same on every processor.
-  const bool gpu = device.is_object() && device.contains("kind") && device["kind"] == "gpu";
-  const std::string name = gpu && device.contains("name") ? device["name"].dump() : "cpu";
+  // Counts are the same on every processor, but not for every GPU that it simulates; rows of old are of the default.
+  const Json known = device.is_object() ? device : Json::object();
+  const bool gpu = known.contains("name") && known.value("kind", Json()) == "gpu";
+  const std::string name = gpu ? known["name"].dump() : "cpu " + known.value("simulates_sm", Json(90)).dump();
   return stage + " " + variant + " " + to_string(pass) + " " + name + " " + problem.dump();
 }
 

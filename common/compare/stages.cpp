@@ -74,6 +74,9 @@ std::vector<fs::path> find_stages(const fs::path& folder, const std::vector<std:
 
 Stage ask_stage(const fs::path& program) {
   const ProcessResult answer = run_process({program.string(), "--list", "--json"}, std::chrono::seconds(60));
+  if (const std::string why = complaint(answer); !why.empty()) {
+    throw UsageError(program.string() + " --list --json does not answer: " + why);
+  }
   const auto list = nlohmann::json::parse(answer.output, nullptr, /*allow_exceptions=*/false);
   try {
     Stage stage{list.at("stage"), program, {}};

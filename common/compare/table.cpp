@@ -97,7 +97,7 @@ std::vector<std::string> fit(std::vector<Column>& columns, const std::vector<Gro
 std::string note_on_small_tiles(const Group& rows) {
   constexpr int large_tile = 128, sms = 132;  // rows of Q; of an H200, whose SMs the simulator counts on
   const Problem& p = rows.front().problem;
-  const bool small = 1LL * p.B * p.H * ((p.Nq + large_tile - 1) / large_tile) < sms;
+  const bool small = rows.front().simulated_sm() == 90 && 1LL * p.B * p.H * ((p.Nq + large_tile - 1) / large_tile) < sms;
   std::optional<double> first, second;
   for (const Row& row : rows) {
     const std::optional<double> read = row.number({"hbm_read_bytes"});
@@ -122,7 +122,7 @@ std::string heading_of(const Row& first, const std::vector<Column>& columns) {
                     "; cold L2; bytes are the simulator's counts of one head group, times B*Hkv, of what threads "
                     "ask of global memory, before caches");
   } else {
-    text += "on the CPU simulator: exact counts; they are not times\n";
+    text += "on the CPU simulator of sm_" + std::to_string(first.simulated_sm()) + ": exact counts; they are not times\n";
     text += wrapped(std::string("bytes are what threads ask of global memory, before caches") +
                     (sectors ? "; sectors of 32 bytes are what warps ask" : ""));
   }
@@ -133,7 +133,9 @@ std::string heading_of(const Row& first, const std::vector<Column>& columns) {
 std::vector<Group> groups_of(const std::vector<Row>& rows) {
   std::vector<std::pair<std::string, Group>> groups;
   for (const Row& row : rows) {
-    const std::string device = row.backend() == Backend::gpu ? "gpu " + row.device_name() : "cpu";  // all CPUs count the same
+    // All CPUs count the same.
+    const std::string device =
+        row.backend() == Backend::gpu ? "gpu " + row.device_name() : "cpu " + std::to_string(row.simulated_sm());
     const std::string key = describe(row.problem) + to_string(row.pass) + device;
     const auto same = [&](const auto& group) { return group.first == key; };
     auto found = std::find_if(groups.begin(), groups.end(), same);

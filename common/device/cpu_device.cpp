@@ -53,12 +53,19 @@ std::string in_words(std::size_t bytes) {
   return mib < 10 ? std::to_string(bytes) + " bytes" : std::to_string(static_cast<long long>(mib)) + " MiB";
 }
 
+std::string order_text(const Options& options) {
+  if (options.order == Order::random) return "random:" + std::to_string(options.seed);
+  return options.order == Order::reverse ? "reverse" : "forward";
+}
+
 class CpuDevice final : public Device {
  public:
   CpuDevice() {
-    options();  // a bad FLASH_SIMT_* variable is refused here
+    const Options chosen = options();  // a bad FLASH_SIMT_* variable is refused here
     info_.kind = Backend::cpu;
     info_.name = processor_name();
+    info_.simulates_sm = chosen.target_sm;
+    info_.order = order_text(chosen);
     info_.memory_free = free_memory();
     info_.memory_total = pages_in_bytes(sysconf(_SC_PHYS_PAGES));
   }

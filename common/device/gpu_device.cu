@@ -37,6 +37,9 @@ int tensor16_products(int sm) {
   }
 }
 
+/// "13.0" of 13000.
+std::string version_text(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
+
 /// "580.159.04" from the kernel module's own page; without it, the CUDA version that the driver supports.
 std::string driver_version() {
   std::ifstream page("/proc/driver/nvidia/version");
@@ -47,7 +50,21 @@ std::string driver_version() {
   }
   int version = 0;
   check_cuda(cudaDriverGetVersion(&version), "cudaDriverGetVersion");
-  return "CUDA " + std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+  return "CUDA " + version_text(version);
+}
+
+/// Why cudaGetDeviceCount() found none. CUDA calls a driver that is not there insufficient.
+std::string why_no_gpu(cudaError_t status) {
+  int driver = 0, runtime = 0;
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  if (status == cudaErrorInsufficientDriver && driver == 0) return "no NVIDIA driver is installed here, so no GPU can answer";
+  if (status == cudaErrorInsufficientDriver) {
+    return "the NVIDIA driver here knows CUDA up to " + version_text(driver) + ", and this program was built with CUDA " +
+           version_text(runtime) + ": it needs a newer driver";
+  }
+  if (status == cudaSuccess || status == cudaErrorNoDevice) return "no NVIDIA GPU answers, though its driver is installed";
+  return std::string("no CUDA device answers: ") + cudaGetErrorString(status);
 }
 
 /// Two events that free themselves.
@@ -83,7 +100,7 @@ class GpuDevice final : public Device {
     info_.kind = Backend::gpu;
     info_.name = properties.name;
     info_.sm = properties.major * 10 + properties.minor;
-    info_.cuda = std::to_string(runtime / 1000) + "." + std::to_string(runtime % 1000 / 10);
+    info_.cuda = version_text(runtime);
     info_.driver = driver_version();
     check_cuda(cudaMemGetInfo(&info_.memory_free, &info_.memory_total), "cudaMemGetInfo");
     const double clock_hz = 1e3 * attribute(cudaDevAttrClockRate);
@@ -170,7 +187,7 @@ std::unique_ptr<Device> open_gpu(std::string& why_not) {
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0) {
     cudaGetLastError();
-    why_not = std::string("no CUDA device answers: ") + (status != cudaSuccess ? cudaGetErrorString(status) : "none found");
+    why_not = why_no_gpu(status);
     return nullptr;
   }
   try {

@@ -17,6 +17,8 @@ struct DeviceInfo {
   int sm = 0;                                     ///< 90 for compute capability 9.0; 0 on a CPU
   std::string cuda;                               ///< run-time version "13.0"; empty on a CPU
   std::string driver;                             ///< driver version; empty on a CPU
+  int simulates_sm = 0;                           ///< the GPU that the simulator stands for; 0 on a GPU
+  std::string order;                              ///< of the simulator's threads, as FLASH_SIMT_ORDER has it; empty on a GPU
   std::size_t memory_free = 0, memory_total = 0;  ///< bytes
   double peak_fp32_tflops = 0;                    ///< from the device's own clock and units; 0 on a CPU
   double peak_tensor16_tflops = 0;                ///< dense fp16/bf16; 0 on a CPU

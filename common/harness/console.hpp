@@ -9,6 +9,9 @@ namespace flash {
 /// Columns of a line where nobody says how many there are: in a file, in a pipe, on a page.
 constexpr std::size_t page_columns = 80;
 
+/// Where the texts of --help start, as CLI11 has it.
+constexpr std::size_t help_column = 30;
+
 /// The columns of the terminal that `stream` (STDOUT_FILENO, STDERR_FILENO) is; 0 if it is none.
 std::size_t columns_of(int stream);
 

@@ -84,6 +84,7 @@ CommandLine parse_options(const StageInfo& stage, int argc, const char* const* a
   line.answer = parse_command_line(app, argc, argv);
   if (!line.answer.empty()) return line;
   options.check = !no_check;
+  options.seed_given = app.count("--seed") > 0;
   check_contradictions(options.problem);
   if (!options.load.empty() && app.count("--input") > 0) {
     throw UsageError("--load and --input are both given; allowed: one of them");

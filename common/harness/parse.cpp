@@ -1,6 +1,7 @@
 #include "common/harness/parse.hpp"
 
 #include "common/harness/console.hpp"
+#include "common/harness/environment.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -33,13 +34,12 @@ Integer parse_integer(const std::string& option, const std::string& text, Intege
 
 /// What CLI11 prints, without lines longer than a terminal's. An option's text stays in its column.
 std::string help_of(const CLI::App& app) {
-  constexpr std::size_t text_column = 30;  // CLI11's
   std::istringstream lines(app.help());
   std::string text;
   for (std::string line; std::getline(lines, line);) {
     const bool of_option = line.starts_with("  ");
     if (line.empty() && text.ends_with("\n\n")) continue;
-    text += wrapped(line, of_option ? text_column : 0) + "\n";
+    text += wrapped(line, of_option ? help_column : 0) + "\n";
   }
   return text.substr(0, text.find_last_not_of('\n') + 2);
 }
@@ -95,9 +95,10 @@ float parse_finite(const std::string& option, const std::string& text) {
 std::string parse_command_line(CLI::App& app, int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
+    check_environment();
     return "";
   } catch (const CLI::CallForHelp&) {
-    return help_of(app);
+    return help_of(app) + environment_help();
   } catch (const CLI::CallForVersion& version) {
     return version.what() + std::string("\n");
   } catch (const CLI::ExtrasError&) {

@@ -42,8 +42,8 @@ Enum parse_choice(const std::string& option, const std::string& text, const Enum
 /// line and cannot steer a terminal. UTF-8 is left alone.
 std::string one_line(const std::string& text);
 
-/// Runs CLI11 and turns its exceptions into UsageError. Returns the text to print if the user asked for --help or --version,
-/// else "".
+/// Runs CLI11 and turns its exceptions into UsageError. Returns the text to print if the user asked for --help or --version; else ""
+/// after a look at the environment (environment.hpp).
 std::string parse_command_line(CLI::App& app, int argc, const char* const* argv);
 
 }  // namespace flash

@@ -44,7 +44,10 @@ std::string report::line(const char* label, const std::string& text) {
 }
 
 std::string report::device_text(const DeviceInfo& device) {
-  if (device.kind == Backend::cpu) return "CPU simulator on " + device.name;
+  if (device.kind == Backend::cpu) {
+    return "CPU simulator of sm_" + std::to_string(device.simulates_sm) + " on " + device.name +
+           (device.order == "forward" ? "" : ", thread order " + device.order);
+  }
   return device.name + ", sm_" + std::to_string(device.sm) + ", CUDA " + device.cuda + ", driver " + device.driver;
 }
 

@@ -1,4 +1,5 @@
 #include "common/attention/cost.hpp"
+#include "common/harness/device_json.hpp"
 #include "common/harness/problem_json.hpp"
 #include "common/harness/report.hpp"
 
@@ -84,24 +85,12 @@ Json time_json(const Timing& time) {
 
 /// What was run, without results.
 Json heading_json(const RunRecord& run) {
-  const DeviceInfo& device = run.device;
   Json json{{"stage", run.stage.name},
             {"variant", run.variant.name},
             {"pass", to_string(run.pass)},
             {"idea", run.variant.idea},
             {"kernel", run.variant.file}};
-  json["device"] = {{"kind", device.kind == Backend::gpu ? "gpu" : "cpu"},
-                    {"name", device.name},
-                    {"sm", device.sm},
-                    {"cuda", device.cuda},
-                    {"driver", device.driver}};
-  // The two roofs, and the slope, of a roofline, as far as they are known.
-  const auto peak = [&](const char* key, double value) {
-    if (value > 0) json["device"][key] = value;
-  };
-  peak("peak_fp32_tflops", device.peak_fp32_tflops);
-  peak("peak_tensor16_tflops", device.peak_tensor16_tflops);
-  peak("peak_bytes_per_second", device.peak_bytes_per_second);
+  json["device"] = device_json(run.device);
   json["problem"] = problem_json(run);
   json["flops"] = flops(run.problem, run.pass);
   json["compulsory_bytes"] = compulsory_bytes(run.problem, run.pass);

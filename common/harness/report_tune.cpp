@@ -13,8 +13,10 @@ namespace {
 /// The columns behind the shared memory: times on a GPU, counts on the CPU.
 std::vector<std::string> result_cells(const TuneRecord& record, const TunedTiles& tuned) {
   if (record.run.device.kind == Backend::gpu) {
-    if (!tuned.timing) return {"-", "-"};
-    return {number_text(tuned.timing->median_ms, 4), number_text(tflops(record.run.problem, record.run.pass, *tuned.timing))};
+    const std::string threads = std::to_string(tuned.choice.threads);
+    if (!tuned.timing) return {threads, "-", "-"};
+    return {threads, number_text(tuned.timing->median_ms, 4),
+            number_text(tflops(record.run.problem, record.run.pass, *tuned.timing))};
   }
   const Counters& counters = *tuned.counters;
   return {count_text(counters.read_bytes() + counters.written_bytes()), count_text(counters.sectors()),
@@ -64,8 +66,8 @@ std::string text_report(const TuneRecord& record) {
   std::string text = run.stage.name + ", variant " + run.variant.name + ": all compiled tile sizes\n" + heading_text(run);
   text += gpu ? line("times", "median of --iterations, cold L2; blocks per SM: as many as fit by shared memory")
               : line("counts", "of this pass, exact; they are not times; blocks per SM: as many as fit by shared memory");
-  std::vector<std::string> header{"Br", "Bc", "threads", "shared\nKB", "blocks\nper SM"};
-  for (const char* title : {"median\nms", "TFLOP/s"}) {
+  std::vector<std::string> header{"Br", "Bc", "shared\nKB", "blocks\nper SM"};
+  for (const char* title : {"threads", "median\nms", "TFLOP/s"}) {
     if (gpu) header.emplace_back(title);
   }
   for (const char* title : {"HBM\nbytes", "sectors", "bank\nconflicts", "barriers"}) {
@@ -77,9 +79,9 @@ std::string text_report(const TuneRecord& record) {
   TextTable table(header, align);
   for (const TunedTiles& tuned : record.choices) {
     const TileChoice& choice = tuned.choice;
-    std::vector<std::string> cells{
-        std::to_string(choice.tiles.Br), std::to_string(choice.tiles.Bc), std::to_string(choice.threads),
-        number_text(static_cast<double>(choice.shared_bytes) / 1024, 4), std::to_string(tuned.blocks_per_sm)};
+    std::vector<std::string> cells{std::to_string(choice.tiles.Br), std::to_string(choice.tiles.Bc),
+                                   number_text(static_cast<double>(choice.shared_bytes) / 1024, 4),
+                                   std::to_string(tuned.blocks_per_sm)};
     for (const std::string& cell : result_cells(record, tuned)) cells.push_back(cell);
     cells.push_back(verdict_text(record, tuned));
     table.add(cells);

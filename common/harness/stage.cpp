@@ -80,6 +80,9 @@ ExitCode run_problem(const StageInfo& stage, Options options) {
   if (load) {
     task = load_inputs(options.load, options.problem, options.pass);
     problem = task.problem;
+    if (options.seed_given && task.note.empty()) {
+      throw UsageError("--load and --seed are both given, but the files leave nothing to be random; allowed: one of them");
+    }
   }
   check_variant(stage, variant, problem, device->limits());
   const std::optional<Tiles> tiles = choose_tiles(variant, problem, options.pass, device->limits(), options.tiles);

@@ -45,8 +45,8 @@ void require_tiles(const std::vector<Variant>& list, const Variant& variant, con
   for (const Variant& other : list) {
     if (other.tiles != nullptr) with += (with.empty() ? "" : ", ") + std::string(other.name);
   }
-  throw UsageError(given + ", but variant " + variant.name +
-                   " has no tile sizes to choose from; allowed with: " + (with.empty() ? "no variant of this stage" : with));
+  if (with.empty()) throw UsageError(given + ", but no variant of this stage has tile sizes to choose from; leave it out");
+  throw UsageError(given + ", but variant " + variant.name + " has no tile sizes to choose from; allowed with: " + with);
 }
 
 std::optional<Tiles> choose_tiles(const Variant& variant, const Problem& problem, Pass pass, const DeviceLimits& limits,

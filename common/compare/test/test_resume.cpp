@@ -168,13 +168,15 @@ TEST_CASE("resume: another problem, mask, type, seed or device is another run, w
                   [](Json& row) {
                     if (row["problem"]["seq_q"] == 32) row["device"] = {{"kind", "gpu"}, {"name", "Test gpu"}};
                     if (row["problem"]["seq_q"] == 64) row["device"]["name"] = "another processor";  // which counts the same
+                    if (row["problem"]["seq_q"] == 16) row["device"]["simulates_sm"] = 75;
+                    if (row["problem"]["seq_q"] == 8) row["device"]["simulates_sm"] = 90;
                   });
   sweep.ran();
   CHECK(sweep.run({"--resume"}).exit_code == 0);
-  CHECK(sweep.ran() == "32 ");
+  CHECK(sweep.ran() == "16 32 ");
   const Json rows = Json::parse(read_bytes(sweep.file));
-  CHECK(lengths(rows) == std::vector{8, 16, 32, 64, 32});
-  CHECK(rows[4]["device"]["name"] == "Test gpu");
+  CHECK(lengths(rows) == std::vector{8, 16, 32, 64, 16, 32});
+  CHECK(rows[5]["device"]["name"] == "Test gpu");
 }
 
 TEST_CASE("resume: on a GPU the number of iterations and the bytes that are wanted decide too") {

@@ -90,7 +90,7 @@ TEST_CASE("rows: rows of peers stand in the table of their problem, GPU rows apa
   CHECK(order[3].starts_with("peer/v"));
   CHECK(order[4].starts_with("forward, B=1 H=2 Hkv=2 Nq=16 "));
   CHECK(order[7].starts_with("forward, B=1 H=2 Hkv=2 Nq=8 "));
-  CHECK(order[8] == "on the CPU simulator");
+  CHECK(order[8] == "on the CPU simulator of sm_90");
 }
 
 TEST_CASE("rows: a failure among them gives exit code 1, and options for runs are refused beside them") {
@@ -136,6 +136,20 @@ TEST_CASE("rows: tables fit 80 columns unless --wide is given, and say what they
   CHECK(contains(left_out, "--wide shows them"));
   for (const char* title : {"sectors", "conflicts", "new idea", "tiles"}) CHECK_MESSAGE(contains(wide, title), wide);
   CHECK_FALSE(contains(wide, "left out"));
+}
+
+TEST_CASE("rows: counts for different GPUs stand in tables of their own") {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "rows.json").string();
+  Json rows = Json::parse(read_bytes(FLASH_SOURCE_DIR "/docs/results/cpu/compare.json"));
+  rows[1]["device"]["simulates_sm"] = 75;
+  rows[2]["device"]["simulates_sm"] = 90;
+  write_bytes(file, Json{rows[0], rows[1], rows[2]}.dump());
+  const std::string text = compare({"--rows", file}).output;
+  const std::size_t first = text.find("on the CPU simulator of sm_90"), second = text.find("on the CPU simulator of sm_75");
+  CHECK_MESSAGE(first < text.find("02_safe_softmax/warp_per_row"), text);
+  CHECK_MESSAGE(text.find("02_safe_softmax/warp_per_row") < second, text);
+  CHECK_MESSAGE(second < text.find("02_safe_softmax/thread_per_row"), text);
 }
 
 TEST_CASE("rows: why FlashAttention-2 reads more than FlashAttention-1 at small tiles") {

@@ -43,7 +43,7 @@ TEST_CASE("half: without --dtype a stage runs the first of its dtypes") {
 
 TEST_CASE("half: head dimensions up to what the stage takes") {
   CHECK(report({"--head-dim", "256"}).at("problem").at("head_dim") == 256);
-  check_refused(run(FLASH_HALF_STAGE, {"--head-dim", "257"}), 2, "--head-dim 257: must be between 1 and 256");
+  check_refused(run(FLASH_HALF_STAGE, {"--head-dim", "257"}), 2, "--head-dim is '257'; allowed: whole numbers from 1 to 256");
   check_refused(run(FLASH_FP32_STAGE, {"--head-dim", "129"}), 2,
                 "--head-dim is 129; allowed: 1 to 128; 08_tensor_cores takes head dimensions up to 256");
 }
