@@ -21,6 +21,8 @@ constexpr Variable known[]{
      "In which order the simulator takes the threads of a block; no correct result depends on it (default: forward)"},
     {"FLASH_SIMT_THREADS", "N", "Threads of the CPU that the simulator uses, 1 to 1024 (default: all)"},
     {"FLASH_SIMT_TARGET", "75|80|90", "The GPU that the simulator stands for, as its compute capability (default: 90)"},
+    {"FLASH_SIMT_STEPS", "N",
+     "Accesses to memory after which a simulated thread counts as endless; a barrier counts as 1024 (default: 2^30)"},
     {"FLASH_COMMIT", "ID", "The commit that saved rows name where git knows none"},
 };
 

@@ -194,7 +194,8 @@ TEST_CASE("bad input: environment variables") {
     CHECK_MESSAGE(result.exit_code == (message.empty() ? 0 : 2), result.error);
     CHECK_MESSAGE(result.error.find(message) != std::string::npos, result.error);
   };
-  const std::string allowed = "allowed: FLASH_SIMT_ORDER, FLASH_SIMT_THREADS, FLASH_SIMT_TARGET";
+  const std::string allowed = "allowed: FLASH_SIMT_ORDER, FLASH_SIMT_THREADS, FLASH_SIMT_TARGET, FLASH_SIMT_STEPS";
+  check("FLASH_SIMT_STEPS", "0", "FLASH_SIMT_STEPS=0: allowed are 1 to 2^62");
   check("FLASH_SIMT_TRAGET", "75", "01_naive: the environment variable FLASH_SIMT_TRAGET is unknown; " + allowed);
   check("FLASH_", "", "FLASH_ is unknown");
   check("FLASH_SIMT_THREADS", "0", "FLASH_SIMT_THREADS=0: allowed are 1 to 1024");

@@ -106,19 +106,24 @@ TEST_CASE("options: the environment") {
   CHECK(refused("FLASH_SIMT_THREADS", "0") == "FLASH_SIMT_THREADS=0: allowed are 1 to 1024");
   CHECK(refused("FLASH_SIMT_THREADS", "99999999999") != "");
   CHECK(refused("FLASH_SIMT_TARGET", "70") == "FLASH_SIMT_TARGET=70: allowed are 75, 80 and 90");
+  CHECK(refused("FLASH_SIMT_STEPS", "0") == "FLASH_SIMT_STEPS=0: allowed are 1 to 2^62");
+  CHECK(refused("FLASH_SIMT_STEPS", "1e9") != "");
   CHECK(refused("FLASH_SIMT_ORDER", "") == "");
 
   setenv("FLASH_SIMT_ORDER", "random:17", 1);
   setenv("FLASH_SIMT_THREADS", "3", 1);
   setenv("FLASH_SIMT_TARGET", "80", 1);
+  setenv("FLASH_SIMT_STEPS", "5000", 1);
   const Options options = options_from_environment();
   unsetenv("FLASH_SIMT_ORDER");
   unsetenv("FLASH_SIMT_THREADS");
   unsetenv("FLASH_SIMT_TARGET");
+  unsetenv("FLASH_SIMT_STEPS");
   CHECK(options.order == Order::random);
   CHECK(options.seed == 17);
   CHECK(options.os_threads == 3);
   CHECK(options.target_sm == 80);
+  CHECK(options.steps == 5000);
 }
 
 TEST_CASE("options: synchronisation outside of a kernel") {
