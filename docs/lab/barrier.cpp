@@ -66,6 +66,16 @@ int main() {
   }
 
   set_order(Order::forward);
+  if (can_watch()) {  // a sanitizer watches by its own means
+    const std::string race = race_of([] {
+      Array without("out", THREADS, 1);
+      launch("missing_barrier", {dim3(1), dim3(THREADS)}, missing_barrier_kernel, without.vector());
+    });
+    std::printf("\nwithout a barrier, watched:\n%s\n", race.c_str());
+    claims.check(race.find("barrier.cpp:17 writes and docs/lab/barrier.cpp:18 reads") != std::string::npos,
+                 "the race is found");
+  }
+
   Array out("out", THREADS, 1);
   const std::string message = message_of([&] {
     launch("divergent_barrier", {dim3(1), dim3(THREADS)}, divergent_barrier_kernel, out.vector());

@@ -3,6 +3,7 @@
 
 #include "common/device/device.cuh"
 #include "common/device/error.hpp"
+#include "common/simt/findings.hpp"
 #include "common/simt/options.hpp"
 
 #include <array>
@@ -72,6 +73,19 @@ std::string message_of(Function run) {
   } catch (const KernelError& error) {
     return error.what();
   }
+}
+
+/// What watching finds of a race, "" if there is none.
+template <class Function>
+std::string race_of(Function run) {
+  Options watching = options();
+  watching.watch = true;
+  set_options(watching);
+  reset_findings();
+  run();
+  watching.watch = false;
+  set_options(watching);
+  return findings().races.empty() ? "" : sentence(findings().races.front());
 }
 
 /// Remembers whether every claim of the program was true.

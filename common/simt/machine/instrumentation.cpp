@@ -5,16 +5,33 @@
 #include "common/simt/machine/worker.hpp"
 
 #include <cstring>
+#include <new>
 
 namespace flash::machine {
 
 constinit thread_local Instruments instruments;
 
+namespace {
+
+/// Tells the Watch, until it has seen enough or memory is full. Nothing may be thrown into a kernel here: the compiler does not expect it.
+void watch_access(const void* address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
+  Worker* const worker = Worker::running();
+  if (worker == nullptr) return;  // the host's part of a kernel file
+  bool goes_on = false;
+  try {
+    goes_on =
+        instruments.watch->access(worker->current().number, reinterpret_cast<std::uintptr_t>(address), bytes, kind, place);
+  } catch (const std::bad_alloc&) {
+    instruments.watch->give_up();
+  }
+  if (!goes_on) instruments.watch = nullptr;
+}
+
+}  // namespace
+
 void watch_view(simt::Site site, const void* address, std::size_t bytes, bool write) {
   if (instruments.watch == nullptr) return;
-  const AccessKind kind = write ? AccessKind::write : AccessKind::read;
-  instruments.watch->access(running_worker("a view").current().number, reinterpret_cast<std::uintptr_t>(address), bytes, kind,
-                            {.file = site.file, .line = site.line});
+  watch_access(address, bytes, write ? AccessKind::write : AccessKind::read, {.file = site.file, .line = site.line});
 }
 
 #if !defined(FLASH_ASAN) && !defined(FLASH_TSAN)
@@ -26,10 +43,7 @@ namespace {
     if (Worker* const worker = Worker::running()) worker->abandon(Worker::Fault::no_steps_left, nullptr, from);
     instruments = {};  // the host's part of a kernel file
   }
-  if (instruments.watch == nullptr) return;
-  if (Worker* const worker = Worker::running()) {
-    instruments.watch->access(worker->current().number, reinterpret_cast<std::uintptr_t>(address), bytes, kind, place);
-  }
+  if (instruments.watch != nullptr) watch_access(address, bytes, kind, place);
 }
 
 inline void step(const void* address, std::size_t bytes, AccessKind kind, const void* from) {

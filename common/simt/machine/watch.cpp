@@ -81,8 +81,8 @@ std::uint32_t Watch::index_of(const CodePlace& place) {
   return recent;
 }
 
-void Watch::access(int thread, std::uintptr_t address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
-  if (accesses_ >= limit) return;
+bool Watch::access(int thread, std::uintptr_t address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
+  if (accesses_ >= limit) return false;
   Access now{0, own_[static_cast<std::size_t>(thread)], block_, static_cast<std::uint16_t>(thread), 0, kind};
   bool known_place = false;
   for (std::uintptr_t at = address; at < address + bytes;) {
@@ -99,6 +99,7 @@ void Watch::access(int thread, std::uintptr_t address, std::size_t bytes, Access
     now.bytes = static_cast<std::uint8_t>((1u << last) - (1u << first));
     access_word(*word, shared, now);
   }
+  return true;
 }
 
 void Watch::access_word(Word& word, bool shared, const Access& now) {

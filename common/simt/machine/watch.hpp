@@ -44,7 +44,8 @@ class Watch {
   /// Block number `block` of the grid begins: its threads and its shared memory are new.
   void start_block(std::uint64_t block, MemoryRange dynamic_shared, MemoryRange static_shared);
 
-  void access(int thread, std::uintptr_t address, std::size_t bytes, AccessKind, const CodePlace&);
+  /// False if it has seen enough.
+  bool access(int thread, std::uintptr_t address, std::size_t bytes, AccessKind, const CodePlace&);
   /// Bytes that have a value from the start.
   void assume_written(std::uintptr_t address, std::size_t bytes) { set_written(address, bytes, 0xF); }
   /// An asynchronous copy is to fill these bytes: until it lands they are as if nobody had written them.
@@ -56,6 +57,9 @@ class Watch {
   void release(int thread, const void* token);
   void acquire(int thread, const void* token);
   void fence() { fences_ = true; }
+
+  /// Memory is full: look no further.
+  void give_up() { accesses_ = limit; }
 
   void report(simt::Findings&) const;
 
