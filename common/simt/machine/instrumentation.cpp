@@ -40,7 +40,8 @@ namespace {
 [[gnu::noinline]] void look(const void* address, std::size_t bytes, AccessKind kind, const void* from) {
   const CodePlace place{.address = reinterpret_cast<std::uintptr_t>(from)};
   if (instruments.steps_left < 0) {
-    if (Worker* const worker = Worker::running()) worker->abandon(Worker::Fault::no_steps_left, nullptr, from);
+    if (Worker* const worker = Worker::running())
+      worker->abandon(Worker::Fault::no_steps_left, nullptr, static_cast<const char*>(from) - 1);
     instruments = {};  // the host's part of a kernel file
   }
   if (instruments.watch != nullptr) watch_access(address, bytes, kind, place);

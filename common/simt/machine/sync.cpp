@@ -17,7 +17,7 @@ std::uint64_t Worker::barrier(BarrierKind kind, int predicate, Site site) {
   self.barrier = kind;
   self.site = site;
   self.result = predicate != 0;
-  if ((instruments.steps_left -= barrier_steps) < 0) abandon(no_steps_left(words(site)));
+  if ((instruments.steps_left -= barrier_steps) < 0) no_steps_left(site);
   if (++at_barrier_ < static_cast<int>(everyone_.size())) {
     suspend();
   } else {
@@ -75,7 +75,7 @@ std::uint64_t Worker::warp_operation(const WarpRequest& request, Site site) {
   }
   if ((mask & warp.exited) != 0) refuse("the mask names " + lanes_of(mask & warp.exited) + ", which exited before");
 
-  if ((instruments.steps_left -= warp_operation_steps) < 0) abandon(no_steps_left(words(site)));
+  if ((instruments.steps_left -= warp_operation_steps) < 0) no_steps_left(site);
   self.state = State::in_warp_operation;
   self.request = request;
   self.site = site;

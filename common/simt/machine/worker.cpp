@@ -178,7 +178,7 @@ std::string Worker::message(Fault fault) const {
     case Fault::bad_address:
       return "there is no memory at address " + hexadecimal(fault_address_) + " at " + line;
     case Fault::no_steps_left:
-      return no_steps_left(line);
+      return endless(line);
     default:
       return "it has done nothing but compute for seconds, with no access to memory and no barrier: an endless loop? at " +
              line;
@@ -192,7 +192,12 @@ void Worker::log_is_full(Site site) {
           machine::words(site));
 }
 
-std::string Worker::no_steps_left(const std::string& line) const {
+void Worker::no_steps_left(Site site) {
+  instruments = {};  // the linker may have taken a kernel file's std::string for ours: it counts its steps, too
+  abandon(endless(machine::words(site)));
+}
+
+std::string Worker::endless(const std::string& line) const {
   return "still running after " + std::to_string(options_.steps) + " steps (accesses to memory; a barrier counts as " +
          std::to_string(barrier_steps) + "): an endless loop? FLASH_SIMT_STEPS raises the limit; at " + line;
 }

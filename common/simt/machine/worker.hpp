@@ -99,15 +99,14 @@ class Worker {
 
   // What ends the block from within a thread without unwinding its calls.
   [[noreturn]] void abandon(const std::string& message);
-  /// For signal handlers too, which may not even allocate memory: the message is made later.
+  /// For signal handlers too, which may not even allocate memory: the message is made later. `instruction` is the one that is to blame.
   enum class Fault : std::uint8_t { none, stack_overflow, bad_address, no_steps_left, stands_still };
   [[noreturn]] void abandon(Fault, const void* address, const void* instruction);
   bool in_guard(const void* address) const { return stacks_.in_guard(address, current_->number); }
 
   /// The accesses since the last barrier, which are kept to count them, no longer fit into memory.
   [[noreturn]] void log_is_full(Site);
-  /// "still running after ... steps ... at kernel.cuh:7".
-  std::string no_steps_left(const std::string& line) const;
+  [[noreturn]] void no_steps_left(Site);
   /// What a token orders, for whoever looks for races. Token: the target of an atomic.
   void release(void* token);
   void acquire(void* token);
@@ -134,6 +133,7 @@ class Worker {
   void order(const std::vector<Thread*>&, void* token);
   void order_with_main(bool begin);
   std::string message(Fault) const;
+  std::string endless(const std::string& line) const;
 
   const KernelCall* kernel_ = nullptr;
   Options options_;
