@@ -17,6 +17,8 @@ constexpr unsigned full_warp = 0xffffffffu;
 
 void ldmatrix(LdmatrixLane& lane, Site site) {
   warp_operation({WarpOperation::ldmatrix, full_warp, reinterpret_cast<std::uintptr_t>(&lane)}, site);
+  const int parts = lane.trans ? 2 * lane.count : lane.count;
+  for (int i = 0; i < parts; ++i) machine::watch_view(site, lane.source[i], lane.trans ? 2 : 4, false);
 }
 
 void mma(MmaLane& lane, Site site) {
@@ -49,6 +51,7 @@ bool issue_async_copy(const AsyncCopy& copy, Site site) {
   // When it lands, it writes to shared memory like any store of the warp.
   if (shared_window.log) log_shared_access(site, nullptr, copy.to, alignment, true);
   if (worker.options().target_sm < 80) return false;
+  machine::watch_view(site, copy.to, alignment, true);
   machine::Thread& self = worker.current();
   self.copies.push_back({copy, site, self.groups});
   return true;
@@ -64,6 +67,7 @@ bool take_any_copy(AsyncCopy& copy) {
   auto& copies = machine::running_worker("cp.async.wait_all").current().copies;
   if (copies.empty()) return false;
   copy = copies.front().copy;
+  machine::watch_view(copies.front().site, copy.to, static_cast<std::size_t>(copy.bytes), true);
   copies.erase(copies.begin());
   return true;
 }

@@ -77,10 +77,8 @@ __global__ void endless_spin(const volatile int* flag) {
 }
 __global__ void endless_arithmetic(unsigned* out, unsigned start) {
   unsigned n = start;
-  while (n != 1) {
-    n *= 2;                      // without the next line the compiler may take for granted that the loop ends
-    asm volatile("" : "+r"(n));  // BUG endless_arithmetic
-  }
+  // Without the asm the compiler may take for granted that the loop ends.
+  for (; n != 1; n *= 2) asm volatile("" : "+r"(n));  // BUG endless_arithmetic
   *out = n;
 }
 
