@@ -228,6 +228,13 @@ class Peers(unittest.TestCase):
             self.assertEqual(done.stderr.count("\n"), 1)
             self.assertEqual(done.stdout, "")
 
+    def test_help_fits_a_terminal(self):
+        done = self.run_peers("--help", torch=False)
+        self.assertEqual(done.returncode, 0)
+        self.assertLessEqual(max(len(line) for line in done.stdout.split("\n")), 80)
+        self.assertIn("--sweep is FIRST..LAST, doubling,", done.stdout)
+        self.assertIn("\n    peers.py --dtype fp16 --problem", done.stdout)
+
     def test_bad_usage_is_one_line(self):
         for arguments in (["--seq", "0"], ["--seq", "1e3"], ["--sweep", "width=1..8"], ["--sweep", "seq=9..8"], ["--sweep", "seq=1,1"], ["--sweep", "seq="], ["--sweep", "seq"],
                           ["--sweep", "causal=1"], ["--sweep", "dtype=fp16..fp32"], ["--tokens", "0"], ["--time-limit", "x"], ["--dtype", "fp8"],
