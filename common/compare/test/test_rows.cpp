@@ -200,6 +200,19 @@ TEST_CASE("html: report.py gets the file, the rows and what made them") {
   CHECK(read_bytes(got) == "--out|" + html + "|" + file + "|" + file + "|");
 }
 
+TEST_CASE("html: a report takes the place of a report") {
+  if (!flash::run_process({"python3", "--version"}, std::chrono::seconds(60)).started) return;
+  const FakeStages stages;
+  const TemporaryFolder folder;
+  const std::string html = (folder.path() / "report.html").string();
+  stages.add("01_first", answers());
+  for (const char* length : {"8", "16"}) {
+    const ProcessResult result = compare(stages, {"--device", "cpu", "--seq", length, "--html", html});
+    CHECK_MESSAGE(result.exit_code == 0, result.error);
+    CHECK(contains(read_bytes(html), std::string("N=") + length));
+  }
+}
+
 TEST_CASE("html: what is missing is known before anything runs, and a failure of report.py keeps the rows") {
   const FakeStages stages;
   const TemporaryFolder folder;
