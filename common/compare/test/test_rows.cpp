@@ -138,6 +138,13 @@ TEST_CASE("rows: tables fit 80 columns unless --wide is given, and say what they
   CHECK_FALSE(contains(wide, "left out"));
 }
 
+TEST_CASE("rows: files without any row are refused") {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "rows.json").string();
+  write_bytes(file, "[]");
+  check_refused(compare({"--rows", file + "," + file}), "--rows: there is no row in the given files");
+}
+
 TEST_CASE("rows: counts for different GPUs stand in tables of their own") {
   const TemporaryFolder folder;
   const std::string file = (folder.path() / "rows.json").string();
