@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-from tools import check_pages, comparison, costs, counted, diagrams, fa2_tables, fa2b_tables, fused_tables, headline, ladder, matmul_tables, plot_files, profile_tables, quotes, roofline, stage_tables, tensor_chapter, tensor_ladder, tensor_results, tensor_tables, tuned
+from tools import check_pages, comparison, costs, counted, diagrams, environment, fa2_tables, fa2b_tables, fused_tables, headline, ladder, matmul_tables, plot_files, profile_tables, quotes, roofline, stage_tables, tensor_chapter, tensor_ladder, tensor_results, tensor_tables, tuned
 from tools.formatting import number, problem_text, size, table
 from tools.saved import gpus, origin, rows_of, saved_text
 
@@ -167,6 +167,7 @@ PARTS = {
     "front_peers": tensor_results.summary,
     "tensor_others": tensor_results.others,
     "tensor_steps": tensor_results.steps,
+    "environment": environment.environment,
     "lab": lambda name: saved_text("cpu", f"lab_{name}", 110),  # what docs/lab's program printed
     "output": lambda stage: saved_text("cpu", stage),  # what a stage printed
 }

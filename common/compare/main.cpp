@@ -69,6 +69,7 @@ int compare(int argc, char** argv) {
     const std::vector<Row> saved = read_rows(file);
     rows.insert(rows.end(), saved.begin(), saved.end());
   }
+  if (!options.rows.empty() && rows.empty()) throw UsageError("--rows: there is no row in the given files");
   if (options.rows.empty()) rows = run(options, argv[0], again);
 
   const bool failed = any_failure(rows);

@@ -4,8 +4,10 @@ Rows go to FILE.partial, which takes the place of FILE at the end. Both are alwa
 """
 import json
 import os
+import sys
 import typing
 
+import owned_file
 from usage import Failure
 
 
@@ -33,16 +35,14 @@ PEERS = Kind("peers.py", peer_key, is_peer_row)
 
 
 def read(path, kind):
+    """The rows; None if the file is damaged or of another program."""
     try:
         rows = json.loads(path.read_text())
-        good = isinstance(rows, list) and all(kind.is_row(row) for row in rows)
     except (ValueError, RecursionError):  # not JSON, or not even text
-        good = False
+        return None
     except OSError as error:
-        raise Failure(2, f"--resume: {path} cannot be read: {error.strerror}") from None
-    if not good:
-        raise Failure(2, f"--resume: {path} is damaged or of another program; allowed: rows that {kind.program} saved. It is left as it is")
-    return rows
+        raise Failure(2, f"{path} cannot be read: {error.strerror}") from None
+    return rows if isinstance(rows, list) and all(kind.is_row(row) for row in rows) else None
 
 
 def write(path, rows):
@@ -60,36 +60,43 @@ def write(path, rows):
 
 
 class SavedRows:
-    """The file of --save, or none. Failure before anything runs if it cannot be written, or if rows would be lost."""
+    """The file of --save, or none. Failure before anything runs if it cannot be written, or if rows or anything else would be lost."""
 
     def __init__(self, path, resume, kind=PEERS):
         self.kind = kind
-        self.path, self.partial, self.source, self.old = path, None, None, {}
+        self.path, self.partial, self.source = path, None, None
+        self.old, self.replaced = {}, []  # rows that stay, and rows of FILE that do not
         if path is None:
             return
-        if not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
-            raise Failure(2, f"--save is '{path}'; allowed: a file in a folder that can be written")
         self.partial = path.with_name(path.name + ".partial")
         for file in (path, self.partial):
-            if os.path.lexists(file) and (file.is_symlink() or not file.is_file()):
+            if file.is_symlink():
                 raise Failure(2, f"{file} exists and is not a regular file")
+            owned_file.target(file, f"a file of rows that {kind.program} saved", lambda file: read(file, kind) is not None)
         if self.partial.exists() and not resume:
             raise Failure(2, f"{self.partial} has the rows of a run that was interrupted; allowed: --resume to go on, or move it away")
         # What was interrupted began with the rows of FILE if it was to.
         self.source = self.partial if self.partial.exists() else path
-        if resume and self.source.exists():
-            self.old = {kind.key(row): row for row in read(self.source, kind)}
+        rows = read(self.source, kind) or [] if self.source.exists() else []
+        if resume:
+            self.old = {kind.key(row): row for row in rows}
+        else:
+            self.replaced = rows
 
     def keep(self, rows):
-        """Saves these, and those of before that are of no run here."""
-        if self.path:
-            new = {self.kind.key(row) for row in rows}
-            write(self.partial, rows + [row for name, row in self.old.items() if name not in new])
+        """Saves these, and those of before that are of no run here. Returns how many they are."""
+        if not self.path:
+            return 0
+        new = {self.kind.key(row) for row in rows}
+        every = rows + [row for name, row in self.old.items() if name not in new]
+        write(self.partial, every)
+        return len(every)
 
     def finish(self, rows):
         if self.path:
-            self.keep(rows)
+            count = self.keep(rows)
             try:
                 self.partial.replace(self.path)
             except OSError as error:
                 raise Failure(2, f"{self.path} cannot be written: {error.strerror}; the rows are in {self.partial}") from None
+            print(f"wrote {self.path}: {count} {'row' if count == 1 else 'rows'}", file=sys.stderr)

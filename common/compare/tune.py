@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 """Runs `--tune` of the stages that have tile sizes to choose from, over head dimensions, masks and passes, and saves what it found.
 
-    common/compare/tune.py BIN_DIR [--save FILE.json [--resume]] [--only LIST] [--iterations N] [--tokens N] [--device gpu|cpu]
+    common/compare/tune.py BIN_DIR [--save FILE.json [--resume | --force]] [--only LIST] [--iterations N] [--tokens N] [--device gpu|cpu]
 
 Each row is the JSON object of one `--tune` run (all compiled tile sizes with their times, the default and the fastest), plus commit, date
 and sources (kernel file -> git blob id) as in the rows of `compare --save`. Problems: N queries and keys with N = 4096, batch and heads so
 that batch * N and heads * head_dim are about 16,384 and 2048. A row is for the default dtype of its stage. Of each pass the
 last variant of a stage that is about it is tuned. --only takes numbers of stages, such as 06,08. Rows go to FILE.json.partial as they
 come, which takes the place of FILE.json once all are there; --resume goes on with what either has, as far as kernels and iterations are the
-same. Exit codes: 0 good; 1 a run failed; 2 bad usage.
+same. A FILE.json that exists is replaced only if it holds such rows, and those of a GPU by those of the CPU only with --force. Exit codes: 0 good; 1 a run failed; 2 bad usage.
 """
 import datetime
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -106,6 +107,7 @@ def holds(row, options):
     """Need it not be measured again?"""
     same = all(choice.get("time", {}).get("iterations", options.iterations) == options.iterations for choice in row["tune"].get("choices", []))
     sources = blob_ids(row["kernel"])
+    same = same and str(row["device"].get("simulates_sm", 90)) == (os.environ.get("FLASH_SIMT_TARGET") or "90")
     return same and row["device"].get("kind") == options.device and row["sources"] == sources and None not in sources.values()
 
 
@@ -114,14 +116,18 @@ def main(arguments):
     parser.add_argument("bin_dir", type=pathlib.Path)
     parser.add_argument("--save", type=pathlib.Path)
     parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--force", action="store_true")
     parser.add_argument("--only", default="")
     parser.add_argument("--iterations", type=whole_number, default=5)
     parser.add_argument("--tokens", type=whole_number, default=16384)
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
     options = parser.parse_args(arguments)
-    if options.resume and not options.save:
-        raise Failure(2, "--resume needs --save")
+    if (options.resume or options.force) and not options.save:
+        raise Failure(2, f"{'--resume' if options.resume else '--force'} needs --save")
     saved = saved_rows.SavedRows(options.save, options.resume, TUNED)
+    of_gpu = next((row["device"].get("name", "a GPU") for row in saved.replaced if row["device"].get("kind") == "gpu"), None)
+    if of_gpu and options.device == "cpu" and not options.force:
+        raise Failure(2, f"{options.save} holds rows of {of_gpu}, which this run would replace by its own; allowed: a new name, or --force")
     wanted = [number for number in options.only.split(",") if number]
     programs = [program for program in sorted(options.bin_dir.glob("[0-9][0-9]_*")) if not wanted or program.name[:2] in wanted]
     if not programs:

@@ -2,6 +2,7 @@
 import argparse
 import re
 import sys
+import textwrap
 
 
 class Failure(Exception):
@@ -11,14 +12,23 @@ class Failure(Exception):
 
 
 class Parser(argparse.ArgumentParser):
-    """--help prints the text alone, which describes the options in its own order."""
+    """--help prints the text alone, which describes the options in its own order, in lines that a terminal has room for."""
 
     def __init__(self, name, text):
         super().__init__(prog=name, allow_abbrev=False)
         self.text = text
 
     def format_help(self):
-        return self.text.strip() + "\n"
+        paragraphs = []
+        for line in self.text.strip().split("\n"):
+            if line and not line.startswith(" ") and paragraphs and paragraphs[-1] and not paragraphs[-1].startswith(" "):
+                paragraphs[-1] += " " + line
+            else:
+                paragraphs.append(line)
+        indents = [" " * (len(paragraph) - len(paragraph.lstrip())) for paragraph in paragraphs]
+        filled = [textwrap.fill(one, 80, subsequent_indent=indent and " " * 8, break_long_words=False, break_on_hyphens=False)
+                  for one, indent in zip(paragraphs, indents)]  # fmt: skip
+        return "\n".join(filled) + "\n"
 
     def error(self, message):
         raise Failure(2, message)

@@ -10,6 +10,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <numeric>
 #include <sstream>
 
 namespace flash {
@@ -51,6 +52,35 @@ const CLI::Option* given_twice(const CLI::App& app) {
     return option->get_items_expected_max() == 1 && option->count() > 1;
   });
   return found == options.end() ? nullptr : *found;
+}
+
+/// Letters to insert, delete or replace to make one of the other.
+std::size_t edits(const std::string& one, const std::string& other) {
+  std::vector<std::size_t> last(other.size() + 1), next(other.size() + 1);
+  std::iota(last.begin(), last.end(), 0u);
+  for (std::size_t i = 0; i < one.size(); ++i) {
+    next[0] = i + 1;
+    for (std::size_t j = 0; j < other.size(); ++j) {
+      next[j + 1] = std::min({last[j] + (one[i] == other[j] ? 0 : 1), last[j + 1] + 1, next[j] + 1});
+    }
+    std::swap(last, next);
+  }
+  return last.back();
+}
+
+/// " (is --causal meant?)" of --casual, or nothing.
+std::string meant_instead_of(const std::string& unknown, const CLI::App& app) {
+  const std::string given = unknown.substr(0, unknown.find('='));
+  std::string nearest;
+  std::size_t fewest = 3;
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string name = option->get_name();
+    if (const std::size_t count = edits(given, name); count < fewest) {
+      nearest = name;
+      fewest = count;
+    }
+  }
+  return nearest.empty() ? "" : " (is " + nearest + " meant?)";
 }
 
 }  // namespace
@@ -103,8 +133,8 @@ std::string parse_command_line(CLI::App& app, int argc, const char* const* argv)
     return version.what() + std::string("\n");
   } catch (const CLI::ExtrasError&) {
     const std::vector<std::string> unknown = app.remaining();
-    throw UsageError("unknown argument '" + (unknown.empty() ? std::string("?") : unknown.front()) +
-                     "'; --help lists the options");
+    const std::string first = unknown.empty() ? "?" : unknown.front();
+    throw UsageError("unknown argument '" + first + "'" + meant_instead_of(first, app) + "; --help lists the options");
   } catch (const CLI::ParseError& error) {
     if (const CLI::Option* twice = given_twice(app)) {
       throw UsageError(twice->get_name() + " is given " + std::to_string(twice->count()) + " times; allowed: once");

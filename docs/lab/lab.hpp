@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -91,6 +92,16 @@ std::string race_of(Function run) {
 /// Remembers whether every claim of the program was true.
 class Claims {
  public:
+  /// The first thing in a program: ends it if an environment variable of the simulator has a value that is not allowed.
+  Claims() {
+    try {
+      options();
+    } catch (const UsageError& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      std::exit(2);
+    }
+  }
+
   void check(bool is_true, const char* claim) {
     if (is_true) return;
     std::printf("NOT TRUE: %s\n", claim);

@@ -3,11 +3,12 @@
 import math
 import pathlib
 import sys
+import tempfile
 import unittest
 from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from tools import formatting, saved, tensor_results, tuned  # noqa: E402
+from tools import environment, formatting, saved, tensor_results, tuned  # noqa: E402
 
 
 def row(stage, variant, direction, tflops, d=64, n=1024, causal=False, dtype="fp16", date="2026-01-01"):
@@ -26,6 +27,20 @@ class Formatting(unittest.TestCase):
     def test_columns_of_numbers_are_aligned_to_the_right_whatever_is_missing(self):
         lines = formatting.table(["name", "a", "b"], [["x", "1.5", "no"], ["y", "–", "yes"], ["z", "–", "2"], ["w", "", "3 KiB"]]).split("\n")
         self.assertEqual(lines[1], "| --- | ---: | --- |")
+
+
+class Environment(unittest.TestCase):
+    def test_every_variable_that_the_simulator_reads_is_listed(self):
+        names = [name for name, _, _ in environment.variables()]
+        self.assertEqual(len(names), 5)
+        self.assertLessEqual({"FLASH_SIMT_TARGET", "FLASH_COMMIT"}, set(names))
+        with tempfile.TemporaryDirectory() as name:
+            root = pathlib.Path(name)
+            for path in (environment.LIST, "common/simt/options.cpp"):
+                (root / path).parent.mkdir(parents=True)
+                (root / path).write_text((environment.ROOT / path).read_text().replace('"FLASH_SIMT_ORDER", "', '"FLASH_SIMT_ODER", "'))
+            with mock.patch.object(environment, "ROOT", root), self.assertRaisesRegex(SystemExit, "differ: FLASH_SIMT_ODER, FLASH_SIMT_ORDER"):
+                environment.variables()
 
 
 class NewestRows(unittest.TestCase):

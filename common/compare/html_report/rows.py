@@ -138,8 +138,11 @@ def is_gpu(row):
 
 
 def device_name(row):
-    """Counts of the simulator are the same on every CPU, so that all of them are one device."""
-    return "CPU simulator" if text(row, "device", "kind") == "cpu" else text(row, "device", "name") or "unknown device"
+    """Counts of the simulator are the same on every CPU, so that all of them are one device; but not for every GPU that it simulates."""
+    if text(row, "device", "kind") == "cpu":
+        sm = number(row, "device", "simulates_sm")
+        return "CPU simulator" + ("" if sm in (None, 90) else f" of sm_{sm:g}")
+    return text(row, "device", "name") or "unknown device"
 
 
 def moved_bytes(row):

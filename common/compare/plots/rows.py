@@ -59,9 +59,12 @@ def of_one_device(rows):
 
 
 def place(row):
-    """The device's name. Counts of the simulator are the same on every CPU. A row that was not run may have none."""
+    """The device's name. Counts of the simulator are the same on every CPU, but not for every GPU that it simulates. A row that was not
+    run may have none."""
     device = row.get("device") or {}
-    return "CPU simulator" if device.get("kind") == "cpu" else device.get("name", "")
+    if device.get("kind") == "cpu":
+        return "CPU simulator" + ("" if device.get("simulates_sm", 90) == 90 else f" of sm_{device['simulates_sm']}")
+    return device.get("name", "")
 
 
 def device_name(rows):

@@ -50,6 +50,9 @@ class OwnedFile(unittest.TestCase):
         with mock.patch("tempfile.mkstemp", side_effect=OSError(30, "Read-only file system")):
             self.refused("cannot be written: Read-only file system", self.path)
         self.path.write_text("<!-- ours -->")
+        self.path.chmod(0o444)
+        self.refused("it is read-only", self.path)  # by root as well
+        self.path.chmod(0o644)
         with mock.patch("os.access", lambda path, mode: mode != os.W_OK):
             self.refused("it is read-only", self.path)
 

@@ -171,6 +171,7 @@ class Peers(unittest.TestCase):
                          [(which, n) for n in (16, 32, 64) for which in ("forward", "backward")])  # fmt: skip
         self.assertEqual([row["time"]["median_ms"] for row in rows], [3, 7, 3, 7, 11, 15])  # the clock began anew
         self.assertEqual([path.name for path in self.path.iterdir() if "rows" in path.name], ["rows.json"])
+        self.assertTrue(done.stderr.endswith(f"\nwrote {saved}: 6 rows\n"), done.stderr)
 
     def test_resume_runs_what_no_longer_fits_and_loses_nothing(self):
         saved = self.path / "rows.json"
@@ -197,10 +198,16 @@ class Peers(unittest.TestCase):
         for name in ("rows.json", "rows.json.partial"):
             for text in (json.dumps([other]), "[{]", '{"a": 1}', "[1]", '[{"stage": "01_naive"}]', "[" * 100000):
                 (self.path / name).write_text(text)
-                done = self.run_peers("--save", str(self.path / "rows.json"), "--resume")
-                self.assertEqual(done.returncode, 2, text)
-                self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
-                self.assertEqual((self.path / name).read_text(), text)
+                for more in ([], ["--resume"]):
+                    done = self.run_peers("--save", str(self.path / "rows.json"), *more)
+                    self.assertEqual(done.returncode, 2, text)
+                    self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+                    self.assertIn(f"{name} exists and is not a file of rows that peers.py saved, so it is left as it is", done.stderr)
+                    self.assertEqual((self.path / name).read_text(), text)
+            (self.path / name).unlink()
+        (self.path / "rows.json").write_text("[]")
+        (self.path / "rows.json").chmod(0o444)
+        self.assertIn("is read-only", self.run_peers("--save", str(self.path / "rows.json")).stderr)
         (self.path / "link").symlink_to("rows.json")
         self.assertEqual(self.run_peers("--save", str(self.path / "link")).returncode, 2)
         self.assertEqual(self.run_peers("--save", str(self.path)).returncode, 2)
@@ -220,6 +227,13 @@ class Peers(unittest.TestCase):
             self.assertIn(part, done.stderr)
             self.assertEqual(done.stderr.count("\n"), 1)
             self.assertEqual(done.stdout, "")
+
+    def test_help_fits_a_terminal(self):
+        done = self.run_peers("--help", torch=False)
+        self.assertEqual(done.returncode, 0)
+        self.assertLessEqual(max(len(line) for line in done.stdout.split("\n")), 80)
+        self.assertIn("--sweep is FIRST..LAST, doubling,", done.stdout)
+        self.assertIn("\n    peers.py --dtype fp16 --problem", done.stdout)
 
     def test_bad_usage_is_one_line(self):
         for arguments in (["--seq", "0"], ["--seq", "1e3"], ["--sweep", "width=1..8"], ["--sweep", "seq=9..8"], ["--sweep", "seq=1,1"], ["--sweep", "seq="], ["--sweep", "seq"],

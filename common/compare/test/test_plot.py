@@ -16,7 +16,7 @@ import plot  # noqa: E402
 import plot_rows as made  # noqa: E402
 from plots import draw_roofline, style  # noqa: E402
 from plots.lines import WHY_ABOVE  # noqa: E402
-from plots.rows import Unfit, absence  # noqa: E402
+from plots.rows import Unfit, absence, of_one_device  # noqa: E402
 from tools import plot_files, saved  # noqa: E402
 
 
@@ -177,6 +177,11 @@ class Rules(unittest.TestCase):
         self.assertEqual(set(plot.select(made.gpu_rows())[1]), {"bytes", "counts"})
 
     def test_rows_of_two_devices_have_no_common_axis(self):
+        old, new, other = ({"kind": "cpu", "name": "CPU", **more} for more in ({}, {"simulates_sm": 90}, {"simulates_sm": 75}))
+        rows_of = [[{"device": device, "stage": "01_naive", "pass": "forward"}] for device in (old, new, other)]
+        self.assertEqual(len(of_one_device(rows_of[0] + rows_of[1])), 2)
+        with self.assertRaisesRegex(Unfit, "several devices: CPU simulator, CPU simulator of sm_75; allowed: one"):
+            of_one_device(rows_of[1] + rows_of[2])
         with self.assertRaisesRegex(Unfit, "several devices: CPU simulator, Test GPU; allowed: one"):
             plot.select(made.cpu_rows() + made.gpu_rows())
 

@@ -152,6 +152,9 @@ class Report(Case):
             self.assertIn(part, text)
         text = self.page([NAIVE, row("01_naive", "naive", device=CPU)]).text
         self.assertIn("different devices: Test GPU, CPU simulator", text)
+        for other, said in (({**CPU, "simulates_sm": 90}, False), ({**CPU, "simulates_sm": 75}, True)):
+            text = self.page([row("01_naive", "naive", device=CPU), row("06_fa2_forward", "tiled", device=other)]).text
+            self.assertEqual("different devices: CPU simulator, CPU simulator of sm_75" in text, said)
         self.assertNotIn("These rows", self.page([NAIVE, TILED]).text)
 
     def test_plots(self):

@@ -138,6 +138,13 @@ TEST_CASE("rows: tables fit 80 columns unless --wide is given, and say what they
   CHECK_FALSE(contains(wide, "left out"));
 }
 
+TEST_CASE("rows: files without any row are refused") {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "rows.json").string();
+  write_bytes(file, "[]");
+  check_refused(compare({"--rows", file + "," + file}), "--rows: there is no row in the given files");
+}
+
 TEST_CASE("rows: counts for different GPUs stand in tables of their own") {
   const TemporaryFolder folder;
   const std::string file = (folder.path() / "rows.json").string();
@@ -198,6 +205,19 @@ TEST_CASE("html: report.py gets the file, the rows and what made them") {
   CHECK_MESSAGE(contains(result.error, "\nwrote " + html + "\n"), result.error);
   CHECK(compare({"--rows", file + "," + file, "--html", html, "--csv"}).exit_code == 0);
   CHECK(read_bytes(got) == "--out|" + html + "|" + file + "|" + file + "|");
+}
+
+TEST_CASE("html: a report takes the place of a report") {
+  if (!flash::run_process({"python3", "--version"}, std::chrono::seconds(60)).started) return;
+  const FakeStages stages;
+  const TemporaryFolder folder;
+  const std::string html = (folder.path() / "report.html").string();
+  stages.add("01_first", answers());
+  for (const char* length : {"8", "16"}) {
+    const ProcessResult result = compare(stages, {"--device", "cpu", "--seq", length, "--html", html});
+    CHECK_MESSAGE(result.exit_code == 0, result.error);
+    CHECK(contains(read_bytes(html), std::string("N=") + length));
+  }
 }
 
 TEST_CASE("html: what is missing is known before anything runs, and a failure of report.py keeps the rows") {

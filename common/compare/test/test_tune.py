@@ -106,12 +106,40 @@ class Tune(unittest.TestCase):
                 rows = json.loads(self.file.read_text())
                 self.assertEqual(len(rows), 6)
                 self.assertEqual(rows[0]["asked"] == "before", asked == "before")
-        self.file.write_text(json.dumps([{"stage": "peer"}]))
-        with self.assertRaisesRegex(usage.Failure, "damaged or of another program"):
-            self.tune(self.folder / "bin", "--save", self.file, "--resume")
+
+    def test_what_is_not_its_own_is_not_replaced(self):
+        programs = self.bin_dir()
+        for text in ("my notes", json.dumps([{"stage": "peer"}])):
+            for more in ([], ["--resume"], ["--force"]):
+                self.file.write_text(text)
+                with self.assertRaisesRegex(usage.Failure, "tuned.json exists and is not a file of rows that tune.py saved, so it is left"):
+                    self.tune(programs, "--save", self.file, *more)
+                self.assertEqual(self.file.read_text(), text)
+
+    def test_rows_of_a_gpu_are_replaced_by_those_of_the_cpu_with_force_alone(self):
+        run = [self.bin_dir(), "--only", "08", "--save", self.file]
+        self.assertTrue(self.tune(*run)[2].endswith("wrote " + str(self.file) + ": 6 rows\n"))
+        before = self.file.read_text()
+        with self.assertRaisesRegex(usage.Failure, "tuned.json holds rows of a GPU, which this run would replace"):
+            self.tune(*run, "--device", "cpu")
+        self.assertEqual(self.file.read_text(), before)
+        self.tune(*run, "--device", "cpu", "--force")
+        self.assertEqual({row["device"]["kind"] for row in json.loads(self.file.read_text())}, {"cpu"})
+        self.tune(*run)  # those of the CPU are made again in a minute
+
+    def test_counts_hold_for_the_gpu_that_was_simulated(self):
+        run = [self.bin_dir(), "--only", "08", "--save", self.file, "--device", "cpu"]
+        self.tune(*run)
+        rows = json.loads(self.file.read_text())
+        for row, sm in zip(rows, (75, 90)):
+            row["device"]["simulates_sm"] = sm
+        self.file.write_text(json.dumps([{**row, "asked": "before"} for row in rows]))
+        self.tune(*run, "--resume")
+        asked = [row["asked"] for row in json.loads(self.file.read_text())]
+        self.assertEqual([one == "before" for one in asked], [False] + [True] * 5)
 
     def test_bad_usage(self):
-        for words in ([], [self.folder], [self.bin_dir(), "--only", "05"], [self.folder / "bin", "--tokens", "0"], [self.folder / "bin", "--resume"],
+        for words in ([], [self.folder], [self.bin_dir(), "--only", "05"], [self.folder / "bin", "--tokens", "0"], [self.folder / "bin", "--resume"], [self.folder / "bin", "--force"],
                       [self.folder / "bin", "--save", self.folder / "none" / "tuned.json"]):  # fmt: skip
             with self.assertRaises(usage.Failure) as caught:
                 self.tune(*words)

@@ -55,7 +55,7 @@ TuneRecord gpu_tuning() {
     tuned.choice = {tiles, 128, 10240, why};
     tuned.blocks_per_sm = 3;
     tuned.check = CheckReport{.passed = passed, .sampled = false, .tensors = {}};
-    if (!passed) tuned.check->tensors.push_back({.tensor = "o", .worst = {}});
+    if (!passed) tuned.check->tensors.emplace_back().tensor = "o";
     if (passed) tuned.timing = Timing{.median_ms = ms, .min_ms = ms, .max_ms = ms, .iterations = 5, .cold_l2 = true};
     record.choices.push_back(tuned);
   };
