@@ -114,8 +114,10 @@ built=$SECONDS
 
 # --- Run --------------------------------------------------------------------------------------------------------------------
 
-"$build/bin/$name" "$@"
+# Of a wrong result the report goes as far as it says what is wrong: counts come after that.
+"$build/bin/$name" "$@" >"$logs/report"
 code=$?
+if [ $code = 0 ]; then cat "$logs/report"; else sed '/^  extra memory/,$d' "$logs/report"; fi
 if [ $code != 0 ]; then
   case $code in
     2 | 3) ;;  # the program has said why

@@ -18,6 +18,7 @@ esac
 """
 STAGE = """#!/bin/bash
 echo "report in $PWD of $#: $*"
+printf '  extra memory\\n  counts\\n'
 [ "$CODE" != signal ] || kill -SEGV $$
 exit ${CODE:-0}
 """
@@ -75,6 +76,7 @@ class Try(unittest.TestCase):
         self.assertIn(f"report in {self.root}/elsewhere of 2: --load my data\n", out)  # where the caller is
         self.assertIn("try: 04_first is right: 4 of 4 test cases passed.", out)
         self.assertNotIn("left out", out)
+        self.assertIn("counts", out)
         self.assertEqual(self.read("cmake.txt"), f"--preset demo\n--build {self.root}/build --target 04_first 04_first_test\n")
         ran = [line.split("--test-case=")[1].split(" --abort")[0] for line in self.read("tests.txt").splitlines() if "--abort" in line]
         self.assertEqual(sorted(ran), ["chapter: one", "far: offsets", "grid: lengths", "grid: sums? and more"])
@@ -126,6 +128,7 @@ class Try(unittest.TestCase):
         code, out, err = self.run_it("04", CODE="1")
         self.assertEqual((code, out.startswith("report"), self.read("tests.txt")), (1, True, ""))
         self.assertIn("04_first is WRONG", err)
+        self.assertNotIn("counts", out)
         code, out, _ = self.run_it("04", CODE="signal")
         self.assertEqual((code, "ended by signal 11 (SEGV)" in out), (1, True))
 
