@@ -7,7 +7,7 @@ set -uo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: common/try.sh [--all] STAGE [OPTION...]
+usage: common/try.sh [--all | --seconds N] STAGE [OPTION...]
 
   Builds STAGE as it is now, runs it with these options, then runs its tests.
   Stops at the first thing that is wrong, and shows it.
@@ -17,7 +17,9 @@ usage: common/try.sh [--all] STAGE [OPTION...]
   OPTION   of the program, for instance --causal --seq 300. Without any it runs its
            default problem. --variant NAME has only that variant tested
   --all    every test case, however long they take. Otherwise the shortest come
-           first, and no more once 15 seconds are over
+           first, and none goes on once 15 seconds are over in all
+  --seconds N
+           likewise, but none goes on after N seconds of tests
   --help   this text
 
 Exit code: 0 all that ran is right; 1 it does not compile, or a check or a test failed;
@@ -29,12 +31,16 @@ refuse() { echo "try: $*" >&2 && exit 2; }
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$root/build
-everything=no
+seconds=""
 while :; do
   case ${1:-} in
     --help | -h) usage && exit 0 ;;
-    --all) everything=yes && shift ;;
-    -*) refuse "unknown option '$1'; allowed before the stage: --all, --help; options of the program follow the stage" ;;
+    --all) seconds=86400 && shift ;;
+    --seconds)
+      case ${2:-} in "" | *[!0-9]* | 0* | ??????*) refuse "--seconds is '${2:-}'; allowed: whole numbers from 1 to 99999" ;; esac
+      seconds=$2 && shift 2
+      ;;
+    -*) refuse "unknown option '$1'; allowed before the stage: --all, --seconds, --help; options of the program follow the stage" ;;
     "") refuse "which stage? common/try.sh STAGE [OPTION...]; --help says more" ;;
     *) break ;;
   esac
@@ -190,7 +196,7 @@ done
 memory=$build/tests/${name}_test$variant.seconds  # of the last run
 touch "$memory"
 cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
-if [ $everything = yes ]; then seconds=86400; else seconds=$((SECONDS < 9 ? 14 - SECONDS : 5)); fi
+[ -n "$seconds" ] || seconds=$((SECONDS < 9 ? 14 - SECONDS : 5))
 deadline=$(($(date +%s) + seconds))
 export test logs deadline variant
 export -f run_case
