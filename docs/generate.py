@@ -139,7 +139,7 @@ PARTS = {
     "counts": comparison.counts,
     "saved_sweeps": comparison.saved_sweeps,
     "front_table": comparison.front,
-    "demo": comparison.demo,  # what it printed, the columns that fit
+    "demo": comparison.demo,  # what it printed first
     "profile_units": profile_tables.units,
     "profile_stalls": profile_tables.stalls,
     "profile_counts": profile_tables.counts,

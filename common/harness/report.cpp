@@ -144,8 +144,8 @@ std::optional<double> percent_of_peak(const RunRecord& run) {
 }
 
 std::string text_report(const RunRecord& run) {
-  std::string text = wrapped(run.stage.name + ", variant " + run.variant.name + ": " + run.variant.idea, 2) + "\n";
-  text += heading_text(run);
+  std::string text =
+      run.stage.name + ", variant " + run.variant.name + "\n" + line("idea", run.variant.idea) + heading_text(run);
   if (run.tiles) text += line("tiles", "Br=" + std::to_string(run.tiles->Br) + " Bc=" + std::to_string(run.tiles->Bc));
   text += check_text(run) + diagnosis_text(run);
   text += line("extra memory", bytes_text(static_cast<double>(run.workspace_bytes)) + " beyond inputs and outputs");

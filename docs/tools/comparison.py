@@ -109,19 +109,12 @@ def front():
 
 
 def demo():
-    """The first table that `compare` printed on the CPU, with the columns that fit on a page."""
+    """The first table that `compare` printed on the CPU."""
     path = RESULTS / "cpu" / "compare.txt"
     if not path.exists():
         return NOTHING_SAVED
-    lines = path.read_text().strip().split("\n\n")
-    head, body = lines[0].split("\n"), lines[1].split("\n")
-    spans, start = [], 0
-    for rule in body[1].split("  "):  # the dashes below the titles say how wide each column is
-        spans.append(slice(start, start + len(rule)))
-        start += len(rule) + 2
-    titles = {body[0][span].strip(): span for span in spans}
-    chosen = [titles[name] for name in ("stage/variant", "extra memory", "bytes read", "bytes written", "max error", "verdict")]
-    return "\n".join(["```text", *head, "", *("  ".join(line[span] for span in chosen).rstrip() for line in body), "```"])
+    head, first, *_ = path.read_text().strip().split("\n\n")
+    return f"```text\n{head}\n\n{first}\n```"
 
 
 def saved_sweeps():
