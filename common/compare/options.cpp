@@ -6,7 +6,9 @@
 #include <CLI/CLI.hpp>
 
 #include <filesystem>
+#include <functional>
 #include <sstream>
+#include <utility>
 
 namespace flash {
 namespace {
@@ -36,6 +38,37 @@ bool same_file(const std::string& one, const std::string& other) {
   return fs::weakly_canonical(one, error) == fs::weakly_canonical(other, error);
 }
 
+using Use = std::function<void(const std::string&)>;
+
+CLI::Option* text_option(CLI::App& app, const char* name, const char* type, const char* text, const Use& use) {
+  return app.add_option_function<std::string>(name, use, text)->type_name(type);
+}
+
+void add_output_options(CLI::App& app, CompareOptions& options) {
+  app.add_flag("--wide", options.wide, "All columns, however wide the terminal; else those that fit it, or 80 columns")
+      ->group("Output");
+  app.add_flag("--json", options.json, "The rows as a JSON array on stdout instead of the tables")->group("Output");
+  app.add_flag("--csv", options.csv, "The rows as CSV on stdout instead of the tables")->group("Output");
+  text_option(app, "--save", "FILE",
+              "Also write the rows as JSON to this file, with commit, date and the kernels' blob ids; until all are there, to "
+              "FILE.partial. A file that exists is replaced only if it holds rows",
+              [&](const std::string& given) { options.save = not_empty("--save", given); })
+      ->group("Output");
+  app.add_flag("--resume", options.resume, "Go on with an interrupted --save: rows that still hold are not run again")
+      ->group("Output");
+  app.add_flag("--force", options.force, "--save may replace rows of a GPU by rows of the CPU, and rows of peers.py")
+      ->group("Output");
+  text_option(
+      app, "--html", "FILE",
+      "Also write a report for a browser: plots, tables, environment (needs python3). A file that exists is replaced only "
+      "if it is such a report",
+      [&](const std::string& given) { options.html = not_empty("--html", given); })
+      ->group("Output");
+  text_option(app, "--rows", "FILE,...", "Show saved rows, of compare or peers.py, instead of running anything",
+              [&](const std::string& given) { options.rows = split_at_commas("--rows", given, "files of saved rows"); })
+      ->group("Output");
+}
+
 /// Saved rows are shown as they are: an option for runs would seem to choose among them.
 void check_rows_alone(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
@@ -44,6 +77,29 @@ void check_rows_alone(const CLI::App& app) {
     if (option->count() > 0 && !fits) {
       throw UsageError("--rows and " + name + " are both given; allowed beside --rows: --html, --wide, --json, --csv");
     }
+  }
+}
+
+/// UsageError for options that cannot be meant together.
+void check_combination(const CLI::App& app, const CompareOptions& options) {
+  using Pair = std::pair<const char*, const char*>;
+  for (const auto& [one, other] :
+       {Pair{"--causal", "--no-causal"}, Pair{"--wide", "--json"}, Pair{"--wide", "--csv"}, Pair{"--json", "--csv"}}) {
+    if (app.count(one) == 0 || app.count(other) == 0) continue;
+    throw UsageError(std::string(one) + " and " + other + " are both given; allowed: one of them");
+  }
+  if (!options.rows.empty()) check_rows_alone(app);
+  for (const char* of_gpu : {"--iterations", "--no-counts"}) {
+    if (app.count(of_gpu) == 0 || options.device != DeviceChoice::cpu) continue;
+    throw UsageError(std::string(of_gpu) +
+                     " and --device cpu are both given; allowed: one of them, since it is for runs on a GPU");
+  }
+  for (const char* of_save : {"--resume", "--force"}) {
+    if (app.count(of_save) == 0 || !options.save.empty()) continue;
+    throw UsageError(std::string(of_save) + " is given without --save; allowed: both");
+  }
+  if (!options.html.empty() && !options.save.empty() && same_file(options.html, options.save)) {
+    throw UsageError("--html and --save are both '" + options.save + "'; allowed: two files");
   }
 }
 
@@ -71,26 +127,23 @@ CompareCommand parse_compare_options(int argc, const char* const* argv) {
       "compare");
   app.set_version_flag("--version", std::string("compare (flash-steps " FLASH_VERSION ")"));
   app.set_help_flag("--help,-h", "Print this and exit");
-  const auto text_option = [&](const char* name, const char* type, const char* text, auto&& use) {
-    return app.add_option_function<std::string>(name, use, text)->type_name(type);
-  };
-  text_option("--only", "LIST", "Stages, such as 02,03", [&](const std::string& given) {
+  text_option(app, "--only", "LIST", "Stages, such as 02,03", [&](const std::string& given) {
     options.only = split_at_commas("--only", given, "stage numbers such as 02,03");
   });
-  text_option("--variant", "LIST", "Variants, such as loop_order,warp_tiled", [&](const std::string& given) {
+  text_option(app, "--variant", "LIST", "Variants, such as loop_order,warp_tiled", [&](const std::string& given) {
     options.variants = split_at_commas("--variant", given, "names of variants, as the stages' --list has them");
   });
-  text_option("--pass", "forward|backward", "One pass alone (default: both)",
+  text_option(app, "--pass", "forward|backward", "One pass alone (default: both)",
               [&](const std::string& given) { options.passes = {parse_choice("--pass", given, all_passes)}; });
-  text_option("--device", "auto|gpu|cpu", "auto: a GPU if one works, else the CPU simulator (default: auto)",
+  text_option(app, "--device", "auto|gpu|cpu", "auto: a GPU if one works, else the CPU simulator (default: auto)",
               [&](const std::string& given) { options.device = parse_choice("--device", given, all_devices); });
-  text_option("--iterations", "N", "Timed iterations on a GPU (default: 20)",
+  text_option(app, "--iterations", "N", "Timed iterations on a GPU (default: 20)",
               [&](const std::string& given) { options.iterations = parse_int("--iterations", given, 1000000); });
   app.add_flag("--no-counts", no_counts, "On a GPU: leave out the bytes, which the simulator takes seconds to count");
   text_option(
-      "--time-limit", "SECONDS", "A run that takes longer is stopped, one that would is skipped (default: 600)",
+      app, "--time-limit", "SECONDS", "A run that takes longer is stopped, one that would is skipped (default: 600)",
       [&](const std::string& given) { options.time_limit = std::chrono::seconds(parse_int("--time-limit", given, 1000000)); });
-  text_option("--bin", "DIR", "Folder of the stage programs (default: where this program lies)",
+  text_option(app, "--bin", "DIR", "Folder of the stage programs (default: where this program lies)",
               [&](const std::string& given) { options.bin = not_empty("--bin", given); });
 
   app.add_option_function<std::vector<std::string>>(
@@ -103,62 +156,25 @@ CompareCommand parse_compare_options(int argc, const char* const* argv) {
       ->allow_extra_args(false)  // one word after each --sweep
       ->type_name("NAME=VALUES")
       ->group("Sweep");
-  text_option("--tokens", "T", "Batch T / Nq (at least 1), so that each length has as many tokens",
+  text_option(app, "--tokens", "T", "Batch T / Nq (at least 1), so that each length has as many tokens",
               [&](const std::string& given) { options.sweep.tokens = parse_whole_number("--tokens", given, 1); })
       ->group("Sweep");
-  text_option("--width", "W", "W / d heads (at least 1), so that each head dimension has as wide a model",
+  text_option(app, "--width", "W", "W / d heads (at least 1), so that each head dimension has as wide a model",
               [&](const std::string& given) { options.sweep.width = parse_whole_number("--width", given, 1); })
       ->group("Sweep");
 
-  app.add_flag("--wide", options.wide, "All columns, however wide the terminal; else those that fit it, or 80 columns")
-      ->group("Output");
-  app.add_flag("--json", options.json, "The rows as a JSON array on stdout instead of the tables")->group("Output");
-  app.add_flag("--csv", options.csv, "The rows as CSV on stdout instead of the tables")->group("Output");
-  text_option("--save", "FILE",
-              "Also write the rows as JSON to this file, with commit, date and the kernels' blob ids; until all are there, to "
-              "FILE.partial. A file that exists is replaced only if it holds rows",
-              [&](const std::string& given) { options.save = not_empty("--save", given); })
-      ->group("Output");
-  app.add_flag("--resume", options.resume, "Go on with an interrupted --save: rows that still hold are not run again")
-      ->group("Output");
-  app.add_flag("--force", options.force, "--save may replace rows of a GPU by rows of the CPU, and rows of peers.py")
-      ->group("Output");
-  text_option(
-      "--html", "FILE",
-      "Also write a report for a browser: plots, tables, environment (needs python3). A file that exists is replaced only "
-      "if it is such a report",
-      [&](const std::string& given) { options.html = not_empty("--html", given); })
-      ->group("Output");
-  text_option("--rows", "FILE,...", "Show saved rows, of compare or peers.py, instead of running anything",
-              [&](const std::string& given) { options.rows = split_at_commas("--rows", given, "files of saved rows"); })
-      ->group("Output");
+  add_output_options(app, options);
   add_problem_options(app, options.problem, compared_sizes(Backend::cpu), compared_sizes(Backend::gpu));
   app.add_flag("--no-causal", no_causal, "Every query sees every key (default: --causal)")->group("Problem");
 
   command.answer = parse_command_line(app, argc, argv);
   if (!command.answer.empty()) return command;
-  const bool causal = app.count("--causal") > 0;
-  if (causal && no_causal) throw UsageError("--causal and --no-causal are both given; allowed: one of them");
-  if (options.wide && (options.json || options.csv)) {
-    throw UsageError(std::string("--wide and ") + (options.json ? "--json" : "--csv") +
-                     " are both given; allowed: one of them");
-  }
-  if (options.json && options.csv) throw UsageError("--json and --csv are both given; allowed: one of them");
-  if (!options.rows.empty()) check_rows_alone(app);
-  for (const char* of_gpu : {"--iterations", "--no-counts"}) {
-    if (app.count(of_gpu) == 0 || options.device != DeviceChoice::cpu) continue;
-    throw UsageError(std::string(of_gpu) +
-                     " and --device cpu are both given; allowed: one of them, since it is for runs on a GPU");
-  }
-  if (options.resume && options.save.empty()) throw UsageError("--resume is given without --save; allowed: both");
-  if (options.force && options.save.empty()) throw UsageError("--force is given without --save; allowed: both");
-  if (!options.html.empty() && !options.save.empty() && same_file(options.html, options.save)) {
-    throw UsageError("--html and --save are both '" + options.save + "'; allowed: two files");
-  }
+  check_combination(app, options);
   if (no_causal) options.problem.causal = false;
   options.counts = !no_counts;
   check_contradictions(options.problem);
-  check_sweeps(options.sweep, options.problem.sizes, causal || no_causal, app.count("--dtype") > 0);
+  const bool causal_given = app.count("--causal") + app.count("--no-causal") > 0;
+  check_sweeps(options.sweep, options.problem.sizes, causal_given, app.count("--dtype") > 0);
   return command;
 }
 

@@ -163,12 +163,13 @@ TEST_CASE("rows: why FlashAttention-2 reads more than FlashAttention-1 at small 
   const TemporaryFolder folder;
   const std::string file = (folder.path() / "rows.json").string(), why = "reads K and V once for each tile of Q";
   const Json saved = Json::parse(read_bytes(FLASH_SOURCE_DIR "/docs/results/cpu/compare.json"));
-  // `heads`: of a problem that the rows are told to be of. `bytes`: what the last step of stage 06 reads.
-  const auto said = [&](const std::string& without, int heads, std::optional<int> bytes) {
+  // `heads`: of a problem that the rows are told to be of. `bytes`: what the last step of stage 06 reads. `sm`: of the simulated GPU.
+  const auto said = [&](const std::string& without, int heads, std::optional<int> bytes, int sm = 90) {
     Json rows = Json::array();
     for (Json row : saved) {
       if (row["stage"] == without) continue;
       row["problem"]["heads"] = row["problem"]["kv_heads"] = heads;
+      row["device"]["simulates_sm"] = sm;
       if (bytes && row["stage"] == "06_fa2_forward") row["hbm_read_bytes"] = *bytes;
       rows.push_back(row);
     }
@@ -180,6 +181,7 @@ TEST_CASE("rows: why FlashAttention-2 reads more than FlashAttention-1 at small 
   CHECK_FALSE(said("04_fa1_forward", 2, {}));
   CHECK_FALSE(said("06_fa2_forward", 2, {}));
   CHECK_FALSE(said("", 2, 598000));  // 04 reads 599,040
+  CHECK_FALSE(said("", 2, {}, 75));  // which has room for no others
   CHECK(said("", 65, {}));
   CHECK_FALSE(said("", 66, {}));  // 132 large tiles, one for each SM
 }
