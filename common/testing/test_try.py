@@ -3,7 +3,6 @@
 import os
 import pathlib
 import shutil
-import stat
 import subprocess
 import tempfile
 import unittest
@@ -34,6 +33,7 @@ case "$*" in
   printf '  logged: two backward, tiles 64 x 32 on B=1 H=2 Hkv=1 Nq=70 Nk=61 d=100 scale=0.5 causal fp16 qkv bias=alibi[1,2]\n'
   printf 'dk: max error 3 > 1\n\n\nAborting - too many failed asserts!\n=====\n[doctest] Status: FAILURE!\n'
   exit 1 ;;
+*"--test-case=grid"*) exit ${GRID:-0} ;;
 esac
 """
 ERROR = """[1/70] Building CXX object x.o
@@ -66,6 +66,10 @@ class Try(unittest.TestCase):
         done = subprocess.run([self.root / "common/try.sh", *arguments], cwd=self.root / "elsewhere", text=True, capture_output=True,
                               env={**os.environ, "FAKE": str(self.root), "PATH": path, **settings})  # fmt: skip
         return done.returncode, done.stdout, done.stderr
+
+    def program(self, name, text):
+        (self.root / "programs" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (self.root / "programs" / name).chmod(0o755)
 
     def read(self, name):
         return (self.root / name).read_text()
@@ -151,6 +155,15 @@ class Try(unittest.TestCase):
         self.assertIn("04_first is WRONG", err)
         self.assertEqual(self.run_it("04", FAIL="grid: sums? and more")[0], 1)
 
+    def test_no_more_tests_after_a_failure(self):
+        self.program("getconf", "echo 1")
+        self.assertEqual(self.run_it("04", FAIL="chapter: one")[0], 1)
+        self.assertEqual(self.read("tests.txt").count("--abort"), 1)
+
+    def test_a_case_that_skips_itself_is_no_failure(self):
+        code, out, _ = self.run_it("04", GRID="77")
+        self.assertEqual((code, "all 4 test cases passed" in out), (0, True))
+
     def test_on_a_gpu_too(self):
         code, out, _ = self.run_it("04", GPU="0")
         self.assertEqual((code, "all 5 test cases passed" in out), (0, True))
@@ -164,12 +177,12 @@ class Try(unittest.TestCase):
 
     def test_the_shortest_first_and_what_was_left_out(self):
         (self.root / "build/tests/04_first_test.seconds").write_text("9\tchapter: one\n5\tgrid: lengths\n0\tfar: offsets\n1\tgrid: sums, and more\n")
-        (self.root / "programs/getconf").write_text("#!/bin/sh\necho 1\n")
-        (self.root / "programs/date").write_text('#!/bin/sh\necho x >>"$FAKE/dates"\n[ $(wc -l <"$FAKE/dates") -lt 6 ] && echo 100 || echo 200\n')
-        for name in ("getconf", "date"):
-            (self.root / "programs" / name).chmod(stat.S_IRWXU)
+        self.program("getconf", "echo 1")
+        self.program("date", 'echo x >>"$FAKE/dates"\n[ $(wc -l <"$FAKE/dates") -lt 6 ] && echo 100 || echo 200')
         code, out, _ = self.run_it("04", "--variant=")  # one process; the clock jumps in the third case
         self.assertEqual((code, "2 of 4 test cases passed" in out, "common/try.sh --all 04" in out), (0, True, True), out)
+        self.assertIn("9\tchapter: one\n", self.read("build/tests/04_first_test.seconds"))  # it was not run: as before
+        self.assertIn("0\tgrid: sums, and more\n", self.read("build/tests/04_first_test.seconds"))
         os.remove(self.root / "dates")
         self.assertIn("all 4", self.run_it("--seconds", "200", "04")[1])
         os.remove(self.root / "dates")
