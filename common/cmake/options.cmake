@@ -85,10 +85,8 @@ elseif(NOT FLASH_SANITIZE STREQUAL "")
   message(FATAL_ERROR "FLASH_SANITIZE is '${FLASH_SANITIZE}'; allowed: '', 'address', 'thread'")
 endif()
 
-# run_seldom(SOURCE...): of sources in the current folder. What parses and prints, and most unit tests, hardly runs, and under a
-# sanitizer g++ takes three times as long to optimise it as to translate it.
+# run_seldom(SOURCE...): of sources in the current folder. What parses and prints, and most unit tests, hardly runs: to optimise it takes
+# g++ as long again as to translate it, and three times as long under a sanitizer.
 function(run_seldom)
-  if(FLASH_SANITIZE)
-    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O0)
-  endif()
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O0)
 endfunction()

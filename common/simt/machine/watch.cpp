@@ -117,8 +117,8 @@ void Watch::access_word(Word& word, bool shared, const Access& now) {
     const bool own = before.thread == now.thread && before.block == now.block;
     const bool covered = (before.bytes & ~now.bytes) == 0;
     if (own) {
-      if (before.clock == now.clock && before.kind == now.kind && covered && before.bytes == now.bytes)
-        return;  // the first place stays
+      if (before.clock == now.clock && before.kind == now.kind && (now.bytes & ~before.bytes) == 0)
+        return;  // known, and by its first place
       if (covered && (now.kind != AccessKind::read || before.kind == AccessKind::read)) replaced = i;
     } else if (ordered(before, now.thread)) {
       if (covered && (now.kind != AccessKind::read || before.kind == AccessKind::read)) replaced = i;
