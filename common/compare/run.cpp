@@ -81,7 +81,11 @@ class Runs {
 
   Row run_one(const Run& run) {
     std::vector<std::string> arguments = stage_arguments(run, *run.task, plan_.backend);
-    if (plan_.backend == Backend::gpu) append(arguments, {"--bench", "--iterations", std::to_string(options_.iterations)});
+    if (plan_.backend == Backend::gpu) {
+      append(arguments, {"--bench", "--iterations", std::to_string(options_.iterations)});
+    } else {
+      arguments.emplace_back("--no-watch");  // a stage by itself, and its tests, look for races; here it is about counts
+    }
     const Clock::time_point start = Clock::now();
     Row row = make_row(*run.stage, *run.variant, run.pass, watched(arguments));
     row.report["wall_s"] = seconds_since(start);  // of the whole program: what --resume and --time-limit go by

@@ -39,7 +39,7 @@ const char* to_string(DeviceChoice choice) {
 CommandLine parse_options(const StageInfo& stage, int argc, const char* const* argv) {
   CommandLine line;
   Options& options = line.options;
-  bool no_check = false;
+  bool no_check = false, no_watch = false;
   CLI::App app(
       stage.name + ": " + stage.idea +
           "\nRuns one attention problem, checks it against double precision and prints a report.\nExit codes: 0 good; 1 "
@@ -79,11 +79,13 @@ CommandLine parse_options(const StageInfo& stage, int argc, const char* const* a
          "Timed iterations of --bench and --tune (default: 20)")
       ->type_name("N");
   app.add_flag("--no-check", no_check, "Skip the comparison with the reference");
+  app.add_flag("--no-watch", no_watch, "On the CPU: skip the second run, which looks for races");
   app.add_flag("--json", options.json, "One JSON object on stdout instead of the report");
 
   line.answer = parse_command_line(app, argc, argv);
   if (!line.answer.empty()) return line;
   options.check = !no_check;
+  options.watch = !no_watch;
   options.seed_given = app.count("--seed") > 0;
   check_contradictions(options.problem);
   if (!options.load.empty() && app.count("--input") > 0) {

@@ -27,6 +27,7 @@ struct Options {
   std::optional<Tiles> tiles;  ///< of the pass; absent: the variant's default
   bool tune = false;           ///< run all compiled tile sizes
   bool check = true;
+  bool watch = true;  ///< on the CPU: look for races, and for why a result is wrong
   bool json = false;
   bool list = false;
 };
