@@ -60,7 +60,8 @@ TEST_CASE("options: everything at once") {
                                   "--device",   "cpu",
                                   "--bench",    "--iterations",
                                   "3",          "--no-check",
-                                  "--json",     "--list"})
+                                  "--no-watch", "--json",
+                                  "--list"})
                                .options;
   CHECK(o.pass == flash::Pass::backward);
   CHECK(o.variant == "warp");
@@ -74,6 +75,7 @@ TEST_CASE("options: everything at once") {
   CHECK(o.json);
   CHECK(o.list);
   CHECK_FALSE(o.check);
+  CHECK_FALSE(o.watch);
   const flash::Problem p = flash::make_problem(o.problem, o.problem.sizes.over({}));
   CHECK(flash::describe(p) == "B=2 H=6 Hkv=3 Nq=5 Nk=7 d=11 scale=-0.5 causal bf16 kv bias=alibi[1,6,1,1]");
 }
@@ -169,10 +171,11 @@ TEST_CASE("options: sizes that parse but make no problem") {
 
 TEST_CASE("options: --help names every option, --version the version") {
   const std::string help = parse({"--help"}).answer;
-  for (const char* option : {"--pass",     "--variant",  "--batch",  "--heads", "--kv-heads", "--seq-q", "--seq-k",
-                             "--seq",      "--head-dim", "--causal", "--bias",  "--scale",    "--dtype", "--layout",
-                             "--input",    "--seed",     "--load",   "--save",  "--device",   "--bench", "--iterations",
-                             "--no-check", "--json",     "--list",   "--help",  "--version",  "--tiles", "--tune"}) {
+  for (const char* option :
+       {"--pass",     "--variant", "--batch",   "--heads", "--kv-heads",   "--seq-q",    "--seq-k",    "--seq",
+        "--head-dim", "--causal",  "--bias",    "--scale", "--dtype",      "--layout",   "--input",    "--seed",
+        "--load",     "--save",    "--device",  "--bench", "--iterations", "--no-check", "--no-watch", "--json",
+        "--list",     "--help",    "--version", "--tiles", "--tune"}) {
     CAPTURE(option);
     CHECK(help.find(option) != std::string::npos);
   }
