@@ -85,8 +85,8 @@ elseif(NOT FLASH_SANITIZE STREQUAL "")
   message(FATAL_ERROR "FLASH_SANITIZE is '${FLASH_SANITIZE}'; allowed: '', 'address', 'thread'")
 endif()
 
-# run_seldom(SOURCE...): of sources in the current folder. What parses and prints, and most unit tests, hardly runs: to optimise it takes
-# g++ as long again as to translate it, and three times as long under a sanitizer.
+# run_seldom(SOURCE...): of sources in the current folder. What parses and prints, and most unit tests, hardly runs, and g++ takes longer
+# to optimise it than to translate it.
 function(run_seldom)
   set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O0)
 endfunction()

@@ -40,6 +40,8 @@ double softmax(Eigen::Ref<RowVector> row) {
 
 }  // namespace
 
+Matrix product(const Eigen::Ref<const Matrix>& A, const Eigen::Ref<const Matrix>& B) { return A * B; }
+
 template <class T>
 Head<T>::Head(const Problem& p, const InputsOf<T>& in, int batch, int head)
     : problem(p),
@@ -88,7 +90,7 @@ Forward forward(const Head<T>& head, const std::vector<int>& queries) {
   Forward result;
   Matrix& S = result.P;
   S.resize(Q.rows(), problem.Nk);
-  S.leftCols(seen).noalias() = scale * Q * head.K.topRows(seen).transpose();
+  S.leftCols(seen) = scale * product(Q, head.K.topRows(seen).transpose());
   result.L.resize(S.rows());
   result.score_terms.setZero(S.rows());
   for (Eigen::Index r = 0; r < S.rows(); ++r) {
@@ -106,7 +108,7 @@ Forward forward(const Head<T>& head, const std::vector<int>& queries) {
   result.P_squares = result.P.rowwise().squaredNorm();
 
   // O = P V                                                                      [rows, Nk] x [Nk, d]
-  result.O.noalias() = result.P.leftCols(seen) * head.V.topRows(seen);
+  result.O = product(result.P.leftCols(seen), head.V.topRows(seen));
   return result;
 }
 
@@ -120,8 +122,7 @@ RowVector key_score_terms(const Matrix& P, const Vector& query_score_terms) {
 
 ScoreGradient score_gradient(const Matrix& P, const Matrix& dO, const Matrix& O, const Matrix& V) {
   // O = P V gives dP = dO V^T                                                    [rows, d] x [d, keys]
-  Matrix dP;
-  dP.noalias() = dO * V.transpose();
+  const Matrix dP = product(dO, V.transpose());
   // P = softmax(S) gives dS_ij = P_ij (dP_ij - sum_k P_ik dP_ik), and that sum is D_i = dO_i . O_i, because O_i = sum_k P_ik v_k.
   const Vector D = dO.cwiseProduct(O).rowwise().sum();
 
@@ -140,7 +141,7 @@ Vector D_errors(const Problem& problem, const Matrix& dO, const Forward& forward
 RowTerms query_terms(const Problem& problem, const Matrix& P, const ScoreGradient& gradient, const Vector& D_errors,
                      const Matrix& K) {
   // dQ_i = scale sum_j P_ij (dP_ij - D_i) k_j: an error of D_i comes with the mean of the keys, which is small unless they are alike.
-  const Matrix mean_key = P * K;
+  const Matrix mean_key = product(P, K);
   const double scale = std::abs(static_cast<double>(problem.scale));
   return {gradient.dP_terms.rowwise().sum(), P.rowwise().squaredNorm(), gradient.dS.rowwise().squaredNorm(),
           scale * mean_key.cwiseAbs().rowwise().maxCoeff().cwiseProduct(D_errors)};

@@ -18,6 +18,9 @@ using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowM
 using Vector = Eigen::VectorXd;
 using RowVector = Eigen::RowVectorXd;
 
+/// A B. A function of its own, since compiling one of Eigen's products takes a second. A transposed operand is copied.
+Matrix product(const Eigen::Ref<const Matrix>& A, const Eigen::Ref<const Matrix>& B);
+
 /// What the rounding errors of each row of a result are in proportion to, instead of the result, in which terms may cancel:
 /// [B, H, rows, 1]. |x . y| <= |x| |y| bounds a product's terms. Sums run over the keys of a query, or over the queries of a key.
 struct Terms {

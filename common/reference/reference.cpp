@@ -8,6 +8,7 @@ namespace flash {
 namespace {
 
 using exact::Matrix;
+using exact::product;
 
 /// The matrix [N, d] of one batch and head within a result.
 Eigen::Map<Matrix> head_of(HostTensor<double>& tensor, int b, int h) {
@@ -40,11 +41,11 @@ void add_query_head(const exact::Head<T>& head, Pass pass, Exact& whole) {
     auto dQ = head_of(results.dQ, b, h).middleRows(first, rows);
     auto dK = head_of(results.dK, b, problem.kv_head(h));
     auto dV = head_of(results.dV, b, problem.kv_head(h));
-    dV.noalias() += P.transpose() * dO;                                             // O = P V
+    dV += product(P.transpose(), dO);                                               // O = P V
     const exact::ScoreGradient gradient = exact::score_gradient(P, dO, O, head.V);  // P = softmax(S), O = P V
     const Matrix& dS = gradient.dS;
-    dQ.noalias() = scale * dS * head.K;  // S = scale * Q K^T
-    dK.noalias() += scale * dS.transpose() * Q;
+    dQ = scale * product(dS, head.K);  // S = scale * Q K^T
+    dK += scale * product(dS.transpose(), Q);
 
     const auto of_keys = [&](HostTensor<double>& tensor) { return head_of(tensor, b, problem.kv_head(h)); };
     auto key_score = of_keys(whole.keys.score);

@@ -57,7 +57,7 @@ void measure_queries(const Problem& p, const Inputs& inputs, Pass pass, const Sa
   if (pass == Pass::backward) {
     const Matrix dO = exact::take_rows(head.dO, queries);
     const exact::ScoreGradient gradient = exact::score_gradient(P, dO, O, head.V);
-    const Matrix dQ = static_cast<double>(p.scale) * gradient.dS * head.K;
+    const Matrix dQ = static_cast<double>(p.scale) * exact::product(gradient.dS, head.K);
     append(exact.results.dQ, dQ.data(), rows, p.d);
     const exact::RowTerms terms = exact::query_terms(p, P, gradient, exact::D_errors(p, dO, forward), head.K);
     append(exact.queries.dP, terms.dP.data(), rows, 1);
@@ -124,8 +124,8 @@ void measure_keys(const Problem& p, const Inputs& inputs, const Sample::Slice& s
         const exact::ScoreGradient gradient = exact::score_gradient(P, dO, O, V);
         sum.score_terms = sum.score_terms.cwiseMax(exact::key_score_terms(P, query_score_terms));
         add(exact::key_terms(p, P, gradient, exact::D_errors(p, dO, forward), Q), sum.terms);
-        sum.dV.noalias() += P.transpose() * dO;
-        sum.dK.noalias() += static_cast<double>(p.scale) * gradient.dS.transpose() * Q;
+        sum.dV += exact::product(P.transpose(), dO);
+        sum.dK += static_cast<double>(p.scale) * exact::product(gradient.dS.transpose(), Q);
         for (Eigen::Index r = 0; r < O.rows(); ++r) {
           const int i = queries[static_cast<std::size_t>(r)];
           for (int c = 0; c < p.d; ++c) stored_O(0, 0, i, c) = round_to(p.dtype, static_cast<float>(O(r, c)));
