@@ -108,7 +108,7 @@ logs=$(mktemp -d "${TMPDIR:-/tmp}/flash_try.XXXXXX") || exit 1
 trap 'rm -rf "$logs"' EXIT
 build_all 2>&1 | progress "$logs/build"
 if [ "${PIPESTATUS[0]}" != 0 ]; then
-  first '[Ee]rror( |:|$)|undefined (reference|symbol)' <"$logs/build" >"$logs/first"
+  first '(^|[^-W])[Ee]rror( |:|$)|undefined (reference|symbol)' <"$logs/build" >"$logs/first"
   [ -s "$logs/first" ] || tail -n 8 "$logs/build" >"$logs/first"
   cat "$logs/first"
   if grep -q 'CMake Error' "$logs/first"; then echo "common/setup.sh says what a build needs and is missing here."; fi
