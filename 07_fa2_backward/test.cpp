@@ -190,7 +190,7 @@ TEST_CASE("cpu: the order of blocks changes no bit of any gradient but the atomi
     const Simulated one_by_one({.os_threads = 1});
     runner.run();
     const Results<float> first = runner.results();
-    for (int repeat = 0; repeat < (grid::sanitized() ? 2 : 100); ++repeat) {
+    for (int repeat = 0; repeat < (grid::sanitized() ? 2 : 30); ++repeat) {
       const Simulated side_by_side({.os_threads = 2 + repeat % 3});
       runner.run();
       CHECK_MESSAGE(grid::repeats(v, checker, first, runner.results()), std::string(v.name) << ", repeat " << repeat);

@@ -58,7 +58,7 @@ def softmax_attention(q, k, v, do, bias, causal):
 
 
 def run(program, arguments):
-    result = subprocess.run([program, "--device", "cpu", *arguments], capture_output=True, text=True, check=False)
+    result = subprocess.run([program, "--device", "cpu", "--no-watch", *arguments], capture_output=True, text=True, check=False)
     if result.returncode != 0:
         sys.exit(f"{program} {' '.join(arguments)}: exit code {result.returncode}\n{result.stdout}{result.stderr}")
 
