@@ -155,24 +155,29 @@ __device__ inline void add_row(float4 (&sum)[CHUNK / 4], float weight, const Sha
   for (int k = 0; k < CHUNK / 4; ++k) sum[k] = add_scaled(sum[k], weight, X.as<const float4>(row, c0 + 4 * k));
 }
 
-/// (5.5)  Phase B, a row of the Q tile:  dQ_i += scale dS_i K, from HBM and back. Differentiates S = scale Q K^T by Q.
+// The products below sum over the rows of a tile first, and then add that sum, scaled, to what earlier tiles have left (chapter 05,
+// section 5): a single chain of additions over all tiles of all query heads of a group would lose two bits more.
+
+/// (5.5)  Phase B, a row of the Q tile:  dQ_i += scale (dS_i K), from HBM and back. Differentiates S = scale Q K^T by Q.
 template <int Width, class Access>
 __device__ void add_to_dQ(const Matrix<float>& dQ, int i, float scale, const SharedTiles& tiles, int row) {
   constexpr int N = sizeof(Access) / sizeof(float);
   for (int c0 = 0; c0 < Width; c0 += CHUNK) {
-    float4 sum[CHUNK / 4] = {};
-    Access(&part)[CHUNK / N] = reinterpret_cast<Access(&)[CHUNK / N]>(sum);  // the same registers, in the units of HBM
+    float4 total[CHUNK / 4] = {}, sum[CHUNK / 4] = {};
+    Access(&part)[CHUNK / N] = reinterpret_cast<Access(&)[CHUNK / N]>(total);  // the same registers, in the units of HBM
 #pragma unroll
-    for (int k = 0; k < CHUNK / N; ++k) {
+    for (int k = 0; k < CHUNK / N; ++k) {  // in flight while the products are computed
       if (c0 + k * N < dQ.cols) part[k] = dQ.as<const Access>(i, c0 + k * N);
     }
     for (int j = 0; j < tiles.K.rows; j += 4) {
       const float4 dS = tiles.dS.as<const float4>(row, j);
-      add_row(sum, scale * dS.x, tiles.K, j, c0);
-      add_row(sum, scale * dS.y, tiles.K, j + 1, c0);
-      add_row(sum, scale * dS.z, tiles.K, j + 2, c0);
-      add_row(sum, scale * dS.w, tiles.K, j + 3, c0);
+      add_row(sum, dS.x, tiles.K, j, c0);
+      add_row(sum, dS.y, tiles.K, j + 1, c0);
+      add_row(sum, dS.z, tiles.K, j + 2, c0);
+      add_row(sum, dS.w, tiles.K, j + 3, c0);
     }
+#pragma unroll
+    for (int k = 0; k < CHUNK / 4; ++k) total[k] = add_scaled(total[k], scale, sum[k]);
 #pragma unroll
     for (int k = 0; k < CHUNK / N; ++k) {
       if (c0 + k * N < dQ.cols) dQ.as<Access>(i, c0 + k * N) = part[k];
@@ -186,16 +191,17 @@ template <int Width>
 __device__ void add_to_key_gradient(const SharedMatrix<float>& dX, int j, float factor, const SharedMatrix<float>& A,
                                     const SharedMatrix<float>& Y) {
   for (int c0 = 0; c0 < Width; c0 += CHUNK) {
-    float4 sum[CHUNK / 4];
-#pragma unroll
-    for (int k = 0; k < CHUNK / 4; ++k) sum[k] = dX.as<const float4>(j, c0 + 4 * k);
+    float4 sum[CHUNK / 4] = {};
 #pragma unroll 4
     for (int row = 0; row < A.rows; ++row) {
       const float a = A(row, j);  // neighbouring threads, neighbouring columns
-      add_row(sum, factor * a, Y, row, c0);
+      add_row(sum, a, Y, row, c0);
     }
 #pragma unroll
-    for (int k = 0; k < CHUNK / 4; ++k) dX.as<float4>(j, c0 + 4 * k) = sum[k];
+    for (int k = 0; k < CHUNK / 4; ++k) {
+      const float4 total = dX.as<const float4>(j, c0 + 4 * k);
+      dX.as<float4>(j, c0 + 4 * k) = add_scaled(total, factor, sum[k]);
+    }
   }
 }
 

@@ -67,18 +67,11 @@ __global__ void __launch_bounds__(THREADS, 1) backward_kernel(Problem problem, O
 
   const Place<C> at;
   const bool first_half = at.half == 0;
-  float Y_reg[C::TK][4 * C::TD];  // half 0: dV tile [Bc, Width]; half 1: dK tile, not scaled
-#pragma unroll
-  for (int r = 0; r < C::TK; ++r) {
-#pragma unroll
-    for (int c = 0; c < 4 * C::TD; ++c) Y_reg[r][c] = 0.0f;
-  }
-
   // The tiles of Q from the first query on that sees a key of this tile, for each query head of the group. There is one: the last
   // query sees every key.
   const int first_row = problem.causal ? max(0, col0 - (problem.Nk - problem.Nq)) : 0;
   const int first_tile = first_row / C::Br, end_tile = (problem.Nq + C::Br - 1) / C::Br;
-  const int last_head = (h_kv + 1) * problem.group_size() - 1;
+  const int first_head = h_kv * problem.group_size(), last_head = first_head + problem.group_size() - 1;
   const auto load = [&](int h, int tile) {
     const int row0 = tile * C::Br;
     load_async<C, C::Br>(Q_smem, all.Q.head(b, h), row0, wide);
@@ -90,46 +83,46 @@ __global__ void __launch_bounds__(THREADS, 1) backward_kernel(Problem problem, O
   // 1. K, V, and the first tile of Q, dO.
   load_async<C, C::Bc>(K_smem, all.K.head(b, h_kv), col0, wide);
   load_async<C, C::Bc>(V_smem, all.V.head(b, h_kv), col0, wide);
-  int h = h_kv * problem.group_size(), tile = first_tile;
-  load(h, tile);
+  load(first_head, first_tile);
   cp_async_commit();
 
-  while (h <= last_head) {
-    const int row0 = tile * C::Br;
-    cp_async_wait<0>();
-    __syncthreads();  // read after write: the tiles of all threads have landed; write after read: nobody reads dS of the tile before
+  for (int h = first_head; h <= last_head; ++h) {
+    float Y_reg[C::TK][4 * C::TD] = {};  // half 0: dV tile [Bc, Width]; half 1: dK tile, not scaled; of this query head
+    for (int tile = first_tile; tile < end_tile; ++tile) {
+      const int row0 = tile * C::Br;
+      cp_async_wait<0>();
+      __syncthreads();  // read after write: the tiles of all threads have landed; write after read: nobody reads dS of the tile before
 
-    // 2. Half 0: S = Q K^T, then P. Half 1: dP = dO V^T.
-    float X_reg[C::TM][C::TN];
-    product_of_rows<C>(X_reg, first_half ? Q_smem : dO_smem, first_half ? K_smem : V_smem, at);
-    if (first_half) {
-      const bool masked = problem.visible_keys(row0) < col0 + C::Bc;
-      finish_scores<C>(X_reg, problem, all.bias, all.bias.values.head(b, h), row0, col0, masked, at);
-      store_P<C>(P_smem, X_reg, L_smem, at);
+      // 2. Half 0: S = Q K^T, then P. Half 1: dP = dO V^T.
+      float X_reg[C::TM][C::TN];
+      product_of_rows<C>(X_reg, first_half ? Q_smem : dO_smem, first_half ? K_smem : V_smem, at);
+      if (first_half) {
+        const bool masked = problem.visible_keys(row0) < col0 + C::Bc;
+        finish_scores<C>(X_reg, problem, all.bias, all.bias.values.head(b, h), row0, col0, masked, at);
+        store_P<C>(P_smem, X_reg, L_smem, at);
+      }
+      __syncthreads();  // read after write: half 1 reads P of half 0
+
+      // 3. Half 1: dS = P o (dP - D).
+      if (!first_half) store_dS<C>(dS_smem, P_smem, X_reg, D_smem, at);
+      __syncthreads();  // read after write: all read dS
+
+      // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
+      add_product_of_columns<C>(Y_reg, first_half ? P_smem : dS_smem, first_half ? dO_smem : Q_smem, at);
+      __syncthreads();  // write after read: the next tile overwrites Q, dO, L, D
+      const bool last_tile = tile + 1 == end_tile;
+      if (!last_tile || h < last_head) load(last_tile ? h + 1 : h, last_tile ? first_tile : tile + 1);
+      cp_async_commit();
+
+      // 5. dQ += scale dS K, while the next tile is on its way.
+      float Z_reg[C::TQ][4 * C::TC] = {};
+      add_product_with_K<C>(Z_reg, dS_smem, K_smem, at);
+      add_to_dQ<C>(all.dQ.head(b, h), row0, problem.scale, Z_reg, wide, at);
     }
-    __syncthreads();  // read after write: half 1 reads P of half 0
-
-    // 3. Half 1: dS = P o (dP - D).
-    if (!first_half) store_dS<C>(dS_smem, P_smem, X_reg, D_smem, at);
-    __syncthreads();  // read after write: all read dS
-
-    // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
-    add_product_of_columns<C>(Y_reg, first_half ? P_smem : dS_smem, first_half ? dO_smem : Q_smem, at);
-    __syncthreads();  // write after read: the next tile overwrites Q, dO, L, D
-    const Matrix<float> dQ = all.dQ.head(b, h);
-    if (++tile == end_tile) {
-      tile = first_tile;
-      ++h;
-    }
-    if (h <= last_head) load(h, tile);
-    cp_async_commit();
-
-    // 5. dQ += scale dS K, while the next tile is on its way.
-    float Z_reg[C::TQ][4 * C::TC] = {};
-    add_product_with_K<C>(Z_reg, dS_smem, K_smem, at);
-    add_to_dQ<C>(dQ, row0, problem.scale, Z_reg, wide, at);
+    // 6. One sum for each head, then the sum of the heads: one chain of additions over all queries of a group would lose two bits more.
+    write_gradient<C>((first_half ? all.dV : all.dK).head(b, h_kv), col0, first_half ? 1.0f : problem.scale, Y_reg,
+                      h > first_head, wide, at);
   }
-  write_gradient<C>((first_half ? all.dV : all.dK).head(b, h_kv), col0, first_half ? 1.0f : problem.scale, Y_reg, wide, at);
 }
 
 template <class C>

@@ -255,28 +255,36 @@ __device__ void store_dS(const SharedMatrix<float>& dS, const SharedMatrix<const
   }
 }
 
-/// factor * values, as four columns of a row of a gradient.
-__device__ inline void write_four(const Matrix<float>& G, int row, int col, float factor, const float* values, bool wide) {
+/// factor * values, as four columns of a row of a gradient, or added to what is there.
+__device__ inline void write_four(const Matrix<float>& G, int row, int col, float factor, const float* values, bool add,
+                                  bool wide) {
   if (wide && col < G.cols) {
-    store4(G.address(row, col), make_float4(factor * values[0], factor * values[1], factor * values[2], factor * values[3]));
+    float4 sum = make_float4(factor * values[0], factor * values[1], factor * values[2], factor * values[3]);
+    if (add) {
+      const float4 before = G.as<const float4>(row, col);
+      sum = make_float4(before.x + sum.x, before.y + sum.y, before.z + sum.z, before.w + sum.w);
+    }
+    store4(G.address(row, col), sum);
   } else {
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
-      if (col + c < G.cols) G(row, col + c) = factor * values[c];
+      if (col + c >= G.cols) break;
+      const float before = add ? static_cast<float>(G(row, col + c)) : 0.0f;
+      G(row, col + c) = before + factor * values[c];
     }
   }
 }
 
-/// factor * Y_reg, this thread's part of the tile of dK or dV that begins at row0.
+/// This thread's part of the tile of dK or dV that begins at row0 becomes factor * Y_reg, or that is added to it.
 template <class C>
-__device__ void write_gradient(const Matrix<float>& G, int row0, float factor, const float (&Y_reg)[C::TK][4 * C::TD],
+__device__ void write_gradient(const Matrix<float>& G, int row0, float factor, const float (&Y_reg)[C::TK][4 * C::TD], bool add,
                                bool wide, const Place<C>& at) {
 #pragma unroll
   for (int r = 0; r < C::TK; ++r) {
     const int j = row0 + at.keys(r / 4) + r % 4;
     if (j >= G.rows) continue;
 #pragma unroll
-    for (int g = 0; g < C::TD; ++g) write_four(G, j, at.key_cols(g), factor, &Y_reg[r][4 * g], wide);
+    for (int g = 0; g < C::TD; ++g) write_four(G, j, at.key_cols(g), factor, &Y_reg[r][4 * g], add, wide);
   }
 }
 

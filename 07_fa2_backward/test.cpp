@@ -64,10 +64,12 @@ grid::Prediction predicted(const Variant& variant, const Problem& p, const Tiles
   const Visits v = visits(p, t);
   const std::int64_t heads = p.B * p.H, kv_heads = p.B * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
   const std::int64_t walked = v.queries + (two_kernels ? Nq : 0);  // rows of Q, dO, L, D that a head's blocks read
-  grid::Prediction elements{
-      {"O", {heads * Nq * d, 0}},    {"dO", {heads * (Nq + walked) * d, 0}}, {"Q", {heads * walked * d, 0}},
-      {"L", {heads * walked, 0}},    {"D", {heads * walked, heads * Nq}},    {"K", {kv_heads * Nk * d, 0}},
-      {"V", {kv_heads * Nk * d, 0}}, {"dK", {0, kv_heads * Nk * d}},         {"dV", {0, kv_heads * Nk * d}}};
+  grid::Prediction elements{{"O", {heads * Nq * d, 0}},          {"dO", {heads * (Nq + walked) * d, 0}},
+                            {"Q", {heads * walked * d, 0}},      {"L", {heads * walked, 0}},
+                            {"D", {heads * walked, heads * Nq}}, {"K", {kv_heads * Nk * d, 0}},
+                            {"V", {kv_heads * Nk * d, 0}}};
+  // Each query head of a group adds its part to the sum of those before it.
+  for (const char* const gradient : {"dK", "dV"}) elements[gradient] = {(heads - kv_heads) * Nk * d, heads * Nk * d};
   if (two_kernels) {
     elements["K"].read += heads * v.keys * d;
     elements["V"].read += heads * v.keys * d;

@@ -122,6 +122,7 @@ PARTS = {
     "profile": profile_of,
     "sectors_checked": counted.sectors_checked,
     "recompute": fused_tables.recompute,
+    "order_of_sums": fused_tables.order_of_sums,
     "run": fused_tables.run,
     "io_theory": fused_tables.io_theory,
     "io_memory": fused_tables.io_memory,

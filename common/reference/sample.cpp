@@ -144,11 +144,13 @@ void measure_keys(const Problem& p, const Inputs& inputs, const Sample::Slice& s
       sum_error = std::max(sum_error, sum.sum_error);
       add(sum.terms, terms);
     }
+    naive::KeyGradients naive_head(naive_keys);
     for (int i = 0; i < p.Nq; ++i) {
       const auto gradients =
           naive::score_gradients(p, inputs, naive_keys, b, h, i, &stored_O(0, 0, i, 0), stored_L(0, 0, i, 0));
-      naive::add_key_gradients(p, inputs, gradients, b, h, i, naive_dK.values.data(), naive_dV.values.data());
+      naive::add_query(p, inputs, gradients, b, h, i, naive_head);
     }
+    naive::add_head(naive_head, naive_dK.values.data(), naive_dV.values.data());
   }
   naive::finish_key_gradients(p, naive_dK.values.size(), naive_dK.values.data(), naive_dV.values.data());
   append(measured.exact.results.dK, dK.data(), rows, p.d);

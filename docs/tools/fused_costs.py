@@ -143,7 +143,9 @@ def fa2_backward(p, tiles, variant=None):
     elif p["bias"] != "none":  # of all pairs in the tiles, seen or not
         bias = sum(rows_of_tile * keys_of_row for rows_of_tile, _, keys_of_row in visited)
     counts = {"O": (nq * d, 0), "dO": ((nq + rows) * d, 0), "Q": (rows * d, 0), "L": (rows, 0), "D": (rows, nq)}
-    shared = {"K": (nk * d, 0), "V": (nk * d, 0), "dK": (0, nk * d), "dV": (0, nk * d)}
+    shared = {"K": (nk * d, 0), "V": (nk * d, 0)}
+    before = p["heads"] - p["kv_heads"]  # query heads of a group that add to what those before them have left
+    gradient = (p["batch"] * before * nk * d, p["batch"] * p["heads"] * nk * d)
     if variant == "one_kernel":
         counts |= {"dQ": (rows * d, (nq + rows) * d), "bias": (bias, 0)}
     else:
@@ -154,7 +156,7 @@ def fa2_backward(p, tiles, variant=None):
     if variant != "one_kernel":
         for name in ["K", "V"]:
             once[name] = (once[name][0] + p["batch"] * p["heads"] * keys * d, 0)
-    return total | once
+    return total | once | {"dK": gradient, "dV": gradient}
 
 
 def fa2_backward_events(p, tiles, variant):
