@@ -122,7 +122,7 @@ EVENTS = {
     "store_P<C>(": "P",
     "store_dS<C>(": "dS",
     "add_product_of_columns<C>(": "dV | dK",
-    "load(h, tile)": "issue",
+    "load(last_tile ?": "issue",
     "add_product_with_K<C>(": "dQ",
     "add_to_dQ<C>(": "add dQ",
 }
@@ -132,7 +132,7 @@ ORDER = ["wait", "barrier", "S | dP", "P", "barrier", "dS", "barrier", "dV | dK"
 def order_in_loop():
     """The events of the loop over tiles, as they stand in the kernel."""
     text = source("one_kernel")
-    body = text[text.index("while (h <= last_head") : text.index("write_gradient<C>(")]
+    body = text[text.index("for (int tile = first_tile") : text.index("write_gradient<C>(")]
     body = re.sub(r"//.*", "", body)
     found = [EVENTS[event] for event in re.findall("|".join(map(re.escape, EVENTS)), body)]
     if found != ORDER:
