@@ -1,5 +1,5 @@
 // What chapter 07 claims. The grid that every stage passes is in common/testing/grid.
-#include "06_fa2_forward/3_warp_tiled.cuh"
+#include "common/device/forward_pass.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
 #include "common/reference/reference.hpp"
@@ -249,7 +249,7 @@ TEST_CASE("chapter: each GPU has tiles for each d") {
           CHECK(std::count_if(all.begin(), all.end(), [&](const TileChoice& c) { return c.tiles == choice.tiles; }) == 1);
         }
         const std::vector<TileChoice> forward = choices(v, p, Pass::forward),
-                                      stage_06 = fa2_forward::tiles(p, Pass::forward, limits);
+                                      stage_06 = simt::forward_pass().tiles(p, Pass::forward, limits);
         REQUIRE(forward.size() == stage_06.size());
         for (std::size_t i = 0; i < forward.size(); ++i) CHECK(forward[i].tiles == stage_06[i].tiles);
       }
