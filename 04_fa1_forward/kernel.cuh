@@ -7,11 +7,11 @@
 //     O_i = (l e^{m - m_new} O_i + e^{m~ - m_new} P~ V_j) / l_new                       (4.4)
 //   L = m + ln l                                                                        (4.5)
 //
-// What changed since 03: the merge (3.4) of two partial rows gets its third component, O; so a row can be finished tile by tile, and
+// New since 03: the merge (3.4) of two partial rows gets its third component, O; so a row can be finished tile by tile, and
 // a tile of S lives and dies on the chip. Between tiles a row rests in HBM as (O, l, m).
 //
 // Grid: a block for each (batch, head). Block: a thread for each row of the Q tile.
-// Shared memory: K_j, V_j [Bc, Width], Q_i, O_i [Br, Width + PAD]; Width is d padded to a compiled size. Registers: P~ V_j, a row.
+// Shared memory: K_j, V_j [Bc, Width], Q_i, O_i [Br, Width + PAD]; Width: d, rounded up. Registers: a row of P~ V_j.
 //
 // HBM elements of a head, with R = sum over tiles j of the rows of the Q tiles that see any of it (Nq Tc if not causal)   (4.7)
 //   read     K, V: Nk d each   Q, O: R d each    l, m: R + Nq each    bias: one per visible pair
@@ -29,20 +29,17 @@ namespace {
 constexpr int MAX_ROWS = 256;  // Br at most: with 255 registers each, more threads do not fit an SM
 constexpr int WARP_ROWS = 32;  // Br is a multiple of it: a thread without a row would be a lane that idles
 
-/// d padded to a multiple of 32: the widths that are compiled.
-inline int width_of(int d) { return (d + 31) / 32 * 32; }
-
 /// Floats of shared memory: two tiles of Bc rows, two padded ones of Br rows.
 inline std::size_t shared_floats(const Tiles& t, int width) {
   return 2 * static_cast<std::size_t>(t.Bc) * static_cast<std::size_t>(width) +
          2 * static_cast<std::size_t>(t.Br) * static_cast<std::size_t>(width + PAD);
 }
 
-/// (4.6)  Line 1 of Algorithm 1: Bc = M/(4d), Br = min(Bc, d), where M is the size of shared memory in floats, so that the tiles of
-/// K, V, Q and O take a quarter of it each. Here
+/// (4.6)  Line 1 of Algorithm 1: Bc = M/(4d), Br = min(Bc, d), where M is the size of shared memory in floats, so that the
+/// tiles of K, V, Q and O take a quarter of it each. Here
 /// - a row is as long as it lies in shared memory, and sizes are rounded down, so that the four tiles really fit;
-/// - the bound of Br is MAX_ROWS. The paper's d keeps the Br Bc numbers of S within M/4; here S is in registers, GROUP keys at a
-///   time, and d threads would be too few to keep an SM busy;
+/// - the bound of Br is MAX_ROWS. The paper's d keeps the Br Bc numbers of S within M/4; here S is in registers, GROUP keys at
+///   a time, and d threads would be too few to keep an SM busy;
 /// - Br is a multiple of the warp, Bc one of GROUP, and neither is larger than the problem needs.
 inline Tiles tiles_of(const Problem& p, const DeviceLimits& limits) {
   const int M = static_cast<int>(limits.shared_bytes / sizeof(float));
@@ -101,12 +98,6 @@ __device__ void merge_output(const SharedMatrix<float>& O_smem, int row, RowStat
     const float4 o = O_smem.as<const float4>(row, 4 * c);
     O_smem.as<float4>(row, 4 * c) = add_scaled(scaled(old_factor, o), new_factor, PV_reg[c]);
   }
-}
-
-/// The first Q tile with a row that sees key j: rows before it see none of the keys from j on.
-FLASH_HOST_DEVICE inline int first_visible_tile(const Problem& p, int j, int Br) {
-  const int first_row = p.causal ? j - (p.Nk - p.Nq) : 0;
-  return first_row > 0 ? first_row / Br * Br : 0;
 }
 
 /// Grid: B*H. Block: Br.
@@ -175,24 +166,20 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
   for (int i = row; i < problem.Nq; i += Br) L(i) = m(i) + logf(l(i));  // (4.5); no key seen: -inf + -inf
 }
 
-template <int Width>
-void launch_width(const Attention& a) {
+void forward(const Attention& a) {
   const Problem& p = a.problem;
   const Tiles tiles = tiles_of(p, a.limits);
+  const int width = width_of(p.d);
+  const auto kernel = width == 32   ? forward_kernel<32>
+                      : width == 64 ? forward_kernel<64>
+                      : width == 96 ? forward_kernel<96>
+                                    : forward_kernel<128>;
   launch("fa1_forward",
          {dim3(static_cast<unsigned>(p.B * p.H)), dim3(static_cast<unsigned>(tiles.Br)),
-          shared_floats(tiles, Width) * sizeof(float)},
-         forward_kernel<Width>, p, tiles, view<const float>(a.Q), view<const float>(a.K), view<const float>(a.V), bias_of(a),
-         view<float>(a.O), view<float>(a.workspace("l")), view<float>(a.workspace("m")), view<float>(a.L),
+          shared_floats(tiles, width) * sizeof(float)},
+         kernel, p, tiles, view<const float>(a.Q), view<const float>(a.K), view<const float>(a.V), bias_of(a), view<float>(a.O),
+         view<float>(a.workspace("l")), view<float>(a.workspace("m")), view<float>(a.L),
          rows_are_aligned({a.Q, a.K, a.V, a.O}));
-}
-
-void forward(const Attention& a) {
-  const int width = width_of(a.problem.d);
-  if (width == 32) return launch_width<32>(a);
-  if (width == 64) return launch_width<64>(a);
-  if (width == 96) return launch_width<96>(a);
-  launch_width<128>(a);
 }
 
 /// l and m [B, H, Nq, 1].

@@ -1,5 +1,5 @@
-// A thread that owns a row: the tiles that its block loads, and its arithmetic, four columns at a time. Chapter 04 introduces it; the
-// kernels of chapter 05 and of the first step of 06 are made of the same.
+// A thread that owns a row: the tiles that its block loads, and its arithmetic, four columns at a time. Chapter 04 introduces
+// it; the kernels of chapter 05 and of the first step of 06 are made of the same.
 #pragma once
 
 #include "common/device/device.cuh"
@@ -8,9 +8,18 @@ namespace flash::fa1_forward {
 namespace {
 
 constexpr int GROUP = 8;  // keys a thread works on at once: 8 independent sums hide the latency of each other's multiply-adds
-// Rows of a tile that are a multiple of 32 floats apart begin in the same bank. With 4 more, 8 threads that read 16 bytes of their
-// own row each meet all 32 banks once.
+// Rows of a tile that are a multiple of 32 floats apart begin in the same bank. With 4 more, 8 threads that read 16 bytes of
+// their own row each meet all 32 banks once.
 constexpr int PAD = 4;
+
+/// d padded to a multiple of 32: the widths that are compiled.
+inline int width_of(int d) { return (d + 31) / 32 * 32; }
+
+/// The first Q tile with a row that sees key j: rows before it see none of the keys from j on.
+FLASH_HOST_DEVICE inline int first_visible_tile(const Problem& p, int j, int Br) {
+  const int first_row = p.causal ? j - (p.Nk - p.Nq) : 0;
+  return first_row > 0 ? first_row / Br * Br : 0;
+}
 
 /// Four neighbours in a row of M, in one access where rows are aligned to it (`wide`); zeros beyond the last column.
 template <class T>

@@ -6,21 +6,24 @@
 //   P = softmax(S)           dS = P o (dP - D)              D = rowsum(dO o O)             (5.3), (5.4)
 //   S = scale Q K^T          dQ = scale dS K                dK = scale dS^T Q              (5.5), (5.6)
 //
-// The loops are those of stage 04, which also runs as the forward pass: tiles of K and V outside, tiles of Q inside. dK and dV of
-// the outer tile grow in shared memory; dQ of the inner tile is read from HBM, added to, and written back on every visit.
+// The loops are those of stage 04, which also runs as the forward pass: tiles of K and V outside, tiles of Q inside. dK and dV
+// of the outer tile grow in shared memory; dQ of the inner tile is read from HBM, added to, and written back on every visit.
 //
 // Grid: B * Hkv blocks. A block owns a key/value head and visits every query head of its group, so that it alone adds to dK and
 // dV: no atomics, and each run gives the same bits.  Block: Br threads. A thread is a row:
 //   of the Q tile for P, dS (phase A) and dQ (phase B): it reads its own rows of Q and dO, and all rows of K and V;
 //   of the K tile for dV or dK (phase C): it reads its own column of P or dS, and all rows of dO or Q.
 //
-// HBM elements of a query head, with R = sum over tiles j of the rows of the Q tiles that see any of it (Nq Tc if not causal)  (5.9)
+// HBM elements of a query head. R: rows of the Q tiles that see any of tile j, for all j together (Nq Tc if not causal)   (5.9)
 //   read   Q, O, dO: R d each   l, m: R each   dQ: R d   bias: one per visible pair     written   dQ: (Nq + R) d
 // and of a key/value head: K, V read, dK, dV written, Nk d each.
 // Shared memory (5.8): 4 tiles [Bc, Width], 2 [Br, Width], 2 [Br, Bc]; 204 KB at d = 64 on sm_90.  Shapes: all, d up to 128.
 #pragma once
 
-#include "04_fa1_forward/kernel.cuh"
+#include "04_fa1_forward/thread_rows.cuh"
+#include "common/device/forward_pass.hpp"
+
+#include <algorithm>
 
 namespace flash::fa1_backward {
 namespace {
@@ -32,19 +35,18 @@ using fa1_forward::add_dot, fa1_forward::add_scaled, fa1_forward::first_visible_
 constexpr int MAX_Bc = 64;            // the tiles of P and dS grow with Bc squared
 constexpr int MAX_ROWS = 2 * MAX_Bc;  // Br at most: see tiles_of()
 constexpr int CHUNK = 32;  // columns of a gradient that a thread holds in registers: one number of dS or P serves them all
-constexpr int BATCH =
-    8;  // loads from HBM that a thread has under way at once: 4 warps are too few to hide the latency otherwise
+constexpr int BATCH = 8;   // loads from HBM that a thread has in flight: 4 warps are too few to hide the latency otherwise
 
 /// Floats of shared memory for such tiles.
 FLASH_HOST_DEVICE constexpr int shared_floats(const Tiles& t, int width) {
   return (4 * t.Bc + 2 * t.Br) * (width + PAD) + 2 * t.Br * (t.Bc + PAD);
 }
 
-/// (5.8)  The paper takes Bc = M/(4d) and Br = min(Bc, d) for M floats of shared memory, which leaves P, dS, dK and dV out. Here
+/// (5.8)  For M floats of shared memory the paper takes Bc = M/(4d), Br = min(Bc, d), which leaves P, dS, dK and dV out. Here
 /// - all that lies there is counted, and it fits: 4 [shared_floats] <= the bytes that a block may have;
 /// - Br = 2 Bc, so that a block has one thread for each row of dV and one for each row of dK;
-/// - Bc is the largest multiple of 16, so Br one of the warp, that fits, up to MAX_Bc and no larger than the problem needs; where
-///   not even 16 fits (d > 96 on a GPU with 64 KB) Bc = 8 and Br = 32: half of the threads then rest in phase C.
+/// - Bc is the largest multiple of 16, so Br one of the warp, that fits, up to MAX_Bc and no larger than the problem needs;
+///   where not even 16 fits (d > 96 on a GPU with 64 KB) Bc = 8 and Br = 32: half of the threads then rest in phase C.
 inline Tiles tiles_of(const Problem& p, const DeviceLimits& limits) {
   const int M = static_cast<int>(limits.shared_bytes / sizeof(float));
   const int needed = std::max(p.Nk, (p.Nq - 1) / 2 + 1);
@@ -55,8 +57,7 @@ inline Tiles tiles_of(const Problem& p, const DeviceLimits& limits) {
 
 /// What the kernel reads and writes in HBM.
 struct Tensors {
-  Tensor<const float> Q, K, V, O, dO;  // [B, H or Hkv, Nq or Nk, d]
-  Tensor<const float> l, m;            // [B, H, Nq, 1]
+  Tensor<const float> Q, K, V, O, dO, l, m;  // [B, H or Hkv, Nq or Nk, d], l and m [B, H, Nq, 1]
   Tensor<float> dQ, dK, dV;
 };
 
@@ -79,7 +80,7 @@ __device__ SharedTiles shared_tiles(int Br, int Bc) {
           take(Br, Width), take(Br, Width), take(Br, Bc),    take(Br, Bc)};
 }
 
-/// load_tile() of stage 04, which gives each thread the same elements, with BATCH loads in flight before the first is waited for.
+/// load_tile() of stage 04, which gives each thread the same elements, with BATCH loads in flight before it waits for one.
 template <int Width, class T>
 __device__ void load_tile(const SharedMatrix<float>& tile, const Matrix<T>& M, int row0, bool wide) {
   constexpr int LENGTH = Width / 4;
@@ -98,8 +99,6 @@ __device__ void load_tile(const SharedMatrix<float>& tile, const Matrix<T>& M, i
     }
   }
 }
-
-// ---- the equations ---------------------------------------------------------------------------------------------------------
 
 /// (5.4)  D_i = sum_c dO_ic O_ic. Nothing else needs O, so it goes from HBM straight to the thread that owns the row.
 template <int Width>
@@ -146,10 +145,9 @@ __device__ inline void add_row(float4 (&sum)[CHUNK / 4], float weight, const Sha
   for (int k = 0; k < CHUNK / 4; ++k) sum[k] = add_scaled(sum[k], weight, X.as<const float4>(row, c0 + 4 * k));
 }
 
-// The products below sum over the rows of a tile first, and then add that sum, scaled, to what earlier tiles have left (chapter 05,
-// section 5): a single chain of additions over all tiles of all query heads of a group would lose two bits more.
-
-/// (5.5)  Phase B, a row of the Q tile:  dQ_i += scale (dS_i K), from HBM and back. Differentiates S = scale Q K^T by Q.
+/// (5.5)  Phase B, a row of the Q tile:  dQ_i += scale (dS_i K), from HBM and back. Differentiates S = scale Q K^T by Q. As in
+/// phase C, the sum over a tile comes first: one chain of additions over all tiles would lose two bits more (chapter 05,
+/// section 5).
 template <int Width>
 __device__ void add_to_dQ(const Matrix<float>& dQ, int i, float scale, const SharedTiles& tiles, int row, bool wide) {
   for (int c0 = 0; c0 < Width; c0 += CHUNK) {
@@ -168,8 +166,8 @@ __device__ void add_to_dQ(const Matrix<float>& dQ, int i, float scale, const Sha
   }
 }
 
-/// Phase C, a row of the K tile:  dX_j += factor sum_i A_ij Y_i. With dX = dV, A = P, Y = dO and factor 1 it differentiates O = P V
-/// by V (5.1); with dX = dK, A = dS, Y = Q and factor scale it differentiates S = scale Q K^T by K (5.6).
+/// Phase C, a row of the K tile:  dX_j += factor sum_i A_ij Y_i. With dX = dV, A = P, Y = dO and factor 1 it differentiates
+/// O = P V by V (5.1); with dX = dK, A = dS, Y = Q and factor scale it differentiates S = scale Q K^T by K (5.6).
 template <int Width>
 __device__ void add_to_key_gradient(const SharedMatrix<float>& dX, int j, float factor, const SharedMatrix<float>& A,
                                     const SharedMatrix<float>& Y) {
@@ -188,9 +186,6 @@ __device__ void add_to_key_gradient(const SharedMatrix<float>& dX, int j, float 
   }
 }
 
-// ---- the kernel ------------------------------------------------------------------------------------------------------------
-
-/// Grid: B*Hkv. Block: Br.
 template <int Width>
 __global__ void __launch_bounds__(MAX_ROWS, 1)
     backward_kernel(Problem problem, int Br, int Bc, Tensors all, Bias bias, bool wide) {
@@ -218,7 +213,7 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
         const int i = i0 + row;
         load_tile<Width>(tiles.Q, all.Q.head(b, h), i0, wide);  // line 10
         load_tile<Width>(tiles.dO, all.dO.head(b, h), i0, wide);
-        __syncthreads();  // read after write: a thread reads what others have loaded, and adds to zeros that others have written
+        __syncthreads();  // read after write: tiles that others have loaded, and zeros that they have written
 
         // Lines 11 to 20 without 16, phase A. A row that sees no key at all has l = 0, m = -inf: P = 0.
         int visible = 0;
@@ -246,50 +241,37 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
       }
     }
 
-    // Line 24. A thread stores the very elements that it sets to zero for the next K tile, so nobody has to wait between the two.
+    // Line 24. A thread stores the very elements that it sets to zero for the next K tile: no barrier is needed in between.
     store_tile<Width>(all.dK.head(b, kv_head), j0, tiles.dK, wide);
     store_tile<Width>(all.dV.head(b, kv_head), j0, tiles.dV, wide);
   }
 }
 
-// ---- launch ----------------------------------------------------------------------------------------------------------------
-
-template <int Width>
-void launch_width(const Attention& a) {
+/// Runs after the forward pass, which left O in its tensor, l and m in their workspaces.
+void backward(const Attention& a) {
   const Problem& p = a.problem;
   const Tiles tiles = tiles_of(p, a.limits);
-  const Tensors all{.Q = view<const float>(a.Q),
-                    .K = view<const float>(a.K),
-                    .V = view<const float>(a.V),
-                    .O = view<const float>(a.O),
-                    .dO = view<const float>(a.dO),
-                    .l = view<const float>(a.workspace("l")),
-                    .m = view<const float>(a.workspace("m")),
-                    .dQ = view<float>(a.dQ),
-                    .dK = view<float>(a.dK),
-                    .dV = view<float>(a.dV)};
+  const int width = width_of(p.d);
+  const auto kernel = width == 32   ? backward_kernel<32>
+                      : width == 64 ? backward_kernel<64>
+                      : width == 96 ? backward_kernel<96>
+                                    : backward_kernel<128>;
+  const auto in = [](const TensorRef& t) { return view<const float>(t); };
+  const auto out = [](const TensorRef& t) { return view<float>(t); };
+  const Tensors all{in(a.Q),   in(a.K),   in(a.V),  in(a.O), in(a.dO), in(a.workspace("l")), in(a.workspace("m")),
+                    out(a.dQ), out(a.dK), out(a.dV)};
   launch("fa1_backward",
          {dim3(static_cast<unsigned>(p.B * p.Hkv)), dim3(static_cast<unsigned>(tiles.Br)),
-          static_cast<std::size_t>(shared_floats(tiles, Width)) * sizeof(float)},
-         backward_kernel<Width>, p, tiles.Br, tiles.Bc, all, bias_of(a),
-         rows_are_aligned({a.Q, a.K, a.V, a.O, a.dO, a.dQ, a.dK, a.dV}));
-}
-
-/// Runs after forward(), which left O in its tensor, l and m in their workspaces.
-void backward(const Attention& a) {
-  const int width = width_of(a.problem.d);
-  if (width == 32) return launch_width<32>(a);
-  if (width == 64) return launch_width<64>(a);
-  if (width == 96) return launch_width<96>(a);
-  launch_width<128>(a);
+          static_cast<std::size_t>(shared_floats(tiles, width)) * sizeof(float)},
+         kernel, p, tiles.Br, tiles.Bc, all, bias_of(a), rows_are_aligned({a.Q, a.K, a.V, a.O, a.dO, a.dQ, a.dK, a.dV}));
 }
 
 const Variant variant{.name = "thread_per_row",
                       .idea = "Algorithm 4: P recomputed from l and m, dK and dV in shared memory, dQ through HBM",
-                      .forward = fa1_forward::forward,
+                      .forward = run_forward_pass,
                       .backward = backward,
-                      .workspace = fa1_forward::workspace,
-                      .refuse = fa1_forward::refuse};
+                      .workspace = [](const Problem& p, Pass pass) { return forward_pass().workspace(p, pass); },
+                      .refuse = [](const Problem& p) { return forward_pass().refuse(p); }};
 
 }  // namespace
 }  // namespace flash::fa1_backward

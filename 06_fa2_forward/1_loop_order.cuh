@@ -7,13 +7,13 @@
 //     O = alpha O + P V_j                                   [Br, Bc] x [Bc, d]          (6.4)
 //   O = O / l,   L = m + ln l                                                           (6.5)
 //
-// New since 04: a row stays with its thread from its first key to its last. O, m and l are in registers, not in HBM; O is divided
-// by l once, at the end; and only L is kept. Tiles of Q do not wait for each other, so each is a block: the grid grows with the
-// length, where 04 has a block for each head.
+// New since 04: a row stays with its thread from its first key to its last. O, m and l are in registers, not in HBM; O is
+// divided by l once, at the end; and only L is kept. Tiles of Q do not wait for each other, so each is a block: the grid grows
+// with the length, where 04 has a block for each head.
 //
 // Grid: Tr*B*H. Block: a thread for each row of the Q tile, which takes GROUP keys at a time.
 // Shared memory: Q_i [Br, Width], K_j, V_j [Bc, Width], rows padded. Registers: a row of O, and its m, l.
-// HBM elements of a head, with R = sum over tiles i of the rows of the K tiles of which it sees any (Nk Tr if not causal)   (6.6)
+// HBM elements of a head. R: rows of the K tiles of which tile i sees any, for all i together (Nk Tr if not causal)   (6.6)
 //   read     Q: Nq d    K, V: R d each    bias: one per visible pair
 //   written  O: Nq d    L: Nq
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
@@ -66,7 +66,7 @@ __device__ void accumulate(float& m, float& l, float4 (&O_reg)[Width / 4], const
 }
 
 template <class Shape>
-__global__ void __launch_bounds__(Shape::THREADS)
+__global__ void __launch_bounds__(Shape::THREADS, 1)
     forward_kernel(Problem problem, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<const float> V_all, Bias bias,
                    Tensor<float> O_all, Tensor<float> L_all, bool wide) {
   const int Tr = (problem.Nq + Shape::Br - 1) / Shape::Br;

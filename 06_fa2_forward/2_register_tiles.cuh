@@ -7,10 +7,11 @@
 //     O = alpha O + P V_j                                   [Br, Bc] x [Bc, d]          (6.4)
 //   O = O / l,   L = m + ln l                                                           (6.5)
 //
-// New since step 1: a row belongs to a warp, no longer to a thread. A thread of step 1 reads 36 numbers from shared memory for the 32
-// multiply-adds of a step of q . k. Here it holds 8 x 8 of S and of O, for example: at each step of a product it reads 8 + 8 numbers
-// and uses each of them 8 times, 16 numbers for 64 multiply-adds. The price: the lanes of a row meet in shuffles for its maximum and
-// sum, and P goes through shared memory, as a lane needs other columns of P than it holds. Who holds what: thread_tiles.cuh.
+// New since step 1: a row belongs to a warp, no longer to a thread. A thread of step 1 reads 36 numbers from shared memory for
+// the 32 multiply-adds of a step of q . k. Here it holds 8 x 8 of S and of O, for example (thread_tiles.cuh says who holds
+// what): at each step of a product it reads 16 numbers and uses each of them 8 times, for 64 multiply-adds. The price: the
+// lanes of a row meet in shuffles for its maximum and sum, and P goes through shared memory, as a lane needs other columns of P
+// than it holds.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes stand in 4 rows of 8.
 // Shared memory: Q_i [Br, Width], K_j, V_j [Bc, Width], P [Br, Bc], rows padded.
@@ -76,7 +77,7 @@ __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest) {
 }
 
 template <class Shape>
-__global__ void __launch_bounds__(Shape::THREADS)
+__global__ void __launch_bounds__(Shape::THREADS, 1)
     forward_kernel(Problem problem, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<const float> V_all, Bias bias,
                    Tensor<float> O_all, Tensor<float> L_all, bool wide) {
   const int Tr = (problem.Nq + Shape::Br - 1) / Shape::Br;

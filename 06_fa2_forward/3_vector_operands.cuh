@@ -7,10 +7,10 @@
 //     O = alpha O + P V_j                                   [Br, Bc] x [Bc, d]          (6.4)
 //   O = O / l,   L = m + ln l                                                           (6.5)
 //
-// New since step 2: a float4 brings four numbers of an operand where step 2 reads them one by one. At one step of the inner dimension a
-// thread needs 8 neighbours in a column of Q or P. So Q and P are stored transposed, and a thread has rows, and columns of O, in runs of
-// four: two loads bring all 8. Of K, which is read along its rows, a float4 holds four steps. A product of 8 x 8 takes 4 loads for 64
-// multiply-adds.
+// New since step 2: a float4 brings four numbers of an operand where step 2 reads them one by one. At one step of the inner
+// dimension a thread needs 8 neighbours in a column of Q or P. So Q and P are stored transposed, and a thread has rows, and
+// columns of O, in runs of four: two loads bring all 8. Of K, which is read along its rows, a float4 holds four steps. A
+// product of 8 x 8 takes 4 loads for 64 multiply-adds.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes stand in 4 rows of 8.
 // Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [Bc, Br]; rows of K and P^T padded.
@@ -125,7 +125,7 @@ __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest) {
 }
 
 template <class Shape>
-__global__ void __launch_bounds__(Shape::THREADS)
+__global__ void __launch_bounds__(Shape::THREADS, 1)
     forward_kernel(Problem problem, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<const float> V_all, Bias bias,
                    Tensor<float> O_all, Tensor<float> L_all, bool wide) {
   const int Tr = (problem.Nq + Shape::Br - 1) / Shape::Br;

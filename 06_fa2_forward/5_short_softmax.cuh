@@ -8,9 +8,10 @@
 //   O = O / l,   L = scale m + ln l                                                     (6.5)
 //
 // New since step 4: fewer instructions for each score.
-// - e^x is 2^(x log2 e), one instruction (ex2) after a multiplication; and scale is part of that factor. (With a bias, or a scale that
-//   is not positive, scores are scaled at once, and c = log2 e.)
-// - Only tiles that need a mask are masked: those on the diagonal, and the last one if it is not full (common/device/softmax.cuh).
+// - e^x is 2^(x log2 e), one instruction (ex2) after a multiplication; and scale is part of that factor. (With a bias, or a
+//   scale that is not positive, scores are scaled at once, and c = log2 e.)
+// - Only tiles that need a mask are masked: those on the diagonal, and the last one if it is not full
+//   (common/device/softmax.cuh).
 // The operands of step 3 and the copies of step 4 are in parts.cuh.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes stand in 4 rows of 8.
@@ -54,7 +55,7 @@ __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
 }
 
 template <class Shape>
-__global__ void __launch_bounds__(Shape::THREADS)
+__global__ void __launch_bounds__(Shape::THREADS, 1)
     forward_kernel(ScoreRule rule, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<const float> V_all,
                    Tensor<float> O_all, Tensor<float> L_all, bool wide) {
   const Problem& problem = rule.problem;
@@ -81,7 +82,7 @@ __global__ void __launch_bounds__(Shape::THREADS)
   // 2. The tiles of K and V, up to the last key that the last row of this tile sees.
   for (int col0 = 0; col0 < seen_by_any; col0 += Shape::Bc) {
     cp_async_wait<0>();
-    __syncthreads();  // read after write: K_j and Q of all threads have landed; write after read: no warp reads V_(j-1) any more
+    __syncthreads();  // read after write: K_j and Q of all threads have landed; write after read: no warp still reads V_(j-1)
     load_async<Shape, Shape::Bc>(V_smem, V, col0, wide);
     cp_async_commit();
 
@@ -94,7 +95,7 @@ __global__ void __launch_bounds__(Shape::THREADS)
     O.scale_rows(alpha);
 
     cp_async_wait<0>();
-    __syncthreads();  // read after write: V_j of all threads has landed; write after read: no warp reads K_j any more
+    __syncthreads();  // read after write: V_j of all threads has landed; write after read: no warp still reads K_j
     if (col0 + Shape::Bc < seen_by_any) load_async<Shape, Shape::Bc>(K_smem, K, col0 + Shape::Bc, wide);
     cp_async_commit();
 

@@ -8,8 +8,8 @@
 //   O = O / l,   L = scale m + ln l                                                     (6.5)
 //
 // New since step 5: sizes and order.
-// - d = 128 has 8 x 8 scores and outputs a thread too, on 16 lanes a row. That takes Bc = 128, and then P as a whole does not fit: it goes
-//   through shared memory in chunks of 64 keys.
+// - d = 128 has 8 x 8 scores and outputs a thread too, on 16 lanes a row. That takes Bc = 128, and then P as a whole does not
+//   fit: it goes through shared memory in chunks of 64 keys.
 // - Two or three blocks on an SM where registers allow: one computes while another waits (occupancy).
 // - Under a causal mask the longest blocks start first, so that no long one starts when the others are done.
 //
@@ -28,8 +28,8 @@ namespace {
 // A warp reads a column of 8 rows of K, or of 4 rows of Q. With 4 floats more, rows begin 4 banks apart: no two share a bank.
 constexpr int PAD = 4;
 
-/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up. Lanes: that share a row. Blocks: of an SM, to share
-/// its registers.
+/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up. Lanes: that share a row. Blocks: of an SM,
+/// to share its registers.
 template <int Width_, int Br_, int Bc_, int ThreadRows, int Lanes, int Blocks = 1>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_, BLOCKS = Blocks;
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   // 2. The tiles of K and V, up to the last key that the last row of this tile sees.
   for (int col0 = 0; col0 < seen_by_any; col0 += Shape::Bc) {
     cp_async_wait<0>();
-    __syncthreads();  // read after write: K_j and Q of all threads have landed; write after read: no warp reads V_(j-1) any more
+    __syncthreads();  // read after write: K_j and Q of all threads have landed; write after read: no warp still reads V_(j-1)
     load_async<Shape, Shape::Bc>(V_smem, V, col0, wide);
     cp_async_commit();
 
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     O.scale_rows(alpha);
 
     cp_async_wait<0>();
-    __syncthreads();  // read after write: V_j of all threads has landed; write after read: no warp reads K_j any more
+    __syncthreads();  // read after write: V_j of all threads has landed; write after read: no warp still reads K_j
     if (col0 + Shape::Bc < seen_by_any) load_async<Shape, Shape::Bc>(K_smem, K, col0 + Shape::Bc, wide);
     cp_async_commit();
 

@@ -1,5 +1,5 @@
-// 06 FlashAttention-2: what steps 3 and 4 have introduced, for the steps after them and for chapter 07: transposed tiles, vector
-// operands and their product, asynchronous copies.
+// 06 FlashAttention-2: what steps 3 and 4 have introduced, for the steps after them and for chapter 07: transposed tiles,
+// vector operands and their product, asynchronous copies.
 #pragma once
 
 #include "06_fa2_forward/thread_tiles.cuh"
@@ -76,8 +76,8 @@ __device__ void add_product(Tile& C, const Left& A, const Right& B) {
   }
 }
 
-/// Starts copying rows row0, row0 + 1, ... of M to a tile [Rows, Width]; zeros stand beyond its last row and column. A thread stays in its
-/// four columns, so that its addresses advance by a constant: that alone made this stage 8 % faster (chapter 06, section 9).
+/// Starts copying rows row0, row0 + 1, ... of M to a tile [Rows, Width]; zeros stand beyond its last row and column. A thread
+/// stays in its four columns, so that its addresses advance by a constant, which is worth 9 % (chapter 06, section 9).
 template <class Shape, int Rows>
 __device__ void load_async(const SharedMatrix<float>& tile, const Matrix<const float>& M, int row0, bool wide) {
   constexpr int quads = Shape::Width / 4, rows_at_once = Shape::THREADS / quads;

@@ -1,12 +1,13 @@
-// 06 FlashAttention-2: who holds what of a matrix, as a type. Step 2 introduces it, and from there on kernels read like their equations:
+// 06 FlashAttention-2: who holds what of a matrix, as a type. Step 2 introduces it, and from there on kernels read like their
+// equations:
 //
 //   const auto alpha = raise(m, row_max(S));        m, alpha: a number for each row (common/device/softmax.cuh)
 //   S.each([&](float& s, int r) { ... m[r] ... });  S: this thread's part of the scores
 //   O.scale_rows(alpha);
 //
-// A matrix is dealt out to warps by rows. The 32 lanes of a warp stand in 32 / LANES rows of LANES, and take turns: with runs of 1, four
-// rows of 8 lanes and 8 x 8 numbers each, the lane at (y, x) has rows y, y + 4, ..., y + 28 of its warp and columns x, x + 8, ..., x + 56.
-// With runs of 4 it takes four neighbours in each turn: rows 4y .. 4y + 3, then 4y + 16 .. 4y + 19.
+// A matrix is dealt out to warps by rows. The 32 lanes of a warp stand in 32 / LANES rows of LANES, and take turns: with runs
+// of 1, four rows of 8 lanes and 8 x 8 numbers each, the lane at (y, x) has rows y, y + 4, ..., y + 28 of its warp and columns
+// x, x + 8, ..., x + 56. With runs of 4 it takes four neighbours in each turn: rows 4y .. 4y + 3, then 4y + 16 .. 4y + 19.
 #pragma once
 
 #include "common/device/softmax.cuh"
@@ -14,8 +15,8 @@
 namespace flash::fa2_forward {
 namespace {
 
-/// A thread's part of a matrix [HEIGHT, WIDTH] in registers: Rows x Cols numbers. Lanes: how many share a row. Warps: among which the
-/// rows are divided. Runs: neighbouring rows, or columns, that a thread takes at a time.
+/// A thread's part of a matrix [HEIGHT, WIDTH] in registers: Rows x Cols numbers. Lanes: how many share a row. Warps: among
+/// which the rows are divided. Runs: neighbouring rows, or columns, that a thread takes at a time.
 template <int Rows_, int Cols_, int Lanes, int Warps, int RowRun = 1, int ColRun = 1>
 struct ThreadTile {
   static constexpr int ROWS = Rows_, COLS = Cols_, LANES = Lanes, ROW_RUN = RowRun, COL_RUN = ColRun;
@@ -59,8 +60,8 @@ struct ThreadTile {
     }
   }
 
-  /// One step of the inner dimension of a product: += a b^T. In serpentine order each multiply-add shares an operand with the one
-  /// before it, which is then at hand: three from the register file seem to take a second cycle (chapter 06, 6.10).
+  /// One step of the inner dimension of a product: += a b^T. In serpentine order each multiply-add shares an operand with the
+  /// one before it, which is then at hand: three from the register file seem to take a second cycle (chapter 06, 6.10).
   __device__ void add_outer_product(const float (&a)[ROWS], const float (&b)[COLS]) {
 #pragma unroll
     for (int c = 0; c < COLS; ++c) {
@@ -86,8 +87,8 @@ struct ThreadTile {
   }
 };
 
-/// C becomes the part of M that begins at (row0, col0), or is added to it; what lies beyond the last row and column stays out. Runs of
-/// four columns are one access where rows are aligned to it (`wide`).
+/// C becomes the part of M that begins at (row0, col0), or is added to it; what lies beyond the last row and column stays out.
+/// Runs of four columns are one access where rows are aligned to it (`wide`).
 template <class Tile>
 __device__ void write_tile(const Matrix<float>& M, int row0, int col0, const Tile& C, bool wide, bool add = false) {
 #pragma unroll

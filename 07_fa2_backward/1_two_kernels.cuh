@@ -9,15 +9,18 @@
 //   dq_kernel: for each tile i of Q, a block of its own, over the tiles j of K, V:
 //     dQ_i += scale dS K_j                                                              (7.6)
 //
-// dV and dK sum over queries, dQ sums over keys: a block that owns the one cannot own the other. So we run both loops, one kernel each, and
-// compute S and dP in both: seven products. Nothing is added by two blocks, so results are the same to the last bit in each run.
+// dV and dK sum over queries, dQ sums over keys: a block that owns the one cannot own the other. So we run both loops, one
+// kernel each, and compute S and dP in both: seven products. Nothing is added by two blocks, so results are the same to the
+// last bit in each run.
 //
-// P is recomputed from L, which is all that the forward pass left; L replaces the m and l of FlashAttention-1. Tiles that nobody sees are
-// not visited: dk_dv begins at the first query that sees a key of its tile, dq ends at the last key that a query of its tile sees.
+// P is recomputed from L, which is all that the forward pass left; L replaces the m and l of FlashAttention-1. Tiles that
+// nobody sees are not visited: dk_dv begins at the first query that sees a key of its tile, dq ends at the last key that a
+// query of its tile sees.
 //
-// Grids: Tc*B*Hkv, the block of a key/value head walks over all query heads that read it; Tr*B*H. Block: 8 warps (parts.cuh).
-// HBM: K, V once, Q, dO, L, D once per tile of K that they see; then Q, dO, L, D once, K, V once per tile of Q that sees them; dQ, dK, dV
-//   written once for each query head, and read by the next of its group (7.7).  Workspace: D.  Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
+// Grids: Tc*B*Hkv, the block of a key/value head visits all query heads that read it; Tr*B*H. Block: 8 warps (parts.cuh).
+// HBM: K, V once, Q, dO, L, D once per tile of K that they see; then Q, dO, L, D once, K, V once per tile of Q that sees them;
+//   dQ written once, dK, dV once for each query head, which reads what the heads before it have left (7.7).  Workspace: D.
+// Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
 
 #include "07_fa2_backward/parts.cuh"
@@ -35,8 +38,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule
   const SharedTiles smem = shared_tiles<Shape>();
   const bool first_half = threadIdx.x < HALF;
 
-  // The tiles of Q from the first query on that sees a key of this tile, for each query head of the group. There is at least one: the
-  // last query sees every key.
+  // The tiles of Q from the first query on that sees a key of this tile, for each query head of the group. There is at least
+  // one: the last query sees every key.
   const int first_row = problem.causal ? max(0, col0 - (problem.Nk - problem.Nq)) / Shape::Br * Shape::Br : 0;
   const int first_head = h_kv * problem.group_size(), last_head = first_head + problem.group_size() - 1;
 
@@ -50,7 +53,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule
     typename Shape::KeyGradient gradient(0.0f);  // half 0: dV; half 1: dK, not scaled; of this query head
     for (int row0 = first_row; row0 < problem.Nq; row0 += Shape::Br) {
       cp_async_wait<0>();
-      __syncthreads();  // read after write: the tiles of all threads have landed; write after read: no thread reads dS of the tile before
+      __syncthreads();  // read after write: all tiles have landed; write after read: no thread still reads the dS before
 
       // 2. Half 0: S = Q K^T, then P. Half 1: dP = dO V^T.
       typename Shape::Scores S_or_dP(0.0f);
@@ -74,7 +77,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule
       cp_async_commit();
     }
 
-    // 5. The sum of this head, then the sum of the heads: one chain of additions over all queries of a group would lose two bits more.
+    // 5. The sum of this head, then the sum of the heads: one chain of additions over all queries of a group would lose two
+    // bits more.
     const float factor = first_half ? 1.0f : problem.scale;
     gradient.each([&](float& number, int) { number *= factor; });
     write_tile((first_half ? all.dV : all.dK).head(b, h_kv), col0, 0, gradient, wide, h > first_head);
@@ -115,7 +119,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(ScoreRule rule, T
       rule.apply(S_or_dP, b * problem.H + h, row0, col0);
       store_P(smem, S_or_dP, rule.factor);
     }
-    __syncthreads();  // read after write: half 1 reads P of half 0; write after read: no thread reads V_j any more
+    __syncthreads();  // read after write: half 1 reads P of half 0; write after read: no thread still reads V_j
     if (col0 + Shape::Bc < seen_by_any) load_async<Shape, Shape::Bc>(smem.V, V, col0 + Shape::Bc, wide);
     cp_async_commit();
 

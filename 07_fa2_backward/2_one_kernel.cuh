@@ -8,13 +8,12 @@
 //     dK_j += scale dS^T Q_i                                                            (7.5)
 //     dQ_i += scale dS K_j                                                              (7.6)
 //
-// New since step 1: dQ_i is added to HBM by each tile of K in turn, so that S and dP are computed once, not twice: five products
-// instead of seven. Blocks add in the order in which they happen to get there, so the last bits of dQ differ between runs.
+// New since step 1: dQ_i is added to HBM by each tile of K in turn, so that S and dP are computed once, not twice: five
+// products instead of seven. Blocks add in whatever order they get there, so the last bits of dQ differ between runs.
 //
-// Grid: Tc*B*Hkv; the block of a key/value head walks over all query heads that read it. Block: 8 warps in two halves that do the same to
-//   different matrices, since two products share no operand:   half 0: S, P, dV    half 1: dP, dS, dK    both: dQ, a half of the columns each.
-//   A half's 4 warps share the rows of their product; a warp's lanes stand in rows of LX.
-// HBM: K, V once; Q, dO, L, D once for each tile of K that they see; dQ read and written each time, dK, dV once (7.7).  Workspace: D.
+// Grid: Tc*B*Hkv; the block of a key/value head visits all query heads that read it. Block: 8 warps (parts.cuh).
+// HBM: K, V once; Q, dO, L, D once for each tile of K that they see; dQ read and written each time; dK, dV written once for
+//   each query head, which reads what the heads before it have left (7.7).  Workspace: D.
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
 
@@ -58,8 +57,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(ScoreRule r
   const int half_col = first_half ? 0 : Shape::Width / 2;  // first column of this half of dQ
   const SharedMatrix<float> K_half{smem.K.data + half_col, Shape::Bc, Shape::Width / 2, Shape::STRIDE};
 
-  // The tiles of Q from the first query on that sees a key of this tile, for each query head of the group. There is at least one: the
-  // last query sees every key.
+  // The tiles of Q from the first query on that sees a key of this tile, for each query head of the group. There is at least
+  // one: the last query sees every key.
   const int first_row = problem.causal ? max(0, col0 - (problem.Nk - problem.Nq)) / Shape::Br * Shape::Br : 0;
   const int first_head = h_kv * problem.group_size(), last_head = first_head + problem.group_size() - 1;
 
@@ -73,7 +72,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(ScoreRule r
     typename Shape::KeyGradient gradient(0.0f);  // half 0: dV; half 1: dK, not scaled; of this query head
     for (int row0 = first_row; row0 < problem.Nq; row0 += Shape::Br) {
       cp_async_wait<0>();
-      __syncthreads();  // read after write: the tiles of all threads have landed; write after read: no thread reads dS of the tile before
+      __syncthreads();  // read after write: all tiles have landed; write after read: no thread still reads the dS before
 
       // 2. Half 0: S = Q K^T, then P. Half 1: dP = dO V^T.
       typename Shape::Scores S_or_dP(0.0f);
@@ -103,7 +102,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(ScoreRule r
       add_atomically(all.dQ.head(b, h), row0, half_col, dQ, wide);
     }
 
-    // 6. The sum of this head, then the sum of the heads: one chain of additions over all queries of a group would lose two bits more.
+    // 6. The sum of this head, then the sum of the heads: one chain of additions over all queries of a group would lose two
+    // bits more.
     const float factor = first_half ? 1.0f : problem.scale;
     gradient.each([&](float& number, int) { number *= factor; });
     write_tile((first_half ? all.dV : all.dK).head(b, h_kv), col0, 0, gradient, wide, h > first_head);

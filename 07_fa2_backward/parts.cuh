@@ -1,10 +1,11 @@
 // 07 FlashAttention-2, backward: what the kernels of both steps are made of, beside the parts of 06.
 //
-// A block has 8 warps in two halves that do the same to different matrices, since the products come in pairs that share no operand:
+// A block has 8 warps in two halves that do the same to different matrices, since the products come in pairs that share no
+// operand:
 //   half 0: S = Q K^T, then P;   dV += P^T dO          half 1: dP = dO V^T, then dS;   dK += dS^T Q
 // and both compute dQ = dS K, a half of the columns each. The 4 warps of a half share the rows of their product.
-// Tiles lie in shared memory as they lie in HBM. The products need them in both directions: along the row in S and dP, where four steps
-// of the inner dimension come in one float4, and down the column in dV, dK, where four columns do.
+// Tiles lie in shared memory as they lie in HBM. The products need them in both directions: along the row in S and dP, where
+// four steps of the inner dimension come in one float4, and down the column in dV, dK, where four columns do.
 #pragma once
 
 #include "06_fa2_forward/parts.cuh"
@@ -25,7 +26,7 @@ struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_, THREADS = 2 * HALF;
   static constexpr int QueryLanes = Width % 64 == 0 ? 8 : 4;  // that share a row of a half of dQ
   static constexpr int ScoreRows = Br * ScoreLanes / HALF, KeyRows = Bc * KeyLanes / HALF, QueryRows = Br * QueryLanes / HALF;
-  // A warp writes rows of ScoreLanes numbers to P and dS. With rows SCORE_RUN apart they meet all banks once (chapter 07, section 5).
+  // A warp writes rows of ScoreLanes numbers to P and dS; with rows SCORE_RUN apart they meet all banks once (07, section 5).
   static constexpr int SCORE_RUN = ScoreRows < ScoreLanes / 4 ? ScoreRows : ScoreLanes / 4;
   using Scores = ThreadTile<ScoreRows, Bc / ScoreLanes, ScoreLanes, 4, SCORE_RUN>;           // S, P or dP, dS: [Br, Bc]
   using KeyGradient = ThreadTile<KeyRows, Width / KeyLanes, KeyLanes, 4, 4, 4>;              // dV or dK: [Bc, Width]
@@ -65,8 +66,8 @@ __device__ SharedTiles shared_tiles() {
   return {of_keys(), of_keys(), of_queries(), of_queries(), of_pairs(), of_pairs(), of_rows(), of_rows()};
 }
 
-/// This thread's half of a block works on one of two tiles of the same size. The address alone is chosen: a choice between structs
-/// would go through local memory.
+/// This thread's half of a block works on one of two tiles of the same size. The address alone is chosen: a choice between
+/// structs would go through local memory.
 __device__ inline SharedMatrix<float> of_half(bool first_half, const SharedMatrix<float>& first,
                                               const SharedMatrix<float>& second) {
   return {first_half ? first.data : second.data, first.rows, first.cols, first.stride};
@@ -115,7 +116,8 @@ __device__ void store_dS(const SharedTiles& smem, Tile& dP) {
   dP.each_at([&](float difference, int row, int col) { smem.dS(row, col) = smem.P(row, col) * difference; });
 }
 
-/// (7.3)  D = rowsum(dO o O), a warp for each query. If dQ is to be added to, dQ = 0.  Grid: (queries / warps of a block) * B*H.
+/// (7.3)  D = rowsum(dO o O), a warp for each query. If dQ is to be added to, dQ = 0.  Grid: (queries / warps of a block) *
+/// B*H.
 __global__ void __launch_bounds__(2 * HALF)
     prepare_kernel(Problem problem, Tensor<const float> O_all, Tensor<const float> dO_all, Tensor<float> D_all,
                    Tensor<float> dQ_all, bool clear_dQ) {
@@ -159,7 +161,8 @@ std::vector<WorkspaceSpec> workspace(const Problem& p, Pass pass) {
   return {{"D", {p.B, p.H, p.Nq, 1}}};
 }
 
-/// The grids: prepare has a block for every 8 queries, dk_dv and the one kernel for at least every 32 keys, dq for every 16 queries.
+/// The grids: prepare has a block for every 8 queries, dk_dv and the one kernel for at least every 32 keys, dq for every 16
+/// queries.
 std::string refuse(const Problem& p) {
   const std::string queries = refuse_row_of_blocks(std::int64_t{p.B} * p.H, p.Nq, 2 * HALF / WARP);
   return queries.empty() ? refuse_row_of_blocks(std::int64_t{p.B} * p.Hkv, p.Nk, 32) : queries;

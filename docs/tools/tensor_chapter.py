@@ -223,7 +223,7 @@ def counts_08():
 
 def precision_08():
     """Largest errors of the last steps, beside those of the last fp32 stages on the same problem."""
-    stages = [("06_fa2_forward", "warp_tiled"), ("07_fa2_backward", "one_kernel"), ("08_tensor_cores", "tuned"), ("08_tensor_cores", "one_kernel")]
+    stages = [("06_fa2_forward", "tuned"), ("07_fa2_backward", "one_kernel"), ("08_tensor_cores", "tuned"), ("08_tensor_cores", "one_kernel")]
     found = {}
     rows = rows_of("cpu", "compare.json") + rows_of("cpu", "tensor.json")
     used = []
