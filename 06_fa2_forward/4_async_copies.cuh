@@ -42,9 +42,11 @@ struct ForwardShape {
 };
 
 /// Q_i^T. A warp reads a column of Q, whose sectors stay in L1 until the next columns are read, and writes side by side.
-__device__ inline void load_transposed(const SharedMatrix<float>& Qt, const Matrix<const float>& Q, int row0) {
-  for (int e = threadIdx.x; e < Qt.rows * Qt.cols; e += blockDim.x) {
-    const int row = e % Qt.cols, k = e / Qt.cols;
+template <class Shape>
+__device__ void load_transposed(const SharedMatrix<float>& Qt, const Matrix<const float>& Q, int row0) {
+#pragma unroll 8  // loads in flight
+  for (int e = threadIdx.x; e < Shape::Br * Shape::Width; e += Shape::THREADS) {
+    const int row = e % Shape::Br, k = e / Shape::Br;
     Qt(k, row) = row0 + row < Q.rows && k < Q.cols ? Q(row0 + row, k) : 0.0f;
   }
 }
@@ -95,7 +97,6 @@ struct Along {
   static constexpr int STEPS = 4;
   SharedMatrix<float> tile;
   __device__ int depth() const { return tile.cols; }
-
   template <int N, class Index>
   __device__ void load(float (&numbers)[STEPS][N], int k, Index index) const {
 #pragma unroll
@@ -111,7 +112,6 @@ struct Down {
   static constexpr int STEPS = 1;
   SharedMatrix<float> tile;
   __device__ int depth() const { return tile.rows; }
-
   template <int N, class Index>
   __device__ void load(float (&numbers)[STEPS][N], int k, Index index) const {
 #pragma unroll
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const int seen_by_any = problem.visible_keys(min(row0 + Shape::Br, problem.Nq) - 1);  // by the last row
   if (seen_by_any > 0) load_async<Shape, Shape::Bc>(K_smem, K, 0, wide);
   cp_async_commit();
-  load_transposed(Qt_smem, Q_all.head(b, h), row0);
+  load_transposed<Shape>(Qt_smem, Q_all.head(b, h), row0);
   typename Shape::Output O(0.0f);      // not normalised
   Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: of this lane's columns alone
 

@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const int seen_by_any = problem.visible_keys(min(row0 + Shape::Br, problem.Nq) - 1);  // by the last row
   if (seen_by_any > 0) load_async<Shape, Shape::Bc>(K_smem, K, 0, wide);
   cp_async_commit();
-  load_transposed(Qt_smem, Q_all.head(b, h), row0);
+  load_transposed<Shape>(Qt_smem, Q_all.head(b, h), row0);
   typename Shape::Output O(0.0f);      // not normalised
   Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: of this lane's columns alone
   const float c = rule.factor * LOG2_E;

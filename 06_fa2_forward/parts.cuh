@@ -8,9 +8,11 @@ namespace flash::fa2_forward {
 namespace {
 
 /// Q_i^T. A warp reads a column of Q, whose sectors stay in L1 until the next columns are read, and writes side by side.
-__device__ inline void load_transposed(const SharedMatrix<float>& Qt, const Matrix<const float>& Q, int row0) {
-  for (int e = threadIdx.x; e < Qt.rows * Qt.cols; e += blockDim.x) {
-    const int row = e % Qt.cols, k = e / Qt.cols;
+template <class Shape>
+__device__ void load_transposed(const SharedMatrix<float>& Qt, const Matrix<const float>& Q, int row0) {
+#pragma unroll 8  // loads in flight
+  for (int e = threadIdx.x; e < Shape::Br * Shape::Width; e += Shape::THREADS) {
+    const int row = e % Shape::Br, k = e / Shape::Br;
     Qt(k, row) = row0 + row < Q.rows && k < Q.cols ? Q(row0 + row, k) : 0.0f;
   }
 }
@@ -33,7 +35,6 @@ struct Along {
   static constexpr int STEPS = 4;
   SharedMatrix<float> tile;
   __device__ int depth() const { return tile.cols; }
-
   template <int N, class Index>
   __device__ void load(float (&numbers)[STEPS][N], int k, Index index) const {
 #pragma unroll
@@ -49,7 +50,6 @@ struct Down {
   static constexpr int STEPS = 1;
   SharedMatrix<float> tile;
   __device__ int depth() const { return tile.rows; }
-
   template <int N, class Index>
   __device__ void load(float (&numbers)[STEPS][N], int k, Index index) const {
 #pragma unroll
