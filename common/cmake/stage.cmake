@@ -33,8 +33,8 @@ endfunction()
 #
 # Each kernel file, in the order of the steps, is compiled twice, by nvcc for the GPU and by the host compiler against common/simt for
 # the CPU, through two generated one-line sources that include it and register its `variant`, which lies in NAMESPACE (default: flash; a
-# stage whose kernels another stage includes has its own). FORWARD: the step, and its namespace, that is the forward pass of a stage of a
-# backward pass (common/device/forward_pass.hpp). Tests: default test.cpp.
+# stage whose kernels another stage includes has its own). FORWARD: the step, and its namespace, that is the forward pass of the backward
+# steps (common/device/forward_pass.hpp): one of this stage, or one of another, which is compiled once more. Tests: default test.cpp.
 function(add_stage)
   cmake_parse_arguments(arg "" "NAMESPACE" "KERNELS;FORWARD;TESTS" ${ARGN})
   if(NOT arg_TESTS)
@@ -56,6 +56,8 @@ function(add_stage)
   if(arg_FORWARD)
     list(GET arg_FORWARD 0 FLASH_FORWARD)
     list(GET arg_FORWARD 1 FLASH_FORWARD_NAMESPACE)
+  endif()
+  if(arg_FORWARD AND NOT FLASH_FORWARD MATCHES "^${stage}/")
     foreach(FLASH_BACKEND IN LISTS backends)
       set(source ${CMAKE_CURRENT_BINARY_DIR}/forward_pass_${FLASH_BACKEND}.${extension_${FLASH_BACKEND}})
       configure_file(${PROJECT_SOURCE_DIR}/common/cmake/forward_pass.in ${source} @ONLY)
@@ -66,6 +68,11 @@ function(add_stage)
     string(REGEX REPLACE "\\.cuh$" "" step ${kernel})
     set(FLASH_KERNEL ${stage}/${kernel})
     math(EXPR FLASH_NUMBER "${FLASH_NUMBER} + 1")
+    set(FLASH_FORWARD_PASS "")
+    if(FLASH_KERNEL STREQUAL FLASH_FORWARD)
+      set(FLASH_FORWARD_PASS "\n#include \"common/device/forward_pass.hpp\"
+const flash::Variant& flash::forward_pass() { return ${FLASH_FORWARD_NAMESPACE}::variant; }")
+    endif()
     foreach(FLASH_BACKEND IN LISTS backends)
       set(source ${CMAKE_CURRENT_BINARY_DIR}/${step}_${FLASH_BACKEND}.${extension_${FLASH_BACKEND}})
       configure_file(${PROJECT_SOURCE_DIR}/common/cmake/register_kernel.in ${source} @ONLY)

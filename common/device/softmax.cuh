@@ -89,8 +89,8 @@ struct ScoreRule {
   /// Transposed: rows are keys, columns queries.
   template <bool Transposed = false, class Tile>
   __device__ void apply(Tile& S, int head, int row0, int col0) const {
-    // Opaque: what rare tiles need is computed for them, and not kept in registers beside the loop over tiles.
-    const int i0 = opaque(Transposed ? col0 : row0), j0 = Transposed ? row0 : col0;
+    // row0 is the same for all tiles. Opaque: what rare tiles make of it is computed for them, not kept in registers all the time.
+    const int i0 = Transposed ? col0 : opaque(row0), j0 = Transposed ? opaque(row0) : col0;
     if (scale_first) scale_and_add_bias<Transposed>(S, opaque(head), i0, j0);
     const int end = j0 + (Transposed ? Tile::HEIGHT : Tile::WIDTH);
     if (end > problem.visible_keys(i0)) {  // the first query sees fewest keys
