@@ -60,8 +60,8 @@ std::string refuse_forward(const Problem& p) {
 
 std::string refuse_on(const Problem& p, const DeviceLimits& limits) {
   if (p.dtype != Dtype::bf16 || limits.sm >= 80) return "";
-  return "--dtype bf16 needs a GPU of compute capability 8.0 or newer, this one has " + std::to_string(limits.sm / 10) + "." +
-         std::to_string(limits.sm % 10) + "; fp16 runs on it";
+  return "--dtype bf16 needs compute capability 8.0 or newer, here it is " + std::to_string(limits.sm / 10) + "." +
+         std::to_string(limits.sm % 10) + ", of the GPU or of what this program was compiled for; fp16 runs on it";
 }
 
 template <const auto& shapes>
