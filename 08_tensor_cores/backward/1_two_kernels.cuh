@@ -9,15 +9,15 @@
 //   dq_kernel: for each tile i of Q, dO, a block of its own, over the tiles j of K, V:
 //     dQ_i += scale dS K_j                                 [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since chapter 07: products on tensor cores in 16 bits, P and dS rounded to them, sums in fp32. In dk_dv_kernel scores are computed
-// transposed, so that their accumulators are the left operand of (8.14) and (8.15) as they lie. A warp owns rows of scores and of the
-// gradients, and needs no other one.
+// New since chapter 07: products on tensor cores in 16 bits, P and dS rounded to them, sums in fp32. In dk_dv_kernel scores are
+// computed transposed, so that their accumulators are the left operand of (8.14) and (8.15) as they lie. A warp owns rows of
+// scores and of the gradients, and needs no other one.
 //
 // Seven products; nothing is added by two blocks, so results are the same to the last bit in each run.
 //
 // Grids: Tc*B*Hkv*PARTS, the block of a key/value head walks over all query heads that read it; tiles of Bc queries*B*H.
-// HBM: K, V once, Q, dO, L, D once for each tile of K that they see; then Q, dO, L, D once, K, V once for each Bc queries that see
-//   them; dQ, dK, dV once.  Workspace: L and D. Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
+// HBM: K, V once, Q, dO, L, D once for each tile of K that they see; then Q, dO, L, D once, K, V once for each Bc queries
+//   that see them; dQ, dK, dV once.  Workspace: L and D. Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
 #include "08_tensor_cores/parts/prepare.cuh"
@@ -37,7 +37,7 @@ struct BackwardShape {
   static constexpr int COLS = Width > 128 ? 128 : Width, PARTS = Width / COLS;   // of dK and dV, of a block: more has no room
   static constexpr int SHARED_NUMBERS = Width * (2 * Bc + 4 * Br) + 2 * 4 * Br;  // K, V; two tiles each of Q, dO, L and D
   static constexpr int DQ_THREADS = Bc / 16 * WARP;                              // dq_kernel: 16 queries a warp
-  static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, Width, 1);
+  static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, KEY_TILES == 2);
 
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
 };
@@ -82,8 +82,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   Accumulators<Shape::KEY_TILES, Shape::COLS / 8> dK(0.0f), dV(0.0f);  // [16 KEY_TILES, COLS]; dK without the scale
 
-  // The tiles of Q from the first query on that sees a key of this tile, for each query head that reads the head. There is at least one:
-  // the last query sees every key.
+  // The tiles of Q from the first query on that sees a key of this tile, for each query head that reads the head. There is at
+  // least one: the last query sees every key.
   const int first = problem.causal ? max(0, col0 - (problem.Nk - problem.Nq)) / Shape::Br : 0;
   const int tiles = (problem.Nq + Shape::Br - 1) / Shape::Br - first;
   const auto head_of = [&](int visit) { return h_kv * problem.group_size() + visit / tiles; };
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   for (int visit = 0; visit < tiles * problem.group_size(); ++visit) {
     cp_async_wait_all();
-    __syncthreads();  // read after write: the tiles of all threads have landed; write after read: no warp reads the ones before
+    __syncthreads();  // read after write: tiles have landed; write after read: no warp reads the ones before
     if (visit + 1 < tiles * problem.group_size()) load_tile(visit + 1);
     const auto Q = Q_smem(visit % 2), dO = dO_smem(visit % 2);
     const SharedMatrix<const float> LD = LD_smem(visit % 2);
@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
 
   for (int j = 0; j < tiles; ++j) {
     cp_async_wait_all();
-    __syncthreads();  // read after write: the tiles of all threads have landed; write after read: no warp reads the ones before
+    __syncthreads();  // read after write: tiles have landed; write after read: no warp reads the ones before
     if (j + 1 < tiles) load_tile(j + 1);
 
     // 2. P and dS, not transposed: rows are queries.
@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
     add_product(dQ, rounded<T>(dS), K_smem(j % 2).right());  // (8.16)
   }
   cp_async_wait_all();  // if there was no tile of K
-  __syncthreads();  // write after write: then copies to the rows of Q, through which dQ leaves, may still have been on their way
+  __syncthreads();      // write after write: copies to the rows of Q, through which dQ leaves, may still have been in flight
   dQ.each([&](float& x, int) { x *= problem.scale; });
   write_rows(all.dQ.head(b, h), row0 + warp_row, dQ, Q_smem.below(warp_row));
 }
@@ -211,7 +211,8 @@ constexpr CompiledShape compiled(const char* why) {
 
 // For each width the fastest first, as measured with --tune on an H200.
 constexpr CompiledShape shapes[] = {
-    compiled<32, 64, 128, 2, 2>("32 keys a warp"),       compiled<64, 32, 128, 2, 2>("32 keys a warp"),
+    compiled<32, 64, 128, 2, 2>("32 keys a warp"),       compiled<32, 32, 64, 1, 2>("little shared memory"),
+    compiled<64, 32, 128, 2, 2>("32 keys a warp"),       compiled<64, 32, 64, 1, 2>("little shared memory"),
     compiled<96, 32, 64, 1, 2>("16 keys a warp"),        compiled<128, 32, 64, 1, 2>("16 keys a warp"),
     compiled<128, 16, 64, 1, 2>("little shared memory"), compiled<256, 32, 64, 1, 1>("16 keys a warp"),
     compiled<256, 16, 32, 1, 1>("little shared memory"),

@@ -8,14 +8,14 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 1: dQ_i is added to HBM by each tile of K in turn, so that S and dP are computed once, not twice: five products instead of
-// seven. Rows of dS K are queries, which no warp owns: dS goes through shared memory, and all warps share the product. The sum of dQ is
-// kept in fp32 and in the order of accumulators: the 32 lanes of a warp add to 512 bytes in a row. A last kernel brings it in order, times
-// scale, in 16 bits.
+// New since step 1: dQ_i is added to HBM by each tile of K in turn, so that S and dP are computed once, not twice: five
+// products instead of seven. Rows of dS K are queries, which no warp owns: dS goes through shared memory, and all warps share
+// the product. The sum of dQ is kept in fp32 and in the order of accumulators: the 32 lanes of a warp add to 512 bytes in a
+// row. A last kernel brings it in order, times scale, in 16 bits.
 //
 // Grid: Tc*B*Hkv*PARTS; the block of a key/value head walks over all query heads that read it.
-// HBM: K, V once; Q, dO, L, D once for each tile of K that they see; the sum of dQ written, read and written each time, read; dQ, dK,
-// dV once. Workspace: L and D; the sum of dQ. Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
+// HBM: K, V once; Q, dO, L, D once for each tile of K that they see; the sum of dQ written, read and written each time, read;
+// dQ, dK, dV once. Workspace: L and D; the sum of dQ. Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
 #include "08_tensor_cores/parts/prepare.cuh"
@@ -36,7 +36,7 @@ struct BackwardShape {
   static constexpr int SHARED_NUMBERS =
       Width * (2 * Bc + 4 * Br) + Bc * Br + 2 * 4 * Br;  // K, V; two tiles each of Q, dO, L and D; dS
   static constexpr WarpGrid DQ_WARPS{THREADS / WARP, Br, COLS};
-  static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, Width, 1);
+  static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, KEY_TILES == 2);
 
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
 };
@@ -59,7 +59,7 @@ __device__ void load_LD(const SharedMatrix<float>& LD_smem, const Matrix<const f
   if (which < 2) cp_async<16>(LD_smem.address(which, col), LD.address(which, row0 + col));
 }
 
-/// (8.16)  The warp's part of dQ = dS K [Br, COLS], added to the sum of dQ, in which each row is a 16 x 8 fragment: 4 numbers a lane.
+/// (8.16)  The warp's part of dQ = dS K [Br, COLS], added to the sum of dQ, where a row is a 16 x 8 fragment: 4 numbers a lane.
 template <class Shape, class T>
 __device__ void add_to_dQ(const Matrix<float>& sum, int row0, int col0, const Tile<T, Shape::Br>& dS_smem,
                           const Tile<T, Shape::Width>& K_smem) {
@@ -104,8 +104,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   Accumulators<Shape::KEY_TILES, Shape::COLS / 8> dK(0.0f), dV(0.0f);  // [16 KEY_TILES, COLS]; dK without the scale
 
-  // The tiles of Q from the first query on that sees a key of this tile, for each query head that reads the head. There is at least one:
-  // the last query sees every key.
+  // The tiles of Q from the first query on that sees a key of this tile, for each query head that reads the head. There is at
+  // least one: the last query sees every key.
   const int first = problem.causal ? max(0, col0 - (problem.Nk - problem.Nq)) / Shape::Br : 0;
   const int tiles = (problem.Nq + Shape::Br - 1) / Shape::Br - first;
   const auto head_of = [&](int visit) { return h_kv * problem.group_size() + visit / tiles; };
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   for (int visit = 0; visit < tiles * problem.group_size(); ++visit) {
     cp_async_wait_all();
-    __syncthreads();  // read after write: the tiles of all threads have landed; write after read: no warp reads the ones before, nor dS
+    __syncthreads();  // read after write: tiles have landed; write after read: no warp reads the ones before, nor dS
     if (visit + 1 < tiles * problem.group_size()) load_tile(visit + 1);
     const auto Q = Q_smem(visit % 2), dO = dO_smem(visit % 2);
     const SharedMatrix<const float> LD = LD_smem(visit % 2);
@@ -175,7 +175,8 @@ constexpr CompiledShape compiled(const char* why) {
 
 // For each width the fastest first, as measured with --tune on an H200.
 constexpr CompiledShape shapes[] = {
-    compiled<32, 64, 128, 2, 2>("32 keys a warp"),       compiled<64, 32, 128, 2, 2>("32 keys a warp"),
+    compiled<32, 64, 128, 2, 2>("32 keys a warp"),       compiled<32, 32, 64, 1, 2>("little shared memory"),
+    compiled<64, 32, 128, 2, 2>("32 keys a warp"),       compiled<64, 32, 64, 1, 2>("little shared memory"),
     compiled<96, 32, 64, 1, 2>("16 keys a warp"),        compiled<128, 32, 64, 1, 2>("16 keys a warp"),
     compiled<128, 16, 64, 1, 2>("little shared memory"), compiled<256, 16, 64, 1, 1>("16 keys a warp"),
     compiled<256, 16, 32, 1, 1>("little shared memory"),

@@ -8,16 +8,17 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 2: the products come in pairs that share no operand, so the warps form two halves, which work on different tiles of Q.
+// New since step 2: the products come in pairs that share no operand, so the warps form two halves, on different tiles of Q.
 //   half 0, tile i:      S^T = K Q^T,   P^T = e^(S^T - L)  -> shared memory,            dV += P^T dO
 //   half 1, tile i - 1:  dP^T = V dO^T, dS^T = P^T o (dP^T - D) -> in place of P^T,     dK += dS^T Q
-//   all warps, tile i - 2:  dQ += dS K; half 1 before its other work and half 0 after it, so that not all wait for memory at once
-// What half 0 leaves at i, half 1 finds at i + 1: one barrier a tile orders it all, and while one half is busy with exponentials the other
-// one keeps the tensor cores busy. A warp holds one gradient, and so twice as many keys: each operand that it loads serves two products.
+//   all warps, tile i - 2:  dQ += dS K; half 1 before its other work and half 0 after it, so that not all wait at once
+// What half 0 leaves at i, half 1 finds at i + 1: one barrier a tile orders it all, and while one half is busy with
+// exponentials the other one keeps the tensor cores busy. A warp holds one gradient, and so twice as many keys: each operand
+// that it loads serves two products.
 //
 // Grid: Tc*B*Hkv; the block of a key/value head walks over all query heads that read it.
-// HBM: K, V once; Q, dO, L, D once for each tile of K that they see; the sum of dQ written, read and written each time, read; dQ, dK,
-// dV once. Workspace: L and D; the sum of dQ. Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
+// HBM: K, V once; Q, dO, L, D once for each tile of K that they see; the sum of dQ written, read and written each time, read;
+// dQ, dK, dV once. Workspace: L and D; the sum of dQ. Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
 #include "08_tensor_cores/parts/prepare.cuh"
@@ -36,7 +37,8 @@ struct BackwardShape {
   static constexpr int SHARED_NUMBERS =
       Width * 2 * Bc + STAGES * (2 * Width * Br + Bc * Br + 4 * Br);  // K, V; Q, dO, P or dS, L and D
   static constexpr WarpGrid DQ_WARPS{Warps, Br, Width};
-  static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, Width, 1);
+  // A lane of a warp with 32 tiles has 128 numbers of S or dP: on sm_80 nvcc finds no room for the rest.
+  static constexpr int MIN_SM = KEY_TILES * QUERY_TILES >= 32 ? 90 : min_sm(2 * SHARED_NUMBERS, false);
 
   static_assert(Bc % (16 * HALF) == 0, "the warps of a half share the keys in sixteens");
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
@@ -69,7 +71,7 @@ __device__ void load_LD(const SharedMatrix<float>& LD_smem, const Matrix<const f
   if (which < 2) cp_async<16>(LD_smem.address(which, col), LD.address(which, row0 + col));
 }
 
-/// (8.16)  The warp's part of dQ = dS K [Br, d], added to the sum of dQ, in which each row is a 16 x 8 fragment: 4 numbers a lane.
+/// (8.16)  The warp's part of dQ = dS K [Br, d], added to the sum of dQ, where a row is a 16 x 8 fragment: 4 numbers a lane.
 template <class Shape, class T>
 __device__ void add_to_dQ(const Matrix<float>& sum, int row0, const Tile<T, Shape::Br>& dS_smem,
                           const Tile<T, Shape::Width>& K_smem) {
@@ -98,8 +100,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const Problem& problem = rule.problem;
   // The first keys, which most queries see under a causal mask, start first.
   const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc, problem.B * problem.Hkv, heads_at_once);
-  const int col0 = order.tile * Shape::Bc;
-  const int b = order.head / problem.Hkv, h_kv = order.head % problem.Hkv;
+  const int col0 = order.tile * Shape::Bc, b = order.head / problem.Hkv, h_kv = order.head % problem.Hkv;
 
   T* const shared = dynamic_shared<T>(Shape::SHARED_NUMBERS);
   const auto KV_smem = [&](int which) {  // 0: K, 1: V; then STAGES tiles each of Q, dO, P or dS, L and D
@@ -120,13 +121,12 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const int half = threadIdx.x / WARP / Shape::HALF;
   const int warp_key = threadIdx.x / WARP % Shape::HALF * 16 * Shape::KEY_TILES;  // the warp's first row of the tile
 
-  Accumulators<Shape::KEY_TILES, Shape::Width / 8> gradient(
-      0.0f);  // [16 KEY_TILES, Width]: half 0: dV; half 1: dK without the scale
+  Accumulators<Shape::KEY_TILES, Shape::Width / 8> gradient(0.0f);  // half 0: dV; half 1: dK without the scale
 
-  // The tiles of Q from the first query on that sees a key of this tile, for each query head that reads the head. There is at least one:
-  // the last query sees every key.
+  // The tiles of Q from the first query on that sees a key of this tile, for each query head that reads the head. There is at
+  // least one: the last query sees every key.
   const int first = problem.causal ? max(0, col0 - (problem.Nk - problem.Nq)) / Shape::Br : 0;
-  const int tiles = (problem.Nq + Shape::Br - 1) / Shape::Br - first;
+  const int tiles = (problem.Nq + Shape::Br - 1) / Shape::Br - first, visits = tiles * problem.group_size();
   const auto head_of = [&](int visit) { return h_kv * problem.group_size() + visit / tiles; };
   const auto row_of = [&](int visit) { return (first + visit % tiles) * Shape::Br; };
   const auto load_tile = [&](int visit) {
@@ -135,7 +135,6 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, h), row0).load_async(QdO_smem(1, visit));
     load_LD<Shape::Br>(LD_smem(visit), all.LD.head(b, h), row0);
   };
-
   const auto sum_dQ = [&](int visit) {
     if (visit >= 0) add_to_dQ<Shape>(sum_all.head(b, head_of(visit)), row_of(visit), dS_smem(visit), KV_smem(0));
   };
@@ -145,16 +144,14 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, h_kv), col0).load_async(KV_smem(1));
   load_tile(0);
 
-  for (int step = 0; step < tiles * problem.group_size() + 2; ++step) {
+  for (int step = 0; step < visits + 2; ++step) {
     cp_async_wait_all();
-    __syncthreads();  // read after write: tiles, P and dS of all threads are there; write after read: no warp reads the oldest stage
-    if (step + 1 < tiles * problem.group_size()) load_tile(step + 1);
+    __syncthreads();  // read after write: tiles, P and dS are there; write after read: no warp reads the oldest stage
+    if (step + 1 < visits) load_tile(step + 1);
 
-    // 2. Half 1: dQ += dS K.
-    if (half == 1) sum_dQ(step - 2);
-
+    if (half == 1) sum_dQ(step - 2);  // 2. Half 1: dQ += dS K.
     const int visit = step - half;
-    if (visit >= 0 && visit < tiles * problem.group_size()) {
+    if (visit >= 0 && visit < visits) {
       // 3. Half 0: P^T. Half 1: dS^T, in its place.
       const SharedMatrix<const float> LD = LD_smem(visit);
       const auto dS_rows = dS_smem(visit).below(warp_key);                               // of the warp
@@ -172,9 +169,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       // 4. Half 0: dV += P^T dO (8.14). Half 1: dK += dS^T Q (8.15).
       add_product(gradient, rounded<T>(S), QdO_smem(1 - half, visit).right());
     }
-
-    // 5. Half 0: dQ += dS K.
-    if (half == 0) sum_dQ(step - 2);
+    if (half == 0) sum_dQ(step - 2);  // 5. Half 0: dQ += dS K.
   }
   __syncthreads();  // write after read: the gradients leave through the tiles of V and K, which no warp reads any longer
   gradient.each([&](float& x, int) { x *= half == 0 ? 1.0f : problem.scale; });
@@ -205,6 +200,7 @@ constexpr CompiledShape compiled(const char* why) {
 // For each width the fastest first, as measured with --tune on an H200.
 constexpr CompiledShape shapes[] = {
     compiled<32, 128, 128, 8>("32 keys a warp"),
+    compiled<32, 64, 128, 8>("32 keys a warp, and no more registers than sm_80 has"),
     compiled<32, 64, 64, 8>("little shared memory"),
     compiled<64, 128, 128, 8>("32 keys a warp, half as many barriers"),
     compiled<64, 64, 128, 8>("32 keys a warp"),

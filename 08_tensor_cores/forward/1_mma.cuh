@@ -8,11 +8,11 @@
 //
 // New since chapter 06:
 // - Q, K, V, P and O are fp16 or bf16. Products sum in fp32; S, m, l and O are fp32 until the end; P is rounded before P V.
-// - A warp multiplies 16 x 16 by 16 x 8 numbers with one instruction. Its operands and results are dealt out to the lanes: results as
-//   parts/accumulators.cuh says (read it first), operands as Left, Right and Transposed say below, word by word.
+// - A warp multiplies 16 x 16 by 16 x 8 numbers with one instruction. Its operands and results are dealt out to the lanes:
+//   results as parts/accumulators.cuh says (read it first), operands as Left, Right and Transposed say below, word by word.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_TILES rows of S and O; a row is shared by the 4 lanes of a quad.
-// HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: padded copies where d % 8 != 0.
+// HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
@@ -32,7 +32,7 @@ struct ForwardShape {
   static constexpr int BLOCKS = Blocks;  // of an SM, to share its registers
   static constexpr int PAD = Pad;        // numbers at the end of each row of a tile
   static constexpr int SHARED_NUMBERS = (Width + Pad) * (Br + 2 * Bc) + (Bc + Pad) * Br;  // Q, K, V and P
-  static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, Width, ROW_TILES);
+  static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, ROW_TILES == 2 && Width >= 64);
 
   static_assert(Br % (16 * ROW_TILES) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
 };
@@ -84,8 +84,8 @@ struct Right {
   }
 };
 
-/// A tile [rows, Width] of T in shared memory. A row begins 4 banks after the one before: the 8 rows and 4 words that a warp reads at
-/// once lie in 32 different banks.
+/// A tile [rows, Width] of T in shared memory. A row begins 4 banks after the one before: the 8 rows and 4 words that a warp
+/// reads at once lie in 32 different banks.
 template <class T_, int Width, int Pad>
 struct Tile {
   using T = T_;
@@ -107,12 +107,12 @@ struct Tile {
   __device__ Transposed<Tile> transposed() const { return {*this}; }
 };
 
-/// Copies rows row0, row0 + 1, ... of M to a tile, a chunk of 16 bytes at a time; zeros stand beyond the last row and column. M's rows
-/// begin at multiples of 16 bytes.
+/// Copies rows row0, row0 + 1, ... of M to a tile, a chunk of 16 bytes at a time; zeros stand beyond the last row and column.
+/// M's rows begin at multiples of 16 bytes.
 template <class Shape, class T>
 __device__ void load(const Tile<T, Shape::Width, Shape::PAD>& tile, const Matrix<const T>& M, int row0) {
   constexpr unsigned chunks = Shape::Width / 8;
-  const unsigned first = opaque(threadIdx.x), end = tile.numbers.rows * chunks;  // opaque: else addresses are kept, and spill
+  const unsigned first = opaque(threadIdx.x), end = tile.numbers.rows * chunks;  // opaque: else addresses spill
   for (unsigned index = first; index < end; index += Shape::THREADS) {
     const int row = index / chunks, col = index % chunks * 8;
     uint4 chunk = make_uint4(0, 0, 0, 0);
@@ -176,8 +176,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     l = alpha * l + lane_sum(S);
     O.scale_rows(alpha);
 
-    // 4. O += P V. P goes through shared memory to become an operand. That needs no barrier: accumulators are dealt out as operands
-    // are, so that a lane reads the very words that it wrote. (Step 4 draws the conclusion.)
+    // 4. O += P V. P goes through shared memory to become an operand. That needs no barrier: accumulators are dealt out as
+    // operands are, so that a lane reads the very words that it wrote. (Step 4 draws the conclusion.)
     store(P_rows, S);
     add_product(O, P_rows.left(), V_smem.right());  // (8.4)
   }
@@ -202,12 +202,13 @@ constexpr CompiledShape compiled(const char* why) {
 constexpr CompiledShape shapes[] = {
     compiled<32, 128, 64, 2, 2>("32 rows a warp"),
     compiled<64, 128, 64, 2, 2>("32 rows a warp"),
+    compiled<64, 64, 64, 1, 2>("twice as many blocks"),
     compiled<96, 128, 32, 2, 2>("32 rows a warp"),
     compiled<96, 64, 32, 1, 2>("little shared memory"),
     compiled<128, 128, 32, 2, 2>("32 rows a warp"),
     compiled<128, 64, 32, 1, 2>("little shared memory"),
     compiled<256, 64, 32, 1, 2>("16 rows a warp: more of O than that has no room"),
-    compiled<256, 32, 32, 1, 2>("little shared memory"),
+    compiled<256, 32, 16, 1, 2>("little shared memory"),
 };
 
 const Variant variant = forward_step<shapes>("mma", "the products as mma.sync, operands read word by word from padded rows");

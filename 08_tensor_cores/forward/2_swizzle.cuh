@@ -7,13 +7,13 @@
 //   at the end  O = O / l,   L = m + ln l                                              (6.5)
 //
 // New since step 1, which computes the same on the same tiles:
-// - One ldmatrix brings a block of 16 x 16 numbers, where step 1 needs four reads, and eight of V. Lane i passes the address of a chunk
-//   of 8 numbers in a row, and receives numbers of other chunks: as many as mma.sync wants of it, where it wants them.
-// - Rows are not padded. Chunks of 16 bytes change places within their row instead, so that the 8 rows that ldmatrix reads at a time, and
-//   the chunks that are copied at a time, lie in different banks (docs/swizzles.md).
+// - One ldmatrix brings a block of 16 x 16 numbers, where step 1 needs four reads, and eight of V. Lane i passes the address of
+//   a chunk of 8 numbers in a row, and receives numbers of other chunks: as many as mma.sync wants of it, where it wants them.
+// - Rows are not padded. Chunks of 16 bytes change places within their row instead, so that the 8 rows that ldmatrix reads at a
+//   time, and the chunks that are copied at a time, lie in different banks (docs/swizzles.md).
 //
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_TILES rows of S and O; a row is shared by the 4 lanes of a quad.
-// HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: padded copies where d % 8 != 0.
+// HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
@@ -32,13 +32,14 @@ struct ForwardShape {
   static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP;
   static constexpr int BLOCKS = Blocks;                                   // of an SM, to share its registers
   static constexpr int SHARED_NUMBERS = Width * (Br + 2 * Bc) + Bc * Br;  // Q, K, V and P
-  static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, Width, ROW_TILES);
+  static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, ROW_TILES == 2 && Width >= 64);
 
   static_assert(Br % (16 * ROW_TILES) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
 };
 
-/// A tile as an operand. load() brings the block of 16 x 16 numbers that is block `outer` of the rows of a left or the columns of a right
-/// operand, and block `inner` of what the product sums over. Trans: sums go down the columns of the tile, which ldmatrix transposes.
+/// A tile as an operand. load() brings the block of 16 x 16 numbers that is block `outer` of the rows of a left or the columns
+/// of a right operand, and block `inner` of what the product sums over. Trans: sums go down the columns of the tile, which
+/// ldmatrix transposes.
 template <class Tile, bool Trans>
 struct Operand {
   using T = typename Tile::T;
@@ -83,12 +84,12 @@ struct Tile {
   __device__ static int lane() { return threadIdx.x % WARP; }
 };
 
-/// Copies rows row0, row0 + 1, ... of M to a tile, a chunk of 16 bytes at a time; zeros stand beyond the last row and column. M's rows
-/// begin at multiples of 16 bytes.
+/// Copies rows row0, row0 + 1, ... of M to a tile, a chunk of 16 bytes at a time; zeros stand beyond the last row and column.
+/// M's rows begin at multiples of 16 bytes.
 template <class Shape, class T>
 __device__ void load(const Tile<T, Shape::Width>& tile, const Matrix<const T>& M, int row0) {
   constexpr unsigned chunks = Shape::Width / 8;
-  const unsigned first = opaque(threadIdx.x), end = tile.numbers.rows * chunks;  // opaque: else addresses are kept, and spill
+  const unsigned first = opaque(threadIdx.x), end = tile.numbers.rows * chunks;  // opaque: else addresses spill
   for (unsigned index = first; index < end; index += Shape::THREADS) {
     const int row = index / chunks, col = index % chunks * 8;
     uint4 chunk = make_uint4(0, 0, 0, 0);
@@ -152,7 +153,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     l = alpha * l + lane_sum(S);
     O.scale_rows(alpha);
 
-    // 4. O += P V. P goes through shared memory to become an operand. The barrier of phase 2 has parted it from P of the tile before.
+    // 4. O += P V. P becomes an operand by way of shared memory. The barrier of phase 2 parts it from P of the tile before.
     store(P_rows, S);
     __syncwarp();  // read after write: ldmatrix reads whole rows, which several lanes have written
     add_product(O, P_rows.left(), V_smem.right());  // (8.4)
@@ -178,12 +179,13 @@ constexpr CompiledShape compiled(const char* why) {
 constexpr CompiledShape shapes[] = {
     compiled<32, 128, 64, 2, 2>("32 rows a warp"),
     compiled<64, 128, 64, 2, 2>("32 rows a warp"),
+    compiled<64, 64, 64, 1, 2>("twice as many blocks"),
     compiled<96, 128, 32, 2, 2>("32 rows a warp"),
     compiled<96, 64, 32, 1, 2>("little shared memory"),
     compiled<128, 128, 32, 2, 2>("32 rows a warp"),
     compiled<128, 64, 32, 1, 2>("little shared memory"),
     compiled<256, 64, 32, 1, 2>("16 rows a warp: more of O than that has no room"),
-    compiled<256, 32, 32, 1, 2>("little shared memory"),
+    compiled<256, 32, 16, 1, 2>("little shared memory"),
 };
 
 const Variant variant = forward_step<shapes>("swizzle", "ldmatrix, and an XOR swizzle in place of padding");

@@ -7,13 +7,13 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 4, which has the same tiles:
-// - Any m that keeps P from overflowing gives the same O and L, because it cancels in (8.5). So m stays what it is as long as no row of P
-//   sums to more than OVERFLOW. Otherwise it becomes the true maximum, O and l are rescaled as in (6.2), and P is computed again. In most
-//   tiles there is no maximum, no shuffle and no rescaling.
+// - Any m that keeps P from overflowing gives the same O and L, because it cancels in (8.5). So m stays what it is as long as
+//   no row of P sums to more than OVERFLOW. Otherwise it becomes the true maximum, O and l are rescaled as in (6.2), and P is
+//   computed again. In most tiles there is no maximum, no shuffle and no rescaling.
 // - Keys are visited from the last to the first: under a causal mask, and with ALiBi, the largest scores tend to come first.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_TILES rows of S and O; a row is shared by the 4 lanes of a quad.
-// HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: padded copies where d % 8 != 0.
+// HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
@@ -32,13 +32,14 @@ struct ForwardShape {
   static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP;
   static constexpr int BLOCKS = Blocks;                         // of an SM, to share its registers
   static constexpr int SHARED_NUMBERS = Width * (Br + 4 * Bc);  // Q, and two tiles each of K and V
-  static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, Width, ROW_TILES);
+  static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, ROW_TILES == 2 && Width >= 64);
 
   static_assert(Br % (16 * ROW_TILES) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
 };
 
-/// A tile as an operand. load() brings the block of 16 x 16 numbers that is block `outer` of the rows of a left or the columns of a right
-/// operand, and block `inner` of what the product sums over. Trans: sums go down the columns of the tile, which ldmatrix transposes.
+/// A tile as an operand. load() brings the block of 16 x 16 numbers that is block `outer` of the rows of a left or the columns
+/// of a right operand, and block `inner` of what the product sums over. Trans: sums go down the columns of the tile, which
+/// ldmatrix transposes.
 template <class Tile, bool Trans>
 struct Operand {
   using T = typename Tile::T;
@@ -83,12 +84,12 @@ struct Tile {
   __device__ static int lane() { return threadIdx.x % WARP; }
 };
 
-/// Starts copying rows row0, row0 + 1, ... of M to a tile, a chunk of 16 bytes at a time; zeros stand beyond the last row and column. M's
-/// rows begin at multiples of 16 bytes.
+/// Starts copying rows row0, row0 + 1, ... of M to a tile, a chunk of 16 bytes at a time; zeros stand beyond the last row and
+/// column. M's rows begin at multiples of 16 bytes.
 template <class Shape, class T>
 __device__ void load_async(const Tile<T, Shape::Width>& tile, const Matrix<const T>& M, int row0) {
   constexpr unsigned chunks = Shape::Width / 8;
-  const unsigned first = opaque(threadIdx.x), end = tile.numbers.rows * chunks;  // opaque: else addresses are kept, and spill
+  const unsigned first = opaque(threadIdx.x), end = tile.numbers.rows * chunks;  // opaque: else addresses spill
   for (unsigned index = first; index < end; index += Shape::THREADS) {
     const int row = index / chunks, col = index % chunks * 8;
     const bool exists = row0 + row < M.rows && col < M.cols;
@@ -185,7 +186,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   for (int j = Tc - 1; j >= 0; --j) {
     // 2. K and V have landed; the prefetch of the next tiles starts.
     cp_async_wait_all();
-    __syncthreads();  // read after write: Q, K_j, V_j of all threads have landed; write after read: no warp reads K_(j+1), V_(j+1)
+    __syncthreads();  // read after write: Q, K_j, V_j have landed; write after read: no warp reads K_(j+1), V_(j+1)
     if (j > 0) load_tile(j - 1);
 
     // 3. P with the m at hand. If that does not fit, which is rare, once more with the true maximum, with which it does.
@@ -230,6 +231,7 @@ constexpr CompiledShape compiled(const char* why) {
 constexpr CompiledShape shapes[] = {
     compiled<32, 128, 64, 2, 2>("32 rows a warp"),
     compiled<64, 128, 64, 2, 2>("32 rows a warp"),
+    compiled<64, 64, 64, 1, 2>("twice as many blocks"),
     compiled<96, 128, 32, 2, 2>("32 rows a warp"),
     compiled<96, 64, 32, 1, 2>("little shared memory"),
     compiled<128, 128, 32, 2, 2>("32 rows a warp"),

@@ -13,7 +13,7 @@
 // - Blocks that run at the same time read K and V of few heads, which stay in L2; the longest blocks start first.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_TILES rows of S and O; a row is shared by the 4 lanes of a quad.
-// HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: padded copies where d % 8 != 0.
+// HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
@@ -33,7 +33,7 @@ struct ForwardShape {
   static constexpr int BLOCKS = Blocks;                              // of an SM, to share its registers
   static constexpr bool Q_STAYS = Width / 16 * ROW_TILES * 4 <= 32;  // the registers that all of a warp's Q takes
   static constexpr int SHARED_NUMBERS = Width * (Br + 4 * Bc);       // Q, and two tiles each of K and V
-  static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, Width, ROW_TILES);
+  static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, ROW_TILES == 2 && Width >= 64);
 
   static_assert(Br % (16 * ROW_TILES) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
 };
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   for (int j = Tc - 1; j >= 0; --j) {
     // 2. K and V have landed; the prefetch of the next tiles starts.
     cp_async_wait_all();
-    __syncthreads();  // read after write: Q, K_j, V_j of all threads have landed; write after read: no warp reads K_(j+1), V_(j+1)
+    __syncthreads();  // read after write: Q, K_j, V_j have landed; write after read: no warp reads K_(j+1), V_(j+1)
     if (j > 0) load_tile(j - 1);
 
     // 3. P with the m at hand. If that does not fit, which is rare, once more with the true maximum, with which it does.

@@ -5,9 +5,9 @@
 //   O.scale_rows(alpha);
 //   add_product(O, P.left(), V.right());         O += P V
 //
-// A warp holds 16 RowTiles rows of a matrix in fp32, in fragments of 16 x 8 (common/device/fragments.hpp). With g = lane / 4 and
-// t = lane % 4 a lane has the columns 2t, 2t + 1 of rows g and g + 8 of each: the 4 lanes of a quad share a row. So a lane meets
-// 2 RowTiles rows, r = 0, 1, ...: row 8 r + g of the matrix.
+// A warp holds 16 RowTiles rows of a matrix in fp32, in fragments of 16 x 8 (common/device/fragments.hpp). With g = lane / 4
+// and t = lane % 4 a lane has the columns 2t, 2t + 1 of rows g and g + 8 of each: the 4 lanes of a quad share a row. So a lane
+// meets 2 RowTiles rows, r = 0, 1, ...: row 8 r + g of the matrix.
 #pragma once
 
 #include "common/device/float16.cuh"
@@ -100,7 +100,7 @@ struct Accumulators {
   }
 };
 
-// ---- Products -------------------------------------------------------------------------------------------------------------------
+// ---- Products ---------------------------------------------------------------------------------------------------------------
 
 /// C += A B   [16, 16] x [16, 8], B as its two registers.
 template <class T>
@@ -112,8 +112,9 @@ __device__ inline void add_mma(float (&C)[4], const unsigned (&A)[4], unsigned B
   }
 }
 
-/// C += A B. An operand loads blocks of 16 x 16 numbers, four registers a lane: A.load(registers, i, k) rows 16 i.., B.load(registers,
-/// j, k) columns 16 j.., both of 16 k.. of the inner dimension, which has A.STEPS such blocks. A block of B is two fragments of 16 x 8.
+/// C += A B. An operand loads blocks of 16 x 16 numbers, four registers a lane: A.load(registers, i, k) rows 16 i..,
+/// B.load(registers, j, k) columns 16 j.., both of 16 k.. of the inner dimension, which has A.STEPS such blocks. A block of B
+/// is two fragments of 16 x 8.
 template <int RowTiles, int ColTiles, class Left, class Right>
 __device__ void add_product(Accumulators<RowTiles, ColTiles>& C, const Left& A, const Right& B) {
   using T = typename Left::T;
@@ -134,7 +135,7 @@ __device__ void add_product(Accumulators<RowTiles, ColTiles>& C, const Left& A, 
   }
 }
 
-// ---- Results --------------------------------------------------------------------------------------------------------------------
+// ---- Results ----------------------------------------------------------------------------------------------------------------
 
 /// C, rounded to T, to the rows of a tile in shared memory.
 template <class Tile, int RowTiles, int ColTiles>
@@ -150,8 +151,9 @@ __device__ void store(const Tile& rows, const Accumulators<RowTiles, ColTiles>& 
   }
 }
 
-/// Rows row0, row0 + 1, ... of M become C, rounded to T, from column col0 on. From accumulators a lane would write 4 bytes at a time, half a sector in each
-/// of 8 rows; by way of `staging`, rows of a tile in shared memory that no other warp uses any more, it writes chunks of 16 bytes.
+/// Rows row0, row0 + 1, ... of M become C, rounded to T, from column col0 on. From accumulators a lane would write 4 bytes at a
+/// time, half a sector in each of 8 rows; by way of `staging`, rows of a tile in shared memory that no other warp uses any
+/// more, it writes chunks of 16 bytes.
 template <class T, int RowTiles, int ColTiles, class Tile>
 __device__ void write_rows(const Matrix<T>& M, int row0, const Accumulators<RowTiles, ColTiles>& C, const Tile& staging,
                            int col0 = 0) {

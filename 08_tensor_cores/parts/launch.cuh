@@ -13,15 +13,15 @@ constexpr int COMPILED_SM = __CUDA_ARCH__ / 10;  // of the architecture that the
 constexpr int COMPILED_SM = 90;
 #endif
 
-/// The oldest architecture for which a kernel is compiled. A block has at most 64 KB of shared memory on sm_75, 163 KB on sm_80. And on
-/// sm_75 the two halves of a product need registers that 32 rows of 128 columns do not leave.
-constexpr int min_sm(std::size_t shared_bytes, int width, int row_tiles) {
+/// The oldest architecture for which a kernel is compiled. A block has at most 64 KB of shared memory on sm_75, 163 KB on
+/// sm_80. And on sm_75 the two halves of a product take registers that a warp with two row tiles of 64 columns lacks.
+constexpr int min_sm(std::size_t shared_bytes, bool fills_registers) {
   if (shared_bytes > 163 << 10) return 90;
-  return shared_bytes > 64 << 10 || (width >= 128 && row_tiles == 2) ? 80 : 75;
+  return shared_bytes > 64 << 10 || fills_registers ? 80 : 75;
 }
 
-/// Which tile of which head (counted over all batches) a block works on. Blocks start in the order of their numbers: heads in groups
-/// that share L2, within a group all first tiles, then all second ones.
+/// Which tile of which head (counted over all batches) a block works on. Blocks start in the order of their numbers: heads in
+/// groups that share L2, within a group all first tiles, then all second ones.
 struct BlockOrder {
   int tiles_of_head, tile, head;
 
@@ -33,7 +33,7 @@ struct BlockOrder {
   }
 };
 
-/// As many heads as share L2, if the blocks of a head read so many bytes again and again: most of the L2 of GPUs since the A100.
+/// As many heads as share L2, if the blocks of a head read so many bytes again and again: most of the L2 since the A100.
 inline int heads_in_L2(int heads, std::int64_t bytes_of_head) {
   constexpr std::int64_t L2_BYTES = 32 << 20;
   return static_cast<int>(std::clamp<std::int64_t>(L2_BYTES / std::max<std::int64_t>(1, bytes_of_head), 1, heads));
@@ -51,8 +51,8 @@ constexpr CompiledShape compiled_shape(const char* why, void (*start)(const Atte
           start};
 }
 
-/// "" or why the grid cannot hold a problem: it has a block for each tile of Q, batch and head, in x, of 32 rows at least; so has a
-/// block that pads.
+/// "" or why the grid cannot hold a problem: it has a block for each tile of Q, batch and head, in x, of 32 rows at least; so
+/// has a block that pads.
 std::string refuse_forward(const Problem& p) {
   const int longest = rows_are_aligned(p) ? p.Nq : std::max(p.Nq, p.Nk);
   return refuse_row_of_blocks(std::int64_t{p.B} * p.H, longest, 32);

@@ -1,6 +1,6 @@
-// 08 Tensor cores: rows that do not begin at multiples of 16 bytes. A row of d = 59 numbers of 2 bytes begins anywhere, and no copy of
-// 16 bytes can start there. Reading it number by number in every tile would cost more than the products, so Q, K and V are first copied
-// once to where their rows are padded with zeros to whole chunks.
+// 08 Tensor cores: rows that do not begin at multiples of 16 bytes. A row of d = 59 numbers of 2 bytes begins anywhere, and no
+// copy of 16 bytes can start there. Reading it number by number in every tile would cost more than the products, so Q, K and V
+// are first copied once to where their rows are padded with zeros to whole chunks.
 #pragma once
 
 #include "common/device/device.cuh"

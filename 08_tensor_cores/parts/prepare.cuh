@@ -29,8 +29,8 @@ __device__ float2 unpack(unsigned pair) {
   }
 }
 
-/// D = rowsum(dO o O) beside L; a query that sees no key, or that only pads the last tile, gets L = inf: its P is 0. If there is a sum of
-/// dQ, it is cleared.  Width / 8 lanes, rounded up to a power of two, share a query.  Grid: groups of queries * B*H.
+/// D = rowsum(dO o O) beside L; a query that sees no key, or that only pads the last tile, gets L = inf: its P is 0. If there
+/// is a sum of dQ, it is cleared. Width / 8 lanes, rounded up to a power of two, share a query.  Grid: groups of queries * B*H.
 template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)
     prepare_kernel(Problem problem, Tensor<const T> O_all, Tensor<const T> dO_all, Tensor<const float> L_all,
@@ -94,10 +94,10 @@ Gradients<T> prepare(const Attention& a, const TensorRef* sum) {
           view<const float>(LD)};
 }
 
-// ---- dQ, where blocks sum it in HBM -----------------------------------------------------------------------------------------------------
+// ---- dQ, where blocks sum it in HBM -----------------------------------------------------------------------------------------
 
-/// How the warps of a block share dQ [Br, cols]: rows of warps times columns of warps, as many as possible, and so that they load least of
-/// dS and K.
+/// How the warps of a block share dQ [Br, cols]: rows of warps times columns of warps, as many as possible, and so that they
+/// load least of dS and K.
 struct WarpGrid {
   int rows = 1, cols = 1;
 
@@ -111,7 +111,8 @@ struct WarpGrid {
   }
 };
 
-/// dQ = scale times its sum, in 16 bits. A thread takes 8 columns of rows g and g + 8 of 16: in the order of fragments they are neighbours.
+/// dQ = scale times its sum, in 16 bits. A thread takes 8 columns of rows g and g + 8 of 16: in the order of fragments they are
+/// neighbours.
 template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)
     convert_kernel(Problem problem, Tensor<const float> sum_all, Tensor<T> dQ_all, bool wide) {
@@ -155,7 +156,7 @@ void convert(const Attention& a, const TensorRef& sum) {
          view<const float>(sum), view<T>(a.dQ), rows_are_aligned(p));
 }
 
-// ---- Host -------------------------------------------------------------------------------------------------------------------------------
+// ---- Host -------------------------------------------------------------------------------------------------------------------
 
 /// What the forward pass needs, and for the backward pass L and D, and a padded copy of dO where rows are not aligned.
 inline std::vector<WorkspaceSpec> backward_workspace(const Problem& p, Pass pass) {
@@ -166,7 +167,8 @@ inline std::vector<WorkspaceSpec> backward_workspace(const Problem& p, Pass pass
   return list;
 }
 
-/// "" or why the grids cannot hold a problem: a block of prepare_kernel has 8 queries at least, one of the others more rows than that.
+/// "" or why the grids cannot hold a problem: a block of prepare_kernel has 8 queries at least, one of the others more rows
+/// than that.
 inline std::string refuse_backward(const Problem& p) {
   const std::string forward_refusal = refuse_forward(p);
   if (!forward_refusal.empty()) return forward_refusal;

@@ -1,8 +1,9 @@
-// 08 Tensor cores: tiles in shared memory as steps 2 to 4 introduce them, with cheap addresses. By chapter 08, section 2, an integer
-// instruction beside a product costs as much as an addition, and there are no registers for addresses that wait to be used. So:
-// - An operand keeps one number, the offset of the chunk that the lane points to in block (0, 0). 16 rows further down the swizzle
-//   repeats, which adds a constant; 16 columns further on some bits are flipped, since the swizzle is an exclusive or.
-// - A thread that copies stays in its column and goes down in steps of a multiple of 8 rows, so that its addresses differ by constants.
+// 08 Tensor cores: tiles in shared memory as steps 2 to 4 introduce them, with cheap addresses. By chapter 08, section 2, an
+// integer instruction beside a product costs as much as an addition, and there are no registers for addresses that wait to be
+// used. So:
+// - An operand keeps one number, the offset of the chunk that the lane points to in block (0, 0). 16 rows further down the
+//   swizzle repeats, which adds a constant; 16 columns further on some bits are flipped, since the swizzle is an exclusive or.
+// - A thread that copies stays in its column and goes down by multiples of 8 rows, so that addresses differ by constants.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
@@ -10,7 +11,7 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// A tile as an operand of add_product(). Trans: ldmatrix transposes it, so that rows of the tile are what a right operand sums over.
+/// A tile as an operand of add_product(). Trans: ldmatrix transposes it, a right operand sums over rows of the tile.
 template <class T_, int Width, bool Trans, int Steps = Width / 16>
 struct Operand {
   using T = T_;
@@ -29,7 +30,8 @@ struct Operand {
   }
 };
 
-/// A tile [rows, Width] of T in shared memory, without padding: chunks of 8 numbers change places within their row (docs/swizzles.md).
+/// A tile [rows, Width] of T in shared memory, without padding: chunks of 8 numbers change places within their row
+/// (docs/swizzles.md).
 template <class T_, int Width>
 struct Tile {
   using T = T_;
@@ -80,8 +82,8 @@ __device__ Rounded<T, RowTiles, ColTiles> rounded(const Accumulators<RowTiles, C
   return {P};
 }
 
-/// One thread's part in copying tiles of Rows rows, one after the other, from a matrix to shared memory, a chunk of 16 bytes at a time.
-/// The matrix's rows begin at multiples of 16 bytes; zeros stand beyond its last row and column.
+/// One thread's part in copying tiles of Rows rows, one after the other, from a matrix to shared memory, a chunk of 16 bytes at
+/// a time. The matrix's rows begin at multiples of 16 bytes; zeros stand beyond its last row and column.
 template <class T, int Width, int Rows, int Threads>
 struct Copier {
   static constexpr int CHUNKS = Width / 8, FIT = Threads / CHUNKS;

@@ -148,13 +148,15 @@ TEST_CASE("grid: dK and dV of shared heads are as precise as sums over each head
   const Inputs inputs = make_inputs(problem, InputKind::normal, 31, Pass::backward);
   const Checker checker(problem, inputs, Pass::backward, Sample{});
   const CheckReport naive = checker.check(naive_same_precision(problem, inputs, Pass::backward));
+  // In 16 bits the rounding of P and dS is larger than that of any sum, and a kernel may multiply dP by P as rounded for dV.
+  const double allowed = problem.dtype == Dtype::fp32 ? 1.2 : 1.3;
   for (const Variant& variant : variants()) {
     if (variant.backward == nullptr) continue;
     const CheckReport got = checker.check(run(variant, problem, inputs, Pass::backward));
     for (std::size_t n = 0; n < naive.tensors.size(); ++n) {
       const std::string& tensor = naive.tensors[n].tensor;
       if (tensor != "dk" && tensor != "dv") continue;
-      CHECK_MESSAGE(got.tensors[n].rel_l2 <= 1.2 * naive.tensors[n].rel_l2,
+      CHECK_MESSAGE(got.tensors[n].rel_l2 <= allowed * naive.tensors[n].rel_l2,
                     std::string(variant.name) << ": " << tensor << " is off by " << got.tensors[n].rel_l2
                                               << ", relative L2; naively by " << naive.tensors[n].rel_l2);
     }
