@@ -91,8 +91,8 @@ struct EventPair {
 
 __global__ void compiled_as_all_kernels() {}
 
-/// What the kernels of this program were compiled for: 80 for compute capability 8.0. It is less than the GPU's own where the GPU is newer
-/// than all architectures of the build, and where the driver compiles intermediate code (PTX) of an older one.
+/// What the kernels of this program were compiled for: 80 for compute capability 8.0. It is less than the GPU's own where the
+/// GPU is newer than all architectures of the build, and where the driver compiles intermediate code (PTX) of an older one.
 int compiled_sm() {
   cudaFuncAttributes attributes{};
   check_cuda(cudaFuncGetAttributes(&attributes, compiled_as_all_kernels), "this program has no code that this GPU runs");

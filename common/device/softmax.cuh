@@ -1,6 +1,6 @@
-// What a softmax needs beside a tile of scores in registers: a number for each row, and the rules that turn products into scores.
-// Chapter 06 introduces both for tiles of threads, chapter 08 has them for fragments of mma. To either, a tile is a type that says
-// who holds what of it:
+// What a softmax needs beside a tile of scores in registers: a number for each row, and the rules that turn products into
+// scores. Chapter 06 introduces both for tiles of threads, chapter 08 has them for fragments of mma. To either, a tile is a
+// type that says who holds what of it:
 //
 //   Tile::ROWS, Tile::LANES       rows that a lane meets; neighbouring lanes that share a row
 //   Tile::HEIGHT, Tile::WIDTH     rows and columns of the tile
@@ -19,7 +19,8 @@ namespace {
 
 constexpr float LOG2_E = 1.44269504f;
 
-// ---- Row statistics -------------------------------------------------------------------------------------------------------------
+// ---- Row statistics
+// -------------------------------------------------------------------------------------------------------------
 
 /// One number for each row that a lane meets, such as m, l and alpha.
 template <int N>
@@ -76,7 +77,8 @@ __device__ Rows<Tile::ROWS> row_sum(Rows<Tile::ROWS> sum) {
   });
 }
 
-// ---- Scores ---------------------------------------------------------------------------------------------------------------------
+// ---- Scores
+// ---------------------------------------------------------------------------------------------------------------------
 
 /// How products become scores: scale Q K^T + bias, masked. Made on the host.
 struct ScoreRule {
@@ -85,11 +87,12 @@ struct ScoreRule {
   bool scale_first;  ///< scores are scaled here, at once; else `factor` becomes part of the exponent
   float factor;      ///< that scores lack after apply(): 1 or the scale
 
-  /// Turns products into scores. S: of a head (counted over all batches), its first row is query row0, its first column key col0.
-  /// Transposed: rows are keys, columns queries.
+  /// Turns products into scores. S: of a head (counted over all batches), its first row is query row0, its first column key
+  /// col0. Transposed: rows are keys, columns queries.
   template <bool Transposed = false, class Tile>
   __device__ void apply(Tile& S, int head, int row0, int col0) const {
-    // row0 is the same for all tiles. Opaque: what rare tiles make of it is computed for them, not kept in registers all the time.
+    // row0 is the same for all tiles. Opaque: what rare tiles make of it is computed for them, not kept in registers all the
+    // time.
     const int i0 = Transposed ? col0 : opaque(row0), j0 = Transposed ? opaque(row0) : col0;
     if (scale_first) scale_and_add_bias<Transposed>(S, opaque(head), i0, j0);
     const int end = j0 + (Transposed ? Tile::HEIGHT : Tile::WIDTH);
@@ -119,8 +122,9 @@ struct ScoreRule {
   }
 };
 
-/// The rule of a run. Scores are scaled before the maximum is taken with a bias, which is added to scaled scores; with a scale that
-/// is not positive, which would turn the maximum into a minimum; and with one so large that its product with log2 e might overflow.
+/// The rule of a run. Scores are scaled before the maximum is taken with a bias, which is added to scaled scores; with a scale
+/// that is not positive, which would turn the maximum into a minimum; and with one so large that its product with log2 e might
+/// overflow.
 inline ScoreRule score_rule(const Attention& a, bool always_scale_first = false) {
   const Problem& p = a.problem;
   const bool scale_first = always_scale_first || p.bias != BiasKind::none || !(p.scale > 0.0f && p.scale < 1e30f);
