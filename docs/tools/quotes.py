@@ -34,7 +34,7 @@ def quote(path, *names):
 def loop(path):
     """A kernel's loop over tiles of K: from its first line to its closing brace."""
     lines = (ROOT / path).read_text().split("\n")
-    start = next((i for i, line in enumerate(lines) if re.match(r"  for \(int col0 = 0;", line)), None)
+    start = next((i for i, line in enumerate(lines) if re.match(r"  for \(int (col0 = 0|j = 0|j = Tc - 1);", line)), None)
     if start is None:
         raise SystemExit(f"{path}: no loop over tiles of K to quote")
     end = next(i for i in range(start, len(lines)) if lines[i] == "  }")

@@ -12,13 +12,14 @@ ROOT = Path(__file__).resolve().parents[2]
 # Not counted: views, launches, scores, PTX wrappers and tables of sizes are the same for all kernels, and chapters 00 and 01 introduce them.
 HARNESS = "common/"
 LESSONS = ["common/device/softmax.cuh"]  # but this is counted: what chapters have introduced and later ones share
+HARNESS_OF_08 = ["08_tensor_cores/parts/launch.cuh", "08_tensor_cores/parts/padding.cuh"]  # tables of sizes, the order of blocks; unaligned rows
 
 
 def file_of(step):
     """'06_fa2_forward/tuned': its path, relative to the project."""
     stage, variant = step.split("/")
     for path in sorted((ROOT / stage).rglob("*.cuh")):
-        if f'.name = "{variant}"' in path.read_text() or f'_step<shapes>("{variant}"' in path.read_text():
+        if re.search(rf'(\.name = |_step<shapes[^>]*>\(\s*)"{variant}"', path.read_text()):
             return path.relative_to(ROOT).as_posix()
     return None
 
@@ -33,7 +34,7 @@ def changed(before, after):
 def to_read(path, seen=None):
     """The files that a kernel is made of, itself first."""
     seen = [] if seen is None else seen
-    if path in seen or (path.startswith(HARNESS) and path not in LESSONS) or not (ROOT / path).exists():
+    if path in seen or path in HARNESS_OF_08 or (path.startswith(HARNESS) and path not in LESSONS) or not (ROOT / path).exists():
         return seen
     seen.append(path)
     for name in re.findall(r'^#include "([^"]+\.cuh)"', (ROOT / path).read_text(), re.MULTILINE):
