@@ -29,8 +29,7 @@ constexpr int ROWS_PER_BLOCK = 128;  // threads, so rows, of a block in the row-
 // One column of padding: a warp that walks down a column of a tile then meets 32 different banks, not one bank 32 times.
 using Tile = float[TILE][TILE + 1];
 
-/// Copies the TILE x TILE tile of M that starts at (row0, col0); zeros stand where it hangs over the edge, so that products need
-/// no test.
+/// Copies the TILE x TILE tile of M that starts at (row0, col0), with zeros beyond the edges, so that products need no test.
 __device__ inline void load_tile(Tile& tile, const Matrix<const float>& M, int row0, int col0) {
   const int row = row0 + threadIdx.y;
   const int col = col0 + threadIdx.x;

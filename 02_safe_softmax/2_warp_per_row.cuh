@@ -6,7 +6,7 @@
 //   L = m + ln l                                        (2.6)
 //
 // Lane t takes the columns t, t + 32, t + 64, ...: one load of the warp touches four sectors of HBM instead of 32. Each lane
-// then holds the max or sum of its own columns; five shuffles combine the 32 of them, and every lane ends with the result (2.7).
+// then holds the max or sum of its own columns; five shuffles combine the 32 of them, and every lane has the result (2.7).
 //
 // Only softmax_kernel differs from 01; the products around it are in common/device/products.cuh. S is read three times, P
 // written once: the same bytes as step 1, in an eighth of the sectors.

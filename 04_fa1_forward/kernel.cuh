@@ -7,11 +7,11 @@
 //     O_i = (l e^{m - m_new} O_i + e^{m~ - m_new} P~ V_j) / l_new                       (4.4)
 //   L = m + ln l                                                                        (4.5)
 //
-// What changed since 03: the merge (3.4) of two partial rows gets its third component, O; so a row can be finished tile by tile, and
+// New since 03: the merge (3.4) of two partial rows gets its third component, O; so a row can be finished tile by tile, and
 // a tile of S lives and dies on the chip. Between tiles a row rests in HBM as (O, l, m).
 //
 // Grid: a block for each (batch, head). Block: a thread for each row of the Q tile.
-// Shared memory: K_j, V_j [Bc, Width], Q_i, O_i [Br, Width + PAD]; Width is d padded to a compiled size. Registers: P~ V_j, a row.
+// Shared memory: K_j, V_j [Bc, Width], Q_i, O_i [Br, Width + PAD]; Width: d, rounded up. Registers: a row of P~ V_j.
 //
 // HBM elements of a head, with R = sum over tiles j of the rows of the Q tiles that see any of it (Nq Tc if not causal)   (4.7)
 //   read     K, V: Nk d each   Q, O: R d each    l, m: R + Nq each    bias: one per visible pair
@@ -19,7 +19,7 @@
 // Shapes: all. Beside inputs and outputs: l and m [B, H, Nq, 1], which the backward pass of chapter 05 reads.
 #pragma once
 
-#include "common/device/device.cuh"
+#include "04_fa1_forward/thread_rows.cuh"
 
 #include <algorithm>
 
@@ -28,13 +28,6 @@ namespace {
 
 constexpr int MAX_ROWS = 256;  // Br at most: with 255 registers each, more threads do not fit an SM
 constexpr int WARP_ROWS = 32;  // Br is a multiple of it: a thread without a row would be a lane that idles
-constexpr int GROUP = 8;  // keys a thread works on at once: 8 independent sums hide the latency of each other's multiply-adds
-// Rows of Q_i and O_i that are a multiple of 32 floats apart begin in the same bank. With 4 more, 8 threads that read 16 bytes of
-// their own row each meet all 32 banks once.
-constexpr int PAD = 4;
-
-/// d padded to a multiple of 32: the widths that are compiled.
-inline int width_of(int d) { return (d + 31) / 32 * 32; }
 
 /// Floats of shared memory: two tiles of Bc rows, two padded ones of Br rows.
 inline std::size_t shared_floats(const Tiles& t, int width) {
@@ -42,11 +35,11 @@ inline std::size_t shared_floats(const Tiles& t, int width) {
          2 * static_cast<std::size_t>(t.Br) * static_cast<std::size_t>(width + PAD);
 }
 
-/// (4.6)  Line 1 of Algorithm 1: Bc = M/(4d), Br = min(Bc, d), where M is the size of shared memory in floats, so that the tiles of
-/// K, V, Q and O take a quarter of it each. Here
+/// (4.6)  Line 1 of Algorithm 1: Bc = M/(4d), Br = min(Bc, d), where M is the size of shared memory in floats, so that the
+/// tiles of K, V, Q and O take a quarter of it each. Here
 /// - a row is as long as it lies in shared memory, and sizes are rounded down, so that the four tiles really fit;
-/// - the bound of Br is MAX_ROWS. The paper's d keeps the Br Bc numbers of S within M/4; here S is in registers, GROUP keys at a
-///   time, and d threads would be too few to keep an SM busy;
+/// - the bound of Br is MAX_ROWS. The paper's d keeps the Br Bc numbers of S within M/4; here S is in registers, GROUP keys at
+///   a time, and d threads would be too few to keep an SM busy;
 /// - Br is a multiple of the warp, Bc one of GROUP, and neither is larger than the problem needs.
 inline Tiles tiles_of(const Problem& p, const DeviceLimits& limits) {
   const int M = static_cast<int>(limits.shared_bytes / sizeof(float));
@@ -62,61 +55,10 @@ struct RowStats {
   float l;
 };
 
-/// What is subtracted from the scores of a set. If all are masked, m = -inf, and exp(-inf - 0) = 0 where exp(-inf + inf) = NaN.
-__device__ inline float shift_of(float m) { return m == -INFINITY ? 0.0f : m; }
-
 /// (4.3)  The statistics of the union of two sets: (3.4).
 __device__ inline RowStats merge(RowStats a, RowStats b) {
   const float m = fmaxf(a.m, b.m);
-  return {m, expf(a.m - shift_of(m)) * a.l + expf(b.m - shift_of(m)) * b.l};
-}
-
-/// Rows row0, row0 + 1, ... of M as a tile in shared memory, copied by the whole block: neighbouring threads copy neighbouring
-/// elements, an Access (float, or float4 where rows are aligned) each. Zeros stand beyond the edges of M: 0 times what lay there
-/// before, perhaps NaN, would not be 0.
-template <int Width, class Access, class T>
-__device__ void load_tile(const SharedMatrix<float>& tile, const Matrix<T>& M, int row0) {
-  constexpr int N = sizeof(Access) / sizeof(float);
-  for (int e = threadIdx.x; e < tile.rows * (Width / N); e += blockDim.x) {
-    const int row = e / (Width / N);
-    const int col = e % (Width / N) * N;
-    const bool exists = row0 + row < M.rows && col < M.cols;
-    tile.as<Access>(row, col) = exists ? M.template as<const Access>(row0 + row, col) : Access{};
-  }
-}
-
-/// The way back. A thread writes to HBM the very elements that load_tile() gives it to read.
-template <int Width, class Access>
-__device__ void store_tile(const Matrix<float>& M, int row0, const SharedMatrix<float>& tile) {
-  constexpr int N = sizeof(Access) / sizeof(float);
-  for (int e = threadIdx.x; e < tile.rows * (Width / N); e += blockDim.x) {
-    const int row = e / (Width / N);
-    const int col = e % (Width / N) * N;
-    if (row0 + row < M.rows && col < M.cols) M.as<Access>(row0 + row, col) = tile.as<const Access>(row, col);
-  }
-}
-
-/// sum + a . b, one multiply-add after the other.
-__device__ inline float add_dot(float sum, const float4& a, const float4& b) {
-  return sum + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
-}
-__device__ inline float4 scaled(float x, const float4& a) { return make_float4(x * a.x, x * a.y, x * a.z, x * a.w); }
-__device__ inline float4 add_scaled(const float4& sum, float x, const float4& a) {
-  return make_float4(sum.x + x * a.x, sum.y + x * a.y, sum.z + x * a.z, sum.w + x * a.w);
-}
-
-/// q . k of a row of Q_i and of GROUP rows of K_j.  All threads read the same keys: one access serves the warp.
-template <int Width>
-__device__ void dot_products(float (&qk)[GROUP], const SharedMatrix<float>& Q_smem, int row, const SharedMatrix<float>& K_smem,
-                             int key) {
-#pragma unroll
-  for (int g = 0; g < GROUP; ++g) qk[g] = 0.0f;
-#pragma unroll 4
-  for (int c = 0; c < Width; c += 4) {
-    const float4 q = Q_smem.as<const float4>(row, c);
-#pragma unroll
-    for (int g = 0; g < GROUP; ++g) qk[g] = add_dot(qk[g], q, K_smem.as<const float4>(key + g, c));
-  }
+  return {m, expf(a.m - finite(m)) * a.l + expf(b.m - finite(m)) * b.l};
 }
 
 /// Takes GROUP more scores into (m~, l~) and P~ V: (4.2) by the online rule (3.2), so that no thread has to keep its row of S.
@@ -126,12 +68,12 @@ __device__ void accumulate(RowStats& tile, float4 (&PV_reg)[Width / 4], const fl
   float m = tile.m;
 #pragma unroll
   for (int g = 0; g < GROUP; ++g) m = fmaxf(m, S[g]);
-  const float correction = expf(tile.m - shift_of(m));  // of what was summed under the older maximum
+  const float correction = expf(tile.m - finite(m));  // of what was summed under the older maximum
   float P[GROUP];
   float sum = 0.0f;
 #pragma unroll
   for (int g = 0; g < GROUP; ++g) {
-    P[g] = expf(S[g] - shift_of(m));
+    P[g] = expf(S[g] - finite(m));
     sum += P[g];
   }
   tile = {m, tile.l * correction + sum};
@@ -149,8 +91,8 @@ template <int Width>
 __device__ void merge_output(const SharedMatrix<float>& O_smem, int row, RowStats before, RowStats tile, RowStats merged,
                              const float4 (&PV_reg)[Width / 4]) {
   const float inverse = merged.l == 0.0f ? 0.0f : 1.0f / merged.l;
-  const float old_factor = before.l * expf(before.m - shift_of(merged.m)) * inverse;
-  const float new_factor = expf(tile.m - shift_of(merged.m)) * inverse;
+  const float old_factor = before.l * expf(before.m - finite(merged.m)) * inverse;
+  const float new_factor = expf(tile.m - finite(merged.m)) * inverse;
 #pragma unroll
   for (int c = 0; c < Width / 4; ++c) {
     const float4 o = O_smem.as<const float4>(row, 4 * c);
@@ -158,18 +100,12 @@ __device__ void merge_output(const SharedMatrix<float>& O_smem, int row, RowStat
   }
 }
 
-/// The first Q tile with a row that sees key j: rows before it see none of the keys from j on.
-FLASH_HOST_DEVICE inline int first_visible_tile(const Problem& p, int j, int Br) {
-  const int first_row = p.causal ? j - (p.Nk - p.Nq) : 0;
-  return first_row > 0 ? first_row / Br * Br : 0;
-}
-
-/// Grid: B*H. Block: Br.  Access: float4, or float where rows of Q, K, V or O are not aligned to it.
-template <int Width, class Access>
+/// Grid: B*H. Block: Br.
+template <int Width>
 __global__ void __launch_bounds__(MAX_ROWS, 1)
     forward_kernel(Problem problem, Tiles tiles, Tensor<const float> Q_all, Tensor<const float> K_all,
                    Tensor<const float> V_all, Bias bias, Tensor<float> O_all, Tensor<float> l_all, Tensor<float> m_all,
-                   Tensor<float> L_all) {
+                   Tensor<float> L_all, bool wide) {
   const int b = blockIdx.x / problem.H;
   const int h = blockIdx.x % problem.H;
   const int Br = tiles.Br, Bc = tiles.Bc, row = threadIdx.x;
@@ -186,20 +122,20 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
   const SharedMatrix<float> O_smem{shared + 2 * Bc * Width + Br * (Width + PAD), Br, Width, Width + PAD};
 
   // Line 2: O = 0, l = 0, m = -inf. A thread will read only what it writes here, so nobody has to wait.
-  load_tile<Width, Access>(O_smem, Q, problem.Nq);  // there are no rows from Nq on: zeros
+  load_tile<Width>(O_smem, Q, problem.Nq, wide);  // there are no rows from Nq on: zeros
   for (int i0 = 0; i0 < problem.Nq; i0 += Br) {
-    store_tile<Width, Access>(O, i0, O_smem);
+    store_tile<Width>(O, i0, O_smem, wide);
     if (i0 + row < problem.Nq) l(i0 + row) = 0.0f, m(i0 + row) = -INFINITY;
   }
 
   for (int j0 = 0; j0 < problem.Nk; j0 += Bc) {  // line 5
-    load_tile<Width, Access>(K_smem, K, j0);     // line 6
-    load_tile<Width, Access>(V_smem, V, j0);
+    load_tile<Width>(K_smem, K, j0, wide);       // line 6
+    load_tile<Width>(V_smem, V, j0, wide);
 
     for (int i0 = first_visible_tile(problem, j0, Br); i0 < problem.Nq; i0 += Br) {  // line 7
       const int i = i0 + row;
-      load_tile<Width, Access>(Q_smem, Q, i0);  // line 8
-      load_tile<Width, Access>(O_smem, O, i0);
+      load_tile<Width>(Q_smem, Q, i0, wide);  // line 8
+      load_tile<Width>(O_smem, O, i0, wide);
       RowStats before{-INFINITY, 0.0f};
       if (i < problem.Nq) before = {m(i), l(i)};
       __syncthreads();  // read after write: a thread reads keys, values, and the row of Q and O that others have loaded
@@ -222,7 +158,7 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
       merge_output<Width>(O_smem, row, before, tile, merged, PV_reg);
       __syncthreads();  // read after write: O_smem leaves in parts that others have written; write after read: the next tiles
                         // overwrite what slower warps still read
-      store_tile<Width, Access>(O, i0, O_smem);              // line 12
+      store_tile<Width>(O, i0, O_smem, wide);                // line 12
       if (i < problem.Nq) l(i) = merged.l, m(i) = merged.m;  // line 13
     }
   }
@@ -230,32 +166,20 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
   for (int i = row; i < problem.Nq; i += Br) L(i) = m(i) + logf(l(i));  // (4.5); no key seen: -inf + -inf
 }
 
-/// Can each row of a tensor be read as float4?
-inline bool wide_rows(const TensorRef& t) {
-  const auto aligned = [](std::int64_t elements) { return elements % 4 == 0; };
-  return reinterpret_cast<std::uintptr_t>(t.data) % sizeof(float4) == 0 && aligned(t.shape[3]) && aligned(t.stride[0]) &&
-         aligned(t.stride[1]) && aligned(t.stride[2]);
-}
-
-template <int Width>
-void launch_width(const Attention& a) {
+void forward(const Attention& a) {
   const Problem& p = a.problem;
   const Tiles tiles = tiles_of(p, a.limits);
-  const bool wide = wide_rows(a.Q) && wide_rows(a.K) && wide_rows(a.V) && wide_rows(a.O);
-  const auto kernel = wide ? forward_kernel<Width, float4> : forward_kernel<Width, float>;
+  const int width = width_of(p.d);
+  const auto kernel = width == 32   ? forward_kernel<32>
+                      : width == 64 ? forward_kernel<64>
+                      : width == 96 ? forward_kernel<96>
+                                    : forward_kernel<128>;
   launch("fa1_forward",
          {dim3(static_cast<unsigned>(p.B * p.H)), dim3(static_cast<unsigned>(tiles.Br)),
-          shared_floats(tiles, Width) * sizeof(float)},
+          shared_floats(tiles, width) * sizeof(float)},
          kernel, p, tiles, view<const float>(a.Q), view<const float>(a.K), view<const float>(a.V), bias_of(a), view<float>(a.O),
-         view<float>(a.workspace("l")), view<float>(a.workspace("m")), view<float>(a.L));
-}
-
-void forward(const Attention& a) {
-  const int width = width_of(a.problem.d);
-  if (width == 32) return launch_width<32>(a);
-  if (width == 64) return launch_width<64>(a);
-  if (width == 96) return launch_width<96>(a);
-  launch_width<128>(a);
+         view<float>(a.workspace("l")), view<float>(a.workspace("m")), view<float>(a.L),
+         rows_are_aligned({a.Q, a.K, a.V, a.O}));
 }
 
 /// l and m [B, H, Nq, 1].

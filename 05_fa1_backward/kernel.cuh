@@ -6,47 +6,47 @@
 //   P = softmax(S)           dS = P o (dP - D)              D = rowsum(dO o O)             (5.3), (5.4)
 //   S = scale Q K^T          dQ = scale dS K                dK = scale dS^T Q              (5.5), (5.6)
 //
-// The loops are those of stage 04, which also runs as the forward pass: tiles of K and V outside, tiles of Q inside. dK and dV of
-// the outer tile grow in shared memory; dQ of the inner tile is read from HBM, added to, and written back on every visit.
+// The loops are those of stage 04, which also runs as the forward pass: tiles of K and V outside, tiles of Q inside. dK and dV
+// of the outer tile grow in shared memory; dQ of the inner tile is read from HBM, added to, and written back on every visit.
 //
 // Grid: B * Hkv blocks. A block owns a key/value head and visits every query head of its group, so that it alone adds to dK and
 // dV: no atomics, and each run gives the same bits.  Block: Br threads. A thread is a row:
 //   of the Q tile for P, dS (phase A) and dQ (phase B): it reads its own rows of Q and dO, and all rows of K and V;
 //   of the K tile for dV or dK (phase C): it reads its own column of P or dS, and all rows of dO or Q.
 //
-// HBM elements of a query head, with R = sum over tiles j of the rows of the Q tiles that see any of it (Nq Tc if not causal)  (5.9)
+// HBM elements of a query head. R: rows of the Q tiles that see any of tile j, for all j together (Nq Tc if not causal)   (5.9)
 //   read   Q, O, dO: R d each   l, m: R each   dQ: R d   bias: one per visible pair     written   dQ: (Nq + R) d
 // and of a key/value head: K, V read, dK, dV written, Nk d each.
 // Shared memory (5.8): 4 tiles [Bc, Width], 2 [Br, Width], 2 [Br, Bc]; 204 KB at d = 64 on sm_90.  Shapes: all, d up to 128.
 #pragma once
 
-#include "04_fa1_forward/kernel.cuh"
+#include "04_fa1_forward/thread_rows.cuh"
+#include "common/device/forward_pass.hpp"
+
+#include <algorithm>
 
 namespace flash::fa1_backward {
 namespace {
 
 // What the two loops share with stage 04. Rows of all tiles are padded (PAD): a thread reads 16 bytes of its own row at a time.
-using fa1_forward::add_dot, fa1_forward::add_scaled, fa1_forward::first_visible_tile, fa1_forward::PAD, fa1_forward::shift_of,
-    fa1_forward::store_tile, fa1_forward::wide_rows, fa1_forward::width_of;
+using fa1_forward::add_dot, fa1_forward::add_scaled, fa1_forward::first_visible_tile, fa1_forward::GROUP, fa1_forward::PAD,
+    fa1_forward::read_four, fa1_forward::store_tile, fa1_forward::write_four, fa1_forward::width_of;
 
 constexpr int MAX_Bc = 64;            // the tiles of P and dS grow with Bc squared
 constexpr int MAX_ROWS = 2 * MAX_Bc;  // Br at most: see tiles_of()
-constexpr int GROUP =
-    8;  // keys a thread works on at once: 16 sums that do not wait for each other, and q, dO are read once for all
 constexpr int CHUNK = 32;  // columns of a gradient that a thread holds in registers: one number of dS or P serves them all
-constexpr int BATCH =
-    8;  // loads from HBM that a thread has under way at once: 4 warps are too few to hide the latency otherwise
+constexpr int BATCH = 8;   // loads from HBM that a thread has in flight: 4 warps are too few to hide the latency otherwise
 
 /// Floats of shared memory for such tiles.
 FLASH_HOST_DEVICE constexpr int shared_floats(const Tiles& t, int width) {
   return (4 * t.Bc + 2 * t.Br) * (width + PAD) + 2 * t.Br * (t.Bc + PAD);
 }
 
-/// (5.8)  The paper takes Bc = M/(4d) and Br = min(Bc, d) for M floats of shared memory, which leaves P, dS, dK and dV out. Here
+/// (5.8)  For M floats of shared memory the paper takes Bc = M/(4d), Br = min(Bc, d), which leaves P, dS, dK and dV out. Here
 /// - all that lies there is counted, and it fits: 4 [shared_floats] <= the bytes that a block may have;
 /// - Br = 2 Bc, so that a block has one thread for each row of dV and one for each row of dK;
-/// - Bc is the largest multiple of 16, so Br one of the warp, that fits, up to MAX_Bc and no larger than the problem needs; where
-///   not even 16 fits (d > 96 on a GPU with 64 KB) Bc = 8 and Br = 32: half of the threads then rest in phase C.
+/// - Bc is the largest multiple of 16, so Br one of the warp, that fits, up to MAX_Bc and no larger than the problem needs;
+///   where not even 16 fits (d > 96 on a GPU with 64 KB) Bc = 8 and Br = 32: half of the threads then rest in phase C.
 inline Tiles tiles_of(const Problem& p, const DeviceLimits& limits) {
   const int M = static_cast<int>(limits.shared_bytes / sizeof(float));
   const int needed = std::max(p.Nk, (p.Nq - 1) / 2 + 1);
@@ -57,8 +57,7 @@ inline Tiles tiles_of(const Problem& p, const DeviceLimits& limits) {
 
 /// What the kernel reads and writes in HBM.
 struct Tensors {
-  Tensor<const float> Q, K, V, O, dO;  // [B, H or Hkv, Nq or Nk, d]
-  Tensor<const float> l, m;            // [B, H, Nq, 1]
+  Tensor<const float> Q, K, V, O, dO, l, m;  // [B, H or Hkv, Nq or Nk, d], l and m [B, H, Nq, 1]
   Tensor<float> dQ, dK, dV;
 };
 
@@ -81,41 +80,32 @@ __device__ SharedTiles shared_tiles(int Br, int Bc) {
           take(Br, Width), take(Br, Width), take(Br, Bc),    take(Br, Bc)};
 }
 
-/// load_tile() of stage 04, which gives each thread the same elements, with BATCH loads under way before the first is waited for.
-template <int Width, class Access, class T>
-__device__ void load_tile(const SharedMatrix<float>& tile, const Matrix<T>& M, int row0) {
-  constexpr unsigned N = sizeof(Access) / sizeof(float), LENGTH = Width / N;
-  const unsigned count = static_cast<unsigned>(tile.rows) * LENGTH;
-  for (unsigned first = threadIdx.x; first < count; first += BATCH * blockDim.x) {
-    Access x[BATCH];
+/// load_tile() of stage 04, which gives each thread the same elements, with BATCH loads in flight before it waits for one.
+template <int Width, class T>
+__device__ void load_tile(const SharedMatrix<float>& tile, const Matrix<T>& M, int row0, bool wide) {
+  constexpr int LENGTH = Width / 4;
+  const int count = tile.rows * LENGTH;
+  for (int first = threadIdx.x; first < count; first += BATCH * blockDim.x) {
+    float4 batch[BATCH];
 #pragma unroll
-    for (unsigned k = 0; k < BATCH; ++k) {
-      const unsigned e = first + k * blockDim.x;
-      const int row = row0 + static_cast<int>(e / LENGTH), col = static_cast<int>(e % LENGTH * N);
-      x[k] = e < count && row < M.rows && col < M.cols ? M.template as<const Access>(row, col) : Access{};
+    for (int k = 0; k < BATCH; ++k) {
+      const int e = first + k * blockDim.x, row = row0 + e / LENGTH;
+      batch[k] = e < count && row < M.rows ? read_four(M, row, e % LENGTH * 4, wide) : float4{};
     }
 #pragma unroll
-    for (unsigned k = 0; k < BATCH; ++k) {
-      const unsigned e = first + k * blockDim.x;
-      if (e < count) tile.as<Access>(static_cast<int>(e / LENGTH), static_cast<int>(e % LENGTH * N)) = x[k];
+    for (int k = 0; k < BATCH; ++k) {
+      const int e = first + k * blockDim.x;
+      if (e < count) tile.as<float4>(e / LENGTH, e % LENGTH * 4) = batch[k];
     }
   }
 }
 
-// ---- the equations ---------------------------------------------------------------------------------------------------------
-
-/// The same for one column.
-__device__ inline float add_dot(float sum, float a, float b) { return sum + a * b; }
-
 /// (5.4)  D_i = sum_c dO_ic O_ic. Nothing else needs O, so it goes from HBM straight to the thread that owns the row.
-template <int Width, class Access>
-__device__ float row_D(const SharedMatrix<float>& dO_smem, int row, const Matrix<const float>& O, int i) {
-  constexpr int N = sizeof(Access) / sizeof(float);
+template <int Width>
+__device__ float row_D(const SharedMatrix<float>& dO_smem, int row, const Matrix<const float>& O, int i, bool wide) {
   float D = 0.0f;
 #pragma unroll 8
-  for (int c = 0; c < Width; c += N) {
-    if (c < O.cols) D = add_dot(D, O.as<const Access>(i, c), dO_smem.as<const Access>(row, c));
-  }
+  for (int c = 0; c < Width; c += 4) D = add_dot(D, read_four(O, i, c, wide), dO_smem.as<const float4>(row, c));
   return D;
 }
 
@@ -155,55 +145,50 @@ __device__ inline void add_row(float4 (&sum)[CHUNK / 4], float weight, const Sha
   for (int k = 0; k < CHUNK / 4; ++k) sum[k] = add_scaled(sum[k], weight, X.as<const float4>(row, c0 + 4 * k));
 }
 
-/// (5.5)  Phase B, a row of the Q tile:  dQ_i += scale dS_i K, from HBM and back. Differentiates S = scale Q K^T by Q.
-template <int Width, class Access>
-__device__ void add_to_dQ(const Matrix<float>& dQ, int i, float scale, const SharedTiles& tiles, int row) {
-  constexpr int N = sizeof(Access) / sizeof(float);
+/// (5.5)  Phase B, a row of the Q tile:  dQ_i += scale (dS_i K), from HBM and back. Differentiates S = scale Q K^T by Q. As in
+/// phase C, the sum over a tile comes first: one chain of additions over all tiles would lose two bits more (chapter 05,
+/// section 5).
+template <int Width>
+__device__ void add_to_dQ(const Matrix<float>& dQ, int i, float scale, const SharedTiles& tiles, int row, bool wide) {
   for (int c0 = 0; c0 < Width; c0 += CHUNK) {
-    float4 sum[CHUNK / 4] = {};
-    Access(&part)[CHUNK / N] = reinterpret_cast<Access(&)[CHUNK / N]>(sum);  // the same registers, in the units of HBM
+    float4 total[CHUNK / 4], sum[CHUNK / 4] = {};
 #pragma unroll
-    for (int k = 0; k < CHUNK / N; ++k) {
-      if (c0 + k * N < dQ.cols) part[k] = dQ.as<const Access>(i, c0 + k * N);
-    }
+    for (int k = 0; k < CHUNK / 4; ++k) total[k] = read_four(dQ, i, c0 + 4 * k, wide);  // in flight during the products
     for (int j = 0; j < tiles.K.rows; j += 4) {
       const float4 dS = tiles.dS.as<const float4>(row, j);
-      add_row(sum, scale * dS.x, tiles.K, j, c0);
-      add_row(sum, scale * dS.y, tiles.K, j + 1, c0);
-      add_row(sum, scale * dS.z, tiles.K, j + 2, c0);
-      add_row(sum, scale * dS.w, tiles.K, j + 3, c0);
+      add_row(sum, dS.x, tiles.K, j, c0);
+      add_row(sum, dS.y, tiles.K, j + 1, c0);
+      add_row(sum, dS.z, tiles.K, j + 2, c0);
+      add_row(sum, dS.w, tiles.K, j + 3, c0);
     }
 #pragma unroll
-    for (int k = 0; k < CHUNK / N; ++k) {
-      if (c0 + k * N < dQ.cols) dQ.as<Access>(i, c0 + k * N) = part[k];
-    }
+    for (int k = 0; k < CHUNK / 4; ++k) write_four(dQ, i, c0 + 4 * k, add_scaled(total[k], scale, sum[k]), wide);
   }
 }
 
-/// Phase C, a row of the K tile:  dX_j += factor sum_i A_ij Y_i. With dX = dV, A = P, Y = dO and factor 1 it differentiates O = P V
-/// by V (5.1); with dX = dK, A = dS, Y = Q and factor scale it differentiates S = scale Q K^T by K (5.6).
+/// Phase C, a row of the K tile:  dX_j += factor sum_i A_ij Y_i. With dX = dV, A = P, Y = dO and factor 1 it differentiates
+/// O = P V by V (5.1); with dX = dK, A = dS, Y = Q and factor scale it differentiates S = scale Q K^T by K (5.6).
 template <int Width>
 __device__ void add_to_key_gradient(const SharedMatrix<float>& dX, int j, float factor, const SharedMatrix<float>& A,
                                     const SharedMatrix<float>& Y) {
   for (int c0 = 0; c0 < Width; c0 += CHUNK) {
-    float4 sum[CHUNK / 4];
-#pragma unroll
-    for (int k = 0; k < CHUNK / 4; ++k) sum[k] = dX.as<const float4>(j, c0 + 4 * k);
+    float4 sum[CHUNK / 4] = {};
 #pragma unroll 4
     for (int row = 0; row < A.rows; ++row) {
       const float a = A(row, j);  // neighbouring threads, neighbouring columns
-      add_row(sum, factor * a, Y, row, c0);
+      add_row(sum, a, Y, row, c0);
     }
 #pragma unroll
-    for (int k = 0; k < CHUNK / 4; ++k) dX.as<float4>(j, c0 + 4 * k) = sum[k];
+    for (int k = 0; k < CHUNK / 4; ++k) {
+      const float4 total = dX.as<const float4>(j, c0 + 4 * k);
+      dX.as<float4>(j, c0 + 4 * k) = add_scaled(total, factor, sum[k]);
+    }
   }
 }
 
-// ---- the kernel ------------------------------------------------------------------------------------------------------------
-
-/// Grid: B*Hkv. Block: Br.  Access: float4, or float where rows of a tensor are not aligned to it.
-template <int Width, class Access>
-__global__ void __launch_bounds__(MAX_ROWS, 1) backward_kernel(Problem problem, int Br, int Bc, Tensors all, Bias bias) {
+template <int Width>
+__global__ void __launch_bounds__(MAX_ROWS, 1)
+    backward_kernel(Problem problem, int Br, int Bc, Tensors all, Bias bias, bool wide) {
   const int b = blockIdx.x / problem.Hkv;
   const int kv_head = blockIdx.x % problem.Hkv;
   const int first_head = kv_head * problem.group_size(), end_head = first_head + problem.group_size();
@@ -212,23 +197,23 @@ __global__ void __launch_bounds__(MAX_ROWS, 1) backward_kernel(Problem problem, 
   const SharedTiles tiles = shared_tiles<Width>(Br, Bc);
 
   // Line 5: dQ = 0. The first barrier below stands between these writes and the first reads.
-  load_tile<Width, Access>(tiles.Q, K, problem.Nk);  // there are no rows from Nk on: zeros
+  load_tile<Width>(tiles.Q, K, problem.Nk, wide);  // there are no rows from Nk on: zeros
   for (int h = first_head; h < end_head; ++h) {
-    for (int i0 = 0; i0 < problem.Nq; i0 += Br) store_tile<Width, Access>(all.dQ.head(b, h), i0, tiles.Q);
+    for (int i0 = 0; i0 < problem.Nq; i0 += Br) store_tile<Width>(all.dQ.head(b, h), i0, tiles.Q, wide);
   }
 
   for (int j0 = 0; j0 < problem.Nk; j0 += Bc) {  // line 6
-    load_tile<Width, Access>(tiles.K, K, j0);    // line 7
-    load_tile<Width, Access>(tiles.V, V, j0);
-    load_tile<Width, Access>(tiles.dK, K, problem.Nk);  // line 8: zeros
-    load_tile<Width, Access>(tiles.dV, V, problem.Nk);
+    load_tile<Width>(tiles.K, K, j0, wide);      // line 7
+    load_tile<Width>(tiles.V, V, j0, wide);
+    load_tile<Width>(tiles.dK, K, problem.Nk, wide);  // line 8: zeros
+    load_tile<Width>(tiles.dV, V, problem.Nk, wide);
 
     for (int h = first_head; h < end_head; ++h) {
       for (int i0 = first_visible_tile(problem, j0, Br); i0 < problem.Nq; i0 += Br) {  // line 9
         const int i = i0 + row;
-        load_tile<Width, Access>(tiles.Q, all.Q.head(b, h), i0);  // line 10
-        load_tile<Width, Access>(tiles.dO, all.dO.head(b, h), i0);
-        __syncthreads();  // read after write: a thread reads what others have loaded, and adds to zeros that others have written
+        load_tile<Width>(tiles.Q, all.Q.head(b, h), i0, wide);  // line 10
+        load_tile<Width>(tiles.dO, all.dO.head(b, h), i0, wide);
+        __syncthreads();  // read after write: tiles that others have loaded, and zeros that they have written
 
         // Lines 11 to 20 without 16, phase A. A row that sees no key at all has l = 0, m = -inf: P = 0.
         int visible = 0;
@@ -236,13 +221,13 @@ __global__ void __launch_bounds__(MAX_ROWS, 1) backward_kernel(Problem problem, 
         if (i < problem.Nq) {
           visible = problem.visible_keys(i) - j0;
           m = all.m.head_vector(b, h)(i), l = all.l.head_vector(b, h)(i);
-          D = row_D<Width, Access>(tiles.dO, row, all.O.head(b, h), i);
+          D = row_D<Width>(tiles.dO, row, all.O.head(b, h), i, wide);
         }
         const float inverse = l == 0.0f ? 0.0f : 1.0f / l;
-        differentiate_row<Width>(problem, bias, b, h, i, j0, tiles, row, visible, shift_of(m), inverse, D);
+        differentiate_row<Width>(problem, bias, b, h, i, j0, tiles, row, visible, finite(m), inverse, D);
 
         // Line 21, phase B. A thread reads the row of dS that it has just written itself.
-        if (i < problem.Nq) add_to_dQ<Width, Access>(all.dQ.head(b, h), i, problem.scale, tiles, row);
+        if (i < problem.Nq) add_to_dQ<Width>(all.dQ.head(b, h), i, problem.scale, tiles, row, wide);
         __syncthreads();  // read after write: a column of P or dS has an element from every thread
 
         // Lines 16 and 22, phase C: a row of dV for each of the first Bc threads, a row of dK for each of the next.
@@ -256,52 +241,37 @@ __global__ void __launch_bounds__(MAX_ROWS, 1) backward_kernel(Problem problem, 
       }
     }
 
-    // Line 24. A thread stores the very elements that it sets to zero for the next K tile, so nobody has to wait between the two.
-    store_tile<Width, Access>(all.dK.head(b, kv_head), j0, tiles.dK);
-    store_tile<Width, Access>(all.dV.head(b, kv_head), j0, tiles.dV);
+    // Line 24. A thread stores the very elements that it sets to zero for the next K tile: no barrier is needed in between.
+    store_tile<Width>(all.dK.head(b, kv_head), j0, tiles.dK, wide);
+    store_tile<Width>(all.dV.head(b, kv_head), j0, tiles.dV, wide);
   }
 }
 
-// ---- launch ----------------------------------------------------------------------------------------------------------------
-
-template <int Width>
-void launch_width(const Attention& a) {
+/// Runs after the forward pass, which left O in its tensor, l and m in their workspaces.
+void backward(const Attention& a) {
   const Problem& p = a.problem;
   const Tiles tiles = tiles_of(p, a.limits);
-  const Tensors all{.Q = view<const float>(a.Q),
-                    .K = view<const float>(a.K),
-                    .V = view<const float>(a.V),
-                    .O = view<const float>(a.O),
-                    .dO = view<const float>(a.dO),
-                    .l = view<const float>(a.workspace("l")),
-                    .m = view<const float>(a.workspace("m")),
-                    .dQ = view<float>(a.dQ),
-                    .dK = view<float>(a.dK),
-                    .dV = view<float>(a.dV)};
-  bool wide = true;
-  for (const TensorRef* t : {&a.Q, &a.K, &a.V, &a.O, &a.dO, &a.dQ, &a.dK, &a.dV}) wide = wide && wide_rows(*t);
-  const auto kernel = wide ? backward_kernel<Width, float4> : backward_kernel<Width, float>;
+  const int width = width_of(p.d);
+  const auto kernel = width == 32   ? backward_kernel<32>
+                      : width == 64 ? backward_kernel<64>
+                      : width == 96 ? backward_kernel<96>
+                                    : backward_kernel<128>;
+  const auto in = [](const TensorRef& t) { return view<const float>(t); };
+  const auto out = [](const TensorRef& t) { return view<float>(t); };
+  const Tensors all{in(a.Q),   in(a.K),   in(a.V),  in(a.O), in(a.dO), in(a.workspace("l")), in(a.workspace("m")),
+                    out(a.dQ), out(a.dK), out(a.dV)};
   launch("fa1_backward",
          {dim3(static_cast<unsigned>(p.B * p.Hkv)), dim3(static_cast<unsigned>(tiles.Br)),
-          static_cast<std::size_t>(shared_floats(tiles, Width)) * sizeof(float)},
-         kernel, p, tiles.Br, tiles.Bc, all, bias_of(a));
-}
-
-/// Runs after forward(), which left O in its tensor, l and m in their workspaces.
-void backward(const Attention& a) {
-  const int width = width_of(a.problem.d);
-  if (width == 32) return launch_width<32>(a);
-  if (width == 64) return launch_width<64>(a);
-  if (width == 96) return launch_width<96>(a);
-  launch_width<128>(a);
+          static_cast<std::size_t>(shared_floats(tiles, width)) * sizeof(float)},
+         kernel, p, tiles.Br, tiles.Bc, all, bias_of(a), rows_are_aligned({a.Q, a.K, a.V, a.O, a.dO, a.dQ, a.dK, a.dV}));
 }
 
 const Variant variant{.name = "thread_per_row",
                       .idea = "Algorithm 4: P recomputed from l and m, dK and dV in shared memory, dQ through HBM",
-                      .forward = fa1_forward::forward,
+                      .forward = run_forward_pass,
                       .backward = backward,
-                      .workspace = fa1_forward::workspace,
-                      .refuse = fa1_forward::refuse};
+                      .workspace = [](const Problem& p, Pass pass) { return forward_pass().workspace(p, pass); },
+                      .refuse = [](const Problem& p) { return forward_pass().refuse(p); }};
 
 }  // namespace
 }  // namespace flash::fa1_backward

@@ -30,7 +30,6 @@ TEST_CASE("cpu: right with each choice of tiles, around their edges, whatever th
       const Inputs inputs = make_inputs(p, InputKind::normal, 61, Pass::forward);
       const Checker checker(p, inputs, Pass::forward, Sample{});
       for (const Variant& v : grid::variants()) {
-        if (v.tiles == nullptr) continue;  // nothing to choose: the common grid is enough
         for (const TileChoice& choice : v.tiles(p, Pass::forward, grid::device().limits())) {
           Runner runner(grid::device(), v, p, inputs, Pass::forward, choice.tiles);
           runner.run();
@@ -61,10 +60,12 @@ TEST_CASE("cpu: the order of threads changes no bit, nor do 100 repeats") {
   }
 }
 
-/// (6.6)  The elements that a variant moves with tiles of that size. Steps 1 and 2 look at the bias of a pair only where it is visible,
-/// step 3 at all pairs of a tile that it visits.
-grid::Prediction predicted(const Problem& p, const Tiles& t, bool bias_of_whole_tiles) {
+/// (6.6)  The elements that a variant moves with tiles of that size. Steps 1 to 4 look at the bias of a pair only where it is visible, steps
+/// 5 and 6 at all pairs of a tile that they visit, and at ALiBi's slope once for each thread.
+grid::Prediction predicted(const Variant& variant, const Problem& p, const TileChoice& choice) {
+  const Tiles& t = choice.tiles;
   std::int64_t rows = 0;                  // R: of the K tiles of which a Q tile sees any key, for each Q tile
+  std::int64_t visits = 0;                // tiles of K, for all tiles of Q
   std::int64_t visited = 0, visible = 0;  // pairs
   for (int i = 0; i < p.Nq; i += t.Br) {
     const int end = std::min(i + t.Br, p.Nq);
@@ -72,6 +73,7 @@ grid::Prediction predicted(const Problem& p, const Tiles& t, bool bias_of_whole_
       if (!p.visible(end - 1, j)) continue;
       const int keys = std::min(t.Bc, p.Nk - j);
       rows += keys;
+      ++visits;
       visited += std::int64_t{end - i} * keys;
     }
   }
@@ -82,7 +84,9 @@ grid::Prediction predicted(const Problem& p, const Tiles& t, bool bias_of_whole_
                             {"V", {heads * rows * d, 0}},
                             {"O", {0, heads * Nq * d}},
                             {"L", {0, heads * Nq}}};
-  if (p.bias != BiasKind::none) elements["bias"] = {heads * (bias_of_whole_tiles ? visited : visible), 0};
+  const bool whole_tiles = variant.name == std::string("short_softmax") || variant.name == std::string("tuned");
+  const std::int64_t looked_up = !whole_tiles ? visible : p.bias == BiasKind::alibi ? choice.threads * visits : visited;
+  if (p.bias != BiasKind::none) elements["bias"] = {heads * looked_up, 0};
   return elements;
 }
 
@@ -92,15 +96,17 @@ TEST_CASE("cpu: HBM bytes are those of the formula (6.6)") {
                                 causal(grid::problem_of({.B = 2, .H = 4, .Hkv = 2, .Nq = 129, .Nk = 300, .d = 59})),
                                 causal(grid::problem_of({.Nq = 217, .Nk = 128, .d = 128})),
                                 causal(grid::problem_of({.Nq = 200, .Nk = 200, .d = 96})),
-                                causal(grid::problem_of({.Nq = 150, .Nk = 170, .d = 32}))};
+                                causal(grid::problem_of({.Nq = 150, .Nk = 170, .d = 32})),
+                                causal(grid::problem_of({.Nq = 70, .Nk = 90, .d = 16}))};
   problems[2].bias = BiasKind::matrix;
   problems[5].bias = BiasKind::vector;
+  problems[6].bias = BiasKind::alibi;
   for (const int sm : {75, 90}) {
     const Simulated gpu({.target_sm = sm});
     for (const Problem& p : grid::counted(problems)) {
       for (const Variant& v : grid::variants()) {
-        const Tiles t = v.tiles(p, Pass::forward, grid::device().limits()).front().tiles;
-        grid::check_traffic(v, p, Pass::forward, predicted(p, t, v.name == std::string("warp_tiled")));
+        const TileChoice choice = v.tiles(p, Pass::forward, grid::device().limits()).front();
+        grid::check_traffic(v, p, Pass::forward, predicted(v, p, choice));
       }
     }
   }
@@ -130,8 +136,7 @@ TEST_CASE("chapter: each GPU has tiles for each d, and the largest is the defaul
   for (const int sm : {75, 80, 90}) {
     const Simulated gpu({.target_sm = sm});
     const DeviceLimits limits = grid::device().limits();
-    for (const char* const name : {"register_tiles", "warp_tiled"}) {
-      const Variant& v = grid::variant_named(name);
+    for (const Variant& v : grid::variants()) {
       for (int d = 1; d <= 128; ++d) {
         // So many heads that every SM has blocks, whatever the tiles: the order in which the kernels are compiled.
         const std::vector<TileChoice> ranked =
@@ -154,7 +159,8 @@ TEST_CASE("chapter: each GPU has tiles for each d, and the largest is the defaul
               return blocks(p, a) < blocks(p, b);
             });
           }
-          CHECK_MESSAGE(choices.front().tiles == expected->tiles, name << ", sm_" << sm << ", d=" << d << ", H=" << heads);
+          CHECK_MESSAGE(choices.front().tiles == expected->tiles, std::string(v.name)
+                                                                      << ", sm_" << sm << ", d=" << d << ", H=" << heads);
         }
       }
     }

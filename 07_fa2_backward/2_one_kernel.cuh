@@ -8,13 +8,12 @@
 //     dK_j += scale dS^T Q_i                                                            (7.5)
 //     dQ_i += scale dS K_j                                                              (7.6)
 //
-// New since step 1: dQ_i is added to HBM by each tile of K in turn, so that S and dP are computed once, not twice: five products
-// instead of seven. Blocks add in the order in which they happen to get there, so the last bits of dQ differ between runs.
+// New since step 1: dQ_i is added to HBM by each tile of K in turn, so that S and dP are computed once, not twice: five
+// products instead of seven. Blocks add in whatever order they get there, so the last bits of dQ differ between runs.
 //
-// Grid: Tc*B*Hkv; the block of a key/value head walks over all query heads that read it. Block: 8 warps in two halves that do the same to
-//   different matrices, since two products share no operand:   half 0: S, P, dV    half 1: dP, dS, dK    both: dQ, a half of the columns each.
-//   A half's 4 warps share the rows of their product; a warp's lanes stand in rows of LX.
-// HBM: K, V once; Q, dO, L, D once for each tile of K that they see; dQ read and written each time, dK, dV once (7.7).  Workspace: D.
+// Grid: Tc*B*Hkv; the block of a key/value head visits all query heads that read it. Block: 8 warps (parts.cuh).
+// HBM: K, V once; Q, dO, L, D once for each tile of K that they see; dQ read and written each time; dK, dV written once for
+//   each query head, which reads what the heads before it have left (7.7).  Workspace: D.
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
 
@@ -23,181 +22,131 @@
 namespace flash::fa2_backward {
 namespace {
 
-/// dQ += factor Z_reg, other blocks add to the same rows.
-template <class C>
-__device__ void add_to_dQ(const Matrix<float>& dQ, int row0, float factor, const float (&Z_reg)[C::TQ][4 * C::TC], bool wide,
-                          const Place<C>& at) {
+/// C is added to the part of M that begins at (row0, col0); other blocks add to the same part.
+template <class Tile>
+__device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const Tile& C, bool wide) {
 #pragma unroll
-  for (int r = 0; r < C::TQ; ++r) {
-    const int i = row0 + at.query_row(r);
-    if (i >= dQ.rows) continue;
+  for (int r = 0; r < Tile::ROWS; ++r) {
+    const int row = row0 + Tile::row(r);
+    if (row >= M.rows) continue;
 #pragma unroll
-    for (int g = 0; g < C::TC; ++g) {
-      const float* const z = &Z_reg[r][4 * g];
-      const int col = at.query_cols(g);
-      if (wide && col < dQ.cols) {
-        atomic_add4(dQ.address(i, col), make_float4(factor * z[0], factor * z[1], factor * z[2], factor * z[3]));
-      } else {
+    for (int c = 0; c < Tile::COLS; c += 4) {
+      const int col = col0 + Tile::col(c);
+      const float* const run = &C.number[r][c];
+      if (wide && col < M.cols) {
+        atomic_add4(M.address(row, col), make_float4(run[0], run[1], run[2], run[3]));
+        continue;
+      }
 #pragma unroll
-        for (int c = 0; c < 4; ++c) {
-          if (col + c < dQ.cols) atomicAdd(dQ.address(i, col + c), factor * z[c]);
-        }
+      for (int e = 0; e < 4; ++e) {
+        if (col + e < M.cols) atomicAdd(M.address(row, col + e), run[e]);
       }
     }
   }
 }
 
-template <class C>
-__global__ void __launch_bounds__(THREADS, 1) backward_kernel(Problem problem, Operands all, bool wide) {
+template <class Shape>
+__global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(ScoreRule rule, Tensors all, bool wide) {
   // Under a causal mask the first keys are seen by most queries: their blocks start first.
+  const Problem& problem = rule.problem;
   const int heads = problem.B * problem.Hkv;
-  const int b = blockIdx.x % heads / problem.Hkv;
-  const int h_kv = blockIdx.x % heads % problem.Hkv;
-  const int col0 = blockIdx.x / heads * C::Bc;
+  const int b = blockIdx.x % heads / problem.Hkv, h_kv = blockIdx.x % heads % problem.Hkv;
+  const int col0 = blockIdx.x / heads * Shape::Bc;
+  const SharedTiles smem = shared_tiles<Shape>();
+  const bool first_half = threadIdx.x < HALF;
+  const int half_col = first_half ? 0 : Shape::Width / 2;  // first column of this half of dQ
+  const SharedMatrix<float> K_half{smem.K.data + half_col, Shape::Bc, Shape::Width / 2, Shape::STRIDE};
 
-  float* const shared = dynamic_shared<float>(C::SHARED_FLOATS);
-  const SharedMatrix<float> K_smem{shared, C::Bc, C::Width, C::STRIDE};
-  const SharedMatrix<float> V_smem{K_smem.data + C::Bc * C::STRIDE, C::Bc, C::Width, C::STRIDE};
-  const SharedMatrix<float> Q_smem{V_smem.data + C::Bc * C::STRIDE, C::Br, C::Width, C::STRIDE};
-  const SharedMatrix<float> dO_smem{Q_smem.data + C::Br * C::STRIDE, C::Br, C::Width, C::STRIDE};
-  const SharedMatrix<float> P_smem{dO_smem.data + C::Br * C::STRIDE, C::Br, C::Bc, C::P_STRIDE};
-  const SharedMatrix<float> dS_smem{P_smem.data + C::Br * C::P_STRIDE, C::Br, C::Bc, C::P_STRIDE};
-  float* const L_smem = dS_smem.data + C::Br * C::P_STRIDE;  // [Br]
-  float* const D_smem = L_smem + C::Br;                      // [Br]
+  // The tiles of Q from the first query on that sees a key of this tile, for each query head of the group. There is at least
+  // one: the last query sees every key.
+  const int first_row = problem.causal ? max(0, col0 - (problem.Nk - problem.Nq)) / Shape::Br * Shape::Br : 0;
+  const int first_head = h_kv * problem.group_size(), last_head = first_head + problem.group_size() - 1;
 
-  const Place<C> at;
-  const bool first_half = at.half == 0;
-  float Y_reg[C::TK][4 * C::TD];  // half 0: dV tile [Bc, Width]; half 1: dK tile, not scaled
-#pragma unroll
-  for (int r = 0; r < C::TK; ++r) {
-#pragma unroll
-    for (int c = 0; c < 4 * C::TD; ++c) Y_reg[r][c] = 0.0f;
-  }
-
-  // The tiles of Q from the first query on that sees a key of this tile, for each query head of the group. There is one: the last
-  // query sees every key.
-  const int first_row = problem.causal ? max(0, col0 - (problem.Nk - problem.Nq)) : 0;
-  const int first_tile = first_row / C::Br, end_tile = (problem.Nq + C::Br - 1) / C::Br;
-  const int last_head = (h_kv + 1) * problem.group_size() - 1;
-  const auto load = [&](int h, int tile) {
-    const int row0 = tile * C::Br;
-    load_async<C, C::Br>(Q_smem, all.Q.head(b, h), row0, wide);
-    load_async<C, C::Br>(dO_smem, all.dO.head(b, h), row0, wide);
-    load_async<C::Br>(L_smem, all.L.head_vector(b, h), row0);
-    load_async<C::Br>(D_smem, all.D.head_vector(b, h), row0);
-  };
-
-  // 1. K, V, and the first tile of Q, dO.
-  load_async<C, C::Bc>(K_smem, all.K.head(b, h_kv), col0, wide);
-  load_async<C, C::Bc>(V_smem, all.V.head(b, h_kv), col0, wide);
-  int h = h_kv * problem.group_size(), tile = first_tile;
-  load(h, tile);
+  // 1. K, V, and the first tile of Q, dO, L, D.
+  load_async<Shape, Shape::Bc>(smem.K, all.K.head(b, h_kv), col0, wide);
+  load_async<Shape, Shape::Bc>(smem.V, all.V.head(b, h_kv), col0, wide);
+  load_queries<Shape>(smem, all, b, first_head, first_row, wide);
   cp_async_commit();
 
-  while (h <= last_head) {
-    const int row0 = tile * C::Br;
-    cp_async_wait<0>();
-    __syncthreads();  // read after write: the tiles of all threads have landed; write after read: nobody reads dS of the tile before
+  for (int h = first_head; h <= last_head; ++h) {
+    typename Shape::KeyGradient gradient(0.0f);  // half 0: dV; half 1: dK, not scaled; of this query head
+    for (int row0 = first_row; row0 < problem.Nq; row0 += Shape::Br) {
+      cp_async_wait<0>();
+      __syncthreads();  // read after write: all tiles have landed; write after read: no thread still reads the dS before
 
-    // 2. Half 0: S = Q K^T, then P. Half 1: dP = dO V^T.
-    float X_reg[C::TM][C::TN];
-    product_of_rows<C>(X_reg, first_half ? Q_smem : dO_smem, first_half ? K_smem : V_smem, at);
-    if (first_half) {
-      const bool masked = problem.visible_keys(row0) < col0 + C::Bc;
-      finish_scores<C>(X_reg, problem, all.bias, all.bias.values.head(b, h), row0, col0, masked, at);
-      store_P<C>(P_smem, X_reg, L_smem, at);
+      // 2. Half 0: S = Q K^T, then P. Half 1: dP = dO V^T.
+      typename Shape::Scores S_or_dP(0.0f);
+      add_product(S_or_dP, Along{of_half(first_half, smem.Q, smem.dO)}, Along{of_half(first_half, smem.K, smem.V)});
+      if (first_half) {
+        rule.apply(S_or_dP, b * problem.H + h, row0, col0);
+        store_P(smem, S_or_dP, rule.factor);
+      }
+      __syncthreads();  // read after write: half 1 reads P of half 0
+
+      // 3. Half 1: dS = P o (dP - D).
+      if (!first_half) store_dS(smem, S_or_dP);
+      __syncthreads();  // read after write: all read dS
+
+      // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
+      add_product(gradient, Down{of_half(first_half, smem.P, smem.dS)}, Down{of_half(first_half, smem.dO, smem.Q)});
+      __syncthreads();  // write after read: the next tile overwrites Q, dO, L, D
+      const bool last_row = row0 + Shape::Br >= problem.Nq;
+      if (!last_row || h < last_head)
+        load_queries<Shape>(smem, all, b, h + last_row, last_row ? first_row : row0 + Shape::Br, wide);
+      cp_async_commit();
+
+      // 5. dQ += scale dS K, while the next tile is in flight.
+      typename Shape::QueryGradient dQ(0.0f);
+      add_product(dQ, Along{smem.dS}, Down{K_half});
+      dQ.each([&](float& number, int) { number *= problem.scale; });
+      add_atomically(all.dQ.head(b, h), row0, half_col, dQ, wide);
     }
-    __syncthreads();  // read after write: half 1 reads P of half 0
 
-    // 3. Half 1: dS = P o (dP - D).
-    if (!first_half) store_dS<C>(dS_smem, P_smem, X_reg, D_smem, at);
-    __syncthreads();  // read after write: all read dS
-
-    // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
-    add_product_of_columns<C>(Y_reg, first_half ? P_smem : dS_smem, first_half ? dO_smem : Q_smem, at);
-    __syncthreads();  // write after read: the next tile overwrites Q, dO, L, D
-    const Matrix<float> dQ = all.dQ.head(b, h);
-    if (++tile == end_tile) {
-      tile = first_tile;
-      ++h;
-    }
-    if (h <= last_head) load(h, tile);
-    cp_async_commit();
-
-    // 5. dQ += scale dS K, while the next tile is on its way.
-    float Z_reg[C::TQ][4 * C::TC] = {};
-    add_product_with_K<C>(Z_reg, dS_smem, K_smem, at);
-    add_to_dQ<C>(dQ, row0, problem.scale, Z_reg, wide, at);
+    // 6. The sum of this head, then the sum of the heads: one chain of additions over all queries of a group would lose two
+    // bits more.
+    const float factor = first_half ? 1.0f : problem.scale;
+    gradient.each([&](float& number, int) { number *= factor; });
+    write_tile((first_half ? all.dV : all.dK).head(b, h_kv), col0, 0, gradient, wide, h > first_head);
   }
-  write_gradient<C>((first_half ? all.dV : all.dK).head(b, h_kv), col0, first_half ? 1.0f : problem.scale, Y_reg, wide, at);
 }
 
-template <class C>
+template <class Shape>
 void start(const Attention& a) {
   const Problem& p = a.problem;
-  const unsigned blocks = blocks_for(p.Nk, C::Bc) * static_cast<unsigned>(p.B * p.Hkv);
+  const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(p.B * p.Hkv);
   launch_prepare(a, /*clear_dQ=*/true);
-  launch("fa2_backward", {dim3(blocks), dim3(THREADS), C::SHARED_FLOATS * sizeof(float)}, backward_kernel<C>, p, operands_of(a),
-         rows_are_aligned(a));
+  launch("fa2_backward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)}, backward_kernel<Shape>,
+         score_rule(a), tensors_of(a), are_wide(a));
 }
 
-/// A compiled kernel.
-struct Compiled {
-  int width;
-  Tiles tiles;
-  std::size_t shared_bytes;
-  const char* why;
-  void (*start)(const Attention&);
-};
-
-template <class C>
-constexpr Compiled compiled(const char* why) {
-  return {C::Width, {C::Br, C::Bc}, C::SHARED_FLOATS * sizeof(float), why, start<C>};
+template <class Shape>
+constexpr CompiledShape compiled(const char* why) {
+  return {Shape::Width, {Shape::Br, Shape::Bc}, Shape::THREADS, Shape::SHARED_FLOATS * sizeof(float), 75, why, start<Shape>};
 }
 
 // For each width the fastest first, as measured with --tune on an H200.
-constexpr Compiled kernels[] = {
-    compiled<Shape<32, 64, 128, 16, 8>>("8 x 8 scores a thread"),
-    compiled<Shape<32, 32, 64, 8, 8>>("little shared memory, twice as many blocks"),
-    compiled<Shape<64, 64, 128, 16, 8>>("8 x 8 scores and gradients a thread"),
-    compiled<Shape<64, 64, 64, 8, 16>>("twice as many blocks"),
-    compiled<Shape<64, 32, 32, 8, 16>>("little shared memory"),
-    compiled<Shape<96, 64, 64, 8, 8>>("4 x 12 gradients a thread"),
-    compiled<Shape<96, 32, 64, 8, 8>>("less shared memory"),
-    compiled<Shape<128, 64, 64, 8, 16>>("8 x 8 gradients a thread"),
-    compiled<Shape<128, 32, 64, 8, 16>>("less shared memory"),
-    compiled<Shape<128, 32, 32, 8, 16>>("twice as many blocks, two on an SM"),
-    compiled<Shape<128, 16, 32, 8, 16>>("little shared memory"),
+constexpr CompiledShape shapes[] = {
+    compiled<BackwardShape<32, 64, 128, 16, 8>>("8 x 8 scores a thread"),
+    compiled<BackwardShape<32, 32, 64, 8, 8>>("little shared memory, twice as many blocks"),
+    compiled<BackwardShape<64, 64, 128, 16, 8>>("8 x 8 scores and gradients a thread"),
+    compiled<BackwardShape<64, 64, 64, 8, 16>>("twice as many blocks"),
+    compiled<BackwardShape<64, 32, 32, 8, 16>>("little shared memory"),
+    compiled<BackwardShape<96, 64, 64, 8, 8>>("4 x 12 gradients a thread"),
+    compiled<BackwardShape<96, 32, 64, 8, 8>>("less shared memory"),
+    compiled<BackwardShape<128, 64, 64, 8, 16>>("8 x 8 gradients a thread"),
+    compiled<BackwardShape<128, 32, 64, 8, 16>>("less shared memory"),
+    compiled<BackwardShape<128, 32, 32, 8, 16>>("twice as many blocks, two on an SM"),
+    compiled<BackwardShape<128, 16, 32, 8, 16>>("little shared memory"),
 };
 
-/// The kernels for a problem on a device: of the smallest width that holds d and has any whose shared memory the device has.
-std::vector<const Compiled*> kernels_for(const Problem& p, const DeviceLimits& limits) {
-  std::vector<const Compiled*> fit;
-  for (const Compiled& k : kernels) {
-    if (k.width < p.d || k.shared_bytes > limits.shared_bytes) continue;
-    if (!fit.empty() && fit.front()->width != k.width) break;
-    fit.push_back(&k);
-  }
-  return fit;
-}
-
 std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& limits) {
-  if (pass == Pass::forward) return fa2_forward::tiles(p, pass, limits);
-  std::vector<TileChoice> choices;
-  for (const Compiled* k : kernels_for(p, limits)) choices.push_back({k->tiles, THREADS, k->shared_bytes, k->why});
-  return choices;
-}
-
-void backward(const Attention& a) {
-  for (const Compiled* k : kernels_for(a.problem, a.limits)) {
-    if (k->tiles == a.tiles) return k->start(a);
-  }
+  return pass == Pass::forward ? forward_pass().tiles(p, pass, limits) : choices(shapes, p, pass, limits);
 }
 
 const Variant variant{.name = "one_kernel",
                       .idea = "five products; dQ summed by atomics",
-                      .forward = fa2_forward::forward,
-                      .backward = backward,
+                      .forward = run_forward_pass,
+                      .backward = start_one_of<shapes>,
                       .workspace = workspace,
                       .refuse = refuse,
                       .tiles = tiles,

@@ -1,5 +1,5 @@
 // What chapter 07 claims. The grid that every stage passes is in common/testing/grid.
-#include "06_fa2_forward/3_warp_tiled.cuh"
+#include "common/device/forward_pass.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
 #include "common/reference/reference.hpp"
@@ -64,10 +64,12 @@ grid::Prediction predicted(const Variant& variant, const Problem& p, const Tiles
   const Visits v = visits(p, t);
   const std::int64_t heads = p.B * p.H, kv_heads = p.B * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
   const std::int64_t walked = v.queries + (two_kernels ? Nq : 0);  // rows of Q, dO, L, D that a head's blocks read
-  grid::Prediction elements{
-      {"O", {heads * Nq * d, 0}},    {"dO", {heads * (Nq + walked) * d, 0}}, {"Q", {heads * walked * d, 0}},
-      {"L", {heads * walked, 0}},    {"D", {heads * walked, heads * Nq}},    {"K", {kv_heads * Nk * d, 0}},
-      {"V", {kv_heads * Nk * d, 0}}, {"dK", {0, kv_heads * Nk * d}},         {"dV", {0, kv_heads * Nk * d}}};
+  grid::Prediction elements{{"O", {heads * Nq * d, 0}},          {"dO", {heads * (Nq + walked) * d, 0}},
+                            {"Q", {heads * walked * d, 0}},      {"L", {heads * walked, 0}},
+                            {"D", {heads * walked, heads * Nq}}, {"K", {kv_heads * Nk * d, 0}},
+                            {"V", {kv_heads * Nk * d, 0}}};
+  // Each query head of a group adds its part to the sum of those before it.
+  for (const char* const gradient : {"dK", "dV"}) elements[gradient] = {(heads - kv_heads) * Nk * d, heads * Nk * d};
   if (two_kernels) {
     elements["K"].read += heads * v.keys * d;
     elements["V"].read += heads * v.keys * d;
@@ -247,7 +249,7 @@ TEST_CASE("chapter: each GPU has tiles for each d") {
           CHECK(std::count_if(all.begin(), all.end(), [&](const TileChoice& c) { return c.tiles == choice.tiles; }) == 1);
         }
         const std::vector<TileChoice> forward = choices(v, p, Pass::forward),
-                                      stage_06 = fa2_forward::tiles(p, Pass::forward, limits);
+                                      stage_06 = simt::forward_pass().tiles(p, Pass::forward, limits);
         REQUIRE(forward.size() == stage_06.size());
         for (std::size_t i = 0; i < forward.size(); ++i) CHECK(forward[i].tiles == stage_06[i].tiles);
       }

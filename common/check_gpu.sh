@@ -17,6 +17,8 @@
 #                         from 1024 to 16,384, d 64 and 128, causal or not. Takes about 17 minutes; goes on with the files, or
 #                         FILE.partial, that OUTPUT_DIR has from an interrupted run
 #   tuned.json            part `tune` alone: --tune of stages 06 to 08 over widths, masks and passes; goes on likewise
+#   virtual.txt           part `virtual` alone: what the GPU tests of all stages say of builds for 75-virtual and 80-virtual, which have
+#                         no machine code: the driver compiles the kernels of Turing and of Ampere for the GPU at hand
 #   few_heads.json        all stages on one batch of 8 heads, N4096 d64 causal: less work than the SMs could share
 #   counted_problem.json  the problem whose counts the docs show, so that they can be held against the GPU's own
 #   profile.json          what Nsight Compute says of stage 08, N4096 d128
@@ -24,7 +26,7 @@
 # Exits 1 if anything failed, 2 on bad usage, 3 if no GPU answers. In a copy of the project without its git repository, FLASH_COMMIT says which commit the results belong
 # to. Meant to take less than nine minutes on an H200 with 16 cores: FLASH_CHECK_SECONDS (default 540) is when the last part, the
 # profile, has to end; what it lacks is said. FLASH_CHECK_PARTS names the parts to run after the build, for less time at once:
-# tests comparison large peers tensor sanitizers profile (the default: these), sweep, tune. FLASH_CHECK_STAGES: the number of the one stage that
+# tests comparison large peers tensor sanitizers profile (the default: these), sweep, tune, virtual. FLASH_CHECK_STAGES: the number of the one stage that
 # compute-sanitizer looks at (the default: all).
 # shellcheck disable=SC2030,SC2031  # `count` only has to differ within one loop
 set -uo pipefail
@@ -171,6 +173,17 @@ fi
 if part tune "tile sizes"; then
   common/compare/tune.py "$build/bin" --only 06,07,08 --save "$output/tuned.json" --resume 2>&1 | tee "$output/tuned.txt"
   [ "${PIPESTATUS[0]}" = 0 ] || fail "tune"
+fi
+
+if part virtual "kernels that the driver compiles"; then
+  for arch in 75-virtual 80-virtual; do
+    tree="$build-$arch"
+    { cmake -S . -B "$tree" -G Ninja -DFLASH_CUDA=AUTO "$@" -DCMAKE_CUDA_ARCHITECTURES=$arch && cmake --build "$tree"; } >"$output/build-$arch.log" 2>&1 ||
+      { fail "build for $arch"; tail -n 20 "$output/build-$arch.log"; continue; }
+    ctest --test-dir "$tree" --output-on-failure -j "$(nproc)" --no-tests=error -R ' gpu: ' >"$output/ctest-$arch.log" 2>&1 || fail "GPU tests of $arch"
+    { echo "$arch"; grep -A 40 'tests passed\|tests failed' "$output/ctest-$arch.log" | head -n 40; }
+  done | tee "$output/virtual.txt"
+  grep -q '^FAILED' "$output/virtual.txt" && failed=1
 fi
 
 # Small problems that still meet every kernel, every tail and the mask. initcheck reports reads of memory that nobody wrote; the

@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-from tools import check_pages, comparison, costs, counted, diagrams, environment, fa2_tables, fa2b_tables, fused_tables, headline, ladder, matmul_tables, plot_files, profile_tables, quotes, roofline, stage_tables, tensor_chapter, tensor_ladder, tensor_results, tensor_tables, tuned
+from tools import check_pages, comparison, costs, counted, diagrams, environment, fa2_tables, fa2b_tables, fused_tables, headline, ladder, matmul_tables, plot_files, profile_tables, quotes, roofline, stage_tables, steps, tensor_chapter, tensor_ladder, tensor_results, tensor_tables, tuned
 from tools.formatting import number, problem_text, size, table
 from tools.saved import gpus, origin, rows_of, saved_text
 
@@ -89,6 +89,7 @@ PARTS = {
     "tiles_06": fa2_tables.tiles_06,
     "loads_06": fa2_tables.loads_06,
     "instructions_06": fa2_tables.instructions_06,
+    "steps_06": fa2_tables.steps_06,
     "chunk_06": fa2_tables.chunk_06,
     "banks_06": fa2_tables.banks_06,
     "step3_history": fa2_tables.step3_history,
@@ -122,6 +123,7 @@ PARTS = {
     "profile": profile_of,
     "sectors_checked": counted.sectors_checked,
     "recompute": fused_tables.recompute,
+    "order_of_sums": fused_tables.order_of_sums,
     "run": fused_tables.run,
     "io_theory": fused_tables.io_theory,
     "io_memory": fused_tables.io_memory,
@@ -131,6 +133,7 @@ PARTS = {
     "wavefronts": matmul_tables.wavefront_table,
     "roofline_stages": roofline.stages_table,
     "ladder": ladder.ladder,
+    "steps": steps.steps,
     "peers": ladder.beside_peers,
     "headline": headline.headline,
     "claimed": headline.claimed,
@@ -145,6 +148,7 @@ PARTS = {
     "profile_counts": profile_tables.counts,
     "swizzles": tensor_tables.swizzles,
     "quote": quotes.quote,  # functions of a source file
+    "loop": quotes.loop,  # a forward kernel's loop over tiles
     "lab_part": quotes.lab_part,
     "tuned": tuned.tuned,
     "steps_08": tensor_ladder.steps_08,

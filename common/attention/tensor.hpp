@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,9 @@ struct TensorRef {
   bool exists() const { return data != nullptr; }
   std::int64_t elements() const { return shape[0] * shape[1] * shape[2] * shape[3]; }
 };
+
+/// Do all rows of these tensors begin and end at multiples of 16 bytes, so that they can be read and written as such?
+bool rows_are_aligned(std::initializer_list<TensorRef>);
 
 /// A buffer that a kernel needs besides the tensors of the problem, for example S [B, H, Nq, Nk]. Row-major.
 struct WorkspaceSpec {

@@ -14,7 +14,7 @@ struct Tiles {
 
 /// What a launch may ask of the device: an NVIDIA GPU, or the one that the simulator stands for.
 struct DeviceLimits {
-  int sm = 90;                           ///< 90 for compute capability 9.0
+  int sm = 90;                           ///< what kernels may count on: 90 if they were compiled for compute capability 9.0
   int multiprocessors = 132;             ///< SMs
   std::size_t shared_bytes = 232448;     ///< dynamic shared memory of a block, at most (227 KB on sm_90)
   std::size_t shared_bytes_sm = 233472;  ///< shared memory of an SM, for all its blocks; each takes 1 KB more than it asks for

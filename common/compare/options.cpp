@@ -130,7 +130,7 @@ CompareCommand parse_compare_options(int argc, const char* const* argv) {
   text_option(app, "--only", "LIST", "Stages, such as 02,03", [&](const std::string& given) {
     options.only = split_at_commas("--only", given, "stage numbers such as 02,03");
   });
-  text_option(app, "--variant", "LIST", "Variants, such as loop_order,warp_tiled", [&](const std::string& given) {
+  text_option(app, "--variant", "LIST", "Variants, such as loop_order,tuned", [&](const std::string& given) {
     options.variants = split_at_commas("--variant", given, "names of variants, as the stages' --list has them");
   });
   text_option(app, "--pass", "forward|backward", "One pass alone (default: both)",

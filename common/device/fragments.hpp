@@ -39,10 +39,11 @@ FLASH_HOST_DEVICE constexpr int ldmatrix_trans_col(int lane) { return lane / 4; 
 // gives ldmatrix or copies with cp.async. Eight chunks that are handled at once must fill the 8 groups of 4 banks. Chunk c of row r
 // lies where chunk swizzled_chunk(width, r, c) would lie without the swizzle:
 //   rows of 128 bytes or a multiple: all rows begin in bank 0, so that the chunk depends on the row modulo 8;
-//   rows of 64 or 192 bytes: two rows in turn begin in banks 0 and 16, so that four places within 64 bytes suffice.
+//   rows of 64 or 192 bytes: two rows in turn begin in banks 0 and 16, so that four places within 64 bytes suffice;
+//   rows of 32 bytes: four rows in turn begin in banks 0, 8, 16 and 24, so that both places within 32 bytes suffice.
 
 FLASH_HOST_DEVICE constexpr int swizzled_chunk(int width, int row, int chunk) {
-  return width % 64 == 0 ? chunk ^ row % 8 : chunk ^ row / 2 % 4;
+  return width % 64 == 0 ? chunk ^ row % 8 : width % 32 == 0 ? chunk ^ row / 2 % 4 : chunk ^ row / 4 % 2;
 }
 
 /// Where element `col` of row `row` lies in its row.

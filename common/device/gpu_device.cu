@@ -89,6 +89,16 @@ struct EventPair {
   }
 };
 
+__global__ void compiled_as_all_kernels() {}
+
+/// What the kernels of this program were compiled for: 80 for compute capability 8.0. It is less than the GPU's own where the
+/// GPU is newer than all architectures of the build, and where the driver compiles intermediate code (PTX) of an older one.
+int compiled_sm() {
+  cudaFuncAttributes attributes{};
+  check_cuda(cudaFuncGetAttributes(&attributes, compiled_as_all_kernels), "this program has no code that this GPU runs");
+  return attributes.ptxVersion;
+}
+
 class GpuDevice final : public Device {
  public:
   GpuDevice() {
@@ -111,7 +121,7 @@ class GpuDevice final : public Device {
     info_.peak_bytes_per_second =
         2.0 * 1e3 * attribute(cudaDevAttrMemoryClockRate) * attribute(cudaDevAttrGlobalMemoryBusWidth) / 8;
     l2_bytes_ = static_cast<std::size_t>(properties.l2CacheSize);
-    limits_ = {info_.sm, properties.multiProcessorCount, properties.sharedMemPerBlockOptin,
+    limits_ = {compiled_sm(), properties.multiProcessorCount, properties.sharedMemPerBlockOptin,
                properties.sharedMemPerMultiprocessor};
   }
 

@@ -28,4 +28,12 @@ inline std::string refuse_grid_beyond(const Problem& p, int rows_per_block) {
   return "";
 }
 
+/// "" or why a grid cannot hold the problem that has a block for every `rows_per_block` rows of each head, all in x.
+inline std::string refuse_row_of_blocks(std::int64_t heads, int rows, int rows_per_block) {
+  constexpr std::int64_t limit = 2147483647;
+  if (heads <= limit / blocks_for(rows, rows_per_block)) return "";
+  return std::to_string(heads) + " heads with " + std::to_string(rows) + " rows each; a CUDA grid holds at most " +
+         std::to_string(limit) + " blocks in a row, each of " + std::to_string(rows_per_block) + " rows or more";
+}
+
 }  // namespace flash

@@ -1,5 +1,6 @@
 // The matrix products around a softmax that is written to HBM: S = scale Q K^T + bias before it, O = P V after it.
-// Chapter 01 introduces and explains them; the chapters after it change the softmax alone.
+// Chapter 01 introduces them, in a file that can be read alone; here they stand once more, to the letter, for the chapters after
+// it, which change the softmax alone.
 #pragma once
 
 #include "common/device/device.cuh"
@@ -13,8 +14,7 @@ constexpr int TILE = 32;
 // One column of padding: a warp that walks down a column of a tile then meets 32 different banks, not one bank 32 times.
 using Tile = float[TILE][TILE + 1];
 
-/// Copies the TILE x TILE tile of M that starts at (row0, col0); zeros stand where it hangs over the edge, so that products need
-/// no test.
+/// Copies the TILE x TILE tile of M that starts at (row0, col0), with zeros beyond the edges, so that products need no test.
 __device__ inline void load_tile(Tile& tile, const Matrix<const float>& M, int row0, int col0) {
   const int row = row0 + threadIdx.y;
   const int col = col0 + threadIdx.x;

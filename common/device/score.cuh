@@ -35,5 +35,8 @@ __device__ inline float score(const Problem& problem, const Bias& bias, int b, i
   return problem.scale * dot + bias(b, h, i, j);
 }
 
+/// m, or 0 where no key was visible yet: e^(-inf - 0) = 0, where e^(-inf + inf) is NaN.
+__device__ inline float finite(float m) { return m == -INFINITY ? 0.0f : m; }
+
 }  // namespace
 }  // namespace flash

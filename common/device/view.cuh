@@ -78,6 +78,11 @@ struct SharedMatrix {
 
   __device__ T* address(int row, int col) const { return data + row * stride + col; }
 
+  /// What lies `offset` bytes from the start.
+  __device__ T* at_byte(int offset) const {
+    return reinterpret_cast<T*>(reinterpret_cast<SameConst<unsigned char, T>*>(data) + offset);
+  }
+
   /// The same matrix, to be read only.
   template <class Const>
   requires(std::is_same_v<Const, const T> && !std::is_const_v<T>) __device__ operator SharedMatrix<Const>() const {

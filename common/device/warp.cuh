@@ -1,4 +1,4 @@
-// Reductions over the 32 lanes of a warp. Chapter 02 introduces and explains them.
+// How many lanes a warp has, and the mask that names all of them to shuffles and votes.
 #pragma once
 
 #include "common/device/device.cuh"

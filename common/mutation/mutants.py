@@ -76,7 +76,7 @@ def stages_and_kernels():
     """{stage: its kernel files and the device code of common/ that they include}"""
     stages = {}
     for name in project_files():
-        match = re.fullmatch(r"(\d\d_\w+)/[^/]+\.cuh", name)
+        match = re.fullmatch(r"(\d\d_\w+)/.+\.cuh", name)
         if match:
             device_code = {n for n in included_by(name, set()) if n.startswith("common/device/") and n.endswith(".cuh")}
             stages.setdefault(match[1], set()).update({name}, device_code - {"common/device/ptx.cuh"})

@@ -48,6 +48,7 @@ class Mutants(unittest.TestCase):
         for stage, files in stages.items():
             self.assertTrue(any(name.startswith(stage + "/") for name in files), stage)
         self.assertIn("common/device/products.cuh", stages["02_safe_softmax"])
+        self.assertIn("08_tensor_cores/parts/accumulators.cuh", stages["08_tensor_cores"])  # in folders below the stage, too
 
     @unittest.skipUnless((mutants.ROOT / ".git").exists(), "the order comes from the last commit")
     def test_the_draw_keeps_files_together_and_loses_none(self):

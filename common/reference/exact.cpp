@@ -38,6 +38,13 @@ double softmax(Eigen::Ref<RowVector> row) {
   return m + std::log(l);
 }
 
+/// How many weights of a row of P equal the one before them, to a float's precision.
+int alike(const Eigen::Ref<const RowVector>& P) {
+  int count = 0;
+  for (Eigen::Index j = 1; j < P.size(); ++j) count += P(j) > 0 && std::abs(P(j) - P(j - 1)) <= 0x1p-24 * P(j) ? 1 : 0;
+  return count;
+}
+
 }  // namespace
 
 Matrix product(const Eigen::Ref<const Matrix>& A, const Eigen::Ref<const Matrix>& B) { return A * B; }
@@ -93,6 +100,7 @@ Forward forward(const Head<T>& head, const std::vector<int>& queries) {
   S.leftCols(seen) = scale * product(Q, head.K.topRows(seen).transpose());
   result.L.resize(S.rows());
   result.score_terms.setZero(S.rows());
+  result.sum_errors.resize(S.rows());
   for (Eigen::Index r = 0; r < S.rows(); ++r) {
     const int i = queries[static_cast<std::size_t>(r)];
     S.row(r).tail(problem.Nk - problem.visible_keys(i)).setConstant(-infinity);
@@ -100,6 +108,7 @@ Forward forward(const Head<T>& head, const std::vector<int>& queries) {
 
     // P = softmax(S), row by row, in place
     result.L(r) = softmax(S.row(r));
+    result.sum_errors(r) = sum_error(problem.Nk, alike(S.row(r)));
     if (std::isfinite(result.L(r))) {
       result.score_terms(r) = std::abs(scale) * Q.row(r).norm() * head.longest_k + std::abs(result.L(r));
     }
@@ -133,8 +142,8 @@ ScoreGradient score_gradient(const Matrix& P, const Matrix& dO, const Matrix& O,
 }
 
 Vector D_errors(const Problem& problem, const Matrix& dO, const Forward& forward) {
-  const Vector softmax = unit_32(problem.dtype) * (1 + forward.score_terms.array().min(hopeless_score)) + sum_error(problem.Nk);
-  return softmax.array() * dO.rowwise().norm().array() * forward.O.rowwise().norm().array() +
+  const Vector scores = unit_32(problem.dtype) * (1 + forward.score_terms.array().min(hopeless_score));
+  return (scores + forward.sum_errors).array() * dO.rowwise().norm().array() * forward.O.rowwise().norm().array() +
          unit_16(problem.dtype) * dO.cwiseProduct(forward.O).rowwise().norm().array();
 }
 

@@ -29,15 +29,19 @@ struct Terms {
   HostTensor<double> P2;     ///< sum of P_ij^2
   HostTensor<double> dS2;    ///< sum of dS_ij^2
   HostTensor<double> D;      ///< not in proportion, but itself: what the errors of D_i make of the row of dQ or dK
+  HostTensor<double> sum;    ///< sum_error() of a query's weights; for a key the largest of all queries
 };
 
 /// What a kernel for this dtype loses in fp32 sums and functions, relative to their terms. 2^-24 is half the distance from 1 to the
 /// next number. In 16 bits it is 16 times as much: tensor cores truncate what they add up.
 inline double unit_32(Dtype dtype) { return dtype == Dtype::fp32 ? 0x1p-24 : 0x1p-20; }
 
-/// What the sum of a row's weights may be off by, relative to it. Weights that are alike are rounded alike as they are added up, and
-/// may be exact by luck in one order and not in another: twice a random walk of so many roundings.
-inline double sum_error(int keys) { return 0x1p-24 * 2 * std::sqrt(keys); }
+/// What the sum of a row's weights may be off by, relative to it: twice a random walk of so many roundings; and u alike / 3, where
+/// `alike` weights equal the one before. These do not walk at random. In the binade [2^k, 2^(k+1)) a partial sum is a multiple of
+/// the spacing 2u 2^k, so that each addition of the same w is off by the same amount, at most u 2^k, and there are 2^k / w of them:
+/// u 4^k / w in all. The binades up to n w make 4/3 of the last one's share, and that is at most u n / 3 of the sum. With exp(S - m)
+/// = 1 for all keys nothing is lost; with exp(S), as stage 01 has it, that much.
+inline double sum_error(int keys, int alike) { return 0x1p-24 * (2 * std::sqrt(keys) + alike / 3.0); }
 
 /// What rounding to 16 bits loses; 0 for fp32.
 inline double unit_16(Dtype dtype) { return dtype == Dtype::fp32 ? 0.0 : dtype == Dtype::fp16 ? 0x1p-11 : 0x1p-8; }
@@ -70,6 +74,7 @@ struct Forward {
 
   Vector score_terms;  // [rows]: Terms::score of each query, 0 if it sees no key
   Vector P_squares;    // [rows]: Terms::P2
+  Vector sum_errors;   // [rows]: Terms::sum
 };
 template <class T>
 Forward forward(const Head<T>&, const std::vector<int>& queries);

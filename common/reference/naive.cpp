@@ -116,14 +116,21 @@ void query_gradient(const Problem& p, const Keys& keys, const ScoreGradients& gr
   for (std::size_t c = 0; c < d; ++c) dQ[c] = round_to(p.dtype, p.scale * dQ[c]);
 }
 
-void add_key_gradients(const Problem& p, const Inputs& inputs, const ScoreGradients& gradients, int b, int h, int i, float* dK,
-                       float* dV) {
+void add_query(const Problem& p, const Inputs& inputs, const ScoreGradients& gradients, int b, int h, int i,
+               KeyGradients& sum) {
   const std::size_t d = static_cast<std::size_t>(p.d);
   const float* Q = &inputs.Q(b, h, i, 0);
   const float* dO = &inputs.dO(b, h, i, 0);
   for (std::size_t j = 0; j < gradients.P.size(); ++j) {
-    for (std::size_t c = 0; c < d; ++c) dV[j * d + c] += gradients.P[j] * dO[c];
-    for (std::size_t c = 0; c < d; ++c) dK[j * d + c] += gradients.dS[j] * Q[c];
+    for (std::size_t c = 0; c < d; ++c) sum.dV[j * d + c] += gradients.P[j] * dO[c];
+    for (std::size_t c = 0; c < d; ++c) sum.dK[j * d + c] += gradients.dS[j] * Q[c];
+  }
+}
+
+void add_head(const KeyGradients& head, float* dK, float* dV) {
+  for (std::size_t n = 0; n < head.dK.size(); ++n) {
+    dK[n] += head.dK[n];
+    dV[n] += head.dV[n];
   }
 }
 
@@ -150,6 +157,7 @@ Results<float> naive_same_precision(const Problem& p, const Inputs& inputs, Pass
     const int b = static_cast<int>(task / p.Hkv), g = static_cast<int>(task % p.Hkv);
     const naive::Keys keys(p, inputs, b, g, naive::all_rows(p.Nk));
     for (int h = g * p.group_size(); h < (g + 1) * p.group_size(); ++h) {
+      naive::KeyGradients head(keys);
       for (int i = 0; i < p.Nq; ++i) {
         float* O = &results.O(b, h, i, 0);
         float& L = results.L(b, h, i, 0);
@@ -157,8 +165,9 @@ Results<float> naive_same_precision(const Problem& p, const Inputs& inputs, Pass
         if (pass == Pass::forward) continue;
         const naive::ScoreGradients gradients = naive::score_gradients(p, inputs, keys, b, h, i, O, L);
         naive::query_gradient(p, keys, gradients, &results.dQ(b, h, i, 0));
-        naive::add_key_gradients(p, inputs, gradients, b, h, i, &results.dK(b, g, 0, 0), &results.dV(b, g, 0, 0));
+        naive::add_query(p, inputs, gradients, b, h, i, head);
       }
+      if (pass == Pass::backward) naive::add_head(head, &results.dK(b, g, 0, 0), &results.dV(b, g, 0, 0));
     }
     if (pass == Pass::backward) {
       naive::finish_key_gradients(p, keys.K.size(), &results.dK(b, g, 0, 0), &results.dV(b, g, 0, 0));

@@ -1,7 +1,8 @@
 // Attention by plain loops in fp32, one query at a time, rounded where an implementation in fp16 or bf16 would round.
 // Internal to common/reference.
 //
-// Every sum runs in the order of its index, in fp32. Where a loop over keys is inside a loop over components, it is so that
+// Every sum runs in the order of its index, in fp32; dK and dV are summed over the queries of a head first, then over the heads that share
+// the key/value head, as a library's matrix products do it. Where a loop over keys is inside a loop over components, it is so that
 // neighbouring sums advance together, which compilers turn into vector instructions; each sum alone keeps its order.
 #pragma once
 
@@ -36,8 +37,17 @@ ScoreGradients score_gradients(const Problem&, const Inputs&, const Keys&, int b
 /// dQ_i (d values). `keys` are all keys.
 void query_gradient(const Problem&, const Keys& keys, const ScoreGradients&, float* dQ);
 
-/// Adds what query i contributes to dV and to dK / scale, both [keys, d].
-void add_key_gradients(const Problem&, const Inputs&, const ScoreGradients&, int b, int h, int i, float* dK, float* dV);
+/// dK / scale and dV of some keys, of one query head: [keys, d].
+struct KeyGradients {
+  explicit KeyGradients(const Keys& keys) : dK(keys.K.size(), 0.0f), dV(keys.K.size(), 0.0f) {}
+  std::vector<float> dK, dV;
+};
+
+/// Adds what query i contributes.
+void add_query(const Problem&, const Inputs&, const ScoreGradients&, int b, int h, int i, KeyGradients&);
+
+/// Adds a head's sums to those of the heads before it.
+void add_head(const KeyGradients&, float* dK, float* dV);
 
 /// Scales dK and rounds both to the problem's dtype when all queries have been added.
 void finish_key_gradients(const Problem&, std::size_t count, float* dK, float* dV);

@@ -28,11 +28,12 @@ void add_query_head(const exact::Head<T>& head, Pass pass, Exact& whole) {
     const int first = queries.front();
     const auto rows = static_cast<Eigen::Index>(queries.size());
     const exact::Forward forward = exact::forward(head, queries);
-    const auto& [P, O, L, score_terms, P_squares] = forward;
+    const auto& [P, O, L, score_terms, P_squares, sum_errors] = forward;
     head_of(results.O, b, h).middleRows(first, rows) = O;
     head_of(results.L, b, h).middleRows(first, rows) = L;
     head_of(whole.queries.score, b, h).middleRows(first, rows) = score_terms;
     head_of(whole.queries.P2, b, h).middleRows(first, rows) = P_squares;
+    head_of(whole.queries.sum, b, h).middleRows(first, rows) = sum_errors;
     if (pass == Pass::forward) continue;
 
     // From here on each line differentiates a line of the forward pass.
@@ -50,6 +51,8 @@ void add_query_head(const exact::Head<T>& head, Pass pass, Exact& whole) {
     const auto of_keys = [&](HostTensor<double>& tensor) { return head_of(tensor, b, problem.kv_head(h)); };
     auto key_score = of_keys(whole.keys.score);
     key_score = key_score.cwiseMax(exact::key_score_terms(P, score_terms).transpose());
+    auto key_sum = of_keys(whole.keys.sum);
+    key_sum = key_sum.cwiseMax(sum_errors.maxCoeff());
     const exact::Vector D_errors = exact::D_errors(problem, dO, forward);
     const exact::RowTerms query_terms = exact::query_terms(problem, P, gradient, D_errors, head.K);
     head_of(whole.queries.dP, b, h).middleRows(first, rows) = query_terms.dP;
@@ -70,13 +73,14 @@ Exact exact_results(const Problem& problem, const InputsOf<T>& inputs, Pass pass
   Exact whole;
   Results<double>& results = whole.results;
   results.O = HostTensor<double>({problem.B, problem.H, problem.Nq, problem.d});
-  results.L = whole.queries.score = whole.queries.P2 = HostTensor<double>({problem.B, problem.H, problem.Nq, 1});
+  results.L = whole.queries.score = whole.queries.P2 = whole.queries.sum =
+      HostTensor<double>({problem.B, problem.H, problem.Nq, 1});
   if (pass == Pass::backward) {
     results.dQ = HostTensor<double>({problem.B, problem.H, problem.Nq, problem.d});
     results.dK = HostTensor<double>({problem.B, problem.Hkv, problem.Nk, problem.d});
     results.dV = HostTensor<double>({problem.B, problem.Hkv, problem.Nk, problem.d});
     whole.queries.dP = whole.queries.dS2 = whole.queries.D = whole.queries.score;
-    whole.keys.score = whole.keys.dP = whole.keys.P2 = whole.keys.dS2 = whole.keys.D =
+    whole.keys.score = whole.keys.dP = whole.keys.P2 = whole.keys.dS2 = whole.keys.D = whole.keys.sum =
         HostTensor<double>({problem.B, problem.Hkv, problem.Nk, 1});
   }
   // One task per key/value head: the query heads that add to the same dK and dV follow each other in one thread.

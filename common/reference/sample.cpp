@@ -49,11 +49,12 @@ void measure_queries(const Problem& p, const Inputs& inputs, Pass pass, const Sa
   const exact::Head<float> head(p, inputs, b, h);
   Exact& exact = measured.exact;
   const exact::Forward forward = exact::forward(head, queries);
-  const auto& [P, O, L, score_terms, P_squares] = forward;
+  const auto& [P, O, L, score_terms, P_squares, sum_errors] = forward;
   append(exact.results.O, O.data(), rows, p.d);
   append(exact.results.L, L.data(), rows, 1);
   append(exact.queries.score, score_terms.data(), rows, 1);
   append(exact.queries.P2, P_squares.data(), rows, 1);
+  append(exact.queries.sum, sum_errors.data(), rows, 1);
   if (pass == Pass::backward) {
     const Matrix dO = exact::take_rows(head.dO, queries);
     const exact::ScoreGradient gradient = exact::score_gradient(P, dO, O, head.V);
@@ -97,6 +98,7 @@ void measure_keys(const Problem& p, const Inputs& inputs, const Sample::Slice& s
   HostTensor<float> naive_dK({1, 1, rows, p.d}), naive_dV({1, 1, rows, p.d});
   Matrix dK = Matrix::Zero(rows, p.d), dV = dK;
   RowVector score_terms = RowVector::Zero(rows);
+  double sum_error = 0;
   const exact::RowTerms none{Vector::Zero(rows), Vector::Zero(rows), Vector::Zero(rows), Vector::Zero(rows)};
   exact::RowTerms terms = none;
 
@@ -110,19 +112,21 @@ void measure_keys(const Problem& p, const Inputs& inputs, const Sample::Slice& s
       Matrix dK, dV;
       RowVector score_terms;
       exact::RowTerms terms;
+      double sum_error;
     };
     const std::size_t strands = std::min(blocks.size(), most_strands);
-    std::vector<Strand> sums(strands, {Matrix::Zero(rows, p.d), Matrix::Zero(rows, p.d), RowVector::Zero(rows), none});
+    std::vector<Strand> sums(strands, {Matrix::Zero(rows, p.d), Matrix::Zero(rows, p.d), RowVector::Zero(rows), none, 0.0});
     parallel_for(static_cast<std::int64_t>(strands), [&](std::int64_t s) {
       Strand& sum = sums[static_cast<std::size_t>(s)];
       for (std::size_t n = static_cast<std::size_t>(s); n < blocks.size(); n += strands) {
         const std::vector<int>& queries = blocks[n];
         const exact::Forward forward = exact::forward(head, queries);
-        const auto& [P_all, O, L, query_score_terms, P_squares] = forward;
+        const auto& [P_all, O, L, query_score_terms, P_squares, sum_errors] = forward;
         const Matrix P = exact::take_columns(P_all, keys), dO = exact::take_rows(head.dO, queries);
         const Matrix Q = exact::take_rows(head.Q, queries);
         const exact::ScoreGradient gradient = exact::score_gradient(P, dO, O, V);
         sum.score_terms = sum.score_terms.cwiseMax(exact::key_score_terms(P, query_score_terms));
+        sum.sum_error = std::max(sum.sum_error, sum_errors.maxCoeff());
         add(exact::key_terms(p, P, gradient, exact::D_errors(p, dO, forward), Q), sum.terms);
         sum.dV += exact::product(P.transpose(), dO);
         sum.dK += static_cast<double>(p.scale) * exact::product(gradient.dS.transpose(), Q);
@@ -137,13 +141,16 @@ void measure_keys(const Problem& p, const Inputs& inputs, const Sample::Slice& s
       dK += sum.dK;
       dV += sum.dV;
       score_terms = score_terms.cwiseMax(sum.score_terms);
+      sum_error = std::max(sum_error, sum.sum_error);
       add(sum.terms, terms);
     }
+    naive::KeyGradients naive_head(naive_keys);
     for (int i = 0; i < p.Nq; ++i) {
       const auto gradients =
           naive::score_gradients(p, inputs, naive_keys, b, h, i, &stored_O(0, 0, i, 0), stored_L(0, 0, i, 0));
-      naive::add_key_gradients(p, inputs, gradients, b, h, i, naive_dK.values.data(), naive_dV.values.data());
+      naive::add_query(p, inputs, gradients, b, h, i, naive_head);
     }
+    naive::add_head(naive_head, naive_dK.values.data(), naive_dV.values.data());
   }
   naive::finish_key_gradients(p, naive_dK.values.size(), naive_dK.values.data(), naive_dV.values.data());
   append(measured.exact.results.dK, dK.data(), rows, p.d);
@@ -153,6 +160,7 @@ void measure_keys(const Problem& p, const Inputs& inputs, const Sample::Slice& s
   append(measured.exact.keys.P2, terms.P2.data(), rows, 1);
   append(measured.exact.keys.dS2, terms.dS2.data(), rows, 1);
   append(measured.exact.keys.D, terms.D.data(), rows, 1);
+  append(measured.exact.keys.sum, Vector(Vector::Constant(rows, sum_error)).data(), rows, 1);
   append(measured.naive.dK, naive_dK.values.data(), rows, p.d);
   append(measured.naive.dV, naive_dV.values.data(), rows, p.d);
 }

@@ -157,6 +157,52 @@ TEST_CASE("one key: the naive result is exact by luck, and rounding differently 
   }
 }
 
+TEST_CASE("weights that are alike are rounded alike as they are added up: by no more than a third of a rounding for each") {
+  const int n = 3000;
+  const double bound = exact::sum_error(n, n) - exact::sum_error(n, 0);
+  double worst = 0;
+  for (int k = 0; k < 500; ++k) {
+    const float w = 1.0f + static_cast<float>(k) / 500;
+    float sum = 0;
+    for (int j = 0; j < n; ++j) sum += w;
+    worst = std::max(worst, std::abs(static_cast<double>(sum) / (static_cast<double>(w) * n) - 1));
+  }
+  CHECK(worst <= bound);
+  CHECK(worst > 0.7 * bound);
+}
+
+TEST_CASE("an input of ones: exp(S) added up loses what exp(S - m) = 1 does not, and passes") {
+  const Problem p = test::make_problem(1, 1, 1, 2, 3000, 32);
+  Inputs inputs = test::random_inputs<float>(p, Pass::backward);
+  const std::vector<float> random_K = inputs.K.values;
+  for (HostTensor<float>* tensor : {&inputs.Q, &inputs.K, &inputs.V})
+    std::fill(tensor->values.begin(), tensor->values.end(), 1.0f);
+  // As stage 01 does it: l, O and D = sum_j P_ij dP_ij are sums of equal terms.
+  Results<float> got = naive_same_precision(p, inputs, Pass::backward);
+  const float weight = std::exp(p.scale * static_cast<float>(p.d));
+  float l = 0;
+  for (int j = 0; j < p.Nk; ++j) l += weight;
+  for (int i = 0; i < p.Nq; ++i) {
+    float dP = 0, D = 0, O = 0;
+    for (int c = 0; c < p.d; ++c) dP += inputs.dO(0, 0, i, c);
+    for (int j = 0; j < p.Nk; ++j) D += weight / l * dP, O += weight / l;
+    got.L(0, 0, i, 0) = std::log(l);
+    for (int c = 0; c < p.d; ++c) got.O(0, 0, i, c) = O, got.dQ(0, 0, i, c) = p.scale * (dP - D);
+  }
+  const Checker checker(p, inputs, Pass::backward, whole);
+  CHECK(failed(checker.check(got)) == "");
+  const Sample two{.whole = false, .slices = {{0, 0, {0, 1}, {0, 2999}}}};
+  CHECK(failed(check_results(p, inputs, Pass::backward, got, two)) == "");
+  CHECK(tensor(checker.check(got), "lse").max_abs > exact::sum_error(p.Nk, 0));  // more than a random walk
+  for (float& value : got.O.values) value += 2e-4f;
+  CHECK(failed(checker.check(got)) == "o ");
+  // Weights that differ do not get that allowance.
+  inputs.K.values = random_K;
+  const Measured measured{exact_results(p, inputs, Pass::backward), naive_same_precision(p, inputs, Pass::backward)};
+  for (const double sum : measured.exact.queries.sum.values) CHECK(sum == exact::sum_error(p.Nk, 0));
+  for (const double sum : measured.exact.keys.sum.values) CHECK(sum == exact::sum_error(p.Nk, 0));
+}
+
 TEST_CASE("a value too large for fp16 agrees with infinity and with nothing else") {
   // Equal scores: P = 1/2, and dV sums four times half the largest fp16.
   Problem p = test::make_problem(1, 1, 1, 4, 2, 1);

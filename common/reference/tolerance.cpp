@@ -90,22 +90,22 @@ Tolerances tolerances(const Problem& problem, const Inputs& inputs, const Measur
   const auto rounding = [&](double squares, double most, double result) {
     return u16 * (std::sqrt(squares) * most / 2 + result) + smallest;
   };
-  const double s = exact::sum_error(problem.Nk);
+  const std::vector<double>&s_query = queries.sum.values, &s_key = keys.sum.values;
   const double V = largest(inputs.V), O = largest(exact.O);
   const std::vector<double> O_row = row_largest(exact.O);
   Tolerances t;
-  t.L = rows(2, naive_errors(naive.L, exact.L, e_L), [&](std::size_t i) { return e_L[i] + s; });
+  t.L = rows(2, naive_errors(naive.L, exact.L, e_L), [&](std::size_t i) { return e_L[i] + s_query[i]; });
   t.O = rows(2, naive_errors(naive.O, exact.O, e_L), [&](std::size_t i) {
-    return (e_query[i] + s) * O_row[i] + (e_query[i] / 4 + u) * V + rounding(queries.P2.values[i], V, O);
+    return (e_query[i] + s_query[i]) * O_row[i] + (e_query[i] / 4 + u) * V + rounding(queries.P2.values[i], V, O);
   });
   if (inputs.dO.empty()) return t;
 
   const double Q = largest(inputs.Q), K = largest(inputs.K), dO = largest(inputs.dO);
   const double dQ = largest(exact.dQ), dK = largest(exact.dK), dV = largest(exact.dV);
   t.dV = rows(3, naive_errors(naive.dV, exact.dV, e_key),
-              [&](std::size_t j) { return (e_key[j] + u) * dO + s * dV + rounding(keys.P2.values[j], dO, dV); });
+              [&](std::size_t j) { return (e_key[j] + u) * dO + s_key[j] * dV + rounding(keys.P2.values[j], dO, dV); });
   const auto score_gradient = [&](const exact::Terms& terms, std::size_t row, double error, double most, double result) {
-    return (error + s) * result + u * scale * terms.dP.values[row] * most + terms.D.values[row] +
+    return (error + terms.sum.values[row]) * result + u * scale * terms.dP.values[row] * most + terms.D.values[row] +
            rounding(terms.dS2.values[row], scale * most, result);
   };
   t.dQ = rows(3, naive_errors(naive.dQ, exact.dQ, e_L),

@@ -9,16 +9,17 @@
 // or two cost. With u = 2^-24, half the distance from 1 to the next float, and the row's sums of absolute terms from
 // exact::Terms:
 //
-//     L_i      e_i + s, e_i = u (1 + score_i)                      a score is off by about u times its terms, l by s
-//     O_i      (e_i + s) max|O_i| + (e_i/4 + u) max|V|             O_i has the error of its l; dP_ij/dS_ij = P_ij (1 - P_ij) <= 1/4
-//     dV_j     s max|dV| + (e_j + u) max|dO|                       P_ij = exp(S_ij - L_i) is off by P_ij e_i, which e_j bounds
-//     dQ_i     (e_i + s) max|dQ| + u |scale| dP_i max|K| + D_i
-//     dK_j     (e_j + s) max|dK| + u |scale| dP_j max|Q| + D_j
+//     L_i      e_i + s_i, e_i = u (1 + score_i)                    a score is off by about u times its terms, l by s_i
+//     O_i      (e_i + s_i) max|O_i| + (e_i/4 + u) max|V|           O_i has the error of its l; dP_ij/dS_ij = P_ij (1 - P_ij) <= 1/4
+//     dV_j     s_j max|dV| + (e_j + u) max|dO|                     P_ij = exp(S_ij - L_i) is off by P_ij e_i, which e_j bounds
+//     dQ_i     (e_i + s_i) max|dQ| + u |scale| dP_i max|K| + D_i
+//     dK_j     (e_j + s_j) max|dK| + u |scale| dP_j max|Q| + D_j
 //
-// s = 2 u sqrt(Nk) is what a sum of weights may lose (exact::sum_error).
+// s_i = u (2 sqrt(Nk) + alike_i / 3) is what the sum of a row's weights may lose, of which alike_i equal their neighbour
+// (exact::sum_error); s_j is the largest of them.
 // The last two parts of dQ and dK are the first-order error of dS_ij = P_ij (dP_ij - D_i), in which the difference may cancel: wholly for
 // Nk = 1, or if all rows of V are alike (an input of ones). dP_ij is off by u |dO_i| |v_j|, so that scale sum_j dS_ij k_j is off by up to
-// u |scale| max|K| sum_j P_ij |dO_i| |v_j| = u |scale| max|K| dP_i. D_i is off by (e_i + s) |dO_i| |O_i|, since O_i is off in all its components
+// u |scale| max|K| sum_j P_ij |dO_i| |v_j| = u |scale| max|K| dP_i. D_i is off by (e_i + s_i) |dO_i| |O_i|, since O_i is off in all its components
 // alike if its sum of weights is; scale sum_j P_ij k_j times that is what D_i stands for above. With sum_i and q_i likewise for dK.
 //
 // Except for L, e is at most 8 (exact::hopeless_score): O_i, a mean of rows of V, cannot be off by more than 2 max|V|.

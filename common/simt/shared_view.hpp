@@ -66,6 +66,12 @@ struct SharedMatrix {
   /// The address of an element, for atomics, ldmatrix and asynchronous copies.
   T* address(int row, int col, Site site = Site::here()) const { return checked(row, col, sizeof(T), site); }
 
+  /// What lies `offset` bytes from the start: an element, padding included.
+  T* at_byte(int offset, Site site = Site::here()) const {
+    const int element = offset / static_cast<int>(sizeof(T));
+    return checked(element / stride, element % stride, sizeof(T), site);
+  }
+
   /// The same matrix, to be read only.
   template <class Const>
   requires(std::is_same_v<Const, const T> && !std::is_const_v<T>) operator SharedMatrix<Const>() const {

@@ -33,5 +33,7 @@ void __threadfence_system();
 /// Stops the kernel: throws KernelError "kernel K, block (x,y,z), thread (x,y,z): message at file:line".
 [[noreturn]] void fail(Site, const std::string& message);
 
+[[noreturn]] inline void __trap(Site site = Site::here()) { fail(site, "__trap()"); }
+
 }  // namespace simt
 }  // namespace flash

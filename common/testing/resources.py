@@ -47,7 +47,7 @@ def kernels_of(cuobjdump, stage, path):
             kernel = short_name(found.group(1))
         elif found := re.match(r"REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)", line.strip()):
             registers, stack, shared, local = map(int, found.groups())
-            source = re.sub(r"_gpu\.cu\.o(bj)?$", ".cuh", path.name)  # of the line that add_stage() generates
+            source = re.sub(r"^(.*_gpu\.dir/)?(.*)_gpu\.cu\.o(bj)?$", r"\2.cuh", str(path))  # of the line that add_stage() generates
             rows.append({"arch": arch, "file": f"{stage}/{source}", "kernel": kernel, "registers": registers,
                          "static_shared_bytes": shared, "stack_bytes": stack, "local_bytes": local})  # fmt: skip
     return rows

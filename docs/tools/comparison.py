@@ -12,11 +12,11 @@ FRONT = [
     ("02_safe_softmax", "forward", "the maximum subtracted; a warp per row"),
     ("03_online_softmax", "forward", "maximum and sum in one pass"),
     ("04_fa1_forward", "forward", "S and P stay on the chip"),
-    ("06_fa2_forward", "forward", "queries outside; register and warp tiles"),
+    ("06_fa2_forward", "forward", "queries outside; register tiles, double buffering"),
     ("08_tensor_cores", "forward", "fp16 products on tensor cores"),
     ("01_naive", "backward", "P, dP and dS in HBM"),
     ("05_fa1_backward", "backward", "P computed again instead of stored"),
-    ("07_fa2_backward", "backward", "five products in one walk, warp tiles"),
+    ("07_fa2_backward", "backward", "five products in one kernel, register tiles"),
     ("08_tensor_cores", "backward", "the same on tensor cores"),
 ]
 # What the CPU run of `compare` saves of each type, and where torch's rows of the same problem are.

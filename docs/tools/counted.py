@@ -77,7 +77,7 @@ def sectors_checked():
     for device in gpus():
         for row in rows_of(device, "counted_problem.json"):
             simulated = counted.get((row["stage"], row["variant"], row["pass"]))
-            if simulated is None or "profile" not in row or simulated["problem"] != row["problem"] or (row["stage"], row["pass"]) in BORROWED:
+            if simulated is None or "profile" not in row or simulated["problem"] != row["problem"] or simulated.get("tiles") != row.get("tiles") or (row["stage"], row["pass"]) in BORROWED:
                 continue
             on_gpu = int(sum(kernel["read_sectors"] + kernel["written_sectors"] for kernel in row["profile"]))
             here = simulated["counters"]["sectors"]

@@ -2,9 +2,10 @@
 
 import re
 
-from .fa2_shapes import FILES, shape_of, source, swizzled
+from .fa2_shapes import FILES, STEPS, shape_of, source
 from .svg import Picture
 
+LAST = list(FILES)[-1]
 LANE_Y, LANE_X = 1, 3  # the lane that is shown
 
 
@@ -22,11 +23,11 @@ def panel(p, x, y, rows, cols, cell, mine, row_mine, title):
 
 
 def lanes_06():
-    """A warp of step 3 for d = 64 and for d = 128."""
-    p = Picture(960, 604, "Step 3: the rows and columns of S and O that one lane of a warp holds, for d = 64 and d = 128")
+    """A warp of the last step for d = 64 and for d = 128."""
+    p = Picture(960, 604, "Steps 3 to 6: the rows and columns of S and O that one lane of a warp holds, for d = 64 and, in step 6, d = 128")
     y = 96
     for width in (64, 128):
-        s = shape_of("warp_tiled", width)
+        s = shape_of(LAST, width)
         p.label(480, y - 46, f"d = {width}: {s.ly} × {s.lx} lanes, {s.warp_rows} rows a warp, {s.br // s.warp_rows} warps a block", 16, bold=True)
         rows = [s.row(LANE_Y, r) for r in range(s.tm)]
         high = 6
@@ -45,12 +46,12 @@ def lanes_06():
 
 
 def k_banks():
-    """Eight rows of K in shared memory, before and after the swizzle."""
-    source("warp_tiled")  # it has the index function that is drawn
-    width, four = shape_of("warp_tiled", 64).width, 5
-    p = Picture(960, 350, "A column of K read by eight lanes: banks without and with the swizzle")
+    """Eight rows of K in shared memory, as they are and padded."""
+    source(LAST)  # it has the padding that is drawn
+    width, four, pad = shape_of(LAST, 64).width, 5, 4
+    p = Picture(1010, 350, "A column of K read by eight lanes: banks without and with four floats more in each row")
     cell = 25
-    for left, title, place in [(50, "rows as they are", lambda row, col: col), (530, "swizzled: four q of row r lies at q xor (r mod 8)", swizzled)]:
+    for left, title, stride in [(50, "rows as they are", width), (555, "rows padded by 4 floats", width + pad)]:
         fours = width // 4
         p.label(left + fours * cell / 2, 30, title, 15, bold=True)
         for q in range(fours):
@@ -60,46 +61,47 @@ def k_banks():
         groups = set()
         for row in range(8):
             p.label(left - 8, 72 + row * cell + 17, f"{row}", 12, "end", "dim")
+            shift = row * (stride - width) // 4  # fours by which the row begins later
             for q in range(fours):
-                at = place(row, 4 * q) // 4
+                at = (q + shift) % fours
                 p.rect(left + at * cell, 70 + row * cell, cell - 2, cell - 2, "c3" if q == four else "c0")
                 p.label(left + at * cell + cell / 2 - 1, 70 + row * cell + 16, str(q), 11)
-            groups.add(place(row, 4 * four) % 32)
+            groups.add((row * stride + 4 * four) % 32)
         text = f"8 lanes meet {4 * len(groups)} of 32 banks: {8 // len(groups)} wavefront{'s' if len(groups) < 8 else ''}"
         p.label(left + fours * cell / 2, 70 + 8 * cell + 24, text, 14)
-    p.label(480, 322, f"A cell is a float4; its number is the four columns of K that it holds. Green: what lanes x = 0 to 7 read, columns {4 * four} to {4 * four + 3} of keys 0 to 7 (d = {width}).", 13, kind="dim")
+    p.label(505, 322, f"A cell is a float4; its number is the four columns of K that it holds. Green: what lanes x = 0 to 7 read, columns {4 * four} to {4 * four + 3} of keys 0 to 7 (d = {width}).", 13, kind="dim")
     return p
 
 
 EVENTS = {
     "cp_async_wait<0>()": "wait",
     "__syncthreads()": "barrier",
-    "load_async<C, false>": "issue V",
-    "load_async<C, true>": "issue K",
-    "scores<C>(": "S",
-    "online_softmax<C>(": "softmax",
-    "store_transposed<C>(": "P out",
-    "accumulate_output<C>(": "PV",
+    "load_async<Shape, Shape::Bc>(V_smem": "issue V",
+    "load_async<Shape, Shape::Bc>(K_smem": "issue K",
+    "add_product(S,": "S",
+    "raise(": "softmax",
+    "store_transposed(": "P out",
+    "add_product(O,": "PV",
 }
 
 
 def order_in_loop():
     """The events of the loop over tiles, as they stand in the kernel."""
-    text = source("warp_tiled")
-    body = text[text.index("for (int j = 0; j < Tc; ++j)") : text.index("write_output<C>(O_reg, m, l,")]
+    text = source("async_copies")
+    body = text[text.index("for (int col0 = 0;") : text.index("write_output(O_all")]
     code = re.sub(r"//.*", "", body)
     found = re.findall("|".join(map(re.escape, EVENTS)), code)
     order = [EVENTS[event] for event in found]
     expected = ["wait", "barrier", "issue V", "S", "softmax", "wait", "barrier", "issue K", "P out", "PV"]
     if order != expected:
-        raise SystemExit(f"{FILES['warp_tiled']}: the loop's order is {order}; the picture pipeline_06 and its chapter tell of {expected}")
+        raise SystemExit(f"{FILES['async_copies']}: the loop's order is {order}; the picture pipeline_06 and its chapter tell of {expected}")
     return order
 
 
 def pipeline_06():
     """The order of the loop, and what is on its way meanwhile."""
-    p = Picture(960, 300, "Step 3: what a block computes and what it copies, in the order of the code")
-    p.label(480, 28, "One turn of the loop, step 3", 16, bold=True)
+    p = Picture(960, 300, "Step 4: what a block computes and what it copies, in the order of the code")
+    p.label(480, 28, f"One turn of the loop, step {STEPS['async_copies']}", 16, bold=True)
     wide = {"wait": 44, "barrier": 14, "issue V": 58, "issue K": 58, "S": 200, "softmax": 110, "P out": 60, "PV": 200}
     kind = {"wait": "c0", "barrier": "c4", "issue V": "c2", "issue K": "c2", "S": "c1", "softmax": "c1", "P out": "c1", "PV": "c1"}
     text = {"S": "S = Q Kⱼᵀ", "softmax": "softmax", "P out": "P out", "PV": "O += P Vⱼ", "issue V": "issue Vⱼ", "issue K": "issue Kⱼ₊₁"}
@@ -125,17 +127,17 @@ def pipeline_06():
     p.label(84 + 20, y + 97, "Kⱼ", 12)
     k = start["issue K"]
     p.rect(k, y + 80, x - k, 24, "c2")
-    p.label((k + x) / 2, y + 97, "Kⱼ₊₁ on its way, until the wait of the next turn", 12)
+    p.label((k + x) / 2, y + 97, "Kⱼ₊₁ in flight, until the wait of the next turn", 12)
     v = start["issue V"]
     p.rect(v, y + 120, waits[1] + wide["wait"] - 3 - v, 24, "c2")
-    p.label((v + waits[1]) / 2, y + 137, "Vⱼ on its way", 12)
+    p.label((v + waits[1]) / 2, y + 137, "Vⱼ in flight", 12)
     p.label(480, 270, "violet: __syncthreads(). Widths are not to scale; each product covers the copy that the next one needs.", 13, kind="dim")
     return p
 
 
 def masked_tiles():
     """Plain, masked and skipped tiles of a causal problem, and the order in which its blocks start."""
-    s = shape_of("warp_tiled", 64)
+    s = shape_of(LAST, 64)
     n = 6 * s.br + s.bc // 2
     rows, cols = -(-n // s.br), -(-n // s.bc)
     p = Picture(820, 400, "Causal mask: plain, masked and skipped tiles, and the order in which blocks start")
@@ -160,10 +162,10 @@ def masked_tiles():
     return p
 
 
-def to_and_fro():
+def serpentine():
     """The order of the multiply-adds of one outer product."""
-    source("warp_tiled")  # it has the order that is drawn
-    m = n = shape_of("warp_tiled", 64).tm
+    source(LAST)  # it relies on the order that is drawn
+    m = n = shape_of(LAST, 64).tm
     p = Picture(640, 420, "The order of the 64 multiply-adds of one step: down one column, up the next")
     p.label(320, 28, "One step: 64 multiply-adds, 16 numbers", 16, bold=True)
     cell, left, top = 36, 110, 96
@@ -186,4 +188,4 @@ def to_and_fro():
     return p
 
 
-PICTURES = [lanes_06, k_banks, pipeline_06, masked_tiles, to_and_fro]
+PICTURES = [lanes_06, k_banks, pipeline_06, masked_tiles, serpentine]

@@ -118,13 +118,13 @@ def banks_07():
 EVENTS = {
     "cp_async_wait<0>()": "wait",
     "__syncthreads()": "barrier",
-    "product_of_rows<C>(": "S | dP",
-    "store_P<C>(": "P",
-    "store_dS<C>(": "dS",
-    "add_product_of_columns<C>(": "dV | dK",
-    "load(h, tile)": "issue",
-    "add_product_with_K<C>(": "dQ",
-    "add_to_dQ<C>(": "add dQ",
+    "add_product(S_or_dP,": "S | dP",
+    "store_P(": "P",
+    "store_dS(": "dS",
+    "add_product(gradient,": "dV | dK",
+    "load_queries<Shape>(": "issue",
+    "add_product(dQ,": "dQ",
+    "add_atomically(": "add dQ",
 }
 ORDER = ["wait", "barrier", "S | dP", "P", "barrier", "dS", "barrier", "dV | dK", "barrier", "issue", "dQ", "add dQ"]
 
@@ -132,7 +132,7 @@ ORDER = ["wait", "barrier", "S | dP", "P", "barrier", "dS", "barrier", "dV | dK"
 def order_in_loop():
     """The events of the loop over tiles, as they stand in the kernel."""
     text = source("one_kernel")
-    body = text[text.index("while (h <= last_head") : text.index("write_gradient<C>(")]
+    body = text[text.index("for (int row0 = first_row") : text.index("write_tile(")]
     body = re.sub(r"//.*", "", body)
     found = [EVENTS[event] for event in re.findall("|".join(map(re.escape, EVENTS)), body)]
     if found != ORDER:

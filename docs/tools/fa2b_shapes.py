@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from .fa2_shapes import THREAD_TILES, relied_on
+
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = "07_fa2_backward/parts.cuh"
 FILES = {"two_kernels": "07_fa2_backward/1_two_kernels.cuh", "one_kernel": "07_fa2_backward/2_one_kernel.cuh"}
@@ -14,35 +16,29 @@ THREADS = 2 * HALF
 
 # What this file computes by itself, as parts.cuh has it. Where one of these lines has changed, tables and pictures would be wrong.
 RELIED_ON = [
-    "constexpr int HALF = 4 * WARP, THREADS = 2 * HALF;",
-    "static constexpr int ROWS = Br / 4, KEYS = Bc / 4;",
-    "LX = LanesOfScores, LY = WARP / LX, TM = ROWS / LY, TN = Bc / LX;",
-    "GROUP = TM < 8 / LY ? TM : 8 / LY;",
-    "KX = LanesOfKeys, KY = WARP / KX, TK = KEYS / KY, TD = Width / (4 * KX);",
-    "QX = Width % 64 == 0 ? 8 : 4, QY = WARP / QX, TQ = ROWS / QY, TC = Width / 2 / (4 * QX);",
-    "STRIDE = Width + 4;",
-    "P_STRIDE = Bc + LX / GROUP;",
+    "constexpr int HALF = 4 * WARP;",
+    "THREADS = 2 * HALF;",
+    "QueryLanes = Width % 64 == 0 ? 8 : 4;",
+    "ScoreRows = Br * ScoreLanes / HALF, KeyRows = Bc * KeyLanes / HALF, QueryRows = Br * QueryLanes / HALF;",
+    "SCORE_RUN = ScoreRows < ScoreLanes / 4 ? ScoreRows : ScoreLanes / 4;",
+    "using Scores = ThreadTile<ScoreRows, Bc / ScoreLanes, ScoreLanes, 4, SCORE_RUN>;",
+    "using KeyGradient = ThreadTile<KeyRows, Width / KeyLanes, KeyLanes, 4, 4, 4>;",
+    "using QueryGradient = ThreadTile<QueryRows, Width / 2 / QueryLanes, QueryLanes, 4, 1, 4>;",
+    "STRIDE = Width + 4, P_STRIDE = Bc + ScoreLanes / SCORE_RUN;",
     "SHARED_FLOATS = (2 * Bc + 2 * Br) * STRIDE + 2 * Br * P_STRIDE + 2 * Br;",
-    "return warp * C::ROWS + lane / C::LX * C::GROUP + r % C::GROUP + C::LY * C::GROUP * (r / C::GROUP);",
-    "return lane % C::LX + C::LX * c;",
-    "return warp * C::KEYS + 4 * (lane / C::KX + C::KY * q);",
-    "return 4 * (lane % C::KX + C::KX * g);",
-    "return warp * C::ROWS + lane / C::QX + C::QY * r;",
-    "return half * C::Width / 2 + 4 * (lane % C::QX + C::QX * g);",
 ]
 
 
 def source(variant):
-    text = (ROOT / PARTS).read_text()
-    for line in RELIED_ON:
-        if line not in text:
-            raise SystemExit(f"{PARTS} no longer has '{line}'; docs/tools/fa2b_shapes.py computes with it")
+    relied_on("06_fa2_forward/thread_tiles.cuh", THREAD_TILES)
+    relied_on(PARTS, RELIED_ON)
     return (ROOT / FILES[variant]).read_text()
 
 
 @dataclass
 class Shape:
-    """Names as in parts.cuh. Columns of gradients are counted one by one, not in fours. Places are those of warp 0 of half 0."""
+    """lx lanes share a row of S or dP, of which a thread holds tm x tn in runs of `group` rows; kx one of dV or dK, tk x td; qx one of
+    half of dQ, tq x tc. Places are those of warp 0 of half 0."""
 
     width: int
     br: int
@@ -56,7 +52,7 @@ class Shape:
     ly = property(lambda s: WARP // s.lx)
     tm = property(lambda s: s.rows // s.ly)
     tn = property(lambda s: s.bc // s.lx)
-    group = property(lambda s: min(s.tm, 8 // s.ly))
+    group = property(lambda s: min(s.tm, s.lx // 4))
     ky = property(lambda s: WARP // s.kx)
     tk = property(lambda s: s.keys // s.ky)
     td = property(lambda s: s.width // s.kx)
@@ -93,10 +89,10 @@ class Shape:
 def shapes(variant):
     """In the order of the source: for each width the default first."""
     found = []
-    for numbers, why in re.findall(r'compiled<Shape<([\d, ]+)>>\("([^"]*)"\)', source(variant)):
+    for numbers, why in re.findall(r'compiled<BackwardShape<([\d, ]+)>>\("([^"]*)"\)', source(variant)):
         found.append(Shape(*(int(number) for number in numbers.split(",")), why))
     if not found:
-        raise SystemExit(f"{FILES[variant]}: no compiled<Shape<...>>")
+        raise SystemExit(f"{FILES[variant]}: no compiled<BackwardShape<...>>")
     return found
 
 

@@ -5,10 +5,11 @@ Tile sizes are computed as the kernels do, from constants that are read from the
 
 from . import fa2b_shapes, h200
 from .constants import constant
-from .fa2_shapes import shape_of, share
+from .fa2_shapes import FILES as FA2_STEPS, shape_of, share
 
 SHARED_BYTES = {75: 64 * 1024, 80: 163 * 1024, 90: 227 * 1024}  # dynamic shared memory of a block, at most
 FA1 = "04_fa1_forward/kernel.cuh"
+FA1_ROWS = "04_fa1_forward/thread_rows.cuh"
 
 
 def up(n, multiple):
@@ -26,7 +27,8 @@ def visible_pairs(p):
 
 def fa1_tiles(p, sm=90):
     """(4.6)  (Br, Bc)"""
-    rows, warp, group, pad = (constant(FA1, name) for name in ["MAX_ROWS", "WARP_ROWS", "GROUP", "PAD"])
+    rows, warp = (constant(FA1, name) for name in ["MAX_ROWS", "WARP_ROWS"])
+    group, pad = (constant(FA1_ROWS, name) for name in ["GROUP", "PAD"])
     longest = SHARED_BYTES[sm] // 4 // (4 * (up(p["head_dim"], 32) + pad))
     br = max(min(longest, rows) // warp, 1) * warp
     return min(br, up(p["seq_q"], warp)), min(longest // group * group, up(p["seq_k"], group))
@@ -59,7 +61,7 @@ FA1_BACKWARD = "05_fa1_backward/kernel.cuh"
 
 def fa1_backward_shared(br, bc, width):
     """(5.8)  Floats."""
-    pad = constant(FA1, "PAD")
+    pad = constant(FA1_ROWS, "PAD")
     return (4 * bc + 2 * br) * (width + pad) + 2 * br * (bc + pad)
 
 
@@ -102,9 +104,10 @@ def fa2_forward(p, tiles, variant=None):
     rows = sum(keys for _, _, keys in visited)
     counts = {"Q": (nq * d, 0), "K": (rows * d, 0), "V": (rows * d, 0), "O": (0, nq * d), "L": (0, nq)}
     pairs = visible_pairs(p)
-    if variant == "warp_tiled" and p["bias"] == "alibi":  # each thread its slope, for each tile
+    whole_tiles = variant in ("short_softmax", "tuned")
+    if whole_tiles and p["bias"] == "alibi":  # each thread its slope, for each tile
         pairs = sum(count for _, count, _ in visited) * shape_of(variant, up(d, 32), tiles).threads
-    elif variant == "warp_tiled":  # of all pairs in the tiles, seen or not
+    elif whole_tiles:  # of all pairs in the tiles, seen or not
         pairs = sum(rows_of_tile * keys for rows_of_tile, _, keys in visited)
     counts["bias"] = (pairs if p["bias"] != "none" else 0, 0)
     return {name: (p["batch"] * p["heads"] * read, p["batch"] * p["heads"] * written) for name, (read, written) in counts.items()}
@@ -124,10 +127,10 @@ def fa2_events(p, tiles, variant):
 
 
 def fa2_sectors(p, tiles, variant):
-    """Of 32 bytes. All move along rows, but Q in step 3: a sector for each element. L is written by some lanes of a warp: those of step 2
-    stand on 4 neighbouring rows, those of step 3 on every fourth row."""
+    """Of 32 bytes. All move along rows, but Q from step 3 on: a sector for each element. L is written by some lanes of a warp: those of
+    step 2 stand on 4 neighbouring rows, those of the steps after it on every fourth row."""
     elements = {name: sum(both) for name, both in fa2_forward(p, tiles, variant).items()}
-    along = {"Q": 1 if variant == "warp_tiled" else 8, "L": {"loop_order": 8, "register_tiles": 4, "warp_tiled": 2}[variant]}
+    along = {"Q": 8 if variant in ("loop_order", "register_tiles") else 1, "L": {"loop_order": 8, "register_tiles": 4}.get(variant, 2)}
     return sum(count // along.get(name, 8) for name, count in elements.items())
 
 
@@ -143,7 +146,9 @@ def fa2_backward(p, tiles, variant=None):
     elif p["bias"] != "none":  # of all pairs in the tiles, seen or not
         bias = sum(rows_of_tile * keys_of_row for rows_of_tile, _, keys_of_row in visited)
     counts = {"O": (nq * d, 0), "dO": ((nq + rows) * d, 0), "Q": (rows * d, 0), "L": (rows, 0), "D": (rows, nq)}
-    shared = {"K": (nk * d, 0), "V": (nk * d, 0), "dK": (0, nk * d), "dV": (0, nk * d)}
+    shared = {"K": (nk * d, 0), "V": (nk * d, 0)}
+    before = p["heads"] - p["kv_heads"]  # query heads of a group that add to what those before them have left
+    gradient = (p["batch"] * before * nk * d, p["batch"] * p["heads"] * nk * d)
     if variant == "one_kernel":
         counts |= {"dQ": (rows * d, (nq + rows) * d), "bias": (bias, 0)}
     else:
@@ -154,7 +159,7 @@ def fa2_backward(p, tiles, variant=None):
     if variant != "one_kernel":
         for name in ["K", "V"]:
             once[name] = (once[name][0] + p["batch"] * p["heads"] * keys * d, 0)
-    return total | once
+    return total | once | {"dK": gradient, "dV": gradient}
 
 
 def fa2_backward_events(p, tiles, variant):
@@ -223,6 +228,8 @@ def fa2_backward_least_ms(p, variant, tiles):
 def least_ms(stage, direction, p, variant=None, tiles=None):
     """(4.8), (5.10)  What thread-per-row kernels need at least on an H200: shared memory of the SM that has most blocks."""
     if (stage, direction) == ("06_fa2_forward", "forward") and variant:
+        if variant not in FA2_STEPS:  # a step that is gone
+            return None
         return fa2_least_ms(p, variant, tiles)
     if (stage, direction) == ("07_fa2_backward", "backward") and variant:
         return fa2_backward_least_ms(p, variant, tiles)

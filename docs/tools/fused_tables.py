@@ -1,5 +1,8 @@
 """Generated tables of the appendices: what follows from the data sheet alone, and from the costs of the fused stages."""
 
+import math
+import random
+import struct
 import subprocess
 import sys
 
@@ -89,3 +92,34 @@ def io_counts():
             head = ["pass", "stage", "variant", "N × N matrices, bytes", "all, formula", "all, counted", "times compulsory", "extra memory"]
             parts.append(f"{problem}:\n\n{table(head, lines)}\n\n{origin(rows)}")
     return "\n\n".join(parts) or NOTHING_SAVED
+
+
+def fp32(x):
+    return struct.unpack("f", struct.pack("f", x))[0]
+
+
+def fp32_sum(terms):
+    total = 0.0
+    for term in terms:
+        total = fp32(total + term)
+    return total
+
+
+def order_of_sums():
+    """Errors of one chain of additions and of two levels, of random terms; the same terms at each call."""
+    rows = []
+    for count, chains, trials in [(2048, [1, 16], 100), (12288, [1, 6, 96], 100)]:
+        source = random.Random(count)
+        sets = [[fp32(source.gauss(0, 1)) for _ in range(count)] for _ in range(trials)]
+        single = None
+        for number in chains:
+            length, squares = count // number, 0.0
+            for terms in sets:
+                got = fp32_sum(fp32_sum(terms[first : first + length]) for first in range(0, count, length))
+                squares += (got - math.fsum(terms)) ** 2
+            error = math.sqrt(squares / trials / count) * 2**24
+            single = single or error
+            law = math.sqrt(1 / number + 1 / length) if number > 1 else 1
+            rows.append([f"{count:,}", f"{number} × {length:,}", f"{error:.1f}", f"{error / single:.2f}", f"{law:.2f}"])
+    head = ["terms", "chains × their length", "error of the sum, in u", "of the single chain's", "predicted"]
+    return table(head, rows)

@@ -31,6 +31,16 @@ def quote(path, *names):
     return f"```cpp\n{text}\n```"
 
 
+def loop(path):
+    """A kernel's loop over tiles of K: from its first line to its closing brace."""
+    lines = (ROOT / path).read_text().split("\n")
+    start = next((i for i, line in enumerate(lines) if re.match(r"  for \(int (col0 = 0|j = 0|j = Tc - 1);", line)), None)
+    if start is None:
+        raise SystemExit(f"{path}: no loop over tiles of K to quote")
+    end = next(i for i in range(start, len(lines)) if lines[i] == "  }")
+    return "\n".join(["```cpp", *(line[2:] for line in lines[start : end + 1]), "```"])
+
+
 def lab_part(name, *numbers):
     """Paragraphs of what a lab program printed, the first is number 1."""
     path = RESULTS / "cpu" / f"lab_{name}.txt"

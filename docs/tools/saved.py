@@ -22,6 +22,11 @@ def rows_of(device, files="*.json"):
     return [row for row in rows if "problem" in row]  # a run that failed to give a report has none
 
 
+def of_this_step(row):
+    """False if the step's own file has gone since: then the name of its variant may be that of another step."""
+    return all((ROOT / path).exists() for path in row.get("sources", {}) if path.startswith(f"{row['stage']}/"))
+
+
 def newest_rows(device, *files):
     """The rows of some files; of the same step, pass and problem in several the one saved last."""
     newest = {}

@@ -7,7 +7,7 @@ from .saved import gpus, origin, rows_of
 
 
 def shared_kib(br, bc, width):
-    pad = constant(fused_costs.FA1, "PAD")
+    pad = constant(fused_costs.FA1_ROWS, "PAD")
     return 4 * (2 * bc * width + 2 * br * (width + pad)) / 1024
 
 

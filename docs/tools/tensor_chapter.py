@@ -66,10 +66,10 @@ def balance_08():
 
 
 def backward_balance_08():
-    """(8.9)  Of the default tiles of one_kernel."""
+    """(8.9)  Of the default tiles of the last step."""
     rows = []
     for width in (64, 128):
-        shape = next((s for s in shapes("one_kernel") if s.width == width), None)
+        shape = next((s for s in shapes(list(BACKWARD)[-1]) if s.width == width), None)
         if shape is None:
             continue
         n = backward_needs(shape)
@@ -114,20 +114,18 @@ def steps_tiles_08():
     return table(["step", "d, padded", "Br × Bc"], lines) if lines else NOT_YET
 
 
-def shared_bytes(variant, kernel, width, br, bc):
+def shared_bytes(variant, width, br, bc):
     """Of the steps whose sizes are not saved, as their sources compute it."""
     numbers = {
         "mma": (width + 8) * (br + 2 * bc) + br * (bc + 8),
         "swizzle": width * (br + 2 * bc) + br * bc,
-        "pipeline": width * (br + 4 * bc),
+        "pipeline": width * (br + 4 * bc) + br * bc,
+        "registers": width * (br + 4 * bc),
+        "lazy_maximum": width * (br + 4 * bc),
+        "two_kernels": width * (2 * bc + 4 * br) + 8 * br,
+        "one_kernel": width * (2 * bc + 4 * br) + br * bc + 8 * br,
     }
-    if variant in numbers:
-        return 2 * numbers[variant]
-    if kernel == "dq_kernel":  # Q, dO, and two tiles each of K and V
-        return 2 * width * (2 * bc + 4 * br)
-    if kernel == "dk_dv_kernel":  # K, V; three tiles each of Q, dO, P, and of L and D
-        return 4 * bc * width + 3 * (4 * br * width + 2 * br * bc + 8 * br)
-    return None
+    return 2 * numbers[variant] if variant in numbers else None
 
 
 def resources_08():
@@ -155,7 +153,7 @@ def resources_08():
         order = list(FILES)
         lines = []
         for (variant, name, sizes), (registers, stack) in sorted(found.items(), key=lambda item: (order.index(item[0][0]), item[0][1], item[0][2])):
-            bytes_shared = shared.get((variant, *sizes)) or shared_bytes(variant, name, *sizes) if len(sizes) == 3 else None
+            bytes_shared = shared.get((variant, *sizes)) or shared_bytes(variant, *sizes) if len(sizes) == 3 else None
             tiles = f"{sizes[1]} × {sizes[2]}" if len(sizes) == 3 else "–"
             lines.append([f"`{variant}`", name, sizes[0] if sizes else "any", tiles, registers, stack, f"{bytes_shared / 1024:.0f} KiB" if bytes_shared else "–"])
         head = ["step", "kernel", "d, padded", "Br × Bc", "registers", "stack and local memory, bytes", "shared memory"]
@@ -223,7 +221,7 @@ def counts_08():
 
 def precision_08():
     """Largest errors of the last steps, beside those of the last fp32 stages on the same problem."""
-    stages = [("06_fa2_forward", "warp_tiled"), ("07_fa2_backward", "one_kernel"), ("08_tensor_cores", "tuned"), ("08_tensor_cores", "one_kernel")]
+    stages = [("06_fa2_forward", "tuned"), ("07_fa2_backward", "one_kernel"), ("08_tensor_cores", "tuned"), ("08_tensor_cores", "staggered")]
     found = {}
     rows = rows_of("cpu", "compare.json") + rows_of("cpu", "tensor.json")
     used = []
@@ -268,7 +266,7 @@ def forward_history_08():
 
 def backward_history_08():
     saved = history()
-    head = ["line", "`one_kernel` with", *saved["backward_columns"]]
+    head = ["line", "last step with", *saved["backward_columns"]]
     lines = [[n, row["what"], *row["tflops"]] for n, row in enumerate(saved["backward"], 1)]
     beside = [["–", row["what"], *("–" if rate is None else rate for rate in row["tflops"])] for row in saved["backward_observed"]]
     return (

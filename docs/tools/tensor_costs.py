@@ -61,8 +61,9 @@ def bias_of_visits(p, br, bc):
     return found
 
 
-def one_kernel(p, tiles, threads):
-    """(8.17)"""
+def sums_in_hbm(p, tiles, threads, variant):
+    """(8.17)  parts: blocks that share a tile of keys."""
+    parts = 2 if variant == "one_kernel" and p["head_dim"] > 128 else 1
     counts, named = padded(p, ["dO"])  # those of Q, K, V are still there from the forward pass
     heads, kv_heads, nq, nk = p["batch"] * p["heads"], p["batch"] * p["kv_heads"], p["seq_q"], p["seq_k"]
     d, d8, width, rows_padded = p["head_dim"], whole_chunks(p["head_dim"]), width_of(p["head_dim"]), up(p["seq_q"], ROW_BLOCK)
@@ -71,20 +72,20 @@ def one_kernel(p, tiles, threads):
     add(counts, "dO", SIZE * heads * nq * d)
     add(counts, "L", 4 * heads * nq)
     for name in ["Q", "dO"]:
-        add(counts, named(name), SIZE * heads * rows * d8)
+        add(counts, named(name), parts * SIZE * heads * rows * d8)
     for name in ["K", "V"]:
-        add(counts, named(name), SIZE * kv_heads * nk * d8)
-    add(counts, "LD", 8 * heads * pairs * tiles["br"], 8 * heads * rows_padded)
+        add(counts, named(name), parts * SIZE * kv_heads * nk * d8)
+    add(counts, "LD", 8 * parts * heads * pairs * tiles["br"], 8 * heads * rows_padded)
     visited = 4 * heads * pairs * tiles["br"] * width
     in_order = 16 * (nq // 16) + 2 * min(nq % 16, 8)  # a thread of the last kernel reads rows g and g + 8, if there is a row g
     add(counts, "sum_dQ", visited + 4 * heads * in_order * d8, visited + 4 * heads * rows_padded * width)
     add(counts, "dQ", 0, SIZE * heads * nq * d)
     for name in ["dK", "dV"]:
         add(counts, name, 0, SIZE * kv_heads * nk * d)
-    if p["bias"] == "alibi":  # each thread of half 0 its slope, for each tile
-        add(counts, "bias", 4 * heads * pairs * threads // 2)
+    if p["bias"] == "alibi":  # each thread that has scores its slope, for each tile
+        add(counts, "bias", 4 * parts * heads * pairs * (threads // 2 if variant == "staggered" else threads))
     elif p["bias"] != "none":
-        add(counts, "bias", 4 * heads * bias_of_visits(p, tiles["br"], tiles["bc"]))
+        add(counts, "bias", 4 * parts * heads * bias_of_visits(p, tiles["br"], tiles["bc"]))
     return counts
 
 
@@ -92,6 +93,6 @@ def predicted(direction, variant, p, tiles, threads):
     """None where no formula is known."""
     if direction == "forward":
         return forward(p, tiles, threads)
-    if variant == "one_kernel":
-        return one_kernel(p, tiles, threads)
+    if variant in ("one_kernel", "staggered"):
+        return sums_in_hbm(p, tiles, threads, variant)
     return None

@@ -5,7 +5,7 @@ import json
 from .fa2_shapes import shape_of, share
 from .formatting import problem_text, table
 from .h200 import FP32_FLOPS
-from .saved import ROOT, gpus, newest_rows, origin
+from .saved import ROOT, gpus, newest_rows, of_this_step, origin
 from .tensor_shapes import FORWARD, default_needs
 
 LENGTH = 4096
@@ -25,7 +25,7 @@ def times_of(device, direction):
     for files, dtype in [(("large.json", "sweep.json"), "fp32"), (("tensor_cores.json",), "fp16")]:
         for row in newest_rows(device, *files):
             p = row["problem"]
-            if "time" in row and (row["pass"], p["dtype"], p["seq_q"], p["causal"]) == (direction, dtype, LENGTH, False):
+            if "time" in row and of_this_step(row) and (row["pass"], p["dtype"], p["seq_q"], p["causal"]) == (direction, dtype, LENGTH, False):
                 found[f"{row['stage']}/{row['variant']}", p["head_dim"]] = row
     return found
 
@@ -49,7 +49,7 @@ def steps_08(direction):
             estimate = estimate.get(str(width)) if isinstance(estimate, dict) else estimate
             line += [factor(estimate), factor(None if None in bounds else bounds[1] / bounds[0])]
             line += [factor(row["tflops"] / before["tflops"] if row and before else None), f"{row['tflops']:.0f}" if row else "–"]
-            used += [one for one in (row, before) if one]
+            used += [one for one in (row, before) if row and one]
         lines.append(line)
         measured = entry.get("why", "") if any((step, width) in rows for width in (64, 128)) else "not saved yet."
         sentences.append(f"- **`{step.split('/')[1]}`.** *Expected:* {entry['from']}" + (f" *Measured:* {measured}" if measured else ""))

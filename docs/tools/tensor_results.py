@@ -3,7 +3,7 @@
 import math
 
 from .formatting import table
-from .saved import NOTHING_SAVED, age, gpus, origin, rows_of
+from .saved import NOTHING_SAVED, age, gpus, of_this_step, origin, rows_of
 
 LENGTHS = (1024, 4096, 16384)
 CELLS = [(d, length, causal, "fp16") for d in (64, 128) for length in LENGTHS for causal in (False, True)]
@@ -125,7 +125,7 @@ def steps(which):
         speeds = {}
         for row in rows_of(device, "tensor_cores.json"):
             d, length, causal, dtype, direction = key(row)
-            if "time" in row and direction == which and length == 4096 and dtype == "fp16" and (d, causal) in columns:
+            if "time" in row and of_this_step(row) and direction == which and length == 4096 and dtype == "fp16" and (d, causal) in columns:
                 speeds.setdefault(row["variant"], {})[d, causal] = row
         rows, before = [], {}
         for variant, at in speeds.items():

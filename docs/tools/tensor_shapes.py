@@ -8,8 +8,20 @@ from . import h200
 from .saved import RESULTS, ROOT
 
 STAGE = ROOT / "08_tensor_cores"
-FORWARD = {"mma": "1_mma.cuh", "swizzle": "2_swizzle.cuh", "pipeline": "3_pipeline.cuh", "tuned": "4_tuned.cuh"}
-BACKWARD = {"two_kernels": "5_two_kernels.cuh", "one_kernel": "6_one_kernel.cuh"}
+
+
+def steps(folder):
+    """{variant: file in STAGE} of the steps in a folder, in the order of their numbers."""
+    found = {}
+    for path in sorted((STAGE / folder).glob("[0-9]_*.cuh")):
+        name = re.search(r'=\s*(?:forward|backward)_step<[^>]*>\s*\(\s*"(\w+)"', path.read_text())
+        if not name:
+            raise SystemExit(f"{path.name}: names no variant")
+        found[name[1]] = f"{folder}/{path.name}"
+    return found
+
+
+FORWARD, BACKWARD = steps("forward"), steps("backward")
 FILES = FORWARD | BACKWARD
 WARP = 32
 MMA_FLOPS = 2 * 16 * 8 * 16  # of one m16n8k16
@@ -20,7 +32,7 @@ SHARED_BYTES_PER_CLOCK = h200.SHARED_BYTES_PER_CLOCK
 
 @dataclass
 class Shape:
-    """Names as in the kernels. rows: tiles of 16 rows of a warp (forward)."""
+    """Names as in the kernels. rows: tiles of 16 rows of a warp, but for the last backward step: the warps of a block."""
 
     width: int
     br: int
@@ -31,12 +43,10 @@ class Shape:
 
 
 def shapes(variant):
-    """In the order of the source: for each width the default first. Nothing while the step is not there."""
+    """In the order of the source: for each width the default first."""
     path = STAGE / FILES[variant]
-    if not path.exists():
-        return []
     found = []
-    for numbers, why in re.findall(r'compiled<(?:Shape<)?([\d, ]+)>>?\(\s*"([^"]*)"', path.read_text()):
+    for numbers, why in re.findall(r'compiled<([\d, ]+)>\(\s*"([^"]*)"', path.read_text()):
         numbers = tuple(int(number) for number in numbers.split(","))
         found.append(Shape(*numbers[:4], why, numbers))
     if not found:
@@ -90,16 +100,17 @@ class Needs:
         return self.products * MMA_FLOPS / slowest * h200.SMS * h200.CLOCK_HZ / 1e12
 
 
-# Instructions of a lane for each score. Step 1, 2: scaled, mask (comparison, choice), maximum, minus m, exp (its product with log2 e; the
-# scaling of its argument twice), sum. Step 3: maximum, one multiply-add, sum. Step 4: multiply-add, sum.
-PER_SCORE = {"mma": 9, "swizzle": 9, "pipeline": 3, "tuned": 2}
+# Instructions of a lane for each score. Steps 1 to 3: scale, maximum, minus m, seven of expf beside its ex2, sum. Step 4: maximum, one
+# multiply-add, sum. Steps 5, 6: multiply-add, sum. As nvcc makes them for sm_90a; a mask is not among them.
+PER_SCORE = {"mma": 11, "swizzle": 11, "pipeline": 11, "registers": 3, "lazy_maximum": 2, "tuned": 2}
+LAZY = ("lazy_maximum", "tuned")
 EXAMPLE = (128, 64)  # pairs of a tile that tables speak of
 
 
 def default(variant, width):
-    """(Br, Bc, rows): of the first kernel of that width; while the step is not there, of the example."""
-    found = next((s for s in shapes(variant) if s.width == width), None)
-    return (found.br, found.bc, found.rows) if found else (*EXAMPLE, 2)
+    """(Br, Bc, rows) of the first kernel of that width."""
+    found = next(s for s in shapes(variant) if s.width == width)
+    return found.br, found.bc, found.rows
 
 
 def default_needs(variant, width):
@@ -115,7 +126,7 @@ def needs(variant, width, br=EXAMPLE[0], bc=EXAMPLE[1], rows=2):
     k_or_v = 2 * bc * width  # bytes of a tile of K or V
     products = 4 * pairs * width // MMA_FLOPS
     softmax = PER_SCORE[variant] * pairs // WARP
-    if variant != "tuned":
+    if variant not in LAZY:
         softmax += br * width // WARP  # O rescaled
     copies, q, p = 2 * k_or_v, 2 * br * width, 2 * pairs
     if variant == "mma":
@@ -123,16 +134,23 @@ def needs(variant, width, br=EXAMPLE[0], bc=EXAMPLE[1], rows=2):
         shared = copies + warps * (k_or_v + 2 * k_or_v) + q + 2 * p
     else:
         shared = copies + warps * 2 * k_or_v + q
-        if variant == "swizzle":
+        if variant in ("swizzle", "pipeline"):
             shared += 2 * p  # P written and read
         if variant == "tuned" and width // 16 * rows * 4 <= 32:
             shared -= q  # stays in registers
     return Needs(products, softmax, pairs, shared)
 
 
+def warp_grid(warps, br, width):
+    """(rows, columns) of warps that share dQ, as WarpGrid in parts/prepare.cuh deals them out."""
+    grids = [(r, c) for r in range(1, br // 16 + 1) for c in range(1, width // 16 + 1) if br // 16 % r == 0 and width // 16 % c == 0 and r * c <= warps]
+    return min(grids, key=lambda grid: (-grid[0] * grid[1], grid[1] * br + grid[0] * width))
+
+
 def backward_needs(shape):
-    """(8.9)  Of a pair of tiles of one_kernel, whose template arguments are width, Br, Bc, warps, and the grid of warps of dQ."""
-    width, br, bc, warps, query_warps, column_warps = shape.numbers
+    """(8.9)  Of a pair of tiles of the last step, whose template arguments are width, Br, Bc, warps."""
+    width, br, bc, warps = shape.numbers
+    query_warps, column_warps = warp_grid(warps, br, width)
     tile_q, tile_k, pairs = 2 * br * width, 2 * bc * width, br * bc
     shared = 4 * (warps // 2) * tile_q  # Q for S and dK, dO for dP and dV, by each warp of a half
     shared += 2 * tile_k  # K and V, each warp its rows

@@ -13,7 +13,7 @@
 
 namespace flash::tensor_test {
 
-/// Steps 1 to 4.
+/// The steps of the forward pass.
 inline std::vector<Variant> forward_steps() {
   std::vector<Variant> steps;
   for (const Variant& v : grid::variants()) {
@@ -21,6 +21,9 @@ inline std::vector<Variant> forward_steps() {
   }
   return steps;
 }
+
+/// Does the step look for a maximum only where P would overflow, and visit keys from the last to the first?
+inline bool is_lazy(const Variant& v) { return v.name == std::string("lazy_maximum") || v.name == std::string("tuned"); }
 
 /// The tile sizes that a step has for a problem on the simulated GPU.
 inline std::vector<TileChoice> choices(const Variant& v, const Problem& p, Pass pass) {

@@ -1,8 +1,7 @@
-// A model of the forward steps of stage 08, independent of their code: what they visit, and what step 4 does twice.
+// A model of the forward steps of stage 08, independent of their code: what they visit, and what lazy steps do twice.
 #pragma once
 
-#include "08_tensor_cores/1_mma.cuh"
-#include "08_tensor_cores/test_parts.hpp"
+#include "08_tensor_cores/test/parts.hpp"
 #include "common/harness/inputs.hpp"
 
 #include <algorithm>
@@ -17,7 +16,8 @@ namespace flash::tensor_test {
 /// The score of a masked pair, and the maximum of no scores.
 inline constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
 
-inline int width_of(const Problem& p) { return tensor_cores::width_of(p.d); }
+/// d, padded to a width that is compiled.
+inline int width_of(const Problem& p) { return p.d <= 128 ? (p.d + 31) / 32 * 32 : 256; }
 
 /// What a step does, of all batches and heads.
 struct Work {
@@ -56,7 +56,7 @@ class Scores {
   int b_, h_;
 };
 
-/// Step 4's rule (8.7) for the rows of a warp: they keep m until a lane's part of a row of P sums to more than 2^10.
+/// The lazy steps' rule (8.7) for the rows of a warp: they keep m until a lane's part of a row of P sums to more than 2^10.
 class Maximum {
  public:
   explicit Maximum(int rows) : m_(static_cast<std::size_t>(rows), minus_infinity) {}
@@ -98,8 +98,7 @@ class Maximum {
 };
 
 /// Adds the work of a tile of Q of one head, which begins at row0.
-inline void add_work_of_tile(Work& work, const Problem& p, const Scores& score, int row0, const TileChoice& choice,
-                             bool step_4) {
+inline void add_work_of_tile(Work& work, const Problem& p, const Scores& score, int row0, const TileChoice& choice, bool lazy) {
   const auto [Br, Bc] = choice.tiles;
   const int warps = choice.threads / 32, rows = Br / warps;
   const int seen = p.visible_keys(std::min(row0 + Br, p.Nq) - 1), Tc = (seen + Bc - 1) / Bc;
@@ -111,7 +110,7 @@ inline void add_work_of_tile(Work& work, const Problem& p, const Scores& score, 
     for (int warp = 0; warp < warps; ++warp) {
       const int first = row0 + warp * rows;
       bool twice = false;
-      if (step_4) {
+      if (lazy) {
         std::vector<std::vector<double>> S(static_cast<std::size_t>(rows));
         for (int r = 0; r < rows; ++r) {
           for (int c = 0; c < Bc; ++c) S[static_cast<std::size_t>(r)].push_back(score(first + r, j * Bc + c));
@@ -135,7 +134,7 @@ inline Work work_of(const Variant& v, const Problem& p, const Inputs& inputs, co
   for (int b = 0; b < p.B; ++b) {
     for (int h = 0; h < p.H; ++h) {
       for (int row0 = 0; row0 < p.Nq; row0 += choice.tiles.Br) {
-        add_work_of_tile(work, p, Scores(p, inputs, b, h), row0, choice, v.name == std::string("tuned"));
+        add_work_of_tile(work, p, Scores(p, inputs, b, h), row0, choice, is_lazy(v));
       }
     }
   }

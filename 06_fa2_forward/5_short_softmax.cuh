@@ -1,0 +1,145 @@
+// 06 FlashAttention-2, forward, step 5: a short softmax.
+//
+//   for each tile i of Q, a block of its own, for each tile j of K, V that it sees:
+//     S = Q_i K_j^T                                         [Br, d] x [d, Bc]           (6.1)
+//     m_new = max(m, rowmax S),   alpha = 2^(c (m - m_new))   with c = scale log2 e     (6.2)
+//     P = 2^(c (S - m_new)),   l = alpha l + rowsum P                                   (6.3)
+//     O = alpha O + P V_j                                   [Br, Bc] x [Bc, d]          (6.4)
+//   O = O / l,   L = scale m + ln l                                                     (6.5)
+//
+// New since step 4: fewer instructions for each score.
+// - e^x is 2^(x log2 e), one instruction (ex2) after a multiplication; and scale is part of that factor. (With a bias, or a
+//   scale that is not positive, scores are scaled at once, and c = log2 e.)
+// - Only tiles that need a mask are masked: those on the diagonal, and the last one if it is not full
+//   (common/device/softmax.cuh).
+// The operands of step 3 and the copies of step 4 are in parts.cuh.
+//
+// Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes stand in 4 rows of 8.
+// Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [Bc, Br]; rows of K and P^T padded.
+// HBM: as step 1 (6.6); of the bias every pair of the visited tiles, also those that a mask hides.
+// Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
+#pragma once
+
+#include "06_fa2_forward/parts.cuh"
+#include "common/device/compiled.hpp"
+
+namespace flash::fa2_forward {
+namespace {
+
+constexpr int LANES = 8;  // that share a row
+// A warp reads a column of 8 rows of K, or of 4 rows of Q. With 4 floats more, rows begin 4 banks apart: no two share a bank.
+constexpr int PAD = 4;
+
+/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+template <int Width_, int Br_, int Bc_, int ThreadRows>
+struct ForwardShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
+  static constexpr int WARPS = Br / (ThreadRows * (WARP / LANES)), THREADS = WARPS * WARP;
+  static constexpr int STRIDE = Width + PAD, P_STRIDE = Br + PAD;
+  static constexpr int SHARED_FLOATS = Width * Br + Bc * (STRIDE + Width + P_STRIDE);
+  using Scores = ThreadTile<ThreadRows, Bc / LANES, LANES, WARPS, 4>;        // S, then P: [Br, Bc]
+  using Output = ThreadTile<ThreadRows, Width / LANES, LANES, WARPS, 4, 4>;  // O: [Br, Width]
+
+  static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && Output::WIDTH == Width, "tiles are dealt out evenly");
+  static_assert(Bc % 32 == 0 && Width % 32 == 0, "without padding all rows of a tile begin in the same bank");
+};
+
+/// (6.2)  m becomes the larger of both; alpha = 2^(c (m_old - m)), by which sums over the old P are multiplied.
+template <int N>
+__device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
+  Rows<N> alpha = m;
+  return alpha.each([&](float& x, int r) {
+    m[r] = fmaxf(m[r], largest[r]);
+    x = exp2_approx((x - finite(m[r])) * c);
+  });
+}
+
+template <class Shape>
+__global__ void __launch_bounds__(Shape::THREADS, 1)
+    forward_kernel(ScoreRule rule, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<const float> V_all,
+                   Tensor<float> O_all, Tensor<float> L_all, bool wide) {
+  const Problem& problem = rule.problem;
+  const int Tr = (problem.Nq + Shape::Br - 1) / Shape::Br;
+  const int row0 = blockIdx.x % Tr * Shape::Br;
+  const int h = blockIdx.x / Tr % problem.H, b = blockIdx.x / Tr / problem.H;
+  const Matrix<const float> K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
+
+  float* const shared = dynamic_shared<float>(Shape::SHARED_FLOATS);
+  const SharedMatrix<float> Qt_smem{shared, Shape::Width, Shape::Br, Shape::Br};
+  const SharedMatrix<float> K_smem{Qt_smem.data + Shape::Width * Shape::Br, Shape::Bc, Shape::Width, Shape::STRIDE};
+  const SharedMatrix<float> V_smem{K_smem.data + Shape::Bc * Shape::STRIDE, Shape::Bc, Shape::Width, Shape::Width};
+  const SharedMatrix<float> Pt_smem{V_smem.data + Shape::Bc * Shape::Width, Shape::Bc, Shape::Br, Shape::P_STRIDE};
+
+  // 1. The first tile of K, and the tile of Q; O = 0, l = 0, m = -inf.
+  const int seen_by_any = problem.visible_keys(min(row0 + Shape::Br, problem.Nq) - 1);  // by the last row
+  if (seen_by_any > 0) load_async<Shape, Shape::Bc>(K_smem, K, 0, wide);
+  cp_async_commit();
+  load_transposed<Shape>(Qt_smem, Q_all.head(b, h), row0);
+  typename Shape::Output O(0.0f);      // not normalised
+  Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: of this lane's columns alone
+  const float c = rule.factor * LOG2_E;
+
+  // 2. The tiles of K and V, up to the last key that the last row of this tile sees.
+  for (int col0 = 0; col0 < seen_by_any; col0 += Shape::Bc) {
+    cp_async_wait<0>();
+    __syncthreads();  // read after write: K_j and Q of all threads have landed; write after read: no warp still reads V_(j-1)
+    load_async<Shape, Shape::Bc>(V_smem, V, col0, wide);
+    cp_async_commit();
+
+    typename Shape::Scores S(0.0f);
+    add_product(S, Down{Qt_smem}, Along{K_smem});        // (6.1)
+    rule.apply(S, b * problem.H + h, row0, col0);        // scale and bias, where they cannot wait; mask, where there is one
+    const Rows<O.ROWS> alpha = raise(m, row_max(S), c);  // (6.2)
+    S.each([&](float& s, int r) { s = exp2_approx((s - finite(m[r])) * c); });  // (6.3): S is P now
+    l = alpha * l + lane_sum(S);
+    O.scale_rows(alpha);
+
+    cp_async_wait<0>();
+    __syncthreads();  // read after write: V_j of all threads has landed; write after read: no warp still reads K_j
+    if (col0 + Shape::Bc < seen_by_any) load_async<Shape, Shape::Bc>(K_smem, K, col0 + Shape::Bc, wide);
+    cp_async_commit();
+
+    store_transposed(Pt_smem, S);
+    __syncwarp();  // read after write: a lane reads what the others of its warp have written of its rows
+    add_product(O, Down{Pt_smem}, Down{V_smem});  // (6.4)
+  }
+
+  // 3. (6.5)
+  write_output(O_all.head(b, h), L_all.head_vector(b, h), row0, O, m, l, rule.factor, wide);
+}
+
+template <class Shape>
+void start(const Attention& a) {
+  const Problem& p = a.problem;
+  const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(p.B * p.H);
+  launch("fa2_forward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)}, forward_kernel<Shape>,
+         score_rule(a), view<const float>(a.Q), view<const float>(a.K), view<const float>(a.V), view<float>(a.O),
+         view<float>(a.L), rows_are_aligned({a.Q, a.K, a.V, a.O}));
+}
+
+template <class Shape>
+constexpr CompiledShape compiled(const char* why) {
+  return {Shape::Width, {Shape::Br, Shape::Bc}, Shape::THREADS, Shape::SHARED_FLOATS * sizeof(float), 75, why, start<Shape>};
+}
+
+constexpr CompiledShape shapes[] = {
+    compiled<ForwardShape<32, 128, 64, 8>>("8 x 8 scores a thread"),
+    compiled<ForwardShape<32, 64, 32, 4>>("twice as many blocks, little shared memory"),
+    compiled<ForwardShape<64, 128, 64, 8>>("8 x 8 scores and outputs a thread"),
+    compiled<ForwardShape<64, 64, 32, 4>>("twice as many blocks, little shared memory"),
+    compiled<ForwardShape<96, 64, 64, 4>>("4 x 8 scores and 4 x 12 outputs a thread"),
+    compiled<ForwardShape<96, 32, 32, 4>>("twice as many blocks, little shared memory"),
+    compiled<ForwardShape<128, 64, 32, 4>>("4 x 4 scores and 4 x 16 outputs a thread"),
+    compiled<ForwardShape<128, 32, 32, 4>>("twice as many blocks, little shared memory"),
+};
+
+std::string refuse(const Problem& p) { return refuse_row_of_blocks(std::int64_t{p.B} * p.H, p.Nq, 32); }
+
+const Variant variant{.name = "short_softmax",
+                      .idea = "exp2 with the scale in the exponent; masks only where tiles need one",
+                      .forward = start_one_of<shapes>,
+                      .refuse = refuse,
+                      .tiles = choices_of<shapes>};
+
+}  // namespace
+}  // namespace flash::fa2_forward

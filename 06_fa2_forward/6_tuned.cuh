@@ -1,0 +1,170 @@
+// 06 FlashAttention-2, forward, step 6: tuned.
+//
+//   for each tile i of Q, a block of its own, for each tile j of K, V that it sees:
+//     S = Q_i K_j^T                                         [Br, d] x [d, Bc]           (6.1)
+//     m_new = max(m, rowmax S),   alpha = 2^(c (m - m_new))   with c = scale log2 e     (6.2)
+//     P = 2^(c (S - m_new)),   l = alpha l + rowsum P                                   (6.3)
+//     O = alpha O + P V_j                                   [Br, Bc] x [Bc, d]          (6.4)
+//   O = O / l,   L = scale m + ln l                                                     (6.5)
+//
+// New since step 5: sizes and order.
+// - d = 128 has 8 x 8 scores and outputs a thread too, on 16 lanes a row. That takes Bc = 128, and then P as a whole does not
+//   fit: it goes through shared memory in chunks of 64 keys.
+// - Two or three blocks on an SM where registers allow: one computes while another waits (occupancy).
+// - Under a causal mask the longest blocks start first, so that no long one starts when the others are done.
+//
+// Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes stand in rows of 8 or 16.
+// Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [Chunk, Br]; rows of K and P^T padded.
+// HBM: as step 1 (6.6); of the bias every pair of the visited tiles, also those that a mask hides.
+// Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
+#pragma once
+
+#include "06_fa2_forward/parts.cuh"
+#include "common/device/compiled.hpp"
+
+namespace flash::fa2_forward {
+namespace {
+
+// A warp reads a column of 8 rows of K, or of 4 rows of Q. With 4 floats more, rows begin 4 banks apart: no two share a bank.
+constexpr int PAD = 4;
+
+/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up. Lanes: that share a row. Blocks: of an SM,
+/// to share its registers.
+template <int Width_, int Br_, int Bc_, int ThreadRows, int Lanes, int Blocks = 1>
+struct ForwardShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_, BLOCKS = Blocks;
+  static constexpr int Chunk = Bc < 64 ? Bc : 64;  // keys of P in shared memory at a time
+  static constexpr int WARPS = Br / (ThreadRows * (WARP / Lanes)), THREADS = WARPS * WARP;
+  static constexpr int STRIDE = Width + PAD, P_STRIDE = Br + PAD;
+  static constexpr int SHARED_FLOATS = Width * Br + Bc * (STRIDE + Width) + Chunk * P_STRIDE;
+  using Scores = ThreadTile<ThreadRows, Bc / Lanes, Lanes, WARPS, 4>;        // S, then P: [Br, Bc]
+  using Output = ThreadTile<ThreadRows, Width / Lanes, Lanes, WARPS, 4, 4>;  // O: [Br, Width]
+
+  static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && Output::WIDTH == Width, "tiles are dealt out evenly");
+  static_assert(Bc % Chunk == 0 && Width % 32 == 0, "whole chunks; without padding all rows of a tile begin in the same bank");
+};
+
+/// P^T of the Chunk keys from key0 on.
+template <class Shape>
+__device__ void store_chunk(const SharedMatrix<float>& Pt, const typename Shape::Scores& P, int key0) {
+#pragma unroll
+  for (int c = 0; c < P.COLS; ++c) {
+    if (c * P.LANES / Shape::Chunk != key0 / Shape::Chunk) continue;
+#pragma unroll
+    for (int r = 0; r < P.ROWS; r += 4) {
+      Pt.as<float4>(P.col(c) - key0, P.row(r)) =
+          make_float4(P.number[r][c], P.number[r + 1][c], P.number[r + 2][c], P.number[r + 3][c]);
+    }
+  }
+}
+
+/// (6.2)  m becomes the larger of both; alpha = 2^(c (m_old - m)), by which sums over the old P are multiplied.
+template <int N>
+__device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
+  Rows<N> alpha = m;
+  return alpha.each([&](float& x, int r) {
+    m[r] = fmaxf(m[r], largest[r]);
+    x = exp2_approx((x - finite(m[r])) * c);
+  });
+}
+
+template <class Shape>
+__global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
+    forward_kernel(ScoreRule rule, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<const float> V_all,
+                   Tensor<float> O_all, Tensor<float> L_all, bool wide) {
+  const Problem& problem = rule.problem;
+  const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
+  const int tile = problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads;  // the last rows see most keys
+  const int row0 = tile * Shape::Br;
+  const int head = blockIdx.x % heads, h = head % problem.H, b = head / problem.H;
+  const Matrix<const float> K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
+
+  float* const shared = dynamic_shared<float>(Shape::SHARED_FLOATS);
+  const SharedMatrix<float> Qt_smem{shared, Shape::Width, Shape::Br, Shape::Br};
+  const SharedMatrix<float> K_smem{Qt_smem.data + Shape::Width * Shape::Br, Shape::Bc, Shape::Width, Shape::STRIDE};
+  const SharedMatrix<float> V_smem{K_smem.data + Shape::Bc * Shape::STRIDE, Shape::Bc, Shape::Width, Shape::Width};
+  const SharedMatrix<float> Pt_smem{V_smem.data + Shape::Bc * Shape::Width, Shape::Chunk, Shape::Br, Shape::P_STRIDE};
+
+  // 1. The first tile of K, and the tile of Q; O = 0, l = 0, m = -inf.
+  const int seen_by_any = problem.visible_keys(min(row0 + Shape::Br, problem.Nq) - 1);  // by the last row
+  if (seen_by_any > 0) load_async<Shape, Shape::Bc>(K_smem, K, 0, wide);
+  cp_async_commit();
+  load_transposed<Shape>(Qt_smem, Q_all.head(b, h), row0);
+  typename Shape::Output O(0.0f);      // not normalised
+  Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: of this lane's columns alone
+  const float c = rule.factor * LOG2_E;
+
+  // 2. The tiles of K and V, up to the last key that the last row of this tile sees.
+  for (int col0 = 0; col0 < seen_by_any; col0 += Shape::Bc) {
+    cp_async_wait<0>();
+    __syncthreads();  // read after write: K_j and Q of all threads have landed; write after read: no warp still reads V_(j-1)
+    load_async<Shape, Shape::Bc>(V_smem, V, col0, wide);
+    cp_async_commit();
+
+    typename Shape::Scores S(0.0f);
+    add_product(S, Down{Qt_smem}, Along{K_smem});        // (6.1)
+    rule.apply(S, head, row0, col0);                     // scale and bias, where they cannot wait; mask, where there is one
+    const Rows<O.ROWS> alpha = raise(m, row_max(S), c);  // (6.2)
+    S.each([&](float& s, int r) { s = exp2_approx((s - finite(m[r])) * c); });  // (6.3): S is P now
+    l = alpha * l + lane_sum(S);
+    O.scale_rows(alpha);
+
+    cp_async_wait<0>();
+    __syncthreads();  // read after write: V_j of all threads has landed; write after read: no warp still reads K_j
+    if (col0 + Shape::Bc < seen_by_any) load_async<Shape, Shape::Bc>(K_smem, K, col0 + Shape::Bc, wide);
+    cp_async_commit();
+
+#pragma unroll
+    for (int key0 = 0; key0 < Shape::Bc; key0 += Shape::Chunk) {
+      if (key0 > 0) __syncwarp();  // write after read: lanes that lag still read the chunk before
+      store_chunk<Shape>(Pt_smem, S, key0);
+      __syncwarp();  // read after write: a lane reads what the others of its warp have written of its rows
+      const SharedMatrix<float> V_chunk{V_smem.data + key0 * Shape::Width, Shape::Chunk, Shape::Width, Shape::Width};
+      add_product(O, Down{Pt_smem}, Down{V_chunk});  // (6.4)
+    }
+  }
+
+  // 3. (6.5)
+  write_output(O_all.head(b, h), L_all.head_vector(b, h), row0, O, m, l, rule.factor, wide);
+}
+
+template <class Shape>
+void start(const Attention& a) {
+  const Problem& p = a.problem;
+  const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(p.B * p.H);
+  launch("fa2_forward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)}, forward_kernel<Shape>,
+         score_rule(a), view<const float>(a.Q), view<const float>(a.K), view<const float>(a.V), view<float>(a.O),
+         view<float>(a.L), rows_are_aligned({a.Q, a.K, a.V, a.O}));
+}
+
+template <class Shape>
+constexpr CompiledShape compiled(const char* why) {
+  return {Shape::Width, {Shape::Br, Shape::Bc}, Shape::THREADS, Shape::SHARED_FLOATS * sizeof(float), 75, why, start<Shape>};
+}
+
+// For each width the fastest first, as measured with --tune on an H200.
+constexpr CompiledShape shapes[] = {
+    compiled<ForwardShape<32, 128, 64, 8, 8, 2>>("8 x 8 scores a thread, two blocks on an SM"),
+    compiled<ForwardShape<32, 64, 32, 4, 8, 4>>("twice as many blocks"),
+    compiled<ForwardShape<64, 128, 64, 8, 8, 2>>("8 x 8 scores and outputs a thread, two blocks on an SM"),
+    compiled<ForwardShape<64, 64, 64, 4, 8, 3>>("twice as many blocks, three on an SM"),
+    compiled<ForwardShape<64, 64, 32, 4, 8, 3>>("little shared memory"),
+    compiled<ForwardShape<96, 128, 64, 4, 8>>("4 x 12 outputs a thread; K and V move half as often"),
+    compiled<ForwardShape<96, 64, 64, 4, 8, 2>>("twice as many blocks, two blocks on an SM"),
+    compiled<ForwardShape<96, 64, 32, 4, 8, 3>>("little shared memory"),
+    compiled<ForwardShape<128, 128, 128, 8, 16>>("8 x 8 scores and outputs a thread"),
+    compiled<ForwardShape<128, 128, 64, 8, 16>>("less shared memory"),
+    compiled<ForwardShape<128, 64, 32, 4, 8, 2>>("twice as many blocks, two on an SM"),
+    compiled<ForwardShape<128, 32, 32, 4, 8>>("little shared memory"),
+};
+
+std::string refuse(const Problem& p) { return refuse_row_of_blocks(std::int64_t{p.B} * p.H, p.Nq, 32); }
+
+const Variant variant{.name = "tuned",
+                      .idea = "tile sizes, P in chunks, blocks on an SM, the longest first",
+                      .forward = start_one_of<shapes>,
+                      .refuse = refuse,
+                      .tiles = choices_of<shapes>};
+
+}  // namespace
+}  // namespace flash::fa2_forward

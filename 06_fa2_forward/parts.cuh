@@ -1,0 +1,108 @@
+// 06 FlashAttention-2: what steps 3 and 4 have introduced, for the steps after them and for chapter 07: transposed tiles,
+// vector operands and their product, asynchronous copies.
+#pragma once
+
+#include "06_fa2_forward/thread_tiles.cuh"
+
+namespace flash::fa2_forward {
+namespace {
+
+/// Q_i^T. A warp reads a column of Q, whose sectors stay in L1 until the next columns are read, and writes side by side.
+template <class Shape>
+__device__ void load_transposed(const SharedMatrix<float>& Qt, const Matrix<const float>& Q, int row0) {
+#pragma unroll 8  // loads in flight
+  for (int e = threadIdx.x; e < Shape::Br * Shape::Width; e += Shape::THREADS) {
+    const int row = e % Shape::Br, k = e / Shape::Br;
+    Qt(k, row) = row0 + row < Q.rows && k < Q.cols ? Q(row0 + row, k) : 0.0f;
+  }
+}
+
+/// P^T, each run of four rows as one access.
+template <class Tile>
+__device__ void store_transposed(const SharedMatrix<float>& Pt, const Tile& P) {
+#pragma unroll
+  for (int c = 0; c < Tile::COLS; ++c) {
+#pragma unroll
+    for (int r = 0; r < Tile::ROWS; r += 4) {
+      Pt.as<float4>(P.col(c), P.row(r)) =
+          make_float4(P.number[r][c], P.number[r + 1][c], P.number[r + 2][c], P.number[r + 3][c]);
+    }
+  }
+}
+
+/// An operand whose rows run along the inner dimension: a float4 holds four steps of one row.
+struct Along {
+  static constexpr int STEPS = 4;
+  SharedMatrix<float> tile;
+  __device__ int depth() const { return tile.cols; }
+  template <int N, class Index>
+  __device__ void load(float (&numbers)[STEPS][N], int k, Index index) const {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const float4 four = tile.as<const float4>(index(i), k);
+      numbers[0][i] = four.x, numbers[1][i] = four.y, numbers[2][i] = four.z, numbers[3][i] = four.w;
+    }
+  }
+};
+
+/// An operand whose columns do: a float4 holds one step of four columns.
+struct Down {
+  static constexpr int STEPS = 1;
+  SharedMatrix<float> tile;
+  __device__ int depth() const { return tile.rows; }
+  template <int N, class Index>
+  __device__ void load(float (&numbers)[STEPS][N], int k, Index index) const {
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+      const float4 four = tile.as<const float4>(k, index(i));
+      numbers[0][i] = four.x, numbers[0][i + 1] = four.y, numbers[0][i + 2] = four.z, numbers[0][i + 3] = four.w;
+    }
+  }
+};
+
+/// C += A B: in each step a thread has ROWS numbers of A and COLS of B.
+template <class Tile, class Left, class Right>
+__device__ void add_product(Tile& C, const Left& A, const Right& B) {
+  constexpr int steps = Left::STEPS > Right::STEPS ? Left::STEPS : Right::STEPS;
+#pragma unroll(Right::STEPS == 1 ? 16 : 8) / Left::STEPS  // enough to begin loads long before their use
+  for (int k0 = 0; k0 < A.depth(); k0 += steps) {
+    float a[Left::STEPS][Tile::ROWS], b[Right::STEPS][Tile::COLS];
+#pragma unroll
+    for (int k = 0; k < steps; ++k) {
+      if (k % Left::STEPS == 0) A.load(a, k0 + k, Tile::row);
+      if (k % Right::STEPS == 0) B.load(b, k0 + k, Tile::col);
+      C.add_outer_product(a[k % Left::STEPS], b[k % Right::STEPS]);
+    }
+  }
+}
+
+/// Starts copying rows row0, row0 + 1, ... of M to a tile [Rows, Width]; zeros stand beyond its last row and column. A thread
+/// stays in its four columns, so that its addresses advance by a constant, which is worth 9 % (chapter 06, section 9).
+template <class Shape, int Rows>
+__device__ void load_async(const SharedMatrix<float>& tile, const Matrix<const float>& M, int row0, bool wide) {
+  constexpr int quads = Shape::Width / 4, rows_at_once = Shape::THREADS / quads;
+  constexpr int steps = (Rows + rows_at_once - 1) / rows_at_once;
+  const int first = threadIdx.x / quads, col = 4 * (threadIdx.x % quads);
+  if (first >= rows_at_once) return;  // Width 96: some threads have nothing to copy
+  if (wide && row0 + Rows <= M.rows) {
+    const bool exists = col < M.cols;
+#pragma unroll
+    for (int step = 0; step < steps; ++step) {
+      const int row = first + step * rows_at_once;
+      if (Rows % rows_at_once != 0 && row >= Rows) break;
+      cp_async_zfill<16>(tile.address(row, col), M.address(row0 + row, exists ? col : 0), exists ? 16 : 0);
+    }
+  } else {  // the last rows, or rows that do not begin at multiples of 16 bytes: element by element
+#pragma unroll 1
+    for (int row = first; row < Rows; row += rows_at_once) {
+#pragma unroll 1
+      for (int c = col; c < col + 4; ++c) {
+        const bool exists = row0 + row < M.rows && c < M.cols;
+        cp_async_zfill<4>(tile.address(row, c), M.address(exists ? row0 + row : 0, exists ? c : 0), exists ? 4 : 0);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace flash::fa2_forward

@@ -1,0 +1,130 @@
+// 06 FlashAttention-2: who holds what of a matrix, as a type. Step 2 introduces it, and from there on kernels read like their
+// equations:
+//
+//   const auto alpha = raise(m, row_max(S));        m, alpha: a number for each row (common/device/softmax.cuh)
+//   S.each([&](float& s, int r) { ... m[r] ... });  S: this thread's part of the scores
+//   O.scale_rows(alpha);
+//
+// A matrix is dealt out to warps by rows. The 32 lanes of a warp stand in 32 / LANES rows of LANES, and take turns: with runs
+// of 1, four rows of 8 lanes and 8 x 8 numbers each, the lane at (y, x) has rows y, y + 4, ..., y + 28 of its warp and columns
+// x, x + 8, ..., x + 56. With runs of 4 it takes four neighbours in each turn: rows 4y .. 4y + 3, then 4y + 16 .. 4y + 19.
+#pragma once
+
+#include "common/device/softmax.cuh"
+
+namespace flash::fa2_forward {
+namespace {
+
+/// A thread's part of a matrix [HEIGHT, WIDTH] in registers: Rows x Cols numbers. Lanes: how many share a row. Warps: among
+/// which the rows are divided. Runs: neighbouring rows, or columns, that a thread takes at a time.
+template <int Rows_, int Cols_, int Lanes, int Warps, int RowRun = 1, int ColRun = 1>
+struct ThreadTile {
+  static constexpr int ROWS = Rows_, COLS = Cols_, LANES = Lanes, ROW_RUN = RowRun, COL_RUN = ColRun;
+  static constexpr int WARP_ROWS = ROWS * (WARP / Lanes);
+  static constexpr int HEIGHT = Warps * WARP_ROWS, WIDTH = COLS * Lanes;
+  static_assert(ROWS % RowRun == 0 && COLS % ColRun == 0, "a thread takes whole runs");
+
+  float number[ROWS][COLS];
+
+  __device__ explicit ThreadTile(float all) {
+    each([&](float& x, int) { x = all; });
+  }
+
+  /// The thread's r-th row, and its c-th column, of the matrix.
+  static __device__ int row(int r) {
+    const int warp = threadIdx.x / WARP % Warps, y = threadIdx.x % WARP / Lanes;
+    return warp * WARP_ROWS + RowRun * y + r % RowRun + RowRun * (WARP / Lanes) * (r / RowRun);
+  }
+  static __device__ int col(int c) {
+    const int x = threadIdx.x % Lanes;
+    return ColRun * x + c % ColRun + ColRun * Lanes * (c / ColRun);
+  }
+
+  /// f(number, r) for each number, of row r.
+  template <class F>
+  __device__ void each(F f) {
+    visit(*this, f);
+  }
+  template <class F>
+  __device__ void each(F f) const {
+    visit(*this, f);
+  }
+
+  /// f(number, row, col) for each number, with its place in the matrix.
+  template <class F>
+  __device__ void each_at(F f) {
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+#pragma unroll
+      for (int c = 0; c < COLS; ++c) f(number[r][c], row(r), col(c));
+    }
+  }
+
+  /// One step of the inner dimension of a product: += a b^T. In serpentine order each multiply-add shares an operand with the
+  /// one before it, which is then at hand: three from the register file seem to take a second cycle (chapter 06, 6.10).
+  __device__ void add_outer_product(const float (&a)[ROWS], const float (&b)[COLS]) {
+#pragma unroll
+    for (int c = 0; c < COLS; ++c) {
+#pragma unroll
+      for (int n = 0; n < ROWS; ++n) {
+        const int r = c % 2 == 0 ? n : ROWS - 1 - n;
+        number[r][c] += a[r] * b[c];
+      }
+    }
+  }
+  __device__ void scale_rows(const Rows<ROWS>& factor) {
+    each([&](float& x, int r) { x *= factor[r]; });
+  }
+
+ private:
+  template <class Self, class F>
+  static __device__ void visit(Self& self, F f) {
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+#pragma unroll
+      for (int c = 0; c < COLS; ++c) f(self.number[r][c], r);
+    }
+  }
+};
+
+/// C becomes the part of M that begins at (row0, col0), or is added to it; what lies beyond the last row and column stays out.
+/// Runs of four columns are one access where rows are aligned to it (`wide`).
+template <class Tile>
+__device__ void write_tile(const Matrix<float>& M, int row0, int col0, const Tile& C, bool wide, bool add = false) {
+#pragma unroll
+  for (int r = 0; r < Tile::ROWS; ++r) {
+    const int row = row0 + Tile::row(r);
+    if (row >= M.rows) continue;
+#pragma unroll
+    for (int c = 0; c < Tile::COLS; c += Tile::COL_RUN) {
+      const int col = col0 + Tile::col(c);
+      const float* const run = &C.number[r][c];
+      if (Tile::COL_RUN == 4 && wide && col < M.cols) {
+        const float4 old = add ? M.as<const float4>(row, col) : float4{};
+        store4(M.address(row, col), make_float4(old.x + run[0], old.y + run[1], old.z + run[2], old.w + run[3]));
+        continue;
+      }
+#pragma unroll
+      for (int e = 0; e < Tile::COL_RUN; ++e) {
+        if (col + e < M.cols) M(row, col + e) = run[e] + (add ? static_cast<float>(M(row, col + e)) : 0.0f);
+      }
+    }
+  }
+}
+
+/// (6.5)  O = O / l and L = factor m + ln l, in rows row0, row0 + 1, ... of O_all and L. l: of this lane's columns.
+template <class Tile>
+__device__ void write_output(const Matrix<float>& O_all, const Vector<float>& L, int row0, Tile& O, const Rows<Tile::ROWS>& m,
+                             Rows<Tile::ROWS> l, float factor, bool wide) {
+  l = row_sum<Tile>(l);
+  l.each([&](float& sum, int r) {
+    const int row = row0 + Tile::row(r);
+    if (Tile::col(0) == 0 && row < L.size) L(row) = sum == 0.0f ? -INFINITY : factor * m[r] + logf(sum);
+    sum = sum == 0.0f ? 0.0f : 1.0f / sum;  // no visible key: O = 0
+  });
+  O.scale_rows(l);
+  write_tile(O_all, row0, 0, O, wide);
+}
+
+}  // namespace
+}  // namespace flash::fa2_forward

@@ -1,0 +1,225 @@
+// 08 Tensor cores, backward, step 1: two kernels, so that each sum has one owner.
+//
+//   P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
+//   dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
+//   dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O), by a kernel before          (8.13)
+//   dk_dv_kernel: for each tile j of K, V, a block of its own, over the tiles i of Q, dO:
+//     dV_j += P^T dO_i                                     [Bc, Br] x [Br, d]          (8.14)
+//     dK_j += scale dS^T Q_i                               [Bc, Br] x [Br, d]          (8.15)
+//   dq_kernel: for each tile i of Q, dO, a block of its own, over the tiles j of K, V:
+//     dQ_i += scale dS K_j                                 [Br, Bc] x [Bc, d]          (8.16)
+//
+// New since chapter 07: products on tensor cores in 16 bits, P and dS rounded to them, sums in fp32. In dk_dv_kernel scores are
+// computed transposed, so that their accumulators are the left operand of (8.14) and (8.15) as they lie. A warp owns rows of
+// scores and of the gradients, and needs no other one.
+//
+// Seven products; nothing is added by two blocks, so results are the same to the last bit in each run.
+//
+// Grids: Tc*B*Hkv*PARTS, the block of a key/value head walks over all query heads that read it; tiles of Bc queries*B*H.
+// HBM: K, V once, Q, dO, L, D once for each tile of K that they see; then Q, dO, L, D once, K, V once for each Bc queries
+//   that see them; dQ, dK, dV once.  Workspace: L and D. Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
+#pragma once
+
+#include "08_tensor_cores/parts/prepare.cuh"
+#include "08_tensor_cores/parts/tile.cuh"
+
+namespace flash::tensor_cores {
+namespace {
+
+/// The tile sizes of one compiled pair of kernels, and who holds what. Width: d, rounded up.
+template <int Width_, int Br_, int Bc_, int KeyTiles, int Blocks>
+struct BackwardShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
+  static constexpr int KEY_TILES = KeyTiles,
+                       QUERY_TILES = Br / 8;  // of 16 rows and of 8 columns of transposed scores, of a warp
+  static constexpr int THREADS = Bc / (16 * KEY_TILES) * WARP;
+  static constexpr int BLOCKS = Blocks;                                          // of an SM, to share its registers
+  static constexpr int COLS = Width > 128 ? 128 : Width, PARTS = Width / COLS;   // of dK and dV, of a block: more has no room
+  static constexpr int SHARED_NUMBERS = Width * (2 * Bc + 4 * Br) + 2 * 4 * Br;  // K, V; two tiles each of Q, dO, L and D
+  static constexpr int DQ_THREADS = Bc / 16 * WARP;                              // dq_kernel: 16 queries a warp
+  static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, KEY_TILES == 2);
+
+  static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
+};
+
+/// (8.11)  Transposed scores become P = e^(factor S - L). LD: L of the columns, then D.
+template <class Scores>
+__device__ void exponentiate(Scores& S, const SharedMatrix<const float>& LD, const ScoreRule& rule) {
+  const float c = rule.factor * LOG2_E;
+  if (rule.scale_first) {  // a bias may be so large that its product with log2 e is not precise: its L goes first
+    S.each_at([&](float& s, int, int query) { s = exp2_approx(c * (s - LD(0, query))); });
+  } else {
+    S.each_at([&](float& s, int, int query) { s = exp2_approx(c * s - LOG2_E * LD(0, query)); });
+  }
+}
+
+/// Starts copying L and D of the queries from row0 on.
+template <int Br>
+__device__ void load_LD(const SharedMatrix<float>& LD_smem, const Matrix<const float>& LD, int row0) {
+  const int which = threadIdx.x / (Br / 4), col = threadIdx.x % (Br / 4) * 4;
+  if (which < 2) cp_async<16>(LD_smem.address(which, col), LD.address(which, row0 + col));
+}
+
+template <class T, class Shape>
+__global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
+    dk_dv_kernel(ScoreRule rule, Gradients<T> all, int heads_at_once) {
+  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
+  const Problem& problem = rule.problem;
+  // The first keys, which most queries see under a causal mask, start first.
+  const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc * Shape::PARTS, problem.B * problem.Hkv, heads_at_once);
+  const int col0 = order.tile / Shape::PARTS * Shape::Bc, part = order.tile % Shape::PARTS * Shape::COLS;
+  const int b = order.head / problem.Hkv, h_kv = order.head % problem.Hkv;
+
+  const Tile<T, Shape::Width> K_smem(dynamic_shared<T>(Shape::SHARED_NUMBERS), Shape::Bc), V_smem(K_smem.end(), Shape::Bc);
+  const auto Q_smem = [&](int stage) {  // two tiles of Q, then two of dO
+    return Tile<T, Shape::Width>(V_smem.end() + stage * Shape::Br * Shape::Width, Shape::Br);
+  };
+  const auto dO_smem = [&](int stage) { return Q_smem(2 + stage); };
+  const auto LD_smem = [&](int stage) {
+    return SharedMatrix<float>{reinterpret_cast<float*>(dO_smem(1).end()) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br};
+  };
+  const int warp_key = threadIdx.x / WARP * 16 * Shape::KEY_TILES;  // the warp's first row of the tile
+
+  Accumulators<Shape::KEY_TILES, Shape::COLS / 8> dK(0.0f), dV(0.0f);  // [16 KEY_TILES, COLS]; dK without the scale
+
+  // The tiles of Q from the first query on that sees a key of this tile, for each query head that reads the head. There is at
+  // least one: the last query sees every key.
+  const int first = problem.causal ? max(0, col0 - (problem.Nk - problem.Nq)) / Shape::Br : 0;
+  const int tiles = (problem.Nq + Shape::Br - 1) / Shape::Br - first;
+  const auto head_of = [&](int visit) { return h_kv * problem.group_size() + visit / tiles; };
+  const auto row_of = [&](int visit) { return (first + visit % tiles) * Shape::Br; };
+  const auto load_tile = [&](int visit) {
+    const int h = head_of(visit), row0 = row_of(visit);
+    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, h), row0).load_async(Q_smem(visit % 2));
+    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, h), row0).load_async(dO_smem(visit % 2));
+    load_LD<Shape::Br>(LD_smem(visit % 2), all.LD.head(b, h), row0);
+  };
+
+  // 1. K, V, and the first tiles of Q, dO.
+  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, h_kv), col0).load_async(K_smem);
+  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, h_kv), col0).load_async(V_smem);
+  load_tile(0);
+
+  for (int visit = 0; visit < tiles * problem.group_size(); ++visit) {
+    cp_async_wait_all();
+    __syncthreads();  // read after write: tiles have landed; write after read: no warp reads the ones before
+    if (visit + 1 < tiles * problem.group_size()) load_tile(visit + 1);
+    const auto Q = Q_smem(visit % 2), dO = dO_smem(visit % 2);
+    const SharedMatrix<const float> LD = LD_smem(visit % 2);
+
+    // 2. P^T, and dV.
+    Accumulators<Shape::KEY_TILES, Shape::QUERY_TILES> P(0.0f), dS(0.0f);  // transposed: [16 KEY_TILES, Br]
+    add_product(P, K_smem.left(warp_key), Q.transposed());                 // (8.11)
+    rule.apply<true>(P, b * problem.H + head_of(visit), col0 + warp_key, row_of(visit));
+    exponentiate(P, LD, rule);
+    add_product(dV, rounded<T>(P), dO.right(part));  // (8.14)
+
+    // 3. dS^T, and dK.
+    add_product(dS, V_smem.left(warp_key), dO.transposed());             // (8.12): dP
+    dS.each_at([&](float& ds, int, int query) { ds -= LD(1, query); });  // (8.13)
+    dS.multiply(P);
+    add_product(dK, rounded<T>(dS), Q.right(part));  // (8.15)
+  }
+  __syncthreads();  // write after read: the gradients leave through the tiles of V and K, which no warp reads any longer
+  dK.each([&](float& x, int) { x *= problem.scale; });
+  write_rows(all.dV.head(b, h_kv), col0 + warp_key, dV, V_smem.below(warp_key), part);
+  write_rows(all.dK.head(b, h_kv), col0 + warp_key, dK, K_smem.below(warp_key), part);
+}
+
+template <class T, class Shape>
+__global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
+    dq_kernel(ScoreRule rule, Gradients<T> all, int heads_at_once) {
+  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
+  const Problem& problem = rule.problem;
+  // The last queries, which see most keys under a causal mask, start first.
+  const BlockOrder order((problem.Nq + Shape::Bc - 1) / Shape::Bc, problem.B * problem.H, heads_at_once);
+  const int row0 = (order.tiles_of_head - 1 - order.tile) * Shape::Bc, b = order.head / problem.H, h = order.head % problem.H;
+
+  const Tile<T, Shape::Width> Q_smem(dynamic_shared<T>(Shape::SHARED_NUMBERS), Shape::Bc), dO_smem(Q_smem.end(), Shape::Bc);
+  const auto K_smem = [&](int stage) {  // two tiles of K, then two of V
+    return Tile<T, Shape::Width>(dO_smem.end() + stage * Shape::Br * Shape::Width, Shape::Br);
+  };
+  const auto V_smem = [&](int stage) { return K_smem(2 + stage); };
+  const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
+
+  Accumulators<1, Shape::Width / 8> dQ(0.0f);  // [16, Width], without the scale
+  const Matrix<const float> LD = all.LD.head(b, h);
+  Rows<2> L(0.0f), D(0.0f);
+  L.each([&](float& x, int r) { x = LD(0, row0 + warp_row + 8 * r + threadIdx.x % WARP / 4); });
+  D.each([&](float& x, int r) { x = LD(1, row0 + warp_row + 8 * r + threadIdx.x % WARP / 4); });
+  const float c = rule.factor * LOG2_E;
+
+  const int seen_by_any = problem.visible_keys(min(row0 + Shape::Bc, problem.Nq) - 1);
+  const int tiles = (seen_by_any + Shape::Br - 1) / Shape::Br;
+  Copier<T, Shape::Width, Shape::Br, Shape::DQ_THREADS> copy_K(all.K.head(b, problem.kv_head(h)), 0),
+      copy_V(all.V.head(b, problem.kv_head(h)), 0);
+  const auto load_tile = [&](int j) {
+    copy_K.load_async(K_smem(j % 2), Shape::Br);
+    copy_V.load_async(V_smem(j % 2), Shape::Br);
+  };
+
+  // 1. Q, dO, and the first tiles of K, V.
+  Copier<T, Shape::Width, Shape::Bc, Shape::DQ_THREADS>(all.Q.head(b, h), row0).load_async(Q_smem);
+  Copier<T, Shape::Width, Shape::Bc, Shape::DQ_THREADS>(all.dO.head(b, h), row0).load_async(dO_smem);
+  if (tiles > 0) load_tile(0);
+
+  for (int j = 0; j < tiles; ++j) {
+    cp_async_wait_all();
+    __syncthreads();  // read after write: tiles have landed; write after read: no warp reads the ones before
+    if (j + 1 < tiles) load_tile(j + 1);
+
+    // 2. P and dS, not transposed: rows are queries.
+    Accumulators<1, Shape::Br / 8> P(0.0f), dS(0.0f);                   // [16, Br]
+    add_product(P, Q_smem.left(warp_row), K_smem(j % 2).transposed());  // (8.11)
+    rule.apply(P, order.head, row0 + warp_row, j * Shape::Br);
+    if (rule.scale_first) P.each([&](float& s, int r) { s -= L[r]; });  // as in exponentiate()
+    P.each([&](float& s, int r) { s = exp2_approx(c * s - (rule.scale_first ? 0.0f : LOG2_E * L[r])); });
+    add_product(dS, dO_smem.left(warp_row), V_smem(j % 2).transposed());  // (8.12): dP
+    dS.each([&](float& ds, int r) { ds -= D[r]; });                       // (8.13)
+    dS.multiply(P);
+
+    // 3. dQ += dS K.
+    add_product(dQ, rounded<T>(dS), K_smem(j % 2).right());  // (8.16)
+  }
+  cp_async_wait_all();  // if there was no tile of K
+  __syncthreads();      // write after write: copies to the rows of Q, through which dQ leaves, may still have been in flight
+  dQ.each([&](float& x, int) { x *= problem.scale; });
+  write_rows(all.dQ.head(b, h), row0 + warp_row, dQ, Q_smem.below(warp_row));
+}
+
+template <class Shape>
+void start(const Attention& a) {
+  in_type_of(a, [&]<class T>(T) {
+    const Problem& p = a.problem;
+    const Gradients<T> all = prepare<T, Shape::Width>(a, nullptr);
+    const int kv_heads = p.B * p.Hkv, heads = p.B * p.H;
+    const std::int64_t bytes_of_row = 2 * 2 * Shape::Width;  // of Q and dO, or K and V
+    const std::size_t shared_bytes = Shape::SHARED_NUMBERS * sizeof(T);
+    launch("dk_dv",
+           {dim3(blocks_for(p.Nk, Shape::Bc) * Shape::PARTS * static_cast<unsigned>(kv_heads)), dim3(Shape::THREADS),
+            shared_bytes},
+           dk_dv_kernel<T, Shape>, score_rule(a), all, heads_in_L2(kv_heads, bytes_of_row * p.Nq * p.group_size()));
+    launch("dq", {dim3(blocks_for(p.Nq, Shape::Bc) * static_cast<unsigned>(heads)), dim3(Shape::DQ_THREADS), shared_bytes},
+           dq_kernel<T, Shape>, score_rule(a), all, heads_in_L2(heads, bytes_of_row * p.Nk));
+  });
+}
+
+template <int... Sizes>
+constexpr CompiledShape compiled(const char* why) {
+  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>);
+}
+
+// For each width the fastest first, as measured with --tune on an H200.
+constexpr CompiledShape shapes[] = {
+    compiled<32, 64, 128, 2, 2>("32 keys a warp"),       compiled<32, 32, 64, 1, 2>("little shared memory"),
+    compiled<64, 32, 128, 2, 2>("32 keys a warp"),       compiled<64, 32, 64, 1, 2>("little shared memory"),
+    compiled<96, 32, 64, 1, 2>("16 keys a warp"),        compiled<128, 32, 64, 1, 2>("16 keys a warp"),
+    compiled<128, 16, 64, 1, 2>("little shared memory"), compiled<256, 32, 64, 1, 1>("16 keys a warp"),
+    compiled<256, 16, 32, 1, 1>("little shared memory"),
+};
+
+const Variant variant =
+    backward_step<shapes, false>("two_kernels", "dK and dV over tiles of K, dQ over tiles of Q: deterministic, seven products");
+
+}  // namespace
+}  // namespace flash::tensor_cores

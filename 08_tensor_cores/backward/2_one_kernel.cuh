@@ -1,0 +1,189 @@
+// 08 Tensor cores, backward, step 2: one kernel over tiles of K and V; dQ is summed by atomics.
+//
+//   for each tile j of K, V, a block of its own, for each tile i of Q, dO that sees any of it:
+//     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
+//     dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
+//     dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O), by a kernel before          (8.13)
+//     dV_j += P^T dO_i                                       [Bc, Br] x [Br, d]          (8.14)
+//     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
+//     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
+//
+// New since step 1: dQ_i is added to HBM by each tile of K in turn, so that S and dP are computed once, not twice: five
+// products instead of seven. Rows of dS K are queries, which no warp owns: dS goes through shared memory, and all warps share
+// the product. The sum of dQ is kept in fp32 and in the order of accumulators: the 32 lanes of a warp add to 512 bytes in a
+// row. A last kernel brings it in order, times scale, in 16 bits.
+//
+// Grid: Tc*B*Hkv*PARTS; the block of a key/value head walks over all query heads that read it.
+// HBM: K, V once; Q, dO, L, D once for each tile of K that they see; the sum of dQ written, read and written each time, read;
+// dQ, dK, dV once. Workspace: L and D; the sum of dQ. Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
+#pragma once
+
+#include "08_tensor_cores/parts/prepare.cuh"
+#include "08_tensor_cores/parts/tile.cuh"
+
+namespace flash::tensor_cores {
+namespace {
+
+/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+template <int Width_, int Br_, int Bc_, int KeyTiles, int Blocks>
+struct BackwardShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
+  static constexpr int KEY_TILES = KeyTiles,
+                       QUERY_TILES = Br / 8;  // of 16 rows and of 8 columns of transposed scores, of a warp
+  static constexpr int THREADS = Bc / (16 * KEY_TILES) * WARP;
+  static constexpr int BLOCKS = Blocks;                                         // of an SM, to share its registers
+  static constexpr int COLS = Width > 128 ? 128 : Width, PARTS = Width / COLS;  // of dK and dV, of a block: more has no room
+  static constexpr int SHARED_NUMBERS =
+      Width * (2 * Bc + 4 * Br) + Bc * Br + 2 * 4 * Br;  // K, V; two tiles each of Q, dO, L and D; dS
+  static constexpr WarpGrid DQ_WARPS{THREADS / WARP, Br, COLS};
+  static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, KEY_TILES == 2);
+
+  static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
+};
+
+/// (8.11)  Transposed scores become P = e^(factor S - L). LD: L of the columns, then D.
+template <class Scores>
+__device__ void exponentiate(Scores& S, const SharedMatrix<const float>& LD, const ScoreRule& rule) {
+  const float c = rule.factor * LOG2_E;
+  if (rule.scale_first) {  // a bias may be so large that its product with log2 e is not precise: its L goes first
+    S.each_at([&](float& s, int, int query) { s = exp2_approx(c * (s - LD(0, query))); });
+  } else {
+    S.each_at([&](float& s, int, int query) { s = exp2_approx(c * s - LOG2_E * LD(0, query)); });
+  }
+}
+
+/// Starts copying L and D of the queries from row0 on.
+template <int Br>
+__device__ void load_LD(const SharedMatrix<float>& LD_smem, const Matrix<const float>& LD, int row0) {
+  const int which = threadIdx.x / (Br / 4), col = threadIdx.x % (Br / 4) * 4;
+  if (which < 2) cp_async<16>(LD_smem.address(which, col), LD.address(which, row0 + col));
+}
+
+/// (8.16)  The warp's part of dQ = dS K [Br, COLS], added to the sum of dQ, where a row is a 16 x 8 fragment: 4 numbers a lane.
+template <class Shape, class T>
+__device__ void add_to_dQ(const Matrix<float>& sum, int row0, int col0, const Tile<T, Shape::Br>& dS_smem,
+                          const Tile<T, Shape::Width>& K_smem) {
+  constexpr int row_tiles = Shape::Br / 16 / Shape::DQ_WARPS.rows, col_tiles = Shape::COLS / 8 / Shape::DQ_WARPS.cols;
+  const int warp = threadIdx.x / WARP, warp_row = warp % Shape::DQ_WARPS.rows * 16 * row_tiles;
+  const int warp_col = warp / Shape::DQ_WARPS.rows * 8 * col_tiles;
+  if (warp_col >= Shape::COLS) return;  // Width 96: some warps have no part
+  Accumulators<row_tiles, col_tiles> dQ(0.0f);
+  add_product(dQ, dS_smem.template left_transposed<Shape::Bc>(warp_row), K_smem.right(col0 + warp_col));
+  const int first = ((row0 + warp_row) / 16 * (Shape::Width / 8) + (col0 + warp_col) / 8) * WARP + threadIdx.x % WARP;
+#pragma unroll
+  for (int i = 0; i < row_tiles; ++i) {
+#pragma unroll
+    for (int n = 0; n < col_tiles; ++n) {
+      const float(&four)[4] = dQ.number[i][n];
+      atomic_add4(sum.address(0, 4 * (first + (i * Shape::Width / 8 + n) * WARP)),
+                  make_float4(four[0], four[1], four[2], four[3]));
+    }
+  }
+}
+
+template <class T, class Shape>
+__global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
+    backward_kernel(ScoreRule rule, Gradients<T> all, Tensor<float> sum_all, int heads_at_once) {
+  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
+  const Problem& problem = rule.problem;
+  // The first keys, which most queries see under a causal mask, start first.
+  const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc * Shape::PARTS, problem.B * problem.Hkv, heads_at_once);
+  const int col0 = order.tile / Shape::PARTS * Shape::Bc, part = order.tile % Shape::PARTS * Shape::COLS;
+  const int b = order.head / problem.Hkv, h_kv = order.head % problem.Hkv;
+
+  const Tile<T, Shape::Width> K_smem(dynamic_shared<T>(Shape::SHARED_NUMBERS), Shape::Bc), V_smem(K_smem.end(), Shape::Bc);
+  const auto Q_smem = [&](int stage) {  // two tiles of Q, then two of dO
+    return Tile<T, Shape::Width>(V_smem.end() + stage * Shape::Br * Shape::Width, Shape::Br);
+  };
+  const auto dO_smem = [&](int stage) { return Q_smem(2 + stage); };
+  const Tile<T, Shape::Br> dS_smem(dO_smem(1).end(), Shape::Bc);  // transposed, as it is computed
+  const auto LD_smem = [&](int stage) {
+    return SharedMatrix<float>{reinterpret_cast<float*>(dS_smem.end()) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br};
+  };
+  const int warp_key = threadIdx.x / WARP * 16 * Shape::KEY_TILES;  // the warp's first row of the tile
+
+  Accumulators<Shape::KEY_TILES, Shape::COLS / 8> dK(0.0f), dV(0.0f);  // [16 KEY_TILES, COLS]; dK without the scale
+
+  // The tiles of Q from the first query on that sees a key of this tile, for each query head that reads the head. There is at
+  // least one: the last query sees every key.
+  const int first = problem.causal ? max(0, col0 - (problem.Nk - problem.Nq)) / Shape::Br : 0;
+  const int tiles = (problem.Nq + Shape::Br - 1) / Shape::Br - first;
+  const auto head_of = [&](int visit) { return h_kv * problem.group_size() + visit / tiles; };
+  const auto row_of = [&](int visit) { return (first + visit % tiles) * Shape::Br; };
+  const auto load_tile = [&](int visit) {
+    const int h = head_of(visit), row0 = row_of(visit);
+    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, h), row0).load_async(Q_smem(visit % 2));
+    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, h), row0).load_async(dO_smem(visit % 2));
+    load_LD<Shape::Br>(LD_smem(visit % 2), all.LD.head(b, h), row0);
+  };
+
+  // 1. K, V, and the first tiles of Q, dO.
+  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, h_kv), col0).load_async(K_smem);
+  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, h_kv), col0).load_async(V_smem);
+  load_tile(0);
+
+  for (int visit = 0; visit < tiles * problem.group_size(); ++visit) {
+    cp_async_wait_all();
+    __syncthreads();  // read after write: tiles have landed; write after read: no warp reads the ones before, nor dS
+    if (visit + 1 < tiles * problem.group_size()) load_tile(visit + 1);
+    const auto Q = Q_smem(visit % 2), dO = dO_smem(visit % 2);
+    const SharedMatrix<const float> LD = LD_smem(visit % 2);
+
+    // 2. P^T, and dV.
+    Accumulators<Shape::KEY_TILES, Shape::QUERY_TILES> P(0.0f), dS(0.0f);  // transposed: [16 KEY_TILES, Br]
+    add_product(P, K_smem.left(warp_key), Q.transposed());                 // (8.11)
+    rule.apply<true>(P, b * problem.H + head_of(visit), col0 + warp_key, row_of(visit));
+    exponentiate(P, LD, rule);
+    add_product(dV, rounded<T>(P), dO.right(part));  // (8.14)
+
+    // 3. dS^T, and dK.
+    add_product(dS, V_smem.left(warp_key), dO.transposed());             // (8.12): dP
+    dS.each_at([&](float& ds, int, int query) { ds -= LD(1, query); });  // (8.13)
+    dS.multiply(P);
+    store(dS_smem.below(warp_key), dS);
+    add_product(dK, rounded<T>(dS), Q.right(part));  // (8.15)
+
+    // 4. dQ, by all warps.
+    __syncthreads();  // read after write: dS of all warps. The barrier of phase 2 parts it from dS of the next tile
+    add_to_dQ<Shape>(sum_all.head(b, head_of(visit)), row_of(visit), part, dS_smem, K_smem);
+  }
+  __syncthreads();  // write after read: the gradients leave through the tiles of V and K, which no warp reads any longer
+  dK.each([&](float& x, int) { x *= problem.scale; });
+  write_rows(all.dV.head(b, h_kv), col0 + warp_key, dV, V_smem.below(warp_key), part);
+  write_rows(all.dK.head(b, h_kv), col0 + warp_key, dK, K_smem.below(warp_key), part);
+}
+
+template <class Shape>
+void start(const Attention& a) {
+  in_type_of(a, [&]<class T>(T) {
+    const Problem& p = a.problem;
+    const TensorRef& sum = a.workspace("sum_dQ");
+    const Gradients<T> all = prepare<T, Shape::Width>(a, &sum);
+    const int kv_heads = p.B * p.Hkv;
+    const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * Shape::PARTS * static_cast<unsigned>(kv_heads);
+    launch("backward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)}, backward_kernel<T, Shape>,
+           score_rule(a), all, view<float>(sum),
+           heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4)));
+    convert<T, Shape::Width>(a, sum);
+  });
+}
+
+template <int... Sizes>
+constexpr CompiledShape compiled(const char* why) {
+  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>);
+}
+
+// For each width the fastest first, as measured with --tune on an H200.
+constexpr CompiledShape shapes[] = {
+    compiled<32, 64, 128, 2, 2>("32 keys a warp"),       compiled<32, 32, 64, 1, 2>("little shared memory"),
+    compiled<64, 32, 128, 2, 2>("32 keys a warp"),       compiled<64, 32, 64, 1, 2>("little shared memory"),
+    compiled<96, 32, 64, 1, 2>("16 keys a warp"),        compiled<128, 32, 64, 1, 2>("16 keys a warp"),
+    compiled<128, 16, 64, 1, 2>("little shared memory"), compiled<256, 16, 64, 1, 1>("16 keys a warp"),
+    compiled<256, 16, 32, 1, 1>("little shared memory"),
+};
+
+const Variant variant =
+    backward_step<shapes, true>("one_kernel", "five products; dQ summed by atomics in the order of fragments");
+
+}  // namespace
+}  // namespace flash::tensor_cores

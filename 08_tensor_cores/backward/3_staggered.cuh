@@ -1,0 +1,225 @@
+// 08 Tensor cores, backward, step 3: two halves of a block, one tile apart.
+//
+//   for each tile j of K, V, a block of its own, for each tile i of Q, dO that sees any of it:
+//     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
+//     dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
+//     dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O), by a kernel before          (8.13)
+//     dV_j += P^T dO_i                                       [Bc, Br] x [Br, d]          (8.14)
+//     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
+//     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
+//
+// New since step 2: the products come in pairs that share no operand, so the warps form two halves, on different tiles of Q.
+//   half 0, tile i:      S^T = K Q^T,   P^T = e^(S^T - L)  -> shared memory,            dV += P^T dO
+//   half 1, tile i - 1:  dP^T = V dO^T, dS^T = P^T o (dP^T - D) -> in place of P^T,     dK += dS^T Q
+//   all warps, tile i - 2:  dQ += dS K; half 1 before its other work and half 0 after it, so that not all wait at once
+// What half 0 leaves at i, half 1 finds at i + 1: one barrier a tile orders it all, and while one half is busy with
+// exponentials the other one keeps the tensor cores busy. A warp holds one gradient, and so twice as many keys: each operand
+// that it loads serves two products.
+//
+// Grid: Tc*B*Hkv; the block of a key/value head walks over all query heads that read it.
+// HBM: K, V once; Q, dO, L, D once for each tile of K that they see; the sum of dQ written, read and written each time, read;
+// dQ, dK, dV once. Workspace: L and D; the sum of dQ. Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
+#pragma once
+
+#include "08_tensor_cores/parts/prepare.cuh"
+#include "08_tensor_cores/parts/tile.cuh"
+
+namespace flash::tensor_cores {
+namespace {
+
+/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+template <int Width_, int Br_, int Bc_, int Warps>
+struct BackwardShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_, THREADS = Warps * WARP, HALF = Warps / 2;
+  static constexpr int KEY_TILES = Bc / 16 / HALF,
+                       QUERY_TILES = Br / 8;  // of 16 rows and of 8 columns of transposed scores, of a warp
+  static constexpr int STAGES = 3;            // tiles of Q and dO: those that the halves work on, and one in flight
+  static constexpr int SHARED_NUMBERS =
+      Width * 2 * Bc + STAGES * (2 * Width * Br + Bc * Br + 4 * Br);  // K, V; Q, dO, P or dS, L and D
+  static constexpr WarpGrid DQ_WARPS{Warps, Br, Width};
+  // A lane of a warp with 32 tiles has 128 numbers of S or dP: on sm_80 nvcc finds no room for the rest.
+  static constexpr int MIN_SM = KEY_TILES * QUERY_TILES >= 32 ? 90 : min_sm(2 * SHARED_NUMBERS, false);
+
+  static_assert(Bc % (16 * HALF) == 0, "the warps of a half share the keys in sixteens");
+  static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
+};
+
+/// (8.11)  Transposed scores become P = e^(factor S - L). LD: L of the columns, then D.
+template <class Scores>
+__device__ void exponentiate(Scores& S, const SharedMatrix<const float>& LD, const ScoreRule& rule) {
+  const float c = rule.factor * LOG2_E;
+  if (rule.scale_first) {  // a bias may be so large that its product with log2 e is not precise: its L goes first
+    S.each_at([&](float& s, int, int query) { s = exp2_approx(c * (s - LD(0, query))); });
+  } else {
+    S.each_at([&](float& s, int, int query) { s = exp2_approx(c * s - LOG2_E * LD(0, query)); });
+  }
+}
+
+/// (8.13)  dS = P o dS: a lane finds P in the words of the tile in which the same lane of half 0 has stored it.
+template <class T, int Width, int RowTiles, int ColTiles>
+__device__ void multiply_by_stored(Accumulators<RowTiles, ColTiles>& dS, const Tile<T, Width>& P) {
+  dS.each_pair([&](float& left, float& right, int row, int col) {
+    const float2 p = unpack<T>(P.template as<unsigned>(row, col));
+    left *= p.x, right *= p.y;
+  });
+}
+
+/// Starts copying L and D of the queries from row0 on.
+template <int Br>
+__device__ void load_LD(const SharedMatrix<float>& LD_smem, const Matrix<const float>& LD, int row0) {
+  const int which = threadIdx.x / (Br / 4), col = threadIdx.x % (Br / 4) * 4;
+  if (which < 2) cp_async<16>(LD_smem.address(which, col), LD.address(which, row0 + col));
+}
+
+/// (8.16)  The warp's part of dQ = dS K [Br, d], added to the sum of dQ, where a row is a 16 x 8 fragment: 4 numbers a lane.
+template <class Shape, class T>
+__device__ void add_to_dQ(const Matrix<float>& sum, int row0, const Tile<T, Shape::Br>& dS_smem,
+                          const Tile<T, Shape::Width>& K_smem) {
+  constexpr int row_tiles = Shape::Br / 16 / Shape::DQ_WARPS.rows, col_tiles = Shape::Width / 8 / Shape::DQ_WARPS.cols;
+  const int warp = threadIdx.x / WARP, warp_row = warp % Shape::DQ_WARPS.rows * 16 * row_tiles;
+  const int warp_col = warp / Shape::DQ_WARPS.rows * 8 * col_tiles;
+  if (warp_col >= Shape::Width) return;  // Width 96: some warps have no part
+  Accumulators<row_tiles, col_tiles> dQ(0.0f);
+  add_product(dQ, dS_smem.template left_transposed<Shape::Bc>(warp_row), K_smem.right(warp_col));
+  const int first = ((row0 + warp_row) / 16 * (Shape::Width / 8) + warp_col / 8) * WARP + threadIdx.x % WARP;
+#pragma unroll
+  for (int i = 0; i < row_tiles; ++i) {
+#pragma unroll
+    for (int n = 0; n < col_tiles; ++n) {
+      const float(&four)[4] = dQ.number[i][n];
+      atomic_add4(sum.address(0, 4 * (first + (i * Shape::Width / 8 + n) * WARP)),
+                  make_float4(four[0], four[1], four[2], four[3]));
+    }
+  }
+}
+
+template <class T, class Shape>
+__global__ void __launch_bounds__(Shape::THREADS, 1)
+    backward_kernel(ScoreRule rule, Gradients<T> all, Tensor<float> sum_all, int heads_at_once) {
+  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
+  const Problem& problem = rule.problem;
+  // The first keys, which most queries see under a causal mask, start first.
+  const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc, problem.B * problem.Hkv, heads_at_once);
+  const int col0 = order.tile * Shape::Bc, b = order.head / problem.Hkv, h_kv = order.head % problem.Hkv;
+
+  T* const shared = dynamic_shared<T>(Shape::SHARED_NUMBERS);
+  const auto KV_smem = [&](int which) {  // 0: K, 1: V; then STAGES tiles each of Q, dO, P or dS, L and D
+    return Tile<T, Shape::Width>(shared + which * Shape::Bc * Shape::Width, Shape::Bc);
+  };
+  const auto QdO_smem = [&](int which, int visit) {  // 0: Q, 1: dO
+    const int tile = which * Shape::STAGES + visit % Shape::STAGES;
+    return Tile<T, Shape::Width>(KV_smem(2).numbers.data + tile * Shape::Br * Shape::Width, Shape::Br);
+  };
+  T* const dS_start = KV_smem(2).numbers.data + 2 * Shape::STAGES * Shape::Br * Shape::Width;
+  const auto dS_smem = [&](int visit) {  // transposed, as it is computed; before P
+    return Tile<T, Shape::Br>(dS_start + visit % Shape::STAGES * Shape::Bc * Shape::Br, Shape::Bc);
+  };
+  const auto LD_smem = [&](int visit) {
+    float* const start = reinterpret_cast<float*>(dS_start + Shape::STAGES * Shape::Bc * Shape::Br);
+    return SharedMatrix<float>{start + visit % Shape::STAGES * 2 * Shape::Br, 2, Shape::Br, Shape::Br};
+  };
+  const int half = threadIdx.x / WARP / Shape::HALF;
+  const int warp_key = threadIdx.x / WARP % Shape::HALF * 16 * Shape::KEY_TILES;  // the warp's first row of the tile
+
+  Accumulators<Shape::KEY_TILES, Shape::Width / 8> gradient(0.0f);  // half 0: dV; half 1: dK without the scale
+
+  // The tiles of Q from the first query on that sees a key of this tile, for each query head that reads the head. There is at
+  // least one: the last query sees every key.
+  const int first = problem.causal ? max(0, col0 - (problem.Nk - problem.Nq)) / Shape::Br : 0;
+  const int tiles = (problem.Nq + Shape::Br - 1) / Shape::Br - first, visits = tiles * problem.group_size();
+  const auto head_of = [&](int visit) { return h_kv * problem.group_size() + visit / tiles; };
+  const auto row_of = [&](int visit) { return (first + visit % tiles) * Shape::Br; };
+  const auto load_tile = [&](int visit) {
+    const int h = head_of(visit), row0 = row_of(visit);
+    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, h), row0).load_async(QdO_smem(0, visit));
+    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, h), row0).load_async(QdO_smem(1, visit));
+    load_LD<Shape::Br>(LD_smem(visit), all.LD.head(b, h), row0);
+  };
+  const auto sum_dQ = [&](int visit) {
+    if (visit >= 0) add_to_dQ<Shape>(sum_all.head(b, head_of(visit)), row_of(visit), dS_smem(visit), KV_smem(0));
+  };
+
+  // 1. K, V, and the first tiles of Q, dO.
+  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, h_kv), col0).load_async(KV_smem(0));
+  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, h_kv), col0).load_async(KV_smem(1));
+  load_tile(0);
+
+  for (int step = 0; step < visits + 2; ++step) {
+    cp_async_wait_all();
+    __syncthreads();  // read after write: tiles, P and dS are there; write after read: no warp reads the oldest stage
+    if (step + 1 < visits) load_tile(step + 1);
+
+    if (half == 1) sum_dQ(step - 2);  // 2. Half 1: dQ += dS K.
+    const int visit = step - half;
+    if (visit >= 0 && visit < visits) {
+      // 3. Half 0: P^T. Half 1: dS^T, in its place.
+      const SharedMatrix<const float> LD = LD_smem(visit);
+      const auto dS_rows = dS_smem(visit).below(warp_key);                               // of the warp
+      Accumulators<Shape::KEY_TILES, Shape::QUERY_TILES> S(0.0f);                        // transposed: [16 KEY_TILES, Br]
+      add_product(S, KV_smem(half).left(warp_key), QdO_smem(half, visit).transposed());  // (8.11), (8.12)
+      if (half == 0) {
+        rule.apply<true>(S, b * problem.H + head_of(visit), col0 + warp_key, row_of(visit));
+        exponentiate(S, LD, rule);
+      } else {
+        S.each_at([&](float& ds, int, int query) { ds -= LD(1, query); });  // (8.13)
+        multiply_by_stored(S, dS_rows);
+      }
+      store(dS_rows, S);
+
+      // 4. Half 0: dV += P^T dO (8.14). Half 1: dK += dS^T Q (8.15).
+      add_product(gradient, rounded<T>(S), QdO_smem(1 - half, visit).right());
+    }
+    if (half == 0) sum_dQ(step - 2);  // 5. Half 0: dQ += dS K.
+  }
+  __syncthreads();  // write after read: the gradients leave through the tiles of V and K, which no warp reads any longer
+  gradient.each([&](float& x, int) { x *= half == 0 ? 1.0f : problem.scale; });
+  write_rows(half == 0 ? all.dV.head(b, h_kv) : all.dK.head(b, h_kv), col0 + warp_key, gradient,
+             KV_smem(1 - half).below(warp_key));
+}
+
+template <class Shape>
+void start(const Attention& a) {
+  in_type_of(a, [&]<class T>(T) {
+    const Problem& p = a.problem;
+    const TensorRef& sum = a.workspace("sum_dQ");
+    const Gradients<T> all = prepare<T, Shape::Width>(a, &sum);
+    const int kv_heads = p.B * p.Hkv;
+    const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(kv_heads);
+    launch("backward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)}, backward_kernel<T, Shape>,
+           score_rule(a), all, view<float>(sum),
+           heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4)));
+    convert<T, Shape::Width>(a, sum);
+  });
+}
+
+template <int... Sizes>
+constexpr CompiledShape compiled(const char* why) {
+  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>);
+}
+
+// For each width the fastest first, as measured with --tune on an H200.
+constexpr CompiledShape shapes[] = {
+    compiled<32, 128, 128, 8>("32 keys a warp"),
+    compiled<32, 64, 128, 8>("32 keys a warp, and no more registers than sm_80 has"),
+    compiled<32, 64, 64, 8>("little shared memory"),
+    compiled<64, 128, 128, 8>("32 keys a warp, half as many barriers"),
+    compiled<64, 64, 128, 8>("32 keys a warp"),
+    compiled<64, 64, 64, 8>("little shared memory"),
+    compiled<64, 32, 64, 8>("least shared memory"),
+    compiled<96, 64, 128, 8>("32 keys a warp"),
+    compiled<96, 32, 128, 8>("less shared memory"),
+    compiled<96, 32, 64, 8>("little shared memory"),
+    compiled<96, 16, 64, 8>("least shared memory"),
+    compiled<128, 64, 128, 8>("32 keys a warp"),
+    compiled<128, 32, 128, 8>("less shared memory"),
+    compiled<128, 32, 64, 8>("little shared memory"),
+    compiled<128, 16, 64, 8>("least shared memory"),
+    compiled<256, 32, 64, 8>("16 keys a warp"),
+    compiled<256, 16, 64, 8>("less shared memory"),
+    compiled<256, 16, 32, 4>("little shared memory"),
+};
+
+const Variant variant = backward_step<shapes, true>("staggered", "two halves of a block, one tile apart");
+
+}  // namespace
+}  // namespace flash::tensor_cores

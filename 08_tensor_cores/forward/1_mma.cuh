@@ -1,0 +1,217 @@
+// 08 Tensor cores, forward, step 1: the products as mma.sync, everything else as simple as it can be.
+//
+//   S = scale Q_i K_j^T + bias, masked                     [Br, d] x [d, Bc]           (6.1)
+//   m_new = max(m, rowmax S),   alpha = e^(m - m_new)                                  (6.2)
+//   P = e^(S - m_new),   l = alpha l + rowsum P                                        (6.3)
+//   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (8.4)
+//   at the end  O = O / l,   L = m + ln l                                              (6.5)
+//
+// New since chapter 06:
+// - Q, K, V, P and O are fp16 or bf16. Products sum in fp32; S, m, l and O are fp32 until the end; P is rounded before P V.
+// - A warp multiplies 16 x 16 by 16 x 8 numbers with one instruction. Its operands and results are dealt out to the lanes:
+//   results as parts/accumulators.cuh says (read it first), operands as Left, Right and Transposed say below, word by word.
+//
+// Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_TILES rows of S and O; a row is shared by the 4 lanes of a quad.
+// HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
+// Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
+#pragma once
+
+#include "08_tensor_cores/parts/accumulators.cuh"
+#include "08_tensor_cores/parts/launch.cuh"
+
+namespace flash::tensor_cores {
+namespace {
+
+/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+template <int Width_, int Br_, int Bc_, int RowTiles, int Blocks, int Pad = 8>
+struct ForwardShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
+  static constexpr int ROW_TILES = RowTiles;                       // of 16 rows, that a warp owns
+  static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
+  static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP;
+  static constexpr int BLOCKS = Blocks;  // of an SM, to share its registers
+  static constexpr int PAD = Pad;        // numbers at the end of each row of a tile
+  static constexpr int SHARED_NUMBERS = (Width + Pad) * (Br + 2 * Bc) + (Bc + Pad) * Br;  // Q, K, V and P
+  static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, ROW_TILES == 2 && Width >= 64);
+
+  static_assert(Br % (16 * ROW_TILES) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
+};
+
+/// A tile as left operand A: two neighbours in a row are a register.
+template <class Tile>
+struct Left {
+  using T = typename Tile::T;
+  static constexpr int STEPS = Tile::WIDTH / 16;
+  Tile tile;
+
+  __device__ void load(unsigned (&A)[4], int i, int k) const {
+    const int lane = threadIdx.x % WARP;
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      A[r] = tile.template as<unsigned>(16 * i + fragment::a_row(lane, r), 16 * k + fragment::a_col(lane, r));
+    }
+  }
+};
+
+/// The transpose of a tile as right operand B: two neighbours in a column of K^T are neighbours in a row of K, a register.
+template <class Tile>
+struct Transposed {
+  Tile tile;
+
+  __device__ void load(unsigned (&B)[4], int j, int k) const {
+    const int lane = threadIdx.x % WARP;
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      B[r] = tile.template as<unsigned>(16 * j + r / 2 * 8 + fragment::b_col(lane), 16 * k + fragment::b_row(lane, r % 2));
+    }
+  }
+};
+
+/// A tile as right operand B: two neighbours in a column of V lie in different rows, so that two reads make a register.
+template <class Tile>
+struct Right {
+  Tile tile;
+
+  __device__ void load(unsigned (&B)[4], int j, int k) const {
+    const int lane = threadIdx.x % WARP;
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      const int row = 16 * k + fragment::b_row(lane, r % 2), col = 16 * j + r / 2 * 8 + fragment::b_col(lane);
+      const unsigned short upper = tile.template as<unsigned short>(row, col);
+      const unsigned short lower = tile.template as<unsigned short>(row + 1, col);
+      B[r] = upper | static_cast<unsigned>(lower) << 16;
+    }
+  }
+};
+
+/// A tile [rows, Width] of T in shared memory. A row begins 4 banks after the one before: the 8 rows and 4 words that a warp
+/// reads at once lie in 32 different banks.
+template <class T_, int Width, int Pad>
+struct Tile {
+  using T = T_;
+  static constexpr int WIDTH = Width, STRIDE = Width + Pad;
+  SharedMatrix<T> numbers;
+
+  __device__ Tile(T* start, int rows) : numbers{start, rows, Width, STRIDE} {}
+  __device__ T* end() const { return numbers.data + numbers.rows * STRIDE; }
+  __device__ Tile below(int row) const { return {numbers.data + row * STRIDE, numbers.rows - row}; }
+
+  /// Neighbours in a row, as one access.
+  template <class Wide>
+  __device__ decltype(auto) as(int row, int col) const {
+    return numbers.template as<Wide>(row, col);
+  }
+
+  __device__ Left<Tile> left() const { return {*this}; }
+  __device__ Right<Tile> right() const { return {*this}; }
+  __device__ Transposed<Tile> transposed() const { return {*this}; }
+};
+
+/// Copies rows row0, row0 + 1, ... of M to a tile, a chunk of 16 bytes at a time; zeros stand beyond the last row and column.
+/// M's rows begin at multiples of 16 bytes.
+template <class Shape, class T>
+__device__ void load(const Tile<T, Shape::Width, Shape::PAD>& tile, const Matrix<const T>& M, int row0) {
+  constexpr unsigned chunks = Shape::Width / 8;
+  const unsigned first = opaque(threadIdx.x), end = tile.numbers.rows * chunks;  // opaque: else addresses spill
+  for (unsigned index = first; index < end; index += Shape::THREADS) {
+    const int row = index / chunks, col = index % chunks * 8;
+    uint4 chunk = make_uint4(0, 0, 0, 0);
+    if (row0 + row < M.rows && col < M.cols) chunk = M.template as<uint4>(row0 + row, col);
+    tile.template as<uint4>(row, col) = chunk;
+  }
+}
+
+/// (6.2)  m becomes the larger of both; alpha = e^(m_old - m), by which sums over the old P are multiplied.
+template <int N>
+__device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest) {
+  Rows<N> alpha = m;
+  return alpha.each([&](float& x, int r) {
+    m[r] = fmaxf(m[r], largest[r]);
+    x = expf(x - finite(m[r]));
+  });
+}
+
+template <class T, class Shape>
+__global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
+    forward_kernel(ScoreRule rule, Tensor<const T> Q_all, Tensor<const T> K_all, Tensor<const T> V_all, Tensor<T> O_all,
+                   Tensor<float> L_all) {
+  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
+  const Problem& problem = rule.problem;
+  const int Tr = (problem.Nq + Shape::Br - 1) / Shape::Br;
+  const int row0 = blockIdx.x % Tr * Shape::Br;
+  const int b = blockIdx.x / Tr / problem.H, h = blockIdx.x / Tr % problem.H;
+  const Matrix<const T> K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
+
+  const Tile<T, Shape::Width, Shape::PAD> Q_smem(dynamic_shared<T>(Shape::SHARED_NUMBERS), Shape::Br);
+  const Tile<T, Shape::Width, Shape::PAD> K_smem(Q_smem.end(), Shape::Bc), V_smem(K_smem.end(), Shape::Bc);
+  const Tile<T, Shape::Bc, Shape::PAD> P_smem(V_smem.end(), Shape::Br);
+  const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_TILES;  // the warp's first row of the tile
+  const auto Q_rows = Q_smem.below(warp_row);                       // of the warp
+  const auto P_rows = P_smem.below(warp_row);
+
+  using Output = Accumulators<Shape::ROW_TILES, Shape::COL_TILES>;
+  Output O(0.0f);                            // [16 ROW_TILES, Width], not normalised
+  Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: of this lane's columns alone
+  // Keys from seen_by_any on are seen by no row of the tile.
+  const int seen_by_any = problem.visible_keys(min(row0 + Shape::Br, problem.Nq) - 1);
+  const int Tc = (seen_by_any + Shape::Bc - 1) / Shape::Bc;
+
+  // 1. Q.
+  if (Tc > 0) load<Shape>(Q_smem, Q_all.head(b, h), row0);  // else no barrier would part it from O, which takes its place
+
+  for (int j = 0; j < Tc; ++j) {
+    // 2. K and V.
+    const int col0 = j * Shape::Bc;
+    if (j > 0) __syncthreads();  // write after read: no warp reads K and V of the tile before any longer
+    load<Shape>(K_smem, K, col0);
+    load<Shape>(V_smem, V, col0);
+    __syncthreads();  // read after write: K, V and Q of all threads are there
+
+    // 3. S = Q K^T, and the softmax of its rows.
+    Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
+    add_product(S, Q_rows.left(), K_smem.transposed());        // (6.1)
+    rule.apply(S, b * problem.H + h, row0 + warp_row, col0);
+    const auto alpha = raise(m, row_max(S));                       // (6.2)
+    S.each([&](float& s, int r) { s = expf(s - finite(m[r])); });  // (6.3): S is P now
+    l = alpha * l + lane_sum(S);
+    O.scale_rows(alpha);
+
+    // 4. O += P V. P goes through shared memory to become an operand. That needs no barrier: accumulators are dealt out as
+    // operands are, so that a lane reads the very words that it wrote. (Step 4 draws the conclusion.)
+    store(P_rows, S);
+    add_product(O, P_rows.left(), V_smem.right());  // (8.4)
+  }
+  write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), row0 + warp_row, Q_rows);  // (6.5)
+}
+
+template <class Shape>
+void start(const Attention& a) {
+  in_type_of(a, [&]<class T>(T) {
+    const unsigned blocks = blocks_for(a.problem.Nq, Shape::Br) * static_cast<unsigned>(a.problem.B * a.problem.H);
+    launch("tensor_mma", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)}, forward_kernel<T, Shape>,
+           score_rule(a, true), aligned<T>(a, a.Q, "Q_padded"), aligned<T>(a, a.K, "K_padded"), aligned<T>(a, a.V, "V_padded"),
+           view<T>(a.O), view<float>(a.L));
+  });
+}
+
+template <int... Sizes>
+constexpr CompiledShape compiled(const char* why) {
+  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>);
+}
+
+constexpr CompiledShape shapes[] = {
+    compiled<32, 128, 64, 2, 2>("32 rows a warp"),
+    compiled<64, 128, 64, 2, 2>("32 rows a warp"),
+    compiled<64, 64, 64, 1, 2>("twice as many blocks"),
+    compiled<96, 128, 32, 2, 2>("32 rows a warp"),
+    compiled<96, 64, 32, 1, 2>("little shared memory"),
+    compiled<128, 128, 32, 2, 2>("32 rows a warp"),
+    compiled<128, 64, 32, 1, 2>("little shared memory"),
+    compiled<256, 64, 32, 1, 2>("16 rows a warp: more of O than that has no room"),
+    compiled<256, 32, 16, 1, 2>("little shared memory"),
+};
+
+const Variant variant = forward_step<shapes>("mma", "the products as mma.sync, operands read word by word from padded rows");
+
+}  // namespace
+}  // namespace flash::tensor_cores

@@ -1,0 +1,224 @@
+// 08 Tensor cores, forward, step 4: P stays in registers, and powers of two.
+//
+//   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
+//   m_new = max(m, rowmax S),   alpha = 2^(c m - c m_new)  with c = scale log2 e       (6.2)
+//   P = 2^(c S - c m_new),   l = alpha l + rowsum P                                    (8.2)
+//   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (8.4)
+//   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
+//
+// New since step 3, which has the same tiles:
+// - The accumulators of S are what the left operand of P V wants: rounded to T they are used as they lie. P stays in registers.
+// - scale and log2 e are folded into the exponent: one fused multiply-add and one ex2 for each element of P.
+//
+// Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_TILES rows of S and O; a row is shared by the 4 lanes of a quad.
+// HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
+// Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
+#pragma once
+
+#include "08_tensor_cores/parts/accumulators.cuh"
+#include "08_tensor_cores/parts/launch.cuh"
+
+namespace flash::tensor_cores {
+namespace {
+
+/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+template <int Width_, int Br_, int Bc_, int RowTiles, int Blocks>
+struct ForwardShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
+  static constexpr int ROW_TILES = RowTiles;                       // of 16 rows, that a warp owns
+  static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
+  static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP;
+  static constexpr int BLOCKS = Blocks;                         // of an SM, to share its registers
+  static constexpr int SHARED_NUMBERS = Width * (Br + 4 * Bc);  // Q, and two tiles each of K and V
+  static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, ROW_TILES == 2 && Width >= 64);
+
+  static_assert(Br % (16 * ROW_TILES) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
+};
+
+/// A tile as an operand. load() brings the block of 16 x 16 numbers that is block `outer` of the rows of a left or the columns
+/// of a right operand, and block `inner` of what the product sums over. Trans: sums go down the columns of the tile, which
+/// ldmatrix transposes.
+template <class Tile, bool Trans>
+struct Operand {
+  using T = typename Tile::T;
+  static constexpr int STEPS = Tile::WIDTH / 16;  // of a left operand
+  Tile tile;
+  int row, col;  // the chunk of block (0, 0) that this lane points to
+
+  __device__ void load(unsigned (&block)[4], int outer, int inner) const {
+    if constexpr (Trans) {
+      ldmatrix_x4_trans(block, tile.chunk(row + 16 * inner, col + 16 * outer));
+    } else {
+      ldmatrix_x4(block, tile.chunk(row + 16 * outer, col + 16 * inner));
+    }
+  }
+};
+
+/// A tile [rows, Width] of T in shared memory, without padding: chunks of 8 numbers change places within their row.
+template <class T_, int Width>
+struct Tile {
+  using T = T_;
+  static constexpr int WIDTH = Width;
+  SharedMatrix<T> numbers;
+
+  __device__ Tile(T* start, int rows) : numbers{start, rows, Width, Width} {}
+  __device__ T* end() const { return numbers.data + numbers.rows * Width; }
+  __device__ Tile below(int row) const { return {numbers.data + row * Width, numbers.rows - row}; }  // row: a multiple of 8
+
+  /// Neighbours in a chunk, as one access.
+  template <class Wide>
+  __device__ decltype(auto) as(int row, int col) const {
+    return numbers.template as<Wide>(row, swizzled_col(Width, row, col));
+  }
+  __device__ T* chunk(int row, int col) const { return numbers.address(row, swizzled_col(Width, row, col)); }
+
+  // Which chunks the lanes point to: of rows 0..15 the left, then the right one. As a right operand each 8 x 8 is transposed.
+  __device__ Operand<Tile, false> left() const { return {*this, lane() % 16, lane() / 16 * 8}; }
+  __device__ Operand<Tile, true> right() const { return {*this, lane() % 16, lane() / 16 * 8}; }
+  // Columns of the transpose are rows: the left and the right chunk of rows 0..7, then of rows 8..15.
+  __device__ Operand<Tile, false> transposed() const { return {*this, lane() / 16 * 8 + lane() % 8, lane() / 8 % 2 * 8}; }
+
+ private:
+  __device__ static int lane() { return threadIdx.x % WARP; }
+};
+
+/// Starts copying rows row0, row0 + 1, ... of M to a tile, a chunk of 16 bytes at a time; zeros stand beyond the last row and
+/// column. M's rows begin at multiples of 16 bytes.
+template <class Shape, class T>
+__device__ void load_async(const Tile<T, Shape::Width>& tile, const Matrix<const T>& M, int row0) {
+  constexpr unsigned chunks = Shape::Width / 8;
+  const unsigned first = opaque(threadIdx.x), end = tile.numbers.rows * chunks;  // opaque: else addresses spill
+  for (unsigned index = first; index < end; index += Shape::THREADS) {
+    const int row = index / chunks, col = index % chunks * 8;
+    const bool exists = row0 + row < M.rows && col < M.cols;
+    cp_async_zfill<16>(tile.chunk(row, col), M.address(exists ? row0 + row : 0, exists ? col : 0), exists ? 16 : 0);
+  }
+}
+
+/// Accumulators as left operand, rounded to T: of fragments n = 2 k and 2 k + 1 a lane has just what it needs of block k.
+template <class T_, int RowTiles, int ColTiles>
+struct Rounded {
+  using T = T_;
+  static constexpr int STEPS = ColTiles / 2;
+  const Accumulators<RowTiles, ColTiles>& P;
+
+  __device__ void load(unsigned (&A)[4], int i, int k) const {
+#pragma unroll
+    for (int r = 0; r < 4; ++r) A[r] = P.template pair<T>(i, 2 * k + r / 2, r % 2);
+  }
+};
+template <class T, int RowTiles, int ColTiles>
+__device__ Rounded<T, RowTiles, ColTiles> rounded(const Accumulators<RowTiles, ColTiles>& P) {
+  return {P};
+}
+
+/// (6.2)  m becomes the larger of both; alpha = 2^(c m_old - c m), by which sums over the old P are multiplied.
+template <int N>
+__device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
+  Rows<N> alpha = m;
+  return alpha.each([&](float& x, int r) {
+    m[r] = fmaxf(m[r], largest[r]);
+    x = exp2_approx(c * (x - finite(m[r])));
+  });
+}
+
+/// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)) where c m is so large that its rounding would show, or overflows.
+template <class Scores, int N>
+__device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtract_first) {
+  m.each([&](float& x, int) { x = finite(x), subtract_first = subtract_first || fabsf(c * x) > 0x1p20f; });
+  if (subtract_first) S.each([&](float& s, int r) { s -= m[r]; });
+  m.each([&](float& x, int) { x = subtract_first ? 0.0f : c * x; });
+  S.each([&](float& s, int r) { s = exp2_approx(c * s - m[r]); });
+}
+
+template <class T, class Shape>
+__global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
+    forward_kernel(ScoreRule rule, Tensor<const T> Q_all, Tensor<const T> K_all, Tensor<const T> V_all, Tensor<T> O_all,
+                   Tensor<float> L_all) {
+  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
+  const Problem& problem = rule.problem;
+  const int Tr = (problem.Nq + Shape::Br - 1) / Shape::Br;
+  const int row0 = blockIdx.x % Tr * Shape::Br;
+  const int b = blockIdx.x / Tr / problem.H, h = blockIdx.x / Tr % problem.H;
+  const Matrix<const T> K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
+
+  const Tile<T, Shape::Width> Q_smem(dynamic_shared<T>(Shape::SHARED_NUMBERS), Shape::Br);
+  const auto K_smem = [&](int stage) {  // two tiles of K after Q, then two of V
+    return Tile<T, Shape::Width>(Q_smem.end() + stage * Shape::Bc * Shape::Width, Shape::Bc);
+  };
+  const auto V_smem = [&](int stage) { return K_smem(2 + stage); };
+  const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_TILES;  // the warp's first row of the tile
+  const auto Q_rows = Q_smem.below(warp_row);                       // of the warp
+
+  const float c = rule.factor * LOG2_E;
+
+  using Output = Accumulators<Shape::ROW_TILES, Shape::COL_TILES>;
+  Output O(0.0f);                            // [16 ROW_TILES, Width], not normalised
+  Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: of this lane's columns alone
+  // Keys from seen_by_any on are seen by no row of the tile.
+  const int seen_by_any = problem.visible_keys(min(row0 + Shape::Br, problem.Nq) - 1);
+  const int Tc = (seen_by_any + Shape::Bc - 1) / Shape::Bc;
+
+  const auto load_tile = [&](int j) {
+    load_async<Shape>(K_smem(j % 2), K, j * Shape::Bc);
+    load_async<Shape>(V_smem(j % 2), V, j * Shape::Bc);
+  };
+
+  // 1. Q and the first tiles of K and V.
+  if (Tc > 0) {
+    load_async<Shape>(Q_smem, Q_all.head(b, h), row0);
+    load_tile(0);
+  }
+
+  for (int j = 0; j < Tc; ++j) {
+    // 2. K and V have landed; the prefetch of the next tiles starts.
+    cp_async_wait_all();
+    __syncthreads();  // read after write: Q, K_j, V_j have landed; write after read: no warp reads K_(j-1), V_(j-1)
+    if (j + 1 < Tc) load_tile(j + 1);
+
+    // 3. S = Q K^T, and the softmax of its rows.
+    Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);   // [16 ROW_TILES, Bc]
+    add_product(S, Q_rows.left(), K_smem(j % 2).transposed());  // (8.1)
+    rule.apply(S, b * problem.H + h, row0 + warp_row, j * Shape::Bc);
+    const auto alpha = raise(m, row_max(S), c);  // (6.2)
+    exponentiate(S, m, c, rule.scale_first);     // (8.2): S is P now
+    l = alpha * l + lane_sum(S);
+    O.scale_rows(alpha);
+
+    // 4. O += P V.
+    add_product(O, rounded<T>(S), V_smem(j % 2).right());  // (8.4)
+  }
+  write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), row0 + warp_row, Q_rows);  // (8.5)
+}
+
+template <class Shape>
+void start(const Attention& a) {
+  in_type_of(a, [&]<class T>(T) {
+    const unsigned blocks = blocks_for(a.problem.Nq, Shape::Br) * static_cast<unsigned>(a.problem.B * a.problem.H);
+    launch("tensor_registers", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)},
+           forward_kernel<T, Shape>, score_rule(a), aligned<T>(a, a.Q, "Q_padded"), aligned<T>(a, a.K, "K_padded"),
+           aligned<T>(a, a.V, "V_padded"), view<T>(a.O), view<float>(a.L));
+  });
+}
+
+template <int... Sizes>
+constexpr CompiledShape compiled(const char* why) {
+  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>);
+}
+
+constexpr CompiledShape shapes[] = {
+    compiled<32, 128, 64, 2, 2>("32 rows a warp"),
+    compiled<64, 128, 64, 2, 2>("32 rows a warp"),
+    compiled<64, 64, 64, 1, 2>("twice as many blocks"),
+    compiled<96, 128, 32, 2, 2>("32 rows a warp"),
+    compiled<96, 64, 32, 1, 2>("little shared memory"),
+    compiled<128, 128, 32, 2, 2>("32 rows a warp"),
+    compiled<128, 64, 32, 1, 2>("little shared memory"),
+    compiled<256, 64, 32, 1, 2>("16 rows a warp: more of O than that has no room"),
+    compiled<256, 32, 16, 1, 2>("little shared memory"),
+};
+
+const Variant variant = forward_step<shapes>("registers", "P stays in registers; one multiply-add and one ex2 for each score");
+
+}  // namespace
+}  // namespace flash::tensor_cores

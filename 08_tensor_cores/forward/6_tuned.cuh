@@ -1,0 +1,211 @@
+// 08 Tensor cores, forward, step 6: fewer instructions and bytes beside the products.
+//
+//   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
+//   P = 2^(c S - c m)        with c = scale log2 e         [Br, Bc]                    (8.2)
+//   l = l + rowsum P                                                                   (8.3)
+//   O = O + P V_j                                          [Br, Bc] x [Bc, d]          (8.4)
+//   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
+//
+// New since step 5:
+// - Tiles with cheap addresses (parts/tile.cuh): one number for each operand, constants for each thread that copies.
+// - Q stays in registers, where it suffices with them.
+// - Tile sizes for each width, as measured.
+// - Blocks that run at the same time read K and V of few heads, which stay in L2; the longest blocks start first.
+//
+// Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_TILES rows of S and O; a row is shared by the 4 lanes of a quad.
+// HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
+// Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
+#pragma once
+
+#include "08_tensor_cores/parts/launch.cuh"
+#include "08_tensor_cores/parts/tile.cuh"
+
+namespace flash::tensor_cores {
+namespace {
+
+/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+template <int Width_, int Br_, int Bc_, int RowTiles, int Blocks>
+struct ForwardShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
+  static constexpr int ROW_TILES = RowTiles;                       // of 16 rows, that a warp owns
+  static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
+  static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP;
+  static constexpr int BLOCKS = Blocks;                              // of an SM, to share its registers
+  static constexpr bool Q_STAYS = Width / 16 * ROW_TILES * 4 <= 32;  // the registers that all of a warp's Q takes
+  static constexpr int SHARED_NUMBERS = Width * (Br + 4 * Bc);       // Q, and two tiles each of K and V
+  static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, ROW_TILES == 2 && Width >= 64);
+
+  static_assert(Br % (16 * ROW_TILES) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
+};
+
+/// A left operand that stays in registers for all products.
+template <class T_, int RowTiles, int Steps>
+struct Kept {
+  using T = T_;
+  static constexpr int STEPS = Steps;
+  unsigned blocks_reg[Steps][RowTiles][4];
+
+  template <class Operand>
+  __device__ explicit Kept(const Operand& A) {
+#pragma unroll
+    for (int k = 0; k < Steps; ++k) {
+#pragma unroll
+      for (int i = 0; i < RowTiles; ++i) A.load(blocks_reg[k][i], i, k);
+    }
+  }
+  __device__ void load(unsigned (&block)[4], int i, int k) const {
+#pragma unroll
+    for (int r = 0; r < 4; ++r) block[r] = blocks_reg[k][i][r];
+  }
+};
+
+/// The warp's rows of Q as left operand: in registers, or in shared memory.
+template <class Shape, class T>
+__device__ auto operand_of_Q(const Tile<T, Shape::Width>& Q_smem, int row0) {
+  if constexpr (Shape::Q_STAYS) {
+    cp_async_wait_all();
+    __syncthreads();  // read after write: Q of all threads has landed
+    return Kept<T, Shape::ROW_TILES, Shape::Width / 16>(Q_smem.left(row0));
+  } else {
+    return Q_smem.left(row0);
+  }
+}
+
+/// The largest sum of a lane's part of a row of P at which m may stay. P itself is then no larger, far from the 65504 of fp16.
+constexpr float OVERFLOW = 1024.0f;
+
+/// Does it hold in all rows of the warp?
+template <int N, class F>
+__device__ bool in_all_rows(Rows<N> rows, F holds) {
+  bool all = true;
+  rows.each([&](float x, int) { all = all && holds(x); });
+  return __all_sync(ALL_LANES, all);
+}
+
+/// (6.2)  m becomes the larger of both; alpha = 2^(c m_old - c m), by which sums over the old P are multiplied.
+template <int N>
+__device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
+  Rows<N> alpha = m;
+  return alpha.each([&](float& x, int r) {
+    m[r] = fmaxf(m[r], largest[r]);
+    x = exp2_approx(c * (x - finite(m[r])));
+  });
+}
+
+/// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)), which is no larger than 1 with the true maximum, however large c m.
+template <class Scores, int N>
+__device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtract_first) {
+  m.each([](float& x, int) { x = finite(x); });
+  if (subtract_first) S.each([&](float& s, int r) { s -= m[r]; });
+  m.each([&](float& x, int) { x = subtract_first ? 0.0f : c * x; });
+  S.each([&](float& s, int r) { s = exp2_approx(c * s - m[r]); });
+}
+
+template <class T, class Shape>
+__global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
+    forward_kernel(ScoreRule rule, Tensor<const T> Q_all, Tensor<const T> K_all, Tensor<const T> V_all, Tensor<T> O_all,
+                   Tensor<float> L_all, int heads_at_once) {
+  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
+  const Problem& problem = rule.problem;
+  // The last tiles of Q, which see most keys under a causal mask, start first.
+  const BlockOrder order((problem.Nq + Shape::Br - 1) / Shape::Br, problem.B * problem.H, heads_at_once);
+  const int row0 = (order.tiles_of_head - 1 - order.tile) * Shape::Br, b = order.head / problem.H, h = order.head % problem.H;
+  const Matrix<const T> K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
+
+  const Tile<T, Shape::Width> Q_smem(dynamic_shared<T>(Shape::SHARED_NUMBERS), Shape::Br);
+  const auto K_smem = [&](int stage) {  // two tiles of K after Q, then two of V
+    return Tile<T, Shape::Width>(Q_smem.end() + stage * Shape::Bc * Shape::Width, Shape::Bc);
+  };
+  const auto V_smem = [&](int stage) { return K_smem(2 + stage); };
+  const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_TILES;  // the warp's first row of the tile
+
+  const float c = rule.factor * LOG2_E;
+
+  using Output = Accumulators<Shape::ROW_TILES, Shape::COL_TILES>;
+  Output O(0.0f);                            // [16 ROW_TILES, Width], not normalised
+  Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: of this lane's columns alone
+  // Keys from seen_by_any on are seen by no row of the tile.
+  const int seen_by_any = problem.visible_keys(min(row0 + Shape::Br, problem.Nq) - 1);
+  const int Tc = (seen_by_any + Shape::Bc - 1) / Shape::Bc;
+
+  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS> copy_K(K, (Tc - 1) * Shape::Bc), copy_V(V, (Tc - 1) * Shape::Bc);
+  const auto load_tile = [&](int j) {
+    copy_K.load_async(K_smem(j % 2), -Shape::Bc);
+    copy_V.load_async(V_smem(j % 2), -Shape::Bc);
+  };
+
+  // 1. Q and the last tiles of K and V.
+  if (Tc > 0) {
+    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(Q_all.head(b, h), row0).load_async(Q_smem);
+    load_tile(Tc - 1);
+  }
+
+  const auto Q = operand_of_Q<Shape>(Q_smem, warp_row);
+  for (int j = Tc - 1; j >= 0; --j) {
+    // 2. K and V have landed; the prefetch of the next tiles starts.
+    cp_async_wait_all();
+    __syncthreads();  // read after write: Q, K_j, V_j have landed; write after read: no warp reads K_(j+1), V_(j+1)
+    if (j > 0) load_tile(j - 1);
+
+    // 3. P with the m at hand. If that does not fit, which is rare, once more with the true maximum, with which it does.
+    Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
+    Rows<Output::ROWS> sum(0.0f);
+    for (bool exact = !in_all_rows(m, [](float x) { return x != -INFINITY; });; exact = true) {
+      S.each([](float& s, int) { s = 0.0f; });
+      add_product(S, Q, K_smem(j % 2).transposed());  // (8.1)
+      rule.apply(S, order.head, row0 + warp_row, j * Shape::Bc);
+      if (exact) {
+        const auto alpha = raise(m, row_max(S), c);  // (6.2)
+        l = alpha * l;
+        O.scale_rows(alpha);
+      }
+      exponentiate(S, m, c, exact || rule.scale_first);  // (8.2): S is P now
+      sum = lane_sum(S);
+      if (exact || in_all_rows(sum, [](float x) { return !(x > OVERFLOW); })) break;  // a NaN fits: it will not get better
+    }
+    l = l + sum;  // (8.3)
+
+    // 4. O += P V.
+    add_product(O, rounded<T>(S), V_smem(j % 2).right());  // (8.4)
+  }
+  write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), row0 + warp_row,
+               Q_smem.below(warp_row));  // (8.5)
+}
+
+template <class Shape>
+void start(const Attention& a) {
+  in_type_of(a, [&]<class T>(T) {
+    const Problem& p = a.problem;
+    const int heads = p.B * p.H, group = p.group_size();  // whose heads share K and V
+    const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(heads);
+    launch("tensor_tuned", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)}, forward_kernel<T, Shape>,
+           score_rule(a), aligned<T>(a, a.Q, "Q_padded"), aligned<T>(a, a.K, "K_padded"), aligned<T>(a, a.V, "V_padded"),
+           view<T>(a.O), view<float>(a.L), heads_in_L2(heads, std::int64_t{2} * p.Nk * p.d * 2 / group));
+  });
+}
+
+template <int... Sizes>
+constexpr CompiledShape compiled(const char* why) {
+  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>);
+}
+
+// For each width the fastest first, as measured with --tune on an H200.
+constexpr CompiledShape shapes[] = {
+    compiled<32, 64, 64, 1, 4>("four blocks on an SM: few products to each exponential"),
+    compiled<32, 128, 64, 2, 2>("32 rows a warp"),
+    compiled<64, 128, 64, 2, 2>("32 rows a warp, Q in registers"),
+    compiled<64, 64, 64, 1, 3>("twice as many blocks, three on an SM"),
+    compiled<96, 128, 64, 2, 2>("32 rows a warp"),
+    compiled<96, 64, 32, 1, 3>("twice as many blocks, little shared memory"),
+    compiled<128, 128, 64, 2, 2>("32 rows a warp"),
+    compiled<128, 64, 32, 1, 2>("twice as many blocks, little shared memory"),
+    compiled<256, 128, 64, 1, 1>("16 rows a warp: more of O than that has no room; 8 warps share K and V"),
+    compiled<256, 64, 32, 1, 2>("twice as many blocks"),
+    compiled<256, 32, 16, 1, 4>("little shared memory"),
+};
+
+const Variant variant =
+    forward_step<shapes>("tuned", "cheap addresses, Q in registers, tiles for each width, heads that share L2");
+
+}  // namespace
+}  // namespace flash::tensor_cores

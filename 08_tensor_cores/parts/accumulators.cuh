@@ -1,0 +1,203 @@
+// 08 Tensor cores: who holds what of a matrix, as a type. Step 1 introduces it; all steps read like their equations through it:
+//
+//   add_product(S, Q.left(), K.transposed());    S += Q K^T     Q, K, V: tiles in shared memory; S, O: accumulators of a warp
+//   const auto alpha = raise(m, row_max(S));                    m, alpha: a number for each row (common/device/softmax.cuh)
+//   O.scale_rows(alpha);
+//   add_product(O, P.left(), V.right());         O += P V
+//
+// A warp holds 16 RowTiles rows of a matrix in fp32, in fragments of 16 x 8 (common/device/fragments.hpp). With g = lane / 4
+// and t = lane % 4 a lane has the columns 2t, 2t + 1 of rows g and g + 8 of each: the 4 lanes of a quad share a row. So a lane
+// meets 2 RowTiles rows, r = 0, 1, ...: row 8 r + g of the matrix.
+#pragma once
+
+#include "common/device/float16.cuh"
+#include "common/device/fragments.hpp"
+#include "common/device/softmax.cuh"
+
+#include <type_traits>
+
+namespace flash::tensor_cores {
+namespace {
+
+/// Two fp32 numbers, rounded to T, in one register.
+template <class T>
+__device__ inline unsigned pack(float low, float high) {
+  if constexpr (std::is_same_v<T, __half>) {
+    return pack_f16(low, high);
+  } else {
+    return pack_bf16(low, high);
+  }
+}
+
+/// A matrix in the registers of a warp: 16 RowTiles rows, 8 ColTiles columns.
+template <int RowTiles, int ColTiles>
+struct Accumulators {
+  static constexpr int ROWS = 2 * RowTiles, LANES = 4, HEIGHT = 16 * RowTiles, WIDTH = 8 * ColTiles;
+  float number[RowTiles][ColTiles][4];  // of each fragment two of row r = 2 i, then two of row r = 2 i + 1
+
+  __device__ explicit Accumulators(float all) {
+    each([&](float& x, int) { x = all; });
+  }
+
+  template <class F>
+  __device__ void each(F f) {
+    visit(*this, f);
+  }
+  template <class F>
+  __device__ void each(F f) const {
+    visit(*this, f);
+  }
+  template <class F>
+  __device__ void each_at(F f) {
+    const int lane = threadIdx.x % WARP;
+#pragma unroll
+    for (int n = 0; n < ColTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < RowTiles; ++i) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) f(number[i][n][e], 16 * i + fragment::c_row(lane, e), 8 * n + fragment::c_col(lane, e));
+      }
+    }
+  }
+  /// f(left, right, row, col) for two neighbours in a row, left at (row, col).
+  template <class F>
+  __device__ void each_pair(F f) {
+    const int lane = threadIdx.x % WARP;
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+#pragma unroll
+      for (int n = 0; n < ColTiles; ++n) {
+        float* const two = &number[r / 2][n][2 * (r % 2)];
+        f(two[0], two[1], 8 * r + lane / 4, 8 * n + fragment::c_col(lane, 0));
+      }
+    }
+  }
+  __device__ void scale_rows(const Rows<ROWS>& factor) {
+    each([&](float& x, int r) { x *= factor[r]; });
+  }
+
+  /// Element by element.
+  __device__ void multiply(const Accumulators& other) {
+#pragma unroll
+    for (int x = 0; x < RowTiles * ColTiles * 4; ++x)
+      number[x / 4 / ColTiles][x / 4 % ColTiles][x % 4] *= other.number[x / 4 / ColTiles][x / 4 % ColTiles][x % 4];
+  }
+
+  /// Of fragment (i, n) the two neighbours in row g + 8 half, rounded to T, as one register.
+  template <class T>
+  __device__ unsigned pair(int i, int n, int half) const {
+    return pack<T>(number[i][n][2 * half], number[i][n][2 * half + 1]);
+  }
+
+ private:
+  template <class Self, class F>
+  __device__ static void visit(Self& self, F f) {
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+#pragma unroll
+      for (int e = 0; e < 2 * ColTiles; ++e) f(self.number[r / 2][e / 2][2 * (r % 2) + e % 2], r);
+    }
+  }
+};
+
+// ---- Products ---------------------------------------------------------------------------------------------------------------
+
+/// C += A B   [16, 16] x [16, 8], B as its two registers.
+template <class T>
+__device__ inline void add_mma(float (&C)[4], const unsigned (&A)[4], unsigned B0, unsigned B1) {
+  if constexpr (std::is_same_v<T, __half>) {
+    mma_m16n8k16_f16(C, A, {B0, B1}, C);
+  } else {
+    mma_m16n8k16_bf16(C, A, {B0, B1}, C);
+  }
+}
+
+/// C += A B. An operand loads blocks of 16 x 16 numbers, four registers a lane: A.load(registers, i, k) rows 16 i..,
+/// B.load(registers, j, k) columns 16 j.., both of 16 k.. of the inner dimension, which has A.STEPS such blocks. A block of B
+/// is two fragments of 16 x 8.
+template <int RowTiles, int ColTiles, class Left, class Right>
+__device__ void add_product(Accumulators<RowTiles, ColTiles>& C, const Left& A, const Right& B) {
+  using T = typename Left::T;
+#pragma unroll
+  for (int k = 0; k < Left::STEPS; ++k) {
+    unsigned a[RowTiles][4], b[4];
+#pragma unroll
+    for (int i = 0; i < RowTiles; ++i) A.load(a[i], i, k);
+#pragma unroll
+    for (int j = 0; j < ColTiles / 2; ++j) {
+      B.load(b, j, k);
+#pragma unroll
+      for (int i = 0; i < RowTiles; ++i) {
+        add_mma<T>(C.number[i][2 * j], a[i], b[0], b[1]);
+        add_mma<T>(C.number[i][2 * j + 1], a[i], b[2], b[3]);
+      }
+    }
+  }
+}
+
+// ---- Results ----------------------------------------------------------------------------------------------------------------
+
+/// C, rounded to T, to the rows of a tile in shared memory.
+template <class Tile, int RowTiles, int ColTiles>
+__device__ void store(const Tile& rows, const Accumulators<RowTiles, ColTiles>& C) {
+  const int lane = threadIdx.x % WARP;
+#pragma unroll
+  for (int r = 0; r < C.ROWS; ++r) {
+#pragma unroll
+    for (int n = 0; n < ColTiles; ++n) {
+      const unsigned two = C.template pair<typename Tile::T>(r / 2, n, r % 2);
+      rows.template as<unsigned>(8 * r + lane / 4, 8 * n + fragment::c_col(lane, 0)) = two;
+    }
+  }
+}
+
+/// Rows row0, row0 + 1, ... of M become C, rounded to T, from column col0 on. From accumulators a lane would write 4 bytes at a
+/// time, half a sector in each of 8 rows; by way of `staging`, rows of a tile in shared memory that no other warp uses any
+/// more, it writes chunks of 16 bytes.
+template <class T, int RowTiles, int ColTiles, class Tile>
+__device__ void write_rows(const Matrix<T>& M, int row0, const Accumulators<RowTiles, ColTiles>& C, const Tile& staging,
+                           int col0 = 0) {
+  const int lane = threadIdx.x % WARP;
+  __syncwarp();  // write after read: all lanes are done with what was in these rows
+  store(staging, C);
+  __syncwarp();  // read after write: a lane sends what others have stored
+  const int rows = min(C.HEIGHT, M.rows - row0);
+  if (M.cols % 8 == 0) {  // then all rows begin at multiples of 16 bytes (rows_are_aligned)
+    for (int index = lane; index < rows * ColTiles; index += WARP) {
+      const int row = index / ColTiles, col = index % ColTiles * 8;
+      if (col0 + col >= M.cols) continue;
+      const uint4 chunk = staging.template as<uint4>(row, col);
+      M.template as<uint4>(row0 + row, col0 + col) = chunk;
+    }
+  } else {
+    constexpr int steps = ColTiles / 4;  // 32 columns at a time
+    for (int row = 0; row < rows; ++row) {
+      T numbers[steps];
+#pragma unroll
+      for (int step = 0; step < steps; ++step) numbers[step] = staging.template as<T>(row, lane + step * WARP);
+#pragma unroll
+      for (int step = 0; step < steps; ++step) {  // after all reads: the compiler does not know that M lies elsewhere
+        const int col = col0 + lane + step * WARP;
+        if (col < M.cols) M(row0 + row, col) = numbers[step];
+      }
+    }
+  }
+}
+
+/// (8.5)  O = O / l and L = factor m + ln l, in rows row0.. of `output` and L. l: of this lane's columns.
+template <class T, int RowTiles, int ColTiles, class Tile>
+__device__ void write_output(Accumulators<RowTiles, ColTiles>& O, const Rows<2 * RowTiles>& m, Rows<2 * RowTiles> l,
+                             float factor, const Matrix<T>& output, const Vector<float>& L, int row0, const Tile& staging) {
+  const int lane = threadIdx.x % WARP;
+  l = row_sum<Accumulators<RowTiles, ColTiles>>(l);
+  l.each([&](float& sum, int r) {
+    const int row = row0 + 8 * r + lane / 4;
+    if (lane % 4 == 0 && row < output.rows) L(row) = sum == 0.0f ? -INFINITY : factor * m[r] + logf(sum);
+    sum = sum == 0.0f ? 0.0f : 1.0f / sum;  // no visible key: O = 0
+  });
+  O.scale_rows(l);
+  write_rows(output, row0, O, staging);
+}
+
+}  // namespace
+}  // namespace flash::tensor_cores

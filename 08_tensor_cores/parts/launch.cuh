@@ -1,0 +1,81 @@
+// 08 Tensor cores: how blocks are dealt out, and what the steps need on the host.
+#pragma once
+
+#include "08_tensor_cores/parts/padding.cuh"
+#include "common/device/compiled.hpp"
+
+namespace flash::tensor_cores {
+namespace {
+
+#ifdef __CUDA_ARCH__
+constexpr int COMPILED_SM = __CUDA_ARCH__ / 10;  // of the architecture that the code is compiled for
+#else
+constexpr int COMPILED_SM = 90;
+#endif
+
+/// The oldest architecture for which a kernel is compiled. A block has at most 64 KB of shared memory on sm_75, 163 KB on
+/// sm_80. And on sm_75 the two halves of a product take registers that a warp with two row tiles of 64 columns lacks.
+constexpr int min_sm(std::size_t shared_bytes, bool fills_registers) {
+  if (shared_bytes > 163 << 10) return 90;
+  return shared_bytes > 64 << 10 || fills_registers ? 80 : 75;
+}
+
+/// Which tile of which head (counted over all batches) a block works on. Blocks start in the order of their numbers: heads in
+/// groups that share L2, within a group all first tiles, then all second ones.
+struct BlockOrder {
+  int tiles_of_head, tile, head;
+
+  __device__ BlockOrder(int tiles, int heads, int heads_at_once) : tiles_of_head(tiles) {
+    const int group = blockIdx.x / (tiles * heads_at_once) * heads_at_once, in_group = blockIdx.x % (tiles * heads_at_once);
+    const int size = min(heads_at_once, heads - group);  // the last group may be smaller
+    tile = in_group / size;
+    head = group + in_group % size;
+  }
+};
+
+/// As many heads as share L2, if the blocks of a head read so many bytes again and again: most of the L2 since the A100.
+inline int heads_in_L2(int heads, std::int64_t bytes_of_head) {
+  constexpr std::int64_t L2_BYTES = 32 << 20;
+  return static_cast<int>(std::clamp<std::int64_t>(L2_BYTES / std::max<std::int64_t>(1, bytes_of_head), 1, heads));
+}
+
+/// f(T{}) with the type of the run.
+template <class F>
+void in_type_of(const Attention& a, F f) {
+  a.problem.dtype == Dtype::fp16 ? f(__half{}) : f(__nv_bfloat16{});
+}
+
+template <class Shape>
+constexpr CompiledShape compiled_shape(const char* why, void (*start)(const Attention&)) {
+  return {Shape::Width, {Shape::Br, Shape::Bc}, Shape::THREADS, 2 * std::size_t{Shape::SHARED_NUMBERS}, Shape::MIN_SM, why,
+          start};
+}
+
+/// "" or why the grid cannot hold a problem: it has a block for each tile of Q, batch and head, in x, of 32 rows at least; so
+/// has a block that pads.
+std::string refuse_forward(const Problem& p) {
+  const int longest = rows_are_aligned(p) ? p.Nq : std::max(p.Nq, p.Nk);
+  return refuse_row_of_blocks(std::int64_t{p.B} * p.H, longest, 32);
+}
+
+std::string refuse_on(const Problem& p, const DeviceLimits& limits) {
+  if (p.dtype != Dtype::bf16 || limits.sm >= 80) return "";
+  return "--dtype bf16 needs compute capability 8.0 or newer, here it is " + std::to_string(limits.sm / 10) + "." +
+         std::to_string(limits.sm % 10) + ", of the GPU or of what this program was compiled for; fp16 runs on it";
+}
+
+template <const auto& shapes>
+Variant forward_step(const char* name, const char* idea) {
+  return {.name = name,
+          .idea = idea,
+          .forward = start_one_of<shapes>,
+          .workspace = padded_operands,
+          .refuse = refuse_forward,
+          .tiles = choices_of<shapes>,
+          .dtypes = {Dtype::fp16, Dtype::bf16},
+          .max_head_dim = 256,
+          .refuse_on = refuse_on};
+}
+
+}  // namespace
+}  // namespace flash::tensor_cores

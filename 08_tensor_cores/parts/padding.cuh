@@ -1,0 +1,80 @@
+// 08 Tensor cores: rows that do not begin at multiples of 16 bytes. A row of d = 59 numbers of 2 bytes begins anywhere, and no
+// copy of 16 bytes can start there. Reading it number by number in every tile would cost more than the products, so Q, K and V
+// are first copied once to where their rows are padded with zeros to whole chunks.
+#pragma once
+
+#include "common/device/device.cuh"
+#include "common/device/float16.cuh"
+#include "common/device/warp.cuh"
+
+#include <algorithm>
+
+namespace flash::tensor_cores {
+namespace {
+
+constexpr int PAD_THREADS = 256, PAD_ROWS = 4;  // rows of a warp, so that enough reads are in flight
+constexpr int PAD_BLOCK_ROWS = PAD_THREADS / WARP * PAD_ROWS;
+
+/// To = From, PAD_ROWS rows a warp; zeros beyond the last column of From.  Grid: (rows / PAD_BLOCK_ROWS) * B*heads.
+template <class T>
+__global__ void __launch_bounds__(PAD_THREADS) pad_kernel(Tensor<const T> From, Tensor<T> To) {
+  const int heads = To.batches * To.heads;
+  const int head = blockIdx.x % heads;
+  const int row0 = blockIdx.x / heads * PAD_BLOCK_ROWS + threadIdx.x / WARP * PAD_ROWS;
+  const Matrix<const T> from = From.head(head / To.heads, head % To.heads);
+  const Matrix<T> to = To.head(head / To.heads, head % To.heads);
+  constexpr int steps = 256 / WARP;  // of the longest row
+  T numbers[PAD_ROWS][steps];
+#pragma unroll
+  for (int r = 0; r < PAD_ROWS; ++r) {
+#pragma unroll
+    for (int step = 0; step < steps; ++step) {  // all reads are in flight before the first number is written
+      const int col = threadIdx.x % WARP + step * WARP;
+      numbers[r][step] = T(0.0f);
+      if (row0 + r < from.rows && col < from.cols) numbers[r][step] = from(row0 + r, col);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < PAD_ROWS; ++r) {
+#pragma unroll
+    for (int step = 0; step < steps; ++step) {
+      const int col = threadIdx.x % WARP + step * WARP;
+      if (row0 + r < to.rows && col < to.cols) to(row0 + r, col) = numbers[r][step];
+    }
+  }
+}
+
+/// Do rows of Q, K, V, O and their gradients begin at multiples of 16 bytes? Their strides are multiples of d.
+inline bool rows_are_aligned(const Problem& p) { return p.d % 8 == 0; }
+
+/// The workspace that holds a padded copy of a tensor [B, heads, rows, d].
+inline WorkspaceSpec padded_copy(const char* name, const Problem& p, int heads, int rows) {
+  return {name, {p.B, heads, rows, (p.d + 7) / 8 * 8}, p.dtype};
+}
+
+/// The padded copies of Q, K and V.
+inline std::vector<WorkspaceSpec> padded_operands(const Problem& p, Pass) {
+  if (rows_are_aligned(p)) return {};
+  return {padded_copy("Q_padded", p, p.H, p.Nq), padded_copy("K_padded", p, p.Hkv, p.Nk),
+          padded_copy("V_padded", p, p.Hkv, p.Nk)};
+}
+
+/// `t` if its rows are aligned, else its copy in the workspace of that name, which is made here.
+template <class T>
+Tensor<const T> aligned(const Attention& a, const TensorRef& t, const char* name) {
+  if (rows_are_aligned(a.problem)) return view<const T>(t);
+  const TensorRef& copy = a.workspace(name);
+  const auto heads = static_cast<unsigned>(copy.shape[0] * copy.shape[1]);
+  launch("pad", {dim3(blocks_for(static_cast<int>(copy.shape[2]), PAD_BLOCK_ROWS) * heads), dim3(PAD_THREADS)}, pad_kernel<T>,
+         view<const T>(t), view<T>(copy));
+  return view<const T>(copy);
+}
+
+/// `t` if its rows are aligned, else the copy of it that the forward pass has left.
+template <class T>
+Tensor<const T> aligned_before(const Attention& a, const TensorRef& t, const char* name) {
+  return view<const T>(rows_are_aligned(a.problem) ? t : a.workspace(name));
+}
+
+}  // namespace
+}  // namespace flash::tensor_cores

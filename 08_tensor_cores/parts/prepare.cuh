@@ -1,0 +1,198 @@
+// 08 Tensor cores, backward: what comes before and after the kernels of the steps: L and D of all queries; dQ from its sum.
+#pragma once
+
+#include "08_tensor_cores/parts/accumulators.cuh"
+#include "08_tensor_cores/parts/launch.cuh"
+#include "common/device/forward_pass.hpp"
+
+namespace flash::tensor_cores {
+namespace {
+
+/// The tensors of the pass. LD [B, H, 2, padded Nq]: L of all queries, then D.
+template <class T>
+struct Gradients {
+  Tensor<const T> Q, K, V, dO;
+  Tensor<T> dQ, dK, dV;
+  Tensor<const float> LD;
+};
+
+constexpr int ROW_BLOCK = 128;  // every Br divides it: L, D and the sum of dQ have whole tiles of rows
+constexpr int PREPARE_THREADS = 256;
+
+/// The two numbers that pack() has put into a register.
+template <class T>
+__device__ float2 unpack(unsigned pair) {
+  if constexpr (std::is_same_v<T, __half>) {
+    return __half22float2(reinterpret_cast<const __half2&>(pair));
+  } else {
+    return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(pair));
+  }
+}
+
+/// D = rowsum(dO o O) beside L; a query that sees no key, or that only pads the last tile, gets L = inf: its P is 0. If there
+/// is a sum of dQ, it is cleared. Width / 8 lanes, rounded up to a power of two, share a query.  Grid: groups of queries * B*H.
+template <class T, int Width>
+__global__ void __launch_bounds__(PREPARE_THREADS)
+    prepare_kernel(Problem problem, Tensor<const T> O_all, Tensor<const T> dO_all, Tensor<const float> L_all,
+                   Tensor<float> LD_all, Tensor<float> sum_all, bool clear_sum, bool wide) {
+  constexpr int CHUNKS = Width / 8, LANES = CHUNKS == 12 ? 16 : CHUNKS, ROWS = PREPARE_THREADS / LANES;
+  const int heads = problem.B * problem.H;
+  const int b = blockIdx.x % heads / problem.H, h = blockIdx.x % heads % problem.H;
+  const int i = blockIdx.x / heads * ROWS + threadIdx.x / LANES, chunk = threadIdx.x % LANES, col = 8 * chunk;
+  float D = 0.0f;
+  if (i < problem.Nq && col < problem.d) {
+    const Matrix<const T> O = O_all.head(b, h), dO = dO_all.head(b, h);
+    if (wide) {
+      const uint4 O_chunk = O.template as<uint4>(i, col), dO_chunk = dO.template as<uint4>(i, col);
+      const unsigned O_reg[4] = {O_chunk.x, O_chunk.y, O_chunk.z, O_chunk.w};
+      const unsigned dO_reg[4] = {dO_chunk.x, dO_chunk.y, dO_chunk.z, dO_chunk.w};
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const float2 o = unpack<T>(O_reg[r]), g = unpack<T>(dO_reg[r]);
+        D += o.x * g.x + o.y * g.y;
+      }
+    } else {
+      for (int c = col; c < min(col + 8, problem.d); ++c) D += static_cast<float>(O(i, c)) * static_cast<float>(dO(i, c));
+    }
+  }
+#pragma unroll
+  for (int distance = LANES / 2; distance > 0; distance /= 2) D += __shfl_xor_sync(ALL_LANES, D, distance);
+  if (chunk == 0) {
+    const Matrix<float> LD = LD_all.head(b, h);
+    const float L = i < problem.Nq ? L_all.head_vector(b, h)(i) : -INFINITY;
+    LD(0, i) = L == -INFINITY ? INFINITY : L;
+    LD(1, i) = D;
+  }
+  if (clear_sum) {  // its order does not matter here: the block clears as many numbers as its rows have
+    const Matrix<float> sum = sum_all.head(b, h);
+    const int first = blockIdx.x / heads * ROWS * Width;
+    for (int e = 4 * threadIdx.x; e < ROWS * Width; e += 4 * PREPARE_THREADS) {
+      store4(sum.address(0, first + e), make_float4(0.0f, 0.0f, 0.0f, 0.0f));
+    }
+  }
+}
+
+/// Queries, rounded up to whole tiles of any size.
+inline int padded_queries(const Problem& p) { return static_cast<int>(blocks_for(p.Nq, ROW_BLOCK)) * ROW_BLOCK; }
+
+/// L and D, before everything else; `sum`, unless null, is cleared.
+template <class T, int Width>
+Gradients<T> prepare(const Attention& a, const TensorRef* sum) {
+  const Problem& p = a.problem;
+  constexpr int lanes = Width == 96 ? 16 : Width / 8;
+  const TensorRef& LD = a.workspace("LD");
+  const unsigned blocks = blocks_for(padded_queries(p), PREPARE_THREADS / lanes) * static_cast<unsigned>(p.B * p.H);
+  launch("prepare", {dim3(blocks), dim3(PREPARE_THREADS)}, prepare_kernel<T, Width>, p, view<const T>(a.O), view<const T>(a.dO),
+         view<const float>(a.L), view<float>(LD), view<float>(sum == nullptr ? LD : *sum), sum != nullptr, rows_are_aligned(p));
+  return {aligned_before<T>(a, a.Q, "Q_padded"),
+          aligned_before<T>(a, a.K, "K_padded"),
+          aligned_before<T>(a, a.V, "V_padded"),
+          aligned<T>(a, a.dO, "dO_padded"),
+          view<T>(a.dQ),
+          view<T>(a.dK),
+          view<T>(a.dV),
+          view<const float>(LD)};
+}
+
+// ---- dQ, where blocks sum it in HBM -----------------------------------------------------------------------------------------
+
+/// How the warps of a block share dQ [Br, cols]: rows of warps times columns of warps, as many as possible, and so that they
+/// load least of dS and K.
+struct WarpGrid {
+  int rows = 1, cols = 1;
+
+  constexpr WarpGrid(int warps, int Br, int width) {
+    for (int r = 1; r <= Br / 16; ++r) {
+      for (int c = 1; c <= width / 16; ++c) {
+        if (Br / 16 % r != 0 || width / 16 % c != 0 || r * c > warps || r * c < rows * cols) continue;
+        if (r * c > rows * cols || c * Br + r * width < cols * Br + rows * width) rows = r, cols = c;
+      }
+    }
+  }
+};
+
+/// dQ = scale times its sum, in 16 bits. A thread takes 8 columns of rows g and g + 8 of 16: in the order of fragments they are
+/// neighbours.
+template <class T, int Width>
+__global__ void __launch_bounds__(PREPARE_THREADS)
+    convert_kernel(Problem problem, Tensor<const float> sum_all, Tensor<T> dQ_all, bool wide) {
+  constexpr int CHUNKS = Width / 8;
+  const int heads = problem.B * problem.H;
+  const int b = blockIdx.x % heads / problem.H, h = blockIdx.x % heads % problem.H;
+  const int index = blockIdx.x / heads * PREPARE_THREADS + threadIdx.x;
+  const int chunk = index % CHUNKS, g = index / CHUNKS % 8, group = index / CHUNKS / 8, col = 8 * chunk;
+  if (16 * group + g >= problem.Nq || col >= problem.d) return;
+  const Matrix<const float> sum = sum_all.head(b, h);
+  const Matrix<T> dQ = dQ_all.head(b, h);
+  float rows[2][8];
+#pragma unroll
+  for (int t = 0; t < 4; ++t) {
+    const float4 four = sum.as<float4>(0, (group * CHUNKS + chunk) * 128 + (4 * g + t) * 4);
+    rows[0][2 * t] = problem.scale * four.x, rows[0][2 * t + 1] = problem.scale * four.y;
+    rows[1][2 * t] = problem.scale * four.z, rows[1][2 * t + 1] = problem.scale * four.w;
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int i = 16 * group + g + 8 * r;
+    if (i >= problem.Nq) return;
+    const float(&dq)[8] = rows[r];
+    if (wide) {
+      dQ.template as<uint4>(i, col) =
+          make_uint4(pack<T>(dq[0], dq[1]), pack<T>(dq[2], dq[3]), pack<T>(dq[4], dq[5]), pack<T>(dq[6], dq[7]));
+    } else {
+#pragma unroll
+      for (int c = 0; c < 8; ++c) {
+        if (col + c < problem.d) dQ(i, col + c) = T(dq[c]);
+      }
+    }
+  }
+}
+
+template <class T, int Width>
+void convert(const Attention& a, const TensorRef& sum) {
+  const Problem& p = a.problem;
+  const unsigned blocks = blocks_for(padded_queries(p) / 2 * (Width / 8), PREPARE_THREADS);  // a thread for two rows of 8
+  launch("convert", {dim3(blocks * static_cast<unsigned>(p.B * p.H)), dim3(PREPARE_THREADS)}, convert_kernel<T, Width>, p,
+         view<const float>(sum), view<T>(a.dQ), rows_are_aligned(p));
+}
+
+// ---- Host -------------------------------------------------------------------------------------------------------------------
+
+/// What the forward pass needs, and for the backward pass L and D, and a padded copy of dO where rows are not aligned.
+inline std::vector<WorkspaceSpec> backward_workspace(const Problem& p, Pass pass) {
+  std::vector<WorkspaceSpec> list = padded_operands(p, pass);
+  if (pass == Pass::forward) return list;
+  list.push_back({"LD", {p.B, p.H, 2, padded_queries(p)}});
+  if (!rows_are_aligned(p)) list.push_back(padded_copy("dO_padded", p, p.H, p.Nq));
+  return list;
+}
+
+/// "" or why the grids cannot hold a problem: a block of prepare_kernel has 8 queries at least, one of the others more rows
+/// than that.
+inline std::string refuse_backward(const Problem& p) {
+  const std::string forward_refusal = refuse_forward(p);
+  if (!forward_refusal.empty()) return forward_refusal;
+  return refuse_row_of_blocks(std::int64_t{p.B} * p.H, std::max(padded_queries(p), p.Nk), 8);
+}
+
+template <const auto& shapes, bool SumsInHbm>
+Variant backward_step(const char* name, const char* idea) {
+  Variant step = forward_step<shapes>(name, idea);
+  step.forward = run_forward_pass;
+  step.backward = start_one_of<shapes>;
+  step.workspace = [](const Problem& p, Pass pass) {
+    std::vector<WorkspaceSpec> list = backward_workspace(p, pass);
+    const std::int64_t width = p.d <= 128 ? (p.d + 31) / 32 * 32 : 256;
+    if (SumsInHbm && pass == Pass::backward) list.push_back({"sum_dQ", {p.B, p.H, 1, padded_queries(p) * width}});
+    return list;
+  };
+  step.refuse = refuse_backward;
+  step.tiles = [](const Problem& p, Pass pass, const DeviceLimits& limits) {
+    return pass == Pass::forward ? forward_pass().tiles(p, pass, limits) : choices(shapes, p, pass, limits);
+  };
+  step.atomic_dQ = SumsInHbm;
+  return step;
+}
+
+}  // namespace
+}  // namespace flash::tensor_cores
