@@ -121,7 +121,8 @@ built=$SECONDS
 # --- Run --------------------------------------------------------------------------------------------------------------------
 
 # Of a wrong result the report goes as far as it says what is wrong: counts come after that.
-"$build/bin/$name" "$@" >"$logs/report"
+# An endless loop with a barrier in it ends after seconds, not after the many minutes that the simulator would allow it.
+FLASH_SIMT_STEPS=${FLASH_SIMT_STEPS:-16777216} "$build/bin/$name" "$@" >"$logs/report"
 code=$?
 if [ $code = 0 ]; then cat "$logs/report"; else sed '/^  extra memory/,$d' "$logs/report"; fi
 if [ $code != 0 ]; then
@@ -173,6 +174,8 @@ reproduce() {
       split("B batch H heads Hkv kv-heads Nq seq-q Nk seq-k d head-dim scale scale bias bias", names, " ")
       for (i = 1; i < 16; i += 2) option[names[i]] = names[i + 1]
       sub(/^ *logged: /, "")
+      gsub(/[:,]( |$)/, " ")
+      if ($2 == "backward") backward = " --pass backward"
       options = " --variant " $1
       for (i = 2; i <= NF; ++i) {
         if (split($i, part, /[=[]/) > 1 && part[1] in option && part[2] != "none") options = options " --" option[part[1]] " " part[2]

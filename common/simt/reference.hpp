@@ -17,6 +17,10 @@ inline namespace simt {
 #define FLASH_SIMT_UNWATCHED inline
 #endif
 
+// What touches memory for a kernel: part of the kernel's own code, or the compiler would tell of the access a second time, from a function
+// of the simulator and not from a line of the kernel.
+#define FLASH_SIMT_ALWAYS_INLINE [[gnu::always_inline]] inline
+
 /// An element that can be written: converting reads it, assigning writes it. `Watch` is told of either.
 template <class T, class Watch>
 class Reference {
@@ -24,20 +28,20 @@ class Reference {
   Reference(T* address, const Watch& watch) : address_(address), watch_(watch) {}
   Reference(const Reference&) = default;
 
-  operator T() const {
+  FLASH_SIMT_ALWAYS_INLINE operator T() const {
     watch_.read(address_, sizeof(T));
     return *address_;
   }
-  const Reference& operator=(T value) const {
+  FLASH_SIMT_ALWAYS_INLINE const Reference& operator=(T value) const {
     watch_.write(address_, sizeof(T));
     *address_ = value;
     return *this;
   }
-  const Reference& operator=(const Reference& other) const { return *this = static_cast<T>(other); }
-  const Reference& operator+=(T value) const { return *this = static_cast<T>(*this) + value; }
-  const Reference& operator-=(T value) const { return *this = static_cast<T>(*this) - value; }
-  const Reference& operator*=(T value) const { return *this = static_cast<T>(*this) * value; }
-  const Reference& operator/=(T value) const { return *this = static_cast<T>(*this) / value; }
+  FLASH_SIMT_ALWAYS_INLINE const Reference& operator=(const Reference& other) const { return *this = static_cast<T>(other); }
+  FLASH_SIMT_ALWAYS_INLINE const Reference& operator+=(T value) const { return *this = static_cast<T>(*this) + value; }
+  FLASH_SIMT_ALWAYS_INLINE const Reference& operator-=(T value) const { return *this = static_cast<T>(*this) - value; }
+  FLASH_SIMT_ALWAYS_INLINE const Reference& operator*=(T value) const { return *this = static_cast<T>(*this) * value; }
+  FLASH_SIMT_ALWAYS_INLINE const Reference& operator/=(T value) const { return *this = static_cast<T>(*this) / value; }
 
  private:
   T* address_;
@@ -49,7 +53,7 @@ template <class T, class Watch>
 using Element = std::conditional_t<std::is_const_v<T>, std::remove_const_t<T>, Reference<T, Watch>>;
 
 template <class T, class Watch>
-Element<T, Watch> element(T* address, const Watch& watch) {
+FLASH_SIMT_ALWAYS_INLINE Element<T, Watch> element(T* address, const Watch& watch) {
   if constexpr (std::is_const_v<T>) {
     watch.read(address, sizeof(T));
     return *address;

@@ -49,13 +49,13 @@ struct SharedMatrix {
   T* data;
   int rows, cols, stride;
 
-  Element<T, SharedWatch> operator()(int row, int col, Site site = Site::here()) const {
+  FLASH_SIMT_ALWAYS_INLINE Element<T, SharedWatch> operator()(int row, int col, Site site = Site::here()) const {
     return element(checked(row, col, sizeof(T), site), SharedWatch{data, site});
   }
 
   /// Several adjacent elements as one access: S.as<float4>(row, col) is S(row, col..col+3). Must be aligned to its size.
   template <class Wide>
-  auto as(int row, int col, Site site = Site::here()) const {
+  FLASH_SIMT_ALWAYS_INLINE auto as(int row, int col, Site site = Site::here()) const {
     using Access = std::conditional_t<std::is_const_v<T>, const Wide, Wide>;
     static_assert(sizeof(Wide) % sizeof(T) == 0, "a wide access holds whole elements");
     T* const address = checked(row, col, sizeof(Wide), site);

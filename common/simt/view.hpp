@@ -49,13 +49,13 @@ struct Matrix {
   std::int64_t row_stride;
   Origin origin = {};
 
-  Element<T, GlobalWatch> operator()(int row, int col, Site site = Site::here()) const {
+  FLASH_SIMT_ALWAYS_INLINE Element<T, GlobalWatch> operator()(int row, int col, Site site = Site::here()) const {
     return element(checked(row, col, 1, site), GlobalWatch{origin.id, site});
   }
 
   /// Several adjacent elements as one access: K.as<float4>(row, col) is K(row, col..col+3). Must be aligned to its size.
   template <class Wide>
-  auto as(int row, int col, Site site = Site::here()) const {
+  FLASH_SIMT_ALWAYS_INLINE auto as(int row, int col, Site site = Site::here()) const {
     using Access = std::conditional_t<std::is_const_v<T>, const Wide, Wide>;
     static_assert(sizeof(Wide) % sizeof(T) == 0, "a wide access holds whole elements");
     T* const address = checked(row, col, static_cast<int>(sizeof(Wide) / sizeof(T)), site);
@@ -93,7 +93,7 @@ struct Vector {
   std::int64_t stride;
   Origin origin = {};
 
-  Element<T, GlobalWatch> operator()(int index, Site site = Site::here()) const {
+  FLASH_SIMT_ALWAYS_INLINE Element<T, GlobalWatch> operator()(int index, Site site = Site::here()) const {
     return element(checked(index, site), GlobalWatch{origin.id, site});
   }
 

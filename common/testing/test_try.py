@@ -17,6 +17,7 @@ esac
 """
 STAGE = """#!/bin/bash
 echo "report in $PWD of $#: $*"
+echo "steps $FLASH_SIMT_STEPS"
 printf '  extra memory\\n  counts\\n'
 [ "$CODE" != signal ] || kill -SEGV $$
 exit ${CODE:-0}
@@ -30,7 +31,7 @@ case "$*" in
 *"--test-case=${FAIL:-nothing} "*)
   printf '=====\n%s/common/grid_test.cpp:38:\nTEST CASE:  %s\n\n' "$FAKE" "$FAIL"
   printf '../common/support.cpp:75: ERROR: CHECK( failed.empty() ) is NOT correct!\n  values: CHECK( false )\n'
-  printf '  logged: two backward, tiles 64 x 32 on B=1 H=2 Hkv=1 Nq=70 Nk=61 d=100 scale=0.5 causal fp16 qkv bias=alibi[1,2]\n'
+  printf '  logged: %s\n' "${LOGGED:-two backward, tiles 64 x 32 on B=1 H=2 Hkv=1 Nq=70 Nk=61 d=100 scale=0.5 causal fp16 qkv bias=alibi[1,2]}"
   printf 'dk: max error 3 > 1\n\n\nAborting - too many failed asserts!\n=====\n[doctest] Status: FAILURE!\n'
   exit 1 ;;
 *"--test-case=grid"*) exit ${GRID:-0} ;;
@@ -154,6 +155,12 @@ class Try(unittest.TestCase):
                       " --scale 0.5 --causal --dtype fp16 --layout qkv --bias alibi\n", shown)  # fmt: skip
         self.assertIn("04_first is WRONG", err)
         self.assertEqual(self.run_it("04", FAIL="grid: sums? and more")[0], 1)
+        out = self.run_it("04", FAIL="grid: lengths", LOGGED="one forward on B=1 H=2 Hkv=2 Nq=33 Nk=40 d=24 fp32 bhnd bias=none: K read")[1]
+        self.assertRegex(out, "--head-dim 24\n")
+
+    def test_an_endless_loop_ends_soon(self):
+        self.assertIn("steps 16777216\n", self.run_it("04")[1])
+        self.assertIn("steps 5\n", self.run_it("04", FLASH_SIMT_STEPS="5")[1])
 
     def test_no_more_tests_after_a_failure(self):
         self.program("getconf", "echo 1")

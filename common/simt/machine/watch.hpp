@@ -36,7 +36,7 @@ enum class AccessKind : std::uint8_t { read, write, atomic };
 class Watch {
  public:
   /// It looks at so many accesses and then at no more, which report() says.
-  static constexpr std::uint64_t limit = 10'000'000;
+  static constexpr std::uint64_t limit = 30'000'000;
 
   /// `device`: the allocations whose words are followed.
   Watch(const char* kernel, const dim3& grid, const dim3& block, std::vector<MemoryRange> device);
