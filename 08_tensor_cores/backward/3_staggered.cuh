@@ -55,13 +55,34 @@ __device__ void exponentiate(Scores& S, const SharedMatrix<const float>& LD, con
   }
 }
 
-/// (8.13)  dS = P o dS: a lane finds P in the words of the tile in which the same lane of half 0 has stored it.
-template <class T, int Width, int RowTiles, int ColTiles>
-__device__ void multiply_by_stored(Accumulators<RowTiles, ColTiles>& dS, const Tile<T, Width>& P) {
-  dS.each_pair([&](float& left, float& right, int row, int col) {
-    const float2 p = unpack<T>(P.template as<unsigned>(row, col));
-    left *= p.x, right *= p.y;
-  });
+// P goes from half 0 to half 1 in the order of left operands: of each 16 x 16 block a lane stores its four registers, and the
+// same lane of half 1 reads them back, as one access of 16 bytes without bank conflicts. Rows, in accesses of 4 bytes, cost 2 %
+// at d = 64.
+template <class T, int RowTiles, int Steps>
+__device__ void store_blocks(T* start, const Kept<T, RowTiles, Steps>& P) {
+  const SharedMatrix<T> blocks{start, RowTiles * Steps, 8 * WARP, 8 * WARP};
+#pragma unroll
+  for (int x = 0; x < RowTiles * Steps; ++x) {
+    const unsigned(&block)[4] = P.blocks_reg[x % Steps][x / Steps];
+    blocks.template as<uint4>(x, 8 * (threadIdx.x % WARP)) = make_uint4(block[0], block[1], block[2], block[3]);
+  }
+}
+
+/// (8.13)  dS = P o dS.
+template <class T, int RowTiles, int ColTiles>
+__device__ void multiply_by_blocks(Accumulators<RowTiles, ColTiles>& dS, T* start) {
+  const SharedMatrix<const T> blocks{start, RowTiles * ColTiles / 2, 8 * WARP, 8 * WARP};
+#pragma unroll
+  for (int x = 0; x < RowTiles * ColTiles / 2; ++x) {
+    const uint4 four = blocks.template as<uint4>(x, 8 * (threadIdx.x % WARP));
+    const unsigned block[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      float* const two = &dS.number[x / (ColTiles / 2)][x % (ColTiles / 2) * 2 + r / 2][r % 2 * 2];
+      const float2 p = unpack<T>(block[r]);
+      two[0] *= p.x, two[1] *= p.y;
+    }
+  }
 }
 
 /// Starts copying L and D of the queries from row0 on.
@@ -81,14 +102,14 @@ __device__ void add_to_dQ(const Matrix<float>& sum, int row0, const Tile<T, Shap
   if (warp_col >= Shape::Width) return;  // Width 96: some warps have no part
   Accumulators<row_tiles, col_tiles> dQ(0.0f);
   add_product(dQ, dS_smem.template left_transposed<Shape::Bc>(warp_row), K_smem.right(warp_col));
-  const int first = ((row0 + warp_row) / 16 * (Shape::Width / 8) + warp_col / 8) * WARP + threadIdx.x % WARP;
+  const auto first =
+      sum.address(0, 4 * (((row0 + warp_row) / 16 * (Shape::Width / 8) + warp_col / 8) * WARP + threadIdx.x % WARP));
 #pragma unroll
   for (int i = 0; i < row_tiles; ++i) {
 #pragma unroll
     for (int n = 0; n < col_tiles; ++n) {
       const float(&four)[4] = dQ.number[i][n];
-      atomic_add4(sum.address(0, 4 * (first + (i * Shape::Width / 8 + n) * WARP)),
-                  make_float4(four[0], four[1], four[2], four[3]));
+      atomic_add4(first + 4 * (i * Shape::Width / 8 + n) * WARP, make_float4(four[0], four[1], four[2], four[3]));
     }
   }
 }
@@ -125,29 +146,33 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
   // The tiles of Q from the first query on that sees a key of this tile, for each query head that reads the head. There is at
   // least one: the last query sees every key.
-  const int first = problem.causal ? max(0, col0 - (problem.Nk - problem.Nq)) / Shape::Br : 0;
-  const int tiles = (problem.Nq + Shape::Br - 1) / Shape::Br - first, visits = tiles * problem.group_size();
-  const auto head_of = [&](int visit) { return h_kv * problem.group_size() + visit / tiles; };
-  const auto row_of = [&](int visit) { return (first + visit % tiles) * Shape::Br; };
-  const auto load_tile = [&](int visit) {
-    const int h = head_of(visit), row0 = row_of(visit);
-    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, h), row0).load_async(QdO_smem(0, visit));
-    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, h), row0).load_async(QdO_smem(1, visit));
-    load_LD<Shape::Br>(LD_smem(visit), all.LD.head(b, h), row0);
+  const int first_row = (problem.causal ? max(0, col0 - (problem.Nk - problem.Nq)) / Shape::Br : 0) * Shape::Br;
+  const int tiles = (problem.Nq - first_row + Shape::Br - 1) / Shape::Br, visits = tiles * problem.group_size();
+  struct Visit {
+    int h, row0;
   };
+  const auto next = [&](Visit at) {  // a division of the number of the visit, in each of these places, would cost 5 %
+    return at.row0 + Shape::Br < problem.Nq ? Visit{at.h, at.row0 + Shape::Br} : Visit{at.h + 1, first_row};
+  };
+  const auto load_tile = [&](int visit, Visit at) {
+    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, at.h), at.row0).load_async(QdO_smem(0, visit));
+    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.row0).load_async(QdO_smem(1, visit));
+    load_LD<Shape::Br>(LD_smem(visit), all.LD.head(b, at.h), at.row0);
+  };
+  Visit now{h_kv * problem.group_size(), first_row}, oldest = now;  // of step and of step - 2
   const auto sum_dQ = [&](int visit) {
-    if (visit >= 0) add_to_dQ<Shape>(sum_all.head(b, head_of(visit)), row_of(visit), dS_smem(visit), KV_smem(0));
+    if (visit >= 0) add_to_dQ<Shape>(sum_all.head(b, oldest.h), oldest.row0, dS_smem(visit), KV_smem(0));
   };
 
   // 1. K, V, and the first tiles of Q, dO.
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, h_kv), col0).load_async(KV_smem(0));
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, h_kv), col0).load_async(KV_smem(1));
-  load_tile(0);
+  load_tile(0, now);
 
   for (int step = 0; step < visits + 2; ++step) {
     cp_async_wait_all();
     __syncthreads();  // read after write: tiles, P and dS are there; write after read: no warp reads the oldest stage
-    if (step + 1 < visits) load_tile(step + 1);
+    if (step + 1 < visits) load_tile(step + 1, next(now));
 
     if (half == 1) sum_dQ(step - 2);  // 2. Half 1: dQ += dS K.
     const int visit = step - half;
@@ -158,18 +183,26 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       Accumulators<Shape::KEY_TILES, Shape::QUERY_TILES> S(0.0f);                        // transposed: [16 KEY_TILES, Br]
       add_product(S, KV_smem(half).left(warp_key), QdO_smem(half, visit).transposed());  // (8.11), (8.12)
       if (half == 0) {
-        rule.apply<true>(S, b * problem.H + head_of(visit), col0 + warp_key, row_of(visit));
+        rule.apply<true>(S, b * problem.H + now.h, col0 + warp_key, now.row0);
         exponentiate(S, LD, rule);
       } else {
         S.each_at([&](float& ds, int, int query) { ds -= LD(1, query); });  // (8.13)
-        multiply_by_stored(S, dS_rows);
+        multiply_by_blocks(S, dS_rows.numbers.data);
+        __syncwarp();  // write after read: dS takes the place of blocks of P that other lanes have read
       }
-      store(dS_rows, S);
+      const Kept<T, Shape::KEY_TILES, Shape::QUERY_TILES / 2> P_or_dS(rounded<T>(S));  // once, for the tile and the product
+      if (half == 0) {
+        store_blocks(dS_rows.numbers.data, P_or_dS);
+      } else {
+        store(dS_rows, S);
+      }
 
       // 4. Half 0: dV += P^T dO (8.14). Half 1: dK += dS^T Q (8.15).
-      add_product(gradient, rounded<T>(S), QdO_smem(1 - half, visit).right());
+      add_product(gradient, P_or_dS, QdO_smem(1 - half, visit).right());
     }
     if (half == 0) sum_dQ(step - 2);  // 5. Half 0: dQ += dS K.
+    now = next(now);
+    if (step >= 2) oldest = next(oldest);
   }
   __syncthreads();  // write after read: the gradients leave through the tiles of V and K, which no warp reads any longer
   gradient.each([&](float& x, int) { x *= half == 0 ? 1.0f : problem.scale; });

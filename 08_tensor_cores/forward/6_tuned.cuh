@@ -38,27 +38,6 @@ struct ForwardShape {
   static_assert(Br % (16 * ROW_TILES) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
 };
 
-/// A left operand that stays in registers for all products.
-template <class T_, int RowTiles, int Steps>
-struct Kept {
-  using T = T_;
-  static constexpr int STEPS = Steps;
-  unsigned blocks_reg[Steps][RowTiles][4];
-
-  template <class Operand>
-  __device__ explicit Kept(const Operand& A) {
-#pragma unroll
-    for (int k = 0; k < Steps; ++k) {
-#pragma unroll
-      for (int i = 0; i < RowTiles; ++i) A.load(blocks_reg[k][i], i, k);
-    }
-  }
-  __device__ void load(unsigned (&block)[4], int i, int k) const {
-#pragma unroll
-    for (int r = 0; r < 4; ++r) block[r] = blocks_reg[k][i][r];
-  }
-};
-
 /// The warp's rows of Q as left operand: in registers, or in shared memory.
 template <class Shape, class T>
 __device__ auto operand_of_Q(const Tile<T, Shape::Width>& Q_smem, int row0) {
@@ -92,12 +71,10 @@ __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
   });
 }
 
-/// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)), which is no larger than 1 with the true maximum, however large c m.
+/// (8.2)  S becomes P = 2^(c S - c m). Subtracted: m is gone from S already.
 template <class Scores, int N>
-__device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtract_first) {
-  m.each([](float& x, int) { x = finite(x); });
-  if (subtract_first) S.each([&](float& s, int r) { s -= m[r]; });
-  m.each([&](float& x, int) { x = subtract_first ? 0.0f : c * x; });
+__device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtracted) {
+  m.each([&](float& x, int) { x = subtracted ? 0.0f : c * x; });
   S.each([&](float& s, int r) { s = exp2_approx(c * s - m[r]); });
 }
 
@@ -128,6 +105,10 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int seen_by_any = problem.visible_keys(min(row0 + Shape::Br, problem.Nq) - 1);
   const int Tc = (seen_by_any + Shape::Bc - 1) / Shape::Bc;
 
+  // Of tiles before this one apply() changes nothing: all rows see all of their keys.
+  const int plain_tiles = rule.scale_first ? 0 : problem.visible_keys(row0) / Shape::Bc;
+  bool m_known = false;  // in all rows of the warp
+
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS> copy_K(K, (Tc - 1) * Shape::Bc), copy_V(V, (Tc - 1) * Shape::Bc);
   const auto load_tile = [&](int j) {
     copy_K.load_async(K_smem(j % 2), -Shape::Bc);
@@ -150,18 +131,24 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // 3. P with the m at hand. If that does not fit, which is rare, once more with the true maximum, with which it does.
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
     Rows<Output::ROWS> sum(0.0f);
-    for (bool exact = !in_all_rows(m, [](float x) { return x != -INFINITY; });; exact = true) {
+    for (bool exact = !m_known;; exact = true) {
       S.each([](float& s, int) { s = 0.0f; });
       add_product(S, Q, K_smem(j % 2).transposed());  // (8.1)
-      rule.apply(S, order.head, row0 + warp_row, j * Shape::Bc);
-      if (exact) {
-        const auto alpha = raise(m, row_max(S), c);  // (6.2)
-        l = alpha * l;
-        O.scale_rows(alpha);
+      bool subtracted = false;
+      if (exact || j >= plain_tiles) {  // one test guards all that most tiles do not need: 4 % at d = 64
+        rule.apply(S, order.head, row0 + warp_row, j * Shape::Bc);
+        if (exact) {
+          const auto alpha = raise(m, row_max(S), c);  // (6.2)
+          l = alpha * l;
+          O.scale_rows(alpha);
+          m_known = in_all_rows(m, [](float x) { return x != -INFINITY; });
+        }
+        subtracted = exact || rule.scale_first;  // then no score is above 0, whatever its size
+        if (subtracted) S.each([&](float& s, int r) { s -= finite(m[r]); });
       }
-      exponentiate(S, m, c, exact || rule.scale_first);  // (8.2): S is P now
+      exponentiate(S, m, c, subtracted);  // (8.2): S is P now
       sum = lane_sum(S);
-      if (exact || in_all_rows(sum, [](float x) { return !(x > OVERFLOW); })) break;  // a NaN fits: it will not get better
+      if (in_all_rows(sum, [](float x) { return !(x > OVERFLOW); }) || exact) break;  // a NaN fits: it will not get better
     }
     l = l + sum;  // (8.3)
 

@@ -82,6 +82,27 @@ __device__ Rounded<T, RowTiles, ColTiles> rounded(const Accumulators<RowTiles, C
   return {P};
 }
 
+/// A left operand that stays in registers.
+template <class T_, int RowTiles, int Steps>
+struct Kept {
+  using T = T_;
+  static constexpr int STEPS = Steps;
+  unsigned blocks_reg[Steps][RowTiles][4];
+
+  template <class Operand>
+  __device__ explicit Kept(const Operand& A) {
+#pragma unroll
+    for (int k = 0; k < Steps; ++k) {
+#pragma unroll
+      for (int i = 0; i < RowTiles; ++i) A.load(blocks_reg[k][i], i, k);
+    }
+  }
+  __device__ void load(unsigned (&block)[4], int i, int k) const {
+#pragma unroll
+    for (int r = 0; r < 4; ++r) block[r] = blocks_reg[k][i][r];
+  }
+};
+
 /// One thread's part in copying tiles of Rows rows, one after the other, from a matrix to shared memory, a chunk of 16 bytes at
 /// a time. The matrix's rows begin at multiples of 16 bytes; zeros stand beyond its last row and column.
 template <class T, int Width, int Rows, int Threads>
