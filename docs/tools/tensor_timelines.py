@@ -22,7 +22,7 @@ BACKWARD_EVENTS = {
     r"\bsum_dQ\(": "dQ",
     r"\badd_product\(S,": "S or dP",
     r"\bexponentiate\(": "P",
-    r"\bmultiply_by_stored\(": "dS",
+    r"\bmultiply_by_blocks\(": "dS",
     r"\badd_product\(gradient,": "dV or dK",
 }
 
