@@ -64,7 +64,7 @@ struct Down {
 template <class Tile, class Left, class Right>
 __device__ void add_product(Tile& C, const Left& A, const Right& B) {
   constexpr int steps = Left::STEPS > Right::STEPS ? Left::STEPS : Right::STEPS;
-#pragma unroll(Right::STEPS == 1 ? 16 : 8) / Left::STEPS  // enough to begin loads long before their use
+#pragma unroll((Right::STEPS == 1 ? 16 : 8) / Left::STEPS)  // enough to begin loads long before their use
   for (int k0 = 0; k0 < A.depth(); k0 += steps) {
     float a[Left::STEPS][Tile::ROWS], b[Right::STEPS][Tile::COLS];
 #pragma unroll

@@ -151,7 +151,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   struct Visit {
     int h, row0;
   };
-  const auto next = [&](Visit at) {  // a division of the number of the visit, in each of these places, would cost 5 %
+  // Counted on: to divide the number of the visit by that of the tiles takes 30 instructions, in each of three places.
+  const auto next = [&](Visit at) {
     return at.row0 + Shape::Br < problem.Nq ? Visit{at.h, at.row0 + Shape::Br} : Visit{at.h + 1, first_row};
   };
   const auto load_tile = [&](int visit, Visit at) {

@@ -10,6 +10,7 @@
 // - Tiles with cheap addresses (parts/tile.cuh): one number for each operand, constants for each thread that copies.
 // - Q stays in registers, where it suffices with them.
 // - Tile sizes for each width, as measured.
+// - One test in each tile guards all that few tiles need: mask, bias, a new maximum.
 // - Blocks that run at the same time read K and V of few heads, which stay in L2; the longest blocks start first.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_TILES rows of S and O; a row is shared by the 4 lanes of a quad.
