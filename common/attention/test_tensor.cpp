@@ -142,16 +142,16 @@ TEST_CASE("workspaces are found by name") {
 
 TEST_CASE("variants are listed in the order of their numbers") {
   REQUIRE(variants(Backend::gpu).empty());
-  const RegisterVariant second(Backend::gpu, 2, {.name = "second", .idea = "", .forward = nullptr});
-  const RegisterVariant first(Backend::gpu, 1, {.name = "first", .idea = "", .forward = nullptr});
-  const RegisterVariant tenth(Backend::gpu, 10, {.name = "tenth", .idea = "", .forward = nullptr});
+  static const Variant a{.name = "first", .idea = "", .forward = nullptr}, b{.name = "second", .idea = "", .forward = nullptr},
+      c{.name = "tenth", .idea = "", .forward = nullptr};
+  const RegisterVariant second(Backend::gpu, 2, b), first(Backend::gpu, 1, a), tenth(Backend::gpu, 10, c);
   REQUIRE(variants(Backend::gpu).size() == 3);
   CHECK(std::string(variants(Backend::gpu)[0].name) == "first");
   CHECK(std::string(variants(Backend::gpu)[1].name) == "second");
   CHECK(std::string(variants(Backend::gpu)[2].name) == "tenth");
   CHECK(variants(Backend::cpu).empty());
   CHECK(name_clash(Backend::gpu).empty());
-  const RegisterVariant third(Backend::gpu, 3, {.name = "first", .idea = "", .forward = nullptr}, "3_mine.cuh");
+  const RegisterVariant third(Backend::gpu, 3, a, "3_mine.cuh");
   CHECK(name_clash(Backend::gpu).find("3_mine.cuh both have a variant 'first'") != std::string::npos);
 }
 

@@ -7,9 +7,15 @@
 namespace flash {
 namespace {
 
+struct Step {
+  int number;
+  const Variant* variant;
+  const char* file;
+};
+
 struct Registry {
-  std::vector<int> numbers;  // ascending; numbers[i] belongs to variants[i]
-  std::vector<Variant> variants;
+  std::vector<Step> steps;        // in the order of their numbers
+  std::vector<Variant> variants;  // of the steps, as soon as someone asks
 };
 
 /// A function's static, so that it exists before the first registration, whichever source file is initialised first.
@@ -37,7 +43,14 @@ std::string refusal_on(const Variant& variant, const Problem& problem, const Dev
   return why.empty() && variant.refuse_on != nullptr ? variant.refuse_on(problem, limits) : why;
 }
 
-const std::vector<Variant>& variants(Backend backend) { return registry(backend).variants; }
+const std::vector<Variant>& variants(Backend backend) {
+  auto& [steps, variants] = registry(backend);
+  if (variants.size() != steps.size()) {
+    variants.clear();
+    for (const Step& step : steps) variants.emplace_back(*step.variant).file = step.file;
+  }
+  return variants;
+}
 
 std::string name_clash(Backend backend) {
   const std::vector<Variant>& all = variants(backend);
@@ -52,10 +65,9 @@ std::string name_clash(Backend backend) {
 }
 
 RegisterVariant::RegisterVariant(Backend backend, int number, const Variant& variant, const char* file) {
-  auto& [numbers, variants] = registry(backend);
-  const auto place = std::upper_bound(numbers.begin(), numbers.end(), number) - numbers.begin();
-  numbers.insert(numbers.begin() + place, number);
-  variants.insert(variants.begin() + place, variant)->file = file;
+  std::vector<Step>& steps = registry(backend).steps;
+  const auto place = std::find_if(steps.begin(), steps.end(), [&](const Step& step) { return step.number > number; });
+  steps.insert(place, {number, &variant, file});
 }
 
 }  // namespace flash

@@ -38,15 +38,16 @@ std::string refusal_on(const Variant&, const Problem&, const DeviceLimits&);
 enum class Backend { gpu, cpu };
 
 /// The variants of the running stage for one backend, in the order of their file numbers; empty for gpu in a CPU-only build.
-/// Filled by the translation units that add_stage() generates, one per kernel file and backend.
+/// Filled by the source that add_stage() generates for the stage.
 const std::vector<Variant>& variants(Backend);
 
 /// "" or which two kernel files have given their variants the same name, so that nobody could choose the second.
 std::string name_clash(Backend);
 
-/// Adds a variant when the program starts.
+/// Adds a variant when the program starts. It is read in main() at the earliest, since it may be initialised after this.
 struct RegisterVariant {
   RegisterVariant(Backend, int number, const Variant&, const char* file = "");
+  RegisterVariant(Backend, int, Variant&&, const char* = "") = delete;
 };
 
 }  // namespace flash

@@ -14,7 +14,7 @@ if(FLASH_HAS_CUDA)
   endif()
 endif()
 
-# "NN_name resources": no kernel of the stage spills registers or uses local memory, for those of FLASH_STRICT_ARCHITECTURES that are
+# add_resources_test(stage OBJECT...), "NN_name resources": no kernel of the stage spills registers or uses local memory, for those of FLASH_STRICT_ARCHITECTURES that are
 # compiled; for others it is said. Needs no GPU. The table is saved as build/resources/NN_name.json.
 function(add_resources_test stage)
   if(FLASH_NO_RESOURCES)
@@ -24,73 +24,85 @@ function(add_resources_test stage)
   add_test(NAME "${stage} resources"
            COMMAND ${Python3_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/common/testing/resources.py --stage ${stage}
                    --cuobjdump ${FLASH_CUOBJDUMP} --strict ${strict} --save ${PROJECT_BINARY_DIR}/resources/${stage}.json
-                   $<TARGET_OBJECTS:${stage}_gpu>
+                   ${ARGN}
            COMMAND_EXPAND_LISTS)
 endfunction()
 
-# add_stage(KERNELS file.cuh... [NAMESPACE flash::name] [FORWARD stage/file.cuh flash::name] [TESTS file.cpp...]): the program and the
-# tests of the stage in the current folder.
+# step_name(stage/file.cuh cpu|gpu RESULT): one backend of a kernel file, as the name of its library and of the function that hands out
+# its variant.
+function(step_name kernel backend result)
+  string(REGEX REPLACE "\\.cuh$" "_${backend}" name ${kernel})
+  string(MAKE_C_IDENTIFIER "step_${name}" name)
+  set(${result} ${name} PARENT_SCOPE)
+endfunction()
+
+# add_kernel(stage/file.cuh cpu|gpu NAMESPACE): that library, so that other stages can link it. Its source is generated: it includes the
+# file, whose `variant` lies in NAMESPACE, for nvcc or, against common/simt, for the host's compiler.
+function(add_kernel FLASH_KERNEL backend FLASH_NAMESPACE)
+  step_name(${FLASH_KERNEL} ${backend} FLASH_STEP)
+  set(extension_cpu cpp)
+  set(extension_gpu cu)
+  string(REGEX REPLACE "^[^/]*/(.*)\\.cuh$" "\\1" file ${FLASH_KERNEL})
+  set(source ${CMAKE_CURRENT_BINARY_DIR}/${file}_${backend}.${extension_${backend}})
+  configure_file(${PROJECT_SOURCE_DIR}/common/cmake/kernel.in ${source} @ONLY)
+  add_library(${FLASH_STEP} OBJECT ${source})
+  target_link_libraries(${FLASH_STEP} PUBLIC flash_options)
+  if(backend STREQUAL cpu)
+    target_link_libraries(${FLASH_STEP} PUBLIC flash_simt PRIVATE flash_kernel)
+  else()
+    target_link_libraries(${FLASH_STEP} PUBLIC flash_device)
+    if(NOT FLASH_OTHER_ARCHITECTURES)
+      target_compile_options(${FLASH_STEP} PRIVATE ${FLASH_NO_LOCAL_MEMORY})
+    endif()
+  endif()
+endfunction()
+
+# add_stage(KERNELS file.cuh... [NAMESPACE flash::name] [FORWARD stage/file.cuh] [TESTS file.cpp...]): the program and the tests of the
+# stage in the current folder.
 #
-# Each kernel file, in the order of the steps, is compiled twice, by nvcc for the GPU and by the host compiler against common/simt for
-# the CPU, through two generated one-line sources that include it and register its `variant`, which lies in NAMESPACE (default: flash; a
-# stage whose kernels another stage includes has its own). FORWARD: the step, and its namespace, that is the forward pass of the backward
-# steps (common/device/forward_pass.hpp): one of this stage, or one of another, which is compiled once more. Tests: default test.cpp.
+# Each kernel file, in the order of the steps, is compiled for each backend. NAMESPACE (default: flash) is that of their variants; a stage
+# of which another one takes anything has its own. FORWARD: the forward pass of the backward steps (common/device/forward_pass.hpp), a
+# step of this stage or of an earlier one. Tests: default test.cpp.
 function(add_stage)
-  cmake_parse_arguments(arg "" "NAMESPACE" "KERNELS;FORWARD;TESTS" ${ARGN})
+  cmake_parse_arguments(arg "" "NAMESPACE;FORWARD" "KERNELS;TESTS" ${ARGN})
   if(NOT arg_TESTS)
     set(arg_TESTS test.cpp)
   endif()
-  set(FLASH_NAMESPACE flash)
-  if(arg_NAMESPACE)
-    set(FLASH_NAMESPACE ${arg_NAMESPACE})
+  if(NOT arg_NAMESPACE)
+    set(arg_NAMESPACE flash)
   endif()
   get_filename_component(stage ${CMAKE_CURRENT_SOURCE_DIR} NAME)
-  set(objects)
-  set(FLASH_NUMBER 0)
+  list(TRANSFORM arg_KERNELS PREPEND ${stage}/ OUTPUT_VARIABLE kernels)
+  set(linked ${kernels} ${arg_FORWARD})
+  list(REMOVE_DUPLICATES linked)
   set(backends cpu)
   if(FLASH_HAS_CUDA)
     list(APPEND backends gpu)
   endif()
-  set(extension_cpu cpp)
-  set(extension_gpu cu)
-  if(arg_FORWARD)
-    list(GET arg_FORWARD 0 FLASH_FORWARD)
-    list(GET arg_FORWARD 1 FLASH_FORWARD_NAMESPACE)
-  endif()
-  if(arg_FORWARD AND NOT FLASH_FORWARD MATCHES "^${stage}/")
-    foreach(FLASH_BACKEND IN LISTS backends)
-      set(source ${CMAKE_CURRENT_BINARY_DIR}/forward_pass_${FLASH_BACKEND}.${extension_${FLASH_BACKEND}})
-      configure_file(${PROJECT_SOURCE_DIR}/common/cmake/forward_pass.in ${source} @ONLY)
-      list(APPEND sources_${FLASH_BACKEND} ${source})
+  set(inline_namespace_cpu simt)  # of what a file has that is compiled for both
+  set(inline_namespace_gpu gpu)
+  foreach(backend IN LISTS backends)
+    set(number 0)
+    foreach(kernel IN LISTS kernels)
+      add_kernel(${kernel} ${backend} ${arg_NAMESPACE})
+      step_name(${kernel} ${backend} step)
+      math(EXPR number "${number} + 1")
+      string(APPEND FLASH_REGISTRATIONS "    {Backend::${backend}, ${number}, ${step}(), \"${kernel}\"},\n")
+      list(APPEND kernels_${backend} $<TARGET_OBJECTS:${step}>)
     endforeach()
-  endif()
-  foreach(kernel IN LISTS arg_KERNELS)
-    string(REGEX REPLACE "\\.cuh$" "" step ${kernel})
-    set(FLASH_KERNEL ${stage}/${kernel})
-    math(EXPR FLASH_NUMBER "${FLASH_NUMBER} + 1")
-    set(FLASH_FORWARD_PASS "")
-    if(FLASH_KERNEL STREQUAL FLASH_FORWARD)
-      set(FLASH_FORWARD_PASS "\n#include \"common/device/forward_pass.hpp\"
-const flash::Variant& flash::forward_pass() { return ${FLASH_FORWARD_NAMESPACE}::variant; }")
+    foreach(kernel IN LISTS linked)
+      step_name(${kernel} ${backend} step)
+      string(APPEND FLASH_DECLARATIONS "const Variant& ${step}();\n")
+      list(APPEND objects $<TARGET_OBJECTS:${step}>)
+    endforeach()
+    if(arg_FORWARD)
+      step_name(${arg_FORWARD} ${backend} step)
+      string(APPEND FLASH_FORWARD_PASSES "namespace ${inline_namespace_${backend}} {\n"
+                                         "const Variant& forward_pass() { return ${step}(); }\n}\n")
     endif()
-    foreach(FLASH_BACKEND IN LISTS backends)
-      set(source ${CMAKE_CURRENT_BINARY_DIR}/${step}_${FLASH_BACKEND}.${extension_${FLASH_BACKEND}})
-      configure_file(${PROJECT_SOURCE_DIR}/common/cmake/register_kernel.in ${source} @ONLY)
-      list(APPEND sources_${FLASH_BACKEND} ${source})
-    endforeach()
   endforeach()
-
-  add_library(${stage}_cpu OBJECT ${sources_cpu})
-  target_link_libraries(${stage}_cpu PUBLIC flash_options flash_simt PRIVATE flash_kernel)
-  list(APPEND objects $<TARGET_OBJECTS:${stage}_cpu>)
-  if(FLASH_HAS_CUDA)
-    add_library(${stage}_gpu OBJECT ${sources_gpu})
-    target_link_libraries(${stage}_gpu PUBLIC flash_options flash_device)
-    if(NOT FLASH_OTHER_ARCHITECTURES)
-      target_compile_options(${stage}_gpu PRIVATE ${FLASH_NO_LOCAL_MEMORY})
-    endif()
-    list(APPEND objects $<TARGET_OBJECTS:${stage}_gpu>)
-  endif()
+  configure_file(${PROJECT_SOURCE_DIR}/common/cmake/steps.in steps.cpp @ONLY)
+  list(APPEND objects ${CMAKE_CURRENT_BINARY_DIR}/steps.cpp)
 
   add_executable(${stage} main.cpp ${objects})
   target_link_libraries(${stage} PRIVATE flash_options flash_harness)
@@ -103,6 +115,6 @@ const flash::Variant& flash::forward_pass() { return ${FLASH_FORWARD_NAMESPACE}:
   add_test_cases(${stage}_test "${stage} cpu" DEVICE cpu)
   if(FLASH_HAS_CUDA)
     add_test_cases(${stage}_test "${stage} gpu" DEVICE gpu)
-    add_resources_test(${stage})
+    add_resources_test(${stage} ${kernels_gpu})
   endif()
 endfunction()

@@ -1,4 +1,4 @@
-// The forward pass that a stage of a backward pass runs first: the last step of an earlier stage, compiled once more for its program.
+// The forward pass that a stage of a backward pass runs first: the last step of an earlier stage.
 #pragma once
 
 #include "common/attention/variant.hpp"

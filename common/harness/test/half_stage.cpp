@@ -56,14 +56,14 @@ std::string refuse_on(const Problem& p, const DeviceLimits& limits) {
 
 std::vector<TileChoice> tiles(const Problem&, Pass, const DeviceLimits&) { return {{{32, 1}, 32, 0, "the only one"}}; }
 
-const RegisterVariant half(Backend::cpu, 1,
-                           {.name = "half",
-                            .idea = "16 bits",
-                            .forward = forward,
-                            .tiles = tiles,
-                            .dtypes = {Dtype::fp16, Dtype::bf16},
-                            .max_head_dim = 256,
-                            .refuse_on = refuse_on});
+const Variant half{.name = "half",
+                   .idea = "16 bits",
+                   .forward = forward,
+                   .tiles = tiles,
+                   .dtypes = {Dtype::fp16, Dtype::bf16},
+                   .max_head_dim = 256,
+                   .refuse_on = refuse_on};
+const RegisterVariant registered(Backend::cpu, 1, half);
 
 }  // namespace
 }  // namespace flash

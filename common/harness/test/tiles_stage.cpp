@@ -48,8 +48,9 @@ std::vector<TileChoice> tiles(const Problem& p, Pass, const DeviceLimits& limits
   return all;
 }
 
-const RegisterVariant plain(Backend::cpu, 1, {.name = "plain", .idea = "nothing to choose", .forward = forward});
-const RegisterVariant tiled(Backend::cpu, 2, {.name = "tiled", .idea = "three tile sizes", .forward = forward, .tiles = tiles});
+const Variant plain{.name = "plain", .idea = "nothing to choose", .forward = forward};
+const Variant tiled{.name = "tiled", .idea = "three tile sizes", .forward = forward, .tiles = tiles};
+const RegisterVariant first(Backend::cpu, 1, plain), second(Backend::cpu, 2, tiled);
 
 }  // namespace
 }  // namespace flash
