@@ -14,8 +14,8 @@ usage() {
 usage: common/setup.sh [--check] [--dev] [--help]
 
   --check  say what is missing, install nothing; exit code 1 if a compiler, CMake or Ninja is missing
-  --dev    also what .ci/run needs: clang 14, clang-format 14, git, Python 3 with NumPy and matplotlib,
-           shellcheck
+  --dev    also what .ci/run needs: clang 14 with its sanitizers, clang-format 14, git,
+           Python 3 with NumPy and matplotlib, shellcheck
   --help   this text
 TEXT
 }
@@ -69,6 +69,13 @@ has_library() {
   return 1
 }
 
+# clang with the run-time library of ThreadSanitizer, and what turns its addresses into lines.
+clang_finds_races() {
+  local compiler
+  compiler=$(command -v clang++-14 || command -v clang++) && has llvm-symbolizer &&
+    echo 'int main() {}' | "$compiler" -fsanitize=thread -x c++ -o /dev/null - 2>/dev/null
+}
+
 clang_format_14() {
   local program
   for program in clang-format-14 clang-format; do
@@ -91,6 +98,7 @@ look() {
   [ $dev = yes ] || return 0
   has git || extras="$extras git"
   has clang++ || has clang++-14 || extras="$extras clang"
+  clang_finds_races || extras="$extras sanitizer"
   clang_format_14 || extras="$extras clang-format"
   has shellcheck || extras="$extras shellcheck"
   for library in numpy matplotlib; do
@@ -112,6 +120,7 @@ package() {
     apt:nlohmann_json) echo nlohmann-json3-dev ;; dnf:nlohmann_json) echo json-devel ;; *:nlohmann_json) echo nlohmann-json ;;
     *:git) echo git ;;
     brew:clang) ;; *:clang) echo clang ;;
+    apt:sanitizer) echo libclang-rt-14-dev llvm ;; dnf:sanitizer | pacman:sanitizer) echo compiler-rt llvm ;; *:sanitizer) ;;
     apt:clang-format) echo clang-format-14 ;; *:clang-format) ;;  # elsewhere only newer ones, which format differently
     dnf:shellcheck) echo ShellCheck ;; *:shellcheck) echo shellcheck ;;
     brew:numpy) echo numpy ;; pacman:numpy) echo python-numpy ;; *:numpy) echo python3-numpy ;;

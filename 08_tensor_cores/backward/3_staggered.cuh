@@ -233,24 +233,15 @@ constexpr CompiledShape compiled(const char* why) {
 
 // For each width the fastest first, as measured with --tune on an H200.
 constexpr CompiledShape shapes[] = {
-    compiled<32, 128, 128, 8>("32 keys a warp"),
-    compiled<32, 64, 128, 8>("32 keys a warp, and no more registers than sm_80 has"),
-    compiled<32, 64, 64, 8>("little shared memory"),
-    compiled<64, 128, 128, 8>("32 keys a warp, half as many barriers"),
-    compiled<64, 64, 128, 8>("32 keys a warp"),
-    compiled<64, 64, 64, 8>("little shared memory"),
-    compiled<64, 32, 64, 8>("least shared memory"),
-    compiled<96, 64, 128, 8>("32 keys a warp"),
-    compiled<96, 32, 128, 8>("less shared memory"),
-    compiled<96, 32, 64, 8>("little shared memory"),
-    compiled<96, 16, 64, 8>("least shared memory"),
-    compiled<128, 64, 128, 8>("32 keys a warp"),
-    compiled<128, 32, 128, 8>("less shared memory"),
-    compiled<128, 32, 64, 8>("little shared memory"),
-    compiled<128, 16, 64, 8>("least shared memory"),
-    compiled<256, 32, 64, 8>("16 keys a warp"),
-    compiled<256, 16, 64, 8>("less shared memory"),
-    compiled<256, 16, 32, 4>("little shared memory"),
+    compiled<32, 128, 128, 8>("32 keys a warp"),     compiled<32, 64, 128, 8>("fits the registers of sm_80"),
+    compiled<32, 64, 64, 8>("little shared memory"), compiled<64, 128, 128, 8>("half the barriers"),
+    compiled<64, 64, 128, 8>("32 keys a warp"),      compiled<64, 64, 64, 8>("little shared memory"),
+    compiled<64, 32, 64, 8>("least shared memory"),  compiled<96, 64, 128, 8>("32 keys a warp"),
+    compiled<96, 32, 128, 8>("less shared memory"),  compiled<96, 32, 64, 8>("little shared memory"),
+    compiled<96, 16, 64, 8>("least shared memory"),  compiled<128, 64, 128, 8>("32 keys a warp"),
+    compiled<128, 32, 128, 8>("less shared memory"), compiled<128, 32, 64, 8>("little shared memory"),
+    compiled<128, 16, 64, 8>("least shared memory"), compiled<256, 32, 64, 8>("16 keys a warp"),
+    compiled<256, 16, 64, 8>("less shared memory"),  compiled<256, 16, 32, 4>("little shared memory"),
 };
 
 const Variant variant = backward_step<shapes, true>("staggered", "two halves of a block, one tile apart");

@@ -3,6 +3,7 @@
 
 #include "08_tensor_cores/parts/padding.cuh"
 #include "common/device/compiled.hpp"
+#include "common/device/forward_pass.hpp"
 
 namespace flash::tensor_cores {
 namespace {
@@ -75,6 +76,49 @@ Variant forward_step(const char* name, const char* idea) {
           .dtypes = {Dtype::fp16, Dtype::bf16},
           .max_head_dim = 256,
           .refuse_on = refuse_on};
+}
+
+// ---- Backward ---------------------------------------------------------------------------------------------------------------
+
+constexpr int ROW_BLOCK = 128;  // every Br divides it: L, D and the sum of dQ have whole tiles of rows
+
+/// Queries, rounded up to whole tiles of any size.
+inline int padded_queries(const Problem& p) { return static_cast<int>(blocks_for(p.Nq, ROW_BLOCK)) * ROW_BLOCK; }
+
+/// What the forward pass needs, and for the backward pass L and D, and a padded copy of dO where rows are not aligned.
+inline std::vector<WorkspaceSpec> backward_workspace(const Problem& p, Pass pass) {
+  std::vector<WorkspaceSpec> list = padded_operands(p, pass);
+  if (pass == Pass::forward) return list;
+  list.push_back({"LD", {p.B, p.H, 2, padded_queries(p)}});
+  if (!rows_are_aligned(p)) list.push_back(padded_copy("dO_padded", p, p.H, p.Nq));
+  return list;
+}
+
+/// "" or why the grids cannot hold a problem: a block of prepare_kernel has 8 queries at least, one of the others more rows
+/// than that.
+inline std::string refuse_backward(const Problem& p) {
+  const std::string forward_refusal = refuse_forward(p);
+  if (!forward_refusal.empty()) return forward_refusal;
+  return refuse_row_of_blocks(std::int64_t{p.B} * p.H, std::max(padded_queries(p), p.Nk), 8);
+}
+
+template <const auto& shapes, bool SumsInHbm>
+Variant backward_step(const char* name, const char* idea) {
+  Variant step = forward_step<shapes>(name, idea);
+  step.forward = run_forward_pass;
+  step.backward = start_one_of<shapes>;
+  step.workspace = [](const Problem& p, Pass pass) {
+    std::vector<WorkspaceSpec> list = backward_workspace(p, pass);
+    const std::int64_t width = p.d <= 128 ? (p.d + 31) / 32 * 32 : 256;
+    if (SumsInHbm && pass == Pass::backward) list.push_back({"sum_dQ", {p.B, p.H, 1, padded_queries(p) * width}});
+    return list;
+  };
+  step.refuse = refuse_backward;
+  step.tiles = [](const Problem& p, Pass pass, const DeviceLimits& limits) {
+    return pass == Pass::forward ? forward_pass().tiles(p, pass, limits) : choices(shapes, p, pass, limits);
+  };
+  step.atomic_dQ = SumsInHbm;
+  return step;
 }
 
 }  // namespace

@@ -171,6 +171,7 @@ struct Entry {
   unsigned blocks, threads;
 };
 
+// Cases between blocks have many: of two, one may be through before the other one's operating-system thread has begun.
 const Entry entries[] = {
     {{"missing_syncwarp", true}, missing_syncwarp, 1, 32},
     {{"missing_syncwarp_right", false}, missing_syncwarp_right, 1, 32},
@@ -180,8 +181,8 @@ const Entry entries[] = {
     {{"half_syncwarp_right", false}, half_syncwarp_right, 1, 32},
     {{"global_update", true}, global_update, 1, 32},
     {{"global_update_right", false}, global_update_right, 1, 32},
-    {{"between_blocks", true}, nullptr, 2, 1},
-    {{"between_blocks_right", false}, nullptr, 2, 1},
+    {{"between_blocks", true}, nullptr, 64, 1},
+    {{"between_blocks_right", false}, nullptr, 64, 1},
     {{"missing_barrier", true}, missing_barrier, 1, 128},
     {{"missing_barrier_right", false}, missing_barrier_right, 1, 128},
     {{"missing_second_barrier", true}, missing_second_barrier, 1, 128},
@@ -190,8 +191,8 @@ const Entry entries[] = {
     {{"copy_without_barrier_right", false}, copy_without_barrier_right, 1, 32},
     {{"ldmatrix_too_early", true}, ldmatrix_too_early, 1, 32},
     {{"ldmatrix_too_early_right", false}, ldmatrix_too_early_right, 1, 32},
-    {{"last_block", true}, last_block, 2, 1},
-    {{"last_block_right", false}, last_block_right, 2, 1},
+    {{"last_block", true}, last_block, 64, 1},
+    {{"last_block_right", false}, last_block_right, 64, 1},
     {{"shared_memory_of_many_blocks_right", false}, shared_memory_of_many_blocks_right, 7, 128},
 };
 
