@@ -1,7 +1,6 @@
 #include "common/compare/save.hpp"
 
 #include "common/compare/process.hpp"
-#include "common/compare/run.hpp"
 #include "common/device/error.hpp"
 #include "common/harness/parse.hpp"
 #include "common/harness/pending_file.hpp"
