@@ -1,8 +1,8 @@
 #include "common/compare/plan.hpp"
 
 #include "common/attention/cost.hpp"
+#include "common/base/error.hpp"
 #include "common/compare/provenance.hpp"
-#include "common/device/error.hpp"
 #include "common/device/runtime.hpp"
 #include "common/harness/device_json.hpp"
 
