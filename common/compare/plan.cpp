@@ -1,9 +1,9 @@
 #include "common/compare/plan.hpp"
 
 #include "common/attention/cost.hpp"
+#include "common/attention/device.hpp"
 #include "common/base/error.hpp"
 #include "common/compare/provenance.hpp"
-#include "common/device/runtime.hpp"
 #include "common/harness/device_json.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // The GPU behind the Device interface.
+#include "common/attention/device.hpp"
 #include "common/device/check.cuh"
-#include "common/device/runtime.hpp"
 
 #include <algorithm>
 #include <fstream>

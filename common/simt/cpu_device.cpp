@@ -1,7 +1,7 @@
 // The simulator as a device.
+#include "common/attention/device.hpp"
 #include "common/base/error.hpp"
 #include "common/base/memory.hpp"
-#include "common/device/runtime.hpp"
 #include "common/simt/machine/device_memory.hpp"
 #include "common/simt/machine/limits.hpp"
 #include "common/simt/options.hpp"

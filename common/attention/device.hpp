@@ -1,4 +1,4 @@
-// The two devices behind one interface: memory, waiting, timing. Plain C++; the GPU's half is compiled by nvcc.
+// What kernels run on: a GPU (common/device) or the simulator (common/simt), behind one interface for memory, waiting, timing, counting.
 #pragma once
 
 #include "common/attention/variant.hpp"
