@@ -1,4 +1,4 @@
-// What a kernel file tells the harness about itself: the last lines of every kernel file define one `Variant`.
+// What a stage tells the harness about itself: its main.cpp defines a `StageInfo`, the last lines of every kernel file one `Variant`.
 #pragma once
 
 #include "common/attention/tensor.hpp"
@@ -7,6 +7,13 @@
 #include <vector>
 
 namespace flash {
+
+/// A stage: a folder with its program.
+struct StageInfo {
+  std::string name;            ///< folder name, "01_naive"
+  std::string idea;            ///< one line for reports and the comparison table
+  std::string backward_stage;  ///< the stage that has a backward pass, if this one has none
+};
 
 /// One kernel file of a stage. launch functions start kernels on the default stream, allocate nothing and do not wait.
 struct Variant {

@@ -1,7 +1,7 @@
 #include "common/compare/html.hpp"
 
+#include "common/base/error.hpp"
 #include "common/compare/process.hpp"
-#include "common/device/error.hpp"
 #include "common/harness/pending_file.hpp"
 
 #include <unistd.h>

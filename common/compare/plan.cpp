@@ -1,8 +1,9 @@
 #include "common/compare/plan.hpp"
 
+#include "common/attention/cost.hpp"
+#include "common/attention/device.hpp"
+#include "common/base/error.hpp"
 #include "common/compare/provenance.hpp"
-#include "common/device/error.hpp"
-#include "common/device/runtime.hpp"
 #include "common/harness/device_json.hpp"
 
 #include <algorithm>
@@ -10,6 +11,9 @@
 
 namespace flash {
 namespace {
+
+/// Multiply-adds that the simulator does in some seconds.
+constexpr double simulated_in_seconds = 1e9;
 
 /// Is the variant's pass worth a row? In a stage that has both, steps of the backward pass borrow the forward pass of another step.
 bool is_about(const Stage& stage, const ListedVariant& variant, Pass pass) {
@@ -99,6 +103,17 @@ Plan make_plan(const CompareOptions& options, const std::filesystem::path& progr
     if (!plan.sources.contains(kernel)) plan.sources[kernel] = blob_ids(sources, kernel);
   }
   return plan;
+}
+
+std::optional<Case> counted_part(const Run& run, Backend backend) {
+  if (backend == Backend::cpu) return std::nullopt;
+  Case part = *run.task;
+  part.sizes.batch = 1;
+  part.sizes.heads = run.problem().group_size();
+  part.sizes.kv_heads = 1;
+  part.problem = make_problem(part.options, part.sizes);
+  if (flops(part.problem, run.pass) / 2 > simulated_in_seconds) return std::nullopt;
+  return part;
 }
 
 std::string left_out(const Plan& plan) {

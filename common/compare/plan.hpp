@@ -5,6 +5,7 @@
 #include "common/compare/row.hpp"
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,11 @@ RequestedSizes compared_sizes(Backend);
 /// backward pass are left out of the forward pass, which is not theirs. `sources`: the project's folder. UsageError if there is
 /// nothing to run or a problem is not allowed; DeviceError if --device gpu finds none.
 Plan make_plan(const CompareOptions&, const std::filesystem::path& programs, const std::filesystem::path& sources);
+
+/// The part of a problem whose accesses the simulator counts in place of a GPU: one batch and one key/value head with its group of
+/// query heads, since every group makes the same accesses on other data. Absent if it is too large to simulate in seconds, and on
+/// a CPU, where the run itself is counted.
+std::optional<Case> counted_part(const Run&, Backend);
 
 /// For each dtype the stages of which no variant takes it: "left out, since they do not take fp32: 08_tensor_cores". One a line.
 std::string left_out(const Plan&);

@@ -9,9 +9,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Multiply-adds that the simulator does in some seconds.
-constexpr double simulated_in_seconds = 1e9;
-
 void append(std::vector<std::string>& to, const std::vector<std::string>& more) {
   to.insert(to.end(), more.begin(), more.end());
 }
@@ -164,17 +161,6 @@ class Runs {
 };
 
 }  // namespace
-
-std::optional<Case> counted_part(const Run& run, Backend backend) {
-  if (backend == Backend::cpu) return std::nullopt;
-  Case part = *run.task;
-  part.sizes.batch = 1;
-  part.sizes.heads = run.problem().group_size();
-  part.sizes.kv_heads = 1;
-  part.problem = make_problem(part.options, part.sizes);
-  if (flops(part.problem, run.pass) / 2 > simulated_in_seconds) return std::nullopt;
-  return part;
-}
 
 KeptRows run_plan(const CompareOptions& options, const Plan& plan, KeptRows kept, const SaveFile& save, Progress& progress,
                   std::ostream& log) {

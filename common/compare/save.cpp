@@ -1,8 +1,7 @@
 #include "common/compare/save.hpp"
 
+#include "common/base/error.hpp"
 #include "common/compare/process.hpp"
-#include "common/compare/run.hpp"
-#include "common/device/error.hpp"
 #include "common/harness/parse.hpp"
 #include "common/harness/pending_file.hpp"
 

@@ -1,8 +1,8 @@
 #include "common/compare/table.hpp"
 
 #include "common/attention/cost.hpp"
+#include "common/base/memory.hpp"
 #include "common/harness/console.hpp"
-#include "common/harness/memory.hpp"
 #include "common/harness/text_table.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Error checks of CUDA run-time calls.
 #pragma once
 
-#include "common/device/error.hpp"
+#include "common/base/error.hpp"
 
 #include <cuda_runtime.h>
 

@@ -1,6 +1,6 @@
 // The GPU behind the Device interface.
+#include "common/attention/device.hpp"
 #include "common/device/check.cuh"
-#include "common/device/runtime.hpp"
 
 #include <algorithm>
 #include <fstream>
@@ -112,7 +112,8 @@ class GpuDevice final : public Device {
     info_.sm = properties.major * 10 + properties.minor;
     info_.cuda = version_text(runtime);
     info_.driver = driver_version();
-    check_cuda(cudaMemGetInfo(&info_.memory_free, &info_.memory_total), "cudaMemGetInfo");
+    std::size_t installed = 0;
+    check_cuda(cudaMemGetInfo(&info_.memory_free, &installed), "cudaMemGetInfo");
     const double clock_hz = 1e3 * attribute(cudaDevAttrClockRate);
     const double per_clock = properties.multiProcessorCount * clock_hz * 1e-12;
     info_.peak_fp32_tflops = 2.0 * fp32_units(info_.sm) * per_clock;

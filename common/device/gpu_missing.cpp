@@ -1,5 +1,5 @@
 // The GPU of a build without GPU code.
-#include "common/device/runtime.hpp"
+#include "common/attention/device.hpp"
 
 namespace flash {
 

@@ -1,7 +1,7 @@
 // Starting kernels under nvcc. The twin for the CPU is in common/simt/cuda.hpp.
 #pragma once
 
-#include "common/device/error.hpp"
+#include "common/base/error.hpp"
 
 #include <cuda_runtime.h>
 

@@ -1,6 +1,6 @@
 #include "common/harness/console.hpp"
 
-#include "common/device/error.hpp"
+#include "common/base/error.hpp"
 
 #include <sys/ioctl.h>
 #include <unistd.h>

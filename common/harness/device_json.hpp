@@ -1,7 +1,7 @@
 // A device in JSON, the same in a stage's report and in the rows of the comparison.
 #pragma once
 
-#include "common/device/runtime.hpp"
+#include "common/attention/device.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -1,6 +1,6 @@
 #include "common/harness/environment.hpp"
 
-#include "common/device/error.hpp"
+#include "common/base/error.hpp"
 #include "common/harness/console.hpp"
 #include "common/simt/options.hpp"
 

@@ -2,7 +2,7 @@
 
 #include "common/attention/float16.hpp"
 #include "common/attention/tensor.hpp"
-#include "common/reference/parallel.hpp"
+#include "common/base/parallel.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "common/attention/float16.hpp"
 #include "common/attention/tensor.hpp"
-#include "common/device/error.hpp"
+#include "common/base/error.hpp"
 #include "common/harness/files.hpp"
 #include "common/harness/npy.hpp"
 

@@ -1,6 +1,6 @@
 // The dictionary in the header of an .npy file, for example
 //   {'descr': '<f4', 'fortran_order': False, 'shape': (1, 2, 3, 4), }
-#include "common/device/error.hpp"
+#include "common/base/error.hpp"
 #include "common/harness/npy.hpp"
 
 #include <charconv>

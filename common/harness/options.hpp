@@ -1,8 +1,8 @@
 // The whole command line of a stage program.
 #pragma once
 
+#include "common/attention/variant.hpp"
 #include "common/harness/problem_options.hpp"
-#include "common/harness/stage.hpp"
 
 #include <string>
 

@@ -1,7 +1,7 @@
 // Values on a command line: each is parsed whole or refused in one line that says what was given and what is allowed.
 #pragma once
 
-#include "common/device/error.hpp"
+#include "common/base/error.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 #include "common/harness/pending_file.hpp"
 
-#include "common/device/error.hpp"
+#include "common/base/error.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>

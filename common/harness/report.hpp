@@ -1,7 +1,7 @@
 // What a run found out, as text for people and as one JSON object for programs.
 #pragma once
 
-#include "common/device/runtime.hpp"
+#include "common/attention/device.hpp"
 #include "common/harness/options.hpp"
 #include "common/harness/tiles.hpp"
 #include "common/reference/reference.hpp"

@@ -1,4 +1,4 @@
-#include "common/device/error.hpp"
+#include "common/base/error.hpp"
 #include "common/harness/files.hpp"
 #include "common/harness/npy.hpp"
 

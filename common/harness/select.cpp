@@ -1,8 +1,8 @@
 #include "common/harness/select.hpp"
 
 #include "common/attention/cost.hpp"
-#include "common/device/error.hpp"
-#include "common/harness/memory.hpp"
+#include "common/base/error.hpp"
+#include "common/base/memory.hpp"
 #include "common/harness/text_table.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Which device and which variant a command line means, and whether the problem can run there.
 #pragma once
 
-#include "common/device/runtime.hpp"
+#include "common/attention/device.hpp"
 #include "common/harness/options.hpp"
 
 #include <memory>

@@ -1,6 +1,6 @@
 #include "common/harness/stage.hpp"
 
-#include "common/device/error.hpp"
+#include "common/base/error.hpp"
 #include "common/harness/console.hpp"
 #include "common/harness/diagnosis.hpp"
 #include "common/harness/files.hpp"

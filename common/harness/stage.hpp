@@ -3,15 +3,7 @@
 
 #include "common/attention/variant.hpp"
 
-#include <string>
-
 namespace flash {
-
-struct StageInfo {
-  std::string name;            ///< folder name, "01_naive"
-  std::string idea;            ///< one line for reports and the comparison table
-  std::string backward_stage;  ///< the stage that has a backward pass, if this one has none
-};
 
 /// Parses the command line (see --help), runs and checks one problem, prints one report. Returns the exit code:
 /// 0 good; 1 the check failed; 2 bad usage or input; 3 no usable device or not enough memory.

@@ -1,6 +1,6 @@
 #include "common/harness/tiles.hpp"
 
-#include "common/device/error.hpp"
+#include "common/base/error.hpp"
 #include "common/harness/parse.hpp"
 
 #include <algorithm>

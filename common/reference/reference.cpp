@@ -1,8 +1,8 @@
 #include "common/reference/reference.hpp"
 
+#include "common/base/parallel.hpp"
 #include "common/reference/exact.hpp"
 #include "common/reference/measure.hpp"
-#include "common/reference/parallel.hpp"
 
 namespace flash {
 namespace {

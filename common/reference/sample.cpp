@@ -1,8 +1,8 @@
 // Which rows of a big problem are checked, and their exact and naive values.
 #include "common/attention/float16.hpp"
+#include "common/base/parallel.hpp"
 #include "common/reference/measure.hpp"
 #include "common/reference/naive.hpp"
-#include "common/reference/parallel.hpp"
 
 #include <algorithm>
 #include <random>

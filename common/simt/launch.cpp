@@ -1,7 +1,7 @@
 // A launch: limits checked, blocks spread over operating-system threads, counts added up.
 #include "common/simt/launch.hpp"
 
-#include "common/device/error.hpp"
+#include "common/base/error.hpp"
 #include "common/simt/machine/limits.hpp"
 #include "common/simt/machine/names.hpp"
 #include "common/simt/machine/sanitizer.hpp"

@@ -1,6 +1,6 @@
 #include "common/simt/options.hpp"
 
-#include "common/device/error.hpp"
+#include "common/base/error.hpp"
 
 #include <charconv>
 #include <cstdlib>

@@ -1,7 +1,7 @@
 // How the simulator runs, and what it counted. Not for kernels: for the harness and for tests.
 #pragma once
 
-#include "common/device/runtime.hpp"
+#include "common/attention/device.hpp"
 
 #include <cstdint>
 

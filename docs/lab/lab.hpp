@@ -1,8 +1,8 @@
 // What the lab programs share: arrays in "GPU memory", the order of threads, and claims that fail the program if they are false.
 #pragma once
 
+#include "common/base/error.hpp"
 #include "common/device/device.cuh"
-#include "common/device/error.hpp"
 #include "common/simt/findings.hpp"
 #include "common/simt/options.hpp"
 

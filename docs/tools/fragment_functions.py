@@ -1,4 +1,4 @@
-"""The index functions of common/device/fragments.hpp, read from the source and callable here: pictures cannot show another layout than
+"""The index functions of common/attention/fragments.hpp, read from the source and callable here: pictures cannot show another layout than
 the kernels and the simulator have.
 
   docs/tools/fragment_functions.py LAB     compares them with what lab_fragments --json says that the compiled functions return
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-HEADER = Path(__file__).resolve().parents[2] / "common" / "device" / "fragments.hpp"
+HEADER = Path(__file__).resolve().parents[2] / "common" / "attention" / "fragments.hpp"
 LANES = 32
 
 

@@ -1,4 +1,4 @@
-"""Draws fragments, ldmatrix and swizzles from the index functions of common/device/fragments.hpp."""
+"""Draws fragments, ldmatrix and swizzles from the index functions of common/attention/fragments.hpp."""
 
 from . import fragment_functions
 from .svg import Picture

@@ -1,8 +1,8 @@
 // The problems of a sweep, and which of their runs are skipped.
+#include "common/base/error.hpp"
 #include "common/compare/history.hpp"
 #include "common/compare/sweep.hpp"
 #include "common/compare/test/fake_stages.hpp"
-#include "common/device/error.hpp"
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 // --load and --save: shapes, consistency, masks, and what a folder must allow.
-#include "common/device/error.hpp"
+#include "common/base/error.hpp"
 #include "common/harness/files.hpp"
 #include "common/harness/npy.hpp"
 #include "common/harness/test/temporary_folder.hpp"

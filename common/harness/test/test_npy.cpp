@@ -1,5 +1,5 @@
 // The .npy reader takes what NumPy writes and refuses everything else with a message of its own.
-#include "common/device/error.hpp"
+#include "common/base/error.hpp"
 #include "common/harness/npy.hpp"
 #include "common/harness/test/temporary_folder.hpp"
 

@@ -1,5 +1,5 @@
 // The command line: what is understood, and what is refused with one line.
-#include "common/device/error.hpp"
+#include "common/base/error.hpp"
 #include "common/harness/options.hpp"
 #include "common/harness/parse.hpp"
 #include "common/harness/test/lines.hpp"

@@ -1,5 +1,5 @@
 // The CUDA threads of a block as fibers: how they start, pass control to each other, end, and are ordered for ThreadSanitizer.
-#include "common/device/error.hpp"
+#include "common/base/error.hpp"
 #include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/worker.hpp"
 #include "common/simt/thread.hpp"

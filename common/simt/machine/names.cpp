@@ -1,6 +1,6 @@
 #include "common/simt/machine/names.hpp"
 
-#include "common/device/error.hpp"
+#include "common/base/error.hpp"
 #include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/thread.hpp"
 

@@ -1,6 +1,6 @@
 #include "common/simt/machine/stack.hpp"
 
-#include "common/device/error.hpp"
+#include "common/base/error.hpp"
 
 #include <sys/mman.h>
 

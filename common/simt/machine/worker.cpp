@@ -1,5 +1,5 @@
 #include "common/simt/machine/worker.hpp"
-#include "common/device/error.hpp"
+#include "common/base/error.hpp"
 #include "common/simt/machine/names.hpp"
 #include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/source_line.hpp"

@@ -1,6 +1,6 @@
 // The simulator's counts against numbers worked out by hand.
+#include "common/attention/fragments.hpp"
 #include "common/device/float16.cuh"
-#include "common/device/fragments.hpp"
 #include "common/device/ptx.cuh"
 #include "common/simt/machine/access_log.hpp"
 #include "common/simt/test/zoo.hpp"

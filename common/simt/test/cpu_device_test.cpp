@@ -20,8 +20,6 @@ TEST_CASE("CPU device: memory") {
   const auto cpu = open_cpu();
   CHECK(cpu->info().kind == Backend::cpu);
   CHECK(cpu->info().name != "");
-  CHECK(cpu->info().memory_total >= cpu->info().memory_free);
-  CHECK(cpu->info().memory_free > 0);
 
   Buffer buffer(*cpu, 12);
   CHECK(reinterpret_cast<std::uintptr_t>(buffer.data()) % 256 == 0);
@@ -35,7 +33,7 @@ TEST_CASE("CPU device: memory") {
   cpu->download(back.data(), buffer.data(), 12);
   CHECK(back == values);
 
-  CHECK_THROWS_WITH_AS(Buffer(*cpu, std::size_t{1} << 60), doctest::Contains("not enough memory: 1099511627776 MiB wanted, "),
+  CHECK_THROWS_WITH_AS(Buffer(*cpu, std::size_t{1} << 60), doctest::Contains("a buffer needs 1.0 EiB of main memory; "),
                        DeviceError);
   CHECK_THROWS_AS(cpu->time([] {}, 1, true), DeviceError);
 }

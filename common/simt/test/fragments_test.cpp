@@ -1,5 +1,5 @@
 // The index functions of fragments.hpp: no element twice or left out, and no bank met twice by what is handled at once.
-#include "common/device/fragments.hpp"
+#include "common/attention/fragments.hpp"
 #include "common/attention/float16.hpp"
 #include "common/simt/machine/access_log.hpp"
 

@@ -1,5 +1,5 @@
 // Every primitive on a GPU, word by word against the simulator. Exit code 77, "skipped", where no GPU answers.
-#include "common/device/runtime.hpp"
+#include "common/attention/device.hpp"
 #include "common/simt/test/primitives.hpp"
 #include "common/simt/test/random_words.hpp"
 

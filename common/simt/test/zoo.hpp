@@ -2,8 +2,8 @@
 // name the bug and its line, and say nothing about the twin.
 #pragma once
 
+#include "common/base/error.hpp"
 #include "common/device/device.cuh"
-#include "common/device/error.hpp"
 #include "common/simt/options.hpp"
 
 #include <doctest/doctest.h>

@@ -1,7 +1,7 @@
 // Tensors of more than 2^32 elements: an offset in 32 bits, signed or not, reads or writes another row. On the simulator the same
 // test runs at a small size.
 #include "common/attention/float16.hpp"
-#include "common/harness/memory.hpp"
+#include "common/base/memory.hpp"
 #include "common/harness/tiles.hpp"
 #include "common/testing/grid/problems.hpp"
 #include "common/testing/grid/support.hpp"

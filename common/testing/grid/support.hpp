@@ -1,9 +1,9 @@
 // What the tests of a stage share: the device under test and one checked run.
 #pragma once
 
+#include "common/attention/device.hpp"
 #include "common/attention/host_tensor.hpp"
 #include "common/attention/variant.hpp"
-#include "common/device/runtime.hpp"
 #include "common/reference/reference.hpp"
 
 #include <string>

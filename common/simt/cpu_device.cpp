@@ -1,11 +1,10 @@
 // The simulator as a device.
-#include "common/device/error.hpp"
-#include "common/device/runtime.hpp"
+#include "common/attention/device.hpp"
+#include "common/base/error.hpp"
+#include "common/base/memory.hpp"
 #include "common/simt/machine/device_memory.hpp"
 #include "common/simt/machine/limits.hpp"
 #include "common/simt/options.hpp"
-
-#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -29,30 +28,6 @@ std::string processor_name() {
 #endif
 }
 
-std::size_t pages_in_bytes(long pages) {
-  const long page = sysconf(_SC_PAGESIZE);
-  return pages > 0 && page > 0 ? static_cast<std::size_t>(pages) * static_cast<std::size_t>(page) : 0;
-}
-
-/// The memory that new allocations can have, counting what the system would give up for them.
-std::size_t free_memory() {
-  std::ifstream info("/proc/meminfo");
-  const std::string key = "MemAvailable:";
-  for (std::string line; std::getline(info, line);) {
-    if (line.starts_with(key)) return std::strtoull(line.c_str() + key.size(), nullptr, 10) * 1024;
-  }
-#ifdef _SC_AVPHYS_PAGES
-  return pages_in_bytes(sysconf(_SC_AVPHYS_PAGES));
-#else
-  return 0;
-#endif
-}
-
-std::string in_words(std::size_t bytes) {
-  const double mib = static_cast<double>(bytes) / (1024.0 * 1024.0);
-  return mib < 10 ? std::to_string(bytes) + " bytes" : std::to_string(static_cast<long long>(mib)) + " MiB";
-}
-
 std::string order_text(const Options& options) {
   if (options.order == Order::random) return "random:" + std::to_string(options.seed);
   return options.order == Order::reverse ? "reverse" : "forward";
@@ -66,8 +41,6 @@ class CpuDevice final : public Device {
     info_.name = processor_name();
     info_.simulates_sm = chosen.target_sm;
     info_.order = order_text(chosen);
-    info_.memory_free = free_memory();
-    info_.memory_total = pages_in_bytes(sysconf(_SC_PHYS_PAGES));
   }
 
   const DeviceInfo& info() const override { return info_; }
@@ -75,11 +48,11 @@ class CpuDevice final : public Device {
 
   void* allocate(std::size_t bytes) override {
     // Linux promises more memory than it has and kills who uses it: ask first.
-    const std::size_t available = free_memory();
-    void* memory = nullptr;
+    require_host_memory(static_cast<double>(bytes), "a buffer");
     // posix_memalign keeps the exact size, so that AddressSanitizer guards the very next byte.
-    if ((available != 0 && bytes > available) || posix_memalign(&memory, alignment, bytes == 0 ? 1 : bytes) != 0) {
-      throw DeviceError("not enough memory: " + in_words(bytes) + " wanted, " + in_words(available) + " free");
+    void* memory = nullptr;
+    if (posix_memalign(&memory, alignment, bytes == 0 ? 1 : bytes) != 0) {
+      throw DeviceError("there is no main memory for a buffer of " + bytes_text(static_cast<double>(bytes)));
     }
     machine::add_device_memory(memory, bytes);
     return memory;

@@ -1,6 +1,6 @@
-#include "common/harness/memory.hpp"
+#include "common/base/memory.hpp"
 
-#include "common/device/error.hpp"
+#include "common/base/error.hpp"
 
 #include <unistd.h>
 

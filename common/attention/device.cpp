@@ -1,4 +1,4 @@
-#include "common/device/runtime.hpp"
+#include "common/attention/device.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-// How much memory there is, so that a problem that cannot fit is refused before anything is allocated.
+// How much main memory there is, so that what cannot fit is refused before anything is allocated.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The two devices behind one interface: memory, waiting, timing. Plain C++; the GPU's half is compiled by nvcc.
+// What kernels run on: a GPU (common/device) or the simulator (common/simt), behind one interface for memory, waiting, timing, counting.
 #pragma once
 
 #include "common/attention/variant.hpp"
@@ -13,16 +13,16 @@ namespace flash {
 
 struct DeviceInfo {
   Backend kind = Backend::cpu;
-  std::string name;                               ///< "NVIDIA H200", or the processor's name
-  int sm = 0;                                     ///< 90 for compute capability 9.0; 0 on a CPU
-  std::string cuda;                               ///< run-time version "13.0"; empty on a CPU
-  std::string driver;                             ///< driver version; empty on a CPU
-  int simulates_sm = 0;                           ///< the GPU that the simulator stands for; 0 on a GPU
-  std::string order;                              ///< of the simulator's threads, as FLASH_SIMT_ORDER has it; empty on a GPU
-  std::size_t memory_free = 0, memory_total = 0;  ///< bytes
-  double peak_fp32_tflops = 0;                    ///< from the device's own clock and units; 0 on a CPU
-  double peak_tensor16_tflops = 0;                ///< dense fp16/bf16; 0 on a CPU
-  double peak_bytes_per_second = 0;               ///< HBM; 0 on a CPU
+  std::string name;                  ///< "NVIDIA H200", or the processor's name
+  int sm = 0;                        ///< 90 for compute capability 9.0; 0 on a CPU
+  std::string cuda;                  ///< run-time version "13.0"; empty on a CPU
+  std::string driver;                ///< driver version; empty on a CPU
+  int simulates_sm = 0;              ///< the GPU that the simulator stands for; 0 on a GPU
+  std::string order;                 ///< of the simulator's threads, as FLASH_SIMT_ORDER has it; empty on a GPU
+  std::size_t memory_free = 0;       ///< bytes; 0 on a CPU, which require_host_memory() asks
+  double peak_fp32_tflops = 0;       ///< from the device's own clock and units; 0 on a CPU
+  double peak_tensor16_tflops = 0;   ///< dense fp16/bf16; 0 on a CPU
+  double peak_bytes_per_second = 0;  ///< HBM; 0 on a CPU
 };
 
 /// What kernels moved between global memory and registers or shared memory, per tensor (by TensorRef::name).
