@@ -112,7 +112,7 @@ __device__ void write_tile(const Matrix<float>& M, int row0, int col0, const Til
   }
 }
 
-/// (6.5)  O = O / l and L = factor m + ln l, in rows row0, row0 + 1, ... of O_all and L. l: of this lane's columns.
+/// (6.5)  The epilogue: O = O / l and L = factor m + ln l, in rows row0.. of O_all and L. l: of this lane's columns.
 template <class Tile>
 __device__ void write_output(const Matrix<float>& O_all, const Vector<float>& L, int row0, Tile& O, const Rows<Tile::ROWS>& m,
                              Rows<Tile::ROWS> l, float factor, bool wide) {

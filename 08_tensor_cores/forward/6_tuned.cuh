@@ -31,7 +31,7 @@ struct ForwardShape {
   static constexpr int ROW_TILES = RowTiles;                       // of 16 rows, that a warp owns
   static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
   static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP;
-  static constexpr int BLOCKS = Blocks;                              // of an SM, to share its registers
+  static constexpr int BLOCKS = Blocks;                              // resident on an SM (occupancy); they share its registers
   static constexpr bool Q_STAYS = Width / 16 * ROW_TILES * 4 <= 32;  // the registers that all of a warp's Q takes
   static constexpr int SHARED_NUMBERS = Width * (Br + 4 * Bc);       // Q, and two tiles each of K and V
   static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, ROW_TILES == 2 && Width >= 64);
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       S.each([](float& s, int) { s = 0.0f; });
       add_product(S, Q, K_smem(j % 2).transposed());  // (8.1)
       bool subtracted = false;
-      if (exact || j >= plain_tiles) {  // one test guards all that most tiles do not need: 4 % at d = 64
+      if (exact || j >= plain_tiles) {  // one test guards all the rare work: 4 % at d = 64
         rule.apply(S, order.head, row0 + warp_row, j * Shape::Bc);
         if (exact) {
           const auto alpha = raise(m, row_max(S), c);  // (6.2)

@@ -135,7 +135,7 @@ __device__ void add_product(Accumulators<RowTiles, ColTiles>& C, const Left& A, 
   }
 }
 
-// ---- Results ----------------------------------------------------------------------------------------------------------------
+// ---- Epilogue ---------------------------------------------------------------------------------------------------------------
 
 /// C, rounded to T, to the rows of a tile in shared memory.
 template <class Tile, int RowTiles, int ColTiles>
@@ -184,7 +184,7 @@ __device__ void write_rows(const Matrix<T>& M, int row0, const Accumulators<RowT
   }
 }
 
-/// (8.5)  O = O / l and L = factor m + ln l, in rows row0.. of `output` and L. l: of this lane's columns.
+/// (8.5)  The epilogue: O = O / l and L = factor m + ln l, in rows row0.. of `output` and L. l: of this lane's columns.
 template <class T, int RowTiles, int ColTiles, class Tile>
 __device__ void write_output(Accumulators<RowTiles, ColTiles>& O, const Rows<2 * RowTiles>& m, Rows<2 * RowTiles> l,
                              float factor, const Matrix<T>& output, const Vector<float>& L, int row0, const Tile& staging) {

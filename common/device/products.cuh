@@ -1,6 +1,6 @@
-// The matrix products around a softmax that is written to HBM: S = scale Q K^T + bias before it, O = P V after it.
-// Chapter 01 introduces them, in a file that can be read alone; here they stand once more, to the letter, for the chapters after
-// it, which change the softmax alone.
+// The matrix products around a softmax that is written to HBM: S = scale Q K^T + bias before it, O = P V after it. Chapter 01
+// introduces them, in a file that can be read alone; here they stand once more, to the letter, for the chapters after it, which
+// change the softmax alone.
 #pragma once
 
 #include "common/device/device.cuh"

@@ -1,8 +1,8 @@
 // Instructions that CUDA C++ has no function for, each behind a name. common/simt/ptx.hpp has the same names for the CPU.
 //
-// Fragments: how the 32 lanes of a warp hold a tile. With g = lane / 4 and t = lane % 4, and two 16-bit numbers in a register, the one
-// with the lower column (A) or row (B) in the lower half (PTX ISA, "Matrix Fragments for mma.m16n8k16 / m16n8k8"; the same as functions:
-// fragments.hpp):
+// Fragments: how the 32 lanes of a warp hold a tile. With g = lane / 4 and t = lane % 4, and two 16-bit numbers in a register,
+// the one with the lower column (A) or row (B) in the lower half (PTX ISA, "Matrix Fragments for mma.m16n8k16 / m16n8k8"; the
+// same as functions: fragments.hpp):
 //
 //   A [16, 16]   a[0] = A(g, 2t..2t+1)     a[1] = A(g+8, 2t..2t+1)    a[2] = A(g, 2t+8..2t+9)    a[3] = A(g+8, 2t+8..2t+9)
 //   B [16, 8]    b[0] = B(2t..2t+1, g)     b[1] = B(2t+8..2t+9, g)
@@ -22,10 +22,11 @@ __device__ inline unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
-// ---- ldmatrix: 8 x 8 matrices of 16-bit numbers from shared memory to registers -----------------------------------------------
+// ---- ldmatrix: 8 x 8 matrices of 16-bit numbers from shared memory to registers ---------------------------------------------
 //
-// Lane i passes the address of a row of 8 numbers (16 bytes, aligned to 16): lanes 0..7 those of matrix 0, 8..15 of matrix 1, ... (x1 and
-// x2 ignore what the other lanes pass, but it must be a valid address). r[m] gets M(g, 2t..2t+1) of matrix m; with _trans M(2t..2t+1, g).
+// Lane i passes the address of a row of 8 numbers (16 bytes, aligned to 16): lanes 0..7 those of matrix 0, 8..15 of matrix 1,
+// ... (x1 and x2 ignore what the other lanes pass, but it must be a valid address). r[m] gets M(g, 2t..2t+1) of matrix m; with
+// _trans M(2t..2t+1, g).
 
 __device__ inline void ldmatrix_x1(unsigned (&r)[1], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(r[0]) : "r"(shared_address(row)) : "memory");
@@ -58,7 +59,7 @@ __device__ inline void ldmatrix_x4_trans(unsigned (&r)[4], const void* row) {
                : "memory");
 }
 
-// ---- mma: D = A B + C on tensor cores, accumulated in fp32 --------------------------------------------------------------------
+// ---- mma: D = A B + C on tensor cores, accumulated in fp32 ------------------------------------------------------------------
 
 /// fp16 inputs, D [16, 8] = A [16, 8] B [8, 8] + C. From sm_75 on.
 __device__ inline void mma_m16n8k8_f16(float (&d)[4], const unsigned (&a)[2], const unsigned (&b)[1], const float (&c)[4]) {
@@ -103,7 +104,7 @@ __device__ inline void mma_m16n8k16_bf16(float (&d)[4], const unsigned (&a)[4], 
 #endif
 }
 
-// ---- two fp32 numbers, rounded to 16 bits, as the halves of a register -------------------------------------------------------------
+// ---- two fp32 numbers, rounded to 16 bits, as the halves of a register ------------------------------------------------------
 
 /// fp16; `low` in the lower half.
 __device__ inline unsigned pack_f16(float low, float high) {
@@ -131,17 +132,17 @@ __device__ inline unsigned pack_bf16(float low, float high) {
 #endif
 }
 
-// ---- keeping rare work out of the common path -------------------------------------------------------------------------------------------
+// ---- keeping rare work out of the common path -------------------------------------------------------------------------------
 
-/// The same number, but the compiler does not know that. What is computed from it stays where it is needed: without that the compiler
-/// computes what a rare branch needs, such as the addresses of a bias, before the branch, in every tile.
+/// The same number, but the compiler does not know that. What is computed from it stays where it is needed: without that the
+/// compiler computes what a rare branch needs, such as the addresses of a bias, before the branch, in every tile.
 template <class Integer>
 __device__ inline Integer opaque(Integer number) {
   asm volatile("" : "+r"(number));
   return number;
 }
 
-// ---- ex2: 2^x in one instruction, to about two units in the last place; a result below 2^-126 is 0 ------------------------------------
+// ---- ex2: 2^x in one instruction, to about two units in the last place; a result below 2^-126 is 0 --------------------------
 
 __device__ inline float exp2_approx(float x) {
   float y;
@@ -149,7 +150,7 @@ __device__ inline float exp2_approx(float x) {
   return y;
 }
 
-// ---- four neighbouring fp32 numbers, aligned to 16 bytes, to global memory ----------------------------------------------------------
+// ---- four neighbouring fp32 numbers, aligned to 16 bytes, to global memory --------------------------------------------------
 
 /// Writes them as one access. An assignment to a float4 that was put together from single numbers may become four.
 __device__ inline void store4(float* address, const float4& values) {
@@ -158,7 +159,8 @@ __device__ inline void store4(float* address, const float4& values) {
                : "memory");
 }
 
-/// Adds to them. Each of the four is added in one step; other threads may add between them. One instruction from sm_90 on, four before.
+/// Adds to them. Each of the four is added in one step; other threads may add between them. One instruction from sm_90 on, four
+/// before.
 __device__ inline void atomic_add4(float* address, const float4& values) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(address)), "f"(values.x),
@@ -172,10 +174,11 @@ __device__ inline void atomic_add4(float* address, const float4& values) {
 #endif
 }
 
-// ---- cp.async: copies from global to shared memory that the thread does not wait for -------------------------------------------
+// ---- cp.async: copies from global to shared memory that the thread does not wait for ----------------------------------------
 //
-// cp_async<16>(to, from); ...; cp_async_commit(); ... cp_async_wait<N>(): all but the N newest groups of this thread have landed. Other
-// threads see them after a barrier. Addresses are multiples of the size. On sm_75, which has no cp.async, the copy is made at once.
+// cp_async<16>(to, from); ...; cp_async_commit(); ... cp_async_wait<N>(): all but the N newest groups of this thread have
+// landed. Other threads see them after a barrier. Addresses are multiples of the size. On sm_75, which has no cp.async, the
+// copy is made at once.
 
 /// Copies `from_bytes` of Bytes (4, 8 or 16) and fills the rest with zeros.
 template <int Bytes>
