@@ -8,7 +8,7 @@ of each row on the CPU simulator, with the same tiles, and notes its exact count
 
 Every row of the file is run once more under ncu, from the stage programs in BIN_DIR, and gets a list "profile" with an object for
 each kernel launch of the pass. The clocks are left as they are (--clock-control none), and so are caches: every kernel starts with what the
-one before left behind, as in real use (--cache-control none). Needs ncu on the PATH and permission to read the counters.
+one before left behind, as in real use (--cache-control none). FILE.json keeps its rows until all are there. Needs ncu on the PATH and permission to read the counters.
 """
 import argparse
 import csv
@@ -18,6 +18,9 @@ import re
 import subprocess
 import sys
 import time
+
+from compare.rows import files, usage
+from compare.rows.read import read_file
 
 METRICS = {
     "time_us": ("gpu__time_duration.sum", 1e-3),
@@ -112,16 +115,17 @@ def count_one_head(bin_dir, row):
     return json.loads(done.stdout)["counters"]
 
 
-def main():
+def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("bin_dir", type=pathlib.Path)
     parser.add_argument("path", type=pathlib.Path, metavar="FILE.json")
     parser.add_argument("--details", action="store_true", help="also tensor cores, stalls, L2 and bank conflicts, and the simulator's counts")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no run later than that; the rest has no profile")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
+    path = files.target(options.path, "a file of saved rows", read_file)
     began = time.monotonic()
     details = available(DETAILS) if options.details else {}
-    rows = json.loads(options.path.read_text())
+    rows = read_file(path)
     forward_launches = {}
     for row in rows:
         if "problem" not in row or row.get("device", {}).get("kind") != "gpu":
@@ -143,8 +147,9 @@ def main():
         else:  # it ran its forward pass first; the profile is of the backward pass alone
             del row["profile"][: forward_launches[variant]]
         print(f"profiled {name}: {len(row['profile'])} launches")
-    options.path.write_text(json.dumps(rows, indent=2) + "\n")
+    files.write(path, files.rows_text(rows))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    usage.run("profile_gpu", main)

@@ -12,74 +12,11 @@ import re
 import sys
 from pathlib import Path
 
-from tools import check_pages, comparison, costs, counted, diagrams, environment, fa2_tables, fa2b_tables, fused_tables, headline, ladder, matmul_tables, plot_files, profile_tables, quotes, roofline, stage_tables, steps, tensor_chapter, tensor_ladder, tensor_results, tensor_tables, tuned
-from tools.formatting import number, problem_text, size, table
-from tools.saved import gpus, origin, rows_of, saved_text
+from tools import check_pages, comparison, counted, diagrams, environment, fa2_tables, fa2b_tables, fused_tables, headline, ladder, matmul_tables, plot_files, profile_tables, quotes, roofline, stage_tables, steps, tensor_chapter, tensor_ladder, tensor_results, tensor_tables, timed, tuned
+from tools.saved import saved_text
 
 ROOT = Path(__file__).resolve().parent.parent
 MARKER = re.compile(r"(<!-- generated: ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-
-
-# ---- the parts -------------------------------------------------------------------------------------------------------------
-
-
-def timed_rows(stages):
-    """Of compare.json alone, the demo's problem; sweeps are for plots."""
-    for device in gpus():
-        rows = [row for row in rows_of(device, "compare.json") if "time" in row and (stages is None or row["stage"] in stages)]
-        if rows:
-            yield device, rows
-
-
-def verdict(row):
-    check = row.get("check")
-    return "not checked" if not check else "ok" if check["passed"] else "**wrong**"
-
-
-def least(row):
-    bound = costs.least_ms(row["stage"], row["pass"], row["problem"], row["variant"], row.get("tiles")) if "H200" in row["device"]["name"] else None
-    return "–" if bound is None else number(bound)
-
-
-def times_of(*stages, only=None):
-    """Times on each GPU, with those of the stage before; of one pass, or of both."""
-    parts = []
-    for _, rows in timed_rows(stages):
-        by_problem = {}
-        for row in rows:
-            by_problem.setdefault((row["pass"], problem_text(row["problem"])), []).append(row)
-        for (direction, problem), group in by_problem.items():
-            if only not in (None, direction) or not any(row["stage"] == stages[-1] for row in group):
-                continue
-            lines = [
-                [row["stage"], f"`{row['variant']}`", least(row), number(row["time"]["median_ms"]), number(row["tflops"])]
-                + [number(row["percent_of_peak"]) if row.get("percent_of_peak") is not None else "–", verdict(row)]
-                for row in group
-            ]
-            head = ["stage", "variant", "ms, at least", "ms, median", "TFLOP/s", "% of peak", "check"]
-            parts.append(f"{group[0]['device']['name']}, {direction}, {problem}:\n\n{table(head, lines)}\n\n{origin(group)}")
-    return "\n\n".join(parts) or "*No times saved yet.*"
-
-
-def profile_of(*stages):
-    """Each kernel of a pass, as the GPU's counters saw it."""
-    lines, seen = [], []
-    for device in gpus():
-        for row in rows_of(device, "compare.json"):
-            if row["stage"] not in stages or "profile" not in row:
-                continue
-            seen.append(row)
-            for kernel in row["profile"]:
-                if "softmax" in kernel["kernel"] or row["stage"] == stages[0] == stages[-1]:
-                    lines.append(
-                        [row["stage"], f"`{row['variant']}`", kernel["kernel"], f"{kernel['time_us']:,.0f}"]
-                        + [f"{int(kernel['read_sectors'] + kernel['written_sectors']):,}"]
-                        + [size(kernel["hbm_read_bytes"]), size(kernel["hbm_written_bytes"])]
-                        + [f"{kernel[key]:.0f}" for key in ["hbm_percent", "l1_percent"]]
-                    )
-    head = ["stage", "variant", "kernel", "µs", "sectors asked for", "read from HBM", "written to HBM", "HBM, % of peak", "L1, % of peak"]
-    problem = f"{seen[0]['device']['name']}, {problem_text(seen[0]['problem'])}" if seen else ""
-    return f"{problem}:\n\n{table(head, lines)}\n\n{origin(seen)}" if seen else "*No profile saved yet.*"
 
 
 PARTS = {
@@ -113,14 +50,14 @@ PARTS = {
     "bytes_05": lambda: counted.bytes_of("05_fa1_backward", "backward"),
     "bytes_06": lambda: counted.bytes_of("06_fa2_forward"),
     "bytes_07": lambda: counted.bytes_of("07_fa2_backward", "backward"),
-    "times_01": lambda: times_of("01_naive"),
-    "times_02": lambda: times_of("01_naive", "02_safe_softmax"),
-    "times_03": lambda: times_of("02_safe_softmax", "03_online_softmax"),
-    "times_04": lambda: times_of("03_online_softmax", "04_fa1_forward"),
-    "times_05": lambda: times_of("01_naive", "05_fa1_backward", only="backward"),
-    "times_06": lambda: times_of("04_fa1_forward", "06_fa2_forward"),
-    "times_07": lambda: times_of("05_fa1_backward", "07_fa2_backward", only="backward"),
-    "profile": profile_of,
+    "times_01": lambda: timed.times_of("01_naive"),
+    "times_02": lambda: timed.times_of("01_naive", "02_safe_softmax"),
+    "times_03": lambda: timed.times_of("02_safe_softmax", "03_online_softmax"),
+    "times_04": lambda: timed.times_of("03_online_softmax", "04_fa1_forward"),
+    "times_05": lambda: timed.times_of("01_naive", "05_fa1_backward", only="backward"),
+    "times_06": lambda: timed.times_of("04_fa1_forward", "06_fa2_forward"),
+    "times_07": lambda: timed.times_of("05_fa1_backward", "07_fa2_backward", only="backward"),
+    "profile": timed.profile_of,
     "sectors_checked": counted.sectors_checked,
     "recompute": fused_tables.recompute,
     "order_of_sums": fused_tables.order_of_sums,

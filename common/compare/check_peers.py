@@ -22,9 +22,9 @@ import sys
 import tempfile
 
 import peer_outputs
-import usage
 from peer_timing import find_torch
-from usage import Failure
+from rows import usage
+from rows.usage import Failure
 
 STAGE = "08_tensor_cores"
 TENSORS = {"o": "O", "lse": "L", "dq": "dQ", "dk": "dK", "dv": "dV"}

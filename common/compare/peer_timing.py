@@ -4,8 +4,8 @@ import statistics
 import time
 import warnings
 
+from rows.usage import Failure
 from sweep_options import DTYPES, flops
-from usage import Failure
 
 PEERS = {  # variant: (idea, backend of torch.nn.attention.SDPBackend or None)
     "flash": ("torch SDPA, FlashAttention-2 (16-bit types only)", "FLASH_ATTENTION"),

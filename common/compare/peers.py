@@ -22,7 +22,6 @@ What cannot fit into the free GPU memory, or would take longer than --time-limit
 
 Needs torch and a GPU. Exit codes: 0 good; 2 bad usage or nothing to run; 3 no torch, no GPU, or not enough memory; 130 interrupted.
 """
-import argparse
 import datetime
 import json
 import pathlib
@@ -33,12 +32,12 @@ import time
 
 import peer_timing
 import saved_rows
-import usage
 from peer_timing import PEERS
 from provenance import commit
+from rows import usage
+from rows.usage import Failure
 from run_times import RunTimes, duration_text
 from sweep_options import add_problem_options, check_contradictions, describe, flops, problems
-from usage import Failure
 
 
 def parse(arguments):

@@ -16,12 +16,13 @@ Exit codes: 0 good; 2 bad usage or input, or nothing to draw; 3 no matplotlib.
 import hashlib
 import json
 import pathlib
+import sys
 
-import owned_file
-import usage
-from plots import ROOT, bars, draw_bars, draw_lines, draw_roofline, draw_steps, lines, roofline, steps
-from plots.rows import Unfit, of_one_device, read
-from usage import Failure
+from plots import bars, draw_bars, draw_lines, draw_roofline, draw_steps, lines, roofline, steps
+from plots.choose import Unfit, of_one_device
+from rows import files, usage
+from rows.read import read_file
+from rows.usage import Failure
 
 PICTURES = {  # name: (what selects its content, what draws it)
     "time": (lines.time, draw_lines.draw),
@@ -34,17 +35,18 @@ PICTURES = {  # name: (what selects its content, what draws it)
 }
 
 
-def code_digest():
-    """Of all that decides how a picture looks."""
-    folder = pathlib.Path(__file__).resolve().parent
-    files = [folder / "plot.py", *sorted((folder / "plots").glob("*.py")), ROOT / "docs" / "tools" / "h200.py", ROOT / "docs" / "tools" / "formatting.py"]
-    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:16]
+def code_digest(draw):
+    """Of what decides how a picture looks: the module that draws it, and those from which that has its parts."""
+    module = sys.modules[draw.__module__]
+    modules = {module.__name__} | {getattr(part, "__module__", None) for part in vars(module).values()}
+    sources = [pathlib.Path(sys.modules[name].__file__) for name in modules if str(name).partition(".")[0] in ("plots", "rows")]
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in sorted(sources))).hexdigest()[:16]
 
 
-def digest(picture):
+def digest(name, picture):
     """The first line of the file, so that a picture that is out of date is known without drawing it anew."""
     content = json.dumps([picture.title, picture.note, picture.remark, picture.content], sort_keys=True)
-    return f"{owned_file.PLOT}{code_digest()} from rows {hashlib.sha256(content.encode()).hexdigest()[:16]} -->"
+    return f"{files.PLOT}{code_digest(PICTURES[name][1])} from rows {hashlib.sha256(content.encode()).hexdigest()[:16]} -->"
 
 
 def select(rows, only=None):
@@ -64,12 +66,13 @@ def select(rows, only=None):
 def svg(name, picture):
     """The text of the SVG file. ImportError without matplotlib."""
     import matplotlib
+
     from plots import style
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # not the reader's own style
         matplotlib.rcParams.update(style.SETTINGS)
-        return style.finish(PICTURES[name][1](picture), picture.title, digest(picture))
+        return style.finish(PICTURES[name][1](picture), picture.title, digest(name, picture))
 
 
 def parse(arguments):
@@ -83,7 +86,7 @@ def parse(arguments):
 def main(arguments):
     options = parse(arguments)
     try:
-        rows = [row for path in options.rows for row in read(path)]
+        rows = [row for path in options.rows for row in read_file(path)]
         pictures, reasons = select(rows, options.only)
     except Unfit as unfit:
         raise Failure(2, str(unfit)) from None
@@ -96,12 +99,12 @@ def main(arguments):
             options.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise Failure(2, f"--out is '{options.out}', which cannot be made: {error.strerror}") from None
-        files = {name: options.out / f"{name}.svg" for name in pictures}
-        targets = {name: owned_file.target(file, "a plot of this program", owned_file.begins(owned_file.PLOT)) for name, file in files.items()}
+        shown = {name: options.out / f"{name}.svg" for name in pictures}
+        targets = {name: files.target(file, "a plot of this program", files.begins(files.PLOT)) for name, file in shown.items()}
         texts = {name: svg(name, picture) for name, picture in pictures.items()}
         for name, text in texts.items():
-            owned_file.write(targets[name], text)
-            print(files[name])
+            files.write(targets[name], text)
+            print(shown[name])
     for name, reason in reasons.items():
         print(f"no {name}: {reason}")
     if not pictures:

@@ -20,12 +20,12 @@ import argparse
 import pathlib
 import re
 
-import owned_file
 from html_report.chapters import base_of
 from html_report.markup import counted
 from html_report.page import page
-from html_report.rows import read
-from usage import Parser, run
+from rows import files
+from rows.read import read
+from rows.usage import Parser, run
 
 
 def web_address(text):
@@ -46,9 +46,9 @@ def parse(arguments):
 
 def main(arguments):
     options = parse(arguments)
-    path = owned_file.target(options.out, "a report of this program", owned_file.begins(owned_file.REPORT))
+    path = files.target(options.out, "a report of this program", files.begins(files.REPORT))
     rows = read(options.rows)
-    owned_file.write(path, page(rows, options.rows, options.title, options.command, options.docs or base_of(path)))
+    files.write(path, page(rows, options.rows, options.title, options.command, options.docs or base_of(path)))
     print(f"wrote {options.out}: {counted(len(rows), 'row')}")
     return 0
 

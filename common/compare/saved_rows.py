@@ -7,8 +7,8 @@ import os
 import sys
 import typing
 
-import owned_file
-from usage import Failure
+from rows import files
+from rows.usage import Failure
 
 
 class Kind(typing.NamedTuple):
@@ -72,7 +72,7 @@ class SavedRows:
         for file in (path, self.partial):
             if file.is_symlink():
                 raise Failure(2, f"{file} exists and is not a regular file")
-            owned_file.target(file, f"a file of rows that {kind.program} saved", lambda file: read(file, kind) is not None)
+            files.target(file, f"a file of rows that {kind.program} saved", lambda file: read(file, kind) is not None)
         if self.partial.exists() and not resume:
             raise Failure(2, f"{self.partial} has the rows of a run that was interrupted; allowed: --resume to go on, or move it away")
         # What was interrupted began with the rows of FILE if it was to.

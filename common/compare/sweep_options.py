@@ -3,7 +3,7 @@ import argparse
 import itertools
 import re
 
-from usage import Failure, whole_number
+from rows.usage import Failure, whole_number
 
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}  # names of torch and NumPy
 DEFAULTS = {"batch": 8, "heads": 12, "seq": 1024, "head_dim": 64, "causal": True, "dtype": "fp32"}

@@ -20,7 +20,7 @@ import sys
 
 import saved_rows
 from provenance import commit
-from usage import Failure, Parser, run, whole_number
+from rows.usage import Failure, Parser, run, whole_number
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 

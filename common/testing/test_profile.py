@@ -32,7 +32,7 @@ heads = [words[words.index(name) + 1] for name in ("--batch", "--heads", "--kv-h
 print(json.dumps({"counters": {"seen": heads}}))
 """
 ROW = {
-    "stage": "09_test", "variant": "v", "pass": "forward", "device": {"kind": "gpu"}, "tiles": {"br": 64, "bc": 32},
+    "stage": "09_test", "variant": "v", "pass": "forward", "verdict": "ok", "device": {"kind": "gpu"}, "tiles": {"br": 64, "bc": 32},
     "problem": {"batch": 2, "heads": 4, "kv_heads": 4, "seq_q": 8, "seq_k": 8, "head_dim": 16, "scale": 0.25, "causal": True, "bias": "none",
                 "dtype": "fp16", "layout": "bhnd", "input": "normal", "seed": 1},
 }
@@ -46,9 +46,11 @@ def run(*options, ncu=NCU):
             (folder / program).write_text(text)
             (folder / program).chmod(0o755)
         rows = folder / "rows.json"
-        rows.write_text(json.dumps([ROW, {"stage": "09_test", "verdict": "a run that failed"}]))
+        rows.write_text(json.dumps([ROW, {"stage": "09_test", "variant": "v", "pass": "forward", "verdict": "CRASHED"}]))
+        rows.chmod(0o640)
         command = [sys.executable, "-B", SCRIPT, folder, rows, *options]
         done = subprocess.run(command, capture_output=True, text=True, env={"PATH": f"{folder}:/usr/bin:/bin"})
+        assert sorted(path.name for path in folder.iterdir()) == ["09_test", "ncu", "rows.json"] and rows.stat().st_mode & 0o777 == 0o640
         return done.returncode, done.stdout + done.stderr, json.loads(rows.read_text())[0]
 
 
@@ -84,6 +86,16 @@ class Profile(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("ERR_NVGPUCTRPERM", text)
         self.assertNotIn("profile", row)
+
+    def test_what_holds_no_rows_or_cannot_be_written_is_left_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "rows.json"
+            for text, mode, said in (("my notes", 0o644, "is damaged or no JSON"), ("[1]", 0o644, "row 1: is no object"), (json.dumps([ROW]), 0o444, "read-only")):
+                path.write_text(text)
+                path.chmod(mode)
+                done = subprocess.run([sys.executable, "-B", SCRIPT, folder, path], capture_output=True, text=True)
+                self.assertEqual((done.returncode, done.stderr.count("\n"), path.read_text()), (2, 1, text))
+                self.assertIn(said, done.stderr)
 
 
 if __name__ == "__main__":

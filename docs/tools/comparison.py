@@ -2,8 +2,10 @@
 
 from collections import Counter
 
-from .formatting import number, problem_text, size, table
-from .fused_tables import BORROWED
+from rows.row import is_borrowed
+from rows.text import describe, size
+
+from .formatting import number, table
 from .saved import NOTHING_SAVED, RESULTS, age, gpus, origin, rows_of
 
 # The front page has a line for each stage and pass that the stage is about, in these words.
@@ -31,10 +33,6 @@ SWEEPS = [
 ]
 
 
-def verdict(row):
-    return "not checked" if not row.get("check") else "ok" if row["check"]["passed"] else "**wrong**"
-
-
 def worst(row):
     """The largest difference from double precision, of all tensors."""
     tensors = (row.get("check") or {}).get("tensors", {})
@@ -43,7 +41,7 @@ def worst(row):
 
 def own(rows, direction, dtype):
     """The rows of a pass and type, without passes that run another stage's kernels."""
-    return [row for row in rows if row["pass"] == direction and row["problem"]["dtype"] == dtype and (row["stage"], direction) not in BORROWED]
+    return [row for row in rows if row["pass"] == direction and row["problem"]["dtype"] == dtype and not is_borrowed(row)]
 
 
 def stages(direction, dtype):
@@ -54,7 +52,7 @@ def stages(direction, dtype):
         ours = [row for row in ours if "time" in row]
         if not ours:
             continue
-        theirs = [row for row in theirs if "time" in row and problem_text(row["problem"]) == problem_text(ours[0]["problem"])]
+        theirs = [row for row in theirs if "time" in row and describe(row["problem"]) == describe(ours[0]["problem"])]
         lines = []
         for row in ours + theirs:
             name = f"{row['stage']} `{row['variant']}`" if row in ours else f"torch, {row['variant'].replace('_', '-')}"
@@ -65,7 +63,7 @@ def stages(direction, dtype):
             )
         head = ["", "extra memory", "bytes read", "bytes written", "ms, median", "least to most", "TFLOP/s", "% of peak", "max error"]
         beside = "" if theirs else " Torch on this problem in this type is not saved yet."
-        title = f"{ours[0]['device']['name']}, {direction}, {problem_text(ours[0]['problem'])}:"
+        title = f"{ours[0]['device']['name']}, {direction}, {describe(ours[0]['problem'])}:"
         parts.append(f"{title}\n\n{table(head, lines)}\n\n{origin(ours + theirs)}{beside}")
     return "\n\n".join(parts) or NOTHING_SAVED
 
@@ -83,7 +81,7 @@ def counts(direction, dtype):
     ]
     head = ["", "extra memory", "bytes read", "bytes written", "sectors", "barriers", "warp operations", "bank conflicts", "atomics", "max error"]
     least = f"Any implementation must move {size(rows[0]['compulsory_bytes'])}."
-    return f"CPU simulator, {direction}, {problem_text(rows[0]['problem'])}. {least}\n\n{table(head, lines)}\n\n{origin(rows)}"
+    return f"CPU simulator, {direction}, {describe(rows[0]['problem'])}. {least}\n\n{table(head, lines)}\n\n{origin(rows)}"
 
 
 def front():
@@ -101,7 +99,7 @@ def front():
                 cells += [number(best["time"]["median_ms"]), number(best["tflops"])]
             lines.append([f"[`{stage}`]({stage})", direction, idea, *cells])
         if used:
-            problem = problem_text(used[0]["problem"]).rsplit(" ", 1)[0]
+            problem = describe(used[0]["problem"]).rsplit(" ", 1)[0]
             head = ["stage", "pass", "what is new", "extra memory", "bytes asked of memory", "ms", "TFLOP/s"]
             title = f"{used[0]['device']['name']}, {problem}, the fastest step of each stage; fp32, stage 08 fp16:"
             parts.append(f"{title}\n\n{table(head, lines)}\n\n{age(used)}")

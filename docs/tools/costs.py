@@ -3,7 +3,9 @@
 predicted(stage, pass, problem) gives {tensor: (read, written)} in elements. `problem` is the "problem" object of a saved result.
 """
 
-from . import fused_costs, h200
+from plots import h200
+
+from . import fused_costs
 from .constants import constant
 from .fused_costs import visible_pairs
 

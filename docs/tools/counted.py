@@ -2,16 +2,19 @@
 
 import json
 
+from rows.row import is_borrowed
+from rows.text import describe
+
 from . import costs
-from .formatting import problem_text, table
-from .saved import BORROWED, NOTHING_SAVED, gpus, origin, rows_of
+from .formatting import table
+from .saved import NOTHING_SAVED, gpus, origin, rows_of
 
 
 def agree(row, what, expected, counted):
     """Predictions are exact: a difference is a mistake in the chapter or in the kernel."""
     if expected != counted:
         name = f"{row['stage']} {row['variant']} {row['pass']}"
-        raise SystemExit(f"{name}, {problem_text(row['problem'])}: {what}: predicted {expected}, counted {counted}")
+        raise SystemExit(f"{name}, {describe(row['problem'])}: {what}: predicted {expected}, counted {counted}")
     return f"{counted:,}"
 
 
@@ -58,7 +61,7 @@ def bytes_of(stage, only=None):
     parts = []
     for (direction, problem, tiles, _), rows in problems.items():
         p = json.loads(problem)
-        title = f"{direction.capitalize()}, {problem_text(p)}" + (", tiles {br} × {bc}".format_map(json.loads(tiles)) if tiles != "null" else "")
+        title = f"{direction.capitalize()}, {describe(p)}" + (", tiles {br} × {bc}".format_map(json.loads(tiles)) if tiles != "null" else "")
         body = f"{count_table(stage, direction, p, rows)}\n\n{origin(rows)}"
         # The first problem is to be read; the others stay closed until someone asks.
         first = all(json.loads(other) == p for _, other, *_ in list(problems)[: len(parts)])
@@ -77,7 +80,7 @@ def sectors_checked():
     for device in gpus():
         for row in rows_of(device, "counted_problem.json"):
             simulated = counted.get((row["stage"], row["variant"], row["pass"]))
-            if simulated is None or "profile" not in row or simulated["problem"] != row["problem"] or simulated.get("tiles") != row.get("tiles") or (row["stage"], row["pass"]) in BORROWED:
+            if simulated is None or "profile" not in row or simulated["problem"] != row["problem"] or simulated.get("tiles") != row.get("tiles") or is_borrowed(row):
                 continue
             on_gpu = int(sum(kernel["read_sectors"] + kernel["written_sectors"] for kernel in row["profile"]))
             here = simulated["counters"]["sectors"]

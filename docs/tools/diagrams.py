@@ -5,7 +5,9 @@ Sizes that the code fixes (TILE, WARP) are read from the kernel files, so a pict
 
 from math import exp
 
-from . import fa2_diagrams, fa2b_diagrams, fused_diagrams, h200, tensor_diagrams, tensor_timelines
+from plots import h200
+
+from . import fa2_diagrams, fa2b_diagrams, fused_diagrams, tensor_diagrams, tensor_timelines
 from .constants import constant
 from .svg import Picture
 

@@ -2,10 +2,12 @@
 
 import json
 
-from . import h200
+from plots import h200
+from rows.text import describe
+
 from .constants import constant
 from .fa2_shapes import FILES, STEPS, WARP, instructions, shape_of, shapes, share
-from .formatting import number, problem_text, table
+from .formatting import number, table
 from .fused_costs import SHARED_BYTES, fa2_least_ms
 from .matmul_tables import wavefronts
 from .saved import RESULTS, gpus, newest_rows, origin
@@ -72,8 +74,8 @@ def steps_06():
     lines, used = [], []
     for device in gpus():
         rows = [row for row in newest_rows(device, "compare.json", "large.json") if row["stage"] == "06_fa2_forward" and row["pass"] == "forward" and "time" in row]
-        for problem in dict.fromkeys(problem_text(row["problem"]) for row in rows):
-            of = {row["variant"]: row for row in rows if problem_text(row["problem"]) == problem}
+        for problem in dict.fromkeys(describe(row["problem"]) for row in rows):
+            of = {row["variant"]: row for row in rows if describe(row["problem"]) == problem}
             for before, variant in zip(list(FILES), list(FILES)[1:]):
                 if before in of and variant in of:
                     least = [fa2_least_ms(of[v]["problem"], v, of[v].get("tiles")) for v in (before, variant)]

@@ -2,10 +2,12 @@
 
 import json
 
-from . import h200
+from plots import h200
+from rows.text import describe
+
 from .fa2_tables import fitting
-from .fa2b_shapes import HALF, PRODUCTS, THREADS, WARP, instructions, products, shape_of, shapes, share
-from .formatting import problem_text, table
+from .fa2b_shapes import PRODUCTS, THREADS, WARP, instructions, products, shape_of, shapes, share
+from .formatting import table
 from .matmul_tables import wavefronts
 from .saved import RESULTS, gpus, origin, rows_of
 
@@ -131,7 +133,7 @@ def repeats_07():
         tensors = row["counters"]["tensors"]
         moved = sum(t["read_bytes"] + t["written_bytes"] for t in tensors.values())
         gradient = sum(tensors["dQ"][key] for key in ("read_bytes", "written_bytes"))
-        rows.append([problem_text(row["problem"]), f"`{row['variant']}`", f"{moved:,}", f"{gradient:,}", f"{row['counters']['atomics']:,}"])
+        rows.append([describe(row["problem"]), f"`{row['variant']}`", f"{moved:,}", f"{gradient:,}", f"{row['counters']['atomics']:,}"])
         used.append(row)
     if not rows:
         return "*Nothing saved yet.*"
@@ -153,5 +155,5 @@ def walks_07():
                     used.append(row)
     if not lines:
         return "*No profile saved yet.*"
-    title = f"{used[0]['device']['name']}, {problem_text(used[0]['problem'])}"
+    title = f"{used[0]['device']['name']}, {describe(used[0]['problem'])}"
     return f"{title}:\n\n{table(['variant', 'kernel', 'µs', 'products', 'µs for each'], lines)}\n\n{origin(used)}"

@@ -1,4 +1,4 @@
-"""Tables, numbers and problems as text."""
+"""Tables and numbers as text."""
 
 import re
 
@@ -17,31 +17,3 @@ def number(value):
     if isinstance(value, int) or 999.5 <= abs(value) < 1e6:
         return f"{value:,.0f}"
     return f"{value:#.3g}".rstrip(".") if 0.001 <= abs(value) < 1000 else f"{value:.3g}"
-
-
-def size(amount):
-    """Bytes for people."""
-    for unit in ["B", "KiB", "MiB", "GiB"]:
-        if amount < 1024 or unit == "GiB":
-            return f"{amount:.3g} {unit}" if amount < 1000 else f"{amount:.0f} {unit}"
-        amount /= 1024
-    return ""
-
-
-def absence(verdict, message):
-    """Why a row has no result, in a word or two. A run that the time limit ended and one that it foresaw are the same to a reader; so are a
-    run that found no memory and one that was not begun for that."""
-    if verdict in ("refused", "TIMED OUT"):
-        return {"refused": "refused", "TIMED OUT": "too long"}[verdict]
-    if verdict in ("skipped", "cannot run"):
-        by_time = "would take" in message or "took more than the limit" in message
-        return "too long" if by_time else "no room" if verdict == "cannot run" or re.search("memory|could not run", message) else "skipped"
-    return "failed"
-
-
-def problem_text(p):
-    heads = f"H={p['heads']}" if p["heads"] == p["kv_heads"] else f"H={p['heads']} Hkv={p['kv_heads']}"
-    lengths = f"N={p['seq_q']}" if p["seq_q"] == p["seq_k"] else f"Nq={p['seq_q']} Nk={p['seq_k']}"
-    options = (" causal" if p["causal"] else "") + (f" bias={p['bias']}" if p["bias"] != "none" else "")
-    layout = "" if p["layout"] == "bhnd" else f" {p['layout']}"
-    return f"B={p['batch']} {heads} {lengths} d={p['head_dim']}{options}{layout} {p['dtype']}"

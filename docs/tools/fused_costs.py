@@ -3,9 +3,12 @@
 Tile sizes are computed as the kernels do, from constants that are read from their source.
 """
 
-from . import fa2b_shapes, h200
+from plots import h200
+
+from . import fa2b_shapes
 from .constants import constant
-from .fa2_shapes import FILES as FA2_STEPS, shape_of, share
+from .fa2_shapes import FILES as FA2_STEPS
+from .fa2_shapes import shape_of, share
 
 SHARED_BYTES = {75: 64 * 1024, 80: 163 * 1024, 90: 227 * 1024}  # dynamic shared memory of a block, at most
 FA1 = "04_fa1_forward/kernel.cuh"

@@ -6,9 +6,13 @@ import struct
 import subprocess
 import sys
 
-from . import costs, h200
-from .formatting import problem_text, size, table
-from .saved import BORROWED, NOTHING_SAVED, ROOT, origin, rows_of
+from plots import h200
+from rows.row import is_borrowed
+from rows.text import describe, size
+
+from . import costs
+from .formatting import table
+from .saved import NOTHING_SAVED, ROOT, origin, rows_of
 
 
 def run(path):
@@ -72,8 +76,8 @@ def io_counts():
     for file in ["compare.json", "io.json"]:
         groups = {}
         for row in rows_of("cpu", file):
-            if "counters" in row and (row["stage"], row["pass"]) not in BORROWED:
-                groups.setdefault(problem_text(row["problem"]), []).append(row)
+            if "counters" in row and not is_borrowed(row):
+                groups.setdefault(describe(row["problem"]), []).append(row)
         for problem, rows in groups.items():
             lines = []
             for row in sorted(rows, key=lambda row: (row["pass"] != "forward", row["stage"])):

@@ -3,8 +3,10 @@ does not wait for the GPU would have said. From compare.json and compare16.json,
 
 import json
 
-from .formatting import number, problem_text, table
-from .fused_tables import BORROWED
+from rows.row import is_borrowed
+from rows.text import describe
+
+from .formatting import number, table
 from .saved import ROOT, gpus, origin, rows_of
 
 STAGES = ("04", "05", "06", "07", "08")
@@ -27,7 +29,7 @@ def lineup(device, direction):
     naive = fastest([row for row in rows if row["stage"] == "01_naive"])
     if naive is None:
         return None
-    rows = [row for row in rows if shape(row) == shape(naive) and (row["stage"], direction) not in BORROWED]
+    rows = [row for row in rows if shape(row) == shape(naive) and not is_borrowed(row)]
     torch = {}
     for file in ("peers.json", "peers16.json", "sweep_peers.json"):
         for row in rows_of(device, file):
@@ -52,7 +54,7 @@ def for_each_gpu(direction, lines_of):
         head, lines = lines_of(*found) if found else ([], [])
         if lines:
             naive, torch, stages = found
-            problem = problem_text(naive["problem"]).rsplit(" ", 1)[0]
+            problem = describe(naive["problem"]).rsplit(" ", 1)[0]
             text = f"{naive['device']['name']}, {direction}, {problem}:\n\n{table(head, lines)}\n\n{origin([naive, *torch.values(), *stages])}"
             missing = sorted({row["problem"]["dtype"] for row in [naive, *stages]} - set(torch))
             parts.append(text + "".join(f" Plain torch in {dtype} on this problem is not saved yet." for dtype in missing))

@@ -3,9 +3,12 @@ of the chapters, and the saved times of one GPU."""
 
 import json
 
+from rows.row import is_borrowed
+from rows.text import describe
+
 from . import costs
-from .formatting import number, problem_text, table
-from .saved import BORROWED, ROOT, newest_rows, origin, rows_of
+from .formatting import number, table
+from .saved import ROOT, newest_rows, origin, rows_of
 
 DEVICE = "nvidia_h200"
 
@@ -35,7 +38,7 @@ def by_least_times(entry, rows, direction):
 
 
 def ladder(direction):
-    saved = [row for row in rows_of(DEVICE, "compare.json") if row["pass"] == direction and (row["stage"], direction) not in BORROWED]
+    saved = [row for row in rows_of(DEVICE, "compare.json") if row["pass"] == direction and not is_borrowed(row)]
     rows = {f"{row['stage']}/{row['variant']}": row for row in saved if "time" in row}
     steps = entries(direction)
     known = [entry["step"] for entry in steps]
@@ -62,22 +65,22 @@ def ladder(direction):
     if not rows:
         return body
     row = next(iter(rows.values()))
-    return f"{row['device']['name']}, {direction}, {problem_text(row['problem'])}:\n\n{body}\n\n{origin(list(rows.values()))}"
+    return f"{row['device']['name']}, {direction}, {describe(row['problem'])}:\n\n{body}\n\n{origin(list(rows.values()))}"
 
 
 def beside_peers(direction):
     """The best of the stages, and each of torch's kernels that takes the problem, on the problems that both were timed on."""
     peers = [row for row in rows_of(DEVICE, "peers.json") if row["pass"] == direction and "time" in row]
     saved = newest_rows(DEVICE, "compare.json", "large.json", "sweep.json")
-    ours = [row for row in saved if row["pass"] == direction and "time" in row and (row["stage"], direction) not in BORROWED]
+    ours = [row for row in saved if row["pass"] == direction and "time" in row and not is_borrowed(row)]
     variants = list(dict.fromkeys(row["variant"] for row in peers))
     lines, used = [], []
-    for problem in dict.fromkeys(problem_text(row["problem"]) for row in peers):
-        stages = [row for row in ours if problem_text(row["problem"]) == problem]
+    for problem in dict.fromkeys(describe(row["problem"]) for row in peers):
+        stages = [row for row in ours if describe(row["problem"]) == problem]
         if not stages:
             continue
         best = min(stages, key=lambda row: row["time"]["median_ms"])
-        times = {row["variant"]: row for row in peers if problem_text(row["problem"]) == problem}
+        times = {row["variant"]: row for row in peers if describe(row["problem"]) == problem}
         used += [best, *times.values()]
         ratios = [best["tflops"] / times[name]["tflops"] if name in times else None for name in variants]
         lines.append(

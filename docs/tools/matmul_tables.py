@@ -1,6 +1,7 @@
 """Generated tables of the page on block matrix multiplication."""
 
-from . import h200
+from plots import h200
+
 from .formatting import table
 
 

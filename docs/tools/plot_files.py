@@ -2,25 +2,23 @@
 the digest in it, without matplotlib; its bytes differ from one matplotlib to the next."""
 
 import os
-import sys
 from functools import lru_cache
 
+import plot
+from plots.choose import Unfit, of_one_device
+from rows import files
+from rows.read import what_is_wrong
+
 from .saved import RESULTS, ROOT, origin, rows_of
-
-sys.path.insert(0, str(ROOT / "common" / "compare"))
-
-import owned_file  # noqa: E402
-import plot  # noqa: E402
-from plots.rows import Unfit, is_row, of_one_device  # noqa: E402
 
 PLOTS = ROOT / "docs" / "plots"
 
 
 @lru_cache(maxsize=None)
 def saved(device):
-    """[(file name, row)] of all files of a device."""
-    files = sorted(path.name for path in (RESULTS / device).glob("*.json"))
-    return [(file, row) for file in files for row in rows_of(device, file) if is_row(row)]
+    """[(file name, row)] of all files of a device. Other results (histories, tile sizes) lie beside rows."""
+    names = sorted(path.name for path in (RESULTS / device).glob("*.json"))
+    return [(file, row) for file in names for row in rows_of(device, file) if not what_is_wrong(row)]
 
 
 def rows(device):
@@ -43,15 +41,15 @@ def expected():
     return {PLOTS / device / f"{name}.svg": (name, picture) for device in devices for name, picture in selected(device)[0].items()}
 
 
-def is_fresh(path, picture):
-    return path.exists() and path.read_text().startswith(plot.digest(picture))
+def is_fresh(path, name, picture):
+    return path.exists() and path.read_text().startswith(plot.digest(name, picture))
 
 
 def stale():
     """[(file, name and picture)], with None for a file that no rows make any more."""
     wanted = expected()
     old = [(path, None) for path in sorted(PLOTS.glob("*/*.svg")) if path not in wanted]
-    return [(path, drawn) for path, drawn in wanted.items() if not is_fresh(path, drawn[1])] + old
+    return [(path, drawn) for path, drawn in wanted.items() if not is_fresh(path, *drawn)] + old
 
 
 def check():
@@ -71,7 +69,7 @@ def draw():
             except ImportError as error:
                 return changed, [f"{name} is stale and cannot be drawn, as matplotlib cannot be imported ({error}): python3 -m pip install matplotlib, or common/setup.sh --dev"]
             path.parent.mkdir(parents=True, exist_ok=True)
-            owned_file.write(path, text)
+            files.write(path, text)
         changed.append(name)
     return changed, []
 
@@ -85,7 +83,7 @@ def picture(page, device, name):
         return f"*The plot `{name}` of {device} is not saved yet: {reasons[name]}.*"
     drawn = pictures[name]
     used = {id(row) for row in drawn.rows}
-    files = sorted({file for file, row in saved(device) if id(row) in used})
+    named = sorted({file for file, row in saved(device) if id(row) in used})
     link = os.path.relpath(PLOTS / device / f"{name}.svg", (ROOT / page).parent)
     alt = f"{drawn.title}. {drawn.note} {drawn.remark}".strip()
-    return f"![{alt}]({link})\n\nFrom {', '.join(f'`{file}`' for file in files)} of `docs/results/{device}`. {origin(drawn.rows)}"
+    return f"![{alt}]({link})\n\nFrom {', '.join(f'`{file}`' for file in named)} of `docs/results/{device}`. {origin(drawn.rows)}"

@@ -1,6 +1,8 @@
 """Generated tables of the page on profiling, from docs/results/GPU/profile.json (common/profile_gpu.py --details)."""
 
-from .formatting import number, problem_text, size, table
+from rows.text import describe, size
+
+from .formatting import number, table
 from .saved import gpus, origin, rows_of
 
 PENDING = "*No profile with details saved yet: the commands of section 2 make it.*"
@@ -27,7 +29,7 @@ def shown(value, digits=3):
 
 
 def title(row, kernel):
-    return [problem_text(row["problem"]), f"`{row['variant']}`", kernel["kernel"]]
+    return [describe(row["problem"]), f"`{row['variant']}`", kernel["kernel"]]
 
 
 def finished(head, lines):
@@ -87,5 +89,5 @@ def counts():
     lines = []
     for row in rows():
         for what, gpu, simulator, text in pass_counts(row):
-            lines.append([problem_text(row["problem"]), f"`{row['variant']}` {row['pass']}", what] + [text(value) if value is not None else "–" for value in (gpu, simulator)])
+            lines.append([describe(row["problem"]), f"`{row['variant']}` {row['pass']}", what] + [text(value) if value is not None else "–" for value in (gpu, simulator)])
     return finished(["problem", "step", "count", "GPU", "simulator"], lines)

@@ -1,11 +1,13 @@
 """The roofline: of attention as counted in the introduction, and where each step saved in docs/results/nvidia_h200 sits, beside the plot
 `roofline`."""
 
-from . import h200, plot_files
-from .formatting import problem_text, size, table
-from .saved import origin
+from plots import h200
+from plots.roofline import hbm_bytes, intensity, profiled
+from rows.text import describe, size
 
-from plots.roofline import hbm_bytes, intensity, profiled  # found by plot_files
+from . import plot_files
+from .formatting import table
+from .saved import origin
 
 DEVICE = "nvidia_h200"
 
@@ -59,7 +61,7 @@ def stages_table():
     if not rows:
         return "*No profile saved yet.*"
     lines = [
-        [problem_text(row["problem"]), row["pass"], row["stage"], f"`{row['variant']}`", size(hbm_bytes(row)), f"{intensity(row):.1f}"]
+        [describe(row["problem"]), row["pass"], row["stage"], f"`{row['variant']}`", size(hbm_bytes(row)), f"{intensity(row):.1f}"]
         + [f"{roof(row) / 1e12:.0f}", f"{row['tflops']:.1f}", f"{100 * row['tflops'] * 1e12 / roof(row):.0f}"]
         + busiest(row)
         for row in rows

@@ -1,14 +1,14 @@
 """Saved results: docs/results/DEVICE/*.json and *.txt, and what can be said about their age."""
 
-import hashlib
 import json
 import textwrap
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from rows.files import ROOT, blob_id
+from rows.row import latest
+from rows.text import short_commit
+
 RESULTS = ROOT / "docs" / "results"
 NOTHING_SAVED = "*Nothing saved yet.*"
-BORROWED = [("05_fa1_backward", "forward"), ("07_fa2_backward", "forward")]  # the kernels of the stage before
 
 
 def rows_of(device, files="*.json"):
@@ -29,13 +29,7 @@ def of_this_step(row):
 
 def newest_rows(device, *files):
     """The rows of some files; of the same step, pass and problem in several the one saved last."""
-    newest = {}
-    for file in files:
-        for row in rows_of(device, file):
-            key = row["stage"], row["variant"], row["pass"], json.dumps(row["problem"], sort_keys=True)
-            if key not in newest or row.get("date", "") >= newest[key].get("date", ""):
-                newest[key] = row
-    return list(newest.values())
+    return latest([row for file in files for row in rows_of(device, file)])
 
 
 def gpus():
@@ -51,17 +45,6 @@ def saved_text(device, name, width=None):
     if width:
         lines = [line if "  " in line else textwrap.fill(line, width) for line in lines]
     return "\n".join(["```text", *lines, "```"])
-
-
-def blob_id(path):
-    """What git calls the contents of a file."""
-    contents = path.read_bytes()
-    return hashlib.sha1(b"blob %d\0" % len(contents) + contents).hexdigest()
-
-
-def short_commit(row):
-    commit = row.get("commit") or "unknown"
-    return commit[:12] + ("-dirty" if commit.endswith("-dirty") else "")
 
 
 def changed_since(rows):

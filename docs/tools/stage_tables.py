@@ -1,8 +1,10 @@
 """Generated tables and sentences of the chapters on fused stages."""
 
+from rows.text import describe, size
+
 from . import fused_costs
 from .constants import constant
-from .formatting import number, problem_text, size, table
+from .formatting import number, table
 from .saved import gpus, origin, rows_of
 
 
@@ -46,7 +48,7 @@ def against(stage, direction, file="compare.json", missing="*No times saved yet.
         problems = {}
         for row in rows_of(device, file):
             if row["pass"] == direction and "time" in row:
-                problems.setdefault(problem_text(row["problem"]), []).append(row)
+                problems.setdefault(describe(row["problem"]), []).append(row)
         for problem, rows in problems.items():
             ours = min((row for row in rows if row["stage"] == stage), key=lambda row: row["time"]["median_ms"], default=None)
             before = min((row for row in rows if row["stage"] < stage), key=lambda row: row["time"]["median_ms"], default=None)
@@ -66,11 +68,11 @@ def long_sequences(stage, direction):
     parts = []
     for device in gpus():
         rows = [row for row in rows_of(device, "large.json") if row["stage"] == stage and row["pass"] == direction and "time" in row]
-        rates = {(problem_text(row["problem"]), row["variant"]): row["tflops"] for row in rows}
+        rates = {(describe(row["problem"]), row["variant"]): row["tflops"] for row in rows}
         lines = []
         for row in rows:
-            problem, variant = problem_text(row["problem"]), row["variant"]
-            before = [other["variant"] for other in rows if problem_text(other["problem"]) == problem]
+            problem, variant = describe(row["problem"]), row["variant"]
+            before = [other["variant"] for other in rows if describe(other["problem"]) == problem]
             before = before[before.index(variant) - 1] if before.index(variant) else None
             full = rates.get((problem.replace(" causal", ""), variant)) if row["problem"]["causal"] else None
             lines.append(

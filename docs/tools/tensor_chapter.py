@@ -3,9 +3,12 @@
 import json
 import re
 
-from . import fragment_functions, h200, tensor_costs
+from plots import h200
+from rows.text import describe
+
+from . import fragment_functions, tensor_costs
 from .fa2_tables import fitting
-from .formatting import problem_text, table
+from .formatting import table
 from .saved import NOTHING_SAVED, RESULTS, gpus, origin, rows_of
 from .tensor_shapes import BACKWARD, FILES, FORWARD, MMA_FLOPS, SCHEDULERS, backward_needs, default, default_needs, measured_rates, needs, shapes
 
@@ -163,7 +166,7 @@ def resources_08():
 
 def agree(row, what, expected, counted):
     if expected != counted:
-        raise SystemExit(f"08 {row['variant']} {row['pass']}, {problem_text(row['problem'])}: {what}: predicted {expected}, counted {counted}")
+        raise SystemExit(f"08 {row['variant']} {row['pass']}, {describe(row['problem'])}: {what}: predicted {expected}, counted {counted}")
     return f"{counted:,}"
 
 
@@ -197,7 +200,7 @@ def bytes_08(direction):
         body = bytes_table(row, expected)
         if (row["variant"], row["problem"]["dtype"]) != (last, "fp16"):
             continue
-        title = f"{direction.capitalize()}, `{last}`, {problem_text(row['problem'])}, tiles {row['tiles']['br']} × {row['tiles']['bc']}"
+        title = f"{direction.capitalize()}, `{last}`, {describe(row['problem'])}, tiles {row['tiles']['br']} × {row['tiles']['bc']}"
         body += f"\n\n{origin([row])}"
         parts.append(f"<details>\n<summary>{title}</summary>\n\n{body}\n\n</details>" if parts else f"{title}:\n\n{body}")
     return "\n\n".join(parts) or NOT_YET
@@ -216,7 +219,7 @@ def counts_08():
             )
             used.append(row)
     head = ["step", "pass", "tiles", "`m16n8k16`", "bank conflicts", "barriers", "warp operations", "atomic additions"]
-    return f"{problem_text(used[0]['problem'])}, on the simulator:\n\n{table(head, lines)}\n\n{origin(used)}" if used else NOT_YET
+    return f"{describe(used[0]['problem'])}, on the simulator:\n\n{table(head, lines)}\n\n{origin(used)}" if used else NOT_YET
 
 
 def precision_08():
@@ -246,7 +249,7 @@ def precision_08():
         lines.append(line)
     head = [""] + [f"{dtype}: {what}" for dtype in ("fp32", "fp16", "bf16") for what in ("largest error", "relative, L2 norm", "of what is allowed")]
     sixteen = next(row for row in used if row["problem"]["dtype"] == "fp16")
-    return f"{problem_text(sixteen['problem'])}, the same numbers in fp32 and bf16, on the simulator:\n\n{table(head, lines)}\n\n{origin(used)}"
+    return f"{describe(sixteen['problem'])}, the same numbers in fp32 and bf16, on the simulator:\n\n{table(head, lines)}\n\n{origin(used)}"
 
 
 def history():

@@ -2,9 +2,11 @@
 
 import json
 
+from plots.h200 import FP32_FLOPS
+from rows.text import describe
+
 from .fa2_shapes import shape_of, share
-from .formatting import problem_text, table
-from .h200 import FP32_FLOPS
+from .formatting import table
 from .saved import ROOT, gpus, newest_rows, of_this_step, origin
 from .tensor_shapes import FORWARD, default_needs
 
@@ -57,4 +59,4 @@ def steps_08(direction):
     for width in (64, 128):
         head += [f"d = {width}: gain, estimate", "by the bounds", "measured", "TFLOP/s"]
     body = f"{table(head, lines)}\n\n" + "\n".join(sentences)
-    return f"{body}\n\n{used[0]['device']['name']}, {direction}, {problem_text(used[0]['problem'])} and the like for the other d. {origin(used)}" if used else body
+    return f"{body}\n\n{used[0]['device']['name']}, {direction}, {describe(used[0]['problem'])} and the like for the other d. {origin(used)}" if used else body

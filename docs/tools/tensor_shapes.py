@@ -4,7 +4,8 @@ import json
 import re
 from dataclasses import dataclass
 
-from . import h200
+from plots import h200
+
 from .saved import RESULTS, ROOT
 
 STAGE = ROOT / "08_tensor_cores"

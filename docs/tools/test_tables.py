@@ -12,7 +12,7 @@ from tools import environment, formatting, saved, tensor_results, tuned  # noqa:
 
 
 def row(stage, variant, direction, tflops, d=64, n=1024, causal=False, dtype="fp16", date="2026-01-01"):
-    problem = {"batch": 16384 // n, "heads": 2048 // d, "seq_q": n, "seq_k": n, "head_dim": d, "causal": causal, "dtype": dtype}
+    problem = {"batch": 16384 // n, "heads": 2048 // d, "kv_heads": 2048 // d, "seq_q": n, "seq_k": n, "head_dim": d, "causal": causal, "dtype": dtype}
     return {"stage": stage, "variant": variant, "pass": direction, "problem": problem, "device": {"name": "a GPU"}, "tflops": tflops,
             "time": {"median_ms": 1.0}, "date": date, "commit": "abc"}  # fmt: skip
 

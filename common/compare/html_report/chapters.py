@@ -4,10 +4,11 @@ import os
 from pathlib import Path
 from urllib.parse import quote
 
+from rows.files import ROOT
+from rows.row import is_good, is_peer, number
+from rows.text import size
+
 from .markup import join, tag
-from .rows import is_good, is_peer, number
-from tools.formatting import size
-from tools.saved import ROOT
 
 DOCS = ROOT / "docs"
 KNOWN = {path.stem: path for path in DOCS.glob("[0-9][0-9]_*.md")}  # stage: its chapter

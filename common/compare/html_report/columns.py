@@ -3,9 +3,10 @@
 import dataclasses
 import typing
 
+from rows.row import borrowed_from, device_name, is_peer, max_error, moved_bytes, number
+from rows.text import size
+
 from .markup import tag
-from .rows import borrowed_from, device_name, is_peer, max_error, moved_bytes, number
-from tools.formatting import size  # the path is set in rows.py
 
 DASH = "–"
 

@@ -1,10 +1,11 @@
 """What the rows teach: a few large figures, each with a sentence, computed from the rows; nothing is said that they do not carry."""
 
+from rows.row import device_name, is_peer, label, moved_bytes, number, text
+from rows.text import SIZES, size
+
+from .columns import figure, gain
 from .markup import join, tag
 from .overview import blocks
-from .rows import SIZES, device_name, is_peer, label, moved_bytes, number, text
-from .columns import figure, gain
-from tools.formatting import size
 
 
 def named(row):

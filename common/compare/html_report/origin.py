@@ -3,9 +3,11 @@
 import shlex
 from pathlib import Path
 
+from rows.files import ROOT, blob_id
+from rows.row import device_name, is_gpu, is_peer, number, problem_key, text
+from rows.text import short_commit
+
 from .markup import counted, join, tag
-from .rows import device_name, is_gpu, is_peer, number, problem_key, text
-from tools.saved import ROOT, blob_id, short_commit
 
 FOLDED_COMMANDS = 8
 

@@ -1,11 +1,11 @@
 """The overview of a sweep: one block for each head dimension, mask, type and pass; a line for each stage and variant, a column for each N."""
 
-from .markup import join, tag
-from .rows import (SIZES, borrowed_from, device_name, is_failure, is_good, is_peer, label, moved_bytes, number, place, problem_key,
-                   text, verdict)  # fmt: skip
+from rows.row import borrowed_from, device_name, is_failure, is_good, is_peer, label, moved_bytes, number, place, problem_key, text, verdict
+from rows.text import SIZES, absence, size
+
 from .columns import DASH, cell, figure
+from .markup import join, tag
 from .tables import name_cell, verdict_class
-from tools.formatting import absence, size
 
 # How a column is headed, and what the line above the block says of sizes that do not change in it.
 NAMES = (("N", ("seq_q", "seq_k")), ("B", ("batch",)), ("H", ("heads",)), ("Hkv", ("kv_heads",)), ("d", ("head_dim",)))

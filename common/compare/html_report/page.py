@@ -4,11 +4,13 @@ import dataclasses
 from collections import Counter
 from pathlib import Path
 
+from rows.files import REPORT
+from rows.row import device_name, is_failure, is_gpu, is_peer, judged, label, latest, number, verdict
+from rows.text import short_commit
+
 from . import chapters, columns, lessons, origin, overview, pictures, runs, tables
+from .groups import Group, groups
 from .markup import Html, join, tag
-from .rows import Group, device_name, groups, is_failure, is_gpu, is_peer, judged, label, latest, number, verdict
-from owned_file import REPORT
-from tools.saved import short_commit
 
 TITLE = "FlashAttention, step by step: the comparison"
 STYLE = Path(__file__).with_name("style.css")
@@ -90,7 +92,7 @@ def reading(rows, report):
 
 def page(rows, names, title=None, command=None, docs=None):
     """`names`: the files of the rows. `command`: what made them, `docs`: a URL of the chapters' folder, or None."""
-    every, rows = rows, judged(latest(rows))
+    every, rows = rows, judged(latest(rows, by_tiles=True))
     found: list[Group] = groups(rows)
     report = Report(columns.peaks(rows), any(number(row, "time", "enqueue_ms") is not None for row in rows), lessons.chosen(found))
     lost = [row for row in rows if not row.get("problem")]

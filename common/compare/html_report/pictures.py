@@ -9,8 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from rows.row import device_name
+
 from .markup import join, tag
-from .rows import device_name
 
 PLOT = Path(__file__).resolve().parent.parent / "plot.py"
 MINUTES = 4

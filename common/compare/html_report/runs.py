@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+from rows.row import device_name, is_good, is_gpu, label, latest, place, problem_key, text
+from rows.text import short_commit, size
+
 from .columns import DASH, cell, figure, gain
+from .groups import Group
 from .markup import join, tag
 from .overview import why_absent
-from .rows import Group, device_name, is_gpu, is_good, label, latest, place, problem_key, text
 from .tables import name_cell
-from tools.formatting import size
-from tools.saved import short_commit
 
 UNFOLDED = 4
 
@@ -17,7 +18,7 @@ def shared(rows):
     """[{line: {file: row}}] of each problem and pass that two files or more have lines of; GPU and simulator apart."""
     found = {}
     for index in dict.fromkeys(row["file"] for row in rows):
-        for row in latest([row for row in rows if row["file"] == index and row.get("problem")]):
+        for row in latest([row for row in rows if row["file"] == index and row.get("problem")], by_tiles=True):
             key = is_gpu(row), problem_key(row["problem"]), row["pass"]
             found.setdefault(key, {}).setdefault(label(row), {})[index] = row
     both = [{name: runs for name, runs in lines.items() if len(runs) > 1} for lines in found.values()]

@@ -1,10 +1,12 @@
 """One table for each problem and pass: every stage, the peers, what failed and why."""
 
+from rows.row import borrowed_from, device_name, is_failure, is_good, is_peer, label, max_error, number, text, verdict
+from rows.text import size
+
 from . import chapters
-from .markup import counted, join, tag
 from .columns import cell, columns, figure, tiles
-from .rows import borrowed_from, device_name, is_failure, is_good, is_peer, label, max_error, number, text, verdict
-from tools.formatting import size  # the path is set in rows.py
+from .markup import counted, join, tag
+
 
 def together(rows):
     """Lists of rows that share a line of a table: peers that did not run, one after the other, for the same reason."""

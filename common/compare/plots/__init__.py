@@ -1,8 +1,2 @@
 """The pictures of plot.py. Each module has select functions, which need Python alone and say what is in a picture, or a draw function,
 which needs matplotlib. So that a picture is out of date can be seen without matplotlib."""
-
-import sys
-from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "docs"))  # for tools, which pages and pictures share

@@ -6,9 +6,9 @@ peers, in fp32 stages 04 to 07, plain attention of stage 01 and the peers. The b
 panel. forward+backward is 3.5 times the forward FLOPs over the sum of both medians, a stage that has no backward pass with the stage
 that has it."""
 
-from . import rows as choose
+from . import choose
+from .choose import Unfit, absence, best_variants, device_of, is_plain, is_timed, latest, median, series_of, sixteen_bit, slice_of, tflops
 from .picture import Picture
-from .rows import Unfit, absence, best_variants, device_name, is_plain, is_timed, latest, median, series_of, sixteen_bit, slice_of, tflops
 
 STAGES = {"fp32": ("01", "04", "05", "06", "07"), "fp16": ("08",), "bf16": ("08",)}
 PARTNERS = {"04": "05", "06": "07"}  # the stage with the backward pass
@@ -45,7 +45,7 @@ def tflops_of(which, wide):
         if not panels:
             raise Unfit(f"no problem has times of the {LABELS[which]}")
         dtype = timed[0]["problem"]["dtype"]
-        note = f"{device_name(used)}, {dtype}, {choose.family_text(family)}; medians with a cold L2, of each stage the best step."
+        note = f"{device_of(used)}, {dtype}, {choose.family_text(family)}; medians with a cold L2, of each stage the best step."
         return Picture(f"{LABELS[which].capitalize()}: TFLOP/s against the length N, {'fp32' if wide else 'tensor cores'}", note, {"panels": panels}, used)
 
     return select

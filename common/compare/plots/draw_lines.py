@@ -1,8 +1,8 @@
 """Draws the content that lines.py selects: two panels side by side, each line labelled at its end."""
 
-from math import ceil, floor, log10, log2
+from math import ceil, floor, log2, log10
 
-from tools.formatting import size
+from rows.text import size
 
 from .style import SMALL, add_panel, head, ink, lengths_axis, line_look, name_in_file, new_figure, spread
 

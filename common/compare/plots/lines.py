@@ -5,9 +5,9 @@ any number of heads go together. Which d and mask: those with the most lengths, 
 Times: the family of problems (batch and heads fixed, or B·N and H·d) that has the most lengths, and of each stage the variant that is
 fastest at the largest N."""
 
-from . import rows as choose
+from . import choose
+from .choose import Unfit, absence, best_variants, by_type, device_of, is_good, is_plain, is_timed, latest, median, name_of, number, series_of, slice_of
 from .picture import Picture
-from .rows import Unfit, absence, best_variants, by_type, device_name, is_plain, is_timed, latest, median, name_of, number_at, series_of, slice_of
 
 PASSES = ("forward", "backward")
 TYPES = {"fp32": "fp32", "fp16": "fp16, tensor cores", "bf16": "bf16, tensor cores"}
@@ -51,7 +51,7 @@ def time(rows):
                 panels.append(time_panel(dtype, f"{TYPES[dtype]}, {direction}", of, mine, missing))
     if not panels:
         raise Unfit("no kind of problem was timed at two lengths or more")
-    note = f"{device_name(used)}; medians with a cold L2, of each stage the fastest variant. Dashed: torch. Both axes logarithmic.{''.join(absent)}"
+    note = f"{device_of(used)}; medians with a cold L2, of each stage the fastest variant. Dashed: torch. Both axes logarithmic.{''.join(absent)}"
     return Picture("Time of a pass against the length N", note, {"unit": "ms", "panels": panels}, used)
 
 
@@ -76,12 +76,12 @@ def time_panel(dtype, title, note, rows, missing):
 
 def of_one_head(row, *path):
     """A quantity that is proportional to B·H, for one head."""
-    value = number_at(row, *path)
+    value = number(row, *path)
     return None if value is None or value < 0 else value / (row["problem"]["batch"] * row["problem"]["heads"])
 
 
 def memory(rows):
-    kept = latest([row for row in rows if is_plain(row["problem"]) and row["verdict"] == "ok" and of_one_head(row, "extra_memory_bytes") is not None])
+    kept = latest([row for row in rows if is_plain(row["problem"]) and is_good(row) and of_one_head(row, "extra_memory_bytes") is not None])
     if not kept:
         raise Unfit("no row has extra_memory_bytes")
     d, causal = choose.best_slice(kept)
@@ -95,7 +95,7 @@ def memory(rows):
     if not panels:
         raise Unfit("extra memory was saved at one length only")
     title = "Extra memory of one head: plain attention keeps N² numbers, FlashAttention N or none"
-    note = f"{device_name(kept)}; beside inputs and outputs. Stages 01 to 07 in fp32, 08 in 16 bits. Both axes logarithmic."
+    note = f"{device_of(kept)}; beside inputs and outputs. Stages 01 to 07 in fp32, 08 in 16 bits. Both axes logarithmic."
     return Picture(title, note, {"unit": "bytes", "panels": panels}, kept)
 
 
@@ -150,7 +150,7 @@ def crosses(series):
 
 
 def moved(rows):
-    kept = latest([row for row in rows if is_plain(row["problem"]) and "counters" in row and row["verdict"] == "ok" and moved_bytes(row)])
+    kept = latest([row for row in rows if is_plain(row["problem"]) and "counters" in row and is_good(row) and moved_bytes(row)])
     if not kept:
         raise Unfit("no row of the CPU simulator has counted bytes")
     panels, used, remark = [], [], ""

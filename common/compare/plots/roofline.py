@@ -1,13 +1,12 @@
 """The roofline: where each step sits under the roofs of its GPU.
 
 Steps whose rows have a profile (common/profile_gpu.py): bytes that crossed the border to HBM. Of each type and pass the problem with the most
-such steps; of several the larger. The roofs of an H200 are those of docs/tools/h200.py. Of other GPUs the peaks follow from the rows'
+such steps; of several the larger. The roofs of an H200 are those of h200.py. Of other GPUs the peaks follow from the rows'
 percent_of_peak, and the slope of HBM is left out."""
 
-from tools import h200
-
+from . import h200
+from .choose import Unfit, by_type, device_of, is_timed, latest, name_of, number, series_of, tflops
 from .picture import Picture
-from .rows import Unfit, by_type, device_name, is_timed, latest, name_of, number_at, series_of, tflops
 from .steps import problem, problem_text, work
 
 UNITS = {"fp32": "fp32", "fp16": "16-bit tensor cores", "bf16": "16-bit tensor cores"}
@@ -18,7 +17,7 @@ def hbm_bytes(row):
     kernels = row.get("profile")
     if not isinstance(kernels, list) or not kernels:
         return None
-    moved = [number_at(kernel, key) for kernel in kernels for key in ("hbm_read_bytes", "hbm_written_bytes")]
+    moved = [number(kernel, key) for kernel in kernels for key in ("hbm_read_bytes", "hbm_written_bytes")]
     return None if None in moved or not sum(moved) else sum(moved)
 
 
@@ -44,12 +43,12 @@ def intensity(row):
 
 def roofs(rows):
     """({unit: peak in TFLOP/s}, TB/s of HBM or None) of the rows' GPU."""
-    if "H200" in device_name(rows):
+    if "H200" in device_of(rows):
         peaks = {"fp32": h200.FP32_FLOPS / 1e12, "16-bit tensor cores": h200.BF16_FLOPS / 1e12}
         return {unit: peak for unit, peak in peaks.items() if any(UNITS[row["problem"]["dtype"]] == unit for row in rows)}, h200.HBM_BYTES_PER_SECOND / 1e12
     peaks = {}
     for row in rows:
-        if number_at(row, "percent_of_peak"):
+        if number(row, "percent_of_peak"):
             peaks[UNITS[row["problem"]["dtype"]]] = 100 * tflops(row) / row["percent_of_peak"]
     return peaks, None
 
@@ -64,5 +63,5 @@ def roofline(rows):
     ]
     problems = dict.fromkeys(f"{'fp32' if row['problem']['dtype'] == 'fp32' else '08'}: {problem_text(problem(row))}" for row in chosen)
     content = {"marks": marks, "peaks": peaks, "bandwidth": bandwidth, "notes": [*problems, *([] if bandwidth else ["HBM's slope is not known for this GPU."])]}
-    note = f"{device_name(chosen)}. Filled: forward, hollow: backward. Useful FLOPs only, HBM bytes as the profiler counts them. Both axes logarithmic."
+    note = f"{device_of(chosen)}. Filled: forward, hollow: backward. Useful FLOPs only, HBM bytes as the profiler counts them. Both axes logarithmic."
     return Picture("Roofline: where the steps sit, and what is above them", note, content, chosen)

@@ -2,9 +2,9 @@
 
 from math import log2
 
-from . import rows as choose
+from . import choose
+from .choose import Unfit, device_of, is_good, is_plain, is_timed, latest, name_of, number, series_of, tflops
 from .picture import Picture
-from .rows import Unfit, device_name, is_plain, is_timed, latest, name_of, number_at, series_of, tflops
 
 LADDER = {"forward": ("06", "08"), "backward": ("07", "08")}
 COUNTS = {"sectors": "sectors of 32 bytes", "barriers": "barriers", "warp_operations": "warp operations", "bank_conflicts": "bank conflicts"}
@@ -56,13 +56,13 @@ def ladder(rows):
             before = speed
         if steps:
             panels.append({"title": direction, "steps": steps})
-    note = f"{device_name(chosen)}, {problem_text(best)}; medians with a cold L2. ×: gain over the step before."
+    note = f"{device_of(chosen)}, {problem_text(best)}; medians with a cold L2. ×: gain over the step before."
     return Picture("The ladder: TFLOP/s of each step of stages 06 to 08", note, {"panels": panels}, chosen)
 
 
 def counts(rows):
     """The problem on which the most steps were counted; of several the largest, then the one without a mask."""
-    rows = latest([row for row in rows if is_plain(row["problem"]) and row["verdict"] == "ok" and all(number_at(row, "counters", key) is not None for key in COUNTS)])
+    rows = latest([row for row in rows if is_plain(row["problem"]) and is_good(row) and all(number(row, "counters", key) is not None for key in COUNTS)])
     if not rows:
         raise Unfit("no row has counters of the CPU simulator")
     groups = {}

@@ -11,7 +11,7 @@ import unittest
 SCRIPT = pathlib.Path(__file__).resolve().parent.parent / "report.py"
 sys.path.insert(0, str(SCRIPT.parent))
 
-from owned_file import REPORT  # noqa: E402, F401
+from rows.files import REPORT  # noqa: E402, F401
 
 VOID = {"meta", "img", "input", "wbr"}
 COMMIT = "1234567890abcdef1234567890abcdef12345678"

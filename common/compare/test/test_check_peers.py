@@ -22,7 +22,7 @@ sys.path[:0] = [str(COMPARE), str(NUMPY_TESTS)]
 from test_numpy import np, softmax_attention  # noqa: E402  leaves with 77 without NumPy
 
 import check_peers  # noqa: E402
-import usage  # noqa: E402
+from rows import usage  # noqa: E402
 
 # Two variants; the second has a backward pass. BREAK is "TENSOR WHAT" or an exit code.
 STAGE = f'''#!{sys.executable} -B

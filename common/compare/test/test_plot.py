@@ -14,10 +14,9 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import plot  # noqa: E402
 import plot_rows as made  # noqa: E402
-from plots import draw_roofline, style  # noqa: E402
+from plots import draw_lines, draw_roofline, draw_steps, style  # noqa: E402
+from plots.choose import Unfit, absence, of_one_device  # noqa: E402
 from plots.lines import WHY_ABOVE  # noqa: E402
-from plots.rows import Unfit, absence, of_one_device  # noqa: E402
-from tools import plot_files, saved  # noqa: E402
 
 
 def content(name, rows):
@@ -178,7 +177,7 @@ class Rules(unittest.TestCase):
 
     def test_rows_of_two_devices_have_no_common_axis(self):
         old, new, other = ({"kind": "cpu", "name": "CPU", **more} for more in ({}, {"simulates_sm": 90}, {"simulates_sm": 75}))
-        rows_of = [[{"device": device, "stage": "01_naive", "pass": "forward"}] for device in (old, new, other)]
+        rows_of = [[{"device": device, "stage": "01_naive", "pass": "forward", "problem": made.problem(64)}] for device in (old, new, other)]
         self.assertEqual(len(of_one_device(rows_of[0] + rows_of[1])), 2)
         with self.assertRaisesRegex(Unfit, "several devices: CPU simulator, CPU simulator of sm_75; allowed: one"):
             of_one_device(rows_of[1] + rows_of[2])
@@ -187,13 +186,24 @@ class Rules(unittest.TestCase):
 
     def test_the_digest_knows_what_is_drawn(self):
         rows = made.gpu_rows()
-        before = {name: plot.digest(picture) for name, picture in plot.select(rows)[0].items()}
+        before = {name: plot.digest(name, picture) for name, picture in plot.select(rows)[0].items()}
         rows[0]["time"]["median_ms"] *= 1.001
-        after = {name: plot.digest(picture) for name, picture in plot.select(rows)[0].items()}
+        after = {name: plot.digest(name, picture) for name, picture in plot.select(rows)[0].items()}
         self.assertEqual({name for name in before if before[name] != after[name]}, {"time", "tflops_forward_fp32"})
         picture = plot.select(rows, ["time"])[0]["time"]
         picture.remark = "another"
-        self.assertNotEqual(plot.digest(picture), after["time"])
+        self.assertNotEqual(plot.digest("time", picture), after["time"])
+
+    def test_the_digest_knows_the_code_that_draws_the_picture_and_no_other(self):
+        draw = (draw_lines.draw, draw_roofline.draw, draw_steps.draw_ladder)
+        before = [plot.code_digest(each) for each in draw]
+        for module, changed in ((draw_lines, [True, False, False]), (style, [True, True, True])):
+            with tempfile.TemporaryDirectory() as folder:
+                edited = pathlib.Path(folder) / "edited.py"
+                edited.write_text(pathlib.Path(module.__file__).read_text() + "# edited")
+                with mock.patch.object(module, "__file__", str(edited)):
+                    after = [plot.code_digest(each) for each in draw]
+            self.assertEqual([one != other for one, other in zip(before, after)], changed, module.__name__)
 
     def test_leaders_of_the_roofline_cross_no_label(self):
         """Marks close together at the left end, as those of the slow stages are: labels find places beside all marks, labels and leaders."""
@@ -212,61 +222,6 @@ class Rules(unittest.TestCase):
         places = style.spread([10, 11, 50, 12], 10, 0, 100)
         self.assertEqual(places, [1, 11, 50, 21])
         self.assertEqual(style.spread([95, 99, 100], 10, 0, 100), [80, 90, 100])
-
-
-class Pages(unittest.TestCase):
-    """docs/tools/plot_files.py: what docs/generate.py draws, finds stale, and shows on a page."""
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.results, self.plots = (pathlib.Path(folder.name) / "docs" / name for name in ("results", "plots"))
-        (self.results / "gpu").mkdir(parents=True)
-        for module, name, value in ((saved, "RESULTS", self.results), (plot_files, "RESULTS", self.results), (plot_files, "PLOTS", self.plots),
-                                    (plot_files, "ROOT", pathlib.Path(folder.name))):  # fmt: skip
-            patch = mock.patch.object(module, name, value)
-            patch.start()
-            self.addCleanup(patch.stop)
-        self.save(made.gpu_rows())
-
-    def save(self, rows):
-        (self.results / "gpu" / "sweep.json").write_text(json.dumps(rows))
-        plot_files.saved.cache_clear()
-        plot_files.selected.cache_clear()
-
-    def stale(self):
-        return {path.stem for path, _ in plot_files.stale()}
-
-    def test_a_plot_is_stale_until_it_is_drawn_from_these_rows(self):
-        every = self.stale()
-        self.assertEqual(every, set(plot.select(made.gpu_rows())[0]))
-        with mock.patch.object(plot, "svg", lambda name, picture: plot.digest(picture)):
-            changed, wrong = plot_files.draw()
-        self.assertEqual((len(changed), wrong, self.stale()), (len(every), [], set()))
-        rows = made.gpu_rows()
-        rows[0]["time"]["median_ms"] = 1.5
-        self.save(rows)
-        self.assertEqual(self.stale(), {"time", "tflops_forward_fp32"})
-        with mock.patch.object(plot, "code_digest", lambda: "another"):
-            self.assertEqual(self.stale(), every)
-        (self.plots / "gpu" / "old.svg").write_text("")
-        self.assertIn("old.svg is stale; run docs/generate.py", "\n".join(plot_files.check()))
-
-    def test_without_matplotlib_that_is_said(self):
-        with mock.patch.object(plot, "svg", side_effect=ImportError("none here")):
-            changed, wrong = plot_files.draw()
-        self.assertEqual(changed, [])
-        self.assertIn("matplotlib cannot be imported (none here): python3 -m pip install matplotlib", wrong[0])
-
-    def test_a_page_shows_the_plot_and_its_rows(self):
-        text = plot_files.picture("docs/page.md", "gpu", "time")
-        self.assertRegex(text, r"\A!\[Time of a pass against the length N\. .*\]\(plots/gpu/time\.svg\)\n\nFrom `sweep.json` of `docs/results/gpu`\. Saved on 2026-01-01 at")
-        self.assertIn("](docs/plots/gpu/time.svg)", plot_files.picture("README.md", "gpu", "time"))
-        with mock.patch.object(plot_files.selected("gpu")[0]["time"], "remark", "And so on."):
-            self.assertIn(" Both axes logarithmic. And so on.](", plot_files.picture("docs/page.md", "gpu", "time"))
-        self.assertIn("is not saved yet: no row of the CPU simulator", plot_files.picture("README.md", "gpu", "bytes"))
-        with self.assertRaisesRegex(SystemExit, "README.md: there is no plot 'speed'"):
-            plot_files.picture("README.md", "gpu", "speed")
 
 
 class Program(unittest.TestCase):
@@ -295,10 +250,11 @@ class Program(unittest.TestCase):
         self.assertIn("unrecognized arguments", self.fails(good, *out, "--size", "3"))
         self.assertIn("--out", self.fails(good))
         self.assertIn("'speed'; allowed: time,", self.fails(good, *out, "--only", "speed"))
-        self.assertIn("is not JSON", self.fails(self.file("{"), *out))
+        self.assertIn("is damaged or no JSON", self.fails(self.file("{"), *out))
         row = made.gpu_rows()[0]
-        for contents in ([], {}, {"rows": 3}, [1, {"problem": {}}], [{**row, "problem": {"dtype": "fp32"}}], [{**row, "date": 3}], [{**row, "device": {"name": []}}]):
-            self.assertIn("has no rows", self.fails(self.file(contents), *out))
+        for contents, part in (([], "has no rows"), ({"rows": 3}, "no list of rows"), ([row, 1], "row 2: is no object"), ([{**row, "date": 3}], "row 1: date is 3, no text"),
+                               ([{**row, "problem": {"dtype": "fp32"}}], "row 1: problem.batch is null"), ([{**row, "device": []}], "row 1: device is [], no object")):  # fmt: skip
+            self.assertIn(part, self.fails(self.file(contents), *out))
         self.assertIn("nothing to draw", self.fails(self.file(made.gpu_rows()), *out, "--only", "bytes"))
         self.assertFalse((self.folder / "out").exists())
 

@@ -166,7 +166,7 @@ class Pictures(unittest.TestCase):
     def test_the_same_rows_give_the_same_file(self):
         again = plot.svg("time", plot.select(made.gpu_rows(), ["time"])[0]["time"])
         self.assertEqual(again, self.drawn["gpu time"].text)
-        self.assertTrue(again.startswith(plot.digest(plot.select(made.gpu_rows())[0]["time"])))
+        self.assertTrue(again.startswith(plot.digest("time", plot.select(made.gpu_rows())[0]["time"])))
 
     def test_a_file_that_is_no_plot_is_known_before_anything_is_drawn(self):
         with tempfile.TemporaryDirectory() as folder:

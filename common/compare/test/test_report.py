@@ -160,10 +160,9 @@ class Report(Case):
     def test_plots(self):
         """Those that plot.py makes of the rows of a device; a stand-in for it draws one and does not draw another."""
         copy = self.path / "copy" / "common" / "compare"
-        shutil.copytree(SCRIPT.parent / "html_report", copy / "html_report", ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copytree(ROOT / "docs" / "tools", self.path / "copy" / "docs" / "tools", ignore=shutil.ignore_patterns("__pycache__"))
-        for script in (SCRIPT, SCRIPT.with_name("usage.py"), SCRIPT.with_name("owned_file.py")):
-            shutil.copy(script, copy)
+        for package in ("html_report", "rows"):
+            shutil.copytree(SCRIPT.parent / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(SCRIPT, copy)
         self.matplotlib.write_text("")
         (copy / "plot.py").write_text(
             "import json, sys\n"

@@ -12,7 +12,7 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import tune  # noqa: E402
-import usage  # noqa: E402
+from rows import usage  # noqa: E402
 
 # `last` is about the backward pass; its forward pass is that of `second`. In a folder with `bad` in its name, d = 64 fails.
 STAGE = f'''#!{sys.executable}

@@ -1,136 +1,71 @@
-"""Saved rows, and the rules by which a picture chooses among them."""
+"""The rules by which a picture chooses among saved rows."""
 
-import json
-from pathlib import Path
-
-from tools import formatting
-from tools.saved import BORROWED
+from rows import text
+from rows.row import device_name, is_borrowed, is_good, is_peer, latest, number, verdict  # noqa: F401  (latest: for the pictures)
+from rows.text import options
 
 PEERS = {"plain": "torch plain", "memory_efficient": "torch mem.-efficient", "flash": "torch FA2", "cudnn": "torch cuDNN"}
-SIZES = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "head_dim")
 SIXTEEN = ("fp16", "bf16")
-LIMIT = 1e18  # larger numbers, which no run gives, are damage
 
 
 class Unfit(Exception):
-    """The rows do not suffice for a picture, or are none; the text says why."""
-
-
-# ---- reading ---------------------------------------------------------------------------------------------------------------
-
-
-OPTIONAL = {"device": dict, "check": dict, "idea": str, "date": str, "message": str}
-
-
-def is_row(row):
-    """Is it a row of `compare --save` or peers.py? Other results (histories, tile sizes) lie beside them."""
-    if not isinstance(row, dict) or not all(isinstance(row.get(key), str) for key in ("stage", "variant", "pass", "verdict")):
-        return False
-    problem = row.get("problem")
-    if not isinstance(problem, dict) or not isinstance(problem.get("dtype"), str):
-        return False
-    if not all(isinstance(row[key], kind) for key, kind in OPTIONAL.items() if row.get(key) is not None):
-        return False
-    sizes = [problem.get(name) for name in SIZES]
-    return all(type(size) is int and 0 < size < 2**40 for size in sizes) and isinstance((row.get("device") or {}).get("name", ""), str)
-
-
-def read(path):
-    """The rows of one file. Unfit if it cannot be read or has none."""
-    try:
-        contents = json.loads(Path(path).read_text())
-    except OSError as error:
-        raise Unfit(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise Unfit(f"{path} is not JSON: {error}") from None
-    rows = contents.get("rows") if isinstance(contents, dict) else contents
-    found = [row for row in rows if is_row(row)] if isinstance(rows, list) else []
-    if not found:
-        raise Unfit(f"{path} has no rows; allowed: files of compare --save and of peers.py")
-    return found
+    """The rows do not suffice for a picture; the text says why."""
 
 
 def of_one_device(rows):
-    """The rows of stages' own kernels. Unfit if they come from several devices: their times have no common axis."""
-    devices = sorted({where for where in (place(row) for row in rows) if where})
+    """The rows that name their problem and are of stages' own kernels. Unfit if they come from several devices: their times have no common
+    axis."""
+    devices = sorted({device_name(row) for row in rows if row.get("device")})
     if len(devices) > 1:
         raise Unfit(f"the rows come from several devices: {', '.join(devices)}; allowed: one")
-    return [row for row in rows if (row["stage"], row["pass"]) not in BORROWED]
+    return [row for row in rows if row.get("problem") and not is_borrowed(row)]
 
 
-def place(row):
-    """The device's name. Counts of the simulator are the same on every CPU, but not for every GPU that it simulates. A row that was not
-    run may have none."""
-    device = row.get("device") or {}
-    if device.get("kind") == "cpu":
-        return "CPU simulator" + ("" if device.get("simulates_sm", 90) == 90 else f" of sm_{device['simulates_sm']}")
-    return device.get("name", "")
-
-
-def device_name(rows):
-    return next((place(row) for row in rows if place(row)), "unknown device")
+def device_of(rows):
+    """A row that was not run may have none."""
+    return next((device_name(row) for row in rows if row.get("device")), "unknown device")
 
 
 # ---- one row ---------------------------------------------------------------------------------------------------------------
 
 
-def number_at(row, *path):
-    """A number at the end of the keys, or None. NaN and infinity are none."""
-    for key in path:
-        row = row.get(key) if isinstance(row, dict) else None
-    return row if isinstance(row, (int, float)) and not isinstance(row, bool) and abs(row) < LIMIT else None
-
-
 def median(row):
     """Milliseconds; None if it was not timed or its result is wrong."""
-    time = number_at(row, "time", "median_ms")
-    return time if time and time > 0 and row["verdict"] == "ok" else None
+    time = number(row, "time", "median_ms")
+    return time if time and time > 0 and is_good(row) else None
 
 
 def tflops(row):
-    return number_at(row, "flops") / median(row) / 1e9
+    return number(row, "flops") / median(row) / 1e9
 
 
 def is_timed(row):
-    return median(row) is not None and (number_at(row, "flops") or 0) > 0
+    return median(row) is not None and (number(row, "flops") or 0) > 0
 
 
 def name_of(row):
     """"06 warp_tiled", "torch cuDNN"."""
-    if row["stage"] == "peer":
+    if is_peer(row):
         return PEERS.get(row["variant"], f"torch {row['variant']}")
     return f"{row['stage'][:2]} {row['variant']}"
 
 
 def series_of(row):
     """What has a line, a bar or a colour of its own: a stage, or a peer."""
-    return f"peer_{row['variant']}" if row["stage"] == "peer" else row["stage"][:2]
+    return f"peer_{row['variant']}" if is_peer(row) else row["stage"][:2]
 
 
 def absence(row):
     """Why a row has no time, in a word or two."""
-    return formatting.absence(row["verdict"], row.get("message") or "")
+    return text.absence(verdict(row), row.get("message") or "")
+
+
+DATA = ("input", "scale", "seed")  # options that change numbers, and no work
 
 
 def is_plain(p):
-    """Self-attention without bias and without shared heads, which is what pictures compare."""
-    return p["seq_q"] == p["seq_k"] and p["heads"] == p["kv_heads"] and p.get("bias", "none") == "none" and p.get("layout", "bhnd") == "bhnd"
-
-
-def cell(row):
-    """What makes two rows rivals for the same place in a picture."""
-    p = row["problem"]
-    return (row["stage"], row["variant"], row["pass"], p["dtype"], bool(p.get("causal")), *(p[name] for name in SIZES))
-
-
-def latest(rows):
-    """Of the rows of the same kernel and problem the one with the latest date, in the order of first appearance."""
-    newest = {}
-    for row in rows:
-        known = newest.get(cell(row))
-        if known is None or (row.get("date") or "") >= (known.get("date") or ""):
-            newest[cell(row)] = row
-    return list(newest.values())
+    """Self-attention without shared heads and without any option, which is what pictures compare."""
+    return p["seq_q"] == p["seq_k"] and p["heads"] == p["kv_heads"] and all(name in DATA for name, _ in options(p))
 
 
 # ---- families of problems --------------------------------------------------------------------------------------------------

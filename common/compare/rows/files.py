@@ -1,10 +1,15 @@
-"""Where the scripts write: nothing of the user's is replaced, and a file is there whole or not at all."""
+"""What the scripts write: nothing of the user's is replaced, and a file is there whole or not at all."""
+
+import hashlib
+import json
 import os
 import pathlib
 import stat
 import tempfile
 
-from usage import Failure
+from .usage import Failure
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 # How files begin that these programs may replace.
 REPORT = "<!DOCTYPE html>\n<!-- a report of flash-steps -->\n"
@@ -68,3 +73,14 @@ def write(path, text):
     finally:
         if part:
             os.unlink(part)
+
+
+def rows_text(rows):
+    """A JSON array with a row a line, so that a diff shows which of them changed."""
+    return "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n" if rows else "[]\n"
+
+
+def blob_id(path):
+    """What git calls the contents of a file."""
+    contents = path.read_bytes()
+    return hashlib.sha1(b"blob %d\0" % len(contents) + contents).hexdigest()

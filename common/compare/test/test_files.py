@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""owned_file.py: what may be replaced, and how."""
+"""rows/files.py: what may be replaced, and how."""
 import os
 import pathlib
 import sys
@@ -9,13 +9,13 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-import owned_file  # noqa: E402
-from usage import Failure  # noqa: E402
+from rows import files  # noqa: E402
+from rows.usage import Failure  # noqa: E402
 
-OURS = owned_file.begins("<!-- ours -->")
+OURS = files.begins("<!-- ours -->")
 
 
-class OwnedFile(unittest.TestCase):
+class Files(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -25,7 +25,7 @@ class OwnedFile(unittest.TestCase):
     def refused(self, part, path):
         before = sorted(self.folder.rglob("*"))
         with self.assertRaises(Failure) as caught:
-            owned_file.target(path, "a page of ours", OURS)
+            files.target(path, "a page of ours", OURS)
         self.assertEqual(caught.exception.code, 2)
         self.assertIn(part, str(caught.exception))
         self.assertIn(str(path), str(caught.exception))
@@ -38,7 +38,7 @@ class OwnedFile(unittest.TestCase):
             self.assertEqual(self.path.read_text(), text)
         for text in ("<!-- ours --> and more", ""):
             self.path.write_text(text)
-            self.assertEqual(owned_file.target(self.path, "a page of ours", OURS), self.path.resolve())
+            self.assertEqual(files.target(self.path, "a page of ours", OURS), self.path.resolve())
             self.assertEqual(self.path.read_text(), text)
 
     def test_what_cannot_be_written_is_known_before(self):
@@ -59,13 +59,13 @@ class OwnedFile(unittest.TestCase):
     def test_it_keeps_its_mode_and_the_links_to_it(self):
         link = self.folder / "link.html"
         link.symlink_to(self.path)
-        new = owned_file.target(link, "a page of ours", OURS)  # it leads to nothing yet
+        new = files.target(link, "a page of ours", OURS)  # it leads to nothing yet
         mask = os.umask(0o027)
-        owned_file.write(new, "<!-- ours --> 1")
+        files.write(new, "<!-- ours --> 1")
         os.umask(mask)
         self.assertEqual(self.path.stat().st_mode & 0o777, 0o640)
         self.path.chmod(0o604)
-        owned_file.write(owned_file.target(link, "a page of ours", OURS), "<!-- ours --> 2")
+        files.write(files.target(link, "a page of ours", OURS), "<!-- ours --> 2")
         self.assertEqual(self.path.stat().st_mode & 0o777, 0o604)
         self.assertTrue(link.is_symlink())
         self.assertEqual(self.path.read_text(), "<!-- ours --> 2")
@@ -73,7 +73,7 @@ class OwnedFile(unittest.TestCase):
     def test_the_old_text_stays_if_the_new_one_cannot_be_written(self):
         self.path.write_text("old")
         with mock.patch("os.fsync", side_effect=OSError(28, "No space left on device")), self.assertRaisesRegex(Failure, "No space left"):
-            owned_file.write(self.path, "new")
+            files.write(self.path, "new")
         self.assertEqual((self.path.read_text(), list(self.folder.iterdir())), ("old", [self.path]))
 
 

@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""The package rows: which rows are of the same run, how a problem is named, whose pass a row runs."""
+import unittest
+
+from report_rows import CPU, TILED, problem, row
+from rows.row import borrowed_from, judged, latest, problem_key, verdict
+from rows.text import describe, size
+
+
+class Rows(unittest.TestCase):
+    def test_rows_that_differ_in_any_field_of_the_problem_are_both_there(self):
+        others = {"batch": 3, "heads": 8, "kv_heads": 2, "seq_q": 1, "seq_k": 1, "head_dim": 32, "scale": 0.5, "causal": False, "bias": "alibi", "dtype": "bf16",
+                  "layout": "qkv", "input": "ones", "seed": 2, "window": 128}  # fmt: skip
+        self.assertEqual(set(problem()) - set(others), set())  # a new field has to be here
+        for name, value in others.items():
+            with self.subTest(name):
+                rows = [TILED, row("06_fa2_forward", "tiled", 1.0, sizes={name: value})]
+                self.assertEqual(latest(rows), rows)
+                self.assertNotEqual(describe(rows[0]["problem"]), describe(rows[1]["problem"]))
+
+    def test_what_means_the_same_is_the_same(self):
+        for same in ({"scale": 0.125000001}, {"scale": None}, {"window": None}):
+            self.assertEqual(problem_key(problem()), problem_key(problem(**same)), same)
+        bare = {name: value for name, value in problem().items() if name not in ("scale", "input", "seed")}
+        self.assertEqual(problem_key(problem()), problem_key(bare))
+        self.assertEqual(describe(bare), "B=2 H=4 N=256 d=64 causal fp32")
+        self.assertEqual(describe(problem(kv_heads=2, seq_k=9, bias="alibi", layout="kv", scale=2.0)), "B=2 H=4 Hkv=2 Nq=256 Nk=9 d=64 causal bias=alibi kv scale=2.0 fp32")
+
+    def test_of_the_same_run_the_latest_row_stands(self):
+        newer = {**TILED, "date": "2027-01-01T00:00:00Z", "tiles": {"br": 64, "bc": 64}}
+        self.assertEqual(latest([newer, TILED]), [newer])
+        self.assertEqual(latest([newer, TILED], by_tiles=True), [newer, TILED])
+        simulated = [row("06_fa2_forward", "tiled", device={**CPU, **more}) for more in ({}, {"simulates_sm": 90}, {"simulates_sm": 75}, {"name": "Other"})]
+        self.assertEqual(latest(simulated), simulated[2:])
+
+    def test_a_forward_pass_is_borrowed_by_a_backward_stage_alone(self):
+        kernels = {"06_fa2_forward/1.cuh": "", "04_fa1_forward/thread_rows.cuh": ""}  # a step may use parts of another stage
+        self.assertEqual(borrowed_from(row("06_fa2_forward", "loop_order", sources=kernels)), "")
+        self.assertEqual(borrowed_from(row("07_fa2_backward", "one", sources={"07_fa2_backward/1.cuh": "", **kernels})), "06_fa2_forward")
+        self.assertEqual(borrowed_from(row("07_fa2_backward", "one", sources=kernels, **{"pass": "backward"})), "")
+
+    def test_verdicts(self):
+        self.assertEqual(verdict({**TILED, "check": {"passed": False}}), "WRONG")
+        self.assertEqual(verdict({**TILED, "verdict": None}), "ok")
+        self.assertEqual(verdict({"verdict": "refused"}), "refused")
+        slow = {**TILED, "verdict": "TIMED OUT", "check": None}
+        self.assertEqual([one["long"] for one in judged([slow, TILED])], [True, False])
+        self.assertEqual([one["long"] for one in judged([slow])], [False])
+
+    def test_sizes(self):
+        self.assertEqual([size(n) for n in (0, 999, 1023, 1024, 1536, 1023 * 1024, 3 << 30, 5000 << 30)],
+                         ["0 B", "999 B", "1023 B", "1 KiB", "1.5 KiB", "1023 KiB", "3 GiB", "5000 GiB"])  # fmt: skip
+
+
+if __name__ == "__main__":
+    unittest.main()
