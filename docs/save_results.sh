@@ -36,13 +36,7 @@ done
 "$bin/compare" --device cpu --heads 4 --kv-heads 2 --seq-q 113 --seq-k 203 --head-dim 59 --causal --bias matrix \
   --save "$results/odd_sizes.json" >/dev/null
 # The same for stage 08, the first problem in both of its types; and its tile sizes.
-for dtype in fp16 bf16; do
-  "$bin/compare" --device cpu --only 08 --dtype $dtype --save "$results/tensor.$dtype" >/dev/null
-done
-python3 -c 'import json, sys
-print(json.dumps([row for path in sys.argv[1:] for row in json.load(open(path))], indent=2))' \
-  "$results"/tensor.fp16 "$results"/tensor.bf16 >"$results/tensor.json"
-rm "$results"/tensor.fp16 "$results"/tensor.bf16
+"$bin/compare" --device cpu --only 08 --sweep dtype=fp16,bf16 --save "$results/tensor.json" >/dev/null
 "$bin/compare" --device cpu --only 08 --dtype fp16 --heads 1 --seq 1024 --no-causal --save "$results/tensor_io.json" >/dev/null
 "$bin/compare" --device cpu --only 08 --dtype fp16 --heads 4 --kv-heads 2 --seq-q 113 --seq-k 203 --head-dim 59 --causal --bias matrix \
   --save "$results/tensor_odd.json" >/dev/null

@@ -70,7 +70,7 @@ Row row_from_json(const Json&);
 /// otherwise the problem is long, which a sweep is told to expect.
 bool any_failure(const std::vector<Row>&);
 
-/// The rows as a JSON array.
+/// The rows as a JSON array with a row a line, so that a diff shows which of them changed.
 std::string json_text(const std::vector<Row>&);
 
 /// What a row says about its problem, if its program could not.

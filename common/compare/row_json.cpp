@@ -76,9 +76,11 @@ Row row_from_json(const Json& json) {
 }
 
 std::string json_text(const std::vector<Row>& rows) {
-  Json all = Json::array();
-  for (const Row& row : rows) all.push_back(row.json());
-  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  std::string text;
+  for (const Row& row : rows) {
+    text += (text.empty() ? "[\n" : ",\n") + row.json().dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+  return text.empty() ? "[]\n" : text + "\n]\n";
 }
 
 Json problem_json(const Case& task) {

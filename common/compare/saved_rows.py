@@ -49,7 +49,7 @@ def write(path, rows):
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         with part.open("x") as file:
-            file.write(json.dumps(rows, indent=2) + "\n")
+            file.write(files.rows_text(rows))
             file.flush()
             os.fsync(file.fileno())  # on the medium before it takes the name
         part.replace(path)

@@ -59,7 +59,7 @@ def write(path, text):
     try:
         found = stat_of(path)
         handle, part = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())  # on the medium before it takes the name
@@ -77,7 +77,7 @@ def write(path, text):
 
 def rows_text(rows):
     """A JSON array with a row a line, so that a diff shows which of them changed."""
-    return "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n" if rows else "[]\n"
+    return "[\n" + ",\n".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows) + "\n]\n" if rows else "[]\n"
 
 
 def blob_id(path):

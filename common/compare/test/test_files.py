@@ -70,6 +70,11 @@ class Files(unittest.TestCase):
         self.assertTrue(link.is_symlink())
         self.assertEqual(self.path.read_text(), "<!-- ours --> 2")
 
+    def test_rows_stand_one_a_line(self):
+        rows = [{"idea": "α"}, {"n": 1.5, "of": [1, 2]}]
+        self.assertEqual(files.rows_text(rows), '[\n{"idea":"α"},\n{"n":1.5,"of":[1,2]}\n]\n')
+        self.assertEqual(files.rows_text([]), "[]\n")
+
     def test_the_old_text_stays_if_the_new_one_cannot_be_written(self):
         self.path.write_text("old")
         with mock.patch("os.fsync", side_effect=OSError(28, "No space left on device")), self.assertRaisesRegex(Failure, "No space left"):

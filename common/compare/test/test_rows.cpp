@@ -45,7 +45,11 @@ TEST_CASE("rows: saved rows give the same tables, CSV and JSON as the runs did")
   CHECK(shown.output == runs.output);
   CHECK(contains(shown.output, "02_picky: only d = 16"));
   CHECK(contains(shown.output, "scale=2"));
-  CHECK(compare({"--rows", file, "--json"}).output == read_bytes(file));
+  const std::string saved = read_bytes(file);
+  CHECK(compare({"--rows", file, "--json"}).output == saved);
+  CHECK(std::count(saved.begin(), saved.end(), '\n') == 2 * 2 * 3 + 2);  // a row a line, for diffs
+  CHECK(saved.starts_with("[\n{\"stage\":"));
+  CHECK(saved.ends_with("}\n]\n"));
   const std::string csv = compare({"--rows", file, "--csv"}).output;
   CHECK(std::count(csv.begin(), csv.end(), '\n') == 1 + 2 * 2 * 3);
   CHECK(contains(csv, "02_picky: only d = 16"));
