@@ -28,7 +28,6 @@
 # profile, has to end; what it lacks is said. FLASH_CHECK_PARTS names the parts to run after the build, for less time at once:
 # tests comparison large peers tensor sanitizers profile (the default: these), sweep, tune, virtual. FLASH_CHECK_STAGES: the number of the one stage that
 # compute-sanitizer looks at (the default: all).
-# shellcheck disable=SC2030,SC2031  # `count` only has to differ within one loop
 set -uo pipefail
 case ${1:-} in
   --help | -h) awk 'NR > 1 && (!/^#/ || /^# shellcheck/) { exit } NR > 1 { sub(/^# ?/, ""); print }' "$0" && exit 0 ;;
@@ -44,8 +43,7 @@ parts=" ${FLASH_CHECK_PARTS:-tests comparison large peers tensor sanitizers prof
 mkdir -p "$output"
 output=$(realpath "$output")
 failed=0
-count=10  # of files with rows; two digits, so that their names sort as they were made
-rm -f "$output"/*.rows* "$output"/sanitizer*.log "$output/profile.log"  # of an earlier run
+rm -f "$output"/sanitizer*.log "$output/profile.log"  # of an earlier run
 find "$output" -maxdepth 1 -name '*.partial' ! -name 'sweep*' ! -name 'tuned*' -delete
 
 # part NAME WORD...: is this part asked for? Then its heading is printed.
@@ -56,118 +54,78 @@ fail() { printf 'FAILED: %s\n' "$*"; failed=1; }
 note "build"
 cmake -S . -B "$build" -G Ninja -DFLASH_CUDA=AUTO "$@" >"$output/configure.log" 2>&1 || { tail -n 20 "$output/configure.log"; exit 1; }
 cmake --build "$build" >"$output/build.log" 2>&1 || { tail -n 40 "$output/build.log"; exit 1; }
-# merge FILE.json PART.json...: the rows of all parts.
-merge() {
-  python3 -c 'import json, sys
-rows = [row for part in sys.argv[2:] for row in json.load(open(part))]
-open(sys.argv[1], "w").write(json.dumps(rows, indent=2) + "\n")' "$@"
-}
+torch_here() { common/compare/peers.py --list >/dev/null 2>>"$output/peers.log" || { echo "no torch here: no peers"; false; }; }
 
 if part tests "tests"; then
   ctest --test-dir "$build" --output-on-failure -j "$(nproc)" >"$output/ctest.log" 2>&1 || fail "ctest"
   grep -A 40 'tests passed\|tests failed' "$output/ctest.log" | head -n 40 | tee "$output/tests.txt"
   python3 -c 'import json, pathlib, sys
 stages = [json.loads(path.read_text()) for path in sorted(pathlib.Path(sys.argv[1]).glob("*.json"))]
-pathlib.Path(sys.argv[2]).write_text(json.dumps([kernel for stage in stages for kernel in stage["kernels"]], indent=1) + "\n")' \
+pathlib.Path(sys.argv[2]).write_text(json.dumps([kernel for stage in stages for kernel in stage["kernels"]]).replace("}, {", "},\n{") + "\n")' \
     "$build/resources" "$output/resources.json" || fail "resources"
 fi
 
 # Times come next, while nothing else runs.
+compare() { "$build/bin/compare" --device gpu "$@" || fail "compare $*"; }
+look_for_failures() { grep -h '^FAILED: compare' "$@" && failed=1; }  # in what compare printed to files
 if part comparison "comparison"; then
-  "$build/bin/compare" --save "$output/compare.json" | tee "$output/compare.txt" || fail "compare"
-  "$build/bin/compare" --dtype fp16 --save "$output/compare16.json" | tee -a "$output/compare.txt" || fail "compare in 16 bits"
-  "$build/bin/compare" --device gpu --batch 1 --heads 8 --seq 4096 --iterations 10 --save "$output/few_heads.json" >"$output/few_heads.txt" ||
-    fail "compare with few heads"
+  { compare --save "$output/compare.json"; compare --dtype fp16 --save "$output/compare16.json"; } | tee "$output/compare.txt"
+  compare --batch 1 --heads 8 --seq 4096 --iterations 10 --save "$output/few_heads.json" >"$output/few_heads.txt"
+  look_for_failures "$output/compare.txt" "$output/few_heads.txt"
 fi
 
-large=("--batch 4 --heads 16 --seq 4096 --head-dim 128" "--batch 4 --heads 32 --seq 4096 --head-dim 64")
+large=(--problem "--batch 4 --heads 16 --seq 4096 --head-dim 128 --sweep causal=no,yes"
+  --problem "--batch 4 --heads 32 --seq 4096 --head-dim 64 --sweep causal=no,yes")
 if part large "large problems"; then
   # The forward pass of 07 is that of 06.
-  for shape in "${large[@]}"; do
-    for mask in --no-causal --causal; do
-      for what in "--only 06 --pass forward" "--only 07 --pass backward"; do
-        rows="$output/large.rows$((count += 1))"
-        # shellcheck disable=SC2086  # lists of options
-        "$build/bin/compare" $what $shape $mask --iterations 10 --device gpu --save "$rows" ||
-          fail "compare $what $shape $mask"
-      done
-    done
-  done 2>&1 | tee "$output/large.txt"
-  grep -q '^FAILED: compare' "$output/large.txt" && failed=1
-  merge "$output/large.json" "$output"/large.rows* && rm "$output"/large.rows*
+  {
+    compare --only 07 --pass backward --iterations 10 "${large[@]}" --save "$output/large.json"
+    compare --only 06 --pass forward --iterations 10 "${large[@]}" --save "$output/large.json" --resume
+  } 2>&1 | tee "$output/large.txt"
+  look_for_failures "$output/large.txt"
 fi
 
-if part peers "peers"; then
-  if python3 -c 'import torch' 2>/dev/null; then
-    for problem in "${large[0]} --no-causal" "${large[0]} --causal" "${large[1]} --no-causal" "${large[1]} --causal" ""; do
-      rows="$output/peers.rows$((count += 1))"
-      # shellcheck disable=SC2086
-      common/compare/peers.py $problem --save "$rows" 2>>"$output/peers.log" || fail "peers $problem"
-    done | tee "$output/peers.txt"
-    grep -q '^FAILED' "$output/peers.txt" && failed=1
-    merge "$output/peers.json" "$output"/peers.rows* && rm "$output"/peers.rows*
-  else
-    echo "no torch here: no peers"
-  fi
+if part peers "peers" && torch_here; then
+  compare --only peer --wide "${large[@]}" --problem --causal --save "$output/peers.json" 2>>"$output/peers.log" | tee "$output/peers.txt"
+  look_for_failures "$output/peers.txt"
 fi
 
-# 16,384 tokens with H*d = 2048, as nearly as N and d allow: "N d dtype".
-cells=("1024 64 fp16" "4096 64 fp16" "16384 64 fp16" "1024 128 fp16" "4096 128 fp16" "16384 128 fp16"
-  "4096 32 fp16" "4096 96 fp16" "4096 256 fp16" "4096 64 bf16" "4096 128 bf16")
-odd_cells=("4000 128 fp16" "4096 80 fp16" "4096 111 fp16")
-all_steps=" 4096-64-fp16 4096-128-fp16 "  # elsewhere the last step alone
-options_of() { echo "--batch $((16384 / $1)) --heads $((2048 / $2)) --seq $1 --head-dim $2 --dtype $3"; }
-last_steps() {  # of stage 08: of the forward pass and of the backward pass, as --variant takes them
-  "$build/bin/08_tensor_cores" --list --json | python3 -c '
-import json, sys
-last = {len(variant["passes"]): variant["name"] for variant in json.load(sys.stdin)["variants"]}
-print(",".join(last.values()))'
-}
+# 16,384 tokens with H*d = 2048, as nearly as N and d allow.
+papers=(--tokens 16384 --width 2048 --sweep "causal=no,yes")
+tensor=(--dtype fp16 --seq 4096 --iterations 10 "${papers[@]}")
+all_steps=(--problem "--sweep d=64,128")  # elsewhere the last step of each pass alone
+last_steps=(--problem "--seq 1024 --sweep d=64,128" --problem "--seq 16384 --sweep d=64,128" --problem "--sweep d=32,96,256"
+  --problem "--dtype bf16 --sweep d=64,128")
+odd=(--problem "--seq 4000 --head-dim 128" --problem "--sweep d=80,111")
 if part tensor "tensor cores"; then
-  for mask in --no-causal --causal; do
-    for cell in "${cells[@]}" "${odd_cells[@]}"; do
-      variants="--variant $(last_steps)"
-      [[ $all_steps == *" ${cell// /-} "* ]] && variants=""
-      rows="$output/tensor.rows$((count += 1))"
-      # shellcheck disable=SC2046,SC2086  # lists of options
-      "$build/bin/compare" --only 08 $variants $(options_of $cell) $mask --iterations 10 --device gpu --save "$rows" ||
-        fail "compare --only 08 $variants, $cell $mask"
-    done
-  done >"$output/tensor_cores.txt" 2>"$output/tensor_cores.log"
-  grep '^FAILED: compare' "$output/tensor_cores.txt" && failed=1
-  merge "$output/tensor_cores.json" "$output"/tensor.rows* && rm "$output"/tensor.rows*
+  {
+    compare --only 08 --variant last "${tensor[@]}" "${last_steps[@]}" "${odd[@]}" --save "$output/tensor_cores.json"
+    compare --only 08 "${tensor[@]}" "${all_steps[@]}" --save "$output/tensor_cores.json" --resume
+  } >"$output/tensor_cores.txt" 2>"$output/tensor_cores.log"
+  look_for_failures "$output/tensor_cores.txt"
   note "torch on the same"
-  if python3 -c 'import torch' 2>/dev/null; then
-    # On the problem of compare16.json all of them, for the page of the comparison.
-    peers16=(--problem "--batch 8 --heads 12 --seq 1024 --head-dim 64 --dtype fp16 --causal --only flash,cudnn,memory_efficient,plain")
-    for mask in --no-causal --causal; do
-      for cell in "${cells[@]}"; do
-        # shellcheck disable=SC2086
-        peers16+=(--problem "$(options_of $cell) $mask")
-      done
-    done
-    common/compare/peers.py --only flash,cudnn --iterations 10 "${peers16[@]}" --save "$output/peers16.json" >"$output/peers16.txt" 2>>"$output/peers.log" ||
-      fail "peers in 16 bits"
+  if torch_here; then
+    {
+      compare --only peer --wide --dtype fp16 --iterations 10 --save "$output/peers16.json"  # all of torch, for the page of the comparison
+      compare --only peer --wide --variant flash,cudnn "${tensor[@]}" "${all_steps[@]}" "${last_steps[@]}" --save "$output/peers16.json" --resume
+    } >"$output/peers16.txt" 2>>"$output/peers.log"
+    look_for_failures "$output/peers16.txt"
     common/compare/check_peers.py "$build/bin" --device gpu >"$output/check_peers.txt" 2>>"$output/peers.log" || fail "torch and stage 08 do not agree"
     tail -n 3 "$output/check_peers.txt"
-  else
-    echo "no torch here: no peers"
   fi
 fi
 
 # The problems of the FlashAttention papers. Five repetitions: most of what takes long is plain attention. The forward passes of 05 and 07
 # are those of 04 and 06, hence the two halves of fp32.
-papers=(--tokens 16384 --width 2048 --sweep "d=64,128" --sweep "causal=no,yes" --sweep seq=1024..16384 --time-limit 10 --resume)
 if part sweep "sweep"; then
-  sweep() { "$build/bin/compare" --device gpu --iterations 5 --no-counts "${papers[@]}" "$@" >>"$output/sweep.txt" || fail "sweep $*"; }
-  sweep --dtype fp16 --only 08 --save "$output/sweep16.json"
-  sweep --pass backward --only 01,05,07 --save "$output/sweep_backward.json"
-  sweep --pass forward --only 01,02,03,04,06 --save "$output/sweep_forward.json"
-  merge "$output/sweep.json" "$output/sweep_forward.json" "$output/sweep_backward.json"
-  if python3 -c 'import torch' 2>/dev/null; then
-    common/compare/peers.py --sweep dtype=fp32,fp16 --iterations 5 "${papers[@]}" --save "$output/sweep_peers.json" >>"$output/peers.txt" 2>>"$output/peers.log" ||
-      fail "sweep of peers"
-  fi
+  sweep() { compare --iterations 5 --no-counts --time-limit 10 --resume "$@" --sweep d=64,128 "${papers[@]}" --sweep seq=1024..16384; }
+  {
+    sweep --dtype fp16 --only 08 --save "$output/sweep16.json"
+    sweep --pass backward --only 01,05,07 --save "$output/sweep.json"
+    sweep --pass forward --only 01,02,03,04,06 --save "$output/sweep.json"
+    torch_here && sweep --only peer --sweep dtype=fp32,fp16 --save "$output/sweep_peers.json"
+  } >"$output/sweep.txt"
+  look_for_failures "$output/sweep.txt"
 fi
 
 if part tune "tile sizes"; then

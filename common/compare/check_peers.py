@@ -24,6 +24,7 @@ import tempfile
 import peer_outputs
 from peer_timing import find_torch
 from rows import usage
+from rows.text import describe
 from rows.usage import Failure
 
 STAGE = "08_tensor_cores"
@@ -56,12 +57,6 @@ def problems(device):
     ):
         yield {"batch": 2, "heads": heads, "kv_heads": kv_heads, "seq_q": seq_q, "seq_k": seq_k, "head_dim": d, "scale": d**-0.5,
                "causal": causal, "dtype": dtype}  # fmt: skip
-
-
-def describe(problem):
-    p = problem
-    sizes = f"B={p['batch']} H={p['heads']} Hkv={p['kv_heads']} Nq={p['seq_q']} Nk={p['seq_k']} d={p['head_dim']}"
-    return f"{sizes}{' causal' if p['causal'] else ''} {p['dtype']}"
 
 
 def rounded(np, values, dtype):

@@ -68,11 +68,12 @@ std::optional<History::Prediction> History::predict(const Run& run, bool countin
     return same_variant(one.run, run) ? 0 : 1;
   };
   int best_rank = own_only ? 0 : 2;
-  double start_up = std::numeric_limits<double>::infinity();
+  double start_up = std::numeric_limits<double>::infinity();  // of programs alike: peers are one that is started once
   for (const Measured& one : measured_) {
     if (one.counting != counting) continue;
     best_rank = std::min(best_rank, rank(one));
-    start_up = std::min(start_up, one.seconds);  // what no run has been without
+    if (one.run.stage->is_peers() == run.stage->is_peers())
+      start_up = std::min(start_up, one.seconds);  // what no run has been without
   }
   double nearest = std::numeric_limits<double>::infinity();
   for (const Measured& one : measured_) {
@@ -83,7 +84,8 @@ std::optional<History::Prediction> History::predict(const Run& run, bool countin
   for (const Measured& one : measured_) {
     if (one.counting != counting || rank(one) != best_rank) continue;
     if (distance(run, work, one.run, one.work) > nearest + 1e-9) continue;
-    sum += start_up + (one.seconds - start_up) * work / one.work;
+    const double constant = std::min(start_up, one.seconds);
+    sum += constant + (one.seconds - constant) * work / one.work;
     longest = std::max(longest, one.seconds);
     ++count;
   }

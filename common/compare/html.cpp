@@ -2,6 +2,7 @@
 
 #include "common/base/error.hpp"
 #include "common/compare/process.hpp"
+#include "common/compare/stages.hpp"
 #include "common/harness/pending_file.hpp"
 
 #include <unistd.h>
@@ -27,11 +28,6 @@ std::string shell_word(const std::string& text) {
   std::string quoted = "'";
   for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return quoted + "'";
-}
-
-std::string python() {
-  const char* given = std::getenv("PYTHON");
-  return given != nullptr && *given != '\0' ? given : "python3";
 }
 
 fs::path script_in(const fs::path& sources) { return sources / "common" / "compare" / "report.py"; }

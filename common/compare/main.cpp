@@ -35,10 +35,14 @@ std::vector<Row> run(const CompareOptions& options, const char* argv0, const std
   const std::vector<Row> earlier = save.start(options.resume);
   const Plan plan =
       make_plan(options, options.bin.empty() ? own_folder(argv0) : std::filesystem::path(options.bin), FLASH_SOURCE_DIR);
-  if (!options.force) save.check_replaced(plan.backend);
+  if (!options.force) save.check_replaced(plan);
   const bool sweep = plan.cases.size() > 1;
-  std::cerr << "comparing " << plan.stages.size() << (plan.stages.size() == 1 ? " stage" : " stages") << " on the "
-            << (plan.backend == Backend::gpu ? "GPU" : "CPU simulator") << ", each checked against double precision";
+  const std::size_t stages = plan.stages.size() - (options.peers ? 1 : 0);
+  std::cerr << "comparing ";
+  if (stages > 0) std::cerr << stages << (stages == 1 ? " stage" : " stages");
+  if (options.peers) std::cerr << (stages > 0 ? " and " : "") << "torch " << plan.stages.back().about.value("torch", "");
+  std::cerr << " on the " << (plan.backend == Backend::gpu ? "GPU" : "CPU simulator");
+  if (stages > 0) std::cerr << (options.peers ? ", each stage" : ", each") << " checked against double precision";
   if (sweep) std::cerr << ": " << plan.runs.size() << " runs over " << plan.cases.size() << " problems";
   std::cerr << std::endl << left_out(plan);
 

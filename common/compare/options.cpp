@@ -44,6 +44,52 @@ CLI::Option* text_option(CLI::App& app, const char* name, const char* type, cons
   return app.add_option_function<std::string>(name, use, text)->type_name(type);
 }
 
+void add_sweep_options(CLI::App& app, SweepOptions& sweep) {
+  app.add_option_function<std::vector<std::string>>(
+         "--sweep",
+         [&](const std::vector<std::string>& given) {
+           for (const std::string& one : given) sweep.sweeps.push_back(parse_sweep(one));
+         },
+         "FIRST..LAST (doubling) or A,B,C of seq, batch, heads or d; causal=no,yes; dtype=fp16,bf16. Several make all "
+         "combinations, the first outermost")
+      ->allow_extra_args(false)  // one word after each --sweep
+      ->type_name("NAME=VALUES")
+      ->group("Sweep");
+  text_option(app, "--tokens", "T", "Batch T / Nq (at least 1), so that each length has as many tokens",
+              [&](const std::string& given) { sweep.tokens = parse_whole_number("--tokens", given, 1); })
+      ->group("Sweep");
+  text_option(app, "--width", "W", "W / d heads (at least 1), so that each head dimension has as wide a model",
+              [&](const std::string& given) { sweep.width = parse_whole_number("--width", given, 1); })
+      ->group("Sweep");
+}
+
+/// --problem: options of its own over those of the others.
+ProblemSet parse_problem(const std::string& text, ProblemSet set, bool causal_given, bool dtype_given) {
+  std::vector<const char*> argv{"--problem"};
+  std::istringstream stream(text);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  CLI::App app("", "compare");
+  app.set_help_flag("");
+  bool no_causal = false;
+  add_problem_options(app, set.problem, {}, {});
+  app.add_flag("--no-causal", no_causal);
+  add_sweep_options(app, set.sweep);
+  try {
+    if (words.empty()) throw UsageError("allowed: options of a problem");
+    parse_command_line(app, static_cast<int>(argv.size()), argv.data());
+    if (no_causal && app.count("--causal") > 0) throw UsageError("--causal and --no-causal are both given");
+    if (no_causal) set.problem.causal = false;
+    check_contradictions(set.problem);
+    causal_given = causal_given || app.count("--causal") + app.count("--no-causal") > 0;
+    check_sweeps(set.sweep, set.problem.sizes, causal_given, dtype_given || app.count("--dtype") > 0);
+  } catch (const UsageError& wrong) {
+    throw UsageError("--problem is '" + text + "': " + wrong.what());
+  }
+  return set;
+}
+
 void add_output_options(CLI::App& app, CompareOptions& options) {
   app.add_flag("--wide", options.wide, "All columns, however wide the terminal; else those that fit it, or 80 columns")
       ->group("Output");
@@ -56,7 +102,7 @@ void add_output_options(CLI::App& app, CompareOptions& options) {
       ->group("Output");
   app.add_flag("--resume", options.resume, "Go on with an interrupted --save: rows that still hold are not run again")
       ->group("Output");
-  app.add_flag("--force", options.force, "--save may replace rows of a GPU by rows of the CPU, and rows of peers.py")
+  app.add_flag("--force", options.force, "--save may replace rows of a GPU by rows of the CPU, and rows of peers")
       ->group("Output");
   text_option(
       app, "--html", "FILE",
@@ -64,9 +110,19 @@ void add_output_options(CLI::App& app, CompareOptions& options) {
       "if it is such a report",
       [&](const std::string& given) { options.html = not_empty("--html", given); })
       ->group("Output");
-  text_option(app, "--rows", "FILE,...", "Show saved rows, of compare or peers.py, instead of running anything",
-              [&](const std::string& given) { options.rows = split_at_commas("--rows", given, "files of saved rows"); })
-      ->group("Output");
+  text_option(app, "--rows", "FILE,...", "Show saved rows instead of running anything", [&](const std::string& given) {
+    options.rows = split_at_commas("--rows", given, "files of saved rows");
+  })->group("Output");
+}
+
+/// --only peer means --peers, and no stage if it names none.
+void take_peers(CompareOptions& options) {
+  if (std::erase(options.only, peers_name) > 0) {
+    options.peers = true;
+    options.stages = !options.only.empty();
+  }
+  if (!options.peers || options.device != DeviceChoice::cpu) return;
+  throw UsageError("--peers and --device cpu are both given; allowed: one of them, since peers run on a GPU");
 }
 
 /// Saved rows are shown as they are: an option for runs would seem to choose among them.
@@ -108,8 +164,10 @@ void check_combination(const CLI::App& app, const CompareOptions& options) {
 CompareCommand parse_compare_options(int argc, const char* const* argv) {
   CompareCommand command;
   CompareOptions& options = command.options;
-  options.problem.causal = true;
-  options.problem.dtype = Dtype::fp32;  // one for all rows: stages differ in what they take
+  ProblemSet common;
+  common.problem.causal = true;
+  common.problem.dtype = Dtype::fp32;  // one for all rows: stages differ in what they take
+  std::vector<std::string> problems;
   bool no_causal = false, no_counts = false;
 
   CLI::App app(
@@ -120,6 +178,9 @@ CompareCommand parse_compare_options(int argc, const char* const* argv) {
       "same command with --resume goes on):\n"
       "  compare --sweep d=64,128 --sweep causal=no,yes --sweep seq=512..16384 \\\n"
       "          --tokens 16384 --width 2048 --save sweep.json\n"
+      "Torch's attention on the same problems, beside the stages or alone:\n"
+      "  compare --dtype fp16 --peers\n"
+      "  compare --only peer --variant flash,cudnn --dtype fp16 --sweep seq=512..16384\n"
       "A report of rows saved earlier, for a browser:\n"
       "  compare --rows sweep.json --html report.html\n"
       "Exit codes: 0 good; 1 a check failed, or a variant crashed or finished no run\n"
@@ -127,12 +188,17 @@ CompareCommand parse_compare_options(int argc, const char* const* argv) {
       "compare");
   app.set_version_flag("--version", std::string("compare (flash-steps " FLASH_VERSION ")"));
   app.set_help_flag("--help,-h", "Print this and exit");
-  text_option(app, "--only", "LIST", "Stages, such as 02,03", [&](const std::string& given) {
+  text_option(app, "--only", "LIST", "Stages, such as 02,03; peer: torch, as with --peers", [&](const std::string& given) {
     options.only = split_at_commas("--only", given, "stage numbers such as 02,03");
   });
-  text_option(app, "--variant", "LIST", "Variants, such as loop_order,tuned", [&](const std::string& given) {
-    options.variants = split_at_commas("--variant", given, "names of variants, as the stages' --list has them");
-  });
+  text_option(app, "--variant", "LIST", "Variants, such as loop_order,tuned; last: of each stage and pass the last",
+              [&](const std::string& given) {
+                options.variants = split_at_commas("--variant", given, "names of variants, as the stages' --list has them");
+              });
+  app.add_flag(
+      "--peers", options.peers,
+      "Also torch's attention, by each of its backends: flash, cudnn, memory_efficient, plain (needs python3, torch and a "
+      "GPU)");
   text_option(app, "--pass", "forward|backward", "One pass alone (default: both)",
               [&](const std::string& given) { options.passes = {parse_choice("--pass", given, all_passes)}; });
   text_option(app, "--device", "auto|gpu|cpu", "auto: a GPU if one works, else the CPU simulator (default: auto)",
@@ -147,34 +213,36 @@ CompareCommand parse_compare_options(int argc, const char* const* argv) {
               [&](const std::string& given) { options.bin = not_empty("--bin", given); });
 
   app.add_option_function<std::vector<std::string>>(
-         "--sweep",
-         [&](const std::vector<std::string>& given) {
-           for (const std::string& one : given) options.sweep.sweeps.push_back(parse_sweep(one));
-         },
-         "FIRST..LAST (doubling) or A,B,C of seq, batch, heads or d; causal=no,yes; dtype=fp16,bf16. Several make all "
-         "combinations, the first outermost")
-      ->allow_extra_args(false)  // one word after each --sweep
-      ->type_name("NAME=VALUES")
+         "--problem",
+         [&](const std::vector<std::string>& given) { problems.insert(problems.end(), given.begin(), given.end()); },
+         "Options of a problem in one word, over those given beside it: \"--seq 4096 --head-dim 128\". Several are run one "
+         "after "
+         "the other")
+      ->allow_extra_args(false)
+      ->type_name("OPTIONS")
       ->group("Sweep");
-  text_option(app, "--tokens", "T", "Batch T / Nq (at least 1), so that each length has as many tokens",
-              [&](const std::string& given) { options.sweep.tokens = parse_whole_number("--tokens", given, 1); })
-      ->group("Sweep");
-  text_option(app, "--width", "W", "W / d heads (at least 1), so that each head dimension has as wide a model",
-              [&](const std::string& given) { options.sweep.width = parse_whole_number("--width", given, 1); })
-      ->group("Sweep");
-
+  add_sweep_options(app, common.sweep);
   add_output_options(app, options);
-  add_problem_options(app, options.problem, compared_sizes(Backend::cpu), compared_sizes(Backend::gpu));
+  add_problem_options(app, common.problem, compared_sizes(Backend::cpu), compared_sizes(Backend::gpu));
   app.add_flag("--no-causal", no_causal, "Every query sees every key (default: --causal)")->group("Problem");
 
   command.answer = parse_command_line(app, argc, argv);
   if (!command.answer.empty()) return command;
   check_combination(app, options);
-  if (no_causal) options.problem.causal = false;
+  if (no_causal) common.problem.causal = false;
   options.counts = !no_counts;
-  check_contradictions(options.problem);
-  const bool causal_given = app.count("--causal") + app.count("--no-causal") > 0;
-  check_sweeps(options.sweep, options.problem.sizes, causal_given, app.count("--dtype") > 0);
+  check_contradictions(common.problem);
+  const bool causal_given = app.count("--causal") + app.count("--no-causal") > 0, dtype_given = app.count("--dtype") > 0;
+  check_sweeps(common.sweep, common.problem.sizes, causal_given, dtype_given);
+  for (const std::string& text : problems) {
+    options.problems.push_back(parse_problem(text, common, causal_given, dtype_given));
+  }
+  if (problems.empty()) options.problems.push_back(common);
+  take_peers(options);
+  if (options.variants == std::vector<std::string>{"last"}) {
+    options.variants.clear();
+    options.last = true;
+  }
   return command;
 }
 

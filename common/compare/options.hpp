@@ -10,12 +10,19 @@
 
 namespace flash {
 
-struct CompareOptions {
+/// A problem, or those of a sweep.
+struct ProblemSet {
   ProblemOptions problem;
   SweepOptions sweep;
+};
+
+struct CompareOptions {
+  std::vector<ProblemSet> problems;  ///< of each --problem; else one
   std::vector<Pass> passes{Pass::forward, Pass::backward};
-  std::vector<std::string> only;      ///< "02" or "02_safe_softmax"; empty: all
+  bool stages = true, peers = false;
+  std::vector<std::string> only;      ///< "02" or "02_safe_softmax"; empty: all stages
   std::vector<std::string> variants;  ///< names; empty: all
+  bool last = false;                  ///< of each stage and pass the last variant alone
   DeviceChoice device = DeviceChoice::automatic;
   int iterations = 20;
   bool counts = true;                    ///< on a GPU: the bytes that the simulator counts

@@ -1,8 +1,7 @@
 """What torch's attention computes from given arrays, for check_peers.py: in float64, by plain torch and by each of its backends."""
 import warnings
 
-from peer_timing import PEERS, attention, causal_mask, reason
-from sweep_options import DTYPES
+from peer_timing import DTYPES, PEERS, attention, causal_mask, reason
 
 ON_CPU = {"flash": PEERS["flash"], "math": ("torch SDPA, its own plain attention", "MATH"), "plain": PEERS["plain"]}
 

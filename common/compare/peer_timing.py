@@ -4,9 +4,10 @@ import statistics
 import time
 import warnings
 
+from rows.text import size
 from rows.usage import Failure
-from sweep_options import DTYPES, flops
 
+DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}  # names of torch
 PEERS = {  # variant: (idea, backend of torch.nn.attention.SDPBackend or None)
     "flash": ("torch SDPA, FlashAttention-2 (16-bit types only)", "FLASH_ATTENTION"),
     "cudnn": ("torch SDPA, cuDNN (16-bit types only)", "CUDNN_ATTENTION"),
@@ -15,6 +16,14 @@ PEERS = {  # variant: (idea, backend of torch.nn.attention.SDPBackend or None)
 }
 WARM_UPS = 3
 FLUSHES = 8
+
+
+def flops(problem, which):
+    """Two products of 2*pairs*d each forward, five backward; pairs (query, key) that the mask leaves visible."""
+    n = problem["seq_q"]
+    pairs = n * (n + 1) // 2 if problem["causal"] else n * n
+    forward = 4.0 * problem["batch"] * problem["heads"] * pairs * problem["head_dim"]
+    return forward if which == "forward" else 2.5 * forward
 
 
 def find_torch(needs_gpu=True):
@@ -64,21 +73,11 @@ def needed_bytes(problem, backend, which):
     return tensors + (3 if backward else 2) * of_type * n * n + (n * n if problem["causal"] else 0)
 
 
-def size_text(count):
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            break
-        count /= 1024
-    else:
-        unit = "TiB"
-    return f"{count:.4g} {unit}"
-
-
 def no_room(torch, problem, backend, which):
     """Why the problem cannot fit, or nothing."""
     needed, free = needed_bytes(problem, backend, which), torch.cuda.mem_get_info()[0]
     what = "its tensors and matrices" if backend is None else "its tensors alone"
-    return f"{what} need {size_text(needed)} of GPU memory; {size_text(free)} are free" if needed > free else None
+    return f"{what} need {size(needed)} of GPU memory; {size(free)} are free" if needed > free else None
 
 
 def time_ms(torch, work, iterations, flush, before_warm_up):
@@ -150,7 +149,7 @@ def result_of(torch, problem, backend, which, iterations):
             if re.search("out of memory|ALLOC_FAILED", str(error)):
                 return {"verdict": "cannot run", "message": "not enough GPU memory"}
             if "CUDA error" in str(error):  # nothing runs on this GPU any more
-                raise Failure(3, f"the GPU fails: {str(error).strip().splitlines()[0]}") from None
+                raise Failure(1, f"the GPU fails: {str(error).strip().splitlines()[0]}") from None
             return {"verdict": "refused", "message": reason(error, caught)}
     tflops = flops(problem, which) / (timing["median_ms"] * 1e9)
     return {"time": timing, "tflops": tflops, "extra_memory_bytes": extra, "verdict": "ok"}

@@ -3,6 +3,7 @@
 #include "common/attention/cost.hpp"
 #include "common/attention/device.hpp"
 #include "common/base/error.hpp"
+#include "common/compare/peers.hpp"
 #include "common/compare/provenance.hpp"
 #include "common/harness/device_json.hpp"
 
@@ -21,6 +22,15 @@ bool is_about(const Stage& stage, const ListedVariant& variant, Pass pass) {
   const bool borrowed = pass == Pass::forward && variant.has(Pass::backward) &&
                         std::any_of(stage.variants.begin(), stage.variants.end(), forward_alone);
   return variant.has(pass) && !borrowed;
+}
+
+/// Is it the last step of the pass, of those that take the dtype?
+bool is_last(const Stage& stage, const ListedVariant& variant, Pass pass, Dtype dtype) {
+  if (stage.is_peers()) return true;  // no steps
+  const auto last = std::find_if(stage.variants.rbegin(), stage.variants.rend(), [&](const ListedVariant& other) {
+    return is_about(stage, other, pass) && other.takes(dtype);
+  });
+  return &*last == &variant;
 }
 
 /// Drops all variants but those of --variant. UsageError if one of them is nowhere.
@@ -43,14 +53,16 @@ void keep_variants(std::vector<Stage>& stages, const std::vector<std::string>& w
 
 /// The device that all rows run on, as a report names it: for auto, a GPU if the first stage program finds one.
 Json choose_device(const CompareOptions& options, const Stage& first) {
+  if (first.is_peers()) return first.about.at("device");
   const Json cpu = device_json(open_cpu()->info());
   if (options.device == DeviceChoice::cpu) return cpu;
   const ProcessResult probe = run_process({first.program.string(), "--device", "gpu", "--batch", "1", "--heads", "1", "--seq",
                                            "1", "--head-dim", "1", "--no-check", "--json"},
                                           options.time_limit);
   const bool works = probe.started && !probe.timed_out && probe.signal == 0 && probe.exit_code == 0;
-  if (!works && options.device == DeviceChoice::gpu) {
-    throw DeviceError("--device is gpu, but it does not work: " + probe.error.substr(0, probe.error.find('\n')));
+  if (!works && (options.device == DeviceChoice::gpu || options.peers)) {
+    throw DeviceError(std::string(options.peers ? "--peers needs a GPU" : "--device is gpu") +
+                      ", but it does not work: " + probe.error.substr(0, probe.error.find('\n')));
   }
   if (!works) return cpu;
   const Json report = Json::parse(probe.output, nullptr, /*allow_exceptions=*/false);
@@ -65,17 +77,36 @@ std::vector<Dtype> dtypes_of(const std::vector<Case>& cases) {
   return dtypes;
 }
 
-void add_runs(Plan& plan, const std::vector<Pass>& passes) {
+/// All problems, each once.
+std::vector<Case> cases_of(const std::vector<ProblemSet>& problems, const RequestedSizes& defaults) {
+  std::vector<Case> cases;
+  std::set<std::string> seen;
+  for (const ProblemSet& set : problems) {
+    for (Case& one : all_cases(set.problem, set.sweep, defaults)) {
+      if (seen.insert(problem_json(one).dump()).second) cases.push_back(std::move(one));
+    }
+  }
+  return cases;
+}
+
+/// Those of the stages, or those of the peers.
+void add_runs(Plan& plan, const CompareOptions& options, bool peers) {
   for (const Case& task : plan.cases) {
-    for (const Pass pass : passes) {
+    for (const Pass pass : options.passes) {
       for (const Stage& stage : plan.stages) {
+        if (stage.is_peers() != peers) continue;
         for (const ListedVariant& variant : stage.variants) {
           if (!is_about(stage, variant, pass) || !variant.takes(task.problem.dtype)) continue;
+          if (options.last && !is_last(stage, variant, pass, task.problem.dtype)) continue;
           plan.runs.push_back({&stage, &variant, pass, &task});
         }
       }
     }
   }
+}
+
+/// UsageError if there is none.
+void require_runs(const Plan& plan) {
   if (!plan.runs.empty()) return;
   std::string dtypes;
   for (const Dtype dtype : dtypes_of(plan.cases)) dtypes += (dtypes.empty() ? "" : " or ") + std::string(to_string(dtype));
@@ -91,12 +122,16 @@ RequestedSizes compared_sizes(Backend backend) {
 
 Plan make_plan(const CompareOptions& options, const std::filesystem::path& programs, const std::filesystem::path& sources) {
   Plan plan;
-  for (const auto& program : find_stages(programs, options.only)) plan.stages.push_back(ask_stage(program));
+  if (options.stages) {
+    for (const auto& program : find_stages(programs, options.only)) plan.stages.push_back(ask_stage(program));
+  }
+  if (options.peers) plan.stages.push_back(ask_peers(sources));
   keep_variants(plan.stages, options.variants);
   plan.device = choose_device(options, plan.stages.front());
   plan.backend = plan.device.value("kind", "") == "gpu" ? Backend::gpu : Backend::cpu;
-  plan.cases = all_cases(options.problem, options.sweep, compared_sizes(plan.backend));
-  add_runs(plan, options.passes);
+  plan.cases = cases_of(options.problems, compared_sizes(plan.backend));
+  for (const bool peers : {false, true}) add_runs(plan, options, peers);  // while stages run, torch has no part of the GPU
+  require_runs(plan);
   plan.when = commit_and_date(sources);
   for (const Run& run : plan.runs) {
     const std::string& kernel = run.variant->kernel;
@@ -106,7 +141,7 @@ Plan make_plan(const CompareOptions& options, const std::filesystem::path& progr
 }
 
 std::optional<Case> counted_part(const Run& run, Backend backend) {
-  if (backend == Backend::cpu) return std::nullopt;
+  if (backend == Backend::cpu || run.stage->is_peers()) return std::nullopt;
   Case part = *run.task;
   part.sizes.batch = 1;
   part.sizes.heads = run.problem().group_size();

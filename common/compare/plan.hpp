@@ -27,7 +27,7 @@ struct Plan {
   Backend backend = Backend::cpu;
   Json device;  ///< as a report names it; a row whose program reports none gets it
   std::vector<Case> cases;
-  std::vector<Run> runs;                ///< problem by problem, then pass by pass, stages in order
+  std::vector<Run> runs;                ///< problem by problem, then pass by pass, stages in order; then the same of the peers
   Json when;                            ///< commit and date of all rows
   std::map<std::string, Json> sources;  ///< of each variant's kernel file: see blob_ids()
 
@@ -48,7 +48,7 @@ Plan make_plan(const CompareOptions&, const std::filesystem::path& programs, con
 
 /// The part of a problem whose accesses the simulator counts in place of a GPU: one batch and one key/value head with its group of
 /// query heads, since every group makes the same accesses on other data. Absent if it is too large to simulate in seconds, and on
-/// a CPU, where the run itself is counted.
+/// a CPU, where the run itself is counted, and for peers.
 std::optional<Case> counted_part(const Run&, Backend);
 
 /// For each dtype the stages of which no variant takes it: "left out, since they do not take fp32: 08_tensor_cores". One a line.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws saved rows of `compare --save` and peers.py as SVG pictures for light
+"""Draws saved rows of `compare --save` as SVG pictures for light
 and dark pages.
 
     common/compare/plot.py ROWS.json... --out DIR [--only NAME,...]

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -47,5 +48,27 @@ class SignalsHeld {
 /// second.
 ProcessResult run_process(const std::vector<std::string>& arguments, std::chrono::milliseconds limit,
                           const std::function<void()>& meanwhile = {});
+
+/// A program that answers each line on its standard input by a line on its standard output: one that takes long to start. While it
+/// runs it is the child that a signal ends, so that no other may run beside it.
+class Conversation {
+ public:
+  explicit Conversation(std::vector<std::string> arguments);
+  ~Conversation();
+  Conversation(const Conversation&) = delete;
+  Conversation& operator=(const Conversation&) = delete;
+
+  /// Is the program there? It is started by the first question, and by one after its end.
+  bool runs() const { return program_ != nullptr; }
+
+  /// The answer is `output`, with exit code 0. A program that has none within the limit is killed; how it ended, if it did, is told as
+  /// run_process() does.
+  ProcessResult ask(const std::string& question, std::chrono::milliseconds limit, const std::function<void()>& meanwhile = {});
+
+ private:
+  struct Program;
+  std::vector<std::string> arguments_;
+  std::unique_ptr<Program> program_;
+};
 
 }  // namespace flash

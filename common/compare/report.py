@@ -5,7 +5,7 @@ to make them again. It needs no network, and no other file.
     common/compare/report.py ROWS.json... --out FILE.html [--title TEXT]
         [--command TEXT] [--docs URL]
 
-ROWS.json are files of `compare --save` and `peers.py --save`; lines of the same
+ROWS.json are files of `compare --save`; lines of the same
 problem share a table, and what several files say of the same line stands side
 by side. --command says what made the rows, for the section that tells how to
 make them again; without it the commands are derived from the rows. --docs is

@@ -63,7 +63,7 @@ struct Row {
 /// What a finished stage program means.
 Row make_row(const Stage&, const ListedVariant&, Pass, const ProcessResult&);
 
-/// A row that json() made, or peers.py; json() gives the same again. UsageError with what is wrong if it is none.
+/// A row that json() made, or that peers.py answered; json() gives the same again. UsageError with what is wrong if it is none.
 Row row_from_json(const Json&);
 
 /// Did anything fail? A run that the time limit ended counts only if its variant finished no problem in that pass, and so may hang;

@@ -1,6 +1,7 @@
 #include "common/compare/run.hpp"
 
 #include "common/attention/cost.hpp"
+#include "common/compare/peers.hpp"
 
 #include <chrono>
 
@@ -8,6 +9,8 @@ namespace flash {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::minutes torch_loads_in{5};
 
 void append(std::vector<std::string>& to, const std::vector<std::string>& more) {
   to.insert(to.end(), more.begin(), more.end());
@@ -52,6 +55,7 @@ class Runs {
       rows_.of_plan[i] = std::move(row);
       save_.write(rows_, ++done_);
     }
+    peers_.reset();
     progress_.clear();
   }
 
@@ -76,7 +80,22 @@ class Runs {
     return run_process(arguments, options_.time_limit, [this] { progress_.tick(); });
   }
 
+  Row run_peer(const Run& run) {
+    if (!peers_) peers_.emplace(peers_command(*run.stage));
+    const auto meanwhile = [this] { progress_.tick(); };
+    if (!peers_->runs()) {  // loading torch is no part of the run
+      const ProcessResult ready = peers_->ask(question::first, torch_loads_in, meanwhile);
+      if (!peers_->runs()) return make_row(*run.stage, *run.variant, run.pass, ready);
+    }
+    const Clock::time_point start = Clock::now();
+    Row row = peer_row(run, peers_->ask(question::of(run, options_.iterations), options_.time_limit, meanwhile));
+    row.report["wall_s"] = seconds_since(start);
+    history_.add(run, row);
+    return row;
+  }
+
   Row run_one(const Run& run) {
+    if (run.stage->is_peers()) return run_peer(run);
     std::vector<std::string> arguments = stage_arguments(run, *run.task, plan_.backend);
     if (plan_.backend == Backend::gpu) {
       append(arguments, {"--bench", "--iterations", std::to_string(options_.iterations)});
@@ -129,11 +148,14 @@ class Runs {
   /// What every row says, whether its program could say it or not.
   void complete(Row& row, const Run& run) const {
     row.problem = run.problem();
-    if (!row.report.contains("kernel")) row.report["kernel"] = row.kernel;
+    for (const auto& [key, value] : run.stage->about.items()) {
+      if (!row.report.contains(key)) row.report[key] = value;
+    }
+    if (!row.kernel.empty() && !row.report.contains("kernel")) row.report["kernel"] = row.kernel;
     if (!row.report.contains("device")) row.report["device"] = plan_.device;
     if (!row.report.contains("problem")) row.report["problem"] = problem_json(*run.task);
     row.provenance = plan_.when;
-    row.provenance["sources"] = plan_.sources.at(row.kernel);
+    if (!run.stage->is_peers()) row.provenance["sources"] = plan_.sources.at(row.kernel);
   }
 
   /// For the runs from `first` on; absent as long as nothing has run.
@@ -157,6 +179,7 @@ class Runs {
   const SaveFile& save_;
   Progress& progress_;
   History history_;
+  std::optional<Conversation> peers_;
   std::size_t done_ = 0, no_room_ = 0, too_long_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include "common/compare/process.hpp"
 #include "common/harness/parse.hpp"
 #include "common/harness/pending_file.hpp"
+#include "common/harness/problem_json.hpp"
 
 #include <algorithm>
 #include <fstream>
@@ -27,10 +28,10 @@ std::string key_of(const Run& run, const Plan& plan) {
   return key_of(run.stage->name, run.variant->name, run.pass, plan.device, problem_json(*run.task));
 }
 
-/// The row's problem has what problem_json() has, in the same order.
-std::string key_of(const Row& row, const Json& like) {
-  Json problem = Json::object();
-  for (const auto& [key, value] : like.items()) {
+/// The problem as problem_json() says it: programs differ in the digits of the scale.
+std::string key_of(const Row& row) {
+  Json problem = problem_json(row.problem);
+  for (const char* key : {"input", "seed"}) {
     if (row.report["problem"].contains(key)) problem[key] = row.report["problem"][key];
   }
   const Json device = row.report.contains("device") ? row.report["device"] : Json();
@@ -39,6 +40,13 @@ std::string key_of(const Row& row, const Json& like) {
 
 /// Would the run, which is the row's, end in the same way?
 bool holds(const Row& row, const Run& run, const Plan& plan, const CompareOptions& options) {
+  if (run.stage->is_peers()) {
+    for (const auto& [key, value] : run.stage->about.items()) {
+      if (!row.report.contains(key) || row.report[key] != value) return false;
+    }
+    return row.verdict == Verdict::refused || row.verdict == Verdict::no_room ||
+           (row.verdict == Verdict::ok && row.number({"time", "iterations"}) == options.iterations);
+  }
   const Json sources = row.report.contains("sources") ? row.report["sources"] : Json();
   const bool known =
       sources.is_object() && std::none_of(sources.begin(), sources.end(), [](const Json& blob) { return blob.is_null(); });
@@ -97,9 +105,8 @@ KeptRows rows_that_hold(const std::vector<Row>& earlier, const Plan& plan, const
   if (earlier.empty()) return kept;
   std::map<std::string, std::size_t> places;
   for (std::size_t i = 0; i < plan.runs.size(); ++i) places[key_of(plan.runs[i], plan)] = i;
-  const Json like = problem_json(plan.cases.front());
   for (const Row& row : earlier) {
-    const auto place = places.find(key_of(row, like));
+    const auto place = places.find(key_of(row));
     if (place == places.end()) {
       kept.others.push_back(row);
     } else if (holds(row, plan.runs[place->second], plan, options)) {
@@ -136,12 +143,13 @@ std::vector<Row> SaveFile::start(bool resume) {
   return {};
 }
 
-void SaveFile::check_replaced(Backend backend) const {
+void SaveFile::check_replaced(const Plan& plan) const {
+  const bool peers = std::any_of(plan.stages.begin(), plan.stages.end(), [](const Stage& stage) { return stage.is_peers(); });
   const auto lost = std::find_if(replaced_.begin(), replaced_.end(), [&](const Row& row) {
-    return row.stage == "peer" || (row.backend() == Backend::gpu && backend == Backend::cpu);
+    return (row.stage == peers_name && !peers) || (row.backend() == Backend::gpu && plan.backend == Backend::cpu);
   });
   if (lost == replaced_.end()) return;
-  throw UsageError(file_ + " holds rows of " + (lost->stage == "peer" ? "peers.py" : lost->device_name()) +
+  throw UsageError(file_ + " holds rows of " + (lost->stage == peers_name ? "peers.py" : lost->device_name()) +
                    ", which this run would replace by its own; allowed: a new name, or --force");
 }
 

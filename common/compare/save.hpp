@@ -11,7 +11,7 @@
 
 namespace flash {
 
-/// The rows of a file that compare --save or peers.py --save wrote. UsageError if it cannot be read or holds anything else.
+/// The rows of a file that compare --save wrote. UsageError if it cannot be read or holds anything else.
 std::vector<Row> read_rows(const std::string& file);
 
 struct KeptRows {
@@ -35,8 +35,8 @@ class SaveFile {
   /// not to be resumed. With `resume` the rows of FILE.partial, else of FILE, else none.
   std::vector<Row> start(bool resume);
 
-  /// UsageError if rows would be lost that a run on this device cannot make again: those of a GPU on a CPU, and those of peers.py.
-  void check_replaced(Backend) const;
+  /// UsageError if rows would be lost that a run on this device cannot make again: those of a GPU on a CPU, and those of peers without them.
+  void check_replaced(const Plan&) const;
 
   /// Puts the rows into FILE.partial; from then on a signal that ends the program tells how to go on after `done` runs.
   void write(const KeptRows&, std::size_t done) const;

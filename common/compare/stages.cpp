@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 
 namespace flash {
 namespace {
@@ -72,14 +73,15 @@ std::vector<fs::path> find_stages(const fs::path& folder, const std::vector<std:
   return all;
 }
 
-Stage ask_stage(const fs::path& program) {
-  const ProcessResult answer = run_process({program.string(), "--list", "--json"}, std::chrono::seconds(60));
-  if (const std::string why = complaint(answer); !why.empty()) {
-    throw UsageError(program.string() + " --list --json does not answer: " + why);
-  }
-  const auto list = nlohmann::json::parse(answer.output, nullptr, /*allow_exceptions=*/false);
+std::string python() {
+  const char* given = std::getenv("PYTHON");
+  return given != nullptr && *given != '\0' ? given : "python3";
+}
+
+Stage listed_stage(const fs::path& program, const std::string& answer) {
+  const auto list = nlohmann::ordered_json::parse(answer, nullptr, /*allow_exceptions=*/false);
   try {
-    Stage stage{list.at("stage"), program, {}};
+    Stage stage{list.at("stage"), program, {}, list.value("about", nlohmann::ordered_json())};
     for (const auto& row : list.at("variants")) {
       stage.variants.push_back({row.at("name"), row.at("idea"), row.at("kernel"), row.at("passes"), row.at("dtypes")});
     }
@@ -87,6 +89,14 @@ Stage ask_stage(const fs::path& program) {
   } catch (const nlohmann::json::exception&) {
     throw UsageError(program.string() + " does not answer --list --json as a stage program does");
   }
+}
+
+Stage ask_stage(const fs::path& program) {
+  const ProcessResult answer = run_process({program.string(), "--list", "--json"}, std::chrono::seconds(60));
+  if (const std::string why = complaint(answer); !why.empty()) {
+    throw UsageError(program.string() + " --list --json does not answer: " + why);
+  }
+  return listed_stage(program, answer.output);
 }
 
 }  // namespace flash

@@ -3,6 +3,8 @@
 
 #include "common/attention/problem.hpp"
 
+#include <nlohmann/json.hpp>
+
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -17,10 +19,16 @@ struct ListedVariant {
   bool takes(Dtype) const;
 };
 
+/// The stage of peers' rows.
+inline constexpr const char* peers_name = "peer";
+
 struct Stage {
   std::string name;  ///< "02_safe_softmax"
   std::filesystem::path program;
   std::vector<ListedVariant> variants;
+  nlohmann::ordered_json about = nullptr;  ///< of peers: what every row of theirs has, their device and the version of torch
+
+  bool is_peers() const { return name == peers_name; }
 };
 
 /// The folder in which the running program lies.
@@ -29,6 +37,12 @@ std::filesystem::path own_folder(const char* argv0);
 /// Paths of all executables in `folder` named by two digits, an underscore and a word, in order. With `only`, those whose number
 /// or name is in it. UsageError if there are none, or if an entry of `only` matches none.
 std::vector<std::filesystem::path> find_stages(const std::filesystem::path& folder, const std::vector<std::string>& only);
+
+/// The command that starts Python: what the environment variable PYTHON says, or python3.
+std::string python();
+
+/// What a program answers to --list --json. UsageError if it is not what a stage answers.
+Stage listed_stage(const std::filesystem::path& program, const std::string& answer);
 
 /// Asks the program with --list --json. UsageError if it does not answer as a stage does.
 Stage ask_stage(const std::filesystem::path& program);

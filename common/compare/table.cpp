@@ -47,6 +47,9 @@ std::vector<Column> columns_for(Backend backend) {
   };
   if (gpu) {
     all.push_back(figure("median\nms", 1, {"time", "median_ms"}, short_number));
+    all.push_back(figure("min\nms", 11, {"time", "min_ms"}, short_number));
+    all.push_back(figure("max\nms", 11, {"time", "max_ms"}, short_number));
+    all.push_back(figure("enqueue\nms", 12, {"time", "enqueue_ms"}, short_number));
     all.push_back(figure("TFLOP/s", 1, {"tflops"}, short_number));
     all.push_back(figure("% of\npeak", 2, {"percent_of_peak"}, short_number));
   } else {

@@ -37,7 +37,7 @@ NOT_EVERYWHERE = {
     "common/compare/plot.py docs/results/nvidia_h200/sweep16.json docs/results/nvidia_h200/sweep_peers.json --out plots": ("matplotlib",),
     f"build/bin/compare --device gpu --tokens 16384 --width 2048 {PAPERS} sweep.json --resume": SWEEP,
     f"build/bin/compare --device gpu --dtype fp16 --tokens 16384 --width 2048 {PAPERS} sweep16.json --resume": SWEEP,
-    f"common/compare/peers.py --tokens 16384 --width 2048 --sweep dtype=fp32,fp16 {PAPERS} sweep_peers.json --resume": SWEEP,
+    f"build/bin/compare --device gpu --only peer --tokens 16384 --width 2048 --sweep dtype=fp32,fp16 {PAPERS} sweep_peers.json --resume": SWEEP,
     "ncu --clock-control none build/bin/08_tensor_cores --device gpu --dtype fp16 --batch 4 --heads 16 --seq 4096 --head-dim 128 --no-check": PROFILER,
     "common/profile_gpu.py build/bin profile.json --details": PROFILER,
     "ncu --section SourceCounters --force-overwrite -o report build/bin/08_tensor_cores --device gpu --batch 4 --heads 16 --seq 4096 --no-check": PROFILER,

@@ -95,7 +95,7 @@ def environment(rows):
 
 
 def options(problem):
-    """The options of compare and peers.py that mean a problem."""
+    """The options of compare that mean a problem."""
     p = problem
     words = ["--batch", p["batch"], "--heads", p["heads"]]
     words += ["--kv-heads", p["kv_heads"]] if p["kv_heads"] != p["heads"] else []
@@ -116,8 +116,8 @@ def run_commands(rows):
             found.setdefault((is_peer(row), is_gpu(row), problem_key(row["problem"])), row["problem"])
     lines = []
     for index, ((peer, gpu, _), problem) in enumerate(found.items(), start=1):
-        program = ["common/compare/peers.py"] if peer else ["build/bin/compare", "--device", "gpu" if gpu else "cpu"]
-        lines.append(shlex.join([*program, *options(problem), "--save", f"rows_{index}.json"]))
+        of = ["--only", "peer"] if peer else ["--device", "gpu" if gpu else "cpu"]
+        lines.append(shlex.join(["build/bin/compare", *of, *options(problem), "--save", f"rows_{index}.json"]))
     return lines
 
 

@@ -1,8 +1,9 @@
 """What peers.py uses of torch, for its test.
 
-A GPU is there unless NO_GPU is set. Timed runs take 2, 4, 6, ... ms, and the GPU gets a signal at INTERRUPT_AT_MS. flash and cudnn refuse
-fp32; plain torch runs out of memory beyond 4096 queries; with BROKEN the GPU fails. The first call of SDPA takes 20 ms of the host,
-each synchronisation SYNC_S. 10 GB are free; a pass takes 77 bytes more than its inputs and outputs.
+A GPU is there unless NO_GPU is set. Timed runs take 2, 4, 6, ... ms. A pass over HANG queries takes for ever, one over DIE queries ends the
+program. flash and cudnn refuse
+fp32; plain torch runs out of memory beyond 4096 queries; over BROKEN queries the GPU fails. The first call of SDPA takes 20 ms of the host,
+each synchronisation SYNC_S, loading torch LOAD_S. 10 GB are free; a pass takes 77 bytes more than its inputs and outputs.
 """
 import math
 import os
@@ -11,7 +12,8 @@ import time
 import types
 import warnings
 
-__version__ = "9.9"
+time.sleep(float(os.environ.get("LOAD_S", "0")))
+__version__ = os.environ.get("TORCH", "9.9")
 float32, float16, bfloat16, bool, uint8 = "float32", "float16", "bfloat16", "bool", "uint8"
 version = types.SimpleNamespace(cuda="13.0")
 calls, memory, backends = [], [], []
@@ -95,7 +97,11 @@ def scaled_dot_product_attention(q, k, v, is_causal):
         warnings.warn("Expected fp16 or bf16. (Triggered internally at /x.cpp:2.)")
         warnings.warn("Other attention has been runtime disabled. (Triggered internally at /x.cpp:3.)")
         raise RuntimeError("No available kernel. Aborting execution.")
-    if os.environ.get("BROKEN"):
+    if os.environ.get("HANG") == str(q.shape[2]):
+        time.sleep(100)
+    if os.environ.get("DIE") == str(q.shape[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if os.environ.get("BROKEN") == str(q.shape[2]):
         raise RuntimeError("CUDA error: an illegal memory access was encountered\nmore")
     if not calls:
         time.sleep(0.02)
@@ -133,8 +139,6 @@ class Event:
 
     def elapsed_time(self, other):
         Event.ms += 2
-        if Event.ms == int(os.environ.get("INTERRUPT_AT_MS", "-1")):
-            os.kill(os.getpid(), signal.SIGTERM)
         return float(Event.ms)
 
 

@@ -188,7 +188,7 @@ class CheckPeers(unittest.TestCase):
 
     def test_table(self):
         _, text = self.check("--variant", "last", broken="dv nan")
-        self.assertIn("B=2 H=2 Hkv=2 Nq=113 Nk=113 d=64 causal fp16: largest difference / allowed", text)
+        self.assertIn("B=2 H=2 N=113 d=64 causal fp16: largest difference / allowed", text)
         self.assertRegex(text, r"\nmath +refused: not today\n")
         self.assertRegex(text, r"\nlast +float64 .* nan / [0-9.e-]+  WRONG\n")
         self.assertRegex(text, r"\nflash +float64 .* - .* ok\n")

@@ -199,8 +199,12 @@ TEST_CASE("compare: a step of the backward pass has no row in the forward table 
   CHECK_FALSE(contains(both.substr(0, both.find("backward,")), "01_both/second"));
   CHECK(contains(both.substr(both.find("backward,")), "01_both/second"));
   CHECK(contains(compare(stages, {"--device", "cpu", "--pass", "forward", "--variant", "second"}).output, "01_both/second"));
-  stages.add_raw("01_both", list(R"(["forward", "backward"])"));  // here the forward pass is nobody else's
+  CHECK(compare(stages, {"--device", "cpu", "--variant", "last"}).output == both);  // there are two, of a pass each
+  stages.add_raw("01_both", list(R"(["forward", "backward"])"));                    // here the forward pass is nobody else's
   CHECK(contains(compare(stages, {"--device", "cpu", "--pass", "forward"}).output, "01_both/second"));
+  const std::string last = compare(stages, {"--device", "cpu", "--pass", "forward", "--variant", "last"}).output;
+  CHECK(contains(last, "01_both/second"));
+  CHECK_FALSE(contains(last, "01_both/first"));
 }
 
 TEST_CASE("compare: a sweep runs every size") {

@@ -67,6 +67,18 @@ TEST_CASE("history: seconds grow with the FLOPs from the most similar run, on to
   CHECK(*history.seconds(runs("slow", 1024, Pass::backward)) == doctest::Approx(1 + 1 * 16));
 }
 
+TEST_CASE("history: peers, which are started once, say nothing about what a stage takes to start") {
+  const Runs runs;
+  const Stage peers{peers_name, "", {{"flash", "", "", {}, {}}}};
+  Run peer = runs("fast", 64);
+  peer.stage = &peers;
+  peer.variant = &peers.variants.front();
+  History history(std::chrono::seconds(1000));
+  history.add(runs("slow", 128), took(3));
+  history.add(peer, took(0.01));
+  CHECK(*history.seconds(runs("slow", 256)) == 3);  // all of it may be start-up
+}
+
 TEST_CASE("history: a variant that never ran takes as long as the others together on average") {
   const Runs runs;
   History history(std::chrono::seconds(1000));

@@ -1,50 +1,82 @@
 #!/usr/bin/env python3
-"""peers.py with a stand-in for torch: arguments, rows, refusals, exit codes. No figure here is a measurement."""
+"""peers.py with a stand-in for torch, by itself and driven by compare: rows, refusals, time limit, resume, exit codes. No figure here is a
+measurement.
+
+    test_peers.py COMPARE
+"""
 import json
 import os
 import pathlib
+import signal
+import stat
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
+COMPARE = sys.argv.pop(1)
 SCRIPT = pathlib.Path(__file__).resolve().parent.parent / "peers.py"
 FAKE = pathlib.Path(__file__).with_name("fake_torch.py")
+# A stage program with a GPU; what it is asked to do goes to its log.
+STAGE = f"""#!{sys.executable}
+import json, sys
+words = sys.argv[1:]
+if "--list" in words:
+    variants = [{{"name": "tiled", "idea": "i", "kernel": "", "passes": ["forward"], "dtypes": ["fp32", "fp16"]}}]
+    print(json.dumps({{"stage": "01_first", "variants": variants}}))
+    sys.exit()
+of = dict(zip(words, words[1:]))
+open(sys.argv[0] + ".log", "a").write(of["--device"] + " " + of.get("--seq-q", "probe") + "\\n")
+if "no_gpu" in sys.argv[0] and of["--device"] == "gpu":
+    sys.exit("no GPU answers")
+print(json.dumps({{"device": {{"kind": "gpu", "name": "Test GPU"}}, "time": {{"median_ms": 1.0, "iterations": 20}}, "tflops": 1.0}}))
+"""
 
 
-class Peers(unittest.TestCase):
+class Case(unittest.TestCase):
     def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        self.path = pathlib.Path(self.folder.name)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = pathlib.Path(folder.name)
         torch = self.path / "torch" / "nn" / "attention"
         torch.mkdir(parents=True)
         (self.path / "torch" / "__init__.py").write_text(FAKE.read_text() + "from . import nn\n")
         (self.path / "torch" / "nn" / "__init__.py").write_text("import torch\nfunctional = torch.functional\n")
         (torch / "__init__.py").write_text("from torch import SDPBackend, sdpa_kernel\n")
+        (self.path / "bin").mkdir()
+        self.file, self.partial = self.path / "rows.json", self.path / "rows.json.partial"
 
-    def run_peers(self, *arguments, torch=True, **variables):
-        environment = {**os.environ, "PYTHONPATH": self.folder.name if torch else str(self.path / "none"), **variables}
-        command = [sys.executable, "-B", SCRIPT, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, env=environment)
+    def environment(self, variables, torch=True):
+        python = {"PYTHON": sys.executable, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(self.path if torch else self.path / "none")}
+        return {**os.environ, **python, **variables}
 
-    def rows(self, *arguments, **variables):
-        done = self.run_peers("--json", *arguments, **variables)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return json.loads(done.stdout)
+    def one_line(self, done, code, part):
+        self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (code, "", 1), done.stderr)
+        self.assertIn(part, done.stderr)
+
+
+class Instrument(Case):
+    """A line in, rows out."""
+
+    def run_peers(self, *arguments, lines=(), torch=True, **variables):
+        given = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
+        command = [sys.executable, SCRIPT, *arguments]
+        return subprocess.run(command, input=given, capture_output=True, text=True, env=self.environment(variables, torch))
+
+    def rows(self, *lines, **variables):
+        done = self.run_peers(lines=lines, **variables)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return [json.loads(line) for line in done.stdout.splitlines()]
 
     def test_rows_have_the_shape_of_the_comparison(self):
-        saved = self.path / "peers.json"
-        rows = self.rows("--iterations", "3", "--save", str(saved), SYNC_S="0.003")
-        self.assertEqual(json.loads(saved.read_text()), rows)
+        rows = self.rows({"iterations": 3}, SYNC_S="0.003")
         self.assertEqual(len(rows), 8)
         row = next(row for row in rows if row["variant"] == "memory_efficient" and row["pass"] == "forward")
-        self.assertEqual(row["stage"], "peer")
-        self.assertEqual(row["verdict"], "ok")
-        self.assertEqual(row["device"]["name"], "Test GPU")
-        self.assertEqual(row["device"]["sm"], 90)
-        self.assertEqual(row["problem"]["head_dim"], 64)
-        self.assertTrue(row["problem"]["causal"])
+        self.assertEqual((row["stage"], row["verdict"], row["device"]["name"], row["device"]["sm"], row["torch"]), ("peer", "ok", "Test GPU", 90, "9.9"))
+        problem = {"batch": 8, "heads": 12, "kv_heads": 12, "seq_q": 1024, "seq_k": 1024, "head_dim": 64, "scale": 0.125, "causal": True, "bias": "none",
+                   "dtype": "fp32", "layout": "bhnd", "input": "normal", "seed": 1}  # fmt: skip
+        self.assertEqual(row["problem"], problem)
         self.assertEqual(row["flops"], 4 * 8 * 12 * (1024 * 1025 // 2) * 64)
         timing = row["time"]
         self.assertEqual({**timing, "enqueue_ms": 0, "first_enqueue_ms": 0},
@@ -53,197 +85,189 @@ class Peers(unittest.TestCase):
         self.assertLess(timing["enqueue_ms"], 2)  # does not wait for the GPU
         self.assertEqual(row["extra_memory_bytes"], 77)
         self.assertAlmostEqual(row["tflops"], row["flops"] / 4e9)
-        self.assertEqual(len(row["date"]), 20)
         backward = next(row for row in rows if row["variant"] == "plain" and row["pass"] == "backward")
-        self.assertEqual(backward["flops"], 2.5 * row["flops"])
-        self.assertEqual(backward["extra_memory_bytes"], 77)
+        self.assertEqual((backward["flops"], backward["extra_memory_bytes"]), (2.5 * row["flops"], 77))
 
     def test_a_backend_that_cannot_is_listed_with_its_reason(self):
-        rows = self.rows("--pass", "forward")
-        refused = {row["variant"]: row["message"] for row in rows if row["verdict"] == "refused"}
+        refused = {row["variant"]: row["message"] for row in self.rows({"pass": "forward"}) if row["verdict"] == "refused"}
         self.assertEqual(refused, {"flash": "Expected fp16 or bf16.", "cudnn": "Expected fp16 or bf16."})
-        self.assertTrue(all(row["verdict"] == "ok" for row in self.rows("--dtype", "bf16")))
-        self.assertEqual(self.run_peers("--only", "flash,cudnn").returncode, 2)
+        self.assertEqual({row["verdict"] for row in self.rows({"problem": {"dtype": "bf16"}})}, {"ok"})
 
-    def test_too_little_memory_is_a_row(self):
-        rows = self.rows("--seq", "8192", "--batch", "1", "--pass", "forward", "--no-causal")
-        self.assertEqual([row["verdict"] for row in rows if row["variant"] == "plain"], ["cannot run"])
-        self.assertEqual(self.run_peers("--seq", "8192", "--batch", "1", "--only", "plain").returncode, 3)
-
-    def problems(self, *arguments, of=("batch", "heads", "seq_q", "head_dim", "causal", "dtype")):
-        rows = self.rows("--only", "memory_efficient", "--pass", "forward", "--iterations", "1", *arguments)
-        return [tuple(row["problem"][name] for name in of) for row in rows]
-
-    def test_sweeps(self):
-        rows = self.rows("--sweep", "seq=3..13", "--only", "plain", "--pass", "forward", "--no-causal", "--batch", "2")
-        self.assertEqual([row["problem"]["seq_q"] for row in rows], [3, 6, 12])
-        self.assertEqual(rows[1]["flops"], 4 * 2 * 12 * 36 * 64)
-        self.assertEqual(self.problems("--sweep", "d=64,111", "--sweep", "causal=yes,no", of=("head_dim", "causal")),
-                         [(64, True), (64, False), (111, True), (111, False)])  # fmt: skip
-        self.assertEqual(self.problems("--sweep", "dtype=bf16,fp32", of=("dtype",)), [("bf16",), ("fp32",)])
-        self.assertEqual(self.problems("--sweep", "head-dim=8,8000,9", of=("head_dim",)), [(8,), (8000,), (9,)])
-
-    def test_tokens_and_width(self):
-        self.assertEqual(self.problems("--tokens", "100", "--width", "200", "--sweep", "seq=30,200", "--sweep", "d=64,256"),
-                         [(3, 3, 30, 64, True, "fp32"), (3, 1, 30, 256, True, "fp32"), (1, 3, 200, 64, True, "fp32"),
-                          (1, 1, 200, 256, True, "fp32")])  # fmt: skip
-
-    def test_what_contradicts_is_refused(self):
-        for arguments, part in ((["--sweep", "seq=1,2", "--seq", "3"], "--sweep seq and an option for the same"),
-                                (["--sweep", "causal=no,yes", "--no-causal"], "--sweep causal and"),
-                                (["--sweep", "dtype=fp16", "--dtype", "fp16"], "--sweep dtype and"),
-                                (["--sweep", "d=64", "--sweep", "head-dim=32"], "--sweep head_dim is given twice"),
-                                (["--tokens", "64", "--batch", "2"], "--tokens and a size for batch"),
-                                (["--tokens", "64", "--sweep", "batch=1,2"], "--tokens and"),
-                                (["--width", "64", "--heads", "2"], "--width and a size for heads"),
-                                (["--width", "64", "--sweep", "heads=1..2"], "--width and"),
-                                (["--resume"], "--resume is given without --save"),
-                                (["--seq", "5", "--problem", "--sweep seq=1,2"], "--sweep seq and")):  # fmt: skip
-            done = self.run_peers(*arguments)
-            self.assertEqual(done.returncode, 2, arguments)
-            self.assertIn(part, done.stderr)
-            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
-
-    def test_what_would_not_fit_is_skipped(self):
-        rows = self.rows("--seq", "8192", "--dtype", "fp16", "--iterations", "1")
-        skipped = {(row["variant"], row["pass"]): row["message"] for row in rows if row["verdict"] == "skipped"}
+    def test_what_does_not_fit_cannot_run(self):
+        said = self.rows({"problem": {"seq_q": 8192, "dtype": "fp16"}, "variant": "plain"}, {"problem": {"seq_q": 8192, "batch": 1, "causal": False}, "variant": "plain"},
+                         {"problem": {"seq_q": 8192, "batch": 9999}, "variant": "memory_efficient", "pass": "forward"})  # fmt: skip
+        self.assertEqual({row["verdict"] for row in said}, {"cannot run"})
         # 96 heads of 8192 x 8192 in 16 bits are 12 GiB: two of them, with 384 MiB of tensors and 64 MiB of mask, or three
-        self.assertEqual(skipped, {
-            ("plain", "forward"): "its tensors and matrices need 24.44 GiB of GPU memory; 9.313 GiB are free",
-            ("plain", "backward"): "its tensors and matrices need 36.81 GiB of GPU memory; 9.313 GiB are free"})  # fmt: skip
-        self.assertFalse([row for row in rows if row["verdict"] == "skipped" and "time" in row])
-        done = self.run_peers("--seq", "8192", "--batch", "9999", "--only", "memory_efficient")
-        self.assertEqual(done.returncode, 3)
-        self.assertIn("skipped: its tensors alone need", done.stdout)
-        self.assertIn("2 of 2 runs were skipped", done.stdout)
+        self.assertEqual([row["message"] for row in said[:4]], ["its tensors and matrices need 24.4 GiB of GPU memory; 9.31 GiB are free",
+                         "its tensors and matrices need 36.8 GiB of GPU memory; 9.31 GiB are free", "not enough GPU memory", "not enough GPU memory"])  # fmt: skip
+        self.assertIn("its tensors alone need", said[4]["message"])
 
-    def test_what_would_take_too_long_is_skipped(self):
-        sweep = ["--only", "memory_efficient", "--pass", "forward", "--no-causal", "--sweep", "seq=1024..4096"]
-        rows = self.rows(*sweep, "--time-limit", "1")  # 24 calls of 21 ms, then four times as long
-        self.assertEqual([row["verdict"] for row in rows], ["ok", "skipped", "skipped"])
-        self.assertRegex(rows[1]["message"], r"^would take about 2 s; the limit is 1 s$")
-        self.assertEqual([row["verdict"] for row in self.rows(*sweep, "--time-limit", "60")], ["ok", "ok", "ok"])
+    def test_what_torch_is_not_asked_for_is_refused(self):
+        for option, said in (({"kv_heads": 6}, "12 heads with 6 for keys"), ({"seq_k": 9}, "1024 queries with 9 keys"), ({"bias": "alibi"}, "bias alibi"), ({"layout": "qkv"}, "layout qkv"),
+                             ({"input": "ones"}, "input ones"), ({"scale": 2.0}, "scale 2.0"), ({"window": 128}, "window 128")):  # fmt: skip
+            (row,) = self.rows({"problem": option, "variant": "memory_efficient", "pass": "forward"})
+            self.assertEqual(row["verdict"], "refused", option)
+            self.assertIn(f"torch is not timed with {said}", row["message"])
+        self.assertEqual(self.rows({"problem": {"seed": 7}, "variant": "plain", "pass": "forward"})[0]["verdict"], "ok")
 
-    def test_progress(self):
-        done = self.run_peers("--only", "memory_efficient", "--sweep", "seq=1024,4096", "--pass", "forward", "--dtype", "fp16")
-        lines = done.stderr.splitlines()
-        self.assertEqual(lines[0], "[1/2] forward memory_efficient B=8 H=12 N=1024 d=64 causal fp16 ... ok")
-        self.assertRegex(lines[1], r"^\[2/2, about \d+ s left\] forward memory_efficient B=8 H=12 N=4096 .* \.\.\. ok$")
+    def test_bad_input_is_one_line(self):
+        for line, part in (("{", "no JSON"), ("[" * 100000, "no JSON"), ("3", "no object with problem"), ({"pas": "forward"}, "no object with"), ({"problem": 3}, "no object with"),
+                           ({"pass": "both"}, 'pass is "both"; allowed: forward, backward'), ({"variant": "triton"}, "allowed: flash, cudnn"), ({"iterations": 0}, "iterations is 0"),
+                           ({"problem": {"seq_q": 0}}, "problem.seq_q is 0"), ({"problem": {"dtype": "fp8"}}, 'dtype is "fp8"'), ({"problem": {"causal": 1}}, "causal")):  # fmt: skip
+            self.one_line(self.run_peers(lines=[line]), 2, part)
+        self.one_line(self.run_peers("--seq", "5"), 2, "unrecognized arguments")
+        self.assertEqual(len(self.run_peers(lines=[{"pass": "forward"}, "{"]).stdout.splitlines()), 4)  # what came before stands
 
-    def test_several_problems_in_one_run(self):
-        rows = self.rows("--only", "plain", "--pass", "forward", "--dtype", "fp16", "--problem", "--seq 16 --no-causal",
-                         "--problem", "--seq 32 --head-dim 96 --dtype bf16")  # fmt: skip
-        shown = [(row["problem"]["seq_q"], row["problem"]["head_dim"], row["problem"]["causal"], row["problem"]["dtype"]) for row in rows]
-        self.assertEqual(shown, [(16, 64, False, "fp16"), (32, 96, True, "bf16")])
-        self.assertEqual(len(self.problems("--problem", "--seq 16", "--problem", "--seq 32", "--problem", "--seq 16")), 2)
-        for bad in ("--seq 0", "--save x", "--resume", "--time-limit 3", "--problem x", "stray"):
-            self.assertEqual(self.run_peers("--problem", bad).returncode, 2, bad)
-
-    def test_table(self):
-        done = self.run_peers("--iterations", "2")
-        self.assertIn("enqueue ms", done.stdout)
-        self.assertEqual(done.returncode, 0)
-        for part in ("forward, B=8 H=12 N=1024 d=64 causal fp32, on Test GPU, torch 9.9", "TFLOP/s",
-                     "refused: Expected fp16 or bf16."):  # fmt: skip
-            self.assertIn(part, done.stdout)
-
-    def test_an_interrupted_sweep_goes_on(self):
-        saved, partial = self.path / "rows.json", self.path / "rows.json.partial"
-        sweep = ["--only", "memory_efficient", "--sweep", "seq=16..64", "--iterations", "2", "--save", str(saved)]
-        done = self.run_peers(*sweep, INTERRUPT_AT_MS="10")  # in the third of six runs
-        self.assertEqual(done.returncode, 130)
-        self.assertIn(f"peers: interrupted; {partial} has the rows so far", done.stderr)
-        self.assertFalse(saved.exists())
-        first = json.loads(partial.read_text())
-        self.assertEqual(len(first), 2)
-
-        done = self.run_peers(*sweep)  # would throw them away
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("--resume", done.stderr)
-        self.assertEqual(json.loads(partial.read_text()), first)
-
-        done = self.run_peers(*sweep, "--resume")
-        self.assertEqual(done.returncode, 0)
-        self.assertIn(f"2 of 6 rows are kept from {partial}", done.stderr)
-        rows = json.loads(saved.read_text())
-        self.assertEqual(rows[:2], first)
-        self.assertEqual([(row["pass"], row["problem"]["seq_q"]) for row in rows],
-                         [(which, n) for n in (16, 32, 64) for which in ("forward", "backward")])  # fmt: skip
-        self.assertEqual([row["time"]["median_ms"] for row in rows], [3, 7, 3, 7, 11, 15])  # the clock began anew
-        self.assertEqual([path.name for path in self.path.iterdir() if "rows" in path.name], ["rows.json"])
-        self.assertTrue(done.stderr.endswith(f"\nwrote {saved}: 6 rows\n"), done.stderr)
-
-    def test_resume_runs_what_no_longer_fits_and_loses_nothing(self):
-        saved = self.path / "rows.json"
-        sweep = ["--only", "memory_efficient", "--pass", "forward", "--iterations", "2", "--save", str(saved), "--resume"]
-        self.assertEqual(self.run_peers(*sweep, "--sweep", "seq=16..128").returncode, 0)  # nothing to resume is no error
-        before = json.loads(saved.read_text())
-        before[0]["torch"] = "9.8"
-        before[1]["device"]["name"] = "another GPU"
-        del before[2]["time"]["enqueue_ms"]
-        before[3] = {**{key: value for key, value in before[3].items() if key != "time"}, "verdict": "skipped", "message": "too long"}
-        kept = [{**before[0], "variant": "of a later version"}, {**before[0], "torch": "9.9", "problem": {"seq_q": 1}}]
-        saved.write_text(json.dumps([*before, *kept]))
-        done = self.run_peers(*sweep, "--sweep", "seq=16..128")
-        self.assertNotIn("are kept", done.stderr)
-        rows = json.loads(saved.read_text())
-        self.assertEqual([row["problem"]["seq_q"] for row in rows[:4]], [16, 32, 64, 128])
-        self.assertTrue(all(row["torch"] == "9.9" and row["device"]["name"] == "Test GPU" and "enqueue_ms" in row["time"] for row in rows[:4]))
-        self.assertEqual(rows[4:], kept)
-        self.assertIn("4 of 4 rows are kept", self.run_peers(*sweep, "--sweep", "seq=16..128").stderr)
-        self.assertNotIn("are kept", self.run_peers(*sweep, "--sweep", "seq=16..128", "--iterations", "3").stderr)
-
-    def test_a_damaged_file_is_refused_and_left_alone(self):
-        other = {"stage": "01_naive", "variant": "naive", "pass": "forward", "problem": {}, "device": {}, "verdict": "ok", "torch": ""}
-        for name in ("rows.json", "rows.json.partial"):
-            for text in (json.dumps([other]), "[{]", '{"a": 1}', "[1]", '[{"stage": "01_naive"}]', "[" * 100000):
-                (self.path / name).write_text(text)
-                for more in ([], ["--resume"]):
-                    done = self.run_peers("--save", str(self.path / "rows.json"), *more)
-                    self.assertEqual(done.returncode, 2, text)
-                    self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
-                    self.assertIn(f"{name} exists and is not a file of rows that peers.py saved, so it is left as it is", done.stderr)
-                    self.assertEqual((self.path / name).read_text(), text)
-            (self.path / name).unlink()
-        (self.path / "rows.json").write_text("[]")
-        (self.path / "rows.json").chmod(0o444)
-        self.assertIn("is read-only", self.run_peers("--save", str(self.path / "rows.json")).stderr)
-        (self.path / "link").symlink_to("rows.json")
-        self.assertEqual(self.run_peers("--save", str(self.path / "link")).returncode, 2)
-        self.assertEqual(self.run_peers("--save", str(self.path)).returncode, 2)
-
-    def test_a_broken_gpu_ends_the_sweep(self):
-        done = self.run_peers("--sweep", "seq=16..64", "--only", "plain,memory_efficient", "--save", str(self.path / "rows.json"), BROKEN="1")
-        self.assertEqual(done.returncode, 3)
-        self.assertTrue(done.stderr.endswith("peers: the GPU fails: CUDA error: an illegal memory access was encountered\n"), done.stderr)
-        self.assertEqual(len(json.loads((self.path / "rows.json.partial").read_text())), 1)
+    def test_a_broken_gpu_ends_it(self):
+        done = self.run_peers(lines=[{"variant": "memory_efficient"}], BROKEN="1024")
+        self.one_line(done, 1, "peers: the GPU fails: CUDA error: an illegal memory access was encountered")
 
     def test_without_torch_or_gpu(self):
         (self.path / "none" / "torch").mkdir(parents=True)
         (self.path / "none" / "torch" / "__init__.py").write_text("raise ImportError('not here')\n")
-        for done, part in ((self.run_peers(torch=False), "torch cannot be imported (not here)"),
-                           (self.run_peers(NO_GPU="1"), "finds no GPU")):  # fmt: skip
-            self.assertEqual(done.returncode, 3)
-            self.assertIn(part, done.stderr)
-            self.assertEqual(done.stderr.count("\n"), 1)
-            self.assertEqual(done.stdout, "")
-
-    def test_help_fits_a_terminal(self):
+        self.one_line(self.run_peers(torch=False), 3, "torch cannot be imported (not here)")
+        self.one_line(self.run_peers(NO_GPU="1"), 3, "finds no GPU")
         done = self.run_peers("--help", torch=False)
         self.assertEqual(done.returncode, 0)
         self.assertLessEqual(max(len(line) for line in done.stdout.split("\n")), 80)
-        self.assertIn("--sweep is FIRST..LAST, doubling,", done.stdout)
-        self.assertIn("\n    peers.py --dtype fp16 --problem", done.stdout)
+        self.assertIn("\n    build/bin/compare --only peer ", done.stdout)
 
-    def test_bad_usage_is_one_line(self):
-        for arguments in (["--seq", "0"], ["--seq", "1e3"], ["--sweep", "width=1..8"], ["--sweep", "seq=9..8"], ["--sweep", "seq=1,1"], ["--sweep", "seq="], ["--sweep", "seq"],
-                          ["--sweep", "causal=1"], ["--sweep", "dtype=fp16..fp32"], ["--tokens", "0"], ["--time-limit", "x"], ["--dtype", "fp8"],
-                          ["--only", "triton"], ["--only", ","], ["--pass", "both"], ["--iterations", "-1"], ["--batc", "1"],
-                          ["--save", "/no/such/folder/x"], ["stray"]):  # fmt: skip
-            done = self.run_peers(*arguments)
-            self.assertEqual(done.returncode, 2, arguments)
-            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
-            self.assertEqual(done.stdout, "")
+
+class Driven(Case):
+    """By compare."""
+
+    def command(self, *arguments):
+        return [COMPARE, "--bin", str(self.path / "bin"), *map(str, arguments)]
+
+    def compare(self, *arguments, torch=True, **variables):
+        return subprocess.run(self.command(*arguments), capture_output=True, text=True, env=self.environment(variables, torch), timeout=60)
+
+    def peers(self, *arguments, code=0, **variables):
+        done = self.compare("--only", "peer", "--json", *arguments, **variables)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return json.loads(done.stdout)
+
+    def stage(self, name="01_first"):
+        path = self.path / "bin" / name
+        path.write_text(STAGE)
+        path.chmod(stat.S_IRWXU)
+        return path
+
+    def test_beside_the_stages_and_after_them(self):
+        log = self.stage().with_name("01_first.log")
+        done = self.compare("--peers", "--dtype", "fp16", "--pass", "forward", "--no-counts", "--sweep", "seq=64,128", "--wide", "--save", self.file)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(log.read_text().split("\n")[1:], ["gpu 64", "gpu 128", ""])
+        rows = json.loads(self.file.read_text())
+        self.assertEqual([(row["stage"], row["problem"]["seq_q"]) for row in rows], [("01_first", 64), ("01_first", 128)] + [("peer", n) for n in (64, 128) for _ in range(4)])
+        self.assertEqual([set(row) & {"commit", "date", "torch", "sources", "kernel", "wall_s"} for row in rows[1:3]],
+                         [{"commit", "date", "sources", "wall_s"}, {"commit", "date", "torch", "wall_s"}])  # fmt: skip
+        self.assertTrue(done.stderr.startswith("comparing 1 stage and torch 9.9 on the GPU, each stage checked against double precision: 10 runs over 2 problems\n"), done.stderr)
+        table = done.stdout[: done.stdout.index("Nq=128")]
+        for part in ("01_first/tiled", "peer/flash", "enqueue", "min", "torch SDPA, cuDNN"):
+            self.assertIn(part, table)
+        self.assertNotIn("peer", self.compare("--only", "01", "--no-counts").stdout)
+        self.assertEqual({row["stage"] for row in json.loads(self.compare("--only", "peer,01", "--json", "--no-counts").stdout)}, {"01_first", "peer"})
+
+    def test_sweeps_and_problems(self):
+        rows = self.peers("--variant", "plain", "--pass", "forward", "--dtype", "fp16", "--tokens", "100", "--width", "200", "--sweep", "seq=30,200", "--iterations", "2",
+                          "--problem", "--no-causal", "--problem", "--head-dim 96 --dtype bf16", "--problem", "--no-causal")  # fmt: skip
+        sizes = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "head_dim", "causal", "dtype")
+        self.assertEqual([tuple(row["problem"][name] for name in sizes) for row in rows],
+                         [(3, 3, 3, 30, 30, 64, False, "fp16"), (1, 3, 3, 200, 200, 64, False, "fp16"), (3, 2, 2, 30, 30, 96, True, "bf16"), (1, 2, 2, 200, 200, 96, True, "bf16")])  # fmt: skip
+        self.assertEqual([row["time"]["iterations"] for row in rows], [2] * 4)
+        for bad, part in (("--seq 0", "--problem is '--seq 0': --seq is '0'"), ("--save x", "--save"), ("--help", "--help"), ("", "allowed: options of a problem"), ("stray", "stray"),
+                          ("--seq 5 --seq-q 6", "are both given"), ("--causal --no-causal", "are both given"), ("--sweep d=8,16 --head-dim 8", "are both given")):  # fmt: skip
+            self.one_line(self.compare("--only", "peer", "--problem", bad), 2, part)
+        self.one_line(self.compare("--only", "peer", "--dtype", "fp16", "--problem", "--sweep dtype=fp16,bf16"), 2, "are both given")
+
+    def test_refusals_and_lack_of_memory_are_rows(self):
+        self.assertEqual(self.compare("--only", "peer", "--variant", "flash,cudnn").returncode, 2)
+        done = self.compare("--only", "peer", "--seq", "8192", "--batch", "9999", "--variant", "memory_efficient")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("cannot run", done.stdout)
+        self.assertIn("its tensors alone need", done.stdout)
+        rows = self.peers("--kv-heads", "6", "--variant", "plain", code=2)
+        self.assertEqual({row["message"] for row in rows}, {"torch is not timed with 12 heads with 6 for keys and values"})
+
+    def test_what_hangs_or_dies_is_a_row_and_the_others_run(self):
+        sweep = ("--variant", "memory_efficient", "--pass", "forward", "--sweep", "seq=16..64", "--iterations", "2")
+        began = time.monotonic()
+        rows = self.peers(*sweep, "--time-limit", "1", HANG="32", LOAD_S="1.1")  # loading torch is no part of a run
+        self.assertEqual([row["verdict"] for row in rows], ["ok", "TIMED OUT", "skipped"])
+        self.assertLess(time.monotonic() - began, 20)
+        self.assertEqual((rows[1]["problem"]["seq_q"], rows[1]["torch"], rows[1]["device"]["name"]), (32, "9.9", "Test GPU"))
+        self.assertEqual([row["time"]["median_ms"] for row in rows[:1]], [3])
+        rows = self.peers("--problem", "--seq 16", "--problem", "--seq 32", "--problem", "--seq 8", *sweep[:4], *sweep[6:], "--time-limit", "1", HANG="32")
+        self.assertEqual([row["verdict"] for row in rows], ["ok", "TIMED OUT", "ok"])
+        self.assertEqual(rows[2]["time"]["median_ms"], 3)  # in a new process, whose clock begins anew
+        rows = self.peers(*sweep, code=1, DIE="32")
+        self.assertEqual([row["verdict"] for row in rows], ["ok", "CRASHED", "ok"])
+        self.assertIn("ended by signal 9", rows[1]["message"])
+        rows = self.peers(*sweep, code=1, BROKEN="32")
+        self.assertEqual([(row["verdict"], row.get("message")) for row in rows],
+                         [("ok", None), ("STOPPED", "peers: the GPU fails: CUDA error: an illegal memory access was encountered"), ("ok", None)])  # fmt: skip
+
+    def test_what_would_take_too_long_is_skipped(self):
+        sweep = ["--variant", "memory_efficient", "--pass", "forward", "--no-causal", "--sweep", "seq=1024,8192", "--iterations", "5", "--batch", "1"]
+        done = self.compare("--only", "peer", *sweep, "--time-limit", "1", SYNC_S="0.02")
+        self.assertRegex(done.stderr, r"\[2/2, about \d+ s left\] forward peer/memory_efficient \.\.\. (ok|skipped: would take about \d+ s; the limit is 1 s)\n")
+
+    def test_an_interrupted_sweep_goes_on(self):
+        sweep = ("--only", "peer", "--variant", "memory_efficient", "--sweep", "seq=16..64", "--iterations", "2", "--save", self.file)
+        program = subprocess.Popen(self.command(*sweep), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=self.environment({"HANG": "32"}))
+        while not self.partial.exists() or len(json.loads(self.partial.read_text())) < 2:
+            time.sleep(0.02)
+        program.send_signal(signal.SIGTERM)
+        said = program.communicate(timeout=20)[1]
+        self.assertEqual(program.returncode, -signal.SIGTERM)
+        self.assertIn("compare: stopped; 2 of 6 runs are saved, the others run with", said)
+        first = json.loads(self.partial.read_text())
+        self.one_line(self.compare(*sweep), 2, "--resume")
+        done = self.compare(*sweep, "--resume")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("2 of 6 runs are saved and still hold", done.stderr)
+        rows = json.loads(self.file.read_text())
+        self.assertEqual(rows[:2], first)
+        self.assertEqual([(row["problem"]["seq_q"], row["pass"]) for row in rows], [(n, which) for n in (16, 32, 64) for which in ("forward", "backward")])
+
+    def test_resume_runs_what_no_longer_holds_and_loses_nothing(self):
+        sweep = ("--variant", "memory_efficient", "--pass", "forward", "--sweep", "d=64,96", "--sweep", "seq=16,32", "--iterations", "2", "--save", self.file, "--resume")
+        rows = self.peers(*sweep)
+        before = json.loads(self.file.read_text())
+        self.assertEqual(rows, before)
+        before[0]["torch"] = "9.8"
+        before[1]["device"]["name"] = "another GPU"
+        before[2]["problem"]["scale"] = 96**-0.5  # with the digits of Python
+        kept = {**before[2], "verdict": "skipped", "message": "too long"}
+        self.file.write_text(json.dumps([before[0], before[1], before[2], {**kept, "problem": before[3]["problem"]}]))
+        done = self.compare("--only", "peer", *sweep)
+        self.assertIn("1 of 4 runs are saved and still hold", done.stderr)
+        rows = json.loads(self.file.read_text())
+        self.assertEqual([row["problem"]["seq_q"] for row in rows], [16, 32, 16, 32, 32])
+        self.assertTrue(all(row["verdict"] == "ok" and row["torch"] == "9.9" for row in rows))
+        self.assertEqual((rows[2], rows[4]), (before[2], before[1]))
+        self.assertIn("4 of 4 runs", self.compare("--only", "peer", *sweep).stderr)
+        self.assertIn("0 of 4 runs", self.compare("--only", "peer", *sweep, TORCH="9.10").stderr)
+        sweep = tuple("3" if word == "2" else word for word in sweep)
+        self.assertIn("0 of 4 runs", self.compare("--only", "peer", *sweep).stderr)
+
+    def test_rows_of_peers_are_replaced_by_rows_of_peers(self):
+        run = ("--pass", "forward", "--seq", "16", "--dtype", "fp16", "--save", self.file)
+        self.peers(*run)
+        self.stage()
+        self.one_line(self.compare(*run, "--no-counts"), 2, "holds rows of peers.py, which this run would replace")
+        self.assertEqual(len(json.loads(self.file.read_text())), 4)
+        self.assertEqual(self.compare(*run, "--no-counts", "--peers").returncode, 0)
+        self.assertEqual(len(json.loads(self.file.read_text())), 5)
+
+    def test_without_what_peers_need(self):
+        self.one_line(self.compare("--only", "peer", NO_GPU="1"), 3, "--peers needs Python, torch and a GPU: peers: torch 9.9 finds no GPU")
+        self.one_line(self.compare("--only", "peer", PYTHON="/no/such/python"), 2, "--peers needs Python, torch and a GPU")
+        self.one_line(self.compare("--peers", "--device", "cpu"), 2, "--peers and --device cpu are both given")
+        self.one_line(self.compare("--only", "peer", "--variant", "triton"), 2, "allowed: flash, cudnn, memory_efficient, plain")
+        self.stage("01_no_gpu")
+        self.one_line(self.compare("--peers"), 3, "--peers needs a GPU, but it does not work: no GPU answers")
 
 
 if __name__ == "__main__":

@@ -57,3 +57,47 @@ TEST_CASE("process: a signal, a time-out and a missing program are told apart") 
   CHECK_FALSE(missing.started);
   CHECK_FALSE(missing.error.empty());
 }
+
+TEST_CASE("process: a conversation is one process, which answers a line by a line") {
+  flash::Conversation talk({"/bin/sh", "-c", "while read line; do echo \"$$ $line\"; done"});
+  CHECK_FALSE(talk.runs());
+  const std::string first = talk.ask("a b", std::chrono::seconds(20)).output,
+                    second = talk.ask("", std::chrono::seconds(20)).output;
+  CHECK(talk.runs());
+  CHECK(first.ends_with(" a b\n"));
+  CHECK(second == first.substr(0, first.find(' ')) + " \n");
+}
+
+TEST_CASE("process: a conversation in which the program ends, hangs or is not there goes on with a new process") {
+  using std::chrono::milliseconds;
+  flash::Conversation talk({"/bin/sh", "-c",
+                            "while read line; do case $line in exit) echo why >&2; exit 3;; die) kill -9 $$;; "
+                            "hang) echo half | tr -d '\\n'; exec sleep 100;; "
+                            "*) head -c 300000 /dev/zero | tr '\\0' x >&2; echo \"$line\";; esac; done"});
+  const auto still_answers = [&] {
+    const flash::ProcessResult result = talk.ask("hello", milliseconds(20000));
+    CHECK(result.output == "hello\n");
+    CHECK(result.exit_code == 0);
+    CHECK(result.error.size() <= 300000);  // more than a pipe holds
+  };
+  still_answers();
+  flash::ProcessResult result = talk.ask("exit", milliseconds(20000));
+  CHECK(result.exit_code == 3);
+  CHECK(result.error.ends_with("why\n"));
+  CHECK_FALSE(talk.runs());
+  still_answers();
+  CHECK(talk.ask("die", milliseconds(20000)).signal == SIGKILL);
+  still_answers();
+  result = talk.ask("hang", milliseconds(300));
+  CHECK(result.timed_out);
+  CHECK_FALSE(talk.runs());
+  still_answers();
+  flash::Conversation none({"/no/such/program"});
+  result = none.ask("hello", milliseconds(20000));
+  CHECK_FALSE(result.started);
+  CHECK_FALSE(none.runs());
+
+  flash::Conversation deaf({"/bin/sh", "-c", "read line; exec <&-; echo \"$line\"; sleep 0.3; exit 4"});
+  CHECK(deaf.ask("hello", milliseconds(20000)).output == "hello\n");
+  CHECK(deaf.ask("hello", milliseconds(20000)).exit_code == 4);  // a write to it does not end this program
+}

@@ -226,7 +226,7 @@ class Report(Case):
         self.assertIn(f"git checkout {COMMIT}", text)
         self.assertIn("build/bin/compare --device gpu --batch 2 --heads 4 --kv-heads 2 --seq-q 113 --seq-k 203 --head-dim 64 --no-causal "
                       "--dtype fp32 --bias alibi --save rows_1.json", text)  # fmt: skip
-        self.assertIn("common/compare/peers.py --batch 2 --heads 4 --seq 256 --head-dim 64 --causal --dtype fp32 --save rows_2.json", text)
+        self.assertIn("build/bin/compare --only peer --batch 2 --heads 4 --seq 256 --head-dim 64 --causal --dtype fp32 --save rows_2.json", text)
         text = self.page([odd], "--command", "build/bin/compare --save rows.json").text
         self.assertIn("build/bin/compare --save rows.json\ncommon/compare/report.py rows.json --out report.html", text)
         self.assertNotIn("--bias alibi", text)
