@@ -129,8 +129,12 @@ if part sweep "sweep"; then
 fi
 
 if part tune "tile sizes"; then
-  common/compare/tune.py "$build/bin" --only 06,07,08 --save "$output/tuned.json" --resume 2>&1 | tee "$output/tuned.txt"
-  [ "${PIPESTATUS[0]}" = 0 ] || fail "tune"
+  tune() { compare --tune --variant last --iterations 5 --seq 4096 --sweep d=32,64,96,128,256 "${papers[@]}" --save "$output/tuned.json" --resume "$@"; }
+  {
+    tune --only 07 --pass backward
+    tune --only 06,08 --sweep dtype=fp32,fp16
+  } 2>&1 | tee "$output/tuned.txt"
+  look_for_failures "$output/tuned.txt"
 fi
 
 if part virtual "kernels that the driver compiles"; then

@@ -43,12 +43,15 @@ done
 # For the plots against N. That of io.json goes on where the sweep ends.
 "$bin/compare" --device cpu --heads 1 --no-causal --sweep seq=64..512 --save "$results/sweep.json" >/dev/null
 "$bin/compare" --device cpu --only 08 --dtype fp16 --heads 1 --no-causal --sweep seq=64..512 --save "$results/sweep16.json" >/dev/null
-python3 common/compare/tune.py "$bin" --only 08 --device cpu --tokens 128 --save "$results/tensor_tiles.json" >/dev/null
+"$bin/compare" --device cpu --tune --variant last --only 08 --dtype fp16 --tokens 128 --width 16 --seq 128 --sweep d=32,64,96,128,256 \
+  --sweep causal=no,yes --save "$results/tensor_tiles.json" >/dev/null
 python3 -c 'import json, sys  # the list of sizes is enough
+sys.path.insert(0, "common/compare")
+from rows import files
 rows = json.load(open(sys.argv[1]))
 for choice in (choice for row in rows for choice in row["tune"]["choices"]):
     for key in ("check", "counters"): choice.pop(key, None)
-json.dump(rows, open(sys.argv[1], "w"), indent=1)' "$results/tensor_tiles.json"
+open(sys.argv[1], "w").write(files.rows_text(rows))' "$results/tensor_tiles.json"
 
 mkdir -p "$saved"
 rm -f "$saved"/*

@@ -35,7 +35,7 @@ std::vector<Row> run(const CompareOptions& options, const char* argv0, const std
   const std::vector<Row> earlier = save.start(options.resume);
   const Plan plan =
       make_plan(options, options.bin.empty() ? own_folder(argv0) : std::filesystem::path(options.bin), FLASH_SOURCE_DIR);
-  if (!options.force) save.check_replaced(plan);
+  if (!options.force) save.check_replaced(plan, options.tune);
   const bool sweep = plan.cases.size() > 1;
   const std::size_t stages = plan.stages.size() - (options.peers ? 1 : 0);
   std::cerr << "comparing ";

@@ -44,52 +44,6 @@ CLI::Option* text_option(CLI::App& app, const char* name, const char* type, cons
   return app.add_option_function<std::string>(name, use, text)->type_name(type);
 }
 
-void add_sweep_options(CLI::App& app, SweepOptions& sweep) {
-  app.add_option_function<std::vector<std::string>>(
-         "--sweep",
-         [&](const std::vector<std::string>& given) {
-           for (const std::string& one : given) sweep.sweeps.push_back(parse_sweep(one));
-         },
-         "FIRST..LAST (doubling) or A,B,C of seq, batch, heads or d; causal=no,yes; dtype=fp16,bf16. Several make all "
-         "combinations, the first outermost")
-      ->allow_extra_args(false)  // one word after each --sweep
-      ->type_name("NAME=VALUES")
-      ->group("Sweep");
-  text_option(app, "--tokens", "T", "Batch T / Nq (at least 1), so that each length has as many tokens",
-              [&](const std::string& given) { sweep.tokens = parse_whole_number("--tokens", given, 1); })
-      ->group("Sweep");
-  text_option(app, "--width", "W", "W / d heads (at least 1), so that each head dimension has as wide a model",
-              [&](const std::string& given) { sweep.width = parse_whole_number("--width", given, 1); })
-      ->group("Sweep");
-}
-
-/// --problem: options of its own over those of the others.
-ProblemSet parse_problem(const std::string& text, ProblemSet set, bool causal_given, bool dtype_given) {
-  std::vector<const char*> argv{"--problem"};
-  std::istringstream stream(text);
-  std::vector<std::string> words;
-  for (std::string word; stream >> word;) words.push_back(word);
-  for (const std::string& word : words) argv.push_back(word.c_str());
-  CLI::App app("", "compare");
-  app.set_help_flag("");
-  bool no_causal = false;
-  add_problem_options(app, set.problem, {}, {});
-  app.add_flag("--no-causal", no_causal);
-  add_sweep_options(app, set.sweep);
-  try {
-    if (words.empty()) throw UsageError("allowed: options of a problem");
-    parse_command_line(app, static_cast<int>(argv.size()), argv.data());
-    if (no_causal && app.count("--causal") > 0) throw UsageError("--causal and --no-causal are both given");
-    if (no_causal) set.problem.causal = false;
-    check_contradictions(set.problem);
-    causal_given = causal_given || app.count("--causal") + app.count("--no-causal") > 0;
-    check_sweeps(set.sweep, set.problem.sizes, causal_given, dtype_given || app.count("--dtype") > 0);
-  } catch (const UsageError& wrong) {
-    throw UsageError("--problem is '" + text + "': " + wrong.what());
-  }
-  return set;
-}
-
 void add_output_options(CLI::App& app, CompareOptions& options) {
   app.add_flag("--wide", options.wide, "All columns, however wide the terminal; else those that fit it, or 80 columns")
       ->group("Output");
@@ -121,6 +75,7 @@ void take_peers(CompareOptions& options) {
     options.peers = true;
     options.stages = !options.only.empty();
   }
+  if (options.peers && options.tune) throw UsageError("--peers and --tune are both given; allowed: one of them");
   if (!options.peers || options.device != DeviceChoice::cpu) return;
   throw UsageError("--peers and --device cpu are both given; allowed: one of them, since peers run on a GPU");
 }
@@ -181,6 +136,9 @@ CompareCommand parse_compare_options(int argc, const char* const* argv) {
       "Torch's attention on the same problems, beside the stages or alone:\n"
       "  compare --dtype fp16 --peers\n"
       "  compare --only peer --variant flash,cudnn --dtype fp16 --sweep seq=512..16384\n"
+      "The fastest tile sizes of the last steps:\n"
+      "  compare --tune --variant last --only 06,08 --sweep dtype=fp32,fp16 \\\n"
+      "          --sweep d=64,128 --tokens 16384 --width 2048 --seq 4096 --save tuned.json\n"
       "A report of rows saved earlier, for a browser:\n"
       "  compare --rows sweep.json --html report.html\n"
       "Exit codes: 0 good; 1 a check failed, or a variant crashed or finished no run\n"
@@ -203,6 +161,9 @@ CompareCommand parse_compare_options(int argc, const char* const* argv) {
               [&](const std::string& given) { options.passes = {parse_choice("--pass", given, all_passes)}; });
   text_option(app, "--device", "auto|gpu|cpu", "auto: a GPU if one works, else the CPU simulator (default: auto)",
               [&](const std::string& given) { options.device = parse_choice("--device", given, all_devices); });
+  app.add_flag("--tune", options.tune,
+               "Time all compiled tile sizes of each variant that has a choice of them (--tune of the stages; on the simulator "
+               "count), in place of the variants");
   text_option(app, "--iterations", "N", "Timed iterations on a GPU (default: 20)",
               [&](const std::string& given) { options.iterations = parse_int("--iterations", given, 1000000); });
   app.add_flag("--no-counts", no_counts, "On a GPU: leave out the bytes, which the simulator takes seconds to count");
@@ -216,8 +177,7 @@ CompareCommand parse_compare_options(int argc, const char* const* argv) {
          "--problem",
          [&](const std::vector<std::string>& given) { problems.insert(problems.end(), given.begin(), given.end()); },
          "Options of a problem in one word, over those given beside it: \"--seq 4096 --head-dim 128\". Several are run one "
-         "after "
-         "the other")
+         "after the other")
       ->allow_extra_args(false)
       ->type_name("OPTIONS")
       ->group("Sweep");

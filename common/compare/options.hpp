@@ -16,6 +16,12 @@ struct ProblemSet {
   SweepOptions sweep;
 };
 
+/// Adds --sweep, --tokens and --width to `app`.
+void add_sweep_options(CLI::App& app, SweepOptions& sweep);
+
+/// What --problem says, `text`, over the options given beside it. UsageError with one line.
+ProblemSet parse_problem(const std::string& text, ProblemSet beside, bool causal_given, bool dtype_given);
+
 struct CompareOptions {
   std::vector<ProblemSet> problems;  ///< of each --problem; else one
   std::vector<Pass> passes{Pass::forward, Pass::backward};
@@ -24,6 +30,7 @@ struct CompareOptions {
   std::vector<std::string> variants;  ///< names; empty: all
   bool last = false;                  ///< of each stage and pass the last variant alone
   DeviceChoice device = DeviceChoice::automatic;
+  bool tune = false;  ///< time the tile sizes of each variant in place of the variant
   int iterations = 20;
   bool counts = true;                    ///< on a GPU: the bytes that the simulator counts
   std::chrono::seconds time_limit{600};  ///< of each run

@@ -19,7 +19,10 @@ Stage ask_peers(const std::filesystem::path& sources) {
     if (answer.exit_code == 3) throw DeviceError(text);
     throw UsageError(text);
   }
-  return listed_stage(program, answer.output);
+  Stage peers = listed_stage(program, answer.output);
+  if (!peers.about.is_object() || !peers.about.contains("device"))
+    throw UsageError(program.string() + " does not name its GPU");
+  return peers;
 }
 
 std::string question::of(const Run& run, int iterations) {

@@ -49,10 +49,10 @@ def about(torch):
     return {"device": device, "torch": torch.__version__}
 
 
-def listing(torch):
-    """What a stage program answers to --list --json, and about()."""
+def listing(about):
+    """What a stage program answers to --list --json, and what every row has."""
     variants = [{"name": name, "idea": idea, "kernel": "", "passes": PASSES, "dtypes": list(DTYPES)} for name, (idea, _) in PEERS.items()]
-    return {"stage": "peer", "variants": variants, "about": about(torch)}
+    return {"stage": "peer", "variants": variants, "about": about}
 
 
 def one_of(asked, key, allowed):
@@ -112,19 +112,20 @@ def main(arguments):
     if not options.list and sys.stdin.isatty():
         raise Failure(2, "no problems on standard input; allowed: a JSON object a line, as --help says, or compare --peers")
     torch = peer_timing.find_torch()
+    known = about(torch)
     if options.list:
-        print(json.dumps(listing(torch)))
+        print(json.dumps(listing(known)))
         return 0
     one = torch.ones(1, 1, device="cuda", dtype=torch.float32)
     torch.matmul(one, one)  # what cuBLAS allocates once is no memory of a run
     for line in sys.stdin:
         if line.strip() == '{"list": true}':
-            print(json.dumps(listing(torch)), flush=True)
+            print(json.dumps(listing(known)), flush=True)
             continue
         rows, iterations = parse(line)
         for row in rows:
             work = peer_timing.flops(row["problem"], row["pass"])
-            print(json.dumps({**row, "flops": work, **about(torch), **result(torch, row, iterations)}), flush=True)
+            print(json.dumps({**row, "flops": work, **known, **result(torch, row, iterations)}), flush=True)
     return 0
 
 

@@ -24,15 +24,6 @@ bool is_about(const Stage& stage, const ListedVariant& variant, Pass pass) {
   return variant.has(pass) && !borrowed;
 }
 
-/// Is it the last step of the pass, of those that take the dtype?
-bool is_last(const Stage& stage, const ListedVariant& variant, Pass pass, Dtype dtype) {
-  if (stage.is_peers()) return true;  // no steps
-  const auto last = std::find_if(stage.variants.rbegin(), stage.variants.rend(), [&](const ListedVariant& other) {
-    return is_about(stage, other, pass) && other.takes(dtype);
-  });
-  return &*last == &variant;
-}
-
 /// Drops all variants but those of --variant. UsageError if one of them is nowhere.
 void keep_variants(std::vector<Stage>& stages, const std::vector<std::string>& wanted) {
   if (wanted.empty()) return;
@@ -95,10 +86,14 @@ void add_runs(Plan& plan, const CompareOptions& options, bool peers) {
     for (const Pass pass : options.passes) {
       for (const Stage& stage : plan.stages) {
         if (stage.is_peers() != peers) continue;
-        for (const ListedVariant& variant : stage.variants) {
-          if (!is_about(stage, variant, pass) || !variant.takes(task.problem.dtype)) continue;
-          if (options.last && !is_last(stage, variant, pass, task.problem.dtype)) continue;
-          plan.runs.push_back({&stage, &variant, pass, &task});
+        const auto fits = [&](const ListedVariant& variant) {
+          return is_about(stage, variant, pass) && variant.takes(task.problem.dtype) &&
+                 (!options.tune || variant.has_tiles(pass, task.problem.d));
+        };
+        for (auto variant = stage.variants.begin(); variant != stage.variants.end(); ++variant) {
+          const bool last = peers || std::none_of(std::next(variant), stage.variants.end(), fits);  // peers are no steps
+          if (!fits(*variant) || (options.last && !last)) continue;
+          plan.runs.push_back({&stage, &*variant, pass, &task});
         }
       }
     }
@@ -106,8 +101,10 @@ void add_runs(Plan& plan, const CompareOptions& options, bool peers) {
 }
 
 /// UsageError if there is none.
-void require_runs(const Plan& plan) {
+void require_runs(const Plan& plan, bool tune) {
   if (!plan.runs.empty()) return;
+  if (tune)
+    throw UsageError("nothing to run: no stage here has a choice of tile sizes for this pass, head dimension and dtype");
   std::string dtypes;
   for (const Dtype dtype : dtypes_of(plan.cases)) dtypes += (dtypes.empty() ? "" : " or ") + std::string(to_string(dtype));
   throw UsageError("nothing to run: no stage here has this pass for --dtype " + dtypes);
@@ -131,7 +128,7 @@ Plan make_plan(const CompareOptions& options, const std::filesystem::path& progr
   plan.backend = plan.device.value("kind", "") == "gpu" ? Backend::gpu : Backend::cpu;
   plan.cases = cases_of(options.problems, compared_sizes(plan.backend));
   for (const bool peers : {false, true}) add_runs(plan, options, peers);  // while stages run, torch has no part of the GPU
-  require_runs(plan);
+  require_runs(plan, options.tune);
   plan.when = commit_and_date(sources);
   for (const Run& run : plan.runs) {
     const std::string& kernel = run.variant->kernel;

@@ -50,6 +50,8 @@ struct Row {
   /// A number of the report by its path ("time", "median_ms"); absent if it is missing or null.
   std::optional<double> number(std::initializer_list<const char*> path) const;
 
+  bool is_tuned() const { return report.contains("tune"); }  ///< a row of --tune
+
   /// "64,32"; absent if the variant has one tile size alone.
   std::optional<std::string> tiles() const;
 

@@ -97,8 +97,10 @@ class Runs {
   Row run_one(const Run& run) {
     if (run.stage->is_peers()) return run_peer(run);
     std::vector<std::string> arguments = stage_arguments(run, *run.task, plan_.backend);
+    if (options_.tune) arguments.emplace_back("--tune");
     if (plan_.backend == Backend::gpu) {
-      append(arguments, {"--bench", "--iterations", std::to_string(options_.iterations)});
+      if (!options_.tune) arguments.emplace_back("--bench");
+      append(arguments, {"--iterations", std::to_string(options_.iterations)});
     } else {
       arguments.emplace_back("--no-watch");  // a stage by itself, and its tests, look for races; here it is about counts
     }
@@ -106,7 +108,7 @@ class Runs {
     Row row = make_row(*run.stage, *run.variant, run.pass, watched(arguments));
     row.report["wall_s"] = seconds_since(start);  // of the whole program: what --resume and --time-limit go by
     history_.add(run, row);
-    if (row.verdict == Verdict::ok) count_traffic(row, run);
+    if (row.verdict == Verdict::ok && !options_.tune) count_traffic(row, run);
     return row;
   }
 
@@ -152,6 +154,7 @@ class Runs {
       if (!row.report.contains(key)) row.report[key] = value;
     }
     if (!row.kernel.empty() && !row.report.contains("kernel")) row.report["kernel"] = row.kernel;
+    if (options_.tune && !row.is_tuned()) row.report["tune"] = Json::object();
     if (!row.report.contains("device")) row.report["device"] = plan_.device;
     if (!row.report.contains("problem")) row.report["problem"] = problem_json(*run.task);
     row.provenance = plan_.when;
@@ -167,7 +170,7 @@ class Runs {
       const std::optional<double> seconds = history_.seconds(run);
       if (!seconds) return std::nullopt;
       sum += std::min(*seconds, static_cast<double>(options_.time_limit.count()));
-      const std::optional<Case> part = options_.counts ? counted_part(run, plan_.backend) : std::nullopt;
+      const std::optional<Case> part = options_.counts && !options_.tune ? counted_part(run, plan_.backend) : std::nullopt;
       if (part) sum += history_.counting_seconds(run, flops(part->problem, run.pass)).value_or(0);
     }
     return sum;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <set>
 
 namespace flash {
 namespace {
@@ -38,6 +39,15 @@ std::string key_of(const Row& row) {
   return key_of(row.stage, row.variant, row.pass, device, problem);
 }
 
+/// Of the timed choices of a row of --tune; absent if they differ.
+std::optional<double> iterations_of_tiles(const Row& row) {
+  std::set<double> all;
+  for (const Json& choice : row.report["tune"].value("choices", Json::array())) {
+    if (choice.contains("time")) all.insert(choice["time"].value("iterations", 0.0));
+  }
+  return all.size() == 1 ? std::optional(*all.begin()) : std::nullopt;
+}
+
 /// Would the run, which is the row's, end in the same way?
 bool holds(const Row& row, const Run& run, const Plan& plan, const CompareOptions& options) {
   if (run.stage->is_peers()) {
@@ -48,12 +58,14 @@ bool holds(const Row& row, const Run& run, const Plan& plan, const CompareOption
            (row.verdict == Verdict::ok && row.number({"time", "iterations"}) == options.iterations);
   }
   const Json sources = row.report.contains("sources") ? row.report["sources"] : Json();
+  if (row.is_tuned() != options.tune) return false;
   const bool known =
       sources.is_object() && std::none_of(sources.begin(), sources.end(), [](const Json& blob) { return blob.is_null(); });
   if (!known || sources != plan.sources.at(run.variant->kernel)) return false;
   if (row.verdict == Verdict::refused || row.verdict == Verdict::no_room) return true;
   if (row.verdict != Verdict::ok) return false;
   if (plan.backend == Backend::cpu) return true;
+  if (options.tune) return iterations_of_tiles(row) == options.iterations;
   const bool counted = row.number({"hbm_read_bytes"}).has_value() || !options.counts || !counted_part(run, plan.backend);
   return row.number({"time", "iterations"}) == options.iterations && counted;
 }
@@ -143,13 +155,17 @@ std::vector<Row> SaveFile::start(bool resume) {
   return {};
 }
 
-void SaveFile::check_replaced(const Plan& plan) const {
+void SaveFile::check_replaced(const Plan& plan, bool tune) const {
   const bool peers = std::any_of(plan.stages.begin(), plan.stages.end(), [](const Stage& stage) { return stage.is_peers(); });
   const auto lost = std::find_if(replaced_.begin(), replaced_.end(), [&](const Row& row) {
-    return (row.stage == peers_name && !peers) || (row.backend() == Backend::gpu && plan.backend == Backend::cpu);
+    return (row.stage == peers_name && !peers) || row.is_tuned() != tune ||
+           (row.backend() == Backend::gpu && plan.backend == Backend::cpu);
   });
   if (lost == replaced_.end()) return;
-  throw UsageError(file_ + " holds rows of " + (lost->stage == peers_name ? "peers.py" : lost->device_name()) +
+  const std::string whose = lost->stage == peers_name  ? "peers.py"
+                            : lost->is_tuned() != tune ? (tune ? "a comparison" : "--tune")
+                                                       : lost->device_name();
+  throw UsageError(file_ + " holds rows of " + whose +
                    ", which this run would replace by its own; allowed: a new name, or --force");
 }
 

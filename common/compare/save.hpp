@@ -35,8 +35,9 @@ class SaveFile {
   /// not to be resumed. With `resume` the rows of FILE.partial, else of FILE, else none.
   std::vector<Row> start(bool resume);
 
-  /// UsageError if rows would be lost that a run on this device cannot make again: those of a GPU on a CPU, and those of peers without them.
-  void check_replaced(const Plan&) const;
+  /// UsageError if rows would be lost that a run on this device cannot make again: those of a GPU on a CPU, and those of peers without them; or
+  /// if they are of another kind, of --tune or not.
+  void check_replaced(const Plan&, bool tune) const;
 
   /// Puts the rows into FILE.partial; from then on a signal that ends the program tells how to go on after `done` runs.
   void write(const KeptRows&, std::size_t done) const;

@@ -41,6 +41,13 @@ bool contains(const std::vector<std::string>& list, const std::string& value) {
 bool ListedVariant::has(Pass pass) const { return contains(passes, to_string(pass)); }
 bool ListedVariant::takes(Dtype dtype) const { return contains(dtypes, to_string(dtype)); }
 
+bool ListedVariant::has_tiles(Pass pass, std::int64_t head_dim) const {
+  return std::any_of(tiles.begin(), tiles.end(), [&](const auto& of) {
+    const auto& dims = of.at("head_dims");
+    return of.at("pass") == to_string(pass) && std::find(dims.begin(), dims.end(), head_dim) != dims.end();
+  });
+}
+
 fs::path own_folder(const char* argv0) {
   std::error_code error;
   fs::path self = fs::read_symlink("/proc/self/exe", error);
@@ -83,7 +90,8 @@ Stage listed_stage(const fs::path& program, const std::string& answer) {
   try {
     Stage stage{list.at("stage"), program, {}, list.value("about", nlohmann::ordered_json())};
     for (const auto& row : list.at("variants")) {
-      stage.variants.push_back({row.at("name"), row.at("idea"), row.at("kernel"), row.at("passes"), row.at("dtypes")});
+      stage.variants.push_back({row.at("name"), row.at("idea"), row.at("kernel"), row.at("passes"), row.at("dtypes"),
+                                row.value("tiles", nlohmann::ordered_json())});
     }
     return stage;
   } catch (const nlohmann::json::exception&) {

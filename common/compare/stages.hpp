@@ -14,8 +14,10 @@ namespace flash {
 struct ListedVariant {
   std::string name, idea, kernel;
   std::vector<std::string> passes, dtypes;
+  nlohmann::ordered_json tiles = nullptr;  ///< of each pass and head dimension the compiled sizes
 
   bool has(Pass) const;
+  bool has_tiles(Pass, std::int64_t head_dim) const;  ///< is there a choice of them?
   bool takes(Dtype) const;
 };
 

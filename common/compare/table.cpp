@@ -133,6 +133,29 @@ std::string heading_of(const Row& first, const std::vector<Column>& columns) {
          number_text(flops(first.problem, first.pass) / 1e9) + " GFLOP\n";
 }
 
+std::string messages_of(const Group& rows) {
+  std::string text;
+  for (const Row& row : rows) {
+    if (row.verdict != Verdict::ok && !row.message.empty()) text += row.label() + ": " + row.message + "\n";
+  }
+  return text;
+}
+
+/// Of rows of --tune: a line for each.
+std::string tiles_table(const Group& rows) {
+  TextTable table({"stage/variant", "pass", "problem", "default", "fastest", "verdict"},
+                  {Align::left, Align::left, Align::left, Align::left, Align::left, Align::left});
+  for (const Row& row : rows) {
+    const auto tiles = [&](const char* which) {
+      const Json& of = row.report["tune"].value(which, Json());
+      return of.is_object() ? of.value("br", Json()).dump() + "," + of.value("bc", Json()).dump() : std::string("-");
+    };
+    table.add(
+        {row.label(), to_string(row.pass), describe(row.problem), tiles("default"), tiles("fastest"), to_string(row.verdict)});
+  }
+  return table.text(0, /*rule=*/true) + messages_of(rows);
+}
+
 std::vector<Group> groups_of(const std::vector<Row>& rows) {
   std::vector<std::pair<std::string, Group>> groups;
   for (const Row& row : rows) {
@@ -152,9 +175,12 @@ std::vector<Group> groups_of(const std::vector<Row>& rows) {
 
 }  // namespace
 
-std::string comparison_tables(const std::vector<Row>& rows, std::size_t width) {
+std::string comparison_tables(const std::vector<Row>& every, std::size_t width) {
+  std::vector<Row> rows = every, tuned;
+  std::copy_if(rows.begin(), rows.end(), std::back_inserter(tuned), [](const Row& row) { return row.is_tuned(); });
+  std::erase_if(rows, [](const Row& row) { return row.is_tuned(); });
   const std::vector<Group> groups = groups_of(rows);
-  std::string text;
+  std::string text = tuned.empty() ? "" : "\n" + tiles_table(tuned);
   std::vector<std::string> left_out;
   std::map<Backend, std::vector<Column>> columns;
   for (const Backend backend : {Backend::gpu, Backend::cpu}) {
@@ -169,9 +195,7 @@ std::string comparison_tables(const std::vector<Row>& rows, std::size_t width) {
   for (const Group& rows_here : groups) {
     const std::vector<Column>& shown = columns[rows_here.front().backend()];
     text += "\n" + heading_of(rows_here.front(), shown) + "\n" + table_of(rows_here, shown).text(0, /*rule=*/true);
-    for (const Row& row : rows_here) {
-      if (row.verdict != Verdict::ok && !row.message.empty()) text += row.label() + ": " + row.message + "\n";
-    }
+    text += messages_of(rows_here);
     if (rows_here.front().backend() == Backend::cpu) text += note_on_small_tiles(rows_here);
   }
   if (left_out.empty()) return text;

@@ -1,4 +1,4 @@
-"""The tile sizes that `--tune` found on each GPU: docs/results/DEVICE/tuned.json, rows of common/compare/tune.py."""
+"""The tile sizes that `--tune` found on each GPU: docs/results/DEVICE/tuned.json, rows of `compare --tune`."""
 
 from .formatting import number, table
 from .saved import NOTHING_SAVED, gpus, origin, rows_of
@@ -36,7 +36,7 @@ def tuned(stage):
     """Of one stage: all its rows, for each GPU and pass; and what is there of the other pass alone."""
     parts = []
     for device in gpus():
-        rows = [row for row in rows_of(device, "tuned.json") if row["stage"] == stage]
+        rows = [row for row in rows_of(device, "tuned.json") if row["stage"] == stage and row.get("tune")]
         for variant, which in dict.fromkeys((row["variant"], row["pass"]) for row in rows):
             group = [row for row in rows if (row["variant"], row["pass"]) == (variant, which)]
             head = ["d", "mask", "dtype", "choices", "default, Br × Bc", "ms", "best other, Br × Bc", "ms", "takes longer by %"]

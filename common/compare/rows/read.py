@@ -52,6 +52,8 @@ def what_is_wrong(row):
     for key in ("stage", "variant"):
         if not isinstance(row.get(key), str):
             return f"{key} is {shown(row.get(key))}, no name"
+    if "tune" in row:
+        return "is a choice of tile sizes (compare --tune)"
     if row.get("pass") not in CHECKED:
         return f"pass is {shown(row.get('pass'))}, not forward or backward"
     if not isinstance(row.get("verdict"), str) and not isinstance(row.get("check"), dict) and not isinstance(row.get("time"), dict):

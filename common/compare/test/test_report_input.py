@@ -48,6 +48,7 @@ class Input(Case):
                json.dumps([{**NAIVE, "pass": "both"}]): "pass is", json.dumps([NAIVE, {**NAIVE, "stage": 7}]): "row 2: stage is 7",
                json.dumps([{**NAIVE, "problem": problem(heads="x")}]): 'problem.heads is "x"', "[NaN]": "NaN",
                json.dumps([{**NAIVE, "problem": problem(causal=1)}]): "problem.causal",
+               json.dumps([{**NAIVE, "tune": {}}]): "is a choice of tile sizes",
                json.dumps([{"stage": "s", "variant": "v", "pass": "forward"}]): "no verdict"}  # fmt: skip
         for contents, part in bad.items():
             self.refused(part, self.save(contents, "bad.json"), "--out", self.out)

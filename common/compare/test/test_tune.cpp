@@ -1,0 +1,114 @@
+// --tune: the tile sizes of the stages' variants.
+#include "common/compare/test/fake_stages.hpp"
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+namespace {
+
+using namespace flash::test;
+using flash::ProcessResult;
+using Json = nlohmann::ordered_json;
+using Strings = std::vector<std::string>;
+
+/// Two steps of the forward pass, one of the backward pass, with tiles for d = 32 and 64 or 32 alone, and one without a choice; a batch of 7 has no room.
+struct Tuned {
+  FakeStages stages;
+  TemporaryFolder folder;
+  std::string file = (folder.path() / "tuned.json").string(), log = (folder.path() / "log").string();
+
+  Tuned() {
+    const std::string forward = R"({"pass": "forward", "head_dims": [64, 32]})";
+    const std::string both = forward + R"(, {"pass": "backward", "head_dims": [32]})";
+    const auto variant = [](const char* name, const char* passes, const std::string& tiles) {
+      return std::string(R"({"name": ")") + name + R"(", "idea": "i", "passes": [)" + passes +
+             R"(], "dtypes": ["fp32"], "kernel": "01_naive/kernel.cuh", "tiles": [)" + tiles + "]}";
+    };
+    stages.add_raw("06_a", "case \"$*\" in '--list --json') cat <<'END'\n{\"stage\": \"06_a\", \"variants\": [" +
+                               variant("first", "\"forward\"", forward) + "," + variant("second", "\"forward\"", forward) +
+                               "," + variant("last", "\"forward\", \"backward\"", both) + "," +
+                               variant("without", "\"forward\"", "") + "]}\nEND\nexit;; *--seq\\ 1\\ *) ;; *) echo \"$*\" >> " +
+                               log + ";; esac" +
+                               R"X(
+while [ $# -gt 0 ]; do case "$1" in --tune) tune=1;; --device) device=$2;; --iterations) n=$2;; --batch) B=$2;; esac; shift; done
+[ "$B" = 7 ] && { echo 'no room' >&2; exit 3; }
+[ $tune ] || { echo "{\"device\": {\"kind\": \"$device\", \"name\": \"Test $device\"}}"; exit; }
+echo "{\"device\": {\"kind\": \"$device\", \"name\": \"Test $device\"}, \"tune\": {\"default\": {\"br\": 64, \"bc\": 32},
+ \"fastest\": null, \"choices\": [{\"br\": 64, \"bc\": 32, \"time\": {\"median_ms\": 1, \"iterations\": ${n:-0}}}]}}")X");
+  }
+
+  ProcessResult run(const Strings& more) const {
+    Strings all{"--tune", "--sweep", "d=16,32,64", "--sweep", "causal=no,yes", "--seq", "64", "--save", file};
+    all.insert(all.end(), more.begin(), more.end());
+    std::filesystem::remove(log);
+    return compare(stages, all);
+  }
+  std::ptrdiff_t runs() const {
+    if (!std::filesystem::exists(log)) return 0;
+    const std::string text = read_bytes(log);
+    return std::count(text.begin(), text.end(), '\n');
+  }
+  Json rows() const { return Json::parse(read_bytes(file)); }
+};
+
+}  // namespace
+
+TEST_CASE("tune: of each pass the last variant, over the head dimensions that have tiles") {
+  const Tuned tuned;
+  const ProcessResult result = tuned.run({"--variant", "last", "--iterations", "5"});
+  REQUIRE_MESSAGE(result.exit_code == 0, result.error);
+  std::string seen;
+  for (const Json& row : tuned.rows()) {
+    seen += row["variant"].get<std::string>() + " " + row["problem"]["head_dim"].dump() + " " +
+            row["problem"]["causal"].dump() + "\n";
+    CHECK(row["sources"].contains("01_naive/kernel.cuh"));
+  }
+  CHECK(seen == "second 32 false\nlast 32 false\nsecond 32 true\nlast 32 true\nsecond 64 false\nsecond 64 true\n");
+  const std::string log = read_bytes(tuned.log);
+  CHECK_MESSAGE(contains(log, "--variant second --pass forward --device gpu --json "), log);
+  CHECK_MESSAGE(contains(log, " --tune --iterations 5\n"), log);
+  CHECK_FALSE(contains(log, "--bench"));
+  CHECK_FALSE(contains(log, "--device cpu"));  // nothing is counted
+  for (const char* part : {"06_a/second", "64,32", "fastest", "d=32 causal"}) CHECK(contains(result.output, part));
+  CHECK(compare({"--rows", tuned.file}).output == result.output);
+  CHECK(contains(compare({"--rows", FLASH_SOURCE_DIR "/docs/results/nvidia_h200/tuned.json"}).output, "08_tensor_cores/tuned"));
+  CHECK(tuned.run({"--variant", "first", "--force"}).exit_code == 0);
+  CHECK(tuned.runs() == 4);
+  check_refused(tuned.run({"--pass", "backward", "--dtype", "fp16", "--force"}), "nothing to run: no stage here has a choice");
+  check_refused(tuned.run({"--peers"}), "--peers and --tune are both given");
+}
+
+TEST_CASE("tune: --resume runs what is missing or no longer holds") {
+  const Tuned tuned;
+  const Strings again{"--variant", "last", "--iterations", "5", "--resume"};
+  REQUIRE(tuned.run(again).exit_code == 0);
+  const Json whole = tuned.rows();
+  const auto runs_after = [&](auto&& change) {
+    Json rows = whole;
+    change(rows[0]);
+    write_bytes(tuned.file, rows.dump());
+    const ProcessResult result = tuned.run(again);
+    CHECK_MESSAGE(result.exit_code == 0, result.error);
+    return tuned.runs();
+  };
+  CHECK(runs_after([](Json&) {}) == 0);
+  CHECK(runs_after([](Json& row) { row["tune"]["choices"][0]["time"]["iterations"] = 7; }) == 1);
+  CHECK(runs_after([](Json& row) { row["sources"]["01_naive/kernel.cuh"] = "0"; }) == 1);
+  CHECK(runs_after([](Json& row) { row.erase("tune"); }) == 1);  // a row of a comparison
+}
+
+TEST_CASE("tune: its rows and those of a comparison do not replace each other, and a failed run is a row") {
+  const Tuned tuned;
+  REQUIRE(tuned.run({"--variant", "last"}).exit_code == 0);
+  const std::string before = read_bytes(tuned.file);
+  check_refused(compare(tuned.stages, {"--no-counts", "--seq", "64", "--save", tuned.file}), "holds rows of --tune");
+  check_refused(tuned.run({"--device", "cpu"}), "holds rows of Test gpu, which this run would replace");
+  CHECK(read_bytes(tuned.file) == before);
+  REQUIRE(compare(tuned.stages, {"--no-counts", "--seq", "64", "--save", tuned.file, "--force"}).exit_code == 0);
+  check_refused(tuned.run({}), "holds rows of a comparison");
+  const ProcessResult failed = tuned.run({"--variant", "last", "--batch", "7", "--force"});
+  CHECK(failed.exit_code == 3);
+  CHECK(contains(failed.output, "06_a/second: no room"));
+  CHECK(tuned.rows().size() == 6);
+  CHECK(tuned.run({"--variant", "last"}).exit_code == 0);  // they were rows of --tune too
+}
