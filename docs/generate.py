@@ -15,6 +15,8 @@ from pathlib import Path
 from tools import check_pages, comparison, counted, diagrams, environment, fa2_tables, fa2b_tables, fused_tables, headline, ladder, matmul_tables, plot_files, profile_tables, quotes, roofline, stage_tables, steps, tensor_chapter, tensor_ladder, tensor_results, tensor_tables, timed, tuned
 from tools.saved import saved_text
 
+from rows import files  # where tools looks
+
 ROOT = Path(__file__).resolve().parent.parent
 MARKER = re.compile(r"(<!-- generated: ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
@@ -144,7 +146,7 @@ def main():
         after, stale = page(before, relative)
         wrong += [f"{relative}: generated part '{name}' is stale; run docs/generate.py" for name in stale if check]
         if not check and after != before:
-            path.write_text(after)
+            files.write(path, after)
             print(f"{relative}: {', '.join(stale)}")
     for name, contents in diagrams.files().items():
         path = ROOT / name
@@ -153,7 +155,7 @@ def main():
         if check:
             wrong.append(f"{name} is stale; run docs/generate.py")
         else:
-            path.write_text(contents)
+            files.write(path, contents)
             print(name)
     if check:
         wrong += plot_files.check()

@@ -5,10 +5,6 @@
 
 namespace flash {
 
-namespace {
-constexpr std::chrono::minutes torch_loads_in{5};
-}
-
 std::vector<std::string> peers_command(const Stage& peers) { return {python(), peers.program.string()}; }
 
 Stage ask_peers(const std::filesystem::path& sources) {
@@ -25,7 +21,7 @@ Stage ask_peers(const std::filesystem::path& sources) {
   return peers;
 }
 
-std::string question::of(const Run& run, int iterations) {
+std::string peers_question(const Run& run, int iterations) {
   return Json{{"variant", run.variant->name},
               {"pass", to_string(run.pass)},
               {"iterations", iterations},

@@ -3,6 +3,7 @@
 
 #include "common/compare/plan.hpp"
 
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -15,11 +16,12 @@ Stage ask_peers(const std::filesystem::path& sources);
 /// For a Conversation.
 std::vector<std::string> peers_command(const Stage& peers);
 
-/// The line that asks peers.py for a run. Until it answers to `first`, torch is being loaded.
-namespace question {
-inline constexpr const char* first = R"({"list": true})";
-std::string of(const Run&, int iterations);
-}  // namespace question
+/// The first line for it, answered once torch is loaded.
+inline constexpr const char* peers_ready = R"({"list": true})";
+inline constexpr std::chrono::minutes torch_loads_in{5};
+
+/// The line that asks for a run.
+std::string peers_question(const Run&, int iterations);
 
 /// The row of the answer, whose verdict is that of peers.py if it gave one.
 Row peer_row(const Run&, const ProcessResult& answer);

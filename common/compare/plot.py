@@ -14,6 +14,7 @@ common/compare/plots, and said in its title. Needs matplotlib 3.6 or newer.
 Exit codes: 0 good; 2 bad usage or input, or nothing to draw; 3 no matplotlib.
 """
 import hashlib
+import inspect
 import json
 import pathlib
 import sys
@@ -36,11 +37,12 @@ PICTURES = {  # name: (what selects its content, what draws it)
 
 
 def code_digest(draw):
-    """Of what decides how a picture looks: the module that draws it, and those from which that has its parts."""
+    """Of what decides how a picture looks: the modules of plots that draw it, and the functions that they have from rows."""
     module = sys.modules[draw.__module__]
-    modules = {module.__name__} | {getattr(part, "__module__", None) for part in vars(module).values()}
-    sources = [pathlib.Path(sys.modules[name].__file__) for name in modules if str(name).partition(".")[0] in ("plots", "rows")]
-    return hashlib.sha256(b"\0".join(path.read_bytes() for path in sorted(sources))).hexdigest()[:16]
+    parts = [part for part in vars(module).values() if inspect.isfunction(part)]
+    files_of = {pathlib.Path(sys.modules[part.__module__].__file__) for part in parts if part.__module__.startswith("plots.")}
+    texts = [path.read_text() for path in sorted(files_of)] + [inspect.getsource(part) for part in parts if part.__module__.startswith("rows.")]
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
 def digest(name, picture):

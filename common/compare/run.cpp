@@ -10,8 +10,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::minutes torch_loads_in{5};
-
 void append(std::vector<std::string>& to, const std::vector<std::string>& more) {
   to.insert(to.end(), more.begin(), more.end());
 }
@@ -84,11 +82,11 @@ class Runs {
     if (!peers_) peers_.emplace(peers_command(*run.stage));
     const auto meanwhile = [this] { progress_.tick(); };
     if (!peers_->runs()) {  // loading torch is no part of the run
-      const ProcessResult ready = peers_->ask(question::first, torch_loads_in, meanwhile);
+      const ProcessResult ready = peers_->ask(peers_ready, torch_loads_in, meanwhile);
       if (!peers_->runs()) return make_row(*run.stage, *run.variant, run.pass, ready);
     }
     const Clock::time_point start = Clock::now();
-    Row row = peer_row(run, peers_->ask(question::of(run, options_.iterations), options_.time_limit, meanwhile));
+    Row row = peer_row(run, peers_->ask(peers_question(run, options_.iterations), options_.time_limit, meanwhile));
     row.report["wall_s"] = seconds_since(start);
     history_.add(run, row);
     return row;

@@ -48,9 +48,11 @@ def run(*options, ncu=NCU):
         rows = folder / "rows.json"
         rows.write_text(json.dumps([ROW, {"stage": "09_test", "variant": "v", "pass": "forward", "verdict": "CRASHED"}]))
         rows.chmod(0o640)
+        before = rows.stat().st_ino
         command = [sys.executable, "-B", SCRIPT, folder, rows, *options]
         done = subprocess.run(command, capture_output=True, text=True, env={"PATH": f"{folder}:/usr/bin:/bin"})
         assert sorted(path.name for path in folder.iterdir()) == ["09_test", "ncu", "rows.json"] and rows.stat().st_mode & 0o777 == 0o640
+        assert (rows.stat().st_ino != before) == (done.returncode == 0)  # a new file in its place, or it is as it was
         return done.returncode, done.stdout + done.stderr, json.loads(rows.read_text())[0]
 
 

@@ -25,7 +25,7 @@ def options(problem):
         if name == "scale" and isinstance(value, (int, float)) and math.isfinite(value):
             if abs(value * problem["head_dim"] ** 0.5 - 1) > 1e-6:
                 found.append((name, float(f"{value:.6g}")))
-        elif name not in (*SIZES, "causal", "dtype") and value is not None and value != USUAL.get(name):
+        elif name not in (*SIZES, "causal", "dtype") and value != USUAL.get(name):
             found.append((name, value))
     return found
 
