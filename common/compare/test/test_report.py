@@ -6,9 +6,13 @@ import importlib.util
 import os
 import re
 import shutil
+import sys
 import unittest
+from unittest import mock
 
 from report_rows import COMMIT, CPU, GPU, NAIVE, PEER, SCRIPT, TILED, Case, Page, row
+
+from html_report import pictures
 
 ROOT = SCRIPT.parents[2]
 
@@ -158,36 +162,26 @@ class Report(Case):
         self.assertNotIn("These rows", self.page([NAIVE, TILED]).text)
 
     def test_plots(self):
-        """Those that plot.py makes of the rows of a device; a stand-in for it draws one and does not draw another."""
-        copy = self.path / "copy" / "common" / "compare"
-        for package in ("html_report", "rows"):
-            shutil.copytree(SCRIPT.parent / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copy(SCRIPT, copy)
-        self.matplotlib.write_text("")
-        (copy / "plot.py").write_text(
-            "import json, sys\n"
-            "rows, _, out = sys.argv[1:]\n"
-            "names = {row['device']['name'] for row in json.load(open(rows))}\n"
-            "assert len(names) == 1\n"
-            "open(out + '/memory.svg', 'w').write(f'<svg><title>N &lt; \"M\" of {names}</title></svg>')\n"
-            "print(out + '/memory.svg')\n"
-            "print('no time: too few <lengths>')\n")  # fmt: skip
-        rows = self.save([NAIVE, TILED, row("01_naive", "naive", device=CPU)])
-        done = self.run_report(rows, "--out", self.out, script=copy / "report.py")
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        page = Page(self.out.read_text())
-        images = [value for _, key, value in page.attributes if key == "src"]
+        """Those of each device, and why there are no others."""
+
+        def select(rows):
+            (name,) = {row["device"]["name"] for row in rows}
+            return {"memory": name}, {"time": "too few <lengths>"}
+
+        def section(select, matplotlib=sys):
+            svg = lambda name, picture: f'<svg><title>N &lt; "M" of {picture}</title></svg>'  # noqa: E731
+            with mock.patch.dict(sys.modules, matplotlib=matplotlib), mock.patch.multiple(pictures.plot, select=select, svg=svg):
+                return Page(pictures.section([NAIVE, TILED, row("01_naive", "naive", device=CPU)]))
+
+        page = section(select)
+        images = [base64.b64decode(value.removeprefix("data:image/svg+xml;base64,")).decode() for _, key, value in page.attributes if key == "src"]
         self.assertEqual(len(images), 2)
         for image, name in zip(images, ("Test GPU", "Test CPU")):
-            kind, data = image.split(",")
-            self.assertEqual(kind, "data:image/svg+xml;base64")
-            self.assertIn(name, base64.b64decode(data).decode())
-        self.assertIn(("img", "alt", "Plot: N < \"M\" of {'Test GPU'}. The figures are in the tables."), page.attributes)
+            self.assertIn(name, image)
+        self.assertIn(("img", "alt", 'Plot: N < "M" of Test GPU. The figures are in the tables.'), page.attributes)
         self.assertIn("no time: too few <lengths>", page.text)
-        self.assertNotIn("matplotlib is not installed", page.text)
-        (copy / "plot.py").write_text("import sys\nsys.exit('plot: it is broken')\n")
-        self.assertEqual(self.run_report(rows, "--out", self.out, script=copy / "report.py").returncode, 0)
-        self.assertIn("plot: it is broken", Page(self.out.read_text()).text)
+        self.assertIn("plot.py fails: KeyError: 'x'", section(mock.Mock(side_effect=KeyError("x"))).text)
+        self.assertIn("matplotlib is not installed", section(select, None).text)
 
     @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "matplotlib is not installed: no plots")
     def test_plots_of_saved_rows(self):

@@ -55,9 +55,8 @@ class Layout(Case):
         rows += [row("03_online_softmax", "thread_per_row", n, device=CPU, sizes=one, idea=LONG, hbm_read_bytes=1023 << 20) for n, one in enumerate(sizes)]
         rows = [{**one, "time": {**one["time"], "enqueue_ms": 0.0123}} if "time" in one else one for one in rows]  # one more column
         self.page(rows)
-        path = self.path / "plot.svg"
-        path.write_text('<svg xmlns="http://www.w3.org/2000/svg" width="600pt" height="300pt" viewBox="0 0 600 300"><title>T</title></svg>')
-        page = self.html.replace("</main>", f'<div class="plots">{pictures.figure_of(path, "p")}</div></main>')
+        svg = '<svg xmlns="http://www.w3.org/2000/svg" width="600pt" height="300pt" viewBox="0 0 600 300"><title>T</title></svg>'
+        page = self.html.replace("</main>", f'<div class="plots">{pictures.figure_of(svg, "p")}</div></main>')
         found = self.measured(page, (400, 800, 1400))
         for width, seen in found.items():
             with self.subTest(width):

@@ -70,14 +70,13 @@ class Reading(Case):
         self.assertEqual(heads, 5)  # an overview and four tables
 
     def test_a_plot_can_be_enlarged(self):
-        path = self.path / "one.svg"
-        path.write_text('<svg xmlns="http://www.w3.org/2000/svg"><title>Bytes &lt; all</title></svg>')
-        page = Page(pictures.figure_of(path, "plot-7"))
+        svg = '<svg xmlns="http://www.w3.org/2000/svg"><title>Bytes &lt; all</title></svg>'
+        page = Page(pictures.figure_of(svg, "plot-7"))
         self.assertIn(("input", "type", "checkbox"), page.attributes)
         self.assertIn(("input", "id", "plot-7"), page.attributes)
         self.assertIn(("label", "for", "plot-7"), page.attributes)
         self.assertIn(("input", "aria-label", "Larger: Bytes < all"), page.attributes)
-        self.assertIn(("img", "src", "data:image/svg+xml;base64," + base64.b64encode(path.read_bytes()).decode()), page.attributes)
+        self.assertIn(("img", "src", "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()), page.attributes)
         style = (SCRIPT.parent / "html_report" / "style.css").read_text()
         self.assertIn(":checked + label img { width:", style)
 
