@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
 namespace flash {
@@ -47,25 +48,9 @@ std::string text_at(const Json& json, const char* outer, const char* inner) {
 }  // namespace
 
 const char* to_string(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::ok:
-      return "ok";
-    case Verdict::wrong:
-      return "WRONG";
-    case Verdict::stopped:
-      return "STOPPED";
-    case Verdict::crashed:
-      return "CRASHED";
-    case Verdict::timed_out:
-      return "TIMED OUT";
-    case Verdict::refused:
-      return "refused";
-    case Verdict::no_room:
-      return "cannot run";
-    case Verdict::skipped:
-      return "skipped";
-  }
-  return "?";
+  constexpr const char* names[]{"ok", "WRONG", "STOPPED", "CRASHED", "TIMED OUT", "refused", "cannot run", "skipped"};
+  static_assert(std::size(names) == static_cast<std::size_t>(Verdict::skipped) + 1, "a name for each, in their order");
+  return names[static_cast<std::size_t>(verdict)];
 }
 
 bool any_failure(const std::vector<Row>& rows) {
@@ -75,20 +60,8 @@ bool any_failure(const std::vector<Row>& rows) {
     });
   };
   return std::any_of(rows.begin(), rows.end(), [&](const Row& row) {
-    switch (row.verdict) {
-      case Verdict::wrong:
-      case Verdict::stopped:
-      case Verdict::crashed:
-        return true;
-      case Verdict::timed_out:
-        return !finished(row);
-      case Verdict::ok:
-      case Verdict::refused:
-      case Verdict::no_room:
-      case Verdict::skipped:
-        return false;
-    }
-    return true;
+    return row.verdict == Verdict::wrong || row.verdict == Verdict::stopped || row.verdict == Verdict::crashed ||
+           (row.verdict == Verdict::timed_out && !finished(row));
   });
 }
 
