@@ -26,7 +26,14 @@ Registry& registry(Backend backend) {
 
 }  // namespace
 
+std::string unknown_to(const Variant& variant, const Problem& problem) {
+  std::string text;
+  for (const std::string& name : names_of(features_of(problem) & ~variant.takes)) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
 std::string refusal(const Variant& variant, const Problem& problem) {
+  if (const std::string unknown = unknown_to(variant, problem); !unknown.empty()) return "it does not know " + unknown;
   if (std::find(variant.dtypes.begin(), variant.dtypes.end(), problem.dtype) == variant.dtypes.end()) {
     std::string allowed;
     for (const Dtype dtype : variant.dtypes) allowed += (allowed.empty() ? "" : ", ") + std::string(to_string(dtype));

@@ -1,6 +1,7 @@
 // What a stage tells the harness about itself: its main.cpp defines a `StageInfo`, the last lines of every kernel file one `Variant`.
 #pragma once
 
+#include "common/attention/features.hpp"
 #include "common/attention/tensor.hpp"
 
 #include <string>
@@ -23,7 +24,7 @@ struct Variant {
   void (*backward)(const Attention&) = nullptr;  ///< runs after forward on the same buffers; null: no backward pass here
   /// Buffers the pass needs besides the tensors of the problem (the backward list includes the forward's). Null: none.
   std::vector<WorkspaceSpec> (*workspace)(const Problem&, Pass) = nullptr;
-  /// "" or why this variant cannot take a problem. Null: it takes every problem of its dtypes and head dimensions.
+  /// "" or why this variant cannot take a problem. Null: it takes what the fields below allow.
   std::string (*refuse)(const Problem&) = nullptr;
   /// The compiled tile sizes that take a problem on such a device, the default first; empty: none does. Null: nothing to choose.
   std::vector<TileChoice> (*tiles)(const Problem&, Pass, const DeviceLimits&) = nullptr;
@@ -31,12 +32,16 @@ struct Variant {
   bool subtracts_max = true;  ///< false: large scores overflow, and the report says so
   std::vector<Dtype> dtypes = {Dtype::fp32};  ///< what the kernels take; a run without --dtype takes the first
   int max_head_dim = 128;                     ///< the largest d that the kernels take
+  Features takes = every_kernel_takes;        ///< what it knows of problems; others are refused
   /// "" or why a device cannot run a problem, which another one could: "bf16 needs compute capability 8.0". Null: every device can.
   std::string (*refuse_on)(const Problem&, const DeviceLimits&) = nullptr;
   const char* file = "";  ///< path of the kernel file in the project; registration fills it in
 };
 
-/// "" or why the variant takes a problem on no device: its dtypes, its largest head dimension, its own refusal.
+/// What the problem has that the variant does not know, as on the command line; "" if it knows all.
+std::string unknown_to(const Variant&, const Problem&);
+
+/// "" or why the variant takes a problem on no device: what it does not know, its dtypes, its largest head dimension, its own refusal.
 std::string refusal(const Variant&, const Problem&);
 
 /// "" or why it does not take the problem on such a device; where refusal() has something to say, that.

@@ -163,6 +163,7 @@ std::string list_json(const StageInfo& stage, const std::vector<Variant>& list, 
                     {"passes", passes},
                     {"dtypes", dtypes},
                     {"max_head_dim", variant.max_head_dim},
+                    {"takes", names_of(variant.takes)},
                     {"kernel", variant.file},
                     {"tiles", tiles}});
   }

@@ -16,8 +16,7 @@ std::unique_ptr<Device> choose_device(const Options&);
 /// The variant of --variant, or the last one that has the pass and the dtype. UsageError if there is none, or none of that name.
 const Variant& choose_variant(const StageInfo&, const std::vector<Variant>&, const Options&);
 
-/// UsageError if the variant cannot take the problem (its dtypes, its head dimensions, its own refusal); DeviceError if it could, but
-/// not on this device.
+/// UsageError if the variant cannot take the problem (refusal()); DeviceError if it could, but not on this device.
 void check_variant(const StageInfo&, const Variant&, const Problem&, const DeviceLimits&);
 
 /// DeviceError if inputs, outputs and workspaces cannot fit in the device's memory or in main memory. With --load the inputs are

@@ -48,10 +48,18 @@ TEST_CASE("half: head dimensions up to what the stage takes") {
                 "--head-dim is 129; allowed: 1 to 128; 08_tensor_cores takes head dimensions up to 256");
 }
 
+TEST_CASE("half: what a kernel does not know is refused by name, not ignored") {
+  check_refused(run(FLASH_HALF_STAGE, {"--causal", "--bias", "alibi"}), 2,
+                "97_half variant half refuses this problem: it does not know --bias alibi");
+  CHECK(report({"--causal"}).at("problem").at("causal") == true);
+}
+
 TEST_CASE("half: --list says what the stage takes") {
   const Json variant = report({"--list"}).at("variants").at(0);
   CHECK(variant.at("dtypes") == Json{"fp16", "bf16"});
   CHECK(variant.at("max_head_dim") == 256);
+  CHECK(variant.at("takes").at(0) == "--causal");
+  CHECK(variant.at("takes").dump().find("--bias") == std::string::npos);
   CHECK(variant.at("tiles").at(0).at("head_dims") == Json{32, 64, 96, 128, 256});
 }
 

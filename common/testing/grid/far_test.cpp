@@ -261,7 +261,7 @@ TEST_CASE("far: 64-bit offsets of queries and of keys") {
       return;
     }
     FarProblem far(problem, pass);
-    for (const Variant& variant : variants()) {
+    for (const Variant& variant : variants_for(problem)) {
       if (!refusal_on(variant, problem, device().limits()).empty()) {
         MESSAGE(std::string(variant.name) << " refuses " << describe(problem));
         continue;

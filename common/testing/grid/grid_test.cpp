@@ -47,7 +47,7 @@ TEST_CASE("grid: every compiled tile size") { check_every_tile_on(every_tile());
 TEST_CASE("grid: rows that see no key give O = 0, L = -inf and zero gradients") {
   check_variants_on(fully_masked_rows());
   for (const Problem& problem : fully_masked_rows()) {
-    for (const Variant& variant : variants()) {
+    for (const Variant& variant : variants_for(problem)) {
       const Pass pass = deepest_pass(variant);
       const Results<float> got = run(variant, problem, make_inputs(problem, InputKind::normal, 3, pass), pass);
       for (int h = 0; h < problem.H; ++h) {
@@ -66,7 +66,7 @@ TEST_CASE("grid: rows that see no key give O = 0, L = -inf and zero gradients") 
 TEST_CASE("grid: -inf in the bias masks single pairs and whole rows") {
   Problem problem = problem_of({.Nq = 34, .Nk = 40, .d = 24});
   problem.bias = BiasKind::matrix;
-  for (const Variant& variant : variants()) {
+  for (const Variant& variant : variants_for(problem)) {
     const Pass pass = deepest_pass(variant);
     Inputs inputs = make_inputs(problem, InputKind::normal, 11, pass);
     for (int j = 0; j < problem.Nk; ++j) {
@@ -87,7 +87,7 @@ TEST_CASE("grid: large scores are right where the max is subtracted, and reporte
   for (const int Nk : brief({41, 300})) {
     Problem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 34, .Nk = Nk, .d = 48});
     problem.causal = Nk == 41;
-    for (const Variant& variant : variants()) {
+    for (const Variant& variant : variants_for(problem)) {
       const Pass pass = deepest_pass(variant);
       const Inputs inputs = make_inputs(problem, InputKind::large, 5, pass);
       const Results<float> got = run(variant, problem, inputs, pass);
@@ -112,7 +112,7 @@ TEST_CASE("grid: however large the scores, a row's softmax ends, and picks the l
       Problem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 70, .Nk = sanitized() ? 70 : 300, .d = 64});
       problem.scale = scale;
       problem.causal = causal;
-      for (const Variant& variant : variants()) {
+      for (const Variant& variant : variants_for(problem)) {
         if (!variant.subtracts_max) continue;
         const Inputs inputs = make_inputs(problem, InputKind::normal, 23, Pass::forward);
         const Results<float> got = run(variant, problem, inputs, Pass::forward);
@@ -129,7 +129,7 @@ TEST_CASE("grid: simple inputs, for which much cancels") {
     for (const Shape& shape : brief({Shape{.Nq = 45, .Nk = 45, .d = 64}, Shape{.Nq = 128, .Nk = 128, .d = 64},
                                      Shape{.Hkv = 1, .Nq = 20, .Nk = 1500, .d = 32}})) {
       const Problem problem = problem_of(shape);
-      for (const Variant& variant : variants()) {
+      for (const Variant& variant : variants_for(problem)) {
         const Pass pass = deepest_pass(variant);
         const Inputs inputs = make_inputs(problem, input, 1, pass);
         const Results<float> got = run(variant, problem, inputs, pass);
@@ -150,7 +150,7 @@ TEST_CASE("grid: dK and dV of shared heads are as precise as sums over each head
   const CheckReport naive = checker.check(naive_same_precision(problem, inputs, Pass::backward));
   // In 16 bits the rounding of P and dS is larger than that of any sum, and a kernel may multiply dP by P as rounded for dV.
   const double allowed = problem.dtype == Dtype::fp32 ? 1.2 : 1.3;
-  for (const Variant& variant : variants()) {
+  for (const Variant& variant : variants_for(problem)) {
     if (variant.backward == nullptr) continue;
     const CheckReport got = checker.check(run(variant, problem, inputs, Pass::backward));
     for (std::size_t n = 0; n < naive.tensors.size(); ++n) {
@@ -167,7 +167,7 @@ TEST_CASE("grid: one row with a bias of -1e9, beside which its scores vanish") {
   Problem problem = problem_of({.Nq = 35, .Nk = 41, .d = 16});
   problem.bias = BiasKind::matrix;
   for (const float far : brief({-1e9f, std::numeric_limits<float>::lowest()})) {
-    for (const Variant& variant : variants()) {
+    for (const Variant& variant : variants_for(problem)) {
       if (!variant.subtracts_max) continue;  // exp(-1e9) = 0: the row is lost
       const Pass pass = deepest_pass(variant);
       Inputs inputs = make_inputs(problem, InputKind::normal, 19, pass);
@@ -186,7 +186,7 @@ TEST_CASE("grid: a dO of ones would hide a wrong dV, so each row of dO counts") 
   // Each query sees one key more than the one before: swapping two rows of dO changes dV by far more than rounding.
   Problem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 37, .Nk = 37, .d = 16});
   problem.causal = true;
-  for (const Variant& variant : variants()) {
+  for (const Variant& variant : variants_for(problem)) {
     if (variant.backward == nullptr) continue;
     Inputs inputs = make_inputs(problem, InputKind::normal, 13, Pass::backward);
     const Results<float> before = run(variant, problem, inputs, Pass::backward);
@@ -204,7 +204,7 @@ TEST_CASE("grid: repeated runs agree to the last bit") {
   Problem problem = gpu ? problem_of({.B = 4, .H = 8, .Hkv = 4, .Nq = 257, .Nk = 301, .d = 59})
                         : problem_of({.H = 2, .Hkv = 1, .Nq = 34, .Nk = 43, .d = 40});
   problem.causal = true;
-  for (const Variant& variant : variants()) {
+  for (const Variant& variant : variants_for(problem)) {
     const Pass pass = deepest_pass(variant);
     const Inputs inputs = make_inputs(problem, InputKind::normal, 17, pass);
     const Checker checker(problem, inputs, pass, Sample{});
@@ -222,7 +222,7 @@ TEST_CASE("cpu: thread orders agree to the last bit") {
   Problem problem = problem_of({.H = 2, .Hkv = 1, .Nq = 35, .Nk = 43, .d = 24});
   problem.causal = true;
   const simt::Options usual = simt::options();
-  for (const Variant& variant : variants()) {
+  for (const Variant& variant : variants_for(problem)) {
     const Pass pass = deepest_pass(variant);
     const Inputs inputs = make_inputs(problem, InputKind::normal, 29, pass);
     const Checker checker(problem, inputs, pass, Sample{});
@@ -249,7 +249,7 @@ TEST_CASE("cpu: no two threads race, and none reads shared memory that nobody wr
   const simt::Options usual = simt::options();
   for (const Problem& problem : {problem_of({.H = 2, .Hkv = 1, .Nq = 35, .Nk = 43, .d = 24}),
                                  problem_of({.H = 1, .Hkv = 1, .Nq = 66, .Nk = 130, .d = 40})}) {
-    for (const Variant& variant : variants()) {
+    for (const Variant& variant : variants_for(problem)) {
       const Pass pass = deepest_pass(variant);
       Runner runner(device(), variant, problem, make_inputs(problem, InputKind::normal, 31, pass), pass);
       simt::Options watching = usual;

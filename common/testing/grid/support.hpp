@@ -19,6 +19,9 @@ const std::string& only_variant();
 /// The stage's variants compiled for that device, or the only one asked for.
 const std::vector<Variant>& variants();
 
+/// Those that know all that the problem has (Variant::takes); says once of each other one what it is not tested on.
+std::vector<Variant> variants_for(const Problem&);
+
 /// The variant of that name, asked for or not. Throws std::logic_error if there is none.
 const Variant& variant_named(const std::string& name);
 

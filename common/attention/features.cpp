@@ -1,0 +1,45 @@
+#include "common/attention/features.hpp"
+
+namespace flash {
+namespace {
+
+struct Row {
+  Features feature;
+  const char* name;
+  bool (*present)(const Problem&);
+};
+
+constexpr Row table[] = {
+    {Features::causal, "--causal", [](const Problem& p) { return p.causal; }},
+    {Features::vector_bias, "--bias vector", [](const Problem& p) { return p.bias == BiasKind::vector; }},
+    {Features::matrix_bias, "--bias matrix", [](const Problem& p) { return p.bias == BiasKind::matrix; }},
+    {Features::alibi, "--bias alibi", [](const Problem& p) { return p.bias == BiasKind::alibi; }},
+    {Features::shared_heads, "fewer --kv-heads than --heads", [](const Problem& p) { return p.Hkv != p.H; }},
+    {Features::unequal_lengths, "--seq-q unlike --seq-k", [](const Problem& p) { return p.Nq != p.Nk; }},
+    {Features::bnhd, "--layout bnhd", [](const Problem& p) { return p.layout == Layout::bnhd; }},
+    {Features::packed_qkv, "--layout qkv", [](const Problem& p) { return p.layout == Layout::qkv; }},
+    {Features::packed_kv, "--layout kv", [](const Problem& p) { return p.layout == Layout::kv; }},
+};
+
+}  // namespace
+
+Features features_of(const Problem& problem) {
+  // Does not compile once Problem has another field: a new option belongs into the table, or every kernel would be given it.
+  [[maybe_unused]] const auto& [B, H, Hkv, Nq, Nk, d, scale, causal, bias, bias_per_batch, bias_per_head, dtype, layout] =
+      problem;
+  Features found = Features::none;
+  for (const Row& row : table) {
+    if (row.present(problem)) found = found | row.feature;
+  }
+  return found;
+}
+
+std::vector<std::string> names_of(Features features) {
+  std::vector<std::string> names;
+  for (const Row& row : table) {
+    if ((features & row.feature) != Features::none) names.emplace_back(row.name);
+  }
+  return names;
+}
+
+}  // namespace flash

@@ -1,0 +1,48 @@
+// What problems ask of kernels. A kernel that did not know one of these would compute something else without a word, so each variant says
+// what it knows (Variant::takes), and is refused the rest.
+#pragma once
+
+#include "common/attention/problem.hpp"
+
+#include <string>
+#include <vector>
+
+namespace flash {
+
+/// A set of what a problem may have beyond one length, a key/value head for each query head, and rows in the order (B,H,N,d).
+enum class Features : unsigned {
+  none = 0,
+  causal = 1u << 0,
+  vector_bias = 1u << 1,
+  matrix_bias = 1u << 2,
+  alibi = 1u << 3,
+  shared_heads = 1u << 4,     // Hkv < H
+  unequal_lengths = 1u << 5,  // Nq != Nk
+  bnhd = 1u << 6,
+  packed_qkv = 1u << 7,
+  packed_kv = 1u << 8,
+  // A new feature goes here, into the table of features.cpp, and into the .takes of the kernels that know it:
+  // `.takes = every_kernel_takes | Features::window`.
+};
+
+constexpr Features operator|(Features a, Features b) {
+  return static_cast<Features>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
+}
+constexpr Features operator&(Features a, Features b) {
+  return static_cast<Features>(static_cast<unsigned>(a) & static_cast<unsigned>(b));
+}
+constexpr Features operator~(Features a) { return static_cast<Features>(~static_cast<unsigned>(a)); }
+
+constexpr Features every_bias = Features::vector_bias | Features::matrix_bias | Features::alibi;
+
+/// What all kernels of the stages know. It stays as it is: a kernel says itself what else it knows.
+constexpr Features every_kernel_takes = Features::causal | every_bias | Features::shared_heads | Features::unequal_lengths |
+                                        Features::bnhd | Features::packed_qkv | Features::packed_kv;
+
+/// What the problem has of them.
+Features features_of(const Problem&);
+
+/// As on the command line: {"--causal", "--bias alibi"}.
+std::vector<std::string> names_of(Features);
+
+}  // namespace flash

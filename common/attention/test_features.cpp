@@ -1,0 +1,41 @@
+#include "common/attention/variant.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+namespace flash {
+namespace {
+
+Problem plain() { return {}; }
+
+Problem everything() {
+  Problem p;
+  p.H = 4;
+  p.Nk = 64;
+  p.causal = true;
+  p.bias = BiasKind::alibi;
+  p.layout = Layout::kv;
+  return p;
+}
+
+}  // namespace
+
+TEST_CASE("features: what a problem has beyond the plain one") {
+  CHECK(features_of(plain()) == Features::none);
+  const Features all = features_of(everything());
+  CHECK(all == (Features::shared_heads | Features::unequal_lengths | Features::causal | Features::alibi | Features::packed_kv));
+  CHECK((all & ~every_kernel_takes) == Features::none);
+  CHECK(names_of(every_kernel_takes).size() == 9);  // each has a name
+}
+
+TEST_CASE("features: a kernel is refused what it does not say that it knows") {
+  Variant variant{.name = "test", .idea = "", .forward = nullptr};
+  CHECK(refusal(variant, everything()) == "");
+  variant.takes = Features::causal | Features::shared_heads | Features::packed_kv;
+  CHECK(refusal(variant, plain()) == "");
+  CHECK(refusal(variant, everything()) == "it does not know --bias alibi, --seq-q unlike --seq-k");
+  CHECK(unknown_to(variant, everything()) == "--bias alibi, --seq-q unlike --seq-k");
+}
+
+}  // namespace flash
