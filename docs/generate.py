@@ -15,7 +15,7 @@ from pathlib import Path
 from tools import check_pages, comparison, counted, diagrams, environment, fa2_tables, fa2b_tables, fused_tables, headline, ladder, matmul_tables, plot_files, profile_tables, quotes, roofline, stage_tables, steps, tensor_chapter, tensor_ladder, tensor_results, tensor_tables, timed, tuned
 from tools.saved import saved_text
 
-from rows import files  # where tools looks
+from rows import files, usage  # where tools looks
 
 ROOT = Path(__file__).resolve().parent.parent
 MARKER = re.compile(r"(<!-- generated: ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -169,4 +169,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    usage.run("generate", lambda arguments: main())

@@ -1,9 +1,9 @@
 """Saved results: docs/results/DEVICE/*.json and *.txt, and what can be said about their age."""
 
-import json
 import textwrap
 
 from rows.files import ROOT, blob_id
+from rows.read import contents
 from rows.row import latest
 from rows.text import short_commit
 
@@ -17,8 +17,8 @@ def rows_of(device, files="*.json"):
     for path in sorted((RESULTS / device).glob(files)):
         if files == "*.json" and path.name.startswith("sweep"):
             continue
-        contents = json.loads(path.read_text())
-        rows += contents.get("rows", []) if isinstance(contents, dict) else contents
+        found = contents(path)
+        rows += found.get("rows", []) if isinstance(found, dict) else found
     return [row for row in rows if "problem" in row]  # a run that failed to give a report has none
 
 
