@@ -6,7 +6,8 @@ import re
 from plots import h200
 from rows.text import describe
 
-from . import fragment_functions, tensor_costs
+from . import fragment_functions
+from .counted import moved_lines, predicted
 from .fa2_tables import fitting
 from .formatting import table
 from .saved import NOTHING_SAVED, RESULTS, gpus, origin, rows_of
@@ -164,40 +165,15 @@ def resources_08():
     return "\n\n".join(parts) or NOTHING_SAVED
 
 
-def agree(row, what, expected, counted):
-    if expected != counted:
-        raise SystemExit(f"08 {row['variant']} {row['pass']}, {describe(row['problem'])}: {what}: predicted {expected}, counted {counted}")
-    return f"{counted:,}"
-
-
-def threads_of(row):
-    return row["counters"]["threads"] // row["counters"]["blocks"]
-
-
-def bytes_table(row, expected):
-    moved = row["counters"]["tensors"]
-    lines = []
-    for name in expected | moved:
-        for at, key, what in [(0, "read_bytes", "read"), (1, "written_bytes", "written")]:
-            value = expected.get(name, (0, 0))[at]
-            counted = agree(row, f"{name} {what}", value, moved.get(name, {}).get(key, 0))
-            if value:
-                lines.append([f"{name} {what}, bytes", f"{value:,}", counted])
-    total = sum(read + written for read, written in expected.values())
-    lines.append(["**all bytes**", f"**{total:,}**", f"**{row['counters']['read_bytes'] + row['counters']['written_bytes']:,}**"])
-    return table(["", "predicted", "counted"], lines)
-
-
 def bytes_08(direction):
     """Predicted beside counted, of the last step of the pass; a difference in any step ends the program."""
     last = list(FORWARD if direction == "forward" else BACKWARD)[-1]
     parts = []
     for row in rows_of("cpu", "tensor.json") + rows_of("cpu", "tensor_io.json") + rows_of("cpu", "tensor_odd.json"):
         of_step = (row["variant"] in BACKWARD) == (row["pass"] == "backward")
-        expected = tensor_costs.predicted(direction, row["variant"], row["problem"], row["tiles"], threads_of(row)) if of_step else None
-        if row["pass"] != direction or expected is None:
+        if row["pass"] != direction or not of_step or not predicted(row):
             continue
-        body = bytes_table(row, expected)
+        body = table(["", "predicted", "counted"], moved_lines([row]))
         if (row["variant"], row["problem"]["dtype"]) != (last, "fp16"):
             continue
         title = f"{direction.capitalize()}, `{last}`, {describe(row['problem'])}, tiles {row['tiles']['br']} × {row['tiles']['bc']}"
