@@ -118,26 +118,9 @@ def steps_tiles_08():
     return table(["step", "d, padded", "Br × Bc"], lines) if lines else NOT_YET
 
 
-def shared_bytes(variant, width, br, bc):
-    """Of the steps whose sizes are not saved, as their sources compute it."""
-    numbers = {
-        "mma": (width + 8) * (br + 2 * bc) + br * (bc + 8),
-        "swizzle": width * (br + 2 * bc) + br * bc,
-        "pipeline": width * (br + 4 * bc) + br * bc,
-        "registers": width * (br + 4 * bc),
-        "lazy_maximum": width * (br + 4 * bc),
-        "two_kernels": width * (2 * bc + 4 * br) + 8 * br,
-        "one_kernel": width * (2 * bc + 4 * br) + br * bc + 8 * br,
-    }
-    return 2 * numbers[variant] if variant in numbers else None
-
-
 def resources_08():
     """Registers of each kernel, the larger number of both types, by tile size."""
-    shared = {}
-    for row in rows_of("cpu", "tensor_tiles.json"):
-        for choice in row["tune"]["choices"]:
-            shared[row["variant"], row["problem"]["head_dim"], choice["br"], choice["bc"]] = choice["shared_bytes"]
+    shared = {(variant, s.width, s.br, s.bc): s.shared_bytes for variant in FILES for s in shapes(variant)}
     parts = []
     for device in gpus():
         path = RESULTS / device / "resources.json"
@@ -157,7 +140,7 @@ def resources_08():
         order = list(FILES)
         lines = []
         for (variant, name, sizes), (registers, stack) in sorted(found.items(), key=lambda item: (order.index(item[0][0]), item[0][1], item[0][2])):
-            bytes_shared = shared.get((variant, *sizes)) or shared_bytes(variant, *sizes) if len(sizes) == 3 else None
+            bytes_shared = shared.get((variant, *sizes))
             tiles = f"{sizes[1]} × {sizes[2]}" if len(sizes) == 3 else "–"
             lines.append([f"`{variant}`", name, sizes[0] if sizes else "any", tiles, registers, stack, f"{bytes_shared / 1024:.0f} KiB" if bytes_shared else "–"])
         head = ["step", "kernel", "d, padded", "Br × Bc", "registers", "stack and local memory, bytes", "shared memory"]
