@@ -8,11 +8,12 @@
 
 namespace flash::naive {
 
+/// Of 32 rows or columns.
+inline std::int64_t tiles(std::int64_t n) { return (n + 31) / 32; }
+
 /// (1.6)  A product in tiles reads each operand once for every tile of the other's rows or columns. `reads_of_S`: of the softmax.
 inline Prediction predicted_forward(const Problem& p, std::int64_t reads_of_S) {
-  constexpr int TILE = 32;
-  const auto tiles = [](std::int64_t n) { return (n + TILE - 1) / TILE; };
-  const std::int64_t heads = p.B * p.H, Nq = p.Nq, Nk = p.Nk, d = p.d, scores = heads * Nq * Nk;
+  const std::int64_t heads = std::int64_t{p.B} * p.H, Nq = p.Nq, Nk = p.Nk, d = p.d, scores = heads * Nq * Nk;
   const std::int64_t key_rows = heads * tiles(Nq) * Nk * d;
   return {{"Q", {heads * tiles(Nk) * Nq * d, 0}},
           {"K", {key_rows, 0}},
@@ -25,9 +26,8 @@ inline Prediction predicted_forward(const Problem& p, std::int64_t reads_of_S) {
 }
 
 inline Prediction predicted_backward(const Problem& p) {
-  constexpr int TILE = 32;
-  const auto tiles = [](std::int64_t n) { return (n + TILE - 1) / TILE; };
-  const std::int64_t heads = p.B * p.H, kv_heads = p.B * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d, scores = heads * Nq * Nk;
+  const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d,
+                     scores = heads * Nq * Nk;
   const std::int64_t query_rows = heads * tiles(Nk) * Nq * d;  // a [Nq, d] operand, read once per tile of keys
   const std::int64_t key_rows = heads * tiles(Nq) * Nk * d;    // a [Nk, d] operand, read once per tile of queries
   const std::int64_t square = tiles(d) * scores;               // an [Nq, Nk] operand, read once per tile of d

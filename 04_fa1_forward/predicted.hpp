@@ -20,7 +20,7 @@ inline Tiles predicted_tiles(const Problem& p, const DeviceLimits& limits) {
 /// (4.7)
 inline Prediction predicted_elements(const Problem& p, const DeviceLimits& limits) {
   const std::int64_t R = visits(p, predicted_tiles(p, limits)).queries;
-  const std::int64_t heads = p.B * p.H, Nq = p.Nq, Nk = p.Nk, d = p.d;
+  const std::int64_t heads = std::int64_t{p.B} * p.H, Nq = p.Nq, Nk = p.Nk, d = p.d;
   return {{"Q", {heads * R * d, 0}},
           {"K", {heads * Nk * d, 0}},
           {"V", {heads * Nk * d, 0}},

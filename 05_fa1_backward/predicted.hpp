@@ -21,7 +21,7 @@ inline Prediction predicted(const Variant& v, const Problem& p, Pass pass, const
   if (v.name != std::string_view("thread_per_row")) return {};
   if (pass == Pass::forward) return fa1_forward::predicted_elements(p, limits);
   const std::int64_t R = visits(p, predicted_tiles(p, limits)).queries;
-  const std::int64_t heads = p.B * p.H, kv_heads = p.B * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
+  const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
   return {{"Q", {heads * R * d, 0}},
           {"O", {heads * R * d, 0}},
           {"dO", {heads * R * d, 0}},

@@ -12,7 +12,7 @@ namespace flash::fa2_forward {
 /// else that of visible pairs alone.
 inline Prediction predicted_elements(const Problem& p, const TileChoice& choice, bool whole_tiles) {
   const Visits v = visits(p, choice.tiles);
-  const std::int64_t heads = p.B * p.H, Nq = p.Nq, d = p.d;
+  const std::int64_t heads = std::int64_t{p.B} * p.H, Nq = p.Nq, d = p.d;
   std::int64_t biases = 0;
   if (p.bias != BiasKind::none) {
     biases = !whole_tiles ? visible_pairs(p) : p.bias == BiasKind::alibi ? choice.threads * v.tiles : v.pairs;

@@ -8,7 +8,7 @@ namespace flash::fa2_backward {
 /// (7.7)
 inline Prediction predicted_elements(const Problem& p, const Tiles& tiles, bool two_kernels) {
   const Visits v = visits(p, tiles);
-  const std::int64_t heads = p.B * p.H, kv_heads = p.B * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
+  const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
   const std::int64_t walked = v.queries + (two_kernels ? Nq : 0);  // rows of Q, dO, L, D that a head's blocks read
   const std::int64_t kv_read = kv_heads * Nk * d + (two_kernels ? heads * v.keys * d : 0);
   // Each query head of a group adds its part to the sum of those before it.

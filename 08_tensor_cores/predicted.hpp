@@ -31,7 +31,7 @@ inline std::int64_t biases(const Problem& p, const Visits& v, int threads) {
 /// (8.8)  Of tiles that a lazy maximum computes twice, which takes scores that grow on the way, the second time is left out.
 inline Prediction predicted_forward(const Problem& p, const TileChoice& choice) {
   const Visits v = visits(p, choice.tiles);
-  const std::int64_t heads = p.B * p.H, kv_heads = p.B * p.Hkv;
+  const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv;
   Prediction moved{{"O", {0, heads * p.Nq * p.d}}, {"L", {0, heads * p.Nq}}};
   add_copy(moved, "Q", heads * p.Nq, p);
   for (const char* const tensor : {"K", "V"}) add_copy(moved, tensor, kv_heads * p.Nk, p);
@@ -46,7 +46,7 @@ inline Prediction predicted_backward(std::string_view step, const Problem& p, co
   const auto [Br, Bc] = choice.tiles;
   const bool two_kernels = step == "two_kernels", staggered = step == "staggered";
   const Visits v = visits(p, choice.tiles), of_dQ = visits(p, {Bc, Br});  // the second kernel turns the tiles
-  const std::int64_t heads = p.B * p.H, kv_heads = p.B * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
+  const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
   const std::int64_t width = d <= 128 ? up(d, 32) : 256;
   // Blocks that share a tile of keys: at width 256 steps 1 and 2 have no room for all columns of dK and dV, and compute scores twice.
   const std::int64_t parts = !staggered && d > 128 ? 2 : 1;

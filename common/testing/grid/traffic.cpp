@@ -14,6 +14,8 @@ namespace flash::grid {
 
 void check_traffic(const Variant& variant, const Problem& problem, Pass pass) {
   const std::string what = std::string(variant.name) + " " + to_string(pass) + " on " + describe(problem);
+  const bool has_formulas = variant.predict != nullptr;
+  REQUIRE_MESSAGE(has_formulas, "the stage's CMakeLists.txt names no function to PREDICT");
   const Prediction prediction = predicted_bytes(variant, problem, pass, device().limits());
   if (prediction.empty()) {
     MESSAGE("no prediction: " << what);
