@@ -57,40 +57,15 @@ TEST_CASE("chapter: of equal scores each row of O is the mean of the visible row
 }
 
 TEST_CASE("cpu: HBM bytes are those of the chapter's formulas (1.15) and (1.16)") {
-  constexpr std::int64_t T = 32;  // TILE
-  const auto tiles = [](std::int64_t n) { return (n + T - 1) / T; };
   Problem gqa = problem_of({.B = 2, .H = 4, .Hkv = 2, .Nq = 33, .Nk = 100, .d = 40});
   Problem biased = problem_of({.Nq = 65, .Nk = 64, .d = 96});
   biased.causal = true;
   biased.bias = BiasKind::matrix;
   for (const Problem& p :
        grid::counted({problem_of({.Nq = 33, .Nk = 40, .d = 24}), problem_of({.Nq = 113, .Nk = 203, .d = 59}), gqa, biased})) {
-    const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv;
-    const std::int64_t Nq = p.Nq, Nk = p.Nk, d = p.d, scores = heads * Nq * Nk;
-    const std::int64_t query_rows = heads * tiles(Nk) * Nq * d;  // a [Nq, d] operand, read once per tile of keys
-    const std::int64_t key_rows = heads * tiles(Nq) * Nk * d;    // a [Nk, d] operand, read once per tile of queries
-    const std::int64_t square = tiles(d) * scores;               // an [Nq, Nk] operand, read once per tile of d
-    const std::int64_t bias = p.bias == BiasKind::none ? 0 : heads * visible_pairs(p);
-    grid::check_traffic(grid::variant_named("naive"), p, Pass::forward,
-                        {{"Q", {query_rows, 0}},
-                         {"K", {key_rows, 0}},
-                         {"bias", {bias, 0}},
-                         {"S", {2 * scores, scores}},
-                         {"P", {square, scores}},
-                         {"V", {key_rows, 0}},
-                         {"O", {0, heads * Nq * d}},
-                         {"L", {0, heads * Nq}}});
-    grid::check_traffic(grid::variant_named("naive"), p, Pass::backward,
-                        {{"P", {square + 2 * scores, 0}},
-                         {"dO", {2 * query_rows, 0}},
-                         {"V", {key_rows, 0}},
-                         {"dP", {2 * scores, scores}},
-                         {"dS", {2 * square, scores}},
-                         {"K", {key_rows, 0}},
-                         {"Q", {query_rows, 0}},
-                         {"dQ", {0, heads * Nq * d}},
-                         {"dK", {0, kv_heads * Nk * d}},
-                         {"dV", {0, kv_heads * Nk * d}}});
+    for (const Variant& variant : grid::variants()) {
+      for (const Pass pass : {Pass::forward, Pass::backward}) grid::check_traffic(variant, p, pass);
+    }
   }
 }
 

@@ -99,18 +99,7 @@ TEST_CASE("chapter: the merge has a neutral element, commutes and is associative
 TEST_CASE("cpu: S is read twice and P written once (3.5)") {
   for (const Problem& p :
        grid::counted({grid::problem_of({.Nq = 33, .Nk = 40, .d = 24}), grid::problem_of({.Nq = 113, .Nk = 203, .d = 59})})) {
-    const std::int64_t heads = p.H, Nq = p.Nq, Nk = p.Nk, d = p.d, scores = heads * Nq * Nk;
-    const auto tiles = [](std::int64_t n) { return (n + 31) / 32; };
-    for (const Variant& v : grid::variants()) {
-      grid::check_traffic(v, p, Pass::forward,
-                          {{"Q", {heads * tiles(Nk) * Nq * d, 0}},
-                           {"K", {heads * tiles(Nq) * Nk * d, 0}},
-                           {"S", {2 * scores, scores}},
-                           {"P", {tiles(d) * scores, scores}},
-                           {"V", {heads * tiles(Nq) * Nk * d, 0}},
-                           {"O", {0, heads * Nq * d}},
-                           {"L", {0, heads * Nq}}});
-    }
+    for (const Variant& v : grid::variants()) grid::check_traffic(v, p, Pass::forward);
   }
 }
 

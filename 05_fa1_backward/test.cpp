@@ -1,5 +1,6 @@
 // What chapter 05 claims. The grid that every stage passes is in common/testing/grid.
 #include "05_fa1_backward/kernel.cuh"
+#include "05_fa1_backward/predicted.hpp"
 #include "common/attention/cost.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
@@ -113,27 +114,9 @@ TEST_CASE("cpu: HBM bytes are those of the formula (5.9)") {
   for (const int sm : {75, 90}) {
     const Simulated gpu({.target_sm = sm});
     for (const Problem& p : grid::counted(problems)) {
-      const Tiles t = tiles_of(p, grid::device().limits());
-      std::int64_t rows = 0;  // R: of the Q tiles that see any key of a K tile, for each of those
-      for (int j = 0; j < p.Nk; j += t.Bc) {
-        for (int i = 0; i < p.Nq; i += t.Br) {
-          const int last = std::min(i + t.Br, p.Nq) - 1;
-          if (p.visible(last, j)) rows += last + 1 - i;
-        }
-      }
-      const std::int64_t heads = p.B * p.H, kv_heads = p.B * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
-      grid::check_traffic(grid::variants().front(), p, Pass::backward,
-                          {{"Q", {heads * rows * d, 0}},
-                           {"O", {heads * rows * d, 0}},
-                           {"dO", {heads * rows * d, 0}},
-                           {"l", {heads * rows, 0}},
-                           {"m", {heads * rows, 0}},
-                           {"dQ", {heads * rows * d, heads * (Nq + rows) * d}},
-                           {"bias", {p.bias == BiasKind::none ? 0 : heads * visible_pairs(p), 0}},
-                           {"K", {kv_heads * Nk * d, 0}},
-                           {"V", {kv_heads * Nk * d, 0}},
-                           {"dK", {0, kv_heads * Nk * d}},
-                           {"dV", {0, kv_heads * Nk * d}}});
+      CHECK(predicted_tiles(p, grid::device().limits()) == tiles_of(p, grid::device().limits()));
+      grid::check_traffic(grid::variants().front(), p, Pass::backward);
+      grid::check_traffic(grid::variants().front(), p, Pass::forward);
     }
   }
 }

@@ -1,4 +1,5 @@
 // What chapter 07 claims. The grid that every stage passes is in common/testing/grid.
+#include "common/attention/cost.hpp"
 #include "common/device/forward_pass.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
@@ -34,55 +35,6 @@ std::vector<TileChoice> choices(const Variant& v, const Problem& p, Pass pass = 
   return v.tiles(p, pass, grid::device().limits());
 }
 
-/// What a head visits: the pairs of tiles of which any pair is visible. All kernels visit the same ones.
-struct Visits {
-  std::int64_t tiles = 0;    // pairs of a tile of Q and a tile of K
-  std::int64_t pairs = 0;    // pairs of a query and a key in them
-  std::int64_t queries = 0;  // R_q: rows of the Q tiles that see any of a K tile, for each K tile
-  std::int64_t keys = 0;     // R_k: rows of the K tiles of which a Q tile sees any, for each Q tile
-};
-
-Visits visits(const Problem& p, const Tiles& t) {
-  Visits v;
-  for (int i = 0; i < p.Nq; i += t.Br) {
-    const int rows = std::min(t.Br, p.Nq - i);
-    for (int j = 0; j < p.Nk; j += t.Bc) {
-      if (!p.visible(i + rows - 1, j)) continue;
-      const int keys = std::min(t.Bc, p.Nk - j);
-      ++v.tiles;
-      v.pairs += std::int64_t{rows} * keys;
-      v.queries += rows;
-      v.keys += keys;
-    }
-  }
-  return v;
-}
-
-/// (7.7)  The elements that a variant moves with tiles of that size.
-grid::Prediction predicted(const Variant& variant, const Problem& p, const Tiles& t) {
-  const bool two_kernels = !variant.atomic_dQ;
-  const Visits v = visits(p, t);
-  const std::int64_t heads = p.B * p.H, kv_heads = p.B * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
-  const std::int64_t walked = v.queries + (two_kernels ? Nq : 0);  // rows of Q, dO, L, D that a head's blocks read
-  grid::Prediction elements{{"O", {heads * Nq * d, 0}},          {"dO", {heads * (Nq + walked) * d, 0}},
-                            {"Q", {heads * walked * d, 0}},      {"L", {heads * walked, 0}},
-                            {"D", {heads * walked, heads * Nq}}, {"K", {kv_heads * Nk * d, 0}},
-                            {"V", {kv_heads * Nk * d, 0}}};
-  // Each query head of a group adds its part to the sum of those before it.
-  for (const char* const gradient : {"dK", "dV"}) elements[gradient] = {(heads - kv_heads) * Nk * d, heads * Nk * d};
-  if (two_kernels) {
-    elements["K"].read += heads * v.keys * d;
-    elements["V"].read += heads * v.keys * d;
-    elements["dQ"] = {0, heads * Nq * d};
-  } else {
-    elements["dQ"] = {heads * v.queries * d, heads * (Nq + v.queries) * d};  // zeroed; then each tile of K is added
-  }
-  // The bias of every pair of a tile, ALiBi's slope once for each of the 128 threads that compute scores.
-  const std::int64_t looked_up = p.bias == BiasKind::none ? 0 : p.bias == BiasKind::alibi ? 128 * v.tiles : v.pairs;
-  elements["bias"] = {heads * looked_up * (two_kernels ? 2 : 1), 0};
-  return elements;
-}
-
 TEST_CASE("cpu: HBM bytes are those of the formula (7.7)") {
   const std::vector<Problem> problems{
       many_tiles(),
@@ -96,7 +48,8 @@ TEST_CASE("cpu: HBM bytes are those of the formula (7.7)") {
     const Simulated gpu({.target_sm = sm});
     for (const Problem& p : grid::counted(problems)) {
       for (const Variant& v : grid::variants()) {
-        grid::check_traffic(v, p, Pass::backward, predicted(v, p, choices(v, p).front().tiles));
+        grid::check_traffic(v, p, Pass::backward);
+        grid::check_traffic(v, p, Pass::forward);
       }
     }
   }
@@ -105,9 +58,8 @@ TEST_CASE("cpu: HBM bytes are those of the formula (7.7)") {
 TEST_CASE("chapter: the bytes of exercise 2") {
   const Problem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 1024, .Nk = 1024, .d = 64});
   const auto bytes = [&](const char* name) {
-    std::int64_t sum = 0;
-    for (const auto& entry : predicted(grid::variant_named(name), p, {64, 64})) sum += entry.second.read + entry.second.written;
-    return 4 * sum;
+    const Moved all = sum_of(predicted_bytes(grid::variant_named(name), p, Pass::backward, DeviceLimits{}, Tiles{64, 64}));
+    return all.read + all.written;
   };
   CHECK(bytes("two_kernels") == 19279872);
   CHECK(bytes("one_kernel") == 18747392);

@@ -28,6 +28,10 @@ sed -i.all '/^  extra memory/,$d' "$results/01_naive_large.txt" && rm "$results/
 for lab in "$bin"/lab_*; do
   "$lab" >"$results/$(basename "$lab").txt"
 done
+# What programs say of themselves, for tables and pictures; the tiles on a problem large enough for the default to be the first.
+mkdir "$results/programs"
+"$bin/08_tensor_cores" --list --json --batch 4 --heads 16 --seq 8192 >"$results/programs/08_tensor_cores.json"
+"$bin/lab_fragments" --json >"$results/programs/lab_fragments.json"
 "$bin/compare" --device cpu --save "$results/compare.json" >"$results/compare.txt"
 "$bin/compare" --device cpu --dtype fp16 >>"$results/compare.txt"
 # Without a mask, and long enough for several tiles along both axes: for the page on IO complexity.
@@ -53,7 +57,6 @@ for choice in (choice for row in rows for choice in row["tune"]["choices"]):
     for key in ("check", "counters"): choice.pop(key, None)
 open(sys.argv[1], "w").write(files.rows_text(rows))' "$results/tensor_tiles.json"
 
-mkdir -p "$saved"
-rm -f "$saved"/*
-mv "$results"/* "$saved"
-rmdir "$results"
+rm -rf "$saved"
+mv "$results" "$saved"
+chmod 755 "$saved"

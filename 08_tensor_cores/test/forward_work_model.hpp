@@ -24,9 +24,6 @@ struct Work {
   std::int64_t products = 0;     // multiply-adds
   std::int64_t tiles = 0;        // pairs of a tile of Q and a tile of K of which any pair is visible
   std::int64_t query_tiles = 0;  // tiles of Q of which any query sees a key
-  std::int64_t queries = 0;      // in those
-  std::int64_t keys = 0;         // rows of the visited tiles of K
-  std::int64_t biases = 0;       // looked up
   std::int64_t repeated = 0;     // tiles that a warp computes twice
 };
 
@@ -104,9 +101,7 @@ inline void add_work_of_tile(Work& work, const Problem& p, const Scores& score, 
   const int seen = p.visible_keys(std::min(row0 + Br, p.Nq) - 1), Tc = (seen + Bc - 1) / Bc;
   std::vector<Maximum> maxima(static_cast<std::size_t>(warps), Maximum(rows));
   for (int j = Tc - 1; j >= 0; --j) {
-    const int keys = std::min(Bc, p.Nk - j * Bc);
     ++work.tiles;
-    work.keys += keys;
     for (int warp = 0; warp < warps; ++warp) {
       const int first = row0 + warp * rows;
       bool twice = false;
@@ -119,14 +114,9 @@ inline void add_work_of_tile(Work& work, const Problem& p, const Scores& score, 
       }
       work.repeated += twice;
       work.products += std::int64_t{twice ? 3 : 2} * rows * Bc * width_of(p);
-      const std::int64_t pairs = std::int64_t{std::clamp(p.Nq - first, 0, rows)} * keys;
-      if (p.bias != BiasKind::none) work.biases += (twice ? 2 : 1) * (p.bias == BiasKind::alibi ? 32 : pairs);
     }
   }
-  if (Tc > 0) {
-    ++work.query_tiles;
-    work.queries += std::min(Br, p.Nq - row0);
-  }
+  work.query_tiles += Tc > 0;
 }
 
 inline Work work_of(const Variant& v, const Problem& p, const Inputs& inputs, const TileChoice& choice) {

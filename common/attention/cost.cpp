@@ -15,6 +15,21 @@ std::int64_t visible_pairs(const Problem& p) {
   return rows * Nk - rows * (rows - 1) / 2;
 }
 
+Visits visits(const Problem& p, const Tiles& t) {
+  Visits sum;
+  for (int i = 0; i < p.Nq; i += t.Br) {
+    const int rows = std::min(t.Br, p.Nq - i);
+    const std::int64_t tiles = (p.visible_keys(i + rows - 1) + t.Bc - 1) / t.Bc;  // the last row sees most
+    const std::int64_t keys = std::min<std::int64_t>(tiles * t.Bc, p.Nk);
+    sum.tiles += tiles;
+    sum.pairs += rows * keys;
+    sum.queries += rows * tiles;
+    sum.keys += keys;
+    sum.seeing += tiles > 0 ? rows : 0;
+  }
+  return sum;
+}
+
 double flops(const Problem& p, Pass pass) {
   // One product over all visible pairs: a multiplication and an addition for each of the d components.
   const double product = 2.0 * p.B * p.H * static_cast<double>(visible_pairs(p)) * p.d;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/attention/problem.hpp"
+#include "common/attention/tiles.hpp"
 
 namespace flash {
 
@@ -15,5 +16,15 @@ double flops(const Problem&, Pass);
 /// Bytes that any implementation must move: each input read once, each output written once.
 /// Forward: Q, K, V, bias in; O, LSE out. Backward: Q, K, V, O, dO, LSE, bias in; dQ, dK, dV out.
 double compulsory_bytes(const Problem&, Pass);
+
+/// Of one head: the pairs of a tile of Q and a tile of K of which any pair (query, key) is visible.
+struct Visits {
+  std::int64_t tiles = 0;    ///< such pairs of tiles
+  std::int64_t pairs = 0;    ///< pairs of a query and a key in them, seen or not
+  std::int64_t queries = 0;  ///< rows of the Q tiles that visit a K tile, for each K tile
+  std::int64_t keys = 0;     ///< rows of the K tiles that a Q tile visits, for each Q tile
+  std::int64_t seeing = 0;   ///< rows of the Q tiles that visit any
+};
+Visits visits(const Problem&, const Tiles&);
 
 }  // namespace flash

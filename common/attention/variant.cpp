@@ -11,6 +11,7 @@ struct Step {
   int number;
   const Variant* variant;
   const char* file;
+  Predict predict;
 };
 
 struct Registry {
@@ -22,6 +23,19 @@ struct Registry {
 Registry& registry(Backend backend) {
   static std::array<Registry, 2> registries;
   return registries[backend == Backend::gpu ? 0 : 1];
+}
+
+/// fp32 but for workspaces that say otherwise, and the tensors of the problem that are in its dtype.
+std::int64_t element_bytes(const Variant& variant, const Problem& problem, Pass pass, const std::string& name) {
+  for (const char* tensor : {"Q", "K", "V", "O", "dO", "dQ", "dK", "dV"}) {
+    if (name == tensor) return size_of(problem.dtype);
+  }
+  if (variant.workspace != nullptr) {
+    for (const WorkspaceSpec& spec : variant.workspace(problem, pass)) {
+      if (name == spec.name) return size_of(spec.dtype);
+    }
+  }
+  return 4;
 }
 
 }  // namespace
@@ -50,11 +64,35 @@ std::string refusal_on(const Variant& variant, const Problem& problem, const Dev
   return why.empty() && variant.refuse_on != nullptr ? variant.refuse_on(problem, limits) : why;
 }
 
+Prediction predicted_bytes(const Variant& variant, const Problem& problem, Pass pass, const DeviceLimits& limits,
+                           std::optional<Tiles> tiles) {
+  if (variant.predict == nullptr) return {};
+  TileChoice choice;
+  if (variant.tiles != nullptr) {
+    const std::vector<TileChoice> choices = variant.tiles(problem, pass, limits);
+    const auto found =
+        std::find_if(choices.begin(), choices.end(), [&](const TileChoice& c) { return !tiles || c.tiles == *tiles; });
+    if (found == choices.end()) return {};
+    choice = *found;
+  }
+  Prediction moved = variant.predict(variant, problem, pass, choice, limits);
+  for (auto& [name, of_tensor] : moved) {
+    const std::int64_t bytes = element_bytes(variant, problem, pass, name);
+    of_tensor = {of_tensor.read * bytes, of_tensor.written * bytes};
+  }
+  std::erase_if(moved, [](const auto& entry) { return entry.second == Moved{}; });
+  return moved;
+}
+
 const std::vector<Variant>& variants(Backend backend) {
   auto& [steps, variants] = registry(backend);
   if (variants.size() != steps.size()) {
     variants.clear();
-    for (const Step& step : steps) variants.emplace_back(*step.variant).file = step.file;
+    for (const Step& step : steps) {
+      Variant& variant = variants.emplace_back(*step.variant);
+      variant.file = step.file;
+      variant.predict = step.predict;
+    }
   }
   return variants;
 }
@@ -71,10 +109,10 @@ std::string name_clash(Backend backend) {
   return "";
 }
 
-RegisterVariant::RegisterVariant(Backend backend, int number, const Variant& variant, const char* file) {
+RegisterVariant::RegisterVariant(Backend backend, int number, const Variant& variant, const char* file, Predict predict) {
   std::vector<Step>& steps = registry(backend).steps;
   const auto place = std::find_if(steps.begin(), steps.end(), [&](const Step& step) { return step.number > number; });
-  steps.insert(place, {number, &variant, file});
+  steps.insert(place, {number, &variant, file, predict});
 }
 
 }  // namespace flash

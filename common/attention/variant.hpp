@@ -2,8 +2,10 @@
 #pragma once
 
 #include "common/attention/features.hpp"
+#include "common/attention/prediction.hpp"
 #include "common/attention/tensor.hpp"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,12 @@ struct StageInfo {
   std::string idea;            ///< one line for reports and the comparison table
   std::string backward_stage;  ///< the stage that has a backward pass, if this one has none
 };
+
+struct Variant;
+
+/// The elements that a pass of a variant moves with these tiles (of no rows, if it has nothing to choose) on such a device. A stage has it
+/// in its predicted.hpp, beside the kernels.
+using Predict = Prediction (*)(const Variant&, const Problem&, Pass, const TileChoice&, const DeviceLimits&);
 
 /// One kernel file of a stage. launch functions start kernels on the default stream, allocate nothing and do not wait.
 struct Variant {
@@ -35,7 +43,8 @@ struct Variant {
   Features takes = every_kernel_takes;        ///< what it knows of problems; others are refused
   /// "" or why a device cannot run a problem, which another one could: "bf16 needs compute capability 8.0". Null: every device can.
   std::string (*refuse_on)(const Problem&, const DeviceLimits&) = nullptr;
-  const char* file = "";  ///< path of the kernel file in the project; registration fills it in
+  const char* file = "";      ///< path of the kernel file in the project; registration fills it in
+  Predict predict = nullptr;  ///< likewise; null: nothing is predicted
 };
 
 /// What the problem has that the variant does not know, as on the command line; "" if it knows all.
@@ -46,6 +55,9 @@ std::string refusal(const Variant&, const Problem&);
 
 /// "" or why it does not take the problem on such a device; where refusal() has something to say, that.
 std::string refusal_on(const Variant&, const Problem&, const DeviceLimits&);
+
+/// The bytes that a pass is predicted to move with these tiles, by default the variant's default; empty if there is no formula.
+Prediction predicted_bytes(const Variant&, const Problem&, Pass, const DeviceLimits&, std::optional<Tiles> = {});
 
 enum class Backend { gpu, cpu };
 
@@ -58,8 +70,8 @@ std::string name_clash(Backend);
 
 /// Adds a variant when the program starts. It is read in main() at the earliest, since it may be initialised after this.
 struct RegisterVariant {
-  RegisterVariant(Backend, int number, const Variant&, const char* file = "");
-  RegisterVariant(Backend, int, Variant&&, const char* = "") = delete;
+  RegisterVariant(Backend, int number, const Variant&, const char* file = "", Predict = nullptr);
+  RegisterVariant(Backend, int, Variant&&, const char* = "", Predict = nullptr) = delete;
 };
 
 }  // namespace flash

@@ -57,14 +57,15 @@ function(add_kernel FLASH_KERNEL backend FLASH_NAMESPACE)
   endif()
 endfunction()
 
-# add_stage(KERNELS file.cuh... [NAMESPACE flash::name] [FORWARD stage/file.cuh] [TESTS file.cpp...]): the program and the tests of the
-# stage in the current folder.
+# add_stage(KERNELS file.cuh... [NAMESPACE flash::name] [FORWARD stage/file.cuh] [PREDICT flash::name::function] [TESTS file.cpp...]): the
+# program and the tests of the stage in the current folder.
 #
 # Each kernel file, in the order of the steps, is compiled for each backend. NAMESPACE (default: flash) is that of their variants; a stage
 # of which another one takes anything has its own. FORWARD: the forward pass of the backward steps (common/device/forward_pass.hpp), a
-# step of this stage or of an earlier one. Tests: default test.cpp.
+# step of this stage or of an earlier one. PREDICT: the function of the stage's predicted.hpp that says what the kernels move
+# (Variant::predict). Tests: default test.cpp.
 function(add_stage)
-  cmake_parse_arguments(arg "" "NAMESPACE;FORWARD" "KERNELS;TESTS" ${ARGN})
+  cmake_parse_arguments(arg "" "NAMESPACE;FORWARD;PREDICT" "KERNELS;TESTS" ${ARGN})
   if(NOT arg_TESTS)
     set(arg_TESTS test.cpp)
   endif()
@@ -75,6 +76,11 @@ function(add_stage)
   list(TRANSFORM arg_KERNELS PREPEND ${stage}/ OUTPUT_VARIABLE kernels)
   set(linked ${kernels} ${arg_FORWARD})
   list(REMOVE_DUPLICATES linked)
+  set(predict nullptr)
+  if(arg_PREDICT)
+    set(predict &${arg_PREDICT})
+    set(FLASH_PREDICTED "#include \"${stage}/predicted.hpp\"")
+  endif()
   set(backends cpu)
   if(FLASH_HAS_CUDA)
     list(APPEND backends gpu)
@@ -87,7 +93,7 @@ function(add_stage)
       add_kernel(${kernel} ${backend} ${arg_NAMESPACE})
       step_name(${kernel} ${backend} step)
       math(EXPR number "${number} + 1")
-      string(APPEND FLASH_REGISTRATIONS "    {Backend::${backend}, ${number}, ${step}(), \"${kernel}\"},\n")
+      string(APPEND FLASH_REGISTRATIONS "    {Backend::${backend}, ${number}, ${step}(), \"${kernel}\", ${predict}},\n")
       list(APPEND kernels_${backend} $<TARGET_OBJECTS:${step}>)
     endforeach()
     foreach(kernel IN LISTS linked)

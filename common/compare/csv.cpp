@@ -37,8 +37,8 @@ std::string csv_text(const std::vector<Row>& rows) {
       "problem.heads problem.kv_heads problem.seq_q problem.seq_k problem.head_dim problem.causal "
       "problem.bias problem.dtype problem.layout tiles.br tiles.bc extra_memory_bytes compulsory_bytes "
       "hbm_read_bytes hbm_written_bytes flops time.median_ms time.min_ms time.max_ms time.enqueue_ms "
-      "time.first_enqueue_ms tflops percent_of_peak counters.sectors counters.barriers "
-      "counters.warp_operations counters.bank_conflicts max_error verdict idea message");
+      "time.first_enqueue_ms tflops percent_of_peak predicted.read_bytes predicted.written_bytes "
+      "counters.sectors counters.barriers counters.warp_operations counters.bank_conflicts max_error verdict idea message");
   const std::vector<std::string> paths(std::istream_iterator<std::string>(columns), {});
   std::string text;
   for (const std::string& path : paths) text += (text.empty() ? "" : ",") + path;

@@ -36,15 +36,19 @@ Column figure(const char* title, int rank, std::vector<const char*> path, std::s
           }};
 }
 
-std::vector<Column> columns_for(Backend backend) {
+/// `predicted`: is there any row of which the bytes are?
+std::vector<Column> columns_for(Backend backend, bool predicted) {
   const bool gpu = backend == Backend::gpu;
   std::vector<Column> all{
       {"stage/variant", 0, Align::left, [](const Row& row) { return row.label(); }},
       {"tiles", gpu ? 6 : 8, Align::left, [](const Row& row) { return row.tiles().value_or("-"); }},
       figure("extra\nmemory", 4, {"extra_memory_bytes"}, bytes_text),
+      figure("predicted\nread", gpu ? 8 : 3, {"predicted", "read_bytes"}, bytes_text),
       figure("bytes\nread", gpu ? 3 : 2, {"hbm_read_bytes"}, bytes_text),
+      figure("predicted\nwritten", 8, {"predicted", "written_bytes"}, bytes_text),
       figure("bytes\nwritten", gpu ? 7 : 3, {"hbm_written_bytes"}, bytes_text),
   };
+  if (!predicted) std::erase_if(all, [](const Column& column) { return column.title.starts_with("predicted"); });
   if (gpu) {
     all.push_back(figure("median\nms", 1, {"time", "median_ms"}, short_number));
     all.push_back(figure("min\nms", 11, {"time", "min_ms"}, short_number));
@@ -187,7 +191,10 @@ std::string comparison_tables(const std::vector<Row>& every, std::size_t width) 
     std::vector<Group> here;
     std::copy_if(groups.begin(), groups.end(), std::back_inserter(here),
                  [&](const Group& group) { return group.front().backend() == backend; });
-    columns[backend] = columns_for(backend);
+    const bool predicted = std::any_of(rows.begin(), rows.end(), [](const Row& row) {
+      return row.number({"predicted", "read_bytes"}).has_value();
+    });
+    columns[backend] = columns_for(backend, predicted);
     for (const std::string& title : fit(columns[backend], here, width)) {
       if (std::find(left_out.begin(), left_out.end(), title) == left_out.end()) left_out.push_back(title);
     }

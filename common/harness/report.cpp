@@ -109,14 +109,22 @@ std::string time_text(const RunRecord& run) {
                                            : std::string()));
 }
 
-std::string counts_text(const Counters& counters) {
+std::string counts_text(const Counters& counters, const Prediction& predicted) {
   std::string text = line("counts", "of this pass, exact; they are not times");
-  TextTable traffic({"tensor", "bytes read", "bytes written", "32-byte sectors"});
+  TextTable traffic(
+      {"tensor", "bytes read,\npredicted", "counted", "bytes written,\npredicted", "counted", "32-byte\nsectors"});
+  const auto add = [&](const std::string& name, const Moved& expected, const TensorTraffic& counted, std::uint64_t sectors) {
+    const auto or_dash = [&](std::int64_t n) { return predicted.empty() ? "-" : count_text(static_cast<std::uint64_t>(n)); };
+    traffic.add({name, or_dash(expected.read), count_text(counted.read_bytes), or_dash(expected.written),
+                 count_text(counted.written_bytes), count_text(sectors)});
+  };
+  Prediction left = predicted;
   for (const TensorTraffic& tensor : counters.traffic) {
-    traffic.add({tensor.tensor, count_text(tensor.read_bytes), count_text(tensor.written_bytes),
-                 count_text(tensor.read_sectors + tensor.written_sectors)});
+    add(tensor.tensor, left[tensor.tensor], tensor, tensor.read_sectors + tensor.written_sectors);
+    left.erase(tensor.tensor);
   }
-  traffic.add({"all", count_text(counters.read_bytes()), count_text(counters.written_bytes()), count_text(counters.sectors())});
+  for (const auto& [name, moved] : left) add(name, moved, {}, 0);
+  add("all", sum_of(predicted), {"", counters.read_bytes(), counters.written_bytes(), 0, 0}, counters.sectors());
   text += traffic.text(15);
   TextTable events({"event", "count"});
   events.add({"kernel launches", count_text(counters.launches)});
@@ -152,7 +160,14 @@ std::string text_report(const RunRecord& run) {
   text += line("must move",
                bytes_text(compulsory_bytes(run.problem, run.pass)) + ": each input read once, each output written once");
   if (run.timing) text += time_text(run);
-  if (run.counters) text += counts_text(*run.counters);
+  if (run.counters) {
+    text += counts_text(*run.counters, run.predicted);
+  } else if (!run.predicted.empty()) {
+    const Moved all = sum_of(run.predicted);
+    text +=
+        line("predicted", bytes_text(static_cast<double>(all.read)) + " read, " + bytes_text(static_cast<double>(all.written)) +
+                              " written by this kernel; --device cpu counts them");
+  }
   for (const std::string& file : run.saved) text += line(&file == &run.saved.front() ? "saved" : "", file);
   return text;
 }

@@ -41,6 +41,7 @@ struct RunRecord {
   std::optional<Diagnosis> diagnosis;  ///< CPU
   std::optional<Timing> timing;        ///< GPU with --bench
   std::optional<Counters> counters;    ///< CPU
+  Prediction predicted;                ///< bytes; empty: the variant has no formula
   std::vector<std::string> saved;      ///< files of --save
 
   /// The result is right, and no two threads race for memory; also if neither was looked at.

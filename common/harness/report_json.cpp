@@ -73,6 +73,14 @@ Json counters_json(const Counters& counters) {
           {"threads", counters.threads}};
 }
 
+Json predicted_json(const Prediction& predicted) {
+  if (predicted.empty()) return nullptr;
+  Json tensors = Json::object();
+  for (const auto& [name, moved] : predicted) tensors[name] = {{"read_bytes", moved.read}, {"written_bytes", moved.written}};
+  const Moved all = sum_of(predicted);
+  return {{"read_bytes", all.read}, {"written_bytes", all.written}, {"tensors", tensors}};
+}
+
 Json time_json(const Timing& time) {
   return {{"median_ms", time.median_ms},
           {"min_ms", time.min_ms},
@@ -117,6 +125,7 @@ std::string json_report(const RunRecord& run) {
     const std::optional<double> percent = percent_of_peak(run);
     json["percent_of_peak"] = percent ? Json(*percent) : Json(nullptr);
   }
+  json["predicted"] = predicted_json(run.predicted);
   if (run.counters) json["counters"] = counters_json(*run.counters);
   if (!run.saved.empty()) json["saved"] = run.saved;
   return dump(json);

@@ -110,6 +110,7 @@ ExitCode run_problem(const StageInfo& stage, Options options) {
                 .diagnosis = {},
                 .timing = {},
                 .counters = {},
+                .predicted = predicted_bytes(variant, problem, options.pass, device->limits(), tiles),
                 .saved = {}};
   if (options.tune) {
     const TuneRecord tuned = tune(*device, run, task.inputs, options);

@@ -1,4 +1,4 @@
-"""Tables of what the simulator counted, beside the closed formulas. A difference is a mistake, and ends the program."""
+"""Tables of what the simulator counted, beside what the stages predict. A difference is a mistake, and ends the program."""
 
 import json
 
@@ -18,32 +18,53 @@ def agree(row, what, expected, counted):
     return f"{counted:,}"
 
 
-def count_table(stage, direction, p, rows):
-    """Predicted beside counted for one problem, a column for each variant."""
-    tiles = rows[0].get("tiles")
-    expected = costs.predicted(stage, direction, p, tiles, rows[0]["variant"])
-    traffic = [row["counters"]["tensors"] for row in rows]
-    for row, tensors in zip(rows, traffic):
-        for name, moved in tensors.items():
-            if name not in expected:
-                agree(row, f"bytes of {name}", 0, moved["read_bytes"] + moved["written_bytes"])
+# Tensors in the order of the tables.
+ORDER = {name: at for at, name in enumerate("Q K V bias S P O L l m dO D LD dP dS dQ dK dV".split())}
+
+
+def predicted(row):
+    """{tensor: (read, written)} in bytes, as the stage predicts it; a tensor that it leaves out is not moved. {} if it has no formula."""
+    tensors = (row.get("predicted") or {}).get("tensors", {})
+    names = sorted(tensors, key=lambda name: ORDER.get(name.removesuffix("_padded").removeprefix("sum_"), len(ORDER)))
+    return {name: (tensors[name]["read_bytes"], tensors[name]["written_bytes"]) for name in names}
+
+
+def moved_lines(rows):
+    """Lines of a table: a tensor's bytes, predicted and as each row counted them."""
+    expected = predicted(rows[0])
+    counted = [{name: (t["read_bytes"], t["written_bytes"]) for name, t in row["counters"]["tensors"].items()} for row in rows]
     lines = []
-    for name, elements in expected.items():
-        for count, key, what in zip(elements, ["read_bytes", "written_bytes"], ["read", "written"]):
-            counts = [agree(row, f"{name} {what}", 4 * count, t.get(name, {}).get(key, 0)) for row, t in zip(rows, traffic)]
-            if count:
-                lines.append([f"{name} {what}, bytes", f"{4 * count:,}"] + counts)
-    total = 4 * sum(read + written for read, written in expected.values())
-    lines.append(["**all bytes**"] + [f"**{total:,}**"] * (1 + len(rows)))
-    sectors = [costs.predicted_sectors(stage, row["variant"], direction, p, tiles) for row in rows]
+    for name in list(expected or counted[0]):
+        for at, what in enumerate(["read", "written"]):
+            counts = [of_row.pop(name, (0, 0)) if at else of_row.get(name, (0, 0)) for of_row in counted]
+            if expected:
+                cells = [agree(row, f"{name} {what}", expected[name][at], count[at]) for row, count in zip(rows, counts)]
+            else:
+                cells = [f"{count[at]:,}" for count in counts]
+            if any(count[at] for count in counts):
+                lines.append([f"{name} {what}, bytes", f"{expected[name][at]:,}" if expected else "–"] + cells)
+    for row, left in zip(rows, counted):
+        for name, both in left.items():
+            agree(row, f"bytes of {name}", 0, sum(both))
+    total = sum(map(sum, expected.values()))
+    sums = [row["counters"]["read_bytes"] + row["counters"]["written_bytes"] for row in rows]
+    lines.append(["**all bytes**", f"**{total:,}**" if expected else "–"] + [f"**{counted:,}**" for counted in sums])
+    return lines
+
+
+def count_table(rows):
+    """Predicted beside counted for one problem, a column for each variant."""
+    lines = moved_lines(rows)
+    known = bool(predicted(rows[0]))
+    sectors = [costs.predicted_sectors(row) for row in rows] if known else [None]
     if None not in sectors:
         counts = [agree(row, "sectors", expected, row["counters"]["sectors"]) for row, expected in zip(rows, sectors)]
         lines.append(["sectors of 32 bytes", " / ".join(dict.fromkeys(f"{expected:,}" for expected in sectors))] + counts)
     for counter in ["barriers", "warp_operations"]:
-        if costs.predicted_events(stage, rows[0]["variant"], direction, p, tiles) is None:
+        if not known:
             lines.append([counter.replace("_", " "), "–"] + [f"{row['counters'][counter]:,}" for row in rows])
             continue
-        events = [costs.predicted_events(stage, row["variant"], direction, p, tiles)[counter] for row in rows]
+        events = [costs.predicted_events(row)[counter] for row in rows]
         counts = [agree(row, counter, event, row["counters"][counter]) for row, event in zip(rows, events)]
         if any(events):
             lines.append([counter.replace("_", " "), " / ".join(dict.fromkeys(f"{event:,}" for event in events))] + counts)
@@ -55,14 +76,13 @@ def bytes_of(stage, only=None):
     problems = {}
     for row in rows_of("cpu"):
         if row["stage"] == stage and "counters" in row and only in (None, row["pass"]):
-            expected = costs.predicted(stage, row["pass"], row["problem"], row.get("tiles"), row["variant"])
-            key = (row["pass"], json.dumps(row["problem"]), json.dumps(row.get("tiles")), json.dumps(expected))
+            key = (row["pass"], json.dumps(row["problem"]), json.dumps(row.get("tiles")), json.dumps(row.get("predicted") or row["variant"]))
             problems.setdefault(key, []).append(row)
     parts = []
     for (direction, problem, tiles, _), rows in problems.items():
         p = json.loads(problem)
         title = f"{direction.capitalize()}, {describe(p)}" + (", tiles {br} × {bc}".format_map(json.loads(tiles)) if tiles != "null" else "")
-        body = f"{count_table(stage, direction, p, rows)}\n\n{origin(rows)}"
+        body = f"{count_table(rows)}\n\n{origin(rows)}"
         # The first problem is to be read; the others stay closed until someone asks.
         first = all(json.loads(other) == p for _, other, *_ in list(problems)[: len(parts)])
         parts.append(f"{title}:\n\n{body}" if first else f"<details>\n<summary>{title}</summary>\n\n{body}\n\n</details>")

@@ -1,64 +1,25 @@
-"""The index functions of common/attention/fragments.hpp, read from the source and callable here: pictures cannot show another layout than
-the kernels and the simulator have.
-
-  docs/tools/fragment_functions.py LAB     compares them with what lab_fragments --json says that the compiled functions return
-"""
+"""The index functions of common/attention/fragments.hpp as lab_fragments --json saved their values: pictures cannot show another layout
+than the kernels and the simulator have."""
 
 import json
-import re
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
-HEADER = Path(__file__).resolve().parents[2] / "common" / "attention" / "fragments.hpp"
+from .saved import RESULTS
+
 LANES = 32
 
 
-def python_expression(expression):
-    """Of whole numbers that are not negative: C++'s / is //, and its condition stands in front. The other operators agree."""
-    choice = re.fullmatch(r"(.*?)\?(.*?):(.*)", expression)
-    if choice:
-        condition, yes, no = (python_expression(part.strip()) for part in choice.groups())
-        return f"(({yes}) if ({condition}) else ({no}))"
-    return expression.replace("/", "//")
-
-
 def functions():
-    """All functions of the header by name."""
-    text = re.sub(r"//.*", "", HEADER.read_text())
-    found = re.findall(r"constexpr int (\w+)\(([^)]*)\)\s*\{\s*return ([^;]*);\s*\}", text)
-    scope = {"__builtins__": {}}
-    for name, parameters, expression in found:
-        parameters = ", ".join(part.strip().removeprefix("int ") for part in parameters.split(","))
-        scope[name] = eval(f"lambda {parameters}: {python_expression(' '.join(expression.split()))}", scope)
-    names = {name for name, _, _ in found}
-    missing = {"a_row", "a_col", "b_row", "b_col", "c_row", "c_col", "swizzled_chunk"} - names
-    if missing:
-        raise SystemExit(f"{HEADER.name}: docs/tools/fragment_functions.py finds no {', '.join(sorted(missing))}")
-    return SimpleNamespace(**{name: scope[name] for name in names})
+    """All functions by name, with the parameters that they have in C++: a lane, a register, which half of it."""
+    values = json.loads((RESULTS / "cpu" / "programs" / "lab_fragments.json").read_text())
 
+    def of_lane(name, halves):
+        of = values[name]
+        registers = len(of) // LANES // halves
+        return lambda lane, register=0, which=0: of[(lane * registers + register) * halves + which]
 
-def differences(lab):
-    """Names of functions whose compiled twin has other values."""
-    of = functions()
+    def chunk(width, row, chunk):
+        return values[f"swizzled_chunk {width}"][row % 8 * (width // 8) + chunk]
 
-    def expected(name, count):
-        if " " in name:  # swizzled_chunk WIDTH, by row and chunk
-            width = int(name.split()[1])
-            return [of.swizzled_chunk(width, i // (width // 8), i % (width // 8)) for i in range(count)]
-        function, each = getattr(of, name), count // LANES
-        if name.startswith("ldmatrix") or name == "b_col":
-            return [function(lane, which) if each == 2 else function(lane) for lane in range(LANES) for which in range(each)]
-        if name in ("a_col", "b_row"):
-            return [function(lane, i // 2, i % 2) for lane in range(LANES) for i in range(each)]
-        return [function(lane, reg) for lane in range(LANES) for reg in range(each)]
-
-    compiled = json.loads(subprocess.run([lab, "--json"], capture_output=True, check=True, text=True).stdout)
-    return [name for name, values in compiled.items() if name != "lanes" and values != expected(name, len(values))]
-
-
-if __name__ == "__main__":
-    wrong = differences(sys.argv[1])
-    print(f"other values than the compiled functions: {', '.join(wrong)}" if wrong else "as compiled")
-    sys.exit(1 if wrong else 0)
+    found = {name: of_lane(name, 2 if name in ("a_col", "b_row") else 1) for name in values if name[1:5] in ("_row", "_col") or name.startswith("ldmatrix")}
+    return SimpleNamespace(**found, swizzled_chunk=chunk, swizzled_col=lambda width, row, col: 8 * chunk(width, row, col // 8) + col % 8)

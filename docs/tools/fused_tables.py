@@ -10,7 +10,6 @@ from plots import h200
 from rows.row import is_borrowed
 from rows.text import describe, size
 
-from . import costs
 from .formatting import table
 from .saved import NOTHING_SAVED, ROOT, origin, rows_of
 
@@ -84,9 +83,7 @@ def io_counts():
                 tensors = row["counters"]["tensors"]
                 counted = sum(moved["read_bytes"] + moved["written_bytes"] for moved in tensors.values())
                 square = sum(tensors[name]["read_bytes"] + tensors[name]["written_bytes"] for name in ["S", "P", "dP", "dS"] if name in tensors)
-                expected = None
-                if costs.known(row["stage"], row["pass"]):
-                    expected = 4 * sum(read + written for read, written in costs.predicted(row["stage"], row["pass"], row["problem"], row.get("tiles"), row["variant"]).values())
+                expected = row.get("predicted") and row["predicted"]["read_bytes"] + row["predicted"]["written_bytes"]
                 if expected not in (None, counted):
                     raise SystemExit(f"{row['stage']} {row['variant']} {row['pass']}, {problem}: formula {expected} bytes, counted {counted}")
                 lines.append(

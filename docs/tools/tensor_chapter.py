@@ -6,7 +6,8 @@ import re
 from plots import h200
 from rows.text import describe
 
-from . import fragment_functions, tensor_costs
+from . import fragment_functions
+from .counted import moved_lines, predicted
 from .fa2_tables import fitting
 from .formatting import table
 from .saved import NOTHING_SAVED, RESULTS, gpus, origin, rows_of
@@ -117,26 +118,9 @@ def steps_tiles_08():
     return table(["step", "d, padded", "Br × Bc"], lines) if lines else NOT_YET
 
 
-def shared_bytes(variant, width, br, bc):
-    """Of the steps whose sizes are not saved, as their sources compute it."""
-    numbers = {
-        "mma": (width + 8) * (br + 2 * bc) + br * (bc + 8),
-        "swizzle": width * (br + 2 * bc) + br * bc,
-        "pipeline": width * (br + 4 * bc) + br * bc,
-        "registers": width * (br + 4 * bc),
-        "lazy_maximum": width * (br + 4 * bc),
-        "two_kernels": width * (2 * bc + 4 * br) + 8 * br,
-        "one_kernel": width * (2 * bc + 4 * br) + br * bc + 8 * br,
-    }
-    return 2 * numbers[variant] if variant in numbers else None
-
-
 def resources_08():
     """Registers of each kernel, the larger number of both types, by tile size."""
-    shared = {}
-    for row in rows_of("cpu", "tensor_tiles.json"):
-        for choice in row["tune"]["choices"]:
-            shared[row["variant"], row["problem"]["head_dim"], choice["br"], choice["bc"]] = choice["shared_bytes"]
+    shared = {(variant, s.width, s.br, s.bc): s.shared_bytes for variant in FILES for s in shapes(variant)}
     parts = []
     for device in gpus():
         path = RESULTS / device / "resources.json"
@@ -156,36 +140,12 @@ def resources_08():
         order = list(FILES)
         lines = []
         for (variant, name, sizes), (registers, stack) in sorted(found.items(), key=lambda item: (order.index(item[0][0]), item[0][1], item[0][2])):
-            bytes_shared = shared.get((variant, *sizes)) or shared_bytes(variant, *sizes) if len(sizes) == 3 else None
+            bytes_shared = shared.get((variant, *sizes))
             tiles = f"{sizes[1]} × {sizes[2]}" if len(sizes) == 3 else "–"
             lines.append([f"`{variant}`", name, sizes[0] if sizes else "any", tiles, registers, stack, f"{bytes_shared / 1024:.0f} KiB" if bytes_shared else "–"])
         head = ["step", "kernel", "d, padded", "Br × Bc", "registers", "stack and local memory, bytes", "shared memory"]
         parts.append(f"Compiled for `{json.loads(path.read_text())[0]['arch']}`:\n\n{table(head, lines)}")
     return "\n\n".join(parts) or NOTHING_SAVED
-
-
-def agree(row, what, expected, counted):
-    if expected != counted:
-        raise SystemExit(f"08 {row['variant']} {row['pass']}, {describe(row['problem'])}: {what}: predicted {expected}, counted {counted}")
-    return f"{counted:,}"
-
-
-def threads_of(row):
-    return row["counters"]["threads"] // row["counters"]["blocks"]
-
-
-def bytes_table(row, expected):
-    moved = row["counters"]["tensors"]
-    lines = []
-    for name in expected | moved:
-        for at, key, what in [(0, "read_bytes", "read"), (1, "written_bytes", "written")]:
-            value = expected.get(name, (0, 0))[at]
-            counted = agree(row, f"{name} {what}", value, moved.get(name, {}).get(key, 0))
-            if value:
-                lines.append([f"{name} {what}, bytes", f"{value:,}", counted])
-    total = sum(read + written for read, written in expected.values())
-    lines.append(["**all bytes**", f"**{total:,}**", f"**{row['counters']['read_bytes'] + row['counters']['written_bytes']:,}**"])
-    return table(["", "predicted", "counted"], lines)
 
 
 def bytes_08(direction):
@@ -194,10 +154,9 @@ def bytes_08(direction):
     parts = []
     for row in rows_of("cpu", "tensor.json") + rows_of("cpu", "tensor_io.json") + rows_of("cpu", "tensor_odd.json"):
         of_step = (row["variant"] in BACKWARD) == (row["pass"] == "backward")
-        expected = tensor_costs.predicted(direction, row["variant"], row["problem"], row["tiles"], threads_of(row)) if of_step else None
-        if row["pass"] != direction or expected is None:
+        if row["pass"] != direction or not of_step or not predicted(row):
             continue
-        body = bytes_table(row, expected)
+        body = table(["", "predicted", "counted"], moved_lines([row]))
         if (row["variant"], row["problem"]["dtype"]) != (last, "fp16"):
             continue
         title = f"{direction.capitalize()}, `{last}`, {describe(row['problem'])}, tiles {row['tiles']['br']} × {row['tiles']['bc']}"

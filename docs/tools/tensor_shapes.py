@@ -1,7 +1,6 @@
-"""The compiled kernels of stage 08, as their sources list them, and what a pair of tiles asks of an SM: (8.9)."""
+"""The compiled kernels of stage 08, as its program lists them, and what a pair of tiles asks of an SM: (8.9)."""
 
 import json
-import re
 from dataclasses import dataclass
 
 from plots import h200
@@ -9,21 +8,10 @@ from plots import h200
 from .saved import RESULTS, ROOT
 
 STAGE = ROOT / "08_tensor_cores"
-
-
-def steps(folder):
-    """{variant: file in STAGE} of the steps in a folder, in the order of their numbers."""
-    found = {}
-    for path in sorted((STAGE / folder).glob("[0-9]_*.cuh")):
-        name = re.search(r'=\s*(?:forward|backward)_step<[^>]*>\s*\(\s*"(\w+)"', path.read_text())
-        if not name:
-            raise SystemExit(f"{path.name}: names no variant")
-        found[name[1]] = f"{folder}/{path.name}"
-    return found
-
-
-FORWARD, BACKWARD = steps("forward"), steps("backward")
-FILES = FORWARD | BACKWARD
+VARIANTS = {v["name"]: v for v in json.loads((RESULTS / "cpu" / "programs" / "08_tensor_cores.json").read_text())["variants"]}
+FILES = {name: v["kernel"].split("/", 1)[1] for name, v in VARIANTS.items()}  # in STAGE, in the order of the steps
+BACKWARD = [name for name, v in VARIANTS.items() if "backward" in v["passes"]]
+FORWARD = [name for name in VARIANTS if name not in BACKWARD]
 WARP = 32
 MMA_FLOPS = 2 * 16 * 8 * 16  # of one m16n8k16
 SCHEDULERS = 4  # of an SM, each with a tensor core
@@ -33,26 +21,29 @@ SHARED_BYTES_PER_CLOCK = h200.SHARED_BYTES_PER_CLOCK
 
 @dataclass
 class Shape:
-    """Names as in the kernels. rows: tiles of 16 rows of a warp, but for the last backward step: the warps of a block."""
+    """Names as in the kernels; `rows` of forward steps: tiles of 16 rows of a warp."""
 
     width: int
     br: int
     bc: int
-    rows: int
+    threads: int
+    shared_bytes: int
     why: str
-    numbers: tuple = ()  # all template arguments
+
+    @property
+    def warps(self):
+        return self.threads // WARP
+
+    @property
+    def rows(self):
+        return self.br // 16 // self.warps
 
 
 def shapes(variant):
-    """In the order of the source: for each width the default first."""
-    path = STAGE / FILES[variant]
-    found = []
-    for numbers, why in re.findall(r'compiled<([\d, ]+)>\(\s*"([^"]*)"', path.read_text()):
-        numbers = tuple(int(number) for number in numbers.split(","))
-        found.append(Shape(*numbers[:4], why, numbers))
-    if not found:
-        raise SystemExit(f"{path.name}: no compiled<...>(\"why\")")
-    return found
+    """For each width the default of large problems first."""
+    direction = "backward" if variant in BACKWARD else "forward"
+    of_pass = [tiles for tiles in VARIANTS[variant]["tiles"] if tiles["pass"] == direction]
+    return [Shape(width, **choice) for tiles in of_pass for width in tiles["head_dims"] for choice in tiles["choices"]]
 
 
 def measured_rates():
@@ -149,8 +140,8 @@ def warp_grid(warps, br, width):
 
 
 def backward_needs(shape):
-    """(8.9)  Of a pair of tiles of the last step, whose template arguments are width, Br, Bc, warps."""
-    width, br, bc, warps = shape.numbers
+    """(8.9)  Of a pair of tiles of the last step."""
+    width, br, bc, warps = shape.width, shape.br, shape.bc, shape.warps
     query_warps, column_warps = warp_grid(warps, br, width)
     tile_q, tile_k, pairs = 2 * br * width, 2 * bc * width, br * bc
     shared = 4 * (warps // 2) * tile_q  # Q for S and dK, dO for dP and dV, by each warp of a half

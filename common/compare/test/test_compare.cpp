@@ -45,6 +45,18 @@ TEST_CASE("compare: one table with counts on the CPU") {
   CHECK_FALSE(contains(table, "FAILED"));
 }
 
+TEST_CASE("compare: bytes predicted beside bytes counted, where any stage predicts them") {
+  const FakeStages stages;
+  Json report = Json::parse(passed_report());
+  report["predicted"] = {{"read_bytes", 5120}, {"written_bytes", 6144}};
+  stages.add("01_first", prints(passed_report()));
+  CHECK_FALSE(contains(compare(stages, {"--device", "cpu", "--pass", "forward"}).output, "predicted"));
+  stages.add("02_second", prints(report.dump()));
+  const std::string table = words(compare(stages, {"--device", "cpu", "--pass", "forward", "--wide"}).output);
+  CHECK_MESSAGE(contains(table, "- 3.0 KiB - 1.0 KiB"), table);
+  CHECK_MESSAGE(contains(table, "5.0 KiB 3.0 KiB 6.0 KiB 1.0 KiB"), table);
+}
+
 TEST_CASE("compare: a failing child is a row, and the exit code is 1") {
   const FakeStages stages;
   stages.add("01_good", prints(passed_report()));

@@ -59,6 +59,7 @@ RunRecord cpu_run() {
   counters.traffic = {{"Q", 100, 0}, {"O", 0, 40}, {"S", 60, 60}};
   counters.barriers = 3;
   run.counters = counters;
+  run.predicted = {{"Q", {100, 0}}, {"O", {0, 44}}};
   return run;
 }
 
@@ -121,6 +122,12 @@ TEST_CASE("report: JSON of a simulated run has counts and no times") {
   CHECK(counters.at("written_bytes") == 100);
   CHECK(counters.at("tensors").at("S").at("written_bytes") == 60);
   CHECK(counters.at("barriers") == 3);
+  CHECK(json.at("predicted") ==
+        Json{{"read_bytes", 100},
+             {"written_bytes", 44},
+             {"tensors",
+              {{"Q", {{"read_bytes", 100}, {"written_bytes", 0}}}, {"O", {{"read_bytes", 0}, {"written_bytes", 44}}}}}});
+  CHECK(Json::parse(json_report(gpu_run())).at("predicted").is_null());
   for (const char* key : {"bank_conflicts", "tensor_core_products", "warp_operations", "atomics", "launches"}) {
     CHECK(counters.contains(key));
   }
@@ -168,6 +175,10 @@ TEST_CASE("report: the text of runs that pass") {
   CHECK(gpu.find("10 TFLOP/s, 20 % of this device's peak") != std::string::npos);
   const std::string cpu = text_report(cpu_run());
   CHECK(cpu.find("not times") != std::string::npos);
+  CHECK(words(cpu).find("Q 100 100 0 0 0 O 0 0 44 40 0 S 0 60 0 60 0 all 100 160 44 100 0") != std::string::npos);
+  RunRecord unknown = cpu_run();
+  unknown.predicted = {};
+  CHECK(words(text_report(unknown)).find("Q - 100 - 0 0") != std::string::npos);
   CHECK(cpu.find("saved") == std::string::npos);
   RunRecord saved = cpu_run();
   saved.saved = {"out/o.npy", "out/lse.npy"};

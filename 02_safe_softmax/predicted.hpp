@@ -1,0 +1,13 @@
+// What chapter 02 predicts: as in chapter 01, but for how often the softmax reads S.
+#pragma once
+
+#include "01_naive/predicted.hpp"
+
+namespace flash::safe_softmax {
+
+inline Prediction predicted(const Variant& v, const Problem& p, Pass, const TileChoice&, const DeviceLimits&) {
+  const bool known = v.name == std::string_view("thread_per_row") || v.name == std::string_view("warp_per_row");
+  return known ? naive::predicted_forward(p, 3) : Prediction{};
+}
+
+}  // namespace flash::safe_softmax

@@ -1,0 +1,38 @@
+// What chapter 04 predicts.
+#pragma once
+
+#include "common/attention/cost.hpp"
+#include "common/attention/variant.hpp"
+
+#include <algorithm>
+#include <string_view>
+
+namespace flash::fa1_forward {
+
+/// (4.6)  The tiles that fill the shared memory of a block.
+inline Tiles predicted_tiles(const Problem& p, const DeviceLimits& limits) {
+  const auto up = [](int n, int multiple) { return (n + multiple - 1) / multiple * multiple; };
+  const int longest = static_cast<int>(limits.shared_bytes / 4) / (4 * (up(p.d, 32) + 4));
+  const int Br = std::max(std::min(longest, 256) / 32, 1) * 32;
+  return {std::min(Br, up(p.Nq, 32)), std::min(longest / 8 * 8, up(p.Nk, 8))};
+}
+
+/// (4.7)
+inline Prediction predicted_elements(const Problem& p, const DeviceLimits& limits) {
+  const std::int64_t R = visits(p, predicted_tiles(p, limits)).queries;
+  const std::int64_t heads = std::int64_t{p.B} * p.H, Nq = p.Nq, Nk = p.Nk, d = p.d;
+  return {{"Q", {heads * R * d, 0}},
+          {"K", {heads * Nk * d, 0}},
+          {"V", {heads * Nk * d, 0}},
+          {"O", {heads * R * d, heads * (Nq + R) * d}},
+          {"l", {heads * (R + Nq), heads * (Nq + R)}},
+          {"m", {heads * (R + Nq), heads * (Nq + R)}},
+          {"L", {0, heads * Nq}},
+          {"bias", {p.bias == BiasKind::none ? 0 : heads * visible_pairs(p), 0}}};
+}
+
+inline Prediction predicted(const Variant& v, const Problem& p, Pass, const TileChoice&, const DeviceLimits& limits) {
+  return v.name == std::string_view("thread_per_row") ? predicted_elements(p, limits) : Prediction{};
+}
+
+}  // namespace flash::fa1_forward

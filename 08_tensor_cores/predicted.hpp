@@ -1,0 +1,87 @@
+// What chapter 08 predicts.
+#pragma once
+
+#include "common/attention/cost.hpp"
+#include "common/attention/variant.hpp"
+
+#include <algorithm>
+#include <string_view>
+
+namespace flash::tensor_cores {
+
+inline std::int64_t up(std::int64_t n, std::int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+/// (8.10)  Rows that are no whole chunks of 16 bytes are copied once into rows that are.
+inline void add_copy(Prediction& moved, const char* tensor, std::int64_t rows, const Problem& p) {
+  if (p.d % 8 == 0) return;
+  moved[tensor].read += rows * p.d;
+  moved[std::string(tensor) + "_padded"].written += rows * up(p.d, 8);
+}
+
+/// Rows as the kernels read them: of the tensor, or of its copy.
+inline void add_read(Prediction& moved, const char* tensor, std::int64_t rows, const Problem& p) {
+  moved[p.d % 8 == 0 ? tensor : std::string(tensor) + "_padded"].read += rows * up(p.d, 8);
+}
+
+/// The biases that a head looks up, of all pairs in the tiles, seen or not; ALiBi's slope once for each of `threads` and each tile.
+inline std::int64_t biases(const Problem& p, const Visits& v, int threads) {
+  return p.bias == BiasKind::none ? 0 : p.bias == BiasKind::alibi ? threads * v.tiles : v.pairs;
+}
+
+/// (8.8)  Of tiles that a lazy maximum computes twice, which takes scores that grow on the way, the second time is left out.
+inline Prediction predicted_forward(const Problem& p, const TileChoice& choice) {
+  const Visits v = visits(p, choice.tiles);
+  const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv;
+  Prediction moved{{"O", {0, heads * p.Nq * p.d}}, {"L", {0, heads * p.Nq}}};
+  add_copy(moved, "Q", heads * p.Nq, p);
+  for (const char* const tensor : {"K", "V"}) add_copy(moved, tensor, kv_heads * p.Nk, p);
+  add_read(moved, "Q", heads * v.seeing, p);
+  for (const char* const tensor : {"K", "V"}) add_read(moved, tensor, heads * v.keys, p);
+  moved["bias"].read = heads * biases(p, v, choice.threads);
+  return moved;
+}
+
+/// (8.17)
+inline Prediction predicted_backward(std::string_view step, const Problem& p, const TileChoice& choice) {
+  const auto [Br, Bc] = choice.tiles;
+  const bool two_kernels = step == "two_kernels", staggered = step == "staggered";
+  const Visits v = visits(p, choice.tiles), of_dQ = visits(p, {Bc, Br});  // the second kernel turns the tiles
+  const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
+  const std::int64_t width = d <= 128 ? up(d, 32) : 256;
+  // Blocks that share a tile of keys: at width 256 steps 1 and 2 have no room for all columns of dK and dV, and compute scores twice.
+  const std::int64_t parts = !staggered && d > 128 ? 2 : 1;
+  const Moved gradient{0, kv_heads * Nk * d};
+  Prediction moved{{"O", {heads * Nq * d, 0}}, {"dO", {heads * Nq * d, 0}},
+                   {"L", {heads * Nq, 0}},     {"dQ", {0, heads * Nq * d}},
+                   {"dK", gradient},           {"dV", gradient}};
+  add_copy(moved, "dO", heads * Nq, p);  // Q, K and V have theirs from the forward pass
+  for (const char* const tensor : {"Q", "dO"}) add_read(moved, tensor, heads * (parts * v.queries + (two_kernels ? Nq : 0)), p);
+  for (const char* const tensor : {"K", "V"}) {
+    add_read(moved, tensor, parts * kv_heads * Nk + (two_kernels ? heads * of_dQ.keys : 0), p);
+  }
+  moved["LD"] = {2 * parts * heads * v.tiles * Br, 2 * heads * up(Nq, 128)};  // of whole tiles
+  moved["bias"].read = parts * heads * biases(p, v, staggered ? choice.threads / 2 : choice.threads);
+  if (two_kernels) {
+    moved["LD"].read += heads * 4 * 2 * up(Nq, Bc);  // by each of the 4 lanes that share a row
+    moved["bias"].read += heads * biases(p, of_dQ, choice.threads);
+  } else {
+    const std::int64_t added = heads * v.tiles * Br * width;
+    const std::int64_t in_order =
+        Nq / 16 * 16 + 2 * std::min<std::int64_t>(Nq % 16, 8);  // rows g and g + 8, if there is a row g
+    moved["sum_dQ"] = {added + heads * in_order * up(d, 8), added + heads * up(Nq, 128) * width};
+  }
+  return moved;
+}
+
+inline Prediction predicted(const Variant& v, const Problem& p, Pass pass, const TileChoice& choice, const DeviceLimits&) {
+  for (const std::string_view step : {"mma", "swizzle", "pipeline", "registers", "lazy_maximum", "tuned"}) {
+    if (v.name == step) return predicted_forward(p, choice);
+  }
+  for (const std::string_view step : {"two_kernels", "one_kernel", "staggered"}) {
+    if (v.name != step) continue;
+    return pass == Pass::forward ? predicted_forward(p, choice) : predicted_backward(step, p, choice);
+  }
+  return {};
+}
+
+}  // namespace flash::tensor_cores

@@ -1,0 +1,26 @@
+// What a pass moves, tensor by tensor: predicted by the closed formulas of the chapters, and held to what the simulator counts.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace flash {
+
+/// Of one tensor or workspace.
+struct Moved {
+  std::int64_t read = 0, written = 0;
+  friend bool operator==(const Moved&, const Moved&) = default;
+};
+
+/// By name. Variant::predict gives elements; empty: there is no formula.
+using Prediction = std::map<std::string, Moved>;
+
+/// Of all tensors.
+inline Moved sum_of(const Prediction& prediction) {
+  Moved sum;
+  for (const auto& [name, moved] : prediction) sum = {sum.read + moved.read, sum.written + moved.written};
+  return sum;
+}
+
+}  // namespace flash
