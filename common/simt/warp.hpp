@@ -33,6 +33,7 @@ enum class WarpOperation : std::uint8_t {
   bit_xor,
   ldmatrix,
   mma,
+  elect,
 };
 
 /// What a lane brings to a warp operation.

@@ -114,6 +114,7 @@ void compute(WarpOperation operation, const Lanes& lanes) {
     case WarpOperation::syncwarp:
     case WarpOperation::ldmatrix:
     case WarpOperation::mma:
+    case WarpOperation::elect:
       return;
   }
 }

@@ -1,5 +1,6 @@
 // The CUDA threads of a block as fibers: how they start, pass control to each other, end, and are ordered for ThreadSanitizer.
 #include "common/base/error.hpp"
+#include "common/simt/machine/hopper.hpp"
 #include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/worker.hpp"
 #include "common/simt/thread.hpp"
@@ -36,7 +37,9 @@ void Worker::thread_exits() {
   if (!self.copies.empty()) {
     simt::fail(self.copies.front().site, "the thread ends without having waited for its asynchronous copy");
   }
+  if (hopper_used_) hopper_->thread_exits(self);
   self.state = State::exited;
+  ++exited_;
   warps_[static_cast<std::size_t>(self.warp())].exited |= 1u << self.lane();
 }
 
@@ -88,11 +91,44 @@ void Worker::make_ready(const std::vector<Thread*>& threads) {
 }
 
 Thread* Worker::next_ready() {
+  while (ready_.empty() && hopper_used_ && !hopper_->due.empty() && exited_ < everyone_.size()) happen();
   if (ready_.empty()) return nullptr;
   if (options_.order == Order::random) std::swap(ready_[random_() % ready_.size()], ready_.back());
   Thread* const next = ready_.back();
   ready_.pop_back();
   return next;
+}
+
+/// No thread can go on: time for something asynchronous.
+void Worker::happen() {
+  const sanitizer::Unwatched unwatched;
+  auto& due = hopper_->due;
+  if (options_.order == Order::reverse) std::swap(due.front(), due.back());
+  if (options_.order == Order::random) std::swap(due.front(), due[random_() % due.size()]);
+  const Hopper::Due next = std::move(due.front());
+  due.pop_front();
+  Thread* const before = current_;
+  current_ = next.thread;
+  simt::threadIdx = current_->index;
+  try {
+    next.happen();
+  } catch (const KernelError&) {
+    failure_ = std::current_exception();
+  }
+  current_ = before;
+  simt::threadIdx = current_->index;
+  if (failure_ != nullptr) leave_block();
+}
+
+void Worker::park(State state, Site site) {
+  current_->state = state;
+  current_->site = site;
+  suspend();
+}
+
+void Worker::wake(const std::vector<Thread*>& threads) {
+  for (Thread* thread : threads) thread->state = State::ready;
+  make_ready(threads);
 }
 
 // A thread that was abandoned stays for ever in the calls, or the signal handler, that it was in.

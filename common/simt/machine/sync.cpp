@@ -1,4 +1,5 @@
 // Barriers and warp operations: whoever comes last does the work for all and wakes them.
+#include "common/simt/machine/hopper.hpp"
 #include "common/simt/machine/names.hpp"
 #include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/tensor_core.hpp"
@@ -54,6 +55,7 @@ void Worker::complete_barrier() {
     if (thread != current_) released_.push_back(thread);
   }
   at_barrier_ = 0;
+  if (hopper_used_) hopper_->mbarriers.synchronised();
   ++counters_.barriers;
   if (options_.count) count_logged_accesses();
   order(everyone_, &at_barrier_);
@@ -105,6 +107,10 @@ void Worker::complete_warp_operation(Warp& warp, Site site) {
     order(lanes_, lanes_.front());  // one token for each lowest lane: only lanes that have met it can have left a clock there
   } else if (operation == WarpOperation::ldmatrix || operation == WarpOperation::mma) {
     tensor_core(operation);
+  } else if (operation == WarpOperation::elect) {
+    const std::size_t last = lanes_.size() - 1;
+    const std::size_t elected = options_.order == Order::forward ? 0 : options_.order == Order::reverse ? last : random_() % (last + 1);
+    for (std::size_t i = 0; i <= last; ++i) lanes_[i]->result = i == elected;
   } else {
     compute(operation, lanes_);
   }

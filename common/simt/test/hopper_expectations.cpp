@@ -1,0 +1,89 @@
+// TMA, mbarriers, named barriers, wgmma.
+#include "common/simt/test/expectations.hpp"
+
+namespace flash {
+namespace {
+
+float small(unsigned word) { return static_cast<float>(word % 16u) - 8.0f; }
+
+/// Half `i` of the input.
+unsigned half(const Words& in, int i) { return at(in, i / 2) >> 16 * (i % 2) & 0xFFFFu; }
+
+/// Word `w` of a panel that was loaded from (head, row, col) of [1, 2, 12, 72]: chunk c of row r lies at chunk c ^ r % 8.
+unsigned panel_word(const Words& in, int w, int head, int row, int col) {
+  const int r = w / 32, c = (w % 32 / 4 ^ r % 8) * 8 + w % 4 * 2;
+  const auto element = [&](int y, int x) {
+    return y < 0 || y >= 12 || x < 0 || x >= 72 ? 0u : half(in, (head * 12 + y) * 72 + x);
+  };
+  return element(row + r, col + c) | element(row + r, col + c + 1) << 16;
+}
+
+Words tma_load(const Words& in, int thread) {
+  Words words;
+  for (int i = 16 * thread; i < 16 * thread + 16; ++i)
+    words.push_back(i < 512 ? panel_word(in, i, 1, 3, 16) : panel_word(in, i - 512, 0, -2, -9));
+  return words;
+}
+
+Words tma_store(const Words& in, int thread) {
+  Words words;
+  for (int i = 5 * thread; i < 5 * thread + 5; ++i) {
+    const int row = i / 20, col = i % 20 * 2;
+    words.push_back(at(in, 32 * row + (col / 8 ^ row % 8) * 4 + col % 8 / 2));
+  }
+  return words;
+}
+
+Words bulk(const Words& in, int thread) {
+  Words words;
+  for (int i = 4 * thread; i < 4 * thread + 4; ++i) words.push_back(bits((i < 128 ? 3.0f : 2.0f) * small(at(in, i < 128 ? i : i + 384))));
+  return words;
+}
+
+Words passed_rows(const Words& in, int thread) {
+  unsigned sum = 0;
+  for (int use = 0; use < 12 && thread >= 32; ++use) sum = 3u * sum + at(in, 32 * use + 63 - thread);
+  return {sum};
+}
+
+Words elect(const Words&, int) { return {1}; }
+Words setmaxnreg(const Words& in, int thread) { return {at(in, thread) + 1u}; }
+
+template <int N>
+Words wgmma(const Words& in, int thread) {
+  const int warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
+  Words words;
+  for (int i = 0; i < N / 2; ++i) {
+    const int row = 16 * warp + g + (i % 4 < 2 ? 0 : 8), col = 8 * (i / 4) + 2 * t + i % 2;
+    float sum = 0;
+    for (int k = 0; k < 64; ++k) sum += small(at(in, (37 * row + 11 * k) % 1024)) * small(at(in, (500 + 37 * col + 11 * k) % 1024));
+    words.push_back(bits(3.0f * sum));
+  }
+  return words;
+}
+
+}  // namespace
+
+const std::map<std::string, Expectation>& hopper_expectations() {
+  static const std::map<std::string, Expectation> all = {
+      {"tma_load", tma_load},
+      {"tma_store", tma_store},
+      {"bulk", bulk},
+      {"mbarrier_ring", passed_rows},
+      {"named_barrier", passed_rows},
+      {"elect", elect},
+      {"setmaxnreg", setmaxnreg},
+      {"wgmma_k_k", wgmma<64>},
+      {"wgmma_k_k_bf16", wgmma<16>},
+      {"wgmma_k_mn", wgmma<80>},
+      {"wgmma_mn_k", wgmma<192>},
+      {"wgmma_mn_mn", wgmma<64>},
+      {"wgmma_mn_mn_bf16", wgmma<128>},
+      {"wgmma_registers_k", wgmma<96>},
+      {"wgmma_registers_mn", wgmma<128>},
+      {"wgmma_registers_mn_bf16", wgmma<176>},
+  };
+  return all;
+}
+
+}  // namespace flash
