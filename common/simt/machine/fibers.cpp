@@ -6,6 +6,7 @@
 #include "common/simt/thread.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #ifdef FLASH_ASAN
 // Stacks that survive their functions, an option of AddressSanitizer, would be torn apart by the switches.
@@ -34,10 +35,12 @@ void Worker::run_thread() {
 
 void Worker::thread_exits() {
   Thread& self = *current_;
+  const bool looks = std::exchange(instruments.looks, false);  // the kernel's variables are gone, and this may use their place
   if (!self.copies.empty()) {
     simt::fail(self.copies.front().site, "the thread ends without having waited for its asynchronous copy");
   }
   if (hopper_used_) hopper_->thread_exits(self);
+  instruments.looks = looks;
   self.state = State::exited;
   ++exited_;
   warps_[static_cast<std::size_t>(self.warp())].exited |= 1u << self.lane();
@@ -47,7 +50,7 @@ void Worker::suspend() {
   sanitizer::watch_again();  // it may never come back here
   Thread* const next = next_ready();
   if (next == nullptr) leave_block();  // every thread waits or has exited: stuck
-  resume(*next);
+  if (next != current_) resume(*next);  // something asynchronous may have woken the very one
   sanitizer::stop_watching();
 }
 

@@ -14,6 +14,17 @@ void SharedUnits::start_block(MemoryRange dynamic_shared, std::size_t threads) {
   stored_.assign(threads, {});
   readings_.clear();
   loads_.clear();
+  any_unknown_ = false;
+}
+
+void SharedUnits::assume_stored() {
+  constexpr std::byte never_written{0xFF};
+  for (std::uint32_t u = 0; u < units_.size(); ++u) {
+    const std::byte* const first = address_of(u);
+    const std::byte* const end = std::min(first + unit_bytes, reinterpret_cast<const std::byte*>(memory_.end));
+    if (!std::all_of(first, end, [=](std::byte b) { return b == never_written; })) units_[u].writer = unknown;
+  }
+  any_unknown_ = true;
 }
 
 bool SharedUnits::contains(const void* address) const {
@@ -49,9 +60,12 @@ int SharedUnits::begin_reading(const char* what, Site site, Units units) {
     const Unit& unit = units_[u];
     const std::string where = std::string(what) + " reads byte " + std::to_string(u * unit_bytes) + " of dynamic shared memory";
     if (unit.writer != 0) {
-      simt::fail(site, where + ", which thread " + std::to_string(unit.writer - 1) + " stored to at " +
-                           source_line({.address = reinterpret_cast<std::uintptr_t>(unit.place)}) +
-                           " without fence_proxy_async()");
+      std::string who = "a thread stored to";
+      if (unit.writer != unknown) {
+        who = "thread " + std::to_string(unit.writer - 1) + " stored to at " +
+              source_line({.address = reinterpret_cast<std::uintptr_t>(unit.place)});
+      }
+      simt::fail(site, where + ", which " + who + " without fence_proxy_async()");
     }
     if (unit.loads != 0) simt::fail(site, where + " before " + line_of(loads_, u) + " has landed");
   }
@@ -117,6 +131,11 @@ void SharedUnits::fence(int thread) {
     if (units_[u].writer == thread + 1) units_[u].writer = 0;
   }
   stored.clear();
+  if (!any_unknown_) return;
+  for (Unit& unit : units_) {
+    if (unit.writer == unknown) unit.writer = 0;
+  }
+  any_unknown_ = false;
 }
 
 }  // namespace flash::machine

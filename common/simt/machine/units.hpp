@@ -24,6 +24,9 @@ class SharedUnits {
 
   void start_block(MemoryRange dynamic_shared, std::size_t threads);
 
+  /// What has been stored so far was stored by threads that nobody looked at: any fence will do for it.
+  void assume_stored();
+
   bool contains(const void* address) const;
   std::uint32_t unit_of(const void* address) const;
   Units units_of(const void* address, std::size_t bytes) const;
@@ -43,9 +46,9 @@ class SharedUnits {
 
  private:
   struct Unit {
-    std::uint16_t writer = 0;      ///< 1 + the thread that has stored to it, until its fence
-    std::uint16_t readings = 0;    ///< that are in flight
-    std::uint16_t loads = 0;       ///< likewise
+    std::uint16_t writer = 0;     ///< 1 + the thread that has stored to it, until its fence
+    std::uint16_t readings = 0;   ///< that are in flight
+    std::uint16_t loads = 0;      ///< likewise
     const void* place = nullptr;  ///< of the store
   };
   struct Flight {
@@ -53,6 +56,7 @@ class SharedUnits {
     Site site;
     Units units;
   };
+  static constexpr std::uint16_t unknown = 0xFFFF;
   using Flights = std::unordered_map<int, Flight>;
   static std::string line_of(const Flights&, std::uint32_t unit);
 
@@ -61,6 +65,7 @@ class SharedUnits {
   std::vector<Units> stored_;  ///< by each thread since its last fence
   Flights readings_, loads_;
   int next_ = 0;
+  bool any_unknown_ = false;
 };
 
 }  // namespace flash::machine

@@ -168,6 +168,7 @@ Hopper& Worker::hopper() {
     if (hopper_ == nullptr) hopper_ = std::make_unique<Hopper>(*this);
     const auto dynamic = reinterpret_cast<std::uintptr_t>(shared_.data());
     hopper_->start_block({dynamic, dynamic + shared_.bytes()}, everyone_.size());
+    hopper_->units.assume_stored();
     hopper_used_ = true;
     instruments.hopper = hopper_.get();
     instruments.looks = true;

@@ -22,7 +22,8 @@ void check_all(const Options& options) {
   for (const Primitive& primitive : cpu_primitives()) {
     CAPTURE(primitive.name);
     const Expectation expectation = expectation_of(primitive.name);
-    for (unsigned seed = 1; seed <= 5; ++seed) {
+    const unsigned seeds = primitive.threads == 64 ? 5 : 1;  // products of warpgroups take long
+    for (unsigned seed = 1; seed <= seeds; ++seed) {
       const Words in = random_words(seed, primitive_inputs);
       Words out(static_cast<std::size_t>(primitive.threads * primitive.words), 0xdeadbeefu);
       primitive.launch(in.data(), out.data());
