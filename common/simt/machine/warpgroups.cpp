@@ -273,6 +273,18 @@ void Warpgroups::note_reads(const Product& product, int warp) const {
   read(product.b_units, 0, product.b_units.size());
 }
 
+simt::WgmmaReads Warpgroups::reads() {
+  reads_.clear();
+  const Thread& thread = worker_.current();
+  if (thread.lane() != 0) return {nullptr, 0};
+  const Group& group = groups_[static_cast<std::size_t>(thread.number / 128)];
+  const Product& product = group.products[lane(thread.number).issued - 1 - group.first];
+  for (const auto* units : {&product.a_units, &product.b_units}) {
+    for (const std::uint32_t unit : *units) reads_.push_back(reinterpret_cast<const simt::Word32*>(hopper_.units.address_of(unit)));
+  }
+  return {reads_.data(), reads_.size()};
+}
+
 // ---- what must not be ------------------------------------------------------------------------------------------------------------------
 
 std::string Warpgroups::access(int thread, const void* address, std::size_t bytes) const {

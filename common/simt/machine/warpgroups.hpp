@@ -31,6 +31,8 @@ class Warpgroups {
   void end_block() const;
 
   void issue(const WgmmaThread&, Site);
+  /// For lane 0 of a warp.
+  simt::WgmmaReads reads();
   void fence();
   void commit();
   void wait(int newest, const float* const* complete, int count, Site);
@@ -100,6 +102,7 @@ class Warpgroups {
   Hopper& hopper_;
   std::vector<Lane> lanes_;    ///< by thread
   std::vector<Group> groups_;  ///< warpgroups
+  std::vector<const simt::Word32*> reads_;
 };
 
 }  // namespace flash::machine

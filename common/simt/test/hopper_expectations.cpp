@@ -62,6 +62,31 @@ Words wgmma(const Words& in, int thread) {
   return words;
 }
 
+/// Words 0 to 128 * 96 - 1: S of three tiles of keys, thread by thread; then Q [64, 64] and K [150, 64] in fp16, then zeros.
+Words ring(const Words& in, int thread) {
+  constexpr int sums = 128 * 96, halves = 64;
+  const auto number = [&](int row, int col) { return small(at(in, (row * halves + col) % 1024)); };  // rows of Q, then of K
+  const auto fp16 = [&](int i) {  // of a whole number from -8 to 7
+    const float x = number(0, i);
+    if (x == 0) return 0u;
+    return (bits(x) >> 16 & 0x8000u) | ((bits(x) >> 13 & 0x3FFFFu) - (112u << 10));
+  };
+  Words words;
+  for (int i = 120 * thread; i < 120 * thread + 120; ++i) {
+    if (i >= sums) {
+      const int first = 2 * (i - sums);
+      words.push_back(first < (64 + 150) * halves ? fp16(first) | fp16(first + 1) << 16 : 0u);
+      continue;
+    }
+    const int owner = i / 96, tile = i % 96 / 32, r = i % 32;
+    const int row = owner / 32 * 16 + owner % 32 / 4 + (r % 4 < 2 ? 0 : 8), key = 64 * tile + r / 4 * 8 + 2 * (owner % 4) + r % 2;
+    float sum = 0;
+    for (int k = 0; k < halves && key < 150; ++k) sum += number(row, k) * number(64 + key, k);
+    words.push_back(bits(sum));
+  }
+  return words;
+}
+
 }  // namespace
 
 const std::map<std::string, Expectation>& hopper_expectations() {
@@ -72,6 +97,7 @@ const std::map<std::string, Expectation>& hopper_expectations() {
       {"mbarrier_ring", passed_rows},
       {"named_barrier", passed_rows},
       {"elect", elect},
+      {"ring", ring},
       {"setmaxnreg", setmaxnreg},
       {"wgmma_k_k", wgmma<64>},
       {"wgmma_k_k_bf16", wgmma<16>},

@@ -201,5 +201,59 @@ __global__ void __launch_bounds__(128, 1) wgmma_kernel(const unsigned* in, unsig
   for (int i = 0; i < N / 2; ++i) mine(out, N / 2)[i] = __float_as_uint(D[i] + E[i]);
 }
 
+// ---- All of it: S = Q K^T with Q [64, 64] and K [150, 64]; a producer warp, and a ring of two tiles of K ------------------------------------
+
+constexpr int ring_keys = 150, ring_tiles = 3, ring_Q = 128 * 96, ring_K = ring_Q + 64 * 32;  // where they lie in the output, in words
+
+/// Small numbers in fp16 as Q and K.
+__global__ void ring_inputs_kernel(const unsigned* in, unsigned* out) {
+  for (int i = me(); i < (64 + ring_keys) * 32; i += 160) out[ring_Q + i] = pack_f16(small(in[2 * i % 1024]), small(in[(2 * i + 1) % 1024]));
+  for (int i = ring_K + ring_keys * 32 + me(); i < 160 * 120; i += 160) out[i] = 0;
+}
+
+__global__ void __launch_bounds__(160, 1)
+    ring_kernel(const __grid_constant__ TensorMap Q_map, const __grid_constant__ TensorMap K_map, unsigned* out) {
+  const Shared<3, 64> shared;
+  Mbarrier& full_Q = shared.barrier(0);
+  const auto full_K = [&](int stage) -> Mbarrier& { return shared.barrier(1 + stage); };
+  const auto empty_K = [&](int stage) -> Mbarrier& { return shared.barrier(3 + stage); };
+  if (me() == 0) {
+    mbarrier_init(full_Q, 1);
+    for (int stage = 0; stage < 2; ++stage) {
+      mbarrier_init(full_K(stage), 1);
+      mbarrier_init(empty_K(stage), 4);
+    }
+    fence_mbarrier_init();
+  }
+  __syncthreads();
+  if (me() >= 128) {
+    if (!elect_one()) return;
+    mbarrier_arrive_expect_tx(full_Q, 64 * 128);
+    tma_load(shared.panel(2), Q_map, full_Q, 0, 0, 0, 0);
+    for (int tile = 0; tile < ring_tiles; ++tile) {
+      const int stage = tile % 2, parity = tile / 2 % 2;
+      mbarrier_wait(empty_K(stage), parity ^ 1);
+      mbarrier_arrive_expect_tx(full_K(stage), 64 * 128);
+      tma_load(shared.panel(stage), K_map, full_K(stage), 0, 64 * tile, 0, 0);
+    }
+    return;
+  }
+  const auto Q = k_major<64>(shared.panel(2));
+  mbarrier_wait(full_Q, 0);
+  for (int tile = 0; tile < ring_tiles; ++tile) {
+    const int stage = tile % 2, parity = tile / 2 % 2;
+    const auto K = k_major<64>(shared.panel(stage));
+    float S[32];
+    mbarrier_wait(full_K(stage), parity);
+    wgmma_fence();
+#pragma unroll
+    for (int kk = 0; kk < 4; ++kk) wgmma<__half>(S, Q(kk), K(kk), kk > 0);
+    wgmma_commit();
+    wgmma_wait<0>(S);
+    if (lane() == 0) mbarrier_arrive(empty_K(stage));
+    for (int i = 0; i < 32; ++i) out[(me() * ring_tiles + tile) * 32 + i] = __float_as_uint(S[i]);
+  }
+}
+
 }  // namespace
 }  // namespace flash

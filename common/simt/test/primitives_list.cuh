@@ -24,6 +24,11 @@ void launch_tma_load(const unsigned* in, unsigned* out) {
 void launch_tma_store(const unsigned* in, unsigned* out) {
   launch("tma_store", {dim3(1), dim3(64), Shared<1, 32>::bytes}, tma_store_kernel, in, map_of(out, 1, 16, 40, 32));
 }
+void launch_ring(const unsigned* in, unsigned* out) {
+  launch("ring_inputs", {dim3(1), dim3(160), 0}, ring_inputs_kernel, in, out);
+  launch("ring", {dim3(1), dim3(160), Shared<3, 64>::bytes}, ring_kernel, map_of(out + ring_Q, 1, 64, 64, 64),
+         map_of(out + ring_K, 1, ring_keys, 64, 64), out);
+}
 
 template <class T, int N, Major A, Major B, bool FromRegisters = false>
 Primitive wgmma_primitive(const char* name) {
@@ -72,6 +77,7 @@ const std::vector<Primitive>& PRIMITIVES_OF() {
       wgmma_primitive<__half, 96, Major::k, Major::k, true>("wgmma_registers_k"),
       wgmma_primitive<__half, 128, Major::k, Major::mn, true>("wgmma_registers_mn"),
       wgmma_primitive<__nv_bfloat16, 176, Major::k, Major::mn, true>("wgmma_registers_mn_bf16"),
+      {"ring", 120, launch_ring, 90, 90, 160},
   };
   return list;
 }

@@ -19,7 +19,7 @@ struct Shared {
   __device__ Mbarrier& barrier(int i) const { return reinterpret_cast<Mbarrier*>(panel + 2 * 4096)[i]; }
   /// This thread's part of both.
   __device__ void fill() const {
-    for (int i = me(); i < 2 * 4096; i += 128) panel[i] = __float2half(1.0f);
+    for (int i = me(); i < 2 * 4096; i += 128) panel[i] = __float2half(1.0f);  // BUG store without fence
   }
 };
 constexpr std::size_t shared_bytes = 2 * (2 * 4096 + 128);
@@ -32,7 +32,7 @@ struct Mistakes {
 __global__ void product(Mistakes m, float* out) {
   const Shared shared;
   if (m.looks_from_the_start && me() == 0) mbarrier_init(shared.barrier(0), 1);  // it begins with the first of Hopper's instructions
-  shared.fill();  // BUG store without fence
+  shared.fill();
   if (m.proxy_fence) fence_proxy_async();
   __syncthreads();
   if (me() >= m.threads) return;
