@@ -68,7 +68,9 @@ namespace fragment {
 // ---- The accumulators of wgmma, fp32: [64, N] over the 128 threads of a warpgroup, N / 2 registers each. Warp w has rows 16w to 16w + 15;
 // ---- registers 4i to 4i + 3 are C of mma.m16n8 for columns 8i to 8i + 7. A in registers is A of mma.m16n8k16 for the warp's rows.
 
-FLASH_HOST_DEVICE constexpr int wgmma_row(int thread, int reg) { return thread % 128 / 32 * 16 + thread % 32 / 4 + 8 * (reg % 4 / 2); }
+FLASH_HOST_DEVICE constexpr int wgmma_row(int thread, int reg) {
+  return thread % 128 / 32 * 16 + thread % 32 / 4 + 8 * (reg % 4 / 2);
+}
 FLASH_HOST_DEVICE constexpr int wgmma_col(int thread, int reg) { return reg / 4 * 8 + 2 * (thread % 4) + reg % 2; }
 
 }  // namespace fragment

@@ -82,8 +82,8 @@ TensorMap tensor_map(const TensorRef&, int box_rows);
 /// box_rows * 128 bytes count for the phase of the mbarrier that is not over.
 __device__ inline void tma_load(void* panel, const TensorMap& map, Mbarrier& barrier, int col, int row, int head, int batch) {
   FLASH_SM90(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(
-          shared_address(panel)),
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::
+          "r"(shared_address(panel)),
       "l"(&map.map), "r"(shared_address(&barrier)), "r"(col), "r"(row), "r"(head), "r"(batch)
       : "memory");
 }
@@ -98,9 +98,10 @@ __device__ inline void tma_store(const TensorMap& map, const void* panel, int co
 
 /// Global to shared memory; the bytes count for the mbarrier.
 __device__ inline void bulk_load(void* to, const void* from, int bytes, Mbarrier& barrier) {
-  FLASH_SM90("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)),
-             "l"(from), "r"(bytes), "r"(shared_address(&barrier))
-             : "memory");
+  FLASH_SM90(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(&barrier))
+      : "memory");
 }
 /// Shared to global memory, in the thread's bulk group.
 __device__ inline void bulk_store(void* to, const void* from, int bytes) {

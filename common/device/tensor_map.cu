@@ -36,8 +36,7 @@ TensorMap tensor_map(const TensorRef& t, int box_rows) {
   cuuint64_t strides[3];
   for (std::size_t i = 0; i < 3; ++i) strides[i] = static_cast<cuuint64_t>(tensor_map_strides(t)[i]);
   const cuuint32_t box[4] = {tensor_map_cols, static_cast<cuuint32_t>(box_rows), 1, 1}, steps[4] = {1, 1, 1, 1};
-  const CUtensorMapDataType type =
-      t.dtype == Dtype::fp16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  const CUtensorMapDataType type = t.dtype == Dtype::fp16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   TensorMap result;
   const CUresult status =
       encode(&result.map, type, 4, t.data, extents, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,

@@ -36,7 +36,8 @@ __device__ inline MnMajor<Rows> mn_major(const void* tile, int col = 0) {
   return mn_major_at<Rows>(shared_address(tile), col);
 }
 
-/// Before the first product after registers of D or A were touched.
+/// Before the first product after registers of D or A were touched; and before a product for other accumulators, or ptxas adds it, and a wait with it
+/// (its messages C7519 and C7517).
 __device__ inline void wgmma_fence() { FLASH_SM90A("wgmma.fence.sync.aligned;" ::: "memory"); }
 /// Closes a group: the products since the last one.
 __device__ inline void wgmma_commit() { FLASH_SM90A("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -56,7 +57,8 @@ __device__ inline void wgmma_wait(float (&... complete)[Registers]) {
 /// D (+)= A B, both in shared memory. T: __half or __nv_bfloat16; N is twice the registers of D, a multiple of 16 up to 256.
 template <class T, int Registers, Major A, Major B>
 __device__ inline void wgmma(float (&d)[Registers], WgmmaOperand<A> a, WgmmaOperand<B> b, bool accumulate) {
-  WgmmaShape<Registers>::template product<T, A == Major::mn, B == Major::mn>(d, wgmma_descriptor(a), wgmma_descriptor(b), accumulate);
+  WgmmaShape<Registers>::template product<T, A == Major::mn, B == Major::mn>(d, wgmma_descriptor(a), wgmma_descriptor(b),
+                                                                             accumulate);
 }
 /// D (+)= A B with A in registers: four of 16 columns, as of mma.m16n8k16.
 template <class T, int Registers, Major B>

@@ -59,40 +59,44 @@ struct WgmmaShape {
 
 // One instruction; `accumulate` is a predicate, the numbers are scales of A and B and whether each is transposed. What follows D's registers is
 // numbered p0 to p6.
-#define FLASH_SHARED(n, registers, type, p0, p1, p2, p3, p4)                                                     \
-  FLASH_SM90A("{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %" #p2 ", 0;\n"                             \
-              "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" FLASH_NAMES_##registers "}, " \
-              "%" #p0 ", %" #p1 ", accumulate, 1, 1, %" #p3 ", %" #p4 ";\n}"                                     \
-              : FLASH_D_##registers                                                                              \
-              : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(TransA), "n"(TransB)                      \
+#define FLASH_SHARED(n, registers, type, p0, p1, p2, p3, p4)                                               \
+  FLASH_SM90A("{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %" #p2                                   \
+              ", 0;\n"                                                                                     \
+              "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" FLASH_NAMES_##registers \
+              "}, "                                                                                        \
+              "%" #p0 ", %" #p1 ", accumulate, 1, 1, %" #p3 ", %" #p4 ";\n}"                               \
+              : FLASH_D_##registers                                                                        \
+              : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(TransA), "n"(TransB)                \
               : "memory")
-#define FLASH_REGISTERS(n, registers, type, p0, p1, p2, p3, p4, p5, p6)                                          \
-  FLASH_SM90A("{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %" #p5 ", 0;\n"                             \
-              "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" FLASH_NAMES_##registers "}, " \
-              "{%" #p0 ", %" #p1 ", %" #p2 ", %" #p3 "}, %" #p4 ", accumulate, 1, 1, %" #p6 ";\n}"               \
-              : FLASH_D_##registers                                                                              \
+#define FLASH_REGISTERS(n, registers, type, p0, p1, p2, p3, p4, p5, p6)                                            \
+  FLASH_SM90A("{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %" #p5                                           \
+              ", 0;\n"                                                                                             \
+              "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" FLASH_NAMES_##registers         \
+              "}, "                                                                                                \
+              "{%" #p0 ", %" #p1 ", %" #p2 ", %" #p3 "}, %" #p4 ", accumulate, 1, 1, %" #p6 ";\n}"                 \
+              : FLASH_D_##registers                                                                                \
               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)), "n"(TransB) \
               : "memory")
 
-#define FLASH_SHAPE(n, registers, p0, p1, p2, p3, p4, p5, p6)                                                             \
-  template <>                                                                                                           \
-  struct WgmmaShape<registers> {                                                                                        \
-    template <class T, int TransA, int TransB>                                                                          \
-    __device__ static void product(float (&d)[registers], unsigned long long a, unsigned long long b, bool accumulate) { \
-      if constexpr (std::is_same_v<T, __half>) {                                                                        \
-        FLASH_SHARED(n, registers, "f16", p0, p1, p2, p3, p4);                                                            \
-      } else {                                                                                                          \
-        FLASH_SHARED(n, registers, "bf16", p0, p1, p2, p3, p4);                                                           \
-      }                                                                                                                 \
-    }                                                                                                                   \
-    template <class T, int TransB>                                                                                      \
+#define FLASH_SHAPE(n, registers, p0, p1, p2, p3, p4, p5, p6)                                                              \
+  template <>                                                                                                              \
+  struct WgmmaShape<registers> {                                                                                           \
+    template <class T, int TransA, int TransB>                                                                             \
+    __device__ static void product(float (&d)[registers], unsigned long long a, unsigned long long b, bool accumulate) {   \
+      if constexpr (std::is_same_v<T, __half>) {                                                                           \
+        FLASH_SHARED(n, registers, "f16", p0, p1, p2, p3, p4);                                                             \
+      } else {                                                                                                             \
+        FLASH_SHARED(n, registers, "bf16", p0, p1, p2, p3, p4);                                                            \
+      }                                                                                                                    \
+    }                                                                                                                      \
+    template <class T, int TransB>                                                                                         \
     __device__ static void product(float (&d)[registers], const unsigned (&a)[4], unsigned long long b, bool accumulate) { \
-      if constexpr (std::is_same_v<T, __half>) {                                                                        \
-        FLASH_REGISTERS(n, registers, "f16", p0, p1, p2, p3, p4, p5, p6);                                               \
-      } else {                                                                                                          \
-        FLASH_REGISTERS(n, registers, "bf16", p0, p1, p2, p3, p4, p5, p6);                                              \
-      }                                                                                                                 \
-    }                                                                                                                   \
+      if constexpr (std::is_same_v<T, __half>) {                                                                           \
+        FLASH_REGISTERS(n, registers, "f16", p0, p1, p2, p3, p4, p5, p6);                                                  \
+      } else {                                                                                                             \
+        FLASH_REGISTERS(n, registers, "bf16", p0, p1, p2, p3, p4, p5, p6);                                                 \
+      }                                                                                                                    \
+    }                                                                                                                      \
   };
 FLASH_SHAPE(16, 8, 8, 9, 10, 11, 12, 13, 14)
 FLASH_SHAPE(32, 16, 16, 17, 18, 19, 20, 21, 22)

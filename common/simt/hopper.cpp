@@ -55,12 +55,8 @@ void mbarrier_wait(Mbarrier& barrier, int parity, Site site) {
 
 TensorMap tensor_map(const TensorRef& t, int box_rows) {
   require_tensor_map(t, box_rows);
-  return {static_cast<std::byte*>(t.data),
-          t.name,
-          traffic_id(t.name),
-          {t.shape[3], t.shape[2], t.shape[1], t.shape[0]},
-          tensor_map_strides(t),
-          box_rows};
+  return {static_cast<std::byte*>(t.data), t.name,  traffic_id(t.name), {t.shape[3], t.shape[2], t.shape[1], t.shape[0]},
+          tensor_map_strides(t),           box_rows};
 }
 
 void start_load(void* panel, const TensorMap& map, Mbarrier& barrier, const BoxAt& at, Site site) {

@@ -42,9 +42,9 @@ void mbarrier_wait(Mbarrier&, int parity, Site = Site::here());
 struct TensorMap {
   std::byte* data;
   const char* name;
-  int id;                                ///< under which its bytes are counted
-  std::array<std::int64_t, 4> extents;   ///< d, N, H, B
-  std::array<std::int64_t, 3> strides;   ///< of N, H, B, in bytes
+  int id;                               ///< under which its bytes are counted
+  std::array<std::int64_t, 4> extents;  ///< d, N, H, B
+  std::array<std::int64_t, 3> strides;  ///< of N, H, B, in bytes
   int box_rows;
 };
 TensorMap tensor_map(const TensorRef&, int box_rows);
@@ -97,7 +97,8 @@ inline void bulk_load(void* to, const BulkMemory& from, int bytes, Mbarrier& bar
 void start_store(const TensorMap&, const void* panel, const BoxAt&, Site);
 void start_store(const BulkMemory& to, const void* from, int bytes, bool add, Site);
 
-inline void tma_store(const TensorMap& map, const void* panel, int col, int row, int head, int batch, Site site = Site::here()) {
+inline void tma_store(const TensorMap& map, const void* panel, int col, int row, int head, int batch,
+                      Site site = Site::here()) {
   note_store(panel, map.box_rows * 128);
   start_store(map, panel, {col, row, head, batch}, site);
 }

@@ -83,7 +83,8 @@ void Copies::count(const std::vector<Piece>& pieces, int id, bool read, bool wri
   std::vector<std::uintptr_t> sectors;
   for (const Piece& piece : pieces) {
     if (piece.global == nullptr) continue;
-    for (std::uintptr_t s = number(piece.global) / 32; s <= (number(piece.global) + piece.bytes - 1) / 32; ++s) sectors.push_back(s);
+    for (std::uintptr_t s = number(piece.global) / 32; s <= (number(piece.global) + piece.bytes - 1) / 32; ++s)
+      sectors.push_back(s);
   }
   std::ranges::sort(sectors);
   const auto different = static_cast<std::uint64_t>(std::unique(sectors.begin(), sectors.end()) - sectors.begin());
@@ -121,7 +122,8 @@ void Copies::land(const Load& load) {
   hopper_.mbarriers.complete(load.barrier, load.phase, load.bytes, load.site);
 }
 
-void Copies::store(const void* from, int bytes, const TensorMap* map, const BoxAt& at, const BulkMemory* to, bool add, Site site) {
+void Copies::store(const void* from, int bytes, const TensorMap* map, const BoxAt& at, const BulkMemory* to, bool add,
+                   Site site) {
   const char* const name = map != nullptr ? "tma_store" : add ? "bulk_reduce_add" : "bulk_store";
   check(name, from, bytes, map != nullptr, map != nullptr ? nullptr : to->data, site);
   Issuer& issuer = issuers_[static_cast<std::size_t>(worker_.current().number)];
@@ -187,8 +189,9 @@ void Copies::thread_exits(const Thread& thread) const {
   for (const Store& store : issuer.stores) {
     if (store.group >= issuer.groups) simt::fail(store.site, "the thread ends without bulk_commit() after its bulk store");
     if (!store.read) {
-      simt::fail(store.site, "the thread ends without having waited for its bulk store: its shared memory may be gone before it "
-                             "is read");
+      simt::fail(store.site,
+                 "the thread ends without having waited for its bulk store: its shared memory may be gone before it "
+                 "is read");
     }
   }
 }

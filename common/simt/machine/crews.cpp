@@ -20,7 +20,8 @@ void NamedBarriers::come(int id, int threads, bool wait, Site site) {
     barrier.site = site;
   }
   if (barrier.threads != threads)
-    simt::fail(site, what + ", but " + std::to_string(barrier.threads) + " threads are awaited by who came at " + words(barrier.site));
+    simt::fail(
+        site, what + ", but " + std::to_string(barrier.threads) + " threads are awaited by who came at " + words(barrier.site));
   unsigned char* const token = &barrier.tokens[barrier.generation & 1];
   worker_.release(token);
   if (++barrier.come == threads) {
@@ -109,7 +110,8 @@ std::string Registers::missing() const {
     if (owner.wanted != 0) wanted += owner.wanted - owner.registers;
   }
   if (wanted == 0) return "";
-  return "; setmaxnreg_inc wants " + std::to_string(wanted) + " registers more, of which " + std::to_string(free_) + " are free";
+  return "; setmaxnreg_inc wants " + std::to_string(wanted) + " registers more, of which " + std::to_string(free_) +
+         " are free";
 }
 
 }  // namespace flash::machine

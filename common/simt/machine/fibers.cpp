@@ -49,7 +49,7 @@ void Worker::thread_exits() {
 void Worker::suspend() {
   sanitizer::watch_again();  // it may never come back here
   Thread* const next = next_ready();
-  if (next == nullptr) leave_block();  // every thread waits or has exited: stuck
+  if (next == nullptr) leave_block();   // every thread waits or has exited: stuck
   if (next != current_) resume(*next);  // something asynchronous may have woken the very one
   sanitizer::stop_watching();
 }

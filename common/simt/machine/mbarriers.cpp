@@ -15,7 +15,8 @@ std::string Mbarriers::name(const Barrier& barrier) { return "the mbarrier initi
 
 std::string Mbarriers::lacks(const Barrier& barrier) {
   std::string text = "phase " + std::to_string(barrier.phase) + " of " + name(barrier) + " has " +
-                     std::to_string(barrier.arrivals - barrier.pending) + " of " + std::to_string(barrier.arrivals) + " arrivals";
+                     std::to_string(barrier.arrivals - barrier.pending) + " of " + std::to_string(barrier.arrivals) +
+                     " arrivals";
   if (barrier.bytes > 0) text += " and lacks " + std::to_string(barrier.bytes) + " bytes";
   if (barrier.bytes < 0) text += " and " + std::to_string(-barrier.bytes) + " bytes that nobody expected";
   return text;
@@ -93,7 +94,8 @@ std::int64_t Mbarriers::phase_meant(const Barrier& barrier, int parity, Site sit
 
 void Mbarriers::wait(const void* address, int parity, Site site) {
   Barrier& barrier = at(address, "mbarrier_wait", site);
-  if (parity != 0 && parity != 1) simt::fail(site, "mbarrier_wait with parity " + std::to_string(parity) + ": allowed are 0 and 1");
+  if (parity != 0 && parity != 1)
+    simt::fail(site, "mbarrier_wait with parity " + std::to_string(parity) + ": allowed are 0 and 1");
   const std::int64_t meant = phase_meant(barrier, parity, site);
   if (barrier.phase - 1 > meant) {
     simt::fail(site, "mbarrier_wait for phase " + parity_words(meant) + " of " + name(barrier) +
@@ -112,7 +114,8 @@ void Mbarriers::wait(const void* address, int parity, Site site) {
 
 std::int64_t Mbarriers::expect_copy(const void* address, Site site) {
   const Barrier& barrier = at(address, "a load", site);
-  if (!barrier.fenced) simt::fail(site, "a load for " + name(barrier) + ", which the TMA cannot know of: first fence_mbarrier_init()");
+  if (!barrier.fenced)
+    simt::fail(site, "a load for " + name(barrier) + ", which the TMA cannot know of: first fence_mbarrier_init()");
   return barrier.phase;
 }
 

@@ -44,9 +44,9 @@ class Mbarriers {
     Site site;
     int arrivals = 0, pending = 0;
     int initialiser = 0;
-    bool fenced = false, known = false;  ///< its initialisation: fenced; and then a barrier of the block
-    std::int64_t phase = 0;              ///< that is not over
-    std::int64_t bytes = 0;              ///< expected and not yet come
+    bool fenced = false, known = false;                    ///< its initialisation: fenced; and then a barrier of the block
+    std::int64_t phase = 0;                                ///< that is not over
+    std::int64_t bytes = 0;                                ///< expected and not yet come
     std::vector<std::int64_t> thread_waited, warp_waited;  ///< the last phase; nothing_yet
     std::vector<Thread*> waiting;
     unsigned char tokens[2] = {};  ///< for who looks for races: of even and odd phases

@@ -109,7 +109,9 @@ void Worker::complete_warp_operation(Warp& warp, Site site) {
     tensor_core(operation);
   } else if (operation == WarpOperation::elect) {
     const std::size_t last = lanes_.size() - 1;
-    const std::size_t elected = options_.order == Order::forward ? 0 : options_.order == Order::reverse ? last : random_() % (last + 1);
+    const std::size_t elected = options_.order == Order::forward   ? 0
+                                : options_.order == Order::reverse ? last
+                                                                   : random_() % (last + 1);
     for (std::size_t i = 0; i <= last; ++i) lanes_[i]->result = i == elected;
   } else {
     compute(operation, lanes_);

@@ -7,6 +7,7 @@
 #include "common/simt/wgmma.hpp"
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -21,6 +22,10 @@ using simt::WgmmaThread;
 struct Hopper;
 struct Thread;
 class Worker;
+
+/// What accumulators are in flight.
+constexpr unsigned poison = 0xFFFFFFFFu;
+inline bool is_poison(float x) { return std::bit_cast<unsigned>(x) == poison; }
 
 class Warpgroups {
  public:

@@ -36,7 +36,8 @@ Words tma_store(const Words& in, int thread) {
 
 Words bulk(const Words& in, int thread) {
   Words words;
-  for (int i = 4 * thread; i < 4 * thread + 4; ++i) words.push_back(bits((i < 128 ? 3.0f : 2.0f) * small(at(in, i < 128 ? i : i + 384))));
+  for (int i = 4 * thread; i < 4 * thread + 4; ++i)
+    words.push_back(bits((i < 128 ? 3.0f : 2.0f) * small(at(in, i < 128 ? i : i + 384))));
   return words;
 }
 
@@ -56,7 +57,8 @@ Words wgmma(const Words& in, int thread) {
   for (int i = 0; i < N / 2; ++i) {
     const int row = 16 * warp + g + (i % 4 < 2 ? 0 : 8), col = 8 * (i / 4) + 2 * t + i % 2;
     float sum = 0;
-    for (int k = 0; k < 64; ++k) sum += small(at(in, (37 * row + 11 * k) % 1024)) * small(at(in, (500 + 37 * col + 11 * k) % 1024));
+    for (int k = 0; k < 64; ++k)
+      sum += small(at(in, (37 * row + 11 * k) % 1024)) * small(at(in, (500 + 37 * col + 11 * k) % 1024));
     words.push_back(bits(3.0f * sum));
   }
   return words;
@@ -79,7 +81,8 @@ Words ring(const Words& in, int thread) {
       continue;
     }
     const int owner = i / 96, tile = i % 96 / 32, r = i % 32;
-    const int row = owner / 32 * 16 + owner % 32 / 4 + (r % 4 < 2 ? 0 : 8), key = 64 * tile + r / 4 * 8 + 2 * (owner % 4) + r % 2;
+    const int row = owner / 32 * 16 + owner % 32 / 4 + (r % 4 < 2 ? 0 : 8),
+              key = 64 * tile + r / 4 * 8 + 2 * (owner % 4) + r % 2;
     float sum = 0;
     for (int k = 0; k < halves && key < 150; ++k) sum += number(row, k) * number(64 + key, k);
     words.push_back(bits(sum));

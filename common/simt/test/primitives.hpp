@@ -9,7 +9,7 @@ struct Primitive {
   const char* name;
   int words;                                          ///< of output for each thread
   void (*launch)(const unsigned* in, unsigned* out);  ///< device pointers
-  int least_sm = 75, most_sm = 1000;  ///< GPUs that can run it
+  int least_sm = 75, most_sm = 1000;                  ///< GPUs that can run it
   int threads = 64;
 };
 

@@ -1,5 +1,5 @@
 // Included by one source for each backend, which defines PRIMITIVES_OF as the name of its list.
-#include "common/simt/test/hopper_primitives.cuh"
+#include "common/simt/test/wgmma_primitives.cuh"
 
 namespace flash {
 namespace {
@@ -16,7 +16,8 @@ void launch_hopper(const unsigned* in, unsigned* out) {
 /// `words` as a tensor [1, heads, rows, cols] of fp16.
 TensorMap map_of(const unsigned* words, int heads, int rows, int cols, int box_rows) {
   const std::int64_t row = cols, head = row * rows;
-  return tensor_map({const_cast<unsigned*>(words), "words", Dtype::fp16, {1, heads, rows, cols}, {head * heads, head, row, 1}}, box_rows);
+  return tensor_map({const_cast<unsigned*>(words), "words", Dtype::fp16, {1, heads, rows, cols}, {head * heads, head, row, 1}},
+                    box_rows);
 }
 void launch_tma_load(const unsigned* in, unsigned* out) {
   launch("tma_load", {dim3(1), dim3(64), Shared<2, 16>::bytes}, tma_load_kernel, map_of(in, 2, 12, 72, 16), out);

@@ -31,7 +31,8 @@ struct Mistakes {
 };
 __global__ void product(Mistakes m, float* out) {
   const Shared shared;
-  if (m.looks_from_the_start && me() == 0) mbarrier_init(shared.barrier(0), 1);  // it begins with the first of Hopper's instructions
+  if (m.looks_from_the_start && me() == 0)
+    mbarrier_init(shared.barrier(0), 1);  // it begins with the first of Hopper's instructions
   shared.fill();
   if (m.proxy_fence) fence_proxy_async();
   __syncthreads();
@@ -41,11 +42,11 @@ __global__ void product(Mistakes m, float* out) {
   if (m.fence) wgmma_fence();
   wgmma<__half>(S, Q(me() == m.other_k ? 1 : 0), K(0), false);  // BUG product
   if (m.commit) wgmma_commit();
-  if (me() == m.early_read) out[me()] = S[1];                                     // BUG early read
-  if (me() == m.early_write) S[1] = 7.0f;                                         // BUG early write
-  if (me() == m.store_in_flight) shared.second()[8 * 0] = __float2half(3.0f);     // BUG store in flight
-  if (m.wait && m.wait_newest == 0) wgmma_wait<0>(S);                             // BUG wait
-  if (m.wait && m.wait_newest == 1) wgmma_wait<1>(S);                             // BUG wait for one group less
+  if (me() == m.early_read) out[me()] = S[1];                                  // BUG early read
+  if (me() == m.early_write) S[1] = 7.0f;                                      // BUG early write
+  if (me() == m.store_in_flight) shared.second()[8 * 0] = __float2half(3.0f);  // BUG store in flight
+  if (m.wait && m.wait_newest == 0) wgmma_wait<0>(S);                          // BUG wait
+  if (m.wait && m.wait_newest == 1) wgmma_wait<1>(S);                          // BUG wait for one group less
   if (m.wait) out[me()] = S[1];
 }
 
@@ -155,27 +156,31 @@ std::string product_report(const Mistakes& m) { return report(128, shared_bytes,
 TEST_CASE("zoo: wgmma") {
   CHECK(product_report({}) == "");
   CHECK(out[77] == 16.0f);
-  CHECK_REPORT(product_report({.fence = false}), "wgmma without wgmma_fence(): its accumulators may have been touched", BUG("product"));
+  CHECK_REPORT(product_report({.fence = false}), "wgmma without wgmma_fence(): its accumulators may have been touched",
+               BUG("product"));
   CHECK_REPORT(product_report({.wait = false}), "the thread ends without having waited for its wgmma at ", BUG("product"));
-  CHECK_REPORT(product_report({.wait_newest = 1}), "wgmma_wait<1> does not wait for these accumulators: the product at ", BUG("product"),
-               " is of a newer group at ", BUG("wait for one group less"));
-  CHECK_REPORT(product_report({.commit = false}), "wgmma_wait<0> does not wait for these accumulators: the product at ", BUG("product"),
-               " may be in no group: wgmma_commit() at ", BUG("wait"));
-  CHECK_REPORT(product_report({.row = 4}), "wgmma: an operand at byte 512 of shared memory: its tile must begin at a multiple of 1024 at ",
-               BUG("product"));
-  CHECK_REPORT(product_report({.other_k = 5}), "wgmma: the threads of a warpgroup ask for different products: another one came from ",
-               BUG("product"));
-  CHECK_REPORT(product_report({.threads = 96}), "the block ends, and only 3 of the 4 warps of the warpgroup took part in this wgmma at ",
-               BUG("product"));
-  CHECK_REPORT(report(64, shared_bytes, product, Mistakes{}, out.data()), "wgmma needs a warpgroup of 128 threads: the block has only 64 at ",
-               BUG("product"));
+  CHECK_REPORT(product_report({.wait_newest = 1}), "wgmma_wait<1> does not wait for these accumulators: the product at ",
+               BUG("product"), " is of a newer group at ", BUG("wait for one group less"));
+  CHECK_REPORT(product_report({.commit = false}), "wgmma_wait<0> does not wait for these accumulators: the product at ",
+               BUG("product"), " may be in no group: wgmma_commit() at ", BUG("wait"));
+  CHECK_REPORT(product_report({.row = 4}),
+               "wgmma: an operand at byte 512 of shared memory: its tile must begin at a multiple of 1024 at ", BUG("product"));
+  CHECK_REPORT(product_report({.other_k = 5}),
+               "wgmma: the threads of a warpgroup ask for different products: another one came from ", BUG("product"));
+  CHECK_REPORT(product_report({.threads = 96}),
+               "the block ends, and only 3 of the 4 warps of the warpgroup took part in this wgmma at ", BUG("product"));
+  CHECK_REPORT(report(64, shared_bytes, product, Mistakes{}, out.data()),
+               "wgmma needs a warpgroup of 128 threads: the block has only 64 at ", BUG("product"));
 }
 
 TEST_CASE("zoo: wgmma, what is touched in flight") {
-  CHECK_REPORT(product_report({.proxy_fence = false, .looks_from_the_start = false}), "wgmma reads byte 0 of dynamic shared memory, ",
-               "which a thread stored to without fence_proxy_async() at ", BUG("product"));
+  CHECK_REPORT(product_report({.proxy_fence = false, .looks_from_the_start = false}),
+               "wgmma reads byte 0 of dynamic shared memory, ", "which a thread stored to without fence_proxy_async() at ",
+               BUG("product"));
   CHECK(product_report({.looks_from_the_start = false}) == "");
-  CHECK_REPORT(product_report({.store_in_flight = 3}), machine::instrumented ? "stores to byte 8192 of dynamic shared memory, which the wgmma at " : "wgmma: shared memory that it reads was changed",
+  CHECK_REPORT(product_report({.store_in_flight = 3}),
+               machine::instrumented ? "stores to byte 8192 of dynamic shared memory, which the wgmma at "
+                                     : "wgmma: shared memory that it reads was changed",
                BUG("product"));
   if (machine::instrumented) {
     CHECK_REPORT(product_report({.store_in_flight = 3}), "still reads at ", BUG("store in flight"));
@@ -183,10 +188,11 @@ TEST_CASE("zoo: wgmma, what is touched in flight") {
                  " before it has waited for them at ", BUG("early read"));
     CHECK_REPORT(product_report({.early_write = 3}), "thread (3,0,0): touches accumulators of the wgmma at ", BUG("product"),
                  " before it has waited for them at ", BUG("early write"));
-    CHECK_REPORT(product_report({.proxy_fence = false}), "wgmma reads byte ", " of dynamic shared memory, which thread ", " stored to at ",
-                 BUG("store without fence"), " without fence_proxy_async() at ", BUG("product"));
+    CHECK_REPORT(product_report({.proxy_fence = false}), "wgmma reads byte ", " of dynamic shared memory, which thread ",
+                 " stored to at ", BUG("store without fence"), " without fence_proxy_async() at ", BUG("product"));
   } else {
-    CHECK_REPORT(product_report({.early_write = 3}), "wgmma: accumulators were written before they were waited for at ", BUG("product"));
+    CHECK_REPORT(product_report({.early_write = 3}), "wgmma: accumulators were written before they were waited for at ",
+                 BUG("product"));
     CHECK(product_report({.early_read = 3}) == "");
     CHECK(std::isnan(out[3]) == false);  // the right number came later
   }
@@ -195,8 +201,8 @@ TEST_CASE("zoo: wgmma, what is touched in flight") {
 TEST_CASE("zoo: wgmma_fence after registers were touched") {
   CHECK(report(128, shared_bytes, touched_without_fence, true, out.data()) == "");
   CHECK(out[9] == 24.0f);
-  CHECK_REPORT(report(128, shared_bytes, touched_without_fence, false, out.data()), "wgmma without wgmma_fence(): its accumulators ",
-               BUG("touched without fence"));
+  CHECK_REPORT(report(128, shared_bytes, touched_without_fence, false, out.data()),
+               "wgmma without wgmma_fence(): its accumulators ", BUG("touched without fence"));
 }
 
 TEST_CASE("zoo: A in registers") {
@@ -210,7 +216,8 @@ TEST_CASE("zoo: A in registers") {
 TEST_CASE("zoo: a tile that is overwritten while wgmma reads it") {
   for (const Order order : {Order::forward, Order::reverse, Order::random}) {
     set_options({.order = order, .seed = 3});
-    CHECK_REPORT(report(160, shared_bytes, tile_given_back, in.data(), false, out.data()), "the load overwrites byte 8192 of dynamic shared memory, which the wgmma at ",
+    CHECK_REPORT(report(160, shared_bytes, tile_given_back, in.data(), false, out.data()),
+                 "the load overwrites byte 8192 of dynamic shared memory, which the wgmma at ",
                  BUG("product that uses the tile"), " still reads at ", BUG("load into a tile in use"));
     CHECK(report(160, shared_bytes, tile_given_back, in.data(), true, out.data()) == "");
   }
@@ -221,15 +228,18 @@ TEST_CASE("zoo: bulk stores") {
   const auto with = [](const StoreMistakes& m) { return report(128, shared_bytes, store_numbers, m, out.data()); };
   CHECK(with({}) == "");
   CHECK(out[127] == 5.0f);
-  CHECK_REPORT(with({.commit = false, .wait = false}), "the thread ends without bulk_commit() after its bulk store at ", BUG("bulk store"));
+  CHECK_REPORT(with({.commit = false, .wait = false}), "the thread ends without bulk_commit() after its bulk store at ",
+               BUG("bulk store"));
   CHECK_REPORT(with({.commit = false}), "the thread ends without bulk_commit() after its bulk store at ", BUG("bulk store"));
   CHECK_REPORT(with({.wait = false}), "the thread ends without having waited for its bulk store", BUG("bulk store"));
   CHECK(with({.overwrite = 2}) == "");
   CHECK(out[0] == 5.0f);
   if (machine::instrumented) {
-    CHECK_REPORT(with({.overwrite = 1}), "stores to byte 0 of dynamic shared memory, which the bulk_store at ", BUG("bulk store"),
-                 " still reads at ", BUG("overwritten"));
-    CHECK_REPORT(with({.fence = false}), "bulk_store reads byte 0 of dynamic shared memory, which a thread stored to without fence_proxy_async() at ", BUG("bulk store"));
+    CHECK_REPORT(with({.overwrite = 1}), "stores to byte 0 of dynamic shared memory, which the bulk_store at ",
+                 BUG("bulk store"), " still reads at ", BUG("overwritten"));
+    CHECK_REPORT(with({.fence = false}),
+                 "bulk_store reads byte 0 of dynamic shared memory, which a thread stored to without fence_proxy_async() at ",
+                 BUG("bulk store"));
   } else {
     CHECK(with({.overwrite = 1}) == "");
     CHECK(out[0] == 6.0f);
