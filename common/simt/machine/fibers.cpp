@@ -104,12 +104,14 @@ Thread* Worker::next_ready() {
 
 /// No thread can go on: time for something asynchronous.
 void Worker::happen() {
-  const sanitizer::Unwatched unwatched;
+  sanitizer::stop_watching();
   auto& due = hopper_->due;
-  if (options_.order == Order::reverse) std::swap(due.front(), due.back());
-  if (options_.order == Order::random) std::swap(due.front(), due[random_() % due.size()]);
-  const Hopper::Due next = std::move(due.front());
-  due.pop_front();
+  const std::size_t last = due.size() - 1;
+  const std::size_t chosen = options_.order == Order::forward   ? 0
+                             : options_.order == Order::reverse ? last
+                                                                : random_() % (last + 1);
+  const Hopper::Due next = std::move(due[chosen]);
+  due.erase(due.begin() + static_cast<std::ptrdiff_t>(chosen));
   Thread* const before = current_;
   current_ = next.thread;
   simt::threadIdx = current_->index;
@@ -120,6 +122,7 @@ void Worker::happen() {
   }
   current_ = before;
   simt::threadIdx = current_->index;
+  sanitizer::watch_again();  // before it is left for good
   if (failure_ != nullptr) leave_block();
 }
 

@@ -143,6 +143,7 @@ void Worker::run_block(std::uint64_t block) {
 
   if (fault_ != Fault::none) failure_ = std::make_exception_ptr(KernelError(place(true) + ": " + message(fault_)));
   fault_ = Fault::none;
+  current_ = nullptr;
 
   if (failure_ == nullptr) {
     const bool all_exited = std::ranges::all_of(everyone_, [](Thread* t) { return t->state == State::exited; });
@@ -159,7 +160,6 @@ void Worker::run_block(std::uint64_t block) {
   if (failure_ != nullptr) {
     for (Thread* thread : everyone_) renew_fiber(*thread);
   }
-  current_ = nullptr;
   count_logged_accesses();
 }
 
@@ -229,7 +229,7 @@ std::string Worker::endless(const std::string& line) const {
 
 std::string Worker::place(bool with_thread) const {
   std::string text = "kernel " + std::string(kernel_->name) + ", block " + machine::words(simt::blockIdx);
-  if (with_thread) text += ", thread " + machine::words(current_->index);
+  if (with_thread && current_ != nullptr) text += ", thread " + machine::words(current_->index);
   return text;
 }
 

@@ -10,10 +10,9 @@ namespace {
 
 __device__ inline int me() { return static_cast<int>(threadIdx.x); }
 
-/// What a launch with 8 KB of dynamic shared memory has: a panel of 32 rows, another one, mbarriers.
+/// What a launch with 8 KB of dynamic shared memory has: two panels of 32 rows, mbarriers.
 struct Shared {
   float* panel = dynamic_shared<float>(2048 + 64);
-  __device__ float* second() const { return panel + 1024; }
   __device__ Mbarrier& barrier(int i) const { return reinterpret_cast<Mbarrier*>(panel + 2048)[i]; }
 };
 constexpr std::size_t shared_bytes = 4 * (2048 + 64);

@@ -9,10 +9,9 @@ namespace {
 
 __device__ inline int me() { return static_cast<int>(threadIdx.x); }
 
-/// What a launch with 8 KB of dynamic shared memory has: a panel of 32 rows, another one, mbarriers.
+/// What a launch with 8 KB of dynamic shared memory has: two panels of 32 rows, mbarriers.
 struct Shared {
   float* panel = dynamic_shared<float>(2048 + 64);
-  __device__ float* second() const { return panel + 1024; }
   __device__ Mbarrier& barrier(int i) const { return reinterpret_cast<Mbarrier*>(panel + 2048)[i]; }
 };
 constexpr std::size_t shared_bytes = 4 * (2048 + 64);
@@ -44,6 +43,25 @@ __global__ void initialised_too_late(bool fence, bool barrier) {
     __syncwarp();
   }
   mbarrier_arrive(shared.barrier(0));  // BUG unknown
+}
+/// One thread alone: what it initialises it knows, but the TMA does not.
+__global__ void unknown_to_the_tma(const float* in, bool fence) {
+  const Shared shared;
+  if (me() != 0) return;
+  mbarrier_init(shared.barrier(0), 1);
+  if (fence) fence_mbarrier_init();
+  mbarrier_arrive_expect_tx(shared.barrier(0), 16);
+  bulk_load(shared.panel, in, 16, shared.barrier(0));  // BUG unknown to the TMA
+  mbarrier_wait(shared.barrier(0), 0);
+}
+__global__ void odd_initialisation(int arrivals, int byte) {
+  const Shared shared;
+  mbarrier_init(*reinterpret_cast<Mbarrier*>(reinterpret_cast<char*>(shared.panel) + byte), arrivals);  // BUG odd
+}
+__global__ void odd_bytes(int expected) {
+  const Shared shared;
+  start(shared, 1, 1);
+  if (me() == 0) mbarrier_arrive_expect_tx(shared.barrier(0), expected);  // BUG odd bytes
 }
 __global__ void initialised_twice(int again) {
   const Shared shared;
@@ -125,6 +143,16 @@ TEST_CASE("zoo: initialisation of mbarriers") {
   CHECK_REPORT(report(64, shared_bytes, initialised_too_late, false, true),
                "which this thread cannot know of yet: first fence_mbarrier_init() and __syncthreads() at ", BUG("unknown"));
   CHECK(report(64, shared_bytes, initialised_too_late, true, true) == "");
+  CHECK_REPORT(report(1, shared_bytes, unknown_to_the_tma, in.data(), false), "a load for the mbarrier initialised at ",
+               "which the TMA cannot know of: first fence_mbarrier_init() at ", BUG("unknown to the TMA"));
+  CHECK(report(1, shared_bytes, unknown_to_the_tma, in.data(), true) == "");
+  CHECK_REPORT(report(1, shared_bytes, odd_initialisation, 0, 8), "mbarrier_init for 0 arrivals: allowed are 1 to 2^20 - 1 at ",
+               BUG("odd"));
+  CHECK_REPORT(report(1, shared_bytes, odd_initialisation, 1, 4), "an mbarrier lies at a multiple of 8 bytes at ", BUG("odd"));
+  CHECK(report(1, shared_bytes, odd_initialisation, 1, 8) == "");
+  CHECK_REPORT(report(1, shared_bytes, odd_bytes, -16), "an mbarrier cannot expect -16 bytes: allowed are 0 to 2^20 - 1 at ",
+               BUG("odd bytes"));
+  CHECK(report(1, shared_bytes, odd_bytes, 0) == "");
   CHECK_REPORT(report(64, shared_bytes, initialised_twice, 0), "mbarrier_init of the mbarrier initialised at ",
                BUG("first init"), ": it is in use at ", BUG("second init"));
   CHECK(report(64, shared_bytes, initialised_twice, 1) == "");

@@ -1,4 +1,4 @@
-// Bugs of products of a warpgroup, and of what the TMA stores.
+// Bugs of products of a warpgroup.
 #include "common/device/fragments.hpp"
 #include "common/device/wgmma.cuh"
 #include "common/simt/machine/instrumentation.hpp"
@@ -70,7 +70,7 @@ __global__ void touched_without_fence(bool fence, float* out) {
 }
 
 /// O += P V twice, with P in registers.
-__global__ void operand_in_registers(int change, bool fence, float* out) {
+__global__ void operand_in_registers(int change, float* out) {
   const Shared shared;
   shared.fill();
   fence_proxy_async();
@@ -85,11 +85,32 @@ __global__ void operand_in_registers(int change, bool fence, float* out) {
   if (change == 1) P[0] = 0;
   wgmma_wait<0>();
   if (change == 2) P[0] = 0;
-  if (fence) wgmma_fence();
-  wgmma<__half>(O, P, V(1), true);  // BUG operand without fence
+  wgmma_fence();
+  wgmma<__half>(O, P, V(1), true);
   wgmma_commit();
   wgmma_wait<0>(O);
   out[me()] = O[0];
+}
+
+/// Two products with the same P in registers, for different accumulators.
+__global__ void operand_changed(bool fence, float* out) {
+  const Shared shared;
+  shared.fill();
+  fence_proxy_async();
+  __syncthreads();
+  const auto V = mn_major<64>(shared.panel);
+  float O[32], other[32];
+  unsigned P[4] = {};
+  wgmma_fence();
+  wgmma<__half>(O, P, V(0), false);
+  wgmma_commit();
+  wgmma_wait<0>(O);
+  for (unsigned& p : P) p = pack_f16(1.0f, 1.0f);
+  if (fence) wgmma_fence();
+  wgmma<__half>(other, P, V(0), false);  // BUG operand changed
+  wgmma_commit();
+  wgmma_wait<0>(other);
+  out[me()] = O[0] + other[0];
 }
 
 // ---- tiles that are overwritten ---------------------------------------------------------------------------------------------------------
@@ -123,27 +144,6 @@ __global__ void tile_given_back(const float* in, bool late, float* out) {
   wgmma_wait<0>(S);
   if (late) mbarrier_arrive(shared.barrier(0));
   out[me()] = S[0];
-}
-
-// ---- stores -----------------------------------------------------------------------------------------------------------------------------
-
-struct StoreMistakes {
-  bool fence = true, commit = true, wait = true;
-  int overwrite = 0;  ///< 1 before, 2 after the wait
-};
-__global__ void store_numbers(StoreMistakes m, float* out) {
-  const Shared shared;
-  float* const numbers = reinterpret_cast<float*>(shared.panel);
-  numbers[me()] = 5.0f;
-  if (m.fence) fence_proxy_async();
-  __syncthreads();
-  if (me() == 0) {
-    bulk_store(out, numbers, 512);  // BUG bulk store
-    if (m.commit) bulk_commit();
-    if (m.overwrite == 1) numbers[0] = 6.0f;  // BUG overwritten
-    if (m.wait) bulk_wait_read<0>();
-    if (m.overwrite == 2) numbers[0] = 6.0f;
-  }
 }
 
 alignas(16) std::array<float, 1024> in{};
@@ -206,11 +206,15 @@ TEST_CASE("zoo: wgmma_fence after registers were touched") {
 }
 
 TEST_CASE("zoo: A in registers") {
-  CHECK(report(128, shared_bytes, operand_in_registers, 0, true, out.data()) == "");
+  CHECK(report(128, shared_bytes, operand_in_registers, 0, out.data()) == "");
   CHECK(out[9] == 32.0f);
-  CHECK(report(128, shared_bytes, operand_in_registers, 2, true, out.data()) == "");
-  CHECK_REPORT(report(128, shared_bytes, operand_in_registers, 1, true, out.data()),
+  CHECK(report(128, shared_bytes, operand_in_registers, 2, out.data()) == "");
+  CHECK_REPORT(report(128, shared_bytes, operand_in_registers, 1, out.data()),
                "wgmma: A in registers was changed before the product was waited for at ", BUG("operand in flight"));
+  CHECK(report(128, shared_bytes, operand_changed, true, out.data()) == "");
+  CHECK(out[9] == 16.0f);
+  CHECK_REPORT(report(128, shared_bytes, operand_changed, false, out.data()),
+               "wgmma without wgmma_fence(): A in registers has changed since its last product at ", BUG("operand changed"));
 }
 
 TEST_CASE("zoo: a tile that is overwritten while wgmma reads it") {
@@ -222,28 +226,6 @@ TEST_CASE("zoo: a tile that is overwritten while wgmma reads it") {
     CHECK(report(160, shared_bytes, tile_given_back, in.data(), true, out.data()) == "");
   }
   set_options({});
-}
-
-TEST_CASE("zoo: bulk stores") {
-  const auto with = [](const StoreMistakes& m) { return report(128, shared_bytes, store_numbers, m, out.data()); };
-  CHECK(with({}) == "");
-  CHECK(out[127] == 5.0f);
-  CHECK_REPORT(with({.commit = false, .wait = false}), "the thread ends without bulk_commit() after its bulk store at ",
-               BUG("bulk store"));
-  CHECK_REPORT(with({.commit = false}), "the thread ends without bulk_commit() after its bulk store at ", BUG("bulk store"));
-  CHECK_REPORT(with({.wait = false}), "the thread ends without having waited for its bulk store", BUG("bulk store"));
-  CHECK(with({.overwrite = 2}) == "");
-  CHECK(out[0] == 5.0f);
-  if (machine::instrumented) {
-    CHECK_REPORT(with({.overwrite = 1}), "stores to byte 0 of dynamic shared memory, which the bulk_store at ",
-                 BUG("bulk store"), " still reads at ", BUG("overwritten"));
-    CHECK_REPORT(with({.fence = false}),
-                 "bulk_store reads byte 0 of dynamic shared memory, which a thread stored to without fence_proxy_async() at ",
-                 BUG("bulk store"));
-  } else {
-    CHECK(with({.overwrite = 1}) == "");
-    CHECK(out[0] == 6.0f);
-  }
 }
 
 }  // namespace flash
