@@ -145,6 +145,13 @@ __device__ inline void named_barrier_arrive(int id, int threads) {
 
 // ---- A warp as a whole -----------------------------------------------------------------------------------------------------------------
 
+/// ldmatrix_x4 the other way: lane i passes the address of row i % 8 of matrix i / 8, which gets M(g, 2t..2t+1) of matrix m from r[m].
+__device__ inline void stmatrix_x4(void* row, const unsigned (&r)[4]) {
+  FLASH_SM90("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)), "r"(r[0]),
+             "r"(r[1]), "r"(r[2]), "r"(r[3])
+             : "memory");
+}
+
 /// True for one lane of the warp, all of which call it.
 __device__ inline bool elect_one() {
   unsigned elected = 0;

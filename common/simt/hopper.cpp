@@ -103,6 +103,13 @@ void named_barrier(int id, int threads, bool wait, Site site) {
 void named_barrier_sync(int id, int threads, Site site) { named_barrier(id, threads, true, site); }
 void named_barrier_arrive(int id, int threads, Site site) { named_barrier(id, threads, false, site); }
 
+void stmatrix(LdmatrixLane& lane, Site site) {
+  const Unwatched unwatched;
+  hopper("stmatrix", site);
+  warp_operation({WarpOperation::stmatrix, 0xffffffffu, reinterpret_cast<std::uintptr_t>(&lane)}, site);
+  for (int m = 0; m < lane.count; ++m) machine::watch_view(site, lane.source[m], 4, true);
+}
+
 void set_registers(int registers, bool more, Site site) {
   const Unwatched unwatched;
   hopper(more ? "setmaxnreg_inc" : "setmaxnreg_dec", site).registers.set(registers, more, site);

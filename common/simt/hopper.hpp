@@ -128,6 +128,14 @@ void fence_proxy_async(Site = Site::here());
 void named_barrier_sync(int id, int threads, Site = Site::here());
 void named_barrier_arrive(int id, int threads, Site = Site::here());
 
+/// Meets the other lanes and finds out where this one's words go: source[m] of the lane.
+void stmatrix(LdmatrixLane&, Site);
+inline void stmatrix_x4(void* row, const unsigned (&r)[4], Site site = Site::here()) {
+  LdmatrixLane lane{4, false, row, {}};
+  stmatrix(lane, site);
+  for (int m = 0; m < 4; ++m) reinterpret_cast<Word32*>(const_cast<std::byte*>(lane.source[m]))->bits = r[m];
+}
+
 inline bool elect_one(Site site = Site::here()) { return warp_operation({WarpOperation::elect, 0xffffffffu}, site) != 0; }
 
 void set_registers(int registers, bool more, Site);

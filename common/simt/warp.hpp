@@ -32,6 +32,7 @@ enum class WarpOperation : std::uint8_t {
   bit_or,
   bit_xor,
   ldmatrix,
+  stmatrix,
   mma,
   elect,
 };

@@ -97,6 +97,8 @@ const char* name_of(WarpOperation operation) {
       return "__reduce_xor_sync";
     case WarpOperation::ldmatrix:
       return "ldmatrix";
+    case WarpOperation::stmatrix:
+      return "stmatrix";
     case WarpOperation::mma:
       return "mma";
     case WarpOperation::elect:

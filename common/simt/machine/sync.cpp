@@ -105,7 +105,7 @@ void Worker::complete_warp_operation(Warp& warp, Site site) {
   }
   if (operation == WarpOperation::syncwarp) {
     order(lanes_, lanes_.front());  // one token for each lowest lane: only lanes that have met it can have left a clock there
-  } else if (operation == WarpOperation::ldmatrix || operation == WarpOperation::mma) {
+  } else if (operation == WarpOperation::ldmatrix || operation == WarpOperation::stmatrix || operation == WarpOperation::mma) {
     tensor_core(operation);
   } else if (operation == WarpOperation::elect) {
     const std::size_t last = lanes_.size() - 1;
@@ -135,10 +135,10 @@ void Worker::tensor_core(WarpOperation operation) {
     ldmatrix_lanes[i] = reinterpret_cast<LdmatrixLane*>(lanes_[i]->request.value);
     mma_lanes[i] = reinterpret_cast<MmaLane*>(lanes_[i]->request.value);
   }
-  if (operation == WarpOperation::ldmatrix) {
-    counters_.bank_conflicts += ldmatrix(ldmatrix_lanes, sites);
-  } else {
+  if (operation == WarpOperation::mma) {
     counters_.tensor_core_products += mma(mma_lanes, sites);
+  } else {
+    counters_.bank_conflicts += ldmatrix(name_of(operation), ldmatrix_lanes, sites);
   }
 }
 

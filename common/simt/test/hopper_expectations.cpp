@@ -47,6 +47,14 @@ Words passed_rows(const Words& in, int thread) {
   return {sum};
 }
 
+/// Words 4 thread to 4 thread + 3: row 7 - thread % 8 of matrix m; its word t comes from lane 4 row + t.
+Words stmatrix(const Words& in, int thread) {
+  const int warp = thread / 32 * 32, m = thread % 32 / 8, row = 7 - thread % 8;
+  Words words;
+  for (int t = 0; t < 4; ++t) words.push_back(at(in, 64 * m + warp + 4 * row + t));
+  return words;
+}
+
 Words elect(const Words&, int) { return {1}; }
 Words setmaxnreg(const Words& in, int thread) { return {at(in, thread) + 1u}; }
 
@@ -99,6 +107,7 @@ const std::map<std::string, Expectation>& hopper_expectations() {
       {"bulk", bulk},
       {"mbarrier_ring", passed_rows},
       {"named_barrier", passed_rows},
+      {"stmatrix_x4", stmatrix},
       {"elect", elect},
       {"ring", ring},
       {"setmaxnreg", setmaxnreg},

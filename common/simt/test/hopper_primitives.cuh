@@ -127,6 +127,16 @@ __global__ void named_barrier_kernel(const unsigned* in, unsigned* out) {
   mine(out, 1)[0] = sum;
 }
 
+/// Each warp stores four matrices to rows in reverse order; then everybody takes 4 words in turn.
+__global__ void stmatrix_kernel(const unsigned* in, unsigned* out) {
+  const Shared<1, 8> shared;
+  const unsigned r[4] = {in[me()], in[64 + me()], in[128 + me()], in[192 + me()]};
+  unsigned* const matrices = shared.words + me() / 32 * 128;
+  stmatrix_x4(matrices + 4 * (lane() / 8 * 8 + 7 - lane() % 8), r);
+  __syncthreads();
+  for (int i = 0; i < 4; ++i) mine(out, 4)[i] = shared.words[4 * me() + i];
+}
+
 __global__ void elect_kernel(const unsigned*, unsigned* out) {
   mine(out, 1)[0] = static_cast<unsigned>(__popc(__ballot_sync(FULL, elect_one())));
 }

@@ -67,6 +67,7 @@ const std::vector<Primitive>& PRIMITIVES_OF() {
       {"bulk", 4, launch_hopper<bulk_kernel>, 90},
       {"mbarrier_ring", 1, launch_hopper<mbarrier_ring_kernel>, 90},
       {"named_barrier", 1, launch_hopper<named_barrier_kernel>},
+      {"stmatrix_x4", 4, launch_hopper<stmatrix_kernel>, 90},
       {"elect", 1, launch_hopper<elect_kernel>, 90},
       {"setmaxnreg", 1, launch_hopper<setmaxnreg_kernel, 384>, 90, 90, 384},
       wgmma_primitive<__half, 64, Major::k, Major::k>("wgmma_k_k"),
