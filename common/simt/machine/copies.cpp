@@ -68,16 +68,23 @@ void Copies::check(const char* what, const void* shared, int bytes, bool box, co
 
 void Copies::count(const std::vector<Piece>& pieces, int id, bool read, bool written, Site site) {
   Traffic& traffic = simt::running_traffic[id];
-  for (const Piece& piece : pieces) {
-    if (piece.global == nullptr) continue;
-    if (read) traffic.read += piece.bytes;
-    if (written) traffic.written += piece.bytes;
-    if (read && written) {
-      watch_atomic(site, piece.global, piece.bytes);
-      worker_.counters().atomics += piece.bytes / sizeof(float);
-    } else {
-      watch_view(site, piece.global, piece.bytes, written);
+  const auto end_of = [](const Piece& piece) { return piece.global + piece.bytes; };
+  for (std::size_t i = 0; i < pieces.size();) {
+    std::byte* const begin = pieces[i].global;
+    std::size_t next = i + 1;
+    while (begin != nullptr && next < pieces.size() && pieces[next].global == end_of(pieces[next - 1])) ++next;
+    if (begin != nullptr) {
+      const auto bytes = static_cast<std::size_t>(end_of(pieces[next - 1]) - begin);
+      if (read) traffic.read += bytes;
+      if (written) traffic.written += bytes;
+      if (read && written) {
+        watch_atomic(site, begin, bytes);
+        worker_.counters().atomics += bytes / sizeof(float);
+      } else {
+        watch_view(site, begin, bytes, written);
+      }
     }
+    i = next;
   }
   if (!worker_.options().count) return;
   std::vector<std::uintptr_t> sectors;

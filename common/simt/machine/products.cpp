@@ -12,20 +12,16 @@
 namespace flash::machine {
 
 Warpgroups::Product Warpgroups::make_product(const WgmmaThread& part, Site site) const {
-  Product product{site,
-                  part.type,
-                  part.n,
-                  part.accumulate,
-                  part.a_registers == nullptr,
-                  part.a_major,
-                  part.b_major,
-                  std::uint64_t{part.a.high} << 32 | part.a.low,
-                  std::uint64_t{part.b.high} << 32 | part.b.low,
-                  {},
-                  {},
-                  {},
-                  {},
-                  {}};
+  Product product;
+  product.site = site;
+  product.type = part.type;
+  product.n = part.n;
+  product.accumulate = part.accumulate;
+  product.a_shared = part.a_registers == nullptr;
+  product.a_major = part.a_major;
+  product.b_major = part.b_major;
+  product.a = std::uint64_t{part.a.high} << 32 | part.a.low;
+  product.b = std::uint64_t{part.b.high} << 32 | part.b.low;
   if (product.a_shared) product.a_units = units_of(product.a, product.a_major, 64, site);
   product.b_units = units_of(product.b, product.b_major, product.n, site);
   product.words = words_of(product);
@@ -41,6 +37,7 @@ Warpgroups::Product Warpgroups::make_product(const WgmmaThread& part, Site site)
   product.B.resize(16 * n);
   for (std::size_t i = 0; i < product.B.size(); ++i)
     product.B[i] = number(product.a_shared ? 64 * 16 : 0, product.b_major, n, i % n, i / n);
+  for (std::size_t warp = 0; warp < 4 && instruments.watch != nullptr; ++warp) product.reads[warp] = reads_of(product, warp);
   return product;
 }
 
@@ -131,18 +128,31 @@ void Warpgroups::compute(int warp, const Product& product, std::size_t number) {
   }
 }
 
+/// Of A only the warp's rows, unless they are a part of each chunk's row.
+std::vector<MemoryRange> Warpgroups::reads_of(const Product& product, std::size_t warp) const {
+  SharedUnits::Units units = product.b_units;
+  const auto first = product.a_units.begin();
+  if (product.a_major == Major::k && product.a_shared) {
+    const auto part = [&](std::size_t w) { return first + static_cast<std::ptrdiff_t>(32 * w); };
+    units.insert(units.end(), part(warp), part(warp + 1));
+  } else {
+    units.insert(units.end(), first, product.a_units.end());
+  }
+  std::ranges::sort(units);
+  std::vector<MemoryRange> ranges;
+  for (const std::uint32_t unit : units) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(hopper_.units.address_of(unit));
+    if (ranges.empty() || ranges.back().end < begin) ranges.push_back({begin, begin});
+    ranges.back().end = begin + SharedUnits::unit_bytes;
+  }
+  return ranges;
+}
+
 /// For who looks for races: a read by the running thread.
 void Warpgroups::note_reads(const Product& product, int warp) const {
   if (instruments.watch == nullptr) return;
-  const auto read = [&](const SharedUnits::Units& units, std::size_t first, std::size_t end) {
-    for (std::size_t i = first; i < end; ++i)
-      watch_view(product.site, hopper_.units.address_of(units[i]), SharedUnits::unit_bytes, false);
-  };
-  const auto w = static_cast<std::size_t>(warp);
-  const bool whole = product.a_major == Major::mn;  // a warp's rows are then a part of each chunk's row
-  read(product.a_units, whole || !product.a_shared ? 0 : 32 * w,
-       whole || !product.a_shared ? product.a_units.size() : 32 * (w + 1));
-  read(product.b_units, 0, product.b_units.size());
+  for (const MemoryRange& range : product.reads[static_cast<std::size_t>(warp)])
+    watch_view(product.site, reinterpret_cast<const void*>(range.begin), range.end - range.begin, false);
 }
 
 simt::WgmmaReads Warpgroups::reads() {

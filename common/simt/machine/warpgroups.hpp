@@ -49,14 +49,15 @@ class Warpgroups {
   /// What the threads of a warpgroup share of a product.
   struct Product {
     Site site;
-    MmaType type;
-    int n;
-    bool accumulate, a_shared;
-    Major a_major, b_major;
-    std::uint64_t a, b;                   ///< descriptors
-    SharedUnits::Units a_units, b_units;  ///< element by element: chunk c of A's row m, or of B's column n
-    std::vector<float> A, B;              ///< [64][16] and [16][n], as they were when it was issued
-    std::vector<std::uint16_t> words;     ///< all that it read then
+    MmaType type{};
+    int n = 0;
+    bool accumulate = false, a_shared = false;
+    Major a_major{}, b_major{};
+    std::uint64_t a = 0, b = 0;                     ///< descriptors
+    SharedUnits::Units a_units, b_units;            ///< element by element: chunk c of A's row m, or of B's column n
+    std::vector<float> A, B;                        ///< [64][16] and [16][n], as they were when it was issued
+    std::vector<std::uint16_t> words;               ///< all that it read then
+    std::array<std::vector<MemoryRange>, 4> reads;  ///< by each warp
     int reading = 0, warps_done = 0;
   };
   struct Group {
@@ -94,6 +95,7 @@ class Warpgroups {
   Product make_product(const WgmmaThread&, Site) const;
   SharedUnits::Units units_of(std::uint64_t descriptor, Major, int lines, Site) const;
   std::vector<std::uint16_t> words_of(const Product&) const;
+  std::vector<MemoryRange> reads_of(const Product&, std::size_t warp) const;
   void join(const WgmmaThread&, Group&, Lane&, Site);
   void take_accumulator(const WgmmaThread&, Lane&, Site) const;
   void take_operand(const WgmmaThread&, Lane&, Site) const;

@@ -178,10 +178,12 @@ TEST_CASE("zoo: wgmma, what is touched in flight") {
                "wgmma reads byte 0 of dynamic shared memory, ", "which a thread stored to without fence_proxy_async() at ",
                BUG("product"));
   CHECK(product_report({.looks_from_the_start = false}) == "");
+#ifndef FLASH_TSAN  // which calls it a race, and is right
   CHECK_REPORT(product_report({.store_in_flight = 3}),
                machine::instrumented ? "stores to byte 8192 of dynamic shared memory, which the wgmma at "
                                      : "wgmma: shared memory that it reads was changed",
                BUG("product"));
+#endif
   if (machine::instrumented) {
     CHECK_REPORT(product_report({.store_in_flight = 3}), "still reads at ", BUG("store in flight"));
     CHECK_REPORT(product_report({.early_read = 3}), "thread (3,0,0): touches accumulators of the wgmma at ", BUG("product"),
