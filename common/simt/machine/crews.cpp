@@ -9,19 +9,20 @@
 namespace flash::machine {
 
 void NamedBarriers::come(int id, int threads, bool wait, Site site) {
-  const std::string what = std::string(wait ? "named_barrier_sync" : "named_barrier_arrive") + "(" + std::to_string(id) + ", " +
-                           std::to_string(threads) + ")";
-  if (id < 1 || id > 15) simt::fail(site, what + ": allowed are 1 to 15; 0 is that of __syncthreads");
+  const auto refuse = [&](const std::string& why) {  // makes words only then: a thread that waits for ever frees none
+    simt::fail(site, std::string(wait ? "named_barrier_sync" : "named_barrier_arrive") + "(" + std::to_string(id) + ", " +
+                         std::to_string(threads) + ")" + why);
+  };
+  if (id < 1 || id > 15) refuse(": allowed are 1 to 15; 0 is that of __syncthreads");
   if (threads < 32 || threads % 32 != 0 || threads > static_cast<int>(worker_.block_threads().size()))
-    simt::fail(site, what + ": the count must be a multiple of 32 that the block has");
+    refuse(": the count must be a multiple of 32 that the block has");
   Barrier& barrier = barriers_[static_cast<std::size_t>(id)];
   if (barrier.threads == 0) {
     barrier.threads = threads;
     barrier.site = site;
   }
   if (barrier.threads != threads)
-    simt::fail(
-        site, what + ", but " + std::to_string(barrier.threads) + " threads are awaited by who came at " + words(barrier.site));
+    refuse(", but " + std::to_string(barrier.threads) + " threads are awaited by who came at " + words(barrier.site));
   unsigned char* const token = &barrier.tokens[barrier.generation & 1];
   worker_.release(token);
   if (++barrier.come == threads) {
@@ -64,9 +65,10 @@ void Registers::start_block(std::size_t threads) {
 
 void Registers::set(int registers, bool more, Site site) {
   Owner& self = owners_[static_cast<std::size_t>(worker_.current().number)];
-  const std::string what = std::string(more ? "setmaxnreg_inc" : "setmaxnreg_dec") + "<" + std::to_string(registers) + ">";
-  if (more ? registers < self.registers : registers > self.registers)
-    simt::fail(site, what + " by a thread that has " + std::to_string(self.registers) + " registers");
+  if (more ? registers < self.registers : registers > self.registers) {
+    simt::fail(site, std::string(more ? "setmaxnreg_inc" : "setmaxnreg_dec") + "<" + std::to_string(registers) +
+                         "> by a thread that has " + std::to_string(self.registers) + " registers");
+  }
   self.site = site;
   if (!more) {
     free_ += self.registers - registers;

@@ -105,24 +105,26 @@ Thread* Worker::next_ready() {
 /// No thread can go on: time for something asynchronous.
 void Worker::happen() {
   sanitizer::stop_watching();
-  auto& due = hopper_->due;
-  const std::size_t last = due.size() - 1;
-  const std::size_t chosen = options_.order == Order::forward   ? 0
-                             : options_.order == Order::reverse ? last
-                                                                : random_() % (last + 1);
-  const Hopper::Due next = std::move(due[chosen]);
-  due.erase(due.begin() + static_cast<std::ptrdiff_t>(chosen));
   Thread* const before = current_;
-  current_ = next.thread;
-  simt::threadIdx = current_->index;
-  try {
-    next.happen();
-  } catch (const KernelError&) {
-    failure_ = std::current_exception();
+  {
+    auto& due = hopper_->due;
+    const std::size_t last = due.size() - 1;
+    std::size_t chosen = 0;
+    if (options_.order == Order::reverse) chosen = last;
+    if (options_.order == Order::random) chosen = random_() % (last + 1);
+    const Hopper::Due next = std::move(due[chosen]);
+    due.erase(due.begin() + static_cast<std::ptrdiff_t>(chosen));
+    current_ = next.thread;
+    simt::threadIdx = current_->index;
+    try {
+      next.happen();
+    } catch (const KernelError&) {
+      failure_ = std::current_exception();
+    }
   }
   current_ = before;
   simt::threadIdx = current_->index;
-  sanitizer::watch_again();  // before it is left for good
+  sanitizer::watch_again();  // what is here may be left for good
   if (failure_ != nullptr) leave_block();
 }
 

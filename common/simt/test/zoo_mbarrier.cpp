@@ -148,7 +148,9 @@ TEST_CASE("zoo: initialisation of mbarriers") {
   CHECK(report(1, shared_bytes, unknown_to_the_tma, in.data(), true) == "");
   CHECK_REPORT(report(1, shared_bytes, odd_initialisation, 0, 8), "mbarrier_init for 0 arrivals: allowed are 1 to 2^20 - 1 at ",
                BUG("odd"));
+#ifndef FLASH_ASAN  // which reports it at the line itself, and ends the program
   CHECK_REPORT(report(1, shared_bytes, odd_initialisation, 1, 4), "an mbarrier lies at a multiple of 8 bytes at ", BUG("odd"));
+#endif
   CHECK(report(1, shared_bytes, odd_initialisation, 1, 8) == "");
   CHECK_REPORT(report(1, shared_bytes, odd_bytes, -16), "an mbarrier cannot expect -16 bytes: allowed are 0 to 2^20 - 1 at ",
                BUG("odd bytes"));
