@@ -158,9 +158,11 @@ void Copies::wait(int newest, bool complete, Site site) {
 void Copies::wait_now(const Thread& thread, int newest, bool complete) {
   Issuer& issuer = issuers_[static_cast<std::size_t>(thread.number)];
   const int closed = issuer.groups - newest;
-  for (Store& store : issuer.stores) {
-    if (store.group < closed && !store.read) read(store);
-    if (store.group < closed && complete) finish(store);
+  // Nothing orders those that wait together: the last one comes first.
+  for (auto store = issuer.stores.rbegin(); store != issuer.stores.rend(); ++store) {
+    if (store->group >= closed) continue;
+    if (!store->read) read(*store);
+    if (complete) finish(*store);
   }
   if (complete) std::erase_if(issuer.stores, [closed](const Store& store) { return store.group < closed; });
 }
@@ -206,7 +208,7 @@ void Copies::thread_exits(const Thread& thread) const {
 void Copies::end_block() {
   if (in_flight_ > 0) simt::fail(last_load_, "the block ends before its load has landed");
   for (const Issuer& issuer : issuers_) {
-    for (const Store& store : issuer.stores) finish(store);
+    for (auto store = issuer.stores.rbegin(); store != issuer.stores.rend(); ++store) finish(*store);
   }
 }
 

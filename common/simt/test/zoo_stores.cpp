@@ -28,6 +28,33 @@ __global__ void store_numbers(StoreMistakes m, float* out) {
   }
 }
 
+/// Thread 0 gives the place back before or after its store has read it; thread 32 loads the next numbers into it.
+__global__ void place_given_back(const float* in, float* out, bool late) {
+  float* const numbers = dynamic_shared<float>(128 + 4);
+  Mbarrier* const barriers = reinterpret_cast<Mbarrier*>(numbers + 128);
+  if (me() == 0) {
+    mbarrier_init(barriers[0], 1);
+    mbarrier_init(barriers[1], 1);
+    fence_mbarrier_init();
+  }
+  for (int i = me(); i < 128; i += 64) numbers[i] = 5.0f;
+  fence_proxy_async();
+  __syncthreads();
+  if (me() == 0) {
+    bulk_store(out, numbers, 512);  // BUG store that still reads
+    bulk_commit();
+    if (!late) mbarrier_arrive(barriers[0]);
+    bulk_wait_read<0>();
+    if (late) mbarrier_arrive(barriers[0]);
+  } else if (me() == 32) {
+    mbarrier_wait(barriers[0], 0);
+    mbarrier_arrive_expect_tx(barriers[1], 512);
+    bulk_load(numbers, in, 512, barriers[1]);  // BUG load into its place
+    mbarrier_wait(barriers[1], 0);
+  }
+}
+
+alignas(16) std::array<float, 128> in{};
 alignas(16) std::array<float, 128> out{};
 
 }  // namespace
@@ -52,6 +79,18 @@ TEST_CASE("zoo: bulk stores") {
     CHECK(with({.overwrite = 1}) == "");
     CHECK(out[0] == 6.0f);
   }
+}
+
+TEST_CASE("zoo: a place that is given back while a store reads it") {
+  for (const Order order : {Order::forward, Order::reverse, Order::random}) {
+    set_options({.order = order, .seed = 5});
+    CHECK_REPORT(report(64, 528, place_given_back, in.data(), out.data(), false),
+                 "the load overwrites byte 0 of dynamic shared memory, which the bulk_store at ", BUG("store that still reads"),
+                 " still reads at ", BUG("load into its place"));
+    CHECK(report(64, 528, place_given_back, in.data(), out.data(), true) == "");
+    CHECK(out[127] == 5.0f);
+  }
+  set_options({});
 }
 
 }  // namespace flash
