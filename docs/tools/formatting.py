@@ -17,3 +17,13 @@ def number(value):
     if isinstance(value, int) or 999.5 <= abs(value) < 1e6:
         return f"{value:,.0f}"
     return f"{value:#.3g}".rstrip(".") if 0.001 <= abs(value) < 1000 else f"{value:.3g}"
+
+
+def shown(value, form=".3g"):
+    """"–" where there is no value."""
+    return "–" if value is None else format(value, form)
+
+
+def details(title, body):
+    """Closed until someone asks."""
+    return f"<details>\n<summary>{title}</summary>\n\n{body}\n\n</details>"

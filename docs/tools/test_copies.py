@@ -2,12 +2,9 @@
 """What a step introduces stands in its own file, and once more, to the letter, where later steps take it from."""
 import pathlib
 import re
-import sys
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from tools import steps  # noqa: E402
-
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 COPIES = [  # where it is introduced, and where it is taken from
     ("01_naive/kernel.cuh", "common/device/products.cuh"),
     ("06_fa2_forward/3_vector_operands.cuh", "06_fa2_forward/4_async_copies.cuh"),
@@ -19,7 +16,7 @@ COPIES = [  # where it is introduced, and where it is taken from
 def definitions(path):
     """{name: text} of the functions and structs at the left margin, with their comments."""
     found, block, head = {}, [], ""
-    for line in (steps.ROOT / path).read_text().splitlines():
+    for line in (ROOT / path).read_text().splitlines():
         if not head and re.match(r"__|struct |void |LaunchShape |std::", line):
             head = line
         if head or line.startswith(("///", "template")):

@@ -1,8 +1,9 @@
-"""The environment variables that the programs read, as their source lists them."""
+"""Of docs/platforms.md: the environment variables that the programs read, as their source lists them."""
 
 import re
 
-from .constants import ROOT
+from rows.files import ROOT
+
 from .formatting import table
 
 LIST = "common/harness/environment.cpp"
