@@ -21,7 +21,9 @@ from rows import files, usage  # where tools looks
 ROOT = Path(__file__).resolve().parent.parent
 MARKER = re.compile(r"(<!-- generated: ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 MODULES = {
-    path.stem: importlib.import_module(f"tools.{path.stem}") for path in sorted((ROOT / "docs/tools").glob("[!_]*.py")) if not path.stem.startswith("test_")
+    path.stem: importlib.import_module(f"tools.{path.stem}")
+    for path in sorted((ROOT / "docs/tools").glob("[!_]*.py"))
+    if not path.stem.startswith("test_")
 }
 
 

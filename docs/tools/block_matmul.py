@@ -10,7 +10,10 @@ from .svg import Picture
 def tile_levels():
     """(B.5)  From the data sheet."""
     rows = []
-    for border, bandwidth in [("HBM to shared memory", h200.HBM_BYTES_PER_SECOND), ("shared memory to registers", h200.SHARED_BYTES_PER_SECOND)]:
+    for border, bandwidth in [
+        ("HBM to shared memory", h200.HBM_BYTES_PER_SECOND),
+        ("shared memory to registers", h200.SHARED_BYTES_PER_SECOND),
+    ]:
         needed = h200.FP32_FLOPS / 2 / (bandwidth / 4)
         rows.append([border, f"{bandwidth / 1e12:.1f} TB/s", f"{needed:.1f}", f"{2 * needed:.0f} × {2 * needed:.0f}"])
     return table(["border", "bandwidth", "multiply-adds per number, at least", "square tile"], rows)
@@ -59,28 +62,13 @@ def rows_and_lanes():
     for j in range(tile.cols):
         p.note(x + tile.col(shown, j) * cell + 6, y - 8, f"x + {tile.lanes * j}" if j else "x", size=11)
     p.note(
-        690, y + n * cell + 20, f"green: the {tile} elements of lane ({lane_y}, {lane_x}) in a tile of {n} columns.",
-        f"orange: the rest of its first row is with the {tile.lanes} lanes of the same y,", "lanes 8 y to 8 y + 7: a row's max takes three shuffles.",
-    )  # fmt: skip
+        690,
+        y + n * cell + 20,
+        f"green: the {tile} elements of lane ({lane_y}, {lane_x}) in a tile of {n} columns.",
+        f"orange: the rest of its first row is with the {tile.lanes} lanes of the same y,",
+        "lanes 8 y to 8 y + 7: a row's max takes three shuffles.",
+    )
     return p
 
 
-def levels_of_tiles():
-    """Block tile, warp tile, thread tile, with what is shared at each level."""
-    p = Picture(900, 340, "A product in three levels of tiles")
-    y, size = 84, 176
-    for x, cells, held, title, *texts in [
-        (40, 4, {(1, 2)}, "C in HBM: a block's tile", "operands come from HBM", "into shared memory"),
-        (350, 2, {(0, 1)}, "the block's tile: a warp's", "the warps of a block", "share the tiles of A and B"),
-        (660, 8, {(2, 1), (2, 2), (3, 1), (3, 2)}, "the warp's tile: a lane's (side by side)", "operands in registers; each is",
-         "used for a row or column of results"),
-    ]:  # fmt: skip
-        p.label(x + size / 2, y - 22, title, 15, bold=True)
-        p.grid(x, y, cells, cells, (size / cells, size / cells), lambda r, c, held=held: "c3" if (r, c) in held else "c0", 1)
-        p.note(x + size / 2, y + size + 24, *texts)
-    p.arrow(174, y + 66, 346, y + 10)
-    p.arrow(532, y + 44, 656, y + 10)
-    return p
-
-
-PICTURES = [rows_and_lanes, levels_of_tiles]
+PICTURES = [rows_and_lanes]

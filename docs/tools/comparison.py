@@ -74,7 +74,18 @@ def counts(direction, dtype):
         + [worst(row)]
         for row in rows
     ]
-    head = ["", "extra memory", "bytes read", "bytes written", "sectors", "barriers", "warp operations", "bank conflicts", "atomics", "max error"]
+    head = [
+        "",
+        "extra memory",
+        "bytes read",
+        "bytes written",
+        "sectors",
+        "barriers",
+        "warp operations",
+        "bank conflicts",
+        "atomics",
+        "max error",
+    ]
     least = f"Any implementation must move {size(rows[0]['compulsory_bytes'])}."
     return f"CPU simulator, {direction}, {describe(rows[0]['problem'])}. {least}\n\n{table(head, lines)}\n\n{origin(rows)}"
 

@@ -6,7 +6,7 @@ import json
 from rows.text import describe
 
 from .formatting import details, table
-from .saved import NOTHING_SAVED, newest, of_each_gpu, origin, section
+from .saved import NOTHING_SAVED, newest, of_each_gpu, origin
 
 
 def chapter(stage):
@@ -56,7 +56,11 @@ def count_table(rows):
         for at, what in enumerate(["read", "written"]):
             counts = [of_row.get(name, (0, 0))[at] for of_row in counted]
             line(f"{name} {what}, bytes", [expected.get(name, (0, 0))[at]] * len(rows), counts)
-    line("all bytes", [sum(map(sum, expected.values()))] * len(rows), [row["counters"]["read_bytes"] + row["counters"]["written_bytes"] for row in rows])
+    line(
+        "all bytes",
+        [sum(map(sum, expected.values()))] * len(rows),
+        [row["counters"]["read_bytes"] + row["counters"]["written_bytes"] for row in rows],
+    )
     lines[-1] = [f"**{cell}**" for cell in lines[-1]]
     sectors = [predicted_sectors(row) for row in rows]
     if None not in sectors:
@@ -103,7 +107,9 @@ def sectors_checked(device):
         here = simulated["counters"]["sectors"]
         if (row["stage"], row["variant"]) not in COUNTED_OTHERWISE:
             agree(row, "sectors", here, on_gpu)
-        lines.append([row["stage"], f"`{row['variant']}`", row["pass"], f"{here:,}", f"{on_gpu:,}", f"{on_gpu - here:+,}" if on_gpu != here else "0"])
+        lines.append(
+            [row["stage"], f"`{row['variant']}`", row["pass"], f"{here:,}", f"{on_gpu:,}", f"{on_gpu - here:+,}" if on_gpu != here else "0"]
+        )
         seen.append(row)
     name = seen[0]["device"]["name"] if seen else ""
     head = ["stage", "variant", "pass", "sectors, simulator", f"sectors, {name}", "difference"]

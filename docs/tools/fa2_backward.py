@@ -4,8 +4,8 @@ fa2_backward_pictures.py."""
 from plots import h200
 from rows.text import describe
 
-from .formatting import shown, table
-from .saved import NOTHING_SAVED, newest, of_each_gpu, origin, said, section
+from .formatting import table
+from .saved import NOTHING_SAVED, newest, of_each_gpu, origin, section
 from .shapes import WARP, shape_of, shapes, up, visible_pairs, visited, wavefronts
 
 STAGE = "07_fa2_backward"
@@ -40,7 +40,9 @@ def loads():
             rows.append([width, name, tile, f"{tile.size * depth:,}", f"{read / tile.size:.3g}", f"{issued / (tile.size * depth):.3g}"])
             numbers, done, loads = numbers + read * depth, done + tile.size * depth, loads + issued
         rows.append([width, "**all**", "", f"{done:,}", f"**{numbers / done:.3g}**", f"**{loads / done:.3g}**"])
-    return table(["d", "product", "tile of a thread", "multiply-adds", "numbers per multiply-add", "load instructions per multiply-add"], rows)
+    return table(
+        ["d", "product", "tile of a thread", "multiply-adds", "numbers per multiply-add", "load instructions per multiply-add"], rows
+    )
 
 
 def registers():
@@ -64,7 +66,8 @@ def instructions(s):
     q = queries.size
     return {
         "products": both * scores.size * s.width + keys.size * s.br + q * s.bc,
-        "loads": (both * (scores.rows + scores.cols) * s.width + (keys.rows + keys.cols) * s.br + (queries.rows + queries.cols) * s.bc) // 4,
+        "loads": (both * (scores.rows + scores.cols) * s.width + (keys.rows + keys.cols) * s.br + (queries.rows + queries.cols) * s.bc)
+        // 4,
         "P and dS": both * (9 * scores.size + 4 * scores.rows) // 2,
         "dQ added": 0 if twice else q + q // 4,
         "copies": copied * s.width // 4 // s.threads,
@@ -147,26 +150,6 @@ def banks():
     return "\n\n".join(parts)
 
 
-def history():
-    """How step 2 got its speed."""
-    saved = said("nvidia_h200", "backward_history.json")
-    rows = [
-        [line, row["what"], *(f"{row['tflops'][d]:.1f}" for d in ("64", "128")), shown(row.get("predicted", {}).get("128"), ".0f")]
-        + [" / ".join(map(str, row.get("issue_percent", "–")))]
-        for line, row in enumerate(saved["rows"], 1)
-    ]
-    head = ["line", "step 2 with", "d = 64, TFLOP/s", "d = 128, TFLOP/s", "d = 128, predicted", "issue slots used, %, d = 64 / 128"]
-    return (
-        f"{saved['device']}, {saved['pass']}, {' and '.join(saved['problems'].values())} fp32, not causal:\n\n{table(head, rows)}\n\n"
-        "Measured while the kernel was being made, from versions that were not kept. Line 3 is line 2 with one change more."
-    )
-
-
-def samples():
-    rows = [[row["what"], row["percent"]] for row in said("nvidia_h200", "backward_history.json")["samples"]]
-    return table(["where the samples of line 1 fall, d = 128", "% of all"], rows)
-
-
 def repeats():
     """Step 2 beside step 1 in what a run needs beside time: bytes, and atomic additions."""
     used = newest("cpu", stage=STAGE, having="counters")
@@ -175,7 +158,9 @@ def repeats():
         counters, dq = row["counters"], row["counters"]["tensors"]["dQ"]
         amounts = [counters["read_bytes"] + counters["written_bytes"], dq["read_bytes"] + dq["written_bytes"], counters["atomics"]]
         rows.append([describe(row["problem"]), f"`{row['variant']}`", *(f"{amount:,}" for amount in amounts)])
-    return f"{table(['problem', 'variant', 'all bytes', 'of them dQ', 'atomic additions'], rows)}\n\n{origin(used)}" if used else NOTHING_SAVED
+    return (
+        f"{table(['problem', 'variant', 'all bytes', 'of them dQ', 'atomic additions'], rows)}\n\n{origin(used)}" if used else NOTHING_SAVED
+    )
 
 
 @of_each_gpu
@@ -186,7 +171,15 @@ def walks(device):
         for kernel in row["profile"]:
             count = {"dk_dv_kernel": 4, "dq_kernel": 3, "backward_kernel": 5}.get(kernel["kernel"])
             if count:
-                lines.append([f"`{row['variant']}`", f"`{kernel['kernel']}`", f"{kernel['time_us']:,.0f}", count, f"{kernel['time_us'] / count:,.0f}"])
+                lines.append(
+                    [
+                        f"`{row['variant']}`",
+                        f"`{kernel['kernel']}`",
+                        f"{kernel['time_us']:,.0f}",
+                        count,
+                        f"{kernel['time_us'] / count:,.0f}",
+                    ]
+                )
                 used.append(row)
     head = ["variant", "kernel", "µs", "products", "µs for each"]
     return section(f"{used[0]['device']['name']}, {describe(used[0]['problem'])}", head, lines, used) if used else None

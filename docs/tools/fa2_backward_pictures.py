@@ -1,7 +1,6 @@
 """The pictures of docs/07_fa2_backward.md: who owns which sum, who holds what, banks, the order of the loop."""
 
 from .fa2_backward import of_width, stride_of_p, word_of_p
-from .quotes import has_order
 from .shapes import WARP, visited
 from .svg import Picture
 
@@ -34,9 +33,11 @@ def owners_07():
                 p.arrow(x, top + j * s.bc // s.br * high + 5, x, bottom - 8)
                 p.label(x, bottom + 16, f"no. {j + 1}", 12)
     p.note(
-        450, bottom + 46, f"Nq = Nk = {n}, causal, tiles of {s.tiles}. Grey: nobody sees them, not visited.",
+        450,
+        bottom + 46,
+        f"Nq = Nk = {n}, causal, tiles of {s.tiles}. Grey: nobody sees them, not visited.",
         "no.: the order in which blocks start, the longest first. Step 2 has the left picture alone, and adds to dQ from each column.",
-    )  # fmt: skip
+    )
     return p
 
 
@@ -72,9 +73,11 @@ def halves_07():
             p.note(x + wide / 2, y + high + 18, text, f"{tile.along} × {tile.lanes} lanes, {tile} each", size=12)
         y += high + 122
     p.note(
-        500, 678, f"Green: what lane {lane} of warp {warp} of half 0 holds; the same lane of half 1 holds the same places of dP and dK, "
+        500,
+        678,
+        f"Green: what lane {lane} of warp {warp} of half 0 holds; the same lane of half 1 holds the same places of dP and dK, "
         "and the violet ones of dQ.",
-    )  # fmt: skip
+    )
     return p
 
 
@@ -115,50 +118,4 @@ def banks_07():
     return p
 
 
-# The loop of step 2 in the order of its code: (call, width in the picture, texts of half 0 and half 1).
-TURN = [
-    ("cp_async_wait<0>()", 46, "wait", "wait"),
-    ("__syncthreads()", 16, None, None),
-    ("add_product(S_or_dP,", 180, "S = Q Kᵀ", "dP = dO Vᵀ"),
-    ("store_P(", 62, "P", ""),
-    ("__syncthreads()", 16, None, None),
-    ("store_dS(", 62, "", "dS"),
-    ("__syncthreads()", 16, None, None),
-    ("add_product(gradient,", 170, "dV += Pᵀ dO", "dK += dSᵀ Q"),
-    ("__syncthreads()", 16, None, None),
-    ("load_queries<Shape>(", 60, "issue", "issue"),
-    ("add_product(dQ,", 110, "dQ = dS K", "dQ = dS K"),
-    ("add_atomically(", 66, "add", "add"),
-]
-
-
-def pipeline_07():
-    """The order of the loop, half by half, and what is on its way meanwhile."""
-    has_order("07_fa2_backward/2_one_kernel.cuh", "for (int row0 = first_row", "write_tile(", [call for call, *_ in TURN])
-    p = Picture(960, 330, "Step 2: what the halves of a block compute, and what is copied, in the order of the code")
-    p.label(480, 28, "One turn of the loop, step 2", 16, bold=True)
-    x, y, barriers, start = 88, 86, 0, 0
-    for below, name in [(29, "half 0"), (81, "half 1"), (163, "Q, dO, L, D")]:
-        p.label(78, y + below, name, 13, "end")
-    for _, wide, *halves in TURN:
-        if halves[0] is None:
-            barriers += 1
-            p.rect(x, y, wide - 3, 100, "c4")
-            p.label(x + wide / 2 - 2, y + 119, str(barriers), 13, bold=True)
-        elif halves[0] == halves[1]:
-            p.box(x, y, wide - 3, 100, {"wait": "c0", "issue": "c2"}.get(halves[0], "c3"), halves[0], 12)
-        else:
-            for n, text in enumerate(halves):
-                p.box(x, y + 52 * n, wide - 3, 48, "c1" if text else "c0", text)
-        start = x if halves[0] == "issue" else start
-        x += wide
-    p.rect(88, y + 146, TURN[0][1] - 3, 26, "c2")
-    p.box(start, y + 146, x - 3 - start, 26, "c2", "the next tile on its way", 12)
-    p.note(
-        480, 290, "violet: __syncthreads(). grey: a half with nothing to do. Widths are not to scale.",
-        "K and V are loaded once, before the loop. dQ needs K and dS alone, so the tiles of queries may be overwritten under it.",
-    )  # fmt: skip
-    return p
-
-
-PICTURES = [owners_07, halves_07, banks_07, pipeline_07]
+PICTURES = [owners_07, halves_07, banks_07]

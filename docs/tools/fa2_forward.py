@@ -5,7 +5,7 @@ from plots import h200
 from rows.text import describe
 
 from .formatting import number, table
-from .saved import newest, of_each_gpu, of_today, said, section
+from .saved import newest, of_each_gpu, of_today, section
 from .shapes import SHARED_BYTES, WARP, shape_of, shapes, up, variants, visible_pairs, visited, wavefronts
 from .timed import by_problem
 
@@ -26,11 +26,33 @@ def tiles():
     if any(of_step != sizes[0] for of_step in sizes):
         raise SystemExit("the middle steps of 06 list different sizes; fa2_forward.tiles and chapter 06 show one list")
     rows = [
-        [step, s.width, s.tiles, s.threads, f"{s.thread['S'].along} × {s.thread['S'].lanes}", s.thread["S"], s.thread["O"], s.kib, s.fits, s.why]
+        [
+            step,
+            s.width,
+            s.tiles,
+            s.threads,
+            f"{s.thread['S'].along} × {s.thread['S'].lanes}",
+            s.thread["S"],
+            s.thread["O"],
+            s.kib,
+            s.fits,
+            s.why,
+        ]
         for variant, step in [(middle[-1], f"{STEPS[middle[0]]} to {STEPS[middle[-1]]}"), (LAST, STEPS[LAST])]
         for s in shapes(STAGE, variant, "forward")
     ]
-    head = ["step", "d, padded", "Br × Bc", "threads", "lanes", "S of a thread", "O of a thread", "shared memory", "fits", "as its source says"]
+    head = [
+        "step",
+        "d, padded",
+        "Br × Bc",
+        "threads",
+        "lanes",
+        "S of a thread",
+        "O of a thread",
+        "shared memory",
+        "fits",
+        "as its source says",
+    ]
     return table(head, rows)
 
 
@@ -75,10 +97,11 @@ def issued():
     """(6.8)  And the rate that it allows."""
     every = [of_width(variant, width) for variant in list(STEPS)[1:] for width in (64, 128)]
     rows = [
-        [STEPS[s.variant], s.width, s.tiles] + [f"{count:,}" for count in instructions(s).values()]
+        [STEPS[s.variant], s.width, s.tiles]
+        + [f"{count:,}" for count in instructions(s).values()]
         + [f"{100 * share(s):.0f} %", f"{share(s) * h200.FP32_FLOPS / 1e12:.0f}"]
         for s in every
-    ]  # fmt: skip
+    ]
     return table(["step", "d", "tiles", *instructions(every[0]), "μ", "TFLOP/s, at most"], rows)
 
 
@@ -172,29 +195,3 @@ def banks():
             found += [len({first(t) + word for t in range(WARP) for word in range(4)}), wavefronts(first, 4)]
         rows.append([f"**{what}**" if used else what, *found])
     return table(["access", "d = 64: different words", "wavefronts", "d = 128: different words", "wavefronts"], rows)
-
-
-def history():
-    """How the last step got its speed. Clocks per multiply-add are the peak divided by the rate."""
-    saved = said("nvidia_h200", "step3_history.json")
-    peak = saved["fp32_peak_tflops"]
-    rows = []
-    for line, row in enumerate(saved["rows"], 1):
-        rates = [row["tflops"][d] for d in ("64", "128")]
-        rows.append(
-            [line, row["what"], *(" to ".join(f"{rate:.1f}" for rate in measured) for measured in rates)]
-            + [row.get(key, "–") for key in ("multiply_add_percent", "issue_percent", "model_clocks")]
-            + [f"{peak / (sum(measured) / len(measured)):.2f}" for measured in rates]
-        )
-    head = ["line", "last step with", "d = 64, TFLOP/s", "d = 128, TFLOP/s", "multiply-adds, % of instructions", "issue slots used, %"]
-    head += ["clocks per multiply-add in the loops, by the model (6.10)", "over all, measured, d = 64", "d = 128"]
-    where = f"{saved['device']} at {saved['clock_mhz']} MHz, fp32 peak {peak} TFLOP/s, {saved['pass']}"
-    return (
-        f"{where}, {' and '.join(saved['problems'].values())} fp32, not causal:\n\n{table(head, rows)}\n\n"
-        "Measured while the kernel was being made, from versions that were not kept; each line has the changes of those above it."
-    )
-
-
-def observed():
-    lines = [[row["what"], row["value"]] for row in said("nvidia_h200", "step3_history.json")["observed"]]
-    return table(["seen on the way", "value"], lines)

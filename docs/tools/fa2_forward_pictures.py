@@ -1,7 +1,6 @@
 """The pictures of docs/06_fa2_forward.md: who holds what, banks, the order of copies, tiles under a mask, the order of multiply-adds."""
 
-from .fa2_forward import LAST, STEPS, of_width
-from .quotes import has_order
+from .fa2_forward import LAST, of_width
 from .shapes import visited
 from .svg import Picture
 
@@ -14,7 +13,13 @@ def lanes_06():
         s = of_width(LAST, width)
         scores, outputs = s.thread["S"], s.thread["O"]
         warp_rows, lane = scores.warp_rows, lane_y * scores.lanes + lane_x
-        p.label(480, y - 46, f"d = {width}: {scores.along} × {scores.lanes} lanes, {warp_rows} rows a warp, {s.warps} warps a block", 16, bold=True)
+        p.label(
+            480,
+            y - 46,
+            f"d = {width}: {scores.along} × {scores.lanes} lanes, {warp_rows} rows a warp, {s.warps} warps a block",
+            16,
+            bold=True,
+        )
         below = y + warp_rows * high
         for left, cols, tile, name, text in [
             (30, s.bc, scores, "S, then P", f"columns x + {scores.lanes} c: {scores} scores a lane"),
@@ -32,9 +37,11 @@ def lanes_06():
             p.note(left + 215, below + 20, text)
         y = below + 128
     p.note(
-        480, 568, f"green: what lane (y, x) = ({lane_y}, {lane_x}) holds. Rows 4y to 4y + 3 of each group, the same rows of S and of O.",
+        480,
+        568,
+        f"green: what lane (y, x) = ({lane_y}, {lane_x}) holds. Rows 4y to 4y + 3 of each group, the same rows of S and of O.",
         "orange: the rest of its first row, with the lanes of the same y: the maximum of a row is a matter of shuffles.",
-    )  # fmt: skip
+    )
     return p
 
 
@@ -57,47 +64,11 @@ def k_banks():
         groups = len({(row * stride + 4 * four) % 32 for row in range(8)})
         p.label(left + fours * cell / 2, 294, f"8 lanes meet {4 * groups} of 32 banks: {8 // groups} wavefront{'s' if groups < 8 else ''}")
     p.note(
-        505, 322, "A cell is a float4; its number is the four columns of K that it holds. "
+        505,
+        322,
+        "A cell is a float4; its number is the four columns of K that it holds. "
         f"Green: what lanes x = 0 to 7 read, columns {4 * four} to {4 * four + 3} of keys 0 to 7 (d = {width}).",
-    )  # fmt: skip
-    return p
-
-
-# The loop of step 4 in the order of its code: (call, width in the picture, kind, text).
-TURN = [
-    ("cp_async_wait<0>()", 44, "c0", "Kⱼ"),
-    ("__syncthreads()", 14, "c4", ""),
-    ("load_async<Shape, Shape::Bc>(V_smem", 58, "c2", "issue Vⱼ"),
-    ("add_product(S,", 200, "c1", "S = Q Kⱼᵀ"),
-    ("raise(", 110, "c1", "softmax"),
-    ("cp_async_wait<0>()", 44, "c0", "Vⱼ"),
-    ("__syncthreads()", 14, "c4", ""),
-    ("load_async<Shape, Shape::Bc>(K_smem", 58, "c2", "issue Kⱼ₊₁"),
-    ("store_transposed(", 60, "c1", "P out"),
-    ("add_product(O,", 200, "c1", "O += P Vⱼ"),
-]
-
-
-def pipeline_06():
-    """The order of the loop, and what is on its way meanwhile."""
-    has_order("06_fa2_forward/4_async_copies.cuh", "for (int col0 = 0;", "write_output(O_all", [call for call, *_ in TURN])
-    p = Picture(960, 300, "Step 4: what a block computes and what it copies, in the order of the code")
-    p.label(480, 28, f"One turn of the loop, step {STEPS['async_copies']}", 16, bold=True)
-    x, y, at = 84, 96, []
-    for below, name in [(30, "threads"), (96, "copies of K"), (136, "copies of V")]:
-        p.label(74, y + below, name, 13, "end")
-    for call, wide, kind, text in TURN:
-        at.append(x)
-        p.box(x, y, wide - 3, 48, kind, text, 11 if kind == "c2" else 13)
-        if kind == "c0":
-            p.note(x + wide / 2 - 2, y - 10, "wait", size=12)
-        elif kind == "c4":
-            p.label(x + 5, y + 66, "1" if len(at) == 2 else "2", 13, bold=True)
-        x += wide
-    p.box(84, y + 80, at[1] - 87, 24, "c2", "Kⱼ", 12)
-    p.box(at[7], y + 80, x - at[7], 24, "c2", "Kⱼ₊₁ in flight, until the wait of the next turn", 12)
-    p.box(at[2], y + 120, at[6] - 3 - at[2], 24, "c2", "Vⱼ in flight", 12)
-    p.note(480, 270, "violet: __syncthreads(). Widths are not to scale; each product covers the copy that the next one needs.")
+    )
     return p
 
 
@@ -124,21 +95,4 @@ def masked_tiles():
     return p
 
 
-def serpentine():
-    """The order of the multiply-adds of one outer product."""
-    n = 8
-    p = Picture(640, 420, f"The order of the {n * n} multiply-adds of one step: down one column, up the next")
-    p.label(320, 28, f"One step: {n * n} multiply-adds, {2 * n} numbers", 16, bold=True)
-    cell, left, top = 36, 110, 96
-    for c in range(n):
-        p.box(left + c * cell, top - 36, cell - 3, 26, "c2", f"b{c}", 12)
-        p.box(left - 44, top + c * cell, 34, cell - 3, "c1", f"a{c}", 12)
-        for k in range(n):
-            r = k if c % 2 == 0 else n - 1 - k
-            p.box(left + c * cell, top + r * cell, cell - 3, cell - 3, "c3" if n * c + k <= n else "c0", str(n * c + k + 1), 12)
-    texts = ["a0 to a7: rows (Q or P)", "b0 to b7: columns (K or V)", "", "1 to 8 share b0,", "8 and 9 share a7,", "9 to 16 share b1, ..."]
-    p.note(left + n * cell + 16, top + 40, *texts, anchor="start")
-    return p
-
-
-PICTURES = [lanes_06, k_banks, pipeline_06, masked_tiles, serpentine]
+PICTURES = [lanes_06, k_banks, masked_tiles]

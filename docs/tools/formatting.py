@@ -20,7 +20,7 @@ def number(value):
 
 
 def shown(value, form=".3g"):
-    """"–" where there is no value."""
+    """ "–" where there is no value."""
     return "–" if value is None else format(value, form)
 
 

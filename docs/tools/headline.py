@@ -9,7 +9,9 @@ from rows.text import describe
 from .formatting import number, shown, table
 from .saved import fastest, gpus, newest, of_each_gpu, section
 
-NOT_CLOCKED = "*What a clock on the host reads that does not wait for the GPU (`enqueue_ms`) is not saved yet: the rows are older than that field.*"
+NOT_CLOCKED = (
+    "*What a clock on the host reads that does not wait for the GPU (`enqueue_ms`) is not saved yet: the rows are older than that field.*"
+)
 
 
 def shape(row):

@@ -40,7 +40,9 @@ def memory_hierarchy():
     ]
     p = Picture(760, 330, "The memory hierarchy of an H200")
     top, height, center, slope = 36, 64, 380, 0.72
-    p.label(center, 22, f"arithmetic: {h200.FP32_FLOPS / 1e12:.0f} TFLOP/s fp32, {h200.BF16_FLOPS / 1e12:.0f} bf16 (tensor cores)", bold=True)
+    p.label(
+        center, 22, f"arithmetic: {h200.FP32_FLOPS / 1e12:.0f} TFLOP/s fp32, {h200.BF16_FLOPS / 1e12:.0f} bf16 (tensor cores)", bold=True
+    )
     for n, (name, amount, speed, kind) in enumerate(levels):
         y = top + n * (height + 6)
         upper, lower = 80 + slope * (y - top), 80 + slope * (y - top + height)
@@ -55,37 +57,4 @@ def memory_hierarchy():
     return p
 
 
-def dataflow():
-    p = Picture(860, 330, "Dataflow of attention: naive and fused")
-    # Naive: three kernels; S and P go down to HBM and come up again.
-    p.label(220, 26, "naive: three kernels", 15, bold=True)
-    p.note(430, 58, "chip", anchor="end")
-    p.note(430, 318, "HBM", anchor="end")
-    p.line(10, 196, 430, 196, "thin")
-    for n, name in enumerate(["S = τ Q Kᵀ", "P = softmax(S)", "O = P V"]):
-        p.box(24 + n * 134, 80, 114, 44, "c3", name, 14, radius=6)
-    for x, width, name in [(20, 56, "Q, K"), (316, 40, "V"), (370, 40, "O")]:
-        p.box(x, 240, width, 30, "c1", name, 14, radius=4)
-    for x, name in [(96, "S"), (230, "P")]:
-        p.box(x, 226, 76, 56, "c4", name, 14, bold=True, radius=4)
-    for x1, x2 in [(48, 60), (150, 184), (282, 316), (338, 344)]:
-        p.arrow(x1, 224 if x1 in (150, 282) else 238, x2, 126)
-    for x1, x2 in [(104, 124), (232, 256), (372, 388)]:
-        p.arrow(x1, 126, x2, 238 if x1 == 372 else 224)
-    p.note(201, 302, "N × N each: written and read")
-    # Fused: one kernel.
-    p.line(444, 14, 444, 318, "thin")
-    p.label(650, 26, "fused: one kernel", 15, bold=True)
-    p.line(458, 196, 850, 196, "thin")
-    p.rect(490, 62, 320, 96, "c3", 6)
-    p.label(650, 86, "for each tile of K, V:")
-    p.label(650, 110, "S tile, P tile, O += P V", bold=True)
-    p.note(650, 138, "registers and shared memory")
-    for x, name in [(520, "Q"), (590, "K"), (660, "V"), (740, "O")]:
-        p.box(x, 240, 50, 30, "c1", name, 14, radius=4)
-        p.arrow(x + 25, *((160, x + 25, 238) if name == "O" else (238, x + 25, 160)))
-    p.note(650, 302, "N × d each")
-    return p
-
-
-PICTURES = [memory_hierarchy, dataflow]
+PICTURES = [memory_hierarchy]

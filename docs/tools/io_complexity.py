@@ -27,7 +27,9 @@ def theory():
     for d in [64, 128]:
         for n in [1024, 4096, 16384]:
             each = traffic(n, d)
-            rows.append([d, n] + [size(4 * e) for e in each.values()] + [f"{each[name] / each['three kernels']:.2f}" for name in ("FA1", "FA2")])
+            rows.append(
+                [d, n] + [size(4 * e) for e in each.values()] + [f"{each[name] / each['three kernels']:.2f}" for name in ("FA1", "FA2")]
+            )
     return table(["d", "N", "compulsory (I.1)", "S, P in HBM (I.2)", "FA1 (I.3)", "FA2 (I.5)", "FA1 / (I.2)", "FA2 / (I.2)"], rows)
 
 

@@ -94,7 +94,12 @@ def tensor_steps(direction):
     rows = {}
     for row in newest(DEVICE, "large.json", "sweep.json", "tensor_cores.json", direction=direction, having="time"):
         p = row["problem"]
-        if of_today(row) and (p["seq_q"], p["causal"]) == (4096, False) and (p["dtype"] == "fp16") == row["stage"].startswith("08") and p["dtype"] != "bf16":
+        if (
+            of_today(row)
+            and (p["seq_q"], p["causal"]) == (4096, False)
+            and (p["dtype"] == "fp16") == row["stage"].startswith("08")
+            and p["dtype"] != "bf16"
+        ):
             rows[label(row), p["head_dim"]] = row
     lines, sentences, used = [], [], []
     for entry in entries(f"tensor_{direction}"):
@@ -105,7 +110,11 @@ def tensor_steps(direction):
             bounds = most(over, width), most(step, width)
             estimate = entry.get("predicted")
             estimate = estimate.get(str(width)) if isinstance(estimate, dict) else estimate
-            factors = [estimate, None if None in bounds else bounds[1] / bounds[0], row["tflops"] / before["tflops"] if row and before else None]
+            factors = [
+                estimate,
+                None if None in bounds else bounds[1] / bounds[0],
+                row["tflops"] / before["tflops"] if row and before else None,
+            ]
             line += [*(shown(factor, ".2f") for factor in factors), f"{row['tflops']:.0f}" if row else "–"]
             used += [one for one in (row, before) if row and one]
         lines.append(line)
@@ -117,7 +126,9 @@ def tensor_steps(direction):
     body = f"{table(head, lines)}\n\n" + "\n".join(sentences)
     if not used:
         return body
-    return f"{body}\n\n{used[0]['device']['name']}, {direction}, {describe(used[0]['problem'])} and the like for the other d. {origin(used)}"
+    return (
+        f"{body}\n\n{used[0]['device']['name']}, {direction}, {describe(used[0]['problem'])} and the like for the other d. {origin(used)}"
+    )
 
 
 def beside_peers(direction):
@@ -131,7 +142,9 @@ def beside_peers(direction):
         if best:
             times = {row["variant"]: row for row in peers if describe(row["problem"]) == problem}
             used += [best, *times.values()]
-            beside = [f"{number(row['tflops'])} (×{best['tflops'] / row['tflops']:.2f})" if row else "–" for row in map(times.get, variants)]
+            beside = [
+                f"{number(row['tflops'])} (×{best['tflops'] / row['tflops']:.2f})" if row else "–" for row in map(times.get, variants)
+            ]
             lines.append([problem, f"{best['stage']} `{best['variant']}`", number(best["tflops"]), *beside])
     if not lines:
         return NOTHING_SAVED

@@ -69,9 +69,14 @@ def fragments(depth):
     for n, (name, of_name, step) in enumerate([("A", registers, 62), ("B", registers // 2, 62), ("C", 0, 92)]):
         p.label(left - 30, top + 8 + 26 * n, f"{name}:", 13, "start", bold=True)
         legend(p, left, top + 8 + 26 * n, [f"{name.lower()}[{r}]" for r in range(of_name)] or pairs, step)
-    order = [
-        "The left number (A, C) or the upper one (B) comes first:", "in the lower half of a register of A or B, in the lower register of C.",
-    ] if depth == 16 else ["The left number (A, C) or the upper", "one (B) comes first, as in m16n8k16."]  # fmt: skip
+    order = (
+        [
+            "The left number (A, C) or the upper one (B) comes first:",
+            "in the lower half of a register of A or B, in the lower register of C.",
+        ]
+        if depth == 16
+        else ["The left number (A, C) or the upper", "one (B) comes first, as in m16n8k16."]
+    )
     what = f"A cell is two elements; its number is the lane. Framed: lane {SHOWN}, g = {SHOWN // 4}, t = {SHOWN % 4}."
     p.note(middle, y + 16 * b[1] + 30, what, *order)
     return p
@@ -110,7 +115,12 @@ def ldmatrix():
         ticks(p, x, top, (w, h), 8, 8)
         p.note(x + 4 * w, top + 8 * h + 20, text, size=12)
         p.note(x - 34, top + 4 * h, "row", size=11, anchor="end")
-    p.note(250, 540, "Right: one matrix in shared memory; the number is the lane", f"whose register gets the two elements. Framed: lane {SHOWN}.")
+    p.note(
+        250,
+        540,
+        "Right: one matrix in shared memory; the number is the lane",
+        f"whose register gets the two elements. Framed: lane {SHOWN}.",
+    )
     return p
 
 

@@ -2,8 +2,6 @@
 
 from plots import h200
 
-from .svg import Picture
-
 TILE = 32
 READS_OF_S = {"01_naive": 2, "02_safe_softmax": 3, "03_online_softmax": 2}  # by a stage's softmax kernel
 
@@ -36,26 +34,3 @@ def least_ms(row):
     products, matrices = (2, 2) if row["pass"] == "forward" else (4, 3)
     seconds = products * 2 * pairs * p["head_dim"] / (h200.FP32_FLOPS / 8) + matrices * 4 * pairs / h200.HBM_BYTES_PER_SECOND
     return 1e3 * seconds
-
-
-def tiled_product():
-    p = Picture(820, 340, "A tile of C is a sum of products of tiles of A and B")
-    cell, n, row, col, y = 34, 5, 2, 3, 70
-    matrices = [
-        (40, "A", "tile row I", lambda r, c: "c2" if (r, c) == (row, 1) else "c1" if r == row else "c0"),
-        (300, "B", "tile column J", lambda r, c: "c2" if (r, c) == (1, col) else "c3" if c == col else "c0"),
-        (560, "C", "one thread block", lambda r, c: "c4" if (r, c) == (row, col) else "c0"),
-    ]
-    for x, name, what, kind in matrices:
-        p.grid(x, y, n, n, (cell, cell), kind)
-        p.label(x + n * cell / 2, y - 12, name, 16, bold=True)
-        p.note(x + n * cell / 2, y + n * cell + 24, what, size=14)
-    p.label(255, y + 92, "·", 30)
-    p.label(515, y + 92, "=", 26)
-    amount = f"2 · {TILE} · {TILE + 1} · 4 = {2 * TILE * (TILE + 1) * 4} bytes"
-    p.label(410, y + n * cell + 62, f"A cell is a tile of {TILE} × {TILE} elements. Orange: the pair in shared memory now, {amount}.")
-    p.label(410, y + n * cell + 84, f"Each of their elements is read once from HBM and {TILE} times from shared memory.")
-    return p
-
-
-PICTURES = [tiled_product]

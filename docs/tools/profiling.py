@@ -6,7 +6,17 @@ from .formatting import number, shown
 from .saved import newest, of_each_gpu, section
 
 FLOPS_OF_MMA = 2 * 16 * 8 * 16  # m16n8k16
-STALLS = ["selected", "math_pipe_throttle", "wait", "short_scoreboard", "mio_throttle", "barrier", "long_scoreboard", "not_selected", "dispatch_stall"]
+STALLS = [
+    "selected",
+    "math_pipe_throttle",
+    "wait",
+    "short_scoreboard",
+    "mio_throttle",
+    "barrier",
+    "long_scoreboard",
+    "not_selected",
+    "dispatch_stall",
+]
 SMALL_KERNEL = 0.02  # of a pass: preparing and converting do not count here
 
 
@@ -59,7 +69,12 @@ def pass_counts(row):
     tensors = counted["tensors"].values()
     read, written = (sum(t[f"{way}_bytes"] for t in tensors) * heads for way in ("read", "written"))
     yield "FLOPs of tensor cores", sum_of("tensor_instructions", times=FLOPS_OF_MMA), 2 * counted["tensor_core_products"] * heads, billions
-    yield "bank conflicts", sum_of("load_conflicts", "store_conflicts", "copy_conflicts"), counted["bank_conflicts"] * heads, "{:,.0f}".format
+    yield (
+        "bank conflicts",
+        sum_of("load_conflicts", "store_conflicts", "copy_conflicts"),
+        counted["bank_conflicts"] * heads,
+        "{:,.0f}".format,
+    )
     yield "bytes read: from HBM; asked for", sum_of("hbm_read_bytes"), read, size
     yield "bytes written: to HBM; asked for", sum_of("hbm_written_bytes"), written, size
 
@@ -68,7 +83,12 @@ def pass_counts(row):
 def counts(device):
     rows = newest(device, "profile.json", having="profile")
     lines = [
-        [describe(row["problem"]), f"`{row['variant']}` {row['pass']}", what, *("–" if value is None else text(value) for value in (gpu, simulator))]
+        [
+            describe(row["problem"]),
+            f"`{row['variant']}` {row['pass']}",
+            what,
+            *("–" if value is None else text(value) for value in (gpu, simulator)),
+        ]
         for row in rows
         for what, gpu, simulator, text in pass_counts(row)
     ]

@@ -5,7 +5,8 @@ import subprocess
 import sys
 import textwrap
 
-from .saved import NOTHING_SAVED, RESULTS, ROOT
+from .formatting import table
+from .saved import NOTHING_SAVED, RESULTS, ROOT, said
 
 
 def block(lines, language="text"):
@@ -45,16 +46,6 @@ def loop(path):
     return block([line[2:] for line in lines[start : end + 1]], "cpp")
 
 
-def has_order(path, begin, end, calls):
-    """Ends the program unless a kernel has these calls between two of its lines, in this order, as a picture and its chapter tell."""
-    text = (ROOT / path).read_text()
-    start = text.index(begin)
-    body = re.sub(r"//.*", "", text[start : text.index(end, start)])
-    found = re.findall("|".join(rf"\b{re.escape(call)}" for call in dict.fromkeys(calls)), body)
-    if found != calls:
-        raise SystemExit(f"{path}: the loop's order is {found}; the picture and its chapter tell of {calls}")
-
-
 def printed(name, *numbers):
     """What a program printed on the CPU; or only some of its paragraphs, the first is number 1."""
     path = RESULTS / "cpu" / f"{name}.txt"
@@ -76,3 +67,11 @@ def run(path):
     if done.returncode != 0:
         raise SystemExit(f"{path} failed:\n{done.stdout}{done.stderr}")
     return block([done.stdout.strip()])
+
+
+def history(file, name):
+    """What was measured by hand while a kernel was being made, of versions that were not kept."""
+    saying = said("nvidia_h200", f"{file}.json")[name]
+    lines = [["–" if cell is None else cell for cell in line] for line in saying["lines"]]
+    title, note = (saying.get(part) for part in ("title", "note"))
+    return "\n\n".join(filter(None, (title and f"{title}:", table(saying["head"], lines), note)))

@@ -51,7 +51,9 @@ class Shape:
     warps = property(lambda s: s.threads // WARP)
     tiles = property(lambda s: f"{s.br} × {s.bc}")
     kib = property(lambda s: f"{s.shared_bytes / 1024:.0f} KiB")
-    fits = property(lambda s: ", ".join(f"sm_{sm}" for sm, available in SHARED_BYTES.items() if s.shared_bytes <= available))  # on these GPUs
+    fits = property(
+        lambda s: ", ".join(f"sm_{sm}" for sm, available in SHARED_BYTES.items() if s.shared_bytes <= available)
+    )  # on these GPUs
 
 
 def variants(stage):
@@ -86,7 +88,10 @@ def wavefronts(first_word, words):
     """Of one warp-wide access of `words` words a lane: lanes are served in groups of 32 / words; each group takes as many wavefronts as its
     fullest bank has different words."""
     group = WARP // words
-    return sum(fullest_bank(first_word(lane) + word for lane in range(first, first + group) for word in range(words)) for first in range(0, WARP, group))
+    return sum(
+        fullest_bank(first_word(lane) + word for lane in range(first, first + group) for word in range(words))
+        for first in range(0, WARP, group)
+    )
 
 
 def fullest_bank(words):

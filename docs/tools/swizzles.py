@@ -66,9 +66,11 @@ def swizzle_banks():
     bank_map(p, 692, 344, 32, "plain")
     bank_map(p, 692, 426 + 4 * CELL[1], 32, "swizzled")
     p.note(
-        500, 668, "A line is 128 bytes of shared memory, a cell a chunk of 16: row.chunk. Above the tile: its four banks.",
+        500,
+        668,
+        "A line is 128 bytes of shared memory, a cell a chunk of 16: row.chunk. Above the tile: its four banks.",
         f"Coloured: chunk {COLUMN} of all eight rows, one phase of ldmatrix. Orange chunks share banks with others, green ones do not.",
-    )  # fmt: skip
+    )
     return p
 
 

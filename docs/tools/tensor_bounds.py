@@ -155,7 +155,16 @@ def backward():
     rows = []
     for s in (default(BACKWARD[-1], width) for width in (64, 128)):
         n = backward_needs(s)
-        rows.append([s.width, s.tiles, f"{n.products:,}", f"{n.beside:.2g}", *(f"{value:,.0f}" for value in n.clocks().values()), f"{n.tflops():.0f}"])
+        rows.append(
+            [
+                s.width,
+                s.tiles,
+                f"{n.products:,}",
+                f"{n.beside:.2g}",
+                *(f"{value:,.0f}" for value in n.clocks().values()),
+                f"{n.tflops():.0f}",
+            ]
+        )
     return table(["d", "Br × Bc", "products", "others beside each", *CLOCKS, "TFLOP/s, at most"], rows)
 
 

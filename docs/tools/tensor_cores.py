@@ -85,34 +85,16 @@ def precision():
     for name, title in {"o": "O", "lse": "L", "dq": "dQ", "dk": "dK", "dv": "dV"}.items():
         line = [title]
         for entry in (found.get((name, dtype)) for dtype in dtypes):
-            line += [f"{entry['max_abs']:.1e}", f"{entry['rel_l2']:.1e}", f"{entry['max_abs'] / entry['tolerance']:.2f}"] if entry else ["–"] * 3
+            line += (
+                [f"{entry['max_abs']:.1e}", f"{entry['rel_l2']:.1e}", f"{entry['max_abs'] / entry['tolerance']:.2f}"]
+                if entry
+                else ["–"] * 3
+            )
         lines.append(line)
     head = [""] + [f"{dtype}: {what}" for dtype in dtypes for what in ("largest error", "relative, L2 norm", "of what is allowed")]
     sixteen = next((row for row in used if row["problem"]["dtype"] == "fp16"), None)
     title = f"{describe(sixteen['problem'])}, the same numbers in fp32 and bf16, on the simulator" if sixteen else ""
     return section(title, head, lines, used) if sixteen else NOTHING_SAVED
-
-
-def forward_history():
-    saved = said("nvidia_h200", "tensor_history.json")
-    lines = []
-    for row in saved["forward"]:
-        rates = [row["tflops"].get(d, "–") for d in ("64", "128")]
-        lines.append([row["what"], *(" to ".join(map(str, rate)) if isinstance(rate, list) else rate for rate in rates), row["taken"]])
-    text = table(["`tuned` with", "d = 64, TFLOP/s", "d = 128, TFLOP/s", "taken"], lines)
-    title = f"{saved['device']}, forward, {' and '.join(saved['problems'].values())} fp16, not causal:"
-    return f"{title}\n\n{text}\n\nMeasured while the kernel was being made, from versions that were not kept."
-
-
-def backward_history():
-    saved = said("nvidia_h200", "tensor_history.json")
-    rows = [*enumerate(saved["backward"], 1), *(("–", row) for row in saved["backward_observed"])]
-    lines = [[line, row["what"], *("–" if rate is None else rate for rate in row["tflops"])] for line, row in rows]
-    return (
-        f"{saved['device']}, backward, TFLOP/s, fp16, 16,384 tokens, H·d = 2,048:\n\n"
-        f"{table(['line', 'last step with', *saved['backward_columns']], lines)}\n\n"
-        "Measured while the kernel was being made, from versions that were not kept; each numbered line has the changes of those above it."
-    )
 
 
 def accesses_of_step_1(s):

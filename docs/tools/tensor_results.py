@@ -59,7 +59,9 @@ def cells(device):
     if not ours:
         return None
     rows = [line(ours, peers, *cell) for cell in CELLS]
-    means = [geometric_mean(ratio(ours.get((*cell, which)), peers.get((*cell, which), {}).get("flash")) for cell in CELLS) for which in PASSES]
+    means = [
+        geometric_mean(ratio(ours.get((*cell, which)), peers.get((*cell, which), {}).get("flash")) for cell in CELLS) for which in PASSES
+    ]
     rows.append(["", "", "geometric mean", "", "", f"**{means[0]}**", "", "", "", f"**{means[1]}**", ""])
     torch = ", ".join(sorted({row["torch"] for of_problem in peers.values() for row in of_problem.values()}))
     beside = f"; torch {torch} in the same run" if torch else ""

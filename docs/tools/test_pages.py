@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """What pages say of rows with known ratios, and of rows that lack what is asked for; numbers and tables as text; and wrong markers."""
+
 import json
 import math
 import pathlib
@@ -10,6 +11,7 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import generate  # noqa: E402
+
 from tools import formatting, headline, platforms, saved, tensor_results, tuned  # noqa: E402
 
 
@@ -42,7 +44,14 @@ class Newest(OfSavedRows):
     def test_of_the_same_run_the_one_saved_last(self):
         borrowed, tune = row("07_fa2_backward", "a"), {**row("06", "a", date="2026-03-01"), "tune": {}}
         self.save(large={"rows": [row("06", "a", tflops=1.0, date="2026-02-01"), row("06", "b", tflops=2.0)]}, choices=[tune])
-        self.save(sweep=[row("06", "a", tflops=3.0), row("06", "b", tflops=4.0, date="2026-02-01"), row("06", "a", "backward", tflops=5.0), borrowed])
+        self.save(
+            sweep=[
+                row("06", "a", tflops=3.0),
+                row("06", "b", tflops=4.0, date="2026-02-01"),
+                row("06", "a", "backward", tflops=5.0),
+                borrowed,
+            ]
+        )
         for names in (("large.json", "sweep.json"), ("sweep.json", "large.json")):
             found = {(one["variant"], one["pass"]): one["tflops"] for one in saved.newest("gpu", *names)}
             self.assertEqual(found, {("a", "forward"): 1.0, ("b", "forward"): 4.0, ("a", "backward"): 5.0})
@@ -106,7 +115,9 @@ class FrontPage(OfSavedRows):
         for at, (d, n, causal, dtype) in enumerate(tensor_results.CELLS):
             problem = {"head_dim": d, "seq_q": n, "seq_k": n, "causal": causal, "dtype": dtype}
             for direction, gain in (("forward", 1.5 if at == 3 else 1.0), ("backward", 2.0)):
-                ours += [row("08_tensor_cores", name, direction, tflops=speed, **problem) for name, speed in (("first", 1.0), ("last", 100.0))]
+                ours += [
+                    row("08_tensor_cores", name, direction, tflops=speed, **problem) for name, speed in (("first", 1.0), ("last", 100.0))
+                ]
                 peers += [row("peer", name, direction, tflops=speed, **problem) for name, speed in (("flash", 100 / gain), ("cudnn", 400))]
         return {"tensor_cores": ours, "peers16": peers}
 
@@ -115,7 +126,9 @@ class FrontPage(OfSavedRows):
         text = tensor_results.summary()
         forward = f"**{math.exp(math.log(1.5) / 12):.2f} times** the rate of torch's FlashAttention-2 in the forward pass (1.00 to 1.50)"
         self.assertIn(forward, text)
-        self.assertIn("**2.00 times** in the backward pass (2.00 to 2.00; geometric means). It has 0.25 and 0.25 times the rate of cuDNN", text)
+        self.assertIn(
+            "**2.00 times** in the backward pass (2.00 to 2.00; geometric means). It has 0.25 and 0.25 times the rate of cuDNN", text
+        )
         self.assertIn("Saved on 2026-01-01.", text)
 
     def test_nothing_is_said_where_a_cell_is_missing(self):
@@ -160,7 +173,10 @@ class Text(unittest.TestCase):
             for path in (platforms.LIST, "common/simt/options.cpp"):
                 (root / path).parent.mkdir(parents=True)
                 (root / path).write_text((platforms.ROOT / path).read_text().replace('"FLASH_SIMT_ORDER", "', '"FLASH_SIMT_ODER", "'))
-            with mock.patch.object(platforms, "ROOT", root), self.assertRaisesRegex(SystemExit, "differ: FLASH_SIMT_ODER, FLASH_SIMT_ORDER"):
+            with (
+                mock.patch.object(platforms, "ROOT", root),
+                self.assertRaisesRegex(SystemExit, "differ: FLASH_SIMT_ODER, FLASH_SIMT_ORDER"),
+            ):
                 platforms.variables()
 
 
@@ -168,7 +184,10 @@ class Markers(unittest.TestCase):
     def test_a_marker_names_a_function_and_its_arguments(self):
         text = "<!-- generated: notation.table -->\nold\n<!-- end -->"
         for marker in ("nothing.table", "fa2_forward", "fa2_forward.nothing", "fa2_forward.table", "svg.Picture"):
-            with self.subTest(marker), self.assertRaisesRegex(SystemExit, f"^a.md: no generated part is called '{marker}'; a part is MODULE"):
+            with (
+                self.subTest(marker),
+                self.assertRaisesRegex(SystemExit, f"^a.md: no generated part is called '{marker}'; a part is MODULE"),
+            ):
                 generate.page(text.replace("notation.table", marker), "a.md")
         for marker in ("fa2_forward.tiles 3", "timed.against few_heads.json", "plot_files.picture nvidia_h200"):
             with self.subTest(marker), self.assertRaisesRegex(SystemExit, f"^a.md: generated part '{marker}': .*argument"):

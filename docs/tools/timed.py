@@ -33,7 +33,12 @@ def times(device, *stages):
     for rows in by_problem(row for row in newest(device, "compare.json", having="time") if row["stage"] in stages):
         if any(row["stage"] == stages[-1] for row in rows):
             lines = [
-                [row["stage"], f"`{row['variant']}`", "–" if least_ms(row) is None else number(least_ms(row)), number(row["time"]["median_ms"])]
+                [
+                    row["stage"],
+                    f"`{row['variant']}`",
+                    "–" if least_ms(row) is None else number(least_ms(row)),
+                    number(row["time"]["median_ms"]),
+                ]
                 + [number(row["tflops"]), shown(row.get("percent_of_peak"), "#.3g"), verdict(row).replace("WRONG", "**wrong**")]
                 for row in rows
             ]
@@ -93,8 +98,17 @@ def long_sequences(device, stage, direction):
             problem = describe(row["problem"])
             full = rates.get((problem.replace(" causal", ""), row["variant"])) if row["problem"]["causal"] else None
             lines.append(
-                [problem, f"`{row['variant']}`", "{br} × {bc}".format_map(row["tiles"]) if row.get("tiles") else "–", number(row["time"]["median_ms"])]
-                + [f"{row['tflops']:.1f}", f"{row['tflops'] / before['tflops']:.2f}" if before else "–", f"{row['tflops'] / full:.2f}" if full else "–"]
+                [
+                    problem,
+                    f"`{row['variant']}`",
+                    "{br} × {bc}".format_map(row["tiles"]) if row.get("tiles") else "–",
+                    number(row["time"]["median_ms"]),
+                ]
+                + [
+                    f"{row['tflops']:.1f}",
+                    f"{row['tflops'] / before['tflops']:.2f}" if before else "–",
+                    f"{row['tflops'] / full:.2f}" if full else "–",
+                ]
             )
     head = ["problem", "step", "tiles", "ms", "TFLOP/s", "times the step before", "times the rate without mask"]
     return section(f"{rows[0]['device']['name']}, {direction}", head, lines, rows) if rows else None

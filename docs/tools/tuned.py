@@ -36,5 +36,7 @@ def tuned(device, stage):
         missing = sorted(widths_and_masks(rows) - widths_and_masks(group))
         listed = ", ".join(f"d = {d}{' causal' if causal else ''}" for d, causal in missing)
         title = f"{group[0]['device']['name']}, {which}, `{variant}`, {batch * length:,} tokens in rows of {length:,}, H·d about 2,048"
-        parts.append(f"{title}:\n\n{table(head, list(map(line, group)))}\n\n{origin(group)}{f' Not saved yet: {listed}.' if missing else ''}")
+        parts.append(
+            f"{title}:\n\n{table(head, list(map(line, group)))}\n\n{origin(group)}{f' Not saved yet: {listed}.' if missing else ''}"
+        )
     return "\n\n".join(parts)
