@@ -16,7 +16,7 @@ def tile_levels():
     ]:
         needed = h200.FP32_FLOPS / 2 / (bandwidth / 4)
         rows.append([border, f"{bandwidth / 1e12:.1f} TB/s", f"{needed:.1f}", f"{2 * needed:.0f} × {2 * needed:.0f}"])
-    return table(["border", "bandwidth", "multiply-adds per number, at least", "square tile"], rows)
+    return table("border | bandwidth | multiply-adds per number, at least | square tile", rows)
 
 
 def register_tiles():
@@ -25,7 +25,7 @@ def register_tiles():
     for a, c in [(1, 1), (2, 2), (4, 4), (8, 4), (8, 8), (16, 8)]:
         per_load = a * c / (a + c)
         rows.append([f"{a} × {c}", f"{per_load:.2f}", f"{100 * min(1, per_load / 4):.3g} %", a * c + a + c])
-    return table(["results of a lane", "multiply-adds per load", "of the peak, at most", "registers"], rows)
+    return table("results of a lane | multiply-adds per load | of the peak, at most | registers", rows)
 
 
 def banks():
@@ -35,7 +35,7 @@ def banks():
         wide = wavefronts(lambda lane, s=stride: lane * s, 4) if stride % 4 == 0 else "not aligned"
         rows.append([name, wavefronts(lambda lane, s=stride: lane * s, 1), wide])
     rows.append(["64, swizzled (B.7)", *(wavefronts(lambda lane: lane * 64 + 4 * (0 ^ lane % 8), words) for words in (1, 4))])
-    return table(["row length in words", "`float`, of 1 at best", "`float4`, of 4 at best"], rows)
+    return table("row length in words | `float`, of 1 at best | `float4`, of 4 at best", rows)
 
 
 def rows_and_lanes():

@@ -4,7 +4,7 @@ from collections import Counter
 
 from rows.text import describe, size
 
-from .formatting import number, shown, table
+from .formatting import ms, number, shown, step, table
 from .saved import NOTHING_SAVED, RESULTS, age, fastest, newest, of_each_gpu, origin, rows_of, section
 
 # The front page has a line for each stage and pass that the stage is about, in these words.
@@ -52,15 +52,16 @@ def stages(device, direction, dtype):
     lines = []
     for row in ours + theirs:
         peer = row["stage"] == "peer"
-        name = f"torch, {row['variant'].replace('_', '-')}" if peer else f"{row['stage']} `{row['variant']}`"
+        name = f"torch, {row['variant'].replace('_', '-')}" if peer else f"{row['stage']} {step(row)}"
         times = [number(row["time"][field]) for field in ("median_ms", "min_ms", "max_ms")]
         lines.append(
             [name, *(["–"] * 3 if peer else amounts(row)), times[0], f"{times[1]}\u00a0to\u00a0{times[2]}", number(row["tflops"])]
             + [shown(row.get("percent_of_peak") or None, ".0f"), worst(row)]
         )
-    head = ["", "extra memory", "bytes read", "bytes written", "ms, median", "least to most", "TFLOP/s", "% of peak", "max error"]
-    title = f"{ours[0]['device']['name']}, {direction}, {describe(ours[0]['problem'])}"
-    return section(title, head, lines, ours + theirs) + ("" if theirs else " Torch on this problem in this type is not saved yet.")
+    head = " | extra memory | bytes read | bytes written | ms, median | least to most | TFLOP/s | % of peak | max error"
+    return section("{pass}, {problem}", head, lines, ours + theirs) + (
+        "" if theirs else " Torch on this problem in this type is not saved yet."
+    )
 
 
 def counts(direction, dtype):
@@ -69,23 +70,12 @@ def counts(direction, dtype):
     if not rows:
         return NOTHING_SAVED
     lines = [
-        [f"{row['stage']} `{row['variant']}`", *amounts(row)]
+        [f"{row['stage']} {step(row)}", *amounts(row)]
         + [f"{row['counters'][name]:,}" for name in ("sectors", "barriers", "warp_operations", "bank_conflicts", "atomics")]
         + [worst(row)]
         for row in rows
     ]
-    head = [
-        "",
-        "extra memory",
-        "bytes read",
-        "bytes written",
-        "sectors",
-        "barriers",
-        "warp operations",
-        "bank conflicts",
-        "atomics",
-        "max error",
-    ]
+    head = " | extra memory | bytes read | bytes written | sectors | barriers | warp operations | bank conflicts | atomics | max error"
     least = f"Any implementation must move {size(rows[0]['compulsory_bytes'])}."
     return f"CPU simulator, {direction}, {describe(rows[0]['problem'])}. {least}\n\n{table(head, lines)}\n\n{origin(rows)}"
 
@@ -100,13 +90,13 @@ def front(device):
         cells = ["–"] * 4
         if best:
             used.append(best)
-            cells = [size(best["extra_memory_bytes"]), size(best["hbm_read_bytes"] + best["hbm_written_bytes"])]
-            cells += [number(best["time"]["median_ms"]), number(best["tflops"])]
+            moved = best["hbm_read_bytes"] + best["hbm_written_bytes"]
+            cells = [size(best["extra_memory_bytes"]), size(moved), ms(best), number(best["tflops"])]
         lines.append([f"[`{stage}`]({stage})", direction, idea, *cells])
     if not used:
         return None
     problem = describe(used[0]["problem"]).rsplit(" ", 1)[0]
-    head = ["stage", "pass", "what is new", "extra memory", "bytes asked of memory", "ms", "TFLOP/s"]
+    head = "stage | pass | what is new | extra memory | bytes asked of memory | ms | TFLOP/s"
     title = f"{used[0]['device']['name']}, {problem}, the fastest step of each stage; fp32, stage 08 fp16:"
     return f"{title}\n\n{table(head, lines)}\n\n{age(used)}"
 
@@ -122,4 +112,4 @@ def saved_sweeps():
             state = [origin(rows) if rows else "empty", f"{len(rows) - sum(without.values())}"]
             state += [", ".join(f"{count} {verdict}" for verdict, count in sorted(without.items())) or "–"]
         lines.append([f"`{device}/{file}`", what, *state])
-    return table(["file in `docs/results`", "what", "saved", "rows with figures", "others"], lines)
+    return table("file in `docs/results` | what | saved | rows with figures | others", lines)

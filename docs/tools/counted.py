@@ -5,7 +5,7 @@ import json
 
 from rows.text import describe
 
-from .formatting import details, table
+from .formatting import details, step, table
 from .saved import NOTHING_SAVED, newest, of_each_gpu, origin
 
 
@@ -107,9 +107,7 @@ def sectors_checked(device):
         here = simulated["counters"]["sectors"]
         if (row["stage"], row["variant"]) not in COUNTED_OTHERWISE:
             agree(row, "sectors", here, on_gpu)
-        lines.append(
-            [row["stage"], f"`{row['variant']}`", row["pass"], f"{here:,}", f"{on_gpu:,}", f"{on_gpu - here:+,}" if on_gpu != here else "0"]
-        )
+        lines.append([row["stage"], step(row), row["pass"], f"{here:,}", f"{on_gpu:,}", f"{on_gpu - here:+,}" if on_gpu != here else "0"])
         seen.append(row)
     name = seen[0]["device"]["name"] if seen else ""
     head = ["stage", "variant", "pass", "sectors, simulator", f"sectors, {name}", "difference"]

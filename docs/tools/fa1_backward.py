@@ -32,7 +32,7 @@ def tiles():
         for d in [32, 64, 96, 128]:
             br, bc = tiles_of({"head_dim": d, "seq_q": 10**6, "seq_k": 10**6}, sm)
             rows.append([f"sm_{sm}, {available // 1024} KiB", d, f"{br} × {bc}", f"{shared_bytes(br, bc, up(d, 32)) / 1024:.0f} KiB"])
-    return table(["shared memory of a block", "d", "Br × Bc", "used"], rows)
+    return table("shared memory of a block | d | Br × Bc | used", rows)
 
 
 def events(row):
@@ -79,4 +79,4 @@ def order_of_sums():
             single = single or error
             law = math.sqrt(1 / number + 1 / length) if number > 1 else 1
             rows.append([f"{count:,}", f"{number} × {length:,}", f"{error:.1f}", f"{error / single:.2f}", f"{law:.2f}"])
-    return table(["terms", "chains × their length", "error of the sum, in u", "of the single chain's", "predicted"], rows)
+    return table("terms | chains × their length | error of the sum, in u | of the single chain's | predicted", rows)

@@ -24,7 +24,7 @@ def tiles():
             paper, width = -(-available // 4 // (4 * d)), up(d, 32)
             used = 4 * (2 * bc * width + 2 * br * (width + PAD))
             rows.append([f"sm_{sm}, {available // 1024} KiB", d, f"{min(paper, d)} × {paper}", f"{br} × {bc}", f"{used / 1024:.0f} KiB"])
-    return table(["shared memory of a block", "d", "paper, Br × Bc", "here, Br × Bc", "used"], rows)
+    return table("shared memory of a block | d | paper, Br × Bc | here, Br × Bc | used", rows)
 
 
 def events(row):

@@ -4,7 +4,7 @@ fa2_backward_pictures.py."""
 from plots import h200
 from rows.text import describe
 
-from .formatting import table
+from .formatting import step, table
 from .saved import NOTHING_SAVED, newest, of_each_gpu, origin, section
 from .shapes import WARP, shape_of, shapes, up, visible_pairs, visited, wavefronts
 
@@ -22,7 +22,7 @@ def tiles():
     if lists[0] != lists[1]:
         raise SystemExit("the steps of 07 list different kernels; fa2_backward.tiles and chapter 07 show one list")
     rows = [[s.width, s.tiles, *s.thread.values(), s.kib, s.fits, s.why] for s in shapes(STAGE, "one_kernel", "backward")]
-    return table(["d, padded", "Br × Bc", "S or dP of a thread", "dV or dK", "dQ", "shared memory", "fits", "as its source says"], rows)
+    return table("d, padded | Br × Bc | S or dP of a thread | dV or dK | dQ | shared memory | fits | as its source says", rows)
 
 
 def products(s):
@@ -36,13 +36,11 @@ def loads():
     for width in [64, 128]:
         numbers = done = loads = 0
         for name, tile, depth in products(of_width(width)):
-            read, issued = tile.rows + tile.cols, (tile.rows + tile.cols) * depth // 4
-            rows.append([width, name, tile, f"{tile.size * depth:,}", f"{read / tile.size:.3g}", f"{issued / (tile.size * depth):.3g}"])
-            numbers, done, loads = numbers + read * depth, done + tile.size * depth, loads + issued
+            read, multiplied, issued = tile.sides * depth, tile.size * depth, tile.sides * depth // 4
+            rows.append([width, name, tile, f"{multiplied:,}", f"{read / multiplied:.3g}", f"{issued / multiplied:.3g}"])
+            numbers, done, loads = numbers + read, done + multiplied, loads + issued
         rows.append([width, "**all**", "", f"{done:,}", f"**{numbers / done:.3g}**", f"**{loads / done:.3g}**"])
-    return table(
-        ["d", "product", "tile of a thread", "multiply-adds", "numbers per multiply-add", "load instructions per multiply-add"], rows
-    )
+    return table("d | product | tile of a thread | multiply-adds | numbers per multiply-add | load instructions per multiply-add", rows)
 
 
 def registers():
@@ -54,7 +52,7 @@ def registers():
         ["all threads both", f"{rows // 2} × {cols}, twice", gradients, f"{(rows // 2 + cols) / (rows // 2 * cols):.3g}"],
         ["all threads both, tiles as large", f"{rows} × {cols}, twice", 2 * gradients, f"{(rows + cols) / (rows * cols):.3g}"],
     ]
-    return table(["who computes", "tile of a thread", "registers for it", "numbers read per multiply-add"], lines)
+    return table("who computes | tile of a thread | registers for it | numbers read per multiply-add", lines)
 
 
 def instructions(s):
@@ -66,8 +64,7 @@ def instructions(s):
     q = queries.size
     return {
         "products": both * scores.size * s.width + keys.size * s.br + q * s.bc,
-        "loads": (both * (scores.rows + scores.cols) * s.width + (keys.rows + keys.cols) * s.br + (queries.rows + queries.cols) * s.bc)
-        // 4,
+        "loads": (both * scores.sides * s.width + keys.sides * s.br + queries.sides * s.bc) // 4,
         "P and dS": both * (9 * scores.size + 4 * scores.rows) // 2,
         "dQ added": 0 if twice else q + q // 4,
         "copies": copied * s.width // 4 // s.threads,
@@ -83,10 +80,10 @@ def share(s):
 def issued():
     """(7.8)  And the rate that it allows, in FLOPs that count."""
     rows = []
-    for step, variant in enumerate(PRODUCTS, 1):
+    for number, variant in enumerate(PRODUCTS, 1):
         for s in (of_width(width, variant) for width in (32, 64, 96, 128)):
             rate = share(s) * h200.FP32_FLOPS * 5 / PRODUCTS[variant] / 1e12
-            rows.append([step, s.width, s.tiles, *(f"{c:,}" for c in instructions(s).values()), f"{100 * share(s):.0f} %", f"{rate:.0f}"])
+            rows.append([number, s.width, s.tiles, *(f"{c:,}" for c in instructions(s).values()), f"{100 * share(s):.0f} %", f"{rate:.0f}"])
     return table(["step", "d", "tiles", *instructions(of_width(64)), "μ", "TFLOP/s, at most"], rows)
 
 
@@ -146,7 +143,7 @@ def banks():
             different = {first(t) + word for t in range(WARP) for word in range(words)}
             rows.append([f"**{what}**" if used else what, len(different), wavefronts(first, words), words])
         title = f"d = {s.width}, {s.thread['S'].along} × {s.thread['S'].lanes} lanes, {s.thread['S']} scores"
-        parts.append(f"{title}:\n\n{table(['access', 'different words', 'wavefronts', 'least'], rows)}")
+        parts.append(f"{title}:\n\n{table('access | different words | wavefronts | least', rows)}")
     return "\n\n".join(parts)
 
 
@@ -157,10 +154,9 @@ def repeats():
     for row in used:
         counters, dq = row["counters"], row["counters"]["tensors"]["dQ"]
         amounts = [counters["read_bytes"] + counters["written_bytes"], dq["read_bytes"] + dq["written_bytes"], counters["atomics"]]
-        rows.append([describe(row["problem"]), f"`{row['variant']}`", *(f"{amount:,}" for amount in amounts)])
-    return (
-        f"{table(['problem', 'variant', 'all bytes', 'of them dQ', 'atomic additions'], rows)}\n\n{origin(used)}" if used else NOTHING_SAVED
-    )
+        rows.append([describe(row["problem"]), step(row), *(f"{amount:,}" for amount in amounts)])
+    head = "problem | variant | all bytes | of them dQ | atomic additions"
+    return f"{table(head, rows)}\n\n{origin(used)}" if used else NOTHING_SAVED
 
 
 @of_each_gpu
@@ -171,15 +167,8 @@ def walks(device):
         for kernel in row["profile"]:
             count = {"dk_dv_kernel": 4, "dq_kernel": 3, "backward_kernel": 5}.get(kernel["kernel"])
             if count:
-                lines.append(
-                    [
-                        f"`{row['variant']}`",
-                        f"`{kernel['kernel']}`",
-                        f"{kernel['time_us']:,.0f}",
-                        count,
-                        f"{kernel['time_us'] / count:,.0f}",
-                    ]
-                )
+                time = kernel["time_us"]
+                lines.append([step(row), f"`{kernel['kernel']}`", f"{time:,.0f}", count, f"{time / count:,.0f}"])
                 used.append(row)
-    head = ["variant", "kernel", "µs", "products", "µs for each"]
-    return section(f"{used[0]['device']['name']}, {describe(used[0]['problem'])}", head, lines, used) if used else None
+    head = "variant | kernel | µs | products | µs for each"
+    return section("{problem}", head, lines, used)

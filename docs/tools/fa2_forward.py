@@ -4,7 +4,7 @@ fa2_forward_pictures.py."""
 from plots import h200
 from rows.text import describe
 
-from .formatting import number, table
+from .formatting import number, step, table
 from .saved import newest, of_each_gpu, of_today, section
 from .shapes import SHARED_BYTES, WARP, shape_of, shapes, up, variants, visible_pairs, visited, wavefronts
 from .timed import by_problem
@@ -25,34 +25,13 @@ def tiles():
     sizes = [[(s.width, s.tiles, str(s.thread["S"])) for s in shapes(STAGE, variant, "forward")] for variant in middle]
     if any(of_step != sizes[0] for of_step in sizes):
         raise SystemExit("the middle steps of 06 list different sizes; fa2_forward.tiles and chapter 06 show one list")
-    rows = [
-        [
-            step,
-            s.width,
-            s.tiles,
-            s.threads,
-            f"{s.thread['S'].along} × {s.thread['S'].lanes}",
-            s.thread["S"],
-            s.thread["O"],
-            s.kib,
-            s.fits,
-            s.why,
-        ]
-        for variant, step in [(middle[-1], f"{STEPS[middle[0]]} to {STEPS[middle[-1]]}"), (LAST, STEPS[LAST])]
-        for s in shapes(STAGE, variant, "forward")
-    ]
-    head = [
-        "step",
-        "d, padded",
-        "Br × Bc",
-        "threads",
-        "lanes",
-        "S of a thread",
-        "O of a thread",
-        "shared memory",
-        "fits",
-        "as its source says",
-    ]
+    rows = []
+    for variant, number_of in [(middle[-1], f"{STEPS[middle[0]]} to {STEPS[middle[-1]]}"), (LAST, STEPS[LAST])]:
+        for s in shapes(STAGE, variant, "forward"):
+            scores = s.thread["S"]
+            lanes = f"{scores.along} × {scores.lanes}"
+            rows.append([number_of, s.width, s.tiles, s.threads, lanes, scores, s.thread["O"], s.kib, s.fits, s.why])
+    head = "step | d, padded | Br × Bc | threads | lanes | S of a thread | O of a thread | shared memory | fits | as its source says"
     return table(head, rows)
 
 
@@ -60,7 +39,7 @@ def instructions(s):
     """(6.8)  What a thread issues for a pair of tiles, at least: {what: instructions}."""
     scores, outputs = s.thread["S"], s.thread["O"]
     vector, short = s.variant != "register_tiles", s.variant in SHORT
-    along = (scores.rows + scores.cols) * s.width + scores.rows * s.bc  # Q, K, P: nvcc reads four steps along a row at once
+    along = scores.sides * s.width + scores.rows * s.bc  # Q, K, P: nvcc reads four steps along a row at once
     down = outputs.cols * s.bc  # V
     copies = 2 * s.bc * s.width // 4 // s.threads  # of 16 bytes
     return {
@@ -87,10 +66,10 @@ def loads():
     for variant in ["register_tiles", "vector_operands", LAST]:
         for s in (of_width(variant, width) for width in (64, 128)):
             counts, scores, outputs = instructions(s), s.thread["S"], s.thread["O"]
-            registers = (scores.rows + scores.cols) * s.width + (outputs.rows + outputs.cols) * s.bc
+            registers = scores.sides * s.width + outputs.sides * s.bc
             rows.append([STEPS[variant], s.width, scores, outputs, counts["products"], registers, counts["loads"]])
     lines = [[*what, f"{registers / products:.3g}", f"{issued / products:.3g}"] for *what, products, registers, issued in rows]
-    return table(["step", "d", "S at a time", "O of a thread", "numbers per multiply-add", "load instructions per multiply-add"], lines)
+    return table("step | d | S at a time | O of a thread | numbers per multiply-add | load instructions per multiply-add", lines)
 
 
 def issued():
@@ -144,11 +123,11 @@ def gains(device):
         for before, row in zip(rows, rows[1:]):
             if int(STEPS[row["variant"]]) == int(STEPS[before["variant"]]) + 1:
                 by_bounds, measured = least_ms(before) / least_ms(row), before["time"]["median_ms"] / row["time"]["median_ms"]
-                step = [STEPS[row["variant"]], f"`{row['variant']}`"]
-                lines.append([describe(row["problem"]), *step, f"{by_bounds:.2f}", f"{measured:.2f}", number(row["tflops"])])
+                name = describe(row["problem"]), STEPS[row["variant"]], step(row)
+                lines.append([*name, f"{by_bounds:.2f}", f"{measured:.2f}", number(row["tflops"])])
                 used += [before, row]
-    head = ["problem", "step", "", "gain, by least times", "gain, measured", "TFLOP/s"]
-    return section(f"{used[0]['device']['name']}, forward, fp32; gains over the step before", head, lines, used) if used else None
+    head = "problem | step |  | gain, by least times | gain, measured | TFLOP/s"
+    return section("forward, fp32; gains over the step before", head, lines, used)
 
 
 def chunk_of(s):
@@ -168,7 +147,7 @@ def chunks():
             blocks = h200.SHARED_KB_PER_SM * 1024 // (amount + 1024) if amount <= SHARED_BYTES[90] else "none: too much"
             keys = f"{chunk}{' **(used)**' if chunk == chunk_of(s) else ''}"
             rows.append([s.width, s.tiles, keys, *(f"{part:,}" for part in parts), f"{amount:,}", blocks])
-    head = ["d", "Br × Bc", "keys of P at a time", "Q, bytes", "K and V, bytes", "P, bytes", "all", "blocks on an SM of an H200"]
+    head = "d | Br × Bc | keys of P at a time | Q, bytes | K and V, bytes | P, bytes | all | blocks on an SM of an H200"
     return table(head, rows)
 
 
@@ -194,4 +173,4 @@ def banks():
         for _, first, _ in of_both:
             found += [len({first(t) + word for t in range(WARP) for word in range(4)}), wavefronts(first, 4)]
         rows.append([f"**{what}**" if used else what, *found])
-    return table(["access", "d = 64: different words", "wavefronts", "d = 128: different words", "wavefronts"], rows)
+    return table("access | d = 64: different words | wavefronts | d = 128: different words | wavefronts", rows)

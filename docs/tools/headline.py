@@ -6,7 +6,7 @@ import json
 from rows.files import ROOT
 from rows.text import describe
 
-from .formatting import number, shown, table
+from .formatting import ms, number, shown, step, table
 from .saved import fastest, gpus, newest, of_each_gpu, section
 
 NOT_CLOCKED = (
@@ -46,10 +46,10 @@ def of_lineup(device, direction, head, cells):
         return None
     naive, torch, stages = found
     named = [("01_naive", naive), *((f"torch, plain, {dtype}", row) for dtype, row in torch.items())]
-    named += [(f"**{row['stage']}** `{row['variant']}`", row) for row in stages]
+    named += [(f"**{row['stage']}** {step(row)}", row) for row in stages]
     lines = [[name, *cells(row, naive, torch.get(row["problem"]["dtype"]))] for name, row in named]
     problem, used = describe(naive["problem"]).rsplit(" ", 1)[0], [row for _, row in named]
-    text = section(f"{naive['device']['name']}, {direction}, {problem}", head, lines, used)
+    text = section(f"{direction}, {problem}", head, lines, used)
     missing = sorted({row["problem"]["dtype"] for row in used} - set(torch))
     return text + "".join(f" Plain torch in {dtype} on this problem is not saved yet." for dtype in missing)
 
@@ -59,10 +59,9 @@ def measured(device, direction):
     """Medians of times that end when the GPU has finished."""
 
     def cells(row, naive, plain):
-        ratios = [times(naive, row, "median_ms"), times(plain, row, "median_ms")]
-        return [row["problem"]["dtype"], number(row["time"]["median_ms"]), *ratios]
+        return [row["problem"]["dtype"], ms(row), times(naive, row, "median_ms"), times(plain, row, "median_ms")]
 
-    head = ["", "type", "ms, median", "times as fast as 01_naive", "times as fast as plain torch, same type"]
+    head = " | type | ms, median | times as fast as 01_naive | times as fast as plain torch, same type"
     return of_lineup(device, direction, head, cells)
 
 
@@ -71,14 +70,14 @@ def claimed():
 
     def cells(row, naive, plain):
         readings = [row["time"].get(field) for field in ("median_ms", "enqueue_ms", "first_enqueue_ms")]
-        line = ["–" if ms is None else number(float(ms)) for ms in readings]
+        line = [number(reading and float(reading)) for reading in readings]
         for above in (plain, naive):
             line += [times(above, row, "median_ms"), times(above, row, "enqueue_ms"), times(above, row, "first_enqueue_ms", "enqueue_ms")]
         return line
 
-    head = ["", "ms, true", "by the host's clock", "its first call"]
+    head = " | ms, true | by the host's clock | its first call"
     for plain in ("torch", "01_naive"):
-        head += [f"over {plain}, true", "by the host's clock", "and with its first call"]
+        head += f" | over {plain}, true | by the host's clock | and with its first call"
     parts = []
     for direction in ("forward", "backward"):
         clocked = [device for device in gpus() for found in [lineup(device, direction)] if found and "enqueue_ms" in found[0]["time"]]
@@ -93,11 +92,11 @@ def starting_point():
     for direction, of in saying["ms"].items():
         found = [lineup(device, direction) for device in gpus()]
         torch = next((one[1].get("fp32") for one in found if one and one[0]["device"]["name"] == saying["device"]), None)
-        for name, ms in of.items():
-            beside = [number(torch["time"]["median_ms"]), f"{ms / torch['time']['median_ms']:.0f} times as long"] if torch else ["–", "–"]
-            lines.append([direction, name, number(ms), *beside])
+        for name, time in of.items():
+            longer = f"{time / torch['time']['median_ms']:.0f} times as long" if torch else "–"
+            lines.append([direction, name, number(time), ms(torch), longer])
     return (
         f"Claimed, from one run of a profiler without warm-up: **{saying['claimed']} times** as fast as plain attention. The same comparison with "
         f"synchronisation: about **{saying['synchronised']}**. And on {saying['device']}, the problem above in fp32, timed as everything on this "
-        f"page:\n\n{table(['pass', 'its kernels for', 'ms', 'plain torch, ms', 'so they take'], lines)}"
+        f"page:\n\n{table('pass | its kernels for | ms | plain torch, ms | so they take', lines)}"
     )

@@ -28,7 +28,7 @@ def roofline():
             limit = "memory" if memory > compute else "arithmetic"
             rows.append([dtype, name, f"{work / 1e9:.2f} G", size(moved), f"{work / moved:.1f}", f"{compute:.1f}", f"{memory:.1f}", limit])
         rows.insert(-1, [dtype, "three kernels", "", "", "", "", f"{bound:.1f} in all", ""])
-    return table(["", "step", "FLOPs", "bytes", "FLOP/B", "arithmetic, µs", "memory, µs", "bound by"], rows)
+    return table(" | step | FLOPs | bytes | FLOP/B | arithmetic, µs | memory, µs | bound by", rows)
 
 
 def memory_hierarchy():

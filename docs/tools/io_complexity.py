@@ -1,9 +1,9 @@
 """Of docs/io_complexity.md: formulas for some lengths and amounts of shared memory, and all stages counted."""
 
-from rows.text import describe, size
+from rows.text import size
 
 from .counted import agree
-from .formatting import table
+from .formatting import step, table
 from .saved import NOTHING_SAVED, newest, section
 from .shapes import SHARED_BYTES
 
@@ -30,7 +30,7 @@ def theory():
             rows.append(
                 [d, n] + [size(4 * e) for e in each.values()] + [f"{each[name] / each['three kernels']:.2f}" for name in ("FA1", "FA2")]
             )
-    return table(["d", "N", "compulsory (I.1)", "S, P in HBM (I.2)", "FA1 (I.3)", "FA2 (I.5)", "FA1 / (I.2)", "FA2 / (I.2)"], rows)
+    return table("d | N | compulsory (I.1) | S, P in HBM (I.2) | FA1 (I.3) | FA2 (I.5) | FA1 / (I.2) | FA2 / (I.2)", rows)
 
 
 def memory():
@@ -41,7 +41,7 @@ def memory():
         floats = kib * 256
         bc, fa1 = -(-floats // (4 * d)), traffic(n, d, floats)["FA1"]
         rows.append([f"{kib} KiB", bc, -(-n // bc), size(4 * fa1), f"{fa1 * floats / (n * n * d * d):.1f}"])
-    return table(["M", "Bc = ⌈M/4d⌉", "Tc", "FA1 (I.3)", "times M / N²d²"], rows)
+    return table("M | Bc = ⌈M/4d⌉ | Tc | FA1 (I.3) | times M / N²d²", rows)
 
 
 def both_ways(moved):
@@ -59,10 +59,10 @@ def counts():
             square = sum(both_ways(tensors[name]) for name in ["S", "P", "dP", "dS"] if name in tensors)
             counted = agree(row, "bytes", both_ways(row["predicted"]), sum(map(both_ways, tensors.values())))
             lines.append(
-                [row["pass"], row["stage"], f"`{row['variant']}`", f"{square:,}", counted, counted]
+                [row["pass"], row["stage"], step(row), f"{square:,}", counted, counted]
                 + [f"{both_ways(row['predicted']) / row['compulsory_bytes']:.1f}", size(row["extra_memory_bytes"])]
             )
-        head = ["pass", "stage", "variant", "N × N matrices, bytes", "all, formula", "all, counted", "times compulsory", "extra memory"]
+        head = "pass | stage | variant | N × N matrices, bytes | all, formula | all, counted | times compulsory | extra memory"
         if rows:
-            parts.append(section(describe(rows[0]["problem"]), head, lines, rows))
+            parts.append(section("{problem}", head, lines, rows))
     return "\n\n".join(parts) or NOTHING_SAVED

@@ -12,4 +12,4 @@ def recompute():
         for d in [64, 128]:
             again, moved = 2 * d / peak * 1e12, 2 * width / h200.HBM_BYTES_PER_SECOND * 1e12
             rows.append([dtype, d, f"{again:.2f}", f"{moved:.2f}", "compute again" if again < moved else "keep"])
-    return table(["", "d", "compute again, ps", "write and read, ps", "faster"], rows)
+    return table(" | d | compute again, ps | write and read, ps | faster", rows)

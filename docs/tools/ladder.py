@@ -12,7 +12,7 @@ from rows.text import describe
 
 from . import fa2_forward
 from .counted import chapter
-from .formatting import number, shown, table
+from .formatting import ms, number, shown, step, table
 from .saved import NOTHING_SAVED, fastest, newest, of_today, origin
 from .tensor_bounds import FORWARD, default_needs
 
@@ -43,10 +43,10 @@ def by_least_times(entry, rows, direction):
     if "over" not in entry or not rows:
         return None
     problem, least = next(iter(rows.values()))["problem"], []
-    for step in (entry["over"], entry["step"]):
-        stage, variant = step.split("/")
+    for name in (entry["over"], entry["step"]):
+        stage, variant = name.split("/")
         unsaved = {"stage": stage, "variant": variant, "pass": direction, "problem": problem}
-        least.append(chapter(stage).least_ms(rows.get(step, unsaved)))
+        least.append(chapter(stage).least_ms(rows.get(name, unsaved)))
     return least[0] / least[1]
 
 
@@ -66,14 +66,14 @@ def steps(direction):
         factors = [entry.get("predicted"), by_least_times(entry, rows, direction), gain(rows.get(entry.get("over")), row), gain(first, row)]
         lines.append(
             [count, entry["step"].split("/")[0], name_of(entry["step"]), known.index(entry["over"]) + 1 if "over" in entry else "–"]
-            + ["–" if factor is None else number(float(factor)) for factor in factors]
-            + ([number(row["time"]["median_ms"]), number(row["tflops"])] if row else ["–", "–"])
+            + [number(factor and float(factor)) for factor in factors]
+            + [ms(row), number(row and row["tflops"])]
         )
         measured = entry.get("why") if row else "Not saved yet."
         if "over" in entry or measured:
             expected = f"*Expected:* {entry['from']} " if "from" in entry else ""
             sentences.append(f"- **{count}, {name_of(entry['step'])}.** {expected}{'*Measured:* ' + measured if measured else ''}".rstrip())
-    head = ["no.", "stage", "step", "changes", "gain, estimate", "gain, by least times", "gain, measured", "in all", "ms", "TFLOP/s"]
+    head = "no. | stage | step | changes | gain, estimate | gain, by least times | gain, measured | in all | ms | TFLOP/s"
     body = f"{table(head, lines)}\n\n" + "\n".join(sentences)
     if not rows:
         return body
@@ -120,9 +120,9 @@ def tensor_steps(direction):
         lines.append(line)
         measured = entry.get("why", "") if any((step, width) in rows for width in (64, 128)) else "not saved yet."
         sentences.append(f"- **{name_of(step)}.** *Expected:* {entry['from']}" + (f" *Measured:* {measured}" if measured else ""))
-    head = ["step", "changes"]
+    head = "step | changes"
     for width in (64, 128):
-        head += [f"d = {width}: gain, estimate", "by the bounds", "measured", "TFLOP/s"]
+        head += f" | d = {width}: gain, estimate | by the bounds | measured | TFLOP/s"
     body = f"{table(head, lines)}\n\n" + "\n".join(sentences)
     if not used:
         return body
@@ -145,7 +145,7 @@ def beside_peers(direction):
             beside = [
                 f"{number(row['tflops'])} (×{best['tflops'] / row['tflops']:.2f})" if row else "–" for row in map(times.get, variants)
             ]
-            lines.append([problem, f"{best['stage']} `{best['variant']}`", number(best["tflops"]), *beside])
+            lines.append([problem, f"{best['stage']} {step(best)}", number(best["tflops"]), *beside])
     if not lines:
         return NOTHING_SAVED
     head = ["problem", "best step here", "TFLOP/s", *(f"torch, {name.replace('_', '-')}" for name in variants)]
@@ -201,4 +201,4 @@ def files():
                 [name.removeprefix("tensor_"), f"[`{path}`](../{path})", lines_of(path), changed(before, path) if before else "–"]
                 + [len(read), sum(map(lines_of, read)), ", ".join(f"`{Path(other).name}`" for other in read[1:]) or "–"]
             )
-    return table(["pass", "step", "lines", "changed lines", "files to read", "lines to read", "beside it"], rows)
+    return table("pass | step | lines | changed lines | files to read | lines to read | beside it", rows)

@@ -24,4 +24,4 @@ def variables():
 
 def environment():
     lines = [[f"`{name}`", values.replace("|", ", "), text] for name, values, text in variables()]
-    return table(["variable", "values", "what it says"], lines)
+    return table("variable | values | what it says", lines)

@@ -2,21 +2,11 @@
 
 from rows.text import describe, size
 
-from .formatting import number, shown
+from .formatting import number, shown, step
 from .saved import newest, of_each_gpu, section
 
 FLOPS_OF_MMA = 2 * 16 * 8 * 16  # m16n8k16
-STALLS = [
-    "selected",
-    "math_pipe_throttle",
-    "wait",
-    "short_scoreboard",
-    "mio_throttle",
-    "barrier",
-    "long_scoreboard",
-    "not_selected",
-    "dispatch_stall",
-]
+STALLS = "selected math_pipe_throttle wait short_scoreboard mio_throttle barrier long_scoreboard not_selected dispatch_stall".split()
 SMALL_KERNEL = 0.02  # of a pass: preparing and converting do not count here
 
 
@@ -29,13 +19,13 @@ def of_kernels(device, head, cells):
         for kernel in row["profile"]:
             found = cells(kernel) if kernel["time_us"] > SMALL_KERNEL * whole else []
             if found:
-                lines.append([describe(row["problem"]), f"`{row['variant']}`", kernel["kernel"], *found])
-    return section(rows[0]["device"]["name"], ["problem", "step", "kernel", *head], lines, rows) if rows else None
+                lines.append([describe(row["problem"]), step(row), kernel["kernel"], *found])
+    return section("", f"problem | step | kernel | {head}", lines, rows)
 
 
 @of_each_gpu
 def units(device):
-    head = ["ms", "tensor pipe, %", "issue slots, %", "warps of a scheduler", "L2 hits, %", "HBM, %", "registers"]
+    head = "ms | tensor pipe, % | issue slots, % | warps of a scheduler | L2 hits, % | HBM, % | registers"
     keys = ["tensor_percent", "issue_percent", "warps_per_scheduler", "l2_hit_percent", "hbm_percent", "registers"]
     return of_kernels(device, head, lambda kernel: [number(kernel["time_us"] / 1000), *(shown(kernel.get(key)) for key in keys)])
 
@@ -49,11 +39,11 @@ def stalls(device):
         others = sum(value for name, value in clocks.items() if name not in STALLS)
         return [shown(sum(clocks.values())), *(shown(clocks.get(name)) for name in STALLS), shown(others)] if clocks else []
 
-    return of_kernels(device, ["clocks", *(name.replace("_", " ") for name in STALLS), "others"], cells)
+    return of_kernels(device, f"clocks | {' | '.join(STALLS).replace('_', ' ')} | others", cells)
 
 
 def pass_counts(row):
-    """(what, GPU, simulator, how to write it) of a whole pass, where both are known."""
+    """(what, how to write it, GPU, simulator) of a whole pass, where both are known."""
     counted, p = row.get("counters_of_a_head"), row["problem"]
     if not counted or p["heads"] != p["kv_heads"]:
         return
@@ -68,28 +58,19 @@ def pass_counts(row):
 
     tensors = counted["tensors"].values()
     read, written = (sum(t[f"{way}_bytes"] for t in tensors) * heads for way in ("read", "written"))
-    yield "FLOPs of tensor cores", sum_of("tensor_instructions", times=FLOPS_OF_MMA), 2 * counted["tensor_core_products"] * heads, billions
-    yield (
-        "bank conflicts",
-        sum_of("load_conflicts", "store_conflicts", "copy_conflicts"),
-        counted["bank_conflicts"] * heads,
-        "{:,.0f}".format,
-    )
-    yield "bytes read: from HBM; asked for", sum_of("hbm_read_bytes"), read, size
-    yield "bytes written: to HBM; asked for", sum_of("hbm_written_bytes"), written, size
+    conflicts = sum_of("load_conflicts", "store_conflicts", "copy_conflicts")
+    yield "FLOPs of tensor cores", billions, sum_of("tensor_instructions", times=FLOPS_OF_MMA), 2 * counted["tensor_core_products"] * heads
+    yield "bank conflicts", "{:,.0f}".format, conflicts, counted["bank_conflicts"] * heads
+    yield "bytes read: from HBM; asked for", size, sum_of("hbm_read_bytes"), read
+    yield "bytes written: to HBM; asked for", size, sum_of("hbm_written_bytes"), written
 
 
 @of_each_gpu
 def counts(device):
     rows = newest(device, "profile.json", having="profile")
     lines = [
-        [
-            describe(row["problem"]),
-            f"`{row['variant']}` {row['pass']}",
-            what,
-            *("–" if value is None else text(value) for value in (gpu, simulator)),
-        ]
+        [describe(row["problem"]), f"{step(row)} {row['pass']}", what, *("–" if value is None else text(value) for value in both)]
         for row in rows
-        for what, gpu, simulator, text in pass_counts(row)
+        for what, text, *both in pass_counts(row)
     ]
-    return section(rows[0]["device"]["name"], ["problem", "step", "count", "GPU", "simulator"], lines, rows) if rows else None
+    return section("", "problem | step | count | GPU | simulator", lines, rows)

@@ -5,6 +5,7 @@ from plots.roofline import hbm_bytes, intensity, profiled
 from rows.text import describe, size
 
 from . import plot_files
+from .formatting import step
 from .saved import NOTHING_SAVED, section
 
 DEVICE = "nvidia_h200"
@@ -31,10 +32,12 @@ def stages():
     """The rows of the plot."""
     rows = profiled(plot_files.rows(DEVICE))
     lines = [
-        [describe(row["problem"]), row["pass"], row["stage"], f"`{row['variant']}`", size(hbm_bytes(row)), f"{intensity(row):.1f}"]
+        [describe(row["problem"]), row["pass"], row["stage"], step(row), size(hbm_bytes(row)), f"{intensity(row):.1f}"]
         + [f"{roof(row) / 1e12:.0f}", f"{row['tflops']:.1f}", f"{100 * row['tflops'] * 1e12 / roof(row):.0f}"]
         + busiest(row)
         for row in rows
     ]
-    head = ["problem", "pass", "stage", "variant", "HBM bytes", "FLOP/B", "roof, TFLOP/s", "measured", "% of roof", "longest kernel"]
-    return section(rows[0]["device"]["name"], [*head, "busiest unit in it", "what holds it"], lines, rows) if rows else NOTHING_SAVED
+    head = (
+        "problem | pass | stage | variant | HBM bytes | FLOP/B | roof, TFLOP/s | measured | % of roof | longest kernel | busiest unit in it"
+    )
+    return section("", f"{head} | what holds it", lines, rows) or NOTHING_SAVED

@@ -6,8 +6,8 @@ import json
 
 from rows.files import ROOT, blob_id
 from rows.read import contents
-from rows.row import is_borrowed, latest
-from rows.text import short_commit
+from rows.row import is_borrowed, is_gpu, latest
+from rows.text import describe, short_commit
 
 from .formatting import table
 
@@ -61,8 +61,14 @@ def of_each_gpu(part):
 
 
 def section(title, head, lines, rows):
-    """A table below its title, and where its rows come from. None if there are no lines."""
-    return f"{title}:\n\n{table(head, lines)}\n\n{origin(rows)}" if lines else None
+    """A table of rows below its title, and where they come from. None if there are no lines. Of a GPU its name comes first; a title may
+    have the {pass} and the {problem} of the first row."""
+    if not lines:
+        return None
+    first = rows[0]
+    title = title.format_map({"pass": first["pass"], "problem": describe(first["problem"])})
+    device = [first["device"]["name"]] if is_gpu(first) else []
+    return f"{', '.join([*device, *filter(None, [title])])}:\n\n{table(head, lines)}\n\n{origin(rows)}"
 
 
 def changed_since(rows):

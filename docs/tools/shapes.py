@@ -22,6 +22,7 @@ class ThreadTile:
     along = property(lambda t: WARP // t.lanes)  # lanes along a column
     warp_rows = property(lambda t: t.rows * t.along)
     size = property(lambda t: t.rows * t.cols)
+    sides = property(lambda t: t.rows + t.cols)
 
     def row(self, lane, r):
         """In the warp's part."""
@@ -51,9 +52,11 @@ class Shape:
     warps = property(lambda s: s.threads // WARP)
     tiles = property(lambda s: f"{s.br} × {s.bc}")
     kib = property(lambda s: f"{s.shared_bytes / 1024:.0f} KiB")
-    fits = property(
-        lambda s: ", ".join(f"sm_{sm}" for sm, available in SHARED_BYTES.items() if s.shared_bytes <= available)
-    )  # on these GPUs
+
+    @property
+    def fits(self):
+        """On which GPUs."""
+        return ", ".join(f"sm_{sm}" for sm, available in SHARED_BYTES.items() if self.shared_bytes <= available)
 
 
 def variants(stage):

@@ -31,7 +31,7 @@ def places():
         for place in ["plain", "padded", "swizzled"]:
             tile = 2 * 64 * (width + 8 * (place == "padded"))
             rows.append([width, place, *worst(width, place), f"{tile:,}"])
-    head = ["numbers in a row", "rows", "matrix of `ldmatrix`", "accumulator stored", "copy, 16 bytes a lane", "bytes of 64 rows"]
+    head = "numbers in a row | rows | matrix of `ldmatrix` | accumulator stored | copy, 16 bytes a lane | bytes of 64 rows"
     return table(head, rows)
 
 

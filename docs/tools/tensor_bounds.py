@@ -110,7 +110,7 @@ def rates():
         most = max(row["tflops"], key=int)
         cost = max(0.0, alone / row["tflops"][most] - 1) / int(most)
         rows.append([f"`{row['instruction']}`", row["what"], *(row["tflops"].get(n, "–") for n in "124"), f"{100 * cost:.0f} %"])
-    head = ["beside each product", "", "one of it, TFLOP/s", "two", "four", "each adds, of a product's time"]
+    head = "beside each product |  | one of it, TFLOP/s | two | four | each adds, of a product's time"
     warps = ", ".join(f"{rate} with {n} warps on an SM" for n, rate in RATES["alone_by_warps"].items())
     title = f"{RATES['device']}, TFLOP/s of `m16n8k16` alone: {warps}. With {RATES['warps_per_sm']} warps:"
     return f"{title}\n\n{table(head, rows)}\n\nMeasured on {RATES['date']}."
@@ -176,4 +176,4 @@ def rows_of_a_warp():
             n = needs("tuned", width, rows=tiles_of_16)
             clocks = [f"{n.clocks()[what]:,.0f}" for what in ("shared memory", "with softmax beside")]
             rows.append([width, 16 * tiles_of_16, *clocks, f"{n.tflops():.0f}"])
-    return table(["d", "rows of a warp", "clocks of shared memory", "clocks of products with their softmax", "TFLOP/s, at most"], rows)
+    return table("d | rows of a warp | clocks of shared memory | clocks of products with their softmax | TFLOP/s, at most", rows)

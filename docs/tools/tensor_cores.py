@@ -6,7 +6,7 @@ import re
 from rows.text import describe
 
 from . import fragments as F
-from .formatting import table
+from .formatting import shown, step, table, tiles_text
 from .saved import NOTHING_SAVED, RESULTS, newest, of_each_gpu, said, section
 from .shapes import WARP, fullest_bank, shapes
 from .tensor_bounds import BACKWARD, FORWARD, MMA_FLOPS, STAGE, VARIANTS, default
@@ -17,16 +17,16 @@ LAST = {"forward": FORWARD[-1], "backward": BACKWARD[-1]}
 def tiles(direction):
     """The tile sizes of the last step of a pass."""
     lines = [[s.width, s.tiles, s.threads, s.kib, s.fits, s.why] for s in shapes(STAGE, LAST[direction], direction)]
-    return table(["d, padded", "Br × Bc", "threads", "shared memory", "fits", "as its source says"], lines)
+    return table("d, padded | Br × Bc | threads | shared memory | fits | as its source says", lines)
 
 
 def tiles_of_steps():
     """Of the forward steps before the last one."""
     lines = {}
-    for step, variant in list(enumerate(FORWARD, 1))[:-1]:
+    for number, variant in list(enumerate(FORWARD, 1))[:-1]:
         for s in shapes(STAGE, variant, "forward"):
-            lines.setdefault((step, s.width), []).append(s.tiles)
-    return table(["step", "d, padded", "Br × Bc"], [[*of, ", ".join(sizes)] for of, sizes in lines.items()])
+            lines.setdefault((number, s.width), []).append(s.tiles)
+    return table("step | d, padded | Br × Bc", [[*of, ", ".join(sizes)] for of, sizes in lines.items()])
 
 
 @of_each_gpu
@@ -48,11 +48,11 @@ def resources(device):
     every = [s for name in order for direction in LAST for s in shapes(STAGE, name, direction)]
     shared = {(s.variant, s.width, s.br, s.bc): s.kib for s in every}
     lines = [
-        [f"`{order[step]}`", name, sizes[0] if sizes else "any", f"{sizes[1]} × {sizes[2]}" if len(sizes) == 3 else "–", *used]
-        + [shared.get((order[step], *sizes), "–")]
-        for (step, name, sizes), used in sorted(found.items())
+        [f"`{order[at]}`", name, sizes[0] if sizes else "any", f"{sizes[1]} × {sizes[2]}" if len(sizes) == 3 else "–", *used]
+        + [shared.get((order[at], *sizes), "–")]
+        for (at, name, sizes), used in sorted(found.items())
     ]
-    head = ["step", "kernel", "d, padded", "Br × Bc", "registers", "stack and local memory, bytes", "shared memory"]
+    head = "step | kernel | d, padded | Br × Bc | registers | stack and local memory, bytes | shared memory"
     return f"Compiled for `{compiled[0]['arch']}`:\n\n{table(head, lines)}" if lines else None
 
 
@@ -60,13 +60,13 @@ def counts():
     """Bank conflicts and other events of all steps, on one problem without a mask."""
     used = [row for row in newest("cpu", "tensor_io.json") if (row["pass"] == "backward") == (row["variant"] in BACKWARD)]
     lines = [
-        [f"`{row['variant']}`", row["pass"], f"{row['tiles']['br']} × {row['tiles']['bc']}"]
+        [step(row), row["pass"], tiles_text(row["tiles"])]
         + [f"{2 * row['counters']['tensor_core_products'] // MMA_FLOPS:,}"]
         + [f"{row['counters'][name]:,}" for name in ("bank_conflicts", "barriers", "warp_operations", "atomics")]
         for row in used
     ]
-    head = ["step", "pass", "tiles", "`m16n8k16`", "bank conflicts", "barriers", "warp operations", "atomic additions"]
-    return section(f"{describe(used[0]['problem'])}, on the simulator", head, lines, used) if used else NOTHING_SAVED
+    head = "step | pass | tiles | `m16n8k16` | bank conflicts | barriers | warp operations | atomic additions"
+    return section("{problem}, on the simulator", head, lines, used) or NOTHING_SAVED
 
 
 def precision():
@@ -85,11 +85,8 @@ def precision():
     for name, title in {"o": "O", "lse": "L", "dq": "dQ", "dk": "dK", "dv": "dV"}.items():
         line = [title]
         for entry in (found.get((name, dtype)) for dtype in dtypes):
-            line += (
-                [f"{entry['max_abs']:.1e}", f"{entry['rel_l2']:.1e}", f"{entry['max_abs'] / entry['tolerance']:.2f}"]
-                if entry
-                else ["–"] * 3
-            )
+            of_allowed = entry and entry["max_abs"] / entry["tolerance"]
+            line += [shown(entry and entry["max_abs"], ".1e"), shown(entry and entry["rel_l2"], ".1e"), shown(of_allowed, ".2f")]
         lines.append(line)
     head = [""] + [f"{dtype}: {what}" for dtype in dtypes for what in ("largest error", "relative, L2 norm", "of what is allowed")]
     sixteen = next((row for row in used if row["problem"]["dtype"] == "fp16"), None)
@@ -126,7 +123,7 @@ def banks():
             plain, padded = wavefronts_of(place, numbers), wavefronts_of(place, numbers + 8)
             rows.append([f"d = {s.width}, {s.tiles}: {what}", times, plain, padded, f"{times * (plain - 1):,}"])
             sums[s.width] = sums.get(s.width, 0) + times * (plain - 1)
-    head = ["access", "times", "wavefronts, rows as they are", "rows padded by 8", "bank conflicts without padding"]
+    head = "access | times | wavefronts, rows as they are | rows padded by 8 | bank conflicts without padding"
     total = " and ".join(f"{count:,} for d = {width}" for width, count in sums.items())
     s, n = default("mma", 64), 1024
     _, written, place, _ = accesses_of_step_1(s)[3]

@@ -4,7 +4,7 @@ from rows.row import verdict
 from rows.text import describe, size
 
 from .counted import chapter
-from .formatting import number, shown
+from .formatting import ms, number, shown, step, tiles_text
 from .saved import fastest, newest, of_each_gpu, of_today, origin, section
 
 
@@ -22,10 +22,6 @@ def by_problem(rows):
     return groups.values()
 
 
-def title(row):
-    return f"{row['device']['name']}, {row['pass']}, {describe(row['problem'])}"
-
-
 @of_each_gpu
 def times(device, *stages):
     """Of the last stage, with those of the stages before it that are named."""
@@ -33,17 +29,12 @@ def times(device, *stages):
     for rows in by_problem(row for row in newest(device, "compare.json", having="time") if row["stage"] in stages):
         if any(row["stage"] == stages[-1] for row in rows):
             lines = [
-                [
-                    row["stage"],
-                    f"`{row['variant']}`",
-                    "–" if least_ms(row) is None else number(least_ms(row)),
-                    number(row["time"]["median_ms"]),
-                ]
-                + [number(row["tflops"]), shown(row.get("percent_of_peak"), "#.3g"), verdict(row).replace("WRONG", "**wrong**")]
+                [row["stage"], step(row), number(least_ms(row)), ms(row), number(row["tflops"]), number(row.get("percent_of_peak"))]
+                + [verdict(row).replace("WRONG", "**wrong**")]
                 for row in rows
             ]
-            head = ["stage", "variant", "ms, at least", "ms, median", "TFLOP/s", "% of peak", "check"]
-            parts.append(section(title(rows[0]), head, lines, rows))
+            head = "stage | variant | ms, at least | ms, median | TFLOP/s | % of peak | check"
+            parts.append(section("{pass}, {problem}", head, lines, rows))
     return "\n\n".join(parts)
 
 
@@ -52,7 +43,7 @@ def profile(device, *stages):
     """Each kernel of a pass, as the GPU's counters saw it; of several stages the kernels of the softmax."""
     rows = [row for row in newest(device, "compare.json", having="profile") if row["stage"] in stages]
     lines = [
-        [row["stage"], f"`{row['variant']}`", kernel["kernel"], f"{kernel['time_us']:,.0f}"]
+        [row["stage"], step(row), kernel["kernel"], f"{kernel['time_us']:,.0f}"]
         + [f"{int(kernel['read_sectors'] + kernel['written_sectors']):,}"]
         + [size(kernel["hbm_read_bytes"]), size(kernel["hbm_written_bytes"])]
         + [f"{kernel[key]:.0f}" for key in ["hbm_percent", "l1_percent"]]
@@ -60,8 +51,8 @@ def profile(device, *stages):
         for kernel in row["profile"]
         if "softmax" in kernel["kernel"] or len(stages) == 1
     ]
-    head = ["stage", "variant", "kernel", "µs", "sectors asked for", "read from HBM", "written to HBM", "HBM, % of peak", "L1, % of peak"]
-    return section(f"{rows[0]['device']['name']}, {describe(rows[0]['problem'])}", head, lines, rows) if rows else None
+    head = "stage | variant | kernel | µs | sectors asked for | read from HBM | written to HBM | HBM, % of peak | L1, % of peak"
+    return section("{problem}", head, lines, rows)
 
 
 def faster_or_slower(ratio):
@@ -80,8 +71,8 @@ def against(device, file, stage, direction):
         if ours and before:
             ratio = ours["time"]["median_ms"] / before["time"]["median_ms"]
             parts.append(
-                f"{title(ours)}: the best of this stage takes {number(ours['time']['median_ms'])} ms, the best before it "
-                f"(`{before['stage']}`, `{before['variant']}`) {number(before['time']['median_ms'])} ms. **{faster_or_slower(ratio).capitalize()}**, "
+                f"{ours['device']['name']}, {direction}, {describe(ours['problem'])}: the best of this stage takes {ms(ours)} ms, the best "
+                f"before it (`{before['stage']}`, {step(before)}) {ms(before)} ms. **{faster_or_slower(ratio).capitalize()}**, "
                 f"with {size(ours['extra_memory_bytes'])} of extra memory instead of {size(before['extra_memory_bytes'])}. {origin([ours, before])}"
             )
     return "\n\n".join(parts)
@@ -97,18 +88,7 @@ def long_sequences(device, stage, direction):
         for before, row in zip([None, *of_problem], of_problem):
             problem = describe(row["problem"])
             full = rates.get((problem.replace(" causal", ""), row["variant"])) if row["problem"]["causal"] else None
-            lines.append(
-                [
-                    problem,
-                    f"`{row['variant']}`",
-                    "{br} × {bc}".format_map(row["tiles"]) if row.get("tiles") else "–",
-                    number(row["time"]["median_ms"]),
-                ]
-                + [
-                    f"{row['tflops']:.1f}",
-                    f"{row['tflops'] / before['tflops']:.2f}" if before else "–",
-                    f"{row['tflops'] / full:.2f}" if full else "–",
-                ]
-            )
-    head = ["problem", "step", "tiles", "ms", "TFLOP/s", "times the step before", "times the rate without mask"]
-    return section(f"{rows[0]['device']['name']}, {direction}", head, lines, rows) if rows else None
+            gain, of_full = (shown(other and row["tflops"] / other, ".2f") for other in (before and before["tflops"], full))
+            lines.append([problem, step(row), tiles_text(row.get("tiles")), ms(row), f"{row['tflops']:.1f}", gain, of_full])
+    head = "problem | step | tiles | ms | TFLOP/s | times the step before | times the rate without mask"
+    return section(direction, head, lines, rows)

@@ -1,11 +1,7 @@
 """The tile sizes that `--tune` found on each GPU: docs/results/DEVICE/tuned.json, rows of `compare --tune`."""
 
-from .formatting import number, table
+from .formatting import ms, table, tiles_text
 from .saved import fastest, newest, of_each_gpu, origin
-
-
-def tiles_text(tiles):
-    return f"{tiles['br']} × {tiles['bc']}" if tiles else "–"
 
 
 def line(row):
@@ -14,10 +10,8 @@ def line(row):
     timed = [choice for choice in tune["choices"] if "time" in choice]
     default = next((choice for choice in timed if tiles_text(choice) == tiles_text(tune["default"])), None)
     other = fastest(choice for choice in timed if choice is not default)
-    ms, other_ms = (choice["time"]["median_ms"] if choice else None for choice in (default, other))
-    longer = f"{100 * (other_ms / ms - 1):+.1f}" if ms and other_ms else "–"
-    shown = ["–" if time is None else number(time) for time in (ms, other_ms)]
-    cells = [tiles_text(tune["default"]), shown[0], tiles_text(other), shown[1], longer]
+    longer = f"{100 * (other['time']['median_ms'] / default['time']['median_ms'] - 1):+.1f}" if default and other else "–"
+    cells = [tiles_text(tune["default"]), ms(default), tiles_text(other), ms(other), longer]
     return [problem["head_dim"], "causal" if problem["causal"] else "no", problem["dtype"], len(tune["choices"]), *cells]
 
 
@@ -31,7 +25,7 @@ def tuned(device, stage):
     rows, parts = newest(device, "tuned.json", stage=stage, having="tune"), []
     for variant, which in dict.fromkeys((row["variant"], row["pass"]) for row in rows):
         group = [row for row in rows if (row["variant"], row["pass"]) == (variant, which)]
-        head = ["d", "mask", "dtype", "choices", "default, Br × Bc", "ms", "best other, Br × Bc", "ms", "takes longer by %"]
+        head = "d | mask | dtype | choices | default, Br × Bc | ms | best other, Br × Bc | ms | takes longer by %"
         length, batch = group[0]["problem"]["seq_q"], group[0]["problem"]["batch"]
         missing = sorted(widths_and_masks(rows) - widths_and_masks(group))
         listed = ", ".join(f"d = {d}{' causal' if causal else ''}" for d, causal in missing)
