@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tools import check_pages, plot_files
 
+# isort: split
 from rows import files, usage  # where tools looks
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -6,10 +6,10 @@ from rows.text import describe
 
 from .formatting import step, table
 from .saved import NOTHING_SAVED, newest, of_each_gpu, origin, section
-from .shapes import WARP, shape_of, shapes, up, visible_pairs, visited, wavefronts
+from .shapes import WARP, shape_of, shapes, up, variants, visible_pairs, visited, wavefronts
 
 STAGE = "07_fa2_backward"
-PRODUCTS = {"two_kernels": 7, "one_kernel": 5}
+PRODUCTS = {variant: 7 if variant == "two_kernels" else 5 for variant in variants(STAGE)}
 
 
 def of_width(width, variant="one_kernel", tiles=None):
@@ -89,7 +89,7 @@ def issued():
 
 def events(row):
     """Barriers: four for each pair of tiles and kernel. Warp operations: five shuffles for each row of D."""
-    p, kernels = row["problem"], 1 if row["variant"] == "one_kernel" else 2
+    p, kernels = row["problem"], 2 if row["variant"] == "two_kernels" else 1
     pairs, heads = sum(visited(p, row["tiles"]["br"], row["tiles"]["bc"])), p["batch"] * p["heads"]
     return {"barriers": 4 * kernels * pairs * heads, "warp_operations": 5 * p["seq_q"] * heads}
 

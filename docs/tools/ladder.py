@@ -13,7 +13,7 @@ from rows.text import describe
 from . import fa2_forward
 from .counted import chapter
 from .formatting import ms, number, shown, step, table
-from .saved import NOTHING_SAVED, fastest, newest, of_today, origin
+from .saved import NOTHING_SAVED, fastest, newest, of_today, origin, section
 from .tensor_bounds import FORWARD, default_needs
 
 DEVICE = "nvidia_h200"
@@ -34,8 +34,8 @@ def label(row):
     return f"{row['stage']}/{row['variant']}"
 
 
-def name_of(step):
-    return f"`{step.split('/')[1]}`"
+def name_of(name):
+    return f"`{name.split('/')[1]}`"
 
 
 def by_least_times(entry, rows, direction):
@@ -94,12 +94,8 @@ def tensor_steps(direction):
     rows = {}
     for row in newest(DEVICE, "large.json", "sweep.json", "tensor_cores.json", direction=direction, having="time"):
         p = row["problem"]
-        if (
-            of_today(row)
-            and (p["seq_q"], p["causal"]) == (4096, False)
-            and (p["dtype"] == "fp16") == row["stage"].startswith("08")
-            and p["dtype"] != "bf16"
-        ):
+        dtype = "fp16" if row["stage"].startswith("08") else "fp32"
+        if of_today(row) and (p["seq_q"], p["causal"], p["dtype"]) == (4096, False, dtype):
             rows[label(row), p["head_dim"]] = row
     lines, sentences, used = [], [], []
     for entry in entries(f"tensor_{direction}"):
@@ -110,25 +106,21 @@ def tensor_steps(direction):
             bounds = most(over, width), most(step, width)
             estimate = entry.get("predicted")
             estimate = estimate.get(str(width)) if isinstance(estimate, dict) else estimate
-            factors = [
-                estimate,
-                None if None in bounds else bounds[1] / bounds[0],
-                row["tflops"] / before["tflops"] if row and before else None,
-            ]
-            line += [*(shown(factor, ".2f") for factor in factors), f"{row['tflops']:.0f}" if row else "–"]
+            by_bounds = None if None in bounds else bounds[1] / bounds[0]
+            measured = row["tflops"] / before["tflops"] if row and before else None
+            line += [*(shown(factor, ".2f") for factor in (estimate, by_bounds, measured)), shown(row and row["tflops"], ".0f")]
             used += [one for one in (row, before) if row and one]
         lines.append(line)
-        measured = entry.get("why", "") if any((step, width) in rows for width in (64, 128)) else "not saved yet."
-        sentences.append(f"- **{name_of(step)}.** *Expected:* {entry['from']}" + (f" *Measured:* {measured}" if measured else ""))
+        why = entry.get("why") if any((step, width) in rows for width in (64, 128)) else "not saved yet."
+        sentences.append(f"- **{name_of(step)}.** *Expected:* {entry['from']}" + (f" *Measured:* {why}" if why else ""))
     head = "step | changes"
     for width in (64, 128):
         head += f" | d = {width}: gain, estimate | by the bounds | measured | TFLOP/s"
     body = f"{table(head, lines)}\n\n" + "\n".join(sentences)
     if not used:
         return body
-    return (
-        f"{body}\n\n{used[0]['device']['name']}, {direction}, {describe(used[0]['problem'])} and the like for the other d. {origin(used)}"
-    )
+    title = f"{used[0]['device']['name']}, {direction}, {describe(used[0]['problem'])} and the like for the other d."
+    return f"{body}\n\n{title} {origin(used)}"
 
 
 def beside_peers(direction):
@@ -142,16 +134,12 @@ def beside_peers(direction):
         if best:
             times = {row["variant"]: row for row in peers if describe(row["problem"]) == problem}
             used += [best, *times.values()]
-            beside = [
-                f"{number(row['tflops'])} (×{best['tflops'] / row['tflops']:.2f})" if row else "–" for row in map(times.get, variants)
-            ]
+            ratios = {name: f"{number(row['tflops'])} (×{best['tflops'] / row['tflops']:.2f})" for name, row in times.items()}
+            beside = [ratios.get(name, "–") for name in variants]
             lines.append([problem, f"{best['stage']} {step(best)}", number(best["tflops"]), *beside])
-    if not lines:
-        return NOTHING_SAVED
     head = ["problem", "best step here", "TFLOP/s", *(f"torch, {name.replace('_', '-')}" for name in variants)]
     torch = ", ".join(sorted({row["torch"] for row in peers if "torch" in row}))
-    title = f"{used[0]['device']['name']}, {direction}, torch {torch}; in brackets how many times as fast the step here is:"
-    return f"{title}\n\n{table(head, lines)}\n\n{origin(used)}"
+    return section(f"{direction}, torch {torch}; in brackets how many times as fast the step here is", head, lines, used) or NOTHING_SAVED
 
 
 # Not counted among what there is to read: views, launches, scores, PTX wrappers and tables of sizes are the same for all kernels, and

@@ -66,9 +66,12 @@ def variants(stage):
 
 def shapes(stage, variant, direction):
     """For each width the default of large problems first."""
+    listed = variants(stage).get(variant)
+    if listed is None:
+        raise SystemExit(f"docs/results/cpu/programs/{stage}.json does not list '{variant}'; run docs/save_results.sh")
     return [
         Shape(variant, width, **{**choice, "thread": {name: ThreadTile(**tile) for name, tile in (choice.get("thread") or {}).items()}})
-        for tiles in variants(stage)[variant]["tiles"]
+        for tiles in listed["tiles"]
         if tiles["pass"] == direction
         for width in tiles["head_dims"]
         for choice in tiles["choices"]

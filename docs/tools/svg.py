@@ -25,13 +25,13 @@ class Picture:
     def __init__(self, width, height, title):
         self.width, self.height, self.title, self.parts = width, height, title, []
 
-    def rect(self, x, y, w, h, kind="c0", radius=0):
-        self.parts.append(f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="{radius:g}" class="{kind}"/>')
+    def rect(self, x, y, w, h, kind):
+        self.parts.append(f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="0" class="{kind}"/>')
 
-    def box(self, x, y, w, h, kind, text, size=13, bold=False, radius=0):
+    def box(self, x, y, w, h, kind, text, size=13):
         """A rectangle with a text in its middle."""
-        self.rect(x, y, w, h, kind, radius)
-        self.label(x + w / 2, y + h / 2 + 5, text, size, bold=bold)
+        self.rect(x, y, w, h, kind)
+        self.label(x + w / 2, y + h / 2 + 5, text, size)
 
     def grid(self, x, y, rows, cols, cell, kind, gap=0):
         """Cells of a size (width, height), each of the class kind(row, column)."""

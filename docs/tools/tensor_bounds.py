@@ -70,6 +70,8 @@ def default_needs(variant, width):
 
 def needs(variant, width, br=EXAMPLE[0], bc=EXAMPLE[1], rows=2):
     """(8.9)  Of a pair of tiles of a forward step; rows: tiles of 16 rows of a warp."""
+    if variant not in PER_SCORE:
+        raise SystemExit(f"docs/tools/tensor_bounds.py: how many instructions does a score cost in '{variant}'? PER_SCORE does not have it")
     warps, pairs = br // (16 * rows), br * bc
     k_or_v = 2 * bc * width  # bytes of a tile of K or V
     softmax = PER_SCORE[variant] * pairs // WARP
