@@ -8,7 +8,7 @@ from .fa1_forward import PAD, by_shared_memory
 from .formatting import table
 from .shapes import SHARED_BYTES, up, visited
 
-MAX_BC = 64  # as in kernel.cuh; with another, events would not be those counted
+MAX_BC = 64  # as in the kernel: test_kernels.py
 
 
 def shared_bytes(br, bc, width):

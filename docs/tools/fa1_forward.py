@@ -5,7 +5,7 @@ from plots import h200
 from .formatting import table
 from .shapes import SHARED_BYTES, up, visible_pairs, visited
 
-WARP_ROWS, MAX_ROWS, GROUP, PAD = 32, 256, 8, 4  # as in kernel.cuh and thread_rows.cuh; with others, events would not be those counted
+WARP_ROWS, MAX_ROWS, GROUP, PAD = 32, 256, 8, 4  # as in the kernel: test_kernels.py
 
 
 def tiles_of(p, sm=90):

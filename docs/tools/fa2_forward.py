@@ -3,6 +3,7 @@
 from plots import h200
 from rows.text import describe
 
+from .fa1_forward import GROUP
 from .formatting import number, step, table
 from .saved import newest, of_each_gpu, of_today, section
 from .shapes import SHARED_BYTES, WARP, shape_of, shapes, up, variants, visible_pairs, visited, wavefronts
@@ -61,8 +62,7 @@ def share(s):
 
 def loads():
     """Of the products: numbers that a thread reads from shared memory, and instructions for it."""
-    group = 8  # keys that a thread of step 1 works on at once
-    rows = [["1", "any", f"1 × {group}", "1 × d", 4 * group * 2, 4 + 8 * group, 1 + 2 * group]]
+    rows = [["1", "any", f"1 × {GROUP}", "1 × d", 4 * GROUP * 2, 4 + 8 * GROUP, 1 + 2 * GROUP]]  # GROUP keys at once
     for variant in ["register_tiles", "vector_operands", LAST]:
         for s in (of_width(variant, width) for width in (64, 128)):
             counts, scores, outputs = instructions(s), s.thread["S"], s.thread["O"]

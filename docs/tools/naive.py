@@ -2,7 +2,7 @@
 
 from plots import h200
 
-TILE = 32
+TILE = 32  # as in the kernel: test_kernels.py
 READS_OF_S = {"01_naive": 2, "02_safe_softmax": 3, "03_online_softmax": 2}  # by a stage's softmax kernel
 
 

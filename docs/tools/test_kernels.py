@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
 """What pages rely on in kernels. What a step introduces stands in its own file, and once more, to the letter, where later steps take it from;
-and the pictures of loops, docs/img/*.svg that nobody generates, tell of the order in which the code has it."""
+the pictures of loops, docs/img/*.svg that nobody generates, tell of the order in which the code has it; and numbers that no program says are
+those of the code."""
 
 import pathlib
 import re
+import sys
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "docs"))
+from tools import fa1_backward, fa1_forward, naive  # noqa: E402
+
 COPIES = [  # where it is introduced, and where it is taken from
     ("01_naive/kernel.cuh", "common/device/products.cuh"),
     ("06_fa2_forward/3_vector_operands.cuh", "06_fa2_forward/4_async_copies.cuh"),
@@ -76,6 +81,19 @@ class Copies(unittest.TestCase):
     def test_nothing_else_is_in_the_parts(self):
         steps_3_and_4 = definitions("06_fa2_forward/3_vector_operands.cuh") | definitions("06_fa2_forward/4_async_copies.cuh")
         self.assertEqual(definitions("06_fa2_forward/parts.cuh").keys() - steps_3_and_4.keys(), set())
+
+
+class Numbers(unittest.TestCase):
+    def test_as_in_the_code(self):
+        for path, name, number in [
+            ("01_naive/kernel.cuh", "TILE", naive.TILE),
+            ("04_fa1_forward/kernel.cuh", "MAX_ROWS", fa1_forward.MAX_ROWS),
+            ("04_fa1_forward/kernel.cuh", "WARP_ROWS", fa1_forward.WARP_ROWS),
+            ("04_fa1_forward/thread_rows.cuh", "GROUP", fa1_forward.GROUP),
+            ("04_fa1_forward/thread_rows.cuh", "PAD", fa1_forward.PAD),
+            ("05_fa1_backward/kernel.cuh", "MAX_Bc", fa1_backward.MAX_BC),
+        ]:
+            self.assertIn(f"constexpr int {name} = {number};", (ROOT / path).read_text())
 
 
 class Pictures(unittest.TestCase):
