@@ -3,12 +3,14 @@ common/check_gpu.sh."""
 
 import math
 
-from .formatting import shown, table
+from .formatting import shown
 from .saved import age, newest, of_each_gpu, of_today, section
 
 LENGTHS = (1024, 4096, 16384)
 CELLS = [(d, length, causal, "fp16") for d in (64, 128) for length in LENGTHS for causal in (False, True)]
+PEERS = ("flash", "cudnn")
 PASSES = ("forward", "backward")
+NONE = [None, None, None]
 
 
 def key(row):
@@ -17,18 +19,18 @@ def key(row):
 
 
 def saved(device):
-    """(ours, peers): of each problem and pass the row of the last step, and {peer: row}."""
+    """{(d, N, mask, type, pass): [the last step's row, FlashAttention-2's, cuDNN's]} of the problems that the last step has a time of."""
     ours = {key(row): row for row in newest(device, "tensor_cores.json", having="time")}  # steps stand in the order of their numbers
-    peers = {}
+    found = {at: [row, None, None] for at, row in ours.items()}
     for row in newest(device, "peers16.json", having="time"):
-        beside = ours.get(key(row), row)
-        if all(row["problem"][size] == beside["problem"][size] for size in ("batch", "heads")):
-            peers.setdefault(key(row), {})[row["variant"]] = row
-    return ours, peers
+        beside = ours.get(key(row))
+        if row["variant"] in PEERS and beside and all(row["problem"][n] == beside["problem"][n] for n in ("batch", "heads")):
+            found[key(row)][PEERS.index(row["variant"]) + 1] = row
+    return found
 
 
 def speed(row):
-    return "–" if row is None else f"{row['tflops']:.0f}"
+    return shown(row and row["tflops"], ".0f")
 
 
 def ratio(mine, other):
@@ -43,60 +45,55 @@ def geometric_mean(ratios):
 HEAD = ["d", "N", "mask", *(f"{which} {name}" for which in PASSES for name in ("here", "FA2", "here / FA2", "cuDNN"))]
 
 
-def line(ours, peers, d, length, causal, dtype):
+def line(rows, *problem):
     cells = []
     for which in PASSES:
-        at = (d, length, causal, dtype, which)
-        mine, flash, cudnn = ours.get(at), peers.get(at, {}).get("flash"), peers.get(at, {}).get("cudnn")
+        mine, flash, cudnn = rows.get((*problem, which), NONE)
         cells += [speed(mine), speed(flash), shown(ratio(mine, flash), ".2f"), speed(cudnn)]
-    return [d, f"{length:,}", "causal" if causal else "no", *cells]
+    return [problem[0], f"{problem[1]:,}", "causal" if problem[2] else "no", *cells]
 
 
 @of_each_gpu
 def cells(device):
     """TFLOP/s of the twelve cells."""
-    ours, peers = saved(device)
-    if not ours:
-        return None
-    rows = [line(ours, peers, *cell) for cell in CELLS]
-    means = [
-        geometric_mean(ratio(ours.get((*cell, which)), peers.get((*cell, which), {}).get("flash")) for cell in CELLS) for which in PASSES
-    ]
-    rows.append(["", "", "geometric mean", "", "", f"**{means[0]}**", "", "", "", f"**{means[1]}**", ""])
-    torch = ", ".join(sorted({row["torch"] for of_problem in peers.values() for row in of_problem.values()}))
+    rows = saved(device)
+    used = [row for at, (row, _, _) in rows.items() if at[:4] in CELLS]
+    lines = [line(rows, *cell) for cell in CELLS]
+    means = [geometric_mean(ratio(*rows.get((*cell, which), NONE)[:2]) for cell in CELLS) for which in PASSES]
+    lines.append(["", "", "geometric mean", "", "", f"**{means[0]}**", "", "", "", f"**{means[1]}**", ""])
+    torch = ", ".join(sorted({row["torch"] for of_problem in rows.values() for row in of_problem[1:] if row}))
     beside = f"; torch {torch} in the same run" if torch else ""
-    used = [row for at, row in ours.items() if at[:4] in CELLS]
-    return section(f"TFLOP/s, fp16, 16,384 tokens, H·d = 2,048{beside}", HEAD, rows, used)
+    return section(f"TFLOP/s, fp16, 16,384 tokens, H·d = 2,048{beside}", HEAD, lines, used) if used else None
 
 
 @of_each_gpu
 def summary(device):
     """The twelve cells in two sentences, for the front page; of GPUs that have all of them."""
-    ours, peers = saved(device)
-    at = {which: [(*cell, which) for cell in CELLS] for which in PASSES}
-    if not all(one in ours and {"flash", "cudnn"} <= set(peers.get(one, {})) for which in PASSES for one in at[which]):
+    rows = saved(device)
+    of_pass = {which: [rows.get((*cell, which), NONE) for cell in CELLS] for which in PASSES}
+    if not all(row for which in PASSES for of_cell in of_pass[which] for row in of_cell):
         return None
-    ratios = {(which, name): [ratio(ours[one], peers[one][name]) for one in at[which]] for which in PASSES for name in ("flash", "cudnn")}
-    mean = {of: geometric_mean(found) for of, found in ratios.items()}
-    ends = {which: f"{min(ratios[which, 'flash']):.2f} to {max(ratios[which, 'flash']):.2f}" for which in PASSES}
-    used = [ours[one] for which in PASSES for one in at[which]]
+    flash = {which: [ratio(mine, other) for mine, other, _ in of_pass[which]] for which in PASSES}
+    cudnn = {which: [ratio(mine, other) for mine, _, other in of_pass[which]] for which in PASSES}
+    ends = {which: f"{min(flash[which]):.2f} to {max(flash[which]):.2f}" for which in PASSES}
+    used = [mine for which in PASSES for mine, _, _ in of_pass[which]]
     return (
         f"On {len(CELLS)} larger problems in fp16 ({used[0]['device']['name']}; 16,384 tokens; N from {LENGTHS[0]:,} to {LENGTHS[-1]:,}, d of 64 and 128, "
-        f"with and without a mask), stage 08 has **{mean['forward', 'flash']} times** the rate of torch's FlashAttention-2 in the forward pass "
-        f"({ends['forward']}) and **{mean['backward', 'flash']} times** in the backward pass ({ends['backward']}; geometric means). It has "
-        f"{mean['forward', 'cudnn']} and {mean['backward', 'cudnn']} times the rate of cuDNN, which uses instructions that Hopper alone has; the stages "
-        f"do without, and so run on older GPUs too. {age(used)}"
+        f"with and without a mask), stage 08 has **{geometric_mean(flash['forward'])} times** the rate of torch's FlashAttention-2 in the forward pass "
+        f"({ends['forward']}) and **{geometric_mean(flash['backward'])} times** in the backward pass ({ends['backward']}; geometric means). It has "
+        f"{geometric_mean(cudnn['forward'])} and {geometric_mean(cudnn['backward'])} times the rate of cuDNN, which uses instructions that Hopper alone "
+        f"has; the stages do without, and so run on older GPUs too. {age(used)}"
     )
 
 
 @of_each_gpu
 def others(device):
     """The other problems: other widths, bf16, odd shapes."""
-    ours, peers = saved(device)
-    problems = sorted({at[:4] for at in ours} - set(CELLS), key=lambda p: (p[3], p[1], p[0], p[2]))
-    rows = [[*line(ours, peers, *p)[:3], p[3], *line(ours, peers, *p)[3:]] for p in problems]
-    title = f"{next(iter(ours.values()))['device']['name']}, TFLOP/s, about 16,384 tokens and H·d = 2,048" if ours else ""
-    return f"{title}:\n\n{table([*HEAD[:3], 'dtype', *HEAD[3:]], rows)}" if rows else None
+    rows = saved(device)
+    problems = sorted({at[:4] for at in rows} - set(CELLS), key=lambda p: (p[3], p[1], p[0], p[2]))
+    lines = [[*line(rows, *p)[:3], p[3], *line(rows, *p)[3:]] for p in problems]
+    used = [row for at, (row, _, _) in rows.items() if at[:4] in problems]
+    return section("TFLOP/s, about 16,384 tokens and H·d = 2,048", [*HEAD[:3], "dtype", *HEAD[3:]], lines, used)
 
 
 @of_each_gpu
