@@ -13,9 +13,15 @@ def block(lines, language="text"):
     return "\n".join([f"```{language}", *lines, "```"])
 
 
+def source(path):
+    if not (ROOT / path).exists():
+        raise SystemExit(f"{path}: no such file to quote")
+    return (ROOT / path).read_text().split("\n")
+
+
 def definition(path, name):
     """The lines of the first function of that name: its /// comment, its template line, all up to its closing brace."""
-    lines = (ROOT / path).read_text().split("\n")
+    lines = source(path)
     # A definition begins at the left margin; a call is indented.
     start = next((i for i, line in enumerate(lines) if re.match(rf"(?!#|//|template)\S.*\b{name}\(", line)), None)
     if start is None:
@@ -38,7 +44,7 @@ def functions(path, *names):
 
 def loop(path):
     """A kernel's loop over tiles of K: from its first line to its closing brace."""
-    lines = (ROOT / path).read_text().split("\n")
+    lines = source(path)
     start = next((i for i, line in enumerate(lines) if re.match(r"  for \(int (col0 = 0|j = 0|j = Tc - 1);", line)), None)
     if start is None:
         raise SystemExit(f"{path}: no loop over tiles of K to quote")
@@ -57,8 +63,7 @@ def printed(name, *numbers):
 
 def lab(name):
     """What docs/lab's program printed. Lines of prose are wrapped, tables (two spaces between cells) are left alone."""
-    first, *lines, last = printed(f"lab_{name}").split("\n")
-    return "\n".join([first, *(line if "  " in line else textwrap.fill(line, 110) for line in lines), last])
+    return "\n".join(line if "  " in line else textwrap.fill(line, 110) for line in printed(f"lab_{name}").split("\n"))
 
 
 def run(path):

@@ -198,6 +198,9 @@ class Markers(unittest.TestCase):
         for marker in ("fa2_forward.tiles 3", "timed.against few_heads.json", "plot_files.picture nvidia_h200"):
             with self.subTest(marker), self.assertRaisesRegex(SystemExit, f"^a.md: generated part '{marker}': .*argument"):
                 generate.page(text.replace("notation.table", marker), "a.md")
+        for marker, wrong in (("functions none.cuh f", "none.cuh: no such file"), ("functions 01_naive/kernel.cuh f", "no function 'f'")):
+            with self.subTest(marker), self.assertRaisesRegex(SystemExit, wrong):
+                generate.page(text.replace("notation.table", f"quotes.{marker}"), "a.md")
         after, stale = generate.page(text.replace("notation.table", "quotes.printed lab_none"), "a.md")
         self.assertEqual((after.split("\n")[1], stale), (saved.NOTHING_SAVED, ["quotes.printed lab_none"]))
         self.assertEqual(generate.page(after, "a.md"), (after, []))
