@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes every generated part of the Markdown pages, and the pictures, from saved results. Needs Python, and matplotlib where a plot changes.
+"""Writes every generated part of the Markdown pages, and the pictures, from saved results. Needs Python; matplotlib where a plot changes.
 
   docs/generate.py           rewrites what changed
   docs/generate.py --check   changes nothing; exits with 1 and names each part that is stale, each broken link and equation
 
-A generated part stands between `<!-- generated: MODULE.FUNCTION ARGUMENTS -->` and `<!-- end -->`: what that function of docs/tools returns.
+A generated part stands between `<!-- generated: MODULE.FUNCTION ARGUMENTS -->` and `<!-- end -->`: what that function of docs/tools gives.
 Saved results are docs/results/DEVICE/*.json (rows of `compare --save`) and *.txt (what a program printed): docs/save_results.sh.
 """
 

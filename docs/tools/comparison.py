@@ -1,4 +1,5 @@
-"""Of docs/comparison.md and README.md: all stages on one problem, beside torch, in times and in counts. The headline ratios are in headline.py."""
+"""Of docs/comparison.md and README.md: all stages on one problem, beside torch, in times and in counts. The headline ratios are in
+headline.py."""
 
 from collections import Counter
 

@@ -99,8 +99,8 @@ def events(row):
 
 
 def sectors(row, moved):
-    """All move along rows, but Q from step 3 on: a sector for each element. L is written by some lanes of a warp: those of step 2 stand on 4
-    neighbouring rows, those of the steps after it on every fourth row."""
+    """All move along rows, but Q from step 3 on: a sector for each element. L is written by some lanes of a warp: those of step 2 stand on
+    4 neighbouring rows, those of the steps after it on every fourth row."""
     variant = row["variant"]
     along = {"Q": 8 if variant in ("loop_order", "register_tiles") else 1, "L": {"loop_order": 8, "register_tiles": 4}.get(variant, 2)}
     return sum(sum(both) // along.get(name, 8) for name, both in moved.items())

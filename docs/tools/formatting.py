@@ -4,8 +4,8 @@ import re
 
 
 def table(head, rows):
-    """The head is a list, or a text as in Markdown. Columns of numbers (most of their cells are, not counting empty ones) are aligned to the
-    right."""
+    """The head is a list, or a text as in Markdown. Columns of numbers (most of their cells are, not counting empty ones) are aligned to
+    the right."""
     head = head.split(" | ") if isinstance(head, str) else head
     is_number = re.compile(r"\**[+-]?[\d.,]+(e[+-]?\d+)?( [KMG]?i?B?)?\**").fullmatch
     columns = [[str(row[c]) for row in rows if row[c] not in ("", "–")] for c in range(len(head))]

@@ -96,7 +96,7 @@ def starting_point():
             longer = f"{time / torch['time']['median_ms']:.0f} times as long" if torch else "–"
             lines.append([direction, name, number(time), ms(torch), longer])
     return (
-        f"Claimed, from one run of a profiler without warm-up: **{saying['claimed']} times** as fast as plain attention. The same comparison with "
-        f"synchronisation: about **{saying['synchronised']}**. And on {saying['device']}, the problem above in fp32, timed as everything on this "
-        f"page:\n\n{table('pass | its kernels for | ms | plain torch, ms | so they take', lines)}"
+        f"Claimed, from one run of a profiler without warm-up: **{saying['claimed']} times** as fast as plain attention. The same "
+        f"comparison with synchronisation: about **{saying['synchronised']}**. And on {saying['device']}, the problem above in fp32, timed as "
+        f"everything on this page:\n\n{table('pass | its kernels for | ms | plain torch, ms | so they take', lines)}"
     )

@@ -17,8 +17,8 @@ def events(row):
 
 
 def sectors(row, moved):
-    """(2.9)  A warp that runs along a row shares each sector among eight lanes; a thread per row has a sector to itself for every element of
-    S and P (backward: P, dP and dS)."""
+    """(2.9)  A warp that runs along a row shares each sector among eight lanes; a thread per row has a sector to itself for every element
+    of S and P (backward: P, dP and dS)."""
     p = row["problem"]
     shared = sum(map(sum, moved.values())) // 8
     if row["variant"] == "warp_per_row":

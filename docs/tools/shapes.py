@@ -11,7 +11,7 @@ SHARED_BYTES = {75: 64 * 1024, 80: 163 * 1024, 90: 227 * 1024}  # dynamic shared
 
 @dataclass
 class ThreadTile:
-    """rows x cols of a matrix in a thread's registers. `lanes` of a warp share a row; rows and columns of a thread are neighbours in runs."""
+    """rows x cols of a matrix in a thread's registers. `lanes` of a warp share a row; its rows and columns are neighbours in runs."""
 
     rows: int
     cols: int

@@ -132,8 +132,8 @@ def rate():
 def power():
     (low, high), watts = RATES["clock_mhz_in_these_kernels"], RATES["watts_in_these_kernels"]
     return (
-        f"These kernels draw {watts[0]} to {watts[1]} W, and the GPU lowers its clock from {RATES['clock_mhz_idle']} MHz to somewhere between "
-        f"{low} and {high} to stay within its limit."
+        f"These kernels draw {watts[0]} to {watts[1]} W, and the GPU lowers its clock from {RATES['clock_mhz_idle']} MHz to somewhere "
+        f"between {low} and {high} to stay within its limit."
     )
 
 

@@ -130,6 +130,6 @@ def banks():
     leaving = written // (s.bc // 8) * (s.width // 8) * (wavefronts_of(place, s.width) - 1)  # O, as P is written
     count = n // s.br * s.warps * (n // s.bc * sums[64] + leaving)
     return (
-        f"{table(head, rows)}\n\nIn all, of a warp for a pair of tiles: {total}; with padding none. For a head with N = {n:,} and d = 64 it is "
-        f"{count:,}, O included, and with `Shape`'s `Pad` set to 0 the simulator counts as many."
+        f"{table(head, rows)}\n\nIn all, of a warp for a pair of tiles: {total}; with padding none. For a head with N = {n:,} and d = 64 "
+        f"it is {count:,}, O included, and with `Shape`'s `Pad` set to 0 the simulator counts as many."
     )

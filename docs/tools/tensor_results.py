@@ -1,5 +1,5 @@
-"""Stage 08 beside torch's FlashAttention-2 and cuDNN, on chapter 08, the comparison and the front page: tensor_cores.json and peers16.json of
-common/check_gpu.sh."""
+"""Stage 08 beside torch's FlashAttention-2 and cuDNN, on chapter 08, the comparison and the front page: tensor_cores.json and peers16.json
+of common/check_gpu.sh."""
 
 import math
 
@@ -77,12 +77,13 @@ def summary(device):
     cudnn = {which: [ratio(mine, other) for mine, _, other in of_pass[which]] for which in PASSES}
     ends = {which: f"{min(flash[which]):.2f} to {max(flash[which]):.2f}" for which in PASSES}
     used = [mine for which in PASSES for mine, _, _ in of_pass[which]]
+    times = {which: f"**{geometric_mean(flash[which])} times**" for which in PASSES}
+    where = f"{used[0]['device']['name']}; 16,384 tokens; N from {LENGTHS[0]:,} to {LENGTHS[-1]:,}, d of 64 and 128"
     return (
-        f"On {len(CELLS)} larger problems in fp16 ({used[0]['device']['name']}; 16,384 tokens; N from {LENGTHS[0]:,} to {LENGTHS[-1]:,}, d of 64 and 128, "
-        f"with and without a mask), stage 08 has **{geometric_mean(flash['forward'])} times** the rate of torch's FlashAttention-2 in the forward pass "
-        f"({ends['forward']}) and **{geometric_mean(flash['backward'])} times** in the backward pass ({ends['backward']}; geometric means). It has "
-        f"{geometric_mean(cudnn['forward'])} and {geometric_mean(cudnn['backward'])} times the rate of cuDNN, which uses instructions that Hopper alone "
-        f"has; the stages do without, and so run on older GPUs too. {age(used)}"
+        f"On {len(CELLS)} larger problems in fp16 ({where}, with and without a mask), stage 08 has {times['forward']} the rate of torch's "
+        f"FlashAttention-2 in the forward pass ({ends['forward']}) and {times['backward']} in the backward pass ({ends['backward']}; "
+        f"geometric means). It has {geometric_mean(cudnn['forward'])} and {geometric_mean(cudnn['backward'])} times the rate of cuDNN, which "
+        f"uses instructions that Hopper alone has; the stages do without, and so run on older GPUs too. {age(used)}"
     )
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What pages rely on in kernels. What a step introduces stands in its own file, and once more, to the letter, where later steps take it from;
-the pictures of loops, docs/img/*.svg that nobody generates, tell of the order in which the code has it; and numbers that no program says are
-those of the code."""
+"""What pages rely on in kernels. What a step introduces stands in its own file, and once more, to the letter, where later steps take it
+from; the pictures of loops, docs/img/*.svg that nobody generates, tell of the order in which the code has it; and numbers that no program
+says are those of the code."""
 
 import pathlib
 import re

@@ -116,7 +116,7 @@ class Headline(OfSavedRows):
 
 class FrontPage(OfSavedRows):
     def rows(self):
-        """Forward 1.5 times FlashAttention-2 in one cell and as fast in the others, twice as fast backward; cuDNN four times as fast as we are."""
+        """Forward 1.5 times FlashAttention-2 in one cell and as fast in the others, twice backward; cuDNN four times as fast as this."""
         ours, peers = [], []
         for at, (d, n, causal, dtype) in enumerate(tensor_results.CELLS):
             problem = {"head_dim": d, "seq_q": n, "seq_k": n, "causal": causal, "dtype": dtype}

@@ -70,10 +70,11 @@ def against(device, file, stage, direction):
         ours, before = fastest(row for row in rows if row["stage"] == stage), fastest(row for row in rows if row["stage"] < stage)
         if ours and before:
             ratio = ours["time"]["median_ms"] / before["time"]["median_ms"]
+            memory = [size(row["extra_memory_bytes"]) for row in (ours, before)]
             parts.append(
                 f"{ours['device']['name']}, {direction}, {describe(ours['problem'])}: the best of this stage takes {ms(ours)} ms, the best "
                 f"before it (`{before['stage']}`, {step(before)}) {ms(before)} ms. **{faster_or_slower(ratio).capitalize()}**, "
-                f"with {size(ours['extra_memory_bytes'])} of extra memory instead of {size(before['extra_memory_bytes'])}. {origin([ours, before])}"
+                f"with {memory[0]} of extra memory instead of {memory[1]}. {origin([ours, before])}"
             )
     return "\n\n".join(parts)
 
