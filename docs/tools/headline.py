@@ -97,6 +97,6 @@ def starting_point():
             lines.append([direction, name, number(time), ms(torch), longer])
     return (
         f"Claimed, from one run of a profiler without warm-up: **{saying['claimed']} times** as fast as plain attention. The same "
-        f"comparison with synchronisation: about **{saying['synchronised']}**. And on {saying['device']}, the problem above in fp32, timed as "
-        f"everything on this page:\n\n{table('pass | its kernels for | ms | plain torch, ms | so they take', lines)}"
+        f"comparison with synchronisation: about **{saying['synchronised']}**. And on {saying['device']}, the problem above in fp32, timed "
+        f"as everything on this page:\n\n{table('pass | its kernels for | ms | plain torch, ms | so they take', lines)}"
     )

@@ -82,8 +82,8 @@ def summary(device):
     return (
         f"On {len(CELLS)} larger problems in fp16 ({where}, with and without a mask), stage 08 has {times['forward']} the rate of torch's "
         f"FlashAttention-2 in the forward pass ({ends['forward']}) and {times['backward']} in the backward pass ({ends['backward']}; "
-        f"geometric means). It has {geometric_mean(cudnn['forward'])} and {geometric_mean(cudnn['backward'])} times the rate of cuDNN, which "
-        f"uses instructions that Hopper alone has; the stages do without, and so run on older GPUs too. {age(used)}"
+        f"geometric means). It has {geometric_mean(cudnn['forward'])} and {geometric_mean(cudnn['backward'])} times the rate of cuDNN, "
+        f"which uses instructions that Hopper alone has; the stages do without, and so run on older GPUs too. {age(used)}"
     )
 
 
