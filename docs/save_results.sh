@@ -30,7 +30,9 @@ for lab in "$bin"/lab_*; do
 done
 # What programs say of themselves, for tables and pictures; the tiles on a problem large enough for the default to be the first.
 mkdir "$results/programs"
-"$bin/08_tensor_cores" --list --json --batch 4 --heads 16 --seq 8192 >"$results/programs/08_tensor_cores.json"
+for stage in 06_fa2_forward 07_fa2_backward 08_tensor_cores; do
+  "$bin/$stage" --list --json --batch 4 --heads 16 --seq 8192 >"$results/programs/$stage.json"
+done
 "$bin/lab_fragments" --json >"$results/programs/lab_fragments.json"
 "$bin/compare" --device cpu --save "$results/compare.json" >"$results/compare.txt"
 "$bin/compare" --device cpu --dtype fp16 >>"$results/compare.txt"
@@ -39,7 +41,7 @@ mkdir "$results/programs"
 # Nothing is a multiple of a tile, heads are shared, rows of Q and K have different numbers, and there is a bias.
 "$bin/compare" --device cpu --heads 4 --kv-heads 2 --seq-q 113 --seq-k 203 --head-dim 59 --causal --bias matrix \
   --save "$results/odd_sizes.json" >/dev/null
-# The same for stage 08, the first problem in both of its types; and its tile sizes.
+# The same for stage 08, the first problem in both of its types.
 "$bin/compare" --device cpu --only 08 --sweep dtype=fp16,bf16 --save "$results/tensor.json" >/dev/null
 "$bin/compare" --device cpu --only 08 --dtype fp16 --heads 1 --seq 1024 --no-causal --save "$results/tensor_io.json" >/dev/null
 "$bin/compare" --device cpu --only 08 --dtype fp16 --heads 4 --kv-heads 2 --seq-q 113 --seq-k 203 --head-dim 59 --causal --bias matrix \
@@ -47,15 +49,6 @@ mkdir "$results/programs"
 # For the plots against N. That of io.json goes on where the sweep ends.
 "$bin/compare" --device cpu --heads 1 --no-causal --sweep seq=64..512 --save "$results/sweep.json" >/dev/null
 "$bin/compare" --device cpu --only 08 --dtype fp16 --heads 1 --no-causal --sweep seq=64..512 --save "$results/sweep16.json" >/dev/null
-"$bin/compare" --device cpu --tune --variant last --only 08 --dtype fp16 --tokens 128 --width 16 --seq 128 --sweep d=32,64,96,128,256 \
-  --sweep causal=no,yes --save "$results/tensor_tiles.json" >/dev/null
-python3 -c 'import json, sys  # the list of sizes is enough
-sys.path.insert(0, "common/compare")
-from rows import files
-rows = json.load(open(sys.argv[1]))
-for choice in (choice for row in rows for choice in row["tune"]["choices"]):
-    for key in ("check", "counters"): choice.pop(key, None)
-open(sys.argv[1], "w").write(files.rows_text(rows))' "$results/tensor_tiles.json"
 
 rm -rf "$saved"
 mv "$results" "$saved"

@@ -9,8 +9,9 @@ namespace flash {
 namespace {
 
 bool same_choices(const std::vector<TileChoice>& a, const std::vector<TileChoice>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const TileChoice& x, const TileChoice& y) { return x.tiles == y.tiles; });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const TileChoice& x, const TileChoice& y) {
+    return x.tiles == y.tiles && x.threads == y.threads && x.shared_bytes == y.shared_bytes;
+  });
 }
 
 }  // namespace
@@ -33,8 +34,10 @@ std::vector<TileChoice> tile_choices(const Variant& variant, const Problem& prob
   if (variant.tiles == nullptr) return {};
   std::vector<TileChoice> choices = variant.tiles(problem, pass, limits);
   if (choices.empty()) {
-    throw DeviceError(std::string("variant ") + variant.name + " has no tiles that fit the " +
-                      std::to_string(limits.shared_bytes) + " bytes of shared memory that a block can have here");
+    throw DeviceError(std::string("variant ") + variant.name + " has no tiles for the " + to_string(pass) +
+                      " pass at d=" + std::to_string(problem.d) + " that run here: compute capability " +
+                      std::to_string(limits.sm / 10) + "." + std::to_string(limits.sm % 10) + ", " +
+                      std::to_string(limits.shared_bytes) + " bytes of shared memory for a block");
   }
   return choices;
 }
