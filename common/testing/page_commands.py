@@ -32,6 +32,7 @@ NOT_EVERYWHERE = {
     ".ci/run": "by whoever changes something: it runs these tests",
     "cmake --build --preset race --target lab_barrier": ELSEWHERE,
     "build-race/bin/lab_barrier": "by the test 'lab: barrier' of the race preset",
+    "common/try.sh 09": "by additions.py, which adds that stage",
     "docs/generate.py --check": "by .ci/run; here it would fail for everyone who has just changed a kernel",
     "common/compare/plot.py rows.json --out plots": ("matplotlib",),
     "common/compare/plot.py docs/results/nvidia_h200/sweep16.json docs/results/nvidia_h200/sweep_peers.json --out plots": ("matplotlib",),
