@@ -1,7 +1,7 @@
 #include "common/compare/html.hpp"
 
 #include "common/base/error.hpp"
-#include "common/compare/process.hpp"
+#include "common/base/process.hpp"
 #include "common/compare/stages.hpp"
 #include "common/harness/pending_file.hpp"
 

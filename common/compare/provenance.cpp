@@ -1,6 +1,6 @@
 #include "common/compare/provenance.hpp"
 
-#include "common/compare/process.hpp"
+#include "common/base/process.hpp"
 
 #include <cctype>
 #include <cstdlib>

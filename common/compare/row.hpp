@@ -2,7 +2,7 @@
 #pragma once
 
 #include "common/attention/variant.hpp"
-#include "common/compare/process.hpp"
+#include "common/base/process.hpp"
 #include "common/compare/stages.hpp"
 #include "common/compare/sweep.hpp"
 

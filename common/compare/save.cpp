@@ -1,7 +1,7 @@
 #include "common/compare/save.hpp"
 
 #include "common/base/error.hpp"
-#include "common/compare/process.hpp"
+#include "common/base/process.hpp"
 #include "common/harness/parse.hpp"
 #include "common/harness/pending_file.hpp"
 #include "common/harness/problem_json.hpp"

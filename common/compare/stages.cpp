@@ -1,7 +1,7 @@
 #include "common/compare/stages.hpp"
 
 #include "common/base/error.hpp"
-#include "common/compare/process.hpp"
+#include "common/base/process.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -1,7 +1,7 @@
 // For tests: programs that behave like stages, well or badly. Each is a shell script that answers --list --json and one run.
 #pragma once
 
-#include "common/compare/process.hpp"
+#include "common/base/process.hpp"
 #include "common/harness/test/temporary_folder.hpp"
 
 #include <doctest/doctest.h>

@@ -1,5 +1,5 @@
 // The comparison program among good and bad stage programs.
-#include "common/compare/process.hpp"
+#include "common/base/process.hpp"
 #include "common/compare/test/fake_stages.hpp"
 #include "common/harness/test/lines.hpp"
 

@@ -1,5 +1,5 @@
 // Child processes: output, exit codes, signals, time limits.
-#include "common/compare/process.hpp"
+#include "common/base/process.hpp"
 
 #include <doctest/doctest.h>
 
