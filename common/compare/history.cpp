@@ -54,7 +54,7 @@ std::string duration_text(double seconds) {
 }
 
 void History::add(const Run& run, const Row& row) {
-  const std::optional<double> seconds = row.number({"wall_s"});
+  const std::optional<double> seconds = row.number("wall_s");
   if (seconds && row.verdict == Verdict::ok) measured_.push_back({run, false, work_of(run), *seconds});
   if (row.verdict != Verdict::ok) failed_.push_back({run, row.verdict, row.message});
 }

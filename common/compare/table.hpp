@@ -1,4 +1,4 @@
-// Rows as a table for people and as CSV.
+// Rows as tables for people.
 #pragma once
 
 #include "common/compare/row.hpp"
@@ -11,8 +11,5 @@ namespace flash {
 /// A table for each problem, pass and device, in the order of their first rows: a heading, a line per row, and what went wrong
 /// below it. Columns that make a table wider than `width` are left out, and named at the end.
 std::string comparison_tables(const std::vector<Row>&, std::size_t width);
-
-/// A header line and a line per row; empty cells where a row has no such value. Quoted as RFC 4180 says.
-std::string csv_text(const std::vector<Row>&);
 
 }  // namespace flash

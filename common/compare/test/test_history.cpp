@@ -14,7 +14,7 @@ using namespace flash;
 
 /// Runs of two variants over all lengths, without a mask: the FLOPs grow with the square.
 struct Runs {
-  Stage stage{"01_stage", "", {{"slow", "", "", {}, {}}, {"fast", "", "", {}, {}}}};
+  Stage stage{"01_stage", {}, {{"slow", "", "", {}, {}}, {"fast", "", "", {}, {}}}};
   std::vector<Case> cases;
 
   Runs() {
@@ -69,7 +69,7 @@ TEST_CASE("history: seconds grow with the FLOPs from the most similar run, on to
 
 TEST_CASE("history: peers, which are started once, say nothing about what a stage takes to start") {
   const Runs runs;
-  const Stage peers{peers_name, "", {{"flash", "", "", {}, {}}}};
+  const Stage peers{peers_name, {}, {{"flash", "", "", {}, {}}}};
   Run peer = runs("fast", 64);
   peer.stage = &peers;
   peer.variant = &peers.variants.front();
