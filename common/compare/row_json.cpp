@@ -6,12 +6,8 @@
 namespace flash {
 namespace {
 
-constexpr Pass all_passes[]{Pass::forward, Pass::backward};
 constexpr Verdict all_verdicts[]{Verdict::ok,        Verdict::wrong,   Verdict::stopped, Verdict::crashed,
                                  Verdict::timed_out, Verdict::refused, Verdict::no_room, Verdict::skipped};
-constexpr Dtype all_dtypes[]{Dtype::fp32, Dtype::fp16, Dtype::bf16};
-constexpr Layout all_layouts[]{Layout::bhnd, Layout::bnhd, Layout::qkv, Layout::kv};
-constexpr BiasKind all_biases[]{BiasKind::none, BiasKind::vector, BiasKind::matrix, BiasKind::alibi};
 
 std::string text_of(const Json& object, const char* key) {
   if (!object.contains(key) || !object[key].is_string()) throw UsageError(std::string("it has no text '") + key + "'");

@@ -9,7 +9,6 @@
 namespace flash {
 namespace {
 
-constexpr Dtype all_dtypes[]{Dtype::fp32, Dtype::fp16, Dtype::bf16};
 constexpr std::size_t most_cases = 10000;
 
 using Size = std::optional<std::int64_t> SizeOptions::*;

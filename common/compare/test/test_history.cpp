@@ -115,6 +115,8 @@ TEST_CASE("history: what would exceed the time limit is skipped, but not on the 
   CHECK(skip->too_long);
   CHECK(skip->message == "would take about 27 min; the limit is 10 min");
   CHECK_FALSE(history.reason_to_skip(runs("fast", 2048)));
+  history.add(runs("slow", 2048, Pass::backward), took(900));
+  CHECK_FALSE(history.reason_to_skip(runs("fast", 2048, Pass::backward)));
 }
 
 TEST_CASE("history: no room for a problem means none for one that is no smaller, of the same variant, pass and type") {
