@@ -1,4 +1,4 @@
-#include "common/compare/columns.hpp"
+#include "common/compare/table.hpp"
 
 #include "common/base/memory.hpp"
 #include "common/harness/text_table.hpp"

@@ -1,6 +1,5 @@
 // compare: all stages on one problem or on those of a sweep, one table for each problem and pass.
 #include "common/base/error.hpp"
-#include "common/compare/columns.hpp"
 #include "common/compare/html.hpp"
 #include "common/compare/run.hpp"
 #include "common/compare/table.hpp"

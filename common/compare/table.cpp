@@ -2,7 +2,6 @@
 
 #include "common/attention/cost.hpp"
 #include "common/base/memory.hpp"
-#include "common/compare/columns.hpp"
 #include "common/harness/console.hpp"
 #include "common/harness/text_table.hpp"
 
