@@ -27,6 +27,10 @@ TEST_CASE("process: arguments reach the program as they are, without a shell") {
   CHECK(flash::run_process({"printf", "%s|", "a b", "$HOME", "", ";"}, std::chrono::seconds(20)).output == "a b|$HOME||;|");
 }
 
+TEST_CASE("process: a program that reads its input finds none") {
+  CHECK_FALSE(flash::run_process({"cat"}, std::chrono::seconds(5)).timed_out);
+}
+
 TEST_CASE("process: more on both streams than a pipe holds") {
   const flash::ProcessResult result = shell("head -c 300000 /dev/zero >&2; head -c 300000 /dev/zero; head -c 7 /dev/zero >&2");
   CHECK(result.output.size() == 300000);

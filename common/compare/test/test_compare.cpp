@@ -55,6 +55,10 @@ TEST_CASE("compare: bytes predicted beside bytes counted, where any stage predic
   const std::string table = words(compare_on_cpu(stages, {"--wide"}).output);
   CHECK_MESSAGE(contains(table, "- 3.0 KiB - 1.0 KiB"), table);
   CHECK_MESSAGE(contains(table, "5.0 KiB 3.0 KiB 6.0 KiB 1.0 KiB"), table);
+  const std::string csv = compare_on_cpu(stages, {"--csv"}).output;
+  CHECK_MESSAGE(contains(csv, ",predicted.read_bytes,hbm_read_bytes,predicted.written_bytes,hbm_written_bytes,"), csv);
+  CHECK_MESSAGE(contains(csv, ",5120,3072,6144,1024,"), csv);
+  CHECK_MESSAGE(contains(csv, ",1.5e-06,ok,\"an idea, with a comma\","), csv);  // max_error, which no row says by itself
 }
 
 TEST_CASE("compare: a failing child is a row, and the exit code is 1") {
