@@ -76,8 +76,8 @@ def draw():
 
 def picture(page, device, name):
     """The part `plot DEVICE NAME` of a page: the picture, and where its rows come from."""
-    if name not in plot.PICTURES:
-        raise SystemExit(f"{page}: there is no plot '{name}'; there are: {', '.join(plot.PICTURES)}")
+    if name not in plot.PLOTS:
+        raise SystemExit(f"{page}: there is no plot '{name}'; there are: {', '.join(plot.PLOTS)}")
     pictures, reasons = selected(device)
     if name not in pictures:
         return f"*The plot `{name}` of {device} is not saved yet: {reasons[name]}.*"

@@ -45,7 +45,7 @@ class Pages(unittest.TestCase):
         rows[0]["time"]["median_ms"] = 1.5
         self.save(rows)
         self.assertEqual(self.stale(), {"time", "tflops_forward_fp32"})
-        with mock.patch.object(plot, "code_digest", lambda draw: "another"):
+        with mock.patch.object(plot, "code_digest", lambda name: "another"):
             self.assertEqual(self.stale(), every)
         (self.plots / "gpu" / "old.svg").write_text("")
         self.assertIn("old.svg is stale; run docs/generate.py", "\n".join(plot_files.check()))
@@ -62,7 +62,7 @@ class Pages(unittest.TestCase):
         self.assertIn("](docs/plots/gpu/time.svg)", plot_files.picture("README.md", "gpu", "time"))
         with mock.patch.object(plot_files.selected("gpu")[0]["time"], "remark", "And so on."):
             self.assertIn(" Both axes logarithmic. And so on.](", plot_files.picture("docs/page.md", "gpu", "time"))
-        self.assertIn("is not saved yet: no row of the CPU simulator", plot_files.picture("README.md", "gpu", "bytes"))
+        self.assertIn("is not saved yet: no row has bytes that the simulator counted", plot_files.picture("README.md", "gpu", "bytes"))
         with self.assertRaisesRegex(SystemExit, "README.md: there is no plot 'speed'"):
             plot_files.picture("README.md", "gpu", "speed")
 

@@ -1,7 +1,20 @@
 """The overview of a sweep: one block for each head dimension, mask, type and pass; a line for each stage and variant, a column for each N."""
 
-from rows.row import borrowed_from, device_name, is_failure, is_good, is_peer, label, moved_bytes, number, place, problem_key, text, verdict
-from rows.text import SIZES, absence, size
+from rows.row import (
+    absence,
+    borrowed_from,
+    device_name,
+    is_failure,
+    is_good,
+    is_peer,
+    label,
+    moved_bytes,
+    number,
+    place,
+    problem_key,
+    verdict,
+)
+from rows.text import SIZES, size
 
 from .columns import DASH, cell, figure
 from .markup import join, tag
@@ -80,7 +93,7 @@ def figures(row, group, index, title, most):
 
 def why_absent(row):
     """A failure by its own name, all else in the words that the plots use."""
-    word = absence(verdict(row), text(row, "message"))
+    word = absence(row)
     return verdict(row) if word == "failed" else word
 
 

@@ -1,4 +1,5 @@
 """Command lines of the scripts: a failure is one line on stderr and an exit code."""
+
 import argparse
 import re
 import sys

@@ -93,9 +93,9 @@ def grad(out, inputs, gradient, retain_graph):
 
 def scaled_dot_product_attention(q, k, v, is_causal):
     if q.dtype == float32 and backends[-1] != "EFFICIENT_ATTENTION":
-        warnings.warn("Flash attention kernel not used because: (Triggered internally at /x.cpp:1.)")
-        warnings.warn("Expected fp16 or bf16. (Triggered internally at /x.cpp:2.)")
-        warnings.warn("Other attention has been runtime disabled. (Triggered internally at /x.cpp:3.)")
+        warnings.warn("Flash attention kernel not used because: (Triggered internally at /x.cpp:1.)", stacklevel=1)
+        warnings.warn("Expected fp16 or bf16. (Triggered internally at /x.cpp:2.)", stacklevel=1)
+        warnings.warn("Other attention has been runtime disabled. (Triggered internally at /x.cpp:3.)", stacklevel=1)
         raise RuntimeError("No available kernel. Aborting execution.")
     if os.environ.get("HANG") == str(q.shape[2]):
         time.sleep(100)

@@ -12,11 +12,12 @@ from unittest import mock
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-import plot  # noqa: E402
-import plot_rows as made  # noqa: E402
-from plots import draw_lines, draw_roofline, draw_steps, style  # noqa: E402
-from plots.choose import Unfit, absence, of_one_device  # noqa: E402
-from plots.lines import WHY_ABOVE  # noqa: E402
+import plot_rows as made
+
+import plot
+from plots import labels, lines, style
+from plots.choose import Unfit, of_one_device
+from plots.lines import WHY_ABOVE
 
 
 def content(name, rows):
@@ -45,21 +46,6 @@ class Rules(unittest.TestCase):
         self.assertEqual(forward["guides"][0]["label"], "∝ N²")
         self.assertEqual(panel("time", made.gpu_rows(), "fp16, tensor cores, forward")["gaps"], ["torch plain, N = 4,000: no room"])
 
-    def test_one_word_for_one_reason(self):
-        for verdict, message, word in (
-            ("TIMED OUT", None, "too long"),
-            ("skipped", "would take about 11 s; the limit is 10 s", "too long"),
-            ("skipped", "a problem no larger took more than the limit of 10 s (B=1 H=32 N=16384 d=64 fp32)", "too long"),
-            ("skipped", "a problem no larger could not run (B=1 H=32 N=16384 d=64 fp32): not enough memory", "no room"),
-            ("skipped", "S and P need 9 GiB of GPU memory; 8 GiB are free", "no room"),
-            ("cannot run", "not enough GPU memory", "no room"),
-            ("skipped", "the user said so", "skipped"),
-            ("refused", "fp32", "refused"),
-            ("WRONG", None, "failed"),
-        ):
-            with self.subTest(message):
-                self.assertEqual(absence({"verdict": verdict, "message": message}), word)
-
     def test_the_guide_of_a_sweep_at_fixed_tokens_is_linear(self):
         rows = [made.speed("01_naive", "naive", "forward", n, 2, batch=4096 // n, heads=8) for n in (512, 1024, 2048)]
         self.assertEqual(content("time", rows)["panels"][0]["guides"][0]["label"], "∝ N")
@@ -72,12 +58,6 @@ class Rules(unittest.TestCase):
     def test_a_length_beside_another_is_left_out(self):
         rows = [made.row("01_naive", "naive", "forward", n, n / 1000) for n in (1000, 1000, 1020, 4000)] + made.gpu_rows()
         self.assertEqual([n for n, _ in series("time", rows, "fp32, forward")["01 naive"]["points"]], [1000, 2000, 4000])
-
-    def test_the_latest_row_counts(self):
-        newer = made.row("01_naive", "naive", "forward", 2000, 7.0, date="2026-02-01T00:00:00Z")
-        older = made.row("01_naive", "naive", "forward", 1000, 9.0, date="2025-01-01T00:00:00Z")
-        lines = series("time", [newer, *made.gpu_rows(), older], "fp32, forward")
-        self.assertEqual(lines["01 naive"]["points"], [[1000, 1.0], [2000, 7.0], [4000, 16.0]])
 
     def test_a_wrong_result_has_no_time(self):
         rows = [made.row("01_naive", "naive", "forward", n, 1.0, verdict="WRONG") for n in (64, 128)]
@@ -195,33 +175,31 @@ class Rules(unittest.TestCase):
         self.assertNotEqual(plot.digest("time", picture), after["time"])
 
     def test_the_digest_knows_the_code_that_draws_the_picture_and_no_other(self):
-        draw = (draw_lines.draw, draw_roofline.draw, draw_steps.draw_ladder)
-        before = [plot.code_digest(each) for each in draw]
-        for module, changed in ((draw_lines, [True, False, False]), (style, [True, True, True])):
+        names = ("time", "roofline", "ladder")
+        before = [plot.code_digest(name) for name in names]
+        for module, changed in ((lines, [True, False, False]), (style, [True, True, True])):
             with tempfile.TemporaryDirectory() as folder:
                 edited = pathlib.Path(folder) / "edited.py"
                 edited.write_text(pathlib.Path(module.__file__).read_text() + "# edited")
                 with mock.patch.object(module, "__file__", str(edited)):
-                    after = [plot.code_digest(each) for each in draw]
+                    after = [plot.code_digest(name) for name in names]
             self.assertEqual([one != other for one, other in zip(before, after)], changed, module.__name__)
 
     def test_leaders_of_the_roofline_cross_no_label(self):
         """Marks close together at the left end, as those of the slow stages are: labels find places beside all marks, labels and leaders."""
         for marks in ([(100, 100), (106, 104), (112, 100), (104, 92), (100, 112), (112, 110)], [(73, 34, 87), (82, 37, 45), (82, 37, 87), (104, 61, 80)]):
             marks = [(*mark, 70)[:3] for mark in marks]
-            taken = [draw_roofline.box_around(x, y, 9, 9) for x, y, _ in marks]
-            places = draw_roofline.label_places(marks, taken)
-            labels = [draw_roofline.box_around(*at, wide, 11) for (*_, wide), at in zip(marks, places)]
-            lines = [draw_roofline.leader(at, (x, y)) for (x, y, _), at in zip(marks, places)]
-            for k, label in enumerate(labels):
-                self.assertFalse(draw_roofline.covers(label, taken + labels[:k] + labels[k + 1 :]))
-                for step in lines[k]:
-                    self.assertFalse(draw_roofline.covers(step, taken + labels[:k] + labels[k + 1 :]))
+            taken = [labels.around(x, y, 9, 9) for x, y, _ in marks]
+            places = labels.label_places(marks, taken, 546, 400)
+            boxes = [labels.around(*at, wide, 11) for (*_, wide), at in zip(marks, places)]
+            for k, ((x, y, _), at) in enumerate(zip(marks, places)):
+                others = taken + boxes[:k] + boxes[k + 1 :]
+                self.assertFalse(any(labels.covers(box, others) for box in [boxes[k], *labels.leader(at, (x, y))]))
 
     def test_labels_are_pushed_apart_and_no_further(self):
-        places = style.spread([10, 11, 50, 12], 10, 0, 100)
+        places = labels.spread([10, 11, 50, 12], 10, 0, 100)
         self.assertEqual(places, [1, 11, 50, 21])
-        self.assertEqual(style.spread([95, 99, 100], 10, 0, 100), [80, 90, 100])
+        self.assertEqual(labels.spread([95, 99, 100], 10, 0, 100), [80, 90, 100])
 
 
 class Program(unittest.TestCase):
@@ -251,10 +229,6 @@ class Program(unittest.TestCase):
         self.assertIn("--out", self.fails(good))
         self.assertIn("'speed'; allowed: time,", self.fails(good, *out, "--only", "speed"))
         self.assertIn("is damaged or no JSON", self.fails(self.file("{"), *out))
-        row = made.gpu_rows()[0]
-        for contents, part in (([], "has no rows"), ({"rows": 3}, "no list of rows"), ([row, 1], "row 2: is no object"), ([{**row, "date": 3}], "row 1: date is 3, no text"),
-                               ([{**row, "problem": {"dtype": "fp32"}}], "row 1: problem.batch is null"), ([{**row, "device": []}], "row 1: device is [], no object")):  # fmt: skip
-            self.assertIn(part, self.fails(self.file(contents), *out))
         self.assertIn("nothing to draw", self.fails(self.file(made.gpu_rows()), *out, "--only", "bytes"))
         self.assertFalse((self.folder / "out").exists())
 

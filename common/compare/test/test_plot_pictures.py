@@ -15,8 +15,9 @@ from unittest import mock
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-import plot  # noqa: E402
 import plot_rows as made  # noqa: E402
+
+import plot  # noqa: E402
 from plots import style  # noqa: E402
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -30,7 +30,7 @@ class Input(Case):
             if key in ("src", "href", "style", "action", "srcset"):
                 self.assertTrue(value.startswith(("#", "data:", "--share:")), (key, value))
         targets = {value for _, key, value in page.attributes if key == "id"}
-        for tag, key, value in page.attributes:
+        for _, key, value in page.attributes:
             if key == "href" or key == "aria-labelledby":
                 self.assertIn(value.lstrip("#"), targets)
         style = self.html.split("<style>")[1].split("</style>")[0]

@@ -3,7 +3,8 @@
 import unittest
 
 from report_rows import CPU, TILED, problem, row
-from rows.row import borrowed_from, judged, latest, problem_key, verdict
+
+from rows.row import absence, borrowed_from, judged, latest, problem_key, verdict
 from rows.text import describe, size
 
 
@@ -46,6 +47,20 @@ class Rows(unittest.TestCase):
         slow = {**TILED, "verdict": "TIMED OUT", "check": None}
         self.assertEqual([one["long"] for one in judged([slow, TILED])], [True, False])
         self.assertEqual([one["long"] for one in judged([slow])], [False])
+
+    def test_one_word_for_one_reason(self):
+        for said, message, word in (
+            ("TIMED OUT", None, "too long"),
+            ("skipped", "would take about 11 s; the limit is 10 s", "too long"),
+            ("skipped", "a problem no larger took more than the limit of 10 s (B=1 H=32 N=16384 d=64 fp32)", "too long"),
+            ("skipped", "a problem no larger could not run (B=1 H=32 N=16384 d=64 fp32): not enough memory", "no room"),
+            ("skipped", "S and P need 9 GiB of GPU memory; 8 GiB are free", "no room"),
+            ("cannot run", "not enough GPU memory", "no room"),
+            ("skipped", "the user said so", "skipped"),
+            ("refused", "fp32", "refused"),
+            ("WRONG", None, "failed"),
+        ):
+            self.assertEqual(absence({"verdict": said, "message": message}), word, message)
 
     def test_sizes(self):
         self.assertEqual([size(n) for n in (0, 999, 1023, 1024, 1536, 1023 * 1024, 3 << 30, 5000 << 30)],
