@@ -12,7 +12,7 @@ from unittest import mock
 
 from report_rows import COMMIT, CPU, GPU, NAIVE, PEER, SCRIPT, TILED, Case, Page, row
 
-from html_report import pictures
+from html_report import page as pages
 
 ROOT = SCRIPT.parents[2]
 
@@ -170,8 +170,8 @@ class Report(Case):
 
         def section(select, matplotlib=sys):
             svg = lambda name, picture: f'<svg><title>N &lt; "M" of {picture}</title></svg>'  # noqa: E731
-            with mock.patch.dict(sys.modules, matplotlib=matplotlib), mock.patch.multiple(pictures.plot, select=select, svg=svg):
-                return Page(pictures.section([NAIVE, TILED, row("01_naive", "naive", device=CPU)]))
+            with mock.patch.dict(sys.modules, matplotlib=matplotlib), mock.patch.multiple(pages.plot, select=select, svg=svg):
+                return Page(pages.plots([NAIVE, TILED, row("01_naive", "naive", device=CPU)]))
 
         page = section(select)
         images = [base64.b64decode(value.removeprefix("data:image/svg+xml;base64,")).decode() for _, key, value in page.attributes if key == "src"]

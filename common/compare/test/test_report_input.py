@@ -17,7 +17,7 @@ class Input(Case):
         numbers = row("06_fa2_forward", "odd", 3.0, tflops=HOSTILE, flops=10**400, extra_memory_bytes=[1], tiles=HOSTILE, counters=HOSTILE)
         page = self.page([hostile, bad, {**PEER, "torch": HOSTILE}, numbers], "--title", HOSTILE[:-2], "--command", HOSTILE[:-2])
         self.assertFalse({tag for tag, _, _ in page.attributes} - {"html", "meta", "nav", "a", "ul", "section", "div", "th", "td", "table",
-                         "caption", "p", "span", "small", "h3", "dl", "details", "pre", "tr", "li"})  # fmt: skip
+                         "caption", "p", "span", "small", "summary", "h3", "dl", "details", "pre", "tr", "li"})  # fmt: skip
         self.assertFalse([key for _, key, _ in page.attributes if key.startswith("on")])
         self.assertNotIn("<script", self.html)
         self.assertIn("</td></table><script>alert(1)</script>", page.text)

@@ -9,7 +9,7 @@ import unittest
 
 from report_rows import CPU, NAIVE, PEER, TILED, Case, row
 
-from html_report import pictures
+from html_report import page as pages
 
 BROWSER = next((path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome")) if path), None)
 LONG = "transposed and swizzled tiles, cp.async, exp2, masked tiles apart, and a few words more"
@@ -56,7 +56,7 @@ class Layout(Case):
         rows = [{**one, "time": {**one["time"], "enqueue_ms": 0.0123}} if "time" in one else one for one in rows]  # one more column
         self.page(rows)
         svg = '<svg xmlns="http://www.w3.org/2000/svg" width="600pt" height="300pt" viewBox="0 0 600 300"><title>T</title></svg>'
-        page = self.html.replace("</main>", f'<div class="plots">{pictures.figure_of(svg, "p")}</div></main>')
+        page = self.html.replace("</main>", f'<div class="plots">{pages.figure_of(svg, "p")}</div></main>')
         found = self.measured(page, (400, 800, 1400))
         for width, seen in found.items():
             with self.subTest(width):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from report_rows import CPU, GPU, NAIVE, PEER, SCRIPT, TILED, Case, Page, row
 
-from html_report import pictures
+from html_report import page as pages
 
 ROOT = SCRIPT.parents[2]
 
@@ -71,7 +71,7 @@ class Reading(Case):
 
     def test_a_plot_can_be_enlarged(self):
         svg = '<svg xmlns="http://www.w3.org/2000/svg"><title>Bytes &lt; all</title></svg>'
-        page = Page(pictures.figure_of(svg, "plot-7"))
+        page = Page(pages.figure_of(svg, "plot-7"))
         self.assertIn(("input", "type", "checkbox"), page.attributes)
         self.assertIn(("input", "id", "plot-7"), page.attributes)
         self.assertIn(("label", "for", "plot-7"), page.attributes)
