@@ -5,6 +5,7 @@ program. flash and cudnn refuse
 fp32; plain torch runs out of memory beyond 4096 queries; over BROKEN queries the GPU fails. The first call of SDPA takes 20 ms of the host,
 each synchronisation SYNC_S, loading torch LOAD_S. 10 GB are free; a pass takes 77 bytes more than its inputs and outputs.
 """
+
 import math
 import os
 import signal

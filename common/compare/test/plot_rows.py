@@ -64,7 +64,9 @@ def gpu_rows():
     rows.append(row("04_fa1_forward", "thread_per_row", "forward", 8000, 6.4))
     kernel = {"kernel": "k", "hbm_read_bytes": 3 * 2**20, "hbm_written_bytes": 2**20}
     for direction, hidden in (("forward", "06_fa2_forward"), ("backward", "07_fa2_backward")):
-        rows.append(speed(hidden, "warp_tiled", direction, 512, 32, causal=True, profile=[kernel, kernel], flops=64 * 8 * 2**20, percent_of_peak=50))
+        rows.append(
+            speed(hidden, "warp_tiled", direction, 512, 32, causal=True, profile=[kernel, kernel], flops=64 * 8 * 2**20, percent_of_peak=50)
+        )
         rows[-1]["time"]["median_ms"] = rows[-1]["flops"] / 32e9
     return rows
 

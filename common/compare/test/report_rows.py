@@ -1,17 +1,20 @@
 """For the tests of report.py: rows, a parser of pages, and a folder to work in. No figure here is a measurement."""
+
+import contextlib
 import html.parser
+import io
 import json
-import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
-SCRIPT = pathlib.Path(__file__).resolve().parent.parent / "report.py"
-sys.path.insert(0, str(SCRIPT.parent))
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "common" / "compare"))
 
-from rows.files import REPORT  # noqa: E402, F401
+import report
+from rows.usage import Failure
 
 VOID = {"meta", "img", "input", "wbr"}
 COMMIT = "1234567890abcdef1234567890abcdef12345678"
@@ -93,29 +96,27 @@ class Case(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.path = pathlib.Path(folder.name)
         self.out = self.path / "out.html"
-        # Plots have a test of their own and take seconds: here matplotlib is not installed.
-        matplotlib = self.path / "modules" / "matplotlib"
-        matplotlib.mkdir(parents=True)
-        self.matplotlib = matplotlib / "__init__.py"
-        self.matplotlib.write_text("raise ImportError('not here')\n")
-
-    def run_report(self, *arguments, script=SCRIPT):
-        environment = {**os.environ, "PYTHONPATH": str(self.path / "modules"), "PYTHONDONTWRITEBYTECODE": "1"}
-        return subprocess.run([sys.executable, script, *map(str, arguments)], capture_output=True, text=True, env=environment)
+        matplotlib = mock.patch.dict(sys.modules, matplotlib=None)  # as if it were not installed: plots take seconds
+        matplotlib.start()
+        self.addCleanup(matplotlib.stop)
 
     def save(self, rows, name="rows.json"):
         path = self.path / name
         path.write_text(rows if isinstance(rows, str) else json.dumps(rows))
         return path
 
-    def page(self, rows, *arguments):
-        done = self.run_report(self.save(rows), "--out", self.out, *arguments)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
+    def report(self, *arguments):
+        """The page that report.py makes of these files."""
+        with contextlib.redirect_stdout(io.StringIO()):
+            report.main([*map(str, arguments), "--out", str(self.out)])
         self.html = self.out.read_text(encoding="utf-8")
         return Page(self.html)
 
+    def page(self, rows, *arguments):
+        return self.report(self.save(rows), *arguments)
+
     def refused(self, part, *arguments):
-        done = self.run_report(*arguments)
-        self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), done.stderr)
-        self.assertTrue(done.stderr.startswith("report: "), done.stderr)
-        self.assertIn(part, done.stderr)
+        with self.assertRaises(Failure) as caught:
+            report.main([*map(str, arguments)])
+        self.assertEqual(caught.exception.code, 2)
+        self.assertIn(part, str(caught.exception))

@@ -2,6 +2,7 @@
 """check_peers.py with stand-ins for torch and for stage 08, both made of NumPy: what is wrong must be seen.
 
 Exit code 77: NumPy is not installed, the test is skipped."""
+
 import contextlib
 import io
 import json
@@ -19,10 +20,10 @@ COMPARE = pathlib.Path(__file__).resolve().parent.parent
 NUMPY_TESTS = COMPARE.parent / "harness" / "test"
 sys.path[:0] = [str(COMPARE), str(NUMPY_TESTS)]
 
-from test_numpy import np, softmax_attention  # noqa: E402  leaves with 77 without NumPy
+from test_numpy import np, softmax_attention  # leaves with 77 without NumPy
 
-import check_peers  # noqa: E402
-from rows import usage  # noqa: E402
+import check_peers
+from rows import usage
 
 # Two variants; the second has a backward pass. BREAK is "TENSOR WHAT" or an exit code.
 STAGE = f'''#!{sys.executable} -B
@@ -100,7 +101,11 @@ class CheckPeers(unittest.TestCase):
     def run_here(self, command, **ignored):
         """The stand-in for stage 08 in this process, which is faster than to start one that imports NumPy."""
         out, err, code = io.StringIO(), io.StringIO(), 0
-        with mock.patch.object(sys, "argv", [str(word) for word in command]), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        with (
+            mock.patch.object(sys, "argv", [str(word) for word in command]),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
             try:
                 exec(CODE, {})
             except SystemExit as end:

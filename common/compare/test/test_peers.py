@@ -4,6 +4,7 @@ measurement.
 
     test_peers.py COMPARE
 """
+
 import json
 import os
 import pathlib
@@ -73,7 +74,9 @@ class Instrument(Case):
         rows = self.rows({"iterations": 3}, SYNC_S="0.003")
         self.assertEqual(len(rows), 8)
         row = next(row for row in rows if row["variant"] == "memory_efficient" and row["pass"] == "forward")
-        self.assertEqual((row["stage"], row["verdict"], row["device"]["name"], row["device"]["sm"], row["torch"]), ("peer", "ok", "Test GPU", 90, "9.9"))
+        self.assertEqual(
+            (row["stage"], row["verdict"], row["device"]["name"], row["device"]["sm"], row["torch"]), ("peer", "ok", "Test GPU", 90, "9.9")
+        )
         problem = {"batch": 8, "heads": 12, "kv_heads": 12, "seq_q": 1024, "seq_k": 1024, "head_dim": 64, "scale": 0.125, "causal": True, "bias": "none",
                    "dtype": "fp32", "layout": "bhnd", "input": "normal", "seed": 1}  # fmt: skip
         self.assertEqual(row["problem"], problem)
@@ -155,19 +158,31 @@ class Driven(Case):
 
     def test_beside_the_stages_and_after_them(self):
         log = self.stage().with_name("01_first.log")
-        done = self.compare("--peers", "--dtype", "fp16", "--pass", "forward", "--no-counts", "--sweep", "seq=64,128", "--wide", "--save", self.file)
+        done = self.compare(
+            "--peers", "--dtype", "fp16", "--pass", "forward", "--no-counts", "--sweep", "seq=64,128", "--wide", "--save", self.file
+        )
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(log.read_text().split("\n")[1:], ["gpu 64", "gpu 128", ""])
         rows = json.loads(self.file.read_text())
-        self.assertEqual([(row["stage"], row["problem"]["seq_q"]) for row in rows], [("01_first", 64), ("01_first", 128)] + [("peer", n) for n in (64, 128) for _ in range(4)])
+        self.assertEqual(
+            [(row["stage"], row["problem"]["seq_q"]) for row in rows],
+            [("01_first", 64), ("01_first", 128)] + [("peer", n) for n in (64, 128) for _ in range(4)],
+        )
         self.assertEqual([set(row) & {"commit", "date", "torch", "sources", "kernel", "wall_s"} for row in rows[1:3]],
                          [{"commit", "date", "sources", "wall_s"}, {"commit", "date", "torch", "wall_s"}])  # fmt: skip
-        self.assertTrue(done.stderr.startswith("comparing 1 stage and torch 9.9 on the GPU, each stage checked against double precision: 10 runs over 2 problems\n"), done.stderr)
+        self.assertTrue(
+            done.stderr.startswith(
+                "comparing 1 stage and torch 9.9 on the GPU, each stage checked against double precision: 10 runs over 2 problems\n"
+            ),
+            done.stderr,
+        )
         table = done.stdout[: done.stdout.index("Nq=128")]
         for part in ("01_first/tiled", "peer/flash", "enqueue", "min", "torch SDPA, cuDNN"):
             self.assertIn(part, table)
         self.assertNotIn("peer", self.compare("--only", "01", "--no-counts").stdout)
-        self.assertEqual({row["stage"] for row in json.loads(self.compare("--only", "peer,01", "--json", "--no-counts").stdout)}, {"01_first", "peer"})
+        self.assertEqual(
+            {row["stage"] for row in json.loads(self.compare("--only", "peer,01", "--json", "--no-counts").stdout)}, {"01_first", "peer"}
+        )
 
     def test_sweeps_and_problems(self):
         rows = self.peers("--variant", "plain", "--pass", "forward", "--dtype", "fp16", "--tokens", "100", "--width", "200", "--sweep", "seq=30,200", "--iterations", "2",
@@ -198,7 +213,9 @@ class Driven(Case):
         self.assertLess(time.monotonic() - began, 20)
         self.assertEqual((rows[1]["problem"]["seq_q"], rows[1]["torch"], rows[1]["device"]["name"]), (32, "9.9", "Test GPU"))
         self.assertEqual([row["time"]["median_ms"] for row in rows[:1]], [3])
-        rows = self.peers("--problem", "--seq 16", "--problem", "--seq 32", "--problem", "--seq 8", *sweep[:4], *sweep[6:], "--time-limit", "1", HANG="32")
+        rows = self.peers(
+            "--problem", "--seq 16", "--problem", "--seq 32", "--problem", "--seq 8", *sweep[:4], *sweep[6:], "--time-limit", "1", HANG="32"
+        )
         self.assertEqual([row["verdict"] for row in rows], ["ok", "TIMED OUT", "ok"])
         self.assertEqual(rows[2]["time"]["median_ms"], 3)  # in a new process, whose clock begins anew
         rows = self.peers(*sweep, code=1, DIE="32")
@@ -209,13 +226,30 @@ class Driven(Case):
                          [("ok", None), ("STOPPED", "peers: the GPU fails: CUDA error: an illegal memory access was encountered"), ("ok", None)])  # fmt: skip
 
     def test_what_would_take_too_long_is_skipped(self):
-        sweep = ["--variant", "memory_efficient", "--pass", "forward", "--no-causal", "--sweep", "seq=1024,8192", "--iterations", "5", "--batch", "1"]
+        sweep = [
+            "--variant",
+            "memory_efficient",
+            "--pass",
+            "forward",
+            "--no-causal",
+            "--sweep",
+            "seq=1024,8192",
+            "--iterations",
+            "5",
+            "--batch",
+            "1",
+        ]
         done = self.compare("--only", "peer", *sweep, "--time-limit", "1", SYNC_S="0.02")
-        self.assertRegex(done.stderr, r"\[2/2, about \d+ s left\] forward peer/memory_efficient \.\.\. (ok|skipped: would take about \d+ s; the limit is 1 s)\n")
+        self.assertRegex(
+            done.stderr,
+            r"\[2/2, about \d+ s left\] forward peer/memory_efficient \.\.\. (ok|skipped: would take about \d+ s; the limit is 1 s)\n",
+        )
 
     def test_an_interrupted_sweep_goes_on(self):
         sweep = ("--only", "peer", "--variant", "memory_efficient", "--sweep", "seq=16..64", "--iterations", "2", "--save", self.file)
-        program = subprocess.Popen(self.command(*sweep), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=self.environment({"HANG": "32"}))
+        program = subprocess.Popen(
+            self.command(*sweep), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=self.environment({"HANG": "32"})
+        )
         while not self.partial.exists() or len(json.loads(self.partial.read_text())) < 2:
             time.sleep(0.02)
         program.send_signal(signal.SIGTERM)
@@ -229,10 +263,27 @@ class Driven(Case):
         self.assertIn("2 of 6 runs are saved and still hold", done.stderr)
         rows = json.loads(self.file.read_text())
         self.assertEqual(rows[:2], first)
-        self.assertEqual([(row["problem"]["seq_q"], row["pass"]) for row in rows], [(n, which) for n in (16, 32, 64) for which in ("forward", "backward")])
+        self.assertEqual(
+            [(row["problem"]["seq_q"], row["pass"]) for row in rows],
+            [(n, which) for n in (16, 32, 64) for which in ("forward", "backward")],
+        )
 
     def test_resume_runs_what_no_longer_holds_and_loses_nothing(self):
-        sweep = ("--variant", "memory_efficient", "--pass", "forward", "--sweep", "d=64,96", "--sweep", "seq=16,32", "--iterations", "2", "--save", self.file, "--resume")
+        sweep = (
+            "--variant",
+            "memory_efficient",
+            "--pass",
+            "forward",
+            "--sweep",
+            "d=64,96",
+            "--sweep",
+            "seq=16,32",
+            "--iterations",
+            "2",
+            "--save",
+            self.file,
+            "--resume",
+        )
         rows = self.peers(*sweep)
         before = json.loads(self.file.read_text())
         self.assertEqual(rows, before)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """plot.py: which rows a picture shows, by its rules, and what the program says of bad input. Needs no matplotlib."""
+
 import contextlib
 import io
 import json
@@ -91,7 +92,9 @@ class Rules(unittest.TestCase):
 
     def test_the_ladder_has_all_steps_and_their_gains(self):
         steps = panel("ladder", made.gpu_rows(), "forward")["steps"]
-        self.assertEqual([step["label"] for step in steps], ["06 loop_order, fp32", "06 warp_tiled, fp32", "08 mma, fp16", "08 tuned, fp16"])
+        self.assertEqual(
+            [step["label"] for step in steps], ["06 loop_order, fp32", "06 warp_tiled, fp32", "08 mma, fp16", "08 tuned, fp16"]
+        )
         self.assertIsNone(steps[0]["gain"])
         self.assertAlmostEqual(steps[1]["gain"], 2)
         self.assertAlmostEqual(steps[3]["gain"], 2)
@@ -100,7 +103,14 @@ class Rules(unittest.TestCase):
         rows = made.gpu_rows() + [
             made.speed("06_fa2_forward" if dtype == "fp32" else "08_tensor_cores", variant, "forward", n, 10, dtype=dtype, batch=batch)
             for n, batch in ((4096, 4), (16384, 1))
-            for dtype, variant in (("fp32", "loop_order"), ("fp32", "warp_tiled"), ("fp16", "mma"), ("fp16", "tuned"), ("fp16", "one"), ("fp16", "two"))
+            for dtype, variant in (
+                ("fp32", "loop_order"),
+                ("fp32", "warp_tiled"),
+                ("fp16", "mma"),
+                ("fp16", "tuned"),
+                ("fp16", "one"),
+                ("fp16", "two"),
+            )
         ]
         self.assertIn("B = 4, H = 4, N = 4,096,", plot.select(rows, ["ladder"])[0]["ladder"].note)
 
@@ -141,7 +151,9 @@ class Rules(unittest.TestCase):
     def test_a_count_that_is_zero_everywhere_has_no_column(self):
         rows = made.cpu_rows()
         found = plot.select(rows, ["counts"])[0]["counts"]
-        self.assertEqual((list(found.content["counts"]), found.remark), (["sectors", "barriers", "warp_operations"], "No step has bank conflicts here."))
+        self.assertEqual(
+            (list(found.content["counts"]), found.remark), (["sectors", "barriers", "warp_operations"], "No step has bank conflicts here.")
+        )
         rows[-1]["counters"]["bank_conflicts"] = 1
         found = plot.select(rows, ["counts"])[0]["counts"]
         self.assertEqual((len(found.content["counts"]), found.remark), (4, ""))
@@ -157,7 +169,9 @@ class Rules(unittest.TestCase):
 
     def test_rows_of_two_devices_have_no_common_axis(self):
         old, new, other = ({"kind": "cpu", "name": "CPU", **more} for more in ({}, {"simulates_sm": 90}, {"simulates_sm": 75}))
-        rows_of = [[{"device": device, "stage": "01_naive", "pass": "forward", "problem": made.problem(64)}] for device in (old, new, other)]
+        rows_of = [
+            [{"device": device, "stage": "01_naive", "pass": "forward", "problem": made.problem(64)}] for device in (old, new, other)
+        ]
         self.assertEqual(len(of_one_device(rows_of[0] + rows_of[1])), 2)
         with self.assertRaisesRegex(Unfit, "several devices: CPU simulator, CPU simulator of sm_75; allowed: one"):
             of_one_device(rows_of[1] + rows_of[2])
@@ -187,7 +201,10 @@ class Rules(unittest.TestCase):
 
     def test_leaders_of_the_roofline_cross_no_label(self):
         """Marks close together at the left end, as those of the slow stages are: labels find places beside all marks, labels and leaders."""
-        for marks in ([(100, 100), (106, 104), (112, 100), (104, 92), (100, 112), (112, 110)], [(73, 34, 87), (82, 37, 45), (82, 37, 87), (104, 61, 80)]):
+        for marks in (
+            [(100, 100), (106, 104), (112, 100), (104, 92), (100, 112), (112, 110)],
+            [(73, 34, 87), (82, 37, 45), (82, 37, 87), (104, 61, 80)],
+        ):
             marks = [(*mark, 70)[:3] for mark in marks]
             taken = [labels.around(x, y, 9, 9) for x, y, _ in marks]
             places = labels.label_places(marks, taken, 546, 400)
@@ -233,7 +250,15 @@ class Program(unittest.TestCase):
         self.assertFalse((self.folder / "out").exists())
 
     def test_damaged_numbers_are_no_numbers(self):
-        for damage in ({"time": {"median_ms": "fast"}}, {"time": 3}, {"flops": None}, {"time": {"median_ms": -1}}, {"time": {"median_ms": True}}, {"flops": float("inf")}, {"flops": 1e30}):
+        for damage in (
+            {"time": {"median_ms": "fast"}},
+            {"time": 3},
+            {"flops": None},
+            {"time": {"median_ms": -1}},
+            {"time": {"median_ms": True}},
+            {"flops": float("inf")},
+            {"flops": 1e30},
+        ):
             rows = [{**row, **damage} for row in made.gpu_rows()]
             self.assertEqual(plot.select(rows, ["time"])[1]["time"], "no row has a time")
 

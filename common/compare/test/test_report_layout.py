@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """report.py: in a browser, nothing of a page stands outside of it or over something else. Skipped without Chromium (exit code 77)."""
+
 import html
 import json
 import shutil
@@ -51,8 +52,17 @@ class Layout(Case):
     def test_telephone_tablet_laptop(self):
         sizes = [{"seq_q": n, "seq_k": n} for n in (256, 512, 1024, 2048)]
         refused = row("06_fa2_forward", "bad", verdict="refused", message=LONG)
-        rows = [{**NAIVE, "idea": LONG, "sources": {"01_naive/kernel.cuh": "0123456789" * 4}}, TILED, PEER, row("07_fa2_backward", "two_kernels", 1.0, idea=LONG), refused]
-        rows += [row("03_online_softmax", "thread_per_row", n, device=CPU, sizes=one, idea=LONG, hbm_read_bytes=1023 << 20) for n, one in enumerate(sizes)]
+        rows = [
+            {**NAIVE, "idea": LONG, "sources": {"01_naive/kernel.cuh": "0123456789" * 4}},
+            TILED,
+            PEER,
+            row("07_fa2_backward", "two_kernels", 1.0, idea=LONG),
+            refused,
+        ]
+        rows += [
+            row("03_online_softmax", "thread_per_row", n, device=CPU, sizes=one, idea=LONG, hbm_read_bytes=1023 << 20)
+            for n, one in enumerate(sizes)
+        ]
         rows = [{**one, "time": {**one["time"], "enqueue_ms": 0.0123}} if "time" in one else one for one in rows]  # one more column
         self.page(rows)
         svg = '<svg xmlns="http://www.w3.org/2000/svg" width="600pt" height="300pt" viewBox="0 0 600 300"><title>T</title></svg>'
