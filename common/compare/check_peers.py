@@ -15,6 +15,7 @@ that of plain torch in fp32. A peer may be less exact than plain torch, but more
 
 Needs torch and NumPy. Exit codes: 0 good; 1 something is wrong; 2 bad usage or nothing to compare; 3 no torch, no NumPy, or no GPU.
 """
+
 import json
 import pathlib
 import subprocess

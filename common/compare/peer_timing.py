@@ -1,4 +1,5 @@
 """torch's attention: how it is called, what memory it needs, and its times on a GPU."""
+
 import re
 import statistics
 import time
