@@ -56,8 +56,17 @@ def problems(device):
         ("bf16", 4, 1, n - 15, n - 15, 128, True),
         ("bf16", 2, 2, n, n, 64, False),
     ):
-        yield {"batch": 2, "heads": heads, "kv_heads": kv_heads, "seq_q": seq_q, "seq_k": seq_k, "head_dim": d, "scale": d**-0.5,
-               "causal": causal, "dtype": dtype}  # fmt: skip
+        yield {
+            "batch": 2,
+            "heads": heads,
+            "kv_heads": kv_heads,
+            "seq_q": seq_q,
+            "seq_k": seq_k,
+            "head_dim": d,
+            "scale": d**-0.5,
+            "causal": causal,
+            "dtype": dtype,
+        }
 
 
 def rounded(np, values, dtype):

@@ -104,8 +104,15 @@ def time_ms(torch, work, iterations, flush, before_warm_up):
         stop.record()
         torch.cuda.synchronize()
         times.append(start.elapsed_time(stop))
-    return {"median_ms": statistics.median(times), "min_ms": min(times), "max_ms": max(times), "iterations": iterations, "cold_l2": True,
-            "enqueue_ms": 1e3 * statistics.median(enqueued), "first_enqueue_ms": 1e3 * first}  # fmt: skip
+    return {
+        "median_ms": statistics.median(times),
+        "min_ms": min(times),
+        "max_ms": max(times),
+        "iterations": iterations,
+        "cold_l2": True,
+        "enqueue_ms": 1e3 * statistics.median(enqueued),
+        "first_enqueue_ms": 1e3 * first,
+    }
 
 
 def measure(torch, problem, backend, which, iterations):

@@ -5,8 +5,19 @@ CPU = {"kind": "cpu", "name": "Test CPU", "sm": 0, "cuda": "", "driver": ""}
 
 
 def problem(n, d=64, causal=False, dtype="fp32", batch=2, heads=4, **other):
-    return {"batch": batch, "heads": heads, "kv_heads": heads, "seq_q": n, "seq_k": n, "head_dim": d, "causal": causal, "bias": "none",
-            "dtype": dtype, "layout": "bhnd", **other}  # fmt: skip
+    return {
+        "batch": batch,
+        "heads": heads,
+        "kv_heads": heads,
+        "seq_q": n,
+        "seq_k": n,
+        "head_dim": d,
+        "causal": causal,
+        "bias": "none",
+        "dtype": dtype,
+        "layout": "bhnd",
+        **other,
+    }
 
 
 def flops(p, direction="forward"):
@@ -18,8 +29,19 @@ def row(stage, variant, direction, n, ms=None, device=GPU, verdict="ok", **other
     """A row of `compare --save`; `other` are sizes of the problem, or fields of the row."""
     sizes = {key: other.pop(key) for key in ("d", "causal", "dtype", "batch", "heads", "bias") if key in other}
     p = problem(n, **sizes)
-    made = {"stage": stage, "variant": variant, "pass": direction, "idea": f"the idea of {variant}", "device": device, "problem": p,
-            "flops": flops(p, direction), "verdict": verdict, "check": {"passed": True}, "commit": "c" * 40, "date": "2026-01-01T00:00:00Z"}  # fmt: skip
+    made = {
+        "stage": stage,
+        "variant": variant,
+        "pass": direction,
+        "idea": f"the idea of {variant}",
+        "device": device,
+        "problem": p,
+        "flops": flops(p, direction),
+        "verdict": verdict,
+        "check": {"passed": True},
+        "commit": "c" * 40,
+        "date": "2026-01-01T00:00:00Z",
+    }
     if ms is not None:
         made["time"] = {"median_ms": ms, "min_ms": ms, "max_ms": ms, "iterations": 20, "cold_l2": True}
         made["tflops"] = made["flops"] / ms / 1e9
@@ -34,8 +56,21 @@ def speed(stage, variant, direction, n, tflops, **other):
 
 def counted(stage, variant, direction, n, moved, extra=0, dtype="fp32", **counts):
     counters = {"sectors": 1, "barriers": 2, "warp_operations": 3, "bank_conflicts": 0, **counts}
-    return row(stage, variant, direction, n, device=CPU, dtype=dtype, batch=1, heads=1, hbm_read_bytes=moved // 2, hbm_written_bytes=moved - moved // 2,
-               compulsory_bytes=1024 * n, extra_memory_bytes=extra, counters=counters)  # fmt: skip
+    return row(
+        stage,
+        variant,
+        direction,
+        n,
+        device=CPU,
+        dtype=dtype,
+        batch=1,
+        heads=1,
+        hbm_read_bytes=moved // 2,
+        hbm_written_bytes=moved - moved // 2,
+        compulsory_bytes=1024 * n,
+        extra_memory_bytes=extra,
+        counters=counters,
+    )
 
 
 def gpu_rows():
@@ -58,8 +93,20 @@ def gpu_rows():
             speed("peer", "flash", "forward", n, 150, dtype="fp16"),
             speed("peer", "flash", "backward", n, 60, dtype="fp16"),
         ]
-        rows.append(speed("peer", "plain", "forward", n, 40, dtype="fp16") if n < 4000 else
-                    row("peer", "plain", "forward", n, dtype="fp16", verdict="skipped", message="S and P need 9 GiB of GPU memory; 8 GiB are free", device=None))  # fmt: skip
+        rows.append(
+            speed("peer", "plain", "forward", n, 40, dtype="fp16")
+            if n < 4000
+            else row(
+                "peer",
+                "plain",
+                "forward",
+                n,
+                dtype="fp16",
+                verdict="skipped",
+                message="S and P need 9 GiB of GPU memory; 8 GiB are free",
+                device=None,
+            )
+        )
     rows.append(row("01_naive", "naive", "forward", 8000, verdict="cannot run", message="not enough memory"))
     rows.append(row("04_fa1_forward", "thread_per_row", "forward", 8000, 6.4))
     kernel = {"kernel": "k", "hbm_read_bytes": 3 * 2**20, "hbm_written_bytes": 2**20}

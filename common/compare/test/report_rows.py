@@ -23,18 +23,46 @@ CPU = {"kind": "cpu", "name": "Test CPU", "sm": 0, "cuda": "", "driver": ""}
 
 
 def problem(**sizes):
-    p = {"batch": 2, "heads": 4, "kv_heads": 4, "seq_q": 256, "seq_k": 256, "head_dim": 64, "scale": 0.125, "causal": True, "bias": "none",
-         "dtype": "fp32", "layout": "bhnd", "input": "normal", "seed": 1}  # fmt: skip
+    p = {
+        "batch": 2,
+        "heads": 4,
+        "kv_heads": 4,
+        "seq_q": 256,
+        "seq_k": 256,
+        "head_dim": 64,
+        "scale": 0.125,
+        "causal": True,
+        "bias": "none",
+        "dtype": "fp32",
+        "layout": "bhnd",
+        "input": "normal",
+        "seed": 1,
+    }
     return {**p, **sizes}
 
 
 def row(stage, variant, ms=None, device=GPU, sizes=None, **more):
     """A row as `compare --save` writes it: with a time on a GPU, with counts on the CPU."""
-    made = {"stage": stage, "variant": variant, "pass": "forward", "idea": f"idea of {variant}", "kernel": f"{stage}/{variant}.cuh",
-            "device": device, "problem": problem(**(sizes or {})), "flops": 8e9, "compulsory_bytes": 1 << 20, "extra_memory_bytes": 0,
-            "tiles": {"br": 128, "bc": 32}, "hbm_read_bytes": 3 << 20, "hbm_written_bytes": 1 << 20, "verdict": "ok",
-            "check": {"passed": True, "tensors": {"o": {"max_abs": 4.5e-7, "tolerance": 1e-6}}},
-            "commit": COMMIT, "date": "2026-01-02T03:04:05Z", "sources": {}}  # fmt: skip
+    made = {
+        "stage": stage,
+        "variant": variant,
+        "pass": "forward",
+        "idea": f"idea of {variant}",
+        "kernel": f"{stage}/{variant}.cuh",
+        "device": device,
+        "problem": problem(**(sizes or {})),
+        "flops": 8e9,
+        "compulsory_bytes": 1 << 20,
+        "extra_memory_bytes": 0,
+        "tiles": {"br": 128, "bc": 32},
+        "hbm_read_bytes": 3 << 20,
+        "hbm_written_bytes": 1 << 20,
+        "verdict": "ok",
+        "check": {"passed": True, "tensors": {"o": {"max_abs": 4.5e-7, "tolerance": 1e-6}}},
+        "commit": COMMIT,
+        "date": "2026-01-02T03:04:05Z",
+        "sources": {},
+    }
     if device is CPU:
         made["counters"] = {"sectors": 1234, "barriers": 56, "warp_operations": 7, "bank_conflicts": 8}
     elif ms is not None:
@@ -45,8 +73,11 @@ def row(stage, variant, ms=None, device=GPU, sizes=None, **more):
 
 NAIVE = row("01_naive", "naive", 8.0, extra_memory_bytes=64 << 20, hbm_read_bytes=31 << 20)
 TILED = row("06_fa2_forward", "tiled", 2.0)
-PEER = {key: value for key, value in row("peer", "flash", 4.0, torch="9.9").items()
-        if key not in ("percent_of_peak", "check", "kernel", "tiles", "sources", "extra_memory_bytes")}  # fmt: skip
+PEER = {
+    key: value
+    for key, value in row("peer", "flash", 4.0, torch="9.9").items()
+    if key not in ("percent_of_peak", "check", "kernel", "tiles", "sources", "extra_memory_bytes")
+}
 
 
 class Page(html.parser.HTMLParser):

@@ -132,8 +132,11 @@ class CheckPeers(unittest.TestCase):
         code, rows = self.rows()
         self.assertEqual(code, 0)
         self.assertEqual({row["verdict"] for row in rows}, {"ok", "refused"})
-        self.assertEqual({(row["of"], row["with"]) for row in rows if "with" in row},
-                         {("flash", "float64"), ("plain", "float64")} | {(of, peer) for of in ("one_step", "last") for peer in ("float64", "flash", "plain")})  # fmt: skip
+        self.assertEqual(
+            {(row["of"], row["with"]) for row in rows if "with" in row},
+            {("flash", "float64"), ("plain", "float64")}
+            | {(of, peer) for of in ("one_step", "last") for peer in ("float64", "flash", "plain")},
+        )
         of_last = [row["tensor"] for row in rows if row.get("with") == "float64" and row["of"] == "last"]
         self.assertEqual(of_last, 2 * ["o", "lse", "dq", "dk", "dv"])
         self.assertEqual([row["message"] for row in rows if row["verdict"] == "refused"], 2 * ["not today"])
@@ -181,10 +184,17 @@ class CheckPeers(unittest.TestCase):
 
     def test_choices(self):
         _, rows = self.rows("--variant", "one_step", "--only", "flash")
-        self.assertEqual({(row["of"], row["with"]) for row in rows},
-                         {("one_step", "float64"), ("one_step", "flash"), ("flash", "float64"), ("plain", "float64")})  # fmt: skip
-        for arguments, part in ((["--variant", "two_step"], "allowed: one_step, last"), (["--only", "cudnn"], "allowed on the CPU: flash, math, plain"),
-                                (["--only", "triton"], "allowed"), (["stray"], "stray"), (["--device", "tpu"], "tpu")):  # fmt: skip
+        self.assertEqual(
+            {(row["of"], row["with"]) for row in rows},
+            {("one_step", "float64"), ("one_step", "flash"), ("flash", "float64"), ("plain", "float64")},
+        )
+        for arguments, part in (
+            (["--variant", "two_step"], "allowed: one_step, last"),
+            (["--only", "cudnn"], "allowed on the CPU: flash, math, plain"),
+            (["--only", "triton"], "allowed"),
+            (["stray"], "stray"),
+            (["--device", "tpu"], "tpu"),
+        ):
             with self.assertRaisesRegex(usage.Failure, part) as caught:
                 self.check(*arguments)
             self.assertEqual(caught.exception.code, 2)

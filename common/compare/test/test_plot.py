@@ -139,8 +139,10 @@ class Rules(unittest.TestCase):
         rows = made.cpu_rows() + [made.counted("01_naive", "naive", "forward", 512, 1)]
         found = plot.select(rows, ["counts"])[0]["counts"]
         self.assertIn("N = 256,", found.note)
-        self.assertEqual([step["label"] for step in found.content["steps"]],
-                         ["01 naive", "04 thread_per_row", "06 loop_order", "06 warp_tiled", "08 tuned", "05 thread_per_row"])  # fmt: skip
+        self.assertEqual(
+            [step["label"] for step in found.content["steps"]],
+            ["01 naive", "04 thread_per_row", "06 loop_order", "06 warp_tiled", "08 tuned", "05 thread_per_row"],
+        )
 
     def test_why_fa2_moves_more_than_fa1_is_said_where_it_does(self):
         rows = made.cpu_rows()

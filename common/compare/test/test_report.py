@@ -27,10 +27,20 @@ class Report(Case):
         self.assertEqual([cell(line, "extra memory") for line in (naive, tiled, peer)], ["64 MiB", "none", "–"])
         self.assertEqual([cell(tiled, "tiles"), cell(tiled, "max error"), cell(tiled, "verdict")], ["128 × 32", "4.5e-07", "ok"])
         self.assertIn(("td", "style", "--share:25.0%"), page.attributes)  # the bar of 01: 1 of 4 TFLOP/s
-        for part in ("4 × as fast: 06_fa2_forward/tiled takes 2 ms, plain attention (01_naive/naive) 8 ms.", "8 × fewer bytes",
-                     "2 × the time of 06_fa2_forward/tiled is what the fastest peer takes: idea of flash, 4 ms.", "compute capability 9.0",
-                     "torch 9.9", "driver 580.1", "2026-01-02", COMMIT, "matplotlib is not installed", "pip install matplotlib",
-                     "Forward, B=2 H=4 N=256 d=64 causal fp32", "any implementation must move 1 MiB and do 8 GFLOP"):  # fmt: skip
+        for part in (
+            "4 × as fast: 06_fa2_forward/tiled takes 2 ms, plain attention (01_naive/naive) 8 ms.",
+            "8 × fewer bytes",
+            "2 × the time of 06_fa2_forward/tiled is what the fastest peer takes: idea of flash, 4 ms.",
+            "compute capability 9.0",
+            "torch 9.9",
+            "driver 580.1",
+            "2026-01-02",
+            COMMIT,
+            "matplotlib is not installed",
+            "pip install matplotlib",
+            "Forward, B=2 H=4 N=256 d=64 causal fp32",
+            "any implementation must move 1 MiB and do 8 GFLOP",
+        ):
             self.assertIn(part, page.text)
         self.assertNotIn("Until the launch", page.text)
 
@@ -44,8 +54,14 @@ class Report(Case):
     def test_counts_are_no_times(self):
         page = self.page([row("01_naive", "naive", device=CPU, hbm_read_bytes=7 << 20), row("06_fa2_forward", "tiled", device=CPU)])
         self.assertIn("exact counts; they are not times", page.text)
-        for title, expected in (("bytes movedread + written", "4 MiB3 MiB + 1 MiB"), ("gain over the first", "2 ×"), ("sectors", "1,234"), ("barriers", "56"),
-                                ("warp operations", "7"), ("bank conflicts", "8")):  # fmt: skip
+        for title, expected in (
+            ("bytes movedread + written", "4 MiB3 MiB + 1 MiB"),
+            ("gain over the first", "2 ×"),
+            ("sectors", "1,234"),
+            ("barriers", "56"),
+            ("warp operations", "7"),
+            ("bank conflicts", "8"),
+        ):
             self.assertEqual(page.line("06")[page.lines[0].index(title)], expected)
         self.assertIn("on Test CPU", page.text)
         self.assertNotIn("TFLOP/s", page.text)
@@ -59,10 +75,13 @@ class Report(Case):
         self.assertIn("Changed since these rows were made: 06_fa2_forward/tiled.cuh, 07_fa2_backward/two.cuh.", page.text)
 
     def test_what_failed_is_shown_with_its_reason(self):
-        rows = [NAIVE, row("02_safe_softmax", "skipped_one", verdict="skipped", message="would take 35 min"),
-                row("03_online_softmax", "wrong_one", 0.5, check={"passed": False, "tensors": {"o": {"max_abs": 0.25}}}),
-                {"stage": "04_fa1_forward", "variant": "crashed_one", "pass": "forward", "verdict": "CRASHED", "message": "signal 11"},
-                row("06_fa2_forward", "refused_one", verdict="refused", message="d is 80")]  # fmt: skip
+        rows = [
+            NAIVE,
+            row("02_safe_softmax", "skipped_one", verdict="skipped", message="would take 35 min"),
+            row("03_online_softmax", "wrong_one", 0.5, check={"passed": False, "tensors": {"o": {"max_abs": 0.25}}}),
+            {"stage": "04_fa1_forward", "variant": "crashed_one", "pass": "forward", "verdict": "CRASHED", "message": "signal 11"},
+            row("06_fa2_forward", "refused_one", verdict="refused", message="d is 80"),
+        ]
         page = self.page(rows)
         self.assertIn("skipped: would take 35 min", page.line("02")[1])
         self.assertIn("WRONG: no reason given (max error 0.25)", page.line("03")[1])
@@ -92,8 +111,11 @@ class Report(Case):
         self.assertEqual(sum(tag == "details" for tag, *_ in page.attributes), 2)  # of six tables the two of the lesson are open
         rows.append(row("04_fa1_forward", "grows", 1.0, sizes={"seq_q": 512, "seq_k": 512}, extra_memory_bytes=512))
         fixed = [{**one, "problem": {**one["problem"], "batch": 1}} for one in rows]
-        self.assertIn("4 × the memory beside inputs and outputs of 01_naive/naive at 2 times the length: 64 KiB at N=256, 256 KiB at N=512; "
-                      "06_fa2_forward/tiled needs none there.", self.page(fixed).text)  # fmt: skip
+        self.assertIn(
+            "4 × the memory beside inputs and outputs of 01_naive/naive at 2 times the length: 64 KiB at N=256, 256 KiB at N=512; "
+            "06_fa2_forward/tiled needs none there.",
+            self.page(fixed).text,
+        )
 
     def test_equal_lines_are_said_once(self):
         sizes = [{"seq_q": n, "seq_k": n} for n in (256, 512, 1024)]
@@ -150,8 +172,11 @@ class Report(Case):
         odd = row("08_tensor_cores", "mma", 1.0, sizes={"seq_q": 113, "seq_k": 203, "kv_heads": 2, "causal": False, "bias": "alibi"})
         text = self.page([odd, PEER]).text
         self.assertIn(f"git checkout {COMMIT}", text)
-        self.assertIn("build/bin/compare --device gpu --batch 2 --heads 4 --kv-heads 2 --seq-q 113 --seq-k 203 --head-dim 64 --no-causal "
-                      "--dtype fp32 --bias alibi --save rows_1.json", text)  # fmt: skip
+        self.assertIn(
+            "build/bin/compare --device gpu --batch 2 --heads 4 --kv-heads 2 --seq-q 113 --seq-k 203 --head-dim 64 --no-causal "
+            "--dtype fp32 --bias alibi --save rows_1.json",
+            text,
+        )
         self.assertIn(
             "build/bin/compare --only peer --batch 2 --heads 4 --seq 256 --head-dim 64 --causal --dtype fp32 --save rows_2.json", text
         )
@@ -169,17 +194,26 @@ class Report(Case):
         contents = (ROOT / "01_naive" / "kernel.cuh").read_bytes()
         blob = hashlib.sha1(b"blob %d\0" % len(contents) + contents).hexdigest()
         outside = os.path.relpath("/etc/hosts", ROOT)
-        for sources, state in (({"01_naive/kernel.cuh": blob}, "the same"), ({"01_naive/kernel.cuh": "0" * 40}, "changed"),
-                               ({"01_naive/gone.cuh": blob}, "not here"), ({outside: blob}, "not here")):  # fmt: skip
+        for sources, state in (
+            ({"01_naive/kernel.cuh": blob}, "the same"),
+            ({"01_naive/kernel.cuh": "0" * 40}, "changed"),
+            ({"01_naive/gone.cuh": blob}, "not here"),
+            ({outside: blob}, "not here"),
+        ):
             page = self.page([row("01_naive", "naive", 1.0, sources=sources)])
             self.assertEqual(page.lines[-1], [*sources, *sources.values(), state])
             self.assertEqual("Changed since these rows were made" in page.text, state != "the same")
 
     def test_why_fa2_reads_more(self):
         def page(first, second, **more):
-            return self.page([NAIVE, row("04_fa1_forward", "thread_per_row", device=CPU, hbm_read_bytes=first << 10, hbm_written_bytes=99 << 10),
-                              row("06_fa2_forward", "loop_order", device=CPU, hbm_read_bytes=1 << 30),
-                              row("06_fa2_forward", "warp_tiled", device=CPU, hbm_read_bytes=second << 10, tiles={"br": 64, "bc": 32}, **more)]).text  # fmt: skip
+            return self.page(
+                [
+                    NAIVE,
+                    row("04_fa1_forward", "thread_per_row", device=CPU, hbm_read_bytes=first << 10, hbm_written_bytes=99 << 10),
+                    row("06_fa2_forward", "loop_order", device=CPU, hbm_read_bytes=1 << 30),
+                    row("06_fa2_forward", "warp_tiled", device=CPU, hbm_read_bytes=second << 10, tiles={"br": 64, "bc": 32}, **more),
+                ]
+            ).text
 
         text = page(585, 768)
         self.assertIn("Why FA-2 reads more than FA-1 here (768 KiB against 585 KiB; written: 1 MiB against 99 KiB)", text)
@@ -226,8 +260,14 @@ class Report(Case):
             (self.path / folder).mkdir()
             self.save(rows, f"{folder}/rows.json")
         page = self.report(self.path / "one" / "rows.json", self.path / "two" / "rows.json")
-        self.assertEqual(page.lines[0], ["stage/variant", f"{os.path.join('one', 'rows.json')}CPU simulator 2026-01-02 1234567890ab",
-                                         f"{os.path.join('two', 'rows.json')}CPU simulator 2026-01-03 ffffffffffff"])  # fmt: skip
+        self.assertEqual(
+            page.lines[0],
+            [
+                "stage/variant",
+                f"{os.path.join('one', 'rows.json')}CPU simulator 2026-01-02 1234567890ab",
+                f"{os.path.join('two', 'rows.json')}CPU simulator 2026-01-03 ffffffffffff",
+            ],
+        )
         self.assertEqual(page.lines[1][1:], ["4 MiB", "2 MiB2 ×"])
         self.assertIn("Bytes moved; in small print the gain over the first file.", page.text)
         self.assertNotIn("Runs side by side", self.page([before, after]).text)  # one file is one run

@@ -44,8 +44,16 @@ class Layout(Case):
         frames = "".join(f'<iframe width="{width}" height="800" srcdoc="{html.escape(page)}"></iframe>' for width in widths)
         outer = self.path / "outer.html"
         outer.write_text(f"<!DOCTYPE html><meta charset=utf-8><script>{MEASURE}</script><body>{frames}</body>", encoding="utf-8")
-        command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={self.path / 'profile'}",
-                   "--virtual-time-budget=20000", "--dump-dom", outer.as_uri()]  # fmt: skip
+        command = [
+            BROWSER,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            f"--user-data-dir={self.path / 'profile'}",
+            "--virtual-time-budget=20000",
+            "--dump-dom",
+            outer.as_uri(),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         return json.loads(html.unescape(done.stdout.split("<body>")[1].split("</body>")[0]))
 

@@ -16,8 +16,22 @@ from rows.usage import Failure
 
 class Rows(unittest.TestCase):
     def test_rows_that_differ_in_any_field_of_the_problem_are_both_there(self):
-        others = {"batch": 3, "heads": 8, "kv_heads": 2, "seq_q": 1, "seq_k": 1, "head_dim": 32, "scale": 0.5, "causal": False, "bias": "alibi", "dtype": "bf16",
-                  "layout": "qkv", "input": "ones", "seed": 2, "window": 128}  # fmt: skip
+        others = {
+            "batch": 3,
+            "heads": 8,
+            "kv_heads": 2,
+            "seq_q": 1,
+            "seq_k": 1,
+            "head_dim": 32,
+            "scale": 0.5,
+            "causal": False,
+            "bias": "alibi",
+            "dtype": "bf16",
+            "layout": "qkv",
+            "input": "ones",
+            "seed": 2,
+            "window": 128,
+        }
         self.assertEqual(set(problem()) - set(others), set())  # a new field has to be here
         for name, value in others.items():
             with self.subTest(name):
@@ -114,8 +128,10 @@ class Rows(unittest.TestCase):
             self.assertEqual(absence({"verdict": said, "message": message}), word, message)
 
     def test_sizes(self):
-        self.assertEqual([size(n) for n in (0, 999, 1023, 1024, 1536, 1023 * 1024, 3 << 30, 5000 << 30)],
-                         ["0 B", "999 B", "1023 B", "1 KiB", "1.5 KiB", "1023 KiB", "3 GiB", "5000 GiB"])  # fmt: skip
+        self.assertEqual(
+            [size(n) for n in (0, 999, 1023, 1024, 1536, 1023 * 1024, 3 << 30, 5000 << 30)],
+            ["0 B", "999 B", "1023 B", "1 KiB", "1.5 KiB", "1023 KiB", "3 GiB", "5000 GiB"],
+        )
 
 
 if __name__ == "__main__":
