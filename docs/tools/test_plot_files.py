@@ -10,7 +10,7 @@ from unittest import mock
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / folder) for folder in ("docs", "common/compare", "common/compare/test")]
 import plot  # noqa: E402
-import plot_rows as made  # noqa: E402
+import made_rows as made  # noqa: E402
 from tools import plot_files, saved  # noqa: E402
 
 
@@ -58,7 +58,7 @@ class Pages(unittest.TestCase):
 
     def test_a_page_shows_the_plot_and_its_rows(self):
         text = plot_files.picture("docs/page.md", "gpu", "time")
-        self.assertRegex(text, r"\A!\[Time of a pass against the length N\. .*\]\(plots/gpu/time\.svg\)\n\nFrom `sweep.json` of `docs/results/gpu`\. Saved on 2026-01-01 at")
+        self.assertRegex(text, r"\A!\[Time of a pass against the length N\. .*\]\(plots/gpu/time\.svg\)\n\nFrom `sweep.json` of `docs/results/gpu`\. Saved on 2026-01-02 at")
         self.assertIn("](docs/plots/gpu/time.svg)", plot_files.picture("README.md", "gpu", "time"))
         with mock.patch.object(plot_files.selected("gpu")[0]["time"], "remark", "And so on."):
             self.assertIn(" Both axes logarithmic. And so on.](", plot_files.picture("docs/page.md", "gpu", "time"))

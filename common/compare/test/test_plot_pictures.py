@@ -16,7 +16,7 @@ from unittest import mock
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-import plot_rows as made
+import made_rows as made
 
 import plot
 from plots import style
@@ -152,7 +152,7 @@ class Pictures(unittest.TestCase):
         length = {name: max(x for x, _ in drawing.line(f"bar_forward_08_{name},_fp16")) - 10 for name in ("mma", "tuned")}
         self.close(length["tuned"] / length["mma"], 2)
         self.assertIn("200 TFLOP/s, ×2.00", drawing.texts)
-        self.assertIn("the idea of tuned", drawing.texts)
+        self.assertIn("idea of tuned", drawing.texts)
 
     def test_marks_of_the_roofline(self):
         drawing = self.drawn["gpu roofline"]

@@ -12,7 +12,8 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from report_rows import CPU, NAIVE, PEER, ROOT, TILED, Case, Page, row
+from made_rows import CPU, row
+from report_case import NAIVE, PEER, ROOT, TILED, Case, Page
 
 import report
 from html_report import page as pages

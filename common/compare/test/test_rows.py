@@ -6,7 +6,8 @@ import pathlib
 import tempfile
 import unittest
 
-from report_rows import CPU, TILED, problem, row
+from made_rows import CPU, problem, row
+from report_case import TILED
 
 from rows.read import read_file
 from rows.row import absence, borrowed_from, judged, latest, problem_key, verdict

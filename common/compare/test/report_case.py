@@ -1,4 +1,4 @@
-"""For the tests of report.py: rows, a parser of pages, and a folder to work in. No figure here is a measurement."""
+"""For the tests of report.py: a few rows, a parser of pages, and a folder to work in."""
 
 import contextlib
 import html.parser
@@ -13,71 +13,16 @@ from unittest import mock
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "common" / "compare"))
 
+from made_rows import row
+
 import report
 from rows.usage import Failure
 
 VOID = {"meta", "img", "input", "wbr"}
-COMMIT = "1234567890abcdef1234567890abcdef12345678"
-GPU = {"kind": "gpu", "name": "Test GPU", "sm": 90, "cuda": "13.0", "driver": "580.1"}
-CPU = {"kind": "cpu", "name": "Test CPU", "sm": 0, "cuda": "", "driver": ""}
-
-
-def problem(**sizes):
-    p = {
-        "batch": 2,
-        "heads": 4,
-        "kv_heads": 4,
-        "seq_q": 256,
-        "seq_k": 256,
-        "head_dim": 64,
-        "scale": 0.125,
-        "causal": True,
-        "bias": "none",
-        "dtype": "fp32",
-        "layout": "bhnd",
-        "input": "normal",
-        "seed": 1,
-    }
-    return {**p, **sizes}
-
-
-def row(stage, variant, ms=None, device=GPU, sizes=None, **more):
-    """A row as `compare --save` writes it: with a time on a GPU, with counts on the CPU."""
-    made = {
-        "stage": stage,
-        "variant": variant,
-        "pass": "forward",
-        "idea": f"idea of {variant}",
-        "kernel": f"{stage}/{variant}.cuh",
-        "device": device,
-        "problem": problem(**(sizes or {})),
-        "flops": 8e9,
-        "compulsory_bytes": 1 << 20,
-        "extra_memory_bytes": 0,
-        "tiles": {"br": 128, "bc": 32},
-        "hbm_read_bytes": 3 << 20,
-        "hbm_written_bytes": 1 << 20,
-        "verdict": "ok",
-        "check": {"passed": True, "tensors": {"o": {"max_abs": 4.5e-7, "tolerance": 1e-6}}},
-        "commit": COMMIT,
-        "date": "2026-01-02T03:04:05Z",
-        "sources": {},
-    }
-    if device is CPU:
-        made["counters"] = {"sectors": 1234, "barriers": 56, "warp_operations": 7, "bank_conflicts": 8}
-    elif ms is not None:
-        made["time"] = {"median_ms": ms, "min_ms": ms - 0.5, "max_ms": ms + 0.5, "iterations": 3, "cold_l2": True}
-        made.update(tflops=8 / ms, percent_of_peak=8 / ms)
-    return {**made, **more}
-
-
 NAIVE = row("01_naive", "naive", 8.0, extra_memory_bytes=64 << 20, hbm_read_bytes=31 << 20)
 TILED = row("06_fa2_forward", "tiled", 2.0)
-PEER = {
-    key: value
-    for key, value in row("peer", "flash", 4.0, torch="9.9").items()
-    if key not in ("percent_of_peak", "check", "kernel", "tiles", "sources", "extra_memory_bytes")
-}
+UNKNOWN = ("percent_of_peak", "check", "kernel", "tiles", "sources", "extra_memory_bytes")  # of a peer
+PEER = {key: value for key, value in row("peer", "flash", 4.0, torch="9.9").items() if key not in UNKNOWN}
 
 
 class Page(html.parser.HTMLParser):
