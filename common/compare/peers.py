@@ -31,18 +31,8 @@ from rows import text, usage
 from rows.read import what_is_wrong_in
 from rows.usage import Failure
 
-DEFAULTS = {
-    "batch": 8,
-    "heads": 12,
-    "seq_q": 1024,
-    "head_dim": 64,
-    "causal": True,
-    "bias": "none",
-    "dtype": "fp32",
-    "layout": "bhnd",
-    "input": "normal",
-    "seed": 1,
-}
+DEFAULTS = {"batch": 8, "heads": 12, "seq_q": 1024, "head_dim": 64, "causal": True, "bias": "none", "dtype": "fp32"}
+DEFAULTS |= {"layout": "bhnd", "input": "normal", "seed": 1}
 PASSES = ("forward", "backward")
 
 
@@ -57,13 +47,8 @@ def driver_version():
 def about(torch):
     """What every row has."""
     properties = torch.cuda.get_device_properties(0)
-    device = {
-        "kind": "gpu",
-        "name": properties.name,
-        "sm": properties.major * 10 + properties.minor,
-        "cuda": torch.version.cuda,
-        "driver": driver_version(),
-    }
+    device = {"kind": "gpu", "name": properties.name, "sm": properties.major * 10 + properties.minor}
+    device |= {"cuda": torch.version.cuda, "driver": driver_version()}
     return {"device": device, "torch": torch.__version__}
 
 

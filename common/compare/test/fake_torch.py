@@ -161,16 +161,13 @@ def set_warn_always(flag):
 
 
 cuda = types.SimpleNamespace(
-    is_available=lambda: not os.environ.get("NO_GPU"),
-    synchronize=synchronize,
-    Event=Event,
-    empty_cache=lambda: None,
-    mem_get_info=lambda: (10**10, 10**11),
-    memory_allocated=lambda: 5,
-    reset_peak_memory_stats=memory.clear,
-    max_memory_allocated=lambda: 5 + max(memory),
-    get_device_properties=lambda i: types.SimpleNamespace(name="Test GPU", major=9, minor=0, L2_cache_size=1000),
+    Event=Event, synchronize=synchronize, empty_cache=lambda: None, is_available=lambda: not os.environ.get("NO_GPU")
 )
+cuda.mem_get_info = lambda: (10**10, 10**11)
+cuda.memory_allocated = lambda: 5
+cuda.reset_peak_memory_stats = memory.clear
+cuda.max_memory_allocated = lambda: 5 + max(memory)
+cuda.get_device_properties = lambda i: types.SimpleNamespace(name="Test GPU", major=9, minor=0, L2_cache_size=1000)
 autograd = types.SimpleNamespace(grad=grad)
 functional = types.SimpleNamespace(scaled_dot_product_attention=scaled_dot_product_attention)
 SDPBackend = types.SimpleNamespace(**{name: name for name in ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION")})

@@ -44,14 +44,9 @@ def at(n, stage, variant, which, ms=None, tflops=None, **other):
 
 
 def counted(n, stage, variant, which, moved, extra=0, dtype="fp32", **counts):
-    moved = {
-        "hbm_read_bytes": moved // 2,
-        "hbm_written_bytes": moved - moved // 2,
-        "compulsory_bytes": 1024 * n,
-        "extra_memory_bytes": extra,
-    }
+    moved = {"hbm_read_bytes": moved // 2, "hbm_written_bytes": moved - moved // 2, "extra_memory_bytes": extra}
     counters = {"sectors": 1, "barriers": 2, "warp_operations": 3, "bank_conflicts": 0, **counts}
-    return at(n, stage, variant, which, device=CPU, dtype=dtype, batch=1, heads=1, counters=counters, **moved)
+    return at(n, stage, variant, which, device=CPU, dtype=dtype, batch=1, heads=1, counters=counters, compulsory_bytes=1024 * n, **moved)
 
 
 def gpu_rows():

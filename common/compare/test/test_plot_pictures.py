@@ -79,15 +79,8 @@ class Pictures(unittest.TestCase):
         self.assertAlmostEqual(a, b, delta=0.01)  # points, or a ratio
 
     def test_each_picture_is_a_file(self):
-        names = ["cpu bytes", "cpu counts", "cpu memory", "gpu ladder", "gpu memory", "gpu roofline", "gpu tflops_backward"]
-        names += [
-            "gpu tflops_backward_fp32",
-            "gpu tflops_both",
-            "gpu tflops_both_fp32",
-            "gpu tflops_forward",
-            "gpu tflops_forward_fp32",
-            "gpu time",
-        ]
+        names = {"gpu": set(plot.PLOTS) - {"bytes", "counts"}, "cpu": {"bytes", "counts", "memory"}}
+        names = sorted(f"{device} {name}" for device, of_device in names.items() for name in of_device)
         self.assertEqual(sorted(self.drawn), names)
         self.assertEqual([path.name for path in self.folder.rglob("*.part")], [])
 
