@@ -184,7 +184,8 @@ void start(const Attention& a) {
 
 template <class Shape>
 constexpr CompiledShape compiled(const char* why) {
-  return {Shape::Width, {Shape::Br, Shape::Bc}, Shape::THREADS, Shape::SHARED_FLOATS * sizeof(float), 75, why, start<Shape>};
+  return {Shape::Width, {Shape::Br, Shape::Bc}, Shape::THREADS,         Shape::SHARED_FLOATS * sizeof(float), 75,
+          why,          start<Shape>,           held_by_a_thread<Shape>};
 }
 
 constexpr CompiledShape shapes[] = {

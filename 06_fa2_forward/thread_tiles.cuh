@@ -10,6 +10,7 @@
 // x, x + 8, ..., x + 56. With runs of 4 it takes four neighbours in each turn: rows 4y .. 4y + 3, then 4y + 16 .. 4y + 19.
 #pragma once
 
+#include "common/attention/tiles.hpp"
 #include "common/device/softmax.cuh"
 
 namespace flash::fa2_forward {
@@ -86,6 +87,14 @@ struct ThreadTile {
     }
   }
 };
+
+/// For --list.
+template <class Tile>
+constexpr ThreadPart part_of(const char* matrix) {
+  return {matrix, Tile::ROWS, Tile::COLS, Tile::LANES, Tile::ROW_RUN, Tile::COL_RUN};
+}
+template <class Shape>
+constexpr ThreadPart held_by_a_thread[] = {part_of<typename Shape::Scores>("S"), part_of<typename Shape::Output>("O")};
 
 /// C becomes the part of M that begins at (row0, col0), or is added to it; what lies beyond the last row and column stays out.
 /// Runs of four columns are one access where rows are aligned to it (`wide`).

@@ -43,6 +43,11 @@ struct BackwardShape {
                 "dQ is dealt out evenly, in fours of columns");
 };
 
+template <class Shape>
+constexpr ThreadPart held_by_a_thread[] = {fa2_forward::part_of<typename Shape::Scores>("S"),
+                                           fa2_forward::part_of<typename Shape::KeyGradient>("dK"),
+                                           fa2_forward::part_of<typename Shape::QueryGradient>("dQ")};
+
 /// Shared memory of a block.
 struct SharedTiles {
   SharedMatrix<float> K, V;   // [Bc, Width]

@@ -30,7 +30,9 @@ for lab in "$bin"/lab_*; do
 done
 # What programs say of themselves, for tables and pictures; the tiles on a problem large enough for the default to be the first.
 mkdir "$results/programs"
-"$bin/08_tensor_cores" --list --json --batch 4 --heads 16 --seq 8192 >"$results/programs/08_tensor_cores.json"
+for stage in 06_fa2_forward 07_fa2_backward 08_tensor_cores; do
+  "$bin/$stage" --list --json --batch 4 --heads 16 --seq 8192 >"$results/programs/$stage.json"
+done
 "$bin/lab_fragments" --json >"$results/programs/lab_fragments.json"
 "$bin/compare" --device cpu --save "$results/compare.json" >"$results/compare.txt"
 "$bin/compare" --device cpu --dtype fp16 >>"$results/compare.txt"

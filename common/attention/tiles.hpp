@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 namespace flash {
 
@@ -20,12 +21,20 @@ struct DeviceLimits {
   std::size_t shared_bytes_sm = 233472;  ///< shared memory of an SM, for all its blocks; each takes 1 KB more than it asks for
 };
 
+/// What a thread holds of a matrix in registers: rows x cols numbers. `lanes` threads share a row; of neighbouring rows a thread
+/// takes row_run at a time, of columns col_run.
+struct ThreadPart {
+  const char* matrix;
+  int rows, cols, lanes, row_run, col_run;
+};
+
 /// One of the tile sizes that a kernel file has compiled.
 struct TileChoice {
   Tiles tiles;
-  int threads = 0;               ///< of a block
-  std::size_t shared_bytes = 0;  ///< dynamic shared memory of a block
-  std::string why;               ///< what speaks for it, in a few words
+  int threads = 0;                   ///< of a block
+  std::size_t shared_bytes = 0;      ///< dynamic shared memory of a block
+  std::string why;                   ///< what speaks for it, in a few words
+  std::vector<ThreadPart> thread{};  ///< where a kernel says so
 };
 
 }  // namespace flash

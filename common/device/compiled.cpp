@@ -25,7 +25,7 @@ std::vector<TileChoice> choices(std::span<const CompiledShape> shapes, const Pro
                                 const DeviceLimits& limits) {
   std::vector<TileChoice> fit;
   for (const CompiledShape& shape : fitting(shapes, p.d, limits)) {
-    fit.push_back({shape.tiles, shape.threads, shape.shared_bytes, shape.why});
+    fit.push_back({shape.tiles, shape.threads, shape.shared_bytes, shape.why, {shape.thread.begin(), shape.thread.end()}});
   }
   const auto blocks = [&](const TileChoice& choice) {
     return pass == Pass::forward ? std::int64_t{blocks_for(p.Nq, choice.tiles.Br)} * p.B * p.H

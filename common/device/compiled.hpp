@@ -18,6 +18,7 @@ struct CompiledShape {
   int min_sm;       ///< the oldest architecture that it is compiled for: 80 for compute capability 8.0
   const char* why;  ///< what speaks for it, in a few words
   void (*start)(const Attention&);
+  std::span<const ThreadPart> thread{};  ///< who holds what, for --list
 };
 
 /// Those of the narrowest width that holds d that the device can run. The first is the default: the first of them that gives each

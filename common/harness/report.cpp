@@ -192,15 +192,23 @@ std::string list_text(const StageInfo& stage, const std::vector<Variant>& list, 
                   std::vector(4, TextTable::Align::left));
   bool any = false;
   for (const Variant& variant : list) {
+    std::vector<std::string> last;  // its line: neighbouring widths whose tiles read alike share one
     for (const ListedTiles& listed : list_tiles(variant, what)) {
       std::string dims, choices;
       for (const int d : listed.head_dims) dims += (dims.empty() ? "" : ", ") + std::to_string(d);
       for (const TileChoice& choice : listed.choices) {
         choices += choices.empty() ? to_string(choice.tiles) + " (default)" : "  " + to_string(choice.tiles);
       }
-      tiles.add({variant.name, to_string(listed.pass), dims, choices.empty() ? "none fits" : choices});
+      if (choices.empty()) choices = "none fits";
+      if (!last.empty() && last[1] == to_string(listed.pass) && last[3] == choices) {
+        last[2] += ", " + dims;
+        continue;
+      }
+      if (!last.empty()) tiles.add(last);
+      last = {variant.name, to_string(listed.pass), dims, choices};
       any = true;
     }
+    if (!last.empty()) tiles.add(last);
   }
   return any ? text + tiles.text(2) : text;
 }

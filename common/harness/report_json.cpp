@@ -25,6 +25,15 @@ Json choice_json(const TileChoice& choice) {
           {"why", choice.why}};
 }
 
+Json listed_choice(const TileChoice& choice) {
+  Json json = choice_json(choice);
+  for (const ThreadPart& part : choice.thread) {
+    json["thread"][part.matrix] = {
+        {"rows", part.rows}, {"cols", part.cols}, {"lanes", part.lanes}, {"row_run", part.row_run}, {"col_run", part.col_run}};
+  }
+  return json;
+}
+
 Json problem_json(const RunRecord& run) {
   Json json = problem_json(run.problem);
   if (run.load.empty()) {
@@ -164,7 +173,7 @@ std::string list_json(const StageInfo& stage, const std::vector<Variant>& list, 
     Json tiles = Json::array();
     for (const ListedTiles& listed : list_tiles(variant, what)) {
       Json choices = Json::array();
-      for (const TileChoice& choice : listed.choices) choices.push_back(choice_json(choice));
+      for (const TileChoice& choice : listed.choices) choices.push_back(listed_choice(choice));
       tiles.push_back({{"pass", to_string(listed.pass)}, {"head_dims", listed.head_dims}, {"choices", choices}});
     }
     rows.push_back({{"name", variant.name},

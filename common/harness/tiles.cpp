@@ -9,8 +9,9 @@ namespace flash {
 namespace {
 
 bool same_choices(const std::vector<TileChoice>& a, const std::vector<TileChoice>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const TileChoice& x, const TileChoice& y) { return x.tiles == y.tiles; });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const TileChoice& x, const TileChoice& y) {
+    return x.tiles == y.tiles && x.threads == y.threads && x.shared_bytes == y.shared_bytes;
+  });
 }
 
 }  // namespace
