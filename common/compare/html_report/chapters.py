@@ -8,9 +8,14 @@ from rows.files import ROOT
 from rows.row import is_good, is_peer, number
 from rows.text import size
 
-from .markup import join, tag
+from .markup import join, say, tag
 
 DOCS = ROOT / "docs"
+WHY = (
+    "{} ({}; written: {}): it reads the keys and values again for each tile of queries{}, and takes smaller tiles where a problem has few of "
+    "them, so that as many SMs as possible have a block. FA-1 has one block for each head, which reads keys and values once, but the queries "
+    "and its unfinished O again for each tile of keys. On a GPU the L2 cache answers most of what FA-2 reads again. {} has the formulas."
+)
 KNOWN = {path.stem: path for path in DOCS.glob("[0-9][0-9]_*.md")}  # stage: its chapter
 
 
@@ -48,14 +53,6 @@ def why_fa2_reads_more(group):
         return None
     queries = number(second, "tiles", "br")
     tile = "" if queries is None else f", here of {queries:g}"
-    read, written = (
-        " against ".join(size(number(row, key) or 0) for row in (second, first)) for key in ("hbm_read_bytes", "hbm_written_bytes")
-    )
-    said = (
-        f" ({read}; written: {written}): it reads the keys and values again for each tile of queries{tile}, "
-        "and takes smaller tiles where a problem has few of them, so that as many SMs as possible have a block. FA-1 has one block for "
-        "each head, which reads keys and values once, but the queries and its unfinished O again for each tile of keys. On a GPU the L2 cache "
-        "answers most of what FA-2 reads again. "
-    )
-    chapter = link("06_fa2_forward", "Chapter 06")
-    return tag("p", tag("b", "Why FA-2 reads more than FA-1 here"), said, chapter, " has the formulas.", class_="caption")
+    amounts = (" against ".join(size(number(row, key) or 0) for row in (second, first)) for key in ("hbm_read_bytes", "hbm_written_bytes"))
+    title, chapter = tag("b", "Why FA-2 reads more than FA-1 here"), link("06_fa2_forward", "Chapter 06")
+    return tag("p", say(WHY, title, *amounts, tile, chapter), class_="caption")

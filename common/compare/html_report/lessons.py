@@ -3,65 +3,39 @@
 from rows.row import is_peer, label, moved_bytes, number, text
 from rows.text import SIZES, size
 
-from .markup import figure, gain, join, tag
+from .markup import figure, gain, say, tag
 from .overview import blocks
 from .tables import memory_text
-
-
-def code(row):
-    name = tag("code", label(row))
-    return join(["plain attention (", name, ")"]) if row["stage"] == "01_naive" else name
 
 
 def extra(row):
     return number(row, "extra_memory_bytes")
 
 
-def median(row):
-    return number(row, "time", "median_ms")
-
-
-def faster(first, best):
-    took = [tag("code", label(best)), f" takes {figure(median(best))} ms, ", code(first), f" {figure(median(first))} ms"]
-    return gain(median(first) / median(best)), ["as fast: ", *took]
-
-
-def fewer_bytes(first, best):
-    """None where the rows do not count bytes, or where it has no fewer."""
-    many, few = moved_bytes(first), moved_bytes(best)
-    if many and few and many > few:
-        return gain(many / few), ["fewer bytes: ", tag("code", label(best)), f" moves {size(few)}, ", code(first), f" {size(many)}"]
-
-
-def least_bytes(best):
-    least, moved = number(best, "compulsory_bytes"), moved_bytes(best)
-    if least and moved:
-        what = f"the least that any implementation must move, {size(least)}, is what "
-        return gain(moved / least), [what, tag("code", label(best)), " moves"]
-
-
-def memory(first, best):
-    """None where the two do not differ."""
-    if extra(first) is not None and extra(best) is not None and extra(first) != extra(best):
-        beside = ["of memory beside inputs and outputs for ", tag("code", label(best)), f"; {size(extra(first))} for ", code(first)]
-        return memory_text(extra(best)), beside
-
-
-def beside_peer(best, peer, which):
-    if peer is not None:
-        took = f" is what {which} takes: {text(peer, 'idea') or peer['variant']}, {figure(median(peer))} ms"
-        return gain(median(peer) / median(best)), ["the time of ", tag("code", label(best)), took]
-
-
 def of_group(group):
-    """The figures of one problem and pass."""
+    """[(figure, sentence)] of one problem and pass."""
     first, best, peer = group.first(), group.best() or group.first(), group.best(peers=True)
-    if not group.gpu:
-        return [fewer_bytes(first, best), least_bytes(best), memory(first, best)]
-    flash = next((row for row in group.rows if is_peer(row) and row["variant"] == "flash" and group.cost(row)), None)
-    same = None if flash is peer else flash  # it has a line of its own already
-    peers = [beside_peer(best, peer, "the fastest peer"), beside_peer(best, same, "the peer of the same algorithm")]
-    return [faster(first, best), fewer_bytes(first, best), memory(first, best), *peers]
+    start, end = tag("code", label(first)), tag("code", label(best))
+    start = say("plain attention ({})", start) if first["stage"] == "01_naive" else start
+    said, cost = [], group.cost(best)
+    if group.gpu:
+        ratio, times = group.cost(first) / cost, (figure(cost), figure(group.cost(first)))
+        said.append((gain(ratio), say("as fast: {} takes {} ms, {} {} ms", end, times[0], start, times[1])))
+    many, few, least = moved_bytes(first), moved_bytes(best), number(best, "compulsory_bytes")
+    if many and few and many > few:
+        said.append((gain(many / few), say("fewer bytes: {} moves {}, {} {}", end, size(few), start, size(many))))
+    if least and few and not group.gpu:
+        said.append((gain(few / least), say("the least that any implementation must move, {}, is what {} moves", size(least), end)))
+    if None not in (extra(first), extra(best)) and extra(first) != extra(best):
+        beside = say("of memory beside inputs and outputs for {}; {} for {}", end, size(extra(first)), start)
+        said.append((memory_text(extra(best)), beside))
+    if group.gpu:
+        flash = next((row for row in group.rows if is_peer(row) and row["variant"] == "flash" and row is not peer), None)
+        for other, which in ((peer, "the fastest peer"), (flash, "the peer of the same algorithm")):
+            if other and group.cost(other):
+                took = f"{text(other, 'idea') or other['variant']}, {figure(group.cost(other))} ms"
+                said.append((gain(group.cost(other) / cost), say("the time of {} is what {} takes: {}", end, which, took)))
+    return said
 
 
 def chosen(found):
@@ -104,12 +78,13 @@ def growth(found):
     if name is None or times(name) <= 1:
         return []
     short, long = min(needs[name]), max(needs[name])
-    at_both = f"{size(needs[name][short])} at N={short:,}, {size(needs[name][long])} at N={long:,}"
-    sentence = ["the memory beside inputs and outputs of ", tag("code", name), f" at {figure(long / short)} times the length: {at_both}"]
+    sizes = f"{size(needs[name][short])} at N={short:,}, {size(needs[name][long])} at N={long:,}"
+    beside = "the memory beside inputs and outputs of {} at {} times the length: {}"
+    sentence = say(beside, tag("code", name), figure(long / short), sizes)
     there = {other: sizes[long] for other, sizes in needs.items() if long in sizes and sizes[long] < needs[name][long]}
     if there:
         least = min(there, key=there.get)
-        sentence += ["; ", tag("code", least), f" needs {memory_text(there[least])} there"]
+        sentence = say("{}; {} needs {} there", sentence, tag("code", least), memory_text(there[least]))
     return [(gain(times(name)), sentence)]
 
 
@@ -120,6 +95,6 @@ def section(found, chosen_groups):
     cards.append(("With the length of the sequence", growth(found)))
     parts = []
     for title, said in cards:
-        lines = [tag("p", tag("b", big), " ", tag("span", *sentence, ".")) for big, sentence in filter(None, said)]
+        lines = [tag("p", tag("b", big), " ", tag("span", sentence, ".")) for big, sentence in said]
         parts += [tag("section", tag("h3", title), *lines, class_="card")] if lines else []
     return tag("div", *parts, class_="cards") if parts else None

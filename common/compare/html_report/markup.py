@@ -32,6 +32,21 @@ def tag(name, /, *children, **attributes):
     return start if name in VOID else join([start, *children, Html(f"</{name}>" + "\n" * (name in BLOCKS))])
 
 
+def say(template, *parts):
+    """The parts, each in the place of a {}."""
+    words = template.split("{}")
+    return join([piece for pair in zip(words, parts) for piece in pair] + words[len(parts) :])
+
+
+def part(title, id, content, folded=False, beside=None, is_open=False):
+    """Something under its heading. If it is folded, that and what stands beside it are all that is seen."""
+    heading = tag("h4" if folded else "h3", title, id=id)
+    if not folded:
+        return tag("section", heading, content)
+    summary = tag("summary", heading, tag("span", beside) if beside else None)
+    return tag("details", summary, content, open="open" if is_open else None)
+
+
 def small(text):
     return tag("small", text) if text else None
 

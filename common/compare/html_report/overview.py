@@ -22,7 +22,7 @@ from rows.row import (
 from rows.text import SIZES, short_commit, size
 
 from .groups import Group
-from .markup import Cell, Head, figure, gain, join, table, tag
+from .markup import Cell, Head, figure, gain, join, part, table, tag
 from .tables import memory_text, name_cell, verdict_class
 
 # How a column is headed, and what the line above the block says of sizes that do not change in it.
@@ -122,8 +122,7 @@ def matrix(block, name):
         body.append((name_cell(row), cells, "peer" if is_peer(row) else None))
     said = " ".join([*products(block), *without_result(absent)])
     title = heading(block)
-    parts = tag("p", said, class_="caption") if said else None, table(title, name, heads, body)
-    return tag("section", tag("h3", title, id=name), *parts)
+    return part(title, name, join([tag("p", said, class_="caption") if said else None, table(title, name, heads, body)]))
 
 
 def sweeps(found):
@@ -192,6 +191,5 @@ def runs(rows, names):
     found, parts = shared(rows), []
     for index, lines in enumerate(found, start=1):
         title, content = comparison(lines, names, f"run-{index}")
-        heading = tag("h4" if len(found) > UNFOLDED else "h3", title, id=f"run-{index}")
-        parts.append(tag("details", tag("summary", heading), content) if len(found) > UNFOLDED else tag("section", heading, content))
+        parts.append(part(title, f"run-{index}", content, folded=len(found) > UNFOLDED))
     return join(parts) if parts else None

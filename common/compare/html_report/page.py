@@ -14,7 +14,7 @@ from rows.text import short_commit
 
 from . import chapters, lessons, origin, overview, tables
 from .groups import groups
-from .markup import Html, items, join, tag
+from .markup import Html, items, join, say, tag
 
 TITLE = "FlashAttention, step by step: the comparison"
 STYLE = Path(__file__).with_name("style.css")
@@ -49,11 +49,8 @@ READING_ALL = [
 READING_ENQUEUE = "Until the launch returned: host time until the launches of a pass had returned, a median. A timer that does not wait for the GPU reads this."
 READING_PEERS = "Peers are torch's kernels on the same problem, timed in the same way; they are not part of the gains."
 NO_PLOTS = (
-    "There are no plots here, since matplotlib is not installed. ",
-    tag("code", "python3 -m pip install matplotlib"),
-    " installs it, and so does ",
-    tag("code", "common/setup.sh --dev"),
-    " as root; then make this page again. The tables are complete without it.",
+    "There are no plots here, since matplotlib is not installed. {} installs it, and so does {} as root; then make this page again. The tables "
+    "are complete without it."
 )
 
 
@@ -104,7 +101,7 @@ def plots(rows):
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        return tag("p", *NO_PLOTS)
+        return tag("p", say(NO_PLOTS, *(tag("code", way) for way in ("python3 -m pip install matplotlib", "common/setup.sh --dev"))))
     parts, missing = [], []
     for device in dict.fromkeys(device_name(row) for row in rows if row.get("problem")):
         pictures, reasons = drawn([row for row in rows if device_name(row) == device])

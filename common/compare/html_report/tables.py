@@ -6,7 +6,7 @@ from rows.row import borrowed_from, device_name, is_failure, is_good, is_peer, l
 from rows.text import size
 
 from . import chapters
-from .markup import DASH, Cell, Head, counted, figure, gain, join, small, table, tag
+from .markup import DASH, Cell, Head, counted, figure, gain, join, part, small, table, tag
 
 
 class Column(typing.NamedTuple):
@@ -177,17 +177,13 @@ def section(found, peaks, unfolded):
     folded, before = len(found) > 4 and any(group not in unfolded for group in found), None
     parts = [tag("p", "Only tables that are unfolded are printed.", class_="caption")] if folded else []
     for group in found:
-        p, table = group.problem, content(group, peaks.get((group.device, group.problem["dtype"])))
-        heading = tag("h4" if folded else "h3", group.title, id=group.id)
+        p, beside = group.problem, result(group) if folded else None
         family = f"{group.device}, {p['dtype']}, d={p['head_dim']}, {'causal' if p['causal'] else 'not causal'}"
         if folded and family != before:
             before = family
             parts.append(tag("h3", family, class_="family"))
-        if folded:
-            fold = tag("summary", heading, tag("span", result(group)))
-            parts.append(tag("details", fold, table, open="open" if group in unfolded else None))
-        else:
-            parts.append(tag("section", heading, table))
+        shown = content(group, peaks.get((group.device, p["dtype"])))
+        parts.append(part(group.title, group.id, shown, folded, beside, group in unfolded))
     return join(parts)
 
 
@@ -197,5 +193,5 @@ def without_problem(rows):
         return None
     lines = [(name_cell(row), [Cell(row["pass"], kind=None), Cell(reason(row), kind="reason"), verdict_cell(row)], None) for row in rows]
     heads = [Head(title, kind=None) for title in ("stage/variant", "pass", "reason", "verdict")]
-    heading = tag("h3", "Runs that ended before they named their problem", id="no-problem")
-    return tag("section", heading, table("Runs without a problem", "no-problem", heads, lines, "wide"))
+    title, id = "Runs that ended before they named their problem", "no-problem"
+    return part(title, id, table(title, id, heads, lines, "wide"))
