@@ -53,11 +53,11 @@ class Bars:
     def panel(self, title, rows, untimed):
         """{"lengths", "series": [{"series", "label", "values": TFLOP/s or why there is none, or None, for each length}]}"""
         of_pass = [choose.best_variants([row for row in rows if row["pass"] == which]) for which in self.passes]
+        why = {(length(row), series_of(row), row["pass"]): absence(row) for row in reversed(untimed)}
         series = []
         for name in {**of_pass[0], **of_pass[-1]}:
             names = [name, PARTNERS.get(name, name)][: len(self.passes)]
             parts = [best.get(one, []) for best, one in zip(of_pass, names)]
-            why = {(length(row), series_of(row), row["pass"]): absence(row) for row in reversed(untimed)}
             values = []
             for n in lengths(rows):
                 gaps = (why[(n, *part)] for part in zip(names, self.passes) if (n, *part) in why)

@@ -8,6 +8,7 @@ from rows.text import options
 
 PEERS = {"plain": "torch plain", "memory_efficient": "torch mem.-efficient", "flash": "torch FA2", "cudnn": "torch cuDNN"}
 PASSES = ("forward", "backward")
+TYPES = ("fp32", "fp16", "bf16")
 
 
 class Unfit(Exception):
@@ -26,12 +27,12 @@ class Picture:
 
 
 def of_one_device(rows):
-    """The rows that name their problem and are of stages' own kernels. Unfit if they come from several devices: their times have no common
-    axis."""
+    """The rows that name their problem, of a type that is known here, and run no other stage's kernels. Unfit if they come from several
+    devices: their times have no common axis."""
     devices = sorted({device_name(row) for row in rows if row.get("device")})
     if len(devices) > 1:
         raise Unfit(f"the rows come from several devices: {', '.join(devices)}; allowed: one")
-    return [row for row in rows if row.get("problem") and not is_borrowed(row)]
+    return [row for row in rows if row.get("problem") and row["problem"]["dtype"] in TYPES and not is_borrowed(row)]
 
 
 def device_of(rows):

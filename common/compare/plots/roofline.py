@@ -6,7 +6,7 @@ percent_of_peak, and the slope of HBM is left out."""
 
 from math import floor, log2, log10
 
-from rows.row import is_peer, latest, number
+from rows.row import is_peer, latest, number, verdict
 
 from . import h200
 from .choose import Picture, Unfit, by_type, device_of, grouped, median, name_of, series_of, size_of, tflops
@@ -29,8 +29,7 @@ def hbm_bytes(row):
 
 def profiled(rows):
     """The rows that the picture and the table of docs/roofline.md show, forward first."""
-    passed = [row for row in rows if (row.get("check") or {}).get("passed") is True]
-    rows = latest([row for row in passed if median(row) and hbm_bytes(row) and not is_peer(row)])
+    rows = latest([row for row in rows if verdict(row) == "ok" and median(row) and hbm_bytes(row) and not is_peer(row)])
     chosen = []
     for _, members in by_type(rows):
         for of_pass in grouped(members, lambda row: row["pass"]).values():

@@ -158,6 +158,11 @@ class Rules(unittest.TestCase):
         self.assertEqual(reasons["time"], "no row has a time")
         self.assertEqual(set(plot.select(made.gpu_rows())[1]), {"bytes", "counts"})
 
+    def test_a_type_that_is_not_known_is_left_out(self):
+        for rows in (made.gpu_rows(), made.cpu_rows()):
+            rows = [{**row, "problem": {**row["problem"], "dtype": "fp8"}} for row in rows]
+            self.assertEqual(plot.select(rows)[0], {})
+
     def test_rows_of_two_devices_have_no_common_axis(self):
         old, new, other = ({"kind": "cpu", "name": "CPU", **more} for more in ({}, {"simulates_sm": 90}, {"simulates_sm": 75}))
         rows_of = [[{"device": device, "stage": "01_naive", "pass": "forward", "problem": made.problem()}] for device in (old, new, other)]
