@@ -25,6 +25,7 @@ import tempfile
 import peer_outputs
 from peer_timing import find_torch
 from rows import usage
+from rows.row import grouped
 from rows.text import describe
 from rows.usage import Failure
 
@@ -170,9 +171,8 @@ def rows_of_problem(np, torch, program, problem, chosen, device, only, seed):
 
 def table(rows):
     """A line for each pair that was compared, with the largest difference and what is allowed for each tensor."""
-    lines, heading, pairs = [], None, {}
-    for row in rows:
-        pairs.setdefault((describe(row["problem"]), row["of"], row.get("with", "")), []).append(row)
+    lines, heading = [], None
+    pairs = grouped(rows, lambda row: (describe(row["problem"]), row["of"], row.get("with", "")))
     for (problem, of, peer), group in pairs.items():
         if problem != heading:
             head = f"{'':16} {'against':16}" + "".join(f"{text:>20}" for text in TENSORS.values()) + "  verdict"

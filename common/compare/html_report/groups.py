@@ -2,10 +2,19 @@
 
 import dataclasses
 
-from rows.row import borrowed_from, device_name, is_good, is_gpu, is_peer, moved_bytes, number, place, problem_key
+from rows.row import borrowed_from, device_name, grouped, is_good, is_gpu, is_peer, moved_bytes, number, place, problem_key
 from rows.text import describe, size
 
 from .markup import figure
+
+
+def cost(row):
+    """What a row is judged by: its median time on a GPU, the bytes that it moves on the simulator. None if it has not run well."""
+    return None if not is_good(row) else number(row, "time", "median_ms") if is_gpu(row) else moved_bytes(row)
+
+
+def cost_text(row):
+    return figure(cost(row)) if cost(row) is None or is_gpu(row) else size(cost(row))
 
 
 @dataclasses.dataclass
@@ -21,30 +30,20 @@ class Group:
         self.title = f"{self.which.capitalize()}, {describe(self.problem)}"
         self.id = f"problem-{self.index}"
 
-    def cost(self, row):
-        """What a row is judged by: its median time on a GPU, the bytes that it moves on the simulator. None if it has not run well."""
-        return None if not is_good(row) else number(row, "time", "median_ms") if self.gpu else moved_bytes(row)
-
-    def cost_text(self, row):
-        cost = self.cost(row)
-        return figure(cost) if cost is None or self.gpu else size(cost)
-
     def first(self):
         """The row that gains are measured against: the first of a stage that has run well."""
-        return next((row for row in self.rows if not is_peer(row) and self.cost(row)), None)
+        return next((row for row in self.rows if not is_peer(row) and cost(row)), None)
 
     def best(self, peers=False):
         """The row of a stage, or of a peer, that costs least. Forward passes borrowed from another stage are not its own."""
-        rows = [row for row in self.rows if is_peer(row) == peers and not borrowed_from(row) and self.cost(row)]
-        return min(rows, key=self.cost, default=None)
+        rows = [row for row in self.rows if is_peer(row) == peers and not borrowed_from(row) and cost(row)]
+        return min(rows, key=cost, default=None)
 
 
 def groups(rows):
     """One group for each device, problem and pass, small problems first. Rows without a problem are in none."""
-    found = {}
-    for row in rows:
-        if row.get("problem"):
-            found.setdefault((device_name(row), problem_key(row["problem"]), row["pass"]), []).append(row)
+    named = [row for row in rows if row.get("problem")]
+    found = grouped(named, lambda row: (device_name(row), problem_key(row["problem"]), row["pass"]))
     devices = list(dict.fromkeys(device_name(row) for row in rows))
 
     def order(rows):

@@ -3,6 +3,7 @@
 from rows.row import is_peer, label, moved_bytes, number, text
 from rows.text import SIZES, size
 
+from .groups import cost, cost_text
 from .markup import figure, gain, say, tag
 from .overview import blocks
 from .tables import memory_text
@@ -17,10 +18,10 @@ def of_group(group):
     first, best, peer = group.first(), group.best() or group.first(), group.best(peers=True)
     start, end = tag("code", label(first)), tag("code", label(best))
     start = say("plain attention ({})", start) if first["stage"] == "01_naive" else start
-    said, cost = [], group.cost(best)
+    said = []
     if group.gpu:
-        ratio, times = group.cost(first) / cost, (figure(cost), figure(group.cost(first)))
-        said.append((gain(ratio), say("as fast: {} takes {} ms, {} {} ms", end, times[0], start, times[1])))
+        as_fast = say("as fast: {} takes {} ms, {} {} ms", end, cost_text(best), start, cost_text(first))
+        said.append((gain(cost(first) / cost(best)), as_fast))
     many, few, least = moved_bytes(first), moved_bytes(best), number(best, "compulsory_bytes")
     if many and few and many > few:
         said.append((gain(many / few), say("fewer bytes: {} moves {}, {} {}", end, size(few), start, size(many))))
@@ -32,9 +33,9 @@ def of_group(group):
     if group.gpu:
         flash = next((row for row in group.rows if is_peer(row) and row["variant"] == "flash" and row is not peer), None)
         for other, which in ((peer, "the fastest peer"), (flash, "the peer of the same algorithm")):
-            if other and group.cost(other):
-                took = f"{text(other, 'idea') or other['variant']}, {figure(group.cost(other))} ms"
-                said.append((gain(group.cost(other) / cost), say("the time of {} is what {} takes: {}", end, which, took)))
+            if other and cost(other):
+                took = f"{text(other, 'idea') or other['variant']}, {cost_text(other)} ms"
+                said.append((gain(cost(other) / cost(best)), say("the time of {} is what {} takes: {}", end, which, took)))
     return said
 
 
@@ -42,7 +43,7 @@ def chosen(found):
     """Of each device, dtype and pass the group with the most stages; of several the one with the most work."""
     best = {}
     for group in found:
-        lines = sum(not is_peer(row) and group.cost(row) is not None for row in group.rows)
+        lines = sum(not is_peer(row) and cost(row) is not None for row in group.rows)
         if lines > 1:
             rank = lines, max((number(row, "flops") or 0 for row in group.rows), default=0)
             before = best.setdefault((group.gpu, group.problem["dtype"], group.which), (rank, group))
@@ -67,7 +68,7 @@ def growth(found):
     needs = {}  # label: {N: bytes}
     for group in longest_sweep(found):
         for row in group.rows:
-            if group.cost(row) and extra(row) is not None and not is_peer(row):
+            if cost(row) and extra(row) is not None and not is_peer(row):
                 needs.setdefault(label(row), {})[group.problem["seq_q"]] = extra(row)
 
     def times(name):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rows import text as words
 from rows.files import ROOT, blob_id
-from rows.row import device_name, is_gpu, is_peer, number, problem_key, text
+from rows.row import device_name, grouped, is_gpu, is_peer, number, problem_key, text
 from rows.text import short_commit
 
 from .markup import Cell, Head, counted, join, table, tag
@@ -36,9 +36,7 @@ def devices(rows):
 
 def commits(rows):
     """[(commit, first date, last date, rows)] in the order of dates."""
-    found = {}
-    for row in rows:
-        found.setdefault(text(row, "commit"), []).append(text(row, "date")[:10])
+    found = {commit: [text(row, "date")[:10] for row in of_it] for commit, of_it in grouped(rows, lambda row: text(row, "commit")).items()}
     return sorted(((commit, min(dates), max(dates), len(dates)) for commit, dates in found.items()), key=lambda one: one[1:])
 
 

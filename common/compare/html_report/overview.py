@@ -6,6 +6,7 @@ from rows.row import (
     absence,
     borrowed_from,
     device_name,
+    grouped,
     is_failure,
     is_good,
     is_gpu,
@@ -21,7 +22,7 @@ from rows.row import (
 )
 from rows.text import SIZES, short_commit, size
 
-from .groups import Group
+from .groups import Group, cost, cost_text
 from .markup import Cell, Head, figure, gain, join, part, table, tag
 from .tables import memory_text, name_cell, verdict_class
 
@@ -40,13 +41,9 @@ def why_absent(row):
 
 def blocks(found):
     """Lists of groups that differ in their sizes alone. Head dimensions share a block only if there is nothing else to compare."""
-    everything_but_sizes = {}
-    for group in found:
-        everything_but_sizes.setdefault((group.device, problem_key(group.problem)[len(SIZES) :], group.which), []).append(group)
+    everything_but_sizes = grouped(found, lambda group: (group.device, problem_key(group.problem)[len(SIZES) :], group.which))
     for members in everything_but_sizes.values():
-        by_width = {}
-        for group in members:
-            by_width.setdefault(group.problem["head_dim"], []).append(group)
+        by_width = grouped(members, lambda group: group.problem["head_dim"])
         alone = all(len(same) == 1 for same in by_width.values())
         yield from [members] if alone else by_width.values()
 
@@ -76,9 +73,7 @@ def products(block):
 
 def without_result(lines):
     """A sentence for the lines that have a result in no column, in place of rows of equal cells. `lines`: {name: its rows}"""
-    words = {}
-    for name, rows in lines.items():
-        words.setdefault(" or ".join(dict.fromkeys(map(why_absent, rows))), []).append(name)
+    words = grouped(lines, lambda name: " or ".join(dict.fromkeys(map(why_absent, lines[name]))))
     said = "; ".join(f"{', '.join(names)} ({word})" for word, names in words.items())
     return [f"Without a result in any column: {said}. The tables say why."] if said else []
 
@@ -102,13 +97,10 @@ def sweep_cell(row, group, most):
 
 
 def matrix(block, name):
-    lines = {}  # label: its rows
-    for row in sorted((row for group in block for row in group.rows if not borrowed_from(row)), key=place):
-        lines.setdefault(label(row), []).append(row)
-    absent = {
-        name: rows for name, rows in lines.items() if not any(is_good(row) or is_failure(row) for row in rows)
-    }  # a failure has to be seen
-    absent = absent if len(absent) < len(lines) else {}
+    own = (row for group in block for row in group.rows if not borrowed_from(row))
+    lines = grouped(sorted(own, key=place), label)
+    seen = {name for name, rows in lines.items() if any(is_good(row) or is_failure(row) for row in rows)} or set(lines)
+    absent = {name: rows for name, rows in lines.items() if name not in seen}
     most = max((measure(row) or 0 for group in block for row in group.rows), default=0)
     heads = [Head("stage/variant", kind=None)]
     varying = {name: values for name, values in sizes_of(block).items() if len(set(values)) > 1}
@@ -163,11 +155,9 @@ def run_cell(row, first):
     """What a row is judged by, and its gain over that of the first file."""
     if row is None:
         return Cell()
-    group, over = Group([row]), Group([first]).cost(first)
-    cost = group.cost(row)
-    if cost is None and not is_good(row):
+    if not is_good(row):
         return Cell(why_absent(row))
-    return Cell(group.cost_text(row), gain(over / cost) if over and cost and first is not row else None)
+    return Cell(cost_text(row), gain(cost(first) / cost(row)) if cost(first) and cost(row) and first is not row else None)
 
 
 def comparison(lines, names, id):

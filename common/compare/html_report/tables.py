@@ -6,6 +6,7 @@ from rows.row import borrowed_from, device_name, is_failure, is_good, is_peer, l
 from rows.text import size
 
 from . import chapters
+from .groups import cost, cost_text
 from .markup import DASH, Cell, Head, counted, figure, gain, join, part, small, table, tag
 
 
@@ -44,11 +45,11 @@ def gains(group):
     """Columns of a row's gain over the first line, and over the line before; None where there is none."""
     first, before, last = group.first(), {}, None
     for row in group.rows:
-        if not is_peer(row) and not borrowed_from(row) and group.cost(row):
+        if not is_peer(row) and not borrowed_from(row) and cost(row):
             before[id(row)], last = last, row
 
     def over(other, row):
-        return None if other is None or other is row or not group.cost(row) else group.cost(other) / group.cost(row)
+        return None if other is None or other is row or not cost(row) else cost(other) / cost(row)
 
     return [
         Column("gain over the first", lambda row: over(first, row), gain),
@@ -151,7 +152,7 @@ def result(group):
     said = counted(len(group.rows), "line") + (f", {bad} without a result" if bad else "")
     if best is None or (group.gpu and not number(best, "tflops")):
         return said
-    figures = f"{figure(number(best, 'tflops'))} TFLOP/s" if group.gpu else f"{group.cost_text(best)} moved"
+    figures = f"{figure(number(best, 'tflops'))} TFLOP/s" if group.gpu else f"{cost_text(best)} moved"
     return f"{label(best)}: {figures}; {said}"
 
 

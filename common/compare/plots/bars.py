@@ -7,10 +7,10 @@ of both medians, a stage that has no backward pass with the stage that has it.""
 
 from dataclasses import dataclass
 
-from rows.row import absence, is_peer, latest
+from rows.row import absence, grouped, is_peer, latest
 
 from . import choose
-from .choose import Picture, Unfit, grouped, length, lengths, median, series_of, slice_of
+from .choose import Picture, Unfit, length, lengths, median, series_of, slice_of
 from .style import NORMAL, SMALL, WIDTH, add_panel, ink, name_in_file, new_figure, write
 
 PARTNERS = {"04": "05", "06": "07"}  # the stage with the backward pass

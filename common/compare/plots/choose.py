@@ -3,7 +3,7 @@
 import typing
 from dataclasses import dataclass
 
-from rows.row import device_name, is_borrowed, is_good, is_peer, number
+from rows.row import device_name, grouped, is_borrowed, is_good, is_peer, number
 from rows.text import options
 
 PEERS = {"plain": "torch plain", "memory_efficient": "torch mem.-efficient", "flash": "torch FA2", "cudnn": "torch cuDNN"}
@@ -91,13 +91,6 @@ def lengths(rows):
 
 def of_slice(rows, one):
     return [row for row in rows if slice_of(row) == one]
-
-
-def grouped(rows, key):
-    groups = {}
-    for row in rows:
-        groups.setdefault(key(row), []).append(row)
-    return groups
 
 
 def sixteen_bit(rows):

@@ -6,11 +6,11 @@ import typing
 from dataclasses import dataclass
 from math import ceil, floor, log2, log10
 
-from rows.row import absence, is_good, latest, number
+from rows.row import absence, grouped, is_good, latest, number
 from rows.text import size
 
 from . import choose
-from .choose import Picture, Unfit, grouped, length, lengths, median, name_of, series_of
+from .choose import Picture, Unfit, length, lengths, median, name_of, series_of
 from .labels import spread
 from .style import add_panel, head, ink, lengths_axis, line_look, name_in_file, new_figure, pointer, write
 

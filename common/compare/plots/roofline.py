@@ -6,10 +6,10 @@ percent_of_peak, and the slope of HBM is left out."""
 
 from math import floor, log2, log10
 
-from rows.row import is_peer, latest, number, verdict
+from rows.row import grouped, is_peer, latest, number, verdict
 
 from . import h200
-from .choose import Picture, Unfit, by_type, device_of, grouped, median, name_of, series_of, size_of, tflops
+from .choose import Picture, Unfit, by_type, device_of, median, name_of, series_of, size_of, tflops
 from .labels import around, label_places
 from .style import NORMAL, SMALL, WIDTH, add_panel, ink, marker, name_in_file, new_figure, pointer, write
 

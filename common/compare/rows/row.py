@@ -27,6 +27,14 @@ def text(row, *keys):
     return row if isinstance(row, str) else ""
 
 
+def grouped(rows, key):
+    """{key(row): its rows}, in the order of first appearance."""
+    found = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return found
+
+
 def label(row):
     return f"{row['stage']}/{row['variant']}"
 
