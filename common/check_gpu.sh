@@ -145,7 +145,7 @@ if part virtual "kernels that the driver compiles"; then
     tree="$build-$arch"
     { cmake -S . -B "$tree" -G Ninja -DFLASH_CUDA=AUTO "$@" -DCMAKE_CUDA_ARCHITECTURES=$arch && cmake --build "$tree"; } >"$output/build-$arch.log" 2>&1 ||
       { fail "build for $arch"; tail -n 20 "$output/build-$arch.log"; continue; }
-    ctest --test-dir "$tree" --output-on-failure -j "$(nproc)" --no-tests=error -R ' gpu: ' >"$output/ctest-$arch.log" 2>&1 || fail "GPU tests of $arch"
+    ctest --test-dir "$tree" --output-on-failure -j "$(nproc)" --no-tests=error -R ' gpu:' >"$output/ctest-$arch.log" 2>&1 || fail "GPU tests of $arch"
     { echo "$arch"; grep -A 40 'tests passed\|tests failed' "$output/ctest-$arch.log" | head -n 40; }
   done | tee "$output/virtual.txt"
   grep -q '^FAILED' "$output/virtual.txt" && failed=1

@@ -34,8 +34,10 @@ std::vector<TileChoice> tile_choices(const Variant& variant, const Problem& prob
   if (variant.tiles == nullptr) return {};
   std::vector<TileChoice> choices = variant.tiles(problem, pass, limits);
   if (choices.empty()) {
-    throw DeviceError(std::string("variant ") + variant.name + " has no tiles that fit the " +
-                      std::to_string(limits.shared_bytes) + " bytes of shared memory that a block can have here");
+    throw DeviceError(std::string("variant ") + variant.name + " has no tiles for the " + to_string(pass) +
+                      " pass at d=" + std::to_string(problem.d) + " that run here: compute capability " +
+                      std::to_string(limits.sm / 10) + "." + std::to_string(limits.sm % 10) + ", " +
+                      std::to_string(limits.shared_bytes) + " bytes of shared memory for a block");
   }
   return choices;
 }

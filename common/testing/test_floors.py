@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Who includes whom. The table of common/README.md lists the folders of common/ from the ground floor up, each with those that it includes,
 and none above it: so there is no circle. Tests include what they like of common/, and nothing else includes tests. A stage includes common/
-and earlier stages; of common/ its kernels include device/ alone."""
+and earlier stages; of common/ its kernels include device/ alone, and attention/tiles.hpp: plain numbers of tiles, which they list."""
 import pathlib
 import re
 import unittest
@@ -49,7 +49,7 @@ class Floors(unittest.TestCase):
 
     def test_kernels_see_common_through_device(self):
         kernels = [(file, included) for file, included in arrows() if file.endswith(".cuh") and file[0].isdigit()]
-        self.assertEqual([pair for pair in kernels if re.match(r"common/(?!device/)", pair[1])], [])
+        self.assertEqual([pair for pair in kernels if re.match(r"common/(?!device/|attention/tiles\.hpp$)", pair[1])], [])
 
 
 if __name__ == "__main__":

@@ -74,6 +74,12 @@ std::vector<Problem> in_all_dtypes(const std::vector<Problem>& problems) {
   return all;
 }
 
+/// Wide heads in 64 KB of shared memory. Newer GPUs have tiles for every d, and a kernel that has none there fails.
+bool has_no_tiles_on_turing(const Variant& v, const Problem& problem, Pass pass) {
+  const DeviceLimits limits = device().limits();
+  return limits.sm < 80 && v.tiles != nullptr && v.tiles(problem, pass, limits).empty();
+}
+
 }  // namespace
 
 void check_variants_on(const std::vector<Problem>& problems) {
@@ -82,7 +88,8 @@ void check_variants_on(const std::vector<Problem>& problems) {
     for (const Pass pass : {Pass::forward, Pass::backward}) {
       std::vector<Variant> taking = variants_for(problem);
       std::erase_if(taking, [&](const Variant& v) {
-        return (pass == Pass::backward) != (v.backward != nullptr) || !refusal_on(v, problem, device().limits()).empty();
+        return (pass == Pass::backward) != (v.backward != nullptr) || !refusal_on(v, problem, device().limits()).empty() ||
+               has_no_tiles_on_turing(v, problem, pass);
       });
       if (taking.empty()) continue;
 
