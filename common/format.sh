@@ -51,7 +51,10 @@ if [ "$action" = --apply ]; then
   "$ruff" check --quiet --fix || status=1
   "$ruff" format --quiet
 else
-  "$ruff" check --quiet || status=1
-  "$ruff" format --check --quiet || { echo "format: Python files differ; common/format.sh mends them" && status=1; }
+  "$ruff" check --quiet --output-format concise || status=1
+  while IFS=: read -r file _; do
+    echo "format: $file differs; common/format.sh mends it"
+    status=1
+  done < <("$ruff" format --check --output-format concise | grep ': unformatted: ')
 fi
 exit $status
