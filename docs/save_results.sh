@@ -41,7 +41,7 @@ done
 # Nothing is a multiple of a tile, heads are shared, rows of Q and K have different numbers, and there is a bias.
 "$bin/compare" --device cpu --heads 4 --kv-heads 2 --seq-q 113 --seq-k 203 --head-dim 59 --causal --bias matrix \
   --save "$results/odd_sizes.json" >/dev/null
-# The same for stage 08, the first problem in both of its types; and its tile sizes.
+# The same for stage 08, the first problem in both of its types.
 "$bin/compare" --device cpu --only 08 --sweep dtype=fp16,bf16 --save "$results/tensor.json" >/dev/null
 "$bin/compare" --device cpu --only 08 --dtype fp16 --heads 1 --seq 1024 --no-causal --save "$results/tensor_io.json" >/dev/null
 "$bin/compare" --device cpu --only 08 --dtype fp16 --heads 4 --kv-heads 2 --seq-q 113 --seq-k 203 --head-dim 59 --causal --bias matrix \
@@ -49,15 +49,6 @@ done
 # For the plots against N. That of io.json goes on where the sweep ends.
 "$bin/compare" --device cpu --heads 1 --no-causal --sweep seq=64..512 --save "$results/sweep.json" >/dev/null
 "$bin/compare" --device cpu --only 08 --dtype fp16 --heads 1 --no-causal --sweep seq=64..512 --save "$results/sweep16.json" >/dev/null
-"$bin/compare" --device cpu --tune --variant last --only 08 --dtype fp16 --tokens 128 --width 16 --seq 128 --sweep d=32,64,96,128,256 \
-  --sweep causal=no,yes --save "$results/tensor_tiles.json" >/dev/null
-python3 -c 'import json, sys  # the list of sizes is enough
-sys.path.insert(0, "common/compare")
-from rows import files
-rows = json.load(open(sys.argv[1]))
-for choice in (choice for row in rows for choice in row["tune"]["choices"]):
-    for key in ("check", "counters"): choice.pop(key, None)
-open(sys.argv[1], "w").write(files.rows_text(rows))' "$results/tensor_tiles.json"
 
 rm -rf "$saved"
 mv "$results" "$saved"

@@ -99,4 +99,3 @@ def problems():
         for problem in [*link_problems(path), *math_problems(text)]:
             wrong.append(f"{path.relative_to(ROOT)}: {problem}")
     return wrong
-

@@ -1,12 +1,12 @@
-"""The tables of docs/comparison.md and of README.md: all stages on one problem, beside torch, in times and in counts."""
+"""Of docs/comparison.md and README.md: all stages on one problem, beside torch, in times and in counts. The headline ratios are in
+headline.py."""
 
 from collections import Counter
 
-from rows.row import is_borrowed
 from rows.text import describe, size
 
-from .formatting import number, table
-from .saved import NOTHING_SAVED, RESULTS, age, gpus, origin, rows_of
+from .formatting import ms, number, shown, step, table
+from .saved import NOTHING_SAVED, RESULTS, age, fastest, newest, of_each_gpu, origin, rows_of, section
 
 # The front page has a line for each stage and pass that the stage is about, in these words.
 FRONT = [
@@ -36,94 +36,81 @@ SWEEPS = [
 def worst(row):
     """The largest difference from double precision, of all tensors."""
     tensors = (row.get("check") or {}).get("tensors", {})
-    return f"{max(tensor['max_abs'] for tensor in tensors.values()):.1e}" if tensors else "–"
+    return shown(max((tensor["max_abs"] for tensor in tensors.values()), default=None), ".1e")
 
 
-def own(rows, direction, dtype):
-    """The rows of a pass and type, without passes that run another stage's kernels."""
-    return [row for row in rows if row["pass"] == direction and row["problem"]["dtype"] == dtype and not is_borrowed(row)]
+def amounts(row):
+    return [size(row[name]) for name in ("extra_memory_bytes", "hbm_read_bytes", "hbm_written_bytes")]
 
 
-def stages(direction, dtype):
+@of_each_gpu
+def stages(device, direction, dtype):
     """All steps on the problem of compare.json, with times, then torch on the same."""
-    parts = []
-    for device in gpus():
-        ours, theirs = (own(rows_of(device, file), direction, dtype) for file in TIMED[dtype])
-        ours = [row for row in ours if "time" in row]
-        if not ours:
-            continue
-        theirs = [row for row in theirs if "time" in row and describe(row["problem"]) == describe(ours[0]["problem"])]
-        lines = []
-        for row in ours + theirs:
-            name = f"{row['stage']} `{row['variant']}`" if row in ours else f"torch, {row['variant'].replace('_', '-')}"
-            counts = [size(row["extra_memory_bytes"]), size(row["hbm_read_bytes"]), size(row["hbm_written_bytes"])] if row in ours else ["–"] * 3
-            lines.append(
-                [name, *counts, number(row["time"]["median_ms"]), f"{number(row['time']['min_ms'])}\u00a0to\u00a0{number(row['time']['max_ms'])}"]
-                + [number(row["tflops"]), f"{row['percent_of_peak']:.0f}" if row.get("percent_of_peak") else "–", worst(row)]
-            )
-        head = ["", "extra memory", "bytes read", "bytes written", "ms, median", "least to most", "TFLOP/s", "% of peak", "max error"]
-        beside = "" if theirs else " Torch on this problem in this type is not saved yet."
-        title = f"{ours[0]['device']['name']}, {direction}, {describe(ours[0]['problem'])}:"
-        parts.append(f"{title}\n\n{table(head, lines)}\n\n{origin(ours + theirs)}{beside}")
-    return "\n\n".join(parts) or NOTHING_SAVED
+    ours, theirs = (newest(device, file, direction=direction, having="time") for file in TIMED[dtype])
+    if not ours:
+        return None
+    theirs = [row for row in theirs if describe(row["problem"]) == describe(ours[0]["problem"])]
+    lines = []
+    for row in ours + theirs:
+        peer = row["stage"] == "peer"
+        name = f"torch, {row['variant'].replace('_', '-')}" if peer else f"{row['stage']} {step(row)}"
+        times = [number(row["time"][field]) for field in ("median_ms", "min_ms", "max_ms")]
+        lines.append(
+            [name, *(["–"] * 3 if peer else amounts(row)), times[0], f"{times[1]}\u00a0to\u00a0{times[2]}", number(row["tflops"])]
+            + [shown(row.get("percent_of_peak") or None, ".0f"), worst(row)]
+        )
+    head = " | extra memory | bytes read | bytes written | ms, median | least to most | TFLOP/s | % of peak | max error"
+    return section("{pass}, {problem}", head, lines, ours + theirs) + (
+        "" if theirs else " Torch on this problem in this type is not saved yet."
+    )
 
 
 def counts(direction, dtype):
     """The same as the simulator counts it, on a laptop's problem."""
-    rows = own(rows_of("cpu", COUNTED[dtype]), direction, dtype)
+    rows = [row for row in newest("cpu", COUNTED[dtype], direction=direction) if row["problem"]["dtype"] == dtype]
     if not rows:
         return NOTHING_SAVED
     lines = [
-        [f"{row['stage']} `{row['variant']}`", size(row["extra_memory_bytes"]), size(row["hbm_read_bytes"]), size(row["hbm_written_bytes"])]
+        [f"{row['stage']} {step(row)}", *amounts(row)]
         + [f"{row['counters'][name]:,}" for name in ("sectors", "barriers", "warp_operations", "bank_conflicts", "atomics")]
         + [worst(row)]
         for row in rows
     ]
-    head = ["", "extra memory", "bytes read", "bytes written", "sectors", "barriers", "warp operations", "bank conflicts", "atomics", "max error"]
+    head = " | extra memory | bytes read | bytes written | sectors | barriers | warp operations | bank conflicts | atomics | max error"
     least = f"Any implementation must move {size(rows[0]['compulsory_bytes'])}."
     return f"CPU simulator, {direction}, {describe(rows[0]['problem'])}. {least}\n\n{table(head, lines)}\n\n{origin(rows)}"
 
 
-def front():
+@of_each_gpu
+def front(device):
     """One line for each stage: its fastest step on the problem of compare.json."""
-    parts = []
-    for device in gpus():
-        rows = [row for files in TIMED.values() for row in rows_of(device, files[0]) if "time" in row]
-        lines, used = [], []
-        for stage, direction, idea in FRONT:
-            best = min((row for row in rows if (row["stage"], row["pass"]) == (stage, direction)), key=lambda row: row["time"]["median_ms"], default=None)
-            cells = ["–"] * 4
-            if best:
-                used.append(best)
-                cells = [size(best["extra_memory_bytes"]), size(best["hbm_read_bytes"] + best["hbm_written_bytes"])]
-                cells += [number(best["time"]["median_ms"]), number(best["tflops"])]
-            lines.append([f"[`{stage}`]({stage})", direction, idea, *cells])
-        if used:
-            problem = describe(used[0]["problem"]).rsplit(" ", 1)[0]
-            head = ["stage", "pass", "what is new", "extra memory", "bytes asked of memory", "ms", "TFLOP/s"]
-            title = f"{used[0]['device']['name']}, {problem}, the fastest step of each stage; fp32, stage 08 fp16:"
-            parts.append(f"{title}\n\n{table(head, lines)}\n\n{age(used)}")
-    return "\n\n".join(parts) or NOTHING_SAVED
-
-
-def demo():
-    """The first table that `compare` printed on the CPU."""
-    path = RESULTS / "cpu" / "compare.txt"
-    if not path.exists():
-        return NOTHING_SAVED
-    head, first, *_ = path.read_text().strip().split("\n\n")
-    return f"```text\n{head}\n\n{first}\n```"
+    rows = newest(device, *(files[0] for files in TIMED.values()), having="time")
+    lines, used = [], []
+    for stage, direction, idea in FRONT:
+        best = fastest(row for row in rows if (row["stage"], row["pass"]) == (stage, direction))
+        cells = ["–"] * 4
+        if best:
+            used.append(best)
+            moved = best["hbm_read_bytes"] + best["hbm_written_bytes"]
+            cells = [size(best["extra_memory_bytes"]), size(moved), ms(best), number(best["tflops"])]
+        lines.append([f"[`{stage}`]({stage})", direction, idea, *cells])
+    if not used:
+        return None
+    problem = describe(used[0]["problem"]).rsplit(" ", 1)[0]
+    head = "stage | pass | what is new | extra memory | bytes asked of memory | ms | TFLOP/s"
+    title = f"{used[0]['device']['name']}, {problem}, the fastest step of each stage; fp32, stage 08 fp16:"
+    return f"{title}\n\n{table(head, lines)}\n\n{age(used)}"
 
 
 def saved_sweeps():
     """Which sweeps are there."""
     lines = []
     for device, file, what in SWEEPS:
-        path, state = RESULTS / device / file, ["not saved yet", "–", "–"]
-        if path.exists():
+        state = ["not saved yet", "–", "–"]
+        if (RESULTS / device / file).exists():
             rows = rows_of(device, file)
             without = Counter(row["verdict"].lower() for row in rows if "time" not in row and "counters" not in row)
             state = [origin(rows) if rows else "empty", f"{len(rows) - sum(without.values())}"]
             state += [", ".join(f"{count} {verdict}" for verdict, count in sorted(without.items())) or "–"]
         lines.append([f"`{device}/{file}`", what, *state])
-    return table(["file in `docs/results`", "what", "saved", "rows with figures", "others"], lines)
+    return table("file in `docs/results` | what | saved | rows with figures | others", lines)

@@ -4,7 +4,9 @@ import re
 
 
 def table(head, rows):
-    """Columns of numbers (most of their cells are, not counting empty ones) are aligned to the right."""
+    """The head is a list, or a text as in Markdown. Columns of numbers (most of their cells are, not counting empty ones) are aligned to
+    the right."""
+    head = head.split(" | ") if isinstance(head, str) else head
     is_number = re.compile(r"\**[+-]?[\d.,]+(e[+-]?\d+)?( [KMG]?i?B?)?\**").fullmatch
     columns = [[str(row[c]) for row in rows if row[c] not in ("", "–")] for c in range(len(head))]
     numeric = [sum(bool(is_number(cell)) for cell in column) > len(column) / 2 for column in columns]
@@ -13,7 +15,31 @@ def table(head, rows):
 
 
 def number(value):
-    """A float with three significant digits, zeros at its end included, so that a column shows one precision."""
+    """A float with three significant digits, zeros at its end included, so that a column shows one precision. "–" where there is none."""
+    if value is None:
+        return "–"
     if isinstance(value, int) or 999.5 <= abs(value) < 1e6:
         return f"{value:,.0f}"
     return f"{value:#.3g}".rstrip(".") if 0.001 <= abs(value) < 1000 else f"{value:.3g}"
+
+
+def shown(value, form=".3g"):
+    """ "–" where there is no value."""
+    return "–" if value is None else format(value, form)
+
+
+def step(row):
+    return f"`{row['variant']}`"
+
+
+def ms(row):
+    return number(row["time"]["median_ms"]) if row else "–"
+
+
+def tiles_text(tiles):
+    return f"{tiles['br']} × {tiles['bc']}" if tiles else "–"
+
+
+def details(title, body):
+    """Closed until someone asks."""
+    return f"<details>\n<summary>{title}</summary>\n\n{body}\n\n</details>"

@@ -1,14 +1,20 @@
-"""The ladder: every step of the stages, the gains that were predicted and the one that was measured, from docs/ladder.json, the formulas
-of the chapters, and the saved times of one GPU."""
+"""Of docs/ladder.md: every step of docs/ladder.json, the gains that were predicted and the one that was measured on one GPU; the steps as
+files. The steps of stage 08 stand in chapter 08."""
 
 import json
+import re
+import subprocess
+from pathlib import Path
 
-from rows.row import is_borrowed
+from plots.h200 import FP32_FLOPS
+from rows.files import ROOT
 from rows.text import describe
 
-from . import costs
-from .formatting import number, table
-from .saved import ROOT, newest_rows, origin, rows_of
+from . import fa2_forward
+from .counted import chapter
+from .formatting import ms, number, shown, step, table
+from .saved import NOTHING_SAVED, fastest, newest, of_today, origin, section
+from .tensor_bounds import FORWARD, default_needs
 
 DEVICE = "nvidia_h200"
 
@@ -16,14 +22,20 @@ DEVICE = "nvidia_h200"
 def entries(direction):
     """The steps as docs/ladder.json has them. Each changes a step before it."""
     found = json.loads((ROOT / "docs" / "ladder.json").read_text())[direction]
-    seen = []
+    seen = [entry["over"] for entry in found[:1] if "over" in entry]
     for entry in found:
         if entry["step"] in seen or entry.get("over", seen[0] if seen else None) not in [*seen, None]:
             raise SystemExit(f"docs/ladder.json: {entry['step']} is there twice, or changes no step before it")
-        if not float(entry.get("predicted", 1)) > 0:
-            raise SystemExit(f"docs/ladder.json: {entry['step']} has no positive gain")
         seen.append(entry["step"])
     return found
+
+
+def label(row):
+    return f"{row['stage']}/{row['variant']}"
+
+
+def name_of(name):
+    return f"`{name.split('/')[1]}`"
 
 
 def by_least_times(entry, rows, direction):
@@ -31,36 +43,37 @@ def by_least_times(entry, rows, direction):
     if "over" not in entry or not rows:
         return None
     problem, least = next(iter(rows.values()))["problem"], []
-    for step in (entry["over"], entry["step"]):
-        stage, variant = step.split("/")
-        least.append(costs.least_ms(stage, direction, problem, variant, rows.get(step, {}).get("tiles")))
-    return None if None in least else least[0] / least[1]
+    for name in (entry["over"], entry["step"]):
+        stage, variant = name.split("/")
+        unsaved = {"stage": stage, "variant": variant, "pass": direction, "problem": problem}
+        least.append(chapter(stage).least_ms(rows.get(name, unsaved)))
+    return least[0] / least[1]
 
 
-def ladder(direction):
-    saved = [row for row in rows_of(DEVICE, "compare.json") if row["pass"] == direction and not is_borrowed(row)]
-    rows = {f"{row['stage']}/{row['variant']}": row for row in saved if "time" in row}
-    steps = entries(direction)
-    known = [entry["step"] for entry in steps]
-    steps += [{"step": step, "why": "Not in docs/ladder.json yet."} for step in rows if step not in known]
+def steps(direction):
+    rows = {label(row): row for row in newest(DEVICE, "compare.json", direction=direction, having="time")}
+    every = entries(direction)
+    known = [entry["step"] for entry in every]
+    every += [{"step": step, "why": "Not in docs/ladder.json yet."} for step in rows if step not in known]
     first = rows.get(known[0])
+
+    def gain(before, row):
+        return before["time"]["median_ms"] / row["time"]["median_ms"] if row and before else None
+
     lines, sentences = [], []
-    for count, entry in enumerate(steps, 1):
-        row, before = rows.get(entry["step"]), rows.get(entry.get("over"))
-        gain = before["time"]["median_ms"] / row["time"]["median_ms"] if row and before else None
-        in_all = first["time"]["median_ms"] / row["time"]["median_ms"] if row and first else None
-        stage, variant = entry["step"].split("/")
-        factors = (entry.get("predicted"), by_least_times(entry, rows, direction), gain, in_all)
+    for count, entry in enumerate(every, 1):
+        row = rows.get(entry["step"])
+        factors = [entry.get("predicted"), by_least_times(entry, rows, direction), gain(rows.get(entry.get("over")), row), gain(first, row)]
         lines.append(
-            [count, stage, f"`{variant}`", known.index(entry["over"]) + 1 if "over" in entry else "–"]
-            + ["–" if factor is None else number(float(factor)) for factor in factors]
-            + ([number(row["time"]["median_ms"]), number(row["tflops"])] if row else ["–", "–"])
+            [count, entry["step"].split("/")[0], name_of(entry["step"]), known.index(entry["over"]) + 1 if "over" in entry else "–"]
+            + [number(factor and float(factor)) for factor in factors]
+            + [ms(row), number(row and row["tflops"])]
         )
         measured = entry.get("why") if row else "Not saved yet."
         if "over" in entry or measured:
             expected = f"*Expected:* {entry['from']} " if "from" in entry else ""
-            sentences.append(f"- **{count}, `{variant}`.** {expected}{'*Measured:* ' + measured if measured else ''}".rstrip())
-    head = ["no.", "stage", "step", "changes", "gain, estimate", "gain, by least times", "gain, measured", "in all", "ms", "TFLOP/s"]
+            sentences.append(f"- **{count}, {name_of(entry['step'])}.** {expected}{'*Measured:* ' + measured if measured else ''}".rstrip())
+    head = "no. | stage | step | changes | gain, estimate | gain, by least times | gain, measured | in all | ms | TFLOP/s"
     body = f"{table(head, lines)}\n\n" + "\n".join(sentences)
     if not rows:
         return body
@@ -68,27 +81,112 @@ def ladder(direction):
     return f"{row['device']['name']}, {direction}, {describe(row['problem'])}:\n\n{body}\n\n{origin(list(rows.values()))}"
 
 
+def most(step, width):
+    """TFLOP/s that the bounds of chapters 06 and 08 allow, or None."""
+    stage, variant = step.split("/")
+    if stage == fa2_forward.STAGE:
+        return fa2_forward.share(fa2_forward.of_width(variant, width)) * FP32_FLOPS / 1e12
+    return default_needs(variant, width).tflops() if variant in FORWARD else None
+
+
+def tensor_steps(direction):
+    """Those of stage 08 without a mask at N = 4,096, for two widths; of stages 06 and 07 the same problems in fp32."""
+    rows = {}
+    for row in newest(DEVICE, "large.json", "sweep.json", "tensor_cores.json", direction=direction, having="time"):
+        p = row["problem"]
+        dtype = "fp16" if row["stage"].startswith("08") else "fp32"
+        if of_today(row) and (p["seq_q"], p["causal"], p["dtype"]) == (4096, False, dtype):
+            rows[label(row), p["head_dim"]] = row
+    lines, sentences, used = [], [], []
+    for entry in entries(f"tensor_{direction}"):
+        step, over = entry["step"], entry["over"]
+        line = [name_of(step), name_of(over) + ("" if over.startswith("08") else f" of {over[:2]}")]
+        for width in (64, 128):
+            row, before = rows.get((step, width)), rows.get((over, width))
+            bounds = most(over, width), most(step, width)
+            estimate = entry.get("predicted")
+            estimate = estimate.get(str(width)) if isinstance(estimate, dict) else estimate
+            by_bounds = None if None in bounds else bounds[1] / bounds[0]
+            measured = row["tflops"] / before["tflops"] if row and before else None
+            line += [*(shown(factor, ".2f") for factor in (estimate, by_bounds, measured)), shown(row and row["tflops"], ".0f")]
+            used += [one for one in (row, before) if row and one]
+        lines.append(line)
+        why = entry.get("why") if any((step, width) in rows for width in (64, 128)) else "not saved yet."
+        sentences.append(f"- **{name_of(step)}.** *Expected:* {entry['from']}" + (f" *Measured:* {why}" if why else ""))
+    head = "step | changes"
+    for width in (64, 128):
+        head += f" | d = {width}: gain, estimate | by the bounds | measured | TFLOP/s"
+    body = f"{table(head, lines)}\n\n" + "\n".join(sentences)
+    if not used:
+        return body
+    title = f"{used[0]['device']['name']}, {direction}, {describe(used[0]['problem'])} and the like for the other d."
+    return f"{body}\n\n{title} {origin(used)}"
+
+
 def beside_peers(direction):
     """The best of the stages, and each of torch's kernels that takes the problem, on the problems that both were timed on."""
-    peers = [row for row in rows_of(DEVICE, "peers.json") if row["pass"] == direction and "time" in row]
-    saved = newest_rows(DEVICE, "compare.json", "large.json", "sweep.json")
-    ours = [row for row in saved if row["pass"] == direction and "time" in row and not is_borrowed(row)]
+    peers = newest(DEVICE, "peers.json", direction=direction, having="time")
+    ours = newest(DEVICE, "compare.json", "large.json", "sweep.json", direction=direction, having="time")
     variants = list(dict.fromkeys(row["variant"] for row in peers))
     lines, used = [], []
     for problem in dict.fromkeys(describe(row["problem"]) for row in peers):
-        stages = [row for row in ours if describe(row["problem"]) == problem]
-        if not stages:
-            continue
-        best = min(stages, key=lambda row: row["time"]["median_ms"])
-        times = {row["variant"]: row for row in peers if describe(row["problem"]) == problem}
-        used += [best, *times.values()]
-        ratios = [best["tflops"] / times[name]["tflops"] if name in times else None for name in variants]
-        lines.append(
-            [problem, f"{best['stage']} `{best['variant']}`", number(best["tflops"])]
-            + [f"{number(times[name]['tflops'])} (×{ratio:.2f})" if ratio else "–" for name, ratio in zip(variants, ratios)]
-        )
-    if not lines:
-        return "*No times of peers saved yet.*"
+        best = fastest(row for row in ours if describe(row["problem"]) == problem)
+        if best:
+            times = {row["variant"]: row for row in peers if describe(row["problem"]) == problem}
+            used += [best, *times.values()]
+            ratios = {name: f"{number(row['tflops'])} (×{best['tflops'] / row['tflops']:.2f})" for name, row in times.items()}
+            beside = [ratios.get(name, "–") for name in variants]
+            lines.append([problem, f"{best['stage']} {step(best)}", number(best["tflops"]), *beside])
     head = ["problem", "best step here", "TFLOP/s", *(f"torch, {name.replace('_', '-')}" for name in variants)]
-    versions = sorted({row["torch"] for row in peers if "torch" in row})
-    return f"{used[0]['device']['name']}, {direction}, torch {', '.join(versions)}; in brackets how many times as fast the step here is:\n\n{table(head, lines)}\n\n{origin(used)}"
+    torch = ", ".join(sorted({row["torch"] for row in peers if "torch" in row}))
+    return section(f"{direction}, torch {torch}; in brackets how many times as fast the step here is", head, lines, used) or NOTHING_SAVED
+
+
+# Not counted among what there is to read: views, launches, scores, PTX wrappers and tables of sizes are the same for all kernels, and
+# chapters 00 and 01 introduce them.
+HARNESS = re.compile(r"common/(?!device/softmax\.cuh)|08_tensor_cores/parts/(launch|padding)\.cuh")
+
+
+def file_of(step):
+    """'06_fa2_forward/tuned': its path, relative to the project; found by the name of its variant."""
+    stage, variant = step.split("/")
+    for path in sorted((ROOT / stage).rglob("*.cuh")):
+        if re.search(rf'(\.name = |_step<shapes[^>]*>\(\s*)"{variant}"', path.read_text()):
+            return path.relative_to(ROOT).as_posix()
+    return None
+
+
+def changed(before, after):
+    """Added and removed lines, as git counts them."""
+    done = subprocess.run(["git", "diff", "--no-index", "--numstat", before, after], cwd=ROOT, capture_output=True, text=True, check=False)
+    added, removed, *_ = done.stdout.split()
+    return f"+{added} −{removed}"
+
+
+def to_read(path, seen):
+    """The files that a kernel is made of, itself first."""
+    if path not in seen and not HARNESS.match(path) and (ROOT / path).exists():
+        seen.append(path)
+        for name in re.findall(r'^#include "([^"]+\.cuh)"', (ROOT / path).read_text(), re.MULTILINE):
+            to_read(name, seen)
+    return seen
+
+
+def lines_of(path):
+    return len((ROOT / path).read_text().splitlines())
+
+
+def files():
+    """What each step changes of the step before it, and how much there is to read to follow it."""
+    rows = []
+    for name in ("forward", "backward", "tensor_forward", "tensor_backward"):
+        for entry in entries(name):
+            path, before = file_of(entry["step"]), file_of(entry["over"]) if "over" in entry else None
+            if path is None:
+                continue
+            read = to_read(path, [])
+            rows.append(
+                [name.removeprefix("tensor_"), f"[`{path}`](../{path})", lines_of(path), changed(before, path) if before else "–"]
+                + [len(read), sum(map(lines_of, read)), ", ".join(f"`{Path(other).name}`" for other in read[1:]) or "–"]
+            )
+    return table("pass | step | lines | changed lines | files to read | lines to read | beside it", rows)

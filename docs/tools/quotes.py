@@ -1,16 +1,27 @@
-"""Generated quotes: functions as they stand in a source file, and parts of what a lab program printed."""
+"""Quotes: functions as they stand in a source file, what programs printed, and what a program of the docs prints."""
 
 import re
-from pathlib import Path
+import subprocess
+import sys
+import textwrap
 
-from .saved import NOTHING_SAVED, RESULTS
+from .formatting import table
+from .saved import NOTHING_SAVED, RESULTS, ROOT, said
 
-ROOT = Path(__file__).resolve().parents[2]
+
+def block(lines, language="text"):
+    return "\n".join([f"```{language}", *lines, "```"])
 
 
-def function(path, name):
+def source(path):
+    if not (ROOT / path).exists():
+        raise SystemExit(f"{path}: no such file to quote")
+    return (ROOT / path).read_text().split("\n")
+
+
+def definition(path, name):
     """The lines of the first function of that name: its /// comment, its template line, all up to its closing brace."""
-    lines = (ROOT / path).read_text().split("\n")
+    lines = source(path)
     # A definition begins at the left margin; a call is indented.
     start = next((i for i, line in enumerate(lines) if re.match(rf"(?!#|//|template)\S.*\b{name}\(", line)), None)
     if start is None:
@@ -22,29 +33,50 @@ def function(path, name):
     return lines[start : end + 1]
 
 
-def quote(path, *names):
-    """A block of code with these functions; one-liners stand together."""
-    text = ""
+def functions(path, *names):
+    """Of a source file; one-liners stand together."""
+    lines = []
     for name in names:
-        body = "\n".join(function(path, name))
-        text += ("" if not text else "\n" if "\n" not in body else "\n\n") + body
-    return f"```cpp\n{text}\n```"
+        found = definition(path, name)
+        lines += ([""] if lines and len(found) > 1 else []) + found
+    return block(lines, "cpp")
 
 
 def loop(path):
     """A kernel's loop over tiles of K: from its first line to its closing brace."""
-    lines = (ROOT / path).read_text().split("\n")
+    lines = source(path)
     start = next((i for i, line in enumerate(lines) if re.match(r"  for \(int (col0 = 0|j = 0|j = Tc - 1);", line)), None)
     if start is None:
         raise SystemExit(f"{path}: no loop over tiles of K to quote")
     end = next(i for i in range(start, len(lines)) if lines[i] == "  }")
-    return "\n".join(["```cpp", *(line[2:] for line in lines[start : end + 1]), "```"])
+    return block([line[2:] for line in lines[start : end + 1]], "cpp")
 
 
-def lab_part(name, *numbers):
-    """Paragraphs of what a lab program printed, the first is number 1."""
-    path = RESULTS / "cpu" / f"lab_{name}.txt"
+def printed(name, *numbers):
+    """What a program printed on the CPU; or only some of its paragraphs, the first is number 1."""
+    path = RESULTS / "cpu" / f"{name}.txt"
     if not path.exists():
         return NOTHING_SAVED
-    parts = path.read_text().strip().split("\n\n")
-    return "\n".join(["```text", "\n\n".join(parts[int(number) - 1] for number in numbers), "```"])
+    paragraphs = path.read_text().strip().split("\n\n")
+    return block(["\n\n".join(paragraphs[int(n) - 1] for n in numbers or range(1, len(paragraphs) + 1))])
+
+
+def lab(name):
+    """What docs/lab's program printed. Lines of prose are wrapped, tables (two spaces between cells) are left alone."""
+    return "\n".join(line if "  " in line else textwrap.fill(line, 110) for line in printed(f"lab_{name}").split("\n"))
+
+
+def run(path):
+    """What a Python program of the docs prints. It has to end well."""
+    done = subprocess.run([sys.executable, "-B", str(ROOT / path)], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{path} failed:\n{done.stdout}{done.stderr}")
+    return block([done.stdout.strip()])
+
+
+def history(file, name):
+    """What was measured by hand while a kernel was being made, of versions that were not kept."""
+    saying = said("nvidia_h200", f"{file}.json")[name]
+    lines = [["–" if cell is None else cell for cell in line] for line in saying["lines"]]
+    title, note = (saying.get(part) for part in ("title", "note"))
+    return "\n\n".join(filter(None, (title and f"{title}:", table(saying["head"], lines), note)))

@@ -1,62 +1,80 @@
-"""Saved results: docs/results/DEVICE/*.json and *.txt, and what can be said about their age."""
+"""Saved results: docs/results/DEVICE/*.json and *.txt, what can be said about their age, and parts of pages made of them."""
 
-import textwrap
+import functools
+import inspect
+import json
 
 from rows.files import ROOT, blob_id
 from rows.read import contents
-from rows.row import latest
-from rows.text import short_commit
+from rows.row import is_borrowed, is_gpu, latest
+from rows.text import describe, short_commit
+
+from .formatting import table
 
 RESULTS = ROOT / "docs" / "results"
 NOTHING_SAVED = "*Nothing saved yet.*"
-
-
-def rows_of(device, files="*.json"):
-    """The saved rows of a device, in the order of files and rows. Sweeps are for plots: they come only by their names."""
-    rows = []
-    for path in sorted((RESULTS / device).glob(files)):
-        if files == "*.json" and path.name.startswith("sweep"):
-            continue
-        found = contents(path)
-        rows += found.get("rows", []) if isinstance(found, dict) else found
-    return [row for row in rows if "problem" in row]  # a run that failed to give a report has none
-
-
-def of_this_step(row):
-    """False if the step's own file has gone since: then the name of its variant may be that of another step."""
-    return all((ROOT / path).exists() for path in row.get("sources", {}) if path.startswith(f"{row['stage']}/"))
-
-
-def newest_rows(device, *files):
-    """The rows of some files; of the same step, pass and problem in several the one saved last."""
-    return latest([row for file in files for row in rows_of(device, file)])
 
 
 def gpus():
     return sorted(p.name for p in RESULTS.glob("*") if p.is_dir() and p.name != "cpu")
 
 
-def saved_text(device, name, width=None):
-    """What a program printed; lines of prose are wrapped at `width`, tables (two spaces between cells) are left alone."""
-    path = RESULTS / device / f"{name}.txt"
-    if not path.exists():
-        return NOTHING_SAVED
-    lines = path.read_text().strip().split("\n")
-    if width:
-        lines = [line if "  " in line else textwrap.fill(line, width) for line in lines]
-    return "\n".join(["```text", *lines, "```"])
+def rows_of(device, file):
+    """The saved rows of one file, as they are."""
+    path = RESULTS / device / file
+    found = contents(path) if path.exists() else []
+    found = found.get("rows", []) if isinstance(found, dict) else found
+    return [row for row in found if "problem" in row]  # a run that failed to give a report has none
+
+
+def newest(device, *files, stage=None, direction=None, having=None):
+    """The rows of some files that have a field; of the same step, pass and problem the one saved last. Without names those of all files but
+    sweeps, which are for plots. Without passes that run another stage's kernels."""
+    files = files or [path.name for path in sorted((RESULTS / device).glob("*.json")) if not path.name.startswith("sweep")]
+    found = [row for file in files for row in rows_of(device, file) if having in (None, *row) and not is_borrowed(row)]
+    return latest([row for row in found if stage in (None, row["stage"]) and direction in (None, row["pass"])])
+
+
+def of_today(row):
+    """False if the step's own file has gone since: then the name of its variant may be that of another step."""
+    return all((ROOT / path).exists() for path in row.get("sources", {}) if path.startswith(f"{row['stage']}/"))
+
+
+def fastest(rows):
+    return min(rows, key=lambda row: row["time"]["median_ms"], default=None)
+
+
+def said(device, file):
+    """A file that holds no rows."""
+    return json.loads((RESULTS / device / file).read_text())
+
+
+def of_each_gpu(part):
+    """A part of a page from part(device, ...): what it says of each GPU, one below the other; it says None where nothing is saved."""
+
+    @functools.wraps(part)
+    def of_all(*arguments):
+        return "\n\n".join(filter(None, (part(device, *arguments) for device in gpus()))) or NOTHING_SAVED
+
+    of_all.__signature__ = inspect.signature(functools.partial(part, "device"))
+    return of_all
+
+
+def section(title, head, lines, rows):
+    """A table of rows below its title, and where they come from. None if there are no lines. Of a GPU its name comes first; a title may
+    have the {pass} and the {problem} of the first row."""
+    if not lines:
+        return None
+    first = rows[0]
+    title = title.format_map({"pass": first["pass"], "problem": describe(first["problem"])})
+    device = [first["device"]["name"]] if is_gpu(first) else []
+    return f"{', '.join([*device, *filter(None, [title])])}:\n\n{table(head, lines)}\n\n{origin(rows)}"
 
 
 def changed_since(rows):
     """The kernel files that are no longer what they were when the rows were saved."""
-    return sorted(
-        {
-            path
-            for row in rows
-            for path, saved in row.get("sources", {}).items()
-            if saved and not ((ROOT / path).exists() and blob_id(ROOT / path) == saved)
-        }
-    )
+    sources = {(path, saved) for row in rows for path, saved in row.get("sources", {}).items() if saved}
+    return sorted({path for path, saved in sources if not ((ROOT / path).exists() and blob_id(ROOT / path) == saved)})
 
 
 def age(rows):
@@ -71,6 +89,4 @@ def origin(rows):
     commits = sorted({(row.get("date", "")[:10], short_commit(row)) for row in rows})
     text = "Saved " + ", ".join(f"on {date} at commit `{commit}`" for date, commit in commits) + "."
     changed = changed_since(rows)
-    if changed:
-        text += " **Changed since:** " + ", ".join(f"`{path}`" for path in changed) + "."
-    return text
+    return text + (" **Changed since:** " + ", ".join(f"`{path}`" for path in changed) + "." if changed else "")

@@ -1,4 +1,4 @@
-"""A few lines of SVG: shapes by class, so that one style sheet serves light and dark mode. Used by diagrams.py."""
+"""A few lines of SVG: shapes by class, so that one style sheet serves light and dark mode."""
 
 from html import escape
 
@@ -25,11 +25,19 @@ class Picture:
     def __init__(self, width, height, title):
         self.width, self.height, self.title, self.parts = width, height, title, []
 
-    def rect(self, x, y, w, h, kind="c0", radius=0):
-        self.parts.append(f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="{radius:g}" class="{kind}"/>')
+    def rect(self, x, y, w, h, kind):
+        self.parts.append(f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="0" class="{kind}"/>')
 
-    def circle(self, x, y, r, kind="c0"):
-        self.parts.append(f'<circle cx="{x:g}" cy="{y:g}" r="{r:g}" class="{kind}"/>')
+    def box(self, x, y, w, h, kind, text, size=13):
+        """A rectangle with a text in its middle."""
+        self.rect(x, y, w, h, kind)
+        self.label(x + w / 2, y + h / 2 + 5, text, size)
+
+    def grid(self, x, y, rows, cols, cell, kind, gap=0):
+        """Cells of a size (width, height), each of the class kind(row, column)."""
+        for r in range(rows):
+            for c in range(cols):
+                self.rect(x + c * cell[0], y + r * cell[1], cell[0] - gap, cell[1] - gap, kind(r, c))
 
     def polygon(self, points, kind="c0"):
         self.parts.append(f'<polygon points="{" ".join(f"{x:g},{y:g}" for x, y in points)}" class="{kind}"/>')
@@ -50,6 +58,11 @@ class Picture:
         self.parts.append(
             f'<text x="{x:g}" y="{y:g}" font-size="{size:g}" text-anchor="{anchor}" class="{kind}"{weight}>{escape(text)}</text>'
         )
+
+    def note(self, x, y, *lines, size=13, anchor="middle"):
+        """Small print, a line below the other."""
+        for n, text in enumerate(lines):
+            self.label(x, y + 20 * n, text, size, anchor, "dim")
 
     def text(self):
         body = "\n".join(self.parts)

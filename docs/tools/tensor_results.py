@@ -1,12 +1,16 @@
-"""Stage 08 beside torch's FlashAttention-2 and cuDNN: docs/results/DEVICE/tensor_cores.json and peers16.json of common/check_gpu.sh."""
+"""Stage 08 beside torch's FlashAttention-2 and cuDNN, on chapter 08, the comparison and the front page: tensor_cores.json and peers16.json
+of common/check_gpu.sh."""
 
 import math
 
-from .formatting import table
-from .saved import NOTHING_SAVED, age, gpus, of_this_step, origin, rows_of
+from .formatting import shown
+from .saved import age, newest, of_each_gpu, of_today, section
 
 LENGTHS = (1024, 4096, 16384)
 CELLS = [(d, length, causal, "fp16") for d in (64, 128) for length in LENGTHS for causal in (False, True)]
+PEERS = ("flash", "cudnn")
+PASSES = ("forward", "backward")
+NONE = [None, None, None]
 
 
 def key(row):
@@ -15,129 +19,97 @@ def key(row):
 
 
 def saved(device):
-    """(ours, peers): of each problem and pass the row of the last step, and {peer: row}; only those that have a time."""
-    ours, peers = {}, {}
-    for row in rows_of(device, "tensor_cores.json"):
-        if "time" in row:
-            ours[key(row)] = row  # steps stand in the order of their numbers
-    for row in rows_of(device, "peers16.json"):
-        beside = ours.get(key(row), row)
-        if "time" in row and all(row["problem"][size] == beside["problem"][size] for size in ("batch", "heads")):
-            peers.setdefault(key(row), {})[row["variant"]] = row
-    return ours, peers
+    """{(d, N, mask, type, pass): [the last step's row, FlashAttention-2's, cuDNN's]} of the problems that the last step has a time of."""
+    ours = {key(row): row for row in newest(device, "tensor_cores.json", having="time")}  # steps stand in the order of their numbers
+    found = {at: [row, None, None] for at, row in ours.items()}
+    for row in newest(device, "peers16.json", having="time"):
+        beside = ours.get(key(row))
+        if row["variant"] in PEERS and beside and all(row["problem"][n] == beside["problem"][n] for n in ("batch", "heads")):
+            found[key(row)][PEERS.index(row["variant"]) + 1] = row
+    return found
 
 
 def speed(row):
-    return "–" if row is None else f"{row['tflops']:.0f}"
+    return shown(row and row["tflops"], ".0f")
 
 
-def beside(ours, peers, at):
-    """[ours, FlashAttention-2, ours / FlashAttention-2, cuDNN] as text, and the ratio."""
-    mine, flash, cudnn = ours.get(at), peers.get(at, {}).get("flash"), peers.get(at, {}).get("cudnn")
-    ratio = mine["tflops"] / flash["tflops"] if mine and flash else None
-    return [speed(mine), speed(flash), "–" if ratio is None else f"{ratio:.2f}", speed(cudnn)], ratio
+def ratio(mine, other):
+    return mine["tflops"] / other["tflops"] if mine and other else None
 
 
 def geometric_mean(ratios):
-    known = [ratio for ratio in ratios if ratio is not None]
+    known = [one for one in ratios if one is not None]
     return f"{math.exp(sum(map(math.log, known)) / len(known)):.2f}" if known else "–"
 
 
-HEAD = [f"{which} {name}" for which in ("forward", "backward") for name in ("here", "FA2", "here / FA2", "cuDNN")]
+HEAD = ["d", "N", "mask", *(f"{which} {name}" for which in PASSES for name in ("here", "FA2", "here / FA2", "cuDNN"))]
 
 
-def both_passes(ours, peers, *problem):
-    cells, ratios = [], []
-    for which in ("forward", "backward"):
-        texts, ratio = beside(ours, peers, (*problem, which))
-        cells += texts
-        ratios.append(ratio)
-    return cells, ratios
+def line(rows, *problem):
+    cells = []
+    for which in PASSES:
+        mine, flash, cudnn = rows.get((*problem, which), NONE)
+        cells += [speed(mine), speed(flash), shown(ratio(mine, flash), ".2f"), speed(cudnn)]
+    return [problem[0], f"{problem[1]:,}", "causal" if problem[2] else "no", *cells]
 
 
-def cells():
+@of_each_gpu
+def cells(device):
     """TFLOP/s of the twelve cells."""
-    parts = []
-    for device in gpus():
-        ours, peers = saved(device)
-        rows, ratios = [], []
-        for d, length, causal, dtype in CELLS:
-            texts, two = both_passes(ours, peers, d, length, causal, dtype)
-            rows.append([d, f"{length:,}", "causal" if causal else "no", *texts])
-            ratios.append(two)
-        if not ours:
-            continue
-        means = [geometric_mean(ratio) for ratio in zip(*ratios)]
-        rows.append(["", "", "geometric mean", "", "", f"**{means[0]}**", "", "", "", f"**{means[1]}**", ""])
-        used = [row for at, row in ours.items() if at[:4] in CELLS]
-        torch = {row["torch"] for rows_of_problem in peers.values() for row in rows_of_problem.values()}
-        name = next(iter(ours.values()))["device"]["name"]
-        beside_torch = f"; torch {', '.join(sorted(torch))} in the same run" if torch else ""
-        parts.append(
-            f"{name}, TFLOP/s, fp16, 16,384 tokens, H·d = 2,048{beside_torch}:\n\n{table(['d', 'N', 'mask', *HEAD], rows)}\n\n{origin(used)}"
-        )
-    return "\n\n".join(parts) or NOTHING_SAVED
+    rows = saved(device)
+    used = [row for at, (row, _, _) in rows.items() if at[:4] in CELLS]
+    lines = [line(rows, *cell) for cell in CELLS]
+    means = [geometric_mean(ratio(*rows.get((*cell, which), NONE)[:2]) for cell in CELLS) for which in PASSES]
+    lines.append(["", "", "geometric mean", "", "", f"**{means[0]}**", "", "", "", f"**{means[1]}**", ""])
+    torch = ", ".join(sorted({row["torch"] for of_problem in rows.values() for row in of_problem[1:] if row}))
+    beside = f"; torch {torch} in the same run" if torch else ""
+    return section(f"TFLOP/s, fp16, 16,384 tokens, H·d = 2,048{beside}", HEAD, lines, used) if used else None
 
 
-def summary():
+@of_each_gpu
+def summary(device):
     """The twelve cells in two sentences, for the front page; of GPUs that have all of them."""
-    parts = []
-    for device in gpus():
-        ours, peers = saved(device)
-        ratios, used = {}, []
-        for which in ("forward", "backward"):
-            found = [(ours.get((*cell, which)), peers.get((*cell, which), {})) for cell in CELLS]
-            if all(mine and {"flash", "cudnn"} <= set(torch) for mine, torch in found):
-                ratios[which] = {name: [mine["tflops"] / torch[name]["tflops"] for mine, torch in found] for name in ("flash", "cudnn")}
-                used += [mine for mine, _ in found]
-        if len(ratios) < 2:
-            continue
-        mean = {(which, name): geometric_mean(of[name]) for which, of in ratios.items() for name in of}
-        ends = {which: f"{min(of['flash']):.2f} to {max(of['flash']):.2f}" for which, of in ratios.items()}
-        parts.append(
-            f"On {len(CELLS)} larger problems in fp16 ({used[0]['device']['name']}; 16,384 tokens; N from {LENGTHS[0]:,} to {LENGTHS[-1]:,}, d of 64 and 128, with "
-            f"and without a mask), stage 08 has **{mean['forward', 'flash']} times** the rate of torch's FlashAttention-2 in the forward pass ({ends['forward']}) "
-            f"and **{mean['backward', 'flash']} times** in the backward pass ({ends['backward']}; geometric means). It has {mean['forward', 'cudnn']} and "
-            f"{mean['backward', 'cudnn']} times the rate of cuDNN, which uses instructions that Hopper alone has; the stages do without, and so run on older "
-            f"GPUs too. {age(used)}"
-        )
-    return "\n\n".join(parts) or NOTHING_SAVED
+    rows = saved(device)
+    of_pass = {which: [rows.get((*cell, which), NONE) for cell in CELLS] for which in PASSES}
+    if not all(row for which in PASSES for of_cell in of_pass[which] for row in of_cell):
+        return None
+    flash = {which: [ratio(mine, other) for mine, other, _ in of_pass[which]] for which in PASSES}
+    cudnn = {which: [ratio(mine, other) for mine, _, other in of_pass[which]] for which in PASSES}
+    ends = {which: f"{min(flash[which]):.2f} to {max(flash[which]):.2f}" for which in PASSES}
+    used = [mine for which in PASSES for mine, _, _ in of_pass[which]]
+    times = {which: f"**{geometric_mean(flash[which])} times**" for which in PASSES}
+    where = f"{used[0]['device']['name']}; 16,384 tokens; N from {LENGTHS[0]:,} to {LENGTHS[-1]:,}, d of 64 and 128"
+    return (
+        f"On {len(CELLS)} larger problems in fp16 ({where}, with and without a mask), stage 08 has {times['forward']} the rate of torch's "
+        f"FlashAttention-2 in the forward pass ({ends['forward']}) and {times['backward']} in the backward pass ({ends['backward']}; "
+        f"geometric means). It has {geometric_mean(cudnn['forward'])} and {geometric_mean(cudnn['backward'])} times the rate of cuDNN, "
+        f"which uses instructions that Hopper alone has; the stages do without, and so run on older GPUs too. {age(used)}"
+    )
 
 
-def others():
+@of_each_gpu
+def others(device):
     """The other problems: other widths, bf16, odd shapes."""
-    parts = []
-    for device in gpus():
-        ours, peers = saved(device)
-        problems = sorted({at[:4] for at in ours} - set(CELLS), key=lambda p: (p[3], p[1], p[0], p[2]))
-        rows = [[d, f"{n:,}", "causal" if causal else "no", dtype, *both_passes(ours, peers, d, n, causal, dtype)[0]] for d, n, causal, dtype in problems]
-        if rows:
-            name = next(iter(ours.values()))["device"]["name"]
-            parts.append(f"{name}, TFLOP/s, about 16,384 tokens and H·d = 2,048:\n\n{table(['d', 'N', 'mask', 'dtype', *HEAD], rows)}")
-    return "\n\n".join(parts) or NOTHING_SAVED
+    rows = saved(device)
+    problems = sorted({at[:4] for at in rows} - set(CELLS), key=lambda p: (p[3], p[1], p[0], p[2]))
+    lines = [[*line(rows, *p)[:3], p[3], *line(rows, *p)[3:]] for p in problems]
+    used = [row for at, (row, _, _) in rows.items() if at[:4] in problems]
+    return section("TFLOP/s, about 16,384 tokens and H·d = 2,048", [*HEAD[:3], "dtype", *HEAD[3:]], lines, used)
 
 
-def steps(which):
+@of_each_gpu
+def steps(device, which):
     """All steps of one pass at N = 4096: TFLOP/s, and how many times as fast as the step before."""
     columns = [(d, causal) for d in (64, 128) for causal in (False, True)]
-    parts = []
-    for device in gpus():
-        speeds = {}
-        for row in rows_of(device, "tensor_cores.json"):
-            d, length, causal, dtype, direction = key(row)
-            if "time" in row and of_this_step(row) and direction == which and length == 4096 and dtype == "fp16" and (d, causal) in columns:
-                speeds.setdefault(row["variant"], {})[d, causal] = row
-        rows, before = [], {}
-        for variant, at in speeds.items():
-            cells_of_step = []
-            for column in columns:
-                row, last = at.get(column), before.get(column)
-                gain = f" (× {row['tflops'] / last['tflops']:.2f})" if row and last else ""
-                cells_of_step.append(speed(row) + gain)
-            rows.append([f"`{variant}`", *cells_of_step])
-            before = at
-        if rows:
-            used = [row for at in speeds.values() for row in at.values()]
-            head = ["step", *(f"d = {d}{', causal' if causal else ''}" for d, causal in columns)]
-            parts.append(f"{used[0]['device']['name']}, {which}, TFLOP/s at N = 4,096, fp16:\n\n{table(head, rows)}\n\n{origin(used)}")
-    return "\n\n".join(parts) or NOTHING_SAVED
+    speeds = {}
+    for row in newest(device, "tensor_cores.json", direction=which, having="time"):
+        d, length, causal, dtype, _ = key(row)
+        if of_today(row) and length == 4096 and dtype == "fp16" and (d, causal) in columns:
+            speeds.setdefault(row["variant"], {})[d, causal] = row
+    lines = []
+    for before, (variant, at) in zip([{}, *speeds.values()], speeds.items()):
+        gains = [ratio(at.get(column), before.get(column)) for column in columns]
+        lines.append([f"`{variant}`", *(speed(at.get(c)) + (f" (× {gain:.2f})" if gain else "") for c, gain in zip(columns, gains))])
+    used = [row for at in speeds.values() for row in at.values()]
+    head = ["step", *(f"d = {d}{', causal' if causal else ''}" for d, causal in columns)]
+    return section("{pass}, TFLOP/s at N = 4,096, fp16", head, lines, used)

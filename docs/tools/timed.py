@@ -1,62 +1,95 @@
-"""What was measured on each GPU: times, and the counters of each kernel."""
+"""What was measured on each GPU: times, beside those of stages before, and the counters of each kernel. Sweeps are for plots."""
 
 from rows.row import verdict
 from rows.text import describe, size
 
-from . import costs
-from .formatting import number, table
-from .saved import gpus, origin, rows_of
+from .counted import chapter
+from .formatting import ms, number, shown, step, tiles_text
+from .saved import fastest, newest, of_each_gpu, of_today, origin, section
 
 
-def timed_rows(stages):
-    """Of compare.json alone, the demo's problem; sweeps are for plots."""
-    for device in gpus():
-        rows = [row for row in rows_of(device, "compare.json") if "time" in row and (stages is None or row["stage"] in stages)]
-        if rows:
-            yield device, rows
+def least_ms(row):
+    """What the chapter's bounds allow on an H200, which all of them are about; None elsewhere."""
+    bound = getattr(chapter(row["stage"]), "least_ms", None)
+    return bound(row) if bound and "H200" in row["device"]["name"] and of_today(row) else None
 
 
-def least(row):
-    bound = costs.least_ms(row["stage"], row["pass"], row["problem"], row["variant"], row.get("tiles")) if "H200" in row["device"]["name"] else None
-    return "–" if bound is None else number(bound)
+def by_problem(rows):
+    """Lists of rows: of one pass and problem each."""
+    groups = {}
+    for row in rows:
+        groups.setdefault((row["pass"], describe(row["problem"])), []).append(row)
+    return groups.values()
 
 
-def times_of(*stages, only=None):
-    """Times on each GPU, with those of the stage before; of one pass, or of both."""
+@of_each_gpu
+def times(device, *stages):
+    """Of the last stage, with those of the stages before it that are named."""
     parts = []
-    for _, rows in timed_rows(stages):
-        by_problem = {}
-        for row in rows:
-            by_problem.setdefault((row["pass"], describe(row["problem"])), []).append(row)
-        for (direction, problem), group in by_problem.items():
-            if only not in (None, direction) or not any(row["stage"] == stages[-1] for row in group):
-                continue
+    for rows in by_problem(row for row in newest(device, "compare.json", having="time") if row["stage"] in stages):
+        if any(row["stage"] == stages[-1] for row in rows):
             lines = [
-                [row["stage"], f"`{row['variant']}`", least(row), number(row["time"]["median_ms"]), number(row["tflops"])]
-                + [number(row["percent_of_peak"]) if row.get("percent_of_peak") is not None else "–", verdict(row).replace("WRONG", "**wrong**")]
-                for row in group
+                [row["stage"], step(row), number(least_ms(row)), ms(row), number(row["tflops"]), number(row.get("percent_of_peak"))]
+                + [verdict(row).replace("WRONG", "**wrong**")]
+                for row in rows
             ]
-            head = ["stage", "variant", "ms, at least", "ms, median", "TFLOP/s", "% of peak", "check"]
-            parts.append(f"{group[0]['device']['name']}, {direction}, {problem}:\n\n{table(head, lines)}\n\n{origin(group)}")
-    return "\n\n".join(parts) or "*No times saved yet.*"
+            head = "stage | variant | ms, at least | ms, median | TFLOP/s | % of peak | check"
+            parts.append(section("{pass}, {problem}", head, lines, rows))
+    return "\n\n".join(parts)
 
 
-def profile_of(*stages):
-    """Each kernel of a pass, as the GPU's counters saw it."""
-    lines, seen = [], []
-    for device in gpus():
-        for row in rows_of(device, "compare.json"):
-            if row["stage"] not in stages or "profile" not in row:
-                continue
-            seen.append(row)
-            for kernel in row["profile"]:
-                if "softmax" in kernel["kernel"] or row["stage"] == stages[0] == stages[-1]:
-                    lines.append(
-                        [row["stage"], f"`{row['variant']}`", kernel["kernel"], f"{kernel['time_us']:,.0f}"]
-                        + [f"{int(kernel['read_sectors'] + kernel['written_sectors']):,}"]
-                        + [size(kernel["hbm_read_bytes"]), size(kernel["hbm_written_bytes"])]
-                        + [f"{kernel[key]:.0f}" for key in ["hbm_percent", "l1_percent"]]
-                    )
-    head = ["stage", "variant", "kernel", "µs", "sectors asked for", "read from HBM", "written to HBM", "HBM, % of peak", "L1, % of peak"]
-    problem = f"{seen[0]['device']['name']}, {describe(seen[0]['problem'])}" if seen else ""
-    return f"{problem}:\n\n{table(head, lines)}\n\n{origin(seen)}" if seen else "*No profile saved yet.*"
+@of_each_gpu
+def profile(device, *stages):
+    """Each kernel of a pass, as the GPU's counters saw it; of several stages the kernels of the softmax."""
+    rows = [row for row in newest(device, "compare.json", having="profile") if row["stage"] in stages]
+    lines = [
+        [row["stage"], step(row), kernel["kernel"], f"{kernel['time_us']:,.0f}"]
+        + [f"{int(kernel['read_sectors'] + kernel['written_sectors']):,}"]
+        + [size(kernel["hbm_read_bytes"]), size(kernel["hbm_written_bytes"])]
+        + [f"{kernel[key]:.0f}" for key in ["hbm_percent", "l1_percent"]]
+        for row in rows
+        for kernel in row["profile"]
+        if "softmax" in kernel["kernel"] or len(stages) == 1
+    ]
+    head = "stage | variant | kernel | µs | sectors asked for | read from HBM | written to HBM | HBM, % of peak | L1, % of peak"
+    return section("{problem}", head, lines, rows)
+
+
+def faster_or_slower(ratio):
+    """Of a time divided by another one."""
+    if 0.98 < ratio < 1.02:
+        return "about the same"
+    return f"{1 / ratio:.2g} times as fast" if ratio < 1 else f"{ratio:.2g} times as long: it loses"
+
+
+@of_each_gpu
+def against(device, file, stage, direction):
+    """A stage's best variant beside the best of all stages before it, for each saved problem."""
+    parts = []
+    for rows in by_problem(newest(device, file, direction=direction, having="time")):
+        ours, before = fastest(row for row in rows if row["stage"] == stage), fastest(row for row in rows if row["stage"] < stage)
+        if ours and before:
+            ratio = ours["time"]["median_ms"] / before["time"]["median_ms"]
+            memory = [size(row["extra_memory_bytes"]) for row in (ours, before)]
+            parts.append(
+                f"{ours['device']['name']}, {direction}, {describe(ours['problem'])}: the best of this stage takes {ms(ours)} ms, the best "
+                f"before it (`{before['stage']}`, {step(before)}) {ms(before)} ms. **{faster_or_slower(ratio).capitalize()}**, "
+                f"with {memory[0]} of extra memory instead of {memory[1]}. {origin([ours, before])}"
+            )
+    return "\n\n".join(parts)
+
+
+@of_each_gpu
+def long_sequences(device, stage, direction):
+    """The steps of a stage on the problems of large.json: rates, gains, and what a causal mask does to the rate."""
+    rows = newest(device, "large.json", stage=stage, direction=direction, having="time")
+    rates = {(describe(row["problem"]), row["variant"]): row["tflops"] for row in rows}
+    lines = []
+    for of_problem in by_problem(rows):
+        for before, row in zip([None, *of_problem], of_problem):
+            problem = describe(row["problem"])
+            full = rates.get((problem.replace(" causal", ""), row["variant"])) if row["problem"]["causal"] else None
+            gain, of_full = (shown(other and row["tflops"] / other, ".2f") for other in (before and before["tflops"], full))
+            lines.append([problem, step(row), tiles_text(row.get("tiles")), ms(row), f"{row['tflops']:.1f}", gain, of_full])
+    head = "problem | step | tiles | ms | TFLOP/s | times the step before | times the rate without mask"
+    return section(direction, head, lines, rows)

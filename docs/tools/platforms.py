@@ -1,8 +1,9 @@
-"""The environment variables that the programs read, as their source lists them."""
+"""Of docs/platforms.md: the environment variables that the programs read, as their source lists them."""
 
 import re
 
-from .constants import ROOT
+from rows.files import ROOT
+
 from .formatting import table
 
 LIST = "common/harness/environment.cpp"
@@ -23,4 +24,4 @@ def variables():
 
 def environment():
     lines = [[f"`{name}`", values.replace("|", ", "), text] for name, values, text in variables()]
-    return table(["variable", "values", "what it says"], lines)
+    return table("variable | values | what it says", lines)

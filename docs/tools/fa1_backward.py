@@ -1,0 +1,82 @@
+"""Of docs/05_fa1_backward.md: the tiles that fit, events, sectors and least times, and errors of sums in other orders."""
+
+import math
+import random
+import struct
+
+from .fa1_forward import PAD, by_shared_memory
+from .formatting import table
+from .shapes import SHARED_BYTES, up, visited
+
+MAX_BC = 64  # as in the kernel: test_kernels.py
+
+
+def shared_bytes(br, bc, width):
+    """(5.8)"""
+    return 4 * ((4 * bc + 2 * br) * (width + PAD) + 2 * br * (bc + PAD))
+
+
+def tiles_of(p, sm=90):
+    """(5.8)  (Br, Bc)"""
+    needed = up(max(p["seq_k"], -(-p["seq_q"] // 2)), 16)
+    for bc in range(min(needed, MAX_BC), 0, -16):
+        if shared_bytes(2 * bc, bc, up(p["head_dim"], 32)) <= SHARED_BYTES[sm]:
+            return 2 * bc, bc
+    return 32, 8
+
+
+def tiles():
+    """(5.8)  For long sequences."""
+    rows = []
+    for sm, available in SHARED_BYTES.items():
+        for d in [32, 64, 96, 128]:
+            br, bc = tiles_of({"head_dim": d, "seq_q": 10**6, "seq_k": 10**6}, sm)
+            rows.append([f"sm_{sm}, {available // 1024} KiB", d, f"{br} × {bc}", f"{shared_bytes(br, bc, up(d, 32)) / 1024:.0f} KiB"])
+    return table("shared memory of a block | d | Br × Bc | used", rows)
+
+
+def events(row):
+    """Three barriers for each visited pair of tiles."""
+    p = row["problem"]
+    return {"barriers": 3 * sum(visited(p, *tiles_of(p))) * p["batch"] * p["heads"], "warp_operations": 0}
+
+
+def sectors(row, moved):
+    """Tiles are loaded along rows, a sector for eight elements; a thread that reads its own row of O or dQ 16 bytes at a time has a sector
+    for four."""
+    return (sum(map(sum, moved.values())) + moved["O"][0] + 2 * moved["dQ"][0]) // 8
+
+
+def least_ms(row):
+    """(5.10)"""
+    return by_shared_memory(row["problem"], 22.75, row["problem"]["kv_heads"])
+
+
+def fp32(x):
+    return struct.unpack("f", struct.pack("f", x))[0]
+
+
+def fp32_sum(terms):
+    total = 0.0
+    for term in terms:
+        total = fp32(total + term)
+    return total
+
+
+def order_of_sums():
+    """Errors of one chain of additions and of two levels, of random terms; the same terms at each call."""
+    rows, trials = [], 100
+    for count, chains in [(2048, [1, 16]), (12288, [1, 6, 96])]:
+        source = random.Random(count)
+        sets = [[fp32(source.gauss(0, 1)) for _ in range(count)] for _ in range(trials)]
+        single = None
+        for number in chains:
+            length, squares = count // number, 0.0
+            for terms in sets:
+                got = fp32_sum(fp32_sum(terms[first : first + length]) for first in range(0, count, length))
+                squares += (got - math.fsum(terms)) ** 2
+            error = math.sqrt(squares / trials / count) * 2**24
+            single = single or error
+            law = math.sqrt(1 / number + 1 / length) if number > 1 else 1
+            rows.append([f"{count:,}", f"{number} × {length:,}", f"{error:.1f}", f"{error / single:.2f}", f"{law:.2f}"])
+    return table("terms | chains × their length | error of the sum, in u | of the single chain's | predicted", rows)

@@ -1,0 +1,242 @@
+"""Of docs/06_fa2_forward.md: tiles, loads, instructions, banks, gains of the steps; events, sectors and least times; who holds what."""
+
+from plots import h200
+from rows.text import describe
+
+from .fa1_forward import GROUP
+from .formatting import number, step, table
+from .saved import newest, of_each_gpu, of_today, section
+from .shapes import SHARED_BYTES, WARP, shape_of, shapes, up, variants, visible_pairs, visited, wavefronts
+from .svg import Picture
+from .timed import by_problem
+
+STAGE = "06_fa2_forward"
+STEPS = {variant: str(number) for number, variant in enumerate(variants(STAGE), 1)}
+LAST = list(STEPS)[-1]
+SHORT = ("short_softmax", LAST)
+
+
+def of_width(variant, width, tiles=None):
+    return shape_of(STAGE, variant, "forward", width, tiles)
+
+
+def tiles():
+    """The compiled kernels of steps 2 to 6. Steps 2 to 5 have the same sizes."""
+    middle = [variant for variant in STEPS if variant not in ("loop_order", LAST)]
+    sizes = [[(s.width, s.tiles, str(s.thread["S"])) for s in shapes(STAGE, variant, "forward")] for variant in middle]
+    if any(of_step != sizes[0] for of_step in sizes):
+        raise SystemExit("the middle steps of 06 list different sizes; fa2_forward.tiles and chapter 06 show one list")
+    rows = []
+    for variant, number_of in [(middle[-1], f"{STEPS[middle[0]]} to {STEPS[middle[-1]]}"), (LAST, STEPS[LAST])]:
+        for s in shapes(STAGE, variant, "forward"):
+            scores = s.thread["S"]
+            lanes = f"{scores.along} × {scores.lanes}"
+            rows.append([number_of, s.width, s.tiles, s.threads, lanes, scores, s.thread["O"], s.kib, s.fits, s.why])
+    head = "step | d, padded | Br × Bc | threads | lanes | S of a thread | O of a thread | shared memory | fits | as its source says"
+    return table(head, rows)
+
+
+def instructions(s):
+    """(6.8)  What a thread issues for a pair of tiles, at least: {what: instructions}."""
+    scores, outputs = s.thread["S"], s.thread["O"]
+    vector, short = s.variant != "register_tiles", s.variant in SHORT
+    along = scores.sides * s.width + scores.rows * s.bc  # Q, K, P: nvcc reads four steps along a row at once
+    down = outputs.cols * s.bc  # V
+    copies = 2 * s.bc * s.width // 4 // s.threads  # of 16 bytes
+    return {
+        "products": scores.size * s.width + outputs.size * s.bc,
+        "loads": along // 4 + (down // 4 if vector else down),
+        "softmax": (5 if short else 6) * scores.size + scores.rows * (5 + 2 * (scores.lanes.bit_length() - 1)),
+        "O rescaled": outputs.size,
+        "P stored": scores.size // 4 if vector else scores.size,
+        "scale and mask": 0 if short else 4 * scores.size,
+        "copies": copies if short or s.variant == "async_copies" else 2 * copies,
+    }
+
+
+def share(s):
+    """(6.8)  Of multiply-adds of the products in all instructions, at most."""
+    counts = instructions(s)
+    return counts["products"] / sum(counts.values())
+
+
+def loads():
+    """Of the products: numbers that a thread reads from shared memory, and instructions for it."""
+    rows = [["1", "any", f"1 × {GROUP}", "1 × d", 4 * GROUP * 2, 4 + 8 * GROUP, 1 + 2 * GROUP]]  # GROUP keys at once
+    for variant in ["register_tiles", "vector_operands", LAST]:
+        for s in (of_width(variant, width) for width in (64, 128)):
+            counts, scores, outputs = instructions(s), s.thread["S"], s.thread["O"]
+            registers = scores.sides * s.width + outputs.sides * s.bc
+            rows.append([STEPS[variant], s.width, scores, outputs, counts["products"], registers, counts["loads"]])
+    lines = [[*what, f"{registers / products:.3g}", f"{issued / products:.3g}"] for *what, products, registers, issued in rows]
+    return table("step | d | S at a time | O of a thread | numbers per multiply-add | load instructions per multiply-add", lines)
+
+
+def issued():
+    """(6.8)  And the rate that it allows."""
+    every = [of_width(variant, width) for variant in list(STEPS)[1:] for width in (64, 128)]
+    rows = [
+        [STEPS[s.variant], s.width, s.tiles]
+        + [f"{count:,}" for count in instructions(s).values()]
+        + [f"{100 * share(s):.0f} %", f"{share(s) * h200.FP32_FLOPS / 1e12:.0f}"]
+        for s in every
+    ]
+    return table(["step", "d", "tiles", *instructions(every[0]), "μ", "TFLOP/s, at most"], rows)
+
+
+def events(row):
+    """Barriers: two for each pair of tiles, and in step 1 two for each tile of Q. Warp operations: a shuffle for each row of a thread and
+    each halving of its lanes, per tile for the maximum and once for the sum; a __syncwarp() before P is read, and between chunks of P."""
+    p, variant = row["problem"], row["variant"]
+    of_tiles = visited(p, row["tiles"]["br"], row["tiles"]["bc"])
+    pairs, heads = sum(of_tiles), p["batch"] * p["heads"]
+    if variant == "loop_order":
+        return {"barriers": 2 * heads * (pairs + len(of_tiles)), "warp_operations": 0}
+    s = of_width(variant, up(p["head_dim"], 32), row["tiles"])
+    shuffles = s.thread["S"].rows * (s.thread["S"].lanes.bit_length() - 1)
+    of_warp = pairs * (shuffles + 2 * (s.bc // chunk_of(s)) - 1) + len(of_tiles) * shuffles
+    return {"barriers": 2 * heads * pairs, "warp_operations": heads * of_warp * s.warps}
+
+
+def sectors(row, moved):
+    """All move along rows, but Q from step 3 on: a sector for each element. L is written by some lanes of a warp: those of step 2 stand on
+    4 neighbouring rows, those of the steps after it on every fourth row."""
+    variant = row["variant"]
+    along = {"Q": 8 if variant in ("loop_order", "register_tiles") else 1, "L": {"loop_order": 8, "register_tiles": 4}.get(variant, 2)}
+    return sum(sum(both) // along.get(name, 8) for name, both in moved.items())
+
+
+def least_ms(row):
+    """(6.7), (6.9)  On an H200 whose SMs share the work evenly: step 1 by shared memory, the others by what they issue."""
+    p, variant = row["problem"], row["variant"]
+    pairs, width = visible_pairs(p) * p["heads"] * p["batch"], up(p["head_dim"], 32)
+    if variant == "loop_order":
+        return 1e3 * pairs * 9 * width / 256 / (h200.SMS * h200.CLOCK_HZ)
+    return 1e3 * 4 * pairs * p["head_dim"] / (share(of_width(variant, width, row.get("tiles"))) * h200.FP32_FLOPS)
+
+
+@of_each_gpu
+def gains(device):
+    """Each step beside the one before it: by the least times, and measured, on the problems of large.json and the demo's."""
+    lines, used = [], []
+    for rows in by_problem(filter(of_today, newest(device, "compare.json", "large.json", stage=STAGE, having="time"))):
+        for before, row in zip(rows, rows[1:]):
+            if int(STEPS.get(row["variant"], 0)) == int(STEPS.get(before["variant"], 0)) + 1:
+                by_bounds, measured = least_ms(before) / least_ms(row), before["time"]["median_ms"] / row["time"]["median_ms"]
+                name = describe(row["problem"]), STEPS[row["variant"]], step(row)
+                lines.append([*name, f"{by_bounds:.2f}", f"{measured:.2f}", number(row["tflops"])])
+                used += [before, row]
+    head = "problem | step |  | gain, by least times | gain, measured | TFLOP/s"
+    return section("forward, fp32; gains over the step before", head, lines, used)
+
+
+def chunk_of(s):
+    """Keys whose P lies in shared memory at a time."""
+    return min(s.bc, 64) if s.variant == LAST else s.bc
+
+
+def chunks():
+    """P whole, and in chunks: why the tiles of d = 128 fit."""
+    rows = []
+    for s in (of_width(LAST, width) for width in (64, 128)):
+        for chunk in dict.fromkeys([s.bc, chunk_of(s), chunk_of(s) // 2]):
+            parts = [4 * s.br * s.width, 4 * s.bc * (2 * s.width + 4), 4 * chunk * (s.br + 4)]
+            amount = sum(parts)
+            if chunk == chunk_of(s) and amount != s.shared_bytes:
+                raise SystemExit(f"fa2_forward.chunks: {amount} bytes of shared memory, but the program says {s.shared_bytes}")
+            blocks = h200.SHARED_KB_PER_SM * 1024 // (amount + 1024) if amount <= SHARED_BYTES[90] else "none: too much"
+            keys = f"{chunk}{' **(used)**' if chunk == chunk_of(s) else ''}"
+            rows.append([s.width, s.tiles, keys, *(f"{part:,}" for part in parts), f"{amount:,}", blocks])
+    head = "d | Br × Bc | keys of P at a time | Q, bytes | K and V, bytes | P, bytes | all | blocks on an SM of an H200"
+    return table(head, rows)
+
+
+def accesses(s):
+    """[(what, function of a lane: first of four words, used)] of the vector steps at step 0 of the products."""
+    scores, outputs = s.thread["S"], s.thread["O"]
+    return [
+        ("Q, transposed: read", lambda t: scores.row(t, 0), True),
+        ("K: read, rows as they are", lambda t: scores.col(t, 0) * s.width, False),
+        ("K: read, rows padded by 4 (B.6)", lambda t: scores.col(t, 0) * (s.width + 4), True),
+        ("P, transposed: written, rows of Br", lambda t: scores.col(t, 0) * s.br + scores.row(t, 0), False),
+        ("P, transposed: written, rows of Br + 4", lambda t: scores.col(t, 0) * (s.br + 4) + scores.row(t, 0), True),
+        ("P, transposed: read", lambda t: outputs.row(t, 0), True),
+        ("V: read", lambda t: outputs.col(t, 0), True),
+    ]
+
+
+def banks():
+    rows = []
+    for of_both in zip(*(accesses(of_width(LAST, width)) for width in (64, 128))):
+        what, _, used = of_both[0]
+        found = []
+        for _, first, _ in of_both:
+            found += [len({first(t) + word for t in range(WARP) for word in range(4)}), wavefronts(first, 4)]
+        rows.append([f"**{what}**" if used else what, *found])
+    return table("access | d = 64: different words | wavefronts | d = 128: different words | wavefronts", rows)
+
+
+def lanes_06():
+    """A warp of the last step for d = 64 and for d = 128."""
+    p = Picture(960, 604, "Steps 3 to 6: the rows and columns of S and O that one lane of a warp holds, for d = 64 and, in step 6, d = 128")
+    lane_y, lane_x, y, high = 1, 3, 96, 6
+    for width in (64, 128):
+        s = of_width(LAST, width)
+        scores, outputs = s.thread["S"], s.thread["O"]
+        warp_rows, lane = scores.warp_rows, lane_y * scores.lanes + lane_x
+        p.label(
+            480,
+            y - 46,
+            f"d = {width}: {scores.along} × {scores.lanes} lanes, {warp_rows} rows a warp, {s.warps} warps a block",
+            16,
+            bold=True,
+        )
+        below = y + warp_rows * high
+        for left, cols, tile, name, text in [
+            (30, s.bc, scores, "S, then P", f"columns x + {scores.lanes} c: {scores} scores a lane"),
+            (500, width, outputs, "O", f"columns 4x to 4x + 3 of each {4 * outputs.lanes}: {outputs} outputs a lane"),
+        ]:
+            held = tile.places(lane)
+            p.rect(left, y, 430, warp_rows * high, "c0")
+            for row in range(warp_rows):
+                for col in range(cols):
+                    if (row, col) in held or row == tile.row(lane, 0):
+                        p.rect(left + col * 430 / cols, y + row * high, 430 / cols, high, "c3" if (row, col) in held else "c2")
+            for row in range(4, warp_rows, 4):
+                p.line(left, y + row * high, left + 430, y + row * high, "thin")
+            p.label(left + 215, y - 10, f"{name}   [{warp_rows}, {cols}]", bold=True)
+            p.note(left + 215, below + 20, text)
+        y = below + 128
+    p.note(
+        480,
+        568,
+        f"green: what lane (y, x) = ({lane_y}, {lane_x}) holds. Rows 4y to 4y + 3 of each group, the same rows of S and of O.",
+        "orange: the rest of its first row, with the lanes of the same y: the maximum of a row is a matter of shuffles.",
+    )
+    return p
+
+
+def masked_tiles():
+    """Plain, masked and skipped tiles of a causal problem, and the order in which its blocks start."""
+    s = of_width(LAST, 64)
+    n = 6 * s.br + s.bc // 2
+    p = Picture(820, 400, "Causal mask: plain, masked and skipped tiles, and the order in which blocks start")
+    p.label(410, 28, f"Nq = Nk = {n}, tiles of {s.tiles}, causal", 16, bold=True)
+    cell, left, top = (36, 40), 200, 76
+    seen = visited({"seq_q": n, "seq_k": n, "causal": True}, s.br, s.bc)
+    rows, cols = len(seen), -(-n // s.bc)
+    kinds = {(i, j): "c3" if (j + 1) * s.bc <= i * s.br + 1 else "c2" if j < seen[i] else "c0" for i in range(rows) for j in range(cols)}
+    p.grid(left, top, rows, cols, cell, lambda i, j: kinds[i, j], 2)
+    p.note(left - 60, top - 12, "starts as", size=12)
+    for i in range(rows):
+        p.label(left - 60, top + i * cell[1] + 25, f"no. {rows - i}", 13)
+        p.label(left - 12, top + i * cell[1] + 25, f"Q{i}", 13, "end")
+    for j in range(cols):
+        p.note(left + j * cell[0] + 17, top - 12, f"K{j}", size=12)
+    plain, masked, skipped = (list(kinds.values()).count(kind) for kind in ("c3", "c2", "c0"))
+    text = f"green: all pairs visible, no mask ({plain}). orange: masked pair by pair ({masked}). grey: not visited ({skipped})."
+    p.note(410, top + rows * cell[1] + 26, text)
+    return p
+
+
+PICTURES = [lanes_06, masked_tiles]

@@ -1,0 +1,68 @@
+"""Of docs/io_complexity.md: formulas for some lengths and amounts of shared memory, and all stages counted."""
+
+from rows.text import size
+
+from .counted import agree
+from .formatting import step, table
+from .saved import NOTHING_SAVED, newest, section
+from .shapes import SHARED_BYTES
+
+REGISTER_ROWS = 128  # rows of a Q tile of FlashAttention-2 in the tables below
+
+
+def traffic(n, d, floats=SHARED_BYTES[90] // 4):
+    """Elements of one head's forward pass, (I.1) to (I.5), for Nq = Nk = n without a causal mask."""
+    bc = -(-floats // (4 * d))
+    return {
+        "compulsory": 4 * n * d + n,
+        "three kernels": 4 * n * n + 4 * n * d,
+        "FA1": 2 * n * d + -(-n // bc) * (3 * n * d + 4 * n),
+        "FA2": 2 * n * d + n + -(-n // REGISTER_ROWS) * 2 * n * d,
+    }
+
+
+def theory():
+    """The formulas for some lengths, in bytes of fp32."""
+    rows = []
+    for d in [64, 128]:
+        for n in [1024, 4096, 16384]:
+            each = traffic(n, d)
+            rows.append(
+                [d, n] + [size(4 * e) for e in each.values()] + [f"{each[name] / each['three kernels']:.2f}" for name in ("FA1", "FA2")]
+            )
+    return table("d | N | compulsory (I.1) | S, P in HBM (I.2) | FA1 (I.3) | FA2 (I.5) | FA1 / (I.2) | FA2 / (I.2)", rows)
+
+
+def memory():
+    """(I.3) for other amounts of shared memory."""
+    n, d = 4096, 64
+    rows = []
+    for kib in [16, 32, 64, 128, 227]:
+        floats = kib * 256
+        bc, fa1 = -(-floats // (4 * d)), traffic(n, d, floats)["FA1"]
+        rows.append([f"{kib} KiB", bc, -(-n // bc), size(4 * fa1), f"{fa1 * floats / (n * n * d * d):.1f}"])
+    return table("M | Bc = ⌈M/4d⌉ | Tc | FA1 (I.3) | times M / N²d²", rows)
+
+
+def both_ways(moved):
+    return moved["read_bytes"] + moved["written_bytes"]
+
+
+def counts():
+    """All stages on two problems: bytes of S, P and their gradients, all bytes, and the compulsory ones of (I.1)."""
+    parts = []
+    for file in ["compare.json", "io.json"]:
+        rows = sorted(newest("cpu", file), key=lambda row: (row["pass"] != "forward", row["stage"]))
+        lines = []
+        for row in rows:
+            tensors = row["counters"]["tensors"]
+            square = sum(both_ways(tensors[name]) for name in ["S", "P", "dP", "dS"] if name in tensors)
+            counted = agree(row, "bytes", both_ways(row["predicted"]), sum(map(both_ways, tensors.values())))
+            lines.append(
+                [row["pass"], row["stage"], step(row), f"{square:,}", counted, counted]
+                + [f"{both_ways(row['predicted']) / row['compulsory_bytes']:.1f}", size(row["extra_memory_bytes"])]
+            )
+        head = "pass | stage | variant | N × N matrices, bytes | all, formula | all, counted | times compulsory | extra memory"
+        if rows:
+            parts.append(section("{problem}", head, lines, rows))
+    return "\n\n".join(parts) or NOTHING_SAVED

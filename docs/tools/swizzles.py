@@ -1,0 +1,77 @@
+"""Of docs/swizzles.md: banks of plain, padded and swizzled rows."""
+
+from . import fragments as F
+from .formatting import table
+from .shapes import WARP, fullest_bank
+from .svg import Picture
+
+
+def word(width, place, row, col):
+    """Where the number of a tile lies, in words of 32 bits."""
+    chunk = F.swizzled_chunk(width, row, col // 8) if place == "swizzled" else col // 8
+    return (row * (width + (8 if place == "padded" else 0)) + 8 * chunk + col % 8) // 2
+
+
+def worst(width, place):
+    """Wavefronts of a matrix of ldmatrix, of an accumulator stored as 32-bit words, of a quarter warp that copies eight chunks in a row."""
+    chunks = width // 8
+
+    def of_chunks(at):
+        return fullest_bank(word(width, place, row, 8 * q) + n for row, q in at for n in range(4))
+
+    matrix = max(of_chunks((row, q) for row in range(8)) for q in range(chunks))
+    copies = max(of_chunks(divmod(i, chunks) for i in range(first, first + 8)) for first in range(0, 8 * chunks, 8))
+    stored = max(fullest_bank(word(width, place, F.c_row(lane), 8 * q + F.c_col(lane)) for lane in range(WARP)) for q in range(chunks))
+    return matrix, stored, copies
+
+
+def places():
+    rows = []
+    for width in (32, 64, 96, 128, 256):
+        for place in ["plain", "padded", "swizzled"]:
+            tile = 2 * 64 * (width + 8 * (place == "padded"))
+            rows.append([width, place, *worst(width, place), f"{tile:,}"])
+    head = "numbers in a row | rows | matrix of `ldmatrix` | accumulator stored | copy, 16 bytes a lane | bytes of 64 rows"
+    return table(head, rows)
+
+
+CELL, COLUMN = (34, 22), 2
+
+
+def bank_map(p, x, y, width, place):
+    """Chunks of 16 bytes in lines of 128 bytes; those of one column of eight rows are coloured."""
+    at = {}  # (line, group of banks): (row, chunk)
+    for row in range(8):
+        for chunk in range(width // 8):
+            at[divmod(word(width, place, row, 8 * chunk) // 4, 8)] = (row, chunk)
+    groups = [group for (_, group), (_, chunk) in at.items() if chunk == COLUMN]
+    cost = max(map(groups.count, groups))
+    title = {"plain": "as it is", "padded": "rows padded by 16 bytes", "swizzled": "swizzled"}[place]
+    p.label(x + 4 * CELL[0], y - 26, f"d = {width}, {title}", bold=True)
+    for group in range(8):
+        p.note(x + (group + 0.5) * CELL[0], y - 7, f"{4 * group}-{4 * group + 3}", size=10)
+    for (line, group), (row, chunk) in sorted(at.items()):
+        kind = "c0" if chunk != COLUMN else "c3" if groups.count(group) == 1 else "c2"
+        p.box(x + group * CELL[0], y + line * CELL[1], CELL[0] - 2, CELL[1] - 2, kind, f"{row}.{chunk}", 10)
+    below = y + (max(line for line, _ in at) + 1) * CELL[1]
+    p.label(x + 4 * CELL[0], below + 17, f"{len(set(groups))} of 8 groups of banks: {cost} wavefront{'s' if cost > 1 else ''}", 13)
+
+
+def swizzle_banks():
+    p = Picture(1000, 720, "Bank maps of tiles of eight rows: plain, padded, swizzled, for rows of 64, 96 and 32 numbers")
+    for x, place in [(36, "plain"), (364, "padded"), (692, "swizzled")]:
+        bank_map(p, x, 62, 64, place)
+    bank_map(p, 36, 344, 96, "plain")
+    bank_map(p, 364, 344, 96, "swizzled")
+    bank_map(p, 692, 344, 32, "plain")
+    bank_map(p, 692, 426 + 4 * CELL[1], 32, "swizzled")
+    p.note(
+        500,
+        668,
+        "A line is 128 bytes of shared memory, a cell a chunk of 16: row.chunk. Above the tile: its four banks.",
+        f"Coloured: chunk {COLUMN} of all eight rows, one phase of ldmatrix. Orange chunks share banks with others, green ones do not.",
+    )
+    return p
+
+
+PICTURES = [swizzle_banks]
