@@ -258,7 +258,7 @@ manager=$(find_manager)
 as_root=""
 if [ "$(id -u)" != 0 ]; then as_root=sudo; fi
 project=$(cd "$(dirname "$0")/.." && pwd)
-ruff_version=$(sed -n 's/^required-version = "==\(.*\)"$/\1/p' "$project/ruff.toml")
+[ $dev = no ] || ruff_version=$(sed -n 's/^required-version = "==\(.*\)"$/\1/p' "$project/ruff.toml")
 look
 [ $check_only = yes ] || install_ruff
 if [ -z "$tools$extras" ]; then
