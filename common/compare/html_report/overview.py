@@ -90,8 +90,7 @@ def sweep_cell(row, group, most):
     value = measure(row)
     if value is None:
         return Cell()
-    extra = number(row, "extra_memory_bytes")
-    small = figure(number(row, "time", "median_ms")) if group.gpu else figure(extra) if extra is None else memory_text(extra)
+    small = figure(number(row, "time", "median_ms")) if group.gpu else memory_text(number(row, "extra_memory_bytes"))
     large = figure(value) if group.gpu else size(value)
     return Cell(tag("b", large) if row is group.best() else large, small, value / most if most else 0)
 

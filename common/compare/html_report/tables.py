@@ -28,7 +28,7 @@ def at(*keys):
 
 
 def memory_text(value):
-    return "none" if value == 0 else size(value)
+    return DASH if value is None else "none" if value == 0 else size(value)
 
 
 def peaks(rows):

@@ -60,6 +60,13 @@ class Rules(unittest.TestCase):
         rows = [made.at(n, "01_naive", "naive", "forward", n / 1000) for n in (1000, 1000, 1020, 4000)] + made.gpu_rows()
         self.assertEqual([n for n, _ in series("time", rows, "fp32, forward")["01 naive"]["points"]], [1000, 2000, 4000])
 
+    def test_a_type_of_one_length_has_no_panel_which_is_said(self):
+        picture = plot.select([row for row in made.gpu_rows() if row["problem"]["dtype"] == "fp32" or row["problem"]["seq_q"] == 1000])[0][
+            "time"
+        ]
+        self.assertEqual([panel["row"] for panel in picture.content["panels"]], ["fp32", "fp32"])
+        self.assertTrue(picture.note.endswith("Both axes logarithmic. fp16: only one length is saved."), picture.note)
+
     def test_a_wrong_result_has_no_time(self):
         rows = [made.at(n, "01_naive", "naive", "forward", 1.0, verdict="WRONG") for n in (64, 128)]
         self.assertEqual(plot.select(rows, ["time"])[1]["time"], "no row has a time")
