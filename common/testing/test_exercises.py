@@ -96,17 +96,17 @@ class Reuse(unittest.TestCase):
         (self.folder / "project/build/x.o").write_text("original")
         self.made_by("-O2")
 
-    def made_by(self, flag):
+    def made_by(self, *flags):
         root, build = self.folder / "project", self.folder / "project/build"
-        command = [str(self.compiler), flag, f"-I{root}", "-o", "x.o", "-c", f"{root}/a.cpp"]
+        command = [str(self.compiler), *flags, f"-I{root}", "-o", "x.o", "-c", f"{root}/a.cpp"]
         files = [f"{root}/a.cpp", f"{root}/a b.hpp", f"{build}/made.cpp"]
         facts = {"root": str(root), "build": str(build), "copy": str(self.folder / "copy"), "objects": {"x.o": (command, files)}}
         (self.folder / "copy/build" / reuse.FACTS).write_text(json.dumps(facts))
 
-    def object(self):
+    def object(self, *more):
         """What the launcher made."""
         copy = self.folder / "copy"
-        command = [self.compiler, "-O2", f"-I{copy}", "-MD", "-MT", "x.o", "-MF", "x.d", "-o", "x.o", "-c", f"{copy}/a.cpp"]
+        command = [self.compiler, "-O2", *more, f"-I{copy}", "-MD", "-MT", "x.o", "-MF", "x.d", "-o", "x.o", "-c", f"{copy}/a.cpp"]
         subprocess.run([sys.executable, "-B", reuse.__file__, *command], cwd=copy / "build", check=True)
         return (copy / "build/x.o").read_text().strip()
 
@@ -127,6 +127,10 @@ class Reuse(unittest.TestCase):
     def test_other_flags(self):
         self.made_by("-O3")
         self.assertEqual(self.object(), "compiled")
+
+    def test_a_program_that_holds_the_path_of_its_project(self):
+        self.made_by("-O2", f'-DSOURCES="{self.folder}/project"')
+        self.assertEqual(self.object(f'-DSOURCES="{self.folder}/copy"'), "compiled")
 
     def test_an_original_that_is_out_of_date(self):
         os.utime(self.folder / "project/build/x.o", (1, 1))
