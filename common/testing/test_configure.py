@@ -48,8 +48,8 @@ class Configure(unittest.TestCase):
         self.assertIn("rm -r CMakeCache.txt CMakeFiles", printed)
 
     def test_without_ninja(self):
-        code, printed = self.cmake("-S", ROOT, "-B", self.folder / "build", "-G", "Ninja", "-DCMAKE_MAKE_PROGRAM=NOTFOUND",
-                                   "-DCMAKE_FIND_USE_SYSTEM_ENVIRONMENT_PATH=OFF", "-DCMAKE_FIND_USE_CMAKE_SYSTEM_PATH=OFF")  # fmt: skip
+        nowhere = ["-DCMAKE_FIND_USE_SYSTEM_ENVIRONMENT_PATH=OFF", "-DCMAKE_FIND_USE_CMAKE_SYSTEM_PATH=OFF"]
+        code, printed = self.cmake("-S", ROOT, "-B", self.folder / "build", "-G", "Ninja", "-DCMAKE_MAKE_PROGRAM=NOTFOUND", *nowhere)
         self.assertEqual((code, "common/setup.sh" in printed, "unable to find a build program" in printed), (1, True, False), printed)
 
     def test_demo_and_test_share_their_objects(self):

@@ -31,11 +31,10 @@ words = sys.argv[1:]
 heads = [words[words.index(name) + 1] for name in ("--batch", "--heads", "--kv-heads", "--device", "--tiles")]
 print(json.dumps({"counters": {"seen": heads}}))
 """
-ROW = {
-    "stage": "09_test", "variant": "v", "pass": "forward", "verdict": "ok", "device": {"kind": "gpu"}, "tiles": {"br": 64, "bc": 32},
-    "problem": {"batch": 2, "heads": 4, "kv_heads": 4, "seq_q": 8, "seq_k": 8, "head_dim": 16, "scale": 0.25, "causal": True, "bias": "none",
-                "dtype": "fp16", "layout": "bhnd", "input": "normal", "seed": 1},
-}
+SIZES = {"batch": 2, "heads": 4, "kv_heads": 4, "seq_q": 8, "seq_k": 8, "head_dim": 16, "scale": 0.25, "causal": True}
+PROBLEM = {**SIZES, "bias": "none", "dtype": "fp16", "layout": "bhnd", "input": "normal", "seed": 1}
+ROW = {"stage": "09_test", "variant": "v", "pass": "forward", "verdict": "ok", "device": {"kind": "gpu"}, "problem": PROBLEM}
+ROW["tiles"] = {"br": 64, "bc": 32}
 
 
 def run(*options, ncu=NCU):

@@ -30,7 +30,8 @@ def run(printed):
         fake.write_text(f"#!/bin/sh\ncat <<'END'\n{printed}\nEND\n")
         fake.chmod(0o755)
         saved = folder / "out" / "resources.json"
-        command = [sys.executable, "-B", SCRIPT, "--stage", "09_test", "--cuobjdump", fake, "--strict", "75,90a", "--save", saved, "kernel_gpu.cu.o"]
+        command = [sys.executable, "-B", SCRIPT, "--stage", "09_test", "--cuobjdump", fake, "--strict", "75,90a"]
+        command += ["--save", saved, "kernel_gpu.cu.o"]
         done = subprocess.run(command, capture_output=True, text=True)
         return done.returncode, done.stdout + done.stderr, json.loads(saved.read_text()) if saved.exists() else None
 
