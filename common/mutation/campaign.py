@@ -1,4 +1,5 @@
 """Builds and tests copies of the project, each with one synchronisation less."""
+
 import concurrent.futures
 import math
 import os
@@ -62,8 +63,9 @@ class Workspace:
             command = unrandomised() + command
         began = time.monotonic()
         try:
-            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-                                  timeout=limit, env=options)
+            done = subprocess.run(
+                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=limit, env=options
+            )
         except subprocess.TimeoutExpired:
             return f"{TIMEOUT} after {limit:.0f} s", limit
         seconds = time.monotonic() - began

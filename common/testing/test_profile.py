@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """profile_gpu.py with stand-ins for ncu and for a stage program: names that a GPU lacks, names that ncu refuses, one head counted."""
+
 import json
 import pathlib
 import subprocess
@@ -91,7 +92,11 @@ class Profile(unittest.TestCase):
     def test_what_holds_no_rows_or_cannot_be_written_is_left_alone(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "rows.json"
-            for text, mode, said in (("my notes", 0o644, "is damaged or no JSON"), ("[1]", 0o644, "row 1: is no object"), (json.dumps([ROW]), 0o444, "read-only")):
+            for text, mode, said in (
+                ("my notes", 0o644, "is damaged or no JSON"),
+                ("[1]", 0o644, "row 1: is no object"),
+                (json.dumps([ROW]), 0o444, "read-only"),
+            ):
                 path.write_text(text)
                 path.chmod(mode)
                 done = subprocess.run([sys.executable, "-B", SCRIPT, folder, path], capture_output=True, text=True)

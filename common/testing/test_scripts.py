@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """common/setup.sh and common/check_gpu.sh, with scripts in place of the machine's programs: what they say, and that they begin nothing unasked."""
-import os
+
 import pathlib
 import re
 import shutil
@@ -66,9 +66,20 @@ class Script(unittest.TestCase):
 
     def run_it(self, *options, **settings):
         """(exit code, what it printed, what it ran as a manager of packages)"""
-        environment = {"PATH": str(self.folder / "bin"), "FAKE": str(self.folder), "CMAKE_PREFIX_PATH": str(self.folder), "HOME": "/home/me"}
-        done = subprocess.run([shutil.which("bash"), self.root / self.SCRIPT, *options], env={**environment, **settings}, text=True,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+        environment = {
+            "PATH": str(self.folder / "bin"),
+            "FAKE": str(self.folder),
+            "CMAKE_PREFIX_PATH": str(self.folder),
+            "HOME": "/home/me",
+        }
+        done = subprocess.run(
+            [shutil.which("bash"), self.root / self.SCRIPT, *options],
+            env={**environment, **settings},
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
         log = self.folder / "log"
         return done.returncode, done.stdout, log.read_text() if log.exists() else ""
 
