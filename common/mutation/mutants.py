@@ -1,4 +1,5 @@
 """Finds the synchronisations of the kernels, and which stages use them."""
+
 import dataclasses
 import hashlib
 import pathlib

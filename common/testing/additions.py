@@ -60,7 +60,11 @@ def add_variant(copy):
     copy.follow(f"build/bin/{stage} --list", "mine")
     copy.follow(COMPARE.format("04"), f"{stage}/mine", "ok", "wrote")
     expect(copy, GENERATE, 0)
-    pages = {"docs/comparison.md": "| {stage} `{variant}` |", "docs/io_complexity.md": "| {stage} | `{variant}` |", "docs/04_fa1_forward.md": "counted, `{variant}`"}
+    pages = {
+        "docs/comparison.md": "| {stage} `{variant}` |",
+        "docs/io_complexity.md": "| {stage} | `{variant}` |",
+        "docs/04_fa1_forward.md": "counted, `{variant}`",
+    }
     copy.shows(f"{stage}/mine", f"{stage}/2_mine.cuh", before, pages)
 
 
@@ -81,8 +85,17 @@ def add_stage(copy):
     expect(copy, f"{COMPARE.format('09')} --html report.html", 0, [f"{stage}/first", "ok", "wrote"])
     expect(copy, f"build/bin/{stage} --device cpu >docs/results/cpu/{stage}.txt", 0)
     expect(copy, GENERATE, 0)
-    pages = {"docs/comparison.md": "| {stage} `{variant}` |", "docs/io_complexity.md": "| {stage} | `{variant}` |", "report.html": "{stage}/{variant}"}
-    copy.shows(f"{stage}/first", f"{stage}/kernel.cuh", before, pages | {name: "{stage}, variant {variant}" for name in (f"{stage}/README.md", f"docs/{stage}.md")})
+    pages = {
+        "docs/comparison.md": "| {stage} `{variant}` |",
+        "docs/io_complexity.md": "| {stage} | `{variant}` |",
+        "report.html": "{stage}/{variant}",
+    }
+    copy.shows(
+        f"{stage}/first",
+        f"{stage}/kernel.cuh",
+        before,
+        pages | {name: "{stage}, variant {variant}" for name in (f"{stage}/README.md", f"docs/{stage}.md")},
+    )
 
 
 def main():

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
-from tools import check_pages  # noqa: E402  what a page of the project is
+from tools import check_pages  # what a page of the project is
 
 # What does not run everywhere. A tuple: programs, Python modules, "gpu" or "GPU code" (of nvcc), without which a command is
 # skipped, by name. A text: who runs it instead. An entry that is on no page is an error.

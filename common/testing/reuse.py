@@ -88,7 +88,12 @@ def launch(command):
         skip = max(skip - 1, 0)
     made = Path(build, options.get("-o", ""))
     names_folder = any(word.startswith("-D") and copy in word for word in command)
-    if not names_folder and plain == [word for word in before if word != "-Werror"] and made.is_file() and all(same_file(f, copied(f)) and os.path.getmtime(f) <= made.stat().st_mtime for f in files):
+    if (
+        not names_folder
+        and plain == [word for word in before if word != "-Werror"]
+        and made.is_file()
+        and all(same_file(f, copied(f)) and os.path.getmtime(f) <= made.stat().st_mtime for f in files)
+    ):
         shutil.copyfile(made, options["-o"])
         listed = " ".join(copied(path).replace(" ", "\\ ") for path in files)
         Path(options["-MF"]).write_text(f"{options['-o']}: {listed}\n")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """exercises.py: an exercise that does not do what its page says is a failure; reuse.py: what counts as unchanged."""
+
 import contextlib
 import io
 import json
@@ -11,8 +12,8 @@ import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-import exercises  # noqa: E402  both lie beside this file
-import reuse  # noqa: E402
+import exercises  # both lie beside this file
+import reuse
 
 # Plays common/try.sh: wrong without the first line of kernel.txt, and in an odd way with "mad".
 TRY = """#!/bin/sh
@@ -57,10 +58,17 @@ class Exercises(unittest.TestCase):
         self.assertEqual(out.count("exit code 0"), 1)  # once, since both run the same command
 
     def test_failures(self):
-        for change, why in (({"replace": "nowhere"}, "stands 0 times"), ({"replace": "use"}, "stands 2 times"), ({"by": "barrier"}, "exit code 0, expected 1"),
-                            ({"by": "mad"}, "exit code 139"), ({"says": "Delete it"}, "does not say"), ({"says": "never"}, "page does not say"),
-                            ({"run": "common/try.sh 02"}, "page does not show"), ({"by": "x\n   cut y"}, "unknown keyword 'cut'"),
-                            ({"by": "x\n   exits 0"}, "`by` for each `replace`")):  # fmt: skip
+        for change, why in (
+            ({"replace": "nowhere"}, "stands 0 times"),
+            ({"replace": "use"}, "stands 2 times"),
+            ({"by": "barrier"}, "exit code 0, expected 1"),
+            ({"by": "mad"}, "exit code 139"),
+            ({"says": "Delete it"}, "does not say"),
+            ({"says": "never"}, "page does not say"),
+            ({"run": "common/try.sh 02"}, "page does not show"),
+            ({"by": "x\n   cut y"}, "unknown keyword 'cut'"),
+            ({"by": "x\n   exits 0"}, "`by` for each `replace`"),
+        ):
             text = PAGE.format(**{**GOOD, **change})
             if why.startswith("`by`"):
                 text = text.replace("   by x\n", "")
