@@ -12,6 +12,7 @@ complaint), then those that stayed green under ThreadSanitizer (a race report). 
     common/mutate.py --minutes 5          as many as can begin in that time, others at each commit; the rest is NOT RUN
     common/mutate.py --list               what would be deleted, nothing built
 """
+
 import argparse
 import math
 import pathlib
@@ -66,8 +67,7 @@ def main():
         verdict = (verdicts[mutant] or "NOT FOUND") if mutant in verdicts else "NOT RUN"
         print(f"{place:{max(map(len, places))}}  {mutant.statement:24}  {verdict}")
     survivors = sum(not found(verdict) for verdict in verdicts.values())
-    print(f"{len(mutants)} deletions, {len(verdicts) - survivors} found, {survivors} not found, "
-          f"{len(mutants) - len(verdicts)} not run")
+    print(f"{len(mutants)} deletions, {len(verdicts) - survivors} found, {survivors} not found, {len(mutants) - len(verdicts)} not run")
     return 1 if survivors or not verdicts else 0
 
 

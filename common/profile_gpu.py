@@ -10,6 +10,7 @@ Every row of the file is run once more under ncu, from the stage programs in BIN
 each kernel launch of the pass. The clocks are left as they are (--clock-control none), and so are caches: every kernel starts with what the
 one before left behind, as in real use (--cache-control none). FILE.json keeps its rows until all are there. Needs ncu on the PATH and permission to read the counters.
 """
+
 import argparse
 import csv
 import json
@@ -36,7 +37,10 @@ METRICS = {
 
 # With --details. Names differ between generations of GPUs: the first that the GPU has is taken; one that it has not is left out.
 DETAILS = {
-    "tensor_percent": ["sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active", "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"],
+    "tensor_percent": [
+        "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
+        "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+    ],
     "tensor_instructions": ["sm__inst_executed_pipe_tensor_op_hmma.sum", "sm__inst_executed_pipe_tensor.sum"],
     "issue_percent": ["smsp__issue_active.avg.pct_of_peak_sustained_active"],
     "warps_per_scheduler": ["smsp__warps_active.avg.per_cycle_active"],
@@ -119,7 +123,9 @@ def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("bin_dir", type=pathlib.Path)
     parser.add_argument("path", type=pathlib.Path, metavar="FILE.json")
-    parser.add_argument("--details", action="store_true", help="also tensor cores, stalls, L2 and bank conflicts, and the simulator's counts")
+    parser.add_argument(
+        "--details", action="store_true", help="also tensor cores, stalls, L2 and bank conflicts, and the simulator's counts"
+    )
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no run later than that; the rest has no profile")
     options = parser.parse_args(arguments)
     path = files.target(options.path, "a file of saved rows", read_file)

@@ -15,7 +15,7 @@ usage: common/setup.sh [--check] [--dev] [--help]
 
   --check  say what is missing, install nothing; exit code 1 if a compiler, CMake or Ninja is missing
   --dev    also what .ci/run needs: clang 14 with its sanitizers, clang-format 14, git,
-           Python 3 with NumPy and matplotlib, shellcheck
+           Python 3 with NumPy and matplotlib, shellcheck, ruff (by pip, into .tools)
   --help   this text
 TEXT
 }
@@ -84,6 +84,15 @@ clang_format_14() {
   return 1
 }
 
+# The version that ruff.toml asks for, in the project's own folder or elsewhere.
+has_ruff() {
+  local program
+  for program in "$project/.tools/bin/ruff" ruff; do
+    [ "$("$program" --version 2>/dev/null)" = "ruff $ruff_version" ] && return 0
+  done
+  return 1
+}
+
 # Sets `tools` (needed) and `extras` (libraries, and with --dev the developer's tools): what is missing, in our own names.
 look() {
   tools=""
@@ -101,6 +110,7 @@ look() {
   clang_finds_races || extras="$extras sanitizer"
   clang_format_14 || extras="$extras clang-format"
   has shellcheck || extras="$extras shellcheck"
+  has_ruff || extras="$extras ruff"
   for library in numpy matplotlib; do
     { has python3 && python3 -c "import $library" 2>/dev/null; } || extras="$extras $library"
   done
@@ -123,6 +133,7 @@ package() {
     apt:sanitizer) echo libclang-rt-14-dev llvm ;; dnf:sanitizer | pacman:sanitizer) echo compiler-rt llvm ;; *:sanitizer) ;;
     apt:clang-format) echo clang-format-14 ;; *:clang-format) ;;  # elsewhere only newer ones, which format differently
     dnf:shellcheck) echo ShellCheck ;; *:shellcheck) echo shellcheck ;;
+    apt:ruff) echo python3-venv ;; pacman:ruff) echo python ;; *:ruff) echo python3 ;;  # which fetches it
     brew:numpy) echo numpy ;; pacman:numpy) echo python-numpy ;; *:numpy) echo python3-numpy ;;
     brew:matplotlib | pacman:matplotlib) echo python-matplotlib ;; *:matplotlib) echo python3-matplotlib ;;
   esac
@@ -185,6 +196,15 @@ install_missing() {
   done
 }
 
+# No package has this very version: pip installs it into .tools of the project, which git ignores.
+install_ruff() {
+  case " $extras " in *" ruff "*) ;; *) return 0 ;; esac
+  has python3 && python3 -c 'import ensurepip' 2>/dev/null || return 0
+  say "python3 -m venv .tools && .tools/bin/pip install ruff==$ruff_version"
+  python3 -m venv "$project/.tools" && "$project/.tools/bin/pip" install --quiet --disable-pip-version-check "ruff==$ruff_version" || return 0
+  look
+}
+
 # What is still missing, and what else one can do about it
 advise() {
   local name libraries="" by_pip="" other=""
@@ -194,6 +214,7 @@ advise() {
       cmake | ninja) by_pip="$by_pip '$name$([ "$name" = ninja ] || echo '>=3.25')'" ;;
       Eigen3 | doctest | CLI11 | nlohmann_json) libraries="$libraries $name" ;;
       clang-format) say "clang-format 14 without root: python3 -m pip install --user clang-format==14.0.6" ;;
+      ruff) say "ruff without root: python3 -m pip install --user ruff==$ruff_version" ;;
       *) other="$other $name" ;;
     esac
   done
@@ -236,7 +257,10 @@ export DEBIAN_FRONTEND=noninteractive
 manager=$(find_manager)
 as_root=""
 if [ "$(id -u)" != 0 ]; then as_root=sudo; fi
+project=$(cd "$(dirname "$0")/.." && pwd)
+[ $dev = no ] || ruff_version=$(sed -n 's/^required-version = "==\(.*\)"$/\1/p' "$project/ruff.toml")
 look
+[ $check_only = yes ] || install_ruff
 if [ -z "$tools$extras" ]; then
   say "all there: $(there)"
   finish
@@ -256,6 +280,7 @@ elif [ -n "$as_root" ] && [ "$manager" != brew ] && ! { has sudo && sudo -v; }; 
 else
   install_missing
   look
+  install_ruff
   [ -n "$tools$extras" ] || say "all there now: $(there)"
 fi
 advise

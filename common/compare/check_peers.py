@@ -15,6 +15,7 @@ that of plain torch in fp32. A peer may be less exact than plain torch, but more
 
 Needs torch and NumPy. Exit codes: 0 good; 1 something is wrong; 2 bad usage or nothing to compare; 3 no torch, no NumPy, or no GPU.
 """
+
 import json
 import pathlib
 import subprocess
@@ -24,11 +25,13 @@ import tempfile
 import peer_outputs
 from peer_timing import find_torch
 from rows import usage
+from rows.row import grouped
 from rows.text import describe
 from rows.usage import Failure
 
 STAGE = "08_tensor_cores"
 TENSORS = {"o": "O", "lse": "L", "dq": "dQ", "dk": "dK", "dv": "dV"}
+SHAPES = (("q", "heads", "seq_q"), ("k", "kv_heads", "seq_k"), ("v", "kv_heads", "seq_k"), ("do", "heads", "seq_q"))
 HALF_UNIT = {"fp16": 2**-11, "bf16": 2**-8}  # of 1
 SECONDS = 600  # of one run of the stage
 
@@ -46,7 +49,8 @@ def parse(arguments):
 def problems(device):
     """Both widths with kernels of their own, masks, types, a length that fills no tile, Nq != Nk, grouped heads. The simulator gets small ones."""
     n = 128 if device == "cpu" else 1024
-    for dtype, heads, kv_heads, seq_q, seq_k, d, causal in (
+    names = ("dtype", "heads", "kv_heads", "seq_q", "seq_k", "head_dim", "causal")
+    for values in (
         ("fp16", 2, 2, n, n, 64, False),
         ("fp16", 2, 2, n, n, 128, True),
         ("fp16", 2, 2, n - 15, n - 15, 64, True),
@@ -55,8 +59,8 @@ def problems(device):
         ("bf16", 4, 1, n - 15, n - 15, 128, True),
         ("bf16", 2, 2, n, n, 64, False),
     ):
-        yield {"batch": 2, "heads": heads, "kv_heads": kv_heads, "seq_q": seq_q, "seq_k": seq_k, "head_dim": d, "scale": d**-0.5,
-               "causal": causal, "dtype": dtype}  # fmt: skip
+        problem = {"batch": 2, **dict(zip(names, values))}
+        yield {**problem, "scale": problem["head_dim"] ** -0.5}
 
 
 def rounded(np, values, dtype):
@@ -69,9 +73,7 @@ def rounded(np, values, dtype):
 
 def make_arrays(np, problem, seed):
     random = np.random.default_rng(seed)
-    of_queries = (problem["batch"], problem["heads"], problem["seq_q"], problem["head_dim"])
-    of_keys = (problem["batch"], problem["kv_heads"], problem["seq_k"], problem["head_dim"])
-    shapes = {"q": of_queries, "k": of_keys, "v": of_keys, "do": of_queries}
+    shapes = {name: (problem["batch"], problem[heads], problem[n], problem["head_dim"]) for name, heads, n in SHAPES}
     return {name: rounded(np, random.standard_normal(shape, dtype=np.float32), problem["dtype"]) for name, shape in shapes.items()}
 
 
@@ -124,30 +126,27 @@ def difference(np, left, right):
 
 def bounds(np, problem, arrays, found):
     """{tensor: (factor, E, tiny)}"""
-    exact, plain = found["float64"], found["plain"]
     result = {}
-    for name, values in exact.items():
+    for name, values in found["float64"].items():
+        tiny = HALF_UNIT[problem["dtype"]] * np.abs(values).max() + 2**-25  # the smallest number of fp16, halved
         if name == "lse":  # terms of a score may cancel; tensor cores truncate, and exponentials of the hardware are good to some units
             largest = np.sqrt((arrays["q"] ** 2).sum(-1).max() * (arrays["k"] ** 2).sum(-1).max()) * problem["scale"]
             tiny = 16 * 2**-24 * (1 + largest)
-        else:
-            tiny = HALF_UNIT[problem["dtype"]] * np.abs(values).max() + 2**-25  # the smallest number of fp16, halved
-        result[name] = (2 if name in ("o", "lse") else 3, difference(np, plain[name], values), float(tiny))
+        result[name] = (2 if name in ("o", "lse") else 3, difference(np, found["plain"][name], values), float(tiny))
     return result
 
 
-def compare(np, ours, found, limits):
-    """[(with, tensor, difference, allowed)] of one result of stage 08."""
-    lines = []
-    for peer, theirs in found.items():
-        for name in (name for name in TENSORS if name in ours and name in theirs):
-            factor, error, tiny = limits[name]
-            if peer == "float64":
-                allowed = factor * error + tiny
-            else:
-                allowed = factor * max(error, difference(np, theirs[name], found["float64"][name])) + 2 * tiny
-            lines.append((peer, name, difference(np, ours[name], theirs[name]), allowed))
-    return lines
+def differences(np, problem, of, ours, others, exact, limits, loose=1):
+    """A row for each tensor of a result that one of the others has as well."""
+    for peer, theirs in others.items():
+        for tensor in (tensor for tensor in TENSORS if tensor in ours and tensor in theirs):
+            factor, error, tiny = limits[tensor]
+            error = max(error, difference(np, theirs[tensor], exact[tensor]))
+            figures = {"max_difference": difference(np, ours[tensor], theirs[tensor])}
+            figures["allowed"] = loose * (factor * error + tiny * (1 if peer == "float64" else 2))
+            verdict = "ok" if figures["max_difference"] <= figures["allowed"] else "WRONG"
+            figures = {name: figure if np.isfinite(figure) else None for name, figure in figures.items()}
+            yield {"problem": problem, "of": of, "with": peer, "tensor": tensor, **figures, "verdict": verdict}
 
 
 def rows_of_problem(np, torch, program, problem, chosen, device, only, seed):
@@ -156,35 +155,24 @@ def rows_of_problem(np, torch, program, problem, chosen, device, only, seed):
         found, refused = peer_outputs.outputs(torch, problem, arrays, "cuda" if device == "gpu" else "cpu", only)
     except RuntimeError as error:  # of float64 and plain torch, or a GPU that fails
         raise Failure(3, f"torch fails: {str(error).strip().splitlines()[0]}") from None
-    limits = bounds(np, problem, arrays, found)
-
-    def row(of, line):
-        peer, tensor, largest, allowed = line
-        figures = {"max_difference": largest, "allowed": allowed}
-        figures = {name: figure if np.isfinite(figure) else None for name, figure in figures.items()}
-        return {"problem": problem, "of": of, "with": peer, "tensor": tensor, **figures, "verdict": "ok" if largest <= allowed else "WRONG"}
-
+    limits, exact = bounds(np, problem, arrays, found), found["float64"]
     for peer, why in refused.items():
         yield {"problem": problem, "of": peer, "verdict": "refused", "message": why}
-    for peer, theirs in found.items():
-        if peer != "float64":
-            for line in compare(np, theirs, {"float64": found["float64"]}, limits):
-                yield row(peer, (*line[:3], 10 * line[3]))
+    for peer in (peer for peer in found if peer != "float64"):
+        yield from differences(np, problem, peer, found[peer], {"float64": exact}, exact, limits, loose=10)
     asked = {peer: theirs for peer, theirs in found.items() if peer in ("float64", *only)}
     with tempfile.TemporaryDirectory() as folder:
         for variant, which in chosen.items():
             ours, code, said = stage_outputs(np, program, problem, variant, which, device, pathlib.Path(folder), arrays)
             if code != 0:
                 yield {"problem": problem, "of": variant, "verdict": "refused" if code == 2 else "WRONG", "message": said}
-            for line in compare(np, ours, asked, limits):
-                yield row(variant, line)
+            yield from differences(np, problem, variant, ours, asked, exact, limits)
 
 
 def table(rows):
     """A line for each pair that was compared, with the largest difference and what is allowed for each tensor."""
-    lines, heading, pairs = [], None, {}
-    for row in rows:
-        pairs.setdefault((describe(row["problem"]), row["of"], row.get("with", "")), []).append(row)
+    lines, heading = [], None
+    pairs = grouped(rows, lambda row: (describe(row["problem"]), row["of"], row.get("with", "")))
     for (problem, of, peer), group in pairs.items():
         if problem != heading:
             head = f"{'':16} {'against':16}" + "".join(f"{text:>20}" for text in TENSORS.values()) + "  verdict"
@@ -224,10 +212,10 @@ def main(arguments):
         print(describe(problem), file=sys.stderr, flush=True)
         rows += rows_of_problem(np, torch, program.resolve(), problem, chosen, device, only, seed)
     print(json.dumps(rows, indent=2) if options.json else table(rows))
-    verdicts = {row["verdict"] for row in rows if row["of"] in chosen} | {row["verdict"] for row in rows if row["verdict"] == "WRONG"}
-    if "WRONG" in verdicts:
+    if any(row["verdict"] == "WRONG" for row in rows):
         print("FAILED: see the verdicts above", file=sys.stderr)
-    return 1 if "WRONG" in verdicts else 0 if "ok" in verdicts else 2
+        return 1
+    return 0 if any(row["of"] in chosen and row["verdict"] == "ok" for row in rows) else 2
 
 
 if __name__ == "__main__":

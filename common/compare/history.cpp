@@ -54,7 +54,7 @@ std::string duration_text(double seconds) {
 }
 
 void History::add(const Run& run, const Row& row) {
-  const std::optional<double> seconds = row.number({"wall_s"});
+  const std::optional<double> seconds = row.number("wall_s");
   if (seconds && row.verdict == Verdict::ok) measured_.push_back({run, false, work_of(run), *seconds});
   if (row.verdict != Verdict::ok) failed_.push_back({run, row.verdict, row.message});
 }
@@ -62,35 +62,29 @@ void History::add(const Run& run, const Row& row) {
 void History::add_counting(const Run& run, double work, double seconds) { measured_.push_back({run, true, work, seconds}); }
 
 std::optional<History::Prediction> History::predict(const Run& run, bool counting, double work, bool own_only) const {
-  // Of the variant itself if it ever ran this pass, else of any in this pass, else of any at all.
-  const auto rank = [&](const Measured& one) {
-    if (one.run.pass != run.pass) return 2;
-    return same_variant(one.run, run) ? 0 : 1;
+  // Of the variant itself if it ever ran this pass, else of any in this pass, else of any at all; of these the most similar.
+  const auto unlike = [&](const Measured& one) {
+    const int kind = one.run.pass != run.pass ? 2 : same_variant(one.run, run) ? 0 : 1;
+    return std::pair(kind, distance(run, work, one.run, one.work));
   };
-  int best_rank = own_only ? 0 : 2;
-  double start_up = std::numeric_limits<double>::infinity();  // of programs alike: peers are one that is started once
+  std::pair best{own_only ? 0 : 2, std::numeric_limits<double>::infinity()};
+  double start_up = best.second;  // what no run of programs alike has been without: peers are one that is started once
   for (const Measured& one : measured_) {
     if (one.counting != counting) continue;
-    best_rank = std::min(best_rank, rank(one));
-    if (one.run.stage->is_peers() == run.stage->is_peers())
-      start_up = std::min(start_up, one.seconds);  // what no run has been without
-  }
-  double nearest = std::numeric_limits<double>::infinity();
-  for (const Measured& one : measured_) {
-    if (one.counting == counting && rank(one) == best_rank) nearest = std::min(nearest, distance(run, work, one.run, one.work));
+    best = std::min(best, unlike(one));
+    if (one.run.stage->is_peers() == run.stage->is_peers()) start_up = std::min(start_up, one.seconds);
   }
   double sum = 0, longest = 0;
   int count = 0;
   for (const Measured& one : measured_) {
-    if (one.counting != counting || rank(one) != best_rank) continue;
-    if (distance(run, work, one.run, one.work) > nearest + 1e-9) continue;
+    const auto [kind, distance] = unlike(one);
+    if (one.counting != counting || kind != best.first || distance > best.second + 1e-9) continue;
     const double constant = std::min(start_up, one.seconds);
     sum += constant + (one.seconds - constant) * work / one.work;
     longest = std::max(longest, one.seconds);
     ++count;
   }
-  if (count == 0) return std::nullopt;
-  return Prediction{sum / count, longest};
+  return count == 0 ? std::nullopt : std::optional(Prediction{sum / count, longest});
 }
 
 std::optional<double> History::seconds(const Run& run) const {

@@ -1,16 +1,12 @@
 #include "common/compare/html.hpp"
 
 #include "common/base/error.hpp"
-#include "common/compare/process.hpp"
+#include "common/base/process.hpp"
 #include "common/compare/stages.hpp"
 #include "common/harness/pending_file.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <cctype>
-#include <cstdlib>
 #include <cstring>
 
 namespace flash {
@@ -39,29 +35,6 @@ void run_script(const std::string& html, const fs::path& sources, const std::vec
   if (!why.empty()) throw UsageError("--html " + html + " could not be made: " + why);
 }
 
-/// A file that nobody else has, for as long as this lives.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(const std::string& text) {
-    const std::string pattern = (fs::temp_directory_path() / "flash-rows-XXXXXX").string();
-    std::copy_n(pattern.c_str(), std::min(pattern.size() + 1, name_.size()), name_.begin());
-    const int file = mkstemp(name_.data());
-    const bool written = file >= 0 && write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-    if (file >= 0) close(file);
-    if (written) return;
-    if (file >= 0) unlink(name_.data());
-    throw UsageError("--html needs a temporary file, and " + pattern + " cannot be written");
-  }
-  ~TemporaryFile() { unlink(name_.data()); }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-
-  std::string name() const { return name_.data(); }
-
- private:
-  std::array<char, 4096> name_{};
-};
-
 }  // namespace
 
 std::string command_line(int argc, const char* const* argv) {
@@ -88,9 +61,10 @@ void require_report(const std::string& html, const fs::path& sources) {
 }
 
 void write_report(const std::string& html, const fs::path& sources, const std::string& rows, const std::string& command) {
-  const SignalsHeld held;  // the temporary file must not stay; this takes seconds
-  const TemporaryFile file(rows);
-  run_script(html, sources, {file.name(), "--command", command});
+  const SignalsHeld held;  // the file of rows must not stay; this takes seconds
+  PendingFile file(html);
+  file.write(rows);
+  run_script(html, sources, {file.temporary(), "--command", command});
 }
 
 void write_report(const std::string& html, const fs::path& sources, const std::vector<std::string>& files) {

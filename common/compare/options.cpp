@@ -14,7 +14,6 @@ namespace flash {
 namespace {
 
 constexpr DeviceChoice all_devices[]{DeviceChoice::automatic, DeviceChoice::gpu, DeviceChoice::cpu};
-constexpr Pass all_passes[]{Pass::forward, Pass::backward};
 
 std::vector<std::string> split_at_commas(const std::string& option, const std::string& text, const char* example) {
   std::vector<std::string> parts;

@@ -1,4 +1,5 @@
 """What torch's attention computes from given arrays, for check_peers.py: in float64, by plain torch and by each of its backends."""
+
 import warnings
 
 from peer_timing import DTYPES, PEERS, attention, causal_mask, reason

@@ -19,6 +19,7 @@ computed without TF32. Torch takes neither a bias nor another layout here, no sh
 
 Needs torch and a GPU. Exit codes: 0 good; 1 the GPU fails; 2 bad usage; 3 no torch or no GPU.
 """
+
 import json
 import pathlib
 import re
@@ -30,7 +31,8 @@ from rows import text, usage
 from rows.read import what_is_wrong_in
 from rows.usage import Failure
 
-DEFAULTS = {"batch": 8, "heads": 12, "seq_q": 1024, "head_dim": 64, "causal": True, "bias": "none", "dtype": "fp32", "layout": "bhnd", "input": "normal", "seed": 1}
+DEFAULTS = {"batch": 8, "heads": 12, "seq_q": 1024, "head_dim": 64, "causal": True, "bias": "none", "dtype": "fp32"}
+DEFAULTS |= {"layout": "bhnd", "input": "normal", "seed": 1}
 PASSES = ("forward", "backward")
 
 
@@ -45,7 +47,8 @@ def driver_version():
 def about(torch):
     """What every row has."""
     properties = torch.cuda.get_device_properties(0)
-    device = {"kind": "gpu", "name": properties.name, "sm": properties.major * 10 + properties.minor, "cuda": torch.version.cuda, "driver": driver_version()}
+    device = {"kind": "gpu", "name": properties.name, "sm": properties.major * 10 + properties.minor}
+    device |= {"cuda": torch.version.cuda, "driver": driver_version()}
     return {"device": device, "torch": torch.__version__}
 
 
@@ -81,7 +84,9 @@ def parse(line):
         raise Failure(2, f"iterations is {json.dumps(iterations)}; allowed: whole numbers from 1")
     problem.setdefault("scale", problem["head_dim"] ** -0.5)
     runs = [(which, variant) for which in one_of(asked, "pass", PASSES) for variant in one_of(asked, "variant", PEERS)]
-    return [{"stage": "peer", "variant": variant, "pass": which, "idea": PEERS[variant][0], "problem": problem} for which, variant in runs], iterations
+    return [
+        {"stage": "peer", "variant": variant, "pass": which, "idea": PEERS[variant][0], "problem": problem} for which, variant in runs
+    ], iterations
 
 
 def not_taken(problem):

@@ -3,7 +3,6 @@
 #include "common/attention/cost.hpp"
 #include "common/attention/device.hpp"
 #include "common/base/error.hpp"
-#include "common/compare/peers.hpp"
 #include "common/compare/provenance.hpp"
 #include "common/harness/device_json.hpp"
 
@@ -47,10 +46,12 @@ Json choose_device(const CompareOptions& options, const Stage& first) {
   if (first.is_peers()) return first.about.at("device");
   const Json cpu = device_json(open_cpu()->info());
   if (options.device == DeviceChoice::cpu) return cpu;
-  const ProcessResult probe = run_process({first.program.string(), "--device", "gpu", "--batch", "1", "--heads", "1", "--seq",
-                                           "1", "--head-dim", "1", "--no-check", "--json"},
-                                          options.time_limit);
-  const bool works = probe.started && !probe.timed_out && probe.signal == 0 && probe.exit_code == 0;
+  std::vector<std::string> smallest = first.command;
+  for (const char* word :
+       {"--device", "gpu", "--batch", "1", "--heads", "1", "--seq", "1", "--head-dim", "1", "--no-check", "--json"})
+    smallest.emplace_back(word);
+  const ProcessResult probe = run_process(smallest, options.time_limit);
+  const bool works = complaint(probe).empty();
   if (!works && (options.device == DeviceChoice::gpu || options.peers)) {
     throw DeviceError(std::string(options.peers ? "--peers needs a GPU" : "--device is gpu") +
                       ", but it does not work: " + probe.error.substr(0, probe.error.find('\n')));

@@ -13,55 +13,87 @@ one device. Which rows a picture shows is chosen by rules that stand in
 common/compare/plots, and said in its title. Needs matplotlib 3.6 or newer.
 Exit codes: 0 good; 2 bad usage or input, or nothing to draw; 3 no matplotlib.
 """
+
 import hashlib
-import inspect
 import json
 import pathlib
 import sys
 
-from plots import bars, draw_bars, draw_lines, draw_roofline, draw_steps, lines, roofline, steps
-from plots.choose import Unfit, of_one_device
+from plots.bars import Bars
+from plots.choose import Unfit, median, of_one_device
+from plots.lines import Lines, extra_memory, memory, moved, moved_bytes, times, why_above
+from plots.roofline import Roofline
+from plots.steps import Counts, Ladder
 from rows import files, usage
 from rows.read import read_file
 from rows.usage import Failure
 
-PICTURES = {  # name: (what selects its content, what draws it)
-    "time": (lines.time, draw_lines.draw),
-    **{f"tflops_{which}{'_fp32' * wide}": (bars.tflops_of(which, wide), draw_bars.draw) for wide in (False, True) for which in bars.LABELS},
-    "memory": (lines.memory, draw_lines.draw),
-    "roofline": (roofline.roofline, draw_roofline.draw),
-    "ladder": (steps.ladder, draw_steps.draw_ladder),
-    "bytes": (lines.moved, draw_lines.draw),
-    "counts": (steps.counts, draw_steps.draw_counts),
+PLOTS = {  # name: what selects its content and draws it
+    "time": Lines(
+        title="Time of a pass against the length N",
+        note="{device}; medians with a cold L2, of each stage the fastest variant. Dashed: torch. Both axes logarithmic.",
+        panel="{words}, {which}",
+        one_family=True,
+        value=median,
+        unit="ms",
+        content=times,
+        what="a time",
+    ),
+    "tflops_forward": Bars(("forward",), fp32=False),
+    "tflops_backward": Bars(("backward",), fp32=False),
+    "tflops_both": Bars(("forward", "backward"), fp32=False),
+    "tflops_forward_fp32": Bars(("forward",), fp32=True),
+    "tflops_backward_fp32": Bars(("backward",), fp32=True),
+    "tflops_both_fp32": Bars(("forward", "backward"), fp32=True),
+    "memory": Lines(
+        title="Extra memory of one head: plain attention keeps N² numbers, FlashAttention N or none",
+        note="{device}; beside inputs and outputs. Stages 01 to 07 in fp32, 08 in 16 bits. Both axes logarithmic.",
+        panel="{which}",
+        types_apart=False,
+        value=extra_memory,
+        unit="bytes",
+        content=memory,
+        what="extra_memory_bytes",
+    ),
+    "roofline": Roofline(),
+    "ladder": Ladder(),
+    "bytes": Lines(
+        title="Bytes read and written for one head, beside the least that must move",
+        note="Counted by the simulator: what threads ask of global memory, before caches; of each stage the last step. Both axes logarithmic.",
+        panel="{type}, {which}",
+        value=moved_bytes,
+        unit="bytes",
+        content=moved,
+        remark=why_above,
+        what="bytes that the simulator counted",
+    ),
+    "counts": Counts(),
 }
 
 
-def code_digest(draw):
-    """Of what decides how a picture looks: the modules of plots that draw it, and the functions that they have from rows."""
-    module = sys.modules[draw.__module__]
-    parts = [part for part in vars(module).values() if inspect.isfunction(part)]
-    files_of = {pathlib.Path(sys.modules[part.__module__].__file__) for part in parts if part.__module__.startswith("plots.")}
-    texts = [path.read_text() for path in sorted(files_of)] + [inspect.getsource(part) for part in parts if part.__module__.startswith("rows.")]
-    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
+def code_digest(name):
+    """Of the modules that decide how a picture looks."""
+    texts = [
+        pathlib.Path(sys.modules[module].__file__).read_bytes() for module in (type(PLOTS[name]).__module__, "plots.labels", "plots.style")
+    ]
+    return hashlib.sha256(b"\0".join(texts)).hexdigest()[:16]
 
 
 def digest(name, picture):
     """The first line of the file, so that a picture that is out of date is known without drawing it anew."""
     content = json.dumps([picture.title, picture.note, picture.remark, picture.content], sort_keys=True)
-    return f"{files.PLOT}{code_digest(PICTURES[name][1])} from rows {hashlib.sha256(content.encode()).hexdigest()[:16]} -->"
+    return f"{files.PLOT}{code_digest(name)} from rows {hashlib.sha256(content.encode()).hexdigest()[:16]} -->"
 
 
-def select(rows, only=None):
-    """({name: picture}, {name: why there is none}) of the pictures, or of those in `only`. Needs no matplotlib. Unfit if the rows are
-    from several devices."""
+def select(rows, only=PLOTS):
+    """({name: picture}, {name: why there is none}) of some plots. Needs no matplotlib. Unfit if the rows are from several devices."""
     rows = of_one_device(rows)
     pictures, reasons = {}, {}
-    for name, (selected, _) in PICTURES.items():
-        if only is None or name in only:
-            try:
-                pictures[name] = selected(rows)
-            except Unfit as unfit:
-                reasons[name] = str(unfit)
+    for name in (name for name in PLOTS if name in only):
+        try:
+            pictures[name] = PLOTS[name].select(rows)
+        except Unfit as unfit:
+            reasons[name] = str(unfit)
     return pictures, reasons
 
 
@@ -74,14 +106,14 @@ def svg(name, picture):
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # not the reader's own style
         matplotlib.rcParams.update(style.SETTINGS)
-        return style.finish(PICTURES[name][1](picture), picture.title, digest(name, picture))
+        return style.finish(PLOTS[name].draw(picture), picture.title, digest(name, picture))
 
 
 def parse(arguments):
     parser = usage.Parser("plot", __doc__)
     parser.add_argument("rows", nargs="+", metavar="ROWS.json")
     parser.add_argument("--out", type=pathlib.Path, required=True, metavar="DIR")
-    parser.add_argument("--only", type=usage.list_of(PICTURES), metavar="NAME,...")
+    parser.add_argument("--only", type=usage.list_of(PLOTS), default=PLOTS, metavar="NAME,...")
     return parser.parse_args(arguments)
 
 
@@ -96,7 +128,9 @@ def main(arguments):
         try:
             import matplotlib  # noqa: F401
         except ImportError as error:
-            raise Failure(3, f"matplotlib cannot be imported ({error}): python3 -m pip install matplotlib, or common/setup.sh --dev") from None
+            raise Failure(
+                3, f"matplotlib cannot be imported ({error}): python3 -m pip install matplotlib, or common/setup.sh --dev"
+            ) from None
         try:
             options.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:

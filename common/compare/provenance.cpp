@@ -1,6 +1,6 @@
 #include "common/compare/provenance.hpp"
 
-#include "common/compare/process.hpp"
+#include "common/base/process.hpp"
 
 #include <cctype>
 #include <cstdlib>
@@ -20,8 +20,7 @@ Json ask_git(const std::filesystem::path& folder, std::vector<std::string> argum
   arguments.insert(arguments.begin(), {"git", "-C", folder.string()});
   const ProcessResult answer = run_process(arguments, std::chrono::seconds(30));
   const std::string line = answer.output.substr(0, answer.output.find('\n'));
-  if (!answer.started || answer.timed_out || answer.signal != 0 || answer.exit_code != 0 || line.empty()) return nullptr;
-  return line;
+  return complaint(answer).empty() && !line.empty() ? Json(line) : Json();
 }
 
 std::string utc_now() {

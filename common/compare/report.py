@@ -16,6 +16,7 @@ Needs Python alone; with matplotlib the page has the plots of plot.py too.
 A FILE.html that exists is replaced only if it is a report, and only when the
 new page is complete. Exit codes: 0 good; 2 bad usage or input.
 """
+
 import argparse
 import pathlib
 import re

@@ -1,5 +1,6 @@
 #include "common/compare/row.hpp"
 
+#include "common/compare/plan.hpp"
 #include "common/harness/tiles.hpp"
 
 #include <algorithm>
@@ -38,13 +39,6 @@ std::string message_of(const ProcessResult& result) {
   return text;
 }
 
-/// "" if there is no such text.
-std::string text_at(const Json& json, const char* outer, const char* inner) {
-  if (!json.contains(outer) || !json[outer].is_object()) return "";
-  const Json& object = json[outer];
-  return object.contains(inner) && object[inner].is_string() ? object[inner].get<std::string>() : "";
-}
-
 }  // namespace
 
 const char* to_string(Verdict verdict) {
@@ -65,55 +59,53 @@ bool any_failure(const std::vector<Row>& rows) {
   });
 }
 
-Backend Row::backend() const { return text_at(report, "device", "kind") == "gpu" ? Backend::gpu : Backend::cpu; }
-std::string Row::device_name() const { return text_at(report, "device", "name"); }
-
-std::optional<double> Row::number(std::initializer_list<const char*> path) const {
-  const Json* at = &report;
-  for (const char* key : path) {
-    if (!at->is_object() || !at->contains(key)) return std::nullopt;
-    at = &(*at)[key];
-  }
-  if (!at->is_number()) return std::nullopt;
-  return at->get<double>();
+const Json* Row::at(std::string path) const {
+  std::replace(path.begin(), path.end(), '.', '/');
+  const Json::json_pointer pointer("/" + path);
+  return report.contains(pointer) ? &report.at(pointer) : nullptr;
 }
 
-int Row::simulated_sm() const { return static_cast<int>(number({"device", "simulates_sm"}).value_or(90)); }
+std::optional<double> Row::number(const std::string& path) const {
+  const Json* value = at(path);
+  return value != nullptr && value->is_number() ? std::optional(value->get<double>()) : std::nullopt;
+}
+
+std::string Row::text(const std::string& path) const {
+  const Json* value = at(path);
+  return value != nullptr && value->is_string() ? value->get<std::string>() : "";
+}
 
 std::optional<std::string> Row::tiles() const {
-  const std::optional<double> Br = number({"tiles", "br"}), Bc = number({"tiles", "bc"});
+  const std::optional<double> Br = number("tiles.br"), Bc = number("tiles.bc");
   if (!Br || !Bc) return std::nullopt;
   return to_string(Tiles{static_cast<int>(*Br), static_cast<int>(*Bc)});
 }
 
 std::optional<double> Row::max_error() const {
   std::optional<double> largest;
-  const std::vector<const char*> tensors =
-      pass == Pass::forward ? std::vector<const char*>{"o"} : std::vector<const char*>{"dq", "dk", "dv"};
-  for (const char* tensor : tensors) {
-    const bool checked = number({"check", "tensors", tensor, "tolerance"}).has_value();
-    if (!checked) continue;
-    const double error = number({"check", "tensors", tensor, "max_abs"}).value_or(std::numeric_limits<double>::infinity());
-    largest = std::max(largest.value_or(0), error);
+  for (const std::string tensor : pass == Pass::forward ? std::vector{"o"} : std::vector{"dq", "dk", "dv"}) {
+    const std::string of = "check.tensors." + tensor;
+    if (!number(of + ".tolerance")) continue;  // it was not checked
+    largest = std::max(largest.value_or(0), number(of + ".max_abs").value_or(std::numeric_limits<double>::infinity()));
   }
   return largest;
 }
 
-Row make_row(const Stage& stage, const ListedVariant& variant, Pass pass, const ProcessResult& result) {
-  Row row{.stage = stage.name,
-          .variant = variant.name,
-          .idea = variant.idea,
-          .kernel = variant.kernel,
-          .pass = pass,
-          .problem = {},
-          .verdict = Verdict::ok,
-          .message = "",
-          .report = Json::parse(result.output, nullptr, /*allow_exceptions=*/false),
-          .provenance = Json::object()};
-  const bool has_report = row.report.is_object();
-  if (!has_report) row.report = Json::object();
-  row.verdict = verdict_of(result, has_report);
-  if (row.verdict != Verdict::ok) row.message = message_of(result);
+Row empty_row(const Run& run, Verdict verdict, const std::string& message) {
+  return {.stage = run.stage->name,
+          .variant = run.variant->name,
+          .pass = run.pass,
+          .problem = run.problem(),
+          .verdict = verdict,
+          .message = message};
+}
+
+Row make_row(const Run& run, const ProcessResult& result) {
+  Json report = Json::parse(result.output, nullptr, /*allow_exceptions=*/false);
+  const bool has_report = report.is_object();
+  const Verdict verdict = verdict_of(result, has_report);
+  Row row = empty_row(run, verdict, verdict == Verdict::ok ? "" : message_of(result));
+  if (has_report) row.report = std::move(report);
   return row;
 }
 

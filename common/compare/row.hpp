@@ -2,7 +2,7 @@
 #pragma once
 
 #include "common/attention/variant.hpp"
-#include "common/compare/process.hpp"
+#include "common/base/process.hpp"
 #include "common/compare/stages.hpp"
 #include "common/compare/sweep.hpp"
 
@@ -29,26 +29,28 @@ enum class Verdict {
 
 const char* to_string(Verdict);
 
+struct Run;
+
 struct Row {
-  std::string stage, variant, idea, kernel;
+  std::string stage, variant;
   Pass pass = Pass::forward;
   Problem problem;
   Verdict verdict = Verdict::ok;
-  std::string message;  ///< what the program said on stderr if the verdict is not ok
-  Json report;          ///< the program's JSON report; an empty object if there is none
-  Json provenance;      ///< commit, date, sources
+  std::string message;           ///< what the program said on stderr if the verdict is not ok
+  Json report = Json::object();  ///< the program's JSON report; of a row that is complete, or was saved, all that it says
 
   std::string label() const { return stage + "/" + variant; }
 
+  /// What the report has at a path such as "time.median_ms"; null if it is missing.
+  const Json* at(std::string path) const;
+  std::optional<double> number(const std::string& path) const;  ///< absent if it is none
+  std::string text(const std::string& path) const;              ///< "" if it is none
+
   /// As the report says; a CPU if it says nothing.
-  Backend backend() const;
-  std::string device_name() const;
+  Backend backend() const { return text("device.kind") == "gpu" ? Backend::gpu : Backend::cpu; }
 
   /// The GPU that the simulator stood for; rows of old do not say it, and are of the default.
-  int simulated_sm() const;
-
-  /// A number of the report by its path ("time", "median_ms"); absent if it is missing or null.
-  std::optional<double> number(std::initializer_list<const char*> path) const;
+  int simulated_sm() const { return static_cast<int>(number("device.simulates_sm").value_or(90)); }
 
   bool is_tuned() const { return report.contains("tune"); }  ///< a row of --tune
 
@@ -57,15 +59,15 @@ struct Row {
 
   /// The largest error of O (forward) or of the gradients (backward); absent without a check, infinity if not finite.
   std::optional<double> max_error() const;
-
-  /// Report, idea, verdict, message and provenance in one object.
-  Json json() const;
 };
 
-/// What a finished stage program means.
-Row make_row(const Stage&, const ListedVariant&, Pass, const ProcessResult&);
+/// A row of a run that has nothing to report.
+Row empty_row(const Run&, Verdict, const std::string& message);
 
-/// A row that json() made, or that peers.py answered; json() gives the same again. UsageError with what is wrong if it is none.
+/// What a run's finished program means.
+Row make_row(const Run&, const ProcessResult&);
+
+/// A row that was saved, or that peers.py answered. UsageError with what is wrong if it is none.
 Row row_from_json(const Json&);
 
 /// Did anything fail? A run that the time limit ended counts only if its variant finished no problem in that pass, and so may hang;

@@ -6,19 +6,13 @@
 namespace flash {
 namespace {
 
-constexpr Pass all_passes[]{Pass::forward, Pass::backward};
 constexpr Verdict all_verdicts[]{Verdict::ok,        Verdict::wrong,   Verdict::stopped, Verdict::crashed,
                                  Verdict::timed_out, Verdict::refused, Verdict::no_room, Verdict::skipped};
-constexpr Dtype all_dtypes[]{Dtype::fp32, Dtype::fp16, Dtype::bf16};
-constexpr Layout all_layouts[]{Layout::bhnd, Layout::bnhd, Layout::qkv, Layout::kv};
-constexpr BiasKind all_biases[]{BiasKind::none, BiasKind::vector, BiasKind::matrix, BiasKind::alibi};
 
 std::string text_of(const Json& object, const char* key) {
   if (!object.contains(key) || !object[key].is_string()) throw UsageError(std::string("it has no text '") + key + "'");
   return object[key].get<std::string>();
 }
-
-std::string text_or_empty(const Json& object, const char* key) { return object.contains(key) ? text_of(object, key) : ""; }
 
 std::int64_t size_in(const Json& object, const char* key) {
   if (!object.contains(key) || !object[key].is_number_integer()) {
@@ -47,18 +41,6 @@ Problem problem_of(const Json& json) {
 
 }  // namespace
 
-Json Row::json() const {
-  Json json = report;
-  json["stage"] = stage;
-  json["variant"] = variant;
-  json["pass"] = flash::to_string(pass);
-  json["idea"] = idea;
-  json["verdict"] = flash::to_string(verdict);
-  if (!message.empty()) json["message"] = message;
-  json.update(provenance);
-  return json;
-}
-
 Row row_from_json(const Json& json) {
   if (!json.is_object()) throw UsageError("it is no object");
   Row row;
@@ -67,19 +49,17 @@ Row row_from_json(const Json& json) {
   row.pass = parse_choice("pass", text_of(json, "pass"), all_passes);
   const bool old = json.contains("tune") && !json.contains("verdict");  // once rows of --tune had none
   row.verdict = old ? Verdict::ok : parse_choice("verdict", text_of(json, "verdict"), all_verdicts);
-  row.idea = text_or_empty(json, "idea");
-  row.kernel = text_or_empty(json, "kernel");
-  row.message = text_or_empty(json, "message");
+  if (json.contains("message")) row.message = text_of(json, "message");
   row.problem = problem_of(json.contains("problem") ? json["problem"] : Json());
   row.report = json;
-  row.provenance = Json::object();
+  if (old) row.report["verdict"] = to_string(row.verdict);
   return row;
 }
 
 std::string json_text(const std::vector<Row>& rows) {
   std::string text;
   for (const Row& row : rows) {
-    text += (text.empty() ? "[\n" : ",\n") + row.json().dump(-1, ' ', false, Json::error_handler_t::replace);
+    text += (text.empty() ? "[\n" : ",\n") + row.report.dump(-1, ' ', false, Json::error_handler_t::replace);
   }
   return text.empty() ? "[]\n" : text + "\n]\n";
 }

@@ -1,7 +1,7 @@
 #include "common/compare/run.hpp"
 
 #include "common/attention/cost.hpp"
-#include "common/compare/peers.hpp"
+#include "common/base/error.hpp"
 
 #include <chrono>
 
@@ -15,16 +15,26 @@ void append(std::vector<std::string>& to, const std::vector<std::string>& more) 
 }
 
 std::vector<std::string> stage_arguments(const Run& run, const Case& task, Backend backend) {
-  std::vector<std::string> arguments{run.stage->program.string(),
-                                     "--variant",
-                                     run.variant->name,
-                                     "--pass",
-                                     to_string(run.pass),
-                                     "--device",
-                                     backend == Backend::gpu ? "gpu" : "cpu",
-                                     "--json"};
+  std::vector<std::string> arguments = run.stage->command;
+  const char* device = backend == Backend::gpu ? "gpu" : "cpu";
+  append(arguments, {"--variant", run.variant->name, "--pass", to_string(run.pass), "--device", device, "--json"});
   append(arguments, to_arguments(task.options, task.sizes));
   return arguments;
+}
+
+/// The row that peers.py answered, with the verdict that it gave.
+Row peer_row(const Run& run, const ProcessResult& answer) {
+  Row row = make_row(run, answer);
+  if (row.verdict != Verdict::ok) return row;
+  try {
+    const Row said = row_from_json(row.report);
+    row.verdict = said.verdict;
+    row.message = said.message;
+  } catch (const UsageError& wrong) {
+    row.verdict = Verdict::crashed;
+    row.message = std::string("no row: ") + wrong.what();
+  }
+  return row;
 }
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -79,14 +89,18 @@ class Runs {
   }
 
   Row run_peer(const Run& run) {
-    if (!peers_) peers_.emplace(peers_command(*run.stage));
+    if (!peers_) peers_.emplace(run.stage->command);
     const auto meanwhile = [this] { progress_.tick(); };
     if (!peers_->runs()) {  // loading torch is no part of the run
-      const ProcessResult ready = peers_->ask(peers_ready, torch_loads_in, meanwhile);
-      if (!peers_->runs()) return make_row(*run.stage, *run.variant, run.pass, ready);
+      const ProcessResult ready = peers_->ask(R"({"list": true})", torch_loads_in, meanwhile);
+      if (!peers_->runs()) return make_row(run, ready);
     }
+    const Json question{{"variant", run.variant->name},
+                        {"pass", to_string(run.pass)},
+                        {"iterations", options_.iterations},
+                        {"problem", problem_json(*run.task)}};
     const Clock::time_point start = Clock::now();
-    Row row = peer_row(run, peers_->ask(peers_question(run, options_.iterations), options_.time_limit, meanwhile));
+    Row row = peer_row(run, peers_->ask(question.dump(), options_.time_limit, meanwhile));
     row.report["wall_s"] = seconds_since(start);
     history_.add(run, row);
     return row;
@@ -103,7 +117,7 @@ class Runs {
       arguments.emplace_back("--no-watch");  // a stage by itself, and its tests, look for races; here it is about counts
     }
     const Clock::time_point start = Clock::now();
-    Row row = make_row(*run.stage, *run.variant, run.pass, watched(arguments));
+    Row row = make_row(run, watched(arguments));
     row.report["wall_s"] = seconds_since(start);  // of the whole program: what --resume and --time-limit go by
     history_.add(run, row);
     if (row.verdict == Verdict::ok && !options_.tune) count_traffic(row, run);
@@ -112,16 +126,7 @@ class Runs {
 
   Row skipped(const Run& run, const History::Skip& skip) {
     ++(skip.too_long ? too_long_ : no_room_);
-    return {.stage = run.stage->name,
-            .variant = run.variant->name,
-            .idea = run.variant->idea,
-            .kernel = run.variant->kernel,
-            .pass = run.pass,
-            .problem = {},
-            .verdict = Verdict::skipped,
-            .message = skip.message,
-            .report = Json::object(),
-            .provenance = Json::object()};
+    return empty_row(run, Verdict::skipped, skip.message);
   }
 
   /// Adds hbm_read_bytes and hbm_written_bytes to the report.
@@ -140,23 +145,30 @@ class Runs {
       groups = static_cast<double>(run.problem().B) * run.problem().Hkv;
     }
     for (const char* direction : {"read_bytes", "written_bytes"}) {
-      const std::optional<double> bytes = counted.number({"counters", direction});
+      const std::optional<double> bytes = counted.number(std::string("counters.") + direction);
       if (bytes) row.report[std::string("hbm_") + direction] = static_cast<std::uint64_t>(*bytes * groups);
     }
   }
 
   /// What every row says, whether its program could say it or not.
   void complete(Row& row, const Run& run) const {
-    row.problem = run.problem();
-    for (const auto& [key, value] : run.stage->about.items()) {
-      if (!row.report.contains(key)) row.report[key] = value;
-    }
-    if (!row.kernel.empty() && !row.report.contains("kernel")) row.report["kernel"] = row.kernel;
-    if (options_.tune && !row.is_tuned()) row.report["tune"] = Json::object();
-    if (!row.report.contains("device")) row.report["device"] = plan_.device;
-    if (!row.report.contains("problem")) row.report["problem"] = problem_json(*run.task);
-    row.provenance = plan_.when;
-    if (!run.stage->is_peers()) row.provenance["sources"] = plan_.sources.at(row.kernel);
+    Json& report = row.report;
+    const auto add = [&](const char* key, const Json& value) {
+      if (!report.contains(key)) report[key] = value;
+    };
+    for (const auto& [key, value] : run.stage->about.items()) add(key.c_str(), value);
+    if (!run.variant->kernel.empty()) add("kernel", run.variant->kernel);
+    if (options_.tune) add("tune", Json::object());
+    add("device", plan_.device);
+    add("problem", problem_json(*run.task));
+    report["stage"] = row.stage;
+    report["variant"] = row.variant;
+    report["pass"] = to_string(row.pass);
+    report["idea"] = run.variant->idea;
+    report["verdict"] = to_string(row.verdict);
+    if (!row.message.empty()) report["message"] = row.message;
+    report.update(plan_.when);
+    if (!run.stage->is_peers()) report["sources"] = plan_.sources.at(run.variant->kernel);
   }
 
   /// For the runs from `first` on; absent as long as nothing has run.

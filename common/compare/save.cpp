@@ -1,7 +1,7 @@
 #include "common/compare/save.hpp"
 
 #include "common/base/error.hpp"
-#include "common/compare/process.hpp"
+#include "common/base/process.hpp"
 #include "common/harness/parse.hpp"
 #include "common/harness/pending_file.hpp"
 #include "common/harness/problem_json.hpp"
@@ -16,27 +16,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What tells one run's row from those of all others.
-std::string key_of(const std::string& stage, const std::string& variant, Pass pass, const Json& device, const Json& problem) {
-  // Counts are the same on every processor, but not for every GPU that it simulates; rows of old are of the default.
-  const Json known = device.is_object() ? device : Json::object();
-  const bool gpu = known.contains("name") && known.value("kind", Json()) == "gpu";
-  const std::string name = gpu ? known["name"].dump() : "cpu " + known.value("simulates_sm", Json(90)).dump();
-  return stage + " " + variant + " " + to_string(pass) + " " + name + " " + problem.dump();
-}
-
-std::string key_of(const Run& run, const Plan& plan) {
-  return key_of(run.stage->name, run.variant->name, run.pass, plan.device, problem_json(*run.task));
-}
-
-/// The problem as problem_json() says it: programs differ in the digits of the scale.
+/// What tells one run's row from those of all others: counts are the same on every processor, but not for every GPU that it simulates.
+/// The problem is as problem_json() says it, since programs differ in the digits of the scale.
 std::string key_of(const Row& row) {
   Json problem = problem_json(row.problem);
   for (const char* key : {"input", "seed"}) {
-    if (row.report["problem"].contains(key)) problem[key] = row.report["problem"][key];
+    if (const Json* value = row.at(std::string("problem.") + key)) problem[key] = *value;
   }
-  const Json device = row.report.contains("device") ? row.report["device"] : Json();
-  return key_of(row.stage, row.variant, row.pass, device, problem);
+  const bool gpu = row.backend() == Backend::gpu;
+  const std::string device = gpu ? "gpu " + row.text("device.name") : "cpu " + std::to_string(row.simulated_sm());
+  return row.label() + " " + to_string(row.pass) + " " + device + " " + problem.dump();
+}
+
+std::string key_of(const Run& run, const Plan& plan) {
+  Row row = empty_row(run, Verdict::ok, "");
+  row.report = {{"device", plan.device}, {"problem", problem_json(*run.task)}};
+  return key_of(row);
 }
 
 /// Of the timed choices of a row of --tune; absent if they differ.
@@ -55,7 +50,7 @@ bool holds(const Row& row, const Run& run, const Plan& plan, const CompareOption
       if (!row.report.contains(key) || row.report[key] != value) return false;
     }
     return row.verdict == Verdict::refused || row.verdict == Verdict::no_room ||
-           (row.verdict == Verdict::ok && row.number({"time", "iterations"}) == options.iterations);
+           (row.verdict == Verdict::ok && row.number("time.iterations") == options.iterations);
   }
   const Json sources = row.report.contains("sources") ? row.report["sources"] : Json();
   if (row.is_tuned() != options.tune) return false;
@@ -66,8 +61,8 @@ bool holds(const Row& row, const Run& run, const Plan& plan, const CompareOption
   if (row.verdict != Verdict::ok) return false;
   if (plan.backend == Backend::cpu) return true;
   if (options.tune) return iterations_of_tiles(row) == options.iterations;
-  const bool counted = row.number({"hbm_read_bytes"}).has_value() || !options.counts || !counted_part(run, plan.backend);
-  return row.number({"time", "iterations"}) == options.iterations && counted;
+  const bool counted = row.number("hbm_read_bytes").has_value() || !options.counts || !counted_part(run, plan.backend);
+  return row.number("time.iterations") == options.iterations && counted;
 }
 
 /// All of them, those of the plan first. Returns how many.
@@ -164,7 +159,7 @@ void SaveFile::check_replaced(const Plan& plan, bool tune) const {
   if (lost == replaced_.end()) return;
   const std::string whose = lost->stage == peers_name  ? "peers.py"
                             : lost->is_tuned() != tune ? (tune ? "a comparison" : "--tune")
-                                                       : lost->device_name();
+                                                       : lost->text("device.name");
   throw UsageError(file_ + " holds rows of " + whose +
                    ", which this run would replace by its own; allowed: a new name, or --force");
 }

@@ -1,7 +1,7 @@
 #include "common/compare/stages.hpp"
 
 #include "common/base/error.hpp"
-#include "common/compare/process.hpp"
+#include "common/base/process.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -34,6 +34,21 @@ bool matches(const fs::path& path, const std::string& wanted) {
 
 bool contains(const std::vector<std::string>& list, const std::string& value) {
   return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+/// Of the program that `command` starts and that has answered.
+Stage listed_stage(const std::vector<std::string>& command, const ProcessResult& result) {
+  const auto list = nlohmann::ordered_json::parse(result.output, nullptr, /*allow_exceptions=*/false);
+  try {
+    Stage stage{list.at("stage"), command, {}, list.value("about", nlohmann::ordered_json())};
+    for (const auto& row : list.at("variants")) {
+      stage.variants.push_back({row.at("name"), row.at("idea"), row.at("kernel"), row.at("passes"), row.at("dtypes"),
+                                row.value("tiles", nlohmann::ordered_json())});
+    }
+    return stage;
+  } catch (const nlohmann::json::exception&) {
+    throw UsageError(command.back() + " does not answer --list --json as a stage program does");
+  }
 }
 
 }  // namespace
@@ -85,26 +100,25 @@ std::string python() {
   return given != nullptr && *given != '\0' ? given : "python3";
 }
 
-Stage listed_stage(const fs::path& program, const std::string& answer) {
-  const auto list = nlohmann::ordered_json::parse(answer, nullptr, /*allow_exceptions=*/false);
-  try {
-    Stage stage{list.at("stage"), program, {}, list.value("about", nlohmann::ordered_json())};
-    for (const auto& row : list.at("variants")) {
-      stage.variants.push_back({row.at("name"), row.at("idea"), row.at("kernel"), row.at("passes"), row.at("dtypes"),
-                                row.value("tiles", nlohmann::ordered_json())});
-    }
-    return stage;
-  } catch (const nlohmann::json::exception&) {
-    throw UsageError(program.string() + " does not answer --list --json as a stage program does");
-  }
-}
-
 Stage ask_stage(const fs::path& program) {
   const ProcessResult answer = run_process({program.string(), "--list", "--json"}, std::chrono::seconds(60));
   if (const std::string why = complaint(answer); !why.empty()) {
     throw UsageError(program.string() + " --list --json does not answer: " + why);
   }
-  return listed_stage(program, answer.output);
+  return listed_stage({program.string()}, answer);
+}
+
+Stage ask_peers(const fs::path& sources) {
+  const std::string program = sources / "common" / "compare" / "peers.py";
+  const ProcessResult answer = run_process({python(), program, "--list"}, torch_loads_in);
+  if (const std::string why = complaint(answer); !why.empty()) {
+    const std::string text = "--peers needs Python, torch and a GPU: " + why;
+    if (answer.exit_code == 3) throw DeviceError(text);
+    throw UsageError(text);
+  }
+  Stage peers = listed_stage({python(), program}, answer);
+  if (!peers.about.is_object() || !peers.about.contains("device")) throw UsageError(program + " does not name its GPU");
+  return peers;
 }
 
 }  // namespace flash

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -25,8 +26,8 @@ struct ListedVariant {
 inline constexpr const char* peers_name = "peer";
 
 struct Stage {
-  std::string name;  ///< "02_safe_softmax"
-  std::filesystem::path program;
+  std::string name;                  ///< "02_safe_softmax"
+  std::vector<std::string> command;  ///< that starts its program
   std::vector<ListedVariant> variants;
   nlohmann::ordered_json about = nullptr;  ///< of peers: what every row of theirs has, their device and the version of torch
 
@@ -43,10 +44,13 @@ std::vector<std::filesystem::path> find_stages(const std::filesystem::path& fold
 /// The command that starts Python: what the environment variable PYTHON says, or python3.
 std::string python();
 
-/// What a program answers to --list --json. UsageError if it is not what a stage answers.
-Stage listed_stage(const std::filesystem::path& program, const std::string& answer);
-
 /// Asks the program with --list --json. UsageError if it does not answer as a stage does.
 Stage ask_stage(const std::filesystem::path& program);
+
+/// Torch's attention, for comparison: peers.py, which answers with a row as a stage program does. UsageError if it cannot be
+/// started, DeviceError if it finds no torch or no GPU.
+Stage ask_peers(const std::filesystem::path& sources);
+
+inline constexpr std::chrono::minutes torch_loads_in{5};
 
 }  // namespace flash

@@ -4,12 +4,12 @@
 #include "common/harness/parse.hpp"
 
 #include <algorithm>
+#include <set>
 #include <sstream>
 
 namespace flash {
 namespace {
 
-constexpr Dtype all_dtypes[]{Dtype::fp32, Dtype::fp16, Dtype::bf16};
 constexpr std::size_t most_cases = 10000;
 
 using Size = std::optional<std::int64_t> SizeOptions::*;
@@ -31,33 +31,29 @@ std::vector<std::string> parts_of(const std::string& list) {
   return parts;
 }
 
-std::vector<std::int64_t> sizes_of(const std::string& option, const std::string& values, std::int64_t most) {
-  std::vector<std::int64_t> sizes;
-  const std::size_t dots = values.find("..");
-  if (dots == std::string::npos) {
-    for (const std::string& part : parts_of(values)) sizes.push_back(parse_whole_number(option, part, 1, most));
-    return sizes;
-  }
-  const std::int64_t first = parse_whole_number(option, values.substr(0, dots), 1, most);
-  const std::int64_t last = parse_whole_number(option, values.substr(dots + 2), first, most);
-  for (std::int64_t value = first;; value *= 2) {
-    sizes.push_back(value);
-    if (value > last / 2) return sizes;
+std::int64_t largest(const std::string& name) { return name == "d" ? largest_head_dim : largest_size; }
+
+/// Puts a value of a sweep into the options. UsageError if it is none.
+void apply(ProblemOptions& options, const std::string& name, const std::string& value) {
+  const std::string option = "--sweep " + name;
+  if (const Size size = swept_size(name); size != nullptr) {
+    options.sizes.*size = parse_whole_number(option, value, 1, largest(name));
+  } else if (name == "dtype") {
+    options.dtype = parse_choice(option, value, all_dtypes);
+  } else {
+    if (value != "yes" && value != "no") throw UsageError(option + " is '" + value + "'; allowed: no, yes");
+    options.causal = value == "yes";
   }
 }
 
-bool yes_or_no(const std::string& option, const std::string& text) {
-  if (text != "yes" && text != "no") throw UsageError(option + " is '" + text + "'; allowed: no, yes");
-  return text == "yes";
-}
-
-/// UsageError if a value is there twice: its rows could not be told apart.
-template <class Value>
-void check_different(const std::string& text, std::vector<Value> values) {
-  std::sort(values.begin(), values.end());
-  if (std::adjacent_find(values.begin(), values.end()) != values.end()) {
-    throw UsageError("--sweep is '" + text + "', which has a value twice; allowed: different values");
-  }
+/// FIRST..LAST.
+std::vector<std::string> doubled(const std::string& name, const std::string& first, const std::string& last) {
+  const std::string option = "--sweep " + name;
+  const std::int64_t from = parse_whole_number(option, first, 1, largest(name));
+  const std::int64_t to = parse_whole_number(option, last, from, largest(name));
+  std::vector<std::string> values;
+  for (std::int64_t value = from; value <= to; value *= 2) values.push_back(std::to_string(value));
+  return values;
 }
 
 [[noreturn]] void given_twice(const std::string& one, const std::string& other) {
@@ -79,25 +75,15 @@ Sweep parse_sweep(const std::string& text) {
         "--sweep is '" + text +
         "'; allowed: NAME=FIRST..LAST or NAME=A,B,C with NAME seq, batch, heads or d; causal=no,yes; dtype=fp16,bf16");
   }
-  const std::string values = text.substr(equals + 1), option = "--sweep " + name;
-  Sweep sweep{name, {}};
-  if (size != nullptr) {
-    const std::vector<std::int64_t> sizes = sizes_of(option, values, name == "d" ? largest_head_dim : largest_size);
-    check_different(text, sizes);
-    for (const std::int64_t value : sizes) {
-      sweep.settings.emplace_back([=](ProblemOptions& options) { options.sizes.*size = value; });
-    }
-    return sweep;
-  }
-  const std::vector<std::string> words = parts_of(values);
-  check_different(text, words);
-  for (const std::string& word : words) {
-    if (name == "causal") {
-      const bool causal = yes_or_no(option, word);
-      sweep.settings.emplace_back([=](ProblemOptions& options) { options.causal = causal; });
-    } else {
-      const Dtype dtype = parse_choice(option, word, all_dtypes);
-      sweep.settings.emplace_back([=](ProblemOptions& options) { options.dtype = dtype; });
+  const std::string list = text.substr(equals + 1);
+  const std::size_t dots = size == nullptr ? std::string::npos : list.find("..");
+  Sweep sweep{name, dots == std::string::npos ? parts_of(list) : doubled(name, list.substr(0, dots), list.substr(dots + 2))};
+  ProblemOptions ignored;
+  std::set<std::string> seen;
+  for (const std::string& value : sweep.values) {
+    apply(ignored, name, value);
+    if (!seen.insert(value).second) {  // its rows could not be told apart
+      throw UsageError("--sweep is '" + text + "', which has a value twice; allowed: different values");
     }
   }
   return sweep;
@@ -121,13 +107,13 @@ void check_sweeps(const SweepOptions& sweep, const SizeOptions& sizes, bool caus
 std::vector<Case> all_cases(const ProblemOptions& options, const SweepOptions& sweep, const RequestedSizes& defaults) {
   std::vector<ProblemOptions> all{options};
   for (const Sweep& one : sweep.sweeps) {
-    if (all.size() * one.settings.size() > most_cases) {
-      throw UsageError("the sweeps together have " + std::to_string(all.size() * one.settings.size()) +
-                       " problems or more; allowed: up to " + std::to_string(most_cases));
+    if (const std::size_t count = all.size() * one.values.size(); count > most_cases) {
+      throw UsageError("the sweeps together have " + std::to_string(count) + " problems or more; allowed: up to " +
+                       std::to_string(most_cases));
     }
     std::vector<ProblemOptions> longer;
     for (const ProblemOptions& before : all) {
-      for (const auto& set : one.settings) set(longer.emplace_back(before));
+      for (const std::string& value : one.values) apply(longer.emplace_back(before), one.name, value);
     }
     all = std::move(longer);
   }

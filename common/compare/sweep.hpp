@@ -3,7 +3,6 @@
 
 #include "common/harness/problem_options.hpp"
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,8 +11,8 @@ namespace flash {
 
 /// One --sweep.
 struct Sweep {
-  std::string name;                                            ///< "seq", "batch", "heads", "d", "causal" or "dtype"
-  std::vector<std::function<void(ProblemOptions&)>> settings;  ///< one for each value: puts it into the options
+  std::string name;  ///< "seq", "batch", "heads", "d", "causal" or "dtype"
+  std::vector<std::string> values;
 };
 
 struct SweepOptions {

@@ -8,7 +8,6 @@
 namespace flash {
 namespace {
 
-constexpr Pass all_passes[]{Pass::forward, Pass::backward};
 constexpr DeviceChoice all_devices[]{DeviceChoice::automatic, DeviceChoice::gpu, DeviceChoice::cpu};
 
 void add_text(CLI::App& app, const std::string& name, std::string& target, const std::string& type, const std::string& text) {

@@ -22,6 +22,9 @@ class PendingFile {
   /// Is there a file, not an empty one, that does not start with these bytes? It may be the user's.
   bool replaces_other_than(std::string_view start) const;
 
+  /// Where the bytes are until commit().
+  const std::string& temporary() const { return temporary_; }
+
   /// Appends. UsageError if the medium is full.
   void write(std::string_view bytes);
 

@@ -10,9 +10,6 @@
 namespace flash {
 namespace {
 
-constexpr Dtype all_dtypes[]{Dtype::fp32, Dtype::fp16, Dtype::bf16};
-constexpr Layout all_layouts[]{Layout::bhnd, Layout::bnhd, Layout::qkv, Layout::kv};
-constexpr BiasKind all_biases[]{BiasKind::none, BiasKind::vector, BiasKind::matrix, BiasKind::alibi};
 constexpr InputKind all_inputs[]{InputKind::normal, InputKind::ones, InputKind::identity, InputKind::ramp, InputKind::large};
 
 void add_size(CLI::App& app, const std::string& name, std::optional<std::int64_t>& target, const std::string& text,

@@ -15,6 +15,12 @@ class App;
 
 namespace flash {
 
+// What an option or a saved row may say.
+inline constexpr Pass all_passes[]{Pass::forward, Pass::backward};
+inline constexpr Dtype all_dtypes[]{Dtype::fp32, Dtype::fp16, Dtype::bf16};
+inline constexpr Layout all_layouts[]{Layout::bhnd, Layout::bnhd, Layout::qkv, Layout::kv};
+inline constexpr BiasKind all_biases[]{BiasKind::none, BiasKind::vector, BiasKind::matrix, BiasKind::alibi};
+
 /// Sizes as given; an absent one takes its default, or comes from the files of --load.
 struct SizeOptions {
   std::optional<std::int64_t> batch, heads, kv_heads, seq, seq_q, seq_k, head_dim;

@@ -1,4 +1,5 @@
 """Builds and tests copies of the project, each with one synchronisation less."""
+
 import concurrent.futures
 import math
 import os
@@ -45,8 +46,8 @@ class Workspace:
         commands = [["cmake", "--build", folder, "--target", f"{stage}_test", "-j", self.build_jobs]]
         if not (folder / "build.ninja").exists():
             # -O1: a mutant costs more to compile than to test.
-            commands.insert(0, ["cmake", "-G", "Ninja", "-S", self.folder, "-B", folder, "-DFLASH_CUDA=OFF",
-                                "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG", f"-DFLASH_SANITIZE={SANITIZER[kind]}"])
+            options = ["-DFLASH_CUDA=OFF", "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG", f"-DFLASH_SANITIZE={SANITIZER[kind]}"]
+            commands.insert(0, ["cmake", "-G", "Ninja", "-S", self.folder, "-B", folder, *options])
         for command in commands:
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             if done.returncode != 0:
@@ -62,8 +63,9 @@ class Workspace:
             command = unrandomised() + command
         began = time.monotonic()
         try:
-            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-                                  timeout=limit, env=options)
+            done = subprocess.run(
+                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=limit, env=options
+            )
         except subprocess.TimeoutExpired:
             return f"{TIMEOUT} after {limit:.0f} s", limit
         seconds = time.monotonic() - began

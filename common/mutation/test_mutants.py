@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """What counts as a synchronisation, and what is left when it is gone."""
+
 import pathlib
 import sys
 import tempfile
@@ -23,14 +24,26 @@ def deletions(code):
 class Mutants(unittest.TestCase):
     def test_each_wait_goes_alone(self):
         code = "load();\n__syncthreads();  // why\nuse();\n__syncwarp();\n"
-        self.assertEqual(deletions(code), [(2, "load();\n;  // why\nuse();\n__syncwarp();\n"),
-                                           (4, "load();\n__syncthreads();  // why\nuse();\n;\n")])
+        self.assertEqual(
+            deletions(code), [(2, "load();\n;  // why\nuse();\n__syncwarp();\n"), (4, "load();\n__syncthreads();  // why\nuse();\n;\n")]
+        )
 
     def test_arguments_of_any_form(self):
-        for wait in ("__syncwarp(0xffu << lane(4));", "__syncthreads( );", "cp_async_wait_group<1>();", "cp_async_wait<STAGES - 2>();",
-                     "flash::cp_async_wait_all();", "named_barrier_sync(1 + warp, 64);", "__syncwarp(\n    mask);",
-                     "mbarrier_wait(full_K(stage), parity ^ 1);", "mbarrier_arrive(empty_K(stage));", "fence_proxy_async();",
-                     "wgmma_wait<1>(S, dP);", "bulk_wait_read<0>();", "named_barrier_arrive(2, 256);"):
+        for wait in (
+            "__syncwarp(0xffu << lane(4));",
+            "__syncthreads( );",
+            "cp_async_wait_group<1>();",
+            "cp_async_wait<STAGES - 2>();",
+            "flash::cp_async_wait_all();",
+            "named_barrier_sync(1 + warp, 64);",
+            "__syncwarp(\n    mask);",
+            "mbarrier_wait(full_K(stage), parity ^ 1);",
+            "mbarrier_arrive(empty_K(stage));",
+            "fence_proxy_async();",
+            "wgmma_wait<1>(S, dP);",
+            "bulk_wait_read<0>();",
+            "named_barrier_arrive(2, 256);",
+        ):
             self.assertEqual(deletions(f"if (x) {wait}"), [(1, "if (x) ;")], wait)
 
     def test_the_value_of_a_voting_barrier_stays(self):

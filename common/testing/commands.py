@@ -31,14 +31,19 @@ import page_commands
 from page_commands import ROOT
 
 # What ends with exit code 3 unless these are there, after a look at its options.
-NEEDED = {r"--only peer\b|--peers\b": ("gpu", "torch"), r"\bbuild/bin/.* --device gpu\b": ("gpu",), r"\bcheck_peers\.py\b": ("torch", "numpy")}
+NEEDED = {
+    r"--only peer\b|--peers\b": ("gpu", "torch"),
+    r"\bbuild/bin/.* --device gpu\b": ("gpu",),
+    r"\bcheck_peers\.py\b": ("torch", "numpy"),
+}
 SECONDS = 120  # more than any page may ask of its reader
+PIPES = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
 
 
 def copy_project(folder):
     """The project without what was built or saved beside it."""
     for path in ROOT.iterdir():
-        if path.is_dir() and (re.match(r"\d\d_|common$|docs$|\.ci$", path.name)):
+        if path.is_dir() and (re.match(r"\d\d_|common$|docs$|\.ci$|\.devcontainer$", path.name)):
             shutil.copytree(path, folder / path.name, ignore=shutil.ignore_patterns("__pycache__"))
         elif path.is_file():
             shutil.copy2(path, folder)
@@ -76,8 +81,7 @@ class Runner:
         """(exit code, what it printed)"""
         argv = ["bash", "-o", "pipefail", "-c", text] if program == "bash" else [sys.executable, "-c", text]
         try:
-            done = subprocess.run(argv, cwd=self.folder, env=environment(), text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, timeout=SECONDS, errors="replace")  # fmt: skip
+            done = subprocess.run(argv, cwd=self.folder, env=environment(), timeout=SECONDS, **PIPES)
         except subprocess.TimeoutExpired as stopped:
             return 124, f"stopped after {stopped.timeout} s"
         return done.returncode, done.stdout

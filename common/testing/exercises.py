@@ -64,8 +64,8 @@ class Copy:
     def run(self, command):
         """(exit code, what it printed)"""
         try:
-            done = subprocess.run(["bash", "-c", command], cwd=self.folder, env=commands.environment(), stdin=subprocess.DEVNULL, text=True,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SECONDS, errors="replace")  # fmt: skip
+            options = {"cwd": self.folder, "env": commands.environment(), "timeout": SECONDS}
+            done = subprocess.run(["bash", "-c", command], **options, **commands.PIPES)
         except subprocess.TimeoutExpired:
             return 124, f"stopped after {SECONDS} s"
         return done.returncode, done.stdout

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
-from tools import check_pages  # noqa: E402  what a page of the project is
+from tools import check_pages  # what a page of the project is
 
 # What does not run everywhere. A tuple: programs, Python modules, "gpu" or "GPU code" (of nvcc), without which a command is
 # skipped, by name. A text: who runs it instead. An entry that is on no page is an error.
@@ -32,6 +32,7 @@ NOT_EVERYWHERE = {
     ".ci/run": "by whoever changes something: it runs these tests",
     "cmake --build --preset race --target lab_barrier": ELSEWHERE,
     "build-race/bin/lab_barrier": "by the test 'lab: barrier' of the race preset",
+    "common/try.sh 09": "by additions.py, which adds that stage",
     "docs/generate.py --check": "by .ci/run; here it would fail for everyone who has just changed a kernel",
     "common/compare/plot.py rows.json --out plots": ("matplotlib",),
     "common/compare/plot.py docs/results/nvidia_h200/sweep16.json docs/results/nvidia_h200/sweep_peers.json --out plots": ("matplotlib",),
@@ -42,7 +43,7 @@ NOT_EVERYWHERE = {
     "common/profile_gpu.py build/bin profile.json --details": PROFILER,
     "ncu --section SourceCounters --force-overwrite -o report build/bin/08_tensor_cores --device gpu --batch 4 --heads 16 --seq 4096 --no-check": PROFILER,
     "ncu --import report.ncu-rep --page source --csv": PROFILER,
-    "cuobjdump --dump-sass build/08_tensor_cores/CMakeFiles/08_tensor_cores_gpu.dir/forward/6_tuned_gpu.cu.o"
+    "cuobjdump --dump-sass build/08_tensor_cores/CMakeFiles/step_08_tensor_cores_forward_6_tuned_gpu.dir/forward/6_tuned_gpu.cu.o"
     " | grep -oE '^ +/\\*[0-9a-f]{4}\\*/ +(@!?U?P[0-9T]+ )?[A-Z0-9]+' | awk '{print $NF}' | sort | uniq -c"
     " | sort -rn | head -20": ("GPU code", "cuobjdump"),
 }

@@ -9,6 +9,7 @@ architectures than those of --strict such a kernel is named, and no failure.
 On sm_90 the shared memory includes the 1 KB that the system takes of each block that uses any. Architectures of WANTED that the
 objects lack are named; they are not compiled here.
 """
+
 import argparse
 import json
 import pathlib
@@ -48,8 +49,17 @@ def kernels_of(cuobjdump, stage, path):
         elif found := re.match(r"REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)", line.strip()):
             registers, stack, shared, local = map(int, found.groups())
             source = re.sub(r"^(.*_gpu\.dir/)?(.*)_gpu\.cu\.o(bj)?$", r"\2.cuh", str(path))  # of the line that add_stage() generates
-            rows.append({"arch": arch, "file": f"{stage}/{source}", "kernel": kernel, "registers": registers,
-                         "static_shared_bytes": shared, "stack_bytes": stack, "local_bytes": local})  # fmt: skip
+            rows.append(
+                {
+                    "arch": arch,
+                    "file": f"{stage}/{source}",
+                    "kernel": kernel,
+                    "registers": registers,
+                    "static_shared_bytes": shared,
+                    "stack_bytes": stack,
+                    "local_bytes": local,
+                }
+            )
     return rows
 
 
@@ -80,8 +90,10 @@ def main():
 
     bad = [row for row in rows if row["stack_bytes"] or row["local_bytes"]]
     for row in bad:
-        print(f"{'FAILED' if row['arch'] in arguments.strict else 'slower than it could be'}: {row['kernel']} of {row['file']} for {row['arch']} uses {row['stack_bytes']} bytes of stack and "
-              f"{row['local_bytes']} of local memory; allowed: none")  # fmt: skip
+        print(
+            f"{'FAILED' if row['arch'] in arguments.strict else 'slower than it could be'}: {row['kernel']} of {row['file']} for {row['arch']} uses {row['stack_bytes']} bytes of stack and "
+            f"{row['local_bytes']} of local memory; allowed: none"
+        )
     return 1 if any(row["arch"] in arguments.strict for row in bad) else 0
 
 

@@ -2,8 +2,9 @@
 """Builds a copy of the project without compiling again what the copy did not change.
 
 configure(copy, build) configures copy/build with this file as the compiler's launcher. For each object that Ninja asks for, the launcher
-takes the one of `build`, the build folder of the original, if it was made by the same command of the same sources; else it compiles. So
-a copy with one edited kernel costs its configuration and one or two translation units, and any target can be built in it.
+takes the one of `build`, the build folder of the original, if it was made by the same command of the same sources, and no definition
+names a folder of the project, which would be that of the original; else it compiles. So a copy with one edited kernel costs its
+configuration and one or two translation units, and any target can be built in it.
 """
 
 import json
@@ -86,7 +87,13 @@ def launch(command):
             plain.append(original(word))
         skip = max(skip - 1, 0)
     made = Path(build, options.get("-o", ""))
-    if plain == [word for word in before if word != "-Werror"] and made.is_file() and all(same_file(f, copied(f)) and os.path.getmtime(f) <= made.stat().st_mtime for f in files):
+    names_folder = any(word.startswith("-D") and copy in word for word in command)
+    if (
+        not names_folder
+        and plain == [word for word in before if word != "-Werror"]
+        and made.is_file()
+        and all(same_file(f, copied(f)) and os.path.getmtime(f) <= made.stat().st_mtime for f in files)
+    ):
         shutil.copyfile(made, options["-o"])
         listed = " ".join(copied(path).replace(" ", "\\ ") for path in files)
         Path(options["-MF"]).write_text(f"{options['-o']}: {listed}\n")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """commands.py: what it takes for a command, and that a command that ends in another way than its page says is a failure."""
+
 import contextlib
 import io
 import pathlib
@@ -9,8 +10,8 @@ import unittest
 from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-import commands  # noqa: E402  both lie beside this file
-import page_commands  # noqa: E402
+import commands  # both lie beside this file
+import page_commands
 
 PAGE = """
 Text with `build/bin/01_naive`, `build/bin/`, `docs/generate.py`, `git`, $`Q`$, `X=1 build/bin/01_naive --seq 8`, and `git log -1`.
@@ -57,10 +58,18 @@ class Rules(unittest.TestCase):
         naive = "build/bin/01_naive"
         self.assertEqual(
             self.found("01_naive/README.md", PAGE),
-            [(naive, 0, "sh", ""), (f"X=1 {naive} --seq 8", 0, "sh", ""), ("git log -1", 0, "sh", ""), (f"{naive} --pass sideways", 2, "sh", ""),
-             ("--causal", 0, "option", "01_naive"), (f"{naive} --input large", 1, "sh", ""), ("git diff --no-index a b", 1, "sh", ""),
-             (f"{naive} --seq 8", 0, "sh", ""), ("import numpy\nprint(1)", 0, "python", "")],
-        )  # fmt: skip
+            [
+                (naive, 0, "sh", ""),
+                (f"X=1 {naive} --seq 8", 0, "sh", ""),
+                ("git log -1", 0, "sh", ""),
+                (f"{naive} --pass sideways", 2, "sh", ""),
+                ("--causal", 0, "option", "01_naive"),
+                (f"{naive} --input large", 1, "sh", ""),
+                ("git diff --no-index a b", 1, "sh", ""),
+                (f"{naive} --seq 8", 0, "sh", ""),
+                ("import numpy\nprint(1)", 0, "python", ""),
+            ],
+        )
 
     def test_options_alone_belong_to_pages_of_a_stage(self):
         self.assertEqual(self.found("docs/notation.md", "`--causal` and `--seq 8`"), [])
@@ -88,17 +97,31 @@ class Running(unittest.TestCase):
             program.chmod(0o755)
             page = folder / "page.md"
             page.write_text(text)
-            with mock.patch.object(page_commands, "pages", lambda: {"01_naive/README.md": page}), contextlib.redirect_stdout(io.StringIO()) as out:
+            with (
+                mock.patch.object(page_commands, "pages", lambda: {"01_naive/README.md": page}),
+                contextlib.redirect_stdout(io.StringIO()) as out,
+            ):
                 return commands.run_page("01_naive/README.md", folder / "build"), out.getvalue()
 
     def test_good(self):
-        code, text = self.run_text("`--seq 8`, `--causal`, `--input large`<!-- exits with 1 -->, `--seq 8 --device gpu`\n```python\nprint(1)\n```\n")
+        code, text = self.run_text(
+            "`--seq 8`, `--causal`, `--input large`<!-- exits with 1 -->, `--seq 8 --device gpu`\n```python\nprint(1)\n```\n"
+        )
         self.assertEqual(code, 0, text)
         self.assertEqual(text.count("ok "), 5, text)
 
     def test_failures(self):
-        for bad in ("`--sequence 8`", "`--seqq`", "`--input large`", "`--seq 8`<!-- exits with 1 -->", "`--silent 1`", "`git lof -1`", "```sh\ncat no-such-file | wc\n```",
-                    "```python\nraise SystemExit(1)\n```", "```\nls\n```"):  # fmt: skip
+        for bad in (
+            "`--sequence 8`",
+            "`--seqq`",
+            "`--input large`",
+            "`--seq 8`<!-- exits with 1 -->",
+            "`--silent 1`",
+            "`git lof -1`",
+            "```sh\ncat no-such-file | wc\n```",
+            "```python\nraise SystemExit(1)\n```",
+            "```\nls\n```",
+        ):
             code, text = self.run_text(bad)
             self.assertEqual(code, 1, f"{bad}: {text}")
 

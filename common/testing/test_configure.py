@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """test_configure.py CMAKE GENERATOR: what configuring says where something is missing, and what it makes. Nothing is built or downloaded."""
+
 import hashlib
 import os
 import pathlib
@@ -23,7 +24,9 @@ class Configure(unittest.TestCase):
 
     def cmake(self, *words):
         """(exit code, what it printed, in one line)"""
-        done = subprocess.run([CMAKE, *map(str, words)], cwd=self.folder, env=self.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        done = subprocess.run(
+            [CMAKE, *map(str, words)], cwd=self.folder, env=self.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
         return done.returncode, " ".join(done.stdout.split())
 
     def preset(self, name):
@@ -48,8 +51,8 @@ class Configure(unittest.TestCase):
         self.assertIn("rm -r CMakeCache.txt CMakeFiles", printed)
 
     def test_without_ninja(self):
-        code, printed = self.cmake("-S", ROOT, "-B", self.folder / "build", "-G", "Ninja", "-DCMAKE_MAKE_PROGRAM=NOTFOUND",
-                                   "-DCMAKE_FIND_USE_SYSTEM_ENVIRONMENT_PATH=OFF", "-DCMAKE_FIND_USE_CMAKE_SYSTEM_PATH=OFF")  # fmt: skip
+        nowhere = ["-DCMAKE_FIND_USE_SYSTEM_ENVIRONMENT_PATH=OFF", "-DCMAKE_FIND_USE_CMAKE_SYSTEM_PATH=OFF"]
+        code, printed = self.cmake("-S", ROOT, "-B", self.folder / "build", "-G", "Ninja", "-DCMAKE_MAKE_PROGRAM=NOTFOUND", *nowhere)
         self.assertEqual((code, "common/setup.sh" in printed, "unable to find a build program" in printed), (1, True, False), printed)
 
     def test_demo_and_test_share_their_objects(self):
@@ -68,8 +71,10 @@ class Configure(unittest.TestCase):
 
     def unpack(self, url, sha256):
         script = self.folder / "unpack.cmake"
-        script.write_text(f'include({ROOT}/common/cmake/unpack_release.cmake)\nset(PROJECT_BINARY_DIR {self.folder})\n'
-                          f'unpack_release(source "Thing is missing" {url} {sha256})\nmessage(STATUS "in ${{source}}")\n')  # fmt: skip
+        script.write_text(
+            f"include({ROOT}/common/cmake/unpack_release.cmake)\nset(PROJECT_BINARY_DIR {self.folder})\n"
+            f'unpack_release(source "Thing is missing" {url} {sha256})\nmessage(STATUS "in ${{source}}")\n'
+        )
         return self.cmake("-P", script)
 
     def test_libraries_without_a_network(self):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """exercises.py: an exercise that does not do what its page says is a failure; reuse.py: what counts as unchanged."""
+
 import contextlib
 import io
 import json
@@ -11,8 +12,8 @@ import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-import exercises  # noqa: E402  both lie beside this file
-import reuse  # noqa: E402
+import exercises  # both lie beside this file
+import reuse
 
 # Plays common/try.sh: wrong without the first line of kernel.txt, and in an odd way with "mad".
 TRY = """#!/bin/sh
@@ -57,10 +58,17 @@ class Exercises(unittest.TestCase):
         self.assertEqual(out.count("exit code 0"), 1)  # once, since both run the same command
 
     def test_failures(self):
-        for change, why in (({"replace": "nowhere"}, "stands 0 times"), ({"replace": "use"}, "stands 2 times"), ({"by": "barrier"}, "exit code 0, expected 1"),
-                            ({"by": "mad"}, "exit code 139"), ({"says": "Delete it"}, "does not say"), ({"says": "never"}, "page does not say"),
-                            ({"run": "common/try.sh 02"}, "page does not show"), ({"by": "x\n   cut y"}, "unknown keyword 'cut'"),
-                            ({"by": "x\n   exits 0"}, "`by` for each `replace`")):  # fmt: skip
+        for change, why in (
+            ({"replace": "nowhere"}, "stands 0 times"),
+            ({"replace": "use"}, "stands 2 times"),
+            ({"by": "barrier"}, "exit code 0, expected 1"),
+            ({"by": "mad"}, "exit code 139"),
+            ({"says": "Delete it"}, "does not say"),
+            ({"says": "never"}, "page does not say"),
+            ({"run": "common/try.sh 02"}, "page does not show"),
+            ({"by": "x\n   cut y"}, "unknown keyword 'cut'"),
+            ({"by": "x\n   exits 0"}, "`by` for each `replace`"),
+        ):
             text = PAGE.format(**{**GOOD, **change})
             if why.startswith("`by`"):
                 text = text.replace("   by x\n", "")
@@ -96,17 +104,17 @@ class Reuse(unittest.TestCase):
         (self.folder / "project/build/x.o").write_text("original")
         self.made_by("-O2")
 
-    def made_by(self, flag):
+    def made_by(self, *flags):
         root, build = self.folder / "project", self.folder / "project/build"
-        command = [str(self.compiler), flag, f"-I{root}", "-o", "x.o", "-c", f"{root}/a.cpp"]
+        command = [str(self.compiler), *flags, f"-I{root}", "-o", "x.o", "-c", f"{root}/a.cpp"]
         files = [f"{root}/a.cpp", f"{root}/a b.hpp", f"{build}/made.cpp"]
         facts = {"root": str(root), "build": str(build), "copy": str(self.folder / "copy"), "objects": {"x.o": (command, files)}}
         (self.folder / "copy/build" / reuse.FACTS).write_text(json.dumps(facts))
 
-    def object(self):
+    def object(self, *more):
         """What the launcher made."""
         copy = self.folder / "copy"
-        command = [self.compiler, "-O2", f"-I{copy}", "-MD", "-MT", "x.o", "-MF", "x.d", "-o", "x.o", "-c", f"{copy}/a.cpp"]
+        command = [self.compiler, "-O2", *more, f"-I{copy}", "-MD", "-MT", "x.o", "-MF", "x.d", "-o", "x.o", "-c", f"{copy}/a.cpp"]
         subprocess.run([sys.executable, "-B", reuse.__file__, *command], cwd=copy / "build", check=True)
         return (copy / "build/x.o").read_text().strip()
 
@@ -127,6 +135,10 @@ class Reuse(unittest.TestCase):
     def test_other_flags(self):
         self.made_by("-O3")
         self.assertEqual(self.object(), "compiled")
+
+    def test_a_program_that_holds_the_path_of_its_project(self):
+        self.made_by("-O2", f'-DSOURCES="{self.folder}/project"')
+        self.assertEqual(self.object(f'-DSOURCES="{self.folder}/copy"'), "compiled")
 
     def test_an_original_that_is_out_of_date(self):
         os.utime(self.folder / "project/build/x.o", (1, 1))

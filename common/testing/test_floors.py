@@ -2,6 +2,7 @@
 """Who includes whom. The table of common/README.md lists the folders of common/ from the ground floor up, each with those that it includes,
 and none above it: so there is no circle. Tests include what they like of common/, and nothing else includes tests. A stage includes common/
 and earlier stages; of common/ its kernels include device/ alone, and attention/tiles.hpp: plain numbers of tiles, which they list."""
+
 import pathlib
 import re
 import unittest

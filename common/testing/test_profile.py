@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """profile_gpu.py with stand-ins for ncu and for a stage program: names that a GPU lacks, names that ncu refuses, one head counted."""
+
 import json
 import pathlib
 import subprocess
@@ -31,11 +32,10 @@ words = sys.argv[1:]
 heads = [words[words.index(name) + 1] for name in ("--batch", "--heads", "--kv-heads", "--device", "--tiles")]
 print(json.dumps({"counters": {"seen": heads}}))
 """
-ROW = {
-    "stage": "09_test", "variant": "v", "pass": "forward", "verdict": "ok", "device": {"kind": "gpu"}, "tiles": {"br": 64, "bc": 32},
-    "problem": {"batch": 2, "heads": 4, "kv_heads": 4, "seq_q": 8, "seq_k": 8, "head_dim": 16, "scale": 0.25, "causal": True, "bias": "none",
-                "dtype": "fp16", "layout": "bhnd", "input": "normal", "seed": 1},
-}
+SIZES = {"batch": 2, "heads": 4, "kv_heads": 4, "seq_q": 8, "seq_k": 8, "head_dim": 16, "scale": 0.25, "causal": True}
+PROBLEM = {**SIZES, "bias": "none", "dtype": "fp16", "layout": "bhnd", "input": "normal", "seed": 1}
+ROW = {"stage": "09_test", "variant": "v", "pass": "forward", "verdict": "ok", "device": {"kind": "gpu"}, "problem": PROBLEM}
+ROW["tiles"] = {"br": 64, "bc": 32}
 
 
 def run(*options, ncu=NCU):
@@ -92,7 +92,11 @@ class Profile(unittest.TestCase):
     def test_what_holds_no_rows_or_cannot_be_written_is_left_alone(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "rows.json"
-            for text, mode, said in (("my notes", 0o644, "is damaged or no JSON"), ("[1]", 0o644, "row 1: is no object"), (json.dumps([ROW]), 0o444, "read-only")):
+            for text, mode, said in (
+                ("my notes", 0o644, "is damaged or no JSON"),
+                ("[1]", 0o644, "row 1: is no object"),
+                (json.dumps([ROW]), 0o444, "read-only"),
+            ):
                 path.write_text(text)
                 path.chmod(mode)
                 done = subprocess.run([sys.executable, "-B", SCRIPT, folder, path], capture_output=True, text=True)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """resources.py on what cuobjdump prints: good kernels, a spilled one, none at all."""
+
 import json
 import pathlib
 import subprocess
@@ -30,7 +31,8 @@ def run(printed):
         fake.write_text(f"#!/bin/sh\ncat <<'END'\n{printed}\nEND\n")
         fake.chmod(0o755)
         saved = folder / "out" / "resources.json"
-        command = [sys.executable, "-B", SCRIPT, "--stage", "09_test", "--cuobjdump", fake, "--strict", "75,90a", "--save", saved, "kernel_gpu.cu.o"]
+        command = [sys.executable, "-B", SCRIPT, "--stage", "09_test", "--cuobjdump", fake, "--strict", "75,90a"]
+        command += ["--save", saved, "kernel_gpu.cu.o"]
         done = subprocess.run(command, capture_output=True, text=True)
         return done.returncode, done.stdout + done.stderr, json.loads(saved.read_text()) if saved.exists() else None
 
@@ -42,9 +44,18 @@ class Resources(unittest.TestCase):
         self.assertIn("not checked: sm_80", text)
         self.assertEqual(saved["stage"], "09_test")
         self.assertEqual([row["kernel"] for row in saved["kernels"]], ["forward_kernel<64, float4>", "plain"])
-        self.assertEqual(saved["kernels"][0], {"arch": "sm_90a", "file": "09_test/kernel.cuh", "kernel": "forward_kernel<64, float4>",
-                                               "registers": 240, "static_shared_bytes": 8448, "stack_bytes": 0,
-                                               "local_bytes": 0})  # fmt: skip
+        self.assertEqual(
+            saved["kernels"][0],
+            {
+                "arch": "sm_90a",
+                "file": "09_test/kernel.cuh",
+                "kernel": "forward_kernel<64, float4>",
+                "registers": 240,
+                "static_shared_bytes": 8448,
+                "stack_bytes": 0,
+                "local_bytes": 0,
+            },
+        )
 
     def test_a_stack_or_local_memory_fails(self):
         for bad in (GOOD.replace("REG:32 STACK:0", "REG:32 STACK:200"), GOOD.replace("SHARED:0 LOCAL:0", "SHARED:0 LOCAL:8")):

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """common/setup.sh and common/check_gpu.sh, with scripts in place of the machine's programs: what they say, and that they begin nothing unasked."""
-import os
+
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TOOLS = ("awk", "basename", "bash", "cat", "grep", "head", "id", "sed", "tr", "uname")  # what the script itself is made of
+TOOLS = ("awk", "basename", "bash", "cat", "dirname", "grep", "head", "id", "sed", "tr", "uname")  # what the script itself is made of
 COMPILER = """#!/bin/bash
 case "$*" in
 --version) echo "g++ (Debian) 12.2.0" ;;
@@ -20,6 +21,12 @@ MANAGER = """#!/bin/bash
 echo "apt-get $*" >>"$FAKE/log"
 case "$*" in *ninja-build*) printf '#!/bin/sh\\n' >"$FAKE/bin/ninja"; /bin/chmod +x "$FAKE/bin/ninja" ;; esac
 """
+PYTHON = """#!/bin/bash
+[ "$2" = venv ] || exit 0
+/bin/mkdir -p "$3/bin"
+printf '%s\\n' '#!/bin/bash' 'echo "pip $*" >>"$FAKE/log"' 'echo "echo ruff ${4##*==}" >"${0%pip}ruff"' '/bin/chmod +x "${0%pip}ruff"' >"$3/bin/pip"
+/bin/chmod +x "$3/bin/pip"
+"""
 SUDO = """#!/bin/bash
 echo "sudo $*" >>"$FAKE/log"
 [ -z "$REFUSES" ] || exit 1
@@ -30,6 +37,7 @@ THERE = "g++ 12.2.0, cmake 3.25.1, {}Eigen3, doctest, CLI11, nlohmann_json; nvcc
 
 class Script(unittest.TestCase):
     SCRIPT = ""
+    root = ROOT
 
     def setUp(self):
         scratch = tempfile.TemporaryDirectory(prefix="flash_setup.")
@@ -58,9 +66,20 @@ class Script(unittest.TestCase):
 
     def run_it(self, *options, **settings):
         """(exit code, what it printed, what it ran as a manager of packages)"""
-        environment = {"PATH": str(self.folder / "bin"), "FAKE": str(self.folder), "CMAKE_PREFIX_PATH": str(self.folder), "HOME": "/home/me"}
-        done = subprocess.run([shutil.which("bash"), ROOT / self.SCRIPT, *options], env={**environment, **settings}, text=True,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+        environment = {
+            "PATH": str(self.folder / "bin"),
+            "FAKE": str(self.folder),
+            "CMAKE_PREFIX_PATH": str(self.folder),
+            "HOME": "/home/me",
+        }
+        done = subprocess.run(
+            [shutil.which("bash"), self.root / self.SCRIPT, *options],
+            env={**environment, **settings},
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
         log = self.folder / "log"
         return done.returncode, done.stdout, log.read_text() if log.exists() else ""
 
@@ -112,6 +131,20 @@ class Setup(Script):
         code, out, _ = self.run_it("--check")
         self.assertEqual((code, "missing: cmake;" in out, "--user 'cmake>=3.25'" in out), (1, True, True), out)
 
+    def test_ruff_comes_by_pip_in_the_version_that_is_asked_for(self):
+        self.root = self.folder / "project"
+        for name in (self.SCRIPT, "ruff.toml"):
+            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, self.root / name)
+        version = re.search(r'required-version = "==(.*)"', (ROOT / "ruff.toml").read_text())[1]
+        self.program("python3", PYTHON)
+        self.program("ruff", "#!/bin/bash\necho ruff 0.1.0\n")
+        out, log = self.run_it("--dev", "--check")[1:]
+        self.assertEqual((log, "shellcheck ruff" in out), ("", True), out)
+        for _ in range(2):
+            out, log = self.run_it("--dev")[1:]
+            self.assertEqual((log, "ruff;" in out), (f"pip install --quiet --disable-pip-version-check ruff=={version}\n", False), out)
+
     def test_unknown_options(self):
         self.assertEqual(self.run_it("--chekc")[0], 2)
 
@@ -121,7 +154,6 @@ class CheckGpu(Script):
 
     def setUp(self):
         super().setUp()
-        (self.folder / "bin/dirname").symlink_to(shutil.which("dirname"))
         for name in ("cmake", "mkdir", "rm"):
             self.program(name, '#!/bin/bash\necho "$0 $*" >>"$FAKE/log"\nexit 1\n')
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """common/try.sh, in a project of scripts: what it builds and runs, what it shows of a failure, and its exit codes."""
+
 import os
 import pathlib
 import shutil
@@ -54,18 +55,36 @@ class Try(unittest.TestCase):
         self.root = pathlib.Path(scratch.name).resolve()
         for name in ("common", "docs/lab", "04_first", "08_second", "09_a", "09_b", "programs", "elsewhere", "build/bin", "build/tests"):
             (self.root / name).mkdir(parents=True)
-        for name in ("04_first/CMakeLists.txt", "08_second/CMakeLists.txt", "09_a/CMakeLists.txt", "09_b/CMakeLists.txt", "docs/lab/hello.cpp", "build.txt", "tests.txt"):
+        for name in (
+            "04_first/CMakeLists.txt",
+            "08_second/CMakeLists.txt",
+            "09_a/CMakeLists.txt",
+            "09_b/CMakeLists.txt",
+            "docs/lab/hello.cpp",
+            "build.txt",
+            "tests.txt",
+        ):
             (self.root / name).touch()
         shutil.copy(ROOT / "common/try.sh", self.root / "common")
-        for name, text in {"programs/cmake": CMAKE, "build/bin/04_first": STAGE, "build/bin/lab_hello": STAGE, "build/tests/04_first_test": TEST}.items():
+        for name, text in {
+            "programs/cmake": CMAKE,
+            "build/bin/04_first": STAGE,
+            "build/bin/lab_hello": STAGE,
+            "build/tests/04_first_test": TEST,
+        }.items():
             (self.root / name).write_text(text)
             (self.root / name).chmod(0o755)
 
     def run_it(self, *arguments, **settings):
         """(exit code, stdout, stderr)"""
         path = f"{self.root / 'programs'}{os.pathsep}{os.environ['PATH']}"
-        done = subprocess.run([self.root / "common/try.sh", *arguments], cwd=self.root / "elsewhere", text=True, capture_output=True,
-                              env={**os.environ, "FAKE": str(self.root), "PATH": path, **settings})  # fmt: skip
+        done = subprocess.run(
+            [self.root / "common/try.sh", *arguments],
+            cwd=self.root / "elsewhere",
+            text=True,
+            capture_output=True,
+            env={**os.environ, "FAKE": str(self.root), "PATH": path, **settings},
+        )
         return done.returncode, done.stdout, done.stderr
 
     def program(self, name, text):
@@ -99,9 +118,15 @@ class Try(unittest.TestCase):
         self.assertTrue(self.read("cmake.txt").endswith("--target lab_hello\n"))
 
     def test_bad_usage_is_one_line(self):
-        for arguments, said in (((), "which stage?"), (("7",), "'7'; there are: 04_first 08_second 09_a 09_b lab_hello"), (("fa",), "'fa'"),
-                                (("--al", "04"), "unknown option '--al'"),
-                                (("--seconds", "04"), "--seconds is '04'"), (("--seconds",), "--seconds is ''"), (("09",), "'09' is each of: 09_a 09_b")):  # fmt: skip
+        for arguments, said in (
+            ((), "which stage?"),
+            (("7",), "'7'; there are: 04_first 08_second 09_a 09_b lab_hello"),
+            (("fa",), "'fa'"),
+            (("--al", "04"), "unknown option '--al'"),
+            (("--seconds", "04"), "--seconds is '04'"),
+            (("--seconds",), "--seconds is ''"),
+            (("09",), "'09' is each of: 09_a 09_b"),
+        ):
             code, out, err = self.run_it(*arguments)
             self.assertEqual((code, out, err.count("\n")), (2, "", 1), arguments)
             self.assertIn(said, err)
@@ -119,7 +144,9 @@ class Try(unittest.TestCase):
         self.assertEqual(self.read("tests.txt"), "")
 
     def test_errors_of_the_linker_and_of_cmake(self):
-        (self.root / "build.txt").write_text("/usr/bin/ld: x.o: in function `f':\nx.cpp:(.text+0x5): undefined reference to `g'\ncollect2: error: ld\n")
+        (self.root / "build.txt").write_text(
+            "/usr/bin/ld: x.o: in function `f':\nx.cpp:(.text+0x5): undefined reference to `g'\ncollect2: error: ld\n"
+        )
         self.assertEqual(self.run_it("04", BUILD="1")[1], "x.cpp:(.text+0x5): undefined reference to `g'\ncollect2: error: ld\n")
         (self.root / "build.txt").write_text("-- fine\nCMake Error at CMakeLists.txt:2 (project):\n  No compiler.\n")
         self.assertIn("No compiler.\ncommon/setup.sh", self.run_it("04", BUILD="1")[1])
@@ -127,7 +154,9 @@ class Try(unittest.TestCase):
         self.assertEqual(self.run_it("04", BUILD="1")[1], "something else\n")
 
     def test_warnings_show(self):
-        (self.root / "build.txt").write_text(f"[1/2] x\n{self.root}/04_first/kernel.cuh:7:1: warning: index 8 of 8\n    7 | x[8]\n[2/2] y\n")
+        (self.root / "build.txt").write_text(
+            f"[1/2] x\n{self.root}/04_first/kernel.cuh:7:1: warning: index 8 of 8\n    7 | x[8]\n[2/2] y\n"
+        )
         self.assertTrue(self.run_it("04")[1].startswith("04_first/kernel.cuh:7:1: warning: index 8 of 8\n    7 | x[8]\nreport"))
 
     def test_a_wrong_result_ends_it(self):
@@ -151,8 +180,11 @@ class Try(unittest.TestCase):
         self.assertIn("common/support.cpp:75: ERROR", shown)
         self.assertIn("dk: max error 3 > 1", shown)
         self.assertNotIn("[doctest]", shown)
-        self.assertIn("by itself: common/try.sh 04 --pass backward --variant two --tiles 64,32 --batch 1 --heads 2 --kv-heads 1 --seq-q 70 --seq-k 61 --head-dim 100"
-                      " --scale 0.5 --causal --dtype fp16 --layout qkv --bias alibi\n", shown)  # fmt: skip
+        self.assertIn(
+            "by itself: common/try.sh 04 --pass backward --variant two --tiles 64,32 --batch 1 --heads 2 --kv-heads 1 --seq-q 70 --seq-k 61 --head-dim 100"
+            " --scale 0.5 --causal --dtype fp16 --layout qkv --bias alibi\n",
+            shown,
+        )
         self.assertIn("04_first is WRONG", err)
         self.assertEqual(self.run_it("04", FAIL="grid: sums? and more")[0], 1)
         out = self.run_it("04", FAIL="grid: lengths", LOGGED="one forward on B=1 H=2 Hkv=2 Nq=33 Nk=40 d=24 fp32 bhnd bias=none: K read")[1]
@@ -183,7 +215,9 @@ class Try(unittest.TestCase):
             self.assertEqual(self.read("tests.txt").count("--variant=two --abort"), 4)
 
     def test_the_shortest_first_and_what_was_left_out(self):
-        (self.root / "build/tests/04_first_test.seconds").write_text("9\tchapter: one\n5\tgrid: lengths\n0\tfar: offsets\n1\tgrid: sums, and more\n")
+        (self.root / "build/tests/04_first_test.seconds").write_text(
+            "9\tchapter: one\n5\tgrid: lengths\n0\tfar: offsets\n1\tgrid: sums, and more\n"
+        )
         self.program("getconf", "echo 1")
         self.program("date", 'echo x >>"$FAKE/dates"\n[ $(wc -l <"$FAKE/dates") -lt 6 ] && echo 100 || echo 200')
         code, out, _ = self.run_it("04", "--variant=")  # one process; the clock jumps in the third case

@@ -37,7 +37,7 @@ def softmax(s):
 def differences(f, A, step=1e-5):
     """The Jacobian of f at A: f takes a matrix and returns a flat list; column n belongs to the n-th element of A, row by row."""
     columns = []
-    for i, row in enumerate(A):
+    for row in A:
         for j, x in enumerate(row):
             row[j] = x + step
             above = f(A)

@@ -57,10 +57,11 @@ def counts():
         for row in rows:
             tensors = row["counters"]["tensors"]
             square = sum(both_ways(tensors[name]) for name in ["S", "P", "dP", "dS"] if name in tensors)
-            counted = agree(row, "bytes", both_ways(row["predicted"]), sum(map(both_ways, tensors.values())))
+            counted = sum(map(both_ways, tensors.values()))
+            formula = agree(row, "bytes", both_ways(row["predicted"]), counted) if row["predicted"] else "–"
             lines.append(
-                [row["pass"], row["stage"], step(row), f"{square:,}", counted, counted]
-                + [f"{both_ways(row['predicted']) / row['compulsory_bytes']:.1f}", size(row["extra_memory_bytes"])]
+                [row["pass"], row["stage"], step(row), f"{square:,}", formula, f"{counted:,}"]
+                + [f"{counted / row['compulsory_bytes']:.1f}", size(row["extra_memory_bytes"])]
             )
         head = "pass | stage | variant | N × N matrices, bytes | all, formula | all, counted | times compulsory | extra memory"
         if rows:

@@ -2,7 +2,7 @@
 the digest in it, without matplotlib; its bytes differ from one matplotlib to the next."""
 
 import os
-from functools import lru_cache
+from functools import cache
 
 import plot
 from plots.choose import Unfit, of_one_device
@@ -12,9 +12,10 @@ from rows.read import what_is_wrong
 from .saved import RESULTS, ROOT, origin, rows_of
 
 PLOTS = ROOT / "docs" / "plots"
+INSTALL = "python3 -m pip install matplotlib"
 
 
-@lru_cache(maxsize=None)
+@cache
 def saved(device):
     """[(file name, row)] of all files of a device. Other results (histories, tile sizes) lie beside rows."""
     names = sorted(path.name for path in (RESULTS / device).glob("*.json"))
@@ -26,7 +27,7 @@ def rows(device):
     return of_one_device([row for _, row in saved(device)])
 
 
-@lru_cache(maxsize=None)
+@cache
 def selected(device):
     """({name: picture}, {name: why there is none}) of a device."""
     try:
@@ -53,7 +54,7 @@ def stale():
 
 
 def check():
-    return [f"{path.relative_to(ROOT)} is stale; run docs/generate.py with matplotlib installed (python3 -m pip install matplotlib)" for path, _ in stale()]
+    return [f"{path.relative_to(ROOT)} is stale; run docs/generate.py with matplotlib installed ({INSTALL})" for path, _ in stale()]
 
 
 def draw():
@@ -67,7 +68,8 @@ def draw():
             try:
                 text = plot.svg(*drawn)
             except ImportError as error:
-                return changed, [f"{name} is stale and cannot be drawn, as matplotlib cannot be imported ({error}): python3 -m pip install matplotlib, or common/setup.sh --dev"]
+                why = f"matplotlib cannot be imported ({error}): {INSTALL}, or common/setup.sh --dev"
+                return changed, [f"{name} is stale and cannot be drawn, as {why}"]
             path.parent.mkdir(parents=True, exist_ok=True)
             files.write(path, text)
         changed.append(name)
@@ -76,8 +78,8 @@ def draw():
 
 def picture(page, device, name):
     """The part `plot DEVICE NAME` of a page: the picture, and where its rows come from."""
-    if name not in plot.PICTURES:
-        raise SystemExit(f"{page}: there is no plot '{name}'; there are: {', '.join(plot.PICTURES)}")
+    if name not in plot.PLOTS:
+        raise SystemExit(f"{page}: there is no plot '{name}'; there are: {', '.join(plot.PLOTS)}")
     pictures, reasons = selected(device)
     if name not in pictures:
         return f"*The plot `{name}` of {device} is not saved yet: {reasons[name]}.*"

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Plots on pages: what docs/generate.py draws, finds stale, and shows."""
+
 import json
 import pathlib
 import sys
@@ -9,9 +10,10 @@ from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / folder) for folder in ("docs", "common/compare", "common/compare/test")]
-import plot  # noqa: E402
-import plot_rows as made  # noqa: E402
-from tools import plot_files, saved  # noqa: E402
+import made_rows as made
+
+import plot
+from tools import plot_files, saved
 
 
 class Pages(unittest.TestCase):
@@ -20,8 +22,12 @@ class Pages(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.results, self.plots = (pathlib.Path(folder.name) / "docs" / name for name in ("results", "plots"))
         (self.results / "gpu").mkdir(parents=True)
-        for module, name, value in ((saved, "RESULTS", self.results), (plot_files, "RESULTS", self.results), (plot_files, "PLOTS", self.plots),
-                                    (plot_files, "ROOT", pathlib.Path(folder.name))):  # fmt: skip
+        for module, name, value in (
+            (saved, "RESULTS", self.results),
+            (plot_files, "RESULTS", self.results),
+            (plot_files, "PLOTS", self.plots),
+            (plot_files, "ROOT", pathlib.Path(folder.name)),
+        ):
             patch = mock.patch.object(module, name, value)
             patch.start()
             self.addCleanup(patch.stop)
@@ -45,7 +51,7 @@ class Pages(unittest.TestCase):
         rows[0]["time"]["median_ms"] = 1.5
         self.save(rows)
         self.assertEqual(self.stale(), {"time", "tflops_forward_fp32"})
-        with mock.patch.object(plot, "code_digest", lambda draw: "another"):
+        with mock.patch.object(plot, "code_digest", lambda name: "another"):
             self.assertEqual(self.stale(), every)
         (self.plots / "gpu" / "old.svg").write_text("")
         self.assertIn("old.svg is stale; run docs/generate.py", "\n".join(plot_files.check()))
@@ -58,11 +64,14 @@ class Pages(unittest.TestCase):
 
     def test_a_page_shows_the_plot_and_its_rows(self):
         text = plot_files.picture("docs/page.md", "gpu", "time")
-        self.assertRegex(text, r"\A!\[Time of a pass against the length N\. .*\]\(plots/gpu/time\.svg\)\n\nFrom `sweep.json` of `docs/results/gpu`\. Saved on 2026-01-01 at")
+        self.assertRegex(
+            text,
+            r"\A!\[Time of a pass against the length N\. .*\]\(plots/gpu/time\.svg\)\n\nFrom `sweep.json` of `docs/results/gpu`\. Saved on 2026-01-02 at",
+        )
         self.assertIn("](docs/plots/gpu/time.svg)", plot_files.picture("README.md", "gpu", "time"))
         with mock.patch.object(plot_files.selected("gpu")[0]["time"], "remark", "And so on."):
             self.assertIn(" Both axes logarithmic. And so on.](", plot_files.picture("docs/page.md", "gpu", "time"))
-        self.assertIn("is not saved yet: no row of the CPU simulator", plot_files.picture("README.md", "gpu", "bytes"))
+        self.assertIn("is not saved yet: no row has bytes that the simulator counted", plot_files.picture("README.md", "gpu", "bytes"))
         with self.assertRaisesRegex(SystemExit, "README.md: there is no plot 'speed'"):
             plot_files.picture("README.md", "gpu", "speed")
 

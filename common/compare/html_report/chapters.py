@@ -8,15 +8,20 @@ from rows.files import ROOT
 from rows.row import is_good, is_peer, number
 from rows.text import size
 
-from .markup import join, tag
+from .markup import join, say, tag
 
 DOCS = ROOT / "docs"
+WHY = (
+    "{} ({}; written: {}): it reads the keys and values again for each tile of queries{}, and takes smaller tiles where a problem has few of "
+    "them, so that as many SMs as possible have a block. FA-1 has one block for each head, which reads keys and values once, but the queries "
+    "and its unfinished O again for each tile of keys. On a GPU the L2 cache answers most of what FA-2 reads again. {} has the formulas."
+)
 KNOWN = {path.stem: path for path in DOCS.glob("[0-9][0-9]_*.md")}  # stage: its chapter
 
 
-def place(stage):
-    """Where the page names the chapter of a stage; None for a stage that has none."""
-    return f"#chapter-{stage}" if stage in KNOWN else None
+def link(stage, text=None):
+    """To where the page names the chapter of a stage, if there is one."""
+    return tag("a", text or stage, href=f"#chapter-{stage}") if stage in KNOWN else text or stage
 
 
 def base_of(out):
@@ -25,23 +30,19 @@ def base_of(out):
     return quote(os.path.relpath(DOCS, folder)) if folder.is_relative_to(ROOT) else None
 
 
-def title(path):
-    """Without its number."""
-    return path.read_text(encoding="utf-8").split("\n", 1)[0].lstrip("# 0123456789")
-
-
 def section(rows, base):
     """The chapters of these rows' stages. `base`: a URL of their folder, or None. Each is named by its file too, since a page is copied
     to where its links lead nowhere."""
     lines = []
     for stage in sorted({row["stage"] for row in rows if row["stage"] in KNOWN}):
         path = KNOWN[stage]
-        name = tag("a", title(path), href=f"{base.rstrip('/')}/{quote(path.name)}") if base else title(path)
-        lines.append(tag("li", name, ": ", tag("code", path.relative_to(ROOT)), id=place(stage)[1:]))
+        title = path.read_text(encoding="utf-8").split("\n", 1)[0].lstrip("# 0123456789")
+        name = tag("a", title, href=f"{base.rstrip('/')}/{quote(path.name)}") if base else title
+        lines.append(tag("li", name, ": ", tag("code", path.relative_to(ROOT)), id=f"chapter-{stage}"))
     if not lines:
         return None
-    return join([tag("p", "Each stage is derived, and its kernel walked through, in a chapter. They lie in the folder of the project:"),
-                 tag("ul", *lines)])  # fmt: skip
+    said = "Each stage is derived, and its kernel walked through, in a chapter. They lie in the folder of the project:"
+    return join([tag("p", said), tag("ul", *lines)])
 
 
 def why_fa2_reads_more(group):
@@ -52,9 +53,6 @@ def why_fa2_reads_more(group):
         return None
     queries = number(second, "tiles", "br")
     tile = "" if queries is None else f", here of {queries:g}"
-    figures = [" against ".join(size(number(row, key) or 0) for row in (second, first)) for key in ("hbm_read_bytes", "hbm_written_bytes")]
-    return tag("p", tag("b", "Why FA-2 reads more than FA-1 here"), f" ({figures[0]}; written: {figures[1]}): it reads the keys and values again for each tile of queries{tile}, "
-               "and takes smaller tiles where a problem has few of them, so that as many SMs as possible have a block. FA-1 has one block for "
-               "each head, which reads keys and values once, but the queries and its unfinished O again for each tile of keys. On a GPU the L2 cache "
-               "answers most of what FA-2 reads again. ", tag("a", "Chapter 06", href=place("06_fa2_forward")), " has the formulas.",
-               class_="caption")  # fmt: skip
+    amounts = (" against ".join(size(number(row, key) or 0) for row in (second, first)) for key in ("hbm_read_bytes", "hbm_written_bytes"))
+    title, chapter = tag("b", "Why FA-2 reads more than FA-1 here"), link("06_fa2_forward", "Chapter 06")
+    return tag("p", say(WHY, title, *amounts, tile, chapter), class_="caption")

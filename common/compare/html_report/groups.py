@@ -2,8 +2,19 @@
 
 import dataclasses
 
-from rows.row import borrowed_from, device_name, is_good, is_gpu, is_peer, moved_bytes, number, place, problem_key
-from rows.text import describe
+from rows.row import borrowed_from, device_name, grouped, is_good, is_gpu, is_peer, moved_bytes, number, place, problem_key
+from rows.text import describe, size
+
+from .markup import figure
+
+
+def cost(row):
+    """What a row is judged by: its median time on a GPU, the bytes that it moves on the simulator. None if it has not run well."""
+    return None if not is_good(row) else number(row, "time", "median_ms") if is_gpu(row) else moved_bytes(row)
+
+
+def cost_text(row):
+    return figure(cost(row)) if cost(row) is None or is_gpu(row) else size(cost(row))
 
 
 @dataclasses.dataclass
@@ -11,49 +22,34 @@ class Group:
     """The rows of one table: a device, a problem and a pass. Peers last."""
 
     rows: list
+    index: int = 0  # among all tables
 
-    @property
-    def problem(self):
-        return self.rows[0]["problem"]
-
-    @property
-    def which(self):
-        return self.rows[0]["pass"]
-
-    @property
-    def gpu(self):
-        return is_gpu(self.rows[0])
-
-    @property
-    def title(self):
-        return f"{self.which.capitalize()}, {describe(self.problem)}"
-
-    def cost(self, row):
-        """What a row is judged by: its median time on a GPU, the bytes that it moves on the simulator. None if it has not run well."""
-        return None if not is_good(row) else number(row, "time", "median_ms") if self.gpu else moved_bytes(row)
+    def __post_init__(self):
+        first = self.rows[0]
+        self.device, self.problem, self.which, self.gpu = device_name(first), first["problem"], first["pass"], is_gpu(first)
+        self.title = f"{self.which.capitalize()}, {describe(self.problem)}"
+        self.id = f"problem-{self.index}"
 
     def first(self):
         """The row that gains are measured against: the first of a stage that has run well."""
-        return next((row for row in self.rows if not is_peer(row) and self.cost(row)), None)
+        return next((row for row in self.rows if not is_peer(row) and cost(row)), None)
 
     def best(self, peers=False):
         """The row of a stage, or of a peer, that costs least. Forward passes borrowed from another stage are not its own."""
-        rows = [row for row in self.rows if is_peer(row) == peers and not borrowed_from(row) and self.cost(row)]
-        return min(rows, key=self.cost, default=None)
+        rows = [row for row in self.rows if is_peer(row) == peers and not borrowed_from(row) and cost(row)]
+        return min(rows, key=cost, default=None)
 
 
 def groups(rows):
     """One group for each device, problem and pass, small problems first. Rows without a problem are in none."""
-    found = {}
-    for row in rows:
-        if row.get("problem"):
-            found.setdefault((device_name(row), problem_key(row["problem"]), row["pass"]), []).append(row)
+    named = [row for row in rows if row.get("problem")]
+    found = grouped(named, lambda row: (device_name(row), problem_key(row["problem"]), row["pass"]))
     devices = list(dict.fromkeys(device_name(row) for row in rows))
 
-    def order(group):
-        p = group.problem
-        dtype = ("fp32", "fp16", "bf16").index(p["dtype"]) if p["dtype"] in ("fp32", "fp16", "bf16") else 3
+    def order(rows):
+        p, types = rows[0]["problem"], ("fp32", "fp16", "bf16")
+        dtype = types.index(p["dtype"]) if p["dtype"] in types else 3
         sizes = [p[key] for key in ("seq_q", "seq_k", "batch", "heads", "kv_heads")]
-        return devices.index(device_name(group.rows[0])), dtype, p["head_dim"], p["causal"], sizes, group.which == "backward"
+        return devices.index(device_name(rows[0])), dtype, p["head_dim"], p["causal"], sizes, rows[0]["pass"] == "backward"
 
-    return sorted((Group(sorted(found_rows, key=place)) for found_rows in found.values()), key=order)
+    return [Group(sorted(rows, key=place), index) for index, rows in enumerate(sorted(found.values(), key=order), start=1)]

@@ -3,11 +3,12 @@
 import shlex
 from pathlib import Path
 
+from rows import text as words
 from rows.files import ROOT, blob_id
-from rows.row import device_name, is_gpu, is_peer, number, problem_key, text
+from rows.row import device_name, grouped, is_gpu, is_peer, number, problem_key, text
 from rows.text import short_commit
 
-from .markup import counted, join, tag
+from .markup import Cell, Head, counted, join, table, tag
 
 FOLDED_COMMANDS = 8
 
@@ -18,44 +19,51 @@ def distinct(values):
 
 def devices(rows):
     """One line for each device: what its driver and CUDA are."""
-    lines = []
-    for row in {device_name(row): row for row in reversed([row for row in rows if isinstance(row.get("device"), dict)])}.values():
-        sm = number(row, "device", "sm")
-        facts = [f"compute capability {int(sm) // 10}.{int(sm) % 10}" if sm else "",
-                 f"CUDA {text(row, 'device', 'cuda')}" if text(row, "device", "cuda") else "",
-                 f"driver {text(row, 'device', 'driver')}" if text(row, "device", "driver") else ""]  # fmt: skip
-        machines = distinct(text(other, "device", "name") for other in rows if device_name(other) == device_name(row) and not is_gpu(other))
-        facts.append("on " + ", ".join(machines) if machines else "")
-        lines.insert(0, ", ".join([device_name(row), *(fact for fact in facts if fact)]))
-    return lines
+    lines = {}
+    for row in rows:
+        if isinstance(row.get("device"), dict) and device_name(row) not in lines:
+            sm, cuda, driver = number(row, "device", "sm"), text(row, "device", "cuda"), text(row, "device", "driver")
+            facts = [
+                f"compute capability {int(sm) // 10}.{int(sm) % 10}" if sm else "",
+                cuda and f"CUDA {cuda}",
+                driver and f"driver {driver}",
+            ]
+            same = (other for other in rows if device_name(other) == device_name(row) and not is_gpu(other))
+            machines = ", ".join(distinct(text(other, "device", "name") for other in same))
+            lines[device_name(row)] = ", ".join(filter(None, [device_name(row), *facts, machines and f"on {machines}"]))
+    return list(lines.values())
 
 
 def commits(rows):
     """[(commit, first date, last date, rows)] in the order of dates."""
-    found = {}
-    for row in rows:
-        found.setdefault(text(row, "commit"), []).append(text(row, "date")[:10])
+    found = {commit: [text(row, "date")[:10] for row in of_it] for commit, of_it in grouped(rows, lambda row: text(row, "commit")).items()}
     return sorted(((commit, min(dates), max(dates), len(dates)) for commit, dates in found.items()), key=lambda one: one[1:])
+
+
+def dates(rows):
+    """From the first to the last; "" if none is told."""
+    found = sorted({text(row, "date")[:10] for row in rows} - {""})
+    return " to ".join(distinct([found[0], found[-1]])) if found else ""
 
 
 def warnings(rows):
     """What forbids to compare rows without a second thought."""
-    said = []
-    known = commits(rows)
+    said, known = [], commits(rows)
     if len(known) > 1:
-        said.append("These rows come from different commits: " + ", ".join(
-            f"{short_commit({'commit': commit})} ({counted(count, 'row')})" for commit, _, _, count in known) + ".")  # fmt: skip
+        several = ", ".join(f"{short_commit({'commit': commit})} ({counted(count, 'row')})" for commit, _, _, count in known)
+        said.append(f"These rows come from different commits: {several}.")
     if any(not commit for commit, *_ in known):
         said.append("Some rows do not say which commit they belong to.")
     if any(commit.endswith("-dirty") for commit, *_ in known):
         said.append("Some rows were made in a working tree with changes that no commit holds (-dirty).")
     names = distinct(device_name(row) for row in rows if isinstance(row.get("device"), dict))
     if len(names) > 1:
-        said.append("These rows come from different devices: " + ", ".join(names) + ". Compare times of one device only, unless the devices are what you compare.")
+        said.append(f"These rows come from different devices: {', '.join(names)}.")
+        said[-1] += " Compare times of one device only, unless the devices are what you compare."
     versions = distinct(text(row, "device", "driver") for row in rows)
     if len(versions) > 1 and len(names) == 1:
         said.append("These rows were made with different drivers: " + ", ".join(versions) + ".")
-    stale = [path for path, blob in sorted(sources(rows)) if state(path, blob) != "the same"]
+    stale = [path for path, blob in sources(rows) if state(path, blob) != "the same"]
     if stale:
         said.append("Changed since these rows were made: " + ", ".join(stale) + ".")
     return said
@@ -63,8 +71,8 @@ def warnings(rows):
 
 def sources(rows):
     """(path, blob id) of every kernel file that a row ran."""
-    return {(path, blob) for row in rows if isinstance(row.get("sources"), dict)
-            for path, blob in row["sources"].items() if isinstance(blob, str)}  # fmt: skip
+    listed = (row["sources"] for row in rows if isinstance(row.get("sources"), dict))
+    return sorted({(path, blob) for files in listed for path, blob in files.items() if isinstance(blob, str)})
 
 
 def state(path, blob):
@@ -79,33 +87,32 @@ def state(path, blob):
 
 
 def environment(rows):
-    dates = [date for _, first, last, _ in commits(rows) for date in (first, last) if date]
-    facts = [("Device", devices(rows) or ["not told"]),
-             ("Peers", [f"torch {version}" for version in distinct(text(row, "torch") for row in rows if is_peer(row))]),
-             ("Date", [" to ".join(distinct([min(dates), max(dates)]))] if dates else []),
-             ("Commit", [f"{commit or 'not told'} ({counted(count, 'row')})" for commit, _, _, count in commits(rows)])]  # fmt: skip
-    listed = [join([tag("dt", name), *(tag("dd", line) for line in lines)]) for name, lines in facts if lines]
-    files = [tag("tr", tag("th", tag("code", path), scope="row"), tag("td", tag("code", blob)), tag("td", state(path, blob)))
-             for path, blob in sorted(sources(rows))]  # fmt: skip
-    head = tag("tr", *(tag("th", title, scope="col") for title in ("kernel file", "git blob id", "in the project now")))
-    grid = tag("table", tag("caption", "Kernel files", class_="unseen"), tag("thead", head), tag("tbody", *files))
-    folded = tag("details", tag("summary", f"{counted(len(files), 'kernel file')} behind these rows"),
-                 tag("div", grid, class_="scroll narrow", role="region", aria_label="Kernel files", tabindex="0")) if files else None  # fmt: skip
-    return join([tag("dl", *listed), folded])
+    facts = [
+        ("Device", devices(rows) or ["not told"]),
+        ("Peers", [f"torch {version}" for version in distinct(text(row, "torch") for row in rows if is_peer(row))]),
+        ("Date", distinct([dates(rows)])),
+        ("Commit", [f"{commit or 'not told'} ({counted(count, 'row')})" for commit, _, _, count in commits(rows)]),
+    ]
+    listed = tag("dl", *(join([tag("dt", name), *(tag("dd", line) for line in lines)]) for name, lines in facts if lines))
+    files = []
+    for path, blob in sources(rows):
+        files.append(
+            (tag("th", tag("code", path), scope="row"), [Cell(tag("code", blob), kind=None), Cell(state(path, blob), kind=None)], None)
+        )
+    if not files:
+        return listed
+    heads = [Head(title, kind=None) for title in ("kernel file", "git blob id", "in the project now")]
+    summary = tag("summary", f"{counted(len(files), 'kernel file')} behind these rows", id="kernel-files")
+    return join([listed, tag("details", summary, table("Kernel files", "kernel-files", heads, files))])
 
 
-def options(problem):
+def options(p):
     """The options of compare that mean a problem."""
-    p = problem
-    words = ["--batch", p["batch"], "--heads", p["heads"]]
-    words += ["--kv-heads", p["kv_heads"]] if p["kv_heads"] != p["heads"] else []
-    words += ["--seq", p["seq_q"]] if p["seq_q"] == p["seq_k"] else ["--seq-q", p["seq_q"], "--seq-k", p["seq_k"]]
-    words += ["--head-dim", p["head_dim"], "--causal" if p["causal"] else "--no-causal", "--dtype", p["dtype"]]
-    for name, usual in (("bias", "none"), ("layout", "bhnd"), ("input", "normal")):
-        words += [f"--{name}", p[name]] if text(p, name) not in ("", usual) else []
-    scale = number(p, "scale")
-    words += ["--scale", scale] if scale is not None and abs(scale * p["head_dim"] ** 0.5 - 1) > 1e-6 else []
-    return [str(word) for word in words]
+    said = ["--batch", p["batch"], "--heads", p["heads"]]
+    said += ["--kv-heads", p["kv_heads"]] if p["kv_heads"] != p["heads"] else []
+    said += ["--seq", p["seq_q"]] if p["seq_q"] == p["seq_k"] else ["--seq-q", p["seq_q"], "--seq-k", p["seq_k"]]
+    said += ["--head-dim", p["head_dim"], "--causal" if p["causal"] else "--no-causal", "--dtype", p["dtype"]]
+    return [str(word) for word in said + [word for name, value in words.options(p) for word in (f"--{name}", value)]]
 
 
 def run_commands(rows):
@@ -132,7 +139,9 @@ def again(rows, names, command):
     files = shlex.join(Path(name).name for name in names) if command else "rows_*.json"
     last = [] if command and "--html" in command else [f"common/compare/report.py {files} --out report.html"]
     shown = runs if len(runs) <= FOLDED_COMMANDS else [*runs[:2], f"# ... and {len(runs) - 2} more, see below"]
-    parts = [tag("pre", tag("code", "\n".join([*start, *shown, *last])), tabindex="0")]
-    if len(runs) > FOLDED_COMMANDS:
-        parts.append(tag("details", tag("summary", f"All {len(runs)} commands"), tag("pre", tag("code", "\n".join(runs)), tabindex="0")))
-    return join(parts)
+
+    def lines(text):
+        return tag("pre", tag("code", "\n".join(text)), tabindex="0")
+
+    every = tag("details", tag("summary", f"All {len(runs)} commands"), lines(runs)) if len(runs) > FOLDED_COMMANDS else None
+    return join([lines([*start, *shown, *last]), every])

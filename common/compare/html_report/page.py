@@ -1,16 +1,20 @@
 """The whole page: its sections in order, and the text that is the same in each report."""
 
-import dataclasses
+import base64
+import html
+import re
 from collections import Counter
 from pathlib import Path
 
+import plot
+from plots.choose import Unfit
 from rows.files import REPORT
 from rows.row import device_name, is_failure, is_gpu, is_peer, judged, label, latest, number, verdict
 from rows.text import short_commit
 
-from . import chapters, columns, lessons, origin, overview, pictures, runs, tables
-from .groups import Group, groups
-from .markup import Html, join, tag
+from . import chapters, lessons, origin, overview, tables
+from .groups import groups
+from .markup import Html, items, join, say, tag
 
 TITLE = "FlashAttention, step by step: the comparison"
 STYLE = Path(__file__).with_name("style.css")
@@ -26,47 +30,39 @@ READING_SIZES = (
     "they differ), d the length of a head's vectors. In a causal problem a query sees no later key."
 )
 READING_TIMES = [
-    "TFLOP/s: 4·B·H·d floating-point operations for each pair of query and key that the mask lets see each other, times 2.5 in the backward pass, "
-    "divided by the median time. What a kernel computes beyond that, or again, does not count.",
+    "TFLOP/s: 4·B·H·d floating-point operations for each pair of query and key that the mask lets see each other, times 2.5 in the backward "
+    "pass, divided by the median time. What a kernel computes beyond that, or again, does not count.",
     "Cold L2: the L2 cache is flushed before each timed run, so that inputs come from memory. Times are those of the launches alone, "
     "by CUDA events, after a warm-up.",
     "Median, min and max (in small print) are of all timed runs. Where the ranges of two lines overlap, neither is clearly the faster one.",
 ]
-READING_ENQUEUE = (
-    "Until the launch returned: host time until the launches of a pass had returned, a median. A timer that does not wait for the GPU reads this."
-)
 READING_COUNTS = [
     "Counts come from a simulator that runs each CUDA thread on the CPU. They are exact and the same on every machine, but they are no times: "
-    "a stage with fewer bytes can be slower.",
+    "a stage with fewer bytes can be slower."
 ]
 READING_ALL = [
-    "Bytes are what threads ask of global memory, before caches, read + written; extra memory is what a stage needs beside its inputs and outputs.",
-    "Max error is the largest difference from double precision of the pass's results; ok means that it is within a tolerance measured on a plain "
-    "computation of the same precision.",
+    "Bytes are what threads ask of global memory, before caches, read + written; extra memory is what a stage needs beside its inputs and "
+    "outputs.",
+    "Max error is the largest difference from double precision of the pass's results; ok means that it is within a tolerance measured on a "
+    "plain computation of the same precision.",
 ]
-
-
-@dataclasses.dataclass
-class Report:
-    """What all tables of a page share."""
-
-    peaks: dict
-    has_enqueue: bool
-    lesson: list  # the groups that the lesson is about
+READING_ENQUEUE = "Until the launch returned: host time until the launches of a pass had returned, a median. A timer that does not wait for the GPU reads this."
+READING_PEERS = "Peers are torch's kernels on the same problem, timed in the same way; they are not part of the gains."
+NO_PLOTS = (
+    "There are no plots here, since matplotlib is not installed. {} installs it, and so does {} as root; then make this page again. The tables "
+    "are complete without it."
+)
 
 
 def head_facts(rows, older):
     """Devices, dates, commits in a line each. `older`: how many rows are not shown, since a later one is of the same run."""
-    known = origin.commits(rows)
-    dates = sorted({date for _, first, last, _ in known for date in (first, last) if date})
-    commits = ", ".join(short_commit({"commit": commit}) for commit, *_ in known if commit) or "not told"
-    verdicts = sorted((verdict(row) for row in rows), key=lambda name: (name != "ok", name))
-    counted = f"{len(rows)}: " + ", ".join(f"{verdicts.count(name)} {name}" for name in dict.fromkeys(verdicts))
+    commits = ", ".join(short_commit({"commit": commit}) for commit, *_ in origin.commits(rows) if commit)
+    verdicts = Counter(sorted((verdict(row) for row in rows), key=lambda name: (name != "ok", name)))
+    counted = f"{len(rows)}: " + ", ".join(f"{count} {name}" for name, count in verdicts.items())
     counted += f"; {older} older of the same runs {'is' if older == 1 else 'are'} not in the tables" if older else ""
-    facts = [("Device", ", ".join(dict.fromkeys(device_name(row) for row in rows if row.get("device"))) or "not told"),
-             ("Date", " to ".join(dict.fromkeys([dates[0], dates[-1]])) if dates else "not told"),
-             ("Commit", commits), ("Rows", counted)]  # fmt: skip
-    return tag("dl", *(join([tag("dt", name), tag("dd", text)]) for name, text in facts), class_="facts")
+    devices = ", ".join(dict.fromkeys(device_name(row) for row in rows if row.get("device")))
+    facts = [("Device", devices), ("Date", origin.dates(rows)), ("Commit", commits), ("Rows", counted)]
+    return tag("dl", *(join([tag("dt", name), tag("dd", text or "not told")]) for name, text in facts), class_="facts")
 
 
 def notices(rows):
@@ -77,34 +73,69 @@ def notices(rows):
     if all(is_peer(row) for row in rows):
         said.append("Only peers are in these rows: there is no stage to compare them with.")
     said += origin.warnings(rows)
-    return tag("ul", *(tag("li", line) for line in said), class_="notices", aria_label="Warnings") if said else None
+    return items(said, class_="notices", aria_label="Warnings") if said else None
 
 
-def reading(rows, report):
-    timed, counted = any(is_gpu(row) for row in rows), any(not is_gpu(row) for row in rows)
-    lines = [READING_SIZES, *(READING_TIMES if timed else []), *(READING_COUNTS if counted else []), *READING_ALL]
-    if report.has_enqueue:
-        lines.append(READING_ENQUEUE)
-    if any(is_peer(row) for row in rows):
-        lines.append("Peers are torch's kernels on the same problem, timed in the same way; they are not part of the gains.")
-    return tag("ul", *(tag("li", line) for line in lines))
+def drawn(rows):
+    """([SVG of each plot], [why there are no others]) of the rows of one device."""
+    try:
+        pictures, reasons = plot.select(rows)
+        return [plot.svg(name, picture) for name, picture in pictures.items()], [f"no {name}: {why}" for name, why in reasons.items()]
+    except Unfit as unfit:
+        return [], [str(unfit)]
+    except Exception as error:  # rows may be damaged in more ways than plots know: the tables are worth having without them
+        return [], [f"plot.py fails: {type(error).__name__}: {error}"]
+
+
+def figure_of(svg, name):
+    """Seen, it has a title of its own; told, it has that one too. A box that is checked by a click on the picture makes it large."""
+    title = html.unescape(re.search(r"<title>(.*?)</title>", svg, re.DOTALL)[1].strip())
+    source = "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
+    picture = tag("img", src=source, alt=f"Plot: {title}. The figures are in the tables.")
+    box = tag("input", type="checkbox", id=name, class_="unseen", aria_label=f"Larger: {title}")
+    return tag("figure", box, tag("label", picture, for_=name))
+
+
+def plots(rows):
+    """All that the rows suffice for, or a sentence that says how to get them."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        return tag("p", say(NO_PLOTS, *(tag("code", way) for way in ("python3 -m pip install matplotlib", "common/setup.sh --dev"))))
+    parts, missing = [], []
+    for device in dict.fromkeys(device_name(row) for row in rows if row.get("problem")):
+        pictures, reasons = drawn([row for row in rows if device_name(row) == device])
+        parts += [figure_of(svg, f"plot-{len(parts) + index}") for index, svg in enumerate(pictures, start=1)]
+        missing += reasons
+    hint = tag("p", "A click on a plot enlarges it; another click restores it.", class_="caption hint") if parts else None
+    grid = tag("div", *parts, class_="plots") if parts else tag("p", "Nothing can be drawn from these rows.")
+    return join([hint, grid, tag("details", tag("summary", "What could not be drawn"), items(missing)) if missing else None])
+
+
+def reading(rows):
+    lines = [READING_SIZES]
+    lines += READING_TIMES if any(is_gpu(row) for row in rows) else []
+    lines += READING_COUNTS if any(not is_gpu(row) for row in rows) else []
+    lines += READING_ALL
+    lines += [READING_ENQUEUE] if any(number(row, "time", "enqueue_ms") is not None for row in rows) else []
+    lines += [READING_PEERS] if any(is_peer(row) for row in rows) else []
+    return items(lines)
 
 
 def page(rows, names, title=None, command=None, docs=None):
     """`names`: the files of the rows. `command`: what made them, `docs`: a URL of the chapters' folder, or None."""
     every, rows = rows, judged(latest(rows, by_tiles=True))
-    found: list[Group] = groups(rows)
-    report = Report(columns.peaks(rows), any(number(row, "time", "enqueue_ms") is not None for row in rows), lessons.chosen(found))
+    found = groups(rows)
+    lesson = lessons.chosen(found)
     lost = [row for row in rows if not row.get("problem")]
-    matrices = overview.section(found)
     sections = [
-        ("lesson", "What it shows", lessons.section(found, report.lesson)),
-        ("overview", "Overview", matrices),
-        ("runs", "Runs side by side", runs.section(every, names)),
-        ("tables", "Tables", join([tables.section(found, report), tables.without_problem(lost)])),
-        ("plots", "Plots", pictures.section(rows)),
+        ("lesson", "What it shows", lessons.section(found, lesson)),
+        ("overview", "Overview", overview.sweeps(found)),
+        ("runs", "Runs side by side", overview.runs(every, names)),
+        ("tables", "Tables", join([tables.section(found, tables.peaks(rows), lesson), tables.without_problem(lost)])),
+        ("plots", "Plots", plots(rows)),
         ("chapters", "Chapters", chapters.section(rows, docs)),
-        ("reading", "How to read it", reading(rows, report)),
+        ("reading", "How to read it", reading(rows)),
         ("environment", "Where it comes from", origin.environment(rows)),
         ("again", "How to make it again", origin.again(rows, names, command)),
     ]

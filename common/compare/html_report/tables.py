@@ -1,11 +1,89 @@
 """One table for each problem and pass: every stage, the peers, what failed and why."""
 
-from rows.row import borrowed_from, device_name, is_failure, is_good, is_peer, label, max_error, number, text, verdict
+import typing
+
+from rows.row import borrowed_from, device_name, is_failure, is_good, is_peer, label, max_error, moved_bytes, number, text, verdict
 from rows.text import size
 
 from . import chapters
-from .columns import cell, columns, figure, tiles
-from .markup import counted, join, tag
+from .groups import cost, cost_text
+from .markup import DASH, Cell, Head, counted, figure, gain, join, part, small, table, tag
+
+
+class Column(typing.NamedTuple):
+    title: str
+    value: typing.Callable  # of a row: a number, or None
+    text: typing.Callable = figure
+    has_bar: bool = False
+    small_title: str = None
+    small: typing.Callable = lambda row: None  # what stands in small print under its value
+
+    def cell(self, row, most):
+        value = self.value(row)
+        return Cell() if value is None else Cell(self.text(value), self.small(row), value / most if self.has_bar and most else None)
+
+
+def at(*keys):
+    return lambda row: number(row, *keys)
+
+
+def memory_text(value):
+    return DASH if value is None else "none" if value == 0 else size(value)
+
+
+def peaks(rows):
+    """{(device, dtype): peak in TFLOP/s} from the rows that know their share of it, so that peers have one too."""
+    known = {}
+    for row in rows:
+        tflops, percent = number(row, "tflops"), number(row, "percent_of_peak")
+        if tflops and percent and row.get("problem"):
+            known.setdefault((device_name(row), row["problem"]["dtype"]), 100 * tflops / percent)
+    return known
+
+
+def gains(group):
+    """Columns of a row's gain over the first line, and over the line before; None where there is none."""
+    first, before, last = group.first(), {}, None
+    for row in group.rows:
+        if not is_peer(row) and not borrowed_from(row) and cost(row):
+            before[id(row)], last = last, row
+
+    def over(other, row):
+        return None if other is None or other is row or not cost(row) else cost(other) / cost(row)
+
+    return [
+        Column("gain over the first", lambda row: over(first, row), gain),
+        Column("over the line before", lambda row: over(before.get(id(row)), row), gain),
+    ]
+
+
+def columns(group, peak):
+    """Those that have a figure in some line. `peak`: of the device for the type, or None."""
+
+    def percent(row):
+        known, tflops = number(row, "percent_of_peak"), number(row, "tflops")
+        return known if known is not None else 100 * tflops / peak if peak and tflops else None
+
+    def ends(row):
+        return " to ".join(figure(number(row, "time", key)) for key in ("min_ms", "max_ms"))
+
+    def both_ways(row):
+        return " + ".join(size(number(row, key)) for key in ("hbm_read_bytes", "hbm_written_bytes"))
+
+    moved = Column("bytes moved", moved_bytes, size, not group.gpu, "read + written", both_ways)
+    memory = Column("extra memory", at("extra_memory_bytes"), memory_text)
+    if group.gpu:
+        times = [
+            Column("median, ms", at("time", "median_ms"), small_title="min to max", small=ends),
+            Column("TFLOP/s", at("tflops"), has_bar=True),
+        ]
+        enqueue = Column("until the launch returned, ms", at("time", "enqueue_ms"))
+        every = [*times, Column("% of peak", percent), *gains(group), moved, memory, enqueue]
+    else:
+        names = ("sectors", "barriers", "warp_operations", "bank_conflicts")
+        every = [moved, *gains(group), memory, *(Column(name.replace("_", " "), at("counters", name)) for name in names)]
+    every.append(Column("max error", max_error))
+    return [column for column in every if any(is_good(row) and column.value(row) is not None for row in group.rows)]
 
 
 def together(rows):
@@ -23,14 +101,12 @@ def together(rows):
 
 def name_cell(row, *others):
     """The stage and its variant over the idea in small print; of several rows the names alone."""
-    idea = "" if others else text(row, "idea")
     lender = borrowed_from(row)
-    if lender:
-        idea = f"its forward pass is that of {lender}"
-    name = tag("code", tag("a", row["stage"], href=chapters.place(row["stage"])) if chapters.place(row["stage"]) else row["stage"], "/", tag("wbr"), row["variant"])
+    idea = "" if others else f"its forward pass is that of {lender}" if lender else text(row, "idea")
+    name = tag("code", chapters.link(row["stage"]), "/", tag("wbr"), row["variant"])
     if is_peer(row):
         name = join([tag("span", "peer", class_="mark"), " ", tag("code", ", ".join(one["variant"] for one in (row, *others)))])
-    return tag("th", name, tag("small", idea) if idea else None, scope="row")
+    return tag("th", name, small(idea), scope="row")
 
 
 def reason(row):
@@ -44,85 +120,71 @@ def verdict_class(row):
     return "failed" if is_failure(row) else "good" if is_good(row) else "left-out"
 
 
-def body_row(rows, shown, most):
-    """Rows that have run well have figures; all others, which may share a line, the reason why they have none."""
-    row = rows[0]
-    if is_good(row):
-        cells = [cell("tiles", tiles(row)), *(column.cell(row, most.get(column.title)) for column in shown)]
-    else:
-        cells = [tag("td", reason(row), colspan=len(shown) + 1, class_="reason")]
-    kind = "peer" if is_peer(row) else "borrowed" if borrowed_from(row) else None
-    return tag("tr", name_cell(*rows), *cells, tag("td", verdict(row), class_=verdict_class(row), data_title="verdict"), class_=kind)
+def verdict_cell(row):
+    return Cell(verdict(row), kind=verdict_class(row))
+
+
+def tiles(row):
+    br, bc = number(row, "tiles", "br"), number(row, "tiles", "bc")
+    return DASH if br is None or bc is None else f"{br:g} × {bc:g}"
 
 
 def caption(group):
     """What holds for all lines."""
     known = [row for row in group.rows if not is_peer(row)] or group.rows
-    least = next((value for value in (number(row, "compulsory_bytes") for row in known) if value is not None), None)
-    flops = next((value for value in (number(row, "flops") for row in known) if value is not None), None)
-    parts = [device_name(group.rows[0])]
+    least, flops = (next(filter(None, (number(row, key) for row in known)), None) for key in ("compulsory_bytes", "flops"))
+    parts = [group.device]
     if group.gpu:
         cold = {row["time"].get("cold_l2") for row in group.rows if isinstance(row.get("time"), dict)}
         parts += ["cold L2" if cold == {True} else "L2 not flushed in every line"] if cold else []
     else:
         parts.append("exact counts; they are not times")
-    if least is not None and flops is not None:
+    if least and flops:
         parts.append(f"any implementation must move {size(least)} and do {figure(flops / 1e9)} GFLOP")
     if group.first() is not None:
         parts.append(f"gains are over {label(group.first())}, in {'time' if group.gpu else 'bytes moved'}")
-    return "; ".join(parts) + "."
+    return tag("p", "; ".join(parts) + ".", class_="caption")
 
 
 def result(group):
     """The line of a folded table: the best of it."""
     best, bad = group.best() or group.best(peers=True), sum(not is_good(row) for row in group.rows)
     said = counted(len(group.rows), "line") + (f", {bad} without a result" if bad else "")
-    if best is None:
+    if best is None or (group.gpu and not number(best, "tflops")):
         return said
-    tflops = number(best, "tflops")
-    figures = f"{figure(tflops)} TFLOP/s" if group.gpu and tflops else f"{size(group.cost(best))} moved" if not group.gpu else ""
-    return f"{label(best)}: {figures}; {said}" if figures else said
+    figures = f"{figure(number(best, 'tflops'))} TFLOP/s" if group.gpu else f"{cost_text(best)} moved"
+    return f"{label(best)}: {figures}; {said}"
 
 
-def table(group, name, report):
-    good = [row for row in group.rows if is_good(row)]
-    shown = [column for column in columns(group, report) if not good or any(column.value(row) is not None for row in good)]
-    most = {column.title: max((column.value(row) or 0 for row in good), default=0) for column in shown if column.has_bar}
-    heads = [("stage/variant", None, None), ("tiles", None, "number"), *((column.title, column.small_title, "number") for column in shown), ("verdict", None, None)]
-    head = [tag("th", title, tag("small", small) if small else None, scope="col", class_=kind) for title, small, kind in heads]
-    grid = tag(
-        "table",
-        tag("caption", group.title, class_="unseen"),
-        tag("thead", tag("tr", *head)),
-        tag("tbody", *(body_row(rows, shown, most) for rows in together(group.rows))),
-    )
-    box = tag("div", grid, class_="scroll wide", role="region", aria_labelledby=name, tabindex="0")
-    return join([tag("p", caption(group), class_="caption"), box, chapters.why_fa2_reads_more(group)])
-
-
-def family(group):
-    """What a folded table stands under."""
-    p = group.problem
-    return f"{device_name(group.rows[0])}, {p['dtype']}, d={p['head_dim']}, {'causal' if p['causal'] else 'not causal'}"
-
-
-def section(found, report):
-    """All tables. Those of a sweep are folded but for the ones that the lesson is about."""
-    parts, folded = [], len(found) > 4 and any(group not in report.lesson for group in found)
-    if folded:
-        parts.append(tag("p", "Only tables that are unfolded are printed.", class_="caption"))
-    before = None
-    for index, group in enumerate(found, start=1):
-        name = f"problem-{index}"
-        heading = tag("h4" if folded else "h3", group.title, id=name)
-        if folded and family(group) != before:
-            before = family(group)
-            parts.append(tag("h3", before, class_="family"))
-        if folded:
-            fold = tag("summary", heading, tag("span", result(group)))
-            parts.append(tag("details", fold, table(group, name, report), open="open" if group in report.lesson else None))
+def content(group, peak):
+    shown = columns(group, peak)
+    most = {column: max((column.value(row) or 0 for row in group.rows if is_good(row)), default=0) for column in shown}
+    lines = []
+    for rows in together(group.rows):
+        row = rows[0]
+        if is_good(row):
+            cells = [Cell(tiles(row)), *(column.cell(row, most[column]) for column in shown)]
         else:
-            parts.append(tag("section", heading, table(group, name, report)))
+            cells = [Cell(reason(row), kind="reason", span=len(shown) + 1)]
+        kind = "peer" if is_peer(row) else "borrowed" if borrowed_from(row) else None
+        lines.append((name_cell(*rows), [*cells, verdict_cell(row)], kind))
+    figures = [Head(column.title, column.small_title) for column in shown]
+    heads = [Head("stage/variant", kind=None), Head("tiles"), *figures, Head("verdict", kind=None)]
+    return join([caption(group), table(group.title, group.id, heads, lines, "wide"), chapters.why_fa2_reads_more(group)])
+
+
+def section(found, peaks, unfolded):
+    """All tables. Those of a sweep are folded but for some."""
+    folded, before = len(found) > 4 and any(group not in unfolded for group in found), None
+    parts = [tag("p", "Only tables that are unfolded are printed.", class_="caption")] if folded else []
+    for group in found:
+        p, beside = group.problem, result(group) if folded else None
+        family = f"{group.device}, {p['dtype']}, d={p['head_dim']}, {'causal' if p['causal'] else 'not causal'}"
+        if folded and family != before:
+            before = family
+            parts.append(tag("h3", family, class_="family"))
+        shown = content(group, peaks.get((group.device, p["dtype"])))
+        parts.append(part(group.title, group.id, shown, folded, beside, group in unfolded))
     return join(parts)
 
 
@@ -130,9 +192,7 @@ def without_problem(rows):
     """Runs that ended before they said which problem they had."""
     if not rows:
         return None
-    lines = [tag("tr", name_cell(row), tag("td", row["pass"], data_title="pass"), tag("td", reason(row), class_="reason"),
-                 tag("td", verdict(row), class_=verdict_class(row), data_title="verdict")) for row in rows]  # fmt: skip
-    head = tag("tr", *(tag("th", title, scope="col") for title in ("stage/variant", "pass", "reason", "verdict")))
-    grid = tag("table", tag("caption", "Runs without a problem", class_="unseen"), tag("thead", head), tag("tbody", *lines))
-    return tag("section", tag("h3", "Runs that ended before they named their problem", id="no-problem"),
-               tag("div", grid, class_="scroll wide", role="region", aria_labelledby="no-problem", tabindex="0"))  # fmt: skip
+    lines = [(name_cell(row), [Cell(row["pass"], kind=None), Cell(reason(row), kind="reason"), verdict_cell(row)], None) for row in rows]
+    heads = [Head(title, kind=None) for title in ("stage/variant", "pass", "reason", "verdict")]
+    title, id = "Runs that ended before they named their problem", "no-problem"
+    return part(title, id, table(title, id, heads, lines, "wide"))

@@ -1,2 +1,2 @@
-"""The pictures of plot.py. Each module has select functions, which need Python alone and say what is in a picture, or a draw function,
-which needs matplotlib. So that a picture is out of date can be seen without matplotlib."""
+"""The plots of plot.py. Each kind is a class: select() says what is in a picture, draw() draws it. Only the latter needs matplotlib, so that
+a picture that is out of date is known without it."""

@@ -1,132 +1,150 @@
-"""Lines against N: time, extra memory, bytes.
+"""Lines against N: time, extra memory, bytes. Two panels stand side by side, and each line is labelled at its end.
 
-Rows without a bias, with as many keys as queries and own heads for all. Memory and bytes are of one head, so that rows of any batch and
-any number of heads go together. Which d and mask: those with the most lengths, then the most series, then no mask and the smaller d.
-Times: the family of problems (batch and heads fixed, or B·N and H·d) that has the most lengths, and of each stage the variant that is
-fastest at the largest N."""
+Which rows: plain ones, of the d and mask with the most lengths, then the most series, then no mask and the smaller d."""
+
+import typing
+from dataclasses import dataclass
+from math import ceil, floor, log2, log10
+
+from rows.row import absence, grouped, is_good, latest, number
+from rows.text import size
 
 from . import choose
-from .choose import Unfit, absence, best_variants, by_type, device_of, is_good, is_plain, is_timed, latest, median, name_of, number, series_of, slice_of
-from .picture import Picture
+from .choose import Picture, Unfit, length, lengths, median, name_of, series_of
+from .labels import spread
+from .style import add_panel, head, ink, lengths_axis, line_look, name_in_file, new_figure, pointer, write
 
-PASSES = ("forward", "backward")
-TYPES = {"fp32": "fp32", "fp16": "fp16, tensor cores", "bf16": "bf16, tensor cores"}
+WORDS = {"fp32": "fp32", "fp16": "fp16, tensor cores", "bf16": "bf16, tensor cores"}
+WHY_ABOVE = "Why 06 lies above 04: FA-2 reads K and V again for each tile of queries, and takes small tiles to occupy more SMs."
+LEFT, PANEL, HEIGHT, LABELS, TOP, BELOW = 50, 152, 176, 98, 78, 58
+
+
+@dataclass
+class Lines:
+    """Such a plot: a panel for each pass and, unless types share one, for each type."""
+
+    title: str
+    note: str  # of the picture; {device} may stand in it
+    panel: str  # title of a panel: {type}, {words} about it, {which} pass
+    value: typing.Callable  # what is drawn of a row, None if it has none
+    unit: str
+    content: typing.Callable  # of the rows of a panel and those of its problems that have no value: series, guides, gaps
+    what: str  # the value in words
+    types_apart: bool = True
+    one_family: bool = False  # are batch and heads held, or B·N and H·d?
+    remark: typing.Callable = lambda panels: ""
+
+    def select(self, rows):
+        rows = [row for row in rows if choose.is_plain(row)]
+        kept = latest([row for row in rows if self.value(row) is not None])
+        if not kept:
+            raise Unfit(f"no row has {self.what}")
+        types = choose.by_type(kept) if self.types_apart else [("all", [row for _, members in choose.by_type(kept) for row in members])]
+        panels, used, note = [], [], self.note
+        for dtype, members in types:
+            members, family = choose.best_family(members, longest_slice) if self.one_family else (members, None)
+            one = choose.best_slice(members)
+            members = choose.without_neighbours(choose.of_slice(members, one))
+            others = [row for row in choose.of_slice(rows, one) if self.value(row) is None and row["problem"]["dtype"] == dtype]
+            others = latest([row for row in others if family and family.has(row)])
+            before = len(panels)
+            for which in choose.PASSES:
+                mine, missing = ([row for row in some if row["pass"] == which] for some in (members, others))
+                if len(lengths(mine)) > 1:
+                    used += mine
+                    title = self.panel.format(type=dtype, words=WORDS.get(dtype), which=which)
+                    held = ", ".join(filter(None, (family and str(family), choose.slice_text(*one))))
+                    panels.append({"row": dtype, "title": title, "note": held, **self.content(mine, missing)})
+            note += "" if len(panels) > before else f" {dtype}: only one length is saved."
+        if not panels:
+            raise Unfit(f"no problem has {self.what} at two lengths or more")
+        content = {"unit": self.unit, "panels": panels}
+        return Picture(self.title, note.format(device=choose.device_of(used)), content, used, self.remark(panels))
+
+    def draw(self, picture):
+        rows = list(grouped(picture.content["panels"], lambda panel: panel["row"]).values())
+        heights = [HEIGHT + BELOW + 11 * max(len(panel["gaps"]) for panel in members) for members in rows]
+        first = TOP + head(picture)
+        figure = new_figure(first + sum(heights) - 28, picture)
+        for i, members in enumerate(rows):
+            limits = limits_of(members)
+            for k, panel in enumerate(members):
+                left, top = LEFT + k * (PANEL + LABELS + LEFT), first + sum(heights[:i])
+                axes = add_panel(figure, left, top, PANEL, HEIGHT, panel["title"], panel["note"], grid="both")
+                draw_panel(axes, panel, limits, picture.content["unit"])
+        return figure
 
 
 def longest_slice(rows):
     """Number of lengths of the (d, mask) with the most."""
-    return max((len(choose.lengths([row for row in rows if slice_of(row) == one])) for one in {slice_of(row) for row in rows}), default=0)
-
-
-def of_slice(rows, one):
-    return [row for row in rows if slice_of(row) == one]
+    return max((len(lengths(members)) for members in grouped(rows, choose.slice_of).values()), default=0)
 
 
 def points(rows, value):
     """[[N, value]] in the order of N."""
-    return sorted([row["problem"]["seq_q"], value(row)] for row in rows)
+    return sorted([length(row), value(row)] for row in rows)
 
 
-def time(rows):
-    rows = [row for row in rows if is_plain(row["problem"])]
-    timed = latest([row for row in rows if is_timed(row)])
-    if not timed:
-        raise Unfit("no row has a time")
-    panels, used, absent = [], [], []
-    for dtype, members in by_type(timed):
-        members, family = choose.best_family(members, longest_slice)
-        d, causal = choose.best_slice(members)
-        members = of_slice(members, (d, causal))
-        if len(choose.lengths(members)) < 2:
-            absent.append(f" {dtype}: only one length is saved.")
-            continue
-        used += members
-        others = [row for row in rows if not is_timed(row) and row["problem"]["dtype"] == dtype and slice_of(row) == (d, causal)]
-        others = latest([row for row in others if choose.belongs(row["problem"], family)])
-        for direction in PASSES:
-            mine = [row for row in members if row["pass"] == direction]
-            if mine:
-                missing = [row for row in others if row["pass"] == direction]
-                of = f"{choose.family_text(family)}, {choose.slice_text(d, causal)}"
-                panels.append(time_panel(dtype, f"{TYPES[dtype]}, {direction}", of, mine, missing))
-    if not panels:
-        raise Unfit("no kind of problem was timed at two lengths or more")
-    note = f"{device_of(used)}; medians with a cold L2, of each stage the fastest variant. Dashed: torch. Both axes logarithmic.{''.join(absent)}"
-    return Picture("Time of a pass against the length N", note, {"unit": "ms", "panels": panels}, used)
+def of_variants(rows, value):
+    """A line for the best variant of each stage."""
+    best = choose.best_variants(rows)
+    return [{"series": name, "label": name_of(members[0]), "points": points(members, value)} for name, members in best.items()]
 
 
-def time_panel(dtype, title, note, rows, missing):
-    series, gaps = [], {}
-    for name, members in best_variants(rows).items():
-        series.append({"series": name, "label": name_of(members[0]), "points": points(members, median)})
-        known = {n for n, _ in series[-1]["points"]}
-        for row in sorted(missing, key=lambda row: row["problem"]["seq_q"]):
-            n = row["problem"]["seq_q"]
-            if series_of(row) == name and row["variant"] == members[0]["variant"] and n not in known:
-                gaps.setdefault((name_of(row), absence(row)), []).append(f"{n:,}")
-    work = {row["problem"]["seq_q"]: row["flops"] for row in rows}
+def times(rows, missing):
+    """Beside them a line with the slope of the FLOPs; under them which of the lines' variants could not be timed, and why."""
+    series, gaps = of_variants(rows, median), {}
+    for line in series:
+        known = {n for n, _ in line["points"]}
+        for row in sorted(missing, key=length):
+            if series_of(row) == line["series"] and name_of(row) == line["label"] and length(row) not in known:
+                gaps.setdefault((line["label"], absence(row)), []).append(f"{length(row):,}")
+    work = {length(row): row["flops"] for row in rows}
     least = min(median(row) / row["flops"] for row in rows) * 0.6
     batches = {row["problem"]["batch"] for row in rows}
-    tokens = {row["problem"]["batch"] * row["problem"]["seq_q"] for row in rows}
+    tokens = {row["problem"]["batch"] * length(row) for row in rows}
     slope = "N²" if len(batches) == 1 else "N" if len(tokens) == 1 else "FLOPs"
     guide = {"label": f"∝ {slope}", "points": sorted([n, flops * least] for n, flops in work.items())}
-    return {"row": dtype, "title": title, "note": note, "series": series, "guides": [guide],
-            "gaps": [f"{name}, N = {'; '.join(at)}: {why}" for (name, why), at in gaps.items()]}  # fmt: skip
+    return {"series": series, "guides": [guide], "gaps": [f"{name}, N = {'; '.join(at)}: {why}" for (name, why), at in gaps.items()]}
 
 
-def of_one_head(row, *path):
-    """A quantity that is proportional to B·H, for one head."""
-    value = number(row, *path)
-    return None if value is None or value < 0 else value / (row["problem"]["batch"] * row["problem"]["heads"])
+def of_one_head(row, key):
+    """A quantity that is proportional to B·H, for one head: so rows of any batch and any number of heads go together."""
+    value = number(row, key)
+    return None if value is None or value < 0 or not is_good(row) else value / (row["problem"]["batch"] * row["problem"]["heads"])
 
 
-def memory(rows):
-    kept = latest([row for row in rows if is_plain(row["problem"]) and is_good(row) and of_one_head(row, "extra_memory_bytes") is not None])
-    if not kept:
-        raise Unfit("no row has extra_memory_bytes")
-    d, causal = choose.best_slice(kept)
-    kept = choose.without_neighbours(of_slice(kept, (d, causal)))
-    kept = [row for _, members in by_type(kept) for row in members]
-    panels = []
-    for direction in PASSES:
-        mine = [row for row in kept if row["pass"] == direction]
-        if len(choose.lengths(mine)) >= 2:
-            panels.append(memory_panel(direction, choose.slice_text(d, causal), mine))
-    if not panels:
-        raise Unfit("extra memory was saved at one length only")
-    title = "Extra memory of one head: plain attention keeps N² numbers, FlashAttention N or none"
-    note = f"{device_of(kept)}; beside inputs and outputs. Stages 01 to 07 in fp32, 08 in 16 bits. Both axes logarithmic."
-    return Picture(title, note, {"unit": "bytes", "panels": panels}, kept)
+def extra_memory(row):
+    return of_one_head(row, "extra_memory_bytes")
 
 
-def memory_panel(title, note, rows):
+def memory(rows, _):
     """Stages and steps that need the same wherever both were run share a line."""
-    variants = {}
-    for row in rows:
-        variants.setdefault((row["stage"], row["variant"]), []).append(row)
-    lines = []  # [{N: bytes}, rows of variants]
+    variants = grouped(rows, lambda row: (row["stage"], row["variant"]))
+    lines = []  # [{N: bytes}, a row of each variant]
     for members in variants.values():
-        at = dict(points(members, lambda row: of_one_head(row, "extra_memory_bytes")))
-        same = next((line for line in lines if len(line[0].keys() & at.keys()) > 1 and all(line[0][n] == at[n] for n in line[0].keys() & at.keys())), None)
-        if same:
-            same[0].update(at)
-            same[1].append(members[0])
+        at = dict(points(members, extra_memory))
+        for known, sharing in lines:
+            both = known.keys() & at.keys()
+            if len(both) > 1 and all(known[n] == at[n] for n in both):
+                known.update(at)
+                sharing.append(members[0])
+                break
         else:
-            lines.append([at, [members[0]]])
+            lines.append((at, [members[0]]))
     series = []
     for at, members in lines:
-        labels = {}
+        labels, here = {}, {(row["stage"], row["variant"]) for row in members}
         for row in sorted(members, key=lambda row: (row["stage"] == "peer", row["stage"])):
-            whole = all(any(stage == other["stage"] and variant == other["variant"] for other in members) for stage, variant in variants if stage == row["stage"])
-            labels[row["stage"][:2] if whole and row["stage"] != "peer" else name_of(row)] = series_of(row)
+            whole = row["stage"] != "peer" and {one for one in variants if one[0] == row["stage"]} <= here
+            labels[row["stage"][:2] if whole else name_of(row)] = series_of(row)
         series.append({"series": next(iter(labels.values())), "label": ", ".join(labels), "points": sorted(map(list, at.items()))})
     guides = []
     for power, label in ((2, "∝ N²"), (1, "∝ N")):
         like = [line["points"] for line in series if grows_like(line["points"], power)]
         if like:
-            low = min(like, key=lambda at: at[-1][1])
-            guides.append({"label": label, "points": [[n, value * 0.5] for n, value in low]})
-    return {"row": "all", "title": title, "note": note, "series": series, "guides": guides, "gaps": []}
+            guides.append({"label": label, "points": [[n, value * 0.5] for n, value in min(like, key=lambda at: at[-1][1])]})
+    return {"series": series, "guides": guides, "gaps": []}
 
 
 def grows_like(at, power):
@@ -136,43 +154,84 @@ def grows_like(at, power):
 
 
 def moved_bytes(row):
+    """As the simulator counted them."""
     read, written = of_one_head(row, "hbm_read_bytes"), of_one_head(row, "hbm_written_bytes")
-    return None if read is None or written is None else read + written
+    return None if read is None or written is None or "counters" not in row else read + written or None
 
 
-WHY_ABOVE = "Why 06 lies above 04: FA-2 reads K and V again for each tile of queries, and takes small tiles to occupy more SMs."
+def moved(rows, _):
+    """Beside them the least that any implementation moves."""
+    series = of_variants(rows, moved_bytes)
+    least = {length(row): of_one_head(row, "compulsory_bytes") for row in rows}
+    if None not in least.values():
+        series.append({"series": "least", "label": "must move", "points": sorted(map(list, least.items()))})
+    return {"series": series, "guides": [], "gaps": []}
 
 
-def crosses(series):
-    """Does FA-2 move more than FA-1 at some length?"""
-    first, second = (next((dict(line["points"]) for line in series if line["series"] == name), {}) for name in ("04", "06"))
-    return any(value > first[n] for n, value in second.items() if n in first)
+def why_above(panels):
+    """If FA-2 moves more than FA-1 at some length."""
+    for panel in panels:
+        first, second = (next((dict(line["points"]) for line in panel["series"] if line["series"] == name), {}) for name in ("04", "06"))
+        if any(value > first[n] for n, value in second.items() if n in first):
+            return WHY_ABOVE
+    return ""
 
 
-def moved(rows):
-    kept = latest([row for row in rows if is_plain(row["problem"]) and "counters" in row and is_good(row) and moved_bytes(row)])
-    if not kept:
-        raise Unfit("no row of the CPU simulator has counted bytes")
-    panels, used, remark = [], [], ""
-    for dtype, members in by_type(kept):
-        d, causal = choose.best_slice(members)
-        for direction in PASSES:
-            mine = [row for row in choose.without_neighbours(of_slice(members, (d, causal))) if row["pass"] == direction]
-            if len(choose.lengths(mine)) < 2:
-                continue
-            used += mine
-            series = [
-                {"series": name, "label": name_of(members[0]), "points": points(members, moved_bytes)}
-                for name, members in best_variants(mine).items()
-            ]
-            if direction == "forward" and crosses(series):
-                remark = WHY_ABOVE
-            least = {row["problem"]["seq_q"]: of_one_head(row, "compulsory_bytes") for row in mine}
-            if None not in least.values():
-                series.append({"series": "least", "label": "must move", "points": sorted(map(list, least.items()))})
-            panel = {"row": dtype, "title": f"{dtype}, {direction}", "note": choose.slice_text(d, causal)}
-            panels.append({**panel, "series": series, "guides": [], "gaps": []})
-    if not panels:
-        raise Unfit("bytes were counted at one length only")
-    note = "Counted by the simulator: what threads ask of global memory, before caches; of each stage the last step. Both axes logarithmic."
-    return Picture("Bytes read and written for one head, beside the least that must move", note, {"unit": "bytes", "panels": panels}, used, remark)
+# ---- drawing ---------------------------------------------------------------------------------------------------------------
+
+
+def limits_of(panels):
+    """(lowest, highest) of all panels of a row, and the place of zero, if there is a zero: a step under the lowest."""
+    values = [value for panel in panels for line in panel["series"] + panel["guides"] for _, value in line["points"]]
+    positive = [value for value in values if value > 0] or [1]
+    low, high = min(positive) / 1.25, max(positive) * 1.25
+    zero = low / (high / low) ** 0.12 if 0 in values else None
+    return low, high * (high / low) ** 0.04, zero  # so that the highest mark is whole
+
+
+def draw_panel(axes, panel, limits, unit):
+    low, high, zero = limits
+    axes.set_yscale("log")
+    axes.set_ylim(zero / 1.3 if zero else low, high)
+    values = sorted({n for line in panel["series"] for n, _ in line["points"]})
+    lengths_axis(axes, values)
+    axes.set_xlim(values[0] / 1.15, values[-1] * 1.15)
+    write(axes, "N", (-8, -13), colour="dim", ha="right")
+    for i, text in enumerate(panel["gaps"]):
+        write(axes, text, (0, -25 - 11 * i), colour="dim")
+    ticks(axes, low, high, zero, unit)
+    ends = []
+    for guide in panel["guides"]:
+        x, y = zip(*guide["points"])
+        axes.plot(x, y, color=ink("dim"), linewidth=0.9, linestyle=(0, (1, 2)))
+        ends.append((x[-1], y[-1], guide["label"], "dim"))
+    for line in panel["series"]:
+        x, y = zip(*((n, value or zero) for n, value in line["points"]))
+        if line["series"] == "least":
+            axes.plot(x, y, color=ink("fg"), linewidth=2.4, solid_capstyle="round")
+        else:
+            axes.plot(x, y, gid=name_in_file("line", panel["title"], line["label"]), **line_look(line["series"]))
+        ends.append((x[-1], y[-1], line["label"], "fg" if line["series"] == "least" else line["series"]))
+    low, high = axes.get_ylim()
+    places = spread([log10(y / low) * HEIGHT / log10(high / low) for _, y, *_ in ends], 11.5, 2, HEIGHT)
+    for (x, y, text, colour), place in zip(ends, places):
+        pointer(axes, text, (x, y), (PANEL + 11, place), colour, relpos=(0, 0.5))
+
+
+def ticks(axes, low, high, zero, unit):
+    if unit == "bytes":
+        step = max(1, ceil((log2(high) - log2(low)) / 6))
+        step = next(s for s in (1, 2, 5, 10, 20) if s >= step)
+        at = [2.0**k for k in range(ceil(log2(low)), floor(log2(high)) + 1) if k % step == 0]
+        names = [size(value) for value in at]
+    else:
+        at = [10.0**k for k in range(ceil(log10(low)), floor(log10(high)) + 1)]
+        if len(at) < 3:
+            at = sorted(
+                at + [f * 10.0**k for k in range(floor(log10(low)), ceil(log10(high)) + 1) for f in (2, 5) if low <= f * 10.0**k <= high]
+            )
+        names = [f"{value:g} ms" for value in at]
+    if zero:
+        at, names = [zero, *at], ["0 B", *names]
+    axes.set_yticks(at, names)
+    axes.minorticks_off()

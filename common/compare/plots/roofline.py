@@ -4,12 +4,18 @@ Steps whose rows have a profile (common/profile_gpu.py): bytes that crossed the 
 such steps; of several the larger. The roofs of an H200 are those of h200.py. Of other GPUs the peaks follow from the rows'
 percent_of_peak, and the slope of HBM is left out."""
 
+from math import floor, log2, log10
+
+from rows.row import grouped, is_peer, latest, number, verdict
+
 from . import h200
-from .choose import Unfit, by_type, device_of, is_timed, latest, name_of, number, series_of, tflops
-from .picture import Picture
-from .steps import problem, problem_text, work
+from .choose import Picture, Unfit, by_type, device_of, median, name_of, series_of, size_of, tflops
+from .labels import around, label_places
+from .style import NORMAL, SMALL, WIDTH, add_panel, ink, marker, name_in_file, new_figure, pointer, write
 
 UNITS = {"fp32": "fp32", "fp16": "16-bit tensor cores", "bf16": "16-bit tensor cores"}
+LEFT, TOP, HEIGHT, BELOW = 40, 66, 400, 44
+PANEL = WIDTH - LEFT - 14
 
 
 def hbm_bytes(row):
@@ -23,16 +29,12 @@ def hbm_bytes(row):
 
 def profiled(rows):
     """The rows that the picture and the table of docs/roofline.md show, forward first."""
-    rows = latest([row for row in rows if is_timed(row) and hbm_bytes(row) and row["stage"] != "peer" and (row.get("check") or {}).get("passed") is True])
+    rows = latest([row for row in rows if verdict(row) == "ok" and median(row) and hbm_bytes(row) and not is_peer(row)])
     chosen = []
     for _, members in by_type(rows):
-        for direction in ("forward", "backward"):
-            groups = {}
-            for row in members:
-                if row["pass"] == direction:
-                    groups.setdefault(problem(row), []).append(row)
-            if groups:
-                chosen += groups[max(groups, key=lambda of: (len(groups[of]), work(of)))]
+        for of_pass in grouped(members, lambda row: row["pass"]).values():
+            groups = grouped(of_pass, size_of)
+            chosen += groups[max(groups, key=lambda size: (len(groups[size]), size.work))]
     return sorted(chosen, key=lambda row: (row["pass"] != "forward", row["stage"]))
 
 
@@ -45,23 +47,84 @@ def roofs(rows):
     """({unit: peak in TFLOP/s}, TB/s of HBM or None) of the rows' GPU."""
     if "H200" in device_of(rows):
         peaks = {"fp32": h200.FP32_FLOPS / 1e12, "16-bit tensor cores": h200.BF16_FLOPS / 1e12}
-        return {unit: peak for unit, peak in peaks.items() if any(UNITS[row["problem"]["dtype"]] == unit for row in rows)}, h200.HBM_BYTES_PER_SECOND / 1e12
-    peaks = {}
-    for row in rows:
-        if number(row, "percent_of_peak"):
-            peaks[UNITS[row["problem"]["dtype"]]] = 100 * tflops(row) / row["percent_of_peak"]
-    return peaks, None
+        units = {UNITS[row["problem"]["dtype"]] for row in rows}
+        return {unit: peak for unit, peak in peaks.items() if unit in units}, h200.HBM_BYTES_PER_SECOND / 1e12
+    known = [row for row in rows if number(row, "percent_of_peak")]
+    return {UNITS[row["problem"]["dtype"]]: 100 * tflops(row) / row["percent_of_peak"] for row in known}, None
 
 
-def roofline(rows):
-    chosen = profiled(rows)
-    if not chosen:
-        raise Unfit("no row has a profile with bytes of HBM (common/profile_gpu.py)")
-    peaks, bandwidth = roofs(chosen)
-    marks = [
-        {"series": series_of(row), "label": name_of(row), "pass": row["pass"], "x": intensity(row), "y": tflops(row)} for row in chosen
-    ]
-    problems = dict.fromkeys(f"{'fp32' if row['problem']['dtype'] == 'fp32' else '08'}: {problem_text(problem(row))}" for row in chosen)
-    content = {"marks": marks, "peaks": peaks, "bandwidth": bandwidth, "notes": [*problems, *([] if bandwidth else ["HBM's slope is not known for this GPU."])]}
-    note = f"{device_of(chosen)}. Filled: forward, hollow: backward. Useful FLOPs only, HBM bytes as the profiler counts them. Both axes logarithmic."
-    return Picture("Roofline: where the steps sit, and what is above them", note, content, chosen)
+class Roofline:
+    def select(self, rows):
+        chosen = profiled(rows)
+        if not chosen:
+            raise Unfit("no row has a profile with bytes of HBM (common/profile_gpu.py)")
+        peaks, bandwidth = roofs(chosen)
+        marks = [
+            {"series": series_of(row), "label": name_of(row), "pass": row["pass"], "x": intensity(row), "y": tflops(row)} for row in chosen
+        ]
+        notes = [f"{'fp32' if row['problem']['dtype'] == 'fp32' else '08'}: {size_of(row)}" for row in chosen]
+        notes += [] if bandwidth else ["HBM's slope is not known for this GPU."]
+        content = {"marks": marks, "peaks": peaks, "bandwidth": bandwidth, "notes": list(dict.fromkeys(notes))}
+        note = f"{device_of(chosen)}. Filled: forward, hollow: backward. Useful FLOPs only, HBM bytes as the profiler counts them."
+        return Picture("Roofline: where the steps sit, and what is above them", f"{note} Both axes logarithmic.", content, chosen)
+
+    def draw(self, picture):
+        """Labels stand at the marks, in the first free place around each."""
+        marks, peaks, bandwidth, notes = (picture.content[key] for key in ("marks", "peaks", "bandwidth", "notes"))
+        figure = new_figure(TOP + HEIGHT + BELOW + 13 * len(notes), picture)
+        axes = add_panel(figure, LEFT, TOP, PANEL, HEIGHT, grid="both")
+        ridges = [peak / bandwidth for peak in peaks.values()] if bandwidth else []
+        at_x, at_y = [mark["x"] for mark in marks], [mark["y"] for mark in marks]
+        x0, x1 = set_scale(axes, "x", min(at_x) / 1.2, max(at_x + ridges) * 1.2)
+        y0, y1 = set_scale(axes, "y", min(at_y) / 1.2, max([*peaks.values(), *at_y]))
+        axes.set_xlabel("\n".join(["FLOP for each byte that crosses the border to HBM", *notes]), fontsize=SMALL, color=ink("dim"))
+        write(axes, "TFLOP/s", (0, HEIGHT + 6), colour="dim")
+
+        def place(x, y):
+            """In points of the panel."""
+            return PANEL * log10(x / x0) / log10(x1 / x0), HEIGHT * log10(y / y0) / log10(y1 / y0)
+
+        taken = [around(*place(x, y), 9, 9) for x, y in zip(at_x, at_y)] + draw_roofs(axes, peaks, bandwidth, (x0, x1, y0), place)
+        for mark in marks:
+            colour = ink(mark["series"])
+            inside = ink("bg") if mark["pass"] == "backward" else colour
+            look = {"marker": marker(mark["series"]), "markersize": 7, "markerfacecolor": inside, "markeredgewidth": 1.6}
+            name = name_in_file("mark", mark["pass"], mark["label"])
+            axes.plot([mark["x"]], [mark["y"]], color=colour, linestyle="none", gid=name, zorder=4, **look)
+        places = label_places([(*place(mark["x"], mark["y"]), 4.9 * len(mark["label"]) + 4) for mark in marks], taken, PANEL, HEIGHT)
+        for mark, at in zip(marks, places):
+            pointer(axes, mark["label"], (mark["x"], mark["y"]), at, mark["series"], ha="center", zorder=5)
+        return figure
+
+
+def set_scale(axes, axis, low, high):
+    """ "x" or "y": all powers of two from one that is not above `low` to one above `high`. Gives the two."""
+    at = [2.0**k for k in range(floor(log2(low)), floor(log2(high)) + 2)]
+    scale = {"scale": "log", "ticks": at, "ticklabels": [f"{value:g}" for value in at], "lim": (at[0], at[-1])}
+    axes.set(**{axis + name: value for name, value in scale.items()})
+    axes.minorticks_off()
+    return at[0], at[-1]
+
+
+def draw_roofs(axes, peaks, bandwidth, limits, place):
+    """Peaks and slope; gives the boxes of their labels."""
+    x0, x1, y0 = limits
+    boxes = []
+    for unit, peak in peaks.items():
+        axes.plot([max(x0, peak / bandwidth) if bandwidth else x0, x1], [peak, peak], color=ink("fg"), linewidth=1.8)
+        text = f"{unit}, {peak:.0f} TFLOP/s"
+        right, y = place(x1, peak)
+        write(axes, text, (right, y + 4), size=NORMAL, ha="right", va="bottom")
+        boxes.append(around(right - 2.6 * len(text), y + 8, 5.2 * len(text), 16))
+    if bandwidth:
+        start, ridge = max(x0, y0 / bandwidth), max(peaks.values()) / bandwidth
+        axes.plot([start, ridge], [start * bandwidth, ridge * bandwidth], color=ink("fg"), linewidth=1.8)
+        (xa, ya), (xb, yb) = place(start, start * bandwidth), place(ridge, ridge * bandwidth)
+        steps = 60
+        boxes += [around(xa + (xb - xa) * k / steps, ya + (yb - ya) * k / steps, 4, 8) for k in range(steps + 1)]
+        middle = (start * ridge) ** 0.5
+        x, y = place(middle, middle * bandwidth)
+        text = f"HBM, {bandwidth:g} TB/s"
+        write(axes, text, (x - 6, y + 4), size=NORMAL, ha="right", va="bottom")
+        boxes.append(around(x - 6 - 2.6 * len(text), y + 10, 5.2 * len(text), 14))
+    return boxes

@@ -2,81 +2,111 @@
 
 from math import log2
 
-from . import choose
-from .choose import Unfit, device_of, is_good, is_plain, is_timed, latest, name_of, number, series_of, tflops
-from .picture import Picture
+from rows.row import is_good, latest, number
 
-LADDER = {"forward": ("06", "08"), "backward": ("07", "08")}
-COUNTS = {"sectors": "sectors of 32 bytes", "barriers": "barriers", "warp_operations": "warp operations", "bank_conflicts": "bank conflicts"}
+from .choose import PASSES, Picture, Unfit, device_of, is_plain, median, most_steps, name_of, series_of, tflops
+from .style import NORMAL, SMALL, WIDTH, add_panel, head, ink, name_in_file, new_figure, write
 
-
-def problem(row):
-    """What steps in fp32 and in 16 bits have in common."""
-    p = row["problem"]
-    return p["batch"], p["heads"], p["seq_q"], p["head_dim"], bool(p.get("causal"))
-
-
-def work(of):
-    """What the FLOPs are proportional to, without a mask."""
-    batch, heads, n, d, _ = of
-    return batch * heads * n * n * d
+STAGES = {"forward": ("06", "08"), "backward": ("07", "08")}
+COUNTS = {
+    "sectors": "sectors of 32 bytes",
+    "barriers": "barriers",
+    "warp_operations": "warp operations",
+    "bank_conflicts": "bank conflicts",
+}
+LEFT, TOP = 10, 66
 
 
-def problem_text(of):
-    batch, heads, n, d, causal = of
-    return f"B = {batch}, H = {heads}, N = {n:,}, {choose.slice_text(d, causal)}"
+class Ladder:
+    """Steps of stages 06 to 08, on the problem on which the most were timed; of several the one without a mask, then with N nearest to 4,096,
+    as in chapter 08, then with the most work, then with the smaller d."""
+
+    def select(self, rows):
+        rows = latest([row for row in rows if is_plain(row) and median(row) and series_of(row) in STAGES[row["pass"]]])
+        if not rows:
+            raise Unfit("no step of stages 06 to 08 was timed")
+        size, chosen = most_steps(rows, lambda of: not of.causal, lambda of: -abs(log2(of.n / 4096)), lambda of: of.work, lambda of: -of.d)
+        if len(chosen) < 2:
+            raise Unfit("no two steps of stages 06 to 08 were timed on the same problem")
+        panels = []
+        for which in PASSES:
+            steps, before = [], None
+            for row in (row for row in chosen if row["pass"] == which):
+                speed = tflops(row)
+                step = {"series": series_of(row), "label": f"{name_of(row)}, {row['problem']['dtype']}", "idea": row.get("idea", "")}
+                steps.append({**step, "tflops": speed, "gain": speed / before if before else None})
+                before = speed
+            if steps:
+                panels.append({"title": which, "steps": steps})
+        note = f"{device_of(chosen)}, {size}; medians with a cold L2. ×: gain over the step before."
+        return Picture("The ladder: TFLOP/s of each step of stages 06 to 08", note, {"panels": panels}, chosen)
+
+    def draw(self, picture):
+        slot, between = 33, 30
+        panels = picture.content["panels"]
+        figure = new_figure(TOP + sum(len(panel["steps"]) * slot + between for panel in panels) - 14, picture)
+        steps = [step for panel in panels for step in panel["steps"]]
+        most = max(step["tflops"] for step in steps) * 1.25  # room for the number behind the longest bar
+        ideas = 12 + 5.4 * max(len(step["label"]) for step in steps)  # points, where the second column starts
+        top = TOP
+        for panel in panels:
+            height = len(panel["steps"]) * slot
+            axes = add_panel(figure, LEFT, top, WIDTH - 2 * LEFT, height, panel["title"], grid=None)
+            axes.set_axis_off()
+            axes.set_xlim(0, most)
+            axes.set_ylim(height, 0)
+            for i, step in enumerate(panel["steps"]):
+                y, value, gain = i * slot, step["tflops"], step["gain"]
+                axes.text(0, y + 10, step["label"], fontsize=SMALL, weight="bold", color=ink("fg"), va="center")
+                axes.text(most * ideas / (WIDTH - 2 * LEFT), y + 10, step["idea"], fontsize=SMALL, color=ink("dim"), va="center")
+                axes.barh(y + 22, value, height=11, color=ink(step["series"]), gid=name_in_file("bar", panel["title"], step["label"]))
+                write(axes, f"{value:.3g} TFLOP/s" + (f", ×{gain:.2f}" if gain else ""), (value, y + 22), (5, 0), va="center")
+            top += height + between
+        return figure
 
 
-def in_order(rows):
-    """Steps by stage and by the number of their kernel's file, as they stand in the rows; fp32 and one 16-bit type."""
-    return sorted((row for _, members in choose.by_type(rows) for row in members), key=lambda row: row["stage"])
+class Counts:
+    """What the simulator counted, on the problem on which the most steps were; of several the largest, then the one without a mask. A panel
+    for each count, and the same steps in all of them."""
 
+    def select(self, rows):
+        rows = [row for row in rows if is_plain(row) and is_good(row) and all(number(row, "counters", key) is not None for key in COUNTS)]
+        if not rows:
+            raise Unfit("no row has counters of the CPU simulator")
+        size, chosen = most_steps(latest(rows), lambda of: of.work, lambda of: not of.causal)
+        shown = {key: title for key, title in COUNTS.items() if any(row["counters"][key] for row in chosen)} or COUNTS
+        steps = []
+        for row in sorted(chosen, key=lambda row: row["pass"] == "backward"):
+            step = {"series": series_of(row), "label": name_of(row), "pass": row["pass"]}
+            steps.append({**step, "counts": {key: row["counters"][key] for key in shown}})
+        note = f"{size}; stages 01 to 07 in fp32, 08 in 16 bits. Exact counts of the CPU simulator, not times."
+        zero = ", ".join(title for key, title in COUNTS.items() if key not in shown)
+        remark = f"No step has {zero} here." if zero else ""
+        return Picture("What the steps do on one problem, counted", note, {"steps": steps, "counts": shown}, chosen, remark)
 
-def ladder(rows):
-    """The problem on which the most steps were timed; of several the one without a mask, then with N nearest to 4,096, as in chapter 08, then
-    with the most work, then with the smaller d."""
-    rows = [row for row in rows if is_plain(row["problem"]) and is_timed(row) and series_of(row) in LADDER.get(row["pass"], ())]
-    rows = latest(rows)
-    if not rows:
-        raise Unfit("no step of stages 06 to 08 was timed")
-    groups = {}
-    for row in rows:
-        groups.setdefault(problem(row), []).append(row)
-    best = max(groups, key=lambda of: (len(in_order(groups[of])), not of[4], -abs(log2(of[2] / 4096)), work(of), -of[3]))
-    chosen = in_order(groups[best])
-    if len(chosen) < 2:
-        raise Unfit("no two steps of stages 06 to 08 were timed on the same problem")
-    panels = []
-    for direction in LADDER:
-        steps, before = [], None
-        for row in (row for row in chosen if row["pass"] == direction):
-            speed = tflops(row)
-            steps.append({"series": series_of(row), "label": f"{name_of(row)}, {row['problem']['dtype']}", "idea": row.get("idea", ""),
-                          "tflops": speed, "gain": speed / before if before else None})  # fmt: skip
-            before = speed
-        if steps:
-            panels.append({"title": direction, "steps": steps})
-    note = f"{device_of(chosen)}, {problem_text(best)}; medians with a cold L2. ×: gain over the step before."
-    return Picture("The ladder: TFLOP/s of each step of stages 06 to 08", note, {"panels": panels}, chosen)
-
-
-def counts(rows):
-    """The problem on which the most steps were counted; of several the largest, then the one without a mask."""
-    rows = latest([row for row in rows if is_plain(row["problem"]) and is_good(row) and all(number(row, "counters", key) is not None for key in COUNTS)])
-    if not rows:
-        raise Unfit("no row has counters of the CPU simulator")
-    groups = {}
-    for row in rows:
-        groups.setdefault(problem(row), []).append(row)
-    best = max(groups, key=lambda of: (len(in_order(groups[of])), work(of), not of[4]))
-    chosen = in_order(groups[best])
-    shown = {key: title for key, title in COUNTS.items() if any(row["counters"][key] for row in chosen)} or COUNTS
-    steps = [
-        {"series": series_of(row), "label": name_of(row), "pass": direction, "counts": {key: row["counters"][key] for key in shown}}
-        for direction in ("forward", "backward")
-        for row in chosen
-        if row["pass"] == direction
-    ]
-    note = f"{problem_text(best)}; stages 01 to 07 in fp32, 08 in 16 bits. Exact counts of the CPU simulator, not times."
-    zero = ", ".join(title for key, title in COUNTS.items() if key not in shown)
-    return Picture("What the steps do on one problem, counted", note, {"steps": steps, "counts": shown}, chosen, f"No step has {zero} here." if zero else "")
+    def draw(self, picture):
+        steps, counts = picture.content["steps"], picture.content["counts"]
+        slot, names, gap = 15, 104, 14
+        lines = []  # steps, and the pass before its first step
+        for step in steps:
+            lines += [step] if step["pass"] in lines else [step["pass"], step]
+        first, height = TOP + head(picture), len(lines) * slot
+        figure = new_figure(first + height + 14, picture)
+        width = (WIDTH - names - 2 * LEFT - (len(counts) - 1) * gap) / len(counts)
+        for k, (key, title) in enumerate(counts.items()):
+            axes = add_panel(figure, LEFT + names + k * (width + gap), first, width, height, title, grid=None)
+            axes.set_axis_off()
+            axes.set_ylim(len(lines), 0)
+            highest = max(step["counts"][key] for step in steps) or 1
+            axes.set_xlim(0, highest * width / (width - 46))  # room for the longest number behind the longest bar
+            for y, step in enumerate(lines):
+                y, is_pass = y + 0.5, isinstance(step, str)
+                if not is_pass:
+                    value, name = step["counts"][key], name_in_file("bar", step["pass"], step["label"], key)
+                    axes.barh(y, value, height=0.62, color=ink(step["series"]), gid=name)
+                    write(axes, f"{value:,}", (value, y), (4, 0), colour="fg" if value else "dim", va="center")
+                if k == 0 and is_pass:
+                    write(axes, step, (0, y), (-names, 0), NORMAL, va="center", weight="bold")
+                elif k == 0:
+                    write(axes, step["label"], (0, y), (-names, 0), va="center")
+        return figure

@@ -105,43 +105,29 @@ def add_panel(figure, left, top, width, height, title="", note="", grid="y"):
     axes.set_axisbelow(True)
     if grid:
         axes.grid(axis=grid, color=ink("grid"), linewidth=0.6)
-    for text, y, size, weight, colour in ((title, 20 if note else 7, NORMAL, "bold", "fg"), (note, 7, SMALL, "normal", "dim")):
-        axes.annotate(text, xy=(0, height + y), xycoords="axes points", fontsize=size, weight=weight, color=ink(colour), annotation_clip=False)
+    write(axes, title, (0, height + (20 if note else 7)), size=NORMAL, weight="bold")
+    write(axes, note, (0, height + 7), colour="dim")
     return axes
+
+
+def write(axes, text, at, offset=None, size=SMALL, colour="fg", **more):
+    """At a place in points of the panel, or so many points beside a place on its axes."""
+    place = {"xycoords": "axes points"} if offset is None else {"xytext": offset, "textcoords": "offset points"}
+    axes.annotate(text, xy=at, fontsize=size, color=ink(colour), annotation_clip=False, **place, **more)
+
+
+def pointer(axes, text, mark, at, colour, relpos=(0.5, 0.5), **more):
+    """A label at a place in points of the panel, with a thread to its mark on the axes."""
+    thread = {"arrowstyle": "-", "color": ink(colour), "linewidth": 0.6, "shrinkA": 0, "shrinkB": 4, "relpos": relpos}
+    more = {"va": "center", "fontsize": SMALL, "color": ink(colour), "annotation_clip": False, "arrowprops": thread, **more}
+    axes.annotate(text, xy=mark, xytext=at, textcoords="axes points", **more)
 
 
 def lengths_axis(axes, values):
     """N on a logarithmic axis, each length by its name."""
     axes.set_xscale("log", base=2)
-    axes.set_xticks(values)
-    axes.set_xticklabels([f"{n // 1024}k" if n >= 1024 and n % 1024 == 0 else f"{n}" for n in values])
+    axes.set_xticks(values, [f"{n // 1024}k" if n >= 1024 and n % 1024 == 0 else f"{n}" for n in values])
     axes.minorticks_off()
-
-
-def spread(wanted, gap, low, high):
-    """Places for labels that would stand at `wanted`: in the same order, at least `gap` apart, within low..high if they fit, and moved
-    no more than that takes."""
-    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
-    groups = []  # [sum of (wanted - offset), members]
-    for i in order:
-        groups.append([wanted[i], [i]])
-        while len(groups) > 1:
-            (sum1, members1), (sum2, members2) = groups[-2:]
-            first = sum1 / len(members1)
-            second = sum2 / len(members2)
-            if second - first >= gap * len(members1) - 1e-9:
-                break
-            groups[-2:] = [[sum1 + sum2 - gap * len(members1) * len(members2), members1 + members2]]
-    places = [0.0] * len(wanted)
-    for total, members in groups:
-        for k, i in enumerate(members):
-            places[i] = total / len(members) + k * gap
-    for bound, sequence, sign in ((low, order, 1), (high, order[::-1], -1)):
-        limit = bound
-        for i in sequence:
-            places[i] = sign * max(sign * places[i], sign * limit)
-            limit = places[i] + sign * gap
-    return places
 
 
 def finish(figure, title, digest):
@@ -159,7 +145,7 @@ def finish(figure, title, digest):
     svg = re.sub(r"'DejaVu Sans'(, [^;\"]*)?", FONTS, svg)
     sheet = "".join(f"--plot-{name}:{light};" for name, (light, _) in COLOURS.items())
     dark = "".join(f"--plot-{name}:{colour};" for name, (_, colour) in COLOURS.items())
-    head = f'<title>{escape(title)}</title>\n <style>:root{{{sheet}}}\n@media (prefers-color-scheme:dark){{:root{{{dark}}}}}</style>\n '
+    head = f"<title>{escape(title)}</title>\n <style>:root{{{sheet}}}\n@media (prefers-color-scheme:dark){{:root{{{dark}}}}}</style>\n "
     start = svg.index("<svg")
     end = svg.index(">", start) + 1
     opening = svg[start:end].replace("<svg", '<svg role="img"', 1)

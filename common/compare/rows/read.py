@@ -46,7 +46,7 @@ def shown(value):
 
 
 def what_is_wrong(row):
-    """"" or why this is no row."""
+    """ "" or why this is no row."""
     if not isinstance(row, dict):
         return "is no object"
     for key in ("stage", "variant"):

@@ -1,5 +1,7 @@
 """Asking saved rows: what they say, and which of them are of the same run."""
 
+import re
+
 from .text import SIZES, options
 
 PEER = "peer"
@@ -25,6 +27,14 @@ def text(row, *keys):
     return row if isinstance(row, str) else ""
 
 
+def grouped(rows, key):
+    """{key(row): its rows}, in the order of first appearance."""
+    found = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return found
+
+
 def label(row):
     return f"{row['stage']}/{row['variant']}"
 
@@ -39,6 +49,17 @@ def verdict(row):
     if passed is False:
         return "WRONG"
     return text(row, "verdict") or ("ok" if passed else "not checked")
+
+
+def absence(row):
+    """Why a row has no result, in a word or two. A run that the time limit ended and one that it foresaw are the same to a reader; so are a
+    run that found no memory and one that was not begun for that."""
+    said, message = verdict(row), text(row, "message")
+    if said == "TIMED OUT" or (said in ("skipped", "cannot run") and re.search("would take|took more than the limit", message)):
+        return "too long"
+    if said == "cannot run" or (said == "skipped" and re.search("memory|could not run", message)):
+        return "no room"
+    return said if said in ("refused", "skipped") else "failed"
 
 
 def is_good(row):

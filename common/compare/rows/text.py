@@ -1,7 +1,6 @@
 """Rows in words."""
 
 import math
-import re
 
 # Of each field of a problem what need not be said. A field that is not here is an option of its own.
 USUAL = {"bias": "none", "layout": "bhnd", "input": "normal", "seed": 1}
@@ -36,17 +35,6 @@ def describe(p):
     lengths = f"N={p['seq_q']}" if p["seq_q"] == p["seq_k"] else f"Nq={p['seq_q']} Nk={p['seq_k']}"
     more = [f" {value}" if name == "layout" else f" {name}={value}" for name, value in options(p)]
     return f"B={p['batch']} {heads} {lengths} d={p['head_dim']}{' causal' if p['causal'] else ''}{''.join(more)} {p['dtype']}"
-
-
-def absence(verdict, message):
-    """Why a row has no result, in a word or two. A run that the time limit ended and one that it foresaw are the same to a reader; so are a
-    run that found no memory and one that was not begun for that."""
-    if verdict in ("refused", "TIMED OUT"):
-        return {"refused": "refused", "TIMED OUT": "too long"}[verdict]
-    if verdict in ("skipped", "cannot run"):
-        by_time = "would take" in message or "took more than the limit" in message
-        return "too long" if by_time else "no room" if verdict == "cannot run" or re.search("memory|could not run", message) else "skipped"
-    return "failed"
 
 
 def short_commit(row):

@@ -1,5 +1,7 @@
 """Command lines of the scripts: a failure is one line on stderr and an exit code."""
+
 import argparse
+import functools
 import re
 import sys
 import textwrap
@@ -19,25 +21,12 @@ class Parser(argparse.ArgumentParser):
         self.text = text
 
     def format_help(self):
-        paragraphs = []
-        for line in self.text.strip().split("\n"):
-            if line and not line.startswith(" ") and paragraphs and paragraphs[-1] and not paragraphs[-1].startswith(" "):
-                paragraphs[-1] += " " + line
-            else:
-                paragraphs.append(line)
-        indents = [" " * (len(paragraph) - len(paragraph.lstrip())) for paragraph in paragraphs]
-        filled = [textwrap.fill(one, 80, subsequent_indent=indent and " " * 8, break_long_words=False, break_on_hyphens=False)
-                  for one, indent in zip(paragraphs, indents)]  # fmt: skip
-        return "\n".join(filled) + "\n"
+        text = re.sub(r"(?m)^(?! )(.+)\n(?=\S)", r"\1 ", self.text.strip())  # a paragraph in a line; what is indented keeps its lines
+        fill = functools.partial(textwrap.fill, width=80, break_long_words=False, break_on_hyphens=False)
+        return "".join(fill(line, subsequent_indent=" " * 8 * line.startswith(" ")) + "\n" for line in text.split("\n"))
 
     def error(self, message):
         raise Failure(2, message)
-
-
-def whole_number(text):
-    if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
-        raise argparse.ArgumentTypeError(f"is '{text}'; allowed: whole numbers from 1 to 999999999")
-    return int(text)
 
 
 def list_of(allowed):

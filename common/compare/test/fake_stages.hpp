@@ -1,13 +1,19 @@
 // For tests: programs that behave like stages, well or badly. Each is a shell script that answers --list --json and one run.
 #pragma once
 
-#include "common/compare/process.hpp"
+#include "common/base/process.hpp"
 #include "common/harness/test/temporary_folder.hpp"
 
 #include <doctest/doctest.h>
 
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <string>
+#include <vector>
 
 namespace flash::test {
 
@@ -21,16 +27,33 @@ inline std::string passed_report() {
              "counters": {"read_bytes": 3072, "written_bytes": 1024, "barriers": 1234, "warp_operations": 5, "bank_conflicts": 0}})";
 }
 
+using Strings = std::vector<std::string>;
+
+inline Strings joined(Strings one, const Strings& other) {
+  one.insert(one.end(), other.begin(), other.end());
+  return one;
+}
+
+/// A variant as --list --json has it.
+inline std::string listed(const std::string& name, const std::string& passes, const std::string& dtypes = R"("fp32")",
+                          const std::string& tiles = "") {
+  return R"({"name": ")" + name + R"(", "idea": "an idea, with a comma", "passes": [)" + passes + R"(], "dtypes": [)" + dtypes +
+         R"(], "kernel": "01_naive/kernel.cuh", "tiles": [)" + tiles + "]}";
+}
+
+inline constexpr const char *forward = R"("forward")", *both_passes = R"("forward", "backward")";
+
 /// A folder of fake stage programs.
 class FakeStages : public TemporaryFolder {
  public:
-  /// `run` is shell code: what the program does when it is not asked for its list.
-  void add(const std::string& name, const std::string& run, const std::string& passes = R"(["forward"])",
-           const std::string& dtypes = R"(["fp32"])") const {
-    add_raw(name, "case \"$*\" in '--list --json') cat <<'END'\n{\"stage\": \"" + name +
-                      R"(", "idea": "i", "variants": [{"name": "plain", "idea": "an idea, with a comma", "passes": )" + passes +
-                      R"(, "dtypes": )" + dtypes + R"(, "kernel": "01_naive/kernel.cuh"}]})" + "\nEND\nexit;; esac\n" + run +
-                      "\n");
+  /// A stage with one variant, "plain". `run` is shell code: what the program does when it is not asked for its list.
+  void add(const std::string& name, const std::string& run, const std::string& passes = forward,
+           const std::string& dtypes = R"("fp32")") const {
+    add_variants(name, listed("plain", passes, dtypes), run);
+  }
+  void add_variants(const std::string& name, const std::string& variants, const std::string& run) const {
+    add_raw(name, "case \"$*\" in '--list --json') echo '{\"stage\": \"" + name + "\", \"variants\": [" + variants +
+                      "]}'; exit;; esac\n" + run + "\n");
   }
   /// A program that is only this shell code.
   void add_raw(const std::string& name, const std::string& code) const {
@@ -71,15 +94,40 @@ exit)";
 }
 
 /// Runs the comparison program.
-inline ProcessResult compare(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), FLASH_COMPARE_PROGRAM);
-  return run_process(arguments, std::chrono::seconds(60));
+inline ProcessResult compare(const Strings& arguments) {
+  return run_process(joined({FLASH_COMPARE_PROGRAM}, arguments), std::chrono::seconds(60));
 }
 
 /// Runs it among these stages.
-inline ProcessResult compare(const FakeStages& stages, std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), {"--bin", stages.path().string()});
-  return compare(arguments);
+inline ProcessResult compare(const FakeStages& stages, const Strings& arguments) {
+  return compare(joined({"--bin", stages.path().string()}, arguments));
+}
+
+/// The same on the CPU, where most of it is tested.
+inline ProcessResult compare_on_cpu(const FakeStages& stages, const Strings& arguments = {}) {
+  return compare(stages, joined({"--device", "cpu", "--pass", "forward"}, arguments));
+}
+
+/// Starts it on the CPU among these stages with files as its streams, and does not wait for its end.
+inline pid_t start_compare(const FakeStages& stages, const Strings& more, const char* output, const char* error) {
+  const Strings arguments = joined({"compare", "--bin", stages.path().string(), "--device", "cpu"}, more);
+  std::vector<char*> argv;
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  const pid_t program = fork();
+  if (program != 0) return program;
+  dup2(open(output, O_RDWR | O_CREAT | O_NOCTTY, 0600), STDOUT_FILENO);
+  dup2(open(error, O_RDWR | O_CREAT | O_NOCTTY, 0600), STDERR_FILENO);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) signal(number, SIG_DFL);  // whoever runs the tests may ignore them
+  execv(FLASH_COMPARE_PROGRAM, argv.data());
+  _exit(127);
+}
+
+/// The status with which it ended.
+inline int status_of(pid_t program) {
+  int status = 0;
+  REQUIRE(waitpid(program, &status, 0) == program);
+  return status;
 }
 
 inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }

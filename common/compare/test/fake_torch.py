@@ -1,10 +1,13 @@
 """What peers.py uses of torch, for its test.
 
 A GPU is there unless NO_GPU is set. Timed runs take 2, 4, 6, ... ms. A pass over HANG queries takes for ever, one over DIE queries ends the
-program. flash and cudnn refuse
-fp32; plain torch runs out of memory beyond 4096 queries; over BROKEN queries the GPU fails. The first call of SDPA takes 20 ms of the host,
-each synchronisation SYNC_S, loading torch LOAD_S. 10 GB are free; a pass takes 77 bytes more than its inputs and outputs.
+program. flash and cudnn refuse fp32; plain torch runs out of memory beyond 4096 queries; over BROKEN queries the GPU fails. The first call of
+SDPA takes 20 ms of the host, each synchronisation SYNC_S, loading torch LOAD_S. 10 GB are free; a pass takes 77 bytes more than its inputs and
+outputs.
 """
+
+import contextlib
+import itertools
 import math
 import os
 import signal
@@ -18,6 +21,8 @@ float32, float16, bfloat16, bool, uint8 = "float32", "float16", "bfloat16", "boo
 version = types.SimpleNamespace(cuda="13.0")
 calls, memory, backends = [], [], []
 state = {"idle": True, "new": True}
+manual_seed = set_warn_always = lambda _: None
+no_grad = contextlib.nullcontext
 
 
 def work():
@@ -36,21 +41,14 @@ class Tensor:
     def element_size(self):
         return 4 if self.dtype == float32 else 2
 
+    def zero_(self):
+        state["idle"] = False
+
     def triu(self, k):
         assert k == 1
         return self
 
-    def zero_(self):
-        state["idle"] = False
-
-    def transpose(self, a, b):
-        return self
-
-    def masked_fill(self, mask, value):
-        return self
-
-    def __mul__(self, other):
-        return self
+    transpose = masked_fill = __mul__ = lambda self, *ignored: self
 
 
 def randn(shape, device, dtype, requires_grad=False):
@@ -93,15 +91,15 @@ def grad(out, inputs, gradient, retain_graph):
 
 def scaled_dot_product_attention(q, k, v, is_causal):
     if q.dtype == float32 and backends[-1] != "EFFICIENT_ATTENTION":
-        warnings.warn("Flash attention kernel not used because: (Triggered internally at /x.cpp:1.)")
-        warnings.warn("Expected fp16 or bf16. (Triggered internally at /x.cpp:2.)")
-        warnings.warn("Other attention has been runtime disabled. (Triggered internally at /x.cpp:3.)")
+        for reason in ("Flash attention kernel not used because:", "Expected fp16 or bf16.", "Other attention has been runtime disabled."):
+            warnings.warn(f"{reason} (Triggered internally at /x.cpp:1.)", stacklevel=1)
         raise RuntimeError("No available kernel. Aborting execution.")
-    if os.environ.get("HANG") == str(q.shape[2]):
+    over = {name for name in ("HANG", "DIE", "BROKEN") if os.environ.get(name) == str(q.shape[2])}
+    if "HANG" in over:
         time.sleep(100)
-    if os.environ.get("DIE") == str(q.shape[2]):
+    if "DIE" in over:
         os.kill(os.getpid(), signal.SIGKILL)
-    if os.environ.get("BROKEN") == str(q.shape[2]):
+    if "BROKEN" in over:
         raise RuntimeError("CUDA error: an illegal memory access was encountered\nmore")
     if not calls:
         time.sleep(0.02)
@@ -109,37 +107,21 @@ def scaled_dot_product_attention(q, k, v, is_causal):
     return forward(q)
 
 
-class no_grad:
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *ignored):
-        pass
-
-
-class sdpa_kernel:
-    def __init__(self, backend):
-        self.backend = backend
-
-    def __enter__(self):
-        backends.append(self.backend)
-
-    def __exit__(self, *ignored):
-        backends.pop()
+@contextlib.contextmanager
+def sdpa_kernel(backend):
+    backends.append(backend)
+    yield
+    backends.pop()
 
 
 class Event:
-    ms = 0
+    times = itertools.count(2, 2)
 
     def __init__(self, enable_timing):
-        pass
-
-    def record(self):
-        pass
+        self.record = lambda: None
 
     def elapsed_time(self, other):
-        Event.ms += 2
-        return float(Event.ms)
+        return float(next(self.times))
 
 
 def synchronize():
@@ -147,23 +129,16 @@ def synchronize():
     state["idle"] = True
 
 
-def manual_seed(seed):
-    pass
-
-
 def set_float32_matmul_precision(name):
     assert name == "highest"
 
 
-def set_warn_always(flag):
-    pass
-
-
-cuda = types.SimpleNamespace(
-    is_available=lambda: not os.environ.get("NO_GPU"), synchronize=synchronize, Event=Event, empty_cache=lambda: None,
-    mem_get_info=lambda: (10**10, 10**11), memory_allocated=lambda: 5, reset_peak_memory_stats=memory.clear,
-    max_memory_allocated=lambda: 5 + max(memory),
-    get_device_properties=lambda i: types.SimpleNamespace(name="Test GPU", major=9, minor=0, L2_cache_size=1000))  # fmt: skip
+cuda = types.SimpleNamespace(Event=Event, synchronize=synchronize, reset_peak_memory_stats=memory.clear, empty_cache=lambda: None)
+cuda.is_available = lambda: not os.environ.get("NO_GPU")
+cuda.mem_get_info = lambda: (10**10, 10**11)
+cuda.memory_allocated = lambda: 5
+cuda.max_memory_allocated = lambda: 5 + max(memory)
+cuda.get_device_properties = lambda i: types.SimpleNamespace(name="Test GPU", major=9, minor=0, L2_cache_size=1000)
 autograd = types.SimpleNamespace(grad=grad)
 functional = types.SimpleNamespace(scaled_dot_product_attention=scaled_dot_product_attention)
 SDPBackend = types.SimpleNamespace(**{name: name for name in ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION")})

@@ -2,13 +2,12 @@
 """check_peers.py with stand-ins for torch and for stage 08, both made of NumPy: what is wrong must be seen.
 
 Exit code 77: NumPy is not installed, the test is skipped."""
+
 import contextlib
+import functools
 import io
 import json
-import os
 import pathlib
-import stat
-import subprocess
 import sys
 import tempfile
 import types
@@ -19,48 +18,39 @@ COMPARE = pathlib.Path(__file__).resolve().parent.parent
 NUMPY_TESTS = COMPARE.parent / "harness" / "test"
 sys.path[:0] = [str(COMPARE), str(NUMPY_TESTS)]
 
-from test_numpy import np, softmax_attention  # noqa: E402  leaves with 77 without NumPy
+from test_numpy import np, softmax_attention  # leaves with 77 without NumPy
 
-import check_peers  # noqa: E402
-from rows import usage  # noqa: E402
+import check_peers
+from rows import usage
 
-# Two variants; the second has a backward pass. BREAK is "TENSOR WHAT" or an exit code.
-STAGE = f'''#!{sys.executable} -B
-import json, os, pathlib, sys
-sys.path[:0] = ["{COMPARE}", "{NUMPY_TESTS}"]
-import numpy as np
-from check_peers import rounded
-from test_numpy import softmax_attention
-if "--list" in sys.argv:
-    variants = [{{"name": "one_step", "passes": ["forward"]}}, {{"name": "last", "passes": ["forward", "backward"]}}]
-    print(json.dumps({{"variants": variants}}))
-    sys.exit(0)
-tensor, _, what = os.environ.get("BREAK", "").partition(" ")
-if tensor.isdigit():
-    print("said so", "more", sep="\\n", file=sys.stderr)
-    sys.exit(int(tensor))
-given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
-assert given["--device"] == "cpu" and "--no-check" in sys.argv
-arrays = [np.load(pathlib.Path(given["--load"], name + ".npy")) for name in ("q", "k", "v", "do")]
-assert all(x.dtype == (np.float16 if given["--dtype"] == "fp16" else np.float32) for x in arrays)
-arrays = [x.astype(np.float64) for x in arrays]
-found = softmax_attention(*arrays, None, ("--causal" in sys.argv) != (what == "mask"))
-target = pathlib.Path(given["--save"])
-target.mkdir()
-for name in ("o", "lse", "dq", "dk", "dv") if given["--pass"] == "backward" else ("o", "lse"):
-    values = found[name].astype(np.float32)
-    values = values if name == "lse" else rounded(np, values, given["--dtype"])
-    if name == tensor:
-        at = (1, 0, 17, 5)[: values.ndim]
-        if what == "nan": values[at] = np.nan
-        if what == "off": values[at] += 0.2 if given["--dtype"] == "bf16" else 0.001 if name == "lse" else 0.05
-        if what == "shape": values = values[:, :, :-1]
-        if what == "gone": continue
-    np.save(target / (name + ".npy"), values)
-'''
-subprocess_run = subprocess.run
-CODE = compile(STAGE, "stand-in for stage 08", "exec")
 OFF = {"flash": 0.0}  # added to an element of a peer's dK
+
+
+def run_stage(broken, program, *arguments):
+    """In place of check_peers.run_stage: two variants, of which the second has a backward pass. `broken`: "TENSOR WHAT" or an exit code."""
+    if "--list" in arguments:
+        variants = [{"name": "one_step", "passes": ["forward"]}, {"name": "last", "passes": ["forward", "backward"]}]
+        return 0, "", json.dumps({"variants": variants})
+    tensor, _, what = broken.partition(" ")
+    if tensor.isdigit():
+        return int(tensor), "said so", ""
+    given = dict(zip(arguments[::2], arguments[1::2]))
+    assert given["--device"] == "cpu" and "--no-check" in arguments
+    arrays = [np.load(given["--load"] / f"{name}.npy") for name in ("q", "k", "v", "do")]
+    assert {x.dtype for x in arrays} == {np.dtype(np.float16 if given["--dtype"] == "fp16" else np.float32)}
+    found = softmax_attention(*(x.astype(np.float64) for x in arrays), None, ("--causal" in arguments) != (what == "mask"))
+    given["--save"].mkdir()
+    for name in ("o", "lse", "dq", "dk", "dv") if given["--pass"] == "backward" else ("o", "lse"):
+        values = found[name].astype(np.float32)
+        values = values if name == "lse" else check_peers.rounded(np, values, given["--dtype"])
+        if name == tensor:
+            at = (1, 0, 17, 5)[: values.ndim]
+            off = 0.2 if given["--dtype"] == "bf16" else 0.001 if name == "lse" else 0.05
+            values[at] += {"nan": np.nan, "off": off}.get(what, 0)
+            values = values[:, :, :-1] if what == "shape" else values
+        if (name, "gone") != (tensor, what):
+            np.save(given["--save"] / f"{name}.npy", values)
+    return 0, "", ""
 
 
 def outputs(torch, problem, arrays, device, only):
@@ -82,35 +72,23 @@ class CheckPeers(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        program = self.folder / "08_tensor_cores"
-        program.write_text(STAGE)
-        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        (self.folder / "08_tensor_cores").write_text("no program")
         self.every = list(check_peers.problems("cpu"))
         self.problems = [self.every[2], self.every[5]]  # causal in fp16; causal in bf16 with grouped heads
         torch = types.SimpleNamespace(cuda=types.SimpleNamespace(is_available=lambda: False))
-        for name, value in (("problems", lambda device: self.problems), ("find_torch", lambda needs_gpu: torch)):
-            self.patch(mock.patch.object(check_peers, name, value))
-        self.patch(mock.patch.object(check_peers.peer_outputs, "outputs", outputs))
-        self.patch(mock.patch.object(check_peers.subprocess, "run", self.run_here))
-
-    def patch(self, patch):
-        patch.start()
-        self.addCleanup(patch.stop)
-
-    def run_here(self, command, **ignored):
-        """The stand-in for stage 08 in this process, which is faster than to start one that imports NumPy."""
-        out, err, code = io.StringIO(), io.StringIO(), 0
-        with mock.patch.object(sys, "argv", [str(word) for word in command]), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                exec(CODE, {})
-            except SystemExit as end:
-                code = end.code
-        return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
+        stand_ins = mock.patch.multiple(check_peers, problems=lambda device: self.problems, find_torch=lambda needs_gpu: torch)
+        for patch in (stand_ins, mock.patch.object(check_peers.peer_outputs, "outputs", outputs)):
+            patch.start()
+            self.addCleanup(patch.stop)
 
     def check(self, *arguments, broken=""):
         """(exit code, what it printed)"""
-        text = io.StringIO()
-        with mock.patch.dict(os.environ, BREAK=broken), contextlib.redirect_stdout(text), contextlib.redirect_stderr(io.StringIO()):
+        text, stage = io.StringIO(), functools.partial(run_stage, broken)
+        with (
+            mock.patch.object(check_peers, "run_stage", stage),
+            contextlib.redirect_stdout(text),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
             code = check_peers.main([str(self.folder), *arguments])
         return code, text.getvalue()
 
@@ -127,19 +105,23 @@ class CheckPeers(unittest.TestCase):
         code, rows = self.rows()
         self.assertEqual(code, 0)
         self.assertEqual({row["verdict"] for row in rows}, {"ok", "refused"})
-        self.assertEqual({(row["of"], row["with"]) for row in rows if "with" in row},
-                         {("flash", "float64"), ("plain", "float64")} | {(of, peer) for of in ("one_step", "last") for peer in ("float64", "flash", "plain")})  # fmt: skip
+        pairs = {(of, peer) for of in ("one_step", "last") for peer in ("float64", "flash", "plain")}
+        pairs |= {("flash", "float64"), ("plain", "float64")}
+        self.assertEqual({(row["of"], row["with"]) for row in rows if "with" in row}, pairs)
         of_last = [row["tensor"] for row in rows if row.get("with") == "float64" and row["of"] == "last"]
         self.assertEqual(of_last, 2 * ["o", "lse", "dq", "dk", "dv"])
         self.assertEqual([row["message"] for row in rows if row["verdict"] == "refused"], 2 * ["not today"])
 
     def test_the_stage_is_a_program(self):
-        with mock.patch.object(check_peers.subprocess, "run", subprocess_run):
-            self.assertEqual(self.check("--variant", "last")[0], 0)
-            self.assertEqual(self.check("--variant", "last", broken="dq nan")[0], 1)
-            (self.folder / "08_tensor_cores").write_text("no program")
-            with self.assertRaisesRegex(usage.Failure, "cannot be started: Exec format error"):
-                self.check()
+        program = self.folder / "08_tensor_cores"
+        with self.assertRaisesRegex(usage.Failure, "cannot be started: Permission denied"):
+            check_peers.run_stage(program)
+        program.write_text("#!/bin/sh\necho listed\necho said so >&2\necho more >&2\nexit $1\n")
+        program.chmod(0o755)
+        self.assertEqual([check_peers.run_stage(program, code) for code in "012"], [(code, "said so", "listed\n") for code in range(3)])
+        with self.assertRaisesRegex(usage.Failure, "^said so$") as caught:
+            check_peers.run_stage(program, "3")
+        self.assertEqual(caught.exception.code, 3)
 
     def test_every_tensor_counts(self):
         for at, tensor in enumerate(("o", "lse", "dq", "dk", "dv")):
@@ -163,9 +145,6 @@ class CheckPeers(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertEqual([row["message"] for row in rows if row["of"] == "last"], 2 * ["said so"])
         self.assertEqual(self.check(broken="2")[0], 2)  # refuses all
-        with self.assertRaisesRegex(usage.Failure, "^said so$") as caught:
-            self.check(broken="3")
-        self.assertEqual(caught.exception.code, 3)
         self.assertEqual(self.wrong("--variant", "last", broken="dv gone"), {("last", None, None)})
 
     def test_torch_that_fails(self):
@@ -176,10 +155,15 @@ class CheckPeers(unittest.TestCase):
 
     def test_choices(self):
         _, rows = self.rows("--variant", "one_step", "--only", "flash")
-        self.assertEqual({(row["of"], row["with"]) for row in rows},
-                         {("one_step", "float64"), ("one_step", "flash"), ("flash", "float64"), ("plain", "float64")})  # fmt: skip
-        for arguments, part in ((["--variant", "two_step"], "allowed: one_step, last"), (["--only", "cudnn"], "allowed on the CPU: flash, math, plain"),
-                                (["--only", "triton"], "allowed"), (["stray"], "stray"), (["--device", "tpu"], "tpu")):  # fmt: skip
+        pairs = {("one_step", "float64"), ("one_step", "flash"), ("flash", "float64"), ("plain", "float64")}
+        self.assertEqual({(row["of"], row["with"]) for row in rows}, pairs)
+        for arguments, part in (
+            (["--variant", "two_step"], "allowed: one_step, last"),
+            (["--only", "cudnn"], "allowed on the CPU: flash, math, plain"),
+            (["--only", "triton"], "allowed"),
+            (["stray"], "stray"),
+            (["--device", "tpu"], "tpu"),
+        ):
             with self.assertRaisesRegex(usage.Failure, part) as caught:
                 self.check(*arguments)
             self.assertEqual(caught.exception.code, 2)

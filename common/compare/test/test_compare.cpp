@@ -1,5 +1,5 @@
 // The comparison program among good and bad stage programs.
-#include "common/compare/process.hpp"
+#include "common/base/process.hpp"
 #include "common/compare/test/fake_stages.hpp"
 #include "common/harness/test/lines.hpp"
 
@@ -30,7 +30,7 @@ TEST_CASE("compare: one table with counts on the CPU") {
   stages.add("01_first", prints(passed_report()));
   stages.add_raw("notes.txt", "");
   stages.add_raw("03_data.txt", "");
-  const ProcessResult result = compare(stages, {"--device", "cpu", "--pass", "forward"});
+  const ProcessResult result = compare_on_cpu(stages);
   CHECK_MESSAGE(result.exit_code == 0, result.error);
   const std::string& table = result.output;
   CHECK(contains(table, "forward, B=1 H=2 Hkv=2 Nq=256 Nk=256 d=64 causal"));
@@ -50,11 +50,15 @@ TEST_CASE("compare: bytes predicted beside bytes counted, where any stage predic
   Json report = Json::parse(passed_report());
   report["predicted"] = {{"read_bytes", 5120}, {"written_bytes", 6144}};
   stages.add("01_first", prints(passed_report()));
-  CHECK_FALSE(contains(compare(stages, {"--device", "cpu", "--pass", "forward"}).output, "predicted"));
+  CHECK_FALSE(contains(compare_on_cpu(stages).output, "predicted"));
   stages.add("02_second", prints(report.dump()));
-  const std::string table = words(compare(stages, {"--device", "cpu", "--pass", "forward", "--wide"}).output);
+  const std::string table = words(compare_on_cpu(stages, {"--wide"}).output);
   CHECK_MESSAGE(contains(table, "- 3.0 KiB - 1.0 KiB"), table);
   CHECK_MESSAGE(contains(table, "5.0 KiB 3.0 KiB 6.0 KiB 1.0 KiB"), table);
+  const std::string csv = compare_on_cpu(stages, {"--csv"}).output;
+  CHECK_MESSAGE(contains(csv, ",predicted.read_bytes,hbm_read_bytes,predicted.written_bytes,hbm_written_bytes,"), csv);
+  CHECK_MESSAGE(contains(csv, ",5120,3072,6144,1024,"), csv);
+  CHECK_MESSAGE(contains(csv, ",1.5e-06,ok,\"an idea, with a comma\","), csv);  // max_error, which no row says by itself
 }
 
 TEST_CASE("compare: a failing child is a row, and the exit code is 1") {
@@ -88,7 +92,7 @@ TEST_CASE("compare: a failing child is a row, and the exit code is 1") {
     stages.add("02_bad", "exit 42");
     verdict = "CRASHED";
   }
-  const ProcessResult result = compare(stages, {"--device", "cpu", "--pass", "forward", "--time-limit", "2"});
+  const ProcessResult result = compare_on_cpu(stages, {"--time-limit", "2"});
   CHECK(result.exit_code == 1);
   CHECK(contains(result.output, verdict));
   CHECK(contains(result.output, message));
@@ -101,13 +105,13 @@ TEST_CASE("compare: a refusal or too little memory is a row but no failure") {
   stages.add("01_good", prints(passed_report()));
   stages.add("02_small", "echo '02_small: only d = 64' >&2; exit 2");
   stages.add("03_big", "echo '03_big: needs 4 EiB' >&2; exit 3");
-  const ProcessResult result = compare(stages, {"--device", "cpu", "--pass", "forward"});
+  const ProcessResult result = compare_on_cpu(stages);
   CHECK(result.exit_code == 0);
   CHECK(contains(result.output, "refused"));
   CHECK(contains(result.output, "02_small/plain: 02_small: only d = 64"));
   CHECK(contains(result.output, "cannot run"));
-  CHECK(compare(stages, {"--device", "cpu", "--pass", "forward", "--only", "02"}).exit_code == 2);
-  CHECK(compare(stages, {"--device", "cpu", "--pass", "forward", "--only", "03"}).exit_code == 3);
+  CHECK(compare_on_cpu(stages, {"--only", "02"}).exit_code == 2);
+  CHECK(compare_on_cpu(stages, {"--only", "03"}).exit_code == 3);
 }
 
 TEST_CASE("compare: times on a GPU, bytes from the simulator for one head group") {
@@ -147,7 +151,7 @@ TEST_CASE("compare: --device gpu without one") {
 
 TEST_CASE("compare: JSON, CSV and saved rows") {
   const FakeStages stages;
-  stages.add("01_first", prints(passed_report()), R"(["forward", "backward"])");
+  stages.add("01_first", prints(passed_report()), both_passes);
   stages.add("02_bad", "exit 42");
   const std::string file = (stages.path() / "rows.json").string();
   const ProcessResult result = compare(stages, {"--device", "cpu", "--json", "--save", file});
@@ -167,111 +171,70 @@ TEST_CASE("compare: JSON, CSV and saved rows") {
   CHECK(rows.at(1).at("problem").at("seq_q") == 256);
   CHECK(rows.at(2).at("pass") == "backward");
 
-  const std::string csv = compare(stages, {"--device", "cpu", "--csv", "--pass", "forward"}).output;
+  const std::string csv = compare_on_cpu(stages, {"--csv"}).output;
   CHECK(std::count(csv.begin(), csv.end(), '\n') == 3);
   CHECK(csv.starts_with("date,commit,stage,variant,pass,"));
   CHECK(contains(csv, "\"an idea, with a comma\""));
 }
 
-TEST_CASE("compare: one dtype for all rows, fp32 unless given, and the stages that do not take it are named") {
-  const FakeStages stages;
-  const auto only = [](const std::string& dtype) {
-    return "case \"$*\" in *'--dtype " + dtype + "'*) " + prints(passed_report()) + ";; esac; exit 9";
-  };
-  stages.add("01_single", only("fp32"));
-  stages.add("02_half", only("fp16"), R"(["forward"])", R"(["fp16", "bf16"])");
-  const auto run = [&](std::vector<std::string> dtype) {
-    dtype.insert(dtype.begin(), {"--device", "cpu", "--pass", "forward"});
-    const ProcessResult result = compare(stages, dtype);
-    CHECK_MESSAGE(result.exit_code == 0, result.error);
-    return result;
-  };
-  const ProcessResult single = run({}), half = run({"--dtype", "fp16"});
-  CHECK(contains(single.output, "01_single/plain"));
-  CHECK_FALSE(contains(single.output, "02_half"));
-  CHECK(contains(single.error, "left out, since they do not take fp32: 02_half\n"));
-  CHECK(contains(half.output, "02_half/plain"));
-  CHECK(contains(half.error, "left out, since they do not take fp16: 01_single\n"));
-  CHECK(contains(run({"--variant", "plain"}).output, "01_single/plain"));
-}
-
 TEST_CASE("compare: a step of the backward pass has no row in the forward table of a stage that has steps for it") {
   const FakeStages stages;
-  const auto list = [](const std::string& first_passes) {
-    return "case \"$*\" in '--list --json') cat <<'END'\n"
-           R"({"stage": "01_both", "idea": "i", "variants": [
-        {"name": "first", "idea": "a", "passes": )" +
-           first_passes + R"(, "dtypes": ["fp32"], "kernel": ""},
-        {"name": "second", "idea": "b", "passes": ["forward", "backward"], "dtypes": ["fp32"], "kernel": ""}]})" +
-           "\nEND\nexit;; esac\n" + prints(passed_report()) + "\n";
+  const auto add = [&](const char* first_passes) {
+    stages.add_variants("01_both", listed("first", first_passes) + "," + listed("second", both_passes),
+                        prints(passed_report()));
   };
-  stages.add_raw("01_both", list(R"(["forward"])"));
+  add(forward);
   const std::string both = compare(stages, {"--device", "cpu"}).output;
   CHECK(contains(both.substr(0, both.find("backward,")), "01_both/first"));
   CHECK_FALSE(contains(both.substr(0, both.find("backward,")), "01_both/second"));
   CHECK(contains(both.substr(both.find("backward,")), "01_both/second"));
-  CHECK(contains(compare(stages, {"--device", "cpu", "--pass", "forward", "--variant", "second"}).output, "01_both/second"));
+  CHECK(contains(compare_on_cpu(stages, {"--variant", "second"}).output, "01_both/second"));
   CHECK(compare(stages, {"--device", "cpu", "--variant", "last"}).output == both);  // there are two, of a pass each
-  stages.add_raw("01_both", list(R"(["forward", "backward"])"));                    // here the forward pass is nobody else's
-  CHECK(contains(compare(stages, {"--device", "cpu", "--pass", "forward"}).output, "01_both/second"));
-  const std::string last = compare(stages, {"--device", "cpu", "--pass", "forward", "--variant", "last"}).output;
+  add(both_passes);                                                                 // here the forward pass is nobody else's
+  CHECK(contains(compare_on_cpu(stages).output, "01_both/second"));
+  const std::string last = compare_on_cpu(stages, {"--variant", "last"}).output;
   CHECK(contains(last, "01_both/second"));
   CHECK_FALSE(contains(last, "01_both/first"));
-}
-
-TEST_CASE("compare: a sweep runs every size") {
-  const FakeStages stages;
-  stages.add("01_first", prints(passed_report()));
-  const std::string tables = compare(stages, {"--device", "cpu", "--pass", "forward", "--sweep", "seq=3..13"}).output;
-  for (const char* size : {"Nq=3 Nk=3", "Nq=6 Nk=6", "Nq=12 Nk=12"}) CHECK(contains(tables, size));
-  CHECK_FALSE(contains(tables, "Nq=24"));
 }
 
 TEST_CASE("compare: bad usage and nothing to run give exit code 2 and one line") {
   const FakeStages empty, stages, liar;
   stages.add("01_first", prints(passed_report()));
   liar.add_raw("01_liar", "echo hello");
-  const auto check = [](const ProcessResult& result) {
-    CHECK_MESSAGE(result.exit_code == 2, result.error);
-    CHECK(result.output.empty());
-    CHECK_MESSAGE(std::count(result.error.begin(), result.error.end(), '\n') == 1, result.error);
-  };
-  check(compare(empty, {}));
-  check(compare(liar, {}));
-  const std::vector<std::vector<std::string>> cases{{"--only", "07"},
-                                                    {"--only", ","},
-                                                    {"--variant", ","},
-                                                    {"--variant", "plain,no-such-variant"},
-                                                    {"--sweep", "seq"},
-                                                    {"--sweep", "seq=16..8"},
-                                                    {"--sweep", "seq=0..8"},
-                                                    {"--sweep", "width=1..8"},
-                                                    {"--sweep", "seq=1..8", "--seq", "4"},
-                                                    {"--sweep", "seq=1..99999999999"},
-                                                    {"--seq", "0"},
-                                                    {"--heads", "6", "--kv-heads", "4"},
-                                                    {"--causal", "--no-causal"},
-                                                    {"--json", "--csv"},
-                                                    {"--wide", "--csv"},
-                                                    {"--iterations", "5"},
-                                                    {"--no-counts"},
-                                                    {"--bin", "/no/such/folder"},
-                                                    {"--save", "/dev/null/x"},
-                                                    {"--save", ""},
-                                                    {"--bin", ""},
-                                                    {"--time-limit", "0"},
-                                                    {"--pass", "both"},
-                                                    {"--device", "tpu"},
-                                                    {"--dtype", "bf16"},  // no stage here takes it
-                                                    {"--only", "0\n7"},
-                                                    {"--save", "/dev/null/x\ny"},
-                                                    {"--frob\nnicate"},
-                                                    {"--frobnicate"}};
-  for (std::vector<std::string> arguments : cases) {
+  check_refused(compare(empty, {}), "no stage programs (NN_name) in '");
+  check_refused(compare(liar, {}), "does not answer --list --json as a stage program does");
+  const std::vector<Strings> cases{{"--only", "07"},
+                                   {"--only", ","},
+                                   {"--variant", ","},
+                                   {"--variant", "plain,no-such-variant"},
+                                   {"--sweep", "seq"},
+                                   {"--sweep", "seq=16..8"},
+                                   {"--sweep", "seq=0..8"},
+                                   {"--sweep", "width=1..8"},
+                                   {"--sweep", "seq=1..8", "--seq", "4"},
+                                   {"--sweep", "seq=1..99999999999"},
+                                   {"--seq", "0"},
+                                   {"--heads", "6", "--kv-heads", "4"},
+                                   {"--causal", "--no-causal"},
+                                   {"--json", "--csv"},
+                                   {"--wide", "--csv"},
+                                   {"--iterations", "5"},
+                                   {"--no-counts"},
+                                   {"--bin", "/no/such/folder"},
+                                   {"--save", "/dev/null/x"},
+                                   {"--save", ""},
+                                   {"--bin", ""},
+                                   {"--time-limit", "0"},
+                                   {"--pass", "both"},
+                                   {"--device", "tpu"},
+                                   {"--dtype", "bf16"},  // no stage here takes it
+                                   {"--only", "0\n7"},
+                                   {"--save", "/dev/null/x\ny"},
+                                   {"--frob\nnicate"},
+                                   {"--frobnicate"}};
+  for (const Strings& arguments : cases) {
     CAPTURE(arguments.front());
-    arguments.insert(arguments.begin(), {"--device", "cpu"});
-    if (arguments.back() == "tpu") arguments.erase(arguments.begin(), arguments.begin() + 2);
-    check(compare(stages, arguments));
+    check_refused(compare(stages, arguments.back() == "tpu" ? arguments : joined({"--device", "cpu"}, arguments)), "compare: ");
   }
   stages.add("02_second", prints(passed_report()));  // with a variant of the same name
   CHECK(compare(stages, {"--device", "cpu", "--variant", "nope"}).error == "compare: --variant has 'nope'; allowed: plain\n");

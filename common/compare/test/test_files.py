@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """rows/files.py: what may be replaced, and how."""
+
 import os
 import pathlib
 import sys
@@ -9,8 +10,8 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from rows import files  # noqa: E402
-from rows.usage import Failure  # noqa: E402
+from rows import files
+from rows.usage import Failure
 
 OURS = files.begins("<!-- ours -->")
 

@@ -14,7 +14,7 @@ using namespace flash;
 
 /// Runs of two variants over all lengths, without a mask: the FLOPs grow with the square.
 struct Runs {
-  Stage stage{"01_stage", "", {{"slow", "", "", {}, {}}, {"fast", "", "", {}, {}}}};
+  Stage stage{"01_stage", {}, {{"slow", "", "", {}, {}}, {"fast", "", "", {}, {}}}};
   std::vector<Case> cases;
 
   Runs() {
@@ -69,7 +69,7 @@ TEST_CASE("history: seconds grow with the FLOPs from the most similar run, on to
 
 TEST_CASE("history: peers, which are started once, say nothing about what a stage takes to start") {
   const Runs runs;
-  const Stage peers{peers_name, "", {{"flash", "", "", {}, {}}}};
+  const Stage peers{peers_name, {}, {{"flash", "", "", {}, {}}}};
   Run peer = runs("fast", 64);
   peer.stage = &peers;
   peer.variant = &peers.variants.front();
@@ -115,6 +115,8 @@ TEST_CASE("history: what would exceed the time limit is skipped, but not on the 
   CHECK(skip->too_long);
   CHECK(skip->message == "would take about 27 min; the limit is 10 min");
   CHECK_FALSE(history.reason_to_skip(runs("fast", 2048)));
+  history.add(runs("slow", 2048, Pass::backward), took(900));
+  CHECK_FALSE(history.reason_to_skip(runs("fast", 2048, Pass::backward)));
 }
 
 TEST_CASE("history: no room for a problem means none for one that is no smaller, of the same variant, pass and type") {

@@ -4,13 +4,6 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <algorithm>
-
 using namespace flash::test;
 using flash::ProcessResult;
 using Json = nlohmann::json;
@@ -20,26 +13,22 @@ TEST_CASE("compare: --save refuses what is no regular file before anything runs,
   const TemporaryFolder folder;
   const std::filesystem::path ran = folder.path() / "ran", target = folder.path() / "rows.json";
   stages.add_raw("01_first", "touch " + ran.string());  // even --list would leave the trace
-  const auto check_refused = [&] {
-    const ProcessResult result = compare(stages, {"--device", "cpu", "--save", target.string()});
-    CHECK(result.exit_code == 2);
-    CHECK(result.output.empty());
-    CHECK_MESSAGE(std::count(result.error.begin(), result.error.end(), '\n') == 1, result.error);
-    CHECK(contains(result.error, "not a regular file"));
+  const auto check_kept = [&] {
+    check_refused(compare_on_cpu(stages, {"--save", target.string()}), "not a regular file");
     CHECK_FALSE(std::filesystem::exists(ran));
   };
   std::filesystem::create_directory(target);
-  check_refused();
+  check_kept();
   std::filesystem::remove(target);
   write_bytes(folder.path() / "mine", "mine");
   std::filesystem::create_symlink("mine", target);
-  check_refused();
+  check_kept();
   CHECK(read_bytes(folder.path() / "mine") == "mine");
 
   std::filesystem::remove(target);
   stages.add("01_first", prints(passed_report()));
   write_bytes(target.string() + ".part", "also mine");
-  CHECK(compare(stages, {"--device", "cpu", "--pass", "forward", "--save", target.string()}).exit_code == 0);
+  CHECK(compare_on_cpu(stages, {"--save", target.string()}).exit_code == 0);
   CHECK(read_bytes(target.string() + ".part") == "also mine");
   CHECK(Json::parse(read_bytes(target)).size() == 1);
 }
@@ -53,7 +42,7 @@ TEST_CASE("compare: --save and --html replace nothing of the user's, which is kn
     CAPTURE(contents);
     std::filesystem::remove(file);
     write_bytes(file, contents);
-    check_refused(compare(stages, {"--device", "cpu", option, file}), message);
+    check_refused(compare_on_cpu(stages, {option, file}), message);
     CHECK(read_bytes(file) == contents);
     CHECK_FALSE(std::filesystem::exists(ran));
   };
@@ -66,7 +55,7 @@ TEST_CASE("compare: --save and --html replace nothing of the user's, which is kn
     std::filesystem::remove(file);
     write_bytes(file, "");
     std::filesystem::permissions(file, std::filesystem::perms::owner_read);
-    check_refused(compare(stages, {"--device", "cpu", option, file}), "file cannot be written: it is read-only");
+    check_refused(compare_on_cpu(stages, {option, file}), "file cannot be written: it is read-only");
   }
   CHECK_FALSE(std::filesystem::exists(ran));
 }
@@ -76,11 +65,7 @@ TEST_CASE("compare: --save replaces rows, and those that it cannot make again on
   const TemporaryFolder folder;
   const std::string file = (folder.path() / "rows.json").string(), log = (folder.path() / "log").string();
   stages.add("01_first", answers("echo run >> " + log));
-  const auto run = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> arguments{"--device", "cpu", "--pass", "forward", "--save", file};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return compare(stages, arguments);
-  };
+  const auto run = [&](const Strings& more) { return compare_on_cpu(stages, joined({"--save", file}, more)); };
   const ProcessResult first = run({"--sweep", "seq=8,16"});
   CHECK_MESSAGE(contains(first.error, "\nwrote " + file + ": 2 rows\n"), first.error);
   const ProcessResult second = run({});
@@ -117,19 +102,11 @@ TEST_CASE("compare: a signal stops the child too and leaves no file") {
     const TemporaryFolder folder;
     const std::string pid_file = (folder.path() / "pid").string(), rows = (folder.path() / "rows.json").string();
     stages.add("01_slow", "echo $$ > " + pid_file + ".new; mv " + pid_file + ".new " + pid_file + "; exec sleep 100");
-    const pid_t program = fork();
-    if (program == 0) {
-      for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) dup2(open("/dev/null", O_WRONLY), stream);
-      signal(number, SIG_DFL);  // whoever runs the tests may ignore it
-      execl(FLASH_COMPARE_PROGRAM, "compare", "--bin", stages.path().c_str(), "--device", "cpu", "--save", rows.c_str(),
-            nullptr);
-      _exit(127);
-    }
+    const pid_t program = start_compare(stages, {"--save", rows}, "/dev/null", "/dev/null");
     for (int i = 0; i < 2000 && !std::filesystem::exists(pid_file); ++i) usleep(10000);
     REQUIRE(std::filesystem::exists(pid_file));  // the child runs
     kill(program, number);
-    int status = 0;
-    REQUIRE(waitpid(program, &status, 0) == program);
+    const int status = status_of(program);
     CHECK(WIFSIGNALED(status));
     CHECK(WTERMSIG(status) == number);
     const pid_t child = std::stoi(read_bytes(pid_file));

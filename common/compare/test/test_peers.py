@@ -4,9 +4,11 @@ measurement.
 
     test_peers.py COMPARE
 """
+
 import json
 import os
 import pathlib
+import shlex
 import signal
 import stat
 import subprocess
@@ -17,6 +19,7 @@ import unittest
 
 COMPARE = sys.argv.pop(1)
 SCRIPT = pathlib.Path(__file__).resolve().parent.parent / "peers.py"
+SWEEP = "--variant memory_efficient --pass forward --sweep seq=16..64 --iterations 2"
 FAKE = pathlib.Path(__file__).with_name("fake_torch.py")
 # A stage program with a GPU; what it is asked to do goes to its log.
 STAGE = f"""#!{sys.executable}
@@ -70,23 +73,19 @@ class Instrument(Case):
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def test_rows_have_the_shape_of_the_comparison(self):
-        rows = self.rows({"iterations": 3}, SYNC_S="0.003")
+        rows = {(row["variant"], row["pass"]): row for row in self.rows({"iterations": 3}, SYNC_S="0.003")}
         self.assertEqual(len(rows), 8)
-        row = next(row for row in rows if row["variant"] == "memory_efficient" and row["pass"] == "forward")
-        self.assertEqual((row["stage"], row["verdict"], row["device"]["name"], row["device"]["sm"], row["torch"]), ("peer", "ok", "Test GPU", 90, "9.9"))
-        problem = {"batch": 8, "heads": 12, "kv_heads": 12, "seq_q": 1024, "seq_k": 1024, "head_dim": 64, "scale": 0.125, "causal": True, "bias": "none",
-                   "dtype": "fp32", "layout": "bhnd", "input": "normal", "seed": 1}  # fmt: skip
-        self.assertEqual(row["problem"], problem)
-        self.assertEqual(row["flops"], 4 * 8 * 12 * (1024 * 1025 // 2) * 64)
+        row, backward = rows["memory_efficient", "forward"], rows["plain", "backward"]
+        self.assertEqual((row["stage"], row["verdict"], row["device"]["name"], row["device"]["sm"]), ("peer", "ok", "Test GPU", 90))
+        sizes = {"batch": 8, "heads": 12, "kv_heads": 12, "seq_q": 1024, "seq_k": 1024, "head_dim": 64, "scale": 0.125, "seed": 1}
+        self.assertEqual(row["problem"], {**sizes, "causal": True, "bias": "none", "dtype": "fp32", "layout": "bhnd", "input": "normal"})
         timing = row["time"]
-        self.assertEqual({**timing, "enqueue_ms": 0, "first_enqueue_ms": 0},
-                         {"median_ms": 4, "min_ms": 2, "max_ms": 6, "iterations": 3, "cold_l2": True, "enqueue_ms": 0, "first_enqueue_ms": 0})  # fmt: skip
-        self.assertGreaterEqual(timing["first_enqueue_ms"], 20)
-        self.assertLess(timing["enqueue_ms"], 2)  # does not wait for the GPU
-        self.assertEqual(row["extra_memory_bytes"], 77)
+        self.assertGreaterEqual(timing.pop("first_enqueue_ms"), 20)
+        self.assertLess(timing.pop("enqueue_ms"), 2)  # does not wait for the GPU
+        self.assertEqual(timing, {"median_ms": 4, "min_ms": 2, "max_ms": 6, "iterations": 3, "cold_l2": True})
+        self.assertEqual((row["torch"], row["extra_memory_bytes"], backward["extra_memory_bytes"]), ("9.9", 77, 77))
+        self.assertEqual((row["flops"], backward["flops"]), (4 * 8 * 12 * (1024 * 1025 // 2) * 64, 2.5 * row["flops"]))
         self.assertAlmostEqual(row["tflops"], row["flops"] / 4e9)
-        backward = next(row for row in rows if row["variant"] == "plain" and row["pass"] == "backward")
-        self.assertEqual((backward["flops"], backward["extra_memory_bytes"]), (2.5 * row["flops"], 77))
 
     def test_a_backend_that_cannot_is_listed_with_its_reason(self):
         refused = {row["variant"]: row["message"] for row in self.rows({"pass": "forward"}) if row["verdict"] == "refused"}
@@ -94,26 +93,41 @@ class Instrument(Case):
         self.assertEqual({row["verdict"] for row in self.rows({"problem": {"dtype": "bf16"}})}, {"ok"})
 
     def test_what_does_not_fit_cannot_run(self):
-        said = self.rows({"problem": {"seq_q": 8192, "dtype": "fp16"}, "variant": "plain"}, {"problem": {"seq_q": 8192, "batch": 1, "causal": False}, "variant": "plain"},
-                         {"problem": {"seq_q": 8192, "batch": 9999}, "variant": "memory_efficient", "pass": "forward"})  # fmt: skip
-        self.assertEqual({row["verdict"] for row in said}, {"cannot run"})
+        rows = self.rows(
+            {"problem": {"seq_q": 8192, "dtype": "fp16"}, "variant": "plain"},
+            {"problem": {"seq_q": 8192, "batch": 1, "causal": False}, "variant": "plain"},
+            {"problem": {"seq_q": 8192, "batch": 9999}, "variant": "memory_efficient", "pass": "forward"},
+        )
+        self.assertEqual({row["verdict"] for row in rows}, {"cannot run"})
         # 96 heads of 8192 x 8192 in 16 bits are 12 GiB: two of them, with 384 MiB of tensors and 64 MiB of mask, or three
-        self.assertEqual([row["message"] for row in said[:4]], ["its tensors and matrices need 24.4 GiB of GPU memory; 9.31 GiB are free",
-                         "its tensors and matrices need 36.8 GiB of GPU memory; 9.31 GiB are free", "not enough GPU memory", "not enough GPU memory"])  # fmt: skip
-        self.assertIn("its tensors alone need", said[4]["message"])
+        need = "its tensors and matrices need {} GiB of GPU memory; 9.31 GiB are free"
+        said = [row["message"] for row in rows]
+        self.assertEqual(said[:4], [need.format(24.4), need.format(36.8), "not enough GPU memory", "not enough GPU memory"])
+        self.assertIn("its tensors alone need", said[4])
 
     def test_what_torch_is_not_asked_for_is_refused(self):
-        for option, said in (({"kv_heads": 6}, "12 heads with 6 for keys"), ({"seq_k": 9}, "1024 queries with 9 keys"), ({"bias": "alibi"}, "bias alibi"), ({"layout": "qkv"}, "layout qkv"),
-                             ({"input": "ones"}, "input ones"), ({"scale": 2.0}, "scale 2.0"), ({"window": 128}, "window 128")):  # fmt: skip
-            (row,) = self.rows({"problem": option, "variant": "memory_efficient", "pass": "forward"})
-            self.assertEqual(row["verdict"], "refused", option)
-            self.assertIn(f"torch is not timed with {said}", row["message"])
+        others = {"bias": "alibi", "layout": "qkv", "input": "ones", "scale": 2.0, "window": 128}
+        said = {name: f"{name} {value}" for name, value in others.items()}
+        said.update(kv_heads="12 heads with 6 for keys", seq_k="1024 queries with 9 keys")
+        for name, value in {**others, "kv_heads": 6, "seq_k": 9}.items():
+            (row,) = self.rows({"problem": {name: value}, "variant": "memory_efficient", "pass": "forward"})
+            self.assertEqual(row["verdict"], "refused", name)
+            self.assertIn(f"torch is not timed with {said[name]}", row["message"])
         self.assertEqual(self.rows({"problem": {"seed": 7}, "variant": "plain", "pass": "forward"})[0]["verdict"], "ok")
 
     def test_bad_input_is_one_line(self):
-        for line, part in (("{", "no JSON"), ("[" * 100000, "no JSON"), ("3", "no object with problem"), ({"pas": "forward"}, "no object with"), ({"problem": 3}, "no object with"),
-                           ({"pass": "both"}, 'pass is "both"; allowed: forward, backward'), ({"variant": "triton"}, "allowed: flash, cudnn"), ({"iterations": 0}, "iterations is 0"),
-                           ({"problem": {"seq_q": 0}}, "problem.seq_q is 0"), ({"problem": {"dtype": "fp8"}}, 'dtype is "fp8"'), ({"problem": {"causal": 1}}, "causal")):  # fmt: skip
+        for line, part in (
+            ("{", "no JSON"),
+            ("[" * 100000, "no JSON"),
+            ("3", "no object with problem"),
+            ({"pas": "forward"}, "no object with"),
+            ({"problem": 3}, "no object with"),
+            ({"pass": "both"}, 'pass is "both"; allowed: forward, backward'),
+            ({"variant": "triton"}, "allowed: flash, cudnn"),
+            ({"iterations": 0}, "iterations is 0"),
+            ({"problem": {"seq_q": 0}}, "problem.seq_q is 0"),
+            ({"problem": {"dtype": "fp8"}}, 'dtype is "fp8"'),
+        ):
             self.one_line(self.run_peers(lines=[line]), 2, part)
         self.one_line(self.run_peers("--seq", "5"), 2, "unrecognized arguments")
         self.assertEqual(len(self.run_peers(lines=[{"pass": "forward"}, "{"]).stdout.splitlines()), 4)  # what came before stands
@@ -136,16 +150,19 @@ class Instrument(Case):
 class Driven(Case):
     """By compare."""
 
-    def command(self, *arguments):
-        return [COMPARE, "--bin", str(self.path / "bin"), *map(str, arguments)]
+    def command(self, words, *more):
+        return [COMPARE, "--bin", str(self.path / "bin"), *shlex.split(words), *map(str, more)]
 
-    def compare(self, *arguments, torch=True, **variables):
-        return subprocess.run(self.command(*arguments), capture_output=True, text=True, env=self.environment(variables, torch), timeout=60)
+    def compare(self, words, *more, **variables):
+        return subprocess.run(self.command(words, *more), capture_output=True, text=True, env=self.environment(variables), timeout=60)
 
-    def peers(self, *arguments, code=0, **variables):
-        done = self.compare("--only", "peer", "--json", *arguments, **variables)
+    def peers(self, words, *more, code=0, **variables):
+        done = self.compare(f"--only peer --json {words}", *more, **variables)
         self.assertEqual(done.returncode, code, done.stderr)
         return json.loads(done.stdout)
+
+    def saved(self):
+        return json.loads(self.file.read_text())
 
     def stage(self, name="01_first"):
         path = self.path / "bin" / name
@@ -155,67 +172,84 @@ class Driven(Case):
 
     def test_beside_the_stages_and_after_them(self):
         log = self.stage().with_name("01_first.log")
-        done = self.compare("--peers", "--dtype", "fp16", "--pass", "forward", "--no-counts", "--sweep", "seq=64,128", "--wide", "--save", self.file)
+        done = self.compare("--peers --dtype fp16 --pass forward --no-counts --sweep seq=64,128 --wide --save", self.file)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(log.read_text().split("\n")[1:], ["gpu 64", "gpu 128", ""])
-        rows = json.loads(self.file.read_text())
-        self.assertEqual([(row["stage"], row["problem"]["seq_q"]) for row in rows], [("01_first", 64), ("01_first", 128)] + [("peer", n) for n in (64, 128) for _ in range(4)])
-        self.assertEqual([set(row) & {"commit", "date", "torch", "sources", "kernel", "wall_s"} for row in rows[1:3]],
-                         [{"commit", "date", "sources", "wall_s"}, {"commit", "date", "torch", "wall_s"}])  # fmt: skip
-        self.assertTrue(done.stderr.startswith("comparing 1 stage and torch 9.9 on the GPU, each stage checked against double precision: 10 runs over 2 problems\n"), done.stderr)
+        rows = self.saved()
+        expected = [("01_first", 64), ("01_first", 128)] + [("peer", n) for n in (64, 128) for _ in range(4)]
+        self.assertEqual([(row["stage"], row["problem"]["seq_q"]) for row in rows], expected)
+        known = {"commit", "date", "torch", "sources", "kernel", "wall_s"}
+        self.assertEqual(
+            [sorted(known & set(row)) for row in rows[1:3]],
+            [["commit", "date", "sources", "wall_s"], ["commit", "date", "torch", "wall_s"]],
+        )
+        self.assertRegex(
+            done.stderr, "^comparing 1 stage and torch 9.9 on the GPU, each stage checked against .*: 10 runs over 2 problems\n"
+        )
         table = done.stdout[: done.stdout.index("Nq=128")]
         for part in ("01_first/tiled", "peer/flash", "enqueue", "min", "torch SDPA, cuDNN"):
             self.assertIn(part, table)
-        self.assertNotIn("peer", self.compare("--only", "01", "--no-counts").stdout)
-        self.assertEqual({row["stage"] for row in json.loads(self.compare("--only", "peer,01", "--json", "--no-counts").stdout)}, {"01_first", "peer"})
+        self.assertNotIn("peer", self.compare("--only 01 --no-counts").stdout)
+        rows = json.loads(self.compare("--only peer,01 --json --no-counts").stdout)
+        self.assertEqual({row["stage"] for row in rows}, {"01_first", "peer"})
 
     def test_sweeps_and_problems(self):
-        rows = self.peers("--variant", "plain", "--pass", "forward", "--dtype", "fp16", "--tokens", "100", "--width", "200", "--sweep", "seq=30,200", "--iterations", "2",
-                          "--problem", "--no-causal", "--problem", "--head-dim 96 --dtype bf16", "--problem", "--no-causal")  # fmt: skip
-        sizes = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "head_dim", "causal", "dtype")
-        self.assertEqual([tuple(row["problem"][name] for name in sizes) for row in rows],
-                         [(3, 3, 3, 30, 30, 64, False, "fp16"), (1, 3, 3, 200, 200, 64, False, "fp16"), (3, 2, 2, 30, 30, 96, True, "bf16"), (1, 2, 2, 200, 200, 96, True, "bf16")])  # fmt: skip
+        sweep = "--variant plain --pass forward --dtype fp16 --tokens 100 --width 200 --sweep seq=30,200 --iterations 2"
+        rows = self.peers(f"{sweep} --problem --no-causal --problem '--head-dim 96 --dtype bf16' --problem --no-causal")
+        names = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "head_dim", "causal", "dtype")
+        expected = [(3, 3, 3, 30, 30, 64, False, "fp16"), (1, 3, 3, 200, 200, 64, False, "fp16")]
+        expected += [(3, 2, 2, 30, 30, 96, True, "bf16"), (1, 2, 2, 200, 200, 96, True, "bf16")]
+        self.assertEqual([tuple(row["problem"][name] for name in names) for row in rows], expected)
         self.assertEqual([row["time"]["iterations"] for row in rows], [2] * 4)
-        for bad, part in (("--seq 0", "--problem is '--seq 0': --seq is '0'"), ("--save x", "--save"), ("--help", "--help"), ("", "allowed: options of a problem"), ("stray", "stray"),
-                          ("--seq 5 --seq-q 6", "are both given"), ("--causal --no-causal", "are both given"), ("--sweep d=8,16 --head-dim 8", "are both given")):  # fmt: skip
-            self.one_line(self.compare("--only", "peer", "--problem", bad), 2, part)
-        self.one_line(self.compare("--only", "peer", "--dtype", "fp16", "--problem", "--sweep dtype=fp16,bf16"), 2, "are both given")
+        for bad, part in (
+            ("--seq 0", "--problem is '--seq 0': --seq is '0'"),
+            ("--save x", "--save"),
+            ("--help", "--help"),
+            ("", "allowed: options of a problem"),
+            ("stray", "stray"),
+            ("--seq 5 --seq-q 6", "are both given"),
+            ("--causal --no-causal", "are both given"),
+            ("--sweep d=8,16 --head-dim 8", "are both given"),
+        ):
+            self.one_line(self.compare("--only peer --problem", bad), 2, part)
+        self.one_line(self.compare("--only peer --dtype fp16 --problem '--sweep dtype=fp16,bf16'"), 2, "are both given")
 
     def test_refusals_and_lack_of_memory_are_rows(self):
-        self.assertEqual(self.compare("--only", "peer", "--variant", "flash,cudnn").returncode, 2)
-        done = self.compare("--only", "peer", "--seq", "8192", "--batch", "9999", "--variant", "memory_efficient")
+        self.assertEqual(self.compare("--only peer --variant flash,cudnn").returncode, 2)
+        done = self.compare("--only peer --seq 8192 --batch 9999 --variant memory_efficient")
         self.assertEqual(done.returncode, 3)
-        self.assertIn("cannot run", done.stdout)
-        self.assertIn("its tensors alone need", done.stdout)
-        rows = self.peers("--kv-heads", "6", "--variant", "plain", code=2)
+        self.assertRegex(done.stdout, "cannot run(.|\n)*its tensors alone need")
+        rows = self.peers("--kv-heads 6 --variant plain", code=2)
         self.assertEqual({row["message"] for row in rows}, {"torch is not timed with 12 heads with 6 for keys and values"})
 
     def test_what_hangs_or_dies_is_a_row_and_the_others_run(self):
-        sweep = ("--variant", "memory_efficient", "--pass", "forward", "--sweep", "seq=16..64", "--iterations", "2")
         began = time.monotonic()
-        rows = self.peers(*sweep, "--time-limit", "1", HANG="32", LOAD_S="1.1")  # loading torch is no part of a run
+        rows = self.peers(f"{SWEEP} --time-limit 1", HANG="32", LOAD_S="1.1")  # loading torch is no part of a run
         self.assertEqual([row["verdict"] for row in rows], ["ok", "TIMED OUT", "skipped"])
         self.assertLess(time.monotonic() - began, 20)
         self.assertEqual((rows[1]["problem"]["seq_q"], rows[1]["torch"], rows[1]["device"]["name"]), (32, "9.9", "Test GPU"))
-        self.assertEqual([row["time"]["median_ms"] for row in rows[:1]], [3])
-        rows = self.peers("--problem", "--seq 16", "--problem", "--seq 32", "--problem", "--seq 8", *sweep[:4], *sweep[6:], "--time-limit", "1", HANG="32")
+        apart = SWEEP.replace("--sweep seq=16..64", "--problem '--seq 16' --problem '--seq 32' --problem '--seq 8'")
+        rows = self.peers(f"{apart} --time-limit 1", HANG="32")
         self.assertEqual([row["verdict"] for row in rows], ["ok", "TIMED OUT", "ok"])
-        self.assertEqual(rows[2]["time"]["median_ms"], 3)  # in a new process, whose clock begins anew
-        rows = self.peers(*sweep, code=1, DIE="32")
-        self.assertEqual([row["verdict"] for row in rows], ["ok", "CRASHED", "ok"])
-        self.assertIn("ended by signal 9", rows[1]["message"])
-        rows = self.peers(*sweep, code=1, BROKEN="32")
-        self.assertEqual([(row["verdict"], row.get("message")) for row in rows],
-                         [("ok", None), ("STOPPED", "peers: the GPU fails: CUDA error: an illegal memory access was encountered"), ("ok", None)])  # fmt: skip
+        self.assertEqual([row["time"]["median_ms"] for row in rows[::2]], [3, 3])  # the last in a new process, whose clock begins anew
+        for way, verdict, message in (
+            ("DIE", "CRASHED", "ended by signal 9"),
+            ("BROKEN", "STOPPED", "peers: the GPU fails: CUDA error: an illegal"),
+        ):
+            rows = self.peers(SWEEP, code=1, **{way: "32"})
+            self.assertEqual([row["verdict"] for row in rows], ["ok", verdict, "ok"])
+            self.assertIn(message, rows[1]["message"])
 
     def test_what_would_take_too_long_is_skipped(self):
-        sweep = ["--variant", "memory_efficient", "--pass", "forward", "--no-causal", "--sweep", "seq=1024,8192", "--iterations", "5", "--batch", "1"]
-        done = self.compare("--only", "peer", *sweep, "--time-limit", "1", SYNC_S="0.02")
-        self.assertRegex(done.stderr, r"\[2/2, about \d+ s left\] forward peer/memory_efficient \.\.\. (ok|skipped: would take about \d+ s; the limit is 1 s)\n")
+        sweep = "--only peer --variant memory_efficient --pass forward --no-causal --sweep seq=1024,8192 --iterations 5 --batch 1"
+        done = self.compare(f"{sweep} --time-limit 1", SYNC_S="0.02")
+        end = r"(ok|skipped: would take about \d+ s; the limit is 1 s)\n"
+        self.assertRegex(done.stderr, r"\[2/2, about \d+ s left\] forward peer/memory_efficient \.\.\. " + end)
 
     def test_an_interrupted_sweep_goes_on(self):
-        sweep = ("--only", "peer", "--variant", "memory_efficient", "--sweep", "seq=16..64", "--iterations", "2", "--save", self.file)
-        program = subprocess.Popen(self.command(*sweep), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=self.environment({"HANG": "32"}))
+        sweep = self.command("--only peer --variant memory_efficient --sweep seq=16..64 --iterations 2 --save", self.file)
+        pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+        program = subprocess.Popen(sweep, env=self.environment({"HANG": "32"}), **pipes)
         while not self.partial.exists() or len(json.loads(self.partial.read_text())) < 2:
             time.sleep(0.02)
         program.send_signal(signal.SIGTERM)
@@ -223,49 +257,49 @@ class Driven(Case):
         self.assertEqual(program.returncode, -signal.SIGTERM)
         self.assertIn("compare: stopped; 2 of 6 runs are saved, the others run with", said)
         first = json.loads(self.partial.read_text())
-        self.one_line(self.compare(*sweep), 2, "--resume")
-        done = self.compare(*sweep, "--resume")
+        again = shlex.join(sweep[3:])
+        self.one_line(self.compare(again), 2, "--resume")
+        done = self.compare(f"{again} --resume")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("2 of 6 runs are saved and still hold", done.stderr)
-        rows = json.loads(self.file.read_text())
+        rows = self.saved()
         self.assertEqual(rows[:2], first)
-        self.assertEqual([(row["problem"]["seq_q"], row["pass"]) for row in rows], [(n, which) for n in (16, 32, 64) for which in ("forward", "backward")])
+        expected = [(n, which) for n in (16, 32, 64) for which in ("forward", "backward")]
+        self.assertEqual([(row["problem"]["seq_q"], row["pass"]) for row in rows], expected)
 
     def test_resume_runs_what_no_longer_holds_and_loses_nothing(self):
-        sweep = ("--variant", "memory_efficient", "--pass", "forward", "--sweep", "d=64,96", "--sweep", "seq=16,32", "--iterations", "2", "--save", self.file, "--resume")
-        rows = self.peers(*sweep)
-        before = json.loads(self.file.read_text())
-        self.assertEqual(rows, before)
+        sweep = f"--variant memory_efficient --pass forward --sweep d=64,96 --sweep seq=16,32 --iterations 2 --save {self.file} --resume"
+        before = self.peers(sweep)
+        self.assertEqual(before, self.saved())
         before[0]["torch"] = "9.8"
         before[1]["device"]["name"] = "another GPU"
         before[2]["problem"]["scale"] = 96**-0.5  # with the digits of Python
-        kept = {**before[2], "verdict": "skipped", "message": "too long"}
-        self.file.write_text(json.dumps([before[0], before[1], before[2], {**kept, "problem": before[3]["problem"]}]))
-        done = self.compare("--only", "peer", *sweep)
-        self.assertIn("1 of 4 runs are saved and still hold", done.stderr)
-        rows = json.loads(self.file.read_text())
+        before[3].update(verdict="skipped", message="too long")
+        self.file.write_text(json.dumps(before))
+        self.assertIn("1 of 4 runs are saved and still hold", self.compare(f"--only peer {sweep}").stderr)
+        rows = self.saved()
         self.assertEqual([row["problem"]["seq_q"] for row in rows], [16, 32, 16, 32, 32])
-        self.assertTrue(all(row["verdict"] == "ok" and row["torch"] == "9.9" for row in rows))
+        self.assertEqual({(row["verdict"], row["torch"]) for row in rows}, {("ok", "9.9")})
         self.assertEqual((rows[2], rows[4]), (before[2], before[1]))
-        self.assertIn("4 of 4 runs", self.compare("--only", "peer", *sweep).stderr)
-        self.assertIn("0 of 4 runs", self.compare("--only", "peer", *sweep, TORCH="9.10").stderr)
-        sweep = tuple("3" if word == "2" else word for word in sweep)
-        self.assertIn("0 of 4 runs", self.compare("--only", "peer", *sweep).stderr)
+        self.assertIn("4 of 4 runs", self.compare(f"--only peer {sweep}").stderr)
+        self.assertIn("0 of 4 runs", self.compare(f"--only peer {sweep}", TORCH="9.10").stderr)
+        self.assertIn("0 of 4 runs", self.compare(f"--only peer {sweep}".replace("iterations 2", "iterations 3")).stderr)
 
     def test_rows_of_peers_are_replaced_by_rows_of_peers(self):
-        run = ("--pass", "forward", "--seq", "16", "--dtype", "fp16", "--save", self.file)
-        self.peers(*run)
+        run = f"--pass forward --seq 16 --dtype fp16 --save {self.file}"
+        self.peers(run)
         self.stage()
-        self.one_line(self.compare(*run, "--no-counts"), 2, "holds rows of peers.py, which this run would replace")
-        self.assertEqual(len(json.loads(self.file.read_text())), 4)
-        self.assertEqual(self.compare(*run, "--no-counts", "--peers").returncode, 0)
-        self.assertEqual(len(json.loads(self.file.read_text())), 5)
+        self.one_line(self.compare(f"{run} --no-counts"), 2, "holds rows of peers.py, which this run would replace")
+        self.assertEqual(len(self.saved()), 4)
+        self.assertEqual(self.compare(f"{run} --no-counts --peers").returncode, 0)
+        self.assertEqual(len(self.saved()), 5)
 
     def test_without_what_peers_need(self):
-        self.one_line(self.compare("--only", "peer", NO_GPU="1"), 3, "--peers needs Python, torch and a GPU: peers: torch 9.9 finds no GPU")
-        self.one_line(self.compare("--only", "peer", PYTHON="/no/such/python"), 2, "--peers needs Python, torch and a GPU")
-        self.one_line(self.compare("--peers", "--device", "cpu"), 2, "--peers and --device cpu are both given")
-        self.one_line(self.compare("--only", "peer", "--variant", "triton"), 2, "allowed: flash, cudnn, memory_efficient, plain")
+        needs = "--peers needs Python, torch and a GPU"
+        self.one_line(self.compare("--only peer", NO_GPU="1"), 3, f"{needs}: peers: torch 9.9 finds no GPU")
+        self.one_line(self.compare("--only peer", PYTHON="/no/such/python"), 2, needs)
+        self.one_line(self.compare("--peers --device cpu"), 2, "--peers and --device cpu are both given")
+        self.one_line(self.compare("--only peer --variant triton"), 2, "allowed: flash, cudnn, memory_efficient, plain")
         self.stage("01_no_gpu")
         self.one_line(self.compare("--peers"), 3, "--peers needs a GPU, but it does not work: no GPU answers")
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """plot.py: which rows a picture shows, by its rules, and what the program says of bad input. Needs no matplotlib."""
+
 import contextlib
 import io
 import json
@@ -12,11 +13,12 @@ from unittest import mock
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-import plot  # noqa: E402
-import plot_rows as made  # noqa: E402
-from plots import draw_lines, draw_roofline, draw_steps, style  # noqa: E402
-from plots.choose import Unfit, absence, of_one_device  # noqa: E402
-from plots.lines import WHY_ABOVE  # noqa: E402
+import made_rows as made
+
+import plot
+from plots import labels, lines, style
+from plots.choose import Unfit, of_one_device
+from plots.lines import WHY_ABOVE
 
 
 def content(name, rows):
@@ -45,42 +47,28 @@ class Rules(unittest.TestCase):
         self.assertEqual(forward["guides"][0]["label"], "∝ N²")
         self.assertEqual(panel("time", made.gpu_rows(), "fp16, tensor cores, forward")["gaps"], ["torch plain, N = 4,000: no room"])
 
-    def test_one_word_for_one_reason(self):
-        for verdict, message, word in (
-            ("TIMED OUT", None, "too long"),
-            ("skipped", "would take about 11 s; the limit is 10 s", "too long"),
-            ("skipped", "a problem no larger took more than the limit of 10 s (B=1 H=32 N=16384 d=64 fp32)", "too long"),
-            ("skipped", "a problem no larger could not run (B=1 H=32 N=16384 d=64 fp32): not enough memory", "no room"),
-            ("skipped", "S and P need 9 GiB of GPU memory; 8 GiB are free", "no room"),
-            ("cannot run", "not enough GPU memory", "no room"),
-            ("skipped", "the user said so", "skipped"),
-            ("refused", "fp32", "refused"),
-            ("WRONG", None, "failed"),
-        ):
-            with self.subTest(message):
-                self.assertEqual(absence({"verdict": verdict, "message": message}), word)
-
     def test_the_guide_of_a_sweep_at_fixed_tokens_is_linear(self):
-        rows = [made.speed("01_naive", "naive", "forward", n, 2, batch=4096 // n, heads=8) for n in (512, 1024, 2048)]
+        rows = [made.at(n, "01_naive", "naive", "forward", tflops=2, batch=4096 // n, heads=8) for n in (512, 1024, 2048)]
         self.assertEqual(content("time", rows)["panels"][0]["guides"][0]["label"], "∝ N")
         self.assertIn("B·N = 4,096", content("time", rows)["panels"][0]["note"])
 
     def test_of_two_families_the_one_with_more_lengths(self):
-        rows = [made.row("01_naive", "naive", "forward", n, 1.0, batch=3, d=128, causal=True) for n in (64, 128, 256, 512, 1024)]
+        rows = [made.at(n, "01_naive", "naive", "forward", 1.0, batch=3, head_dim=128, causal=True) for n in (64, 128, 256, 512, 1024)]
         self.assertEqual(panel("time", made.gpu_rows() + rows, "fp32, forward")["note"], "B = 3, H = 4, d = 128, causal")
 
     def test_a_length_beside_another_is_left_out(self):
-        rows = [made.row("01_naive", "naive", "forward", n, n / 1000) for n in (1000, 1000, 1020, 4000)] + made.gpu_rows()
+        rows = [made.at(n, "01_naive", "naive", "forward", n / 1000) for n in (1000, 1000, 1020, 4000)] + made.gpu_rows()
         self.assertEqual([n for n, _ in series("time", rows, "fp32, forward")["01 naive"]["points"]], [1000, 2000, 4000])
 
-    def test_the_latest_row_counts(self):
-        newer = made.row("01_naive", "naive", "forward", 2000, 7.0, date="2026-02-01T00:00:00Z")
-        older = made.row("01_naive", "naive", "forward", 1000, 9.0, date="2025-01-01T00:00:00Z")
-        lines = series("time", [newer, *made.gpu_rows(), older], "fp32, forward")
-        self.assertEqual(lines["01 naive"]["points"], [[1000, 1.0], [2000, 7.0], [4000, 16.0]])
+    def test_a_type_of_one_length_has_no_panel_which_is_said(self):
+        picture = plot.select([row for row in made.gpu_rows() if row["problem"]["dtype"] == "fp32" or row["problem"]["seq_q"] == 1000])[0][
+            "time"
+        ]
+        self.assertEqual([panel["row"] for panel in picture.content["panels"]], ["fp32", "fp32"])
+        self.assertTrue(picture.note.endswith("Both axes logarithmic. fp16: only one length is saved."), picture.note)
 
     def test_a_wrong_result_has_no_time(self):
-        rows = [made.row("01_naive", "naive", "forward", n, 1.0, verdict="WRONG") for n in (64, 128)]
+        rows = [made.at(n, "01_naive", "naive", "forward", 1.0, verdict="WRONG") for n in (64, 128)]
         self.assertEqual(plot.select(rows, ["time"])[1]["time"], "no row has a time")
 
     def test_bars_of_the_best_step_and_of_peers(self):
@@ -99,7 +87,7 @@ class Rules(unittest.TestCase):
     def test_fp32_joins_the_stage_with_the_backward_pass(self):
         bars = series("tflops_both_fp32", made.gpu_rows(), "d = 64, no mask")
         self.assertEqual(list(bars), ["06 + 07"])
-        f = made.flops(made.problem(4000))
+        f = made.flops(made.problem(seq_q=4000, seq_k=4000))
         self.assertAlmostEqual(bars["06 + 07"]["values"][2], 3.5 * f / (16 / 40 + 16 / 10) / 1e9)
 
     def test_memory_is_of_one_head_and_joins_equal_lines(self):
@@ -110,18 +98,19 @@ class Rules(unittest.TestCase):
         self.assertEqual([guide["label"] for guide in guides], ["∝ N²", "∝ N"])
 
     def test_the_ladder_has_all_steps_and_their_gains(self):
-        steps = panel("ladder", made.gpu_rows(), "forward")["steps"]
-        self.assertEqual([step["label"] for step in steps], ["06 loop_order, fp32", "06 warp_tiled, fp32", "08 mma, fp16", "08 tuned, fp16"])
-        self.assertIsNone(steps[0]["gain"])
-        self.assertAlmostEqual(steps[1]["gain"], 2)
-        self.assertAlmostEqual(steps[3]["gain"], 2)
+        steps = {step["label"]: step["gain"] for step in panel("ladder", made.gpu_rows(), "forward")["steps"]}
+        self.assertEqual(list(steps), ["06 loop_order, fp32", "06 warp_tiled, fp32", "08 mma, fp16", "08 tuned, fp16"])
+        self.assertIsNone(steps["06 loop_order, fp32"])
+        self.assertAlmostEqual(steps["06 warp_tiled, fp32"], 2)
+        self.assertAlmostEqual(steps["08 tuned, fp16"], 2)
 
     def test_of_several_problems_the_ladder_takes_that_of_chapter_08(self):
-        rows = made.gpu_rows() + [
-            made.speed("06_fa2_forward" if dtype == "fp32" else "08_tensor_cores", variant, "forward", n, 10, dtype=dtype, batch=batch)
-            for n, batch in ((4096, 4), (16384, 1))
-            for dtype, variant in (("fp32", "loop_order"), ("fp32", "warp_tiled"), ("fp16", "mma"), ("fp16", "tuned"), ("fp16", "one"), ("fp16", "two"))
-        ]
+        rows = made.gpu_rows()
+        for n, batch in ((4096, 4), (16384, 1)):
+            rows += [made.at(n, "06_fa2_forward", step, "forward", 10, batch=batch) for step in ("loop_order", "warp_tiled")]
+            rows += [
+                made.at(n, "08_tensor_cores", step, "forward", 10, batch=batch, dtype="fp16") for step in ("mma", "tuned", "one", "two")
+            ]
         self.assertIn("B = 4, H = 4, N = 4,096,", plot.select(rows, ["ladder"])[0]["ladder"].note)
 
     def test_the_roofline_of_another_gpu_has_no_slope(self):
@@ -146,11 +135,11 @@ class Rules(unittest.TestCase):
         self.assertEqual(lines["must move"]["points"][1], [128, 1024 * 128])
 
     def test_counts_are_of_the_largest_problem_with_all_steps(self):
-        rows = made.cpu_rows() + [made.counted("01_naive", "naive", "forward", 512, 1)]
+        rows = made.cpu_rows() + [made.counted(512, "01_naive", "naive", "forward", 1)]
         found = plot.select(rows, ["counts"])[0]["counts"]
         self.assertIn("N = 256,", found.note)
-        self.assertEqual([step["label"] for step in found.content["steps"]],
-                         ["01 naive", "04 thread_per_row", "06 loop_order", "06 warp_tiled", "08 tuned", "05 thread_per_row"])  # fmt: skip
+        labels = ["01 naive", "04 thread_per_row", "06 loop_order", "06 warp_tiled", "08 tuned", "05 thread_per_row"]
+        self.assertEqual([step["label"] for step in found.content["steps"]], labels)
 
     def test_why_fa2_moves_more_than_fa1_is_said_where_it_does(self):
         rows = made.cpu_rows()
@@ -161,7 +150,8 @@ class Rules(unittest.TestCase):
     def test_a_count_that_is_zero_everywhere_has_no_column(self):
         rows = made.cpu_rows()
         found = plot.select(rows, ["counts"])[0]["counts"]
-        self.assertEqual((list(found.content["counts"]), found.remark), (["sectors", "barriers", "warp_operations"], "No step has bank conflicts here."))
+        self.assertEqual(list(found.content["counts"]), ["sectors", "barriers", "warp_operations"])
+        self.assertEqual(found.remark, "No step has bank conflicts here.")
         rows[-1]["counters"]["bank_conflicts"] = 1
         found = plot.select(rows, ["counts"])[0]["counts"]
         self.assertEqual((len(found.content["counts"]), found.remark), (4, ""))
@@ -175,9 +165,14 @@ class Rules(unittest.TestCase):
         self.assertEqual(reasons["time"], "no row has a time")
         self.assertEqual(set(plot.select(made.gpu_rows())[1]), {"bytes", "counts"})
 
+    def test_a_type_that_is_not_known_is_left_out(self):
+        for rows in (made.gpu_rows(), made.cpu_rows()):
+            rows = [{**row, "problem": {**row["problem"], "dtype": "fp8"}} for row in rows]
+            self.assertEqual(plot.select(rows)[0], {})
+
     def test_rows_of_two_devices_have_no_common_axis(self):
         old, new, other = ({"kind": "cpu", "name": "CPU", **more} for more in ({}, {"simulates_sm": 90}, {"simulates_sm": 75}))
-        rows_of = [[{"device": device, "stage": "01_naive", "pass": "forward", "problem": made.problem(64)}] for device in (old, new, other)]
+        rows_of = [[{"device": device, "stage": "01_naive", "pass": "forward", "problem": made.problem()}] for device in (old, new, other)]
         self.assertEqual(len(of_one_device(rows_of[0] + rows_of[1])), 2)
         with self.assertRaisesRegex(Unfit, "several devices: CPU simulator, CPU simulator of sm_75; allowed: one"):
             of_one_device(rows_of[1] + rows_of[2])
@@ -195,73 +190,58 @@ class Rules(unittest.TestCase):
         self.assertNotEqual(plot.digest("time", picture), after["time"])
 
     def test_the_digest_knows_the_code_that_draws_the_picture_and_no_other(self):
-        draw = (draw_lines.draw, draw_roofline.draw, draw_steps.draw_ladder)
-        before = [plot.code_digest(each) for each in draw]
-        for module, changed in ((draw_lines, [True, False, False]), (style, [True, True, True])):
+        names = ("time", "roofline", "ladder")
+        before = [plot.code_digest(name) for name in names]
+        for module, changed in ((lines, [True, False, False]), (style, [True, True, True])):
             with tempfile.TemporaryDirectory() as folder:
                 edited = pathlib.Path(folder) / "edited.py"
                 edited.write_text(pathlib.Path(module.__file__).read_text() + "# edited")
                 with mock.patch.object(module, "__file__", str(edited)):
-                    after = [plot.code_digest(each) for each in draw]
+                    after = [plot.code_digest(name) for name in names]
             self.assertEqual([one != other for one, other in zip(before, after)], changed, module.__name__)
 
     def test_leaders_of_the_roofline_cross_no_label(self):
         """Marks close together at the left end, as those of the slow stages are: labels find places beside all marks, labels and leaders."""
-        for marks in ([(100, 100), (106, 104), (112, 100), (104, 92), (100, 112), (112, 110)], [(73, 34, 87), (82, 37, 45), (82, 37, 87), (104, 61, 80)]):
+        for marks in (
+            [(100, 100), (106, 104), (112, 100), (104, 92), (100, 112), (112, 110)],
+            [(73, 34, 87), (82, 37, 45), (82, 37, 87), (104, 61, 80)],
+        ):
             marks = [(*mark, 70)[:3] for mark in marks]
-            taken = [draw_roofline.box_around(x, y, 9, 9) for x, y, _ in marks]
-            places = draw_roofline.label_places(marks, taken)
-            labels = [draw_roofline.box_around(*at, wide, 11) for (*_, wide), at in zip(marks, places)]
-            lines = [draw_roofline.leader(at, (x, y)) for (x, y, _), at in zip(marks, places)]
-            for k, label in enumerate(labels):
-                self.assertFalse(draw_roofline.covers(label, taken + labels[:k] + labels[k + 1 :]))
-                for step in lines[k]:
-                    self.assertFalse(draw_roofline.covers(step, taken + labels[:k] + labels[k + 1 :]))
+            taken = [labels.around(x, y, 9, 9) for x, y, _ in marks]
+            places = labels.label_places(marks, taken, 546, 400)
+            boxes = [labels.around(*at, wide, 11) for (*_, wide), at in zip(marks, places)]
+            for k, ((x, y, _), at) in enumerate(zip(marks, places)):
+                others = taken + boxes[:k] + boxes[k + 1 :]
+                self.assertFalse(any(labels.covers(box, others) for box in [boxes[k], *labels.leader(at, (x, y))]))
 
     def test_labels_are_pushed_apart_and_no_further(self):
-        places = style.spread([10, 11, 50, 12], 10, 0, 100)
+        places = labels.spread([10, 11, 50, 12], 10, 0, 100)
         self.assertEqual(places, [1, 11, 50, 21])
-        self.assertEqual(style.spread([95, 99, 100], 10, 0, 100), [80, 90, 100])
-
-
-class Program(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def file(self, text):
-        path = self.folder / "rows.json"
-        path.write_text(text if isinstance(text, str) else json.dumps(text))
-        return str(path)
-
-    def fails(self, *arguments):
-        with contextlib.redirect_stdout(io.StringIO()), self.assertRaises(plot.Failure) as caught:
-            plot.main(list(arguments))
-        self.assertEqual(caught.exception.code, 2)
-        message = str(caught.exception)
-        self.assertNotIn("\n", message)
-        return message
-
-    def test_bad_input_is_one_line(self):
-        out = ["--out", str(self.folder / "out")]
-        good = self.file(made.gpu_rows())
-        self.assertIn("cannot be read", self.fails(str(self.folder / "none.json"), *out))
-        self.assertIn("unrecognized arguments", self.fails(good, *out, "--size", "3"))
-        self.assertIn("--out", self.fails(good))
-        self.assertIn("'speed'; allowed: time,", self.fails(good, *out, "--only", "speed"))
-        self.assertIn("is damaged or no JSON", self.fails(self.file("{"), *out))
-        row = made.gpu_rows()[0]
-        for contents, part in (([], "has no rows"), ({"rows": 3}, "no list of rows"), ([row, 1], "row 2: is no object"), ([{**row, "date": 3}], "row 1: date is 3, no text"),
-                               ([{**row, "problem": {"dtype": "fp32"}}], "row 1: problem.batch is null"), ([{**row, "device": []}], "row 1: device is [], no object")):  # fmt: skip
-            self.assertIn(part, self.fails(self.file(contents), *out))
-        self.assertIn("nothing to draw", self.fails(self.file(made.gpu_rows()), *out, "--only", "bytes"))
-        self.assertFalse((self.folder / "out").exists())
+        self.assertEqual(labels.spread([95, 99, 100], 10, 0, 100), [80, 90, 100])
 
     def test_damaged_numbers_are_no_numbers(self):
-        for damage in ({"time": {"median_ms": "fast"}}, {"time": 3}, {"flops": None}, {"time": {"median_ms": -1}}, {"time": {"median_ms": True}}, {"flops": float("inf")}, {"flops": 1e30}):
+        damages = [{"time": time} for time in (3, {"median_ms": "fast"}, {"median_ms": -1}, {"median_ms": True})]
+        damages += [{"flops": flops} for flops in (None, float("inf"), 1e30)]
+        for damage in damages:
             rows = [{**row, **damage} for row in made.gpu_rows()]
             self.assertEqual(plot.select(rows, ["time"])[1]["time"], "no row has a time")
+
+    def test_bad_input_is_one_line(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out, good, bad = (pathlib.Path(folder) / name for name in ("out", "good.json", "bad.json"))
+            good.write_text(json.dumps(made.gpu_rows()))
+            bad.write_text("{")
+            for arguments, part in (
+                ([bad, "--out", out], "is damaged or no JSON"),
+                ([good], "--out"),
+                ([good, "--out", out, "--size", "3"], "unrecognized arguments"),
+                ([good, "--out", out, "--only", "speed"], "'speed'; allowed: time,"),
+                ([good, "--out", out, "--only", "bytes"], "nothing to draw"),
+            ):
+                with contextlib.redirect_stdout(io.StringIO()), self.assertRaisesRegex(plot.Failure, f"^.*{part}.*$") as caught:
+                    plot.main([*map(str, arguments)])
+                self.assertEqual(caught.exception.code, 2)
+            self.assertFalse(out.exists())
 
 
 if __name__ == "__main__":

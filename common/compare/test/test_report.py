@@ -1,20 +1,10 @@
 #!/usr/bin/env python3
 """report.py: what the page says of rows, and how."""
-import base64
-import hashlib
-import importlib.util
-import os
-import re
-import shutil
-import sys
+
 import unittest
-from unittest import mock
 
-from report_rows import COMMIT, CPU, GPU, NAIVE, PEER, SCRIPT, TILED, Case, Page, row
-
-from html_report import pictures
-
-ROOT = SCRIPT.parents[2]
+from made_rows import COMMIT, CPU, row
+from report_case import NAIVE, PEER, TILED, Case
 
 
 class Report(Case):
@@ -36,10 +26,20 @@ class Report(Case):
         self.assertEqual([cell(line, "extra memory") for line in (naive, tiled, peer)], ["64 MiB", "none", "–"])
         self.assertEqual([cell(tiled, "tiles"), cell(tiled, "max error"), cell(tiled, "verdict")], ["128 × 32", "4.5e-07", "ok"])
         self.assertIn(("td", "style", "--share:25.0%"), page.attributes)  # the bar of 01: 1 of 4 TFLOP/s
-        for part in ("4 × as fast: 06_fa2_forward/tiled takes 2 ms, plain attention (01_naive/naive) 8 ms.", "8 × fewer bytes",
-                     "2 × the time of 06_fa2_forward/tiled is what the fastest peer takes: idea of flash, 4 ms.", "compute capability 9.0",
-                     "torch 9.9", "driver 580.1", "2026-01-02", COMMIT, "matplotlib is not installed", "pip install matplotlib",
-                     "Forward, B=2 H=4 N=256 d=64 causal fp32", "any implementation must move 1 MiB and do 8 GFLOP"):  # fmt: skip
+        for part in (
+            "4 × as fast: 06_fa2_forward/tiled takes 2 ms, plain attention (01_naive/naive) 8 ms.",
+            "8 × fewer bytes",
+            "2 × the time of 06_fa2_forward/tiled is what the fastest peer takes: idea of flash, 4 ms.",
+            "compute capability 9.0",
+            "torch 9.9",
+            "driver 580.1",
+            "2026-01-02",
+            COMMIT,
+            "matplotlib is not installed",
+            "pip install matplotlib",
+            "Forward, B=2 H=4 N=256 d=64 causal fp32",
+            "any implementation must move 1 MiB and do 8 GFLOP",
+        ):
             self.assertIn(part, page.text)
         self.assertNotIn("Until the launch", page.text)
 
@@ -53,8 +53,14 @@ class Report(Case):
     def test_counts_are_no_times(self):
         page = self.page([row("01_naive", "naive", device=CPU, hbm_read_bytes=7 << 20), row("06_fa2_forward", "tiled", device=CPU)])
         self.assertIn("exact counts; they are not times", page.text)
-        for title, expected in (("bytes movedread + written", "4 MiB3 MiB + 1 MiB"), ("gain over the first", "2 ×"), ("sectors", "1,234"), ("barriers", "56"),
-                                ("warp operations", "7"), ("bank conflicts", "8")):  # fmt: skip
+        for title, expected in (
+            ("bytes movedread + written", "4 MiB3 MiB + 1 MiB"),
+            ("gain over the first", "2 ×"),
+            ("sectors", "1,234"),
+            ("barriers", "56"),
+            ("warp operations", "7"),
+            ("bank conflicts", "8"),
+        ):
             self.assertEqual(page.line("06")[page.lines[0].index(title)], expected)
         self.assertIn("on Test CPU", page.text)
         self.assertNotIn("TFLOP/s", page.text)
@@ -68,10 +74,13 @@ class Report(Case):
         self.assertIn("Changed since these rows were made: 06_fa2_forward/tiled.cuh, 07_fa2_backward/two.cuh.", page.text)
 
     def test_what_failed_is_shown_with_its_reason(self):
-        rows = [NAIVE, row("02_safe_softmax", "skipped_one", verdict="skipped", message="would take 35 min"),
-                row("03_online_softmax", "wrong_one", 0.5, check={"passed": False, "tensors": {"o": {"max_abs": 0.25}}}),
-                {"stage": "04_fa1_forward", "variant": "crashed_one", "pass": "forward", "verdict": "CRASHED", "message": "signal 11"},
-                row("06_fa2_forward", "refused_one", verdict="refused", message="d is 80")]  # fmt: skip
+        rows = [
+            NAIVE,
+            row("02_safe_softmax", "skipped_one", verdict="skipped", message="would take 35 min"),
+            row("03_online_softmax", "wrong_one", 0.5, check={"passed": False, "tensors": {"o": {"max_abs": 0.25}}}),
+            {"stage": "04_fa1_forward", "variant": "crashed_one", "pass": "forward", "verdict": "CRASHED", "message": "signal 11"},
+            row("06_fa2_forward", "refused_one", verdict="refused", message="d is 80"),
+        ]
         page = self.page(rows)
         self.assertIn("skipped: would take 35 min", page.line("02")[1])
         self.assertIn("WRONG: no reason given (max error 0.25)", page.line("03")[1])
@@ -101,8 +110,17 @@ class Report(Case):
         self.assertEqual(sum(tag == "details" for tag, *_ in page.attributes), 2)  # of six tables the two of the lesson are open
         rows.append(row("04_fa1_forward", "grows", 1.0, sizes={"seq_q": 512, "seq_k": 512}, extra_memory_bytes=512))
         fixed = [{**one, "problem": {**one["problem"], "batch": 1}} for one in rows]
-        self.assertIn("4 × the memory beside inputs and outputs of 01_naive/naive at 2 times the length: 64 KiB at N=256, 256 KiB at N=512; "
-                      "06_fa2_forward/tiled needs none there.", self.page(fixed).text)  # fmt: skip
+        text = self.page(fixed).text
+        self.assertIn(
+            "4 × the memory beside inputs and outputs of 01_naive/naive at 2 times the length: 64 KiB at N=256, 256 KiB at N=512; ", text
+        )
+        self.assertIn("; 06_fa2_forward/tiled needs none there.", text)
+
+    def test_a_sweep_of_the_simulator_shows_bytes_over_memory(self):
+        rows = [row("01_naive", "naive", device=CPU, sizes={"seq_q": n, "seq_k": n}, extra_memory_bytes=n - 256) for n in (256, 512)]
+        page = self.page(rows)
+        self.assertEqual(page.lines[1][1:], ["4 MiBnone", "4 MiB256 B"])
+        self.assertIn("Of the simulator the large figure is the bytes moved", page.text)
 
     def test_equal_lines_are_said_once(self):
         sizes = [{"seq_q": n, "seq_k": n} for n in (256, 512, 1024)]
@@ -135,12 +153,6 @@ class Report(Case):
         self.assertEqual([line[0][:8] for line in page.lines if line[0].startswith("06")], ["06_fa2_f"])
         self.assertIn("8 × as fast", page.text)
         self.assertIn("; 1 older of the same runs is not in the tables", page.text)
-        crash = {key: value for key, value in TILED.items() if key not in ("tiles", "time", "tflops", "check")} | {"verdict": "CRASHED"}
-        later = {"date": "2027-01-01T00:00:00Z"}
-        self.assertNotIn("Failed:", self.page([NAIVE, crash, {**TILED, **later}]).text)  # repaired
-        self.assertNotIn("Failed:", self.page([NAIVE, {**TILED, **later}, crash]).text)
-        self.assertIn("Failed: 06_fa2_forward/tiled", self.page([NAIVE, TILED, {**crash, **later}]).text)  # broken since
-        self.assertNotIn("as fast:", self.page([NAIVE, TILED, {**crash, **later}]).text)
         both = self.page([NAIVE, TILED, {**TILED, "tiles": {"br": 64, "bc": 64}}])
         self.assertEqual(sum(line[0].startswith("06") for line in both.lines), 2)
 
@@ -149,109 +161,32 @@ class Report(Case):
         bare = [{key: value for key, value in one.items() if not key.startswith("hbm_")} for one in (NAIVE, TILED)]
         self.assertNotIn("bytes movedread + written", self.page(bare).lines[0])
 
-    def test_rows_that_should_not_be_compared_are_told(self):
-        other = {**TILED, "commit": "f" * 40 + "-dirty", "device": {**GPU, "driver": "1.0"}}
-        text = self.page([NAIVE, other]).text
-        for part in ("different commits: 1234567890ab (1 row), ffffffffffff-dirty (1 row)", "(-dirty)", "different drivers: 580.1, 1.0"):
-            self.assertIn(part, text)
-        text = self.page([NAIVE, row("01_naive", "naive", device=CPU)]).text
-        self.assertIn("different devices: Test GPU, CPU simulator", text)
-        for other, said in (({**CPU, "simulates_sm": 90}, False), ({**CPU, "simulates_sm": 75}, True)):
-            text = self.page([row("01_naive", "naive", device=CPU), row("06_fa2_forward", "tiled", device=other)]).text
-            self.assertEqual("different devices: CPU simulator, CPU simulator of sm_75" in text, said)
-        self.assertNotIn("These rows", self.page([NAIVE, TILED]).text)
+    def test_why_fa2_reads_more(self):
+        def page(first, second, **more):
+            fa1 = row("04_fa1_forward", "thread_per_row", device=CPU, hbm_read_bytes=first << 10, hbm_written_bytes=99 << 10)
+            before = row("06_fa2_forward", "loop_order", device=CPU, hbm_read_bytes=1 << 30)
+            last = row("06_fa2_forward", "warp_tiled", device=CPU, hbm_read_bytes=second << 10, tiles={"br": 64, "bc": 32}, **more)
+            return self.page([NAIVE, fa1, before, last]).text
 
-    def test_plots(self):
-        """Those of each device, and why there are no others."""
+        text = page(585, 768)
+        self.assertIn("Why FA-2 reads more than FA-1 here (768 KiB against 585 KiB; written: 1 MiB against 99 KiB)", text)
+        self.assertIn("for each tile of queries, here of 64, and takes", text)
+        self.assertNotIn("Why FA-2", page(585, 585))
+        self.assertIn("Why FA-2", page(585, 700, verdict="WRONG"))  # then the step before it, which reads most
+        self.assertNotIn("Why FA-2", self.page([NAIVE, TILED]).text)
 
-        def select(rows):
-            (name,) = {row["device"]["name"] for row in rows}
-            return {"memory": name}, {"time": "too few <lengths>"}
-
-        def section(select, matplotlib=sys):
-            svg = lambda name, picture: f'<svg><title>N &lt; "M" of {picture}</title></svg>'  # noqa: E731
-            with mock.patch.dict(sys.modules, matplotlib=matplotlib), mock.patch.multiple(pictures.plot, select=select, svg=svg):
-                return Page(pictures.section([NAIVE, TILED, row("01_naive", "naive", device=CPU)]))
-
-        page = section(select)
-        images = [base64.b64decode(value.removeprefix("data:image/svg+xml;base64,")).decode() for _, key, value in page.attributes if key == "src"]
-        self.assertEqual(len(images), 2)
-        for image, name in zip(images, ("Test GPU", "Test CPU")):
-            self.assertIn(name, image)
-        self.assertIn(("img", "alt", 'Plot: N < "M" of Test GPU. The figures are in the tables.'), page.attributes)
-        self.assertIn("no time: too few <lengths>", page.text)
-        self.assertIn("plot.py fails: KeyError: 'x'", section(mock.Mock(side_effect=KeyError("x"))).text)
-        self.assertIn("matplotlib is not installed", section(select, None).text)
-
-    @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "matplotlib is not installed: no plots")
-    def test_plots_of_saved_rows(self):
-        shutil.rmtree(self.matplotlib.parent)
-        done = self.run_report(ROOT / "docs" / "results" / "cpu" / "compare.json", "--out", self.out)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        page = Page(self.out.read_text())
-        plots = [base64.b64decode(value.split(",")[1]).decode() for _, key, value in page.attributes if key == "src"]
-        self.assertTrue(any("warp operations" in plot and "prefers-color-scheme" in plot for plot in plots))
-        self.assertIn("What could not be drawn", page.text)
-        self.assertNotIn(str(self.path), page.text)
-
-    def test_contrast(self):
-        """Text can be read: 4.5 to 1 on whatever it stands, light and dark."""
-
-        def light(colour):
-            parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-            parts = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-            return 0.05 + 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
-
-        style = (SCRIPT.parent / "html_report" / "style.css").read_text()
-        palettes = [dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", block)) for block in re.findall(r":root \{(.*?)\}", style, re.DOTALL)]
-        palettes = [palette for palette in palettes if palette]
-        self.assertEqual(len(palettes), 2)
-        grounds = {"text": ("ground", "raised", "bar", "peer-bar", "notice"), "dim": ("ground", "raised"), "link": ("ground",),
-                   "bad": ("ground",), "good": ("ground",), "warn": ("ground",)}  # fmt: skip
-        for palette in palettes:
-            for text, grounds_of_text in grounds.items():
-                for ground in grounds_of_text:
-                    lights = sorted((light(palette[text]), light(palette[ground])))
-                    self.assertGreaterEqual(lights[1] / lights[0], 4.5, (text, ground))
-
-    def test_commands(self):
-        odd = row("08_tensor_cores", "mma", 1.0, sizes={"seq_q": 113, "seq_k": 203, "kv_heads": 2, "causal": False, "bias": "alibi"})
-        text = self.page([odd, PEER]).text
-        self.assertIn(f"git checkout {COMMIT}", text)
-        self.assertIn("build/bin/compare --device gpu --batch 2 --heads 4 --kv-heads 2 --seq-q 113 --seq-k 203 --head-dim 64 --no-causal "
-                      "--dtype fp32 --bias alibi --save rows_1.json", text)  # fmt: skip
-        self.assertIn("build/bin/compare --only peer --batch 2 --heads 4 --seq 256 --head-dim 64 --causal --dtype fp32 --save rows_2.json", text)
-        text = self.page([odd], "--command", "build/bin/compare --save rows.json").text
-        self.assertIn("build/bin/compare --save rows.json\ncommon/compare/report.py rows.json --out report.html", text)
-        self.assertNotIn("--bias alibi", text)
-
-    def test_several_files_share_tables(self):
-        files = self.save([PEER], "a.json"), self.save({"rows": [TILED]}, "b.json"), self.save([NAIVE], "c.json")
-        done = self.run_report(*files, "--out", self.out)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        page = Page(self.out.read_text())
-        self.assertEqual([cells[0][:8] for cells in page.lines], ["stage/va", "01_naive", "06_fa2_f", "peer fla"])
-        self.assertEqual(page.text.count("any implementation must move"), 1)
-
-    def test_kernel_files(self):
-        contents = (ROOT / "01_naive" / "kernel.cuh").read_bytes()
-        blob = hashlib.sha1(b"blob %d\0" % len(contents) + contents).hexdigest()
-        outside = os.path.relpath("/etc/hosts", ROOT)
-        for sources, state in (({"01_naive/kernel.cuh": blob}, "the same"), ({"01_naive/kernel.cuh": "0" * 40}, "changed"),
-                               ({"01_naive/gone.cuh": blob}, "not here"), ({outside: blob}, "not here")):  # fmt: skip
-            page = self.page([row("01_naive", "naive", 1.0, sources=sources)])
-            self.assertEqual(page.lines[-1], [*sources, *sources.values(), state])
-            self.assertEqual("Changed since these rows were made" in page.text, state != "the same")
-
-    def test_saved_results(self):
-        """The rows that the project shows make a page."""
-        for device in (ROOT / "docs" / "results").iterdir():
-            names = ("compare", "tensor", "tensor_cores", "peers", "peers16")
-            files = [path for path in (device / f"{name}.json" for name in names) if path.exists()]
-            if files:
-                done = self.run_report(*files, "--out", self.out)
-                self.assertEqual(done.returncode, 0, done.stderr)
-                self.assertIn("08_tensor_cores/", Page(self.out.read_text()).text)
+    def test_each_figure_can_stand_under_its_title(self):
+        """Where a table is too wide, a cell shows its data-title, since the head of its column is gone."""
+        sizes = [{"seq_q": n, "seq_k": n, "batch": 2048 // n} for n in (128, 256)]
+        rows = [NAIVE, row("06_fa2_forward", "bad", verdict="refused", message="no")]
+        page = self.page(rows + [row("04_fa1_forward", "swept", 1.0, sizes=one) for one in sizes])
+        self.assertEqual(page.titles[1], [None, "N=128 B=16", "N=256 B=2", "N=256 B=8"])
+        self.assertIn([None, None, "verdict"], page.titles)  # a reason in place of figures
+        head = next(line for line in page.lines if "tiles" in line)
+        titles = next(titles for titles in page.titles if "TFLOP/s" in titles)
+        self.assertEqual(len(head), len(titles))
+        for shown, title in zip(head[1:], titles[1:]):
+            self.assertTrue(shown.startswith(title), (shown, title))
 
 
 if __name__ == "__main__":

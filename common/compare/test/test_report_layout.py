@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """report.py: in a browser, nothing of a page stands outside of it or over something else. Skipped without Chromium (exit code 77)."""
+
 import html
 import json
 import shutil
@@ -7,9 +8,10 @@ import subprocess
 import sys
 import unittest
 
-from report_rows import CPU, NAIVE, PEER, TILED, Case, row
+from made_rows import CPU, row
+from report_case import NAIVE, PEER, TILED, Case
 
-from html_report import pictures
+from html_report import page as pages
 
 BROWSER = next((path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome")) if path), None)
 LONG = "transposed and swizzled tiles, cp.async, exp2, masked tiles apart, and a few words more"
@@ -17,19 +19,20 @@ MEASURE = """
 addEventListener("load", async () => {
   const found = {};
   for (const frame of document.querySelectorAll("iframe")) {
-    const page = frame.contentDocument, width = page.documentElement.clientWidth, view = frame.contentWindow;
-    page.querySelectorAll("details").forEach(one => one.open = true);
-    const box = one => one.getBoundingClientRect();
-    const images = () => [...page.querySelectorAll("figure img")].map(one => Math.round(box(one).width));
-    const small = images();
-    page.querySelectorAll("figure img").forEach(one => one.click());
+    const page = frame.contentDocument, view = frame.contentWindow;
+    const all = what => [...page.querySelectorAll(what)], cut = one => one.scrollWidth > one.clientWidth + 1;
+    const sideways = () => page.documentElement.scrollWidth - page.documentElement.clientWidth;
+    const images = () => all("figure img").map(one => Math.round(one.getBoundingClientRect().width));
+    const isBox = table => view.getComputedStyle(table.querySelector("tbody")).display == "block";
+    all("details").forEach(one => one.open = true);
+    const before = {sideways: sideways(), small: images()};
+    all("figure img").forEach(one => one.click());
     found[frame.width] = {
-      sideways: page.documentElement.scrollWidth - width,
-      hidden: [...page.querySelectorAll(".scroll")].filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.getAttribute("aria-labelledby")),
-      covered: [...page.querySelectorAll("th small, td small")].filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.textContent),
-      boxes: [...page.querySelectorAll(".scroll[aria-labelledby]")].filter(one => view.getComputedStyle(one.querySelector("tbody")).display == "block").map(one => one.className),
-      type: Math.min(...[...page.querySelectorAll("td, th")].map(one => parseFloat(view.getComputedStyle(one).fontSize))),
-      small: small, large: images(), after: page.documentElement.scrollWidth - width,
+      ...before, large: images(), after: sideways(),
+      hidden: all(".scroll").filter(cut).map(one => one.getAttribute("aria-labelledby")),
+      covered: all("th small, td small").filter(cut).map(one => one.textContent),
+      boxes: all(".scroll:not([aria-labelledby=kernel-files])").filter(isBox).map(one => one.className),
+      type: Math.min(...all("td, th").map(one => parseFloat(view.getComputedStyle(one).fontSize))),
     };
   }
   document.body.textContent = JSON.stringify(found);
@@ -43,20 +46,21 @@ class Layout(Case):
         frames = "".join(f'<iframe width="{width}" height="800" srcdoc="{html.escape(page)}"></iframe>' for width in widths)
         outer = self.path / "outer.html"
         outer.write_text(f"<!DOCTYPE html><meta charset=utf-8><script>{MEASURE}</script><body>{frames}</body>", encoding="utf-8")
-        command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={self.path / 'profile'}",
-                   "--virtual-time-budget=20000", "--dump-dom", outer.as_uri()]  # fmt: skip
+        options = f"--headless --no-sandbox --disable-gpu --virtual-time-budget=20000 --dump-dom --user-data-dir={self.path / 'profile'}"
+        command = [BROWSER, *options.split(), outer.as_uri()]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         return json.loads(html.unescape(done.stdout.split("<body>")[1].split("</body>")[0]))
 
     def test_telephone_tablet_laptop(self):
         sizes = [{"seq_q": n, "seq_k": n} for n in (256, 512, 1024, 2048)]
-        refused = row("06_fa2_forward", "bad", verdict="refused", message=LONG)
-        rows = [{**NAIVE, "idea": LONG, "sources": {"01_naive/kernel.cuh": "0123456789" * 4}}, TILED, PEER, row("07_fa2_backward", "two_kernels", 1.0, idea=LONG), refused]
-        rows += [row("03_online_softmax", "thread_per_row", n, device=CPU, sizes=one, idea=LONG, hbm_read_bytes=1023 << 20) for n, one in enumerate(sizes)]
+        rows = [{**NAIVE, "idea": LONG, "sources": {"01_naive/kernel.cuh": "0123456789" * 4}}, TILED, PEER]
+        rows += [row("06_fa2_forward", "bad", verdict="refused", message=LONG), row("07_fa2_backward", "two_kernels", 1.0, idea=LONG)]
+        counts = {"device": CPU, "idea": LONG, "hbm_read_bytes": 1023 << 20}
+        rows += [row("03_online_softmax", "thread_per_row", sizes=one, **counts) for one in sizes]
         rows = [{**one, "time": {**one["time"], "enqueue_ms": 0.0123}} if "time" in one else one for one in rows]  # one more column
         self.page(rows)
         svg = '<svg xmlns="http://www.w3.org/2000/svg" width="600pt" height="300pt" viewBox="0 0 600 300"><title>T</title></svg>'
-        page = self.html.replace("</main>", f'<div class="plots">{pictures.figure_of(svg, "p")}</div></main>')
+        page = self.html.replace("</main>", f'<div class="plots">{pages.figure_of(svg, "p")}</div></main>')
         found = self.measured(page, (400, 800, 1400))
         for width, seen in found.items():
             with self.subTest(width):

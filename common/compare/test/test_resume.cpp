@@ -4,11 +4,6 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 
 namespace {
@@ -16,7 +11,6 @@ namespace {
 using namespace flash::test;
 using flash::ProcessResult;
 using Json = nlohmann::ordered_json;
-using Strings = std::vector<std::string>;
 
 /// A folder with stages, the file of a sweep over four lengths, and a log of what ran.
 struct Sweep {
@@ -24,14 +18,12 @@ struct Sweep {
   TemporaryFolder folder;
   std::string file = (folder.path() / "rows.json").string(), partial = file + ".partial";
   std::string log = (folder.path() / "log").string();
-  Strings arguments{"--device", "cpu", "--pass", "forward", "--sweep", "seq=8,16,32,64", "--save", file};
+  Strings arguments{"--pass", "forward", "--sweep", "seq=8,16,32,64", "--save", file};
 
   explicit Sweep(const std::string& first = "") { stages.add("01_first", answers("echo $Nq >> " + log + "; " + first)); }
 
   ProcessResult run(const Strings& more = {}) const {
-    Strings all = arguments;
-    all.insert(all.end(), more.begin(), more.end());
-    return compare(stages, all);
+    return compare(stages, joined(joined({"--device", "cpu"}, arguments), more));
   }
 
   /// The lengths that ran since the last call.
@@ -68,21 +60,11 @@ std::vector<int> lengths(const Json& rows) {
 TEST_CASE("resume: a signal leaves the rows so far in FILE.partial and says how to go on, and --resume runs the rest") {
   const Sweep sweep("[ $Nq -ne 32 ] || [ -e " + std::string("\"$0.again\"") + " ] || exec sleep 100");
   const std::string said = (sweep.folder.path() / "said").string();
-  const pid_t program = fork();
-  if (program == 0) {
-    dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
-    dup2(open(said.c_str(), O_WRONLY | O_CREAT, 0600), STDERR_FILENO);
-    signal(SIGINT, SIG_DFL);  // whoever runs the tests may ignore it
-    const std::string bin = sweep.stages.path().string();
-    execl(FLASH_COMPARE_PROGRAM, "compare", "--bin", bin.c_str(), "--device", "cpu", "--pass", "forward", "--sweep",
-          "seq=8,16,32,64", "--save", sweep.file.c_str(), nullptr);
-    _exit(127);
-  }
+  const pid_t program = start_compare(sweep.stages, sweep.arguments, "/dev/null", said.c_str());
   const auto third_runs = [&] { return std::filesystem::exists(sweep.log) && contains(read_bytes(sweep.log), "32\n"); };
   for (int i = 0; i < 2000 && !third_runs(); ++i) usleep(10000);
   kill(program, SIGINT);
-  int status = 0;
-  REQUIRE(waitpid(program, &status, 0) == program);
+  const int status = status_of(program);
   CHECK(WIFSIGNALED(status));
   CHECK(WTERMSIG(status) == SIGINT);
   CHECK_FALSE(std::filesystem::exists(sweep.file));
@@ -155,9 +137,7 @@ TEST_CASE("resume: another problem, mask, type, seed or device is another run, w
     const Sweep sweep;
     REQUIRE(sweep.run().exit_code == 0);
     sweep.ran();
-    Strings more = other;
-    more.emplace_back("--resume");
-    const ProcessResult result = sweep.run(more);
+    const ProcessResult result = sweep.run(joined(other, {"--resume"}));
     CHECK_MESSAGE(result.exit_code == 0, result.error);
     CHECK(sweep.ran() == "8 16 32 64 ");
     CHECK(Json::parse(read_bytes(sweep.file)).size() == 8);
@@ -181,11 +161,9 @@ TEST_CASE("resume: another problem, mask, type, seed or device is another run, w
 
 TEST_CASE("resume: on a GPU the number of iterations and the bytes that are wanted decide too") {
   const Sweep sweep;
-  Strings gpu{"--pass", "forward", "--sweep", "seq=8,16", "--batch", "1", "--heads", "1", "--save", sweep.file};
+  const Strings gpu{"--pass", "forward", "--sweep", "seq=8,16", "--batch", "1", "--heads", "1", "--save", sweep.file};
   const auto run = [&](const Strings& more) {
-    Strings all = gpu;
-    all.insert(all.end(), more.begin(), more.end());
-    const ProcessResult result = compare(sweep.stages, all);
+    const ProcessResult result = compare(sweep.stages, joined(gpu, more));
     CHECK_MESSAGE(result.exit_code == 0, result.error);
     return sweep.ran().substr(2);  // without the probe for a GPU, which is of length 1
   };
@@ -256,8 +234,7 @@ TEST_CASE("resume: saved rows tell how long the others will take") {
   CHECK(Json::parse(read_bytes(sweep.file))[3]["verdict"] == "skipped");
   // A run that may take longer than the limit is stopped then.
   sweep.interrupt([](const Json&) { return false; }, [](Json& row) { row["wall_s"] = row["problem"]["seq_q"] == 32 ? 35 : 1; });
-  const ProcessResult far = compare(
-      sweep.stages, {"--device", "cpu", "--pass", "forward", "--sweep", "seq=8,16,32,2048", "--save", sweep.file, "--resume"});
+  const ProcessResult far = compare_on_cpu(sweep.stages, {"--sweep", "seq=8,16,32,2048", "--save", sweep.file, "--resume"});
   CHECK_MESSAGE(contains(far.error, "[4/4, about 10 min left] forward 01_first/plain ... ok"), far.error);
 }
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <sstream>
 
 namespace {
 
@@ -33,7 +34,7 @@ class FakePython {
 TEST_CASE("rows: saved rows give the same tables, CSV and JSON as the runs did") {
   const FakeStages stages;
   const TemporaryFolder folder;
-  stages.add("01_first", answers(), R"(["forward", "backward"])");
+  stages.add("01_first", answers(), both_passes);
   stages.add("02_picky", answers("[ $d -eq 16 ] || { echo '02_picky: only d = 16' >&2; exit 2; }"));
   const std::string file = (folder.path() / "rows.json").string();
   const ProcessResult runs =
@@ -57,20 +58,15 @@ TEST_CASE("rows: saved rows give the same tables, CSV and JSON as the runs did")
 
 TEST_CASE("rows: rows of peers stand in the table of their problem, GPU rows apart from CPU rows") {
   const TemporaryFolder folder;
-  const auto row = [](const char* stage, const char* kind, int seq) {
-    Json problem{{"batch", 1},   {"heads", 2},     {"kv_heads", 2}, {"seq_q", seq},
-                 {"seq_k", seq}, {"head_dim", 64}, {"scale", 0.125}};
-    problem.update(
-        Json{{"causal", true}, {"bias", "none"}, {"dtype", "fp32"}, {"layout", "bhnd"}, {"input", "normal"}, {"seed", 1}});
-    return Json{{"stage", stage},
-                {"variant", "v"},
-                {"pass", "forward"},
-                {"idea", "i"},
-                {"device", {{"kind", kind}, {"name", std::string("Test ") + kind}}},
-                {"problem", problem},
-                {"time", {{"median_ms", 0.125 * seq}, {"enqueue_ms", 0.75}}},
-                {"tflops", 12.5},
-                {"verdict", "ok"}};
+  const Json saved = Json::parse(read_bytes(FLASH_SOURCE_DIR "/docs/results/cpu/compare.json"))[0];
+  const auto row = [&](const char* stage, const char* kind, int seq) {
+    Json made = saved;
+    made.update(Json{
+        {"stage", stage}, {"variant", "v"}, {"tflops", 12.5}, {"time", {{"median_ms", 0.125 * seq}, {"enqueue_ms", 0.75}}}});
+    made["device"]["kind"] = kind;
+    made["device"]["name"] = std::string("Test ") + kind;
+    made["problem"]["seq_q"] = made["problem"]["seq_k"] = seq;
+    return made;
   };
   const std::string one = (folder.path() / "one").string(), two = (folder.path() / "two").string();
   write_bytes(one, Json{row("01_first", "gpu", 8), row("01_first", "gpu", 16), row("01_first", "cpu", 8)}.dump());
@@ -78,14 +74,12 @@ TEST_CASE("rows: rows of peers stand in the table of their problem, GPU rows apa
   const ProcessResult result = compare({"--rows", one + "," + two});
   REQUIRE_MESSAGE(result.exit_code == 0, result.error);
   CHECK(contains(compare({"--rows", two, "--csv"}).output, ",1.0,,,0.75,,12.5,"));  // one median, no least and no most
-  std::vector<std::string> order;
-  for (std::size_t at = 0; at < result.output.size();) {
-    const std::size_t end = result.output.find('\n', at);
-    const std::string line = result.output.substr(at, end - at);
+  Strings order;
+  std::istringstream lines(result.output);
+  for (std::string line; std::getline(lines, line);) {
     for (const char* start : {"forward, ", "on ", "01_first/v", "peer/v"}) {
       if (line.starts_with(start)) order.push_back(line.substr(0, line.find_first_of(";:")).substr(0, 36));
     }
-    at = end + 1;
   }
   REQUIRE_MESSAGE(order.size() == 10, result.output);
   CHECK(order[0].starts_with("forward, B=1 H=2 Hkv=2 Nq=8 "));
@@ -102,17 +96,11 @@ TEST_CASE("rows: a failure among them gives exit code 1, and options for runs ar
   const TemporaryFolder folder;
   stages.add("01_first", answers());
   const std::string file = (folder.path() / "rows.json").string();
-  REQUIRE(compare(stages, {"--device", "cpu", "--pass", "forward", "--save", file}).exit_code == 0);
-  for (const std::vector<std::string>& more : {std::vector<std::string>{"--seq", "8"},
-                                               {"--causal"},
-                                               {"--no-causal"},
-                                               {"--sweep", "seq=8,16"},
-                                               {"--only", "01"},
-                                               {"--save", "x"},
-                                               {"--no-counts"}}) {
-    std::vector<std::string> arguments{"--rows", file};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    check_refused(compare(arguments), "--rows and " + more.front() + " are both given");
+  REQUIRE(compare_on_cpu(stages, {"--save", file}).exit_code == 0);
+  for (const Strings& more :
+       {Strings{"--seq", "8"}, Strings{"--causal"}, Strings{"--no-causal"}, Strings{"--sweep", "seq=8,16"},
+        Strings{"--only", "01"}, Strings{"--save", "x"}, Strings{"--no-counts"}}) {
+    check_refused(compare(joined({"--rows", file}, more)), "--rows and " + more.front() + " are both given");
   }
   check_refused(compare({"--rows", file + ".missing"}), "does not exist");
   check_refused(compare({"--rows", folder.path().string()}), "is not a regular file");
@@ -126,11 +114,9 @@ TEST_CASE("rows: a failure among them gives exit code 1, and options for runs ar
 
 TEST_CASE("rows: tables fit 80 columns unless --wide is given, and say what they leave out") {
   const TemporaryFolder folder;
-  const auto shown = [&](std::vector<std::string> more) {
-    more.insert(more.begin(), {"--rows", FLASH_SOURCE_DIR "/docs/results/cpu/compare.json," FLASH_SOURCE_DIR
-                                                          "/docs/results/nvidia_h200/compare.json"});
-    return compare(more).output;
-  };
+  const std::string results = FLASH_SOURCE_DIR "/docs/results/",
+                    files = results + "cpu/compare.json," + results + "nvidia_h200/compare.json";
+  const auto shown = [&](const Strings& more) { return compare(joined({"--rows", files}, more)).output; };
   const std::string narrow = shown({}), wide = shown({"--wide"});
   CHECK_MESSAGE(longest_line(narrow) <= 80, narrow);
   for (const char* title : {"stage/variant", "verdict", "TFLOP/s", "written"}) CHECK_MESSAGE(contains(narrow, title), narrow);
@@ -197,7 +183,7 @@ TEST_CASE("html: report.py gets the file, the rows and what made them") {
   const FakePython python(folder, "cp \"$4\" " + got + ".rows; shift; printf '%s|' \"$@\" > " + got);
   stages.add("01_first", answers());
   const std::string file = (folder.path() / "rows.json").string();
-  const ProcessResult result = compare(stages, {"--device", "cpu", "--pass", "forward", "--save", file, "--html", html});
+  const ProcessResult result = compare_on_cpu(stages, {"--save", file, "--html", html});
   REQUIRE_MESSAGE(result.exit_code == 0, result.error);
   CHECK(contains(result.output, "01_first/plain"));
   CHECK(read_bytes(got + ".rows") == read_bytes(file));
@@ -232,9 +218,7 @@ TEST_CASE("html: what is missing is known before anything runs, and a failure of
   const std::string log = (folder.path() / "log").string(), html = (folder.path() / "report.html").string(),
                     file = (folder.path() / "rows.json").string();
   stages.add("01_first", answers("echo run >> " + log));
-  const auto run = [&](const std::string& to) {
-    return compare(stages, {"--device", "cpu", "--pass", "forward", "--save", file, "--html", to});
-  };
+  const auto run = [&](const std::string& to) { return compare_on_cpu(stages, {"--save", file, "--html", to}); };
   {
     const FakePython python(folder, "exit 0");
     check_refused(run("/dev/null/x"), "cannot be written");

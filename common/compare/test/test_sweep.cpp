@@ -16,11 +16,10 @@ using flash::ProcessResult;
 using Json = nlohmann::json;
 
 /// "seq_q x head_dim x batch x heads" of all problems.
-std::vector<std::string> sizes(const std::vector<std::string>& sweeps, std::optional<std::int64_t> tokens = {},
-                               std::optional<std::int64_t> width = {}) {
+Strings sizes(const Strings& sweeps, std::optional<std::int64_t> tokens = {}, std::optional<std::int64_t> width = {}) {
   flash::SweepOptions options{{}, tokens, width};
   for (const std::string& text : sweeps) options.sweeps.push_back(flash::parse_sweep(text));
-  std::vector<std::string> all;
+  Strings all;
   const flash::RequestedSizes defaults{.batch = 3, .heads = 4, .kv_heads = 0, .seq_q = 32, .seq_k = 32, .head_dim = 16};
   for (const flash::Case& task : flash::all_cases({}, options, defaults)) {
     const flash::Problem& p = task.problem;
@@ -32,8 +31,6 @@ std::vector<std::string> sizes(const std::vector<std::string>& sweeps, std::opti
   }
   return all;
 }
-
-using Strings = std::vector<std::string>;
 
 }  // namespace
 
@@ -70,10 +67,10 @@ TEST_CASE("sweep: bad values give exit code 2 and one line") {
                                    {"--sweep", "seq="},
                                    {"--sweep", "seq=1,x"},
                                    {"--sweep", "seq=4,5,4"},
+                                   {"--sweep", "d=1..257"},
                                    {"--sweep", "causal=maybe"},
                                    {"--sweep", "causal=yes,yes"},
                                    {"--sweep", "dtype=fp8"},
-                                   {"--sweep", "dtype=fp32..bf16"},
                                    {"--sweep", "seq=1..8", "--sweep", "seq=2"},
                                    {"--sweep", "d=1..8", "--sweep", "head-dim=2"},
                                    {"--sweep", "seq=1..8", "extra"},
@@ -88,12 +85,13 @@ TEST_CASE("sweep: bad values give exit code 2 and one line") {
                                    {"--width", "64", "--heads", "2"},
                                    {"--width", "64", "--sweep", "heads=1,2"},
                                    {"--resume"}};
-  for (Strings arguments : cases) {
+  for (const Strings& arguments : cases) {
     CAPTURE(arguments.front());
     CAPTURE(arguments.back());
-    arguments.insert(arguments.begin(), {"--device", "cpu"});
-    check_refused(compare(stages, arguments), "compare: ");
+    check_refused(compare_on_cpu(stages, arguments), "compare: ");
   }
+  check_refused(compare_on_cpu(stages, {"--sweep", "dtype=fp32..bf16"}),
+                "--sweep dtype is 'fp32..bf16'; allowed: fp32, fp16, bf16");
 }
 
 TEST_CASE("sweep: more problems than anyone can run are refused") {
@@ -109,23 +107,30 @@ TEST_CASE("sweep: more problems than anyone can run are refused") {
   }
 }
 
-TEST_CASE("sweep: a stage is left out for the types that it does not take, and named once for each") {
+TEST_CASE("sweep: one dtype for all rows, fp32 unless given, and the stages left out for it are named once") {
   const FakeStages stages;
-  stages.add("01_single", answers());
-  stages.add("02_half", answers(), R"(["forward"])", R"(["fp16", "bf16"])");
-  const ProcessResult result = compare(
-      stages, {"--device", "cpu", "--sweep", "seq=8,16", "--sweep", "dtype=fp32,fp16,bf16", "--json", "--pass", "forward"});
-  REQUIRE_MESSAGE(result.exit_code == 0, result.error);
-  Strings found;
-  for (const Json& row : Json::parse(result.output)) {
-    found.push_back(row["stage"].get<std::string>().substr(3) + " " + row["problem"]["dtype"].get<std::string>());
-  }
-  CHECK(found == Strings{"single fp32", "half fp16", "half bf16", "single fp32", "half fp16", "half bf16"});
-  for (const char* line : {"fp32: 02_half\n", "fp16: 01_single\n", "bf16: 01_single\n"}) {
-    const std::size_t first = result.error.find(line);
-    REQUIRE_MESSAGE(first != std::string::npos, result.error);
-    CHECK(result.error.find(line, first + 1) == std::string::npos);
-  }
+  stages.add("01_single", answers("[ $dtype = fp32 ] || exit 9"));
+  stages.add("02_half", answers(), forward, R"("fp16", "bf16")");
+  // The stages and dtypes of all rows; each of `lines` is said once.
+  const auto check = [&](const Strings& arguments, const Strings& rows, const Strings& lines) {
+    const ProcessResult result = compare_on_cpu(stages, joined({"--json"}, arguments));
+    REQUIRE_MESSAGE(result.exit_code == 0, result.error);
+    Strings found;
+    for (const Json& row : Json::parse(result.output)) {
+      found.push_back(row["stage"].get<std::string>().substr(3) + " " + row["problem"]["dtype"].get<std::string>());
+    }
+    CHECK(found == rows);
+    for (const std::string& line : lines) {
+      const std::string said = "left out, since they do not take " + line + "\n";
+      REQUIRE_MESSAGE(contains(result.error, said), result.error);
+      CHECK(result.error.find(said) == result.error.rfind(said));
+    }
+  };
+  check({}, {"single fp32"}, {"fp32: 02_half"});
+  check({"--dtype", "fp16"}, {"half fp16"}, {"fp16: 01_single"});
+  check({"--sweep", "seq=8,16", "--sweep", "dtype=fp32,fp16,bf16"},
+        {"single fp32", "half fp16", "half bf16", "single fp32", "half fp16", "half bf16"},
+        {"fp32: 02_half", "fp16: 01_single", "bf16: 01_single"});
 }
 
 TEST_CASE("sweep: after a variant found no room or took too long, no larger problem of it is tried") {
@@ -135,8 +140,7 @@ TEST_CASE("sweep: after a variant found no room or took too long, no larger prob
   stages.add("02_large",
              answers("echo $Nq >> " + log + R"(; [ $Nq -lt 64 ] || { echo "02_large: needs 4 TiB" >&2; exit 3; })"));
   stages.add("03_slow", answers("[ $Nq -lt 64 ] || exec sleep 100"));
-  const ProcessResult result = compare(
-      stages, {"--device", "cpu", "--pass", "forward", "--sweep", "seq=32,64,128,48,256", "--time-limit", "2", "--json"});
+  const ProcessResult result = compare_on_cpu(stages, {"--sweep", "seq=32,64,128,48,256", "--time-limit", "2", "--json"});
   CHECK(result.exit_code == 0);  // 03_slow finished a smaller problem
   CHECK(read_bytes(log) == "32\n64\n48\n");
   Strings large, slow;
@@ -159,8 +163,7 @@ TEST_CASE("sweep: after a variant found no room or took too long, no larger prob
                          "skipped 4 of 15 runs: 2 since a problem no larger could not run, 2 since they would take "
                          "longer than 2 s\n"),
                 result.error);
-  const Strings roomless{"--device", "cpu", "--pass", "forward", "--sweep", "seq=64,128", "--only", "02"};
-  const ProcessResult table = compare(stages, roomless);
+  const ProcessResult table = compare_on_cpu(stages, {"--sweep", "seq=64,128", "--only", "02"});
   CHECK(table.exit_code == 3);
   CHECK(contains(table.output, "skipped"));
   CHECK(contains(table.output, "02_large/plain: a problem no larger could not run (B=1 H=2 Hkv=2 Nq=64 "));
@@ -168,11 +171,9 @@ TEST_CASE("sweep: after a variant found no room or took too long, no larger prob
 
 TEST_CASE("sweep: a run that the time limit ended is a failure if its variant finished no problem in that pass") {
   const FakeStages stages;
-  stages.add("01_slow", answers("{ [ $pass = forward ] && [ $Nq -lt 64 ]; } || exec sleep 100"), R"(["forward", "backward"])");
+  stages.add("01_slow", answers("{ [ $pass = forward ] && [ $Nq -lt 64 ]; } || exec sleep 100"), both_passes);
   const auto exit_code = [&](const char* lengths, const Strings& of_pass) {
-    Strings arguments{"--device", "cpu", "--sweep", lengths, "--time-limit", "1"};
-    arguments.insert(arguments.end(), of_pass.begin(), of_pass.end());
-    return compare(stages, arguments).exit_code;
+    return compare(stages, joined({"--device", "cpu", "--sweep", lengths, "--time-limit", "1"}, of_pass)).exit_code;
   };
   CHECK(exit_code("seq=32,64", {"--pass", "forward"}) == 0);
   CHECK(exit_code("seq=64,128", {"--pass", "forward"}) == 1);
@@ -184,8 +185,8 @@ TEST_CASE("sweep: a run that would exceed the time limit by what smaller ones to
   const std::string log = (stages.path() / "log").string();
   stages.add("01_quick", answers());
   stages.add("02_slow", answers("echo $Nq >> " + log + "; [ $Nq -lt 64 ] || sleep 0.6"));
-  const ProcessResult result = compare(stages, {"--device", "cpu", "--pass", "forward", "--sweep", "seq=4,64,256",
-                                                "--no-causal", "--time-limit", "6", "--json"});
+  const ProcessResult result =
+      compare_on_cpu(stages, {"--sweep", "seq=4,64,256", "--no-causal", "--time-limit", "6", "--json"});
   CHECK_MESSAGE(result.exit_code == 0, result.error);
   CHECK(read_bytes(log) == "4\n64\n");
   const Json rows = Json::parse(result.output);

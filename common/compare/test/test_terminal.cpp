@@ -4,10 +4,7 @@
 
 #include <doctest/doctest.h>
 
-#include <fcntl.h>
 #include <sys/ioctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstdlib>
 
@@ -21,18 +18,14 @@ std::string seen(const FakeStages& stages, const char* name, int stream = STDERR
   REQUIRE(mine >= 0);
   REQUIRE(grantpt(mine) == 0);
   REQUIRE(unlockpt(mine) == 0);
-  const std::string its = ptsname(mine), bin = stages.path().string();
+  const std::string its = ptsname(mine);
   const winsize size{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
   REQUIRE(ioctl(mine, TIOCSWINSZ, &size) == 0);
-  const pid_t program = fork();
-  if (program == 0) {
-    setenv("TERM", name, 1);
-    for (const int other : {STDOUT_FILENO, STDERR_FILENO}) {
-      dup2(other == stream ? open(its.c_str(), O_RDWR | O_NOCTTY) : open("/dev/null", O_WRONLY), other);
-    }
-    execl(FLASH_COMPARE_PROGRAM, "compare", "--bin", bin.c_str(), "--device", "cpu", "--sweep", "seq=8,16", nullptr);
-    _exit(127);
-  }
+  setenv("TERM", name, 1);
+  const bool out = stream == STDOUT_FILENO;
+  const pid_t program =
+      start_compare(stages, {"--sweep", "seq=8,16"}, out ? its.c_str() : "/dev/null", out ? "/dev/null" : its.c_str());
+  unsetenv("TERM");
   std::string text;
   int status = 0;
   char chunk[4096];

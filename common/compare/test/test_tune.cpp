@@ -9,7 +9,6 @@ namespace {
 using namespace flash::test;
 using flash::ProcessResult;
 using Json = nlohmann::ordered_json;
-using Strings = std::vector<std::string>;
 
 /// Two steps of the forward pass, one of the backward pass, with tiles for d = 32 and 64 or 32 alone, and one without a choice; a batch of 7 has no room.
 struct Tuned {
@@ -18,18 +17,11 @@ struct Tuned {
   std::string file = (folder.path() / "tuned.json").string(), log = (folder.path() / "log").string();
 
   Tuned() {
-    const std::string forward = R"({"pass": "forward", "head_dims": [64, 32]})";
-    const std::string both = forward + R"(, {"pass": "backward", "head_dims": [32]})";
-    const auto variant = [](const char* name, const char* passes, const std::string& tiles) {
-      return std::string(R"({"name": ")") + name + R"(", "idea": "i", "passes": [)" + passes +
-             R"(], "dtypes": ["fp32"], "kernel": "01_naive/kernel.cuh", "tiles": [)" + tiles + "]}";
-    };
-    stages.add_raw("06_a", "case \"$*\" in '--list --json') cat <<'END'\n{\"stage\": \"06_a\", \"variants\": [" +
-                               variant("first", "\"forward\"", forward) + "," + variant("second", "\"forward\"", forward) +
-                               "," + variant("last", "\"forward\", \"backward\"", both) + "," +
-                               variant("without", "\"forward\"", "") + "]}\nEND\nexit;; *--seq\\ 1\\ *) ;; *) echo \"$*\" >> " +
-                               log + ";; esac" +
-                               R"X(
+    const std::string ahead = R"({"pass": "forward", "head_dims": [64, 32]})";
+    const std::string both = ahead + R"(, {"pass": "backward", "head_dims": [32]})", fp32 = R"("fp32")";
+    const std::string variants = listed("first", forward, fp32, ahead) + "," + listed("second", forward, fp32, ahead) + "," +
+                                 listed("last", both_passes, fp32, both) + "," + listed("without", forward);
+    stages.add_variants("06_a", variants, "case \"$*\" in *--seq\\ 1\\ *) ;; *) echo \"$*\" >> " + log + ";; esac" + R"X(
 while [ $# -gt 0 ]; do case "$1" in --tune) tune=1;; --device) device=$2;; --iterations) n=$2;; --batch) B=$2;; esac; shift; done
 [ "$B" = 7 ] && { echo 'no room' >&2; exit 3; }
 [ $tune ] || { echo "{\"device\": {\"kind\": \"$device\", \"name\": \"Test $device\"}}"; exit; }
@@ -38,10 +30,9 @@ echo "{\"device\": {\"kind\": \"$device\", \"name\": \"Test $device\"}, \"tune\"
   }
 
   ProcessResult run(const Strings& more) const {
-    Strings all{"--tune", "--sweep", "d=16,32,64", "--sweep", "causal=no,yes", "--seq", "64", "--save", file};
-    all.insert(all.end(), more.begin(), more.end());
     std::filesystem::remove(log);
-    return compare(stages, all);
+    return compare(
+        stages, joined({"--tune", "--sweep", "d=16,32,64", "--sweep", "causal=no,yes", "--seq", "64", "--save", file}, more));
   }
   std::ptrdiff_t runs() const {
     if (!std::filesystem::exists(log)) return 0;

@@ -1,5 +1,5 @@
 // Bad input to a real stage program: exit code 2, one line on stderr, nothing on stdout; and the codes of everything else.
-#include "common/compare/process.hpp"
+#include "common/base/process.hpp"
 #include "common/harness/test/temporary_folder.hpp"
 
 #include <doctest/doctest.h>

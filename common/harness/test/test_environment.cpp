@@ -1,5 +1,5 @@
 // A real stage program and what is around it: environment variables, and output that cannot be written.
-#include "common/compare/process.hpp"
+#include "common/base/process.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // A stage in 16 bits beside one in fp32: what runs without --dtype, and what each refuses.
-#include "common/compare/process.hpp"
+#include "common/base/process.hpp"
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>

@@ -73,9 +73,7 @@ def passes_in_fp32(program):
 def check_case(program, case, backward):
     name, b, h, hkv, nq, nk, d, causal, bias_shape, dtype = case
     rng = np.random.default_rng(2)
-    q, k, v, do = (
-        rng.standard_normal(shape).astype(dtype) for shape in ((b, h, nq, d), (b, hkv, nk, d), (b, hkv, nk, d), (b, h, nq, d))
-    )
+    q, k, v, do = (rng.standard_normal(shape).astype(dtype) for shape in ((b, h, nq, d), (b, hkv, nk, d), (b, hkv, nk, d), (b, h, nq, d)))
     bias = None
     if bias_shape:
         bias = rng.standard_normal(bias_shape).astype(np.float32)

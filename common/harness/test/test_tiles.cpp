@@ -1,6 +1,6 @@
 // --tiles and --tune: what is understood, run, shown and refused.
 #include "common/base/error.hpp"
-#include "common/compare/process.hpp"
+#include "common/base/process.hpp"
 #include "common/harness/report.hpp"
 #include "common/harness/test/lines.hpp"
 #include "common/harness/tiles.hpp"

@@ -49,6 +49,8 @@ class SignalsHeld {
 ProcessResult run_process(const std::vector<std::string>& arguments, std::chrono::milliseconds limit,
                           const std::function<void()>& meanwhile = {});
 
+struct ChildProcess;
+
 /// A program that answers each line on its standard input by a line on its standard output: one that takes long to start. While it
 /// runs it is the child that a signal ends, so that no other may run beside it.
 class Conversation {
@@ -59,16 +61,15 @@ class Conversation {
   Conversation& operator=(const Conversation&) = delete;
 
   /// Is the program there? It is started by the first question, and by one after its end.
-  bool runs() const { return program_ != nullptr; }
+  bool runs() const { return child_ != nullptr; }
 
   /// The answer is `output`, with exit code 0. A program that has none within the limit is killed; how it ended, if it did, is told as
   /// run_process() does.
   ProcessResult ask(const std::string& question, std::chrono::milliseconds limit, const std::function<void()>& meanwhile = {});
 
  private:
-  struct Program;
   std::vector<std::string> arguments_;
-  std::unique_ptr<Program> program_;
+  std::unique_ptr<ChildProcess> child_;
 };
 
 }  // namespace flash

@@ -1,5 +1,5 @@
 // Child processes: output, exit codes, signals, time limits.
-#include "common/compare/process.hpp"
+#include "common/base/process.hpp"
 
 #include <doctest/doctest.h>
 
@@ -25,6 +25,10 @@ TEST_CASE("process: both streams and the exit code") {
 
 TEST_CASE("process: arguments reach the program as they are, without a shell") {
   CHECK(flash::run_process({"printf", "%s|", "a b", "$HOME", "", ";"}, std::chrono::seconds(20)).output == "a b|$HOME||;|");
+}
+
+TEST_CASE("process: a program that reads its input finds none") {
+  CHECK_FALSE(flash::run_process({"cat"}, std::chrono::seconds(5)).timed_out);
 }
 
 TEST_CASE("process: more on both streams than a pipe holds") {

@@ -1,0 +1,232 @@
+#include "common/base/process.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+#include <thread>
+
+extern char** environ;
+
+namespace flash {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int stopping_signals[]{SIGINT, SIGTERM, SIGHUP};
+
+/// The child that runs, or 0: one at a time. Changed by the handler, or while the signals are held.
+std::atomic<pid_t> running_child = 0;
+static_assert(std::atomic<pid_t>::is_always_lock_free, "the signal handler uses it");
+
+/// What the handler writes. Changed while the signals are held.
+std::string last_words;
+
+/// A GPU or simulator run can last hours: nobody would know of a child that outlived this program.
+extern "C" void stop_child(int number) {
+  if (const pid_t child = running_child.exchange(0); child > 0) {
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);  // its memory, the GPU's too, is free again when this program has ended
+  }
+  // Nothing can be done about an error here.
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, last_words.data(), last_words.size());
+  // SA_RESETHAND has put the default action back: this ends the program once the handler returns.
+  raise(number);
+}
+
+/// Two ends that close themselves and are not inherited.
+struct Pipe {
+  int read_end = -1, write_end = -1;
+
+  Pipe() {
+    int ends[2];
+    if (pipe(ends) != 0) throw std::runtime_error(std::string("no pipe: ") + std::strerror(errno));
+    for (const int end : ends) fcntl(end, F_SETFD, FD_CLOEXEC);
+    read_end = ends[0];
+    write_end = ends[1];
+  }
+  ~Pipe() {
+    shut(read_end);
+    shut(write_end);
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+
+  static void shut(int& end) {
+    if (end >= 0) close(end);
+    end = -1;
+  }
+};
+
+/// Reads what is there. False at the end of the stream.
+bool drain(int from, std::string& to) {
+  std::array<char, 65536> chunk;
+  const ssize_t count = read(from, chunk.data(), chunk.size());
+  if (count > 0) to.append(chunk.data(), static_cast<std::size_t>(count));
+  return count > 0 || (count < 0 && errno == EINTR);
+}
+
+}  // namespace
+
+std::string complaint(const ProcessResult& result) {
+  if (!result.started) return result.error;
+  if (result.timed_out) return "it took too long";
+  if (result.signal == 0 && result.exit_code == 0) return "";
+  const std::string text = result.error.substr(0, result.error.find_last_not_of(" \n") + 1);
+  const std::string line = text.substr(text.rfind('\n') + 1);
+  if (!line.empty()) return line;
+  if (result.signal != 0) return std::string("it was ended by a signal: ") + strsignal(result.signal);
+  return "it ended with exit code " + std::to_string(result.exit_code);
+}
+
+void stop_child_on_signals() {
+  struct sigaction action {};
+  action.sa_handler = stop_child;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  for (const int number : stopping_signals) {
+    struct sigaction before {};
+    sigaction(number, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);  // nohup ignores SIGHUP
+  }
+}
+
+void say_on_signal(const std::string& text) {
+  const SignalsHeld held;
+  last_words = text.empty() ? "" : "\n" + text;  // below the line that was being written
+}
+
+SignalsHeld::SignalsHeld() {
+  sigset_t held;
+  sigemptyset(&held);
+  for (const int number : stopping_signals) sigaddset(&held, number);
+  pthread_sigmask(SIG_BLOCK, &held, &before_);
+}
+
+SignalsHeld::~SignalsHeld() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+struct ChildProcess {
+  Pipe input, output, error;
+  pid_t process = 0;
+  std::array<pollfd, 2> streams{{{output.read_end, POLLIN, 0}, {error.read_end, POLLIN, 0}}};  ///< -1: it has ended
+
+  /// False if it cannot be started; the result has the reason.
+  bool start(const std::vector<std::string>& arguments, ProcessResult& result) {
+    std::vector<char*> argv;
+    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+    argv.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, input.read_end, STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, output.write_end, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, error.write_end, STDERR_FILENO);
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    const SignalsHeld held;  // no signal between the start and its note
+    posix_spawnattr_setsigmask(&attributes, &held.before());
+    const int failure = posix_spawnp(&process, argv[0], &actions, &attributes, argv.data(), environ);
+    if (failure == 0) running_child = process;
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    for (int* end : {&input.read_end, &output.write_end, &error.write_end}) Pipe::shut(*end);
+    if (failure != 0) result.error = std::strerror(failure);
+    return failure == 0;
+  }
+
+  /// A program that has ended does not read it, which its silence tells too.
+  void send(const std::string& line) const {
+    struct sigaction ignore {
+    }, before{};
+    ignore.sa_handler = SIG_IGN;
+    sigaction(SIGPIPE, &ignore, &before);
+    [[maybe_unused]] const ssize_t sent = ::write(input.write_end, line.data(), line.size());
+    sigaction(SIGPIPE, &before, nullptr);
+  }
+
+  /// Reads both streams until both have ended, a whole `line` is there if that is enough, or the deadline is. Both at once: a child
+  /// that fills one while we wait for the other would hang.
+  void listen(ProcessResult& result, bool line, Clock::time_point deadline, const std::function<void()>& meanwhile) {
+    while ((streams[0].fd >= 0 || streams[1].fd >= 0) && Clock::now() < deadline && !(line && result.output.ends_with('\n'))) {
+      poll(streams.data(), streams.size(), 100);
+      if (meanwhile) meanwhile();
+      for (std::size_t i = 0; i < streams.size(); ++i) {
+        if ((streams[i].revents & (POLLIN | POLLHUP | POLLERR)) == 0) continue;
+        if (!drain(streams[i].fd, i == 0 ? result.output : result.error)) streams[i].fd = -1;  // poll() skips it
+      }
+    }
+  }
+
+  /// Waits for its end, by force past the deadline, and notes how it ended. It may have closed its streams long before, so that the
+  /// end of these says nothing.
+  void end(ProcessResult& result, Clock::time_point deadline) {
+    int status = 0;
+    while (!has_ended(status)) {
+      if (!result.timed_out && Clock::now() >= deadline) {
+        kill(process, SIGKILL);
+        result.timed_out = true;
+      } else {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    }
+    if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
+    if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
+  }
+
+  bool has_ended(int& status) const {
+    // Once waited for, the number may become that of another process: the handler must not see it any more. The program must not
+    // sleep in here, or signals would wait too.
+    const SignalsHeld held;
+    const pid_t ended = waitpid(process, &status, WNOHANG);
+    if (ended < 0 && errno != EINTR) throw std::runtime_error(std::string("waiting for a child: ") + std::strerror(errno));
+    if (ended != process) return false;
+    running_child = 0;
+    return true;
+  }
+};
+
+ProcessResult run_process(const std::vector<std::string>& arguments, std::chrono::milliseconds limit,
+                          const std::function<void()>& meanwhile) {
+  const Clock::time_point deadline = Clock::now() + limit;
+  ProcessResult result;
+  ChildProcess child;
+  result.started = child.start(arguments, result);
+  if (!result.started) return result;
+  Pipe::shut(child.input.write_end);
+  child.listen(result, false, deadline, meanwhile);
+  child.end(result, deadline);
+  return result;
+}
+
+Conversation::Conversation(std::vector<std::string> arguments) : arguments_(std::move(arguments)) {}
+
+Conversation::~Conversation() {
+  ProcessResult ignored;
+  if (child_) child_->end(ignored, Clock::now());
+}
+
+ProcessResult Conversation::ask(const std::string& question, std::chrono::milliseconds limit,
+                                const std::function<void()>& meanwhile) {
+  const Clock::time_point deadline = Clock::now() + limit;
+  ProcessResult result;
+  if (!child_) {
+    auto child = std::make_unique<ChildProcess>();
+    if (!child->start(arguments_, result)) return result;
+    child_ = std::move(child);
+  }
+  result.started = true;
+  child_->send(question + "\n");
+  child_->listen(result, true, deadline, meanwhile);
+  if (result.output.ends_with('\n')) return result;
+  child_->end(result, deadline);
+  child_.reset();
+  return result;
+}
+
+}  // namespace flash
