@@ -97,6 +97,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is there; write after read: this warpgroup reads K_j, V_j no longer
   }
+  named_barrier_sync(1 + warpgroup(),
+                     WARPGROUP);  // write after read: products of all four warps have read Q, whose place O takes
   write_output(O, m, l, rule.factor, O_all.head(work.b, work.h), L_all.head_vector(work.b, work.h), work.row0 + warp_row,
                shared.Q().below(warp_row));  // (8.5)
 }

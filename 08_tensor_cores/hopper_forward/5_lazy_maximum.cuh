@@ -157,6 +157,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     release(is.empty_V[turn.of_KV.stage()]);
     turn.of_KV.next();
   }
+  named_barrier_sync(1 + warpgroup(),
+                     WARPGROUP);  // write after read: products of all four warps have read Q, whose place O takes
   write_output(O, m, l, rule.factor, O_all.head(work.b, work.h), L_all.head_vector(work.b, work.h), work.row0 + warp_row,
                shared.Q().below(warp_row));  // (8.5)
   fence_proxy_async();                       // write after write: the TMA brings the next Q where this thread has stored O

@@ -172,6 +172,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     release(is.empty_V[turn.of_KV.stage()]);
     turn.of_KV.next();
   }
+  named_barrier_sync(1 + warpgroup(),
+                     WARPGROUP);  // write after read: products of all four warps have read Q, whose place O takes
   const int head = opaque(work.head), b = head / rule.problem.H, h = head % rule.problem.H;  // opaque: not before the loop
   write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), work.row0 + warp_row,
                shared.Q().below(warp_row));  // (8.5)

@@ -195,6 +195,8 @@ __device__ void consume(const Shared<T, Shape, Shape::Q_STAGES>& shared, const S
     release(is.empty_V[turn.of_KV.stage()]);
     turn.of_KV.next();
   }
+  named_barrier_sync(1 + warpgroup(),
+                     WARPGROUP);  // write after read: products of all four warps have read Q, whose place O takes
   write(O, m, l, rule, O_map, O_all, L_all, opaque(work.head), work.row0 + warp_row, Q_smem.below(warp_row));
   release(is.empty_Q[turn.of_Q.stage()]);
   turn.of_Q.next();

@@ -64,7 +64,6 @@ TEST_CASE("cpu: right when a block has one tile of Q after the other, in any ord
   const Checker checker(p, inputs, Pass::forward, Sample{});
   for (const Variant& v : forward_steps()) {
     if (!is_specialized(v) || grid::sanitized()) continue;
-    CHECK(choices(v, p, Pass::forward).front().tiles.Br == 64);
     check(checker, v, {64, 64}, p, inputs, Pass::forward);
     const Simulated order({.order = Order::random, .seed = 7});
     check(checker, v, {64, 64}, p, inputs, Pass::forward);
