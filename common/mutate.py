@@ -2,7 +2,7 @@
 """Deletes one synchronisation at a time from the kernels and expects the tests to notice.
 
 A barrier that can go without any test turning red is either not needed or not tested. For each __syncthreads(), __syncwarp(),
-named barrier and wait for an asynchronous copy in the kernel files, this script takes the statement out of a copy of the project,
+arrival at a barrier, fence and wait for what is asynchronous in the kernel files, this script takes the statement out of a copy of the project,
 builds the test program of a stage that uses the file, and runs it on the CPU: first as it is (a wrong result or the simulator's
 complaint), then those that stayed green under ThreadSanitizer (a race report). Exit code 1 if any deletion went unnoticed.
 

@@ -37,6 +37,12 @@ class Mutants(unittest.TestCase):
             "flash::cp_async_wait_all();",
             "named_barrier_sync(1 + warp, 64);",
             "__syncwarp(\n    mask);",
+            "mbarrier_wait(full_K(stage), parity ^ 1);",
+            "mbarrier_arrive(empty_K(stage));",
+            "fence_proxy_async();",
+            "wgmma_wait<1>(S, dP);",
+            "bulk_wait_read<0>();",
+            "named_barrier_arrive(2, 256);",
         ):
             self.assertEqual(deletions(f"if (x) {wait}"), [(1, "if (x) ;")], wait)
 

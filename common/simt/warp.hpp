@@ -32,7 +32,9 @@ enum class WarpOperation : std::uint8_t {
   bit_or,
   bit_xor,
   ldmatrix,
+  stmatrix,
   mma,
+  elect,
 };
 
 /// What a lane brings to a warp operation.

@@ -113,7 +113,9 @@ void compute(WarpOperation operation, const Lanes& lanes) {
       return reduce(lanes, [](unsigned a, unsigned b) { return as_unsigned(std::max(as_signed(a), as_signed(b))); });
     case WarpOperation::syncwarp:
     case WarpOperation::ldmatrix:
+    case WarpOperation::stmatrix:
     case WarpOperation::mma:
+    case WarpOperation::elect:
       return;
   }
 }

@@ -1,10 +1,12 @@
 // The CUDA threads of a block as fibers: how they start, pass control to each other, end, and are ordered for ThreadSanitizer.
 #include "common/base/error.hpp"
+#include "common/simt/machine/hopper.hpp"
 #include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/worker.hpp"
 #include "common/simt/thread.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #ifdef FLASH_ASAN
 // Stacks that survive their functions, an option of AddressSanitizer, would be torn apart by the switches.
@@ -33,18 +35,22 @@ void Worker::run_thread() {
 
 void Worker::thread_exits() {
   Thread& self = *current_;
+  const bool looks = std::exchange(instruments.looks, false);  // the kernel's variables are gone, and this may use their place
   if (!self.copies.empty()) {
     simt::fail(self.copies.front().site, "the thread ends without having waited for its asynchronous copy");
   }
+  if (hopper_used_) hopper_->thread_exits(self);
+  instruments.looks = looks;
   self.state = State::exited;
+  ++exited_;
   warps_[static_cast<std::size_t>(self.warp())].exited |= 1u << self.lane();
 }
 
 void Worker::suspend() {
   sanitizer::watch_again();  // it may never come back here
   Thread* const next = next_ready();
-  if (next == nullptr) leave_block();  // every thread waits or has exited: stuck
-  resume(*next);
+  if (next == nullptr) leave_block();   // every thread waits or has exited: stuck
+  if (next != current_) resume(*next);  // something asynchronous may have woken the very one
   sanitizer::stop_watching();
 }
 
@@ -88,11 +94,49 @@ void Worker::make_ready(const std::vector<Thread*>& threads) {
 }
 
 Thread* Worker::next_ready() {
+  while (ready_.empty() && hopper_used_ && !hopper_->due.empty() && exited_ < everyone_.size()) happen();
   if (ready_.empty()) return nullptr;
   if (options_.order == Order::random) std::swap(ready_[random_() % ready_.size()], ready_.back());
   Thread* const next = ready_.back();
   ready_.pop_back();
   return next;
+}
+
+/// No thread can go on: time for something asynchronous.
+void Worker::happen() {
+  sanitizer::stop_watching();
+  Thread* const before = current_;
+  {
+    auto& due = hopper_->due;
+    const std::size_t last = due.size() - 1;
+    std::size_t chosen = 0;
+    if (options_.order == Order::reverse) chosen = last;
+    if (options_.order == Order::random) chosen = random_() % (last + 1);
+    const Hopper::Due next = std::move(due[chosen]);
+    due.erase(due.begin() + static_cast<std::ptrdiff_t>(chosen));
+    current_ = next.thread;
+    simt::threadIdx = current_->index;
+    try {
+      next.happen();
+    } catch (const KernelError&) {
+      failure_ = std::current_exception();
+    }
+  }
+  current_ = before;
+  simt::threadIdx = current_->index;
+  sanitizer::watch_again();  // what is here may be left for good
+  if (failure_ != nullptr) leave_block();
+}
+
+void Worker::park(State state, Site site) {
+  current_->state = state;
+  current_->site = site;
+  suspend();
+}
+
+void Worker::wake(const std::vector<Thread*>& threads) {
+  for (Thread* thread : threads) thread->state = State::ready;
+  make_ready(threads);
 }
 
 // A thread that was abandoned stays for ever in the calls, or the signal handler, that it was in.

@@ -2,6 +2,8 @@
 // compiler-rt/lib/tsan/rtl/tsan_interface.h), which is not linked.
 #include "common/simt/machine/instrumentation.hpp"
 
+#include "common/simt/machine/hopper.hpp"
+#include "common/simt/machine/source_line.hpp"
 #include "common/simt/machine/worker.hpp"
 
 #include <cstring>
@@ -34,8 +36,24 @@ void watch_view(simt::Site site, const void* address, std::size_t bytes, bool wr
   watch_access(address, bytes, write ? AccessKind::write : AccessKind::read, {.file = site.file, .line = site.line});
 }
 
+void watch_atomic(simt::Site site, const void* address, std::size_t bytes) {
+  if (instruments.watch != nullptr) watch_access(address, bytes, AccessKind::atomic, {.file = site.file, .line = site.line});
+}
+
 #if !defined(FLASH_ASAN) && !defined(FLASH_TSAN)
 namespace {
+
+/// Ends the block if the access meddles with what is in flight.
+void hold_against_hopper(const void* address, std::size_t bytes, bool write, const void* from) {
+  Worker* const worker = Worker::running();
+  if (worker == nullptr) return;
+  const int thread = worker->current().number;
+  std::string why = instruments.hopper->units.access(thread, address, bytes, write, from);
+  if (why.empty()) why = instruments.hopper->warpgroups.access(thread, address, bytes);
+  if (why.empty()) return;
+  instruments = {};
+  worker->abandon(why + " at " + source_line({.address = reinterpret_cast<std::uintptr_t>(from)}));
+}
 
 [[gnu::noinline]] void look(const void* address, std::size_t bytes, AccessKind kind, const void* from) {
   const CodePlace place{.address = reinterpret_cast<std::uintptr_t>(from)};
@@ -45,10 +63,11 @@ namespace {
     instruments = {};  // the host's part of a kernel file
   }
   if (instruments.watch != nullptr) watch_access(address, bytes, kind, place);
+  if (instruments.hopper != nullptr) hold_against_hopper(address, bytes, kind != AccessKind::read, from);
 }
 
 inline void step(const void* address, std::size_t bytes, AccessKind kind, const void* from) {
-  if (--instruments.steps_left < 0 || instruments.watch != nullptr) [[unlikely]]
+  if (--instruments.steps_left < 0 || instruments.looks) [[unlikely]]
     look(address, bytes, kind, from);
 }
 

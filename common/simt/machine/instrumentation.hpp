@@ -10,12 +10,15 @@
 namespace flash::machine {
 
 class Watch;
+struct Hopper;
 
 /// Of one operating-system thread. Small, since every access of a kernel comes by here.
 struct Instruments {
   /// What the running CUDA thread may still do before it counts as endless: an access to memory is one step.
   std::int64_t steps_left = std::numeric_limits<std::int64_t>::max();
-  Watch* watch = nullptr;  ///< null: nobody looks
+  Watch* watch = nullptr;    ///< null: nobody looks for races
+  Hopper* hopper = nullptr;  ///< null: the block has nothing of it in use
+  bool looks = false;        ///< one of them is there
 };
 extern constinit thread_local Instruments instruments;
 
@@ -24,6 +27,8 @@ constexpr std::int64_t barrier_steps = 1024, warp_operation_steps = 64;
 
 /// An access through a view, which knows its line better than the access to memory that follows.
 void watch_view(simt::Site, const void* address, std::size_t bytes, bool write);
+/// An atomic of the TMA.
+void watch_atomic(simt::Site, const void* address, std::size_t bytes);
 
 /// Are kernels compiled that way? Not under AddressSanitizer and ThreadSanitizer, which have a library of their own.
 #if defined(FLASH_ASAN) || defined(FLASH_TSAN)

@@ -1,6 +1,7 @@
 #include "common/simt/machine/names.hpp"
 
 #include "common/base/error.hpp"
+#include "common/simt/machine/hopper.hpp"
 #include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/thread.hpp"
 
@@ -34,8 +35,25 @@ struct Place {
 };
 
 Place place_of(const Thread& thread) {
-  if (thread.state == State::at_barrier) return {thread.state, name_of(thread.barrier), thread.site, {}};
-  if (thread.state == State::in_warp_operation) return {thread.state, name_of(thread.request.operation), thread.site, {}};
+  switch (thread.state) {
+    case State::at_barrier:
+      return {thread.state, name_of(thread.barrier), thread.site, {}};
+    case State::in_warp_operation:
+      return {thread.state, name_of(thread.request.operation), thread.site, {}};
+    case State::at_mbarrier:
+      return {thread.state, "mbarrier_wait", thread.site, {}};
+    case State::at_named_barrier:
+      return {thread.state, "named_barrier_sync", thread.site, {}};
+    case State::at_setmaxnreg:
+      return {thread.state, "setmaxnreg_inc", thread.site, {}};
+    case State::at_bulk_wait:
+      return {thread.state, "bulk_wait", thread.site, {}};
+    case State::at_wgmma_wait:
+      return {thread.state, "wgmma_wait", thread.site, {}};
+    case State::ready:
+    case State::exited:
+      break;
+  }
   return {thread.state, "", {}, {}};
 }
 
@@ -79,8 +97,12 @@ const char* name_of(WarpOperation operation) {
       return "__reduce_xor_sync";
     case WarpOperation::ldmatrix:
       return "ldmatrix";
+    case WarpOperation::stmatrix:
+      return "stmatrix";
     case WarpOperation::mma:
       return "mma";
+    case WarpOperation::elect:
+      return "elect_one";
   }
   return "";
 }
@@ -150,18 +172,20 @@ std::string waits(const std::vector<Thread*>& threads) {
 }
 
 std::string Worker::stuck() const {
-  int in_warp = 0;
+  int elsewhere = 0;
   bool one_site = true;
   const Thread* first = nullptr;
   for (const Thread* thread : everyone_) {
-    in_warp += thread->state == State::in_warp_operation;
-    if (thread->state != State::at_barrier) continue;
+    if (thread->state != State::at_barrier) {
+      elsewhere += thread->state != State::exited;
+      continue;
+    }
     if (first == nullptr) first = thread;
     one_site = one_site && thread->site == first->site;
   }
   const char* kind = "deadlock: ";
-  if (in_warp == 0) kind = one_site ? "a barrier that not all threads reach: " : "divergent barrier: ";
-  return kind + waits(everyone_);
+  if (elsewhere == 0) kind = one_site ? "a barrier that not all threads reach: " : "divergent barrier: ";
+  return kind + waits(everyone_) + (hopper_used_ ? hopper_->missing() : "");
 }
 
 }  // namespace machine

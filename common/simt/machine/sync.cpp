@@ -1,4 +1,5 @@
 // Barriers and warp operations: whoever comes last does the work for all and wakes them.
+#include "common/simt/machine/hopper.hpp"
 #include "common/simt/machine/names.hpp"
 #include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/tensor_core.hpp"
@@ -54,6 +55,7 @@ void Worker::complete_barrier() {
     if (thread != current_) released_.push_back(thread);
   }
   at_barrier_ = 0;
+  if (hopper_used_) hopper_->mbarriers.synchronised();
   ++counters_.barriers;
   if (options_.count) count_logged_accesses();
   order(everyone_, &at_barrier_);
@@ -103,8 +105,14 @@ void Worker::complete_warp_operation(Warp& warp, Site site) {
   }
   if (operation == WarpOperation::syncwarp) {
     order(lanes_, lanes_.front());  // one token for each lowest lane: only lanes that have met it can have left a clock there
-  } else if (operation == WarpOperation::ldmatrix || operation == WarpOperation::mma) {
+  } else if (operation == WarpOperation::ldmatrix || operation == WarpOperation::stmatrix || operation == WarpOperation::mma) {
     tensor_core(operation);
+  } else if (operation == WarpOperation::elect) {
+    const std::size_t last = lanes_.size() - 1;
+    const std::size_t elected = options_.order == Order::forward   ? 0
+                                : options_.order == Order::reverse ? last
+                                                                   : random_() % (last + 1);
+    for (std::size_t i = 0; i <= last; ++i) lanes_[i]->result = i == elected;
   } else {
     compute(operation, lanes_);
   }
@@ -127,10 +135,10 @@ void Worker::tensor_core(WarpOperation operation) {
     ldmatrix_lanes[i] = reinterpret_cast<LdmatrixLane*>(lanes_[i]->request.value);
     mma_lanes[i] = reinterpret_cast<MmaLane*>(lanes_[i]->request.value);
   }
-  if (operation == WarpOperation::ldmatrix) {
-    counters_.bank_conflicts += ldmatrix(ldmatrix_lanes, sites);
-  } else {
+  if (operation == WarpOperation::mma) {
     counters_.tensor_core_products += mma(mma_lanes, sites);
+  } else {
+    counters_.bank_conflicts += ldmatrix(name_of(operation), ldmatrix_lanes, sites);
   }
 }
 

@@ -45,16 +45,16 @@ std::uint64_t conflicts_of_rows(const std::byte* const* rows) {
 
 }  // namespace
 
-std::uint64_t ldmatrix(const std::array<LdmatrixLane*, 32>& lanes, const std::array<Site, 32>& sites) {
+std::uint64_t ldmatrix(const char* name, const std::array<LdmatrixLane*, 32>& lanes, const std::array<Site, 32>& sites) {
   const LdmatrixLane& first = *lanes[0];
   std::array<const std::byte*, 32> rows{};
   for (std::size_t i = 0; i < 32; ++i) {
     const LdmatrixLane& lane = *lanes[i];
     if (lane.count != first.count || lane.trans != first.trans)
-      simt::fail(sites[i], "ldmatrix: the lanes ask for different shapes");
+      simt::fail(sites[i], std::string(name) + ": the lanes ask for different shapes");
     if (i >= static_cast<std::size_t>(8 * lane.count)) break;
     if (reinterpret_cast<std::uintptr_t>(lane.row) % 16 != 0) {
-      simt::fail_misaligned(("ldmatrix's row of lane " + std::to_string(i)).c_str(), lane.row, 16, sites[i]);
+      simt::fail_misaligned((name + ("'s row of lane " + std::to_string(i))).c_str(), lane.row, 16, sites[i]);
     }
     simt::check_dynamic_shared(lane.row, 16, sites[i]);
     rows[i] = static_cast<const std::byte*>(lane.row);

@@ -7,8 +7,8 @@
 
 namespace flash::machine {
 
-/// Tells each lane where its words lie. Returns the bank conflicts: each matrix is one phase of 8 rows of 16 bytes.
-std::uint64_t ldmatrix(const std::array<LdmatrixLane*, 32>&, const std::array<Site, 32>&);
+/// ldmatrix, or stmatrix, as `name` says: tells each lane where its words lie. Returns the bank conflicts: each matrix is one phase of 8 rows of 16 bytes.
+std::uint64_t ldmatrix(const char* name, const std::array<LdmatrixLane*, 32>&, const std::array<Site, 32>&);
 
 /// D = A B + C. Returns the number of multiply-adds.
 std::uint64_t mma(const std::array<MmaLane*, 32>&, const std::array<Site, 32>&);

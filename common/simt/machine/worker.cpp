@@ -1,5 +1,6 @@
 #include "common/simt/machine/worker.hpp"
 #include "common/base/error.hpp"
+#include "common/simt/machine/hopper.hpp"
 #include "common/simt/machine/names.hpp"
 #include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/source_line.hpp"
@@ -120,6 +121,8 @@ void Worker::run_block(std::uint64_t block) {
     own(simt::threadIdx), own(simt::blockIdx), own(simt::blockDim), own(simt::gridDim);
     own(simt::running_traffic), own(simt::log_global_accesses), own(simt::shared_window);
   }
+  hopper_used_ = false;
+  exited_ = 0;
   at_barrier_ = 0;
   ready_.clear();
   make_ready(everyone_);
@@ -130,7 +133,7 @@ void Worker::run_block(std::uint64_t block) {
   main_stack_ = {};
   current_ = next_ready();
   simt::threadIdx = current_->index;
-  instruments = {current_->steps_left, watch_.get()};
+  instruments = {current_->steps_left, watch_.get(), nullptr, watch_ != nullptr};
   sanitizer::start_switch(current_->stack);
   sanitizer::switch_fiber(current_->fiber);
   switch_context(main_, current_->context);
@@ -146,6 +149,7 @@ void Worker::run_block(std::uint64_t block) {
     const bool all_exited = std::ranges::all_of(everyone_, [](Thread* t) { return t->state == State::exited; });
     if (!all_exited) failure_ = std::make_exception_ptr(KernelError(place(false) + ": " + stuck()));
   }
+  if (failure_ == nullptr && hopper_used_) end_hopper();
   if (failure_ == nullptr) {
     if (const std::ptrdiff_t offset = shared_.overwritten(); offset != 0) {
       failure_ = std::make_exception_ptr(KernelError(place(false) + ": a thread wrote to byte " + std::to_string(offset) +
@@ -157,6 +161,27 @@ void Worker::run_block(std::uint64_t block) {
     for (Thread* thread : everyone_) renew_fiber(*thread);
   }
   count_logged_accesses();
+}
+
+Hopper& Worker::hopper() {
+  if (!hopper_used_) {
+    if (hopper_ == nullptr) hopper_ = std::make_unique<Hopper>(*this);
+    const auto dynamic = reinterpret_cast<std::uintptr_t>(shared_.data());
+    hopper_->start_block({dynamic, dynamic + shared_.bytes()}, everyone_.size());
+    hopper_->units.assume_stored();
+    hopper_used_ = true;
+    instruments.hopper = hopper_.get();
+    instruments.looks = true;
+  }
+  return *hopper_;
+}
+
+void Worker::end_hopper() {
+  try {
+    hopper_->end_block();
+  } catch (const KernelError&) {
+    failure_ = std::current_exception();
+  }
 }
 
 void Worker::count_logged_accesses() {
@@ -204,7 +229,7 @@ std::string Worker::endless(const std::string& line) const {
 
 std::string Worker::place(bool with_thread) const {
   std::string text = "kernel " + std::string(kernel_->name) + ", block " + machine::words(simt::blockIdx);
-  if (with_thread) text += ", thread " + machine::words(current_->index);
+  if (with_thread && current_ != nullptr) text += ", thread " + machine::words(current_->index);
   return text;
 }
 

@@ -25,7 +25,17 @@
 
 namespace flash::machine {
 
-enum class State : std::uint8_t { ready, at_barrier, in_warp_operation, exited };
+enum class State : std::uint8_t {
+  ready,
+  at_barrier,
+  in_warp_operation,
+  at_mbarrier,
+  at_named_barrier,
+  at_setmaxnreg,
+  at_bulk_wait,
+  at_wgmma_wait,
+  exited,
+};
 enum class BarrierKind : std::uint8_t { plain, count, all, any };
 
 /// An asynchronous copy that a thread has issued and not yet waited for.
@@ -34,6 +44,8 @@ struct PendingCopy {
   Site site;
   int group;  ///< the commit group it belongs to
 };
+
+struct Hopper;
 
 /// A CUDA thread.
 struct Thread {
@@ -85,6 +97,16 @@ class Worker {
   std::uint64_t barrier(BarrierKind, int predicate, Site);
   std::uint64_t warp_operation(const WarpRequest&, Site);
 
+  /// What the block has of Hopper; from the first use on, the block's accesses to memory are held against it.
+  Hopper& hopper();
+  /// Waits in this state until somebody wakes it.
+  void park(State, Site);
+  void wake(const std::vector<Thread*>&);
+  const std::vector<Thread*>& block_threads() const { return everyone_; }
+  void count_steps(std::int64_t steps, Site site) {
+    if ((instruments.steps_left -= steps) < 0) no_steps_left(site);
+  }
+
   std::exception_ptr failure() const { return failure_; }
   std::uint64_t failed_block() const { return block_; }
   const Options& options() const { return options_; }
@@ -125,6 +147,8 @@ class Worker {
   [[noreturn]] void leave_block();
   void make_ready(const std::vector<Thread*>&);
   Thread* next_ready();
+  void happen();
+  void end_hopper();
   void complete_barrier();
   void count_logged_accesses();
   void complete_warp_operation(Warp&, Site);
@@ -147,9 +171,12 @@ class Worker {
   std::vector<Thread*> ready_;                        ///< a stack; its last thread runs next
   Thread* current_ = nullptr;
   int at_barrier_ = 0;
+  std::size_t exited_ = 0;
   Fault fault_ = Fault::none;  ///< of current_
   std::uintptr_t fault_address_ = 0, fault_instruction_ = 0;
   std::unique_ptr<Watch> watch_;  ///< null: nobody looks
+  std::unique_ptr<Hopper> hopper_;
+  bool hopper_used_ = false;  ///< by this block
   Context main_;
   Stack main_stack_;
   void* main_fiber_ = nullptr;

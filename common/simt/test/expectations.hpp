@@ -15,6 +15,7 @@ using Expectation = Words (*)(const Words& in, int thread);
 
 const std::map<std::string, Expectation>& warp_expectations();
 const std::map<std::string, Expectation>& tensor_expectations();
+const std::map<std::string, Expectation>& hopper_expectations();
 
 inline unsigned bits(float x) { return std::bit_cast<unsigned>(x); }
 inline unsigned at(const Words& in, int i) { return in[static_cast<std::size_t>(i)]; }

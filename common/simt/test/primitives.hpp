@@ -7,12 +7,12 @@ namespace flash {
 
 struct Primitive {
   const char* name;
-  int words;                                          ///< of output for each of the 64 threads
+  int words;                                          ///< of output for each thread
   void (*launch)(const unsigned* in, unsigned* out);  ///< device pointers
-  int least_sm = 75;
+  int least_sm = 75, most_sm = 1000;                  ///< GPUs that can run it
+  int threads = 64;
 };
 
-constexpr int primitive_threads = 64;
 constexpr int primitive_inputs = 1024;
 
 const std::vector<Primitive>& cpu_primitives();

@@ -13,7 +13,7 @@ using flash::Buffer;
 using flash::Primitive;
 
 std::vector<unsigned> run(flash::Device& device, const Primitive& primitive, const std::vector<unsigned>& in) {
-  std::vector<unsigned> out(static_cast<std::size_t>(flash::primitive_threads * primitive.words));
+  std::vector<unsigned> out(static_cast<std::size_t>(primitive.threads * primitive.words));
   Buffer device_in(device, in.size() * sizeof(unsigned)), device_out(device, out.size() * sizeof(unsigned));
   device.upload(device_in.data(), in.data(), device_in.bytes());
   device_out.poison();
@@ -29,8 +29,8 @@ int compare(flash::Device& gpu, flash::Device& cpu) {
   const auto& on_gpu = flash::gpu_primitives();
   const auto& on_cpu = flash::cpu_primitives();
   for (std::size_t p = 0; p < on_gpu.size(); ++p) {
-    if (gpu.info().sm < on_gpu[p].least_sm) {
-      std::printf("%-20s needs sm_%d\n", on_gpu[p].name, on_gpu[p].least_sm);
+    if (gpu.info().sm < on_gpu[p].least_sm || gpu.info().sm > on_gpu[p].most_sm) {
+      std::printf("%-23s needs sm_%d\n", on_gpu[p].name, on_gpu[p].least_sm);
       continue;
     }
     int wrong = 0;
@@ -41,12 +41,12 @@ int compare(flash::Device& gpu, flash::Device& cpu) {
         if (got[i] == expected[i]) continue;
         const int words = on_gpu[p].words;
         if (wrong++ == 0) {
-          std::printf("%-20s seed %u thread %d word %d: GPU %08x, simulator %08x\n", on_gpu[p].name, seed,
+          std::printf("%-23s seed %u thread %d word %d: GPU %08x, simulator %08x\n", on_gpu[p].name, seed,
                       static_cast<int>(i) / words, static_cast<int>(i) % words, got[i], expected[i]);
         }
       }
     }
-    std::printf("%-20s %s\n", on_gpu[p].name, wrong == 0 ? "equal" : "DIFFERS");
+    std::printf("%-23s %s\n", on_gpu[p].name, wrong == 0 ? "equal" : "DIFFERS");
     differing += wrong;
   }
   return differing;

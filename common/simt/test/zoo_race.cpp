@@ -14,12 +14,7 @@
 namespace flash {
 namespace {
 
-/// Global memory of all cases: room for a few numbers of each of 128 threads.
-struct Memory {
-  alignas(16) float in[1024] = {};
-  float out[1024] = {};
-  unsigned arrived = 0;
-};
+using Memory = RaceMemory;
 
 __device__ inline int me() { return static_cast<int>(threadIdx.x); }
 
@@ -164,15 +159,8 @@ __global__ void shared_memory_of_many_blocks_right(Memory* m) {
   if (threadIdx.x == 0) m->out[blockIdx.x] = sum;
 }
 
-using Kernel = void (*)(Memory*);
-struct Entry {
-  RaceCase named;
-  Kernel kernel;  ///< null: between_blocks
-  unsigned blocks, threads;
-};
-
 // Cases between blocks have many: of two, one may be through before the other one's operating-system thread has begun.
-const Entry entries[] = {
+const RaceEntry common_entries[] = {
     {{"missing_syncwarp", true}, missing_syncwarp, 1, 32},
     {{"missing_syncwarp_right", false}, missing_syncwarp_right, 1, 32},
     {{"shuffle_as_fence", true}, shuffle_as_fence, 1, 32},
@@ -196,11 +184,17 @@ const Entry entries[] = {
     {{"shared_memory_of_many_blocks_right", false}, shared_memory_of_many_blocks_right, 7, 128},
 };
 
+std::vector<RaceEntry> entries() {
+  std::vector<RaceEntry> all(std::begin(common_entries), std::end(common_entries));
+  for (const RaceEntry& entry : hopper_race_entries()) all.push_back(entry);
+  return all;
+}
+
 }  // namespace
 
 std::vector<RaceCase> race_cases() {
   std::vector<RaceCase> cases;
-  for (const Entry& entry : entries) cases.push_back(entry.named);
+  for (const RaceEntry& entry : entries()) cases.push_back(entry.named);
   return cases;
 }
 
@@ -209,9 +203,9 @@ bool run_race_case(const std::string& name, bool watch) {
   const std::unique_ptr<Device> device = open_cpu();
   const Buffer buffer(*device, sizeof(Memory));
   Memory* const memory = new (buffer.data()) Memory;
-  for (const Entry& entry : entries) {
+  for (const RaceEntry& entry : entries()) {
     if (entry.named.name != name) continue;
-    const LaunchShape shape{dim3(entry.blocks), dim3(entry.threads), 512};
+    const LaunchShape shape{dim3(entry.blocks), dim3(entry.threads), 20480};
     const TensorRef out{memory->out, "out", Dtype::fp32, {1, 1, 1, 1}, {1, 1, 1, 1}};
     if (entry.kernel != nullptr) {
       launch(name.c_str(), shape, entry.kernel, memory);

@@ -6,10 +6,26 @@
 
 namespace flash {
 
+/// Global memory of all cases: room for a few numbers of each of 128 threads.
+struct RaceMemory {
+  alignas(16) float in[1024] = {};
+  alignas(16) float out[1024] = {};
+  unsigned arrived = 0;
+};
+
 struct RaceCase {
   std::string name;
   bool is_bug;  ///< else a twin, which is right
+  std::string file = "zoo_race.cpp";
 };
+struct RaceEntry {
+  RaceCase named;
+  void (*kernel)(RaceMemory*);  ///< null: between_blocks
+  unsigned blocks, threads;
+};
+
+/// Those of Hopper's instructions.
+std::vector<RaceEntry> hopper_race_entries();
 
 std::vector<RaceCase> race_cases();
 

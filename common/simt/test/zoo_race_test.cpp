@@ -11,7 +11,7 @@ constexpr int race_found = 66;  // ThreadSanitizer's exit code
 }  // namespace
 
 TEST_CASE("zoo: races") {
-  const std::string file = std::string(__FILE__).substr(0, std::string(__FILE__).rfind('/')) + "/zoo_race.cpp";
+  const std::string folder = std::string(__FILE__).substr(0, std::string(__FILE__).rfind('/') + 1);
   for (const RaceCase& each : race_cases()) {
     const Outcome outcome = run_alone(each.name);
     CAPTURE(each.name);
@@ -19,9 +19,9 @@ TEST_CASE("zoo: races") {
     CHECK(outcome.exit_code == (each.is_bug ? race_found : 0));
     if (!each.is_bug) continue;
     CHECK(has(outcome.output, {"data race"}));
-    CHECK(has(outcome.output, {bug(file, each.name + ", write")}));
+    CHECK(has(outcome.output, {bug(folder + each.file, each.name + ", write")}));
     const bool one_line = each.name == "global_update" || each.name == "between_blocks";
-    if (!one_line) CHECK(has(outcome.output, {bug(file, each.name + ", read")}));
+    if (!one_line) CHECK(has(outcome.output, {bug(folder + each.file, each.name + ", read")}));
   }
 }
 

@@ -113,7 +113,7 @@ __global__ void frame_of_four_megabytes(float* out, int index) {
 
 TEST_CASE("zoo: races are found by watching, whatever the result is") {
   REQUIRE(can_watch());
-  const std::string file = std::string(__FILE__).substr(0, std::string(__FILE__).rfind('/')) + "/zoo_race.cpp";
+  const std::string folder = std::string(__FILE__).substr(0, std::string(__FILE__).rfind('/') + 1);
   for (const RaceCase& each : race_cases()) {
     CAPTURE(each.name);
     reset_findings();
@@ -124,7 +124,8 @@ TEST_CASE("zoo: races are found by watching, whatever the result is") {
       continue;
     }
     const bool one_line = each.name == "global_update" || each.name == "between_blocks";
-    const std::string write = bug(file, each.name + ", write"), read = one_line ? write : bug(file, each.name + ", read");
+    const std::string write = bug(folder + each.file, each.name + ", write"),
+                      read = one_line ? write : bug(folder + each.file, each.name + ", read");
     const auto named = [&](const Race& race) {
       const auto is = [&](const std::string& line, const std::string& expected) { return line.ends_with(expected); };
       return (is(race.first_line, write) && is(race.second_line, read)) ||

@@ -1,0 +1,72 @@
+// Products of a warpgroup, four warps that begin at a multiple of four: "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
+// common/simt/wgmma.hpp has the same names for the CPU.
+//
+// D [64, N] = A B, or D += A B, with A [64, 16] and B [16, N] of fp16 or bf16 and fp32 sums. All 128 threads call it. The product runs by itself:
+// until the warpgroup has waited for its group, D, A in registers and what it reads of shared memory belong to it.
+//
+//   const KMajor<64> Q = k_major<64>(Q_tile);  const KMajor<Bc> K = k_major<Bc>(K_tile);
+//   wgmma_fence();                                                                    // S may be used by wgmma from here on
+//   for (int kk = 0; kk < d / 16; ++kk) wgmma<__half>(S, Q(kk), K(kk), kk > 0);        // S = Q K^T
+//   wgmma_commit();
+//   wgmma_wait<0>(S);                                                                 // S may be read
+//
+// Who holds what of D: wgmma_row() and wgmma_col() of wgmma_operand.hpp.
+#pragma once
+
+#include "common/attention/wgmma_operand.hpp"
+
+#ifndef __CUDACC__
+#include "common/simt/wgmma.hpp"
+#else
+#include "common/device/float16.cuh"
+#include "common/device/hopper.cuh"
+#include "common/device/wgmma_shapes.cuh"
+
+namespace flash {
+inline namespace gpu {
+
+/// The tile of `Rows` rows at `tile`, from `row` on; the depth runs along its columns.
+template <int Rows>
+__device__ inline KMajor<Rows> k_major(const void* tile, int row = 0) {
+  return k_major_at<Rows>(shared_address(tile), row);
+}
+/// The tile of `Rows` rows at `tile`, from column `col` on; the depth runs down its rows.
+template <int Rows>
+__device__ inline MnMajor<Rows> mn_major(const void* tile, int col = 0) {
+  return mn_major_at<Rows>(shared_address(tile), col);
+}
+
+/// Before the first product after registers of D or A were touched; and before a product for other accumulators, or ptxas adds it, and a wait with it
+/// (its messages C7519 and C7517).
+__device__ inline void wgmma_fence() { FLASH_SM90A("wgmma.fence.sync.aligned;" ::: "memory"); }
+/// Closes a group: the products since the last one.
+__device__ inline void wgmma_commit() { FLASH_SM90A("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+/// All but the Newest groups are complete; the accumulators named here are, and may be touched.
+template <int Newest, int... Registers>
+__device__ inline void wgmma_wait(float (&... complete)[Registers]) {
+  FLASH_SM90A("wgmma.wait_group.sync.aligned %0;" ::"n"(Newest) : "memory");
+  // The compiler does not know that the registers have changed.
+  const auto changed = [](auto& registers) {
+#pragma unroll
+    for (float& x : registers) asm volatile("" : "+f"(x)::"memory");
+  };
+  (changed(complete), ...);
+}
+
+/// D (+)= A B, both in shared memory. T: __half or __nv_bfloat16; N is twice the registers of D, a multiple of 16 up to 256.
+template <class T, int Registers, Major A, Major B>
+__device__ inline void wgmma(float (&d)[Registers], WgmmaOperand<A> a, WgmmaOperand<B> b, bool accumulate) {
+  WgmmaShape<Registers>::template product<T, A == Major::mn, B == Major::mn>(d, wgmma_descriptor(a), wgmma_descriptor(b),
+                                                                             accumulate);
+}
+/// D (+)= A B with A in registers: four of 16 columns, as of mma.m16n8k16.
+template <class T, int Registers, Major B>
+__device__ inline void wgmma(float (&d)[Registers], const unsigned (&a)[4], WgmmaOperand<B> b, bool accumulate) {
+  WgmmaShape<Registers>::template product<T, B == Major::mn>(d, a, wgmma_descriptor(b), accumulate);
+}
+
+}  // namespace gpu
+}  // namespace flash
+
+#endif

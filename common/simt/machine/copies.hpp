@@ -1,0 +1,81 @@
+// The copies of the TMA: loads into shared memory, which an mbarrier counts, stores and reductions from there, in groups that a thread waits for.
+#pragma once
+
+#include "common/simt/hopper.hpp"
+#include "common/simt/site.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace flash::machine {
+
+using simt::BoxAt;
+using simt::BulkMemory;
+using simt::Site;
+using simt::TensorMap;
+struct Hopper;
+struct Thread;
+class Worker;
+
+class Copies {
+ public:
+  Copies(Worker& worker, Hopper& hopper) : worker_(worker), hopper_(hopper) {}
+
+  void start_block(std::size_t threads);
+  /// Throws if a thread that ends has left a store that nobody waited for.
+  void thread_exits(const Thread&) const;
+  /// Stores whose shared memory was read are made now. Throws if a load has not landed.
+  void end_block();
+
+  /// Exactly one of map and from is there.
+  void load(void* to, int bytes, const TensorMap* map, const BoxAt& at, const BulkMemory* from, const void* barrier, Site);
+  void store(const void* from, int bytes, const TensorMap* map, const BoxAt& at, const BulkMemory* to, bool add, Site);
+  void commit();
+  /// For all but the `newest` groups of the running thread.
+  void wait(int newest, bool complete, Site);
+
+ private:
+  /// A run of adjacent bytes that a copy moves: from or to global memory, null where the tensor ends.
+  struct Piece {
+    std::byte* global;
+    std::size_t offset;  ///< in the copy's shared memory
+    std::size_t bytes;
+  };
+  struct Load {
+    std::byte* to;
+    int bytes;
+    std::vector<Piece> pieces;
+    const void* barrier;
+    std::int64_t phase;
+    Site site;
+    int flight;  ///< in SharedUnits
+  };
+  struct Store {
+    const std::byte* from;
+    std::vector<Piece> pieces;
+    std::vector<std::byte> data;  ///< once it was read
+    bool add, read = false;
+    Site site;
+    int group, flight;
+  };
+  struct Issuer {
+    std::vector<Store> stores;
+    int groups = 0;  ///< closed so far
+  };
+
+  static std::vector<Piece> pieces_of(const TensorMap&, const BoxAt&);
+  void check(const char* what, const void* shared, int bytes, bool box, const void* global, Site) const;
+  void count(const std::vector<Piece>&, int id, bool read, bool written, Site);
+  void land(const Load&);
+  void read(Store&);
+  static void finish(const Store&);
+  void wait_now(const Thread&, int newest, bool complete);
+
+  Worker& worker_;
+  Hopper& hopper_;
+  std::vector<Issuer> issuers_;  ///< by thread
+  int in_flight_ = 0;            ///< loads
+  Site last_load_;
+};
+
+}  // namespace flash::machine

@@ -1,0 +1,66 @@
+// The mbarriers of a block (PTX ISA, "mbarrier"): phases, arrivals, bytes.
+#pragma once
+
+#include "common/simt/site.hpp"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace flash::machine {
+
+using simt::Site;
+class Worker;
+struct Thread;
+
+class Mbarriers {
+ public:
+  explicit Mbarriers(Worker& worker) : worker_(worker) {}
+
+  void start_block() { barriers_.clear(); }
+  /// What is left in one at the end of the block; throws.
+  void end_block() const;
+  /// All threads of the block have met.
+  void synchronised();
+
+  void init(void* address, int arrivals, Site);
+  void fence_init();
+  void arrive(const void* address, const int* expected_bytes, Site);
+  void wait(const void* address, int parity, Site);
+
+  /// A copy is issued for the phase that is not over; returns its number.
+  std::int64_t expect_copy(const void* address, Site);
+  /// The copy's bytes have come.
+  void complete(const void* address, std::int64_t phase, int bytes, Site copy);
+  /// What the running thread has done lies before the end of the phase.
+  void publish(const void* address);
+
+  /// For a deadlock: what the mbarriers that threads wait for lack.
+  std::string missing() const;
+
+ private:
+  struct Barrier {
+    Site site;
+    int arrivals = 0, pending = 0;
+    int initialiser = 0;
+    bool fenced = false, known = false;                    ///< its initialisation: fenced; and then a barrier of the block
+    std::int64_t phase = 0;                                ///< that is not over
+    std::int64_t bytes = 0;                                ///< expected and not yet come
+    std::vector<std::int64_t> thread_waited, warp_waited;  ///< the last phase; nothing_yet
+    std::vector<Thread*> waiting;
+    unsigned char tokens[2] = {};  ///< for who looks for races: of even and odd phases
+  };
+  static constexpr std::int64_t nothing_yet = -2;
+
+  Barrier& at(const void* address, const char* what, Site);
+  std::int64_t phase_meant(const Barrier&, int parity, Site) const;
+  void end_phase_if_complete(Barrier&);
+  static std::string lacks(const Barrier&);
+  static std::string name(const Barrier&);
+
+  Worker& worker_;
+  std::map<const void*, Barrier> barriers_;
+};
+
+}  // namespace flash::machine

@@ -1,0 +1,142 @@
+#include "common/simt/machine/units.hpp"
+
+#include "common/simt/machine/names.hpp"
+#include "common/simt/machine/source_line.hpp"
+#include "common/simt/thread.hpp"
+
+#include <algorithm>
+
+namespace flash::machine {
+
+void SharedUnits::start_block(MemoryRange dynamic_shared, std::size_t threads) {
+  memory_ = dynamic_shared;
+  units_.assign((memory_.end - memory_.begin + unit_bytes - 1) / unit_bytes, {});
+  stored_.assign(threads, {});
+  readings_.clear();
+  loads_.clear();
+  any_unknown_ = false;
+}
+
+void SharedUnits::assume_stored() {
+  constexpr std::byte never_written{0xFF};
+  for (std::uint32_t u = 0; u < units_.size(); ++u) {
+    const std::byte* const first = address_of(u);
+    const std::byte* const end = std::min(first + unit_bytes, reinterpret_cast<const std::byte*>(memory_.end));
+    if (!std::all_of(first, end, [=](std::byte b) { return b == never_written; })) units_[u].writer = unknown;
+  }
+  any_unknown_ = true;
+}
+
+bool SharedUnits::contains(const void* address) const {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  return at >= memory_.begin && at < memory_.end;
+}
+
+std::uint32_t SharedUnits::unit_of(const void* address) const {
+  return static_cast<std::uint32_t>((reinterpret_cast<std::uintptr_t>(address) - memory_.begin) / unit_bytes);
+}
+
+SharedUnits::Units SharedUnits::units_of(const void* address, std::size_t bytes) const {
+  Units units;
+  const std::uint32_t first = unit_of(address);
+  for (std::uint32_t i = 0; i < (bytes + unit_bytes - 1) / unit_bytes; ++i) units.push_back(first + i);
+  return units;
+}
+
+std::byte* SharedUnits::address_of(std::uint32_t unit) const {
+  return reinterpret_cast<std::byte*>(memory_.begin + unit * unit_bytes);
+}
+
+std::string SharedUnits::line_of(const Flights& flights, std::uint32_t unit) {
+  for (const auto& [number, flight] : flights) {
+    if (std::ranges::find(flight.units, unit) != flight.units.end())
+      return std::string("the ") + flight.what + " at " + words(flight.site);
+  }
+  return "";
+}
+
+int SharedUnits::begin_reading(const char* what, Site site, Units units) {
+  for (const std::uint32_t u : units) {
+    const Unit& unit = units_[u];
+    const std::string where = std::string(what) + " reads byte " + std::to_string(u * unit_bytes) + " of dynamic shared memory";
+    if (unit.writer != 0) {
+      std::string who = "a thread stored to";
+      if (unit.writer != unknown) {
+        who = "thread " + std::to_string(unit.writer - 1) + " stored to at " +
+              source_line({.address = reinterpret_cast<std::uintptr_t>(unit.place)});
+      }
+      simt::fail(site, where + ", which " + who + " without fence_proxy_async()");
+    }
+    if (unit.loads != 0) simt::fail(site, where + " before " + line_of(loads_, u) + " has landed");
+  }
+  for (const std::uint32_t u : units) ++units_[u].readings;
+  readings_[++next_] = {what, site, std::move(units)};
+  return next_;
+}
+
+void SharedUnits::end_reading(int reading) {
+  const auto found = readings_.find(reading);
+  for (const std::uint32_t u : found->second.units) --units_[u].readings;
+  readings_.erase(found);
+}
+
+int SharedUnits::begin_load(Site site, Units units) {
+  for (const std::uint32_t u : units) {
+    const std::string where = "the load overwrites byte " + std::to_string(u * unit_bytes) + " of dynamic shared memory";
+    if (units_[u].readings != 0) simt::fail(site, where + ", which " + line_of(readings_, u) + " still reads");
+    if (units_[u].loads != 0) simt::fail(site, where + " before " + line_of(loads_, u) + " has landed");
+  }
+  for (const std::uint32_t u : units) ++units_[u].loads;
+  loads_[++next_] = {"load", site, std::move(units)};
+  return next_;
+}
+
+void SharedUnits::end_load(int load) {
+  const auto found = loads_.find(load);
+  for (const std::uint32_t u : found->second.units) {
+    --units_[u].loads;
+    units_[u].writer = 0;
+  }
+  loads_.erase(found);
+}
+
+std::string SharedUnits::access(int thread, const void* address, std::size_t bytes, bool write, const void* from) {
+  if (!contains(address)) return "";
+  const std::uint32_t first = unit_of(address);
+  const auto last = std::min(
+      static_cast<std::size_t>(first + (reinterpret_cast<std::uintptr_t>(address) % unit_bytes + bytes - 1) / unit_bytes),
+      units_.size() - 1);
+  for (std::uint32_t u = first; u <= last; ++u) {
+    Unit& unit = units_[u];
+    if (unit.loads != 0) {
+      return std::string(write ? "stores to" : "reads") + " byte " + std::to_string(u * unit_bytes) +
+             " of dynamic shared memory before " + line_of(loads_, u) + " has landed";
+    }
+    if (!write) continue;
+    if (unit.readings != 0) {
+      return "stores to byte " + std::to_string(u * unit_bytes) + " of dynamic shared memory, which " + line_of(readings_, u) +
+             " still reads";
+    }
+    if (unit.writer != thread + 1) {
+      unit.writer = static_cast<std::uint16_t>(thread + 1);
+      stored_[static_cast<std::size_t>(thread)].push_back(u);
+    }
+    unit.place = from;
+  }
+  return "";
+}
+
+void SharedUnits::fence(int thread) {
+  Units& stored = stored_[static_cast<std::size_t>(thread)];
+  for (const std::uint32_t u : stored) {
+    if (units_[u].writer == thread + 1) units_[u].writer = 0;
+  }
+  stored.clear();
+  if (!any_unknown_) return;
+  for (Unit& unit : units_) {
+    if (unit.writer == unknown) unit.writer = 0;
+  }
+  any_unknown_ = false;
+}
+
+}  // namespace flash::machine

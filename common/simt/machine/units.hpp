@@ -1,0 +1,71 @@
+// Who has to do with each 16 bytes of dynamic shared memory: threads, which store and read at once, and the TMA and wgmma, which do it later.
+//
+// Threads work through the generic proxy, the TMA and wgmma through the async proxy (PTX ISA, "Async proxy"). Of the order between the two this
+// follows: what a thread stores, the async proxy may read after the thread's fence_proxy_async(); what a load brings, threads may read after
+// the mbarrier. It asks for no fence where a load overwrites what threads have read or stored.
+#pragma once
+
+#include "common/simt/machine/device_memory.hpp"
+#include "common/simt/site.hpp"
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace flash::machine {
+
+using simt::Site;
+
+class SharedUnits {
+ public:
+  static constexpr std::size_t unit_bytes = 16;
+  using Units = std::vector<std::uint32_t>;
+
+  void start_block(MemoryRange dynamic_shared, std::size_t threads);
+
+  /// What has been stored so far was stored by threads that nobody looked at: any fence will do for it.
+  void assume_stored();
+
+  bool contains(const void* address) const;
+  std::uint32_t unit_of(const void* address) const;
+  Units units_of(const void* address, std::size_t bytes) const;
+  std::byte* address_of(std::uint32_t unit) const;
+
+  /// The TMA or wgmma (`what`) reads these units from now on until end_reading(). Throws if it may not.
+  int begin_reading(const char* what, Site, Units);
+  void end_reading(int reading);
+  /// The TMA writes them.
+  int begin_load(Site, Units);
+  void end_load(int load);
+
+  /// Why a thread may not access these bytes, "" if it may. `from`: its code.
+  std::string access(int thread, const void* address, std::size_t bytes, bool write, const void* from);
+  /// The thread's stores are visible to the async proxy.
+  void fence(int thread);
+
+ private:
+  struct Unit {
+    std::uint16_t writer = 0;     ///< 1 + the thread that has stored to it, until its fence
+    std::uint16_t readings = 0;   ///< that are in flight
+    std::uint16_t loads = 0;      ///< likewise
+    const void* place = nullptr;  ///< of the store
+  };
+  struct Flight {
+    const char* what;
+    Site site;
+    Units units;
+  };
+  static constexpr std::uint16_t unknown = 0xFFFF;
+  using Flights = std::unordered_map<int, Flight>;
+  static std::string line_of(const Flights&, std::uint32_t unit);
+
+  MemoryRange memory_;
+  std::vector<Unit> units_;
+  std::vector<Units> stored_;  ///< by each thread since its last fence
+  Flights readings_, loads_;
+  int next_ = 0;
+  bool any_unknown_ = false;
+};
+
+}  // namespace flash::machine

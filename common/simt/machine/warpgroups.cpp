@@ -1,0 +1,180 @@
+#include "common/simt/machine/warpgroups.hpp"
+
+#include "common/simt/machine/hopper.hpp"
+#include "common/simt/machine/names.hpp"
+#include "common/simt/machine/worker.hpp"
+#include "common/simt/thread.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace flash::machine {
+void Warpgroups::start_block(std::size_t threads) {
+  lanes_.assign(threads, {});
+  groups_.assign(threads / 128, {});
+}
+
+// ---- issuing -----------------------------------------------------------------------------------------------------------------------
+
+void Warpgroups::issue(const WgmmaThread& part, Site site) {
+  const int thread = worker_.current().number;
+  if (static_cast<std::size_t>(thread / 128) >= groups_.size())
+    simt::fail(site, "wgmma needs a warpgroup of 128 threads: the block has only " + std::to_string(lanes_.size()));
+  Lane& self = lane(thread);
+  join(part, groups_[static_cast<std::size_t>(thread / 128)], self, site);
+  take_accumulator(part, self, site);
+  Lane::Part mine{part.d, part.a_registers, {}};
+  if (part.a_registers != nullptr) {
+    take_operand(part, self, site);
+    std::copy_n(part.a_registers, 4, mine.a_then.begin());
+  }
+  self.parts.push_back(mine);
+  ++self.issued;
+}
+
+/// The first thread that comes makes the product; the others must ask for the same one.
+void Warpgroups::join(const WgmmaThread& part, Group& group, Lane& self, Site site) {
+  const std::size_t at = self.issued - group.first;
+  if (at == group.products.size()) {
+    group.products.push_back(make_product(part, site));
+    Product& made = group.products.back();
+    SharedUnits::Units units = made.a_units;
+    units.insert(units.end(), made.b_units.begin(), made.b_units.end());
+    made.reading = hopper_.units.begin_reading("wgmma", site, std::move(units));
+  } else {
+    const Product& known = group.products[at];
+    const std::uint64_t a = std::uint64_t{part.a.high} << 32 | part.a.low, b = std::uint64_t{part.b.high} << 32 | part.b.low;
+    const bool same = known.type == part.type && known.n == part.n && known.accumulate == part.accumulate &&
+                      known.a_shared == (part.a_registers == nullptr) && known.a_major == part.a_major &&
+                      known.b_major == part.b_major && (!known.a_shared || known.a == a) && known.b == b;
+    if (!same)
+      simt::fail(site,
+                 "wgmma: the threads of a warpgroup ask for different products: another one came from " + words(known.site));
+  }
+  if (worker_.current().lane() == 0) note_reads(group.products[at], worker_.current().warp() % 4);
+}
+
+void Warpgroups::take_accumulator(const WgmmaThread& part, Lane& self, Site site) const {
+  Accumulator& mine = self.accumulators[part.d];
+  const int registers = part.n / 2;
+  if (mine.in_flight > 0) {
+    if (mine.registers != registers)
+      simt::fail(site, "wgmma: the product at " + words(mine.site) + " has these accumulators in another shape");
+    if (!std::all_of(part.d, part.d + registers, is_poison))
+      simt::fail(mine.site, "wgmma: accumulators were written before they were waited for");
+  } else {
+    if (self.fences == 0 || (mine.registers == registers && mine.fences_then == self.fences))
+      simt::fail(site, "wgmma without wgmma_fence(): its accumulators may have been touched since they were waited for");
+    mine.value.assign(part.d, part.d + registers);
+    mine.registers = registers;
+    std::fill_n(part.d, registers, std::bit_cast<float>(poison));
+  }
+  mine.site = site;
+  ++mine.in_flight;
+}
+
+void Warpgroups::take_operand(const WgmmaThread& part, Lane& self, Site site) const {
+  Lane::OperandUse use{{}, self.fences};
+  std::copy_n(part.a_registers, 4, use.content.begin());
+  const auto known = self.operands.find(part.a_registers);
+  if (known != self.operands.end() && known->second.content != use.content && known->second.fences == use.fences)
+    simt::fail(site, "wgmma without wgmma_fence(): A in registers has changed since its last product");
+  self.operands[part.a_registers] = use;
+}
+
+void Warpgroups::fence() { ++lane(worker_.current().number).fences; }
+
+void Warpgroups::commit() {
+  Lane& self = lane(worker_.current().number);
+  self.groups.push_back(self.issued);
+}
+
+// ---- waiting -----------------------------------------------------------------------------------------------------------------------
+
+std::size_t Warpgroups::goal(const Lane& self) const {
+  const auto newest = static_cast<std::size_t>(self.newest);
+  return self.groups.size() > newest ? std::max(self.done, self.groups[self.groups.size() - 1 - newest]) : self.done;
+}
+
+void Warpgroups::wait(int newest, const float* const* complete, int count, Site site) {
+  Thread& thread = worker_.current();
+  Lane& self = lane(thread.number);
+  self.newest = newest;
+  if (goal(self) > self.done) {
+    self.waits = true;
+    const int first = thread.number - thread.lane();
+    bool all = true;
+    for (int i = first; i < first + 32; ++i) all = all && lane(i).waits;
+    if (all) hopper_.later(thread, [this, warp = thread.warp(), site] { run(warp, site); });
+    worker_.park(State::at_wgmma_wait, site);
+    if (instruments.watch != nullptr) instruments.watch->acquire(thread.number, &lane(first));
+  }
+  for (int i = 0; i < count; ++i) {
+    const auto found = self.accumulators.find(complete[i]);
+    if (found == self.accumulators.end() || found->second.in_flight == 0) continue;
+    const bool grouped = !self.groups.empty() && self.groups.back() == self.issued;
+    simt::fail(site, "wgmma_wait<" + std::to_string(newest) + "> does not wait for these accumulators: the product at " +
+                         words(found->second.site) +
+                         (grouped ? " is of a newer group" : " may be in no group: wgmma_commit()"));
+  }
+}
+
+void Warpgroups::run(int warp, Site site) {
+  Lane* const lanes = &lane(warp * 32);
+  for (int i = 1; i < 32; ++i) {
+    if (lanes[i].issued != lanes[0].issued || goal(lanes[i]) != goal(lanes[0]))
+      simt::fail(site, "wgmma_wait: the lanes of a warp wait for different products");
+  }
+  Group& group = groups_[static_cast<std::size_t>(warp / 4)];
+  const std::size_t end = goal(lanes[0]);
+  for (std::size_t number = lanes[0].done; number < end; ++number) {
+    Product& product = group.products[number - group.first];
+    compute(warp, product, number);
+    note_reads(product, warp % 4);
+    if (++product.warps_done == 4) hopper_.units.end_reading(product.reading);
+  }
+  while (!group.products.empty() && group.products.front().warps_done == 4) {
+    group.products.pop_front();
+    ++group.first;
+  }
+  if (instruments.watch != nullptr) instruments.watch->release(worker_.current().number, lanes);
+  std::vector<Thread*> threads;
+  for (int i = 0; i < 32; ++i) {
+    lanes[i].parts.erase(lanes[i].parts.begin(), lanes[i].parts.begin() + static_cast<std::ptrdiff_t>(end - lanes[i].done));
+    lanes[i].done = end;
+    lanes[i].waits = false;
+    threads.push_back(worker_.block_threads()[static_cast<std::size_t>(warp * 32 + i)]);
+  }
+  worker_.wake(threads);
+}
+
+// ---- what must not be ------------------------------------------------------------------------------------------------------------------
+
+std::string Warpgroups::access(int thread, const void* address, std::size_t bytes) const {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  for (const auto& [d, accumulator] : lanes_[static_cast<std::size_t>(thread)].accumulators) {
+    if (accumulator.in_flight == 0) continue;
+    const auto first = reinterpret_cast<std::uintptr_t>(d);
+    if (at < first + sizeof(float) * static_cast<std::size_t>(accumulator.registers) && at + bytes > first)
+      return "touches accumulators of the wgmma at " + words(accumulator.site) + " before it has waited for them";
+  }
+  return "";
+}
+
+void Warpgroups::thread_exits(const Thread& thread) const {
+  const Lane& self = lanes_[static_cast<std::size_t>(thread.number)];
+  if (self.done == self.issued) return;
+  simt::fail(self.accumulators.at(self.parts[0].d).site, "the thread ends without having waited for its wgmma");
+}
+
+void Warpgroups::end_block() const {
+  for (const Group& group : groups_) {
+    for (const Product& product : group.products) {
+      simt::fail(product.site, "the block ends, and only " + std::to_string(product.warps_done) +
+                                   " of the 4 warps of the warpgroup took part in this wgmma");
+    }
+  }
+}
+
+}  // namespace flash::machine
