@@ -40,6 +40,13 @@ TEST_CASE("rows: a kernel file is another one if its code changes, not if a comm
   CHECK(flash::code_id("#include \"a//b.cuh\"\nint x = 2;") != "fc3107a6e2841df3");
 }
 
+TEST_CASE("rows: FLASH_COMMIT says which commit a copy was made of") {
+  setenv("FLASH_COMMIT", "0123abcd", 1);
+  CHECK(flash::commit_and_date(".").at("commit") == "0123abcd");
+  unsetenv("FLASH_COMMIT");
+  CHECK(flash::commit_and_date(".").at("commit") != "0123abcd");
+}
+
 TEST_CASE("rows: saved rows give the same tables, CSV and JSON as the runs did") {
   const FakeStages stages;
   const TemporaryFolder folder;
