@@ -48,11 +48,10 @@ void add_output_options(CLI::App& app, CompareOptions& options) {
       ->group("Output");
   app.add_flag("--json", options.json, "The rows as a JSON array on stdout instead of the tables")->group("Output");
   app.add_flag("--csv", options.csv, "The rows as CSV on stdout instead of the tables")->group("Output");
-  text_option(
-      app, "--save", "FILE",
-      "Also write the rows as JSON to this file, with commit, date and the ids of the kernels' code; until all are there, to "
-      "FILE.partial. A file that exists is replaced only if it holds rows",
-      [&](const std::string& given) { options.save = not_empty("--save", given); })
+  text_option(app, "--save", "FILE",
+              "Also write the rows as JSON to this file, with commit, date and the kernels' blob ids; until all are there, to "
+              "FILE.partial. A file that exists is replaced only if it holds rows",
+              [&](const std::string& given) { options.save = not_empty("--save", given); })
       ->group("Output");
   app.add_flag("--resume", options.resume, "Go on with an interrupted --save: rows that still hold are not run again")
       ->group("Output");

@@ -133,7 +133,7 @@ Plan make_plan(const CompareOptions& options, const std::filesystem::path& progr
   plan.when = commit_and_date(sources);
   for (const Run& run : plan.runs) {
     const std::string& kernel = run.variant->kernel;
-    if (!plan.sources.contains(kernel)) plan.sources[kernel] = code_ids(sources, kernel);
+    if (!plan.sources.contains(kernel)) plan.sources[kernel] = blob_ids(sources, kernel);
   }
   return plan;
 }

@@ -29,7 +29,7 @@ struct Plan {
   std::vector<Case> cases;
   std::vector<Run> runs;                ///< problem by problem, then pass by pass, stages in order; then the same of the peers
   Json when;                            ///< commit and date of all rows
-  std::map<std::string, Json> sources;  ///< of each variant's kernel file: see code_ids()
+  std::map<std::string, Json> sources;  ///< of each variant's kernel file: see blob_ids()
 
   Plan() = default;
   Plan(Plan&&) = default;

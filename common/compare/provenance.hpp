@@ -12,12 +12,8 @@ namespace flash {
 /// where git or the repository is missing; "date": "2026-01-31T12:00:00Z"}.
 nlohmann::ordered_json commit_and_date(const std::filesystem::path& sources);
 
-/// 16 hexadecimal digits for what a source file says to the compiler: a hash of it without comments (//) and white space, so that a
-/// better comment does not make a measured kernel another one. rows/files.py has the same.
-std::string code_id(const std::string& text);
-
-/// {path -> code_id()} of a variant's kernel file and of the .cuh files it includes that are of stages or hold kernels too; null
-/// for a file that is not there.
-nlohmann::ordered_json code_ids(const std::filesystem::path& sources, const std::string& kernel);
+/// {path -> git blob id} of a variant's kernel file and of the .cuh files it includes that hold kernels too: what `git hash-object`
+/// says about them as they are now; null where that is not known.
+nlohmann::ordered_json blob_ids(const std::filesystem::path& sources, const std::string& kernel);
 
 }  // namespace flash

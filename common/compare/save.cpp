@@ -55,7 +55,7 @@ bool holds(const Row& row, const Run& run, const Plan& plan, const CompareOption
   const Json sources = row.report.contains("sources") ? row.report["sources"] : Json();
   if (row.is_tuned() != options.tune) return false;
   const bool known =
-      sources.is_object() && std::none_of(sources.begin(), sources.end(), [](const Json& id) { return id.is_null(); });
+      sources.is_object() && std::none_of(sources.begin(), sources.end(), [](const Json& blob) { return blob.is_null(); });
   if (!known || sources != plan.sources.at(run.variant->kernel)) return false;
   if (row.verdict == Verdict::refused || row.verdict == Verdict::no_room) return true;
   if (row.verdict != Verdict::ok) return false;

@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 
 from rows import text as words
-from rows.files import ROOT, code_id
+from rows.files import ROOT, blob_id
 from rows.row import device_name, grouped, is_gpu, is_peer, number, problem_key, text
 from rows.text import short_commit
 
@@ -63,25 +63,25 @@ def warnings(rows):
     versions = distinct(text(row, "device", "driver") for row in rows)
     if len(versions) > 1 and len(names) == 1:
         said.append("These rows were made with different drivers: " + ", ".join(versions) + ".")
-    stale = [path for path, code in sources(rows) if state(path, code) != "the same"]
+    stale = [path for path, blob in sources(rows) if state(path, blob) != "the same"]
     if stale:
         said.append("Changed since these rows were made: " + ", ".join(stale) + ".")
     return said
 
 
 def sources(rows):
-    """(path, code id) of every kernel file that a row ran."""
+    """(path, blob id) of every kernel file that a row ran."""
     listed = (row["sources"] for row in rows if isinstance(row.get("sources"), dict))
-    return sorted({(path, code) for files in listed for path, code in files.items() if isinstance(code, str)})
+    return sorted({(path, blob) for files in listed for path, blob in files.items() if isinstance(blob, str)})
 
 
-def state(path, code):
+def state(path, blob):
     """Whether a kernel file is still what it was, in the project that this program belongs to."""
     try:
         file = (ROOT / path).resolve()
         if not file.is_relative_to(ROOT) or not file.is_file():
             return "not here"
-        return "the same" if code_id(file) == code else "changed"
+        return "the same" if blob_id(file) == blob else "changed"
     except (OSError, ValueError):  # no name that a file can have
         return "not here"
 
@@ -95,13 +95,13 @@ def environment(rows):
     ]
     listed = tag("dl", *(join([tag("dt", name), *(tag("dd", line) for line in lines)]) for name, lines in facts if lines))
     files = []
-    for path, code in sources(rows):
+    for path, blob in sources(rows):
         files.append(
-            (tag("th", tag("code", path), scope="row"), [Cell(tag("code", code), kind=None), Cell(state(path, code), kind=None)], None)
+            (tag("th", tag("code", path), scope="row"), [Cell(tag("code", blob), kind=None), Cell(state(path, blob), kind=None)], None)
         )
     if not files:
         return listed
-    heads = [Head(title, kind=None) for title in ("kernel file", "id of its code", "in the project now")]
+    heads = [Head(title, kind=None) for title in ("kernel file", "git blob id", "in the project now")]
     summary = tag("summary", f"{counted(len(files), 'kernel file')} behind these rows", id="kernel-files")
     return join([listed, tag("details", summary, table("Kernel files", "kernel-files", heads, files))])
 

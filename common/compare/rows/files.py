@@ -1,10 +1,9 @@
 """What the scripts write: nothing of the user's is replaced, and a file is there whole or not at all."""
 
-import functools
+import hashlib
 import json
 import os
 import pathlib
-import re
 import stat
 import tempfile
 
@@ -81,11 +80,7 @@ def rows_text(rows):
     return "[\n" + ",\n".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows) + "\n]\n" if rows else "[]\n"
 
 
-@functools.cache
-def code_id(path):
-    """The id that rows have of a kernel file: provenance.hpp has the same."""
-    code = re.sub(rb'("(?:\\.|[^"\\\n])*")|//.*', rb"\1", path.read_bytes())
-    number = 0xCBF29CE484222325
-    for byte in b"".join(code.split()):
-        number = (number ^ byte) * 0x100000001B3 % 2**64
-    return f"{number:016x}"
+def blob_id(path):
+    """What git calls the contents of a file."""
+    contents = path.read_bytes()
+    return hashlib.sha1(b"blob %d\0" % len(contents) + contents).hexdigest()

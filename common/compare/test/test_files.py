@@ -32,10 +32,6 @@ class Files(unittest.TestCase):
         self.assertIn(str(path), str(caught.exception))
         self.assertEqual(sorted(self.folder.rglob("*")), before)
 
-    def test_the_id_of_code(self):
-        self.path.write_bytes(b'#include "a//b.cuh"  // "why"\n\n  int x = 1;\t// \xc3\xa9\n')
-        self.assertEqual(files.code_id(self.path), "fc3107a6e2841df3")  # test_rows.cpp has the same
-
     def test_only_its_own_are_replaced(self):
         for text in ("my notes", " <!-- ours -->", "<!-- ours", "<!-- ours --\n"):
             self.path.write_text(text)
