@@ -23,11 +23,11 @@
 #   counted_problem.json  the problem whose counts the docs show, so that they can be held against the GPU's own
 #   profile.json          what Nsight Compute says of stage 08, N4096 d128
 #   resources.json        registers and fixed shared memory of every kernel
-# Exits 1 if anything failed, 2 on bad usage, 3 if no GPU answers. In a copy of the project without its git repository, FLASH_COMMIT says which commit the results belong
-# to. Meant to take less than nine minutes on an H200 with 16 cores: FLASH_CHECK_SECONDS (default 540) is when the last part, the
-# profile, has to end; what it lacks is said. FLASH_CHECK_PARTS names the parts to run after the build, for less time at once:
-# tests comparison large peers tensor sanitizers profile (the default: these), sweep, tune, virtual. FLASH_CHECK_STAGES: the number of the one stage that
-# compute-sanitizer looks at (the default: all).
+# Exits 1 if anything failed, 2 on bad usage, 3 if no GPU answers. FLASH_COMMIT says which commit the results belong to, in a copy of
+# the project of which git knows another or none. All of it takes a quarter of an hour on an H200 with 16 cores: FLASH_CHECK_SECONDS
+# (default 1200) is when the last part, the profile, has to end; what it lacks is said. FLASH_CHECK_PARTS names the parts to run after
+# the build, for less time at once: tests comparison large peers tensor sanitizers profile (the default: these), sweep, tune, virtual.
+# FLASH_CHECK_STAGES: the number of the one stage that compute-sanitizer looks at (the default: all).
 set -uo pipefail
 case ${1:-} in
   --help | -h) awk 'NR > 1 && (!/^#/ || /^# shellcheck/) { exit } NR > 1 { sub(/^# ?/, ""); print }' "$0" && exit 0 ;;
@@ -38,7 +38,7 @@ cd "$(dirname "$0")/.." || exit 1
 output=${1:-build-gpu/report}
 shift || true
 build="build-gpu"
-deadline=${FLASH_CHECK_SECONDS:-540}
+deadline=${FLASH_CHECK_SECONDS:-1200}
 parts=" ${FLASH_CHECK_PARTS:-tests comparison large peers tensor sanitizers profile} "
 mkdir -p "$output"
 output=$(realpath "$output")

@@ -31,7 +31,7 @@ TEST_CASE("tensor maps: every layout whose rows are multiples of 16 bytes") {
   }
 }
 
-TEST_CASE("tensor maps: strides in bytes; one that is never used is that of a dense tensor") {
+TEST_CASE("tensor maps: strides in bytes, and one that is never used is that of a dense tensor") {
   CHECK(tensor_map_strides(tensor(problem(Layout::bnhd, 64), Role::k)) == std::array<std::int64_t, 3>{384, 128, 19200});
   TensorRef one = tensor(problem(Layout::bhnd, 64), Role::k);
   one.shape[0] = one.shape[1] = 1;

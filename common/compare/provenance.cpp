@@ -49,9 +49,10 @@ void collect_kernel_files(const std::filesystem::path& sources, const std::strin
 }  // namespace
 
 Json commit_and_date(const std::filesystem::path& sources) {
+  const char* told = std::getenv("FLASH_COMMIT");
   // A pattern that excludes all tags: the full commit id is left.
-  Json commit = ask_git(sources, {"describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"});
-  if (const char* told = std::getenv("FLASH_COMMIT"); commit.is_null() && told != nullptr) commit = told;
+  const Json commit =
+      told != nullptr ? Json(told) : ask_git(sources, {"describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"});
   return {{"commit", commit}, {"date", utc_now()}};
 }
 

@@ -8,8 +8,8 @@
 
 namespace flash {
 
-/// {"commit": id of HEAD, with "-dirty" if files have changed since, "date": "2026-01-31T12:00:00Z"}. Where git or the
-/// repository is missing the commit is what the environment variable FLASH_COMMIT says, or null.
+/// {"commit": what the environment variable FLASH_COMMIT says, or else the id of HEAD, with "-dirty" if files have changed since, null
+/// where git or the repository is missing; "date": "2026-01-31T12:00:00Z"}.
 nlohmann::ordered_json commit_and_date(const std::filesystem::path& sources);
 
 /// {path -> git blob id} of a variant's kernel file and of the .cuh files it includes that hold kernels too: what `git hash-object`

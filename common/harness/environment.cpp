@@ -23,7 +23,7 @@ constexpr Variable known[]{
     {"FLASH_SIMT_TARGET", "75|80|90", "The GPU that the simulator stands for, as its compute capability (default: 90)"},
     {"FLASH_SIMT_STEPS", "N",
      "Accesses to memory after which a simulated thread counts as endless; a barrier counts as 1024 (default: 2^30)"},
-    {"FLASH_COMMIT", "ID", "The commit that saved rows name where git knows none"},
+    {"FLASH_COMMIT", "ID", "The commit that saved rows name, in a copy of which git knows another or none"},
 };
 
 /// Of common/check_gpu.sh, and of the package flash-attn.

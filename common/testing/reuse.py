@@ -60,13 +60,6 @@ def configure(copy, build):
         sys.exit(f"the copy of the project cannot be configured:\n{done.stdout}")
 
 
-def same_file(original, copied):
-    try:
-        return Path(original).read_bytes() == Path(copied).read_bytes()
-    except OSError:
-        return False
-
-
 def launch(command):
     """Runs in copy/build: copies the original's object of this command, with a list of what it depends on; else runs the command."""
     facts = json.loads(Path(FACTS).read_text())
@@ -77,6 +70,12 @@ def launch(command):
 
     def copied(path):
         return path.replace(build, f"{copy}/build", 1) if path.startswith(f"{build}/") else path.replace(root, copy, 1)
+
+    def same_file(path):  # generated ones name the project's folders
+        try:
+            return Path(path).read_bytes() == original(Path(copied(path)).read_bytes().decode("latin-1")).encode("latin-1")
+        except OSError:
+            return False
 
     options = {name: command[command.index(name) + 1] for name in ("-o", "-MF") if name in command}
     before, files = facts["objects"].get(options.get("-o"), ([], []))
@@ -92,7 +91,7 @@ def launch(command):
         not names_folder
         and plain == [word for word in before if word != "-Werror"]
         and made.is_file()
-        and all(same_file(f, copied(f)) and os.path.getmtime(f) <= made.stat().st_mtime for f in files)
+        and all(same_file(f) and os.path.getmtime(f) <= made.stat().st_mtime for f in files)
     ):
         shutil.copyfile(made, options["-o"])
         listed = " ".join(copied(path).replace(" ", "\\ ") for path in files)

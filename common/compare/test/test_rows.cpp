@@ -1,4 +1,5 @@
 // --rows and --html: saved rows shown again.
+#include "common/compare/provenance.hpp"
 #include "common/compare/test/fake_stages.hpp"
 #include "common/harness/test/lines.hpp"
 
@@ -30,6 +31,13 @@ class FakePython {
 };
 
 }  // namespace
+
+TEST_CASE("rows: FLASH_COMMIT says which commit a copy was made of") {
+  setenv("FLASH_COMMIT", "0123abcd", 1);
+  CHECK(flash::commit_and_date(".").at("commit") == "0123abcd");
+  unsetenv("FLASH_COMMIT");
+  CHECK(flash::commit_and_date(".").at("commit") != "0123abcd");
+}
 
 TEST_CASE("rows: saved rows give the same tables, CSV and JSON as the runs did") {
   const FakeStages stages;

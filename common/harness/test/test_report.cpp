@@ -232,8 +232,8 @@ TEST_CASE("report: --list tells what a thread holds, where a kernel says so") {
   variant.tiles = [](const Problem&, Pass, const DeviceLimits&) {
     return std::vector<TileChoice>{{{64, 32}, 128, 1024, "", {{"S", 8, 4, 16, 2, 1}}}, {{32, 32}, 128, 1024, ""}};
   };
-  const Json list = Json::parse(list_json(gpu_run().stage, {variant}, {.problem = {}, .head_dims = {64}, .limits = {}}));
-  const Json choices = list.at("variants").at(0).at("tiles").at(0).at("choices");
+  const Json tiles = Json::parse(list_json(gpu_run().stage, {variant}, {.problem = {}, .head_dims = {64}, .limits = {}}));
+  const Json choices = tiles.at("variants").at(0).at("tiles").at(0).at("choices");
   CHECK(choices.at(0).at("thread") == Json{{"S", {{"rows", 8}, {"cols", 4}, {"lanes", 16}, {"row_run", 2}, {"col_run", 1}}}});
   CHECK_FALSE(choices.at(1).contains("thread"));
 }
@@ -247,9 +247,8 @@ TEST_CASE("report: --list parts widths whose kernels differ, but says the same t
   };
   const TilesToList what{.problem = {}, .head_dims = {32, 64, 128, 256}, .limits = {}};
   const Json tiles = Json::parse(list_json(gpu_run().stage, {variant}, what)).at("variants").at(0).at("tiles");
-  std::vector<std::vector<int>> dims;
-  for (const Json& listed : tiles) dims.push_back(listed.at("head_dims").get<std::vector<int>>());
-  CHECK(dims == std::vector<std::vector<int>>{{32, 64}, {128}, {256}});
+  CHECK(tiles.size() == 3);
+  CHECK(tiles.at(0).at("head_dims") == Json::array({32, 64}));
   const std::string text = list_text(gpu_run().stage, {variant}, what);
   CHECK_MESSAGE(text.find("32, 64, 128  64,32 (default)") != std::string::npos, text);
   CHECK_MESSAGE(text.find("256          32,32 (default)") != std::string::npos, text);
