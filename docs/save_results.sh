@@ -49,6 +49,9 @@ done
 # For the plots against N. That of io.json goes on where the sweep ends.
 "$bin/compare" --device cpu --heads 1 --no-causal --sweep seq=64..512 --save "$results/sweep.json" >/dev/null
 "$bin/compare" --device cpu --only 08 --dtype fp16 --heads 1 --no-causal --sweep seq=64..512 --save "$results/sweep16.json" >/dev/null
+# What a block of a kernel with a ring does, in order, for the picture of its phases.
+mkdir "$results/traces"
+FLASH_SIMT_TRACE="$results/traces/ring.jsonl" "${1:-build}/tests/test_flash_simt" -ns -tc='trace: the ring for its picture' >/dev/null
 
 rm -rf "$saved"
 mv "$results" "$saved"
