@@ -1,183 +1,68 @@
-"""Of docs/08_hopper_forward.md: who issues what when in a block, drawn from a trace of the simulator (FLASH_SIMT_TRACE)."""
+"""Of docs/08_hopper_forward.md: what each tile asks of an SM, the phases of a ring, registers. The pictures are in hopper_forward_pictures.py."""
 
-import json
+from .formatting import table
 
-from .saved import RESULTS
-from .svg import Picture
-
-TRACES = RESULTS / "cpu" / "traces"
-LEFT, ROW = 170, 30  # where time begins; the height of a lane
-
-
-def events_of(file, kernel):
-    """The events of the first launch of a kernel."""
-    found = None
-    for line in (TRACES / file).read_text().splitlines()[1:]:
-        event = json.loads(line)
-        if "kernel" in event:
-            if found:
-                break
-            found = [] if event["kernel"] == kernel else None
-        elif found is not None:
-            found.append(event)
-    if not found:
-        raise SystemExit(f"docs/results/cpu/traces/{file} has no events of a kernel '{kernel}'; run docs/save_results.sh")
-    return found
+TENSOR_FLOPS, SHARED_BYTES, EX2, SCHEDULERS = 4096, 128, 16, 4  # of an SM in a clock; a scheduler issues one instruction
+REGISTERS, WARPGROUP = 65536, 128
+# d, rows of Q and keys of a tile, warpgroups that compute, registers of a thread of the producer and of the others
+TILES = [
+    (64, 128, 128, 2, 24, 240),
+    (64, 256, 64, 4, 32, 112),
+    (128, 128, 128, 2, 24, 240),
+    (128, 192, 64, 3, 32, 160),
+    (256, 128, 64, 2, 24, 240),
+]
+# Instructions of a warp for 16 rows and 128 keys at d = 128, counted in the code that nvcc 13.0 made: with a maximum in each tile, and without.
+SOFTMAX = {"eager": 477, "lazy": 328}
 
 
-class Stage:
-    """A tile of shared memory that loads fill: the mbarrier that says it is full, and the one that says it is empty, if there is one."""
-
-    def __init__(self, full, empty, name, begin, bytes_of_box):
-        self.full, self.empty, self.name, self.begin, self.end = full, empty, name, begin, begin + bytes_of_box
-
-    def has(self, place):
-        return self.begin <= place < self.end
+def shared_bytes(br, bc):
+    """(8H.2)  In a clock in which the tensor cores never wait."""
+    return 64 + 2048 / bc + 4096 / br
 
 
-def stages_of(events):
-    """By what their loads and waits say. A producer waits for the empty mbarrier of a stage and then expects bytes in its full one."""
-    stages, waited = {}, {}
-    for event in events:
-        warp = event["warp"]
-        if event["event"] == "waited":
-            waited[warp] = event["barrier"]
-        elif event["event"] == "load":
-            full, begin, size = event["barrier"], event["to"], event["bytes"]
-            if full in stages:
-                stages[full].begin, stages[full].end = min(stages[full].begin, begin), max(stages[full].end, begin + size)
-            else:
-                name = event.get("tensor", "?")
-                number = sum(stage.name.startswith(name) for stage in stages.values())
-                stages[full] = Stage(full, waited.pop(warp, None), f"{name}{number}", begin, size)
-    alone = [stage for stage in stages.values() if sum(other.name[:-1] == stage.name[:-1] for other in stages.values()) == 1]
-    for stage in alone:
-        stage.name = stage.name[:-1]
-    return list(stages.values())
-
-
-class Timeline:
-    """Places of events: each that is drawn is a step to the right. Of a warpgroup its first warp is drawn, for the others."""
-
-    def __init__(self, events, producer):
-        shown = [e for e in events if e["warp"] == producer or e["warp"] % 4 == 0 or e["event"] in ("landed", "phase ends")]
-        self.events = [e for e in shown if e["event"] not in ("mbarrier", "syncthreads", "commit", "landed")]
-        self.step = (1000 - LEFT - 20) / len(self.events)
-
-    def x(self, at):
-        return LEFT + at * self.step
-
-    def of_warp(self, warp):
-        return [(at, e) for at, e in enumerate(self.events) if e["warp"] == warp]
-
-    def phase_ends(self, barrier, phase):
-        """Where it ends; the end of the picture if it does not."""
-        same = [at for at, e in enumerate(self.events) if e["event"] == "phase ends" and (e["barrier"], e["phase"]) == (barrier, phase)]
-        return same[0] if same else len(self.events)
-
-
-def bar(p, line, y, first, last, kind, text, high=ROW - 8):
-    """From one event to another; the text only where there is room."""
-    wide = line.x(last) - line.x(first)
-    p.rect(line.x(first), y, wide, high, kind)
-    if wide > 6.2 * len(text):
-        p.label(line.x(first) + wide / 2, y + high / 2 + 4, text, 11)
-
-
-def waits(p, line, y, warp, names):
-    """Grey: from the wait for a phase to its end."""
-    begun = {}
-    for at, event in line.of_warp(warp):
-        if event["event"] == "wait":
-            begun[event["barrier"], event["phase"]] = at
-        elif event["event"] == "waited":
-            name = names.get(event["barrier"], "")
-            bar(p, line, y, begun[event["barrier"], event["phase"]], at, "c0", name)
-
-
-def products(p, line, y, warp, stages):
-    """From the first product of a group to the end of the wait for it."""
-    groups = []
-    for at, event in line.of_warp(warp):
-        if event["event"] == "wgmma":
-            operands = [next((s.name for s in stages if s.has(event[side])), "P") for side in "ab"]
-            if groups and groups[-1]["end"] is None and groups[-1]["text"] == "·".join(operands):
-                groups[-1]["last"] = event["product"]
-            else:
-                groups.append({"at": at, "last": event["product"], "text": "·".join(operands), "end": None})
-        elif event["event"] == "wgmma waited":
-            for group in groups:
-                if group["end"] is None and group["last"] < event["products"]:
-                    group["end"] = at
-    for group in groups:
-        bar(p, line, y, group["at"], group["end"] or len(line.events), "c2", group["text"])
-
-
-def loads(p, line, y, producer, stages):
-    for stage in stages:
-        phases = {e["phase"]: at for at, e in reversed(line.of_warp(producer)) if e["event"] == "load" and e["barrier"] == stage.full}
-        for at in phases.values():
-            p.rect(line.x(at), y, max(line.step - 2, 3), ROW - 8, "c1")
-            p.label(line.x(at) + line.step / 2, y + 15, stage.name, 11)
-
-
-def life(p, line, y, stage, producer):
-    """Of a stage: filled, full, and given back, phase by phase."""
-    begun = {}
-    for at, event in line.of_warp(producer):
-        if event["event"] == "load" and event["barrier"] == stage.full:
-            begun.setdefault(event["phase"], at)
-    for phase, at in begun.items():
-        full = line.phase_ends(stage.full, phase)
-        given_back = len(line.events) if stage.empty is None else line.phase_ends(stage.empty, phase)
-        bar(p, line, y, at, full, "c1", f"filled, {phase}")
-        bar(p, line, y, full, given_back, "c3", f"full, phase {phase}")
-
-
-def timeline(file, kernel, title):
-    """Lanes of the producer and the warpgroups; below them the stages."""
-    events = events_of(file, kernel)
-    stages = stages_of(events)
-    producer = next(e["warp"] for e in events if e["event"] == "load")
-    groups = sorted({e["warp"] // 4 for e in events if e["event"] == "wgmma"})
-    line = Timeline(events, producer)
-    names = {s.full: s.name for s in stages} | {s.empty: s.name for s in stages}
-    lanes = 2 + 2 * len(groups) + len(stages)
-    p = Picture(1000, 130 + lanes * ROW + 20 * len(groups), title)
-    p.label(500, 28, title, 15, bold=True)
-    y = 50
-
-    def lane(name):
-        p.note(LEFT - 12, y + 15, name, size=12, anchor="end")
-        p.line(LEFT, y + ROW - 4, 980, y + ROW - 4, "thin")
-
-    lane(f"producer, warp {producer}")
-    waits(p, line, y, producer, names)
-    loads(p, line, y, producer, stages)
-    y += ROW + 10
-    for group in groups:
-        lane(f"warpgroup {group}, threads")
-        waits(p, line, y, 4 * group, names)
-        y += ROW
-        lane("products in flight")
-        products(p, line, y, 4 * group, stages)
-        y += ROW + 10
-    for stage in stages:
-        lane(f"shared memory, {stage.name}")
-        life(p, line, y, stage, producer)
-        y += ROW
-    p.note(
-        500,
-        y + 22,
-        "Grey: a wait for the mbarrier of that tile. Blue: loads, issued above and in flight below. Orange: wgmma. Green: a full tile.",
-        "From left to right the order in which the simulator came to each event; widths are no times.",
-        size=12,
+def budget():
+    lines = []
+    for d, br, bc, groups, *_ in TILES:
+        clocks = 4 * br * bc * d / TENSOR_FLOPS
+        lines.append(
+            [d, f"{br} × {bc}", groups, f"{clocks:,.0f}", f"{br * bc / EX2 / clocks:.2f}", f"{shared_bytes(br, bc) / SHARED_BYTES:.2f}"]
+        )
+        lines[-1].append(f"{4096 / br:.0f}")
+    head = (
+        "d | Br × Bc | warpgroups | clocks of the products | exponentials, of these | shared memory, of these | L2, bytes a clock of an SM"
     )
-    return p
+    return table(head, lines)
 
 
-def ring_08h():
-    return timeline("ring.jsonl", "ring", "Three tiles of K through a ring of two: who issues what, and what each stage holds")
+def issue():
+    """Of the issue slots of an SM, for tiles of 128 x 128 at d = 128."""
+    clocks = 4 * 128 * 128 * 128 / TENSOR_FLOPS
+    slots = {name: 8 * count / SCHEDULERS / clocks for name, count in SOFTMAX.items()}
+    return (
+        f"For 16 rows and 128 keys at $`d = 128`$ a warp issues {SOFTMAX['eager']} instructions with a maximum in each tile and "
+        f"{SOFTMAX['lazy']} without (counted in what nvcc 13.0 makes of it): {slots['eager']:.2f} and {slots['lazy']:.2f} of the issue slots."
+    )
 
 
-PICTURES = [ring_08h]
+def ring():
+    """(8H.4)  Five tiles through two stages."""
+    lines = []
+    for u in range(5):
+        stage, phase = u % 2, u // 2
+        lines.append([u, stage, phase, f"empty{stage}, phase {phase - 1}", (phase - 1) % 2, f"full{stage}, phase {phase}", phase % 2])
+    return table("tile | stage | phase | the producer waits for | parity | consumers wait for | parity", lines)
+
+
+def registers():
+    """(8H.5), (8H.6)"""
+    lines = []
+    for d, br, bc, groups, producer, consumer in TILES:
+        threads = (groups + 1) * WARPGROUP
+        given, used = REGISTERS // threads // 8 * 8, producer + groups * consumer
+        if used > (groups + 1) * given:
+            raise SystemExit(f"hopper_forward.registers: {br} x {bc} at d = {d} takes {used} registers for each of 128 threads")
+        live = f"{bc // 2} + {bc // 4} + {d // 2} = {bc // 2 + bc // 4 + d // 2}"
+        lines.append([d, f"{br} × {bc}", threads, given, f"{producer} / {consumer}", f"{producer} + {groups} · {consumer} = {used}", live])
+    head = "d | Br × Bc | threads | registers at the launch | producer / consumer | sum | live: S + P + O"
+    return table(head, lines)

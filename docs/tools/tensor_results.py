@@ -98,14 +98,17 @@ def others(device):
 
 
 @of_each_gpu
-def steps(device, which):
-    """All steps of one pass at N = 4096: TFLOP/s, and how many times as fast as the step before."""
+def steps(device, which, *names):
+    """Steps of one pass at N = 4096: TFLOP/s, and how many times as fast as the step before. All of them, or the named ones, if the last
+    of these is saved."""
     columns = [(d, causal) for d in (64, 128) for causal in (False, True)]
     speeds = {}
     for row in newest(device, "tensor_cores.json", direction=which, having="time"):
         d, length, causal, dtype, _ = key(row)
         if of_today(row) and length == 4096 and dtype == "fp16" and (d, causal) in columns:
             speeds.setdefault(row["variant"], {})[d, causal] = row
+    if names:
+        speeds = {name: speeds[name] for name in names if name in speeds} if names[-1] in speeds else {}
     lines = []
     for before, (variant, at) in zip([{}, *speeds.values()], speeds.items()):
         gains = [ratio(at.get(column), before.get(column)) for column in columns]
