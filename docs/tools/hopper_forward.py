@@ -1,5 +1,8 @@
 """Of docs/08_hopper_forward.md: what each tile asks of an SM, the phases of a ring, registers. The pictures are in hopper_forward_pictures.py."""
 
+from rows.files import ROOT
+
+from . import quotes
 from .formatting import table
 
 TENSOR_FLOPS, SHARED_BYTES, EX2, SCHEDULERS = 4096, 128, 16, 4  # of an SM in a clock; a scheduler issues one instruction
@@ -14,6 +17,45 @@ TILES = [
 ]
 # Instructions of a warp for 16 rows and 128 keys at d = 128, counted in the code that nvcc 13.0 made: with a maximum in each tile, and without.
 SOFTMAX = {"eager": 477, "lazy": 328}
+
+FOLDER = "08_tensor_cores/hopper_forward"
+STEPS = {
+    "tma": ("1_tma.cuh", "one thread asks the TMA for a tile; mbarriers say what has landed; products still by `mma.sync`"),
+    "wgmma": ("2_wgmma.cuh", "`wgmma` multiplies 64 rows by a whole tile, and reads its operands in shared memory"),
+    "specialized": ("3_specialized.cuh", "a producer warp, rings, registers that move; blocks that stay for several tiles of $`Q`$"),
+    "overlap": ("4_overlap.cuh", "$`S`$ of the next tile is issued before $`PV`$ of this one"),
+    "lazy": ("5_lazy_maximum.cuh", "a maximum only where $`P`$ would overflow, repaired by one warp alone"),
+    "tall": ("6_tall.cuh", "more warpgroups, each with fewer keys at a time, which skip what they do not see"),
+    "scheduled": ("7_scheduled.cuh", "tiles from a counter, the longest first; a TMA store; the next $`Q`$ on its way"),
+}
+NOT_HERE = "*This kernel is not in this tree yet.*"
+
+
+def steps():
+    """Those that are there as links."""
+    lines = []
+    for number, (variant, (file, idea)) in enumerate(STEPS.items(), 1):
+        link = f"[`{file}`](../{FOLDER}/{file})" if (ROOT / FOLDER / file).exists() else f"`{file}`"
+        lines.append([number, link, f"`{variant}`", idea])
+    return table("step | file | variant | its idea", lines)
+
+
+def loop(file, *function):
+    """Of a step: quotes.loop."""
+    path = f"{FOLDER}/{file}"
+    return quotes.loop(path, *function) if (ROOT / path).exists() else NOT_HERE
+
+
+def begin_of_loop(file, count):
+    """So many of its lines."""
+    lines = loop(file).split("\n")
+    return "\n".join([*lines[: int(count) + 1], "  // ...", *lines[-2:]]) if len(lines) > 1 else NOT_HERE
+
+
+def functions(file, *names):
+    """Of a step: quotes.functions."""
+    path = f"{FOLDER}/{file}"
+    return quotes.functions(path, *names) if (ROOT / path).exists() else NOT_HERE
 
 
 def shared_bytes(br, bc):
