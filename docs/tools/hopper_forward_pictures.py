@@ -59,9 +59,9 @@ def stages_of(events):
 class Timeline:
     """Places of events: each that is drawn is a step to the right. Of a warpgroup its first warp is drawn, for the others."""
 
-    def __init__(self, events, producer):
+    def __init__(self, events, producer, most=100):
         shown = [e for e in events if e["warp"] == producer or e["warp"] % 4 == 0 or e["event"] in ("landed", "phase ends")]
-        self.events = [e for e in shown if e["event"] not in ("mbarrier", "syncthreads", "commit", "landed")]
+        self.events = [e for e in shown if e["event"] not in ("mbarrier", "syncthreads", "commit", "landed", "setmaxnreg")][:most]
         self.step = (1000 - LEFT - 20) / len(self.events)
 
     def x(self, at):
@@ -85,18 +85,20 @@ def bar(p, line, y, first, last, kind, text, high=ROW - 8):
 
 
 def waits(p, line, y, warp, names):
-    """Grey: from the wait for a phase to its end."""
-    begun = {}
+    """Grey: from the wait for a phase, or for products, to its end."""
+    begun = None
     for at, event in line.of_warp(warp):
-        if event["event"] == "wait":
-            begun[event["barrier"], event["phase"]] = at
-        elif event["event"] == "waited":
-            name = names.get(event["barrier"], "")
-            bar(p, line, y, begun[event["barrier"], event["phase"]], at, "c0", name)
+        if event["event"] in ("wait", "wgmma wait"):
+            begun = at, names.get(event["barrier"], "") if event["event"] == "wait" else "products"
+        elif event["event"] in ("waited", "wgmma waited") and begun:
+            bar(p, line, y, begun[0], at, "c0", begun[1])
+            begun = None
+    if begun:
+        bar(p, line, y, begun[0], len(line.events), "c0", begun[1])
 
 
-def products(p, line, y, warp, stages):
-    """From the first product of a group to the end of the wait for it."""
+def groups_of(line, warp, stages):
+    """Products that follow each other with the same operands: where the first is issued, and where a wait for the last one ends."""
     groups = []
     for at, event in line.of_warp(warp):
         if event["event"] == "wgmma":
@@ -104,13 +106,12 @@ def products(p, line, y, warp, stages):
             if groups and groups[-1]["end"] is None and groups[-1]["text"] == "·".join(operands):
                 groups[-1]["last"] = event["product"]
             else:
-                groups.append({"at": at, "last": event["product"], "text": "·".join(operands), "end": None})
+                groups.append({"at": at, "last": event["product"], "text": "·".join(operands), "end": None, "left": operands[0]})
         elif event["event"] == "wgmma waited":
             for group in groups:
                 if group["end"] is None and group["last"] < event["products"]:
                     group["end"] = at
-    for group in groups:
-        bar(p, line, y, group["at"], group["end"] or len(line.events), "c2", group["text"])
+    return groups
 
 
 def loads(p, line, y, producer, stages):
@@ -139,11 +140,12 @@ def timeline(file, kernel, title):
     events = events_of(file, kernel)
     stages = stages_of(events)
     producer = next(e["warp"] for e in events if e["event"] == "load")
-    groups = sorted({e["warp"] // 4 for e in events if e["event"] == "wgmma"})
     line = Timeline(events, producer)
+    products = {warp: groups_of(line, warp, stages) for warp in sorted({e["warp"] // 4 * 4 for e in events if e["event"] == "wgmma"})}
+    kinds = [(warp, left) for warp in products for left in dict.fromkeys(group["left"] for group in products[warp])]
     names = {s.full: s.name for s in stages} | {s.empty: s.name for s in stages}
-    lanes = 2 + 2 * len(groups) + len(stages)
-    p = Picture(1000, 130 + lanes * ROW + 20 * len(groups), title)
+    lanes = 1 + len(products) + len(kinds) + len(stages)
+    p = Picture(1000, 130 + lanes * ROW + 10 * len(products), title)
     p.label(500, 28, title, 15, bold=True)
     y = 50
 
@@ -155,13 +157,17 @@ def timeline(file, kernel, title):
     waits(p, line, y, producer, names)
     loads(p, line, y, producer, stages)
     y += ROW + 10
-    for group in groups:
-        lane(f"warpgroup {group}, threads")
-        waits(p, line, y, 4 * group, names)
+    for warp, groups in products.items():
+        lane(f"warpgroup {warp // 4}, threads")
+        waits(p, line, y, warp, names)
         y += ROW
-        lane("products in flight")
-        products(p, line, y, 4 * group, stages)
-        y += ROW + 10
+        for left in [left for of_warp, left in kinds if of_warp == warp]:
+            lane(f"products of {left}")
+            for group in groups:
+                if group["left"] == left:
+                    bar(p, line, y, group["at"], group["end"] or len(line.events), "c4" if left == "P" else "c2", group["text"])
+            y += ROW
+        y += 10
     for stage in stages:
         lane(f"shared memory, {stage.name}")
         life(p, line, y, stage, producer)
@@ -169,7 +175,7 @@ def timeline(file, kernel, title):
     p.note(
         500,
         y + 22,
-        "Grey: a wait for the mbarrier of that tile. Blue: loads, issued above and in flight below. Orange: wgmma. Green: a full tile.",
+        "Grey: a wait for the mbarrier of that tile, or for products. Blue: loads, issued above and in flight below. Green: a full tile.",
         "From left to right the order in which the simulator came to each event; widths are no times.",
         size=12,
     )
@@ -247,6 +253,64 @@ def overlap_08h():
     return p
 
 
+def operands_08h():
+    """How the depth of a product walks through a tile, and which warp has which rows of the result; d = 128, tiles of 64 keys."""
+    p = Picture(1000, 370, "K-major: along the rows, panel by panel; MN-major: down the rows; the accumulators of a warpgroup")
+    top, panel, gap = 84, 128, 10  # a panel of 64 rows and 64 columns
+
+    def head(x, title, *lines):
+        p.label(x, 28, title, 14, bold=True)
+        p.note(x, 48, *lines, size=12)
+
+    head(30 + panel + gap / 2, "Q or K in S = Q Kᵀ: K-major", "16 of d are 32 bytes of each row")
+    for half in range(2):
+        x = 30 + half * (panel + gap)
+        for step in range(4):
+            p.rect(x + step * panel / 4, top, panel / 4, panel, "c1" if (half, step) == (0, 1) else "c0")
+            p.label(x + (step + 0.5) * panel / 4, top + panel / 2 + 5, f"{4 * half + step}", 12)
+        p.note(x + panel / 2, top + panel + 18, f"panel {half}", size=12)
+    p.arrow(36, top + panel + 36, 30 + 2 * panel + gap - 6, top + panel + 36)
+    p.note(30 + panel + gap / 2, top + panel + 58, "+ 32 bytes; from step 3 to 4 a panel on", size=12)
+
+    left = 370
+    head(left + panel + gap / 2, "V in O = P V: MN-major", "16 keys are 16 rows of 128 bytes")
+    for half in range(2):
+        x = left + half * (panel + gap)
+        for step in range(4):
+            p.rect(x, top + step * panel / 4, panel, panel / 4, "c1" if step == 1 else "c0")
+            p.label(x + panel / 2, top + (step + 0.5) * panel / 4 + 5, f"{step}", 12)
+        p.note(x + panel / 2, top + panel + 18, f"panel {half}", size=12)
+    p.arrow(left - 14, top + 4, left - 14, top + panel - 4)
+    p.note(left + panel + gap / 2, top + panel + 40, "+ 2,048 bytes a step", "leading offset: from panel to panel", size=12)
+
+    left, wide = 710, 250
+    head(left + wide / 2, "S or O: accumulators", "64 rows, 16 for each warp")
+    for warp in range(4):
+        y = top + warp * panel / 4
+        p.rect(left, y, wide, panel / 4, ["c3", "c2", "c4", "c0"][warp])
+        p.note(left - 8, y + 20, f"w{warp}", size=12, anchor="end")
+    for tile in range(1, 8):
+        p.line(left + tile * wide / 8, top, left + tile * wide / 8, top + panel, "thin")
+    for y in (2, 10):
+        p.rect(left + 2 * wide / 8 + wide / 32, top + panel / 4 + y * panel / 64, wide / 32, panel / 64 + 1, "c1")
+    p.note(left + wide / 2, top + panel + 18, "tiles of 8 columns: registers 4i to 4i + 3", size=12)
+    p.note(
+        left + wide / 2,
+        top + panel + 40,
+        "blue: the four numbers of a lane in tile 2,",
+        "two columns of rows g and g + 8 of its warp",
+        size=12,
+    )
+    p.note(
+        500,
+        top + panel + 104,
+        "Blue strips: what step 1 of a product reads. The swizzle within rows is left out: hardware undoes it.",
+        "Both panels of V belong to one product: its N is d = 128, and step 1 reads 16 rows of both.",
+        size=12,
+    )
+    return p
+
+
 PRODUCTS_BESIDE = [
     ("S", "S of tile 1"),
     ("PV", "PV of tile 0"),
@@ -258,4 +322,4 @@ PRODUCTS_BESIDE = [
 SOFTMAX_BESIDE = [("wait", "waits"), ("softmax", "softmax of tile 1"), ("wait", "waits"), ("softmax", "softmax of tile 2")]
 SOFTMAX_BESIDE += [("wait", "waits"), ("softmax", "softmax of tile 3")]
 
-PICTURES = [ring_08h, overlap_08h]
+PICTURES = [ring_08h, overlap_08h, operands_08h]
