@@ -10,8 +10,9 @@ from .shapes import WARP, shape_of, variants
 
 STAGE = "08_tensor_cores"
 VARIANTS = variants(STAGE)
-BACKWARD = [name for name, v in VARIANTS.items() if "backward" in v["passes"]]
-FORWARD = [name for name in VARIANTS if name not in BACKWARD]
+HOPPER = [name for name, v in VARIANTS.items() if v["kernel"].startswith(f"{STAGE}/hopper_")]  # of chapter 08H
+BACKWARD = [name for name, v in VARIANTS.items() if "backward" in v["passes"] and name not in HOPPER]
+FORWARD = [name for name in VARIANTS if name not in BACKWARD + HOPPER]
 MMA_FLOPS = 2 * 16 * 8 * 16  # of one m16n8k16
 SCHEDULERS = 4  # of an SM, each with a tensor core
 EX2_PER_CLOCK = 16  # of an SM
