@@ -2,7 +2,7 @@
 
 import json
 
-from .saved import RESULTS
+from .saved import NOTHING_SAVED, RESULTS
 from .svg import Picture
 
 TRACES = RESULTS / "cpu" / "traces"
@@ -186,6 +186,12 @@ def ring_08h():
     return timeline("ring.jsonl", "ring", "Three tiles of K through a ring of two: who issues what, and what each stage holds")
 
 
+def step_08h():
+    return timeline(
+        "overlap.jsonl", "tensor_overlap", "Step 4: S of the next tile is issued before P V of this one; two warpgroups, rings of two"
+    )
+
+
 def overlap_08h():
     """Schemes, with products twice as long as the exponentials: d = 128."""
     p = Picture(1000, 440, "Two warpgroups tied by a barrier; two that drift apart; one that has products in flight while it exponentiates")
@@ -323,3 +329,10 @@ SOFTMAX_BESIDE = [("wait", "waits"), ("softmax", "softmax of tile 1"), ("wait", 
 SOFTMAX_BESIDE += [("wait", "waits"), ("softmax", "softmax of tile 3")]
 
 PICTURES = [ring_08h, overlap_08h, operands_08h]
+if (TRACES / "overlap.jsonl").exists():
+    PICTURES.append(step_08h)
+
+
+def of_step_4():
+    """As a picture on the page, where it is saved."""
+    return "![What the block of step 4 does, from the simulator's trace](img/step_08h.svg)" if step_08h in PICTURES else NOTHING_SAVED
