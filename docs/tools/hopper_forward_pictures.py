@@ -53,7 +53,8 @@ def stages_of(events):
     alone = [stage for stage in stages.values() if sum(other.name[:-1] == stage.name[:-1] for other in stages.values()) == 1]
     for stage in alone:
         stage.name = stage.name[:-1]
-    return list(stages.values())
+    tensors = list(dict.fromkeys(stage.name.rstrip("0123456789") for stage in stages.values()))
+    return sorted(stages.values(), key=lambda stage: (tensors.index(stage.name.rstrip("0123456789")), stage.name))
 
 
 class Timeline:
@@ -119,7 +120,7 @@ def loads(p, line, y, producer, stages):
         phases = {e["phase"]: at for at, e in reversed(line.of_warp(producer)) if e["event"] == "load" and e["barrier"] == stage.full}
         for at in phases.values():
             p.rect(line.x(at), y, max(line.step - 2, 3), ROW - 8, "c1")
-            p.label(line.x(at) + line.step / 2, y + 15, stage.name, 11)
+            p.label(line.x(at) + line.step / 2, y + 15, stage.name, 11 if line.step > 14 else 8)
 
 
 def life(p, line, y, stage, producer):
