@@ -41,6 +41,20 @@ inline Prediction predicted_forward(const Problem& p, const TileChoice& choice) 
   return moved;
 }
 
+/// The same where a warp only loads. In the last steps each warpgroup of 64 rows looks up biases of the tiles that it sees.
+inline Prediction predicted_specialized(std::string_view step, const Problem& p, const TileChoice& choice) {
+  Prediction moved = predicted_forward(p, choice);
+  const std::int64_t heads = std::int64_t{p.B} * p.H;
+  const bool skips = step == "tall" || step == "scheduled";
+  const Tiles looked_up{skips ? 64 : choice.tiles.Br, choice.tiles.Bc};
+  moved["bias"].read = heads * biases(p, visits(p, looked_up), 2 * looked_up.Br);
+  if (step == "scheduled") {
+    const std::int64_t work = heads * (up(p.Nq, choice.tiles.Br) / choice.tiles.Br);
+    moved["counter"] = {work, work + 1};  // reset, then asked once for each tile of Q
+  }
+  return moved;
+}
+
 /// (8.17)
 inline Prediction predicted_backward(std::string_view step, const Problem& p, const TileChoice& choice) {
   const auto [Br, Bc] = choice.tiles;
@@ -74,8 +88,11 @@ inline Prediction predicted_backward(std::string_view step, const Problem& p, co
 }
 
 inline Prediction predicted(const Variant& v, const Problem& p, Pass pass, const TileChoice& choice, const DeviceLimits&) {
-  for (const std::string_view step : {"mma", "swizzle", "pipeline", "registers", "lazy_maximum", "tuned"}) {
+  for (const std::string_view step : {"mma", "swizzle", "pipeline", "registers", "lazy_maximum", "tuned", "tma", "wgmma"}) {
     if (v.name == step) return predicted_forward(p, choice);
+  }
+  for (const std::string_view step : {"specialized", "overlap", "lazy", "tall", "scheduled"}) {
+    if (v.name == step) return predicted_specialized(step, p, choice);
   }
   for (const std::string_view step : {"two_kernels", "one_kernel", "staggered"}) {
     if (v.name != step) continue;

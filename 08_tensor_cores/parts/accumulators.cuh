@@ -35,6 +35,7 @@ struct Accumulators {
   static constexpr int ROWS = 2 * RowTiles, LANES = 4, HEIGHT = 16 * RowTiles, WIDTH = 8 * ColTiles;
   float number[RowTiles][ColTiles][4];  // of each fragment two of row r = 2 i, then two of row r = 2 i + 1
 
+  __device__ Accumulators() {}  // for a product that does not add
   __device__ explicit Accumulators(float all) {
     each([&](float& x, int) { x = all; });
   }
@@ -184,18 +185,25 @@ __device__ void write_rows(const Matrix<T>& M, int row0, const Accumulators<RowT
   }
 }
 
-/// (8.5)  The epilogue: O = O / l and L = factor m + ln l, in rows row0.. of `output` and L. l: of this lane's columns.
-template <class T, int RowTiles, int ColTiles, class Tile>
-__device__ void write_output(Accumulators<RowTiles, ColTiles>& O, const Rows<2 * RowTiles>& m, Rows<2 * RowTiles> l,
-                             float factor, const Matrix<T>& output, const Vector<float>& L, int row0, const Tile& staging) {
+/// (8.5)  O = O / l and L = factor m + ln l, this in rows row0.. of L. l: of this lane's columns.
+template <int RowTiles, int ColTiles>
+__device__ void normalize(Accumulators<RowTiles, ColTiles>& O, const Rows<2 * RowTiles>& m, Rows<2 * RowTiles> l, float factor,
+                          const Vector<float>& L, int row0) {
   const int lane = threadIdx.x % WARP;
   l = row_sum<Accumulators<RowTiles, ColTiles>>(l);
   l.each([&](float& sum, int r) {
     const int row = row0 + 8 * r + lane / 4;
-    if (lane % 4 == 0 && row < output.rows) L(row) = sum == 0.0f ? -INFINITY : factor * m[r] + logf(sum);
+    if (lane % 4 == 0 && row < L.size) L(row) = sum == 0.0f ? -INFINITY : factor * m[r] + logf(sum);
     sum = sum == 0.0f ? 0.0f : 1.0f / sum;  // no visible key: O = 0
   });
   O.scale_rows(l);
+}
+
+/// (8.5)  The epilogue, in rows row0.. of `output` and L.
+template <class T, int RowTiles, int ColTiles, class Tile>
+__device__ void write_output(Accumulators<RowTiles, ColTiles>& O, const Rows<2 * RowTiles>& m, const Rows<2 * RowTiles>& l,
+                             float factor, const Matrix<T>& output, const Vector<float>& L, int row0, const Tile& staging) {
+  normalize(O, m, l, factor, L, row0);
   write_rows(output, row0, O, staging);
 }
 

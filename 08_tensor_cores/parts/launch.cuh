@@ -26,8 +26,9 @@ constexpr int min_sm(std::size_t shared_bytes, bool fills_registers) {
 struct BlockOrder {
   int tiles_of_head, tile, head;
 
-  __device__ BlockOrder(int tiles, int heads, int heads_at_once) : tiles_of_head(tiles) {
-    const int group = blockIdx.x / (tiles * heads_at_once) * heads_at_once, in_group = blockIdx.x % (tiles * heads_at_once);
+  __device__ BlockOrder(int tiles, int heads, int heads_at_once, int number = static_cast<int>(blockIdx.x))
+      : tiles_of_head(tiles) {
+    const int group = number / (tiles * heads_at_once) * heads_at_once, in_group = number % (tiles * heads_at_once);
     const int size = min(heads_at_once, heads - group);  // the last group may be smaller
     tile = in_group / size;
     head = group + in_group % size;

@@ -61,13 +61,17 @@ inline std::vector<WorkspaceSpec> padded_operands(const Problem& p, Pass) {
 
 /// `t` if its rows are aligned, else its copy in the workspace of that name, which is made here.
 template <class T>
-Tensor<const T> aligned(const Attention& a, const TensorRef& t, const char* name) {
-  if (rows_are_aligned(a.problem)) return view<const T>(t);
+const TensorRef& aligned_tensor(const Attention& a, const TensorRef& t, const char* name) {
+  if (rows_are_aligned(a.problem)) return t;
   const TensorRef& copy = a.workspace(name);
   const auto heads = static_cast<unsigned>(copy.shape[0] * copy.shape[1]);
   launch("pad", {dim3(blocks_for(static_cast<int>(copy.shape[2]), PAD_BLOCK_ROWS) * heads), dim3(PAD_THREADS)}, pad_kernel<T>,
          view<const T>(t), view<T>(copy));
-  return view<const T>(copy);
+  return copy;
+}
+template <class T>
+Tensor<const T> aligned(const Attention& a, const TensorRef& t, const char* name) {
+  return view<const T>(aligned_tensor<T>(a, t, name));
 }
 
 /// `t` if its rows are aligned, else the copy of it that the forward pass has left.

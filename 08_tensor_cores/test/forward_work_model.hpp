@@ -17,7 +17,11 @@ namespace flash::tensor_test {
 inline constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
 
 /// d, padded to a width that is compiled.
-inline int width_of(const Problem& p) { return p.d <= 128 ? (p.d + 31) / 32 * 32 : 256; }
+inline int width_of(const Variant& v, const Problem& p) {
+  if (p.d > 128) return 256;
+  if (!is_for_hopper(v)) return (p.d + 31) / 32 * 32;
+  return p.d <= 64 ? 64 : p.d <= 80 ? 80 : p.d <= 96 ? 96 : 128;
+}
 
 /// What a step does, of all batches and heads.
 struct Work {
@@ -58,6 +62,15 @@ class Maximum {
  public:
   explicit Maximum(int rows) : m_(static_cast<std::size_t>(rows), minus_infinity) {}
 
+  /// Visits tile j, S [rows][keys], in a warp of a warpgroup, where all rows see all keys of tiles before `plain_tiles`. Is it computed twice?
+  bool visit_in_warp(const std::vector<std::vector<double>>& S, int j, int plain_tiles) {
+    exact_from_ = std::min(exact_from_, plain_tiles);
+    const bool exact = !known_ || j >= exact_from_, twice = !exact && !fits(S);
+    if (exact || twice) raise(S);
+    if (twice) exact_from_ = j - 8;
+    return twice;
+  }
+
   /// Visits the tile S [rows][keys]. Is it computed twice?
   bool visit(const std::vector<std::vector<double>>& S) {
     const bool known_before = known_;
@@ -92,28 +105,36 @@ class Maximum {
 
   std::vector<double> m_;
   bool known_ = false;
+  int exact_from_ = std::numeric_limits<int>::max();  // tiles from this one on take the maximum at once
 };
 
 /// Adds the work of a tile of Q of one head, which begins at row0.
-inline void add_work_of_tile(Work& work, const Problem& p, const Scores& score, int row0, const TileChoice& choice, bool lazy) {
+inline void add_work_of_tile(Work& work, const Variant& v, const Problem& p, const Scores& score, int row0,
+                             const TileChoice& choice) {
   const auto [Br, Bc] = choice.tiles;
-  const int warps = choice.threads / 32, rows = Br / warps;
-  const int seen = p.visible_keys(std::min(row0 + Br, p.Nq) - 1), Tc = (seen + Bc - 1) / Bc;
+  const int warps = is_specialized(v) ? Br / 16 : choice.threads / 32, rows = Br / warps;
+  const auto tiles_seen = [&, Bc = Bc](int first, int end) {
+    return first >= p.Nq ? 0 : (p.visible_keys(std::min(end, p.Nq) - 1) + Bc - 1) / Bc;
+  };
+  const int Tc = tiles_seen(row0, row0 + Br);
+  const bool scales_first = p.bias != BiasKind::none || p.scale <= 0;
   std::vector<Maximum> maxima(static_cast<std::size_t>(warps), Maximum(rows));
   for (int j = Tc - 1; j >= 0; --j) {
     ++work.tiles;
     for (int warp = 0; warp < warps; ++warp) {
-      const int first = row0 + warp * rows;
+      const int first = row0 + warp * rows, group = row0 + warp / 4 * 64;
+      if (is_one_of(v, {"tall", "scheduled"}) && j >= tiles_seen(group, group + 64)) continue;
       bool twice = false;
-      if (lazy) {
+      if (is_lazy(v) || is_lazy_in_warps(v)) {
         std::vector<std::vector<double>> S(static_cast<std::size_t>(rows));
         for (int r = 0; r < rows; ++r) {
           for (int c = 0; c < Bc; ++c) S[static_cast<std::size_t>(r)].push_back(score(first + r, j * Bc + c));
         }
-        twice = maxima[static_cast<std::size_t>(warp)].visit(S);
+        Maximum& maximum = maxima[static_cast<std::size_t>(warp)];
+        twice = is_lazy(v) ? maximum.visit(S) : maximum.visit_in_warp(S, j, scales_first ? 0 : p.visible_keys(first) / Bc);
       }
       work.repeated += twice;
-      work.products += std::int64_t{twice ? 3 : 2} * rows * Bc * width_of(p);
+      work.products += std::int64_t{twice ? 3 : 2} * rows * Bc * width_of(v, p);
     }
   }
   work.query_tiles += Tc > 0;
@@ -124,7 +145,7 @@ inline Work work_of(const Variant& v, const Problem& p, const Inputs& inputs, co
   for (int b = 0; b < p.B; ++b) {
     for (int h = 0; h < p.H; ++h) {
       for (int row0 = 0; row0 < p.Nq; row0 += choice.tiles.Br) {
-        add_work_of_tile(work, p, Scores(p, inputs, b, h), row0, choice, is_lazy(v));
+        add_work_of_tile(work, v, p, Scores(p, inputs, b, h), row0, choice);
       }
     }
   }

@@ -8,22 +8,37 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
 namespace flash::tensor_test {
 
-/// The steps of the forward pass.
+/// The steps that copy by the TMA; all but the first of them multiply by wgmma.
+inline bool is_for_hopper(const Variant& v) { return std::string(v.file).find("/hopper_") != std::string::npos; }
+
+/// The steps of the forward pass that run on the simulated GPU.
 inline std::vector<Variant> forward_steps() {
   std::vector<Variant> steps;
   for (const Variant& v : grid::variants()) {
-    if (v.backward == nullptr) steps.push_back(v);
+    if (v.backward == nullptr && (!is_for_hopper(v) || grid::device().limits().sm == 90)) steps.push_back(v);
   }
   return steps;
 }
 
+/// Is the step one of these?
+inline bool is_one_of(const Variant& v, std::initializer_list<const char*> names) {
+  return std::any_of(names.begin(), names.end(), [&](const char* name) { return v.name == std::string(name); });
+}
+
 /// Does the step look for a maximum only where P would overflow, and visit keys from the last to the first?
-inline bool is_lazy(const Variant& v) { return v.name == std::string("lazy_maximum") || v.name == std::string("tuned"); }
+inline bool is_lazy(const Variant& v) { return is_one_of(v, {"lazy_maximum", "tuned", "tma"}); }
+/// The same in a warpgroup, where some tiles take the maximum at once.
+inline bool is_lazy_in_warps(const Variant& v) { return is_one_of(v, {"lazy", "tall", "scheduled"}); }
+
+/// Does a warp load that does not compute?
+inline bool is_specialized(const Variant& v) { return is_for_hopper(v) && !is_one_of(v, {"tma", "wgmma"}); }
 
 /// The tile sizes that a step has for a problem on the simulated GPU.
 inline std::vector<TileChoice> choices(const Variant& v, const Problem& p, Pass pass) {

@@ -19,6 +19,7 @@ struct DeviceLimits {
   int multiprocessors = 132;             ///< SMs
   std::size_t shared_bytes = 232448;     ///< dynamic shared memory of a block, at most (227 KB on sm_90)
   std::size_t shared_bytes_sm = 233472;  ///< shared memory of an SM, for all its blocks; each takes 1 KB more than it asks for
+  bool wgmma = sm == 90;                 ///< kernels were compiled for compute capability 9.0 with its own instructions ("90a")
 };
 
 /// What a thread holds of a matrix in registers: rows x cols numbers. `lanes` threads share a row; of neighbouring rows a thread

@@ -89,15 +89,23 @@ struct EventPair {
   }
 };
 
-__global__ void compiled_as_all_kernels() {}
+// A block is smaller where the code is compiled with wgmma, so that the host can tell.
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+__global__ void __launch_bounds__(512) compiled_as_all_kernels() {}
+#else
+__global__ void __launch_bounds__(1024) compiled_as_all_kernels() {}
+#endif
+
+cudaFuncAttributes attributes_of_all_kernels() {
+  cudaFuncAttributes attributes{};
+  check_cuda(cudaFuncGetAttributes(&attributes, compiled_as_all_kernels), "this program has no code that this GPU runs");
+  return attributes;
+}
 
 /// What the kernels of this program were compiled for: 80 for compute capability 8.0. It is less than the GPU's own where the
 /// GPU is newer than all architectures of the build, and where the driver compiles intermediate code (PTX) of an older one.
-int compiled_sm() {
-  cudaFuncAttributes attributes{};
-  check_cuda(cudaFuncGetAttributes(&attributes, compiled_as_all_kernels), "this program has no code that this GPU runs");
-  return attributes.ptxVersion;
-}
+int compiled_sm() { return attributes_of_all_kernels().ptxVersion; }
+bool compiled_with_wgmma() { return attributes_of_all_kernels().maxThreadsPerBlock == 512; }
 
 class GpuDevice final : public Device {
  public:
@@ -123,7 +131,7 @@ class GpuDevice final : public Device {
         2.0 * 1e3 * attribute(cudaDevAttrMemoryClockRate) * attribute(cudaDevAttrGlobalMemoryBusWidth) / 8;
     l2_bytes_ = static_cast<std::size_t>(properties.l2CacheSize);
     limits_ = {compiled_sm(), properties.multiProcessorCount, properties.sharedMemPerBlockOptin,
-               properties.sharedMemPerMultiprocessor};
+               properties.sharedMemPerMultiprocessor, compiled_with_wgmma()};
   }
 
   const DeviceInfo& info() const override { return info_; }

@@ -93,6 +93,12 @@ struct ScoreRule {
     // time.
     const int i0 = Transposed ? col0 : opaque(row0), j0 = Transposed ? opaque(row0) : col0;
     if (scale_first) scale_and_add_bias<Transposed>(S, opaque(head), i0, j0);
+    mask<Transposed>(S, i0, j0);
+  }
+
+  /// The same where scores are not scaled first: i0 is the first query, j0 the first key.
+  template <bool Transposed = false, class Tile>
+  __device__ void mask(Tile& S, int i0, int j0) const {
     const int end = j0 + (Transposed ? Tile::HEIGHT : Tile::WIDTH);
     if (end > problem.visible_keys(i0)) {  // the first query sees fewest keys
       S.each_at([&](float& s, int row, int col) {
@@ -120,12 +126,14 @@ struct ScoreRule {
   }
 };
 
-/// The rule of a run. Scores are scaled before the maximum is taken with a bias, which is added to scaled scores; with a scale
-/// that is not positive, which would turn the maximum into a minimum; and with one so large that its product with log2 e might
-/// overflow.
+/// Are scores scaled before the maximum is taken? With a bias, which is added to scaled scores; with a scale that is not positive, which
+/// would turn the maximum into a minimum; and with one so large that its product with log2 e might overflow.
+inline bool scales_first(const Problem& p) { return p.bias != BiasKind::none || !(p.scale > 0.0f && p.scale < 1e30f); }
+
+/// The rule of a run.
 inline ScoreRule score_rule(const Attention& a, bool always_scale_first = false) {
   const Problem& p = a.problem;
-  const bool scale_first = always_scale_first || p.bias != BiasKind::none || !(p.scale > 0.0f && p.scale < 1e30f);
+  const bool scale_first = always_scale_first || scales_first(p);
   return {p, bias_of(a), scale_first, scale_first ? 1.0f : p.scale};
 }
 

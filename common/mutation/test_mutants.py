@@ -43,6 +43,7 @@ class Mutants(unittest.TestCase):
             "wgmma_wait<1>(S, dP);",
             "bulk_wait_read<0>();",
             "named_barrier_arrive(2, 256);",
+            "release(is.empty_K[stage]);",
         ):
             self.assertEqual(deletions(f"if (x) {wait}"), [(1, "if (x) ;")], wait)
 

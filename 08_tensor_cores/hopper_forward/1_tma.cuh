@@ -1,0 +1,190 @@
+// 08 Tensor cores, Hopper forward, step 1: the Tensor Memory Accelerator (TMA) copies, mbarriers say what has landed.
+//
+//   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
+//   P = 2^(c S - c m)        with c = scale log2 e         [Br, Bc]                    (8.2)
+//   l = l + rowsum P                                                                   (8.3)
+//   O = O + P V_j                                          [Br, Bc] x [Bc, d]          (8.4)
+//   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
+//
+// New since forward/6_tuned.cuh:
+// - One thread asks the TMA for a tile: it computes all addresses, swizzles, and writes zeros for rows and columns that do not exist. The
+//   others copy nothing.
+// - The TMA counts the bytes that have landed on an mbarrier, and everybody waits for that: no thread waits for its own copies and
+//   then, at a barrier, for those of the others.
+// - Tiles lie in panels of 64 columns (parts/panels.cuh); products are as wide as d, rounded up to 16 alone.
+//
+// Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_TILES rows of S and O; a row is shared by the 4 lanes of a quad.
+// HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
+// Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Runs where the TMA is: sm_90 and newer.
+#pragma once
+
+#include "08_tensor_cores/parts/launch_hopper.cuh"
+#include "08_tensor_cores/parts/panels.cuh"
+
+namespace flash::tensor_cores {
+namespace {
+
+/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+template <int Width_, int Br_, int Bc_, int RowTiles, int Blocks>
+struct ForwardShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
+  static constexpr int ROW_TILES = RowTiles;                       // of 16 rows, that a warp owns
+  static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
+  static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP;
+  static constexpr int BLOCKS = Blocks;                              // resident on an SM (occupancy); they share its registers
+  static constexpr bool Q_STAYS = Width / 16 * ROW_TILES * 4 <= 32;  // the registers that all of a warp's Q takes
+  static constexpr int SHARED_NUMBERS =
+      (Width + 63) / 64 * 64 * (Br + 4 * Bc) + BARRIER_NUMBERS;  // Q, two tiles each of K and V, mbarriers
+  static constexpr int MIN_SM = 90;
+
+  static_assert(Br % (16 * ROW_TILES) == 0 && Bc % 16 == 0 && Width % 16 == 0, "whole fragments");
+};
+
+/// The warp's rows of Q as left operand: in registers, or in shared memory.
+template <class Shape, class Tile>
+__device__ auto operand_of_Q(const Tile& Q_rows) {
+  if constexpr (Shape::Q_STAYS) {
+    return InRegisters<typename Tile::T, Shape::ROW_TILES, Tile::STEPS>(Q_rows.left());
+  } else {
+    return Q_rows.left();
+  }
+}
+
+/// The largest sum of a lane's part of a row of P at which m may stay. P itself is then no larger, far from the 65504 of fp16.
+constexpr float OVERFLOW = 1024.0f;
+
+template <class T, class Shape>
+__global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
+    forward_kernel(ScoreRule rule, const __grid_constant__ TensorMap Q_map, const __grid_constant__ TensorMap K_map,
+                   const __grid_constant__ TensorMap V_map, Tensor<T> O_all, Tensor<float> L_all, int heads_at_once) {
+  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
+  const Problem& problem = rule.problem;
+  // The last tiles of Q, which see most keys under a causal mask, start first.
+  const BlockOrder order((problem.Nq + Shape::Br - 1) / Shape::Br, problem.B * problem.H, heads_at_once);
+  const int row0 = (order.tiles_of_head - 1 - order.tile) * Shape::Br, b = order.head / problem.H, h = order.head % problem.H;
+
+  using QTile = PanelTile<T, Shape::Br, Shape::Width>;
+  using KTile = PanelTile<T, Shape::Bc, Shape::Width>;
+  const QTile Q_smem(dynamic_shared<T>(Shape::SHARED_NUMBERS));
+  const auto K_smem = [&](int stage) {  // two tiles of K after Q, then two of V, then mbarriers
+    return KTile(Q_smem.panels.data + QTile::NUMBERS + stage * KTile::NUMBERS);
+  };
+  const auto V_smem = [&](int stage) { return K_smem(2 + stage); };
+  Mbarrier* const full_KV = reinterpret_cast<Mbarrier*>(K_smem(4).panels.data);  // of each stage
+  Mbarrier& full_Q = full_KV[2];
+  const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_TILES;  // the warp's first row of the tile
+
+  const float c = rule.factor * LOG2_E;
+
+  using Output = Accumulators<Shape::ROW_TILES, Shape::COL_TILES>;
+  Output O(0.0f);                            // [16 ROW_TILES, Width], not normalised
+  Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: of this lane's columns alone
+  // Keys from seen_by_any on are seen by no row of the tile.
+  const int seen_by_any = problem.visible_keys(min(row0 + Shape::Br, problem.Nq) - 1);
+  const int Tc = (seen_by_any + Shape::Bc - 1) / Shape::Bc;
+
+  // Of tiles before this one apply() changes nothing: all rows see all of their keys.
+  const int plain_tiles = rule.scale_first ? 0 : problem.visible_keys(row0) / Shape::Bc;
+  bool m_known = false;  // in all rows of the warp
+
+  const auto load_tile = [&](int j) {  // by one thread
+    mbarrier_arrive_expect_tx(full_KV[j % 2], 2 * KTile::BYTES);
+    K_smem(j % 2).load(K_map, full_KV[j % 2], j * Shape::Bc, problem.kv_head(h), b);
+    V_smem(j % 2).load(V_map, full_KV[j % 2], j * Shape::Bc, problem.kv_head(h), b);
+  };
+
+  // 1. Q and the last tiles of K and V. One arrival ends a phase of an mbarrier, if all bytes have landed by then that it announces.
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < 3; ++i) mbarrier_init(full_KV[i], 1);
+    fence_mbarrier_init();  // the TMA sees them initialised
+    if (Tc > 0) {
+      mbarrier_arrive_expect_tx(full_Q, QTile::BYTES);
+      Q_smem.load(Q_map, full_Q, row0, h, b);
+      load_tile(Tc - 1);
+    }
+  }
+  __syncthreads();                       // read after write: all threads see the mbarriers initialised
+  if (Tc > 0) mbarrier_wait(full_Q, 0);  // read after write: Q has landed
+
+  const auto Q = operand_of_Q<Shape>(Q_smem.below(warp_row));
+  for (int j = Tc - 1; j >= 0; --j) {
+    // 2. K and V have landed; the prefetch of the next tiles starts.
+    const int parity = (Tc - 1 - j) / 2 % 2;  // each stage has a phase for every second tile
+    mbarrier_wait(full_KV[j % 2], parity);    // read after write: K_j and V_j have landed
+    __syncthreads();                          // write after read: no warp reads K_(j+1), V_(j+1) any longer
+    if (threadIdx.x == 0 && j > 0) load_tile(j - 1);
+
+    // 3. P with the m at hand. If that does not fit, which is rare, once more with the true maximum, with which it does.
+    Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
+    Rows<Output::ROWS> sum(0.0f);
+    for (bool exact = !m_known;; exact = true) {
+      S.each([](float& s, int) { s = 0.0f; });
+      add_product(S, Q, K_smem(j % 2).transposed());  // (8.1)
+      bool subtracted = false;
+      if (exact || j >= plain_tiles) {  // one test guards all the rare work: 4 % at d = 64
+        rule.apply(S, order.head, row0 + warp_row, j * Shape::Bc);
+        if (exact) {
+          const auto alpha = raise(m, row_max(S), c);  // (6.2)
+          l = alpha * l;
+          O.scale_rows(alpha);
+          m_known = in_all_rows(m, [](float x) { return x != -INFINITY; });
+        }
+        subtracted = exact || rule.scale_first;  // then no score is above 0, whatever its size
+        if (subtracted) S.each([&](float& s, int r) { s -= finite(m[r]); });
+      }
+      Rows<Output::ROWS> cm = m;
+      cm.each([&](float& x, int) { x = subtracted ? 0.0f : c * x; });
+      S.each([&](float& s, int r) { s = exp2_approx(c * s - cm[r]); });  // (8.2): S is P now
+      sum = lane_sum(S);
+      if (in_all_rows(sum, [](float x) { return !(x > OVERFLOW); }) || exact) break;  // a NaN fits: it will not get better
+    }
+    l = l + sum;  // (8.3)
+
+    // 4. O += P V.
+    add_product(O, InRegisters<T, Shape::ROW_TILES, Shape::Bc / 16>(S), V_smem(j % 2).right());  // (8.4)
+  }
+  write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), row0 + warp_row,
+               Q_smem.below(warp_row));  // (8.5)
+}
+
+template <class Shape>
+void start(const Attention& a) {
+  in_type_of(a, [&]<class T>(T) {
+    const Problem& p = a.problem;
+    const int heads = p.B * p.H, group = p.group_size();  // whose heads share K and V
+    const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(heads);
+    launch("tensor_tma", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)}, forward_kernel<T, Shape>,
+           score_rule(a), map_of<T>(a, a.Q, "Q_padded", Shape::Br), map_of<T>(a, a.K, "K_padded", Shape::Bc),
+           map_of<T>(a, a.V, "V_padded", Shape::Bc), view<T>(a.O), view<float>(a.L),
+           heads_in_L2(heads, std::int64_t{2} * p.Nk * p.d * 2 / group));
+  });
+}
+
+template <int... Sizes>
+constexpr CompiledShape compiled(const char* why) {
+  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>);
+}
+
+constexpr CompiledShape shapes[] = {
+    compiled<64, 128, 64, 2, 2>("32 rows a warp, Q in registers"),
+    compiled<64, 64, 64, 1, 3>("twice as many blocks, three on an SM"),
+    compiled<80, 128, 64, 2, 2>("32 rows a warp"),
+    compiled<80, 64, 32, 1, 3>("twice as many blocks, little shared memory"),
+    compiled<96, 128, 64, 2, 2>("32 rows a warp"),
+    compiled<96, 64, 32, 1, 3>("twice as many blocks, little shared memory"),
+    compiled<128, 128, 64, 2, 2>("32 rows a warp"),
+    compiled<128, 64, 32, 1, 2>("twice as many blocks, little shared memory"),
+    compiled<256, 128, 64, 1, 1>("16 rows a warp: more of O than that has no room; 8 warps share K and V"),
+    compiled<256, 64, 32, 1, 2>("twice as many blocks"),
+    compiled<256, 32, 16, 1, 4>("little shared memory"),
+};
+
+Variant tma_step() {
+  Variant step = forward_step<shapes>("tma", "the TMA copies tiles, mbarriers say what has landed; products as before");
+  step.refuse_on = refuse_before_hopper;
+  return step;
+}
+const Variant variant = tma_step();
+
+}  // namespace
+}  // namespace flash::tensor_cores

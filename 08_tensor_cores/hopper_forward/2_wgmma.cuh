@@ -1,0 +1,134 @@
+// 08 Tensor cores, Hopper forward, step 2: wgmma multiplies for four warps at once.
+//
+//   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
+//   m_new = max(m, rowmax S),   alpha = 2^(c m - c m_new)  with c = scale log2 e       (6.2)
+//   P = 2^(c S - c m_new),   l = alpha l + rowsum P                                    (8.2)
+//   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (8.4)
+//   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
+//
+// New since step 1:
+// - A warpgroup, four warps, multiplies 64 rows by a whole tile. wgmma reads Q, K and V in shared memory itself: no ldmatrix, no registers for
+//   operands. Only P comes from registers, where its accumulators lie as the left operand wants them, as in forward step 4.
+// - A product is issued, and runs by itself. The fence before it says that its registers are settled, the wait after it that they may be
+//   read, and that shared memory may be overwritten.
+// - The maximum is taken in each tile again, and keeps m, alpha and l as forward step 4 had them. Step 5 will do without.
+//
+// Grid: Tr*B*H. Block: warpgroups; each owns 64 rows of S and O, a warp 16 of them; a row is shared by the 4 lanes of a quad.
+// HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
+// Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Runs on sm_90a alone.
+#pragma once
+
+#include "08_tensor_cores/parts/launch_hopper.cuh"
+#include "08_tensor_cores/parts/panels.cuh"
+
+namespace flash::tensor_cores {
+namespace {
+
+/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+template <int Width_, int Br_, int Bc_>
+struct ForwardShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
+  static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
+  static constexpr int STAGES = 2;                                 // tiles each of K and V in shared memory
+  static constexpr int CONSUMERS = Br / GROUP_ROWS, THREADS = CONSUMERS * WARPGROUP;
+  static constexpr int SHARED_NUMBERS =
+      (Width + 63) / 64 * 64 * (Br + 2 * STAGES * Bc) + BARRIER_NUMBERS;  // Q, K, V, mbarriers
+  static constexpr int MIN_SM = 90;
+
+  static_assert(Br % GROUP_ROWS == 0 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
+};
+
+template <class T, class Shape>
+__global__ void __launch_bounds__(Shape::THREADS, 1)
+    forward_kernel(ScoreRule rule, const __grid_constant__ Maps maps, Tensor<T> O_all, Tensor<float> L_all, Schedule schedule) {
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
+  const Shared<T, Shape> shared;
+  auto& is = shared.barriers();
+  const Work<Shape> work(rule.problem, schedule, blockIdx.x);
+  const int warp_row = threadIdx.x / WARP * 16;                    // the warp's first row of the tile
+  const auto Q_rows = shared.Q().below(warpgroup() * GROUP_ROWS);  // of the warpgroup
+  const float c = rule.factor * LOG2_E;
+  Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
+  Rows<2> m(-INFINITY), l(0.0f);              // l: of this lane's columns alone
+
+  const auto load_tile = [&](int j) {  // by one thread
+    mbarrier_arrive_expect_tx(is.full_K[j % 2], shared.K(0).BYTES);
+    shared.K(j % 2).load(maps.K, is.full_K[j % 2], j * Shape::Bc, work.kv_head, work.b);
+    mbarrier_arrive_expect_tx(is.full_V[j % 2], shared.V(0).BYTES);
+    shared.V(j % 2).load(maps.V, is.full_V[j % 2], j * Shape::Bc, work.kv_head, work.b);
+  };
+
+  // 1. Q and the last tiles of K and V.
+  if (threadIdx.x == 0) {
+    shared.initialize();
+    if (work.Tc > 0) {
+      mbarrier_arrive_expect_tx(is.full_Q[0], shared.Q().BYTES);
+      shared.Q().load(maps.Q, is.full_Q[0], work.row0, work.h, work.b);
+      load_tile(work.Tc - 1);
+    }
+  }
+  __syncthreads();                                  // read after write: all threads see the mbarriers initialised
+  if (work.Tc > 0) mbarrier_wait(is.full_Q[0], 0);  // read after write: Q has landed
+
+  for (int j = work.Tc - 1; j >= 0; --j) {
+    // 2. The prefetch of the next tiles starts.
+    const int parity = (work.Tc - 1 - j) / 2 % 2;  // each stage has a phase for every second tile
+    __syncthreads();                               // write after read: no warp reads K_(j+1), V_(j+1) any longer
+    if (threadIdx.x == 0 && j > 0) load_tile(j - 1);
+
+    // 3. S = Q K^T, and the softmax of its rows.
+    Accumulators<1, Shape::KEY_TILES> S;      // [16, Bc] in each warp
+    mbarrier_wait(is.full_K[j % 2], parity);  // read after write: K_j has landed
+    wgmma_fence();                            // the registers of S are free
+    issue_product<T, Q_rows.STEPS>(S, Q_rows.left_of_group(), shared.K(j % 2).transposed_of_group(), false);  // (8.1)
+    wgmma_commit();
+    wgmma_wait<0>(registers(S));  // read after write: S is there
+    rule.apply(S, work.head, work.row0 + warp_row, j * Shape::Bc);
+    const auto alpha = raise(m, row_max(S), c);  // (6.2)
+    exponentiate(S, m, c, rule.scale_first);     // (8.2): S is P now
+    l = alpha * l + lane_sum(S);
+    O.scale_rows(alpha);
+
+    // 4. O += P V.
+    const InRegisters<T, 1, Shape::Bc / 16> P(S);
+    mbarrier_wait(is.full_V[j % 2], parity);  // read after write: V_j has landed
+    wgmma_fence();                            // read after write: O and P have been computed
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(j % 2).right_of_group(), true);  // (8.4)
+    wgmma_commit();
+    wgmma_wait<0>(registers(O));  // read after write: O is there; write after read: this warpgroup reads K_j, V_j no longer
+  }
+  write_output(O, m, l, rule.factor, O_all.head(work.b, work.h), L_all.head_vector(work.b, work.h), work.row0 + warp_row,
+               shared.Q().below(warp_row));  // (8.5)
+}
+
+template <class Shape>
+void start(const Attention& a) {
+  in_type_of(a, [&]<class T>(T) {
+    const Schedule schedule = schedule_of<Shape>(a.problem);
+    launch("tensor_wgmma", {dim3(static_cast<unsigned>(schedule.end)), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)},
+           forward_kernel<T, Shape>, score_rule(a), maps_of<T, Shape>(a), view<T>(a.O), view<float>(a.L), schedule);
+  });
+}
+
+template <int... Sizes>
+constexpr CompiledShape compiled(const char* why) {
+  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>);
+}
+
+constexpr CompiledShape shapes[] = {
+    compiled<64, 128, 128>("two warpgroups share K and V"),
+    compiled<64, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<80, 128, 128>("two warpgroups share K and V"),
+    compiled<80, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<96, 128, 128>("two warpgroups share K and V"),
+    compiled<96, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<128, 128, 128>("two warpgroups share K and V"),
+    compiled<128, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<256, 128, 64>("two warpgroups share K and V"),
+    compiled<256, 64, 32>("twice as many blocks, little shared memory"),
+};
+
+const Variant variant = hopper_step<shapes>("wgmma", "products of four warps at once, which read shared memory themselves");
+
+}  // namespace
+}  // namespace flash::tensor_cores

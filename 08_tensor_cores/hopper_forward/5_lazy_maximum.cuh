@@ -1,0 +1,223 @@
+// 08 Tensor cores, Hopper forward, step 5: a maximum only when it must be.
+//
+//   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
+//   P = 2^(c S - c m)        with c = scale log2 e         [Br, Bc]                    (8.2)
+//   l = l + rowsum P                                                                   (8.3)
+//   O = O + P V_j                                          [Br, Bc] x [Bc, d]          (8.4)
+//   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
+//
+// New since step 4, which has the same tiles:
+// - m stays as long as no row of P sums to more than OVERFLOW, as in forward/5_lazy_maximum.cuh: most tiles have no maximum, no shuffle and no
+//   rescaling. The vote is the warp's own, not the warpgroup's.
+// - A warp whose P does not fit has lost S. It multiplies its 16 rows of Q by K once more, by mma.sync, which no other warp has to take
+//   part in; the tiles in shared memory and the accumulators are the same. So K is given back after that.
+// - Tiles that some row of the warp sees a part of, the first one, and WARY_TILES after a second time take the maximum at once: there it is likely to
+//   be needed, and a second time costs more.
+//
+// Grid: at most a block for each SM. Block: consumers, warpgroups of which each owns 64 rows of S and O, a warp 16 of them; then the producer.
+// HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
+// Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Runs on sm_90a alone.
+#pragma once
+
+#include "08_tensor_cores/parts/launch_hopper.cuh"
+#include "08_tensor_cores/parts/panels.cuh"
+
+namespace flash::tensor_cores {
+namespace {
+
+/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+template <int Width_, int Br_, int Bc_>
+struct ForwardShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
+  static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
+  static constexpr int STAGES = 2;                                 // of the rings of K and V
+  static constexpr int CONSUMERS = Br / GROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
+  // Registers of a thread: 504 for the three warpgroups, as at the launch. Two have 256 each from the start.
+  static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
+  static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
+  static constexpr int SHARED_NUMBERS =
+      (Width + 63) / 64 * 64 * (Br + 2 * STAGES * Bc) + BARRIER_NUMBERS;  // Q, K, V, mbarriers
+  static constexpr int MIN_SM = 90;
+
+  static_assert(Br % GROUP_ROWS == 0 && CONSUMERS <= 2 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
+};
+
+/// The largest sum of a lane's part of a row of P at which m may stay. P itself is then no larger, far from the 65504 of fp16.
+constexpr float OVERFLOW = 1024.0f;
+/// Tiles that take the maximum at once after one that had to be computed twice.
+constexpr int WARY_TILES = 8;
+
+/// One thread: loads what the consumers need of a tile of Q, as soon as there is room.
+template <class T, class Shape, class Turns>
+__device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work, Turns& turn) {
+  auto& is = shared.barriers();
+  mbarrier_wait(is.empty_Q[0], turn.of_Q.parity() ^ 1);  // write after read: O of the work before has left Q's place
+  mbarrier_arrive_expect_tx(is.full_Q[0], work.Tc > 0 ? shared.Q().BYTES : 0);
+  if (work.Tc > 0) shared.Q().load(maps.Q, is.full_Q[0], work.row0, work.h, work.b);
+  turn.of_Q.next();
+  for (int j = work.Tc - 1; j >= 0; --j, turn.of_KV.next()) {
+    const int stage = turn.of_KV.stage(), parity = turn.of_KV.parity();
+    mbarrier_wait(is.empty_K[stage], parity ^ 1);  // write after read: all consumers have read the K that was there
+    mbarrier_arrive_expect_tx(is.full_K[stage], shared.K(stage).BYTES);
+    shared.K(stage).load(maps.K, is.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
+    mbarrier_wait(is.empty_V[stage], parity ^ 1);  // write after read: likewise
+    mbarrier_arrive_expect_tx(is.full_V[stage], shared.V(stage).BYTES);
+    shared.V(stage).load(maps.V, is.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
+  }
+}
+
+/// A consumer: its warpgroup's rows of a tile of Q.
+template <class T, class Shape, class Turns>
+__device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Tensor<T>& O_all,
+                        const Tensor<float>& L_all, const Work<Shape>& work, Turns& turn) {
+  auto& is = shared.barriers();
+  const int warp_row = threadIdx.x / WARP * 16;                    // the warp's first row of the tile
+  const auto Q_rows = shared.Q().below(warpgroup() * GROUP_ROWS);  // of the warpgroup
+  const float c = rule.factor * LOG2_E;
+  Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
+  Rows<2> m(-INFINITY), l(0.0f);              // l: of this lane's columns alone
+
+  // Tiles from this one on take the maximum at once: at first those of which not all rows of the warp see all keys.
+  int exact_from = rule.scale_first ? 0 : rule.problem.visible_keys(work.row0 + warp_row) / Shape::Bc;
+
+  // (6.2), (8.2)  S becomes P with the true maximum; what O has to be multiplied by is left to the caller.
+  const auto exact_softmax = [&](Accumulators<1, Shape::KEY_TILES>& S, int j) {
+    rule.apply(S, work.head, work.row0 + warp_row, j * Shape::Bc);
+    const auto alpha = raise(m, row_max(S), c);
+    exponentiate(S, m, c, rule.scale_first);
+    l = alpha * l + lane_sum(S);
+    // Without a maximum in each row, or with one whose c m is large, the next tile has to do the same.
+    if (!in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; })) exact_from = min(exact_from, j - 1);
+    return alpha;
+  };
+
+  mbarrier_wait(is.full_Q[0], turn.of_Q.parity());  // read after write: Q has landed
+  turn.of_Q.next();
+  if (work.Tc > 0) {
+    // 1. S of the last tile, and P.
+    Accumulators<1, Shape::KEY_TILES> S;                                // [16, Bc] in each warp
+    mbarrier_wait(is.full_K[turn.of_KV.stage()], turn.of_KV.parity());  // read after write: K_j has landed
+    wgmma_fence();                                                      // the registers of S are free
+    issue_product<T, Q_rows.STEPS>(S, Q_rows.left_of_group(), shared.K(turn.of_KV.stage()).transposed_of_group(),
+                                   false);  // (8.1)
+    wgmma_commit();
+    wgmma_wait<0>(registers(S));  // read after write: S is there
+    release(is.empty_K[turn.of_KV.stage()]);
+    exact_softmax(S, work.Tc - 1);
+    InRegisters<T, 1, Shape::Bc / 16> P(S);
+
+    for (int j = work.Tc - 2; j >= 0; --j) {
+      const int stage_V = turn.of_KV.stage(), parity_V = turn.of_KV.parity();  // of tile j + 1
+      turn.of_KV.next();
+      const int stage_K = turn.of_KV.stage(), parity_K = turn.of_KV.parity();  // of tile j
+
+      // 2. S = Q K_j^T and O += P V_(j+1) are issued.
+      mbarrier_wait(is.full_K[stage_K], parity_K);  // read after write: K_j has landed
+      wgmma_fence();                                // the registers of S are free
+      issue_product<T, Q_rows.STEPS>(S, Q_rows.left_of_group(), shared.K(stage_K).transposed_of_group(), false);  // (8.1)
+      wgmma_commit();
+      mbarrier_wait(is.full_V[stage_V], parity_V);  // read after write: V_(j+1) has landed
+      wgmma_fence();                                // read after write: O and P have been computed
+      issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage_V).right_of_group(), true);  // (8.4)
+      wgmma_commit();
+
+      // 3. P with the m at hand, while P V of the tile before is in flight.
+      wgmma_wait<1>(registers(S));  // read after write: S is there, O not yet
+      bool fits = false;
+      if (j < exact_from) {
+        Rows<2> cm = m;
+        cm.each([&](float& x, int) { x *= c; });
+        S.each([&](float& s, int r) { s = exp2_approx(c * s - cm[r]); });  // (8.2): S is P now
+        const auto sum = lane_sum(S);
+        fits = in_all_rows(sum, [](float x) { return !(x > OVERFLOW); });  // a NaN fits: it will not get better
+        if (fits) l = l + sum;                                             // (8.3)
+      }
+      wgmma_wait<0>(registers(O));  // read after write: O is there; write after read: P may be overwritten
+      release(is.empty_V[stage_V]);
+
+      // 4. Or P with the true maximum. If the m at hand did not do, which is rare, S is no more: once again, by this warp alone.
+      if (!fits) {
+        if (j < exact_from) {
+          S.each([](float& s, int) { s = 0.0f; });
+          add_product(S, shared.Q().below(warp_row).left(), shared.K(stage_K).transposed());  // (8.1)
+          exact_from = j - WARY_TILES;
+        }
+        O.scale_rows(exact_softmax(S, j));
+      }
+      release(is.empty_K[stage_K]);
+      P = InRegisters<T, 1, Shape::Bc / 16>(S);
+    }
+
+    // 5. O += P V_0.
+    mbarrier_wait(is.full_V[turn.of_KV.stage()], turn.of_KV.parity());  // read after write: V_0 has landed
+    wgmma_fence();                                                      // read after write: O and P have been computed
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(turn.of_KV.stage()).right_of_group(), true);  // (8.4)
+    wgmma_commit();
+    wgmma_wait<0>(registers(O));  // read after write: O is there
+    release(is.empty_V[turn.of_KV.stage()]);
+    turn.of_KV.next();
+  }
+  write_output(O, m, l, rule.factor, O_all.head(work.b, work.h), L_all.head_vector(work.b, work.h), work.row0 + warp_row,
+               shared.Q().below(warp_row));  // (8.5)
+  fence_proxy_async();                       // write after write: the TMA brings the next Q where this thread has stored O
+  release(is.empty_Q[0]);
+}
+
+template <class T, class Shape>
+__global__ void __launch_bounds__(Shape::THREADS, 1)
+    forward_kernel(ScoreRule rule, const __grid_constant__ Maps maps, Tensor<T> O_all, Tensor<float> L_all, Schedule schedule) {
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
+  const Shared<T, Shape> shared;
+  if (threadIdx.x == 0) shared.initialize();
+  __syncthreads();  // read after write: all threads see the mbarriers initialised. From here on roles part: no barrier of all threads
+
+  struct {
+    Turn<1> of_Q;
+    Turn<Shape::STAGES> of_KV;
+  } turn;
+  if (warpgroup() == Shape::CONSUMERS) {
+    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
+    if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;
+    for (int number = blockIdx.x; number < schedule.end; number += gridDim.x) {
+      produce(shared, maps, Work<Shape>(rule.problem, schedule, number), turn);
+    }
+  } else {
+    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
+    for (int number = blockIdx.x; number < schedule.end; number += gridDim.x) {
+      consume(shared, rule, O_all, L_all, Work<Shape>(rule.problem, schedule, number), turn);
+    }
+  }
+}
+
+template <class Shape>
+void start(const Attention& a) {
+  in_type_of(a, [&]<class T>(T) {
+    const Schedule schedule = schedule_of<Shape>(a.problem);
+    const int blocks = std::min(schedule.end, a.limits.multiprocessors);
+    launch("tensor_lazy", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)},
+           forward_kernel<T, Shape>, score_rule(a), maps_of<T, Shape>(a), view<T>(a.O), view<float>(a.L), schedule);
+  });
+}
+
+template <int... Sizes>
+constexpr CompiledShape compiled(const char* why) {
+  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>);
+}
+
+constexpr CompiledShape shapes[] = {
+    compiled<64, 128, 128>("two warpgroups share K and V"),
+    compiled<64, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<80, 128, 128>("two warpgroups share K and V"),
+    compiled<80, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<96, 128, 128>("two warpgroups share K and V"),
+    compiled<96, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<128, 128, 128>("two warpgroups share K and V"),
+    compiled<128, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<256, 128, 64>("two warpgroups share K and V"),
+    compiled<256, 64, 32>("twice as many blocks, little shared memory"),
+};
+
+const Variant variant = hopper_step<shapes>("lazy", "a maximum only when P would overflow; a warp alone computes its S again");
+
+}  // namespace
+}  // namespace flash::tensor_cores

@@ -1,0 +1,298 @@
+// 08 Tensor cores, Hopper forward, step 7: scheduling.
+//
+//   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
+//   P = 2^(c S - c m)        with c = scale log2 e         [Br, Bc]                    (8.2)
+//   l = l + rowsum P                                                                   (8.3)
+//   O = O + P V_j                                          [Br, Bc] x [Bc, d]          (8.4)
+//   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
+//
+// New since step 6, which has the same tiles but at d = 64:
+// - A counter in global memory hands out the work: whoever is done takes the next tile of Q, the longest ones first. Its number travels with Q;
+//   that nobody keeps it in a register is what a fourth warpgroup at d = 64 needs.
+// - Two tiles of Q, where there is room: while the consumers write one O, the next Q, K and V are loaded already.
+// - O leaves by the TMA, from the place of Q, each warp its own rows: no lane computes addresses, and the warp goes on as soon as the
+//   TMA has read them.
+//
+// Grid: at most a block for each SM. Block: consumers, warpgroups of which each owns 64 rows of S and O, a warp 16 of them; then the producer.
+// HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: the counter; padded copies if d % 8 != 0.
+// Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Runs on sm_90a alone.
+#pragma once
+
+#include "08_tensor_cores/parts/launch_hopper.cuh"
+#include "08_tensor_cores/parts/panels.cuh"
+
+namespace flash::tensor_cores {
+namespace {
+
+/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+template <int Width_, int Br_, int Bc_, int Stages, bool ScalesFirst = false>
+struct ForwardShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
+  static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
+  static constexpr int Q_STAGES = Width <= 128 ? 2 : 1;            // tiles of Q
+  static constexpr int STAGES = Stages;                            // of the rings of K and V
+  static constexpr int CONSUMERS = Br / GROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
+  // Registers of a thread: together no more than at the launch, 65536 / THREADS rounded down to a multiple of 8 for each.
+  static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;  // two warpgroups have 256 each from the start
+  static constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 24 : 32;
+  static constexpr int CONSUMER_REGISTERS = CONSUMERS == 2 ? 240 : CONSUMERS == 3 ? 160 : 112;
+  static constexpr int SHARED_NUMBERS =
+      (Width + 63) / 64 * 64 * (Q_STAGES * Br + 2 * STAGES * Bc) + BARRIER_NUMBERS;  // Q, K, V, mbarriers
+  static constexpr bool SCALES_FIRST = ScalesFirst;                                  // scores, as with a bias: see ScoreRule
+  static constexpr int MIN_SM = 90;
+
+  static_assert(Br % GROUP_ROWS == 0 && CONSUMERS <= 4 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
+};
+
+/// The largest sum of a lane's part of a row of P at which m may stay. P itself is then no larger, far from the 65504 of fp16.
+constexpr float OVERFLOW = 1024.0f;
+/// Tiles that take the maximum at once after one that had to be computed twice.
+constexpr int WARY_TILES = 8;
+
+/// One thread: loads what the consumers need of a tile of Q, as soon as there is room.
+template <class T, class Shape, class Turns>
+__device__ void produce(const Shared<T, Shape, Shape::Q_STAGES>& shared, const Maps& maps, const Work<Shape>& work, int number,
+                        Turns& turn) {
+  auto& is = shared.barriers();
+  const int place = turn.of_Q.stage();
+  mbarrier_wait(is.empty_Q[place], turn.of_Q.parity() ^ 1);  // write after read: O of the work before has left Q's place
+  is.number[place] = number;
+  mbarrier_arrive_expect_tx(is.full_Q[place], work.Tc > 0 ? shared.Q().BYTES : 0);
+  if (work.Tc > 0) shared.Q(place).load(maps.Q, is.full_Q[place], work.row0, work.h, work.b);
+  turn.of_Q.next();
+  for (int j = work.Tc - 1; j >= 0; --j, turn.of_KV.next()) {
+    const int stage = turn.of_KV.stage(), parity = turn.of_KV.parity();
+    mbarrier_wait(is.empty_K[stage], parity ^ 1);  // write after read: all consumers have read the K that was there
+    mbarrier_arrive_expect_tx(is.full_K[stage], shared.K(stage).BYTES);
+    shared.K(stage).load(maps.K, is.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
+    mbarrier_wait(is.empty_V[stage], parity ^ 1);  // write after read: likewise
+    mbarrier_arrive_expect_tx(is.full_V[stage], shared.V(stage).BYTES);
+    shared.V(stage).load(maps.V, is.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
+  }
+}
+
+/// Gives K and V back unread. Not before they are full: an arrival counts for the phase that is not over, which may be that of the tile before.
+template <class Barriers, int Stages>
+__device__ void skip(Barriers& is, const Turn<Stages>& turn) {
+  mbarrier_wait(is.full_K[turn.stage()], turn.parity());
+  release(is.empty_K[turn.stage()]);
+  mbarrier_wait(is.full_V[turn.stage()], turn.parity());
+  release(is.empty_V[turn.stage()]);
+}
+
+/// (8.5)  The epilogue: a warp's rows of O, and L, from row0 on. Staging: its rows of Q, which no other warp reads.
+template <class T, class Output, class Tile>
+__device__ void write(Output& O, const Rows<2>& m, const Rows<2>& l, const ScoreRule& rule, const TensorMap& O_map,
+                      const Tensor<T>& O_all, const Tensor<float>& L_all, int head, int row0, const Tile& staging) {
+  const int b = head / rule.problem.H, h = head % rule.problem.H;
+  if (rule.problem.d % 8 == 0) {
+    normalize(O, m, l, rule.factor, L_all.head_vector(b, h), row0);
+    store(staging, O);
+    fence_proxy_async();  // read after write: the TMA sees what this thread has stored,
+    __syncwarp();         // and what the others have
+    if (threadIdx.x % WARP == 0) {
+      staging.store(O_map, row0, h, b);
+      bulk_commit();
+      bulk_wait_read<0>();  // write after read: the TMA has read O
+    }
+  } else {  // no box can be stored: rows of O begin anywhere
+    write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), row0, staging);
+    fence_proxy_async();  // write after write: the TMA brings the next Q where this thread has stored O
+  }
+}
+
+/// A consumer: its warpgroup's rows of a tile of Q.
+template <class T, class Shape, class Turns>
+__device__ void consume(const Shared<T, Shape, Shape::Q_STAGES>& shared, const ScoreRule& rule, const TensorMap& O_map,
+                        const Tensor<T>& O_all, const Tensor<float>& L_all, const Work<Shape>& work, Turns& turn) {
+  auto& is = shared.barriers();
+  const auto Q_smem = shared.Q(turn.of_Q.stage());
+  const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
+  const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // of the warpgroup
+  const float c = rule.factor * LOG2_E;
+  Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
+  Rows<2> m(-INFINITY), l(0.0f);              // l: of this lane's columns alone
+
+  // Tiles from this one on take the maximum at once: at first those of which not all rows of the warp see all keys.
+  int exact_from = Shape::SCALES_FIRST ? 0 : rule.problem.visible_keys(work.row0 + warp_row) / Shape::Bc;
+
+  // (6.2), (8.2)  S becomes P with the true maximum; what O has to be multiplied by is left to the caller.
+  const auto exact_softmax = [&](Accumulators<1, Shape::KEY_TILES>& S, int j) {
+    if constexpr (Shape::SCALES_FIRST) rule.apply(S, work.head, work.row0 + warp_row, j * Shape::Bc);
+    if constexpr (!Shape::SCALES_FIRST) rule.mask(S, work.row0 + warp_row, j * Shape::Bc);
+    const auto alpha = raise(m, row_max(S), c);
+    exponentiate(S, m, c, Shape::SCALES_FIRST);
+    l = alpha * l + lane_sum(S);
+    // Without a maximum in each row, or with one whose c m is large, the next tile has to do the same.
+    if (!in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; })) exact_from = min(exact_from, j - 1);
+    return alpha;
+  };
+
+  // What only other warpgroups see comes by.
+  const int Tc = work.tiles_seen(rule.problem, work.row0 + Q_rows.row0, GROUP_ROWS);
+  for (int j = work.Tc - 1; j >= Tc; --j, turn.of_KV.next()) skip(is, turn.of_KV);
+  if (Tc > 0) {
+    // 1. S of the last tile, and P.
+    Accumulators<1, Shape::KEY_TILES> S;                                // [16, Bc] in each warp
+    mbarrier_wait(is.full_K[turn.of_KV.stage()], turn.of_KV.parity());  // read after write: K_j has landed
+    wgmma_fence();                                                      // the registers of S are free
+    issue_product<T, Q_rows.STEPS>(S, Q_rows.left_of_group(), shared.K(turn.of_KV.stage()).transposed_of_group(),
+                                   false);  // (8.1)
+    wgmma_commit();
+    wgmma_wait<0>(registers(S));  // read after write: S is there
+    release(is.empty_K[turn.of_KV.stage()]);
+    exact_softmax(S, Tc - 1);
+    InRegisters<T, 1, Shape::Bc / 16> P(S);
+
+    for (int j = Tc - 2; j >= 0; --j) {
+      const int stage_V = turn.of_KV.stage(), parity_V = turn.of_KV.parity();  // of tile j + 1
+      turn.of_KV.next();
+      const int stage_K = turn.of_KV.stage(), parity_K = turn.of_KV.parity();  // of tile j
+
+      // 2. S = Q K_j^T and O += P V_(j+1) are issued.
+      mbarrier_wait(is.full_K[stage_K], parity_K);  // read after write: K_j has landed
+      wgmma_fence();                                // the registers of S are free
+      issue_product<T, Q_rows.STEPS>(S, Q_rows.left_of_group(), shared.K(stage_K).transposed_of_group(), false);  // (8.1)
+      wgmma_commit();
+      mbarrier_wait(is.full_V[stage_V], parity_V);  // read after write: V_(j+1) has landed
+      wgmma_fence();                                // read after write: O and P have been computed
+      issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage_V).right_of_group(), true);  // (8.4)
+      wgmma_commit();
+
+      // 3. P with the m at hand, while P V of the tile before is in flight.
+      wgmma_wait<1>(registers(S));  // read after write: S is there, O not yet
+      bool fits = false;
+      if (j < exact_from) {
+        Rows<2> cm = m;
+        cm.each([&](float& x, int) { x *= c; });
+        S.each([&](float& s, int r) { s = exp2_approx(c * s - cm[r]); });  // (8.2): S is P now
+        const auto sum = lane_sum(S);
+        fits = in_all_rows(sum, [](float x) { return !(x > OVERFLOW); });  // a NaN fits: it will not get better
+        if (fits) l = l + sum;                                             // (8.3)
+      }
+      wgmma_wait<0>(registers(O));  // read after write: O is there; write after read: P may be overwritten
+      release(is.empty_V[stage_V]);
+
+      // 4. Or P with the true maximum. If the m at hand did not do, which is rare, S is no more: once again, by this warp alone.
+      if (!fits) {
+        if (j < exact_from) {
+          S.each([](float& s, int) { s = 0.0f; });
+          add_product(S, Q_smem.below(warp_row).left(), shared.K(stage_K).transposed());  // (8.1)
+          exact_from = j - WARY_TILES;
+        }
+        O.scale_rows(exact_softmax(S, j));
+      }
+      release(is.empty_K[stage_K]);
+      P = InRegisters<T, 1, Shape::Bc / 16>(S);
+    }
+
+    // 5. O += P V_0.
+    mbarrier_wait(is.full_V[turn.of_KV.stage()], turn.of_KV.parity());  // read after write: V_0 has landed
+    wgmma_fence();                                                      // read after write: O and P have been computed
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(turn.of_KV.stage()).right_of_group(), true);  // (8.4)
+    wgmma_commit();
+    wgmma_wait<0>(registers(O));  // read after write: O is there
+    release(is.empty_V[turn.of_KV.stage()]);
+    turn.of_KV.next();
+  }
+  write(O, m, l, rule, O_map, O_all, L_all, opaque(work.head), work.row0 + warp_row, Q_smem.below(warp_row));
+  release(is.empty_Q[turn.of_Q.stage()]);
+  turn.of_Q.next();
+}
+
+/// Work is counted from 0 in each launch.
+__global__ void reset_kernel(Tensor<int> counter) { counter.head(0, 0)(0, 0) = 0; }
+
+template <class T, class Shape>
+__global__ void __launch_bounds__(Shape::THREADS, 1)
+    forward_kernel(ScoreRule rule, const __grid_constant__ Maps maps, const __grid_constant__ TensorMap O_map, Tensor<T> O_all,
+                   Tensor<float> L_all, Tensor<int> counter, Schedule schedule) {
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
+  const Shared<T, Shape, Shape::Q_STAGES> shared;
+  auto& is = shared.barriers();
+  if (threadIdx.x == 0) shared.initialize();
+  __syncthreads();  // read after write: all threads see the mbarriers initialised. From here on roles part: no barrier of all threads
+
+  struct {
+    Turn<Shape::Q_STAGES> of_Q;
+    Turn<Shape::STAGES> of_KV;
+  } turn;
+  if (warpgroup() == Shape::CONSUMERS) {
+    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
+    if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;
+    const auto next = counter.head(0, 0).address(0, 0);
+    int number = blockIdx.x;
+    while (number < schedule.end) {
+      const int after = static_cast<int>(gridDim.x) + atomicAdd(next, 1);  // early: the answer takes as long as a load
+      produce(shared, maps, Work<Shape>(rule.problem, schedule, number), number, turn);
+      number = after;
+    }
+    mbarrier_wait(is.empty_Q[turn.of_Q.stage()],
+                  turn.of_Q.parity() ^ 1);        // write after read: all consumers know the number before
+    is.number[turn.of_Q.stage()] = schedule.end;  // nothing is left
+    mbarrier_arrive(is.full_Q[turn.of_Q.stage()]);
+  } else {
+    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
+    while (true) {
+      mbarrier_wait(is.full_Q[turn.of_Q.stage()], turn.of_Q.parity());  // read after write: the number, and Q has landed
+      const int number = __shfl_sync(ALL_LANES, is.number[turn.of_Q.stage()], 0);
+      if (number >= schedule.end) break;
+      consume(shared, rule, O_map, O_all, L_all, Work<Shape>(rule.problem, schedule, number), turn);
+    }
+  }
+}
+
+template <class Shape>
+void start(const Attention& a) {
+  in_type_of(a, [&]<class T>(T) {
+    const Schedule schedule = schedule_of<Shape>(a.problem);
+    const int blocks = std::min(schedule.end, a.limits.multiprocessors);
+    const Tensor<int> counter = view<int>(a.workspace("counter"));
+    launch("reset", {dim3(1), dim3(1)}, reset_kernel, counter);
+    launch("tensor_scheduled", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)},
+           forward_kernel<T, Shape>, score_rule(a), maps_of<T, Shape>(a),
+           rows_are_aligned(a.problem) ? tensor_map(a.O, 16) : TensorMap{}, view<T>(a.O), view<float>(a.L), counter, schedule);
+  });
+}
+
+template <int Width, int Br, int Bc, int Stages>
+constexpr CompiledShape compiled(const char* why) {
+  return compiled_shape<ForwardShape<Width, Br, Bc, Stages>>(why, start<ForwardShape<Width, Br, Bc, Stages>>);
+}
+template <int Width, int Br, int Bc>
+constexpr CompiledShape with_bias(const char* why) {
+  return compiled_shape<ForwardShape<Width, Br, Bc, 2, true>>(why, start<ForwardShape<Width, Br, Bc, 2, true>>);
+}
+
+constexpr CompiledShape shapes[] = {
+    compiled<64, 256, 64, 3>("four warpgroups"),
+    compiled<64, 64, 64, 2>("little shared memory"),
+    compiled<80, 192, 64, 3>("three warpgroups"),
+    compiled<80, 64, 64, 2>("little shared memory"),
+    compiled<96, 192, 64, 3>("three warpgroups"),
+    compiled<96, 64, 64, 2>("little shared memory"),
+    compiled<128, 192, 64, 3>("three warpgroups"),
+    compiled<128, 64, 64, 2>("little shared memory"),
+    compiled<256, 128, 64, 2>("two warpgroups: more of O has no room"),
+    compiled<256, 64, 32, 2>("little shared memory"),
+};
+constexpr CompiledShape shapes_with_bias[] = {
+    with_bias<64, 128, 64>("two warpgroups: a bias takes registers"),  with_bias<64, 64, 64>("little shared memory"),
+    with_bias<128, 128, 64>("two warpgroups: a bias takes registers"), with_bias<128, 64, 64>("little shared memory"),
+    with_bias<256, 128, 32>("two warpgroups: a bias takes registers"), with_bias<256, 64, 32>("little shared memory"),
+};
+
+Variant scheduled_step() {
+  Variant step = hopper_step<shapes, shapes_with_bias>(
+      "scheduled", "a counter hands out work, the longest first; two tiles of Q; O leaves by the TMA");
+  step.workspace = [](const Problem& p, Pass pass) {
+    std::vector<WorkspaceSpec> list = padded_operands(p, pass);
+    list.push_back({"counter", {1, 1, 1, 1}});
+    return list;
+  };
+  return step;
+}
+const Variant variant = scheduled_step();
+
+}  // namespace
+}  // namespace flash::tensor_cores

@@ -1,0 +1,98 @@
+// 08 Tensor cores: what the steps for Hopper need on the host.
+#pragma once
+
+#include "08_tensor_cores/parts/launch.cuh"
+#include "common/device/hopper.cuh"
+#include "common/device/softmax.cuh"
+
+namespace flash::tensor_cores {
+namespace {
+
+/// wgmma belongs to sm_90a alone.
+#if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+constexpr bool COMPILED_WITH_WGMMA = false;
+#else
+constexpr bool COMPILED_WITH_WGMMA = true;
+#endif
+
+/// How the TMA finds a tensor, or its padded copy of that name: in boxes of so many rows.
+template <class T>
+TensorMap map_of(const Attention& a, const TensorRef& t, const char* padded, int rows) {
+  return tensor_map(aligned_tensor<T>(a, t, padded), rows);
+}
+
+/// What the TMA reads: boxes as high as a tile.
+struct Maps {
+  TensorMap Q, K, V;
+};
+template <class T, class Shape>
+Maps maps_of(const Attention& a) {
+  return {map_of<T>(a, a.Q, "Q_padded", Shape::Br), map_of<T>(a, a.K, "K_padded", Shape::Bc),
+          map_of<T>(a, a.V, "V_padded", Shape::Bc)};
+}
+
+/// How work is dealt out. Made on the host: kernel parameters take no registers.
+struct Schedule {
+  int tiles_of_head, heads_at_once, end;  // end: tiles of queries of all heads
+};
+template <class Shape>
+Schedule schedule_of(const Problem& p) {
+  const int tiles = static_cast<int>(blocks_for(p.Nq, Shape::Br)), heads = p.B * p.H;
+  return {tiles, heads_in_L2(heads, std::int64_t{2} * p.Nk * p.d * 2 / p.group_size()), tiles * heads};
+}
+
+/// A tile of queries of a head, and how many tiles of keys it sees. Of a head the last tile, which sees most, has the lowest number.
+template <class Shape>
+struct Work {
+  int head, b, h, kv_head, row0, Tc;  // head: counted over all batches
+
+  __device__ Work(const Problem& p, const Schedule& schedule, int number) {
+    const BlockOrder order(schedule.tiles_of_head, p.B * p.H, schedule.heads_at_once, number);
+    head = order.head, b = head / p.H, h = head % p.H, kv_head = p.kv_head(h);
+    row0 = (order.tiles_of_head - 1 - order.tile) * Shape::Br;
+    Tc = tiles_seen(p, row0, Shape::Br);
+  }
+  /// Tiles of keys of which any row from `first` on, so many of them, sees any; rows beyond the last query see none.
+  __device__ static int tiles_seen(const Problem& p, int first, int rows) {
+    return first < p.Nq ? (p.visible_keys(min(first + rows, p.Nq) - 1) + Shape::Bc - 1) / Shape::Bc : 0;
+  }
+};
+
+/// ", here it is 8.0, ..."
+inline std::string here_it_is(const DeviceLimits& limits) {
+  return ", here it is " + std::to_string(limits.sm / 10) + "." + std::to_string(limits.sm % 10) +
+         ", of the GPU or of what this program was compiled for";
+}
+
+inline std::string refuse_before_hopper(const Problem&, const DeviceLimits& limits) {
+  return limits.sm >= 90 ? "" : "it copies by the TMA, which needs compute capability 9.0 or newer" + here_it_is(limits);
+}
+
+inline std::string refuse_but_on_hopper(const Problem&, const DeviceLimits& limits) {
+  if (limits.sm != 90) return "it multiplies by wgmma, which compute capability 9.0 alone has" + here_it_is(limits);
+  return limits.wgmma ? ""
+                      : "it multiplies by wgmma, and this program was compiled without: CMAKE_CUDA_ARCHITECTURES has to be 90a";
+}
+
+template <const auto& shapes>
+Variant hopper_step(const char* name, const char* idea) {
+  Variant step = forward_step<shapes>(name, idea);
+  step.refuse_on = refuse_but_on_hopper;
+  return step;
+}
+
+/// A step with other kernels for scores that are scaled first (ScoreRule), as with a bias.
+template <const auto& shapes, const auto& scaling_shapes>
+Variant hopper_step(const char* name, const char* idea) {
+  Variant step = hopper_step<shapes>(name, idea);
+  step.forward = [](const Attention& a) {
+    scales_first(a.problem) ? start_one_of<scaling_shapes>(a) : start_one_of<shapes>(a);
+  };
+  step.tiles = [](const Problem& p, Pass pass, const DeviceLimits& limits) {
+    return scales_first(p) ? choices_of<scaling_shapes>(p, pass, limits) : choices_of<shapes>(p, pass, limits);
+  };
+  return step;
+}
+
+}  // namespace
+}  // namespace flash::tensor_cores

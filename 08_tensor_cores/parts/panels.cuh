@@ -1,0 +1,215 @@
+// 08 Tensor cores: tiles as the TMA writes and wgmma reads them. A tile in shared memory is a sequence of panels: each has all rows and 64
+// columns, so that a row of it is 128 bytes, in which chunks are swizzled by the row (common/attention/wgmma_operand.hpp). The last
+// panel is whole even where d ends within it: the TMA fills the rest with zeros, and no product reads it.
+#pragma once
+
+#include "08_tensor_cores/parts/accumulators.cuh"
+#include "common/device/wgmma.cuh"
+
+namespace flash::tensor_cores {
+namespace {
+
+constexpr int PANEL = 64;       // columns
+constexpr int WARPGROUP = 128;  // threads
+constexpr int GROUP_ROWS = 64;  // of a warpgroup's product
+
+/// The number of this thread's warpgroup. By the shuffle the compiler knows that a warp has one: what follows from it, such as the descriptors of
+/// operands, goes to uniform registers.
+__device__ inline int warpgroup() { return __shfl_sync(ALL_LANES, static_cast<int>(threadIdx.x / WARPGROUP), 0); }
+
+/// A tile as operand of mma.sync, see Operand of parts/tile.cuh. Trans: ldmatrix transposes it.
+template <class T_, int Rows, bool Trans, int Steps>
+struct PanelOperand {
+  using T = T_;
+  static constexpr int STEPS = Steps;  // of a left operand
+  SharedMatrix<T> panels;
+  int offset;  // in bytes, of the chunk of block (0, 0) that this lane points to
+
+  __device__ void load(unsigned (&block)[4], int outer, int inner) const {
+    const int row = 16 * (Trans ? inner : outer), col = 16 * (Trans ? outer : inner);
+    const T* const chunk = panels.at_byte((offset ^ col % PANEL * 2) + (col / PANEL * Rows + row) * 2 * PANEL);
+    Trans ? ldmatrix_x4_trans(block, chunk) : ldmatrix_x4(block, chunk);
+  }
+};
+
+/// A tile [Rows, Width] of T.
+template <class T_, int Rows, int Width>
+struct PanelTile {
+  using T = T_;
+  static constexpr int PANELS = (Width + PANEL - 1) / PANEL, NUMBERS = PANELS * Rows * PANEL, STEPS = Width / 16;
+  SharedMatrix<T> panels;  // [PANELS * Rows, 64], one below the other
+  int row0;                // of the rows that are meant; a multiple of 8
+
+  __device__ explicit PanelTile(T* start, int first = 0) : panels{start, PANELS * Rows, PANEL, PANEL}, row0(first) {}
+  __device__ PanelTile below(int row) const { return PanelTile(panels.data, row0 + row); }
+
+  /// Neighbours in a chunk, as one access.
+  template <class Wide>
+  __device__ decltype(auto) as(int row, int col) const {
+    return panels.template as<Wide>(col / PANEL * Rows + row0 + row, swizzled_col(PANEL, row, col % PANEL));
+  }
+
+  // By one thread: a box for each panel. The mbarrier has to expect BYTES.
+  static constexpr int BYTES = 2 * NUMBERS;
+  __device__ void load(const TensorMap& map, Mbarrier& full, int row, int head, int batch) const {
+#pragma unroll
+    for (int p = 0; p < PANELS; ++p) tma_load(panels.data + p * Rows * PANEL, map, full, p * PANEL, row, head, batch);
+  }
+
+  /// The 16 rows from row0 on, by one thread. The map has boxes as high.
+  __device__ void store(const TensorMap& map, int row, int head, int batch) const {
+#pragma unroll
+    for (int p = 0; p < PANELS; ++p) tma_store(map, panels.data + (p * Rows + row0) * PANEL, p * PANEL, row, head, batch);
+  }
+
+  // Operands of wgmma: rows row0.. of the tile as left, all of it as transposed or right operand.
+  __device__ KMajor<Rows> left_of_group() const { return flash::k_major<Rows>(panels.data, row0); }
+  __device__ KMajor<Rows> transposed_of_group() const { return flash::k_major<Rows>(panels.data); }
+  __device__ MnMajor<Rows> right_of_group() const { return flash::mn_major<Rows>(panels.data); }
+
+  // Operands of mma.sync. Lanes point to the chunks of 16 x 16 numbers in one of two orders, as in parts/tile.cuh.
+  __device__ PanelOperand<T, Rows, false, STEPS> left() const { return {panels, offset(row0 + lane() % 16, lane() / 16)}; }
+  __device__ PanelOperand<T, Rows, true, STEPS> right() const { return {panels, offset(lane() % 16, lane() / 16)}; }
+  __device__ PanelOperand<T, Rows, false, STEPS> transposed() const {
+    return {panels, offset(lane() / 16 * 8 + lane() % 8, lane() / 8 % 2)};
+  }
+
+ private:
+  __device__ static int lane() { return threadIdx.x % WARP; }
+  __device__ static int offset(int row, int chunk) { return 2 * PANEL * row + 16 * swizzled_chunk(PANEL, row, chunk); }
+};
+
+/// A left operand in registers: rows of a tile, or accumulators rounded to T.
+template <class T_, int RowTiles, int Steps>
+struct InRegisters {
+  using T = T_;
+  static constexpr int STEPS = Steps;
+  unsigned blocks_reg[Steps][RowTiles][4];
+
+  template <class Operand>
+  __device__ explicit InRegisters(const Operand& A) {
+#pragma unroll
+    for (int k = 0; k < Steps; ++k) {
+#pragma unroll
+      for (int i = 0; i < RowTiles; ++i) A.load(blocks_reg[k][i], i, k);
+    }
+  }
+  /// Of fragments n = 2 k and 2 k + 1 a lane has just what it needs of block k.
+  __device__ explicit InRegisters(const Accumulators<RowTiles, 2 * Steps>& P) {
+#pragma unroll
+    for (int x = 0; x < Steps * RowTiles * 4; ++x) {
+      const int k = x / 4 / RowTiles, i = x / 4 % RowTiles, r = x % 4;
+      blocks_reg[k][i][r] = P.template pair<T>(i, 2 * k + r / 2, r % 2);
+    }
+  }
+  __device__ void load(unsigned (&block)[4], int i, int k) const {
+#pragma unroll
+    for (int r = 0; r < 4; ++r) block[r] = blocks_reg[k][i][r];
+  }
+  __device__ const unsigned (&operator()(int k) const)[4] { return blocks_reg[k][0]; }  // of wgmma
+};
+
+/// The accumulators of a warp as wgmma counts them: the warpgroup has [64, 8 ColTiles], each warp 16 rows of it.
+template <int ColTiles>
+__device__ float (&registers(Accumulators<1, ColTiles>& C))[4 * ColTiles] {
+  return reinterpret_cast<float(&)[4 * ColTiles]>(C.number);
+}
+
+/// Issues C = A B, or C += A B, with Steps blocks of 16 to sum over: all threads of the warpgroup. It runs by itself; before it there has to be
+/// a wgmma_fence(), after it a wgmma_commit(), and a wgmma_wait() for its registers before anybody looks at C, or changes A or B.
+template <class T, int Steps, int ColTiles, class Left, class Right>
+__device__ void issue_product(Accumulators<1, ColTiles>& C, const Left& A, const Right& B, bool add) {
+#pragma unroll
+  for (int k = 0; k < Steps; ++k) wgmma<T>(registers(C), A(k), B(k), add || k > 0);
+}
+
+// ---- The softmax, as forward steps 4 and 5 introduce it ---------------------------------------------------------------------------
+
+/// (6.2)  m becomes the larger of both; alpha = 2^(c m_old - c m), by which sums over the old P are multiplied.
+template <int N>
+__device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
+  Rows<N> alpha = m;
+  return alpha.each([&](float& x, int r) {
+    m[r] = fmaxf(m[r], largest[r]);
+    x = exp2_approx(c * (x - finite(m[r])));
+  });
+}
+
+/// Beyond this the rounding of c m would show.
+constexpr float LARGE = 0x1p20f;
+
+/// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)) where c m is large, or overflows.
+template <class Scores, int N>
+__device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtract_first) {
+  m.each([&](float& x, int) { x = finite(x), subtract_first = subtract_first || fabsf(c * x) > LARGE; });
+  if (subtract_first) S.each([&](float& s, int r) { s -= m[r]; });
+  m.each([&](float& x, int) { x = subtract_first ? 0.0f : c * x; });
+  S.each([&](float& s, int r) { s = exp2_approx(c * s - m[r]); });
+}
+
+/// Does it hold in all rows of the warp?
+template <int N, class F>
+__device__ bool in_all_rows(Rows<N> rows, F holds) {
+  bool all = true;
+  rows.each([&](float x, int) { all = all && holds(x); });
+  return __all_sync(ALL_LANES, all);
+}
+
+// ---- Rings ------------------------------------------------------------------------------------------------------------------------
+
+constexpr int BARRIER_NUMBERS = 128;  // the room for mbarriers, as 16-bit numbers
+
+/// Where the tiles of a block lie, and its mbarriers. A tile is full when the TMA has filled it, and empty when no consumer reads it any longer.
+/// QStages: tiles of Q.
+template <class T, class Shape, int QStages = 1>
+struct Shared {
+  using QTile = PanelTile<T, Shape::Br, Shape::Width>;
+  using KTile = PanelTile<T, Shape::Bc, Shape::Width>;
+  struct Barriers {
+    Mbarrier full_Q[QStages], empty_Q[QStages];
+    Mbarrier full_K[Shape::STAGES], empty_K[Shape::STAGES], full_V[Shape::STAGES], empty_V[Shape::STAGES];
+    int number[QStages];  // step 7: of the work that Q belongs to
+  };
+  static_assert(sizeof(Barriers) <= 2 * BARRIER_NUMBERS);
+  T* start = dynamic_shared<T>(Shape::SHARED_NUMBERS);
+
+  __device__ QTile Q(int stage = 0) const { return QTile(start + stage * QTile::NUMBERS); }
+  __device__ KTile K(int stage) const { return KTile(start + QStages * QTile::NUMBERS + stage * KTile::NUMBERS); }
+  __device__ KTile V(int stage) const { return K(Shape::STAGES + stage); }
+  __device__ Barriers& barriers() const { return *reinterpret_cast<Barriers*>(K(2 * Shape::STAGES).panels.data); }
+
+  /// By one thread. Full: the producer's arrival, and bytes. Empty: a warp of the consumers at a time.
+  __device__ void initialize() const {
+    constexpr int warps = Shape::CONSUMERS * 4;
+    Barriers& is = barriers();
+    for (int stage = 0; stage < QStages; ++stage) {
+      mbarrier_init(is.full_Q[stage], 1);
+      mbarrier_init(is.empty_Q[stage], warps);
+    }
+    for (int stage = 0; stage < Shape::STAGES; ++stage) {
+      mbarrier_init(is.full_K[stage], 1);
+      mbarrier_init(is.full_V[stage], 1);
+      mbarrier_init(is.empty_K[stage], warps);
+      mbarrier_init(is.empty_V[stage], warps);
+    }
+    fence_mbarrier_init();  // the TMA sees them initialised
+  }
+};
+
+/// Which stage of a ring is next, and in which phase its mbarriers are. Producer and consumers go round the ring by themselves.
+template <int Stages>
+struct Turn {
+  int at = 0;  // of 2 Stages places: both in one register
+  __device__ int stage() const { return at % Stages; }
+  __device__ int parity() const { return at / Stages; }
+  __device__ void next() { at = at + 1 < 2 * Stages ? at + 1 : 0; }
+};
+
+/// This warp does not read the tile any longer.
+__device__ inline void release(Mbarrier& empty) {
+  __syncwarp();  // write after read: neither does any of its lanes
+  if (threadIdx.x % WARP == 0) mbarrier_arrive(empty);
+}
+
+}  // namespace
+}  // namespace flash::tensor_cores
