@@ -1,7 +1,5 @@
 """Of docs/08_hopper_forward.md: what each tile asks of an SM, the phases of a ring, registers. The pictures are in hopper_forward_pictures.py."""
 
-from rows.files import ROOT
-
 from . import quotes
 from .formatting import table
 
@@ -28,34 +26,19 @@ STEPS = {
     "tall": ("6_tall.cuh", "more warpgroups, each with fewer keys at a time, which skip what they do not see"),
     "scheduled": ("7_scheduled.cuh", "tiles from a counter, the longest first; a TMA store; the next $`Q`$ on its way"),
 }
-NOT_HERE = "*This kernel is not in this tree yet.*"
 
 
 def steps():
-    """Those that are there as links."""
-    lines = []
-    for number, (variant, (file, idea)) in enumerate(STEPS.items(), 1):
-        link = f"[`{file}`](../{FOLDER}/{file})" if (ROOT / FOLDER / file).exists() else f"`{file}`"
-        lines.append([number, link, f"`{variant}`", idea])
+    lines = [
+        [number, f"[`{file}`](../{FOLDER}/{file})", f"`{variant}`", idea] for number, (variant, (file, idea)) in enumerate(STEPS.items(), 1)
+    ]
     return table("step | file | variant | its idea", lines)
 
 
-def loop(file, *function):
-    """Of a step: quotes.loop."""
-    path = f"{FOLDER}/{file}"
-    return quotes.loop(path, *function) if (ROOT / path).exists() else NOT_HERE
-
-
 def begin_of_loop(file, count):
-    """So many of its lines."""
-    lines = loop(file).split("\n")
-    return "\n".join([*lines[: int(count) + 1], "  // ...", *lines[-2:]]) if len(lines) > 1 else NOT_HERE
-
-
-def functions(file, *names):
-    """Of a step: quotes.functions."""
-    path = f"{FOLDER}/{file}"
-    return quotes.functions(path, *names) if (ROOT / path).exists() else NOT_HERE
+    """So many lines of a step's loop over tiles of K."""
+    lines = quotes.loop(f"{FOLDER}/{file}").split("\n")
+    return "\n".join([*lines[: int(count) + 1], "  // ...", *lines[-2:]])
 
 
 def shared_bytes(br, bc):

@@ -4,13 +4,14 @@ from dataclasses import dataclass
 
 from plots import h200
 
+from . import hopper_forward
 from .formatting import table
 from .saved import said
 from .shapes import WARP, shape_of, variants
 
 STAGE = "08_tensor_cores"
 VARIANTS = variants(STAGE)
-HOPPER = [name for name, v in VARIANTS.items() if v["kernel"].startswith(f"{STAGE}/hopper_")]  # of chapter 08H
+HOPPER = list(hopper_forward.STEPS)  # of chapter 08H
 BACKWARD = [name for name, v in VARIANTS.items() if "backward" in v["passes"] and name not in HOPPER]
 FORWARD = [name for name in VARIANTS if name not in BACKWARD + HOPPER]
 MMA_FLOPS = 2 * 16 * 8 * 16  # of one m16n8k16
