@@ -129,7 +129,7 @@ void wgmma_fence(Site site) {
 }
 void wgmma_commit(Site site) {
   const Unwatched unwatched;
-  hopper("wgmma_commit", site).warpgroups.commit();
+  hopper("wgmma_commit", site).warpgroups.commit(site);
 }
 void wgmma_wait_for(int newest, const float* const* complete, int count, Site site) {
   const Unwatched unwatched;

@@ -5,6 +5,7 @@
 #include "common/simt/machine/limits.hpp"
 #include "common/simt/machine/names.hpp"
 #include "common/simt/machine/sanitizer.hpp"
+#include "common/simt/machine/trace.hpp"
 #include "common/simt/machine/watchdog.hpp"
 #include "common/simt/machine/worker.hpp"
 #include "common/simt/thread.hpp"
@@ -95,6 +96,7 @@ void run_kernel(const KernelCall& kernel) {
     throw KernelError(Worker::running()->place(true) + ": a kernel that launches kernels is not supported");
   const Options chosen = options();
   check_limits(kernel, chosen.target_sm);
+  Trace::open(chosen.trace);
   const int count = worker_count(kernel, chosen);
   std::vector<std::unique_ptr<Worker>> workers;
   for (int i = 0; i < count; ++i) workers.push_back(take_worker());

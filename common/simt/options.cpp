@@ -1,6 +1,7 @@
 #include "common/simt/options.hpp"
 
 #include "common/base/error.hpp"
+#include "common/simt/machine/trace.hpp"
 
 #include <charconv>
 #include <cstdlib>
@@ -64,6 +65,11 @@ Options options_from_environment() {
     if (!parse<std::int64_t>(value, options.steps) || options.steps < 1 || options.steps > std::int64_t{1} << 62) {
       refuse("FLASH_SIMT_STEPS", value, "1 to 2^62");
     }
+  }
+  if (const char* const value = variable("FLASH_SIMT_TRACE")) {
+    if (!machine::Trace::can_be(value))
+      refuse("FLASH_SIMT_TRACE", value, "a new file, in a folder that is there, and a trace, which is written anew");
+    options.trace = value;
   }
   return options;
 }

@@ -4,6 +4,7 @@
 #include "common/attention/device.hpp"
 
 #include <cstdint>
+#include <string>
 
 namespace flash {
 inline namespace simt {
@@ -21,11 +22,12 @@ struct Options {
   int idle_seconds = 10;      ///< of processor time that a CUDA thread may compute without a step
   bool watch = false;         ///< look for races and unwritten shared memory: findings.hpp; slower; one operating-system thread
   bool count = false;         ///< count bank conflicts too (bytes and operations are always counted); slower
+  std::string trace = {};     ///< a file for what the first block of each launch does when: machine/trace.hpp
 };
 
 /// The options of the next launches. They start from the environment; a value that is not allowed there throws UsageError:
 ///   FLASH_SIMT_ORDER=forward|reverse|random:SEED   FLASH_SIMT_THREADS=1..1024   FLASH_SIMT_TARGET=75|80|90
-///   FLASH_SIMT_STEPS=1..2^62
+///   FLASH_SIMT_STEPS=1..2^62   FLASH_SIMT_TRACE=FILE
 Options options_from_environment();
 Options options();
 void set_options(const Options&);

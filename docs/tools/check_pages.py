@@ -83,10 +83,10 @@ def equations():
 
 def citation_problems(known):
     """Equation numbers in kernels and pages have to exist."""
-    sources = list(ROOT.glob("[0-9][0-9]_*/*.cuh")) + list((ROOT / "common" / "device").glob("*.cuh")) + pages()
+    sources = list(ROOT.glob("[0-9][0-9]_*/**/*.cuh")) + list((ROOT / "common" / "device").glob("*.cuh")) + pages()
     sources += list((ROOT / "docs").rglob("*.py"))
     for path in sorted(sources):
-        for number in sorted(set(re.findall(r"\(((?:0?\d|[A-Z])\.\d+)\)", path.read_text(errors="replace")))):
+        for number in sorted(set(re.findall(r"\(((?:0?\dH?|[A-Z])\.\d+)\)", path.read_text(errors="replace")))):
             if number not in known:
                 yield f"{path.relative_to(ROOT)}: cites equation ({number}), which no page derives"
 

@@ -14,7 +14,7 @@ from . import fa2_forward
 from .counted import chapter
 from .formatting import ms, number, shown, step, table
 from .saved import NOTHING_SAVED, fastest, newest, of_today, origin, section
-from .tensor_bounds import FORWARD, default_needs
+from .tensor_bounds import FORWARD, HOPPER, default_needs
 
 DEVICE = "nvidia_h200"
 
@@ -89,8 +89,9 @@ def most(step, width):
     return default_needs(variant, width).tflops() if variant in FORWARD else None
 
 
-def tensor_steps(direction):
-    """Those of stage 08 without a mask at N = 4,096, for two widths; of stages 06 and 07 the same problems in fp32."""
+def tensor_steps(direction, *names):
+    """Those of stage 08 without a mask at N = 4,096, for two widths; of stages 06 and 07 the same problems in fp32. Of chapter 08, or the
+    named ones."""
     rows = {}
     for row in newest(DEVICE, "large.json", "sweep.json", "tensor_cores.json", direction=direction, having="time"):
         p = row["problem"]
@@ -100,6 +101,9 @@ def tensor_steps(direction):
     lines, sentences, used = [], [], []
     for entry in entries(f"tensor_{direction}"):
         step, over = entry["step"], entry["over"]
+        variant = step.split("/")[1]
+        if variant not in names if names else variant in HOPPER:
+            continue
         line = [name_of(step), name_of(over) + ("" if over.startswith("08") else f" of {over[:2]}")]
         for width in (64, 128):
             row, before = rows.get((step, width)), rows.get((over, width))
@@ -113,6 +117,8 @@ def tensor_steps(direction):
         lines.append(line)
         why = entry.get("why") if any((step, width) in rows for width in (64, 128)) else "not saved yet."
         sentences.append(f"- **{name_of(step)}.** *Expected:* {entry['from']}" + (f" *Measured:* {why}" if why else ""))
+    if not lines:
+        return NOTHING_SAVED
     head = "step | changes"
     for width in (64, 128):
         head += f" | d = {width}: gain, estimate | by the bounds | measured | TFLOP/s"

@@ -22,8 +22,11 @@ def source(path):
 def definition(path, name):
     """The lines of the first function of that name: its /// comment, its template line, all up to its closing brace."""
     lines = source(path)
-    # A definition begins at the left margin; a call is indented.
+    # A definition begins at the left margin; a call is indented. The name of a kernel may stand on the line after its launch bounds.
     start = next((i for i, line in enumerate(lines) if re.match(rf"(?!#|//|template)\S.*\b{name}\(", line)), None)
+    if start is None:
+        below = (i for i, line in enumerate(lines) if re.match(rf" +{name}\(", line) and lines[i - 1].startswith("__global__"))
+        start = next((i - 1 for i in below), None)
     if start is None:
         raise SystemExit(f"{path}: no function '{name}' to quote")
     one_line = lines[start].endswith("}")
@@ -42,14 +45,17 @@ def functions(path, *names):
     return block(lines, "cpp")
 
 
-def loop(path):
-    """A kernel's loop over tiles of K: from its first line to its closing brace."""
-    lines = source(path)
-    start = next((i for i, line in enumerate(lines) if re.match(r"  for \(int (col0 = 0|j = 0|j = Tc - 1);", line)), None)
-    if start is None:
+def loop(path, function=None):
+    """A kernel's loop over tiles of K, from its first line to its closing brace: the first of the file, or the last of a function."""
+    lines = definition(path, function) if function else source(path)
+    begin = re.compile(r"( +)for \(int (?:col0 = 0|j = 0|j = (?:work\.)?Tc - [12]);.*\{$")
+    starts = [i for i, line in enumerate(lines) if begin.match(line)]
+    if not starts:
         raise SystemExit(f"{path}: no loop over tiles of K to quote")
-    end = next(i for i in range(start, len(lines)) if lines[i] == "  }")
-    return block([line[2:] for line in lines[start : end + 1]], "cpp")
+    start = starts[-1 if function else 0]
+    indent = begin.match(lines[start]).group(1)
+    end = next(i for i in range(start, len(lines)) if lines[i] == indent + "}")
+    return block([line.removeprefix(indent) for line in lines[start : end + 1]], "cpp")
 
 
 def printed(name, *numbers):

@@ -4,14 +4,16 @@ from dataclasses import dataclass
 
 from plots import h200
 
+from . import hopper_forward
 from .formatting import table
 from .saved import said
 from .shapes import WARP, shape_of, variants
 
 STAGE = "08_tensor_cores"
 VARIANTS = variants(STAGE)
-BACKWARD = [name for name, v in VARIANTS.items() if "backward" in v["passes"]]
-FORWARD = [name for name in VARIANTS if name not in BACKWARD]
+HOPPER = list(hopper_forward.STEPS)  # of chapter 08H
+BACKWARD = [name for name, v in VARIANTS.items() if "backward" in v["passes"] and name not in HOPPER]
+FORWARD = [name for name in VARIANTS if name not in BACKWARD + HOPPER]
 MMA_FLOPS = 2 * 16 * 8 * 16  # of one m16n8k16
 SCHEDULERS = 4  # of an SM, each with a tensor core
 EX2_PER_CLOCK = 16  # of an SM

@@ -9,7 +9,7 @@ from . import fragments as F
 from .formatting import shown, step, table, tiles_text
 from .saved import NOTHING_SAVED, RESULTS, newest, of_each_gpu, said, section
 from .shapes import WARP, fullest_bank, shapes
-from .tensor_bounds import BACKWARD, FORWARD, MMA_FLOPS, STAGE, VARIANTS, default
+from .tensor_bounds import BACKWARD, FORWARD, HOPPER, MMA_FLOPS, STAGE, VARIANTS, default
 
 LAST = {"forward": FORWARD[-1], "backward": BACKWARD[-1]}
 
@@ -30,8 +30,8 @@ def tiles_of_steps():
 
 
 @of_each_gpu
-def resources(device):
-    """Registers of each kernel, the larger number of both types, by tile size."""
+def resources(device, chapter="08"):
+    """Registers of each kernel, the larger number of both types, by tile size; of chapter 08, or 08H."""
     if not (RESULTS / device / "resources.json").exists():
         return None
     own = {"forward": ("forward_kernel",), "backward": ("prepare", "dk_dv", "dq_", "backward", "convert")}
@@ -39,7 +39,11 @@ def resources(device):
     order, found, compiled = list(VARIANTS), {}, said(device, "resources.json")
     for row in compiled:
         variant, name = files.get(row["file"]), row["kernel"].split("<")[0]
-        if variant is None or not name.startswith(own["backward" if variant in BACKWARD else "forward"]):
+        if (
+            variant is None
+            or (variant in HOPPER) != (chapter == "08H")
+            or not name.startswith(own["backward" if variant in BACKWARD else "forward"])
+        ):
             continue
         shape = re.search(r"Shape<(?:[a-z_]\w*, )?(\d+), (\d+), (\d+)", row["kernel"])
         sizes = tuple(map(int, shape.groups() if shape else re.findall(r"\b\d+\b", row["kernel"])[:1]))
@@ -58,7 +62,8 @@ def resources(device):
 
 def counts():
     """Bank conflicts and other events of all steps, on one problem without a mask."""
-    used = [row for row in newest("cpu", "tensor_io.json") if (row["pass"] == "backward") == (row["variant"] in BACKWARD)]
+    wanted = {"forward": FORWARD, "backward": BACKWARD}
+    used = [row for row in newest("cpu", "tensor_io.json") if row["variant"] in wanted[row["pass"]]]
     lines = [
         [step(row), row["pass"], tiles_text(row["tiles"])]
         + [f"{2 * row['counters']['tensor_core_products'] // MMA_FLOPS:,}"]

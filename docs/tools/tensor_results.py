@@ -5,6 +5,7 @@ import math
 
 from .formatting import shown
 from .saved import age, newest, of_each_gpu, of_today, section
+from .tensor_bounds import HOPPER
 
 LENGTHS = (1024, 4096, 16384)
 CELLS = [(d, length, causal, "fp16") for d in (64, 128) for length in LENGTHS for causal in (False, True)]
@@ -98,14 +99,18 @@ def others(device):
 
 
 @of_each_gpu
-def steps(device, which):
-    """All steps of one pass at N = 4096: TFLOP/s, and how many times as fast as the step before."""
+def steps(device, which, *names):
+    """Steps of one pass at N = 4096: TFLOP/s, and how many times as fast as the step before. Those of chapter 08, or the named ones, if the
+    last of these is saved."""
     columns = [(d, causal) for d in (64, 128) for causal in (False, True)]
     speeds = {}
     for row in newest(device, "tensor_cores.json", direction=which, having="time"):
         d, length, causal, dtype, _ = key(row)
         if of_today(row) and length == 4096 and dtype == "fp16" and (d, causal) in columns:
             speeds.setdefault(row["variant"], {})[d, causal] = row
+    if names and names[-1] not in speeds:
+        return None
+    speeds = {name: at for name, at in speeds.items() if name in names or not names and name not in HOPPER}
     lines = []
     for before, (variant, at) in zip([{}, *speeds.values()], speeds.items()):
         gains = [ratio(at.get(column), before.get(column)) for column in columns]

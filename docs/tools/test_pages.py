@@ -172,7 +172,7 @@ class Text(unittest.TestCase):
 
     def test_every_variable_that_the_simulator_reads_is_listed(self):
         names = [name for name, _, _ in platforms.variables()]
-        self.assertEqual(len(names), 5)
+        self.assertEqual(len(names), 6)
         self.assertLessEqual({"FLASH_SIMT_TARGET", "FLASH_COMMIT"}, set(names))
         with tempfile.TemporaryDirectory() as name:
             root = pathlib.Path(name)

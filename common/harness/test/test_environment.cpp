@@ -35,12 +35,14 @@ TEST_CASE("bad input: environment variables") {
     CHECK_MESSAGE(result.exit_code == (message.empty() ? 0 : 2), result.error);
     CHECK_MESSAGE(result.error.find(message) != std::string::npos, result.error);
   };
-  const std::string allowed = "allowed: FLASH_SIMT_ORDER, FLASH_SIMT_THREADS, FLASH_SIMT_TARGET, FLASH_SIMT_STEPS";
+  const std::string allowed =
+      "allowed: FLASH_SIMT_ORDER, FLASH_SIMT_THREADS, FLASH_SIMT_TARGET, FLASH_SIMT_STEPS, FLASH_SIMT_TRACE";
   check("FLASH_SIMT_STEPS", "0", "FLASH_SIMT_STEPS=0: allowed are 1 to 2^62");
   check("FLASH_SIMT_TRAGET", "75", "01_naive: the environment variable FLASH_SIMT_TRAGET is unknown; " + allowed);
   check("FLASH_", "", "FLASH_ is unknown");
   check("FLASH_SIMT_THREADS", "0", "FLASH_SIMT_THREADS=0: allowed are 1 to 1024");
   check("FLASH_SIMT_THREADS", "2", "");
+  check("FLASH_SIMT_TRACE", "/dev/null", "FLASH_SIMT_TRACE=/dev/null: allowed are a new file");
   check("FLASH_CHECK_PARTS", "tests", "");           // of a script
   check("FLASH_ATTENTION_FORCE_BUILD", "TRUE", "");  // of another project
   check("MY_FLASH_SIMT", "1", "");

@@ -5,6 +5,7 @@
 #include "common/simt/machine/hopper.hpp"
 #include "common/simt/machine/names.hpp"
 #include "common/simt/machine/worker.hpp"
+#include "common/simt/shared_view.hpp"
 #include "common/simt/thread.hpp"
 
 #include <algorithm>
@@ -102,7 +103,8 @@ void Copies::count(const std::vector<Piece>& pieces, int id, bool read, bool wri
 void Copies::load(void* to, int bytes, const TensorMap* map, const BoxAt& at, const BulkMemory* from, const void* barrier,
                   Site site) {
   check(map != nullptr ? "tma_load" : "bulk_load", to, bytes, map != nullptr, map != nullptr ? nullptr : from->data, site);
-  Load load{static_cast<std::byte*>(to), bytes, {}, barrier, hopper_.mbarriers.expect_copy(barrier, site), site, 0};
+  Load load{static_cast<std::byte*>(to),         bytes, {}, barrier, hopper_.mbarriers.expect_copy(barrier, site), site, 0,
+            map != nullptr ? map->name : nullptr};
   load.pieces = map != nullptr ? pieces_of(*map, at)
                                : std::vector<Piece>{{static_cast<std::byte*>(from->data), 0, static_cast<std::size_t>(bytes)}};
   count(load.pieces, map != nullptr ? map->id : from->id, true, false, site);
@@ -112,7 +114,23 @@ void Copies::load(void* to, int bytes, const TensorMap* map, const BoxAt& at, co
   simt::forget_writes(to, static_cast<std::size_t>(bytes));
   ++in_flight_;
   last_load_ = site;
+  trace("load", load);
   hopper_.later(worker_.current(), [this, load = std::move(load)] { land(load); });
+}
+
+/// Places in shared memory are bytes from its start.
+void Copies::trace(const char* event, const Load& load) const {
+  if (!worker_.traced()) return;
+  const auto to = static_cast<std::int64_t>(number(load.to) - simt::shared_window.dynamic_start);
+  worker_.trace(event,
+                {{"barrier", hopper_.mbarriers.number(load.barrier)}, {"phase", load.phase}, {"to", to}, {"bytes", load.bytes}},
+                load.site, load.tensor);
+}
+void Copies::trace(const char* event, const Store& store) const {
+  if (!worker_.traced()) return;
+  const auto from = static_cast<std::int64_t>(number(store.from) - simt::shared_window.dynamic_start);
+  const auto bytes = static_cast<std::int64_t>(store.data.size());
+  worker_.trace(event, {{"group", store.group}, {"from", from}, {"bytes", bytes}}, store.site, store.tensor);
 }
 
 void Copies::land(const Load& load) {
@@ -124,6 +142,7 @@ void Copies::land(const Load& load) {
     }
   }
   --in_flight_;
+  trace("landed", load);
   if (instruments.watch != nullptr) instruments.watch->assume_written(number(load.to), static_cast<std::size_t>(load.bytes));
   hopper_.units.end_load(load.flight);
   hopper_.mbarriers.complete(load.barrier, load.phase, load.bytes, load.site);
@@ -134,13 +153,15 @@ void Copies::store(const void* from, int bytes, const TensorMap* map, const BoxA
   const char* const name = map != nullptr ? "tma_store" : add ? "bulk_reduce_add" : "bulk_store";
   check(name, from, bytes, map != nullptr, map != nullptr ? nullptr : to->data, site);
   Issuer& issuer = issuers_[static_cast<std::size_t>(worker_.current().number)];
-  Store store{static_cast<const std::byte*>(from), {}, {}, add, false, site, issuer.groups, 0};
+  Store store{static_cast<const std::byte*>(from), {}, {}, add, false, site, issuer.groups, 0,
+              map != nullptr ? map->name : nullptr};
   store.data.resize(static_cast<std::size_t>(bytes));
   store.pieces = map != nullptr ? pieces_of(*map, at)
                                 : std::vector<Piece>{{static_cast<std::byte*>(to->data), 0, static_cast<std::size_t>(bytes)}};
   store.flight = hopper_.units.begin_reading(name, site, hopper_.units.units_of(from, static_cast<std::size_t>(bytes)));
   watch_view(site, from, static_cast<std::size_t>(bytes), false);
   count(store.pieces, map != nullptr ? map->id : to->id, add, true, site);
+  trace(name, store);
   issuer.stores.push_back(std::move(store));
 }
 
@@ -171,10 +192,12 @@ void Copies::read(Store& store) {
   watch_view(store.site, store.from, store.data.size(), false);
   std::memcpy(store.data.data(), store.from, store.data.size());
   store.read = true;
+  trace("store read", store);
   hopper_.units.end_reading(store.flight);
 }
 
-void Copies::finish(const Store& store) {
+void Copies::finish(const Store& store) const {
+  trace("stored", store);
   for (const Piece& piece : store.pieces) {
     if (piece.global == nullptr) continue;
     const std::byte* const data = store.data.data() + piece.offset;

@@ -48,7 +48,8 @@ class Copies {
     const void* barrier;
     std::int64_t phase;
     Site site;
-    int flight;  ///< in SharedUnits
+    int flight;          ///< in SharedUnits
+    const char* tensor;  ///< null: has no name
   };
   struct Store {
     const std::byte* from;
@@ -57,6 +58,7 @@ class Copies {
     bool add, read = false;
     Site site;
     int group, flight;
+    const char* tensor;  ///< null: has no name
   };
   struct Issuer {
     std::vector<Store> stores;
@@ -67,8 +69,10 @@ class Copies {
   void check(const char* what, const void* shared, int bytes, bool box, const void* global, Site) const;
   void count(const std::vector<Piece>&, int id, bool read, bool written, Site);
   void land(const Load&);
+  void trace(const char* event, const Load&) const;
   void read(Store&);
-  static void finish(const Store&);
+  void trace(const char* event, const Store&) const;
+  void finish(const Store&) const;
   void wait_now(const Thread&, int newest, bool complete);
 
   Worker& worker_;

@@ -23,8 +23,10 @@ void NamedBarriers::come(int id, int threads, bool wait, Site site) {
   }
   if (barrier.threads != threads)
     refuse(", but " + std::to_string(barrier.threads) + " threads are awaited by who came at " + words(barrier.site));
-  unsigned char* const token = &barrier.tokens[barrier.generation & 1];
+  const int generation = barrier.generation;
+  unsigned char* const token = &barrier.tokens[generation & 1];
   worker_.release(token);
+  worker_.trace(wait ? "sync" : "sync arrive", {{"named", id}, {"phase", generation}}, site);
   if (++barrier.come == threads) {
     worker_.wake(barrier.waiting);
     barrier.waiting.clear();
@@ -35,6 +37,7 @@ void NamedBarriers::come(int id, int threads, bool wait, Site site) {
     worker_.park(State::at_named_barrier, site);
   }
   if (wait) worker_.acquire(token);
+  if (wait) worker_.trace("synced", {{"named", id}, {"phase", generation}}, site);
 }
 
 std::string NamedBarriers::missing() const {
@@ -70,6 +73,7 @@ void Registers::set(int registers, bool more, Site site) {
                          "> by a thread that has " + std::to_string(self.registers) + " registers");
   }
   self.site = site;
+  worker_.trace("setmaxnreg", {{"registers", registers}}, site);
   if (!more) {
     free_ += self.registers - registers;
     self.registers = registers;

@@ -42,10 +42,12 @@ void Mbarriers::init(void* address, int arrivals, Site site) {
     simt::fail(site, "mbarrier_init of " + name(found->second) + ": it is in use");
   Barrier barrier;
   barrier.site = site;
+  barrier.number = static_cast<int>(barriers_.size());
   barrier.arrivals = barrier.pending = arrivals;
   barrier.initialiser = worker_.current().number;
   barrier.thread_waited.assign(worker_.block_threads().size(), nothing_yet);
   barrier.warp_waited.assign(worker_.block_threads().size() / 32 + 1, nothing_yet);
+  worker_.trace("mbarrier", {{"barrier", barrier.number}, {"arrivals", arrivals}}, site);
   barriers_.emplace(address, std::move(barrier));
 }
 
@@ -69,11 +71,18 @@ void Mbarriers::arrive(const void* address, const int* expected_bytes, Site site
   if (barrier.pending == 0) simt::fail(site, "one arrival too many: " + lacks(barrier));
   worker_.release(&barrier.tokens[barrier.phase & 1]);
   --barrier.pending;
+  worker_.trace("arrive",
+                {{"barrier", barrier.number},
+                 {"phase", barrier.phase},
+                 {"missing", barrier.pending},
+                 {"bytes", expected_bytes == nullptr ? 0 : *expected_bytes}},
+                site);
   end_phase_if_complete(barrier);
 }
 
 void Mbarriers::end_phase_if_complete(Barrier& barrier) {
   if (barrier.pending > 0 || barrier.bytes != 0) return;
+  worker_.trace("phase ends", {{"barrier", barrier.number}, {"phase", barrier.phase}}, barrier.site);
   ++barrier.phase;
   barrier.pending = barrier.arrivals;
   worker_.wake(barrier.waiting);
@@ -101,10 +110,12 @@ void Mbarriers::wait(const void* address, int parity, Site site) {
     simt::fail(site, "mbarrier_wait for phase " + parity_words(meant) + " of " + name(barrier) +
                          ", which has gone on without this warp: it is in phase " + parity_words(barrier.phase));
   }
+  worker_.trace("wait", {{"barrier", barrier.number}, {"phase", meant}}, site);
   if (barrier.phase <= meant) {
     barrier.waiting.push_back(&worker_.current());
     worker_.park(State::at_mbarrier, site);
   }
+  worker_.trace("waited", {{"barrier", barrier.number}, {"phase", meant}}, site);
   const Thread& self = worker_.current();
   std::int64_t& warp = barrier.warp_waited[static_cast<std::size_t>(self.warp())];
   barrier.thread_waited[static_cast<std::size_t>(self.number)] = meant;
@@ -118,6 +129,8 @@ std::int64_t Mbarriers::expect_copy(const void* address, Site site) {
     simt::fail(site, "a load for " + name(barrier) + ", which the TMA cannot know of: first fence_mbarrier_init()");
   return barrier.phase;
 }
+
+int Mbarriers::number(const void* address) const { return barriers_.at(address).number; }
 
 void Mbarriers::complete(const void* address, std::int64_t phase, int bytes, Site copy) {
   Barrier& barrier = barriers_.at(address);

@@ -31,6 +31,7 @@ class Mbarriers {
 
   /// A copy is issued for the phase that is not over; returns its number.
   std::int64_t expect_copy(const void* address, Site);
+  int number(const void* address) const;
   /// The copy's bytes have come.
   void complete(const void* address, std::int64_t phase, int bytes, Site copy);
   /// What the running thread has done lies before the end of the phase.
@@ -42,6 +43,7 @@ class Mbarriers {
  private:
   struct Barrier {
     Site site;
+    int number = 0;  ///< counted as they were initialised
     int arrivals = 0, pending = 0;
     int initialiser = 0;
     bool fenced = false, known = false;                    ///< its initialisation: fenced; and then a barrier of the block

@@ -57,6 +57,7 @@ void Worker::complete_barrier() {
   at_barrier_ = 0;
   if (hopper_used_) hopper_->mbarriers.synchronised();
   ++counters_.barriers;
+  trace("syncthreads", {{"number", static_cast<std::int64_t>(counters_.barriers)}}, first.site);
   if (options_.count) count_logged_accesses();
   order(everyone_, &at_barrier_);
   make_ready(released_);

@@ -42,6 +42,13 @@ void Warpgroups::join(const WgmmaThread& part, Group& group, Lane& self, Site si
     SharedUnits::Units units = made.a_units;
     units.insert(units.end(), made.b_units.begin(), made.b_units.end());
     made.reading = hopper_.units.begin_reading("wgmma", site, std::move(units));
+    const auto place = [](unsigned descriptor) { return static_cast<std::int64_t>(descriptor & 0x3FFFu) * 16; };
+    worker_.trace("wgmma",
+                  {{"product", static_cast<std::int64_t>(self.issued)},
+                   {"n", part.n},
+                   {"a", made.a_shared ? place(part.a.low) : -1},
+                   {"b", place(part.b.low)}},
+                  site);
   } else {
     const Product& known = group.products[at];
     const std::uint64_t a = std::uint64_t{part.a.high} << 32 | part.a.low, b = std::uint64_t{part.b.high} << 32 | part.b.low;
@@ -85,9 +92,10 @@ void Warpgroups::take_operand(const WgmmaThread& part, Lane& self, Site site) co
 
 void Warpgroups::fence() { ++lane(worker_.current().number).fences; }
 
-void Warpgroups::commit() {
+void Warpgroups::commit(Site site) {
   Lane& self = lane(worker_.current().number);
   self.groups.push_back(self.issued);
+  worker_.trace("commit", {{"products", static_cast<std::int64_t>(self.issued)}}, site);
 }
 
 // ---- waiting -----------------------------------------------------------------------------------------------------------------------
@@ -101,6 +109,8 @@ void Warpgroups::wait(int newest, const float* const* complete, int count, Site 
   Thread& thread = worker_.current();
   Lane& self = lane(thread.number);
   self.newest = newest;
+  const Trace::Number products{"products", static_cast<std::int64_t>(goal(self))};
+  worker_.trace("wgmma wait", {products}, site);
   if (goal(self) > self.done) {
     self.waits = true;
     const int first = thread.number - thread.lane();
@@ -110,6 +120,7 @@ void Warpgroups::wait(int newest, const float* const* complete, int count, Site 
     worker_.park(State::at_wgmma_wait, site);
     if (instruments.watch != nullptr) instruments.watch->acquire(thread.number, &lane(first));
   }
+  worker_.trace("wgmma waited", {products}, site);
   for (int i = 0; i < count; ++i) {
     const auto found = self.accumulators.find(complete[i]);
     if (found == self.accumulators.end() || found->second.in_flight == 0) continue;

@@ -39,7 +39,7 @@ class Warpgroups {
   /// For lane 0 of a warp.
   simt::WgmmaReads reads();
   void fence();
-  void commit();
+  void commit(Site);
   void wait(int newest, const float* const* complete, int count, Site);
 
   /// Why the running thread may not touch these registers, "" if it may.

@@ -121,6 +121,7 @@ void Worker::run_block(std::uint64_t block) {
     own(simt::threadIdx), own(simt::blockIdx), own(simt::blockDim), own(simt::gridDim);
     own(simt::running_traffic), own(simt::log_global_accesses), own(simt::shared_window);
   }
+  trace_ = block == 0 ? Trace::start_block(*kernel_) : nullptr;
   hopper_used_ = false;
   exited_ = 0;
   at_barrier_ = 0;
@@ -160,6 +161,7 @@ void Worker::run_block(std::uint64_t block) {
   if (failure_ != nullptr) {
     for (Thread* thread : everyone_) renew_fiber(*thread);
   }
+  if (trace_ != nullptr) trace_->end_block();
   count_logged_accesses();
 }
 

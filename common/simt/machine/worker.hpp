@@ -8,6 +8,7 @@
 #include "common/simt/machine/instrumentation.hpp"
 #include "common/simt/machine/shared_memory.hpp"
 #include "common/simt/machine/stack.hpp"
+#include "common/simt/machine/trace.hpp"
 #include "common/simt/machine/watch.hpp"
 #include "common/simt/options.hpp"
 #include "common/simt/ptx.hpp"
@@ -135,6 +136,11 @@ class Worker {
   void fence() {
     if (watch_ != nullptr) watch_->fence();
   }
+  bool traced() const { return trace_ != nullptr; }
+  /// An event of the running thread, or of the block's end (warp -1), for whoever wants to see it.
+  void trace(const char* event, std::initializer_list<Trace::Number> numbers, Site site, const char* tensor = nullptr) {
+    if (trace_ != nullptr) trace_->add(event, current_ == nullptr ? -1 : current_->warp(), numbers, site, tensor);
+  }
 
  private:
   void prepare(const KernelCall&);
@@ -175,6 +181,7 @@ class Worker {
   Fault fault_ = Fault::none;  ///< of current_
   std::uintptr_t fault_address_ = 0, fault_instruction_ = 0;
   std::unique_ptr<Watch> watch_;  ///< null: nobody looks
+  Trace* trace_ = nullptr;        ///< null: nobody records the block
   std::unique_ptr<Hopper> hopper_;
   bool hopper_used_ = false;  ///< by this block
   Context main_;

@@ -14,9 +14,9 @@ void launch_hopper(const unsigned* in, unsigned* out) {
 }
 
 /// `words` as a tensor [1, heads, rows, cols] of fp16.
-TensorMap map_of(const unsigned* words, int heads, int rows, int cols, int box_rows) {
+TensorMap map_of(const unsigned* words, int heads, int rows, int cols, int box_rows, const char* name = "words") {
   const std::int64_t row = cols, head = row * rows;
-  return tensor_map({const_cast<unsigned*>(words), "words", Dtype::fp16, {1, heads, rows, cols}, {head * heads, head, row, 1}},
+  return tensor_map({const_cast<unsigned*>(words), name, Dtype::fp16, {1, heads, rows, cols}, {head * heads, head, row, 1}},
                     box_rows);
 }
 void launch_tma_load(const unsigned* in, unsigned* out) {
@@ -27,8 +27,8 @@ void launch_tma_store(const unsigned* in, unsigned* out) {
 }
 void launch_ring(const unsigned* in, unsigned* out) {
   launch("ring_inputs", {dim3(1), dim3(160), 0}, ring_inputs_kernel, in, out);
-  launch("ring", {dim3(1), dim3(160), Shared<3, 64>::bytes}, ring_kernel, map_of(out + ring_Q, 1, 64, 64, 64),
-         map_of(out + ring_K, 1, ring_keys, 64, 64), out);
+  launch("ring", {dim3(1), dim3(160), Shared<3, 64>::bytes}, ring_kernel, map_of(out + ring_Q, 1, 64, 64, 64, "Q"),
+         map_of(out + ring_K, 1, ring_keys, 64, 64, "K"), out);
 }
 
 template <class T, int N, Major A, Major B, bool FromRegisters = false>

@@ -1,0 +1,93 @@
+"""Of docs/08_hopper_forward.md: what each tile asks of an SM, the phases of a ring, registers. The pictures are in hopper_forward_pictures.py."""
+
+from . import quotes
+from .formatting import table
+
+TENSOR_FLOPS, SHARED_BYTES, EX2, SCHEDULERS = 4096, 128, 16, 4  # of an SM in a clock; a scheduler issues one instruction
+REGISTERS, WARPGROUP = 65536, 128
+# d, rows of Q and keys of a tile, warpgroups that compute, registers of a thread of the producer and of the others
+TILES = [
+    (64, 128, 128, 2, 24, 240),
+    (64, 256, 64, 4, 32, 112),
+    (128, 128, 128, 2, 24, 240),
+    (128, 192, 64, 3, 32, 160),
+    (256, 128, 64, 2, 24, 240),
+]
+# Instructions of a warp for 16 rows and 128 keys at d = 128, counted in the code that nvcc 13.0 made: with a maximum in each tile, and without.
+SOFTMAX = {"eager": 477, "lazy": 328}
+
+FOLDER = "08_tensor_cores/hopper_forward"
+STEPS = {
+    "tma": ("1_tma.cuh", "one thread asks the TMA for a tile; mbarriers say what has landed; products still by `mma.sync`"),
+    "wgmma": ("2_wgmma.cuh", "`wgmma` multiplies 64 rows by a whole tile, and reads its operands in shared memory"),
+    "specialized": ("3_specialized.cuh", "a producer warp, rings, registers that move; blocks that stay for several tiles of $`Q`$"),
+    "overlap": ("4_overlap.cuh", "$`S`$ of the next tile is issued before $`PV`$ of this one"),
+    "lazy": ("5_lazy_maximum.cuh", "a maximum only where $`P`$ would overflow, repaired by one warp alone"),
+    "tall": ("6_tall.cuh", "more warpgroups, each with fewer keys at a time, which skip what they do not see"),
+    "scheduled": ("7_scheduled.cuh", "tiles from a counter, the longest first; a TMA store; the next $`Q`$ on its way"),
+}
+
+
+def steps():
+    lines = [
+        [number, f"[`{file}`](../{FOLDER}/{file})", f"`{variant}`", idea] for number, (variant, (file, idea)) in enumerate(STEPS.items(), 1)
+    ]
+    return table("step | file | variant | its idea", lines)
+
+
+def begin_of_loop(file, count):
+    """So many lines of a step's loop over tiles of K."""
+    lines = quotes.loop(f"{FOLDER}/{file}").split("\n")
+    return "\n".join([*lines[: int(count) + 1], "  // ...", *lines[-2:]])
+
+
+def shared_bytes(br, bc):
+    """(8H.2)  In a clock in which the tensor cores never wait."""
+    return 64 + 2048 / bc + 4096 / br
+
+
+def budget():
+    lines = []
+    for d, br, bc, groups, *_ in TILES:
+        clocks = 4 * br * bc * d / TENSOR_FLOPS
+        lines.append(
+            [d, f"{br} × {bc}", groups, f"{clocks:,.0f}", f"{br * bc / EX2 / clocks:.2f}", f"{shared_bytes(br, bc) / SHARED_BYTES:.2f}"]
+        )
+        lines[-1].append(f"{4096 / br:.0f}")
+    head = (
+        "d | Br × Bc | warpgroups | clocks of the products | exponentials, of these | shared memory, of these | L2, bytes a clock of an SM"
+    )
+    return table(head, lines)
+
+
+def issue():
+    """Of the issue slots of an SM, for tiles of 128 x 128 at d = 128."""
+    clocks = 4 * 128 * 128 * 128 / TENSOR_FLOPS
+    slots = {name: 8 * count / SCHEDULERS / clocks for name, count in SOFTMAX.items()}
+    return (
+        f"For 16 rows and 128 keys at $`d = 128`$ a warp issues {SOFTMAX['eager']} instructions with a maximum in each tile and "
+        f"{SOFTMAX['lazy']} without (counted in what nvcc 13.0 makes of it): {slots['eager']:.2f} and {slots['lazy']:.2f} of the issue slots."
+    )
+
+
+def ring():
+    """(8H.4)  Five tiles through two stages."""
+    lines = []
+    for u in range(5):
+        stage, phase = u % 2, u // 2
+        lines.append([u, stage, phase, f"empty{stage}, phase {phase - 1}", (phase - 1) % 2, f"full{stage}, phase {phase}", phase % 2])
+    return table("tile | stage | phase | the producer waits for | parity | consumers wait for | parity", lines)
+
+
+def registers():
+    """(8H.5), (8H.6)"""
+    lines = []
+    for d, br, bc, groups, producer, consumer in TILES:
+        threads = (groups + 1) * WARPGROUP
+        given, used = REGISTERS // threads // 8 * 8, producer + groups * consumer
+        if used > (groups + 1) * given:
+            raise SystemExit(f"hopper_forward.registers: {br} x {bc} at d = {d} takes {used} registers for each of 128 threads")
+        live = f"{bc // 2} + {bc // 4} + {d // 2} = {bc // 2 + bc // 4 + d // 2}"
+        lines.append([d, f"{br} × {bc}", threads, given, f"{producer} / {consumer}", f"{producer} + {groups} · {consumer} = {used}", live])
+    head = "d | Br × Bc | threads | registers at the launch | producer / consumer | sum | live: S + P + O"
+    return table(head, lines)

@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""What a picture of a trace says of events that are known: stages by their loads, and where their phases begin and end."""
+
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import generate  # noqa: E402, F401  finds the packages
+from tools import hopper_forward_pictures as pictures  # noqa: E402
+
+
+def event(what, warp, **numbers):
+    return {"event": what, "warp": warp, **numbers}
+
+
+def load(barrier, phase, to, tensor):
+    return event("load", 4, barrier=barrier, phase=phase, to=to, bytes=1024, tensor=tensor)
+
+
+# Two boxes of Q on barrier 0; K in stages 1 and 3 with the empty barriers 2 and 4; then stage 1 again.
+EVENTS = [load(0, 0, 4096, "Q"), load(0, 0, 5120, "Q")]
+for full, empty, phase, to in [(1, 2, 0, 0), (3, 4, 0, 1024), (1, 2, 1, 0)]:
+    EVENTS += [
+        event("waited", 4, barrier=empty, phase=phase - 1),
+        load(full, phase, to, "K"),
+        event("phase ends", 4, barrier=full, phase=phase),
+    ]
+EVENTS += [event("wgmma", 0, product=0, n=64, a=4096, b=0), event("wgmma waited", 0, products=1)]
+
+
+class Traces(unittest.TestCase):
+    def test_stages(self):
+        found = [(s.name, s.full, s.empty, s.begin, s.end) for s in pictures.stages_of(EVENTS)]
+        self.assertEqual(found, [("Q", 0, None, 4096, 6144), ("K0", 1, 2, 0, 1024), ("K1", 3, 4, 1024, 2048)])
+
+    def test_phases(self):
+        line = pictures.Timeline(EVENTS, producer=4)
+        self.assertEqual(line.events[line.phase_ends(1, 1)], event("phase ends", 4, barrier=1, phase=1))
+        self.assertEqual(line.phase_ends(2, 0), len(line.events))  # nobody has given the stage back
+
+    def test_a_trace_without_the_kernel(self):
+        with tempfile.TemporaryDirectory() as folder:
+            lines = [{"trace": "flash-steps"}, {"kernel": "one", "blocks": 1, "threads": 32}, EVENTS[0], {"kernel": "two"}, *EVENTS]
+            (pathlib.Path(folder) / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
+            with mock.patch.object(pictures, "TRACES", pathlib.Path(folder)):
+                self.assertEqual(pictures.events_of("a.jsonl", "one"), EVENTS[:1])
+                self.assertEqual(pictures.events_of("a.jsonl", "two"), EVENTS)
+                with self.assertRaisesRegex(
+                    SystemExit, "^docs/results/cpu/traces/a.jsonl has no events of a kernel 'three'; run docs/save"
+                ):
+                    pictures.events_of("a.jsonl", "three")
+
+
+if __name__ == "__main__":
+    unittest.main()
