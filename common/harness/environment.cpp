@@ -23,6 +23,8 @@ constexpr Variable known[]{
     {"FLASH_SIMT_TARGET", "75|80|90", "The GPU that the simulator stands for, as its compute capability (default: 90)"},
     {"FLASH_SIMT_STEPS", "N",
      "Accesses to memory after which a simulated thread counts as endless; a barrier counts as 1024 (default: 2^30)"},
+    {"FLASH_SIMT_TRACE", "FILE",
+     "Who does what when in the first block of each launch, an event a line: loads, mbarriers, products of warpgroups"},
     {"FLASH_COMMIT", "ID", "The commit that saved rows name, in a copy of which git knows another or none"},
 };
 
