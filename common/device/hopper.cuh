@@ -70,7 +70,7 @@ __device__ inline void mbarrier_wait(Mbarrier& barrier, int parity) {
 // ---- TMA, tiles: "Data Movement and Conversion Instructions: Tensor copy" -------------------------------------------------------------
 //
 // One thread copies a box: 64 columns of some rows of one head. In shared memory it is a panel of wgmma_operand.hpp: rows of 128 bytes, swizzled,
-// at a multiple of 1024 bytes. Kernels take maps as `const __grid_constant__ TensorMap`.
+// at a multiple of 1024 bytes. Its first column is a multiple of 8. Kernels take maps as `const __grid_constant__ TensorMap`.
 
 struct TensorMap {
   CUtensorMap map;

@@ -25,7 +25,7 @@ void Copies::start_block(std::size_t threads) {
   in_flight_ = 0;
 }
 
-/// Chunk by chunk, as the swizzle places them; a chunk at the edge of the tensor in two pieces.
+/// Chunk by chunk, as the swizzle places them; a chunk across the last column in two pieces.
 std::vector<Copies::Piece> Copies::pieces_of(const TensorMap& map, const BoxAt& at) {
   std::vector<Piece> pieces;
   const auto outside = [&](int index, std::size_t axis) { return index < 0 || index >= map.extents[axis]; };
@@ -35,30 +35,31 @@ std::vector<Copies::Piece> Copies::pieces_of(const TensorMap& map, const BoxAt& 
       const int col = at.col + 8 * chunk;
       const std::size_t offset = static_cast<std::size_t>(r) * row_bytes +
                                  static_cast<std::size_t>(swizzled_chunk(tensor_map_cols, r, chunk)) * chunk_bytes;
-      const int before = std::clamp(-col, 0, 8);
-      const int inside = no_row ? 0 : static_cast<int>(std::clamp<std::int64_t>(map.extents[0] - col, before, 8)) - before;
+      const int inside = no_row || col < 0 ? 0 : static_cast<int>(std::clamp<std::int64_t>(map.extents[0] - col, 0, 8));
       std::byte* const row = map.data + at.batch * map.strides[2] + at.head * map.strides[1] + (at.row + r) * map.strides[0];
       const auto part = [&](int first, int count, bool exists) {
         if (count == 0) return;
         pieces.push_back({exists ? row + 2 * (col + first) : nullptr, offset + 2 * static_cast<std::size_t>(first),
                           2 * static_cast<std::size_t>(count)});
       };
-      const int start = inside > 0 ? before : 0;
-      part(0, start, false);
-      part(start, inside, true);
-      part(start + inside, 8 - start - inside, false);
+      part(0, inside, true);
+      part(inside, 8 - inside, false);
     }
   }
   return pieces;
 }
 
-void Copies::check(const char* what, const void* shared, int bytes, bool box, const void* global, Site site) const {
+void Copies::check(const char* what, const void* shared, int bytes, const BoxAt* box, const void* global, Site site) const {
   if (bytes < 16 || bytes % 16 != 0)
     simt::fail(site, std::string(what) + " of " + std::to_string(bytes) + " bytes: allowed are multiples of 16");
-  const std::size_t alignment = box ? 1024 : 16;
+  if (box != nullptr && box->col % 8 != 0) {  // the PTX ISA does not say so, an H200 stops with an illegal instruction
+    simt::fail(site, std::string(what) + " of a box from column " + std::to_string(box->col) +
+                         " on: allowed are multiples of 8, which are 16 bytes");
+  }
+  const std::size_t alignment = box != nullptr ? 1024 : 16;
   if (number(shared) % alignment != 0)
     simt::fail_misaligned((std::string(what) + "'s shared memory").c_str(), shared, alignment, site);
-  if (!box && number(global) % 16 != 0)
+  if (box == nullptr && number(global) % 16 != 0)
     simt::fail_misaligned((std::string(what) + "'s global memory").c_str(), global, 16, site);
   const SharedUnits& units = hopper_.units;
   if (!units.contains(shared) || !units.contains(static_cast<const std::byte*>(shared) + bytes - 1)) {
@@ -102,7 +103,8 @@ void Copies::count(const std::vector<Piece>& pieces, int id, bool read, bool wri
 
 void Copies::load(void* to, int bytes, const TensorMap* map, const BoxAt& at, const BulkMemory* from, const void* barrier,
                   Site site) {
-  check(map != nullptr ? "tma_load" : "bulk_load", to, bytes, map != nullptr, map != nullptr ? nullptr : from->data, site);
+  check(map != nullptr ? "tma_load" : "bulk_load", to, bytes, map != nullptr ? &at : nullptr,
+        map != nullptr ? nullptr : from->data, site);
   Load load{static_cast<std::byte*>(to),         bytes, {}, barrier, hopper_.mbarriers.expect_copy(barrier, site), site, 0,
             map != nullptr ? map->name : nullptr};
   load.pieces = map != nullptr ? pieces_of(*map, at)
@@ -151,7 +153,7 @@ void Copies::land(const Load& load) {
 void Copies::store(const void* from, int bytes, const TensorMap* map, const BoxAt& at, const BulkMemory* to, bool add,
                    Site site) {
   const char* const name = map != nullptr ? "tma_store" : add ? "bulk_reduce_add" : "bulk_store";
-  check(name, from, bytes, map != nullptr, map != nullptr ? nullptr : to->data, site);
+  check(name, from, bytes, map != nullptr ? &at : nullptr, map != nullptr ? nullptr : to->data, site);
   Issuer& issuer = issuers_[static_cast<std::size_t>(worker_.current().number)];
   Store store{static_cast<const std::byte*>(from), {}, {}, add, false, site, issuer.groups, 0,
               map != nullptr ? map->name : nullptr};

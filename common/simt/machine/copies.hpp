@@ -66,7 +66,7 @@ class Copies {
   };
 
   static std::vector<Piece> pieces_of(const TensorMap&, const BoxAt&);
-  void check(const char* what, const void* shared, int bytes, bool box, const void* global, Site) const;
+  void check(const char* what, const void* shared, int bytes, const BoxAt* box, const void* global, Site) const;
   void count(const std::vector<Piece>&, int id, bool read, bool written, Site);
   void land(const Load&);
   void trace(const char* event, const Load&) const;

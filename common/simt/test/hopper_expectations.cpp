@@ -21,7 +21,7 @@ unsigned panel_word(const Words& in, int w, int head, int row, int col) {
 Words tma_load(const Words& in, int thread) {
   Words words;
   for (int i = 16 * thread; i < 16 * thread + 16; ++i)
-    words.push_back(i < 512 ? panel_word(in, i, 1, 3, 16) : panel_word(in, i - 512, 0, -2, -9));
+    words.push_back(i < 512 ? panel_word(in, i, 1, 3, 16) : panel_word(in, i - 512, 0, -2, -8));
   return words;
 }
 

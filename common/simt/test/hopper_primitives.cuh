@@ -31,7 +31,7 @@ __global__ void tma_load_kernel(const __grid_constant__ TensorMap map, unsigned*
   if (me() == 0) {
     mbarrier_arrive_expect_tx(shared.barrier(0), 2 * 16 * 128);
     tma_load(shared.panel(0), map, shared.barrier(0), 16, 3, 1, 0);
-    tma_load(shared.panel(1), map, shared.barrier(0), -9, -2, 0, 0);
+    tma_load(shared.panel(1), map, shared.barrier(0), -8, -2, 0, 0);
   }
   mbarrier_wait(shared.barrier(0), 0);
   for (int i = 0; i < 16; ++i) mine(out, 16)[i] = shared.words[16 * me() + i];

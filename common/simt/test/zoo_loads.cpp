@@ -73,12 +73,12 @@ __global__ void misplaced(const float* in, int to, int from, int size) {
   bulk_load(shared.panel + to, in + from, size, shared.barrier(0));  // BUG misplaced
   mbarrier_wait(shared.barrier(0), 0);
 }
-__global__ void misplaced_box(const __grid_constant__ TensorMap map, int to) {
+__global__ void misplaced_box(const __grid_constant__ TensorMap map, int to, int col) {
   const Shared shared;
   start(shared, 1, 1);
   if (me() != 0) return;
   mbarrier_arrive_expect_tx(shared.barrier(0), 8 * 128);
-  tma_load(shared.panel + to, map, shared.barrier(0), 0, 0, 0, 0);  // BUG misplaced box
+  tma_load(shared.panel + to, map, shared.barrier(0), col, 0, 0, 0);  // BUG misplaced box
   mbarrier_wait(shared.barrier(0), 0);
 }
 
@@ -121,10 +121,12 @@ TEST_CASE("zoo: places and sizes of loads") {
                "bulk_load of 32 bytes that do not lie within the launch's dynamic shared memory at ", BUG("misplaced"));
   CHECK(report(1, shared_bytes, misplaced, in.data(), 4, 4, 16) == "");
   const TensorMap map = tensor_map({in.data(), "K", Dtype::fp16, {1, 1, 16, 64}, {1024, 1024, 64, 1}}, 8);
-  CHECK_REPORT(report(1, shared_bytes, misplaced_box, map, 32),
+  CHECK_REPORT(report(1, shared_bytes, misplaced_box, map, 32, 0),
                "the address of tma_load's shared memory must be a multiple of 1024, it is 128 bytes beyond one at ",
                BUG("misplaced box"));
-  CHECK(report(1, shared_bytes, misplaced_box, map, 256) == "");
+  CHECK_REPORT(report(1, shared_bytes, misplaced_box, map, 0, -9),
+               "tma_load of a box from column -9 on: allowed are multiples of 8, which are 16 bytes at ", BUG("misplaced box"));
+  CHECK(report(1, shared_bytes, misplaced_box, map, 256, 8) == "");
 }
 
 }  // namespace flash

@@ -26,10 +26,11 @@ std::vector<Variant> variants_for(const Problem& problem) {
   std::vector<Variant> taking = variants();
   std::erase_if(taking, [&](const Variant& variant) {
     static std::set<std::string> said;
-    const std::string unknown = unknown_to(variant, problem);
-    const std::string line = "not tested: " + std::string(variant.name) + " does not know " + unknown;
-    if (!unknown.empty() && said.insert(line).second) std::puts(line.c_str());
-    return !unknown.empty();
+    const std::string unknown = unknown_to(variant, problem), refused = refusal_on(variant, problem, device().limits());
+    const std::string why = !unknown.empty() ? " does not know " + unknown : !refused.empty() ? ": " + refused : "";
+    const std::string line = "not tested: " + std::string(variant.name) + why;
+    if (!why.empty() && said.insert(line).second) std::puts(line.c_str());
+    return !why.empty();
   });
   return taking;
 }
@@ -88,8 +89,7 @@ void check_variants_on(const std::vector<Problem>& problems) {
     for (const Pass pass : {Pass::forward, Pass::backward}) {
       std::vector<Variant> taking = variants_for(problem);
       std::erase_if(taking, [&](const Variant& v) {
-        return (pass == Pass::backward) != (v.backward != nullptr) || !refusal_on(v, problem, device().limits()).empty() ||
-               has_no_tiles_on_turing(v, problem, pass);
+        return (pass == Pass::backward) != (v.backward != nullptr) || has_no_tiles_on_turing(v, problem, pass);
       });
       if (taking.empty()) continue;
 
@@ -108,7 +108,6 @@ void check_every_tile_on(const std::vector<Problem>& problems) {
     for (const Variant& v : variants_for(problem)) {
       for (const Pass pass : {Pass::forward, Pass::backward}) {
         if (v.tiles == nullptr || (pass == Pass::backward && v.backward == nullptr)) continue;
-        if (!refusal_on(v, problem, device().limits()).empty()) continue;
         const Inputs inputs = make_inputs(problem, InputKind::normal, /*seed=*/23, pass);
         const Checker checker(problem, inputs, pass, Sample{});
         for (const TileChoice& choice : v.tiles(problem, pass, device().limits())) {
