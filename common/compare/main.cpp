@@ -51,7 +51,7 @@ std::vector<Row> run(const CompareOptions& options, const char* argv0, const std
     std::cerr << kept.done().size() << " of " << plan.runs.size() << " runs are saved and still hold" << std::endl;
   }
   const auto look = !sweep ? Progress::Look::plain : terminal_columns() > 0 ? Progress::Look::live : Progress::Look::lines;
-  Progress progress(std::cerr, look, plan.runs.size(), terminal_columns);
+  Progress progress(std::cerr, look, plan.runs.size() * static_cast<std::size_t>(options.rounds), terminal_columns);
   kept = run_plan(options, plan, std::move(kept), save, progress, std::cerr);
   save.finish(kept, std::cerr);
   return kept.done();

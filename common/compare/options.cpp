@@ -74,6 +74,7 @@ void take_peers(CompareOptions& options) {
     options.peers = true;
     options.stages = !options.only.empty();
   }
+  if (options.rounds > 1 && options.tune) throw UsageError("--rounds and --tune are both given; allowed: one of them");
   if (options.peers && options.tune) throw UsageError("--peers and --tune are both given; allowed: one of them");
   if (!options.peers || options.device != DeviceChoice::cpu) return;
   throw UsageError("--peers and --device cpu are both given; allowed: one of them, since peers run on a GPU");
@@ -99,7 +100,7 @@ void check_combination(const CLI::App& app, const CompareOptions& options) {
     throw UsageError(std::string(one) + " and " + other + " are both given; allowed: one of them");
   }
   if (!options.rows.empty()) check_rows_alone(app);
-  for (const char* of_gpu : {"--iterations", "--no-counts"}) {
+  for (const char* of_gpu : {"--iterations", "--rounds", "--no-counts"}) {
     if (app.count(of_gpu) == 0 || options.device != DeviceChoice::cpu) continue;
     throw UsageError(std::string(of_gpu) +
                      " and --device cpu are both given; allowed: one of them, since it is for runs on a GPU");
@@ -165,6 +166,11 @@ CompareCommand parse_compare_options(int argc, const char* const* argv) {
                "count), in place of the variants");
   text_option(app, "--iterations", "N", "Timed iterations on a GPU (default: 20)",
               [&](const std::string& given) { options.iterations = parse_int("--iterations", given, 1000000); });
+  text_option(
+      app, "--rounds", "N",
+      "On a GPU: time all of them N times, in turns, stages and peers of a problem one after the other. A row then has the "
+      "median of the rounds (default: 1)",
+      [&](const std::string& given) { options.rounds = parse_int("--rounds", given, 1000); });
   app.add_flag("--no-counts", no_counts, "On a GPU: leave out the bytes, which the simulator takes seconds to count");
   text_option(
       app, "--time-limit", "SECONDS", "A run that takes longer is stopped, one that would is skipped (default: 600)",

@@ -32,6 +32,7 @@ struct CompareOptions {
   DeviceChoice device = DeviceChoice::automatic;
   bool tune = false;  ///< time the tile sizes of each variant in place of the variant
   int iterations = 20;
+  int rounds = 1;                        ///< on a GPU: how often all runs are timed, in turns
   bool counts = true;                    ///< on a GPU: the bytes that the simulator counts
   std::chrono::seconds time_limit{600};  ///< of each run
   std::string bin;                       ///< folder of the stage programs; empty: the one this program lies in

@@ -7,6 +7,7 @@
 #include "common/harness/device_json.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 namespace flash {
@@ -81,18 +82,19 @@ std::vector<Case> cases_of(const std::vector<ProblemSet>& problems, const Reques
   return cases;
 }
 
-/// Those of the stages, or those of the peers.
-void add_runs(Plan& plan, const CompareOptions& options, bool peers) {
+/// Those of the stages, or those of the peers, or all.
+void add_runs(Plan& plan, const CompareOptions& options, std::optional<bool> peers) {
   for (const Case& task : plan.cases) {
     for (const Pass pass : options.passes) {
       for (const Stage& stage : plan.stages) {
-        if (stage.is_peers() != peers) continue;
+        if (peers && stage.is_peers() != *peers) continue;
         const auto fits = [&](const ListedVariant& variant) {
           return is_about(stage, variant, pass) && variant.takes(task.problem.dtype) &&
                  (!options.tune || variant.has_tiles(pass, task.problem.d));
         };
         for (auto variant = stage.variants.begin(); variant != stage.variants.end(); ++variant) {
-          const bool last = peers || std::none_of(std::next(variant), stage.variants.end(), fits);  // peers are no steps
+          const bool last =
+              stage.is_peers() || std::none_of(std::next(variant), stage.variants.end(), fits);  // peers are no steps
           if (!fits(*variant) || (options.last && !last)) continue;
           plan.runs.push_back({&stage, &*variant, pass, &task});
         }
@@ -128,7 +130,11 @@ Plan make_plan(const CompareOptions& options, const std::filesystem::path& progr
   plan.device = choose_device(options, plan.stages.front());
   plan.backend = plan.device.value("kind", "") == "gpu" ? Backend::gpu : Backend::cpu;
   plan.cases = cases_of(options.problems, compared_sizes(plan.backend));
-  for (const bool peers : {false, true}) add_runs(plan, options, peers);  // while stages run, torch has no part of the GPU
+  if (options.rounds > 1) {
+    add_runs(plan, options, std::nullopt);  // whoever is compared takes turns
+  } else {
+    for (const bool peers : {false, true}) add_runs(plan, options, peers);  // while stages run, torch has no part of the GPU
+  }
   require_runs(plan, options.tune);
   plan.when = commit_and_date(sources);
   for (const Run& run : plan.runs) {

@@ -3,6 +3,7 @@
 #include "common/attention/cost.hpp"
 #include "common/base/error.hpp"
 
+#include <algorithm>
 #include <chrono>
 
 namespace flash {
@@ -37,6 +38,30 @@ Row peer_row(const Run& run, const ProcessResult& answer) {
   return row;
 }
 
+/// The medians of all rounds so far.
+std::vector<double> rounds_of(const Json& report) {
+  const Json& time = report.at("time");
+  return time.contains("rounds_ms") ? time.at("rounds_ms").get<std::vector<double>>()
+                                    : std::vector<double>{time.at("median_ms").get<double>()};
+}
+
+/// Adds the times of one more round, of which each counts alike: the median is that of the rounds' medians.
+void add_round(Json& report, const Json& again) {
+  std::vector<double> medians = rounds_of(report);
+  medians.push_back(again.at("time").at("median_ms").get<double>());
+  Json& time = report.at("time");
+  time["rounds_ms"] = medians;
+  std::sort(medians.begin(), medians.end());
+  const double before = time.at("median_ms").get<double>();
+  const double median = (medians[(medians.size() - 1) / 2] + medians[medians.size() / 2]) / 2;
+  time["median_ms"] = median;
+  time["min_ms"] = std::min(time.value("min_ms", median), again.at("time").value("min_ms", median));
+  time["max_ms"] = std::max(time.value("max_ms", median), again.at("time").value("max_ms", median));
+  for (const char* rate : {"tflops", "percent_of_peak"}) {
+    if (report.contains(rate) && report[rate].is_number()) report[rate] = report[rate].get<double>() * before / median;
+  }
+}
+
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 /// Runs one after the other, with what is known about all of them.
@@ -47,21 +72,15 @@ class Runs {
     for (std::size_t i = 0; i < plan.runs.size(); ++i) {
       if (!rows_.of_plan[i]) continue;
       history_.add(plan.runs[i], *rows_.of_plan[i]);
-      ++done_;
+      done_ += rounds_done(*rows_.of_plan[i]);
     }
   }
 
   void run_all() {
-    for (std::size_t i = 0; i < plan_.runs.size(); ++i) {
-      if (rows_.of_plan[i]) continue;
-      const Run& run = plan_.runs[i];
-      const std::optional<History::Skip> skip = history_.reason_to_skip(run);
-      progress_.start(run, done_, seconds_left(i));
-      Row row = skip ? skipped(run, *skip) : run_one(run);
-      complete(row, run);
-      progress_.end(row);
-      rows_.of_plan[i] = std::move(row);
-      save_.write(rows_, ++done_);
+    for (int round = 1; round <= options_.rounds; ++round) {
+      for (std::size_t i = 0; i < plan_.runs.size(); ++i) {
+        if (!rows_.of_plan[i] || rounds_done(*rows_.of_plan[i]) < static_cast<std::size_t>(round)) run_in(round, i);
+      }
     }
     peers_.reset();
     progress_.clear();
@@ -84,6 +103,29 @@ class Runs {
   KeptRows rows() const { return rows_; }
 
  private:
+  /// All of them if the row has no time of which another round could make a median.
+  std::size_t rounds_done(const Row& row) const {
+    const bool timed = row.verdict == Verdict::ok && row.at("time.median_ms") != nullptr;
+    return timed ? rounds_of(row.report).size() : static_cast<std::size_t>(options_.rounds);
+  }
+
+  void run_in(int round, std::size_t i) {
+    const Run& run = plan_.runs[i];
+    const std::optional<History::Skip> skip = round == 1 ? history_.reason_to_skip(run) : std::nullopt;
+    progress_.start(run, done_, seconds_left(round, i));
+    Row row = skip ? skipped(run, *skip) : run_one(run, round);
+    if (round > 1 && row.verdict == Verdict::ok) {
+      Row earlier = *rows_.of_plan[i];
+      add_round(earlier.report, row.report);
+      row = std::move(earlier);
+    }
+    complete(row, run);
+    progress_.end(row);
+    rows_.of_plan[i] = std::move(row);
+    done_ += rounds_done(*rows_.of_plan[i]) - static_cast<std::size_t>(round - 1);
+    save_.write(rows_, done_);
+  }
+
   ProcessResult watched(const std::vector<std::string>& arguments) {
     return run_process(arguments, options_.time_limit, [this] { progress_.tick(); });
   }
@@ -106,7 +148,8 @@ class Runs {
     return row;
   }
 
-  Row run_one(const Run& run) {
+  /// What was checked and counted in round 1 is not again.
+  Row run_one(const Run& run, int round) {
     if (run.stage->is_peers()) return run_peer(run);
     std::vector<std::string> arguments = stage_arguments(run, *run.task, plan_.backend);
     if (options_.tune) arguments.emplace_back("--tune");
@@ -116,11 +159,12 @@ class Runs {
     } else {
       arguments.emplace_back("--no-watch");  // a stage by itself, and its tests, look for races; here it is about counts
     }
+    if (round > 1) arguments.emplace_back("--no-check");
     const Clock::time_point start = Clock::now();
     Row row = make_row(run, watched(arguments));
     row.report["wall_s"] = seconds_since(start);  // of the whole program: what --resume and --time-limit go by
     history_.add(run, row);
-    if (row.verdict == Verdict::ok && !options_.tune) count_traffic(row, run);
+    if (row.verdict == Verdict::ok && !options_.tune && round == 1) count_traffic(row, run);
     return row;
   }
 
@@ -171,15 +215,18 @@ class Runs {
     if (!run.stage->is_peers()) report["sources"] = plan_.sources.at(run.variant->kernel);
   }
 
-  /// For the runs from `first` on; absent as long as nothing has run.
-  std::optional<double> seconds_left(std::size_t first) const {
+  /// For the runs from `first` of the round on; absent as long as nothing has run.
+  std::optional<double> seconds_left(int round, std::size_t first) const {
     double sum = 0;
-    for (std::size_t i = first; i < plan_.runs.size(); ++i) {
+    for (std::size_t i = 0; i < plan_.runs.size(); ++i) {
       const Run& run = plan_.runs[i];
-      if (rows_.of_plan[i] || history_.reason_to_skip(run)) continue;
+      const bool this_round = i >= first && (round > 1 || !rows_.of_plan[i]);
+      const int rounds = options_.rounds - round + (this_round ? 1 : 0);
+      if (rounds == 0 || history_.reason_to_skip(run)) continue;
       const std::optional<double> seconds = history_.seconds(run);
       if (!seconds) return std::nullopt;
-      sum += std::min(*seconds, static_cast<double>(options_.time_limit.count()));
+      sum += rounds * std::min(*seconds, static_cast<double>(options_.time_limit.count()));
+      if (rows_.of_plan[i]) continue;
       const std::optional<Case> part = options_.counts && !options_.tune ? counted_part(run, plan_.backend) : std::nullopt;
       if (part) sum += history_.counting_seconds(run, flops(part->problem, run.pass)).value_or(0);
     }

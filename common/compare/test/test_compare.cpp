@@ -114,6 +114,36 @@ TEST_CASE("compare: a refusal or too little memory is a row but no failure") {
   CHECK(compare_on_cpu(stages, {"--only", "03"}).exit_code == 3);
 }
 
+TEST_CASE("compare: rounds take turns, and the median is that of their medians") {
+  const FakeStages stages;  // a run takes as many milliseconds as there have been runs, the probe for a GPU among them
+  const std::string count = (stages.path() / "count").string(), log = (stages.path() / "log").string();
+  stages.add("01_first", answers("n=$(cat " + count + " 2>/dev/null || echo 0); n=$((n + 1)); echo $n > " + count +
+                                 "; echo \"$Nq $*\" >> " + log +
+                                 "; time=', \"tflops\": 12, \"time\": {\"median_ms\": '$n', \"min_ms\": '$n', \"max_ms\": "
+                                 "'$n', \"iterations\": 20}'"));
+  const std::string file = (stages.path() / "rows.json").string();
+  const auto rounds = [&](const Strings& more) {
+    const ProcessResult result = compare(stages, joined({"--pass", "forward", "--batch", "1", "--heads", "1", "--no-counts",
+                                                         "--save", file, "--sweep", "seq=8,16"},
+                                                        more));
+    CHECK_MESSAGE(result.exit_code == 0, result.error);
+    return Json::parse(read_bytes(file));
+  };
+  Json rows = rounds({"--rounds", "3"});
+  CHECK(rows[0]["time"]["rounds_ms"] == Json({2.0, 4.0, 6.0}));
+  CHECK(rows[1]["time"]["rounds_ms"] == Json({3.0, 5.0, 7.0}));
+  CHECK(rows[0]["time"]["median_ms"] == 4.0);
+  CHECK(rows[0]["time"]["min_ms"] == 2.0);
+  CHECK(rows[0]["time"]["max_ms"] == 6.0);
+  CHECK(rows[0]["tflops"] == 6.0);  // 12 in 2 ms
+  CHECK(rows[0]["check"]["passed"] == true);
+  rows = rounds({"--rounds", "4", "--resume"});  // 8 is the probe
+  CHECK(rows[0]["time"]["rounds_ms"] == Json({2.0, 4.0, 6.0, 9.0}));
+  CHECK(rows[0]["time"]["median_ms"] == 5.0);
+  check_refused(compare({"--rounds", "2", "--tune"}), "--rounds and --tune are both given");
+  check_refused(compare({"--rounds", "2", "--device", "cpu"}), "--rounds and --device cpu are both given");
+}
+
 TEST_CASE("compare: times on a GPU, bytes from the simulator for one head group") {
   const FakeStages stages;
   Json gpu = Json::parse(passed_report());
