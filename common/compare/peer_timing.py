@@ -82,7 +82,7 @@ def no_room(torch, problem, backend, which):
 
 
 def time_ms(torch, work, iterations, flush, before_warm_up):
-    """What `time` of a row says. Each timed call meets a cold L2. enqueue_ms is what a clock beside the call reads that does not wait
+    """What `time` of a row says. Each timed call meets a cold L2, unless there is nothing to flush it with. enqueue_ms is what a clock beside the call reads that does not wait
     for the GPU, first_enqueue_ms the same of the first call, on an idle GPU: in a new process it loads the kernels."""
     torch.cuda.synchronize()
     began = time.perf_counter()
@@ -95,7 +95,9 @@ def time_ms(torch, work, iterations, flush, before_warm_up):
     start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     times, enqueued = [], []
     for _ in range(iterations):
-        for _ in range(FLUSHES):  # one would do for the L2; the others give Python the time to queue the work behind them
+        for _ in range(
+            FLUSHES if flush.numel() > 0 else 0
+        ):  # one would do for the L2; the others give Python the time to queue the work behind them
             flush.zero_()
         start.record()
         began = time.perf_counter()
@@ -106,10 +108,10 @@ def time_ms(torch, work, iterations, flush, before_warm_up):
         times.append(start.elapsed_time(stop))
     all_of_them = {"median_ms": statistics.median(times), "min_ms": min(times), "max_ms": max(times), "iterations": iterations}
     host = {"enqueue_ms": 1e3 * statistics.median(enqueued), "first_enqueue_ms": 1e3 * first}
-    return {**all_of_them, "cold_l2": True, **host}
+    return {**all_of_them, "cold_l2": flush.numel() > 0, **host}
 
 
-def measure(torch, problem, backend, which, iterations):
+def measure(torch, problem, backend, which, iterations, cold_l2):
     """`time` of a row, and the memory that the pass takes at its peak beyond inputs and outputs. What the forward pass leaves for the
     backward pass counts for the latter."""
     dtype = getattr(torch, DTYPES[problem["dtype"]])
@@ -119,7 +121,7 @@ def measure(torch, problem, backend, which, iterations):
     q, k, v = (torch.randn(shape, device="cuda", dtype=dtype, requires_grad=backward) for _ in range(3))
     gradient = torch.randn(shape, device="cuda", dtype=dtype) if backward else None
     l2_bytes = getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 64 << 20)
-    flush = torch.empty(4 * l2_bytes, device="cuda", dtype=torch.uint8)
+    flush = torch.empty(4 * l2_bytes if cold_l2 else 0, device="cuda", dtype=torch.uint8)
     inputs = torch.cuda.memory_allocated()
     mask = causal_mask(torch, shape[2], "cuda") if backend is None and problem["causal"] else None
     run = attention(torch, backend, problem["scale"], problem["causal"], mask)
@@ -141,12 +143,12 @@ def reason(error, caught):
     return " ".join(dict.fromkeys(said)) or str(error).strip().splitlines()[0]
 
 
-def result_of(torch, problem, backend, which, iterations):
+def result_of(torch, problem, backend, which, iterations, cold_l2):
     """What a row says about the run: times, or why there are none."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            timing, extra = measure(torch, problem, backend, which, iterations)
+            timing, extra = measure(torch, problem, backend, which, iterations, cold_l2)
         except RuntimeError as error:
             if re.search("out of memory|ALLOC_FAILED", str(error)):
                 return {"verdict": "cannot run", "message": "not enough GPU memory"}

@@ -10,7 +10,8 @@ By itself it reads a problem a line, and prints the rows of each as they come:
     common/compare/peers.py --list
 
 A line is a JSON object of a "problem", with sizes as rows have them (batch, heads, seq_q, head_dim), causal and dtype; a "variant" (flash,
-cudnn, memory_efficient or plain), a "pass" (forward or backward), and "iterations". What it leaves out is as in `compare`: batch 8, 12 heads,
+cudnn, memory_efficient or plain), a "pass" (forward or backward), "iterations", and "cold_l2", false if each iteration may find in L2 what the
+one before has left there. What it leaves out is as in `compare`: batch 8, 12 heads,
 1024 queries, head dimension 64, causal, fp32, every variant, both passes, 20 iterations. {"list": true} asks for what --list prints.
 
 Rows are those of `compare`, with "peer" as their stage. Timing is compare's too: CUDA events around the pass alone, a cold L2, the median after
@@ -66,27 +67,31 @@ def one_of(asked, key, allowed):
 
 
 def parse(line):
-    """The rows that a line asks for, without results, and the iterations."""
+    """The rows that a line asks for, without results, the iterations, and whether L2 is cold in each."""
     try:
         asked = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise Failure(2, f"a line of the input is no JSON ({error})") from None
     given = asked.get("problem", {}) if isinstance(asked, dict) else None
-    if not isinstance(given, dict) or set(asked) - {"problem", "variant", "pass", "iterations"}:
-        raise Failure(2, "a line of the input is no object with problem, variant, pass and iterations, or some of them")
+    if not isinstance(given, dict) or set(asked) - {"problem", "variant", "pass", "iterations", "cold_l2"}:
+        raise Failure(2, "a line of the input is no object with problem, variant, pass, iterations and cold_l2, or some of them")
     problem = DEFAULTS | given
     problem = {"kv_heads": problem["heads"], "seq_k": problem["seq_q"]} | problem
-    iterations = asked.get("iterations", 20)
+    iterations, cold_l2 = asked.get("iterations", 20), asked.get("cold_l2", True)
     if wrong := what_is_wrong_in(problem):
         raise Failure(2, wrong)
     one_of(problem, "dtype", DTYPES)
     if type(iterations) is not int or iterations < 1:
         raise Failure(2, f"iterations is {json.dumps(iterations)}; allowed: whole numbers from 1")
+    if type(cold_l2) is not bool:
+        raise Failure(2, f"cold_l2 is {json.dumps(cold_l2)}; allowed: true, false")
     problem.setdefault("scale", problem["head_dim"] ** -0.5)
     runs = [(which, variant) for which in one_of(asked, "pass", PASSES) for variant in one_of(asked, "variant", PEERS)]
-    return [
-        {"stage": "peer", "variant": variant, "pass": which, "idea": PEERS[variant][0], "problem": problem} for which, variant in runs
-    ], iterations
+    return (
+        [{"stage": "peer", "variant": variant, "pass": which, "idea": PEERS[variant][0], "problem": problem} for which, variant in runs],
+        iterations,
+        cold_l2,
+    )
 
 
 def not_taken(problem):
@@ -97,7 +102,7 @@ def not_taken(problem):
     return f"torch is not timed with {', '.join(said)}" if said else ""
 
 
-def result(torch, row, iterations):
+def result(torch, row, iterations, cold_l2):
     """What the row says about its run."""
     problem, backend = row["problem"], PEERS[row["variant"]][1]
     if why := not_taken(problem):
@@ -105,7 +110,7 @@ def result(torch, row, iterations):
     if why := peer_timing.no_room(torch, problem, backend, row["pass"]):
         return {"verdict": "cannot run", "message": why}
     try:
-        return peer_timing.result_of(torch, problem, backend, row["pass"], iterations)
+        return peer_timing.result_of(torch, problem, backend, row["pass"], iterations, cold_l2)
     finally:
         torch.cuda.empty_cache()
 
@@ -127,10 +132,10 @@ def main(arguments):
         if line.strip() == '{"list": true}':
             print(json.dumps(listing(known)), flush=True)
             continue
-        rows, iterations = parse(line)
+        rows, *how = parse(line)
         for row in rows:
             work = peer_timing.flops(row["problem"], row["pass"])
-            print(json.dumps({**row, "flops": work, **known, **result(torch, row, iterations)}), flush=True)
+            print(json.dumps({**row, "flops": work, **known, **result(torch, row, *how)}), flush=True)
     return 0
 
 

@@ -58,8 +58,8 @@ def randn(shape, device, dtype, requires_grad=False):
 
 
 def empty(count, device, dtype):
-    assert count == 4 * 1000 and dtype == uint8
-    return Tensor()
+    assert count in (0, 4 * 1000) and dtype == uint8
+    return Tensor((count,))
 
 
 def ones(*shape, device, dtype):

@@ -87,6 +87,10 @@ class Instrument(Case):
         self.assertEqual((row["flops"], backward["flops"]), (4 * 8 * 12 * (1024 * 1025 // 2) * 64, 2.5 * row["flops"]))
         self.assertAlmostEqual(row["tflops"], row["flops"] / 4e9)
 
+    def test_a_warm_l2_is_said(self):
+        asked = {"variant": "flash", "pass": "forward", "problem": {"dtype": "fp16"}}
+        self.assertEqual([row["time"]["cold_l2"] for row in self.rows(asked, asked | {"cold_l2": False})], [True, False])
+
     def test_a_backend_that_cannot_is_listed_with_its_reason(self):
         refused = {row["variant"]: row["message"] for row in self.rows({"pass": "forward"}) if row["verdict"] == "refused"}
         self.assertEqual(refused, {"flash": "Expected fp16 or bf16.", "cudnn": "Expected fp16 or bf16."})
@@ -125,6 +129,7 @@ class Instrument(Case):
             ({"pass": "both"}, 'pass is "both"; allowed: forward, backward'),
             ({"variant": "triton"}, "allowed: flash, cudnn"),
             ({"iterations": 0}, "iterations is 0"),
+            ({"cold_l2": 1}, "cold_l2 is 1; allowed: true, false"),
             ({"problem": {"seq_q": 0}}, "problem.seq_q is 0"),
             ({"problem": {"dtype": "fp8"}}, 'dtype is "fp8"'),
         ):
