@@ -50,7 +50,7 @@ inline Prediction predicted_specialized(std::string_view step, const Problem& p,
   moved["bias"].read = heads * biases(p, visits(p, looked_up), 2 * looked_up.Br);
   if (step == "scheduled") {
     const std::int64_t work = heads * (up(p.Nq, choice.tiles.Br) / choice.tiles.Br);
-    moved["counter"] = {work, work + 1};  // reset, then asked once for each tile of Q
+    moved["counter"] = {work + 1, work + 1};  // drawn from once for each tile of Q, and set back
   }
   return moved;
 }

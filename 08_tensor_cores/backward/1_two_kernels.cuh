@@ -120,8 +120,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     dS.multiply(P);
     add_product(dK, rounded<T>(dS), Q.right(part));  // (8.15)
   }
-  __syncthreads();  // write after read: the gradients leave through the tiles of V and K, which no warp reads any longer
   dK.each([&](float& x, int) { x *= problem.scale; });
+  // The gradients leave through the warp's rows of V and K, which no other warp has read: no barrier.
   write_rows(all.dV.head(b, h_kv), col0 + warp_key, dV, V_smem.below(warp_key), part);
   write_rows(all.dK.head(b, h_kv), col0 + warp_key, dK, K_smem.below(warp_key), part);
 }

@@ -160,8 +160,7 @@ constexpr CompiledShape shapes[] = {
     compiled<256, 64, 32>("twice as many blocks, little shared memory"),
 };
 
-const Variant variant =
-    hopper_step<shapes>("specialized", "a producer warp fills rings of tiles, consumers get its registers, blocks stay");
+const Variant variant = hopper_step<shapes>("specialized", "a producer fills rings; consumers get its registers; blocks stay");
 
 }  // namespace
 }  // namespace flash::tensor_cores

@@ -35,9 +35,8 @@ struct ForwardShape {
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;  // two warpgroups have 256 each from the start
   static constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 24 : 32;
   static constexpr int CONSUMER_REGISTERS = CONSUMERS == 2 ? 240 : CONSUMERS == 3 ? 160 : 112;
-  static constexpr int SHARED_NUMBERS =
-      (Width + 63) / 64 * 64 * (Br + 2 * STAGES * Bc) + BARRIER_NUMBERS;  // Q, K, V, mbarriers
-  static constexpr bool SCALES_FIRST = ScalesFirst;                       // scores, as with a bias: see ScoreRule
+  static constexpr int SHARED_NUMBERS = (Width + 63) / 64 * 64 * (Br + 2 * STAGES * Bc) + BARRIER_NUMBERS;
+  static constexpr bool SCALES_FIRST = ScalesFirst;  // scores, as with a bias: see ScoreRule
   static constexpr int MIN_SM = 90;
 
   static_assert(Br % GROUP_ROWS == 0 && CONSUMERS <= 4 && Bc % 16 == 0 && Width % 16 == 0, "whole products");

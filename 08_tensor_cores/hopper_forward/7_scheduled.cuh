@@ -7,11 +7,9 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 6, which has the same tiles but at d = 64:
-// - A counter in global memory hands out the work: whoever is done takes the next tile of Q, the longest ones first. Its number travels with Q;
-//   that nobody keeps it in a register is what a fourth warpgroup at d = 64 needs.
+// - A counter in global memory hands out the work: whoever is done takes the next tile of Q, the longest ones first. Its number travels with Q.
 // - Two tiles of Q, where there is room: while the consumers write one O, the next Q, K and V are loaded already.
-// - O leaves by the TMA, from the place of Q, each warp its own rows: no lane computes addresses, and the warp goes on as soon as the
-//   TMA has read them.
+// - O leaves by the TMA, from the place of Q, each warp its own rows: no lane computes addresses.
 //
 // Grid: at most a block for each SM. Block: consumers, warpgroups of which each owns 64 rows of S and O, a warp 16 of them; then the producer.
 // HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: the counter; padded copies if d % 8 != 0.
@@ -36,9 +34,8 @@ struct ForwardShape {
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;  // two warpgroups have 256 each from the start
   static constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 24 : 32;
   static constexpr int CONSUMER_REGISTERS = CONSUMERS == 2 ? 240 : CONSUMERS == 3 ? 160 : 112;
-  static constexpr int SHARED_NUMBERS =
-      (Width + 63) / 64 * 64 * (Q_STAGES * Br + 2 * STAGES * Bc) + BARRIER_NUMBERS;  // Q, K, V, mbarriers
-  static constexpr bool SCALES_FIRST = ScalesFirst;                                  // scores, as with a bias: see ScoreRule
+  static constexpr int SHARED_NUMBERS = (Width + 63) / 64 * 64 * (Q_STAGES * Br + 2 * STAGES * Bc) + BARRIER_NUMBERS;
+  static constexpr bool SCALES_FIRST = ScalesFirst;  // scores, as with a bias: see ScoreRule
   static constexpr int MIN_SM = 90;
 
   static_assert(Br % GROUP_ROWS == 0 && CONSUMERS <= 4 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
@@ -202,9 +199,6 @@ __device__ void consume(const Shared<T, Shape, Shape::Q_STAGES>& shared, const S
   turn.of_Q.next();
 }
 
-/// Work is counted from 0 in each launch.
-__global__ void reset_kernel(Tensor<int> counter) { counter.head(0, 0)(0, 0) = 0; }
-
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     forward_kernel(ScoreRule rule, const __grid_constant__ Maps maps, const __grid_constant__ TensorMap O_map, Tensor<T> O_all,
@@ -223,15 +217,15 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
     if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;
     const auto next = counter.head(0, 0).address(0, 0);
-    int number = blockIdx.x;
-    while (number < schedule.end) {
-      const int after = static_cast<int>(gridDim.x) + atomicAdd(next, 1);  // early: the answer takes as long as a load
+    for (int number = blockIdx.x; number < schedule.end;) {
+      const int drawn = atomicAdd(next, 1);  // early: the answer takes as long as a load
       produce(shared, maps, Work<Shape>(rule.problem, schedule, number), number, turn);
-      number = after;
+      // Each tile draws once. The last draw of all sets the counter back for the next launch.
+      if (drawn == schedule.end - 1) atomicSub(next, schedule.end);
+      number = static_cast<int>(gridDim.x) + drawn;
     }
-    mbarrier_wait(is.empty_Q[turn.of_Q.stage()],
-                  turn.of_Q.parity() ^ 1);        // write after read: all consumers know the number before
-    is.number[turn.of_Q.stage()] = schedule.end;  // nothing is left
+    mbarrier_wait(is.empty_Q[turn.of_Q.stage()], turn.of_Q.parity() ^ 1);  // write after read: the number there is known
+    is.number[turn.of_Q.stage()] = schedule.end;                           // nothing is left
     mbarrier_arrive(is.full_Q[turn.of_Q.stage()]);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
@@ -249,11 +243,10 @@ void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Schedule schedule = schedule_of<Shape>(a.problem);
     const int blocks = std::min(schedule.end, a.limits.multiprocessors);
-    const Tensor<int> counter = view<int>(a.workspace("counter"));
-    launch("reset", {dim3(1), dim3(1)}, reset_kernel, counter);
     launch("tensor_scheduled", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)},
            forward_kernel<T, Shape>, score_rule(a), maps_of<T, Shape>(a),
-           rows_are_aligned(a.problem) ? tensor_map(a.O, 16) : TensorMap{}, view<T>(a.O), view<float>(a.L), counter, schedule);
+           rows_are_aligned(a.problem) ? tensor_map(a.O, 16) : TensorMap{}, view<T>(a.O), view<float>(a.L),
+           view<int>(a.workspace("counter")), schedule);
   });
 }
 
@@ -284,17 +277,16 @@ constexpr CompiledShape shapes_with_bias[] = {
     with_bias<256, 128, 32>("two warpgroups: a bias takes registers"), with_bias<256, 64, 32>("little shared memory"),
 };
 
-Variant scheduled_step() {
+const Variant variant = [] {
   Variant step = hopper_step<shapes, shapes_with_bias>(
       "scheduled", "a counter hands out work, the longest first; two tiles of Q; O leaves by the TMA");
   step.workspace = [](const Problem& p, Pass pass) {
     std::vector<WorkspaceSpec> list = padded_operands(p, pass);
-    list.push_back({"counter", {1, 1, 1, 1}});
+    list.push_back({.name = "counter", .shape = {1, 1, 1, 1}, .zeroed = true});
     return list;
   };
   return step;
-}
-const Variant variant = scheduled_step();
+}();
 
 }  // namespace
 }  // namespace flash::tensor_cores

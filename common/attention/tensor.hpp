@@ -34,6 +34,7 @@ struct WorkspaceSpec {
   const char* name;
   std::array<std::int64_t, 4> shape;
   Dtype dtype = Dtype::fp32;
+  bool zeroed = false;  ///< zero before the first launch; each launch leaves it zero
 };
 
 /// Everything a launch() gets: the problem and where its tensors lie. Kernels allocate nothing.

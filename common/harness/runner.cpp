@@ -87,7 +87,8 @@ Runner::Runner(Device& device, const Variant& variant, const Problem& problem, c
   if (variant.workspace != nullptr) {
     for (const WorkspaceSpec& spec : variant.workspace(problem, pass)) {
       TensorRef tensor = dense_tensor(spec.name, spec.dtype, spec.shape);
-      tensor.data = allocate(workspaces_, bytes_of(tensor));
+      tensor.data = allocate(spec.zeroed ? zeroed_ : workspaces_, bytes_of(tensor));
+      if (spec.zeroed) device_.upload(tensor.data, std::vector<char>(bytes_of(tensor)).data(), bytes_of(tensor));
       attention_.workspaces.push_back(tensor);
     }
   }
@@ -202,6 +203,7 @@ Results<float> Runner::results() const {
 std::size_t Runner::workspace_bytes() const {
   std::size_t sum = 0;
   for (const Buffer& buffer : workspaces_) sum += buffer.bytes();
+  for (const Buffer& buffer : zeroed_) sum += buffer.bytes();
   return sum;
 }
 

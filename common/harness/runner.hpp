@@ -47,6 +47,7 @@ class Runner {
   std::optional<Tiles> tiles_;
   std::optional<double> first_enqueue_ms_;  ///< of the pass; known after the first run
   std::vector<Buffer> inputs_, outputs_, workspaces_;
+  std::vector<Buffer> zeroed_;  ///< workspaces that kernels leave as they found them
 };
 
 }  // namespace flash

@@ -150,7 +150,12 @@ class FarProblem {
       for (const WorkspaceSpec& spec : variant.workspace(p_, pass)) {
         TensorRef ref{nullptr, spec.name, spec.dtype, spec.shape, dense_strides(spec.shape)};
         workspaces.emplace_back(device(), static_cast<std::size_t>(ref.elements() * size_of(spec.dtype)));
-        workspaces.back().poison();
+        if (spec.zeroed) {
+          device().upload(workspaces.back().data(), std::vector<char>(workspaces.back().bytes()).data(),
+                          workspaces.back().bytes());
+        } else {
+          workspaces.back().poison();
+        }
         ref.data = workspaces.back().data();
         a.workspaces.push_back(ref);
       }
