@@ -8,14 +8,17 @@
 #   compare16.json        and those that take fp16
 #   large.json            stages 06 and 07 on 4096 queries and keys; the others would take too long
 #   peers.json            torch's attention on the problems of both, if torch is installed
-#   tensor_cores.json     stage 08 on 16,384 tokens with H*d = 2048: its last steps for all widths, lengths, masks and dtypes and for odd
-#                         shapes, all its steps at N4096
-#   peers16.json          torch's FlashAttention-2 and cuDNN on the same, and all of torch on the problem of compare16.json, if torch is
-#                         installed; then also whether torch and stage 08 agree on the same inputs
-#   sweep.json, sweep16.json, sweep_peers.json
-#                         part `sweep` alone: the stages in fp32, stage 08 in fp16, and torch, on 16,384 tokens with H*d = 2048, for N
-#                         from 1024 to 16,384, d 64 and 128, causal or not. Takes about 17 minutes; goes on with the files, or
-#                         FILE.partial, that OUTPUT_DIR has from an interrupted run
+#   sweep16.json          the last steps of stage 08, FlashAttention-2 and cuDNN, timed in turns, on 16,384 tokens with H*d = 2048: N of
+#                         1024, 4096 and 16,384, d 64 and 128, causal or not, fp16
+#   tensor_cores.json     likewise in bf16, for other d, and for odd shapes
+#   tensor_steps.json     all steps of stage 08 at N4096
+#   power.json            clock and power of some of these
+#   peers16.json          all of torch on the problem of compare16.json, if torch is installed; then also whether torch and stage 08
+#                         agree on the same inputs
+#   sweep.json, sweep_peers.json
+#                         part `sweep` alone: the last steps of the stages in fp32, and torch, on 16,384 tokens with H*d = 2048, for N from
+#                         1024 to 16,384, d 64 and 128, causal or not. Takes about ten minutes; goes on with the files, or FILE.partial,
+#                         that OUTPUT_DIR has from an interrupted run
 #   tuned.json            part `tune` alone: --tune of stages 06 to 08 over widths, masks and passes; goes on likewise
 #   virtual.txt           part `virtual` alone: what the GPU tests of all stages say of builds for 75-virtual and 80-virtual, which have
 #                         no machine code: the driver compiles the kernels of Turing and of Ampere for the GPU at hand
@@ -93,29 +96,31 @@ if part peers "peers" && torch_here; then
   look_for_failures "$output/peers.txt"
 fi
 
-# 16,384 tokens with H*d = 2048, as nearly as N and d allow.
+# 16,384 tokens with H*d = 2048, as nearly as N and d allow. Rivals take turns: a card at its power limit favours whoever comes first.
 papers=(--tokens 16384 --width 2048 --sweep "causal=no,yes")
-tensor=(--dtype fp16 --seq 4096 --iterations 10 "${papers[@]}")
-all_steps=(--problem "--sweep d=64,128")  # elsewhere the last step of each pass alone
-last_steps=(--problem "--seq 1024 --sweep d=64,128" --problem "--seq 16384 --sweep d=64,128" --problem "--sweep d=32,96,256"
-  --problem "--dtype bf16 --sweep d=64,128")
-odd=(--problem "--seq 4000 --head-dim 128" --problem "--sweep d=80,111")
+rivals=(--only 08 --variant "tuned,scheduled,staggered" --iterations 7 "${papers[@]}")
 if part tensor "tensor cores"; then
-  {
-    compare --only 08 --variant last "${tensor[@]}" "${last_steps[@]}" "${odd[@]}" --save "$output/tensor_cores.json"
-    compare --only 08 "${tensor[@]}" "${all_steps[@]}" --save "$output/tensor_cores.json" --resume
-  } >"$output/tensor_cores.txt" 2>"$output/tensor_cores.log"
-  look_for_failures "$output/tensor_cores.txt"
-  note "torch on the same"
   if torch_here; then
+    rivals=(--only "08,peer" --variant "tuned,scheduled,staggered,flash,cudnn" "${rivals[@]:4}")
     {
-      compare --only peer --wide --dtype fp16 --iterations 10 --save "$output/peers16.json"  # all of torch, for the page of the comparison
-      compare --only peer --wide --variant flash,cudnn "${tensor[@]}" "${all_steps[@]}" "${last_steps[@]}" --save "$output/peers16.json" --resume
+      compare --only peer --wide --dtype fp16 --iterations 10 --save "$output/peers16.json"  # for the page of the comparison
+      common/compare/check_peers.py "$build/bin" --device gpu >"$output/check_peers.txt" || fail "torch and stage 08 do not agree"
     } >"$output/peers16.txt" 2>>"$output/peers.log"
-    look_for_failures "$output/peers16.txt"
-    common/compare/check_peers.py "$build/bin" --device gpu >"$output/check_peers.txt" 2>>"$output/peers.log" || fail "torch and stage 08 do not agree"
     tail -n 3 "$output/check_peers.txt"
   fi
+  {
+    compare "${rivals[@]}" --rounds 3 --dtype fp16 --sweep d=64,128 --sweep seq=1024,4096,16384 --save "$output/sweep16.json"
+    compare --only 08 --iterations 10 "${papers[@]}" --dtype fp16 --seq 4096 --sweep d=64,128 --save "$output/tensor_steps.json"
+    compare "${rivals[@]}" --rounds 2 --problem "--dtype bf16 --sweep d=64,128 --sweep seq=1024,4096,16384" \
+      --problem "--dtype fp16 --seq 4096 --sweep d=32,80,96,111" --problem "--dtype fp16 --head-dim 256 --sweep seq=1024,4096,16384" \
+      --problem "--dtype fp16 --seq 4000 --head-dim 128" --save "$output/tensor_cores.json"
+  } >"$output/tensor_cores.txt" 2>"$output/tensor_cores.log"
+  look_for_failures "$output/peers16.txt" "$output/tensor_cores.txt"
+  # The longest, without a mask: of a run of seconds nearly all is the kernel.
+  python3 -c 'import json, pathlib, sys
+rows = [row for row in json.loads(pathlib.Path(sys.argv[1]).read_text()) if row["problem"]["seq_q"] == 16384 and not row["problem"]["causal"]]
+pathlib.Path(sys.argv[2]).write_text(json.dumps(rows))' "$output/sweep16.json" "$output/power.json" || fail "rows for the power"
+  common/power_gpu.py "$build/bin" "$output/power.json" >"$output/power.txt" 2>&1 || fail "power"
 fi
 
 # The problems of the FlashAttention papers. Five repetitions: most of what takes long is plain attention. The forward passes of 05 and 07
@@ -123,9 +128,8 @@ fi
 if part sweep "sweep"; then
   sweep() { compare --iterations 5 --no-counts --time-limit 10 --resume "$@" --sweep d=64,128 "${papers[@]}" --sweep seq=1024..16384; }
   {
-    sweep --dtype fp16 --only 08 --save "$output/sweep16.json"
-    sweep --pass backward --only 01,05,07 --save "$output/sweep.json"
-    sweep --pass forward --only 01,02,03,04,06 --save "$output/sweep.json"
+    sweep --pass backward --variant last --only 01,05,07 --save "$output/sweep.json"
+    sweep --pass forward --variant last --only 01,02,03,04,06 --save "$output/sweep.json"
     torch_here && sweep --only peer --sweep dtype=fp32,fp16 --save "$output/sweep_peers.json"
   } >"$output/sweep.txt"
   look_for_failures "$output/sweep.txt"

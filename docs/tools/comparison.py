@@ -26,7 +26,7 @@ COUNTED = {"fp32": "compare.json", "fp16": "tensor.json"}
 TIMED = {"fp32": ("compare.json", "peers.json"), "fp16": ("compare16.json", "peers16.json")}
 SWEEPS = [
     ("nvidia_h200", "sweep.json", "stages 01 to 07, fp32"),
-    ("nvidia_h200", "sweep16.json", "stage 08, fp16"),
+    ("nvidia_h200", "sweep16.json", "last steps of stage 08 and torch in turns, fp16"),
     ("nvidia_h200", "sweep_peers.json", "torch"),
     ("cpu", "sweep.json", "stages 01 to 07, fp32, counts"),
     ("cpu", "sweep16.json", "stage 08, fp16, counts"),

@@ -93,7 +93,7 @@ def tensor_steps(direction, *names):
     """Those of stage 08 without a mask at N = 4,096, for two widths; of stages 06 and 07 the same problems in fp32. Of chapter 08, or the
     named ones."""
     rows = {}
-    for row in newest(DEVICE, "large.json", "sweep.json", "tensor_cores.json", direction=direction, having="time"):
+    for row in newest(DEVICE, "large.json", "sweep.json", "tensor_steps.json", direction=direction, having="time"):
         p = row["problem"]
         dtype = "fp16" if row["stage"].startswith("08") else "fp32"
         if of_today(row) and (p["seq_q"], p["causal"], p["dtype"]) == (4096, False, dtype):

@@ -1,16 +1,21 @@
-"""Stage 08 beside torch's FlashAttention-2 and cuDNN, on chapter 08, the comparison and the front page: tensor_cores.json and peers16.json
-of common/check_gpu.sh."""
+"""Stage 08 beside torch's FlashAttention-2 and cuDNN, on its chapters, the comparison and the front page: sweep16.json and tensor_cores.json of
+common/check_gpu.sh, in which they were timed in turns, and all steps in tensor_steps.json."""
 
 import math
+
+from plots import h200
 
 from .formatting import shown
 from .saved import age, newest, of_each_gpu, of_today, section
 from .tensor_bounds import HOPPER
 
+SM_FLOPS = 4096  # of tensor cores, 16-bit, in a clock
 LENGTHS = (1024, 4096, 16384)
 CELLS = [(d, length, causal, "fp16") for d in (64, 128) for length in LENGTHS for causal in (False, True)]
 PEERS = ("flash", "cudnn")
 PASSES = ("forward", "backward")
+LAST = {"forward": "tuned", "backward": "staggered"}  # of the steps that run on every GPU since Ampere
+ON_HOPPER = {"forward": "scheduled"}
 NONE = [None, None, None]
 
 
@@ -19,13 +24,19 @@ def key(row):
     return p["head_dim"], p["seq_q"], p["causal"], p["dtype"], row["pass"]
 
 
-def saved(device):
+def saved(device, last=LAST):
     """{(d, N, mask, type, pass): [the last step's row, FlashAttention-2's, cuDNN's]} of the problems that the last step has a time of."""
-    ours = {key(row): row for row in newest(device, "tensor_cores.json", having="time")}  # steps stand in the order of their numbers
+    rows = newest(device, "sweep16.json", "tensor_cores.json", having="time")
+    ours = {key(row): row for row in rows if row["variant"] == last.get(row["pass"])}
     found = {at: [row, None, None] for at, row in ours.items()}
-    for row in newest(device, "peers16.json", having="time"):
+    for row in rows:
         beside = ours.get(key(row))
-        if row["variant"] in PEERS and beside and all(row["problem"][n] == beside["problem"][n] for n in ("batch", "heads")):
+        if (
+            row["stage"] == "peer"
+            and row["variant"] in PEERS
+            and beside
+            and all(row["problem"][n] == beside["problem"][n] for n in ("batch", "heads"))
+        ):
             found[key(row)][PEERS.index(row["variant"]) + 1] = row
     return found
 
@@ -62,9 +73,73 @@ def cells(device):
     lines = [line(rows, *cell) for cell in CELLS]
     means = [geometric_mean(ratio(*rows.get((*cell, which), NONE)[:2]) for cell in CELLS) for which in PASSES]
     lines.append(["", "", "geometric mean", "", "", f"**{means[0]}**", "", "", "", f"**{means[1]}**", ""])
+    return section(f"TFLOP/s, fp16, 16,384 tokens, H·d = 2,048{in_turns(rows)}", HEAD, lines, used) if used else None
+
+
+def in_turns(rows):
     torch = ", ".join(sorted({row["torch"] for of_problem in rows.values() for row in of_problem[1:] if row}))
-    beside = f"; torch {torch} in the same run" if torch else ""
-    return section(f"TFLOP/s, fp16, 16,384 tokens, H·d = 2,048{beside}", HEAD, lines, used) if used else None
+    return f"; torch {torch} in the same run, in turns" if torch else ""
+
+
+@of_each_gpu
+def hopper_cells(device):
+    """The twelve cells of the last step for Hopper, in both types."""
+    rows = saved(device, ON_HOPPER)
+    found = {at: {dtype: rows.get((*at[:3], dtype, "forward"), NONE) for dtype in ("fp16", "bf16")} for at in CELLS}
+    used = [row for of_cell in found.values() for row, _, _ in of_cell.values() if row]
+    lines = []
+    for (d, length, causal, _), of_types in found.items():
+        cells = [d, f"{length:,}", "causal" if causal else "no"]
+        for mine, flash, cudnn in of_types.values():
+            cells += [speed(mine), speed(cudnn), shown(ratio(mine, cudnn), ".2f"), speed(flash)]
+        lines.append(cells)
+    means = [geometric_mean(ratio(of_types[dtype][0], of_types[dtype][2]) for of_types in found.values()) for dtype in ("fp16", "bf16")]
+    lines.append(["", "", "geometric mean", "", "", f"**{means[0]}**", "", "", "", f"**{means[1]}**", ""])
+    head = ["d", "N", "mask", *(f"{dtype} {name}" for dtype in ("fp16", "bf16") for name in ("here", "cuDNN", "here / cuDNN", "FA2"))]
+    return section(f"forward, TFLOP/s, 16,384 tokens, H·d = 2,048{in_turns(rows)}", head, lines, used) if used else None
+
+
+@of_each_gpu
+def hopper_others(device):
+    """Its other problems."""
+    rows = {at: found for at, found in saved(device, ON_HOPPER).items() if (*at[:3], "fp16") not in CELLS}
+    lines = []
+    for d, length, causal, dtype, which in sorted(rows):
+        mine, flash, cudnn = rows[d, length, causal, dtype, which]
+        lines.append(
+            [
+                d,
+                f"{length:,}",
+                "causal" if causal else "no",
+                dtype,
+                speed(mine),
+                speed(cudnn),
+                shown(ratio(mine, cudnn), ".2f"),
+                speed(flash),
+            ]
+        )
+    head = ["d", "N", "mask", "dtype", "here", "cuDNN", "here / cuDNN", "FA2"]
+    return (
+        section("forward, TFLOP/s, about 16,384 tokens and H·d = 2,048", head, lines, [row for row, _, _ in rows.values()])
+        if rows
+        else None
+    )
+
+
+@of_each_gpu
+def power(device):
+    """What the card does in a run of seconds: `sustained` of rows (common/power_gpu.py)."""
+    rows = newest(device, "power.json", having="sustained")
+    lines = []
+    for row in rows:
+        d, length, causal, dtype, which = key(row)
+        name = f"torch, {row['variant']}" if row["stage"] == "peer" else f"`{row['variant']}`"
+        run = row["sustained"]
+        per_clock = 1e12 * run["tflops"] / (SM_FLOPS * h200.SMS * 1e6 * run["clock_mhz"])
+        cells = [f"{run['tflops']:.0f}", f"{run['clock_mhz']:,.0f}", f"{run['watts']:.0f}", f"{per_clock:.2f}"]
+        lines.append([which, d, f"{length:,}", "causal" if causal else "no", dtype, name, *cells])
+    head = ["pass", "d", "N", "mask", "dtype", "kernel", "TFLOP/s", "clock, MHz", "W", f"of {SM_FLOPS:,} FLOPs a clock"]
+    return section("each for two seconds, 16,384 tokens, H·d = 2,048", head, lines, rows) if rows else None
 
 
 @of_each_gpu
@@ -83,8 +158,21 @@ def summary(device):
     return (
         f"On {len(CELLS)} larger problems in fp16 ({where}, with and without a mask), stage 08 has {times['forward']} the rate of torch's "
         f"FlashAttention-2 in the forward pass ({ends['forward']}) and {times['backward']} in the backward pass ({ends['backward']}; "
-        f"geometric means). It has {geometric_mean(cudnn['forward'])} and {geometric_mean(cudnn['backward'])} times the rate of cuDNN, "
-        f"which uses instructions that Hopper alone has; the stages do without, and so run on older GPUs too. {age(used)}"
+        f"geometric means). These steps run on every GPU since Ampere; they have {geometric_mean(cudnn['forward'])} and "
+        f"{geometric_mean(cudnn['backward'])} times the rate of cuDNN, which uses instructions that Hopper alone has. "
+        f"{on_hopper(device)}{age(used)}"
+    )
+
+
+def on_hopper(device):
+    rows = saved(device, ON_HOPPER)
+    of_cells = [rows.get((*cell, "forward"), NONE) for cell in CELLS]
+    ratios = [ratio(mine, cudnn) for mine, _, cudnn in of_cells]
+    if None in ratios:
+        return ""
+    return (
+        f"With the same instructions, the [forward steps for Hopper](docs/08_hopper_forward.md) have **{geometric_mean(ratios)} times** the rate "
+        f"of cuDNN ({min(ratios):.2f} to {max(ratios):.2f}). "
     )
 
 
@@ -104,7 +192,7 @@ def steps(device, which, *names):
     last of these is saved."""
     columns = [(d, causal) for d in (64, 128) for causal in (False, True)]
     speeds = {}
-    for row in newest(device, "tensor_cores.json", direction=which, having="time"):
+    for row in newest(device, "tensor_steps.json", direction=which, having="time"):
         d, length, causal, dtype, _ = key(row)
         if of_today(row) and length == 4096 and dtype == "fp16" and (d, causal) in columns:
             speeds.setdefault(row["variant"], {})[d, causal] = row
