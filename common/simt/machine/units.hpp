@@ -27,7 +27,10 @@ class SharedUnits {
   /// What has been stored so far was stored by threads that nobody looked at: any fence will do for it.
   void assume_stored();
 
-  bool contains(const void* address) const;
+  bool contains(const void* address) const {
+    const auto at = reinterpret_cast<std::uintptr_t>(address);
+    return at >= memory_.begin && at < memory_.end;
+  }
   std::uint32_t unit_of(const void* address) const;
   Units units_of(const void* address, std::size_t bytes) const;
   std::byte* address_of(std::uint32_t unit) const;

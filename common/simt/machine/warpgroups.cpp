@@ -13,6 +13,7 @@ namespace flash::machine {
 void Warpgroups::start_block(std::size_t threads) {
   lanes_.assign(threads, {});
   groups_.assign(threads / 128, {});
+  in_flight_ = 0;
 }
 
 // ---- issuing -----------------------------------------------------------------------------------------------------------------------
@@ -62,7 +63,7 @@ void Warpgroups::join(const WgmmaThread& part, Group& group, Lane& self, Site si
   if (worker_.current().lane() == 0) note_reads(group.products[at], worker_.current().warp() % 4);
 }
 
-void Warpgroups::take_accumulator(const WgmmaThread& part, Lane& self, Site site) const {
+void Warpgroups::take_accumulator(const WgmmaThread& part, Lane& self, Site site) {
   Accumulator& mine = self.accumulators[part.d];
   const int registers = part.n / 2;
   if (mine.in_flight > 0) {
@@ -75,6 +76,8 @@ void Warpgroups::take_accumulator(const WgmmaThread& part, Lane& self, Site site
       simt::fail(site, "wgmma without wgmma_fence(): its accumulators may have been touched since they were waited for");
     mine.value.assign(part.d, part.d + registers);
     mine.registers = registers;
+    self.in_flight.emplace_back(part.d, part.d + registers);
+    ++in_flight_;
     std::fill_n(part.d, registers, std::bit_cast<float>(poison));
   }
   mine.site = site;
@@ -163,12 +166,12 @@ void Warpgroups::run(int warp, Site site) {
 // ---- what must not be ------------------------------------------------------------------------------------------------------------------
 
 std::string Warpgroups::access(int thread, const void* address, std::size_t bytes) const {
-  const auto at = reinterpret_cast<std::uintptr_t>(address);
-  for (const auto& [d, accumulator] : lanes_[static_cast<std::size_t>(thread)].accumulators) {
-    if (accumulator.in_flight == 0) continue;
-    const auto first = reinterpret_cast<std::uintptr_t>(d);
-    if (at < first + sizeof(float) * static_cast<std::size_t>(accumulator.registers) && at + bytes > first)
-      return "touches accumulators of the wgmma at " + words(accumulator.site) + " before it has waited for them";
+  const Lane& self = lanes_[static_cast<std::size_t>(thread)];
+  const auto* const at = static_cast<const std::byte*>(address);
+  for (const auto& [begin, end] : self.in_flight) {
+    if (at < reinterpret_cast<const std::byte*>(end) && at + bytes > reinterpret_cast<const std::byte*>(begin))
+      return "touches accumulators of the wgmma at " + words(self.accumulators.at(begin).site) +
+             " before it has waited for them";
   }
   return "";
 }
