@@ -64,7 +64,6 @@ TEST_CASE("cpu: right when a block has one tile of Q after the other, in any ord
   const Checker checker(p, inputs, Pass::forward, Sample{});
   for (const Variant& v : forward_steps()) {
     if (!is_specialized(v) || grid::sanitized()) continue;
-    check(checker, v, {64, 64}, p, inputs, Pass::forward);
     const Simulated order({.order = Order::random, .seed = 7});
     check(checker, v, {64, 64}, p, inputs, Pass::forward);
   }
@@ -137,6 +136,7 @@ TEST_CASE("cpu: steps 2 and 3 give the bits of step 1, and the order of threads 
 
 TEST_CASE("cpu: right around the edges of tiles, with each choice of tiles, whatever the GPU") {
   for (const int sm : {75, 80, 90}) {
+    if (grid::sanitized() && sm != 90) continue;
     const Simulated gpu({.target_sm = sm});
     std::vector<Problem> problems{many_tiles()};
     for (const int d : {30, 64, 96, 128, 129, 161, 256}) {
