@@ -74,6 +74,9 @@ void Warpgroups::take_accumulator(const WgmmaThread& part, Lane& self, Site site
   } else {
     if (self.fences == 0 || (mine.registers == registers && mine.fences_then == self.fences))
       simt::fail(site, "wgmma without wgmma_fence(): its accumulators may have been touched since they were waited for");
+    if (mine.registers == registers && !mine.fenced.empty() &&
+        std::memcmp(mine.fenced.data(), part.d, mine.fenced.size() * sizeof(float)) != 0)
+      simt::fail(site, "wgmma without wgmma_fence(): its accumulators have changed since the last one");
     mine.value.assign(part.d, part.d + registers);
     mine.registers = registers;
     self.in_flight.emplace_back(part.d, part.d + registers);
@@ -85,15 +88,23 @@ void Warpgroups::take_accumulator(const WgmmaThread& part, Lane& self, Site site
 }
 
 void Warpgroups::take_operand(const WgmmaThread& part, Lane& self, Site site) const {
-  Lane::OperandUse use{{}, self.fences};
-  std::copy_n(part.a_registers, 4, use.content.begin());
-  const auto known = self.operands.find(part.a_registers);
-  if (known != self.operands.end() && known->second.content != use.content && known->second.fences == use.fences)
-    simt::fail(site, "wgmma without wgmma_fence(): A in registers has changed since its last product");
-  self.operands[part.a_registers] = use;
+  std::array<unsigned, 4> content{};
+  std::copy_n(part.a_registers, 4, content.begin());
+  const auto [known, is_new] = self.operands.try_emplace(part.a_registers, content);
+  if (!is_new && known->second != content)
+    simt::fail(site, "wgmma without wgmma_fence(): A in registers has changed since the last one");
 }
 
-void Warpgroups::fence() { ++lane(worker_.current().number).fences; }
+/// What registers hold now, products may use. Some of those known from products before may be no more, which a sanitizer would object to.
+void Warpgroups::fence() {
+  Lane& self = lane(worker_.current().number);
+  ++self.fences;
+  if (!instrumented) return self.operands.clear();
+  for (auto& [a, content] : self.operands) std::copy_n(a, 4, content.begin());
+  for (auto& [d, accumulator] : self.accumulators) {
+    if (accumulator.in_flight == 0) accumulator.fenced.assign(d, d + accumulator.registers);
+  }
+}
 
 void Warpgroups::commit(Site site) {
   Lane& self = lane(worker_.current().number);

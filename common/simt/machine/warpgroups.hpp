@@ -68,7 +68,8 @@ class Warpgroups {
   };
   /// Registers that accumulate, by their address.
   struct Accumulator {
-    std::vector<float> value;  ///< what they will be
+    std::vector<float> value;   ///< what they will be
+    std::vector<float> fenced;  ///< what they were at the last fence
     int registers = 0, in_flight = 0;
     Site site;            ///< of the last product
     int fences_then = 0;  ///< of the thread, when it was last waited for
@@ -84,11 +85,8 @@ class Warpgroups {
     std::deque<Part> parts;  ///< in flight
     std::map<const float*, Accumulator> accumulators;
     std::vector<std::pair<const float*, const float*>> in_flight;  ///< begin and end of accumulators
-    struct OperandUse {
-      std::array<unsigned, 4> content;
-      int fences;
-    };
-    std::map<const unsigned*, OperandUse> operands;
+    std::map<const unsigned*, std::array<unsigned, 4>>
+        operands;  ///< A in registers, and its content at the last fence or product
     int fences = 0;
     // Of the wait that it is in.
     int newest = 0;
