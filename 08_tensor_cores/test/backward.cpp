@@ -33,14 +33,14 @@ std::int64_t width_of(int d) { return d <= 128 ? (d + 31) / 32 * 32 : 256; }
 
 TEST_CASE("cpu: HBM bytes of the backward steps are those of the formula (8.17)") {
   const std::vector<Problem> problems{
+      with_bias(causal(grid::problem_of({.Nq = 70, .Nk = 170, .d = 16})), BiasKind::alibi),
       many_queries(),
       grid::problem_of({.Nq = 208, .Nk = 203, .d = 64}),
       causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 256, .Nk = 256, .d = 128})),
       causal(grid::problem_of({.B = 2, .H = 2, .Hkv = 1, .Nq = 272, .Nk = 100, .d = 96})),
       grid::problem_of({.H = 1, .Hkv = 1, .Nq = 64, .Nk = 130, .d = 256}),
       with_bias(causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 113, .Nk = 203, .d = 59})), BiasKind::matrix),
-      with_bias(grid::problem_of({.Nq = 150, .Nk = 90, .d = 250}), BiasKind::vector),
-      with_bias(causal(grid::problem_of({.Nq = 70, .Nk = 170, .d = 16})), BiasKind::alibi)};
+      with_bias(grid::problem_of({.Nq = 150, .Nk = 90, .d = 250}), BiasKind::vector)};
   for (const int sm : {75, 90}) {
     const Simulated gpu({.target_sm = sm});
     for (const Problem& p : grid::counted(problems)) {
@@ -123,6 +123,7 @@ TEST_CASE("cpu: d = 256, where the device has room for it") {
 TEST_CASE("cpu: masked scores stay masked, whatever the sign of the scale") {
   const Problem p = causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 140, .Nk = 150, .d = 32}));
   for (const float scale : {-0.2f, 0.0f, 0.2f}) {
+    if (grid::sanitized() && scale >= 0) continue;
     for (const BiasKind kind : {BiasKind::none, BiasKind::matrix})
       check_choices_on(with_bias(scaled(p, scale), kind), /*all=*/false);
   }
@@ -130,7 +131,7 @@ TEST_CASE("cpu: masked scores stay masked, whatever the sign of the scale") {
 
 TEST_CASE("cpu: dK and dV of steps 1 and 2 are the same to the last bit") {
   // Both add the tiles of Q in the same order, if they have the same tiles.
-  for (const Problem& p : grid::counted({many_queries(128), grid::problem_of({.Nq = 150, .Nk = 260, .d = 96})})) {
+  for (const Problem& p : grid::counted({grid::problem_of({.Nq = 150, .Nk = 260, .d = 96}), many_queries(128)})) {
     const Inputs inputs = make_inputs(p, InputKind::normal, 72, Pass::backward);
     const Tiles tiles{32, 64};
     Runner two_runner(grid::device(), grid::variant_named("two_kernels"), p, inputs, Pass::backward, tiles);
@@ -144,7 +145,7 @@ TEST_CASE("cpu: dK and dV of steps 1 and 2 are the same to the last bit") {
   }
 }
 
-TEST_CASE("cpu: the order of blocks changes no bit of any gradient but the dQ of atomics, which stays within tolerance") {
+TEST_CASE("cpu: no order of blocks changes a bit of a gradient, but of dQ summed by atomics, which stays within tolerance") {
   // Many tiles of keys for few queries: the sums of dQ have many orders.
   const Problem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 40, .Nk = 600, .d = 30}));
   const Inputs inputs = make_inputs(p, InputKind::normal, 73, Pass::backward);
@@ -204,7 +205,7 @@ TEST_CASE("chapter: each GPU has backward tiles for each d") {
   }
 }
 
-TEST_CASE("problems whose backward grids have no room are refused") {
+TEST_CASE("chapter: problems that need a larger backward grid than CUDA has are refused") {
   for (const Variant& v : grid::variants()) {
     if (v.backward == nullptr) continue;
     Problem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 1 << 30, .Nk = 64, .d = 64});

@@ -115,7 +115,7 @@ TEST_CASE("chapter: what the padding of step 1 is for") {
   if (!grid::sanitized()) CHECK(conflicts(padded_by<0>(), long_one, {128, 64}) == 777216);
 }
 
-TEST_CASE("cpu: barriers: two for each tile without, one with two stages") {
+TEST_CASE("cpu: two barriers for each tile, one with two stages, none where warps specialize") {
   for (const Problem& p : grid::counted({many_tiles(), grid::problem_of({.Nq = 100, .Nk = 203, .d = 128})})) {
     const Inputs inputs = make_inputs(p, InputKind::normal, 82, Pass::forward);
     const Scores scores(p, inputs);
@@ -176,7 +176,7 @@ const std::vector<Levels> all_levels{
     {"a key in the middle 6 above", [](int j) { return j == 150 ? 6.0f : 0.0f; }, false},  // e^6 < 2^10 fits
     {"last keys far below", [](int j) { return j >= 250 ? -9000.0f : 0.0f; }, true}};      // P is infinite at first
 
-TEST_CASE("cpu: right whatever way the scores go, and repeated where (8.7) says") {
+TEST_CASE("cpu: right whichever way the scores go, and computed twice where (8.7) says") {
   for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
     for (const bool is_causal : {false, true}) {
       Problem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 100, .Nk = 300, .d = is_causal ? 40 : 16});
