@@ -24,13 +24,13 @@ using namespace tensor_test;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-TEST_CASE("cpu: right when the tiles that are visited first see nothing") {
+TEST_CASE("cpu: right when the first tiles visited see nothing") {
   Problem p = with_bias(grid::problem_of({.Nq = 70, .Nk = 300, .d = 16}), BiasKind::matrix);
   p.scale = 1.0f;
   Inputs inputs = make_inputs(p, InputKind::normal, 84, Pass::forward);
   for (int i = 0; i < p.Nq; ++i) {
     for (int j = 0; j < p.Nk; ++j) {
-      // Head 0: no key from 130 on, none before 60. Head 1: rows 0..39 each lack one half of the keys, all rows from 50 on everything.
+      // Head 0: keys 60..129 alone. Head 1: rows 0..39 see one half of the keys, rows from 50 on none.
       const bool odd = i % 2 == 1;
       const bool masked[2] = {j >= 130 || j < 60, i >= 50 || (i < 40 && (j < 150) == odd)};
       for (int h = 0; h < 2; ++h) {
@@ -45,7 +45,7 @@ TEST_CASE("cpu: right when the tiles that are visited first see nothing") {
 }
 
 TEST_CASE("cpu: a tile of Q that sees no key at all") {
-  // No tile of K brings a barrier; where O takes Q's place, only ThreadSanitizer sees that one is missing. Hence the one small problem.
+  // The one barrier is that before O takes Q's place, and only ThreadSanitizer misses it: hence one small problem.
   const Problem p = causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 145, .Nk = 16, .d = 30}));
   const Inputs inputs = make_inputs(p, InputKind::normal, 89, Pass::forward);
   const Checker checker(p, inputs, Pass::forward, Sample{});
@@ -57,14 +57,13 @@ TEST_CASE("cpu: a tile of Q that sees no key at all") {
   }
 }
 
-TEST_CASE("cpu: right when a block has one tile of Q after the other, in any order of threads") {
-  // More tiles of Q than SMs, of which some see no key. Blocks go round their rings several times, and wait for a place that O has left.
+TEST_CASE("cpu: right when a block computes one tile of Q after the other") {
+  // More tiles of Q than SMs; some see no key. Blocks go round their rings several times, and wait until O has left Q's place.
   const Problem p = causal(grid::problem_of({.H = 70, .Hkv = 35, .Nq = 150, .Nk = 70, .d = 12}));
   const Inputs inputs = make_inputs(p, InputKind::normal, 90, Pass::forward);
   const Checker checker(p, inputs, Pass::forward, Sample{});
   for (const Variant& v : forward_steps()) {
     if (!is_specialized(v) || grid::sanitized()) continue;
-    check(checker, v, {64, 64}, p, inputs, Pass::forward);
     const Simulated order({.order = Order::random, .seed = 7});
     check(checker, v, {64, 64}, p, inputs, Pass::forward);
   }
@@ -72,6 +71,7 @@ TEST_CASE("cpu: right when a block has one tile of Q after the other, in any ord
 
 TEST_CASE("cpu: right with a scale that is zero, negative, tiny or large") {
   for (const float scale : {0.0f, -0.0f, -0.3f, -4.0f, 1e-30f, 1e-42f, 8.0f}) {
+    if (grid::sanitized() && scale != -0.3f) continue;
     const std::vector<Problem> problems{
         scaled(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 70, .Nk = 203, .d = 32}), scale),
         scaled(causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 130, .Nk = 100, .d = 59})), scale),
@@ -88,12 +88,13 @@ TEST_CASE("cpu: right with a scale that is zero, negative, tiny or large") {
 // ---- Numbers ----------------------------------------------------------------------------------------------------------------------------
 
 TEST_CASE("cpu: L within 1e-3, O rounded as its type rounds") {
-  for (const Problem& p : grid::counted({grid::problem_of({.Nq = 70, .Nk = 512, .d = 64}),
+  for (const Problem& p : grid::counted({with_bias(grid::problem_of({.Nq = 70, .Nk = 200, .d = 32}), BiasKind::alibi),
+                                         grid::problem_of({.Nq = 70, .Nk = 512, .d = 64}),
                                          causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 257, .Nk = 257, .d = 128})),
                                          grid::problem_of({.H = 1, .Hkv = 1, .Nq = 40, .Nk = 257, .d = 256}),
-                                         with_bias(grid::problem_of({.Nq = 70, .Nk = 200, .d = 32}), BiasKind::alibi),
                                          with_bias(grid::problem_of({.Nq = 70, .Nk = 200, .d = 32}), BiasKind::matrix)})) {
     for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
+      if (grid::sanitized() && dtype == Dtype::bf16) continue;
       Problem typed = p;
       typed.dtype = dtype;
       const Inputs inputs = make_inputs(typed, InputKind::normal, 86, Pass::forward);
@@ -112,7 +113,7 @@ TEST_CASE("cpu: L within 1e-3, O rounded as its type rounds") {
   }
 }
 
-TEST_CASE("cpu: steps 2 and 3 give the bits of step 1, and the order of threads changes none of any") {
+TEST_CASE("cpu: steps 2 and 3 give the bits of step 1, and no order of threads changes a bit of any step") {
   for (const Problem& p :
        grid::counted({many_tiles(), with_bias(grid::problem_of({.Nq = 70, .Nk = 203, .d = 96}), BiasKind::matrix)})) {
     const Inputs inputs = make_inputs(p, InputKind::normal, 87, Pass::forward);
@@ -137,6 +138,7 @@ TEST_CASE("cpu: steps 2 and 3 give the bits of step 1, and the order of threads 
 
 TEST_CASE("cpu: right around the edges of tiles, with each choice of tiles, whatever the GPU") {
   for (const int sm : {75, 80, 90}) {
+    if (grid::sanitized() && sm != 90) continue;
     const Simulated gpu({.target_sm = sm});
     std::vector<Problem> problems{many_tiles()};
     for (const int d : {30, 64, 96, 128, 129, 161, 256}) {
@@ -159,8 +161,7 @@ TEST_CASE("cpu: right around the edges of tiles, with each choice of tiles, what
 }
 
 TEST_CASE(
-    "chapter: each GPU has tiles for each d, and the first with a block for each SM, or else the one with most, is the "
-    "default") {
+    "chapter: each GPU has tiles for each d, by default the first with a block for each SM, or else those with most blocks") {
   for (const int sm : {75, 80, 90}) {
     const Simulated gpu({.target_sm = sm});
     const DeviceLimits limits = grid::device().limits();
@@ -229,7 +230,7 @@ TEST_CASE("chapter: the TMA is refused before Hopper, wgmma before and after it"
   }
 }
 
-TEST_CASE("chapter: problems whose grid has no room are refused") {
+TEST_CASE("chapter: problems that need a larger grid than CUDA has are refused") {
   for (const Variant& v : forward_steps()) {
     Problem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 1 << 30, .Nk = 64, .d = 64});
     CHECK(refusal(v, p) == "");

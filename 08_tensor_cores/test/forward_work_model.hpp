@@ -31,30 +31,38 @@ struct Work {
   std::int64_t repeated = 0;     // tiles that a warp computes twice
 };
 
-/// Scaled and biased score, masked. Rows beyond the last query have Q = 0, and no bias but ALiBi.
+/// Scaled and biased scores, masked. Rows beyond the last query have Q = 0, and no bias but ALiBi.
 class Scores {
  public:
-  Scores(const Problem& p, const Inputs& inputs, int b, int h) : p_(p), inputs_(inputs), b_(b), h_(h) {}
+  Scores(const Problem& p, const Inputs& inputs) : p_(p), inputs_(inputs) {
+    for (int b = 0; b < p.B; ++b) {
+      for (int h = 0; h < p.H; ++h) {
+        for (int i = 0; i < p.Nq; ++i) {
+          for (int j = 0; j < p.Nk; ++j) {
+            double dot = 0;
+            for (int c = 0; c < p.d; ++c) dot += double{inputs.Q(b, h, i, c)} * double{inputs.K(b, p.kv_head(h), j, c)};
+            dots_.push_back(dot);
+          }
+        }
+      }
+    }
+  }
 
-  double operator()(int i, int j) const {
+  double operator()(int b, int h, int i, int j) const {
     if (j >= p_.visible_keys(i)) return minus_infinity;
-    double dot = 0;
-    for (int c = 0; c < p_.d && i < p_.Nq; ++c) {
-      dot += double{inputs_.Q(b_, h_, i, c)} * double{inputs_.K(b_, p_.kv_head(h_), j, c)};
-    }
-    double bias = 0;
+    double score = i < p_.Nq ? dots_[static_cast<std::size_t>(((b * p_.H + h) * p_.Nq + i) * p_.Nk + j)] * double{p_.scale} : 0;
     if (p_.bias == BiasKind::alibi) {
-      bias = -double{inputs_.bias(b_, h_, 0, 0)} * std::abs(i + p_.Nk - p_.Nq - j);
+      score -= double{inputs_.bias(b, h, 0, 0)} * std::abs(i + p_.Nk - p_.Nq - j);
     } else if (p_.bias != BiasKind::none && i < p_.Nq) {
-      bias = double{inputs_.bias(b_, h_, i, j)};
+      score += double{inputs_.bias(b, h, i, j)};
     }
-    return dot * double{p_.scale} + bias;
+    return score;
   }
 
  private:
   const Problem& p_;
   const Inputs& inputs_;
-  int b_, h_;
+  std::vector<double> dots_;  // [B, H, Nq, Nk]
 };
 
 /// The lazy steps' rule (8.7) for the rows of a warp: they keep m until a lane's part of a row of P sums to more than 2^10.
@@ -108,9 +116,9 @@ class Maximum {
   int exact_from_ = std::numeric_limits<int>::max();  // tiles from this one on take the maximum at once
 };
 
-/// Adds the work of a tile of Q of one head, which begins at row0.
-inline void add_work_of_tile(Work& work, const Variant& v, const Problem& p, const Scores& score, int row0,
-                             const TileChoice& choice) {
+/// Adds the work of a tile of Q of one head, which begins at row0. score(i, j): of that head.
+template <class Score>
+void add_work_of_tile(Work& work, const Variant& v, const Problem& p, const Score& score, int row0, const TileChoice& choice) {
   const auto [Br, Bc] = choice.tiles;
   const int warps = is_specialized(v) ? Br / 16 : choice.threads / 32, rows = Br / warps;
   const auto tiles_seen = [&, Bc = Bc](int first, int end) {
@@ -140,13 +148,12 @@ inline void add_work_of_tile(Work& work, const Variant& v, const Problem& p, con
   work.query_tiles += Tc > 0;
 }
 
-inline Work work_of(const Variant& v, const Problem& p, const Inputs& inputs, const TileChoice& choice) {
+inline Work work_of(const Variant& v, const Problem& p, const Scores& scores, const TileChoice& choice) {
   Work work;
   for (int b = 0; b < p.B; ++b) {
     for (int h = 0; h < p.H; ++h) {
-      for (int row0 = 0; row0 < p.Nq; row0 += choice.tiles.Br) {
-        add_work_of_tile(work, v, p, Scores(p, inputs, b, h), row0, choice);
-      }
+      const auto score = [&](int i, int j) { return scores(b, h, i, j); };
+      for (int row0 = 0; row0 < p.Nq; row0 += choice.tiles.Br) add_work_of_tile(work, v, p, score, row0, choice);
     }
   }
   return work;

@@ -36,6 +36,8 @@ inline bool is_one_of(const Variant& v, std::initializer_list<const char*> names
 inline bool is_lazy(const Variant& v) { return is_one_of(v, {"lazy_maximum", "tuned", "tma"}); }
 /// The same in a warpgroup, where some tiles take the maximum at once.
 inline bool is_lazy_in_warps(const Variant& v) { return is_one_of(v, {"lazy", "tall", "scheduled"}); }
+/// Does it depend on the scores which tiles the step computes twice?
+inline bool may_repeat(const Variant& v) { return is_lazy(v) || is_lazy_in_warps(v); }
 
 /// Does a warp load that does not compute?
 inline bool is_specialized(const Variant& v) { return is_for_hopper(v) && !is_one_of(v, {"tma", "wgmma"}); }
@@ -50,13 +52,18 @@ inline std::string what(const Variant& v, const Tiles& t, const Problem& p) {
   return std::string(v.name) + ", tiles " + std::to_string(t.Br) + " x " + std::to_string(t.Bc) + " on " + describe(p);
 }
 
+/// Reports what is wrong with the results of a run with those tiles.
+inline void check(const Checker& checker, const Variant& v, const Tiles& tiles, const Problem& p, const Runner& runner) {
+  const std::string failed = grid::failures(checker.check(runner.results()));
+  CHECK_MESSAGE(failed.empty(), what(v, tiles, p) << "\n" << failed);
+}
+
 /// Runs a pass with those tiles and reports what is wrong.
 inline void check(const Checker& checker, const Variant& v, const Tiles& tiles, const Problem& p, const Inputs& inputs,
                   Pass pass) {
   Runner runner(grid::device(), v, p, inputs, pass, tiles);
   runner.run();
-  const std::string failed = grid::failures(checker.check(runner.results()));
-  CHECK_MESSAGE(failed.empty(), what(v, tiles, p) << "\n" << failed);
+  check(checker, v, tiles, p, runner);
 }
 
 /// Several tiles along both axes, the first 39 queries see no key, and two query heads share a key/value head.

@@ -38,7 +38,7 @@ struct Counters {
   std::vector<TensorTraffic> traffic;
   std::uint64_t bank_conflicts = 0;        ///< extra shared-memory cycles of warp-wide accesses through views, and ldmatrix
   std::uint64_t tensor_core_products = 0;  ///< multiply-adds done by mma instructions
-  std::uint64_t barriers = 0;              ///< __syncthreads and named barriers, once per block
+  std::uint64_t barriers = 0;              ///< __syncthreads, once per block; neither named barriers nor mbarriers
   std::uint64_t warp_operations = 0;       ///< shuffles, votes, reductions, __syncwarp, once per warp
   std::uint64_t atomics = 0;               ///< once per thread
   std::uint64_t launches = 0, blocks = 0, threads = 0;

@@ -5,7 +5,7 @@
 //   an mbarrier that is used before its initialisation is known to all, gets too many arrivals or bytes that were not expected, or is waited
 //   for with the wrong parity; what is left in one at the end of the block
 //   an access to the target of a load before it has landed; a store, or a load, into what a store of the TMA or wgmma still reads
-//   the TMA or wgmma reading what a thread has stored without fence_proxy_async()
+//   the TMA or wgmma reading, or a load overwriting, what a thread has stored without fence_proxy_async()
 //   a bulk store that is never committed, or whose shared memory nobody has waited for
 //   named barriers with different counts or what is left in them; setmaxnreg by a part of a warpgroup
 // Warps wait for the phases of an mbarrier one after the other: a wait for a phase that is over for long counts as an error, since its parity is that

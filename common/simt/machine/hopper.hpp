@@ -24,6 +24,9 @@ struct Hopper {
   Copies copies;
   Warpgroups warpgroups;
 
+  /// May an access there meddle with what is in flight? Asked for each access of a kernel, and mostly not.
+  bool concerns(const void* address) const { return units.contains(address) || warpgroups.any_in_flight(); }
+
   /// What is asynchronous and due when no thread can go on, in the name of a thread.
   struct Due {
     Thread* thread;

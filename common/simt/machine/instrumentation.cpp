@@ -44,7 +44,7 @@ void watch_atomic(simt::Site site, const void* address, std::size_t bytes) {
 namespace {
 
 /// Ends the block if the access meddles with what is in flight.
-void hold_against_hopper(const void* address, std::size_t bytes, bool write, const void* from) {
+[[gnu::noinline]] void hold_against_hopper(const void* address, std::size_t bytes, bool write, const void* from) {
   Worker* const worker = Worker::running();
   if (worker == nullptr) return;
   const int thread = worker->current().number;
@@ -63,7 +63,8 @@ void hold_against_hopper(const void* address, std::size_t bytes, bool write, con
     instruments = {};  // the host's part of a kernel file
   }
   if (instruments.watch != nullptr) watch_access(address, bytes, kind, place);
-  if (instruments.hopper != nullptr) hold_against_hopper(address, bytes, kind != AccessKind::read, from);
+  if (instruments.hopper != nullptr && instruments.hopper->concerns(address))
+    hold_against_hopper(address, bytes, kind != AccessKind::read, from);
 }
 
 inline void step(const void* address, std::size_t bytes, AccessKind kind, const void* from) {

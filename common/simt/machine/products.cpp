@@ -121,6 +121,8 @@ void Warpgroups::compute(int warp, const Product& product, std::size_t number) {
     Accumulator& mine = self.accumulators.at(d);
     for (int r = 0; r < n / 2; ++r) mine.value[static_cast<std::size_t>(r)] = static_cast<float>(D[row_of(i, r)][col_of(i, r)]);
     if (--mine.in_flight > 0) continue;
+    std::erase_if(self.in_flight, [&](const auto& accumulators) { return accumulators.first == d; });
+    --in_flight_;
     if (!std::all_of(d, d + n / 2, is_poison))
       simt::fail(mine.site, "wgmma: accumulators were written before they were waited for");
     std::ranges::copy(mine.value, d);

@@ -27,11 +27,6 @@ void SharedUnits::assume_stored() {
   any_unknown_ = true;
 }
 
-bool SharedUnits::contains(const void* address) const {
-  const auto at = reinterpret_cast<std::uintptr_t>(address);
-  return at >= memory_.begin && at < memory_.end;
-}
-
 std::uint32_t SharedUnits::unit_of(const void* address) const {
   return static_cast<std::uint32_t>((reinterpret_cast<std::uintptr_t>(address) - memory_.begin) / unit_bytes);
 }
@@ -55,19 +50,23 @@ std::string SharedUnits::line_of(const Flights& flights, std::uint32_t unit) {
   return "";
 }
 
+/// ", which thread 3 stored to ... without ..."
+std::string SharedUnits::unfenced(const Unit& unit) {
+  std::string who = "a thread stored to";
+  if (unit.writer != unknown) {
+    who = "thread " + std::to_string(unit.writer - 1) + " stored to at " +
+          source_line({.address = reinterpret_cast<std::uintptr_t>(unit.place)});
+  }
+  return ", which " + who + " without fence_proxy_async()";
+}
+
 int SharedUnits::begin_reading(const char* what, Site site, Units units) {
   for (const std::uint32_t u : units) {
     const Unit& unit = units_[u];
+    if (unit.writer == 0 && unit.loads == 0) continue;
     const std::string where = std::string(what) + " reads byte " + std::to_string(u * unit_bytes) + " of dynamic shared memory";
-    if (unit.writer != 0) {
-      std::string who = "a thread stored to";
-      if (unit.writer != unknown) {
-        who = "thread " + std::to_string(unit.writer - 1) + " stored to at " +
-              source_line({.address = reinterpret_cast<std::uintptr_t>(unit.place)});
-      }
-      simt::fail(site, where + ", which " + who + " without fence_proxy_async()");
-    }
-    if (unit.loads != 0) simt::fail(site, where + " before " + line_of(loads_, u) + " has landed");
+    if (unit.writer != 0) simt::fail(site, where + unfenced(unit));
+    simt::fail(site, where + " before " + line_of(loads_, u) + " has landed");
   }
   for (const std::uint32_t u : units) ++units_[u].readings;
   readings_[++next_] = {what, site, std::move(units)};
@@ -82,9 +81,13 @@ void SharedUnits::end_reading(int reading) {
 
 int SharedUnits::begin_load(Site site, Units units) {
   for (const std::uint32_t u : units) {
+    const Unit& unit = units_[u];
+    const bool stored = unit.writer != 0 && unit.writer != unknown;
+    if (unit.readings == 0 && unit.loads == 0 && !stored) continue;
     const std::string where = "the load overwrites byte " + std::to_string(u * unit_bytes) + " of dynamic shared memory";
-    if (units_[u].readings != 0) simt::fail(site, where + ", which " + line_of(readings_, u) + " still reads");
-    if (units_[u].loads != 0) simt::fail(site, where + " before " + line_of(loads_, u) + " has landed");
+    if (unit.readings != 0) simt::fail(site, where + ", which " + line_of(readings_, u) + " still reads");
+    if (unit.loads != 0) simt::fail(site, where + " before " + line_of(loads_, u) + " has landed");
+    simt::fail(site, where + unfenced(unit));
   }
   for (const std::uint32_t u : units) ++units_[u].loads;
   loads_[++next_] = {"load", site, std::move(units)};

@@ -1,8 +1,8 @@
 // Who has to do with each 16 bytes of dynamic shared memory: threads, which store and read at once, and the TMA and wgmma, which do it later.
 //
 // Threads work through the generic proxy, the TMA and wgmma through the async proxy (PTX ISA, "Async proxy"). Of the order between the two this
-// follows: what a thread stores, the async proxy may read after the thread's fence_proxy_async(); what a load brings, threads may read after
-// the mbarrier. It asks for no fence where a load overwrites what threads have read or stored.
+// follows: what a thread stores, the async proxy may read, or overwrite, after the thread's fence_proxy_async(); what a load brings, threads may
+// read after the mbarrier. It asks for no fence where a load overwrites what threads have read.
 #pragma once
 
 #include "common/simt/machine/device_memory.hpp"
@@ -27,7 +27,10 @@ class SharedUnits {
   /// What has been stored so far was stored by threads that nobody looked at: any fence will do for it.
   void assume_stored();
 
-  bool contains(const void* address) const;
+  bool contains(const void* address) const {
+    const auto at = reinterpret_cast<std::uintptr_t>(address);
+    return at >= memory_.begin && at < memory_.end;
+  }
   std::uint32_t unit_of(const void* address) const;
   Units units_of(const void* address, std::size_t bytes) const;
   std::byte* address_of(std::uint32_t unit) const;
@@ -59,6 +62,7 @@ class SharedUnits {
   static constexpr std::uint16_t unknown = 0xFFFF;
   using Flights = std::unordered_map<int, Flight>;
   static std::string line_of(const Flights&, std::uint32_t unit);
+  static std::string unfenced(const Unit&);
 
   MemoryRange memory_;
   std::vector<Unit> units_;

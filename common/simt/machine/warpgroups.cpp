@@ -13,6 +13,7 @@ namespace flash::machine {
 void Warpgroups::start_block(std::size_t threads) {
   lanes_.assign(threads, {});
   groups_.assign(threads / 128, {});
+  in_flight_ = 0;
 }
 
 // ---- issuing -----------------------------------------------------------------------------------------------------------------------
@@ -62,7 +63,7 @@ void Warpgroups::join(const WgmmaThread& part, Group& group, Lane& self, Site si
   if (worker_.current().lane() == 0) note_reads(group.products[at], worker_.current().warp() % 4);
 }
 
-void Warpgroups::take_accumulator(const WgmmaThread& part, Lane& self, Site site) const {
+void Warpgroups::take_accumulator(const WgmmaThread& part, Lane& self, Site site) {
   Accumulator& mine = self.accumulators[part.d];
   const int registers = part.n / 2;
   if (mine.in_flight > 0) {
@@ -73,8 +74,13 @@ void Warpgroups::take_accumulator(const WgmmaThread& part, Lane& self, Site site
   } else {
     if (self.fences == 0 || (mine.registers == registers && mine.fences_then == self.fences))
       simt::fail(site, "wgmma without wgmma_fence(): its accumulators may have been touched since they were waited for");
+    if (mine.registers == registers && !mine.fenced.empty() &&
+        std::memcmp(mine.fenced.data(), part.d, mine.fenced.size() * sizeof(float)) != 0)
+      simt::fail(site, "wgmma without wgmma_fence(): its accumulators have changed since the last one");
     mine.value.assign(part.d, part.d + registers);
     mine.registers = registers;
+    self.in_flight.emplace_back(part.d, part.d + registers);
+    ++in_flight_;
     std::fill_n(part.d, registers, std::bit_cast<float>(poison));
   }
   mine.site = site;
@@ -82,15 +88,23 @@ void Warpgroups::take_accumulator(const WgmmaThread& part, Lane& self, Site site
 }
 
 void Warpgroups::take_operand(const WgmmaThread& part, Lane& self, Site site) const {
-  Lane::OperandUse use{{}, self.fences};
-  std::copy_n(part.a_registers, 4, use.content.begin());
-  const auto known = self.operands.find(part.a_registers);
-  if (known != self.operands.end() && known->second.content != use.content && known->second.fences == use.fences)
-    simt::fail(site, "wgmma without wgmma_fence(): A in registers has changed since its last product");
-  self.operands[part.a_registers] = use;
+  std::array<unsigned, 4> content{};
+  std::copy_n(part.a_registers, 4, content.begin());
+  const auto [known, is_new] = self.operands.try_emplace(part.a_registers, content);
+  if (!is_new && known->second != content)
+    simt::fail(site, "wgmma without wgmma_fence(): A in registers has changed since the last one");
 }
 
-void Warpgroups::fence() { ++lane(worker_.current().number).fences; }
+/// What registers hold now, products may use. Some of those known from products before may be no more, which a sanitizer would object to.
+void Warpgroups::fence() {
+  Lane& self = lane(worker_.current().number);
+  ++self.fences;
+  if (!instrumented) return self.operands.clear();
+  for (auto& [a, content] : self.operands) std::copy_n(a, 4, content.begin());
+  for (auto& [d, accumulator] : self.accumulators) {
+    if (accumulator.in_flight == 0) accumulator.fenced.assign(d, d + accumulator.registers);
+  }
+}
 
 void Warpgroups::commit(Site site) {
   Lane& self = lane(worker_.current().number);
@@ -163,12 +177,12 @@ void Warpgroups::run(int warp, Site site) {
 // ---- what must not be ------------------------------------------------------------------------------------------------------------------
 
 std::string Warpgroups::access(int thread, const void* address, std::size_t bytes) const {
-  const auto at = reinterpret_cast<std::uintptr_t>(address);
-  for (const auto& [d, accumulator] : lanes_[static_cast<std::size_t>(thread)].accumulators) {
-    if (accumulator.in_flight == 0) continue;
-    const auto first = reinterpret_cast<std::uintptr_t>(d);
-    if (at < first + sizeof(float) * static_cast<std::size_t>(accumulator.registers) && at + bytes > first)
-      return "touches accumulators of the wgmma at " + words(accumulator.site) + " before it has waited for them";
+  const Lane& self = lanes_[static_cast<std::size_t>(thread)];
+  const auto* const at = static_cast<const std::byte*>(address);
+  for (const auto& [begin, end] : self.in_flight) {
+    if (at < reinterpret_cast<const std::byte*>(end) && at + bytes > reinterpret_cast<const std::byte*>(begin))
+      return "touches accumulators of the wgmma at " + words(self.accumulators.at(begin).site) +
+             " before it has waited for them";
   }
   return "";
 }

@@ -12,6 +12,7 @@
 #include <deque>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace flash::machine {
@@ -44,6 +45,7 @@ class Warpgroups {
 
   /// Why the running thread may not touch these registers, "" if it may.
   std::string access(int thread, const void* address, std::size_t bytes) const;
+  bool any_in_flight() const { return in_flight_ > 0; }
 
  private:
   /// What the threads of a warpgroup share of a product.
@@ -66,7 +68,8 @@ class Warpgroups {
   };
   /// Registers that accumulate, by their address.
   struct Accumulator {
-    std::vector<float> value;  ///< what they will be
+    std::vector<float> value;   ///< what they will be
+    std::vector<float> fenced;  ///< what they were at the last fence
     int registers = 0, in_flight = 0;
     Site site;            ///< of the last product
     int fences_then = 0;  ///< of the thread, when it was last waited for
@@ -81,11 +84,9 @@ class Warpgroups {
     };
     std::deque<Part> parts;  ///< in flight
     std::map<const float*, Accumulator> accumulators;
-    struct OperandUse {
-      std::array<unsigned, 4> content;
-      int fences;
-    };
-    std::map<const unsigned*, OperandUse> operands;
+    std::vector<std::pair<const float*, const float*>> in_flight;  ///< begin and end of accumulators
+    std::map<const unsigned*, std::array<unsigned, 4>>
+        operands;  ///< A in registers, and its content at the last fence or product
     int fences = 0;
     // Of the wait that it is in.
     int newest = 0;
@@ -97,7 +98,7 @@ class Warpgroups {
   std::vector<std::uint16_t> words_of(const Product&) const;
   std::vector<MemoryRange> reads_of(const Product&, std::size_t warp) const;
   void join(const WgmmaThread&, Group&, Lane&, Site);
-  void take_accumulator(const WgmmaThread&, Lane&, Site) const;
+  void take_accumulator(const WgmmaThread&, Lane&, Site);
   void take_operand(const WgmmaThread&, Lane&, Site) const;
   std::size_t goal(const Lane&) const;
   void run(int warp, Site);
@@ -109,6 +110,7 @@ class Warpgroups {
   Hopper& hopper_;
   std::vector<Lane> lanes_;    ///< by thread
   std::vector<Group> groups_;  ///< warpgroups
+  int in_flight_ = 0;          ///< accumulators, of all lanes
   std::vector<const simt::Word32*> reads_;
 };
 

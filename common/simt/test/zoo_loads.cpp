@@ -65,6 +65,16 @@ __global__ void second_load(const float* in, bool wait) {
     }
   }
 }
+__global__ void load_over_store(const float* in, bool fence) {
+  const Shared shared;
+  start(shared, 1, 1);
+  if (me() != 0) return;
+  shared.panel[5] = 1.0f;  // BUG store before a load
+  if (fence) fence_proxy_async();
+  mbarrier_arrive_expect_tx(shared.barrier(0), 512);
+  bulk_load(shared.panel, in, 512, shared.barrier(0));  // BUG load over a store
+  mbarrier_wait(shared.barrier(0), 0);
+}
 __global__ void misplaced(const float* in, int to, int from, int size) {
   const Shared shared;
   start(shared, 1, 1);
@@ -100,11 +110,15 @@ TEST_CASE("zoo: bytes of loads") {
                "the load overwrites byte 0 of dynamic shared memory before the load at ", BUG("load over a load"),
                " has landed at ", BUG("second load"));
   CHECK(report(64, shared_bytes, second_load, in.data(), true) == "");
+  CHECK(report(64, shared_bytes, load_over_store, in.data(), true) == "");
   CHECK(report(64, shared_bytes, read_too_early, in.data(), out.data(), true) == "");
   if (machine::instrumented) {
     CHECK_REPORT(report(64, shared_bytes, read_too_early, in.data(), out.data(), false),
                  "reads byte 0 of dynamic shared memory before the load at ", BUG("load that is read too early"),
                  " has landed at ", BUG("read too early"));
+    CHECK_REPORT(report(64, shared_bytes, load_over_store, in.data(), false),
+                 "the load overwrites byte 16 of dynamic shared memory, which thread 0 stored to at ",
+                 BUG("store before a load"), " without fence_proxy_async() at ", BUG("load over a store"));
   }
 }
 

@@ -96,7 +96,7 @@ std::vector<Problem> biases() {
     if (kind == BiasKind::none) continue;
     for (const bool per_batch : {false, true}) {
       for (const bool per_head : {false, true}) {
-        if (few_shapes && per_batch != per_head) continue;
+        if (small_shapes && per_batch != per_head) continue;
         Problem p = problem_of({.B = 2, .H = 2, .Hkv = 2, .Nq = small_shapes ? 20 : 35, .Nk = small_shapes ? 21 : 70, .d = 16});
         p.bias = kind;
         p.bias_per_batch = per_batch;
@@ -112,7 +112,7 @@ std::vector<Problem> biases() {
 std::vector<Problem> heads_and_layouts() {
   std::vector<Problem> problems;
   for (const auto& [H, Hkv] : {std::pair{3, 3}, std::pair{4, 2}, std::pair{3, 1}}) {
-    for (const int d : few_shapes ? std::vector<int>{59} : std::vector<int>{16, 59}) {
+    for (const int d : small_shapes ? std::vector<int>{59} : std::vector<int>{16, 59}) {
       for (const Layout layout : all_layouts) {
         Problem p = problem_of({.B = 2,
                                 .H = H,
@@ -178,19 +178,13 @@ std::vector<Problem> every_tile() {
   std::vector<Problem> problems{mixed};
   if (few_shapes) return problems;
   for (const int d : joined(std::vector{24, 40, 90, 111}, {200}, largest_head_dim() > 128)) {
-    for (const bool causal : {false, true}) {
-      if (small_shapes && causal) continue;
-      problems.push_back(problem_of({.H = 1,
-                                     .Hkv = 1,
-                                     .Nq = small_shapes ? 35
-                                           : causal     ? 150
-                                                        : 133,
-                                     .Nk = small_shapes ? 70
-                                           : causal     ? 133
-                                                        : 150,
-                                     .d = d}));
-      problems.back().causal = causal;
+    if (small_shapes) {
+      problems.push_back(problem_of({.H = 1, .Hkv = 1, .Nq = 35, .Nk = 70, .d = d}));
+      continue;
     }
+    if (d == 40 || d == 111) problems.push_back(problem_of({.H = 1, .Hkv = 1, .Nq = 133, .Nk = 150, .d = d}));
+    problems.push_back(problem_of({.H = 1, .Hkv = 1, .Nq = 150, .Nk = 133, .d = d}));
+    problems.back().causal = true;
   }
   return problems;
 }
