@@ -8,7 +8,6 @@ from rows.text import size
 from .formatting import table
 from .svg import Picture
 
-
 TOKENS = {"the": [1, 0, 0, 1], "cat": [0, 1, 0, 1], "sat": [0, 0, 1, 1]}  # their embeddings
 WEIGHTS = {  # [4, 4]; columns 0 and 1 are head 0's, 2 and 3 head 1's
     "Q": [[1, 1, 1, 0], [2, 0, 0, 1], [0, 2, -1, -1], [0, 0, 0, 0]],
