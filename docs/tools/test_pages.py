@@ -195,6 +195,10 @@ class Quotes(unittest.TestCase):
         self.assertEqual(quotes.part(kernel, "dS_kernel", "float D =").count("\n"), 2)  # one line, and its fences
         inner = quotes.part(kernel, "tile_product", "const", "float", "a", "...", "sum", "+=").split("\n")
         self.assertEqual(inner[3], "sum += a * b;")  # as far to the left as it goes
+        loop = quotes.part("04_fa1_forward/kernel.cuh", "accumulate", *"for (int g = 0; g < GROUP; ++g) { ... sum +=".split()).split("\n")
+        self.assertEqual((loop[1][:4], loop[-2]), ("for ", "}"))  # closed, if its brace comes next
+        loop = quotes.part("04_fa1_forward/kernel.cuh", "accumulate", *"float sum ... for (int g".split()).split("\n")
+        self.assertEqual(loop[1:4], ["float sum = 0.0f;", "#pragma unroll", "for (int g = 0; g < GROUP; ++g) {"])
 
 
 class Markers(unittest.TestCase):
