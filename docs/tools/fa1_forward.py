@@ -162,11 +162,11 @@ def loop_panel(p, x0, rows, above, beside, number):
     """Tiles of S under the tiles of keys and beside the tiles of queries; number(r, c) is the order in which a block takes them."""
     for c in range(5):
         for n, name in enumerate(above):
-            p.box(x0 + 104 + 48 * c, 70 + 26 * n, 44, 22, "c3", f"{name}{c}", 12)
+            p.box(x0 + 104 + 48 * c, 70 + 26 * n, 44, 22, "c3", name.format(c), 12)
     for r in range(rows):
         y, x = 130 + 48 * r, x0
         for name, wide in beside:
-            p.box(x, y, wide, 44, "c2", f"{name}{r}", 12)
+            p.box(x, y, wide, 44, "c2", name.format(r), 12)
             x += wide + 4
         for c in range(5):
             p.box(x0 + 104 + 48 * c, y, 44, 44, "c1", str(number(r, c)), 14)
@@ -181,7 +181,7 @@ def loop_orders():
     ]:
         p.label(x0 + 180, 26, title, 16, bold=True)
         p.note(x0 + 180, 48, below)
-        loop_panel(p, x0, rows, ["K", "V"], [("Q", 28), ("O, m, ℓ ", 68)], number)
+        loop_panel(p, x0, rows, ["K{}", "V{}"], [("Q{}", 28), ("O, m, ℓ {}", 68)], number)
     for c in range(5):
         p.arrow(14 + 104 + 48 * c + 38, 136, 14 + 104 + 48 * c + 38, 316)
     for r in range(rows):
