@@ -105,6 +105,18 @@ def by_hand(query):
     )
 
 
+def online():
+    """Chapter 03: the scores of query 0, one after the other, by (3.2)."""
+    lines, m, l, seen = [], -math.inf, 0.0, []
+    for s in scores(0):
+        new_m = max(m, s)
+        old, new = math.exp(m - new_m), math.exp(s - new_m)
+        l, m = l * old + new, new_m
+        seen.append(s)
+        lines.append([digits(s), digits(m), digits(old), digits(new), digits(l), digits(sum(map(math.exp, seen)) / math.exp(m))])
+    return table("$`s`$ | $`m'`$ | $`e^{m - m'}`$ | $`e^{s - m'}`$ | $`\\ell'`$ | $`\\sum e^{s - m'}`$ of all so far", lines)
+
+
 def at_once():
     """The same rows by (0.1), which sees all keys: the check."""
     lines = []
