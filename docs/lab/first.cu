@@ -28,7 +28,8 @@ int main() {
   add<<<blocks, threads>>>(n, a_gpu, b_gpu, c_gpu);
   check(cudaGetLastError());  // could the kernel start?
 
-  check(cudaMemcpy(c.data(), c_gpu, bytes, cudaMemcpyDeviceToHost));  // waits for it; what went wrong inside comes out here
+  // This copy waits for the kernel, and reports what went wrong inside.
+  check(cudaMemcpy(c.data(), c_gpu, bytes, cudaMemcpyDeviceToHost));
   for (float* array : {a_gpu, b_gpu, c_gpu}) check(cudaFree(array));
 
   int right = 0;
