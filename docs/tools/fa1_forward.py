@@ -1,9 +1,12 @@
-"""Of docs/04_fa1_forward.md: the tiles that fit, events, sectors and least times; the tiles of a step, and the two loop orders."""
+"""Of docs/04_fa1_forward.md: two tiles by hand, the tiles that fit, events, sectors and least times, and the two loop orders."""
+
+import math
 
 from plots import h200
 
 from .formatting import table
 from .shapes import SHARED_BYTES, up, visible_pairs, visited
+from .svg import Picture
 
 WARP_ROWS, MAX_ROWS, GROUP, PAD = 32, 256, 8, 4  # as in the kernel: test_kernels.py
 
@@ -38,6 +41,124 @@ def sectors(row, moved):
     return sum(map(sum, moved.values())) // 8
 
 
+# Two queries and four keys with d = 4, in tiles of Br = Bc = 2. The values are unit vectors: a row of O is then a row of P.
+Q, K = [[2, 0, 0, 0], [0, 2, 0, 0]], [[1, 3, 0, 0], [2, 0, 0, 0], [4, 1, 0, 0], [0, 2, 0, 0]]
+V = [[float(j == c) for c in range(4)] for j in range(4)]
+
+
+def scores(i):
+    """(4.1)"""
+    return [sum(q * k for q, k in zip(Q[i], key)) / math.sqrt(4) for key in K]
+
+
+def merged_tiles(i, size=2):
+    """(4.2) to (4.4) for the row of a query: what it is after each tile, and what the tile brought."""
+    m, l, o, rows = -math.inf, 0.0, [0.0] * 4, scores(i)
+    for first in range(0, 4, size):
+        s = rows[first : first + size]
+        tile_m = max(s)
+        p = [math.exp(x - tile_m) for x in s]
+        tile_l, pv = sum(p), [sum(weight * V[first + j][c] for j, weight in enumerate(p)) for c in range(4)]
+        new_m = max(m, tile_m)
+        old, new = math.exp(m - new_m), math.exp(tile_m - new_m)
+        new_l = old * l + new * tile_l
+        o = [(l * old * a + new * b) / new_l for a, b in zip(o, pv)]
+        m, l = new_m, new_l
+        yield {
+            "S": s,
+            "tile m": tile_m,
+            "P": p,
+            "tile l": tile_l,
+            "PV": pv,
+            "old": old,
+            "new": new,
+            "m": m,
+            "l": l,
+            "o": [new_l * x for x in o],
+            "O": o,
+        }
+
+
+def digits(value):
+    return ", ".join(map(digits, value)) if isinstance(value, list) else f"{value:.3f}".rstrip("0").rstrip(".")
+
+
+def by_hand(query):
+    """One row through two tiles, each line an equation."""
+    steps = list(merged_tiles(int(query)))
+    names = {
+        "S": "$`S`$ (4.1)",
+        "tile m": "$`\\tilde m`$ (4.2)",
+        "P": "$`\\tilde P`$",
+        "tile l": "$`\\tilde\\ell`$",
+        "PV": "$`\\tilde P V_j`$",
+        "m": "$`m_{\\text{new}}`$ (4.3)",
+        "old": "factor of what was, $`e^{m - m_{\\text{new}}}`$",
+        "new": "factor of the tile, $`e^{\\tilde m - m_{\\text{new}}}`$",
+        "l": "$`\\ell_{\\text{new}}`$",
+        "o": "$`o = \\ell_{\\text{new}}\\, O_{\\text{new}}`$ (3.6)",
+        "O": "$`O_{\\text{new}}`$ (4.4)",
+    }
+    return table(
+        f"query {query} | tile 0: keys 0, 1 | tile 1: keys 2, 3",
+        [[name, *(digits(step[key]) for step in steps)] for key, name in names.items()],
+    )
+
+
+def online():
+    """Chapter 03: the scores of query 0, one after the other, by (3.2)."""
+    lines, m, l, seen = [], -math.inf, 0.0, []
+    for s in scores(0):
+        new_m = max(m, s)
+        old, new = math.exp(m - new_m), math.exp(s - new_m)
+        l, m = l * old + new, new_m
+        seen.append(s)
+        lines.append([digits(s), digits(m), digits(old), digits(new), digits(l), digits(sum(map(math.exp, seen)) / math.exp(m))])
+    return table("$`s`$ | $`m'`$ | $`e^{m - m'}`$ | $`e^{s - m'}`$ | $`\\ell'`$ | $`\\sum e^{s - m'}`$ of all so far", lines)
+
+
+def at_once():
+    """The same rows by (0.1), which sees all keys: the check."""
+    lines = []
+    for i, last in enumerate(list(merged_tiles(i))[-1] for i in range(len(Q))):
+        s = scores(i)
+        total = sum(math.exp(x) for x in s)
+        whole = [math.exp(x) / total for x in s]
+        if max(abs(a - b) for a, b in zip(whole, last["O"])) > 1e-12 or abs(last["m"] + math.log(last["l"]) - math.log(total)) > 1e-12:
+            raise SystemExit("fa1_forward: merged tiles and the softmax of the whole row differ")
+        lines.append([f"query {i}", digits(s), digits(whole), digits(math.log(total)), digits(last["m"] + math.log(last["l"]))])
+    return table(" | all scores | softmax, so $`O`$ | $`\\ln \\sum e^S`$ | $`m + \\ln \\ell`$ (4.5)", lines)
+
+
+# Clocks of an SM's shared memory for a float4 load of a warp: own rows take a wavefront for each eight lanes; one address for all lanes two
+# in all (docs/roofline.md, section 2).
+OWN_ROWS, ONE_ADDRESS, SCHEDULERS = 4, 2, 4
+
+
+def clocks():
+    """What (4.8) is made of: a warp, four columns, GROUP keys."""
+    lines, memory, arithmetic = [], 0, 0
+    for what, loads in [
+        ("$`q \\cdot k`$, `dot_products()`", [("its own row of $`Q`$", 1, OWN_ROWS), ("the keys", GROUP, ONE_ADDRESS)]),
+        ("$`\\tilde P V`$, `accumulate()`", [("the values", GROUP, ONE_ADDRESS)]),
+    ]:
+        adds = 4 * GROUP
+        for n, (operand, count, each) in enumerate(loads):
+            lines.append(
+                [what if n == 0 else "", operand, count, each, count * each, adds if n == 0 else "", adds // SCHEDULERS if n == 0 else ""]
+            )
+            memory += count * each
+        arithmetic += adds // SCHEDULERS
+    if memory != 4 * CLOCKS_PER_COLUMN:
+        raise SystemExit("fa1_forward.clocks: the table and (4.8) differ")
+    lines.append(["**together**", "", "", "", f"**{memory}**", "", f"**{arithmetic}**"])
+    head = "product | a warp loads | `float4` loads | clocks each | clocks of shared memory | multiply-adds | clocks of arithmetic"
+    return table(head, lines)
+
+
+CLOCKS_PER_COLUMN = 9  # (4.8), of a column and 256 pairs
+
+
 def by_shared_memory(p, clocks_per_pair, blocks):
     """Milliseconds on an H200 of kernels with a thread per row: shared memory of the SM that has most of the blocks, so many of a batch."""
     clocks = visible_pairs(p) * p["heads"] / blocks * clocks_per_pair * up(p["head_dim"], 32) / 256  # of a block
@@ -46,4 +167,56 @@ def by_shared_memory(p, clocks_per_pair, blocks):
 
 def least_ms(row):
     """(4.8)"""
-    return by_shared_memory(row["problem"], 9, row["problem"]["heads"])
+    return by_shared_memory(row["problem"], CLOCKS_PER_COLUMN, row["problem"]["heads"])
+
+
+def loop_panel(p, x0, rows, above, beside, number):
+    """Tiles of S under the tiles of keys and beside the tiles of queries; number(r, c) is the order in which a block takes them."""
+    for c in range(5):
+        for n, name in enumerate(above):
+            p.box(x0 + 104 + 48 * c, 70 + 26 * n, 44, 22, "c3", name.format(c), 12)
+    for r in range(rows):
+        y, x = 130 + 48 * r, x0
+        for name, wide in beside:
+            p.box(x, y, wide, 44, "c2", name.format(r), 12)
+            x += wide + 4
+        for c in range(5):
+            p.box(x0 + 104 + 48 * c, y, 44, 44, "c1", str(number(r, c)), 14)
+
+
+def loop_orders():
+    """Section 2: who goes where, and what is read again."""
+    p, rows = Picture(838, 404, "The two loop orders: K and V outside (FlashAttention-1), and Q outside (FlashAttention-2)"), 4
+    for x0, title, below, number in [
+        (14, "FlashAttention-1: K, V outside, Q inside", "one block takes all tiles, column by column", lambda r, c: c * rows + r + 1),
+        (436, "FlashAttention-2: Q outside, K, V inside", "a block for each row of tiles, all at once", lambda r, c: c + 1),
+    ]:
+        p.label(x0 + 180, 26, title, 16, bold=True)
+        p.note(x0 + 180, 48, below)
+        loop_panel(p, x0, rows, ["K{}", "V{}"], [("Q{}", 28), ("O, m, ℓ {}", 68)], number)
+    for c in range(5):
+        p.arrow(14 + 104 + 48 * c + 38, 136, 14 + 104 + 48 * c + 38, 316)
+    for r in range(rows):
+        p.arrow(436 + 110, 130 + 48 * r + 38, 436 + 338, 130 + 48 * r + 38)
+        p.note(838 - 4, 130 + 48 * r + 27, f"block {r}", size=12, anchor="end")
+    p.note(
+        14,
+        342,
+        "K, V: loaded once.",
+        "Q, O, m, ℓ: read again for each of Tc = 5 columns;",
+        "O, m, ℓ also written back each time.",
+        anchor="start",
+    )
+    p.note(
+        436,
+        342,
+        "K, V: read again by each of Tr = 4 blocks.",
+        "Q: loaded once. O, m, ℓ: in registers;",
+        "O and L are written once, at the end.",
+        anchor="start",
+    )
+    p.line(420, 14, 420, 390, "thin")
+    return p
+
+
+PICTURES = [loop_orders]

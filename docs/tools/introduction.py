@@ -1,10 +1,60 @@
-"""Of docs/00_introduction.md: attention on the roofline, the memory hierarchy, and where data flows."""
+"""Of docs/00_introduction.md: three tokens in numbers, attention on the roofline, the memory hierarchy."""
+
+import math
 
 from plots import h200
 from rows.text import size
 
 from .formatting import table
 from .svg import Picture
+
+TOKENS = {"the": [1, 0, 0, 1], "cat": [0, 1, 0, 1], "sat": [0, 0, 1, 1]}  # their embeddings
+WEIGHTS = {  # [4, 4]; columns 0 and 1 are head 0's, 2 and 3 head 1's
+    "Q": [[1, 1, 1, 0], [2, 0, 0, 1], [0, 2, -1, -1], [0, 0, 0, 0]],
+    "K": [[2, 0, 2, 0], [0, 2, 0, 2], [-1, -1, -2, -2], [0, 0, 0, 0]],
+    "V": [[1, 0, 0, 1], [0, 1, -1, 0], [1, 1, 2, -1], [0, 0, 1, 1]],
+}
+
+
+def product(a, b):
+    return [[sum(x * y for x, y in zip(row, column)) for column in zip(*b)] for row in a]
+
+
+def transposed(a):
+    return [list(column) for column in zip(*a)]
+
+
+def projected(name):
+    """Rows of Q, K or V of all heads: the embeddings times one weight matrix."""
+    return product(list(TOKENS.values()), WEIGHTS[name])
+
+
+def embeddings():
+    """Section 1: what each token asks, offers and carries."""
+    rows = []
+    for at, (token, x) in enumerate(TOKENS.items()):
+        halves = ([values[:2], values[2:]] for values in (projected(name)[at] for name in "QKV"))
+        rows.append([f"*{token}*", vector(x), *(" and ".join(map(vector, pair)) for pair in halves)])
+    return table("token | $`x`$ | $`q`$ of head 0 and 1 | $`k`$ | $`v`$", rows)
+
+
+def vector(values):
+    return f"({', '.join(map(str, values))})"
+
+
+def head(number):
+    """(0.1) of one head: S, P and O, by row."""
+    q, k, v = ([row[2 * number : 2 * number + 2] for row in projected(name)] for name in "QKV")
+    s = [[x / math.sqrt(2) for x in row] for row in product(q, transposed(k))]
+    p = [[math.exp(x) / sum(map(math.exp, row)) for x in row] for row in s]
+    return s, p, product(p, v)
+
+
+def three_tokens(number):
+    lines = []
+    for token, s, p, o in zip(TOKENS, *head(int(number))):
+        lines.append([f"*{token}*", *(", ".join(f"{x:.2f}" for x in row) for row in (s, p, o))])
+    return table("query | $`S`$: its score of *the*, *cat*, *sat* | $`P`$: the weights | $`O`$: their mean of $`v`$", lines)
 
 
 def roofline():
@@ -32,28 +82,33 @@ def roofline():
 
 
 def memory_hierarchy():
+    """Bars: capacity grows to the left, bandwidth to the right."""
     levels = [
-        ("registers", f"{h200.SMS * h200.REGISTER_KB_PER_SM / 1024:.0f} MB", f"{h200.REGISTER_BYTES_PER_SECOND / 1e12:.0f} TB/s", "c1"),
-        ("shared memory, L1", f"{h200.SMS * h200.SHARED_KB_PER_SM / 1024:.0f} MB", f"{h200.SHARED_BYTES_PER_SECOND / 1e12:.1f} TB/s", "c3"),
-        ("L2 cache", f"{h200.L2_MB} MB", "", "c2"),
-        ("HBM", f"{h200.HBM_GB} GB", f"{h200.HBM_BYTES_PER_SECOND / 1e12:.1f} TB/s", "c4"),
+        ("registers", h200.SMS * h200.REGISTER_KB_PER_SM / 1024, "MB", h200.REGISTER_BYTES_PER_SECOND / 1e12, "c1"),
+        ("shared memory, L1", h200.SMS * h200.SHARED_KB_PER_SM / 1024, "MB", h200.SHARED_BYTES_PER_SECOND / 1e12, "c3"),
+        ("L2 cache", h200.L2_MB, "MB", None, "c2"),
+        ("HBM", h200.HBM_GB, "GB", h200.HBM_BYTES_PER_SECOND / 1e12, "c4"),
     ]
-    p = Picture(760, 330, "The memory hierarchy of an H200")
-    top, height, center, slope = 36, 64, 380, 0.72
-    p.label(
-        center, 22, f"arithmetic: {h200.FP32_FLOPS / 1e12:.0f} TFLOP/s fp32, {h200.BF16_FLOPS / 1e12:.0f} bf16 (tensor cores)", bold=True
-    )
-    for n, (name, amount, speed, kind) in enumerate(levels):
-        y = top + n * (height + 6)
-        upper, lower = 80 + slope * (y - top), 80 + slope * (y - top + height)
-        p.polygon([(center - upper, y), (center + upper, y), (center + lower, y + height), (center - lower, y + height)], kind)
-        p.label(center, y + 27, name, 15 if len(name) < 12 else 14, bold=True)
-        p.label(center, y + 48, amount)
-        p.label(center + lower + 14, y + 38, speed, anchor="start")
-    border = top + 3 * (height + 6) - 3
-    p.line(20, border, 740, border, "thin")
-    p.note(24, border - 10, "on the chip", anchor="start")
-    p.note(24, border + 20, "off the chip", anchor="start")
+    p = Picture(820, 366, "The memory hierarchy of an H200: capacity and bandwidth of each level, on logarithmic scales")
+    p.label(410, 26, f"arithmetic: {h200.FP32_FLOPS / 1e12:.0f} TFLOP/s fp32, {h200.BF16_FLOPS / 1e12:.0f} bf16 (tensor cores)", bold=True)
+    p.note(170, 58, "capacity in all (log scale)", size=14)
+    p.note(640, 58, "bandwidth (log scale)", size=14)
+    for n, (name, amount, unit, speed, kind) in enumerate(levels):
+        y = 72 + 68 * n + (14 if n == 3 else 0)
+        p.box(300, y, 220, 48, "c0", name, 15)
+        length = 45 * math.log10(amount * (1024 if unit == "GB" else 1) / 4)  # longer by 45 for ten times as much
+        p.rect(292 - length, y + 8, length, 32, kind)
+        p.label(284 - length, y + 29, f"{amount:.0f} {unit}", anchor="end")
+        if speed:
+            wide = 80 * math.log10(speed / 1.2)
+            p.rect(528, y + 8, wide, 32, kind)
+            p.label(536 + wide, y + 29, f"{speed:.1f} TB/s" if speed < 100 else f"{speed:.0f} TB/s", anchor="start")
+        else:
+            p.note(536, y + 29, "several times HBM (not published)", anchor="start")
+    border = 72 + 68 * 3 + 3
+    p.line(20, border, 800, border)
+    p.note(796, border - 8, "on the chip", anchor="end")
+    p.note(796, border + 20, "off the chip", anchor="end")
     return p
 
 

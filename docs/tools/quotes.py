@@ -45,6 +45,27 @@ def functions(path, *names):
     return block(lines, "cpp")
 
 
+def part(path, function, *words):
+    """Of a function, the lines from the first with one text to the next with another, both included: FIRST ... LAST, or FIRST alone for
+    one line. Braces that close right below belong to it. No text may hold a '>', which would end the marker."""
+    first, _, last = " ".join(words).partition(" ... ")
+    lines = definition(path, function)
+    start = next((i for i, line in enumerate(lines) if first in line), None)
+    end = next((i for i in range(start, len(lines)) if last in lines[i]), None) if start is not None else None
+    if end is None:
+        raise SystemExit(f"{path}: {function}() has no lines from '{first}' to '{last or first}' to quote")
+    while lines[end + 1].strip() == "}" and sum(line.count("{") - line.count("}") for line in lines[start : end + 1]) > 0:
+        end += 1
+    found = lines[start : end + 1]
+    margin = min(len(line) - len(line.lstrip()) for line in found if line and line[0] != "#")
+    return block([line if line[:1] == "#" else line[margin:] for line in found], "cpp")
+
+
+def file(path):
+    """A source file in C++, whole."""
+    return block(source(path)[:-1], "cpp")
+
+
 def loop(path, function=None):
     """A kernel's loop over tiles of K, from its first line to its closing brace: the first of the file, or the last of a function."""
     lines = definition(path, function) if function else source(path)

@@ -92,6 +92,7 @@ class Numbers(unittest.TestCase):
             ("04_fa1_forward/thread_rows.cuh", "GROUP", fa1_forward.GROUP),
             ("04_fa1_forward/thread_rows.cuh", "PAD", fa1_forward.PAD),
             ("05_fa1_backward/kernel.cuh", "MAX_Bc", fa1_backward.MAX_BC),
+            ("05_fa1_backward/kernel.cuh", "CHUNK", fa1_backward.CHUNK),
         ]:
             self.assertIn(f"constexpr int {name} = {number};", (ROOT / path).read_text())
 

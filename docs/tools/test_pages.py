@@ -11,7 +11,7 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import generate  # noqa: E402
-from tools import formatting, headline, platforms, saved, shapes, tensor_results, timed, tuned  # noqa: E402
+from tools import formatting, headline, platforms, quotes, saved, shapes, tensor_results, timed, tuned  # noqa: E402
 
 
 def row(stage, variant, direction="forward", ms=1.0, tflops=1.0, date="2026-01-01", clock=None, **problem):
@@ -191,6 +191,25 @@ class Text(unittest.TestCase):
                 platforms.variables()
 
 
+class Quotes(unittest.TestCase):
+    def test_a_part_of_a_function_from_one_text_to_the_next(self):
+        kernel = "01_naive/kernel.cuh"
+        sums = quotes.part(kernel, "softmax_kernel", *"float l = ... const float inverse".split()).split("\n")
+        self.assertEqual((sums[0], sums[1], len(sums)), ("```cpp", "float l = 0.0f;", 5))
+        self.assertTrue(sums[3].startswith("const float inverse"))
+        self.assertEqual(quotes.part(kernel, "dS_kernel", "float D =").count("\n"), 2)  # one line, and its fences
+        inner = quotes.part(kernel, "tile_product", "const", "float", "a", "...", "sum", "+=").split("\n")
+        self.assertEqual(inner[3], "sum += a * b;")  # as far to the left as it goes
+        loop = quotes.part("04_fa1_forward/kernel.cuh", "accumulate", *"for (int g = 0; g < GROUP; ++g) { ... sum +=".split()).split("\n")
+        self.assertEqual((loop[1][:4], loop[-2]), ("for ", "}"))  # closed, if its brace comes next
+        loop = quotes.part("04_fa1_forward/kernel.cuh", "accumulate", *"float sum ... for (int g".split()).split("\n")
+        self.assertEqual(loop[1:4], ["float sum = 0.0f;", "#pragma unroll", "for (int g = 0; g < GROUP; ++g) {"])
+
+    def test_a_file_whole(self):
+        text = quotes.file("docs/lab/first.cu")
+        self.assertEqual((text.split("\n")[0], text.split("\n")[-2:]), ("```cpp", ["}", "```"]))
+
+
 class Markers(unittest.TestCase):
     def test_a_marker_names_a_function_and_its_arguments(self):
         text = "<!-- generated: notation.table -->\nold\n<!-- end -->"
@@ -206,6 +225,8 @@ class Markers(unittest.TestCase):
         for marker, wrong in (("functions none.cuh f", "none.cuh: no such file"), ("functions 01_naive/kernel.cuh f", "no function 'f'")):
             with self.subTest(marker), self.assertRaisesRegex(SystemExit, wrong):
                 generate.page(text.replace("notation.table", f"quotes.{marker}"), "a.md")
+        with self.assertRaisesRegex(SystemExit, r"softmax_kernel\(\) has no lines from 'float l' to 'none' to quote"):
+            generate.page(text.replace("notation.table", "quotes.part 01_naive/kernel.cuh softmax_kernel float l ... none"), "a.md")
         after, stale = generate.page(text.replace("notation.table", "quotes.printed lab_none"), "a.md")
         self.assertEqual((after.split("\n")[1], stale), (saved.NOTHING_SAVED, ["quotes.printed lab_none"]))
         self.assertEqual(generate.page(after, "a.md"), (after, []))
