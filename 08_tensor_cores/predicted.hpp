@@ -59,9 +59,10 @@ inline Prediction predicted_specialized(std::string_view step, const Problem& p,
 inline Prediction predicted_backward(std::string_view step, const Problem& p, const TileChoice& choice) {
   const auto [Br, Bc] = choice.tiles;
   const bool two_kernels = step == "two_kernels", staggered = step == "staggered";
+  const bool hopper = step == "warpgroups";
   const Visits v = visits(p, choice.tiles), of_dQ = visits(p, {Bc, Br});  // the second kernel turns the tiles
   const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
-  const std::int64_t width = d <= 128 ? up(d, 32) : 256;
+  const std::int64_t width = d > 128 ? 256 : hopper ? std::max<std::int64_t>(up(d, 32), 64) : up(d, 32);
   // Blocks that share a tile of keys: at width 256 steps 1 and 2 have no room for all columns of dK and dV, and compute scores twice.
   const std::int64_t parts = !staggered && d > 128 ? 2 : 1;
   const Moved gradient{0, kv_heads * Nk * d};
@@ -94,7 +95,7 @@ inline Prediction predicted(const Variant& v, const Problem& p, Pass pass, const
   for (const std::string_view step : {"specialized", "overlap", "lazy", "tall", "scheduled"}) {
     if (v.name == step) return predicted_specialized(step, p, choice);
   }
-  for (const std::string_view step : {"two_kernels", "one_kernel", "staggered"}) {
+  for (const std::string_view step : {"two_kernels", "one_kernel", "staggered", "warpgroups"}) {
     if (v.name != step) continue;
     return pass == Pass::forward ? predicted_forward(p, choice) : predicted_backward(step, p, choice);
   }
