@@ -64,12 +64,12 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   auto now = work.first(problem);
   if (threadIdx.x == 0) {
     shared.initialize();
-    shared.load_KV(maps, work.b, work.h_kv, work.col0);
+    shared.load_KV(0, maps, work.b, work.h_kv, work.col0);
     load_tiles(0, now);
   }
-  __syncthreads();              // read after write: all threads see the mbarriers initialised
-  mbarrier_wait(is.full_K, 0);  // read after write: K and V have landed
-  mbarrier_wait(is.full_V, 0);
+  __syncthreads();                 // read after write: all threads see the mbarriers initialised
+  mbarrier_wait(is.full_K[0], 0);  // read after write: K and V have landed
+  mbarrier_wait(is.full_V[0], 0);
 
   for (int visit = 0; visit < work.visits; ++visit, now = work.after(problem, now)) {
     // 2. The prefetch of the next tiles starts.

@@ -31,7 +31,8 @@ struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int QUERY_TILES = Br / 8, COL_TILES = Width / 8;  // of 8 columns of transposed scores, and of dK and dV
   static constexpr int STAGES = 2, DS_STAGES = 2;                    // of the rings of Q and dO; tiles of dS
-  static constexpr int CONSUMERS = Bc / GROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
+  static constexpr int CONSUMERS = Bc / GROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
+                       THREADS = CONSUMER_THREADS + WARPGROUP;
   // Registers of a thread: 504 for the three warpgroups, as at the launch. Two have 256 each from the start.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
@@ -51,12 +52,11 @@ template <class T, class Shape>
 __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
                         const Tensor<const float>& LD, const KeyWork<Shape>& work) {
   auto& is = shared.barriers();
-  shared.load_KV(maps, work.b, work.h_kv, work.col0);
+  shared.load_KV(0, maps, work.b, work.h_kv, work.col0);
   Turn<Shape::STAGES> turn;
   auto at = work.first(problem);
   for (int visit = 0; visit < work.visits; ++visit, at = work.after(problem, at), turn.next()) {
-    mbarrier_wait(is.empty_Q[turn.stage()],
-                  turn.parity() ^ 1);  // write after read: all consumers have read the Q and L that were there
+    mbarrier_wait(is.empty_Q[turn.stage()], turn.parity() ^ 1);  // write after read: all consumers have read Q and L
     shared.load_Q(turn.stage(), maps, LD, work.b, at.h, at.row0);
     mbarrier_wait(is.empty_dO[turn.stage()], turn.parity() ^ 1);  // write after read: likewise
     shared.load_dO(turn.stage(), maps, LD, work.b, at.h, at.row0);
@@ -74,8 +74,8 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
   const PartOfDQ<Shape> part;
   Accumulators<1, Shape::COL_TILES> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
-  mbarrier_wait(is.full_K, 0);  // read after write: K and V have landed
-  mbarrier_wait(is.full_V, 0);
+  mbarrier_wait(is.full_K[0], 0);  // read after write: K and V have landed
+  mbarrier_wait(is.full_V[0], 0);
   Turn<Shape::STAGES> turn;
   auto now = work.first(problem);
   for (int visit = 0; visit < work.visits; ++visit, now = work.after(problem, now), turn.next()) {
@@ -108,10 +108,9 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_fence();                                                       // read after write: P has been computed
     issue_product<T, Shape::Br / 16>(dV, P, dO.right_of_group(), true);  // (8.14)
     wgmma_commit();
-    fence_proxy_async();  // read after write: wgmma sees what this thread has stored of dS,
-    named_barrier_sync(
-        ALL_CONSUMERS,
-        Shape::CONSUMERS * WARPGROUP);  // and what the others have; write after read: no warp reads dS of the tile before
+    fence_proxy_async();  // read after write: wgmma sees what this thread has stored of dS.
+    // And what the others have; write after read: no warp reads dS of the tile before.
+    named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
     Accumulators<1, part.COLS / 8> dQ;
     wgmma_fence();                                    // the registers of dQ are free
     part.template issue<T>(dQ, dS_smem, shared.K());  // (8.16)
@@ -126,10 +125,8 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_wait<0>(registers(dK));  // read after write: dK is there
     release(is.empty_Q[stage]);
   }
-  named_barrier_sync(
-      ALL_CONSUMERS,
-      Shape::CONSUMERS *
-          WARPGROUP);  // write after read: the gradients leave through the tiles of V and K, which no warp reads any longer
+  // Write after read: the gradients leave through the tiles of V and K, which no warp reads any longer.
+  named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
   dK.each([&](float& x, int) { x *= problem.scale; });
   write_rows(all.dV.head(work.b, work.h_kv), work.col0 + warp_key, dV, shared.V().below(warp_key));
   write_rows(all.dK.head(work.b, work.h_kv), work.col0 + warp_key, dK, shared.K().below(warp_key));

@@ -43,24 +43,25 @@ struct BackwardMaps {
 
 // ---- Tiles ------------------------------------------------------------------------------------------------------------------------
 
-/// Where the tiles of a block lie, and its mbarriers. L comes with Q and D with dO, and are counted by the same mbarriers.
-template <class T, class Shape>
+/// Where the tiles of a block lie, and its mbarriers. L comes with Q and D with dO, and are counted by the same mbarriers. KVStages: tiles of K
+/// and of V.
+template <class T, class Shape, int KVStages = 1>
 struct BackwardShared {
   static constexpr int STAGES = Shape::STAGES;  // of Q, dO, L and D
   using KTile = PanelTile<T, Shape::Bc, Shape::Width>;
   using QTile = PanelTile<T, Shape::Br, Shape::Width>;
   using STile = PanelTile<T, Shape::Bc, Shape::Br>;  // dS^T: rows are keys
   struct Barriers {
-    Mbarrier full_K, full_V, full_Q[STAGES], full_dO[STAGES], empty_Q[STAGES], empty_dO[STAGES];
+    Mbarrier full_K[KVStages], full_V[KVStages], empty_KV[KVStages];
+    Mbarrier full_Q[STAGES], full_dO[STAGES], empty_Q[STAGES], empty_dO[STAGES];
+    int number[KVStages];  // step 4: of the work that K and V belong to
   };
   static_assert(sizeof(Barriers) <= 2 * BARRIER_NUMBERS);
-  static constexpr int NUMBERS = 2 * KTile::NUMBERS + 2 * STAGES * QTile::NUMBERS + Shape::DS_STAGES * STile::NUMBERS +
-                                 2 * STAGES * 2 * Shape::Br + BARRIER_NUMBERS;
   T* start = dynamic_shared<T>(Shape::SHARED_NUMBERS);
 
-  __device__ KTile K() const { return KTile(start); }
-  __device__ KTile V() const { return KTile(start + KTile::NUMBERS); }
-  __device__ QTile Q(int stage) const { return QTile(start + 2 * KTile::NUMBERS + stage * QTile::NUMBERS); }
+  __device__ KTile K(int stage = 0) const { return KTile(start + stage * KTile::NUMBERS); }
+  __device__ KTile V(int stage = 0) const { return K(KVStages + stage); }
+  __device__ QTile Q(int stage) const { return QTile(K(2 * KVStages).panels.data + stage * QTile::NUMBERS); }
   __device__ QTile dO(int stage) const { return Q(STAGES + stage); }
   __device__ STile dS(int stage) const { return STile(Q(2 * STAGES).panels.data + stage * STile::NUMBERS); }
   /// L of the queries of a tile, below it D.
@@ -70,11 +71,19 @@ struct BackwardShared {
   }
   __device__ Barriers& barriers() const { return *reinterpret_cast<Barriers*>(LD(STAGES).data); }
 
+  /// Step 3: behind all others, what the warps have of dQ.
+  __device__ float* dQ() const {
+    return reinterpret_cast<float*>(start + Shape::SHARED_NUMBERS - 2 * Shape::Br * Shape::Width);
+  }
+
   /// By one thread. Full: the producer's arrival, and bytes. Empty: a warp of the consumers at a time.
   __device__ void initialize() const {
     Barriers& is = barriers();
-    mbarrier_init(is.full_K, 1);
-    mbarrier_init(is.full_V, 1);
+    for (int stage = 0; stage < KVStages; ++stage) {
+      mbarrier_init(is.full_K[stage], 1);
+      mbarrier_init(is.full_V[stage], 1);
+      mbarrier_init(is.empty_KV[stage], Shape::CONSUMERS * 4);
+    }
     for (int stage = 0; stage < STAGES; ++stage) {
       mbarrier_init(is.full_Q[stage], 1);
       mbarrier_init(is.full_dO[stage], 1);
@@ -85,11 +94,12 @@ struct BackwardShared {
   }
 
   // By one thread.
-  __device__ void load_KV(const BackwardMaps& maps, int b, int h_kv, int col0) const {
-    mbarrier_arrive_expect_tx(barriers().full_K, KTile::BYTES);
-    K().load(maps.K, barriers().full_K, col0, h_kv, b);
-    mbarrier_arrive_expect_tx(barriers().full_V, KTile::BYTES);
-    V().load(maps.V, barriers().full_V, col0, h_kv, b);
+  __device__ void load_KV(int stage, const BackwardMaps& maps, int b, int h_kv, int col0) const {
+    Mbarrier &full_K = barriers().full_K[stage], &full_V = barriers().full_V[stage];
+    mbarrier_arrive_expect_tx(full_K, KTile::BYTES);
+    K(stage).load(maps.K, full_K, col0, h_kv, b);
+    mbarrier_arrive_expect_tx(full_V, KTile::BYTES);
+    V(stage).load(maps.V, full_V, col0, h_kv, b);
   }
   __device__ void load_Q(int stage, const BackwardMaps& maps, const Tensor<const float>& LD_all, int b, int h, int row0) const {
     Mbarrier& full = barriers().full_Q[stage];
@@ -196,14 +206,16 @@ inline std::string refuse_wide_heads(const Problem& p) {
          "256";
 }
 
+inline std::vector<WorkspaceSpec> hopper_backward_workspace(const Problem& p, Pass pass) {
+  std::vector<WorkspaceSpec> list = backward_workspace(p, pass);
+  if (pass == Pass::backward) list.push_back({"sum_dQ", {p.B, p.H, 1, padded_queries(p) * backward_width(p.d)}});
+  return list;
+}
+
 template <const auto& shapes>
 Variant hopper_backward_step(const char* name, const char* idea) {
   Variant step = backward_step<shapes, true>(name, idea);
-  step.workspace = [](const Problem& p, Pass pass) {
-    std::vector<WorkspaceSpec> list = backward_workspace(p, pass);
-    if (pass == Pass::backward) list.push_back({"sum_dQ", {p.B, p.H, 1, padded_queries(p) * backward_width(p.d)}});
-    return list;
-  };
+  step.workspace = hopper_backward_workspace;
   step.refuse = refuse_wide_heads;
   step.refuse_on = refuse_but_on_hopper;
   return step;
