@@ -190,6 +190,22 @@ TEST_CASE("cpu: the order of threads and blocks changes no bit but of a dQ that 
   }
 }
 
+TEST_CASE("cpu: blocks take turns at dQ, however many run at a time") {
+  const Problem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 500, .Nk = 300, .d = 12});
+  const Inputs inputs = make_inputs(p, InputKind::normal, 79, Pass::backward);
+  const Checker checker(p, inputs, Pass::backward, Sample{});
+  const Variant& v = grid::variant_named("ordered");
+  Runner runner(grid::device(), v, p, inputs, Pass::backward, Tiles{64, 64});
+  const Simulated one_by_one({.os_threads = 1});
+  runner.run();
+  const Results<float> first = runner.results();
+  for (int repeat = 0; repeat < (grid::sanitized() ? 1 : 3); ++repeat) {
+    const Simulated side_by_side({.os_threads = 5});
+    runner.run();
+    CHECK_MESSAGE(grid::repeats(v, checker, first, runner.results()), "repeat " << repeat);
+  }
+}
+
 TEST_CASE("chapter: the backward steps for Hopper have tiles for each d up to 128, and refuse more by a sentence") {
   const DeviceLimits limits = grid::device().limits();
   for (const char* name : names) {
