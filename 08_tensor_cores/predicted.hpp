@@ -63,7 +63,7 @@ inline Prediction predicted_backward(std::string_view step, const Problem& p, co
   const bool hopper = step == "warpgroups" || step == "ring" || step == "bulk" || persistent || ordered;
   const Visits v = visits(p, choice.tiles), of_dQ = visits(p, {Bc, Br});  // the second kernel turns the tiles
   const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
-  const std::int64_t width = d > 128 ? 256 : hopper ? std::max<std::int64_t>(up(d, 32), 64) : up(d, 32);
+  const std::int64_t width = d <= 128 ? up(d, 32) : 256;
   // Blocks that share a tile of keys: at width 256 steps 1 and 2 have no room for all columns of dK and dV, and compute scores twice.
   const std::int64_t parts = !staggered && d > 128 ? 2 : 1;
   const int lookers = staggered ? choice.threads / 2 : hopper && step != "warpgroups" ? choice.threads - 128 : choice.threads;

@@ -17,7 +17,7 @@
 //
 // Grid: Tc*B*Hkv; the block of a key/value head walks over all query heads that read it. Block: warpgroups; each owns 64 keys.
 // HBM: K, V once; Q, dO, L, D once for each tile of K that they see; the sum of dQ written, read and written each time, read;
-// dQ, dK, dV once. Workspace: L and D; the sum of dQ. Shapes: d up to 128, padded with zeros to 64, 96 or 128. Runs on sm_90a alone.
+// dQ, dK, dV once. Workspace: L and D; the sum of dQ. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Runs on sm_90a alone.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
@@ -143,6 +143,8 @@ constexpr CompiledShape compiled(const char* why) {
 }
 
 constexpr CompiledShape shapes[] = {
+    compiled<32, 128, 128>("64 queries of dQ for each of two warpgroups"),
+    compiled<32, 64, 64>("twice as many blocks, little shared memory"),
     compiled<64, 128, 128>("64 queries of dQ for each of two warpgroups"),
     compiled<64, 64, 64>("twice as many blocks, little shared memory"),
     compiled<96, 64, 128>("two warpgroups share Q and dO"),

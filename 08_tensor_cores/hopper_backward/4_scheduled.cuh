@@ -16,7 +16,7 @@
 // Grid: at most a block for each SM. Block: consumers, warpgroups of which each owns 64 keys; then the producer. A block walks over all query
 // heads that read the head of its keys.
 // HBM: K, V once; Q, dO, L, D once for each tile of K that they see; the sum of dQ written, read and written each time, read;
-// dQ, dK, dV once. Workspace: L and D; the sum of dQ; the counter. Shapes: d up to 128, padded with zeros to 64, 96 or 128. Runs on sm_90a alone.
+// dQ, dK, dV once. Workspace: L and D; the sum of dQ; the counter. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Runs on sm_90a alone.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
@@ -232,6 +232,8 @@ constexpr CompiledShape compiled(const char* why) {
 }
 
 constexpr CompiledShape shapes[] = {
+    compiled<32, 128, 128, true>("64 queries of dQ for each of two warpgroups"),
+    compiled<32, 64, 64, true>("twice as many blocks, little shared memory"),
     compiled<64, 128, 128, true>("64 queries of dQ for each of two warpgroups"),
     compiled<64, 64, 64, true>("twice as many blocks, little shared memory"),
     compiled<96, 64, 128, false>("two warpgroups share Q and dO"),
@@ -243,7 +245,7 @@ constexpr CompiledShape shapes[] = {
 Variant persistent_step() {
   Variant step = hopper_backward_step<shapes>("persistent", "a counter hands out keys; the next ones load while these end");
   step.workspace = [](const Problem& p, Pass pass) {
-    std::vector<WorkspaceSpec> list = hopper_backward_workspace(p, pass);
+    std::vector<WorkspaceSpec> list = summing_workspace(p, pass);
     if (pass == Pass::backward) list.push_back({"counter", {1, 1, 1, 1}});
     return list;
   };

@@ -20,7 +20,7 @@
 // Grid: Tc*B*Hkv; the block of a key/value head walks over all query heads that read it. Block: consumers, warpgroups of which each owns 64 keys;
 // then the producer.
 // HBM: K, V once; Q, dO, L, D once for each tile of K that they see; the sum of dQ written, read and written each time, read;
-// dQ, dK, dV once. Workspace: L and D; the sum of dQ; tickets and turns. Shapes: d up to 128, padded with zeros to 64, 96 or 128. Runs on
+// dQ, dK, dV once. Workspace: L and D; the sum of dQ; tickets and turns. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Runs on
 // sm_90a alone.
 #pragma once
 
@@ -251,6 +251,8 @@ constexpr CompiledShape compiled(const char* why) {
 }
 
 constexpr CompiledShape shapes[] = {
+    compiled<32, 128, 128>("64 queries of dQ for each of two warpgroups"),
+    compiled<32, 64, 64>("twice as many blocks, little shared memory"),
     compiled<64, 128, 128>("64 queries of dQ for each of two warpgroups"),
     compiled<64, 64, 64>("twice as many blocks, little shared memory"),
     compiled<96, 64, 128>("two warpgroups share Q and dO"),
@@ -262,7 +264,7 @@ constexpr CompiledShape shapes[] = {
 Variant ordered_step() {
   Variant step = hopper_backward_step<shapes>("ordered", "blocks take turns at dQ: the same bits in each run");
   step.workspace = [](const Problem& p, Pass pass) {
-    std::vector<WorkspaceSpec> list = hopper_backward_workspace(p, pass);
+    std::vector<WorkspaceSpec> list = summing_workspace(p, pass);
     if (pass == Pass::forward) return list;
     list.push_back({"tickets", {1, 1, 1, 1}});
     list.push_back({"turns", {p.B, p.H, 1, padded_queries(p) / 16 * 2}});  // two warpgroups share rows at most

@@ -197,9 +197,6 @@ BackwardMaps backward_maps(const Attention& a) {
           map(a.dO, "dO_padded", Shape::Br)};
 }
 
-/// d, rounded up to the width of a tile.
-inline std::int64_t backward_width(int d) { return d <= 64 ? 64 : d <= 96 ? 96 : 128; }
-
 /// "" or why no kernel is compiled for the problem.
 inline std::string refuse_wide_heads(const Problem& p) {
   if (p.d <= 128) return refuse_backward(p);
@@ -208,16 +205,17 @@ inline std::string refuse_wide_heads(const Problem& p) {
          "256";
 }
 
-inline std::vector<WorkspaceSpec> hopper_backward_workspace(const Problem& p, Pass pass) {
+/// What every step needs.
+inline std::vector<WorkspaceSpec> summing_workspace(const Problem& p, Pass pass) {
   std::vector<WorkspaceSpec> list = backward_workspace(p, pass);
-  if (pass == Pass::backward) list.push_back({"sum_dQ", {p.B, p.H, 1, padded_queries(p) * backward_width(p.d)}});
+  if (pass == Pass::backward) list.push_back({"sum_dQ", {p.B, p.H, 1, padded_queries(p) * ((p.d + 31) / 32 * 32)}});
   return list;
 }
 
 template <const auto& shapes>
 Variant hopper_backward_step(const char* name, const char* idea) {
   Variant step = backward_step<shapes, true>(name, idea);
-  step.workspace = hopper_backward_workspace;
+  step.workspace = summing_workspace;
   step.refuse = refuse_wide_heads;
   step.refuse_on = refuse_but_on_hopper;
   return step;
