@@ -59,11 +59,14 @@ inline Prediction predicted_specialized(std::string_view step, const Problem& p,
 inline Prediction predicted_backward(std::string_view step, const Problem& p, const TileChoice& choice) {
   const auto [Br, Bc] = choice.tiles;
   const bool two_kernels = step == "two_kernels", staggered = step == "staggered";
+  const bool persistent = step == "persistent", ordered = step == "ordered";
+  const bool hopper = step == "warpgroups" || step == "ring" || step == "bulk" || persistent || ordered;
   const Visits v = visits(p, choice.tiles), of_dQ = visits(p, {Bc, Br});  // the second kernel turns the tiles
   const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
   const std::int64_t width = d <= 128 ? up(d, 32) : 256;
   // Blocks that share a tile of keys: at width 256 steps 1 and 2 have no room for all columns of dK and dV, and compute scores twice.
   const std::int64_t parts = !staggered && d > 128 ? 2 : 1;
+  const int lookers = staggered ? choice.threads / 2 : hopper && step != "warpgroups" ? choice.threads - 128 : choice.threads;
   const Moved gradient{0, kv_heads * Nk * d};
   Prediction moved{{"O", {heads * Nq * d, 0}}, {"dO", {heads * Nq * d, 0}},
                    {"L", {heads * Nq, 0}},     {"dQ", {0, heads * Nq * d}},
@@ -74,7 +77,11 @@ inline Prediction predicted_backward(std::string_view step, const Problem& p, co
     add_read(moved, tensor, parts * kv_heads * Nk + (two_kernels ? heads * of_dQ.keys : 0), p);
   }
   moved["LD"] = {2 * parts * heads * v.tiles * Br, 2 * heads * up(Nq, 128)};  // of whole tiles
-  moved["bias"].read = parts * heads * biases(p, v, staggered ? choice.threads / 2 : choice.threads);
+  moved["bias"].read = parts * heads * biases(p, v, lookers);
+  // Reset, then asked once for each tile of K.
+  const std::int64_t work = kv_heads * (up(Nk, Bc) / Bc);
+  if (persistent) moved["counter"] = {work, work + 1};
+  if (ordered) moved["tickets"] = {work, work + 1};
   if (two_kernels) {
     moved["LD"].read += heads * 4 * 2 * up(Nq, Bc);  // by each of the 4 lanes that share a row
     moved["bias"].read += heads * biases(p, of_dQ, choice.threads);
@@ -83,6 +90,12 @@ inline Prediction predicted_backward(std::string_view step, const Problem& p, co
     const std::int64_t in_order =
         Nq / 16 * 16 + 2 * std::min<std::int64_t>(Nq % 16, 8);  // rows g and g + 8, if there is a row g
     moved["sum_dQ"] = {added + heads * in_order * up(d, 8), added + heads * up(Nq, 128) * width};
+    if (ordered) {  // the first tile of keys stores; only what no key sees is cleared
+      const std::int64_t unseen = p.causal ? std::max<std::int64_t>(0, Nq - Nk) : 0;
+      moved["sum_dQ"].read -= heads * (up(Nq, Br) - unseen / Br * Br) * width;
+      if (unseen == 0) moved["sum_dQ"].written = added;
+      moved["turns"].written = heads * up(Nq, 128) / 8;  // but for those that are asked for again and again
+    }
   }
   return moved;
 }
@@ -94,7 +107,8 @@ inline Prediction predicted(const Variant& v, const Problem& p, Pass pass, const
   for (const std::string_view step : {"specialized", "overlap", "lazy", "tall", "scheduled"}) {
     if (v.name == step) return predicted_specialized(step, p, choice);
   }
-  for (const std::string_view step : {"two_kernels", "one_kernel", "staggered"}) {
+  for (const std::string_view step :
+       {"two_kernels", "one_kernel", "staggered", "warpgroups", "ring", "bulk", "persistent", "ordered"}) {
     if (v.name != step) continue;
     return pass == Pass::forward ? predicted_forward(p, choice) : predicted_backward(step, p, choice);
   }

@@ -67,12 +67,13 @@ def file(path):
 
 
 def loop(path, function=None):
-    """A kernel's loop over tiles of K, from its first line to its closing brace: the first of the file, or the last of a function."""
+    """A kernel's loop over tiles of K, or its visits of tiles of Q, from its first line to its closing brace: the first of the file, or the last
+    of a function."""
     lines = definition(path, function) if function else source(path)
-    begin = re.compile(r"( +)for \(int (?:col0 = 0|j = 0|j = (?:work\.)?Tc - [12]);.*\{$")
+    begin = re.compile(r"( +)for \(int (?:col0 = 0|j = 0|j = (?:work\.)?Tc - [12]|visit = 0);.*\{$")
     starts = [i for i, line in enumerate(lines) if begin.match(line)]
     if not starts:
-        raise SystemExit(f"{path}: no loop over tiles of K to quote")
+        raise SystemExit(f"{path}: no loop over tiles to quote")
     start = starts[-1 if function else 0]
     indent = begin.match(lines[start]).group(1)
     end = next(i for i in range(start, len(lines)) if lines[i] == indent + "}")

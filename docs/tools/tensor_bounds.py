@@ -4,14 +4,15 @@ from dataclasses import dataclass
 
 from plots import h200
 
-from . import hopper_forward
+from . import hopper_backward, hopper_forward
 from .formatting import table
 from .saved import said
 from .shapes import WARP, shape_of, variants
 
 STAGE = "08_tensor_cores"
 VARIANTS = variants(STAGE)
-HOPPER = list(hopper_forward.STEPS)  # of chapter 08H
+CHAPTERS = {"08H": hopper_forward.STEPS, "08B": hopper_backward.STEPS}
+HOPPER = [name for steps in CHAPTERS.values() for name in steps]
 BACKWARD = [name for name, v in VARIANTS.items() if "backward" in v["passes"] and name not in HOPPER]
 FORWARD = [name for name in VARIANTS if name not in BACKWARD + HOPPER]
 MMA_FLOPS = 2 * 16 * 8 * 16  # of one m16n8k16

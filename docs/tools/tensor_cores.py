@@ -9,7 +9,7 @@ from . import fragments as F
 from .formatting import shown, step, table, tiles_text
 from .saved import NOTHING_SAVED, RESULTS, newest, of_each_gpu, said, section
 from .shapes import WARP, fullest_bank, shapes
-from .tensor_bounds import BACKWARD, FORWARD, HOPPER, MMA_FLOPS, STAGE, VARIANTS, default
+from .tensor_bounds import BACKWARD, CHAPTERS, FORWARD, HOPPER, MMA_FLOPS, STAGE, VARIANTS, default
 
 LAST = {"forward": FORWARD[-1], "backward": BACKWARD[-1]}
 
@@ -31,7 +31,7 @@ def tiles_of_steps():
 
 @of_each_gpu
 def resources(device, chapter="08"):
-    """Registers of each kernel, the larger number of both types, by tile size; of chapter 08, or 08H."""
+    """Registers of each kernel, the larger number of both types, by tile size; of chapter 08, or of 08H or 08B."""
     if not (RESULTS / device / "resources.json").exists():
         return None
     own = {"forward": ("forward_kernel",), "backward": ("prepare", "dk_dv", "dq_", "backward", "convert")}
@@ -41,8 +41,8 @@ def resources(device, chapter="08"):
         variant, name = files.get(row["file"]), row["kernel"].split("<")[0]
         if (
             variant is None
-            or (variant in HOPPER) != (chapter == "08H")
-            or not name.startswith(own["backward" if variant in BACKWARD else "forward"])
+            or (variant not in CHAPTERS[chapter] if chapter in CHAPTERS else variant in HOPPER)
+            or not name.startswith(own["backward" if "backward" in VARIANTS[variant]["passes"] else "forward"])
         ):
             continue
         shape = re.search(r"Shape<(?:[a-z_]\w*, )?(\d+), (\d+), (\d+)", row["kernel"])

@@ -1,0 +1,159 @@
+// 08 Tensor cores, Hopper backward, step 1: five products of warpgroups.
+//
+//   for each tile j of K, V, a block of its own, for each tile i of Q, dO that sees any of it:
+//     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
+//     dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
+//     dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O), by a kernel before          (8.13)
+//     dV_j += P^T dO_i                                       [Bc, Br] x [Br, d]          (8.14)
+//     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
+//     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
+//
+// New since backward/2_one_kernel.cuh, whose order of products it has:
+// - The TMA copies tiles, mbarriers say what has landed; wgmma multiplies 64 keys by a tile of queries, which it reads in shared memory (Hopper
+//   forward, steps 1 and 2).
+// - Keys are rows of scores still: P^T and dS^T are left operands of (8.14), (8.15) as their accumulators lie, so that of five products only
+//   one, dQ, needs what other warps have computed. wgmma reads dS^T and K along their rows for it: nothing is transposed.
+// - Products run by themselves: dP^T during the exponentials, dV while dS waits for other warps, dK while dQ is added to HBM.
+//
+// Grid: Tc*B*Hkv; the block of a key/value head walks over all query heads that read it. Block: warpgroups; each owns 64 keys.
+// HBM: K, V once; Q, dO, L, D once for each tile of K that they see; the sum of dQ written, read and written each time, read;
+// dQ, dK, dV once. Workspace: L and D; the sum of dQ. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Runs on sm_90a alone.
+#pragma once
+
+#include "08_tensor_cores/parts/panels_backward.cuh"
+
+namespace flash::tensor_cores {
+namespace {
+
+/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+template <int Width_, int Br_, int Bc_>
+struct BackwardShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
+  static constexpr int QUERY_TILES = Br / 8, COL_TILES = Width / 8;  // of 8 columns of transposed scores, and of dK and dV
+  static constexpr int STAGES = 2, DS_STAGES = 1;                    // tiles of Q and dO, and of dS in shared memory
+  static constexpr int CONSUMERS = Bc / GROUP_ROWS, THREADS = CONSUMERS * WARPGROUP;
+  static constexpr int SHARED_NUMBERS =
+      (Width + 63) / 64 * 64 * (2 * Bc + 2 * STAGES * Br) + DS_STAGES * Bc * Br + STAGES * 4 * Br + BARRIER_NUMBERS;
+  static constexpr int MIN_SM = 90;
+
+  static_assert(Bc % GROUP_ROWS == 0 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
+  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
+};
+
+template <class T, class Shape>
+__global__ void __launch_bounds__(Shape::THREADS, 1)
+    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, Gradients<T> all, Tensor<float> sum_all,
+                    int heads_at_once) {
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
+  const Problem& problem = rule.problem;
+  const BackwardShared<T, Shape> shared;
+  auto& is = shared.barriers();
+  const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);
+  const int warp_key = threadIdx.x / WARP * 16;  // the warp's first row of the tile
+  const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);
+  const auto dS_smem = shared.dS(0);
+  const PartOfDQ<Shape> part;
+  Accumulators<1, Shape::COL_TILES> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
+
+  const auto load_tiles = [&](int stage, const auto& at) {  // by one thread
+    shared.load_Q(stage, maps, all.LD, work.b, at.h, at.row0);
+    shared.load_dO(stage, maps, all.LD, work.b, at.h, at.row0);
+  };
+
+  // 1. K, V, and the first tiles of Q, dO.
+  auto now = work.first(problem);
+  if (threadIdx.x == 0) {
+    shared.initialize();
+    shared.load_KV(0, maps, work.b, work.h_kv, work.col0);
+    load_tiles(0, now);
+  }
+  __syncthreads();                 // read after write: all threads see the mbarriers initialised
+  mbarrier_wait(is.full_K[0], 0);  // read after write: K and V have landed
+  mbarrier_wait(is.full_V[0], 0);
+
+  for (int visit = 0; visit < work.visits; ++visit, now = work.after(problem, now)) {
+    // 2. The prefetch of the next tiles starts.
+    const int stage = visit % 2, parity = visit / 2 % 2;  // each stage has a phase for every second tile
+    __syncthreads();  // write after read: no warp reads the tiles before, nor dS, any longer
+    if (threadIdx.x == 0 && visit + 1 < work.visits) load_tiles(1 - stage, work.after(problem, now));
+
+    // 3. S^T and dP^T are issued; P^T while dP^T is in flight.
+    Accumulators<1, Shape::QUERY_TILES> S, dP;  // transposed: [16, Br] in each warp
+    mbarrier_wait(is.full_Q[stage], parity);    // read after write: Q_i and L_i have landed
+    wgmma_fence();                              // the registers of S are free
+    issue_product<T, K_rows.STEPS>(S, K_rows.left_of_group(), shared.Q(stage).transposed_of_group(), false);  // (8.11)
+    wgmma_commit();
+    mbarrier_wait(is.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
+    wgmma_fence();                             // the registers of dP are free
+    issue_product<T, V_rows.STEPS>(dP, V_rows.left_of_group(), shared.dO(stage).transposed_of_group(), false);  // (8.12)
+    wgmma_commit();
+    wgmma_wait<1>(registers(S));  // read after write: S is there, dP not yet
+    rule.apply<true>(S, work.b * problem.H + now.h, work.col0 + warp_key, now.row0);
+    exponentiate(S, shared.LD(stage), rule);  // S is P now
+
+    // 4. dS^T, for all warps.
+    wgmma_wait<0>(registers(dP));  // read after write: dP is there
+    const InRegisters<T, 1, Shape::Br / 16> P(S);
+    differentiate(dP, S, shared.LD(stage));  // dP is dS now
+    const InRegisters<T, 1, Shape::Br / 16> dS(dP);
+    store(dS_smem.below(warp_key).left(), dS);
+
+    // 5. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to its sum.
+    wgmma_fence();                                                                     // read after write: P has been computed
+    issue_product<T, Shape::Br / 16>(dV, P, shared.dO(stage).right_of_group(), true);  // (8.14)
+    wgmma_commit();
+    fence_proxy_async();  // read after write: wgmma sees what this thread has stored of dS,
+    __syncthreads();      // and what the others have
+    Accumulators<1, part.COLS / 8> dQ;
+    wgmma_fence();                                    // the registers of dQ are free
+    part.template issue<T>(dQ, dS_smem, shared.K());  // (8.16)
+    wgmma_commit();
+    wgmma_fence();                                                                     // read after write: dS has been computed
+    issue_product<T, Shape::Br / 16>(dK, dS, shared.Q(stage).right_of_group(), true);  // (8.15)
+    wgmma_commit();
+    wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are there, dK not yet
+    part.add(sum_all.head(work.b, now.h), now.row0, dQ);
+    wgmma_wait<0>(registers(dK));  // write after read: this warpgroup reads no tile any longer
+  }
+  __syncthreads();  // write after read: the gradients leave through the tiles of V and K, which no warp reads any longer
+  dK.each([&](float& x, int) { x *= problem.scale; });
+  write_rows(all.dV.head(work.b, work.h_kv), work.col0 + warp_key, dV, shared.V().below(warp_key));
+  write_rows(all.dK.head(work.b, work.h_kv), work.col0 + warp_key, dK, shared.K().below(warp_key));
+}
+
+template <class Shape>
+void start(const Attention& a) {
+  in_type_of(a, [&]<class T>(T) {
+    const Problem& p = a.problem;
+    const TensorRef& sum = a.workspace("sum_dQ");
+    const BackwardMaps maps = backward_maps<Shape>(a);
+    const Gradients<T> all = prepare<T, Shape::Width>(a, &sum);
+    const int kv_heads = p.B * p.Hkv;
+    const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(kv_heads);
+    launch("backward_warpgroups", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)},
+           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum),
+           heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4)));
+    convert<T, Shape::Width>(a, sum);
+  });
+}
+
+template <int... Sizes>
+constexpr CompiledShape compiled(const char* why) {
+  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>);
+}
+
+constexpr CompiledShape shapes[] = {
+    compiled<32, 128, 128>("64 queries of dQ for each of two warpgroups"),
+    compiled<32, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<64, 128, 128>("64 queries of dQ for each of two warpgroups"),
+    compiled<64, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<96, 64, 128>("two warpgroups share Q and dO"),
+    compiled<96, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<128, 64, 128>("64 columns of dQ for each of two warpgroups"),
+    compiled<128, 64, 64>("twice as many blocks, little shared memory"),
+};
+
+const Variant variant = hopper_backward_step<shapes>("warpgroups", "the TMA copies, wgmma multiplies; keys are rows of scores");
+
+}  // namespace
+}  // namespace flash::tensor_cores

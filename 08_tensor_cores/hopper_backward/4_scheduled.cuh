@@ -1,0 +1,257 @@
+// 08 Tensor cores, Hopper backward, step 4: the next keys while these end.
+//
+//   for each tile j of K, V, a block of its own, for each tile i of Q, dO that sees any of it:
+//     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
+//     dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
+//     dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O), by a kernel before          (8.13)
+//     dV_j += P^T dO_i                                       [Bc, Br] x [Br, d]          (8.14)
+//     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
+//     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
+//
+// New since step 3:
+// - Blocks are persistent, and take tiles of keys from a counter, the longest first (Hopper forward, step 7).
+// - K and V have a ring, too: those of the next tile of keys, and its first Q and dO, load while this one ends and its gradients leave. Short
+//   sequences, with few tiles of queries for each of keys, gain most.
+//
+// Grid: at most a block for each SM. Block: consumers, warpgroups of which each owns 64 keys; then the producer. A block walks over all query
+// heads that read the head of its keys.
+// HBM: K, V once; Q, dO, L, D once for each tile of K that they see; the sum of dQ written, read and written each time, read;
+// dQ, dK, dV once. Workspace: L and D; the sum of dQ; the counter. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Runs on sm_90a alone.
+#pragma once
+
+#include "08_tensor_cores/parts/panels_backward.cuh"
+
+namespace flash::tensor_cores {
+namespace {
+
+/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+template <int Width_, int Br_, int Bc_, bool Bulk>
+struct BackwardShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
+  static constexpr int QUERY_TILES = Br / 8, COL_TILES = Width / 8;  // of 8 columns of transposed scores, and of dK and dV
+  static constexpr int STAGES = 2, DS_STAGES = 2;                    // of the rings of Q and dO; tiles of dS
+  static constexpr int CONSUMERS = Bc / GROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
+                       THREADS = CONSUMER_THREADS + WARPGROUP;
+  // Registers of a thread: 504 for the three warpgroups, as at the launch. Two have 256 each from the start.
+  static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
+  static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
+  static constexpr int KV_STAGES = 2;  // of the rings of K and V
+  static constexpr bool BULK = Bulk;   // does dQ leave by way of shared memory?
+  static constexpr int SHARED_NUMBERS = (Width + 63) / 64 * 64 * (2 * KV_STAGES * Bc + 2 * STAGES * Br + (BULK ? 2 * Br : 0)) +
+                                        DS_STAGES * Bc * Br + STAGES * 4 * Br + BARRIER_NUMBERS;
+  static constexpr int MIN_SM = 90;
+
+  static_assert(Bc % GROUP_ROWS == 0 && CONSUMERS <= 2 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
+  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
+};
+
+template <class T, class Shape>
+using SharedTiles = BackwardShared<T, Shape, Shape::KV_STAGES>;
+
+/// The named barrier at which consumers meet.
+constexpr int ALL_CONSUMERS = 1;
+
+/// Adds the warp's part of dQ to the sum, and waits for nothing but its place in shared memory.
+template <class Shape, class Part, class Output>
+__device__ void add_in_bulk(const Part& part, float* dQ_smem, const Matrix<float>& sum, int row0, const Output& dQ) {
+  const int lane = threadIdx.x % WARP;
+  const SharedMatrix<float> staging{dQ_smem + threadIdx.x / WARP * 16 * Part::COLS, Part::COLS / 8, 4 * WARP, 4 * WARP};
+  bulk_wait_read<0>();  // write after read: the TMA has read the part of the tile before; the lane that has asked knows,
+  __syncwarp();         // and so do the others
+#pragma unroll
+  for (int n = 0; n < Part::COLS / 8; ++n) {
+    const float(&four)[4] = dQ.number[0][n];
+    staging.template as<float4>(n, 4 * lane) = make_float4(four[0], four[1], four[2], four[3]);
+  }
+  fence_proxy_async();  // read after write: the TMA sees what this thread has stored,
+  __syncwarp();         // and what the others have
+  if (lane == 0) {
+    bulk_reduce_add(sum.address(0, part.place(row0, 0)), staging.data, part.fragments() * 4 * WARP * 4);
+    bulk_commit();
+  }
+}
+
+/// One thread: loads K and V of a work, then tiles of queries, each as soon as there is room.
+template <class T, class Shape, class Turns>
+__device__ void produce(const SharedTiles<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
+                        const Tensor<const float>& LD, const KeyWork<Shape>& work, int number, Turns& turn) {
+  auto& is = shared.barriers();
+  const int place = turn.of_KV.stage();
+  mbarrier_wait(is.empty_KV[place], turn.of_KV.parity() ^ 1);  // write after read: gradients have left K's and V's place
+  is.number[place] = number;
+  shared.load_KV(place, maps, work.b, work.h_kv, work.col0);
+  turn.of_KV.next();
+  auto at = work.first(problem);
+  for (int visit = 0; visit < work.visits; ++visit, at = work.after(problem, at), turn.of_Q.next()) {
+    const int stage = turn.of_Q.stage(), parity = turn.of_Q.parity();
+    mbarrier_wait(is.empty_Q[stage], parity ^ 1);  // write after read: all consumers have read Q and L
+    shared.load_Q(stage, maps, LD, work.b, at.h, at.row0);
+    mbarrier_wait(is.empty_dO[stage], parity ^ 1);  // write after read: likewise
+    shared.load_dO(stage, maps, LD, work.b, at.h, at.row0);
+  }
+}
+
+/// A consumer: its warpgroup's rows of a tile of K and V.
+template <class T, class Shape, class Turns>
+__device__ void consume(const SharedTiles<T, Shape>& shared, const ScoreRule& rule, const Gradients<T>& all,
+                        const Tensor<float>& sum_all, const KeyWork<Shape>& work, Turns& turn) {
+  const Problem& problem = rule.problem;
+  auto& is = shared.barriers();
+  const auto K = shared.K(turn.of_KV.stage()), V = shared.V(turn.of_KV.stage());
+  const int warp_key = threadIdx.x / WARP * 16;  // the warp's first row of the tile
+  const auto K_rows = K.below(warpgroup() * GROUP_ROWS), V_rows = V.below(warpgroup() * GROUP_ROWS);
+  const PartOfDQ<Shape> part;
+  Accumulators<1, Shape::COL_TILES> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
+
+  mbarrier_wait(is.full_V[turn.of_KV.stage()], turn.of_KV.parity());  // read after write: V has landed; K had before
+  auto now = work.first(problem);
+  for (int visit = 0; visit < work.visits; ++visit, now = work.after(problem, now), turn.of_Q.next()) {
+    const int stage = turn.of_Q.stage(), parity = turn.of_Q.parity();
+    const auto Q = shared.Q(stage), dO = shared.dO(stage);
+    const auto dS_smem = shared.dS(stage);
+
+    // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
+    Accumulators<1, Shape::QUERY_TILES> S, dP;  // transposed: [16, Br] in each warp
+    mbarrier_wait(is.full_Q[stage], parity);    // read after write: Q_i and L_i have landed
+    wgmma_fence();                              // the registers of S are free
+    issue_product<T, K_rows.STEPS>(S, K_rows.left_of_group(), Q.transposed_of_group(), false);  // (8.11)
+    wgmma_commit();
+    mbarrier_wait(is.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
+    wgmma_fence();                             // the registers of dP are free
+    issue_product<T, V_rows.STEPS>(dP, V_rows.left_of_group(), dO.transposed_of_group(), false);  // (8.12)
+    wgmma_commit();
+    wgmma_wait<1>(registers(S));  // read after write: S is there, dP not yet
+    rule.apply<true>(S, work.b * problem.H + now.h, work.col0 + warp_key, now.row0);
+    exponentiate(S, shared.LD(stage), rule);  // S is P now
+
+    // 2. dS^T, for all warps.
+    wgmma_wait<0>(registers(dP));  // read after write: dP is there
+    const InRegisters<T, 1, Shape::Br / 16> P(S);
+    differentiate(dP, S, shared.LD(stage));  // dP is dS now
+    const InRegisters<T, 1, Shape::Br / 16> dS(dP);
+    store(dS_smem.below(warp_key).left(), dS);
+
+    // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to its sum.
+    wgmma_fence();                                                       // read after write: P has been computed
+    issue_product<T, Shape::Br / 16>(dV, P, dO.right_of_group(), true);  // (8.14)
+    wgmma_commit();
+    fence_proxy_async();  // read after write: wgmma sees what this thread has stored of dS.
+    // And what the others have; write after read: no warp reads dS of the tile before.
+    named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
+    Accumulators<1, part.COLS / 8> dQ;
+    wgmma_fence();                           // the registers of dQ are free
+    part.template issue<T>(dQ, dS_smem, K);  // (8.16)
+    wgmma_commit();
+    wgmma_wait<1>(registers(dV));  // read after write: dV is there
+    release(is.empty_dO[stage]);
+    wgmma_fence();                                                       // read after write: dS has been computed
+    issue_product<T, Shape::Br / 16>(dK, dS, Q.right_of_group(), true);  // (8.15)
+    wgmma_commit();
+    wgmma_wait<1>(registers(dQ));  // read after write: dQ is there, dK not yet
+    const Matrix<float> sum = sum_all.head(work.b, now.h);
+    if constexpr (Shape::BULK) add_in_bulk<Shape>(part, shared.dQ(), sum, now.row0, dQ);
+    if constexpr (!Shape::BULK) part.add(sum, now.row0, dQ);
+    wgmma_wait<0>(registers(dK));  // read after write: dK is there
+    release(is.empty_Q[stage]);
+  }
+  // Write after read: the gradients leave through the tiles of V and K, which no warp reads any longer.
+  named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
+  dK.each([&](float& x, int) { x *= problem.scale; });
+  write_rows(all.dV.head(work.b, work.h_kv), work.col0 + warp_key, dV, V.below(warp_key));
+  write_rows(all.dK.head(work.b, work.h_kv), work.col0 + warp_key, dK, K.below(warp_key));
+  if constexpr (Shape::BULK) bulk_wait_read<0>();  // shared memory stays until the TMA has read the last part
+  fence_proxy_async();  // write after write: the TMA brings the next K and V where this thread has stored
+  release(is.empty_KV[turn.of_KV.stage()]);
+  turn.of_KV.next();
+}
+
+/// Work is counted from 0 in each launch.
+__global__ void reset_kernel(Tensor<int> counter) { counter.head(0, 0)(0, 0) = 0; }
+
+template <class T, class Shape>
+__global__ void __launch_bounds__(Shape::THREADS, 1)
+    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, Gradients<T> all, Tensor<float> sum_all,
+                    Tensor<int> counter, int heads_at_once, int end) {
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
+  const SharedTiles<T, Shape> shared;
+  auto& is = shared.barriers();
+  if (threadIdx.x == 0) shared.initialize();
+  __syncthreads();  // read after write: all threads see the mbarriers initialised. From here on roles part: no barrier of all threads
+
+  struct {
+    Turn<Shape::KV_STAGES> of_KV;
+    Turn<Shape::STAGES> of_Q;
+  } turn;
+  if (warpgroup() == Shape::CONSUMERS) {
+    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
+    if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;
+    const auto next = counter.head(0, 0).address(0, 0);
+    int number = blockIdx.x;
+    while (number < end) {
+      const int after = static_cast<int>(gridDim.x) + atomicAdd(next, 1);  // early: the answer takes as long as a load
+      produce(shared, maps, rule.problem, all.LD, KeyWork<Shape>(rule.problem, heads_at_once, number), number, turn);
+      number = after;
+    }
+    const int place = turn.of_KV.stage();
+    mbarrier_wait(is.empty_KV[place], turn.of_KV.parity() ^ 1);  // write after read: all consumers know the number before
+    is.number[place] = end;                                      // nothing is left
+    mbarrier_arrive(is.full_K[place]);
+  } else {
+    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
+    while (true) {
+      mbarrier_wait(is.full_K[turn.of_KV.stage()], turn.of_KV.parity());  // read after write: the number, and K has landed
+      const int number = __shfl_sync(ALL_LANES, is.number[turn.of_KV.stage()], 0);
+      if (number >= end) break;
+      consume(shared, rule, all, sum_all, KeyWork<Shape>(rule.problem, heads_at_once, number), turn);
+    }
+  }
+}
+
+template <class Shape>
+void start(const Attention& a) {
+  in_type_of(a, [&]<class T>(T) {
+    const Problem& p = a.problem;
+    const TensorRef& sum = a.workspace("sum_dQ");
+    const BackwardMaps maps = backward_maps<Shape>(a);
+    const Gradients<T> all = prepare<T, Shape::Width>(a, &sum);
+    const int kv_heads = p.B * p.Hkv, end = static_cast<int>(blocks_for(p.Nk, Shape::Bc)) * kv_heads;
+    const int blocks = std::min(end, a.limits.multiprocessors);
+    const Tensor<int> counter = view<int>(a.workspace("counter"));
+    launch("reset", {dim3(1), dim3(1)}, reset_kernel, counter);
+    launch("backward_persistent",
+           {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)},
+           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), counter,
+           heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4)), end);
+    convert<T, Shape::Width>(a, sum);
+  });
+}
+
+template <int Width, int Br, int Bc, bool Bulk>
+constexpr CompiledShape compiled(const char* why) {
+  return compiled_shape<BackwardShape<Width, Br, Bc, Bulk>>(why, start<BackwardShape<Width, Br, Bc, Bulk>>);
+}
+
+constexpr CompiledShape shapes[] = {
+    compiled<32, 128, 128, true>("64 queries of dQ for each of two warpgroups"),
+    compiled<32, 64, 64, true>("twice as many blocks, little shared memory"),
+    compiled<64, 128, 128, true>("64 queries of dQ for each of two warpgroups"),
+    compiled<64, 64, 64, true>("twice as many blocks, little shared memory"),
+    compiled<96, 64, 128, false>("two warpgroups share Q and dO"),
+    compiled<96, 64, 64, false>("twice as many blocks, little shared memory"),
+    compiled<128, 64, 128, false>("64 columns of dQ for each of two warpgroups"),
+    compiled<128, 64, 64, false>("twice as many blocks, little shared memory"),
+};
+
+Variant persistent_step() {
+  Variant step = hopper_backward_step<shapes>("persistent", "a counter hands out keys; the next ones load while these end");
+  step.workspace = [](const Problem& p, Pass pass) {
+    std::vector<WorkspaceSpec> list = summing_workspace(p, pass);
+    if (pass == Pass::backward) list.push_back({"counter", {1, 1, 1, 1}});
+    return list;
+  };
+  return step;
+}
+const Variant variant = persistent_step();
+
+}  // namespace
+}  // namespace flash::tensor_cores

@@ -1,0 +1,225 @@
+// 08 Tensor cores: what the backward steps for Hopper share. Tiles are the panels of parts/panels.cuh; L, D and the sum of dQ in HBM are those of
+// parts/prepare.cuh.
+#pragma once
+
+#include "08_tensor_cores/parts/launch_hopper.cuh"
+#include "08_tensor_cores/parts/panels.cuh"
+#include "08_tensor_cores/parts/prepare.cuh"
+
+namespace flash::tensor_cores {
+namespace {
+
+// ---- Work -------------------------------------------------------------------------------------------------------------------------
+
+/// A tile of keys of a key/value head. A block walks over the tiles of queries that see any of it, of each query head that reads the head.
+template <class Shape>
+struct KeyWork {
+  int b, h_kv, col0;      // its first key
+  int first_row, visits;  // the first tile of queries; how many there are, at least one: the last query sees every key
+
+  struct Visit {
+    int h, row0;
+  };
+
+  __device__ KeyWork(const Problem& p, int heads_at_once, int number) {
+    // The first keys, which most queries see under a causal mask, start first.
+    const BlockOrder order((p.Nk + Shape::Bc - 1) / Shape::Bc, p.B * p.Hkv, heads_at_once, number);
+    b = order.head / p.Hkv, h_kv = order.head % p.Hkv, col0 = order.tile * Shape::Bc;
+    first_row = p.causal ? max(0, col0 - (p.Nk - p.Nq)) / Shape::Br * Shape::Br : 0;
+    visits = (p.Nq - first_row + Shape::Br - 1) / Shape::Br * p.group_size();
+  }
+
+  __device__ Visit first(const Problem& p) const { return {h_kv * p.group_size(), first_row}; }
+  /// Counted on: to divide the number of the visit by that of the tiles takes 30 instructions.
+  __device__ Visit after(const Problem& p, Visit at) const {
+    return at.row0 + Shape::Br < p.Nq ? Visit{at.h, at.row0 + Shape::Br} : Visit{at.h + 1, first_row};
+  }
+};
+
+/// What the TMA reads: boxes as high as a tile.
+struct BackwardMaps {
+  TensorMap Q, K, V, dO;
+};
+
+// ---- Tiles ------------------------------------------------------------------------------------------------------------------------
+
+/// Where the tiles of a block lie, and its mbarriers. L comes with Q and D with dO, and are counted by the same mbarriers. KVStages: tiles of K
+/// and of V.
+template <class T, class Shape, int KVStages = 1>
+struct BackwardShared {
+  static constexpr int STAGES = Shape::STAGES;  // of Q, dO, L and D
+  using KTile = PanelTile<T, Shape::Bc, Shape::Width>;
+  using QTile = PanelTile<T, Shape::Br, Shape::Width>;
+  using STile = PanelTile<T, Shape::Bc, Shape::Br>;  // dS^T: rows are keys
+  struct Barriers {
+    Mbarrier full_K[KVStages], full_V[KVStages], empty_KV[KVStages];
+    Mbarrier full_Q[STAGES], full_dO[STAGES], empty_Q[STAGES], empty_dO[STAGES];
+    int number[KVStages];  // step 4: of the work that K and V belong to
+  };
+  static_assert(sizeof(Barriers) <= 2 * BARRIER_NUMBERS);
+  T* start = dynamic_shared<T>(Shape::SHARED_NUMBERS);
+
+  __device__ KTile K(int stage = 0) const { return KTile(start + stage * KTile::NUMBERS); }
+  __device__ KTile V(int stage = 0) const { return K(KVStages + stage); }
+  __device__ QTile Q(int stage) const { return QTile(K(2 * KVStages).panels.data + stage * QTile::NUMBERS); }
+  __device__ QTile dO(int stage) const { return Q(STAGES + stage); }
+  __device__ STile dS(int stage) const { return STile(Q(2 * STAGES).panels.data + stage * STile::NUMBERS); }
+  /// L of the queries of a tile, below it D.
+  __device__ SharedMatrix<float> LD(int stage) const {
+    float* const first = reinterpret_cast<float*>(dS(Shape::DS_STAGES).panels.data);
+    return {first + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br};
+  }
+  __device__ Barriers& barriers() const { return *reinterpret_cast<Barriers*>(LD(STAGES).data); }
+
+  /// Step 3: behind all others, what the warps have of dQ.
+  __device__ float* dQ() const { return LD(STAGES).data + BARRIER_NUMBERS / 2; }
+
+  /// By one thread. Full: the producer's arrival, and bytes. Empty: a warp of the consumers at a time.
+  __device__ void initialize() const {
+    Barriers& is = barriers();
+    for (int stage = 0; stage < KVStages; ++stage) {
+      mbarrier_init(is.full_K[stage], 1);
+      mbarrier_init(is.full_V[stage], 1);
+      mbarrier_init(is.empty_KV[stage], Shape::CONSUMERS * 4);
+    }
+    for (int stage = 0; stage < STAGES; ++stage) {
+      mbarrier_init(is.full_Q[stage], 1);
+      mbarrier_init(is.full_dO[stage], 1);
+      mbarrier_init(is.empty_Q[stage], Shape::CONSUMERS * 4);
+      mbarrier_init(is.empty_dO[stage], Shape::CONSUMERS * 4);
+    }
+    fence_mbarrier_init();  // the TMA sees them initialised
+  }
+
+  // By one thread.
+  __device__ void load_KV(int stage, const BackwardMaps& maps, int b, int h_kv, int col0) const {
+    Mbarrier &full_K = barriers().full_K[stage], &full_V = barriers().full_V[stage];
+    mbarrier_arrive_expect_tx(full_K, KTile::BYTES);
+    K(stage).load(maps.K, full_K, col0, h_kv, b);
+    mbarrier_arrive_expect_tx(full_V, KTile::BYTES);
+    V(stage).load(maps.V, full_V, col0, h_kv, b);
+  }
+  __device__ void load_Q(int stage, const BackwardMaps& maps, const Tensor<const float>& LD_all, int b, int h, int row0) const {
+    Mbarrier& full = barriers().full_Q[stage];
+    mbarrier_arrive_expect_tx(full, QTile::BYTES + 4 * Shape::Br);
+    Q(stage).load(maps.Q, full, row0, h, b);
+    bulk_load(LD(stage).data, LD_all.head(b, h).address(0, row0), 4 * Shape::Br, full);
+  }
+  __device__ void load_dO(int stage, const BackwardMaps& maps, const Tensor<const float>& LD_all, int b, int h,
+                          int row0) const {
+    Mbarrier& full = barriers().full_dO[stage];
+    mbarrier_arrive_expect_tx(full, QTile::BYTES + 4 * Shape::Br);
+    dO(stage).load(maps.dO, full, row0, h, b);
+    bulk_load(LD(stage).data + Shape::Br, LD_all.head(b, h).address(1, row0), 4 * Shape::Br, full);
+  }
+};
+
+/// The numbers of a left operand in registers, to 16 rows of a tile: four matrices of 8 x 8 at a time, without bank conflicts.
+template <class T, int Rows, int Steps>
+__device__ void store(const PanelOperand<T, Rows, false, Steps>& rows, const InRegisters<T, 1, Steps>& A) {
+#pragma unroll
+  for (int k = 0; k < Steps; ++k) {
+    const int col = 16 * k;
+    stmatrix_x4(rows.panels.at_byte((rows.offset ^ col % PANEL * 2) + col / PANEL * Rows * 2 * PANEL), A(k));
+  }
+}
+
+// ---- P and dS, transposed: rows are keys, columns queries --------------------------------------------------------------------------
+
+/// (8.11)  Scores become P = e^(factor S - L). LD: L of the columns, then D.
+template <class Scores>
+__device__ void exponentiate(Scores& S, const SharedMatrix<const float>& LD, const ScoreRule& rule) {
+  const float c = rule.factor * LOG2_E;
+  if (rule.scale_first) {  // a bias may be so large that its product with log2 e is not precise: its L goes first
+    S.each_at([&](float& s, int, int query) { s = exp2_approx(c * (s - LD(0, query))); });
+  } else {
+    S.each_at([&](float& s, int, int query) { s = exp2_approx(c * s - LOG2_E * LD(0, query)); });
+  }
+}
+
+/// (8.13)  dP becomes dS = P o (dP - D).
+template <class Scores>
+__device__ void differentiate(Scores& dP, const Scores& P, const SharedMatrix<const float>& LD) {
+  dP.each_at([&](float& dp, int, int query) { dp -= LD(1, query); });
+  dP.multiply(P);
+}
+
+// ---- dQ ---------------------------------------------------------------------------------------------------------------------------
+
+/// Which part of dQ [Br, Width] a warpgroup makes: 64 rows, and all columns, or 64 where two warpgroups share the rows.
+template <class Shape>
+struct PartOfDQ {
+  static constexpr int ROWS_OF_GROUPS = Shape::Br / GROUP_ROWS, SHARERS = Shape::CONSUMERS / ROWS_OF_GROUPS;
+  static constexpr int COLS = SHARERS == 1 ? Shape::Width : PANEL;
+  static_assert(SHARERS * ROWS_OF_GROUPS == Shape::CONSUMERS && SHARERS * COLS >= Shape::Width,
+                "the warpgroups make all of dQ");
+  int row = warpgroup() % ROWS_OF_GROUPS * GROUP_ROWS, col = warpgroup() / ROWS_OF_GROUPS * COLS;
+
+  /// (8.16)  Issues dQ = dS K   [Br, Bc] x [Bc, d]. Both tiles have keys as rows, along which is summed.
+  template <class T, class STile, class KTile>
+  __device__ void issue(Accumulators<1, COLS / 8>& dQ, const STile& dS, const KTile& K) const {
+    issue_product<T, Shape::Bc / 16>(dQ, mn_major<Shape::Bc>(dS.panels.data, row), mn_major<Shape::Bc>(K.panels.data, col),
+                                     false);
+  }
+
+  /// Where fragment n of the warp's 16 rows lies in the sum of dQ, if the tile begins at row0: 128 numbers, 4 of each lane. Those of a row
+  /// of fragments are neighbours.
+  __device__ int place(int row0, int n) const {
+    return ((row0 + row + threadIdx.x % WARPGROUP / WARP * 16) / 16 * (Shape::Width / 8) + col / 8 + n) * 4 * WARP;
+  }
+  /// Step 5: a number for each such place, so that the warps of all blocks that add to it can take turns.
+  __device__ int turn(int row0) const {
+    return (row0 + row + static_cast<int>(threadIdx.x) % WARPGROUP / WARP * 16) / 16 * SHARERS + col / COLS;
+  }
+  /// The fragments that the warpgroup has: beyond the last column there are none.
+  __device__ int fragments() const { return min(COLS, Shape::Width - col) / 8; }
+
+  /// Adds to the sum, four numbers at a time.
+  __device__ void add(const Matrix<float>& sum, int row0, const Accumulators<1, COLS / 8>& dQ) const {
+    const auto first = sum.address(0, place(row0, 0) + 4 * static_cast<int>(threadIdx.x % WARP));
+#pragma unroll
+    for (int n = 0; n < COLS / 8; ++n) {
+      if (SHARERS * COLS > Shape::Width && n >= fragments()) break;
+      const float(&four)[4] = dQ.number[0][n];
+      atomic_add4(first + 4 * n * WARP, make_float4(four[0], four[1], four[2], four[3]));
+    }
+  }
+};
+
+// ---- The host ---------------------------------------------------------------------------------------------------------------------
+
+template <class Shape>
+BackwardMaps backward_maps(const Attention& a) {
+  const auto map = [&](const TensorRef& t, const char* padded, int rows) {  // copies are made by the forward pass and prepare()
+    return tensor_map(rows_are_aligned(a.problem) ? t : a.workspace(padded), rows);
+  };
+  return {map(a.Q, "Q_padded", Shape::Br), map(a.K, "K_padded", Shape::Bc), map(a.V, "V_padded", Shape::Bc),
+          map(a.dO, "dO_padded", Shape::Br)};
+}
+
+/// "" or why no kernel is compiled for the problem.
+inline std::string refuse_wide_heads(const Problem& p) {
+  if (p.d <= 128) return refuse_backward(p);
+  return "--head-dim is " + std::to_string(p.d) +
+         "; allowed: 1 to 128, as dK and dV of more have no room in the registers of a warpgroup; --variant staggered takes "
+         "256";
+}
+
+/// What every step needs.
+inline std::vector<WorkspaceSpec> summing_workspace(const Problem& p, Pass pass) {
+  std::vector<WorkspaceSpec> list = backward_workspace(p, pass);
+  if (pass == Pass::backward) list.push_back({"sum_dQ", {p.B, p.H, 1, padded_queries(p) * ((p.d + 31) / 32 * 32)}});
+  return list;
+}
+
+template <const auto& shapes>
+Variant hopper_backward_step(const char* name, const char* idea) {
+  Variant step = backward_step<shapes, true>(name, idea);
+  step.workspace = summing_workspace;
+  step.refuse = refuse_wide_heads;
+  step.refuse_on = refuse_but_on_hopper;
+  return step;
+}
+
+}  // namespace
+}  // namespace flash::tensor_cores

@@ -1,0 +1,227 @@
+// What chapter 08 claims of the backward steps for Hopper. The grid that every stage passes is in common/testing/grid.
+#include "08_tensor_cores/test/parts.hpp"
+#include "common/attention/cost.hpp"
+#include "common/attention/float16.hpp"
+#include "common/harness/inputs.hpp"
+#include "common/reference/reference.hpp"
+#include "common/simt/options.hpp"
+#include "common/testing/grid/traffic.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace flash {
+namespace {
+
+using grid::causal;
+using grid::scaled;
+using grid::Simulated;
+using grid::with_bias;
+using namespace tensor_test;
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+const char* const names[] = {"warpgroups", "ring", "bulk", "persistent", "ordered"};
+
+std::int64_t width_of(int d) { return (d + 31) / 32 * 32; }
+
+/// Several tiles along both axes, the first 65 queries see no key, and two query heads share a key/value head.
+Problem many_queries(int d = 64) { return causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 300, .Nk = 235, .d = d})); }
+
+/// Checks a step with one choice of tiles, or all steps with all of them or the default ones.
+void check_on(const Problem& p, const Inputs& inputs, bool all_tiles = true) {
+  const Checker checker(p, inputs, Pass::backward, Sample{});
+  for (const char* name : names) {
+    const Variant& v = grid::variant_named(name);
+    for (const TileChoice& choice : choices(v, p, Pass::backward)) {
+      check(checker, v, choice.tiles, p, inputs, Pass::backward);
+      if (!all_tiles) break;
+    }
+  }
+}
+void check_on(const Problem& p, bool all_tiles = true) {
+  check_on(p, make_inputs(p, InputKind::normal, 71, Pass::backward), all_tiles);
+}
+
+TEST_CASE("cpu: HBM bytes of the backward steps for Hopper are those of the formula (8.17)") {
+  const std::vector<Problem> problems{
+      many_queries(), causal(grid::problem_of({.B = 2, .H = 2, .Hkv = 1, .Nq = 100, .Nk = 72, .d = 96})),
+      grid::problem_of({.H = 1, .Hkv = 1, .Nq = 64, .Nk = 130, .d = 128}),
+      with_bias(causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 113, .Nk = 133, .d = 59})), BiasKind::matrix),
+      with_bias(causal(grid::problem_of({.Nq = 70, .Nk = 170, .d = 16})), BiasKind::alibi)};
+  for (const Problem& p : grid::counted(problems)) {
+    for (const char* name : names) grid::check_traffic(grid::variant_named(name), p, Pass::backward);
+  }
+}
+
+TEST_CASE("cpu: products, atomics, launches and bank conflicts of the backward steps for Hopper") {
+  std::vector<Problem> problems;
+  for (const int d : {32, 64, 96, 128})
+    problems.push_back(causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 128, .Nk = 192, .d = d})));
+  for (const Problem& p : grid::counted(problems)) {
+    const Inputs inputs = make_inputs(p, InputKind::normal, 1, Pass::backward);
+    for (const char* name : names) {
+      const Variant& v = grid::variant_named(name);
+      const bool persistent = name == std::string("persistent"), ordered = name == std::string("ordered");
+      for (const TileChoice& choice : choices(v, p, Pass::backward)) {
+        INFO(what(v, choice.tiles, p));
+        const auto [Br, Bc] = choice.tiles;
+        const Counters got = Runner(grid::device(), v, p, inputs, Pass::backward, choice.tiles).count();
+        const std::int64_t visited = p.H * visits(p, choice.tiles).tiles, width = width_of(p.d);
+        // Two warpgroups that share 64 queries have 64 columns of dQ each, d = 96 or not.
+        const std::int64_t of_dQ = Bc / 64 == 2 && Br == 64 ? 128 : width;
+        CHECK(got.tensor_core_products == static_cast<std::uint64_t>(visited * Br * Bc * (4 * width + of_dQ)));
+        const std::int64_t asked = persistent ? p.Hkv * ((p.Nk + Bc - 1) / Bc) : 0;
+        // Each number that is added, in bulk as well. Of step 5 nobody knows how often blocks ask whose turn it is.
+        if (!ordered) CHECK(got.atomics == static_cast<std::uint64_t>(visited * Br * width + asked));
+        CHECK(got.launches == (persistent ? 4 : ordered ? 5 : 3));  // prepare, resets, the products, convert
+        if (p.d != 96) CHECK(got.bank_conflicts == 0);              // rows of two panels, not both whole, leave with some
+      }
+    }
+  }
+}
+
+TEST_CASE("cpu: the backward steps for Hopper are right around the edges of tiles") {
+  std::vector<Problem> problems{many_queries(40)};
+  for (const auto& [d, more] : {std::pair{64, -1}, {64, 0}, {64, 1}, {96, -1}, {128, -1}, {128, 1}}) {
+    problems.push_back(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 64 + more, .Nk = 128 + more, .d = d}));
+    problems.push_back(causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 128 + more, .Nk = 64 + more, .d = d})));
+    problems.back().dtype = Dtype::bf16;
+  }
+  for (const Problem& p : grid::counted(problems)) check_on(p);
+}
+
+TEST_CASE("cpu: one query, and a single key") {
+  for (const int d : {64, 128}) {
+    check_on(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 1, .Nk = 170, .d = d}));
+    check_on(causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 1, .Nk = 70, .d = d})));
+    check_on(causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 70, .Nk = 1, .d = d})));
+  }
+}
+
+/// Scores of about `level`, whatever the pair: missing keys, whose score would be 0, are then far above or below all others.
+Inputs with_level(const Problem& p, float level) {
+  Inputs inputs = make_inputs(p, InputKind::normal, 75, Pass::backward);
+  const float root = std::sqrt(std::abs(level) / p.scale);
+  for (int h = 0; h < p.H; ++h) {
+    for (int i = 0; i < p.Nq; ++i) inputs.Q(0, h, i, 0) = round_to(p.dtype, root);
+  }
+  for (int h = 0; h < p.Hkv; ++h) {
+    for (int j = 0; j < p.Nk; ++j) inputs.K(0, h, j, 0) = round_to(p.dtype, level < 0.0f ? -root : root);
+  }
+  return inputs;
+}
+
+TEST_CASE("cpu: half a tile of keys is missing, and every L far below -88 or far above") {
+  // e^(0 - L) of a missing key would be infinite, and times a row of zeros NaN.
+  for (const bool masked : {false, true}) {
+    for (const float level : {-300.0f, 300.0f}) {
+      if (!masked && level > 0.0f) continue;
+      Problem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 192, .Nk = 192, .d = masked ? 64 : 128});
+      p.causal = masked;
+      check_on(p, with_level(p, level));
+    }
+  }
+}
+
+TEST_CASE("cpu: a tile of keys that no query sees, and queries that see no key, by a bias of -inf") {
+  const int d = 40;
+  const Problem p = with_bias(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 130, .Nk = 140, .d = d}), BiasKind::matrix);
+  Inputs inputs = make_inputs(p, InputKind::normal, 76, Pass::backward);
+  for (int h = 0; h < p.H; ++h) {
+    for (int i = 0; i < p.Nq; ++i) {
+      for (int j = 0; j < p.Nk; ++j) {
+        if (j < 128 || i == 3 || (i >= 64 && i < 128)) inputs.bias(0, h, i, j) = -infinity;
+      }
+    }
+  }
+  check_on(p, inputs);
+  for (const char* name : names) {
+    const Results<float> got = grid::run(grid::variant_named(name), p, inputs, Pass::backward);
+    for (int c = 0; c < d; ++c)
+      CHECK((got.dK(0, 0, 127, c) == 0.0f && got.dV(0, 0, 0, c) == 0.0f && got.dQ(0, 1, 3, c) == 0.0f));
+  }
+}
+
+TEST_CASE("cpu: the backward steps for Hopper with a scale of any sign, and scores beyond 2^24") {
+  const Problem p = causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 70, .Nk = 130, .d = 32}));
+  for (const float scale : {-0.2f, 0.0f, 0.2f, 1e-30f}) {
+    for (const BiasKind kind : {BiasKind::none, BiasKind::matrix})
+      check_on(with_bias(scaled(p, scale), kind), /*all_tiles=*/false);
+  }
+  Problem large = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 70, .Nk = 130, .d = 64});
+  for (const BiasKind kind : {BiasKind::none, BiasKind::alibi}) {
+    large.bias = kind;
+    check_on(large, make_inputs(large, InputKind::large, 77, Pass::backward), /*all_tiles=*/false);
+  }
+}
+
+TEST_CASE("cpu: right when a block has one tile of keys after the other, in any order of threads") {
+  // More tiles of keys than SMs, of which some see many queries and some few. Blocks go round their rings several times.
+  const Problem p = causal(grid::problem_of({.H = 70, .Hkv = 70, .Nq = 70, .Nk = 75, .d = 12}));
+  const Inputs inputs = make_inputs(p, InputKind::normal, 78, Pass::backward);
+  const Checker checker(p, inputs, Pass::backward, Sample{});
+  const Variant& v = grid::variant_named("persistent");
+  if (grid::sanitized()) return;
+  const Simulated order({.order = Order::random, .seed = 7});
+  check(checker, v, {64, 64}, p, inputs, Pass::backward);
+}
+
+TEST_CASE("cpu: the order of threads and blocks changes no bit but of a dQ that is summed in any order") {
+  const std::vector<Problem> problems{causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 130, .Nk = 140, .d = 128})),
+                                      grid::problem_of({.H = 2, .Hkv = 1, .Nq = 100, .Nk = 130, .d = 64})};
+  for (const Problem& p : grid::counted(problems)) {
+    const Inputs inputs = make_inputs(p, InputKind::normal, 72, Pass::backward);
+    const Checker checker(p, inputs, Pass::backward, Sample{});
+    const auto run = [&](const Variant& v) { return grid::run(v, p, inputs, Pass::backward); };
+    Results<float> first = run(grid::variant_named(names[0]));
+    for (const char* name : names) {
+      const Variant& v = grid::variant_named(name);
+      if (name == std::string("ordered")) first = run(v);  // queries come the other way round
+      const Simulated order({.order = Order::random, .seed = 3, .os_threads = 3});
+      CHECK_MESSAGE(grid::repeats(v, checker, first, run(v)), std::string(name));
+    }
+  }
+}
+
+TEST_CASE("cpu: blocks take turns at dQ, however many run at a time") {
+  const Problem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 500, .Nk = 300, .d = 12});
+  const Inputs inputs = make_inputs(p, InputKind::normal, 79, Pass::backward);
+  const Checker checker(p, inputs, Pass::backward, Sample{});
+  const Variant& v = grid::variant_named("ordered");
+  Runner runner(grid::device(), v, p, inputs, Pass::backward, Tiles{64, 64});
+  const Simulated one_by_one({.os_threads = 1});
+  runner.run();
+  const Results<float> first = runner.results();
+  for (int repeat = 0; repeat < (grid::sanitized() ? 1 : 3); ++repeat) {
+    const Simulated side_by_side({.os_threads = 5});
+    runner.run();
+    CHECK_MESSAGE(grid::repeats(v, checker, first, runner.results()), "repeat " << repeat);
+  }
+}
+
+TEST_CASE("chapter: the backward steps for Hopper have tiles for each d up to 128, and refuse more by a sentence") {
+  const DeviceLimits limits = grid::device().limits();
+  for (const char* name : names) {
+    const Variant& v = grid::variant_named(name);
+    for (int d = 1; d <= 256; ++d) {
+      INFO(std::string(name) << ", d=" << d);
+      const Problem p = grid::problem_of({.Nq = 1024, .Nk = 1024, .d = d});
+      CHECK(refusal(v, p).empty() == (d <= 128));
+      if (d > 128) CHECK(refusal(v, p).find("--variant staggered") != std::string::npos);
+      if (d > 128) continue;
+      const std::vector<TileChoice> all = choices(v, p, Pass::backward);
+      REQUIRE(all.size() == 2);
+      for (const TileChoice& choice : all) CHECK(choice.shared_bytes <= limits.shared_bytes);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace flash

@@ -1,0 +1,83 @@
+"""Of docs/08_hopper_backward.md: registers, shared memory and traffic of the tiles, barriers of the steps."""
+
+from .formatting import table
+from .hopper_forward import SHARED_BYTES, TENSOR_FLOPS
+
+FOLDER = "08_tensor_cores/hopper_backward"
+STEPS = {
+    "warpgroups": (
+        "1_warpgroups.cuh",
+        "the TMA copies, `wgmma` multiplies; keys are rows of scores, so that only $`dQ`$ needs other warps",
+    ),
+    "ring": ("2_specialized.cuh", "a producer warp, rings of $`Q`$ and $`dO`$, two tiles of $`dS`$: one barrier in the loop"),
+    "bulk": ("3_bulk_dQ.cuh", "at $`d = 64`$ the TMA adds $`dQ`$ to its sum"),
+    "persistent": ("4_scheduled.cuh", "keys from a counter; the next ones load while these end"),
+    "ordered": ("5_ordered.cuh", "blocks take turns at $`dQ`$: the same bits in each run"),
+}
+# d, queries and keys of a tile, does dQ leave by way of shared memory?
+TILES = [(64, 128, 128, True), (96, 64, 128, False), (128, 64, 128, False)]
+CONSUMER_REGISTERS, BESIDE = 240, 40  # that a thread may have; that addresses and the moment take, roughly
+SHARED_LIMIT, BARRIERS, STAGES = 232448, 256, 2
+
+
+def steps():
+    lines = [
+        [number, f"[`{file}`](../{FOLDER}/{file})", f"`{variant}`", idea] for number, (variant, (file, idea)) in enumerate(STEPS.items(), 1)
+    ]
+    return table("step | file | variant | its idea", lines)
+
+
+def registers():
+    """(8B.1)"""
+    lines = []
+    for d, br, keys in [(64, 128, 64), (96, 64, 64), (128, 64, 64), (128, 128, 64), (128, 64, 128), (256, 64, 64)]:
+        scores, gradients = br * keys // 128, d * keys // 128
+        live = 2 * scores + 2 * gradients
+        fits = "yes" if live + BESIDE <= CONSUMER_REGISTERS else "no"
+        lines.append([d, br, keys, f"2 · {scores}", f"2 · {gradients}", live, fits])
+    head = "d | queries of a tile | keys of a warpgroup | S and dP | dK and dV | together | leaves room for the rest"
+    return table(head, lines)
+
+
+def shared(stages_of_kv=1):
+    """(8B.2)  What a block has in shared memory."""
+    lines = []
+    for d, br, bc, bulk in TILES:
+        columns = (d + 63) // 64 * 64
+        parts = [
+            int(stages_of_kv) * 2 * 2 * bc * columns,
+            STAGES * 2 * 2 * br * columns,
+            2 * 2 * br * bc,
+            STAGES * 2 * 4 * br,
+            4 * br * columns if bulk else 0,
+            BARRIERS,
+        ]
+        if sum(parts) > SHARED_LIMIT:
+            raise SystemExit(f"hopper_backward.shared: {br} x {bc} at d = {d} takes {sum(parts):,} bytes")
+        lines.append([d, f"{br} × {bc}", *(f"{part:,}" if part else "–" for part in parts), f"{sum(parts):,}"])
+    return table("d | Br × Bc | K, V | Q, dO | dS | L, D | dQ | barriers | of 232,448 bytes", lines)
+
+
+def traffic():
+    """Of a pair of tiles: bytes that pass through shared memory in a clock of the tensor cores, and what L2 has to add."""
+    lines = []
+    for d, br, bc in [(64, 128, 128), (128, 64, 128)]:
+        groups, clocks = bc // 64, 10 * br * bc * d / TENSOR_FLOPS
+        scores = 2 * groups * 2 * (64 + br) * d  # S and dP: both operands
+        gradients = 2 * groups * 2 * br * d  # dV and dK: the right one
+        queries = groups * 2 * bc * (64 + 64)  # dQ: 64 queries and 64 columns for each warpgroup
+        comes, stored = 2 * 2 * br * d, 2 * bc * br  # Q and dO; dS
+        direct = scores + gradients + queries + comes + stored
+        for how, passes in (("from registers", direct), ("in bulk", direct + 2 * 4 * br * d)):
+            lines.append([d, f"{br} × {bc}", how, f"{clocks:,.0f}", f"{passes:,}", f"{passes / clocks / SHARED_BYTES:.2f}"])
+    return table("d | Br × Bc | dQ leaves | clocks of the products | bytes through shared memory | of 128 a clock", lines)
+
+
+def added():
+    """(8B.3)  fp32 additions to dQ at so many TFLOP/s."""
+    rate, keys = 550, 128
+    return (
+        f"At {rate} TFLOP/s and tiles of {keys} keys, {rate / 10 * 1e12 * 4 / keys / 1e12:.1f} TB/s; an H200's L2 adds fp32 numbers at 3.8 TB/s, "
+        "however it is asked: from registers or in bulk, to the same lines from all blocks or to different ones (measured by a kernel that does nothing "
+        "else, which was not kept)."
+    )
