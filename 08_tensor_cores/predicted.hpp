@@ -78,9 +78,9 @@ inline Prediction predicted_backward(std::string_view step, const Problem& p, co
   }
   moved["LD"] = {2 * parts * heads * v.tiles * Br, 2 * heads * up(Nq, 128)};  // of whole tiles
   moved["bias"].read = parts * heads * biases(p, v, lookers);
-  // Reset, then asked once for each tile of K.
+  // Drawn from once for each tile of K, and set back.
   const std::int64_t work = kv_heads * (up(Nk, Bc) / Bc);
-  if (persistent) moved["counter"] = {work, work + 1};
+  if (persistent) moved["counter"] = {work + 1, work + 1};
   if (ordered) moved["tickets"] = {work, work + 1};
   if (two_kernels) {
     moved["LD"].read += heads * 4 * 2 * up(Nq, Bc);  // by each of the 4 lanes that share a row

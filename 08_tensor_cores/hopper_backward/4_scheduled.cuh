@@ -165,9 +165,6 @@ __device__ void consume(const SharedTiles<T, Shape>& shared, const ScoreRule& ru
   turn.of_KV.next();
 }
 
-/// Work is counted from 0 in each launch.
-__global__ void reset_kernel(Tensor<int> counter) { counter.head(0, 0)(0, 0) = 0; }
-
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, Gradients<T> all, Tensor<float> sum_all,
@@ -186,11 +183,12 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
     if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;
     const auto next = counter.head(0, 0).address(0, 0);
-    int number = blockIdx.x;
-    while (number < end) {
-      const int after = static_cast<int>(gridDim.x) + atomicAdd(next, 1);  // early: the answer takes as long as a load
+    for (int number = blockIdx.x; number < end;) {
+      const int drawn = atomicAdd(next, 1);  // early: the answer takes as long as a load
       produce(shared, maps, rule.problem, all.LD, KeyWork<Shape>(rule.problem, heads_at_once, number), number, turn);
-      number = after;
+      // Each tile draws once. The last draw of all sets the counter back for the next launch.
+      if (drawn == end - 1) atomicSub(next, end);
+      number = static_cast<int>(gridDim.x) + drawn;
     }
     const int place = turn.of_KV.stage();
     mbarrier_wait(is.empty_KV[place], turn.of_KV.parity() ^ 1);  // write after read: all consumers know the number before
@@ -216,11 +214,9 @@ void start(const Attention& a) {
     const Gradients<T> all = prepare<T, Shape::Width>(a, &sum);
     const int kv_heads = p.B * p.Hkv, end = static_cast<int>(blocks_for(p.Nk, Shape::Bc)) * kv_heads;
     const int blocks = std::min(end, a.limits.multiprocessors);
-    const Tensor<int> counter = view<int>(a.workspace("counter"));
-    launch("reset", {dim3(1), dim3(1)}, reset_kernel, counter);
     launch("backward_persistent",
            {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), counter,
+           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), view<int>(a.workspace("counter")),
            heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4)), end);
     convert<T, Shape::Width>(a, sum);
   });
@@ -242,16 +238,15 @@ constexpr CompiledShape shapes[] = {
     compiled<128, 64, 64, false>("twice as many blocks, little shared memory"),
 };
 
-Variant persistent_step() {
+const Variant variant = [] {
   Variant step = hopper_backward_step<shapes>("persistent", "a counter hands out keys; the next ones load while these end");
   step.workspace = [](const Problem& p, Pass pass) {
     std::vector<WorkspaceSpec> list = summing_workspace(p, pass);
-    if (pass == Pass::backward) list.push_back({"counter", {1, 1, 1, 1}});
+    if (pass == Pass::backward) list.push_back({.name = "counter", .shape = {1, 1, 1, 1}, .zeroed = true});
     return list;
   };
   return step;
-}
-const Variant variant = persistent_step();
+}();
 
 }  // namespace
 }  // namespace flash::tensor_cores
