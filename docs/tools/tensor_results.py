@@ -15,7 +15,7 @@ CELLS = [(d, length, causal, "fp16") for d in (64, 128) for length in LENGTHS fo
 PEERS = ("flash", "cudnn")
 PASSES = ("forward", "backward")
 LAST = {"forward": "tuned", "backward": "staggered"}  # of the steps that run on every GPU since Ampere
-ON_HOPPER = {"forward": "scheduled"}
+ON_HOPPER = {"forward": "scheduled", "backward": "ring"}
 NONE = [None, None, None]
 
 
@@ -82,10 +82,10 @@ def in_turns(rows):
 
 
 @of_each_gpu
-def hopper_cells(device):
-    """The twelve cells of the last step for Hopper, in both types."""
+def hopper_cells(device, which):
+    """The twelve cells of a step for Hopper, in both types."""
     rows = saved(device, ON_HOPPER)
-    found = {at: {dtype: rows.get((*at[:3], dtype, "forward"), NONE) for dtype in ("fp16", "bf16")} for at in CELLS}
+    found = {at: {dtype: rows.get((*at[:3], dtype, which), NONE) for dtype in ("fp16", "bf16")} for at in CELLS}
     used = [row for of_cell in found.values() for row, _, _ in of_cell.values() if row]
     lines = []
     for (d, length, causal, _), of_types in found.items():
@@ -96,15 +96,17 @@ def hopper_cells(device):
     means = [geometric_mean(ratio(of_types[dtype][0], of_types[dtype][2]) for of_types in found.values()) for dtype in ("fp16", "bf16")]
     lines.append(["", "", "geometric mean", "", "", f"**{means[0]}**", "", "", "", f"**{means[1]}**", ""])
     head = ["d", "N", "mask", *(f"{dtype} {name}" for dtype in ("fp16", "bf16") for name in ("here", "cuDNN", "here / cuDNN", "FA2"))]
-    return section(f"forward, TFLOP/s, 16,384 tokens, H·d = 2,048{in_turns(rows)}", head, lines, used) if used else None
+    return (
+        section(f"{which}, `{ON_HOPPER[which]}`, TFLOP/s, 16,384 tokens, H·d = 2,048{in_turns(rows)}", head, lines, used) if used else None
+    )
 
 
 @of_each_gpu
-def hopper_others(device):
+def hopper_others(device, which):
     """Its other problems."""
-    rows = {at: found for at, found in saved(device, ON_HOPPER).items() if (*at[:3], "fp16") not in CELLS}
+    rows = {at: found for at, found in saved(device, ON_HOPPER).items() if (*at[:3], "fp16") not in CELLS and at[4] == which}
     lines = []
-    for d, length, causal, dtype, which in sorted(rows):
+    for d, length, causal, dtype, _ in sorted(rows):
         mine, flash, cudnn = rows[d, length, causal, dtype, which]
         lines.append(
             [
@@ -120,7 +122,7 @@ def hopper_others(device):
         )
     head = ["d", "N", "mask", "dtype", "here", "cuDNN", "here / cuDNN", "FA2"]
     return (
-        section("forward, TFLOP/s, about 16,384 tokens and H·d = 2,048", head, lines, [row for row, _, _ in rows.values()])
+        section(f"{which}, TFLOP/s, about 16,384 tokens and H·d = 2,048", head, lines, [row for row, _, _ in rows.values()])
         if rows
         else None
     )
@@ -166,14 +168,13 @@ def summary(device):
 
 def on_hopper(device):
     rows = saved(device, ON_HOPPER)
-    of_cells = [rows.get((*cell, "forward"), NONE) for cell in CELLS]
-    ratios = [ratio(mine, cudnn) for mine, _, cudnn in of_cells]
-    if None in ratios:
-        return ""
-    return (
-        f"With the same instructions, the [forward steps for Hopper](docs/08_hopper_forward.md) have **{geometric_mean(ratios)} times** the rate "
-        f"of cuDNN ({min(ratios):.2f} to {max(ratios):.2f}). "
-    )
+    said = []
+    for which in PASSES:
+        ratios = [ratio(mine, cudnn) for mine, _, cudnn in (rows.get((*cell, which), NONE) for cell in CELLS)]
+        if None in ratios:
+            return ""
+        said.append(f"**{geometric_mean(ratios)} times** the rate of cuDNN {which} ({min(ratios):.2f} to {max(ratios):.2f})")
+    return f"With them, its [steps for Hopper](docs/08_hopper_forward.md) have {' and '.join(said)}. "
 
 
 @of_each_gpu
