@@ -51,14 +51,11 @@ done
 "$bin/compare" --device cpu --only 08 --dtype fp16 --heads 1 --no-causal --sweep seq=64..512 --save "$results/sweep16.json" >/dev/null
 # What a block of a kernel with rings does, in order, for pictures of their phases.
 mkdir "$results/traces"
-for step in overlap; do  # the first launch alone: another one counts
-  if "$bin/08_tensor_cores" --list | grep -qw "$step"; then
-    FLASH_SIMT_TRACE="$results/trace.jsonl" "$bin/08_tensor_cores" --device cpu --variant "$step" --dtype fp16 --batch 1 --heads 1 \
-      --seq-q 128 --seq-k 384 --head-dim 64 --tiles 128,128 >/dev/null
-    awk -v kernel="\"tensor_$step\"" 'index($0, kernel) && launches++ { exit } { print }' "$results/trace.jsonl" >"$results/traces/$step.jsonl"
-    rm "$results/trace.jsonl"
-  fi
-done
+FLASH_SIMT_TRACE="$results/trace.jsonl" "$bin/08_tensor_cores" --device cpu --variant overlap --dtype fp16 --batch 1 --heads 1 \
+  --seq-q 128 --seq-k 384 --head-dim 64 --tiles 128,128 >/dev/null
+# The first launch alone: another one counts.
+awk -v kernel='"tensor_overlap"' 'index($0, kernel) && launches++ { exit } { print }' "$results/trace.jsonl" >"$results/traces/overlap.jsonl"
+rm "$results/trace.jsonl"
 FLASH_SIMT_TRACE="$results/traces/ring.jsonl" "${1:-build}/tests/test_flash_simt" -ns -tc='trace: the ring for its picture' >/dev/null
 
 rm -rf "$saved"
