@@ -51,7 +51,9 @@ class Bars:
         return Picture(title, note, {"panels": panels}, used)
 
     def panel(self, title, rows, untimed):
-        """{"lengths", "series": [{"series", "label", "values": TFLOP/s or why there is none, or None, for each length}]}"""
+        """{"lengths", "series": [{"series", "label", "values": TFLOP/s or why there is none, or None, for each length}]}: the lengths that a
+        stage was run on."""
+        shown = lengths([row for row in rows + untimed if not is_peer(row)])
         of_pass = [choose.best_variants([row for row in rows if row["pass"] == which]) for which in self.passes]
         why = {(length(row), series_of(row), row["pass"]): absence(row) for row in reversed(untimed)}
         series = []
@@ -59,12 +61,12 @@ class Bars:
             names = [name, PARTNERS.get(name, name)][: len(self.passes)]
             parts = [best.get(one, []) for best, one in zip(of_pass, names)]
             values = []
-            for n in lengths(rows):
+            for n in shown:
                 gaps = (why[(n, *part)] for part in zip(names, self.passes) if (n, *part) in why)
                 values.append(speed([row for part in parts for row in part if length(row) == n], len(parts)) or next(gaps, None))
             if any(isinstance(value, float) for value in values):
                 series.append({"series": name, "label": label(names, parts), "values": values})
-        return {"title": title, "lengths": lengths(rows), "series": series}
+        return {"title": title, "lengths": shown, "series": series}
 
     def draw(self, picture):
         panels = picture.content["panels"]

@@ -78,6 +78,11 @@ class Rules(unittest.TestCase):
             self.assertAlmostEqual(value, 200)
         self.assertEqual(bars["torch plain"]["values"][2], "no room")
 
+    def test_bars_stand_at_the_lengths_of_stages(self):
+        alone = [made.at(8000, "peer", "flash", "forward", 1.0, dtype="fp16")]
+        before = panel("tflops_forward", made.gpu_rows(), "d = 64, no mask")["lengths"]
+        self.assertEqual(panel("tflops_forward", made.gpu_rows() + alone, "d = 64, no mask")["lengths"], before)
+
     def test_both_passes_are_all_flops_over_all_time(self):
         bars = series("tflops_both", made.gpu_rows(), "d = 64, no mask")
         # 3.5 F / (F / 200 + 2.5 F / 50)
