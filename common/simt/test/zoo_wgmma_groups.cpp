@@ -1,4 +1,5 @@
 // Bugs of several products of a warpgroup: registers and tiles that they share, and groups that are waited for.
+#include "common/simt/machine/instrumentation.hpp"
 #include "common/simt/test/zoo_tiles.hpp"
 
 #include <array>
@@ -140,6 +141,7 @@ TEST_CASE("zoo: wgmma_fence after registers were touched") {
   CHECK_REPORT(report(128, shared_bytes, touched_without_fence, false, false, out.data()),
                "wgmma without wgmma_fence(): its accumulators may have been touched since they were waited for at ",
                BUG("touched without fence"));
+  if (!machine::instrumented) return;  // what registers held at the fence is not known under a sanitizer
   CHECK_REPORT(report(128, shared_bytes, touched_without_fence, true, false, out.data()),
                "wgmma without wgmma_fence(): its accumulators have changed since the last one at ",
                BUG("touched without fence"));
