@@ -132,6 +132,15 @@ def rate():
     )
 
 
+def rate_in_tables():
+    """The same rate in the clocks that tables count."""
+    low, high = RATES["clock_mhz_in_these_kernels"]
+    return (
+        f"Those are clocks of the {low} to {high} MHz at which the GPU runs under this load. The tables below count clocks of the data sheet, "
+        f"{h200.CLOCK_HZ / 1e6:.0f} MHz; in these a product takes {clocks_of_product(0):.1f}."
+    )
+
+
 def power():
     (low, high), watts = RATES["clock_mhz_in_these_kernels"], RATES["watts_in_these_kernels"]
     return (
