@@ -11,7 +11,7 @@ namespace flash::tensor_cores {
 
 inline std::int64_t up(std::int64_t n, std::int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-/// (8.10)  Rows that are no whole chunks of 16 bytes are copied once into rows that are.
+/// (8.8)  Rows that are no whole chunks of 16 bytes are copied once into rows that are.
 inline void add_copy(Prediction& moved, const char* tensor, std::int64_t rows, const Problem& p) {
   if (p.d % 8 == 0) return;
   moved[tensor].read += rows * p.d;
@@ -28,7 +28,7 @@ inline std::int64_t biases(const Problem& p, const Visits& v, int threads) {
   return p.bias == BiasKind::none ? 0 : p.bias == BiasKind::alibi ? threads * v.tiles : v.pairs;
 }
 
-/// (8.8)  Of tiles that a lazy maximum computes twice, which takes scores that grow on the way, the second time is left out.
+/// (8.9)  Of tiles that a lazy maximum computes twice, which takes scores that grow on the way, the second time is left out.
 inline Prediction predicted_forward(const Problem& p, const TileChoice& choice) {
   const Visits v = visits(p, choice.tiles);
   const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv;

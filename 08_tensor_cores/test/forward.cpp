@@ -99,7 +99,7 @@ TEST_CASE("cpu: L within 1e-3, O rounded as its type rounds") {
       typed.dtype = dtype;
       const Inputs inputs = make_inputs(typed, InputKind::normal, 86, Pass::forward);
       const Checker checker(typed, inputs, Pass::forward, Sample{});
-      const double unit = dtype == Dtype::fp16 ? std::exp2(-11) : std::exp2(-8);  // (8.18): u, of P and of O
+      const double unit = dtype == Dtype::fp16 ? std::exp2(-11) : std::exp2(-8);  // (8.10): u, of P and of O
       for (const Variant& v : forward_steps()) {
         INFO(std::string(v.name) << " on " << describe(typed));
         const CheckReport report = checker.check(grid::run(v, typed, inputs, Pass::forward));

@@ -21,7 +21,7 @@ using namespace tensor_test;
 
 // ---- Counts -----------------------------------------------------------------------------------------------------------------------------
 
-TEST_CASE("cpu: HBM bytes are those of the formula (8.8)") {
+TEST_CASE("cpu: HBM bytes are those of the formula (8.9)") {
   const std::vector<Problem> problems{
       many_tiles(),
       grid::problem_of({.Nq = 113, .Nk = 203, .d = 64}),

@@ -49,12 +49,12 @@ def bank_map(p, x, y, width, place):
     title = {"plain": "as it is", "padded": "rows padded by 16 bytes", "swizzled": "swizzled"}[place]
     p.label(x + 4 * CELL[0], y - 26, f"d = {width}, {title}", bold=True)
     for group in range(8):
-        p.note(x + (group + 0.5) * CELL[0], y - 7, f"{4 * group}-{4 * group + 3}", size=10)
+        p.note(x + (group + 0.5) * CELL[0], y - 7, f"{4 * group}", size=14)
     for (line, group), (row, chunk) in sorted(at.items()):
         kind = "c0" if chunk != COLUMN else "c3" if groups.count(group) == 1 else "c2"
-        p.box(x + group * CELL[0], y + line * CELL[1], CELL[0] - 2, CELL[1] - 2, kind, f"{row}.{chunk}", 10)
+        p.box(x + group * CELL[0], y + line * CELL[1], CELL[0] - 2, CELL[1] - 2, kind, f"{row}.{chunk}", 14)
     below = y + (max(line for line, _ in at) + 1) * CELL[1]
-    p.label(x + 4 * CELL[0], below + 17, f"{len(set(groups))} of 8 groups of banks: {cost} wavefront{'s' if cost > 1 else ''}", 13)
+    p.label(x + 4 * CELL[0], below + 17, f"{len(set(groups))} of 8 groups of banks: {cost} wavefront{'s' if cost > 1 else ''}", 15)
 
 
 def swizzle_banks():
@@ -68,8 +68,9 @@ def swizzle_banks():
     p.note(
         500,
         668,
-        "A line is 128 bytes of shared memory, a cell a chunk of 16: row.chunk. Above the tile: its four banks.",
-        f"Coloured: chunk {COLUMN} of all eight rows, one phase of ldmatrix. Orange chunks share banks with others, green ones do not.",
+        "A line is 128 bytes of shared memory, a cell a chunk of 16: row.chunk. Above a column: the first of its four banks.",
+        f"Coloured: chunk {COLUMN} of all eight rows, one phase of ldmatrix; below each map, how many groups of banks these meet.",
+        size=15,
     )
     return p
 

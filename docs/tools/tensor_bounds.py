@@ -1,4 +1,4 @@
-"""Of docs/08_tensor_cores.md: what a pair of tiles asks of an SM, (8.9), and the measured rates on which that rests."""
+"""Of docs/08_tensor_cores.md: what a pair of tiles asks of an SM, (8.0), and the measured rates on which that rests."""
 
 from dataclasses import dataclass
 
@@ -50,7 +50,7 @@ class Needs:
         }
 
     def tflops(self):
-        """(8.9)  At most."""
+        """(8.0)  At most."""
         return self.products * MMA_FLOPS / max(self.clocks().values()) * h200.SMS * h200.CLOCK_HZ / 1e12
 
 
@@ -65,14 +65,14 @@ def default(variant, width):
 
 
 def default_needs(variant, width):
-    """(8.9)  Of the default tiles of a forward step, for as many scores as the example has."""
+    """(8.0)  Of the default tiles of a forward step, for as many scores as the example has."""
     s = default(variant, width)
     n, times = needs(variant, width, s.br, s.bc, s.br // 16 // s.warps), EXAMPLE[0] * EXAMPLE[1] / (s.br * s.bc)
     return Needs(*(round(value * times) for value in (n.products, n.softmax, n.ex2, n.shared_bytes)))
 
 
 def needs(variant, width, br=EXAMPLE[0], bc=EXAMPLE[1], rows=2):
-    """(8.9)  Of a pair of tiles of a forward step; rows: tiles of 16 rows of a warp."""
+    """(8.0)  Of a pair of tiles of a forward step; rows: tiles of 16 rows of a warp."""
     if variant not in PER_SCORE:
         raise SystemExit(f"docs/tools/tensor_bounds.py: how many instructions does a score cost in '{variant}'? PER_SCORE does not have it")
     warps, pairs = br // (16 * rows), br * bc
@@ -92,7 +92,7 @@ def needs(variant, width, br=EXAMPLE[0], bc=EXAMPLE[1], rows=2):
 
 
 def backward_needs(s):
-    """(8.9)  Of a pair of tiles of the last step."""
+    """(8.0)  Of a pair of tiles of the last step."""
     query_tiles, column_tiles = s.br // 16, s.width // 16
     # (rows, columns) of warps that share dQ, as WarpGrid in parts/prepare.cuh deals them out.
     grids = [(r, c) for r in range(1, query_tiles + 1) for c in range(1, column_tiles + 1) if query_tiles % r == column_tiles % c == 0]
@@ -132,6 +132,15 @@ def rate():
     )
 
 
+def rate_in_tables():
+    """The same rate in the clocks that tables count."""
+    low, high = RATES["clock_mhz_in_these_kernels"]
+    return (
+        f"Those are clocks of the {low} to {high} MHz at which the GPU runs under this load. The tables below count clocks of the data sheet, "
+        f"{h200.CLOCK_HZ / 1e6:.0f} MHz; in these a product takes {clocks_of_product(0):.1f}."
+    )
+
+
 def power():
     (low, high), watts = RATES["clock_mhz_in_these_kernels"], RATES["watts_in_these_kernels"]
     return (
@@ -144,7 +153,7 @@ CLOCKS = [f"clocks: {what}" for what in needs("mma", 64).clocks()]
 
 
 def forward():
-    """(8.9)"""
+    """(8.0)"""
     rows = []
     for width in (64, 128):
         for step, variant in enumerate(FORWARD, 1):
@@ -156,7 +165,7 @@ def forward():
 
 
 def backward():
-    """(8.9)  Of the default tiles of the last step."""
+    """(8.0)  Of the default tiles of the last step."""
     rows = []
     for s in (default(BACKWARD[-1], width) for width in (64, 128)):
         n = backward_needs(s)

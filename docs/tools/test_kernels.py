@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What pages rely on in kernels. What a step introduces stands in its own file, and once more, to the letter, where later steps take it
-from; the pictures of loops, docs/img/*.svg that nobody generates, tell of the order in which the code has it; and numbers that no program
-says are those of the code."""
+from; the pictures of loops in docs/img tell of the order in which the code has it; and numbers that no program says are those of the
+code."""
 
 import pathlib
 import re
@@ -35,10 +35,10 @@ ORDERS = {  # picture: (kernel, where its loop begins and ends, the calls that i
         "load_queries add_product(dQ add_atomically",
     ),
     "pipeline_08": (
-        "08_tensor_cores/forward/6_tuned.cuh",
-        "for (int j = Tc - 1",
+        "08_tensor_cores/forward/3_pipeline.cuh",
+        "for (int j = 0;",
         "write_output(",
-        "cp_async_wait_all __syncthreads load_tile add_product(S raise exponentiate add_product(O",
+        "cp_async_wait_all __syncthreads load_tile add_product(S raise lane_sum store(P_rows add_product(O",
     ),
     "halves_08": (
         "08_tensor_cores/backward/3_staggered.cuh",
