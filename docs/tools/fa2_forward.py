@@ -6,7 +6,7 @@ from rows.text import describe
 from .fa1_forward import GROUP
 from .formatting import number, step, table
 from .saved import newest, of_each_gpu, of_today, section
-from .shapes import SHARED_BYTES, WARP, shape_of, shapes, up, variants, visible_pairs, visited, wavefronts
+from .shapes import SHARED_BYTES, WARP, ThreadTile, shape_of, shapes, up, variants, visible_pairs, visited, wavefronts
 from .svg import Picture
 from .timed import by_problem
 
@@ -174,6 +174,80 @@ def banks():
             found += [len({first(t) + word for t in range(WARP) for word in range(4)}), wavefronts(first, 4)]
         rows.append([f"**{what}**" if used else what, *found])
     return table("access | d = 64: different words | wavefronts | d = 128: different words | wavefronts", rows)
+
+
+class SmallTile(ThreadTile):
+    """In the example of section 4 a warp has 4 lanes, a vector 2 words, shared memory 4 banks."""
+
+    along = property(lambda t: 4 // t.lanes)
+
+
+SMALL_S, SMALL_O = SmallTile(2, 4, 2, 2, 1), SmallTile(2, 4, 2, 2, 2)
+SMALL_LANE, SMALL_WORDS, SMALL_BANKS, SMALL_D = 2, 2, 4, 4  # lane 2 stands at (y, x) = (1, 0)
+SMALL_Q = [[1, 0, 2, 1], [0, 1, 1, 0], [2, 1, 0, 1], [1, 1, 1, 0]]
+SMALL_K = [[1, 0, 1, 0], [0, 1, 0, 1], [1, 1, 0, 0], [2, 0, 0, 1], [0, 1, 1, 0], [1, 0, 0, 2], [1, 2, 0, 1], [0, 0, 1, 1]]
+
+
+def small_places():
+    """The rows and the columns of S, and the columns of O, that the lane of the example holds."""
+    t, n = SMALL_LANE, range(4)
+    return [SMALL_S.row(t, r) for r in n[:2]], [SMALL_S.col(t, c) for c in n], [SMALL_O.col(t, c) for c in n]
+
+
+def small_products():
+    """S = Q K^T of 4 queries and 8 keys, as outer products: what one lane has after each step."""
+    rows, keys, _ = small_places()
+    S = [[0] * len(keys) for _ in rows]
+    lines = []
+    for k in range(SMALL_D):
+        a, b = [SMALL_Q[row][k] for row in rows], [SMALL_K[key][k] for key in keys]
+        S = [[s + x * y for s, y in zip(of_row, b)] for of_row, x in zip(S, a)]
+        lines.append([k, *(", ".join(map(str, numbers)) for numbers in (a, b, *S))])
+    if S != [[sum(x * y for x, y in zip(SMALL_Q[row], SMALL_K[key])) for key in keys] for row in rows]:
+        raise SystemExit("fa2_forward.small_products: the outer products do not sum to Q K^T")
+    queries, columns = (", ".join(map(str, places)) for places in (rows, keys))
+    names = [f"`a`: queries {queries}", f"`b`: keys {columns}", *(f"S({row}, ·) so far" for row in rows)]
+    return table(["k", *names], lines)
+
+
+def small_loads():
+    """The same lane's accesses to shared memory, stored in two ways."""
+    rows, keys, cols = small_places()
+    d, queries, n = SMALL_D, len(SMALL_Q), len(SMALL_K)
+    pair = range(SMALL_WORDS)
+
+    def line(what, lies, words, steps):
+        accesses = []
+        for word in words:
+            fits = accesses and word == accesses[-1][-1] + 1 and word % SMALL_WORDS
+            accesses[-1:] = [[*accesses[-1], word]] if fits else [*accesses[-1:], [word]]
+        return [what, lies, "; ".join(", ".join(map(str, access)) for access in accesses), len(accesses), steps]
+
+    lines = [
+        line("$`QK^T`$ reads Q", "row by row, `Along`", [row * d + k for row in rows for k in pair], 2),
+        line("", "**transposed, `Down`**", rows, 1),
+        line("$`QK^T`$ reads K", "**row by row, `Along`**", [key * d + k for key in keys for k in pair], 2),
+        line("P is stored", "row by row", [row * n + key for row in rows for key in keys], "–"),
+        line("", "**transposed**", [key * queries + row for key in keys for row in rows], "–"),
+        line("$`PV`$ reads V", "row by row, columns of O one by one", keys, 1),
+        line("", "**row by row, columns of O in runs of two, `Down`**", cols, 1),
+    ]
+    return table("access | the matrix lies | words of this lane | accesses | steps that they serve", lines)
+
+
+def small_banks():
+    """Two lanes read the beginning of two keys: rows as they are, padded, swizzled."""
+    lines = []
+    for how, first in [
+        (f"as they are, {SMALL_D} words apart", lambda key: key * SMALL_D),
+        (f"padded by {SMALL_WORDS}, {SMALL_D + SMALL_WORDS} words apart", lambda key: key * (SMALL_D + SMALL_WORDS)),
+        ("swizzled: the pairs of every second row change places", lambda key: key * SMALL_D + SMALL_WORDS * (key % 2)),
+    ]:
+        words = [[first(SMALL_S.col(x, 0)) + word for word in range(SMALL_WORDS)] for x in range(SMALL_S.lanes)]
+        banks = [word % SMALL_BANKS for of_lane in words for word in of_lane]
+        both = [f"words {', '.join(map(str, w))}: banks {', '.join(str(word % SMALL_BANKS) for word in w)}" for w in words]
+        lines.append([how, *both, max(map(banks.count, banks))])
+    return table("rows of K | lane x = 0 reads K(0, 0..1) | lane x = 1 reads K(1, 0..1) | wavefronts", lines)
 
 
 def lanes_06():
