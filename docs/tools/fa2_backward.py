@@ -159,6 +159,25 @@ def repeats():
     return f"{table(head, rows)}\n\n{origin(used)}" if used else NOTHING_SAVED
 
 
+def bank_map():
+    """Which banks the lanes of each y write to, first row of each: for the ways to deal rows out to lanes."""
+    s = of_width(128)
+    scores = s.thread["S"]
+    runs = [1, scores.row_run, scores.rows]
+    lines = []
+    for y in range(scores.along):
+        cells = []
+        for run in runs:
+            words = [word_of_p(s, run)(y * scores.lanes + x) for x in range(scores.lanes)]
+            if words != list(range(words[0], words[0] + scores.lanes)):
+                raise SystemExit("fa2_backward.bank_map: the lanes of a row do not write side by side")
+            cells += [y * run, f"{words[0] % 32} to {words[-1] % 32}"]
+        lines.append([y, *cells])
+    counts = [wavefronts(word_of_p(s, run), 1) for run in runs]
+    lines.append(["**wavefronts**"] + [cell for count in counts for cell in ("", f"**{count}**")])
+    return table(["lanes of y"] + [name for run in runs for name in (f"run of {run}: row", "banks")], lines)
+
+
 @of_each_gpu
 def walks(device):
     """Time of each walk, and for each product in it."""

@@ -22,16 +22,16 @@ def owners_07():
         p.grid(left, top, rows, cols, (wide, high), lambda i, j, owner=owner: ["c1", "c4"][owner(i, j) % 2] if j < seen[i] else "c0", 3)
         for i in range(rows):
             y = top + i * high
-            p.note(left - 8, y + 18, f"Q{i}", size=12, anchor="end")
+            p.note(left - 8, y + 18, f"Q{i}", size=13, anchor="end")
             if not columns_own:
                 p.arrow(left + 8, y + 13, left + seen[i] * wide - 10, y + 13)
-                p.label(left + cols * wide + 8, y + 18, f"no. {rows - i}", 12, "start")
+                p.label(left + cols * wide + 8, y + 18, f"no. {rows - i}", 13, "start")
         for j in range(cols):
             x = left + j * wide + wide / 2 - 2
-            p.note(x, top - 8, f"K{j}", size=12)
+            p.note(x, top - 8, f"K{j}", size=13)
             if columns_own:
                 p.arrow(x, top + j * s.bc // s.br * high + 5, x, bottom - 8)
-                p.label(x, bottom + 16, f"no. {j + 1}", 12)
+                p.label(x, bottom + 16, f"no. {j + 1}", 13)
     p.note(
         450,
         bottom + 46,
@@ -42,41 +42,45 @@ def owners_07():
 
 
 def halves_07():
-    """What one thread of each half holds, for d = 64 and d = 128."""
-    p = Picture(1000, 710, "What one thread of each half of a block holds: S or dP, dV or dK, and dQ")
-    warp, lane, warps, wide, high, y = 1, 13, 4, 250, 192, 96
+    """What one thread of each half holds, for d = 64 and d = 128: the rows of its warp alone."""
+    p = Picture(960, 590, "What one thread of each half of a block holds: S or dP, dV or dK, and dQ")
+    warp, lane, warps, wide, high, y = 1, 13, 4, 276, 112, 96
 
-    def held(x, rows, cols, tile, first_col, kind):
+    def held(x, of_warp, cols, tile, first_col, kind):
         """The runs of neighbouring columns of each row."""
         for r in range(tile.rows):
             for c in range(0, tile.cols, tile.col_run):
-                row, col = warp * rows // warps + tile.row(lane, r), first_col + tile.col(lane, c)
-                p.rect(x + col * wide / cols, y + row * high / rows, tile.col_run * wide / cols, high / rows, kind)
+                left, top = x + (first_col + tile.col(lane, c)) * wide / cols, y + tile.row(lane, r) * high / of_warp
+                p.rect(left, top, tile.col_run * wide / cols, high / of_warp, kind)
 
     for width in (64, 128):
         s = of_width(width)
-        p.label(500, y - 46, f"d = {width}, tiles of {s.tiles}", 16, bold=True)
+        p.label(480, y - 54, f"d = {width}, tiles of {s.tiles}", 16, bold=True)
         for x, rows, cols, name, title, text in [
-            (60, s.br, s.bc, "S", "S | dP", "half 0: S, then P. half 1: dP, then dS."),
-            (390, s.bc, width, "dK", "dV | dK", "half 0: dV. half 1: dK."),
-            (720, s.br, width, "dQ", "dQ", "half 0: left columns. half 1: right ones."),
+            (36, s.br, s.bc, "S", "S | dP", "half 0: S, then P. half 1: dP, then dS"),
+            (342, s.bc, width, "dK", "dV | dK", "half 0: dV. half 1: dK"),
+            (648, s.br, width, "dQ", "dQ", ""),
         ]:
-            tile = s.thread[name]
-            for n in range(warps):
-                p.rect(x, y + n * high / warps, wide, high / warps, "c0")
-                p.note(x - 6, y + (n + 0.5) * high / warps + 4, f"warp {n}", size=11, anchor="end")
-            held(x, rows, cols, tile, 0, "c3")
+            tile, of_warp = s.thread[name], rows // warps
+            p.label(x + wide / 2, y - 26, title, bold=True)
+            p.note(x + wide / 2, y - 8, f"rows {warp * of_warp} to {(warp + 1) * of_warp - 1} of {rows}, {cols} columns", size=14)
+            p.rect(x, y, wide, high, "c0")
+            held(x, of_warp, cols, tile, 0, "c3")
             if name == "dQ":
-                held(x, rows, cols, tile, width // 2, "c4")
+                held(x, of_warp, cols, tile, width // 2, "c4")
                 p.line(x + wide / 2, y, x + wide / 2, y + high, "strong")
-            p.label(x + wide / 2, y - 10, f"{title}   [{rows}, {cols}]", bold=True)
-            p.note(x + wide / 2, y + high + 18, text, f"{tile.along} × {tile.lanes} lanes, {tile} each", size=12)
-        y += high + 122
+                p.note(x + wide / 4, y + high + 20, "half 0", size=14)
+                p.note(x + 3 * wide / 4, y + high + 20, "half 1", size=14)
+            else:
+                p.note(x + wide / 2, y + high + 20, text, size=14)
+            p.note(x + wide / 2, y + high + 40, f"{tile.along} × {tile.lanes} lanes, {tile} each", size=14)
+        y += high + 134
     p.note(
-        500,
-        678,
-        f"Green: what lane {lane} of warp {warp} of half 0 holds; the same lane of half 1 holds the same places of dP and dK, "
-        "and the violet ones of dQ.",
+        480,
+        y - 58,
+        f"Only the rows of warp {warp} of each half are drawn. Marked: what its lane {lane} holds.",
+        f"Lane {lane} of half 0 and lane {lane} of half 1 hold the same places, except in dQ: there each half has half of the columns.",
+        size=14,
     )
     return p
 
@@ -91,16 +95,17 @@ def banks_07():
     def strip(left, y, title, words, name):
         """words: for each row those that its lanes ask for."""
         used = [word % 32 for of_row in words for word in of_row]
-        p.label(left + 16 * cell, y - 8, title, 13)
+        p.label(left + 16 * cell, y - 8, title)
         for r in range(len(words)):
-            p.note(left - 6, y + r * cell + 11, f"{name} = {r}", size=10, anchor="end")
+            if r in (0, len(words) - 1):
+                p.note(left - 6, y + r * cell + 12, f"{name} = {r}", size=14, anchor="end")
 
         def kind(r, bank):
             return "c0" if bank not in [word % 32 for word in words[r]] else "c3" if used.count(bank) == 1 else "c2"
 
         p.grid(left, y, len(words), 32, (cell, cell), kind, 1)
         worst = max(map(used.count, used))
-        p.label(left + 16 * cell, y + len(words) * cell + 18, f"{worst} wavefront{'s' if worst > 1 else ''}", 13, bold=True)
+        p.label(left + 16 * cell, y + len(words) * cell + 18, f"{worst} wavefront{'s' if worst > 1 else ''}", 14, bold=True)
 
     p.label(70 + 16 * cell, 28, "K(x, 0..3), lanes x = 0 to 7", 15, bold=True)
     for y, stride, title in [(76, s.width, f"rows of {s.width}"), (236, s.width + 4, f"rows of {s.width + 4}: padded by 4")]:
@@ -113,8 +118,8 @@ def banks_07():
     ]:
         words = list(map(word_of_p(s, run), range(WARP)))
         strip(530, y, title, [words[first : first + scores.lanes] for first in range(0, WARP, scores.lanes)], "y")
-    asked = "A column is a bank, 0 to 31. Orange: a bank asked for two or more different words."
-    p.note(490, 402, f"{asked} d = {s.width}, Bc = {s.bc}, P in rows of {stride_of_p(s)}.")
+    asked = "A column is a bank, 0 to 31. Orange, with another one above or below it: a bank asked for two or more different words."
+    p.note(490, 392, asked, f"d = {s.width}, Bc = {s.bc}, P in rows of {stride_of_p(s)} words.", size=14)
     return p
 
 

@@ -1,4 +1,5 @@
-"""Of docs/06_fa2_forward.md: tiles, loads, instructions, banks, gains of the steps; events, sectors and least times; who holds what."""
+"""Of docs/06_fa2_forward.md: tiles, loads, instructions, banks, gains of the steps; events, sectors and least times; the example of
+section 4. Its pictures are in fa2_forward_pictures.py."""
 
 from plots import h200
 from rows.text import describe
@@ -6,8 +7,7 @@ from rows.text import describe
 from .fa1_forward import GROUP
 from .formatting import number, step, table
 from .saved import newest, of_each_gpu, of_today, section
-from .shapes import SHARED_BYTES, WARP, shape_of, shapes, up, variants, visible_pairs, visited, wavefronts
-from .svg import Picture
+from .shapes import SHARED_BYTES, WARP, ThreadTile, shape_of, shapes, up, variants, visible_pairs, visited, wavefronts
 from .timed import by_problem
 
 STAGE = "06_fa2_forward"
@@ -176,67 +176,75 @@ def banks():
     return table("access | d = 64: different words | wavefronts | d = 128: different words | wavefronts", rows)
 
 
-def lanes_06():
-    """A warp of the last step for d = 64 and for d = 128."""
-    p = Picture(960, 604, "Steps 3 to 6: the rows and columns of S and O that one lane of a warp holds, for d = 64 and, in step 6, d = 128")
-    lane_y, lane_x, y, high = 1, 3, 96, 6
-    for width in (64, 128):
-        s = of_width(LAST, width)
-        scores, outputs = s.thread["S"], s.thread["O"]
-        warp_rows, lane = scores.warp_rows, lane_y * scores.lanes + lane_x
-        p.label(
-            480,
-            y - 46,
-            f"d = {width}: {scores.along} × {scores.lanes} lanes, {warp_rows} rows a warp, {s.warps} warps a block",
-            16,
-            bold=True,
-        )
-        below = y + warp_rows * high
-        for left, cols, tile, name, text in [
-            (30, s.bc, scores, "S, then P", f"columns x + {scores.lanes} c: {scores} scores a lane"),
-            (500, width, outputs, "O", f"columns 4x to 4x + 3 of each {4 * outputs.lanes}: {outputs} outputs a lane"),
-        ]:
-            held = tile.places(lane)
-            p.rect(left, y, 430, warp_rows * high, "c0")
-            for row in range(warp_rows):
-                for col in range(cols):
-                    if (row, col) in held or row == tile.row(lane, 0):
-                        p.rect(left + col * 430 / cols, y + row * high, 430 / cols, high, "c3" if (row, col) in held else "c2")
-            for row in range(4, warp_rows, 4):
-                p.line(left, y + row * high, left + 430, y + row * high, "thin")
-            p.label(left + 215, y - 10, f"{name}   [{warp_rows}, {cols}]", bold=True)
-            p.note(left + 215, below + 20, text)
-        y = below + 128
-    p.note(
-        480,
-        568,
-        f"green: what lane (y, x) = ({lane_y}, {lane_x}) holds. Rows 4y to 4y + 3 of each group, the same rows of S and of O.",
-        "orange: the rest of its first row, with the lanes of the same y: the maximum of a row is a matter of shuffles.",
-    )
-    return p
+class SmallTile(ThreadTile):
+    """In the example of section 4 a warp has 4 lanes, a vector 2 words, shared memory 4 banks."""
+
+    along = property(lambda t: 4 // t.lanes)
 
 
-def masked_tiles():
-    """Plain, masked and skipped tiles of a causal problem, and the order in which its blocks start."""
-    s = of_width(LAST, 64)
-    n = 6 * s.br + s.bc // 2
-    p = Picture(820, 400, "Causal mask: plain, masked and skipped tiles, and the order in which blocks start")
-    p.label(410, 28, f"Nq = Nk = {n}, tiles of {s.tiles}, causal", 16, bold=True)
-    cell, left, top = (36, 40), 200, 76
-    seen = visited({"seq_q": n, "seq_k": n, "causal": True}, s.br, s.bc)
-    rows, cols = len(seen), -(-n // s.bc)
-    kinds = {(i, j): "c3" if (j + 1) * s.bc <= i * s.br + 1 else "c2" if j < seen[i] else "c0" for i in range(rows) for j in range(cols)}
-    p.grid(left, top, rows, cols, cell, lambda i, j: kinds[i, j], 2)
-    p.note(left - 60, top - 12, "starts as", size=12)
-    for i in range(rows):
-        p.label(left - 60, top + i * cell[1] + 25, f"no. {rows - i}", 13)
-        p.label(left - 12, top + i * cell[1] + 25, f"Q{i}", 13, "end")
-    for j in range(cols):
-        p.note(left + j * cell[0] + 17, top - 12, f"K{j}", size=12)
-    plain, masked, skipped = (list(kinds.values()).count(kind) for kind in ("c3", "c2", "c0"))
-    text = f"green: all pairs visible, no mask ({plain}). orange: masked pair by pair ({masked}). grey: not visited ({skipped})."
-    p.note(410, top + rows * cell[1] + 26, text)
-    return p
+SMALL_S, SMALL_O = SmallTile(2, 4, 2, 2, 1), SmallTile(2, 4, 2, 2, 2)
+SMALL_LANE, SMALL_WORDS, SMALL_BANKS, SMALL_D = 2, 2, 4, 4  # lane 2 stands at (y, x) = (1, 0)
+SMALL_Q = [[1, 0, 2, 1], [0, 1, 1, 0], [2, 1, 0, 1], [1, 1, 1, 0]]
+SMALL_K = [[1, 0, 1, 0], [0, 1, 0, 1], [1, 1, 0, 0], [2, 0, 0, 1], [0, 1, 1, 0], [1, 0, 0, 2], [1, 2, 0, 1], [0, 0, 1, 1]]
 
 
-PICTURES = [lanes_06, masked_tiles]
+def small_places():
+    """The rows and the columns of S, and the columns of O, that the lane of the example holds."""
+    t, n = SMALL_LANE, range(4)
+    return [SMALL_S.row(t, r) for r in n[:2]], [SMALL_S.col(t, c) for c in n], [SMALL_O.col(t, c) for c in n]
+
+
+def small_products():
+    """S = Q K^T of 4 queries and 8 keys, as outer products: what one lane has after each step."""
+    rows, keys, _ = small_places()
+    S = [[0] * len(keys) for _ in rows]
+    lines = []
+    for k in range(SMALL_D):
+        a, b = [SMALL_Q[row][k] for row in rows], [SMALL_K[key][k] for key in keys]
+        S = [[s + x * y for s, y in zip(of_row, b)] for of_row, x in zip(S, a)]
+        lines.append([k, *(", ".join(map(str, numbers)) for numbers in (a, b, *S))])
+    if S != [[sum(x * y for x, y in zip(SMALL_Q[row], SMALL_K[key])) for key in keys] for row in rows]:
+        raise SystemExit("fa2_forward.small_products: the outer products do not sum to Q K^T")
+    queries, columns = (", ".join(map(str, places)) for places in (rows, keys))
+    names = [f"`a`: queries {queries}", f"`b`: keys {columns}", *(f"S({row}, ·) so far" for row in rows)]
+    return table(["k", *names], lines)
+
+
+def small_loads():
+    """The same lane's accesses to shared memory, stored in two ways."""
+    rows, keys, cols = small_places()
+    d, queries, n = SMALL_D, len(SMALL_Q), len(SMALL_K)
+    pair = range(SMALL_WORDS)
+
+    def line(what, lies, words, steps):
+        accesses = []
+        for word in words:
+            fits = accesses and word == accesses[-1][-1] + 1 and word % SMALL_WORDS
+            accesses[-1:] = [[*accesses[-1], word]] if fits else [*accesses[-1:], [word]]
+        return [what, lies, "; ".join(", ".join(map(str, access)) for access in accesses), len(accesses), steps]
+
+    lines = [
+        line("$`QK^T`$ reads Q", "row by row, `Along`", [row * d + k for row in rows for k in pair], 2),
+        line("", "**transposed, `Down`**", rows, 1),
+        line("$`QK^T`$ reads K", "**row by row, `Along`**", [key * d + k for key in keys for k in pair], 2),
+        line("P is stored", "row by row", [row * n + key for row in rows for key in keys], "–"),
+        line("", "**transposed**", [key * queries + row for key in keys for row in rows], "–"),
+        line("$`PV`$ reads V", "row by row, columns of O one by one", keys, 1),
+        line("", "**row by row, columns of O in runs of two, `Down`**", cols, 1),
+    ]
+    return table("access | the matrix lies | words of this lane | accesses | steps that they serve", lines)
+
+
+def small_banks():
+    """Two lanes read the beginning of two keys: rows as they are, padded, swizzled."""
+    lines = []
+    for how, first in [
+        (f"as they are, {SMALL_D} words apart", lambda key: key * SMALL_D),
+        (f"padded by {SMALL_WORDS}, {SMALL_D + SMALL_WORDS} words apart", lambda key: key * (SMALL_D + SMALL_WORDS)),
+        ("swizzled: the pairs of every second row change places", lambda key: key * SMALL_D + SMALL_WORDS * (key % 2)),
+    ]:
+        words = [[first(SMALL_S.col(x, 0)) + word for word in range(SMALL_WORDS)] for x in range(SMALL_S.lanes)]
+        banks = [word % SMALL_BANKS for of_lane in words for word in of_lane]
+        both = [f"words {', '.join(map(str, w))}: banks {', '.join(str(word % SMALL_BANKS) for word in w)}" for w in words]
+        lines.append([how, *both, max(map(banks.count, banks))])
+    return table("rows of K | lane x = 0 reads K(0, 0..1) | lane x = 1 reads K(1, 0..1) | wavefronts", lines)

@@ -20,17 +20,17 @@ def source(path):
 
 
 def definition(path, name):
-    """The lines of the first function of that name: its /// comment, its template line, all up to its closing brace."""
+    """The lines of the first function or struct of that name: its /// comment, its template line, all up to its closing brace."""
     lines = source(path)
     # A definition begins at the left margin; a call is indented. The name of a kernel may stand on the line after its launch bounds.
-    start = next((i for i, line in enumerate(lines) if re.match(rf"(?!#|//|template)\S.*\b{name}\(", line)), None)
+    start = next((i for i, line in enumerate(lines) if re.match(rf"(?!#|//|template)\S.*\b{name}\(|struct {name}\b", line)), None)
     if start is None:
         below = (i for i, line in enumerate(lines) if re.match(rf" +{name}\(", line) and lines[i - 1].startswith("__global__"))
         start = next((i - 1 for i in below), None)
     if start is None:
         raise SystemExit(f"{path}: no function '{name}' to quote")
     one_line = lines[start].endswith("}")
-    end = start if one_line else next(i for i in range(start, len(lines)) if lines[i] == "}")
+    end = start if one_line else next(i for i in range(start, len(lines)) if lines[i] in ("}", "};"))
     while lines[start - 1].startswith(("///", "template")):
         start -= 1
     return lines[start : end + 1]

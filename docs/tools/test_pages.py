@@ -205,6 +205,10 @@ class Quotes(unittest.TestCase):
         loop = quotes.part("04_fa1_forward/kernel.cuh", "accumulate", *"float sum ... for (int g".split()).split("\n")
         self.assertEqual(loop[1:4], ["float sum = 0.0f;", "#pragma unroll", "for (int g = 0; g < GROUP; ++g) {"])
 
+    def test_a_struct_to_its_closing_brace(self):
+        lines = quotes.functions("06_fa2_forward/parts.cuh", "Along").split("\n")
+        self.assertEqual((lines[1][:3], lines[2], lines[-2]), ("///", "struct Along {", "};"))
+
     def test_a_file_whole(self):
         text = quotes.file("docs/lab/first.cu")
         self.assertEqual((text.split("\n")[0], text.split("\n")[-2:]), ("```cpp", ["}", "```"]))
