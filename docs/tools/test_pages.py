@@ -11,7 +11,7 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import generate  # noqa: E402
-from tools import formatting, headline, platforms, quotes, saved, shapes, tensor_results, timed, tuned  # noqa: E402
+from tools import debugging, formatting, headline, platforms, quotes, saved, shapes, tensor_results, timed, tuned  # noqa: E402
 
 
 def row(stage, variant, direction="forward", ms=1.0, tflops=1.0, date="2026-01-01", clock=None, **problem):
@@ -208,6 +208,12 @@ class Quotes(unittest.TestCase):
     def test_a_struct_to_its_closing_brace(self):
         lines = quotes.functions("06_fa2_forward/parts.cuh", "Along").split("\n")
         self.assertEqual((lines[1][:3], lines[2], lines[-2]), ("///", "struct Along {", "};"))
+
+    def test_what_the_simulator_says_of_a_mistake_in_a_marked_line(self):
+        text = debugging.bug("zoo_memory.cpp", "past_the_last_row", "row")
+        self.assertIn("// BUG row\n}\n```\n\n```text\nkernel zoo, block (0,0,0), thread (4,0,0): K[b=0, h=1](4, 2) is outside", text)
+        with self.assertRaisesRegex(SystemExit, "no message of 'BUG rows' in common/simt/test/zoo_memory.cpp; run docs/save"):
+            debugging.bug("zoo_memory.cpp", "past_the_last_row", "rows")
 
     def test_a_file_whole(self):
         text = quotes.file("docs/lab/first.cu")
