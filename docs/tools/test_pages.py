@@ -215,6 +215,12 @@ class Quotes(unittest.TestCase):
         with self.assertRaisesRegex(SystemExit, "no message of 'BUG rows' in common/simt/test/zoo_memory.cpp; run docs/save"):
             debugging.bug("zoo_memory.cpp", "past_the_last_row", "rows")
 
+    def test_functions_in_python(self):
+        lines = quotes.python("docs/lab/jacobians.py", "flat", "dot").split("\n")
+        self.assertEqual((lines[:2], lines[3:5], len(lines)), (["```py", "def flat(A):"], ["", "def dot(x, y):"], 7))
+        with self.assertRaisesRegex(SystemExit, "jacobians.py: no function 'flatter' to quote"):
+            quotes.python("docs/lab/jacobians.py", "flatter")
+
     def test_a_file_whole(self):
         text = quotes.file("docs/lab/first.cu")
         self.assertEqual((text.split("\n")[0], text.split("\n")[-2:]), ("```cpp", ["}", "```"]))
