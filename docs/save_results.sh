@@ -29,6 +29,7 @@ for lab in "$bin"/lab_*; do
   "$lab" >"$results/$(basename "$lab").txt"
 done
 docs/lab/zoo.sh "${1:-build}/tests" >"$results/zoo.txt"
+"$bin/06_fa2_forward" --device cpu --tune --heads 1 --seq 512 >"$results/tune.txt"
 # What programs say of themselves, for tables and pictures; the tiles on a problem large enough for the default to be the first.
 mkdir "$results/programs"
 for stage in 06_fa2_forward 07_fa2_backward 08_tensor_cores; do
