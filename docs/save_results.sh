@@ -60,6 +60,9 @@ awk -v kernel='"tensor_overlap"' 'index($0, kernel) && launches++ { exit } { pri
 rm "$results/trace.jsonl"
 FLASH_SIMT_TRACE="$results/traces/ring.jsonl" "${1:-build}/tests/test_flash_simt" -ns -tc='trace: the ring for its picture' >/dev/null
 
+# Of torch, where it is installed.
+python3 -B docs/lab/autograd.py >"$results/autograd.txt" || cp "$saved/autograd.txt" "$results/"
+
 rm -rf "$saved"
 mv "$results" "$saved"
 chmod 755 "$saved"

@@ -62,10 +62,10 @@ def part(path, function, *words):
 
 
 def python(path, *names):
-    """Functions of a Python file, each to its last line."""
+    """Functions and classes of a Python file, each to its last line."""
     lines, found = source(path), []
     for name in names:
-        start = next((i for i, line in enumerate(lines) if line.startswith(f"def {name}(")), None)
+        start = next((i for i, line in enumerate(lines) if re.match(rf"(def|class) {name}\b", line)), None)
         if start is None:
             raise SystemExit(f"{path}: no function '{name}' to quote")
         end = next((i for i in range(start + 1, len(lines)) if lines[i] and not lines[i].startswith(" ")), len(lines))
