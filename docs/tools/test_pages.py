@@ -11,7 +11,21 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import generate  # noqa: E402
-from tools import debugging, formatting, headline, platforms, quotes, saved, shapes, tensor_results, timed, tuned  # noqa: E402
+from tools import (
+    autotuning,
+    debugging,
+    decode,
+    dropout,
+    formatting,
+    headline,
+    platforms,
+    quotes,
+    saved,
+    shapes,
+    tensor_results,
+    timed,
+    tuned,
+)  # noqa: E402
 
 
 def row(stage, variant, direction="forward", ms=1.0, tflops=1.0, date="2026-01-01", clock=None, **problem):
@@ -189,6 +203,22 @@ class Text(unittest.TestCase):
                 self.assertRaisesRegex(SystemExit, "differ: FLASH_SIMT_ODER, FLASH_SIMT_ORDER"),
             ):
                 platforms.variables()
+
+
+class Formulas(unittest.TestCase):
+    def test_how_lucky_the_best_of_equal_choices_is(self):
+        self.assertEqual(
+            lines(autotuning.luck())[:4], [["2", "0.56"], ["4", "1.03"], ["8", "1.42"], ["16", "1.77"]]
+        )  # as in tables of statistics
+
+    def test_what_a_query_row_reads_and_what_parts_add(self):
+        self.assertEqual(decode.cache_bytes(1024), 4 << 20)
+        first, *_, last = lines(decode.parts())
+        self.assertEqual((first[2:6], last[2:]), (["8", "6 %", "17", "481"], ["512", "100 %", "1", "131,072", "0.0 %"]))
+
+    def test_what_random_numbers_cost(self):
+        self.assertEqual([dropout.per_score(rounds, scores) for _, rounds, scores in dropout.DRAWS], [0, 3.75, 12])
+        self.assertEqual(lines(dropout.cost())[0][-1], "579")  # nothing drawn: (8.0) as chapter 08 has it
 
 
 class Quotes(unittest.TestCase):
