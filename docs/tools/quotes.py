@@ -69,7 +69,7 @@ def python(path, *names):
         if start is None:
             raise SystemExit(f"{path}: no function '{name}' to quote")
         end = next((i for i in range(start + 1, len(lines)) if lines[i] and not lines[i].startswith(" ")), len(lines))
-        found += ([""] if found else []) + "\n".join(lines[start:end]).rstrip().split("\n")
+        found += (["", ""] if found else []) + "\n".join(lines[start:end]).rstrip().split("\n")
     return block(found, "py")
 
 

@@ -247,7 +247,7 @@ class Quotes(unittest.TestCase):
 
     def test_functions_in_python(self):
         lines = quotes.python("docs/lab/jacobians.py", "flat", "dot").split("\n")
-        self.assertEqual((lines[:2], lines[3:5], len(lines)), (["```py", "def flat(A):"], ["", "def dot(x, y):"], 7))
+        self.assertEqual((lines[:2], lines[3:6], len(lines)), (["```py", "def flat(A):"], ["", "", "def dot(x, y):"], 8))
         with self.assertRaisesRegex(SystemExit, "jacobians.py: no function 'flatter' to quote"):
             quotes.python("docs/lab/jacobians.py", "flatter")
 
