@@ -40,4 +40,4 @@ def sanitizers(device):
         of_tool["clean"] += verdict == "clean:"
         of_tool["steps"].add((stage, step))
     lines = [[f"`{tool}`", len(of["steps"]), of["runs"], of["clean"]] for tool, of in sorted(runs.items())]
-    return f"{newest(device, 'compare.json')[0]['device']['name']}, what was saved of it:\n\n{table('tool | steps | runs | clean', lines)}"
+    return f"{newest(device, 'compare.json')[0]['device']['name']}:\n\n{table('tool | steps | runs | clean', lines)}"
