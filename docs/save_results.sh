@@ -61,7 +61,7 @@ rm "$results/trace.jsonl"
 FLASH_SIMT_TRACE="$results/traces/ring.jsonl" "${1:-build}/tests/test_flash_simt" -ns -tc='trace: the ring for its picture' >/dev/null
 
 # Of torch, where it is installed.
-python3 -B docs/lab/autograd.py >"$results/autograd.txt" || cp "$saved/autograd.txt" "$results/"
+python3 -B docs/lab/autograd.py >"$results/autograd.txt" || { [ $? = 3 ] && cp "$saved/autograd.txt" "$results/"; }
 
 rm -rf "$saved"
 mv "$results" "$saved"
