@@ -136,7 +136,7 @@ class FrontPage(OfSavedRows):
         for at, (d, n, causal, dtype) in enumerate(tensor_results.CELLS):
             problem = {"head_dim": d, "seq_q": n, "seq_k": n, "causal": causal, "dtype": dtype}
             for direction, gain in (("forward", 1.5 if at == 3 else 1.0), ("backward", 2.0)):
-                speeds = {"first": 1, tensor_results.LAST[direction]: 100, tensor_results.ON_HOPPER[direction]: 500}
+                speeds = {"first": 1, tensor_results.LAST[direction]: 100, tensor_results.ON_HOPPER[direction]: 500, "warpgroups": 500}
                 found += [row("08_tensor_cores", name, direction, tflops=speed, **problem) for name, speed in speeds.items()]
                 found += [row("peer", name, direction, tflops=speed, **problem) for name, speed in (("flash", 100 / gain), ("cudnn", 400))]
         return found
