@@ -11,7 +11,7 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import generate  # noqa: E402
-from tools import formatting, headline, platforms, quotes, saved, shapes, tensor_results, timed, tuned  # noqa: E402
+from tools import check_pages, formatting, headline, platforms, quotes, saved, shapes, tensor_results, timed, tuned  # noqa: E402
 
 
 def row(stage, variant, direction="forward", ms=1.0, tflops=1.0, date="2026-01-01", clock=None, **problem):
@@ -212,6 +212,16 @@ class Quotes(unittest.TestCase):
     def test_a_file_whole(self):
         text = quotes.file("docs/lab/first.cu")
         self.assertEqual((text.split("\n")[0], text.split("\n")[-2:]), ("```cpp", ["}", "```"]))
+
+
+class Formulas(unittest.TestCase):
+    def test_what_github_would_not_take_for_one(self):
+        self.assertEqual(list(check_pages.math_problems("At $`d = 64`$, of `$HOME`, with $`d = 128`$\n\n```math\nx\n```\n")), [])
+        self.assertEqual(
+            list(check_pages.math_problems("At $`d = 64$ and at $`d = 128`$")),
+            ["a formula that is not closed by `$: d = 64$ and at $`d = 128"],
+        )
+        self.assertIn("a '$' that belongs", "".join(check_pages.math_problems("At $`d = 64`$ of 5 $ and")))
 
 
 class Markers(unittest.TestCase):
