@@ -22,6 +22,7 @@ myst_heading_anchors = 6
 myst_enable_extensions = ["dollarmath"]  # formulas.py does the rest
 myst_fence_as_directive = ["math"]
 highlight_language = "text"
+smartquotes = False
 
 html_theme = "furo"
 html_theme_options = {"top_of_page_buttons": []}

@@ -5,6 +5,7 @@ $`x`$ stands in a line. MyST takes what is between the dollars for the formula; 
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from functools import cache
@@ -15,6 +16,7 @@ from sphinx.util import logging
 
 LOG = logging.getLogger(__name__)
 KATEX = Path("/usr/share/javascript/katex")  # Debian's libjs-katex
+SHORT = 24  # characters of a formula that need not be broken
 FONTS = Path("/usr/share/fonts/truetype/katex")  # and fonts-katex
 
 
@@ -35,12 +37,36 @@ def rendered(tex, display):
     return json.loads(node.stdout.readline())
 
 
-def strip(app, doctree):
-    for node in doctree.findall(nodes.math):
-        tex = node.astext()
-        if len(tex) < 3 or tex[0] + tex[-1] != "``":
-            LOG.warning("'$%s$' is no formula to GitHub, which wants $`...`$", tex, location=node)
-        node[:] = [nodes.Text(tex.strip("`"))]
+def strip(node):
+    tex = node.astext()
+    if len(tex) < 3 or tex[0] + tex[-1] != "``":
+        LOG.warning("'$%s$' is no formula to GitHub, which wants $`...`$", tex, location=node)
+    node[:] = [nodes.Text(tex.strip("`"))]
+
+
+def tie(node):
+    """A browser would break the line between a formula and the comma or bracket beside it."""
+    parent, at = node.parent, node.parent.index(node)
+
+    def beside(place, pattern):
+        neighbour = parent[place] if 0 <= place < len(parent) else None
+        return re.search(pattern, neighbour)[0] if isinstance(neighbour, nodes.Text) else ""
+
+    left, right = beside(at - 1, r"[(\[]*$"), beside(at + 1, r"^(?:[.,;:!?)\]'’]|-\w+)*")
+    tied = nodes.inline("", "", classes=["tied"])
+    parent.replace(node, tied)
+    tied += [nodes.Text(left), node, nodes.Text(right)]
+    if left:
+        parent[at - 1] = nodes.Text(parent[at - 1][: -len(left)])
+    if right:
+        parent[at + 1] = nodes.Text(parent[at + 1][len(right) :])
+
+
+def prepare(app, doctree):
+    for node in list(doctree.findall(nodes.math)):
+        strip(node)
+        if len(node.astext()) <= SHORT:
+            tie(node)
 
 
 def html(node, display):
@@ -72,5 +98,5 @@ def setup(app):
     app.add_html_math_renderer("katex", (visit_inline, None), (visit_block, None))
     app.add_css_file("katex/katex.min.css", priority=400)
     app.connect("builder-inited", copy_style)
-    app.connect("doctree-read", strip)
+    app.connect("doctree-read", prepare)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

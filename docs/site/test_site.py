@@ -19,7 +19,7 @@ FILES = {
     "README.md": "# The project\n\nRead [the text](docs/README.md).\n",
     "docs/README.md": "# The text\n\n| page | about |\n| --- | --- |\n| [One](one.md) | One |\n\n"
     "To look up:\n\n| page | about |\n| --- | --- |\n| [Two](two.md) | Two, and [three](three.md) |\n",
-    "docs/one.md": "# 01 One\n\nOf $`x_i`$ and `$HOME`: [a kernel](../01_one/kernel.cuh), [a folder](../01_one), [results](results/), "
+    "docs/one.md": "# 01 One\n\nOf ($`x_i`$, $`y`$) and `$HOME`: [a kernel](../01_one/kernel.cuh), [a folder](../01_one), [results](results/), "
     "[two](two.md#a-barrier), [a figure](results/row.json).\n\n```math\n\\frac{a}{b} \\tag{1.1}\n```\n\n"
     "<details>\n<summary>Answers</summary>\n\nIt is *folded*.\n\n</details>\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n",
     "docs/two.md": "# Two\n\n## A barrier\n\n```cpp\n__syncthreads();  // read after write\n```\n\n![A picture](img/a.svg)\n",
@@ -71,7 +71,11 @@ class Right(Project):
 
     def test_formulas_are_rendered(self):
         page = self.page("docs/one")
-        self.assertEqual(page.count('class="katex"'), 2)
+        self.assertEqual(page.count('class="katex"'), 3)
+        self.assertRegex(
+            page,
+            r'Of <span class="tied">\(<span class="katex">.*</span>,</span> <span class="tied"><span class="katex">.*</span>\)</span> and',
+        )
         self.assertEqual((page.count("katex-display"), "$HOME" in page, "$`" in page), (1, True, False))
         self.assertTrue((self.site / "_static/katex/fonts/KaTeX_Main-Regular.woff2").exists())
 
