@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""common/setup.sh, common/check_gpu.sh and docs/site.sh, with scripts in place of the machine's programs: what they say, and that they begin nothing unasked."""
+"""The shell scripts, with others in place of the machine's programs: what they say, and that they begin nothing unasked."""
 
 import pathlib
 import re

@@ -15,7 +15,7 @@ TREE = "\n```{{toctree}}\n:hidden:\n:titlesonly:\n{}\n\n{}\n```\n"
 
 
 def links(cell):
-    return [f"docs/{name}" for name in re.findall(r"\]\((\w+)\.md\)", cell)]
+    return [f"docs/{name}" for name in re.findall(r"\]\(([\w-]+)\.md\)", cell)]
 
 
 def listed(text):

@@ -5,10 +5,13 @@
     return [r, g, b, a];
   };
   const over = ([r, g, b, a], [R, G, B]) => [r * a + R * (1 - a), g * a + G * (1 - a), b * a + B * (1 - a), 1];
+  const known = new Map([[null, [255, 255, 255, 1]]]);
   const behind = (element) => {
-    if (!element) return rgba("rgb(255, 255, 255)");
-    const color = rgba(getComputedStyle(element).backgroundColor);
-    return color[3] === 1 ? color : over(color, behind(element.parentElement));
+    if (!known.has(element)) {
+      const color = rgba(getComputedStyle(element).backgroundColor);
+      known.set(element, color[3] === 1 ? color : over(color, behind(element.parentElement)));
+    }
+    return known.get(element);
   };
   const luminance = (color) => {
     const [r, g, b] = color.slice(0, 3).map((c) => (c / 255 <= 0.03928 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
@@ -19,7 +22,8 @@
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
     const element = walker.currentNode.parentElement;
-    if (!walker.currentNode.data.trim() || seen.has(element) || element.closest(".katex *") || !element.checkVisibility({ visibilityProperty: true, opacityProperty: true })) continue;
+    if (!walker.currentNode.data.trim() || seen.has(element) || element.closest(".katex *")) continue;
+    if (!element.checkVisibility({ visibilityProperty: true, opacityProperty: true })) continue;
     seen.add(element);
     const style = getComputedStyle(element);
     const background = behind(element);
@@ -27,7 +31,8 @@
     const ratio = (light + 0.05) / (dark + 0.05);
     const large = parseFloat(style.fontSize) >= 24 || (parseFloat(style.fontSize) >= 18.66 && style.fontWeight >= 700);
     if (ratio < (large ? 3 : 4.5)) {
-      found.set(`${style.color} ${element.className}`, `${ratio.toFixed(1)} of '${walker.currentNode.data.trim().slice(0, 40)}' (${element.tagName.toLowerCase()}.${element.className}, ${style.color})`);
+      const text = walker.currentNode.data.trim().slice(0, 40);
+      found.set(`${style.color} ${element.className}`, `${ratio.toFixed(1)} of '${text}' (class "${element.className}", ${style.color})`);
     }
   }
   return [...found.values()];

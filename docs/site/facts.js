@@ -1,19 +1,25 @@
 // What walk.py asks a page: what of it a reader would stumble over. Returns lists of texts, and its links and anchors.
 () => {
   const shorten = (text) => text.trim().replace(/\s+/g, " ").slice(0, 60);
-  const name = (element) => `<${element.tagName.toLowerCase()} class="${element.className.baseVal ?? element.className}"> ${shorten(element.textContent)}`;
+  const classOf = (element) => element.className.baseVal ?? element.className;
+  const name = (element) => `<${element.tagName.toLowerCase()} class="${classOf(element)}"> ${shorten(element.textContent)}`;
   const article = document.querySelector("article") ?? document.body;
   // Those of formulas are KaTeX's business.
   const textsOf = (root) => {
     const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
     const found = [];
-    while (walker.nextNode()) if (walker.currentNode.data.trim() && !walker.currentNode.parentElement.closest(".katex")) found.push(walker.currentNode);
+    while (walker.nextNode()) {
+      const text = walker.currentNode;
+      if (text.data.trim() && !text.parentElement.closest(".katex")) found.push(text);
+    }
     return found;
   };
-  const isSmall = (element) => parseFloat(getComputedStyle(element).fontSize) < 11.9 && element.checkVisibility({ visibilityProperty: true, opacityProperty: true });
+  const isSeen = (element) => element.checkVisibility({ visibilityProperty: true, opacityProperty: true });
+  const isSmall = (element) => parseFloat(getComputedStyle(element).fontSize) < 11.9 && isSeen(element);
 
   // Code, tables, formulas and pictures scroll by themselves; Furo would let all of the page do so.
-  const scrolls = (element) => !element.matches(".content, body, html") && (getComputedStyle(element).overflowX !== "visible" || scrolls(element.parentElement));
+  const scrolls = (element) =>
+    !element.matches(".content, body, html") && (getComputedStyle(element).overflowX !== "visible" || scrolls(element.parentElement));
   const isOutside = (element) => element.getBoundingClientRect().right > innerWidth + 1 && !scrolls(element.parentElement);
   const tooWide = [...article.querySelectorAll(":not(.katex *)")].filter(isOutside).map(name);
   if (document.documentElement.scrollWidth > innerWidth) tooWide.push("all of it");

@@ -1,6 +1,7 @@
 """Formulas in GitHub's two ways of writing them, rendered by KaTeX while the site is built: a reader needs no script.
 
-$`x`$ stands in a line. MyST takes what is between the dollars for the formula; here it loses its backticks. A block marked `math` stands alone.
+$`x`$ stands in a line: MyST takes what is between the dollars for the formula, and here it loses its backticks. A block marked `math`
+stands alone.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The site of a small project: what becomes of its pages, which errors are named, and that the walk finds what a reader would stumble over."""
+"""The site of a small project: what becomes of its pages, which errors are named, and what the walk finds."""
 
 import shutil
 import subprocess
@@ -45,8 +45,9 @@ class Project(unittest.TestCase):
             (cls.root / name).parent.mkdir(parents=True, exist_ok=True)
             (cls.root / name).write_text(text)
         subprocess.run(["git", "init", "--quiet", cls.root], check=True)
-        command = f"{sys.executable} -m sphinx -q --no-color -b html -c {HERE} -d {scratch.name}/doctrees -D include_patterns=*.md,**/*.md".split()
-        cls.said = subprocess.run([*command, cls.root, cls.site], check=True, stderr=subprocess.PIPE, text=True).stderr
+        pages = ["-D", "include_patterns=*.md,**/*.md"]
+        command = [sys.executable, "-m", "sphinx", "-q", "--no-color", "-b", "html", "-c", HERE, *pages, cls.root, cls.site]
+        cls.said = subprocess.run(command, check=True, stderr=subprocess.PIPE, text=True).stderr
 
     def page(self, name):
         return (self.site / f"{name}.html").read_text()

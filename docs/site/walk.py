@@ -21,6 +21,7 @@ NARROW, WIDE = ({"width": width, "height": 900} for width in (400, 1280))
 UNFOLDED = "[...document.querySelectorAll('details > :not(summary)')].every(element => element.checkVisibility())"
 COLOURS = "[...document.images].map(image => getComputedStyle(image).colorScheme)"
 WIDTHS = "[...document.querySelectorAll('article img')].map(image => [image.src, image.width])"
+HERE_ALONE = ("file:", "data:", "about:")
 SMALLEST = 11.8  # pixels
 
 
@@ -42,7 +43,9 @@ class Walk:
         page.on("console", lambda message: message.type == "error" and self.problem(f"console: {message.text}"))
         page.on("pageerror", lambda error: self.problem(f"script: {error}"))
         page.on("requestfailed", lambda request: self.problem(f"not loaded: {request.url}"))
-        page.on("request", lambda request: request.url.startswith(("file:", "data:")) or self.problem(f"from outside: {request.url}"))
+        page.on(
+            "request", lambda request: request.url.startswith(("file:", "data:", "about:")) or self.problem(f"from outside: {request.url}")
+        )
 
     def problem(self, text):
         self.problems.append(f"{self.where}: {text}")
@@ -68,6 +71,7 @@ class Walk:
 
     def visit(self, address):
         """The facts of a page"""
+        self.page.goto("about:blank")  # which is quickly narrow
         self.page.set_viewport_size(NARROW)
         self.open(address)
         facts = self.page.evaluate(FACTS.read_text())
@@ -125,6 +129,8 @@ def walk(site, word):
         of.page.goto((site / "index.html").as_uri())
         of.page.wait_for_url(lambda address: not address.endswith("/index.html"))
         found = of.along(of.page.url)
+        for of_source in sorted((site / "source").glob("[0-9]*/*.html"))[:2]:  # a file and a list of files
+            of.visit(of_source.as_uri())
         left = {path for path in site.rglob("*.html") if path.parts[len(site.parts)] not in ("source", "search.html", "index.html")}
         left -= set(map(file_of, found))
         titles = [facts["title"] for facts in found.values()]
