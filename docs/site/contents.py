@@ -32,19 +32,24 @@ def beside_code(env):
     return sorted(name for name in env.found_docs if name.endswith("/README") and name != LIST)
 
 
+def folder_of(name):
+    """What these pages are called in lists: their own titles repeat those of the chapters."""
+    return name.removesuffix("README")
+
+
 def add_tree(app, docname, source):
     if docname != app.config.root_doc:
         return
     groups = zip(CAPTIONS, listed((app.srcdir / f"{LIST}.md").read_text()), strict=True)
-    trees = [("", [LIST]), *groups, ("Beside the code", beside_code(app.env))]
+    folders = [f"{folder_of(name)} <{name}>" for name in beside_code(app.env)]
+    trees = [("", [LIST]), *groups, ("Beside the code", folders)]
     source[0] += "".join(TREE.format(f":caption: {caption}" if caption else "", "\n".join(names)) for caption, names in trees)
 
 
 def name_folders(app, doctree):
-    """The titles of these pages repeat those of the chapters; in lists they are called like their folders."""
     name = app.env.docname
     if name in beside_code(app.env):
-        app.env.titles[name] = app.env.longtitles[name] = nodes.title("", name.removesuffix("README"))
+        app.env.titles[name] = app.env.longtitles[name] = nodes.title("", folder_of(name))
 
 
 def check_titles(app, env):

@@ -17,7 +17,7 @@ import walk  # noqa: E402
 
 FILES = {
     "README.md": "# The project\n\nRead [the text](docs/README.md).\n",
-    "docs/README.md": "# The text\n\n| page | about |\n| --- | --- |\n| [One](one.md) | One |\n\n"
+    "docs/README.md": "# The text\n\n| page | about |\n| --- | --- |\n| [One](one.md) | One, before [two](two.md) |\n\n"
     "To look up:\n\n| page | about |\n| --- | --- |\n| [Two](two.md) | Two, and [three](three.md) |\n",
     "docs/one.md": "# 01 One\n\nOf ($`x_i`$, $`y`$) and `$HOME`: [a kernel](../01_one/kernel.cuh), [a folder](../01_one), [results](results/), "
     "[two](two.md#a-barrier), [a figure](results/row.json).\n\n```math\n\\frac{a}{b} \\tag{1.1}\n```\n\n"
@@ -88,7 +88,7 @@ class Right(Project):
             "../source/docs/results/index.html",
             "../source/docs/results/row.json",
         ):
-            self.assertIn(f'href="{link}"', page)
+            self.assertIn(f'href="{link}"><span class="xref', page)
             self.assertTrue((self.site / "docs" / link).resolve().exists(), link)
         code = self.page("source/01_one/kernel.cuh")
         self.assertIn('id="L-1"', code)
@@ -104,6 +104,7 @@ class Right(Project):
     def test_a_page_beside_code_is_called_like_its_folder(self):
         self.assertIn('<div class="title">01_one/</div>', self.page("docs/three"))
         self.assertIn("<title>01_one/ - ", self.page("01_one/README"))
+        self.assertIn(">01_one/</a>", self.page("docs/one").split("<article")[0])
 
     def test_files_are_shown_by_their_kind(self):
         kinds = {path: sources.address(self.root, path) for path in ("CMakeLists.txt", "docs/results/a.txt", ".ci/run", "01_one")}
