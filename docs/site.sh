@@ -64,7 +64,7 @@ if ! cmp -s "$requirements" "$venv/requirements.txt"; then
   rm -rf "$venv"
   python3 -m venv "$venv"
   "$venv/bin/pip" install --quiet --disable-pip-version-check --retries 1 --requirement "$requirements" ||
-    fail "pip could not install docs/site/requirements.txt: is PyPI in reach? The first run needs a network, later ones do not"
+    fail "pip could not install docs/site/requirements.txt; why is said above. The first run needs PyPI, later ones no network"
   cp "$requirements" "$venv"
 fi
 
