@@ -29,6 +29,8 @@ NOT_EVERYWHERE = {
     "cmake --preset race": ELSEWHERE,
     "cmake --preset test && cmake --build --preset test --target harness_test reference_test": "by .ci/run, which builds all targets",
     "common/setup.sh --dev": "by .ci/run, which starts with it",
+    "docs/site.sh": "by .ci/run, in its step 'site'",
+    "docs/site.sh --pdf --check": "by .ci/run without the PDFs; with them by the workflow that publishes the site",
     ".ci/run": "by whoever changes something: it runs these tests",
     "cmake --build --preset race --target lab_barrier": ELSEWHERE,
     "build-race/bin/lab_barrier": "by the test 'lab: barrier' of the race preset",

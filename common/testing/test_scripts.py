@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""common/setup.sh and common/check_gpu.sh, with scripts in place of the machine's programs: what they say, and that they begin nothing unasked."""
+"""The shell scripts, with others in place of the machine's programs: what they say, and that they begin nothing unasked."""
 
 import pathlib
 import re
@@ -145,6 +145,13 @@ class Setup(Script):
             out, log = self.run_it("--dev")[1:]
             self.assertEqual((log, "ruff;" in out), (f"pip install --quiet --disable-pip-version-check ruff=={version}\n", False), out)
 
+    def test_what_the_site_needs(self):
+        self.assertNotIn("chromium", self.run_it("--check")[1])
+        self.assertRegex(self.run_it("--dev", "--check")[1], "missing: .*node.* chromium venv")
+        for name in ("node", "google-chrome", "python3"):
+            self.program(name, "#!/bin/bash\n")
+        self.assertNotRegex(self.run_it("--dev", "--check")[1], "node|chromium|venv")
+
     def test_unknown_options(self):
         self.assertEqual(self.run_it("--chekc")[0], 2)
 
@@ -169,6 +176,41 @@ class CheckGpu(Script):
         self.assertEqual((code, log, "[OUTPUT_DIR" in out, "#" in out), (0, "", True, False), out)
         code, out, log = self.run_it("--hepl")
         self.assertEqual((code, log, out.count("\n")), (2, "", 1))
+
+
+class Site(Script):
+    SCRIPT = "docs/site.sh"
+
+    def setUp(self):
+        super().setUp()
+        for name in ("git", "python3", "node"):
+            self.program(name, "#!/bin/bash\n")
+        self.program("ls", "#!/bin/bash\nexec /bin/ls $*\n")
+
+    def test_a_folder_of_the_user_is_left_alone(self):
+        (self.folder / "mine").mkdir()
+        (self.folder / "mine/book").write_text("words")
+        for place in ("mine", "mine/book"):
+            code, out, _ = self.run_it(self.folder / place)
+            self.assertEqual((code, "was not made by docs/site.sh" in out), (1, True), out)
+        self.assertEqual((self.folder / "mine/book").read_text(), "words")
+
+    def test_what_is_missing_is_named(self):
+        for name, words in (
+            ("node", "node (nodejs)"),
+            ("git", "git, or the project's repository,"),
+            ("python3", "Python 3.11 with venv (python3-venv)"),
+        ):
+            self.without(name)
+            code, out, _ = self.run_it(self.folder / "site")
+            self.assertEqual(
+                (code, out), (1, f"site: {words} is missing; common/setup.sh --dev installs what the site needs (on Debian and Ubuntu)\n")
+            )
+        self.assertFalse((self.folder / "site").exists())
+
+    def test_help_and_unknown_options(self):
+        self.assertEqual(self.run_it("--help")[0], 0)
+        self.assertEqual(self.run_it("--hepl")[:2], (2, "site: unknown option '--hepl'; allowed: --pdf, --check, --help\n"))
 
 
 if __name__ == "__main__":

@@ -63,6 +63,8 @@ def math_problems(text):
         bare = re.sub(r"\\[{}\\]", "", formula)
         if bare.count("{") != bare.count("}"):
             yield f"unbalanced braces in {start}"
+        if "$" in formula:
+            yield f"a formula that is not closed by `$: {start}"
         if formula.count("\\left") - formula.count("\\leftarrow") != formula.count("\\right") - formula.count("\\rightarrow"):
             yield f"\\left without \\right in {start}"
         for macro in REFUSED:

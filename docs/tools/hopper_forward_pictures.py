@@ -6,7 +6,8 @@ from .saved import NOTHING_SAVED, RESULTS
 from .svg import Picture
 
 TRACES = RESULTS / "cpu" / "traces"
-LEFT, ROW = 170, 30  # where time begins; the height of a lane
+WIDTH, LEFT, ROW = 960, 164, 30  # of a picture; where time begins; the height of a lane
+TEXT = 14  # so that it stays legible where a page is narrower
 
 
 def events_of(file, kernel):
@@ -63,7 +64,7 @@ class Timeline:
     def __init__(self, events, producer, most=100):
         shown = [e for e in events if e["warp"] == producer or e["warp"] % 4 == 0 or e["event"] in ("landed", "phase ends")]
         self.events = [e for e in shown if e["event"] not in ("mbarrier", "syncthreads", "commit", "landed", "setmaxnreg")][:most]
-        self.step = (1000 - LEFT - 20) / len(self.events)
+        self.step = (WIDTH - LEFT - 20) / len(self.events)
 
     def x(self, at):
         return LEFT + at * self.step
@@ -81,8 +82,8 @@ def bar(p, line, y, first, last, kind, text, high=ROW - 8):
     """From one event to another; the text only where there is room."""
     wide = line.x(last) - line.x(first)
     p.rect(line.x(first), y, wide, high, kind)
-    if wide > 6.2 * len(text):
-        p.label(line.x(first) + wide / 2, y + high / 2 + 4, text, 11)
+    if wide > 5.6 * len(text) + 10:
+        p.label(line.x(first) + wide / 2, y + high / 2 + 5, text, TEXT)
 
 
 def waits(p, line, y, warp, names):
@@ -116,11 +117,12 @@ def groups_of(line, warp, stages):
 
 
 def loads(p, line, y, producer, stages):
+    """Too short for their names, which stand above them."""
     for stage in stages:
         phases = {e["phase"]: at for at, e in reversed(line.of_warp(producer)) if e["event"] == "load" and e["barrier"] == stage.full}
         for at in phases.values():
             p.rect(line.x(at), y, max(line.step - 2, 3), ROW - 8, "c1")
-            p.label(line.x(at) + line.step / 2, y + 15, stage.name, 11 if line.step > 14 else 8)
+            p.label(line.x(at) + line.step / 2, y - 6, stage.name, TEXT)
 
 
 def life(p, line, y, stage, producer):
@@ -146,13 +148,13 @@ def timeline(file, kernel, title):
     kinds = [(warp, left) for warp in products for left in dict.fromkeys(group["left"] for group in products[warp])]
     names = {s.full: s.name for s in stages} | {s.empty: s.name for s in stages}
     lanes = 1 + len(products) + len(kinds) + len(stages)
-    p = Picture(1000, 130 + lanes * ROW + 10 * len(products), title)
-    p.label(500, 28, title, 15, bold=True)
-    y = 50
+    p = Picture(WIDTH, 148 + lanes * ROW + 10 * len(products), title)
+    p.label(WIDTH / 2, 28, title, 15, bold=True)
+    y = 68
 
     def lane(name):
-        p.note(LEFT - 12, y + 15, name, size=12, anchor="end")
-        p.line(LEFT, y + ROW - 4, 980, y + ROW - 4, "thin")
+        p.note(LEFT - 12, y + 16, name, size=TEXT, anchor="end")
+        p.line(LEFT, y + ROW - 4, WIDTH - 20, y + ROW - 4, "thin")
 
     lane(f"producer, warp {producer}")
     waits(p, line, y, producer, names)
@@ -174,11 +176,11 @@ def timeline(file, kernel, title):
         life(p, line, y, stage, producer)
         y += ROW
     p.note(
-        500,
+        WIDTH / 2,
         y + 22,
         "Grey: a wait for the mbarrier of that tile, or for products. Blue: loads, issued above and in flight below. Green: a full tile.",
         "From left to right the order in which the simulator came to each event; widths are no times.",
-        size=12,
+        size=TEXT,
     )
     return p
 
@@ -195,8 +197,10 @@ def step_08h():
 
 def overlap_08h():
     """Schemes, with products twice as long as the exponentials: d = 128."""
-    p = Picture(1000, 440, "Two warpgroups tied by a barrier; two that drift apart; one that has products in flight while it exponentiates")
-    unit = 67
+    p = Picture(
+        WIDTH, 440, "Two warpgroups tied by a barrier; two that drift apart; one that has products in flight while it exponentiates"
+    )
+    unit = 64
     kinds = {"S": "c2", "PV": "c3", "softmax": "c1", "wait": "c0"}
     schemes = [
         (
@@ -243,77 +247,78 @@ def overlap_08h():
     ]
     y = 34
     for title, lanes in schemes:
-        p.label(LEFT, y, title, 14, "start", bold=True)
+        p.label(LEFT, y, title, 15, "start", bold=True)
         y += 14
         for name, parts in lanes.items():
-            p.note(LEFT - 12, y + 17, name, size=12, anchor="end")
+            p.note(LEFT - 12, y + 17, name, size=TEXT, anchor="end")
             for kind, first, last, text in parts:
-                p.box(LEFT + first * unit, y, (last - first) * unit - 2, 24, kinds[kind], text, 12)
+                p.box(LEFT + first * unit, y, (last - first) * unit - 2, 24, kinds[kind], text, TEXT)
             y += 32
         y += 32
     p.note(
-        500,
+        WIDTH / 2,
         y,
         "To scale for d = 128 if nothing but products and exponentials took time: the other latencies are what the steps have to hide.",
-        size=12,
+        size=TEXT,
     )
     return p
 
 
 def operands_08h():
     """How the depth of a product walks through a tile, and which warp has which rows of the result; d = 128, tiles of 64 keys."""
-    p = Picture(1000, 370, "K-major: along the rows, panel by panel; MN-major: down the rows; the accumulators of a warpgroup")
+    p = Picture(980, 370, "K-major: along the rows, panel by panel; MN-major: down the rows; the accumulators of a warpgroup")
     top, panel, gap = 84, 128, 10  # a panel of 64 rows and 64 columns
 
     def head(x, title, *lines):
-        p.label(x, 28, title, 14, bold=True)
-        p.note(x, 48, *lines, size=12)
+        p.label(x, 28, title, 15, bold=True)
+        p.note(x, 48, *lines, size=TEXT)
 
-    head(30 + panel + gap / 2, "Q or K in S = Q Kᵀ: K-major", "16 of d are 32 bytes of each row")
+    left = 26
+    head(left + panel + gap / 2, "Q or K in S = Q Kᵀ: K-major", "16 of d are 32 bytes of each row")
     for half in range(2):
-        x = 30 + half * (panel + gap)
+        x = left + half * (panel + gap)
         for step in range(4):
             p.rect(x + step * panel / 4, top, panel / 4, panel, "c1" if (half, step) == (0, 1) else "c0")
-            p.label(x + (step + 0.5) * panel / 4, top + panel / 2 + 5, f"{4 * half + step}", 12)
-        p.note(x + panel / 2, top + panel + 18, f"panel {half}", size=12)
-    p.arrow(36, top + panel + 36, 30 + 2 * panel + gap - 6, top + panel + 36)
-    p.note(30 + panel + gap / 2, top + panel + 58, "+ 32 bytes; from step 3 to 4 a panel on", size=12)
+            p.label(x + (step + 0.5) * panel / 4, top + panel / 2 + 5, f"{4 * half + step}", TEXT)
+        p.note(x + panel / 2, top + panel + 18, f"panel {half}", size=TEXT)
+    p.arrow(left + 6, top + panel + 36, left + 2 * panel + gap - 6, top + panel + 36)
+    p.note(left + panel + gap / 2, top + panel + 58, "+ 32 bytes; from step 3 to 4 a panel on", size=TEXT)
 
-    left = 370
+    left = 356
     head(left + panel + gap / 2, "V in O = P V: MN-major", "16 keys are 16 rows of 128 bytes")
     for half in range(2):
         x = left + half * (panel + gap)
         for step in range(4):
             p.rect(x, top + step * panel / 4, panel, panel / 4, "c1" if step == 1 else "c0")
-            p.label(x + panel / 2, top + (step + 0.5) * panel / 4 + 5, f"{step}", 12)
-        p.note(x + panel / 2, top + panel + 18, f"panel {half}", size=12)
+            p.label(x + panel / 2, top + (step + 0.5) * panel / 4 + 5, f"{step}", TEXT)
+        p.note(x + panel / 2, top + panel + 18, f"panel {half}", size=TEXT)
     p.arrow(left - 14, top + 4, left - 14, top + panel - 4)
-    p.note(left + panel + gap / 2, top + panel + 40, "+ 2,048 bytes a step", "leading offset: from panel to panel", size=12)
+    p.note(left + panel + gap / 2, top + panel + 40, "+ 2,048 bytes a step", "leading offset: from panel to panel", size=TEXT)
 
-    left, wide = 710, 250
+    left, wide = 692, 250
     head(left + wide / 2, "S or O: accumulators", "64 rows, 16 for each warp")
     for warp in range(4):
         y = top + warp * panel / 4
         p.rect(left, y, wide, panel / 4, ["c3", "c2", "c4", "c0"][warp])
-        p.note(left - 8, y + 20, f"w{warp}", size=12, anchor="end")
+        p.note(left - 8, y + 20, f"w{warp}", size=TEXT, anchor="end")
     for tile in range(1, 8):
         p.line(left + tile * wide / 8, top, left + tile * wide / 8, top + panel, "thin")
     for y in (2, 10):
         p.rect(left + 2 * wide / 8 + wide / 32, top + panel / 4 + y * panel / 64, wide / 32, panel / 64 + 1, "c1")
-    p.note(left + wide / 2, top + panel + 18, "tiles of 8 columns: registers 4i to 4i + 3", size=12)
+    p.note(left + wide / 2, top + panel + 18, "tiles of 8 columns: registers 4i to 4i + 3", size=TEXT)
     p.note(
         left + wide / 2,
         top + panel + 40,
         "blue: the four numbers of a lane in tile 2,",
         "two columns of rows g and g + 8 of its warp",
-        size=12,
+        size=TEXT,
     )
     p.note(
-        500,
+        490,
         top + panel + 104,
         "Blue strips: what step 1 of a product reads. The swizzle within rows is left out: hardware undoes it.",
         "Both panels of V belong to one product: its N is d = 128, and step 1 reads 16 rows of both.",
-        size=12,
+        size=TEXT,
     )
     return p
 

@@ -58,15 +58,15 @@ def bank_map(p, x, y, width, place):
 
 
 def swizzle_banks():
-    p = Picture(1000, 720, "Bank maps of tiles of eight rows: plain, padded, swizzled, for rows of 64, 96 and 32 numbers")
-    for x, place in [(36, "plain"), (364, "padded"), (692, "swizzled")]:
+    p = Picture(980, 720, "Bank maps of tiles of eight rows: plain, padded, swizzled, for rows of 64, 96 and 32 numbers")
+    for x, place in [(26, "plain"), (354, "padded"), (682, "swizzled")]:
         bank_map(p, x, 62, 64, place)
-    bank_map(p, 36, 344, 96, "plain")
-    bank_map(p, 364, 344, 96, "swizzled")
-    bank_map(p, 692, 344, 32, "plain")
-    bank_map(p, 692, 426 + 4 * CELL[1], 32, "swizzled")
+    bank_map(p, 26, 344, 96, "plain")
+    bank_map(p, 354, 344, 96, "swizzled")
+    bank_map(p, 682, 344, 32, "plain")
+    bank_map(p, 682, 426 + 4 * CELL[1], 32, "swizzled")
     p.note(
-        500,
+        490,
         668,
         "A line is 128 bytes of shared memory, a cell a chunk of 16: row.chunk. Above a column: the first of its four banks.",
         f"Coloured: chunk {COLUMN} of all eight rows, one phase of ldmatrix; below each map, how many groups of banks these meet.",

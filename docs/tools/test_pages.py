@@ -13,6 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import generate  # noqa: E402
 from tools import (
     autotuning,
+    check_pages,
     debugging,
     decode,
     dropout,
@@ -254,6 +255,16 @@ class Quotes(unittest.TestCase):
     def test_a_file_whole(self):
         text = quotes.file("docs/lab/first.cu")
         self.assertEqual((text.split("\n")[0], text.split("\n")[-2:]), ("```cpp", ["}", "```"]))
+
+
+class Formulas(unittest.TestCase):
+    def test_what_github_would_not_take_for_one(self):
+        self.assertEqual(list(check_pages.math_problems("At $`d = 64`$, of `$HOME`, with $`d = 128`$\n\n```math\nx\n```\n")), [])
+        self.assertEqual(
+            list(check_pages.math_problems("At $`d = 64$ and at $`d = 128`$")),
+            ["a formula that is not closed by `$: d = 64$ and at $`d = 128"],
+        )
+        self.assertIn("a '$' that belongs", "".join(check_pages.math_problems("At $`d = 64`$ of 5 $ and")))
 
 
 class Markers(unittest.TestCase):

@@ -2,6 +2,7 @@
 
 Which rows: plain ones, of the d and mask with the most lengths, then the most series, then no mask and the smaller d."""
 
+import textwrap
 import typing
 from dataclasses import dataclass
 from math import ceil, floor, log2, log10
@@ -16,6 +17,7 @@ from .style import add_panel, head, ink, lengths_axis, line_look, name_in_file, 
 
 WORDS = {"fp32": "fp32", "fp16": "fp16, tensor cores", "bf16": "bf16, tensor cores"}
 WHY_ABOVE = "Why 06 lies above 04: FA-2 reads K and V again for each tile of queries, and takes small tiles to occupy more SMs."
+TIED = "\x1f"  # where a label is not broken
 LEFT, PANEL, HEIGHT, LABELS, TOP, BELOW = 50, 152, 176, 98, 78, 58
 
 
@@ -119,8 +121,9 @@ def extra_memory(row):
 
 
 def memory(rows, _):
-    """Stages and steps that need the same wherever both were run share a line."""
+    """Stages and steps that need the same wherever both were run share a line. A step that was run at one length alone has none."""
     variants = grouped(rows, lambda row: (row["stage"], row["variant"]))
+    variants = {name: members for name, members in variants.items() if len(points(members, extra_memory)) > 1}
     lines = []  # [{N: bytes}, a row of each variant]
     for members in variants.values():
         at = dict(points(members, extra_memory))
@@ -136,8 +139,7 @@ def memory(rows, _):
     for at, members in lines:
         labels, here = {}, {(row["stage"], row["variant"]) for row in members}
         for row in sorted(members, key=lambda row: (row["stage"] == "peer", row["stage"])):
-            whole = row["stage"] != "peer" and {one for one in variants if one[0] == row["stage"]} <= here
-            labels[row["stage"][:2] if whole else name_of(row)] = series_of(row)
+            labels[together(row, here, variants)] = series_of(row)
         series.append({"series": next(iter(labels.values())), "label": ", ".join(labels), "points": sorted(map(list, at.items()))})
     guides = []
     for power, label in ((2, "∝ N²"), (1, "∝ N")):
@@ -145,6 +147,15 @@ def memory(rows, _):
         if like:
             guides.append({"label": label, "points": [[n, value * 0.5] for n, value in min(like, key=lambda at: at[-1][1])]})
     return {"series": series, "guides": guides, "gaps": []}
+
+
+def together(row, here, variants):
+    """The name of a row's stage if all its variants are here, or three or more; else that of the variant."""
+    all_of_stage = {one for one in variants if one[0] == row["stage"]}
+    number = len(all_of_stage & here)
+    if row["stage"] == "peer" or number < min(len(all_of_stage), 3):
+        return name_of(row)
+    return row["stage"][:2] if number == len(all_of_stage) else f"{row['stage'][:2]} ({number} steps)"
 
 
 def grows_like(at, power):
@@ -213,9 +224,18 @@ def draw_panel(axes, panel, limits, unit):
             axes.plot(x, y, gid=name_in_file("line", panel["title"], line["label"]), **line_look(line["series"]))
         ends.append((x[-1], y[-1], line["label"], "fg" if line["series"] == "least" else line["series"]))
     low, high = axes.get_ylim()
-    places = spread([log10(y / low) * HEIGHT / log10(high / low) for _, y, *_ in ends], 11.5, 2, HEIGHT)
-    for (x, y, text, colour), place in zip(ends, places):
-        pointer(axes, text, (x, y), (PANEL + 11, place), colour, relpos=(0, 0.5))
+    texts = [label_lines(text) for _, _, text, _ in ends]
+    wanted = [log10(y / low) * HEIGHT / log10(high / low) for (_, y, *_), text in zip(ends, texts) for _ in text]
+    places = iter(spread(wanted, 11.5, 2, HEIGHT))  # of each line of each text
+    for (x, y, _, colour), text in zip(ends, texts):
+        middle = sum(next(places) for _ in text) / len(text)
+        pointer(axes, "\n".join(text), (x, y), (PANEL + 11, middle), colour, relpos=(0, 0.5))
+
+
+def label_lines(text):
+    """As narrow as the space beside a panel, broken between names."""
+    names = text.replace(" ", TIED).replace("," + TIED, ", ")
+    return [line.replace(TIED, " ") for line in textwrap.wrap(names, 21, break_long_words=False, break_on_hyphens=False)]
 
 
 def ticks(axes, low, high, zero, unit):

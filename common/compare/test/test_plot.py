@@ -102,6 +102,15 @@ class Rules(unittest.TestCase):
         guides = panel("memory", made.gpu_rows(), "forward")["guides"]
         self.assertEqual([guide["label"] for guide in guides], ["∝ N²", "∝ N"])
 
+    def test_many_steps_of_a_stage_on_one_line_of_memory_are_counted(self):
+        def of_08(variant, n, extra):
+            return made.at(n, "08_tensor_cores", variant, "forward", tflops=100, dtype="fp16", extra_memory_bytes=extra)
+
+        rows = made.gpu_rows() + [of_08("scheduled", n, 8 * n) for n in (1000, 2000)]
+        self.assertEqual(list(series("memory", rows, "forward")), ["01", "04", "06, 08 mma, 08 tuned", "08 scheduled"])
+        rows += [of_08("swizzle", n, 0) for n in (1000, 2000)] + [of_08("at_one_length", 1000, 32)]
+        self.assertEqual(list(series("memory", rows, "forward")), ["01", "04", "06, 08 (3 steps)", "08 scheduled"])
+
     def test_the_ladder_has_all_steps_and_their_gains(self):
         steps = {step["label"]: step["gain"] for step in panel("ladder", made.gpu_rows(), "forward")["steps"]}
         self.assertEqual(list(steps), ["06 loop_order, fp32", "06 warp_tiled, fp32", "08 mma, fp16", "08 tuned, fp16"])

@@ -118,6 +118,16 @@ class Pictures(unittest.TestCase):
                 for x2, y2 in places[i + 1 :]:
                     self.assertFalse(abs(x - x2) < 1 and abs(y - y2) < style.SMALL, f"{name}: two texts at {x}, {y}")
 
+    def test_a_long_label_is_broken_between_names(self):
+        rows = made.gpu_rows()
+        for name in ("memory_efficient", "cudnn"):
+            rows += [made.at(n, "peer", name, "forward", 1, extra_memory_bytes=0) for n in (1000, 2000)]
+        path = self.folder / "memory.svg"
+        path.write_text(plot.svg("memory", plot.select(rows, ["memory"])[0]["memory"]))
+        drawing = Drawing(path)
+        first = drawing.texts.index("06, 08,")
+        self.assertEqual(drawing.texts[first + 1 : first + 3], ["torch mem.-efficient,", "torch cuDNN"])
+
     def test_bars_are_as_high_as_their_values(self):
         drawing = self.drawn["gpu tflops_forward"]
 
