@@ -33,7 +33,7 @@ std::string failures(const CheckReport&);
 
 /// Runs every variant on every problem (backward where it has one, which checks the forward outputs too) with random normal
 /// inputs and reports each disagreement with the reference to doctest. Each third problem also in the stage's other dtypes.
-/// in_turns: of a stage of many variants one half runs every second problem, the other half the rest.
+/// in_turns: of a stage of many variants one half runs every second problem, the other half the rest; under a sanitizer each sixth.
 void check_variants_on(const std::vector<Problem>&, bool in_turns = false);
 
 /// Runs every compiled tile size of every variant on every problem, like check_variants_on().
