@@ -206,7 +206,7 @@ class Text(unittest.TestCase):
                 platforms.variables()
 
 
-class Formulas(unittest.TestCase):
+class OptionalPages(unittest.TestCase):
     def test_how_lucky_the_best_of_equal_choices_is(self):
         self.assertEqual(
             lines(autotuning.luck())[:4], [["2", "0.56"], ["4", "1.03"], ["8", "1.42"], ["16", "1.77"]]
