@@ -3,6 +3,7 @@
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
 #include "common/harness/tiles.hpp"
+#include "common/testing/grid/problems.hpp"
 
 #include <doctest/doctest.h>
 
