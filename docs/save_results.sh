@@ -57,6 +57,10 @@ FLASH_SIMT_TRACE="$results/trace.jsonl" "$bin/08_tensor_cores" --device cpu --va
   --seq-q 128 --seq-k 384 --head-dim 64 --tiles 128,128 >/dev/null
 # The first launch alone: another one counts.
 awk -v kernel='"tensor_overlap"' 'index($0, kernel) && launches++ { exit } { print }' "$results/trace.jsonl" >"$results/traces/overlap.jsonl"
+FLASH_SIMT_TRACE="$results/trace.jsonl" "$bin/08_tensor_cores" --device cpu --variant ring --pass backward --dtype fp16 --batch 1 --heads 1 \
+  --seq-q 128 --seq-k 128 --head-dim 128 --tiles 64,128 >/dev/null
+awk '/"kernel"/ { wanted = /"backward_ring"/ && !launches++ } NR == 1 || wanted { print }' "$results/trace.jsonl" \
+  >"$results/traces/backward.jsonl"
 rm "$results/trace.jsonl"
 FLASH_SIMT_TRACE="$results/traces/ring.jsonl" "${1:-build}/tests/test_flash_simt" -ns -tc='trace: the ring for its picture' >/dev/null
 

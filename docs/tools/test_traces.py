@@ -10,6 +10,7 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import generate  # noqa: E402, F401  finds the packages
+from tools import hopper_backward_pictures as backward  # noqa: E402
 from tools import hopper_forward_pictures as pictures  # noqa: E402
 
 
@@ -53,6 +54,19 @@ class Traces(unittest.TestCase):
                     SystemExit, "^docs/results/cpu/traces/a.jsonl has no events of a kernel 'three'; run docs/save"
                 ):
                     pictures.events_of("a.jsonl", "three")
+
+    def test_the_five_products_of_a_visit(self):
+        tiles = ["K", "V", "Q", "dO"]
+        loads = [load(barrier, 0, 1024 * barrier, tensor) for barrier, tensor in enumerate(tiles)]
+        dS, place = 8192, {tensor: 1024 * barrier for barrier, tensor in enumerate(tiles)}
+        operands = [(place["K"], "Q"), (place["V"], "dO"), (backward.REGISTERS, "dO"), (dS, "K"), (backward.REGISTERS, "Q")]
+        products = [event("wgmma", 3, product=at, a=left, b=place[right]) for at, (left, right) in enumerate(operands)]
+        waits = [event("wgmma wait", 0, products=5), event("wgmma waited", 0, products=5)]
+        lanes, end = backward.lanes_of(loads + products + waits)
+        self.assertEqual((list(lanes), end), ([0], 7))
+        self.assertEqual(
+            [(kind, first, last) for kind, first, last, _ in lanes[0][1:]], [(p, at, 6) for at, p in enumerate(backward.PRODUCTS)]
+        )
 
 
 if __name__ == "__main__":
