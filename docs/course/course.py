@@ -86,8 +86,6 @@ def verdict_on(e, folder, build_folder):
     """Checks one file, prints the verdict and remembers it."""
     began = time.monotonic()
     path = folder / e.student_name
-    if not path.is_file():
-        raise Usage(f"there is no {path}; course.py blank {e.name} {folder} writes it")
     try:
         text = path.read_text()
     except UnicodeDecodeError:
@@ -109,15 +107,24 @@ def verdict_on(e, folder, build_folder):
     return verdict
 
 
+def present(arguments):
+    """Of the exercises that are named those that the folder has files of."""
+    folder, named = Path(arguments.folder), exercise.chosen(arguments.exercises)
+    found = [e for e in named if (folder / e.student_name).is_file()]
+    if not found:
+        raise Usage(f"there is no {folder / named[0].student_name}; course.py blank {arguments.exercises} {folder} writes it")
+    return found
+
+
 def check_all(arguments, build_folder):
-    folder, wanted = student_folder(arguments.folder), exercise.chosen(arguments.exercises)
+    folder, wanted = student_folder(arguments.folder), present(arguments)
     build.prepare(build_folder, {e.stage for e in wanted})
     verdicts = [verdict_on(e, folder, build_folder) for e in wanted]
     return 0 if all(v.right for v in verdicts) else 1
 
 
 def watch(arguments, build_folder):
-    folder, wanted = student_folder(arguments.folder), exercise.chosen(arguments.exercises)
+    folder, wanted = student_folder(arguments.folder), present(arguments)
     build.prepare(build_folder, {e.stage for e in wanted})
     seen, left = {}, arguments.changes
     print(f"Watching {', '.join(str(folder / e.student_name) for e in wanted)}; Ctrl-C ends it", flush=True)
@@ -170,9 +177,14 @@ def progress(arguments, _):
 
 def parser():
     top = argparse.ArgumentParser(prog="course.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    usual = next((f for f in ("build", "build-course") if (exercise.ROOT / f / "CMakeCache.txt").is_file()), "build-course")
     top.add_argument(
-        "--build", default=exercise.ROOT / "build-course", type=Path, help="build folder of the project (default: build-course)"
+        "--build",
+        default=exercise.ROOT / usual,
+        type=Path,
+        help="build folder of the project (default: build, if the demo has made it, else build-course)",
     )
+    top.add_argument("--built", type=Path, metavar="BUILD", help="the same; it is up to date, and nothing is built there")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def add(name, function, *options):
@@ -205,7 +217,8 @@ def parser():
 def main():
     arguments = parser().parse_args()
     try:
-        return arguments.function(arguments, arguments.build.resolve())
+        build.up_to_date = arguments.built is not None
+        return arguments.function(arguments, (arguments.built or arguments.build).resolve())
     except Usage as error:
         print(f"course.py: {error}", file=sys.stderr)
     except OSError as error:
