@@ -16,12 +16,14 @@ Exit codes: 0 right (grade: graded); 1 something is wrong; 2 bad usage or input.
 
 import argparse
 import json
+import shutil
 import sys
 import time
 from pathlib import Path
 
 from kit import Usage, build, check, exercise, grade, selftest, words
 
+HERE = Path(__file__).resolve().parent
 STATE = "progress.json"
 
 
@@ -78,6 +80,8 @@ def blank(arguments, _):
         written += 1
         print(f"{path}: {e.title} {e.equation}. Read {e.chapter}; look for the line '{e.begin}'")
     if written:
+        if not (folder / "AGENTS.md").exists():  # asks an assistant to tutor, not to solve
+            shutil.copyfile(HERE / "AGENTS.md", folder / "AGENTS.md")
         print(f"Next: course.py check {folder} {arguments.exercises}")
     return 0 if written else 2
 

@@ -52,6 +52,7 @@ class Student(WithFolder):
         self.assertIn("P(i, j) = exp(S(i, j)) / l", text)
         self.assertIn("(1.2), (1.4); 5 lines in the project's kernel", text)
         self.assertNotIn("inverse;", text.split(e.begin)[1].split(e.end)[0])
+        self.assertIn("Do not write the lines of the blank", (self.folder / "AGENTS.md").read_text())
         self.file.write_text("mine")
         code, said, _ = course("blank", NAME, self.folder)
         self.assertEqual((code, self.file.read_text()), (2, "mine"))
