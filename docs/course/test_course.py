@@ -230,9 +230,9 @@ class Parts(unittest.TestCase):
 
     def test_problems_follow_from_the_seed_alone(self):
         e = exercise.load(NAME)
-        self.assertEqual(measure.draw_problems(e, "1"), measure.draw_problems(e, "1"))
-        self.assertNotEqual(measure.draw_problems(e, "1"), measure.draw_problems(e, "2"))
-        self.assertEqual(measure.draw_problems(e, "1")[0][:6], ["--batch", "1", "--kv-heads", "2", "--heads", "2"])
+        self.assertEqual(measure.draw_problems(e, "1", 6), measure.draw_problems(e, "1", 6))
+        self.assertNotEqual(measure.draw_problems(e, "1", 6), measure.draw_problems(e, "2", 6))
+        self.assertEqual(measure.draw_problems(e, "1", 6)[0][:6], ["--batch", "1", "--kv-heads", "2", "--heads", "2"])
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def check_lines(exercise, lines, build_folder):
             "refused", [f"{place}{what}.", "The grader takes the language of the kernels alone: no pointers, no state, no library."]
         )
     with workplace() as folder:
-        built = build.build(exercise, exercise.file_with(lines), build_folder, folder / "build", scan.compiled)
+        built = build.build(exercise, exercise.to_compile(lines), build_folder, folder / "build", scan.compiled)
         if built.refused:
             return Verdict("refused", [built.message + "."])
         if built.program is None:

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "docs" / "course" / "exercises"
 LEVELS = {1: "a formula", 2: "a building block", 3: "an algorithm"}
 KEYS = {"title", "file", "variant", "pass", "level", "equation", "chapter", "goal", "first", "last", "comment", "code", "hints"}
-OPTIONAL = {"allow", "tile_rows", "cases", "counted", "target", "rubric", "draw"}
+OPTIONAL = {"allow", "tile_rows", "cases", "counted", "target", "dtype", "widths", "rubric", "draw"}
 RUBRIC = ("result", "orders", "races", "bytes", "sectors", "bank_conflicts", "barriers", "extra_memory")
 
 
@@ -46,6 +46,8 @@ class Exercise:
     cases: list = field(default_factory=list)
     counted: str = ""  # the problem on which counts are compared
     target: int = 90  # the GPU that the simulator stands for
+    dtype: str = "fp32"
+    widths: list = field(default_factory=list)  # the head dimensions that are compiled; empty: all
     rubric: dict = field(default_factory=dict)
     draw: dict = field(default_factory=dict)
 
@@ -86,7 +88,7 @@ class Exercise:
         return text[:start], text[start:stop], text[stop:]
 
     def indent(self):
-        return re.match(" *", self.first).group()
+        return re.search("^( *)[^ #]", self.first, re.MULTILINE).group(1)
 
     def blank(self):
         """What stands in a student's file between the marks."""
@@ -100,6 +102,16 @@ class Exercise:
         before, _, after = self.parts()
         marks = [f"{self.indent()}{mark}\n" for mark in (self.begin, self.end)]
         return before + marks[0] + lines + marks[1] + after
+
+    def to_compile(self, lines):
+        """The same with those compiled tile sizes alone that the cases need: a second to compile in place of four."""
+        text = self.file_with(lines)
+        head, table, rest = text.partition("constexpr CompiledShape shapes[] = {\n")
+        if not self.widths or not table:
+            return text
+        sizes, end, after = rest.partition("};\n")
+        kept = [size for size in sizes.splitlines(keepends=True) if int(re.search(r"<(\d+),", size).group(1)) in self.widths]
+        return head + table + "".join(kept) + end + after
 
     def student_lines(self, text):
         """What a student's file has between the marks."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from kit import Usage, build, check, exercise, measure, scan, words
 
 LAYERS = ("source", "object")
+PROBLEMS = 6
 ORDERS = ("reverse", "random:7", "random:23")
 PATIENCE = 5  # seconds: what ends without a result after that is not run on the other problems
 FORMATS = {"gradescope": "results.json", "classroom50": "result.json", "junit": "junit.xml"}
@@ -35,7 +36,7 @@ def nothing(ex, why):
     return {"exercise": ex.name, "score": 0, "max": sum(ex.rubric.values()), "refused": why, "items": []}
 
 
-def grade_lines(ex, lines, build_folder, seed="1", layers=LAYERS):
+def grade_lines(ex, lines, build_folder, seed="1", layers=LAYERS, count=PROBLEMS):
     """The score of lines for the blank. It has no times, no names of folders and no errors in it: the same on every machine."""
     if lines.strip() == ex.blank().strip():
         return nothing(ex, "the blank is as it was given out")
@@ -43,14 +44,14 @@ def grade_lines(ex, lines, build_folder, seed="1", layers=LAYERS):
     if why:
         return nothing(ex, why)
     with check.workplace() as folder:
-        built = build.build(ex, ex.file_with(lines), build_folder, folder / "build", scan.compiled if "object" in layers else None)
+        built = build.build(ex, ex.to_compile(lines), build_folder, folder / "build", scan.compiled if "object" in layers else None)
         if built.program is None:
             return nothing(ex, built.message if built.refused else "it does not compile")
-        return points(ex, built.program, build_folder, seed, folder)
+        return points(ex, built.program, build_folder, seed, folder, count)
 
 
-def points(ex, program, build_folder, seed, folder):
-    problems = measure.draw_problems(ex, seed)
+def points(ex, program, build_folder, seed, folder, count):
+    problems = measure.draw_problems(ex, seed, count)
     right, same, races, over = 0, 0, 0, {}
     for number, options in enumerate(problems):
         place = folder / f"problem{number}"

@@ -19,7 +19,19 @@ class Run(NamedTuple):
 def run(program, exercise, options, folder, *, order="forward", save=False, check=True):
     folder.mkdir(parents=True)
     env = {"FLASH_SIMT_ORDER": order, "FLASH_SIMT_STEPS": str(STEPS), "FLASH_SIMT_TARGET": str(exercise.target), "FLASH_SIMT_THREADS": "2"}
-    argv = [program, "--device", "cpu", "--variant", exercise.variant, "--pass", exercise.passes, "--json", *options]
+    argv = [
+        program,
+        "--device",
+        "cpu",
+        "--variant",
+        exercise.variant,
+        "--dtype",
+        exercise.dtype,
+        "--pass",
+        exercise.passes,
+        "--json",
+        *options,
+    ]
     argv += [] if check else ["--no-check"]
     argv += ["--save", "out"] if save else []
     done = sandbox.run(argv, folder, env=env)
@@ -43,6 +55,8 @@ def judge(build_folder, exercise, options, folder):
         "saved",
         "--no-watch",
         "--json",
+        "--dtype",
+        exercise.dtype,
         "--pass",
         exercise.passes,
         *options,
@@ -81,7 +95,7 @@ class Draw:
         return values[self.number(0, len(values) - 1)]
 
 
-def draw_problems(exercise, seed, count=6):
+def draw_problems(exercise, seed, count):
     """Problems that the student has not seen: lengths, heads, head dimension, mask, bias and numbers."""
     limits = {
         "seq_q": [1, 90],

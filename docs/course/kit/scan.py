@@ -22,7 +22,7 @@ WORDS = {
     "memory that outlives the launch": "static thread_local extern register constinit inline_variable new delete malloc free",
     "a cast that hides what is read": "reinterpret_cast const_cast dynamic_cast bit_cast typeid decltype union volatile any",
     "exceptions or jumps": "throw try catch goto noexcept setjmp longjmp",
-    "declarations that the blank has no use for": "namespace using typedef template typename class struct enum operator friend virtual mutable concept requires"
+    "declarations that the blank has no use for": "namespace using typedef template class struct enum operator friend virtual mutable concept requires"
     " __shared__ __global__ __constant__ __managed__",
     "the insides of a view": "data origin row_stride batch_stride head_stride batches heads rows cols size address below stride",
     "a view of its own": "Matrix Vector Tensor SharedMatrix SharedVector Element Reference GlobalPointer TensorRef view dynamic_shared",
@@ -98,7 +98,7 @@ def refused_operator(word, before, after, tokens, at):
         return f"{word}: text and macros; a kernel needs none"
     if word in ("->", "[[") or (word == "[" and after == "["):
         return f"'{word}': pointers and attributes; views and arrays are enough"
-    if word == "*" and (not value_before or before in TYPES):
+    if word == "*" and after != "this" and (not value_before or before in TYPES):
         return "a pointer; views and arrays are enough"
     if word == "&" and not value_before and not (before == "[" and after == "]") and before not in (">",):
         return "an address; views and arrays are enough"
