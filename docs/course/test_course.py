@@ -79,7 +79,7 @@ class Student(WithFolder):
         code, said, _ = course("check", self.folder, NAME)
         self.assertEqual(code, 1)
         self.assertIn("O is wrong, L right. The worst element of O is at batch 0, head 0, row", said)
-        self.assertIn("every element of o is 2 times what it should be", said)
+        self.assertIn("every element of O is 2 times what it should be", said)
         self.fill("  float l = nonsense;\n")
         line = self.file.read_text().split("\n").index("  float l = nonsense;") + 1
         self.assertIn("DOES NOT COMPILE", course("check", self.folder, NAME)[1])

@@ -71,6 +71,11 @@ def of_elements(exercise, checks):
     return text
 
 
+def as_in_equations(said):
+    """O, L, dQ for o, lse, dq; the o of P o (dP - D) stays."""
+    return re.sub(r"\b(lse|dq|dk|dv|o(?= is\b| and\b| are\b)|(?<=and )o|(?<=element of )o)\b", lambda m: TENSORS[m.group()], said)
+
+
 def of_failure(exercise, done, report, options):
     """[sentences] about a run that failed; empty if it passed. `report`: the JSON of the stage's program, or None."""
     told = []
@@ -88,7 +93,8 @@ def of_failure(exercise, done, report, options):
         for said in threads["mistakes"][:1]:
             told += [f"The simulator found a race: {without_paths(said, exercise)}", meaning("RACE")]
         if wrong and not threads["mistakes"]:
-            for said in threads["hints"][:3]:
+            for said in [hint for hint in threads["hints"] if " is 1 times " not in hint][:3]:
+                said = as_in_equations(said)
                 told += [f"The simulator says: {without_paths(said, exercise)}.", "" if said.startswith("no race") else meaning(said)]
     return ([f"On the problem {' '.join(options)}:"] if told else []) + [text for text in told if text]
 
