@@ -13,7 +13,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-from kit import Usage, exercise, measure, sandbox, scan
+from kit import Usage, build, exercise, measure, sandbox, scan
 
 BUILD = HERE.parents[1] / "build-course"
 NAME = "01_softmax"
@@ -184,6 +184,27 @@ class Parts(unittest.TestCase):
         e.first = "\n"
         with self.assertRaisesRegex(Usage, "the anchor 'first' stands .* times"):
             e.parts()
+
+    def test_the_commands_of_ninja_and_of_make(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            stage = "01_naive"
+            (folder / stage / "CMakeFiles" / f"{stage}.dir").mkdir(parents=True)
+            (folder / stage / "CMakeFiles" / f"{stage}.dir" / "link.txt").write_text(
+                "c++ CMakeFiles/step.dir/kernel.o -o ../bin/01_naive\n"
+            )
+            command = "/usr/bin/ccache c++ -Werror -o CMakeFiles/step.dir/kernel.o -c kernel_cpu.cpp"
+            entry = {"directory": str(folder / stage), "command": command, "file": str(folder / stage / "kernel_cpu.cpp")}
+            (folder / "compile_commands.json").write_text(json.dumps([entry]))
+            words, made = build.compile_command(folder, "01_naive/kernel.cuh")
+            self.assertEqual(words, ["c++", "-o", "CMakeFiles/step.dir/kernel.o", "-c", "kernel_cpu.cpp"])
+            linked, place = build.link_command(folder, stage)
+            self.assertIn(made, [place / word for word in linked])
+            with self.assertRaisesRegex(Usage, "does not build 02_absent/kernel.cuh"):
+                build.compile_command(folder, "02_absent/kernel.cuh")
+        words, made = build.compile_command(BUILD, "01_naive/kernel.cuh")
+        linked, place = build.link_command(BUILD, "01_naive")
+        self.assertIn(made, [place / word for word in linked])
 
     def test_the_scan(self):
         for lines, says in (

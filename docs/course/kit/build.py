@@ -52,7 +52,7 @@ def compile_command(build, file):
     for entry in json.loads((build / "compile_commands.json").read_text()):
         if entry["file"] == str(build / source):
             words = [word for word in shlex.split(entry["command"]) if Path(word).name not in ("ccache", "sccache") and word != "-Werror"]
-            return words, words[words.index("-o") + 1]
+            return words, Path(entry["directory"]) / words[words.index("-o") + 1]
     raise Usage(f"{build} does not build {file}; allowed: a build folder of this project")
 
 
@@ -85,13 +85,13 @@ def build(exercise, text, build_folder, work, refuse=None):
     done = sandbox.run(words, folder, seconds=60, memory=4096, file_size=128)
     if done.code != 0 or not new_object.is_file():
         return Built(None, first_error(done, header, exercise))
-    why = refuse(new_object, build_folder / old_object) if refuse else ""
+    why = refuse(new_object, old_object) if refuse else ""
     if why:
         return Built(None, why, refused=True)
     words, folder = link_command(build_folder, exercise.stage)
     program = work / "program"
     words[words.index("-o") + 1] = str(program)
-    replaced = [str(new_object) if word.endswith(old_object) else word for word in words]
+    replaced = [str(new_object) if folder / word == old_object else word for word in words]
     if replaced == words:
         raise Usage(f"{build_folder}: the program {exercise.stage} is not linked from {old_object}")
     linked = subprocess.run(replaced, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
