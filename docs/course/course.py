@@ -8,6 +8,7 @@
   course.py hint DIR 04_merge_output the next hint
   course.py progress DIR             what is done
   course.py grade DIR --format gradescope --out RESULTS    for teachers: points, from the student's lines alone
+  course.py slides PAGE.html         for teachers: the slides as one page to project
   course.py self-test                for teachers: does the course itself hold?
 
 04 stands for all exercises of a stage; the name of an exercise and the word all are allowed too.
@@ -21,7 +22,7 @@ import sys
 import time
 from pathlib import Path
 
-from kit import Usage, build, check, exercise, grade, selftest, words
+from kit import Usage, build, check, exercise, grade, selftest, slides, words
 
 HERE = Path(__file__).resolve().parent
 STATE = "progress.json"
@@ -214,6 +215,7 @@ def parser():
         (("--out",), {"required": True, "metavar": "RESULTS", "help": "where score.json and the file of the format are written"}),
         (("--seed",), {"default": "1", "help": "a word of the teacher's, from which the problems are drawn (default: 1)"}),
     )
+    add("slides", slides.command, (("out",), {"metavar": "PAGE.html", "help": "a new file"}))
     add("self-test", selftest.command, (("exercises",), {"nargs": "*", "metavar": "NN", "help": "default: all, and the cheats"}))
     return top
 

@@ -3,6 +3,7 @@
 overwritten. test_course.py BUILD runs them against a build folder of the project."""
 
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-from kit import Usage, build, exercise, measure, sandbox, scan
+from kit import Usage, build, exercise, mathml, measure, sandbox, scan
 
 BUILD = HERE.parents[1] / "build-course"
 NAME = "01_softmax"
@@ -254,6 +255,38 @@ class Parts(unittest.TestCase):
         self.assertEqual(measure.draw_problems(e, "1", 6), measure.draw_problems(e, "1", 6))
         self.assertNotEqual(measure.draw_problems(e, "1", 6), measure.draw_problems(e, "2", 6))
         self.assertEqual(measure.draw_problems(e, "1", 6)[0][:6], ["--batch", "1", "--kv-heads", "2", "--heads", "2"])
+
+
+class Slides(WithFolder):
+    def test_the_page_is_whole_and_overwrites_nothing(self):
+        page = self.folder.parent / "slides.html"
+        code, said, _ = course("slides", page)
+        self.assertEqual(code, 0)
+        self.assertRegex(said, r"\d\d slides; arrow keys")
+        html = page.read_text()
+        self.assertNotRegex(html, r"(src|href)=.?http")
+        for section in re.findall(r"<section>.*?</section>", html, re.DOTALL):
+            xml.fromstring(section)
+            self.assertIn("<h1>", section)
+        page.write_text("mine")
+        self.assertEqual((course("slides", page)[0], page.read_text()), (2, "mine"))
+
+    def test_formulas(self):
+        for tex, wanted in (
+            ("a_i^2", "<msubsup><mi>a</mi><mi>i</mi><mn>2</mn></msubsup>"),
+            (r"\sum_j e^{s_j - m}", "<munder><mo>∑</mo><mi>j</mi></munder><msup><mi>e</mi>"),
+            (
+                r"\frac{1}{\ell_{\text{new}}}",
+                "<mfrac><mrow><mn>1</mn></mrow><mrow><msub><mi>ℓ</mi><mrow><mtext>new</mtext></mrow></msub></mrow></mfrac>",
+            ),
+            (r"\left( x \right)", '<mrow><mo stretchy="true">(</mo><mrow><mi>x</mi></mrow><mo stretchy="true">)</mo></mrow>'),
+            (r"\text{at most one}", "<mtext>at most one</mtext>"),
+            ("m' < 1", "<msup><mi>m</mi><mo>′</mo></msup><mo>&lt;</mo>"),
+        ):
+            self.assertIn(wanted, mathml.mathml(tex))
+        for tex, says in ((r"\underbrace{x}", "does not know"), ("{x", "ends too early"), ("x }", "at a place where")):
+            with self.assertRaisesRegex(Usage, says):
+                mathml.mathml(tex)
 
 
 if __name__ == "__main__":

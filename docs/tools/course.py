@@ -1,6 +1,7 @@
 """Of docs/course: the exercises, and the wrong kernels with what each is told."""
 
 import difflib
+import re
 import sys
 
 from rows.files import ROOT
@@ -54,3 +55,12 @@ def wrong(name):
             "",
         ]
     return "\n".join(text).rstrip()
+
+
+def equation(number):
+    """The equation of a chapter without its number, which is said beside it."""
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        for block in re.findall(r"^```math\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
+            if f"\\tag{{{number}}}" in block:
+                return "```math\n" + re.sub(r"[.,]?\s*\\tag\{[^}]*\}", "", block) + "```"
+    raise SystemExit(f"no chapter has equation ({number})")
