@@ -79,7 +79,7 @@ def build(exercise, text, build_folder, work, refuse=None):
     new_object = work / "kernel.o"
     words[words.index("-o") + 1] = str(new_object)
     words.insert(1, f"-I{work / 'include'}")
-    words += ["-fdiagnostics-color=never", "-fmax-errors=3" if "clang" not in words[0] else "-ferror-limit=3"]
+    words += ["-fdiagnostics-color=never"]
     folder = work / "compile"
     folder.mkdir()
     done = sandbox.run(words, folder, seconds=60, memory=4096, file_size=128)

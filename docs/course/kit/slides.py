@@ -60,7 +60,7 @@ def picture(alt, target):
     if not path.is_file() or path.suffix != ".svg":
         raise Usage(f"slides.md: there is no picture {target}")
     data = base64.b64encode(path.read_bytes()).decode()
-    return f'<img alt="{escape(alt)}" src="data:image/svg+xml;base64,{data}">'
+    return f'<img alt="{escape(alt)}" src="data:image/svg+xml;base64,{data}" />'
 
 
 def slide(text):
