@@ -21,8 +21,10 @@ WORDS = {
     "a file, a library or the machine": "asm std system exit _exit abort fork exec printf puts putchar fopen fwrite open write read mmap syscall getenv",
     "memory that outlives the launch": "static thread_local extern register constinit inline_variable new delete malloc free",
     "a cast that hides what is read": "reinterpret_cast const_cast dynamic_cast bit_cast typeid decltype union volatile any",
+    "copies of memory, which know no bounds": "memcpy memmove memset memcmp strcpy strlen bcopy alloca",
+    "another way to write an operator": "bitand bitor compl and_eq or_eq xor_eq not_eq",
     "exceptions or jumps": "throw try catch goto noexcept setjmp longjmp",
-    "declarations that the blank has no use for": "namespace using typedef template class struct enum operator friend virtual mutable concept requires"
+    "declarations that the blank has no use for": "namespace using typedef template class struct enum operator friend virtual mutable concept requires import export module"
     " __shared__ __global__ __constant__ __managed__",
     "the insides of a view": "data origin row_stride batch_stride head_stride batches heads rows cols size address below stride",
     "a view of its own": "Matrix Vector Tensor SharedMatrix SharedVector Element Reference GlobalPointer TensorRef view dynamic_shared",
@@ -59,6 +61,9 @@ def source(lines, allow=()):
     text = without_comments(lines)
     if "/*" in text or "*/" in text:
         return "a comment that does not end inside the marks"
+    digraph = re.search(r"<:|:>|<%|%>|%:", text)
+    if digraph:
+        return f"'{digraph.group()}': another way to write a bracket"
     if not text.isascii():
         return "a character that is not ASCII, outside a comment"
     tokens = []
@@ -75,6 +80,8 @@ def source(lines, allow=()):
         if depth < 0:
             return f"line {number}: a closing brace without its opening one"
         why = refused_name(word, allow) if kind == "name" else refused_operator(word, before, after, tokens, at)
+        if word == "auto" and "auto" not in allow and [t[0] for t in tokens[at + 2 : at + 4]] != ["=", "["]:
+            why = "auto: write the type, so that no array becomes a pointer; allowed: auto f = [ for a lambda"
         if why:
             return f"line {number}: {why}"
     return "" if depth == 0 else "an opening brace without its closing one"
@@ -106,16 +113,6 @@ def refused_operator(word, before, after, tokens, at):
         return f"'{before}[': an index after something that is no array's name"
     if word == "[" and re.match(r"[A-Za-z_]", before) and is_parameter(tokens, at):
         return "an array as a parameter becomes a pointer"
-    if (
-        word == "="
-        and at >= 2
-        and tokens[at - 2][0] in ("auto", "const")
-        and "auto" in (tokens[at - 2][0], tokens[at - 3][0])
-        and after != "["
-    ):
-        return "auto: write the type, so that no array becomes a pointer; allowed: auto for a lambda, auto&"
-    if word == "[" and before == "auto":
-        return "auto [...]: the insides of a view"
     return ""
 
 
@@ -139,7 +136,7 @@ def in_parentheses(tokens, at):
 # What any kernel may call besides what the solution calls.
 HARMLESS = re.compile(
     r"(__tsan_\w+|__ubsan_\w+|mem(cpy|move|set)|_?_?(f(max|min|abs|ma)|exp2?|log2?|sqrt|rsqrt|pow|floor|ceil|tanh|round|trunc)f?)$"
-    r"|flash::simt::(__sync\w+|__shfl\w*|__any_sync|__all_sync|__ballot_sync|__reduce\w+|fail_\w+|threadIdx|blockIdx|blockDim|gridDim|detail::\w+)\b"
+    r"|flash::simt::(__sync\w+|__shfl\w*|__any_sync|__all_sync|__ballot_sync|__reduce\w+|fail_\w+|threadIdx|blockIdx|blockDim|gridDim)\b"
 )
 
 
