@@ -19,7 +19,7 @@ class Done(NamedTuple):
     seconds: float
 
 
-def run(argv, folder, *, env=None, seconds=8, memory=2048, file_size=32):
+def run(argv, folder, *, env=None, seconds=8, memory=1536, file_size=32):
     """Runs argv in `folder`, an empty place of its own. Limits: seconds of processor time, and six times as many on the clock; megabytes of
     memory, and of each file that it writes. What it prints goes to files, so that they are limited too."""
     folder = Path(folder)

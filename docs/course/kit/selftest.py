@@ -36,14 +36,24 @@ def problems_of(e, build_folder):
     if check.check_lines(e, e.blank(), build_folder).status != "not started":
         yield "the blank counts as started"
 
-    verdict = check.check_lines(e, solution, build_folder)
-    if not verdict.right:
-        yield f"the solution is {verdict.status}: {' '.join(verdict.told)}"
-    score = grade.grade_lines(e, solution, build_folder, count=grade.PROBLEMS if e.level == 1 else 3)  # which saves a minute
+    why = scan.source(solution, e.allow)
+    if why:
+        yield f"the solution is refused: {why}"
+    with check.workplace() as folder:  # compiled once for both, and graded on fewer problems than a student's: that saves a minute
+        built = build.build(e, e.to_compile(solution), build_folder, folder / "build", scan.compiled)
+        if built.program is None:
+            yield f"the solution gives no program: {built.message}"
+            return
+        verdict = check.run_cases(e, built.program, build_folder, folder)
+        if not verdict.right:
+            yield f"the solution is {verdict.status}: {' '.join(verdict.told)}"
+        score = grade.points(e, built.program, build_folder, "1", folder, 2)
     if score["score"] != 100:
         yield f"the solution scores {score['score']}: {score}"
-    if e.level == 1 and score != grade.grade_lines(e, solution, build_folder):
-        yield "the same lines score differently when they are graded again"
+    if e.level == 1:  # as a student's, twice
+        scores = [grade.grade_lines(e, solution, build_folder, count=2) for _ in range(2)]
+        if scores[0]["score"] != 100 or scores[0] != scores[1]:
+            yield f"the same lines score {scores[0]['score']} and {scores[1]['score']}"
 
 
 def problems_of_wrong(e, wrong, build_folder):
