@@ -21,7 +21,7 @@ RULES = (
         " loop that some lanes run more often than others.",
     ),
     (
-        r"is outside|out of bounds|bytes of dynamic shared memory",
+        r"is outside|does not exist|bytes of dynamic shared memory",
         "The kernel touched an element that does not exist. A GPU would read or overwrite something else there, without a word. Is the last"
         " tile ragged, and who tests for that?",
     ),
@@ -32,7 +32,7 @@ RULES = (
     ),
     (r"no thread (of its block )?has written", "Shared memory holds nothing until a thread writes to it: NaN here, anything on a GPU."),
     (r"order of the threads", "The result depends on which thread comes first. A barrier is missing, or stands at the wrong place."),
-    (r"divi(sion|des) by zero", "An integer was divided by zero."),
+    (r"division of .* by zero", "An integer divided by zero, or a remainder by zero. A GPU gives some number, and says nothing."),
 )
 TENSORS = {"o": "O", "lse": "L", "dq": "dQ", "dk": "dK", "dv": "dV"}
 
@@ -83,7 +83,7 @@ def of_failure(exercise, done, report, options):
         told = ["It did not come to an end.", meaning("endless")]
     elif report is None:
         said = without_paths(done.err.strip().split("\n")[-1] if done.err.strip() else f"the program ended with {done.code}", exercise)
-        said = re.sub(rf"^{exercise.stage}: ", "", said)
+        said = re.sub(rf"^{exercise.stage}: | FLASH_SIMT_STEPS raises the limit;", "", said)
         told = [f"The simulator stopped it: {said}", meaning(said)]
     else:
         checks = report["check"]["tensors"]
