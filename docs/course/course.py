@@ -26,12 +26,13 @@ from kit import Usage, build, check, exercise, grade, selftest, slides, words
 
 HERE = Path(__file__).resolve().parent
 STATE = "progress.json"
+ME = sys.argv[0] or "course.py"  # as it was called, to be called again
 
 
 def student_folder(text):
     folder = Path(text)
     if not folder.is_dir():
-        raise Usage(f"there is no folder {folder}; course.py blank 04 {folder} makes it")
+        raise Usage(f"there is no folder {folder}; {ME} blank 04 {folder} makes it")
     return folder
 
 
@@ -83,7 +84,7 @@ def blank(arguments, _):
     if written:
         if not (folder / "AGENTS.md").exists():  # asks an assistant to tutor, not to solve
             shutil.copyfile(HERE / "AGENTS.md", folder / "AGENTS.md")
-        print(f"Next: course.py check {folder} {arguments.exercises}")
+        print(f"Next: {ME} check {folder} {arguments.exercises}")
     return 0 if written else 2
 
 
@@ -107,7 +108,7 @@ def verdict_on(e, folder, build_folder):
             )
         )
     if not verdict.right:
-        print(words.wrapped(f"A hint: course.py hint {folder} {e.name}"))
+        print(words.wrapped(f"A hint: {ME} hint {folder} {e.name}"))
     remember(folder, e.name, status=verdict.status)
     return verdict
 
@@ -117,7 +118,7 @@ def present(arguments):
     folder, named = Path(arguments.folder), exercise.chosen(arguments.exercises)
     found = [e for e in named if (folder / e.student_name).is_file()]
     if not found:
-        raise Usage(f"there is no {folder / named[0].student_name}; course.py blank {arguments.exercises} {folder} writes it")
+        raise Usage(f"there is no {folder / named[0].student_name}; {ME} blank {arguments.exercises} {folder} writes it")
     return found
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-from kit import Usage, build, check, exercise, mathml, measure, sandbox, scan, words
+from kit import Usage, build, check, exercise, grade, mathml, measure, sandbox, scan, words
 
 BUILD = HERE.parents[1] / "build-course"
 NAME = "01_softmax"
@@ -102,6 +102,32 @@ class Parts(unittest.TestCase):
         self.assertEqual(measure.draw_problems(e, "1", 6), measure.draw_problems(e, "1", 6))
         self.assertNotEqual(measure.draw_problems(e, "1", 6), measure.draw_problems(e, "2", 6))
         self.assertEqual(measure.draw_problems(e, "1", 6)[0][:6], ["--batch", "1", "--kv-heads", "2", "--heads", "2"])
+
+
+class Score(unittest.TestCase):
+    def lost(self, *found):
+        score = grade.score(exercise.load("04_tile_loop"), 6, *found)
+        self.assertEqual(score["max"], 100)
+        self.assertEqual(score["score"], sum(i["points"] for i in score["items"]))
+        return {i["name"]: i["max"] - i["points"] for i in score["items"] if i["points"] < i["max"]}
+
+    def test_each_item_is_lost_by_itself(self):
+        self.assertEqual(self.lost(6, 6, 0, {}), {})
+        self.assertEqual(self.lost(6, 5, 0, {}), {"orders": 10})
+        self.assertEqual(self.lost(6, 6, 1, {}), {"races": 20})
+        self.assertEqual(self.lost(6, 6, 0, {"bytes": 2.0, "barriers": 1.5}), {"bytes": 10, "barriers": 10})
+
+    def test_a_wrong_kernel_keeps_a_share_of_the_result_alone(self):
+        lost = self.lost(5, 5, 0, {})
+        self.assertEqual((lost["result"], sum(lost.values())), (40 - 33, 100 - 33))
+        self.assertEqual(sum(self.lost(0, 0, 0, {}).values()), 100)
+
+    def test_a_race_that_is_right_costs_points(self):
+        e = exercise.load("02_coalesced_rows")
+        racy = next(w for w in exercise.gallery(e) if w["name"] == "all lanes write L")
+        score = grade.grade_lines(e, racy["lines"], BUILD, count=2)
+        points = {i["name"]: i["points"] for i in score["items"]}
+        self.assertEqual((points["result"], points["races"], points["bytes"]), (50, 0, 0))
 
 
 class Messages(unittest.TestCase):
