@@ -21,7 +21,7 @@ def exercises():
     for e in all_exercises():
         lines = e.parts()[1].rstrip("\n").count("\n") + 1
         rubric = ", ".join(f"{name.replace('_', ' ')} {most}" for name, most in e.rubric.items())
-        title = f"[{e.title}](../../{e.chapter})"
+        title = f"[{e.title}](../{e.chapter.removeprefix('docs/')})"
         rows.append([f"`{e.name}`", e.level, title, e.equation, lines, len(exercise.gallery(e)), rubric])
     return table("exercise | level | what to write | equations | lines | wrong kernels | points", rows)
 
