@@ -80,6 +80,10 @@ def source(lines, allow=()):
         if depth < 0:
             return f"line {number}: a closing brace without its opening one"
         why = refused_name(word, allow) if kind == "name" else refused_operator(word, before, after, tokens, at)
+        if word == "this" and before != "*":
+            why = "'this': a pointer"
+        if word == "<" and before == "as" and not is_plain(tokens, at):
+            why = "as<...>: allowed are numbers and vectors of them"
         if word == "auto" and "auto" not in allow and [t[0] for t in tokens[at + 2 : at + 4]] != ["=", "["]:
             why = "auto: write the type, so that no array becomes a pointer; allowed: auto f = [ for a lambda"
         if why:
@@ -105,8 +109,10 @@ def refused_operator(word, before, after, tokens, at):
         return f"{word}: text and macros; a kernel needs none"
     if word in ("->", "[[") or (word == "[" and after == "["):
         return f"'{word}': pointers and attributes; views and arrays are enough"
-    if word == "*" and after != "this" and (not value_before or before in TYPES):
+    if word == "*" and after != "this" and (not value_before or before in TYPES or after in (")", ">", "*", "&") or declares(tokens, at)):
         return "a pointer; views and arrays are enough"
+    if word in ("&", "&&") and (after in (")", ">") or (word == "&&" and before in TYPES)):
+        return "a cast to a reference; static_cast to a number is enough"
     if word == "&" and not value_before and not (before == "[" and after == "]") and before not in (">",):
         return "an address; views and arrays are enough"
     if word == "[" and before not in ("(", ",", "=", "return", "{", ";") and not re.fullmatch(r"[A-Za-z_]\w*|\]", before):
@@ -114,6 +120,20 @@ def refused_operator(word, before, after, tokens, at):
     if word == "[" and re.match(r"[A-Za-z_]", before) and is_parameter(tokens, at):
         return "an array as a parameter becomes a pointer"
     return ""
+
+
+def is_plain(tokens, at):
+    """Does tokens[at] open a list of numbers' types alone?"""
+    words = [word for word, _, _ in tokens[at + 1 : at + 4]]
+    return ">" in words and set(words[: words.index(">")]) <= TYPES | {"Wide"}
+
+
+def declares(tokens, at):
+    """Is tokens[at] the * of a statement, or of a list of parameters, that begins with NAME * NAME?"""
+    beginning = [word for word, _, _ in tokens[max(0, at - 4) : at - 1]]
+    while beginning and beginning[-1] == "const":
+        beginning.pop()
+    return not beginning or beginning[-1] in (";", "{", "}") or beginning[-2:] == ["]", "("]
 
 
 def is_parameter(tokens, at):
