@@ -60,7 +60,7 @@ inline Prediction predicted_backward(std::string_view step, const Problem& p, co
   const auto [Br, Bc] = choice.tiles;
   const bool two_kernels = step == "two_kernels", staggered = step == "staggered";
   const bool persistent = step == "persistent", ordered = step == "ordered";
-  const bool hopper = step == "warpgroups" || step == "ring" || step == "bulk" || persistent || ordered;
+  const bool hopper = step == "warpgroups" || step == "ring" || step == "bulk" || ordered || persistent;
   const Visits v = visits(p, choice.tiles), of_dQ = visits(p, {Bc, Br});  // the second kernel turns the tiles
   const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
   const std::int64_t width = d <= 128 ? up(d, 32) : 256;
@@ -92,9 +92,11 @@ inline Prediction predicted_backward(std::string_view step, const Problem& p, co
     moved["sum_dQ"] = {added + heads * in_order * up(d, 8), added + heads * up(Nq, 128) * width};
     if (ordered) {  // the first tile of keys stores; only what no key sees is cleared
       const std::int64_t unseen = p.causal ? std::max<std::int64_t>(0, Nq - Nk) : 0;
-      moved["sum_dQ"].read -= heads * (up(Nq, Br) - unseen / Br * Br) * width;
+      const std::int64_t tiles = up(Nq, Br) / Br - unseen / Br;  // that any key sees
+      moved["sum_dQ"].read -= heads * tiles * Br * width;
       if (unseen == 0) moved["sum_dQ"].written = added;
-      moved["turns"].written = heads * up(Nq, 128) / 8;  // but for those that are asked for again and again
+      const std::int64_t passed_on = heads * (v.tiles - tiles);
+      moved["turns"] = {passed_on, passed_on + heads * tiles};  // and set back; how often blocks ask nobody knows
     }
   }
   return moved;
@@ -108,7 +110,7 @@ inline Prediction predicted(const Variant& v, const Problem& p, Pass pass, const
     if (v.name == step) return predicted_specialized(step, p, choice);
   }
   for (const std::string_view step :
-       {"two_kernels", "one_kernel", "staggered", "warpgroups", "ring", "bulk", "persistent", "ordered"}) {
+       {"two_kernels", "one_kernel", "staggered", "warpgroups", "ring", "bulk", "fused", "ordered", "persistent"}) {
     if (v.name != step) continue;
     return pass == Pass::forward ? predicted_forward(p, choice) : predicted_backward(step, p, choice);
   }

@@ -28,6 +28,8 @@ sed -i.all '/^  extra memory/,$d' "$results/01_naive_large.txt" && rm "$results/
 for lab in "$bin"/lab_*; do
   "$lab" >"$results/$(basename "$lab").txt"
 done
+docs/lab/zoo.sh "${1:-build}/tests" >"$results/zoo.txt"
+"$bin/06_fa2_forward" --device cpu --tune --heads 1 --seq 512 >"$results/tune.txt"
 # What programs say of themselves, for tables and pictures; the tiles on a problem large enough for the default to be the first.
 mkdir "$results/programs"
 for stage in 06_fa2_forward 07_fa2_backward 08_tensor_cores; do
@@ -57,6 +59,9 @@ FLASH_SIMT_TRACE="$results/trace.jsonl" "$bin/08_tensor_cores" --device cpu --va
 awk -v kernel='"tensor_overlap"' 'index($0, kernel) && launches++ { exit } { print }' "$results/trace.jsonl" >"$results/traces/overlap.jsonl"
 rm "$results/trace.jsonl"
 FLASH_SIMT_TRACE="$results/traces/ring.jsonl" "${1:-build}/tests/test_flash_simt" -ns -tc='trace: the ring for its picture' >/dev/null
+
+# Of torch, where it is installed.
+python3 -B docs/lab/autograd.py >"$results/autograd.txt" || { [ $? = 3 ] && cp "$saved/autograd.txt" "$results/"; }
 
 rm -rf "$saved"
 mv "$results" "$saved"

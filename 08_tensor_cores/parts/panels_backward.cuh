@@ -54,7 +54,8 @@ struct BackwardShared {
   struct Barriers {
     Mbarrier full_K[KVStages], full_V[KVStages], empty_KV[KVStages];
     Mbarrier full_Q[STAGES], full_dO[STAGES], empty_Q[STAGES], empty_dO[STAGES];
-    int number[KVStages];  // step 4: of the work that K and V belong to
+    Mbarrier full_dQ[STAGES], empty_dQ[STAGES];  // steps 3 and 4
+    int number[KVStages];                        // steps 4 and 5: of the work that K and V belong to
   };
   static_assert(sizeof(Barriers) <= 2 * BARRIER_NUMBERS);
   T* start = dynamic_shared<T>(Shape::SHARED_NUMBERS);
@@ -71,8 +72,11 @@ struct BackwardShared {
   }
   __device__ Barriers& barriers() const { return *reinterpret_cast<Barriers*>(LD(STAGES).data); }
 
-  /// Step 3: behind all others, what the warps have of dQ.
-  __device__ float* dQ() const { return LD(STAGES).data + BARRIER_NUMBERS / 2; }
+  /// Step 3: behind all others, tiles of dQ as they lie in the sum.
+  __device__ SharedMatrix<float> dQ(int stage) const {
+    constexpr int numbers = Shape::Br * Shape::Width;
+    return {LD(STAGES).data + BARRIER_NUMBERS / 2 + stage * numbers, 1, numbers, numbers};
+  }
 
   /// By one thread. Full: the producer's arrival, and bytes. Empty: a warp of the consumers at a time.
   __device__ void initialize() const {
@@ -87,6 +91,8 @@ struct BackwardShared {
       mbarrier_init(is.full_dO[stage], 1);
       mbarrier_init(is.empty_Q[stage], Shape::CONSUMERS * 4);
       mbarrier_init(is.empty_dO[stage], Shape::CONSUMERS * 4);
+      mbarrier_init(is.full_dQ[stage], Shape::CONSUMERS * 4);
+      mbarrier_init(is.empty_dQ[stage], 1);
     }
     fence_mbarrier_init();  // the TMA sees them initialised
   }
@@ -167,10 +173,6 @@ struct PartOfDQ {
   __device__ int place(int row0, int n) const {
     return ((row0 + row + threadIdx.x % WARPGROUP / WARP * 16) / 16 * (Shape::Width / 8) + col / 8 + n) * 4 * WARP;
   }
-  /// Step 5: a number for each such place, so that the warps of all blocks that add to it can take turns.
-  __device__ int turn(int row0) const {
-    return (row0 + row + static_cast<int>(threadIdx.x) % WARPGROUP / WARP * 16) / 16 * SHARERS + col / COLS;
-  }
   /// The fragments that the warpgroup has: beyond the last column there are none.
   __device__ int fragments() const { return min(COLS, Shape::Width - col) / 8; }
 
@@ -182,6 +184,16 @@ struct PartOfDQ {
       if (SHARERS * COLS > Shape::Width && n >= fragments()) break;
       const float(&four)[4] = dQ.number[0][n];
       atomic_add4(first + 4 * n * WARP, make_float4(four[0], four[1], four[2], four[3]));
+    }
+  }
+  /// Step 3: stores to shared memory, in the order of the sum.
+  __device__ void store(const SharedMatrix<float>& tile, const Accumulators<1, COLS / 8>& dQ) const {
+#pragma unroll
+    for (int n = 0; n < COLS / 8; ++n) {
+      if (SHARERS * COLS > Shape::Width && n >= fragments()) break;
+      const float(&four)[4] = dQ.number[0][n];
+      tile.template as<float4>(0, place(0, n) + 4 * static_cast<int>(threadIdx.x % WARP)) =
+          make_float4(four[0], four[1], four[2], four[3]);
     }
   }
 };

@@ -27,16 +27,27 @@ __device__ float2 unpack(unsigned pair) {
   }
 }
 
+/// A part of a head, of equally many for each head. The last head comes first, since L2 keeps what was touched last: the kernel of the step, which
+/// takes heads from the first to the last, begins with what prepare_kernel has just cleared and ends with what convert_kernel reads next.
+struct PartOfHead {
+  int head, part;  // head: counted over all batches
+
+  __device__ explicit PartOfHead(int heads) {
+    const int parts = gridDim.x / heads, number = gridDim.x - 1 - blockIdx.x;
+    head = number / parts, part = number % parts;
+  }
+};
+
 /// D = rowsum(dO o O) beside L; a query that sees no key, or that only pads the last tile, gets L = inf: its P is 0. If there
-/// is a sum of dQ, it is cleared. Width / 8 lanes, rounded up to a power of two, share a query.  Grid: groups of queries * B*H.
+/// is a sum of dQ, it is cleared. Width / 8 lanes, rounded up to a power of two, share a query.  Grid: B*H * parts.
 template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)
     prepare_kernel(Problem problem, Tensor<const T> O_all, Tensor<const T> dO_all, Tensor<const float> L_all,
                    Tensor<float> LD_all, Tensor<float> sum_all, bool clear_sum, bool wide) {
   constexpr int CHUNKS = Width / 8, LANES = CHUNKS == 12 ? 16 : CHUNKS, ROWS = PREPARE_THREADS / LANES;
-  const int heads = problem.B * problem.H;
-  const int b = blockIdx.x % heads / problem.H, h = blockIdx.x % heads % problem.H;
-  const int i = blockIdx.x / heads * ROWS + threadIdx.x / LANES, chunk = threadIdx.x % LANES, col = 8 * chunk;
+  const PartOfHead is(problem.B * problem.H);
+  const int b = is.head / problem.H, h = is.head % problem.H;
+  const int i = is.part * ROWS + threadIdx.x / LANES, chunk = threadIdx.x % LANES, col = 8 * chunk;
   float D = 0.0f;
   if (i < problem.Nq && col < problem.d) {
     const Matrix<const T> O = O_all.head(b, h), dO = dO_all.head(b, h);
@@ -63,7 +74,7 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
   }
   if (clear_sum) {  // its order does not matter here: the block clears as many numbers as its rows have
     const Matrix<float> sum = sum_all.head(b, h);
-    const int first = blockIdx.x / heads * ROWS * Width;
+    const int first = is.part * ROWS * Width;
     for (int e = 4 * threadIdx.x; e < ROWS * Width; e += 4 * PREPARE_THREADS) {
       store4(sum.address(0, first + e), make_float4(0.0f, 0.0f, 0.0f, 0.0f));
     }
@@ -112,9 +123,9 @@ template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)
     convert_kernel(Problem problem, Tensor<const float> sum_all, Tensor<T> dQ_all, bool wide) {
   constexpr int CHUNKS = Width / 8;
-  const int heads = problem.B * problem.H;
-  const int b = blockIdx.x % heads / problem.H, h = blockIdx.x % heads % problem.H;
-  const int index = blockIdx.x / heads * PREPARE_THREADS + threadIdx.x;
+  const PartOfHead is(problem.B * problem.H);
+  const int b = is.head / problem.H, h = is.head % problem.H;
+  const int index = is.part * PREPARE_THREADS + threadIdx.x;
   const int chunk = index % CHUNKS, g = index / CHUNKS % 8, group = index / CHUNKS / 8, col = 8 * chunk;
   if (16 * group + g >= problem.Nq || col >= problem.d) return;
   const Matrix<const float> sum = sum_all.head(b, h);

@@ -131,6 +131,8 @@ __device__ inline void bulk_wait() {
 
 /// By each thread that has stored to shared memory, before the barrier after which the TMA or wgmma reads it.
 __device__ inline void fence_proxy_async() { FLASH_SM90("fence.proxy.async.shared::cta;" ::: "memory"); }
+/// The same for global memory: the TMA, which this thread asks next, finds there what the thread has stored, or knows to be stored.
+__device__ inline void fence_proxy_async_global() { FLASH_SM90("fence.proxy.async.global;" ::: "memory"); }
 
 // ---- Named barriers: "bar". Ids 1 to 15 (0 is __syncthreads); counts are multiples of 32; whole warps call them -------------------------
 

@@ -122,6 +122,7 @@ void bulk_wait(Site site = Site::here()) {
 }
 
 void fence_proxy_async(Site = Site::here());
+inline void fence_proxy_async_global() {}  // the model's TMA reads global memory as threads left it
 
 // ---- Warps and groups of them ----------------------------------------------------------------------------------------------------
 

@@ -10,12 +10,12 @@ STEPS = {
         "the TMA copies, `wgmma` multiplies; keys are rows of scores, so that only $`dQ`$ needs other warps",
     ),
     "ring": ("2_specialized.cuh", "a producer warp, rings of $`Q`$ and $`dO`$, two tiles of $`dS`$: one barrier in the loop"),
-    "bulk": ("3_bulk_dQ.cuh", "at $`d = 64`$ the TMA adds $`dQ`$ to its sum"),
-    "persistent": ("4_scheduled.cuh", "keys from a counter; the next ones load while these end"),
-    "ordered": ("5_ordered.cuh", "blocks take turns at $`dQ`$: the same bits in each run"),
+    "bulk": ("3_bulk.cuh", "a warp of its own, the adder, has the TMA add $`dQ`$ to its sum"),
+    "ordered": ("4_ordered.cuh", "blocks take turns at $`dQ`$: the same bits in each run; adders alone wait"),
+    "persistent": ("5_persistent.cuh", "step 2 with keys from a counter; the next ones load while these end"),
 }
-# d, queries and keys of a tile, does dQ leave by way of shared memory?
-TILES = [(64, 128, 128, True), (96, 64, 128, False), (128, 64, 128, False)]
+# d, queries and keys of a tile
+TILES = [(64, 128, 128), (96, 64, 128), (128, 64, 128)]
 CONSUMER_REGISTERS, BESIDE = 240, 40  # that a thread may have; that addresses and the moment take, roughly
 SHARED_LIMIT, BARRIERS, STAGES = 232448, 256, 2
 
@@ -39,17 +39,17 @@ def registers():
     return table(head, lines)
 
 
-def shared(stages_of_kv=1):
+def shared(stages_of_kv=1, tiles_of_dq=0):
     """(8B.2)  What a block has in shared memory."""
     lines = []
-    for d, br, bc, bulk in TILES:
+    for d, br, bc in TILES:
         columns = (d + 63) // 64 * 64
         parts = [
             int(stages_of_kv) * 2 * 2 * bc * columns,
             STAGES * 2 * 2 * br * columns,
             2 * 2 * br * bc,
             STAGES * 2 * 4 * br,
-            4 * br * columns if bulk else 0,
+            int(tiles_of_dq) * 4 * br * d,
             BARRIERS,
         ]
         if sum(parts) > SHARED_LIMIT:

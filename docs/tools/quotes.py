@@ -61,6 +61,18 @@ def part(path, function, *words):
     return block([line if line[:1] == "#" else line[margin:] for line in found], "cpp")
 
 
+def python(path, *names):
+    """Functions and classes of a Python file, each to its last line."""
+    lines, found = source(path), []
+    for name in names:
+        start = next((i for i, line in enumerate(lines) if re.match(rf"(def|class) {name}\b", line)), None)
+        if start is None:
+            raise SystemExit(f"{path}: no function '{name}' to quote")
+        end = next((i for i in range(start + 1, len(lines)) if lines[i] and not lines[i].startswith(" ")), len(lines))
+        found += (["", ""] if found else []) + "\n".join(lines[start:end]).rstrip().split("\n")
+    return block(found, "py")
+
+
 def file(path):
     """A source file in C++, whole."""
     return block(source(path)[:-1], "cpp")

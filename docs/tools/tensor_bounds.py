@@ -1,4 +1,5 @@
-"""Of docs/08_tensor_cores.md: what a pair of tiles asks of an SM, (8.0), and the measured rates on which that rests."""
+"""Of docs/08_tensor_cores.md: what a pair of tiles asks of an SM, (8.0), and the measured rates on which that rests. Those of the backward
+pass: tensor_cores_backward.py."""
 
 from dataclasses import dataclass
 
@@ -91,22 +92,6 @@ def needs(variant, width, br=EXAMPLE[0], bc=EXAMPLE[1], rows=2):
     return Needs(4 * pairs * width // MMA_FLOPS, softmax, pairs, shared)
 
 
-def backward_needs(s):
-    """(8.0)  Of a pair of tiles of the last step."""
-    query_tiles, column_tiles = s.br // 16, s.width // 16
-    # (rows, columns) of warps that share dQ, as WarpGrid in parts/prepare.cuh deals them out.
-    grids = [(r, c) for r in range(1, query_tiles + 1) for c in range(1, column_tiles + 1) if query_tiles % r == column_tiles % c == 0]
-    grids = [(r, c) for r, c in grids if r * c <= s.warps]
-    query_warps, column_warps = min(grids, key=lambda grid: (-grid[0] * grid[1], grid[1] * s.br + grid[0] * s.width))
-    tile_q, tile_k, pairs = 2 * s.br * s.width, 2 * s.bc * s.width, s.br * s.bc
-    shared = 4 * (s.warps // 2) * tile_q  # Q for S and dK, dO for dP and dV, by each warp of a half
-    shared += 2 * tile_k  # K and V, each warp its rows
-    shared += 3 * 2 * pairs  # P written and read, dS written
-    shared += column_warps * 2 * pairs + query_warps * tile_k  # dS and K for dQ
-    shared += 2 * tile_q  # copies
-    return Needs(10 * pairs * s.width // MMA_FLOPS, 3 * pairs // WARP, pairs, shared)
-
-
 def rates():
     """What an instruction beside a product costs."""
     alone = RATES["tflops_alone"]
@@ -162,24 +147,6 @@ def forward():
             shown = [f"**{value:,.0f}**" if value == max(clocks) else f"{value:,.0f}" for value in clocks]
             rows.append([width, step, default(variant, width).tiles, n.products, f"{n.beside:.2g}", *shown, f"{n.tflops():.0f}"])
     return table(["d", "step", "tiles", "products", "others beside each", *CLOCKS, "TFLOP/s, at most"], rows)
-
-
-def backward():
-    """(8.0)  Of the default tiles of the last step."""
-    rows = []
-    for s in (default(BACKWARD[-1], width) for width in (64, 128)):
-        n = backward_needs(s)
-        rows.append(
-            [
-                s.width,
-                s.tiles,
-                f"{n.products:,}",
-                f"{n.beside:.2g}",
-                *(f"{value:,.0f}" for value in n.clocks().values()),
-                f"{n.tflops():.0f}",
-            ]
-        )
-    return table(["d", "Br × Bc", "products", "others beside each", *CLOCKS, "TFLOP/s, at most"], rows)
 
 
 def rows_of_a_warp():

@@ -1,5 +1,5 @@
-"""Of docs/08_tensor_cores.md: tiles, registers, events, precision, banks, and how the steps got their speed. What bounds them is in
-tensor_bounds.py, their times beside others' in tensor_results.py."""
+"""Of docs/08_tensor_cores.md and the backward chapter after it: tiles, registers, events; of the forward one alone: precision, banks, the
+picture of its loop. What bounds the steps is in tensor_bounds.py, their times beside others' in tensor_results.py."""
 
 import re
 
@@ -10,9 +10,10 @@ from .formatting import shown, step, table, tiles_text
 from .saved import NOTHING_SAVED, RESULTS, newest, of_each_gpu, said, section
 from .shapes import WARP, fullest_bank, shapes
 from .svg import Picture
-from .tensor_bounds import BACKWARD, CHAPTERS, FORWARD, HOPPER, MMA_FLOPS, STAGE, VARIANTS, default
+from .tensor_bounds import BACKWARD, CHAPTERS, FORWARD, MMA_FLOPS, STAGE, VARIANTS, default
 
 LAST = {"forward": FORWARD[-1], "backward": BACKWARD[-1]}
+STEPS = {"forward": FORWARD, "backward": BACKWARD, **CHAPTERS}
 
 
 def tiles(direction):
@@ -31,8 +32,9 @@ def tiles_of_steps():
 
 
 @of_each_gpu
-def resources(device, chapter="08"):
-    """Registers of each kernel, the larger number of both types, by tile size; of chapter 08, or of 08H or 08B."""
+def resources(device, chapter="forward"):
+    """Registers of each kernel, the larger number of both types, by tile size; of the forward or backward steps by mma.sync, or of 08H or
+    08B."""
     if not (RESULTS / device / "resources.json").exists():
         return None
     own = {"forward": ("forward_kernel",), "backward": ("prepare", "dk_dv", "dq_", "backward", "convert")}
@@ -42,7 +44,7 @@ def resources(device, chapter="08"):
         variant, name = files.get(row["file"]), row["kernel"].split("<")[0]
         if (
             variant is None
-            or (variant not in CHAPTERS[chapter] if chapter in CHAPTERS else variant in HOPPER)
+            or variant not in STEPS[chapter]
             or not name.startswith(own["backward" if "backward" in VARIANTS[variant]["passes"] else "forward"])
         ):
             continue
@@ -61,17 +63,16 @@ def resources(device, chapter="08"):
     return f"Compiled for `{compiled[0]['arch']}`:\n\n{table(head, lines)}" if lines else None
 
 
-def counts():
-    """Bank conflicts and other events of all steps, on one problem without a mask."""
-    wanted = {"forward": FORWARD, "backward": BACKWARD}
-    used = [row for row in newest("cpu", "tensor_io.json") if row["variant"] in wanted[row["pass"]]]
+def counts(direction):
+    """Bank conflicts and other events of the steps of a pass, on one problem without a mask."""
+    used = [row for row in newest("cpu", "tensor_io.json", direction=direction) if row["variant"] in STEPS[direction]]
     lines = [
-        [step(row), row["pass"], tiles_text(row["tiles"])]
+        [step(row), tiles_text(row["tiles"])]
         + [f"{2 * row['counters']['tensor_core_products'] // MMA_FLOPS:,}"]
         + [f"{row['counters'][name]:,}" for name in ("bank_conflicts", "barriers", "warp_operations", "atomics")]
         for row in used
     ]
-    head = "step | pass | tiles | `m16n8k16` | bank conflicts | barriers | warp operations | atomic additions"
+    head = "step | tiles | `m16n8k16` | bank conflicts | barriers | warp operations | atomic additions"
     return section("{problem}, on the simulator", head, lines, used) or NOTHING_SAVED
 
 

@@ -15,7 +15,8 @@ CELLS = [(d, length, causal, "fp16") for d in (64, 128) for length in LENGTHS fo
 PEERS = ("flash", "cudnn")
 PASSES = ("forward", "backward")
 LAST = {"forward": "tuned", "backward": "staggered"}  # of the steps that run on every GPU since Ampere
-ON_HOPPER = {"forward": "scheduled", "backward": "ring"}
+ON_HOPPER = {"forward": "scheduled", "backward": "bulk"}
+NARROW = {"backward": "warpgroups"}  # in place of it up to d = 64, where it is faster
 NONE = [None, None, None]
 
 
@@ -24,10 +25,23 @@ def key(row):
     return p["head_dim"], p["seq_q"], p["causal"], p["dtype"], row["pass"]
 
 
+def names_of(steps):
+    """`steps`, in words."""
+    narrow = NARROW.get(steps, ON_HOPPER[steps])
+    return f"`{ON_HOPPER[steps]}`" if narrow == ON_HOPPER[steps] else f"`{narrow}` up to d = 64, `{ON_HOPPER[steps]}` beyond"
+
+
+def is_last(row, last):
+    """Is it of the last step in this pass?"""
+    of_pass = row["pass"]
+    narrow = last is ON_HOPPER and row["problem"]["head_dim"] <= 64
+    return row["variant"] == (NARROW.get(of_pass, last[of_pass]) if narrow else last.get(of_pass))
+
+
 def saved(device, last=LAST):
     """{(d, N, mask, type, pass): [the last step's row, FlashAttention-2's, cuDNN's]} of the problems that the last step has a time of."""
     rows = newest(device, "sweep16.json", "tensor_cores.json", having="time")
-    ours = {key(row): row for row in rows if row["variant"] == last.get(row["pass"])}
+    ours = {key(row): row for row in rows if is_last(row, last)}
     found = {at: [row, None, None] for at, row in ours.items()}
     for row in rows:
         beside = ours.get(key(row))
@@ -96,9 +110,26 @@ def hopper_cells(device, which):
     means = [geometric_mean(ratio(of_types[dtype][0], of_types[dtype][2]) for of_types in found.values()) for dtype in ("fp16", "bf16")]
     lines.append(["", "", "geometric mean", "", "", f"**{means[0]}**", "", "", "", f"**{means[1]}**", ""])
     head = ["d", "N", "mask", *(f"{dtype} {name}" for dtype in ("fp16", "bf16") for name in ("here", "cuDNN", "here / cuDNN", "FA2"))]
-    return (
-        section(f"{which}, `{ON_HOPPER[which]}`, TFLOP/s, 16,384 tokens, H·d = 2,048{in_turns(rows)}", head, lines, used) if used else None
-    )
+    return section(f"{which}, {names_of(which)}, TFLOP/s, 16,384 tokens, H·d = 2,048{in_turns(rows)}", head, lines, used) if used else None
+
+
+@of_each_gpu
+def in_order(device, name):
+    """The twelve cells of a backward step that adds in order, beside the fastest step that does not, and cuDNN."""
+    fastest, ordered = saved(device, ON_HOPPER), saved(device, {"backward": name})
+    lines, ratios, used = [], [], []
+    for cell in CELLS:
+        (fast, _, _), (mine, _, cudnn) = fastest.get((*cell, "backward"), NONE), ordered.get((*cell, "backward"), NONE)
+        used += [row for row in (mine, fast) if row]
+        ratios.append((ratio(mine, fast), ratio(mine, cudnn)))
+        d, length, causal, _ = cell
+        cells = [d, f"{length:,}", "causal" if causal else "no", speed(fast), speed(mine), shown(ratios[-1][0], ".2f"), speed(cudnn)]
+        lines.append([*cells, shown(ratios[-1][1], ".2f")])
+    means = [f"**{geometric_mean(one)}**" for one in zip(*ratios)]
+    lines.append(["", "", "geometric mean", "", "", means[0], "", means[1]])
+    head = ["d", "N", "mask", "in any order", f"`{name}`", "of that", "cuDNN", f"`{name}` / cuDNN"]
+    title = f"backward, fp16, TFLOP/s, 16,384 tokens, H·d = 2,048{in_turns(ordered)}"
+    return section(title, head, lines, used) if used else None
 
 
 @of_each_gpu

@@ -10,7 +10,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
-from tools import fa1_backward, fa1_forward, naive  # noqa: E402
+from tools import fa1_backward, fa1_forward, naive, shapes, tensor_cores_backward  # noqa: E402
 
 COPIES = [  # where it is introduced, and where it is taken from
     ("01_naive/kernel.cuh", "common/device/products.cuh"),
@@ -95,6 +95,17 @@ class Numbers(unittest.TestCase):
             ("05_fa1_backward/kernel.cuh", "CHUNK", fa1_backward.CHUNK),
         ]:
             self.assertIn(f"constexpr int {name} = {number};", (ROOT / path).read_text())
+
+    def test_keys_of_a_warp_as_the_tables_of_tiles_say(self):
+        of_warps = tensor_cores_backward
+        said = [
+            (re.match(r"\d+(?= keys a warp)", s.why), of_warps.keys_of_a_warp(s))
+            for step in of_warps.BACKWARD
+            for s in shapes.shapes(of_warps.STAGE, step, "backward")
+        ]
+        told = [(int(match.group()), keys) for match, keys in said if match]
+        self.assertGreater(len(told), 10)
+        self.assertEqual([keys for _, keys in told], [keys for keys, _ in told])
 
 
 class Pictures(unittest.TestCase):

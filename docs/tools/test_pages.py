@@ -11,7 +11,21 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import generate  # noqa: E402
-from tools import formatting, headline, platforms, quotes, saved, shapes, tensor_results, timed, tuned  # noqa: E402
+from tools import (
+    autotuning,
+    debugging,
+    decode,
+    dropout,
+    formatting,
+    headline,
+    platforms,
+    quotes,
+    saved,
+    shapes,
+    tensor_results,
+    timed,
+    tuned,
+)  # noqa: E402
 
 
 def row(stage, variant, direction="forward", ms=1.0, tflops=1.0, date="2026-01-01", clock=None, **problem):
@@ -122,7 +136,7 @@ class FrontPage(OfSavedRows):
         for at, (d, n, causal, dtype) in enumerate(tensor_results.CELLS):
             problem = {"head_dim": d, "seq_q": n, "seq_k": n, "causal": causal, "dtype": dtype}
             for direction, gain in (("forward", 1.5 if at == 3 else 1.0), ("backward", 2.0)):
-                speeds = {"first": 1, tensor_results.LAST[direction]: 100, tensor_results.ON_HOPPER[direction]: 500}
+                speeds = {"first": 1, tensor_results.LAST[direction]: 100, tensor_results.ON_HOPPER[direction]: 500, "warpgroups": 500}
                 found += [row("08_tensor_cores", name, direction, tflops=speed, **problem) for name, speed in speeds.items()]
                 found += [row("peer", name, direction, tflops=speed, **problem) for name, speed in (("flash", 100 / gain), ("cudnn", 400))]
         return found
@@ -191,6 +205,22 @@ class Text(unittest.TestCase):
                 platforms.variables()
 
 
+class Formulas(unittest.TestCase):
+    def test_how_lucky_the_best_of_equal_choices_is(self):
+        self.assertEqual(
+            lines(autotuning.luck())[:4], [["2", "0.56"], ["4", "1.03"], ["8", "1.42"], ["16", "1.77"]]
+        )  # as in tables of statistics
+
+    def test_what_a_query_row_reads_and_what_parts_add(self):
+        self.assertEqual(decode.cache_bytes(1024), 4 << 20)
+        first, *_, last = lines(decode.parts())
+        self.assertEqual((first[2:6], last[2:]), (["8", "6 %", "17", "481"], ["512", "100 %", "1", "131,072", "0.0 %"]))
+
+    def test_what_random_numbers_cost(self):
+        self.assertEqual([dropout.per_score(rounds, scores) for _, rounds, scores in dropout.DRAWS], [0, 3.75, 12])
+        self.assertEqual(lines(dropout.cost())[0][-1], "579")  # nothing drawn: (8.0) as chapter 08 has it
+
+
 class Quotes(unittest.TestCase):
     def test_a_part_of_a_function_from_one_text_to_the_next(self):
         kernel = "01_naive/kernel.cuh"
@@ -208,6 +238,18 @@ class Quotes(unittest.TestCase):
     def test_a_struct_to_its_closing_brace(self):
         lines = quotes.functions("06_fa2_forward/parts.cuh", "Along").split("\n")
         self.assertEqual((lines[1][:3], lines[2], lines[-2]), ("///", "struct Along {", "};"))
+
+    def test_what_the_simulator_says_of_a_mistake_in_a_marked_line(self):
+        text = debugging.bug("zoo_memory.cpp", "past_the_last_row", "row")
+        self.assertIn("// BUG row\n}\n```\n\n```text\nkernel zoo, block (0,0,0), thread (4,0,0): K[b=0, h=1](4, 2) is outside", text)
+        with self.assertRaisesRegex(SystemExit, "no message of 'BUG rows' in common/simt/test/zoo_memory.cpp; run docs/save"):
+            debugging.bug("zoo_memory.cpp", "past_the_last_row", "rows")
+
+    def test_functions_in_python(self):
+        lines = quotes.python("docs/lab/jacobians.py", "flat", "dot").split("\n")
+        self.assertEqual((lines[:2], lines[3:6], len(lines)), (["```py", "def flat(A):"], ["", "", "def dot(x, y):"], 8))
+        with self.assertRaisesRegex(SystemExit, "jacobians.py: no function 'flatter' to quote"):
+            quotes.python("docs/lab/jacobians.py", "flatter")
 
     def test_a_file_whole(self):
         text = quotes.file("docs/lab/first.cu")

@@ -20,10 +20,12 @@ def widths_and_masks(rows):
 
 
 @of_each_gpu
-def tuned(device, stage):
-    """Of one stage, for each pass; and what is there of the other pass alone."""
+def tuned(device, stage, direction=None):
+    """Of one stage, for each pass, or for one of them; and what is there of the other pass alone."""
     rows, parts = newest(device, "tuned.json", stage=stage, having="tune"), []
     for variant, which in dict.fromkeys((row["variant"], row["pass"]) for row in rows):
+        if which != (direction or which):
+            continue
         group = [row for row in rows if (row["variant"], row["pass"]) == (variant, which)]
         head = "d | mask | dtype | choices | default, Br × Bc | ms | best other, Br × Bc | ms | takes longer by %"
         length, batch = group[0]["problem"]["seq_q"], group[0]["problem"]["batch"]

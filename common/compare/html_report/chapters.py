@@ -1,6 +1,7 @@
 """The chapters of the stages, which the name of each stage leads to, and what they answer that a reader of the tables asks."""
 
 import os
+import re
 from pathlib import Path
 from urllib.parse import quote
 
@@ -19,6 +20,12 @@ WHY = (
 KNOWN = {path.stem: path for path in DOCS.glob("[0-9][0-9]_*.md")}  # stage: its chapter
 
 
+def chapters_of(stage):
+    """The one of its name, then all others of its number."""
+    number = stage.split("_")[0]
+    return [KNOWN[stage], *(path for name, path in sorted(KNOWN.items()) if name.split("_")[0] == number and name != stage)]
+
+
 def link(stage, text=None):
     """To where the page names the chapter of a stage, if there is one."""
     return tag("a", text or stage, href=f"#chapter-{stage}") if stage in KNOWN else text or stage
@@ -35,10 +42,11 @@ def section(rows, base):
     to where its links lead nowhere."""
     lines = []
     for stage in sorted({row["stage"] for row in rows if row["stage"] in KNOWN}):
-        path = KNOWN[stage]
-        title = path.read_text(encoding="utf-8").split("\n", 1)[0].lstrip("# 0123456789")
-        name = tag("a", title, href=f"{base.rstrip('/')}/{quote(path.name)}") if base else title
-        lines.append(tag("li", name, ": ", tag("code", path.relative_to(ROOT)), id=f"chapter-{stage}"))
+        for path in chapters_of(stage):
+            title = re.sub(r"^# (\d+\w? )?", "", path.read_text(encoding="utf-8").split("\n", 1)[0])
+            name = tag("a", title, href=f"{base.rstrip('/')}/{quote(path.name)}") if base else title
+            anchor = f"chapter-{stage}" if path is KNOWN[stage] else None
+            lines.append(tag("li", name, ": ", tag("code", path.relative_to(ROOT)), id=anchor))
     if not lines:
         return None
     said = "Each stage is derived, and its kernel walked through, in a chapter. They lie in the folder of the project:"

@@ -20,22 +20,28 @@ def of_group(group):
     start = say("plain attention ({})", start) if first["stage"] == "01_naive" else start
     said = []
     if group.gpu:
-        as_fast = say("as fast: {} takes {} ms, {} {} ms", end, cost_text(best), start, cost_text(first))
+        as_fast = say("as fast as {}: {} ms become {} ms in {}", start, cost_text(first), cost_text(best), end)
         said.append((gain(cost(first) / cost(best)), as_fast))
     many, few, least = moved_bytes(first), moved_bytes(best), number(best, "compulsory_bytes")
     if many and few and many > few:
-        said.append((gain(many / few), say("fewer bytes: {} moves {}, {} {}", end, size(few), start, size(many))))
+        said.append((gain(many / few), say("fewer bytes moved than {}: {} become {} in {}", start, size(many), size(few), end)))
     if least and few and not group.gpu:
-        said.append((gain(few / least), say("the least that any implementation must move, {}, is what {} moves", size(least), end)))
+        said.append(
+            (
+                gain(few / least),
+                say("the bytes that any implementation must move: {} moves {}, and {} is the least", end, size(few), size(least)),
+            )
+        )
     if None not in (extra(first), extra(best)) and extra(first) != extra(best):
-        beside = say("of memory beside inputs and outputs for {}; {} for {}", end, size(extra(first)), start)
-        said.append((memory_text(extra(best)), beside))
+        beside = say("of memory beyond inputs and outputs in {}, where {} needs {}", end, start, size(extra(first)))
+        said.append((size(extra(best)), beside))
     if group.gpu:
         flash = next((row for row in group.rows if is_peer(row) and row["variant"] == "flash" and row is not peer), None)
         for other, which in ((peer, "the fastest peer"), (flash, "the peer of the same algorithm")):
             if other and cost(other):
-                took = f"{text(other, 'idea') or other['variant']}, {cost_text(other)} ms"
-                said.append((gain(cost(other) / cost(best)), say("the time of {} is what {} takes: {}", end, which, took)))
+                name = text(other, "idea") or other["variant"]
+                as_fast = say("as fast as {}, {}: {} ms there, {} ms in {}", which, name, cost_text(other), cost_text(best), end)
+                said.append((gain(cost(other) / cost(best)), as_fast))
     return said
 
 
@@ -80,12 +86,12 @@ def growth(found):
         return []
     short, long = min(needs[name]), max(needs[name])
     sizes = f"{size(needs[name][short])} at N={short:,}, {size(needs[name][long])} at N={long:,}"
-    beside = "the memory beside inputs and outputs of {} at {} times the length: {}"
-    sentence = say(beside, tag("code", name), figure(long / short), sizes)
+    beside = "the extra memory for a sequence {} times as long: {} needs {}"
+    sentence = say(beside, figure(long / short), tag("code", name), sizes)
     there = {other: sizes[long] for other, sizes in needs.items() if long in sizes and sizes[long] < needs[name][long]}
     if there:
         least = min(there, key=there.get)
-        sentence = say("{}; {} needs {} there", sentence, tag("code", least), memory_text(there[least]))
+        sentence = say("{}; {} needs {} at that length", sentence, tag("code", least), memory_text(there[least]))
     return [(gain(times(name)), sentence)]
 
 

@@ -37,8 +37,8 @@ READING_TIMES = [
     "Median, min and max (in small print) are of all timed runs. Where the ranges of two lines overlap, neither is clearly the faster one.",
 ]
 READING_COUNTS = [
-    "Counts come from a simulator that runs each CUDA thread on the CPU. They are exact and the same on every machine, but they are no times: "
-    "a stage with fewer bytes can be slower."
+    "Counts come from a simulator that runs each CUDA thread on the CPU. They are exact and the same on every machine, but they are not times: "
+    "a stage that moves fewer bytes can still be slower."
 ]
 READING_ALL = [
     "Bytes are what threads ask of global memory, before caches, read + written; extra memory is what a stage needs beside its inputs and "
@@ -107,7 +107,7 @@ def plots(rows):
         pictures, reasons = drawn([row for row in rows if device_name(row) == device])
         parts += [figure_of(svg, f"plot-{len(parts) + index}") for index, svg in enumerate(pictures, start=1)]
         missing += reasons
-    hint = tag("p", "A click on a plot enlarges it; another click restores it.", class_="caption hint") if parts else None
+    hint = tag("p", "Click a plot to enlarge it; click again to restore it.", class_="caption hint") if parts else None
     grid = tag("div", *parts, class_="plots") if parts else tag("p", "Nothing can be drawn from these rows.")
     return join([hint, grid, tag("details", tag("summary", "What could not be drawn"), items(missing)) if missing else None])
 

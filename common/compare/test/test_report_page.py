@@ -87,6 +87,13 @@ class Itself(Case):
         self.assertNotIn("docs/02_safe_softmax.md", page.text)  # no row is of it
         self.assertEqual(self.links(page), [])  # outside the project no link would outlive a copy
 
+    def test_a_stage_of_several_chapters_leads_to_the_first(self):
+        page = self.page([row("08_tensor_cores", "tuned", 1.0)])
+        forward = "Tensor cores, forward: docs/08_tensor_cores.md"
+        rest = ("Hopper, backward: docs/08_hopper_backward.md", "Tensor cores, backward: docs/08_tensor_cores_backward.md")
+        self.assertTrue(all(forward in page.text and page.text.index(forward) < page.text.index(other) for other in rest))
+        self.assertEqual(sum(key == "id" and value == "chapter-08_tensor_cores" for _, key, value in page.attributes), 1)
+
     def test_inside_the_project_and_with_an_address_chapters_are_links(self):
         for address in ("https://example.org/docs", "https://example.org/docs/"):
             self.assertEqual(self.links(self.page([TILED], "--docs", address)), ["https://example.org/docs/06_fa2_forward.md"])

@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper backward, step 5: dQ in order, and the same bits in each run.
+// 08 Tensor cores, Hopper backward, step 3: dQ leaves in bulk.
 //
 //   for each tile j of K, V, a block of its own, for each tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
@@ -8,20 +8,15 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 3, which adds to dQ in whatever order blocks come by:
-// - Blocks add to a place of dQ in the order of their keys, each when the one before has said that it is done: the same bits in each run.
-//   What a place is, a warp's 16 rows, is small enough that no warp of a block waits for another one.
-// - The first to come stores, so nobody has to clear the sum.
-// - Queries from the last to the first: all tiles of keys see the last ones, so that blocks which start together come to them one after the
-//   other, and stay a tile apart from then on. From the first ones on, under a causal mask, a block would have to wait for those before
-//   to walk all the way to its diagonal.
-// - A ticket is the number of a block's keys. Who has drawn one runs, so nobody waits for a block that cannot start before he ends.
+// New since step 2:
+// - Another warp of the producer's warpgroup, the adder, sends dQ: consumers store their parts to shared memory, and it asks the TMA to add all 32 KB
+//   to the sum. An addition from registers is an instruction for each 16 bytes of a lane, and keeps dQ's registers until the last one is sent.
+// - dQ has a ring too, in the opposite direction: consumers fill it, the adder empties it.
 //
 // Grid: Tc*B*Hkv; the block of a key/value head walks over all query heads that read it. Block: consumers, warpgroups of which each owns 64 keys;
-// then the producer.
+// then the producer and the adder, a warp each.
 // HBM: K, V once; Q, dO, L, D once for each tile of K that they see; the sum of dQ written, read and written each time, read;
-// dQ, dK, dV once. Workspace: L and D; the sum of dQ; tickets and turns. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Runs on
-// sm_90a alone.
+// dQ, dK, dV once. Workspace: L and D; the sum of dQ. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Runs on sm_90a alone.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
@@ -34,14 +29,14 @@ template <int Width_, int Br_, int Bc_>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int QUERY_TILES = Br / 8, COL_TILES = Width / 8;  // of 8 columns of transposed scores, and of dK and dV
-  static constexpr int STAGES = 2, DS_STAGES = 2;                    // of the rings of Q and dO; tiles of dS
+  static constexpr int STAGES = 2, DS_STAGES = 2, DQ_STAGES = 2;     // of the rings of Q and dO; tiles of dS; of the ring of dQ
   static constexpr int CONSUMERS = Bc / GROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
                        THREADS = CONSUMER_THREADS + WARPGROUP;
   // Registers of a thread: 504 for the three warpgroups, as at the launch. Two have 256 each from the start.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
-  static constexpr int SHARED_NUMBERS =
-      (Width + 63) / 64 * 64 * (2 * Bc + 2 * STAGES * Br + 2 * Br) + DS_STAGES * Bc * Br + STAGES * 4 * Br + BARRIER_NUMBERS;
+  static constexpr int SHARED_NUMBERS = (Width + 63) / 64 * 64 * (2 * Bc + 2 * STAGES * Br) + DS_STAGES * Bc * Br +
+                                        STAGES * 4 * Br + BARRIER_NUMBERS + DQ_STAGES * 2 * Br * Width;
   static constexpr int MIN_SM = 90;
 
   static_assert(Bc % GROUP_ROWS == 0 && CONSUMERS <= 2 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
@@ -51,60 +46,10 @@ struct BackwardShape {
 /// The named barrier at which consumers meet.
 constexpr int ALL_CONSUMERS = 1;
 
-/// The tiles of queries from the last to the first.
-template <class Shape>
-struct WorkFromTheEnd : KeyWork<Shape> {
-  using KeyWork<Shape>::KeyWork;
-  using typename KeyWork<Shape>::Visit;
-  __device__ static int last_row(const Problem& p) { return (p.Nq - 1) / Shape::Br * Shape::Br; }
-  __device__ Visit first(const Problem& p) const { return {this->h_kv * p.group_size(), last_row(p)}; }
-  __device__ Visit after(const Problem& p, Visit at) const {
-    return at.row0 > this->first_row ? Visit{at.h, at.row0 - Shape::Br} : Visit{at.h + 1, last_row(p)};
-  }
-};
-
-/// Says that this lane's addition to a place is complete, whose turn it has been; the next tile of keys may add. By lane 0 of a warp.
-__device__ inline void pass_on(int* turn) {
-  bulk_wait<0>();   // not only read: HBM has what it brought
-  __threadfence();  // before what follows
-  atomicAdd(turn, 1);
-}
-
-/// Adds the warp's part of dQ to the sum, as soon as it is the turn of this tile of keys. `before`: the turn that is still to be passed on.
-template <class Part, class Output>
-__device__ void add_in_order(const Part& part, float* dQ_smem, const Matrix<float>& sum, int row0, const Output& dQ, int tile,
-                             int* turn, int*& before) {
-  const int lane = threadIdx.x % WARP;
-  const SharedMatrix<float> staging{dQ_smem + threadIdx.x / WARP * 16 * Part::COLS, Part::COLS / 8, 4 * WARP, 4 * WARP};
-  if (lane == 0 && before != nullptr) pass_on(before);  // a tile late, when the addition has long been made
-  before = turn;
-  __syncwarp();  // write after read: the TMA has read the part of the tile before
-#pragma unroll
-  for (int n = 0; n < Part::COLS / 8; ++n) {
-    const float(&four)[4] = dQ.number[0][n];
-    staging.template as<float4>(n, 4 * lane) = make_float4(four[0], four[1], four[2], four[3]);
-  }
-  fence_proxy_async();  // read after write: the TMA sees what this thread has stored,
-  __syncwarp();         // and what the others have
-  if (lane == 0) {
-    const auto to = sum.address(0, part.place(row0, 0));
-    const int bytes = part.fragments() * 4 * WARP * 4;
-    if (tile == 0) {
-      bulk_store(to, staging.data, bytes);
-    } else {
-      while (atomicAdd(turn, 0) != tile) {
-      }
-      __threadfence();  // after what came before
-      bulk_reduce_add(to, staging.data, bytes);
-    }
-    bulk_commit();
-  }
-}
-
 /// One thread: loads K and V, then tiles of queries, each as soon as there is room.
 template <class T, class Shape>
 __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
-                        const Tensor<const float>& LD, const WorkFromTheEnd<Shape>& work) {
+                        const Tensor<const float>& LD, const KeyWork<Shape>& work) {
   auto& is = shared.barriers();
   shared.load_KV(0, maps, work.b, work.h_kv, work.col0);
   Turn<Shape::STAGES> turn;
@@ -117,10 +62,27 @@ __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMa
   }
 }
 
+/// One thread: adds tiles of dQ to their sum, each as soon as consumers have stored it.
+template <class T, class Shape>
+__device__ void add(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& sum_all,
+                    const KeyWork<Shape>& work) {
+  auto& is = shared.barriers();
+  Turn<Shape::DQ_STAGES> turn;
+  auto at = work.first(problem);
+  for (int visit = 0; visit < work.visits; ++visit, at = work.after(problem, at), turn.next()) {
+    mbarrier_wait(is.full_dQ[turn.stage()], turn.parity());  // read after write: dQ_i is there
+    bulk_reduce_add(sum_all.head(work.b, at.h).address(0, at.row0 * Shape::Width), shared.dQ(turn.stage()).data,
+                    4 * Shape::Br * Shape::Width);
+    bulk_commit();
+    bulk_wait_read<0>();  // write after read: the TMA has read dQ_i, whose place consumers fill next
+    mbarrier_arrive(is.empty_dQ[turn.stage()]);
+  }
+}
+
 /// A consumer: its warpgroup's rows of a tile of K and V.
 template <class T, class Shape>
 __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const Gradients<T>& all,
-                        const Tensor<float>& sum_all, const Tensor<int>& turns_all, const WorkFromTheEnd<Shape>& work) {
+                        const KeyWork<Shape>& work) {
   const Problem& problem = rule.problem;
   auto& is = shared.barriers();
   const int warp_key = threadIdx.x / WARP * 16;  // the warp's first row of the tile
@@ -132,7 +94,6 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
   mbarrier_wait(is.full_V[0], 0);
   Turn<Shape::STAGES> turn;
   auto now = work.first(problem);
-  int* before = nullptr;
   for (int visit = 0; visit < work.visits; ++visit, now = work.after(problem, now), turn.next()) {
     const int stage = turn.stage(), parity = turn.parity();
     const auto Q = shared.Q(stage), dO = shared.dO(stage);
@@ -159,7 +120,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     const InRegisters<T, 1, Shape::Br / 16> dS(dP);
     store(dS_smem.below(warp_key).left(), dS);
 
-    // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to its sum.
+    // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ goes to the adder.
     wgmma_fence();                                                       // read after write: P has been computed
     issue_product<T, Shape::Br / 16>(dV, P, dO.right_of_group(), true);  // (8.14)
     wgmma_commit();
@@ -175,13 +136,14 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_fence();                                                       // read after write: dS has been computed
     issue_product<T, Shape::Br / 16>(dK, dS, Q.right_of_group(), true);  // (8.15)
     wgmma_commit();
-    wgmma_wait<1>(registers(dQ));  // read after write: dQ is there, dK not yet
-    add_in_order(part, shared.dQ(), sum_all.head(work.b, now.h), now.row0, dQ, work.col0 / Shape::Bc,
-                 turns_all.head(work.b, now.h).address(0, part.turn(now.row0)), before);
+    wgmma_wait<1>(registers(dQ));                   // read after write: dQ is there, dK not yet
+    mbarrier_wait(is.empty_dQ[stage], parity ^ 1);  // write after read: the TMA has read dQ of the tile before the last
+    part.store(shared.dQ(stage), dQ);
+    fence_proxy_async();  // read after write: the TMA sees what this thread has stored
+    release(is.full_dQ[stage]);
     wgmma_wait<0>(registers(dK));  // read after write: dK is there
     release(is.empty_Q[stage]);
   }
-  if (threadIdx.x % WARP == 0) pass_on(before);
   // Write after read: the gradients leave through the tiles of V and K, which no warp reads any longer.
   named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
   dK.each([&](float& x, int) { x *= problem.scale; });
@@ -189,57 +151,38 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
   write_rows(all.dK.head(work.b, work.h_kv), work.col0 + warp_key, dK, shared.K().below(warp_key));
 }
 
-/// Tickets and turns are counted from 0 in each launch.
-constexpr int RESET_THREADS = 256;
-__global__ void reset_kernel(Tensor<int> all) {
-  const int index = blockIdx.x * RESET_THREADS + threadIdx.x;
-  if (index < all.cols) all.head(blockIdx.y / all.heads, blockIdx.y % all.heads)(0, index) = 0;
-}
-
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, Gradients<T> all, Tensor<float> sum_all,
-                    Tensor<int> tickets, Tensor<int> turns_all, int heads_at_once) {
+                    int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
   const BackwardShared<T, Shape> shared;
-  auto& is = shared.barriers();
-  if (threadIdx.x == 0) {
-    shared.initialize();
-    is.number[0] = atomicAdd(tickets.head(0, 0).address(0, 0), 1);
-  }
+  const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
+  if (threadIdx.x == 0) shared.initialize();
   __syncthreads();  // read after write: all threads see the mbarriers initialised. From here on roles part: no barrier of all threads
-  const WorkFromTheEnd<Shape> work(rule.problem, heads_at_once, __shfl_sync(ALL_LANES, is.number[0], 0));
 
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
-    if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;
-    produce(shared, maps, rule.problem, all.LD, work);
+    const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;
+    if (role > 1 || !elect_one()) return;
+    role == 0 ? produce(shared, maps, rule.problem, all.LD, work) : add(shared, rule.problem, sum_all, work);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    consume(shared, rule, all, sum_all, turns_all, work);
+    consume(shared, rule, all, work);
   }
-}
-
-inline void reset(const TensorRef& all) {
-  const auto heads = static_cast<unsigned>(all.shape[0] * all.shape[1]);
-  launch("reset", {dim3(blocks_for(static_cast<int>(all.shape[3]), RESET_THREADS), heads), dim3(RESET_THREADS)}, reset_kernel,
-         view<int>(all));
 }
 
 template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
-    const TensorRef &sum = a.workspace("sum_dQ"), &tickets = a.workspace("tickets"), &turns = a.workspace("turns");
+    const TensorRef& sum = a.workspace("sum_dQ");
     const BackwardMaps maps = backward_maps<Shape>(a);
-    // Of queries that see no key nobody stores a part of dQ.
-    const Gradients<T> all = prepare<T, Shape::Width>(a, p.causal && p.Nq > p.Nk ? &sum : nullptr);
-    reset(tickets);
-    reset(turns);
+    const Gradients<T> all = prepare<T, Shape::Width>(a, &sum);
     const int kv_heads = p.B * p.Hkv;
     const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(kv_heads);
-    launch("backward_ordered", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), view<int>(tickets), view<int>(turns),
+    launch("backward_bulk", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)}, backward_kernel<T, Shape>,
+           score_rule(a), maps, all, view<float>(sum),
            heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4)));
     convert<T, Shape::Width>(a, sum);
   });
@@ -261,19 +204,7 @@ constexpr CompiledShape shapes[] = {
     compiled<128, 64, 64>("twice as many blocks, little shared memory"),
 };
 
-Variant ordered_step() {
-  Variant step = hopper_backward_step<shapes>("ordered", "blocks take turns at dQ: the same bits in each run");
-  step.workspace = [](const Problem& p, Pass pass) {
-    std::vector<WorkspaceSpec> list = summing_workspace(p, pass);
-    if (pass == Pass::forward) return list;
-    list.push_back({"tickets", {1, 1, 1, 1}});
-    list.push_back({"turns", {p.B, p.H, 1, padded_queries(p) / 16 * 2}});  // two warpgroups share rows at most
-    return list;
-  };
-  step.atomic_dQ = false;
-  return step;
-}
-const Variant variant = ordered_step();
+const Variant variant = hopper_backward_step<shapes>("bulk", "an adder warp sends dQ, 32 KB at a time");
 
 }  // namespace
 }  // namespace flash::tensor_cores

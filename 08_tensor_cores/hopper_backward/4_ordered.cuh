@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper backward, step 3: dQ leaves in bulk.
+// 08 Tensor cores, Hopper backward, step 4: dQ in order, and the same bits in each run.
 //
 //   for each tile j of K, V, a block of its own, for each tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
@@ -8,17 +8,20 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 2:
-// - dQ leaves by bulk reductions, where that is faster (d = 64): a warp stores its part to shared memory, and one lane asks the TMA to add it to
-//   the sum, 4 KB at a time. An addition from registers is an instruction for each 16 bytes of a lane, and holds dQ's registers until they
-//   are sent.
-// - A warp's part of dQ is adjacent in HBM, as the sum is in the order of fragments. So warps need not meet, and each one waits for nothing
-//   but its own reduction of the tile before to have read its place.
+// New since step 3, which adds to dQ in whatever order blocks come by:
+// - Blocks add to a tile of dQ in the order of their keys, each when the one before has said that it is done: the same bits in each run. Only adders
+//   wait; consumers go on as long as the ring of dQ has room. An adder has to see its addition complete, so there are two, for every second tile.
+// - The first to come stores, so nobody has to clear the sum.
+// - Queries from the last to the first: all tiles of keys see the last ones, so that blocks which start together come to them one after the
+//   other, and stay a tile apart from then on. From the first ones on, under a causal mask, a block would have to wait for those before
+//   to walk all the way to its diagonal.
+// - A ticket is the number of a block's keys. Who has drawn one runs, so nobody waits for a block that cannot start before he ends.
 //
 // Grid: Tc*B*Hkv; the block of a key/value head walks over all query heads that read it. Block: consumers, warpgroups of which each owns 64 keys;
-// then the producer.
-// HBM: K, V once; Q, dO, L, D once for each tile of K that they see; the sum of dQ written, read and written each time, read;
-// dQ, dK, dV once. Workspace: L and D; the sum of dQ. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Runs on sm_90a alone.
+// then the producer and two adders, a warp each.
+// HBM: K, V once; Q, dO, L, D once for each tile of K that they see; the sum of dQ written each time, read each time but the first, read; dQ, dK,
+// dV once. Workspace: L and D; the sum of dQ; the ticket and the turns, zeros before and after. Shapes: d up to 128, padded with zeros to 32, 64, 96
+// or 128. Runs on sm_90a alone.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
@@ -27,19 +30,18 @@ namespace flash::tensor_cores {
 namespace {
 
 /// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
-template <int Width_, int Br_, int Bc_, bool Bulk>
+template <int Width_, int Br_, int Bc_>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int QUERY_TILES = Br / 8, COL_TILES = Width / 8;  // of 8 columns of transposed scores, and of dK and dV
-  static constexpr int STAGES = 2, DS_STAGES = 2;                    // of the rings of Q and dO; tiles of dS
+  static constexpr int STAGES = 2, DS_STAGES = 2, DQ_STAGES = 2;     // of the rings of Q and dO; tiles of dS; of the ring of dQ
   static constexpr int CONSUMERS = Bc / GROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
                        THREADS = CONSUMER_THREADS + WARPGROUP;
   // Registers of a thread: 504 for the three warpgroups, as at the launch. Two have 256 each from the start.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
-  static constexpr bool BULK = Bulk;  // does dQ leave by way of shared memory?
-  static constexpr int SHARED_NUMBERS = (Width + 63) / 64 * 64 * (2 * Bc + 2 * STAGES * Br + (BULK ? 2 * Br : 0)) +
-                                        DS_STAGES * Bc * Br + STAGES * 4 * Br + BARRIER_NUMBERS;
+  static constexpr int SHARED_NUMBERS = (Width + 63) / 64 * 64 * (2 * Bc + 2 * STAGES * Br) + DS_STAGES * Bc * Br +
+                                        STAGES * 4 * Br + BARRIER_NUMBERS + DQ_STAGES * 2 * Br * Width;
   static constexpr int MIN_SM = 90;
 
   static_assert(Bc % GROUP_ROWS == 0 && CONSUMERS <= 2 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
@@ -49,30 +51,22 @@ struct BackwardShape {
 /// The named barrier at which consumers meet.
 constexpr int ALL_CONSUMERS = 1;
 
-/// Adds the warp's part of dQ to the sum, and waits for nothing but its place in shared memory.
-template <class Shape, class Part, class Output>
-__device__ void add_in_bulk(const Part& part, float* dQ_smem, const Matrix<float>& sum, int row0, const Output& dQ) {
-  const int lane = threadIdx.x % WARP;
-  const SharedMatrix<float> staging{dQ_smem + threadIdx.x / WARP * 16 * Part::COLS, Part::COLS / 8, 4 * WARP, 4 * WARP};
-  bulk_wait_read<0>();  // write after read: the TMA has read the part of the tile before; the lane that has asked knows,
-  __syncwarp();         // and so do the others
-#pragma unroll
-  for (int n = 0; n < Part::COLS / 8; ++n) {
-    const float(&four)[4] = dQ.number[0][n];
-    staging.template as<float4>(n, 4 * lane) = make_float4(four[0], four[1], four[2], four[3]);
+/// The tiles of queries from the last to the first.
+template <class Shape>
+struct WorkFromTheEnd : KeyWork<Shape> {
+  using KeyWork<Shape>::KeyWork;
+  using typename KeyWork<Shape>::Visit;
+  __device__ static int last_row(const Problem& p) { return (p.Nq - 1) / Shape::Br * Shape::Br; }
+  __device__ Visit first(const Problem& p) const { return {this->h_kv * p.group_size(), last_row(p)}; }
+  __device__ Visit after(const Problem& p, Visit at) const {
+    return at.row0 > this->first_row ? Visit{at.h, at.row0 - Shape::Br} : Visit{at.h + 1, last_row(p)};
   }
-  fence_proxy_async();  // read after write: the TMA sees what this thread has stored,
-  __syncwarp();         // and what the others have
-  if (lane == 0) {
-    bulk_reduce_add(sum.address(0, part.place(row0, 0)), staging.data, part.fragments() * 4 * WARP * 4);
-    bulk_commit();
-  }
-}
+};
 
 /// One thread: loads K and V, then tiles of queries, each as soon as there is room.
 template <class T, class Shape>
 __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
-                        const Tensor<const float>& LD, const KeyWork<Shape>& work) {
+                        const Tensor<const float>& LD, const WorkFromTheEnd<Shape>& work) {
   auto& is = shared.barriers();
   shared.load_KV(0, maps, work.b, work.h_kv, work.col0);
   Turn<Shape::STAGES> turn;
@@ -85,10 +79,51 @@ __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMa
   }
 }
 
+/// Waits until it is the turn of this tile of keys.
+__device__ inline void wait_for(int* turn, int tile) {
+  while (atomicAdd(turn, 0) != tile) {
+  }                            // read after write: the tiles before have added to the sum,
+  __threadfence();             // which this thread sees from here on,
+  fence_proxy_async_global();  // and so does the TMA
+}
+
+/// One thread: adds every second tile of dQ to its sum, as soon as consumers have stored it and it is the turn of this tile of keys.
+template <class T, class Shape>
+__device__ void add(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& sum_all,
+                    const Tensor<int>& turns_all, const WorkFromTheEnd<Shape>& work, int stage) {
+  constexpr int BYTES = 4 * Shape::Br * Shape::Width;
+  auto& is = shared.barriers();
+  const float* const dQ_smem = shared.dQ(stage).data;
+  const int tile = work.col0 / Shape::Bc;
+  int parity = 0;
+  auto at = work.first(problem);
+  for (int visit = 0; visit < work.visits; ++visit, at = work.after(problem, at)) {
+    if (visit % Shape::DQ_STAGES != stage) continue;
+    const auto sum = sum_all.head(work.b, at.h).address(0, at.row0 * Shape::Width);
+    const Matrix<int> turns = turns_all.head(work.b, at.h);
+    const int place = at.row0 / Shape::Br;
+    mbarrier_wait(is.full_dQ[stage], parity);  // read after write: dQ_i is there
+    if (tile == 0) {
+      bulk_store(sum, dQ_smem, BYTES);
+    } else {
+      wait_for(turns.address(0, place), tile);
+      bulk_reduce_add(sum, dQ_smem, BYTES);
+    }
+    bulk_commit();
+    bulk_wait<0>();  // not only read: the sum has what it brought. So consumers may fill the place,
+    mbarrier_arrive(is.empty_dQ[stage]);
+    __threadfence();  // and the next block, which sees the turn pass, finds it
+    const bool last = work.col0 + Shape::Bc >= problem.visible_keys(min(at.row0 + Shape::Br, problem.Nq) - 1);
+    if (last) turns(0, place) = 0;  // for the next launch
+    if (!last) atomicAdd(turns.address(0, place), 1);
+    parity ^= 1;
+  }
+}
+
 /// A consumer: its warpgroup's rows of a tile of K and V.
 template <class T, class Shape>
 __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const Gradients<T>& all,
-                        const Tensor<float>& sum_all, const KeyWork<Shape>& work) {
+                        const WorkFromTheEnd<Shape>& work) {
   const Problem& problem = rule.problem;
   auto& is = shared.barriers();
   const int warp_key = threadIdx.x / WARP * 16;  // the warp's first row of the tile
@@ -126,7 +161,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     const InRegisters<T, 1, Shape::Br / 16> dS(dP);
     store(dS_smem.below(warp_key).left(), dS);
 
-    // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to its sum.
+    // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ goes to the adder.
     wgmma_fence();                                                       // read after write: P has been computed
     issue_product<T, Shape::Br / 16>(dV, P, dO.right_of_group(), true);  // (8.14)
     wgmma_commit();
@@ -142,10 +177,11 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_fence();                                                       // read after write: dS has been computed
     issue_product<T, Shape::Br / 16>(dK, dS, Q.right_of_group(), true);  // (8.15)
     wgmma_commit();
-    wgmma_wait<1>(registers(dQ));  // read after write: dQ is there, dK not yet
-    const Matrix<float> sum = sum_all.head(work.b, now.h);
-    if constexpr (Shape::BULK) add_in_bulk<Shape>(part, shared.dQ(), sum, now.row0, dQ);
-    if constexpr (!Shape::BULK) part.add(sum, now.row0, dQ);
+    wgmma_wait<1>(registers(dQ));                   // read after write: dQ is there, dK not yet
+    mbarrier_wait(is.empty_dQ[stage], parity ^ 1);  // write after read: the TMA has read dQ of the tile before the last
+    part.store(shared.dQ(stage), dQ);
+    fence_proxy_async();  // read after write: the TMA sees what this thread has stored
+    release(is.full_dQ[stage]);
     wgmma_wait<0>(registers(dK));  // read after write: dK is there
     release(is.empty_Q[stage]);
   }
@@ -154,26 +190,32 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
   dK.each([&](float& x, int) { x *= problem.scale; });
   write_rows(all.dV.head(work.b, work.h_kv), work.col0 + warp_key, dV, shared.V().below(warp_key));
   write_rows(all.dK.head(work.b, work.h_kv), work.col0 + warp_key, dK, shared.K().below(warp_key));
-  if constexpr (Shape::BULK) bulk_wait_read<0>();  // shared memory stays until the TMA has read the last part
 }
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, Gradients<T> all, Tensor<float> sum_all,
-                    int heads_at_once) {
+                    Tensor<int> tickets, Tensor<int> turns, int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
   const BackwardShared<T, Shape> shared;
-  const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
-  if (threadIdx.x == 0) shared.initialize();
-  __syncthreads();  // read after write: all threads see the mbarriers initialised. From here on roles part: no barrier of all threads
+  auto& is = shared.barriers();
+  if (threadIdx.x == 0) {
+    shared.initialize();
+    const Matrix<int> ticket = tickets.head(0, 0);
+    is.number[0] = atomicAdd(ticket.address(0, 0), 1);
+    if (is.number[0] == static_cast<int>(gridDim.x) - 1) ticket(0, 0) = 0;  // all are drawn; for the next launch
+  }
+  __syncthreads();  // read after write: all threads see the ticket, and the mbarriers initialised. From here on roles part
+  const WorkFromTheEnd<Shape> work(rule.problem, heads_at_once, __shfl_sync(ALL_LANES, is.number[0], 0));
 
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
-    if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;
-    produce(shared, maps, rule.problem, all.LD, work);
+    const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;
+    if (role > 2 || !elect_one()) return;
+    role == 0 ? produce(shared, maps, rule.problem, all.LD, work) : add(shared, rule.problem, sum_all, turns, work, role - 1);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    consume(shared, rule, all, sum_all, work);
+    consume(shared, rule, all, work);
   }
 }
 
@@ -183,33 +225,46 @@ void start(const Attention& a) {
     const Problem& p = a.problem;
     const TensorRef& sum = a.workspace("sum_dQ");
     const BackwardMaps maps = backward_maps<Shape>(a);
-    const Gradients<T> all = prepare<T, Shape::Width>(a, &sum);
+    // Of queries that see no key nobody stores a part of dQ.
+    const Gradients<T> all = prepare<T, Shape::Width>(a, p.causal && p.Nq > p.Nk ? &sum : nullptr);
     const int kv_heads = p.B * p.Hkv;
     const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(kv_heads);
-    launch("backward_bulk", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)}, backward_kernel<T, Shape>,
-           score_rule(a), maps, all, view<float>(sum),
+    launch("backward_ordered", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)},
+           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), view<int>(a.workspace("tickets")),
+           view<int>(a.workspace("turns")),
            heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4)));
     convert<T, Shape::Width>(a, sum);
   });
 }
 
-template <int Width, int Br, int Bc, bool Bulk>
+template <int... Sizes>
 constexpr CompiledShape compiled(const char* why) {
-  return compiled_shape<BackwardShape<Width, Br, Bc, Bulk>>(why, start<BackwardShape<Width, Br, Bc, Bulk>>);
+  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>);
 }
 
 constexpr CompiledShape shapes[] = {
-    compiled<32, 128, 128, true>("64 queries of dQ for each of two warpgroups"),
-    compiled<32, 64, 64, true>("twice as many blocks, little shared memory"),
-    compiled<64, 128, 128, true>("64 queries of dQ for each of two warpgroups"),
-    compiled<64, 64, 64, true>("twice as many blocks, little shared memory"),
-    compiled<96, 64, 128, false>("two warpgroups share Q and dO"),
-    compiled<96, 64, 64, false>("twice as many blocks, little shared memory"),
-    compiled<128, 64, 128, false>("64 columns of dQ for each of two warpgroups"),
-    compiled<128, 64, 64, false>("twice as many blocks, little shared memory"),
+    compiled<32, 128, 128>("64 queries of dQ for each of two warpgroups"),
+    compiled<32, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<64, 128, 128>("64 queries of dQ for each of two warpgroups"),
+    compiled<64, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<96, 64, 128>("two warpgroups share Q and dO"),
+    compiled<96, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<128, 64, 128>("64 columns of dQ for each of two warpgroups"),
+    compiled<128, 64, 64>("twice as many blocks, little shared memory"),
 };
 
-const Variant variant = hopper_backward_step<shapes>("bulk", "at d = 64 the TMA adds dQ to its sum");
+const Variant variant = [] {
+  Variant step = hopper_backward_step<shapes>("ordered", "blocks take turns at dQ: the same bits in each run");
+  step.workspace = [](const Problem& p, Pass pass) {
+    std::vector<WorkspaceSpec> list = summing_workspace(p, pass);
+    if (pass == Pass::forward) return list;
+    list.push_back({.name = "tickets", .shape = {1, 1, 1, 1}, .zeroed = true});
+    list.push_back({.name = "turns", .shape = {p.B, p.H, 1, padded_queries(p) / GROUP_ROWS}, .zeroed = true});
+    return list;
+  };
+  step.atomic_dQ = false;
+  return step;
+}();
 
 }  // namespace
 }  // namespace flash::tensor_cores

@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper backward, step 4: the next keys while these end.
+// 08 Tensor cores, Hopper backward, step 5: the next keys while these end.
 //
 //   for each tile j of K, V, a block of its own, for each tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
@@ -8,7 +8,7 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 3:
+// New since step 2:
 // - Blocks are persistent, and take tiles of keys from a counter, the longest first (Hopper forward, step 7).
 // - K and V have a ring, too: those of the next tile of keys, and its first Q and dO, load while this one ends and its gradients leave. Short
 //   sequences, with few tiles of queries for each of keys, gain most.
@@ -25,7 +25,7 @@ namespace flash::tensor_cores {
 namespace {
 
 /// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
-template <int Width_, int Br_, int Bc_, bool Bulk>
+template <int Width_, int Br_, int Bc_>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int QUERY_TILES = Br / 8, COL_TILES = Width / 8;  // of 8 columns of transposed scores, and of dK and dV
@@ -36,9 +36,8 @@ struct BackwardShape {
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
   static constexpr int KV_STAGES = 2;  // of the rings of K and V
-  static constexpr bool BULK = Bulk;   // does dQ leave by way of shared memory?
-  static constexpr int SHARED_NUMBERS = (Width + 63) / 64 * 64 * (2 * KV_STAGES * Bc + 2 * STAGES * Br + (BULK ? 2 * Br : 0)) +
-                                        DS_STAGES * Bc * Br + STAGES * 4 * Br + BARRIER_NUMBERS;
+  static constexpr int SHARED_NUMBERS =
+      (Width + 63) / 64 * 64 * (2 * KV_STAGES * Bc + 2 * STAGES * Br) + DS_STAGES * Bc * Br + STAGES * 4 * Br + BARRIER_NUMBERS;
   static constexpr int MIN_SM = 90;
 
   static_assert(Bc % GROUP_ROWS == 0 && CONSUMERS <= 2 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
@@ -50,26 +49,6 @@ using SharedTiles = BackwardShared<T, Shape, Shape::KV_STAGES>;
 
 /// The named barrier at which consumers meet.
 constexpr int ALL_CONSUMERS = 1;
-
-/// Adds the warp's part of dQ to the sum, and waits for nothing but its place in shared memory.
-template <class Shape, class Part, class Output>
-__device__ void add_in_bulk(const Part& part, float* dQ_smem, const Matrix<float>& sum, int row0, const Output& dQ) {
-  const int lane = threadIdx.x % WARP;
-  const SharedMatrix<float> staging{dQ_smem + threadIdx.x / WARP * 16 * Part::COLS, Part::COLS / 8, 4 * WARP, 4 * WARP};
-  bulk_wait_read<0>();  // write after read: the TMA has read the part of the tile before; the lane that has asked knows,
-  __syncwarp();         // and so do the others
-#pragma unroll
-  for (int n = 0; n < Part::COLS / 8; ++n) {
-    const float(&four)[4] = dQ.number[0][n];
-    staging.template as<float4>(n, 4 * lane) = make_float4(four[0], four[1], four[2], four[3]);
-  }
-  fence_proxy_async();  // read after write: the TMA sees what this thread has stored,
-  __syncwarp();         // and what the others have
-  if (lane == 0) {
-    bulk_reduce_add(sum.address(0, part.place(row0, 0)), staging.data, part.fragments() * 4 * WARP * 4);
-    bulk_commit();
-  }
-}
 
 /// One thread: loads K and V of a work, then tiles of queries, each as soon as there is room.
 template <class T, class Shape, class Turns>
@@ -148,9 +127,7 @@ __device__ void consume(const SharedTiles<T, Shape>& shared, const ScoreRule& ru
     issue_product<T, Shape::Br / 16>(dK, dS, Q.right_of_group(), true);  // (8.15)
     wgmma_commit();
     wgmma_wait<1>(registers(dQ));  // read after write: dQ is there, dK not yet
-    const Matrix<float> sum = sum_all.head(work.b, now.h);
-    if constexpr (Shape::BULK) add_in_bulk<Shape>(part, shared.dQ(), sum, now.row0, dQ);
-    if constexpr (!Shape::BULK) part.add(sum, now.row0, dQ);
+    part.add(sum_all.head(work.b, now.h), now.row0, dQ);
     wgmma_wait<0>(registers(dK));  // read after write: dK is there
     release(is.empty_Q[stage]);
   }
@@ -159,7 +136,6 @@ __device__ void consume(const SharedTiles<T, Shape>& shared, const ScoreRule& ru
   dK.each([&](float& x, int) { x *= problem.scale; });
   write_rows(all.dV.head(work.b, work.h_kv), work.col0 + warp_key, dV, V.below(warp_key));
   write_rows(all.dK.head(work.b, work.h_kv), work.col0 + warp_key, dK, K.below(warp_key));
-  if constexpr (Shape::BULK) bulk_wait_read<0>();  // shared memory stays until the TMA has read the last part
   fence_proxy_async();  // write after write: the TMA brings the next K and V where this thread has stored
   release(is.empty_KV[turn.of_KV.stage()]);
   turn.of_KV.next();
@@ -222,20 +198,20 @@ void start(const Attention& a) {
   });
 }
 
-template <int Width, int Br, int Bc, bool Bulk>
+template <int... Sizes>
 constexpr CompiledShape compiled(const char* why) {
-  return compiled_shape<BackwardShape<Width, Br, Bc, Bulk>>(why, start<BackwardShape<Width, Br, Bc, Bulk>>);
+  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>);
 }
 
 constexpr CompiledShape shapes[] = {
-    compiled<32, 128, 128, true>("64 queries of dQ for each of two warpgroups"),
-    compiled<32, 64, 64, true>("twice as many blocks, little shared memory"),
-    compiled<64, 128, 128, true>("64 queries of dQ for each of two warpgroups"),
-    compiled<64, 64, 64, true>("twice as many blocks, little shared memory"),
-    compiled<96, 64, 128, false>("two warpgroups share Q and dO"),
-    compiled<96, 64, 64, false>("twice as many blocks, little shared memory"),
-    compiled<128, 64, 128, false>("64 columns of dQ for each of two warpgroups"),
-    compiled<128, 64, 64, false>("twice as many blocks, little shared memory"),
+    compiled<32, 128, 128>("64 queries of dQ for each of two warpgroups"),
+    compiled<32, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<64, 128, 128>("64 queries of dQ for each of two warpgroups"),
+    compiled<64, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<96, 64, 128>("two warpgroups share Q and dO"),
+    compiled<96, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<128, 64, 128>("64 columns of dQ for each of two warpgroups"),
+    compiled<128, 64, 64>("twice as many blocks, little shared memory"),
 };
 
 const Variant variant = [] {

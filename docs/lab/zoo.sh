@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# What the simulator says of some mistakes of the bug zoo (common/simt/test), each message on a line, for the page on debugging.
+#
+#   docs/lab/zoo.sh BUILD_DIR/tests
+set -euo pipefail
+export LC_ALL=C
+of_zoo='zoo: divergent*,zoo: one thread*,zoo: early return*,zoo: out of bounds in g*,zoo: misaligned*,zoo: asynchronous*,zoo: phases of*'
+watched='zoo: a race says*'
+{
+  "$1/test_flash_simt" -s -ns -tc="$of_zoo"
+  "$1/test_simt_watch" -s -ns -tc="$watched"
+} | sed -nE 's/^ *(logged: )?(message|text) := //p' | sort -u
