@@ -23,7 +23,13 @@ ELSEWHERE = "by .ci/run: common/setup.sh, then the workflows of the presets ci, 
 PROFILER = ("gpu", "ncu")
 SWEEP = ("a machine without a GPU, which refuses at once",)  # on one it takes minutes, and common/check_gpu.sh runs it
 PAPERS = "--sweep d=64,128 --sweep causal=no,yes --sweep seq=1024..16384 --save"
+COURSE = "by the tests 'course: ...', which need no page to build for them"
 NOT_EVERYWHERE = {
+    "docs/course/course.py check mine 01_softmax": COURSE,
+    "docs/course/course.py watch mine 01_softmax": COURSE,
+    "docs/course/course.py grade mine 01 --format gradescope --out results --seed autumn": COURSE,
+    "docs/course/course.py self-test": COURSE,
+    "docs/course/course.py self-test 01_softmax cheats": COURSE,
     "common/setup.sh && cmake --workflow --preset demo": ELSEWHERE,
     "common/setup.sh && cmake --workflow --preset test": ELSEWHERE,
     "cmake --preset race": ELSEWHERE,

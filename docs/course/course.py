@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+"""The course: exercises made of the project's kernels, checked on the CPU simulator. docs/course/README.md has the plan of a term.
+
+  course.py list                     the exercises
+  course.py blank 04 DIR             writes the files of stage 04 into DIR, each with a blank to fill; leaves those that are there
+  course.py check DIR 04             builds each of them, and says the first thing that is wrong
+  course.py watch DIR 04             the same at each save, until you press Ctrl-C
+  course.py hint DIR 04_merge_output the next hint
+  course.py progress DIR             what is done
+  course.py grade DIR --format gradescope --out RESULTS    for teachers: points, from the student's lines alone
+  course.py slides PAGE.html         for teachers: the slides as one page to project
+  course.py self-test                for teachers: does the course itself hold?
+
+04 stands for all exercises of a stage; the name of an exercise and the word all are allowed too.
+Exit codes: 0 right (grade: graded); 1 something is wrong; 2 bad usage or input.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from kit import Usage, build, check, exercise, grade, selftest, slides, words
+
+HERE = Path(__file__).resolve().parent
+STATE = "progress.json"
+ME = sys.argv[0] or "course.py"  # as it was called, to be called again
+
+
+def student_folder(text):
+    folder = Path(text)
+    if not folder.is_dir():
+        raise Usage(f"there is no folder {folder}; {ME} blank 04 {folder} makes it")
+    return folder
+
+
+def state_of(folder):
+    """{exercise: {status, hints}}"""
+    path = folder / STATE
+    if not path.exists():
+        return {}
+    try:
+        state = json.loads(path.read_text())
+        good = isinstance(state, dict) and all(isinstance(v, dict) and isinstance(v.get("hints", 0), int) for v in state.values())
+    except (ValueError, OSError):
+        good = False
+    if not good:
+        raise Usage(f"{path} is not what course.py has written; move it away to begin anew")
+    return state
+
+
+def remember(folder, name, **what):
+    state = state_of(folder)
+    state[name] = state.get(name, {}) | what
+    (folder / STATE).write_text(json.dumps(state, indent=2) + "\n")
+
+
+def list_exercises(_, __):
+    for name in exercise.names():
+        e = exercise.load(name)
+        print(f"{name:24} level {e.level} ({exercise.LEVELS[e.level]}): {e.title} {e.equation}")
+    return 0
+
+
+def blank(arguments, _):
+    folder = Path(arguments.folder)
+    if folder.exists() and not folder.is_dir():
+        raise Usage(f"{folder} is no folder")
+    if folder.resolve() == exercise.ROOT or exercise.ROOT / "docs" in [folder.resolve(), *folder.resolve().parents]:
+        raise Usage(f"{folder} is part of the project; allowed: a folder of your own")
+    wanted = exercise.chosen(arguments.exercises)
+    folder.mkdir(parents=True, exist_ok=True)
+    written = 0
+    for e in wanted:
+        path = folder / e.student_name
+        if path.exists() or path.is_symlink():
+            print(f"{path} is there already and stays as it is")
+            continue
+        path.write_text(e.file_with(e.blank()))
+        written += 1
+        print(f"{path}: {e.title} {e.equation}. Read {e.chapter}; look for the line '{e.begin}'")
+    if written:
+        if not (folder / "AGENTS.md").exists():  # asks an assistant to tutor, not to solve
+            shutil.copyfile(HERE / "AGENTS.md", folder / "AGENTS.md")
+        print(f"Next: {ME} check {folder} {arguments.exercises}")
+    return 0 if written else 2
+
+
+def verdict_on(e, folder, build_folder):
+    """Checks one file, prints the verdict and remembers it."""
+    began = time.monotonic()
+    path = folder / e.student_name
+    try:
+        text = path.read_text()
+    except UnicodeDecodeError:
+        raise Usage(f"{path} is not text") from None
+    verdict = check.check_lines(e, e.student_lines(text), build_folder)
+    print(f"{e.name}: {verdict.status.upper()} after {time.monotonic() - began:.1f} s")
+    for sentence in verdict.told:
+        print(words.wrapped(sentence) if "\n" not in sentence else "  " + sentence.replace("\n", "\n  "))
+    changed = e.changed_outside(text)
+    if changed:
+        print(
+            words.wrapped(
+                f"Line {changed} of {path.name} lies outside your blank and is not the project's. Only the lines between the marks count."
+            )
+        )
+    if not verdict.right:
+        print(words.wrapped(f"A hint: {ME} hint {folder} {e.name}"))
+    remember(folder, e.name, status=verdict.status)
+    return verdict
+
+
+def present(arguments):
+    """Of the exercises that are named those that the folder has files of."""
+    folder, named = Path(arguments.folder), exercise.chosen(arguments.exercises)
+    found = [e for e in named if (folder / e.student_name).is_file()]
+    if not found:
+        raise Usage(f"there is no {folder / named[0].student_name}; {ME} blank {arguments.exercises} {folder} writes it")
+    return found
+
+
+def check_all(arguments, build_folder):
+    folder, wanted = student_folder(arguments.folder), present(arguments)
+    build.prepare(build_folder, {e.stage for e in wanted})
+    verdicts = [verdict_on(e, folder, build_folder) for e in wanted]
+    return 0 if all(v.right for v in verdicts) else 1
+
+
+def watch(arguments, build_folder):
+    folder, wanted = student_folder(arguments.folder), present(arguments)
+    build.prepare(build_folder, {e.stage for e in wanted})
+    seen, left = {}, arguments.changes
+    print(f"Watching {', '.join(str(folder / e.student_name) for e in wanted)}; Ctrl-C ends it", flush=True)
+    while left is None or left > 0:
+        for e in wanted:
+            path = folder / e.student_name
+            stamp = (path.stat().st_mtime_ns, path.stat().st_size) if path.is_file() else None
+            if stamp is None or seen.get(e.name) == stamp:
+                continue
+            seen[e.name] = stamp
+            try:
+                verdict_on(e, folder, build_folder)
+            except Usage as error:  # half a file, while an editor saves it
+                print(f"{e.name}: {error}")
+            sys.stdout.flush()
+            left = left if left is None else left - 1
+        time.sleep(0.2)
+    return 0
+
+
+def hint(arguments, _):
+    folder = student_folder(arguments.folder)
+    wanted = exercise.chosen(arguments.exercises)
+    if len(wanted) > 1:
+        raise Usage(f"which exercise? {', '.join(e.name for e in wanted)}")
+    e = wanted[0]
+    used = state_of(folder).get(e.name, {}).get("hints", 0)
+    if used >= len(e.hints):
+        print("There is no further hint. All of them again:")
+    used = min(used + 1, len(e.hints))
+    remember(folder, e.name, hints=used)
+    for number, text in enumerate(e.hints[:used], 1):
+        if number == used or arguments.all:
+            print(f"Hint {number} of {len(e.hints)}")
+            print("\n".join("  " + line for line in text.strip().split("\n")))
+    return 0
+
+
+def progress(arguments, _):
+    folder = student_folder(arguments.folder)
+    state, done = state_of(folder), 0
+    found = [e for e in exercise.chosen("all") if (folder / e.student_name).is_file()]
+    for e in found:
+        told = state.get(e.name, {})
+        done += told.get("status") == "right"
+        print(f"{e.name:24} level {e.level}  {told.get('status', 'not checked'):16} hints {told.get('hints', 0)} of {len(e.hints)}")
+    print(f"{done} of {len(found)} right")
+    return 0
+
+
+def parser():
+    top = argparse.ArgumentParser(prog="course.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    usual = next((f for f in ("build", "build-course") if (exercise.ROOT / f / "CMakeCache.txt").is_file()), "build-course")
+    top.add_argument(
+        "--build",
+        default=exercise.ROOT / usual,
+        type=Path,
+        help="build folder of the project (default: build, if the demo has made it, else build-course)",
+    )
+    top.add_argument("--built", type=Path, metavar="BUILD", help="the same; it is up to date, and nothing is built there")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def add(name, function, *options):
+        command = commands.add_parser(name)
+        command.set_defaults(function=function)
+        for option in options:
+            command.add_argument(*option[0], **option[1])
+
+    folder = (("folder",), {"metavar": "DIR", "help": "the student's folder"})
+    which = (("exercises",), {"metavar": "NN", "help": "a stage, an exercise, or all"})
+    add("list", list_exercises)
+    add("blank", blank, which, folder)
+    add("check", check_all, folder, which)
+    add("watch", watch, folder, which, (("--changes",), {"type": int, "metavar": "N", "help": "end after N verdicts"}))
+    add("hint", hint, folder, which, (("--all",), {"action": "store_true", "help": "the earlier ones too"}))
+    add("progress", progress, folder)
+    add(
+        "grade",
+        grade.command,
+        folder,
+        (("exercises",), {"nargs": "*", "metavar": "NN", "help": "default: those that the folder has files of"}),
+        (("--format",), {"choices": sorted(grade.FORMATS), "required": True}),
+        (("--out",), {"required": True, "metavar": "RESULTS", "help": "where score.json and the file of the format are written"}),
+        (("--seed",), {"default": "1", "help": "a word of the teacher's, from which the problems are drawn (default: 1)"}),
+    )
+    add("slides", slides.command, (("out",), {"metavar": "PAGE.html", "help": "a new file"}))
+    add("self-test", selftest.command, (("exercises",), {"nargs": "*", "metavar": "NN", "help": "default: all, and the cheats"}))
+    return top
+
+
+def main():
+    arguments = parser().parse_args()
+    try:
+        build.up_to_date = arguments.built is not None
+        return arguments.function(arguments, (arguments.built or arguments.build).resolve())
+    except Usage as error:
+        print(f"course.py: {error}", file=sys.stderr)
+    except OSError as error:
+        print(f"course.py: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        return 0
+    return 2
+
+
+if __name__ == "__main__":
+    sys.dont_write_bytecode = True
+    sys.exit(main())

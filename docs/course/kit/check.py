@@ -1,0 +1,90 @@
+"""course.py check: one exercise of a student, the first thing that is wrong in words."""
+
+import contextlib
+import shutil
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from kit import Usage, build, measure, scan, words
+
+CASES = (  # from the simplest to the most awkward
+    "--heads 1 --seq 4 --head-dim 4 --input ramp",
+    "--heads 1 --seq-q 5 --seq-k 40 --head-dim 8",
+    "--heads 2 --kv-heads 1 --seq-q 45 --seq-k 70 --head-dim 20 --bias matrix",
+    "--heads 2 --seq-q 70 --seq-k 41 --head-dim 36 --causal",
+    "--heads 1 --seq 40 --head-dim 16 --input large",
+)
+COUNTED = "--heads 2 --kv-heads 1 --seq-q 66 --seq-k 70 --head-dim 36"
+
+
+class Verdict(NamedTuple):
+    status: str  # right, wasteful, wrong, refused, does not compile, not started
+    told: list  # sentences
+
+    @property
+    def right(self):
+        return self.status == "right"
+
+
+@contextlib.contextmanager
+def workplace():
+    folder = Path(tempfile.mkdtemp(prefix="flash_course."))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+needed = {}  # (exercise, options): the counts of the project's own kernel
+
+
+def solution_counts(build_folder, exercise, options):
+    key = (exercise.name, *options)
+    if key not in needed:
+        with workplace() as folder:
+            program = build_folder / "bin" / exercise.stage
+            ran = measure.run(program, exercise, options, folder / "run", check=False)
+        if ran.report is None:
+            raise Usage(f"{program} does not run {' '.join(options)}: {ran.done.err.strip()}")
+        needed[key] = measure.counts(ran.report)
+    return needed[key]
+
+
+def check_lines(exercise, lines, build_folder):
+    """The verdict on lines for the blank."""
+    if lines.strip() == exercise.blank().strip():
+        return Verdict("not started", ["The blank is as it was given out."])
+    why = scan.source(lines, exercise.allow)
+    if why:
+        first = exercise.file_with("").split(exercise.begin)[0].count("\n") + 1
+        where, _, what = why.partition(": ") if why.startswith("line ") else ("", "", why)
+        place = f"line {first + int(where.split()[1])}: " if where else ""
+        return Verdict(
+            "refused", [f"{place}{what}.", "The grader takes the language of the kernels alone: no pointers, no state, no library."]
+        )
+    with workplace() as folder:
+        built = build.build(exercise, exercise.to_compile(lines), build_folder, folder / "build", scan.compiled)
+        if built.refused:
+            return Verdict("refused", [built.message + "."])
+        if built.program is None:
+            return Verdict("does not compile", [built.message])
+        return run_cases(exercise, built.program, build_folder, folder)
+
+
+def run_cases(exercise, program, build_folder, folder):
+    for number, case in enumerate(exercise.cases or CASES):
+        ran = measure.run(program, exercise, case.split(), folder / f"case{number}")
+        told = words.of_failure(exercise, ran.done, ran.report, case.split())
+        if told:
+            return Verdict("wrong", told)
+    options = (exercise.counted or COUNTED).split()
+    ran = measure.run(program, exercise, options, folder / "counted")
+    told = words.of_failure(exercise, ran.done, ran.report, options)
+    if told:
+        return Verdict("wrong", told)
+    got, wanted = measure.counts(ran.report), solution_counts(build_folder, exercise, options)
+    for name in words.COUNTS:
+        if name in exercise.rubric and got[name] > wanted[name]:
+            return Verdict("wasteful", [f"On the problem {' '.join(options)}:", words.of_count(name, got[name], wanted[name])])
+    return Verdict("right", [])

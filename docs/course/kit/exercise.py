@@ -1,0 +1,189 @@
+"""An exercise: which lines of a kernel are blank, what stands there instead, hints, cases, rubric.
+
+Exercises are defined beside the kernels, in exercises/NAME/exercise.toml, and not by marks in them: a kernel stays what a reader of the
+chapter wants to see, and measured results name it by its contents, so that even a comment would make them stale. The blank is named by
+its first and its last lines, each of which has to stand in the kernel exactly once: a change of the kernel that breaks an anchor is an
+error here, and fails the self-test.
+"""
+
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kit import Usage
+
+if sys.version_info < (3, 11):
+    sys.exit("course.py needs Python 3.11 or newer (it reads TOML); this is " + sys.version.split()[0])
+import tomllib
+
+ROOT = Path(__file__).resolve().parents[3]
+FOLDER = ROOT / "docs" / "course" / "exercises"
+LEVELS = {1: "a formula", 2: "a building block", 3: "an algorithm"}
+KEYS = {"title", "file", "variant", "pass", "level", "equation", "chapter", "goal", "first", "last", "comment", "code", "hints"}
+OPTIONAL = {"allow", "tile_rows", "cases", "counted", "target", "dtype", "widths", "rubric", "draw"}
+RUBRIC = ("result", "orders", "races", "bytes", "sectors", "bank_conflicts", "barriers", "extra_memory")
+
+
+@dataclass
+class Exercise:
+    name: str
+    title: str
+    file: str  # of the kernel, from the root of the project
+    variant: str
+    passes: str  # forward or backward
+    level: int
+    equation: str
+    chapter: str
+    goal: str
+    first: str
+    last: str
+    comment: str
+    code: str
+    hints: list
+    allow: list = field(default_factory=list)  # words that the scan would refuse
+    tile_rows: int = 0
+    cases: list = field(default_factory=list)
+    counted: str = ""  # the problem on which counts are compared
+    target: int = 90  # the GPU that the simulator stands for
+    dtype: str = "fp32"
+    widths: list = field(default_factory=list)  # the head dimensions that are compiled; empty: all
+    rubric: dict = field(default_factory=dict)
+    draw: dict = field(default_factory=dict)
+
+    @property
+    def stage(self):
+        return self.file.split("/")[0]
+
+    @property
+    def number(self):
+        return self.stage[:2]
+
+    @property
+    def student_name(self):
+        return self.name + ".cuh"
+
+    @property
+    def begin(self):
+        return f"// >>>>> {self.name}: your lines begin here"
+
+    @property
+    def end(self):
+        return f"// <<<<< {self.name}: your lines end here"
+
+    def kernel(self):
+        return (ROOT / self.file).read_text()
+
+    def parts(self):
+        """(before, the solution, after) of the kernel."""
+        text = self.kernel()
+        for name, anchor in (("first", self.first), ("last", self.last)):
+            if text.count(anchor) != 1:
+                raise Usage(
+                    f"{self.name}: the anchor '{name}' stands {text.count(anchor)} times in {self.file}, not once: {anchor.strip()}"
+                )
+        start, stop = text.index(self.first), text.index(self.last) + len(self.last)
+        if start >= stop or text[start - 1] != "\n" or text[stop - 1] != "\n":
+            raise Usage(f"{self.name}: the anchors are not whole lines of {self.file}, one after the other")
+        return text[:start], text[start:stop], text[stop:]
+
+    def indent(self):
+        return re.search("^( *)[^ #]", self.first, re.MULTILINE).group(1)
+
+    def blank(self):
+        """What stands in a student's file between the marks."""
+        lines = len(self.parts()[1].rstrip("\n").split("\n"))
+        says = f"{self.comment.strip()}\n{self.equation}; {lines} lines in the project's kernel. Hints: course.py hint DIR {self.name}"
+        comment = "".join(f"{self.indent()}// {line}".rstrip() + "\n" for line in says.split("\n"))
+        return comment + self.code
+
+    def file_with(self, lines):
+        """The kernel with other lines in the blank, between marks."""
+        before, _, after = self.parts()
+        marks = [f"{self.indent()}{mark}\n" for mark in (self.begin, self.end)]
+        return before + marks[0] + lines + marks[1] + after
+
+    def to_compile(self, lines):
+        """The same with those compiled tile sizes alone that the cases need: a second to compile in place of four."""
+        text = self.file_with(lines)
+        head, table, rest = text.partition("constexpr CompiledShape shapes[] = {\n")
+        if not self.widths or not table:
+            return text
+        sizes, end, after = rest.partition("};\n")
+        kept = [size for size in sizes.splitlines(keepends=True) if int(re.search(r"<(\d+),", size).group(1)) in self.widths]
+        return head + table + "".join(kept) + end + after
+
+    def student_lines(self, text):
+        """What a student's file has between the marks."""
+        lines = text.split("\n")
+        places = []
+        for mark in (self.begin, self.end):
+            found = [n for n, line in enumerate(lines) if line.strip() == mark]
+            if len(found) != 1:
+                raise Usage(f"{self.student_name}: the line '{mark}' stands {len(found)} times; it has to stay there once")
+            places += found
+        if places[1] < places[0]:
+            raise Usage(f"{self.student_name}: '{self.end}' stands before '{self.begin}'")
+        return "".join(line + "\n" for line in lines[places[0] + 1 : places[1]])
+
+    def changed_outside(self, text):
+        """The number of the first line outside the marks that is not the project's; 0 if all are."""
+        lines = text.split("\n")
+        wanted = self.file_with(self.student_lines(text)).split("\n")
+        pairs = zip(lines, wanted)
+        different = next((n for n, (a, b) in enumerate(pairs, 1) if a != b), 0)
+        return different or (min(len(lines), len(wanted)) + 1 if len(lines) != len(wanted) else 0)
+
+
+def load(name):
+    path = FOLDER / name / "exercise.toml"
+    try:
+        data = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise Usage(f"there is no exercise '{name}'; there are: {', '.join(names())}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise Usage(f"{path}: {error}") from None
+    unknown, missing = set(data) - KEYS - OPTIONAL, KEYS - set(data)
+    if unknown or missing:
+        raise Usage(f"{path}: unknown keys {sorted(unknown)}, missing keys {sorted(missing)}")
+    if set(data.get("rubric", {})) - set(RUBRIC):
+        raise Usage(f"{path}: the rubric has {sorted(data['rubric'])}; allowed: {', '.join(RUBRIC)}")
+    if data["level"] not in LEVELS or data["pass"] not in ("forward", "backward"):
+        raise Usage(f"{path}: level is {data['level']} (allowed: 1, 2, 3), pass is {data['pass']} (allowed: forward, backward)")
+    data["passes"] = data.pop("pass")
+    return Exercise(name=name, **data)
+
+
+def names():
+    return sorted(path.parent.name for path in FOLDER.glob("*/exercise.toml"))
+
+
+def chosen(what):
+    """The exercises that a word of the command line names: 04, 4, 04_fa1_forward, 04_merge_output, all."""
+    all_of_them = [load(name) for name in names()]
+    number = what.zfill(2) if what.isdigit() else what
+    found = [e for e in all_of_them if what in ("all", e.name, e.stage) or number == e.number]
+    if not found:
+        raise Usage(f"no exercise or stage '{what}'; there are: all, {', '.join(names())}, and the stages of these names")
+    return found
+
+
+def gallery(exercise):
+    """The wrong kernels of an exercise: [{name, replace, by, says, lesson}]."""
+    path = FOLDER / exercise.name / "wrong.toml"
+    found = tomllib.loads(path.read_text())["wrong"] if path.is_file() else []
+    for wrong in found:
+        if set(wrong) != {"name", "replace", "by", "says", "lesson"}:
+            raise Usage(f"{path}: '{wrong.get('name')}' has the keys {sorted(wrong)}")
+        solution = exercise.parts()[1]
+        if solution.count(wrong["replace"]) != 1:
+            raise Usage(
+                f"{path}: what '{wrong['name']}' replaces stands {solution.count(wrong['replace'])} times in the solution, not once"
+            )
+        wrong["lines"] = solution.replace(wrong["replace"], wrong["by"])
+    return found
+
+
+def cheats():
+    """The cheats: [{name, exercise, lines, caught}]."""
+    return tomllib.loads((FOLDER / "cheats.toml").read_text())["cheat"]

@@ -1,0 +1,124 @@
+"""Says in words for a student what is wrong: which element, which tile, which rule of the simulator and what the rule means."""
+
+import re
+import textwrap
+
+# What the simulator says, and what it means. The first that matches counts.
+RULES = (
+    (
+        r"writes and .* (reads|writes) the same|\bRACE\b",
+        "Two threads use the same memory, at least one of them writes, and nothing decides who comes first. Between a write and another"
+        " thread's read, and between a read and the next write, there has to be a __syncthreads(), or, within a warp, a __syncwarp().",
+    ),
+    (
+        r"divergent barrier|waits? in __syncthreads|waits? at a barrier",
+        "A barrier waits for every thread of the block, and some thread did not come. Look for a __syncthreads() inside an if, after a return,"
+        " or in a loop that some threads run more often than others.",
+    ),
+    (
+        r"lanes of one warp|__shfl|__syncwarp|warp operation",
+        "A shuffle needs every lane that its mask names, at the same place of the code. Look for a shuffle inside an if, after a return, or in a"
+        " loop that some lanes run more often than others.",
+    ),
+    (
+        r"is outside|does not exist|bytes of dynamic shared memory",
+        "The kernel touched an element that does not exist. A GPU would read or overwrite something else there, without a word. Is the last"
+        " tile ragged, and who tests for that?",
+    ),
+    (r"misaligned", "A wide access (float4) has to begin at a multiple of its own size: at columns 0, 4, 8, ..."),
+    (
+        r"endless|without a barrier in it|steps|never ends",
+        "A thread goes on and on. Does the variable of each loop change, and towards the loop's end?",
+    ),
+    (r"no thread (of its block )?has written", "Shared memory holds nothing until a thread writes to it: NaN here, anything on a GPU."),
+    (r"order of the threads", "The result depends on which thread comes first. A barrier is missing, or stands at the wrong place."),
+    (r"division of .* by zero", "An integer divided by zero, or a remainder by zero. A GPU gives some number, and says nothing."),
+)
+TENSORS = {"o": "O", "lse": "L", "dq": "dQ", "dk": "dK", "dv": "dV"}
+
+
+def meaning(said):
+    return next((means for pattern, means in RULES if re.search(pattern, said, re.IGNORECASE)), "")
+
+
+def wrapped(text, indent="  "):
+    return textwrap.fill(" ".join(text.split()), 100, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def number(x):
+    return "NaN or infinity" if x is None else f"{x:.6g}"
+
+
+def listed(tensors):
+    names = [TENSORS.get(name, name) for name in tensors]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def of_elements(exercise, checks):
+    """Which tensors are wrong, and the worst element of the first."""
+    wrong = [name for name, check in checks.items() if not check["passed"]]
+    right = [name for name in checks if name not in wrong]
+    check, worst = checks[wrong[0]], checks[wrong[0]]["worst"]
+    text = f"{listed(wrong)} {'is' if len(wrong) == 1 else 'are'} wrong" + (f", {listed(right)} right. " if right else ". ")
+    name = TENSORS.get(wrong[0], wrong[0])
+    place = f"batch {worst['batch']}, head {worst['head']}, row {worst['row']}" + ("" if name == "L" else f", column {worst['column']}")
+    text += f"The worst element of {name} is at {place}: it is {number(worst['got'])}, it should be {number(worst['expected'])}."
+    if exercise.tile_rows:
+        tile, within = divmod(worst["row"], exercise.tile_rows)
+        text += f" That is row {within} of tile {tile} ({exercise.tile_rows} rows each)."
+    if check["non_finite"]:
+        text += f" {check['non_finite']} elements are NaN or infinite: look for a division by zero, -inf - -inf, or an exponential that overflows."
+    return text
+
+
+def as_in_equations(said):
+    """O, L, dQ for o, lse, dq; the o of P o (dP - D) stays."""
+    return re.sub(r"\b(lse|dq|dk|dv|o(?= is\b| and\b| are\b)|(?<=and )o|(?<=element of )o)\b", lambda m: TENSORS[m.group()], said)
+
+
+def of_failure(exercise, done, report, options):
+    """[sentences] about a run that failed; empty if it passed. `report`: the JSON of the stage's program, or None."""
+    told = []
+    if done.code == 124:
+        told = ["It did not come to an end.", meaning("endless")]
+    elif report is None:
+        said = without_paths(done.err.strip().split("\n")[-1] if done.err.strip() else f"the program ended with {done.code}", exercise)
+        said = re.sub(rf"^{exercise.stage}: | FLASH_SIMT_STEPS raises the limit;", "", said)
+        told = [f"The simulator stopped it: {said}", meaning(said)]
+    else:
+        checks = report["check"]["tensors"]
+        wrong = not all(check["passed"] for check in checks.values())
+        told = [of_elements(exercise, checks)] if wrong else []
+        threads = report.get("threads") or {"mistakes": [], "hints": []}
+        for said in threads["mistakes"][:1]:
+            told += [f"The simulator found a race: {without_paths(said, exercise)}", meaning("RACE")]
+        if wrong and not threads["mistakes"]:
+            for said in [hint for hint in threads["hints"] if " is 1 times " not in hint][:3]:
+                said = as_in_equations(said)
+                told += [f"The simulator says: {without_paths(said, exercise)}.", "" if said.startswith("no race") else meaning(said)]
+    return ([f"On the problem {' '.join(options)}:"] if told else []) + [text for text in told if text]
+
+
+def without_paths(text, exercise):
+    """The student's own file by its name."""
+    return re.sub(rf"(/[^\s:]*/)?{re.escape(exercise.file)}", exercise.student_name, text)
+
+
+COUNTS = {
+    "bytes": "bytes between HBM and the chip",
+    "sectors": "sectors of 32 bytes",
+    "bank_conflicts": "bank conflicts",
+    "barriers": "barriers",
+    "extra_memory": "bytes of extra memory",
+}
+WHY_COUNT = {
+    "bytes": "Is something read twice that could be kept?",
+    "sectors": "The bytes may be the same: neighbouring lanes should read neighbouring elements, so that a warp's access is few sectors.",
+    "bank_conflicts": "Lanes of a warp that read different rows of one column meet in a bank unless the row length is padded.",
+    "barriers": "Each barrier should guard a hazard that you can name.",
+    "extra_memory": "",
+}
+
+
+def of_count(name, got, wanted):
+    return f"Right, but it needs {got:,} {COUNTS[name]} where {wanted:,} are enough. {WHY_COUNT[name]}".strip()
