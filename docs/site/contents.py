@@ -15,7 +15,7 @@ TREE = "\n```{{toctree}}\n:hidden:\n:titlesonly:\n{}\n\n{}\n```\n"
 
 
 def links(cell):
-    return [f"docs/{name}" for name in re.findall(r"\]\(([\w-]+)\.md\)", cell)]
+    return [f"docs/{name}" for name in re.findall(r"\]\(((?:[\w-]+/)?[\w-]+)\.md\)", cell)]
 
 
 def listed(text):
@@ -29,7 +29,7 @@ def listed(text):
 
 def beside_code(env):
     """A README.md outside of docs/ tells of the folder that it stands in."""
-    return sorted(name for name in env.found_docs if name.endswith("/README") and name != LIST)
+    return sorted(name for name in env.found_docs if name.endswith("/README") and not name.startswith("docs/"))
 
 
 def folder_of(name):
