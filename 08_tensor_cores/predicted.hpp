@@ -81,7 +81,7 @@ inline Prediction predicted_backward(std::string_view step, const Problem& p, co
   // Drawn from once for each tile of K, and set back.
   const std::int64_t work = kv_heads * (up(Nk, Bc) / Bc);
   if (persistent) moved["counter"] = {work + 1, work + 1};
-  if (ordered) moved["tickets"] = {work, work + 1};
+  if (ordered) moved["tickets"] = {work + 1, work + 1};
   if (two_kernels) {
     moved["LD"].read += heads * 4 * 2 * up(Nq, Bc);  // by each of the 4 lanes that share a row
     moved["bias"].read += heads * biases(p, of_dQ, choice.threads);
@@ -95,8 +95,7 @@ inline Prediction predicted_backward(std::string_view step, const Problem& p, co
       const std::int64_t tiles = up(Nq, Br) / Br - unseen / Br;  // that any key sees
       moved["sum_dQ"].read -= heads * tiles * Br * width;
       if (unseen == 0) moved["sum_dQ"].written = added;
-      const std::int64_t passed_on = heads * (v.tiles - tiles);
-      moved["turns"] = {passed_on, passed_on + heads * tiles};  // and set back; how often blocks ask nobody knows
+      moved["turns"] = {heads * v.tiles, heads * v.tiles};  // passed on, or set back; how often blocks ask nobody knows
     }
   }
   return moved;

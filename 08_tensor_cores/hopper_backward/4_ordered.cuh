@@ -114,8 +114,7 @@ __device__ void add(const BackwardShared<T, Shape>& shared, const Problem& probl
     mbarrier_arrive(is.empty_dQ[stage]);
     __threadfence();  // and the next block, which sees the turn pass, finds it
     const bool last = work.col0 + Shape::Bc >= problem.visible_keys(min(at.row0 + Shape::Br, problem.Nq) - 1);
-    if (last) turns(0, place) = 0;  // for the next launch
-    if (!last) atomicAdd(turns.address(0, place), 1);
+    atomicAdd(turns.address(0, place), last ? -tile : 1);  // the last one sets it back for the next launch
     parity ^= 1;
   }
 }
@@ -201,9 +200,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   auto& is = shared.barriers();
   if (threadIdx.x == 0) {
     shared.initialize();
-    const Matrix<int> ticket = tickets.head(0, 0);
-    is.number[0] = atomicAdd(ticket.address(0, 0), 1);
-    if (is.number[0] == static_cast<int>(gridDim.x) - 1) ticket(0, 0) = 0;  // all are drawn; for the next launch
+    const auto next = tickets.head(0, 0).address(0, 0);
+    const int end = static_cast<int>(gridDim.x);
+    is.number[0] = atomicAdd(next, 1);
+    if (is.number[0] == end - 1) atomicSub(next, end);  // all are drawn: back to 0 for the next launch
   }
   __syncthreads();  // read after write: all threads see the ticket, and the mbarriers initialised. From here on roles part
   const WorkFromTheEnd<Shape> work(rule.problem, heads_at_once, __shfl_sync(ALL_LANES, is.number[0], 0));
