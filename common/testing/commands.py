@@ -44,7 +44,7 @@ PIPES = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subpr
 def copy_project(folder):
     """The project without what was built or saved beside it."""
     for path in ROOT.iterdir():
-        if path.is_dir() and (re.match(r"\d\d_|common$|docs$|\.ci$|\.devcontainer$", path.name)):
+        if path.is_dir() and (re.match(r"\d\d_|common$|docs$|\.ci$|\.devcontainer$|\.github$", path.name)):
             shutil.copytree(path, folder / path.name, ignore=shutil.ignore_patterns("__pycache__"))
         elif path.is_file():
             shutil.copy2(path, folder)
