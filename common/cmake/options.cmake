@@ -13,6 +13,15 @@ option(FLASH_WERROR "Warnings are errors" OFF)
 set(FLASH_SANITIZE "" CACHE STRING "'' | 'address' (with undefined) | 'thread'")
 set_property(CACHE FLASH_SANITIZE PROPERTY STRINGS "" address thread)
 
+option(FLASH_BINDING "Build a shared library of each stage, for PyTorch and others: docs/pytorch.md" OFF)
+if(FLASH_BINDING)
+  set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+  foreach(language IN ITEMS CXX CUDA)
+    set(CMAKE_${language}_VISIBILITY_PRESET hidden)  # a process may load several stages, and each keeps to its own functions
+  endforeach()
+  set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+endif()
+
 find_package(Threads REQUIRED)
 
 # Link this to get the warnings, the sanitizer and the include root (files are included by their path in the project).

@@ -115,6 +115,16 @@ function(add_stage)
   target_link_libraries(${stage} PRIVATE flash_options flash_harness)
   set_property(GLOBAL APPEND PROPERTY FLASH_STAGES ${stage})  # the demo runs them all
 
+  if(FLASH_BINDING)
+    add_library(flash_c_${stage} SHARED ${objects})
+    target_link_libraries(flash_c_${stage} PRIVATE flash_options flash_binding)
+    set_target_properties(flash_c_${stage} PROPERTIES OUTPUT_NAME flash_${stage} LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
+    if(NOT APPLE)
+      target_link_options(flash_c_${stage} PRIVATE LINKER:--exclude-libs,ALL)  # torch brings a CUDA runtime of its own
+    endif()
+    add_dependencies(flash_c flash_c_${stage})
+  endif()
+
   # Tests may include kernel files and run their device functions through the simulator.
   add_executable(${stage}_test ${arg_TESTS} ${objects})
   target_link_libraries(${stage}_test PRIVATE flash_options flash_kernel flash_grid flash_simt flash_doctest)

@@ -4,7 +4,7 @@
     common/compare/check_peers.py BIN_DIR [--device auto|gpu|cpu] [--variant LIST] [--only LIST] [--json]
 
 Writes Q, K, V and dO as .npy files, runs 08_tensor_cores --load on them with each of its variants, and torch's attention by each of
-its backends: flash, cudnn, memory_efficient and plain on a GPU; flash, math and plain on a CPU. --variant and --only take some of them.
+its backends: flash, cudnn, memory_efficient, triton and plain on a GPU; flash, math and plain on a CPU. --variant and --only take some of them.
 It never uses a formula of this project: what is exact are plain torch in float64 and its autograd.
 
 With E = max|plain torch in 16 bits - float64|, the error of a straightforward implementation, each tensor of stage 08 passes if

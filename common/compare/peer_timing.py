@@ -9,10 +9,11 @@ from rows.text import size
 from rows.usage import Failure
 
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}  # names of torch
-PEERS = {  # variant: (idea, backend of torch.nn.attention.SDPBackend or None)
+PEERS = {  # variant: (idea, backend of torch.nn.attention.SDPBackend, TRITON, or None)
     "flash": ("torch SDPA, FlashAttention-2 (16-bit types only)", "FLASH_ATTENTION"),
     "cudnn": ("torch SDPA, cuDNN (16-bit types only)", "CUDNN_ATTENTION"),
     "memory_efficient": ("torch SDPA, memory-efficient attention", "EFFICIENT_ATTENTION"),
+    "triton": ("FlashAttention-2 in Triton, autotuned", "TRITON"),
     "plain": ("plain torch: matmul, softmax, matmul", None),
 }
 WARM_UPS = 3
@@ -50,6 +51,12 @@ def attention(torch, backend, scale, causal, mask=None):
             return torch.matmul(torch.softmax(scores, dim=-1), v)
 
         return plain
+    if backend == "TRITON":
+        try:
+            from peer_triton import attention as in_triton
+        except ImportError as error:
+            raise RuntimeError(f"Triton cannot be imported ({error})") from None
+        return lambda q, k, v: in_triton(q, k, v, scale, causal)
 
     from torch.nn.attention import SDPBackend, sdpa_kernel
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times torch's attention: scaled_dot_product_attention by each of its backends, and plain torch. `compare --peers` runs it beside the
+"""Times torch's attention: scaled_dot_product_attention by each of its backends, a kernel in Triton, and plain torch. `compare --peers` runs it beside the
 stages, with sweeps, progress, a time limit, --save and --resume:
 
     build/bin/compare --only peer --tokens 16384 --width 2048 --sweep dtype=fp16 --sweep d=64,128 --sweep seq=512..16384
@@ -10,7 +10,7 @@ By itself it reads a problem a line, and prints the rows of each as they come:
     common/compare/peers.py --list
 
 A line is a JSON object of a "problem", with sizes as rows have them (batch, heads, seq_q, head_dim), causal and dtype; a "variant" (flash,
-cudnn, memory_efficient or plain), a "pass" (forward or backward), "iterations", and "cold_l2", false if each iteration may find in L2 what the
+cudnn, memory_efficient, triton or plain), a "pass" (forward or backward), "iterations", and "cold_l2", false if each iteration may find in L2 what the
 one before has left there. What it leaves out is as in `compare`: batch 8, 12 heads,
 1024 queries, head dimension 64, causal, fp32, every variant, both passes, 20 iterations. {"list": true} asks for what --list prints.
 

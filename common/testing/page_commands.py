@@ -34,6 +34,8 @@ NOT_EVERYWHERE = {
     "common/setup.sh && cmake --workflow --preset test": ELSEWHERE,
     "cmake --preset race": ELSEWHERE,
     "cmake --preset test && cmake --build --preset test --target harness_test reference_test": "by .ci/run, which builds all targets",
+    "cmake --preset demo -DFLASH_BINDING=ON && cmake --build build --target flash_c": "by whoever has torch: it compiles every kernel again",
+    "TRITON_INTERPRET=1 python3 common/compare/test/test_triton.py": ("torch", "triton"),
     "common/setup.sh --dev": "by .ci/run, which starts with it",
     "docs/site.sh": "by .ci/run, in its step 'site'",
     "docs/site.sh --pdf --check": "by .ci/run without the PDFs; with them by the workflow that publishes the site",

@@ -62,13 +62,15 @@ def part(path, function, *words):
 
 
 def python(path, *names):
-    """Functions and classes of a Python file, each to its last line."""
+    """Functions and classes of a Python file, each from its decorators to its last line."""
     lines, found = source(path), []
     for name in names:
         start = next((i for i, line in enumerate(lines) if re.match(rf"(def|class) {name}\b", line)), None)
         if start is None:
             raise SystemExit(f"{path}: no function '{name}' to quote")
-        end = next((i for i in range(start + 1, len(lines)) if lines[i] and not lines[i].startswith(" ")), len(lines))
+        end = next((i for i in range(start + 1, len(lines)) if lines[i] and not lines[i].startswith((" ", ")"))), len(lines))
+        while lines[start - 1].startswith("@"):
+            start -= 1
         found += (["", ""] if found else []) + "\n".join(lines[start:end]).rstrip().split("\n")
     return block(found, "py")
 

@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from rows.row import device_name, grouped, is_borrowed, is_good, is_peer, number
 from rows.text import options
 
-PEERS = {"plain": "torch plain", "memory_efficient": "torch mem.-efficient", "flash": "torch FA2", "cudnn": "torch cuDNN"}
+PEERS = {
+    "plain": "torch plain",
+    "memory_efficient": "torch mem.-efficient",
+    "flash": "torch FA2",
+    "cudnn": "torch cuDNN",
+    "triton": "Triton",
+}
 PASSES = ("forward", "backward")
 TYPES = ("fp32", "fp16", "bf16")
 

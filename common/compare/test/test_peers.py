@@ -47,6 +47,7 @@ class Case(unittest.TestCase):
         (self.path / "torch" / "__init__.py").write_text(FAKE.read_text() + "from . import nn\n")
         (self.path / "torch" / "nn" / "__init__.py").write_text("import torch\nfunctional = torch.functional\n")
         (torch / "__init__.py").write_text("from torch import SDPBackend, sdpa_kernel\n")
+        (self.path / "triton.py").write_text("raise ImportError('no Triton here')")
         (self.path / "bin").mkdir()
         self.file, self.partial = self.path / "rows.json", self.path / "rows.json.partial"
 
@@ -74,7 +75,7 @@ class Instrument(Case):
 
     def test_rows_have_the_shape_of_the_comparison(self):
         rows = {(row["variant"], row["pass"]): row for row in self.rows({"iterations": 3}, SYNC_S="0.003")}
-        self.assertEqual(len(rows), 8)
+        self.assertEqual(len(rows), 10)
         row, backward = rows["memory_efficient", "forward"], rows["plain", "backward"]
         self.assertEqual((row["stage"], row["verdict"], row["device"]["name"], row["device"]["sm"]), ("peer", "ok", "Test GPU", 90))
         sizes = {"batch": 8, "heads": 12, "kv_heads": 12, "seq_q": 1024, "seq_k": 1024, "head_dim": 64, "scale": 0.125, "seed": 1}
@@ -93,8 +94,10 @@ class Instrument(Case):
 
     def test_a_backend_that_cannot_is_listed_with_its_reason(self):
         refused = {row["variant"]: row["message"] for row in self.rows({"pass": "forward"}) if row["verdict"] == "refused"}
-        self.assertEqual(refused, {"flash": "Expected fp16 or bf16.", "cudnn": "Expected fp16 or bf16."})
-        self.assertEqual({row["verdict"] for row in self.rows({"problem": {"dtype": "bf16"}})}, {"ok"})
+        no_triton = {"triton": "Triton cannot be imported (no Triton here)"}
+        self.assertEqual(refused, {"flash": "Expected fp16 or bf16.", "cudnn": "Expected fp16 or bf16."} | no_triton)
+        rows = self.rows({"problem": {"dtype": "bf16"}})
+        self.assertEqual({row["variant"] for row in rows if row["verdict"] != "ok"}, {"triton"})
 
     def test_what_does_not_fit_cannot_run(self):
         rows = self.rows(
@@ -127,7 +130,7 @@ class Instrument(Case):
             ({"pas": "forward"}, "no object with"),
             ({"problem": 3}, "no object with"),
             ({"pass": "both"}, 'pass is "both"; allowed: forward, backward'),
-            ({"variant": "triton"}, "allowed: flash, cudnn"),
+            ({"variant": "jax"}, "allowed: flash, cudnn"),
             ({"iterations": 0}, "iterations is 0"),
             ({"cold_l2": 1}, "cold_l2 is 1; allowed: true, false"),
             ({"problem": {"seq_q": 0}}, "problem.seq_q is 0"),
@@ -135,7 +138,7 @@ class Instrument(Case):
         ):
             self.one_line(self.run_peers(lines=[line]), 2, part)
         self.one_line(self.run_peers("--seq", "5"), 2, "unrecognized arguments")
-        self.assertEqual(len(self.run_peers(lines=[{"pass": "forward"}, "{"]).stdout.splitlines()), 4)  # what came before stands
+        self.assertEqual(len(self.run_peers(lines=[{"pass": "forward"}, "{"]).stdout.splitlines()), 5)  # what came before stands
 
     def test_a_broken_gpu_ends_it(self):
         done = self.run_peers(lines=[{"variant": "memory_efficient"}], BROKEN="1024")
@@ -181,7 +184,7 @@ class Driven(Case):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(log.read_text().split("\n")[1:], ["gpu 64", "gpu 128", ""])
         rows = self.saved()
-        expected = [("01_first", 64), ("01_first", 128)] + [("peer", n) for n in (64, 128) for _ in range(4)]
+        expected = [("01_first", 64), ("01_first", 128)] + [("peer", n) for n in (64, 128) for _ in range(5)]
         self.assertEqual([(row["stage"], row["problem"]["seq_q"]) for row in rows], expected)
         known = {"commit", "date", "torch", "sources", "kernel", "wall_s"}
         self.assertEqual(
@@ -189,7 +192,7 @@ class Driven(Case):
             [["commit", "date", "sources", "wall_s"], ["commit", "date", "torch", "wall_s"]],
         )
         self.assertRegex(
-            done.stderr, "^comparing 1 stage and torch 9.9 on the GPU, each stage checked against .*: 10 runs over 2 problems\n"
+            done.stderr, "^comparing 1 stage and torch 9.9 on the GPU, each stage checked against .*: 12 runs over 2 problems\n"
         )
         table = done.stdout[: done.stdout.index("Nq=128")]
         for part in ("01_first/tiled", "peer/flash", "enqueue", "min", "torch SDPA, cuDNN"):
@@ -304,7 +307,7 @@ class Driven(Case):
         self.one_line(self.compare("--only peer", NO_GPU="1"), 3, f"{needs}: peers: torch 9.9 finds no GPU")
         self.one_line(self.compare("--only peer", PYTHON="/no/such/python"), 2, needs)
         self.one_line(self.compare("--peers --device cpu"), 2, "--peers and --device cpu are both given")
-        self.one_line(self.compare("--only peer --variant triton"), 2, "allowed: flash, cudnn, memory_efficient, plain")
+        self.one_line(self.compare("--only peer --variant jax"), 2, "allowed: flash, cudnn, memory_efficient, triton, plain")
         self.stage("01_no_gpu")
         self.one_line(self.compare("--peers"), 3, "--peers needs a GPU, but it does not work: no GPU answers")
 

@@ -1,0 +1,49 @@
+/* The kernels of a stage for other languages: one shared library for each stage, all with this interface. Plain C.
+ *
+ * A caller describes one problem by a `flash_call`, asks how much workspace a pass needs, and runs the pass. All memory is the caller's.
+ * What joins the two passes is O and L alone: a backward pass may run long after the forward pass, and by another variant. */
+#ifndef FLASH_H
+#define FLASH_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { FLASH_FP32 = 0, FLASH_FP16 = 1, FLASH_BF16 = 2 };
+
+/* A tensor [B, H, N, d] in that logical order, whatever the order in memory. Strides are in elements; columns are adjacent. In 16 bits, if
+ * d is a multiple of 8, each row begins at a multiple of 16 bytes. */
+typedef struct flash_tensor {
+  void* data;
+  int64_t shape[4];
+  int64_t stride[4];
+} flash_tensor;
+
+typedef struct flash_call {
+  const char* variant;   /* as in --variant; "": the last one that has a backward pass, if the stage has any, and takes the problem */
+  int32_t on_gpu;        /* 1: the tensors lie in the memory of GPU 0; 0: in main memory, and the simulator runs the kernels */
+  int32_t dtype;         /* of all tensors but L */
+  int32_t causal;        /* aligned at the bottom right: the last query sees the last key */
+  float scale;           /* of Q K^T */
+  void* stream;          /* the cudaStream_t that the pass is queued on; 0 on the CPU, where a pass is over when its function returns */
+  flash_tensor Q, K, V;  /* K and V may have fewer heads than Q, if their number divides Q's */
+  flash_tensor O, L;     /* L [B, H, N, 1], the log-sum-exp of each row in fp32: outputs forward, inputs backward */
+  flash_tensor dO, dQ, dK, dV; /* of the backward pass */
+  void* workspace;             /* of the pass, aligned to 256 bytes */
+} flash_call;
+
+/* Each returns 0, or what a stage's program exits with: 1 for a kernel that does something undefined, 2 for a call that the variant does
+ * not take, 3 for a device that cannot do it. flash_error() then says why in one line; it is this thread's, until its next call. */
+
+/* The workspace of a pass, in bytes, the first `zeroed` of which have to be zero when it begins. Pointers of the call are not looked at. */
+int flash_workspace(const flash_call* call, int32_t backward, int64_t* bytes, int64_t* zeroed);
+int flash_forward(const flash_call* call);
+int flash_backward(const flash_call* call);
+const char* flash_error(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,166 @@
+"""The kernels of a stage as one operation of PyTorch, with its backward pass: docs/pytorch.md.
+
+  import flash_steps
+  O = flash_steps.attention(q, k, v, causal=True)  # as torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+CUDA tensors run on GPU 0, CPU tensors through the simulator, thread by thread: take small ones. The libraries of the stages are built by
+-DFLASH_BINDING=ON; use(FOLDER) says where, if not in build/.
+"""
+
+import ctypes
+import functools
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}  # as in flash.h
+_build = Path(__file__).resolve().parents[2] / "build"
+
+
+class _View(ctypes.Structure):  # flash_tensor
+    _fields_ = [("data", ctypes.c_void_p), ("shape", ctypes.c_int64 * 4), ("stride", ctypes.c_int64 * 4)]
+
+
+class _Call(ctypes.Structure):  # flash_call
+    _fields_ = [
+        ("variant", ctypes.c_char_p),
+        ("on_gpu", ctypes.c_int32),
+        ("dtype", ctypes.c_int32),
+        ("causal", ctypes.c_int32),
+        ("scale", ctypes.c_float),
+        ("stream", ctypes.c_void_p),
+        *((name, _View) for name in ("Q", "K", "V", "O", "L", "dO", "dQ", "dK", "dV")),
+        ("workspace", ctypes.c_void_p),
+    ]
+
+
+def use(build):
+    """The build folder whose lib/ has the libraries of the stages."""
+    global _build
+    _build = Path(build)
+    _library.cache_clear()
+
+
+@functools.cache
+def _library(stage):
+    found = sorted((_build / "lib").glob(f"libflash_{stage}*"))
+    if len(found) != 1:
+        what = "there is no library" if not found else f"{len(found)} libraries match"
+        raise RuntimeError(f"stage '{stage}': {what} in {_build / 'lib'}; configure with -DFLASH_BINDING=ON and build the target flash_c")
+    library = ctypes.CDLL(str(found[0]))
+    library.flash_error.restype = ctypes.c_char_p
+    return library
+
+
+def _run(stage, backward, call, device):
+    """Runs a pass with the workspace that it asks for."""
+    library = _library(stage)
+
+    def check(code):
+        if code:
+            error = ValueError if code == 2 else RuntimeError
+            raise error(f"stage {stage}: {library.flash_error().decode()}")
+
+    size, zeroed = ctypes.c_int64(), ctypes.c_int64()
+    check(library.flash_workspace(ctypes.byref(call), backward, ctypes.byref(size), ctypes.byref(zeroed)))
+    block = torch.empty(size.value + 255 if size.value else 0, dtype=torch.uint8, device=device)
+    start = -block.data_ptr() % 256
+    block[start : start + zeroed.value].zero_()
+    call.workspace = block.data_ptr() + start if size.value else None
+    check((library.flash_backward if backward else library.flash_forward)(ctypes.byref(call)))
+
+
+def _call(variant, causal, scale, **tensors):
+    def view(x):
+        x = x if x.dim() == 4 else x[..., None]  # L
+        return _View(x.data_ptr(), (ctypes.c_int64 * 4)(*x.shape), (ctypes.c_int64 * 4)(*x.stride()))
+
+    q = tensors["Q"]
+    stream = torch.cuda.current_stream(q.device).cuda_stream if q.is_cuda else None
+    views = {name: view(x) for name, x in tensors.items()}
+    return _Call(variant=variant.encode(), on_gpu=q.is_cuda, dtype=DTYPES[q.dtype], causal=causal, scale=scale, stream=stream, **views)
+
+
+def _taken(x):
+    """Do the kernels take the strides of such a tensor? The rule of flash.h."""
+    strides = [stride for stride, extent in zip(x.stride(), x.shape) if extent > 1]
+    whole = all(stride * x.element_size() % 16 == 0 for stride in strides[:-1]) and x.data_ptr() % 16 == 0
+    return min(strides, default=1) > 0 and (x.shape[3] == 1 or x.stride(3) == 1) and (whole or x.element_size() == 4 or x.shape[3] % 8 != 0)
+
+
+@torch.library.custom_op("flash_steps::forward", mutates_args=())
+def _forward(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float, stage: str, variant: str, backward_variant: str
+) -> tuple[Tensor, Tensor]:
+    """O and L, the log-sum-exp of each row."""
+    O, L = _outputs(q)
+    with torch.cuda.device(q.device) if q.is_cuda else torch.no_grad():
+        _run(stage, 0, _call(variant, causal, scale, Q=q, K=k, V=v, O=O, L=L), q.device)
+    return O, L
+
+
+def _outputs(q):
+    return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+@_forward.register_fake
+def _fake_forward(q, k, v, causal, scale, stage, variant, backward_variant):
+    return _outputs(q)
+
+
+@torch.library.custom_op("flash_steps::backward", mutates_args=())
+def _backward(
+    dO: Tensor, q: Tensor, k: Tensor, v: Tensor, O: Tensor, L: Tensor, causal: bool, scale: float, stage: str, variant: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dQ, dK, dV."""
+    if not _taken(dO):  # such as the gradient of sum(), one number for all entries
+        dO = dO.clone(memory_format=torch.contiguous_format)
+    dQ, dK, dV = (torch.empty_like(x) for x in (q, k, v))
+    with torch.cuda.device(q.device) if q.is_cuda else torch.no_grad():
+        _run(stage, 1, _call(variant, causal, scale, Q=q, K=k, V=v, O=O, L=L, dO=dO, dQ=dQ, dK=dK, dV=dV), q.device)
+    return dQ, dK, dV
+
+
+@_backward.register_fake
+def _fake_backward(dO, q, k, v, O, L, causal, scale, stage, variant):
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+
+
+def _save(ctx, inputs, output):
+    q, k, v, ctx.causal, ctx.scale, ctx.stage, _, ctx.variant = inputs
+    O, L = output
+    ctx.save_for_backward(q, k, v, O, L)  # (G.2)
+    ctx.mark_non_differentiable(L)
+
+
+def _gradients(ctx, dO, _):
+    dQ, dK, dV = _backward(dO, *ctx.saved_tensors, ctx.causal, ctx.scale, ctx.stage, ctx.variant)
+    return dQ, dK, dV, None, None, None, None, None
+
+
+_forward.register_autograd(_gradients, setup_context=_save)
+
+
+def _require(holds, why):
+    if not holds:
+        raise ValueError(f"flash_steps.attention: {why}")
+
+
+def attention(q, k, v, *, causal=False, scale=None, stage="08", variant=None, backward_variant=None):
+    """softmax(scale * q k^T, masked) v for q [B, H, N, d], k and v [B, Hkv, Nk, d], with any order of axes in memory in which d is
+    innermost: (B, H, N, d), (B, N, H, d), and slices of packed QKV or KV. The gradients come from the stage's backward pass.
+
+    causal: aligned at the bottom right, so that the last query sees the last key. scale: 1/sqrt(d) by default. variant: a step of the
+    stage, as in --variant; by default the last that has a backward pass, where the stage has one. backward_variant: by default the same.
+    """
+    _require(q.dim() == k.dim() == v.dim() == 4, "q, k and v have to be [B, H, N, d]")
+    _require(q.dtype == k.dtype == v.dtype and q.dtype in DTYPES, "q, k and v have to be all fp32, all fp16 or all bf16")
+    _require(q.device == k.device == v.device, "q, k and v have to be on one device")
+    _require(q.device.type == "cpu" or q.is_cuda and q.device.index == 0, f"tensors are on {q.device}; allowed: cpu, cuda:0")
+    _require(k.shape == v.shape, f"k is {tuple(k.shape)} and v is {tuple(v.shape)}; they have to be alike")
+    _require(q.shape[0] == k.shape[0] and q.shape[3] == k.shape[3], "q and k have to be alike in B and d")
+    _require(k.shape[1] > 0 and q.shape[1] % k.shape[1] == 0, f"q has {q.shape[1]} heads, which is no multiple of k's {k.shape[1]}")
+    scale = q.shape[3] ** -0.5 if scale is None else float(scale)
+    variant = variant or ""
+    return _forward(q, k, v, causal, scale, stage, variant, backward_variant or variant)[0]
