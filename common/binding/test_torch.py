@@ -21,24 +21,25 @@ sdpa = torch.nn.functional.scaled_dot_product_attention
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
-def tensors(*shapes, dtype=torch.float32, seed=1):
-    generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
-
-
 def exact(q, k, v, causal, scale):
     """In fp64, with the mask aligned at the bottom right; PyTorch's own is aligned at the top left."""
     rows, cols = torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])[None, :]
-    mask = cols <= rows + k.shape[2] - q.shape[2] if causal else None
+    mask = (cols <= rows + k.shape[2] - q.shape[2]).to(q.device) if causal else None
     q, k, v = q.double(), k.double(), v.double()
     return sdpa(q, k, v, attn_mask=mask, scale=scale, enable_gqa=True)
 
 
-class Binding(unittest.TestCase):
+class OnCPU(unittest.TestCase):
+    device = "cpu"
+
+    def tensors(self, *shapes, dtype=torch.float32, seed=1):
+        generator = torch.Generator().manual_seed(seed)
+        return [torch.randn(shape, generator=generator).to(self.device, dtype) for shape in shapes]
+
     def agrees(self, q, k, v, causal=False, scale=None, **options):
         """O and the gradients, for a dO that is no constant."""
         q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
-        (dO,) = tensors(q.shape, dtype=q.dtype, seed=2)
+        (dO,) = self.tensors(q.shape, dtype=q.dtype, seed=2)
         O = flash_steps.attention(q, k, v, causal=causal, scale=scale, **options)
         wanted = exact(q, k, v, causal, scale)
         got = (O, *torch.autograd.grad(O, (q, k, v), dO))
@@ -52,28 +53,28 @@ class Binding(unittest.TestCase):
         """01 and 05 have a backward pass that needs workspaces of the forward pass."""
         for stage in ("01", "05", "07"):
             with self.subTest(stage=stage):
-                self.agrees(*tensors((2, 2, 9, 16), (2, 2, 13, 16), (2, 2, 13, 16)), causal=True, stage=stage)
+                self.agrees(*self.tensors((2, 2, 9, 16), (2, 2, 13, 16), (2, 2, 13, 16)), causal=True, stage=stage)
 
     def test_16_bits(self):
         for dtype in (torch.float16, torch.bfloat16):
-            self.agrees(*tensors(*[(1, 2, 40, 32)] * 3, dtype=dtype), causal=True)
+            self.agrees(*self.tensors(*[(1, 2, 40, 32)] * 3, dtype=dtype), causal=True)
 
     def test_rows_that_are_not_aligned(self):
-        self.agrees(*tensors(*[(1, 1, 20, 20)] * 3, dtype=torch.float16), causal=True)
+        self.agrees(*self.tensors(*[(1, 1, 20, 20)] * 3, dtype=torch.float16), causal=True)
 
     def test_scale_and_shared_heads(self):
-        self.agrees(*tensors((1, 4, 8, 8), (1, 2, 8, 8), (1, 2, 8, 8)), scale=0.5, stage="07")
+        self.agrees(*self.tensors((1, 4, 8, 8), (1, 2, 8, 8), (1, 2, 8, 8)), scale=0.5, stage="07")
 
     def test_a_variant_for_each_pass(self):
         """Hopper's fastest ones have workspaces that are zero when they begin."""
-        q, k, v = tensors(*[(1, 1, 16, 16)] * 3, dtype=torch.float16)
+        q, k, v = self.tensors(*[(1, 1, 16, 16)] * 3, dtype=torch.float16)
         self.agrees(q, k, v, variant="mma", backward_variant="two_kernels")
         self.agrees(q, k, v, variant="scheduled", backward_variant="persistent")
 
     def test_layouts(self):
         """(B, H, N, d), (B, N, H, d), packed QKV and packed KV give the same, without a copy."""
         B, N, H, d = 2, 10, 2, 16
-        (qkv,) = tensors((B, N, 3, H, d))
+        (qkv,) = self.tensors((B, N, 3, H, d))
         q, k, v = (qkv[:, :, i].transpose(1, 2) for i in range(3))
         O = self.agrees(q, k, v, stage="07")
         dense = [x.contiguous() for x in (q, k, v)]
@@ -85,13 +86,13 @@ class Binding(unittest.TestCase):
 
     def test_a_gradient_of_one_number(self):
         """sum() sends back one number for all entries, with strides of 0."""
-        q, k, v = (x.requires_grad_() for x in tensors(*[(1, 1, 8, 8)] * 3))
+        q, k, v = (x.requires_grad_() for x in self.tensors(*[(1, 1, 8, 8)] * 3))
         flash_steps.attention(q, k, v, stage="07").sum().backward()
         (wanted,) = torch.autograd.grad(exact(q, k, v, False, None).sum(), v)
         self.assertTrue(torch.allclose(v.grad, wanted, atol=1e-5))
 
     def test_twice_through_the_same_graph(self):
-        q, k, v = (x.requires_grad_() for x in tensors(*[(1, 1, 8, 8)] * 3))
+        q, k, v = (x.requires_grad_() for x in self.tensors(*[(1, 1, 8, 8)] * 3))
         for stage in ("01", "07"):
             O = flash_steps.attention(q, k, v, stage=stage)
             first = torch.autograd.grad(O.sum(), (q, k, v), retain_graph=True)
@@ -99,7 +100,7 @@ class Binding(unittest.TestCase):
 
     def test_opcheck(self):
         for stage, dtype in (("01", torch.float32), ("07", torch.float32), ("08", torch.float16)):
-            q, k, v = (x.transpose(1, 2).requires_grad_() for x in tensors(*[(1, 8, 2, 16)] * 3, dtype=dtype))
+            q, k, v = (x.transpose(1, 2).requires_grad_() for x in self.tensors(*[(1, 8, 2, 16)] * 3, dtype=dtype))
             torch.library.opcheck(torch.ops.flash_steps.forward.default, (q, k, v, True, 0.25, stage, "", ""))
             O, L = torch.ops.flash_steps.forward(q, k, v, True, 0.25, stage, "", "")
             q, k, v, O = (x.detach() for x in (q, k, v, O))
@@ -113,25 +114,28 @@ class Binding(unittest.TestCase):
 
         compiled = torch.compile(layer, fullgraph=True, backend="aot_eager", dynamic=True)
         for n in (8, 12):
-            q, k, v = (x.requires_grad_() for x in tensors(*[(1, 2, n, 8)] * 3))
-            (dO,) = tensors(q.shape, seed=2)
+            q, k, v = (x.requires_grad_() for x in self.tensors(*[(1, 2, n, 8)] * 3))
+            (dO,) = self.tensors(q.shape, seed=2)
             mine, wanted = (torch.autograd.grad(f(q, k, v), (q, k, v), dO) for f in (compiled, layer))
             self.assertTrue(all(torch.allclose(a, b, atol=1e-6) for a, b in zip(mine, wanted)))
 
     def test_refused(self):
-        q, k, v = tensors(*[(1, 2, 8, 8)] * 3)
+        q, k, v = self.tensors(*[(1, 2, 8, 8)] * 3)
         half = [x.half() for x in (q, k, v)]
-        odd = torch.zeros(1, 2, 8, 9, dtype=torch.float16)[..., :8]
+        odd = torch.zeros(1, 2, 8, 9, dtype=torch.float16, device=self.device)[..., :8]
         cases = [
             ("dtype is fp32; allowed: fp16, bf16", lambda: flash_steps.attention(q, k, v)),
             ("no variant 'none'; there are: two_kernels, one_kernel", lambda: flash_steps.attention(q, k, v, stage="07", variant="none")),
             ("Q repeats entries", lambda: flash_steps.attention(q[:, :1].expand(1, 2, 8, 8), k, v, stage="07")),
             ("K does not have adjacent columns", lambda: flash_steps.attention(q, k.mT, v, stage="07")),
             ("V has rows that do not begin at multiples of 16 bytes", lambda: flash_steps.attention(*half[:2], odd)),
-            ("q has 2 heads, which is no multiple of k's 3", lambda: flash_steps.attention(q, *tensors(*[(1, 3, 8, 8)] * 2), stage="07")),
+            (
+                "q has 2 heads, which is no multiple of k's 3",
+                lambda: flash_steps.attention(q, *self.tensors(*[(1, 3, 8, 8)] * 2), stage="07"),
+            ),
             ("to be all fp32", lambda: flash_steps.attention(q, k.half(), v, stage="07")),
             (r"have to be \[B, H, N, d\]", lambda: flash_steps.attention(q[0], k, v, stage="07")),
-            ("head-dim 300: must be between 1 and 256", lambda: flash_steps.attention(*tensors(*[(1, 1, 2, 300)] * 3), stage="07")),
+            ("head-dim 300: must be between 1 and 256", lambda: flash_steps.attention(*self.tensors(*[(1, 1, 2, 300)] * 3), stage="07")),
         ]
         for why, call in cases:
             with self.subTest(why), self.assertRaisesRegex(ValueError, why):
@@ -140,16 +144,33 @@ class Binding(unittest.TestCase):
             flash_steps.attention(q, k, v, stage="99")
 
     def test_no_gradient_where_there_is_none(self):
-        q, k, v = (x.requires_grad_() for x in tensors(*[(1, 1, 16, 16)] * 3, dtype=torch.float16))
+        q, k, v = (x.requires_grad_() for x in self.tensors(*[(1, 1, 16, 16)] * 3, dtype=torch.float16))
         O = flash_steps.attention(q, k, v, variant="mma")
         with self.assertRaisesRegex(ValueError, "variant mma cannot run this: it has no backward pass"):
             O.sum().backward()
 
     def test_no_gradient_of_a_gradient(self):
-        q, k, v = (x.requires_grad_() for x in tensors(*[(1, 1, 8, 8)] * 3))
+        q, k, v = (x.requires_grad_() for x in self.tensors(*[(1, 1, 8, 8)] * 3))
         (dQ,) = torch.autograd.grad(flash_steps.attention(q, k, v, stage="07").square().sum(), q, create_graph=True)
         with self.assertRaisesRegex(RuntimeError, "no autograd formula was registered"):
             dQ.sum().backward()
+
+
+@unittest.skipUnless(torch.cuda.is_available(), "torch finds no GPU")
+class OnGPU(OnCPU):
+    device = "cuda"
+
+    def test_another_stream(self):
+        """The kernels wait for what the caller has queued, and what the caller queues next waits for them."""
+        q, k, v = self.tensors(*[(2, 8, 1024, 64)] * 3, dtype=torch.float16)
+        wanted = exact(2 * q, k, v, False, None)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(20_000_000)  # cycles
+            O = flash_steps.attention(2 * q, k, v)
+            error = (O.double() - wanted).abs().max()
+        self.assertLess(error.item(), TOLERANCE[torch.float16])
 
 
 if __name__ == "__main__":
