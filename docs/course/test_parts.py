@@ -169,7 +169,7 @@ class Messages(unittest.TestCase):
 
     def test_no_two_rules_for_one_message(self):
         for said, means in (
-            ("a.cuh:37 writes and a.cuh:54 reads the same shared memory", "nothing decides who comes first"),
+            ("a.cuh:37 writes and a.cuh:54 reads the same shared memory", "nothing orders the two"),
             ("divergent barrier: threads 0..31 wait in __syncthreads at a.cuh:3", "A barrier waits for every thread"),
             ("misaligned access: the address of Q", "A wide access"),
         ):

@@ -35,7 +35,7 @@ def owners_07():
     p.note(
         450,
         bottom + 46,
-        f"Nq = Nk = {n}, causal, tiles of {s.tiles}. Grey: nobody sees them, not visited.",
+        f"Nq = Nk = {n}, causal, tiles of {s.tiles}. Grey: invisible, not visited.",
         "no.: the order in which blocks start, the longest first. Step 2 has the left picture alone, and adds to dQ from each column.",
     )
     return p

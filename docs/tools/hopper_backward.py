@@ -11,8 +11,8 @@ STEPS = {
     ),
     "ring": ("2_specialized.cuh", "a producer warp, rings of $`Q`$ and $`dO`$, two tiles of $`dS`$: one barrier in the loop"),
     "bulk": ("3_bulk.cuh", "a warp of its own, the adder, has the TMA add $`dQ`$ to its sum"),
-    "ordered": ("4_ordered.cuh", "blocks take turns at $`dQ`$: the same bits in each run; adders alone wait"),
-    "persistent": ("5_persistent.cuh", "step 2 with keys from a counter; the next ones load while these end"),
+    "ordered": ("4_ordered.cuh", "blocks take turns at $`dQ`$: the same bits in each run; only the adders wait"),
+    "persistent": ("5_persistent.cuh", "a persistent kernel: step 2 with keys from a counter; the next ones load while these end"),
 }
 # d, queries and keys of a tile
 TILES = [(64, 128, 128), (96, 64, 128), (128, 64, 128)]
@@ -78,6 +78,6 @@ def added():
     rate, keys = 550, 128
     return (
         f"At {rate} TFLOP/s and tiles of {keys} keys, {rate / 10 * 1e12 * 4 / keys / 1e12:.1f} TB/s; an H200's L2 adds fp32 numbers at 3.8 TB/s, "
-        "however it is asked: from registers or in bulk, to the same lines from all blocks or to different ones (measured by a kernel that does nothing "
+        "however they are sent: from registers or in bulk, to the same lines from all blocks or to different ones (measured by a kernel that does nothing "
         "else, which was not kept)."
     )

@@ -18,9 +18,9 @@ SOFTMAX = {"eager": 477, "lazy": 328}
 
 FOLDER = "08_tensor_cores/hopper_forward"
 STEPS = {
-    "tma": ("1_tma.cuh", "one thread asks the TMA for a tile; mbarriers say what has landed; products still by `mma.sync`"),
+    "tma": ("1_tma.cuh", "one thread has the TMA load a tile; mbarriers count what has landed; products still by `mma.sync`"),
     "wgmma": ("2_wgmma.cuh", "`wgmma` multiplies 64 rows by a whole tile, and reads its operands in shared memory"),
-    "specialized": ("3_specialized.cuh", "a producer warp, rings, registers that move; blocks that stay for several tiles of $`Q`$"),
+    "specialized": ("3_specialized.cuh", "warp specialisation: a producer warp, rings, registers that change hands; persistent blocks"),
     "overlap": ("4_overlap.cuh", "$`S`$ of the next tile is issued before $`PV`$ of this one"),
     "lazy": ("5_lazy_maximum.cuh", "a maximum only where $`P`$ would overflow, repaired by one warp alone"),
     "tall": ("6_tall.cuh", "more warpgroups, each with fewer keys at a time, which skip what they do not see"),

@@ -51,7 +51,7 @@ def profile(device, *stages):
         for kernel in row["profile"]
         if "softmax" in kernel["kernel"] or len(stages) == 1
     ]
-    head = "stage | variant | kernel | µs | sectors asked for | read from HBM | written to HBM | HBM, % of peak | L1, % of peak"
+    head = "stage | variant | kernel | µs | sectors requested | read from HBM | written to HBM | HBM, % of peak | L1, % of peak"
     return section("{problem}", head, lines, rows)
 
 

@@ -7,23 +7,23 @@ import textwrap
 RULES = (
     (
         r"writes and .* (reads|writes) the same|\bRACE\b",
-        "Two threads use the same memory, at least one of them writes, and nothing decides who comes first. Between a write and another"
+        "Two threads use the same memory, at least one of them writes, and nothing orders the two. Between a write and another"
         " thread's read, and between a read and the next write, there has to be a __syncthreads(), or, within a warp, a __syncwarp().",
     ),
     (
         r"divergent barrier|waits? in __syncthreads|waits? at a barrier",
-        "A barrier waits for every thread of the block, and some thread did not come. Look for a __syncthreads() inside an if, after a return,"
+        "A barrier waits for every thread of the block, and some thread did not arrive. Look for a __syncthreads() inside an if, after a return,"
         " or in a loop that some threads run more often than others.",
     ),
     (
         r"lanes of one warp|__shfl|__syncwarp|warp operation",
-        "A shuffle needs every lane that its mask names, at the same place of the code. Look for a shuffle inside an if, after a return, or in a"
+        "A shuffle needs every lane that its mask names, at the same place in the code. Look for a shuffle inside an if, after a return, or in a"
         " loop that some lanes run more often than others.",
     ),
     (
         r"is outside|does not exist|bytes of dynamic shared memory",
         "The kernel touched an element that does not exist. A GPU would read or overwrite something else there, without a word. Is the last"
-        " tile ragged, and who tests for that?",
+        " tile ragged, and does your code test for that?",
     ),
     (r"misaligned", "A wide access (float4) has to begin at a multiple of its own size: at columns 0, 4, 8, ..."),
     (
@@ -31,7 +31,7 @@ RULES = (
         "A thread goes on and on. Does the variable of each loop change, and towards the loop's end?",
     ),
     (r"no thread (of its block )?has written", "Shared memory holds nothing until a thread writes to it: NaN here, anything on a GPU."),
-    (r"order of the threads", "The result depends on which thread comes first. A barrier is missing, or stands at the wrong place."),
+    (r"order of the threads", "The result depends on which thread comes first. A barrier is missing, or is in the wrong place."),
     (r"division of .* by zero", "An integer divided by zero, or a remainder by zero. A GPU gives some number, and says nothing."),
 )
 TENSORS = {"o": "O", "lse": "L", "dq": "dQ", "dk": "dK", "dv": "dV"}
@@ -114,7 +114,7 @@ COUNTS = {
 WHY_COUNT = {
     "bytes": "Is something read twice that could be kept?",
     "sectors": "The bytes may be the same: neighbouring lanes should read neighbouring elements, so that a warp's access is few sectors.",
-    "bank_conflicts": "Lanes of a warp that read different rows of one column meet in a bank unless the row length is padded.",
+    "bank_conflicts": "Lanes of a warp that read different rows of one column conflict in a bank unless rows are padded or swizzled.",
     "barriers": "Each barrier should guard a hazard that you can name.",
     "extra_memory": "",
 }
