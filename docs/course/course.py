@@ -160,10 +160,11 @@ def hint(arguments, _):
     used = state_of(folder).get(e.name, {}).get("hints", 0)
     if used >= len(e.hints):
         print("There is no further hint. All of them again:")
+    every = arguments.all or used >= len(e.hints)
     used = min(used + 1, len(e.hints))
     remember(folder, e.name, hints=used)
     for number, text in enumerate(e.hints[:used], 1):
-        if number == used or arguments.all:
+        if number == used or every:
             print(f"Hint {number} of {len(e.hints)}")
             print("\n".join("  " + line for line in text.strip().split("\n")))
     return 0

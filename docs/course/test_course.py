@@ -66,12 +66,14 @@ class Student(WithFolder):
         self.assertIn("NOT STARTED", said)
         self.assertIn("Hint 1 of 3", course("hint", self.folder, NAME)[1])
         self.assertIn("Hint 2 of 3", course("hint", self.folder, NAME)[1])
+        self.assertNotIn("Hint 2 of 3", course("hint", self.folder, NAME)[1])
+        self.assertRegex(course("hint", self.folder, NAME)[1], "no further hint. All of them again: Hint 1 of 3.* Hint 2 of 3.* Hint 3 of 3")
         self.solve()
         code, said, _ = course("check", self.folder, "1")  # 01_tile_product is not there, and not asked for
         self.assertEqual(code, 0)
         self.assertIn(f"{NAME}: RIGHT after", said)
         said = course("progress", self.folder)[1]
-        self.assertIn("right hints 2 of 3", said)
+        self.assertIn("right hints 3 of 3", said)
         self.assertIn("1 of 1 right", said)
 
     def test_a_wrong_line_is_named_by_element_and_by_its_own_number(self):
