@@ -67,7 +67,9 @@ class Student(WithFolder):
         self.assertIn("Hint 1 of 3", course("hint", self.folder, NAME)[1])
         self.assertIn("Hint 2 of 3", course("hint", self.folder, NAME)[1])
         self.assertNotIn("Hint 2 of 3", course("hint", self.folder, NAME)[1])
-        self.assertRegex(course("hint", self.folder, NAME)[1], "no further hint. All of them again: Hint 1 of 3.* Hint 2 of 3.* Hint 3 of 3")
+        self.assertRegex(
+            course("hint", self.folder, NAME)[1], "no further hint. All of them again: Hint 1 of 3.* Hint 2 of 3.* Hint 3 of 3"
+        )
         self.solve()
         code, said, _ = course("check", self.folder, "1")  # 01_tile_product is not there, and not asked for
         self.assertEqual(code, 0)
@@ -119,6 +121,11 @@ class Student(WithFolder):
         (bad / f"{NAME}.cuh").write_text("no marks")
         for line, says in (
             (("blank", "09", self.folder), "no exercise or stage '09'; there are: all, 01_softmax"),
+            (("check", self.folder, f"{NAME}.cuh"), f"no exercise or stage '{NAME}.cuh'; do you mean {NAME}?; there are"),
+            (("blank", self.folder, "01"), f"the exercise comes first: {HERE / 'course.py'} blank 01 {self.folder}"),
+            (("check", NAME, self.folder), f"the folder comes first: {HERE / 'course.py'} check {self.folder} {NAME}"),
+            (("hint", self.file, NAME), f"a word of its own: {HERE / 'course.py'} hint {self.folder} {NAME}"),
+            (("check", self.folder / "absent", "03"), f"blank 03 {self.folder / 'absent'} makes it"),
             (("blank", "01", HERE), "is part of the project"),
             (("blank", "01", self.file), "is no folder"),
             (("check", self.folder / "absent", "01"), "there is no folder"),

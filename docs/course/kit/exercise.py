@@ -6,6 +6,7 @@ its first and its last lines, each of which has to stand in the kernel exactly o
 error here, and fails the self-test.
 """
 
+import difflib
 import re
 import sys
 from dataclasses import dataclass, field
@@ -164,7 +165,8 @@ def chosen(what):
     number = what.zfill(2) if what.isdigit() else what
     found = [e for e in all_of_them if what in ("all", e.name, e.stage) or number == e.number]
     if not found:
-        raise Usage(f"no exercise or stage '{what}'; there are: all, {', '.join(names())}, and the stages of these names")
+        near = "".join(f"; do you mean {name}?" for name in difflib.get_close_matches(what.removesuffix(".cuh"), names(), 1))
+        raise Usage(f"no exercise or stage '{what}'{near}; there are: all, {', '.join(names())}, and the stages of these names")
     return found
 
 
