@@ -2,11 +2,14 @@
 """Tests of what course.py is made of: anchors, the scan, the sandbox, messages, formulas. test_parts.py BUILD runs them against a build folder
 of the project."""
 
+import contextlib
+import io
 import json
 import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -47,6 +50,24 @@ class Parts(unittest.TestCase):
         words, made = build.compile_command(BUILD, "01_naive/kernel.cuh")
         linked, place = build.link_command(BUILD, "01_naive")
         self.assertIn(made, [place / word for word in linked])
+
+    def test_a_build_that_takes_minutes_is_announced(self):
+        with tempfile.TemporaryDirectory() as name, unittest.mock.patch.object(build, "must") as must:
+            folder = Path(name)
+            (folder / "bin").mkdir()
+            (folder / "CMakeCache.txt").touch()
+            for there, says in (
+                ("01_naive", "course: building 08_tensor_cores, course_judge;"),
+                ("08_tensor_cores", "building course_judge;"),
+            ):
+                (folder / "bin" / there).touch()
+                with contextlib.redirect_stdout(io.StringIO()) as out:
+                    build.prepare(folder, {"01_naive", "08_tensor_cores"})
+                self.assertIn(says, out.getvalue())
+            (folder / "bin" / build.JUDGE).touch()
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                build.prepare(folder, {"01_naive", "08_tensor_cores"})
+            self.assertEqual((out.getvalue(), must.call_count), ("", 3))
 
     def test_the_scan(self):
         for lines, says in (
