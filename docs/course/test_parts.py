@@ -188,6 +188,23 @@ class Messages(unittest.TestCase):
         self.assertEqual(told[:2], ["On the problem --seq 4:", "It did not come to an end."])
         self.assertIn("which thread comes first", words.meaning("the result depends on the order of the threads: FLASH_SIMT_ORDER=reverse"))
 
+    def test_a_problem_says_what_follows_from_its_options(self):
+        for options, says in (
+            ("--heads 1 --seq 4 --head-dim 4 --input ramp", "O is the mean of the j that its row sees, plus c/1000."),
+            ("--heads 2 --kv-heads 1 --seq-q 45 --seq-k 70", "2 heads share 1 of K and V."),
+            ("--heads 1 --seq-q 70 --seq-k 41 --causal", "Rows 0 to 28 see no key: there O = 0 and L = -inf. Row 29 sees one"),
+            ("--heads 1 --seq 40 --input large", "exp overflows"),
+            ("--heads 1 --kv-heads 1 --seq-q 41 --seq-k 70 --causal", ""),
+        ):
+            told = words.of_problem(options.split(), "problem 2 of 5")
+            self.assertEqual(told[0], f"On problem 2 of 5, {options}:")
+            self.assertTrue(says in told[1] if says else not told[1], told)
+
+    def test_a_failure_names_the_problem_and_how_many_there_are(self):
+        solution = exercise.load("03_online_sum").parts()[1]
+        told = self.told("03_online_sum", solution.replace("m == -INFINITY ? 0.0f : m", "m"))
+        self.assertIn("On problem 4 of 6, --heads 2 --seq-q 70 --seq-k 41 --head-dim 36 --causal: Rows 0 to 28 see no key", told)
+
     def test_no_two_rules_for_one_message(self):
         for said, means in (
             ("a.cuh:37 writes and a.cuh:54 reads the same shared memory", "nothing orders the two"),

@@ -73,18 +73,15 @@ def check_lines(exercise, lines, build_folder):
 
 
 def run_cases(exercise, program, build_folder, folder):
-    for number, case in enumerate(exercise.cases or CASES):
-        ran = measure.run(program, exercise, case.split(), folder / f"case{number}")
-        told = words.of_failure(exercise, ran.done, ran.report, case.split())
+    cases = [case.split() for case in (*(exercise.cases or CASES), exercise.counted or COUNTED)]
+    for number, options in enumerate(cases, 1):
+        place = f"problem {number} of {len(cases)}"
+        ran = measure.run(program, exercise, options, folder / f"case{number}")
+        told = words.of_failure(exercise, ran.done, ran.report, options, place)
         if told:
             return Verdict("wrong", told)
-    options = (exercise.counted or COUNTED).split()
-    ran = measure.run(program, exercise, options, folder / "counted")
-    told = words.of_failure(exercise, ran.done, ran.report, options)
-    if told:
-        return Verdict("wrong", told)
     got, wanted = measure.counts(ran.report), solution_counts(build_folder, exercise, options)
     for name in words.COUNTS:
         if name in exercise.rubric and got[name] > wanted[name]:
-            return Verdict("wasteful", [f"On the problem {' '.join(options)}:", words.of_count(name, got[name], wanted[name])])
+            return Verdict("wasteful", [words.of_problem(options, place)[0], words.of_count(name, got[name], wanted[name])])
     return Verdict("right", [])

@@ -76,7 +76,28 @@ def as_in_equations(said):
     return re.sub(r"\b(lse|dq|dk|dv|o(?= is\b| and\b| are\b)|(?<=and )o|(?<=element of )o)\b", lambda m: TENSORS[m.group()], said)
 
 
-def of_failure(exercise, done, report, options):
+def of_problem(options, place=""):
+    """[sentences] about a problem: its options, and what follows from them. `place`: which of how many it is."""
+    given = dict(zip(options, options[1:]))
+    rows, keys = (int(given.get(f"--seq-{of}", given.get("--seq", 0))) for of in "qk")
+    heads, kv_heads = given.get("--heads"), given.get("--kv-heads")
+    facts = []
+    if given.get("--input") == "ramp":
+        facts += [
+            "Q and K are all ones and V(j, c) = j + c/1000: all scores are alike, and O is the mean of the j that its row sees, plus c/1000."
+        ]
+    if given.get("--input") == "large":
+        facts += ["Scores are in the hundreds: exp overflows unless the maximum is subtracted."]
+    if kv_heads and kv_heads != heads:
+        facts += [f"{heads} heads share {kv_heads} of K and V."]
+    if "--causal" in options and rows > keys:
+        facts += [
+            f"Rows 0 to {rows - keys - 1} see no key: there O = 0 and L = -inf. Row {rows - keys} sees one, each further row one more."
+        ]
+    return [f"On {place + ',' if place else 'the problem'} {' '.join(options)}:", " ".join(facts)]
+
+
+def of_failure(exercise, done, report, options, place=""):
     """[sentences] about a run that failed; empty if it passed. `report`: the JSON of the stage's program, or None."""
     told = []
     if done.code == 124:
@@ -96,7 +117,7 @@ def of_failure(exercise, done, report, options):
             for said in [hint for hint in threads["hints"] if " is 1 times " not in hint][:3]:
                 said = as_in_equations(said)
                 told += [f"The simulator says: {without_paths(said, exercise)}.", "" if said.startswith("no race") else meaning(said)]
-    return ([f"On the problem {' '.join(options)}:"] if told else []) + [text for text in told if text]
+    return [text for text in of_problem(options, place) + told if text] if told else []
 
 
 def without_paths(text, exercise):
