@@ -209,9 +209,32 @@ class Messages(unittest.TestCase):
         for said, means in (
             ("a.cuh:37 writes and a.cuh:54 reads the same shared memory", "nothing orders the two"),
             ("divergent barrier: threads 0..31 wait in __syncthreads at a.cuh:3", "A barrier waits for every thread"),
+            ("a.cuh:37 writes and a.cuh:37 writes the same shared memory", "each element should have one thread"),
             ("misaligned access: the address of Q", "A wide access"),
         ):
             self.assertIn(means, words.meaning(said))
+
+    def test_which_index_is_beyond_which_end(self):
+        for said, means in (
+            ("shared matrix(99, 32) is outside: it has 128 rows and 32 columns", "Its columns are 0 to 31. That is one too far"),
+            ("K[b=0, h=1](4, 2) is outside: it has 4 rows and 8 columns", "Its rows are 0 to 3. That is one too far"),
+            ("shared matrix(0, 39) is outside: it has 64 rows and 32 columns", "Its columns are 0 to 31. (39, 0) would be inside: are row"),
+            ("shared matrix(4, 40..47) is outside: it has 64 rows and 32 columns", "Its columns are 0 to 31. Is an index off"),
+            ("shared matrix(1, 28..35) is outside: it has 64 rows and 32 columns", "Its columns are 0 to 31. Is an index off"),
+            (
+                "Q[b=0, h=0](-1, 50) is outside: it has 4 rows and 8 columns",
+                "Its rows are 0 to 3 and its columns are 0 to 7. Is an index off",
+            ),
+            ("element 32 of an array of type 'float [32]' does not exist", "without a word. Is an index off by one"),
+        ):
+            self.assertIn(means, words.meaning(said))
+        self.assertNotIn("ragged", words.meaning("an endless loop"))
+
+    def test_long_lists_of_threads_are_cut(self):
+        said = "divergent barrier: threads 0..15, 32, 64..79, 96..111, 128..143, 160..175 wait in __syncthreads at a.cuh:3 at a.cuh:3"
+        cut = "divergent barrier: threads 0..15, 32, 64..79, 96..111 and 2 more such ranges wait in __syncthreads at a.cuh:3"
+        self.assertEqual(words.shorter(said), cut)
+        self.assertEqual(words.shorter("threads 0..15, 32 wait, thread (31,31,0)"), "threads 0..15, 32 wait, thread (31,31,0)")
 
 
 class Formulas(unittest.TestCase):

@@ -6,6 +6,11 @@ import textwrap
 # What the simulator says, and what it means. The first that matches counts.
 RULES = (
     (
+        r"writes and .* writes the same",
+        "Two threads write to the same place in memory. Which of them is meant to? Most often an index is wrong: each element should have"
+        " one thread that writes it. Two writes that are both meant need a __syncthreads() between them, or, within a warp, a __syncwarp().",
+    ),
+    (
         r"writes and .* (reads|writes) the same|\bRACE\b",
         "Two threads use the same memory, at least one of them writes, and nothing orders the two. Between a write and another"
         " thread's read, and between a read and the next write, there has to be a __syncthreads(), or, within a warp, a __syncwarp().",
@@ -22,10 +27,12 @@ RULES = (
     ),
     (
         r"is outside|does not exist|bytes of dynamic shared memory",
-        "The kernel touched an element that does not exist. A GPU would read or overwrite something else there, without a word. Is the last"
-        " tile ragged, and does your code test for that?",
+        "The kernel touched an element that does not exist. A GPU would read or overwrite something else there, without a word.",
     ),
-    (r"misaligned", "A wide access (float4) has to begin at a multiple of its own size: at columns 0, 4, 8, ..."),
+    (
+        r"misaligned",
+        "A wide access (float4) has to begin at a multiple of its own size: at columns 0, 4, 8, ... of floats, 0, 8, 16, ... of 16-bit numbers.",
+    ),
     (
         r"endless|without a barrier in it|steps|never ends",
         "A thread goes on and on. Does the variable of each loop change, and towards the loop's end?",
@@ -38,7 +45,25 @@ TENSORS = {"o": "O", "lse": "L", "dq": "dQ", "dk": "dK", "dv": "dV"}
 
 
 def meaning(said):
-    return next((means for pattern, means in RULES if re.search(pattern, said, re.IGNORECASE)), "")
+    found = next((means for pattern, means in RULES if re.search(pattern, said, re.IGNORECASE)), "")
+    return f"{found} {which_index(said)}".strip()
+
+
+def which_index(said):
+    """Of an element that does not exist: which index is beyond which end, and what may have brought it there."""
+    if not re.search("is outside|does not exist", said):
+        return ""
+    place = re.search(r"\((-?\d+), (-?\d+)(?:\.\.(-?\d+))?\) is outside: it has (\d+) rows and (\d+) columns", said)
+    asked = "Is an index off by one, or is there no test for a ragged last tile?"
+    if not place:
+        return asked
+    row, col, last, rows, cols = (int(x or place[2]) for x in place.groups())
+    ends = [f"rows are 0 to {rows - 1}"] * (not 0 <= row < rows) + [f"columns are 0 to {cols - 1}"] * (col < 0 or last >= cols)
+    if row == rows or col == cols:
+        asked = "That is one too far: is there a <= in place of <, or no test for a ragged last tile?"
+    elif col == last and 0 <= col < rows and 0 <= row < cols:
+        asked = f"({col}, {row}) would be inside: are row and column exchanged?"
+    return f"Its {' and its '.join(ends)}. {asked}"
 
 
 def wrapped(text, indent="  "):
@@ -104,7 +129,7 @@ def of_failure(exercise, done, report, options, place=""):
         told = ["It did not come to an end.", meaning("endless")]
     elif report is None:
         said = without_paths(done.err.strip().split("\n")[-1] if done.err.strip() else f"the program ended with {done.code}", exercise)
-        said = re.sub(rf"^{exercise.stage}: | FLASH_SIMT_STEPS raises the limit;", "", said)
+        said = shorter(re.sub(rf"^{exercise.stage}: | FLASH_SIMT_STEPS raises the limit;", "", said))
         told = [f"The simulator stopped it: {said}", meaning(said)]
     else:
         checks = report["check"]["tensors"]
@@ -118,6 +143,17 @@ def of_failure(exercise, done, report, options, place=""):
                 said = as_in_equations(said)
                 told += [f"The simulator says: {without_paths(said, exercise)}.", "" if said.startswith("no race") else meaning(said)]
     return [text for text in of_problem(options, place) + told if text] if told else []
+
+
+def shorter(said):
+    """Of long lists of threads the beginning; a place that ends the sentence twice, once."""
+
+    def beginning(found):
+        ranges = found.group().split(", ")
+        return f"{', '.join(ranges[:4])} and {len(ranges) - 4} more such ranges"
+
+    said = re.sub(r"\d+(\.\.\d+)?(, \d+(\.\.\d+)?){5,}", beginning, said)
+    return re.sub(r"( at \S+:\d+)\1$", r"\1", said)
 
 
 def without_paths(text, exercise):
