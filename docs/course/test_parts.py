@@ -214,6 +214,29 @@ class Messages(unittest.TestCase):
         ):
             self.assertIn(means, words.meaning(said))
 
+    def test_lines_of_the_project_are_told_from_the_student_s(self):
+        e = exercise.load("06_outer_product")
+        begin = e.first_line()
+        self.assertEqual(e.file_with("mine\n").split("\n")[begin - 1], "mine")
+        told = self.told(e.name, e.parts()[1].replace("B(k, C.col(c))", "B(C.col(c), k)"))
+        accessor = e.file_with("").split("\n").index("  __device__ float operator()(int row, int col) const { return tile(col, row); }") + 1
+        self.assertIn(f"at {e.student_name}:{accessor} Your lines are {begin} to {begin + 8}; line {accessor} is the project's", told)
+        self.assertIn("are row and column exchanged?", told)
+        told = self.told(e.name, e.parts()[1].replace("k < A.cols", "k <= A.cols"))
+        self.assertIn("Its columns are 0 to 31. That is one too far", told)
+        self.assertNotIn("is the project's", told)
+        e = exercise.load("01_tile_product")
+        barrier = e.parts()[1].rindex("    __syncthreads();")
+        told = self.told(e.name, e.parts()[1][:barrier] + "\n" + e.parts()[1][barrier:].partition("\n")[2])
+        self.assertRegex(told, r"The simulator found a race: .* Your lines are \d+ to \d+; line 36 is the project's: what do yours pass")
+
+    def test_a_right_L_on_scores_that_are_all_alike_says_little(self):
+        e = exercise.load("06_outer_product")
+        lines = e.parts()[1].replace("C.col(c)", "c")
+        self.assertIn("wrong rows of Q or K would not show in L. Whatever your lines do not compute is", self.told(e.name, lines))
+        e.cases = ["--heads 1 --seq 4 --head-dim 4"]
+        self.assertNotIn("would not show", " ".join(check.check_lines(e, lines, BUILD).told))
+
     def test_which_index_is_beyond_which_end(self):
         for said, means in (
             ("shared matrix(99, 32) is outside: it has 128 rows and 32 columns", "Its columns are 0 to 31. That is one too far"),

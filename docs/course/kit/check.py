@@ -57,9 +57,8 @@ def check_lines(exercise, lines, build_folder):
         return Verdict("not started", ["The blank is as it was given out."])
     why = scan.source(lines, exercise.allow)
     if why:
-        first = exercise.file_with("").split(exercise.begin)[0].count("\n") + 1
         where, _, what = why.partition(": ") if why.startswith("line ") else ("", "", why)
-        place = f"line {first + int(where.split()[1])}: " if where else ""
+        place = f"line {exercise.first_line() - 1 + int(where.split()[1])}: " if where else ""
         return Verdict(
             "refused", [f"{place}{what}.", "The grader takes the language of the kernels alone: no pointers, no state, no library."]
         )
@@ -69,15 +68,15 @@ def check_lines(exercise, lines, build_folder):
             return Verdict("refused", [built.message + "."])
         if built.program is None:
             return Verdict("does not compile", [built.message])
-        return run_cases(exercise, built.program, build_folder, folder)
+        return run_cases(exercise, built.program, build_folder, folder, lines)
 
 
-def run_cases(exercise, program, build_folder, folder):
+def run_cases(exercise, program, build_folder, folder, lines=""):
     cases = [case.split() for case in (*(exercise.cases or CASES), exercise.counted or COUNTED)]
     for number, options in enumerate(cases, 1):
         place = f"problem {number} of {len(cases)}"
         ran = measure.run(program, exercise, options, folder / f"case{number}")
-        told = words.of_failure(exercise, ran.done, ran.report, options, place)
+        told = words.of_failure(exercise, ran.done, ran.report, options, place, lines)
         if told:
             return Verdict("wrong", told)
     got, wanted = measure.counts(ran.report), solution_counts(build_folder, exercise, options)

@@ -104,6 +104,10 @@ class Exercise:
         marks = [f"{self.indent()}{mark}\n" for mark in (self.begin, self.end)]
         return before + marks[0] + lines + marks[1] + after
 
+    def first_line(self):
+        """The number of the first line of the blank."""
+        return self.parts()[0].count("\n") + 2
+
     def to_compile(self, lines):
         """The same with those compiled tile sizes alone that the cases need: a second to compile in place of four."""
         text = self.file_with(lines)

@@ -95,7 +95,7 @@ def refused_name(word, allow):
     if word in allow or word in CUDA:
         return ""
     if word in REASON:
-        return f"'{word}': {REASON[word]}; a kernel does without"
+        return f"'{word}': {REASON[word]}; the solution does without"
     if word.startswith("_") or "__" in word or word.startswith("FLASH"):
         return f"'{word}': a name that belongs to the compiler or the simulator"
     if word in names_of_the_simulator():

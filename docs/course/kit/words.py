@@ -122,26 +122,41 @@ def of_problem(options, place=""):
     return [f"On {place + ',' if place else 'the problem'} {' '.join(options)}:", " ".join(facts)]
 
 
-def of_failure(exercise, done, report, options, place=""):
-    """[sentences] about a run that failed; empty if it passed. `report`: the JSON of the stage's program, or None."""
+def whose(exercise, said, lines):
+    """If a message names lines of the student's file outside the blank: which are the student's own."""
+    begin = exercise.first_line()
+    mine = range(begin, begin + lines.count("\n"))
+    others = [int(n) for n in re.findall(rf"{re.escape(exercise.student_name)}:(\d+)", said)]
+    others = [str(n) for n in dict.fromkeys(others) if n not in mine]
+    if not lines or not others:
+        return ""
+    return f"Your lines are {mine[0]} to {mine[-1]}; line {' and line '.join(others)} is the project's: what do yours pass to it, and when?"
+
+
+def of_failure(exercise, done, report, options, place="", lines=""):
+    """[sentences] about a run that failed; empty if it passed. `report`: the JSON of the stage's program, or None. `lines`: the student's."""
     told = []
     if done.code == 124:
         told = ["It did not come to an end.", meaning("endless")]
     elif report is None:
         said = without_paths(done.err.strip().split("\n")[-1] if done.err.strip() else f"the program ended with {done.code}", exercise)
         said = shorter(re.sub(rf"^{exercise.stage}: | FLASH_SIMT_STEPS raises the limit;", "", said))
-        told = [f"The simulator stopped it: {said}", meaning(said)]
+        told = [f"The simulator stopped it: {said}", whose(exercise, said, lines), meaning(said)]
     else:
         checks = report["check"]["tensors"]
         wrong = not all(check["passed"] for check in checks.values())
         told = [of_elements(exercise, checks)] if wrong else []
         threads = report.get("threads") or {"mistakes": [], "hints": []}
         for said in threads["mistakes"][:1]:
-            told += [f"The simulator found a race: {without_paths(said, exercise)}", meaning("RACE")]
+            said = without_paths(said, exercise)
+            told += [f"The simulator found a race: {said}", whose(exercise, said, lines), meaning(said) or meaning("RACE")]
         if wrong and not threads["mistakes"]:
             for said in [hint for hint in threads["hints"] if " is 1 times " not in hint][:3]:
                 said = as_in_equations(said)
+                if said.startswith("L is right") and "ramp" in options:
+                    said += "; but with scores that are all alike, wrong rows of Q or K would not show in L"
                 told += [f"The simulator says: {without_paths(said, exercise)}.", "" if said.startswith("no race") else meaning(said)]
+            told += ["Whatever your lines do not compute is the project's, and right."] if any("look " in text for text in told[1:]) else []
     return [text for text in of_problem(options, place) + told if text] if told else []
 
 
