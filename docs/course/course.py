@@ -93,7 +93,7 @@ def blank(arguments, _):
             continue
         path.write_text(e.file_with(e.blank()))
         written += 1
-        print(f"{path}: {e.title} {e.equation}. Read {e.chapter}; look for the line '{e.begin}'")
+        print(f"{path}: {e.title} {e.equation}. Look for the line '{e.begin}'")
     if written:
         if not (folder / "AGENTS.md").exists():  # asks an assistant to tutor, not to solve
             shutil.copyfile(HERE / "AGENTS.md", folder / "AGENTS.md")
@@ -120,7 +120,9 @@ def verdict_on(e, folder, build_folder):
                 f"Line {changed} of {path.name} lies outside your blank and is not the project's. Only the lines between the marks count."
             )
         )
-    if not verdict.right:
+    if verdict.right:
+        print(words.wrapped(f"What might have gone wrong: docs/course/wrong_kernels.md#{e.name}"))
+    else:
         print(words.wrapped(f"A hint: {ME} hint {folder} {e.name}"))
     remember(folder, e.name, status=verdict.status)
     return verdict

@@ -52,6 +52,7 @@ class Student(WithFolder):
         text = self.file.read_text()
         self.assertIn("P(i, j) = exp(S(i, j)) / l", text)
         self.assertIn("(1.2), (1.4); 5 lines in the project's kernel", text)
+        self.assertIn("Read the text of docs/01_naive.md#3-the-forward-pass-kernel-by-kernel; leave its code: it has the solution.", text)
         self.assertNotIn("inverse;", text.split(e.begin)[1].split(e.end)[0])
         self.assertIn("Do not write the lines of the blank", (self.folder / "AGENTS.md").read_text())
         self.file.write_text("mine")
@@ -73,7 +74,8 @@ class Student(WithFolder):
         self.solve()
         code, said, _ = course("check", self.folder, "1")  # 01_tile_product is not there, and not asked for
         self.assertEqual(code, 0)
-        self.assertIn(f"{NAME}: RIGHT after", said)
+        self.assertRegex(said, f"{NAME}: RIGHT after .* What might have gone wrong: docs/course/wrong_kernels.md#{NAME}$")
+        self.assertIn(f"\n## {NAME}\n", (HERE / "wrong_kernels.md").read_text())
         said = course("progress", self.folder)[1]
         self.assertIn("right hints 3 of 3", said)
         self.assertIn("1 of 1 right", said)

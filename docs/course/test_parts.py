@@ -30,6 +30,10 @@ class Parts(unittest.TestCase):
         with self.assertRaisesRegex(Usage, "the anchor 'first' stands .* times"):
             e.parts()
 
+    def test_a_chapter_that_shows_the_solution_is_found_out(self):
+        quoted = {name: exercise.load(name).is_quoted() for name in exercise.names()}
+        self.assertEqual([name for name in quoted if not quoted[name]], ["08_fragments", "08_swizzle"])
+
     def test_the_commands_of_ninja_and_of_make(self):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
@@ -102,6 +106,8 @@ class Parts(unittest.TestCase):
             ("(x + 1)[9] = 0;", "an index after something"),
             ("auto f = [](float p[4]) { return p[9]; };", "an array as a parameter becomes a pointer"),
             ("std::exit(0);", "'std'"),
+            ("m = std::max(m, s);", "a kernel has fmaxf"),
+            ("n = S.cols;", "the insides of a view; the solution does without"),
             ("__builtin_trap();", "belongs to the compiler"),
             ("running_traffic[0].read = 0;", "a name of the simulator"),
             ('f("x");', "text and macros"),

@@ -95,8 +95,17 @@ class Exercise:
         """What stands in a student's file between the marks."""
         lines = len(self.parts()[1].rstrip("\n").split("\n"))
         says = f"{self.comment.strip()}\n{self.equation}; {lines} lines in the project's kernel. Hints: course.py hint DIR {self.name}"
+        says += (
+            f"\nRead the text of {self.chapter}; {'leave its code: it has the solution' if self.is_quoted() else 'it has the equations'}."
+        )
         comment = "".join(f"{self.indent()}// {line}".rstrip() + "\n" for line in says.split("\n"))
         return comment + self.code
+
+    def is_quoted(self):
+        """Does the chapter show the solution? Most of its longer lines, since a page may shorten the rest."""
+        page = (ROOT / self.chapter.split("#")[0]).read_text()
+        long = [line.strip() for line in self.parts()[1].split("\n") if len(line.strip()) > 25]
+        return 2 * sum(line in page for line in long) > len(long)
 
     def file_with(self, lines):
         """The kernel with other lines in the blank, between marks."""
