@@ -154,7 +154,14 @@ class Score(unittest.TestCase):
         self.assertEqual(self.lost(6, 6, 0, {}), {})
         self.assertEqual(self.lost(6, 5, 0, {}), {"orders": 10})
         self.assertEqual(self.lost(6, 6, 1, {}), {"races": 20})
-        self.assertEqual(self.lost(6, 6, 0, {"bytes": 2.0, "barriers": 1.5}), {"bytes": 10, "barriers": 10})
+        self.assertEqual(self.lost(6, 6, 0, {"bytes": (4, 2), "barriers": (3, 2)}), {"bytes": 10, "barriers": 10})
+
+    def test_a_count_that_is_too_high_is_told_with_what_is_enough(self):
+        e = exercise.load("06_outer_product")
+        lines = next(w for w in exercise.gallery(e) if w["name"] == "right, with bank conflicts")["lines"]
+        items = grade.grade_lines(e, lines, BUILD, count=2)["items"]
+        says = next(i["says"] for i in items if i["name"] == "bank_conflicts")
+        self.assertRegex(says, r"no more bank conflicts than the project's kernel: on one problem [\d,]+, where 0 are enough")
 
     def test_a_wrong_kernel_keeps_a_share_of_the_result_alone(self):
         lost = self.lost(5, 5, 0, {})

@@ -21,10 +21,10 @@ SAYS = {
     "orders": "the same bits in every order of the threads",
     "races": "no race",
     "bytes": "no more bytes from and to HBM than the project's kernel",
-    "sectors": "no more sectors of 32 bytes",
-    "bank_conflicts": "no more bank conflicts",
-    "barriers": "no more barriers",
-    "extra_memory": "no more extra memory",
+    "sectors": "no more sectors of 32 bytes than the project's kernel",
+    "bank_conflicts": "no more bank conflicts than the project's kernel",
+    "barriers": "no more barriers than the project's kernel",
+    "extra_memory": "no more bytes of extra memory than the project's kernel",
 }
 
 
@@ -71,13 +71,14 @@ def points(ex, program, build_folder, seed, folder, count):
         same += all(print_ == usual for print_ in orders)
         got, wanted = measure.counts(ran.report), check.solution_counts(build_folder, ex, options)
         for name in words.COUNTS:
-            if got[name] > wanted[name]:
-                over[name] = max(over.get(name, 0), got[name] / wanted[name] if wanted[name] else float("inf"))
+            if got[name] - wanted[name] > over.get(name, (0, 0))[0] - over.get(name, (0, 0))[1]:
+                over[name] = (got[name], wanted[name])
     return score(ex, len(problems), right, same, races, over)
 
 
 def score(ex, problems, right, same, races, over):
-    """All other points are for kernels that are right: zeros written quickly are no good."""
+    """All other points are for kernels that are right: zeros written quickly are no good. `over`: of counts that are too high what was counted
+    and what is enough, on the problem that shows it most."""
     items = []
     for name, most in ex.rubric.items():
         got, says = 0, SAYS[name]
@@ -90,7 +91,7 @@ def score(ex, problems, right, same, races, over):
         elif name == "races":
             got, says = (0 if races else most), f"{says}: {problems - races} of {problems} problems"
         elif name in over:
-            says = f"{says}: up to {over[name]:.4g} times as many"
+            says = "{}: on one problem {:,}, where {:,} are enough".format(says, *over[name])
         else:
             got = most
         items.append(item(name, got, most, says))
