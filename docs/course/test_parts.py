@@ -168,6 +168,13 @@ class Score(unittest.TestCase):
         self.assertEqual((lost["result"], sum(lost.values())), (40 - 33, 100 - 33))
         self.assertEqual(sum(self.lost(0, 0, 0, {}).values()), 100)
 
+    def test_another_way_than_the_one_asked_for_costs_points(self):
+        e = exercise.load("06_outer_product")
+        lines = next(w for w in exercise.gallery(e) if w["name"] == "right, with 128 reads for 64 multiply-adds")["lines"]
+        for text, got in ((lines, 0), (f"// add_outer_product\n{lines}", 0), (e.parts()[1], 10)):
+            items = grade.grade_lines(e, text, BUILD, count=1)["items"]
+            self.assertEqual([i["points"] for i in items if i["name"] == "asked"], [got])
+
     def test_a_race_that_is_right_costs_points(self):
         e = exercise.load("02_coalesced_rows")
         racy = next(w for w in exercise.gallery(e) if w["name"] == "all lanes write L")

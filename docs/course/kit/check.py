@@ -68,7 +68,10 @@ def check_lines(exercise, lines, build_folder):
             return Verdict("refused", [built.message + "."])
         if built.program is None:
             return Verdict("does not compile", [built.message])
-        return run_cases(exercise, built.program, build_folder, folder, lines)
+        verdict = run_cases(exercise, built.program, build_folder, folder, lines)
+    if verdict.right and scan.misses(exercise, lines):
+        return Verdict("wasteful", [f"Right, but without {exercise.asked['word']}. {exercise.asked['why']}"])
+    return verdict
 
 
 def run_cases(exercise, program, build_folder, folder, lines=""):

@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "docs" / "course" / "exercises"
 LEVELS = {1: "a formula", 2: "a building block", 3: "an algorithm"}
 KEYS = {"title", "file", "variant", "pass", "level", "equation", "chapter", "goal", "first", "last", "comment", "code", "hints"}
-OPTIONAL = {"allow", "tile_rows", "cases", "counted", "target", "dtype", "widths", "rubric", "draw"}
-RUBRIC = ("result", "orders", "races", "bytes", "sectors", "bank_conflicts", "barriers", "extra_memory")
+OPTIONAL = {"allow", "tile_rows", "cases", "counted", "target", "dtype", "widths", "rubric", "draw", "asked"}
+RUBRIC = ("result", "orders", "races", "asked", "bytes", "sectors", "bank_conflicts", "barriers", "extra_memory")
 
 
 @dataclass
@@ -51,6 +51,7 @@ class Exercise:
     widths: list = field(default_factory=list)  # the head dimensions that are compiled; empty: all
     rubric: dict = field(default_factory=dict)
     draw: dict = field(default_factory=dict)
+    asked: dict = field(default_factory=dict)  # {word, why}: a word without which right lines miss the point, where no count shows it
 
     @property
     def stage(self):
@@ -164,6 +165,8 @@ def load(name):
         raise Usage(f"{path}: the rubric has {sorted(data['rubric'])}; allowed: {', '.join(RUBRIC)}")
     if data["level"] not in LEVELS or data["pass"] not in ("forward", "backward"):
         raise Usage(f"{path}: level is {data['level']} (allowed: 1, 2, 3), pass is {data['pass']} (allowed: forward, backward)")
+    if set(data.get("asked", {"word", "why"})) != {"word", "why"} or ("asked" in data) != ("asked" in data.get("rubric", {})):
+        raise Usage(f"{path}: [asked] has a word and a why, and points in the rubric")
     data["passes"] = data.pop("pass")
     return Exercise(name=name, **data)
 

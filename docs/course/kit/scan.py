@@ -43,6 +43,11 @@ def without_comments(text):
     return re.sub(r"//[^\n]*|/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m.group()), text, flags=re.DOTALL)
 
 
+def misses(exercise, lines):
+    """Do the lines lack the word that the exercise asks for?"""
+    return bool(exercise.asked) and not re.search(rf"\b{exercise.asked['word']}\b", without_comments(lines))
+
+
 @functools.cache
 def names_of_the_simulator():
     """Names of more than one word, as functions and variables have them, in the simulator's headers and in no kernel of the project."""
