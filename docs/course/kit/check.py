@@ -15,7 +15,7 @@ CASES = (  # from the simplest to the most awkward
     "--heads 2 --seq-q 70 --seq-k 41 --head-dim 36 --causal",
     "--heads 1 --seq 40 --head-dim 16 --input large",
 )
-COUNTED = "--heads 2 --kv-heads 1 --seq-q 66 --seq-k 70 --head-dim 36"
+COUNTED = ("--heads 2 --kv-heads 1 --seq-q 66 --seq-k 70 --head-dim 36",)
 
 
 class Verdict(NamedTuple):
@@ -75,15 +75,22 @@ def check_lines(exercise, lines, build_folder):
 
 
 def run_cases(exercise, program, build_folder, folder, lines=""):
-    cases = [case.split() for case in (*(exercise.cases or CASES), exercise.counted or COUNTED)]
-    for number, options in enumerate(cases, 1):
-        place = f"problem {number} of {len(cases)}"
+    cases, counted = exercise.cases or CASES, exercise.counted or COUNTED
+    wasteful = []
+    for number, case in enumerate((*cases, *counted), 1):
+        options, place = case.split(), f"problem {number} of {len(cases) + len(counted)}"
         ran = measure.run(program, exercise, options, folder / f"case{number}")
         told = words.of_failure(exercise, ran.done, ran.report, options, place, lines)
         if told:
             return Verdict("wrong", told)
-    got, wanted = measure.counts(ran.report), solution_counts(build_folder, exercise, options)
+        if number > len(cases) and not wasteful:
+            wasteful = too_much(exercise, measure.counts(ran.report), solution_counts(build_folder, exercise, options), options, place)
+    return Verdict("wasteful", wasteful) if wasteful else Verdict("right", [])
+
+
+def too_much(exercise, got, wanted, options, place):
+    """[sentences] about the first count that is higher than the project's."""
     for name in words.COUNTS:
         if name in exercise.rubric and got[name] > wanted[name]:
-            return Verdict("wasteful", [words.of_problem(options, place)[0], words.of_count(name, got[name], wanted[name])])
-    return Verdict("right", [])
+            return [words.of_problem(options, place)[0], words.of_count(name, got[name], wanted[name])]
+    return []

@@ -45,7 +45,7 @@ class Exercise:
     allow: list = field(default_factory=list)  # words that the scan would refuse
     tile_rows: int = 0
     cases: list = field(default_factory=list)
-    counted: str = ""  # the problem on which counts are compared
+    counted: list = field(default_factory=list)  # the problems on which counts are compared, after the cases
     target: int = 90  # the GPU that the simulator stands for
     dtype: str = "fp32"
     widths: list = field(default_factory=list)  # the head dimensions that are compiled; empty: all
