@@ -211,7 +211,7 @@ class Messages(unittest.TestCase):
     def test_a_problem_says_what_follows_from_its_options(self):
         for options, says in (
             ("--heads 1 --seq 4 --head-dim 4 --input ramp", "O is the mean of the j that its row sees, plus c/1000."),
-            ("--heads 2 --kv-heads 1 --seq-q 45 --seq-k 70", "2 heads share 1 of K and V."),
+            ("--heads 2 --kv-heads 1 --seq-q 45 --seq-k 70", "2 heads share 1 head of K and V."),
             ("--heads 1 --seq-q 70 --seq-k 41 --causal", "Rows 0 to 28 see no key: there O = 0 and L = -inf. Row 29 sees one"),
             ("--heads 1 --seq 40 --input large", "exp overflows"),
             ("--heads 1 --kv-heads 1 --seq-q 41 --seq-k 70 --causal", ""),
@@ -240,7 +240,8 @@ class Messages(unittest.TestCase):
         self.assertEqual(e.file_with("mine\n").split("\n")[begin - 1], "mine")
         told = self.told(e.name, e.parts()[1].replace("B(k, C.col(c))", "B(C.col(c), k)"))
         accessor = e.file_with("").split("\n").index("  __device__ float operator()(int row, int col) const { return tile(col, row); }") + 1
-        self.assertIn(f"at {e.student_name}:{accessor} Your lines are {begin} to {begin + 8}; line {accessor} is the project's", told)
+        self.assertIn(f"{e.student_name}:{accessor} is the project's: __device__ float operator()(int row, int col) const {{ return", told)
+        self.assertIn(f"Your lines are {begin} to {begin + 8}: what do they pass on, and when?", told)
         self.assertIn("are row and column exchanged?", told)
         told = self.told(e.name, e.parts()[1].replace("k < A.cols", "k <= A.cols"))
         self.assertIn("Its columns are 0 to 31. That is one too far", told)
@@ -248,7 +249,13 @@ class Messages(unittest.TestCase):
         e = exercise.load("01_tile_product")
         barrier = e.parts()[1].rindex("    __syncthreads();")
         told = self.told(e.name, e.parts()[1][:barrier] + "\n" + e.parts()[1][barrier:].partition("\n")[2])
-        self.assertRegex(told, r"The simulator found a race: .* Your lines are \d+ to \d+; line 36 is the project's: what do yours pass")
+        self.assertRegex(
+            told, r"The simulator found a race: .* 01_tile_product.cuh:36 is the project's: tile\[threadIdx.y\]\[threadIdx.x\] ="
+        )
+        said = "07_fa2_backward/parts.cuh:1 writes and absent.cuh:1 reads the same shared memory at 06_outer_product.cuh:999"
+        told = words.whose(e, said, "mine\n")
+        self.assertEqual(told[0], f"07_fa2_backward/parts.cuh:1 is the project's: {words.source('07_fa2_backward/parts.cuh')[0]}")
+        self.assertEqual(len(told), 2)
 
     def test_a_right_L_on_scores_that_are_all_alike_says_little(self):
         e = exercise.load("06_outer_product")

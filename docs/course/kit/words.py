@@ -3,6 +3,8 @@
 import re
 import textwrap
 
+from kit.exercise import ROOT
+
 # What the simulator says, and what it means. The first that matches counts.
 RULES = (
     (
@@ -114,7 +116,7 @@ def of_problem(options, place=""):
     if given.get("--input") == "large":
         facts += ["Scores are in the hundreds: exp overflows unless the maximum is subtracted."]
     if kv_heads and kv_heads != heads:
-        facts += [f"{heads} heads share {kv_heads} of K and V."]
+        facts += [f"{heads} heads share {kv_heads} head of K and V."]
     if "--causal" in options and rows > keys:
         facts += [
             f"Rows 0 to {rows - keys - 1} see no key: there O = 0 and L = -inf. Row {rows - keys} sees one, each further row one more."
@@ -123,14 +125,22 @@ def of_problem(options, place=""):
 
 
 def whose(exercise, said, lines):
-    """If a message names lines of the student's file outside the blank: which are the student's own."""
-    begin = exercise.first_line()
+    """[sentences] about the places in a message that are not the student's: what stands there, and where the student's lines are."""
+    begin, file = exercise.first_line(), exercise.file_with(lines).split("\n")
     mine = range(begin, begin + lines.count("\n"))
-    others = [int(n) for n in re.findall(rf"{re.escape(exercise.student_name)}:(\d+)", said)]
-    others = [str(n) for n in dict.fromkeys(others) if n not in mine]
-    if not lines or not others:
-        return ""
-    return f"Your lines are {mine[0]} to {mine[-1]}; line {' and line '.join(others)} is the project's: what do yours pass to it, and when?"
+    told = []
+    for name, number in dict.fromkeys(re.findall(r"([\w./]+\.(?:cuh|hpp)):(\d+)", said)):
+        text = file if name == exercise.student_name else source(name)
+        at = int(number)
+        if at <= len(text) and not (name == exercise.student_name and at in mine):
+            told.append(f"{name}:{number} is the project's: {text[at - 1].strip()}")
+    return [*told, f"Your lines are {mine[0]} to {mine[-1]}: what do they pass on, and when?"] if told and lines else []
+
+
+def source(name):
+    """The lines of a file of the project."""
+    path = ROOT / name
+    return path.read_text().split("\n") if path.is_file() else []
 
 
 def of_failure(exercise, done, report, options, place="", lines=""):
@@ -141,7 +151,7 @@ def of_failure(exercise, done, report, options, place="", lines=""):
     elif report is None:
         said = without_paths(done.err.strip().split("\n")[-1] if done.err.strip() else f"the program ended with {done.code}", exercise)
         said = shorter(re.sub(rf"^{exercise.stage}: | FLASH_SIMT_STEPS raises the limit;", "", said))
-        told = [f"The simulator stopped it: {said}", whose(exercise, said, lines), meaning(said)]
+        told = [f"The simulator stopped it: {said}", *whose(exercise, said, lines), meaning(said)]
     else:
         checks = report["check"]["tensors"]
         wrong = not all(check["passed"] for check in checks.values())
@@ -149,7 +159,7 @@ def of_failure(exercise, done, report, options, place="", lines=""):
         threads = report.get("threads") or {"mistakes": [], "hints": []}
         for said in threads["mistakes"][:1]:
             said = without_paths(said, exercise)
-            told += [f"The simulator found a race: {said}", whose(exercise, said, lines), meaning(said) or meaning("RACE")]
+            told += [f"The simulator found a race: {said}", *whose(exercise, said, lines), meaning(said) or meaning("RACE")]
         if wrong and not threads["mistakes"]:
             for said in [hint for hint in threads["hints"] if " is 1 times " not in hint][:3]:
                 said = as_in_equations(said)
