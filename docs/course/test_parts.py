@@ -225,6 +225,14 @@ class Messages(unittest.TestCase):
         told = self.told("03_online_sum", solution.replace("m == -INFINITY ? 0.0f : m", "m"))
         self.assertIn("On problem 4 of 6, --heads 2 --seq-q 70 --seq-k 41 --head-dim 36 --causal: Rows 0 to 28 see no key", told)
 
+    def test_the_number_of_tiles(self):
+        problem = {"seq_q": 129, "seq_k": 64}
+        self.assertEqual(words.of_tiles({"tiles": {"br": 64, "bc": 64}, "problem": problem}), "Tiles: 3 of 64 queries, 1 of 64 keys.")
+        self.assertEqual(words.of_tiles({"tiles": None, "problem": problem}), "")
+        e = exercise.load("06_outer_product")
+        told = self.told(e.name, e.parts()[1].replace("C.col(c)", "c"))
+        self.assertIn("Tiles: 1 of 128 queries, 1 of 64 keys.", told)
+
     def test_no_two_rules_for_one_message(self):
         for said, means in (
             ("a.cuh:37 writes and a.cuh:54 reads the same shared memory", "nothing orders the two"),

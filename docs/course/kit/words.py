@@ -98,6 +98,15 @@ def of_elements(exercise, checks):
     return text
 
 
+def of_tiles(report):
+    """How many tiles the kernel makes of the problem, if it says so: a mistake may show from the second one on."""
+    tiles, problem = report.get("tiles"), report["problem"]
+    if not tiles:
+        return ""
+    Tr, Tc = (-(-problem[length] // tiles[size]) for length, size in (("seq_q", "br"), ("seq_k", "bc")))
+    return f"Tiles: {Tr} of {tiles['br']} queries, {Tc} of {tiles['bc']} keys."
+
+
 def as_in_equations(said):
     """O, L, dQ for o, lse, dq; the o of P o (dP - D) stays."""
     return re.sub(r"\b(lse|dq|dk|dv|o(?= is\b| and\b| are\b)|(?<=and )o|(?<=element of )o)\b", lambda m: TENSORS[m.group()], said)
@@ -155,7 +164,7 @@ def of_failure(exercise, done, report, options, place="", lines=""):
     else:
         checks = report["check"]["tensors"]
         wrong = not all(check["passed"] for check in checks.values())
-        told = [of_elements(exercise, checks)] if wrong else []
+        told = [" ".join([of_elements(exercise, checks), of_tiles(report)]).strip()] if wrong else []
         threads = report.get("threads") or {"mistakes": [], "hints": []}
         for said in threads["mistakes"][:1]:
             said = without_paths(said, exercise)
