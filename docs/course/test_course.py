@@ -64,7 +64,8 @@ class Student(WithFolder):
         self.blank()
         code, said, _ = course("check", self.folder, NAME)
         self.assertEqual(code, 1)
-        self.assertIn("NOT STARTED", said)
+        begin = self.file.read_text().split("\n").index(f"  // >>>>> {NAME}: your lines begin here") + 1
+        self.assertRegex(said, f"NOT STARTED after .* It begins in {NAME}.cuh, line {begin + 1}[.]")
         self.assertIn("Hint 1 of 3", course("hint", self.folder, NAME)[1])
         self.assertIn("Hint 2 of 3", course("hint", self.folder, NAME)[1])
         self.assertNotIn("Hint 2 of 3", course("hint", self.folder, NAME)[1])

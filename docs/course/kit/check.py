@@ -54,7 +54,8 @@ def solution_counts(build_folder, exercise, options):
 def check_lines(exercise, lines, build_folder):
     """The verdict on lines for the blank."""
     if lines.strip() == exercise.blank().strip():
-        return Verdict("not started", ["The blank is as it was given out."])
+        place = f"{exercise.student_name}, line {exercise.first_line()}"
+        return Verdict("not started", [f"The blank is as it was given out. It begins in {place}."])
     why = scan.source(lines, exercise.allow)
     if why:
         where, _, what = why.partition(": ") if why.startswith("line ") else ("", "", why)
