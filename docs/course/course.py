@@ -29,11 +29,19 @@ STATE = "progress.json"
 ME = sys.argv[0] or "course.py"  # as it was called, to be called again
 
 
-def student_folder(text):
-    folder = Path(text)
+def student_folder(arguments):
+    folder, named = Path(arguments.folder), getattr(arguments, "exercises", "all")
+    if folder.is_file():
+        raise Usage(f"{folder} is a file, not a folder; the exercise is a word of its own: {again(arguments, folder.parent, folder.stem)}")
+    if not folder.is_dir() and Path(named).is_dir():
+        raise Usage(f"the folder comes first: {again(arguments, named, folder)}")
     if not folder.is_dir():
-        raise Usage(f"there is no folder {folder}; {ME} blank 04 {folder} makes it")
+        raise Usage(f"there is no folder {folder}; {ME} blank {named} {folder} makes it")
     return folder
+
+
+def again(arguments, *words):
+    return " ".join(str(word) for word in (ME, arguments.command, *words))
 
 
 def state_of(folder):
@@ -66,11 +74,16 @@ def list_exercises(_, __):
 
 def blank(arguments, _):
     folder = Path(arguments.folder)
+    try:
+        wanted = exercise.chosen(arguments.exercises)
+    except Usage:
+        if Path(arguments.exercises).is_dir():
+            raise Usage(f"the exercise comes first: {again(arguments, folder, arguments.exercises)}") from None
+        raise
     if folder.exists() and not folder.is_dir():
         raise Usage(f"{folder} is no folder")
     if folder.resolve() == exercise.ROOT or exercise.ROOT / "docs" in [folder.resolve(), *folder.resolve().parents]:
         raise Usage(f"{folder} is part of the project; allowed: a folder of your own")
-    wanted = exercise.chosen(arguments.exercises)
     folder.mkdir(parents=True, exist_ok=True)
     written = 0
     for e in wanted:
@@ -80,7 +93,7 @@ def blank(arguments, _):
             continue
         path.write_text(e.file_with(e.blank()))
         written += 1
-        print(f"{path}: {e.title} {e.equation}. Read {e.chapter}; look for the line '{e.begin}'")
+        print(f"{path}: {e.title} {e.equation}. Look for the line '{e.begin}'")
     if written:
         if not (folder / "AGENTS.md").exists():  # asks an assistant to tutor, not to solve
             shutil.copyfile(HERE / "AGENTS.md", folder / "AGENTS.md")
@@ -107,30 +120,32 @@ def verdict_on(e, folder, build_folder):
                 f"Line {changed} of {path.name} lies outside your blank and is not the project's. Only the lines between the marks count."
             )
         )
-    if not verdict.right:
+    if verdict.right:
+        print(words.wrapped(f"What might have gone wrong: docs/course/wrong_kernels.md#{e.name}"))
+    else:
         print(words.wrapped(f"A hint: {ME} hint {folder} {e.name}"))
     remember(folder, e.name, status=verdict.status)
     return verdict
 
 
 def present(arguments):
-    """Of the exercises that are named those that the folder has files of."""
-    folder, named = Path(arguments.folder), exercise.chosen(arguments.exercises)
+    """The folder, and of the exercises that are named those that it has files of."""
+    folder, named = student_folder(arguments), exercise.chosen(arguments.exercises)
     found = [e for e in named if (folder / e.student_name).is_file()]
     if not found:
         raise Usage(f"there is no {folder / named[0].student_name}; {ME} blank {arguments.exercises} {folder} writes it")
-    return found
+    return folder, found
 
 
 def check_all(arguments, build_folder):
-    folder, wanted = student_folder(arguments.folder), present(arguments)
+    folder, wanted = present(arguments)
     build.prepare(build_folder, {e.stage for e in wanted})
     verdicts = [verdict_on(e, folder, build_folder) for e in wanted]
     return 0 if all(v.right for v in verdicts) else 1
 
 
 def watch(arguments, build_folder):
-    folder, wanted = student_folder(arguments.folder), present(arguments)
+    folder, wanted = present(arguments)
     build.prepare(build_folder, {e.stage for e in wanted})
     seen, left = {}, arguments.changes
     print(f"Watching {', '.join(str(folder / e.student_name) for e in wanted)}; Ctrl-C ends it", flush=True)
@@ -152,7 +167,7 @@ def watch(arguments, build_folder):
 
 
 def hint(arguments, _):
-    folder = student_folder(arguments.folder)
+    folder = student_folder(arguments)
     wanted = exercise.chosen(arguments.exercises)
     if len(wanted) > 1:
         raise Usage(f"which exercise? {', '.join(e.name for e in wanted)}")
@@ -160,17 +175,18 @@ def hint(arguments, _):
     used = state_of(folder).get(e.name, {}).get("hints", 0)
     if used >= len(e.hints):
         print("There is no further hint. All of them again:")
+    every = arguments.all or used >= len(e.hints)
     used = min(used + 1, len(e.hints))
     remember(folder, e.name, hints=used)
     for number, text in enumerate(e.hints[:used], 1):
-        if number == used or arguments.all:
+        if number == used or every:
             print(f"Hint {number} of {len(e.hints)}")
             print("\n".join("  " + line for line in text.strip().split("\n")))
     return 0
 
 
 def progress(arguments, _):
-    folder = student_folder(arguments.folder)
+    folder = student_folder(arguments)
     state, done = state_of(folder), 0
     found = [e for e in exercise.chosen("all") if (folder / e.student_name).is_file()]
     for e in found:

@@ -52,6 +52,7 @@ class Student(WithFolder):
         text = self.file.read_text()
         self.assertIn("P(i, j) = exp(S(i, j)) / l", text)
         self.assertIn("(1.2), (1.4); 5 lines in the project's kernel", text)
+        self.assertIn("Read the text of docs/01_naive.md#3-the-forward-pass-kernel-by-kernel; leave its code: it has the solution.", text)
         self.assertNotIn("inverse;", text.split(e.begin)[1].split(e.end)[0])
         self.assertIn("Do not write the lines of the blank", (self.folder / "AGENTS.md").read_text())
         self.file.write_text("mine")
@@ -63,15 +64,21 @@ class Student(WithFolder):
         self.blank()
         code, said, _ = course("check", self.folder, NAME)
         self.assertEqual(code, 1)
-        self.assertIn("NOT STARTED", said)
+        begin = self.file.read_text().split("\n").index(f"  // >>>>> {NAME}: your lines begin here") + 1
+        self.assertRegex(said, f"NOT STARTED after .* It begins in {NAME}.cuh, line {begin + 1}[.]")
         self.assertIn("Hint 1 of 3", course("hint", self.folder, NAME)[1])
         self.assertIn("Hint 2 of 3", course("hint", self.folder, NAME)[1])
+        self.assertNotIn("Hint 2 of 3", course("hint", self.folder, NAME)[1])
+        self.assertRegex(
+            course("hint", self.folder, NAME)[1], "no further hint. All of them again: Hint 1 of 3.* Hint 2 of 3.* Hint 3 of 3"
+        )
         self.solve()
         code, said, _ = course("check", self.folder, "1")  # 01_tile_product is not there, and not asked for
         self.assertEqual(code, 0)
-        self.assertIn(f"{NAME}: RIGHT after", said)
+        self.assertRegex(said, f"{NAME}: RIGHT after .* What might have gone wrong: docs/course/wrong_kernels.md#{NAME}$")
+        self.assertIn(f"\n## {NAME}\n", (HERE / "wrong_kernels.md").read_text())
         said = course("progress", self.folder)[1]
-        self.assertIn("right hints 2 of 3", said)
+        self.assertIn("right hints 3 of 3", said)
         self.assertIn("1 of 1 right", said)
 
     def test_a_wrong_line_is_named_by_element_and_by_its_own_number(self):
@@ -117,6 +124,11 @@ class Student(WithFolder):
         (bad / f"{NAME}.cuh").write_text("no marks")
         for line, says in (
             (("blank", "09", self.folder), "no exercise or stage '09'; there are: all, 01_softmax"),
+            (("check", self.folder, f"{NAME}.cuh"), f"no exercise or stage '{NAME}.cuh'; do you mean {NAME}?; there are"),
+            (("blank", self.folder, "01"), f"the exercise comes first: {HERE / 'course.py'} blank 01 {self.folder}"),
+            (("check", NAME, self.folder), f"the folder comes first: {HERE / 'course.py'} check {self.folder} {NAME}"),
+            (("hint", self.file, NAME), f"a word of its own: {HERE / 'course.py'} hint {self.folder} {NAME}"),
+            (("check", self.folder / "absent", "03"), f"blank 03 {self.folder / 'absent'} makes it"),
             (("blank", "01", HERE), "is part of the project"),
             (("blank", "01", self.file), "is no folder"),
             (("check", self.folder / "absent", "01"), "there is no folder"),

@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
-"""Tests of what course.py is made of: anchors, the scan, the sandbox, messages, formulas. test_parts.py BUILD runs them against a build folder
+"""Tests of what course.py is made of: anchors, the scan, the sandbox, points, formulas. test_parts.py BUILD runs them against a build folder
 of the project."""
 
+import contextlib
+import io
 import json
 import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-from kit import Usage, build, check, exercise, grade, mathml, measure, sandbox, scan, words
+from kit import Usage, build, exercise, grade, mathml, measure, sandbox, scan
 
 BUILD = HERE.parents[1] / "build-course"
 NAME = "01_softmax"
@@ -26,6 +29,10 @@ class Parts(unittest.TestCase):
         e.first = "\n"
         with self.assertRaisesRegex(Usage, "the anchor 'first' stands .* times"):
             e.parts()
+
+    def test_a_chapter_that_shows_the_solution_is_found_out(self):
+        quoted = {name: exercise.load(name).is_quoted() for name in exercise.names()}
+        self.assertEqual([name for name in quoted if not quoted[name]], ["08_fragments", "08_swizzle"])
 
     def test_the_commands_of_ninja_and_of_make(self):
         with tempfile.TemporaryDirectory() as name:
@@ -47,6 +54,24 @@ class Parts(unittest.TestCase):
         words, made = build.compile_command(BUILD, "01_naive/kernel.cuh")
         linked, place = build.link_command(BUILD, "01_naive")
         self.assertIn(made, [place / word for word in linked])
+
+    def test_a_build_that_takes_minutes_is_announced(self):
+        with tempfile.TemporaryDirectory() as name, unittest.mock.patch.object(build, "must") as must:
+            folder = Path(name)
+            (folder / "bin").mkdir()
+            (folder / "CMakeCache.txt").touch()
+            for there, says in (
+                ("01_naive", "course: building 08_tensor_cores, course_judge;"),
+                ("08_tensor_cores", "building course_judge;"),
+            ):
+                (folder / "bin" / there).touch()
+                with contextlib.redirect_stdout(io.StringIO()) as out:
+                    build.prepare(folder, {"01_naive", "08_tensor_cores"})
+                self.assertIn(says, out.getvalue())
+            (folder / "bin" / build.JUDGE).touch()
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                build.prepare(folder, {"01_naive", "08_tensor_cores"})
+            self.assertEqual((out.getvalue(), must.call_count), ("", 3))
 
     def test_the_scan(self):
         for lines, says in (
@@ -81,6 +106,8 @@ class Parts(unittest.TestCase):
             ("(x + 1)[9] = 0;", "an index after something"),
             ("auto f = [](float p[4]) { return p[9]; };", "an array as a parameter becomes a pointer"),
             ("std::exit(0);", "'std'"),
+            ("m = std::max(m, s);", "a kernel has fmaxf"),
+            ("n = S.cols;", "the insides of a view; the solution does without"),
             ("__builtin_trap();", "belongs to the compiler"),
             ("running_traffic[0].read = 0;", "a name of the simulator"),
             ('f("x");', "text and macros"),
@@ -127,12 +154,26 @@ class Score(unittest.TestCase):
         self.assertEqual(self.lost(6, 6, 0, {}), {})
         self.assertEqual(self.lost(6, 5, 0, {}), {"orders": 10})
         self.assertEqual(self.lost(6, 6, 1, {}), {"races": 20})
-        self.assertEqual(self.lost(6, 6, 0, {"bytes": 2.0, "barriers": 1.5}), {"bytes": 10, "barriers": 10})
+        self.assertEqual(self.lost(6, 6, 0, {"bytes": (4, 2), "barriers": (3, 2)}), {"bytes": 10, "barriers": 10})
+
+    def test_a_count_that_is_too_high_is_told_with_what_is_enough(self):
+        e = exercise.load("06_outer_product")
+        lines = next(w for w in exercise.gallery(e) if w["name"] == "right, with bank conflicts")["lines"]
+        items = grade.grade_lines(e, lines, BUILD, count=2)["items"]
+        says = next(i["says"] for i in items if i["name"] == "bank_conflicts")
+        self.assertRegex(says, r"no more bank conflicts than the project's kernel: on one problem [\d,]+, where 0 are enough")
 
     def test_a_wrong_kernel_keeps_a_share_of_the_result_alone(self):
         lost = self.lost(5, 5, 0, {})
         self.assertEqual((lost["result"], sum(lost.values())), (40 - 33, 100 - 33))
         self.assertEqual(sum(self.lost(0, 0, 0, {}).values()), 100)
+
+    def test_another_way_than_the_one_asked_for_costs_points(self):
+        e = exercise.load("06_outer_product")
+        lines = next(w for w in exercise.gallery(e) if w["name"] == "right, with 128 reads for 64 multiply-adds")["lines"]
+        for text, got in ((lines, 0), (f"// add_outer_product\n{lines}", 0), (e.parts()[1], 10)):
+            items = grade.grade_lines(e, text, BUILD, count=1)["items"]
+            self.assertEqual([i["points"] for i in items if i["name"] == "asked"], [got])
 
     def test_a_race_that_is_right_costs_points(self):
         e = exercise.load("02_coalesced_rows")
@@ -140,40 +181,6 @@ class Score(unittest.TestCase):
         score = grade.grade_lines(e, racy["lines"], BUILD, count=2)
         points = {i["name"]: i["points"] for i in score["items"]}
         self.assertEqual((points["result"], points["races"], points["bytes"]), (50, 0, 0))
-
-
-class Messages(unittest.TestCase):
-    """What the simulator says, and what check makes of it. The galleries have the others."""
-
-    def told(self, name, lines):
-        verdict = check.check_lines(exercise.load(name), lines, BUILD)
-        self.assertEqual(verdict.status, "wrong")
-        return " ".join(verdict.told)
-
-    def test_each_rule(self):
-        endless = self.told(NAME, "  float l = 0.0f;\n  while (l >= 0.0f) l += S(i, 0) * 0.0f;\n")
-        self.assertIn("A thread goes on and on. Does the variable of each loop change", endless)
-        self.assertNotIn("FLASH_SIMT", endless)
-        divided = self.told(NAME, "  int n = problem.Nk - problem.Nk;\n  P(i, 0) = S(i, problem.Nk / n);\n")
-        self.assertIn("integer division of 4 by zero at 01_softmax.cuh:88 An integer divided by zero", divided)
-        array = self.told(NAME, "  float x[4];\n  for (int j = 0; j < problem.Nk + 1; ++j) x[j] = 1.0f;\n  P(i, 0) = x[0];\n")
-        self.assertIn("does not exist at 01_softmax.cuh:88 The kernel touched an element that does not exist", array)
-        e = exercise.load("06_rows_in_registers")
-        unwritten = self.told(e.name, e.parts()[1].replace("    load_tile<Shape::Width>(V_smem, V, col0, wide);\n", ""))
-        self.assertIn("Shared memory holds nothing until a thread writes to it", unwritten)
-
-    def test_a_program_that_does_not_end(self):
-        told = words.of_failure(exercise.load(NAME), sandbox.Done(124, "", "", 8.0), None, ["--seq", "4"])
-        self.assertEqual(told[:2], ["On the problem --seq 4:", "It did not come to an end."])
-        self.assertIn("which thread comes first", words.meaning("the result depends on the order of the threads: FLASH_SIMT_ORDER=reverse"))
-
-    def test_no_two_rules_for_one_message(self):
-        for said, means in (
-            ("a.cuh:37 writes and a.cuh:54 reads the same shared memory", "nothing orders the two"),
-            ("divergent barrier: threads 0..31 wait in __syncthreads at a.cuh:3", "A barrier waits for every thread"),
-            ("misaligned access: the address of Q", "A wide access"),
-        ):
-            self.assertIn(means, words.meaning(said))
 
 
 class Formulas(unittest.TestCase):

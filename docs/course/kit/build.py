@@ -1,6 +1,7 @@
 """Builds one kernel file into its stage's program, against objects and libraries that are built already: two seconds instead of minutes."""
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -12,6 +13,7 @@ from kit import Usage, sandbox
 from kit.exercise import ROOT
 
 JUDGE = "course_judge"
+MOST_JOBS = 8  # a compiler takes up to a gigabyte
 up_to_date = False  # nothing has to be built
 
 
@@ -29,12 +31,16 @@ def prepare(build, stages):
             raise Usage(f"{build} has no bin/{missing[0]}; allowed with --built: a folder in which the project was built")
         return
     if not (build / "CMakeCache.txt").is_file():
-        print(f"course: the first time: building the project's libraries in {build}; that takes minutes, once", flush=True)
+        print(f"course: the first time: preparing {build}, once", flush=True)
         generator = ["-G", "Ninja"] if shutil.which("ninja") else []
         options = ["-DCMAKE_BUILD_TYPE=Release", "-DFLASH_CUDA=OFF", "-DFLASH_WERROR=OFF"]
         must(["cmake", "-S", ROOT, "-B", build, *generator, *options], "the project cannot be configured")
     targets = [*sorted(stages), JUDGE]
-    must(["cmake", "--build", build, "-j", "2", "--target", *targets], f"{', '.join(targets)} cannot be built")
+    new = [name for name in targets if not (build / "bin" / name).is_file()]
+    if new:
+        print(f"course: building {', '.join(new)}; that takes a minute or two for a stage, once", flush=True)
+    jobs = min(os.cpu_count() or 2, MOST_JOBS)
+    must(["cmake", "--build", build, "-j", jobs, "--target", *targets], f"{', '.join(targets)} cannot be built")
 
 
 def must(argv, what):

@@ -15,7 +15,7 @@ CASES = (  # from the simplest to the most awkward
     "--heads 2 --seq-q 70 --seq-k 41 --head-dim 36 --causal",
     "--heads 1 --seq 40 --head-dim 16 --input large",
 )
-COUNTED = "--heads 2 --kv-heads 1 --seq-q 66 --seq-k 70 --head-dim 36"
+COUNTED = ("--heads 2 --kv-heads 1 --seq-q 66 --seq-k 70 --head-dim 36",)
 
 
 class Verdict(NamedTuple):
@@ -54,12 +54,12 @@ def solution_counts(build_folder, exercise, options):
 def check_lines(exercise, lines, build_folder):
     """The verdict on lines for the blank."""
     if lines.strip() == exercise.blank().strip():
-        return Verdict("not started", ["The blank is as it was given out."])
+        place = f"{exercise.student_name}, line {exercise.first_line()}"
+        return Verdict("not started", [f"The blank is as it was given out. It begins in {place}."])
     why = scan.source(lines, exercise.allow)
     if why:
-        first = exercise.file_with("").split(exercise.begin)[0].count("\n") + 1
         where, _, what = why.partition(": ") if why.startswith("line ") else ("", "", why)
-        place = f"line {first + int(where.split()[1])}: " if where else ""
+        place = f"line {exercise.first_line() - 1 + int(where.split()[1])}: " if where else ""
         return Verdict(
             "refused", [f"{place}{what}.", "The grader takes the language of the kernels alone: no pointers, no state, no library."]
         )
@@ -69,22 +69,29 @@ def check_lines(exercise, lines, build_folder):
             return Verdict("refused", [built.message + "."])
         if built.program is None:
             return Verdict("does not compile", [built.message])
-        return run_cases(exercise, built.program, build_folder, folder)
+        verdict = run_cases(exercise, built.program, build_folder, folder, lines)
+    if verdict.right and scan.misses(exercise, lines):
+        return Verdict("wasteful", [f"Right, but without {exercise.asked['word']}. {exercise.asked['why']}"])
+    return verdict
 
 
-def run_cases(exercise, program, build_folder, folder):
-    for number, case in enumerate(exercise.cases or CASES):
-        ran = measure.run(program, exercise, case.split(), folder / f"case{number}")
-        told = words.of_failure(exercise, ran.done, ran.report, case.split())
+def run_cases(exercise, program, build_folder, folder, lines=""):
+    cases, counted = exercise.cases or CASES, exercise.counted or COUNTED
+    wasteful = []
+    for number, case in enumerate((*cases, *counted), 1):
+        options, place = case.split(), f"problem {number} of {len(cases) + len(counted)}"
+        ran = measure.run(program, exercise, options, folder / f"case{number}")
+        told = words.of_failure(exercise, ran.done, ran.report, options, place, lines)
         if told:
             return Verdict("wrong", told)
-    options = (exercise.counted or COUNTED).split()
-    ran = measure.run(program, exercise, options, folder / "counted")
-    told = words.of_failure(exercise, ran.done, ran.report, options)
-    if told:
-        return Verdict("wrong", told)
-    got, wanted = measure.counts(ran.report), solution_counts(build_folder, exercise, options)
+        if number > len(cases) and not wasteful:
+            wasteful = too_much(exercise, measure.counts(ran.report), solution_counts(build_folder, exercise, options), options, place)
+    return Verdict("wasteful", wasteful) if wasteful else Verdict("right", [])
+
+
+def too_much(exercise, got, wanted, options, place):
+    """[sentences] about the first count that is higher than the project's."""
     for name in words.COUNTS:
         if name in exercise.rubric and got[name] > wanted[name]:
-            return Verdict("wasteful", [f"On the problem {' '.join(options)}:", words.of_count(name, got[name], wanted[name])])
-    return Verdict("right", [])
+            return [words.of_problem(options, place)[0], words.of_count(name, got[name], wanted[name])]
+    return []

@@ -6,6 +6,7 @@ its first and its last lines, each of which has to stand in the kernel exactly o
 error here, and fails the self-test.
 """
 
+import difflib
 import re
 import sys
 from dataclasses import dataclass, field
@@ -21,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "docs" / "course" / "exercises"
 LEVELS = {1: "a formula", 2: "a building block", 3: "an algorithm"}
 KEYS = {"title", "file", "variant", "pass", "level", "equation", "chapter", "goal", "first", "last", "comment", "code", "hints"}
-OPTIONAL = {"allow", "tile_rows", "cases", "counted", "target", "dtype", "widths", "rubric", "draw"}
-RUBRIC = ("result", "orders", "races", "bytes", "sectors", "bank_conflicts", "barriers", "extra_memory")
+OPTIONAL = {"allow", "tile_rows", "cases", "counted", "target", "dtype", "widths", "rubric", "draw", "asked"}
+RUBRIC = ("result", "orders", "races", "asked", "bytes", "sectors", "bank_conflicts", "barriers", "extra_memory")
 
 
 @dataclass
@@ -44,12 +45,13 @@ class Exercise:
     allow: list = field(default_factory=list)  # words that the scan would refuse
     tile_rows: int = 0
     cases: list = field(default_factory=list)
-    counted: str = ""  # the problem on which counts are compared
+    counted: list = field(default_factory=list)  # the problems on which counts are compared, after the cases
     target: int = 90  # the GPU that the simulator stands for
     dtype: str = "fp32"
     widths: list = field(default_factory=list)  # the head dimensions that are compiled; empty: all
     rubric: dict = field(default_factory=dict)
     draw: dict = field(default_factory=dict)
+    asked: dict = field(default_factory=dict)  # {word, why}: a word without which right lines miss the point, where no count shows it
 
     @property
     def stage(self):
@@ -94,14 +96,27 @@ class Exercise:
         """What stands in a student's file between the marks."""
         lines = len(self.parts()[1].rstrip("\n").split("\n"))
         says = f"{self.comment.strip()}\n{self.equation}; {lines} lines in the project's kernel. Hints: course.py hint DIR {self.name}"
+        says += (
+            f"\nRead the text of {self.chapter}; {'leave its code: it has the solution' if self.is_quoted() else 'it has the equations'}."
+        )
         comment = "".join(f"{self.indent()}// {line}".rstrip() + "\n" for line in says.split("\n"))
         return comment + self.code
+
+    def is_quoted(self):
+        """Does the chapter show the solution? Most of its longer lines, since a page may shorten the rest."""
+        page = (ROOT / self.chapter.split("#")[0]).read_text()
+        long = [line.strip() for line in self.parts()[1].split("\n") if len(line.strip()) > 25]
+        return 2 * sum(line in page for line in long) > len(long)
 
     def file_with(self, lines):
         """The kernel with other lines in the blank, between marks."""
         before, _, after = self.parts()
         marks = [f"{self.indent()}{mark}\n" for mark in (self.begin, self.end)]
         return before + marks[0] + lines + marks[1] + after
+
+    def first_line(self):
+        """The number of the first line of the blank."""
+        return self.parts()[0].count("\n") + 2
 
     def to_compile(self, lines):
         """The same with those compiled tile sizes alone that the cases need: a second to compile in place of four."""
@@ -150,6 +165,8 @@ def load(name):
         raise Usage(f"{path}: the rubric has {sorted(data['rubric'])}; allowed: {', '.join(RUBRIC)}")
     if data["level"] not in LEVELS or data["pass"] not in ("forward", "backward"):
         raise Usage(f"{path}: level is {data['level']} (allowed: 1, 2, 3), pass is {data['pass']} (allowed: forward, backward)")
+    if set(data.get("asked", {"word", "why"})) != {"word", "why"} or ("asked" in data) != ("asked" in data.get("rubric", {})):
+        raise Usage(f"{path}: [asked] has a word and a why, and points in the rubric")
     data["passes"] = data.pop("pass")
     return Exercise(name=name, **data)
 
@@ -164,7 +181,8 @@ def chosen(what):
     number = what.zfill(2) if what.isdigit() else what
     found = [e for e in all_of_them if what in ("all", e.name, e.stage) or number == e.number]
     if not found:
-        raise Usage(f"no exercise or stage '{what}'; there are: all, {', '.join(names())}, and the stages of these names")
+        near = "".join(f"; do you mean {name}?" for name in difflib.get_close_matches(what.removesuffix(".cuh"), names(), 1))
+        raise Usage(f"no exercise or stage '{what}'{near}; there are: all, {', '.join(names())}, and the stages of these names")
     return found
 
 

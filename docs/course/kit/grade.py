@@ -20,11 +20,12 @@ SAYS = {
     "result": "right on problems that nobody has seen",
     "orders": "the same bits in every order of the threads",
     "races": "no race",
+    "asked": "done in the way that the exercise asks for",
     "bytes": "no more bytes from and to HBM than the project's kernel",
-    "sectors": "no more sectors of 32 bytes",
-    "bank_conflicts": "no more bank conflicts",
-    "barriers": "no more barriers",
-    "extra_memory": "no more extra memory",
+    "sectors": "no more sectors of 32 bytes than the project's kernel",
+    "bank_conflicts": "no more bank conflicts than the project's kernel",
+    "barriers": "no more barriers than the project's kernel",
+    "extra_memory": "no more bytes of extra memory than the project's kernel",
 }
 
 
@@ -47,10 +48,10 @@ def grade_lines(ex, lines, build_folder, seed="1", layers=LAYERS, count=PROBLEMS
         built = build.build(ex, ex.to_compile(lines), build_folder, folder / "build", scan.compiled if "object" in layers else None)
         if built.program is None:
             return nothing(ex, built.message if built.refused else "it does not compile")
-        return points(ex, built.program, build_folder, seed, folder, count)
+        return points(ex, built.program, build_folder, seed, folder, count, scan.misses(ex, lines))
 
 
-def points(ex, program, build_folder, seed, folder, count):
+def points(ex, program, build_folder, seed, folder, count, misses=False):
     problems = measure.draw_problems(ex, seed, count)
     right, same, races, over = 0, 0, 0, {}
     for number, options in enumerate(problems):
@@ -71,13 +72,14 @@ def points(ex, program, build_folder, seed, folder, count):
         same += all(print_ == usual for print_ in orders)
         got, wanted = measure.counts(ran.report), check.solution_counts(build_folder, ex, options)
         for name in words.COUNTS:
-            if got[name] > wanted[name]:
-                over[name] = max(over.get(name, 0), got[name] / wanted[name] if wanted[name] else float("inf"))
-    return score(ex, len(problems), right, same, races, over)
+            if got[name] - wanted[name] > over.get(name, (0, 0))[0] - over.get(name, (0, 0))[1]:
+                over[name] = (got[name], wanted[name])
+    return score(ex, len(problems), right, same, races, over, misses)
 
 
-def score(ex, problems, right, same, races, over):
-    """All other points are for kernels that are right: zeros written quickly are no good."""
+def score(ex, problems, right, same, races, over, misses=False):
+    """All other points are for kernels that are right: zeros written quickly are no good. `over`: of counts that are too high what was counted
+    and what is enough, on the problem that shows it most."""
     items = []
     for name, most in ex.rubric.items():
         got, says = 0, SAYS[name]
@@ -89,8 +91,10 @@ def score(ex, problems, right, same, races, over):
             got, says = (most if same == problems else 0), f"{says}: {same} of {problems} problems"
         elif name == "races":
             got, says = (0 if races else most), f"{says}: {problems - races} of {problems} problems"
+        elif name == "asked":
+            got, says = (0, f"{says}: without {ex.asked['word']}") if misses else (most, says)
         elif name in over:
-            says = f"{says}: up to {over[name]:.4g} times as many"
+            says = "{}: on one problem {:,}, where {:,} are enough".format(says, *over[name])
         else:
             got = most
         items.append(item(name, got, most, says))

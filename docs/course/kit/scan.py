@@ -18,7 +18,8 @@ TOKEN = re.compile(
 TYPES = set("void bool char short int long unsigned signed float double auto const size_t half bfloat16".split())
 TYPES |= {f"{t}{n}" for t in ("float", "int", "uint", "double") for n in (2, 3, 4)}
 WORDS = {
-    "a file, a library or the machine": "asm std system exit _exit abort fork exec printf puts putchar fopen fwrite open write read mmap syscall getenv",
+    "the standard library (of numbers a kernel has fmaxf, expf, logf, min and max, without std::)": "std",
+    "a file, a library or the machine": "asm system exit _exit abort fork exec printf puts putchar fopen fwrite open write read mmap syscall getenv",
     "memory that outlives the launch": "static thread_local extern register constinit inline_variable new delete malloc free",
     "a cast that hides what is read": "reinterpret_cast const_cast dynamic_cast bit_cast typeid decltype union volatile any",
     "copies of memory, which know no bounds": "memcpy memmove memset memcmp strcpy strlen bcopy alloca",
@@ -40,6 +41,11 @@ CUDA = set(
 
 def without_comments(text):
     return re.sub(r"//[^\n]*|/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m.group()), text, flags=re.DOTALL)
+
+
+def misses(exercise, lines):
+    """Do the lines lack the word that the exercise asks for?"""
+    return bool(exercise.asked) and not re.search(rf"\b{exercise.asked['word']}\b", without_comments(lines))
 
 
 @functools.cache
@@ -95,7 +101,7 @@ def refused_name(word, allow):
     if word in allow or word in CUDA:
         return ""
     if word in REASON:
-        return f"'{word}': {REASON[word]}; a kernel does without"
+        return f"'{word}': {REASON[word]}; the solution does without"
     if word.startswith("_") or "__" in word or word.startswith("FLASH"):
         return f"'{word}': a name that belongs to the compiler or the simulator"
     if word in names_of_the_simulator():
