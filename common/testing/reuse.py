@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Builds a copy of the project without compiling again what the copy did not change.
 
-configure(copy, build) configures copy/build with this file as the compiler's launcher. For each object that Ninja asks for, the launcher
+configure(copy, build) configures copy/build, or another folder of the copy, with this file as the compiler's launcher. For each object that Ninja asks for, the launcher
 takes the one of `build`, the build folder of the original, if it was made by the same command of the same sources, and no definition
 names a folder of the project, which would be that of the original; else it compiles. So a copy with one edited kernel costs its
 configuration and one or two translation units, and any target can be built in it.
@@ -16,8 +16,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-FACTS = "reuse.json"  # in copy/build: what the launcher has to know
-SAME = ("CMAKE_BUILD_TYPE", "CMAKE_CXX_COMPILER", "CMAKE_CXX_FLAGS", "CMAKE_CXX_FLAGS_RELEASE", "CMAKE_PREFIX_PATH")
+FACTS = "reuse.json"  # in the copy's build folder: what the launcher has to know
+SAME = ("CMAKE_BUILD_TYPE", "CMAKE_CXX_COMPILER", "CMAKE_CXX_FLAGS", "CMAKE_CXX_FLAGS_RELEASE", "CMAKE_PREFIX_PATH", "FLASH_SANITIZE")
 
 
 def cache(build):
@@ -42,34 +42,35 @@ def objects(build, root):
     return {name: (commands[name], files) for name, files in made_of.items() if name in commands}
 
 
-def configure(copy, build):
-    """Configures copy/build for the CPU backend alone, with the compiler and the flags of `build`, but with warnings that are no errors:
+def configure(copy, build, name="build"):
+    """Configures the folder `name` of the copy for the CPU backend alone, with the compiler and the flags of `build`, but with warnings that are no errors:
     so a reader builds, whose edit may leave a variable unused."""
     entries = cache(build)
     root = entries["CMAKE_HOME_DIRECTORY"]
-    (copy / "build").mkdir(exist_ok=True)
-    facts = {"root": root, "build": str(build), "copy": str(copy), "objects": objects(build, root)}
-    (copy / "build" / FACTS).write_text(json.dumps(facts))
+    folder = copy / name
+    folder.mkdir(exist_ok=True)
+    facts = {"root": root, "build": str(build), "copy": str(copy), "folder": str(folder), "objects": objects(build, root)}
+    (folder / FACTS).write_text(json.dumps(facts))
     if (build / "_deps").is_dir():
-        (copy / "build/_deps").symlink_to(build / "_deps")  # libraries that were downloaded
+        (folder / "_deps").symlink_to(build / "_deps")  # libraries that were downloaded
     same = [f"-D{name}={entries[name]}" for name in SAME if entries.get(name)]
     launcher = f"-DCMAKE_CXX_COMPILER_LAUNCHER={sys.executable};-SB;{Path(__file__).resolve()}"
-    command = ["cmake", "-G", "Ninja", "-S", copy, "-B", copy / "build", "-DFLASH_CUDA=OFF", launcher, *same]
+    command = ["cmake", "-G", "Ninja", "-S", copy, "-B", folder, "-DFLASH_CUDA=OFF", launcher, *same]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
         sys.exit(f"the copy of the project cannot be configured:\n{done.stdout}")
 
 
 def launch(command):
-    """Runs in copy/build: copies the original's object of this command, with a list of what it depends on; else runs the command."""
+    """Runs in the copy's build folder: copies the original's object of this command, with a list of what it depends on; else runs the command."""
     facts = json.loads(Path(FACTS).read_text())
-    root, build, copy = facts["root"], facts["build"], facts["copy"]
+    root, build, copy, folder = facts["root"], facts["build"], facts["copy"], facts["folder"]
 
     def original(text):
-        return text.replace(f"{copy}/build", build).replace(copy, root)
+        return text.replace(folder, build).replace(copy, root)
 
     def copied(path):
-        return path.replace(build, f"{copy}/build", 1) if path.startswith(f"{build}/") else path.replace(root, copy, 1)
+        return path.replace(build, folder, 1) if path.startswith(f"{build}/") else path.replace(root, copy, 1)
 
     def same_file(path):  # generated ones name the project's folders
         try:

@@ -108,8 +108,15 @@ class Reuse(unittest.TestCase):
         root, build = self.folder / "project", self.folder / "project/build"
         command = [str(self.compiler), *flags, f"-I{root}", "-o", "x.o", "-c", f"{root}/a.cpp"]
         files = [f"{root}/a.cpp", f"{root}/a b.hpp", f"{build}/made.cpp"]
-        facts = {"root": str(root), "build": str(build), "copy": str(self.folder / "copy"), "objects": {"x.o": (command, files)}}
-        (self.folder / "copy/build" / reuse.FACTS).write_text(json.dumps(facts))
+        copy = self.folder / "copy"
+        facts = {
+            "root": str(root),
+            "build": str(build),
+            "copy": str(copy),
+            "folder": str(copy / "build"),
+            "objects": {"x.o": (command, files)},
+        }
+        (copy / "build" / reuse.FACTS).write_text(json.dumps(facts))
 
     def object(self, *more):
         """What the launcher made."""
