@@ -298,9 +298,9 @@ class Driven(Case):
         self.peers(run)
         self.stage()
         self.one_line(self.compare(f"{run} --no-counts"), 2, "holds rows of peers.py, which this run would replace")
-        self.assertEqual(len(self.saved()), 4)
-        self.assertEqual(self.compare(f"{run} --no-counts --peers").returncode, 0)
         self.assertEqual(len(self.saved()), 5)
+        self.assertEqual(self.compare(f"{run} --no-counts --peers").returncode, 0)
+        self.assertEqual(len(self.saved()), 6)
 
     def test_without_what_peers_need(self):
         needs = "--peers needs Python, torch and a GPU"
