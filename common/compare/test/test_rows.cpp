@@ -78,7 +78,7 @@ TEST_CASE("rows: rows of peers stand in the table of their problem, GPU rows apa
   };
   const std::string one = (folder.path() / "one").string(), two = (folder.path() / "two").string();
   write_bytes(one, Json{row("01_first", "gpu", 8), row("01_first", "gpu", 16), row("01_first", "cpu", 8)}.dump());
-  write_bytes(two, Json{row("peer", "gpu", 8)}.dump());
+  write_bytes(two, Json::array({row("peer", "gpu", 8)}).dump());  // Json{x} is a copy of x to clang
   const ProcessResult result = compare({"--rows", one + "," + two});
   REQUIRE_MESSAGE(result.exit_code == 0, result.error);
   CHECK(contains(compare({"--rows", two, "--csv"}).output, ",1.0,,,0.75,,12.5,"));  // one median, no least and no most
