@@ -16,9 +16,9 @@ thread_local std::string error;
 
 Device& device_of(const flash_call& call) {
   if (call.on_gpu != 0) {
-    static std::string why_not;
-    static const std::unique_ptr<Device> gpu = open_gpu(why_not);
-    if (gpu == nullptr) throw DeviceError(why_not);
+    static std::string missing;
+    static const std::unique_ptr<Device> gpu = open_gpu(missing);
+    if (gpu == nullptr) throw DeviceError(missing);
     return *gpu;
   }
   static const std::unique_ptr<Device> cpu = open_cpu();

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Builds a copy of the project without compiling again what the copy did not change.
 
-configure(copy, build) configures copy/build, or another folder of the copy, with this file as the compiler's launcher. For each object that Ninja asks for, the launcher
-takes the one of `build`, the build folder of the original, if it was made by the same command of the same sources, and no definition
-names a folder of the project, which would be that of the original; else it compiles. So a copy with one edited kernel costs its
+configure(copy, build) configures copy/build, or another folder of the copy, with this file as the compiler's launcher. For each object
+that Ninja asks for, the launcher takes the one of `build`, the build folder of the original, if it was made by the same command of the
+same sources, and no definition names a folder of the project, which would be that of the original; else it compiles. So a copy with one edited kernel costs its
 configuration and one or two translation units, and any target can be built in it.
 """
 
@@ -42,12 +42,12 @@ def objects(build, root):
     return {name: (commands[name], files) for name, files in made_of.items() if name in commands}
 
 
-def configure(copy, build, name="build"):
-    """Configures the folder `name` of the copy for the CPU backend alone, with the compiler and the flags of `build`, but with warnings that are no errors:
-    so a reader builds, whose edit may leave a variable unused."""
+def configure(copy, build, into="build"):
+    """Configures the folder `into` of the copy for the CPU backend alone, with the compiler and the flags of `build`, but with warnings that
+    are no errors: so a reader builds, whose edit may leave a variable unused."""
     entries = cache(build)
     root = entries["CMAKE_HOME_DIRECTORY"]
-    folder = copy / name
+    folder = copy / into
     folder.mkdir(exist_ok=True)
     facts = {"root": root, "build": str(build), "copy": str(copy), "folder": str(folder), "objects": objects(build, root)}
     (folder / FACTS).write_text(json.dumps(facts))
@@ -62,7 +62,8 @@ def configure(copy, build, name="build"):
 
 
 def launch(command):
-    """Runs in the copy's build folder: copies the original's object of this command, with a list of what it depends on; else runs the command."""
+    """Runs in the copy's build folder: copies the original's object of this command, with a list of what it depends on, or else runs the
+    command."""
     facts = json.loads(Path(FACTS).read_text())
     root, build, copy, folder = facts["root"], facts["build"], facts["copy"], facts["folder"]
 
