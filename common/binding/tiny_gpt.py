@@ -97,8 +97,8 @@ def main():
         """The scores of both runs are of the same dtype; weights and all else stay fp32."""
         return lambda *qkv: attention(*(x.to(dtype) for x in qkv)).float()
 
-    step = {"stage": options.stage, "variant": options.variant, "backward_variant": options.backward_variant}
-    ours = in_dtype(lambda q, k, v: flash_steps.attention(q, k, v, causal=True, **step))
+    chosen = {"stage": options.stage, "variant": options.variant, "backward_variant": options.backward_variant}
+    ours = in_dtype(lambda q, k, v: flash_steps.attention(q, k, v, causal=True, **chosen))
     theirs = in_dtype(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True))
     text = characters()
     print(f"{steps} steps on {options.device}, {sizes}, attention in {str(dtype).removeprefix('torch.')}")
