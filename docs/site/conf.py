@@ -12,7 +12,7 @@ project = "flash-steps"
 html_title = "FlashAttention, step by step"
 copyright = "flash_steps authors"
 language = "en"
-extensions = ["myst_parser", "sphinx_copybutton", "contents", "links", "formulas", "sources"]
+extensions = ["myst_parser", "sphinx_copybutton", "contents", "links", "formulas", "together", "sources"]
 
 source_suffix = {".md": "markdown"}
 root_doc = "README"

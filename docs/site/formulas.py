@@ -17,7 +17,7 @@ from sphinx.util import logging
 
 LOG = logging.getLogger(__name__)
 KATEX = Path("/usr/share/javascript/katex")  # Debian's libjs-katex
-SHORT = 24  # characters of a formula that need not be broken
+SHORT = 24  # characters of a formula that need not be broken; what belongs to a longer one is broken with its last part
 FONTS = Path("/usr/share/fonts/truetype/katex")  # and fonts-katex
 
 
@@ -45,8 +45,13 @@ def strip(node):
     node[:] = [nodes.Text(tex.strip("`"))]
 
 
-def tie(node):
-    """A browser would break the line between a formula and the comma or bracket beside it."""
+def text(characters):
+    return f"\\text{{{characters}}}" if characters else ""
+
+
+def tie(node, whole):
+    """A browser would break the line between a formula and the comma or bracket beside it. Either nothing in it breaks, or they become a
+    part of it."""
     parent, at = node.parent, node.parent.index(node)
 
     def beside(place, pattern):
@@ -54,9 +59,12 @@ def tie(node):
         return re.search(pattern, neighbour)[0] if isinstance(neighbour, nodes.Text) else ""
 
     left, right = beside(at - 1, r"[(\[]*$"), beside(at + 1, r"^(?:[.,;:!?)\]'’]|-\w+)*")
-    tied = nodes.inline("", "", classes=["tied"])
-    parent.replace(node, tied)
-    tied += [nodes.Text(left), node, nodes.Text(right)]
+    if whole:
+        tied = nodes.inline("", "", classes=["tied"])
+        parent.replace(node, tied)
+        tied += [nodes.Text(left), node, nodes.Text(right)]
+    else:
+        node[:] = [nodes.Text("".join([text(left), node.astext(), text(right)]))]
     if left:
         parent[at - 1] = nodes.Text(parent[at - 1][: -len(left)])
     if right:
@@ -66,8 +74,7 @@ def tie(node):
 def prepare(app, doctree):
     for node in list(doctree.findall(nodes.math)):
         strip(node)
-        if len(node.astext()) <= SHORT:
-            tie(node)
+        tie(node, len(node.astext()) <= SHORT)
 
 
 def html(node, display):

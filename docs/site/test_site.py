@@ -23,7 +23,7 @@ FILES = {
     "[two](two.md#a-barrier), [a figure](results/row.json).\n\n```math\n\\frac{a}{b} \\tag{1.1}\n```\n\n"
     "<details>\n<summary>Answers</summary>\n\nIt is *folded*.\n\n</details>\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n",
     "docs/two.md": "# Two\n\n## A barrier\n\n```cpp\n__syncthreads();  // read after write\n```\n\n![A picture](img/a.svg)\n",
-    "docs/three.md": "# Three\n\nText.\n",
+    "docs/three.md": "# Three\n\nTiles of 64 × 32, `64 × 32`, 97 % of ($`a + b + c + d + e + f + g + h`$), and so on.\n",
     "docs/img/a.svg": '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 400 40" width="400" height="40">'
     '<text x="9" y="20" font-size="13">a</text></svg>\n',
     "docs/results/row.json": "{}\n",
@@ -79,6 +79,13 @@ class Right(Project):
         )
         self.assertEqual((page.count("katex-display"), "$HOME" in page, "$`" in page), (1, True, False))
         self.assertTrue((self.site / "_static/katex/fonts/KaTeX_Main-Regular.woff2").exists())
+
+    def test_what_belongs_together_is_not_torn(self):
+        page = self.page("docs/three")
+        self.assertIn("Tiles of 64\u00a0×\u00a032, ", page)
+        self.assertIn("</code>, 97\u00a0% of <span", page)
+        self.assertNotIn("\u00a0", page[page.index("<code") : page.index("</code>")])
+        self.assertRegex(page, r'class="mord text">.*?\(.*class="mord text">.*?\),.*</span> and so on')
 
     def test_links_to_what_is_no_page(self):
         page = self.page("docs/one")

@@ -42,7 +42,7 @@ def wrong(name):
         changed = [
             line
             for line in difflib.unified_diff(solution, w["lines"].splitlines(), n=0, lineterm="")
-            if not line.startswith(("---", "+++", "@@"))
+            if line.rstrip() != "+" and not line.startswith(("---", "+++", "@@"))  # an empty line in place of another says nothing
         ]
         text += [
             f"**{w['name'][0].upper()}{w['name'][1:]}.** The verdict says “{w['says']}”.",

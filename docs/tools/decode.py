@@ -21,7 +21,7 @@ def bounds():
         flops = 4 * HEADS * n * D
         by_bytes, by_flops = cache_bytes(n) / h200.HBM_BYTES_PER_SECOND, flops / h200.BF16_FLOPS
         lines.append([f"{n:,}", f"{cache_bytes(n) / 2**20:,.0f} MiB", f"{1e6 * by_bytes:.2f}", f"{1e6 * by_flops:.3f}"])
-    return table("N_k | K and V | µs to read them | µs of products", lines)
+    return table("$`N_k`$ | K and V | µs to read them | µs of products", lines)
 
 
 def parts():
@@ -35,5 +35,5 @@ def parts():
             lines.append(
                 [batch, f"{n:,}", blocks, f"{100 * min(1, blocks / h200.SMS):.0f} %", wanted, f"{n // wanted:,}", f"{100 * added:.1f} %"]
             )
-    head = "B | N_k | blocks without splitting | of 132 SMs | parts | keys of a part | bytes added"
+    head = "B | $`N_k`$ | blocks without splitting | of 132 SMs | parts | keys of a part | bytes added"
     return table(head, lines)

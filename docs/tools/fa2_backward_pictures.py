@@ -107,17 +107,17 @@ def banks_07():
         worst = max(map(used.count, used))
         p.label(left + 16 * cell, y + len(words) * cell + 18, f"{worst} wavefront{'s' if worst > 1 else ''}", 14, bold=True)
 
-    p.label(70 + 16 * cell, 28, "K(x, 0..3), lanes x = 0 to 7", 15, bold=True)
+    p.label(54 + 16 * cell, 28, "K(x, 0..3), lanes x = 0 to 7", 15, bold=True)
     for y, stride, title in [(76, s.width, f"rows of {s.width}"), (236, s.width + 4, f"rows of {s.width + 4}: padded by 4")]:
-        strip(70, y, title, [[x * stride + word for word in range(4)] for x in range(8)], "x")
-    p.label(530 + 16 * cell, 28, f"P(row, x), {scores.along} × {scores.lanes} lanes, each its first row", 15, bold=True)
+        strip(54, y, title, [[x * stride + word for word in range(4)] for x in range(8)], "x")
+    p.label(548 + 16 * cell, 28, f"P(row, x), {scores.along} × {scores.lanes} lanes, each its first row", 15, bold=True)
     for y, run, title in [
         (76, scores.rows, f"{scores.rows} rows of a lane side by side"),
         (186, 1, f"a lane has one row of each {scores.along}"),
         (296, scores.row_run, f"a lane has {scores.row_run} rows of each 8"),
     ]:
         words = list(map(word_of_p(s, run), range(WARP)))
-        strip(530, y, title, [words[first : first + scores.lanes] for first in range(0, WARP, scores.lanes)], "y")
+        strip(548, y, title, [words[first : first + scores.lanes] for first in range(0, WARP, scores.lanes)], "y")
     asked = "A column is a bank, 0 to 31. Orange, with another one above or below it: a bank asked for two or more different words."
     p.note(490, 392, asked, f"d = {s.width}, Bc = {s.bc}, P in rows of {stride_of_p(s)} words.", size=14)
     return p

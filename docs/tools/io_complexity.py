@@ -1,5 +1,8 @@
 """Of docs/io_complexity.md: formulas for some lengths and amounts of shared memory, and all stages counted."""
 
+from operator import itemgetter
+
+from rows.row import grouped
 from rows.text import size
 
 from .counted import agree
@@ -7,6 +10,7 @@ from .formatting import step, table
 from .saved import NOTHING_SAVED, newest, section
 from .shapes import SHARED_BYTES
 
+PASS = itemgetter("pass")
 REGISTER_ROWS = 128  # rows of a Q tile of FlashAttention-2 in the tables below
 
 
@@ -48,22 +52,22 @@ def both_ways(moved):
     return moved["read_bytes"] + moved["written_bytes"]
 
 
+def line(row):
+    tensors = row["counters"]["tensors"]
+    square = sum(both_ways(tensors[name]) for name in ["S", "P", "dP", "dS"] if name in tensors)
+    counted = sum(map(both_ways, tensors.values()))
+    formula = agree(row, "bytes", both_ways(row["predicted"]), counted) if row["predicted"] else "–"
+    times = f"{counted / row['compulsory_bytes']:.1f}"
+    return [row["stage"], step(row), f"{square:,}", formula, f"{counted:,}", times, size(row["extra_memory_bytes"])]
+
+
 def counts():
     """All stages on two problems: bytes of S, P and their gradients, all bytes, and the compulsory ones of (I.1)."""
     parts = []
     for file in ["compare.json", "io.json"]:
         rows = sorted(newest("cpu", file), key=lambda row: (row["pass"] != "forward", row["stage"]))
-        lines = []
-        for row in rows:
-            tensors = row["counters"]["tensors"]
-            square = sum(both_ways(tensors[name]) for name in ["S", "P", "dP", "dS"] if name in tensors)
-            counted = sum(map(both_ways, tensors.values()))
-            formula = agree(row, "bytes", both_ways(row["predicted"]), counted) if row["predicted"] else "–"
-            lines.append(
-                [row["pass"], row["stage"], step(row), f"{square:,}", formula, f"{counted:,}"]
-                + [f"{counted / row['compulsory_bytes']:.1f}", size(row["extra_memory_bytes"])]
-            )
-        head = "pass | stage | variant | N × N matrices, bytes | all, formula | all, counted | times compulsory | extra memory"
-        if rows:
-            parts.append(section("{problem}", head, lines, rows))
+        head = "stage | variant | N × N matrices, bytes | all, formula | all, counted | times compulsory | extra memory"
+        parts += [
+            section(f"{name.capitalize()}, {{problem}}", head, list(map(line, some)), some) for name, some in grouped(rows, PASS).items()
+        ]
     return "\n\n".join(parts) or NOTHING_SAVED

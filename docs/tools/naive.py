@@ -74,7 +74,7 @@ def tiled_product():
     p.note(
         410,
         321,
-        "shared memory now. A thread block computes the one tile of C: each element it loads is read once from HBM and used 32 times.",
+        f"shared memory now. A block computes its tile of C: each element it loads is read once from HBM and used {TILE} times.",
         size=13,
     )
     return p

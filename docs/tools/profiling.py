@@ -1,5 +1,6 @@
 """Of docs/profiling.md: docs/results/GPU/profile.json (common/profile_gpu.py --details)."""
 
+from rows.row import grouped
 from rows.text import describe, size
 
 from .formatting import number, shown, step
@@ -12,15 +13,23 @@ SMALL_KERNEL = 0.02  # of a pass: preparing and converting do not count here
 
 def of_kernels(device, head, cells):
     """A line of cells(kernel) for every launch that takes a part of its pass worth speaking of; none if it gives none."""
-    rows = newest(device, "profile.json", having="profile")
-    lines = []
-    for row in rows:
+
+    def lines(row):
         whole = sum(kernel["time_us"] for kernel in row["profile"])
         for kernel in row["profile"]:
             found = cells(kernel) if kernel["time_us"] > SMALL_KERNEL * whole else []
             if found:
-                lines.append([describe(row["problem"]), step(row), kernel["kernel"], *found])
-    return section("", f"problem | step | kernel | {head}", lines, rows)
+                yield [step(row), kernel["kernel"], *found]
+
+    return of_problems(device, f"step | kernel | {head}", lines)
+
+
+def of_problems(device, head, lines):
+    """A table for each problem, of lines(row)."""
+    rows = newest(device, "profile.json", having="profile")
+    problems = grouped(rows, lambda row: describe(row["problem"])).values()
+    tables = [section("{problem}", head, [line for row in some for line in lines(row)], some) for some in problems]
+    return "\n\n".join(filter(None, tables)) or None
 
 
 @of_each_gpu
@@ -67,10 +76,8 @@ def pass_counts(row):
 
 @of_each_gpu
 def counts(device):
-    rows = newest(device, "profile.json", having="profile")
-    lines = [
-        [describe(row["problem"]), f"{step(row)} {row['pass']}", what, *("–" if value is None else text(value) for value in both)]
-        for row in rows
-        for what, text, *both in pass_counts(row)
-    ]
-    return section("", "problem | step | count | GPU | simulator", lines, rows)
+    def lines(row):
+        for what, text, *both in pass_counts(row):
+            yield [f"{step(row)} {row['pass']}", what, *("–" if value is None else text(value) for value in both)]
+
+    return of_problems(device, "step | count | GPU | simulator", lines)

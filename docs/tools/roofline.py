@@ -2,6 +2,7 @@
 
 from plots import h200
 from plots.roofline import hbm_bytes, intensity, profiled
+from rows.row import grouped
 from rows.text import describe, size
 
 from . import plot_files
@@ -29,15 +30,12 @@ def busiest(row):
 
 
 def stages():
-    """The rows of the plot."""
-    rows = profiled(plot_files.rows(DEVICE))
-    lines = [
-        [describe(row["problem"]), row["pass"], row["stage"], step(row), size(hbm_bytes(row)), f"{intensity(row):.1f}"]
-        + [f"{roof(row) / 1e12:.0f}", f"{row['tflops']:.1f}", f"{100 * row['tflops'] * 1e12 / roof(row):.0f}"]
-        + busiest(row)
-        for row in rows
-    ]
-    head = (
-        "problem | pass | stage | variant | HBM bytes | FLOP/B | roof, TFLOP/s | measured | % of roof | longest kernel | busiest unit in it"
-    )
-    return section("", f"{head} | what holds it", lines, rows) or NOTHING_SAVED
+    """The rows of the plot, a table for each pass and problem."""
+    head = "step | HBM bytes | FLOP/B | roof, TFLOP/s | measured | % of roof | longest kernel | busiest unit in it | what holds it"
+
+    def line(row):
+        rates = [f"{roof(row) / 1e12:.0f}", f"{row['tflops']:.1f}", f"{100 * row['tflops'] * 1e12 / roof(row):.0f}"]
+        return [f"{row['stage']} {step(row)}", size(hbm_bytes(row)), f"{intensity(row):.1f}", *rates, *busiest(row)]
+
+    tables = grouped(profiled(plot_files.rows(DEVICE)), lambda row: (row["pass"], describe(row["problem"]))).values()
+    return "\n\n".join(section("{pass}, {problem}", head, list(map(line, rows)), rows) for rows in tables) or NOTHING_SAVED

@@ -35,7 +35,7 @@ def places():
     return table(head, rows)
 
 
-CELL, COLUMN = (34, 22), 2
+CELL, COLUMN = (36, 22), 2  # a cell as wide as "7.11"
 
 
 def bank_map(p, x, y, width, place):
@@ -59,12 +59,12 @@ def bank_map(p, x, y, width, place):
 
 def swizzle_banks():
     p = Picture(980, 720, "Bank maps of tiles of eight rows: plain, padded, swizzled, for rows of 64, 96 and 32 numbers")
-    for x, place in [(26, "plain"), (354, "padded"), (682, "swizzled")]:
+    for x, place in [(22, "plain"), (350, "padded"), (678, "swizzled")]:
         bank_map(p, x, 62, 64, place)
-    bank_map(p, 26, 344, 96, "plain")
-    bank_map(p, 354, 344, 96, "swizzled")
-    bank_map(p, 682, 344, 32, "plain")
-    bank_map(p, 682, 426 + 4 * CELL[1], 32, "swizzled")
+    bank_map(p, 22, 344, 96, "plain")
+    bank_map(p, 350, 344, 96, "swizzled")
+    bank_map(p, 678, 344, 32, "plain")
+    bank_map(p, 678, 426 + 4 * CELL[1], 32, "swizzled")
     p.note(
         490,
         668,
