@@ -24,7 +24,7 @@ from profile_gpu import command
 
 PEERS = pathlib.Path(__file__).resolve().parent / "compare" / "peers.py"
 SAMPLES = ["nvidia-smi", "--query-gpu=clocks.sm,power.draw.instant", "--format=csv,noheader,nounits", "-lms", "20"]
-BUSY = 0.9  # of the most that was drawn: before and after its kernels a program prepares inputs
+BUSY = 0.5  # of the most that was drawn, which is the moment before the card lowers its clock: less is a program that prepares inputs
 
 
 def row_of_long_run(bin_dir, row, seconds):

@@ -46,7 +46,7 @@ PLOTS = {  # name: what selects its content and draws it
     "tflops_backward_fp32": Bars(("backward",), fp32=True),
     "tflops_both_fp32": Bars(("forward", "backward"), fp32=True),
     "memory": Lines(
-        title="Extra memory of one head: plain attention keeps N² numbers, FlashAttention N or none",
+        title="Extra memory of one head: N² in plain attention, N or nothing when fused",
         note="{device}; beside inputs and outputs. Stages 01 to 07 in fp32, 08 in 16 bits. Both axes logarithmic.",
         panel="{which}",
         types_apart=False,

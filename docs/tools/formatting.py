@@ -7,9 +7,9 @@ def table(head, rows):
     """The head is a list, or a text as in Markdown. Columns of numbers (most of their cells are, not counting empty ones) are aligned to
     the right."""
     head = head.split(" | ") if isinstance(head, str) else head
-    is_number = re.compile(r"\**[+-]?[\d.,]+(e[+-]?\d+)?( [KMG]?i?B?)?\**").fullmatch
+    is_number = re.compile(r"\**[+-]?[\d.,]+(e[+-]?\d+)?( [KMG]?i?B?| \(× [\d.]+\))?\**").fullmatch
     columns = [[str(row[c]) for row in rows if row[c] not in ("", "–")] for c in range(len(head))]
-    numeric = [sum(bool(is_number(cell)) for cell in column) > len(column) / 2 for column in columns]
+    numeric = [not column or sum(bool(is_number(cell)) for cell in column) > len(column) / 2 for column in columns]
     lines = ["| " + " | ".join(head) + " |", "| " + " | ".join("---:" if n else "---" for n in numeric) + " |"]
     return "\n".join(lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows])
 

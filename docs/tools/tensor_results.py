@@ -160,6 +160,29 @@ def hopper_others(device, which):
 
 
 @of_each_gpu
+def triton(device):
+    """The twelve cells of the peer in Triton, of sweep_peers.json, beside the stage's steps and FlashAttention-2."""
+    of_triton = {key(row): row for row in newest(device, "sweep_peers.json", having="time") if row["variant"] == "triton"}
+    portable, hopper = saved(device), saved(device, ON_HOPPER)
+    tables, used = [], []
+    for which in PASSES:
+        lines, ratios = [], []
+        for cell in CELLS:
+            at = (*cell, which)
+            mine, (last, flash, _), fastest = of_triton.get(at), portable.get(at, NONE), hopper.get(at, NONE)[0]
+            used += [row for row in (mine, last, flash, fastest) if row]
+            ratios.append([ratio(other, mine) for other in (flash, last, fastest)])
+            problem = [cell[0], f"{cell[1]:,}", "causal" if cell[2] else "no", speed(mine)]
+            lines.append(problem + [one for other, by in zip((flash, last, fastest), ratios[-1]) for one in (speed(other), shown(by, ".2f"))])
+        means = [f"**{geometric_mean(of_one)}**" for of_one in zip(*ratios)]
+        lines.append(["", "", "geometric mean", "", *(one for mean in means for one in ("", mean))])
+        others = ["FA2", f"`{LAST[which]}`", names_of(which).replace(" up to d = 64,", ",").removesuffix(" beyond")]
+        head = ["d", "N", "mask", "Triton", *(text for name in others for text in (name, "/ Triton"))]
+        tables.append(section(f"{which}, fp16, TFLOP/s, 16,384 tokens, H·d = 2,048", head, lines, used))
+    return "\n\n".join(tables) if of_triton else None
+
+
+@of_each_gpu
 def power(device):
     """What the card does in a run of seconds: `sustained` of rows (common/power_gpu.py)."""
     rows = newest(device, "power.json", having="sustained")

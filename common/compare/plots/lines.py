@@ -18,7 +18,7 @@ from .style import add_panel, head, ink, lengths_axis, line_look, name_in_file, 
 WORDS = {"fp32": "fp32", "fp16": "fp16, tensor cores", "bf16": "bf16, tensor cores"}
 WHY_ABOVE = "Why 06 lies above 04: FA-2 reads K and V again for each tile of queries, and takes small tiles to occupy more SMs."
 TIED = "\x1f"  # where a label is not broken
-LEFT, PANEL, HEIGHT, LABELS, TOP, BELOW = 50, 152, 176, 98, 78, 58
+LEFT, PANEL, HEIGHT, LABELS, TOP, BELOW = 50, 144, 176, 106, 78, 58
 
 
 @dataclass
