@@ -173,7 +173,9 @@ def triton(device):
             used += [row for row in (mine, last, flash, fastest) if row]
             ratios.append([ratio(other, mine) for other in (flash, last, fastest)])
             problem = [cell[0], f"{cell[1]:,}", "causal" if cell[2] else "no", speed(mine)]
-            lines.append(problem + [one for other, by in zip((flash, last, fastest), ratios[-1]) for one in (speed(other), shown(by, ".2f"))])
+            lines.append(
+                problem + [one for other, by in zip((flash, last, fastest), ratios[-1]) for one in (speed(other), shown(by, ".2f"))]
+            )
         means = [f"**{geometric_mean(of_one)}**" for of_one in zip(*ratios)]
         lines.append(["", "", "geometric mean", "", *(one for mean in means for one in ("", mean))])
         others = ["FA2", f"`{LAST[which]}`", names_of(which).replace(" up to d = 64,", ",").removesuffix(" beyond")]

@@ -103,7 +103,9 @@ class Rules(unittest.TestCase):
         self.assertEqual([guide["label"] for guide in guides], ["∝ N²", "∝ N"])
 
     def test_a_head_s_share_of_a_word_for_all_heads_guides_nobody(self):
-        rows = [made.at(n, "08_tensor_cores", "scheduled", "forward", 1, dtype="fp16", extra_memory_bytes=n // 1000) for n in (1000, 2000, 4000)]
+        rows = [
+            made.at(n, "08_tensor_cores", "scheduled", "forward", 1, dtype="fp16", extra_memory_bytes=n // 1000) for n in (1000, 2000, 4000)
+        ]
         one, other = (panel("memory", made.gpu_rows() + more, "forward")["guides"][1] for more in ([], rows))
         self.assertEqual(one, other)
 
