@@ -31,7 +31,7 @@ from rows.usage import Failure
 PLOTS = {  # name: what selects its content and draws it
     "time": Lines(
         title="Time of a pass against the length N",
-        note="{device}; medians with a cold L2, of each stage the fastest variant. Dashed: torch. Both axes logarithmic.",
+        note="{device}; medians with a cold L2, of each stage the fastest variant. Dashed: other libraries. Both axes logarithmic.",
         panel="{words}, {which}",
         one_family=True,
         value=median,

@@ -65,6 +65,11 @@ FAULTS = """
 <script>console.error("a message"); throw new Error("an error")</script>
 """
 
+CUT = "".join(
+    f'<text x="{x}" y="{y}" font-size="9">{text}</text>'
+    for x, y, text in ((-9, 20, "at the left"), (390, 20, "at the right"), (90, 50, "below"), (90, 36, "all there"))
+)
+
 
 class Right(Project):
     def test_nothing_is_said(self):
@@ -136,7 +141,7 @@ class Right(Project):
         page.write_text(page.read_text().replace("</article>", FAULTS + "</article>"))
         (site / "docs/img.html").write_text("left behind")
         picture = next((site / "_images").glob("a*.svg"))
-        picture.write_text(picture.read_text().replace('"13"', '"9"'))
+        picture.write_text(picture.read_text().replace('"13"', '"9"').replace("</svg>", CUT + "</svg>"))
         three = site / "docs/three.html"
         three.write_text(three.read_text().replace("prev-page", "no-page").replace("<title>Three", "<title>Two"))
         _, problems = walk.walk(site, "syncwarp")
@@ -155,12 +160,16 @@ class Right(Project):
             "docs/one.html: link to " + str(site / "docs/nowhere.html") + ": not there",
             "docs/one.html: link to two.html#nowhere: no such place",
             "docs/two.html: a.svg: text of 9.0 pixels",
+            "_images/a.svg: cut off: at the left",
+            "_images/a.svg: cut off: at the right",
+            "_images/a.svg: cut off: below",
             "docs/three.html: 'previous' leads to None",
             "docs/img.html: no 'next' leads there",
             "Two - FlashAttention, step by step: the title of two pages",
             "search.html: finds no 'syncwarp'",
         ):
             self.assertTrue(any(problem.startswith(text) for problem in problems), (text, problems))
+        self.assertFalse(any("all there" in problem for problem in problems), problems)
 
 
 class Wrong(Project):

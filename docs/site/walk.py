@@ -3,8 +3,9 @@
 walk.py SITE        exit code 1: something was found
 
 Of each page: nothing wider than a screen of 400 pixels but what scrolls by itself; both themes, with enough contrast; every formula
-rendered; no text, no picture's text below 12 pixels on a screen of 1280; answers unfold on paper; links that lead somewhere; nothing from
-outside, no error on the console. Of the site: from the first page to the last by `next`, and back; titles that differ; the search.
+rendered; no text, no picture's text below 12 pixels on a screen of 1280, no picture's text cut off at its edge; answers unfold on paper;
+links that lead somewhere; nothing from outside, no error on the console. Of the site: from the first page to the last by `next`, and back;
+titles that differ; the search.
 """
 
 import re
@@ -16,7 +17,7 @@ from urllib.parse import unquote, urldefrag, urlparse
 import browser
 
 HERE = Path(__file__).resolve().parent
-FACTS, CONTRAST = (HERE / name for name in ("facts.js", "contrast.js"))
+FACTS, CONTRAST, CUT = (HERE / name for name in ("facts.js", "contrast.js", "cut.js"))
 NARROW, WIDE = ({"width": width, "height": 900} for width in (400, 1280))
 UNFOLDED = "[...document.querySelectorAll('details > :not(summary)')].every(element => element.checkVisibility())"
 COLOURS = "[...document.images].map(image => getComputedStyle(image).colorScheme)"
@@ -40,6 +41,7 @@ def smallest_text(picture):
 class Walk:
     def __init__(self, site, page):
         self.site, self.page, self.problems, self.where = site, page, [], None
+        self.drawings = {}  # as a set, in the order of the pages
         page.on("console", lambda message: message.type == "error" and self.problem(f"console: {message.text}"))
         page.on("pageerror", lambda error: self.problem(f"script: {error}"))
         page.on("requestfailed", lambda request: self.problem(f"not loaded: {request.url}"))
@@ -66,6 +68,8 @@ class Walk:
     def pictures(self):
         for address, width in self.page.evaluate(WIDTHS):
             smallest = smallest_text(file_of(address))
+            if smallest:
+                self.drawings[address] = True
             if smallest and smallest * width < SMALLEST:
                 self.problem(f"{file_of(address).name}: text of {smallest * width:.1f} pixels")
 
@@ -102,6 +106,13 @@ class Walk:
             before, address = address, facts["next"]
         return found
 
+    def cut_texts(self):
+        """Of all pictures on pages"""
+        for address in self.drawings:
+            self.open(address)
+            for text in self.page.evaluate(CUT.read_text()):
+                self.problem(f"cut off: {text}")
+
     def links(self, found):
         anchors = {file_of(address): set(facts["anchors"]) for address, facts in found.items()}
         for address, facts in found.items():
@@ -136,6 +147,7 @@ def walk(site, word):
         titles = [facts["title"] for facts in found.values()]
         of.problems += [f"{path.relative_to(site)}: no 'next' leads there" for path in sorted(left)]
         of.problems += [f"{title}: the title of two pages" for title in sorted(set(titles)) if titles.count(title) > 1]
+        of.cut_texts()
         of.links(found)
         of.search(word)
         return list(found), of.problems

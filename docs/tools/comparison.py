@@ -27,7 +27,7 @@ TIMED = {"fp32": ("compare.json", "peers.json"), "fp16": ("compare16.json", "pee
 SWEEPS = [
     ("nvidia_h200", "sweep.json", "stages 01 to 07, fp32"),
     ("nvidia_h200", "sweep16.json", "last steps of stage 08 and torch in turns, fp16"),
-    ("nvidia_h200", "sweep_peers.json", "torch"),
+    ("nvidia_h200", "sweep_peers.json", "torch, and Triton in fp16"),
     ("cpu", "sweep.json", "stages 01 to 07, fp32, counts"),
     ("cpu", "sweep16.json", "stage 08, fp16, counts"),
 ]
@@ -103,14 +103,17 @@ def front(device):
 
 
 def saved_sweeps():
-    """Which sweeps are there."""
-    lines = []
+    """Which sweeps are there; when they were saved stands below, as it takes sentences."""
+    lines, ages = [], []
     for device, file, what in SWEEPS:
-        state = ["not saved yet", "–", "–"]
+        state = ["not saved yet", "–"]
         if (RESULTS / device / file).exists():
             rows = rows_of(device, file)
             without = Counter(row["verdict"].lower() for row in rows if "time" not in row and "counters" not in row)
-            state = [origin(rows) if rows else "empty", f"{len(rows) - sum(without.values())}"]
-            state += [", ".join(f"{count} {verdict}" for verdict, count in sorted(without.items())) or "–"]
+            state = [
+                f"{len(rows) - sum(without.values())}",
+                ", ".join(f"{count} {verdict}" for verdict, count in sorted(without.items())) or "–",
+            ]
+            ages += [f"- `{device}/{file}`: {origin(rows)}"] if rows else []
         lines.append([f"`{device}/{file}`", what, *state])
-    return table("file in `docs/results` | what | saved | rows with figures | others", lines)
+    return "\n\n".join([table("file in `docs/results` | what | rows with figures | others", lines), "\n".join(ages)])

@@ -74,8 +74,9 @@ def order_08b():
     p.note(
         WIDTH / 2,
         y + 14,
-        "Grey: a wait, for a tile, for products, or for what the other warpgroup stores. S, dP, dQ: both operands in shared memory. dV, dK: the left one",
-        "in registers. From left to right the order in which the simulator came to each event; widths are no times.",
+        "Grey: a wait, for a tile, for products, or for what the other warpgroup stores.",
+        "S, dP, dQ: both operands in shared memory. dV, dK: the left one in registers.",
+        "From left to right the order in which the simulator came to each event; widths are no times.",
         size=TEXT,
     )
     return p

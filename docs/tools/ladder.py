@@ -184,15 +184,13 @@ def lines_of(path):
 
 def files():
     """What each step changes of the step before it, and how much there is to read to follow it."""
-    rows = []
+    rows = {}
     for name in ("forward", "backward", "tensor_forward", "tensor_backward"):
         for entry in entries(name):
             path, before = file_of(entry["step"]), file_of(entry["over"]) if "over" in entry else None
-            if path is None:
+            if path is None or path in rows:  # stage 01 has both passes in one file
                 continue
             read = to_read(path, [])
-            rows.append(
-                [name.removeprefix("tensor_"), f"[`{path}`](../{path})", lines_of(path), changed(before, path) if before else "–"]
-                + [len(read), sum(map(lines_of, read)), ", ".join(f"`{Path(other).name}`" for other in read[1:]) or "–"]
-            )
-    return table("pass | step | lines | changed lines | files to read | lines to read | beside it", rows)
+            rows[path] = [f"[`{path}`](../{path})", lines_of(path), changed(before, path) if before else "–", len(read)]
+            rows[path] += [sum(map(lines_of, read)), ", ".join(f"`{Path(other).name}`" for other in read[1:]) or "–"]
+    return table("step | lines | changed lines | files to read | lines to read | beside it", list(rows.values()))

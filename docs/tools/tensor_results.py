@@ -6,6 +6,7 @@ import math
 from plots import h200
 
 from .formatting import shown
+from .ladder import entries
 from .saved import age, newest, of_each_gpu, of_today, section
 from .tensor_bounds import HOPPER
 
@@ -159,10 +160,14 @@ def hopper_others(device, which):
     )
 
 
+def in_triton(device):
+    return {key(row): row for row in newest(device, "sweep_peers.json", having="time") if row["variant"] == "triton"}
+
+
 @of_each_gpu
 def triton(device):
     """The twelve cells of the peer in Triton, of sweep_peers.json, beside the stage's steps and FlashAttention-2."""
-    of_triton = {key(row): row for row in newest(device, "sweep_peers.json", having="time") if row["variant"] == "triton"}
+    of_triton = in_triton(device)
     portable, hopper = saved(device), saved(device, ON_HOPPER)
     tables, used = [], []
     for which in PASSES:
@@ -218,7 +223,7 @@ def summary(device):
         f"FlashAttention-2 in the forward pass ({ends['forward']}) and {times['backward']} in the backward pass ({ends['backward']}; "
         f"geometric means). These steps run on every GPU since Ampere; they have {geometric_mean(cudnn['forward'])} and "
         f"{geometric_mean(cudnn['backward'])} times the rate of cuDNN, which uses instructions that Hopper alone has. "
-        f"{on_hopper(device)}{age(used)}"
+        f"{on_hopper(device)}{over_triton(device)}{age(used)}"
     )
 
 
@@ -233,6 +238,16 @@ def on_hopper(device):
     return f"With them, its [steps for Hopper](docs/08_hopper_forward.md) have {' and '.join(said)}. "
 
 
+def over_triton(device):
+    fastest, of_triton, means = saved(device, ON_HOPPER), in_triton(device), []
+    for which in PASSES:
+        ratios = [ratio(fastest.get((*cell, which), NONE)[0], of_triton.get((*cell, which))) for cell in CELLS]
+        if None in ratios:
+            return ""
+        means.append(f"**{geometric_mean(ratios)} times**")
+    return f"They have {means[0]} and {means[1]} the rate of the same algorithm in [Triton](docs/triton.md). "
+
+
 @of_each_gpu
 def others(device):
     """The other problems: other widths, bf16, odd shapes."""
@@ -245,8 +260,8 @@ def others(device):
 
 @of_each_gpu
 def steps(device, which, *names):
-    """Steps of one pass at N = 4096: TFLOP/s, and how many times as fast as the step before. Those of chapter 08, or the named ones, if the
-    last of these is saved."""
+    """Steps of one pass at N = 4096: TFLOP/s, and how many times as fast as the step that each changes, which need not be the one before.
+    Those of chapter 08, or the named ones, if the last of these is saved."""
     columns = [(d, causal) for d in (64, 128) for causal in (False, True)]
     speeds = {}
     for row in newest(device, "tensor_steps.json", direction=which, having="time"):
@@ -257,9 +272,11 @@ def steps(device, which, *names):
         return None
     speeds = {name: at for name, at in speeds.items() if name in names or not names and name not in HOPPER}
     lines = []
-    for before, (variant, at) in zip([{}, *speeds.values()], speeds.items()):
+    changes = {entry["step"]: entry["over"].split("/")[1] for entry in entries(f"tensor_{which}")}
+    for before, (variant, at) in zip([None, *speeds], speeds.items()):
+        before = speeds.get(changes.get(f"08_tensor_cores/{variant}", before), {}) if before else {}
         gains = [ratio(at.get(column), before.get(column)) for column in columns]
         lines.append([f"`{variant}`", *(speed(at.get(c)) + (f" (× {gain:.2f})" if gain else "") for c, gain in zip(columns, gains))])
     used = [row for at in speeds.values() for row in at.values()]
     head = ["step", *(f"d = {d}{', causal' if causal else ''}" for d, causal in columns)]
-    return section("{pass}, TFLOP/s at N = 4,096, fp16", head, lines, used)
+    return section("{pass}, TFLOP/s at N = 4,096, fp16; ×: over the step that each changes", head, lines, used)

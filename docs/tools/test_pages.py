@@ -154,6 +154,19 @@ class FrontPage(OfSavedRows):
         )
         self.assertIn("have **1.25 times** the rate of cuDNN forward (1.25 to 1.25) and **1.25 times** the rate of cuDNN backward", text)
         self.assertIn("Saved on 2026-01-01.", text)
+        self.assertNotIn("Triton", text)
+
+    def test_triton_where_it_was_timed(self):
+        of_triton = [{**one, "stage": "peer", "variant": "triton", "tflops": 250} for one in self.rows() if one["variant"] == "first"]
+        self.save(sweep16=self.rows(), sweep_peers=of_triton)
+        self.assertIn("**2.00 times** and **2.00 times** the rate of the same algorithm in [Triton]", tensor_results.summary())
+
+    def test_a_step_is_compared_with_the_one_that_it_changes(self):
+        speeds = {"ring": 100, "bulk": 110, "ordered": 88, "persistent": 120}  # `persistent` changes `ring`
+        problem = {"head_dim": 64, "seq_q": 4096, "seq_k": 4096, "causal": False, "dtype": "fp16"}
+        self.save(tensor_steps=[row("08_tensor_cores", name, "backward", tflops=speed, **problem) for name, speed in speeds.items()])
+        text = tensor_results.steps("backward", *speeds)
+        self.assertEqual([line[1] for line in lines(text)], ["100", "110 (× 1.10)", "88 (× 0.80)", "120 (× 1.20)"])
 
     def test_nothing_is_said_where_a_cell_is_missing(self):
         for name, others in (("tuned", False), ("flash", False), ("cudnn", False), ("scheduled", True)):

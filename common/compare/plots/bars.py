@@ -79,7 +79,8 @@ class Bars:
         highest = max(value for panel in panels for line in panel["series"] for value in line["values"] if isinstance(value, float))
         for i, panel in enumerate(panels):
             left, top = LEFT + i % columns * (width + BETWEEN), TOP + i // columns * (HEIGHT + BELOW)
-            draw_panel(add_panel(figure, left, top, width, HEIGHT, panel["title"]), panel, list(names), width, highest)
+            title = ": ".join([panel["title"], *steps_beside(names, panel)])
+            draw_panel(add_panel(figure, left, top, width, HEIGHT, title), panel, list(names), width, highest)
         return figure
 
 
@@ -111,13 +112,18 @@ def key(figure, panels):
     for line in (line for panel in panels for line in panel["series"]):
         known = names.setdefault(line["series"], line["label"])
         if known != line["label"]:
-            names[line["series"]] = line["series"] if "+" not in known else known  # not the same step in all panels
+            names[line["series"]] = line["series"]  # not the same step in all panels: their titles say which
     height, x = figure.get_figheight() * 72, 10
     for series, text in names.items():
         figure.text(x / WIDTH, 1 - 56 / height, "■", fontsize=NORMAL + 2, color=ink(series), va="center")
         figure.text((x + 13) / WIDTH, 1 - 56 / height, text, fontsize=SMALL, color=ink("fg"), va="center")
         x += 13 + 4.9 * len(text) + 14
     return names
+
+
+def steps_beside(names, panel):
+    """Which step a bar is, where the key does not say it, as it is not the same in all panels."""
+    return [line["label"] for line in panel["series"] if line["label"] != names[line["series"]]]
 
 
 def draw_panel(axes, panel, names, width, highest):

@@ -49,9 +49,20 @@ def label_places(marks, taken, width, height):
         for start in range(len(marks)):
             found = in_order(marks, order[start:] + order[:start], taken, width, height)
             cost = sum(1000 if at is None else hypot(at[0] - x, at[1] - y) - wide / 2 for (x, y, wide), at in zip(marks, found))
+            cost += 100 * sum(at is not None and beside_another(mark, at, marks) for mark, at in zip(marks, found))
             if best is None or cost < best[0]:
                 best = cost, found
     return [at or (x, y + 14) for (x, y, _), at in zip(marks, best[1])] if best else []
+
+
+def beside_another(mark, at, marks):
+    """Does a label stand at a mark that is not its own, and far from its own?"""
+    x, y, wide = mark
+
+    def gap(to):
+        return hypot(max(0, abs(to[0] - at[0]) - wide / 2), max(0, abs(to[1] - at[1]) - 5.5))
+
+    return any(gap(other) + 6 < gap(mark) for other in marks)
 
 
 def in_order(marks, order, taken, width, height):

@@ -143,7 +143,9 @@ def memory(rows, _):
         series.append({"series": next(iter(labels.values())), "label": ", ".join(labels), "points": sorted(map(list, at.items()))})
     guides = []
     for power, label in ((2, "∝ N²"), (1, "∝ N")):
-        like = [line["points"] for line in series if grows_like(line["points"], power)]
+        like = [
+            line["points"] for line in series if line["points"][0][1] >= 1 and grows_like(line["points"], power)
+        ]  # no head's share of a word
         if like:
             guides.append({"label": label, "points": [[n, value * 0.5] for n, value in min(like, key=lambda at: at[-1][1])]})
     return {"series": series, "guides": guides, "gaps": []}
@@ -223,6 +225,7 @@ def draw_panel(axes, panel, limits, unit):
         else:
             axes.plot(x, y, gid=name_in_file("line", panel["title"], line["label"]), **line_look(line["series"]))
         ends.append((x[-1], y[-1], line["label"], "fg" if line["series"] == "least" else line["series"]))
+    ends.sort(key=lambda end: -end[0])  # of two at one height the one that ends first is the upper, as the lines rise
     low, high = axes.get_ylim()
     texts = [label_lines(text) for _, _, text, _ in ends]
     wanted = [log10(y / low) * HEIGHT / log10(high / low) for (_, y, *_), text in zip(ends, texts) for _ in text]

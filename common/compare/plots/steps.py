@@ -60,9 +60,14 @@ class Ladder:
                 axes.text(0, y + 10, step["label"], fontsize=SMALL, weight="bold", color=ink("fg"), va="center")
                 axes.text(most * ideas / (WIDTH - 2 * LEFT), y + 10, step["idea"], fontsize=SMALL, color=ink("dim"), va="center")
                 axes.barh(y + 22, value, height=11, color=ink(step["series"]), gid=name_in_file("bar", panel["title"], step["label"]))
-                write(axes, f"{value:.3g} TFLOP/s" + (f", ×{gain:.2f}" if gain else ""), (value, y + 22), (5, 0), va="center")
+                write(axes, f"{three_digits(value)} TFLOP/s" + (f", ×{gain:.2f}" if gain else ""), (value, y + 22), (5, 0), va="center")
             top += height + between
         return figure
+
+
+def three_digits(value):
+    """30.0, not 30, beside 27.8"""
+    return f"{value:#.3g}".rstrip(".")
 
 
 class Counts:

@@ -27,10 +27,11 @@ COLOURS = {
     "peer_memory_efficient": ("#4d4400", "#f2e58a"),
     "peer_flash": ("#d1242f", "#ff7b72"),
     "peer_cudnn": ("#1b1f24", "#f0f3f6"),
+    "peer_triton": ("#5a31d0", "#8f7bff"),
     "other": ("#59636e", "#9198a1"),
 }
 MARKERS = {"01": "o", "02": "s", "03": "^", "04": "D", "05": "D", "06": "v", "07": "v", "08": "P"}
-MARKERS.update(peer_plain="o", peer_memory_efficient="s", peer_flash="^", peer_cudnn="D")
+MARKERS.update(peer_plain="o", peer_memory_efficient="s", peer_flash="^", peer_cudnn="D", peer_triton="<")
 STAND_IN = "#7f01{:02x}"  # what matplotlib draws with; finish() puts the real colours in their place
 
 SETTINGS = {

@@ -17,7 +17,7 @@ import made_rows as made
 
 import plot
 from plots import labels, lines, style
-from plots.choose import Unfit, of_one_device
+from plots.choose import PEERS, Unfit, of_one_device
 from plots.lines import WHY_ABOVE
 
 
@@ -101,6 +101,13 @@ class Rules(unittest.TestCase):
         self.assertEqual(lines["01"]["points"][0], [1000, 8 * 1000 * 1000])
         guides = panel("memory", made.gpu_rows(), "forward")["guides"]
         self.assertEqual([guide["label"] for guide in guides], ["∝ N²", "∝ N"])
+
+    def test_a_head_s_share_of_a_word_for_all_heads_guides_nobody(self):
+        rows = [
+            made.at(n, "08_tensor_cores", "scheduled", "forward", 1, dtype="fp16", extra_memory_bytes=n // 1000) for n in (1000, 2000, 4000)
+        ]
+        one, other = (panel("memory", made.gpu_rows() + more, "forward")["guides"][1] for more in ([], rows))
+        self.assertEqual(one, other)
 
     def test_many_steps_of_a_stage_on_one_line_of_memory_are_counted(self):
         def of_08(variant, n, extra):
@@ -227,6 +234,15 @@ class Rules(unittest.TestCase):
             for k, ((x, y, _), at) in enumerate(zip(marks, places)):
                 others = taken + boxes[:k] + boxes[k + 1 :]
                 self.assertFalse(any(labels.covers(box, others) for box in [boxes[k], *labels.leader(at, (x, y))]))
+
+    def test_a_label_stands_at_its_own_mark(self):
+        self.assertTrue(labels.beside_another((100, 100, 40), (180, 120), [(100, 100, 40), (180, 105, 40)]))
+        self.assertFalse(labels.beside_another((100, 100, 40), (130, 100), [(100, 100, 40), (180, 105, 40)]))
+
+    def test_each_peer_has_a_colour_and_a_mark_of_its_own(self):
+        names = [f"peer_{name}" for name in PEERS]
+        for of in (style.COLOURS.get, style.MARKERS.get):
+            self.assertEqual(len({of(name) for name in names} - {None}), len(names))
 
     def test_labels_are_pushed_apart_and_no_further(self):
         places = labels.spread([10, 11, 50, 12], 10, 0, 100)

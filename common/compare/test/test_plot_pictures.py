@@ -142,6 +142,26 @@ class Pictures(unittest.TestCase):
         self.assertEqual(drawing.texts.count("200"), 4)  # three bars and a tick
         self.assertEqual(drawing.texts.count("no room"), 1)
 
+    def test_a_step_that_is_not_best_in_all_panels_stands_in_their_titles(self):
+        rows = made.gpu_rows() + [made.at(2000, "08_tensor_cores", "mma", "forward", 1, dtype="fp16", causal=True)]
+        path = self.folder / "bars.svg"
+        path.write_text(plot.svg("tflops_forward", plot.select(rows, ["tflops_forward"])[0]["tflops_forward"]))
+        texts = Drawing(path).texts
+        self.assertIn("08", texts)  # the key
+        self.assertIn("d = 64, no mask: 08 tuned", texts)
+        self.assertIn("d = 64, causal: 08 mma", texts)
+        self.assertIn("08 tuned", self.drawn["gpu tflops_forward"].texts)
+
+    def test_of_two_lines_that_end_at_one_height_the_shorter_has_the_upper_label(self):
+        rows = [made.at(n, "04_fa1_forward", "thread_per_row", "forward", n / 1000, extra_memory_bytes=64 * n) for n in (1000, 2000)]
+        rows += [made.at(n, "06_fa2_forward", "tuned", "forward", n / 1000, extra_memory_bytes=32 * n) for n in (1000, 2000, 4000)]
+        path = self.folder / "ends.svg"
+        path.write_text(plot.svg("memory", plot.select(rows, ["memory"])[0]["memory"]))
+        drawing = Drawing(path)
+        texts = [text for text in drawing.root.iter(f"{SVG}text") if "middle" not in text.get("style") and "end" not in text.get("style")]
+        place = {"".join(text.itertext()): at for text, at in zip(texts, drawing.left_texts())}
+        self.assertLess(place["04"][1], place["06"][1])
+
     def test_nothing_stands_at_zero_of_a_logarithmic_axis(self):
         drawing = self.drawn["gpu memory"]
         y = drawing.ticks("y")
