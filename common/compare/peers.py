@@ -11,7 +11,8 @@ By itself it reads a problem a line, and prints the rows of each as they come:
 
 A line is a JSON object of a "problem", with sizes as rows have them (batch, heads, seq_q, head_dim), causal and dtype; a "variant" (flash,
 cudnn, memory_efficient, triton or plain), a "pass" (forward or backward), "iterations", and "cold_l2", false if each iteration may find in
-L2 what the one before has left there. What it leaves out is as in `compare`: batch 8, 12 heads, 1024 queries, head dimension 64, causal, fp32, every variant, both passes, 20 iterations. {"list": true} asks for what --list prints.
+L2 what the one before has left there. What it leaves out is as in `compare`: batch 8, 12 heads, 1024 queries, head dimension 64, causal,
+fp32, every variant, both passes, 20 iterations. {"list": true} asks for what --list prints.
 
 Rows are those of `compare`, with "peer" as their stage. Timing is compare's too: CUDA events around the pass alone, a cold L2, the median after
 a warm-up; enqueue_ms is what a clock on the host shows that does not wait for the GPU. A backward pass is timed without its forward. fp32 is

@@ -3,8 +3,8 @@
 
 configure(copy, build) configures copy/build, or another folder of the copy, with this file as the compiler's launcher. For each object
 that Ninja asks for, the launcher takes the one of `build`, the build folder of the original, if it was made by the same command of the
-same sources, and no definition names a folder of the project, which would be that of the original; else it compiles. So a copy with one edited kernel costs its
-configuration and one or two translation units, and any target can be built in it.
+same sources, and no definition names a folder of the project, which would be that of the original; else it compiles. So a copy with one
+edited kernel costs its configuration and one or two translation units, and any target can be built in it.
 """
 
 import json

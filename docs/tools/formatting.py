@@ -2,6 +2,8 @@
 
 import re
 
+from rows.text import three_digits
+
 
 def table(head, rows):
     """The head is a list, or a text as in Markdown. Columns of numbers (most of their cells are, not counting empty ones) are aligned to
@@ -20,7 +22,7 @@ def number(value):
         return "–"
     if isinstance(value, int) or 999.5 <= abs(value) < 1e6:
         return f"{value:,.0f}"
-    return f"{value:#.3g}".rstrip(".") if 0.001 <= abs(value) < 1000 else f"{value:.3g}"
+    return three_digits(value) if 0.001 <= abs(value) < 1000 else f"{value:.3g}"
 
 
 def shown(value, form=".3g"):

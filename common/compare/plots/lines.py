@@ -143,9 +143,8 @@ def memory(rows, _):
         series.append({"series": next(iter(labels.values())), "label": ", ".join(labels), "points": sorted(map(list, at.items()))})
     guides = []
     for power, label in ((2, "∝ N²"), (1, "∝ N")):
-        like = [
-            line["points"] for line in series if line["points"][0][1] >= 1 and grows_like(line["points"], power)
-        ]  # no head's share of a word
+        whole = (line["points"] for line in series if line["points"][0][1] >= 1)  # not a head's share of one word for all
+        like = [points for points in whole if grows_like(points, power)]
         if like:
             guides.append({"label": label, "points": [[n, value * 0.5] for n, value in min(like, key=lambda at: at[-1][1])]})
     return {"series": series, "guides": guides, "gaps": []}

@@ -3,6 +3,7 @@
 from math import log2
 
 from rows.row import is_good, latest, number
+from rows.text import three_digits
 
 from .choose import PASSES, Picture, Unfit, device_of, is_plain, median, most_steps, name_of, series_of, tflops
 from .style import NORMAL, SMALL, WIDTH, add_panel, head, ink, name_in_file, new_figure, write
@@ -63,11 +64,6 @@ class Ladder:
                 write(axes, f"{three_digits(value)} TFLOP/s" + (f", ×{gain:.2f}" if gain else ""), (value, y + 22), (5, 0), va="center")
             top += height + between
         return figure
-
-
-def three_digits(value):
-    """30.0, not 30, beside 27.8"""
-    return f"{value:#.3g}".rstrip(".")
 
 
 class Counts:

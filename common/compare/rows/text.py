@@ -16,6 +16,11 @@ def size(amount):
     return ""
 
 
+def three_digits(value):
+    """The zeros at its end included, so that a column shows one precision: 30.0 beside 27.8."""
+    return f"{value:#.3g}".rstrip(".")
+
+
 def options(problem):
     """[(name, value)] of what makes a problem unlike another one of the same sizes, mask and type: every field that is not as usual. The
     scale as far as programs agree on it."""
