@@ -1,7 +1,11 @@
-"""Of docs/08_hopper_forward.md: what each tile asks of an SM, the phases of a ring, registers. The pictures are in hopper_forward_pictures.py."""
+"""Of docs/08_hopper_forward.md: what each tile asks of an SM, the phases of a ring, registers, what scores that grow cost. The pictures are in
+hopper_forward_pictures.py."""
+
+from statistics import mean
 
 from . import quotes
 from .formatting import table
+from .saved import origin, said
 
 TENSOR_FLOPS, SHARED_BYTES, EX2, SCHEDULERS = 4096, 128, 16, 4  # of an SM in a clock; a scheduler issues one instruction
 REGISTERS, WARPGROUP = 65536, 128
@@ -91,3 +95,25 @@ def registers():
         lines.append([d, f"{br} × {bc}", threads, given, f"{producer} / {consumer}", f"{producer} + {groups} · {consumer} = {used}", live])
     head = "d | Br × Bc | threads | registers at the launch | producer / consumer | sum | live: S + P + O"
     return table(head, lines)
+
+
+def growing():
+    """TFLOP/s where scores fall or grow along the keys, beside those of the same run where they do neither."""
+    saved = said("nvidia_h200", "growing.json")
+    columns, speeds = [], {}  # {(run, nats, d, step): of each repetition}
+    for run, rows in enumerate(saved["runs"]):
+        columns += [(run, nats) for nats in dict.fromkeys(row["nats"] for row in rows)]
+        for row in rows:
+            speeds.setdefault((run, row["nats"], row["d"], row["step"]), []).append(row["tflops"])
+    lines = []
+    for d, step in dict.fromkeys((row["d"], row["step"]) for row in saved["runs"][0]):
+        lines.append([d, f"`{step}`"])
+        for run, nats in columns:
+            here, level = (mean(speeds[run, change, d, step]) for change in (nats, 0))
+            lines[-1].append(f"{here:.0f}" + (f" (× {here / level:.2f})" if nats else ""))
+    head = ["d", "step", *(f"{nats:+d}".replace("-", "−") if nats else "0" for _, nats in columns)]
+    title = (
+        f"{saved['device']['name']}, forward, N = 4,096, fp16, no mask, 16,384 tokens, H·d = 2,048, TFLOP/s by the change of the scaled scores, "
+        "in nats for each 128 keys; ×: over the 0 of the same run"
+    )
+    return f"{title}:\n\n{table(head, lines)}\n\nTwo runs, without the check. {origin([saved])}"

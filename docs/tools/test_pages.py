@@ -19,6 +19,7 @@ from tools import (
     dropout,
     formatting,
     headline,
+    hopper_forward,
     platforms,
     quotes,
     saved,
@@ -175,6 +176,21 @@ class FrontPage(OfSavedRows):
             self.save(sweep16=rows)
             self.assertEqual("geometric means" in tensor_results.summary(), others, name)
             self.assertNotIn("steps for Hopper", tensor_results.summary())
+
+
+class Growing(OfSavedRows):
+    def test_each_run_beside_its_own_level_scores(self):
+        def timed(*of_nats):
+            return [{"step": "lazy", "d": 64, "nats": nats, "tflops": tflops} for nats, tflops in of_nats]
+
+        runs = [timed((0, 600.0), (-20, 450.0)), timed((0, 498.0), (10, 540.0), (0, 502.0), (10, 560.0))]
+        of_file = {"device": {"name": "a GPU"}, "commit": "abc", "date": "2026-01-01", "sources": {"gone.cuh": "1"}, "runs": runs}
+        (self.results / "nvidia_h200").mkdir()
+        (self.results / "nvidia_h200" / "growing.json").write_text(json.dumps(of_file))
+        text = hopper_forward.growing()
+        self.assertEqual(lines(text), [["64", "`lazy`", "600", "450 (× 0.75)", "500", "550 (× 1.10)"]])
+        self.assertIn("| d | step | 0 | −20 | 0 | +10 |", text)
+        self.assertTrue(text.startswith("a GPU, ") and text.endswith("on 2026-01-01 at commit `abc`. **Changed since:** `gone.cuh`."), text)
 
 
 class Tuned(unittest.TestCase):
