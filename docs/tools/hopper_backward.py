@@ -58,17 +58,28 @@ def shared(stages_of_kv=1, tiles_of_dq=0):
     return table("d | Br × Bc | K, V | Q, dO | dS | L, D | dQ | barriers | of 232,448 bytes", lines)
 
 
+def clocks_of_products(d, br, bc):
+    """Of a pair of tiles, if tensor cores never wait."""
+    return 10 * br * bc * d / TENSOR_FLOPS
+
+
+def through_shared(d, br, bc, in_bulk=False):
+    """Bytes of a pair of tiles that pass through shared memory."""
+    groups = bc // 64
+    scores = 2 * groups * 2 * (64 + br) * d  # S and dP: both operands
+    gradients = 2 * groups * 2 * br * d  # dV and dK: the right one
+    queries = groups * 2 * bc * (64 + 64)  # dQ: 64 queries and 64 columns for each warpgroup
+    comes, stored = 2 * 2 * br * d, 2 * bc * br  # Q and dO; dS
+    leaves = 2 * 4 * br * d if in_bulk else 0  # dQ, written and read
+    return scores + gradients + queries + comes + stored + leaves
+
+
 def traffic():
-    """Of a pair of tiles: bytes that pass through shared memory in a clock of the tensor cores, and what L2 has to add."""
+    """Of a pair of tiles: bytes that pass through shared memory in a clock of the tensor cores."""
     lines = []
     for d, br, bc in [(64, 128, 128), (128, 64, 128)]:
-        groups, clocks = bc // 64, 10 * br * bc * d / TENSOR_FLOPS
-        scores = 2 * groups * 2 * (64 + br) * d  # S and dP: both operands
-        gradients = 2 * groups * 2 * br * d  # dV and dK: the right one
-        queries = groups * 2 * bc * (64 + 64)  # dQ: 64 queries and 64 columns for each warpgroup
-        comes, stored = 2 * 2 * br * d, 2 * bc * br  # Q and dO; dS
-        direct = scores + gradients + queries + comes + stored
-        for how, passes in (("from registers", direct), ("in bulk", direct + 2 * 4 * br * d)):
+        clocks = clocks_of_products(d, br, bc)
+        for how, passes in (("from registers", through_shared(d, br, bc)), ("in bulk", through_shared(d, br, bc, in_bulk=True))):
             lines.append([d, f"{br} × {bc}", how, f"{clocks:,.0f}", f"{passes:,}", f"{passes / clocks / SHARED_BYTES:.2f}"])
     return table("d | Br × Bc | dQ leaves | clocks of the products | bytes through shared memory | of 128 a clock", lines)
 
