@@ -1,0 +1,168 @@
+"""Of docs/08_hopper_backward.md: how long each phase of step 3 takes by the clock of an SM. The picture is in hopper_stamps_pictures.py.
+
+docs/results/nvidia_h200/hopper_stamps.json: {"device", "step", "commit", "date", "problem", "block": its number, "clock_mhz": or null, "stamps"}.
+A stamp is what a thread of a copy of the step read from clock64() when it came to a place of its loop:
+  who    "warpgroup 0" or "warpgroup 1": lane 0 of its first warp; "producer", "adder"
+  visit  the number of the tile of queries, from 0
+  event  the place, one of EVENTS
+  clock  of the SM, since the block began
+"""
+
+import json
+
+from rows.text import describe
+
+from .formatting import table
+from .hopper_backward import TILES, clocks_of_products, through_shared
+from .hopper_forward import SHARED_BYTES, TENSOR_FLOPS
+from .saved import NOTHING_SAVED, RESULTS, origin
+
+FILE = RESULTS / "nvidia_h200" / "hopper_stamps.json"
+CONSUMERS = ["warpgroup 0", "warpgroup 1"]
+# Of a visit, in the order of the code. Most are the ends of waits; "P" and "dS" have been computed, "stored" is dQ.
+LOOP = ["start", "Q", "dO", "S", "P", "dP", "dS", "barrier", "dV", "dQ", "stored", "dK"]
+EVENTS = {**dict.fromkeys(CONSUMERS, LOOP), "producer": ["empty_Q", "empty_dO"], "adder": ["full_dQ", "read"]}
+# Where each product is issued, and where its warps notice that it is there
+PRODUCTS = {"S": ("Q", "S"), "dP": ("dO", "dP"), "dV": ("dS", "dV"), "dQ": ("barrier", "dQ"), "dK": ("dV", "dK")}
+# What the warps do up to an event
+PHASES = {
+    "Q": "wait for $`Q`$",
+    "dO": "issue $`S^T`$, wait for $`dO`$",
+    "S": "issue $`dP^T`$, wait for $`S^T`$",
+    "P": "exponentials",
+    "dP": "wait for $`dP^T`$",
+    "dS": "compute, pack and store $`dS^T`$",
+    "barrier": "issue $`dV`$, wait for the other warpgroup's $`dS^T`$",
+    "dV": "issue $`dQ`$, wait for $`dV`$",
+    "dQ": "issue $`dK`$, wait for $`dQ`$",
+    "stored": "store $`dQ`$, once there is a place",
+    "dK": "wait for $`dK`$",
+    "start": "on to the next visit",
+}
+
+
+class Stamps:
+    """clock[who][visit][event] of a file. Its visits are those of which both consumers have all stamps."""
+
+    def __init__(self, path):
+        self.name = path.name
+        self.said = json.loads(path.read_text())
+        self.clock = {who: {} for who in EVENTS}
+        for stamp in self.said["stamps"]:
+            who, visit, event = stamp["who"], stamp["visit"], stamp["event"]
+            if event not in EVENTS.get(who, []):
+                self.refuse(f"'{event}' of '{who}' is no event of the loop")
+            if event in self.clock[who].setdefault(visit, {}):
+                self.refuse(f"two stamps of {who}, visit {visit}, '{event}'")
+            self.clock[who][visit][event] = stamp["clock"]
+        for who in EVENTS:
+            self.check_order(who)
+        self.visits = sorted(set.intersection(*({v for v, at in self.clock[who].items() if len(at) == len(LOOP)} for who in CONSUMERS)))
+        if len(self.visits) < 4 or self.visits != list(range(self.visits[0], self.visits[-1] + 1)):
+            self.refuse("it takes all stamps of both warpgroups, for four visits or more, none left out between them")
+
+    def refuse(self, why):
+        raise SystemExit(f"docs/results/nvidia_h200/{self.name}: {why}")
+
+    def check_order(self, who):
+        before = None
+        for visit, at in sorted(self.clock[who].items()):
+            for event in [event for event in EVENTS[who] if event in at]:
+                if before and at[event] < before[0]:
+                    self.refuse(f"{who} comes to '{event}' of visit {visit} at {at[event]}, before '{before[1]}' at {before[0]}")
+                before = at[event], event
+
+    def steady(self):
+        """Without the first, for which nothing was loaded ahead, and the last, which no other follows."""
+        return self.visits[1:-1]
+
+    def phases(self, who):
+        """{event: mean clocks up to it, over the steady visits}; "start" is that of the next visit."""
+        sums = dict.fromkeys(PHASES, 0)
+        for visit in self.steady():
+            at = self.clock[who][visit]
+            for before, event in zip(LOOP, LOOP[1:]):
+                sums[event] += at[event] - at[before]
+            sums["start"] += self.clock[who][visit + 1]["start"] - at["dK"]
+        return {event: clocks / len(self.steady()) for event, clocks in sums.items()}
+
+    def any_in_flight(self):
+        """[[from, to]]: when either warpgroup has a product in flight."""
+        visits = [self.clock[who][visit] for who in CONSUMERS for visit in self.visits]
+        merged = []
+        for begin, end in sorted((at[issued], at[there]) for at in visits for issued, there in PRODUCTS.values()):
+            if merged and begin <= merged[-1][1]:
+                merged[-1][1] = max(merged[-1][1], end)
+            else:
+                merged.append([begin, end])
+        return merged
+
+    def share_in_flight(self):
+        """Of the time in which both are in steady visits."""
+        first, last = self.steady()[0], self.steady()[-1]
+        begin = max(self.clock[who][first]["start"] for who in CONSUMERS)
+        end = min(self.clock[who][last + 1]["start"] for who in CONSUMERS)
+        return sum(max(0, min(to, end) - max(of, begin)) for of, to in self.any_in_flight()) / (end - begin)
+
+    def tiles(self):
+        """d, Br, Bc"""
+        d = self.said["problem"]["head_dim"]
+        return next((tiles for tiles in TILES if tiles[0] == d), None) or self.refuse(f"hopper_backward.TILES has none for d = {d}")
+
+    def problem(self):
+        problem = self.said["problem"]
+        return describe({"kv_heads": problem["heads"], "seq_k": problem["seq_q"], **problem})
+
+
+def in_flight(event):
+    """The products that a warpgroup has in flight from the event before to this one."""
+    at = LOOP.index(event)
+    return [name for name, (issued, there) in PRODUCTS.items() if LOOP.index(issued) < at <= LOOP.index(there)]
+
+
+def of_phases(stamps):
+    """A line for each phase and one for the visit; and the mean of a visit."""
+    means = [stamps.phases(who) for who in CONSUMERS]
+    visit = sum(sum(of_one.values()) for of_one in means) / len(means)
+
+    def line(words, products, clocks):
+        return [words, products, *(f"{of_one:,.0f}" for of_one in clocks), f"{sum(clocks) / len(clocks) / visit:.2f}"]
+
+    lines = []
+    for event, words in PHASES.items():
+        products = ", ".join({"S": "$`S^T`$", "dP": "$`dP^T`$"}.get(name, f"$`{name}`$") for name in in_flight(event))
+        lines.append(line(words, products or "–", [of_one[event] for of_one in means]))
+    lines.append(line("**a visit**", "", [sum(of_one.values()) for of_one in means]))
+    return table(["the warps", "in flight", *(f"{who}, clocks" for who in CONSUMERS), "of a visit"], lines), visit
+
+
+def of_units(stamps, visit):
+    """What the units of the SM need at least, beside what a visit takes."""
+    d, br, bc = stamps.tiles()
+    products, shared = clocks_of_products(d, br, bc), through_shared(d, br, bc, in_bulk=True) / SHARED_BYTES
+    mhz = stamps.said.get("clock_mhz")
+    time = f", or {visit / mhz * 1000:,.0f} ns at {mhz:,.0f} MHz" if mhz else ""
+    return (
+        f"At {TENSOR_FLOPS:,} FLOPs a clock the five products of a visit, for {br} queries and {bc} keys, take {products:,.0f} clocks, a "
+        f"warpgroup's part of one of them {products / len(PRODUCTS) / len(CONSUMERS):,.0f}; what passes through shared memory takes {shared:,.0f}, "
+        f"by the table of section 2. A visit takes {visit:,.0f}{time}. So the tensor cores are busy for {products / visit:.2f} of it at best, "
+        f"shared memory for {shared / visit:.2f}; for {stamps.share_in_flight():.2f} of it a product of either warpgroup counts as in flight."
+    )
+
+
+def of_step_3():
+    """The picture, the phases of a visit, and what the units of the SM need."""
+    if not FILE.exists():
+        return NOTHING_SAVED
+    stamps = Stamps(FILE)
+    phases, visit = of_phases(stamps)
+    said, first, last = stamps.said, stamps.steady()[0], stamps.steady()[-1]
+    return "\n\n".join(
+        [
+            "![Products in flight by the clock of an SM, and what the warps do meanwhile](img/stamps_08b.svg)",
+            f"{said['device']}, `{said['step']}`, {stamps.problem()}, block {said['block']:,}, means of the visits {first} to {last}:",
+            phases,
+            of_units(stamps, visit),
+            f"By stamps of the first warp of each warpgroup, in a copy of the step that was not kept. {origin([said])}",
+        ]
+    )
