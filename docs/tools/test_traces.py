@@ -85,6 +85,7 @@ def stamps(behind=0, visits=6):
             clocks = [5000 + 1000 * visit + late + sum(PHASES[:at]) for at in range(len(PHASES))]
             found += [[who, visit, event, clock] for event, clock in zip(hopper_stamps.LOOP, clocks)]
     found += [["producer", visit, f"empty_{tensor}", 1000 * visit] for visit in (7, 8) for tensor in ("Q", "dO")]
+    found += [["producer", 9, "empty_Q", 8500], ["adder", 3, "full_dQ", 9000]]  # that is all of these visits
     return found + [["adder", visit, event, 6000 + 1000 * visit + at] for visit in (1, 2) for event, at in (("full_dQ", 0), ("read", 300))]
 
 
@@ -134,13 +135,18 @@ class StampsOfAGpu(unittest.TestCase):
         behind = self.read(stamps(behind=120))
         self.assertEqual(behind.any_in_flight()[:3], [[5010, 5420], [5450, 6420], [6450, 7420]])
         self.assertAlmostEqual(behind.share_in_flight(), 1 - 4 * 30 / (4000 - 120))
+        # 5 behind, and a product of the first one that ends later than the second one's.
+        late = [[*stamp[:3], 5440] if stamp[:3] == ["warpgroup 0", 0, "dP"] else stamp for stamp in stamps(behind=5)]
+        self.assertEqual(self.read(late).any_in_flight()[0], [5010, 5440])
 
     def test_the_page(self):
         text = self.part(stamps(), clock_mhz=1600)
         lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.split("\n") if line.startswith("|")][2:]
         self.assertEqual(lines[3], ["exponentials", "$`dP^T`$", "200", "200", "0.20"])
         self.assertEqual(lines[-1], ["**a visit**", "", "1,000", "1,000", "1.00"])
-        self.assertIn("take 2,560 clocks, a warpgroup's part of one of them 256; ", text)  # 64 queries, 128 keys, d = 128
+        self.assertIn(
+            "take 2,560 clocks, a warpgroup's part of one of them 256; what passes through shared memory takes 2,944, ", text
+        )  # 64 queries, 128 keys, d = 128
         self.assertIn("A visit takes 1,000, or 625 ns at 1,600 MHz. So the tensor cores are busy for 2.56 of it at best", text)
         self.assertIn("for 0.74 of it a product", text)
         self.assertIn("a GPU, `bulk`, B=4 H=16 N=4096 d=128 fp16, block 1,000, means of the visits 1 to 4:", text)
@@ -151,6 +157,7 @@ class StampsOfAGpu(unittest.TestCase):
         for said in ("tile 2", "tile 3", "dPᵀ: 270", "exp", "clocks", "nanoseconds", "any product"):
             self.assertIn(f">{said}</text>", text)
         self.assertNotIn(">tile 4</text>", text)  # of the warpgroups; the producer's stand in no visit that is drawn
+        self.assertEqual(text.count(">tile 9</text>"), 1)
         self.assertNotIn("nanoseconds", hopper_stamps_pictures.draw(self.read(stamps())).text())
         for who in ("producer", "adder"):  # a file may be without them
             hopper_stamps_pictures.draw(self.read([stamp for stamp in stamps() if stamp[0] != who]))
@@ -165,7 +172,7 @@ class StampsOfAGpu(unittest.TestCase):
             ([*all_of, ["adder", 1, "dQ", 1]], "'dQ' of 'adder' is no event of the loop"),
             ([*all_of, ["warp 3", 1, "dQ", 1]], "'dQ' of 'warp 3' is no event"),
             ([*all_of, all_of[0]], "two stamps of warpgroup 0, visit 0, 'start'"),
-            ([*all_of, ["adder", 3, "read", 7999]], "adder comes to 'read' of visit 3 at 7999, before 'read' at 8300"),
+            ([*all_of, ["adder", 3, "read", 7999]], "adder comes to 'read' of visit 3 at 7999, before 'full_dQ' at 9000"),
             ([stamp for stamp in all_of if stamp[:3] != ["warpgroup 1", 3, "dQ"]], "it takes all stamps of both warpgroups"),
             (stamps(visits=3), "for four visits or more"),
         ]:
