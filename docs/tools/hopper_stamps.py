@@ -145,8 +145,9 @@ def of_units(stamps, visit):
     return (
         f"At {TENSOR_FLOPS:,} FLOPs a clock the five products of a visit, for {br} queries and {bc} keys, take {products:,.0f} clocks, a "
         f"warpgroup's part of one of them {products / len(PRODUCTS) / len(CONSUMERS):,.0f}; what passes through shared memory takes {shared:,.0f}, "
-        f"by the table of section 2. A visit takes {visit:,.0f}{time}. So the tensor cores are busy for {products / visit:.2f} of it at best, "
-        f"shared memory for {shared / visit:.2f}; for {stamps.share_in_flight():.2f} of it a product of either warpgroup counts as in flight."
+        f"by the table of section 2. A visit takes {visit:,.0f}{time}. So the tensor cores are at their full rate for {products / visit:.2f} of it "
+        f"at best; shared memory needs {shared / visit:.2f} of it. For {stamps.share_in_flight():.2f} of the time a product of either warpgroup "
+        "counts as in flight."
     )
 
 
@@ -163,6 +164,6 @@ def of_step_3():
             f"{said['device']}, `{said['step']}`, {stamps.problem()}, block {said['block']:,}, means of the visits {first} to {last}:",
             phases,
             of_units(stamps, visit),
-            f"By stamps of the first warp of each warpgroup, in a copy of the step that was not kept. {origin([said])}",
+            f"By stamps of the first warp of each warpgroup, in a copy of the step that was not kept; the stamps themselves take some clocks. {origin([said])}",
         ]
     )
