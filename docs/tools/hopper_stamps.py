@@ -1,6 +1,6 @@
 """Of docs/08_hopper_backward.md: how long each phase of step 3 takes by the clock of an SM. The picture is in hopper_stamps_pictures.py.
 
-docs/results/nvidia_h200/hopper_stamps.json: {"device", "step", "commit", "date", "problem", "block": its number, "clock_mhz": or null, "stamps"}.
+docs/results/nvidia_h200/hopper_stamps.json has device, step, commit, date, problem, the number of the block, clock_mhz or null, and stamps.
 A stamp is what a thread of a copy of the step read from clock64() when it came to a place of its loop:
   who    "warpgroup 0" or "warpgroup 1": lane 0 of its first warp; "producer", "adder"
   visit  the number of the tile of queries, from 0
@@ -144,10 +144,10 @@ def of_units(stamps, visit):
     time = f", or {visit / mhz * 1000:,.0f} ns at {mhz:,.0f} MHz" if mhz else ""
     return (
         f"At {TENSOR_FLOPS:,} FLOPs a clock the five products of a visit, for {br} queries and {bc} keys, take {products:,.0f} clocks, a "
-        f"warpgroup's part of one of them {products / len(PRODUCTS) / len(CONSUMERS):,.0f}; what passes through shared memory takes {shared:,.0f}, "
-        f"by the table of section 2. A visit takes {visit:,.0f}{time}. So the tensor cores are at their full rate for {products / visit:.2f} of it "
-        f"at best; shared memory needs {shared / visit:.2f} of it. For {stamps.share_in_flight():.2f} of the time a product of either warpgroup "
-        "counts as in flight."
+        f"warpgroup's part of one of them {products / len(PRODUCTS) / len(CONSUMERS):,.0f}; what passes through shared memory takes "
+        f"{shared:,.0f}, by the table of section 2. A visit takes {visit:,.0f}{time}. So the tensor cores are at their full rate for "
+        f"{products / visit:.2f} of it at best; shared memory needs {shared / visit:.2f} of it. For {stamps.share_in_flight():.2f} of the time "
+        "a product of either warpgroup counts as in flight."
     )
 
 
@@ -164,6 +164,7 @@ def of_step_3():
             f"{said['device']}, `{said['step']}`, {stamps.problem()}, block {said['block']:,}, means of the visits {first} to {last}:",
             phases,
             of_units(stamps, visit),
-            f"By stamps of the first warp of each warpgroup, in a copy of the step that was not kept; the stamps themselves take some clocks. {origin([said])}",
+            "By stamps of the first warp of each warpgroup, in a copy of the step that was not kept; the stamps themselves take some clocks. "
+            + origin([said]),
         ]
     )

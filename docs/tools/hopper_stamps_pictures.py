@@ -1,4 +1,4 @@
-"""The picture of docs/08_hopper_backward.md of what a block of step 3 does by the clock of its SM, from the stamps that hopper_stamps.py reads."""
+"""The picture of docs/08_hopper_backward.md of what a block does when, from the stamps of an SM's clock that hopper_stamps.py reads."""
 
 from .hopper_forward_pictures import LEFT, TEXT, WIDTH
 from .hopper_stamps import CONSUMERS, FILE, LOOP, PRODUCTS, Stamps

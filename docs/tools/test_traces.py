@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What a picture of a trace says of events that are known: stages by their loads, and where their phases begin and end. And what a page says
-of stamps of a GPU's clock that are known."""
+"""What a picture of a trace says of events that are known: stages by their loads, and where their phases begin and end. What a page says of
+stamps of a GPU's clock that are known."""
 
 import json
 import pathlib
