@@ -26,10 +26,12 @@ def tuned(device, stage, direction=None):
     for variant, which in dict.fromkeys((row["variant"], row["pass"]) for row in rows):
         if which != (direction or which):
             continue
-        group = [row for row in rows if (row["variant"], row["pass"]) == (variant, which)]
+        of_variant = [row for row in rows if (row["variant"], row["pass"]) == (variant, which)]
+        group = [row for row in of_variant if row["tune"]]  # nothing: refused
+        group.sort(key=lambda row: (row["problem"]["head_dim"], row["problem"]["causal"]))
         head = "d | mask | dtype | choices | default, Br × Bc | ms | best other, Br × Bc | ms | takes longer by %"
         length, batch = group[0]["problem"]["seq_q"], group[0]["problem"]["batch"]
-        missing = sorted(widths_and_masks(rows) - widths_and_masks(group))
+        missing = sorted(widths_and_masks(rows) - widths_and_masks(of_variant))
         listed = ", ".join(f"d = {d}{' causal' if causal else ''}" for d, causal in missing)
         title = f"{group[0]['device']['name']}, {which}, `{variant}`, {batch * length:,} tokens in rows of {length:,}, H·d about 2,048"
         parts.append(
