@@ -93,7 +93,7 @@ def by_hand(query):
         "tile l": "$`\\tilde\\ell`$",
         "PV": "$`\\tilde P V_j`$",
         "m": "$`m_{\\text{new}}`$ (4.3)",
-        "old": "factor of what was, $`e^{m - m_{\\text{new}}}`$",
+        "old": "factor of the sums so far, $`e^{m - m_{\\text{new}}}`$",
         "new": "factor of the tile, $`e^{\\tilde m - m_{\\text{new}}}`$",
         "l": "$`\\ell_{\\text{new}}`$",
         "o": "$`o = \\ell_{\\text{new}}\\, O_{\\text{new}}`$ (3.6)",
