@@ -39,6 +39,14 @@ PHASES = {
     "dK": "wait for $`dK`$",
     "start": "on to the next visit",
 }
+# A visit in fewer parts: the events that end their phases, and the products that are in flight
+PARTS = [
+    ("first part, with the exponentials", ["dO", "S", "P", "dP"], ["S", "dP"]),
+    ("gap: compute, pack and store $`dS^T`$", ["dS"], []),
+    ("second part, from the issue of $`dV`$ to the end of $`dK`$", ["barrier", "dV", "dQ", "stored", "dK"], ["dV", "dQ", "dK"]),
+    ("gap: from the end of $`dK`$ to the issue of the next $`S^T`$", ["start", "Q"], []),
+]
+FORMULAS = {name: f"$`{name}^T`$" if name in ("S", "dP") else f"$`{name}`$" for name in PRODUCTS}
 
 
 class Stamps:
@@ -130,7 +138,7 @@ def of_phases(stamps):
 
     lines = []
     for event, words in PHASES.items():
-        products = ", ".join({"S": "$`S^T`$", "dP": "$`dP^T`$"}.get(name, f"$`{name}`$") for name in in_flight(event))
+        products = ", ".join(FORMULAS[name] for name in in_flight(event))
         lines.append(line(words, products or "–", [of_one[event] for of_one in means]))
     lines.append(line("**a visit**", "", [sum(of_one.values()) for of_one in means]))
     return table(["the warps", "in flight", *(f"{who}, clocks" for who in CONSUMERS), "of a visit"], lines), visit
@@ -145,9 +153,9 @@ def of_units(stamps, visit):
     return (
         f"At {TENSOR_FLOPS:,} FLOPs a clock the five products of a visit, for {br} queries and {bc} keys, take {products:,.0f} clocks, a "
         f"warpgroup's part of one of them {products / len(PRODUCTS) / len(CONSUMERS):,.0f}; what passes through shared memory takes "
-        f"{shared:,.0f}, by the table of section 2. A visit takes {visit:,.0f}{time}. So the tensor cores are at their full rate for "
-        f"{products / visit:.2f} of it at best; shared memory needs {shared / visit:.2f} of it. For {stamps.share_in_flight():.2f} of the time "
-        "a product of either warpgroup counts as in flight."
+        f"{shared:,.0f}, by the table of section 2. A visit takes {visit:,.0f}{time}. So on average the tensor cores work at "
+        f"{products / visit:.2f} of their full rate, and shared memory is busy for {shared / visit:.2f} of the time or more. At least one product, "
+        f"of either warpgroup, counts as in flight for {stamps.share_in_flight():.2f} of the time."
     )
 
 
@@ -168,3 +176,18 @@ def of_step_3():
             + origin([said]),
         ]
     )
+
+
+def of_parts():
+    """A visit in four parts: the mean clocks of both warpgroups, beside those of their products at the full rate."""
+    if not FILE.exists():
+        return NOTHING_SAVED
+    stamps = Stamps(FILE)
+    means = [stamps.phases(who) for who in CONSUMERS]
+    of_product = clocks_of_products(*stamps.tiles()) / len(PRODUCTS)
+    lines = []
+    for words, events, products in PARTS:
+        clocks = sum(of_one[event] for of_one in means for event in events) / len(means)
+        at_full_rate = f"{len(products) * of_product:,.0f}" if products else "–"
+        lines.append([words, ", ".join(FORMULAS[name] for name in products) or "nothing", f"{clocks:,.0f}", at_full_rate])
+    return table("of a visit | a warpgroup has in flight | clocks | of both warpgroups' products at the full rate", lines)

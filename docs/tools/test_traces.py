@@ -138,12 +138,19 @@ class StampsOfAGpu(unittest.TestCase):
         self.assertEqual(lines[-1], ["**a visit**", "", "1,000", "1,000", "1.00"])
         self.assertIn("for 64 queries and 128 keys, take 2,560 clocks, a warpgroup's part of one of them 256; ", text)
         self.assertIn("what passes through shared memory takes 2,944, by the table", text)
-        self.assertIn(
-            "A visit takes 1,000, or 625 ns at 1,600 MHz. So the tensor cores are at their full rate for 2.56 of it at best", text
-        )
-        self.assertIn("For 0.74 of the time a product", text)
+        self.assertIn("A visit takes 1,000, or 625 ns at 1,600 MHz. So on average the tensor cores work at 2.56 of their full rate", text)
+        self.assertIn("counts as in flight for 0.74 of the time.", text)
         self.assertIn("a GPU, `bulk`, B=4 H=16 N=4096 d=128 fp16, block 1,000, means of the visits 1 to 4:", text)
         self.assertIn("A visit takes 1,000. So", self.part(stamps()))
+
+    def test_the_parts_of_a_visit(self):
+        self.assertEqual([event for _, events, _ in hopper_stamps.PARTS for event in events], [*hopper_stamps.LOOP[2:], "start", "Q"])
+        self.assertEqual([product for _, _, products in hopper_stamps.PARTS for product in products], list(hopper_stamps.PRODUCTS))
+        self.read(stamps())
+        with mock.patch.object(hopper_stamps, "FILE", self.file):
+            lines = [line.split(" | ")[1:] for line in hopper_stamps.of_parts().split("\n")[2:]]
+        self.assertEqual(lines[0], ["$`S^T`$, $`dP^T`$", "290", "1,024 |"])
+        self.assertEqual([line[1] for line in lines[1:]], ["150", "450", "110"])
 
     def test_the_picture(self):
         text = hopper_stamps_pictures.draw(self.read(stamps(), clock_mhz=1600)).text()
