@@ -154,8 +154,8 @@ def of_units(stamps, visit):
         f"At {TENSOR_FLOPS:,} FLOPs a clock the five products of a visit, for {br} queries and {bc} keys, take {products:,.0f} clocks, a "
         f"warpgroup's part of one of them {products / len(PRODUCTS) / len(CONSUMERS):,.0f}; what passes through shared memory takes "
         f"{shared:,.0f}, by the table of section 2. A visit takes {visit:,.0f}{time}. So on average the tensor cores work at "
-        f"{products / visit:.2f} of their full rate, and shared memory is busy for {shared / visit:.2f} of the time or more. At least one product, "
-        f"of either warpgroup, counts as in flight for {stamps.share_in_flight():.2f} of the time."
+        f"{products / visit:.2f} of their full rate, and shared memory is busy for {shared / visit:.2f} of the time or more. At least one "
+        f"product, of either warpgroup, counts as in flight for {stamps.share_in_flight():.2f} of the time."
     )
 
 
