@@ -25,7 +25,7 @@ def trade(stage, variant):
                 [width, s.tiles, s.threads, s.kib, on_sm, math.ceil(EXAMPLE["n"] / s.br), math.ceil(EXAMPLE["n"] / s.bc)]
                 + [f"{blocks:,}", f"{waves:.1f}", f"{100 * waves / math.ceil(waves):.0f} %"]
             )
-    head = "d | Br × Bc | threads | shared memory | blocks on an SM, by that | times K and V are read | turns of the loop | blocks | waves | full"
+    head = "d | Br × Bc | threads | shared memory | blocks that shared memory allows on an SM | times K and V are read | turns of the loop | blocks | waves | full"
     return table(head, lines)
 
 
