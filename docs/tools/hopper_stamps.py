@@ -5,7 +5,7 @@ A stamp is what a thread of a copy of the step read from clock64() when it came 
   who    "warpgroup 0" or "warpgroup 1": lane 0 of its first warp; "producer", "adder"
   visit  the number of the tile of queries, from 0
   event  the place, one of EVENTS
-  clock  of the SM, since the block began
+  clock  of the SM, from the first load of the block on
 """
 
 import json
