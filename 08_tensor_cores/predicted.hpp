@@ -60,7 +60,7 @@ inline Prediction predicted_backward(std::string_view step, const Problem& p, co
   const auto [Br, Bc] = choice.tiles;
   const bool two_kernels = step == "two_kernels", staggered = step == "staggered";
   const bool persistent = step == "persistent", ordered = step == "ordered";
-  const bool hopper = step == "warpgroups" || step == "ring" || step == "bulk" || ordered || persistent;
+  const bool hopper = step == "warpgroups" || step == "ring" || step == "bulk" || ordered || persistent || step == "resident";
   const Visits v = visits(p, choice.tiles), of_dQ = visits(p, {Bc, Br});  // the second kernel turns the tiles
   const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
   const std::int64_t width = d <= 128 ? up(d, 32) : 256;
@@ -109,7 +109,7 @@ inline Prediction predicted(const Variant& v, const Problem& p, Pass pass, const
     if (v.name == step) return predicted_specialized(step, p, choice);
   }
   for (const std::string_view step :
-       {"two_kernels", "one_kernel", "staggered", "warpgroups", "ring", "bulk", "fused", "ordered", "persistent"}) {
+       {"two_kernels", "one_kernel", "staggered", "warpgroups", "ring", "bulk", "ordered", "persistent", "resident"}) {
     if (v.name != step) continue;
     return pass == Pass::forward ? predicted_forward(p, choice) : predicted_backward(step, p, choice);
   }

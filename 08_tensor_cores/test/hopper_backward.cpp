@@ -27,7 +27,7 @@ using namespace tensor_test;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-const char* const names[] = {"warpgroups", "ring", "bulk", "ordered", "persistent"};
+const char* const names[] = {"warpgroups", "ring", "bulk", "ordered", "persistent", "resident"};
 
 std::int64_t width_of(int d) { return (d + 31) / 32 * 32; }
 

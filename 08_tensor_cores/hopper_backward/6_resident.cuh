@@ -1,0 +1,225 @@
+// 08 Tensor cores, Hopper backward, step 6: V stays in registers.
+//
+//   for each tile j of K, V, a block of its own, for each tile i of Q, dO that sees any of it:
+//     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
+//     dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
+//     dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O), by a kernel before          (8.13)
+//     dV_j += P^T dO_i                                       [Bc, Br] x [Br, d]          (8.14)
+//     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
+//     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
+//
+// New since step 2:
+// - V, the left operand of dP^T, stays in registers as far as there is room: half of it at d = 128. Where there is more room, K does too. Shared
+//   memory is the bottleneck, and an operand that lies there is read again in each visit.
+// - Without a mask, fewer heads are in progress at a time, so that more of their sums of dQ stay in L2.
+//
+// Grid: Tc*B*Hkv; the block of a key/value head walks over all query heads that read it. Block: consumers, warpgroups of which each owns 64 keys;
+// then the producer.
+// HBM: K, V once; Q, dO, L, D once for each tile of K that they see; the sum of dQ written, read and written each time, read;
+// dQ, dK, dV once. Workspace: L and D; the sum of dQ. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Runs on sm_90a alone.
+#pragma once
+
+#include "08_tensor_cores/parts/panels_backward.cuh"
+
+#include <algorithm>
+
+namespace flash::tensor_cores {
+namespace {
+
+/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+template <int Width_, int Br_, int Bc_>
+struct BackwardShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
+  static constexpr int QUERY_TILES = Br / 8, COL_TILES = Width / 8;  // of 8 columns of transposed scores, and of dK and dV
+  static constexpr int STAGES = 2, DS_STAGES = 2;                    // of the rings of Q and dO; tiles of dS
+  static constexpr int CONSUMERS = Bc / GROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
+                       THREADS = CONSUMER_THREADS + WARPGROUP;
+  // Registers of a thread: 504 for the three warpgroups, as at the launch. Two have 256 each from the start.
+  static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
+  static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
+  static constexpr int SHARED_NUMBERS =
+      (Width + 63) / 64 * 64 * (2 * Bc + 2 * STAGES * Br) + DS_STAGES * Bc * Br + STAGES * 4 * Br + BARRIER_NUMBERS;
+  static constexpr int MIN_SM = 90;
+  // Of a consumer's registers, 32 are for addresses and whatever is in use. These hold dK and dV, with S^T and dP^T (8B.1), or later with P^T and
+  // dS^T, packed, and dQ, in full width if the warpgroup is alone.
+  static constexpr int OF_DQ = CONSUMERS == 1 ? Width / 2 : 32, TAKEN = Width + std::max(Br, Br / 2 + OF_DQ);
+  // The rest hold blocks of 16 columns of V, and then of K, four registers each.
+  static constexpr int BLOCKS = Width / 16, ROOM = std::max(0, (CONSUMER_REGISTERS - 32 - TAKEN) / 4);
+  static constexpr int V_BLOCKS = std::min(BLOCKS, ROOM), K_BLOCKS = std::min(BLOCKS, ROOM - V_BLOCKS);
+
+  static_assert(Bc % GROUP_ROWS == 0 && CONSUMERS <= 2 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
+  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
+};
+
+/// A warpgroup's rows of K or V as left operand: of the blocks of 16 columns, the first Resident are in registers, the others are read from shared
+/// memory by each product.
+template <class T, class Shape, int Resident>
+struct ResidentRows {
+  KMajor<Shape::Bc> of_group;
+  unsigned blocks_reg[Resident > 0 ? Resident : 1][4];
+
+  __device__ explicit ResidentRows(const PanelTile<T, Shape::Bc, Shape::Width>& tile)
+      : of_group(tile.below(warpgroup() * GROUP_ROWS).left_of_group()) {
+    const auto of_warp = tile.below(threadIdx.x / WARP * 16).left();
+#pragma unroll
+    for (int k = 0; k < Resident; ++k) of_warp.load(blocks_reg[k], 0, k);
+  }
+
+  /// Issues C = A B for these rows A.
+  template <int ColTiles, class Right>
+  __device__ void issue_product(Accumulators<1, ColTiles>& C, const Right& B) const {
+#pragma unroll
+    for (int k = 0; k < Shape::BLOCKS; ++k) {
+      k < Resident ? wgmma<T>(registers(C), blocks_reg[k], B(k), k > 0) : wgmma<T>(registers(C), of_group(k), B(k), k > 0);
+    }
+  }
+};
+
+/// The named barrier at which consumers meet.
+constexpr int ALL_CONSUMERS = 1;
+
+/// One thread: loads K and V, then tiles of queries, each as soon as there is room.
+template <class T, class Shape>
+__device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
+                        const Tensor<const float>& LD, const KeyWork<Shape>& work) {
+  auto& is = shared.barriers();
+  shared.load_KV(0, maps, work.b, work.h_kv, work.col0);
+  Turn<Shape::STAGES> turn;
+  auto at = work.first(problem);
+  for (int visit = 0; visit < work.visits; ++visit, at = work.after(problem, at), turn.next()) {
+    mbarrier_wait(is.empty_Q[turn.stage()], turn.parity() ^ 1);  // write after read: all consumers have read Q and L
+    shared.load_Q(turn.stage(), maps, LD, work.b, at.h, at.row0);
+    mbarrier_wait(is.empty_dO[turn.stage()], turn.parity() ^ 1);  // write after read: likewise
+    shared.load_dO(turn.stage(), maps, LD, work.b, at.h, at.row0);
+  }
+}
+
+/// A consumer: its warpgroup's rows of a tile of K and V.
+template <class T, class Shape>
+__device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const Gradients<T>& all,
+                        const Tensor<float>& sum_all, const KeyWork<Shape>& work) {
+  const Problem& problem = rule.problem;
+  auto& is = shared.barriers();
+  const int warp_key = threadIdx.x / WARP * 16;  // the warp's first row of the tile
+  const PartOfDQ<Shape> part;
+  Accumulators<1, Shape::COL_TILES> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
+
+  mbarrier_wait(is.full_K[0], 0);  // read after write: K and V have landed
+  mbarrier_wait(is.full_V[0], 0);
+  const ResidentRows<T, Shape, Shape::K_BLOCKS> K_rows(shared.K());
+  const ResidentRows<T, Shape, Shape::V_BLOCKS> V_rows(shared.V());
+  Turn<Shape::STAGES> turn;
+  auto now = work.first(problem);
+  for (int visit = 0; visit < work.visits; ++visit, now = work.after(problem, now), turn.next()) {
+    const int stage = turn.stage(), parity = turn.parity();
+    const auto Q = shared.Q(stage), dO = shared.dO(stage);
+    const auto dS_smem = shared.dS(stage);
+
+    // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
+    Accumulators<1, Shape::QUERY_TILES> S, dP;         // transposed: [16, Br] in each warp
+    mbarrier_wait(is.full_Q[stage], parity);           // read after write: Q_i and L_i have landed
+    wgmma_fence();                                     // the registers of S are free
+    K_rows.issue_product(S, Q.transposed_of_group());  // (8.11)
+    wgmma_commit();
+    mbarrier_wait(is.full_dO[stage], parity);            // read after write: dO_i and D_i have landed
+    wgmma_fence();                                       // the registers of dP are free
+    V_rows.issue_product(dP, dO.transposed_of_group());  // (8.12)
+    wgmma_commit();
+    wgmma_wait<1>(registers(S));  // read after write: S is there, dP not yet
+    rule.apply<true>(S, work.b * problem.H + now.h, work.col0 + warp_key, now.row0);
+    exponentiate(S, shared.LD(stage), rule);  // S is P now
+
+    // 2. dS^T, for all warps.
+    wgmma_wait<0>(registers(dP));  // read after write: dP is there
+    const InRegisters<T, 1, Shape::Br / 16> P(S);
+    differentiate(dP, S, shared.LD(stage));  // dP is dS now
+    const InRegisters<T, 1, Shape::Br / 16> dS(dP);
+    store(dS_smem.below(warp_key).left(), dS);
+
+    // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to its sum.
+    wgmma_fence();                                                       // read after write: P has been computed
+    issue_product<T, Shape::Br / 16>(dV, P, dO.right_of_group(), true);  // (8.14)
+    wgmma_commit();
+    fence_proxy_async();  // read after write: wgmma sees what this thread has stored of dS.
+    // And what the others have; write after read: no warp reads dS of the tile before.
+    named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
+    Accumulators<1, part.COLS / 8> dQ;
+    wgmma_fence();                                    // the registers of dQ are free
+    part.template issue<T>(dQ, dS_smem, shared.K());  // (8.16)
+    wgmma_commit();
+    wgmma_wait<1>(registers(dV));  // read after write: dV is there
+    release(is.empty_dO[stage]);
+    wgmma_fence();                                                       // read after write: dS has been computed
+    issue_product<T, Shape::Br / 16>(dK, dS, Q.right_of_group(), true);  // (8.15)
+    wgmma_commit();
+    wgmma_wait<1>(registers(dQ));  // read after write: dQ is there, dK not yet
+    part.add(sum_all.head(work.b, now.h), now.row0, dQ);
+    wgmma_wait<0>(registers(dK));  // read after write: dK is there
+    release(is.empty_Q[stage]);
+  }
+  // Write after read: the gradients leave through the tiles of V and K, which no warp reads any longer.
+  named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
+  dK.each([&](float& x, int) { x *= problem.scale; });
+  write_rows(all.dV.head(work.b, work.h_kv), work.col0 + warp_key, dV, shared.V().below(warp_key));
+  write_rows(all.dK.head(work.b, work.h_kv), work.col0 + warp_key, dK, shared.K().below(warp_key));
+}
+
+template <class T, class Shape>
+__global__ void __launch_bounds__(Shape::THREADS, 1)
+    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, Gradients<T> all, Tensor<float> sum_all,
+                    int heads_at_once) {
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
+  const BackwardShared<T, Shape> shared;
+  const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
+  if (threadIdx.x == 0) shared.initialize();
+  __syncthreads();  // read after write: all threads see the mbarriers initialised. From here on roles part: no barrier of all threads
+
+  if (warpgroup() == Shape::CONSUMERS) {
+    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
+    if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;
+    produce(shared, maps, rule.problem, all.LD, work);
+  } else {
+    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
+    consume(shared, rule, all, sum_all, work);
+  }
+}
+
+template <class Shape>
+void start(const Attention& a) {
+  in_type_of(a, [&]<class T>(T) {
+    const Problem& p = a.problem;
+    const TensorRef& sum = a.workspace("sum_dQ");
+    const BackwardMaps maps = backward_maps<Shape>(a);
+    const Gradients<T> all = prepare<T, Shape::Width>(a, &sum);
+    const int kv_heads = p.B * p.Hkv, tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc));
+    // A quarter more blocks than there are SMs. Under a mask blocks differ in length, and many heads even that out.
+    const int enough = p.causal ? kv_heads : (a.limits.multiprocessors * 5 / 4 + tiles - 1) / tiles;
+    const int in_L2 = heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4));
+    launch("backward_resident",
+           {dim3(static_cast<unsigned>(tiles * kv_heads)), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)},
+           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), std::min(in_L2, enough));
+    convert<T, Shape::Width>(a, sum);
+  });
+}
+
+template <int... Sizes>
+constexpr CompiledShape compiled(const char* why) {
+  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>);
+}
+
+constexpr CompiledShape shapes[] = {
+    compiled<32, 128, 128>("64 queries of dQ for each of two warpgroups"),
+    compiled<32, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<64, 128, 128>("64 queries of dQ for each of two warpgroups"),
+    compiled<64, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<96, 64, 128>("two warpgroups share Q and dO"),
+    compiled<96, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<128, 64, 128>("64 columns of dQ for each of two warpgroups"),
+    compiled<128, 64, 64>("twice as many blocks, little shared memory"),
+};
+
+const Variant variant =
+    hopper_backward_step<shapes>("resident", "V stays in registers as far as there is room, and K where there is more");
+
+}  // namespace
+}  // namespace flash::tensor_cores
