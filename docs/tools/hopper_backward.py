@@ -13,10 +13,12 @@ STEPS = {
     "bulk": ("3_bulk.cuh", "a warp of its own, the adder, has the TMA add $`dQ`$ to its sum"),
     "ordered": ("4_ordered.cuh", "blocks take turns at $`dQ`$: the same bits in each run; only the adders wait"),
     "persistent": ("5_persistent.cuh", "a persistent kernel: step 2 with keys from a counter; the next ones load while these end"),
+    "resident": ("6_resident.cuh", "step 2 with $`V`$ in registers as far as there is room, and $`K`$ where there is more"),
 }
 # d, queries and keys of a tile
 TILES = [(64, 128, 128), (96, 64, 128), (128, 64, 128)]
 CONSUMER_REGISTERS, BESIDE = 240, 40  # that a thread may have; that addresses and the moment take, roughly
+LEAST_BESIDE = 32  # of those, what step 6 leaves
 SHARED_LIMIT, BARRIERS, STAGES = 232448, 256, 2
 
 
@@ -82,6 +84,22 @@ def traffic():
         for how, passes in (("from registers", through_shared(d, br, bc)), ("in bulk", through_shared(d, br, bc, in_bulk=True))):
             lines.append([d, f"{br} × {bc}", how, f"{clocks:,.0f}", f"{passes:,}", f"{passes / clocks / SHARED_BYTES:.2f}"])
     return table("d | Br × Bc | dQ leaves | clocks of the products | bytes through shared memory | of 128 a clock", lines)
+
+
+def resident():
+    """What step 6 keeps in registers, and what that saves of the traffic of step 2."""
+    lines = []
+    for d, br, bc in TILES:
+        live, blocks = br + d, d // 16
+        room = (CONSUMER_REGISTERS - LEAST_BESIDE - live) // 4
+        of_v = min(blocks, room)
+        of_k = min(blocks, room - of_v)
+        before = through_shared(d, br, bc)
+        after = before - (of_v + of_k) * 2 * bc * 16
+        busy = [f"{passes / clocks_of_products(d, br, bc) / SHARED_BYTES:.2f}" for passes in (before, after)]
+        lines.append([d, live, room, f"{of_v} of {blocks}", f"{of_k} of {blocks}", live + 4 * (of_v + of_k), *busy])
+    head = "d | registers by (8B.1) | room for blocks | of V | of K | registers then | shared memory is busy: step 2 | step 6"
+    return table(head, lines)
 
 
 def added():

@@ -16,7 +16,7 @@ CELLS = [(d, length, causal, "fp16") for d in (64, 128) for length in LENGTHS fo
 PEERS = ("flash", "cudnn")
 PASSES = ("forward", "backward")
 LAST = {"forward": "tuned", "backward": "staggered"}  # of the steps that run on every GPU since Ampere
-ON_HOPPER = {"forward": "scheduled", "backward": "bulk"}
+ON_HOPPER = {"forward": "scheduled", "backward": "resident"}
 NARROW = {"backward": "warpgroups"}  # in place of it up to d = 64, where it is faster
 NONE = [None, None, None]
 
