@@ -128,7 +128,7 @@ function(add_stage)
   # Tests may include kernel files and run their device functions through the simulator.
   add_executable(${stage}_test ${arg_TESTS} ${objects})
   target_link_libraries(${stage}_test PRIVATE flash_options flash_kernel flash_grid flash_simt flash_doctest)
-  target_compile_options(${stage}_test PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)  # as run_seldom() does; the kernels are in other objects
+  run_seldom(${arg_TESTS})  # the kernels are in other objects
   add_test_cases(${stage}_test "${stage} cpu" DEVICE cpu)
   if(FLASH_HAS_CUDA)
     add_test_cases(${stage}_test "${stage} gpu" DEVICE gpu)
