@@ -107,9 +107,8 @@ function(run_seldom)
   set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O0)
 endfunction()
 
-# compile_together(LIBRARY): one whose sources all run seldom, and five of which at a time go through the compiler as one, since the headers
-# that they share, for JSON and command lines, take longer than they do.
+# compile_together(LIBRARY): five of its sources at a time go through the compiler as one, since the headers that they share take longer than
+# they do.
 function(compile_together library)
-  target_compile_options(${library} PRIVATE -O0)
   set_target_properties(${library} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 5)
 endfunction()
