@@ -179,11 +179,9 @@ void start(const Attention& a) {
     const TensorRef& sum = a.workspace("sum_dQ");
     const BackwardMaps maps = backward_maps<Shape>(a);
     const Gradients<T> all = prepare<T, Shape::Width>(a, &sum);
-    const int kv_heads = p.B * p.Hkv;
-    const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(kv_heads);
+    const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(p.B * p.Hkv);
     launch("backward_bulk", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)}, backward_kernel<T, Shape>,
-           score_rule(a), maps, all, view<float>(sum),
-           heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4)));
+           score_rule(a), maps, all, view<float>(sum), heads_at_once<Shape>(a));
     convert<T, Shape::Width>(a, sum);
   });
 }

@@ -227,12 +227,10 @@ void start(const Attention& a) {
     const BackwardMaps maps = backward_maps<Shape>(a);
     // Of queries that see no key nobody stores a part of dQ.
     const Gradients<T> all = prepare<T, Shape::Width>(a, p.causal && p.Nq > p.Nk ? &sum : nullptr);
-    const int kv_heads = p.B * p.Hkv;
-    const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(kv_heads);
+    const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(p.B * p.Hkv);
     launch("backward_ordered", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)},
            backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), view<int>(a.workspace("tickets")),
-           view<int>(a.workspace("turns")),
-           heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4)));
+           view<int>(a.workspace("turns")), heads_at_once<Shape>(a));
     convert<T, Shape::Width>(a, sum);
   });
 }

@@ -193,7 +193,7 @@ void start(const Attention& a) {
     launch("backward_persistent",
            {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)},
            backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), view<int>(a.workspace("counter")),
-           heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4)), end);
+           heads_at_once<Shape>(a), end);
     convert<T, Shape::Width>(a, sum);
   });
 }

@@ -191,13 +191,9 @@ void start(const Attention& a) {
     const TensorRef& sum = a.workspace("sum_dQ");
     const BackwardMaps maps = backward_maps<Shape>(a);
     const Gradients<T> all = prepare<T, Shape::Width>(a, &sum);
-    const int kv_heads = p.B * p.Hkv, tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc));
-    // A quarter more blocks than there are SMs. Under a mask blocks differ in length, and many heads even that out.
-    const int enough = p.causal ? kv_heads : (a.limits.multiprocessors * 5 / 4 + tiles - 1) / tiles;
-    const int in_L2 = heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4));
-    launch("backward_resident",
-           {dim3(static_cast<unsigned>(tiles * kv_heads)), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), std::min(in_L2, enough));
+    const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(p.B * p.Hkv);
+    launch("backward_resident", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)},
+           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), heads_at_once<Shape>(a));
     convert<T, Shape::Width>(a, sum);
   });
 }

@@ -7,9 +7,9 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 5:
-// - Tall tiles: three or four warpgroups share a tile of keys, which is narrower instead. Each byte of K and V serves more queries, and at any time
-//   more warpgroups have a product or a softmax to offer. S of a narrow tile also leaves the registers that a third and fourth warpgroup take.
-//   There are none to spare: what a bias needs gets kernels of its own.
+// - Tall tiles: three warpgroups share a tile of keys, which is narrower instead. Each byte of K and V serves more queries, and at any time more
+//   warpgroups have a product or a softmax to offer. S of a narrow tile also leaves the registers that a third warpgroup takes. There are none to
+//   spare: what a bias needs gets kernels of its own.
 // - Three stages in the rings, as tiles of keys are smaller.
 // - A warpgroup skips tiles that none of its rows sees: of a tall tile under a causal mask, or at the last query, that is a good part.
 //
@@ -244,7 +244,7 @@ constexpr CompiledShape shapes_with_bias[] = {
 };
 
 const Variant variant = hopper_step<shapes, shapes_with_bias>(
-    "tall", "three or four warpgroups share narrow tiles of keys, and skip what they do not see");
+    "tall", "three warpgroups share narrow tiles of keys, and skip what they do not see");
 
 }  // namespace
 }  // namespace flash::tensor_cores

@@ -36,6 +36,17 @@ struct KeyWork {
   }
 };
 
+/// How many heads the blocks at work share: as many as L2 holds of what blocks read and add to again and again, Q, dO and the sum of dQ. Without a
+/// mask no more than give every SM a block and a quarter, so that the blocks of a head run at the same time. Under a mask blocks differ in length,
+/// and many heads even that out.
+template <class Shape>
+int heads_at_once(const Attention& a) {
+  const Problem& p = a.problem;
+  const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc));
+  const int in_L2 = heads_in_L2(p.B * p.Hkv, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4));
+  return p.causal ? in_L2 : std::min(in_L2, (a.limits.multiprocessors * 5 / 4 + tiles - 1) / tiles);
+}
+
 /// What the TMA reads: boxes as high as a tile.
 struct BackwardMaps {
   TensorMap Q, K, V, dO;
