@@ -63,7 +63,8 @@ struct WorkFromTheEnd : KeyWork<Shape> {
   }
 };
 
-/// One thread: loads K and V, then tiles of queries, each as soon as there is room.
+/// One thread: loads K and V, then tiles of queries, each as soon as there is room: dO first, whose stage is free
+/// after dV; that of Q after dK.
 template <class T, class Shape>
 __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
                         const Tensor<const float>& LD, const WorkFromTheEnd<Shape>& work) {
@@ -72,10 +73,10 @@ __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMa
   Turn<Shape::STAGES> turn;
   auto at = work.first(problem);
   for (int visit = 0; visit < work.visits; ++visit, at = work.after(problem, at), turn.next()) {
-    mbarrier_wait(is.empty_Q[turn.stage()], turn.parity() ^ 1);  // write after read: all consumers have read Q and L
-    shared.load_Q(turn.stage(), maps, LD, work.b, at.h, at.row0);
-    mbarrier_wait(is.empty_dO[turn.stage()], turn.parity() ^ 1);  // write after read: likewise
+    mbarrier_wait(is.empty_dO[turn.stage()], turn.parity() ^ 1);  // write after read: all consumers have read dO and D
     shared.load_dO(turn.stage(), maps, LD, work.b, at.h, at.row0);
+    mbarrier_wait(is.empty_Q[turn.stage()], turn.parity() ^ 1);  // write after read: likewise Q and L
+    shared.load_Q(turn.stage(), maps, LD, work.b, at.h, at.row0);
   }
 }
 

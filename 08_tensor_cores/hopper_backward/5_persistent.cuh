@@ -50,7 +50,8 @@ using SharedTiles = BackwardShared<T, Shape, Shape::KV_STAGES>;
 /// The named barrier at which consumers meet.
 constexpr int ALL_CONSUMERS = 1;
 
-/// One thread: loads K and V of a work, then tiles of queries, each as soon as there is room.
+/// One thread: loads K and V of a work, then tiles of queries, each as soon as there is room: dO first, whose stage is free
+/// after dV; that of Q after dK.
 template <class T, class Shape, class Turns>
 __device__ void produce(const SharedTiles<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
                         const Tensor<const float>& LD, const KeyWork<Shape>& work, int number, Turns& turn) {
@@ -63,10 +64,10 @@ __device__ void produce(const SharedTiles<T, Shape>& shared, const BackwardMaps&
   auto at = work.first(problem);
   for (int visit = 0; visit < work.visits; ++visit, at = work.after(problem, at), turn.of_Q.next()) {
     const int stage = turn.of_Q.stage(), parity = turn.of_Q.parity();
-    mbarrier_wait(is.empty_Q[stage], parity ^ 1);  // write after read: all consumers have read Q and L
-    shared.load_Q(stage, maps, LD, work.b, at.h, at.row0);
-    mbarrier_wait(is.empty_dO[stage], parity ^ 1);  // write after read: likewise
+    mbarrier_wait(is.empty_dO[stage], parity ^ 1);  // write after read: all consumers have read dO and D
     shared.load_dO(stage, maps, LD, work.b, at.h, at.row0);
+    mbarrier_wait(is.empty_Q[stage], parity ^ 1);  // write after read: likewise Q and L
+    shared.load_Q(stage, maps, LD, work.b, at.h, at.row0);
   }
 }
 

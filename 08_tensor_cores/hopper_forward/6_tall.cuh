@@ -243,8 +243,8 @@ constexpr CompiledShape shapes_with_bias[] = {
     with_bias<256, 128, 32>("two warpgroups: a bias takes registers"), with_bias<256, 64, 32>("little shared memory"),
 };
 
-const Variant variant = hopper_step<shapes, shapes_with_bias>(
-    "tall", "three warpgroups share narrow tiles of keys, and skip what they do not see");
+const Variant variant =
+    hopper_step<shapes, shapes_with_bias>("tall", "three warpgroups share narrow tiles of keys, and skip what they do not see");
 
 }  // namespace
 }  // namespace flash::tensor_cores
