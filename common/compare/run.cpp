@@ -123,7 +123,7 @@ class Runs {
     progress_.end(row);
     rows_.of_plan[i] = std::move(row);
     done_ += rounds_done(*rows_.of_plan[i]) - static_cast<std::size_t>(round - 1);
-    save_.write(rows_, done_);
+    save_.write(rows_, done_, plan_.runs.size() * static_cast<std::size_t>(options_.rounds));
   }
 
   ProcessResult watched(const std::vector<std::string>& arguments) {

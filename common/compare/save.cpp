@@ -164,11 +164,11 @@ void SaveFile::check_replaced(const Plan& plan, bool tune) const {
                    ", which this run would replace by its own; allowed: a new name, or --force");
 }
 
-void SaveFile::write(const KeptRows& rows, std::size_t done) const {
+void SaveFile::write(const KeptRows& rows, std::size_t done, std::size_t all) const {
   if (file_.empty()) return;
   const SignalsHeld held;
   write_rows(partial_, rows);
-  say_on_signal("compare: stopped; " + std::to_string(done) + " of " + std::to_string(rows.of_plan.size()) +
+  say_on_signal("compare: stopped; " + std::to_string(done) + " of " + std::to_string(all) +
                 " runs are saved, the others run with\n  " + go_on_ + "\n");
 }
 

@@ -39,8 +39,9 @@ class SaveFile {
   /// if they are of another kind, of --tune or not.
   void check_replaced(const Plan&, bool tune) const;
 
-  /// Puts the rows into FILE.partial; from then on a signal that ends the program tells how to go on after `done` runs.
-  void write(const KeptRows&, std::size_t done) const;
+  /// Puts the rows into FILE.partial; from then on a signal that ends the program tells how to go on after `done` of
+  /// `all` runs, each round of one counted.
+  void write(const KeptRows&, std::size_t done, std::size_t all) const;
 
   /// Puts the rows into FILE, and says so on `log`.
   void finish(const KeptRows&, std::ostream& log) const;

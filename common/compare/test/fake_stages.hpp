@@ -108,9 +108,9 @@ inline ProcessResult compare_on_cpu(const FakeStages& stages, const Strings& arg
   return compare(stages, joined({"--device", "cpu", "--pass", "forward"}, arguments));
 }
 
-/// Starts it on the CPU among these stages with files as its streams, and does not wait for its end.
+/// Starts it among these stages with files as its streams, and does not wait for its end.
 inline pid_t start_compare(const FakeStages& stages, const Strings& more, const char* output, const char* error) {
-  const Strings arguments = joined({"compare", "--bin", stages.path().string(), "--device", "cpu"}, more);
+  const Strings arguments = joined({"compare", "--bin", stages.path().string()}, more);
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);

@@ -102,7 +102,7 @@ TEST_CASE("compare: a signal stops the child too and leaves no file") {
     const TemporaryFolder folder;
     const std::string pid_file = (folder.path() / "pid").string(), rows = (folder.path() / "rows.json").string();
     stages.add("01_slow", "echo $$ > " + pid_file + ".new; mv " + pid_file + ".new " + pid_file + "; exec sleep 100");
-    const pid_t program = start_compare(stages, {"--save", rows}, "/dev/null", "/dev/null");
+    const pid_t program = start_compare(stages, {"--device", "cpu", "--save", rows}, "/dev/null", "/dev/null");
     for (int i = 0; i < 2000 && !std::filesystem::exists(pid_file); ++i) usleep(10000);
     REQUIRE(std::filesystem::exists(pid_file));  // the child runs
     kill(program, number);

@@ -60,7 +60,7 @@ std::vector<int> lengths(const Json& rows) {
 TEST_CASE("resume: a signal leaves the rows so far in FILE.partial and says how to go on, and --resume runs the rest") {
   const Sweep sweep("[ $Nq -ne 32 ] || [ -e " + std::string("\"$0.again\"") + " ] || exec sleep 100");
   const std::string said = (sweep.folder.path() / "said").string();
-  const pid_t program = start_compare(sweep.stages, sweep.arguments, "/dev/null", said.c_str());
+  const pid_t program = start_compare(sweep.stages, joined({"--device", "cpu"}, sweep.arguments), "/dev/null", said.c_str());
   const auto third_runs = [&] { return std::filesystem::exists(sweep.log) && contains(read_bytes(sweep.log), "32\n"); };
   for (int i = 0; i < 2000 && !third_runs(); ++i) usleep(10000);
   kill(program, SIGINT);
@@ -91,6 +91,26 @@ TEST_CASE("resume: a signal leaves the rows so far in FILE.partial and says how 
   CHECK(sweep.ran().empty());
   CHECK(read_bytes(sweep.file) == before);
   CHECK(again.output == result.output);
+}
+
+TEST_CASE("resume: of several rounds each counts as a run") {
+  const FakeStages stages;  // the first run is the probe for a GPU; the last of two rounds over two problems does not end
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "rows.json").string(), said = (folder.path() / "said").string();
+  const std::string log = (folder.path() / "log").string();
+  stages.add("01_first", answers("echo run >> " + log + "; [ $(wc -l < " + log + ") -ne 5 ] || exec sleep 100; " +
+                                 "time=', \"time\": {\"median_ms\": 1, \"min_ms\": 1, \"max_ms\": 1, \"iterations\": 1}'"));
+  const pid_t program =
+      start_compare(stages, {"--pass", "forward", "--no-counts", "--rounds", "2", "--sweep", "seq=8,16", "--save", file},
+                    "/dev/null", said.c_str());
+  const auto last_runs = [&] {
+    return std::filesystem::exists(log) && read_bytes(log).size() == 5 * std::string("run\n").size();
+  };
+  for (int i = 0; i < 2000 && !last_runs(); ++i) usleep(10000);
+  kill(program, SIGINT);
+  status_of(program);
+  const std::string words = read_bytes(said);
+  CHECK_MESSAGE(contains(words, "\ncompare: stopped; 3 of 4 runs are saved"), words);
 }
 
 TEST_CASE("resume: a row that no longer holds is run again") {
