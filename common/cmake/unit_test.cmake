@@ -14,6 +14,8 @@ function(add_test_cases target prefix)
   set(selection)
   if(arg_DEVICE)
     set(selection EXTRA_ARGS --device=${arg_DEVICE})
+    string(REGEX MATCH "^[0-9]+" number ${target})
+    list(APPEND properties COST ${number})  # later stages first: they take longer, and alone at the end they would leave cores idle
   endif()
   if(arg_DEVICE STREQUAL "gpu")
     list(APPEND properties LABELS gpu SKIP_RETURN_CODE 77)
