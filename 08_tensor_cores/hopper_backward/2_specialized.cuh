@@ -10,7 +10,7 @@
 //
 // New since step 1, which has the same tiles and the same order of products:
 // - Warp specialization: a thread of one more warpgroup, the producer, loads tile after tile into rings. It waits for "empty", the consumers
-//   for "full" (Hopper forward, step 3). dO and D are given back earlier than Q and L, as dV needs nothing of what dK waits for.
+//   for "full" (Hopper forward, step 3).
 // - setmaxnreg moves the producer's registers to the consumers, for whom 168, a third of the SM's, would not do.
 // - Two tiles of dS: what a warpgroup stores is not what the other one still reads for dQ of the tile before. So one barrier is left in the loop.
 //
@@ -47,8 +47,7 @@ struct BackwardShape {
 /// The named barrier at which consumers meet.
 constexpr int ALL_CONSUMERS = 1;
 
-/// One thread: loads K and V, then tiles of queries, each as soon as there is room: dO first, whose stage is free
-/// after dV; that of Q after dK.
+/// One thread: loads K and V, then tiles of queries, each as soon as there is room.
 template <class T, class Shape>
 __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
                         const Tensor<const float>& LD, const KeyWork<Shape>& work) {
@@ -57,10 +56,9 @@ __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMa
   Turn<Shape::STAGES> turn;
   auto at = work.first(problem);
   for (int visit = 0; visit < work.visits; ++visit, at = work.after(problem, at), turn.next()) {
-    mbarrier_wait(is.empty_dO[turn.stage()], turn.parity() ^ 1);  // write after read: all consumers have read dO and D
-    shared.load_dO(turn.stage(), maps, LD, work.b, at.h, at.row0);
-    mbarrier_wait(is.empty_Q[turn.stage()], turn.parity() ^ 1);  // write after read: likewise Q and L
+    mbarrier_wait(is.empty[turn.stage()], turn.parity() ^ 1);  // write after read: no consumer reads the tiles before
     shared.load_Q(turn.stage(), maps, LD, work.b, at.h, at.row0);
+    shared.load_dO(turn.stage(), maps, LD, work.b, at.h, at.row0);
   }
 }
 
@@ -116,15 +114,13 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_fence();                                    // the registers of dQ are free
     part.template issue<T>(dQ, dS_smem, shared.K());  // (8.16)
     wgmma_commit();
-    wgmma_wait<1>(registers(dV));  // read after write: dV is there
-    release(is.empty_dO[stage]);
     wgmma_fence();                                                       // read after write: dS has been computed
     issue_product<T, Shape::Br / 16>(dK, dS, Q.right_of_group(), true);  // (8.15)
     wgmma_commit();
-    wgmma_wait<1>(registers(dQ));  // read after write: dQ is there, dK not yet
+    wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are there, dK not yet
     part.add(sum_all.head(work.b, now.h), now.row0, dQ);
-    wgmma_wait<0>(registers(dK));  // read after write: dK is there
-    release(is.empty_Q[stage]);
+    wgmma_wait<0>(registers(dK));  // write after read: this warpgroup reads the tiles no longer
+    release(is.empty[stage]);
   }
   // Write after read: the gradients leave through the tiles of V and K, which no warp reads any longer.
   named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);

@@ -46,8 +46,7 @@ struct BackwardShape {
 /// The named barrier at which consumers meet.
 constexpr int ALL_CONSUMERS = 1;
 
-/// One thread: loads K and V, then tiles of queries, each as soon as there is room: dO first, whose stage is free
-/// after dV; that of Q after dK.
+/// One thread: loads K and V, then tiles of queries, each as soon as there is room.
 template <class T, class Shape>
 __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
                         const Tensor<const float>& LD, const KeyWork<Shape>& work) {
@@ -56,10 +55,9 @@ __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMa
   Turn<Shape::STAGES> turn;
   auto at = work.first(problem);
   for (int visit = 0; visit < work.visits; ++visit, at = work.after(problem, at), turn.next()) {
-    mbarrier_wait(is.empty_dO[turn.stage()], turn.parity() ^ 1);  // write after read: all consumers have read dO and D
-    shared.load_dO(turn.stage(), maps, LD, work.b, at.h, at.row0);
-    mbarrier_wait(is.empty_Q[turn.stage()], turn.parity() ^ 1);  // write after read: likewise Q and L
+    mbarrier_wait(is.empty[turn.stage()], turn.parity() ^ 1);  // write after read: no consumer reads the tiles before
     shared.load_Q(turn.stage(), maps, LD, work.b, at.h, at.row0);
+    shared.load_dO(turn.stage(), maps, LD, work.b, at.h, at.row0);
   }
 }
 
@@ -132,18 +130,16 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_fence();                                    // the registers of dQ are free
     part.template issue<T>(dQ, dS_smem, shared.K());  // (8.16)
     wgmma_commit();
-    wgmma_wait<1>(registers(dV));  // read after write: dV is there
-    release(is.empty_dO[stage]);
     wgmma_fence();                                                       // read after write: dS has been computed
     issue_product<T, Shape::Br / 16>(dK, dS, Q.right_of_group(), true);  // (8.15)
     wgmma_commit();
-    wgmma_wait<1>(registers(dQ));                   // read after write: dQ is there, dK not yet
+    wgmma_wait<1>(registers(dV), registers(dQ));    // read after write: dV and dQ are there, dK not yet
     mbarrier_wait(is.empty_dQ[stage], parity ^ 1);  // write after read: the TMA has read dQ of the tile before the last
     part.store(shared.dQ(stage), dQ);
     fence_proxy_async();  // read after write: the TMA sees what this thread has stored
     release(is.full_dQ[stage]);
-    wgmma_wait<0>(registers(dK));  // read after write: dK is there
-    release(is.empty_Q[stage]);
+    wgmma_wait<0>(registers(dK));  // write after read: this warpgroup reads the tiles no longer
+    release(is.empty[stage]);
   }
   // Write after read: the gradients leave through the tiles of V and K, which no warp reads any longer.
   named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);

@@ -50,8 +50,7 @@ using SharedTiles = BackwardShared<T, Shape, Shape::KV_STAGES>;
 /// The named barrier at which consumers meet.
 constexpr int ALL_CONSUMERS = 1;
 
-/// One thread: loads K and V of a work, then tiles of queries, each as soon as there is room: dO first, whose stage is free
-/// after dV; that of Q after dK.
+/// One thread: loads K and V of a work, then tiles of queries, each as soon as there is room.
 template <class T, class Shape, class Turns>
 __device__ void produce(const SharedTiles<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
                         const Tensor<const float>& LD, const KeyWork<Shape>& work, int number, Turns& turn) {
@@ -64,10 +63,9 @@ __device__ void produce(const SharedTiles<T, Shape>& shared, const BackwardMaps&
   auto at = work.first(problem);
   for (int visit = 0; visit < work.visits; ++visit, at = work.after(problem, at), turn.of_Q.next()) {
     const int stage = turn.of_Q.stage(), parity = turn.of_Q.parity();
-    mbarrier_wait(is.empty_dO[stage], parity ^ 1);  // write after read: all consumers have read dO and D
-    shared.load_dO(stage, maps, LD, work.b, at.h, at.row0);
-    mbarrier_wait(is.empty_Q[stage], parity ^ 1);  // write after read: likewise Q and L
+    mbarrier_wait(is.empty[stage], parity ^ 1);  // write after read: no consumer reads the tiles before
     shared.load_Q(stage, maps, LD, work.b, at.h, at.row0);
+    shared.load_dO(stage, maps, LD, work.b, at.h, at.row0);
   }
 }
 
@@ -122,15 +120,13 @@ __device__ void consume(const SharedTiles<T, Shape>& shared, const ScoreRule& ru
     wgmma_fence();                           // the registers of dQ are free
     part.template issue<T>(dQ, dS_smem, K);  // (8.16)
     wgmma_commit();
-    wgmma_wait<1>(registers(dV));  // read after write: dV is there
-    release(is.empty_dO[stage]);
     wgmma_fence();                                                       // read after write: dS has been computed
     issue_product<T, Shape::Br / 16>(dK, dS, Q.right_of_group(), true);  // (8.15)
     wgmma_commit();
-    wgmma_wait<1>(registers(dQ));  // read after write: dQ is there, dK not yet
+    wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are there, dK not yet
     part.add(sum_all.head(work.b, now.h), now.row0, dQ);
-    wgmma_wait<0>(registers(dK));  // read after write: dK is there
-    release(is.empty_Q[stage]);
+    wgmma_wait<0>(registers(dK));  // write after read: this warpgroup reads the tiles no longer
+    release(is.empty[stage]);
   }
   // Write after read: the gradients leave through the tiles of V and K, which no warp reads any longer.
   named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);

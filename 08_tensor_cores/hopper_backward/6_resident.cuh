@@ -8,10 +8,8 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 2:
-// - V, the left operand of dP^T, stays in registers as far as there is room: half of it at d = 128. Where there is more room, K does too. Shared
-//   memory is the bottleneck, and an operand that lies there is read again in each visit.
-// - Without a mask, fewer heads are in progress at a time, so that more of their sums of dQ stay in L2.
+// New since step 2: V, the left operand of dP^T, stays in registers as far as there is room: half of it at d = 128. Where there is more room, K does
+// too. Shared memory is the bottleneck, and an operand that lies there is read again in each visit.
 //
 // Grid: Tc*B*Hkv; the block of a key/value head walks over all query heads that read it. Block: consumers, warpgroups of which each owns 64 keys;
 // then the producer.
@@ -78,8 +76,7 @@ struct ResidentRows {
 /// The named barrier at which consumers meet.
 constexpr int ALL_CONSUMERS = 1;
 
-/// One thread: loads K and V, then tiles of queries, each as soon as there is room: dO first, whose stage is free
-/// after dV; that of Q after dK.
+/// One thread: loads K and V, then tiles of queries, each as soon as there is room.
 template <class T, class Shape>
 __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
                         const Tensor<const float>& LD, const KeyWork<Shape>& work) {
@@ -88,10 +85,9 @@ __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMa
   Turn<Shape::STAGES> turn;
   auto at = work.first(problem);
   for (int visit = 0; visit < work.visits; ++visit, at = work.after(problem, at), turn.next()) {
-    mbarrier_wait(is.empty_dO[turn.stage()], turn.parity() ^ 1);  // write after read: all consumers have read dO and D
-    shared.load_dO(turn.stage(), maps, LD, work.b, at.h, at.row0);
-    mbarrier_wait(is.empty_Q[turn.stage()], turn.parity() ^ 1);  // write after read: likewise Q and L
+    mbarrier_wait(is.empty[turn.stage()], turn.parity() ^ 1);  // write after read: no consumer reads the tiles before
     shared.load_Q(turn.stage(), maps, LD, work.b, at.h, at.row0);
+    shared.load_dO(turn.stage(), maps, LD, work.b, at.h, at.row0);
   }
 }
 
@@ -148,15 +144,13 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_fence();                                    // the registers of dQ are free
     part.template issue<T>(dQ, dS_smem, shared.K());  // (8.16)
     wgmma_commit();
-    wgmma_wait<1>(registers(dV));  // read after write: dV is there
-    release(is.empty_dO[stage]);
     wgmma_fence();                                                       // read after write: dS has been computed
     issue_product<T, Shape::Br / 16>(dK, dS, Q.right_of_group(), true);  // (8.15)
     wgmma_commit();
-    wgmma_wait<1>(registers(dQ));  // read after write: dQ is there, dK not yet
+    wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are there, dK not yet
     part.add(sum_all.head(work.b, now.h), now.row0, dQ);
-    wgmma_wait<0>(registers(dK));  // read after write: dK is there
-    release(is.empty_Q[stage]);
+    wgmma_wait<0>(registers(dK));  // write after read: this warpgroup reads the tiles no longer
+    release(is.empty[stage]);
   }
   // Write after read: the gradients leave through the tiles of V and K, which no warp reads any longer.
   named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);

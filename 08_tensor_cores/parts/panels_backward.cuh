@@ -64,7 +64,7 @@ struct BackwardShared {
   using STile = PanelTile<T, Shape::Bc, Shape::Br>;  // dS^T: rows are keys
   struct Barriers {
     Mbarrier full_K[KVStages], full_V[KVStages], empty_KV[KVStages];
-    Mbarrier full_Q[STAGES], full_dO[STAGES], empty_Q[STAGES], empty_dO[STAGES];
+    Mbarrier full_Q[STAGES], full_dO[STAGES], empty[STAGES];
     Mbarrier full_dQ[STAGES], empty_dQ[STAGES];  // steps 3 and 4
     int number[KVStages];                        // steps 4 and 5: of the work that K and V belong to
   };
@@ -100,8 +100,7 @@ struct BackwardShared {
     for (int stage = 0; stage < STAGES; ++stage) {
       mbarrier_init(is.full_Q[stage], 1);
       mbarrier_init(is.full_dO[stage], 1);
-      mbarrier_init(is.empty_Q[stage], Shape::CONSUMERS * 4);
-      mbarrier_init(is.empty_dO[stage], Shape::CONSUMERS * 4);
+      mbarrier_init(is.empty[stage], Shape::CONSUMERS * 4);
       mbarrier_init(is.full_dQ[stage], Shape::CONSUMERS * 4);
       mbarrier_init(is.empty_dQ[stage], 1);
     }
