@@ -27,7 +27,7 @@ namespace flash::fa1_forward {
 namespace {
 
 constexpr int MAX_ROWS = 256;  // Br at most: with 255 registers each, more threads do not fit an SM
-constexpr int WARP_ROWS = 32;  // Br is a multiple of it: a thread without a row would be a lane that idles
+constexpr int WARP_ROWS = 32;  // Br, the threads of a block, is a multiple of it: no lane of the last warp is missing
 
 /// Floats of shared memory: two tiles of Bc rows, two padded ones of Br rows.
 inline std::size_t shared_floats(const Tiles& t, int width) {

@@ -1,5 +1,5 @@
 // A thread that owns a row: the tiles that its block loads, and its arithmetic, four columns at a time. Chapter 04 introduces
-// it; the kernels of chapter 05 and of the first step of 06 are made of the same.
+// it; the kernels of chapter 05 and of the first step of 06 are made of the same, and steps 2 and 3 of 06 load with it.
 #pragma once
 
 #include "common/device/device.cuh"
@@ -15,7 +15,7 @@ constexpr int PAD = 4;
 /// d padded to a multiple of 32: the widths that are compiled.
 inline int width_of(int d) { return (d + 31) / 32 * 32; }
 
-/// The first Q tile with a row that sees key j: rows before it see none of the keys from j on.
+/// The first row of the first Q tile in which a row sees key j: rows before it see none of the keys from j on.
 FLASH_HOST_DEVICE inline int first_visible_tile(const Problem& p, int j, int Br) {
   const int first_row = p.causal ? j - (p.Nk - p.Nq) : 0;
   return first_row > 0 ? first_row / Br * Br : 0;

@@ -43,10 +43,11 @@ FLASH_HOST_DEVICE constexpr int shared_floats(const Tiles& t, int width) {
 }
 
 /// (5.8)  For M floats of shared memory the paper takes Bc = M/(4d), Br = min(Bc, d), which leaves P, dS, dK and dV out. Here
-/// - all that lies there is counted, and it fits: 4 [shared_floats] <= the bytes that a block may have;
+/// - all that lies there is counted, and it fits: 4 shared_floats() <= the bytes that a block may have;
 /// - Br = 2 Bc, so that a block has one thread for each row of dV and one for each row of dK;
-/// - Bc is the largest multiple of 16, so Br one of the warp, that fits, up to MAX_Bc and no larger than the problem needs;
-///   where not even 16 fits (d > 96 on a GPU with 64 KB) Bc = 8 and Br = 32: half of the threads then rest in phase C.
+/// - Bc is the largest multiple of 16 that fits, so that Br is a multiple of the warp, up to MAX_Bc and no larger than the
+///   problem needs; where not even 16 fits (d > 96 on a GPU with 64 KB) Bc = 8 and Br = 32: half of the threads then rest in
+///   phase C.
 inline Tiles tiles_of(const Problem& p, const DeviceLimits& limits) {
   const int M = static_cast<int>(limits.shared_bytes / sizeof(float));
   const int needed = std::max(p.Nk, (p.Nq - 1) / 2 + 1);
@@ -139,7 +140,7 @@ __device__ void differentiate_row(const Problem& problem, const Bias& bias, int 
   }
 }
 
-/// sum += weight * X(row, c0..c0 + CHUNK)
+/// sum += weight * X(row, c0 .. c0 + CHUNK - 1)
 __device__ inline void add_row(float4 (&sum)[CHUNK / 4], float weight, const SharedMatrix<float>& X, int row, int c0) {
 #pragma unroll
   for (int k = 0; k < CHUNK / 4; ++k) sum[k] = add_scaled(sum[k], weight, X.as<const float4>(row, c0 + 4 * k));
@@ -215,7 +216,7 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
         load_tile<Width>(tiles.dO, all.dO.head(b, h), i0, wide);
         __syncthreads();  // read after write: tiles that others have loaded, and zeros that they have written
 
-        // Lines 11 to 20 without 16, phase A. A row that sees no key at all has l = 0, m = -inf: P = 0.
+        // Lines 11 to 13, 17, 19 and 20: phase A. A row that sees no key at all has l = 0, m = -inf: P = 0.
         int visible = 0;
         float m = 0.0f, l = 0.0f, D = 0.0f;
         if (i < problem.Nq) {

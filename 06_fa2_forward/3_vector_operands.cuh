@@ -8,9 +8,9 @@
 //   O = O / l,   L = m + ln l                                                           (6.5)
 //
 // New since step 2: a float4 brings four numbers of an operand where step 2 reads them one by one. At one step of the inner
-// dimension a thread needs 8 neighbours in a column of Q or P. So Q and P are stored transposed, and a thread has rows, and
-// columns of O, in runs of four: two loads bring all 8. Of K, which is read along its rows, a float4 holds four steps. A
-// product of 8 x 8 takes 4 loads for 64 multiply-adds.
+// dimension a thread needs 8 numbers of a column of Q or P. So Q and P are stored transposed, and a thread has rows, and
+// columns of O, in runs of four: two loads bring all 8. Of K, which is read along its rows, a float4 holds four steps. On
+// average a step of an 8 x 8 product takes 4 loads for 64 multiply-adds.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes stand in 4 rows of 8.
 // Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [Bc, Br]; rows of K and P^T padded.
@@ -28,7 +28,8 @@ namespace {
 using fa1_forward::load_tile;
 
 constexpr int LANES = 8;  // that share a row
-// A warp reads a column of 8 rows of K, or of 4 rows of Q. With 4 floats more, rows begin 4 banks apart: no two share a bank.
+// Eight lanes read 16 bytes each from 8 rows of K, or write them to 8 rows of P^T. With 4 floats more, rows begin 4 banks
+// apart: the eight meet all 32 banks once.
 constexpr int PAD = 4;
 
 /// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
@@ -42,7 +43,7 @@ struct ForwardShape {
   using Output = ThreadTile<ThreadRows, Width / LANES, LANES, WARPS, 4, 4>;  // O: [Br, Width]
 
   static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && Output::WIDTH == Width, "tiles are dealt out evenly");
-  static_assert(Bc % 32 == 0 && Width % 32 == 0, "without padding all rows of a tile begin in the same bank");
+  static_assert(Br % 32 == 0 && Width % 32 == 0, "without padding all rows of a tile begin in the same bank");
 };
 
 /// Q_i^T. A warp reads a column of Q, whose sectors stay in L1 until the next columns are read, and writes side by side.

@@ -8,8 +8,8 @@
 //   O = O / l,   L = m + ln l                                                           (6.5)
 //
 // New since step 3: double buffering with cp.async. K_j and V_j have a buffer each, and a copy into one is in flight while the
-// other is computed with: V_j is prefetched during Q K^T, K_(j+1) during P V. No register holds what is copied, and nobody
-// waits for HBM but at the beginning.
+// other is computed with: V_j is prefetched during Q K^T, K_(j+1) during P V. No register holds what is copied, and a
+// warp waits for HBM only at the beginning, or where a product ends before the copy that it covers.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes stand in 4 rows of 8.
 // Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [Bc, Br]; rows of K and P^T padded.
@@ -24,7 +24,8 @@ namespace flash::fa2_forward {
 namespace {
 
 constexpr int LANES = 8;  // that share a row
-// A warp reads a column of 8 rows of K, or of 4 rows of Q. With 4 floats more, rows begin 4 banks apart: no two share a bank.
+// Eight lanes read 16 bytes each from 8 rows of K, or write them to 8 rows of P^T. With 4 floats more, rows begin 4 banks
+// apart: the eight meet all 32 banks once.
 constexpr int PAD = 4;
 
 /// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
@@ -38,7 +39,7 @@ struct ForwardShape {
   using Output = ThreadTile<ThreadRows, Width / LANES, LANES, WARPS, 4, 4>;  // O: [Br, Width]
 
   static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && Output::WIDTH == Width, "tiles are dealt out evenly");
-  static_assert(Bc % 32 == 0 && Width % 32 == 0, "without padding all rows of a tile begin in the same bank");
+  static_assert(Br % 32 == 0 && Width % 32 == 0, "without padding all rows of a tile begin in the same bank");
 };
 
 /// Q_i^T. A warp reads a column of Q, whose sectors stay in L1 until the next columns are read, and writes side by side.

@@ -9,7 +9,7 @@
 //
 // New since step 4: fewer instructions for each score.
 // - e^x is 2^(x log2 e), one instruction (ex2) after a multiplication; and scale is part of that factor. (With a bias, or a
-//   scale that is not positive, scores are scaled at once, and c = log2 e.)
+//   scale that is not positive, or a huge one, scores are scaled at once, and c = log2 e.)
 // - Only tiles that need a mask are masked: those on the diagonal, and the last one if it is not full
 //   (common/device/softmax.cuh).
 // The operands of step 3 and the copies of step 4 are in parts.cuh.
@@ -27,7 +27,8 @@ namespace flash::fa2_forward {
 namespace {
 
 constexpr int LANES = 8;  // that share a row
-// A warp reads a column of 8 rows of K, or of 4 rows of Q. With 4 floats more, rows begin 4 banks apart: no two share a bank.
+// Eight lanes read 16 bytes each from 8 rows of K, or write them to 8 rows of P^T. With 4 floats more, rows begin 4 banks
+// apart: the eight meet all 32 banks once.
 constexpr int PAD = 4;
 
 /// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
@@ -41,7 +42,7 @@ struct ForwardShape {
   using Output = ThreadTile<ThreadRows, Width / LANES, LANES, WARPS, 4, 4>;  // O: [Br, Width]
 
   static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && Output::WIDTH == Width, "tiles are dealt out evenly");
-  static_assert(Bc % 32 == 0 && Width % 32 == 0, "without padding all rows of a tile begin in the same bank");
+  static_assert(Br % 32 == 0 && Width % 32 == 0, "without padding all rows of a tile begin in the same bank");
 };
 
 /// (6.2)  m becomes the larger of both; alpha = 2^(c (m_old - m)), by which sums over the old P are multiplied.

@@ -10,7 +10,7 @@
 // New since step 5: sizes and order.
 // - d = 128 has 8 x 8 scores and outputs a thread too, on 16 lanes a row. That takes Bc = 128, and then P as a whole does not
 //   fit: it goes through shared memory in chunks of 64 keys.
-// - Two or three blocks on an SM where registers allow: one computes while another waits (occupancy).
+// - Two to four blocks on an SM where registers allow: one computes while another waits (occupancy).
 // - Under a causal mask the longest blocks start first, so that no long one starts when the others are done.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes stand in rows of 8 or 16.
@@ -25,7 +25,8 @@
 namespace flash::fa2_forward {
 namespace {
 
-// A warp reads a column of 8 rows of K, or of 4 rows of Q. With 4 floats more, rows begin 4 banks apart: no two share a bank.
+// Eight lanes read 16 bytes each from 8 rows of K, or write them to 8 rows of P^T. With 4 floats more, rows begin 4 banks
+// apart: the eight meet all 32 banks once.
 constexpr int PAD = 4;
 
 /// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up. Lanes: that share a row. Blocks: of an SM,
@@ -49,6 +50,7 @@ template <class Shape>
 __device__ void store_chunk(const SharedMatrix<float>& Pt, const typename Shape::Scores& P, int key0) {
 #pragma unroll
   for (int c = 0; c < P.COLS; ++c) {
+    // The lanes' c-th columns are the LANES keys from c LANES on: all in one chunk, as LANES divides Chunk.
     if (c * P.LANES / Shape::Chunk != key0 / Shape::Chunk) continue;
 #pragma unroll
     for (int r = 0; r < P.ROWS; r += 4) {
@@ -74,7 +76,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
                    Tensor<float> O_all, Tensor<float> L_all, bool wide) {
   const Problem& problem = rule.problem;
   const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
-  const int tile = problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads;  // the last rows see most keys
+  const int tile = problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads;  // the last rows see the most keys
   const int row0 = tile * Shape::Br;
   const int head = blockIdx.x % heads, h = head % problem.H, b = head / problem.H;
   const Matrix<const float> K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
@@ -155,7 +157,7 @@ constexpr CompiledShape shapes[] = {
     compiled<ForwardShape<96, 64, 32, 4, 8, 3>>("little shared memory"),
     compiled<ForwardShape<128, 128, 128, 8, 16>>("8 x 8 scores and outputs a thread"),
     compiled<ForwardShape<128, 128, 64, 8, 16>>("less shared memory"),
-    compiled<ForwardShape<128, 64, 32, 4, 8, 2>>("twice as many blocks, two on an SM"),
+    compiled<ForwardShape<128, 64, 32, 4, 8, 2>>("twice as many blocks, two or three on an SM"),
     compiled<ForwardShape<128, 32, 32, 4, 8>>("little shared memory"),
 };
 

@@ -13,9 +13,9 @@
 // kernel each, and compute S and dP in both: seven products. Nothing is added by two blocks, so results are the same to the
 // last bit in each run.
 //
-// P is recomputed from L, which is all that the forward pass left; L replaces the m and l of FlashAttention-1. Tiles that
-// nobody sees are not visited: dk_dv begins at the first query that sees a key of its tile, dq ends at the last key that a
-// query of its tile sees.
+// P is recomputed from Q, K and L, the one number per row that the forward pass left beside O; L replaces the m and l of
+// FlashAttention-1. Tiles that nobody sees are not visited: dk_dv begins at the first query that sees a key of its tile, dq
+// ends at the last key that a query of its tile sees.
 //
 // Grids: Tc*B*Hkv, the block of a key/value head visits all query heads that read it; Tr*B*H. Block: 8 warps (parts.cuh).
 // HBM: K, V once, Q, dO, L, D once per tile of K that they see; then Q, dO, L, D once, K, V once per tile of Q that sees them;
@@ -30,7 +30,7 @@ namespace {
 
 template <class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule, Tensors all, bool wide) {
-  // Under a causal mask the first keys are seen by most queries: their blocks start first.
+  // Under a causal mask the first keys are seen by the most queries: their blocks start first.
   const Problem& problem = rule.problem;
   const int heads = problem.B * problem.Hkv;
   const int b = blockIdx.x % heads / problem.Hkv, h_kv = blockIdx.x % heads % problem.Hkv;
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule
     typename Shape::KeyGradient gradient(0.0f);  // half 0: dV; half 1: dK, not scaled; of this query head
     for (int row0 = first_row; row0 < problem.Nq; row0 += Shape::Br) {
       cp_async_wait<0>();
-      __syncthreads();  // read after write: all tiles have landed; write after read: no thread still reads the dS before
+      __syncthreads();  // read after write: all tiles have landed
 
       // 2. Half 0: S = Q K^T, then P. Half 1: dP = dO V^T.
       typename Shape::Scores S_or_dP(0.0f);
@@ -66,19 +66,19 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule
 
       // 3. Half 1: dS = P o (dP - D).
       if (!first_half) store_dS(smem, S_or_dP);
-      __syncthreads();  // read after write: all read dS
+      __syncthreads();  // read after write: half 1 reads rows of dS that its other warps have written
 
       // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
       add_product(gradient, Down{of_half(first_half, smem.P, smem.dS)}, Down{of_half(first_half, smem.dO, smem.Q)});
-      __syncthreads();  // write after read: the next tile overwrites Q, dO, L, D
-      const bool last_row = row0 + Shape::Br >= problem.Nq;
-      if (!last_row || h < last_head)
-        load_queries<Shape>(smem, all, b, h + last_row, last_row ? first_row : row0 + Shape::Br, wide);
+      __syncthreads();  // write after read: the next tile overwrites Q, dO, L, D, and then P, dS
+      const bool last_tile = row0 + Shape::Br >= problem.Nq;
+      if (!last_tile || h < last_head)
+        load_queries<Shape>(smem, all, b, last_tile ? h + 1 : h, last_tile ? first_row : row0 + Shape::Br, wide);
       cp_async_commit();
     }
 
-    // 5. The sum of this head, then the sum of the heads: one chain of additions over all queries of a group would lose two
-    // bits more.
+    // 5. The sum of this head, then the sum of the heads: one chain of additions over all queries of a group would be less
+    // precise (chapter 05, section 5).
     const float factor = first_half ? 1.0f : problem.scale;
     gradient.each([&](float& number, int) { number *= factor; });
     write_tile((first_half ? all.dV : all.dK).head(b, h_kv), col0, 0, gradient, wide, h > first_head);
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule
 
 template <class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(ScoreRule rule, Tensors all, bool wide) {
-  // Under a causal mask the last queries see most keys: their blocks start first.
+  // Under a causal mask the last queries see the most keys: their blocks start first.
   const Problem& problem = rule.problem;
   const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
   const int b = blockIdx.x % heads / problem.H, h = blockIdx.x % heads % problem.H;
@@ -167,7 +167,7 @@ constexpr CompiledShape shapes[] = {
     compiled<BackwardShape<96, 32, 64, 8, 8>>("less shared memory"),
     compiled<BackwardShape<128, 64, 64, 8, 16>>("8 x 8 gradients a thread"),
     compiled<BackwardShape<128, 32, 64, 8, 16>>("less shared memory"),
-    compiled<BackwardShape<128, 32, 32, 8, 16>>("twice as many blocks, two on an SM"),
+    compiled<BackwardShape<128, 32, 32, 8, 16>>("twice as many blocks"),
     compiled<BackwardShape<128, 16, 32, 8, 16>>("little shared memory"),
 };
 

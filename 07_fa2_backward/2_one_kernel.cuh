@@ -8,7 +8,7 @@
 //     dK_j += scale dS^T Q_i                                                            (7.5)
 //     dQ_i += scale dS K_j                                                              (7.6)
 //
-// New since step 1: dQ_i is added to HBM by each tile of K in turn, so that S and dP are computed once, not twice: five
+// New since step 1: each tile of K adds its share of dQ_i to HBM, so that S and dP are computed once, not twice: five
 // products instead of seven. Blocks add in whatever order they get there, so the last bits of dQ differ between runs.
 //
 // Grid: Tc*B*Hkv; the block of a key/value head visits all query heads that read it. Block: 8 warps (parts.cuh).
@@ -47,7 +47,7 @@ __device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const
 
 template <class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(ScoreRule rule, Tensors all, bool wide) {
-  // Under a causal mask the first keys are seen by most queries: their blocks start first.
+  // Under a causal mask the first keys are seen by the most queries: their blocks start first.
   const Problem& problem = rule.problem;
   const int heads = problem.B * problem.Hkv;
   const int b = blockIdx.x % heads / problem.Hkv, h_kv = blockIdx.x % heads % problem.Hkv;
@@ -90,9 +90,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(ScoreRule r
       // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
       add_product(gradient, Down{of_half(first_half, smem.P, smem.dS)}, Down{of_half(first_half, smem.dO, smem.Q)});
       __syncthreads();  // write after read: the next tile overwrites Q, dO, L, D
-      const bool last_row = row0 + Shape::Br >= problem.Nq;
-      if (!last_row || h < last_head)
-        load_queries<Shape>(smem, all, b, h + last_row, last_row ? first_row : row0 + Shape::Br, wide);
+      const bool last_tile = row0 + Shape::Br >= problem.Nq;
+      if (!last_tile || h < last_head)
+        load_queries<Shape>(smem, all, b, last_tile ? h + 1 : h, last_tile ? first_row : row0 + Shape::Br, wide);
       cp_async_commit();
 
       // 5. dQ += scale dS K, while the next tile is in flight.
@@ -102,8 +102,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(ScoreRule r
       add_atomically(all.dQ.head(b, h), row0, half_col, dQ, wide);
     }
 
-    // 6. The sum of this head, then the sum of the heads: one chain of additions over all queries of a group would lose two
-    // bits more.
+    // 6. The sum of this head, then the sum of the heads: one chain of additions over all queries of a group would be less
+    // precise (chapter 05, section 5).
     const float factor = first_half ? 1.0f : problem.scale;
     gradient.each([&](float& number, int) { number *= factor; });
     write_tile((first_half ? all.dV : all.dK).head(b, h_kv), col0, 0, gradient, wide, h > first_head);
@@ -136,7 +136,7 @@ constexpr CompiledShape shapes[] = {
     compiled<BackwardShape<96, 32, 64, 8, 8>>("less shared memory"),
     compiled<BackwardShape<128, 64, 64, 8, 16>>("8 x 8 gradients a thread"),
     compiled<BackwardShape<128, 32, 64, 8, 16>>("less shared memory"),
-    compiled<BackwardShape<128, 32, 32, 8, 16>>("twice as many blocks, two on an SM"),
+    compiled<BackwardShape<128, 32, 32, 8, 16>>("twice as many blocks"),
     compiled<BackwardShape<128, 16, 32, 8, 16>>("little shared memory"),
 };
 

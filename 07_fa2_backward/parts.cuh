@@ -32,7 +32,7 @@ struct BackwardShape {
   using KeyGradient = ThreadTile<KeyRows, Width / KeyLanes, KeyLanes, 4, 4, 4>;              // dV or dK: [Bc, Width]
   using QueryGradient = ThreadTile<QueryRows, Width / 2 / QueryLanes, QueryLanes, 4, 1, 4>;  // half of dQ: [Br, Width / 2]
 
-  // Rows of tiles begin 4 banks after the one before: 8 lanes that read 16 bytes of 8 rows each meet all 32 banks once.
+  // Each row of a tile begins 4 banks after the one before: 8 lanes that read 16 bytes each, of 8 rows, meet all 32 banks once.
   static constexpr int STRIDE = Width + 4, P_STRIDE = Bc + ScoreLanes / SCORE_RUN;
   static constexpr int SHARED_FLOATS = (2 * Bc + 2 * Br) * STRIDE + 2 * Br * P_STRIDE + 2 * Br;
 
@@ -93,7 +93,8 @@ __device__ void load_queries(const SharedTiles& smem, const Tensors& all, int b,
   const int row = threadIdx.x;
   if (row >= Shape::Br) return;
   const Vector<const float> L = all.L.head_vector(b, h), D = all.D.head_vector(b, h);
-  const bool exists = row0 + row < L.size;  // zeros beyond the last query
+  // Zeros beyond the last query: P need not be 0 there, since dO = 0 and D = 0 add nothing to dV and make dS = 0.
+  const bool exists = row0 + row < L.size;
   cp_async_zfill<4>(&smem.L[row], L.address(exists ? row0 + row : 0), exists ? 4 : 0);
   cp_async_zfill<4>(&smem.D[row], D.address(exists ? row0 + row : 0), exists ? 4 : 0);
 }

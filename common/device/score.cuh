@@ -11,7 +11,7 @@ inline namespace simt {
 /// The bias of a problem, as a kernel parameter.
 struct Bias {
   BiasKind kind;
-  int diagonal;                ///< Nk - Nq: key i + diagonal is the one right under query i
+  int diagonal;                ///< Nk - Nq: under a causal mask i + diagonal is the last key that query i sees
   Tensor<const float> values;  ///< [B, H, Nq, Nk] with strides of 0 where it is broadcast; ALiBi slopes [B, H, 1, 1]
 
   /// What is added to the scaled score of query i and key j. ALiBi (Press et al. 2022): -slope * distance.

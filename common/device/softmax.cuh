@@ -89,8 +89,8 @@ struct ScoreRule {
   /// col0. Transposed: rows are keys, columns queries.
   template <bool Transposed = false, class Tile>
   __device__ void apply(Tile& S, int head, int row0, int col0) const {
-    // row0 is the same for all tiles. Opaque: what rare tiles make of it is computed for them, not kept in registers all the
-    // time.
+    // row0 is the same for all tiles of a block, except in chapter 07. Opaque: what rare tiles make of it is computed for them,
+    // not kept in registers all the time.
     const int i0 = Transposed ? col0 : opaque(row0), j0 = Transposed ? opaque(row0) : col0;
     if (scale_first) scale_and_add_bias<Transposed>(S, opaque(head), i0, j0);
     mask<Transposed>(S, i0, j0);
@@ -100,7 +100,7 @@ struct ScoreRule {
   template <bool Transposed = false, class Tile>
   __device__ void mask(Tile& S, int i0, int j0) const {
     const int end = j0 + (Transposed ? Tile::HEIGHT : Tile::WIDTH);
-    if (end > problem.visible_keys(i0)) {  // the first query sees fewest keys
+    if (end > problem.visible_keys(i0)) {  // the first query sees the fewest keys
       S.each_at([&](float& s, int row, int col) {
         if (j0 + (Transposed ? row : col) >= problem.visible_keys(i0 + (Transposed ? col : row))) s = -INFINITY;
       });
