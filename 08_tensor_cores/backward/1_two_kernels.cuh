@@ -16,8 +16,9 @@
 // Seven products; nothing is added by two blocks, so results are the same to the last bit in each run.
 //
 // Grids: Tc*B*Hkv*PARTS, the block of a key/value head walks over all query heads that read it; tiles of Bc queries*B*H.
-// HBM: K, V once, Q, dO, L, D once for each tile of K that they see; then Q, dO, L, D once, K, V once for each Bc queries
-//   that see them; dQ, dK, dV once.  Workspace: L and D. Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
+// HBM: K, V once, Q, dO, L, D once for each tile of K that they see, all of it PARTS times; then Q, dO, L, D once, K, V once for
+//   each Bc queries that see them; dQ, dK, dV once.  Workspace: L and D.
+// Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
 #include "08_tensor_cores/parts/prepare.cuh"

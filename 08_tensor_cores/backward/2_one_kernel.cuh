@@ -8,14 +8,15 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 1: dQ_i is added to HBM by each tile of K in turn, so that S and dP are computed once, not twice: five
-// products instead of seven. Rows of dS K are queries, which no warp owns: dS goes through shared memory, and all warps share
-// the product. The sum of dQ is kept in fp32 and in the order of accumulators: the 32 lanes of a warp add to 512 bytes in a
-// row. A last kernel brings it in order, times scale, in 16 bits.
+// New since step 1: each block adds its part of dQ_i to HBM, so that S and dP are computed once, not twice: five products
+// instead of seven. Rows of dS K are queries, which no warp owns: dS goes through shared memory, and all warps share the
+// product. The sum of dQ is kept in fp32 and in the order of accumulators: the 32 lanes of a warp add to 512 adjacent bytes. A
+// last kernel puts it into rows, times scale, in 16 bits.
 //
 // Grid: Tc*B*Hkv*PARTS; the block of a key/value head walks over all query heads that read it.
-// HBM: K, V once; Q, dO, L, D once for each tile of K that they see; the sum of dQ written, read and written each time, read;
-// dQ, dK, dV once. Workspace: L and D; the sum of dQ. Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
+// HBM: K, V once; Q, dO, L, D once for each tile of K that they see, all of it PARTS times; the sum of dQ written, read and
+// written each time, read; dQ, dK, dV once. Workspace: L and D; the sum of dQ.
+// Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
 #include "08_tensor_cores/parts/prepare.cuh"
@@ -39,6 +40,7 @@ struct BackwardShape {
   static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, KEY_TILES == 2);
 
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
+  static_assert(DQ_WARPS.rows * DQ_WARPS.cols * WARP == THREADS, "each warp has a part of dQ");
 };
 
 /// (8.11)  Transposed scores become P = e^(factor S - L). LD: L of the columns, then D.
@@ -59,14 +61,14 @@ __device__ void load_LD(const SharedMatrix<float>& LD_smem, const Matrix<const f
   if (which < 2) cp_async<16>(LD_smem.address(which, col), LD.address(which, row0 + col));
 }
 
-/// (8.16)  The warp's part of dQ = dS K [Br, COLS], added to the sum of dQ, where a row is a 16 x 8 fragment: 4 numbers a lane.
+/// (8.16)  The warp's part of dQ = dS K [Br, COLS], added to the sum of dQ, a sequence of 16 x 8 fragments: 4 numbers a lane.
 template <class Shape, class T>
 __device__ void add_to_dQ(const Matrix<float>& sum, int row0, int col0, const Tile<T, Shape::Br>& dS_smem,
                           const Tile<T, Shape::Width>& K_smem) {
   constexpr int row_tiles = Shape::Br / 16 / Shape::DQ_WARPS.rows, col_tiles = Shape::COLS / 8 / Shape::DQ_WARPS.cols;
   const int warp = threadIdx.x / WARP, warp_row = warp % Shape::DQ_WARPS.rows * 16 * row_tiles;
   const int warp_col = warp / Shape::DQ_WARPS.rows * 8 * col_tiles;
-  if (warp_col >= Shape::COLS) return;  // Width 96: some warps have no part
+  if (warp_col >= Shape::COLS) return;  // never, as asserted above; but without this line the compiler spills registers
   Accumulators<row_tiles, col_tiles> dQ(0.0f);
   add_product(dQ, dS_smem.template left_transposed<Shape::Bc>(warp_row), K_smem.right(col0 + warp_col));
   const int first = ((row0 + warp_row) / 16 * (Shape::Width / 8) + (col0 + warp_col) / 8) * WARP + threadIdx.x % WARP;

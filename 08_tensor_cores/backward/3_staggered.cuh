@@ -92,7 +92,7 @@ __device__ void load_LD(const SharedMatrix<float>& LD_smem, const Matrix<const f
   if (which < 2) cp_async<16>(LD_smem.address(which, col), LD.address(which, row0 + col));
 }
 
-/// (8.16)  The warp's part of dQ = dS K [Br, d], added to the sum of dQ, where a row is a 16 x 8 fragment: 4 numbers a lane.
+/// (8.16)  The warp's part of dQ = dS K [Br, d], added to the sum of dQ, a sequence of 16 x 8 fragments: 4 numbers a lane.
 template <class Shape, class T>
 __device__ void add_to_dQ(const Matrix<float>& sum, int row0, const Tile<T, Shape::Br>& dS_smem,
                           const Tile<T, Shape::Width>& K_smem) {

@@ -3,7 +3,7 @@
 //   S = scale Q_i K_j^T + bias, masked                     [Br, d] x [d, Bc]           (6.1)
 //   m_new = max(m, rowmax S),   alpha = e^(m - m_new)                                  (6.2)
 //   P = e^(S - m_new),   l = alpha l + rowsum P                                        (6.3)
-//   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (8.4)
+//   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (6.4)
 //   at the end  O = O / l,   L = m + ln l                                              (6.5)
 //
 // New since chapter 06:
@@ -84,8 +84,8 @@ struct Right {
   }
 };
 
-/// A tile [rows, Width] of T in shared memory. A row begins 4 banks after the one before: the 8 rows and 4 words that a warp
-/// reads at once lie in 32 different banks.
+/// A tile [rows, Width] of T in shared memory. A row begins 4 banks after the one before (12 where Width is 16, 20 where it is
+/// 32 or 96): the 8 rows and 4 words that a warp reads at once lie in 32 different banks.
 template <class T_, int Width, int Pad>
 struct Tile {
   using T = T_;

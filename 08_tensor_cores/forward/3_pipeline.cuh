@@ -3,7 +3,7 @@
 //   S = scale Q_i K_j^T + bias, masked                     [Br, d] x [d, Bc]           (6.1)
 //   m_new = max(m, rowmax S),   alpha = e^(m - m_new)                                  (6.2)
 //   P = e^(S - m_new),   l = alpha l + rowsum P                                        (6.3)
-//   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (8.4)
+//   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (6.4)
 //   at the end  O = O / l,   L = m + ln l                                              (6.5)
 //
 // New since step 2, which computes the same on the same tiles:

@@ -8,8 +8,8 @@
 //
 // New since step 4, which has the same tiles:
 // - Any m that keeps P from overflowing gives the same O and L, because it cancels in (8.5). So m stays what it is as long as
-//   no row of P sums to more than OVERFLOW. Otherwise it becomes the true maximum, O and l are rescaled as in (6.2), and P is
-//   computed again. In most tiles there is no maximum, no shuffle and no rescaling.
+//   no lane's part of a row of P sums to more than OVERFLOW (8.7). Otherwise it becomes the true maximum, O and l are rescaled
+//   as in (6.2), and P is computed again. In most tiles there is no maximum, no shuffle and no rescaling.
 // - Keys are visited from the last to the first: under a causal mask, and with ALiBi, the largest scores tend to come first.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_TILES rows of S and O; a row is shared by the 4 lanes of a quad.

@@ -8,7 +8,7 @@
 //
 // New since step 5:
 // - Tiles with cheap addresses (parts/tile.cuh): one number for each operand, constants for each thread that copies.
-// - Q stays in registers, where it suffices with them.
+// - Q stays in registers where there is room for it.
 // - Tile sizes for each width, as measured.
 // - One test in each tile guards all that few tiles need: mask, bias, a new maximum.
 // - Blocks that run at the same time read K and V of few heads, which stay in L2; the longest blocks start first.

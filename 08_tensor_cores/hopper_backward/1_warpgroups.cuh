@@ -12,8 +12,9 @@
 // - The TMA copies tiles, mbarriers say what has landed; wgmma multiplies 64 keys by a tile of queries, which it reads in shared memory (Hopper
 //   forward, steps 1 and 2).
 // - Keys are rows of scores still: P^T and dS^T are left operands of (8.14), (8.15) as their accumulators lie, so that of five products only
-//   one, dQ, needs what other warps have computed. wgmma reads dS^T and K along their rows for it: nothing is transposed.
+//   one, dQ, needs what other warps have computed. For it wgmma sums down the rows of dS^T and K (MN-major): nothing is transposed.
 // - Products run by themselves: dP^T during the exponentials, dV while dS waits for other warps, dK while dQ is added to HBM.
+// - Without a mask, fewer heads are in progress at a time, so that the blocks of a head run together (heads_at_once()).
 //
 // Grid: Tc*B*Hkv; the block of a key/value head walks over all query heads that read it. Block: warpgroups; each owns 64 keys.
 // HBM: K, V once; Q, dO, L, D once for each tile of K that they see; the sum of dQ written, read and written each time, read;

@@ -9,8 +9,8 @@
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
 // New since step 2:
-// - Another warp of the producer's warpgroup, the adder, sends dQ: consumers store their parts to shared memory, and it asks the TMA to add all 32 KB
-//   to the sum. An addition from registers is an instruction for each 16 bytes of a lane, and keeps dQ's registers until the last one is sent.
+// - Another warp of the producer's warpgroup, the adder, sends dQ: consumers store their parts to shared memory, and it asks the TMA to add the whole
+//   tile, 32 KB at d = 64 and 128, to the sum. An addition from registers is an instruction for each 16 bytes of a lane, and keeps dQ's registers until the last one is sent.
 // - dQ has a ring too, in the opposite direction: consumers fill it, the adder empties it.
 //
 // Grid: Tc*B*Hkv; the block of a key/value head walks over all query heads that read it. Block: consumers, warpgroups of which each owns 64 keys;
@@ -32,7 +32,7 @@ struct BackwardShape {
   static constexpr int STAGES = 2, DS_STAGES = 2, DQ_STAGES = 2;     // of the rings of Q and dO; tiles of dS; of the ring of dQ
   static constexpr int CONSUMERS = Bc / GROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
                        THREADS = CONSUMER_THREADS + WARPGROUP;
-  // Registers of a thread: 504 for the three warpgroups, as at the launch. Two have 256 each from the start.
+  // Registers of a thread: 24 + 2 * 240 = 504, as at the launch, 3 * 168. With one consumer all may have 255 from the start.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
   static constexpr int SHARED_NUMBERS = (Width + 63) / 64 * 64 * (2 * Bc + 2 * STAGES * Br) + DS_STAGES * Bc * Br +
@@ -41,6 +41,7 @@ struct BackwardShape {
 
   static_assert(Bc % GROUP_ROWS == 0 && CONSUMERS <= 2 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
   static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
+  static_assert(DS_STAGES == STAGES && DQ_STAGES == STAGES, "tiles of dS and dQ go by the stage of their Q and dO");
 };
 
 /// The named barrier at which consumers meet.
@@ -199,7 +200,7 @@ constexpr CompiledShape shapes[] = {
     compiled<128, 64, 64>("twice as many blocks, little shared memory"),
 };
 
-const Variant variant = hopper_backward_step<shapes>("bulk", "an adder warp sends dQ, 32 KB at a time");
+const Variant variant = hopper_backward_step<shapes>("bulk", "an adder warp sends dQ, a tile at a time");
 
 }  // namespace
 }  // namespace flash::tensor_cores

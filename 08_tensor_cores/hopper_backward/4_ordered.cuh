@@ -10,12 +10,14 @@
 //
 // New since step 3, which adds to dQ in whatever order blocks come by:
 // - Blocks add to a tile of dQ in the order of their keys, each when the one before has said that it is done: the same bits in each run. Only adders
-//   wait; consumers go on as long as the ring of dQ has room. An adder has to see its addition complete, so there are two, for every second tile.
+//   wait; consumers go on as long as the ring of dQ has room. An adder has to see its addition complete, so there are two, each for
+//   every second tile.
 // - The first to come stores, so nobody has to clear the sum.
 // - Queries from the last to the first: all tiles of keys see the last ones, so that blocks which start together come to them one after the
 //   other, and stay a tile apart from then on. From the first ones on, under a causal mask, a block would have to wait for those before
 //   to walk all the way to its diagonal.
-// - A ticket is the number of a block's keys. Who has drawn one runs, so nobody waits for a block that cannot start before he ends.
+// - A block draws a ticket, the number of the keys that it works on. A block that has drawn is running, and blocks wait for smaller tickets
+//   alone: none waits for a block that could not start before it ends.
 //
 // Grid: Tc*B*Hkv; the block of a key/value head walks over all query heads that read it. Block: consumers, warpgroups of which each owns 64 keys;
 // then the producer and two adders, a warp each.
@@ -37,7 +39,7 @@ struct BackwardShape {
   static constexpr int STAGES = 2, DS_STAGES = 2, DQ_STAGES = 2;     // of the rings of Q and dO; tiles of dS; of the ring of dQ
   static constexpr int CONSUMERS = Bc / GROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
                        THREADS = CONSUMER_THREADS + WARPGROUP;
-  // Registers of a thread: 504 for the three warpgroups, as at the launch. Two have 256 each from the start.
+  // Registers of a thread: 24 + 2 * 240 = 504, as at the launch, 3 * 168. With one consumer all may have 255 from the start.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
   static constexpr int SHARED_NUMBERS = (Width + 63) / 64 * 64 * (2 * Bc + 2 * STAGES * Br) + DS_STAGES * Bc * Br +
@@ -46,6 +48,7 @@ struct BackwardShape {
 
   static_assert(Bc % GROUP_ROWS == 0 && CONSUMERS <= 2 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
   static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
+  static_assert(DS_STAGES == STAGES && DQ_STAGES == STAGES, "tiles of dS and dQ go by the stage of their Q and dO");
 };
 
 /// The named barrier at which consumers meet.

@@ -32,13 +32,13 @@ struct BackwardShape {
   static constexpr int STAGES = 2, DS_STAGES = 2;                    // of the rings of Q and dO; tiles of dS
   static constexpr int CONSUMERS = Bc / GROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
                        THREADS = CONSUMER_THREADS + WARPGROUP;
-  // Registers of a thread: 504 for the three warpgroups, as at the launch. Two have 256 each from the start.
+  // Registers of a thread: 24 + 2 * 240 = 504, as at the launch, 3 * 168. With one consumer all may have 255 from the start.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
   static constexpr int SHARED_NUMBERS =
       (Width + 63) / 64 * 64 * (2 * Bc + 2 * STAGES * Br) + DS_STAGES * Bc * Br + STAGES * 4 * Br + BARRIER_NUMBERS;
   static constexpr int MIN_SM = 90;
-  // Of a consumer's registers, 32 are for addresses and whatever is in use. These hold dK and dV, with S^T and dP^T (8B.1), or later with P^T and
+  // Of a consumer's registers, 32 are for addresses and temporaries. TAKEN hold dK and dV, and beside them first S^T and dP^T (8B.1), then P^T and
   // dS^T, packed, and dQ, in full width if the warpgroup is alone.
   static constexpr int OF_DQ = CONSUMERS == 1 ? Width / 2 : 32, TAKEN = Width + std::max(Br, Br / 2 + OF_DQ);
   // The rest hold blocks of 16 columns of V, and then of K, four registers each.
@@ -47,6 +47,7 @@ struct BackwardShape {
 
   static_assert(Bc % GROUP_ROWS == 0 && CONSUMERS <= 2 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
   static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
+  static_assert(DS_STAGES == STAGES, "a tile of dS goes by the stage of its Q and dO");
 };
 
 /// A warpgroup's rows of K or V as left operand: of the blocks of 16 columns, the first Resident are in registers, the others are read from shared

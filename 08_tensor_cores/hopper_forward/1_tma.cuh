@@ -11,7 +11,7 @@
 //   others copy nothing.
 // - The TMA counts the bytes that have landed on an mbarrier, and everybody waits for that: no thread waits for its own copies and
 //   then, at a barrier, for those of the others.
-// - Tiles lie in panels of 64 columns (parts/panels.cuh); products are as wide as d, rounded up to 16 alone.
+// - Tiles lie in panels of 64 columns (parts/panels.cuh). A width need only be a multiple of 16, so there is one of 80.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_TILES rows of S and O; a row is shared by the 4 lanes of a quad.
 // HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
@@ -93,7 +93,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     V_smem(j % 2).load(V_map, full_KV[j % 2], j * Shape::Bc, problem.kv_head(h), b);
   };
 
-  // 1. Q and the last tiles of K and V. One arrival ends a phase of an mbarrier, if all bytes have landed by then that it announces.
+  // 1. Q and the last tiles of K and V. A phase of these mbarriers ends when its one arrival has come and the bytes that it announced have
+  // landed.
   if (threadIdx.x == 0) {
     for (int i = 0; i < 3; ++i) mbarrier_init(full_KV[i], 1);
     fence_mbarrier_init();  // the TMA sees them initialised

@@ -3,7 +3,7 @@
 //   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
 //   m_new = max(m, rowmax S),   alpha = 2^(c m - c m_new)  with c = scale log2 e       (6.2)
 //   P = 2^(c S - c m_new),   l = alpha l + rowsum P                                    (8.2)
-//   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (8.4)
+//   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (6.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 1:
@@ -11,7 +11,7 @@
 //   operands. Only P comes from registers, where its accumulators lie as the left operand wants them, as in forward step 4.
 // - A product is issued, and runs by itself. The fence before it says that its registers are settled, the wait after it that they may be
 //   read, and that shared memory may be overwritten.
-// - The maximum is taken in each tile again, and keeps m, alpha and l as forward step 4 had them. Step 5 will do without.
+// - The maximum is taken in every tile again, with m, alpha and l as in forward step 4. Step 5 will do without.
 //
 // Grid: Tr*B*H. Block: warpgroups; each owns 64 rows of S and O, a warp 16 of them; a row is shared by the 4 lanes of a quad.
 // HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.

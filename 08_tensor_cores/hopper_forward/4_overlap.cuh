@@ -3,7 +3,7 @@
 //   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
 //   m_new = max(m, rowmax S),   alpha = 2^(c m - c m_new)  with c = scale log2 e       (6.2)
 //   P = 2^(c S - c m_new),   l = alpha l + rowsum P                                    (8.2)
-//   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (8.4)
+//   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (6.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 3, which has the same tiles:
@@ -30,7 +30,7 @@ struct ForwardShape {
   static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
   static constexpr int STAGES = 2;                                 // of the rings of K and V
   static constexpr int CONSUMERS = Br / GROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
-  // Registers of a thread: 504 for the three warpgroups, as at the launch. Two have 256 each from the start.
+  // Registers of a thread: 24 + 2 * 240 = 504, as at the launch, 3 * 168. With one consumer all may have 255 from the start.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
   static constexpr int SHARED_NUMBERS =
@@ -44,7 +44,7 @@ struct ForwardShape {
 template <class T, class Shape, class Turns>
 __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work, Turns& turn) {
   auto& is = shared.barriers();
-  mbarrier_wait(is.empty_Q[0], turn.of_Q.parity() ^ 1);  // write after read: O of the work before has left Q's place
+  mbarrier_wait(is.empty_Q[0], turn.of_Q.parity() ^ 1);  // write after read: the last O has left Q's place
   mbarrier_arrive_expect_tx(is.full_Q[0], work.Tc > 0 ? shared.Q().BYTES : 0);
   if (work.Tc > 0) shared.Q().load(maps.Q, is.full_Q[0], work.row0, work.h, work.b);
   turn.of_Q.next();

@@ -7,12 +7,12 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 4, which has the same tiles:
-// - m stays as long as no row of P sums to more than OVERFLOW, as in forward/5_lazy_maximum.cuh: most tiles have no maximum, no shuffle and no
-//   rescaling. The vote is the warp's own, not the warpgroup's.
+// - m stays as long as no lane's part of a row of P sums to more than OVERFLOW (8.7), as in forward/5_lazy_maximum.cuh: most tiles have no
+//   maximum, no shuffle and no rescaling. The vote is the warp's own, not the warpgroup's.
 // - A warp whose P does not fit has lost S. It multiplies its 16 rows of Q by K once more, by mma.sync, which no other warp has to take
 //   part in; the tiles in shared memory and the accumulators are the same. So K is given back after that.
-// - Tiles that some row of the warp sees a part of, the first one, and WARY_TILES after a second time take the maximum at once: there it is likely to
-//   be needed, and a second time costs more.
+// - Masked tiles, the first tile, and the WARY_TILES after a tile that had to be computed twice take the maximum at once: there it is likely to be
+//   needed, and computing twice costs more.
 //
 // Grid: at most a block for each SM. Block: consumers, warpgroups of which each owns 64 rows of S and O, a warp 16 of them; then the producer.
 // HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
@@ -32,7 +32,7 @@ struct ForwardShape {
   static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
   static constexpr int STAGES = 2;                                 // of the rings of K and V
   static constexpr int CONSUMERS = Br / GROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
-  // Registers of a thread: 504 for the three warpgroups, as at the launch. Two have 256 each from the start.
+  // Registers of a thread: 24 + 2 * 240 = 504, as at the launch, 3 * 168. With one consumer all may have 255 from the start.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
   static constexpr int SHARED_NUMBERS =
@@ -51,7 +51,7 @@ constexpr int WARY_TILES = 8;
 template <class T, class Shape, class Turns>
 __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work, Turns& turn) {
   auto& is = shared.barriers();
-  mbarrier_wait(is.empty_Q[0], turn.of_Q.parity() ^ 1);  // write after read: O of the work before has left Q's place
+  mbarrier_wait(is.empty_Q[0], turn.of_Q.parity() ^ 1);  // write after read: the last O has left Q's place
   mbarrier_arrive_expect_tx(is.full_Q[0], work.Tc > 0 ? shared.Q().BYTES : 0);
   if (work.Tc > 0) shared.Q().load(maps.Q, is.full_Q[0], work.row0, work.h, work.b);
   turn.of_Q.next();

@@ -32,7 +32,7 @@ struct ForwardShape {
   static constexpr int STAGES = Stages;                            // of the rings of K and V
   static constexpr int CONSUMERS = Br / GROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
   // Registers of a thread: together no more than at the launch, 65536 / THREADS rounded down to a multiple of 8 for each.
-  static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;  // two warpgroups have 256 each from the start
+  static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;  // with one, all threads may have 255 from the start
   static constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 24 : 32;
   static constexpr int CONSUMER_REGISTERS = CONSUMERS == 2 ? 240 : CONSUMERS == 3 ? 160 : 112;
   static constexpr int SHARED_NUMBERS = (Width + 63) / 64 * 64 * (Br + 2 * STAGES * Bc) + BARRIER_NUMBERS;
@@ -51,7 +51,7 @@ constexpr int WARY_TILES = 8;
 template <class T, class Shape, class Turns>
 __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work, Turns& turn) {
   auto& is = shared.barriers();
-  mbarrier_wait(is.empty_Q[0], turn.of_Q.parity() ^ 1);  // write after read: O of the work before has left Q's place
+  mbarrier_wait(is.empty_Q[0], turn.of_Q.parity() ^ 1);  // write after read: the last O has left Q's place
   mbarrier_arrive_expect_tx(is.full_Q[0], work.Tc > 0 ? shared.Q().BYTES : 0);
   if (work.Tc > 0) shared.Q().load(maps.Q, is.full_Q[0], work.row0, work.h, work.b);
   turn.of_Q.next();
@@ -104,7 +104,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   mbarrier_wait(is.full_Q[0], turn.of_Q.parity());  // read after write: Q has landed
   turn.of_Q.next();
 
-  // What only other warpgroups see comes by.
+  // Tiles that only other warpgroups see are let through unread.
   const int Tc = work.tiles_seen(rule.problem, work.row0 + Q_rows.row0, GROUP_ROWS);
   for (int j = work.Tc - 1; j >= Tc; --j, turn.of_KV.next()) skip(is, turn.of_KV);
   if (Tc > 0) {

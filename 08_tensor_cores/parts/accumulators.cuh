@@ -60,19 +60,6 @@ struct Accumulators {
       }
     }
   }
-  /// f(left, right, row, col) for two neighbours in a row, left at (row, col).
-  template <class F>
-  __device__ void each_pair(F f) {
-    const int lane = threadIdx.x % WARP;
-#pragma unroll
-    for (int r = 0; r < ROWS; ++r) {
-#pragma unroll
-      for (int n = 0; n < ColTiles; ++n) {
-        float* const two = &number[r / 2][n][2 * (r % 2)];
-        f(two[0], two[1], 8 * r + lane / 4, 8 * n + fragment::c_col(lane, 0));
-      }
-    }
-  }
   __device__ void scale_rows(const Rows<ROWS>& factor) {
     each([&](float& x, int r) { x *= factor[r]; });
   }
@@ -171,11 +158,14 @@ __device__ void write_rows(const Matrix<T>& M, int row0, const Accumulators<RowT
       M.template as<uint4>(row0 + row, col0 + col) = chunk;
     }
   } else {
-    constexpr int steps = ColTiles / 4;  // 32 columns at a time
+    constexpr int steps = (ColTiles + 3) / 4;  // 32 columns at a time; the last ones may be fewer (Width 80)
     for (int row = 0; row < rows; ++row) {
       T numbers[steps];
 #pragma unroll
-      for (int step = 0; step < steps; ++step) numbers[step] = staging.template as<T>(row, lane + step * WARP);
+      for (int step = 0; step < steps; ++step) {
+        const int col = lane + step * WARP;
+        if (ColTiles % 4 == 0 || col < 8 * ColTiles) numbers[step] = staging.template as<T>(row, col);
+      }
 #pragma unroll
       for (int step = 0; step < steps; ++step) {  // after all reads: the compiler does not know that M lies elsewhere
         const int col = col0 + lane + step * WARP;

@@ -5,6 +5,8 @@
 #include "common/device/compiled.hpp"
 #include "common/device/forward_pass.hpp"
 
+#include <limits>
+
 namespace flash::tensor_cores {
 namespace {
 
@@ -95,11 +97,20 @@ inline std::vector<WorkspaceSpec> backward_workspace(const Problem& p, Pass pass
   return list;
 }
 
+/// Columns of the sum of dQ: d, rounded up to a width that is compiled.
+inline std::int64_t width_of_sum(const Problem& p) { return p.d <= 128 ? (p.d + 31) / 32 * 32 : 256; }
+
 /// "" or why the grids cannot hold a problem: a block of prepare_kernel has 8 queries at least, one of the others more rows
-/// than that.
-inline std::string refuse_backward(const Problem& p) {
+/// than that. Or why a head's sum of dQ is too large for the offsets into it, which are ints.
+template <bool SumsInHbm>
+std::string refuse_backward(const Problem& p) {
   const std::string forward_refusal = refuse_forward(p);
   if (!forward_refusal.empty()) return forward_refusal;
+  const std::int64_t most = std::numeric_limits<int>::max() / width_of_sum(p) / ROW_BLOCK * ROW_BLOCK;
+  if (SumsInHbm && p.Nq > most) {
+    return std::to_string(p.Nq) + " queries; allowed with --head-dim " + std::to_string(p.d) + ": 1 to " +
+           std::to_string(most) + ", as offsets into a head's sum of dQ have 32 bits";
+  }
   return refuse_row_of_blocks(std::int64_t{p.B} * p.H, std::max(padded_queries(p), p.Nk), 8);
 }
 
@@ -110,11 +121,10 @@ Variant backward_step(const char* name, const char* idea) {
   step.backward = start_one_of<shapes>;
   step.workspace = [](const Problem& p, Pass pass) {
     std::vector<WorkspaceSpec> list = backward_workspace(p, pass);
-    const std::int64_t width = p.d <= 128 ? (p.d + 31) / 32 * 32 : 256;
-    if (SumsInHbm && pass == Pass::backward) list.push_back({"sum_dQ", {p.B, p.H, 1, padded_queries(p) * width}});
+    if (SumsInHbm && pass == Pass::backward) list.push_back({"sum_dQ", {p.B, p.H, 1, padded_queries(p) * width_of_sum(p)}});
     return list;
   };
-  step.refuse = refuse_backward;
+  step.refuse = refuse_backward<SumsInHbm>;
   step.tiles = [](const Problem& p, Pass pass, const DeviceLimits& limits) {
     return pass == Pass::forward ? forward_pass().tiles(p, pass, limits) : choices(shapes, p, pass, limits);
   };

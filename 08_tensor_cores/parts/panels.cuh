@@ -1,6 +1,6 @@
 // 08 Tensor cores: tiles as the TMA writes and wgmma reads them. A tile in shared memory is a sequence of panels: each has all rows and 64
 // columns, so that a row of it is 128 bytes, in which chunks are swizzled by the row (common/attention/wgmma_operand.hpp). The last
-// panel is whole even where d ends within it: the TMA fills the rest with zeros, and no product reads it.
+// panel is whole even where d ends within it: the TMA fills the rest with zeros, which products may read.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
@@ -205,10 +205,10 @@ struct Turn {
   __device__ void next() { at = at + 1 < 2 * Stages ? at + 1 : 0; }
 };
 
-/// This warp does not read the tile any longer.
-__device__ inline void release(Mbarrier& empty) {
-  __syncwarp();  // write after read: neither does any of its lanes
-  if (threadIdx.x % WARP == 0) mbarrier_arrive(empty);
+/// This warp is done with a tile: it has read it (empty), or stored its part of it (full_dQ).
+__device__ inline void release(Mbarrier& barrier) {
+  __syncwarp();  // so are all of its lanes
+  if (threadIdx.x % WARP == 0) mbarrier_arrive(barrier);
 }
 
 }  // namespace

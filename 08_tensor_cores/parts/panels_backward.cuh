@@ -83,7 +83,7 @@ struct BackwardShared {
   }
   __device__ Barriers& barriers() const { return *reinterpret_cast<Barriers*>(LD(STAGES).data); }
 
-  /// Step 3: behind all others, tiles of dQ as they lie in the sum.
+  /// Steps 3 and 4: behind all others, tiles of dQ as they lie in the sum.
   __device__ SharedMatrix<float> dQ(int stage) const {
     constexpr int numbers = Shape::Br * Shape::Width;
     return {LD(STAGES).data + BARRIER_NUMBERS / 2 + stage * numbers, 1, numbers, numbers};
@@ -171,7 +171,7 @@ struct PartOfDQ {
                 "the warpgroups make all of dQ");
   int row = warpgroup() % ROWS_OF_GROUPS * GROUP_ROWS, col = warpgroup() / ROWS_OF_GROUPS * COLS;
 
-  /// (8.16)  Issues dQ = dS K   [Br, Bc] x [Bc, d]. Both tiles have keys as rows, along which is summed.
+  /// (8.16)  Issues dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs down them: MN-major.
   template <class T, class STile, class KTile>
   __device__ void issue(Accumulators<1, COLS / 8>& dQ, const STile& dS, const KTile& K) const {
     issue_product<T, Shape::Bc / 16>(dQ, mn_major<Shape::Bc>(dS.panels.data, row), mn_major<Shape::Bc>(K.panels.data, col),
@@ -196,7 +196,7 @@ struct PartOfDQ {
       atomic_add4(first + 4 * n * WARP, make_float4(four[0], four[1], four[2], four[3]));
     }
   }
-  /// Step 3: stores to shared memory, in the order of the sum.
+  /// Steps 3 and 4: stores to shared memory, in the order of the sum.
   __device__ void store(const SharedMatrix<float>& tile, const Accumulators<1, COLS / 8>& dQ) const {
 #pragma unroll
     for (int n = 0; n < COLS / 8; ++n) {
@@ -221,7 +221,7 @@ BackwardMaps backward_maps(const Attention& a) {
 
 /// "" or why no kernel is compiled for the problem.
 inline std::string refuse_wide_heads(const Problem& p) {
-  if (p.d <= 128) return refuse_backward(p);
+  if (p.d <= 128) return refuse_backward<true>(p);
   return "--head-dim is " + std::to_string(p.d) +
          "; allowed: 1 to 128, as dK and dV of more have no room in the registers of a warpgroup; --variant staggered takes "
          "256";
@@ -230,7 +230,7 @@ inline std::string refuse_wide_heads(const Problem& p) {
 /// What every step needs.
 inline std::vector<WorkspaceSpec> summing_workspace(const Problem& p, Pass pass) {
   std::vector<WorkspaceSpec> list = backward_workspace(p, pass);
-  if (pass == Pass::backward) list.push_back({"sum_dQ", {p.B, p.H, 1, padded_queries(p) * ((p.d + 31) / 32 * 32)}});
+  if (pass == Pass::backward) list.push_back({"sum_dQ", {p.B, p.H, 1, padded_queries(p) * width_of_sum(p)}});
   return list;
 }
 

@@ -3,7 +3,8 @@
 // used. So:
 // - An operand keeps one number, the offset of the chunk that the lane points to in block (0, 0). 16 rows further down the
 //   swizzle repeats, which adds a constant; 16 columns further on some bits are flipped, since the swizzle is an exclusive or.
-// - A thread that copies stays in its column and goes down by multiples of 8 rows, so that addresses differ by constants.
+// - A thread that copies stays in its column and goes down by a constant number of rows, a multiple of 8 where there are enough
+//   threads, so that addresses differ by constants.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"

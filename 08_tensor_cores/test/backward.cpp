@@ -208,11 +208,24 @@ TEST_CASE("chapter: each GPU has backward tiles for each d") {
 TEST_CASE("chapter: problems that need a larger backward grid than CUDA has are refused") {
   for (const Variant& v : grid::variants()) {
     if (v.backward == nullptr) continue;
-    Problem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 1 << 30, .Nk = 64, .d = 64});
+    Problem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 64, .Nk = 1 << 30, .d = 64});
     p.H = p.Hkv = 15;
     CHECK(refusal(v, p) == "");
-    p.H = p.Hkv = 16;  // 2^27 blocks of 8 queries each
+    p.H = p.Hkv = 16;  // 2^27 blocks of 8 rows each
     CHECK(refusal(v, p) != "");
+  }
+}
+
+TEST_CASE("chapter: a head's sum of dQ that an int cannot count is refused") {
+  for (const Variant& v : grid::variants()) {
+    if (v.backward == nullptr) continue;
+    for (const auto& [d, most] : {std::pair{33, 33'554'304}, {64, 33'554'304}, {128, 16'777'088}}) {
+      Problem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = most, .Nk = 64, .d = d});
+      CHECK(refusal(v, p) == "");
+      p.Nq = most + 1;
+      const std::string allowed = "1 to " + std::to_string(most) + ", as offsets";
+      CHECK((refusal(v, p).find(allowed) != std::string::npos) == (std::string(v.name) != "two_kernels"));
+    }
   }
 }
 

@@ -18,7 +18,7 @@ __device__ inline unsigned long long wgmma_descriptor(WgmmaOperand<M> operand) {
 /// For D with so many registers.
 template <int Registers>
 struct WgmmaShape {
-  static_assert(Registers == 0, "wgmma takes N = 16, 32, ..., 256: 8, 16, ..., 128 registers");
+  static_assert(Registers == 0, "these wrappers have N = 16, 32, ..., 256: 8, 16, ..., 128 registers");
 };
 
 // The first n registers: their places in the assembly, and what is put there.

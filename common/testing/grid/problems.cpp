@@ -33,8 +33,8 @@ const std::vector<std::pair<int, int>> lengths_in_16_bits =
         ? std::vector<std::pair<int, int>>{{65, 129}}
         : std::vector<std::pair<int, int>>{{127, 129}, {128, 128}, {129, 127}, {255, 257}, {256, 255}, {7, 500}, {500, 7}};
 const std::vector<int> all_head_dims = few_shapes     ? std::vector<int>{40}
-                                       : small_shapes ? std::vector<int>{1, 40, 59}
-                                                      : std::vector<int>{1, 16, 32, 40, 59, 64, 80, 96, 111, 128};
+                                       : small_shapes ? std::vector<int>{1, 40, 59, 75}
+                                                      : std::vector<int>{1, 16, 32, 40, 59, 64, 75, 80, 91, 96, 111, 128};
 const std::vector<int> large_head_dims = few_shapes     ? std::vector<int>{}
                                          : small_shapes ? std::vector<int>{160}
                                                         : std::vector<int>{129, 160, 192, 200, 255, 256};
