@@ -56,66 +56,62 @@ std::string duration_text(double seconds) {
 void History::add(const Run& run, const Row& row) {
   const std::optional<double> seconds = row.number("wall_s");
   if (seconds && row.verdict == Verdict::ok) measured_.push_back({run, false, work_of(run), *seconds});
-  if (row.verdict != Verdict::ok) failed_.push_back({run, row.verdict, row.message});
+  if (row.verdict != Verdict::ok) failed_.emplace_back(run, row);
 }
 
 void History::add_counting(const Run& run, double work, double seconds) { measured_.push_back({run, true, work, seconds}); }
 
-std::optional<History::Prediction> History::predict(const Run& run, bool counting, double work, bool own_only) const {
+std::optional<double> History::predict(const Run& run, bool counting, double work, bool own_only) const {
   // Of the variant itself if it ever ran this pass, else of any in this pass, else of any at all; of these the most similar.
   const auto unlike = [&](const Measured& one) {
     const int kind = one.run.pass != run.pass ? 2 : same_variant(one.run, run) ? 0 : 1;
     return std::pair(kind, distance(run, work, one.run, one.work));
   };
-  std::pair best{own_only ? 0 : 2, std::numeric_limits<double>::infinity()};
+  const auto tells = [&](const Measured& one) {
+    return one.counting == counting && (!own_only || (unlike(one).first == 0 && one.seconds * farthest_skip >= limit_));
+  };
+  std::pair best{2, std::numeric_limits<double>::infinity()};
   double start_up = best.second;  // what no run of programs alike has been without: peers are one that is started once
   for (const Measured& one : measured_) {
-    if (one.counting != counting) continue;
-    best = std::min(best, unlike(one));
-    if (one.run.stage->is_peers() == run.stage->is_peers()) start_up = std::min(start_up, one.seconds);
+    if (tells(one)) best = std::min(best, unlike(one));
+    if (one.counting == counting && one.run.stage->is_peers() == run.stage->is_peers())
+      start_up = std::min(start_up, one.seconds);
   }
-  double sum = 0, longest = 0;
+  double sum = 0;
   int count = 0;
   for (const Measured& one : measured_) {
     const auto [kind, distance] = unlike(one);
-    if (one.counting != counting || kind != best.first || distance > best.second + 1e-9) continue;
+    if (!tells(one) || kind != best.first || distance > best.second + 1e-9) continue;
     const double constant = std::min(start_up, one.seconds);
     sum += constant + (one.seconds - constant) * work / one.work;
-    longest = std::max(longest, one.seconds);
     ++count;
   }
-  return count == 0 ? std::nullopt : std::optional(Prediction{sum / count, longest});
+  return count == 0 ? std::nullopt : std::optional(sum / count);
 }
 
 std::optional<double> History::seconds(const Run& run) const {
-  const auto refused = [&](const Failed& one) {  // which takes no time; the head dimension is what most variants refuse
-    return one.verdict == Verdict::refused && same_kind(one.run, run) && one.run.problem().d == run.problem().d;
+  const auto refused = [&](const auto& failed) {  // which takes no time; the head dimension is what most variants refuse
+    const auto& [one, row] = failed;
+    return row.verdict == Verdict::refused && same_kind(one, run) && one.problem().d == run.problem().d;
   };
   if (std::any_of(failed_.begin(), failed_.end(), refused)) return 0;
-  const std::optional<Prediction> found = predict(run, false, work_of(run), false);
-  return found ? std::optional(found->seconds) : std::nullopt;
-}
-
-std::optional<double> History::counting_seconds(const Run& run, double work) const {
-  const std::optional<Prediction> found = predict(run, true, work, false);
-  return found ? std::optional(found->seconds) : std::nullopt;
+  return predict(run, false, work_of(run), false);
 }
 
 std::optional<History::Skip> History::reason_to_skip(const Run& run) const {
-  const std::string limit = duration_text(limit_);
-  for (const Failed& one : failed_) {
-    if (!same_kind(one.run, run)) continue;
-    const bool no_room = one.verdict == Verdict::no_room, too_long = one.verdict == Verdict::timed_out;
-    if (no_room && needs_as_much_memory(run.problem(), one.run.problem())) {
-      return Skip{false, "a problem no larger could not run (" + describe(one.run.problem()) + "): " + one.message};
+  for (const auto& [one, row] : failed_) {
+    if (!same_kind(one, run)) continue;
+    const std::string which = "(" + describe(one.problem()) + ")";
+    if (row.verdict == Verdict::no_room && needs_as_much_memory(run.problem(), one.problem())) {
+      return Skip{false, "a problem no larger could not run " + which + ": " + row.message};
     }
-    if (too_long && work_of(run) >= work_of(one.run)) {
-      return Skip{true, "a problem no larger took more than the limit of " + limit + " (" + describe(one.run.problem()) + ")"};
+    if (row.verdict == Verdict::timed_out && work_of(run) >= work_of(one)) {
+      return Skip{true, "a problem no larger took more than the limit of " + duration_text(limit_) + " " + which};
     }
   }
-  const std::optional<Prediction> own = predict(run, false, work_of(run), true);
-  if (!own || own->seconds <= limit_ || own->longest * farthest_skip < limit_) return std::nullopt;
-  return Skip{true, "would take about " + duration_text(own->seconds) + "; the limit is " + limit};
+  const std::optional<double> own = predict(run, false, work_of(run), true);
+  if (!own || *own <= limit_) return std::nullopt;
+  return Skip{true, "would take about " + duration_text(*own) + "; the limit is " + duration_text(limit_)};
 }
 
 }  // namespace flash

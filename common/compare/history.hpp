@@ -14,7 +14,7 @@ std::string duration_text(double seconds);
 
 class History {
  public:
-  explicit History(std::chrono::seconds time_limit) : limit_(static_cast<double>(time_limit.count())) {}
+  explicit History(std::chrono::duration<double> time_limit) : limit_(time_limit.count()) {}
 
   /// A run that ended; its seconds are the row's "wall_s", if it has them.
   void add(const Run&, const Row&);
@@ -24,7 +24,9 @@ class History {
 
   /// Expected seconds; absent until something has run. For a variant that never ran, those of the others.
   std::optional<double> seconds(const Run&) const;
-  std::optional<double> counting_seconds(const Run&, double work) const;
+  std::optional<double> counting_seconds(const Run& run, double work) const { return predict(run, true, work, false); }
+
+  double limit() const { return limit_; }  ///< of each run, in seconds
 
   struct Skip {
     bool too_long = false;  ///< else there is no room
@@ -41,20 +43,13 @@ class History {
     bool counting;
     double work, seconds;
   };
-  struct Prediction {
-    double seconds, longest;  ///< the longest of the runs that it rests on
-  };
-  struct Failed {
-    Run run;
-    Verdict verdict;
-    std::string message;
-  };
 
-  std::optional<Prediction> predict(const Run&, bool counting, double work, bool own_only) const;
+  /// `own_only`: by what the variant itself took, where that was long enough to tell.
+  std::optional<double> predict(const Run&, bool counting, double work, bool own_only) const;
 
   double limit_;
   std::vector<Measured> measured_;
-  std::vector<Failed> failed_;
+  std::vector<std::pair<Run, Row>> failed_;
 };
 
 }  // namespace flash

@@ -28,13 +28,6 @@ std::string shell_word(const std::string& text) {
 
 fs::path script_in(const fs::path& sources) { return sources / "common" / "compare" / "report.py"; }
 
-void run_script(const std::string& html, const fs::path& sources, const std::vector<std::string>& more) {
-  std::vector<std::string> arguments{python(), script_in(sources).string(), "--out", html};
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  const std::string why = complaint(run_process(arguments, std::chrono::minutes(5)));
-  if (!why.empty()) throw UsageError("--html " + html + " could not be made: " + why);
-}
-
 }  // namespace
 
 std::string command_line(int argc, const char* const* argv) {
@@ -60,15 +53,11 @@ void require_report(const std::string& html, const fs::path& sources) {
   }
 }
 
-void write_report(const std::string& html, const fs::path& sources, const std::string& rows, const std::string& command) {
-  const SignalsHeld held;  // the file of rows must not stay; this takes seconds
-  PendingFile file(html);
-  file.write(rows);
-  run_script(html, sources, {file.temporary(), "--command", command});
-}
-
-void write_report(const std::string& html, const fs::path& sources, const std::vector<std::string>& files) {
-  run_script(html, sources, files);
+void write_report(const std::string& html, const fs::path& sources, const std::vector<std::string>& what) {
+  std::vector<std::string> arguments{python(), script_in(sources).string(), "--out", html};
+  arguments.insert(arguments.end(), what.begin(), what.end());
+  const std::string why = complaint(run_process(arguments, std::chrono::minutes(5)));
+  if (!why.empty()) throw UsageError("--html " + html + " could not be made: " + why);
 }
 
 }  // namespace flash

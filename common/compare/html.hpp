@@ -14,11 +14,8 @@ std::string command_line(int argc, const char* const* argv);
 /// report.py is missing. `sources`: the project's folder.
 void require_report(const std::string& html, const std::filesystem::path& sources);
 
-/// Writes the report of rows that `command` made: a JSON array. UsageError with what report.py said if it fails.
-void write_report(const std::string& html, const std::filesystem::path& sources, const std::string& rows,
-                  const std::string& command);
-
-/// The same of saved rows, which tell themselves what made them.
-void write_report(const std::string& html, const std::filesystem::path& sources, const std::vector<std::string>& files);
+/// Writes the report. `what`: report.py's arguments, the files of rows, and "--command" with what made them where they do not tell it
+/// themselves. UsageError with what report.py said if it fails.
+void write_report(const std::string& html, const std::filesystem::path& sources, const std::vector<std::string>& what);
 
 }  // namespace flash

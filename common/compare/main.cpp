@@ -5,6 +5,7 @@
 #include "common/compare/table.hpp"
 #include "common/harness/console.hpp"
 #include "common/harness/parse.hpp"
+#include "common/harness/pending_file.hpp"
 
 #include <unistd.h>
 
@@ -24,14 +25,9 @@ int exit_code(const std::vector<Row>& rows) {
   return any(Verdict::no_room) ? 3 : 2;
 }
 
-/// Every argument as it was given, and --resume.
-std::string resuming(const std::string& command, const CompareOptions& options) {
-  return options.resume ? command : command + " --resume";
-}
-
 /// Runs all, with progress on stderr.
 std::vector<Row> run(const CompareOptions& options, const char* argv0, const std::string& command) {
-  SaveFile save(options.save, resuming(command, options));
+  SaveFile save(options.save, options.resume ? command : command + " --resume");
   const std::vector<Row> earlier = save.start(options.resume);
   const Plan plan =
       make_plan(options, options.bin.empty() ? own_folder(argv0) : std::filesystem::path(options.bin), FLASH_SOURCE_DIR);
@@ -51,7 +47,7 @@ std::vector<Row> run(const CompareOptions& options, const char* argv0, const std
     std::cerr << kept.done().size() << " of " << plan.runs.size() << " runs are saved and still hold" << std::endl;
   }
   const auto look = !sweep ? Progress::Look::plain : terminal_columns() > 0 ? Progress::Look::live : Progress::Look::lines;
-  Progress progress(std::cerr, look, plan.runs.size() * static_cast<std::size_t>(options.rounds), terminal_columns);
+  Progress progress(std::cerr, look, plan.runs.size() * options.rounds, terminal_columns);
   kept = run_plan(options, plan, std::move(kept), save, progress, std::cerr);
   save.finish(kept, std::cerr);
   return kept.done();
@@ -83,7 +79,10 @@ int compare(int argc, char** argv) {
   print(options.json ? json_text(rows) : options.csv ? csv_text(rows) : tables);
   if (!options.html.empty()) {
     if (options.rows.empty()) {
-      write_report(options.html, FLASH_SOURCE_DIR, json_text(rows), again);
+      const SignalsHeld held;  // the file of rows must not stay; this takes seconds
+      PendingFile file(options.html);
+      file.write(json_text(rows));
+      write_report(options.html, FLASH_SOURCE_DIR, {file.temporary(), "--command", again});
     } else {
       write_report(options.html, FLASH_SOURCE_DIR, options.rows);
     }

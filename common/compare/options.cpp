@@ -7,7 +7,6 @@
 
 #include <filesystem>
 #include <functional>
-#include <sstream>
 #include <utility>
 
 namespace flash {
@@ -15,19 +14,12 @@ namespace {
 
 constexpr DeviceChoice all_devices[]{DeviceChoice::automatic, DeviceChoice::gpu, DeviceChoice::cpu};
 
-std::vector<std::string> split_at_commas(const std::string& option, const std::string& text, const char* example) {
-  std::vector<std::string> parts;
-  std::istringstream stream(text);
-  for (std::string part; std::getline(stream, part, ',');) {
-    if (!part.empty()) parts.push_back(part);
-  }
-  if (parts.empty()) throw UsageError(option + " is '" + text + "'; allowed: " + example);
-  return parts;
-}
-
-const std::string& not_empty(const std::string& option, const std::string& text) {
-  if (text.empty()) throw UsageError(option + " is ''; allowed: a name");
-  return text;
+/// What a list has between its commas, at least one.
+std::vector<std::string> names_in(const std::string& option, const std::string& list, const char* example) {
+  std::vector<std::string> names = split_at_commas(list);
+  std::erase(names, "");
+  if (names.empty()) throw UsageError(option + " is '" + list + "'; allowed: " + example);
+  return names;
 }
 
 /// Do both names mean one file, whether it exists or not?
@@ -37,47 +29,76 @@ bool same_file(const std::string& one, const std::string& other) {
   return fs::weakly_canonical(one, error) == fs::weakly_canonical(other, error);
 }
 
-using Use = std::function<void(const std::string&)>;
+void add_text(CLI::App& app, const char* name, const char* type, const char* text,
+              const std::function<void(const std::string&)>& use) {
+  app.add_option_function<std::string>(name, use, text)->type_name(type);
+}
 
-CLI::Option* text_option(CLI::App& app, const char* name, const char* type, const char* text, const Use& use) {
-  return app.add_option_function<std::string>(name, use, text)->type_name(type);
+/// Of a file or a folder.
+void add_name(CLI::App& app, const char* name, const char* type, const char* text, std::string& target) {
+  add_text(app, name, type, text, [name, &target](const std::string& given) {
+    if (given.empty()) throw UsageError(std::string(name) + " is ''; allowed: a name");
+    target = given;
+  });
+}
+
+void add_run_options(CLI::App& app, CompareOptions& options) {
+  add_text(app, "--only", "LIST", "Stages, such as 02,03; peer: torch, as with --peers", [&](const std::string& given) {
+    options.only = names_in("--only", given, "stage numbers such as 02,03");
+    if (std::erase(options.only, peers_name) == 0) return;
+    options.peers = true;
+    options.stages = !options.only.empty();
+  });
+  add_text(app, "--variant", "LIST", "Variants, such as loop_order,tuned; last: of each stage and pass the last",
+           [&](const std::string& given) {
+             options.variants = names_in("--variant", given, "names of variants, as the stages' --list has them");
+             options.last = options.variants == std::vector<std::string>{"last"};
+             if (options.last) options.variants.clear();
+           });
+  app.add_flag(
+      "--peers", options.peers,
+      "Also torch's attention, by each of its backends: flash, cudnn, memory_efficient, plain (needs python3, torch and a "
+      "GPU)");
+  add_text(app, "--pass", "forward|backward", "One pass alone (default: both)",
+           [&](const std::string& given) { options.passes = {parse_choice("--pass", given, all_passes)}; });
+  add_text(app, "--device", "auto|gpu|cpu", "auto: a GPU if one works, else the CPU simulator (default: auto)",
+           [&](const std::string& given) { options.device = parse_choice("--device", given, all_devices); });
+  app.add_flag("--tune", options.tune,
+               "Time all compiled tile sizes of each variant that has a choice of them (--tune of the stages; on the simulator "
+               "count), in place of the variants");
+  add_text(app, "--iterations", "N", "Timed iterations on a GPU (default: 20)",
+           [&](const std::string& given) { options.iterations = parse_int("--iterations", given, 1000000); });
+  add_text(
+      app, "--rounds", "N",
+      "On a GPU: time all of them N times, in turns, stages and peers of a problem one after the other. A row then has the "
+      "median of the rounds (default: 1)",
+      [&](const std::string& given) { options.rounds = static_cast<std::size_t>(parse_int("--rounds", given, 1000)); });
+  app.add_flag_callback(
+      "--no-counts", [&] { options.counts = false; },
+      "On a GPU: leave out the bytes, which the simulator takes seconds to count");
+  add_text(
+      app, "--time-limit", "SECONDS", "A run that takes longer is stopped, one that would is skipped (default: 600)",
+      [&](const std::string& given) { options.time_limit = std::chrono::seconds(parse_int("--time-limit", given, 1000000)); });
+  add_name(app, "--bin", "DIR", "Folder of the stage programs (default: where this program lies)", options.bin);
 }
 
 void add_output_options(CLI::App& app, CompareOptions& options) {
-  app.add_flag("--wide", options.wide, "All columns, however wide the terminal; else those that fit it, or 80 columns")
-      ->group("Output");
-  app.add_flag("--json", options.json, "The rows as a JSON array on stdout instead of the tables")->group("Output");
-  app.add_flag("--csv", options.csv, "The rows as CSV on stdout instead of the tables")->group("Output");
-  text_option(app, "--save", "FILE",
-              "Also write the rows as JSON to this file, with commit, date and the kernels' blob ids; until all are there, to "
-              "FILE.partial. A file that exists is replaced only if it holds rows",
-              [&](const std::string& given) { options.save = not_empty("--save", given); })
-      ->group("Output");
-  app.add_flag("--resume", options.resume, "Go on with an interrupted --save: rows that still hold are not run again")
-      ->group("Output");
-  app.add_flag("--force", options.force, "--save may replace rows of a GPU by rows of the CPU, and rows of peers")
-      ->group("Output");
-  text_option(
-      app, "--html", "FILE",
-      "Also write a report for a browser: plots, tables, environment (needs python3). A file that exists is replaced only "
-      "if it is such a report",
-      [&](const std::string& given) { options.html = not_empty("--html", given); })
-      ->group("Output");
-  text_option(app, "--rows", "FILE,...", "Show saved rows instead of running anything", [&](const std::string& given) {
-    options.rows = split_at_commas("--rows", given, "files of saved rows");
-  })->group("Output");
-}
-
-/// --only peer means --peers, and no stage if it names none.
-void take_peers(CompareOptions& options) {
-  if (std::erase(options.only, peers_name) > 0) {
-    options.peers = true;
-    options.stages = !options.only.empty();
-  }
-  if (options.rounds > 1 && options.tune) throw UsageError("--rounds and --tune are both given; allowed: one of them");
-  if (options.peers && options.tune) throw UsageError("--peers and --tune are both given; allowed: one of them");
-  if (!options.peers || options.device != DeviceChoice::cpu) return;
-  throw UsageError("--peers and --device cpu are both given; allowed: one of them, since peers run on a GPU");
+  app.option_defaults()->group("Output");
+  app.add_flag("--wide", options.wide, "All columns, however wide the terminal; else those that fit it, or 80 columns");
+  app.add_flag("--json", options.json, "The rows as a JSON array on stdout instead of the tables");
+  app.add_flag("--csv", options.csv, "The rows as CSV on stdout instead of the tables");
+  add_name(app, "--save", "FILE",
+           "Also write the rows as JSON to this file, with commit, date and the kernels' blob ids; until all are there, to "
+           "FILE.partial. A file that exists is replaced only if it holds rows",
+           options.save);
+  app.add_flag("--resume", options.resume, "Go on with an interrupted --save: rows that still hold are not run again");
+  app.add_flag("--force", options.force, "--save may replace rows of a GPU by rows of the CPU, and rows of peers");
+  add_name(app, "--html", "FILE",
+           "Also write a report for a browser: plots, tables, environment (needs python3). A file that exists is replaced only "
+           "if it is such a report",
+           options.html);
+  add_text(app, "--rows", "FILE,...", "Show saved rows instead of running anything",
+           [&](const std::string& given) { options.rows = names_in("--rows", given, "files of saved rows"); });
 }
 
 /// Saved rows are shown as they are: an option for runs would seem to choose among them.
@@ -94,16 +115,17 @@ void check_rows_alone(const CLI::App& app) {
 /// UsageError for options that cannot be meant together.
 void check_combination(const CLI::App& app, const CompareOptions& options) {
   using Pair = std::pair<const char*, const char*>;
-  for (const auto& [one, other] :
-       {Pair{"--causal", "--no-causal"}, Pair{"--wide", "--json"}, Pair{"--wide", "--csv"}, Pair{"--json", "--csv"}}) {
-    if (app.count(one) == 0 || app.count(other) == 0) continue;
-    throw UsageError(std::string(one) + " and " + other + " are both given; allowed: one of them");
+  for (const auto& [one, other] : {Pair{"--wide", "--json"}, Pair{"--wide", "--csv"}, Pair{"--json", "--csv"}}) {
+    if (app.count(one) > 0 && app.count(other) > 0) refuse_both(one, other);
   }
   if (!options.rows.empty()) check_rows_alone(app);
-  for (const char* of_gpu : {"--iterations", "--rounds", "--no-counts"}) {
-    if (app.count(of_gpu) == 0 || options.device != DeviceChoice::cpu) continue;
-    throw UsageError(std::string(of_gpu) +
-                     " and --device cpu are both given; allowed: one of them, since it is for runs on a GPU");
+  if (options.tune && options.rounds > 1) refuse_both("--rounds", "--tune");
+  if (options.tune && options.peers) refuse_both("--peers", "--tune");
+  if (options.device == DeviceChoice::cpu) {
+    for (const char* of_gpu : {"--iterations", "--rounds", "--no-counts"}) {
+      if (app.count(of_gpu) > 0) refuse_both(of_gpu, "--device cpu", ", since it is for runs on a GPU");
+    }
+    if (options.peers) refuse_both("--peers", "--device cpu", ", since peers run on a GPU");
   }
   for (const char* of_save : {"--resume", "--force"}) {
     if (app.count(of_save) == 0 || !options.save.empty()) continue;
@@ -123,7 +145,6 @@ CompareCommand parse_compare_options(int argc, const char* const* argv) {
   common.problem.causal = true;
   common.problem.dtype = Dtype::fp32;  // one for all rows: stages differ in what they take
   std::vector<std::string> problems;
-  bool no_causal = false, no_counts = false;
 
   CLI::App app(
       "compare: runs all stages and prints one table for each problem and pass.\n"
@@ -146,68 +167,24 @@ CompareCommand parse_compare_options(int argc, const char* const* argv) {
       "compare");
   app.set_version_flag("--version", std::string("compare (flash-steps " FLASH_VERSION ")"));
   app.set_help_flag("--help,-h", "Print this and exit");
-  text_option(app, "--only", "LIST", "Stages, such as 02,03; peer: torch, as with --peers", [&](const std::string& given) {
-    options.only = split_at_commas("--only", given, "stage numbers such as 02,03");
-  });
-  text_option(app, "--variant", "LIST", "Variants, such as loop_order,tuned; last: of each stage and pass the last",
-              [&](const std::string& given) {
-                options.variants = split_at_commas("--variant", given, "names of variants, as the stages' --list has them");
-              });
-  app.add_flag(
-      "--peers", options.peers,
-      "Also torch's attention, by each of its backends: flash, cudnn, memory_efficient, plain (needs python3, torch and a "
-      "GPU)");
-  text_option(app, "--pass", "forward|backward", "One pass alone (default: both)",
-              [&](const std::string& given) { options.passes = {parse_choice("--pass", given, all_passes)}; });
-  text_option(app, "--device", "auto|gpu|cpu", "auto: a GPU if one works, else the CPU simulator (default: auto)",
-              [&](const std::string& given) { options.device = parse_choice("--device", given, all_devices); });
-  app.add_flag("--tune", options.tune,
-               "Time all compiled tile sizes of each variant that has a choice of them (--tune of the stages; on the simulator "
-               "count), in place of the variants");
-  text_option(app, "--iterations", "N", "Timed iterations on a GPU (default: 20)",
-              [&](const std::string& given) { options.iterations = parse_int("--iterations", given, 1000000); });
-  text_option(
-      app, "--rounds", "N",
-      "On a GPU: time all of them N times, in turns, stages and peers of a problem one after the other. A row then has the "
-      "median of the rounds (default: 1)",
-      [&](const std::string& given) { options.rounds = parse_int("--rounds", given, 1000); });
-  app.add_flag("--no-counts", no_counts, "On a GPU: leave out the bytes, which the simulator takes seconds to count");
-  text_option(
-      app, "--time-limit", "SECONDS", "A run that takes longer is stopped, one that would is skipped (default: 600)",
-      [&](const std::string& given) { options.time_limit = std::chrono::seconds(parse_int("--time-limit", given, 1000000)); });
-  text_option(app, "--bin", "DIR", "Folder of the stage programs (default: where this program lies)",
-              [&](const std::string& given) { options.bin = not_empty("--bin", given); });
-
-  app.add_option_function<std::vector<std::string>>(
-         "--problem",
-         [&](const std::vector<std::string>& given) { problems.insert(problems.end(), given.begin(), given.end()); },
-         "Options of a problem in one word, over those given beside it: \"--seq 4096 --head-dim 128\". Several are run one "
-         "after the other")
+  add_run_options(app, options);
+  app.option_defaults()->group("Sweep");
+  app.add_option("--problem", problems,
+                 "Options of a problem in one word, over those given beside it: \"--seq 4096 --head-dim 128\". Several are run "
+                 "one after the other")
       ->allow_extra_args(false)
-      ->type_name("OPTIONS")
-      ->group("Sweep");
-  add_sweep_options(app, common.sweep);
+      ->type_name("OPTIONS");
+  add_sweep_options(app, common);
   add_output_options(app, options);
   add_problem_options(app, common.problem, compared_sizes(Backend::cpu), compared_sizes(Backend::gpu));
-  app.add_flag("--no-causal", no_causal, "Every query sees every key (default: --causal)")->group("Problem");
+  app.add_flag("--no-causal")->description("Every query sees every key (default: --causal)")->group("Problem");
 
   command.answer = parse_command_line(app, argc, argv);
   if (!command.answer.empty()) return command;
   check_combination(app, options);
-  if (no_causal) common.problem.causal = false;
-  options.counts = !no_counts;
-  check_contradictions(common.problem);
-  const bool causal_given = app.count("--causal") + app.count("--no-causal") > 0, dtype_given = app.count("--dtype") > 0;
-  check_sweeps(common.sweep, common.problem.sizes, causal_given, dtype_given);
-  for (const std::string& text : problems) {
-    options.problems.push_back(parse_problem(text, common, causal_given, dtype_given));
-  }
+  check_problem_set(app, common);
+  for (const std::string& text : problems) options.problems.push_back(parse_problem(text, common));
   if (problems.empty()) options.problems.push_back(common);
-  take_peers(options);
-  if (options.variants == std::vector<std::string>{"last"}) {
-    options.variants.clear();
-    options.last = true;
-  }
   return command;
 }
 

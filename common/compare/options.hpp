@@ -10,18 +10,6 @@
 
 namespace flash {
 
-/// A problem, or those of a sweep.
-struct ProblemSet {
-  ProblemOptions problem;
-  SweepOptions sweep;
-};
-
-/// Adds --sweep, --tokens and --width to `app`.
-void add_sweep_options(CLI::App& app, SweepOptions& sweep);
-
-/// What --problem says, `text`, over the options given beside it. UsageError with one line.
-ProblemSet parse_problem(const std::string& text, ProblemSet beside, bool causal_given, bool dtype_given);
-
 struct CompareOptions {
   std::vector<ProblemSet> problems;  ///< of each --problem; else one
   std::vector<Pass> passes{Pass::forward, Pass::backward};
@@ -32,7 +20,7 @@ struct CompareOptions {
   DeviceChoice device = DeviceChoice::automatic;
   bool tune = false;  ///< time the tile sizes of each variant in place of the variant
   int iterations = 20;
-  int rounds = 1;                        ///< on a GPU: how often all runs are timed, in turns
+  std::size_t rounds = 1;                ///< on a GPU: how often all runs are timed, in turns
   bool counts = true;                    ///< on a GPU: the bytes that the simulator counts
   std::chrono::seconds time_limit{600};  ///< of each run
   std::string bin;                       ///< folder of the stage programs; empty: the one this program lies in

@@ -75,19 +75,17 @@ std::vector<Case> cases_of(const std::vector<ProblemSet>& problems, const Reques
   std::vector<Case> cases;
   std::set<std::string> seen;
   for (const ProblemSet& set : problems) {
-    for (Case& one : all_cases(set.problem, set.sweep, defaults)) {
+    for (Case& one : all_cases(set, defaults)) {
       if (seen.insert(problem_json(one).dump()).second) cases.push_back(std::move(one));
     }
   }
   return cases;
 }
 
-/// Those of the stages, or those of the peers, or all.
-void add_runs(Plan& plan, const CompareOptions& options, std::optional<bool> peers) {
+void add_runs(Plan& plan, const CompareOptions& options) {
   for (const Case& task : plan.cases) {
     for (const Pass pass : options.passes) {
       for (const Stage& stage : plan.stages) {
-        if (peers && stage.is_peers() != *peers) continue;
         const auto fits = [&](const ListedVariant& variant) {
           return is_about(stage, variant, pass) && variant.takes(task.problem.dtype) &&
                  (!options.tune || variant.has_tiles(pass, task.problem.d));
@@ -95,12 +93,14 @@ void add_runs(Plan& plan, const CompareOptions& options, std::optional<bool> pee
         for (auto variant = stage.variants.begin(); variant != stage.variants.end(); ++variant) {
           const bool last =
               stage.is_peers() || std::none_of(std::next(variant), stage.variants.end(), fits);  // peers are no steps
-          if (!fits(*variant) || (options.last && !last)) continue;
-          plan.runs.push_back({&stage, &*variant, pass, &task});
+          if (fits(*variant) && (last || !options.last)) plan.runs.push_back({&stage, &*variant, pass, &task});
         }
       }
     }
   }
+  if (options.rounds > 1) return;                            // whoever is compared takes turns
+  std::stable_partition(plan.runs.begin(), plan.runs.end(),  // while stages run, torch has no part of the GPU
+                        [](const Run& run) { return !run.stage->is_peers(); });
 }
 
 /// UsageError if there is none.
@@ -130,11 +130,7 @@ Plan make_plan(const CompareOptions& options, const std::filesystem::path& progr
   plan.device = choose_device(options, plan.stages.front());
   plan.backend = plan.device.value("kind", "") == "gpu" ? Backend::gpu : Backend::cpu;
   plan.cases = cases_of(options.problems, compared_sizes(plan.backend));
-  if (options.rounds > 1) {
-    add_runs(plan, options, std::nullopt);  // whoever is compared takes turns
-  } else {
-    for (const bool peers : {false, true}) add_runs(plan, options, peers);  // while stages run, torch has no part of the GPU
-  }
+  add_runs(plan, options);
   require_runs(plan, options.tune);
   plan.when = commit_and_date(sources);
   for (const Run& run : plan.runs) {

@@ -32,10 +32,7 @@ struct Plan {
   std::map<std::string, Json> sources;  ///< of each variant's kernel file: see blob_ids()
 
   Plan() = default;
-  Plan(Plan&&) = default;
-  Plan& operator=(Plan&&) = default;
-  Plan(const Plan&) = delete;  // the runs point into it
-  Plan& operator=(const Plan&) = delete;
+  Plan(Plan&&) = default;  // but no copy: the runs point into it
 };
 
 /// What all stages together do in seconds on the simulator; a GPU needs more work than that to be busy.

@@ -31,18 +31,17 @@ std::string utc_now() {
   return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
 }
 
-/// Adds `file` if it holds a kernel or is of a stage, and the .cuh files that it includes, and those that they include.
-void collect_kernel_files(const std::filesystem::path& sources, const std::string& file, std::set<std::string>& seen,
-                          std::vector<std::string>& kernels) {
-  if (!seen.insert(file).second) return;
+/// Adds the id of `file` if it holds a kernel or is of a stage, and of the .cuh files that it includes, and those that they include.
+void add_blob_ids(const std::filesystem::path& sources, const std::string& file, std::set<std::string>& seen, Json& ids) {
+  if (file.empty() || !seen.insert(file).second) return;
   std::ostringstream text;
   text << std::ifstream(sources / file).rdbuf();
   const std::string code = text.str();
-  const bool of_stage = file.size() > 1 && std::isdigit(static_cast<unsigned char>(file[0])) != 0;
-  if (of_stage || code.find("__global__") != std::string::npos) kernels.push_back(file);
+  const bool of_stage = std::isdigit(static_cast<unsigned char>(file[0])) != 0;
+  if (of_stage || code.find("__global__") != std::string::npos) ids[file] = ask_git(sources, {"hash-object", "--", file});
   static const std::regex include("#include \"([^\"]+\\.cuh)\"");
   for (std::sregex_iterator at(code.begin(), code.end(), include), end; at != end; ++at) {
-    collect_kernel_files(sources, (*at)[1].str(), seen, kernels);
+    add_blob_ids(sources, (*at)[1].str(), seen, ids);
   }
 }
 
@@ -59,9 +58,7 @@ Json commit_and_date(const std::filesystem::path& sources) {
 Json blob_ids(const std::filesystem::path& sources, const std::string& kernel) {
   Json ids = Json::object();
   std::set<std::string> seen;
-  std::vector<std::string> kernels;
-  if (!kernel.empty()) collect_kernel_files(sources, kernel, seen, kernels);
-  for (const std::string& file : kernels) ids[file] = ask_git(sources, {"hash-object", "--", file});
+  add_blob_ids(sources, kernel, seen, ids);
   return ids;
 }
 

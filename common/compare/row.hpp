@@ -6,15 +6,11 @@
 #include "common/compare/stages.hpp"
 #include "common/compare/sweep.hpp"
 
-#include <nlohmann/json.hpp>
-
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace flash {
-
-using Json = nlohmann::ordered_json;
 
 enum class Verdict {
   ok,
@@ -42,7 +38,7 @@ struct Row {
   std::string label() const { return stage + "/" + variant; }
 
   /// What the report has at a path such as "time.median_ms"; null if it is missing.
-  const Json* at(std::string path) const;
+  Json at(std::string path) const;
   std::optional<double> number(const std::string& path) const;  ///< absent if it is none
   std::string text(const std::string& path) const;              ///< "" if it is none
 
@@ -51,6 +47,9 @@ struct Row {
 
   /// The GPU that the simulator stood for; rows of old do not say it, and are of the default.
   int simulated_sm() const { return static_cast<int>(number("device.simulates_sm").value_or(90)); }
+
+  /// What decides about its figures: counts are the same on every processor, but not for every GPU that it simulates.
+  std::string place() const;
 
   bool is_tuned() const { return report.contains("tune"); }  ///< a row of --tune
 

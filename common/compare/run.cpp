@@ -77,9 +77,9 @@ class Runs {
   }
 
   void run_all() {
-    for (int round = 1; round <= options_.rounds; ++round) {
+    for (std::size_t round = 1; round <= options_.rounds; ++round) {
       for (std::size_t i = 0; i < plan_.runs.size(); ++i) {
-        if (!rows_.of_plan[i] || rounds_done(*rows_.of_plan[i]) < static_cast<std::size_t>(round)) run_in(round, i);
+        if (!rows_.of_plan[i] || rounds_done(*rows_.of_plan[i]) < round) run_in(round, i);
       }
     }
     peers_.reset();
@@ -88,16 +88,14 @@ class Runs {
 
   /// One line: how many were skipped and why; or nothing.
   std::string summary() const {
-    if (no_room_ + too_long_ == 0) return "";
-    std::string text =
-        "skipped " + std::to_string(no_room_ + too_long_) + " of " + std::to_string(plan_.runs.size()) + " runs: ";
-    if (no_room_ > 0) text += std::to_string(no_room_) + " since a problem no larger could not run";
-    if (no_room_ > 0 && too_long_ > 0) text += ", ";
-    if (too_long_ > 0) {
-      text += std::to_string(too_long_) + " since they would take longer than " +
-              duration_text(static_cast<double>(options_.time_limit.count()));
-    }
-    return text + "\n";
+    std::string why;
+    const auto add = [&](std::size_t count, const std::string& reason) {
+      if (count > 0) why += (why.empty() ? "" : ", ") + std::to_string(count) + " since " + reason;
+    };
+    add(no_room_, "a problem no larger could not run");
+    add(too_long_, "they would take longer than " + duration_text(history_.limit()));
+    const std::string which = std::to_string(no_room_ + too_long_) + " of " + std::to_string(plan_.runs.size());
+    return why.empty() ? "" : "skipped " + which + " runs: " + why + "\n";
   }
 
   KeptRows rows() const { return rows_; }
@@ -105,15 +103,16 @@ class Runs {
  private:
   /// All of them if the row has no time of which another round could make a median.
   std::size_t rounds_done(const Row& row) const {
-    const bool timed = row.verdict == Verdict::ok && row.at("time.median_ms") != nullptr;
-    return timed ? rounds_of(row.report).size() : static_cast<std::size_t>(options_.rounds);
+    const bool timed = row.verdict == Verdict::ok && row.number("time.median_ms").has_value();
+    return timed ? rounds_of(row.report).size() : options_.rounds;
   }
 
-  void run_in(int round, std::size_t i) {
+  void run_in(std::size_t round, std::size_t i) {
     const Run& run = plan_.runs[i];
     const std::optional<History::Skip> skip = round == 1 ? history_.reason_to_skip(run) : std::nullopt;
     progress_.start(run, done_, seconds_left(round, i));
-    Row row = skip ? skipped(run, *skip) : run_one(run, round);
+    if (skip) ++(skip->too_long ? too_long_ : no_room_);
+    Row row = skip ? empty_row(run, Verdict::skipped, skip->message) : run_one(run, round);
     if (round > 1 && row.verdict == Verdict::ok) {
       Row earlier = *rows_.of_plan[i];
       add_round(earlier.report, row.report);
@@ -122,19 +121,14 @@ class Runs {
     complete(row, run);
     progress_.end(row);
     rows_.of_plan[i] = std::move(row);
-    done_ += rounds_done(*rows_.of_plan[i]) - static_cast<std::size_t>(round - 1);
-    save_.write(rows_, done_, plan_.runs.size() * static_cast<std::size_t>(options_.rounds));
-  }
-
-  ProcessResult watched(const std::vector<std::string>& arguments) {
-    return run_process(arguments, options_.time_limit, [this] { progress_.tick(); });
+    done_ += rounds_done(*rows_.of_plan[i]) - (round - 1);
+    save_.write(rows_, done_, plan_.runs.size() * options_.rounds);
   }
 
   Row run_peer(const Run& run) {
     if (!peers_) peers_.emplace(run.stage->command);
-    const auto meanwhile = [this] { progress_.tick(); };
     if (!peers_->runs()) {  // loading torch is no part of the run
-      const ProcessResult ready = peers_->ask(R"({"list": true})", torch_loads_in, meanwhile);
+      const ProcessResult ready = peers_->ask(R"({"list": true})", torch_loads_in, tick_);
       if (!peers_->runs()) return make_row(run, ready);
     }
     const Json question{{"variant", run.variant->name},
@@ -142,14 +136,14 @@ class Runs {
                         {"iterations", options_.iterations},
                         {"problem", problem_json(*run.task)}};
     const Clock::time_point start = Clock::now();
-    Row row = peer_row(run, peers_->ask(question.dump(), options_.time_limit, meanwhile));
+    Row row = peer_row(run, peers_->ask(question.dump(), options_.time_limit, tick_));
     row.report["wall_s"] = seconds_since(start);
     history_.add(run, row);
     return row;
   }
 
   /// What was checked and counted in round 1 is not again.
-  Row run_one(const Run& run, int round) {
+  Row run_one(const Run& run, std::size_t round) {
     if (run.stage->is_peers()) return run_peer(run);
     std::vector<std::string> arguments = stage_arguments(run, *run.task, plan_.backend);
     if (options_.tune) arguments.emplace_back("--tune");
@@ -161,16 +155,11 @@ class Runs {
     }
     if (round > 1) arguments.emplace_back("--no-check");
     const Clock::time_point start = Clock::now();
-    Row row = make_row(run, watched(arguments));
+    Row row = make_row(run, run_process(arguments, options_.time_limit, tick_));
     row.report["wall_s"] = seconds_since(start);  // of the whole program: what --resume and --time-limit go by
     history_.add(run, row);
     if (row.verdict == Verdict::ok && !options_.tune && round == 1) count_traffic(row, run);
     return row;
-  }
-
-  Row skipped(const Run& run, const History::Skip& skip) {
-    ++(skip.too_long ? too_long_ : no_room_);
-    return empty_row(run, Verdict::skipped, skip.message);
   }
 
   /// Adds hbm_read_bytes and hbm_written_bytes to the report.
@@ -184,7 +173,7 @@ class Runs {
       if (const std::optional<std::string> tiles = row.tiles()) append(arguments, {"--tiles", *tiles});  // what the GPU ran
       arguments.emplace_back("--no-check");
       const Clock::time_point start = Clock::now();
-      counted.report = Json::parse(watched(arguments).output, nullptr, false);
+      counted.report = Json::parse(run_process(arguments, options_.time_limit, tick_).output, nullptr, false);
       history_.add_counting(run, flops(part->problem, run.pass), seconds_since(start));
       groups = static_cast<double>(run.problem().B) * run.problem().Hkv;
     }
@@ -216,16 +205,16 @@ class Runs {
   }
 
   /// For the runs from `first` of the round on; absent as long as nothing has run.
-  std::optional<double> seconds_left(int round, std::size_t first) const {
+  std::optional<double> seconds_left(std::size_t round, std::size_t first) const {
     double sum = 0;
     for (std::size_t i = 0; i < plan_.runs.size(); ++i) {
       const Run& run = plan_.runs[i];
       const bool this_round = i >= first && (round > 1 || !rows_.of_plan[i]);
-      const int rounds = options_.rounds - round + (this_round ? 1 : 0);
+      const std::size_t rounds = options_.rounds - round + (this_round ? 1 : 0);
       if (rounds == 0 || history_.reason_to_skip(run)) continue;
       const std::optional<double> seconds = history_.seconds(run);
       if (!seconds) return std::nullopt;
-      sum += rounds * std::min(*seconds, static_cast<double>(options_.time_limit.count()));
+      sum += static_cast<double>(rounds) * std::min(*seconds, history_.limit());
       if (rows_.of_plan[i]) continue;
       const std::optional<Case> part = options_.counts && !options_.tune ? counted_part(run, plan_.backend) : std::nullopt;
       if (part) sum += history_.counting_seconds(run, flops(part->problem, run.pass)).value_or(0);
@@ -238,6 +227,7 @@ class Runs {
   KeptRows rows_;
   const SaveFile& save_;
   Progress& progress_;
+  const std::function<void()> tick_ = [this] { progress_.tick(); };
   History history_;
   std::optional<Conversation> peers_;
   std::size_t done_ = 0, no_room_ = 0, too_long_ = 0;

@@ -16,16 +16,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What tells one run's row from those of all others: counts are the same on every processor, but not for every GPU that it simulates.
-/// The problem is as problem_json() says it, since programs differ in the digits of the scale.
+/// What tells one run's row from those of all others. The problem is as problem_json() says it, since programs differ in the digits
+/// of the scale.
 std::string key_of(const Row& row) {
   Json problem = problem_json(row.problem);
   for (const char* key : {"input", "seed"}) {
-    if (const Json* value = row.at(std::string("problem.") + key)) problem[key] = *value;
+    if (const Json value = row.at(std::string("problem.") + key); !value.is_null()) problem[key] = value;
   }
-  const bool gpu = row.backend() == Backend::gpu;
-  const std::string device = gpu ? "gpu " + row.text("device.name") : "cpu " + std::to_string(row.simulated_sm());
-  return row.label() + " " + to_string(row.pass) + " " + device + " " + problem.dump();
+  return row.label() + " " + to_string(row.pass) + " " + row.place() + " " + problem.dump();
 }
 
 std::string key_of(const Run& run, const Plan& plan) {
@@ -45,18 +43,15 @@ std::optional<double> iterations_of_tiles(const Row& row) {
 
 /// Would the run, which is the row's, end in the same way?
 bool holds(const Row& row, const Run& run, const Plan& plan, const CompareOptions& options) {
-  if (run.stage->is_peers()) {
-    for (const auto& [key, value] : run.stage->about.items()) {
-      if (!row.report.contains(key) || row.report[key] != value) return false;
-    }
-    return row.verdict == Verdict::refused || row.verdict == Verdict::no_room ||
-           (row.verdict == Verdict::ok && row.number("time.iterations") == options.iterations);
-  }
-  const Json sources = row.report.contains("sources") ? row.report["sources"] : Json();
-  if (row.is_tuned() != options.tune) return false;
+  const bool peers = run.stage->is_peers();
+  const Json sources = row.at("sources");
   const bool known =
       sources.is_object() && std::none_of(sources.begin(), sources.end(), [](const Json& blob) { return blob.is_null(); });
-  if (!known || sources != plan.sources.at(run.variant->kernel)) return false;
+  if (!peers && (!known || sources != plan.sources.at(run.variant->kernel))) return false;
+  for (const auto& [key, value] : run.stage->about.items()) {
+    if (row.at(key) != value) return false;
+  }
+  if (row.is_tuned() != options.tune) return false;
   if (row.verdict == Verdict::refused || row.verdict == Verdict::no_room) return true;
   if (row.verdict != Verdict::ok) return false;
   if (plan.backend == Backend::cpu) return true;

@@ -8,23 +8,20 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
+#include <regex>
 
 namespace flash {
 namespace {
 
 namespace fs = std::filesystem;
 
-bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
-
 /// NN_name, a file that may be executed.
 bool is_stage(const fs::path& path) {
-  const std::string name = path.filename().string();
-  const bool named =
-      name.size() > 3 && is_digit(name[0]) && is_digit(name[1]) && name[2] == '_' && name.find('.') == std::string::npos;
+  static const std::regex named("[0-9][0-9]_[^.]+");
   std::error_code error;
-  return named && fs::is_regular_file(path, error) && access(path.c_str(), X_OK) == 0;
+  return std::regex_match(path.filename().string(), named) && fs::is_regular_file(path, error) &&
+         access(path.c_str(), X_OK) == 0;
 }
 
 bool matches(const fs::path& path, const std::string& wanted) {
@@ -38,12 +35,12 @@ bool contains(const std::vector<std::string>& list, const std::string& value) {
 
 /// Of the program that `command` starts and that has answered.
 Stage listed_stage(const std::vector<std::string>& command, const ProcessResult& result) {
-  const auto list = nlohmann::ordered_json::parse(result.output, nullptr, /*allow_exceptions=*/false);
+  const Json list = Json::parse(result.output, nullptr, /*allow_exceptions=*/false);
   try {
-    Stage stage{list.at("stage"), command, {}, list.value("about", nlohmann::ordered_json())};
+    Stage stage{list.at("stage"), command, {}, list.value("about", Json())};
     for (const auto& row : list.at("variants")) {
-      stage.variants.push_back({row.at("name"), row.at("idea"), row.at("kernel"), row.at("passes"), row.at("dtypes"),
-                                row.value("tiles", nlohmann::ordered_json())});
+      stage.variants.push_back(
+          {row.at("name"), row.at("idea"), row.at("kernel"), row.at("passes"), row.at("dtypes"), row.value("tiles", Json())});
     }
     return stage;
   } catch (const nlohmann::json::exception&) {

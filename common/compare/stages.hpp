@@ -12,10 +12,12 @@
 
 namespace flash {
 
+using Json = nlohmann::ordered_json;
+
 struct ListedVariant {
   std::string name, idea, kernel;
   std::vector<std::string> passes, dtypes;
-  nlohmann::ordered_json tiles = nullptr;  ///< of each pass and head dimension the compiled sizes
+  Json tiles = nullptr;  ///< of each pass and head dimension the compiled sizes
 
   bool has(Pass) const;
   bool has_tiles(Pass, std::int64_t head_dim) const;  ///< is there a choice of them?
@@ -29,7 +31,7 @@ struct Stage {
   std::string name;                  ///< "02_safe_softmax"
   std::vector<std::string> command;  ///< that starts its program
   std::vector<ListedVariant> variants;
-  nlohmann::ordered_json about = nullptr;  ///< of peers: what every row of theirs has, their device and the version of torch
+  Json about = nullptr;  ///< of peers: what every row of theirs has, their device and the version of torch
 
   bool is_peers() const { return name == peers_name; }
 };

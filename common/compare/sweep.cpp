@@ -3,7 +3,10 @@
 #include "common/attention/limits.hpp"
 #include "common/harness/parse.hpp"
 
+#include <CLI/CLI.hpp>
+
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <sstream>
 
@@ -21,14 +24,6 @@ Size swept_size(const std::string& name) {
   if (name == "heads") return &SizeOptions::heads;
   if (name == "d") return &SizeOptions::head_dim;
   return nullptr;
-}
-
-std::vector<std::string> parts_of(const std::string& list) {
-  std::vector<std::string> parts;
-  std::istringstream stream(list);
-  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
-  if (list.empty() || list.back() == ',') parts.emplace_back();  // which no value is
-  return parts;
 }
 
 std::int64_t largest(const std::string& name) { return name == "d" ? largest_head_dim : largest_size; }
@@ -56,14 +51,36 @@ std::vector<std::string> doubled(const std::string& name, const std::string& fir
   return values;
 }
 
-[[noreturn]] void given_twice(const std::string& one, const std::string& other) {
-  throw UsageError(one + " and " + other + " are both given; allowed: one of them");
+/// UsageError if a size, the mask or the type is given twice.
+void check_sweeps(const ProblemSet& set) {
+  const SizeOptions& sizes = set.problem.sizes;
+  const auto sweeps_over = [&](const std::string& name) {
+    return std::count_if(set.sweeps.begin(), set.sweeps.end(), [&](const Sweep& sweep) { return sweep.name == name; });
+  };
+  for (const Sweep& one : set.sweeps) {
+    const std::string option = "--sweep " + one.name, own = one.name == "d" ? "--head-dim" : "--" + one.name;
+    if (sweeps_over(one.name) > 1) refuse_both(option, "another " + option);
+    if (one.name == "seq" && sizes.seq_q) refuse_both(option, "--seq-q");
+    if (one.name == "seq" && sizes.seq_k) refuse_both(option, "--seq-k");
+    if (const Size size = swept_size(one.name); size != nullptr && sizes.*size) refuse_both(option, own);
+    if (one.name == "causal" && set.causal_given) refuse_both(option, "--causal or --no-causal");
+    if (one.name == "dtype" && set.dtype_given) refuse_both(option, own);
+  }
+  if (set.tokens && (sizes.batch || sweeps_over("batch"))) refuse_both("--tokens", sizes.batch ? "--batch" : "--sweep batch");
+  if (set.width && (sizes.heads || sweeps_over("heads"))) refuse_both("--width", sizes.heads ? "--heads" : "--sweep heads");
 }
 
 }  // namespace
 
-bool SweepOptions::over(const std::string& name) const {
-  return std::any_of(sweeps.begin(), sweeps.end(), [&](const Sweep& sweep) { return sweep.name == name; });
+std::vector<std::string> split_at_commas(const std::string& list) {
+  std::vector<std::string> parts;
+  std::istringstream stream(list + ",");
+  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+  return parts;
+}
+
+void refuse_both(const std::string& one, const std::string& other, const std::string& why) {
+  throw UsageError(one + " and " + other + " are both given; allowed: one of them" + why);
 }
 
 Sweep parse_sweep(const std::string& text) {
@@ -77,7 +94,8 @@ Sweep parse_sweep(const std::string& text) {
   }
   const std::string list = text.substr(equals + 1);
   const std::size_t dots = size == nullptr ? std::string::npos : list.find("..");
-  Sweep sweep{name, dots == std::string::npos ? parts_of(list) : doubled(name, list.substr(0, dots), list.substr(dots + 2))};
+  Sweep sweep{name,
+              dots == std::string::npos ? split_at_commas(list) : doubled(name, list.substr(0, dots), list.substr(dots + 2))};
   ProblemOptions ignored;
   std::set<std::string> seen;
   for (const std::string& value : sweep.values) {
@@ -89,24 +107,57 @@ Sweep parse_sweep(const std::string& text) {
   return sweep;
 }
 
-void check_sweeps(const SweepOptions& sweep, const SizeOptions& sizes, bool causal_given, bool dtype_given) {
-  for (const Sweep& one : sweep.sweeps) {
-    const std::string option = "--sweep " + one.name, own = one.name == "d" ? "--head-dim" : "--" + one.name;
-    const auto same = [&](const Sweep& other) { return other.name == one.name; };
-    if (std::count_if(sweep.sweeps.begin(), sweep.sweeps.end(), same) > 1) given_twice(option, "another " + option);
-    if (one.name == "seq" && sizes.seq_q) given_twice(option, "--seq-q");
-    if (one.name == "seq" && sizes.seq_k) given_twice(option, "--seq-k");
-    if (const Size size = swept_size(one.name); size != nullptr && sizes.*size) given_twice(option, own);
-    if (one.name == "causal" && causal_given) given_twice(option, "--causal or --no-causal");
-    if (one.name == "dtype" && dtype_given) given_twice(option, own);
-  }
-  if (sweep.tokens && (sizes.batch || sweep.over("batch"))) given_twice("--tokens", sizes.batch ? "--batch" : "--sweep batch");
-  if (sweep.width && (sizes.heads || sweep.over("heads"))) given_twice("--width", sizes.heads ? "--heads" : "--sweep heads");
+void add_sweep_options(CLI::App& app, ProblemSet& set) {
+  app.option_defaults()->group("Sweep");
+  app.add_option_function<std::vector<std::string>>(
+         "--sweep",
+         [&](const std::vector<std::string>& given) {
+           for (const std::string& one : given) set.sweeps.push_back(parse_sweep(one));
+         },
+         "FIRST..LAST (doubling) or A,B,C of seq, batch, heads or d; causal=no,yes; dtype=fp16,bf16. Several make all "
+         "combinations, the first outermost")
+      ->allow_extra_args(false)  // one word after each --sweep
+      ->type_name("NAME=VALUES");
+  const auto add_number = [&](const char* name, const char* type, std::optional<std::int64_t>& target, const char* text) {
+    const auto parse = [&target, name](const std::string& given) { target = parse_whole_number(name, given, 1); };
+    app.add_option_function<std::string>(name, parse, text)->type_name(type);
+  };
+  add_number("--tokens", "T", set.tokens, "Batch T / Nq (at least 1), so that each length has as many tokens");
+  add_number("--width", "W", set.width, "W / d heads (at least 1), so that each head dimension has as wide a model");
 }
 
-std::vector<Case> all_cases(const ProblemOptions& options, const SweepOptions& sweep, const RequestedSizes& defaults) {
-  std::vector<ProblemOptions> all{options};
-  for (const Sweep& one : sweep.sweeps) {
+void check_problem_set(const CLI::App& app, ProblemSet& set) {
+  if (app.count("--causal") > 0 && app.count("--no-causal") > 0) refuse_both("--causal", "--no-causal");
+  if (app.count("--no-causal") > 0) set.problem.causal = false;
+  set.causal_given |= app.count("--causal") + app.count("--no-causal") > 0;
+  set.dtype_given |= app.count("--dtype") > 0;
+  check_contradictions(set.problem);
+  check_sweeps(set);
+}
+
+ProblemSet parse_problem(const std::string& text, ProblemSet set) {
+  std::istringstream stream(text);
+  const std::vector<std::string> words{std::istream_iterator<std::string>(stream), {}};
+  std::vector<const char*> argv{"--problem"};
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  CLI::App app("", "compare");
+  app.set_help_flag("");
+  add_problem_options(app, set.problem, {}, {});
+  app.add_flag("--no-causal");
+  add_sweep_options(app, set);
+  try {
+    if (words.empty()) throw UsageError("allowed: options of a problem");
+    parse_command_line(app, static_cast<int>(argv.size()), argv.data());
+    check_problem_set(app, set);
+  } catch (const UsageError& wrong) {
+    throw UsageError("--problem is '" + text + "': " + wrong.what());
+  }
+  return set;
+}
+
+std::vector<Case> all_cases(const ProblemSet& set, const RequestedSizes& defaults) {
+  std::vector<ProblemOptions> all{set.problem};
+  for (const Sweep& one : set.sweeps) {
     if (const std::size_t count = all.size() * one.values.size(); count > most_cases) {
       throw UsageError("the sweeps together have " + std::to_string(count) + " problems or more; allowed: up to " +
                        std::to_string(most_cases));
@@ -120,8 +171,8 @@ std::vector<Case> all_cases(const ProblemOptions& options, const SweepOptions& s
   std::vector<Case> cases;
   for (ProblemOptions& each : all) {
     const RequestedSizes sizes = each.sizes.over(defaults);
-    if (sweep.tokens) each.sizes.batch = std::max<std::int64_t>(1, *sweep.tokens / sizes.seq_q);
-    if (sweep.width) each.sizes.heads = std::max<std::int64_t>(1, *sweep.width / sizes.head_dim);
+    if (set.tokens) each.sizes.batch = std::max<std::int64_t>(1, *set.tokens / sizes.seq_q);
+    if (set.width) each.sizes.heads = std::max<std::int64_t>(1, *set.width / sizes.head_dim);
     const RequestedSizes final_sizes = each.sizes.over(defaults);  // key/value heads follow the heads
     cases.push_back({each, final_sizes, make_problem(each, final_sizes)});
   }

@@ -1,4 +1,4 @@
-// The problems of a sweep: every combination of the values that --sweep gives.
+// The problems to run: one, or those of a sweep, which are every combination of the values that --sweep gives.
 #pragma once
 
 #include "common/harness/problem_options.hpp"
@@ -15,11 +15,12 @@ struct Sweep {
   std::vector<std::string> values;
 };
 
-struct SweepOptions {
+/// What a command line says of problems, or one --problem.
+struct ProblemSet {
+  ProblemOptions problem;
   std::vector<Sweep> sweeps;                  ///< the first one outermost
   std::optional<std::int64_t> tokens, width;  ///< batch = tokens / Nq, heads = width / d, at least 1
-
-  bool over(const std::string& name) const;  ///< is there a sweep of this name?
+  bool causal_given = false, dtype_given = false;
 };
 
 /// One problem to run, with the options that hand it on to a stage program.
@@ -29,13 +30,26 @@ struct Case {
   Problem problem;
 };
 
+/// "a,b,,c" as "a", "b", "", "c".
+std::vector<std::string> split_at_commas(const std::string& list);
+
+/// UsageError: "--json and --csv are both given; allowed: one of them", and `why`.
+[[noreturn]] void refuse_both(const std::string& one, const std::string& other, const std::string& why = "");
+
 /// "seq=128..16384" (128, 256, ... up to 16384), "d=64,128", "causal=no,yes" or "dtype=fp16,bf16". UsageError with what is allowed.
 Sweep parse_sweep(const std::string& text);
 
-/// UsageError if a size is given twice: by two sweeps, by a sweep and an option of its own, by --tokens or --width and either.
-void check_sweeps(const SweepOptions&, const SizeOptions&, bool causal_given, bool dtype_given);
+/// Adds --sweep, --tokens and --width to `app`.
+void add_sweep_options(CLI::App& app, ProblemSet&);
+
+/// After the parse: takes --no-causal, and notes what was given. UsageError if anything is given twice: a size by two sweeps, by a
+/// sweep and an option of its own, by --tokens or --width and either.
+void check_problem_set(const CLI::App& app, ProblemSet&);
+
+/// What --problem says, `text`, over the options given beside it. UsageError with one line.
+ProblemSet parse_problem(const std::string& text, ProblemSet beside);
 
 /// All problems; one without a sweep. Sizes that nobody gave are those of `defaults`. UsageError if one of them is not allowed.
-std::vector<Case> all_cases(const ProblemOptions&, const SweepOptions&, const RequestedSizes& defaults);
+std::vector<Case> all_cases(const ProblemSet&, const RequestedSizes& defaults);
 
 }  // namespace flash

@@ -6,24 +6,125 @@
 #include "common/harness/text_table.hpp"
 
 #include <algorithm>
-#include <utility>
+#include <map>
 
 namespace flash {
 namespace {
 
-using Align = TextTable::Align;
+/// Null if there is none.
+Json value_of(const Row& row, const std::string& path) {
+  const std::optional<double> error = path == "max_error" ? row.max_error() : std::nullopt;
+  return error ? Json(*error) : row.at(path);
+}
 
-/// Rows of one pass, problem and device.
-using Group = std::vector<Row>;
+struct Column {
+  std::string path;        ///< of the value in a row, and its name in CSV; "": not there
+  std::string title = "";  ///< in tables; "": not there
+  int gpu = -1, cpu = -1;  ///< in a table of such rows: where there is no room, the highest goes first; 0 stays; -1: not there
+  std::string (*figure)(double) = nullptr;    ///< how a table writes it; null: it is text
+  std::string (*text)(const Row&) = nullptr;  ///< what a table has in place of a value
 
+  int rank(Backend backend) const { return backend == Backend::gpu ? gpu : cpu; }
+
+  /// "-" if the row has no such value.
+  std::string cell(const Row& row) const {
+    if (text != nullptr) return text(row);
+    const Json value = value_of(row, path);
+    if (figure != nullptr && value.is_number()) return figure(value.get<double>());
+    return value.is_string() ? value.get<std::string>() : "-";
+  }
+};
+
+std::string number(double value) { return number_text(value); }
+std::string count(double value) { return count_text(static_cast<std::uint64_t>(value)); }
+std::string label(const Row& row) { return row.label(); }
+std::string tiles(const Row& row) { return row.tiles().value_or("-"); }
+std::string problem(const Row& row) { return describe(row.problem); }
+
+/// "64,32": what --tune found to be the "default" or the "fastest".
+std::string tuned_tiles(const Row& row, const char* which) {
+  const Json& tiles = row.report["tune"].value(which, Json());
+  return tiles.is_object() ? tiles.value("br", Json()).dump() + "," + tiles.value("bc", Json()).dump() : "-";
+}
+
+/// In their order.
+const std::vector<Column> all_columns{
+    {"date"},
+    {"commit"},
+    {"stage"},
+    {"variant"},
+    {"", "stage/variant", 0, 0, nullptr, label},
+    {"pass"},
+    {"device.kind"},
+    {"device.name"},
+    {"device.simulates_sm"},
+    {"problem.batch"},
+    {"problem.heads"},
+    {"problem.kv_heads"},
+    {"problem.seq_q"},
+    {"problem.seq_k"},
+    {"problem.head_dim"},
+    {"problem.causal"},
+    {"problem.bias"},
+    {"problem.dtype"},
+    {"problem.layout"},
+    {"", "tiles", 6, 8, nullptr, tiles},
+    {"tiles.br"},
+    {"tiles.bc"},
+    {"extra_memory_bytes", "extra\nmemory", 4, 4, bytes_text},
+    {"compulsory_bytes"},
+    {"predicted.read_bytes", "predicted\nread", 8, 3, bytes_text},
+    {"hbm_read_bytes", "bytes\nread", 3, 2, bytes_text},
+    {"predicted.written_bytes", "predicted\nwritten", 8, 8, bytes_text},
+    {"hbm_written_bytes", "bytes\nwritten", 7, 3, bytes_text},
+    {"flops"},
+    {"time.median_ms", "median\nms", 1, -1, number},
+    {"time.min_ms", "min\nms", 11, -1, number},
+    {"time.max_ms", "max\nms", 11, -1, number},
+    {"time.enqueue_ms", "enqueue\nms", 12, -1, number},
+    {"time.first_enqueue_ms"},
+    {"tflops", "TFLOP/s", 1, -1, number},
+    {"percent_of_peak", "% of\npeak", 2, -1, number},
+    {"counters.sectors", "sectors", -1, 7, count},
+    {"counters.barriers", "barriers", -1, 6, count},
+    {"counters.warp_operations", "warp\nops", -1, 9, count},
+    {"counters.bank_conflicts", "bank\nconflicts", -1, 7, count},
+    {"max_error", "max\nerror", 5, 5, number},
+    {"verdict", "verdict", 0, 0},
+    {"idea", "new idea", 10, 10},
+    {"message"},
+};
+
+/// Of the table of --tune.
+const std::vector<Column> tune_columns{
+    {"", "stage/variant", 0, 0, nullptr, label},
+    {"pass", "pass"},
+    {"", "problem", 0, 0, nullptr, problem},
+    {"", "default", 0, 0, nullptr, [](const Row& row) { return tuned_tiles(row, "default"); }},
+    {"", "fastest", 0, 0, nullptr, [](const Row& row) { return tuned_tiles(row, "fastest"); }},
+    {"verdict", "verdict"},
+};
+
+/// Numbers with all their digits.
+std::string csv_cell(const Json& value) {
+  if (value.is_null()) return "";
+  if (!value.is_string()) return value.dump();
+  const std::string text = value.get<std::string>();
+  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
+}
+
+using Group = std::vector<Row>;  // of one pass, problem and device
 using Shown = std::vector<Column>;
 
 TextTable table_of(const Group& rows, const Shown& shown) {
   std::vector<std::string> header;
-  std::vector<Align> align;
+  std::vector<TextTable::Align> align;
   for (const Column& column : shown) {
     header.push_back(column.title);
-    align.push_back(column.figure != nullptr ? Align::right : Align::left);
+    align.push_back(column.figure != nullptr ? TextTable::Align::right : TextTable::Align::left);
   }
   TextTable table(header, align);
   for (const Row& row : rows) {
@@ -70,8 +171,7 @@ std::string note_on_small_tiles(const Group& rows) {
   if (!small || !first || second <= first) return "";
   return wrapped(
              "06_fa2_forward reads more than 04_fa1_forward here: it reads K and V once for each tile of Q, and a problem this "
-             "small "
-             "gets small tiles, so that more of the GPU's SMs have a block. See docs/06_fa2_forward.md.") +
+             "small gets small tiles, so that more of the GPU's SMs have a block. See docs/06_fa2_forward.md.") +
          "\n";
 }
 
@@ -92,54 +192,33 @@ std::string heading_of(const Row& first, const Shown& shown) {
          number_text(flops(first.problem, first.pass) / 1e9) + " GFLOP\n";
 }
 
-std::string messages_of(const Group& rows) {
-  std::string text;
+/// The table, and what went wrong below it.
+std::string with_messages(const Group& rows, const Shown& shown) {
+  std::string text = table_of(rows, shown).text(0, /*rule=*/true);
   for (const Row& row : rows) {
     if (row.verdict != Verdict::ok && !row.message.empty()) text += row.label() + ": " + row.message + "\n";
   }
   return text;
 }
 
-/// Of rows of --tune: a line for each.
-std::string tiles_table(const Group& rows) {
-  TextTable table({"stage/variant", "pass", "problem", "default", "fastest", "verdict"},
-                  {Align::left, Align::left, Align::left, Align::left, Align::left, Align::left});
-  for (const Row& row : rows) {
-    const auto tiles = [&](const char* which) {
-      const Json& of = row.report["tune"].value(which, Json());
-      return of.is_object() ? of.value("br", Json()).dump() + "," + of.value("bc", Json()).dump() : std::string("-");
-    };
-    table.add(
-        {row.label(), to_string(row.pass), describe(row.problem), tiles("default"), tiles("fastest"), to_string(row.verdict)});
-  }
-  return table.text(0, /*rule=*/true) + messages_of(rows);
-}
-
 std::vector<Group> groups_of(const std::vector<Row>& rows) {
-  std::vector<std::pair<std::string, Group>> groups;
+  std::vector<Group> groups;
+  std::map<std::string, std::size_t> places;
   for (const Row& row : rows) {
-    // All CPUs count the same.
-    const std::string device =
-        row.backend() == Backend::gpu ? "gpu " + row.text("device.name") : "cpu " + std::to_string(row.simulated_sm());
-    const std::string key = describe(row.problem) + to_string(row.pass) + device;
-    const auto same = [&](const auto& group) { return group.first == key; };
-    auto found = std::find_if(groups.begin(), groups.end(), same);
-    if (found == groups.end()) found = groups.insert(groups.end(), {key, {}});
-    found->second.push_back(row);
+    const auto [place, is_new] = places.try_emplace(describe(row.problem) + to_string(row.pass) + row.place(), groups.size());
+    if (is_new) groups.emplace_back();
+    groups[place->second].push_back(row);
   }
-  std::vector<Group> all;
-  for (auto& group : groups) all.push_back(std::move(group.second));
-  return all;
+  return groups;
 }
 
 }  // namespace
 
 std::string comparison_tables(const std::vector<Row>& every, std::size_t width) {
-  std::vector<Row> rows = every, tuned;
-  std::copy_if(rows.begin(), rows.end(), std::back_inserter(tuned), [](const Row& row) { return row.is_tuned(); });
-  std::erase_if(rows, [](const Row& row) { return row.is_tuned(); });
+  std::vector<Row> rows, tuned;
+  for (const Row& row : every) (row.is_tuned() ? tuned : rows).push_back(row);
   const std::vector<Group> groups = groups_of(rows);
-  std::string text = tuned.empty() ? "" : "\n" + tiles_table(tuned);
+  std::string text = tuned.empty() ? "" : "\n" + with_messages(tuned, tune_columns);
   const bool predicted =
       std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.number("predicted.read_bytes"); });
   std::vector<std::string> left_out;
@@ -150,13 +229,26 @@ std::string comparison_tables(const std::vector<Row>& every, std::size_t width) 
   for (const Group& group : groups) {
     const Row& first = group.front();
     const Shown& here = shown[first.backend()];
-    text += "\n" + heading_of(first, here) + "\n" + table_of(group, here).text(0, /*rule=*/true) + messages_of(group);
+    text += "\n" + heading_of(first, here) + "\n" + with_messages(group, here);
     if (first.backend() == Backend::cpu) text += note_on_small_tiles(group);
   }
   if (left_out.empty()) return text;
   std::string titles;
   for (const std::string& title : left_out) titles += (titles.empty() ? "" : ", ") + title;
   return text + "\n" + wrapped("Columns left out: " + titles + ". --wide shows them; --json and --csv hold all.") + "\n";
+}
+
+std::string csv_text(const std::vector<Row>& rows) {
+  const auto line = [](auto&& cell) {
+    std::string text;
+    for (const Column& column : all_columns) {
+      if (!column.path.empty()) text += "," + cell(column);
+    }
+    return text.substr(1) + "\n";
+  };
+  std::string text = line([](const Column& column) { return column.path; });
+  for (const Row& row : rows) text += line([&](const Column& column) { return csv_cell(value_of(row, column.path)); });
+  return text;
 }
 
 }  // namespace flash

@@ -5,6 +5,7 @@
 #include "common/harness/test/temporary_folder.hpp"
 
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 
 #include <fcntl.h>
 #include <signal.h>
@@ -12,10 +13,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <sstream>
 #include <string>
 #include <vector>
 
 namespace flash::test {
+
+using Json = nlohmann::ordered_json;
 
 /// The report of a simulated forward run that passed its check.
 inline std::string passed_report() {
@@ -43,9 +47,10 @@ inline std::string listed(const std::string& name, const std::string& passes, co
 
 inline constexpr const char *forward = R"("forward")", *both_passes = R"("forward", "backward")";
 
-/// A folder of fake stage programs.
+/// A folder of fake stage programs, and of what a test writes beside them.
 class FakeStages : public TemporaryFolder {
  public:
+  std::string file(const std::string& name) const { return path() / name; }
   /// A stage with one variant, "plain". `run` is shell code: what the program does when it is not asked for its list.
   void add(const std::string& name, const std::string& run, const std::string& passes = forward,
            const std::string& dtypes = R"("fp32")") const {
@@ -57,8 +62,8 @@ class FakeStages : public TemporaryFolder {
   }
   /// A program that is only this shell code.
   void add_raw(const std::string& name, const std::string& code) const {
-    write_bytes(path() / name, "#!/bin/sh\n" + code);
-    std::filesystem::permissions(path() / name, std::filesystem::perms::owner_all);
+    write_bytes(file(name), "#!/bin/sh\n" + code);
+    std::filesystem::permissions(file(name), std::filesystem::perms::owner_all);
   }
 };
 
@@ -108,26 +113,39 @@ inline ProcessResult compare_on_cpu(const FakeStages& stages, const Strings& arg
   return compare(stages, joined({"--device", "cpu", "--pass", "forward"}, arguments));
 }
 
+/// Of a run that has to end well.
+inline ProcessResult good(ProcessResult result) {
+  CHECK_MESSAGE(result.exit_code == 0, result.error);
+  return result;
+}
+
+inline Json rows_in(const std::string& file) { return Json::parse(read_bytes(file)); }
+
 /// Starts it among these stages with files as its streams, and does not wait for its end.
-inline pid_t start_compare(const FakeStages& stages, const Strings& more, const char* output, const char* error) {
+inline pid_t start_compare(const FakeStages& stages, const Strings& more, const std::string& output, const std::string& error) {
   const Strings arguments = joined({"compare", "--bin", stages.path().string()}, more);
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   const pid_t program = fork();
   if (program != 0) return program;
-  dup2(open(output, O_RDWR | O_CREAT | O_NOCTTY, 0600), STDOUT_FILENO);
-  dup2(open(error, O_RDWR | O_CREAT | O_NOCTTY, 0600), STDERR_FILENO);
+  dup2(open(output.c_str(), O_RDWR | O_CREAT | O_NOCTTY, 0600), STDOUT_FILENO);
+  dup2(open(error.c_str(), O_RDWR | O_CREAT | O_NOCTTY, 0600), STDERR_FILENO);
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) signal(number, SIG_DFL);  // whoever runs the tests may ignore them
   execv(FLASH_COMPARE_PROGRAM, argv.data());
   _exit(127);
 }
 
-/// The status with which it ended.
-inline int status_of(pid_t program) {
+/// Sends it a signal as soon as `ready` is true. That must be what ends it.
+template <class Ready>
+void end_by_signal(pid_t program, int number, Ready&& ready) {
+  for (int i = 0; i < 2000 && !ready(); ++i) usleep(10000);
+  CHECK(ready());
+  kill(program, number);
   int status = 0;
   REQUIRE(waitpid(program, &status, 0) == program);
-  return status;
+  CHECK(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == number);
 }
 
 inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
@@ -138,6 +156,17 @@ inline void check_refused(const ProcessResult& result, const std::string& messag
   CHECK(result.output.empty());
   CHECK_MESSAGE(std::count(result.error.begin(), result.error.end(), '\n') == 1, result.error);
   CHECK_MESSAGE(contains(result.error, message), result.error);
+}
+
+/// The same of each of these command lines, whose words stand between spaces, on the CPU.
+inline void check_refused_each(const FakeStages& stages, const Strings& lines, const std::string& message = "compare: ") {
+  for (const std::string& line : lines) {
+    CAPTURE(line);
+    Strings arguments;
+    std::istringstream stream(line);
+    for (std::string word; std::getline(stream, word, ' ');) arguments.push_back(word);
+    check_refused(compare_on_cpu(stages, arguments), message);
+  }
 }
 
 }  // namespace flash::test

@@ -17,10 +17,7 @@ struct Runs {
   Stage stage{"01_stage", {}, {{"slow", "", "", {}, {}}, {"fast", "", "", {}, {}}}};
   std::vector<Case> cases;
 
-  Runs() {
-    const SweepOptions sweep{{parse_sweep("dtype=fp16,bf16"), parse_sweep("seq=64..4096")}, {}, {}};
-    cases = all_cases({}, sweep, {});
-  }
+  Runs() { cases = all_cases({{}, {parse_sweep("dtype=fp16,bf16"), parse_sweep("seq=64..4096")}, {}, {}}, {}); }
 
   Run operator()(const std::string& variant, int Nq, Pass pass = Pass::forward, Dtype dtype = Dtype::fp16) const {
     for (const Case& task : cases) {
@@ -32,17 +29,16 @@ struct Runs {
   }
 };
 
-Row took(double seconds) {
-  Row row;
-  row.report["wall_s"] = seconds;
-  return row;
-}
-
 Row ended(Verdict verdict, const std::string& message = "") {
   Row row;
   row.verdict = verdict;
   row.message = message;
-  row.report = Json::object();
+  return row;
+}
+
+Row took(double seconds) {
+  Row row;
+  row.report["wall_s"] = seconds;
   return row;
 }
 
@@ -132,8 +128,7 @@ TEST_CASE("history: no room for a problem means none for one that is no smaller,
   CHECK_FALSE(skip->too_long);
   CHECK(test::contains(skip->message, "needs 4 TiB"));
   // Fewer heads, but more keys: the tensors are smaller, the scores are not, and nobody knows which of them had no room.
-  SweepOptions same_tokens{{parse_sweep("dtype=fp16"), parse_sweep("seq=256,512")}, 512, {}};
-  const std::vector<Case> cases = all_cases({}, same_tokens, {});
+  const std::vector<Case> cases = all_cases({{}, {parse_sweep("dtype=fp16"), parse_sweep("seq=256,512")}, 512, {}}, {});
   Run small = runs("slow", 256), large = small;
   small.task = &cases[0];
   large.task = &cases[1];

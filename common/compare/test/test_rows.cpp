@@ -4,26 +4,25 @@
 #include "common/harness/test/lines.hpp"
 
 #include <doctest/doctest.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstdlib>
+#include <regex>
 #include <sstream>
 
 namespace {
 
 using namespace flash::test;
 using flash::ProcessResult;
-using Json = nlohmann::ordered_json;
+
+const std::string results = FLASH_SOURCE_DIR "/docs/results/";
 
 /// PYTHON for as long as this lives: shell code that gets the arguments of python3.
 class FakePython {
  public:
-  FakePython(const TemporaryFolder& folder, const std::string& code) {
-    const std::filesystem::path program = folder.path() / "python";
-    write_bytes(program, "#!/bin/sh\n[ \"$1\" = --version ] && exit\n" + code + "\n");
-    std::filesystem::permissions(program, std::filesystem::perms::owner_all);
-    setenv("PYTHON", program.c_str(), 1);
+  FakePython(const FakeStages& folder, const std::string& code) {
+    folder.add_raw("python", "[ \"$1\" = --version ] && exit\n" + code + "\n");
+    setenv("PYTHON", folder.file("python").c_str(), 1);
   }
   ~FakePython() { unsetenv("PYTHON"); }
   FakePython(const FakePython&) = delete;
@@ -41,78 +40,69 @@ TEST_CASE("rows: FLASH_COMMIT says which commit a copy was made of") {
 
 TEST_CASE("rows: saved rows give the same tables, CSV and JSON as the runs did") {
   const FakeStages stages;
-  const TemporaryFolder folder;
   stages.add("01_first", answers(), both_passes);
   stages.add("02_picky", answers("[ $d -eq 16 ] || { echo '02_picky: only d = 16' >&2; exit 2; }"));
-  const std::string file = (folder.path() / "rows.json").string();
+  const std::string file = stages.file("rows.json");
   const ProcessResult runs =
-      compare(stages, {"--device", "cpu", "--sweep", "d=16,64", "--sweep", "seq=8,16", "--scale", "2", "--save", file});
-  REQUIRE_MESSAGE(runs.exit_code == 0, runs.error);
-  const ProcessResult shown = compare({"--rows", file});
-  CHECK(shown.exit_code == 0);
+      good(compare(stages, {"--device", "cpu", "--sweep", "d=16,64", "--sweep", "seq=8,16", "--scale", "2", "--save", file}));
+  const ProcessResult shown = good(compare({"--rows", file}));
   CHECK(shown.error.empty());
   CHECK(shown.output == runs.output);
   CHECK(contains(shown.output, "02_picky: only d = 16"));
   CHECK(contains(shown.output, "scale=2"));
-  const std::string saved = read_bytes(file);
+  const std::string saved = read_bytes(file), csv = compare({"--rows", file, "--csv"}).output;
   CHECK(compare({"--rows", file, "--json"}).output == saved);
   CHECK(std::count(saved.begin(), saved.end(), '\n') == 2 * 2 * 3 + 2);  // a row a line, for diffs
   CHECK(saved.starts_with("[\n{\"stage\":"));
   CHECK(saved.ends_with("}\n]\n"));
-  const std::string csv = compare({"--rows", file, "--csv"}).output;
   CHECK(std::count(csv.begin(), csv.end(), '\n') == 1 + 2 * 2 * 3);
   CHECK(contains(csv, "02_picky: only d = 16"));
 }
 
 TEST_CASE("rows: rows of peers stand in the table of their problem, GPU rows apart from CPU rows") {
   const TemporaryFolder folder;
-  const Json saved = Json::parse(read_bytes(FLASH_SOURCE_DIR "/docs/results/cpu/compare.json"))[0];
-  const auto row = [&](const char* stage, const char* kind, int seq) {
-    Json made = saved;
-    made.update(Json{
-        {"stage", stage}, {"variant", "v"}, {"tflops", 12.5}, {"time", {{"median_ms", 0.125 * seq}, {"enqueue_ms", 0.75}}}});
-    made["device"]["kind"] = kind;
-    made["device"]["name"] = std::string("Test ") + kind;
-    made["problem"]["seq_q"] = made["problem"]["seq_k"] = seq;
+  const auto row = [](const char* stage, const char* kind, int seq) {
+    Json made = rows_in(results + "cpu/compare.json")[0];
+    made.merge_patch({{"stage", stage},
+                      {"variant", "v"},
+                      {"tflops", 12.5},
+                      {"time", {{"median_ms", 0.125 * seq}, {"enqueue_ms", 0.75}}},
+                      {"device", {{"kind", kind}, {"name", std::string("Test ") + kind}}},
+                      {"problem", {{"seq_q", seq}, {"seq_k", seq}}}});
     return made;
   };
-  const std::string one = (folder.path() / "one").string(), two = (folder.path() / "two").string();
+  const std::string one = folder.path() / "one", two = folder.path() / "two";
   write_bytes(one, Json{row("01_first", "gpu", 8), row("01_first", "gpu", 16), row("01_first", "cpu", 8)}.dump());
   write_bytes(two, Json::array({row("peer", "gpu", 8)}).dump());  // Json{x} is a copy of x to clang
-  const ProcessResult result = compare({"--rows", one + "," + two});
-  REQUIRE_MESSAGE(result.exit_code == 0, result.error);
+  const std::string tables = good(compare({"--rows", one + "," + two})).output;
   CHECK(contains(compare({"--rows", two, "--csv"}).output, ",1.0,,,0.75,,12.5,"));  // one median, no least and no most
-  Strings order;
-  std::istringstream lines(result.output);
+  std::string order;
+  std::istringstream lines(tables);
   for (std::string line; std::getline(lines, line);) {
     for (const char* start : {"forward, ", "on ", "01_first/v", "peer/v"}) {
-      if (line.starts_with(start)) order.push_back(line.substr(0, line.find_first_of(";:")).substr(0, 36));
+      if (line.starts_with(start)) order += line.substr(0, line.find_first_of(";:")).substr(0, 30) + "\n";
     }
   }
-  REQUIRE_MESSAGE(order.size() == 10, result.output);
-  CHECK(order[0].starts_with("forward, B=1 H=2 Hkv=2 Nq=8 "));
-  CHECK(order[1] == "on Test gpu");
-  CHECK(order[2].starts_with("01_first/v"));
-  CHECK(order[3].starts_with("peer/v"));
-  CHECK(order[4].starts_with("forward, B=1 H=2 Hkv=2 Nq=16 "));
-  CHECK(order[7].starts_with("forward, B=1 H=2 Hkv=2 Nq=8 "));
-  CHECK(order[8] == "on the CPU simulator of sm_90");
+  CHECK_MESSAGE(
+      std::regex_match(order, std::regex("forward, B=1 H=2 Hkv=2 Nq=8 .*\non Test gpu\n01_first/v .*\npeer/v .*\n"
+                                         "forward, B=1 H=2 Hkv=2 Nq=16 .*\non Test gpu\n01_first/v .*\n"
+                                         "forward, B=1 H=2 Hkv=2 Nq=8 .*\non the CPU simulator of sm_90\n01_first/v .*\n")),
+      order);
 }
 
 TEST_CASE("rows: a failure among them gives exit code 1, and options for runs are refused beside them") {
-  const FakeStages stages;
   const TemporaryFolder folder;
-  stages.add("01_first", answers());
-  const std::string file = (folder.path() / "rows.json").string();
-  REQUIRE(compare_on_cpu(stages, {"--save", file}).exit_code == 0);
+  const std::string saved = results + "cpu/compare.json", file = folder.path() / "rows.json";
   for (const Strings& more :
        {Strings{"--seq", "8"}, Strings{"--causal"}, Strings{"--no-causal"}, Strings{"--sweep", "seq=8,16"},
         Strings{"--only", "01"}, Strings{"--save", "x"}, Strings{"--no-counts"}}) {
-    check_refused(compare(joined({"--rows", file}, more)), "--rows and " + more.front() + " are both given");
+    check_refused(compare(joined({"--rows", saved}, more)), "--rows and " + more.front() + " are both given");
   }
-  check_refused(compare({"--rows", file + ".missing"}), "does not exist");
-  check_refused(compare({"--rows", folder.path().string()}), "is not a regular file");
-  Json rows = Json::parse(read_bytes(file));
+  check_refused(compare({"--rows", file}), "does not exist");
+  check_refused(compare({"--rows", folder.path()}), "is not a regular file");
+  write_bytes(file, "[]");
+  check_refused(compare({"--rows", file + "," + file}), "--rows: there is no row in the given files");
+  Json rows = rows_in(saved);
   rows[0]["verdict"] = "WRONG";
   write_bytes(file, rows.dump());
   const ProcessResult failed = compare({"--rows", file});
@@ -121,32 +111,21 @@ TEST_CASE("rows: a failure among them gives exit code 1, and options for runs ar
 }
 
 TEST_CASE("rows: tables fit 80 columns unless --wide is given, and say what they leave out") {
-  const TemporaryFolder folder;
-  const std::string results = FLASH_SOURCE_DIR "/docs/results/",
-                    files = results + "cpu/compare.json," + results + "nvidia_h200/compare.json";
-  const auto shown = [&](const Strings& more) { return compare(joined({"--rows", files}, more)).output; };
-  const std::string narrow = shown({}), wide = shown({"--wide"});
+  const std::string files = results + "cpu/compare.json," + results + "nvidia_h200/compare.json";
+  const std::string narrow = compare({"--rows", files}).output, wide = compare({"--rows", files, "--wide"}).output;
   CHECK_MESSAGE(longest_line(narrow) <= 80, narrow);
   for (const char* title : {"stage/variant", "verdict", "TFLOP/s", "written"}) CHECK_MESSAGE(contains(narrow, title), narrow);
   const std::string left_out = words(narrow.substr(narrow.rfind("\n\n")));
-  for (const char* title : {"sectors", "warp ops", "bank conflicts", "new idea"})
-    CHECK_MESSAGE(contains(left_out, title), left_out);
-  CHECK(contains(left_out, "--wide shows them"));
+  for (const char* part : {"sectors", "warp ops", "bank conflicts", "new idea", "--wide shows them"})
+    CHECK_MESSAGE(contains(left_out, part), left_out);
   for (const char* title : {"sectors", "conflicts", "new idea", "tiles"}) CHECK_MESSAGE(contains(wide, title), wide);
   CHECK_FALSE(contains(wide, "left out"));
 }
 
-TEST_CASE("rows: files without any row are refused") {
-  const TemporaryFolder folder;
-  const std::string file = (folder.path() / "rows.json").string();
-  write_bytes(file, "[]");
-  check_refused(compare({"--rows", file + "," + file}), "--rows: there is no row in the given files");
-}
-
 TEST_CASE("rows: counts for different GPUs stand in tables of their own") {
   const TemporaryFolder folder;
-  const std::string file = (folder.path() / "rows.json").string();
-  Json rows = Json::parse(read_bytes(FLASH_SOURCE_DIR "/docs/results/cpu/compare.json"));
+  const std::string file = folder.path() / "rows.json";
+  Json rows = rows_in(results + "cpu/compare.json");
   rows[1]["device"]["simulates_sm"] = 75;
   rows[2]["device"]["simulates_sm"] = 90;
   write_bytes(file, Json{rows[0], rows[1], rows[2]}.dump());
@@ -159,12 +138,11 @@ TEST_CASE("rows: counts for different GPUs stand in tables of their own") {
 
 TEST_CASE("rows: why FlashAttention-2 reads more than FlashAttention-1 at small tiles") {
   const TemporaryFolder folder;
-  const std::string file = (folder.path() / "rows.json").string(), why = "reads K and V once for each tile of Q";
-  const Json saved = Json::parse(read_bytes(FLASH_SOURCE_DIR "/docs/results/cpu/compare.json"));
+  const std::string file = folder.path() / "rows.json", why = "reads K and V once for each tile of Q";
   // `heads`: of a problem that the rows are told to be of. `bytes`: what the last step of stage 06 reads. `sm`: of the simulated GPU.
   const auto said = [&](const std::string& without, int heads, std::optional<int> bytes, int sm = 90) {
     Json rows = Json::array();
-    for (Json row : saved) {
+    for (Json row : rows_in(results + "cpu/compare.json")) {
       if (row["stage"] == without) continue;
       row["problem"]["heads"] = row["problem"]["kv_heads"] = heads;
       row["device"]["simulates_sm"] = sm;
@@ -173,7 +151,7 @@ TEST_CASE("rows: why FlashAttention-2 reads more than FlashAttention-1 at small 
     }
     write_bytes(file, rows.dump());
     const std::string text = words(compare({"--rows", file}).output);
-    return text.find(why) != std::string::npos && text.find(why, text.find(why) + 1) == std::string::npos;  // once
+    return text.find(why) != std::string::npos && text.find(why) == text.rfind(why);  // once
   };
   CHECK(said("", 2, {}));
   CHECK_FALSE(said("04_fa1_forward", 2, {}));
@@ -186,14 +164,12 @@ TEST_CASE("rows: why FlashAttention-2 reads more than FlashAttention-1 at small 
 
 TEST_CASE("html: report.py gets the file, the rows and what made them") {
   const FakeStages stages;
-  const TemporaryFolder folder;
-  const std::string got = (folder.path() / "got").string(), html = (folder.path() / "a report.html").string();
-  const FakePython python(folder, "cp \"$4\" " + got + ".rows; shift; printf '%s|' \"$@\" > " + got);
+  const std::string got = stages.file("got"), html = stages.file("a report.html"), file = stages.file("rows.json");
+  const FakePython python(stages, "cp \"$4\" " + got + ".rows; shift; printf '%s|' \"$@\" > " + got);
   stages.add("01_first", answers());
-  const std::string file = (folder.path() / "rows.json").string();
-  const ProcessResult result = compare_on_cpu(stages, {"--save", file, "--html", html});
-  REQUIRE_MESSAGE(result.exit_code == 0, result.error);
+  const ProcessResult result = good(compare_on_cpu(stages, {"--save", file, "--html", html}));
   CHECK(contains(result.output, "01_first/plain"));
+  CHECK_MESSAGE(contains(result.error, "\nwrote " + html + "\n"), result.error);
   CHECK(read_bytes(got + ".rows") == read_bytes(file));
   const std::string arguments = read_bytes(got), command = arguments.substr(arguments.find("--command|"));
   CHECK_MESSAGE(arguments.starts_with("--out|" + html + "|"), arguments);
@@ -202,46 +178,41 @@ TEST_CASE("html: report.py gets the file, the rows and what made them") {
   CHECK_MESSAGE(std::filesystem::path(rows).is_absolute(), rows);
   CHECK_FALSE(std::filesystem::exists(rows));  // it was a temporary file
 
-  CHECK_MESSAGE(contains(result.error, "\nwrote " + html + "\n"), result.error);
-  CHECK(compare({"--rows", file + "," + file, "--html", html, "--csv"}).exit_code == 0);
+  good(compare({"--rows", file + "," + file, "--html", html, "--csv"}));
   CHECK(read_bytes(got) == "--out|" + html + "|" + file + "|" + file + "|");
 }
 
 TEST_CASE("html: a report takes the place of a report") {
   if (!flash::run_process({"python3", "--version"}, std::chrono::seconds(60)).started) return;
   const FakeStages stages;
-  const TemporaryFolder folder;
-  const std::string html = (folder.path() / "report.html").string();
+  const std::string html = stages.file("report.html");
   stages.add("01_first", answers());
   for (const char* length : {"8", "16"}) {
-    const ProcessResult result = compare(stages, {"--device", "cpu", "--seq", length, "--html", html});
-    CHECK_MESSAGE(result.exit_code == 0, result.error);
+    good(compare(stages, {"--device", "cpu", "--seq", length, "--html", html}));
     CHECK(contains(read_bytes(html), std::string("N=") + length));
   }
 }
 
 TEST_CASE("html: what is missing is known before anything runs, and a failure of report.py keeps the rows") {
   const FakeStages stages;
-  const TemporaryFolder folder;
-  const std::string log = (folder.path() / "log").string(), html = (folder.path() / "report.html").string(),
-                    file = (folder.path() / "rows.json").string();
+  const std::string log = stages.file("log"), html = stages.file("report.html"), file = stages.file("rows.json");
   stages.add("01_first", answers("echo run >> " + log));
   const auto run = [&](const std::string& to) { return compare_on_cpu(stages, {"--save", file, "--html", to}); };
   {
-    const FakePython python(folder, "exit 0");
+    const FakePython python(stages, "exit 0");
     check_refused(run("/dev/null/x"), "cannot be written");
-    check_refused(run(folder.path().string()), "is not a regular file");
-    check_refused(run(folder.path().string() + "/./rows.json"), "allowed: two files");
+    check_refused(run(stages.path()), "is not a regular file");
+    check_refused(run(stages.file("./rows.json")), "allowed: two files");
   }
   setenv("PYTHON", "/no/such/python", 1);
   check_refused(run(html), "--html needs Python, and '/no/such/python' cannot be started");
   unsetenv("PYTHON");
   CHECK_FALSE(std::filesystem::exists(log));
 
-  const FakePython python(folder, "echo Traceback >&2; echo 'report: no rows with times' >&2; exit 2");
+  const FakePython python(stages, "echo Traceback >&2; echo 'report: no rows with times' >&2; exit 2");
   const ProcessResult result = run(html);
   CHECK(result.exit_code == 2);
   CHECK_MESSAGE(contains(result.error, "could not be made: report: no rows with times\n"), result.error);
   CHECK(contains(result.output, "01_first/plain"));
-  CHECK(Json::parse(read_bytes(file)).size() == 1);
+  CHECK(rows_in(file).size() == 1);
 }

@@ -1,27 +1,23 @@
 // The problems of a sweep, and which of their runs are skipped.
-#include "common/base/error.hpp"
-#include "common/compare/history.hpp"
 #include "common/compare/sweep.hpp"
 #include "common/compare/test/fake_stages.hpp"
 
 #include <doctest/doctest.h>
-#include <nlohmann/json.hpp>
 
-#include <algorithm>
+#include <map>
 
 namespace {
 
 using namespace flash::test;
 using flash::ProcessResult;
-using Json = nlohmann::json;
 
 /// "seq_q x head_dim x batch x heads" of all problems.
 Strings sizes(const Strings& sweeps, std::optional<std::int64_t> tokens = {}, std::optional<std::int64_t> width = {}) {
-  flash::SweepOptions options{{}, tokens, width};
-  for (const std::string& text : sweeps) options.sweeps.push_back(flash::parse_sweep(text));
+  flash::ProblemSet set{{}, {}, tokens, width};
+  for (const std::string& text : sweeps) set.sweeps.push_back(flash::parse_sweep(text));
   Strings all;
   const flash::RequestedSizes defaults{.batch = 3, .heads = 4, .kv_heads = 0, .seq_q = 32, .seq_k = 32, .head_dim = 16};
-  for (const flash::Case& task : flash::all_cases({}, options, defaults)) {
+  for (const flash::Case& task : flash::all_cases(set, defaults)) {
     const flash::Problem& p = task.problem;
     CHECK(task.sizes.batch == p.B);
     CHECK(p.H == p.Hkv);
@@ -53,58 +49,27 @@ TEST_CASE("sweep: --tokens and --width give batch and heads, never less than one
 
 TEST_CASE("sweep: a size that is not allowed is refused before anything runs") {
   const FakeStages stages;
-  const std::string log = (stages.path() / "log").string();
-  stages.add("01_first", "echo run >> " + log + "\n" + answers());
-  const ProcessResult result = compare(stages, {"--device", "cpu", "--sweep", "heads=4,6", "--kv-heads", "4"});
-  check_refused(result, "--heads 6 with --kv-heads 4");
-  CHECK_FALSE(std::filesystem::exists(log));
+  stages.add("01_first", "echo run >> " + stages.file("log") + "\n" + answers());
+  check_refused(compare_on_cpu(stages, {"--sweep", "heads=4,6", "--kv-heads", "4"}), "--heads 6 with --kv-heads 4");
+  CHECK_FALSE(std::filesystem::exists(stages.file("log")));
 }
 
 TEST_CASE("sweep: bad values give exit code 2 and one line") {
   const FakeStages stages;
   stages.add("01_first", answers());
-  const std::vector<Strings> cases{{"--sweep", "seq=1,"},
-                                   {"--sweep", "seq="},
-                                   {"--sweep", "seq=1,x"},
-                                   {"--sweep", "seq=4,5,4"},
-                                   {"--sweep", "d=1..257"},
-                                   {"--sweep", "causal=maybe"},
-                                   {"--sweep", "causal=yes,yes"},
-                                   {"--sweep", "dtype=fp8"},
-                                   {"--sweep", "seq=1..8", "--sweep", "seq=2"},
-                                   {"--sweep", "d=1..8", "--sweep", "head-dim=2"},
-                                   {"--sweep", "seq=1..8", "extra"},
-                                   {"--sweep", "seq=1..8", "--seq-k", "2"},
-                                   {"--sweep", "d=1..8", "--head-dim", "2"},
-                                   {"--sweep", "causal=no", "--no-causal"},
-                                   {"--sweep", "causal=no", "--causal"},
-                                   {"--sweep", "dtype=fp32", "--dtype", "fp32"},
-                                   {"--tokens", "0"},
-                                   {"--tokens", "64", "--batch", "2"},
-                                   {"--tokens", "64", "--sweep", "batch=1,2"},
-                                   {"--width", "64", "--heads", "2"},
-                                   {"--width", "64", "--sweep", "heads=1,2"},
-                                   {"--resume"}};
-  for (const Strings& arguments : cases) {
-    CAPTURE(arguments.front());
-    CAPTURE(arguments.back());
-    check_refused(compare_on_cpu(stages, arguments), "compare: ");
-  }
-  check_refused(compare_on_cpu(stages, {"--sweep", "dtype=fp32..bf16"}),
-                "--sweep dtype is 'fp32..bf16'; allowed: fp32, fp16, bf16");
-}
-
-TEST_CASE("sweep: more problems than anyone can run are refused") {
-  flash::SweepOptions options;
-  for (const char* text : {"seq=1..1024", "batch=1..1024", "heads=1..1024", "d=1..128"}) {
-    options.sweeps.push_back(flash::parse_sweep(text));
-  }
-  try {
-    flash::all_cases({}, options, {});
-    FAIL("allowed");
-  } catch (const flash::UsageError& error) {
-    CHECK(std::string(error.what()) == "the sweeps together have 10648 problems or more; allowed: up to 10000");
-  }
+  check_refused_each(
+      stages, {"--sweep seq", "--sweep seq=16..8", "--sweep seq=0..8", "--sweep width=1..8", "--sweep seq=1..99999999999",
+               "--sweep seq=1,", "--sweep seq=", "--sweep seq=1,x", "--sweep seq=4,5,4", "--sweep d=1..257",
+               "--sweep causal=maybe", "--sweep causal=yes,yes", "--sweep dtype=fp8", "--sweep seq=1..8 extra", "--tokens 0"});
+  check_refused_each(stages,
+                     {"--sweep seq=1..8 --sweep seq=2", "--sweep d=1..8 --sweep head-dim=2", "--sweep seq=1..8 --seq 4",
+                      "--sweep seq=1..8 --seq-k 2", "--sweep d=1..8 --head-dim 2", "--sweep causal=no --no-causal",
+                      "--sweep causal=no --causal", "--sweep dtype=fp32 --dtype fp32", "--tokens 64 --batch 2",
+                      "--tokens 64 --sweep batch=1,2", "--width 64 --heads 2", "--width 64 --sweep heads=1,2"},
+                     " are both given; allowed: one of them");
+  check_refused_each(stages, {"--sweep dtype=fp32..bf16"}, "--sweep dtype is 'fp32..bf16'; allowed: fp32, fp16, bf16");
+  check_refused_each(stages, {"--sweep seq=1..1024 --sweep batch=1..1024 --sweep heads=1..1024 --sweep d=1..128"},
+                     "the sweeps together have 10648 problems or more; allowed: up to 10000");
 }
 
 TEST_CASE("sweep: one dtype for all rows, fp32 unless given, and the stages left out for it are named once") {
@@ -113,8 +78,7 @@ TEST_CASE("sweep: one dtype for all rows, fp32 unless given, and the stages left
   stages.add("02_half", answers(), forward, R"("fp16", "bf16")");
   // The stages and dtypes of all rows; each of `lines` is said once.
   const auto check = [&](const Strings& arguments, const Strings& rows, const Strings& lines) {
-    const ProcessResult result = compare_on_cpu(stages, joined({"--json"}, arguments));
-    REQUIRE_MESSAGE(result.exit_code == 0, result.error);
+    const ProcessResult result = good(compare_on_cpu(stages, joined({"--json"}, arguments)));
     Strings found;
     for (const Json& row : Json::parse(result.output)) {
       found.push_back(row["stage"].get<std::string>().substr(3) + " " + row["problem"]["dtype"].get<std::string>());
@@ -135,19 +99,17 @@ TEST_CASE("sweep: one dtype for all rows, fp32 unless given, and the stages left
 
 TEST_CASE("sweep: after a variant found no room or took too long, no larger problem of it is tried") {
   const FakeStages stages;
-  const std::string log = (stages.path() / "log").string();
+  const std::string log = stages.file("log");
   stages.add("01_roomy", answers());
   stages.add("02_large",
              answers("echo $Nq >> " + log + R"(; [ $Nq -lt 64 ] || { echo "02_large: needs 4 TiB" >&2; exit 3; })"));
   stages.add("03_slow", answers("[ $Nq -lt 64 ] || exec sleep 100"));
-  const ProcessResult result = compare_on_cpu(stages, {"--sweep", "seq=32,64,128,48,256", "--time-limit", "2", "--json"});
-  CHECK(result.exit_code == 0);  // 03_slow finished a smaller problem
+  const ProcessResult result = good(
+      compare_on_cpu(stages, {"--sweep", "seq=32,64,128,48,256", "--time-limit", "2", "--json"}));  // a smaller one finished
   CHECK(read_bytes(log) == "32\n64\n48\n");
-  Strings large, slow;
+  std::map<std::string, Strings> verdicts;
   for (const Json& row : Json::parse(result.output)) {
-    if (row["stage"] == "02_large") large.push_back(row["verdict"]);
-    if (row["stage"] == "03_slow") slow.push_back(row["verdict"]);
-    if (row["stage"] == "01_roomy") CHECK(row["verdict"] == "ok");
+    verdicts[row["stage"]].push_back(row["verdict"]);
     if (row["verdict"] != "skipped") continue;
     CHECK_FALSE(row.contains("time"));
     CHECK(row["problem"]["seq_q"].get<int>() >= 128);
@@ -157,8 +119,9 @@ TEST_CASE("sweep: after a variant found no room or took too long, no larger prob
     CHECK_MESSAGE(contains(message, "Nq=64 "), message);
     CHECK_MESSAGE(contains(message, row["stage"] == "02_large" ? "needs 4 TiB" : "more than the limit of 2 s"), message);
   }
-  CHECK(large == Strings{"ok", "cannot run", "skipped", "ok", "skipped"});
-  CHECK(slow == Strings{"ok", "TIMED OUT", "skipped", "ok", "skipped"});
+  CHECK(verdicts["01_roomy"] == Strings(5, "ok"));
+  CHECK(verdicts["02_large"] == Strings{"ok", "cannot run", "skipped", "ok", "skipped"});
+  CHECK(verdicts["03_slow"] == Strings{"ok", "TIMED OUT", "skipped", "ok", "skipped"});
   CHECK_MESSAGE(contains(result.error,
                          "skipped 4 of 15 runs: 2 since a problem no larger could not run, 2 since they would take "
                          "longer than 2 s\n"),
@@ -182,12 +145,11 @@ TEST_CASE("sweep: a run that the time limit ended is a failure if its variant fi
 
 TEST_CASE("sweep: a run that would exceed the time limit by what smaller ones took is not started") {
   const FakeStages stages;
-  const std::string log = (stages.path() / "log").string();
+  const std::string log = stages.file("log");
   stages.add("01_quick", answers());
   stages.add("02_slow", answers("echo $Nq >> " + log + "; [ $Nq -lt 64 ] || sleep 0.6"));
   const ProcessResult result =
-      compare_on_cpu(stages, {"--sweep", "seq=4,64,256", "--no-causal", "--time-limit", "6", "--json"});
-  CHECK_MESSAGE(result.exit_code == 0, result.error);
+      good(compare_on_cpu(stages, {"--sweep", "seq=4,64,256", "--no-causal", "--time-limit", "6", "--json"}));
   CHECK(read_bytes(log) == "4\n64\n");
   const Json rows = Json::parse(result.output);
   CHECK(rows.at(4).at("verdict") == "ok");  // 01_quick

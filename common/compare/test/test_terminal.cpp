@@ -23,8 +23,8 @@ std::string seen(const FakeStages& stages, const char* name, int stream = STDERR
   REQUIRE(ioctl(mine, TIOCSWINSZ, &size) == 0);
   setenv("TERM", name, 1);
   const bool out = stream == STDOUT_FILENO;
-  const pid_t program = start_compare(stages, {"--device", "cpu", "--sweep", "seq=8,16"}, out ? its.c_str() : "/dev/null",
-                                      out ? "/dev/null" : its.c_str());
+  const pid_t program =
+      start_compare(stages, {"--device", "cpu", "--sweep", "seq=8,16"}, out ? its : "/dev/null", out ? "/dev/null" : its);
   unsetenv("TERM");
   std::string text;
   int status = 0;

@@ -2,19 +2,16 @@
 #include "common/compare/test/fake_stages.hpp"
 
 #include <doctest/doctest.h>
-#include <nlohmann/json.hpp>
 
 namespace {
 
 using namespace flash::test;
 using flash::ProcessResult;
-using Json = nlohmann::ordered_json;
 
 /// Two steps of the forward pass, one of the backward pass, with tiles for d = 32 and 64 or 32 alone, and one without a choice; a batch of 7 has no room.
 struct Tuned {
   FakeStages stages;
-  TemporaryFolder folder;
-  std::string file = (folder.path() / "tuned.json").string(), log = (folder.path() / "log").string();
+  std::string file = stages.file("tuned.json"), log = stages.file("log");
 
   Tuned() {
     const std::string ahead = R"({"pass": "forward", "head_dims": [64, 32]})";
@@ -35,19 +32,17 @@ echo "{\"device\": {\"kind\": \"$device\", \"name\": \"Test $device\"}, \"tune\"
         stages, joined({"--tune", "--sweep", "d=16,32,64", "--sweep", "causal=no,yes", "--seq", "64", "--save", file}, more));
   }
   std::ptrdiff_t runs() const {
-    if (!std::filesystem::exists(log)) return 0;
     const std::string text = read_bytes(log);
     return std::count(text.begin(), text.end(), '\n');
   }
-  Json rows() const { return Json::parse(read_bytes(file)); }
+  Json rows() const { return rows_in(file); }
 };
 
 }  // namespace
 
 TEST_CASE("tune: of each pass the last variant, over the head dimensions that have tiles") {
   const Tuned tuned;
-  const ProcessResult result = tuned.run({"--variant", "last", "--iterations", "5"});
-  REQUIRE_MESSAGE(result.exit_code == 0, result.error);
+  const ProcessResult result = good(tuned.run({"--variant", "last", "--iterations", "5"}));
   std::string seen;
   for (const Json& row : tuned.rows()) {
     seen += row["variant"].get<std::string>() + " " + row["problem"]["head_dim"].dump() + " " +
@@ -63,7 +58,7 @@ TEST_CASE("tune: of each pass the last variant, over the head dimensions that ha
   for (const char* part : {"06_a/second", "64,32", "fastest", "d=32 causal"}) CHECK(contains(result.output, part));
   CHECK(compare({"--rows", tuned.file}).output == result.output);
   CHECK(contains(compare({"--rows", FLASH_SOURCE_DIR "/docs/results/nvidia_h200/tuned.json"}).output, "08_tensor_cores/tuned"));
-  CHECK(tuned.run({"--variant", "first", "--force"}).exit_code == 0);
+  good(tuned.run({"--variant", "first", "--force"}));
   CHECK(tuned.runs() == 4);
   check_refused(tuned.run({"--pass", "backward", "--dtype", "fp16", "--force"}), "nothing to run: no stage here has a choice");
   check_refused(tuned.run({"--peers"}), "--peers and --tune are both given");
@@ -72,14 +67,13 @@ TEST_CASE("tune: of each pass the last variant, over the head dimensions that ha
 TEST_CASE("tune: --resume runs what is missing or no longer holds") {
   const Tuned tuned;
   const Strings again{"--variant", "last", "--iterations", "5", "--resume"};
-  REQUIRE(tuned.run(again).exit_code == 0);
+  good(tuned.run(again));
   const Json whole = tuned.rows();
   const auto runs_after = [&](auto&& change) {
     Json rows = whole;
     change(rows[0]);
     write_bytes(tuned.file, rows.dump());
-    const ProcessResult result = tuned.run(again);
-    CHECK_MESSAGE(result.exit_code == 0, result.error);
+    good(tuned.run(again));
     return tuned.runs();
   };
   CHECK(runs_after([](Json&) {}) == 0);
@@ -90,16 +84,16 @@ TEST_CASE("tune: --resume runs what is missing or no longer holds") {
 
 TEST_CASE("tune: its rows and those of a comparison do not replace each other, and a failed run is a row") {
   const Tuned tuned;
-  REQUIRE(tuned.run({"--variant", "last"}).exit_code == 0);
+  good(tuned.run({"--variant", "last"}));
   const std::string before = read_bytes(tuned.file);
   check_refused(compare(tuned.stages, {"--no-counts", "--seq", "64", "--save", tuned.file}), "holds rows of --tune");
   check_refused(tuned.run({"--device", "cpu"}), "holds rows of Test gpu, which this run would replace");
   CHECK(read_bytes(tuned.file) == before);
-  REQUIRE(compare(tuned.stages, {"--no-counts", "--seq", "64", "--save", tuned.file, "--force"}).exit_code == 0);
+  good(compare(tuned.stages, {"--no-counts", "--seq", "64", "--save", tuned.file, "--force"}));
   check_refused(tuned.run({}), "holds rows of a comparison");
   const ProcessResult failed = tuned.run({"--variant", "last", "--batch", "7", "--force"});
   CHECK(failed.exit_code == 3);
   CHECK(contains(failed.output, "06_a/second: no room"));
   CHECK(tuned.rows().size() == 6);
-  CHECK(tuned.run({"--variant", "last"}).exit_code == 0);  // they were rows of --tune too
+  good(tuned.run({"--variant", "last"}));  // they were rows of --tune too
 }
