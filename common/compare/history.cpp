@@ -33,12 +33,6 @@ bool same_kind(const Run& one, const Run& other) {
   return same_variant(one, other) && one.pass == other.pass && one.problem().dtype == other.problem().dtype;
 }
 
-/// How much two runs differ in what decides about their speed: in doublings of the work; a mask or a type weighs as much as four.
-double distance(const Run& one, double work, const Run& other, double other_work) {
-  const bool mask = one.problem().causal != other.problem().causal, type = one.problem().dtype != other.problem().dtype;
-  return std::abs(std::log2(work / other_work)) + (mask ? 2 : 0) + (type ? 2 : 0);
-}
-
 }  // namespace
 
 std::string duration_text(double seconds) {
@@ -55,33 +49,27 @@ std::string duration_text(double seconds) {
 
 void History::add(const Run& run, const Row& row) {
   const std::optional<double> seconds = row.number("wall_s");
-  if (seconds && row.verdict == Verdict::ok) measured_.push_back({run, false, work_of(run), *seconds});
+  if (seconds && row.verdict == Verdict::ok) runs_.push_back({run, work_of(run), *seconds});
   if (row.verdict != Verdict::ok) failed_.emplace_back(run, row);
 }
 
-void History::add_counting(const Run& run, double work, double seconds) { measured_.push_back({run, true, work, seconds}); }
-
-std::optional<double> History::predict(const Run& run, bool counting, double work, bool own_only) const {
-  // Of the variant itself if it ever ran this pass, else of any in this pass, else of any at all; of these the most similar.
+std::optional<double> History::predict(const std::vector<Measured>& measured, const Run& run, double work) const {
+  // Of the variant itself if it ever ran this pass, else of any in this pass, else of any at all; of these the most similar in work.
   const auto unlike = [&](const Measured& one) {
     const int kind = one.run.pass != run.pass ? 2 : same_variant(one.run, run) ? 0 : 1;
-    return std::pair(kind, distance(run, work, one.run, one.work));
-  };
-  const auto tells = [&](const Measured& one) {
-    return one.counting == counting && (!own_only || (unlike(one).first == 0 && one.seconds * farthest_skip >= limit_));
+    return std::pair(kind, std::abs(std::log2(work / one.work)));
   };
   std::pair best{2, std::numeric_limits<double>::infinity()};
   double start_up = best.second;  // what no run of programs alike has been without: peers are one that is started once
-  for (const Measured& one : measured_) {
-    if (tells(one)) best = std::min(best, unlike(one));
-    if (one.counting == counting && one.run.stage->is_peers() == run.stage->is_peers())
-      start_up = std::min(start_up, one.seconds);
+  for (const Measured& one : measured) {
+    best = std::min(best, unlike(one));
+    if (one.run.stage->is_peers() == run.stage->is_peers()) start_up = std::min(start_up, one.seconds);
   }
   double sum = 0;
   int count = 0;
-  for (const Measured& one : measured_) {
+  for (const Measured& one : measured) {
     const auto [kind, distance] = unlike(one);
-    if (!tells(one) || kind != best.first || distance > best.second + 1e-9) continue;
+    if (kind != best.first || distance > best.second + 1e-9) continue;
     const double constant = std::min(start_up, one.seconds);
     sum += constant + (one.seconds - constant) * work / one.work;
     ++count;
@@ -95,7 +83,7 @@ std::optional<double> History::seconds(const Run& run) const {
     return row.verdict == Verdict::refused && same_kind(one, run) && one.problem().d == run.problem().d;
   };
   if (std::any_of(failed_.begin(), failed_.end(), refused)) return 0;
-  return predict(run, false, work_of(run), false);
+  return predict(runs_, run, work_of(run));
 }
 
 std::optional<History::Skip> History::reason_to_skip(const Run& run) const {
@@ -109,9 +97,12 @@ std::optional<History::Skip> History::reason_to_skip(const Run& run) const {
       return Skip{true, "a problem no larger took more than the limit of " + duration_text(limit_) + " " + which};
     }
   }
-  const std::optional<double> own = predict(run, false, work_of(run), true);
-  if (!own || *own <= limit_) return std::nullopt;
-  return Skip{true, "would take about " + duration_text(*own) + "; the limit is " + duration_text(limit_)};
+  const auto tells = [&](const Measured& one) {
+    return same_variant(one.run, run) && one.run.pass == run.pass && one.seconds * farthest_skip >= limit_;
+  };
+  const std::optional<double> expected = predict(runs_, run, work_of(run));
+  if (std::none_of(runs_.begin(), runs_.end(), tells) || *expected <= limit_) return std::nullopt;
+  return Skip{true, "would take about " + duration_text(*expected) + "; the limit is " + duration_text(limit_)};
 }
 
 }  // namespace flash

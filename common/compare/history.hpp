@@ -20,11 +20,11 @@ class History {
   void add(const Run&, const Row&);
 
   /// The simulator's counts of a GPU run, of a problem of `work` FLOPs, took so long.
-  void add_counting(const Run&, double work, double seconds);
+  void add_counting(const Run& run, double work, double seconds) { counts_.push_back({run, work, seconds}); }
 
   /// Expected seconds; absent until something has run. For a variant that never ran, those of the others.
   std::optional<double> seconds(const Run&) const;
-  std::optional<double> counting_seconds(const Run& run, double work) const { return predict(run, true, work, false); }
+  std::optional<double> counting_seconds(const Run& run, double work) const { return predict(counts_, run, work); }
 
   double limit() const { return limit_; }  ///< of each run, in seconds
 
@@ -40,15 +40,13 @@ class History {
  private:
   struct Measured {
     Run run;
-    bool counting;
     double work, seconds;
   };
 
-  /// `own_only`: by what the variant itself took, where that was long enough to tell.
-  std::optional<double> predict(const Run&, bool counting, double work, bool own_only) const;
+  std::optional<double> predict(const std::vector<Measured>&, const Run&, double work) const;
 
   double limit_;
-  std::vector<Measured> measured_;
+  std::vector<Measured> runs_, counts_;
   std::vector<std::pair<Run, Row>> failed_;
 };
 

@@ -154,12 +154,10 @@ Row row_from_json(const Json& json) {
   row.stage = text_of(json, "stage");
   row.variant = text_of(json, "variant");
   row.pass = parse_choice("pass", text_of(json, "pass"), all_passes);
-  const bool old = json.contains("tune") && !json.contains("verdict");  // once rows of --tune had none
-  row.verdict = old ? Verdict::ok : parse_choice("verdict", text_of(json, "verdict"), all_verdicts);
+  row.verdict = parse_choice("verdict", text_of(json, "verdict"), all_verdicts);
   if (json.contains("message")) row.message = text_of(json, "message");
   row.problem = problem_of(json.contains("problem") ? json["problem"] : Json());
   row.report = json;
-  if (old) row.report["verdict"] = to_string(row.verdict);
   return row;
 }
 

@@ -21,16 +21,6 @@ namespace flash::test {
 
 using Json = nlohmann::ordered_json;
 
-/// The report of a simulated forward run that passed its check.
-inline std::string passed_report() {
-  return R"({"stage": "x", "device": {"kind": "cpu", "name": "Test CPU"}, "problem": {"batch": 1, "seq_q": 256},
-             "extra_memory_bytes": 2048,
-             "check": {"passed": true, "sampled": false,
-                       "tensors": {"o": {"max_abs": 1.5e-06, "rel_l2": 1e-07, "tolerance": 2e-06},
-                                   "lse": {"max_abs": 0.25, "rel_l2": 1e-07, "tolerance": 1}}},
-             "counters": {"read_bytes": 3072, "written_bytes": 1024, "barriers": 1234, "warp_operations": 5, "bank_conflicts": 0}})";
-}
-
 using Strings = std::vector<std::string>;
 
 inline Strings joined(Strings one, const Strings& other) {
@@ -67,35 +57,32 @@ class FakeStages : public TemporaryFolder {
   }
 };
 
-/// Shell code that prints a report and exits.
-inline std::string prints(const std::string& report, int code = 0) {
-  return "cat <<'END'\n" + report + "\nEND\nexit " + std::to_string(code);
-}
-
-/// Shell code that prints the report of the problem that the command line asks for, on the device that it asks for. `first`: shell
-/// code that runs before, with the variables B H Hkv Nq Nk d causal dtype device pass.
+/// Shell code that prints the report of the problem that the command line asks for, on the device that it asks for, and exits. `first`:
+/// shell code that runs before, with the variables B H Hkv Nq Nk d causal dtype device pass bench, and error, more and code to set.
 inline std::string answers(const std::string& first = "") {
-  return R"(causal=false dtype=fp32
+  return R"(causal=false dtype=fp32 error=1.5e-06 bench= more= code=0
 while [ $# -gt 0 ]; do
   case "$1" in
     --batch) B=$2;; --heads) H=$2;; --kv-heads) Hkv=$2;; --seq-q) Nq=$2;; --seq-k) Nk=$2;; --head-dim) d=$2;;
     --seq) Nq=$2; Nk=$2; Hkv=$H;;
     --dtype) dtype=$2;; --device) device=$2;; --pass) pass=$2;; --causal) causal=true;; --scale=*) scale=${1#--scale=};;
-    --iterations) time=", \"time\": {\"median_ms\": 1, \"iterations\": $2}";;
+    --bench) bench=1;; --iterations) more=", \"time\": {\"median_ms\": 1, \"iterations\": $2}";;
   esac
   shift
 done
 case "$d" in 16) : ${scale:=0.25};; *) : ${scale:=0.125};; esac
+[ $device = gpu ] || counters=', "counters": {"read_bytes": 3072, "written_bytes": 1024, "barriers": 1234}'
 )" + first +
          R"(
 cat <<END
 {"stage": "x", "device": {"kind": "$device", "name": "Test $device"}, "extra_memory_bytes": 2048,
  "problem": {"batch": $B, "heads": $H, "kv_heads": $Hkv, "seq_q": $Nq, "seq_k": $Nk, "head_dim": $d, "scale": $scale,
              "causal": $causal, "bias": "none", "dtype": "$dtype", "layout": "bhnd", "input": "normal", "seed": 1},
- "check": {"passed": true, "sampled": false, "tensors": {"o": {"max_abs": 1e-6, "rel_l2": 1e-7, "tolerance": 2e-6}}},
- "counters": {"read_bytes": 3072, "written_bytes": 1024}$time}
+ "check": {"passed": true, "sampled": false, "tensors": {"o": {"max_abs": $error, "rel_l2": 1e-7, "tolerance": 2e-6},
+                                                         "lse": {"max_abs": 0.25, "rel_l2": 1e-7, "tolerance": 1}}}
+ $counters$more}
 END
-exit)";
+exit $code)";
 }
 
 /// Runs the comparison program.

@@ -12,8 +12,8 @@ using flash::ProcessResult;
 
 TEST_CASE("compare: one table with counts on the CPU") {
   const FakeStages stages;
-  stages.add("02_second", prints(passed_report()));
-  stages.add("01_first", prints(passed_report()));
+  stages.add("02_second", answers());
+  stages.add("01_first", answers());
   stages.add_raw("notes.txt", "");
   stages.add_raw("03_data.txt", "");
   const ProcessResult result = good(compare_on_cpu(stages));
@@ -30,11 +30,9 @@ TEST_CASE("compare: one table with counts on the CPU") {
 
 TEST_CASE("compare: bytes predicted beside bytes counted, where any stage predicts them") {
   const FakeStages stages;
-  Json report = Json::parse(passed_report());
-  report["predicted"] = {{"read_bytes", 5120}, {"written_bytes", 6144}};
-  stages.add("01_first", prints(passed_report()));
+  stages.add("01_first", answers());
   CHECK_FALSE(contains(compare_on_cpu(stages).output, "predicted"));
-  stages.add("02_second", prints(report.dump()));
+  stages.add("02_second", answers("more=', \"predicted\": {\"read_bytes\": 5120, \"written_bytes\": 6144}'"));
   const std::string table = words(compare_on_cpu(stages, {"--wide"}).output);
   CHECK_MESSAGE(contains(table, "- 3.0 KiB - 1.0 KiB"), table);
   CHECK_MESSAGE(contains(table, "5.0 KiB 3.0 KiB 6.0 KiB 1.0 KiB"), table);
@@ -46,11 +44,8 @@ TEST_CASE("compare: bytes predicted beside bytes counted, where any stage predic
 }
 
 TEST_CASE("compare: a failing child is a row, and the exit code is 1") {
-  Json wrong = Json::parse(passed_report());
-  wrong["check"]["passed"] = false;
-  wrong["check"]["tensors"]["o"]["max_abs"] = nullptr;  // as a stage prints NaN
   const std::vector<Strings> cases{
-      {prints(wrong.dump(), 1), "WRONG", "not finite"},
+      {answers("error=null code=1"), "WRONG", "not finite"},  // as a stage prints NaN
       {"echo '02_bad: race in kernel' >&2; exit 1", "STOPPED", "02_bad/plain: 02_bad: race in kernel"},
       {"kill -SEGV $$", "CRASHED", "ended by signal 11"},
       {"exec sleep 100", "TIMED OUT", ""},
@@ -59,7 +54,7 @@ TEST_CASE("compare: a failing child is a row, and the exit code is 1") {
   for (const Strings& bad : cases) {
     CAPTURE(bad.front());
     const FakeStages stages;
-    stages.add("01_good", prints(passed_report()));
+    stages.add("01_good", answers());
     stages.add("02_bad", bad.front());
     const ProcessResult result = compare_on_cpu(stages, {"--time-limit", "2"});
     CHECK(result.exit_code == 1);
@@ -70,7 +65,7 @@ TEST_CASE("compare: a failing child is a row, and the exit code is 1") {
 
 TEST_CASE("compare: a refusal or too little memory is a row but no failure") {
   const FakeStages stages;
-  stages.add("01_good", prints(passed_report()));
+  stages.add("01_good", answers());
   stages.add("02_small", "echo '02_small: only d = 64' >&2; exit 2");
   stages.add("03_big", "echo '03_big: needs 4 EiB' >&2; exit 3");
   const ProcessResult result = good(compare_on_cpu(stages));
@@ -85,7 +80,7 @@ TEST_CASE("compare: rounds take turns, and the median is that of their medians")
   const FakeStages stages;  // a run takes as many milliseconds as there have been runs, the probe for a GPU among them
   const std::string count = stages.file("count"), file = stages.file("rows.json");
   stages.add("01_first", answers("n=$(cat " + count + " 2>/dev/null || echo 0); n=$((n + 1)); echo $n > " + count +
-                                 "; time=', \"tflops\": 12, \"time\": {\"median_ms\": '$n', \"min_ms\": '$n', \"max_ms\": "
+                                 "; more=', \"tflops\": 12, \"time\": {\"median_ms\": '$n', \"min_ms\": '$n', \"max_ms\": "
                                  "'$n', \"iterations\": 20}'"));
   const auto rounds = [&](const Strings& more) {
     good(compare(stages, joined({"--pass", "forward", "--batch", "1", "--heads", "1", "--no-counts", "--save", file, "--sweep",
@@ -106,30 +101,23 @@ TEST_CASE("compare: rounds take turns, and the median is that of their medians")
 
 TEST_CASE("compare: times on a GPU, bytes from the simulator for one head group") {
   const FakeStages stages;
-  Json gpu = Json::parse(passed_report());
-  gpu.erase("counters");
-  gpu["device"] = {{"kind", "gpu"}, {"name", "Test GPU"}};
-  gpu["time"] = {{"median_ms", 0.125}, {"min_ms", 0.1}, {"max_ms", 0.2}, {"iterations", 5}, {"cold_l2", true}};
-  gpu["tflops"] = 12.5;
-  gpu["percent_of_peak"] = 25;
-  // The simulator is asked for one batch, the two query heads of one key/value head, and gets no time.
-  stages.add("01_first", "case \"$*\" in *'--device gpu'*) " + prints(gpu.dump()) + ";; *'--device cpu'*--bench*) exit 9;; " +
-                             "*'--batch 1 --heads 2 --kv-heads 1'*) " + prints(passed_report()) + ";; esac; exit 8");
+  // The simulator is asked for one batch, the two query heads of one key/value head, and for no time.
+  stages.add("01_first", answers("[ $device = gpu ] || [ \"$B $H $Hkv $bench\" = '1 2 1 ' ] || exit 8\n"
+                                 "more=', \"time\": {\"median_ms\": 0.125}, \"tflops\": 12.5, \"percent_of_peak\": 25'"));
   const std::string file = stages.file("rows.json");
   const std::string table = good(compare(stages, {"--pass", "forward", "--save", file, "--batch", "3", "--heads", "4",
                                                   "--kv-heads", "2", "--seq", "64"}))
                                 .output;
   CHECK(rows_in(file)[0]["hbm_read_bytes"] == 3072 * 3 * 2);
   CHECK(rows_in(file)[0]["hbm_written_bytes"] == 1024 * 3 * 2);
-  for (const char* cell : {"Test GPU", "median", "0.125", "TFLOP/s", "12.5", "% of", "25"})
+  for (const char* cell : {"Test gpu", "median", "0.125", "TFLOP/s", "12.5", "% of", "25"})
     CHECK_MESSAGE(contains(table, cell), cell);
   CHECK_FALSE(contains(table, "barriers"));
 }
 
 TEST_CASE("compare: --device gpu without one") {
   const FakeStages stages;
-  stages.add("01_first",
-             "case \"$*\" in *'--device gpu'*) echo '01_first: no GPU answers' >&2; exit 3;; esac\n" + prints(passed_report()));
+  stages.add("01_first", "case \"$*\" in *'--device gpu'*) echo '01_first: no GPU answers' >&2; exit 3;; esac\n" + answers());
   const ProcessResult gpu = compare(stages, {"--device", "gpu"});
   CHECK(gpu.exit_code == 3);
   CHECK(contains(gpu.error, "no GPU answers"));
@@ -138,7 +126,7 @@ TEST_CASE("compare: --device gpu without one") {
 
 TEST_CASE("compare: JSON, CSV and saved rows") {
   const FakeStages stages;
-  stages.add("01_first", prints(passed_report()), both_passes);
+  stages.add("01_first", answers(), both_passes);
   stages.add("02_bad", "exit 42");
   const std::string file = stages.file("rows.json");
   const Json rows = Json::parse(compare(stages, {"--device", "cpu", "--json", "--save", file}).output);
@@ -160,8 +148,7 @@ TEST_CASE("compare: JSON, CSV and saved rows") {
 TEST_CASE("compare: a step of the backward pass has no row in the forward table of a stage that has steps for it") {
   const FakeStages stages;
   const auto add = [&](const char* first_passes) {
-    stages.add_variants("01_both", listed("first", first_passes) + "," + listed("second", both_passes),
-                        prints(passed_report()));
+    stages.add_variants("01_both", listed("first", first_passes) + "," + listed("second", both_passes), answers());
   };
   add(forward);
   const std::string both = compare(stages, {"--device", "cpu"}).output;
@@ -180,7 +167,7 @@ TEST_CASE("compare: a step of the backward pass has no row in the forward table 
 
 TEST_CASE("compare: bad usage and nothing to run give exit code 2 and one line") {
   const FakeStages empty, stages, liar;
-  stages.add("01_first", prints(passed_report()));
+  stages.add("01_first", answers());
   liar.add_raw("01_liar", "echo hello");
   check_refused(compare(empty, {}), "no stage programs (NN_name) in '");
   check_refused(compare(liar, {}), "does not answer --list --json as a stage program does");
@@ -198,7 +185,7 @@ TEST_CASE("compare: bad usage and nothing to run give exit code 2 and one line")
                               "--heads 6 --kv-heads 4", "--bin /no/such/folder", "--save /dev/null/x", "--time-limit 0",
                               "--pass both", "--dtype bf16",  // no stage here takes it
                               "--only 0\n7", "--save /dev/null/x\ny", "--frob\nnicate", "--frobnicate"});
-  stages.add("02_second", prints(passed_report()));  // with a variant of the same name
+  stages.add("02_second", answers());  // with a variant of the same name
   CHECK(compare(stages, {"--device", "cpu", "--variant", "nope"}).error == "compare: --variant has 'nope'; allowed: plain\n");
   const std::string help = compare(stages, {"--help"}).output;
   CHECK(contains(help, "Query heads (default: 2, on a GPU 12)"));
@@ -207,7 +194,7 @@ TEST_CASE("compare: bad usage and nothing to run give exit code 2 and one line")
 
 TEST_CASE("compare: what a stage program or the environment says is handed on") {
   const FakeStages stages, broken;
-  stages.add("01_first", prints(passed_report()));
+  stages.add("01_first", answers());
   broken.add_raw("01_broken", "echo 'its library is missing' >&2; exit 127");
   check_refused(compare(broken, {}), "01_broken --list --json does not answer: its library is missing");
   broken.add_raw("01_broken", "kill -SEGV $$");
@@ -223,7 +210,7 @@ TEST_CASE("compare: what a stage program or the environment says is handed on") 
 
 TEST_CASE("compare: output that cannot be written is said") {
   const FakeStages stages;
-  stages.add("01_first", prints(passed_report()));
+  stages.add("01_first", answers());
   for (const char* option : {"--help", "--json", "--csv", "--no-causal"}) {
     CAPTURE(option);
     const ProcessResult result = flash::run_process({"/bin/sh", "-c", "exec \"$@\" > /dev/full", "sh", FLASH_COMPARE_PROGRAM,

@@ -83,7 +83,7 @@ TEST_CASE("resume: a signal leaves the rows so far in FILE.partial and says how 
 TEST_CASE("resume: of several rounds each counts as a run") {
   // The first run is the probe for a GPU; the last of two rounds over two problems does not end.
   const Sweep sweep(
-      "[ $(wc -l < ${0%/*}/log) -ne 5 ] || exec sleep 100; time=', \"time\": {\"median_ms\": 1, \"iterations\": 1}'");
+      "[ $(wc -l < ${0%/*}/log) -ne 5 ] || exec sleep 100; more=', \"time\": {\"median_ms\": 1, \"iterations\": 1}'");
   const std::string said = sweep.stages.file("said");
   end_by_signal(
       start_compare(sweep.stages,
