@@ -77,11 +77,10 @@ void write_report(const std::string& html, const std::vector<std::string>& what)
 }
 
 /// Runs all, with progress on stderr.
-std::vector<Row> run(const CompareOptions& options, const char* argv0, const std::string& command) {
+std::vector<Row> run(const CompareOptions& options, const std::string& command) {
   SaveFile save(options.save, options.resume ? command : command + " --resume");
   const std::vector<Row> earlier = save.start(options.resume);
-  const Plan plan =
-      make_plan(options, options.bin.empty() ? own_folder(argv0) : std::filesystem::path(options.bin), FLASH_SOURCE_DIR);
+  const Plan plan = make_plan(options, FLASH_SOURCE_DIR);
   if (!options.force) save.check_replaced(plan, options.tune);
   const bool sweep = plan.cases.size() > 1;
   const std::size_t stages = plan.stages.size() - (options.peers ? 1 : 0);
@@ -121,7 +120,7 @@ int compare(int argc, char** argv) {
     rows.insert(rows.end(), saved.begin(), saved.end());
   }
   if (!options.rows.empty() && rows.empty()) throw UsageError("--rows: there is no row in the given files");
-  if (options.rows.empty()) rows = run(options, argv[0], again);
+  if (options.rows.empty()) rows = run(options, again);
 
   const bool failed = any_failure(rows);
   const std::size_t terminal = columns_of(STDOUT_FILENO);

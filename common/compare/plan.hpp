@@ -41,7 +41,7 @@ RequestedSizes compared_sizes(Backend);
 /// Runs every variant that has the pass and takes the dtype. Where a stage has steps of the forward pass alone, those of the
 /// backward pass are left out of the forward pass, which is not theirs. `sources`: the project's folder. UsageError if there is
 /// nothing to run or a problem is not allowed; DeviceError if --device gpu finds none.
-Plan make_plan(const CompareOptions&, const std::filesystem::path& programs, const std::filesystem::path& sources);
+Plan make_plan(const CompareOptions&, const std::filesystem::path& sources);
 
 /// The part of a problem whose accesses the simulator counts in place of a GPU: one batch and one key/value head with its group of
 /// query heads, since every group makes the same accesses on other data. Absent if it is too large to simulate in seconds, and on

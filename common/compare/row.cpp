@@ -17,18 +17,10 @@ Verdict verdict_of(const ProcessResult& result, bool has_report) {
   if (!result.started) return Verdict::crashed;
   if (result.timed_out) return Verdict::timed_out;
   if (result.signal != 0) return Verdict::crashed;
-  switch (result.exit_code) {
-    case 0:
-      return has_report ? Verdict::ok : Verdict::crashed;
-    case 1:
-      return has_report ? Verdict::wrong : Verdict::stopped;
-    case 2:
-      return Verdict::refused;
-    case 3:
-      return Verdict::no_room;
-    default:
-      return Verdict::crashed;
-  }
+  if (result.exit_code == 1) return has_report ? Verdict::wrong : Verdict::stopped;
+  if (result.exit_code == 2) return Verdict::refused;
+  if (result.exit_code == 3) return Verdict::no_room;
+  return result.exit_code == 0 && has_report ? Verdict::ok : Verdict::crashed;
 }
 
 std::string message_of(const ProcessResult& result) {

@@ -60,16 +60,10 @@ bool ListedVariant::has_tiles(Pass pass, std::int64_t head_dim) const {
   });
 }
 
-fs::path own_folder(const char* argv0) {
-  std::error_code error;
-  fs::path self = fs::read_symlink("/proc/self/exe", error);
-  if (error) self = fs::absolute(argv0, error);
-  return self.parent_path();
-}
-
-std::vector<fs::path> find_stages(const fs::path& folder, const std::vector<std::string>& only) {
+std::vector<fs::path> find_stages(fs::path folder, const std::vector<std::string>& only) {
   std::vector<fs::path> all;
   std::error_code error;
+  if (folder.empty()) folder = fs::read_symlink("/proc/self/exe", error).parent_path();
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     if (is_stage(entry->path())) all.push_back(entry->path());
   }

@@ -36,12 +36,9 @@ struct Stage {
   bool is_peers() const { return name == peers_name; }
 };
 
-/// The folder in which the running program lies.
-std::filesystem::path own_folder(const char* argv0);
-
-/// Paths of all executables in `folder` named by two digits, an underscore and a word, in order. With `only`, those whose number
-/// or name is in it. UsageError if there are none, or if an entry of `only` matches none.
-std::vector<std::filesystem::path> find_stages(const std::filesystem::path& folder, const std::vector<std::string>& only);
+/// Paths of all executables in `folder` ("": that of the running program) named by two digits, an underscore and a word, in order.
+/// With `only`, those whose number or name is in it. UsageError if there are none, or if an entry of `only` matches none.
+std::vector<std::filesystem::path> find_stages(std::filesystem::path folder, const std::vector<std::string>& only);
 
 /// The command that starts Python: what the environment variable PYTHON says, or python3.
 std::string python();

@@ -40,6 +40,10 @@ inline constexpr const char *forward = R"("forward")", *both_passes = R"("forwar
 /// A folder of fake stage programs, and of what a test writes beside them.
 class FakeStages : public TemporaryFolder {
  public:
+  FakeStages() = default;
+  /// With 01_first, a stage that does this when it runs.
+  explicit FakeStages(const std::string& run, const std::string& passes = forward) { add("01_first", run, passes); }
+
   std::string file(const std::string& name) const { return path() / name; }
   /// A stage with one variant, "plain". `run` is shell code: what the program does when it is not asked for its list.
   void add(const std::string& name, const std::string& run, const std::string& passes = forward,
@@ -58,19 +62,20 @@ class FakeStages : public TemporaryFolder {
 };
 
 /// Shell code that prints the report of the problem that the command line asks for, on the device that it asks for, and exits. `first`:
-/// shell code that runs before, with the variables B H Hkv Nq Nk d causal dtype device pass bench, and error, more and code to set.
+/// shell code that runs before, with the variables B H Hkv Nq Nk d causal dtype device pass bench n tune arguments, and error, more and
+/// code to set.
 inline std::string answers(const std::string& first = "") {
-  return R"(causal=false dtype=fp32 error=1.5e-06 bench= more= code=0
+  return R"(causal=false dtype=fp32 error=1.5e-06 bench= tune= more= code=0 arguments="$*"
 while [ $# -gt 0 ]; do
   case "$1" in
     --batch) B=$2;; --heads) H=$2;; --kv-heads) Hkv=$2;; --seq-q) Nq=$2;; --seq-k) Nk=$2;; --head-dim) d=$2;;
     --seq) Nq=$2; Nk=$2; Hkv=$H;;
     --dtype) dtype=$2;; --device) device=$2;; --pass) pass=$2;; --causal) causal=true;; --scale=*) scale=${1#--scale=};;
-    --bench) bench=1;; --iterations) more=", \"time\": {\"median_ms\": 1, \"iterations\": $2}";;
+    --bench) bench=1;; --tune) tune=1;; --iterations) n=$2 more=", \"time\": {\"median_ms\": 1, \"iterations\": $2}";;
   esac
   shift
 done
-case "$d" in 16) : ${scale:=0.25};; *) : ${scale:=0.125};; esac
+case "$d" in 16) : ${scale:=0.25};; 32) : ${scale:=0.17677669};; *) : ${scale:=0.125};; esac
 [ $device = gpu ] || counters=', "counters": {"read_bytes": 3072, "written_bytes": 1024, "barriers": 1234}'
 )" + first +
          R"(

@@ -1,5 +1,4 @@
 // --rows and --html: saved rows shown again.
-#include "common/compare/provenance.hpp"
 #include "common/compare/test/fake_stages.hpp"
 #include "common/harness/test/lines.hpp"
 
@@ -31,16 +30,8 @@ class FakePython {
 
 }  // namespace
 
-TEST_CASE("rows: FLASH_COMMIT says which commit a copy was made of") {
-  setenv("FLASH_COMMIT", "0123abcd", 1);
-  CHECK(flash::commit_and_date(".").at("commit") == "0123abcd");
-  unsetenv("FLASH_COMMIT");
-  CHECK(flash::commit_and_date(".").at("commit") != "0123abcd");
-}
-
 TEST_CASE("rows: saved rows give the same tables, CSV and JSON as the runs did") {
-  const FakeStages stages;
-  stages.add("01_first", answers(), both_passes);
+  const FakeStages stages(answers(), both_passes);
   stages.add("02_picky", answers("[ $d -eq 16 ] || { echo '02_picky: only d = 16' >&2; exit 2; }"));
   const std::string file = stages.file("rows.json");
   const ProcessResult runs =

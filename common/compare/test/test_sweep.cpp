@@ -55,8 +55,7 @@ TEST_CASE("sweep: a size that is not allowed is refused before anything runs") {
 }
 
 TEST_CASE("sweep: bad values give exit code 2 and one line") {
-  const FakeStages stages;
-  stages.add("01_first", answers());
+  const FakeStages stages(answers());
   check_refused_each(
       stages, {"--sweep seq", "--sweep seq=16..8", "--sweep seq=0..8", "--sweep width=1..8", "--sweep seq=1..99999999999",
                "--sweep seq=1,", "--sweep seq=", "--sweep seq=1,x", "--sweep seq=4,5,4", "--sweep d=1..257",
@@ -160,8 +159,7 @@ TEST_CASE("sweep: a run that would exceed the time limit by what smaller ones to
 }
 
 TEST_CASE("sweep: on a GPU the time left has that of the simulator's counts") {
-  const FakeStages stages;
-  stages.add("01_first", answers("[ $device$Nq != cpu16 ] || sleep 0.3"));
+  const FakeStages stages(answers("[ $device$Nq != cpu16 ] || sleep 0.3"));
   const std::string log =
       compare(stages, {"--pass", "forward", "--batch", "1", "--heads", "1", "--sweep", "seq=8,16,128"}).error;
   CHECK_MESSAGE(contains(log, "[3/3, about "), log);

@@ -51,8 +51,7 @@ std::string seen(const FakeStages& stages, const char* name, int stream = STDERR
 }  // namespace
 
 TEST_CASE("compare: a sweep has one live line on a terminal, and lines on one that cannot take a line back") {
-  const FakeStages stages;
-  stages.add("01_first", answers());
+  const FakeStages stages(answers());
   const std::string live = seen(stages, "xterm");
   CHECK_MESSAGE(contains(live, "\r\x1b[K[--------------------] 1 of 2: forward 01_first/plain, B=1 H=2"), live);
   CHECK_MESSAGE(contains(live, "\r\x1b[K[##########----------] 2 of 2, about "), live);
@@ -63,8 +62,7 @@ TEST_CASE("compare: a sweep has one live line on a terminal, and lines on one th
 }
 
 TEST_CASE("compare: tables have the columns that a terminal has room for") {
-  const FakeStages stages;
-  stages.add("01_first", answers());
+  const FakeStages stages(answers());
   const std::string wide = seen(stages, "xterm", STDOUT_FILENO, 110), narrow = seen(stages, "xterm", STDOUT_FILENO, 32);
   CHECK_MESSAGE(contains(wide, "warp"), wide);
   CHECK_FALSE(contains(wide, "new idea\r\n---"));

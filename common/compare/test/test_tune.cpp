@@ -18,12 +18,10 @@ struct Tuned {
     const std::string both = ahead + R"(, {"pass": "backward", "head_dims": [32]})", fp32 = R"("fp32")";
     const std::string variants = listed("first", forward, fp32, ahead) + "," + listed("second", forward, fp32, ahead) + "," +
                                  listed("last", both_passes, fp32, both) + "," + listed("without", forward);
-    stages.add_variants("06_a", variants, "case \"$*\" in *--seq\\ 1\\ *) ;; *) echo \"$*\" >> " + log + ";; esac" + R"X(
-while [ $# -gt 0 ]; do case "$1" in --tune) tune=1;; --device) device=$2;; --iterations) n=$2;; --batch) B=$2;; esac; shift; done
-[ "$B" = 7 ] && { echo 'no room' >&2; exit 3; }
-[ $tune ] || { echo "{\"device\": {\"kind\": \"$device\", \"name\": \"Test $device\"}}"; exit; }
-echo "{\"device\": {\"kind\": \"$device\", \"name\": \"Test $device\"}, \"tune\": {\"default\": {\"br\": 64, \"bc\": 32},
- \"fastest\": null, \"choices\": [{\"br\": 64, \"bc\": 32, \"time\": {\"median_ms\": 1, \"iterations\": ${n:-0}}}]}}")X");
+    stages.add_variants("06_a", variants, answers("[ $Nq = 1 ] || echo \"$arguments\" >> " + log + R"(
+[ $B != 7 ] || { echo 'no room' >&2; exit 3; }
+[ -z $tune ] || more=", \"tune\": {\"default\": {\"br\": 64, \"bc\": 32}, \"fastest\": null,
+  \"choices\": [{\"br\": 64, \"bc\": 32, \"time\": {\"median_ms\": 1, \"iterations\": ${n:-0}}}]}")"));
   }
 
   ProcessResult run(const Strings& more) const {
