@@ -1,6 +1,7 @@
 // compare: all stages on one problem or on those of a sweep, one table for each problem and pass.
 #include "common/base/error.hpp"
 #include "common/compare/run.hpp"
+#include "common/compare/save.hpp"
 #include "common/compare/table.hpp"
 #include "common/harness/console.hpp"
 #include "common/harness/parse.hpp"
@@ -76,33 +77,6 @@ void write_report(const std::string& html, const std::vector<std::string>& what)
   std::cerr << one_line("wrote " + html) << std::endl;
 }
 
-/// Runs all, with progress on stderr.
-std::vector<Row> run(const CompareOptions& options, const std::string& command) {
-  SaveFile save(options.save, options.resume ? command : command + " --resume");
-  const std::vector<Row> earlier = save.start(options.resume);
-  const Plan plan = make_plan(options, FLASH_SOURCE_DIR);
-  if (!options.force) save.check_replaced(plan, options.tune);
-  const bool sweep = plan.cases.size() > 1;
-  const std::size_t stages = plan.stages.size() - (options.peers ? 1 : 0);
-  std::cerr << "comparing ";
-  if (stages > 0) std::cerr << stages << (stages == 1 ? " stage" : " stages");
-  if (options.peers) std::cerr << (stages > 0 ? " and " : "") << "torch " << plan.stages.back().about.value("torch", "");
-  std::cerr << " on the " << (plan.backend == Backend::gpu ? "GPU" : "CPU simulator");
-  if (stages > 0) std::cerr << (options.peers ? ", each stage" : ", each") << " checked against double precision";
-  if (sweep) std::cerr << ": " << plan.runs.size() << " runs over " << plan.cases.size() << " problems";
-  std::cerr << std::endl << left_out(plan);
-
-  KeptRows kept = rows_that_hold(earlier, plan, options);
-  if (options.resume) {
-    std::cerr << kept.done().size() << " of " << plan.runs.size() << " runs are saved and still hold" << std::endl;
-  }
-  const auto look = !sweep ? Progress::Look::plain : terminal_columns() > 0 ? Progress::Look::live : Progress::Look::lines;
-  Progress progress(std::cerr, look, plan.runs.size() * options.rounds, terminal_columns);
-  kept = run_plan(options, plan, std::move(kept), save, progress, std::cerr);
-  save.finish(kept, std::cerr);
-  return kept.done();
-}
-
 int compare(int argc, char** argv) {
   const CompareCommand command = parse_compare_options(argc, argv);
   if (!command.answer.empty()) {
@@ -120,7 +94,7 @@ int compare(int argc, char** argv) {
     rows.insert(rows.end(), saved.begin(), saved.end());
   }
   if (!options.rows.empty() && rows.empty()) throw UsageError("--rows: there is no row in the given files");
-  if (options.rows.empty()) rows = run(options, again);
+  if (options.rows.empty()) rows = run_all(options, FLASH_SOURCE_DIR, again);
 
   const bool failed = any_failure(rows);
   const std::size_t terminal = columns_of(STDOUT_FILENO);

@@ -153,6 +153,42 @@ Row row_from_json(const Json& json) {
   return row;
 }
 
+Row peer_row(const Run& run, const ProcessResult& answer) {
+  Row row = make_row(run, answer);
+  if (row.verdict != Verdict::ok) return row;
+  try {
+    const Row said = row_from_json(row.report);
+    row.verdict = said.verdict;
+    row.message = said.message;
+  } catch (const UsageError& wrong) {
+    row.verdict = Verdict::crashed;
+    row.message = std::string("no row: ") + wrong.what();
+  }
+  return row;
+}
+
+std::vector<double> rounds_of(const Json& report) {
+  const Json& time = report.at("time");
+  return time.contains("rounds_ms") ? time.at("rounds_ms").get<std::vector<double>>()
+                                    : std::vector<double>{time.at("median_ms").get<double>()};
+}
+
+void add_round(Json& report, const Json& again) {
+  std::vector<double> medians = rounds_of(report);
+  medians.push_back(again.at("time").at("median_ms").get<double>());
+  Json& time = report.at("time");
+  time["rounds_ms"] = medians;
+  std::sort(medians.begin(), medians.end());
+  const double before = time.at("median_ms").get<double>();
+  const double median = (medians[(medians.size() - 1) / 2] + medians[medians.size() / 2]) / 2;
+  time["median_ms"] = median;
+  time["min_ms"] = std::min(time.value("min_ms", median), again.at("time").value("min_ms", median));
+  time["max_ms"] = std::max(time.value("max_ms", median), again.at("time").value("max_ms", median));
+  for (const char* rate : {"tflops", "percent_of_peak"}) {
+    if (report.contains(rate) && report[rate].is_number()) report[rate] = report[rate].get<double>() * before / median;
+  }
+}
+
 std::string json_text(const std::vector<Row>& rows) {
   std::string text;
   for (const Row& row : rows) {

@@ -66,8 +66,17 @@ Row empty_row(const Run&, Verdict, const std::string& message);
 /// What a run's finished program means.
 Row make_row(const Run&, const ProcessResult&);
 
-/// A row that was saved, or that peers.py answered. UsageError with what is wrong if it is none.
+/// A row that was saved. UsageError with what is wrong if it is none.
 Row row_from_json(const Json&);
+
+/// The row that peers.py answered, with the verdict that it gave.
+Row peer_row(const Run&, const ProcessResult&);
+
+/// The medians of all rounds so far, of a report that has a time.
+std::vector<double> rounds_of(const Json& report);
+
+/// Adds the times of one more round, of which each counts alike: the median is that of the rounds' medians.
+void add_round(Json& report, const Json& again);
 
 /// Did anything fail? A run that the time limit ended counts only if its variant finished no problem in that pass, and so may hang;
 /// otherwise the problem is long, which a sweep is told to expect.

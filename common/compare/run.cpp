@@ -1,10 +1,14 @@
 #include "common/compare/run.hpp"
 
 #include "common/attention/cost.hpp"
-#include "common/base/error.hpp"
+#include "common/compare/history.hpp"
+#include "common/compare/plan.hpp"
+#include "common/compare/progress.hpp"
+#include "common/compare/save.hpp"
 
 #include <algorithm>
 #include <chrono>
+#include <iostream>
 
 namespace flash {
 namespace {
@@ -23,52 +27,19 @@ std::vector<std::string> stage_arguments(const Run& run, const Case& task, Backe
   return arguments;
 }
 
-/// The row that peers.py answered, with the verdict that it gave.
-Row peer_row(const Run& run, const ProcessResult& answer) {
-  Row row = make_row(run, answer);
-  if (row.verdict != Verdict::ok) return row;
-  try {
-    const Row said = row_from_json(row.report);
-    row.verdict = said.verdict;
-    row.message = said.message;
-  } catch (const UsageError& wrong) {
-    row.verdict = Verdict::crashed;
-    row.message = std::string("no row: ") + wrong.what();
-  }
-  return row;
-}
-
-/// The medians of all rounds so far.
-std::vector<double> rounds_of(const Json& report) {
-  const Json& time = report.at("time");
-  return time.contains("rounds_ms") ? time.at("rounds_ms").get<std::vector<double>>()
-                                    : std::vector<double>{time.at("median_ms").get<double>()};
-}
-
-/// Adds the times of one more round, of which each counts alike: the median is that of the rounds' medians.
-void add_round(Json& report, const Json& again) {
-  std::vector<double> medians = rounds_of(report);
-  medians.push_back(again.at("time").at("median_ms").get<double>());
-  Json& time = report.at("time");
-  time["rounds_ms"] = medians;
-  std::sort(medians.begin(), medians.end());
-  const double before = time.at("median_ms").get<double>();
-  const double median = (medians[(medians.size() - 1) / 2] + medians[medians.size() / 2]) / 2;
-  time["median_ms"] = median;
-  time["min_ms"] = std::min(time.value("min_ms", median), again.at("time").value("min_ms", median));
-  time["max_ms"] = std::max(time.value("max_ms", median), again.at("time").value("max_ms", median));
-  for (const char* rate : {"tflops", "percent_of_peak"}) {
-    if (report.contains(rate) && report[rate].is_number()) report[rate] = report[rate].get<double>() * before / median;
-  }
-}
-
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 /// Runs one after the other, with what is known about all of them.
 class Runs {
  public:
-  Runs(const CompareOptions& options, const Plan& plan, KeptRows kept, const SaveFile& save, Progress& progress)
-      : options_(options), plan_(plan), rows_(std::move(kept)), save_(save), progress_(progress), history_(options.time_limit) {
+  Runs(const CompareOptions& options, const Plan& plan, const SaveFile& save, KeptRows kept, Progress::Look look)
+      : options_(options),
+        plan_(plan),
+        save_(save),
+        rows_(std::move(kept)),
+        all_(plan.runs.size() * options.rounds),
+        progress_(std::cerr, look, all_, terminal_columns),
+        history_(options.time_limit) {
     for (std::size_t i = 0; i < plan.runs.size(); ++i) {
       if (!rows_.of_plan[i]) continue;
       history_.add(plan.runs[i], *rows_.of_plan[i]);
@@ -76,7 +47,7 @@ class Runs {
     }
   }
 
-  void run_all() {
+  KeptRows run_all() {
     for (std::size_t round = 1; round <= options_.rounds; ++round) {
       for (std::size_t i = 0; i < plan_.runs.size(); ++i) {
         if (!rows_.of_plan[i] || rounds_done(*rows_.of_plan[i]) < round) run_in(round, i);
@@ -84,8 +55,11 @@ class Runs {
     }
     peers_.reset();
     progress_.clear();
+    std::cerr << summary() << std::flush;
+    return rows_;
   }
 
+ private:
   /// One line: how many were skipped and why; or nothing.
   std::string summary() const {
     std::string why;
@@ -98,9 +72,6 @@ class Runs {
     return why.empty() ? "" : "skipped " + which + " runs: " + why + "\n";
   }
 
-  KeptRows rows() const { return rows_; }
-
- private:
   /// All of them if the row has no time of which another round could make a median.
   std::size_t rounds_done(const Row& row) const {
     const bool timed = row.verdict == Verdict::ok && row.number("time.median_ms").has_value();
@@ -122,7 +93,7 @@ class Runs {
     progress_.end(row);
     rows_.of_plan[i] = std::move(row);
     done_ += rounds_done(*rows_.of_plan[i]) - (round - 1);
-    save_.write(rows_, done_, plan_.runs.size() * options_.rounds);
+    save_.write(rows_, done_, all_);
   }
 
   Row run_peer(const Run& run) {
@@ -224,9 +195,10 @@ class Runs {
 
   const CompareOptions& options_;
   const Plan& plan_;
-  KeptRows rows_;
   const SaveFile& save_;
-  Progress& progress_;
+  KeptRows rows_;
+  std::size_t all_;  ///< each round of a run counted
+  Progress progress_;
   const std::function<void()> tick_ = [this] { progress_.tick(); };
   History history_;
   std::optional<Conversation> peers_;
@@ -235,12 +207,29 @@ class Runs {
 
 }  // namespace
 
-KeptRows run_plan(const CompareOptions& options, const Plan& plan, KeptRows kept, const SaveFile& save, Progress& progress,
-                  std::ostream& log) {
-  Runs runs(options, plan, std::move(kept), save, progress);
-  runs.run_all();
-  log << runs.summary() << std::flush;
-  return runs.rows();
+std::vector<Row> run_all(const CompareOptions& options, const std::filesystem::path& sources, const std::string& command) {
+  SaveFile save(options.save, options.resume ? command : command + " --resume");
+  const std::vector<Row> earlier = save.start(options.resume);
+  const Plan plan = make_plan(options, sources);
+  if (!options.force) save.check_replaced(plan, options.tune);
+  const bool sweep = plan.cases.size() > 1;
+  const std::size_t stages = plan.stages.size() - (options.peers ? 1 : 0);
+  std::cerr << "comparing ";
+  if (stages > 0) std::cerr << stages << (stages == 1 ? " stage" : " stages");
+  if (options.peers) std::cerr << (stages > 0 ? " and " : "") << "torch " << plan.stages.back().about.value("torch", "");
+  std::cerr << " on the " << (plan.backend == Backend::gpu ? "GPU" : "CPU simulator");
+  if (stages > 0) std::cerr << (options.peers ? ", each stage" : ", each") << " checked against double precision";
+  if (sweep) std::cerr << ": " << plan.runs.size() << " runs over " << plan.cases.size() << " problems";
+  std::cerr << std::endl << left_out(plan);
+
+  KeptRows kept = rows_that_hold(earlier, plan, options);
+  if (options.resume) {
+    std::cerr << kept.done().size() << " of " << plan.runs.size() << " runs are saved and still hold" << std::endl;
+  }
+  const auto look = !sweep ? Progress::Look::plain : terminal_columns() > 0 ? Progress::Look::live : Progress::Look::lines;
+  kept = Runs(options, plan, save, std::move(kept), look).run_all();
+  save.finish(kept, std::cerr);
+  return kept.done();
 }
 
 }  // namespace flash

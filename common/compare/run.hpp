@@ -1,17 +1,13 @@
 // Runs stage programs and collects rows.
 #pragma once
 
-#include "common/compare/history.hpp"
-#include "common/compare/plan.hpp"
-#include "common/compare/progress.hpp"
-#include "common/compare/save.hpp"
-
-#include <ostream>
+#include "common/compare/options.hpp"
+#include "common/compare/row.hpp"
 
 namespace flash {
 
-/// Runs the plan but for the rows that `kept` has, and returns all. Each row goes to `save` as soon as it is there. Says on `log` how
-/// many runs were skipped and why.
-KeptRows run_plan(const CompareOptions&, const Plan&, KeptRows kept, const SaveFile& save, Progress&, std::ostream& log);
+/// Plans and runs all, with progress on stderr; what --save and --resume ask for included. `sources`: the project's folder. `command`:
+/// what started this program.
+std::vector<Row> run_all(const CompareOptions&, const std::filesystem::path& sources, const std::string& command);
 
 }  // namespace flash
