@@ -142,6 +142,11 @@ void end_by_signal(pid_t program, int number, Ready&& ready) {
 
 inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
+inline void check_has(const std::string& text, const Strings& parts) {
+  CAPTURE(text);
+  for (const std::string& part : parts) CHECK_MESSAGE(contains(text, part), part);
+}
+
 /// Bad usage: exit code 2 and one line that has `message`.
 inline void check_refused(const ProcessResult& result, const std::string& message) {
   CHECK(result.exit_code == 2);

@@ -68,11 +68,10 @@ TEST_CASE("resume: a signal leaves the rows so far in FILE.partial and says how 
   write_bytes(sweep.stages.file("01_first.again"), "");
   const ProcessResult result = good(sweep.run({"--resume"}));
   CHECK(sweep.ran() == "32 64 ");
-  CHECK(contains(result.error, "2 of 4 runs are saved and still hold\n"));
-  CHECK(contains(result.error, "[3/4"));
+  check_has(result.error, {"2 of 4 runs are saved and still hold\n", "[3/4"});
   CHECK(lengths(rows_in(sweep.file)) == std::vector{8, 16, 32, 64});
   CHECK_FALSE(std::filesystem::exists(sweep.partial));
-  for (const char* size : {"Nq=8 ", "Nq=16 ", "Nq=32 ", "Nq=64 "}) CHECK(contains(result.output, size));
+  check_has(result.output, {"Nq=8 ", "Nq=16 ", "Nq=32 ", "Nq=64 "});
 
   const std::string before = read_bytes(sweep.file);
   CHECK(good(sweep.run({"--resume"})).output == result.output);  // of a file that is whole

@@ -49,11 +49,10 @@ TEST_CASE("tune: of each pass the last variant, over the head dimensions that ha
   }
   CHECK(seen == "second 32 false\nlast 32 false\nsecond 32 true\nlast 32 true\nsecond 64 false\nsecond 64 true\n");
   const std::string log = read_bytes(tuned.log);
-  CHECK_MESSAGE(contains(log, "--variant second --pass forward --device gpu --json "), log);
-  CHECK_MESSAGE(contains(log, " --tune --iterations 5\n"), log);
+  check_has(log, {"--variant second --pass forward --device gpu --json ", " --tune --iterations 5\n"});
   CHECK_FALSE(contains(log, "--bench"));
   CHECK_FALSE(contains(log, "--device cpu"));  // nothing is counted
-  for (const char* part : {"06_a/second", "64,32", "fastest", "d=32 causal"}) CHECK(contains(result.output, part));
+  check_has(result.output, {"06_a/second", "64,32", "fastest", "d=32 causal"});
   CHECK(compare({"--rows", tuned.file}).output == result.output);
   CHECK(contains(compare({"--rows", FLASH_SOURCE_DIR "/docs/results/nvidia_h200/tuned.json"}).output, "08_tensor_cores/tuned"));
   good(tuned.run({"--variant", "first", "--force"}));
