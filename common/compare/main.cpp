@@ -78,12 +78,11 @@ void write_report(const std::string& html, const std::vector<std::string>& what)
 }
 
 int compare(int argc, char** argv) {
-  const CompareCommand command = parse_compare_options(argc, argv);
-  if (!command.answer.empty()) {
-    print(command.answer);
+  CompareOptions options;
+  if (const std::string answer = parse_compare_options(argc, argv, options); !answer.empty()) {
+    print(answer);
     return 0;
   }
-  const CompareOptions& options = command.options;
   const std::string again = command_line(argc, argv);
   stop_child_on_signals();
   if (!options.html.empty()) require_report(options.html);

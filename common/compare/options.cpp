@@ -138,9 +138,7 @@ void check_combination(const CLI::App& app, const CompareOptions& options) {
 
 }  // namespace
 
-CompareCommand parse_compare_options(int argc, const char* const* argv) {
-  CompareCommand command;
-  CompareOptions& options = command.options;
+std::string parse_compare_options(int argc, const char* const* argv, CompareOptions& options) {
   ProblemSet common;
   common.problem.causal = true;
   common.problem.dtype = Dtype::fp32;  // one for all rows: stages differ in what they take
@@ -179,13 +177,12 @@ CompareCommand parse_compare_options(int argc, const char* const* argv) {
   add_problem_options(app, common.problem, compared_sizes(Backend::cpu), compared_sizes(Backend::gpu));
   app.add_flag("--no-causal")->description("Every query sees every key (default: --causal)")->group("Problem");
 
-  command.answer = parse_command_line(app, argc, argv);
-  if (!command.answer.empty()) return command;
+  if (const std::string answer = parse_command_line(app, argc, argv); !answer.empty()) return answer;
   check_combination(app, options);
   check_problem_set(app, common);
   for (const std::string& text : problems) options.problems.push_back(parse_problem(text, common));
   if (problems.empty()) options.problems.push_back(common);
-  return command;
+  return "";
 }
 
 }  // namespace flash

@@ -32,12 +32,7 @@ struct CompareOptions {
   std::string html;     ///< file for the report; empty: none
 };
 
-struct CompareCommand {
-  CompareOptions options;
-  std::string answer;  ///< what --help or --version print
-};
-
-/// Throws UsageError with one line.
-CompareCommand parse_compare_options(int argc, const char* const* argv);
+/// Returns what --help or --version print, or else "". Throws UsageError with one line.
+std::string parse_compare_options(int argc, const char* const* argv, CompareOptions&);
 
 }  // namespace flash

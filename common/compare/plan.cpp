@@ -57,14 +57,13 @@ Json choose_device(const CompareOptions& options, const Stage& first) {
        {"--device", "gpu", "--batch", "1", "--heads", "1", "--seq", "1", "--head-dim", "1", "--no-check", "--json"})
     smallest.emplace_back(word);
   const ProcessResult probe = run_process(smallest, options.time_limit);
-  const bool works = complaint(probe).empty();
-  if (!works && (options.device == DeviceChoice::gpu || options.peers)) {
-    throw DeviceError(std::string(options.peers ? "--peers needs a GPU" : "--device is gpu") +
-                      ", but it does not work: " + probe.error.substr(0, probe.error.find('\n')));
+  if (complaint(probe).empty()) {
+    const Json report = Json::parse(probe.output, nullptr, /*allow_exceptions=*/false);
+    return report.is_object() && report.contains("device") ? report["device"] : Json{{"kind", "gpu"}, {"name", ""}};
   }
-  if (!works) return cpu;
-  const Json report = Json::parse(probe.output, nullptr, /*allow_exceptions=*/false);
-  return report.is_object() && report.contains("device") ? report["device"] : Json{{"kind", "gpu"}, {"name", ""}};
+  if (options.device != DeviceChoice::gpu && !options.peers) return cpu;
+  throw DeviceError(std::string(options.peers ? "--peers needs a GPU" : "--device is gpu") +
+                    ", but it does not work: " + probe.error.substr(0, probe.error.find('\n')));
 }
 
 std::vector<Dtype> dtypes_of(const std::vector<Case>& cases) {

@@ -1,7 +1,6 @@
 #include "common/compare/run.hpp"
 
 #include "common/attention/cost.hpp"
-#include "common/compare/history.hpp"
 #include "common/compare/plan.hpp"
 #include "common/compare/progress.hpp"
 #include "common/compare/save.hpp"
@@ -228,7 +227,7 @@ std::vector<Row> run_all(const CompareOptions& options, const std::filesystem::p
   }
   const auto look = !sweep ? Progress::Look::plain : terminal_columns() > 0 ? Progress::Look::live : Progress::Look::lines;
   kept = Runs(options, plan, save, std::move(kept), look).run_all();
-  save.finish(kept, std::cerr);
+  save.finish(kept);
   return kept.done();
 }
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iostream>
 #include <iterator>
 #include <set>
 
@@ -167,14 +168,14 @@ void SaveFile::write(const KeptRows& rows, std::size_t done, std::size_t all) co
                 " runs are saved, the others run with\n  " + go_on_ + "\n");
 }
 
-void SaveFile::finish(const KeptRows& rows, std::ostream& log) const {
+void SaveFile::finish(const KeptRows& rows) const {
   if (file_.empty()) return;
   const SignalsHeld held;
   const std::size_t count = write_rows(file_, rows);
   std::error_code error;
   fs::remove(partial_, error);
   say_on_signal("");
-  log << one_line("wrote " + file_) << ": " << count << (count == 1 ? " row" : " rows") << std::endl;
+  std::cerr << one_line("wrote " + file_) << ": " << count << (count == 1 ? " row" : " rows") << std::endl;
 }
 
 }  // namespace flash

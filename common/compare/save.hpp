@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <optional>
-#include <ostream>
 #include <string>
 #include <vector>
 
@@ -43,8 +42,8 @@ class SaveFile {
   /// `all` runs, each round of one counted.
   void write(const KeptRows&, std::size_t done, std::size_t all) const;
 
-  /// Puts the rows into FILE, and says so on `log`.
-  void finish(const KeptRows&, std::ostream& log) const;
+  /// Puts the rows into FILE, and says so on stderr.
+  void finish(const KeptRows&) const;
 
  private:
   std::string file_, partial_, go_on_;

@@ -1,5 +1,4 @@
 // What past runs tell about those to come, and how it is shown.
-#include "common/compare/history.hpp"
 #include "common/compare/progress.hpp"
 #include "common/compare/test/fake_stages.hpp"
 
@@ -152,12 +151,11 @@ TEST_CASE("progress: numbered lines for a log, plain ones for one problem") {
   const Runs runs;
   std::ostringstream lines, plain;
   Progress log(lines, Progress::Look::lines, 120), few(plain, Progress::Look::plain, 2);
-  const Run first = runs("slow", 64), second = runs("fast", 64), third = runs("fast", 128);
-  log.start(first, 0, {});
+  log.start(runs("slow", 64), 0, {});
   log.end(took(1));
-  log.start(second, 1, 200);
+  log.start(runs("fast", 64), 1, 200);
   log.end(ended(Verdict::no_room, "no\nroom"));
-  log.start(third, 2, 100);
+  log.start(runs("fast", 128), 2, 100);
   log.end(took(1));
   log.clear();
   CHECK(lines.str() ==
@@ -166,7 +164,7 @@ TEST_CASE("progress: numbered lines for a log, plain ones for one problem") {
         "[2/120, about 3 min left] forward 01_stage/fast ... cannot run: no\\nroom\n"
         "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 fp16 bhnd bias=none\n"
         "[3/120, about 100 s left] forward 01_stage/fast ... ok\n");
-  few.start(first, 0, 200);
+  few.start(runs("slow", 64), 0, 200);
   few.end(took(1));
   CHECK(plain.str() == "forward 01_stage/slow ... ok\n");
 }
@@ -174,29 +172,29 @@ TEST_CASE("progress: numbered lines for a log, plain ones for one problem") {
 TEST_CASE("progress: a live line as wide as the terminal, with what went wrong above it") {
   const Runs runs;
   std::ostringstream out;
+  const auto shown = [&] {  // since the last call
+    const std::string text = out.str();
+    out.str("");
+    return text;
+  };
   int columns = 200;
   Progress progress(out, Progress::Look::live, 4, [&] { return columns; });
   const Run run = runs("slow", 64);
+  const std::string what = "forward 01_stage/slow, B=1 H=2 Hkv=2 Nq=64 Nk=64 d=64 fp16 bhnd bias=none";
   progress.start(run, 2, 100);
-  CHECK(out.str() ==
-        "\r\x1b[K[##########----------] 3 of 4, about 100 s left: forward 01_stage/slow, B=1 H=2 Hkv=2 Nq=64 Nk=64 d=64 fp16 "
-        "bhnd bias=none");
-  out.str("");
+  CHECK(shown() == "\r\x1b[K[##########----------] 3 of 4, about 100 s left: " + what);
   progress.tick();  // no second has passed
-  CHECK(out.str().empty());
+  CHECK(shown().empty());
   std::this_thread::sleep_for(std::chrono::milliseconds(1001));
   progress.tick();
-  CHECK(test::contains(out.str(), "] 3 of 4, about 99 s left: "));
-  out.str("");
+  CHECK(test::contains(shown(), "] 3 of 4, about 99 s left: "));
   progress.end(took(1));
-  CHECK(out.str().empty());
+  CHECK(shown().empty());
   columns = 41;
   progress.start(run, 3, 200);
-  CHECK(out.str() == "\r\x1b[K[###############-----] 4 of 4, about 3 m");
-  out.str("");
+  CHECK(shown() == "\r\x1b[K[###############-----] 4 of 4, about 3 m");
   progress.end(ended(Verdict::wrong));
-  CHECK(out.str() == "\r\x1b[Kforward 01_stage/slow, B=1 H=2 Hkv=2 Nq=64 Nk=64 d=64 fp16 bhnd bias=none: WRONG\n");
-  out.str("");
+  CHECK(shown() == "\r\x1b[K" + what + ": WRONG\n");
   progress.clear();
-  CHECK(out.str() == "\r\x1b[K");
+  CHECK(shown() == "\r\x1b[K");
 }
