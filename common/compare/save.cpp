@@ -10,7 +10,6 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
-#include <set>
 
 namespace flash {
 namespace {
@@ -33,13 +32,12 @@ std::string key_of(const Run& run, const Plan& plan) {
   return key_of(row);
 }
 
-/// Of the timed choices of a row of --tune; absent if they differ.
-std::optional<double> iterations_of_tiles(const Row& row) {
-  std::set<double> all;
-  for (const Json& choice : row.report["tune"].value("choices", Json::array())) {
-    if (choice.contains("time")) all.insert(choice["time"].value("iterations", 0.0));
-  }
-  return all.size() == 1 ? std::optional(*all.begin()) : std::nullopt;
+/// Were the tile sizes of a row of --tune timed so often?
+bool tiles_timed(const Row& row, int iterations) {
+  const Json choices = row.at("tune.choices");
+  return std::all_of(choices.begin(), choices.end(), [&](const Json& choice) {
+    return !choice.contains("time") || choice["time"].value("iterations", 0) == iterations;
+  });
 }
 
 /// Would the run, which is the row's, end in the same way?
@@ -56,7 +54,7 @@ bool holds(const Row& row, const Run& run, const Plan& plan, const CompareOption
   if (row.verdict == Verdict::refused || row.verdict == Verdict::no_room) return true;
   if (row.verdict != Verdict::ok) return false;
   if (plan.backend == Backend::cpu) return true;
-  if (options.tune) return iterations_of_tiles(row) == options.iterations;
+  if (options.tune) return tiles_timed(row, options.iterations);
   const bool counted = row.number("hbm_read_bytes").has_value() || !options.counts || !counted_part(run, plan.backend);
   return row.number("time.iterations") == options.iterations && counted;
 }

@@ -45,6 +45,14 @@ class FakeStages : public TemporaryFolder {
   explicit FakeStages(const std::string& run, const std::string& passes = forward) { add("01_first", run, passes); }
 
   std::string file(const std::string& name) const { return path() / name; }
+
+  /// The lines that stages wrote to their $log since the last call, a space behind each.
+  std::string logged() const {
+    std::string lines = read_bytes(file("log"));
+    std::replace(lines.begin(), lines.end(), '\n', ' ');
+    std::filesystem::remove(file("log"));
+    return lines;
+  }
   /// A stage with one variant, "plain". `run` is shell code: what the program does when it is not asked for its list.
   void add(const std::string& name, const std::string& run, const std::string& passes = forward,
            const std::string& dtypes = R"("fp32")") const {
@@ -62,10 +70,10 @@ class FakeStages : public TemporaryFolder {
 };
 
 /// Shell code that prints the report of the problem that the command line asks for, on the device that it asks for, and exits. `first`:
-/// shell code that runs before, with the variables B H Hkv Nq Nk d causal dtype device pass bench n tune arguments, and error, more and
+/// shell code that runs before, with the variables B H Hkv Nq Nk d causal dtype device pass bench n tune arguments log, and error, more and
 /// code to set.
 inline std::string answers(const std::string& first = "") {
-  return R"(causal=false dtype=fp32 error=1.5e-06 bench= tune= more= code=0 arguments="$*"
+  return R"(causal=false dtype=fp32 error=1.5e-06 bench= tune= more= code=0 arguments="$*" log=${0%/*}/log
 while [ $# -gt 0 ]; do
   case "$1" in
     --batch) B=$2;; --heads) H=$2;; --kv-heads) Hkv=$2;; --seq-q) Nq=$2;; --seq-k) Nk=$2;; --head-dim) d=$2;;

@@ -47,9 +47,8 @@ TEST_CASE("compare: --save and --html replace nothing of the user's, which is kn
 }
 
 TEST_CASE("compare: --save replaces rows, and those that it cannot make again only with --force") {
-  const FakeStages stages;
-  const std::string file = stages.file("rows.json"), log = stages.file("log");
-  stages.add("01_first", answers("echo run >> " + log));
+  const FakeStages stages(answers("echo run >> $log"));
+  const std::string file = stages.file("rows.json");
   const auto run = [&](const Strings& more) { return compare_on_cpu(stages, joined({"--save", file}, more)); };
   const std::string first = run({"--sweep", "seq=8,16"}).error, second = run({}).error;
   CHECK_MESSAGE(contains(first, "\nwrote " + file + ": 2 rows\n"), first);
@@ -61,9 +60,9 @@ TEST_CASE("compare: --save replaces rows, and those that it cannot make again on
   const auto check_lost = [&](const Json& row, const std::string& message) {
     const Json rows{made[0], row};
     write_bytes(file, rows.dump());
-    std::filesystem::remove(log);
+    stages.logged();
     check_refused(run({}), message);
-    CHECK_FALSE(std::filesystem::exists(log));
+    CHECK(stages.logged().empty());
     CHECK(rows_in(file) == rows);
     good(run({"--force"}));
     CHECK(rows_in(file)[0]["stage"] == "01_first");

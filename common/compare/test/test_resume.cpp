@@ -13,23 +13,16 @@ using flash::ProcessResult;
 /// A folder with stages, the file of a sweep over four lengths, and a log of what ran.
 struct Sweep {
   FakeStages stages;
-  std::string file = stages.file("rows.json"), partial = file + ".partial", log = stages.file("log");
+  std::string file = stages.file("rows.json"), partial = file + ".partial";
   Strings arguments{"--pass", "forward", "--sweep", "seq=8,16,32,64", "--save", file};
 
-  explicit Sweep(const std::string& first = "") { stages.add("01_first", answers("echo $Nq >> " + log + "; " + first)); }
+  explicit Sweep(const std::string& first = "") : stages(answers("echo $Nq >> $log; " + first)) {}
 
   ProcessResult run(const Strings& more = {}) const {
     return compare(stages, joined(joined({"--device", "cpu"}, arguments), more));
   }
 
-  /// The lengths that ran since the last call.
-  std::string ran() const {
-    if (!std::filesystem::exists(log)) return "";
-    std::string lengths = read_bytes(log);
-    std::replace(lengths.begin(), lengths.end(), '\n', ' ');
-    std::filesystem::remove(log);
-    return lengths;
-  }
+  std::string ran() const { return stages.logged(); }  ///< the lengths, since the last call
 
   /// Moves the file to FILE.partial, each row changed by `change`, which has its length, without those that become null.
   template <class Change>
@@ -56,7 +49,7 @@ TEST_CASE("resume: a signal leaves the rows so far in FILE.partial and says how 
   const Sweep sweep("[ $Nq -ne 32 ] || [ -e \"$0.again\" ] || exec sleep 100");
   const std::string said = sweep.stages.file("said");
   end_by_signal(start_compare(sweep.stages, joined({"--device", "cpu"}, sweep.arguments), "/dev/null", said), SIGINT,
-                [&] { return contains(read_bytes(sweep.log), "32\n"); });
+                [&] { return contains(read_bytes(sweep.stages.file("log")), "32\n"); });
   CHECK_FALSE(std::filesystem::exists(sweep.file));
   CHECK(lengths(rows_in(sweep.partial)) == std::vector{8, 16});
   const std::string words = read_bytes(said);
@@ -81,14 +74,13 @@ TEST_CASE("resume: a signal leaves the rows so far in FILE.partial and says how 
 
 TEST_CASE("resume: of several rounds each counts as a run") {
   // The first run is the probe for a GPU; the last of two rounds over two problems does not end.
-  const Sweep sweep(
-      "[ $(wc -l < ${0%/*}/log) -ne 5 ] || exec sleep 100; more=', \"time\": {\"median_ms\": 1, \"iterations\": 1}'");
+  const Sweep sweep("[ $(wc -l < $log) -ne 5 ] || exec sleep 100; more=', \"time\": {\"median_ms\": 1, \"iterations\": 1}'");
   const std::string said = sweep.stages.file("said");
   end_by_signal(
       start_compare(sweep.stages,
                     {"--pass", "forward", "--no-counts", "--rounds", "2", "--sweep", "seq=8,16", "--save", sweep.file},
                     "/dev/null", said),
-      SIGINT, [&] { return read_bytes(sweep.log) == "1\n8\n16\n8\n16\n"; });
+      SIGINT, [&] { return read_bytes(sweep.stages.file("log")) == "1\n8\n16\n8\n16\n"; });
   CHECK_MESSAGE(contains(read_bytes(said), "\ncompare: stopped; 3 of 4 runs are saved"), read_bytes(said));
 }
 

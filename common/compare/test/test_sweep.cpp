@@ -48,8 +48,7 @@ TEST_CASE("sweep: --tokens and --width give batch and heads, never less than one
 }
 
 TEST_CASE("sweep: bad values give exit code 2 and one line before anything runs") {
-  const FakeStages stages;
-  stages.add("01_first", answers("echo run >> " + stages.file("log")));
+  const FakeStages stages(answers("echo run >> $log"));
   check_refused_each(
       stages, {"--sweep seq", "--sweep seq=16..8", "--sweep seq=0..8", "--sweep width=1..8", "--sweep seq=1..99999999999",
                "--sweep seq=1,", "--sweep seq=", "--sweep seq=1,x", "--sweep seq=4,5,4", "--sweep d=1..257",
@@ -64,7 +63,7 @@ TEST_CASE("sweep: bad values give exit code 2 and one line before anything runs"
   check_refused_each(stages, {"--sweep seq=1..1024 --sweep batch=1..1024 --sweep heads=1..1024 --sweep d=1..128"},
                      "the sweeps together have 10648 problems or more; allowed: up to 10000");
   check_refused_each(stages, {"--sweep heads=4,6 --kv-heads 4"}, "--heads 6 with --kv-heads 4");
-  CHECK_FALSE(std::filesystem::exists(stages.file("log")));
+  CHECK(stages.logged().empty());
 }
 
 TEST_CASE("sweep: one dtype for all rows, fp32 unless given, and the stages left out for it are named once") {
@@ -94,14 +93,12 @@ TEST_CASE("sweep: one dtype for all rows, fp32 unless given, and the stages left
 
 TEST_CASE("sweep: after a variant found no room or took too long, no larger problem of it is tried") {
   const FakeStages stages;
-  const std::string log = stages.file("log");
   stages.add("01_roomy", answers());
-  stages.add("02_large",
-             answers("echo $Nq >> " + log + R"(; [ $Nq -lt 64 ] || { echo "02_large: needs 4 TiB" >&2; exit 3; })"));
+  stages.add("02_large", answers("echo $Nq >> $log; [ $Nq -lt 64 ] || { echo '02_large: needs 4 TiB' >&2; exit 3; }"));
   stages.add("03_slow", answers("[ $Nq -lt 64 ] || exec sleep 100"));
   const ProcessResult result = good(
       compare_on_cpu(stages, {"--sweep", "seq=32,64,128,48,256", "--time-limit", "2", "--json"}));  // a smaller one finished
-  CHECK(read_bytes(log) == "32\n64\n48\n");
+  CHECK(stages.logged() == "32 64 48 ");
   std::map<std::string, Strings> verdicts;
   for (const Json& row : Json::parse(result.output)) {
     verdicts[row["stage"]].push_back(row["verdict"]);
@@ -137,12 +134,11 @@ TEST_CASE("sweep: a run that the time limit ended is a failure if its variant fi
 
 TEST_CASE("sweep: a run that would exceed the time limit by what smaller ones took is not started") {
   const FakeStages stages;
-  const std::string log = stages.file("log");
   stages.add("01_quick", answers());
-  stages.add("02_slow", answers("echo $Nq >> " + log + "; [ $Nq -lt 64 ] || sleep 0.6"));
+  stages.add("02_slow", answers("echo $Nq >> $log; [ $Nq -lt 64 ] || sleep 0.6"));
   const ProcessResult result =
       good(compare_on_cpu(stages, {"--sweep", "seq=4,64,256", "--no-causal", "--time-limit", "6", "--json"}));
-  CHECK(read_bytes(log) == "4\n64\n");
+  CHECK(stages.logged() == "4 64 ");
   const Json rows = Json::parse(result.output);
   CHECK(rows.at(4).at("verdict") == "ok");  // 01_quick
   CHECK(rows.at(5).at("verdict") == "skipped");

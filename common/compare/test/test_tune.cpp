@@ -11,27 +11,27 @@ using flash::ProcessResult;
 /// Two steps of the forward pass, one of the backward pass, with tiles for d = 32 and 64 or 32 alone, and one without a choice; a batch of 7 has no room.
 struct Tuned {
   FakeStages stages;
-  std::string file = stages.file("tuned.json"), log = stages.file("log");
+  std::string file = stages.file("tuned.json");
 
   Tuned() {
     const std::string ahead = R"({"pass": "forward", "head_dims": [64, 32]})";
     const std::string both = ahead + R"(, {"pass": "backward", "head_dims": [32]})", fp32 = R"("fp32")";
     const std::string variants = listed("first", forward, fp32, ahead) + "," + listed("second", forward, fp32, ahead) + "," +
                                  listed("last", both_passes, fp32, both) + "," + listed("without", forward);
-    stages.add_variants("06_a", variants, answers("[ $Nq = 1 ] || echo \"$arguments\" >> " + log + R"(
+    stages.add_variants("06_a", variants, answers(R"([ $Nq = 1 ] || echo "$arguments" >> $log
 [ $B != 7 ] || { echo 'no room' >&2; exit 3; }
 [ -z $tune ] || more=", \"tune\": {\"default\": {\"br\": 64, \"bc\": 32}, \"fastest\": null,
   \"choices\": [{\"br\": 64, \"bc\": 32, \"time\": {\"median_ms\": 1, \"iterations\": ${n:-0}}}]}")"));
   }
 
   ProcessResult run(const Strings& more) const {
-    std::filesystem::remove(log);
+    stages.logged();
     return compare(
         stages, joined({"--tune", "--sweep", "d=16,32,64", "--sweep", "causal=no,yes", "--seq", "64", "--save", file}, more));
   }
   std::ptrdiff_t runs() const {
-    const std::string text = read_bytes(log);
-    return std::count(text.begin(), text.end(), '\n');
+    const std::string log = read_bytes(stages.file("log"));
+    return std::count(log.begin(), log.end(), '\n');
   }
   Json rows() const { return rows_in(file); }
 };
@@ -48,7 +48,7 @@ TEST_CASE("tune: of each pass the last variant, over the head dimensions that ha
     CHECK(row["sources"].contains("01_naive/kernel.cuh"));
   }
   CHECK(seen == "second 32 false\nlast 32 false\nsecond 32 true\nlast 32 true\nsecond 64 false\nsecond 64 true\n");
-  const std::string log = read_bytes(tuned.log);
+  const std::string log = read_bytes(tuned.stages.file("log"));
   check_has(log, {"--variant second --pass forward --device gpu --json ", " --tune --iterations 5\n"});
   CHECK_FALSE(contains(log, "--bench"));
   CHECK_FALSE(contains(log, "--device cpu"));  // nothing is counted
