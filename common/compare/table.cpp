@@ -39,7 +39,6 @@ std::string number(double value) { return number_text(value); }
 std::string count(double value) { return count_text(static_cast<std::uint64_t>(value)); }
 std::string label(const Row& row) { return row.label(); }
 std::string tiles(const Row& row) { return row.tiles().value_or("-"); }
-std::string problem(const Row& row) { return describe(row.problem); }
 
 /// "64,32": what --tune found to be the "default" or the "fastest".
 std::string tuned_tiles(const Row& row, const char* which) {
@@ -99,7 +98,7 @@ const std::vector<Column> all_columns{
 const std::vector<Column> tune_columns{
     {"", "stage/variant", 0, 0, nullptr, label},
     {"pass", "pass"},
-    {"", "problem", 0, 0, nullptr, problem},
+    {"", "problem", 0, 0, nullptr, [](const Row& row) { return describe(row.problem); }},
     {"", "default", 0, 0, nullptr, [](const Row& row) { return tuned_tiles(row, "default"); }},
     {"", "fastest", 0, 0, nullptr, [](const Row& row) { return tuned_tiles(row, "fastest"); }},
     {"verdict", "verdict"},
