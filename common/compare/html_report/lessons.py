@@ -1,6 +1,6 @@
 """What the rows teach: a few large figures, each with a sentence, computed from the rows; nothing is said that they do not carry."""
 
-from rows.row import is_peer, label, moved_bytes, number, text
+from rows.row import grouped, is_peer, label, moved_bytes, number, text
 from rows.text import SIZES, size
 
 from .groups import cost, cost_text
@@ -19,54 +19,47 @@ def of_group(group):
     start, end = tag("code", label(first)), tag("code", label(best))
     start = say("plain attention ({})", start) if first["stage"] == "01_naive" else start
     said = []
+
+    def add(figure, template, *parts):
+        said.append((figure, say(template, *parts)))
+
     if group.gpu:
-        as_fast = say("as fast as {}: {} ms become {} ms in {}", start, cost_text(first), cost_text(best), end)
-        said.append((gain(cost(first) / cost(best)), as_fast))
+        add(gain(cost(first) / cost(best)), "as fast as {}: {} ms become {} ms in {}", start, cost_text(first), cost_text(best), end)
     many, few, least = moved_bytes(first), moved_bytes(best), number(best, "compulsory_bytes")
     if many and few and many > few:
-        said.append((gain(many / few), say("fewer bytes moved than {}: {} become {} in {}", start, size(many), size(few), end)))
+        add(gain(many / few), "fewer bytes moved than {}: {} become {} in {}", start, size(many), size(few), end)
     if least and few and not group.gpu:
-        said.append(
-            (
-                gain(few / least),
-                say("the bytes that any implementation must move: {} moves {}, and {} is the least", end, size(few), size(least)),
-            )
-        )
+        must = "the bytes that any implementation must move: {} moves {}, and {} is the least"
+        add(gain(few / least), must, end, size(few), size(least))
     if None not in (extra(first), extra(best)) and extra(first) != extra(best):
-        beside = say("of memory beyond inputs and outputs in {}, where {} needs {}", end, start, size(extra(first)))
-        said.append((size(extra(best)), beside))
+        add(size(extra(best)), "of memory beyond inputs and outputs in {}, where {} needs {}", end, start, size(extra(first)))
     if group.gpu:
         flash = next((row for row in group.rows if is_peer(row) and row["variant"] == "flash" and row is not peer), None)
         for other, which in ((peer, "the fastest peer"), (flash, "the peer of the same algorithm")):
             if other and cost(other):
-                name = text(other, "idea") or other["variant"]
-                as_fast = say("as fast as {}, {}: {} ms there, {} ms in {}", which, name, cost_text(other), cost_text(best), end)
-                said.append((gain(cost(other) / cost(best)), as_fast))
+                parts = which, text(other, "idea") or other["variant"], cost_text(other), cost_text(best), end
+                add(gain(cost(other) / cost(best)), "as fast as {}, {}: {} ms there, {} ms in {}", *parts)
     return said
 
 
 def chosen(found):
     """Of each device, dtype and pass the group with the most stages; of several the one with the most work."""
-    best = {}
-    for group in found:
-        lines = sum(not is_peer(row) and cost(row) is not None for row in group.rows)
-        if lines > 1:
-            rank = lines, max((number(row, "flops") or 0 for row in group.rows), default=0)
-            before = best.setdefault((group.gpu, group.problem["dtype"], group.which), (rank, group))
-            if before[0] < rank:
-                best[group.gpu, group.problem["dtype"], group.which] = rank, group
-    return [group for _, group in best.values()]
+
+    def rank(group):
+        stages = sum(not is_peer(row) and cost(row) is not None for row in group.rows)
+        return stages, max(number(row, "flops") or 0 for row in group.rows)
+
+    several = [group for group in found if rank(group)[0] > 1]
+    alike = grouped(several, lambda group: (group.gpu, group.problem["dtype"], group.which))
+    return [max(groups, key=rank) for groups in alike.values()]
 
 
 def longest_sweep(found):
     """The groups of the forward pass that differ in N alone; [] if there are no two."""
-    longest = []
-    for block in blocks(found):
-        groups = [group for group in block if group.which == "forward" and group.problem["seq_q"] == group.problem["seq_k"]]
-        others = {tuple(group.problem[key] for key in SIZES if not key.startswith("seq")) for group in groups}
-        if len(others) == 1 and len(groups) > max(1, len(longest)):
-            longest = groups
-    return longest
+    forward = [group for group in found if group.which == "forward" and group.problem["seq_q"] == group.problem["seq_k"]]
+    others = [key for key in SIZES if not key.startswith("seq")]
+    sweeps = (block for block in blocks(forward) if len({tuple(group.problem[key] for key in others) for group in block}) == 1)
+    return max((block for block in sweeps if len(block) > 1), key=len, default=[])
 
 
 def growth(found):

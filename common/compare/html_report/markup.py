@@ -34,8 +34,7 @@ def tag(name, /, *children, **attributes):
 
 def say(template, *parts):
     """The parts, each in the place of a {}."""
-    words = template.split("{}")
-    return join([piece for pair in zip(words, parts) for piece in pair] + words[len(parts) :])
+    return Html(escape(template).format(*map(escape, parts)))
 
 
 def part(title, id, content, folded=False, beside=None, is_open=False):
@@ -64,6 +63,10 @@ class Head(typing.NamedTuple):
     href: str = None  # where the title leads
     told: str = None  # how a cell names its column where the head cannot be seen; usually by the title
 
+    def th(self):
+        title = tag("a", self.title, href=self.href) if self.href else self.title
+        return tag("th", title, small(self.small), scope="col", class_=self.kind)
+
 
 class Cell(typing.NamedTuple):
     """A figure, a small line under it, and a bar behind both of a share of the cell, 0 to 1."""
@@ -77,23 +80,20 @@ class Cell(typing.NamedTuple):
     def td(self, told):
         style = None if self.share is None else f"--share:{100 * min(max(self.share, 0), 1):.1f}%"
         kind = " ".join(filter(None, (self.kind, style and "bar"))) or None
-        return tag(
-            "td", self.content, small(self.small), colspan=self.span, class_=kind, style=style, data_title=None if self.span else told
-        )
+        told = None if self.span else told
+        return tag("td", self.content, small(self.small), colspan=self.span, class_=kind, style=style, data_title=told)
 
 
 def table(caption, name, heads, lines, kind="narrow"):
     """`name`: the id of its heading. `lines`: (first cell, other cells, class or None)"""
-    head = []
-    for one in heads:
-        title = tag("a", one.title, href=one.href) if one.href else one.title
-        head.append(tag("th", title, small(one.small), scope="col", class_=one.kind))
     body = []
     for first, cells, class_ in lines:
-        titles = [one.told or one.title for one in heads[1:]]
-        titles = titles[:1] + titles[cells[0].span :] if cells and cells[0].span else titles
+        titles = [
+            one.told or one.title for one in heads[cells[0].span or 1 :]
+        ]  # of the last column that the first cell spans, and the next
         body.append(tag("tr", first, *(cell.td(title) for cell, title in zip(cells, titles)), class_=class_))
-    parts = tag("caption", caption, class_="unseen"), tag("thead", tag("tr", *head)), tag("tbody", *body)
+    head = tag("thead", tag("tr", *(one.th() for one in heads)))
+    parts = tag("caption", caption, class_="unseen"), head, tag("tbody", *body)
     return tag("div", tag("table", *parts), class_=f"scroll {kind}", role="region", aria_labelledby=name, tabindex="0")
 
 

@@ -19,19 +19,14 @@ def distinct(values):
 
 def devices(rows):
     """One line for each device: what its driver and CUDA are."""
-    lines = {}
-    for row in rows:
-        if isinstance(row.get("device"), dict) and device_name(row) not in lines:
-            sm, cuda, driver = number(row, "device", "sm"), text(row, "device", "cuda"), text(row, "device", "driver")
-            facts = [
-                f"compute capability {int(sm) // 10}.{int(sm) % 10}" if sm else "",
-                cuda and f"CUDA {cuda}",
-                driver and f"driver {driver}",
-            ]
-            same = (other for other in rows if device_name(other) == device_name(row) and not is_gpu(other))
-            machines = ", ".join(distinct(text(other, "device", "name") for other in same))
-            lines[device_name(row)] = ", ".join(filter(None, [device_name(row), *facts, machines and f"on {machines}"]))
-    return list(lines.values())
+    lines = []
+    for name, same in grouped((row for row in rows if isinstance(row.get("device"), dict)), device_name).items():
+        sm, cuda, driver = number(same[0], "device", "sm"), text(same[0], "device", "cuda"), text(same[0], "device", "driver")
+        capability = f"compute capability {int(sm) // 10}.{int(sm) % 10}" if sm else ""
+        machines = ", ".join(distinct(text(row, "device", "name") for row in same if not is_gpu(row)))
+        facts = [name, capability, cuda and f"CUDA {cuda}", driver and f"driver {driver}", machines and f"on {machines}"]
+        lines.append(", ".join(filter(None, facts)))
+    return lines
 
 
 def commits(rows):
@@ -96,9 +91,8 @@ def environment(rows):
     listed = tag("dl", *(join([tag("dt", name), *(tag("dd", line) for line in lines)]) for name, lines in facts if lines))
     files = []
     for path, blob in sources(rows):
-        files.append(
-            (tag("th", tag("code", path), scope="row"), [Cell(tag("code", blob), kind=None), Cell(state(path, blob), kind=None)], None)
-        )
+        cells = [Cell(content, kind=None) for content in (tag("code", blob), state(path, blob))]
+        files.append((tag("th", tag("code", path), scope="row"), cells, None))
     if not files:
         return listed
     heads = [Head(title, kind=None) for title in ("kernel file", "git blob id", "in the project now")]
@@ -117,14 +111,12 @@ def options(p):
 
 def run_commands(rows):
     """One command for each device, problem and program that the rows come from."""
-    found = {}
-    for row in rows:
-        if row.get("problem"):
-            found.setdefault((is_peer(row), is_gpu(row), problem_key(row["problem"])), row["problem"])
+    named = [row for row in rows if row.get("problem")]
+    found = grouped(named, lambda row: (is_peer(row), is_gpu(row), problem_key(row["problem"])))
     lines = []
-    for index, ((peer, gpu, _), problem) in enumerate(found.items(), start=1):
+    for index, ((peer, gpu, _), (row, *_)) in enumerate(found.items(), start=1):
         of = ["--only", "peer"] if peer else ["--device", "gpu" if gpu else "cpu"]
-        lines.append(shlex.join(["build/bin/compare", *of, *options(problem), "--save", f"rows_{index}.json"]))
+        lines.append(shlex.join(["build/bin/compare", *of, *options(row["problem"]), "--save", f"rows_{index}.json"]))
     return lines
 
 

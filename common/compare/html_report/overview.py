@@ -1,42 +1,13 @@
-"""Many tables in one: a sweep, with a column for each N, and runs side by side, with a column for each file."""
+"""Many tables in one: a sweep, with a column for each N."""
 
-from pathlib import Path
+from rows.row import borrowed_from, grouped, is_failure, is_good, is_gpu, is_peer, label, moved_bytes, number, place, problem_key
+from rows.text import SIZES, size
 
-from rows.row import (
-    absence,
-    borrowed_from,
-    device_name,
-    grouped,
-    is_failure,
-    is_good,
-    is_gpu,
-    is_peer,
-    label,
-    latest,
-    moved_bytes,
-    number,
-    place,
-    problem_key,
-    text,
-    verdict,
-)
-from rows.text import SIZES, short_commit, size
-
-from .groups import Group, cost, cost_text
-from .markup import Cell, Head, figure, gain, join, part, table, tag
-from .tables import memory_text, name_cell, verdict_class
+from .markup import Cell, Head, figure, join, part, table, tag
+from .tables import memory_text, name_cell, verdict_class, why_absent
 
 # How a column is headed, and what the line above the block says of sizes that do not change in it.
 NAMES = (("N", ("seq_q", "seq_k")), ("B", ("batch",)), ("H", ("heads",)), ("Hkv", ("kv_heads",)), ("d", ("head_dim",)))
-UNFOLDED = 4  # comparisons of files; if there are more, they are folded
-
-
-def why_absent(row):
-    """A failure by its own name, all else in the words that the plots use."""
-    return verdict(row) if absence(row) == "failed" else absence(row)
-
-
-# ---- a sweep ---------------------------------------------------------------------------------------------------------------
 
 
 def blocks(found):
@@ -51,9 +22,9 @@ def blocks(found):
 def sizes_of(block):
     """{name: its values, one for each column}. Hkv is told only where it is not H."""
     problems = [group.problem for group in block]
-    grouped = any(p["heads"] != p["kv_heads"] for p in problems)
+    are_shared = any(p["heads"] != p["kv_heads"] for p in problems)
     every = {name: [" and ".join(dict.fromkeys(f"{p[key]:,}" for key in keys)) for p in problems] for name, keys in NAMES}
-    return {name: values for name, values in every.items() if grouped or name != "Hkv"}
+    return {name: values for name, values in every.items() if are_shared or name != "Hkv"}
 
 
 def heading(block):
@@ -98,8 +69,8 @@ def sweep_cell(row, group, most):
 def matrix(block, name):
     own = (row for group in block for row in group.rows if not borrowed_from(row))
     lines = grouped(sorted(own, key=place), label)
-    seen = {name for name, rows in lines.items() if any(is_good(row) or is_failure(row) for row in rows)} or set(lines)
-    absent = {name: rows for name, rows in lines.items() if name not in seen}
+    shown = {name: rows for name, rows in lines.items() if any(is_good(row) or is_failure(row) for row in rows)} or lines
+    absent = {name: rows for name, rows in lines.items() if name not in shown}
     most = max((measure(row) or 0 for group in block for row in group.rows), default=0)
     heads = [Head("stage/variant", kind=None)]
     varying = {name: values for name, values in sizes_of(block).items() if len(set(values)) > 1}
@@ -108,15 +79,15 @@ def matrix(block, name):
         heads.append(Head(words[0], " ".join(words[1:]), href=f"#{group.id}", told=" ".join(words)))
     here = [{label(row): row for row in reversed(group.rows)} for group in block]
     body = []
-    for line, (row, *_) in ((line, rows) for line, rows in lines.items() if line not in absent):
+    for line, (row, *_) in shown.items():
         cells = [sweep_cell(rows.get(line), group, most) for group, rows in zip(block, here)]
         body.append((name_cell(row), cells, "peer" if is_peer(row) else None))
     said = " ".join([*products(block), *without_result(absent)])
-    title = heading(block)
-    return part(title, name, join([tag("p", said, class_="caption") if said else None, table(title, name, heads, body)]))
+    title, caption = heading(block), tag("p", said, class_="caption") if said else None
+    return part(title, name, join([caption, table(title, name, heads, body)]))
 
 
-def sweeps(found):
+def section(found):
     """None where no two tables could share a block."""
     shown = [block for block in blocks(found) if len(block) > 1]
     if not shown:
@@ -127,58 +98,3 @@ def sweeps(found):
         said.append("Of the simulator the large figure is the bytes moved, an exact count and no time; the small one is the extra memory.")
     said.append("Bold is the best stage of a column. The head of a column leads to its full table.")
     return join([tag("p", " ".join(said)), *(matrix(block, f"overview-{index}") for index, block in enumerate(shown, start=1))])
-
-
-# ---- runs side by side -----------------------------------------------------------------------------------------------------
-
-
-def shared(rows):
-    """[{line: {file: row}}] of each problem and pass that two files or more have lines of; GPU and simulator apart."""
-    found = {}
-    for index in dict.fromkeys(row["file"] for row in rows):
-        for row in latest([row for row in rows if row["file"] == index and row.get("problem")], by_tiles=True):
-            key = is_gpu(row), problem_key(row["problem"]), row["pass"]
-            found.setdefault(key, {}).setdefault(label(row), {})[index] = row
-    both = [{name: runs for name, runs in lines.items() if len(runs) > 1} for lines in found.values()]
-    return [lines for lines in both if lines]
-
-
-def run_head(rows, name):
-    """The file, and what its rows in this table have in common."""
-    origin = {(device_name(row), text(row, "date")[:10], short_commit(row)) for row in rows}
-    said = " ".join(next(iter(origin))) if len(origin) == 1 else ", ".join(dict.fromkeys(map(device_name, rows)))
-    return Head(name, said)
-
-
-def run_cell(row, first):
-    """What a row is judged by, and its gain over that of the first file."""
-    if row is None:
-        return Cell()
-    if not is_good(row):
-        return Cell(why_absent(row))
-    return Cell(cost_text(row), gain(cost(first) / cost(row)) if cost(first) and cost(row) and first is not row else None)
-
-
-def comparison(lines, names, id):
-    """(title, content): what several files say of the same kernels and problem, be it on two machines or before and after a change."""
-    group = Group([row for runs in lines.values() for row in runs.values()])
-    files = sorted({row["file"] for row in group.rows})
-    heads = [run_head([row for row in group.rows if row["file"] == one], names[one]) for one in files]
-    body = []
-    for runs in sorted(lines.values(), key=lambda runs: place(next(iter(runs.values())))):
-        first = runs[min(runs)]
-        body.append((name_cell(first), [run_cell(runs.get(one), first) for one in files], None))
-    what = f"{'Median time in ms' if group.gpu else 'Bytes moved'}; in small print the gain over the first file."
-    content = table(group.title, id, [Head("stage/variant", kind=None), *heads], body)
-    return group.title, join([tag("p", what, class_="caption"), content])
-
-
-def runs(rows, names):
-    """None where no two files have a line in common. `names`: of the files; the last folder is told where that tells them apart."""
-    ends = [Path(name).name for name in names]
-    names = [end if ends.count(end) == 1 else str(Path(*Path(name).parts[-2:])) for end, name in zip(ends, names)]
-    found, parts = shared(rows), []
-    for index, lines in enumerate(found, start=1):
-        title, content = comparison(lines, names, f"run-{index}")
-        parts.append(part(title, f"run-{index}", content, folded=len(found) > UNFOLDED))
-    return join(parts) if parts else None

@@ -7,47 +7,41 @@ from collections import Counter
 from pathlib import Path
 
 import plot
-from plots.choose import Unfit
 from rows.files import REPORT
-from rows.row import device_name, is_failure, is_gpu, is_peer, judged, label, latest, number, verdict
+from rows.row import device_name, grouped, is_failure, is_gpu, is_peer, judged, label, latest, number, verdict
 from rows.text import short_commit
 
-from . import chapters, lessons, origin, overview, tables
+from . import chapters, lessons, origin, overview, runs, tables
 from .groups import groups
 from .markup import Html, items, join, say, tag
 
 TITLE = "FlashAttention, step by step: the comparison"
 STYLE = Path(__file__).with_name("style.css")
-# Nothing is loaded and nothing runs: all a page may use is in it.
-POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"  # nothing is loaded and nothing runs: all is in the page
 WHAT = (
     "Attention, from the plain kernel that writes its scores to memory to FlashAttention-2 on tensor cores: each stage runs on the same "
     "problem and is checked against a double-precision reference."
 )
-READING_SIZES = (
+# Each said if it is about some row.
+READING = {
     "B is the batch, H the number of heads (Hkv: of keys and values, if they are fewer), N the number of queries and of keys (Nq and Nk where "
-    "they differ), d the length of a head's vectors. In a causal problem a query sees no later key."
-)
-READING_TIMES = [
+    "they differ), d the length of a head's vectors. In a causal problem a query sees no later key.": lambda row: True,
     "TFLOP/s: 4·B·H·d floating-point operations for each pair of query and key that the mask lets see each other, times 2.5 in the backward "
-    "pass, divided by the median time. What a kernel computes beyond that, or again, does not count.",
+    "pass, divided by the median time. What a kernel computes beyond that, or again, does not count.": is_gpu,
     "Cold L2: the L2 cache is flushed before each timed run, so that inputs come from memory. Times are those of the launches alone, "
-    "by CUDA events, after a warm-up.",
-    "Median, min and max (in small print) are of all timed runs. Where the ranges of two lines overlap, neither is clearly the faster one.",
-]
-READING_COUNTS = [
+    "by CUDA events, after a warm-up.": is_gpu,
+    "Median, min and max (in small print) are of all timed runs. Where the ranges of two lines overlap, neither is clearly the faster "
+    "one.": is_gpu,
     "Counts come from a simulator that runs each CUDA thread on the CPU. They are exact and the same on every machine, but they are not times: "
-    "a stage that moves fewer bytes can still be slower."
-]
-READING_ALL = [
+    "a stage that moves fewer bytes can still be slower.": lambda row: not is_gpu(row),
     "Bytes are what threads ask of global memory, before caches, read + written; extra memory is what a stage needs beside its inputs and "
-    "outputs.",
+    "outputs.": lambda row: True,
     "Max error is the largest difference from double precision of the pass's results; ok means that it is within a tolerance measured on a "
-    "plain computation of the same precision.",
-]
-READING_ENQUEUE = "Until the launch returned: host time until the launches of a pass had returned, a median. A timer that does not wait for the GPU reads this."
-READING_PEERS = "Peers are torch's kernels on the same problem, timed in the same way; they are not part of the gains."
+    "plain computation of the same precision.": lambda row: True,
+    "Until the launch returned: host time until the launches of a pass had returned, a median. A timer that does not wait for the GPU reads "
+    "this.": lambda row: number(row, "time", "enqueue_ms") is not None,
+    "Peers are torch's kernels on the same problem, timed in the same way; they are not part of the gains.": is_peer,
+}
 NO_PLOTS = (
     "There are no plots here, since matplotlib is not installed. {} installs it, and so does {} as root; then make this page again. The tables "
     "are complete without it."
@@ -76,17 +70,6 @@ def notices(rows):
     return items(said, class_="notices", aria_label="Warnings") if said else None
 
 
-def drawn(rows):
-    """([SVG of each plot], [why there are no others]) of the rows of one device."""
-    try:
-        pictures, reasons = plot.select(rows)
-        return [plot.svg(name, picture) for name, picture in pictures.items()], [f"no {name}: {why}" for name, why in reasons.items()]
-    except Unfit as unfit:
-        return [], [str(unfit)]
-    except Exception as error:  # rows may be damaged in more ways than plots know: the tables are worth having without them
-        return [], [f"plot.py fails: {type(error).__name__}: {error}"]
-
-
 def figure_of(svg, name):
     """Seen, it has a title of its own; told, it has that one too. A box that is checked by a click on the picture makes it large."""
     title = html.unescape(re.search(r"<title>(.*?)</title>", svg, re.DOTALL)[1].strip())
@@ -102,24 +85,20 @@ def plots(rows):
         import matplotlib  # noqa: F401
     except ImportError:
         return tag("p", say(NO_PLOTS, *(tag("code", way) for way in ("python3 -m pip install matplotlib", "common/setup.sh --dev"))))
-    parts, missing = [], []
-    for device in dict.fromkeys(device_name(row) for row in rows if row.get("problem")):
-        pictures, reasons = drawn([row for row in rows if device_name(row) == device])
-        parts += [figure_of(svg, f"plot-{len(parts) + index}") for index, svg in enumerate(pictures, start=1)]
-        missing += reasons
-    hint = tag("p", "Click a plot to enlarge it; click again to restore it.", class_="caption hint") if parts else None
-    grid = tag("div", *parts, class_="plots") if parts else tag("p", "Nothing can be drawn from these rows.")
-    return join([hint, grid, tag("details", tag("summary", "What could not be drawn"), items(missing)) if missing else None])
-
-
-def reading(rows):
-    lines = [READING_SIZES]
-    lines += READING_TIMES if any(is_gpu(row) for row in rows) else []
-    lines += READING_COUNTS if any(not is_gpu(row) for row in rows) else []
-    lines += READING_ALL
-    lines += [READING_ENQUEUE] if any(number(row, "time", "enqueue_ms") is not None for row in rows) else []
-    lines += [READING_PEERS] if any(is_peer(row) for row in rows) else []
-    return items(lines)
+    drawn, missing = [], []
+    for of_device in grouped([row for row in rows if row.get("problem")], device_name).values():
+        try:
+            pictures, reasons = plot.select(of_device)
+            drawn += [plot.svg(name, picture) for name, picture in pictures.items()]
+            missing += [f"no {name}: {why}" for name, why in reasons.items()]
+        except Exception as error:  # rows may be damaged in more ways than plots know: the tables are worth having without them
+            missing.append(f"plot.py fails: {type(error).__name__}: {error}")
+    folded = tag("details", tag("summary", "What could not be drawn"), items(missing)) if missing else None
+    if not drawn:
+        return join([tag("p", "Nothing can be drawn from these rows."), folded])
+    hint = tag("p", "Click a plot to enlarge it; click again to restore it.", class_="caption hint")
+    figures = (figure_of(svg, f"plot-{index}") for index, svg in enumerate(drawn, start=1))
+    return join([hint, tag("div", *figures, class_="plots"), folded])
 
 
 def page(rows, names, title=None, command=None, docs=None):
@@ -130,12 +109,12 @@ def page(rows, names, title=None, command=None, docs=None):
     lost = [row for row in rows if not row.get("problem")]
     sections = [
         ("lesson", "What it shows", lessons.section(found, lesson)),
-        ("overview", "Overview", overview.sweeps(found)),
-        ("runs", "Runs side by side", overview.runs(every, names)),
+        ("overview", "Overview", overview.section(found)),
+        ("runs", "Runs side by side", runs.section(every, names)),
         ("tables", "Tables", join([tables.section(found, tables.peaks(rows), lesson), tables.without_problem(lost)])),
         ("plots", "Plots", plots(rows)),
         ("chapters", "Chapters", chapters.section(rows, docs)),
-        ("reading", "How to read it", reading(rows)),
+        ("reading", "How to read it", items(text for text, is_about in READING.items() if any(map(is_about, rows)))),
         ("environment", "Where it comes from", origin.environment(rows)),
         ("again", "How to make it again", origin.again(rows, names, command)),
     ]
@@ -143,8 +122,7 @@ def page(rows, names, title=None, command=None, docs=None):
     links = tag("nav", *(tag("a", name, href=f"#{key}") for key, name, _ in sections), aria_label="Sections")
     header = tag("header", tag("h1", title or TITLE), tag("p", WHAT), head_facts(rows, len(every) - len(rows)), notices(rows))
     body = tag("main", *(tag("section", tag("h2", name), content, id=key) for key, name, content in sections))
-    head = tag(
-        "head",
+    head = (
         tag("meta", charset="utf-8"),
         tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
@@ -152,4 +130,4 @@ def page(rows, names, title=None, command=None, docs=None):
         tag("title", title or TITLE),
         tag("style", Html(STYLE.read_text(encoding="utf-8"))),
     )
-    return join([Html(REPORT), tag("html", head, tag("body", header, links, body), lang="en"), Html("\n")])
+    return join([Html(REPORT), tag("html", tag("head", *head), tag("body", header, links, body), lang="en"), Html("\n")])

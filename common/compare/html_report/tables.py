@@ -1,8 +1,9 @@
 """One table for each problem and pass: every stage, the peers, what failed and why."""
 
+import itertools
 import typing
 
-from rows.row import borrowed_from, device_name, is_failure, is_good, is_peer, label, max_error, moved_bytes, number, text, verdict
+from rows.row import absence, borrowed_from, device_name, is_failure, is_good, is_peer, label, max_error, moved_bytes, number, text, verdict
 from rows.text import size
 
 from . import chapters
@@ -43,10 +44,8 @@ def peaks(rows):
 
 def gains(group):
     """Columns of a row's gain over the first line, and over the line before; None where there is none."""
-    first, before, last = group.first(), {}, None
-    for row in group.rows:
-        if not is_peer(row) and not borrowed_from(row) and cost(row):
-            before[id(row)], last = last, row
+    own = [row for row in group.rows if not is_peer(row) and not borrowed_from(row) and cost(row)]
+    first, before = group.first(), {id(row): last for last, row in zip(own, own[1:])}
 
     def over(other, row):
         return None if other is None or other is row or not cost(row) else cost(other) / cost(row)
@@ -73,12 +72,10 @@ def columns(group, peak):
     moved = Column("bytes moved", moved_bytes, size, not group.gpu, "read + written", both_ways)
     memory = Column("extra memory", at("extra_memory_bytes"), memory_text)
     if group.gpu:
-        times = [
-            Column("median, ms", at("time", "median_ms"), small_title="min to max", small=ends),
-            Column("TFLOP/s", at("tflops"), has_bar=True),
-        ]
+        median = Column("median, ms", at("time", "median_ms"), small_title="min to max", small=ends)
         enqueue = Column("until the launch returned, ms", at("time", "enqueue_ms"))
-        every = [*times, Column("% of peak", percent), *gains(group), moved, memory, enqueue]
+        speeds = [Column("TFLOP/s", at("tflops"), has_bar=True), Column("% of peak", percent)]
+        every = [median, *speeds, *gains(group), moved, memory, enqueue]
     else:
         names = ("sectors", "barriers", "warp_operations", "bank_conflicts")
         every = [moved, *gains(group), memory, *(Column(name.replace("_", " "), at("counters", name)) for name in names)]
@@ -88,15 +85,11 @@ def columns(group, peak):
 
 def together(rows):
     """Lists of rows that share a line of a table: peers that did not run, one after the other, for the same reason."""
-    lines = []
-    for row in rows:
-        before = lines[-1][0] if lines else None
-        same = before and is_peer(row) and is_peer(before) and not is_good(row) and not is_good(before)
-        if same and verdict(row) == verdict(before) and text(row, "message") == text(before, "message"):
-            lines[-1].append(row)
-        else:
-            lines.append([row])
-    return lines
+
+    def line(row):
+        return (verdict(row), text(row, "message")) if is_peer(row) and not is_good(row) else id(row)
+
+    return [list(same) for _, same in itertools.groupby(rows, line)]
 
 
 def name_cell(row, *others):
@@ -114,6 +107,11 @@ def reason(row):
     error = max_error(row)
     said = text(row, "message") or ("the time limit ended the run" if verdict(row) == "TIMED OUT" else "no reason given")
     return tag("span", tag("b", verdict(row)), f": {said}" + (f" (max error {figure(error)})" if error is not None else ""))
+
+
+def why_absent(row):
+    """A failure by its own name, all else in the words that the plots use."""
+    return verdict(row) if absence(row) == "failed" else absence(row)
 
 
 def verdict_class(row):

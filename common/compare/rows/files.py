@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import pathlib
+import shutil
 import stat
 import tempfile
 
@@ -26,25 +27,19 @@ def begins(mark):
     return is_ours
 
 
-def stat_of(path):
-    try:
-        return path.stat()
-    except FileNotFoundError:
-        return None
-
-
 def target(path, kind, is_ours):
     """The file that `path` means, behind links; to be asked for before the work begins. Failure if nothing can be written there, or if
     there is something that is_ours(file) does not know as `kind`, such as "a report of report.py". In an empty file there is nothing."""
     real = pathlib.Path(os.path.realpath(path))
     try:
-        found = stat_of(real)
-        if found and not stat.S_ISREG(found.st_mode):
-            raise Failure(2, f"{path} exists and is not a regular file")
-        if found and found.st_size and not is_ours(real):
-            raise Failure(2, f"{path} exists and is not {kind}, so it is left as it is; allowed: a new name, or {kind}")
-        if found and not (found.st_mode & 0o222 and os.access(real, os.W_OK)):  # root may write what nobody may
-            raise Failure(2, f"{path} cannot be written: it is read-only")
+        if real.exists():
+            found = real.stat()
+            if not stat.S_ISREG(found.st_mode):
+                raise Failure(2, f"{path} exists and is not a regular file")
+            if found.st_size and not is_ours(real):
+                raise Failure(2, f"{path} exists and is not {kind}, so it is left as it is; allowed: a new name, or {kind}")
+            if not (found.st_mode & 0o222 and os.access(real, os.W_OK)):  # root may write what nobody may
+                raise Failure(2, f"{path} cannot be written: it is read-only")
         handle, part = tempfile.mkstemp(dir=real.parent)
         os.close(handle)
         os.unlink(part)
@@ -55,24 +50,19 @@ def target(path, kind, is_ours):
 
 def write(path, text):
     """Under another name first, so that whoever reads the file finds the old text or the new one. It keeps the mode that it had."""
-    part = None
+    part = path.with_name(f".{os.getpid()}.part")
     try:
-        found = stat_of(path)
-        handle, part = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
+        with part.open("w", encoding="utf-8", errors="replace") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())  # on the medium before it takes the name
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(part, stat.S_IMODE(found.st_mode) if found else 0o666 & ~mask)  # mkstemp lets nobody else read it
-        os.replace(part, path)
-        part = None
+        if path.exists():
+            shutil.copymode(path, part)
+        part.replace(path)
     except OSError as error:
         raise Failure(2, f"{path} cannot be written: {error.strerror}") from None
     finally:
-        if part:
-            os.unlink(part)
+        part.unlink(missing_ok=True)
 
 
 def rows_text(rows):
