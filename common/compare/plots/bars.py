@@ -39,13 +39,13 @@ class Bars:
         timed, family = choose.best_family(timed, cells)
         of_width = grouped(timed, lambda row: slice_of(row)[0])
         widths = sorted(of_width, key=lambda d: (-cells(of_width[d]), d != 64, d != 128, d))[:2]
-        untimed = grouped(latest([row for row in rows if not median(row) and family.has(row)]), slice_of)
-        used = {one: members for one, members in sorted(grouped(timed, slice_of).items()) if one[0] in widths}
-        panels = [self.panel(choose.slice_text(*one), members, untimed.get(one, [])) for one, members in used.items()]
+        untimed = latest([row for row in rows if not median(row) and family.has(row)])
+        used = [row for row in timed if slice_of(row)[0] in widths]
+        slices = sorted(set(map(slice_of, used)))
+        panels = [self.panel(choose.slice_text(*one), choose.of_slice(used, one), choose.of_slice(untimed, one)) for one in slices]
         panels = [panel for panel in panels if panel["series"]]
         if not panels:
             raise Unfit(f"no problem has times of the {words}")
-        used = [row for members in used.values() for row in members]
         note = f"{choose.device_of(used)}, {timed[0]['problem']['dtype']}, {family}; medians with a cold L2, of each stage the best step."
         title = f"{words.capitalize()}: TFLOP/s against the length N, {'fp32' if self.fp32 else 'tensor cores'}"
         return Picture(title, note, {"panels": panels}, used)
@@ -76,11 +76,12 @@ class Bars:
         rows = -(-len(panels) // columns)
         figure = new_figure(TOP + rows * (HEIGHT + BELOW) - 22, picture)
         names = key(figure, panels)
-        highest = max(value for panel in panels for line in panel["series"] for value in line["values"] if isinstance(value, float))
+        highest = max(max(speeds(panel)) for panel in panels)
         for i, panel in enumerate(panels):
             left, top = LEFT + i % columns * (width + BETWEEN), TOP + i // columns * (HEIGHT + BELOW)
-            title = ": ".join([panel["title"], *steps_beside(names, panel)])
-            draw_panel(add_panel(figure, left, top, width, HEIGHT, title), panel, list(names), width, highest)
+            steps = [line["label"] for line in panel["series"] if line["label"] != names[line["series"]]]  # that the key does not say
+            axes = add_panel(figure, left, top, width, HEIGHT, ": ".join([panel["title"], *steps]))
+            draw_panel(axes, panel, list(names), width, highest)
         return figure
 
 
@@ -121,25 +122,23 @@ def key(figure, panels):
     return names
 
 
-def steps_beside(names, panel):
-    """Which step a bar is, where the key does not say it, as it is not the same in all panels."""
-    return [line["label"] for line in panel["series"] if line["label"] != names[line["series"]]]
+def speeds(panel):
+    return [value for line in panel["series"] for value in line["values"] if isinstance(value, float)]
 
 
 def draw_panel(axes, panel, names, width, highest):
     present = [name for name in names if any(line["series"] == name for line in panel["series"])]
     slots = len(present) + 1  # of a group, one of them empty
     bar = width / (len(panel["lengths"]) * slots)  # points
-    upright = any(bar < 5.5 * len(number(value)) for line in panel["series"] for value in line["values"] if isinstance(value, float))
+    upright = any(bar < 5.5 * len(number(value)) for value in speeds(panel))
     for line in panel["series"]:
-        for group, value in enumerate(line["values"]):
-            x, is_speed = group * slots + present.index(line["series"]), isinstance(value, float)
-            if is_speed:
-                name = name_in_file("bar", panel["title"], line["label"], panel["lengths"][group])
-                axes.bar(x, value, width=0.86, color=ink(line["series"]), gid=name)
-            turned = 90 if upright or isinstance(value, str) else 0
-            colour = "dim" if isinstance(value, str) else "fg"
-            write(axes, number(value), (x, value if is_speed else 0), (0, 2.5), colour=colour, ha="center", va="bottom", rotation=turned)
+        for group, (n, value) in enumerate(zip(panel["lengths"], line["values"])):
+            x, place = group * slots + present.index(line["series"]), {"ha": "center", "va": "bottom"}
+            if isinstance(value, float):
+                axes.bar(x, value, width=0.86, color=ink(line["series"]), gid=name_in_file("bar", panel["title"], line["label"], n))
+                write(axes, number(value), (x, value), (0, 2.5), rotation=90 if upright else 0, **place)
+            elif value:  # why there is no bar
+                write(axes, value, (x, 0), (0, 2.5), colour="dim", rotation=90, **place)
     groups = range(len(panel["lengths"]))
     axes.set_xlim(-1, len(groups) * slots - 1)
     axes.set_ylim(0, highest * 1.15)
@@ -147,6 +146,5 @@ def draw_panel(axes, panel, names, width, highest):
     axes.tick_params(axis="x", length=0)
 
 
-def number(value):
-    """What stands on a bar, or in its place."""
-    return value or "" if not isinstance(value, float) else f"{value:.0f}" if value >= 10 else f"{value:.1f}"
+def number(speed):
+    return f"{speed:.0f}" if speed >= 10 else f"{speed:.1f}"

@@ -2,6 +2,7 @@
 
 Which rows: plain ones, of the d and mask with the most lengths, then the most series, then no mask and the smaller d."""
 
+import re
 import textwrap
 import typing
 from dataclasses import dataclass
@@ -17,7 +18,6 @@ from .style import add_panel, head, ink, lengths_axis, line_look, name_in_file, 
 
 WORDS = {"fp32": "fp32", "fp16": "fp16, tensor cores", "bf16": "bf16, tensor cores"}
 WHY_ABOVE = "Why 06 lies above 04: FA-2 reads K and V again for each tile of queries, and takes small tiles to occupy more SMs."
-TIED = "\x1f"  # where a label is not broken
 LEFT, PANEL, HEIGHT, LABELS, TOP, BELOW = 50, 144, 176, 106, 78, 58
 
 
@@ -95,19 +95,19 @@ def of_variants(rows, value):
 
 def times(rows, missing):
     """Beside them a line with the slope of the FLOPs; under them which of the lines' variants could not be timed, and why."""
-    series, gaps = of_variants(rows, median), {}
+    series, gaps = of_variants(rows, median), []
     for line in series:
         known = {n for n, _ in line["points"]}
-        for row in sorted(missing, key=length):
-            if series_of(row) == line["series"] and name_of(row) == line["label"] and length(row) not in known:
-                gaps.setdefault((line["label"], absence(row)), []).append(f"{length(row):,}")
+        absent = [row for row in sorted(missing, key=length) if name_of(row) == line["label"] and length(row) not in known]
+        for why, members in grouped(absent, absence).items():
+            gaps.append(f"{line['label']}, N = {'; '.join(f'{length(row):,}' for row in members)}: {why}")
     work = {length(row): row["flops"] for row in rows}
     least = min(median(row) / row["flops"] for row in rows) * 0.6
     batches = {row["problem"]["batch"] for row in rows}
     tokens = {row["problem"]["batch"] * length(row) for row in rows}
     slope = "N²" if len(batches) == 1 else "N" if len(tokens) == 1 else "FLOPs"
     guide = {"label": f"∝ {slope}", "points": sorted([n, flops * least] for n, flops in work.items())}
-    return {"series": series, "guides": [guide], "gaps": [f"{name}, N = {'; '.join(at)}: {why}" for (name, why), at in gaps.items()]}
+    return {"series": series, "guides": [guide], "gaps": gaps}
 
 
 def of_one_head(row, key):
@@ -236,22 +236,19 @@ def draw_panel(axes, panel, limits, unit):
 
 def label_lines(text):
     """As narrow as the space beside a panel, broken between names."""
-    names = text.replace(" ", TIED).replace("," + TIED, ", ")
-    return [line.replace(TIED, " ") for line in textwrap.wrap(names, 21, break_long_words=False, break_on_hyphens=False)]
+    tied = re.sub("(?<!,) ", "\xa0", text)
+    return [line.replace("\xa0", " ") for line in textwrap.wrap(tied, 21, break_long_words=False, break_on_hyphens=False)]
 
 
 def ticks(axes, low, high, zero, unit):
     if unit == "bytes":
-        step = max(1, ceil((log2(high) - log2(low)) / 6))
-        step = next(s for s in (1, 2, 5, 10, 20) if s >= step)
+        step = next(step for step in (1, 2, 5, 10, 20) if step >= (log2(high) - log2(low)) / 6)
         at = [2.0**k for k in range(ceil(log2(low)), floor(log2(high)) + 1) if k % step == 0]
         names = [size(value) for value in at]
     else:
-        at = [10.0**k for k in range(ceil(log10(low)), floor(log10(high)) + 1)]
-        if len(at) < 3:
-            at = sorted(
-                at + [f * 10.0**k for k in range(floor(log10(low)), ceil(log10(high)) + 1) for f in (2, 5) if low <= f * 10.0**k <= high]
-            )
+        values = [factor * 10.0**k for k in range(floor(log10(low)), ceil(log10(high)) + 1) for factor in (1, 2, 5)]
+        tens, every = ([value for value in some if low <= value <= high] for some in (values[::3], values))
+        at = tens if len(tens) > 2 else every
         names = [f"{value:g} ms" for value in at]
     if zero:
         at, names = [zero, *at], ["0 B", *names]
