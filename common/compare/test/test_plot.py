@@ -3,17 +3,12 @@
 
 import contextlib
 import io
-import json
 import pathlib
-import sys
-import tempfile
 import unittest
 from unittest import mock
 
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
-
 import made_rows as made
+from cases import Case
 
 import plot
 from plots import labels, lines, style
@@ -21,19 +16,23 @@ from plots.choose import PEERS, Unfit, of_one_device
 from plots.lines import WHY_ABOVE
 
 
-def content(name, rows):
-    return plot.select(rows, [name])[0][name].content
+def picture(name, rows):
+    return plot.select(rows, [name])[0][name]
 
 
 def panel(name, rows, title):
-    return next(one for one in content(name, rows)["panels"] if one["title"] == title)
+    return next(one for one in picture(name, rows).content["panels"] if one["title"] == title)
 
 
 def series(name, rows, title):
     return {line["label"]: line for line in panel(name, rows, title)["series"]}
 
 
-class Rules(unittest.TestCase):
+def sweep(lengths, stage, variant, ms=1.0, **more):
+    return [made.at(n, stage, variant, "forward", ms, **more) for n in lengths]
+
+
+class Rules(Case):
     def test_time_has_the_best_variant_of_each_stage(self):
         lines = series("time", made.gpu_rows(), "fp32, forward")
         # warp_tiled is slower at the shortest length, fastest at the longest; refused peers and borrowed passes have no line.
@@ -49,27 +48,21 @@ class Rules(unittest.TestCase):
 
     def test_the_guide_of_a_sweep_at_fixed_tokens_is_linear(self):
         rows = [made.at(n, "01_naive", "naive", "forward", tflops=2, batch=4096 // n, heads=8) for n in (512, 1024, 2048)]
-        self.assertEqual(content("time", rows)["panels"][0]["guides"][0]["label"], "∝ N")
-        self.assertIn("B·N = 4,096", content("time", rows)["panels"][0]["note"])
+        found = panel("time", rows, "fp32, forward")
+        self.assertEqual((found["guides"][0]["label"], found["note"]), ("∝ N", "B·N = 4,096, H = 8, d = 64, no mask"))
 
     def test_of_two_families_the_one_with_more_lengths(self):
-        rows = [made.at(n, "01_naive", "naive", "forward", 1.0, batch=3, head_dim=128, causal=True) for n in (64, 128, 256, 512, 1024)]
+        rows = sweep((64, 128, 256, 512, 1024), "01_naive", "naive", batch=3, head_dim=128, causal=True)
         self.assertEqual(panel("time", made.gpu_rows() + rows, "fp32, forward")["note"], "B = 3, H = 4, d = 128, causal")
 
     def test_a_length_beside_another_is_left_out(self):
-        rows = [made.at(n, "01_naive", "naive", "forward", n / 1000) for n in (1000, 1000, 1020, 4000)] + made.gpu_rows()
+        rows = sweep((1000, 1000, 1020, 4000), "01_naive", "naive") + made.gpu_rows()
         self.assertEqual([n for n, _ in series("time", rows, "fp32, forward")["01 naive"]["points"]], [1000, 2000, 4000])
 
     def test_a_type_of_one_length_has_no_panel_which_is_said(self):
-        picture = plot.select([row for row in made.gpu_rows() if row["problem"]["dtype"] == "fp32" or row["problem"]["seq_q"] == 1000])[0][
-            "time"
-        ]
-        self.assertEqual([panel["row"] for panel in picture.content["panels"]], ["fp32", "fp32"])
-        self.assertTrue(picture.note.endswith("Both axes logarithmic. fp16: only one length is saved."), picture.note)
-
-    def test_a_wrong_result_has_no_time(self):
-        rows = [made.at(n, "01_naive", "naive", "forward", 1.0, verdict="WRONG") for n in (64, 128)]
-        self.assertEqual(plot.select(rows, ["time"])[1]["time"], "no row has a time")
+        found = picture("time", [row for row in made.gpu_rows() if row["problem"]["dtype"] == "fp32" or row["problem"]["seq_q"] == 1000])
+        self.assertEqual([panel["row"] for panel in found.content["panels"]], ["fp32", "fp32"])
+        self.assertTrue(found.note.endswith("Both axes logarithmic. fp16: only one length is saved."), found.note)
 
     def test_bars_of_the_best_step_and_of_peers(self):
         bars = series("tflops_forward", made.gpu_rows(), "d = 64, no mask")
@@ -79,9 +72,8 @@ class Rules(unittest.TestCase):
         self.assertEqual(bars["torch plain"]["values"][2], "no room")
 
     def test_bars_stand_at_the_lengths_of_stages(self):
-        alone = [made.at(8000, "peer", "flash", "forward", 1.0, dtype="fp16")]
-        before = panel("tflops_forward", made.gpu_rows(), "d = 64, no mask")["lengths"]
-        self.assertEqual(panel("tflops_forward", made.gpu_rows() + alone, "d = 64, no mask")["lengths"], before)
+        rows = made.gpu_rows() + sweep([8000], "peer", "flash", dtype="fp16")
+        self.assertEqual(panel("tflops_forward", rows, "d = 64, no mask")["lengths"], [1000, 2000, 4000])
 
     def test_both_passes_are_all_flops_over_all_time(self):
         bars = series("tflops_both", made.gpu_rows(), "d = 64, no mask")
@@ -103,19 +95,17 @@ class Rules(unittest.TestCase):
         self.assertEqual([guide["label"] for guide in guides], ["∝ N²", "∝ N"])
 
     def test_a_head_s_share_of_a_word_for_all_heads_guides_nobody(self):
-        rows = [
-            made.at(n, "08_tensor_cores", "scheduled", "forward", 1, dtype="fp16", extra_memory_bytes=n // 1000) for n in (1000, 2000, 4000)
-        ]
+        rows = [row for n in (1, 2, 4) for row in sweep([1000 * n], "08_tensor_cores", "scheduled", dtype="fp16", extra_memory_bytes=n)]
         one, other = (panel("memory", made.gpu_rows() + more, "forward")["guides"][1] for more in ([], rows))
         self.assertEqual(one, other)
 
     def test_many_steps_of_a_stage_on_one_line_of_memory_are_counted(self):
-        def of_08(variant, n, extra):
-            return made.at(n, "08_tensor_cores", variant, "forward", tflops=100, dtype="fp16", extra_memory_bytes=extra)
+        def of_08(variant, extra, *lengths):
+            return sweep(lengths, "08_tensor_cores", variant, dtype="fp16", extra_memory_bytes=extra)
 
-        rows = made.gpu_rows() + [of_08("scheduled", n, 8 * n) for n in (1000, 2000)]
+        rows = made.gpu_rows() + of_08("scheduled", 8000, 1000) + of_08("scheduled", 16000, 2000)
         self.assertEqual(list(series("memory", rows, "forward")), ["01", "04", "06, 08 mma, 08 tuned", "08 scheduled"])
-        rows += [of_08("swizzle", n, 0) for n in (1000, 2000)] + [of_08("at_one_length", 1000, 32)]
+        rows += of_08("swizzle", 0, 1000, 2000) + of_08("at_one_length", 32, 1000)
         self.assertEqual(list(series("memory", rows, "forward")), ["01", "04", "06, 08 (3 steps)", "08 scheduled"])
 
     def test_the_ladder_has_all_steps_and_their_gains(self):
@@ -127,26 +117,23 @@ class Rules(unittest.TestCase):
 
     def test_of_several_problems_the_ladder_takes_that_of_chapter_08(self):
         rows = made.gpu_rows()
-        for n, batch in ((4096, 4), (16384, 1)):
-            rows += [made.at(n, "06_fa2_forward", step, "forward", 10, batch=batch) for step in ("loop_order", "warp_tiled")]
-            rows += [
-                made.at(n, "08_tensor_cores", step, "forward", 10, batch=batch, dtype="fp16") for step in ("mma", "tuned", "one", "two")
-            ]
-        self.assertIn("B = 4, H = 4, N = 4,096,", plot.select(rows, ["ladder"])[0]["ladder"].note)
+        for step in ("one", "two", "three", "four", "five", "six"):
+            for n, batch in ((4096, 4), (16384, 1)):
+                rows += sweep([n], "08_tensor_cores", step, batch=batch, dtype="fp16")
+        self.assertIn("B = 4, H = 4, N = 4,096,", picture("ladder", rows).note)
 
     def test_the_roofline_of_another_gpu_has_no_slope(self):
-        found = content("roofline", made.gpu_rows())
+        found = picture("roofline", made.gpu_rows()).content
         self.assertEqual([mark["label"] for mark in found["marks"]], ["06 warp_tiled", "07 warp_tiled"])
-        self.assertAlmostEqual(found["marks"][0]["x"], 64)
-        self.assertAlmostEqual(found["marks"][0]["y"], 32)
-        self.assertAlmostEqual(found["peaks"]["fp32"], 64)
+        for value, expected in ((found["marks"][0]["x"], 64), (found["marks"][0]["y"], 32), (found["peaks"]["fp32"], 64)):
+            self.assertAlmostEqual(value, expected)
         self.assertIsNone(found["bandwidth"])
 
     def test_the_roofs_of_an_h200_are_those_of_the_docs(self):
         rows = made.gpu_rows()
         for row in rows:
             row["device"] = {**made.GPU, "name": "NVIDIA H200"}
-        found = content("roofline", rows)
+        found = picture("roofline", rows).content
         self.assertEqual((found["peaks"], found["bandwidth"]), ({"fp32": 67.0}, 4.8))
 
     def test_counted_bytes_stand_beside_the_least(self):
@@ -156,29 +143,28 @@ class Rules(unittest.TestCase):
         self.assertEqual(lines["must move"]["points"][1], [128, 1024 * 128])
 
     def test_counts_are_of_the_largest_problem_with_all_steps(self):
-        rows = made.cpu_rows() + [made.counted(512, "01_naive", "naive", "forward", 1)]
-        found = plot.select(rows, ["counts"])[0]["counts"]
+        found = picture("counts", made.cpu_rows() + [made.counted(512, "01_naive", "naive", "forward", 1)])
         self.assertIn("N = 256,", found.note)
         labels = ["01 naive", "04 thread_per_row", "06 loop_order", "06 warp_tiled", "08 tuned", "05 thread_per_row"]
         self.assertEqual([step["label"] for step in found.content["steps"]], labels)
 
     def test_why_fa2_moves_more_than_fa1_is_said_where_it_does(self):
         rows = made.cpu_rows()
-        self.assertEqual(plot.select(rows, ["bytes"])[0]["bytes"].remark, "")
+        self.assertEqual(picture("bytes", rows).remark, "")
         rows[-2]["hbm_read_bytes"] = 4096 * 256  # of 06 warp_tiled, at the largest N
-        self.assertEqual(plot.select(rows, ["bytes"])[0]["bytes"].remark, WHY_ABOVE)
+        self.assertEqual(picture("bytes", rows).remark, WHY_ABOVE)
 
     def test_a_count_that_is_zero_everywhere_has_no_column(self):
         rows = made.cpu_rows()
-        found = plot.select(rows, ["counts"])[0]["counts"]
+        found = picture("counts", rows)
         self.assertEqual(list(found.content["counts"]), ["sectors", "barriers", "warp_operations"])
         self.assertEqual(found.remark, "No step has bank conflicts here.")
         rows[-1]["counters"]["bank_conflicts"] = 1
-        found = plot.select(rows, ["counts"])[0]["counts"]
+        found = picture("counts", rows)
         self.assertEqual((len(found.content["counts"]), found.remark), (4, ""))
         for row in rows:
             row["counters"] = dict.fromkeys(row["counters"], 0)
-        self.assertEqual(len(content("counts", rows)["counts"]), 4)  # rather than no picture
+        self.assertEqual(len(picture("counts", rows).content["counts"]), 4)  # rather than no picture
 
     def test_what_cannot_be_drawn_is_said(self):
         pictures, reasons = plot.select(made.cpu_rows())
@@ -202,23 +188,24 @@ class Rules(unittest.TestCase):
 
     def test_the_digest_knows_what_is_drawn(self):
         rows = made.gpu_rows()
-        before = {name: plot.digest(name, picture) for name, picture in plot.select(rows)[0].items()}
+        before = plot.select(rows)[0]
         rows[0]["time"]["median_ms"] *= 1.001
-        after = {name: plot.digest(name, picture) for name, picture in plot.select(rows)[0].items()}
-        self.assertEqual({name for name in before if before[name] != after[name]}, {"time", "tflops_forward_fp32"})
-        picture = plot.select(rows, ["time"])[0]["time"]
-        picture.remark = "another"
-        self.assertNotEqual(plot.digest("time", picture), after["time"])
+        after = plot.select(rows)[0]
+        self.assertEqual(
+            {name for name in before if plot.digest(name, before[name]) != plot.digest(name, after[name])}, {"time", "tflops_forward_fp32"}
+        )
+        found = picture("time", rows)
+        found.remark = "another"
+        self.assertNotEqual(plot.digest("time", found), plot.digest("time", after["time"]))
 
     def test_the_digest_knows_the_code_that_draws_the_picture_and_no_other(self):
         names = ("time", "roofline", "ladder")
         before = [plot.code_digest(name) for name in names]
+        edited = self.path / "edited.py"
         for module, changed in ((lines, [True, False, False]), (style, [True, True, True])):
-            with tempfile.TemporaryDirectory() as folder:
-                edited = pathlib.Path(folder) / "edited.py"
-                edited.write_text(pathlib.Path(module.__file__).read_text() + "# edited")
-                with mock.patch.object(module, "__file__", str(edited)):
-                    after = [plot.code_digest(name) for name in names]
+            edited.write_text(pathlib.Path(module.__file__).read_text() + "# edited")
+            with mock.patch.object(module, "__file__", str(edited)):
+                after = [plot.code_digest(name) for name in names]
             self.assertEqual([one != other for one, other in zip(before, after)], changed, module.__name__)
 
     def test_leaders_of_the_roofline_cross_no_label(self):
@@ -252,26 +239,22 @@ class Rules(unittest.TestCase):
     def test_damaged_numbers_are_no_numbers(self):
         damages = [{"time": time} for time in (3, {"median_ms": "fast"}, {"median_ms": -1}, {"median_ms": True})]
         damages += [{"flops": flops} for flops in (None, float("inf"), 1e30)]
-        for damage in damages:
+        for damage in [*damages, {"verdict": "WRONG"}]:
             rows = [{**row, **damage} for row in made.gpu_rows()]
             self.assertEqual(plot.select(rows, ["time"])[1]["time"], "no row has a time")
 
     def test_bad_input_is_one_line(self):
-        with tempfile.TemporaryDirectory() as folder:
-            out, good, bad = (pathlib.Path(folder) / name for name in ("out", "good.json", "bad.json"))
-            good.write_text(json.dumps(made.gpu_rows()))
-            bad.write_text("{")
-            for arguments, part in (
-                ([bad, "--out", out], "is damaged or no JSON"),
-                ([good], "--out"),
-                ([good, "--out", out, "--size", "3"], "unrecognized arguments"),
-                ([good, "--out", out, "--only", "speed"], "'speed'; allowed: time,"),
-                ([good, "--out", out, "--only", "bytes"], "nothing to draw"),
-            ):
-                with contextlib.redirect_stdout(io.StringIO()), self.assertRaisesRegex(plot.Failure, f"^.*{part}.*$") as caught:
-                    plot.main([*map(str, arguments)])
-                self.assertEqual(caught.exception.code, 2)
-            self.assertFalse(out.exists())
+        out, good, bad = self.path / "out", self.save(made.gpu_rows(), "good.json"), self.save("{", "bad.json")
+        for part, *arguments in (
+            ("is damaged or no JSON", bad, "--out", out),
+            ("--out", good),
+            ("unrecognized arguments", good, "--out", out, "--size", "3"),
+            ("'speed'; allowed: time,", good, "--out", out, "--only", "speed"),
+            ("nothing to draw", good, "--out", out, "--only", "bytes"),
+        ):
+            with contextlib.redirect_stdout(io.StringIO()), self.fails(part):
+                plot.main([*map(str, arguments)])
+        self.assertFalse(out.exists())
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ import subprocess
 import sys
 import unittest
 
+from cases import NAIVE, PEER, TILED, ReportCase, at
 from made_rows import CPU, row
-from report_case import NAIVE, PEER, TILED, Case
 
 from html_report import page as pages
 
@@ -40,7 +40,7 @@ addEventListener("load", async () => {
 """
 
 
-class Layout(Case):
+class Layout(ReportCase):
     def measured(self, page, widths):
         """{width: what MEASURE found in a window of that width}"""
         frames = "".join(f'<iframe width="{width}" height="800" srcdoc="{html.escape(page)}"></iframe>' for width in widths)
@@ -52,11 +52,10 @@ class Layout(Case):
         return json.loads(html.unescape(done.stdout.split("<body>")[1].split("</body>")[0]))
 
     def test_telephone_tablet_laptop(self):
-        sizes = [{"seq_q": n, "seq_k": n} for n in (256, 512, 1024, 2048)]
         rows = [{**NAIVE, "idea": LONG, "sources": {"01_naive/kernel.cuh": "0123456789" * 4}}, TILED, PEER]
         rows += [row("06_fa2_forward", "bad", verdict="refused", message=LONG), row("07_fa2_backward", "two_kernels", 1.0, idea=LONG)]
         counts = {"device": CPU, "idea": LONG, "hbm_read_bytes": 1023 << 20}
-        rows += [row("03_online_softmax", "thread_per_row", sizes=one, **counts) for one in sizes]
+        rows += [at(n, "03_online_softmax", "thread_per_row", **counts) for n in (256, 512, 1024, 2048)]
         rows = [{**one, "time": {**one["time"], "enqueue_ms": 0.0123}} if "time" in one else one for one in rows]  # one more column
         self.page(rows)
         svg = '<svg xmlns="http://www.w3.org/2000/svg" width="600pt" height="300pt" viewBox="0 0 600 300"><title>T</title></svg>'
