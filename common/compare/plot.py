@@ -73,10 +73,8 @@ PLOTS = {  # name: what selects its content and draws it
 
 def code_digest(name):
     """Of the modules that decide how a picture looks."""
-    texts = [
-        pathlib.Path(sys.modules[module].__file__).read_bytes() for module in (type(PLOTS[name]).__module__, "plots.labels", "plots.style")
-    ]
-    return hashlib.sha256(b"\0".join(texts)).hexdigest()[:16]
+    modules = (sys.modules[module] for module in (type(PLOTS[name]).__module__, "plots.labels", "plots.style"))
+    return hashlib.sha256(b"\0".join(pathlib.Path(module.__file__).read_bytes() for module in modules)).hexdigest()[:16]
 
 
 def digest(name, picture):
@@ -120,27 +118,23 @@ def parse(arguments):
 def main(arguments):
     options = parse(arguments)
     try:
-        rows = [row for path in options.rows for row in read_file(path)]
-        pictures, reasons = select(rows, options.only)
+        pictures, reasons = select([row for path in options.rows for row in read_file(path)], options.only)
+        if pictures:
+            import matplotlib  # noqa: F401
+
+            options.out.mkdir(parents=True, exist_ok=True)
     except Unfit as unfit:
         raise Failure(2, str(unfit)) from None
-    if pictures:
-        try:
-            import matplotlib  # noqa: F401
-        except ImportError as error:
-            raise Failure(
-                3, f"matplotlib cannot be imported ({error}): python3 -m pip install matplotlib, or common/setup.sh --dev"
-            ) from None
-        try:
-            options.out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise Failure(2, f"--out is '{options.out}', which cannot be made: {error.strerror}") from None
-        shown = {name: options.out / f"{name}.svg" for name in pictures}
-        targets = {name: files.target(file, "a plot of this program", files.begins(files.PLOT)) for name, file in shown.items()}
-        texts = {name: svg(name, picture) for name, picture in pictures.items()}
-        for name, text in texts.items():
-            files.write(targets[name], text)
-            print(shown[name])
+    except ImportError as error:
+        install = "python3 -m pip install matplotlib, or common/setup.sh --dev"
+        raise Failure(3, f"matplotlib cannot be imported ({error}): {install}") from None
+    except OSError as error:
+        raise Failure(2, f"--out is '{options.out}', which cannot be made: {error.strerror}") from None
+    shown = {name: options.out / f"{name}.svg" for name in pictures}
+    targets = {name: files.target(file, "a plot of this program", files.begins(files.PLOT)) for name, file in shown.items()}
+    for name, text in [(name, svg(name, picture)) for name, picture in pictures.items()]:
+        files.write(targets[name], text)
+        print(shown[name])
     for name, reason in reasons.items():
         print(f"no {name}: {reason}")
     if not pictures:

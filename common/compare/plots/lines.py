@@ -41,23 +41,24 @@ class Lines:
         kept = latest([row for row in rows if self.value(row) is not None])
         if not kept:
             raise Unfit(f"no row has {self.what}")
-        types = choose.by_type(kept) if self.types_apart else [("all", [row for _, members in choose.by_type(kept) for row in members])]
+        types = choose.by_type(kept)
+        types = types if self.types_apart else [("all", [row for _, members in types for row in members])]
         panels, used, note = [], [], self.note
         for dtype, members in types:
-            members, family = choose.best_family(members, longest_slice) if self.one_family else (members, None)
+            held, others = "", []
+            if self.one_family:
+                members, family = choose.best_family(members, longest_slice)
+                held, others = f"{family}, ", [row for row in rows if self.value(row) is None and family.has(row)]
             one = choose.best_slice(members)
             members = choose.without_neighbours(choose.of_slice(members, one))
-            others = [row for row in choose.of_slice(rows, one) if self.value(row) is None and row["problem"]["dtype"] == dtype]
-            others = latest([row for row in others if family and family.has(row)])
-            before = len(panels)
-            for which in choose.PASSES:
+            others = latest([row for row in choose.of_slice(others, one) if row["problem"]["dtype"] == dtype])
+            shown = [which for which in choose.PASSES if len(lengths(row for row in members if row["pass"] == which)) > 1]
+            for which in shown:
                 mine, missing = ([row for row in some if row["pass"] == which] for some in (members, others))
-                if len(lengths(mine)) > 1:
-                    used += mine
-                    title = self.panel.format(type=dtype, words=WORDS.get(dtype), which=which)
-                    held = ", ".join(filter(None, (family and str(family), choose.slice_text(*one))))
-                    panels.append({"row": dtype, "title": title, "note": held, **self.content(mine, missing)})
-            note += "" if len(panels) > before else f" {dtype}: only one length is saved."
+                used += mine
+                title = self.panel.format(type=dtype, words=WORDS.get(dtype), which=which)
+                panels.append({"row": dtype, "title": title, "note": held + choose.slice_text(*one), **self.content(mine, missing)})
+            note += "" if shown else f" {dtype}: only one length is saved."
         if not panels:
             raise Unfit(f"no problem has {self.what} at two lengths or more")
         content = {"unit": self.unit, "panels": panels}

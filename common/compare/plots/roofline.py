@@ -59,10 +59,10 @@ class Roofline:
         if not chosen:
             raise Unfit("no row has a profile with bytes of HBM (common/profile_gpu.py)")
         peaks, bandwidth = roofs(chosen)
-        marks = [
-            {"series": series_of(row), "label": name_of(row), "pass": row["pass"], "x": intensity(row), "y": tflops(row)} for row in chosen
-        ]
-        notes = [f"{'fp32' if row['problem']['dtype'] == 'fp32' else '08'}: {size_of(row)}" for row in chosen]
+        marks, notes = [], []
+        for row in chosen:
+            marks.append({"series": series_of(row), "label": name_of(row), "pass": row["pass"], "x": intensity(row), "y": tflops(row)})
+            notes.append(f"{'fp32' if row['problem']['dtype'] == 'fp32' else '08'}: {size_of(row)}")
         notes += [] if bandwidth else ["HBM's slope is not known for this GPU."]
         content = {"marks": marks, "peaks": peaks, "bandwidth": bandwidth, "notes": list(dict.fromkeys(notes))}
         note = f"{device_of(chosen)}. Filled: forward, hollow: backward. Useful FLOPs only, HBM bytes as the profiler counts them."
@@ -120,8 +120,7 @@ def draw_roofs(axes, peaks, bandwidth, limits, place):
         start, ridge = max(x0, y0 / bandwidth), max(peaks.values()) / bandwidth
         axes.plot([start, ridge], [start * bandwidth, ridge * bandwidth], color=ink("fg"), linewidth=1.8)
         (xa, ya), (xb, yb) = place(start, start * bandwidth), place(ridge, ridge * bandwidth)
-        steps = 60
-        boxes += [around(xa + (xb - xa) * k / steps, ya + (yb - ya) * k / steps, 4, 8) for k in range(steps + 1)]
+        boxes += [around(xa + (xb - xa) * k / 60, ya + (yb - ya) * k / 60, 4, 8) for k in range(61)]
         middle = (start * ridge) ** 0.5
         x, y = place(middle, middle * bandwidth)
         text = f"HBM, {bandwidth:g} TB/s"

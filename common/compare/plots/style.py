@@ -68,16 +68,8 @@ def marker(series):
 
 def line_look(series):
     """Peers are dashed and hollow."""
-    peer = series.startswith("peer")
-    return {
-        "color": ink(series),
-        "marker": marker(series),
-        "markersize": 4.5,
-        "markerfacecolor": ink("bg") if peer else ink(series),
-        "markeredgecolor": ink(series),
-        "linestyle": (0, (4, 2)) if peer else "-",
-        "linewidth": 1.4,
-    }
+    look = {"marker": marker(series), "markersize": 4.5, "color": ink(series), "linewidth": 1.4}
+    return {**look, "markerfacecolor": ink("bg"), "linestyle": (0, (4, 2))} if series.startswith("peer") else look
 
 
 def head(picture):
@@ -136,18 +128,10 @@ def finish(figure, title, digest):
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", facecolor=figure.get_facecolor(), metadata={"Date": None, "Creator": None})
     svg = buffer.getvalue().decode()
-    names = {STAND_IN.format(number): name for number, name in enumerate(COLOURS)}
-
-    def colour(match):
-        name = names[match.group(2)]
-        return f"{match.group(1)}: {COLOURS[name][0]}; {match.group(1)}: var(--plot-{name})"  # the first is for programs without var()
-
-    svg = re.sub(r"(fill|stroke): (#7f01[0-9a-f]{2})", colour, svg)
+    for name, (light, _) in COLOURS.items():  # the first is for programs without var()
+        svg = re.sub(f"(fill|stroke): {ink(name)}", rf"\1: {light}; \1: var(--plot-{name})", svg)
     svg = re.sub(r"'DejaVu Sans'(, [^;\"]*)?", FONTS, svg)
-    sheet = "".join(f"--plot-{name}:{light};" for name, (light, _) in COLOURS.items())
-    dark = "".join(f"--plot-{name}:{colour};" for name, (_, colour) in COLOURS.items())
-    head = f"<title>{escape(title)}</title>\n <style>:root{{{sheet}}}\n@media (prefers-color-scheme:dark){{:root{{{dark}}}}}</style>\n "
-    start = svg.index("<svg")
-    end = svg.index(">", start) + 1
-    opening = svg[start:end].replace("<svg", '<svg role="img"', 1)
-    return f"{digest}\n{opening}\n {head}{svg[end:]}"
+    light, dark = ("".join(f"--plot-{name}:{colours[mode]};" for name, colours in COLOURS.items()) for mode in (0, 1))
+    head = f"<title>{escape(title)}</title>\n <style>:root{{{light}}}\n@media (prefers-color-scheme:dark){{:root{{{dark}}}}}</style>\n "
+    opening, rest = svg[svg.index("<svg") + 4 :].split(">", 1)
+    return f'{digest}\n<svg role="img"{opening}>\n {head}{rest}'
