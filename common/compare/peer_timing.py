@@ -102,10 +102,8 @@ def time_ms(torch, work, iterations, flush, before_warm_up):
     start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     times, enqueued = [], []
     for _ in range(iterations):
-        for _ in range(
-            FLUSHES if flush.numel() > 0 else 0
-        ):  # one would do for the L2; the others give Python the time to queue the work behind them
-            flush.zero_()
+        for _ in range(FLUSHES if flush.numel() > 0 else 0):
+            flush.zero_()  # one would do for the L2; the others give Python the time to queue the work behind them
         start.record()
         began = time.perf_counter()
         work()
@@ -113,9 +111,8 @@ def time_ms(torch, work, iterations, flush, before_warm_up):
         stop.record()
         torch.cuda.synchronize()
         times.append(start.elapsed_time(stop))
-    all_of_them = {"median_ms": statistics.median(times), "min_ms": min(times), "max_ms": max(times), "iterations": iterations}
-    host = {"enqueue_ms": 1e3 * statistics.median(enqueued), "first_enqueue_ms": 1e3 * first}
-    return {**all_of_them, "cold_l2": flush.numel() > 0, **host}
+    gpu = {"median_ms": statistics.median(times), "min_ms": min(times), "max_ms": max(times), "iterations": iterations}
+    return {**gpu, "cold_l2": flush.numel() > 0, "enqueue_ms": 1e3 * statistics.median(enqueued), "first_enqueue_ms": 1e3 * first}
 
 
 def measure(torch, problem, backend, which, iterations, cold_l2):

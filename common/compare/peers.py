@@ -32,8 +32,7 @@ from rows import text, usage
 from rows.read import what_is_wrong_in
 from rows.usage import Failure
 
-DEFAULTS = {"batch": 8, "heads": 12, "seq_q": 1024, "head_dim": 64, "causal": True, "bias": "none", "dtype": "fp32"}
-DEFAULTS |= {"layout": "bhnd", "input": "normal", "seed": 1}
+DEFAULTS = {"batch": 8, "heads": 12, "seq_q": 1024, "head_dim": 64, "causal": True, "dtype": "fp32", **text.USUAL}
 PASSES = ("forward", "backward")
 
 
@@ -86,12 +85,12 @@ def parse(line):
     if type(cold_l2) is not bool:
         raise Failure(2, f"cold_l2 is {json.dumps(cold_l2)}; allowed: true, false")
     problem.setdefault("scale", problem["head_dim"] ** -0.5)
-    runs = [(which, variant) for which in one_of(asked, "pass", PASSES) for variant in one_of(asked, "variant", PEERS)]
-    return (
-        [{"stage": "peer", "variant": variant, "pass": which, "idea": PEERS[variant][0], "problem": problem} for which, variant in runs],
-        iterations,
-        cold_l2,
-    )
+    rows = [
+        {"stage": "peer", "variant": variant, "pass": which, "idea": PEERS[variant][0], "problem": problem}
+        for which in one_of(asked, "pass", PASSES)
+        for variant in one_of(asked, "variant", PEERS)
+    ]
+    return rows, iterations, cold_l2
 
 
 def not_taken(problem):
@@ -125,7 +124,7 @@ def main(arguments):
     known = about(torch)
     if options.list:
         print(json.dumps(listing(known)))
-        return 0
+        return
     one = torch.ones(1, 1, device="cuda", dtype=torch.float32)
     torch.matmul(one, one)  # what cuBLAS allocates once is no memory of a run
     for line in sys.stdin:
@@ -136,7 +135,6 @@ def main(arguments):
         for row in rows:
             work = peer_timing.flops(row["problem"], row["pass"])
             print(json.dumps({**row, "flops": work, **known, **result(torch, row, *how)}), flush=True)
-    return 0
 
 
 if __name__ == "__main__":

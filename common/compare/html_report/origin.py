@@ -124,16 +124,17 @@ def again(rows, names, command):
     """How to make the rows and this page again. `names`: the files of the rows. `command`: what made them, or None."""
     known = commits(rows)
     best = max(known, key=lambda one: one[3])[0].removesuffix("-dirty")
-    start = ["# in a clone of the project"] + (["# (the commit of most rows)"] if len(known) > 1 else [])
+    start = ["# in a clone of the project"] + ["# (the commit of most rows)"] * (len(known) > 1)
     start += [f"git checkout {shlex.quote(best)}"] if best else []
     start += ["common/setup.sh && cmake --workflow --preset demo"]
     runs = [command] if command else run_commands(rows)
     files = shlex.join(Path(name).name for name in names) if command else "rows_*.json"
     last = [] if command and "--html" in command else [f"common/compare/report.py {files} --out report.html"]
-    shown = runs if len(runs) <= FOLDED_COMMANDS else [*runs[:2], f"# ... and {len(runs) - 2} more, see below"]
 
-    def lines(text):
+    def lines(*text):
         return tag("pre", tag("code", "\n".join(text)), tabindex="0")
 
-    every = tag("details", tag("summary", f"All {len(runs)} commands"), lines(runs)) if len(runs) > FOLDED_COMMANDS else None
-    return join([lines([*start, *shown, *last]), every])
+    if len(runs) <= FOLDED_COMMANDS:
+        return lines(*start, *runs, *last)
+    shown = lines(*start, *runs[:2], f"# ... and {len(runs) - 2} more, see below", *last)
+    return join([shown, tag("details", tag("summary", f"All {len(runs)} commands"), lines(*runs))])

@@ -133,8 +133,7 @@ def best_variants(rows):
     groups, chosen = grouped(rows, series_of), {}
     for series in sorted(groups, key=lambda name: (name.startswith("peer"), list(PEERS).index(name[5:]) if name[5:] in PEERS else 9, name)):
         timed = [row for row in groups[series] if median(row)]
-        largest = max(map(length, timed), default=None)
-        best = min((row for row in timed if length(row) == largest), key=median, default=groups[series][-1])
+        best = min(timed, key=lambda row: (-length(row), median(row)), default=groups[series][-1])
         chosen[series] = [row for row in groups[series] if row["variant"] == best["variant"]]
     return chosen
 

@@ -31,14 +31,11 @@ class Ladder:
             raise Unfit("no two steps of stages 06 to 08 were timed on the same problem")
         panels = []
         for which in PASSES:
-            steps, before = [], None
+            steps = []
             for row in (row for row in chosen if row["pass"] == which):
-                speed = tflops(row)
                 step = {"series": series_of(row), "label": f"{name_of(row)}, {row['problem']['dtype']}", "idea": row.get("idea", "")}
-                steps.append({**step, "tflops": speed, "gain": speed / before if before else None})
-                before = speed
-            if steps:
-                panels.append({"title": which, "steps": steps})
+                steps.append({**step, "tflops": tflops(row), "gain": tflops(row) / steps[-1]["tflops"] if steps else None})
+            panels += [{"title": which, "steps": steps}] if steps else []
         note = f"{device_of(chosen)}, {size}; medians with a cold L2. ×: gain over the step before."
         return Picture("The ladder: TFLOP/s of each step of stages 06 to 08", note, {"panels": panels}, chosen)
 
@@ -78,8 +75,8 @@ class Counts:
         shown = {key: title for key, title in COUNTS.items() if any(row["counters"][key] for row in chosen)} or COUNTS
         steps = []
         for row in sorted(chosen, key=lambda row: row["pass"] == "backward"):
-            step = {"series": series_of(row), "label": name_of(row), "pass": row["pass"]}
-            steps.append({**step, "counts": {key: row["counters"][key] for key in shown}})
+            counts = {key: row["counters"][key] for key in shown}
+            steps.append({"series": series_of(row), "label": name_of(row), "pass": row["pass"], "counts": counts})
         note = f"{size}; stages 01 to 07 in fp32, 08 in 16 bits. Exact counts of the CPU simulator, not times."
         zero = ", ".join(title for key, title in COUNTS.items() if key not in shown)
         remark = f"No step has {zero} here." if zero else ""
@@ -101,13 +98,11 @@ class Counts:
             highest = max(step["counts"][key] for step in steps) or 1
             axes.set_xlim(0, highest * width / (width - 46))  # room for the longest number behind the longest bar
             for y, step in enumerate(lines):
-                y, is_pass = y + 0.5, isinstance(step, str)
-                if not is_pass:
+                look = {"size": NORMAL, "weight": "bold"} if step in PASSES else {}
+                if not look:
                     value, name = step["counts"][key], name_in_file("bar", step["pass"], step["label"], key)
-                    axes.barh(y, value, height=0.62, color=ink(step["series"]), gid=name)
-                    write(axes, f"{value:,}", (value, y), (4, 0), colour="fg" if value else "dim", va="center")
-                if k == 0 and is_pass:
-                    write(axes, step, (0, y), (-names, 0), NORMAL, va="center", weight="bold")
-                elif k == 0:
-                    write(axes, step["label"], (0, y), (-names, 0), va="center")
+                    axes.barh(y + 0.5, value, height=0.62, color=ink(step["series"]), gid=name)
+                    write(axes, f"{value:,}", (value, y + 0.5), (4, 0), colour="fg" if value else "dim", va="center")
+                if k == 0:
+                    write(axes, step if look else step["label"], (0, y + 0.5), (-names, 0), va="center", **look)
         return figure

@@ -11,20 +11,22 @@ LIMIT = 1e18  # larger numbers, which no run gives, are damage
 CHECKED = {"forward": ("o",), "backward": ("dq", "dk", "dv")}
 
 
-def number(row, *keys):
-    """The number at a path of keys; None if there is none."""
+def at(row, *keys):
+    """The value at a path of keys; None if there is none."""
     for key in keys:
         row = row.get(key) if isinstance(row, dict) else None
-    if isinstance(row, bool) or not isinstance(row, (int, float)):
-        return None
-    return row if abs(row) < LIMIT else None
+    return row
+
+
+def number(row, *keys):
+    value = at(row, *keys)
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < LIMIT else None
 
 
 def text(row, *keys):
-    """The text at a path of keys; "" if there is none."""
-    for key in keys:
-        row = row.get(key) if isinstance(row, dict) else None
-    return row if isinstance(row, str) else ""
+    """ "" if there is none."""
+    value = at(row, *keys)
+    return value if isinstance(value, str) else ""
 
 
 def grouped(rows, key):
@@ -45,7 +47,7 @@ def is_peer(row):
 
 def verdict(row):
     """What `compare` says, or what the check of a stage program's own row says. A failed check overrules the rest."""
-    passed = row["check"].get("passed") if isinstance(row.get("check"), dict) else None
+    passed = at(row, "check", "passed")
     if passed is False:
         return "WRONG"
     return text(row, "verdict") or ("ok" if passed else "not checked")
@@ -111,8 +113,7 @@ def borrowed_from(row):
     if not is_borrowed(row):
         return ""
     folders = [path.split("/")[0] for path in row["sources"]] if isinstance(row.get("sources"), dict) else []
-    lenders = [folder for folder in folders if folder[:1].isdigit() and folder.endswith("_forward")]
-    return max(lenders, default="another stage")
+    return max((folder for folder in folders if folder[:1].isdigit() and folder.endswith("_forward")), default="another stage")
 
 
 def place(row):
