@@ -7,21 +7,18 @@ import contextlib
 import functools
 import io
 import json
-import pathlib
 import sys
-import tempfile
 import types
 import unittest
 from unittest import mock
 
-COMPARE = pathlib.Path(__file__).resolve().parent.parent
-NUMPY_TESTS = COMPARE.parent / "harness" / "test"
-sys.path[:0] = [str(COMPARE), str(NUMPY_TESTS)]
+from cases import ROOT, Case
+
+sys.path.insert(0, str(ROOT / "common" / "harness" / "test"))
 
 from test_numpy import np, softmax_attention  # leaves with 77 without NumPy
 
 import check_peers
-from rows import usage
 
 OFF = {"flash": 0.0}  # added to an element of a peer's dK
 
@@ -67,43 +64,37 @@ def outputs(torch, problem, arrays, device, only):
     return found, {"math": "not today"} if "math" in only else {}
 
 
-class CheckPeers(unittest.TestCase):
+class CheckPeers(Case):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        (self.folder / "08_tensor_cores").write_text("no program")
+        super().setUp()
+        self.program = self.path / "08_tensor_cores"
+        self.program.write_text("no program")
         self.every = list(check_peers.problems("cpu"))
         self.problems = [self.every[2], self.every[5]]  # causal in fp16; causal in bf16 with grouped heads
         torch = types.SimpleNamespace(cuda=types.SimpleNamespace(is_available=lambda: False))
-        stand_ins = mock.patch.multiple(check_peers, problems=lambda device: self.problems, find_torch=lambda needs_gpu: torch)
-        for patch in (stand_ins, mock.patch.object(check_peers.peer_outputs, "outputs", outputs)):
+        stand_ins = {"problems": lambda device: self.problems, "find_torch": lambda needs_gpu: torch}
+        for patch in (mock.patch.multiple(check_peers, **stand_ins), mock.patch.object(check_peers.peer_outputs, "outputs", outputs)):
             patch.start()
             self.addCleanup(patch.stop)
 
     def check(self, *arguments, broken=""):
         """(exit code, what it printed)"""
-        text, stage = io.StringIO(), functools.partial(run_stage, broken)
-        with (
-            mock.patch.object(check_peers, "run_stage", stage),
-            contextlib.redirect_stdout(text),
-            contextlib.redirect_stderr(io.StringIO()),
-        ):
-            code = check_peers.main([str(self.folder), *arguments])
+        text, stage = io.StringIO(), mock.patch.object(check_peers, "run_stage", functools.partial(run_stage, broken))
+        with stage, contextlib.redirect_stdout(text), contextlib.redirect_stderr(io.StringIO()):
+            code = check_peers.main([str(self.path), *arguments])
         return code, text.getvalue()
 
-    def rows(self, *arguments, **given):
-        code, text = self.check("--json", *arguments, **given)
-        return code, json.loads(text)
+    def rows(self, *arguments, code=0, **given):
+        found, text = self.check("--json", *arguments, **given)
+        self.assertEqual(found, code)
+        return json.loads(text)
 
     def wrong(self, *arguments, **given):
-        code, rows = self.rows(*arguments, **given)
-        self.assertEqual(code, 1)
+        rows = self.rows(*arguments, code=1, **given)
         return {(row["of"], row.get("with"), row.get("tensor")) for row in rows if row["verdict"] == "WRONG"}
 
     def test_what_is_right_passes(self):
-        code, rows = self.rows()
-        self.assertEqual(code, 0)
+        rows = self.rows()
         self.assertEqual({row["verdict"] for row in rows}, {"ok", "refused"})
         pairs = {(of, peer) for of in ("one_step", "last") for peer in ("float64", "flash", "plain")}
         pairs |= {("flash", "float64"), ("plain", "float64")}
@@ -113,15 +104,14 @@ class CheckPeers(unittest.TestCase):
         self.assertEqual([row["message"] for row in rows if row["verdict"] == "refused"], 2 * ["not today"])
 
     def test_the_stage_is_a_program(self):
-        program = self.folder / "08_tensor_cores"
-        with self.assertRaisesRegex(usage.Failure, "cannot be started: Permission denied"):
-            check_peers.run_stage(program)
-        program.write_text("#!/bin/sh\necho listed\necho said so >&2\necho more >&2\nexit $1\n")
-        program.chmod(0o755)
-        self.assertEqual([check_peers.run_stage(program, code) for code in "012"], [(code, "said so", "listed\n") for code in range(3)])
-        with self.assertRaisesRegex(usage.Failure, "^said so$") as caught:
-            check_peers.run_stage(program, "3")
-        self.assertEqual(caught.exception.code, 3)
+        with self.fails("cannot be started: Permission denied"):
+            check_peers.run_stage(self.program)
+        self.program.write_text("#!/bin/sh\necho listed\necho said so >&2\necho more >&2\nexit $1\n")
+        self.program.chmod(0o755)
+        for code in range(3):
+            self.assertEqual(check_peers.run_stage(self.program, str(code)), (code, "said so", "listed\n"))
+        with self.fails("said so", code=3):
+            check_peers.run_stage(self.program, "3")
 
     def test_every_tensor_counts(self):
         for at, tensor in enumerate(("o", "lse", "dq", "dk", "dv")):
@@ -141,20 +131,18 @@ class CheckPeers(unittest.TestCase):
             self.assertEqual(self.wrong(), {("flash", "float64", "dk"), ("last", "flash", "dk")})
 
     def test_a_stage_that_fails(self):
-        code, rows = self.rows("--variant", "last", broken="1")
-        self.assertEqual(code, 1)
+        rows = self.rows("--variant", "last", broken="1", code=1)
         self.assertEqual([row["message"] for row in rows if row["of"] == "last"], 2 * ["said so"])
         self.assertEqual(self.check(broken="2")[0], 2)  # refuses all
         self.assertEqual(self.wrong("--variant", "last", broken="dv gone"), {("last", None, None)})
 
     def test_torch_that_fails(self):
         with mock.patch.object(check_peers.peer_outputs, "outputs", side_effect=RuntimeError("CUDA out of memory\nmore")):
-            with self.assertRaisesRegex(usage.Failure, "^torch fails: CUDA out of memory$") as caught:
+            with self.fails("torch fails: CUDA out of memory", code=3):
                 self.check()
-        self.assertEqual(caught.exception.code, 3)
 
     def test_choices(self):
-        _, rows = self.rows("--variant", "one_step", "--only", "flash")
+        rows = self.rows("--variant", "one_step", "--only", "flash")
         pairs = {("one_step", "float64"), ("one_step", "flash"), ("flash", "float64"), ("plain", "float64")}
         self.assertEqual({(row["of"], row["with"]) for row in rows}, pairs)
         for arguments, part in (
@@ -164,18 +152,16 @@ class CheckPeers(unittest.TestCase):
             (["stray"], "stray"),
             (["--device", "tpu"], "tpu"),
         ):
-            with self.assertRaisesRegex(usage.Failure, part) as caught:
+            with self.fails(part):
                 self.check(*arguments)
-            self.assertEqual(caught.exception.code, 2)
-        with self.assertRaisesRegex(usage.Failure, "allowed: a folder with 08_tensor_cores"):
-            check_peers.main([str(self.folder / "none")])
+        with self.fails("allowed: a folder with 08_tensor_cores"):
+            check_peers.main([str(self.path / "none")])
 
     def test_table(self):
         _, text = self.check("--variant", "last", broken="dv nan")
         self.assertIn("B=2 H=2 N=113 d=64 causal fp16: largest difference / allowed", text)
-        self.assertRegex(text, r"\nmath +refused: not today\n")
-        self.assertRegex(text, r"\nlast +float64 .* nan / [0-9.e-]+  WRONG\n")
-        self.assertRegex(text, r"\nflash +float64 .* - .* ok\n")
+        for line in ("math +refused: not today", "last +float64 .* nan / [0-9.e-]+  WRONG", "flash +float64 .* - .* ok"):
+            self.assertRegex(text, f"\n{line}\n")
 
     def test_rounding_to_bf16(self):
         values = np.float32([1, 1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-20, -1 - 2**-8, 3e38])

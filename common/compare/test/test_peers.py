@@ -10,12 +10,12 @@ import os
 import pathlib
 import shlex
 import signal
-import stat
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
+
+import cases
 
 COMPARE = sys.argv.pop(1)
 SCRIPT = pathlib.Path(__file__).resolve().parent.parent / "peers.py"
@@ -37,19 +37,21 @@ print(json.dumps({{"device": {{"kind": "gpu", "name": "Test GPU"}}, "time": {{"m
 """
 
 
-class Case(unittest.TestCase):
+class Case(cases.Case):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.path = pathlib.Path(folder.name)
-        torch = self.path / "torch" / "nn" / "attention"
-        torch.mkdir(parents=True)
-        (self.path / "torch" / "__init__.py").write_text(FAKE.read_text() + "from . import nn\n")
-        (self.path / "torch" / "nn" / "__init__.py").write_text("import torch\nfunctional = torch.functional\n")
-        (torch / "__init__.py").write_text("from torch import SDPBackend, sdpa_kernel\n")
-        (self.path / "triton.py").write_text("raise ImportError('no Triton here')")
+        super().setUp()
+        self.write("torch/__init__.py", FAKE.read_text() + "from . import nn\n")
+        self.write("torch/nn/__init__.py", "import torch\nfunctional = torch.functional\n")
+        self.write("torch/nn/attention/__init__.py", "from torch import SDPBackend, sdpa_kernel\n")
+        self.write("triton.py", "raise ImportError('no Triton here')")
         (self.path / "bin").mkdir()
         self.file, self.partial = self.path / "rows.json", self.path / "rows.json.partial"
+
+    def write(self, name, text):
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
 
     def environment(self, variables, torch=True):
         python = {"PYTHON": sys.executable, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(self.path if torch else self.path / "none")}
@@ -145,8 +147,7 @@ class Instrument(Case):
         self.one_line(done, 1, "peers: the GPU fails: CUDA error: an illegal memory access was encountered")
 
     def test_without_torch_or_gpu(self):
-        (self.path / "none" / "torch").mkdir(parents=True)
-        (self.path / "none" / "torch" / "__init__.py").write_text("raise ImportError('not here')\n")
+        self.write("none/torch.py", "raise ImportError('not here')\n")
         self.one_line(self.run_peers(torch=False), 3, "torch cannot be imported (not here)")
         self.one_line(self.run_peers(NO_GPU="1"), 3, "finds no GPU")
         done = self.run_peers("--help", torch=False)
@@ -173,9 +174,8 @@ class Driven(Case):
         return json.loads(self.file.read_text())
 
     def stage(self, name="01_first"):
-        path = self.path / "bin" / name
-        path.write_text(STAGE)
-        path.chmod(stat.S_IRWXU)
+        path = self.write(f"bin/{name}", STAGE)
+        path.chmod(0o700)
         return path
 
     def test_beside_the_stages_and_after_them(self):
@@ -187,13 +187,9 @@ class Driven(Case):
         expected = [("01_first", 64), ("01_first", 128)] + [("peer", n) for n in (64, 128) for _ in range(5)]
         self.assertEqual([(row["stage"], row["problem"]["seq_q"]) for row in rows], expected)
         known = {"commit", "date", "torch", "sources", "kernel", "wall_s"}
-        self.assertEqual(
-            [sorted(known & set(row)) for row in rows[1:3]],
-            [["commit", "date", "sources", "wall_s"], ["commit", "date", "torch", "wall_s"]],
-        )
-        self.assertRegex(
-            done.stderr, "^comparing 1 stage and torch 9.9 on the GPU, each stage checked against .*: 12 runs over 2 problems\n"
-        )
+        self.assertEqual([known - set(row) for row in rows[1:3]], [{"kernel", "torch"}, {"kernel", "sources"}])
+        said = "^comparing 1 stage and torch 9.9 on the GPU, each stage checked against .*: 12 runs over 2 problems\n"
+        self.assertRegex(done.stderr, said)
         table = done.stdout[: done.stdout.index("Nq=128")]
         for part in ("01_first/tiled", "peer/flash", "enqueue", "min", "torch SDPA, cuDNN"):
             self.assertIn(part, table)
@@ -240,10 +236,8 @@ class Driven(Case):
         rows = self.peers(f"{apart} --time-limit 1", HANG="32")
         self.assertEqual([row["verdict"] for row in rows], ["ok", "TIMED OUT", "ok"])
         self.assertEqual([row["time"]["median_ms"] for row in rows[::2]], [3, 3])  # the last in a new process, whose clock begins anew
-        for way, verdict, message in (
-            ("DIE", "CRASHED", "ended by signal 9"),
-            ("BROKEN", "STOPPED", "peers: the GPU fails: CUDA error: an illegal"),
-        ):
+        gpu_fails = "peers: the GPU fails: CUDA error: an illegal"
+        for way, verdict, message in (("DIE", "CRASHED", "ended by signal 9"), ("BROKEN", "STOPPED", gpu_fails)):
             rows = self.peers(SWEEP, code=1, **{way: "32"})
             self.assertEqual([row["verdict"] for row in rows], ["ok", verdict, "ok"])
             self.assertIn(message, rows[1]["message"])
@@ -256,8 +250,8 @@ class Driven(Case):
 
     def test_an_interrupted_sweep_goes_on(self):
         sweep = self.command("--only peer --variant memory_efficient --sweep seq=16..64 --iterations 2 --save", self.file)
-        pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-        program = subprocess.Popen(sweep, env=self.environment({"HANG": "32"}), **pipes)
+        environment = self.environment({"HANG": "32"})
+        program = subprocess.Popen(sweep, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         while not self.partial.exists() or len(json.loads(self.partial.read_text())) < 2:
             time.sleep(0.02)
         program.send_signal(signal.SIGTERM)
