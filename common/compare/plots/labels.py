@@ -7,21 +7,18 @@ def spread(wanted, gap, low, high):
     """Places for labels that would stand at `wanted`: in the same order, at least `gap` apart, within low..high if they fit, and moved
     no more than that takes."""
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
-    groups = []  # members of a group stand `gap` apart around their common middle: [where the first would be, members]
+    groups = []  # labels that stand `gap` apart around their common middle: [where the first would be, how many]
     for i in order:
-        groups.append((wanted[i], [i]))
-        while len(groups) > 1 and groups[-1][0] - groups[-2][0] < gap * len(groups[-2][1]) - 1e-9:
+        groups.append((wanted[i], 1))
+        while len(groups) > 1 and groups[-1][0] - groups[-2][0] < gap * groups[-2][1] - 1e-9:
             (second, after), (first, before) = groups.pop(), groups.pop()
-            first = (first * len(before) + (second - gap * len(before)) * len(after)) / (len(before) + len(after))
-            groups.append((first, before + after))
-    places = dict.fromkeys(range(len(wanted)))
-    for first, members in groups:
-        places.update((i, first + k * gap) for k, i in enumerate(members))
-    for k, i in enumerate(order):
-        places[i] = max(places[i], places[order[k - 1]] + gap if k else low)
-    for k, i in enumerate(reversed(order)):
-        places[i] = min(places[i], places[order[-k]] - gap if k else high)
-    return list(places.values())
+            groups.append(((first * before + (second - gap * before) * after) / (before + after), before + after))
+    places = [first + k * gap for first, count in groups for k in range(count)]  # in that order
+    for k in range(len(places)):
+        places[k] = max(places[k], places[k - 1] + gap if k else low)
+    for k in reversed(range(len(places))):
+        places[k] = min(places[k], places[k + 1] - gap if k + 1 < len(places) else high)
+    return [place for _, place in sorted(zip(order, places))]
 
 
 def around(x, y, width, height):
@@ -43,16 +40,17 @@ def leader(start, end):
 def label_places(marks, taken, width, height):
     """The middles of the labels of marks [(x, y, width of the label)]. Who comes first has the best place and may leave none to another: of
     some orders, each begun at every mark, the one that places most, and those with the shortest leaders."""
-    best = None
+
+    def cost(found):
+        placed = [(mark, at) for mark, at in zip(marks, found) if at]
+        leaders = sum(hypot(at[0] - x, at[1] - y) - wide / 2 for (x, y, wide), at in placed)
+        return leaders + 100 * sum(beside_another(*one, marks) for one in placed) + 1000 * (len(marks) - len(placed))
+
+    numbers, tried = range(len(marks)), []
     for key in (lambda k: -marks[k][1], lambda k: marks[k][1], lambda k: marks[k][0], lambda k: -marks[k][0]):
-        order = sorted(range(len(marks)), key=key)
-        for start in range(len(marks)):
-            found = in_order(marks, order[start:] + order[:start], taken, width, height)
-            cost = sum(1000 if at is None else hypot(at[0] - x, at[1] - y) - wide / 2 for (x, y, wide), at in zip(marks, found))
-            cost += 100 * sum(at is not None and beside_another(mark, at, marks) for mark, at in zip(marks, found))
-            if best is None or cost < best[0]:
-                best = cost, found
-    return [at or (x, y + 14) for (x, y, _), at in zip(marks, best[1])] if best else []
+        order = sorted(numbers, key=key)
+        tried += [in_order(marks, order[start:] + order[:start], taken, width, height) for start in numbers]
+    return [at or (x, y + 14) for (x, y, _), at in zip(marks, min(tried, key=cost, default=[]))]
 
 
 def beside_another(mark, at, marks):

@@ -8,7 +8,7 @@ import typing
 from dataclasses import dataclass
 from math import ceil, floor, log2, log10
 
-from rows.row import absence, grouped, is_good, latest, number
+from rows.row import absence, grouped, is_good, label, latest, number
 from rows.text import size
 
 from . import choose
@@ -123,8 +123,7 @@ def extra_memory(row):
 
 def memory(rows, _):
     """Stages and steps that need the same wherever both were run share a line. A step that was run at one length alone has none."""
-    variants = grouped(rows, lambda row: (row["stage"], row["variant"]))
-    variants = {name: members for name, members in variants.items() if len(points(members, extra_memory)) > 1}
+    variants = {name: members for name, members in grouped(rows, label).items() if len(members) > 1}
     lines = []  # [{N: bytes}, a row of each variant]
     for members in variants.values():
         at = dict(points(members, extra_memory))
@@ -138,22 +137,21 @@ def memory(rows, _):
             lines.append((at, [members[0]]))
     series = []
     for at, members in lines:
-        labels, here = {}, {(row["stage"], row["variant"]) for row in members}
+        labels, here = {}, set(map(label, members))
         for row in sorted(members, key=lambda row: (row["stage"] == "peer", row["stage"])):
             labels[together(row, here, variants)] = series_of(row)
         series.append({"series": next(iter(labels.values())), "label": ", ".join(labels), "points": sorted(map(list, at.items()))})
     guides = []
-    for power, label in ((2, "∝ N²"), (1, "∝ N")):
-        whole = (line["points"] for line in series if line["points"][0][1] >= 1)  # not a head's share of one word for all
-        like = [points for points in whole if grows_like(points, power)]
-        if like:
-            guides.append({"label": label, "points": [[n, value * 0.5] for n, value in min(like, key=lambda at: at[-1][1])]})
+    whole = [line["points"] for line in series if line["points"][0][1] >= 1]  # not a head's share of one word for all
+    for power, name in ((2, "∝ N²"), (1, "∝ N")):
+        if like := [at for at in whole if grows_like(at, power)]:
+            guides.append({"label": name, "points": [[n, value * 0.5] for n, value in min(like, key=lambda at: at[-1][1])]})
     return {"series": series, "guides": guides, "gaps": []}
 
 
 def together(row, here, variants):
     """The name of a row's stage if all its variants are here, or three or more; else that of the variant."""
-    all_of_stage = {one for one in variants if one[0] == row["stage"]}
+    all_of_stage = {one for one in variants if one.startswith(f"{row['stage']}/")}
     number = len(all_of_stage & here)
     if row["stage"] == "peer" or number < min(len(all_of_stage), 3):
         return name_of(row)
