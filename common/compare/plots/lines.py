@@ -55,9 +55,10 @@ class Lines:
             shown = [which for which in choose.PASSES if len(lengths(row for row in members if row["pass"] == which)) > 1]
             for which in shown:
                 mine, missing = ([row for row in some if row["pass"] == which] for some in (members, others))
-                used += mine
-                title = self.panel.format(type=dtype, words=WORDS.get(dtype), which=which)
-                panels.append({"row": dtype, "title": title, "note": held + choose.slice_text(*one), **self.content(mine, missing)})
+                title, content = self.panel.format(type=dtype, words=WORDS.get(dtype), which=which), self.content(mine, missing)
+                if content["series"]:
+                    panels.append({"row": dtype, "title": title, "note": held + choose.slice_text(*one), **content})
+                    used += mine
             note += "" if shown else f" {dtype}: only one length is saved."
         if not panels:
             raise Unfit(f"no problem has {self.what} at two lengths or more")

@@ -105,6 +105,7 @@ class Rules(Case):
 
         rows = made.gpu_rows() + of_08("scheduled", 8000, 1000) + of_08("scheduled", 16000, 2000)
         self.assertEqual(list(series("memory", rows, "forward")), ["01", "04", "06, 08 mma, 08 tuned", "08 scheduled"])
+        self.assertEqual(plot.select(of_08("mma", 8, 1000) + of_08("tuned", 8, 2000), ["memory"])[0], {})  # no line has two points
         rows += of_08("swizzle", 0, 1000, 2000) + of_08("at_one_length", 32, 1000)
         self.assertEqual(list(series("memory", rows, "forward")), ["01", "04", "06, 08 (3 steps)", "08 scheduled"])
 
