@@ -85,14 +85,12 @@ class Roofline:
             return PANEL * log10(x / x0) / log10(x1 / x0), HEIGHT * log10(y / y0) / log10(y1 / y0)
 
         taken = [around(*place(x, y), 9, 9) for x, y in zip(at_x, at_y)] + draw_roofs(axes, peaks, bandwidth, (x0, x1, y0), place)
-        for mark in marks:
-            colour = ink(mark["series"])
-            inside = ink("bg") if mark["pass"] == "backward" else colour
-            look = {"marker": marker(mark["series"]), "markersize": 7, "markerfacecolor": inside, "markeredgewidth": 1.6}
-            name = name_in_file("mark", mark["pass"], mark["label"])
-            axes.plot([mark["x"]], [mark["y"]], color=colour, linestyle="none", gid=name, zorder=4, **look)
         places = label_places([(*place(mark["x"], mark["y"]), 4.9 * len(mark["label"]) + 4) for mark in marks], taken, PANEL, HEIGHT)
         for mark, at in zip(marks, places):
+            inside = ink("bg" if mark["pass"] == "backward" else mark["series"])
+            look = {"marker": marker(mark["series"]), "markersize": 7, "markerfacecolor": inside, "markeredgewidth": 1.6}
+            name = name_in_file("mark", mark["pass"], mark["label"])
+            axes.plot([mark["x"]], [mark["y"]], color=ink(mark["series"]), linestyle="none", gid=name, zorder=4, **look)
             pointer(axes, mark["label"], (mark["x"], mark["y"]), at, mark["series"], ha="center", zorder=5)
         return figure
 
@@ -121,9 +119,7 @@ def draw_roofs(axes, peaks, bandwidth, limits, place):
         axes.plot([start, ridge], [start * bandwidth, ridge * bandwidth], color=ink("fg"), linewidth=1.8)
         (xa, ya), (xb, yb) = place(start, start * bandwidth), place(ridge, ridge * bandwidth)
         boxes += [around(xa + (xb - xa) * k / 60, ya + (yb - ya) * k / 60, 4, 8) for k in range(61)]
-        middle = (start * ridge) ** 0.5
-        x, y = place(middle, middle * bandwidth)
-        text = f"HBM, {bandwidth:g} TB/s"
-        write(axes, text, (x - 6, y + 4), size=NORMAL, ha="right", va="bottom")
-        boxes.append(around(x - 6 - 2.6 * len(text), y + 10, 5.2 * len(text), 14))
+        right, y, text = (xa + xb) / 2 - 6, (ya + yb) / 2, f"HBM, {bandwidth:g} TB/s"
+        write(axes, text, (right, y + 4), size=NORMAL, ha="right", va="bottom")
+        boxes.append(around(right - 2.6 * len(text), y + 10, 5.2 * len(text), 14))
     return boxes
