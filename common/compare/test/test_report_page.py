@@ -49,7 +49,6 @@ class Input(ReportCase):
             ("required", good),
             ("required", "--out", self.out),
             ("unrecognized", good, "--out", self.out, "--titl", "x"),
-            ("cannot be written", good, "--out", self.path / "no" / "out.html"),
             ("is not a report of this program", good, "--out", good),
             *(("begins with https://", good, "--out", self.out, "--docs", bad) for bad in ("javascript:alert(1)", "docs", "https://a b")),
         ):
