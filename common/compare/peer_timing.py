@@ -71,26 +71,23 @@ def causal_mask(torch, n, device):
     return torch.ones(n, n, device=device, dtype=torch.bool).triu(1)
 
 
-def needed_bytes(problem, backend, which):
-    """The least that fits: Q, K, V, O and their gradients; in plain torch also S and P forward, P, dP and dS backward, and the mask."""
+def no_room(torch, problem, backend, which):
+    """Why the problem cannot fit, or nothing. It needs at least Q, K, V, O and their gradients; in plain torch also S and P forward, P, dP and
+    dS backward, and the mask."""
     n, backward = problem["seq_q"], which == "backward"
     of_type = problem["batch"] * problem["heads"] * (4 if problem["dtype"] == "fp32" else 2)
-    tensors = (8 if backward else 4) * of_type * n * problem["head_dim"]
-    if backend is not None:
-        return tensors
-    return tensors + (3 if backward else 2) * of_type * n * n + (n * n if problem["causal"] else 0)
-
-
-def no_room(torch, problem, backend, which):
-    """Why the problem cannot fit, or nothing."""
-    needed, free = needed_bytes(problem, backend, which), torch.cuda.mem_get_info()[0]
-    what = "its tensors and matrices" if backend is None else "its tensors alone"
+    needed, what = (8 if backward else 4) * of_type * n * problem["head_dim"], "its tensors alone"
+    if backend is None:
+        needed += (3 if backward else 2) * of_type * n * n + (n * n if problem["causal"] else 0)
+        what = "its tensors and matrices"
+    free = torch.cuda.mem_get_info()[0]
     return f"{what} need {size(needed)} of GPU memory; {size(free)} are free" if needed > free else None
 
 
 def time_ms(torch, work, iterations, flush, before_warm_up):
-    """What `time` of a row says. Each timed call meets a cold L2, unless there is nothing to flush it with. enqueue_ms is what a clock beside the call reads that does not wait
-    for the GPU, first_enqueue_ms the same of the first call, on an idle GPU: in a new process it loads the kernels."""
+    """What `time` of a row says. Each timed call meets a cold L2, unless there is nothing to flush it with. enqueue_ms is what a clock beside
+    the call reads that does not wait for the GPU, first_enqueue_ms the same of the first call, on an idle GPU: in a new process it loads the
+    kernels."""
     torch.cuda.synchronize()
     began = time.perf_counter()
     work()

@@ -14,7 +14,7 @@ from rows.text import size
 from . import choose
 from .choose import Picture, Unfit, length, lengths, median, name_of, series_of
 from .labels import spread
-from .style import add_panel, head, ink, lengths_axis, line_look, name_in_file, new_figure, pointer, write
+from .style import add_panel, head, ink, line_look, name_in_file, new_figure, pointer, write
 
 WORDS = {"fp32": "fp32", "fp16": "fp16, tensor cores", "bf16": "bf16, tensor cores"}
 WHY_ABOVE = "Why 06 lies above 04: FA-2 reads K and V again for each tile of queries, and takes small tiles to occupy more SMs."
@@ -206,7 +206,8 @@ def draw_panel(axes, panel, limits, unit):
     axes.set_yscale("log")
     axes.set_ylim(zero / 1.3 if zero else low, high)
     values = sorted({n for line in panel["series"] for n, _ in line["points"]})
-    lengths_axis(axes, values)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(values, [f"{n // 1024}k" if n >= 1024 and n % 1024 == 0 else f"{n}" for n in values])
     axes.set_xlim(values[0] / 1.15, values[-1] * 1.15)
     write(axes, "N", (-8, -13), colour="dim", ha="right")
     for i, text in enumerate(panel["gaps"]):

@@ -116,13 +116,6 @@ def pointer(axes, text, mark, at, colour, relpos=(0.5, 0.5), **more):
     axes.annotate(text, xy=mark, xytext=at, textcoords="axes points", **more)
 
 
-def lengths_axis(axes, values):
-    """N on a logarithmic axis, each length by its name."""
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(values, [f"{n // 1024}k" if n >= 1024 and n % 1024 == 0 else f"{n}" for n in values])
-    axes.minorticks_off()
-
-
 def finish(figure, title, digest):
     """The SVG file: text as text, colours by name, a title for screen readers, what it was drawn from. The same for the same rows."""
     buffer = io.BytesIO()

@@ -79,8 +79,8 @@ def what_is_wrong_in(problem):
 
 
 def read(paths):
-    """The rows of all files, each with the number of its `file`. A run that ended without a report says nothing about its problem and its device: it has those of the other
-    rows of its file where these agree."""
+    """The rows of all files, each with the number of its `file`. A run that ended without a report says nothing about its problem and its
+    device: it has those of the other rows of its file where these agree."""
     every = []
     for index, path in enumerate(paths):
         rows = read_file(path)
