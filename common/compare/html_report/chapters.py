@@ -20,12 +20,6 @@ WHY = (
 KNOWN = {path.stem: path for path in DOCS.glob("[0-9][0-9]_*.md")}  # stage: its chapter
 
 
-def chapters_of(stage):
-    """The one of its name, then all others of its number."""
-    number = stage.split("_")[0]
-    return [KNOWN[stage], *(path for name, path in sorted(KNOWN.items()) if name.split("_")[0] == number and name != stage)]
-
-
 def link(stage, text=None):
     """To where the page names the chapter of a stage, if there is one."""
     return tag("a", text or stage, href=f"#chapter-{stage}") if stage in KNOWN else text or stage
@@ -42,7 +36,8 @@ def section(rows, base):
     to where its links lead nowhere."""
     lines = []
     for stage in sorted({row["stage"] for row in rows if row["stage"] in KNOWN}):
-        for path in chapters_of(stage):
+        of_number = (name for name in KNOWN if name.split("_")[0] == stage.split("_")[0])
+        for path in (KNOWN[name] for name in sorted(of_number, key=lambda name: (name != stage, name))):  # that of its name first
             title = re.sub(r"^# (\d+\w? )?", "", path.read_text(encoding="utf-8").split("\n", 1)[0])
             name = tag("a", title, href=f"{base.rstrip('/')}/{quote(path.name)}") if base else title
             anchor = f"chapter-{stage}" if path is KNOWN[stage] else None
