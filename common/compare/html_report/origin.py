@@ -43,25 +43,22 @@ def dates(rows):
 
 def warnings(rows):
     """What forbids to compare rows without a second thought."""
-    said, known = [], commits(rows)
-    if len(known) > 1:
-        several = ", ".join(f"{short_commit({'commit': commit})} ({counted(count, 'row')})" for commit, _, _, count in known)
-        said.append(f"These rows come from different commits: {several}.")
-    if any(not commit for commit, *_ in known):
-        said.append("Some rows do not say which commit they belong to.")
-    if any(commit.endswith("-dirty") for commit, *_ in known):
-        said.append("Some rows were made in a working tree with changes that no commit holds (-dirty).")
+    known = commits(rows)
+    several = ", ".join(f"{short_commit({'commit': commit})} ({counted(count, 'row')})" for commit, _, _, count in known)
+    dirty = [commit for commit, *_ in known if commit.endswith("-dirty")]
     names = distinct(device_name(row) for row in rows if isinstance(row.get("device"), dict))
-    if len(names) > 1:
-        said.append(f"These rows come from different devices: {', '.join(names)}.")
-        said[-1] += " Compare times of one device only, unless the devices are what you compare."
-    versions = distinct(text(row, "device", "driver") for row in rows)
-    if len(versions) > 1 and len(names) == 1:
-        said.append("These rows were made with different drivers: " + ", ".join(versions) + ".")
+    drivers = distinct(text(row, "device", "driver") for row in rows)
     stale = [path for path, blob in sources(rows) if state(path, blob) != "the same"]
-    if stale:
-        said.append("Changed since these rows were made: " + ", ".join(stale) + ".")
-    return said
+    said = {
+        f"These rows come from different commits: {several}.": len(known) > 1,
+        "Some rows do not say which commit they belong to.": any(not commit for commit, *_ in known),
+        "Some rows were made in a working tree with changes that no commit holds (-dirty).": dirty,
+        f"These rows come from different devices: {', '.join(names)}. "
+        "Compare times of one device only, unless the devices are what you compare.": len(names) > 1,
+        f"These rows were made with different drivers: {', '.join(drivers)}.": len(drivers) > 1 and len(names) == 1,
+        f"Changed since these rows were made: {', '.join(stale)}.": stale,
+    }
+    return [words for words, is_so in said.items() if is_so]
 
 
 def sources(rows):

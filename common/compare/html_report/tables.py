@@ -131,12 +131,10 @@ def caption(group):
     """What holds for all lines."""
     known = [row for row in group.rows if not is_peer(row)] or group.rows
     least, flops = (next(filter(None, (number(row, key) for row in known)), None) for key in ("compulsory_bytes", "flops"))
-    parts = [group.device]
-    if group.gpu:
-        cold = {row["time"].get("cold_l2") for row in group.rows if isinstance(row.get("time"), dict)}
-        parts += ["cold L2" if cold == {True} else "L2 not flushed in every line"] if cold else []
-    else:
-        parts.append("exact counts; they are not times")
+    parts = [group.device] if group.gpu else [group.device, "exact counts; they are not times"]
+    cold = {row["time"].get("cold_l2") for row in group.rows if isinstance(row.get("time"), dict)}
+    if group.gpu and cold:
+        parts.append("cold L2" if cold == {True} else "L2 not flushed in every line")
     if least and flops:
         parts.append(f"any implementation must move {size(least)} and do {figure(flops / 1e9)} GFLOP")
     if group.first() is not None:
@@ -173,16 +171,18 @@ def content(group, peak):
 
 def section(found, peaks, unfolded):
     """All tables. Those of a sweep are folded but for some."""
-    folded, before = len(found) > 4 and any(group not in unfolded for group in found), None
+
+    def family(group):
+        p = group.problem
+        return f"{group.device}, {p['dtype']}, d={p['head_dim']}, {'causal' if p['causal'] else 'not causal'}"
+
+    folded = len(found) > 4 and any(group not in unfolded for group in found)
     parts = [tag("p", "Only tables that are unfolded are printed.", class_="caption")] if folded else []
-    for group in found:
-        p, beside = group.problem, result(group) if folded else None
-        family = f"{group.device}, {p['dtype']}, d={p['head_dim']}, {'causal' if p['causal'] else 'not causal'}"
-        if folded and family != before:
-            before = family
-            parts.append(tag("h3", family, class_="family"))
-        shown = content(group, peaks.get((group.device, p["dtype"])))
-        parts.append(part(group.title, group.id, shown, folded, beside, group in unfolded))
+    for name, groups in itertools.groupby(found, family):
+        parts += [tag("h3", name, class_="family")] if folded else []
+        for group in groups:
+            shown = content(group, peaks.get((group.device, group.problem["dtype"])))
+            parts.append(part(group.title, group.id, shown, folded, result(group) if folded else None, group in unfolded))
     return join(parts)
 
 
