@@ -103,13 +103,10 @@ def variants(program, wanted):
     return {name: which for name, which in found.items() if not names or name in names}
 
 
-def stage_outputs(np, program, problem, variant, which, device, folder, arrays):
-    """({tensor: array}, code, what it said) of one run."""
-    source, target = folder / "in", folder / variant
-    source.mkdir(exist_ok=True)
-    for name, values in arrays.items():
-        np.save(source / f"{name}.npy", values.astype(np.float16) if problem["dtype"] == "fp16" else values)
-    options = ["--load", source, "--save", target, "--dtype", problem["dtype"], "--variant", variant, "--pass", which, "--device", device]
+def stage_outputs(np, program, problem, variant, which, device, folder):
+    """({tensor: array}, code, what it said) of one run on the arrays in a folder."""
+    target = folder / variant
+    options = ["--load", folder, "--save", target, "--dtype", problem["dtype"], "--variant", variant, "--pass", which, "--device", device]
     code, said, _ = run_stage(program, *options, "--no-check", *(["--causal"] if problem["causal"] else []))
     names = TENSORS if which == "backward" else ("o", "lse")
     if code != 0:
@@ -162,8 +159,10 @@ def rows_of_problem(np, torch, program, problem, chosen, device, only, seed):
         yield from differences(np, problem, peer, found[peer], {"float64": exact}, exact, limits, loose=10)
     asked = {peer: theirs for peer, theirs in found.items() if peer in ("float64", *only)}
     with tempfile.TemporaryDirectory() as folder:
+        for name, values in arrays.items():
+            np.save(pathlib.Path(folder) / f"{name}.npy", values.astype(np.float16) if problem["dtype"] == "fp16" else values)
         for variant, which in chosen.items():
-            ours, code, said = stage_outputs(np, program, problem, variant, which, device, pathlib.Path(folder), arrays)
+            ours, code, said = stage_outputs(np, program, problem, variant, which, device, pathlib.Path(folder))
             if code != 0:
                 yield {"problem": problem, "of": variant, "verdict": "refused" if code == 2 else "WRONG", "message": said}
             yield from differences(np, problem, variant, ours, asked, exact, limits)
