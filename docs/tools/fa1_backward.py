@@ -4,10 +4,9 @@ import math
 import random
 import struct
 
-from .fa1_forward import GROUP, ONE_ADDRESS, OWN_ROWS, PAD, SCHEDULERS, by_shared_memory, loop_panel
+from .fa1_forward import GROUP, ONE_ADDRESS, OWN_ROWS, PAD, SCHEDULERS, by_shared_memory
 from .formatting import table
 from .shapes import SHARED_BYTES, WARP, up, visited
-from .svg import Picture
 
 MAX_BC, CHUNK = 64, 32  # as in the kernel: test_kernels.py
 
@@ -80,49 +79,6 @@ def clocks():
 def least_ms(row):
     """(5.10)"""
     return by_shared_memory(row["problem"], sum(clocks_per_column()), row["problem"]["kv_heads"])
-
-
-def loop_backward():
-    """Section 3: the loop order of the backward pass, and what crosses the border of the chip in it."""
-    p, rows = Picture(838, 420, "The loops of the backward pass: dK and dV stay on the chip, dQ travels"), 4
-    p.label(190, 26, "K, V outside, Q inside", 16, bold=True)
-    p.note(190, 48, "one block takes all tiles, column by column")
-    loop_panel(p, 14, rows, ["K, V {}", "dK, dV"], [("Q, dO {}", 56), ("dQ{}", 40)], lambda r, c: c * rows + r + 1)
-    for c in range(5):
-        p.arrow(14 + 104 + 48 * c + 38, 136, 14 + 104 + 48 * c + 38, 316)
-    p.note(14, 344, "dK, dV of a column sum over the queries, down the column:", "complete when the column ends.", anchor="start")
-    p.note(
-        14,
-        388,
-        "dQ of a row sums over the keys, along the row: it gets",
-        "one term per column, and waits in HBM in between.",
-        anchor="start",
-    )
-    p.line(420, 14, 420, 406, "thin")
-    p.label(630, 26, "What crosses the border", 16, bold=True)
-    p.rect(446, 62, 96, 330, "c0")
-    p.label(494, 84, "HBM", 14, bold=True)
-    p.rect(720, 62, 104, 330, "c0")
-    p.label(772, 84, "on the chip", 14, bold=True)
-    for y, name, ways, when in [
-        (122, "K, V", "in", "once per column"),
-        (192, "Q, O, dO, m, ℓ", "in", "for each tile"),
-        (262, "dQ", "both", "for each tile: read, added to, written"),
-        (346, "dK, dV", "out", "once per column, complete"),
-    ]:
-        p.label(631, y - 10, name, 14, bold=True)
-        if ways in ("in", "both"):
-            p.arrow(546, y, 716, y)
-        if ways in ("out", "both"):
-            back = y + 12 if ways == "both" else y
-            p.arrow(716, back, 546, back)
-        for n, text in enumerate(when.split(": ") if ways == "both" else [when]):
-            p.note(631, y + (30 if ways == "both" else 18) + 16 * n, text, size=12)
-    p.note(772, 330, "sums grow", "here", size=12)
-    return p
-
-
-PICTURES = [loop_backward]
 
 
 def fp32(x):

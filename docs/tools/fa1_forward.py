@@ -1,4 +1,4 @@
-"""Of docs/04_fa1_forward.md: two tiles by hand, the tiles that fit, events, sectors and least times, and the two loop orders."""
+"""Of docs/04_fa1_forward.md: two tiles by hand, the tiles that fit, events, sectors and least times."""
 
 import math
 
@@ -6,7 +6,6 @@ from plots import h200
 
 from .formatting import table
 from .shapes import SHARED_BYTES, up, visible_pairs, visited
-from .svg import Picture
 
 WARP_ROWS, MAX_ROWS, GROUP, PAD = 32, 256, 8, 4  # as in the kernel: test_kernels.py
 
@@ -168,55 +167,3 @@ def by_shared_memory(p, clocks_per_pair, blocks):
 def least_ms(row):
     """(4.8)"""
     return by_shared_memory(row["problem"], CLOCKS_PER_COLUMN, row["problem"]["heads"])
-
-
-def loop_panel(p, x0, rows, above, beside, number):
-    """Tiles of S under the tiles of keys and beside the tiles of queries; number(r, c) is the order in which a block takes them."""
-    for c in range(5):
-        for n, name in enumerate(above):
-            p.box(x0 + 104 + 48 * c, 70 + 26 * n, 44, 22, "c3", name.format(c), 12)
-    for r in range(rows):
-        y, x = 130 + 48 * r, x0
-        for name, wide in beside:
-            p.box(x, y, wide, 44, "c2", name.format(r), 12)
-            x += wide + 4
-        for c in range(5):
-            p.box(x0 + 104 + 48 * c, y, 44, 44, "c1", str(number(r, c)), 14)
-
-
-def loop_orders():
-    """Section 2: who goes where, and what is read again."""
-    p, rows = Picture(838, 404, "The two loop orders: K and V outside (FlashAttention-1), and Q outside (FlashAttention-2)"), 4
-    for x0, title, below, number in [
-        (14, "FlashAttention-1: K, V outside, Q inside", "one block takes all tiles, column by column", lambda r, c: c * rows + r + 1),
-        (436, "FlashAttention-2: Q outside, K, V inside", "a block for each row of tiles, all at once", lambda r, c: c + 1),
-    ]:
-        p.label(x0 + 180, 26, title, 16, bold=True)
-        p.note(x0 + 180, 48, below)
-        loop_panel(p, x0, rows, ["K{}", "V{}"], [("Q{}", 28), ("O, m, ℓ {}", 68)], number)
-    for c in range(5):
-        p.arrow(14 + 104 + 48 * c + 38, 136, 14 + 104 + 48 * c + 38, 316)
-    for r in range(rows):
-        p.arrow(436 + 110, 130 + 48 * r + 38, 436 + 338, 130 + 48 * r + 38)
-        p.note(838 - 4, 130 + 48 * r + 27, f"block {r}", size=12, anchor="end")
-    p.note(
-        14,
-        342,
-        "K, V: loaded once.",
-        "Q, O, m, ℓ: read again for each of Tc = 5 columns;",
-        "O, m, ℓ also written back each time.",
-        anchor="start",
-    )
-    p.note(
-        436,
-        342,
-        "K, V: read again by each of Tr = 4 blocks.",
-        "Q: loaded once. O, m, ℓ: in registers;",
-        "O and L are written once, at the end.",
-        anchor="start",
-    )
-    p.line(420, 14, 420, 390, "thin")
-    return p
-
-
-PICTURES = [loop_orders]

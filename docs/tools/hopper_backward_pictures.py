@@ -1,10 +1,8 @@
 """The picture of docs/08_hopper_backward.md: which products are in flight when, drawn from a trace of the simulator (FLASH_SIMT_TRACE)."""
 
-from .hopper_forward_pictures import LEFT, ROW, TEXT, TRACES, WIDTH, events_of, stages_of
-from .saved import NOTHING_SAVED
+from .hopper_forward_pictures import LEFT, ROW, TEXT, WIDTH, events_of, stages_of
 from .svg import Picture
 
-FILE, KERNEL = "backward.jsonl", "backward_ring"
 PRODUCTS = ["S", "dP", "dV", "dQ", "dK"]
 REGISTERS = -1  # in place of an address in shared memory
 
@@ -51,7 +49,7 @@ def lanes_of(events):
 
 
 def order_08b():
-    lanes, end = lanes_of(events_of(FILE, KERNEL))
+    lanes, end = lanes_of(events_of("backward.jsonl", "backward_ring"))
     title = "Step 2, two tiles of queries: what each warpgroup waits for, and which of its five products are in flight"
     p = Picture(WIDTH, 118 + len(lanes) * (6 * ROW + 14), title)
     p.label(WIDTH / 2, 28, title, 15, bold=True)
@@ -82,9 +80,9 @@ def order_08b():
     return p
 
 
-PICTURES = [order_08b] if (TRACES / FILE).exists() else []
+PICTURES = [order_08b]
 
 
 def of_step_2():
-    """As a picture on the page, where it is saved."""
-    return "![Products in flight, from the simulator's trace of step 2](img/order_08b.svg)" if PICTURES else NOTHING_SAVED
+    """As a picture on the page."""
+    return "![Products in flight, from the simulator's trace of step 2](img/order_08b.svg)"

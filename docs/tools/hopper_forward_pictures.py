@@ -2,7 +2,7 @@
 
 import json
 
-from .saved import NOTHING_SAVED, RESULTS
+from .saved import RESULTS
 from .svg import Picture
 
 TRACES = RESULTS / "cpu" / "traces"
@@ -195,150 +195,9 @@ def step_08h():
     )
 
 
-def overlap_08h():
-    """Schemes, with products twice as long as the exponentials: d = 128."""
-    p = Picture(
-        WIDTH, 440, "Two warpgroups tied by a barrier; two that drift apart; one that has products in flight while it exponentiates"
-    )
-    unit = 64
-    kinds = {"S": "c2", "PV": "c3", "softmax": "c1", "wait": "c0"}
-    schemes = [
-        (
-            "Step 2: a barrier for each tile. Both multiply, then both exponentiate",
-            {
-                "warpgroup 0": [("S", 0, 4, "S"), ("softmax", 4, 8, "softmax"), ("PV", 8, 12, "PV")],
-                "warpgroup 1": [("S", 0, 4, "S"), ("softmax", 4, 8, "softmax"), ("PV", 8, 12, "PV")],
-                "tensor cores": [("S", 0, 4, "busy"), ("wait", 4, 8, "idle"), ("PV", 8, 12, "busy")],
-            },
-        ),
-        (
-            "Step 3: roles. One exponentiates while the other multiplies",
-            {
-                "warpgroup 0": [
-                    ("S", 0, 2, "S"),
-                    ("softmax", 2, 4, "softmax"),
-                    ("PV", 4, 6, "PV"),
-                    ("wait", 6, 8, "waits"),
-                    ("S", 8, 10, "S"),
-                ],
-                "warpgroup 1": [
-                    ("wait", 0, 2, "waits"),
-                    ("S", 2, 4, "S"),
-                    ("softmax", 4, 6, "softmax"),
-                    ("PV", 6, 8, "PV"),
-                    ("wait", 8, 10, "waits"),
-                ],
-                "tensor cores": [
-                    ("S", 0, 2, "S of 0"),
-                    ("S", 2, 4, "S of 1"),
-                    ("PV", 4, 6, "PV of 0"),
-                    ("PV", 6, 8, "PV of 1"),
-                    ("S", 8, 10, "S of 0"),
-                ],
-            },
-        ),
-        (
-            "Step 4: overlap, one warpgroup alone. Its own products run beside its softmax",
-            {
-                "threads": [(kind, 2 * i, 2 * i + 2, text) for i, (kind, text) in enumerate(SOFTMAX_BESIDE)],
-                "products in flight": [(kind, 2 * i, 2 * i + 2, text) for i, (kind, text) in enumerate(PRODUCTS_BESIDE)],
-            },
-        ),
-    ]
-    y = 34
-    for title, lanes in schemes:
-        p.label(LEFT, y, title, 15, "start", bold=True)
-        y += 14
-        for name, parts in lanes.items():
-            p.note(LEFT - 12, y + 17, name, size=TEXT, anchor="end")
-            for kind, first, last, text in parts:
-                p.box(LEFT + first * unit, y, (last - first) * unit - 2, 24, kinds[kind], text, TEXT)
-            y += 32
-        y += 32
-    p.note(
-        WIDTH / 2,
-        y,
-        "To scale for d = 128 if nothing but products and exponentials took time: the other latencies are what the steps have to hide.",
-        size=TEXT,
-    )
-    return p
-
-
-def operands_08h():
-    """How the depth of a product walks through a tile, and which warp has which rows of the result; d = 128, tiles of 64 keys."""
-    p = Picture(980, 370, "K-major: along the rows, panel by panel; MN-major: down the rows; the accumulators of a warpgroup")
-    top, panel, gap = 84, 128, 10  # a panel of 64 rows and 64 columns
-
-    def head(x, title, *lines):
-        p.label(x, 28, title, 15, bold=True)
-        p.note(x, 48, *lines, size=TEXT)
-
-    left = 26
-    head(left + panel + gap / 2, "Q or K in S = Q Kᵀ: K-major", "16 of d are 32 bytes of each row")
-    for half in range(2):
-        x = left + half * (panel + gap)
-        for step in range(4):
-            p.rect(x + step * panel / 4, top, panel / 4, panel, "c1" if (half, step) == (0, 1) else "c0")
-            p.label(x + (step + 0.5) * panel / 4, top + panel / 2 + 5, f"{4 * half + step}", TEXT)
-        p.note(x + panel / 2, top + panel + 18, f"panel {half}", size=TEXT)
-    p.arrow(left + 6, top + panel + 36, left + 2 * panel + gap - 6, top + panel + 36)
-    p.note(left + panel + gap / 2, top + panel + 58, "+ 32 bytes; from step 3 to 4 a panel on", size=TEXT)
-
-    left = 356
-    head(left + panel + gap / 2, "V in O = P V: MN-major", "16 keys are 16 rows of 128 bytes")
-    for half in range(2):
-        x = left + half * (panel + gap)
-        for step in range(4):
-            p.rect(x, top + step * panel / 4, panel, panel / 4, "c1" if step == 1 else "c0")
-            p.label(x + panel / 2, top + (step + 0.5) * panel / 4 + 5, f"{step}", TEXT)
-        p.note(x + panel / 2, top + panel + 18, f"panel {half}", size=TEXT)
-    p.arrow(left - 14, top + 4, left - 14, top + panel - 4)
-    p.note(left + panel + gap / 2, top + panel + 40, "+ 2,048 bytes a step", "leading offset: from panel to panel", size=TEXT)
-
-    left, wide = 692, 250
-    head(left + wide / 2, "S or O: accumulators", "64 rows, 16 for each warp")
-    for warp in range(4):
-        y = top + warp * panel / 4
-        p.rect(left, y, wide, panel / 4, ["c3", "c2", "c4", "c0"][warp])
-        p.note(left - 8, y + 20, f"w{warp}", size=TEXT, anchor="end")
-    for tile in range(1, 8):
-        p.line(left + tile * wide / 8, top, left + tile * wide / 8, top + panel, "thin")
-    for y in (2, 10):
-        p.rect(left + 2 * wide / 8 + wide / 32, top + panel / 4 + y * panel / 64, wide / 32, panel / 64 + 1, "c1")
-    p.note(left + wide / 2, top + panel + 18, "tiles of 8 columns: registers 4i to 4i + 3", size=TEXT)
-    p.note(
-        left + wide / 2,
-        top + panel + 40,
-        "blue: the four numbers of a lane in tile 2,",
-        "two columns of rows g and g + 8 of its warp",
-        size=TEXT,
-    )
-    p.note(
-        490,
-        top + panel + 104,
-        "Blue strips: what step 1 of a product reads. The swizzle within rows is left out: hardware undoes it.",
-        "Both panels of V belong to one product: its N is d = 128, and step 1 reads 16 rows of both.",
-        size=TEXT,
-    )
-    return p
-
-
-PRODUCTS_BESIDE = [
-    ("S", "S of tile 1"),
-    ("PV", "PV of tile 0"),
-    ("S", "S of tile 2"),
-    ("PV", "PV of tile 1"),
-    ("S", "S of tile 3"),
-    ("PV", "PV of 2"),
-]
-SOFTMAX_BESIDE = [("wait", "waits"), ("softmax", "softmax of tile 1"), ("wait", "waits"), ("softmax", "softmax of tile 2")]
-SOFTMAX_BESIDE += [("wait", "waits"), ("softmax", "softmax of tile 3")]
-
-PICTURES = [ring_08h, overlap_08h, operands_08h]
-if (TRACES / "overlap.jsonl").exists():
-    PICTURES.append(step_08h)
+PICTURES = [ring_08h, step_08h]
 
 
 def of_step_4():
-    """As a picture on the page, where it is saved."""
-    return "![What the block of step 4 does, from the simulator's trace](img/step_08h.svg)" if step_08h in PICTURES else NOTHING_SAVED
+    """As a picture on the page."""
+    return "![What the block of step 4 does, from the simulator's trace](img/step_08h.svg)"

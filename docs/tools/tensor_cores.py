@@ -1,5 +1,5 @@
-"""Of docs/08_tensor_cores.md and the backward chapter after it: tiles, registers, events; of the forward one alone: precision, banks, the
-picture of its loop. What bounds the steps is in tensor_bounds.py, their times beside others' in tensor_results.py."""
+"""Of docs/08_tensor_cores.md and the backward chapter after it: tiles, registers, events; of the forward one alone: precision and banks.
+What bounds the steps is in tensor_bounds.py, their times beside others' in tensor_results.py."""
 
 import re
 
@@ -9,7 +9,6 @@ from . import fragments as F
 from .formatting import shown, step, table, tiles_text
 from .saved import NOTHING_SAVED, RESULTS, newest, of_each_gpu, said, section
 from .shapes import WARP, fullest_bank, shapes
-from .svg import Picture
 from .tensor_bounds import BACKWARD, CHAPTERS, FORWARD, MMA_FLOPS, STAGE, VARIANTS, default
 
 LAST = {"forward": FORWARD[-1], "backward": BACKWARD[-1]}
@@ -140,46 +139,3 @@ def banks():
         f"{table(head, rows)}\n\nIn all, of a warp for a pair of tiles: {total}; with padding none. For a head with N = {n:,} and d = 64 "
         f"it is {count:,}, O included, and with `Shape`'s `Pad` set to 0 the simulator counts as many."
     )
-
-
-TURN = [
-    ("1", "c0", 22),
-    ("2", "c4", 22),
-    ("3", "c2", 22),
-    ("S = Q Kᵀ", "c1", 92),
-    ("m, P, ℓ", "c1", 70),
-    ("P stored", "c0", 66),
-    ("O += P V", "c1", 92),
-]
-GAP = 3
-
-
-def pipeline_08():
-    """Two turns of the loop of step 3, in the order of its code, and what each of the two stages holds meanwhile."""
-    p = Picture(960, 310, "Double buffering: what a block computes and what it copies, in the order of the code of step 3")
-    p.label(480, 30, "Two turns of the loop of step 3", 17, bold=True)
-    for y, text in [(115, "threads"), (181, "stage 0"), (225, "stage 1")]:
-        p.label(96, y, text, 15, "end")
-    left, turn = 110, sum(width + GAP for *_, width in TURN) + 6
-    for n, title in enumerate(["turn j, tile j", "turn j + 1, tile j + 1"]):
-        x = left + n * turn
-        p.label(x + turn / 2 + 30, 72, title, 15)
-        for text, kind, width in TURN:
-            p.box(x, 86, width, 48, kind, text, 15)
-            x += width + GAP
-    waited, issued, reading, end = (sum(width + GAP for *_, width in TURN[:n]) for n in (1, 2, 3, len(TURN)))
-    p.box(left + reading, 164, end - GAP - reading, 26, "c3", "tile j: read", 14)
-    p.box(left + turn + issued, 164, end - GAP - issued, 26, "c2", "tile j + 2: on its way", 14)
-    p.box(left + issued, 208, turn + waited - GAP - issued, 26, "c2", "tile j + 1: on its way", 14)
-    p.box(left + turn + reading, 208, end - GAP - reading, 26, "c3", "tile j + 1: read", 14)
-    p.note(
-        480,
-        270,
-        "1: wait until the tile of this turn has landed.   2: __syncthreads(), the only one of a turn.   3: ask for the next tile.",
-        "A stage is a tile of K and a tile of V. Widths are not to scale.",
-        size=15,
-    )
-    return p
-
-
-PICTURES = [pipeline_08]

@@ -5,7 +5,6 @@ from plots import h200
 from .formatting import table
 from .saved import said
 from .shapes import WARP, shapes
-from .svg import Picture
 from .tensor_bounds import BACKWARD, CLOCKS, MMA_FLOPS, SCHEDULERS, STAGE, Needs, clocks_of_product, default
 
 
@@ -90,38 +89,3 @@ def tiles():
             widths.setdefault(s.width, []).append(f"{s.tiles}, {keys_of_a_warp(s)} keys a warp")
         lines += [[number, width, "; ".join(sizes)] for width, sizes in widths.items()]
     return table("step | d, padded | Br × Bc", lines)
-
-
-def orientation_08():
-    """What leaves the scores through registers, and what through shared memory, for both orientations."""
-    p = Picture(960, 330, "Orientation of the scores: who gets P and dS from registers, and who by way of shared memory")
-    to_dV, to_dK, to_dQ = ("P", "dV = Pᵀ dO"), ("dS", "dK = τ dSᵀ Q"), ("dS", "dQ = τ dS K")
-    for x, rows, cols, stays, leaves in [
-        (0, "queries", "keys", [to_dQ], [to_dV, to_dK]),
-        (480, "keys", "queries", [to_dV, to_dK], [to_dQ]),
-    ]:
-        p.label(x + 240, 34, f"rows are {rows}, columns {cols}", 17, bold=True)
-        p.label(x + 100, 78, f"scores: {cols} →", 15)
-        p.label(x + 100, 258, f"{rows} ↓", 15)
-        for warp in range(4):
-            p.box(x + 30, 90 + 37 * warp, 137, 34, "c1", f"warp {warp}", 14)
-        for at, (what, product) in enumerate(stays + leaves):
-            y = 104 + 54 * at
-            through = at >= len(stays)
-            p.arrow(x + 174, y + 15, x + 306, y + 15)
-            if through:
-                p.box(x + 192, y - 2, 92, 34, "c4", f"{what}: shared", 14)
-            else:
-                p.label(x + 236, y + 8, f"{what}: registers", 14)
-            p.box(x + 310, y - 2, 146, 34, "c3", product, 15)
-    p.line(480, 50, 480, 270, "thin")
-    p.note(
-        480,
-        296,
-        "A product can take accumulators as they lie if it sums over their columns: over keys on the left, over queries on the right.",
-        size=15,
-    )
-    return p
-
-
-PICTURES = [orientation_08]
