@@ -42,17 +42,12 @@ def is_last(row, last):
 def saved(device, last=LAST):
     """{(d, N, mask, type, pass): [the last step's row, FlashAttention-2's, cuDNN's]} of the problems that the last step has a time of."""
     rows = newest(device, "sweep16.json", "tensor_cores.json", having="time")
-    ours = {key(row): row for row in rows if is_last(row, last)}
-    found = {at: [row, None, None] for at, row in ours.items()}
+    found = {key(row): [row, None, None] for row in rows if is_last(row, last)}
     for row in rows:
-        beside = ours.get(key(row))
-        if (
-            row["stage"] == "peer"
-            and row["variant"] in PEERS
-            and beside
-            and all(row["problem"][n] == beside["problem"][n] for n in ("batch", "heads"))
-        ):
-            found[key(row)][PEERS.index(row["variant"]) + 1] = row
+        if row["stage"] == "peer" and row["variant"] in PEERS and key(row) in found:
+            of_problem = found[key(row)]
+            if all(row["problem"][name] == of_problem[0]["problem"][name] for name in ("batch", "heads")):
+                of_problem[PEERS.index(row["variant"]) + 1] = row
     return found
 
 
@@ -69,26 +64,8 @@ def geometric_mean(ratios):
     return f"{math.exp(sum(map(math.log, known)) / len(known)):.2f}" if known else "–"
 
 
-HEAD = ["d", "N", "mask", *(f"{which} {name}" for which in PASSES for name in ("here", "FA2", "here / FA2", "cuDNN"))]
-
-
-def line(rows, *problem):
-    cells = []
-    for which in PASSES:
-        mine, flash, cudnn = rows.get((*problem, which), NONE)
-        cells += [speed(mine), speed(flash), shown(ratio(mine, flash), ".2f"), speed(cudnn)]
-    return [problem[0], f"{problem[1]:,}", "causal" if problem[2] else "no", *cells]
-
-
-@of_each_gpu
-def cells(device):
-    """TFLOP/s of the twelve cells."""
-    rows = saved(device)
-    used = [row for at, (row, _, _) in rows.items() if at[:4] in CELLS]
-    lines = [line(rows, *cell) for cell in CELLS]
-    means = [geometric_mean(ratio(*rows.get((*cell, which), NONE)[:2]) for cell in CELLS) for which in PASSES]
-    lines.append(["", "", "geometric mean", "", "", f"**{means[0]}**", "", "", "", f"**{means[1]}**", ""])
-    return section(f"TFLOP/s, fp16, 16,384 tokens, H·d = 2,048{in_turns(rows)}", HEAD, lines, used) if used else None
+def named(d, length, causal, *dtype):
+    return [d, f"{length:,}", "causal" if causal else "no", *dtype]
 
 
 def in_turns(rows):
@@ -96,68 +73,79 @@ def in_turns(rows):
     return f"; torch {torch} in the same run, in turns" if torch else ""
 
 
+def rates(title, head, found, also=()):
+    """A line for each of {problem: what to show}: of a row its TFLOP/s, of a pair of rows the first over the second. Problems without a
+    dtype are the twelve cells, with the geometric means of their ratios below. It says where these rows and those of `also` come from, but
+    not torch's; None where nothing is saved."""
+    used = [one for of_problem in (*also, *found.values()) for one in of_problem if isinstance(one, dict) and one["variant"] not in PEERS]
+    if not used:
+        return None
+    lines, of_cells = [], len(next(iter(found))) == 3
+    for problem, of_problem in found.items():
+        lines.append(named(*problem) + [shown(ratio(*one), ".2f") if isinstance(one, tuple) else speed(one) for one in of_problem])
+    if of_cells:
+        columns = zip(*found.values())
+        means = [f"**{geometric_mean(ratio(*pair) for pair in column)}**" if isinstance(column[0], tuple) else "" for column in columns]
+        lines.append(["", "", "geometric mean", *means])
+    return section(title, ["d", "N", "mask", *([] if of_cells else ["dtype"]), *head], lines, used)
+
+
+BOTH_PASSES = [f"{which} {name}" for which in PASSES for name in ("here", "FA2", "here / FA2", "cuDNN")]
+
+
+def of_both_passes(rows, problem):
+    of_each = (rows.get((*problem, which), NONE) for which in PASSES)
+    return [one for mine, flash, cudnn in of_each for one in (mine, flash, (mine, flash), cudnn)]
+
+
+@of_each_gpu
+def cells(device):
+    """TFLOP/s of the twelve cells."""
+    rows = saved(device)
+    title = f"TFLOP/s, fp16, 16,384 tokens, H·d = 2,048{in_turns(rows)}"
+    return rates(title, BOTH_PASSES, {cell[:3]: of_both_passes(rows, cell) for cell in CELLS})
+
+
+@of_each_gpu
+def others(device):
+    """The other problems: other widths, bf16, odd shapes."""
+    rows = saved(device)
+    problems = sorted({at[:4] for at in rows} - set(CELLS), key=lambda p: (p[3], p[1], p[0], p[2]))
+    found = {problem: of_both_passes(rows, problem) for problem in problems}
+    return rates("TFLOP/s, about 16,384 tokens and H·d = 2,048", BOTH_PASSES, found)
+
+
+def beside_cudnn(mine, flash, cudnn):
+    return [mine, cudnn, (mine, cudnn), flash]
+
+
 @of_each_gpu
 def hopper_cells(device, which):
     """The twelve cells of a step for Hopper, in both types."""
+    rows, dtypes = saved(device, ON_HOPPER), ("fp16", "bf16")
+    found = {cell[:3]: [one for dtype in dtypes for one in beside_cudnn(*rows.get((*cell[:3], dtype, which), NONE))] for cell in CELLS}
+    head = [f"{dtype} {name}" for dtype in dtypes for name in ("here", "cuDNN", "here / cuDNN", "FA2")]
+    return rates(f"{which}, {names_of(which)}, TFLOP/s, 16,384 tokens, H·d = 2,048{in_turns(rows)}", head, found)
+
+
+@of_each_gpu
+def hopper_others(device, which):
+    """Its other problems."""
     rows = saved(device, ON_HOPPER)
-    found = {at: {dtype: rows.get((*at[:3], dtype, which), NONE) for dtype in ("fp16", "bf16")} for at in CELLS}
-    used = [row for of_cell in found.values() for row, _, _ in of_cell.values() if row]
-    lines = []
-    for (d, length, causal, _), of_types in found.items():
-        cells = [d, f"{length:,}", "causal" if causal else "no"]
-        for mine, flash, cudnn in of_types.values():
-            cells += [speed(mine), speed(cudnn), shown(ratio(mine, cudnn), ".2f"), speed(flash)]
-        lines.append(cells)
-    means = [geometric_mean(ratio(of_types[dtype][0], of_types[dtype][2]) for of_types in found.values()) for dtype in ("fp16", "bf16")]
-    lines.append(["", "", "geometric mean", "", "", f"**{means[0]}**", "", "", "", f"**{means[1]}**", ""])
-    head = ["d", "N", "mask", *(f"{dtype} {name}" for dtype in ("fp16", "bf16") for name in ("here", "cuDNN", "here / cuDNN", "FA2"))]
-    return section(f"{which}, {names_of(which)}, TFLOP/s, 16,384 tokens, H·d = 2,048{in_turns(rows)}", head, lines, used) if used else None
+    found = {at[:4]: beside_cudnn(*rows[at]) for at in sorted(rows) if (*at[:3], "fp16") not in CELLS and at[4] == which}
+    return rates(f"{which}, TFLOP/s, about 16,384 tokens and H·d = 2,048", ["here", "cuDNN", "here / cuDNN", "FA2"], found)
 
 
 @of_each_gpu
 def in_order(device, name):
     """The twelve cells of a backward step that adds in order, beside the fastest step that does not, and cuDNN."""
     fastest, ordered = saved(device, ON_HOPPER), saved(device, {"backward": name})
-    lines, ratios, used = [], [], []
+    found = {}
     for cell in CELLS:
         (fast, _, _), (mine, _, cudnn) = fastest.get((*cell, "backward"), NONE), ordered.get((*cell, "backward"), NONE)
-        used += [row for row in (mine, fast) if row]
-        ratios.append((ratio(mine, fast), ratio(mine, cudnn)))
-        d, length, causal, _ = cell
-        cells = [d, f"{length:,}", "causal" if causal else "no", speed(fast), speed(mine), shown(ratios[-1][0], ".2f"), speed(cudnn)]
-        lines.append([*cells, shown(ratios[-1][1], ".2f")])
-    means = [f"**{geometric_mean(one)}**" for one in zip(*ratios)]
-    lines.append(["", "", "geometric mean", "", "", means[0], "", means[1]])
-    head = ["d", "N", "mask", "in any order", f"`{name}`", "of that", "cuDNN", f"`{name}` / cuDNN"]
-    title = f"backward, fp16, TFLOP/s, 16,384 tokens, H·d = 2,048{in_turns(ordered)}"
-    return section(title, head, lines, used) if used else None
-
-
-@of_each_gpu
-def hopper_others(device, which):
-    """Its other problems."""
-    rows = {at: found for at, found in saved(device, ON_HOPPER).items() if (*at[:3], "fp16") not in CELLS and at[4] == which}
-    lines = []
-    for d, length, causal, dtype, _ in sorted(rows):
-        mine, flash, cudnn = rows[d, length, causal, dtype, which]
-        lines.append(
-            [
-                d,
-                f"{length:,}",
-                "causal" if causal else "no",
-                dtype,
-                speed(mine),
-                speed(cudnn),
-                shown(ratio(mine, cudnn), ".2f"),
-                speed(flash),
-            ]
-        )
-    head = ["d", "N", "mask", "dtype", "here", "cuDNN", "here / cuDNN", "FA2"]
-    return (
-        section(f"{which}, TFLOP/s, about 16,384 tokens and H·d = 2,048", head, lines, [row for row, _, _ in rows.values()])
-        if rows
-        else None
-    )
+        found[cell[:3]] = [fast, mine, (mine, fast), cudnn, (mine, cudnn)]
+    head = ["in any order", f"`{name}`", "of that", "cuDNN", f"`{name}` / cuDNN"]
+    return rates(f"backward, fp16, TFLOP/s, 16,384 tokens, H·d = 2,048{in_turns(ordered)}", head, found)
 
 
 def in_triton(device):
@@ -167,24 +155,17 @@ def in_triton(device):
 @of_each_gpu
 def triton(device):
     """The twelve cells of the peer in Triton, of sweep_peers.json, beside the stage's steps and FlashAttention-2."""
-    of_triton = in_triton(device)
-    portable, hopper = saved(device), saved(device, ON_HOPPER)
-    tables, used = [], []
+    of_triton, portable, hopper = in_triton(device), saved(device), saved(device, ON_HOPPER)
+    tables, also = [], []
     for which in PASSES:
-        lines, ratios = [], []
+        found = {}
         for cell in CELLS:
             at = (*cell, which)
             mine, (last, flash, _), fastest = of_triton.get(at), portable.get(at, NONE), hopper.get(at, NONE)[0]
-            used += [row for row in (mine, last, flash, fastest) if row]
-            beside = (flash, last, fastest)
-            ratios.append([ratio(other, mine) for other in beside])
-            cells = [text for other, times in zip(beside, ratios[-1]) for text in (speed(other), shown(times, ".2f"))]
-            lines.append([cell[0], f"{cell[1]:,}", "causal" if cell[2] else "no", speed(mine), *cells])
-        means = [f"**{geometric_mean(of_one)}**" for of_one in zip(*ratios)]
-        lines.append(["", "", "geometric mean", "", *(one for mean in means for one in ("", mean))])
-        others = ["FA2", f"`{LAST[which]}`", "for Hopper"]
-        head = ["d", "N", "mask", "Triton", *(text for name in others for text in (name, "/ Triton"))]
-        tables.append(section(f"{which}, fp16, TFLOP/s, 16,384 tokens, H·d = 2,048; for Hopper: {names_of(which)}", head, lines, used))
+            found[cell[:3]] = [mine, flash, (flash, mine), last, (last, mine), fastest, (fastest, mine)]
+        head = ["Triton", *(text for name in ("FA2", f"`{LAST[which]}`", "for Hopper") for text in (name, "/ Triton"))]
+        tables.append(rates(f"{which}, fp16, TFLOP/s, 16,384 tokens, H·d = 2,048; for Hopper: {names_of(which)}", head, found, also))
+        also += found.values()
     return "\n\n".join(tables) if of_triton else None
 
 
@@ -194,67 +175,62 @@ def power(device):
     rows = newest(device, "power.json", having="sustained")
     lines = []
     for row in rows:
-        d, length, causal, dtype, which = key(row)
+        *problem, which = key(row)
         name = f"torch, {row['variant']}" if row["stage"] == "peer" else f"`{row['variant']}`"
         run = row["sustained"]
         per_clock = 1e12 * run["tflops"] / (SM_FLOPS * h200.SMS * 1e6 * run["clock_mhz"])
         cells = [f"{run['tflops']:.0f}", f"{run['clock_mhz']:,.0f}", f"{run['watts']:.0f}", f"{per_clock:.2f}"]
-        lines.append([which, d, f"{length:,}", "causal" if causal else "no", dtype, name, *cells])
+        lines.append([which, *named(*problem), name, *cells])
     head = ["pass", "d", "N", "mask", "dtype", "kernel", "TFLOP/s", "clock, MHz", "W", f"of {SM_FLOPS:,} FLOPs a clock"]
     return section("each for two seconds, 16,384 tokens, H·d = 2,048", head, lines, rows) if rows else None
+
+
+def over(rows, which, peer):
+    """The ratios of the twelve cells in a pass; peer: 1 for FlashAttention-2, 2 for cuDNN."""
+    of_cells = (rows.get((*cell, which), NONE) for cell in CELLS)
+    return [ratio(of_cell[0], of_cell[peer]) for of_cell in of_cells]
+
+
+def times(ratios):
+    return f"**{geometric_mean(ratios)} times**"
+
+
+def ends(ratios):
+    return f"{min(ratios):.2f} to {max(ratios):.2f}"
 
 
 @of_each_gpu
 def summary(device):
     """The twelve cells in two sentences, for the front page; of GPUs that have all of them."""
     rows = saved(device)
-    of_pass = {which: [rows.get((*cell, which), NONE) for cell in CELLS] for which in PASSES}
-    if not all(row for which in PASSES for of_cell in of_pass[which] for row in of_cell):
+    (forward, backward), cudnn = ([over(rows, which, peer) for which in PASSES] for peer in (1, 2))
+    if None in [*forward, *backward, *cudnn[0], *cudnn[1]]:
         return None
-    flash = {which: [ratio(mine, other) for mine, other, _ in of_pass[which]] for which in PASSES}
-    cudnn = {which: [ratio(mine, other) for mine, _, other in of_pass[which]] for which in PASSES}
-    ends = {which: f"{min(flash[which]):.2f} to {max(flash[which]):.2f}" for which in PASSES}
-    used = [mine for which in PASSES for mine, _, _ in of_pass[which]]
-    times = {which: f"**{geometric_mean(flash[which])} times**" for which in PASSES}
+    used = [rows[(*cell, which)][0] for which in PASSES for cell in CELLS]
     where = f"{used[0]['device']['name']}; 16,384 tokens; N from {LENGTHS[0]:,} to {LENGTHS[-1]:,}, d of 64 and 128"
     return (
-        f"On {len(CELLS)} larger problems in fp16 ({where}, with and without a mask), stage 08 has {times['forward']} the rate of torch's "
-        f"FlashAttention-2 in the forward pass ({ends['forward']}) and {times['backward']} in the backward pass ({ends['backward']}; "
-        f"geometric means). These steps run on every GPU since Ampere; they have {geometric_mean(cudnn['forward'])} and "
-        f"{geometric_mean(cudnn['backward'])} times the rate of cuDNN, which uses instructions that Hopper alone has. "
-        f"{on_hopper(device)}{over_triton(device)}{age(used)}"
+        f"On {len(CELLS)} larger problems in fp16 ({where}, with and without a mask), stage 08 has {times(forward)} the rate of torch's "
+        f"FlashAttention-2 in the forward pass ({ends(forward)}) and {times(backward)} in the backward pass ({ends(backward)}; "
+        f"geometric means). These steps run on every GPU since Ampere; they have {' and '.join(map(geometric_mean, cudnn))} times the rate "
+        f"of cuDNN, which uses instructions that Hopper alone has. {on_hopper(device)}{over_triton(device)}{age(used)}"
     )
 
 
 def on_hopper(device):
-    rows = saved(device, ON_HOPPER)
-    said = []
-    for which in PASSES:
-        ratios = [ratio(mine, cudnn) for mine, _, cudnn in (rows.get((*cell, which), NONE) for cell in CELLS)]
-        if None in ratios:
-            return ""
-        said.append(f"**{geometric_mean(ratios)} times** the rate of cuDNN {which} ({min(ratios):.2f} to {max(ratios):.2f})")
+    of_passes = {which: over(saved(device, ON_HOPPER), which, 2) for which in PASSES}
+    if any(None in ratios for ratios in of_passes.values()):
+        return ""
+    said = [f"{times(ratios)} the rate of cuDNN {which} ({ends(ratios)})" for which, ratios in of_passes.items()]
     return f"With them, its [steps for Hopper](docs/08_hopper_forward.md) have {' and '.join(said)}. "
 
 
 def over_triton(device):
-    fastest, of_triton, means = saved(device, ON_HOPPER), in_triton(device), []
-    for which in PASSES:
-        ratios = [ratio(fastest.get((*cell, which), NONE)[0], of_triton.get((*cell, which))) for cell in CELLS]
-        if None in ratios:
-            return ""
-        means.append(f"**{geometric_mean(ratios)} times**")
-    return f"They have {means[0]} and {means[1]} the rate of this project's FlashAttention-2 in [Triton](docs/triton.md). "
-
-
-@of_each_gpu
-def others(device):
-    """The other problems: other widths, bf16, odd shapes."""
-    rows = saved(device)
-    problems = sorted({at[:4] for at in rows} - set(CELLS), key=lambda p: (p[3], p[1], p[0], p[2]))
-    lines = [[*line(rows, *p)[:3], p[3], *line(rows, *p)[3:]] for p in problems]
-    used = [row for at, (row, _, _) in rows.items() if at[:4] in problems]
-    return section("TFLOP/s, about 16,384 tokens and H·d = 2,048", [*HEAD[:3], "dtype", *HEAD[3:]], lines, used)
+    fastest, of_triton = saved(device, ON_HOPPER), in_triton(device)
+    of_passes = [[ratio(fastest.get(at, NONE)[0], of_triton.get(at)) for at in ((*cell, which) for cell in CELLS)] for which in PASSES]
+    if any(None in ratios for ratios in of_passes):
+        return ""
+    means = " and ".join(map(times, of_passes))
+    return f"They have {means} the rate of this project's FlashAttention-2 in [Triton](docs/triton.md). "
 
 
 @of_each_gpu
