@@ -1,7 +1,7 @@
 """The picture of docs/08_hopper_backward.md: which products are in flight when, drawn from a trace of the simulator (FLASH_SIMT_TRACE)."""
 
-from .hopper_forward_pictures import LEFT, ROW, TEXT, WIDTH, events_of, stages_of
-from .svg import Picture
+from .hopper_forward_pictures import events_of, stages_of
+from .lanes import Lanes
 
 PRODUCTS = ["S", "dP", "dV", "dQ", "dK"]
 REGISTERS = -1  # in place of an address in shared memory
@@ -50,34 +50,20 @@ def lanes_of(events):
 
 def order_08b():
     lanes, end = lanes_of(events_of("backward.jsonl", "backward_ring"))
-    title = "Step 2, two tiles of queries: what each warpgroup waits for, and which of its five products are in flight"
-    p = Picture(WIDTH, 118 + len(lanes) * (6 * ROW + 14), title)
-    p.label(WIDTH / 2, 28, title, 15, bold=True)
-    step = (WIDTH - LEFT - 20) / end
-    y = 50
+    it = Lanes("Step 2, two tiles of queries: what each warpgroup waits for, and which of its five products are in flight", 0, end)
     for warp, bars in lanes.items():
-        for row, kind in enumerate(["waits", *PRODUCTS]):
-            top = y + row * ROW
+        for kind in ["waits", *PRODUCTS]:
+            colour = {"waits": "c0", "dV": "c4", "dK": "c4"}.get(kind, "c2")
             name = f"warpgroup {warp // 4}, threads" if kind == "waits" else kind
-            p.note(LEFT - 12, top + 16, name, size=TEXT, anchor="end")
-            p.line(LEFT, top + ROW - 4, WIDTH - 20, top + ROW - 4, "thin")
-            for of_kind, first, last, text in bars:
-                if of_kind != kind:
-                    continue
-                wide = (last - first) * step
-                p.rect(LEFT + first * step, top, wide, ROW - 8, {"waits": "c0", "dV": "c4", "dK": "c4"}.get(kind, "c2"))
-                if wide > 7 * len(text) + 8:
-                    p.label(LEFT + first * step + wide / 2, top + (ROW - 8) / 2 + 5, text, TEXT)
-        y += 6 * ROW + 14
-    p.note(
-        WIDTH / 2,
-        y + 14,
+            it.lane(name, [(first, last, colour, text) for of_kind, first, last, text in bars if of_kind == kind])
+        it.y += 14
+    return it.finish(
+        14,
+        68,
         "Grey: a wait, for a tile, for products, or for what the other warpgroup stores.",
         "S, dP, dQ: both operands in shared memory. dV, dK: the left one in registers.",
         "From left to right the order in which the simulator came to each event; widths are no times.",
-        size=TEXT,
     )
-    return p
 
 
 PICTURES = [order_08b]

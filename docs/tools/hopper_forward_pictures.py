@@ -2,12 +2,10 @@
 
 import json
 
+from .lanes import TEXT, Lanes
 from .saved import RESULTS
-from .svg import Picture
 
 TRACES = RESULTS / "cpu" / "traces"
-WIDTH, LEFT, ROW = 960, 164, 30  # of a picture; where time begins; the height of a lane
-TEXT = 14  # so that it stays legible where a page is narrower
 
 
 def events_of(file, kernel):
@@ -61,13 +59,9 @@ def stages_of(events):
 class Timeline:
     """Places of events: each that is drawn is a step to the right. Of a warpgroup its first warp is drawn, for the others."""
 
-    def __init__(self, events, producer, most=100):
+    def __init__(self, events, producer):
         shown = [e for e in events if e["warp"] == producer or e["warp"] % 4 == 0 or e["event"] in ("landed", "phase ends")]
-        self.events = [e for e in shown if e["event"] not in ("mbarrier", "syncthreads", "commit", "landed", "setmaxnreg")][:most]
-        self.step = (WIDTH - LEFT - 20) / len(self.events)
-
-    def x(self, at):
-        return LEFT + at * self.step
+        self.events = [e for e in shown if e["event"] not in ("mbarrier", "syncthreads", "commit", "landed", "setmaxnreg")][:100]
 
     def of_warp(self, warp):
         return [(at, e) for at, e in enumerate(self.events) if e["warp"] == warp]
@@ -78,25 +72,15 @@ class Timeline:
         return same[0] if same else len(self.events)
 
 
-def bar(p, line, y, first, last, kind, text, high=ROW - 8):
-    """From one event to another; the text only where there is room."""
-    wide = line.x(last) - line.x(first)
-    p.rect(line.x(first), y, wide, high, kind)
-    if wide > 5.6 * len(text) + 10:
-        p.label(line.x(first) + wide / 2, y + high / 2 + 5, text, TEXT)
-
-
-def waits(p, line, y, warp, names):
+def waits(line, warp, names):
     """Grey: from the wait for a phase, or for products, to its end."""
     begun = None
-    for at, event in line.of_warp(warp):
+    for at, event in [*line.of_warp(warp), (len(line.events), {"event": "waited"})]:
         if event["event"] in ("wait", "wgmma wait"):
             begun = at, names.get(event["barrier"], "") if event["event"] == "wait" else "products"
         elif event["event"] in ("waited", "wgmma waited") and begun:
-            bar(p, line, y, begun[0], at, "c0", begun[1])
+            yield begun[0], at, "c0", begun[1]
             begun = None
-    if begun:
-        bar(p, line, y, begun[0], len(line.events), "c0", begun[1])
 
 
 def groups_of(line, warp, stages):
@@ -116,26 +100,30 @@ def groups_of(line, warp, stages):
     return groups
 
 
-def loads(p, line, y, producer, stages):
+def loads(it, line, y, producer, stages):
     """Too short for their names, which stand above them."""
     for stage in stages:
-        phases = {e["phase"]: at for at, e in reversed(line.of_warp(producer)) if e["event"] == "load" and e["barrier"] == stage.full}
-        for at in phases.values():
-            p.rect(line.x(at), y, max(line.step - 2, 3), ROW - 8, "c1")
-            p.label(line.x(at) + line.step / 2, y - 6, stage.name, TEXT)
+        for at in reversed(phases_of(line, stage, producer).values()):
+            it.p.rect(it.x(at), y, max(it.scale - 2, 3), it.high, "c1")
+            it.p.label(it.x(at) + it.scale / 2, y - 6, stage.name, TEXT)
 
 
-def life(p, line, y, stage, producer):
-    """Of a stage: filled, full, and given back, phase by phase."""
+def phases_of(line, stage, producer):
+    """{phase of a stage: where its first load is issued}"""
     begun = {}
     for at, event in line.of_warp(producer):
         if event["event"] == "load" and event["barrier"] == stage.full:
             begun.setdefault(event["phase"], at)
-    for phase, at in begun.items():
+    return begun
+
+
+def life(line, stage, producer):
+    """Of a stage: filled, full, and given back, phase by phase."""
+    for phase, at in phases_of(line, stage, producer).items():
         full = line.phase_ends(stage.full, phase)
         given_back = len(line.events) if stage.empty is None else line.phase_ends(stage.empty, phase)
-        bar(p, line, y, at, full, "c1", f"filled, {phase}")
-        bar(p, line, y, full, given_back, "c3", f"full, phase {phase}")
+        yield at, full, "c1", f"filled, {phase}"
+        yield full, given_back, "c3", f"full, phase {phase}"
 
 
 def timeline(file, kernel, title):
@@ -144,45 +132,28 @@ def timeline(file, kernel, title):
     stages = stages_of(events)
     producer = next(e["warp"] for e in events if e["event"] == "load")
     line = Timeline(events, producer)
-    products = {warp: groups_of(line, warp, stages) for warp in sorted({e["warp"] // 4 * 4 for e in events if e["event"] == "wgmma"})}
-    kinds = [(warp, left) for warp in products for left in dict.fromkeys(group["left"] for group in products[warp])]
     names = {s.full: s.name for s in stages} | {s.empty: s.name for s in stages}
-    lanes = 1 + len(products) + len(kinds) + len(stages)
-    p = Picture(WIDTH, 148 + lanes * ROW + 10 * len(products), title)
-    p.label(WIDTH / 2, 28, title, 15, bold=True)
-    y = 68
-
-    def lane(name):
-        p.note(LEFT - 12, y + 16, name, size=TEXT, anchor="end")
-        p.line(LEFT, y + ROW - 4, WIDTH - 20, y + ROW - 4, "thin")
-
-    lane(f"producer, warp {producer}")
-    waits(p, line, y, producer, names)
-    loads(p, line, y, producer, stages)
-    y += ROW + 10
-    for warp, groups in products.items():
-        lane(f"warpgroup {warp // 4}, threads")
-        waits(p, line, y, warp, names)
-        y += ROW
-        for left in [left for of_warp, left in kinds if of_warp == warp]:
-            lane(f"products of {left}")
-            for group in groups:
-                if group["left"] == left:
-                    bar(p, line, y, group["at"], group["end"] or len(line.events), "c4" if left == "P" else "c2", group["text"])
-            y += ROW
-        y += 10
+    end = len(line.events)
+    it = Lanes(title, 0, end, letter=6)
+    it.y += 18
+    it.lane(f"producer, warp {producer}", waits(line, producer, names))
+    loads(it, line, it.y - it.row, producer, stages)
+    it.y += 10
+    for warp in sorted({e["warp"] // 4 * 4 for e in events if e["event"] == "wgmma"}):
+        groups = groups_of(line, warp, stages)
+        it.lane(f"warpgroup {warp // 4}, threads", waits(line, warp, names))
+        for left in dict.fromkeys(group["left"] for group in groups):
+            kind = "c4" if left == "P" else "c2"
+            it.lane(f"products of {left}", [(g["at"], g["end"] or end, kind, g["text"]) for g in groups if g["left"] == left])
+        it.y += 10
     for stage in stages:
-        lane(f"shared memory, {stage.name}")
-        life(p, line, y, stage, producer)
-        y += ROW
-    p.note(
-        WIDTH / 2,
-        y + 22,
+        it.lane(f"shared memory, {stage.name}", life(line, stage, producer))
+    return it.finish(
+        22,
+        70,
         "Grey: a wait for the mbarrier of that tile, or for products. Blue: loads, issued above and in flight below. Green: a full tile.",
         "From left to right the order in which the simulator came to each event; widths are no times.",
-        size=TEXT,
     )
-    return p
 
 
 def ring_08h():

@@ -1,27 +1,24 @@
 """Of docs/08_hopper_backward.md: how long each phase of step 3 takes by the clock of an SM. The picture is in hopper_stamps_pictures.py.
 
-docs/results/nvidia_h200/hopper_stamps.json has device, step, commit, date, problem, the number of the block, clock_mhz or null, and stamps.
+docs/results/nvidia_h200/hopper_stamps.json has device, step, commit, date, problem, the number of the block, clock_mhz, and stamps.
 A stamp is what a thread of a copy of the step read from clock64() when it came to a place of its loop:
   who    "warpgroup 0" or "warpgroup 1": lane 0 of its first warp; "producer", "adder"
   visit  the number of the tile of queries, from 0
-  event  the place, one of EVENTS
+  event  the place: for warpgroups of LOOP; "empty_Q", "empty_dO" for the producer; "full_dQ", "read" for the adder
   clock  of the SM, from the first load of the block on
 """
-
-import json
 
 from rows.text import describe
 
 from .formatting import table
 from .hopper_backward import TILES, clocks_of_products, through_shared
 from .hopper_forward import SHARED_BYTES, TENSOR_FLOPS
-from .saved import NOTHING_SAVED, RESULTS, origin
+from .saved import origin, said
 
-FILE = RESULTS / "nvidia_h200" / "hopper_stamps.json"
+SAVED = said("nvidia_h200", "hopper_stamps.json")
 CONSUMERS = ["warpgroup 0", "warpgroup 1"]
 # Of a visit, in the order of the code. Most are the ends of waits; "P" and "dS" have been computed, "stored" is dQ.
 LOOP = ["start", "Q", "dO", "S", "P", "dP", "dS", "barrier", "dV", "dQ", "stored", "dK"]
-EVENTS = {**dict.fromkeys(CONSUMERS, LOOP), "producer": ["empty_Q", "empty_dO"], "adder": ["full_dQ", "read"]}
 # Where each product is issued, and where its warps notice that it is there
 PRODUCTS = {"S": ("Q", "S"), "dP": ("dO", "dP"), "dV": ("dS", "dV"), "dQ": ("barrier", "dQ"), "dK": ("dV", "dK")}
 # What the warps do up to an event
@@ -50,35 +47,14 @@ FORMULAS = {name: f"$`{name}^T`$" if name in ("S", "dP") else f"$`{name}`$" for 
 
 
 class Stamps:
-    """clock[who][visit][event] of a file. Its visits are those of which both consumers have all stamps."""
+    """clock[who][visit][event]. Its visits are those of which both consumers have all stamps."""
 
-    def __init__(self, path):
-        self.name = path.name
-        self.said = json.loads(path.read_text())
-        self.clock = {who: {} for who in EVENTS}
-        for stamp in self.said["stamps"]:
-            who, visit, event = stamp["who"], stamp["visit"], stamp["event"]
-            if event not in EVENTS.get(who, []):
-                self.refuse(f"'{event}' of '{who}' is no event of the loop")
-            if event in self.clock[who].setdefault(visit, {}):
-                self.refuse(f"two stamps of {who}, visit {visit}, '{event}'")
-            self.clock[who][visit][event] = stamp["clock"]
-        for who in EVENTS:
-            self.check_order(who)
-        self.visits = sorted(set.intersection(*({v for v, at in self.clock[who].items() if len(at) == len(LOOP)} for who in CONSUMERS)))
-        if len(self.visits) < 4 or self.visits != list(range(self.visits[0], self.visits[-1] + 1)):
-            self.refuse("it takes all stamps of both warpgroups, for four visits or more, none left out between them")
-
-    def refuse(self, why):
-        raise SystemExit(f"docs/results/nvidia_h200/{self.name}: {why}")
-
-    def check_order(self, who):
-        before = None
-        for visit, at in sorted(self.clock[who].items()):
-            for event in [event for event in EVENTS[who] if event in at]:
-                if before and at[event] < before[0]:
-                    self.refuse(f"{who} comes to '{event}' of visit {visit} at {at[event]}, before '{before[1]}' at {before[0]}")
-                before = at[event], event
+    def __init__(self, said):
+        self.said, self.clock = said, {}
+        for stamp in said["stamps"]:
+            self.clock.setdefault(stamp["who"], {}).setdefault(stamp["visit"], {})[stamp["event"]] = stamp["clock"]
+        whole = ({visit for visit, at in self.clock[who].items() if len(at) == len(LOOP)} for who in CONSUMERS)
+        self.visits = sorted(set.intersection(*whole))
 
     def steady(self):
         """Without the first, for which nothing was loaded ahead, and the last, which no other follows."""
@@ -114,12 +90,7 @@ class Stamps:
 
     def tiles(self):
         """d, Br, Bc"""
-        d = self.said["problem"]["head_dim"]
-        return next((tiles for tiles in TILES if tiles[0] == d), None) or self.refuse(f"hopper_backward.TILES has none for d = {d}")
-
-    def problem(self):
-        problem = self.said["problem"]
-        return describe({"kv_heads": problem["heads"], "seq_k": problem["seq_q"], **problem})
+        return next(tiles for tiles in TILES if tiles[0] == self.said["problem"]["head_dim"])
 
 
 def in_flight(event):
@@ -148,41 +119,37 @@ def of_units(stamps, visit):
     """What the units of the SM need at least, beside what a visit takes."""
     d, br, bc = stamps.tiles()
     products, shared = clocks_of_products(d, br, bc), through_shared(d, br, bc, in_bulk=True) / SHARED_BYTES
-    mhz = stamps.said.get("clock_mhz")
-    time = f", or {visit / mhz * 1000:,.0f} ns at {mhz:,.0f} MHz" if mhz else ""
+    mhz = stamps.said["clock_mhz"]
     return (
         f"At {TENSOR_FLOPS:,} FLOPs a clock the five products of a visit, for {br} queries and {bc} keys, take {products:,.0f} clocks, a "
         f"warpgroup's part of one of them {products / len(PRODUCTS) / len(CONSUMERS):,.0f}; what passes through shared memory takes "
-        f"{shared:,.0f}, by the table of section 2. A visit takes {visit:,.0f}{time}. So on average the tensor cores work at "
-        f"{products / visit:.2f} of their full rate, and shared memory is busy for {shared / visit:.2f} of the time or more. At least one "
+        f"{shared:,.0f}, by the table of section 2. A visit takes {visit:,.0f}, or {visit / mhz * 1000:,.0f} ns at {mhz:,.0f} MHz. "
+        f"So on average the tensor cores work at {products / visit:.2f} of their full rate, and shared memory is busy for {shared / visit:.2f} of the time or more. At least one "
         f"product, of either warpgroup, counts as in flight for {stamps.share_in_flight():.2f} of the time."
     )
 
 
 def of_step_3():
     """The picture, the phases of a visit, and what the units of the SM need."""
-    if not FILE.exists():
-        return NOTHING_SAVED
-    stamps = Stamps(FILE)
+    stamps = Stamps(SAVED)
     phases, visit = of_phases(stamps)
-    said, first, last = stamps.said, stamps.steady()[0], stamps.steady()[-1]
+    steady, usual = stamps.steady(), {"kv_heads": SAVED["problem"]["heads"], "seq_k": SAVED["problem"]["seq_q"]}
+    which = f"`{SAVED['step']}`, {describe(usual | SAVED['problem'])}, block {SAVED['block']:,}"
     return "\n\n".join(
         [
             "![Products in flight by the clock of an SM, and what the warps do meanwhile](img/stamps_08b.svg)",
-            f"{said['device']}, `{said['step']}`, {stamps.problem()}, block {said['block']:,}, means of the visits {first} to {last}:",
+            f"{SAVED['device']}, {which}, means of the visits {steady[0]} to {steady[-1]}:",
             phases,
             of_units(stamps, visit),
             "By stamps of the first warp of each warpgroup, in a copy of the step that was not kept; the stamps themselves take some clocks. "
-            + origin([said]),
+            + origin([SAVED]),
         ]
     )
 
 
 def of_parts():
     """A visit in four parts: the mean clocks of both warpgroups, beside those of their products at the full rate."""
-    if not FILE.exists():
-        return NOTHING_SAVED
-    stamps = Stamps(FILE)
+    stamps = Stamps(SAVED)
     means = [stamps.phases(who) for who in CONSUMERS]
     of_product = clocks_of_products(*stamps.tiles()) / len(PRODUCTS)
     lines = []

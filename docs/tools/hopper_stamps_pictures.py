@@ -1,11 +1,9 @@
 """The picture of docs/08_hopper_backward.md of what a block does when, from the stamps of an SM's clock that hopper_stamps.py reads."""
 
-from .hopper_forward_pictures import LEFT, TEXT, WIDTH
-from .hopper_stamps import CONSUMERS, FILE, LOOP, PRODUCTS, Stamps
-from .svg import Picture
+from .hopper_stamps import CONSUMERS, LOOP, PRODUCTS, SAVED, Stamps
+from .lanes import LEFT, RIGHT, TEXT, Lanes
 
-RIGHT = WIDTH - 20  # where time ends
-ROW, HIGH, HEAD = 26, 20, 24  # from lane to lane; of a bar; of what stands above the lanes of a warpgroup
+HEAD = 24  # what stands above the lanes of a warpgroup
 NAMES = {"S": "Sᵀ", "dP": "dPᵀ"}
 COLOURS = {"dV": "c4", "dK": "c4"}  # as in order_08b(): the left operand in registers
 # What the warps do up to an event: the colour and the names of work; for the others, the names of what they wait for
@@ -13,32 +11,16 @@ WORKS = {"P": ("c1", "exponentials", "exp"), "dS": ("c1", "dSᵀ"), "stored": ("
 WAITS = {"barrier": ("the other's dSᵀ", "dSᵀ")}
 
 
-class Drawing:
-    """Lanes below each other, over one axis of clocks: two visits of the middle."""
+class Drawing(Lanes):
+    """Two visits of the middle, over one axis of clocks."""
 
-    def __init__(self, stamps, title, height):
+    def __init__(self, stamps):
         self.stamps, self.clock = stamps, stamps.clock
         visit = stamps.visits[(len(stamps.visits) - 1) // 2]
-        self.first = min(self.clock[who][visit]["start"] for who in CONSUMERS)
+        first = min(self.clock[who][visit]["start"] for who in CONSUMERS)
         self.last = max(self.clock[who][visit + 1]["dK"] for who in CONSUMERS)
-        self.p, self.y = Picture(WIDTH, height, title), 50
-        self.p.label(WIDTH / 2, 28, title, 15, bold=True)
-
-    def x(self, clock):
-        return LEFT + (clock - self.first) * (RIGHT - LEFT) / (self.last - self.first)
-
-    def lane(self, name, bars=()):
-        """Bars are (first clock, last clock, colour, texts): the first text for which there is room."""
-        self.p.note(LEFT - 12, self.y + 15, name, size=TEXT, anchor="end")
-        self.p.line(LEFT, self.y + ROW - 3, RIGHT, self.y + ROW - 3, "thin")
-        for first, last, kind, texts in bars:
-            left, right = max(self.x(first), LEFT), min(self.x(last), RIGHT)
-            if left < right:
-                self.p.rect(left, self.y, right - left, HIGH, kind)
-                fitting = [text for text in texts if right - left > 7 * len(text) + 8]
-                for text in fitting[:1]:
-                    self.p.label((left + right) / 2, self.y + 15, text, TEXT)
-        self.y += ROW
+        title = f"Step 3 on an {stamps.said['device']}, two tiles of queries: products in flight, by the clock of the SM"
+        super().__init__(title, first, self.last, row=26, high=20)
 
     def warpgroup(self, who):
         visits = [(visit, self.clock[who][visit]) for visit in self.stamps.visits]
@@ -46,15 +28,15 @@ class Drawing:
         for visit, at in visits:
             x = self.x(at["start"])
             if LEFT <= x < RIGHT - 60:
-                self.p.line(x, self.y, x, self.y + HEAD + (len(PRODUCTS) + 2) * ROW - 3)
+                self.p.line(x, self.y, x, self.y + HEAD + (len(PRODUCTS) + 2) * self.row - 3)
                 self.p.note(x + 6, self.y + 15, f"tile {visit}", size=TEXT, anchor="start")
         self.y += HEAD
         for product, (issued, there) in PRODUCTS.items():
             name, colour = NAMES.get(product, product), COLOURS.get(product, "c2")
-            self.lane(name, [(at[issued], at[there], colour, [f"{name}: {at[there] - at[issued]:,}", name]) for _, at in visits])
+            self.lane(name, [(at[issued], at[there], colour, f"{name}: {at[there] - at[issued]:,}", name) for _, at in visits])
         phases = [(at[before], at[event], event) for _, at in visits for before, event in zip(LOOP, LOOP[1:])]
-        self.lane("its warps work", [(of, to, WORKS[event][0], WORKS[event][1:]) for of, to, event in phases if event in WORKS])
-        waits = [(of, to, "c0", WAITS.get(event, [NAMES.get(event, event)])) for of, to, event in phases if event not in WORKS]
+        self.lane("its warps work", [(of, to, *WORKS[event]) for of, to, event in phases if event in WORKS])
+        waits = [(of, to, "c0", *WAITS.get(event, [NAMES.get(event, event)])) for of, to, event in phases if event not in WORKS]
         self.lane("they wait for", waits)
         self.y += 8
 
@@ -65,12 +47,12 @@ class Drawing:
         for visit, at in self.clock["producer"].items():
             x = self.x(at.get(f"empty_{tensor}", self.first - 1))
             if LEFT <= x < RIGHT - 60:
-                self.p.rect(x, y, 4, HIGH, "c1")
+                self.p.rect(x, y, 4, self.high, "c1")
                 self.p.label(x + 9, y + 15, f"tile {visit}", TEXT, "start")
 
     def adder(self):
         visits = [(visit, at) for visit, at in self.clock["adder"].items() if len(at) == 2]
-        self.lane("adder sends dQ", [(at["full_dQ"], at["read"], "c3", [f"tile {visit}", "dQ"]) for visit, at in visits])
+        self.lane("adder sends dQ", [(at["full_dQ"], at["read"], "c3", f"tile {visit}", "dQ") for visit, at in visits])
 
     def axis(self, unit, clocks):
         """Round numbers, ten at most."""
@@ -81,36 +63,28 @@ class Drawing:
             x = self.x(self.first + value * clocks)
             self.p.line(x, self.y - 3, x, self.y + 2)
             self.p.note(min(x, RIGHT - 2), self.y + 15, f"{value:,}", size=TEXT)
-        self.y += ROW
+        self.y += self.row
 
 
-def draw(stamps):
-    mhz = stamps.said.get("clock_mhz")
-    title = f"Step 3 on an {stamps.said['device']}, two tiles of queries: products in flight, by the clock of the SM"
-    it = Drawing(stamps, title, 138 + len(CONSUMERS) * (HEAD + (len(PRODUCTS) + 2) * ROW + 8) + (6 if mhz else 5) * ROW)
+def stamps_08b():
+    stamps = Stamps(SAVED)
+    it = Drawing(stamps)
     for who in CONSUMERS:
         it.warpgroup(who)
-    it.lane("any product", [(of, to, "c2", ["in flight"]) for of, to in stamps.any_in_flight()])
+    it.lane("any product", [(of, to, "c2", "in flight") for of, to in stamps.any_in_flight()])
     it.loads("Q")
     it.loads("dO")
     it.adder()
     it.y += 4
     it.axis("clocks", 1)
-    if mhz:
-        it.axis("nanoseconds", mhz / 1000)
-    it.p.note(
-        WIDTH / 2,
-        it.y + 22,
+    it.axis("nanoseconds", stamps.said["clock_mhz"] / 1000)
+    return it.finish(
+        22,
+        84,
         "A product begins where it is issued, and ends where its warps notice that it is there: it may have been complete before.",
         "Orange: both operands in shared memory. Purple: the left one in registers. Blue: arithmetic; marks where loads are issued.",
         "Green: dQ, stored once there is a place, then read by the TMA. Grey: waits. Numbers: clocks.",
-        size=TEXT,
     )
-    return it.p
 
 
-def stamps_08b():
-    return draw(Stamps(FILE))
-
-
-PICTURES = [stamps_08b] if FILE.exists() else []
+PICTURES = [stamps_08b]
