@@ -51,7 +51,7 @@ def scores(i):
 
 
 def merged_tiles(i, size=2):
-    """(4.2) to (4.4) for the row of a query: what it is after each tile, and what the tile brought."""
+    """(4.2) to (4.4) for the row of a query, tile by tile: what it is then, m, l and O; and each number, by its name on the page."""
     m, l, o, rows = -math.inf, 0.0, [0.0] * 4, scores(i)
     for first in range(0, 4, size):
         s = rows[first : first + size]
@@ -63,19 +63,20 @@ def merged_tiles(i, size=2):
         new_l = old * l + new * tile_l
         o = [(l * old * a + new * b) / new_l for a, b in zip(o, pv)]
         m, l = new_m, new_l
-        yield {
-            "S": s,
-            "tile m": tile_m,
-            "P": p,
-            "tile l": tile_l,
-            "PV": pv,
-            "old": old,
-            "new": new,
-            "m": m,
-            "l": l,
-            "o": [new_l * x for x in o],
-            "O": o,
+        numbers = {
+            "$`S`$ (4.1)": s,
+            "$`\\tilde m`$ (4.2)": tile_m,
+            "$`\\tilde P`$": p,
+            "$`\\tilde\\ell`$": tile_l,
+            "$`\\tilde P V_j`$": pv,
+            "$`m_{\\text{new}}`$ (4.3)": m,
+            "factor of the sums so far, $`e^{m - m_{\\text{new}}}`$": old,
+            "factor of the tile, $`e^{\\tilde m - m_{\\text{new}}}`$": new,
+            "$`\\ell_{\\text{new}}`$": l,
+            "$`o = \\ell_{\\text{new}}\\, O_{\\text{new}}`$ (3.6)": [l * x for x in o],
+            "$`O_{\\text{new}}`$ (4.4)": o,
         }
+        yield m, l, o, numbers
 
 
 def digits(value):
@@ -84,24 +85,9 @@ def digits(value):
 
 def by_hand(query):
     """One row through two tiles, each line an equation."""
-    steps = list(merged_tiles(int(query)))
-    names = {
-        "S": "$`S`$ (4.1)",
-        "tile m": "$`\\tilde m`$ (4.2)",
-        "P": "$`\\tilde P`$",
-        "tile l": "$`\\tilde\\ell`$",
-        "PV": "$`\\tilde P V_j`$",
-        "m": "$`m_{\\text{new}}`$ (4.3)",
-        "old": "factor of the sums so far, $`e^{m - m_{\\text{new}}}`$",
-        "new": "factor of the tile, $`e^{\\tilde m - m_{\\text{new}}}`$",
-        "l": "$`\\ell_{\\text{new}}`$",
-        "o": "$`o = \\ell_{\\text{new}}\\, O_{\\text{new}}`$ (3.6)",
-        "O": "$`O_{\\text{new}}`$ (4.4)",
-    }
-    return table(
-        f"query {query} | tile 0: keys 0, 1 | tile 1: keys 2, 3",
-        [[name, *(digits(step[key]) for step in steps)] for key, name in names.items()],
-    )
+    tiles = [numbers for *_, numbers in merged_tiles(int(query))]
+    lines = [[name, *(digits(numbers[name]) for numbers in tiles)] for name in tiles[0]]
+    return table(f"query {query} | tile 0: keys 0, 1 | tile 1: keys 2, 3", lines)
 
 
 def online():
@@ -119,13 +105,13 @@ def online():
 def at_once():
     """The same rows by (0.1), which sees all keys: the check."""
     lines = []
-    for i, last in enumerate(list(merged_tiles(i))[-1] for i in range(len(Q))):
-        s = scores(i)
+    for i in range(len(Q)):
+        s, (m, l, o, _) = scores(i), list(merged_tiles(i))[-1]
         total = sum(math.exp(x) for x in s)
         whole = [math.exp(x) / total for x in s]
-        if max(abs(a - b) for a, b in zip(whole, last["O"])) > 1e-12 or abs(last["m"] + math.log(last["l"]) - math.log(total)) > 1e-12:
+        if max(abs(a - b) for a, b in zip(whole, o)) > 1e-12 or abs(m + math.log(l) - math.log(total)) > 1e-12:
             raise SystemExit("fa1_forward: merged tiles and the softmax of the whole row differ")
-        lines.append([f"query {i}", digits(s), digits(whole), digits(math.log(total)), digits(last["m"] + math.log(last["l"]))])
+        lines.append([f"query {i}", digits(s), digits(whole), digits(math.log(total)), digits(m + math.log(l))])
     return table(" | all scores | softmax, so $`O`$ | $`\\ln \\sum e^S`$ | $`m + \\ln \\ell`$ (4.5)", lines)
 
 
@@ -136,21 +122,17 @@ OWN_ROWS, ONE_ADDRESS, SCHEDULERS = 4, 2, 4
 
 def clocks():
     """What (4.8) is made of: a warp, four columns, GROUP keys."""
-    lines, memory, arithmetic = [], 0, 0
-    for what, loads in [
-        ("$`q \\cdot k`$, `dot_products()`", [("its own row of $`Q`$", 1, OWN_ROWS), ("the keys", GROUP, ONE_ADDRESS)]),
-        ("$`\\tilde P V`$, `accumulate()`", [("the values", GROUP, ONE_ADDRESS)]),
+    adds, lines = 4 * GROUP, []
+    for product, operand, count, each in [
+        ("$`q \\cdot k`$, `dot_products()`", "its own row of $`Q`$", 1, OWN_ROWS),
+        ("", "the keys", GROUP, ONE_ADDRESS),
+        ("$`\\tilde P V`$, `accumulate()`", "the values", GROUP, ONE_ADDRESS),
     ]:
-        adds = 4 * GROUP
-        for n, (operand, count, each) in enumerate(loads):
-            lines.append(
-                [what if n == 0 else "", operand, count, each, count * each, adds if n == 0 else "", adds // SCHEDULERS if n == 0 else ""]
-            )
-            memory += count * each
-        arithmetic += adds // SCHEDULERS
+        lines.append([product, operand, count, each, count * each, *((adds, adds // SCHEDULERS) if product else ("", ""))])
+    memory = sum(line[4] for line in lines)
     if memory != 4 * CLOCKS_PER_COLUMN:
         raise SystemExit("fa1_forward.clocks: the table and (4.8) differ")
-    lines.append(["**together**", "", "", "", f"**{memory}**", "", f"**{arithmetic}**"])
+    lines.append(["**together**", "", "", "", f"**{memory}**", "", f"**{2 * adds // SCHEDULERS}**"])
     head = "product | a warp loads | `float4` loads | clocks each | clocks of shared memory | multiply-adds | clocks of arithmetic"
     return table(head, lines)
 

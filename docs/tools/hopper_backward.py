@@ -1,7 +1,7 @@
 """Of docs/08_hopper_backward.md: registers, shared memory and traffic of the tiles, barriers of the steps."""
 
 from .formatting import table
-from .hopper_forward import SHARED_BYTES, TENSOR_FLOPS
+from .hopper_forward import SHARED_BYTES, TENSOR_FLOPS, list_of_steps
 
 FOLDER = "08_tensor_cores/hopper_backward"
 STEPS = {
@@ -23,10 +23,7 @@ SHARED_LIMIT, BARRIERS, STAGES = 232448, 256, 2
 
 
 def steps():
-    lines = [
-        [number, f"[`{file}`](../{FOLDER}/{file})", f"`{variant}`", idea] for number, (variant, (file, idea)) in enumerate(STEPS.items(), 1)
-    ]
-    return table("step | file | variant | its idea", lines)
+    return list_of_steps(FOLDER, STEPS)
 
 
 def registers():

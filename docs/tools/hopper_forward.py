@@ -32,11 +32,15 @@ STEPS = {
 }
 
 
-def steps():
-    lines = [
-        [number, f"[`{file}`](../{FOLDER}/{file})", f"`{variant}`", idea] for number, (variant, (file, idea)) in enumerate(STEPS.items(), 1)
-    ]
+def list_of_steps(folder, steps):
+    lines = []
+    for number, (variant, (file, idea)) in enumerate(steps.items(), 1):
+        lines.append([number, f"[`{file}`](../{folder}/{file})", f"`{variant}`", idea])
     return table("step | file | variant | its idea", lines)
+
+
+def steps():
+    return list_of_steps(FOLDER, STEPS)
 
 
 def begin_of_loop(file, count):
@@ -54,13 +58,10 @@ def budget():
     lines = []
     for d, br, bc, groups, *_ in TILES:
         clocks = 4 * br * bc * d / TENSOR_FLOPS
-        lines.append(
-            [d, f"{br} × {bc}", groups, f"{clocks:,.0f}", f"{br * bc / EX2 / clocks:.2f}", f"{shared_bytes(br, bc) / SHARED_BYTES:.2f}"]
-        )
-        lines[-1].append(f"{4096 / br:.0f}")
-    head = (
-        "d | Br × Bc | warpgroups | clocks of the products | exponentials, of these | shared memory, of these | L2, bytes a clock of an SM"
-    )
+        shares = [f"{each:.2f}" for each in (br * bc / EX2 / clocks, shared_bytes(br, bc) / SHARED_BYTES)]
+        lines.append([d, f"{br} × {bc}", groups, f"{clocks:,.0f}", *shares, f"{4096 / br:.0f}"])
+    head = "d | Br × Bc | warpgroups | clocks of the products | exponentials, of these | shared memory, of these"
+    head += " | L2, bytes a clock of an SM"
     return table(head, lines)
 
 

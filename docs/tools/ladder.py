@@ -8,6 +8,7 @@ from pathlib import Path
 
 from plots.h200 import FP32_FLOPS
 from rows.files import ROOT
+from rows.row import label
 from rows.text import describe
 
 from . import fa2_forward
@@ -28,10 +29,6 @@ def entries(direction):
             raise SystemExit(f"docs/ladder.json: {entry['step']} is there twice, or changes no step before it")
         seen.append(entry["step"])
     return found
-
-
-def label(row):
-    return f"{row['stage']}/{row['variant']}"
 
 
 def name_of(name):
