@@ -37,7 +37,7 @@ def name_of(name):
 
 def by_least_times(entry, rows, direction):
     """The gain that the chapters' least times allow, of the tiles that ran."""
-    if "over" not in entry or not rows:
+    if "over" not in entry:
         return None
     problem, least = next(iter(rows.values()))["problem"], []
     for name in (entry["over"], entry["step"]):
@@ -71,11 +71,7 @@ def steps(direction):
             expected = f"*Expected:* {entry['from']} " if "from" in entry else ""
             sentences.append(f"- **{count}, {name_of(entry['step'])}.** {expected}{'*Measured:* ' + measured if measured else ''}".rstrip())
     head = "no. | stage | step | changes | gain, estimate | gain, by least times | gain, measured | in all | ms | TFLOP/s"
-    body = f"{table(head, lines)}\n\n" + "\n".join(sentences)
-    if not rows:
-        return body
-    row = next(iter(rows.values()))
-    return f"{row['device']['name']}, {direction}, {describe(row['problem'])}:\n\n{body}\n\n{origin(list(rows.values()))}"
+    return section("{pass}, {problem}", head, lines, list(rows.values()), "\n".join(sentences)) if rows else NOTHING_SAVED
 
 
 def most(step, width):

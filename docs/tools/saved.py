@@ -60,15 +60,15 @@ def of_each_gpu(part):
     return of_all
 
 
-def section(title, head, lines, rows):
-    """A table of rows below its title, and where they come from. None if there are no lines. Of a GPU its name comes first; a title may
-    have the {pass} and the {problem} of the first row."""
+def section(title, head, lines, rows, below=None):
+    """A table of rows below its title, what is to be said of it, and where they come from. None if there are no lines. Of a GPU its name
+    comes first; a title may have the {pass} and the {problem} of the first row."""
     if not lines:
         return None
     first = rows[0]
     title = title.format_map({"pass": first["pass"], "problem": describe(first["problem"])})
-    device = [first["device"]["name"]] if is_gpu(first) else []
-    return f"{', '.join([*device, *filter(None, [title])])}:\n\n{table(head, lines)}\n\n{origin(rows)}"
+    device = first["device"]["name"] if is_gpu(first) else ""
+    return "\n\n".join(filter(None, [f"{', '.join(filter(None, [device, title]))}:", table(head, lines), below, origin(rows)]))
 
 
 def changed_since(rows):

@@ -10,7 +10,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
-from tools import fa1_backward, fa1_forward, naive, shapes, tensor_cores_backward  # noqa: E402
+from tools import fa1_backward, fa1_forward, naive, quotes, shapes, tensor_cores_backward  # noqa: E402
 
 COPIES = [  # where it is introduced, and where it is taken from
     ("01_naive/kernel.cuh", "common/device/products.cuh"),
@@ -51,25 +51,15 @@ ORDERS = {  # picture: (kernel, where its loop begins and ends, the calls that i
 
 
 def definitions(path):
-    """{name: text} of the functions and structs at the left margin, with their comments."""
-    found, block, head = {}, [], ""
-    for line in (ROOT / path).read_text().splitlines():
-        if not head and re.match(r"__|struct |void |LaunchShape |std::", line):
-            head = line
-        if head or line.startswith(("///", "template")):
-            block.append(line)
-        elif not line:
-            block = []
-        if head and line.startswith("}") or line == head != "" and line.endswith("}"):
-            name = re.search(r"struct (\w+)|(\w+)\(", head)
-            found[name.group(1) or name.group(2)] = "\n".join(block)
-            block, head = [], ""
-    return found
+    """{name: lines} of the functions and structs at the left margin, with their comments."""
+    heads = r"^(?:struct (\w+)|(?:__|void |LaunchShape |std::).*?(\w+)\()"
+    names = {struct or function for struct, function in re.findall(heads, (ROOT / path).read_text(), re.MULTILINE)}
+    return {name: quotes.definition(path, name) for name in names - {"__launch_bounds__"}}
 
 
 class Copies(unittest.TestCase):
     def test_the_same_to_the_letter(self):
-        own = {"forward", "start", "__launch_bounds__", "ForwardShape", "refuse"}  # each file's own
+        own = {"forward", "start", "ForwardShape", "refuse"}  # each file's own
         for introduced, taken in COPIES:
             first, second = definitions(introduced), definitions(taken)
             shared = (first.keys() & second.keys()) - own
@@ -97,15 +87,11 @@ class Numbers(unittest.TestCase):
             self.assertIn(f"constexpr int {name} = {number};", (ROOT / path).read_text())
 
     def test_keys_of_a_warp_as_the_tables_of_tiles_say(self):
-        of_warps = tensor_cores_backward
-        said = [
-            (re.match(r"\d+(?= keys a warp)", s.why), of_warps.keys_of_a_warp(s))
-            for step in of_warps.BACKWARD
-            for s in shapes.shapes(of_warps.STAGE, step, "backward")
-        ]
-        told = [(int(match.group()), keys) for match, keys in said if match]
-        self.assertGreater(len(told), 10)
-        self.assertEqual([keys for _, keys in told], [keys for keys, _ in told])
+        steps = tensor_cores_backward.BACKWARD
+        compiled = [s for step in steps for s in shapes.shapes(tensor_cores_backward.STAGE, step, "backward") if " keys a warp" in s.why]
+        self.assertGreater(len(compiled), 10)
+        for s in compiled:
+            self.assertTrue(s.why.startswith(f"{tensor_cores_backward.keys_of_a_warp(s)} keys a warp"), s)
 
 
 class Pictures(unittest.TestCase):
