@@ -5,7 +5,7 @@ from statistics import NormalDist
 
 from plots import h200
 
-from .formatting import table, tiles_text
+from .formatting import tabled, tiles_text
 from .saved import newest, of_each_gpu, origin
 from .shapes import shapes, variants
 
@@ -13,20 +13,20 @@ STAGES = ["06_fa2_forward", "07_fa2_backward", "08_tensor_cores"]
 EXAMPLE = {"batch": 4, "heads": 32, "n": 4096}
 
 
+@tabled(
+    "d | Br × Bc | threads | shared memory | blocks that shared memory allows on an SM | times K and V are read | turns of the loop | blocks | waves | full"
+)
 def trade(stage, variant):
     """Of each choice of a forward step what it costs and what it saves, on a problem with many blocks."""
-    lines = []
     for width in (64, 128):
         for s in (s for s in shapes(stage, variant, "forward") if s.width == width):
             on_sm = min(h200.SHARED_KB_PER_SM * 1024 // (s.shared_bytes + 1024), 2048 // s.threads)
             blocks = EXAMPLE["batch"] * EXAMPLE["heads"] * math.ceil(EXAMPLE["n"] / s.br)
             waves = blocks / (on_sm * h200.SMS)
-            lines.append(
+            yield (
                 [width, s.tiles, s.threads, s.kib, on_sm, math.ceil(EXAMPLE["n"] / s.br), math.ceil(EXAMPLE["n"] / s.bc)]
                 + [f"{blocks:,}", f"{waves:.1f}", f"{100 * waves / math.ceil(waves):.0f} %"]
             )
-    head = "d | Br × Bc | threads | shared memory | blocks that shared memory allows on an SM | times K and V are read | turns of the loop | blocks | waves | full"
-    return table(head, lines)
 
 
 @of_each_gpu
@@ -45,34 +45,31 @@ def spread(device):
     )
 
 
+@tabled("choices | the best looks faster than it is, by σ")
 def luck():
     """The mean of the smallest of k measurements of equally fast choices, in standard deviations of one."""
     normal, steps = NormalDist(), 4000
-    lines = []
     for k in (2, 4, 8, 16, 64, 256):
         quantiles = (1 - (1 - (i + 0.5) / steps) ** (1 / k) for i in range(steps))  # of the smallest of k
-        lines.append([k, f"{-sum(map(normal.inv_cdf, quantiles)) / steps:.2f}"])
-    return table("choices | the best looks faster than it is, by σ", lines)
+        yield [k, f"{-sum(map(normal.inv_cdf, quantiles)) / steps:.2f}"]
 
 
+@tabled("stage | steps | tile sizes compiled | fewest of a step | most")
 def kernels():
     """How many tile sizes are compiled, over all steps of a stage."""
-    lines = []
     for stage in STAGES:
         own = [v for v in variants(stage).values() if v["kernel"].startswith(stage)]
         sizes = [shapes(stage, v["name"], "backward" if "backward" in v["passes"] else "forward") for v in own]
-        lines.append([f"`{stage}`", len(own), sum(map(len, sizes)), min(map(len, sizes)), max(map(len, sizes))])
-    return table("stage | steps | tile sizes compiled | fewest of a step | most", lines)
+        yield [f"`{stage}`", len(own), sum(map(len, sizes)), min(map(len, sizes)), max(map(len, sizes))]
 
 
+@tabled("pass | d | first that fits the shared memory of an H200 | of an A100 | of a T4")
 def smaller():
     """The defaults of large problems that do not fit an A100 or a T4, and what is left."""
-    lines = []
     for stage, variant, direction in [("08_tensor_cores", "tuned", "forward"), ("08_tensor_cores", "staggered", "backward")]:
         for width in (64, 128, 256):
             of_width = [s for s in shapes(stage, variant, direction) if s.width == width]
             first = {
                 sm: next((tiles_text({"br": s.br, "bc": s.bc}) for s in of_width if f"sm_{sm}" in s.fits), "none") for sm in (90, 80, 75)
             }
-            lines.append([direction, width, *first.values()])
-    return table("pass | d | first that fits the shared memory of an H200 | of an A100 | of a T4", lines)
+            yield [direction, width, *first.values()]

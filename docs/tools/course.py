@@ -6,21 +6,20 @@ import sys
 
 from rows.files import ROOT
 
-from .formatting import table
+from .formatting import table, tabled
 from .quotes import block
 
 sys.path.insert(0, str(ROOT / "docs" / "course"))
 from kit import exercise
 
 
+@tabled("exercise | level | what to write | equations | lines | wrong kernels | points")
 def exercises():
-    rows = []
     for e in map(exercise.load, exercise.names()):
         lines = e.parts()[1].rstrip("\n").count("\n") + 1
         rubric = ", ".join(f"{name.replace('_', ' ')} {most}" for name, most in e.rubric.items())
         title = f"[{e.title}](../{e.chapter.removeprefix('docs/')})"
-        rows.append([f"`{e.name}`", e.level, title, e.equation, lines, len(exercise.gallery(e)), rubric])
-    return table("exercise | level | what to write | equations | lines | wrong kernels | points", rows)
+        yield [f"`{e.name}`", e.level, title, e.equation, lines, len(exercise.gallery(e)), rubric]
 
 
 def cheats():

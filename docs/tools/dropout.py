@@ -1,6 +1,6 @@
 """Of docs/dropout.md: what random numbers for each score would cost beside tensor cores."""
 
-from .formatting import table
+from .formatting import tabled
 from .shapes import WARP
 from .tensor_bounds import EXAMPLE, Needs, needs
 
@@ -14,16 +14,15 @@ def per_score(rounds, scores):
     return rounds * PER_ROUND / scores + (TO_DROP if rounds else 0)
 
 
+@tabled("d | drawn | instructions more for each score | others beside each product | TFLOP/s, at most")
 def cost():
     """(8.0)  For the tiles of the last forward step."""
-    lines = []
     for width in (64, 128):
         plain = needs("tuned", width)
         for what, rounds, scores in DRAWS:
             more = per_score(rounds, scores)
             n = Needs(plain.products, plain.softmax + more * EXAMPLE[0] * EXAMPLE[1] / WARP, plain.ex2, plain.shared_bytes)
-            lines.append([width, what, f"{more:.3g}", f"{n.beside:.2g}", f"{n.tflops():.0f}"])
-    return table("d | drawn | instructions more for each score | others beside each product | TFLOP/s, at most", lines)
+            yield [width, what, f"{more:.3g}", f"{n.beside:.2g}", f"{n.tflops():.0f}"]
 
 
 def mask(n="4096", heads="32", batch="4"):

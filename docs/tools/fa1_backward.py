@@ -5,7 +5,7 @@ import random
 import struct
 
 from .fa1_forward import GROUP, ONE_ADDRESS, OWN_ROWS, PAD, SCHEDULERS, by_shared_memory
-from .formatting import table
+from .formatting import tabled
 from .shapes import SHARED_BYTES, WARP, up, visited
 
 MAX_BC, CHUNK = 64, 32  # as in the kernel: test_kernels.py
@@ -25,14 +25,13 @@ def tiles_of(p, sm=90):
     return 32, 8
 
 
+@tabled("shared memory of a block | d | Br × Bc | used")
 def tiles():
     """(5.8)  For long sequences."""
-    rows = []
     for sm, available in SHARED_BYTES.items():
         for d in [32, 64, 96, 128]:
             br, bc = tiles_of({"head_dim": d, "seq_q": 10**6, "seq_k": 10**6}, sm)
-            rows.append([f"sm_{sm}, {available // 1024} KiB", d, f"{br} × {bc}", f"{shared_bytes(br, bc, up(d, 32)) / 1024:.0f} KiB"])
-    return table("shared memory of a block | d | Br × Bc | used", rows)
+            yield [f"sm_{sm}, {available // 1024} KiB", d, f"{br} × {bc}", f"{shared_bytes(br, bc, up(d, 32)) / 1024:.0f} KiB"]
 
 
 def events(row):
@@ -62,18 +61,17 @@ def clocks_per_column():
     return [sum(count * each for _, count, each in loads) / columns * 256 / pairs for _, loads, columns, pairs, _ in phases()]
 
 
+@tabled("phase | own loads, clocks | broadcasts, clocks | clocks | columns · pairs | per column and 256 pairs | arithmetic")
 def clocks():
     """What (5.10) is made of."""
-    lines, arithmetic = [], 0
+    arithmetic = 0
     for (phase, loads, columns, pairs, products), each in zip(phases(), clocks_per_column()):
         own, shared = (f"{what}: {count} · {clocks} = {count * clocks}" for what, count, clocks in loads)
         total = sum(count * clocks for _, count, clocks in loads)
         adds = products * 256 // WARP / SCHEDULERS
-        lines.append([phase, own, shared, total, f"{columns} · {pairs}", f"{each:g}", f"{adds:g}"])
+        yield [phase, own, shared, total, f"{columns} · {pairs}", f"{each:g}", f"{adds:g}"]
         arithmetic += adds
-    lines.append(["**together**", "", "", "", "", f"**{sum(clocks_per_column()):g}**", f"**{arithmetic:g}**"])
-    head = "phase | own loads, clocks | broadcasts, clocks | clocks | columns · pairs | per column and 256 pairs | arithmetic"
-    return table(head, lines)
+    yield ["**together**", "", "", "", "", f"**{sum(clocks_per_column()):g}**", f"**{arithmetic:g}**"]
 
 
 def least_ms(row):
@@ -92,9 +90,10 @@ def fp32_sum(terms):
     return total
 
 
+@tabled("terms | chains × their length | error of the sum, in u | of the single chain's | predicted")
 def order_of_sums():
     """Errors of one chain of additions and of two levels, of random terms; the same terms at each call."""
-    rows, trials = [], 100
+    trials = 100
     for count, chains in [(2048, [1, 16]), (12288, [1, 6, 96])]:
         source = random.Random(count)
         sets = [[fp32(source.gauss(0, 1)) for _ in range(count)] for _ in range(trials)]
@@ -107,5 +106,4 @@ def order_of_sums():
             error = math.sqrt(squares / trials / count) * 2**24
             single = single or error
             law = math.sqrt(1 / number + 1 / length) if number > 1 else 1
-            rows.append([f"{count:,}", f"{number} × {length:,}", f"{error:.1f}", f"{error / single:.2f}", f"{law:.2f}"])
-    return table("terms | chains × their length | error of the sum, in u | of the single chain's | predicted", rows)
+            yield [f"{count:,}", f"{number} × {length:,}", f"{error:.1f}", f"{error / single:.2f}", f"{law:.2f}"]

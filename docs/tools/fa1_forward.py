@@ -4,7 +4,7 @@ import math
 
 from plots import h200
 
-from .formatting import table
+from .formatting import table, tabled
 from .shapes import SHARED_BYTES, up, visible_pairs, visited
 
 WARP_ROWS, MAX_ROWS, GROUP, PAD = 32, 256, 8, 4  # as in the kernel: test_kernels.py
@@ -17,16 +17,15 @@ def tiles_of(p, sm=90):
     return min(br, up(p["seq_q"], WARP_ROWS)), min(longest // GROUP * GROUP, up(p["seq_k"], GROUP))
 
 
+@tabled("shared memory of a block | d | paper, Br × Bc | here, Br × Bc | used")
 def tiles():
     """(4.6)  On three generations of GPUs, for long sequences."""
-    rows = []
     for sm, available in SHARED_BYTES.items():
         for d in [32, 64, 96, 128]:
             br, bc = tiles_of({"head_dim": d, "seq_q": 10**6, "seq_k": 10**6}, sm)
             paper, width = -(-available // 4 // (4 * d)), up(d, 32)
             used = 4 * (2 * bc * width + 2 * br * (width + PAD))
-            rows.append([f"sm_{sm}, {available // 1024} KiB", d, f"{min(paper, d)} × {paper}", f"{br} × {bc}", f"{used / 1024:.0f} KiB"])
-    return table("shared memory of a block | d | paper, Br × Bc | here, Br × Bc | used", rows)
+            yield [f"sm_{sm}, {available // 1024} KiB", d, f"{min(paper, d)} × {paper}", f"{br} × {bc}", f"{used / 1024:.0f} KiB"]
 
 
 def events(row):
@@ -90,29 +89,28 @@ def by_hand(query):
     return table(f"query {query} | tile 0: keys 0, 1 | tile 1: keys 2, 3", lines)
 
 
+@tabled("$`s`$ | $`m'`$ | $`e^{m - m'}`$ | $`e^{s - m'}`$ | $`\\ell'`$ | $`\\sum e^{s - m'}`$ of all so far")
 def online():
     """Chapter 03: the scores of query 0, one after the other, by (3.2)."""
-    lines, m, l, seen = [], -math.inf, 0.0, []
+    m, l, seen = -math.inf, 0.0, []
     for s in scores(0):
         new_m = max(m, s)
         old, new = math.exp(m - new_m), math.exp(s - new_m)
         l, m = l * old + new, new_m
         seen.append(s)
-        lines.append([digits(s), digits(m), digits(old), digits(new), digits(l), digits(sum(map(math.exp, seen)) / math.exp(m))])
-    return table("$`s`$ | $`m'`$ | $`e^{m - m'}`$ | $`e^{s - m'}`$ | $`\\ell'`$ | $`\\sum e^{s - m'}`$ of all so far", lines)
+        yield [digits(s), digits(m), digits(old), digits(new), digits(l), digits(sum(map(math.exp, seen)) / math.exp(m))]
 
 
+@tabled(" | all scores | softmax, so $`O`$ | $`\\ln \\sum e^S`$ | $`m + \\ln \\ell`$ (4.5)")
 def at_once():
     """The same rows by (0.1), which sees all keys: the check."""
-    lines = []
     for i in range(len(Q)):
         s, (m, l, o, _) = scores(i), list(merged_tiles(i))[-1]
         total = sum(math.exp(x) for x in s)
         whole = [math.exp(x) / total for x in s]
         if max(abs(a - b) for a, b in zip(whole, o)) > 1e-12 or abs(m + math.log(l) - math.log(total)) > 1e-12:
             raise SystemExit("fa1_forward: merged tiles and the softmax of the whole row differ")
-        lines.append([f"query {i}", digits(s), digits(whole), digits(math.log(total)), digits(m + math.log(l))])
-    return table(" | all scores | softmax, so $`O`$ | $`\\ln \\sum e^S`$ | $`m + \\ln \\ell`$ (4.5)", lines)
+        yield [f"query {i}", digits(s), digits(whole), digits(math.log(total)), digits(m + math.log(l))]
 
 
 # Clocks of an SM's shared memory for a float4 load of a warp: own rows take a wavefront for each eight lanes; one address for all lanes two

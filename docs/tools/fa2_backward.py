@@ -4,7 +4,7 @@ fa2_backward_pictures.py."""
 from plots import h200
 from rows.text import describe
 
-from .formatting import step, table
+from .formatting import step, table, tabled
 from .saved import NOTHING_SAVED, newest, of_each_gpu, origin, section
 from .shapes import WARP, shape_of, shapes, up, variants, visible_pairs, visited, wavefronts
 
@@ -30,17 +30,16 @@ def products(s):
     return [("S or dP", s.thread["S"], s.width), ("dV or dK", s.thread["dK"], s.br), ("dQ", s.thread["dQ"], s.bc)]
 
 
+@tabled("d | product | tile of a thread | multiply-adds | numbers per multiply-add | load instructions per multiply-add")
 def loads():
     """Numbers and load instructions of a thread, product by product, for the default tiles of step 2."""
-    rows = []
     for width in [64, 128]:
         numbers = done = loads = 0
         for name, tile, depth in products(of_width(width)):
             read, multiplied, issued = tile.sides * depth, tile.size * depth, tile.sides * depth // 4
-            rows.append([width, name, tile, f"{multiplied:,}", f"{read / multiplied:.3g}", f"{issued / multiplied:.3g}"])
+            yield [width, name, tile, f"{multiplied:,}", f"{read / multiplied:.3g}", f"{issued / multiplied:.3g}"]
             numbers, done, loads = numbers + read, done + multiplied, loads + issued
-        rows.append([width, "**all**", "", f"{done:,}", f"**{numbers / done:.3g}**", f"**{loads / done:.3g}**"])
-    return table("d | product | tile of a thread | multiply-adds | numbers per multiply-add | load instructions per multiply-add", rows)
+        yield [width, "**all**", "", f"{done:,}", f"**{numbers / done:.3g}**", f"**{loads / done:.3g}**"]
 
 
 def registers():

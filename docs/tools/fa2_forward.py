@@ -5,7 +5,7 @@ from plots import h200
 from rows.text import describe
 
 from .fa1_forward import GROUP
-from .formatting import number, step, table
+from .formatting import number, step, table, tabled
 from .saved import newest, of_each_gpu, of_today, section
 from .shapes import SHARED_BYTES, WARP, ThreadTile, shape_of, shapes, up, variants, visible_pairs, visited, wavefronts
 from .timed import by_problem
@@ -20,20 +20,18 @@ def of_width(variant, width, tiles=None):
     return shape_of(STAGE, variant, "forward", width, tiles)
 
 
+@tabled("step | d, padded | Br × Bc | threads | lanes | S of a thread | O of a thread | shared memory | fits | as its source says")
 def tiles():
     """The compiled kernels of steps 2 to 6. Steps 2 to 5 have the same sizes."""
     middle = [variant for variant in STEPS if variant not in ("loop_order", LAST)]
     sizes = [[(s.width, s.tiles, str(s.thread["S"])) for s in shapes(STAGE, variant, "forward")] for variant in middle]
     if any(of_step != sizes[0] for of_step in sizes):
         raise SystemExit("the middle steps of 06 list different sizes; fa2_forward.tiles and chapter 06 show one list")
-    rows = []
     for variant, number_of in [(middle[-1], f"{STEPS[middle[0]]} to {STEPS[middle[-1]]}"), (LAST, STEPS[LAST])]:
         for s in shapes(STAGE, variant, "forward"):
             scores = s.thread["S"]
             lanes = f"{scores.along} × {scores.lanes}"
-            rows.append([number_of, s.width, s.tiles, s.threads, lanes, scores, s.thread["O"], s.kib, s.fits, s.why])
-    head = "step | d, padded | Br × Bc | threads | lanes | S of a thread | O of a thread | shared memory | fits | as its source says"
-    return table(head, rows)
+            yield [number_of, s.width, s.tiles, s.threads, lanes, scores, s.thread["O"], s.kib, s.fits, s.why]
 
 
 def instructions(s):
@@ -135,9 +133,9 @@ def chunk_of(s):
     return min(s.bc, 64) if s.variant == LAST else s.bc
 
 
+@tabled("d | Br × Bc | keys of P at a time | Q, bytes | K and V, bytes | P, bytes | all | blocks on an SM of an H200")
 def chunks():
     """P whole, and in chunks: why the tiles of d = 128 fit."""
-    rows = []
     for s in (of_width(LAST, width) for width in (64, 128)):
         for chunk in dict.fromkeys([s.bc, chunk_of(s), chunk_of(s) // 2]):
             parts = [4 * s.br * s.width, 4 * s.bc * (2 * s.width + 4), 4 * chunk * (s.br + 4)]
@@ -146,9 +144,7 @@ def chunks():
                 raise SystemExit(f"fa2_forward.chunks: {amount} bytes of shared memory, but the program says {s.shared_bytes}")
             blocks = h200.SHARED_KB_PER_SM * 1024 // (amount + 1024) if amount <= SHARED_BYTES[90] else "none: too much"
             keys = f"{chunk}{' **(used)**' if chunk == chunk_of(s) else ''}"
-            rows.append([s.width, s.tiles, keys, *(f"{part:,}" for part in parts), f"{amount:,}", blocks])
-    head = "d | Br × Bc | keys of P at a time | Q, bytes | K and V, bytes | P, bytes | all | blocks on an SM of an H200"
-    return table(head, rows)
+            yield [s.width, s.tiles, keys, *(f"{part:,}" for part in parts), f"{amount:,}", blocks]
 
 
 def accesses(s):
@@ -165,15 +161,14 @@ def accesses(s):
     ]
 
 
+@tabled("access | d = 64: different words | wavefronts | d = 128: different words | wavefronts")
 def banks():
-    rows = []
     for of_both in zip(*(accesses(of_width(LAST, width)) for width in (64, 128))):
         what, _, used = of_both[0]
         found = []
         for _, first, _ in of_both:
             found += [len({first(t) + word for t in range(WARP) for word in range(4)}), wavefronts(first, 4)]
-        rows.append([f"**{what}**" if used else what, *found])
-    return table("access | d = 64: different words | wavefronts | d = 128: different words | wavefronts", rows)
+        yield [f"**{what}**" if used else what, *found]
 
 
 class SmallTile(ThreadTile):
@@ -235,9 +230,9 @@ def small_loads():
     return table("access | the matrix lies | words of this lane | accesses | steps that they serve", lines)
 
 
+@tabled("rows of K | lane x = 0 reads K(0, 0..1) | lane x = 1 reads K(1, 0..1) | wavefronts")
 def small_banks():
     """Two lanes read the beginning of two keys: rows as they are, padded, swizzled."""
-    lines = []
     for how, first in [
         (f"as they are, {SMALL_D} words apart", lambda key: key * SMALL_D),
         (f"padded by {SMALL_WORDS}, {SMALL_D + SMALL_WORDS} words apart", lambda key: key * (SMALL_D + SMALL_WORDS)),
@@ -246,5 +241,4 @@ def small_banks():
         words = [[first(SMALL_S.col(x, 0)) + word for word in range(SMALL_WORDS)] for x in range(SMALL_S.lanes)]
         banks = [word % SMALL_BANKS for of_lane in words for word in of_lane]
         both = [f"words {', '.join(map(str, w))}: banks {', '.join(str(word % SMALL_BANKS) for word in w)}" for w in words]
-        lines.append([how, *both, max(map(banks.count, banks))])
-    return table("rows of K | lane x = 0 reads K(0, 0..1) | lane x = 1 reads K(1, 0..1) | wavefronts", lines)
+        yield [how, *both, max(map(banks.count, banks))]

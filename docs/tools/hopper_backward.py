@@ -1,6 +1,6 @@
 """Of docs/08_hopper_backward.md: registers, shared memory and traffic of the tiles, barriers of the steps."""
 
-from .formatting import table
+from .formatting import tabled
 from .hopper_forward import SHARED_BYTES, TENSOR_FLOPS, list_of_steps
 
 FOLDER = "08_tensor_cores/hopper_backward"
@@ -26,21 +26,19 @@ def steps():
     return list_of_steps(FOLDER, STEPS)
 
 
+@tabled("d | queries of a tile | keys of a warpgroup | S and dP | dK and dV | together | leaves room for the rest")
 def registers():
     """(8B.1)"""
-    lines = []
     for d, br, keys in [(64, 128, 64), (96, 64, 64), (128, 64, 64), (128, 128, 64), (128, 64, 128), (256, 64, 64)]:
         scores, gradients = br * keys // 128, d * keys // 128
         live = 2 * scores + 2 * gradients
         fits = "yes" if live + BESIDE <= CONSUMER_REGISTERS else "no"
-        lines.append([d, br, keys, f"2 · {scores}", f"2 · {gradients}", live, fits])
-    head = "d | queries of a tile | keys of a warpgroup | S and dP | dK and dV | together | leaves room for the rest"
-    return table(head, lines)
+        yield [d, br, keys, f"2 · {scores}", f"2 · {gradients}", live, fits]
 
 
+@tabled("d | Br × Bc | K, V | Q, dO | dS | L, D | dQ | barriers | of 232,448 bytes")
 def shared(stages_of_kv=1, tiles_of_dq=0):
     """(8B.2)  What a block has in shared memory."""
-    lines = []
     for d, br, bc in TILES:
         columns = (d + 63) // 64 * 64
         parts = [
@@ -53,8 +51,7 @@ def shared(stages_of_kv=1, tiles_of_dq=0):
         ]
         if sum(parts) > SHARED_LIMIT:
             raise SystemExit(f"hopper_backward.shared: {br} x {bc} at d = {d} takes {sum(parts):,} bytes")
-        lines.append([d, f"{br} × {bc}", *(f"{part:,}" if part else "–" for part in parts), f"{sum(parts):,}"])
-    return table("d | Br × Bc | K, V | Q, dO | dS | L, D | dQ | barriers | of 232,448 bytes", lines)
+        yield [d, f"{br} × {bc}", *(f"{part:,}" if part else "–" for part in parts), f"{sum(parts):,}"]
 
 
 def clocks_of_products(d, br, bc):
@@ -73,19 +70,18 @@ def through_shared(d, br, bc, in_bulk=False):
     return scores + gradients + queries + comes + stored + leaves
 
 
+@tabled("d | Br × Bc | dQ leaves | clocks of the products | bytes through shared memory | of 128 a clock")
 def traffic():
     """Of a pair of tiles: bytes that pass through shared memory in a clock of the tensor cores."""
-    lines = []
     for d, br, bc in [(64, 128, 128), (128, 64, 128)]:
         clocks = clocks_of_products(d, br, bc)
         for how, passes in (("from registers", through_shared(d, br, bc)), ("in bulk", through_shared(d, br, bc, in_bulk=True))):
-            lines.append([d, f"{br} × {bc}", how, f"{clocks:,.0f}", f"{passes:,}", f"{passes / clocks / SHARED_BYTES:.2f}"])
-    return table("d | Br × Bc | dQ leaves | clocks of the products | bytes through shared memory | of 128 a clock", lines)
+            yield [d, f"{br} × {bc}", how, f"{clocks:,.0f}", f"{passes:,}", f"{passes / clocks / SHARED_BYTES:.2f}"]
 
 
+@tabled("d | registers by (8B.1) | room for blocks | of V | of K | registers then | shared memory is busy: step 2 | step 6")
 def resident():
     """What step 6 keeps in registers, and what that saves of the traffic of step 2."""
-    lines = []
     for d, br, bc in TILES:
         live, blocks = br + d, d // 16
         room = (CONSUMER_REGISTERS - LEAST_BESIDE - live) // 4
@@ -94,9 +90,7 @@ def resident():
         before = through_shared(d, br, bc)
         after = before - (of_v + of_k) * 2 * bc * 16
         busy = [f"{passes / clocks_of_products(d, br, bc) / SHARED_BYTES:.2f}" for passes in (before, after)]
-        lines.append([d, live, room, f"{of_v} of {blocks}", f"{of_k} of {blocks}", live + 4 * (of_v + of_k), *busy])
-    head = "d | registers by (8B.1) | room for blocks | of V | of K | registers then | shared memory is busy: step 2 | step 6"
-    return table(head, lines)
+        yield [d, live, room, f"{of_v} of {blocks}", f"{of_k} of {blocks}", live + 4 * (of_v + of_k), *busy]
 
 
 def added():

@@ -4,7 +4,7 @@ hopper_forward_pictures.py."""
 from statistics import mean
 
 from . import quotes
-from .formatting import table
+from .formatting import table, tabled
 from .saved import origin, said
 
 TENSOR_FLOPS, SHARED_BYTES, EX2, SCHEDULERS = 4096, 128, 16, 4  # of an SM in a clock; a scheduler issues one instruction
@@ -32,11 +32,10 @@ STEPS = {
 }
 
 
+@tabled("step | file | variant | its idea")
 def list_of_steps(folder, steps):
-    lines = []
     for number, (variant, (file, idea)) in enumerate(steps.items(), 1):
-        lines.append([number, f"[`{file}`](../{folder}/{file})", f"`{variant}`", idea])
-    return table("step | file | variant | its idea", lines)
+        yield [number, f"[`{file}`](../{folder}/{file})", f"`{variant}`", idea]
 
 
 def steps():
@@ -54,15 +53,12 @@ def shared_bytes(br, bc):
     return 64 + 2048 / bc + 4096 / br
 
 
+@tabled("d | Br × Bc | warpgroups | clocks of the products | exponentials, of these | shared memory, of these | L2, bytes a clock of an SM")
 def budget():
-    lines = []
     for d, br, bc, groups, *_ in TILES:
         clocks = 4 * br * bc * d / TENSOR_FLOPS
         shares = [f"{each:.2f}" for each in (br * bc / EX2 / clocks, shared_bytes(br, bc) / SHARED_BYTES)]
-        lines.append([d, f"{br} × {bc}", groups, f"{clocks:,.0f}", *shares, f"{4096 / br:.0f}"])
-    head = "d | Br × Bc | warpgroups | clocks of the products | exponentials, of these | shared memory, of these"
-    head += " | L2, bytes a clock of an SM"
-    return table(head, lines)
+        yield [d, f"{br} × {bc}", groups, f"{clocks:,.0f}", *shares, f"{4096 / br:.0f}"]
 
 
 def issue():
@@ -75,27 +71,24 @@ def issue():
     )
 
 
+@tabled("tile | stage | phase | the producer waits for | parity | consumers wait for | parity")
 def ring():
     """(8H.4)  Five tiles through two stages."""
-    lines = []
     for u in range(5):
         stage, phase = u % 2, u // 2
-        lines.append([u, stage, phase, f"empty{stage}, phase {phase - 1}", (phase - 1) % 2, f"full{stage}, phase {phase}", phase % 2])
-    return table("tile | stage | phase | the producer waits for | parity | consumers wait for | parity", lines)
+        yield [u, stage, phase, f"empty{stage}, phase {phase - 1}", (phase - 1) % 2, f"full{stage}, phase {phase}", phase % 2]
 
 
+@tabled("d | Br × Bc | threads | registers at the launch | producer / consumer | sum | live: S + P + O")
 def registers():
     """(8H.5), (8H.6)"""
-    lines = []
     for d, br, bc, groups, producer, consumer in TILES:
         threads = (groups + 1) * WARPGROUP
         given, used = REGISTERS // threads // 8 * 8, producer + groups * consumer
         if used > (groups + 1) * given:
             raise SystemExit(f"hopper_forward.registers: {br} x {bc} at d = {d} takes {used} registers for each of 128 threads")
         live = f"{bc // 2} + {bc // 4} + {d // 2} = {bc // 2 + bc // 4 + d // 2}"
-        lines.append([d, f"{br} × {bc}", threads, given, f"{producer} / {consumer}", f"{producer} + {groups} · {consumer} = {used}", live])
-    head = "d | Br × Bc | threads | registers at the launch | producer / consumer | sum | live: S + P + O"
-    return table(head, lines)
+        yield [d, f"{br} × {bc}", threads, given, f"{producer} / {consumer}", f"{producer} + {groups} · {consumer} = {used}", live]
 
 
 def growing():

@@ -10,7 +10,7 @@ A stamp is what a thread of a copy of the step read from clock64() when it came 
 
 from rows.text import describe
 
-from .formatting import table
+from .formatting import table, tabled
 from .hopper_backward import TILES, clocks_of_products, through_shared
 from .hopper_forward import SHARED_BYTES, TENSOR_FLOPS
 from .saved import origin, said
@@ -147,14 +147,13 @@ def of_step_3():
     )
 
 
+@tabled("of a visit | a warpgroup has in flight | clocks | of both warpgroups' products at the full rate")
 def of_parts():
     """A visit in four parts: the mean clocks of both warpgroups, beside those of their products at the full rate."""
     stamps = Stamps(SAVED)
     means = [stamps.phases(who) for who in CONSUMERS]
     of_product = clocks_of_products(*stamps.tiles()) / len(PRODUCTS)
-    lines = []
     for words, events, products in PARTS:
         clocks = sum(of_one[event] for of_one in means for event in events) / len(means)
         at_full_rate = f"{len(products) * of_product:,.0f}" if products else "–"
-        lines.append([words, ", ".join(FORMULAS[name] for name in products) or "nothing", f"{clocks:,.0f}", at_full_rate])
-    return table("of a visit | a warpgroup has in flight | clocks | of both warpgroups' products at the full rate", lines)
+        yield [words, ", ".join(FORMULAS[name] for name in products) or "nothing", f"{clocks:,.0f}", at_full_rate]

@@ -5,7 +5,7 @@ import math
 from plots import h200
 from rows.text import size
 
-from .formatting import table
+from .formatting import table, tabled
 from .svg import Picture
 
 TOKENS = {"the": [1, 0, 0, 1], "cat": [0, 1, 0, 1], "sat": [0, 0, 1, 1]}  # their embeddings
@@ -29,13 +29,12 @@ def projected(name):
     return product(list(TOKENS.values()), WEIGHTS[name])
 
 
+@tabled("token | $`x`$ | $`q`$ of head 0 and 1 | $`k`$ | $`v`$")
 def embeddings():
     """Section 1: what each token asks, offers and carries."""
-    rows = []
     for at, (token, x) in enumerate(TOKENS.items()):
         halves = ([values[:2], values[2:]] for values in (projected(name)[at] for name in "QKV"))
-        rows.append([f"*{token}*", vector(x), *(" and ".join(map(vector, pair)) for pair in halves)])
-    return table("token | $`x`$ | $`q`$ of head 0 and 1 | $`k`$ | $`v`$", rows)
+        yield [f"*{token}*", vector(x), *(" and ".join(map(vector, pair)) for pair in halves)]
 
 
 def vector(values):
@@ -50,11 +49,10 @@ def head(number):
     return s, p, product(p, v)
 
 
+@tabled("query | $`S`$: its score of *the*, *cat*, *sat* | $`P`$: the weights | $`O`$: their mean of $`v`$")
 def three_tokens(number):
-    lines = []
     for token, s, p, o in zip(TOKENS, *head(int(number))):
-        lines.append([f"*{token}*", *(", ".join(f"{x:.2f}" for x in row) for row in (s, p, o))])
-    return table("query | $`S`$: its score of *the*, *cat*, *sat* | $`P`$: the weights | $`O`$: their mean of $`v`$", lines)
+        yield [f"*{token}*", *(", ".join(f"{x:.2f}" for x in row) for row in (s, p, o))]
 
 
 def roofline():

@@ -6,7 +6,7 @@ from rows.row import grouped
 from rows.text import size
 
 from .counted import agree
-from .formatting import step, table
+from .formatting import step, tabled
 from .saved import NOTHING_SAVED, newest, section
 from .shapes import SHARED_BYTES
 
@@ -25,27 +25,24 @@ def traffic(n, d, floats=SHARED_BYTES[90] // 4):
     }
 
 
+@tabled("d | N | compulsory (I.1) | S, P in HBM (I.2) | FA1 (I.3) | FA2 (I.5) | FA1 / (I.2) | FA2 / (I.2)")
 def theory():
     """The formulas for some lengths, in bytes of fp32."""
-    rows = []
     for d in [64, 128]:
         for n in [1024, 4096, 16384]:
             each = traffic(n, d)
-            rows.append(
-                [d, n] + [size(4 * e) for e in each.values()] + [f"{each[name] / each['three kernels']:.2f}" for name in ("FA1", "FA2")]
-            )
-    return table("d | N | compulsory (I.1) | S, P in HBM (I.2) | FA1 (I.3) | FA2 (I.5) | FA1 / (I.2) | FA2 / (I.2)", rows)
+            of_three_kernels = [f"{each[name] / each['three kernels']:.2f}" for name in ("FA1", "FA2")]
+            yield [d, n, *(size(4 * e) for e in each.values()), *of_three_kernels]
 
 
+@tabled("M | Bc = ⌈M/4d⌉ | Tc | FA1 (I.3) | times M / N²d²")
 def memory():
     """(I.3) for other amounts of shared memory."""
     n, d = 4096, 64
-    rows = []
     for kib in [16, 32, 64, 128, 227]:
         floats = kib * 256
         bc, fa1 = -(-floats // (4 * d)), traffic(n, d, floats)["FA1"]
-        rows.append([f"{kib} KiB", bc, -(-n // bc), size(4 * fa1), f"{fa1 * floats / (n * n * d * d):.1f}"])
-    return table("M | Bc = ⌈M/4d⌉ | Tc | FA1 (I.3) | times M / N²d²", rows)
+        yield [f"{kib} KiB", bc, -(-n // bc), size(4 * fa1), f"{fa1 * floats / (n * n * d * d):.1f}"]
 
 
 def both_ways(moved):

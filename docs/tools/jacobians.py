@@ -2,14 +2,13 @@
 
 from plots import h200
 
-from .formatting import table
+from .formatting import tabled
 
 
+@tabled(" | d | compute again, ps | write and read, ps | faster")
 def recompute():
     """2d FLOPs to compute its score again, against w bytes out and in."""
-    rows = []
     for dtype, width, peak in [("fp32", 4, h200.FP32_FLOPS), ("bf16, tensor cores", 2, h200.BF16_FLOPS)]:
         for d in [64, 128]:
             again, moved = 2 * d / peak * 1e12, 2 * width / h200.HBM_BYTES_PER_SECOND * 1e12
-            rows.append([dtype, d, f"{again:.2f}", f"{moved:.2f}", "compute again" if again < moved else "keep"])
-    return table(" | d | compute again, ps | write and read, ps | faster", rows)
+            yield [dtype, d, f"{again:.2f}", f"{moved:.2f}", "compute again" if again < moved else "keep"]

@@ -1,7 +1,7 @@
 """Of docs/swizzles.md: banks of plain, padded and swizzled rows."""
 
 from . import fragments as F
-from .formatting import table
+from .formatting import tabled
 from .shapes import WARP, fullest_bank
 from .svg import Picture
 
@@ -25,14 +25,12 @@ def worst(width, place):
     return matrix, stored, copies
 
 
+@tabled("numbers in a row | rows | matrix of `ldmatrix` | accumulator stored | copy, 16 bytes a lane | bytes of 64 rows")
 def places():
-    rows = []
     for width in (32, 64, 96, 128, 256):
         for place in ["plain", "padded", "swizzled"]:
             tile = 2 * 64 * (width + 8 * (place == "padded"))
-            rows.append([width, place, *worst(width, place), f"{tile:,}"])
-    head = "numbers in a row | rows | matrix of `ldmatrix` | accumulator stored | copy, 16 bytes a lane | bytes of 64 rows"
-    return table(head, rows)
+            yield [width, place, *worst(width, place), f"{tile:,}"]
 
 
 CELL, COLUMN = (36, 22), 2  # a cell as wide as "7.11"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from plots import h200
 
 from . import hopper_backward, hopper_forward
-from .formatting import table
+from .formatting import table, tabled
 from .saved import said
 from .shapes import WARP, shape_of, variants
 
@@ -149,12 +149,11 @@ def forward():
     return table(["d", "step", "tiles", "products", "others beside each", *CLOCKS, "TFLOP/s, at most"], rows)
 
 
+@tabled("d | rows of a warp | clocks of shared memory | clocks of products with their softmax | TFLOP/s, at most")
 def rows_of_a_warp():
     """Why 32 rows: shared memory against products."""
-    rows = []
     for width in (64, 128):
         for tiles_of_16 in (1, 2):
             n = needs("tuned", width, rows=tiles_of_16)
             clocks = [f"{n.clocks()[what]:,.0f}" for what in ("shared memory", "with softmax beside")]
-            rows.append([width, 16 * tiles_of_16, *clocks, f"{n.tflops():.0f}"])
-    return table("d | rows of a warp | clocks of shared memory | clocks of products with their softmax | TFLOP/s, at most", rows)
+            yield [width, 16 * tiles_of_16, *clocks, f"{n.tflops():.0f}"]

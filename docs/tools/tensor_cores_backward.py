@@ -2,7 +2,7 @@
 
 from plots import h200
 
-from .formatting import table
+from .formatting import table, tabled
 from .saved import said
 from .shapes import WARP, shapes
 from .tensor_bounds import BACKWARD, CLOCKS, MMA_FLOPS, SCHEDULERS, STAGE, Needs, clocks_of_product, default
@@ -68,24 +68,22 @@ def bounds():
     return table(["d", "Br × Bc", "products", "others beside each", *CLOCKS, "TFLOP/s, at most"], rows)
 
 
+@tabled("fragment | lane | its (row, column) of dQ | place in the sum")
 def places():
     """Where four lanes add their part of the first two fragments of a row of the sum of dQ."""
     rows, cols = said("cpu", "programs/lab_fragments.json")["c_row"], said("cpu", "programs/lab_fragments.json")["c_col"]
     each = len(rows) // WARP
-    lines = []
     for fragment, lane in [(0, 0), (0, 1), (0, 4), (0, 31), (1, 0)]:
         held = ", ".join(f"({rows[lane * each + e]}, {cols[lane * each + e] + 8 * fragment})" for e in range(each))
         first = each * (fragment * WARP + lane)
-        lines.append([fragment, lane, held, f"{first} to {first + each - 1}"])
-    return table("fragment | lane | its (row, column) of dQ | place in the sum", lines)
+        yield [fragment, lane, held, f"{first} to {first + each - 1}"]
 
 
+@tabled("step | d, padded | Br × Bc")
 def tiles():
     """Default tile sizes of the first two steps."""
-    lines = []
     for number, variant in list(enumerate(BACKWARD, 1))[:-1]:
         widths = {}
         for s in shapes(STAGE, variant, "backward"):
             widths.setdefault(s.width, []).append(f"{s.tiles}, {keys_of_a_warp(s)} keys a warp")
-        lines += [[number, width, "; ".join(sizes)] for width, sizes in widths.items()]
-    return table("step | d, padded | Br × Bc", lines)
+        yield from [[number, width, "; ".join(sizes)] for width, sizes in widths.items()]
