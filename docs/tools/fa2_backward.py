@@ -4,6 +4,7 @@ fa2_backward_pictures.py."""
 from plots import h200
 from rows.text import describe
 
+from .fa2_forward import share
 from .formatting import step, table, tabled
 from .saved import NOTHING_SAVED, newest, of_each_gpu, origin, section
 from .shapes import WARP, shape_of, shapes, up, variants, visible_pairs, visited, wavefronts
@@ -70,19 +71,15 @@ def instructions(s):
     }
 
 
-def share(s):
-    """(7.8)  Of multiply-adds of the products in all instructions, at most."""
-    counts = instructions(s)
-    return counts["products"] / sum(counts.values())
-
-
 def issued():
     """(7.8)  And the rate that it allows, in FLOPs that count."""
     rows = []
     for number, variant in enumerate(PRODUCTS, 1):
         for s in (of_width(width, variant) for width in (32, 64, 96, 128)):
-            rate = share(s) * h200.FP32_FLOPS * 5 / PRODUCTS[variant] / 1e12
-            rows.append([number, s.width, s.tiles, *(f"{c:,}" for c in instructions(s).values()), f"{100 * share(s):.0f} %", f"{rate:.0f}"])
+            counts = instructions(s)
+            rate = share(counts) * h200.FP32_FLOPS * 5 / PRODUCTS[variant] / 1e12
+            cells = [f"{100 * share(counts):.0f} %", f"{rate:.0f}"]
+            rows.append([number, s.width, s.tiles, *(f"{count:,}" for count in counts.values()), *cells])
     return table(["step", "d", "tiles", *instructions(of_width(64)), "μ", "TFLOP/s, at most"], rows)
 
 
@@ -102,7 +99,7 @@ def least_ms(row):
     """(7.9)  On an H200, by what is issued."""
     p = row["problem"]
     flops = 2 * PRODUCTS[row["variant"]] * visible_pairs(p) * p["heads"] * p["batch"] * p["head_dim"]
-    return 1e3 * flops / (share(of_width(up(p["head_dim"], 32), row["variant"], row.get("tiles"))) * h200.FP32_FLOPS)
+    return 1e3 * flops / (share(instructions(of_width(up(p["head_dim"], 32), row["variant"], row.get("tiles")))) * h200.FP32_FLOPS)
 
 
 def stride_of_p(s):

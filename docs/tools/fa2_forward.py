@@ -52,9 +52,8 @@ def instructions(s):
     }
 
 
-def share(s):
-    """(6.8)  Of multiply-adds of the products in all instructions, at most."""
-    counts = instructions(s)
+def share(counts):
+    """(6.8), (7.8)  Of multiply-adds of the products in all instructions, at most."""
     return counts["products"] / sum(counts.values())
 
 
@@ -73,12 +72,10 @@ def loads():
 def issued():
     """(6.8)  And the rate that it allows."""
     every = [of_width(variant, width) for variant in list(STEPS)[1:] for width in (64, 128)]
-    rows = [
-        [STEPS[s.variant], s.width, s.tiles]
-        + [f"{count:,}" for count in instructions(s).values()]
-        + [f"{100 * share(s):.0f} %", f"{share(s) * h200.FP32_FLOPS / 1e12:.0f}"]
-        for s in every
-    ]
+    rows = []
+    for s, counts in zip(every, map(instructions, every)):
+        cells = [f"{100 * share(counts):.0f} %", f"{share(counts) * h200.FP32_FLOPS / 1e12:.0f}"]
+        rows.append([STEPS[s.variant], s.width, s.tiles, *(f"{count:,}" for count in counts.values()), *cells])
     return table(["step", "d", "tiles", *instructions(every[0]), "μ", "TFLOP/s, at most"], rows)
 
 
@@ -110,7 +107,7 @@ def least_ms(row):
     pairs, width = visible_pairs(p) * p["heads"] * p["batch"], up(p["head_dim"], 32)
     if variant == "loop_order":
         return 1e3 * pairs * 9 * width / 256 / (h200.SMS * h200.CLOCK_HZ)
-    return 1e3 * 4 * pairs * p["head_dim"] / (share(of_width(variant, width, row.get("tiles"))) * h200.FP32_FLOPS)
+    return 1e3 * 4 * pairs * p["head_dim"] / (share(instructions(of_width(variant, width, row.get("tiles")))) * h200.FP32_FLOPS)
 
 
 @of_each_gpu

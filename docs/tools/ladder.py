@@ -78,7 +78,7 @@ def most(step, width):
     """TFLOP/s that the bounds of chapters 06 and 08 allow, or None."""
     stage, variant = step.split("/")
     if stage == fa2_forward.STAGE:
-        return fa2_forward.share(fa2_forward.of_width(variant, width)) * FP32_FLOPS / 1e12
+        return fa2_forward.share(fa2_forward.instructions(fa2_forward.of_width(variant, width))) * FP32_FLOPS / 1e12
     return default_needs(variant, width).tflops() if variant in FORWARD else None
 
 

@@ -1,5 +1,6 @@
 """Quotes: functions as they stand in a source file, what programs printed, and what a program of the docs prints."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -64,14 +65,13 @@ def part(path, function, *words):
 def python(path, *names):
     """Functions and classes of a Python file, each from its decorators to its last line."""
     lines, found = source(path), []
+    nodes = {node.name: node for node in ast.parse("\n".join(lines)).body if hasattr(node, "name")}
     for name in names:
-        start = next((i for i, line in enumerate(lines) if re.match(rf"(def|class) {name}\b", line)), None)
-        if start is None:
+        if name not in nodes:
             raise SystemExit(f"{path}: no function '{name}' to quote")
-        end = next((i for i in range(start + 1, len(lines)) if lines[i] and not lines[i].startswith((" ", ")"))), len(lines))
-        while lines[start - 1].startswith("@"):
-            start -= 1
-        found += (["", ""] if found else []) + "\n".join(lines[start:end]).rstrip().split("\n")
+        node = nodes[name]
+        first = min(part.lineno for part in [node, *node.decorator_list])
+        found += (["", ""] if found else []) + lines[first - 1 : node.end_lineno]
     return block(found, "py")
 
 

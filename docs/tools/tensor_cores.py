@@ -41,11 +41,9 @@ def resources(device, chapter="forward"):
     order, found, compiled = list(VARIANTS), {}, said(device, "resources.json")
     for row in compiled:
         variant, name = files.get(row["file"]), row["kernel"].split("<")[0]
-        if (
-            variant is None
-            or variant not in STEPS[chapter]
-            or not name.startswith(own["backward" if "backward" in VARIANTS[variant]["passes"] else "forward"])
-        ):
+        if variant not in STEPS[chapter]:
+            continue
+        if not name.startswith(own["backward" if "backward" in VARIANTS[variant]["passes"] else "forward"]):
             continue
         shape = re.search(r"Shape<(?:[a-z_]\w*, )?(\d+), (\d+), (\d+)", row["kernel"])
         sizes = tuple(map(int, shape.groups() if shape else re.findall(r"\b\d+\b", row["kernel"])[:1]))
