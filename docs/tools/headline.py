@@ -9,10 +9,6 @@ from rows.text import describe
 from .formatting import ms, number, shown, step, table
 from .saved import fastest, gpus, newest, of_each_gpu, section
 
-NOT_CLOCKED = (
-    "*What a clock on the host reads that does not wait for the GPU (`enqueue_ms`) is not saved yet: the rows are older than that field.*"
-)
-
 
 def shape(row):
     """The problem without its type, which 08 does not share with the others."""
@@ -65,7 +61,8 @@ def measured(device, direction):
     return of_lineup(device, direction, head, cells)
 
 
-def claimed():
+@of_each_gpu
+def claimed(device):
     """The same ratios of both passes by a clock on the host that does not wait."""
 
     def cells(row, naive, plain):
@@ -78,11 +75,7 @@ def claimed():
     head = " | ms, true | by the host's clock | its first call"
     for plain in ("torch", "01_naive"):
         head += f" | over {plain}, true | by the host's clock | and with its first call"
-    parts = []
-    for direction in ("forward", "backward"):
-        clocked = [device for device in gpus() for found in [lineup(device, direction)] if found and "enqueue_ms" in found[0]["time"]]
-        parts += [of_lineup(device, direction, head, cells) for device in clocked]
-    return "\n\n".join(parts) or NOT_CLOCKED
+    return "\n\n".join(filter(None, (of_lineup(device, direction, head, cells) for direction in ("forward", "backward"))))
 
 
 def starting_point():

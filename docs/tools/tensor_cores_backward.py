@@ -3,7 +3,7 @@
 from plots import h200
 
 from .formatting import table, tabled
-from .saved import said
+from .fragments import VALUES
 from .shapes import WARP, shapes
 from .tensor_bounds import BACKWARD, CLOCKS, MMA_FLOPS, SCHEDULERS, STAGE, Needs, clocks_of_product, default
 
@@ -71,7 +71,7 @@ def bounds():
 @tabled("fragment | lane | its (row, column) of dQ | place in the sum")
 def places():
     """Where four lanes add their part of the first two fragments of a row of the sum of dQ."""
-    rows, cols = said("cpu", "programs/lab_fragments.json")["c_row"], said("cpu", "programs/lab_fragments.json")["c_col"]
+    rows, cols = VALUES["c_row"], VALUES["c_col"]
     each = len(rows) // WARP
     for fragment, lane in [(0, 0), (0, 1), (0, 4), (0, 31), (1, 0)]:
         held = ", ".join(f"({rows[lane * each + e]}, {cols[lane * each + e] + 8 * fragment})" for e in range(each))

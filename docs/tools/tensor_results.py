@@ -8,7 +8,7 @@ from plots import h200
 from .formatting import shown
 from .ladder import entries
 from .saved import age, newest, of_each_gpu, of_today, section
-from .tensor_bounds import HOPPER
+from .tensor_bounds import HOPPER, STAGE
 
 SM_FLOPS = 4096  # of tensor cores, 16-bit, in a clock
 LENGTHS = (1024, 4096, 16384)
@@ -182,7 +182,7 @@ def power(device):
         cells = [f"{run['tflops']:.0f}", f"{run['clock_mhz']:,.0f}", f"{run['watts']:.0f}", f"{per_clock:.2f}"]
         lines.append([which, *named(*problem), name, *cells])
     head = ["pass", "d", "N", "mask", "dtype", "kernel", "TFLOP/s", "clock, MHz", "W", f"of {SM_FLOPS:,} FLOPs a clock"]
-    return section("each for two seconds, 16,384 tokens, H·d = 2,048", head, lines, rows) if rows else None
+    return section("each for two seconds, 16,384 tokens, H·d = 2,048", head, lines, rows)
 
 
 def over(rows, which, peer):
@@ -247,9 +247,9 @@ def steps(device, which, *names):
         return None
     speeds = {name: at for name, at in speeds.items() if name in names or not names and name not in HOPPER}
     lines = []
-    changes = {entry["step"]: entry["over"].split("/")[1] for entry in entries(f"tensor_{which}")}
-    for before, (variant, at) in zip([None, *speeds], speeds.items()):
-        before = speeds.get(changes.get(f"08_tensor_cores/{variant}", before), {}) if before else {}
+    changes = {entry["step"]: entry["over"] for entry in entries(f"tensor_{which}")}
+    for variant, at in speeds.items():
+        before = speeds.get(changes.get(f"{STAGE}/{variant}", "").removeprefix(f"{STAGE}/"), {})
         gains = [ratio(at.get(column), before.get(column)) for column in columns]
         lines.append([f"`{variant}`", *(speed(at.get(c)) + (f" (× {gain:.2f})" if gain else "") for c, gain in zip(columns, gains))])
     used = [row for at in speeds.values() for row in at.values()]
