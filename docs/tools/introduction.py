@@ -5,7 +5,7 @@ import math
 from plots import h200
 from rows.text import size
 
-from .formatting import table, tabled
+from .formatting import tabled
 from .svg import Picture
 
 TOKENS = {"the": [1, 0, 0, 1], "cat": [0, 1, 0, 1], "sat": [0, 0, 1, 1]}  # their embeddings
@@ -55,10 +55,10 @@ def three_tokens(number):
         yield [f"*{token}*", *(", ".join(f"{x:.2f}" for x in row) for row in (s, p, o))]
 
 
+@tabled(" | step | FLOPs | bytes | FLOP/B | arithmetic, µs | memory, µs | bound by")
 def roofline():
     """Section 4: what bounds each of the three kernels, and a fused one."""
     n, d = 4096, 64
-    rows = []
     for dtype, width, peak in [("fp32", 4, h200.FP32_FLOPS), ("bf16", 2, h200.BF16_FLOPS)]:
         steps = [
             ("S = QKᵀ/√d", 2 * n * n * d, width * (2 * n * d + n * n)),
@@ -67,16 +67,15 @@ def roofline():
         ]
         fused = ("**fused**", sum(s[1] for s in steps), width * 4 * n * d)
         bound = 0.0
-        for name, work, moved in steps + [fused]:
+        for name, work, moved in [*steps, fused]:
+            if name == fused[0]:
+                yield [dtype, "three kernels", "", "", "", "", f"{bound:.1f} in all", ""]
             # The softmax does not run on tensor cores, whatever its numbers' width.
             rate = h200.FP32_FLOPS if "softmax" in name else peak
             compute, memory = work / rate * 1e6, moved / h200.HBM_BYTES_PER_SECOND * 1e6
-            if name != fused[0]:
-                bound += max(compute, memory)
+            bound += max(compute, memory)
             limit = "memory" if memory > compute else "arithmetic"
-            rows.append([dtype, name, f"{work / 1e9:.2f} G", size(moved), f"{work / moved:.1f}", f"{compute:.1f}", f"{memory:.1f}", limit])
-        rows.insert(-1, [dtype, "three kernels", "", "", "", "", f"{bound:.1f} in all", ""])
-    return table(" | step | FLOPs | bytes | FLOP/B | arithmetic, µs | memory, µs | bound by", rows)
+            yield [dtype, name, f"{work / 1e9:.2f} G", size(moved), f"{work / moved:.1f}", f"{compute:.1f}", f"{memory:.1f}", limit]
 
 
 def memory_hierarchy():

@@ -1,7 +1,7 @@
 """The tile sizes that `--tune` found on each GPU: docs/results/DEVICE/tuned.json, rows of `compare --tune`."""
 
-from .formatting import ms, table, tiles_text
-from .saved import fastest, newest, of_each_gpu, origin
+from .formatting import ms, tiles_text
+from .saved import fastest, newest, of_each_gpu, section
 
 
 def line(row):
@@ -33,8 +33,6 @@ def tuned(device, stage, direction=None):
         length, batch = group[0]["problem"]["seq_q"], group[0]["problem"]["batch"]
         missing = sorted(widths_and_masks(rows) - widths_and_masks(of_variant))
         listed = ", ".join(f"d = {d}{' causal' if causal else ''}" for d, causal in missing)
-        title = f"{group[0]['device']['name']}, {which}, `{variant}`, {batch * length:,} tokens in rows of {length:,}, H·d about 2,048"
-        parts.append(
-            f"{title}:\n\n{table(head, list(map(line, group)))}\n\n{origin(group)}{f' Not saved yet: {listed}.' if missing else ''}"
-        )
+        title = f"{which}, `{variant}`, {batch * length:,} tokens in rows of {length:,}, H·d about 2,048"
+        parts.append(section(title, head, list(map(line, group)), group) + (f" Not saved yet: {listed}." if missing else ""))
     return "\n\n".join(parts)
