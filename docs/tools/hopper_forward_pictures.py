@@ -60,7 +60,7 @@ class Timeline:
     """Places of events: each that is drawn is a step to the right. Of a warpgroup its first warp is drawn, for the others."""
 
     def __init__(self, events, producer):
-        shown = [e for e in events if e["warp"] == producer or e["warp"] % 4 == 0 or e["event"] in ("landed", "phase ends")]
+        shown = [e for e in events if e["warp"] == producer or e["warp"] % 4 == 0 or e["event"] == "phase ends"]
         self.events = [e for e in shown if e["event"] not in ("mbarrier", "syncthreads", "commit", "landed", "setmaxnreg")][:100]
 
     def of_warp(self, warp):
