@@ -3,6 +3,7 @@
 import importlib
 import json
 
+from rows.row import grouped
 from rows.text import describe
 
 from .formatting import details, step, table
@@ -72,12 +73,12 @@ def count_table(rows):
 def moved_bytes(stage, direction=None, variant=None):
     """A table for each pass (or one alone), saved problem, tile size, and set of variants that move the same bytes; or of one variant, in
     fp16, where a stage has many. The others are checked all the same."""
-    groups = {}
-    for row in newest("cpu", stage=stage, direction=direction, having="predicted"):
-        key = row["pass"], json.dumps(row["problem"]), json.dumps(row.get("tiles")), json.dumps(row["predicted"])
-        groups.setdefault(key if variant is None else id(row), []).append(row)
+
+    def alike(row):
+        return id(row) if variant else (row["pass"], *(json.dumps(row.get(name)) for name in ("problem", "tiles", "predicted")))
+
     parts, shown = [], []
-    for rows in groups.values():
+    for rows in grouped(newest("cpu", stage=stage, direction=direction, having="predicted"), alike).values():
         row, body = rows[0], f"{count_table(rows)}\n\n{origin(rows)}"
         if variant in (None, row["variant"]) and (variant is None or row["problem"]["dtype"] == "fp16"):
             tiles = ", tiles {br} × {bc}".format_map(row["tiles"]) if row.get("tiles") else ""

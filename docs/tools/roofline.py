@@ -2,12 +2,12 @@
 
 from plots import h200
 from plots.roofline import hbm_bytes, intensity, profiled
-from rows.row import grouped
-from rows.text import describe, size
+from rows.text import size
 
 from . import plot_files
 from .formatting import step
 from .saved import NOTHING_SAVED, section
+from .timed import by_problem
 
 DEVICE = "nvidia_h200"
 UNITS = {"hbm_percent": "HBM", "l1_percent": "L1 and shared memory", "sm_percent": "issuing instructions", "tensor_percent": "tensor cores"}
@@ -37,5 +37,5 @@ def stages():
         rates = [f"{roof(row) / 1e12:.0f}", f"{row['tflops']:.1f}", f"{100 * row['tflops'] * 1e12 / roof(row):.0f}"]
         return [f"{row['stage']} {step(row)}", size(hbm_bytes(row)), f"{intensity(row):.1f}", *rates, *busiest(row)]
 
-    tables = grouped(profiled(plot_files.rows(DEVICE)), lambda row: (row["pass"], describe(row["problem"]))).values()
-    return "\n\n".join(section("{pass}, {problem}", head, list(map(line, rows)), rows) for rows in tables) or NOTHING_SAVED
+    tables = [section("{pass}, {problem}", head, list(map(line, rows)), rows) for rows in by_problem(profiled(plot_files.rows(DEVICE)))]
+    return "\n\n".join(tables) or NOTHING_SAVED

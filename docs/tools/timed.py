@@ -1,6 +1,6 @@
 """What was measured on each GPU: times, beside those of stages before, and the counters of each kernel. Sweeps are for plots."""
 
-from rows.row import verdict
+from rows.row import grouped, verdict
 from rows.text import describe, size
 
 from .counted import chapter
@@ -16,10 +16,7 @@ def least_ms(row):
 
 def by_problem(rows):
     """Lists of rows: of one pass and problem each."""
-    groups = {}
-    for row in rows:
-        groups.setdefault((row["pass"], describe(row["problem"])), []).append(row)
-    return groups.values()
+    return grouped(rows, lambda row: (row["pass"], describe(row["problem"]))).values()
 
 
 @of_each_gpu
