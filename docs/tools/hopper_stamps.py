@@ -16,6 +16,7 @@ from .hopper_forward import SHARED_BYTES, TENSOR_FLOPS
 from .saved import origin, said
 
 SAVED = said("nvidia_h200", "hopper_stamps.json")
+TILE = next(tile for tile in TILES if tile[0] == SAVED["problem"]["head_dim"])  # d, queries and keys
 CONSUMERS = ["warpgroup 0", "warpgroup 1"]
 # Of a visit, in the order of the code. Most are the ends of waits; "P" and "dS" have been computed, "stored" is dQ.
 LOOP = ["start", "Q", "dO", "S", "P", "dP", "dS", "barrier", "dV", "dQ", "stored", "dK"]
@@ -49,9 +50,9 @@ FORMULAS = {name: f"$`{name}^T`$" if name in ("S", "dP") else f"$`{name}`$" for 
 class Stamps:
     """clock[who][visit][event]. Its visits are those of which both consumers have all stamps."""
 
-    def __init__(self, said):
-        self.said, self.clock = said, {}
-        for stamp in said["stamps"]:
+    def __init__(self, stamps):
+        self.clock = {}
+        for stamp in stamps:
             self.clock.setdefault(stamp["who"], {}).setdefault(stamp["visit"], {})[stamp["event"]] = stamp["clock"]
         whole = ({visit for visit, at in self.clock[who].items() if len(at) == len(LOOP)} for who in CONSUMERS)
         self.visits = sorted(set.intersection(*whole))
@@ -88,10 +89,6 @@ class Stamps:
         end = min(self.clock[who][last + 1]["start"] for who in CONSUMERS)
         return sum(max(0, min(to, end) - max(of, begin)) for of, to in self.any_in_flight()) / (end - begin)
 
-    def tiles(self):
-        """d, Br, Bc"""
-        return next(tiles for tiles in TILES if tiles[0] == self.said["problem"]["head_dim"])
-
 
 def in_flight(event):
     """The products that a warpgroup has in flight from the event before to this one."""
@@ -117,21 +114,19 @@ def of_phases(stamps):
 
 def of_units(stamps, visit):
     """What the units of the SM need at least, beside what a visit takes."""
-    d, br, bc = stamps.tiles()
-    products, shared = clocks_of_products(d, br, bc), through_shared(d, br, bc, in_bulk=True) / SHARED_BYTES
-    mhz = stamps.said["clock_mhz"]
+    products, shared, mhz = clocks_of_products(*TILE), through_shared(*TILE, in_bulk=True) / SHARED_BYTES, SAVED["clock_mhz"]
     return (
-        f"At {TENSOR_FLOPS:,} FLOPs a clock the five products of a visit, for {br} queries and {bc} keys, take {products:,.0f} clocks, a "
+        f"At {TENSOR_FLOPS:,} FLOPs a clock the five products of a visit, for {TILE[1]} queries and {TILE[2]} keys, take {products:,.0f} clocks, a "
         f"warpgroup's part of one of them {products / len(PRODUCTS) / len(CONSUMERS):,.0f}; what passes through shared memory takes "
         f"{shared:,.0f}, by the table of section 2. A visit takes {visit:,.0f}, or {visit / mhz * 1000:,.0f} ns at {mhz:,.0f} MHz. "
-        f"So on average the tensor cores work at {products / visit:.2f} of their full rate, and shared memory is busy for {shared / visit:.2f} of the time or more. At least one "
-        f"product, of either warpgroup, counts as in flight for {stamps.share_in_flight():.2f} of the time."
+        f"So on average the tensor cores work at {products / visit:.2f} of their full rate, and shared memory is busy for "
+        f"{shared / visit:.2f} of the time or more. At least one product, of either warpgroup, counts as in flight for {stamps.share_in_flight():.2f} of the time."
     )
 
 
 def of_step_3():
     """The picture, the phases of a visit, and what the units of the SM need."""
-    stamps = Stamps(SAVED)
+    stamps = Stamps(SAVED["stamps"])
     phases, visit = of_phases(stamps)
     steady, usual = stamps.steady(), {"kv_heads": SAVED["problem"]["heads"], "seq_k": SAVED["problem"]["seq_q"]}
     which = f"`{SAVED['step']}`, {describe(usual | SAVED['problem'])}, block {SAVED['block']:,}"
@@ -150,9 +145,9 @@ def of_step_3():
 @tabled("of a visit | a warpgroup has in flight | clocks | of both warpgroups' products at the full rate")
 def of_parts():
     """A visit in four parts: the mean clocks of both warpgroups, beside those of their products at the full rate."""
-    stamps = Stamps(SAVED)
+    stamps = Stamps(SAVED["stamps"])
     means = [stamps.phases(who) for who in CONSUMERS]
-    of_product = clocks_of_products(*stamps.tiles()) / len(PRODUCTS)
+    of_product = clocks_of_products(*TILE) / len(PRODUCTS)
     for words, events, products in PARTS:
         clocks = sum(of_one[event] for of_one in means for event in events) / len(means)
         at_full_rate = f"{len(products) * of_product:,.0f}" if products else "–"

@@ -19,7 +19,7 @@ class Drawing(Lanes):
         visit = stamps.visits[(len(stamps.visits) - 1) // 2]
         first = min(self.clock[who][visit]["start"] for who in CONSUMERS)
         self.last = max(self.clock[who][visit + 1]["dK"] for who in CONSUMERS)
-        title = f"Step 3 on an {stamps.said['device']}, two tiles of queries: products in flight, by the clock of the SM"
+        title = f"Step 3 on an {SAVED['device']}, two tiles of queries: products in flight, by the clock of the SM"
         super().__init__(title, first, self.last, row=26, high=20)
 
     def warpgroup(self, who):
@@ -67,7 +67,7 @@ class Drawing(Lanes):
 
 
 def stamps_08b():
-    stamps = Stamps(SAVED)
+    stamps = Stamps(SAVED["stamps"])
     it = Drawing(stamps)
     for who in CONSUMERS:
         it.warpgroup(who)
@@ -77,7 +77,7 @@ def stamps_08b():
     it.adder()
     it.y += 4
     it.axis("clocks", 1)
-    it.axis("nanoseconds", stamps.said["clock_mhz"] / 1000)
+    it.axis("nanoseconds", SAVED["clock_mhz"] / 1000)
     return it.finish(
         22,
         84,

@@ -11,6 +11,7 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import generate  # noqa: E402, F401  finds the packages
+from tools import hopper_backward_pictures as backward  # noqa: E402
 from tools import hopper_forward_pictures as pictures  # noqa: E402
 from tools import hopper_stamps  # noqa: E402
 
@@ -56,6 +57,19 @@ class Traces(unittest.TestCase):
                 ):
                     pictures.events_of("a.jsonl", "three")
 
+    def test_the_five_products_of_a_visit(self):
+        tiles = ["K", "V", "Q", "dO"]
+        loads = [load(barrier, 0, 1024 * barrier, tensor) for barrier, tensor in enumerate(tiles)]
+        dS, place = 8192, {tensor: 1024 * barrier for barrier, tensor in enumerate(tiles)}
+        operands = [(place["K"], "Q"), (place["V"], "dO"), (backward.REGISTERS, "dO"), (dS, "K"), (backward.REGISTERS, "Q")]
+        products = [event("wgmma", 3, product=at, a=left, b=place[right]) for at, (left, right) in enumerate(operands)]
+        waits = [event("wgmma wait", 0, products=5), event("wgmma waited", 0, products=5)]
+        lanes, end = backward.lanes_of(loads + products + waits)
+        self.assertEqual((list(lanes), end), ([0], 7))
+        self.assertEqual(
+            [(kind, first, last) for kind, first, last, _ in lanes[0][1:]], [(p, at, 6) for at, p in enumerate(backward.PRODUCTS)]
+        )
+
 
 # Clocks from each event to the next, 1000 together; the last 100 lead to the next visit.
 PHASES = [10, 20, 30, 200, 40, 150, 60, 70, 80, 140, 100, 100]
@@ -63,35 +77,35 @@ PHASES = [10, 20, 30, 200, 40, 150, 60, 70, 80, 140, 100, 100]
 IDLE = 10 + 150 + 100
 
 
-def stamps(behind=0, visits=6):
+def stamps(behind=0):
     """Of two warpgroups, the second one so many clocks behind."""
     found = []
-    for visit in range(visits):
+    for visit in range(6):
         for late, who in zip((0, behind), hopper_stamps.CONSUMERS):
             clocks = [5000 + 1000 * visit + late + sum(PHASES[:at]) for at in range(len(PHASES))]
             found += [{"who": who, "visit": visit, "event": event, "clock": clock} for event, clock in zip(hopper_stamps.LOOP, clocks)]
     return found
 
 
-def read(found):
-    return hopper_stamps.Stamps({"stamps": found})
-
-
 class StampsOfAGpu(unittest.TestCase):
     def test_when_any_product_is_in_flight(self):
-        self.assertAlmostEqual(read(stamps()).share_in_flight(), 1 - IDLE / 1000)
-        self.assertEqual(read(stamps()).any_in_flight()[:3], [[5010, 5300], [5450, 5900], [6010, 6300]])
+        self.assertAlmostEqual(hopper_stamps.Stamps(stamps()).share_in_flight(), 1 - IDLE / 1000)
+        self.assertEqual(hopper_stamps.Stamps(stamps()).any_in_flight()[:3], [[5010, 5300], [5450, 5900], [6010, 6300]])
         # 120 behind, the second one covers all gaps but 30 of the one for dS.
-        behind = read(stamps(behind=120))
+        behind = hopper_stamps.Stamps(stamps(behind=120))
         self.assertEqual(behind.any_in_flight()[:3], [[5010, 5420], [5450, 6420], [6450, 7420]])
         self.assertAlmostEqual(behind.share_in_flight(), 1 - 4 * 30 / (4000 - 120))
         # 5 behind, and a product of the first one that ends later than the second one's.
         late = stamps(behind=5)
         late[hopper_stamps.LOOP.index("dP")]["clock"] = 5440
-        self.assertEqual(read(late).any_in_flight()[0], [5010, 5440])
+        self.assertEqual(hopper_stamps.Stamps(late).any_in_flight()[0], [5010, 5440])
+
+    def test_the_parts_are_the_whole_visit(self):
+        self.assertEqual([event for _, events, _ in hopper_stamps.PARTS for event in events], [*hopper_stamps.LOOP[2:], "start", "Q"])
+        self.assertEqual([product for _, _, products in hopper_stamps.PARTS for product in products], list(hopper_stamps.PRODUCTS))
 
     def test_a_visit_that_is_not_whole_does_not_count(self):
-        self.assertEqual(read(stamps()[1:]).visits, [1, 2, 3, 4, 5])
+        self.assertEqual(hopper_stamps.Stamps(stamps()[1:]).visits, [1, 2, 3, 4, 5])
 
 
 if __name__ == "__main__":
