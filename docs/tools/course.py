@@ -6,7 +6,7 @@ import sys
 
 from rows.files import ROOT
 
-from .formatting import table, tabled
+from .formatting import tabled
 from .quotes import block
 
 sys.path.insert(0, str(ROOT / "docs" / "course"))
@@ -22,9 +22,10 @@ def exercises():
         yield [f"`{e.name}`", e.level, title, e.equation, lines, len(exercise.gallery(e)), rubric]
 
 
+@tabled("cheat | noticed by, each alone")
 def cheats():
-    lines = [[c["name"], ", ".join({"run": "judge"}.get(w, w) for w in c["caught"])] for c in exercise.cheats()]
-    return table("cheat | noticed by, each alone", lines)
+    for cheat in exercise.cheats():
+        yield [cheat["name"], ", ".join({"run": "judge"}.get(what, what) for what in cheat["caught"])]
 
 
 def wrong(name):
