@@ -8,6 +8,8 @@ A stamp is what a thread of a copy of the step read from clock64() when it came 
   clock  of the SM, from the first load of the block on
 """
 
+from statistics import mean
+
 from rows.text import describe
 
 from .formatting import table, tabled
@@ -63,13 +65,10 @@ class Stamps:
 
     def phases(self, who):
         """{event: mean clocks up to it, over the steady visits}; "start" is that of the next visit."""
-        sums = dict.fromkeys(PHASES, 0)
-        for visit in self.steady():
-            at = self.clock[who][visit]
-            for before, event in zip(LOOP, LOOP[1:]):
-                sums[event] += at[event] - at[before]
-            sums["start"] += self.clock[who][visit + 1]["start"] - at["dK"]
-        return {event: clocks / len(self.steady()) for event, clocks in sums.items()}
+        visits = [self.clock[who][visit] for visit in self.steady()]
+        means = {event: mean(at[event] - at[before] for at in visits) for before, event in zip(LOOP, LOOP[1:])}
+        to_next = (self.clock[who][visit + 1]["start"] - self.clock[who][visit]["dK"] for visit in self.steady())
+        return means | {"start": mean(to_next)}
 
     def any_in_flight(self):
         """[[from, to]]: when either warpgroup has a product in flight."""

@@ -10,7 +10,7 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import generate  # noqa: E402
-from tools import check_pages, debugging, formatting, headline, platforms, saved, tensor_results, timed, tuned  # noqa: E402
+from tools import check_pages, formatting, headline, platforms, saved, tensor_results, timed, tuned  # noqa: E402
 
 
 def row(stage, variant, direction="forward", ms=1.0, tflops=1.0, date="2026-01-01", clock=None, **problem):
@@ -136,14 +136,6 @@ class Text(unittest.TestCase):
                 platforms.variables()
 
 
-class Quotes(unittest.TestCase):
-    def test_what_the_simulator_says_of_a_mistake_in_a_marked_line(self):
-        text = debugging.bug("zoo_memory.cpp", "past_the_last_row", "row")
-        self.assertIn("// BUG row\n}\n```\n\n```text\nkernel zoo, block (0,0,0), thread (4,0,0): K[b=0, h=1](4, 2) is outside", text)
-        with self.assertRaisesRegex(SystemExit, "no message of 'BUG rows' in common/simt/test/zoo_memory.cpp; run docs/save"):
-            debugging.bug("zoo_memory.cpp", "past_the_last_row", "rows")
-
-
 class Formulas(unittest.TestCase):
     def test_what_github_would_not_take_for_one(self):
         self.assertEqual(list(check_pages.math_problems("At $`d = 64`$, of `$HOME`, with $`d = 128`$\n\n```math\nx\n```\n")), [])
@@ -167,6 +159,8 @@ class Markers(unittest.TestCase):
         wrong["quotes.python docs/lab/jacobians.py f"] = "jacobians.py: no function 'f' to quote"
         nothing = r"softmax_kernel\(\) has no lines from 'float l' to 'none' to quote"
         wrong["quotes.part 01_naive/kernel.cuh softmax_kernel float l ... none"] = nothing
+        no_message = "no message of 'BUG rows' in common/simt/test/zoo_memory.cpp; run docs/save"
+        wrong["debugging.bug zoo_memory.cpp past_the_last_row rows"] = no_message
         for marker, message in wrong.items():
             with self.subTest(marker), self.assertRaisesRegex(SystemExit, message):
                 generate.page(self.TEXT.replace("notation.table", marker), "a.md")
