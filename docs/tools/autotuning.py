@@ -21,12 +21,11 @@ def trade(stage, variant):
     for width in (64, 128):
         for s in (s for s in shapes(stage, variant, "forward") if s.width == width):
             on_sm = min(h200.SHARED_KB_PER_SM * 1024 // (s.shared_bytes + 1024), 2048 // s.threads)
-            blocks = EXAMPLE["batch"] * EXAMPLE["heads"] * math.ceil(EXAMPLE["n"] / s.br)
+            reads, turns = (math.ceil(EXAMPLE["n"] / size) for size in (s.br, s.bc))
+            blocks = EXAMPLE["batch"] * EXAMPLE["heads"] * reads
             waves = blocks / (on_sm * h200.SMS)
-            yield (
-                [width, s.tiles, s.threads, s.kib, on_sm, math.ceil(EXAMPLE["n"] / s.br), math.ceil(EXAMPLE["n"] / s.bc)]
-                + [f"{blocks:,}", f"{waves:.1f}", f"{100 * waves / math.ceil(waves):.0f} %"]
-            )
+            full = f"{100 * waves / math.ceil(waves):.0f} %"
+            yield [width, s.tiles, s.threads, s.kib, on_sm, reads, turns, f"{blocks:,}", f"{waves:.1f}", full]
 
 
 @of_each_gpu

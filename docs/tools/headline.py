@@ -36,7 +36,7 @@ def times(above, below, field, of=None):
 
 
 def of_lineup(device, direction, head, cells):
-    """A line of cells(row, naive, plain torch in its type) for each of them; None where nothing is saved or no line says anything."""
+    """A line of cells(row, naive, plain torch in its type) for each of them; None where nothing is saved."""
     found = lineup(device, direction)
     if not found:
         return None
