@@ -85,6 +85,9 @@ class FrontPage(OfSavedRows):
                 found += [row("peer", name, direction, **problem) for name in tensor_results.PEERS]
         return found
 
+    def test_nothing_is_saved(self):
+        self.assertEqual([tensor_results.cells(), tensor_results.triton()], [saved.NOTHING_SAVED] * 2)
+
     def test_nothing_is_said_where_a_cell_is_missing(self):
         for name, others in (("tuned", False), ("flash", False), ("cudnn", False), ("scheduled", True)):
             rows = self.rows()
