@@ -70,11 +70,11 @@ TEST_CASE("rows: rows of peers stand in the table of their problem, apart from t
   std::string order;
   const std::regex part("\\n(forward, .* Nk=|on [^;:\\n]*|01_first/v|peer/v)");
   for (std::sregex_iterator at(tables.begin(), tables.end(), part), end; at != end; ++at) order += at->str();
-  const std::string forward = "\nforward, B=1 H=2 Hkv=2 ", of_cpu = "\non the CPU simulator of sm_";
-  CHECK(order == forward + "Nq=8 Nk=\non Test gpu\n01_first/v\npeer/v" +  //
-                     forward + "Nq=16 Nk=\non Test gpu\n01_first/v" +     //
-                     forward + "Nq=8 Nk=" + of_cpu + "90\n01_first/v" +   //
-                     forward + "Nq=8 Nk=" + of_cpu + "75\n01_first/v");
+  const std::string head = "\nforward, B=1 H=2 Hkv=2 ", of_cpu = "\non the CPU simulator of sm_";
+  CHECK(order == head + "Nq=8 Nk=\non Test gpu\n01_first/v\npeer/v" +  //
+                     head + "Nq=16 Nk=\non Test gpu\n01_first/v" +     //
+                     head + "Nq=8 Nk=" + of_cpu + "90\n01_first/v" +   //
+                     head + "Nq=8 Nk=" + of_cpu + "75\n01_first/v");
 }
 
 TEST_CASE("rows: a failure among them gives exit code 1, and options for runs are refused beside them") {
