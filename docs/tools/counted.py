@@ -43,15 +43,19 @@ def predicted_sectors(row):
 
 
 def count_table(rows):
-    """Predicted beside counted for one problem, a column for each variant. All of them predict the same bytes."""
-    expected = moved(rows[0]["predicted"]["tensors"])
+    """Predicted beside counted for one problem, a column for each variant. All of them predict the same bytes, or have no formula."""
+    known = rows[0]["predicted"] is not None
+    expected = moved(rows[0]["predicted"]["tensors"]) if known else {}
     counted = [moved(row["counters"]["tensors"]) for row in rows]
     lines = []
 
     def line(what, predictions, counts):
-        cells = [agree(row, what, prediction, count) for row, prediction, count in zip(rows, predictions, counts)]
+        if known:
+            cells = [agree(row, what, prediction, count) for row, prediction, count in zip(rows, predictions, counts)]
+        else:
+            cells = [f"{count:,}" for count in counts]
         if any(counts):
-            lines.append([what, " / ".join(dict.fromkeys(cells)), *cells])
+            lines.append([what, " / ".join(dict.fromkeys(cells)) if known else "–", *cells])
 
     for name in dict.fromkeys([*expected, *(name for of_row in counted for name in of_row)]):
         for at, what in enumerate(["read", "written"]):
@@ -60,10 +64,10 @@ def count_table(rows):
     all_counted = [row["counters"]["read_bytes"] + row["counters"]["written_bytes"] for row in rows]
     line("all bytes", [sum(map(sum, expected.values()))] * len(rows), all_counted)
     lines[-1] = [f"**{cell}**" for cell in lines[-1]]
-    sectors = [predicted_sectors(row) for row in rows]
+    sectors = [predicted_sectors(row) for row in rows] if known else [None]
     if None not in sectors:
         line("sectors of 32 bytes", sectors, [row["counters"]["sectors"] for row in rows])
-    if hasattr(chapter(rows[0]["stage"]), "events"):
+    if known and hasattr(chapter(rows[0]["stage"]), "events"):
         events = [chapter(row["stage"]).events(row) for row in rows]
         for counter in ["barriers", "warp_operations"]:
             line(counter.replace("_", " "), [event[counter] for event in events], [row["counters"][counter] for row in rows])

@@ -53,7 +53,7 @@ def line(row):
     tensors = row["counters"]["tensors"]
     square = sum(both_ways(tensors[name]) for name in ["S", "P", "dP", "dS"] if name in tensors)
     counted = sum(map(both_ways, tensors.values()))
-    formula = agree(row, "bytes", both_ways(row["predicted"]), counted)
+    formula = agree(row, "bytes", both_ways(row["predicted"]), counted) if row["predicted"] else "–"
     times = f"{counted / row['compulsory_bytes']:.1f}"
     return [row["stage"], step(row), f"{square:,}", formula, f"{counted:,}", times, size(row["extra_memory_bytes"])]
 
