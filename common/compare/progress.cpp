@@ -69,10 +69,12 @@ void History::add(const Run& run, const Row& row) {
 }
 
 std::optional<double> History::predict(const std::vector<Measured>& measured, const Run& run, double work) const {
-  // Of the variant itself if it ever ran this pass, else of any in this pass, else of any at all; of these the most similar in work.
+  // Of the variant itself if it ever ran this pass, else of any in this pass, else of any at all; of these the most similar: in doublings
+  // of the work, of which a type weighs as much as two, since a FLOP of another type takes another time.
   const auto unlike = [&](const Measured& one) {
     const int kind = one.run.pass != run.pass ? 2 : same_variant(one.run, run) ? 0 : 1;
-    return std::pair(kind, std::abs(std::log2(work / one.work)));
+    const bool same_type = one.run.problem().dtype == run.problem().dtype;
+    return std::pair(kind, std::abs(std::log2(work / one.work)) + (same_type ? 0 : 2));
   };
   std::pair best{2, std::numeric_limits<double>::infinity()};
   double start_up = best.second;  // what no run of programs alike has been without: peers are one that is started once

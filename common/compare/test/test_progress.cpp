@@ -60,6 +60,8 @@ TEST_CASE("history: seconds grow with the FLOPs from the most similar run, on to
   history.add(runs("fast", 256, Pass::backward), took(2));
   CHECK(*history.seconds(runs("slow", 256, Pass::backward)) == doctest::Approx(2));  // another variant's, but the same pass
   CHECK(*history.seconds(runs("slow", 1024, Pass::backward)) == doctest::Approx(1 + 1 * 16));
+  history.add(runs("slow", 128, Pass::forward, Dtype::bf16), took(2));
+  CHECK(*history.seconds(runs("slow", 256, Pass::forward, Dtype::bf16)) == doctest::Approx(1 + 1 * 4));  // not the other type's
 }
 
 TEST_CASE("history: peers, which are started once, say nothing about what a stage takes to start") {
