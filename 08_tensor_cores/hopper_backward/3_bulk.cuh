@@ -9,8 +9,9 @@
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
 // New since step 2:
-// - Another warp of the producer's warpgroup, the adder, sends dQ: consumers store their parts to shared memory, and it asks the TMA to add the whole
-//   tile, 32 KB at d = 64 and 128, to the sum. An addition from registers is an instruction for each 16 bytes of a lane, and keeps dQ's registers until the last one is sent.
+// - Another warp of the producer's warpgroup, the adder, sends dQ: consumers store their parts to shared memory, and it asks the TMA
+//   to add the whole tile, 32 KB at d = 64 and 128, to the sum. An addition from registers is an instruction for each 16 bytes of a
+//   lane, and keeps dQ's registers until the last one is sent.
 // - dQ has a ring too, in the opposite direction: consumers fill it, the adder empties it.
 //
 // Grid: Tc*B*Hkv; the block of a key/value head walks over all query heads that read it. Block: consumers, warpgroups of which each owns 64 keys;
