@@ -4,7 +4,7 @@ docs/results/nvidia_h200/hopper_stamps.json has device, step, commit, date, prob
 A stamp is what a thread of a copy of the step read from clock64() when it came to a place of its loop:
   who    "warpgroup 0" or "warpgroup 1": lane 0 of its first warp; "producer", "adder"
   visit  the number of the tile of queries, from 0
-  event  the place: for warpgroups of LOOP; "empty_Q", "empty_dO" for the producer; "full_dQ", "read" for the adder
+  event  the place: for warpgroups of LOOP; "empty" for the producer; "full_dQ", "read" for the adder
   clock  of the SM, from the first load of the block on
 """
 
@@ -20,10 +20,10 @@ from .saved import origin, said
 SAVED = said("nvidia_h200", "hopper_stamps.json")
 TILE = next(tile for tile in TILES if tile[0] == SAVED["problem"]["head_dim"])  # d, queries and keys
 CONSUMERS = ["warpgroup 0", "warpgroup 1"]
-# Of a visit, in the order of the code. Most are the ends of waits; "P" and "dS" have been computed, "stored" is dQ.
-LOOP = ["start", "Q", "dO", "S", "P", "dP", "dS", "barrier", "dV", "dQ", "stored", "dK"]
+# Of a visit, in the order of the code. Most are the ends of waits; "P" and "dS" have been computed, "issued" and "stored" is dQ.
+LOOP = ["start", "Q", "dO", "S", "P", "dP", "dS", "barrier", "issued", "dQ", "stored", "dK"]
 # Where each product is issued, and where its warps notice that it is there
-PRODUCTS = {"S": ("Q", "S"), "dP": ("dO", "dP"), "dV": ("dS", "dV"), "dQ": ("barrier", "dQ"), "dK": ("dV", "dK")}
+PRODUCTS = {"S": ("Q", "S"), "dP": ("dO", "dP"), "dV": ("dS", "dQ"), "dQ": ("barrier", "dQ"), "dK": ("issued", "dK")}
 # What the warps do up to an event
 PHASES = {
     "Q": "wait for $`Q`$",
@@ -33,8 +33,8 @@ PHASES = {
     "dP": "wait for $`dP^T`$",
     "dS": "compute, pack and store $`dS^T`$",
     "barrier": "issue $`dV`$, wait for the other warpgroup's $`dS^T`$",
-    "dV": "issue $`dQ`$, wait for $`dV`$",
-    "dQ": "issue $`dK`$, wait for $`dQ`$",
+    "issued": "issue $`dQ`$",
+    "dQ": "issue $`dK`$, wait for $`dV`$ and $`dQ`$",
     "stored": "store $`dQ`$, once there is a place",
     "dK": "wait for $`dK`$",
     "start": "on to the next visit",
@@ -43,7 +43,7 @@ PHASES = {
 PARTS = [
     ("first part, with the exponentials", ["dO", "S", "P", "dP"], ["S", "dP"]),
     ("gap: compute, pack and store $`dS^T`$", ["dS"], []),
-    ("second part, from the issue of $`dV`$ to the end of $`dK`$", ["barrier", "dV", "dQ", "stored", "dK"], ["dV", "dQ", "dK"]),
+    ("second part, from the issue of $`dV`$ to the end of $`dK`$", ["barrier", "issued", "dQ", "stored", "dK"], ["dV", "dQ", "dK"]),
     ("gap: from the end of $`dK`$ to the issue of the next $`S^T`$", ["start", "Q"], []),
 ]
 FORMULAS = {name: f"$`{name}^T`$" if name in ("S", "dP") else f"$`{name}`$" for name in PRODUCTS}

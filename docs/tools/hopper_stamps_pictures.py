@@ -8,7 +8,7 @@ NAMES = {"S": "Sᵀ", "dP": "dPᵀ"}
 COLOURS = {"dV": "c4", "dK": "c4"}  # as in order_08b(): the left operand in registers
 # What the warps do up to an event: the colour and the names of work; for the others, the names of what they wait for
 WORKS = {"P": ("c1", "exponentials", "exp"), "dS": ("c1", "dSᵀ"), "stored": ("c3", "stores dQ", "dQ")}
-WAITS = {"barrier": ("the other's dSᵀ", "dSᵀ")}
+WAITS = {"barrier": ("the other's dSᵀ", "dSᵀ"), "issued": ("issue of dQ", "issue")}
 
 
 class Drawing(Lanes):
@@ -40,12 +40,12 @@ class Drawing(Lanes):
         self.lane("they wait for", waits)
         self.y += 8
 
-    def loads(self, tensor):
+    def loads(self):
         """Moments: a mark, and the tile to the right of it."""
         y = self.y
-        self.lane(f"producer loads {tensor}")
+        self.lane("producer loads Q, dO")
         for visit, at in self.clock["producer"].items():
-            x = self.x(at.get(f"empty_{tensor}", self.first - 1))
+            x = self.x(at["empty"])
             if LEFT <= x < RIGHT - 60:
                 self.p.rect(x, y, 4, self.high, "c1")
                 self.p.label(x + 9, y + 15, f"tile {visit}", TEXT, "start")
@@ -72,8 +72,7 @@ def stamps_08b():
     for who in CONSUMERS:
         it.warpgroup(who)
     it.lane("any product", [(of, to, "c2", "in flight") for of, to in stamps.any_in_flight()])
-    it.loads("Q")
-    it.loads("dO")
+    it.loads()
     it.adder()
     it.y += 4
     it.axis("clocks", 1)
