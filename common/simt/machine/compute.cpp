@@ -52,9 +52,9 @@ void shuffle(const Lanes& lanes) {
 
 template <class Combine>
 void reduce(const Lanes& lanes, Combine combine) {
-  auto total = static_cast<unsigned>(lanes.front()->request.value);
-  for (std::size_t i = 1; i < lanes.size(); ++i) total = combine(total, static_cast<unsigned>(lanes[i]->request.value));
-  for (Thread* lane : lanes) lane->result = total;
+  auto reduced = static_cast<unsigned>(lanes.front()->request.value);
+  for (std::size_t i = 1; i < lanes.size(); ++i) reduced = combine(reduced, static_cast<unsigned>(lanes[i]->request.value));
+  for (Thread* lane : lanes) lane->result = reduced;
 }
 
 unsigned as_unsigned(int value) { return static_cast<unsigned>(value); }

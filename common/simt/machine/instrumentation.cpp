@@ -44,12 +44,16 @@ void watch_atomic(simt::Site site, const void* address, std::size_t bytes) {
 namespace {
 
 /// Ends the block if the access meddles with what is in flight.
-[[gnu::noinline]] void hold_against_hopper(const void* address, std::size_t bytes, bool write, const void* from) {
+void hold_against_hopper(Hopper& hopper, const void* address, std::size_t bytes, bool write, const void* from) {
   Worker* const worker = Worker::running();
   if (worker == nullptr) return;
   const int thread = worker->current().number;
-  std::string why = instruments.hopper->units.access(thread, address, bytes, write, from);
-  if (why.empty()) why = instruments.hopper->warpgroups.access(thread, address, bytes);
+  std::string why;
+  if (hopper.units.contains(address)) {
+    why = hopper.units.access(thread, address, bytes, write, from);
+  } else if (const float* const touched = hopper.warpgroups.in_flight_at(thread, address, bytes)) {
+    why = hopper.warpgroups.still_in_flight(thread, touched);
+  }
   if (why.empty()) return;
   instruments = {};
   worker->abandon(why + " at " + source_line({.address = reinterpret_cast<std::uintptr_t>(from)}));
@@ -64,7 +68,7 @@ namespace {
   }
   if (instruments.watch != nullptr) watch_access(address, bytes, kind, place);
   if (instruments.hopper != nullptr && instruments.hopper->concerns(address))
-    hold_against_hopper(address, bytes, kind != AccessKind::read, from);
+    hold_against_hopper(*instruments.hopper, address, bytes, kind != AccessKind::read, from);
 }
 
 inline void step(const void* address, std::size_t bytes, AccessKind kind, const void* from) {

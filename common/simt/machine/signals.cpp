@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::array signals{SIGSEGV, SIGBUS, watchdog_signal};  // SIGBUS: what macOS sends
 
-std::mutex mutex;
-int users = 0;  // launches that run now
+std::mutex handlers_mutex;
+int handler_users = 0;  // launches that run now
 std::array<struct sigaction, signals.size()> before;
 void (*report)(const SignalHandler::Signal&) = nullptr;
 
@@ -52,8 +52,8 @@ extern "C" void flash_simt_on_signal(int number, siginfo_t* info, void* context)
 }  // namespace
 
 SignalHandler::SignalHandler(void (*on_signal)(const Signal&)) {
-  const std::lock_guard lock(mutex);
-  if (users++ > 0) return;
+  const std::lock_guard lock(handlers_mutex);
+  if (handler_users++ > 0) return;
   report = on_signal;
   struct sigaction action = {};
   action.sa_sigaction = flash_simt_on_signal;
@@ -63,8 +63,8 @@ SignalHandler::SignalHandler(void (*on_signal)(const Signal&)) {
 }
 
 SignalHandler::~SignalHandler() {
-  const std::lock_guard lock(mutex);
-  if (--users > 0) return;
+  const std::lock_guard lock(handlers_mutex);
+  if (--handler_users > 0) return;
   for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &before[i], nullptr);
 }
 

@@ -104,7 +104,6 @@ void SharedUnits::end_load(int load) {
 }
 
 std::string SharedUnits::access(int thread, const void* address, std::size_t bytes, bool write, const void* from) {
-  if (!contains(address)) return "";
   const std::uint32_t first = unit_of(address);
   const auto last = std::min(
       static_cast<std::size_t>(first + (reinterpret_cast<std::uintptr_t>(address) % unit_bytes + bytes - 1) / unit_bytes),
@@ -126,7 +125,7 @@ std::string SharedUnits::access(int thread, const void* address, std::size_t byt
     }
     unit.place = from;
   }
-  return "";
+  return {};
 }
 
 void SharedUnits::fence(int thread) {

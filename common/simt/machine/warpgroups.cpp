@@ -176,15 +176,9 @@ void Warpgroups::run(int warp, Site site) {
 
 // ---- what must not be ------------------------------------------------------------------------------------------------------------------
 
-std::string Warpgroups::access(int thread, const void* address, std::size_t bytes) const {
-  const Lane& self = lanes_[static_cast<std::size_t>(thread)];
-  const auto* const at = static_cast<const std::byte*>(address);
-  for (const auto& [begin, end] : self.in_flight) {
-    if (at < reinterpret_cast<const std::byte*>(end) && at + bytes > reinterpret_cast<const std::byte*>(begin))
-      return "touches accumulators of the wgmma at " + words(self.accumulators.at(begin).site) +
-             " before it has waited for them";
-  }
-  return "";
+std::string Warpgroups::still_in_flight(int thread, const float* accumulators) const {
+  return "touches accumulators of the wgmma at " +
+         words(lanes_[static_cast<std::size_t>(thread)].accumulators.at(accumulators).site) + " before it has waited for them";
 }
 
 void Warpgroups::thread_exits(const Thread& thread) const {

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -43,9 +44,18 @@ class Warpgroups {
   void commit(Site);
   void wait(int newest, const float* const* complete, int count, Site);
 
-  /// Why the running thread may not touch these registers, "" if it may.
-  std::string access(int thread, const void* address, std::size_t bytes) const;
   bool any_in_flight() const { return in_flight_ > 0; }
+  /// The accumulators of a thread's product in flight that these bytes are of, or null: the thread may touch them. Inline, since every access
+  /// of a kernel asks while any_in_flight().
+  const float* in_flight_at(int thread, const void* address, std::size_t bytes) const {
+    const auto* const at = static_cast<const std::byte*>(address);
+    for (const auto& [begin, end] : lanes_[static_cast<std::size_t>(thread)].in_flight) {
+      if (at < reinterpret_cast<const std::byte*>(end) && at + bytes > reinterpret_cast<const std::byte*>(begin)) return begin;
+    }
+    return nullptr;
+  }
+  /// Why the thread may not touch them.
+  std::string still_in_flight(int thread, const float* accumulators) const;
 
  private:
   /// What the threads of a warpgroup share of a product.

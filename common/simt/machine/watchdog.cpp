@@ -26,8 +26,8 @@ struct Entry {
 std::array<Entry, 1024> entries;  // as many as FLASH_SIMT_THREADS allows; whoever finds no place is not watched
 thread_local Entry* mine = nullptr;
 
-std::mutex mutex;
-int users = 0;
+std::mutex timer_mutex;
+int timer_users = 0;
 std::atomic<int> most_seconds = 10;
 
 void set_timer([[maybe_unused]] int seconds) {
@@ -40,14 +40,14 @@ void set_timer([[maybe_unused]] int seconds) {
 }  // namespace
 
 Watchdog::Watchdog(int seconds) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(timer_mutex);
   most_seconds = seconds;
-  if (users++ == 0) set_timer(1);
+  if (timer_users++ == 0) set_timer(1);
 }
 
 Watchdog::~Watchdog() {
-  const std::lock_guard lock(mutex);
-  if (--users == 0) set_timer(0);
+  const std::lock_guard lock(timer_mutex);
+  if (--timer_users == 0) set_timer(0);
 }
 
 Watched::Watched() {
