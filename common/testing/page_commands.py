@@ -47,7 +47,7 @@ NOT_EVERYWHERE = {
     "common/compare/plot.py rows.json --out plots": ("matplotlib",),
     "common/compare/plot.py docs/results/nvidia_h200/sweep16.json docs/results/nvidia_h200/sweep_peers.json --out plots": ("matplotlib",),
     f"build/bin/compare --device gpu --variant last --tokens 16384 --width 2048 {PAPERS} sweep.json --resume": SWEEP,
-    "build/bin/compare --device gpu --only 08,peer --variant tuned,scheduled,staggered,warpgroups,resident,flash,cudnn --rounds 3 --dtype fp16 --tokens 16384"
+    "build/bin/compare --device gpu --only 08,peer --variant tuned,scheduled,staggered,warpgroups,resident,flash,cudnn --rounds 2 --dtype fp16 --tokens 16384"
     " --width 2048 --sweep d=64,128 --sweep causal=no,yes --sweep seq=1024,4096,16384 --save sweep16.json --resume": SWEEP,
     f"build/bin/compare --device gpu --only peer --tokens 16384 --width 2048 --sweep dtype=fp32,fp16 {PAPERS} sweep_peers.json --resume": SWEEP,
     "ncu --clock-control none build/bin/08_tensor_cores --device gpu --dtype fp16 --batch 4 --heads 16 --seq 4096 --head-dim 128 --no-check": PROFILER,
