@@ -18,7 +18,7 @@ constexpr std::array signals{SIGSEGV, SIGBUS, watchdog_signal};  // SIGBUS: what
 
 std::mutex handlers_mutex;
 int handler_users = 0;  // launches that run now
-std::array<struct sigaction, signals.size()> before;
+std::array<struct sigaction, signals.size()> handlers_before;
 void (*report)(const SignalHandler::Signal&) = nullptr;
 
 const void* interrupted_instruction(const ucontext_t& context) {
@@ -45,7 +45,7 @@ extern "C" void flash_simt_on_signal(int number, siginfo_t* info, void* context)
   if (number == watchdog_signal) return;  // all is well
   // Not ours: the faulting instruction runs again, and faults again, under the handler that was there before.
   for (std::size_t i = 0; i < signals.size(); ++i) {
-    if (signals[i] == number) sigaction(number, &before[i], nullptr);
+    if (signals[i] == number) sigaction(number, &handlers_before[i], nullptr);
   }
 }
 
@@ -59,13 +59,13 @@ SignalHandler::SignalHandler(void (*on_signal)(const Signal&)) {
   action.sa_sigaction = flash_simt_on_signal;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | SA_RESTART;
   sigemptyset(&action.sa_mask);
-  for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &action, &before[i]);
+  for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &action, &handlers_before[i]);
 }
 
 SignalHandler::~SignalHandler() {
   const std::lock_guard lock(handlers_mutex);
   if (--handler_users > 0) return;
-  for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &before[i], nullptr);
+  for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &handlers_before[i], nullptr);
 }
 
 struct SignalStack::Impl {
