@@ -65,7 +65,7 @@ def instructions(s):
     return {
         "products": both * scores.size * s.width + keys.size * s.br + q * s.bc,
         "loads": (both * scores.sides * s.width + keys.sides * s.br + queries.sides * s.bc) // 4,
-        "P and dS": both * (9 * scores.size + 4 * scores.rows) // 2,
+        "P and dS": both * (8 * scores.size + 4 * scores.rows) // 2,
         "dQ added": 0 if twice else q + q // 4,
         "copies": copied * s.width // 4 // s.threads,
     }
