@@ -39,8 +39,8 @@ def spread(device):
     )
     chosen = sum(min(cs, key=lambda c: c["time"]["median_ms"]) is cs[0] for cs in timed)
     return (
-        f"{rows[0]['device']['name']}, {len(rows)} problems of stage 08: repetitions of one choice differ by {100 * widest:.1f} % at most, the two "
-        f"fastest choices of a problem by {100 * nearest:.1f} % at least. The default was the fastest in {chosen} of {len(rows)}. {origin(rows)}"
+        f"{rows[0]['device']['name']}, {len(rows)} searches over stages 06 to 08: repetitions of one choice differ by {100 * widest:.1f} % at most, the two "
+        f"fastest choices of a search by {100 * nearest:.1f} % at least. The default was the fastest in {chosen} of {len(rows)}. {origin(rows)}"
     )
 
 
