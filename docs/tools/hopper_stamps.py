@@ -20,7 +20,7 @@ from .saved import origin, said
 SAVED = said("nvidia_h200", "hopper_stamps.json")
 TILE = next(tile for tile in TILES if tile[0] == SAVED["problem"]["head_dim"])  # d, queries and keys
 CONSUMERS = ["warpgroup 0", "warpgroup 1"]
-# Of a visit, in the order of the code. Most are the ends of waits; "P" and "dS" have been computed, "issued" and "stored" is dQ.
+# Of a visit, in the order of the code. Most are the ends of waits; "P" and "dS" have been computed, dQ has been "issued" and "stored".
 LOOP = ["start", "Q", "dO", "S", "P", "dP", "dS", "barrier", "issued", "dQ", "stored", "dK"]
 # Where each product is issued, and where its warps notice that it is there
 PRODUCTS = {"S": ("Q", "S"), "dP": ("dO", "dP"), "dV": ("dS", "dQ"), "dQ": ("barrier", "dQ"), "dK": ("issued", "dK")}

@@ -42,7 +42,7 @@ class SharedUnits {
   int begin_load(Site, Units);
   void end_load(int load);
 
-  /// Why a thread may not access these bytes, which are contained, "" if it may. `from`: its code.
+  /// Why a thread may not access these bytes of the dynamic shared memory, "" if it may. `from`: its code.
   std::string access(int thread, const void* address, std::size_t bytes, bool write, const void* from);
   /// The thread's stores are visible to the async proxy.
   void fence(int thread);
