@@ -77,7 +77,7 @@ __device__ void skip(Barriers& is, const Turn<Stages>& turn) {
   release(is.empty_V[turn.stage()]);
 }
 
-/// (8.5)  The epilogue: a warp's rows of O, and L, from row0 on. Staging: its rows of Q, which no other warp reads.
+/// (8.5)  The epilogue: a warp's rows of O, and L, from row0 on. Staging: its rows of Q, which no warp reads any longer.
 template <class T, class Output, class Tile>
 __device__ void write(Output& O, const Rows<2>& m, const Rows<2>& l, const ScoreRule& rule, const TensorMap& O_map,
                       const Tensor<T>& O_all, const Tensor<float>& L_all, int head, int row0, const Tile& staging) {
