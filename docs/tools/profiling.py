@@ -6,9 +6,10 @@ from rows.text import describe, size
 from .formatting import number, shown, step
 from .saved import newest, of_each_gpu, section
 
-FLOPS_OF_MMA = 2 * 16 * 8 * 16  # m16n8k16
+FLOPS = "tensor_flops_fp16 tensor_flops_bf16 wgmma_flops_fp16 wgmma_flops_bf16".split()
+CONFLICTS = "load_conflicts store_conflicts copy_conflicts".split()
 STALLS = "selected math_pipe_throttle wait short_scoreboard mio_throttle barrier long_scoreboard not_selected dispatch_stall".split()
-SMALL_KERNEL = 0.02  # of a pass: preparing and converting do not count here
+SMALL_KERNEL = 0.05  # of a pass: preparing and converting do not count here
 
 
 def of_kernels(device, head, cells):
@@ -51,33 +52,31 @@ def stalls(device):
     return of_kernels(device, f"clocks | {' | '.join(STALLS).replace('_', ' ')} | others", cells)
 
 
-def pass_counts(row):
-    """(what, how to write it, GPU, simulator) of a whole pass, where both are known."""
-    counted, p = row.get("counters_of_a_head"), row["problem"]
-    if not counted or p["heads"] != p["kv_heads"]:
-        return
-    heads = p["batch"] * p["heads"]
-
-    def sum_of(*keys, times=1):
-        values = [kernel.get(key) for kernel in row["profile"] for key in keys]
-        return None if None in values else times * sum(values)
-
-    def billions(value):
-        return f"{value / 1e9:,.3f} · 10⁹"
-
-    tensors = counted["tensors"].values()
-    read, written = (sum(t[f"{way}_bytes"] for t in tensors) * heads for way in ("read", "written"))
-    conflicts = sum_of("load_conflicts", "store_conflicts", "copy_conflicts")
-    yield "FLOPs of tensor cores", billions, sum_of("tensor_instructions", times=FLOPS_OF_MMA), 2 * counted["tensor_core_products"] * heads
-    yield "bank conflicts", "{:,.0f}".format, conflicts, counted["bank_conflicts"] * heads
-    yield "bytes read: from HBM; asked for", size, sum_of("hbm_read_bytes"), read
-    yield "bytes written: to HBM; asked for", size, sum_of("hbm_written_bytes"), written
-
-
 @of_each_gpu
 def counts(device):
-    def lines(row):
-        for what, text, *both in pass_counts(row):
-            yield [f"{step(row)} {row['pass']}", what, *("–" if value is None else text(value) for value in both)]
+    """Of a whole pass, what the GPU counted beside what the simulator did for one head, times their number."""
 
-    return of_problems(device, "step | count | GPU | simulator", lines)
+    def lines(row):
+        counted, p = row.get("counters_of_a_head"), row["problem"]
+        if not counted or p["heads"] != p["kv_heads"]:
+            return
+        heads = p["batch"] * p["heads"]
+
+        def gpu(*keys):
+            return sum(kernel.get(key) or 0 for kernel in row["profile"] for key in keys)
+
+        def simulator(key, times=1):
+            return counted[key] * times * heads
+
+        def asked(way):
+            return size(sum(tensor[way] for tensor in counted["tensors"].values()) * heads)
+
+        flops = gpu(*FLOPS)  # 0: of a kind that this profile did not ask for
+        yield [
+            *[f"{step(row)} {row['pass']}", f"{flops / 1e9:,.3f}" if flops else "–", f"{simulator('tensor_core_products', 2) / 1e9:,.3f}"],
+            *[f"{gpu(*CONFLICTS):,.0f}", f"{simulator('bank_conflicts'):,.0f}"],
+            *[size(gpu("hbm_read_bytes")), asked("read_bytes"), size(gpu("hbm_written_bytes")), asked("written_bytes")],
+        ]
+
+    head = "step | 10⁹ FLOPs of tensor cores: GPU | simulator | bank conflicts: GPU | simulator"
+    return of_problems(device, f"{head} | read: from HBM | asked for | written: to HBM | asked for", lines)

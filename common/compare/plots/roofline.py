@@ -10,7 +10,7 @@ from rows.row import grouped, is_peer, latest, number, verdict
 
 from . import h200
 from .choose import Picture, Unfit, by_type, device_of, median, name_of, series_of, size_of, tflops
-from .labels import around, label_places
+from .labels import spread
 from .style import NORMAL, SMALL, WIDTH, add_panel, ink, marker, name_in_file, new_figure, pointer, write
 
 UNITS = {"fp32": "fp32", "fp16": "16-bit tensor cores", "bf16": "16-bit tensor cores"}
@@ -60,16 +60,20 @@ class Roofline:
             raise Unfit("no row has a profile with bytes of HBM (common/profile_gpu.py)")
         peaks, bandwidth = roofs(chosen)
         marks, notes = [], []
+        steps = grouped(chosen, lambda row: (row["stage"], row["pass"])).values()
+        named = [row for of_stage in steps for row in (of_stage[0], max(of_stage, key=tflops))]  # all names would cover each other
         for row in chosen:
-            marks.append({"series": series_of(row), "label": name_of(row), "pass": row["pass"], "x": intensity(row), "y": tflops(row)})
+            mark = {"series": series_of(row), "label": name_of(row), "pass": row["pass"], "x": intensity(row), "y": tflops(row)}
+            marks.append(mark | {"named": row in named})
             notes.append(f"{'fp32' if row['problem']['dtype'] == 'fp32' else '08'}: {size_of(row)}")
+        notes.append("Named: of each stage and pass the first step, and the fastest.")
         notes += [] if bandwidth else ["HBM's slope is not known for this GPU."]
         content = {"marks": marks, "peaks": peaks, "bandwidth": bandwidth, "notes": list(dict.fromkeys(notes))}
         note = f"{device_of(chosen)}. Filled: forward, hollow: backward. Useful FLOPs only, HBM bytes as the profiler counts them."
         return Picture("Roofline: where the steps sit, and what is above them", f"{note} Both axes logarithmic.", content, chosen)
 
     def draw(self, picture):
-        """Labels stand at the marks, in the first free place around each."""
+        """Labels stand beside their marks, those of forward passes at the right, so far apart that all can be read."""
         marks, peaks, bandwidth, notes = (picture.content[key] for key in ("marks", "peaks", "bandwidth", "notes"))
         figure = new_figure(TOP + HEIGHT + BELOW + 13 * len(notes), picture)
         axes = add_panel(figure, LEFT, TOP, PANEL, HEIGHT, grid="both")
@@ -84,14 +88,20 @@ class Roofline:
             """In points of the panel."""
             return PANEL * log10(x / x0) / log10(x1 / x0), HEIGHT * log10(y / y0) / log10(y1 / y0)
 
-        taken = [around(*place(x, y), 9, 9) for x, y in zip(at_x, at_y)] + draw_roofs(axes, peaks, bandwidth, (x0, x1, y0), place)
-        places = label_places([(*place(mark["x"], mark["y"]), 4.9 * len(mark["label"]) + 4) for mark in marks], taken, PANEL, HEIGHT)
-        for mark, at in zip(marks, places):
+        draw_roofs(axes, peaks, bandwidth, (x0, x1, y0), place)
+        everything = [place(mark["x"], mark["y"]) for mark in marks]
+        for mark in marks:
             inside = ink("bg" if mark["pass"] == "backward" else mark["series"])
             look = {"marker": marker(mark["series"]), "markersize": 7, "markerfacecolor": inside, "markeredgewidth": 1.6}
             name = name_in_file("mark", mark["pass"], mark["label"])
             axes.plot([mark["x"]], [mark["y"]], color=ink(mark["series"]), linestyle="none", gid=name, zorder=4, **look)
-            pointer(axes, mark["label"], (mark["x"], mark["y"]), at, mark["series"], ha="center", zorder=5)
+        for direction, side in (("forward", 1), ("backward", -1)):
+            named = [mark for mark in marks if mark["pass"] == direction and mark["named"]]
+            places = [place(mark["x"], mark["y"]) for mark in named]
+            for mark, (x, _), y in zip(named, places, spread([y for _, y in places], 12, 8, HEIGHT - 8)):
+                x += side * max(side * (other - x) for other, high in everything if other == x or (abs(high - y) < 10 and abs(other - x) < 60))
+                ha, relpos = ("left", (0, 0.5)) if side > 0 else ("right", (1, 0.5))
+                pointer(axes, mark["label"], (mark["x"], mark["y"]), (x + 14 * side, y), mark["series"], relpos, ha=ha, zorder=5)
         return figure
 
 
@@ -105,21 +115,13 @@ def set_scale(axes, axis, low, high):
 
 
 def draw_roofs(axes, peaks, bandwidth, limits, place):
-    """Peaks and slope; gives the boxes of their labels."""
     x0, x1, y0 = limits
-    boxes = []
     for unit, peak in peaks.items():
         axes.plot([max(x0, peak / bandwidth) if bandwidth else x0, x1], [peak, peak], color=ink("fg"), linewidth=1.8)
-        text = f"{unit}, {peak:.0f} TFLOP/s"
         right, y = place(x1, peak)
-        write(axes, text, (right, y + 4), size=NORMAL, ha="right", va="bottom")
-        boxes.append(around(right - 2.6 * len(text), y + 8, 5.2 * len(text), 16))
+        write(axes, f"{unit}, {peak:.0f} TFLOP/s", (right, y + 4), size=NORMAL, ha="right", va="bottom")
     if bandwidth:
         start, ridge = max(x0, y0 / bandwidth), max(peaks.values()) / bandwidth
         axes.plot([start, ridge], [start * bandwidth, ridge * bandwidth], color=ink("fg"), linewidth=1.8)
         (xa, ya), (xb, yb) = place(start, start * bandwidth), place(ridge, ridge * bandwidth)
-        boxes += [around(xa + (xb - xa) * k / 60, ya + (yb - ya) * k / 60, 4, 8) for k in range(61)]
-        right, y, text = (xa + xb) / 2 - 6, (ya + yb) / 2, f"HBM, {bandwidth:g} TB/s"
-        write(axes, text, (right, y + 4), size=NORMAL, ha="right", va="bottom")
-        boxes.append(around(right - 2.6 * len(text), y + 10, 5.2 * len(text), 14))
-    return boxes
+        write(axes, f"HBM, {bandwidth:g} TB/s", ((xa + xb) / 2 - 6, (ya + yb) / 2 + 4), size=NORMAL, ha="right", va="bottom")

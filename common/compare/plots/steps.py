@@ -24,6 +24,7 @@ class Ladder:
 
     def select(self, rows):
         rows = latest([row for row in rows if is_plain(row) and median(row) and series_of(row) in STAGES[row["pass"]]])
+        rows.sort(key=lambda row: (row["stage"], row.get("kernel", "")))  # files are numbered; rows stand as they were measured
         if not rows:
             raise Unfit("no step of stages 06 to 08 was timed")
         size, chosen = most_steps(rows, lambda of: not of.causal, lambda of: -abs(log2(of.n / 4096)), lambda of: of.work, lambda of: -of.d)

@@ -110,7 +110,8 @@ class Rules(Case):
         self.assertEqual(list(series("memory", rows, "forward")), ["01", "04", "06, 08 (3 steps)", "08 scheduled"])
 
     def test_the_ladder_has_all_steps_and_their_gains(self):
-        steps = {step["label"]: step["gain"] for step in panel("ladder", made.gpu_rows(), "forward")["steps"]}
+        rows = made.gpu_rows()[::-1]  # measured in another order
+        steps = {step["label"]: step["gain"] for step in panel("ladder", rows, "forward")["steps"]}
         self.assertEqual(list(steps), ["06 loop_order, fp32", "06 warp_tiled, fp32", "08 mma, fp16", "08 tuned, fp16"])
         self.assertIsNone(steps["06 loop_order, fp32"])
         self.assertAlmostEqual(steps["06 warp_tiled, fp32"], 2)
@@ -208,24 +209,6 @@ class Rules(Case):
             with mock.patch.object(module, "__file__", str(edited)):
                 after = [plot.code_digest(name) for name in names]
             self.assertEqual([one != other for one, other in zip(before, after)], changed, module.__name__)
-
-    def test_leaders_of_the_roofline_cross_no_label(self):
-        """Marks close together at the left end, as those of the slow stages are: labels find places beside all marks, labels and leaders."""
-        for marks in (
-            [(100, 100), (106, 104), (112, 100), (104, 92), (100, 112), (112, 110)],
-            [(73, 34, 87), (82, 37, 45), (82, 37, 87), (104, 61, 80)],
-        ):
-            marks = [(*mark, 70)[:3] for mark in marks]
-            taken = [labels.around(x, y, 9, 9) for x, y, _ in marks]
-            places = labels.label_places(marks, taken, 546, 400)
-            boxes = [labels.around(*at, wide, 11) for (*_, wide), at in zip(marks, places)]
-            for k, ((x, y, _), at) in enumerate(zip(marks, places)):
-                others = taken + boxes[:k] + boxes[k + 1 :]
-                self.assertFalse(any(labels.covers(box, others) for box in [boxes[k], *labels.leader(at, (x, y))]))
-
-    def test_a_label_stands_at_its_own_mark(self):
-        self.assertTrue(labels.beside_another((100, 100, 40), (180, 120), [(100, 100, 40), (180, 105, 40)]))
-        self.assertFalse(labels.beside_another((100, 100, 40), (130, 100), [(100, 100, 40), (180, 105, 40)]))
 
     def test_each_peer_has_a_colour_and_a_mark_of_its_own(self):
         names = [f"peer_{name}" for name in PEERS]
