@@ -99,7 +99,9 @@ class Roofline:
             named = [mark for mark in marks if mark["pass"] == direction and mark["named"]]
             places = [place(mark["x"], mark["y"]) for mark in named]
             for mark, (x, _), y in zip(named, places, spread([y for _, y in places], 12, 8, HEIGHT - 8)):
-                x += side * max(side * (other - x) for other, high in everything if other == x or (abs(high - y) < 10 and abs(other - x) < 60))
+                x += side * max(
+                    side * (other - x) for other, high in everything if other == x or (abs(high - y) < 10 and abs(other - x) < 60)
+                )
                 ha, relpos = ("left", (0, 0.5)) if side > 0 else ("right", (1, 0.5))
                 pointer(axes, mark["label"], (mark["x"], mark["y"]), (x + 14 * side, y), mark["series"], relpos, ha=ha, zorder=5)
         return figure
