@@ -29,13 +29,14 @@ std::vector<TileChoice> choices(std::span<const CompiledShape>, const Problem&, 
 /// Starts the one that has the tiles of the run.
 void start(std::span<const CompiledShape>, const Attention&);
 
-// The same as functions for a Variant, for a table in namespace scope.
+// The same as functions for a Variant, for a table in namespace scope. Static, as the tables of several files have one name: g++ 14 would
+// take their functions for one.
 template <const auto& shapes>
-std::vector<TileChoice> choices_of(const Problem& p, Pass pass, const DeviceLimits& limits) {
+static std::vector<TileChoice> choices_of(const Problem& p, Pass pass, const DeviceLimits& limits) {
   return choices(shapes, p, pass, limits);
 }
 template <const auto& shapes>
-void start_one_of(const Attention& a) {
+static void start_one_of(const Attention& a) {
   start(shapes, a);
 }
 

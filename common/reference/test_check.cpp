@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace flash {
@@ -20,7 +21,7 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 const Sample whole;
 
-const TensorCheck& tensor(const CheckReport& report, const std::string& name) {
+const TensorCheck& tensor(const CheckReport& report, std::string_view name) {
   for (const TensorCheck& check : report.tensors) {
     if (check.tensor == name) return check;
   }

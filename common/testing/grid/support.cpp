@@ -36,11 +36,11 @@ std::vector<Variant> variants_for(const Problem& problem) {
   return taking;
 }
 
-const Variant& variant_named(const std::string& name) {
+const Variant& variant_named(std::string_view name) {
   for (const Variant& variant : flash::variants(device().info().kind)) {
     if (variant.name == name) return variant;
   }
-  throw std::logic_error("no variant is called " + name);
+  throw std::logic_error("no variant is called " + std::string(name));
 }
 
 Results<float> run(const Variant& variant, const Problem& problem, const Inputs& inputs, Pass pass) {

@@ -7,6 +7,7 @@
 #include "common/reference/reference.hpp"
 
 #include <string>
+#include <string_view>
 
 namespace flash::grid {
 
@@ -23,7 +24,7 @@ const std::vector<Variant>& variants();
 std::vector<Variant> variants_for(const Problem&);
 
 /// The variant of that name, asked for or not. Throws std::logic_error if there is none.
-const Variant& variant_named(const std::string& name);
+const Variant& variant_named(std::string_view name);
 
 /// One run: outputs and workspaces poisoned before, results fetched after.
 Results<float> run(const Variant&, const Problem&, const Inputs&, Pass);
