@@ -63,7 +63,9 @@ def counts(device):
         heads = p["batch"] * p["heads"]
 
         def gpu(*keys):
-            return sum(kernel.get(key) or 0 for kernel in row["profile"] for key in keys)
+            """None if the GPU has no such counter, or the profile did not ask for it."""
+            known = [kernel[key] for kernel in row["profile"] for key in keys if kernel.get(key) is not None]
+            return sum(known) if known else None
 
         def simulator(key, times=1):
             return counted[key] * times * heads
@@ -74,7 +76,7 @@ def counts(device):
         flops = gpu(*FLOPS)  # 0: of a kind that this profile did not ask for
         yield [
             *[f"{step(row)} {row['pass']}", f"{flops / 1e9:,.3f}" if flops else "–", f"{simulator('tensor_core_products', 2) / 1e9:,.3f}"],
-            *[f"{gpu(*CONFLICTS):,.0f}", f"{simulator('bank_conflicts'):,.0f}"],
+            *[shown(gpu(*CONFLICTS), ",.0f"), f"{simulator('bank_conflicts'):,.0f}"],
             *[size(gpu("hbm_read_bytes")), asked("read_bytes"), size(gpu("hbm_written_bytes")), asked("written_bytes")],
         ]
 

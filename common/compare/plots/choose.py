@@ -59,6 +59,11 @@ def tflops(row):
     return row["flops"] / median(row) / 1e9
 
 
+def by_file(row):
+    """The order of the steps, whose files are numbered. Rows stand as they were measured."""
+    return row["stage"], row.get("kernel", "")
+
+
 def name_of(row):
     """ "06 warp_tiled", "torch cuDNN"."""
     return PEERS.get(row["variant"], f"torch {row['variant']}") if is_peer(row) else f"{row['stage'][:2]} {row['variant']}"

@@ -9,7 +9,7 @@ from math import floor, log2, log10
 from rows.row import grouped, is_peer, latest, number, verdict
 
 from . import h200
-from .choose import Picture, Unfit, by_type, device_of, median, name_of, series_of, size_of, tflops
+from .choose import Picture, Unfit, by_file, by_type, device_of, median, name_of, series_of, size_of, tflops
 from .labels import spread
 from .style import NORMAL, SMALL, WIDTH, add_panel, ink, marker, name_in_file, new_figure, pointer, write
 
@@ -35,7 +35,7 @@ def profiled(rows):
         for of_pass in grouped(members, lambda row: row["pass"]).values():
             groups = grouped(of_pass, size_of)
             chosen += groups[max(groups, key=lambda size: (len(groups[size]), size.work))]
-    return sorted(chosen, key=lambda row: (row["pass"] != "forward", row["stage"]))
+    return sorted(chosen, key=lambda row: (row["pass"] != "forward", *by_file(row)))
 
 
 def intensity(row):

@@ -5,7 +5,7 @@ from math import log2
 from rows.row import is_good, latest, number
 from rows.text import three_digits
 
-from .choose import PASSES, Picture, Unfit, device_of, is_plain, median, most_steps, name_of, series_of, tflops
+from .choose import PASSES, Picture, Unfit, by_file, device_of, is_plain, median, most_steps, name_of, series_of, tflops
 from .style import NORMAL, SMALL, WIDTH, add_panel, head, ink, name_in_file, new_figure, write
 
 STAGES = {"forward": ("06", "08"), "backward": ("07", "08")}
@@ -24,7 +24,7 @@ class Ladder:
 
     def select(self, rows):
         rows = latest([row for row in rows if is_plain(row) and median(row) and series_of(row) in STAGES[row["pass"]]])
-        rows.sort(key=lambda row: (row["stage"], row.get("kernel", "")))  # files are numbered; rows stand as they were measured
+        rows.sort(key=by_file)
         if not rows:
             raise Unfit("no step of stages 06 to 08 was timed")
         size, chosen = most_steps(rows, lambda of: not of.causal, lambda of: -abs(log2(of.n / 4096)), lambda of: of.work, lambda of: -of.d)
