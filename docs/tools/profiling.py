@@ -63,7 +63,7 @@ def counts(device):
         heads = p["batch"] * p["heads"]
 
         def gpu(*keys):
-            """None if the GPU has no such counter, or the profile did not ask for it."""
+            """None if the GPU has no such counter."""
             known = [kernel[key] for kernel in row["profile"] for key in keys if kernel.get(key) is not None]
             return sum(known) if known else None
 
@@ -73,9 +73,13 @@ def counts(device):
         def asked(way):
             return size(sum(tensor[way] for tensor in counted["tensors"].values()) * heads)
 
-        flops = gpu(*FLOPS)  # 0: of a kind that this profile did not ask for
+        flops = gpu(*FLOPS)
         yield [
-            *[f"{step(row)} {row['pass']}", f"{flops / 1e9:,.3f}" if flops else "–", f"{simulator('tensor_core_products', 2) / 1e9:,.3f}"],
+            *[
+                f"{step(row)} {row['pass']}",
+                shown(None if flops is None else flops / 1e9, ",.3f"),
+                f"{simulator('tensor_core_products', 2) / 1e9:,.3f}",
+            ],
             *[shown(gpu(*CONFLICTS), ",.0f"), f"{simulator('bank_conflicts'):,.0f}"],
             *[size(gpu("hbm_read_bytes")), asked("read_bytes"), size(gpu("hbm_written_bytes")), asked("written_bytes")],
         ]
