@@ -75,11 +75,8 @@ def counts(device):
 
         flops = gpu(*FLOPS)
         yield [
-            *[
-                f"{step(row)} {row['pass']}",
-                shown(None if flops is None else flops / 1e9, ",.3f"),
-                f"{simulator('tensor_core_products', 2) / 1e9:,.3f}",
-            ],
+            f"{step(row)} {row['pass']}",
+            *[shown(billions, ",.3f") for billions in (flops and flops / 1e9, simulator("tensor_core_products", 2e-9))],
             *[shown(gpu(*CONFLICTS), ",.0f"), f"{simulator('bank_conflicts'):,.0f}"],
             *[size(gpu("hbm_read_bytes")), asked("read_bytes"), size(gpu("hbm_written_bytes")), asked("written_bytes")],
         ]
