@@ -98,6 +98,16 @@ FLASH_ACCESS(4)
 FLASH_ACCESS(8)
 FLASH_ACCESS(16)
 
+// Of clang's -fsanitize-coverage, for whose sake it calls those above (common/cmake/options.cmake).
+#define FLASH_COVERAGE(bytes)                \
+  void __sanitizer_cov_load##bytes(void*) {} \
+  void __sanitizer_cov_store##bytes(void*) {}
+FLASH_COVERAGE(1)
+FLASH_COVERAGE(2)
+FLASH_COVERAGE(4)
+FLASH_COVERAGE(8)
+FLASH_COVERAGE(16)
+
 void __tsan_read_range(void* address, std::size_t bytes) { step(address, bytes, AccessKind::read, FROM_HERE); }
 void __tsan_write_range(void* address, std::size_t bytes) { step(address, bytes, AccessKind::write, FROM_HERE); }
 
