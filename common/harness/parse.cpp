@@ -33,12 +33,26 @@ Integer parse_integer(const std::string& option, const std::string& text, Intege
                    limit_text(static_cast<std::uint64_t>(high)));
 }
 
+/// From 2.5 on CLI11 wraps lines itself, at other columns than help_of(), and leaves a space at their ends; from 2.6 on it can be told not to
+/// touch the description.
+template <class Formatter>
+void keep_lines_whole(Formatter& formatter) {
+  constexpr std::size_t no_limit = 1 << 20;
+  if constexpr (requires { formatter.right_column_width(no_limit); }) {
+    formatter.right_column_width(no_limit);
+    formatter.description_paragraph_width(no_limit);
+  }
+  if constexpr (requires { formatter.enable_description_formatting(false); }) formatter.enable_description_formatting(false);
+}
+
 /// What CLI11 prints, without lines longer than a terminal's. An option's text stays in its column.
 std::string help_of(const CLI::App& app) {
+  keep_lines_whole(*app.get_formatter());
   std::istringstream lines(app.help());
   std::string text;
   for (std::string line; std::getline(lines, line);) {
     const bool of_option = line.starts_with("  ");
+    line.erase(line.find_last_not_of(' ') + 1);
     if (line.empty() && text.ends_with("\n\n")) continue;
     text += wrapped(line, of_option ? help_column : 0) + "\n";
   }

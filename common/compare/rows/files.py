@@ -32,8 +32,11 @@ def target(path, kind, is_ours):
     there is something that is_ours(file) does not know as `kind`, such as "a report of report.py". In an empty file there is nothing."""
     real = pathlib.Path(os.path.realpath(path))
     try:
-        if real.exists():
+        try:
             found = real.stat()
+        except FileNotFoundError:
+            found = None
+        if found:
             if not stat.S_ISREG(found.st_mode):
                 raise Failure(2, f"{path} exists and is not a regular file")
             if found.st_size and not is_ours(real):
