@@ -119,9 +119,9 @@ class Maximum {
 /// Adds the work of a tile of Q of one head, which begins at row0. score(i, j): of that head.
 template <class Score>
 void add_work_of_tile(Work& work, const Variant& v, const Problem& p, const Score& score, int row0, const TileChoice& choice) {
-  const auto [Br, Bc] = choice.tiles;
+  const int Br = choice.tiles.Br, Bc = choice.tiles.Bc;
   const int warps = is_specialized(v) ? Br / 16 : choice.threads / 32, rows = Br / warps;
-  const auto tiles_seen = [&, Bc = Bc](int first, int end) {
+  const auto tiles_seen = [&](int first, int end) {
     return first >= p.Nq ? 0 : (p.visible_keys(std::min(end, p.Nq) - 1) + Bc - 1) / Bc;
   };
   const int Tc = tiles_seen(row0, row0 + Br);
