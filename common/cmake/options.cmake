@@ -66,8 +66,8 @@ if(NOT FLASH_SANITIZE STREQUAL "address")
   if(NOT FLASH_SANITIZE)  # the simulator has no use for calls at the start and end of functions
     if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
       list(APPEND kernel_flags "SHELL:-mllvm -tsan-instrument-func-entry-exit=0")
-      # clang leaves out accesses to elements of local arrays, of which accumulators consist, unless their addresses go elsewhere. With this
-      # they do, to functions that do nothing.
+      # clang leaves out an access to a local array if the address of that very element goes nowhere, even where the array's does: accumulators
+      # would go unseen. With this each address goes somewhere, to a function that does nothing.
       list(APPEND kernel_flags -fsanitize-coverage=func,trace-loads,trace-stores)
     else()
       list(APPEND kernel_flags "SHELL:--param tsan-instrument-func-entry-exit=0")
