@@ -49,7 +49,9 @@ def about(torch):
     properties = torch.cuda.get_device_properties(0)
     device = {"kind": "gpu", "name": properties.name, "sm": properties.major * 10 + properties.minor}
     device |= {"cuda": torch.version.cuda, "driver": driver_version()}
-    return {"device": device, "torch": torch.__version__}
+    cudnn = torch.backends.cudnn.version()  # 91900: 9.19.0
+    version = f"{cudnn // 10000}.{cudnn // 100 % 100}.{cudnn % 100}"
+    return {"device": device, "torch": torch.__version__, "cudnn": version}
 
 
 def listing(about):

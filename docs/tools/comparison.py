@@ -1,4 +1,4 @@
-"""Of docs/comparison.md and README.md: all stages on one problem, beside torch, in times and in counts. The headline ratios are in
+"""Of docs/comparison.md: all stages on one problem, beside torch, in times and in counts. The headline ratios are in
 headline.py."""
 
 from collections import Counter
@@ -6,21 +6,8 @@ from collections import Counter
 from rows.text import describe, size
 
 from .formatting import ms, number, shown, step, table
-from .saved import NOTHING_SAVED, RESULTS, age, fastest, newest, of_each_gpu, origin, rows_of, section
+from .saved import NOTHING_SAVED, RESULTS, newest, of_each_gpu, origin, rows_of, section
 
-# The front page has a line for each stage and pass that the stage is about, in these words.
-FRONT = [
-    ("01_naive", "forward", "S and P in HBM"),
-    ("02_safe_softmax", "forward", "the maximum subtracted; a warp per row"),
-    ("03_online_softmax", "forward", "maximum and sum in one pass"),
-    ("04_fa1_forward", "forward", "S and P stay on the chip"),
-    ("06_fa2_forward", "forward", "queries outside; register tiles, double buffering"),
-    ("08_tensor_cores", "forward", "fp16 products on tensor cores"),
-    ("01_naive", "backward", "P, dP and dS in HBM"),
-    ("05_fa1_backward", "backward", "P computed again instead of stored"),
-    ("07_fa2_backward", "backward", "five products in one kernel, register tiles"),
-    ("08_tensor_cores", "backward", "the same on tensor cores"),
-]
 # What the CPU run of `compare` saves of each type, and where torch's rows of the same problem are.
 COUNTED = {"fp32": "compare.json", "fp16": "tensor.json"}
 TIMED = {"fp32": ("compare.json", "peers.json"), "fp16": ("compare16.json", "peers16.json")}
@@ -79,27 +66,6 @@ def counts(direction, dtype):
     head = " | extra memory | bytes read | bytes written | sectors | barriers | warp operations | bank conflicts | atomics | max error"
     least = f"Any implementation must move {size(rows[0]['compulsory_bytes'])}."
     return f"CPU simulator, {direction}, {describe(rows[0]['problem'])}. {least}\n\n{table(head, lines)}\n\n{origin(rows)}"
-
-
-@of_each_gpu
-def front(device):
-    """One line for each stage: its fastest step on the problem of compare.json."""
-    rows = newest(device, *(files[0] for files in TIMED.values()), having="time")
-    lines, used = [], []
-    for stage, direction, idea in FRONT:
-        best = fastest(row for row in rows if (row["stage"], row["pass"]) == (stage, direction))
-        cells = ["–"] * 4
-        if best:
-            used.append(best)
-            moved = best["hbm_read_bytes"] + best["hbm_written_bytes"]
-            cells = [size(best["extra_memory_bytes"]), size(moved), ms(best), number(best["tflops"])]
-        lines.append([f"[`{stage}`]({stage})", direction, idea, *cells])
-    if not used:
-        return None
-    problem = describe(used[0]["problem"]).rsplit(" ", 1)[0]
-    head = "stage | pass | what is new | extra memory | bytes asked of memory | ms | TFLOP/s"
-    title = f"{used[0]['device']['name']}, {problem}, the fastest step of each stage; fp32, stage 08 fp16:"
-    return f"{title}\n\n{table(head, lines)}\n\n{age(used)}"
 
 
 def saved_sweeps():

@@ -4,10 +4,11 @@ common/check_gpu.sh, in which they were timed in turns, and all steps in tensor_
 import math
 
 from plots import h200
+from rows.text import describe
 
-from .formatting import shown
+from .formatting import number, shown, table
 from .ladder import entries
-from .saved import age, newest, of_each_gpu, of_today, section
+from .saved import age, fastest, newest, of_each_gpu, of_today, section
 from .tensor_bounds import HOPPER, STAGE
 
 SM_FLOPS = 4096  # of tensor cores, 16-bit, in a clock
@@ -191,46 +192,50 @@ def over(rows, which, peer):
     return [ratio(of_cell[0], of_cell[peer]) for of_cell in of_cells]
 
 
-def times(ratios):
-    return f"**{geometric_mean(ratios)} times**"
+# The front page has a row for these stages of the forward and of the backward pass, on one problem.
+FRONT_PROBLEM = {"batch": 4, "heads": 16, "seq_q": 4096, "head_dim": 128, "causal": True}
+FRONT = [
+    ("01_naive", "01_naive", None, "S and P in global memory"),
+    ("03_online_softmax", None, None, "maximum and sum in one pass"),
+    ("04_fa1_forward", "05_fa1_backward", None, "FlashAttention-1: S and P stay on the chip"),
+    ("06_fa2_forward", "07_fa2_backward", None, "FlashAttention-2: a block per query tile, register tiles"),
+    (STAGE, STAGE, LAST, "fp16 on tensor cores, `mma.sync`"),
+    (STAGE, STAGE, ON_HOPPER, "fp16 on Hopper: TMA, `wgmma`, warp specialization"),
+]
 
 
 def ends(ratios):
-    return f"{min(ratios):.2f} to {max(ratios):.2f}"
+    return f"**{geometric_mean(ratios)}x** ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 @of_each_gpu
-def summary(device):
-    """The twelve cells in two sentences, for the front page; of GPUs that have all of them."""
-    rows = saved(device)
-    (forward, backward), cudnn = ([over(rows, which, peer) for which in PASSES] for peer in (1, 2))
-    if None in [*forward, *backward, *cudnn[0], *cudnn[1]]:
+def front(device):
+    """The rate of the stages in both passes on one problem, next to cuDNN's, then the twelve cells: for the front page."""
+    cells = [over(saved(device, last), which, peer) for last, peer in ((ON_HOPPER, 2), (LAST, 1)) for which in PASSES]
+    if any(None in ratios for ratios in cells):
         return None
-    used = [rows[(*cell, which)][0] for which in PASSES for cell in CELLS]
-    where = f"{used[0]['device']['name']}; 16,384 tokens; N from {LENGTHS[0]:,} to {LENGTHS[-1]:,}, d of 64 and 128"
+    rows = [row for row in newest(device, "sweep.json", "sweep16.json", having="time") if FRONT_PROBLEM.items() <= row["problem"].items()]
+    cudnn = {row["pass"]: row for row in rows if row["variant"] == "cudnn"}
+    lines, used = [], []
+    for *stages, last, idea in FRONT:
+        of_passes = [
+            fastest(row for row in rows if (row["stage"], row["pass"]) == (stage, which) and (last is None or is_last(row, last)))
+            for stage, which in zip(stages, PASSES)
+        ]
+        used += filter(None, of_passes)
+        shares = [shown(last and ratio(row, cudnn.get(which)), ".2f") for row, which in zip(of_passes, PASSES)]
+        rates = [number(row["tflops"]) if row else "–" for row in of_passes]
+        lines.append([", ".join(f"[{name[:2]}]({name})" for name in dict.fromkeys(filter(None, stages))), idea, *rates, *shares])
+    peer = cudnn["forward"]
+    versions = f"cuDNN {peer['cudnn']}, torch {peer['torch']}" if "cudnn" in peer else f"torch {peer['torch']}"
+    title = f"{used[0]['device']['name']}, {describe(used[0]['problem']).rsplit(' ', 1)[0]}, fastest step of each stage; fp32 up to stage 07. "
+    title += f"Next to it in the same run: {versions}."
+    head = "stage | idea | TFLOP/s forward | backward | of cuDNN forward | backward"
     return (
-        f"On {len(CELLS)} larger problems in fp16 ({where}, with and without a mask), stage 08 has {times(forward)} the rate of torch's "
-        f"FlashAttention-2 in the forward pass ({ends(forward)}) and {times(backward)} in the backward pass ({ends(backward)}; "
-        f"geometric means). These steps run on every GPU since Ampere; they have {' and '.join(map(geometric_mean, cudnn))} times the rate "
-        f"of cuDNN, which uses instructions that Hopper alone has. {on_hopper(device)}{over_triton(device)}{age(used)}"
+        f"{title}\n\n{table(head, lines)}\n\nOver {len(CELLS)} problems in fp16 (N from {LENGTHS[0]:,} to {LENGTHS[-1]:,}, d of 64 and 128, "
+        f"causal or not), the Hopper steps run at {ends(cells[0])} cuDNN's rate forward and {ends(cells[1])} backward. The portable steps, "
+        f"for any GPU since Ampere, run at {ends(cells[2])} and {ends(cells[3])} the rate of torch's FlashAttention-2. {age(used)}"
     )
-
-
-def on_hopper(device):
-    of_passes = {which: over(saved(device, ON_HOPPER), which, 2) for which in PASSES}
-    if any(None in ratios for ratios in of_passes.values()):
-        return ""
-    said = [f"{times(ratios)} the rate of cuDNN {which} ({ends(ratios)})" for which, ratios in of_passes.items()]
-    return f"With them, its [steps for Hopper](docs/08_hopper_forward.md) have {' and '.join(said)}. "
-
-
-def over_triton(device):
-    fastest, of_triton = saved(device, ON_HOPPER), in_triton(device)
-    of_passes = [[ratio(fastest.get(at, NONE)[0], of_triton.get(at)) for at in ((*cell, which) for cell in CELLS)] for which in PASSES]
-    if any(None in ratios for ratios in of_passes):
-        return ""
-    means = " and ".join(map(times, of_passes))
-    return f"They have {means} the rate of this project's FlashAttention-2 in [Triton](docs/triton.md). "
 
 
 @of_each_gpu

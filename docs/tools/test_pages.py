@@ -89,12 +89,11 @@ class FrontPage(OfSavedRows):
         self.assertEqual([tensor_results.cells(), tensor_results.triton()], [saved.NOTHING_SAVED] * 2)
 
     def test_nothing_is_said_where_a_cell_is_missing(self):
-        for name, others in (("tuned", False), ("flash", False), ("cudnn", False), ("scheduled", True)):
+        for name in ("tuned", "flash", "cudnn", "scheduled"):
             rows = self.rows()
             rows.remove(next(row for row in rows if row["variant"] == name and row["pass"] == "forward"))
             self.save(sweep16=rows)
-            self.assertEqual("geometric means" in tensor_results.summary(), others, name)
-            self.assertNotRegex(tensor_results.summary(), "steps for Hopper|Triton")
+            self.assertEqual(tensor_results.front(), saved.NOTHING_SAVED, name)
 
 
 class Tuned(unittest.TestCase):
