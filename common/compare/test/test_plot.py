@@ -13,7 +13,6 @@ from cases import Case
 import plot
 from plots import labels, lines, style
 from plots.choose import PEERS, Unfit, of_one_device
-from plots.lines import WHY_ABOVE
 
 
 def picture(name, rows):
@@ -149,12 +148,6 @@ class Rules(Case):
         self.assertIn("N = 256,", found.note)
         labels = ["01 naive", "04 thread_per_row", "06 loop_order", "06 warp_tiled", "08 tuned", "05 thread_per_row"]
         self.assertEqual([step["label"] for step in found.content["steps"]], labels)
-
-    def test_why_fa2_moves_more_than_fa1_is_said_where_it_does(self):
-        rows = made.cpu_rows()
-        self.assertEqual(picture("bytes", rows).remark, "")
-        rows[-2]["hbm_read_bytes"] = 4096 * 256  # of 06 warp_tiled, at the largest N
-        self.assertEqual(picture("bytes", rows).remark, WHY_ABOVE)
 
     def test_a_count_that_is_zero_everywhere_has_no_column(self):
         rows = made.cpu_rows()
