@@ -95,6 +95,8 @@ def section(found):
     kinds = {block[0].gpu for block in shown}
     said = ["GPU: TFLOP/s, with the median time in ms below; the fastest stage of each column is bold."] if True in kinds else []
     if False in kinds:
-        said.append("Simulator: bytes moved, an exact count and not a time, with the extra memory below; the smallest of each column is bold.")
+        said.append(
+            "Simulator: bytes moved, an exact count and not a time, with the extra memory below; the smallest of each column is bold."
+        )
     said.append("Each column head links to its full table.")
     return join([tag("p", " ".join(said)), *(matrix(block, f"overview-{index}") for index, block in enumerate(shown, start=1))])
