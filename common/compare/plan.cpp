@@ -21,11 +21,9 @@ namespace {
 /// Multiply-adds that the simulator does in some seconds.
 constexpr double simulated_in_seconds = 1e9;
 
-/// Is the variant's pass worth a row? In a stage that has both, steps of the backward pass borrow the forward pass of another step.
-bool is_about(const Stage& stage, const ListedVariant& variant, Pass pass) {
-  const auto forward_alone = [](const ListedVariant& other) { return !other.has(Pass::backward); };
-  const bool borrowed = pass == Pass::forward && variant.has(Pass::backward) &&
-                        std::any_of(stage.variants.begin(), stage.variants.end(), forward_alone);
+/// A step of the backward pass runs the forward pass of another step first, which has a row of its own.
+bool is_about(const ListedVariant& variant, Pass pass) {
+  const bool borrowed = pass == Pass::forward && variant.kernel.find("backward/") != std::string::npos;
   return variant.has(pass) && !borrowed;
 }
 
@@ -90,8 +88,9 @@ void add_runs(Plan& plan, const CompareOptions& options) {
   for (const Case& task : plan.cases) {
     for (const Pass pass : options.passes) {
       for (const Stage& stage : plan.stages) {
+        const auto first = static_cast<std::ptrdiff_t>(plan.runs.size());
         const auto fits = [&](const ListedVariant& variant) {
-          return is_about(stage, variant, pass) && variant.takes(task.problem.dtype) &&
+          return is_about(variant, pass) && variant.takes(task.problem.dtype) &&
                  (!options.tune || variant.has_tiles(pass, task.problem.d));
         };
         for (auto variant = stage.variants.begin(); variant != stage.variants.end(); ++variant) {
@@ -99,6 +98,9 @@ void add_runs(Plan& plan, const CompareOptions& options) {
               stage.is_peers() || std::none_of(std::next(variant), stage.variants.end(), fits);  // peers are no steps
           if (fits(*variant) && (last || !options.last)) plan.runs.push_back({&stage, &*variant, pass, &task});
         }
+        // The order of the ladder is that of the files.
+        std::stable_sort(plan.runs.begin() + first, plan.runs.end(),
+                         [](const Run& a, const Run& b) { return a.variant->kernel < b.variant->kernel; });
       }
     }
   }

@@ -21,7 +21,7 @@ import sys
 
 from plots.bars import Bars
 from plots.choose import Unfit, median, of_one_device
-from plots.lines import Lines, extra_memory, memory, moved, moved_bytes, times, why_above
+from plots.lines import Lines, extra_memory, memory, moved, moved_bytes, times
 from plots.roofline import Roofline
 from plots.steps import Counts, Ladder
 from rows import files, usage
@@ -64,7 +64,6 @@ PLOTS = {  # name: what selects its content and draws it
         value=moved_bytes,
         unit="bytes",
         content=moved,
-        remark=why_above,
         what="bytes that the simulator counted",
     ),
     "counts": Counts(),

@@ -7,12 +7,18 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <sstream>
 
 namespace flash {
 namespace {
 
 /// Null if there is none.
 Json value_of(const Row& row, const std::string& path) {
+  if (path == "moved_bytes") {
+    const Json read = row.at("hbm_read_bytes"), written = row.at("hbm_written_bytes");
+    return read.is_number() && written.is_number() ? Json(read.get<std::uint64_t>() + written.get<std::uint64_t>()) : Json();
+  }
   const std::optional<double> error = path == "max_error" ? row.max_error() : std::nullopt;
   return error ? Json(*error) : row.at(path);
 }
@@ -39,6 +45,15 @@ std::string number(double value) { return number_text(value); }
 std::string count(double value) { return count_text(static_cast<std::uint64_t>(value)); }
 std::string label(const Row& row) { return row.label(); }
 std::string tiles(const Row& row) { return row.tiles().value_or("-"); }
+
+std::string as_predicted(const Row& row) {
+  for (const std::string bytes : {"read_bytes", "written_bytes"}) {
+    const Json predicted = row.at("predicted." + bytes), counted = row.at("hbm_" + bytes);
+    if (predicted.is_null() || counted.is_null()) return "-";
+    if (predicted != counted) return "not as predicted";
+  }
+  return "as predicted";
+}
 
 /// "64,32": what --tune found to be the "default" or the "fastest".
 std::string tuned_tiles(const Row& row, const char* which) {
@@ -70,12 +85,14 @@ const std::vector<Column> all_columns{
     {"", "tiles", 6, 8, nullptr, tiles},
     {"tiles.br"},
     {"tiles.bc"},
-    {"extra_memory_bytes", "extra\nmemory", 4, 4, bytes_text},
+    {"extra_memory_bytes", "extra\nmemory", 4, 2, bytes_text},
     {"compulsory_bytes"},
-    {"predicted.read_bytes", "predicted\nread", 8, 3, bytes_text},
-    {"hbm_read_bytes", "bytes\nread", 3, 2, bytes_text},
-    {"predicted.written_bytes", "predicted\nwritten", 8, 8, bytes_text},
-    {"hbm_written_bytes", "bytes\nwritten", 7, 3, bytes_text},
+    {"predicted.read_bytes"},
+    {"hbm_read_bytes", "read", 7, 5, bytes_text},
+    {"predicted.written_bytes"},
+    {"hbm_written_bytes", "written", 7, 6, bytes_text},
+    {"moved_bytes", "moved", 3, 1, bytes_text},
+    {"", "bytes", -1, 8, nullptr, as_predicted},
     {"flops"},
     {"time.median_ms", "median\nms", 1, -1, number},
     {"time.min_ms", "min\nms", 11, -1, number},
@@ -84,13 +101,13 @@ const std::vector<Column> all_columns{
     {"time.first_enqueue_ms"},
     {"tflops", "TFLOP/s", 1, -1, number},
     {"percent_of_peak", "% of\npeak", 2, -1, number},
-    {"counters.sectors", "sectors", -1, 7, count},
-    {"counters.barriers", "barriers", -1, 6, count},
-    {"counters.warp_operations", "warp\nops", -1, 9, count},
-    {"counters.bank_conflicts", "bank\nconflicts", -1, 7, count},
-    {"max_error", "max\nerror", 5, 5, number},
+    {"counters.sectors", "sectors", -1, 4, count},
+    {"counters.barriers", "barriers", -1, 3, count},
+    {"counters.warp_operations", "warp\nops", -1, 7, count},
+    {"counters.bank_conflicts", "bank\nconflicts", -1, 4, count},
+    {"max_error", "max\nerror", 5, 9, number},
     {"verdict", "verdict", 0, 0},
-    {"idea", "new idea", 10, 10},
+    {"idea", "new idea", 13, 13},
     {"message"},
 };
 
@@ -118,6 +135,12 @@ std::string csv_cell(const Json& value) {
 using Group = std::vector<Row>;  // of one pass, problem and device
 using Shown = std::vector<Column>;
 
+std::string one_line_title(const Column& column) {
+  std::string title = column.title;
+  std::replace(title.begin(), title.end(), '\n', ' ');
+  return title;
+}
+
 TextTable table_of(const Group& rows, const Shown& shown) {
   std::vector<std::string> header;
   std::vector<TextTable::Align> align;
@@ -134,66 +157,60 @@ TextTable table_of(const Group& rows, const Shown& shown) {
   return table;
 }
 
-/// The columns of these tables. Those without which they fit `width` go to `gone`. `predicted`: is there any row of which the bytes are?
-Shown columns_of(const std::vector<Group>& groups, Backend backend, bool predicted, std::size_t width,
-                 std::vector<std::string>& gone) {
-  Shown shown = all_columns;
-  std::erase_if(shown, [&](const Column& column) {
-    return column.rank(backend) < 0 || (!predicted && column.path.starts_with("predicted."));
-  });
-  const auto fits = [&](const Group& group) {
-    return group.front().backend() != backend || table_of(group, shown).width() <= width;
-  };
-  while (!std::all_of(groups.begin(), groups.end(), fits)) {
+/// A table's columns: those with the same cell in all rows go to `shared`, then those without which it fits `width` to `gone`.
+Shown columns_of(const Group& rows, std::size_t width, std::vector<std::string>& shared, std::set<std::string>& gone) {
+  const Backend backend = rows.front().backend();
+  Shown shown;
+  for (const Column& column : all_columns) {
+    if (column.rank(backend) < 0) continue;
+    const std::string first = column.cell(rows.front());
+    const bool alike = std::all_of(rows.begin(), rows.end(), [&](const Row& row) { return column.cell(row) == first; });
+    if (!alike || column.text == label || (rows.size() == 1 && first != "-")) {
+      shown.push_back(column);
+    } else if (first != "-") {
+      shared.push_back(one_line_title(column) + " " + first);
+    }
+  }
+  while (table_of(rows, shown).width() > width) {
     const auto least = std::max_element(shown.begin(), shown.end(),
                                         [&](const Column& a, const Column& b) { return a.rank(backend) < b.rank(backend); });
     if (least->rank(backend) == 0) break;
-    std::string title = least->title;
-    std::replace(title.begin(), title.end(), '\n', ' ');
-    if (std::find(gone.begin(), gone.end(), title) == gone.end()) gone.push_back(title);
+    if (least->path != "idea") gone.insert(one_line_title(*least));
     shown.erase(least);
   }
   return shown;
 }
 
-/// Why FlashAttention-2 reads more than FlashAttention-1 where a problem is small. "" if it is not, or does not.
-std::string note_on_small_tiles(const Group& rows) {
-  constexpr int large_tile = 128, sms = 132;  // rows of Q; of an H200, whose SMs the simulator counts on
-  const Problem& p = rows.front().problem;
-  const bool small = rows.front().simulated_sm() == 90 && 1LL * p.B * p.H * ((p.Nq + large_tile - 1) / large_tile) < sms;
-  std::optional<double> first, second;
-  for (const Row& row : rows) {
-    const std::optional<double> read = row.number("hbm_read_bytes");
-    if (row.stage == "04_fa1_forward") first = read;
-    if (row.stage == "06_fa2_forward") second = std::max(second, read);
-  }
-  if (!small || !first || second <= first) return "";
-  return wrapped(
-             "06_fa2_forward reads more than 04_fa1_forward here: it reads K and V once for each tile of Q, and a problem this "
-             "small gets small tiles, so that more of the GPU's SMs have a block. See docs/06_fa2_forward.md.") +
-         "\n";
-}
-
-/// Which problem, where, and what the columns count.
-std::string heading_of(const Row& first, const Shown& shown) {
-  const bool sectors = std::any_of(shown.begin(), shown.end(), [](const Column& column) { return column.title == "sectors"; });
+/// Which problem, where, what the columns count, and what all rows share.
+std::string heading_of(const Row& first, const std::vector<std::string>& shared) {
   std::string text = std::string(to_string(first.pass)) + ", " + describe(first.problem) + "\n";
   if (first.backend() == Backend::gpu) {
     text += wrapped("on " + first.text("device.name") +
                     "; cold L2; bytes are the simulator's counts of one head group, times B*Hkv, of what threads "
-                    "ask of global memory, before caches");
+                    "request from global memory, before caches");
   } else {
     text += "on the CPU simulator of sm_" + std::to_string(first.simulated_sm()) + ": exact counts; they are not times\n";
-    text += wrapped(std::string("bytes are what threads ask of global memory, before caches") +
-                    (sectors ? "; sectors of 32 bytes are what warps ask" : ""));
+    text += "bytes and 32-byte sectors are what threads request from memory, before caches";
   }
-  return text + "\nany implementation must move " + bytes_text(compulsory_bytes(first.problem, first.pass)) + " and do " +
-         number_text(flops(first.problem, first.pass) / 1e9) + " GFLOP\n";
+  text += "\nany implementation must move " + bytes_text(compulsory_bytes(first.problem, first.pass)) + " and do " +
+          number_text(flops(first.problem, first.pass) / 1e9) + " GFLOP\n";
+  std::string same;
+  for (const std::string& one : shared) same += (same.empty() ? "all rows: " : ", ") + one;
+  return same.empty() ? text : text + wrapped(same) + "\n";
 }
 
-/// The table, and what went wrong below it.
-std::string with_messages(const Group& rows, const Shown& shown) {
-  std::string text = table_of(rows, shown).text(0, /*rule=*/true);
+/// The table, below each row its idea where there is no column for it and it is not in `told`, and at the end what went wrong.
+std::string with_messages(const Group& rows, const Shown& shown, std::set<std::string>& told) {
+  std::istringstream table(table_of(rows, shown).text(0, /*rule=*/true));
+  const bool beside = shown.back().path == "idea" || rows.front().is_tuned();
+  std::string text, line;
+  while (!line.starts_with("--") && std::getline(table, line)) text += line + "\n";
+  for (const Row& row : rows) {
+    std::getline(table, line);
+    text += line + "\n";
+    const std::string idea = row.text("idea");
+    if (!beside && !idea.empty() && told.insert(row.label() + idea).second) text += wrapped("  " + idea, 2) + "\n";
+  }
   for (const Row& row : rows) {
     if (row.verdict != Verdict::ok && !row.message.empty()) text += row.label() + ": " + row.message + "\n";
   }
@@ -216,20 +233,12 @@ std::vector<Group> groups_of(const std::vector<Row>& rows) {
 std::string comparison_tables(const std::vector<Row>& every, std::size_t width) {
   std::vector<Row> rows, tuned;
   for (const Row& row : every) (row.is_tuned() ? tuned : rows).push_back(row);
-  const std::vector<Group> groups = groups_of(rows);
-  std::string text = tuned.empty() ? "" : "\n" + with_messages(tuned, tune_columns);
-  const bool predicted =
-      std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.number("predicted.read_bytes"); });
-  std::vector<std::string> left_out;
-  std::map<Backend, Shown> shown;
-  for (const Backend backend : {Backend::gpu, Backend::cpu}) {
-    shown[backend] = columns_of(groups, backend, predicted, width, left_out);
-  }
-  for (const Group& group : groups) {
-    const Row& first = group.front();
-    const Shown& here = shown[first.backend()];
-    text += "\n" + heading_of(first, here) + "\n" + with_messages(group, here);
-    if (first.backend() == Backend::cpu) text += note_on_small_tiles(group);
+  std::set<std::string> left_out, told;
+  std::string text = tuned.empty() ? "" : "\n" + with_messages(tuned, tune_columns, told);
+  for (const Group& group : groups_of(rows)) {
+    std::vector<std::string> shared;
+    const Shown shown = columns_of(group, width, shared, left_out);
+    text += "\n" + heading_of(group.front(), shared) + "\n" + with_messages(group, shown, told);
   }
   if (left_out.empty()) return text;
   std::string titles;

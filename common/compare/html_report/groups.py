@@ -34,10 +34,13 @@ class Group:
         """The row that gains are measured against: the first of a stage that has run well."""
         return next((row for row in self.rows if not is_peer(row) and cost(row)), None)
 
+    def own(self, peers=False):
+        """The rows of stages, or of peers, that have run well. Forward passes borrowed from another stage are not its own."""
+        return [row for row in self.rows if is_peer(row) == peers and not borrowed_from(row) and cost(row)]
+
     def best(self, peers=False):
-        """The row of a stage, or of a peer, that costs least. Forward passes borrowed from another stage are not its own."""
-        rows = [row for row in self.rows if is_peer(row) == peers and not borrowed_from(row) and cost(row)]
-        return min(rows, key=cost, default=None)
+        """The one that costs least."""
+        return min(self.own(peers), key=cost, default=None)
 
 
 def groups(rows):

@@ -93,8 +93,10 @@ def section(found):
     if not shown:
         return None
     kinds = {block[0].gpu for block in shown}
-    said = ["Of a GPU the large figure is TFLOP/s, the small one the median time in ms."] if True in kinds else []
+    said = ["GPU: TFLOP/s, with the median time in ms below; the fastest stage of each column is bold."] if True in kinds else []
     if False in kinds:
-        said.append("Of the simulator the large figure is the bytes moved, an exact count and no time; the small one is the extra memory.")
-    said.append("Bold is the best stage of a column. The head of a column leads to its full table.")
+        said.append(
+            "Simulator: bytes moved, an exact count and not a time, with the extra memory below; the smallest of each column is bold."
+        )
+    said.append("Each column head links to its full table.")
     return join([tag("p", " ".join(said)), *(matrix(block, f"overview-{index}") for index, block in enumerate(shown, start=1))])

@@ -44,7 +44,7 @@ def peaks(rows):
 
 def gains(group):
     """Columns of a row's gain over the first line, and over the line before; None where there is none."""
-    own = [row for row in group.rows if not is_peer(row) and not borrowed_from(row) and cost(row)]
+    own = group.own()
     first, before = group.first(), {id(row): last for last, row in zip(own, own[1:])}
 
     def over(other, row):
@@ -166,7 +166,7 @@ def content(group, peak):
         lines.append((name_cell(*rows), [*cells, verdict_cell(row)], kind))
     figures = [Head(column.title, column.small_title) for column in shown]
     heads = [Head("stage/variant", kind=None), Head("tiles"), *figures, Head("verdict", kind=None)]
-    return join([caption(group), table(group.title, group.id, heads, lines, "wide"), chapters.why_fa2_reads_more(group)])
+    return join([caption(group), table(group.title, group.id, heads, lines, "wide")])
 
 
 def section(found, peaks, unfolded):

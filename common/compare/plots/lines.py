@@ -17,7 +17,6 @@ from .labels import spread
 from .style import add_panel, head, ink, line_look, name_in_file, new_figure, pointer, write
 
 WORDS = {"fp32": "fp32", "fp16": "fp16, tensor cores", "bf16": "bf16, tensor cores"}
-WHY_ABOVE = "Why 06 lies above 04: FA-2 reads K and V again for each tile of queries, and takes small tiles to occupy more SMs."
 LEFT, PANEL, HEIGHT, LABELS, TOP, BELOW = 50, 144, 176, 106, 78, 58
 
 
@@ -34,7 +33,6 @@ class Lines:
     what: str  # the value in words
     types_apart: bool = True
     one_family: bool = False  # are batch and heads held, or B·N and H·d?
-    remark: typing.Callable = lambda panels: ""
 
     def select(self, rows):
         rows = [row for row in rows if choose.is_plain(row)]
@@ -63,7 +61,7 @@ class Lines:
         if not panels:
             raise Unfit(f"no problem has {self.what} at two lengths or more")
         content = {"unit": self.unit, "panels": panels}
-        return Picture(self.title, note.format(device=choose.device_of(used)), content, used, self.remark(panels))
+        return Picture(self.title, note.format(device=choose.device_of(used)), content, used)
 
     def draw(self, picture):
         rows = list(grouped(picture.content["panels"], lambda panel: panel["row"]).values())
@@ -178,15 +176,6 @@ def moved(rows, _):
     if None not in least.values():
         series.append({"series": "least", "label": "must move", "points": sorted(map(list, least.items()))})
     return {"series": series, "guides": [], "gaps": []}
-
-
-def why_above(panels):
-    """If FA-2 moves more than FA-1 at some length."""
-    for panel in panels:
-        first, second = (next((dict(line["points"]) for line in panel["series"] if line["series"] == name), {}) for name in ("04", "06"))
-        if any(value > first[n] for n, value in second.items() if n in first):
-            return WHY_ABOVE
-    return ""
 
 
 # ---- drawing ---------------------------------------------------------------------------------------------------------------

@@ -1,12 +1,12 @@
-"""Horizontal bars, one for each step: the ladder of stages 06 to 08 from times, the counts of all stages from the simulator."""
+"""Horizontal bars, one per step: the ladder of stages 06 to 08 from times, the counts of all stages from the simulator."""
 
 from math import log2
 
-from rows.row import is_good, latest, number
+from rows.row import grouped, is_good, is_peer, latest, number
 from rows.text import three_digits
 
-from .choose import PASSES, Picture, Unfit, by_file, device_of, is_plain, median, most_steps, name_of, series_of, tflops
-from .style import NORMAL, SMALL, WIDTH, add_panel, head, ink, name_in_file, new_figure, write
+from .choose import PASSES, Picture, Unfit, by_file, device_of, is_plain, median, most_steps, name_of, series_of, size_of, tflops
+from .style import NORMAL, WIDTH, add_panel, head, ink, name_in_file, new_figure, write
 
 STAGES = {"forward": ("06", "08"), "backward": ("07", "08")}
 COUNTS = {
@@ -20,48 +20,69 @@ LEFT, TOP = 10, 66
 
 class Ladder:
     """Steps of stages 06 to 08, on the problem on which the most were timed; of several the one without a mask, then with N nearest to 4,096,
-    as in chapter 08, then with the most work, then with the smaller d."""
+    as in chapter 08, then with the most work, then with the smaller d. A page narrower than WIDTH leaves its type large enough to read."""
+
+    LINES = {"flash": "FA2", "cudnn": "cuDNN"}  # peers
 
     def select(self, rows):
-        rows = latest([row for row in rows if is_plain(row) and median(row) and series_of(row) in STAGES[row["pass"]]])
-        rows.sort(key=by_file)
-        if not rows:
+        rows = latest([row for row in rows if is_plain(row) and median(row)])
+        steps = sorted((row for row in rows if series_of(row) in STAGES[row["pass"]]), key=by_file)
+        if not steps:
             raise Unfit("no step of stages 06 to 08 was timed")
-        size, chosen = most_steps(rows, lambda of: not of.causal, lambda of: -abs(log2(of.n / 4096)), lambda of: of.work, lambda of: -of.d)
+        size, chosen = most_steps(steps, lambda of: not of.causal, lambda of: -abs(log2(of.n / 4096)), lambda of: of.work, lambda of: -of.d)
         if len(chosen) < 2:
             raise Unfit("no two steps of stages 06 to 08 were timed on the same problem")
+        types = {row["problem"]["dtype"] for row in chosen}
+        peers = [
+            row
+            for row in rows
+            if is_peer(row) and row["variant"] in self.LINES and size_of(row) == size and row["problem"]["dtype"] in types
+        ]
         panels = []
         for which in PASSES:
-            steps = []
-            for row in (row for row in chosen if row["pass"] == which):
-                step = {"series": series_of(row), "label": f"{name_of(row)}, {row['problem']['dtype']}", "idea": row.get("idea", "")}
-                steps.append({**step, "tflops": tflops(row), "gain": tflops(row) / steps[-1]["tflops"] if steps else None})
-            panels += [{"title": which, "steps": steps}] if steps else []
-        note = f"{device_of(chosen)}, {size}; medians with a cold L2. ×: gain over the step before."
-        return Picture("The ladder: TFLOP/s of each step of stages 06 to 08", note, {"panels": panels}, chosen)
+            groups = grouped([row for row in chosen if row["pass"] == which], group_of)
+            groups = {name: [[row["variant"], tflops(row)] for row in members] for name, members in groups.items()}
+            lines = [[series_of(row), self.LINES[row["variant"]], tflops(row)] for row in peers if row["pass"] == which]
+            panels += [{"title": which, "groups": groups, "lines": sorted(lines, key=lambda line: line[2])}] if groups else []
+        note = f"{device_of(chosen)}, {size}; cold L2."
+        remark = f"Dashed: FlashAttention-2 and cuDNN of torch {peers[0].get('torch', '')}." if peers else ""
+        return Picture("The ladder: TFLOP/s of each step of stages 06 to 08", note, {"panels": panels}, chosen + peers, remark)
 
     def draw(self, picture):
-        slot, between = 33, 30
+        slot, width, names = 12, 400, 84  # points; the names of a panel stand beside its bars
         panels = picture.content["panels"]
-        figure = new_figure(TOP + sum(len(panel["steps"]) * slot + between for panel in panels) - 14, picture)
-        steps = [step for panel in panels for step in panel["steps"]]
-        most = max(step["tflops"] for step in steps) * 1.25  # room for the number behind the longest bar
-        ideas = 12 + 5.4 * max(len(step["label"]) for step in steps)  # points, where the second column starts
-        top = TOP
-        for panel in panels:
-            height = len(panel["steps"]) * slot
-            axes = add_panel(figure, LEFT, top, WIDTH - 2 * LEFT, height, panel["title"], grid=None)
+        columns = [[line for name, steps in panel["groups"].items() for line in ([name, None], *steps)] for panel in panels]
+        bars, height = width / 2 - names - LEFT, slot * max(map(len, columns))
+        most = (
+            max(value or 0 for column in [*columns, *(panel["lines"] for panel in panels)] for *_, value in column) * 1.35
+        )  # with its number
+        figure = new_figure(TOP + head(picture) + height + LEFT, picture, width)
+        for k, (panel, column) in enumerate(zip(panels, columns)):
+            axes = add_panel(figure, LEFT + names + k * width / 2, TOP + head(picture), bars, height, grid=None)
             axes.set_axis_off()
             axes.set_xlim(0, most)
-            axes.set_ylim(height, 0)
-            for i, step in enumerate(panel["steps"]):
-                y, value, gain = i * slot, step["tflops"], step["gain"]
-                axes.text(0, y + 10, step["label"], fontsize=SMALL, weight="bold", color=ink("fg"), va="center")
-                axes.text(most * ideas / (WIDTH - 2 * LEFT), y + 10, step["idea"], fontsize=SMALL, color=ink("dim"), va="center")
-                axes.barh(y + 22, value, height=11, color=ink(step["series"]), gid=name_in_file("bar", panel["title"], step["label"]))
-                write(axes, f"{three_digits(value)} TFLOP/s" + (f", ×{gain:.2f}" if gain else ""), (value, y + 22), (5, 0), va="center")
-            top += height + between
+            axes.set_ylim(height / slot, 0)
+            write(axes, panel["title"], (-names, height + 7), size=NORMAL, weight="bold")
+            for y, (name, value) in enumerate(column):
+                if value is None:
+                    group = name
+                    write(axes, group, (0, y + 0.5), (-names, 0), va="center", weight="bold")
+                    continue
+                write(axes, name, (0, y + 0.5), (-names + 6, 0), va="center")
+                axes.barh(y + 0.5, value, height=0.7, color=ink(group[:2]), gid=name_in_file("bar", panel["title"], group, name))
+                ground = {"facecolor": ink("bg"), "edgecolor": "none", "pad": 0.5}  # in front of the dashed lines
+                write(axes, three_digits(value), (value, y + 0.5), (3, 0), va="center", bbox=ground)
+            first = next((y for y, (name, value) in enumerate(column) if value is None and not name.endswith("fp32")), 0)
+            for i, (series, name, value) in enumerate(panel["lines"]):
+                axes.plot([value, value], [first + 1, len(column)], color=ink(series), linewidth=1, linestyle=(0, (3, 2)))
+                look = {"ha": "right"} if i == 0 else {"ha": "left"}
+                write(axes, f"{name} {three_digits(value)}", (value, first + 0.5), (-12 if i else 5, 0), colour=series, va="center", **look)
         return figure
+
+
+def group_of(row):
+    """Steps under one heading: "08 Hopper, fp16"."""
+    return f"{series_of(row)}{' Hopper' * ('hopper' in row.get('kernel', ''))}, {row['problem']['dtype']}"
 
 
 class Counts:

@@ -77,21 +77,21 @@ def head(picture):
     return 14 if picture.remark else 0
 
 
-def new_figure(height, picture):
-    """A figure of WIDTH x height points with the picture's title at the top, its note under it, then its remark."""
+def new_figure(height, picture, width=WIDTH):
+    """A figure of width x height points with the picture's title at the top, its note under it, then its remark."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH / 72, height / 72), dpi=72, facecolor=ink("bg"))
-    figure.text(10 / WIDTH, 1 - 16 / height, picture.title, fontsize=LARGE, weight="bold", color=ink("fg"), va="center")
-    figure.text(10 / WIDTH, 1 - 34 / height, picture.note, fontsize=SMALL, color=ink("dim"), va="center")
-    figure.text(10 / WIDTH, 1 - 48 / height, picture.remark, fontsize=SMALL, color=ink("fg"), va="center")
+    figure = Figure(figsize=(width / 72, height / 72), dpi=72, facecolor=ink("bg"))
+    figure.text(10 / width, 1 - 16 / height, picture.title, fontsize=LARGE, weight="bold", color=ink("fg"), va="center")
+    figure.text(10 / width, 1 - 34 / height, picture.note, fontsize=SMALL, color=ink("dim"), va="center")
+    figure.text(10 / width, 1 - 48 / height, picture.remark, fontsize=SMALL, color=ink("fg"), va="center")
     return figure
 
 
 def add_panel(figure, left, top, width, height, title="", note="", grid="y"):
     """Axes at so many points from the left and the top; its title, and a note, stand in the 28 points above."""
-    whole = figure.get_figheight() * 72
-    axes = figure.add_axes([left / WIDTH, 1 - (top + height) / whole, width / WIDTH, height / whole], facecolor=ink("bg"))
+    all_of_it, whole = figure.get_figwidth() * 72, figure.get_figheight() * 72
+    axes = figure.add_axes([left / all_of_it, 1 - (top + height) / whole, width / all_of_it, height / whole], facecolor=ink("bg"))
     for side in ("left", "bottom"):
         axes.spines[side].set_color(ink("dim"))
     axes.tick_params(which="both", color=ink("dim"), labelcolor=ink("dim"), length=3)

@@ -30,9 +30,9 @@ inline Strings joined(Strings one, const Strings& other) {
 
 /// A variant as --list --json has it.
 inline std::string listed(const std::string& name, const std::string& passes, const std::string& dtypes = R"("fp32")",
-                          const std::string& tiles = "") {
+                          const std::string& tiles = "", const std::string& kernel = "01_naive/kernel.cuh") {
   return R"({"name": ")" + name + R"(", "idea": "an idea, with a comma", "passes": [)" + passes + R"(], "dtypes": [)" + dtypes +
-         R"(], "kernel": "01_naive/kernel.cuh", "tiles": [)" + tiles + "]}";
+         R"(], "kernel": ")" + kernel + R"(", "tiles": [)" + tiles + "]}";
 }
 
 inline constexpr const char *forward = R"("forward")", *both_passes = R"("forward", "backward")";

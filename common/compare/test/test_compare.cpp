@@ -26,15 +26,24 @@ TEST_CASE("compare: one table with counts on the CPU") {
   CHECK_FALSE(contains(table, "FAILED"));
 }
 
-TEST_CASE("compare: bytes predicted beside bytes counted, where any stage predicts them") {
+TEST_CASE("compare: whether the bytes are as predicted, where a stage predicts them") {
   const FakeStages stages(answers());
+  const auto predict = [&](const std::string& stage, int written) {
+    stages.add(stage,
+               answers("more=', \"predicted\": {\"read_bytes\": 3072, \"written_bytes\": " + std::to_string(written) + "}'"));
+  };
   CHECK_FALSE(contains(compare_on_cpu(stages).output, "predicted"));
-  stages.add("02_second", answers("more=', \"predicted\": {\"read_bytes\": 5120, \"written_bytes\": 6144}'"));
-  const std::string table = words(compare_on_cpu(stages, {"--wide"}).output);
-  check_has(table, {"- 3.0 KiB - 1.0 KiB", "5.0 KiB 3.0 KiB 6.0 KiB 1.0 KiB"});
+  predict("01_first", 1024);
+  predict("02_second", 1024);
+  CHECK(
+      contains(compare_on_cpu(stages).output, "all rows: extra memory 2.0 KiB, read 3.0 KiB, written 1.0 KiB, moved 4.0 KiB"));
+  CHECK(contains(words(compare_on_cpu(stages).output), "bytes as predicted"));
+  predict("02_second", 6144);
+  check_has(compare_on_cpu(stages).output, {"  as predicted\n", "  not as predicted\n"});
   const std::string csv = compare_on_cpu(stages, {"--csv"}).output;
   CHECK(csv.starts_with("date,commit,stage,variant,pass,"));
-  check_has(csv, {",predicted.read_bytes,hbm_read_bytes,predicted.written_bytes,hbm_written_bytes,", ",5120,3072,6144,1024,",
+  check_has(csv, {",predicted.read_bytes,hbm_read_bytes,predicted.written_bytes,hbm_written_bytes,moved_bytes,",
+                  ",3072,3072,6144,1024,4096,",
                   ",1.5e-06,ok,\"an idea, with a comma\","});  // the first is max_error, which no row says by itself
 }
 
@@ -138,24 +147,25 @@ TEST_CASE("compare: JSON, CSV and saved rows") {
   CHECK(rows.at(2).at("pass") == "backward");
 }
 
-TEST_CASE("compare: a step of the backward pass has no row in the forward table of a stage that has steps for it") {
+TEST_CASE("compare: steps in the order of their files, those of the backward pass in its table alone") {
   const FakeStages stages;
-  const auto add = [&](const char* first_passes) {
-    stages.add_variants("01_both", listed("first", first_passes) + "," + listed("second", both_passes), answers());
+  const auto variant = [](const std::string& name, const std::string& kernel, const char* passes) {
+    return listed(name, passes, R"("fp32")", "", "01_both/" + kernel + ".cuh");
   };
-  add(forward);
-  const std::string both = compare(stages, {"--device", "cpu"}).output;
-  const std::size_t backward = both.find("backward,");
-  CHECK(contains(both.substr(0, backward), "01_both/first"));
-  CHECK_FALSE(contains(both.substr(0, backward), "01_both/second"));
-  CHECK(contains(both.substr(backward), "01_both/second"));
-  CHECK(contains(compare_on_cpu(stages, {"--variant", "second"}).output, "01_both/second"));
-  CHECK(compare(stages, {"--device", "cpu", "--variant", "last"}).output == both);  // there are two, of a pass each
-  add(both_passes);                                                                 // here the forward pass is nobody else's
-  CHECK(contains(compare_on_cpu(stages).output, "01_both/second"));
-  const std::string last = compare_on_cpu(stages, {"--variant", "last"}).output;
-  CHECK(contains(last, "01_both/second"));
-  CHECK_FALSE(contains(last, "01_both/first"));
+  stages.add_variants("01_both",
+                      variant("late", "hopper_backward/1_late", both_passes) + "," +
+                          variant("first", "forward/1_first", forward) + "," +
+                          variant("second", "backward/2_second", both_passes),
+                      answers());
+  const std::string both = good(compare(stages, {"--device", "cpu"})).output;
+  const std::string before = both.substr(0, both.find("\nbackward,")), after = both.substr(before.size());
+  CHECK(contains(before, "01_both/first"));
+  CHECK_FALSE(contains(before, "01_both/second"));
+  CHECK_FALSE(contains(after, "01_both/first"));
+  CHECK(after.find("01_both/second") < after.find("01_both/late"));
+  const std::string last = good(compare(stages, {"--device", "cpu", "--variant", "last"})).output;  // as the stage lists them
+  check_has(last, {"01_both/first", "01_both/second"});
+  CHECK_FALSE(contains(last, "01_both/late"));
 }
 
 TEST_CASE("compare: bad usage and nothing to run give exit code 2 and one line") {

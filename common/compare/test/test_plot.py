@@ -13,7 +13,6 @@ from cases import Case
 import plot
 from plots import labels, lines, style
 from plots.choose import PEERS, Unfit, of_one_device
-from plots.lines import WHY_ABOVE
 
 
 def picture(name, rows):
@@ -109,13 +108,17 @@ class Rules(Case):
         rows += of_08("swizzle", 0, 1000, 2000) + of_08("at_one_length", 32, 1000)
         self.assertEqual(list(series("memory", rows, "forward")), ["01", "04", "06, 08 (3 steps)", "08 scheduled"])
 
-    def test_the_ladder_has_all_steps_and_their_gains(self):
+    def test_the_ladder_has_all_steps_by_stage_and_torch_beside_them(self):
         rows = made.gpu_rows()[::-1]  # measured in another order
-        steps = {step["label"]: step["gain"] for step in panel("ladder", rows, "forward")["steps"]}
-        self.assertEqual(list(steps), ["06 loop_order, fp32", "06 warp_tiled, fp32", "08 mma, fp16", "08 tuned, fp16"])
-        self.assertIsNone(steps["06 loop_order, fp32"])
-        self.assertAlmostEqual(steps["06 warp_tiled, fp32"], 2)
-        self.assertAlmostEqual(steps["08 tuned, fp16"], 2)
+        rows += [
+            made.at(4000, "08_tensor_cores", "tma", "forward", tflops=220, dtype="fp16", kernel="08_tensor_cores/hopper_forward/1_tma.cuh")
+        ]
+        found = panel("ladder", rows, "forward")
+        steps = {group: [name for name, _ in members] for group, members in found["groups"].items()}
+        self.assertEqual(steps, {"06, fp32": ["loop_order", "warp_tiled"], "08, fp16": ["mma", "tuned"], "08 Hopper, fp16": ["tma"]})
+        self.assertAlmostEqual(found["groups"]["08, fp16"][1][1], 200)
+        self.assertEqual([line[:2] for line in found["lines"]], [["peer_flash", "FA2"]])
+        self.assertAlmostEqual(found["lines"][0][2], 150)
 
     def test_of_several_problems_the_ladder_takes_that_of_chapter_08(self):
         rows = made.gpu_rows()
@@ -149,12 +152,6 @@ class Rules(Case):
         self.assertIn("N = 256,", found.note)
         labels = ["01 naive", "04 thread_per_row", "06 loop_order", "06 warp_tiled", "08 tuned", "05 thread_per_row"]
         self.assertEqual([step["label"] for step in found.content["steps"]], labels)
-
-    def test_why_fa2_moves_more_than_fa1_is_said_where_it_does(self):
-        rows = made.cpu_rows()
-        self.assertEqual(picture("bytes", rows).remark, "")
-        rows[-2]["hbm_read_bytes"] = 4096 * 256  # of 06 warp_tiled, at the largest N
-        self.assertEqual(picture("bytes", rows).remark, WHY_ABOVE)
 
     def test_a_count_that_is_zero_everywhere_has_no_column(self):
         rows = made.cpu_rows()

@@ -159,10 +159,10 @@ class Pictures(Case):
 
     def test_the_ladder_s_bars(self):
         drawing = self.drawn["gpu ladder"]
-        length = {name: max(x for x, _ in drawing.line(f"bar_forward_08_{name},_fp16")) - 10 for name in ("mma", "tuned")}
+        ends = {name: sorted({x for x, _ in drawing.line(f"bar_forward_08,_fp16_{name}")}) for name in ("mma", "tuned")}
+        length = {name: last - first for name, (first, last) in ends.items()}
         self.close(length["tuned"] / length["mma"], 2)
-        self.assertIn("200 TFLOP/s, ×2.00", drawing.texts)
-        self.assertIn("idea of tuned", drawing.texts)
+        self.assertTrue({"200", "FA2 150", "08, fp16"} <= set(drawing.texts))
 
     def test_marks_of_the_roofline(self):
         drawing = self.drawn["gpu roofline"]

@@ -97,41 +97,19 @@ TEST_CASE("rows: a failure among them gives exit code 1, and options for runs ar
   CHECK(contains(failed.output, "FAILED"));
 }
 
-TEST_CASE("rows: tables fit 80 columns unless --wide is given, and say what they leave out") {
+TEST_CASE("rows: tables fit 80 columns unless --wide is given, and say what all rows share and what is left out") {
   const std::string files = results + "cpu/compare.json," + results + "nvidia_h200/compare.json";
   const std::string narrow = compare({"--rows", files}).output, wide = compare({"--rows", files, "--wide"}).output;
   CHECK_MESSAGE(longest_line(narrow) <= 80, narrow);
-  check_has(narrow, {"stage/variant", "verdict", "TFLOP/s", "written"});
-  check_has(words(narrow.substr(narrow.rfind("\n\n"))),
-            {"Columns left out: ", "sectors", "warp ops", "bank conflicts", "new idea", "--wide shows them"});
-  check_has(wide, {"sectors", "conflicts", "new idea", "tiles"});
+  check_has(narrow, {"stage/variant", "TFLOP/s", "moved", "barriers",
+                     "\nall rows: bytes as predicted, bank conflicts 0, verdict ok\n"});
+  const std::string idea = "\n  S and P written to HBM, softmax without the max\n";
+  CHECK(contains(narrow, idea));
+  CHECK(narrow.find(idea) == narrow.rfind(idea));  // once, though it has a row in each table
+  check_has(words(narrow.substr(narrow.rfind("\n\n"))), {"Columns left out: ", "written", "warp ops", "--wide shows them"});
+  check_has(wide, {"sectors", "written", "tiles", "new idea\n", "  S and P written to HBM, softmax without the max\n"});
+  CHECK_FALSE(contains(wide, idea));
   CHECK_FALSE(contains(wide, "left out"));
-}
-
-TEST_CASE("rows: why FlashAttention-2 reads more than FlashAttention-1 at small tiles") {
-  const TemporaryFolder folder;
-  const std::string file = folder.path() / "rows.json", why = "reads K and V once for each tile of Q";
-  // `heads`: of a problem that the rows are told to be of. `bytes`: what the last step of stage 06 reads. `sm`: of the simulated GPU.
-  const auto said = [&](const std::string& without, int heads, std::optional<int> bytes, int sm = 90) {
-    Json rows = Json::array();
-    for (Json row : rows_in(results + "cpu/compare.json")) {
-      if (row["stage"] == without) continue;
-      row["problem"]["heads"] = row["problem"]["kv_heads"] = heads;
-      row["device"]["simulates_sm"] = sm;
-      if (bytes && row["stage"] == "06_fa2_forward") row["hbm_read_bytes"] = *bytes;
-      rows.push_back(row);
-    }
-    write_bytes(file, rows.dump());
-    const std::string text = words(compare({"--rows", file}).output);
-    return text.find(why) != std::string::npos && text.find(why) == text.rfind(why);  // once
-  };
-  CHECK(said("", 2, {}));
-  CHECK_FALSE(said("04_fa1_forward", 2, {}));
-  CHECK_FALSE(said("06_fa2_forward", 2, {}));
-  CHECK_FALSE(said("", 2, 598000));  // 04 reads 599,040
-  CHECK_FALSE(said("", 2, {}, 75));  // which has room for no others
-  CHECK(said("", 65, {}));
-  CHECK_FALSE(said("", 66, {}));  // 132 large tiles, one for each SM
 }
 
 TEST_CASE("html: report.py gets the file, the rows and what made them") {

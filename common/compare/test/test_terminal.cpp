@@ -61,7 +61,7 @@ TEST_CASE("compare: a sweep has one live line on a terminal, and lines on one th
 TEST_CASE("compare: tables have the columns that a terminal has room for") {
   const FakeStages stages(answers());
   const std::string wide = seen(stages, "xterm", STDOUT_FILENO, 110), narrow = seen(stages, "xterm", STDOUT_FILENO, 32);
-  CHECK_MESSAGE(contains(wide, "warp"), wide);
-  CHECK_FALSE(contains(wide, "new idea\r\n---"));
-  CHECK_MESSAGE(contains(narrow, "\r\nstage/variant      read  verdict\r\n"), narrow);
+  CHECK_MESSAGE(contains(wide, "error  verdict  new idea\r\n---"), wide);
+  CHECK_FALSE(contains(narrow, "new idea"));
+  CHECK_MESSAGE(contains(narrow, "\r\nstage/variant     moved  verdict\r\n"), narrow);
 }
