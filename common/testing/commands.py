@@ -125,7 +125,7 @@ def run_page(page, build):
     in_exercises = {what for steps in page_commands.exercises(text) for keyword, what in steps if keyword == "run"}
     failed, ran = bool(wrong), 0
     print("\n".join(wrong), end="\n" if wrong else "")
-    with tempfile.TemporaryDirectory(prefix="flash_commands.") as name:
+    with tempfile.TemporaryDirectory(prefix="flash stëps commands.") as name:
         scratch_copy(Path(name), build)
         runner = Runner(Path(name))
         for command in found:

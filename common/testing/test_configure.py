@@ -17,7 +17,7 @@ CMAKE, GENERATOR = sys.argv[1:3]
 
 class Configure(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="flash_configure.")
+        folder = tempfile.TemporaryDirectory(prefix="flash stëps.")
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
         self.environment = {name: value for name, value in os.environ.items() if name != "CUDAARCHS"}
@@ -72,8 +72,8 @@ class Configure(unittest.TestCase):
     def unpack(self, url, sha256):
         script = self.folder / "unpack.cmake"
         script.write_text(
-            f"include({ROOT}/common/cmake/unpack_release.cmake)\nset(PROJECT_BINARY_DIR {self.folder})\n"
-            f'unpack_release(source "Thing is missing" {url} {sha256})\nmessage(STATUS "in ${{source}}")\n'
+            f'include("{ROOT}/common/cmake/unpack_release.cmake")\nset(PROJECT_BINARY_DIR "{self.folder}")\n'
+            f'unpack_release(source "Thing is missing" "{url}" {sha256})\nmessage(STATUS "in ${{source}}")\n'
         )
         return self.cmake("-P", script)
 
@@ -83,13 +83,13 @@ class Configure(unittest.TestCase):
             archive.add(self.folder / "thing-1.0", "thing-1.0")
         sha256 = hashlib.sha256((self.folder / "thing.tar.gz").read_bytes()).hexdigest()
 
-        code, printed = self.unpack(f"file://{self.folder}/missing.tar.gz", sha256)
+        code, printed = self.unpack((self.folder / "missing.tar.gz").as_uri(), sha256)
         self.assertEqual((code, printed.count("common/setup.sh")), (1, 1), printed)
         self.assertIn(f"put that file into {self.folder}/_deps", printed)
-        code, printed = self.unpack(f"file://{self.folder}/thing.tar.gz", "0" * 64)
+        code, printed = self.unpack((self.folder / "thing.tar.gz").as_uri(), "0" * 64)
         self.assertEqual((code, "is something else" in printed), (1, True), printed)
         for _ in range(2):  # the second time it is there
-            code, printed = self.unpack(f"file://{self.folder}/thing.tar.gz", sha256)
+            code, printed = self.unpack((self.folder / "thing.tar.gz").as_uri(), sha256)
             self.assertEqual((code, f"in {self.folder}/_deps/{sha256}/thing-1.0" in printed), (0, True), printed)
 
 

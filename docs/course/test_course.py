@@ -27,7 +27,7 @@ def course(*words, env=None):
 
 class WithFolder(unittest.TestCase):
     def setUp(self):
-        place = tempfile.TemporaryDirectory(prefix="flash_course_test.")
+        place = tempfile.TemporaryDirectory(prefix="flash stëps course.")
         self.addCleanup(place.cleanup)
         self.folder = Path(place.name) / "mine"
         self.file = self.folder / f"{NAME}.cuh"
