@@ -22,10 +22,10 @@ class Configure(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
         self.environment = {name: value for name, value in os.environ.items() if name != "CUDAARCHS"}
 
-    def cmake(self, *words):
+    def cmake(self, *words, program=CMAKE):
         """(exit code, what it printed, in one line)"""
         done = subprocess.run(
-            [CMAKE, *map(str, words)], cwd=self.folder, env=self.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            [program, *map(str, words)], cwd=self.folder, env=self.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         return done.returncode, " ".join(done.stdout.split())
 
@@ -62,6 +62,11 @@ class Configure(unittest.TestCase):
         of_demo = [(self.folder / "build" / name).read_text() for name in made]
         self.preset("test")
         self.assertEqual(of_demo, [(self.folder / "build" / name).read_text() for name in made])
+        # In a copy, ctest would run the tests of the original.
+        shutil.copytree(self.folder / "build", self.folder / "copy")
+        for build, refused in (("build", False), ("copy", True)):
+            code, printed = self.cmake("--test-dir", build, "-N", program=pathlib.Path(CMAKE).with_name("ctest"))
+            self.assertEqual((code != 0, "tests of another folder" in printed), (refused, refused), printed)
 
     def test_code_for_the_gpu_that_answers(self):
         if not shutil.which("nvcc", path=os.environ["PATH"] + os.pathsep + "/usr/local/cuda/bin"):
