@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds one stage or lab program, runs it, and runs its tests: the command to repeat while you edit a kernel. --help says more.
 #
-# It works in build/, like the presets demo and test, and configures it as demo does if nobody has. What was built stays built.
+# It works in build/, like the presets demo and test, and configures it as demo does if nobody has, or if the folder was copied or moved.
+# What was built stays built.
 # Written for bash 3.2 too (macOS).
 set -uo pipefail
 
@@ -31,6 +32,7 @@ refuse() { echo "try: $*" >&2 && exit 2; }
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$root/build
+me=$(printf %q "$0")  # in commands to paste, wherever the caller is
 seconds=""
 while :; do
   case ${1:-} in
@@ -95,8 +97,8 @@ progress() {
 
 # shellcheck disable=SC2317  # called by the next one
 build_all() {
-  if [ ! -e "$build/build.ninja" ] && [ ! -e "$build/Makefile" ]; then
-    (cd "$root" && cmake --preset demo) || return 1
+  if [ -n "$stale" ] || { [ ! -e "$build/build.ninja" ] && [ ! -e "$build/Makefile" ]; }; then
+    (cd "$root" && cmake --preset demo ${stale:+--fresh}) || return 1
   fi
   # shellcheck disable=SC2086  # one or two words
   cmake --build "$build" --target $targets
@@ -104,6 +106,9 @@ build_all() {
 
 command -v cmake >/dev/null || { echo "try: cmake is missing; common/setup.sh installs what a build needs" >&2 && exit 1; }
 mkdir -p "$build" || exit 1
+stale=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$build/CMakeCache.txt" 2>/dev/null)
+if [ "$stale" -ef "$root" ]; then stale=""; fi
+[ -z "$stale" ] || echo "try: build/ builds another folder, $stale; configuring it anew for this one" >&2
 logs=$(mktemp -d "${TMPDIR:-/tmp}/flash_try.XXXXXX") || exit 1
 trap 'rm -rf "$logs"' EXIT
 build_all 2>&1 | progress "$logs/build"
@@ -112,7 +117,7 @@ if [ "${PIPESTATUS[0]}" != 0 ]; then
   [ -s "$logs/first" ] || tail -n 8 "$logs/build" >"$logs/first"
   cat "$logs/first"
   if grep -q 'CMake Error' "$logs/first"; then echo "common/setup.sh says what a build needs and is missing here."; fi
-  echo "try: $name does not build; all of it: cmake --build build --target $targets" >&2
+  echo "try: $name does not build; all of it: cmake --build $(printf %q "$build") --target $targets" >&2
   exit 1
 fi
 first 'warning ?:' <"$logs/build"
@@ -169,7 +174,7 @@ cases() {
 
 # reproduce < FAILURE: the command that runs the stage on the problem that a test case names.
 reproduce() {
-  awk -v command="common/try.sh $wanted" '
+  command="$me $wanted" awk '
     / on B=[0-9]+ H=[0-9]+ / && !options {
       split("B batch H heads Hkv kv-heads Nq seq-q Nk seq-k d head-dim scale scale bias bias", names, " ")
       for (i = 1; i < 16; i += 2) option[names[i]] = names[i + 1]
@@ -186,7 +191,7 @@ reproduce() {
       }
     }
     /^d[qkv]: / { backward = " --pass backward" }
-    END { if (options) print "The same problem by itself: " command backward options }'
+    END { if (options) print "The same problem by itself: " ENVIRON["command"] backward options }'
 }
 
 variant=""
@@ -226,5 +231,5 @@ if [ "$passed" = "$all" ]; then
   echo "try: $name is right: all $all test cases passed. $times"
 else
   echo "try: $name is right as far as it was tested: $passed of $all test cases passed. $times"
-  echo "     For the others there was no time: common/try.sh --all $wanted${variant:+ --variant $variant}"
+  echo "     For the others there was no time: $me --all $wanted${variant:+ --variant $variant}"
 fi

@@ -4,7 +4,7 @@
   O = flash_steps.attention(q, k, v, causal=True)  # as torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 CUDA tensors run on GPU 0, CPU tensors through the simulator, thread by thread: take small ones. The libraries of the stages are built by
--DFLASH_BINDING=ON; use(FOLDER) says where, if not in build/.
+the preset binding; use(FOLDER) says where, if not in build-binding/.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}  # as in flash.h
-_build = Path(__file__).resolve().parents[2] / "build"
+_build = Path(__file__).resolve().parents[2] / "build-binding"
 
 
 class _View(ctypes.Structure):  # flash_tensor
@@ -47,7 +47,9 @@ def _library(stage):
     found = sorted((_build / "lib").glob(f"libflash_{stage}*"))
     if len(found) != 1:
         what = "there is no library" if not found else f"{len(found)} libraries match"
-        raise RuntimeError(f"stage '{stage}': {what} in {_build / 'lib'}; configure with -DFLASH_BINDING=ON and build the target flash_c")
+        there = sorted(path.stem.removeprefix("libflash_") for path in (_build / "lib").glob("libflash_*"))
+        instead = f"there are: {', '.join(there)}" if there else "cmake --workflow --preset binding builds them"
+        raise RuntimeError(f"stage '{stage}': {what} in {_build / 'lib'}; {instead}")
     library = ctypes.CDLL(str(found[0]))
     library.flash_error.restype = ctypes.c_char_p
     return library

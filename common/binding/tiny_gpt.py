@@ -82,7 +82,7 @@ def characters():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=Path, default=ROOT / "build")
+    parser.add_argument("--build", type=Path, default=ROOT / "build-binding")
     parser.add_argument("--stage", default="08")
     parser.add_argument("--variant", help="a step of the stage, by default the last one with a backward pass")
     parser.add_argument("--backward-variant", metavar="NAME", help="by default the same step")

@@ -105,7 +105,7 @@ def main():
     if not (build / "build.ninja").is_file() or not importlib.util.find_spec("matplotlib"):
         print(f"skipped: {build} was not built by Ninja, or there is no matplotlib, which draws the plots anew")
         return 77
-    with tempfile.TemporaryDirectory(prefix="flash_additions.") as name:
+    with tempfile.TemporaryDirectory(prefix="flash stëps additions.") as name:
         folder = Path(name).resolve()
         commands.copy_project(folder)
         reuse.configure(folder, build)

@@ -148,7 +148,7 @@ def main():
         print(f"skipped: {build} was not built by Ninja")
         return 77
     failed = count = 0
-    with tempfile.TemporaryDirectory(prefix="flash_exercises.") as name:
+    with tempfile.TemporaryDirectory(prefix="flash stëps exercises.") as name:
         folder = Path(name).resolve()
         commands.copy_project(folder)
         reuse.configure(folder, build)

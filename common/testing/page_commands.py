@@ -23,6 +23,7 @@ ELSEWHERE = "by .ci/run: common/setup.sh, then the workflows of the presets ci, 
 PROFILER = ("gpu", "ncu")
 SWEEP = ("a machine without a GPU, which refuses at once",)  # on one it takes minutes, and common/check_gpu.sh runs it
 PAPERS = "--sweep d=64,128 --sweep causal=no,yes --sweep seq=1024..16384 --save"
+TORCH = "by whoever has torch: it compiles every kernel once more"
 COURSE = "by the tests 'course: ...', which need no page to build for them"
 NOT_EVERYWHERE = {
     "docs/course/course.py check mine 01_softmax": COURSE,
@@ -34,7 +35,9 @@ NOT_EVERYWHERE = {
     "common/setup.sh && cmake --workflow --preset test": ELSEWHERE,
     "cmake --preset race": ELSEWHERE,
     "cmake --preset test && cmake --build --preset test --target harness_test reference_test": "by .ci/run, which builds all targets",
-    "cmake --preset demo -DFLASH_BINDING=ON && cmake --build build --target flash_c": "by whoever has torch: it compiles every kernel again",
+    "cmake --workflow --preset binding": TORCH,
+    'ctest --test-dir build-binding --no-tests=error --verbose -R "binding: "': TORCH,
+    "python3 common/binding/tiny_gpt.py": "by the test 'binding: a tiny GPT'",
     "TRITON_INTERPRET=1 python3 common/compare/test/test_triton.py": ("torch", "triton"),
     "common/setup.sh --dev": "by .ci/run, which starts with it",
     "docs/site.sh": "by .ci/run, in its step 'site'",

@@ -17,15 +17,15 @@ CMAKE, GENERATOR = sys.argv[1:3]
 
 class Configure(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="flash_configure.")
+        folder = tempfile.TemporaryDirectory(prefix="flash stëps.")
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
         self.environment = {name: value for name, value in os.environ.items() if name != "CUDAARCHS"}
 
-    def cmake(self, *words):
+    def cmake(self, *words, program=CMAKE):
         """(exit code, what it printed, in one line)"""
         done = subprocess.run(
-            [CMAKE, *map(str, words)], cwd=self.folder, env=self.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            [program, *map(str, words)], cwd=self.folder, env=self.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         return done.returncode, " ".join(done.stdout.split())
 
@@ -62,6 +62,11 @@ class Configure(unittest.TestCase):
         of_demo = [(self.folder / "build" / name).read_text() for name in made]
         self.preset("test")
         self.assertEqual(of_demo, [(self.folder / "build" / name).read_text() for name in made])
+        # In a copy, ctest would run the tests of the original.
+        shutil.copytree(self.folder / "build", self.folder / "copy")
+        for build, refused in (("build", False), ("copy", True)):
+            code, printed = self.cmake("--test-dir", build, "-N", program=pathlib.Path(CMAKE).with_name("ctest"))
+            self.assertEqual((code != 0, "tests of another folder" in printed), (refused, refused), printed)
 
     def test_code_for_the_gpu_that_answers(self):
         if not shutil.which("nvcc", path=os.environ["PATH"] + os.pathsep + "/usr/local/cuda/bin"):
@@ -72,8 +77,8 @@ class Configure(unittest.TestCase):
     def unpack(self, url, sha256):
         script = self.folder / "unpack.cmake"
         script.write_text(
-            f"include({ROOT}/common/cmake/unpack_release.cmake)\nset(PROJECT_BINARY_DIR {self.folder})\n"
-            f'unpack_release(source "Thing is missing" {url} {sha256})\nmessage(STATUS "in ${{source}}")\n'
+            f'include("{ROOT}/common/cmake/unpack_release.cmake")\nset(PROJECT_BINARY_DIR "{self.folder}")\n'
+            f'unpack_release(source "Thing is missing" "{url}" {sha256})\nmessage(STATUS "in ${{source}}")\n'
         )
         return self.cmake("-P", script)
 
@@ -83,13 +88,13 @@ class Configure(unittest.TestCase):
             archive.add(self.folder / "thing-1.0", "thing-1.0")
         sha256 = hashlib.sha256((self.folder / "thing.tar.gz").read_bytes()).hexdigest()
 
-        code, printed = self.unpack(f"file://{self.folder}/missing.tar.gz", sha256)
+        code, printed = self.unpack((self.folder / "missing.tar.gz").as_uri(), sha256)
         self.assertEqual((code, printed.count("common/setup.sh")), (1, 1), printed)
         self.assertIn(f"put that file into {self.folder}/_deps", printed)
-        code, printed = self.unpack(f"file://{self.folder}/thing.tar.gz", "0" * 64)
+        code, printed = self.unpack((self.folder / "thing.tar.gz").as_uri(), "0" * 64)
         self.assertEqual((code, "is something else" in printed), (1, True), printed)
         for _ in range(2):  # the second time it is there
-            code, printed = self.unpack(f"file://{self.folder}/thing.tar.gz", sha256)
+            code, printed = self.unpack((self.folder / "thing.tar.gz").as_uri(), sha256)
             self.assertEqual((code, f"in {self.folder}/_deps/{sha256}/thing-1.0" in printed), (0, True), printed)
 
 

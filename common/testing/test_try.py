@@ -110,6 +110,22 @@ class Try(unittest.TestCase):
         self.assertEqual(self.run_it("4")[0], 0)
         self.assertNotIn("--preset", self.read("cmake.txt"))
 
+    def test_a_copied_or_moved_checkout_is_configured_anew(self):
+        (self.root / "build/build.ninja").touch()
+        (self.root / "original").mkdir()
+        cache = self.root / "build/CMakeCache.txt"
+        for home in (self.root / "original", "/nowhere"):
+            (self.root / "cmake.txt").unlink(missing_ok=True)
+            cache.write_text(f"# x\nCMAKE_HOME_DIRECTORY:INTERNAL={home}\n")
+            code, _, err = self.run_it("4")
+            self.assertEqual((code, err), (0, f"try: build/ builds another folder, {home}; configuring it anew for this one\n"))
+            self.assertTrue(self.read("cmake.txt").startswith("--preset demo --fresh\n"))
+        (self.root / "link").symlink_to(self.root)
+        (self.root / "cmake.txt").unlink()
+        cache.write_text(f"CMAKE_HOME_DIRECTORY:INTERNAL={self.root / 'link'}\n")
+        self.assertEqual(self.run_it("4")[::2], (0, ""))
+        self.assertNotIn("--fresh", self.read("cmake.txt"))
+
     def test_the_stage_by_number_or_folder(self):
         for name in ("04", "4", "04_first", "04_first/"):
             self.assertEqual(self.run_it(name)[0], 0, name)
@@ -180,8 +196,9 @@ class Try(unittest.TestCase):
         self.assertIn("common/support.cpp:75: ERROR", shown)
         self.assertIn("dk: max error 3 > 1", shown)
         self.assertNotIn("[doctest]", shown)
+        command = str(self.root / "common/try.sh").replace(" ", "\\ ")  # as a shell reads it
         self.assertIn(
-            "by itself: common/try.sh 04 --pass backward --variant two --tiles 64,32 --batch 1 --heads 2 --kv-heads 1 --seq-q 70 --seq-k 61 --head-dim 100"
+            f"by itself: {command} 04 --pass backward --variant two --tiles 64,32 --batch 1 --heads 2 --kv-heads 1 --seq-q 70 --seq-k 61 --head-dim 100"
             " --scale 0.5 --causal --dtype fp16 --layout qkv --bias alibi\n",
             shown,
         )

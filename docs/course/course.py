@@ -17,6 +17,7 @@ Exit codes: 0 right (grade: graded); 1 something is wrong; 2 bad usage or input.
 
 import argparse
 import json
+import shlex
 import shutil
 import sys
 import time
@@ -32,16 +33,19 @@ ME = sys.argv[0] or "course.py"  # as it was called, to be called again
 def student_folder(arguments):
     folder, named = Path(arguments.folder), getattr(arguments, "exercises", "all")
     if folder.is_file():
-        raise Usage(f"{folder} is a file, not a folder; the exercise is a word of its own: {again(arguments, folder.parent, folder.stem)}")
+        raise Usage(
+            f"{folder} is a file, not a folder; the exercise is a word of its own: {shown(arguments.command, folder.parent, folder.stem)}"
+        )
     if not folder.is_dir() and Path(named).is_dir():
-        raise Usage(f"the folder comes first: {again(arguments, named, folder)}")
+        raise Usage(f"the folder comes first: {shown(arguments.command, named, folder)}")
     if not folder.is_dir():
-        raise Usage(f"there is no folder {folder}; {ME} blank {named} {folder} makes it")
+        raise Usage(f"there is no folder {folder}; {shown('blank', named, folder)} makes it")
     return folder
 
 
-def again(arguments, *words):
-    return " ".join(str(word) for word in (ME, arguments.command, *words))
+def shown(*words):
+    """A command of this program, as a shell reads it."""
+    return shlex.join(map(str, (ME, *words)))
 
 
 def state_of(folder):
@@ -78,7 +82,7 @@ def blank(arguments, _):
         wanted = exercise.chosen(arguments.exercises)
     except Usage:
         if Path(arguments.exercises).is_dir():
-            raise Usage(f"the exercise comes first: {again(arguments, folder, arguments.exercises)}") from None
+            raise Usage(f"the exercise comes first: {shown(arguments.command, folder, arguments.exercises)}") from None
         raise
     if folder.exists() and not folder.is_dir():
         raise Usage(f"{folder} is no folder")
@@ -97,7 +101,7 @@ def blank(arguments, _):
     if written:
         if not (folder / "AGENTS.md").exists():  # asks an assistant to tutor, not to solve
             shutil.copyfile(HERE / "AGENTS.md", folder / "AGENTS.md")
-        print(f"Next: {ME} check {folder} {arguments.exercises}")
+        print(f"Next: {shown('check', folder, arguments.exercises)}")
     return 0 if written else 2
 
 
@@ -123,7 +127,7 @@ def verdict_on(e, folder, build_folder):
     if verdict.right:
         print(words.wrapped(f"What might have gone wrong: docs/course/wrong_kernels.md#{e.name}"))
     else:
-        print(words.wrapped(f"A hint: {ME} hint {folder} {e.name}"))
+        print(f"  A hint: {shown('hint', folder, e.name)}")
     remember(folder, e.name, status=verdict.status)
     return verdict
 
@@ -133,7 +137,7 @@ def present(arguments):
     folder, named = student_folder(arguments), exercise.chosen(arguments.exercises)
     found = [e for e in named if (folder / e.student_name).is_file()]
     if not found:
-        raise Usage(f"there is no {folder / named[0].student_name}; {ME} blank {arguments.exercises} {folder} writes it")
+        raise Usage(f"there is no {folder / named[0].student_name}; {shown('blank', arguments.exercises, folder)} writes it")
     return folder, found
 
 

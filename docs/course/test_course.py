@@ -5,6 +5,7 @@ overwritten. test_course.py BUILD runs them against a build folder of the projec
 import json
 import re
 import resource
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -27,7 +28,7 @@ def course(*words, env=None):
 
 class WithFolder(unittest.TestCase):
     def setUp(self):
-        place = tempfile.TemporaryDirectory(prefix="flash_course_test.")
+        place = tempfile.TemporaryDirectory(prefix="flash stëps course.")
         self.addCleanup(place.cleanup)
         self.folder = Path(place.name) / "mine"
         self.file = self.folder / f"{NAME}.cuh"
@@ -65,6 +66,7 @@ class Student(WithFolder):
         code, said, _ = course("check", self.folder, NAME)
         self.assertEqual(code, 1)
         begin = self.file.read_text().split("\n").index(f"  // >>>>> {NAME}: your lines begin here") + 1
+        self.assertIn(f"A hint: {shlex.join([str(HERE / 'course.py'), 'hint', str(self.folder), NAME])}", said)
         self.assertRegex(said, f"NOT STARTED after .* It begins in {NAME}.cuh, line {begin + 1}[.]")
         self.assertIn("Hint 1 of 3", course("hint", self.folder, NAME)[1])
         self.assertIn("Hint 2 of 3", course("hint", self.folder, NAME)[1])
@@ -119,6 +121,7 @@ class Student(WithFolder):
 
     def test_bad_input(self):
         self.blank()
+        course_py, mine = shlex.quote(str(HERE / "course.py")), shlex.quote(str(self.folder))
         bad = self.folder / "bad"
         bad.mkdir()
         (bad / "progress.json").write_text("[]")
@@ -126,10 +129,10 @@ class Student(WithFolder):
         for line, says in (
             (("blank", "09", self.folder), "no exercise or stage '09'; there are: all, 01_softmax"),
             (("check", self.folder, f"{NAME}.cuh"), f"no exercise or stage '{NAME}.cuh'; do you mean {NAME}?; there are"),
-            (("blank", self.folder, "01"), f"the exercise comes first: {HERE / 'course.py'} blank 01 {self.folder}"),
-            (("check", NAME, self.folder), f"the folder comes first: {HERE / 'course.py'} check {self.folder} {NAME}"),
-            (("hint", self.file, NAME), f"a word of its own: {HERE / 'course.py'} hint {self.folder} {NAME}"),
-            (("check", self.folder / "absent", "03"), f"blank 03 {self.folder / 'absent'} makes it"),
+            (("blank", self.folder, "01"), f"the exercise comes first: {course_py} blank 01 {mine}"),
+            (("check", NAME, self.folder), f"the folder comes first: {course_py} check {mine} {NAME}"),
+            (("hint", self.file, NAME), f"a word of its own: {course_py} hint {mine} {NAME}"),
+            (("check", self.folder / "absent", "03"), f"blank 03 {shlex.quote(str(self.folder / 'absent'))} makes it"),
             (("blank", "01", HERE), "is part of the project"),
             (("blank", "01", self.file), "is no folder"),
             (("check", self.folder / "absent", "01"), "there is no folder"),

@@ -25,10 +25,10 @@ def main():
     wrong = [f"cell {n} was saved with its output" for n, cell in enumerate(cells) if cell["outputs"] or cell["execution_count"]]
     os.environ["CMAKE_GENERATOR"] = "Ninja"
     usual = Path.cwd()
-    with tempfile.TemporaryDirectory(prefix="flash_notebook.") as name:
+    with tempfile.TemporaryDirectory(prefix="flash stëps notebook.") as name:
         folder = Path(name).resolve()
         commands.copy_project(folder)
-        reuse.configure(folder, build)
+        reuse.configure(folder, build, into="build-colab")
         os.chdir(folder / "docs" / "course")
         names = {}
         kernel = (folder / "04_fa1_forward/thread_rows.cuh").read_text()

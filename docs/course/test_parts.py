@@ -59,7 +59,7 @@ class Parts(unittest.TestCase):
         with tempfile.TemporaryDirectory() as name, unittest.mock.patch.object(build, "must") as must:
             folder = Path(name)
             (folder / "bin").mkdir()
-            (folder / "CMakeCache.txt").touch()
+            (folder / "CMakeCache.txt").write_text(f"CMAKE_HOME_DIRECTORY:INTERNAL={exercise.ROOT}\n")
             for there, says in (
                 ("01_naive", "course: building 08_tensor_cores, course_judge;"),
                 ("08_tensor_cores", "building course_judge;"),
@@ -72,6 +72,17 @@ class Parts(unittest.TestCase):
             with contextlib.redirect_stdout(io.StringIO()) as out:
                 build.prepare(folder, {"01_naive", "08_tensor_cores"})
             self.assertEqual((out.getvalue(), must.call_count), ("", 3))
+
+    def test_the_build_folder_of_a_copied_checkout_is_configured_anew(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            for home in (name, "/nowhere"):
+                (folder / "CMakeCache.txt").write_text(f"CMAKE_HOME_DIRECTORY:INTERNAL={home}\nFLASH_CUDA:STRING=AUTO\n")
+                with unittest.mock.patch.object(build, "must") as must, contextlib.redirect_stdout(io.StringIO()) as out:
+                    build.prepare(folder, {"01_naive"})
+                self.assertIn(f"builds another folder, {home}; preparing it anew", out.getvalue())
+                configured = must.call_args_list[0].args[0]
+                self.assertEqual([word in configured for word in ("--fresh", exercise.ROOT, "-DFLASH_CUDA=AUTO")], [True] * 3)
 
     def test_the_scan(self):
         for lines, says in (

@@ -24,23 +24,35 @@ class Built(NamedTuple):
 
 
 def prepare(build, stages):
-    """Configures the build folder, if nobody has, and builds the programs of these stages and the judge."""
+    """Configures the build folder, if nobody has, or if it builds another checkout, of which this one is a copy, and builds the programs of these
+    stages and the judge."""
     if up_to_date:
         missing = [name for name in (*stages, JUDGE) if not (build / "bin" / name).is_file()]
         if missing:
             raise Usage(f"{build} has no bin/{missing[0]}; allowed with --built: a folder in which the project was built")
         return
-    if not (build / "CMakeCache.txt").is_file():
-        print(f"course: the first time: preparing {build}, once", flush=True)
+    home = cached(build, "CMAKE_HOME_DIRECTORY")
+    if not home or not os.path.exists(home) or not os.path.samefile(home, ROOT):
+        why = (
+            f"{build} builds another folder, {home}; preparing it anew for this one" if home else f"the first time: preparing {build}, once"
+        )
+        print(f"course: {why}", flush=True)
         generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-        options = ["-DCMAKE_BUILD_TYPE=Release", "-DFLASH_CUDA=OFF", "-DFLASH_WERROR=OFF"]
-        must(["cmake", "-S", ROOT, "-B", build, *generator, *options], "the project cannot be configured")
+        options = ["-DCMAKE_BUILD_TYPE=Release", f"-DFLASH_CUDA={cached(build, 'FLASH_CUDA') or 'OFF'}", "-DFLASH_WERROR=OFF"]
+        must(["cmake", "--fresh", "-S", ROOT, "-B", build, *generator, *options], "the project cannot be configured")
     targets = [*sorted(stages), JUDGE]
     new = [name for name in targets if not (build / "bin" / name).is_file()]
     if new:
         print(f"course: building {', '.join(new)}; that takes a minute or two for a stage, once", flush=True)
     jobs = min(os.cpu_count() or 2, MOST_JOBS)
     must(["cmake", "--build", build, "-j", jobs, "--target", *targets], f"{', '.join(targets)} cannot be built")
+
+
+def cached(build, name):
+    """An entry of a build folder's cache; "" if there is none."""
+    cache = build / "CMakeCache.txt"
+    found = re.search(f"^{name}:[A-Z]+=(.*)$", cache.read_text(), re.MULTILINE) if cache.is_file() else None
+    return found.group(1) if found else ""
 
 
 def must(argv, what):
@@ -67,8 +79,9 @@ def link_command(build, stage):
     make = build / stage / "CMakeFiles" / f"{stage}.dir" / "link.txt"
     if make.is_file():
         return shlex.split(make.read_text()), build / stage
-    ninja = re.search(r"^CMAKE_MAKE_PROGRAM:[A-Z]+=(.*)$", (build / "CMakeCache.txt").read_text(), re.MULTILINE).group(1)
-    done = subprocess.run([ninja, "-C", build, "-t", "commands", "-s", f"bin/{stage}"], capture_output=True, text=True)
+    done = subprocess.run(
+        [cached(build, "CMAKE_MAKE_PROGRAM"), "-C", build, "-t", "commands", "-s", f"bin/{stage}"], capture_output=True, text=True
+    )
     lines = [line for line in done.stdout.splitlines() if f"-o bin/{stage} " in line]
     if done.returncode != 0 or not lines:
         raise Usage(f"{build}: Ninja does not say how it links {stage}")
