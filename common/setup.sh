@@ -16,7 +16,7 @@ usage: common/setup.sh [--check] [--dev] [--help]
   --check  say what is missing, install nothing; exit code 1 if a compiler, CMake or Ninja is missing
   --dev    also what .ci/run needs: clang 14 with its sanitizers, clang-format 14, git,
            Python 3 with NumPy and matplotlib, shellcheck, ruff (by pip, into .tools);
-           for the site of the book Node.js, KaTeX with its fonts, Chromium
+           for the checks of the site Chromium
   --help   this text
 TEXT
 }
@@ -94,7 +94,7 @@ has_ruff() {
   return 1
 }
 
-# By one of the names that docs/site/browser.py knows
+# By one of the names that docs/site.sh knows
 has_chromium() { has chromium || has chromium-browser || has google-chrome; }
 
 # Sets `tools` (needed) and `extras` (libraries, and with --dev the developer's tools): what is missing, in our own names.
@@ -115,8 +115,6 @@ look() {
   clang_format_14 || extras="$extras clang-format"
   has shellcheck || extras="$extras shellcheck"
   has_ruff || extras="$extras ruff"
-  has node || extras="$extras node"
-  [ -e /usr/share/javascript/katex/katex.min.js ] && [ -e /usr/share/fonts/truetype/katex ] || extras="$extras katex"  # docs/site.sh
   has_chromium || extras="$extras chromium"
   { has python3 && python3 -c 'import ensurepip, venv' 2>/dev/null; } || extras="$extras venv"
   for library in numpy matplotlib; do
@@ -142,8 +140,6 @@ package() {
     apt:clang-format) echo clang-format-14 ;; *:clang-format) ;;  # elsewhere only newer ones, which format differently
     dnf:shellcheck) echo ShellCheck ;; *:shellcheck) echo shellcheck ;;
     apt:ruff) echo python3-venv ;; pacman:ruff) echo python ;; *:ruff) echo python3 ;;  # which fetches it
-    brew:node) echo node ;; *:node) echo nodejs ;;
-    apt:katex) echo libjs-katex fonts-katex ;; *:katex) ;;
     apt:venv) echo python3-venv ;; pacman:venv) echo python ;; *:venv) echo python3 ;;
     brew:chromium) ;; *:chromium) echo chromium ;;
     brew:numpy) echo numpy ;; pacman:numpy) echo python-numpy ;; *:numpy) echo python3-numpy ;;

@@ -41,7 +41,7 @@ NOT_EVERYWHERE = {
     "TRITON_INTERPRET=1 python3 common/compare/test/test_triton.py": ("torch", "triton"),
     "common/setup.sh --dev": "by .ci/run, which starts with it",
     "docs/site.sh": "by .ci/run, in its step 'site'",
-    "docs/site.sh --pdf --check": "by .ci/run without the PDFs; with them by the workflow that publishes the site",
+    "docs/site.sh --check": "by .ci/run, in its step 'site'",
     ".ci/run": "by whoever changes something: it runs these tests",
     "cmake --build --preset race --target lab_barrier": ELSEWHERE,
     "build-race/bin/lab_barrier": "by the test 'lab: barrier' of the race preset",

@@ -1,25 +1,30 @@
-"""How Sphinx makes the site of the book from the Markdown pages, which stay as GitHub renders them: docs/site.sh."""
+"""Sphinx builds the site from the Markdown pages, which stay as GitHub renders them: docs/site.sh."""
 
+import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]  # the extensions below; docs/tools
+sys.path[:0] = [str(HERE), str(HERE.parent)]  # book.py; docs/tools
 
-from tools import check_pages  # noqa: E402  # what a page of the project is
+from tools import check_pages  # noqa: E402  # the list of pages
 
 project = "flash-steps"
 html_title = "FlashAttention, step by step"
-copyright = "flash_steps authors"
+copyright = "flash-steps authors"
 language = "en"
-extensions = ["myst_parser", "sphinx_copybutton", "contents", "links", "formulas", "together", "sources"]
+extensions = ["myst_parser", "sphinx_copybutton", "sphinxcontrib.katex", "book"]
+
+# Where links to code lead, such as https://github.com/OWNER/NAME. If empty, the site shows the linked files itself.
+repository = os.environ.get("SITE_REPOSITORY", "")
 
 source_suffix = {".md": "markdown"}
 root_doc = "README"
 include_patterns = [str(page.relative_to(check_pages.ROOT)) for page in check_pages.pages()]
 
 myst_heading_anchors = 6
-myst_enable_extensions = ["dollarmath"]  # formulas.py does the rest
+myst_enable_extensions = ["dollarmath"]  # book.py removes the backticks of $`...`$
 myst_fence_as_directive = ["math"]
 highlight_language = "text"
 smartquotes = False
@@ -28,13 +33,14 @@ html_theme = "furo"
 html_theme_options = {"top_of_page_buttons": []}
 pygments_style = "default"
 pygments_dark_style = "github-dark"
-html_static_path = [str(HERE / "site.css")]
 html_css_files = ["site.css"]
+html_js_files = ["search.js"]
 html_copy_source = False
 html_show_sourcelink = False
 html_use_index = False
 
-
-def setup(app):
-    # The extracts below what a search finds are read from the pages, which a browser does not allow without a server.
-    app.add_js_file(None, body="if (location.protocol === 'file:') DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;")
+# sphinxcontrib-katex has KaTeX's script, this package its style sheet and fonts; nothing is loaded from a CDN.
+katex = Path(find_spec("djangocms_katex").origin).parent / "static/djangocms_katex/vendor/katex"
+katex_css_path = katex.name + "/katex.min.css"
+katex_options = "strict: 'error'"
+html_static_path = [str(HERE / "site.css"), str(HERE / "search.js")]

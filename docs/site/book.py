@@ -1,0 +1,178 @@
+"""What the site adds to the Markdown pages: their order, titles, formulas as GitHub writes them, links to code, and a search with excerpts."""
+
+import json
+import re
+import shutil
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.highlighting import PygmentsBridge
+from sphinx.util import logging
+
+LOG = logging.getLogger(__name__)
+CAPTIONS = ("Chapters", "To look things up")  # the tables of docs/README.md
+TREE = "\n```{{toctree}}\n:hidden:\n:titlesonly:\n{}\n\n{}\n```\n"
+LEXERS = {".cuh": "cuda", ".cu": "cuda", ".cpp": "cpp", ".hpp": "cpp", ".h": "c", ".py": "python", ".sh": "bash", ".yml": "yaml"}
+DOWNLOADS = {".csv", ".ipynb", ".json", ".jsonl", ".svg"}  # Sphinx copies these
+SHORT = 24  # characters of a formula that is not broken
+UNBREAKABLE = re.compile(r"(?<=\d) (?=[×·%])|(?<=\d [×·]) (?=\d)")
+CODE = (nodes.literal, nodes.literal_block, nodes.math, nodes.math_block, nodes.raw)
+
+
+# --- Order and titles -----------------------------------------------------------------------------------------------------
+
+
+def links(cell):
+    return [f"docs/{name}" for name in re.findall(r"\]\(((?:[\w-]+/)?[\w-]+)\.md\)", cell)]
+
+
+def listed(text):
+    """For each table of docs/README.md the pages in its first column, each followed by pages that only its description links to."""
+    tables = [[row.split("|")[1:-1] for row in table.splitlines()] for table in re.findall(r"(?:^\|.*\n?)+", text, re.MULTILINE)]
+    with_a_row = {page for table in tables for first, *_ in table for page in links(first)}
+    for table in tables:
+        named = ((page, cell is row[0]) for row in table for cell in row for page in links(cell))
+        yield list(dict.fromkeys(page for page, has_row in named if has_row or page not in with_a_row))
+
+
+def add_tree(app, docname, source):
+    """The order of docs/README.md, then the pages of the code's folders. Sphinx warns about a page in neither list."""
+    if docname != app.config.root_doc:
+        return
+    groups = zip(CAPTIONS, listed((app.srcdir / "docs/README.md").read_text()), strict=True)
+    folders = sorted(name for name in app.env.found_docs if name.endswith("/README") and not name.startswith("docs/"))
+    trees = [("", ["docs/README"]), *groups, ("Code", folders)]
+    source[0] += "".join(TREE.format(f":caption: {caption}" if caption else "", "\n".join(names)) for caption, names in trees)
+
+
+def name_stage(app, doctree):
+    """The page of a stage's folder has nearly the title of its chapter."""
+    name = app.env.docname
+    if re.match(r"\d\d_\w+/README$", name):
+        title = app.env.titles[name].astext()
+        app.env.titles[name] = app.env.longtitles[name] = nodes.title("", f"Code of {title}")
+
+
+def write_index(app, exception):
+    if not exception:
+        page = f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={app.config.root_doc}.html">'
+        (app.outdir / "index.html").write_text(page + f'<a href="{app.config.root_doc}.html">{app.config.html_title}</a>\n')
+
+
+# --- Formulas and line breaks ---------------------------------------------------------------------------------------------
+
+
+def take(parent, place, pattern):
+    """Cuts what matches out of a text."""
+    text = parent[place] if 0 <= place < len(parent) else ""
+    if not isinstance(text, nodes.Text):
+        return ""
+    found = re.search(pattern, text)[0]
+    parent[place] = nodes.Text(text.replace(found, "", 1) if pattern[0] == "^" else text.removesuffix(found))
+    return found
+
+
+def prepare_formulas(app, doctree):
+    """Removes the backticks of $`...`$. A browser would break the line between a formula and the punctuation next to it: a short formula
+    becomes unbreakable with it, a long one takes it in."""
+    for node in list(doctree.findall(nodes.math)):
+        tex, parent = node.astext(), node.parent
+        if len(tex) < 3 or tex[0] + tex[-1] != "``":
+            LOG.warning("'$%s$' is no formula to GitHub, which wants $`...`$", tex, location=node)
+        tex, at = tex.strip("`"), parent.index(node)
+        before, after = take(parent, at - 1, r"[(\[]*$"), take(parent, at + 1, r"^(?:[.,;:!?)\]'’]|-\w+)*")
+        if len(tex) > SHORT:
+            before, after = (f"\\text{{{text}}}" if text else "" for text in (before, after))
+            node[:] = [nodes.Text(before + tex + after)]
+        else:
+            node[:] = [nodes.Text(tex)]
+            parent[at] = nodes.inline("", "", nodes.Text(before), node, nodes.Text(after), classes=["tied"])
+    for node in doctree.findall(nodes.math_block):
+        node[:] = [nodes.Text(node.astext().replace("<", r"\lt "))]  # sphinxcontrib-katex does not escape it
+
+
+def join_numbers(app, doctree):
+    """No line break in 128 × 64 or 97 %"""
+    for text in list(doctree.findall(nodes.Text)):
+        joined = UNBREAKABLE.sub("\N{NO-BREAK SPACE}", text)
+        if joined != text and not isinstance(text.parent, CODE):
+            text.parent.replace(text, nodes.Text(joined))
+
+
+def copy_katex(app):
+    unused = shutil.ignore_patterns("*.js", "*.mjs", "*.md", "*.ttf", "*.woff", "contrib", "katex.css", "katex-swap*")
+    shutil.copytree(app.config.katex, app.outdir / "_static" / app.config.katex.name, ignore=unused, dirs_exist_ok=True)
+
+
+# --- Links to code --------------------------------------------------------------------------------------------------------
+
+
+def resolve_links(app, doctree):
+    """Links that GitHub follows and Sphinx does not: to folders and to files other than pages"""
+    here = app.env.docname
+    unknown = [*doctree.findall(addnodes.download_reference)]
+    unknown += [node for node in doctree.findall(addnodes.pending_xref) if node["refdomain"] is None]
+    for node in unknown:
+        path = ((app.srcdir / here).parent / node["reftarget"].partition("#")[0]).resolve()
+        if not path.is_relative_to(app.srcdir) or not path.exists() or path.suffix in DOWNLOADS:
+            continue  # Sphinx warns, or copies the file
+        goal = str(path.relative_to(app.srcdir))
+        if f"{goal}/README" in app.env.found_docs:
+            uri = app.builder.get_relative_uri(here, f"{goal}/README")
+        elif app.config.repository:
+            uri = f"{app.config.repository}/{'tree' if path.is_dir() else 'blob'}/HEAD/{goal}"
+        else:
+            app.env.metadata[here].setdefault("code", []).append(goal)
+            uri = app.builder.get_relative_uri(here, f"code/{goal}")
+        node.replace_self(nodes.reference("", "", *node.children, internal=not app.config.repository, refuri=uri))
+
+
+def code_pages(app):
+    """The files that pages link to, as far as no repository shows them"""
+    highlighter = PygmentsBridge("html", "default")
+    for goal in sorted({goal for meta in app.env.metadata.values() for goal in meta.get("code", [])}):
+        path = app.srcdir / goal
+        if path.is_dir():
+            text = "\n".join(sorted(inner.name + "/" * inner.is_dir() for inner in path.iterdir()))
+        else:
+            text = path.read_text()
+        body = highlighter.highlight_block(text, LEXERS.get(path.suffix, "text"), force=True)
+        yield f"code/{goal}", {"title": goal, "body": f"<h1>{goal}</h1>{body}"}, "page.html"
+
+
+# --- Search ---------------------------------------------------------------------------------------------------------------
+
+
+def index_glossary(app, doctree):
+    """A search for a term finds its row of the glossary first."""
+    if app.env.docname != "docs/glossary":
+        return
+    for row in doctree.findall(nodes.row):
+        names = [term.astext() for term in row[0].findall(nodes.strong)]
+        if names:
+            row["ids"].append("term-" + nodes.make_id(names[0]))
+            row[0].insert(0, addnodes.index(entries=[("single", name, row["ids"][0], "main", None) for name in names]))
+
+
+def write_texts(app, exception):
+    """A browser lets no page read another one from a disk, so search.js takes excerpts from a script."""
+    texts = {}
+    for name in [] if exception else app.env.found_docs:
+        article = re.search(r"<article.*?</article>", (app.outdir / f"{name}.html").read_text(), re.DOTALL)[0]
+        texts[f"{name}.html"] = re.sub(r"<(?!/?(?:article|section|table|tr|td)\b)[^>]*>|¶", "", article)
+    (app.outdir / "_static/texts.js").write_text(f"const TEXTS = {json.dumps(texts)};\n")
+
+
+def setup(app):
+    app.add_config_value("repository", "", "env")
+    app.add_config_value("katex", None, "")
+    app.connect("source-read", add_tree)
+    app.connect("builder-inited", copy_katex)
+    app.connect("doctree-read", resolve_links, priority=400)  # before Sphinx collects downloads
+    for change in (prepare_formulas, join_numbers, index_glossary):
+        app.connect("doctree-read", change)
+    app.connect("doctree-read", name_stage, priority=900)  # after the titles are collected
+    app.connect("html-collect-pages", code_pages)
+    app.connect("build-finished", write_index)
+    app.connect("build-finished", write_texts)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
