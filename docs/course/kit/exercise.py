@@ -21,7 +21,7 @@ import tomllib
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "docs" / "course" / "exercises"
 LEVELS = {1: "a formula", 2: "a building block", 3: "an algorithm"}
-KEYS = {"title", "file", "variant", "pass", "level", "equation", "chapter", "goal", "first", "last", "comment", "code", "hints"}
+KEYS = {"title", "file", "variant", "pass", "level", "minutes", "equation", "chapter", "goal", "after", "first", "last", "comment", "code", "hints"}
 OPTIONAL = {"allow", "tile_rows", "cases", "counted", "target", "dtype", "widths", "rubric", "draw", "asked"}
 RUBRIC = ("result", "orders", "races", "asked", "bytes", "sectors", "bank_conflicts", "barriers", "extra_memory")
 
@@ -34,9 +34,11 @@ class Exercise:
     variant: str
     passes: str  # forward or backward
     level: int
+    minutes: int  # our estimate
     equation: str
     chapter: str
     goal: str
+    after: str  # what a student can do then: completes "After this you can"
     first: str
     last: str
     comment: str
@@ -52,6 +54,7 @@ class Exercise:
     rubric: dict = field(default_factory=dict)
     draw: dict = field(default_factory=dict)
     asked: dict = field(default_factory=dict)  # {word, why}: a word without which right lines miss the point, where no count shows it
+    changes: dict = field(default_factory=dict)  # of a variant: kit/variant.py
 
     @property
     def stage(self):
@@ -87,7 +90,8 @@ class Exercise:
         start, stop = text.index(self.first), text.index(self.last) + len(self.last)
         if start >= stop or text[start - 1] != "\n" or text[stop - 1] != "\n":
             raise Usage(f"{self.name}: the anchors are not whole lines of {self.file}, one after the other")
-        return text[:start], text[start:stop], text[stop:]
+        parts = text[:start], text[start:stop], text[stop:]
+        return changed_parts(parts, self.changes) if self.changes else parts
 
     def indent(self):
         return re.search("^( *)[^ #]", self.first, re.MULTILINE).group(1)
@@ -95,12 +99,13 @@ class Exercise:
     def blank(self):
         """What stands in a student's file between the marks."""
         lines = len(self.parts()[1].rstrip("\n").split("\n"))
-        says = f"{self.comment.strip()}\n{self.equation}; {lines} lines in the project's kernel. Hints: course.py hint DIR {self.name}"
+        says = f"VARIANT: {self.changes['says']}\n" if self.changes else ""
+        says += f"{self.comment.strip()}\n{self.equation}; {lines} lines in the project's kernel. Hints: course.py hint DIR {self.name}"
         says += (
             f"\nRead the text of {self.chapter}; {'leave its code: it has the solution' if self.is_quoted() else 'it has the equations'}."
         )
         comment = "".join(f"{self.indent()}// {line}".rstrip() + "\n" for line in says.split("\n"))
-        return comment + self.code
+        return comment + self.changes.get("code", self.code)
 
     def is_quoted(self):
         """Does the chapter show the solution? Most of its longer lines, since a page may shorten the rest."""
@@ -148,6 +153,19 @@ class Exercise:
         pairs = zip(lines, wanted)
         different = next((n for n, (a, b) in enumerate(pairs, 1) if a != b), 0)
         return different or (min(len(lines), len(wanted)) + 1 if len(lines) != len(wanted) else 0)
+
+
+def changed_parts(parts, changes):
+    """(before, the solution, after) of a variant: the edits outside the blank, its constants, and what it puts around the blank. The student's
+    copy of `changes` has no solution: then the project's stands there."""
+    text = f"{parts[0]}{changes['above']}\0{changes['below']}{parts[2]}"
+    for old, new in changes["outside"]:
+        text, count = re.subn(old, new, text)
+        if not count:
+            raise Usage(f"a variant changes '{old}', which does not stand outside the blank")
+    text = text.replace("\nnamespace {\n", f"\nnamespace {{\n\n{changes['constants']}", 1)
+    before, after = text.split("\0")
+    return before, changes.get("solution", parts[1]), after
 
 
 def load(name):
