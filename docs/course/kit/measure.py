@@ -63,7 +63,8 @@ def with_window(options, folder):
         write_npy(place / f"{name}.npy", shape, (random_numbers.gauss(0, 1) for _ in range(math.prod(shape))))
     first = keys - rows - int(given["--window"])  # of a query i the keys up to i + first are masked
     write_npy(place / "bias.npy", (1, 1, rows, keys), (0.0 if j > i + first else -math.inf for i in range(rows) for j in range(keys)))
-    return [*(word for at, word in enumerate(options) if "--window" not in options[max(at - 1, 0) : at + 1]), "--load", str(place)]
+    kept = re.sub(r" --(window|seed) \S+", "", " ".join(options)).split()
+    return [*kept, "--load", str(place)]
 
 
 def write_npy(path, shape, values):

@@ -6,17 +6,16 @@ attention: check and grade work as before. Edits are regular expressions, and ea
 each list. A `window` is given to the harness as a bias of -inf, which the kernel does not get to see.
 """
 
-import dataclasses
 import json
 import re
-import tomllib
 from pathlib import Path
 
-from kit import Usage, build, check, exercise, measure
+import tomllib
+
+from kit import Usage, build, check, exercise, grade, measure
 
 KEYS = {"name", "says", "outside", "inside"}
 OPTIONAL = {"values", "above", "below", "window"}
-FOR_STUDENTS = ("says", "constants", "outside", "above", "below", "code", "window")
 
 
 def axes(e, folder=None):
@@ -49,25 +48,21 @@ def vary(e, chosen, draw):
         solution = edited(solution, axis["inside"], e.name)
         for old, new in axis["inside"]:
             code = re.sub(old, new, code)
+    window = next((int(values[axis["window"]]) for axis in chosen if "window" in axis), 0)
+    cases, counted = e.cases or check.CASES, e.counted or check.COUNTED
     changes = {
-        "says": " ".join(axis["says"].strip() for axis in chosen).replace("\n", " "),
+        "says": " ".join(axis["says"] for axis in chosen),
         "constants": "".join(constants),
         "outside": [edit for axis in chosen for edit in axis["outside"]],
         "above": "".join(axis.get("above", "") for axis in chosen),
         "below": "".join(axis.get("below", "") for axis in chosen),
-        "window": next((int(values[axis["window"]]) for axis in chosen if "window" in axis), 0),
+        "window": window,
+        "cases": [measure.windowed(case, window) for case in cases] if window else cases,
+        "counted": [measure.windowed(case, window) for case in counted] if window else counted,
         "code": code,
         "solution": solution,
     }
-    return with_changes(e, changes)
-
-
-def with_changes(e, changes):
-    """The same exercise as a variant. A window comes in place of a bias, on numbers that are drawn outside the program."""
-    varied = dataclasses.replace(e, changes=changes)
-    if changes["window"]:
-        varied.cases, varied.counted = ([measure.windowed(case, changes["window"]) for case in of] for of in (e.cases or check.CASES, e.counted or check.COUNTED))
-    return varied
+    return exercise.with_changes(e, changes)
 
 
 def subsets(found):
@@ -75,28 +70,18 @@ def subsets(found):
     return [[axis] for axis in found] + ([found] if len(found) > 1 else [])
 
 
-def problems_of(e, build_folder):
-    """What does not hold of a variant: its solution is right, and the project's, pasted into the blank, is not."""
-    verdict = check.check_lines(e, e.changes["solution"], build_folder)
-    if not verdict.right:
-        yield f"its solution is {verdict.status}: {' '.join(verdict.told)}"
+def problems_of(e, build_folder, graded=True):
+    """What does not hold of a variant: its solution is right and scores 100, and the project's, pasted into the blank, is wrong."""
+    if graded:
+        yield from grade.problems_of_solution(e, e.changes["solution"], build_folder)
+    else:
+        verdict = check.check_lines(e, e.changes["solution"], build_folder)
+        if not verdict.right:
+            yield f"its solution is {verdict.status}: {' '.join(verdict.told)}"
     public = exercise.load(e.name).parts()[1]
     verdict = check.check_lines(e, public, build_folder)
     if verdict.status not in ("wrong", "does not compile"):
         yield f"the project's solution is {verdict.status}"
-
-
-def read(path, e):
-    try:
-        return with_changes(e, json.loads(path.read_text()))
-    except (ValueError, KeyError):
-        raise Usage(f"{path} is not what course.py variant has written") from None
-
-
-def of_folder(e, folder):
-    """The exercise as the folder has it: varied, if a file of changes lies there."""
-    path = Path(folder) / f"{e.name}.json"
-    return read(path, e) if path.is_file() else e
 
 
 def command(arguments, build_folder):
@@ -121,14 +106,16 @@ def command(arguments, build_folder):
         wrong = list(problems_of(varied, build_folder))
         if wrong:
             raise Usage(f"{e.name}, seed {arguments.seed}: {wrong[0]}")
-        needed = {options: check.solution_counts(build_folder, varied, options.split()) for options in varied.counted or check.COUNTED}
+        needed = {options: check.solution_counts(build_folder, varied, options.split()) for options in varied.counted}
         made.append((varied, varied.changes | {"needed": needed}))
     student.mkdir(parents=True)
     teacher.mkdir()
     for e, changes in made:
         (student / e.student_name).write_text(e.file_with(e.blank()))
         (teacher / f"{e.name}.json").write_text(json.dumps(changes, indent=2) + "\n")
-        (student / f"{e.name}.json").write_text(json.dumps({key: changes[key] for key in (*FOR_STUDENTS, "needed")}, indent=2) + "\n")
+        (student / f"{e.name}.json").write_text(
+            json.dumps({key: value for key, value in changes.items() if key != "solution"}, indent=2) + "\n"
+        )
         (teacher / e.student_name).write_text(e.file_with(changes["solution"]))
         print(f"{e.name}: {changes['says']}")
     print(f"{student} is for the class; {teacher} has the solutions, and grade takes it as --variants {teacher}")
