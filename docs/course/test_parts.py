@@ -153,6 +153,20 @@ class Parts(unittest.TestCase):
             self.assertEqual(slides.for_pandoc(given), wanted)
 
 
+class Quizzes(unittest.TestCase):
+    def test_what_the_answers_say_is_what_programs_print(self):
+        printed = {}
+        for quiz in exercise.quizzes():
+            counted = [q for q in quiz["question"] if "run" in q]
+            self.assertTrue(5 <= len(quiz["question"]) <= 8 and len(counted) >= 2, quiz["chapter"])
+            for q in counted:
+                if q["run"] not in printed:
+                    argv = q["run"].replace("build/bin/", f"{BUILD}/bin/").split()
+                    printed[q["run"]] = " ".join(subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split())
+                self.assertIn(f" {q['says']} ", f"{printed[q['run']]} ")
+                self.assertIn(q["says"].removesuffix(" KiB").split()[-1], q["answer"])
+
+
 class Score(unittest.TestCase):
     def lost(self, *found):
         score = grade.score(exercise.load("04_tile_loop"), 6, *found)

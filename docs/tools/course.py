@@ -8,7 +8,7 @@ from rows.files import ROOT
 from rows.row import label
 
 from . import ladder
-from .formatting import shown, tabled
+from .formatting import details, shown, tabled
 from .quotes import block
 from .quotes import part as lines_of
 from .saved import newest
@@ -72,6 +72,25 @@ def gain(name):
     stage, before = over.split("/")
     before = f"`{before}`" + ("" if name.startswith(stage) else f" of {stage[:2]}")
     return f"Over {before}: **{shown(gains[0], '.2f')}** times the rate at d = 64, **{shown(gains[1], '.2f')}** at d = 128 ({device}, N = 4,096)."
+
+
+def quizzes():
+    """The questions of docs/course/quizzes.toml, a chapter's answers folded below its questions."""
+    parts = []
+    for quiz in exercise.quizzes():
+        path = ROOT / "docs" / f"{quiz['chapter']}.md"
+        parts.append(f"## [{path.read_text().split(chr(10), 1)[0].removeprefix('# ')}](../{path.name})")
+        runs = [q.get("run", "") for q in quiz["question"]]
+        told = [
+            "" if not run else " The same run tells." if run in runs[:n] else f" Predict, then run `{run}`." for n, run in enumerate(runs)
+        ]
+        parts.append(numbered(q["ask"] + then for q, then in zip(quiz["question"], told)))
+        parts.append(details("Answers", numbered(q["answer"] for q in quiz["question"])))
+    return "\n\n".join(parts)
+
+
+def numbered(lines):
+    return "\n".join(f"{n}. {line}" for n, line in enumerate(lines, 1))
 
 
 def equation(number):

@@ -242,3 +242,8 @@ def gallery(exercise):
 def cheats():
     """The cheats: [{name, exercise, lines, caught}]."""
     return tomllib.loads((FOLDER / "cheats.toml").read_text())["cheat"]
+
+
+def quizzes():
+    """The quizzes: [{chapter, question: [{ask, answer, run, says}]}]; run and says where a program prints the answer."""
+    return tomllib.loads((FOLDER.parent / "quizzes.toml").read_text())["quiz"]
