@@ -8,6 +8,7 @@
   course.py hint DIR 04_merge_output the next hint
   course.py progress DIR             what is done
   course.py grade DIR --format gradescope --out RESULTS    for teachers: points, from the student's lines alone
+  course.py variant 04 OUT --seed WORD                     for teachers: exercises whose solutions are not public
   course.py slides PAGE.html         for teachers: the slides as one page to project
   course.py self-test                for teachers: does the course itself hold?
 
@@ -23,7 +24,7 @@ import sys
 import time
 from pathlib import Path
 
-from kit import Usage, build, check, exercise, grade, selftest, slides, words
+from kit import Usage, build, check, exercise, grade, selftest, slides, variant, words
 
 HERE = Path(__file__).resolve().parent
 STATE = "progress.json"
@@ -105,15 +106,22 @@ def blank(arguments, _):
     return 0 if written else 2
 
 
+prepared = set()  # the stages that are built
+
+
 def verdict_on(e, folder, build_folder):
     """Checks one file, prints the verdict and remembers it."""
-    began = time.monotonic()
     path = folder / e.student_name
     try:
         text = path.read_text()
     except UnicodeDecodeError:
         raise Usage(f"{path} is not text") from None
-    verdict = check.check_lines(e, e.student_lines(text), build_folder)
+    lines = e.student_lines(text)
+    if not check.untouched(e, lines) and e.stage not in prepared:
+        build.prepare(build_folder, {e.stage})
+        prepared.add(e.stage)
+    began = time.monotonic()
+    verdict = check.check_lines(e, lines, build_folder)
     print(f"{e.name}: {verdict.status.upper()} after {time.monotonic() - began:.1f} s")
     for sentence in verdict.told:
         print(words.wrapped(sentence) if "\n" not in sentence else "  " + sentence.replace("\n", "\n  "))
@@ -125,17 +133,30 @@ def verdict_on(e, folder, build_folder):
             )
         )
     if verdict.right:
-        print(words.wrapped(f"What might have gone wrong: docs/course/wrong_kernels.md#{e.name}"))
+        print(words.wrapped(f"Now you can {e.after}. What might have gone wrong: docs/course/wrong_kernels.md#{e.name}"))
     else:
         print(f"  A hint: {shown('hint', folder, e.name)}")
     remember(folder, e.name, status=verdict.status)
+    if verdict.right:
+        print(next_after(e, folder))
     return verdict
+
+
+def next_after(e, folder):
+    """The command for the next exercise, in the order of the book, that is not right yet."""
+    order, state = sorted(exercise.chosen("all"), key=lambda other: (other.file, other.minutes)), state_of(folder)
+    at = next(n for n, other in enumerate(order) if other.name == e.name)
+    for other in order[at + 1 :] + order[:at]:
+        if state.get(other.name, {}).get("status") != "right":
+            there = (folder / other.student_name).is_file()
+            return f"  Next: {ME} check {folder} {other.name}" if there else f"  Next: {ME} blank {other.name} {folder}"
+    return "  All exercises are right."
 
 
 def present(arguments):
     """The folder, and of the exercises that are named those that it has files of."""
     folder, named = student_folder(arguments), exercise.chosen(arguments.exercises)
-    found = [e for e in named if (folder / e.student_name).is_file()]
+    found = [exercise.of_folder(e, folder) for e in named if (folder / e.student_name).is_file()]
     if not found:
         raise Usage(f"there is no {folder / named[0].student_name}; {shown('blank', arguments.exercises, folder)} writes it")
     return folder, found
@@ -143,14 +164,12 @@ def present(arguments):
 
 def check_all(arguments, build_folder):
     folder, wanted = present(arguments)
-    build.prepare(build_folder, {e.stage for e in wanted})
     verdicts = [verdict_on(e, folder, build_folder) for e in wanted]
     return 0 if all(v.right for v in verdicts) else 1
 
 
 def watch(arguments, build_folder):
     folder, wanted = present(arguments)
-    build.prepare(build_folder, {e.stage for e in wanted})
     seen, left = {}, arguments.changes
     print(f"Watching {', '.join(str(folder / e.student_name) for e in wanted)}; Ctrl-C ends it", flush=True)
     while left is None or left > 0:
@@ -185,7 +204,7 @@ def hint(arguments, _):
     for number, text in enumerate(e.hints[:used], 1):
         if number == used or every:
             print(f"Hint {number} of {len(e.hints)}")
-            print("\n".join("  " + line for line in text.strip().split("\n")))
+            print(words.wrapped(text))
     return 0
 
 
@@ -234,7 +253,16 @@ def parser():
         (("exercises",), {"nargs": "*", "metavar": "NN", "help": "default: those that the folder has files of"}),
         (("--format",), {"choices": sorted(grade.FORMATS), "required": True}),
         (("--out",), {"required": True, "metavar": "RESULTS", "help": "where score.json and the file of the format are written"}),
+        (("--variants",), {"metavar": "TEACHER", "help": "the folder teacher/ that variant has written, if variants were set"}),
         (("--seed",), {"default": "1", "help": "a word of the teacher's, from which the problems are drawn (default: 1)"}),
+    )
+    add(
+        "variant",
+        variant.command,
+        which,
+        (("out",), {"metavar": "OUT", "help": "a new folder outside the project: student/ and teacher/"}),
+        (("--seed",), {"required": True, "metavar": "WORD", "help": "a word of the teacher's, from which the requirements are drawn"}),
+        (("--axes",), {"metavar": "DIR", "help": "requirements of your own: DIR/NAME.toml in place of exercises/NAME/variants.toml"}),
     )
     add("slides", slides.command, (("out",), {"metavar": "PAGE.html", "help": "a new file"}))
     add("self-test", selftest.command, (("exercises",), {"nargs": "*", "metavar": "NN", "help": "default: all, and the cheats"}))

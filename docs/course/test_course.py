@@ -6,6 +6,7 @@ import json
 import re
 import resource
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -77,7 +78,10 @@ class Student(WithFolder):
         self.solve()
         code, said, _ = course("check", self.folder, "1")  # 01_tile_product is not there, and not asked for
         self.assertEqual(code, 0)
-        self.assertRegex(said, f"{NAME}: RIGHT after .* What might have gone wrong: docs/course/wrong_kernels.md#{NAME}$")
+        self.assertRegex(
+            said,
+            f"{NAME}: RIGHT after .* What might have gone wrong: docs/course/wrong_kernels.md#{NAME} Next: .* blank 01_tile_product {self.folder}$",
+        )
         self.assertIn(f"\n## {NAME}\n", (HERE / "wrong_kernels.md").read_text())
         said = course("progress", self.folder)[1]
         self.assertIn("right hints 3 of 3", said)
@@ -143,6 +147,13 @@ class Student(WithFolder):
             (("grade", self.folder, "--format", "junit", "--out", self.folder / "out"), "lies in the student's folder"),
             (("grade", self.folder / "absent", "--format", "junit", "--out", bad), "there is no folder"),
             (("grade", self.folder, "--format", "pdf", "--out", bad), "invalid choice: 'pdf'"),
+            (("variant", "08_swizzle", self.folder / "out", "--seed", "1"), "08_swizzle has no variants"),
+            (("variant", NAME, self.folder, "--seed", "1"), "is there already"),
+            (("variant", NAME, HERE / "out", "--seed", "1"), "so that nobody publishes the solutions"),
+            (
+                ("grade", self.folder, "--format", "junit", "--out", self.folder.parent / "out", "--variants", self.folder / "absent"),
+                "course.py variant writes it",
+            ),
             (("frobnicate",), "invalid choice: 'frobnicate'"),
         ):
             code, _, said = course(*line)
@@ -150,8 +161,64 @@ class Student(WithFolder):
             self.assertIn(says, said)
         self.assertEqual((bad / "progress.json").read_text(), "[]")
 
+    def test_a_blank_that_nobody_touched_is_not_built(self):
+        self.blank()
+        absent = self.folder.parent / "absent"
+        done = subprocess.run(
+            [sys.executable, "-B", HERE / "course.py", "--build", absent, "check", self.folder, NAME], capture_output=True, text=True
+        )
+        self.assertIn("NOT STARTED", done.stdout)
+        self.assertFalse(absent.exists())
+
+    def test_the_next_exercise_is_the_first_that_is_not_right(self):
+        self.solve()
+        course("blank", "01_tile_product", self.folder)
+        self.assertRegex(course("check", self.folder, NAME)[1], f"Next: .* check {self.folder} 01_tile_product$")
+        right = {name: {"status": "right"} for name in exercise.names() if name != "02_shuffles"}
+        (self.folder / "progress.json").write_text(json.dumps(right))
+        self.assertRegex(course("check", self.folder, NAME)[1], f"Next: .* blank 02_shuffles {self.folder}$")
+
 
 class Teacher(WithFolder):
+    def test_a_variant_is_another_exercise_whose_solution_only_the_teacher_has(self):
+        out = self.folder.parent / "autumn"
+        self.assertEqual(course("variant", NAME, out, "--seed", "autumn")[0], 0)
+        student, teacher = out / "student", out / "teacher"
+        again = self.folder.parent / "again"
+        course("variant", NAME, again, "--seed", "autumn")
+        self.assertEqual(*((folder / "student" / f"{NAME}.json").read_text() for folder in (out, again)))
+        changes = json.loads((teacher / f"{NAME}.json").read_text())
+        said = json.loads((student / f"{NAME}.json").read_text())
+        self.assertEqual(set(changes) - set(said), {"solution"})
+        longest = max(changes["solution"].split("\n"), key=len)
+        self.assertFalse(any(longest in path.read_text() for path in student.iterdir()))
+        self.assertIn("NOT STARTED", course("check", student, NAME)[1])
+        e, public = exercise.of_folder(exercise.load(NAME), student), exercise.load(NAME).parts()[1]
+        for lines, verdict, points in ((public, "WRONG", 0), (changes["solution"], "RIGHT", 100)):
+            (student / f"{NAME}.cuh").write_text(e.file_with(lines))
+            self.assertIn(f"{NAME}: {verdict}", course("check", student, NAME)[1])
+            self.file = student / f"{NAME}.cuh"
+            self.folder = student
+            self.assertEqual(self.graded("junit", "--variants", teacher)[0]["score"], points)
+
+    def test_requirements_of_ones_own(self):
+        axes, out = self.folder.parent / "axes", self.folder.parent / "out"
+        axes.mkdir()
+        mine = axes / f"{NAME}.toml"
+        edit = (
+            """[[axis]]\nname = "shifted"\nsays = "S holds the scores plus 1."\noutside = [['h, i, j, dot\\)', 'h, i, j, dot) + 1.0f']]\n"""
+        )
+        for inside, code, says in (
+            ("S\\(i, j\\)', '(S(i, j) - 1.0f)", 0, "S holds the scores plus 1."),
+            ("nowhere', '", 2, "changes 'nowhere'"),
+            ("j = 0', 'j = 1", 2, "the solution is wrong"),
+        ):
+            mine.write_text(f"{edit}inside = [['{inside}']]\n")
+            got, said, err = course("variant", NAME, out, "--seed", "1", "--axes", axes)
+            self.assertEqual(got, code, err)
+            self.assertIn(says, said + err)
+            shutil.rmtree(out, ignore_errors=True)
+
     def graded(self, form, *words, env=None):
         out = self.folder.parent / "out"
         code, said, err = course("grade", self.folder, *words, "--format", form, "--out", out, env=env)
@@ -195,14 +262,19 @@ class Teacher(WithFolder):
 class Slides(WithFolder):
     def test_the_page_is_whole_and_overwrites_nothing(self):
         page = self.folder.parent / "slides.html"
+        nothing = {"PATH": str(self.folder.parent)}
+        self.assertIn("pandoc is missing", course("slides", page, env=nothing)[2])
+        if not shutil.which("pandoc"):
+            self.skipTest("pandoc is missing")
         code, said, _ = course("slides", page)
         self.assertEqual(code, 0)
-        self.assertRegex(said, r"\d\d slides; arrow keys")
         html = page.read_text()
-        self.assertNotRegex(html, r"(src|href)=.?http")
-        for section in re.findall(r"<section>.*?</section>", html, re.DOTALL):
-            xml.fromstring(section)
-            self.assertIn("<h1>", section)
+        titles = re.findall("^# ", (HERE / "slides.md").read_text(), re.MULTILINE)
+        self.assertIn(f": {len(titles)} slides; arrow keys", said)
+        self.assertEqual(html.count("<h1"), len(titles))
+        self.assertNotRegex(html, r"(src|href)=.?(http|\.\.)")
+        self.assertNotIn("$", re.sub(r"<(script|style|annotation|pre)\b.*?</\1>", "", html, flags=re.DOTALL))
+        self.assertIn("<math", html)
         page.write_text("mine")
         self.assertEqual((course("slides", page)[0], page.read_text()), (2, "mine"))
 

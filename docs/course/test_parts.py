@@ -14,7 +14,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-from kit import Usage, build, exercise, grade, mathml, measure, sandbox, scan
+from kit import Usage, build, exercise, grade, measure, sandbox, scan, slides
 
 BUILD = HERE.parents[1] / "build-course"
 NAME = "01_softmax"
@@ -153,6 +153,30 @@ class Parts(unittest.TestCase):
         self.assertNotEqual(measure.draw_problems(e, "1", 6), measure.draw_problems(e, "2", 6))
         self.assertEqual(measure.draw_problems(e, "1", 6)[0][:6], ["--batch", "1", "--kv-heads", "2", "--heads", "2"])
 
+    def test_what_pandoc_gets_of_a_slide(self):
+        for given, wanted in (
+            ("```math\na_i\n```", "$$a_i$$"),
+            ("a $`\\tau \\le 1`$ b", "a $\\tau \\le 1$ b"),
+            ("[the page](../a.md) ![alt](b.svg)", "the page ![alt](b.svg)"),
+            ("```cpp\nf([&](int) {});\n```", "```cpp\nf([&](int) {});\n```"),
+            ("a\n---\n<!-- generated: x\ny -->b", "a\n\nb"),
+        ):
+            self.assertEqual(slides.for_pandoc(given), wanted)
+
+
+class Quizzes(unittest.TestCase):
+    def test_what_the_answers_say_is_what_programs_print(self):
+        printed = {}
+        for quiz in exercise.quizzes():
+            counted = [q for q in quiz["question"] if "run" in q]
+            self.assertTrue(5 <= len(quiz["question"]) <= 8 and len(counted) >= 2, quiz["chapter"])
+            for q in counted:
+                if q["run"] not in printed:
+                    argv = q["run"].replace("build/bin/", f"{BUILD}/bin/").split()
+                    printed[q["run"]] = " ".join(subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split())
+                self.assertIn(f" {q['says']} ", f"{printed[q['run']]} ")
+                self.assertIn(q["says"].removesuffix(" KiB").split()[-1], q["answer"])
+
 
 class Score(unittest.TestCase):
     def lost(self, *found):
@@ -192,25 +216,6 @@ class Score(unittest.TestCase):
         score = grade.grade_lines(e, racy["lines"], BUILD, count=2)
         points = {i["name"]: i["points"] for i in score["items"]}
         self.assertEqual((points["result"], points["races"], points["bytes"]), (50, 0, 0))
-
-
-class Formulas(unittest.TestCase):
-    def test_formulas(self):
-        for tex, wanted in (
-            ("a_i^2", "<msubsup><mi>a</mi><mi>i</mi><mn>2</mn></msubsup>"),
-            (r"\sum_j e^{s_j - m}", "<munder><mo>∑</mo><mi>j</mi></munder><msup><mi>e</mi>"),
-            (
-                r"\frac{1}{\ell_{\text{new}}}",
-                "<mfrac><mrow><mn>1</mn></mrow><mrow><msub><mi>ℓ</mi><mrow><mtext>new</mtext></mrow></msub></mrow></mfrac>",
-            ),
-            (r"\left( x \right)", '<mrow><mo stretchy="true">(</mo><mrow><mi>x</mi></mrow><mo stretchy="true">)</mo></mrow>'),
-            (r"\text{at most one}", "<mtext>at most one</mtext>"),
-            ("m' < 1", "<msup><mi>m</mi><mo>′</mo></msup><mo>&lt;</mo>"),
-        ):
-            self.assertIn(wanted, mathml.mathml(tex))
-        for tex, says in ((r"\underbrace{x}", "does not know"), ("{x", "ends too early"), ("x }", "at a place where")):
-            with self.assertRaisesRegex(Usage, says):
-                mathml.mathml(tex)
 
 
 if __name__ == "__main__":

@@ -5,21 +5,25 @@ import re
 import sys
 
 from rows.files import ROOT
+from rows.row import label
 
-from .formatting import tabled
+from . import ladder
+from .formatting import details, shown, tabled
 from .quotes import block
+from .quotes import part as lines_of
+from .saved import newest
 
 sys.path.insert(0, str(ROOT / "docs" / "course"))
 from kit import exercise
 
 
-@tabled("exercise | level | what to write | equations | lines | wrong kernels | points")
+@tabled("exercise | level | minutes | what to write | after this you can | equations | lines | wrong kernels | points")
 def exercises():
     for e in map(exercise.load, exercise.names()):
         lines = e.parts()[1].rstrip("\n").count("\n") + 1
         rubric = ", ".join(f"{name.replace('_', ' ')} {most}" for name, most in e.rubric.items())
         title = f"[{e.title}](../{e.chapter.removeprefix('docs/')})"
-        yield [f"`{e.name}`", e.level, title, e.equation, lines, len(exercise.gallery(e)), rubric]
+        yield [f"`{e.name}`", e.level, e.minutes, title, e.after, e.equation, lines, len(exercise.gallery(e)), rubric]
 
 
 @tabled("cheat | noticed by, each alone")
@@ -42,6 +46,51 @@ def wrong(name):
         title = f"**{w['name'][0].upper()}{w['name'][1:]}.** The verdict says “{w['says']}”."
         parts += [title, block(changed, "diff"), w["lesson"]]
     return "\n\n".join(parts).rstrip()
+
+
+def step(name, function, *words):
+    """Of a slide: a step's idea as its file says it, lines of its kernel as quotes.part takes them, and what it gains."""
+    path, variant = ladder.file_of(name), name.split("/")[1]
+    idea = re.search(rf'"{variant}",\s*(?:\.idea = )?"([^"]+)"', (ROOT / path).read_text()).group(1)
+    return f"{idea[0].upper()}{idea[1:]}.\n\n{lines_of(path, function, *words)}\n\n{gain(name)}"
+
+
+def gain(name):
+    """How many times as fast a step is as the step that it changes: N = 4096, no mask, both widths; of 08 in fp16."""
+    for direction in ("forward", "backward", "tensor_forward", "tensor_backward"):
+        over = next((e.get("over") for e in ladder.entries(direction) if e["step"] == name), None)
+        if over:
+            break
+    rates, device = {}, "–"
+    files = ("large.json", "sweep.json", "tensor_steps.json")
+    for row in newest(ladder.DEVICE, *files, direction=direction.removeprefix("tensor_"), having="time"):
+        p = row["problem"]
+        if (p["seq_q"], p["causal"], p["dtype"]) == (4096, False, "fp16" if row["stage"].startswith("08") else "fp32"):
+            rates[label(row), p["head_dim"]] = row["tflops"]
+            device = row["device"]["name"]
+    gains = [rates.get((name, d)) and rates.get((over, d)) and rates[name, d] / rates[over, d] for d in (64, 128)]
+    stage, before = over.split("/")
+    before = f"`{before}`" + ("" if name.startswith(stage) else f" of {stage[:2]}")
+    return f"Over {before}: **{shown(gains[0], '.2f')}** times the rate at d = 64, **{shown(gains[1], '.2f')}** at d = 128 ({device}, N = 4,096)."
+
+
+def quizzes():
+    """The questions of docs/course/quizzes.toml, a chapter's answers folded below its questions."""
+    parts = []
+    for quiz in exercise.quizzes():
+        path = ROOT / "docs" / f"{quiz['chapter']}.md"
+        parts.append(f"## [{path.read_text().split(chr(10), 1)[0].removeprefix('# ')}](../{path.name})")
+        runs = [q.get("run", "") for q in quiz["question"]]
+        told = [
+            "" if not run else " The same run tells." if run in runs[:n] else f" Predict, then run `{run}`." for n, run in enumerate(runs)
+        ]
+        parts.append(numbered(q["ask"] + then for q, then in zip(quiz["question"], told)))
+        parts.append(details("Answers", numbered(q["answer"] for q in quiz["question"])))
+    return "\n\n".join(parts)
+
+
+def numbered(lines):
+    return "\n".join(f"{n}. {line}" for n, line in enumerate(lines, 1))
 
 
 def equation(number):

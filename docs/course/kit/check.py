@@ -36,24 +36,46 @@ def workplace():
         shutil.rmtree(folder, ignore_errors=True)
 
 
-needed = {}  # (exercise, options): the counts of the project's own kernel
+needed = {}  # (exercise, its variant's solution, options): the counts of that kernel, or of the project's own
+
+
+variants = {}  # (exercise, its variant's solution): (a folder that goes with this process, the program in it)
+
+
+def solution_program(build_folder, exercise):
+    if not exercise.changes:
+        return build_folder / "bin" / exercise.stage
+    key = (exercise.name, exercise.changes["solution"])
+    if key not in variants:
+        folder = tempfile.TemporaryDirectory(prefix="flash_course.")
+        built = build.build(exercise, exercise.to_compile(key[1]), build_folder, Path(folder.name))
+        if built.program is None:
+            raise Usage(f"the variant's solution of {exercise.name} gives no program: {built.message}")
+        variants[key] = folder, built.program
+    return variants[key][1]
 
 
 def solution_counts(build_folder, exercise, options):
-    key = (exercise.name, *options)
-    if key not in needed:
+    """What a variant needs on the problems of a check stands in its file."""
+    told = exercise.changes.get("needed", {}).get(" ".join(options))
+    key = (exercise.name, exercise.changes.get("solution"), *options)
+    if told is None and key not in needed:
+        program = solution_program(build_folder, exercise)
         with workplace() as folder:
-            program = build_folder / "bin" / exercise.stage
             ran = measure.run(program, exercise, options, folder / "run", check=False)
         if ran.report is None:
             raise Usage(f"{program} does not run {' '.join(options)}: {ran.done.err.strip()}")
         needed[key] = measure.counts(ran.report)
-    return needed[key]
+    return told or needed[key]
+
+
+def untouched(exercise, lines):
+    return lines.strip() == exercise.blank().strip()
 
 
 def check_lines(exercise, lines, build_folder):
     """The verdict on lines for the blank."""
-    if lines.strip() == exercise.blank().strip():
+    if untouched(exercise, lines):
         place = f"{exercise.student_name}, line {exercise.first_line()}"
         return Verdict("not started", [f"The blank is as it was given out. It begins in {place}."])
     why = scan.source(lines, exercise.allow)

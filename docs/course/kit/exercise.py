@@ -6,9 +6,12 @@ its first and its last lines, each of which has to stand in the kernel exactly o
 error here, and fails the self-test.
 """
 
+import dataclasses
 import difflib
+import json
 import re
 import sys
+import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +24,7 @@ import tomllib
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "docs" / "course" / "exercises"
 LEVELS = {1: "a formula", 2: "a building block", 3: "an algorithm"}
-KEYS = {"title", "file", "variant", "pass", "level", "equation", "chapter", "goal", "first", "last", "comment", "code", "hints"}
+KEYS = set("title file variant pass level minutes equation chapter goal after first last comment code hints".split())
 OPTIONAL = {"allow", "tile_rows", "cases", "counted", "target", "dtype", "widths", "rubric", "draw", "asked"}
 RUBRIC = ("result", "orders", "races", "asked", "bytes", "sectors", "bank_conflicts", "barriers", "extra_memory")
 
@@ -34,9 +37,11 @@ class Exercise:
     variant: str
     passes: str  # forward or backward
     level: int
+    minutes: int  # our estimate
     equation: str
     chapter: str
     goal: str
+    after: str  # what a student can do then: completes "After this you can"
     first: str
     last: str
     comment: str
@@ -52,6 +57,7 @@ class Exercise:
     rubric: dict = field(default_factory=dict)
     draw: dict = field(default_factory=dict)
     asked: dict = field(default_factory=dict)  # {word, why}: a word without which right lines miss the point, where no count shows it
+    changes: dict = field(default_factory=dict)  # of a variant: kit/variant.py
 
     @property
     def stage(self):
@@ -77,7 +83,10 @@ class Exercise:
         return (ROOT / self.file).read_text()
 
     def parts(self):
-        """(before, the solution, after) of the kernel."""
+        """(before, the solution, after) of the kernel, or of the variant's."""
+        return changed_parts(self.project_parts(), self.changes) if self.changes else self.project_parts()
+
+    def project_parts(self):
         text = self.kernel()
         for name, anchor in (("first", self.first), ("last", self.last)):
             if text.count(anchor) != 1:
@@ -94,18 +103,20 @@ class Exercise:
 
     def blank(self):
         """What stands in a student's file between the marks."""
-        lines = len(self.parts()[1].rstrip("\n").split("\n"))
-        says = f"{self.comment.strip()}\n{self.equation}; {lines} lines in the project's kernel. Hints: course.py hint DIR {self.name}"
-        says += (
-            f"\nRead the text of {self.chapter}; {'leave its code: it has the solution' if self.is_quoted() else 'it has the equations'}."
-        )
+        lines = len(self.project_parts()[1].rstrip("\n").split("\n"))
+        says = self.comment.strip()
+        if self.changes:
+            says += "\nUNLIKE in the chapter: " + "\n  ".join(textwrap.wrap(self.changes["says"], 100))
+        says += f"\n{self.equation}; {lines} lines in the project's kernel. Hints: course.py hint DIR {self.name}"
+        code = "its code solves another exercise" if self.changes else "leave its code: it has the solution"
+        says += f"\nRead the text of {self.chapter}; {code if self.is_quoted() else 'it has the equations'}."
         comment = "".join(f"{self.indent()}// {line}".rstrip() + "\n" for line in says.split("\n"))
-        return comment + self.code
+        return comment + self.changes.get("code", self.code)
 
     def is_quoted(self):
         """Does the chapter show the solution? Most of its longer lines, since a page may shorten the rest."""
         page = (ROOT / self.chapter.split("#")[0]).read_text()
-        long = [line.strip() for line in self.parts()[1].split("\n") if len(line.strip()) > 25]
+        long = [line.strip() for line in self.project_parts()[1].split("\n") if len(line.strip()) > 25]
         return 2 * sum(line in page for line in long) > len(long)
 
     def file_with(self, lines):
@@ -150,6 +161,19 @@ class Exercise:
         return different or (min(len(lines), len(wanted)) + 1 if len(lines) != len(wanted) else 0)
 
 
+def changed_parts(parts, changes):
+    """(before, the solution, after) of a variant: the edits outside the blank, its constants, and what it puts around the blank. The student's
+    copy of `changes` has no solution: then the project's stands there."""
+    text = f"{parts[0]}{changes['above']}\0{changes['below']}{parts[2]}"
+    for old, new in changes["outside"]:
+        text, count = re.subn(old, new, text)
+        if not count:
+            raise Usage(f"a variant changes '{old}', which does not stand outside the blank")
+    text = text.replace("\nnamespace {\n", f"\nnamespace {{\n\n{changes['constants']}", 1)
+    before, after = text.split("\0")
+    return before, changes.get("solution", parts[1]), after
+
+
 def load(name):
     path = FOLDER / name / "exercise.toml"
     try:
@@ -169,6 +193,19 @@ def load(name):
         raise Usage(f"{path}: [asked] has a word and a why, and points in the rubric")
     data["passes"] = data.pop("pass")
     return Exercise(name=name, **data)
+
+
+def with_changes(e, changes):
+    return dataclasses.replace(e, changes=changes, cases=changes["cases"], counted=changes["counted"])
+
+
+def of_folder(e, folder):
+    """The exercise as the folder has it: the variant whose changes lie there, if any do."""
+    path = Path(folder) / f"{e.name}.json"
+    try:
+        return with_changes(e, json.loads(path.read_text())) if path.is_file() else e
+    except (ValueError, KeyError, TypeError):
+        raise Usage(f"{path} is not what course.py variant has written") from None
 
 
 def names():
@@ -205,3 +242,8 @@ def gallery(exercise):
 def cheats():
     """The cheats: [{name, exercise, lines, caught}]."""
     return tomllib.loads((FOLDER / "cheats.toml").read_text())["cheat"]
+
+
+def quizzes():
+    """The quizzes: [{chapter, question: [{ask, answer, run, says}]}]; run and says where a program prints the answer."""
+    return tomllib.loads((FOLDER.parent / "quizzes.toml").read_text())["quiz"]

@@ -39,7 +39,7 @@ def nothing(ex, why):
 
 def grade_lines(ex, lines, build_folder, seed="1", layers=LAYERS, count=PROBLEMS):
     """The score of lines for the blank. It has no times, no names of folders and no errors in it: the same on every machine."""
-    if lines.strip() == ex.blank().strip():
+    if check.untouched(ex, lines):
         return nothing(ex, "the blank is as it was given out")
     why = scan.source(lines, ex.allow) if "source" in layers else ""
     if why:
@@ -49,6 +49,21 @@ def grade_lines(ex, lines, build_folder, seed="1", layers=LAYERS, count=PROBLEMS
         if built.program is None:
             return nothing(ex, built.message if built.refused else "it does not compile")
         return points(ex, built.program, build_folder, seed, folder, count, scan.misses(ex, lines))
+
+
+def problems_of_solution(ex, solution, build_folder):
+    """What keeps a solution from being right, and from scoring 100. Compiled once for both, and graded on fewer problems than a student's."""
+    with check.workplace() as folder:
+        built = build.build(ex, ex.to_compile(solution), build_folder, folder / "build", scan.compiled)
+        if built.program is None:
+            yield f"the solution gives no program: {built.message}"
+            return
+        verdict = check.run_cases(ex, built.program, build_folder, folder)
+        if not verdict.right:
+            yield f"the solution is {verdict.status}: {' '.join(verdict.told)}"
+        score = points(ex, built.program, build_folder, "1", folder, 2)
+    if score["score"] != 100:
+        yield f"the solution scores {score['score']}: {score}"
 
 
 def points(ex, program, build_folder, seed, folder, count, misses=False):
@@ -182,6 +197,9 @@ def command(arguments, build_folder):
         wanted = [exercise.load(name) for name in exercise.names() if (folder / f"{name}.cuh").exists()]
     if not wanted:
         raise Usage(f"{folder} has no file of an exercise, and none was named")
+    if arguments.variants and not Path(arguments.variants).is_dir():
+        raise Usage(f"there is no folder {arguments.variants}; course.py variant writes it, as OUT/teacher")
+    wanted = [exercise.of_folder(e, arguments.variants) for e in wanted] if arguments.variants else wanted
     out.mkdir(parents=True, exist_ok=True)
     build.prepare(build_folder, {e.stage for e in wanted})
     whole = write(grade_folder(folder, wanted, build_folder, arguments.seed), out, arguments.format)

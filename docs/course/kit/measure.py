@@ -3,6 +3,9 @@
 import hashlib
 import json
 import math
+import random
+import re
+import struct
 from typing import NamedTuple
 
 from kit import Usage, build, sandbox
@@ -30,7 +33,7 @@ def run(program, exercise, options, folder, *, order="forward", save=False, chec
         "--pass",
         exercise.passes,
         "--json",
-        *options,
+        *with_window(options, folder),
     ]
     argv += [] if check else ["--no-check"]
     argv += ["--save", "out"] if save else []
@@ -41,6 +44,33 @@ def run(program, exercise, options, folder, *, order="forward", save=False, chec
         report = None
     good = report is not None and (not check or "check" in report) and done.code in (0, 1)
     return Run(done, report if good else None)
+
+
+def with_window(options, folder):
+    """What a program of a stage understands: of `--window W` a folder of inputs, whose bias is -inf for all but the last W keys that a causal mask
+    would leave to a query, and the keys after them."""
+    if "--window" not in options:
+        return options
+    given = dict(zip(options, options[1:]))
+    size = {name: int(given.get(f"--{name}", 1)) for name in ("batch", "heads", "head-dim")}
+    kv_heads = int(given.get("--kv-heads", size["heads"]))
+    rows, keys = (int(given.get(f"--seq-{of}", given.get("--seq"))) for of in "qk")
+    random_numbers = random.Random(" ".join(options))
+    place = (folder / "window").resolve()
+    place.mkdir()
+    for name, heads, length in (("q", size["heads"], rows), ("k", kv_heads, keys), ("v", kv_heads, keys), ("do", size["heads"], rows)):
+        shape = (size["batch"], heads, length, size["head-dim"])
+        write_npy(place / f"{name}.npy", shape, (random_numbers.gauss(0, 1) for _ in range(math.prod(shape))))
+    first = keys - rows - int(given["--window"])  # of a query i the keys up to i + first are masked
+    write_npy(place / "bias.npy", (1, 1, rows, keys), (0.0 if j > i + first else -math.inf for i in range(rows) for j in range(keys)))
+    kept = re.sub(r" --(window|seed) \S+", "", " ".join(options)).split()
+    return [*kept, "--load", str(place)]
+
+
+def write_npy(path, shape, values):
+    head = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}"
+    head += " " * (-(len(head) + 11) % 64) + "\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode() + struct.pack(f"<{math.prod(shape)}f", *values))
 
 
 def judge(build_folder, exercise, options, folder):
@@ -59,7 +89,7 @@ def judge(build_folder, exercise, options, folder):
         exercise.dtype,
         "--pass",
         exercise.passes,
-        *options,
+        *with_window(options, place),
     ]
     done = sandbox.run(argv, place, env={"COURSE_SAVED": str(folder / "out"), "FLASH_SIMT_TARGET": str(exercise.target)})
     return done.code == 0
@@ -78,6 +108,11 @@ def counts(report):
     counters = report["counters"]
     found = {name: counters[name] for name in COUNTERS}
     return found | {"bytes": counters["read_bytes"] + counters["written_bytes"], "extra_memory": report["extra_memory_bytes"]}
+
+
+def windowed(case, window):
+    """The options of a problem with a window, which comes in place of a bias, and with inputs that are drawn outside the program."""
+    return re.sub(r" --(input|bias) \S+", "", case) + f" --window {window}"
 
 
 class Draw:
@@ -106,7 +141,7 @@ def draw_problems(exercise, seed, count):
     unknown = set(limits) - {"seq_q", "seq_k", "head_dim", "bias", "large"}
     if unknown:
         raise Usage(f"{exercise.name}: [draw] has {sorted(unknown)}")
-    draw, problems = Draw(f"{exercise.name}/{seed}"), []
+    draw, problems, window = Draw(f"{exercise.name}/{seed}"), [], exercise.changes.get("window", 0)
     for n in range(count):
         kv_heads = draw.number(1, 2)
         options = ["--batch", draw.number(1, 2), "--kv-heads", kv_heads, "--heads", kv_heads * draw.number(1, 2)]
@@ -116,6 +151,8 @@ def draw_problems(exercise, seed, count):
         options += ["--bias", draw.one_of(limits["bias"]), "--seed", draw.number(1, 1 << 30)]
         options += ["--causal"] if n % 2 else []
         options += ["--input", "large"] if n == 2 and limits.get("large", True) else []
+        if window:
+            options = windowed(" ".join(map(str, options)), window).split()
         problems.append([str(word) for word in options])
     return problems
 

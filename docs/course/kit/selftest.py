@@ -1,11 +1,19 @@
 """course.py self-test: each blank compiles and fails, each solution passes with full points, each has hints, files differ only within the
-anchors, each wrong kernel is rejected with the message that its file names, each cheat scores 0 at every layer that should catch it."""
+anchors, each wrong kernel is rejected with the message that its file names, each variant's solution is right and the project's is not, each cheat scores 0
+at every layer that should catch it."""
 
 import concurrent.futures
+import functools
 import os
 import time
 
-from kit import Usage, build, check, exercise, grade, scan
+from kit import Usage, build, check, exercise, grade, measure, scan, variant
+
+
+def long_lines(text):
+    """The lines without comments that say too much in a hint."""
+    lines = (" ".join(line.split()) for line in scan.without_comments(text).split("\n"))
+    return [line for line in lines if len(line) >= 30]
 
 
 def problems_of(e, build_folder):
@@ -20,6 +28,9 @@ def problems_of(e, build_folder):
         yield "a change outside the marks goes unseen"
     if len(e.hints) < 2:
         yield f"it has {len(e.hints)} hints; two at least"
+    told = next((line for line in long_lines(solution) for hint in e.hints if line in " ".join(hint.split())), None)
+    if told:
+        yield f"a hint has a line of the solution: {told}"
     if not (exercise.ROOT / e.chapter.split("#")[0]).is_file():
         yield f"there is no {e.chapter}"
     if sum(e.rubric.values()) != 100 or "result" not in e.rubric:
@@ -36,20 +47,7 @@ def problems_of(e, build_folder):
     if check.check_lines(e, e.blank(), build_folder).status != "not started":
         yield "the blank counts as started"
 
-    why = scan.source(solution, e.allow)
-    if why:
-        yield f"the solution is refused: {why}"
-    with check.workplace() as folder:  # compiled once for both, and graded on fewer problems than a student's: that saves a minute
-        built = build.build(e, e.to_compile(solution), build_folder, folder / "build", scan.compiled)
-        if built.program is None:
-            yield f"the solution gives no program: {built.message}"
-            return
-        verdict = check.run_cases(e, built.program, build_folder, folder)
-        if not verdict.right:
-            yield f"the solution is {verdict.status}: {' '.join(verdict.told)}"
-        score = grade.points(e, built.program, build_folder, "1", folder, 2)
-    if score["score"] != 100:
-        yield f"the solution scores {score['score']}: {score}"
+    yield from grade.problems_of_solution(e, solution, build_folder)
     if e.level == 1:  # as a student's, twice
         scores = [grade.grade_lines(e, solution, build_folder, count=2) for _ in range(2)]
         if scores[0]["score"] != 100 or scores[0] != scores[1]:
@@ -89,6 +87,11 @@ def tasks(wanted, with_cheats, build_folder):
         gallery = exercise.gallery(e)
         if len(gallery) < 4:
             found.append((f"{e.name}: gallery", lambda g=gallery: [f"it has {len(g)} wrong kernels; four at least"]))
+        axes = variant.axes(e)
+        for chosen in variant.subsets(axes):
+            name = f"{e.name}: variant {' + '.join(axis['name'] for axis in chosen)}"
+            varied = functools.partial(variant.vary, e, chosen, measure.Draw(name))
+            found.append((name, lambda varied=varied, graded=chosen is axes: list(variant.problems_of(varied(), build_folder, graded))))
         for w in gallery:
             found.append((f"{e.name}: wrong kernel '{w['name']}'", lambda e=e, w=w: list(problems_of_wrong(e, w, build_folder))))
     for cheat in exercise.cheats() if with_cheats else []:

@@ -124,6 +124,8 @@ def of_problem(options, place=""):
         ]
     if given.get("--input") == "large":
         facts += ["Scores are in the hundreds: exp overflows unless the maximum is subtracted."]
+    if "--window" in given:
+        facts += [f"Query i sees no key up to i + {keys} - {rows} - {given['--window']}."]
     if kv_heads and kv_heads != heads:
         facts += [f"{heads} heads share {kv_heads} head of K and V."]
     if "--causal" in options and rows > keys:
