@@ -108,7 +108,11 @@ mkdir -p "$build" || exit 1
 logs=$(mktemp -d "${TMPDIR:-/tmp}/flash_try.XXXXXX") || exit 1
 trap 'rm -rf "$logs"' EXIT
 build_all 2>&1 | progress "$logs/build"
-if [ "${PIPESTATUS[0]}" != 0 ]; then
+status=${PIPESTATUS[0]}
+unchecked=$build/tests/$name.unchecked  # what nvcc has not seen since the kernel's last edit
+mkdir -p "$build/tests"
+sed -n 's|^\[.*Building CXX object \(.*\)CMakeFiles/step_[^/]*_cpu\.dir/\(.*_cpu\.cpp\)\.o$|\1\2|p' "$logs/build" >>"$unchecked"
+if [ "$status" != 0 ]; then
   first '(^|[^-W])[Ee]rror( |:|$)|undefined (reference|symbol)' <"$logs/build" >"$logs/first"
   [ -s "$logs/first" ] || tail -n 8 "$logs/build" >"$logs/first"
   cat "$logs/first"
@@ -175,6 +179,21 @@ if [ $problem = default ]; then
   esac
 fi
 
+# --- Would nvcc take it? ----------------------------------------------------------------------------------------------------
+
+cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+find "$root/$name" -name '*.cuh' -exec awk -f "$root/common/testing/host_only.awk" {} + | first error >"$logs/refused"
+
+# The kernels that were compiled for the CPU since the last look, by nvcc's front end for the GPU: a second each. An nvcc that does not work
+# here says nothing of a kernel.
+nvcc=$(command -v nvcc || command -v /usr/local/cuda/bin/nvcc)
+if [ ! -s "$logs/refused" ] && [ -s "$unchecked" ] && [ -n "$nvcc" ] && [ -z "$(find "$build/$name" -name '*_gpu.cu')" ]; then
+  sort -u "$unchecked" | tr '\n' '\0' | (cd "$build" && xargs -0 -n 1 -P "$cores" "$nvcc" -std=c++20 -I"$root" -arch=sm_90a -ptx -Xcicc -O0 \
+    -x cu -o /dev/null) 2>&1 | first '^[^/ ][^ ]*[.]cuh[(][0-9]+[)]: error' >"$logs/refused"
+fi
+[ ! -s "$logs/refused" ] || { cat "$logs/refused" && wrong ": on a GPU it would not compile; its tests were not run"; }
+rm -f "$unchecked"
+
 # --- Test -------------------------------------------------------------------------------------------------------------------
 
 # run_case NUMBER DEVICE CASE: leaves NUMBER.passed, NUMBER.failed or, if there was no time for it, neither. 255: xargs starts no more.
@@ -203,7 +222,6 @@ cases() {
 
 memory=$build/tests/${name}_test$variant.seconds  # of the last run
 touch "$memory"
-cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 [ -n "$seconds" ] || seconds=$((SECONDS < 9 ? 14 - SECONDS : 5))
 deadline=$(($(date +%s) + seconds))
 export test logs deadline variant
