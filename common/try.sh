@@ -32,6 +32,7 @@ refuse() { echo "try: $*" >&2 && exit 2; }
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$root/build
+me=$(printf %q "$0")  # in commands to paste, wherever the caller is
 seconds=""
 while :; do
   case ${1:-} in
@@ -172,7 +173,7 @@ if [ $problem = default ]; then
       0) echo "It is right with $edge, too." ;;
       2 | 3) ;;  # a kernel need not take it
       *)
-        echo "That is right. This is wrong: common/try.sh $wanted ${*:+$* }$edge"
+        echo "That is right. This is wrong: $me $wanted ${*:+$* }$edge"
         cat "$logs/said" >&2
         show_wrong
         wrong "; its tests were not run"
@@ -244,9 +245,10 @@ if [ -n "$failed" ]; then
   awk '/^(Aborting|=====|The same)/ && lines { exit } (/^TEST CASE:/ || lines) && NF && !/^  values: CHECK\( false \)/ && ++lines < 14' "$logs/failure"
   command=$(sed -n 's/^The same problem by itself: //p' "$logs/failure")
   if [ -n "$command" ]; then
-    echo "The same problem by itself: $command"
-    # shellcheck disable=SC2086  # lists; maybe a variable for the simulator comes first
-    if (ulimit -S -t 30 && exec env ${command%%common/try.sh*} "$build/bin/$name" ${command#*common/try.sh * } >"$logs/report"); then
+    target=${command%%common/try.sh*} options=${command#*common/try.sh * }  # maybe a variable for the simulator, options
+    echo "The same problem by itself: $target$me $wanted $options"
+    # shellcheck disable=SC2086  # lists
+    if (ulimit -S -t 30 && exec env $target "$build/bin/$name" $options >"$logs/report"); then
       echo "Its result is right: the test case has numbers of its own, or looks at more than the result."
     else
       show_wrong
@@ -257,5 +259,5 @@ fi
 if [ "$passed" = "$all" ]; then
   echo "try: $name is right: all $all test cases passed. $SECONDS s, of which $built s to build"
 else
-  echo "try: no mistake found in $passed of $all test cases ($SECONDS s); all of them: common/try.sh --all $wanted${variant:+ --variant $variant}"
+  echo "try: no mistake found in $passed of $all test cases ($SECONDS s); all of them: $me --all $wanted${variant:+ --variant $variant}"
 fi

@@ -62,6 +62,7 @@ class Try(unittest.TestCase):
         scratch = tempfile.TemporaryDirectory(prefix="flash try.")
         self.addCleanup(scratch.cleanup)
         self.root = pathlib.Path(scratch.name).resolve()
+        self.command = str(self.root / "common/try.sh").replace(" ", "\\ ")  # as a shell reads it
         for name in (
             "common/testing",
             "docs/lab",
@@ -209,7 +210,7 @@ class Try(unittest.TestCase):
         self.assertEqual(self.run_it("04", FAIL="grid: sums? and more")[0], 1)
 
     def test_the_problem_of_a_failed_test_case_is_run_by_itself(self):
-        command = "The same problem by itself: FLASH_SIMT_TARGET=75 common/try.sh 04 --variant two --seq-q 70\n"
+        command = f"The same problem by itself: FLASH_SIMT_TARGET=75 {self.command} 04 --variant two --seq-q 70\n"
         out = self.run_it("04", FAIL="grid: lengths")[1]
         report = f"report in {self.root}/elsewhere of 4: --variant two --seq-q 70\nsteps 16777216, target 75\n"
         self.assertTrue(out.endswith(command + report), out)
@@ -227,7 +228,7 @@ class Try(unittest.TestCase):
     def test_a_wrong_result_with_edges_ends_it(self):
         code, out, err = self.run_it("04", "--variant", "two", EDGES="1")
         self.assertEqual((code, self.read("tests.txt")), (1, ""))
-        self.assertIn("This is wrong: common/try.sh 04 --variant two --seq-q 113", out)
+        self.assertIn(f"This is wrong: {self.command} 04 --variant two --seq-q 113", out)
         self.assertIn("--variant two --seq-q 113", out.splitlines()[-2])  # the report
         self.assertIn("said\ntry: 04_first is WRONG", err)
 
@@ -294,7 +295,7 @@ class Try(unittest.TestCase):
         self.program("getconf", "echo 1")
         self.program("date", 'echo x >>"$FAKE/dates"\n[ $(wc -l <"$FAKE/dates") -lt 6 ] && echo 100 || echo 200')
         code, out, _ = self.run_it("04", "--variant=")  # one process; the clock jumps in the third case
-        self.assertEqual((code, "no mistake found in 2 of 4 test cases" in out, "common/try.sh --all 04" in out), (0, True, True), out)
+        self.assertEqual((code, "no mistake found in 2 of 4 test cases" in out, f"{self.command} --all 04" in out), (0, True, True), out)
         self.assertIn("9\tchapter: one\n", self.read("build/tests/04_first_test.seconds"))  # it was not run: as before
         self.assertIn("0\tgrid: sums, and more\n", self.read("build/tests/04_first_test.seconds"))
         os.remove(self.root / "dates")
