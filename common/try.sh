@@ -15,8 +15,9 @@ usage: common/try.sh [--all | --seconds N] STAGE [OPTION...]
 
   STAGE    its number or folder (04 or 04_fa1_forward), or a program of docs/lab
            (lab_barrier)
-  OPTION   of the program, for instance --causal --seq 300. Without any it runs its
-           default problem. --variant NAME has only that variant tested
+  OPTION   of the program, for instance --causal --seq 300. If they name no problem, it
+           runs its default problem, then two with odd lengths, one of them causal.
+           --variant NAME has only that variant tested
   --all    every test case, however long they take. Otherwise the shortest come
            first, and none goes on once 15 seconds are over in all
   --seconds N
@@ -112,7 +113,11 @@ if [ "$stale" -ef "$root" ]; then stale=""; fi
 logs=$(mktemp -d "${TMPDIR:-/tmp}/flash_try.XXXXXX") || exit 1
 trap 'rm -rf "$logs"' EXIT
 build_all 2>&1 | progress "$logs/build"
-if [ "${PIPESTATUS[0]}" != 0 ]; then
+status=${PIPESTATUS[0]}
+unchecked=$build/tests/$name.unchecked  # what nvcc has not seen since the kernel's last edit
+mkdir -p "$build/tests"
+sed -n 's|^\[.*Building CXX object \(.*\)CMakeFiles/step_[^/]*_cpu\.dir/\(.*_cpu\.cpp\)\.o$|\1\2|p' "$logs/build" >>"$unchecked"
+if [ "$status" != 0 ]; then
   first '(^|[^-W])[Ee]rror( |:|$)|undefined (reference|symbol)' <"$logs/build" >"$logs/first"
   [ -s "$logs/first" ] || tail -n 8 "$logs/build" >"$logs/first"
   cat "$logs/first"
@@ -125,26 +130,76 @@ built=$SECONDS
 
 # --- Run --------------------------------------------------------------------------------------------------------------------
 
-# Of a wrong result the report goes as far as it says what is wrong: counts come after that.
-# An endless loop with a barrier in it ends after seconds, not after the many minutes that the simulator would allow it.
-FLASH_SIMT_STEPS=${FLASH_SIMT_STEPS:-16777216} "$build/bin/$name" "$@" >"$logs/report"
-code=$?
-if [ $code = 0 ]; then cat "$logs/report"; else sed '/^  extra memory/,$d' "$logs/report"; fi
-if [ $code != 0 ]; then
-  case $code in
-    2 | 3) ;;  # the program has said why
-    *)
-      [ $code -lt 128 ] || echo "$name was ended by signal $((code - 128)) ($(kill -l $((code - 128))))."
-      echo "try: $name is WRONG; its tests were not run. $SECONDS s" >&2
-      code=1
-      ;;
+# An endless loop ends after seconds, not after the many minutes that the simulator would allow it.
+export FLASH_SIMT_STEPS=${FLASH_SIMT_STEPS:-16777216}
+
+# show_wrong: the report of a wrong result, up to what is wrong; the counts come after that.
+show_wrong() { sed '/^  extra memory/,$d' "$logs/report"; }
+
+wrong() { echo "try: $name is WRONG$1. $SECONDS s, of which $built s to build" >&2 && exit 1; }
+
+variant=""
+problem=default
+previous=""
+for option in "$@"; do
+  case $previous in --variant) variant=$option ;; esac
+  case $option in
+    --variant=*) variant=${option#*=} ;;
+    --variant | --pass* | --dtype* | --device*) ;;
+    --*) problem=given ;;
   esac
-  exit $code
-fi
+  previous=$option
+done
+
+"$build/bin/$name" "$@" >"$logs/report"
+code=$?
+case $code in
+  0) cat "$logs/report" ;;
+  2 | 3) cat "$logs/report" && exit $code ;;  # the program has said why
+  *)
+    show_wrong
+    [ $code -lt 128 ] || echo "$name was ended by signal $((code - 128)) ($(kill -l $((code - 128))))."
+    wrong "; its tests were not run"
+    ;;
+esac
 if [ "$targets" = "$name" ]; then
   echo "try: $name is right. $SECONDS s"
   exit 0
 fi
+
+# Full tiles, and a head of K for each of Q, hide mistakes. A causal mask shows some, and hides others at the last keys.
+if [ $problem = default ]; then
+  edges="--seq-q 113 --seq-k 203 --kv-heads 1 --head-dim 59"
+  for edge in "$edges" "$edges --causal"; do
+    # shellcheck disable=SC2086  # a list
+    "$build/bin/$name" "$@" $edge >"$logs/report" 2>"$logs/said"
+    case $? in
+      0) echo "It is right with $edge, too." ;;
+      2 | 3) ;;  # a kernel need not take it
+      *)
+        echo "That is right. This is wrong: $me $wanted ${*:+$* }$edge"
+        cat "$logs/said" >&2
+        show_wrong
+        wrong "; its tests were not run"
+        ;;
+    esac
+  done
+fi
+
+# --- Would nvcc take it? ----------------------------------------------------------------------------------------------------
+
+cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+find "$root/$name" -name '*.cuh' -exec awk -f "$root/common/testing/host_only.awk" {} + | first error >"$logs/refused"
+
+# The kernels that were compiled for the CPU since the last look, by nvcc's front end for the GPU: a second each. An nvcc that does not work
+# here says nothing of a kernel.
+nvcc=$(command -v nvcc || command -v /usr/local/cuda/bin/nvcc)
+if [ ! -s "$logs/refused" ] && [ -s "$unchecked" ] && [ -n "$nvcc" ] && [ -z "$(find "$build/$name" -name '*_gpu.cu')" ]; then
+  sort -u "$unchecked" | tr '\n' '\0' | (cd "$build" && xargs -0 -n 1 -P "$cores" "$nvcc" -std=c++20 -I"$root" -arch=sm_90a -ptx -Xcicc -O0 \
+    -x cu -o /dev/null) 2>&1 | first '^[^/ ][^ ]*[.]cuh[(][0-9]+[)]: error' >"$logs/refused"
+fi
+[ ! -s "$logs/refused" ] || { cat "$logs/refused" && wrong ": on a GPU it would not compile; its tests were not run"; }
+rm -f "$unchecked"
 
 # --- Test -------------------------------------------------------------------------------------------------------------------
 
@@ -172,38 +227,8 @@ cases() {
     awk -F '\t' 'FILENAME == ARGV[1] { seconds[$2] = $1; next } { print seconds[$1] + 0 "\t" $0 }' "$memory" - | sort -s -n -k 1,1 | cut -f 2-
 }
 
-# reproduce < FAILURE: the command that runs the stage on the problem that a test case names.
-reproduce() {
-  command="$me $wanted" awk '
-    / on B=[0-9]+ H=[0-9]+ / && !options {
-      split("B batch H heads Hkv kv-heads Nq seq-q Nk seq-k d head-dim scale scale bias bias", names, " ")
-      for (i = 1; i < 16; i += 2) option[names[i]] = names[i + 1]
-      sub(/^ *logged: /, "")
-      gsub(/[:,]( |$)/, " ")
-      if ($2 == "backward") backward = " --pass backward"
-      options = " --variant " $1
-      for (i = 2; i <= NF; ++i) {
-        if (split($i, part, /[=[]/) > 1 && part[1] in option && part[2] != "none") options = options " --" option[part[1]] " " part[2]
-        if ($i == "causal") options = options " --causal"
-        if ($i ~ /^(fp16|bf16)$/) options = options " --dtype " $i
-        if ($i ~ /^(bnhd|qkv|kv)$/) options = options " --layout " $i
-        if ($i == "tiles") options = options " --tiles " $(i + 1) "," $(i + 3)
-      }
-    }
-    /^d[qkv]: / { backward = " --pass backward" }
-    END { if (options) print "The same problem by itself: " ENVIRON["command"] backward options }'
-}
-
-variant=""
-previous=""
-for option in "$@"; do
-  case $previous in --variant) variant=$option ;; esac
-  case $option in --variant=*) variant=${option#*=} ;; esac
-  previous=$option
-done
 memory=$build/tests/${name}_test$variant.seconds  # of the last run
 touch "$memory"
-cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 [ -n "$seconds" ] || seconds=$((SECONDS < 9 ? 14 - SECONDS : 5))
 deadline=$(($(date +%s) + seconds))
 export test logs deadline variant
@@ -219,17 +244,24 @@ cat "$logs"/*.seconds "$memory" 2>/dev/null | awk -F '\t' '!seen[$2]++' >"$logs/
 all=$(($(tr -cd '\0' <"$logs/queue" | wc -c) / 3))
 failed=$(find "$logs" -name '*.failed' | sed 's|.*/||' | sort -n | head -n 1)
 passed=$(find "$logs" -name '*.passed' | wc -l | tr -d ' ')
-times="$SECONDS s, of which $built s to build"
 if [ -n "$failed" ]; then
   readable <"$logs/${failed%.failed}.log" >"$logs/failure"
-  awk '/^(Aborting|=====)/ && lines { exit } (/^TEST CASE:/ || lines) && NF && !/^  values: CHECK\( false \)/ && ++lines < 14' "$logs/failure"
-  reproduce <"$logs/failure"
-  echo "try: $name is WRONG: the test case above failed. $times" >&2
-  exit 1
+  awk '/^(Aborting|=====|The same)/ && lines { exit } (/^TEST CASE:/ || lines) && NF && !/^  values: CHECK\( false \)/ && ++lines < 14' "$logs/failure"
+  command=$(sed -n 's/^The same problem by itself: //p' "$logs/failure")
+  if [ -n "$command" ]; then
+    target=${command%%common/try.sh*} options=${command#*common/try.sh * }  # maybe a variable for the simulator, options
+    echo "The same problem by itself: $target$me $wanted $options"
+    # shellcheck disable=SC2086  # lists
+    if (ulimit -S -t 30 && exec env $target "$build/bin/$name" $options >"$logs/report"); then
+      echo "Its result is right: the test case has numbers of its own, or looks at more than the result."
+    else
+      show_wrong
+    fi
+  fi
+  wrong ": the test case above failed"
 fi
 if [ "$passed" = "$all" ]; then
-  echo "try: $name is right: all $all test cases passed. $times"
+  echo "try: $name is right: all $all test cases passed. $SECONDS s, of which $built s to build"
 else
-  echo "try: $name is right as far as it was tested: $passed of $all test cases passed. $times"
-  echo "     For the others there was no time: $me --all $wanted${variant:+ --variant $variant}"
+  echo "try: no mistake found in $passed of $all test cases ($SECONDS s); all of them: $me --all $wanted${variant:+ --variant $variant}"
 fi

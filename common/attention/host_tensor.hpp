@@ -35,10 +35,14 @@ struct HostTensor {
   }
 };
 
+enum class InputKind;
+
 /// The inputs of a problem. dO is empty in a forward pass; bias is empty without one and else has the shape bias_shape(problem).
 template <class T>
 struct InputsOf {
   HostTensor<T> Q, K, V, dO, bias;
+  InputKind kind{};        ///< of make_inputs()
+  std::uint64_t seed = 1;  ///< likewise
 };
 
 /// Values are floats that the problem's dtype represents exactly.

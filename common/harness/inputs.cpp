@@ -127,6 +127,8 @@ Inputs make_inputs(const Problem& problem, InputKind kind, std::uint64_t seed, P
   inputs.V = make_input(problem, kind, seed, InputTensor::v);
   if (pass == Pass::backward) inputs.dO = make_input(problem, kind, seed, InputTensor::dO);
   inputs.bias = make_input(problem, kind, seed, InputTensor::bias);
+  inputs.kind = kind;
+  inputs.seed = seed;
   return inputs;
 }
 

@@ -48,7 +48,7 @@ Role home_of(Layout layout, Role role) {
 
 Runner::Runner(Device& device, const Variant& variant, const Problem& problem, const Inputs& inputs, Pass pass,
                std::optional<Tiles> tiles)
-    : device_(device), variant_(variant), pass_(pass), tiles_(tiles) {
+    : device_(device), variant_(variant), pass_(pass), tiles_(tiles), input_(inputs.kind), seed_(inputs.seed) {
   attention_.problem = problem;
   attention_.limits = device.limits();
   const bool backward = pass == Pass::backward;
@@ -129,7 +129,8 @@ void Runner::upload_all(const Inputs& inputs) {
   }
 }
 
-void Runner::poison_outputs() {
+void Runner::begin() {
+  last_run = {variant_.name, attention_.problem, pass_, tiles_, input_, seed_, attention_.limits.sm};
   for (Buffer& buffer : outputs_) buffer.poison();
   for (Buffer& buffer : workspaces_) buffer.poison();
 }
@@ -149,7 +150,7 @@ double Runner::enqueue(Pass pass) {
 }
 
 void Runner::run() {
-  poison_outputs();
+  begin();
   device_.run([&] {
     if (pass_ == Pass::backward) launch(Pass::forward);
     const double ms = enqueue(pass_);
@@ -167,7 +168,7 @@ Timing Runner::time(int iterations, bool cold_l2) {
 }
 
 Counters Runner::count() {
-  poison_outputs();
+  begin();
   if (pass_ == Pass::backward) device_.run([&] { launch(Pass::forward); });
   device_.reset_counters();
   device_.run([&] { launch(pass_); });

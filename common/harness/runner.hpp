@@ -6,9 +6,22 @@
 #include "common/attention/variant.hpp"
 
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace flash {
+
+/// The last run that began. A test program names it when a test case fails.
+struct LastRun {
+  std::string variant;
+  Problem problem;
+  Pass pass = Pass::forward;
+  std::optional<Tiles> tiles;  ///< of the pass; absent: the default
+  InputKind input{};
+  std::uint64_t seed = 1;
+  int sm = 0;  ///< of the device's limits
+};
+inline std::optional<LastRun> last_run;
 
 class Runner {
  public:
@@ -38,13 +51,15 @@ class Runner {
   void launch(Pass);
   double enqueue(Pass);  ///< launches; returns the milliseconds on the host's clock until that was done
   void upload_all(const Inputs&);
-  void poison_outputs();
+  void begin();  ///< poisons outputs and workspaces, and sets last_run
 
   Device& device_;
   const Variant& variant_;
   Pass pass_;
   Attention attention_;
   std::optional<Tiles> tiles_;
+  InputKind input_;
+  std::uint64_t seed_;
   std::optional<double> first_enqueue_ms_;  ///< of the pass; known after the first run
   std::vector<Buffer> inputs_, outputs_, workspaces_;
   std::vector<Buffer> zeroed_;  ///< workspaces that kernels leave as they found them

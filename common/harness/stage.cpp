@@ -3,6 +3,7 @@
 #include "common/base/error.hpp"
 #include "common/harness/console.hpp"
 #include "common/harness/diagnosis.hpp"
+#include "common/harness/empty_rows.hpp"
 #include "common/harness/files.hpp"
 #include "common/harness/parse.hpp"
 #include "common/harness/report.hpp"
@@ -134,6 +135,10 @@ ExitCode run_problem(const StageInfo& stage, Options options) {
     run.check = check_results(problem, task.inputs, options.pass, results, sample);
     run.largest_score = explaining_score(run, task.inputs);
     if (options.watch) run.diagnosis = diagnose(runner, results, run);
+    if (run.diagnosis && !run.check->passed) {
+      const std::string words = only_empty_rows_wrong(problem, task.inputs, options.pass, results);
+      if (!words.empty()) run.diagnosis->hints.insert(run.diagnosis->hints.begin(), words);
+    }
   }
   const bool passed = run.passed();
   // A wrong kernel's speed is of no interest.

@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -18,10 +19,19 @@ esac
 """
 STAGE = """#!/bin/bash
 echo "report in $PWD of $#: $*"
-echo "steps $FLASH_SIMT_STEPS"
+echo "steps $FLASH_SIMT_STEPS, target $FLASH_SIMT_TARGET"
 printf '  extra memory\\n  counts\\n'
 [ "$CODE" != signal ] || kill -SEGV $$
+case "$*" in
+*"--seq-q 113"*) echo said >&2; exit ${EDGES:-0} ;;
+*"--seq-q 70"*) exit ${AGAIN:-1} ;;
+esac
 exit ${CODE:-0}
+"""
+NVCC = """#!/bin/sh
+echo "$PWD $*" >>"$FAKE/nvcc.txt"
+printf "$NVCC_SAYS"
+[ -z "$NVCC_SAYS" ]
 """
 TEST = r"""#!/bin/bash
 echo "$*" >>"$FAKE/tests.txt"
@@ -32,8 +42,7 @@ case "$*" in
 *"--test-case=${FAIL:-nothing} "*)
   printf '=====\n%s/common/grid_test.cpp:38:\nTEST CASE:  %s\n\n' "$FAKE" "$FAIL"
   printf '../common/support.cpp:75: ERROR: CHECK( failed.empty() ) is NOT correct!\n  values: CHECK( false )\n'
-  printf '  logged: %s\n' "${LOGGED:-two backward, tiles 64 x 32 on B=1 H=2 Hkv=1 Nq=70 Nk=61 d=100 scale=0.5 causal fp16 qkv bias=alibi[1,2]}"
-  printf 'dk: max error 3 > 1\n\n\nAborting - too many failed asserts!\n=====\n[doctest] Status: FAILURE!\n'
+  printf 'dk: max error 3 > 1\n\nThe same problem by itself: FLASH_SIMT_TARGET=75 common/try.sh 04 --variant two --seq-q 70\n\nAborting - too many failed asserts!\n=====\n[doctest] Status: FAILURE!\n'
   exit 1 ;;
 *"--test-case=grid"*) exit ${GRID:-0} ;;
 esac
@@ -53,21 +62,38 @@ class Try(unittest.TestCase):
         scratch = tempfile.TemporaryDirectory(prefix="flash try.")
         self.addCleanup(scratch.cleanup)
         self.root = pathlib.Path(scratch.name).resolve()
-        for name in ("common", "docs/lab", "04_first", "08_second", "09_a", "09_b", "programs", "elsewhere", "build/bin", "build/tests"):
+        self.command = str(self.root / "common/try.sh").replace(" ", "\\ ")  # as a shell reads it
+        for name in (
+            "common/testing",
+            "docs/lab",
+            "04_first",
+            "08_second",
+            "09_a",
+            "09_b",
+            "programs",
+            "elsewhere",
+            "build/bin",
+            "build/04_first",
+        ):
             (self.root / name).mkdir(parents=True)
         for name in (
             "04_first/CMakeLists.txt",
             "08_second/CMakeLists.txt",
             "09_a/CMakeLists.txt",
             "09_b/CMakeLists.txt",
+            "04_first/kernel.cuh",
             "docs/lab/hello.cpp",
+            "nvcc.txt",
             "build.txt",
             "tests.txt",
         ):
             (self.root / name).touch()
-        shutil.copy(ROOT / "common/try.sh", self.root / "common")
+        (self.root / "build/tests").mkdir()
+        for name in ("try.sh", "testing/host_only.awk"):
+            shutil.copy(ROOT / "common" / name, self.root / "common" / name)
         for name, text in {
             "programs/cmake": CMAKE,
+            "programs/nvcc": NVCC,
             "build/bin/04_first": STAGE,
             "build/bin/lab_hello": STAGE,
             "build/tests/04_first_test": TEST,
@@ -196,20 +222,67 @@ class Try(unittest.TestCase):
         self.assertIn("common/support.cpp:75: ERROR", shown)
         self.assertIn("dk: max error 3 > 1", shown)
         self.assertNotIn("[doctest]", shown)
-        command = str(self.root / "common/try.sh").replace(" ", "\\ ")  # as a shell reads it
-        self.assertIn(
-            f"by itself: {command} 04 --pass backward --variant two --tiles 64,32 --batch 1 --heads 2 --kv-heads 1 --seq-q 70 --seq-k 61 --head-dim 100"
-            " --scale 0.5 --causal --dtype fp16 --layout qkv --bias alibi\n",
-            shown,
-        )
         self.assertIn("04_first is WRONG", err)
         self.assertEqual(self.run_it("04", FAIL="grid: sums? and more")[0], 1)
-        out = self.run_it("04", FAIL="grid: lengths", LOGGED="one forward on B=1 H=2 Hkv=2 Nq=33 Nk=40 d=24 fp32 bhnd bias=none: K read")[1]
-        self.assertRegex(out, "--head-dim 24\n")
+
+    def test_the_problem_of_a_failed_test_case_is_run_by_itself(self):
+        command = f"The same problem by itself: FLASH_SIMT_TARGET=75 {self.command} 04 --variant two --seq-q 70\n"
+        out = self.run_it("04", FAIL="grid: lengths")[1]
+        report = f"report in {self.root}/elsewhere of 4: --variant two --seq-q 70\nsteps 16777216, target 75\n"
+        self.assertTrue(out.endswith(command + report), out)
+        out = self.run_it("04", FAIL="grid: lengths", AGAIN="0")[1]
+        self.assertIn(command + "Its result is right: the test case has numbers of its own", out)
+
+    def test_the_default_problem_is_followed_by_one_with_edges(self):
+        for options in ((), ("--variant", "two"), ("--pass=backward",)):
+            code, out, err = self.run_it("04", *options)
+            self.assertEqual((code, re.findall("It is right with --seq-q 113.*59(.*), too", out), err), (0, ["", " --causal"], ""), options)
+        for options in (("--seq", "8"), ("--causal",), ("--load", "folder")):
+            self.assertNotIn("113", self.run_it("04", *options, EDGES="1")[1])
+        self.assertNotIn("113", self.run_it("lab_hello", EDGES="1")[1])
+
+    def test_a_wrong_result_with_edges_ends_it(self):
+        code, out, err = self.run_it("04", "--variant", "two", EDGES="1")
+        self.assertEqual((code, self.read("tests.txt")), (1, ""))
+        self.assertIn(f"This is wrong: {self.command} 04 --variant two --seq-q 113", out)
+        self.assertIn("--variant two --seq-q 113", out.splitlines()[-2])  # the report
+        self.assertIn("said\ntry: 04_first is WRONG", err)
+
+    def test_a_kernel_that_does_not_take_the_edges(self):
+        code, out, err = self.run_it("04", EDGES="2")
+        self.assertEqual((code, "113" in out, err), (0, False, ""))
+
+    def test_functions_of_the_host_in_a_kernel(self):
+        (self.root / "04_first/kernel.cuh").write_text("__device__ void f() {\n  std::vector<int> all(5);\n}\n")
+        code, out, err = self.run_it("04")
+        self.assertEqual((code, self.read("tests.txt"), self.read("nvcc.txt")), (1, "", ""))
+        self.assertIn("\n04_first/kernel.cuh:2: error: 'std::vector' belongs to the host", out)
+        self.assertIn("04_first is WRONG: on a GPU", err)
+
+    def test_nvcc_sees_each_edit_once(self):
+        (self.root / "build.txt").write_text(
+            "[1/3] Building CXX object 04_first/CMakeFiles/step_04_first_part_two_cpu.dir/part/two_cpu.cpp.o\n"
+            "[2/3] Building CXX object 04_first/CMakeFiles/04_first.dir/main.cpp.o\n"
+        )
+        refusal = f"{self.root}/common/x.hpp(1): warning: w\n{self.root}/04_first/kernel.cuh(9): error: a __host__ function\n\n"
+        code, out, _ = self.run_it("04", NVCC_SAYS=refusal)
+        self.assertEqual((code, self.read("tests.txt")), (1, ""))
+        self.assertTrue(out.endswith("04_first/kernel.cuh(9): error: a __host__ function\n\n"), out)
+        self.assertRegex(self.read("nvcc.txt"), f"^{self.root}/build -std=c\\+\\+20 .*04_first/part/two_cpu.cpp\n$")
+        (self.root / "build.txt").write_text("")
+        self.assertEqual(self.run_it("04", NVCC_SAYS=refusal)[0], 1)  # nothing was edited, and it is still refused
+        self.assertEqual(self.run_it("04", NVCC_SAYS="host_config.h:143: error: unsupported compiler")[0], 0)
+        (self.root / "nvcc.txt").write_text("")
+        self.assertEqual((self.run_it("04")[0], self.read("nvcc.txt")), (0, ""))  # it has been seen
+
+    def test_nvcc_is_not_asked_where_the_build_asks_it(self):
+        (self.root / "build/04_first/kernel_gpu.cu").touch()
+        (self.root / "build.txt").write_text("[1/3] Building CXX object 04_first/CMakeFiles/step_k_cpu.dir/k_cpu.cpp.o\n")
+        self.assertEqual((self.run_it("04")[0], self.read("nvcc.txt")), (0, ""))
 
     def test_an_endless_loop_ends_soon(self):
-        self.assertIn("steps 16777216\n", self.run_it("04")[1])
-        self.assertIn("steps 5\n", self.run_it("04", FLASH_SIMT_STEPS="5")[1])
+        self.assertIn("steps 16777216,", self.run_it("04")[1])
+        self.assertIn("steps 5,", self.run_it("04", FLASH_SIMT_STEPS="5")[1])
 
     def test_no_more_tests_after_a_failure(self):
         self.program("getconf", "echo 1")
@@ -238,7 +311,7 @@ class Try(unittest.TestCase):
         self.program("getconf", "echo 1")
         self.program("date", 'echo x >>"$FAKE/dates"\n[ $(wc -l <"$FAKE/dates") -lt 6 ] && echo 100 || echo 200')
         code, out, _ = self.run_it("04", "--variant=")  # one process; the clock jumps in the third case
-        self.assertEqual((code, "2 of 4 test cases passed" in out, "common/try.sh --all 04" in out), (0, True, True), out)
+        self.assertEqual((code, "no mistake found in 2 of 4 test cases" in out, f"{self.command} --all 04" in out), (0, True, True), out)
         self.assertIn("9\tchapter: one\n", self.read("build/tests/04_first_test.seconds"))  # it was not run: as before
         self.assertIn("0\tgrid: sums, and more\n", self.read("build/tests/04_first_test.seconds"))
         os.remove(self.root / "dates")
@@ -249,6 +322,33 @@ class Try(unittest.TestCase):
         self.assertEqual(["far" in ran[0], "sums" in ran[1]], [True, True])
         os.remove(self.root / "dates")
         self.assertIn("all 4", self.run_it("--all", "04")[1])
+
+
+class HostOnly(unittest.TestCase):
+    def refused(self, *files):
+        return subprocess.run(["awk", "-f", ROOT / "common/testing/host_only.awk", *files], capture_output=True, text=True).stdout
+
+    def test_no_kernel_of_the_project_is_refused(self):
+        files = [file for pattern in ("[0-9][0-9]_*/**/*.cuh", "common/device/*.cuh") for file in ROOT.glob(pattern)]
+        self.assertGreater(len(files), 30)
+        self.assertEqual(self.refused(*files), "")
+
+    def test_names_in_cuda_functions_alone(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".cuh") as file:
+            file.write(
+                "std::vector<int> host() { return {rand()}; }\n"
+                "__device__ float constant;\n"
+                "std::string word() { return {}; }\n"
+                "template <class T>\n__device__ inline T f(std::array<T, 3> x,\n T y) {  // std::list\n"
+                '  if (std::is_same_v<T, float>) { return "std::map"[0]; }\n'
+                "  return rand() + operand(std::int64_t{1});\n}\n"
+                "std::string more() { return {}; }\n"
+                "__global__ void kernel();\nint other() { return std::max(1, 2); }\n"
+                "__global__ void kernel() { std::sort(a, b); }\n"
+            )
+            file.flush()
+            found = [line.split(":")[1] + line.split("'")[1] for line in self.refused(file.name).splitlines() if "error" in line]
+        self.assertEqual(found, ["5std::array", "8rand", "13std::sort"])
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 // test runs at a small size.
 #include "common/attention/float16.hpp"
 #include "common/base/memory.hpp"
+#include "common/harness/runner.hpp"
 #include "common/harness/tiles.hpp"
 #include "common/testing/grid/problems.hpp"
 #include "common/testing/grid/support.hpp"
@@ -145,6 +146,7 @@ class FarProblem {
       a.dO = tensor("dO").ref, a.dQ = tensor("dQ").ref, a.dK = tensor("dK").ref, a.dV = tensor("dV").ref;
     }
     const Pass pass = backward ? Pass::backward : Pass::forward;
+    last_run = LastRun{.variant = variant.name, .problem = p_, .pass = pass, .tiles = {}, .sm = a.limits.sm};
     std::vector<Buffer> workspaces;
     if (variant.workspace != nullptr) {
       for (const WorkspaceSpec& spec : variant.workspace(p_, pass)) {
@@ -243,7 +245,7 @@ double workspace_bytes(const Problem& problem, Pass pass) {
 }  // namespace
 
 // With rows as the second axis a row's offset in its batch exceeds 2^31, and so does a batch's.
-TEST_CASE("far: 64-bit offsets of queries and of keys") {
+TEST_CASE("far: many queries and few keys, then few and many, on a GPU beyond 2^32 elements") {
   const bool gpu = device().info().kind == Backend::gpu;
   const int many = gpu ? (1 << 18) + 56 : sanitized() ? 35 : 300, few = 11;
   bool any_backward = false;

@@ -1,0 +1,80 @@
+// Prints for a failed test case the command that runs the stage on the same problem; try.sh runs it.
+#include "common/harness/problem_options.hpp"
+#include "common/harness/runner.hpp"
+#include "common/harness/tiles.hpp"
+#include "common/testing/grid/support.hpp"
+
+#include <doctest/doctest.h>
+
+#include <iostream>
+
+namespace flash::grid {
+namespace {
+
+/// "" if the program belongs to no stage.
+std::string command_for(const LastRun& run) {
+  const Problem& p = run.problem;
+  const std::string file = variants().front().file, stage = file.substr(0, file.find('_'));
+  if (stage.empty()) return "";
+  ProblemOptions options{.sizes = {},
+                         .causal = p.causal,
+                         .bias = {},
+                         .scale = {},
+                         .dtype = p.dtype,
+                         .layout = p.layout,
+                         .input = run.input,
+                         .seed = run.seed};
+  if (p.bias != BiasKind::none) options.bias = p.bias;
+  if (p.scale != default_scale(p.d)) options.scale = p.scale;
+  const bool gpu = device().info().kind == Backend::gpu;
+  std::string command;
+  if (!gpu && run.sm != device().info().simulates_sm) command += "FLASH_SIMT_TARGET=" + std::to_string(run.sm) + " ";
+  command += "common/try.sh " + stage + " --variant " + run.variant;
+  if (run.pass == Pass::backward) command += " --pass backward";
+  if (run.tiles) command += " --tiles " + to_string(*run.tiles);
+  if (!flash::variants(Backend::gpu).empty()) command += gpu ? " --device gpu" : " --device cpu";
+  for (const std::string& argument : to_arguments(options, {p.B, p.H, p.Hkv, p.Nq, p.Nk, p.d})) command += " " + argument;
+  return command;
+}
+
+/// Of each test case the first failure counts: later problems of the same case may pass.
+class SameProblem : public doctest::IReporter {
+ public:
+  explicit SameProblem(const doctest::ContextOptions&) {}
+
+  void test_case_start(const doctest::TestCaseData&) override {
+    last_run.reset();
+    failed_.reset();
+  }
+  void log_assert(const doctest::AssertData& assertion) override {
+    if (assertion.m_failed) remember();
+  }
+  void log_message(const doctest::MessageData& message) override {
+    if (message.m_severity != doctest::assertType::is_warn) remember();
+  }
+  void test_case_exception(const doctest::TestCaseException&) override { remember(); }
+  void test_case_end(const doctest::CurrentTestCaseStats&) override {
+    const std::string command = failed_ ? command_for(*failed_) : "";
+    if (!command.empty()) std::cout << "The same problem by itself: " << command << "\n\n";
+  }
+
+  void report_query(const doctest::QueryData&) override {}
+  void test_run_start() override {}
+  void test_run_end(const doctest::TestRunStats&) override {}
+  void test_case_reenter(const doctest::TestCaseData&) override {}
+  void subcase_start(const doctest::SubcaseSignature&) override {}
+  void subcase_end() override {}
+  void test_case_skipped(const doctest::TestCaseData&) override {}
+
+ private:
+  void remember() {
+    if (!failed_) failed_ = last_run;
+  }
+
+  std::optional<LastRun> failed_;
+};
+
+REGISTER_LISTENER("same problem", 1, SameProblem);
+
+}  // namespace
+}  // namespace flash::grid
