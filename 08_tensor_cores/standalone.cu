@@ -26,7 +26,7 @@
 #include <vector>
 
 constexpr int d = 64;
-constexpr int Br = 128, Bc = 64;  // rows of a tile of Q; of a tile of K and V
+constexpr int Br = 64, Bc = 64;  // rows of a tile of Q; of a tile of K and V
 constexpr int THREADS = Br / 16 * 32;
 
 /// Rows of 8 chunks of 8 numbers (16 bytes), and a chunk of padding: so the 8 rows of an ldmatrix begin in different banks.
@@ -86,7 +86,7 @@ __device__ void load_tile(Tile& tile, const uint4* M, int row0, int N) {
 }
 
 /// Q, K, V, O: [heads, N, d], 8 numbers each.
-__global__ void __launch_bounds__(THREADS, 2)
+__global__ void __launch_bounds__(THREADS)
     attention(int N, bool causal, const uint4* Q, const uint4* K, const uint4* V, uint4* O) {
   __shared__ Tile K_smem, V_smem;
   const size_t head = size_t(blockIdx.y) * N * (d / 8);

@@ -1,6 +1,6 @@
 // The CUDA runtime calls of a standalone.cu, on top of the simulator. common/cmake/standalone.cmake includes this first, leaves out the file's PTX, and
 // turns kernel<<<grid, block>>>(...) into simulate("kernel", grid, block, kernel, ...). Memory starts as NaN, races are reported, and no time
-// is measured.
+// is measured. FLASH_WITHOUT_LINE=NUMBER leaves out the barrier on that line, to see which race it prevents.
 #pragma once
 
 #include "common/attention/device.hpp"
@@ -16,6 +16,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <vector>
 
 using namespace flash;
 
@@ -40,6 +41,8 @@ template <class T>
 cudaError_t cudaMalloc(T** memory, std::size_t bytes) try {
   *memory = static_cast<T*>(simulator().allocate(bytes));
   simulator().poison(*memory, bytes);
+  static std::vector<std::shared_ptr<void>> freed_at_exit;
+  freed_at_exit.emplace_back(*memory, [](void* each) { simulator().release(each); });
   return cudaSuccess;
 } catch (const DeviceError&) {
   return "out of memory";
@@ -62,6 +65,11 @@ inline cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) {
 /// C += A B, with B's two registers one by one.
 inline void mma_m16n8k16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, Site site = Site::here()) {
   mma_m16n8k16_f16(c, a, {b0, b1}, c, site);
+}
+
+inline bool kept(int line) {
+  static const char* const left_out = std::getenv("FLASH_WITHOUT_LINE");
+  return left_out == nullptr || line != std::atoi(left_out);
 }
 
 /// Runs the kernel. Ends the program at what the simulator stops for, and at a race.
