@@ -5,7 +5,7 @@ from collections import Counter
 
 from rows.text import describe, size
 
-from .formatting import ms, number, shown, step, table
+from .formatting import number, shown, step, table
 from .saved import NOTHING_SAVED, RESULTS, newest, of_each_gpu, origin, rows_of, section
 
 # What the CPU run of `compare` saves of each type, and where torch's rows of the same problem are.

@@ -228,7 +228,9 @@ def front(device):
         lines.append([", ".join(f"[{name[:2]}]({name})" for name in dict.fromkeys(filter(None, stages))), idea, *rates, *shares])
     peer = cudnn["forward"]
     versions = f"cuDNN {peer['cudnn']}, torch {peer['torch']}" if "cudnn" in peer else f"torch {peer['torch']}"
-    title = f"{used[0]['device']['name']}, {describe(used[0]['problem']).rsplit(' ', 1)[0]}, fastest step of each stage; fp32 up to stage 07. "
+    title = (
+        f"{used[0]['device']['name']}, {describe(used[0]['problem']).rsplit(' ', 1)[0]}, fastest step of each stage; fp32 up to stage 07. "
+    )
     title += f"Next to it in the same run: {versions}."
     head = "stage | idea | TFLOP/s forward | backward | of cuDNN forward | backward"
     return (
