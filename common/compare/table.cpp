@@ -141,6 +141,13 @@ std::string one_line_title(const Column& column) {
   return title;
 }
 
+template <class Texts>
+std::string joined(const Texts& texts) {
+  std::string all;
+  for (const std::string& text : texts) all += (all.empty() ? "" : ", ") + text;
+  return all;
+}
+
 TextTable table_of(const Group& rows, const Shown& shown) {
   std::vector<std::string> header;
   std::vector<TextTable::Align> align;
@@ -165,7 +172,7 @@ Shown columns_of(const Group& rows, std::size_t width, std::vector<std::string>&
     if (column.rank(backend) < 0) continue;
     const std::string first = column.cell(rows.front());
     const bool alike = std::all_of(rows.begin(), rows.end(), [&](const Row& row) { return column.cell(row) == first; });
-    if (!alike || column.text == label || (rows.size() == 1 && first != "-")) {
+    if (!alike || column.text == label || column.path == "idea" || (rows.size() == 1 && first != "-")) {
       shown.push_back(column);
     } else if (first != "-") {
       shared.push_back(one_line_title(column) + " " + first);
@@ -194,9 +201,7 @@ std::string heading_of(const Row& first, const std::vector<std::string>& shared)
   }
   text += "\nany implementation must move " + bytes_text(compulsory_bytes(first.problem, first.pass)) + " and do " +
           number_text(flops(first.problem, first.pass) / 1e9) + " GFLOP\n";
-  std::string same;
-  for (const std::string& one : shared) same += (same.empty() ? "all rows: " : ", ") + one;
-  return same.empty() ? text : text + wrapped(same) + "\n";
+  return shared.empty() ? text : text + wrapped("all rows: " + joined(shared)) + "\n";
 }
 
 /// The table, below each row its idea where there is no column for it and it is not in `told`, and at the end what went wrong.
@@ -241,9 +246,8 @@ std::string comparison_tables(const std::vector<Row>& every, std::size_t width) 
     text += "\n" + heading_of(group.front(), shared) + "\n" + with_messages(group, shown, told);
   }
   if (left_out.empty()) return text;
-  std::string titles;
-  for (const std::string& title : left_out) titles += (titles.empty() ? "" : ", ") + title;
-  return text + "\n" + wrapped("Columns left out: " + titles + ". --wide shows them; --json and --csv hold all.") + "\n";
+  return text + "\n" + wrapped("Columns left out: " + joined(left_out) + ". --wide shows them; --json and --csv hold all.") +
+         "\n";
 }
 
 std::string csv_text(const std::vector<Row>& rows) {

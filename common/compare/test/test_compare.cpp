@@ -39,7 +39,7 @@ TEST_CASE("compare: whether the bytes are as predicted, where a stage predicts t
       contains(compare_on_cpu(stages).output, "all rows: extra memory 2.0 KiB, read 3.0 KiB, written 1.0 KiB, moved 4.0 KiB"));
   CHECK(contains(words(compare_on_cpu(stages).output), "bytes as predicted"));
   predict("02_second", 6144);
-  check_has(compare_on_cpu(stages).output, {"  as predicted\n", "  not as predicted\n"});
+  check_has(compare_on_cpu(stages).output, {"01_first/plain   as predicted  ", "02_second/plain  not as predicted  "});
   const std::string csv = compare_on_cpu(stages, {"--csv"}).output;
   CHECK(csv.starts_with("date,commit,stage,variant,pass,"));
   check_has(csv, {",predicted.read_bytes,hbm_read_bytes,predicted.written_bytes,hbm_written_bytes,moved_bytes,",

@@ -98,6 +98,11 @@ class Report(ReportCase):
         self.assertEqual(page.lines[1][1:], ["4 MiBnone", "4 MiB256 B"])
         self.says(page, "Simulator: bytes moved, an exact count")
 
+    def test_the_fewest_bytes_make_no_stage_the_best(self):
+        moved = {("01_naive", "naive"): 9, ("04_fa1_forward", "first"): 2, ("06_fa2_forward", "second"): 3}
+        page = self.page([row(*name, device=CPU, hbm_read_bytes=mib << 20, hbm_written_bytes=0) for name, mib in moved.items()])
+        self.says(page, "9 MiB become 3 MiB in 06_fa2_forward/second")
+
     def test_equal_lines_are_said_once(self):
         rows = [at(n, "04_fa1_forward", "slow", verdict="TIMED OUT") for n in (256, 512)]
         rows.append(at(1024, "04_fa1_forward", "slow", verdict="skipped", message="would take about 11 s; the limit is 10 s"))
