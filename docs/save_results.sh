@@ -37,10 +37,6 @@ for stage in 06_fa2_forward 07_fa2_backward 08_tensor_cores; do
 done
 "$bin/lab_fragments" --json >"$results/programs/lab_fragments.json"
 "$bin/compare" --device cpu --save "$results/compare.json" >/dev/null
-# The tables of the demo, on its problem.
-for dtype in fp32 fp16; do
-  "$bin/compare" --device cpu --heads 1 --seq 64 --head-dim 96 --dtype $dtype
-done >"$results/compare.txt"
 # Without a mask, and long enough for several tiles along both axes: for the page on IO complexity.
 "$bin/compare" --device cpu --heads 1 --seq 1024 --no-causal --save "$results/io.json" >/dev/null
 # Nothing is a multiple of a tile, heads are shared, rows of Q and K have different numbers, and there is a bias.
