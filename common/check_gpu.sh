@@ -12,6 +12,7 @@
 #                         1024, 4096 and 16,384, d 64 and 128, causal or not, fp16
 #   tensor_cores.json     likewise in bf16, for other d, and for odd shapes
 #   tensor_steps.json     all steps of stage 08 at N4096
+#   front.json      the front page's problem: the last step of each stage, FlashAttention-2 and cuDNN
 #   power.json            clock and power of some of these
 #   peers16.json          all of torch on the problem of compare16.json, if torch is installed; then also whether torch and stage 08
 #                         agree on the same inputs
@@ -114,6 +115,9 @@ if part tensor "tensor cores"; then
     compare "${rivals[@]}" --rounds 2 --problem "--dtype bf16 --sweep d=64,128 --sweep seq=1024,4096,16384" \
       --problem "--dtype fp16 --seq 4096 --sweep d=32,80,96,111" --problem "--dtype fp16 --head-dim 256 --sweep seq=1024,4096,16384" \
       --problem "--dtype fp16 --seq 4000 --head-dim 128" --save "$output/tensor_cores.json"
+    front=(--batch 4 --heads 16 --seq 4096 --head-dim 128 --causal --no-counts --iterations 10 --rounds 2 --save "$output/front.json")
+    compare "${front[@]}" --only 01,03,04,05,06,07 --variant last
+    compare "${front[@]}" "${rivals[@]:0:4}" --dtype fp16 --resume
   } >"$output/tensor_cores.txt" 2>"$output/tensor_cores.log"
   look_for_failures "$output/peers16.txt" "$output/tensor_cores.txt"
   # The longest, without a mask: of a run of seconds nearly all is the kernel.

@@ -192,8 +192,7 @@ def over(rows, which, peer):
     return [ratio(of_cell[0], of_cell[peer]) for of_cell in of_cells]
 
 
-# The front page has a row for these stages of the forward and of the backward pass, on one problem.
-FRONT_PROBLEM = {"batch": 4, "heads": 16, "seq_q": 4096, "head_dim": 128, "causal": True}
+# The front page has a row for these stages of the forward and of the backward pass, on the problem of front.json.
 FRONT = [
     ("01_naive", "01_naive", None, "S and P in global memory"),
     ("03_online_softmax", None, None, "maximum and sum in one pass"),
@@ -212,10 +211,12 @@ def ends(ratios):
 def front(device):
     """The rate of the stages in both passes on one problem, next to cuDNN's, then the twelve cells: for the front page."""
     cells = [over(saved(device, last), which, peer) for last, peer in ((ON_HOPPER, 2), (LAST, 1)) for which in PASSES]
-    if any(None in ratios for ratios in cells):
+    rows = newest(device, "front.json", having="time")
+    peers = {
+        name: [next((row for row in rows if (row["variant"], row["pass"]) == (name, which)), None) for which in PASSES] for name in PEERS
+    }
+    if any(None in found for found in (*cells, *peers.values())):
         return None
-    rows = [row for row in newest(device, "sweep.json", "sweep16.json", having="time") if FRONT_PROBLEM.items() <= row["problem"].items()]
-    cudnn = {row["pass"]: row for row in rows if row["variant"] == "cudnn"}
     lines, used = [], []
     for *stages, last, idea in FRONT:
         of_passes = [
@@ -223,15 +224,14 @@ def front(device):
             for stage, which in zip(stages, PASSES)
         ]
         used += filter(None, of_passes)
-        shares = [shown(last and ratio(row, cudnn.get(which)), ".2f") for row, which in zip(of_passes, PASSES)]
+        shares = [shown(last and ratio(*pair), ".2f") for pair in zip(of_passes, peers["cudnn"])]
         rates = [number(row["tflops"]) if row else "–" for row in of_passes]
         lines.append([", ".join(f"[{name[:2]}]({name})" for name in dict.fromkeys(filter(None, stages))), idea, *rates, *shares])
-    peer = cudnn["forward"]
-    versions = f"cuDNN {peer['cudnn']}, torch {peer['torch']}" if "cudnn" in peer else f"torch {peer['torch']}"
-    title = (
-        f"{used[0]['device']['name']}, {describe(used[0]['problem']).rsplit(' ', 1)[0]}, fastest step of each stage; fp32 up to stage 07. "
-    )
-    title += f"Next to it in the same run: {versions}."
+    first = peers["cudnn"][0]
+    problem = describe(first["problem"]).rsplit(" ", 1)[0]
+    named = {"cudnn": f"cuDNN {first['cudnn']}", "flash": f"FlashAttention-2 of torch {first['torch'].split('+')[0]}"}
+    rivals = " and ".join(f"{named[name]} ({' and '.join(map(speed, peers[name]))})" for name in named)
+    title = f"TFLOP/s on an {first['device']['name']}, {problem}, fp32 up to stage 07, next to {rivals}:"
     head = "stage | idea | TFLOP/s forward | backward | of cuDNN forward | backward"
     return (
         f"{title}\n\n{table(head, lines)}\n\nOver {len(CELLS)} problems in fp16 (N from {LENGTHS[0]:,} to {LENGTHS[-1]:,}, d of 64 and 128, "
