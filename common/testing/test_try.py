@@ -23,8 +23,8 @@ echo "steps $FLASH_SIMT_STEPS, target $FLASH_SIMT_TARGET"
 printf '  extra memory\\n  counts\\n'
 [ "$CODE" != signal ] || kill -SEGV $$
 case "$*" in
-*"--seq-q 113"*) echo said >&2; exit ${EDGES:-0} ;;
-*"--seq-q 70"*) exit ${AGAIN:-1} ;;
+*"--seq-q 70"*) echo said >&2; exit ${EDGES:-0} ;;
+*"--seq-q 61"*) exit ${AGAIN:-1} ;;
 esac
 exit ${CODE:-0}
 """
@@ -42,7 +42,7 @@ case "$*" in
 *"--test-case=${FAIL:-nothing} "*)
   printf '=====\n%s/common/grid_test.cpp:38:\nTEST CASE:  %s\n\n' "$FAKE" "$FAIL"
   printf '../common/support.cpp:75: ERROR: CHECK( failed.empty() ) is NOT correct!\n  values: CHECK( false )\n'
-  printf 'dk: max error 3 > 1\n\nThe same problem by itself: FLASH_SIMT_TARGET=75 common/try.sh 04 --variant two --seq-q 70\n\nAborting - too many failed asserts!\n=====\n[doctest] Status: FAILURE!\n'
+  printf 'dk: max error 3 > 1\n\nThe same problem by itself: FLASH_SIMT_TARGET=75 common/try.sh 04 --variant two --seq-q 61\n\nAborting - too many failed asserts!\n=====\n[doctest] Status: FAILURE!\n'
   exit 1 ;;
 *"--test-case=grid"*) exit ${GRID:-0} ;;
 esac
@@ -226,9 +226,9 @@ class Try(unittest.TestCase):
         self.assertEqual(self.run_it("04", FAIL="grid: sums? and more")[0], 1)
 
     def test_the_problem_of_a_failed_test_case_is_run_by_itself(self):
-        command = f"The same problem by itself: FLASH_SIMT_TARGET=75 {self.command} 04 --variant two --seq-q 70\n"
+        command = f"The same problem by itself: FLASH_SIMT_TARGET=75 {self.command} 04 --variant two --seq-q 61\n"
         out = self.run_it("04", FAIL="grid: lengths")[1]
-        report = f"report in {self.root}/elsewhere of 4: --variant two --seq-q 70\nsteps 16777216, target 75\n"
+        report = f"report in {self.root}/elsewhere of 4: --variant two --seq-q 61\nsteps 16777216, target 75\n"
         self.assertTrue(out.endswith(command + report), out)
         out = self.run_it("04", FAIL="grid: lengths", AGAIN="0")[1]
         self.assertIn(command + "Its result is right: the test case has numbers of its own", out)
@@ -236,21 +236,21 @@ class Try(unittest.TestCase):
     def test_the_default_problem_is_followed_by_one_with_edges(self):
         for options in ((), ("--variant", "two"), ("--pass=backward",)):
             code, out, err = self.run_it("04", *options)
-            self.assertEqual((code, re.findall("It is right with --seq-q 113.*59(.*), too", out), err), (0, ["", " --causal"], ""), options)
+            self.assertEqual((code, re.findall("It is right with --seq-q 70.*59(.*), too", out), err), (0, ["", " --causal"], ""), options)
         for options in (("--seq", "8"), ("--causal",), ("--load", "folder")):
-            self.assertNotIn("113", self.run_it("04", *options, EDGES="1")[1])
-        self.assertNotIn("113", self.run_it("lab_hello", EDGES="1")[1])
+            self.assertNotIn("101", self.run_it("04", *options, EDGES="1")[1])
+        self.assertNotIn("101", self.run_it("lab_hello", EDGES="1")[1])
 
     def test_a_wrong_result_with_edges_ends_it(self):
         code, out, err = self.run_it("04", "--variant", "two", EDGES="1")
         self.assertEqual((code, self.read("tests.txt")), (1, ""))
-        self.assertIn(f"This is wrong: {self.command} 04 --variant two --seq-q 113", out)
-        self.assertIn("--variant two --seq-q 113", out.splitlines()[-2])  # the report
+        self.assertIn(f"This is wrong: {self.command} 04 --variant two --seq-q 70", out)
+        self.assertIn("--variant two --seq-q 70", out.splitlines()[-2])  # the report
         self.assertIn("said\ntry: 04_first is WRONG", err)
 
     def test_a_kernel_that_does_not_take_the_edges(self):
         code, out, err = self.run_it("04", EDGES="2")
-        self.assertEqual((code, "113" in out, err), (0, False, ""))
+        self.assertEqual((code, "101" in out, err), (0, False, ""))
 
     def test_functions_of_the_host_in_a_kernel(self):
         (self.root / "04_first/kernel.cuh").write_text("__device__ void f() {\n  std::vector<int> all(5);\n}\n")
