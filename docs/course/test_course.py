@@ -17,6 +17,8 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 from kit import exercise
 
+import course as program
+
 BUILD = HERE.parents[1] / "build-course"
 NAME = "01_softmax"
 
@@ -174,6 +176,7 @@ class Student(WithFolder):
         right = {name: {"status": "right"} for name in exercise.names() if name != "02_shuffles"}
         (self.folder / "progress.json").write_text(json.dumps(right))
         self.assertRegex(course("check", self.folder, NAME)[1], f"Next: .* blank 02_shuffles {self.folder}$")
+        self.assertIn("blank 02_shuffles", program.next_after(exercise.load("08_swizzle"), self.folder))
 
 
 class Teacher(WithFolder):
