@@ -159,6 +159,10 @@ class Student(WithFolder):
             self.assertEqual(code, 2, line)
             self.assertIn(says, said)
         self.assertEqual((bad / "progress.json").read_text(), "[]")
+        for text in ("no JSON", "[]", '{"cases": [], "counted": []}'):
+            (bad / f"{NAME}.json").write_text(text)
+            code, _, said = course("check", bad, NAME)
+            self.assertEqual((code, said), (2, f"course.py: {bad / NAME}.json is not what course.py variant has written"))
 
     def test_a_blank_that_nobody_touched_is_not_built(self):
         self.blank()
