@@ -18,6 +18,8 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 from kit import exercise
 
+import course as program
+
 BUILD = HERE.parents[1] / "build-course"
 NAME = "01_softmax"
 
@@ -160,6 +162,10 @@ class Student(WithFolder):
             self.assertEqual(code, 2, line)
             self.assertIn(says, said)
         self.assertEqual((bad / "progress.json").read_text(), "[]")
+        for text in ("no JSON", "[]", '{"cases": [], "counted": []}'):
+            (bad / f"{NAME}.json").write_text(text)
+            code, _, said = course("check", bad, NAME)
+            self.assertEqual((code, said), (2, f"course.py: {bad / NAME}.json is not what course.py variant has written"))
 
     def test_a_blank_that_nobody_touched_is_not_built(self):
         self.blank()
@@ -177,6 +183,7 @@ class Student(WithFolder):
         right = {name: {"status": "right"} for name in exercise.names() if name != "02_shuffles"}
         (self.folder / "progress.json").write_text(json.dumps(right))
         self.assertRegex(course("check", self.folder, NAME)[1], f"Next: .* blank 02_shuffles {self.folder}$")
+        self.assertIn("blank 02_shuffles", program.next_after(exercise.load("08_swizzle"), self.folder))
 
 
 class Teacher(WithFolder):

@@ -32,6 +32,15 @@ def cheats():
         yield [cheat["name"], ", ".join({"run": "judge"}.get(what, what) for what in cheat["caught"])]
 
 
+@tabled("exercise | can vary by")
+def variants():
+    for e in map(exercise.load, exercise.names()):
+        path = exercise.FOLDER / e.name / "variants.toml"
+        axes = exercise.tomllib.loads(path.read_text())["axis"] if path.exists() else []
+        names = ", ".join(axis["name"].replace("_", " ") for axis in axes)
+        yield [f"`{e.name}`", names or "nothing: any permutation without conflicts is right, so that there is no other requirement to set"]
+
+
 def wrong(name):
     """The gallery of an exercise."""
     e = exercise.load(name)

@@ -26,6 +26,7 @@ FOLDER = ROOT / "docs" / "course" / "exercises"
 LEVELS = {1: "a formula", 2: "a building block", 3: "an algorithm"}
 KEYS = set("title file variant pass level minutes equation chapter goal after first last comment code hints".split())
 OPTIONAL = {"allow", "tile_rows", "cases", "counted", "target", "dtype", "widths", "rubric", "draw", "asked"}
+CHANGES = {"says", "constants", "outside", "above", "below", "code", "window", "cases", "counted"}  # what a variant changes
 RUBRIC = ("result", "orders", "races", "asked", "bytes", "sectors", "bank_conflicts", "barriers", "extra_memory")
 
 
@@ -196,6 +197,8 @@ def load(name):
 
 
 def with_changes(e, changes):
+    if not CHANGES <= set(changes):
+        raise KeyError(CHANGES - set(changes))
     return dataclasses.replace(e, changes=changes, cases=changes["cases"], counted=changes["counted"])
 
 
