@@ -204,8 +204,6 @@ std::string Worker::message(Fault fault) const {
              " KiB of a simulated thread's stack (large arrays in registers, or a recursion) at " + line;
     case Fault::bad_address:
       return "there is no memory at address " + hexadecimal(fault_address_) + " at " + line;
-    case Fault::no_steps_left:
-      return endless(line);
     default:
       return "it has done nothing but compute for seconds, with no access to memory and no barrier: an endless loop? at " +
              line;
@@ -222,6 +220,11 @@ void Worker::log_is_full(Site site) {
 void Worker::no_steps_left(Site site) {
   instruments = {};  // the linker may have taken a kernel file's std::string for ours: it counts its steps, too
   abandon(endless(machine::words(site)));
+}
+
+void Worker::no_steps_left(const void* from) {
+  instruments = {};
+  abandon(endless(source_line_of_call(from)));
 }
 
 std::string Worker::endless(const std::string& line) const {

@@ -123,13 +123,14 @@ class Worker {
   // What ends the block from within a thread without unwinding its calls.
   [[noreturn]] void abandon(const std::string& message);
   /// For signal handlers too, which may not even allocate memory: the message is made later. `instruction` is the one that is to blame.
-  enum class Fault : std::uint8_t { none, stack_overflow, bad_address, no_steps_left, stands_still };
+  enum class Fault : std::uint8_t { none, stack_overflow, bad_address, stands_still };
   [[noreturn]] void abandon(Fault, const void* address, const void* instruction);
   bool in_guard(const void* address) const { return stacks_.in_guard(address, current_->number); }
 
   /// The accesses since the last barrier, which are kept to count them, no longer fit into memory.
   [[noreturn]] void log_is_full(Site);
   [[noreturn]] void no_steps_left(Site);
+  [[noreturn]] void no_steps_left(const void* from);  ///< at the access that returns there
   /// What a token orders, for whoever looks for races. Token: the target of an atomic.
   void release(void* token);
   void acquire(void* token);

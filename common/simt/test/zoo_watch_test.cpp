@@ -62,6 +62,12 @@ void check_lines(const std::vector<std::string>& lines, const std::string& bug) 
 __global__ void endless_reads(const float* in, float* out, int step) {
   for (int i = 0; i < 1000; i += step) out[0] += in[i];  // BUG endless_reads
 }
+/// The view is the simulator's code, which calls functions of its own.
+__global__ void endless_view(Matrix<const float> in, float* out, int step) {
+  float sum = 0.0f;
+  for (int i = 0; i < 1000; i += step) sum += in(0, i);  // BUG endless_view
+  out[me()] = sum;
+}
 __global__ void endless_barriers(float* out, int step) {
   for (int i = 0; i < 1000; i += step) {
     __syncthreads();  // BUG endless_barriers
@@ -163,6 +169,7 @@ TEST_CASE("zoo: shared memory that nobody wrote") {
 
 TEST_CASE("zoo: endless loops end with kernel, block, thread and line") {
   std::vector<float> in(1000), out(32);
+  const Matrix<const float> row{in.data(), 1, 1000, 1000};
   int flag = 0;
   unsigned number = 0;
   set_options({.steps = 200'000});
@@ -174,6 +181,9 @@ TEST_CASE("zoo: endless loops end with kernel, block, thread and line") {
     CAPTURE(text);
     CHECK(has(text, where));
     CHECK(has(text, {BUG("endless_reads")}));
+    text = report(32, 0, endless_view, row, out.data(), 0);
+    CHECK(has(text, where));
+    CHECK(has(text, {BUG("endless_view")}));
     text = report(32, 0, endless_barriers, out.data(), 0);
     CHECK(has(text, where));
     CHECK(has(text, {BUG("endless_barriers")}));
