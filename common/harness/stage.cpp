@@ -133,7 +133,7 @@ ExitCode run_problem(const StageInfo& stage, Options options) {
     const Sample sample = choose_sample(problem, options.pass, options.problem.seed);
     run.check = check_results(problem, task.inputs, options.pass, results, sample);
     run.largest_score = explaining_score(run, task.inputs);
-    if (options.watch) run.diagnosis = diagnose(runner, results, run);
+    if (options.watch) run.diagnosis = diagnose(runner, task.inputs, sample, results, run);
   }
   const bool passed = run.passed();
   // A wrong kernel's speed is of no interest.

@@ -151,7 +151,9 @@ class Try(unittest.TestCase):
         (self.root / "build.txt").write_text((gcc + error + more).format(self.root))
         note = "common/l.hpp:34:2: note: the comparison reduces to '(2 == 3)'\n"
         self.assertEqual(self.run_it("04", BUILD="1")[1], first + note + "04_first/kernel.cuh:9:3:   required from here\n")
-        clang = "{0}/common/l.hpp:30:1: note: in f requested here\n  30 | f\n{0}/04_first/kernel.cuh:9:3: note: in g requested here\n  9 | g\n"
+        clang = (
+            "{0}/common/l.hpp:30:1: note: in f requested here\n  30 | f\n{0}/04_first/kernel.cuh:9:3: note: in g requested here\n  9 | g\n"
+        )
         (self.root / "build.txt").write_text((error + clang + error + gcc).format(self.root))
         self.assertEqual(self.run_it("04", BUILD="1")[1], first + "04_first/kernel.cuh:9:3: note: in g requested here\n")
 

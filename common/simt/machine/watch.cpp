@@ -29,14 +29,12 @@ void join(std::vector<std::uint32_t>& into, const std::vector<std::uint32_t>& fr
 
 }  // namespace
 
-Watch::Watch(const char* kernel, const dim3& grid, const dim3& block, std::vector<MemoryRange> device)
+Watch::Watch(const char* kernel, const dim3& grid, const dim3& block, std::vector<Allocation> device)
     : kernel_(kernel),
       grid_(grid),
       block_shape_(block),
       threads_(std::size_t{block.x} * block.y * block.z),
-      device_(std::move(device)) {
-  std::ranges::sort(device_, {}, &MemoryRange::begin);
-}
+      device_(std::move(device)) {}
 
 void Watch::start_block(std::uint64_t block, MemoryRange dynamic_shared, MemoryRange static_shared) {
   block_ = static_cast<std::uint32_t>(block);
@@ -57,17 +55,29 @@ Watch::Word* Watch::word_at(std::uintptr_t address, bool& shared) {
   if (contains(static_, address)) return &static_words_[(address - static_.begin) / word_bytes];
   shared = false;
   if (device_.empty() || address < device_.front().begin || address >= device_.back().end) return nullptr;
-  const auto after = std::ranges::upper_bound(device_, address, {}, &MemoryRange::begin);
+  const auto after = std::ranges::upper_bound(device_, address, {}, &Allocation::begin);
   if (after == device_.begin() || !contains(*std::prev(after), address))
     return nullptr;  // the thread's own, or the simulator's
   const std::uintptr_t word = address / word_bytes;
   if (word / page_words != recent_page_number_) {
     std::unique_ptr<Word[]>& page = device_pages_[word / page_words];
-    if (page == nullptr) page = std::make_unique<Word[]>(page_words);
+    if (page == nullptr) page = new_page(word / page_words);
     recent_page_number_ = word / page_words;
     recent_page_ = page.get();
   }
   return &recent_page_[word % page_words];
+}
+
+/// Whoever reads words outside of poisoned allocations may do so.
+std::unique_ptr<Watch::Word[]> Watch::new_page(std::uintptr_t number) const {
+  auto page = std::make_unique<Word[]>(page_words);
+  for (std::size_t i = 0; i < page_words; ++i) {
+    const std::uintptr_t word = number * page_words + i;
+    const auto holds = [&](const Allocation& allocation) { return contains(allocation, word * word_bytes); };
+    const auto allocation = std::ranges::find_if(device_, holds);
+    page[i].written = allocation != device_.end() && allocation->poisoned ? global_writes().of_word(word) : 0xF;
+  }
+  return page;
 }
 
 std::uint32_t Watch::index_of(const CodePlace& place) {
@@ -88,6 +98,7 @@ bool Watch::access(int thread, std::uintptr_t address, std::size_t bytes, Access
   for (std::uintptr_t at = address; at < address + bytes;) {
     const std::uintptr_t first = at % word_bytes, last = std::min(word_bytes, first + (address + bytes - at));
     bool shared;
+    const std::uintptr_t here = at;
     Word* const word = word_at(at, shared);
     at += last - first;
     if (word == nullptr) continue;
@@ -97,18 +108,19 @@ bool Watch::access(int thread, std::uintptr_t address, std::size_t bytes, Access
       ++accesses_;
     }
     now.bytes = static_cast<std::uint8_t>((1u << last) - (1u << first));
-    access_word(*word, shared, now);
+    access_word(*word, here, shared, now);
   }
   return true;
 }
 
-void Watch::access_word(Word& word, bool shared, const Access& now) {
+void Watch::access_word(Word& word, std::uintptr_t address, bool shared, const Access& now) {
   if (shared) begin_word(word);
   if (now.kind != AccessKind::read) {
     word.written |= now.bytes;
-  } else if (shared && (word.written & now.bytes) != now.bytes) {
-    const auto same = [&](const Access& other) { return other.place == now.place; };
-    if (unwritten_.size() < most_races && std::ranges::none_of(unwritten_, same)) unwritten_.push_back(now);
+    word.writes = true;
+  } else if ((word.written & now.bytes) != now.bytes) {
+    const auto same = [&](const Unwritten& other) { return other.read.place == now.place; };
+    if (unwritten_.size() < most_races && std::ranges::none_of(unwritten_, same)) unwritten_.push_back({now, shared, address});
   }
 
   int replaced = -1;
@@ -239,10 +251,23 @@ void Watch::report(simt::Findings& findings) const {
     };
     if (std::ranges::none_of(findings.races, same)) findings.races.push_back(std::move(found));
   }
-  for (const Access& access : unwritten_) {
-    const simt::UnwrittenRead found{kernel_, line_of(access), name(access)};
+  for (const auto& [access, shared, address] : unwritten_) {
+    const simt::UnwrittenRead found{kernel_, line_of(access), name(access), shared, address};
     const auto same = [&](const simt::UnwrittenRead& other) { return other.line == found.line; };
     if (std::ranges::none_of(findings.unwritten, same)) findings.unwritten.push_back(found);
+  }
+  const auto words = [](const dim3& size) {
+    return std::to_string(size.x) + " x " + std::to_string(size.y) + " x " + std::to_string(size.z);
+  };
+  const std::string writer =
+      std::string("kernel ") + kernel_ + ", " + words(grid_) + " blocks of " + words(block_shape_) + " threads,";
+  for (const auto& [number, page] : device_pages_) {
+    for (std::size_t i = 0; i < page_words; ++i) {
+      if (!page[i].writes) continue;
+      GlobalWrites::Page& record = global_writes().pages[number];
+      record.written[i] |= page[i].written;
+      record.writer = writer;
+    }
   }
 }
 
