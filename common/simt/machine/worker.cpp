@@ -1,6 +1,7 @@
 #include "common/simt/machine/worker.hpp"
 #include "common/base/error.hpp"
 #include "common/simt/machine/hopper.hpp"
+#include "common/simt/machine/limits.hpp"
 #include "common/simt/machine/names.hpp"
 #include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/source_line.hpp"
@@ -95,6 +96,7 @@ void Worker::run_block(std::uint64_t block) {
   random_.seed(options_.seed * 0x9E3779B97F4A7C15u + block);
   shared_.start_block(kernel_->shape.shared_bytes);
   poison_static_shared();
+  if (block == 0) static_use_.start_block();
   simt::shared_window = {reinterpret_cast<std::uintptr_t>(shared_.data()), shared_.bytes(), SharedMemory::reach,
                          options_.count || options_.watch};
   simt::log_global_accesses = options_.count || options_.watch;
@@ -151,6 +153,7 @@ void Worker::run_block(std::uint64_t block) {
     if (!all_exited) failure_ = std::make_exception_ptr(KernelError(place(false) + ": " + stuck()));
   }
   if (failure_ == nullptr && hopper_used_) end_hopper();
+  if (failure_ == nullptr && block == 0) check_static_use();
   if (failure_ == nullptr) {
     if (const std::ptrdiff_t offset = shared_.overwritten(); offset != 0) {
       failure_ = std::make_exception_ptr(KernelError(place(false) + ": a thread wrote to byte " + std::to_string(offset) +
@@ -182,6 +185,14 @@ void Worker::end_hopper() {
   try {
     hopper_->end_block();
   } catch (const KernelError&) {
+    failure_ = std::current_exception();
+  }
+}
+
+void Worker::check_static_use() {
+  try {
+    check_static_shared(*kernel_, static_use_.written(), options_.target_sm);
+  } catch (const std::runtime_error&) {
     failure_ = std::current_exception();
   }
 }

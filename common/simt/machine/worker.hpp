@@ -156,6 +156,7 @@ class Worker {
   Thread* next_ready();
   void happen();
   void end_hopper();
+  void check_static_use();
   void complete_barrier();
   void count_logged_accesses();
   void complete_warp_operation(Warp&, Site);
@@ -190,6 +191,7 @@ class Worker {
   void* main_fiber_ = nullptr;
 
   SharedMemory shared_;
+  StaticSharedUse static_use_;
   AccessLog shared_log_, global_log_;  ///< what the warps access between two barriers, in counting runs
   std::exception_ptr failure_;
   Counters counters_;
