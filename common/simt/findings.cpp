@@ -21,7 +21,7 @@ GlobalWrites& global_writes() {
   return writes;
 }
 
-void add_findings(const Watch& watch) {
+void add_findings(Watch& watch) {
   const std::lock_guard lock(mutex);
   watch.report(all);
 }

@@ -34,11 +34,18 @@ struct UnwrittenRead {
   std::uintptr_t address = 0;
 };
 
+/// Bank conflicts of plain arrays in shared memory; those of views are among the Counters.
+struct ArrayConflicts {
+  std::string kernel, line;
+  std::uint64_t count = 0;
+};
+
 struct Findings {
   std::vector<Race> races;  ///< one for each pair of lines
   std::vector<UnwrittenRead> unwritten;
-  std::uint64_t accesses = 0;  ///< looked at
-  bool complete = true;        ///< false: there were more accesses than are looked at
+  std::vector<ArrayConflicts> conflicts;  ///< one for each line that has some
+  std::uint64_t accesses = 0;             ///< looked at
+  bool complete = true;                   ///< false: there were more accesses than are looked at
 };
 
 /// Of the launches with Options::watch since the last reset.

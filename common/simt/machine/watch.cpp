@@ -47,6 +47,8 @@ void Watch::start_block(std::uint64_t block, MemoryRange dynamic_shared, MemoryR
   of_warp_.assign(threads_, {});
   acquired_.clear();
   tokens_.clear();
+  arrays_.flush([this](const auto& key, const auto& access) { count_conflicts(key, access); });
+  arrays_.reset(static_cast<int>((threads_ + 31) / 32));
 }
 
 Watch::Word* Watch::word_at(std::uintptr_t address, bool& shared) {
@@ -103,6 +105,7 @@ bool Watch::access(int thread, std::uintptr_t address, std::size_t bytes, Access
     at += last - first;
     if (word == nullptr) continue;
     if (!known_place) {
+      if (shared) log_array(thread, address, bytes, kind, place);
       now.place = index_of(place);
       known_place = true;
       ++accesses_;
@@ -111,6 +114,23 @@ bool Watch::access(int thread, std::uintptr_t address, std::size_t bytes, Access
     access_word(*word, here, shared, now);
   }
   return true;
+}
+
+void Watch::log_array(int thread, std::uintptr_t address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
+  const bool in_view = address >= announced_.begin && address + bytes <= announced_.end;
+  if (place.file != nullptr) {
+    announced_ = {address, address + bytes};
+  } else if (!in_view && kind != AccessKind::atomic && bytes <= 16) {
+    announced_ = {};
+    const AccessLog::Key key{reinterpret_cast<const char*>(place.address), 0, static_cast<int>(bytes), 0,
+                             kind == AccessKind::write};
+    if (!arrays_.add(thread / 32, thread % 32, key, address)) give_up();
+  }
+}
+
+void Watch::count_conflicts(const AccessLog::Key& key, const WarpAccess& access) {
+  if (const std::uint64_t count = bank_conflicts(access, key.bytes))
+    conflicts_[reinterpret_cast<std::uintptr_t>(key.file)] += count;
 }
 
 void Watch::access_word(Word& word, std::uintptr_t address, bool shared, const Access& now) {
@@ -183,12 +203,15 @@ std::uint32_t Watch::known(std::size_t thread, std::size_t of) const {
 
 // Of a thread's time nobody knows more than itself.
 void Watch::barrier() {
+  arrays_.flush([this](const auto& key, const auto& access) { count_conflicts(key, access); });
   barrier_ = own_;
   for (std::uint32_t& time : own_) ++time;
 }
 
 // Of other warps' times they tell each other only what a token told one of them.
 void Watch::meet(const std::vector<int>& threads) {
+  const auto count = [this](const auto& key, const auto& access) { count_conflicts(key, access); };
+  if (threads.size() == 32) arrays_.flush_warp(static_cast<std::size_t>(threads.front()) / 32, count);
   std::array<std::uint32_t, 32> told{};
   Clock acquired;
   for (const int thread : threads) {
@@ -224,7 +247,18 @@ simt::ThreadName Watch::name(const Access& access) const {
   return {index(access.block, grid_), index(access.thread, block_shape_)};
 }
 
-void Watch::report(simt::Findings& findings) const {
+void Watch::report(simt::Findings& findings) {
+  arrays_.flush([this](const auto& key, const auto& access) { count_conflicts(key, access); });
+  for (const auto& [address, count] : conflicts_) {
+    const std::string line = source_line({.address = address});
+    const auto same = [&](const simt::ArrayConflicts& other) { return other.line == line && other.kernel == kernel_; };
+    const auto found = std::ranges::find_if(findings.conflicts, same);
+    if (found == findings.conflicts.end()) {
+      findings.conflicts.push_back({kernel_, line, count});
+    } else {
+      found->count += count;
+    }
+  }
   findings.accesses += accesses_;
   if (accesses_ >= limit) findings.complete = false;
   std::vector<std::string> lines(places_.size());

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "common/simt/findings.hpp"
+#include "common/simt/machine/access_log.hpp"
 #include "common/simt/machine/device_memory.hpp"
 #include "common/simt/site.hpp"
 
@@ -79,7 +80,7 @@ class Watch {
   /// Memory is full: look no further.
   void give_up() { accesses_ = limit; }
 
-  void report(simt::Findings&) const;
+  void report(simt::Findings&);
 
  private:
   /// One access to a word, against which later ones are held.
@@ -108,6 +109,8 @@ class Watch {
     bool shared;
   };
 
+  void log_array(int thread, std::uintptr_t address, std::size_t bytes, AccessKind, const CodePlace&);
+  void count_conflicts(const AccessLog::Key&, const WarpAccess&);
   void set_written(std::uintptr_t address, std::size_t bytes, std::uint8_t mask);
   void begin_word(Word&) const;
   Word* word_at(std::uintptr_t address, bool& shared);
@@ -142,6 +145,10 @@ class Watch {
   std::vector<CodePlace> places_;
   std::array<std::uint32_t, 1024> recent_places_{};  ///< of places with this hash, the one seen last
 
+  AccessLog arrays_;                                             ///< accesses to shared memory that no view has announced
+  MemoryRange announced_{};                                      ///< by the last view
+  std::unordered_map<std::uintptr_t, std::uint64_t> conflicts_;  ///< by the code's address
+
   std::uint64_t accesses_ = 0;
   bool fences_ = false;
   std::vector<FoundRace> races_;
@@ -149,6 +156,6 @@ class Watch {
 };
 
 /// Adds what was found to simt::findings().
-void add_findings(const Watch&);
+void add_findings(Watch&);
 
 }  // namespace flash::machine
