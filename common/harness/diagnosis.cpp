@@ -168,6 +168,34 @@ std::vector<std::string> never_written(const Attention& a) {
   return sentences;
 }
 
+std::vector<std::string> waste(const Attention& a, const Prediction& predicted, const Counters& counters) {
+  constexpr std::int64_t sector_bytes = 32, short_row = 4 * sector_bytes;
+  constexpr std::uint64_t factor = 4;
+  std::vector<TensorRef> tensors{a.Q, a.K, a.V, a.O, a.dO, a.dQ, a.dK, a.dV};
+  tensors.insert(tensors.end(), a.workspaces.begin(), a.workspaces.end());
+  std::vector<std::string> remarks;
+  for (const bool writes : {false, true}) {
+    std::string names, figures;
+    for (const TensorTraffic& traffic : counters.traffic) {
+      const auto found =
+          std::ranges::find_if(tensors, [&](const TensorRef& t) { return t.exists() && traffic.tensor == t.name; });
+      if (found == tensors.end() || found->shape[3] * size_of(found->dtype) < short_row || !rows_are_aligned({*found}))
+        continue;
+      if (const auto moved = predicted.find(traffic.tensor); moved != predicted.end() && moved->second.rows_apart) continue;
+      const std::uint64_t filled = (writes ? traffic.written_bytes : traffic.read_bytes) / sector_bytes;
+      const std::uint64_t touched = writes ? traffic.written_sectors : traffic.read_sectors;
+      if (filled == 0 || touched < factor * filled) continue;
+      names += (names.empty() ? "" : ", ") + traffic.tensor;
+      figures += (figures.empty() ? "" : ", ") + std::to_string(touched) + " for " + std::to_string(filled);
+    }
+    if (names.empty()) continue;
+    const std::string does = writes ? "write" : "read";
+    remarks.push_back("warps " + does + " " + names + " in more sectors of 32 bytes than the elements fill (" + figures +
+                      "): do neighbouring threads " + does + " elements that lie a row apart?");
+  }
+  return remarks;
+}
+
 std::string suspect(const CheckReport& check) {
   const bool o = is_wrong(check, "o"), lse = is_wrong(check, "lse");
   const bool dq = is_wrong(check, "dq"), dk = is_wrong(check, "dk"), dv = is_wrong(check, "dv");
@@ -181,6 +209,18 @@ std::string suspect(const CheckReport& check) {
   if (dq) return "dq alone is wrong, so dS is right: look at dQ = scale dS K";
   if (dk) return "dk alone is wrong, so dS is right: look at dK = scale dS^T Q";
   return "";
+}
+
+std::string array_conflicts() {
+  std::uint64_t sum = 0;
+  simt::ArrayConflicts most;
+  for (const simt::ArrayConflicts& at : simt::findings().conflicts) {
+    sum += at.count;
+    if (at.count > most.count) most = at;
+  }
+  if (sum == 0) return "";
+  return std::to_string(sum) + " bank conflicts of plain arrays in shared memory, " + std::to_string(most.count) +
+         " of them at " + most.line + " (kernel " + most.kernel + ")";
 }
 
 std::optional<Diagnosis> diagnose(Runner& runner, const Inputs& inputs, const Sample& sample, const Results<float>& got,

@@ -56,13 +56,13 @@ void forward(const Attention& a) {
 }
 
 template <Mistake mistake>
-RunRecord run(int Nq = 20) {
+RunRecord run(int Nq = 20, int d = 40, const Prediction& predicted = {}) {
   RunRecord run;
   run.variant = {.name = "mistaken", .idea = "", .forward = forward<mistake>};
   run.problem.B = run.problem.H = run.problem.Hkv = 1;
   run.problem.Nq = Nq;
   run.problem.Nk = 20;
-  run.problem.d = 40;
+  run.problem.d = d;
   run.problem.scale = 0.15f;
   const std::unique_ptr<Device> device = open_cpu();
   run.device = device->info();
@@ -71,6 +71,7 @@ RunRecord run(int Nq = 20) {
   runner.run();
   const Results<float> got = runner.results();
   run.check = check_results(run.problem, inputs, Pass::forward, got, Sample{});
+  run.remarks = waste(runner.attention(), predicted, runner.count());
   run.diagnosis = diagnose(runner, inputs, Sample{}, got, run);
   return run;
 }
@@ -153,6 +154,19 @@ TEST_CASE("diagnosis: rows that no thread has written, and the launch that shoul
   CAPTURE(all(guard));
   CHECK(has(all(guard), {"no thread has written row 19 of O and L (batch 0, head 0)"}));
   CHECK(!has(all(guard), {"the arithmetic is wrong"}));
+}
+
+TEST_CASE("diagnosis: right, but neighbouring threads read rows") {
+  const RunRecord wasteful = run<Mistake::none>();
+  REQUIRE(wasteful.remarks.size() == 2);
+  CHECK(wasteful.remarks.front() ==
+        "warps read Q in more sectors of 32 bytes than the elements fill (16000 for 2000): "
+        "do neighbouring threads read elements that lie a row apart?");
+  CHECK(has(wasteful.remarks.back(), {"warps write O", "(800 for 100)"}));
+  CHECK(wasteful.passed());
+  CHECK(has(text_report(wasteful), {"  wasteful     warps read Q"}));
+  CHECK(run<Mistake::none>(20, 40, {{"Q", {1, 0, true}}, {"O", {0, 1, true}}}).remarks.empty());
+  CHECK(run<Mistake::none>(20, 28).remarks.empty());  // rows of 112 bytes
 }
 
 TEST_CASE("diagnosis: the formula that the wrong tensors share") {
