@@ -78,12 +78,17 @@ readable() {
       sub(/^(\.\.\/)+/, ""); print }'
 }
 
-# first PATTERN < LOG: the first message that has it, by a compiler, a linker or CMake; a few lines of it.
+# first PATTERN < LOG: the first message that has it, by a compiler, a linker or CMake; a few lines of it. Of a message about a template also
+# which line asked for it: g++ says so before it, clang after it.
 first() {
   readable | awk -v pattern="$1" '
-    found && (/^\[/ || /^[^ ]+[:(][0-9]+[:)]/ || /^(ninja|FAILED|In file|make)/ || ++lines > 7) { exit }
+    !found && /: In / { asked = "" }
+    (found ? /requested here/ : /required from here/) { asked = $0 }
+    over && (/(error|warning) ?:/ || /^(\[|ninja|make)/) { exit }
+    found && (/^\[/ || /^[^ ]+[:(][0-9]+[:)]/ || /^(ninja|FAILED|In file|make)/ || ++lines > 7) { over = 1 }
     !found && $0 ~ pattern { found = 1 }
-    found'
+    found && (!over || /the comparison reduces to/)
+    END { if (found && asked) print asked }'
 }
 
 # progress LOG: keeps what it reads, and shows in a terminal how far the build is.

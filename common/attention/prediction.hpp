@@ -10,7 +10,9 @@ namespace flash {
 /// Of one tensor or workspace.
 struct Moved {
   std::int64_t read = 0, written = 0;
-  friend bool operator==(const Moved&, const Moved&) = default;
+  bool rows_apart =
+      false;  ///< neighbouring threads work rows apart, as the chapter says: a report makes no remark on it. Not compared
+  friend bool operator==(const Moved& a, const Moved& b) { return a.read == b.read && a.written == b.written; }
 };
 
 /// By name. Variant::predict gives elements; empty: there is no formula.

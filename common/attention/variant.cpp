@@ -78,7 +78,7 @@ Prediction predicted_bytes(const Variant& variant, const Problem& problem, Pass 
   Prediction moved = variant.predict(variant, problem, pass, choice, limits);
   for (auto& [name, of_tensor] : moved) {
     const std::int64_t bytes = element_bytes(variant, problem, pass, name);
-    of_tensor = {of_tensor.read * bytes, of_tensor.written * bytes};
+    of_tensor.read *= bytes, of_tensor.written *= bytes;
   }
   std::erase_if(moved, [](const auto& entry) { return entry.second == Moved{}; });
   return moved;

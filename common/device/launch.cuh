@@ -26,6 +26,7 @@ void check_launch(const char* name, const LaunchShape& shape);
 /// Starts kernel<<<grid, block, shared_bytes>>>(args...) on the default stream, every error checked.
 template <class... Parameters, class... Arguments>
 void launch(const char* name, const LaunchShape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
+  static_assert(sizeof...(Arguments) == sizeof...(Parameters), "launch() must pass as many arguments as the kernel takes");
   prepare_launch(name, shape, reinterpret_cast<const void*>(kernel));
   kernel<<<shape.grid, shape.block, shape.shared_bytes>>>(Parameters(arguments)...);
   check_launch(name, shape);

@@ -57,7 +57,144 @@ std::string factor_words(const TensorCheck& tensor) {
          (*tensor.factor == -1 ? ": a sign" : "");
 }
 
+/// "64 to 127", "3", "0, 2, 4 and others": numbers in ascending order.
+std::string ranges(const std::vector<std::int64_t>& numbers) {
+  std::string text;
+  int parts = 0;
+  for (std::size_t i = 0; i < numbers.size();) {
+    std::size_t last = i;
+    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
+    if (++parts > 3) return text + " and others";
+    if (!text.empty()) text += ", ";
+    text += std::to_string(numbers[i]);
+    if (last > i) text += " to " + std::to_string(numbers[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+/// Elements of a tensor that no launch has written.
+struct Unwritten {
+  std::vector<std::int64_t> rows, columns;  ///< that have some, of the first such head; none: all are written
+  std::int64_t batch = 0, head = 0, more_heads = 0;
+  std::string writer;  ///< of others: a launch; "" if there are no others
+};
+
+Unwritten unwritten_of(const TensorRef& t) {
+  Unwritten found;
+  std::vector<bool> columns(static_cast<std::size_t>(t.shape[3]));
+  for (std::int64_t b = 0; b < t.shape[0]; ++b) {
+    for (std::int64_t h = 0; h < t.shape[1]; ++h) {
+      const bool first_head = found.rows.empty();
+      bool any = false;
+      for (std::int64_t row = 0; row < t.shape[2]; ++row) {
+        bool in_row = false;
+        for (std::int64_t col = 0; col < t.shape[3]; ++col) {
+          const std::int64_t at = b * t.stride[0] + h * t.stride[1] + row * t.stride[2] + col * t.stride[3];
+          const char* const address = static_cast<const char*>(t.data) + at * size_of(t.dtype);
+          if (simt::was_written(address, static_cast<std::size_t>(size_of(t.dtype)))) {
+            if (found.writer.empty()) found.writer = simt::writer_near(address);
+            continue;
+          }
+          if (first_head) columns[static_cast<std::size_t>(col)] = true;
+          in_row = true;
+        }
+        any = any || in_row;
+        if (in_row && first_head) found.rows.push_back(row);
+      }
+      if (any && first_head) found.batch = b, found.head = h;
+      found.more_heads += any && !first_head;
+    }
+  }
+  for (std::size_t col = 0; col < columns.size(); ++col) {
+    if (columns[col]) found.columns.push_back(static_cast<std::int64_t>(col));
+  }
+  return found;
+}
+
+/// "" or which other problem the results solve: that without the scale, say.
+std::string solved_instead(const Problem& p, const Inputs& inputs, const Results<float>& got, const Sample& sample) {
+  Problem unscaled = p, scaled_twice = p, unmasked = p, unbiased = p;
+  unscaled.scale = 1.0f;
+  scaled_twice.scale = p.scale * p.scale;
+  unmasked.causal = false;
+  unbiased.bias = BiasKind::none;
+  const auto solve = [&](const Problem& other) { return check_results(other, inputs, Pass::forward, got, sample).passed; };
+  if (p.scale != 1.0f && solve(unscaled)) return "o and lse are right for scale = 1: the scores are not multiplied by scale";
+  if (p.scale != 1.0f && solve(scaled_twice))
+    return "o and lse are right for scale squared: the scores are multiplied by scale twice";
+  if (p.causal && solve(unmasked)) return "o and lse are right without the causal mask: it is not applied";
+  if (p.bias != BiasKind::none && solve(unbiased)) return "o and lse are right without the bias: it is not added";
+  return "";
+}
+
 }  // namespace
+
+std::vector<std::string> never_written(const Attention& a) {
+  struct Missing {
+    std::string what, tensors, where;
+  };
+  std::vector<Missing> all;
+  const auto add = [&](const TensorRef& t) {
+    const Unwritten missing = t.data == nullptr ? Unwritten{} : unwritten_of(t);
+    if (missing.rows.empty()) return;
+    std::string what = (missing.rows.size() == 1 ? "row " : "rows ") + ranges(missing.rows) + " of ";
+    if (missing.columns.size() < static_cast<std::size_t>(t.shape[3]))
+      what = (missing.columns.size() == 1 ? "column " : "columns ") + ranges(missing.columns) + " in " + what;
+    std::string where = " (batch " + std::to_string(missing.batch) + ", head " + std::to_string(missing.head);
+    if (missing.more_heads > 0)
+      where += ", and " + std::to_string(missing.more_heads) + (missing.more_heads == 1 ? " more head" : " more heads");
+    where += "): does the grid of " + missing.writer + " cover them, or does a guard skip them?";
+    if (missing.writer.empty()) what = "any element of ", where = ": is its kernel launched?";
+    const auto same = std::ranges::find_if(all, [&](const Missing& m) { return m.what == what && m.where == where; });
+    if (same == all.end()) {
+      all.push_back({what, t.name, where});
+    } else {
+      same->tensors += std::string(" and ") + t.name;
+    }
+  };
+  const simt::Findings reads = simt::findings();
+  for (const TensorRef& workspace : a.workspaces) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(workspace.data);
+    const auto end = begin + static_cast<std::uintptr_t>(workspace.elements() * size_of(workspace.dtype));
+    const auto inside = [&](const simt::UnwrittenRead& read) {
+      return !read.shared && read.address >= begin && read.address < end;
+    };
+    if (std::ranges::any_of(reads.unwritten, inside)) add(workspace);
+  }
+  for (const TensorRef* output : {&a.O, &a.L, &a.dQ, &a.dK, &a.dV}) add(*output);
+  std::vector<std::string> sentences;
+  for (const auto& [what, tensors, where] : all) sentences.push_back("no thread has written " + what + tensors + where);
+  return sentences;
+}
+
+std::vector<std::string> waste(const Attention& a, const Prediction& predicted, const Counters& counters) {
+  constexpr std::int64_t sector_bytes = 32, short_row = 4 * sector_bytes;
+  constexpr std::uint64_t factor = 4;
+  std::vector<TensorRef> tensors{a.Q, a.K, a.V, a.O, a.dO, a.dQ, a.dK, a.dV};
+  tensors.insert(tensors.end(), a.workspaces.begin(), a.workspaces.end());
+  std::vector<std::string> remarks;
+  for (const bool writes : {false, true}) {
+    std::string names, figures;
+    for (const TensorTraffic& traffic : counters.traffic) {
+      const auto found =
+          std::ranges::find_if(tensors, [&](const TensorRef& t) { return t.exists() && traffic.tensor == t.name; });
+      if (found == tensors.end() || found->shape[3] * size_of(found->dtype) < short_row || !rows_are_aligned({*found}))
+        continue;
+      if (const auto moved = predicted.find(traffic.tensor); moved != predicted.end() && moved->second.rows_apart) continue;
+      const std::uint64_t filled = (writes ? traffic.written_bytes : traffic.read_bytes) / sector_bytes;
+      const std::uint64_t touched = writes ? traffic.written_sectors : traffic.read_sectors;
+      if (filled == 0 || touched < factor * filled) continue;
+      names += (names.empty() ? "" : ", ") + traffic.tensor;
+      figures += (figures.empty() ? "" : ", ") + std::to_string(touched) + " for " + std::to_string(filled);
+    }
+    if (names.empty()) continue;
+    const std::string does = writes ? "write" : "read";
+    remarks.push_back("warps " + does + " " + names + " in more sectors of 32 bytes than the elements fill (" + figures +
+                      "): do neighbouring threads " + does + " elements that lie a row apart?");
+  }
+  return remarks;
+}
 
 std::string suspect(const CheckReport& check) {
   const bool o = is_wrong(check, "o"), lse = is_wrong(check, "lse");
@@ -74,7 +211,20 @@ std::string suspect(const CheckReport& check) {
   return "";
 }
 
-std::optional<Diagnosis> diagnose(Runner& runner, const Results<float>& got, const RunRecord& run) {
+std::string array_conflicts() {
+  std::uint64_t sum = 0;
+  simt::ArrayConflicts most;
+  for (const simt::ArrayConflicts& at : simt::findings().conflicts) {
+    sum += at.count;
+    if (at.count > most.count) most = at;
+  }
+  if (sum == 0) return "";
+  return std::to_string(sum) + " bank conflicts of plain arrays in shared memory, " + std::to_string(most.count) +
+         " of them at " + most.line + " (kernel " + most.kernel + ")";
+}
+
+std::optional<Diagnosis> diagnose(Runner& runner, const Inputs& inputs, const Sample& sample, const Results<float>& got,
+                                  const RunRecord& run) {
   if (run.device.kind != Backend::cpu || !simt::can_watch()) return std::nullopt;
   simt::reset_findings();
   {
@@ -89,17 +239,24 @@ std::optional<Diagnosis> diagnose(Runner& runner, const Results<float>& got, con
   for (const simt::Race& race : findings.races) diagnosis.mistakes.push_back(sentence(race));
   if (!run.check || run.check->passed || run.largest_score) return diagnosis;
 
+  if (findings.complete) diagnosis.hints = never_written(runner.attention());
   const std::string order = order_that_differs(runner, run.variant, got);
   if (!order.empty()) {
-    diagnosis.hints.push_back("the result depends on the order of the threads: FLASH_SIMT_ORDER=" + order + " gives another");
+    diagnosis.hints.push_back(
+        "the result depends on the order of the threads: FLASH_SIMT_ORDER=" + order + " gives another" +
+        (findings.races.empty() && findings.unwritten.empty()
+             ? ". No race explains that; a local variable that is read before it is set would, and the compiler warns of it"
+             : ""));
   }
   for (const simt::UnwrittenRead& read : findings.unwritten)
     diagnosis.hints.push_back(sentence(read) + ": NaN, until somebody writes it");
   if (diagnosis.hints.empty() && findings.races.empty() && findings.complete) {
     diagnosis.hints.push_back(
-        "no race, no read of unwritten shared memory, and threads in another order give the same: the "
+        "no race, no read of unwritten memory, and threads in another order give the same: the "
         "arithmetic is wrong");
-    diagnosis.hints.push_back(suspect(*run.check));
+    const bool scores = is_wrong(*run.check, "lse") && is_wrong(*run.check, "o");
+    const std::string solved = scores ? solved_instead(run.problem, inputs, got, sample) : "";
+    diagnosis.hints.push_back(solved.empty() ? suspect(*run.check) : solved);
     for (const TensorCheck& tensor : run.check->tensors) {
       if (const std::string words = factor_words(tensor); !words.empty()) diagnosis.hints.push_back(words);
     }

@@ -156,6 +156,7 @@ std::string text_report(const RunRecord& run) {
       run.stage.name + ", variant " + run.variant.name + "\n" + line("idea", run.variant.idea) + heading_text(run);
   if (run.tiles) text += line("tiles", "Br=" + std::to_string(run.tiles->Br) + " Bc=" + std::to_string(run.tiles->Bc));
   text += check_text(run) + diagnosis_text(run);
+  for (const std::string& remark : run.remarks) text += line(&remark == &run.remarks.front() ? "wasteful" : "", remark);
   text += line("extra memory", bytes_text(static_cast<double>(run.workspace_bytes)) + " beyond inputs and outputs");
   text += line("must move",
                bytes_text(compulsory_bytes(run.problem, run.pass)) + ": each input read once, each output written once");

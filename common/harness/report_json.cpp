@@ -136,6 +136,7 @@ std::string json_report(const RunRecord& run) {
   }
   json["predicted"] = predicted_json(run.predicted);
   if (run.counters) json["counters"] = counters_json(*run.counters);
+  if (!run.remarks.empty()) json["remarks"] = run.remarks;
   if (!run.saved.empty()) json["saved"] = run.saved;
   return dump(json);
 }

@@ -35,6 +35,9 @@ class Runner {
   /// Poisons outputs and workspaces, runs the pass (backward: forward first) to its end.
   void run();
 
+  /// The tensors, as kernels get them. Workspaces include those that start as zeros.
+  const Attention& attention() const { return attention_; }
+
   /// The outputs of the last run.
   Results<float> results() const;
 

@@ -109,6 +109,7 @@ ExitCode run_problem(const StageInfo& stage, Options options) {
                 .check = {},
                 .largest_score = {},
                 .diagnosis = {},
+                .remarks = {},
                 .timing = {},
                 .counters = {},
                 .predicted = predicted_bytes(variant, problem, options.pass, device->limits(), tiles),
@@ -134,7 +135,11 @@ ExitCode run_problem(const StageInfo& stage, Options options) {
     const Sample sample = choose_sample(problem, options.pass, options.problem.seed);
     run.check = check_results(problem, task.inputs, options.pass, results, sample);
     run.largest_score = explaining_score(run, task.inputs);
-    if (options.watch) run.diagnosis = diagnose(runner, results, run);
+    if (run.counters && run.check->passed) run.remarks = waste(runner.attention(), run.predicted, *run.counters);
+    if (options.watch) run.diagnosis = diagnose(runner, task.inputs, sample, results, run);
+    if (run.diagnosis && run.check->passed) {
+      if (std::string conflicts = array_conflicts(); !conflicts.empty()) run.remarks.push_back(std::move(conflicts));
+    }
     if (run.diagnosis && !run.check->passed) {
       const std::string words = only_empty_rows_wrong(problem, task.inputs, options.pass, results);
       if (!words.empty()) run.diagnosis->hints.insert(run.diagnosis->hints.begin(), words);

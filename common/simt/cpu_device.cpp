@@ -62,9 +62,15 @@ class CpuDevice final : public Device {
     machine::remove_device_memory(pointer);
     std::free(pointer);
   }
-  void upload(void* device, const void* host, std::size_t bytes) override { std::memcpy(device, host, bytes); }
+  void upload(void* device, const void* host, std::size_t bytes) override {
+    std::memcpy(device, host, bytes);
+    machine::set_poisoned(device, false);
+  }
   void download(void* host, const void* device, std::size_t bytes) override { std::memcpy(host, device, bytes); }
-  void poison(void* device, std::size_t bytes) override { std::memset(device, 0xFF, bytes); }
+  void poison(void* device, std::size_t bytes) override {
+    std::memset(device, 0xFF, bytes);
+    machine::set_poisoned(device, true);
+  }
   void run(const std::function<void()>& launches) override { launches(); }
 
   Timing time(const std::function<void()>&, int, bool) override {

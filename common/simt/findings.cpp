@@ -16,7 +16,12 @@ simt::Findings all;
 
 namespace machine {
 
-void add_findings(const Watch& watch) {
+GlobalWrites& global_writes() {
+  static GlobalWrites writes;
+  return writes;
+}
+
+void add_findings(Watch& watch) {
   const std::lock_guard lock(mutex);
   watch.report(all);
 }
@@ -33,6 +38,20 @@ Findings findings() {
 void reset_findings() {
   const std::lock_guard lock(mutex);
   all = {};
+  machine::global_writes() = {};
+}
+
+bool was_written(const void* begin, std::size_t bytes) {
+  const auto first = reinterpret_cast<std::uintptr_t>(begin);
+  for (std::uintptr_t at = first; at < first + bytes; ++at) {
+    if ((machine::global_writes().of_word(at / 4) >> at % 4 & 1) == 0) return false;
+  }
+  return true;
+}
+
+std::string writer_near(const void* address) {
+  const auto found = machine::global_writes().pages.find(reinterpret_cast<std::uintptr_t>(address) / 4 / machine::page_words);
+  return found == machine::global_writes().pages.end() ? "" : found->second.writer;
 }
 
 bool can_watch() { return machine::instrumented; }
@@ -52,8 +71,9 @@ std::string sentence(const Race& race) {
 }
 
 std::string sentence(const UnwrittenRead& read) {
-  return read.line + " reads shared memory that no thread has written, thread " + machine::words(read.reader.thread) +
-         " of block " + machine::words(read.reader.block) + " (kernel " + read.kernel + ")";
+  return read.line + " reads " + (read.shared ? "shared" : "global") + " memory that no thread has written, thread " +
+         machine::words(read.reader.thread) + " of block " + machine::words(read.reader.block) + " (kernel " + read.kernel +
+         ")";
 }
 
 }  // namespace simt

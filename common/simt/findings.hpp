@@ -1,4 +1,4 @@
-// What watched launches found: accesses that race, and shared memory that was read though no thread had written it.
+// What watched launches found: accesses that race, memory that was read though no thread had written it, and memory that none has written.
 #pragma once
 
 #include "common/simt/types.hpp"
@@ -25,22 +25,37 @@ struct Race {
   ThreadName first, second;
 };
 
-/// A thread reads bytes of shared memory that no thread of its block has written: NaN here, anything on a GPU.
+/// A thread reads bytes that hold no value: of shared memory, if no thread of its block has written them; of poisoned global memory, if no
+/// launch has. NaN here, anything on a GPU.
 struct UnwrittenRead {
   std::string kernel, line;
   ThreadName reader;
+  bool shared = true;
+  std::uintptr_t address = 0;
+};
+
+/// Bank conflicts of plain arrays in shared memory; those of views are among the Counters.
+struct ArrayConflicts {
+  std::string kernel, line;
+  std::uint64_t count = 0;
 };
 
 struct Findings {
   std::vector<Race> races;  ///< one for each pair of lines
   std::vector<UnwrittenRead> unwritten;
-  std::uint64_t accesses = 0;  ///< looked at
-  bool complete = true;        ///< false: there were more accesses than are looked at
+  std::vector<ArrayConflicts> conflicts;  ///< one for each line that has some
+  std::uint64_t accesses = 0;             ///< looked at
+  bool complete = true;                   ///< false: there were more accesses than are looked at
 };
 
 /// Of the launches with Options::watch since the last reset.
 Findings findings();
 void reset_findings();
+
+/// Has a launch with Options::watch written these bytes of global memory since the last reset?
+bool was_written(const void*, std::size_t bytes);
+/// The last such launch that wrote near there, "kernel softmax, 1 x 2 x 1 blocks of 128 x 1 x 1 threads,"; "" if none did.
+std::string writer_near(const void*);
 
 /// Can it be known? False in builds under a sanitizer, which watches by its own means.
 bool can_watch();

@@ -31,6 +31,7 @@ void run_kernel(const KernelCall&);
 /// Runs kernel(args...) on every thread of the grid.
 template <class... Parameters, class... Arguments>
 void launch(const char* name, const LaunchShape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
+  static_assert(sizeof...(Arguments) == sizeof...(Parameters), "launch() must pass as many arguments as the kernel takes");
   const std::tuple<Parameters...> parameters(static_cast<Parameters>(arguments)...);
   const auto call = [&] { std::apply(kernel, parameters); };
   run_kernel({name, shape, [](const void* self) { (*static_cast<decltype(&call)>(self))(); }, &call});

@@ -63,6 +63,12 @@ struct SharedMatrix {
     return element(reinterpret_cast<Access*>(address), SharedWatch{data, site});
   }
 
+  template <class Index>
+  auto operator[](Index) const {
+    static_assert(!std::is_same_v<Index, Index>, "views take parentheses: write M(row, col), not M[row][col]");
+    return data;
+  }
+
   /// The address of an element, for atomics, ldmatrix and asynchronous copies.
   T* address(int row, int col, Site site = Site::here()) const { return checked(row, col, sizeof(T), site); }
 

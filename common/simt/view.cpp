@@ -19,6 +19,9 @@ std::map<std::string, int>& ids() {
   return names;
 }
 
+/// "1 head", "2 heads"
+std::string counted(int n, const char* one, const char* many) { return std::to_string(n) + " " + (n == 1 ? one : many); }
+
 /// "K[b=0, h=1]", "K", or "a matrix".
 std::string words(const Origin& origin) {
   const std::string name = *origin.name == '\0' ? "a view" : origin.name;
@@ -70,8 +73,8 @@ void fail_outside_vector(const Origin& origin, int index, int size, Site site) {
 }
 
 void fail_outside_tensor(const Origin& origin, int b, int h, int batches, int heads, Site site) {
-  fail(site, words(origin) + " has " + std::to_string(batches) + " batches and " + std::to_string(heads) +
-                 " heads: there is no batch " + std::to_string(b) + ", head " + std::to_string(h));
+  fail(site, words(origin) + " has " + counted(batches, "batch", "batches") + " and " + counted(heads, "head", "heads") +
+                 ": there is no batch " + std::to_string(b) + ", head " + std::to_string(h));
 }
 
 void fail_misaligned(const char* what, const void* address, std::size_t alignment, Site site) {

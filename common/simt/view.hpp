@@ -68,6 +68,12 @@ struct Matrix {
     return {checked(row, col, 1, site), origin.id, cols - col, site};
   }
 
+  template <class Index>
+  auto operator[](Index) const {
+    static_assert(!std::is_same_v<Index, Index>, "views take parentheses: write M(row, col), not M[row][col]");
+    return data;
+  }
+
   /// The matrix without its first n rows. None may be left: then there is nothing to read.
   Matrix below(int n) const {
     Matrix rest{data + n * row_stride, rows - n, cols, row_stride, origin};
@@ -98,6 +104,12 @@ struct Vector {
   }
 
   GlobalPointer<T> address(int index, Site site = Site::here()) const { return {checked(index, site), origin.id, 1, site}; }
+
+  template <class Index>
+  auto operator[](Index) const {
+    static_assert(!std::is_same_v<Index, Index>, "views take parentheses: write v(i), not v[i]");
+    return *data;
+  }
 
  private:
   T* checked(int index, Site site) const {

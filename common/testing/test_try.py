@@ -185,6 +185,20 @@ class Try(unittest.TestCase):
         self.assertIn("04_first does not build", err)
         self.assertEqual(self.read("tests.txt"), "")
 
+    def test_which_line_asked_for_a_template(self):
+        error = "{0}/common/l.hpp:34:1: error: as many arguments\n   34 | assert\n"
+        gcc = "{0}/common/l.hpp: In instantiation of 'f':\n{0}/04_first/kernel.cuh:9:3:   required from here\n"
+        more = "{0}/common/l.hpp:34:2: note: the comparison reduces to '(2 == 3)'\n{0}/common/l.hpp:35:1: error: later\n"
+        first = "common/l.hpp:34:1: error: as many arguments\n   34 | assert\n"
+        (self.root / "build.txt").write_text((gcc + error + more).format(self.root))
+        note = "common/l.hpp:34:2: note: the comparison reduces to '(2 == 3)'\n"
+        self.assertEqual(self.run_it("04", BUILD="1")[1], first + note + "04_first/kernel.cuh:9:3:   required from here\n")
+        clang = (
+            "{0}/common/l.hpp:30:1: note: in f requested here\n  30 | f\n{0}/04_first/kernel.cuh:9:3: note: in g requested here\n  9 | g\n"
+        )
+        (self.root / "build.txt").write_text((error + clang + error + gcc).format(self.root))
+        self.assertEqual(self.run_it("04", BUILD="1")[1], first + "04_first/kernel.cuh:9:3: note: in g requested here\n")
+
     def test_errors_of_the_linker_and_of_cmake(self):
         (self.root / "build.txt").write_text(
             "/usr/bin/ld: x.o: in function `f':\nx.cpp:(.text+0x5): undefined reference to `g'\ncollect2: error: ld\n"

@@ -10,9 +10,15 @@
 namespace flash {
 namespace {
 
-enum class Mistake { none, late_race, early_race, unwritten, sign, sum };
+enum class Mistake { none, late_race, early_race, unwritten, sign, sum, grid, guard, scale, unset };
 
 constexpr int ROWS = 32;
+
+/// What an uninitialised variable may hold: a value that other threads have left on the stack.
+float leftover() {
+  static float left = 0.0f;
+  return left += 0.01f;
+}
 
 /// A thread per query; the scores of a key pass through shared memory, so that a barrier can be missing. Grid: (tiles of queries, H, B).
 template <Mistake mistake>
@@ -20,17 +26,17 @@ __global__ void attention_kernel(Problem problem, Tensor<const float> Q_all, Ten
                                  Tensor<const float> V_all, Tensor<float> O_all, Tensor<float> L_all) {
   __shared__ float K_row[128];
   const int b = blockIdx.z, h = blockIdx.y, i = blockIdx.x * ROWS + threadIdx.x;
-  const bool exists = i < problem.Nq;
+  const bool exists = i < (mistake == Mistake::guard ? problem.Nq - 1 : problem.Nq);
   const Matrix<const float> Q = Q_all.head(b, h), K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
   float l = 0.0f, O[128] = {};
   for (int j = 0; j < problem.Nk; ++j) {
     const int first = mistake == Mistake::unwritten ? 1 : 0;
     for (int c = first + threadIdx.x; c < problem.d; c += ROWS) K_row[c] = K(j, c);  // BUG write
     if (mistake != Mistake::early_race) __syncthreads();
-    float s = 0.0f;
+    float s = mistake == Mistake::unset ? leftover() : 0.0f;
     for (int c = 0; exists && c < problem.d; ++c) s += Q(i, c) * K_row[c];  // BUG read
     if (mistake != Mistake::late_race) __syncthreads();
-    const float p = expf(problem.scale * s);
+    const float p = expf(mistake == Mistake::scale ? s : problem.scale * s);
     l += mistake == Mistake::sum ? 2.0f * p : p;
     for (int c = 0; exists && c < problem.d; ++c) O[c] += p * V(j, c);
   }
@@ -43,18 +49,20 @@ __global__ void attention_kernel(Problem problem, Tensor<const float> Q_all, Ten
 template <Mistake mistake>
 void forward(const Attention& a) {
   const Problem& p = a.problem;
-  launch("attention", {dim3(blocks_for(p.Nq, ROWS), static_cast<unsigned>(p.H), static_cast<unsigned>(p.B)), dim3(ROWS)},
+  const int rows = mistake == Mistake::grid ? ROWS : p.Nq;
+  launch("attention", {dim3(blocks_for(rows, ROWS), static_cast<unsigned>(p.H), static_cast<unsigned>(p.B)), dim3(ROWS)},
          attention_kernel<mistake>, p, view<const float>(a.Q), view<const float>(a.K), view<const float>(a.V), view<float>(a.O),
          view<float>(a.L));
 }
 
 template <Mistake mistake>
-RunRecord run() {
+RunRecord run(int Nq = 20, int d = 40, const Prediction& predicted = {}) {
   RunRecord run;
   run.variant = {.name = "mistaken", .idea = "", .forward = forward<mistake>};
   run.problem.B = run.problem.H = run.problem.Hkv = 1;
-  run.problem.Nq = run.problem.Nk = 20;
-  run.problem.d = 40;
+  run.problem.Nq = Nq;
+  run.problem.Nk = 20;
+  run.problem.d = d;
   run.problem.scale = 0.15f;
   const std::unique_ptr<Device> device = open_cpu();
   run.device = device->info();
@@ -63,7 +71,8 @@ RunRecord run() {
   runner.run();
   const Results<float> got = runner.results();
   run.check = check_results(run.problem, inputs, Pass::forward, got, Sample{});
-  run.diagnosis = diagnose(runner, got, run);
+  run.remarks = waste(runner.attention(), predicted, runner.count());
+  run.diagnosis = diagnose(runner, inputs, Sample{}, got, run);
   return run;
 }
 
@@ -119,6 +128,45 @@ TEST_CASE("diagnosis: wrong arithmetic, and which formula to look at") {
   CAPTURE(all(sum));
   CHECK(has(all(sum), {"lse and o are wrong"}));
   CHECK(has(all(sum), {"every element of o is 0.5 times what it should be\n"}));
+}
+
+TEST_CASE("diagnosis: the scale is forgotten") {
+  const RunRecord scale = run<Mistake::scale>();
+  CAPTURE(all(scale));
+  CHECK(has(all(scale), {"the arithmetic is wrong", "o and lse are right for scale = 1"}));
+}
+
+TEST_CASE("diagnosis: a variable that is read before it is set") {
+  const RunRecord unset = run<Mistake::unset>();
+  CAPTURE(all(unset));
+  CHECK(has(all(unset), {"depends on the order of the threads", "No race explains that"}));
+}
+
+TEST_CASE("diagnosis: rows that no thread has written, and the launch that should") {
+  const RunRecord grid = run<Mistake::grid>(70);
+  CAPTURE(all(grid));
+  CHECK(has(all(grid),
+            {"no thread has written rows 32 to 69 of O and L (batch 0, head 0): does the grid of kernel attention, 1 x 1 x 1 "
+             "blocks of 32 x 1 x 1 threads, cover them"}));
+  CHECK(!has(all(grid), {"the arithmetic is wrong"}));
+
+  const RunRecord guard = run<Mistake::guard>();
+  CAPTURE(all(guard));
+  CHECK(has(all(guard), {"no thread has written row 19 of O and L (batch 0, head 0)"}));
+  CHECK(!has(all(guard), {"the arithmetic is wrong"}));
+}
+
+TEST_CASE("diagnosis: right, but neighbouring threads read rows") {
+  const RunRecord wasteful = run<Mistake::none>();
+  REQUIRE(wasteful.remarks.size() == 2);
+  CHECK(wasteful.remarks.front() ==
+        "warps read Q in more sectors of 32 bytes than the elements fill (16000 for 2000): "
+        "do neighbouring threads read elements that lie a row apart?");
+  CHECK(has(wasteful.remarks.back(), {"warps write O", "(800 for 100)"}));
+  CHECK(wasteful.passed());
+  CHECK(has(text_report(wasteful), {"  wasteful     warps read Q"}));
+  CHECK(run<Mistake::none>(20, 40, {{"Q", {1, 0, true}}, {"O", {0, 1, true}}}).remarks.empty());
+  CHECK(run<Mistake::none>(20, 28).remarks.empty());  // rows of 112 bytes
 }
 
 TEST_CASE("diagnosis: the formula that the wrong tensors share") {

@@ -50,14 +50,18 @@ class AccessLog {
   /// Ends all open accesses and calls visit(key, access) for each.
   template <class Visit>
   void flush(Visit&& visit) {
-    for (auto& lines : warps_) {
-      for (auto& [key, line] : lines) {
-        for (const WarpAccess& access : line.accesses) visit(key, access);
-        line.accesses.clear();
-        line.occurrences.fill(0);
-      }
-    }
+    for (std::size_t warp = 0; warp < warps_.size(); ++warp) flush_warp(warp, visit);
     give_back();
+  }
+  /// The same of one warp.
+  template <class Visit>
+  void flush_warp(std::size_t warp, Visit&& visit) {
+    for (auto& [key, line] : warps_[warp]) {
+      for (const WarpAccess& access : line.accesses) visit(key, access);
+      used_ -= static_cast<std::int64_t>(line.accesses.size());
+      line.accesses.clear();
+      line.occurrences.fill(0);
+    }
   }
 
  private:

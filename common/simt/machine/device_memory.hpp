@@ -12,8 +12,15 @@ struct MemoryRange {
   std::uintptr_t begin = 0, end = 0;
 };
 
+struct Allocation : MemoryRange {
+  bool poisoned = false;  ///< holds no values until a kernel writes some
+};
+
 void add_device_memory(const void* begin, std::size_t bytes);
 void remove_device_memory(const void* begin);
-std::vector<MemoryRange> device_memory();
+/// The host fills the allocation that holds this address, with values or with poison.
+void set_poisoned(const void* inside, bool poisoned);
+/// In ascending order.
+std::vector<Allocation> device_memory();
 
 }  // namespace flash::machine

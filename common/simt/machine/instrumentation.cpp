@@ -62,8 +62,7 @@ void hold_against_hopper(Hopper& hopper, const void* address, std::size_t bytes,
 [[gnu::noinline]] void look(const void* address, std::size_t bytes, AccessKind kind, const void* from) {
   const CodePlace place{.address = reinterpret_cast<std::uintptr_t>(from)};
   if (instruments.steps_left < 0) {
-    if (Worker* const worker = Worker::running())
-      worker->abandon(Worker::Fault::no_steps_left, nullptr, static_cast<const char*>(from) - 1);
+    if (Worker* const worker = Worker::running()) worker->no_steps_left(from);
     instruments = {};  // the host's part of a kernel file
   }
   if (instruments.watch != nullptr) watch_access(address, bytes, kind, place);

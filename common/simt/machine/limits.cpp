@@ -34,4 +34,24 @@ void check_limits(const KernelCall& kernel, int target_sm) {
   }
 }
 
+void check_static_shared(const KernelCall& kernel, const std::vector<SharedVariable>& variables, int target_sm) {
+  constexpr std::size_t most_static = 48 * 1024;
+  std::size_t sum = 0;
+  std::string list;
+  for (const SharedVariable& variable : variables) {
+    sum += variable.bytes;
+    list += (list.empty() ? "" : ", ") + variable.name + " " + std::to_string(variable.bytes);
+  }
+  const std::string what =
+      "kernel " + std::string(kernel.name) + ": " + std::to_string(sum) + " bytes of static shared memory (" + list + ")";
+  if (sum > most_static) {
+    throw KernelError(what + ": CUDA allows a kernel " + std::to_string(most_static) +
+                      ", and more only as dynamic shared memory");
+  }
+  if (const std::size_t most = shared_bytes_limit(target_sm), dynamic = kernel.shape.shared_bytes; sum + dynamic > most) {
+    throw DeviceError(what + " and " + std::to_string(dynamic) + " of dynamic: a GPU of sm_" + std::to_string(target_sm) +
+                      " allows " + std::to_string(most) + " together");
+  }
+}
+
 }  // namespace flash::machine

@@ -3,6 +3,7 @@
 
 #include "common/attention/tiles.hpp"
 #include "common/simt/launch.hpp"
+#include "common/simt/machine/shared_memory.hpp"
 
 namespace flash::machine {
 
@@ -23,5 +24,7 @@ constexpr DeviceLimits limits_of(int target_sm) {
 
 /// Throws, naming kernel and shape: KernelError if no GPU can hold the launch, DeviceError if the target cannot.
 void check_limits(const KernelCall&, int target_sm);
+/// The same once it is known which static __shared__ variables the kernel has.
+void check_static_shared(const KernelCall&, const std::vector<SharedVariable>&, int target_sm);
 
 }  // namespace flash::machine

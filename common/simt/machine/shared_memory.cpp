@@ -6,7 +6,12 @@
 #include <new>
 
 #if defined(__linux__)
+#include <cxxabi.h>
 #include <link.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <string_view>
 #endif
 
 namespace flash::machine {
@@ -97,10 +102,81 @@ void poison_static_shared() {
 
 MemoryRange static_shared() { return thread_locals().all; }
 
+namespace {
+
+/// "A_tile" for "_ZZN5flash12tile_productEvE6A_tile".
+std::string name_of(const char* symbol) {
+  int status = 0;
+  char* const text = abi::__cxa_demangle(symbol, nullptr, nullptr, &status);
+  std::string name = text == nullptr ? symbol : text;
+  std::free(text);
+  return name.substr(name.rfind(':') + 1);  // 0 where there is none
+}
+
+/// Of the running program: what lies in the section, and thread-local variables of functions that are not the simulator's.
+std::vector<SharedVariable> read_variables() {
+  std::ifstream program("/proc/self/exe", std::ios::binary);
+  const auto read = [&]<class T>(std::vector<T>& into, std::size_t offset) {
+    program.seekg(static_cast<std::streamoff>(offset));
+    program.read(reinterpret_cast<char*>(into.data()), static_cast<std::streamsize>(into.size() * sizeof(T)));
+  };
+  std::vector<ElfW(Ehdr)> header(1);
+  read(header, 0);
+  std::vector<ElfW(Shdr)> sections(header.front().e_shnum);
+  read(sections, header.front().e_shoff);
+  const auto& [all, section] = thread_locals();
+  std::vector<SharedVariable> variables;
+  for (const auto& table : sections) {
+    if (table.sh_type != SHT_SYMTAB || table.sh_link >= sections.size()) continue;
+    std::vector<ElfW(Sym)> symbols(table.sh_size / sizeof(ElfW(Sym)));
+    read(symbols, table.sh_offset);
+    std::vector<char> names(sections[table.sh_link].sh_size);
+    read(names, sections[table.sh_link].sh_offset);
+    for (const auto& symbol : symbols) {
+      if (!program || symbol.st_name >= names.size() || (symbol.st_info & 0xF) != STT_TLS) continue;
+      const char* const name = names.data() + symbol.st_name;
+      const std::uintptr_t at = all.begin + symbol.st_value;
+      const bool local = std::string_view(name).starts_with("_ZZ") && !std::string_view(name).starts_with("_ZZN5flash7machine");
+      if (local || (at >= section.begin && at < section.end))
+        variables.push_back({name_of(name), symbol.st_value, symbol.st_size});
+    }
+  }
+  return variables;
+}
+
+const std::vector<SharedVariable>& variables() {
+  static const std::vector<SharedVariable> all = read_variables();
+  return all;
+}
+
+const std::byte* start_of(const SharedVariable& variable) {
+  return reinterpret_cast<const std::byte*>(thread_locals().all.begin) + variable.offset;
+}
+
+}  // namespace
+
+void StaticSharedUse::start_block() {
+  before_.clear();
+  for (const SharedVariable& variable : variables())
+    before_.insert(before_.end(), start_of(variable), start_of(variable) + variable.bytes);
+}
+
+std::vector<SharedVariable> StaticSharedUse::written() const {
+  std::vector<SharedVariable> found;
+  const std::byte* before = before_.data();
+  for (const SharedVariable& variable : variables()) {
+    if (std::memcmp(start_of(variable), before, variable.bytes) != 0) found.push_back(variable);
+    before += variable.bytes;
+  }
+  return found;
+}
+
 #else
 
 void poison_static_shared() {}
 MemoryRange static_shared() { return {}; }
+void StaticSharedUse::start_block() {}
+std::vector<SharedVariable> StaticSharedUse::written() const { return {}; }
 
 #endif
 

@@ -5,6 +5,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace flash::machine {
 
@@ -41,5 +43,21 @@ void poison_static_shared();
 /// Where they lie, all of them, for this operating-system thread: its thread-local variables, the simulator's own too. Empty where the
 /// platform does not tell.
 MemoryRange static_shared();
+
+/// A static __shared__ variable of some kernel.
+struct SharedVariable {
+  std::string name;
+  std::size_t offset, bytes;  ///< in the program's thread-local variables
+};
+
+/// Which of them a block writes: they hold something else after it. Known from the program's ELF symbols.
+class StaticSharedUse {
+ public:
+  void start_block();
+  std::vector<SharedVariable> written() const;
+
+ private:
+  std::vector<std::byte> before_;  ///< one variable after the other
+};
 
 }  // namespace flash::machine

@@ -11,4 +11,7 @@ namespace flash::machine {
 /// it is installed; of the functions that were inlined there, the innermost that is not the simulator's counts.
 std::string source_line(const CodePlace&);
 
+/// The same of the running call that returns to `from`. If all of its function is the simulator's, as of a view that is not inlined, of its callers.
+std::string source_line_of_call(const void* from);
+
 }  // namespace flash::machine

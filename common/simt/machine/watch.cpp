@@ -29,14 +29,12 @@ void join(std::vector<std::uint32_t>& into, const std::vector<std::uint32_t>& fr
 
 }  // namespace
 
-Watch::Watch(const char* kernel, const dim3& grid, const dim3& block, std::vector<MemoryRange> device)
+Watch::Watch(const char* kernel, const dim3& grid, const dim3& block, std::vector<Allocation> device)
     : kernel_(kernel),
       grid_(grid),
       block_shape_(block),
       threads_(std::size_t{block.x} * block.y * block.z),
-      device_(std::move(device)) {
-  std::ranges::sort(device_, {}, &MemoryRange::begin);
-}
+      device_(std::move(device)) {}
 
 void Watch::start_block(std::uint64_t block, MemoryRange dynamic_shared, MemoryRange static_shared) {
   block_ = static_cast<std::uint32_t>(block);
@@ -49,6 +47,8 @@ void Watch::start_block(std::uint64_t block, MemoryRange dynamic_shared, MemoryR
   of_warp_.assign(threads_, {});
   acquired_.clear();
   tokens_.clear();
+  arrays_.flush([this](const auto& key, const auto& access) { count_conflicts(key, access); });
+  arrays_.reset(static_cast<int>((threads_ + 31) / 32));
 }
 
 Watch::Word* Watch::word_at(std::uintptr_t address, bool& shared) {
@@ -57,17 +57,29 @@ Watch::Word* Watch::word_at(std::uintptr_t address, bool& shared) {
   if (contains(static_, address)) return &static_words_[(address - static_.begin) / word_bytes];
   shared = false;
   if (device_.empty() || address < device_.front().begin || address >= device_.back().end) return nullptr;
-  const auto after = std::ranges::upper_bound(device_, address, {}, &MemoryRange::begin);
+  const auto after = std::ranges::upper_bound(device_, address, {}, &Allocation::begin);
   if (after == device_.begin() || !contains(*std::prev(after), address))
     return nullptr;  // the thread's own, or the simulator's
   const std::uintptr_t word = address / word_bytes;
   if (word / page_words != recent_page_number_) {
     std::unique_ptr<Word[]>& page = device_pages_[word / page_words];
-    if (page == nullptr) page = std::make_unique<Word[]>(page_words);
+    if (page == nullptr) page = new_page(word / page_words);
     recent_page_number_ = word / page_words;
     recent_page_ = page.get();
   }
   return &recent_page_[word % page_words];
+}
+
+/// Whoever reads words outside of poisoned allocations may do so.
+std::unique_ptr<Watch::Word[]> Watch::new_page(std::uintptr_t number) const {
+  auto page = std::make_unique<Word[]>(page_words);
+  for (std::size_t i = 0; i < page_words; ++i) {
+    const std::uintptr_t word = number * page_words + i;
+    const auto holds = [&](const Allocation& allocation) { return contains(allocation, word * word_bytes); };
+    const auto allocation = std::ranges::find_if(device_, holds);
+    page[i].written = allocation != device_.end() && allocation->poisoned ? global_writes().of_word(word) : 0xF;
+  }
+  return page;
 }
 
 std::uint32_t Watch::index_of(const CodePlace& place) {
@@ -88,27 +100,47 @@ bool Watch::access(int thread, std::uintptr_t address, std::size_t bytes, Access
   for (std::uintptr_t at = address; at < address + bytes;) {
     const std::uintptr_t first = at % word_bytes, last = std::min(word_bytes, first + (address + bytes - at));
     bool shared;
+    const std::uintptr_t here = at;
     Word* const word = word_at(at, shared);
     at += last - first;
     if (word == nullptr) continue;
     if (!known_place) {
+      if (shared) log_array(thread, address, bytes, kind, place);
       now.place = index_of(place);
       known_place = true;
       ++accesses_;
     }
     now.bytes = static_cast<std::uint8_t>((1u << last) - (1u << first));
-    access_word(*word, shared, now);
+    access_word(*word, here, shared, now);
   }
   return true;
 }
 
-void Watch::access_word(Word& word, bool shared, const Access& now) {
+void Watch::log_array(int thread, std::uintptr_t address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
+  const bool in_view = address >= announced_.begin && address + bytes <= announced_.end;
+  if (place.file != nullptr) {
+    announced_ = {address, address + bytes};
+  } else if (!in_view && kind != AccessKind::atomic && bytes <= 16) {
+    announced_ = {};
+    const AccessLog::Key key{reinterpret_cast<const char*>(place.address), 0, static_cast<int>(bytes), 0,
+                             kind == AccessKind::write};
+    if (!arrays_.add(thread / 32, thread % 32, key, address)) give_up();
+  }
+}
+
+void Watch::count_conflicts(const AccessLog::Key& key, const WarpAccess& access) {
+  if (const std::uint64_t count = bank_conflicts(access, key.bytes))
+    conflicts_[reinterpret_cast<std::uintptr_t>(key.file)] += count;
+}
+
+void Watch::access_word(Word& word, std::uintptr_t address, bool shared, const Access& now) {
   if (shared) begin_word(word);
   if (now.kind != AccessKind::read) {
     word.written |= now.bytes;
-  } else if (shared && (word.written & now.bytes) != now.bytes) {
-    const auto same = [&](const Access& other) { return other.place == now.place; };
-    if (unwritten_.size() < most_races && std::ranges::none_of(unwritten_, same)) unwritten_.push_back(now);
+    word.writes = true;
+  } else if ((word.written & now.bytes) != now.bytes) {
+    const auto same = [&](const Unwritten& other) { return other.read.place == now.place; };
+    if (unwritten_.size() < most_races && std::ranges::none_of(unwritten_, same)) unwritten_.push_back({now, shared, address});
   }
 
   int replaced = -1;
@@ -171,12 +203,15 @@ std::uint32_t Watch::known(std::size_t thread, std::size_t of) const {
 
 // Of a thread's time nobody knows more than itself.
 void Watch::barrier() {
+  arrays_.flush([this](const auto& key, const auto& access) { count_conflicts(key, access); });
   barrier_ = own_;
   for (std::uint32_t& time : own_) ++time;
 }
 
 // Of other warps' times they tell each other only what a token told one of them.
 void Watch::meet(const std::vector<int>& threads) {
+  const auto count = [this](const auto& key, const auto& access) { count_conflicts(key, access); };
+  if (threads.size() == 32) arrays_.flush_warp(static_cast<std::size_t>(threads.front()) / 32, count);
   std::array<std::uint32_t, 32> told{};
   Clock acquired;
   for (const int thread : threads) {
@@ -212,7 +247,18 @@ simt::ThreadName Watch::name(const Access& access) const {
   return {index(access.block, grid_), index(access.thread, block_shape_)};
 }
 
-void Watch::report(simt::Findings& findings) const {
+void Watch::report(simt::Findings& findings) {
+  arrays_.flush([this](const auto& key, const auto& access) { count_conflicts(key, access); });
+  for (const auto& [address, count] : conflicts_) {
+    const std::string line = source_line({.address = address});
+    const auto same = [&](const simt::ArrayConflicts& other) { return other.line == line && other.kernel == kernel_; };
+    const auto found = std::ranges::find_if(findings.conflicts, same);
+    if (found == findings.conflicts.end()) {
+      findings.conflicts.push_back({kernel_, line, count});
+    } else {
+      found->count += count;
+    }
+  }
   findings.accesses += accesses_;
   if (accesses_ >= limit) findings.complete = false;
   std::vector<std::string> lines(places_.size());
@@ -239,10 +285,23 @@ void Watch::report(simt::Findings& findings) const {
     };
     if (std::ranges::none_of(findings.races, same)) findings.races.push_back(std::move(found));
   }
-  for (const Access& access : unwritten_) {
-    const simt::UnwrittenRead found{kernel_, line_of(access), name(access)};
+  for (const auto& [access, shared, address] : unwritten_) {
+    const simt::UnwrittenRead found{kernel_, line_of(access), name(access), shared, address};
     const auto same = [&](const simt::UnwrittenRead& other) { return other.line == found.line; };
     if (std::ranges::none_of(findings.unwritten, same)) findings.unwritten.push_back(found);
+  }
+  const auto words = [](const dim3& size) {
+    return std::to_string(size.x) + " x " + std::to_string(size.y) + " x " + std::to_string(size.z);
+  };
+  const std::string writer =
+      std::string("kernel ") + kernel_ + ", " + words(grid_) + " blocks of " + words(block_shape_) + " threads,";
+  for (const auto& [number, page] : device_pages_) {
+    for (std::size_t i = 0; i < page_words; ++i) {
+      if (!page[i].writes) continue;
+      GlobalWrites::Page& record = global_writes().pages[number];
+      record.written[i] |= page[i].written;
+      record.writer = writer;
+    }
   }
 }
 

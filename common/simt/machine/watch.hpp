@@ -1,4 +1,4 @@
-// Looks at every memory access of a launch: which two of them race, and which read shared memory that no thread has written.
+// Looks at every memory access of a launch: which two of them race, and which read memory that no thread has written.
 //
 // Kernels are compiled with -fsanitize=thread, by which the compiler calls a function before each access to memory. Those functions are
 // the simulator's own (instrumentation.cpp), not ThreadSanitizer's. What two CUDA threads do is ordered by barriers, __syncwarp, and fences
@@ -10,6 +10,7 @@
 #pragma once
 
 #include "common/simt/findings.hpp"
+#include "common/simt/machine/access_log.hpp"
 #include "common/simt/machine/device_memory.hpp"
 #include "common/simt/site.hpp"
 
@@ -33,13 +34,31 @@ struct CodePlace {
 
 enum class AccessKind : std::uint8_t { read, write, atomic };
 
+constexpr std::size_t page_words = 256;
+
+/// What watched launches have written to global memory, by its address / 4 / page_words.
+struct GlobalWrites {
+  struct Page {
+    std::array<std::uint8_t, page_words> written{};  ///< bytes of each word: a mask
+    std::string writer;                              ///< the last launch to write there
+  };
+  std::unordered_map<std::uintptr_t, Page> pages;
+
+  std::uint8_t of_word(std::uintptr_t word) const {
+    const auto found = pages.find(word / page_words);
+    return found == pages.end() ? std::uint8_t{0} : found->second.written[word % page_words];
+  }
+};
+/// Since the last reset of the findings. Launches that are watched run one after the other.
+GlobalWrites& global_writes();
+
 class Watch {
  public:
   /// It looks at so many accesses and then at no more, which report() says.
   static constexpr std::uint64_t limit = 30'000'000;
 
   /// `device`: the allocations whose words are followed.
-  Watch(const char* kernel, const dim3& grid, const dim3& block, std::vector<MemoryRange> device);
+  Watch(const char* kernel, const dim3& grid, const dim3& block, std::vector<Allocation> device);
 
   /// Block number `block` of the grid begins: its threads and its shared memory are new.
   void start_block(std::uint64_t block, MemoryRange dynamic_shared, MemoryRange static_shared);
@@ -61,7 +80,7 @@ class Watch {
   /// Memory is full: look no further.
   void give_up() { accesses_ = limit; }
 
-  void report(simt::Findings&) const;
+  void report(simt::Findings&);
 
  private:
   /// One access to a word, against which later ones are held.
@@ -78,16 +97,25 @@ class Watch {
     std::uint32_t block = ~0u;  ///< whose shared memory it was last
     std::uint8_t used = 0, next = 0;
     std::uint8_t written = 0;  ///< bytes: a mask
+    bool writes = false;       ///< of this launch
+  };
+  struct Unwritten {
+    Access read;
+    bool shared;
+    std::uintptr_t address;
   };
   struct FoundRace {
     Access first, second;
     bool shared;
   };
 
+  void log_array(int thread, std::uintptr_t address, std::size_t bytes, AccessKind, const CodePlace&);
+  void count_conflicts(const AccessLog::Key&, const WarpAccess&);
   void set_written(std::uintptr_t address, std::size_t bytes, std::uint8_t mask);
   void begin_word(Word&) const;
   Word* word_at(std::uintptr_t address, bool& shared);
-  void access_word(Word&, bool shared, const Access&);
+  std::unique_ptr<Word[]> new_page(std::uintptr_t number) const;
+  void access_word(Word&, std::uintptr_t address, bool shared, const Access&);
   bool ordered(const Access& before, int thread) const;
   void add_race(const Access& before, const Access& now, bool shared);
   std::uint32_t index_of(const CodePlace&);
@@ -109,8 +137,7 @@ class Watch {
 
   MemoryRange dynamic_{}, static_{};
   std::vector<Word> dynamic_words_, static_words_;
-  std::vector<MemoryRange> device_;  ///< in ascending order
-  static constexpr std::size_t page_words = 256;
+  std::vector<Allocation> device_;  ///< in ascending order
   std::unordered_map<std::uintptr_t, std::unique_ptr<Word[]>> device_pages_;
   std::uintptr_t recent_page_number_ = 0;
   Word* recent_page_ = nullptr;
@@ -118,13 +145,17 @@ class Watch {
   std::vector<CodePlace> places_;
   std::array<std::uint32_t, 1024> recent_places_{};  ///< of places with this hash, the one seen last
 
+  AccessLog arrays_;                                             ///< accesses to shared memory that no view has announced
+  MemoryRange announced_{};                                      ///< by the last view
+  std::unordered_map<std::uintptr_t, std::uint64_t> conflicts_;  ///< by the code's address
+
   std::uint64_t accesses_ = 0;
   bool fences_ = false;
   std::vector<FoundRace> races_;
-  std::vector<Access> unwritten_;
+  std::vector<Unwritten> unwritten_;
 };
 
 /// Adds what was found to simt::findings().
-void add_findings(const Watch&);
+void add_findings(Watch&);
 
 }  // namespace flash::machine

@@ -1,6 +1,7 @@
 #include "common/simt/machine/worker.hpp"
 #include "common/base/error.hpp"
 #include "common/simt/machine/hopper.hpp"
+#include "common/simt/machine/limits.hpp"
 #include "common/simt/machine/names.hpp"
 #include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/source_line.hpp"
@@ -95,6 +96,7 @@ void Worker::run_block(std::uint64_t block) {
   random_.seed(options_.seed * 0x9E3779B97F4A7C15u + block);
   shared_.start_block(kernel_->shape.shared_bytes);
   poison_static_shared();
+  if (block == 0) static_use_.start_block();
   simt::shared_window = {reinterpret_cast<std::uintptr_t>(shared_.data()), shared_.bytes(), SharedMemory::reach,
                          options_.count || options_.watch};
   simt::log_global_accesses = options_.count || options_.watch;
@@ -151,6 +153,7 @@ void Worker::run_block(std::uint64_t block) {
     if (!all_exited) failure_ = std::make_exception_ptr(KernelError(place(false) + ": " + stuck()));
   }
   if (failure_ == nullptr && hopper_used_) end_hopper();
+  if (failure_ == nullptr && block == 0) check_static_use();
   if (failure_ == nullptr) {
     if (const std::ptrdiff_t offset = shared_.overwritten(); offset != 0) {
       failure_ = std::make_exception_ptr(KernelError(place(false) + ": a thread wrote to byte " + std::to_string(offset) +
@@ -186,6 +189,14 @@ void Worker::end_hopper() {
   }
 }
 
+void Worker::check_static_use() {
+  try {
+    check_static_shared(*kernel_, static_use_.written(), options_.target_sm);
+  } catch (const std::runtime_error&) {
+    failure_ = std::current_exception();
+  }
+}
+
 void Worker::count_logged_accesses() {
   shared_log_.flush([&](const AccessLog::Key& key, const WarpAccess& access) {
     counters_.bank_conflicts += bank_conflicts(access, key.bytes);
@@ -204,8 +215,6 @@ std::string Worker::message(Fault fault) const {
              " KiB of a simulated thread's stack (large arrays in registers, or a recursion) at " + line;
     case Fault::bad_address:
       return "there is no memory at address " + hexadecimal(fault_address_) + " at " + line;
-    case Fault::no_steps_left:
-      return endless(line);
     default:
       return "it has done nothing but compute for seconds, with no access to memory and no barrier: an endless loop? at " +
              line;
@@ -222,6 +231,11 @@ void Worker::log_is_full(Site site) {
 void Worker::no_steps_left(Site site) {
   instruments = {};  // the linker may have taken a kernel file's std::string for ours: it counts its steps, too
   abandon(endless(machine::words(site)));
+}
+
+void Worker::no_steps_left(const void* from) {
+  instruments = {};
+  abandon(endless(source_line_of_call(from)));
 }
 
 std::string Worker::endless(const std::string& line) const {

@@ -123,13 +123,14 @@ class Worker {
   // What ends the block from within a thread without unwinding its calls.
   [[noreturn]] void abandon(const std::string& message);
   /// For signal handlers too, which may not even allocate memory: the message is made later. `instruction` is the one that is to blame.
-  enum class Fault : std::uint8_t { none, stack_overflow, bad_address, no_steps_left, stands_still };
+  enum class Fault : std::uint8_t { none, stack_overflow, bad_address, stands_still };
   [[noreturn]] void abandon(Fault, const void* address, const void* instruction);
   bool in_guard(const void* address) const { return stacks_.in_guard(address, current_->number); }
 
   /// The accesses since the last barrier, which are kept to count them, no longer fit into memory.
   [[noreturn]] void log_is_full(Site);
   [[noreturn]] void no_steps_left(Site);
+  [[noreturn]] void no_steps_left(const void* from);  ///< at the access that returns there
   /// What a token orders, for whoever looks for races. Token: the target of an atomic.
   void release(void* token);
   void acquire(void* token);
@@ -155,6 +156,7 @@ class Worker {
   Thread* next_ready();
   void happen();
   void end_hopper();
+  void check_static_use();
   void complete_barrier();
   void count_logged_accesses();
   void complete_warp_operation(Warp&, Site);
@@ -189,6 +191,7 @@ class Worker {
   void* main_fiber_ = nullptr;
 
   SharedMemory shared_;
+  StaticSharedUse static_use_;
   AccessLog shared_log_, global_log_;  ///< what the warps access between two barriers, in counting runs
   std::exception_ptr failure_;
   Counters counters_;

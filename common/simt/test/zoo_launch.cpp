@@ -18,6 +18,28 @@ std::string refusal(const LaunchShape& shape) {
   return "";
 }
 
+/// Static shared memory, without a template and with one, which g++ keeps apart.
+__global__ void static_tile(int* out) {
+  __shared__ int small[1024], tile[12 * 1024];
+  small[threadIdx.x] = tile[threadIdx.x] = 1;
+  out[threadIdx.x] = small[threadIdx.x] + tile[threadIdx.x];
+}
+template <int Words>
+__global__ void template_tile(int* out) {
+  __shared__ int words[Words];
+  words[threadIdx.x] = 1;
+  out[threadIdx.x] = words[threadIdx.x];
+}
+std::string refusal_of(std::size_t shared_bytes, void (*kernel)(int*)) {
+  std::vector<int> out(4);
+  try {
+    launch("zoo", {dim3(2), dim3(4), shared_bytes}, kernel, out.data());
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "";
+}
+
 // Indices known only at run time keep the compiler from making these arrays smaller, and volatile from making the recursion a loop.
 __attribute__((noinline)) int deep(volatile int* levels) {
   volatile char frame[2000];
@@ -95,6 +117,18 @@ TEST_CASE("zoo: launches that the target cannot hold") {
   CHECK_REPORT(refusal({dim3(1, 65536), dim3(1)}), "a grid of 1 to 2147483647x65535x65535");
   CHECK_REPORT(refusal({dim3(0), dim3(1)}), "grid 0x1x1");
 }
+
+#if defined(__ELF__)
+TEST_CASE("zoo: more static shared memory than a kernel may have") {
+  CHECK_REPORT(refusal_of(0, static_tile), "kernel zoo: 53248 bytes of static shared memory (", "tile 49152",
+               "CUDA allows a kernel 49152");
+  CHECK(refusal_of(0, template_tile<12 * 1024>) == "");
+  CHECK_REPORT(refusal_of(0, template_tile<12 * 1024 + 1>), "49156 bytes of static shared memory (words 49156)");
+  CHECK(refusal_of(227 * 1024 - 4096, template_tile<1024>) == "");
+  CHECK_REPORT(refusal_of(227 * 1024 - 4096, template_tile<1025>),
+               "4100 bytes of static shared memory (words 4100) and 228352 of dynamic: a GPU of sm_90 allows 232448 together");
+}
+#endif
 
 TEST_CASE("zoo: stack overflow") {
   std::vector<int> out(40);

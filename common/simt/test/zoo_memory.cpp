@@ -130,7 +130,7 @@ TEST_CASE("zoo: out of bounds in global memory") {
   CHECK_REPORT(report(1, 0, wide_read_past_the_row, K_in, &sum), "K[b=0, h=0](1, 8..11) is outside", BUG("wide"));
   CHECK(report(1, 0, wide_read_past_the_row_right, K_in, &sum) == "");
   CHECK_REPORT(report(1, 0, vector_index, K), "K[b=0, h=0](-1) is outside: it has 4 elements at ", BUG("vector"));
-  CHECK_REPORT(report(1, 0, no_such_head, K), "K has 1 batches and 2 heads: there is no batch 0, head 2 at ", BUG("head"));
+  CHECK_REPORT(report(1, 0, no_such_head, K), "K has 1 batch and 2 heads: there is no batch 0, head 2 at ", BUG("head"));
 }
 
 TEST_CASE("zoo: out of bounds in shared memory") {

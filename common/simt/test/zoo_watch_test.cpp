@@ -57,10 +57,48 @@ void check_lines(const std::vector<std::string>& lines, const std::string& bug) 
   CHECK(lines.front().ends_with(bug));
 }
 
+// ---- global memory that no launch wrote -------------------------------------------------------------------------------------------------
+
+__global__ void fill(float* out, int count) {
+  if (me() < count) out[me()] = 1.0f;
+}
+__global__ void copy(const float* in, float* out) {
+  out[me()] = in[me()];  // BUG unwritten_global
+}
+
+// ---- bank conflicts of arrays -----------------------------------------------------------------------------------------------------------
+
+/// The first `lanes` lanes write rows and read columns of a tile.
+template <int Width>
+__global__ void walk_columns(float* out, int lanes) {
+  __shared__ float tile[32][Width];
+  if (me() >= lanes) return;
+  for (int row = 0; row < 32; ++row) tile[row][me()] = 1.0f;
+  __syncwarp(lanes == 32 ? ~0u : (1u << lanes) - 1u);
+  float sum = 0.0f;
+  for (int col = 0; col < 32; ++col) sum += tile[me()][col];  // BUG conflicts
+  out[me()] = sum;
+}
+/// A view's accesses are counted elsewhere, wide ones too.
+__global__ void walk_columns_of_view(float* out) {
+  __shared__ __align__(16) float tile[32][32];
+  const SharedMatrix<float> view{&tile[0][0], 32, 32, 32};
+  for (int row = 0; row < 32; ++row) view(row, me()) = 1.0f;
+  __syncwarp();
+  const float4 four = view.as<float4>(me(), 0);
+  out[me()] = view(me(), 5) + four.x + four.w;
+}
+
 // ---- endless loops ------------------------------------------------------------------------------------------------------------------
 
 __global__ void endless_reads(const float* in, float* out, int step) {
   for (int i = 0; i < 1000; i += step) out[0] += in[i];  // BUG endless_reads
+}
+/// The view is the simulator's code, which calls functions of its own.
+__global__ void endless_view(Matrix<const float> in, float* out, int step) {
+  float sum = 0.0f;
+  for (int i = 0; i < 1000; i += step) sum += in(0, i);  // BUG endless_view
+  out[me()] = sum;
 }
 __global__ void endless_barriers(float* out, int step) {
   for (int i = 0; i < 1000; i += step) {
@@ -161,8 +199,53 @@ TEST_CASE("zoo: shared memory that nobody wrote") {
   CHECK(unwritten(unwritten_copy, in.data(), out.data(), 1).empty());
 }
 
+TEST_CASE("zoo: global memory that no launch wrote") {
+  const std::unique_ptr<Device> device = open_cpu();
+  const Buffer in(*device, 32 * sizeof(float)), out(*device, 32 * sizeof(float));
+  float* const values = static_cast<float*>(in.data());
+  for (const int count : {32, 31}) {
+    device->poison(in.data(), in.bytes());
+    reset_findings();
+    set_options({.watch = true});
+    CHECK(report(32, 0, fill, values, count) == "");
+    CHECK(report(32, 0, copy, values, static_cast<float*>(out.data())) == "");
+    set_options({});
+    CHECK(was_written(values, 31 * sizeof(float)));
+    CHECK(was_written(values + 31, sizeof(float)) == (count == 32));
+    CHECK(writer_near(values) == "kernel zoo, 1 x 1 x 1 blocks of 32 x 1 x 1 threads,");
+    REQUIRE(findings().unwritten.size() == (count == 32 ? 0 : 1));
+    if (count == 32) continue;
+    const UnwrittenRead read = findings().unwritten.front();
+    CHECK_REPORT(sentence(read), BUG("unwritten_global"), " reads global memory that no thread has written, thread (31,0,0)");
+    CHECK(read.address == reinterpret_cast<std::uintptr_t>(values + 31));
+  }
+}
+
+TEST_CASE("zoo: bank conflicts of plain arrays, by line") {
+  std::vector<float> out(32);
+  const auto conflicts = [&](auto kernel, auto... arguments) {
+    reset_findings();
+    set_options({.watch = true});
+    CHECK(report(32, 0, kernel, out.data(), arguments...) == "");
+    set_options({});
+    return findings().conflicts;
+  };
+  CHECK(conflicts(walk_columns<33>, 32).empty());
+  CHECK(conflicts(walk_columns_of_view).empty());
+  for (const int lanes : {32, 16}) {
+    const std::vector<ArrayConflicts> found = conflicts(walk_columns<32>, lanes);
+    REQUIRE(found.size() == 1);
+    CHECK(found.front().count == static_cast<std::uint64_t>(32 * (lanes - 1)));
+    CHECK_REPORT(found.front().line, BUG("conflicts"));
+  }
+  const std::vector<ArrayConflicts> skewed = conflicts(walk_columns<36>, 32);  // rows 4 banks apart: four lanes to a bank
+  REQUIRE(skewed.size() == 1);
+  CHECK(skewed.front().count == 32 * 3);
+}
+
 TEST_CASE("zoo: endless loops end with kernel, block, thread and line") {
   std::vector<float> in(1000), out(32);
+  const Matrix<const float> row{in.data(), 1, 1000, 1000};
   int flag = 0;
   unsigned number = 0;
   set_options({.steps = 200'000});
@@ -174,6 +257,9 @@ TEST_CASE("zoo: endless loops end with kernel, block, thread and line") {
     CAPTURE(text);
     CHECK(has(text, where));
     CHECK(has(text, {BUG("endless_reads")}));
+    text = report(32, 0, endless_view, row, out.data(), 0);
+    CHECK(has(text, where));
+    CHECK(has(text, {BUG("endless_view")}));
     text = report(32, 0, endless_barriers, out.data(), 0);
     CHECK(has(text, where));
     CHECK(has(text, {BUG("endless_barriers")}));

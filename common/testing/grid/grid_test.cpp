@@ -1,4 +1,5 @@
 // The grid that every stage must pass on both devices. A case covers all variants of the stage, forward and backward.
+#include "common/harness/diagnosis.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
 #include "common/simt/findings.hpp"
@@ -244,7 +245,7 @@ TEST_CASE("cpu: thread orders agree to the last bit") {
   simt::set_options(usual);
 }
 
-TEST_CASE("cpu: no two threads race, and none reads shared memory that nobody wrote") {
+TEST_CASE("cpu: no two threads race, none reads memory that nobody wrote, and the outputs are written whole") {
   if (!simt::can_watch()) return;  // the race preset has its own way
   const simt::Options usual = simt::options();
   for (const Problem& problem : {problem_of({.H = 2, .Hkv = 1, .Nq = 35, .Nk = 43, .d = 24}),
@@ -262,6 +263,8 @@ TEST_CASE("cpu: no two threads race, and none reads shared memory that nobody wr
       CHECK(found.accesses > 0);
       for (const simt::Race& race : found.races) FAIL_CHECK(std::string(variant.name) << ": " << sentence(race));
       for (const simt::UnwrittenRead& read : found.unwritten) FAIL_CHECK(std::string(variant.name) << ": " << sentence(read));
+      for (const std::string& missing : never_written(runner.attention()))
+        FAIL_CHECK(std::string(variant.name) << ": " << missing);
     }
   }
 }
