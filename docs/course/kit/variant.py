@@ -8,6 +8,7 @@ each list. A `window` is given to the harness as a bias of -inf, which the kerne
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import tomllib
@@ -118,5 +119,5 @@ def command(arguments, build_folder):
         )
         (teacher / e.student_name).write_text(e.file_with(changes["solution"]))
         print(f"{e.name}: {changes['says']}")
-    print(f"{student} is for the class; {teacher} has the solutions, and grade takes it as --variants {teacher}")
+    print(f"{student} is for the class; {teacher} has the solutions, and grade takes it as --variants {shlex.quote(str(teacher))}")
     return 0
