@@ -182,7 +182,7 @@ if [ $problem = default ]; then
       0) echo "It is right with $edge, too." ;;
       2 | 3) ;;  # a kernel need not take it
       *)
-        echo "That is right. This is wrong: $me $wanted ${*:+$* }$edge"
+        echo "That is right. This is wrong: $me $wanted ${*:+$(printf '%q ' "$@")}$edge"
         cat "$logs/said" >&2
         show_wrong
         wrong "; its tests were not run"

@@ -75,7 +75,7 @@ def launch(command):
 
     def same_file(path):  # generated ones name the project's folders
         try:
-            return Path(path).read_bytes() == original(Path(copied(path)).read_bytes().decode("latin-1")).encode("latin-1")
+            return os.fsdecode(Path(path).read_bytes()) == original(os.fsdecode(Path(copied(path)).read_bytes()))
         except OSError:
             return False
 

@@ -90,7 +90,7 @@ class Exercises(unittest.TestCase):
 
 class Reuse(unittest.TestCase):
     def setUp(self):
-        scratch = tempfile.TemporaryDirectory(prefix="flash reuse.")
+        scratch = tempfile.TemporaryDirectory(prefix="flash stëps reuse.")
         self.addCleanup(scratch.cleanup)
         self.folder = pathlib.Path(scratch.name).resolve()
         self.compiler = self.folder / "compiler"
@@ -100,7 +100,7 @@ class Reuse(unittest.TestCase):
             (self.folder / tree / "build").mkdir(parents=True)
             (self.folder / tree / "a.cpp").write_text("source")
             (self.folder / tree / "a b.hpp").write_text("header")
-            (self.folder / tree / "build/made.cpp").write_text("made")
+            (self.folder / tree / "build/made.cpp").write_text(f'#include "{self.folder / tree}/a.cpp"')
         (self.folder / "project/build/x.o").write_text("original")
         self.made_by("-O2")
 

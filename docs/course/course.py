@@ -149,7 +149,7 @@ def next_after(e, folder):
     for other in order[at + 1 :] + order[:at]:
         if state.get(other.name, {}).get("status") != "right":
             there = (folder / other.student_name).is_file()
-            return f"  Next: {shown('check', folder, other.name) if there else shown('blank', other.name, folder)}"
+            return "  Next: " + (shown("check", folder, other.name) if there else shown("blank", other.name, folder))
     return "  All exercises are right."
 
 

@@ -82,7 +82,7 @@ class Student(WithFolder):
         self.assertEqual(code, 0)
         self.assertRegex(
             said,
-            f"{NAME}: RIGHT after .* What might have gone wrong: docs/course/wrong_kernels.md#{NAME} Next: .* blank 01_tile_product {self.folder}$",
+            f"{NAME}: RIGHT after .* What might have gone wrong: docs/course/wrong_kernels.md#{NAME} Next: .* blank 01_tile_product {shlex.quote(str(self.folder))}$",
         )
         self.assertIn(f"\n## {NAME}\n", (HERE / "wrong_kernels.md").read_text())
         said = course("progress", self.folder)[1]
@@ -179,10 +179,10 @@ class Student(WithFolder):
     def test_the_next_exercise_is_the_first_that_is_not_right(self):
         self.solve()
         course("blank", "01_tile_product", self.folder)
-        self.assertRegex(course("check", self.folder, NAME)[1], f"Next: .* check {self.folder} 01_tile_product$")
+        self.assertRegex(course("check", self.folder, NAME)[1], f"Next: .* check {shlex.quote(str(self.folder))} 01_tile_product$")
         right = {name: {"status": "right"} for name in exercise.names() if name != "02_shuffles"}
         (self.folder / "progress.json").write_text(json.dumps(right))
-        self.assertRegex(course("check", self.folder, NAME)[1], f"Next: .* blank 02_shuffles {self.folder}$")
+        self.assertRegex(course("check", self.folder, NAME)[1], f"Next: .* blank 02_shuffles {shlex.quote(str(self.folder))}$")
         self.assertIn("blank 02_shuffles", program.next_after(exercise.load("08_swizzle"), self.folder))
 
 
