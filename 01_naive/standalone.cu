@@ -21,7 +21,7 @@ constexpr int T = 32;  // a block computes T x T elements of its matrix, a threa
 
 /// S = Q K^T / sqrt(d)
 __global__ void __launch_bounds__(T* T) scores(int N, bool causal, const float* Q, const float* K, float* S) {
-  __shared__ float Q_smem[T][T], K_smem[T][T + 1];  // T + 1: the elements of a column lie in different banks
+  __shared__ float Q_smem[T][T], K_smem[T][T + 1];  // T + 1: a column has its elements in different banks
   const int x = threadIdx.x, y = threadIdx.y, row0 = blockIdx.y * T, col0 = blockIdx.x * T;
   Q += size_t(blockIdx.z) * N * d;
   K += size_t(blockIdx.z) * N * d;
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(T* T) scores(int N, bool causal, const float* 
   if (i < N && j < N) S[size_t(i) * N + j] = causal && j > i ? -INFINITY : sum / sqrtf(d);
 }
 
-/// P = softmax(S) in place of S; a thread per row.
+/// P = softmax(S), overwriting S; a thread per row.
 __global__ void softmax(int N, unsigned rows, float* S) {
   const size_t row = size_t(blockIdx.x) * blockDim.x + threadIdx.x;
   if (row >= rows) return;
@@ -151,7 +151,7 @@ int main(int argc, char** argv) {
   }
   check(cudaMemcpy(host[3].data(), O, size * sizeof(float), cudaMemcpyDeviceToHost));
 
-  // Sums of 64 and of N fp32 numbers of about 1, with rounding errors of 6e-8, come out within 2e-6.
+  // Sums of 64 and of N fp32 numbers of about 1, with rounding errors of 6e-8, are accurate to 2e-6.
   const double tolerance = 1e-5;
   const double error = largest_error(N, causal, host);
   std::printf("naive attention on %s: N = %d, %d heads, d = %d%s\n", gpu.name, N, heads, d, causal ? ", causal" : "");

@@ -1,6 +1,6 @@
 // FlashAttention-2 in one file, fp32 (Dao 2023, Algorithm 1): queries in the outer loop, both products from register tiles.
 //
-//   for each tile i of Q, a block of its own:   O = 0, l = 0, m = -inf
+//   for each tile i of Q, a block per tile:   O = 0, l = 0, m = -inf
 //     for each tile j of K and V:
 //       S = Q_i K_j^T / sqrt(d)                             [Br, d] x [d, Bc]
 //       m_new = max(m, rowmax S),   alpha = e^(m - m_new)
@@ -192,7 +192,7 @@ int main(int argc, char** argv) {
   }
   check(cudaMemcpy(host[3].data(), O, size * sizeof(float), cudaMemcpyDeviceToHost));
 
-  // Sums of 64 and of N fp32 numbers of about 1, with rounding errors of 6e-8, come out within 2e-6.
+  // Sums of 64 and of N fp32 numbers of about 1, with rounding errors of 6e-8, are accurate to 2e-6.
   const double tolerance = 1e-5;
   const double error = largest_error(N, causal, host);
   std::printf("FlashAttention-2 on %s: N = %d, %d heads, d = %d%s\n", gpu.name, N, heads, d, causal ? ", causal" : "");

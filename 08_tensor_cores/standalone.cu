@@ -1,6 +1,6 @@
 // FlashAttention-2 on tensor cores in one file: fp16 inputs and output, fp32 sums, products by mma.sync.
 //
-//   for each tile i of Q, a block of its own; a warp has 16 of its rows:   O = 0, l = 0, m = -inf
+//   for each tile i of Q, a block per tile and a warp per 16 rows:   O = 0, l = 0, m = -inf
 //     for each tile j of K and V:
 //       S = Q_i K_j^T                                            [16, d] x [d, Bc] per warp
 //       m_new = max(m, rowmax S),   alpha = e^((m - m_new) / sqrt(d))

@@ -23,6 +23,7 @@
 #   tuned.json            part `tune` alone: --tune of stages 06 to 08 over widths, masks and passes; goes on likewise
 #   virtual.txt           part `virtual` alone: what the GPU tests of all stages say of builds for 75-virtual and 80-virtual, which have
 #                         no machine code: the driver compiles the kernels of Turing and of Ampere for the GPU at hand
+#   standalone.txt        the standalone.cu files, N1024 with 128 heads and N4096 with 32, causal or not
 #   few_heads.json        all stages on one batch of 8 heads, N4096 d64 causal: less work than the SMs could share
 #   counted_problem.json  the problem whose counts the docs show, so that they can be held against the GPU's own
 #   profile.json          what Nsight Compute says of stage 08, N4096 d128
@@ -79,6 +80,13 @@ if part comparison "comparison"; then
   { compare --save "$output/compare.json"; compare --dtype fp16 --save "$output/compare16.json"; } | tee "$output/compare.txt"
   compare --batch 1 --heads 8 --seq 4096 --iterations 10 --save "$output/few_heads.json" >"$output/few_heads.txt"
   look_for_failures "$output/compare.txt" "$output/few_heads.txt"
+  for program in "$build"/tests/standalone_0?; do
+    for problem in "1024 128 20" "1024 128 20 causal" "4096 32 20" "4096 32 20 causal"; do
+      # shellcheck disable=SC2086  # the problem is a list of arguments
+      "$program" $problem || fail "$program $problem"
+    done
+  done 2>&1 | tee "$output/standalone.txt"
+  grep -q '^FAILED' "$output/standalone.txt" && failed=1
 fi
 
 large=(--problem "--batch 4 --heads 16 --seq 4096 --head-dim 128 --sweep causal=no,yes"
@@ -203,6 +211,12 @@ if part sanitizers "compute-sanitizer"; then
   cut -d ' ' -f 1-5 "$output/sanitizers.txt" | sort | uniq -c
   grep -q '^clean' "$output/sanitizers.txt" || fail "no run under compute-sanitizer"
   grep -q '^FAILED' "$output/sanitizers.txt" && failed=1
+  for program in "$build"/tests/standalone_0?; do
+    for tool in memcheck racecheck initcheck synccheck; do
+      log="$output/sanitizer $tool $(basename "$program").log"
+      if compute-sanitizer --tool $tool --error-exitcode 9 "$program" 129 2 0 causal >"$log" 2>&1; then rm "$log"; else fail "$tool $program"; fi
+    done
+  done
   tail -q -n 15 "$output"/sanitizer\ *.log 2>/dev/null
 fi
 

@@ -61,6 +61,10 @@ NOT_EVERYWHERE = {
     "ncu --section SourceCounters --force-overwrite -o report build/bin/08_tensor_cores --device gpu --batch 4 --heads 16 --seq 4096 --no-check": PROFILER,
     "ncu --import report.ncu-rep --page source --csv": PROFILER,
     "nvcc -std=c++20 -o first docs/lab/first.cu && ./first": ("gpu", "nvcc"),
+    "nvcc -O3 -arch=native 01_naive/standalone.cu && ./a.out": ("gpu", "nvcc"),
+    "nvcc -O3 -arch=native 04_fa1_forward/standalone.cu && ./a.out": ("gpu", "nvcc"),
+    "nvcc -O3 -arch=native 06_fa2_forward/standalone.cu && ./a.out": ("gpu", "nvcc"),
+    "nvcc -O3 -arch=native 08_tensor_cores/standalone.cu && ./a.out": ("gpu", "nvcc"),
     "cuobjdump --dump-sass build/08_tensor_cores/CMakeFiles/step_08_tensor_cores_forward_6_tuned_gpu.dir/forward/6_tuned_gpu.cu.o"
     " | grep -oE '^ +/\\*[0-9a-f]{4}\\*/ +(@!?U?P[0-9T]+ )?[A-Z0-9]+' | awk '{print $NF}' | sort | uniq -c"
     " | sort -rn | head -20": ("GPU code", "cuobjdump"),
