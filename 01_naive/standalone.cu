@@ -67,10 +67,10 @@ __global__ void __launch_bounds__(T* T) weighted_sum(int N, const float* P, cons
   if (row0 + y < N) O[(row0 + y) * d + col0 + x] = sum;
 }
 
-static void check(cudaError_t error, int line = __builtin_LINE()) {
+static void check(cudaError_t error, int exit_code = 1, int line = __builtin_LINE()) {
   if (error == cudaSuccess) return;
   std::fprintf(stderr, "line %d: %s\n", line, cudaGetErrorString(error));
-  std::exit(1);
+  std::exit(exit_code);
 }
 
 /// The largest error of O against double precision, over all rows if they are few, else over 1000; NaN if an element is NaN.
@@ -99,26 +99,18 @@ static double largest_error(int N, bool causal, const std::vector<float> (&host)
 }
 
 int main(int argc, char** argv) {
-  int sizes[] = {1024, 128, 20}, given = 0;  // N, heads, timed runs
-  bool causal = false;
-  for (int i = 1; i < argc; ++i) {
-    char* end;
-    const long size = std::strtol(argv[i], &end, 10);
-    if (std::strcmp(argv[i], "causal") == 0) {
-      causal = true;
-    } else if (given < 3 && end != argv[i] && *end == '\0' && size >= (given < 2) && size <= 65535) {
-      sizes[given++] = int(size);
-    } else {
+  const bool causal = argc > 1 && std::strcmp(argv[argc - 1], "causal") == 0;
+  int sizes[] = {1024, 128, 20};  // N, heads, timed runs
+  for (int i = 1; i < argc - causal; ++i) {
+    char rest;
+    if (i > 3 || std::sscanf(argv[i], "%d%c", &sizes[i - 1], &rest) != 1 || sizes[i - 1] < (i < 3) || sizes[i - 1] > 65535) {
       std::fprintf(stderr, "bad argument '%s'; usage: %s [N [heads [runs]]] [causal], each up to 65535\n", argv[i], argv[0]);
       return 2;
     }
   }
   const auto [N, heads, runs] = sizes;
   cudaDeviceProp gpu;
-  if (const cudaError_t error = cudaGetDeviceProperties(&gpu, 0); error != cudaSuccess) {
-    std::fprintf(stderr, "no GPU to run on: %s\n", cudaGetErrorString(error));
-    return 3;
-  }
+  check(cudaGetDeviceProperties(&gpu, 0), 3);  // 3: there is no GPU
 
   const size_t size = size_t(heads) * N * d;
   std::vector<float> host[4];  // Q, K, V and O: where no thread writes O, it stays wrong
@@ -136,8 +128,7 @@ int main(int argc, char** argv) {
   const unsigned tiles = (N + T - 1) / T, rows = unsigned(heads) * N;
 
   cudaEvent_t begin, end;
-  check(cudaEventCreate(&begin));
-  check(cudaEventCreate(&end));
+  for (cudaEvent_t* event : {&begin, &end}) check(cudaEventCreate(event));
   std::vector<float> ms(runs + 1);  // the first run is a warm-up
   for (float& time : ms) {
     check(cudaEventRecord(begin));
@@ -156,10 +147,8 @@ int main(int argc, char** argv) {
   const double error = largest_error(N, causal, host);
   std::printf("naive attention on %s: N = %d, %d heads, d = %d%s\n", gpu.name, N, heads, d, causal ? ", causal" : "");
   std::printf("largest error %.2g, tolerance %.2g: %s\n", error, tolerance, error <= tolerance ? "ok" : "WRONG");
-  if (runs > 0) {
-    std::sort(ms.begin() + 1, ms.end());
-    const double median = ms[1 + runs / 2], flop = 4.0 * heads * N * (causal ? (N + 1) / 2.0 : N) * d;  // two products
-    std::printf("median of %d runs: %.3f ms, %.1f TFLOP/s\n", runs, median, flop / median / 1e9);
-  }
+  std::sort(ms.begin() + 1, ms.end());
+  const double median = ms[(runs + 1) / 2], flop = 4.0 * heads * N * (causal ? (N + 1) / 2.0 : N) * d;  // two products
+  if (runs > 0) std::printf("median of %d runs: %.3f ms, %.1f TFLOP/s\n", runs, median, flop / median / 1e9);
   return error <= tolerance ? 0 : 1;
 }

@@ -29,19 +29,12 @@ constexpr int d = 64;
 constexpr int Br = 64, Bc = 64;  // rows of a tile of Q; of a tile of K and V
 constexpr int THREADS = Br / 16 * 32;
 
-/// Rows of 8 chunks of 8 numbers (16 bytes), and a chunk of padding: so the 8 rows of an ldmatrix begin in different banks.
+/// Rows of 8 chunks of 8 numbers (16 bytes), and a chunk of padding: neighbouring rows then begin in different banks.
 using Tile = uint4[Bc][d / 8 + 1];
 
 // ---- PTX: instructions that CUDA C++ has no function for
-
-/// Loads four 8 x 8 matrices; lane i passes the address of row i % 8 of matrix i / 8. r[m] = M(g, 2t..2t+1) of matrix m.
-__device__ void ldmatrix_x4(unsigned (&r)[4], const uint4* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(unsigned(__cvta_generic_to_shared(row)))
-               : "memory");
-}
-/// The same with each matrix transposed: r[m] = M(2t..2t+1, g).
+/// Loads four 8 x 8 matrices and transposes them: lane i passes the address of row i % 8 of matrix i / 8, and r[m] becomes
+/// M(2t..2t+1, g) of matrix m.
 __device__ void ldmatrix_x4_trans(unsigned (&r)[4], const uint4* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -56,18 +49,11 @@ __device__ void mma_m16n8k16(float (&c)[4], const unsigned (&a)[4], unsigned b0,
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #else  // Turing: two products of half the depth
-  for (int k = 0; k < 2; ++k) {
+  for (int k = 0; k < 2; ++k)
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[2 * k]), "r"(a[2 * k + 1]), "r"(k == 0 ? b0 : b1));
-  }
 #endif
-}
-/// 2^x in one instruction.
-__device__ float exp2_approx(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
 }
 // ----
 
@@ -95,11 +81,9 @@ __global__ void __launch_bounds__(THREADS)
 
   const unsigned* const Q_pairs = reinterpret_cast<const unsigned*>(Q + head);
   unsigned Q_reg[d / 16][4];  // A fragments, loaded once
-  for (int k = 0; k < d / 16; ++k) {
-    for (int r = 0; r < 4; ++r) {
-      const int i = warp_row0 + g + r % 2 * 8, pair = 8 * k + t + r / 2 * 4;
-      Q_reg[k][r] = i < N ? Q_pairs[i * (d / 2) + pair] : 0u;
-    }
+  for (int e = 0; e < d / 4; ++e) {
+    const int i = warp_row0 + g + e % 2 * 8, pair = e / 4 * 8 + e % 4 / 2 * 4 + t;
+    Q_reg[e / 4][e % 4] = i < N ? Q_pairs[i * (d / 2) + pair] : 0u;
   }
   float O_reg[d / 8][4] = {}, m[2] = {-INFINITY, -INFINITY}, l[2] = {};  // l: of this lane's columns alone
 
@@ -108,15 +92,11 @@ __global__ void __launch_bounds__(THREADS)
     load_tile(V_smem, V + head, col0, N);
     __syncthreads();  // read after write: a warp reads all of K_j and V_j
 
-    // S = Q_i K_j^T. Rows of K are columns of the right operand: no transpose. One ldmatrix has B fragments of 16 keys.
+    // S = Q_i K_j^T. Rows of K are columns of the right operand, so both numbers of a register are neighbours in memory.
     float S[Bc / 8][4] = {};
-    for (int k = 0; k < d / 16; ++k) {
-      for (int n = 0; n < Bc / 8; n += 2) {
-        unsigned b[4];
-        ldmatrix_x4(b, &K_smem[8 * n + lane / 16 * 8 + lane % 8][2 * k + lane / 8 % 2]);
-        mma_m16n8k16(S[n], Q_reg[k], b[0], b[1]);
-        mma_m16n8k16(S[n + 1], Q_reg[k], b[2], b[3]);
-      }
+    for (int n = 0; n < Bc / 8; ++n) {
+      const unsigned* const key = reinterpret_cast<const unsigned*>(K_smem[8 * n + g]);
+      for (int k = 0; k < d / 16; ++k) mma_m16n8k16(S[n], Q_reg[k], key[8 * k + t], key[8 * k + t + 4]);
     }
     if (col0 + Bc > N || (causal && col0 + Bc - 1 > warp_row0)) {  // some key of the tile is masked for some row
       for (int e = 0; e < Bc / 2; ++e) {
@@ -130,14 +110,13 @@ __global__ void __launch_bounds__(THREADS)
     for (int h = 0; h < 2; ++h) {
       float m_new = m[h];
       for (int n = 0; n < Bc / 8; ++n) m_new = fmaxf(m_new, fmaxf(S[n][2 * h], S[n][2 * h + 1]));
-      m_new = fmaxf(m_new, __shfl_xor_sync(0xFFFFFFFFu, m_new, 1));
-      m_new = fmaxf(m_new, __shfl_xor_sync(0xFFFFFFFFu, m_new, 2));
-      const float alpha = exp2_approx(factor * (m[h] - m_new));  // not NaN: every row sees key 0, hence m_new > -inf
+      for (int other = 1; other < 4; other *= 2) m_new = fmaxf(m_new, __shfl_xor_sync(0xFFFFFFFFu, m_new, other));
+      const float alpha = exp2f(factor * (m[h] - m_new));  // not NaN: every row sees key 0, hence m_new > -inf
       m[h] = m_new;
       l[h] *= alpha;
       for (int e = 0; e < Bc / 4; ++e) {
         float& p = S[e / 2][2 * h + e % 2];
-        p = exp2_approx(factor * p - factor * m_new);
+        p = exp2f(factor * p - factor * m_new);
         l[h] += p;
       }
       for (int e = 0; e < d / 4; ++e) O_reg[e / 2][2 * h + e % 2] *= alpha;
@@ -158,8 +137,7 @@ __global__ void __launch_bounds__(THREADS)
   }
 
   for (int h = 0; h < 2; ++h) {
-    l[h] += __shfl_xor_sync(0xFFFFFFFFu, l[h], 1);
-    l[h] += __shfl_xor_sync(0xFFFFFFFFu, l[h], 2);
+    for (int other = 1; other < 4; other *= 2) l[h] += __shfl_xor_sync(0xFFFFFFFFu, l[h], other);
     const int i = warp_row0 + g + 8 * h;
     if (i >= N) continue;
     unsigned* const O_pairs = reinterpret_cast<unsigned*>(O + head + i * (d / 8));
@@ -167,10 +145,10 @@ __global__ void __launch_bounds__(THREADS)
   }
 }
 
-static void check(cudaError_t error, int line = __builtin_LINE()) {
+static void check(cudaError_t error, int exit_code = 1, int line = __builtin_LINE()) {
   if (error == cudaSuccess) return;
   std::fprintf(stderr, "line %d: %s\n", line, cudaGetErrorString(error));
-  std::exit(1);
+  std::exit(exit_code);
 }
 
 /// The largest error of O against double precision, over all rows if they are few, else over 1000; NaN if an element is NaN.
@@ -199,26 +177,18 @@ static double largest_error(int N, bool causal, const std::vector<half> (&host)[
 }
 
 int main(int argc, char** argv) {
-  int sizes[] = {1024, 128, 20}, given = 0;  // N, heads, timed runs
-  bool causal = false;
-  for (int i = 1; i < argc; ++i) {
-    char* end;
-    const long size = std::strtol(argv[i], &end, 10);
-    if (std::strcmp(argv[i], "causal") == 0) {
-      causal = true;
-    } else if (given < 3 && end != argv[i] && *end == '\0' && size >= (given < 2) && size <= 65535) {
-      sizes[given++] = int(size);
-    } else {
+  const bool causal = argc > 1 && std::strcmp(argv[argc - 1], "causal") == 0;
+  int sizes[] = {1024, 128, 20};  // N, heads, timed runs
+  for (int i = 1; i < argc - causal; ++i) {
+    char rest;
+    if (i > 3 || std::sscanf(argv[i], "%d%c", &sizes[i - 1], &rest) != 1 || sizes[i - 1] < (i < 3) || sizes[i - 1] > 65535) {
       std::fprintf(stderr, "bad argument '%s'; usage: %s [N [heads [runs]]] [causal], each up to 65535\n", argv[i], argv[0]);
       return 2;
     }
   }
   const auto [N, heads, runs] = sizes;
   cudaDeviceProp gpu;
-  if (const cudaError_t error = cudaGetDeviceProperties(&gpu, 0); error != cudaSuccess) {
-    std::fprintf(stderr, "no GPU to run on: %s\n", cudaGetErrorString(error));
-    return 3;
-  }
+  check(cudaGetDeviceProperties(&gpu, 0), 3);  // 3: there is no GPU
 
   const size_t size = size_t(heads) * N * d;
   std::vector<half> host[4];  // Q, K, V and O: where no thread writes O, it stays wrong
@@ -233,8 +203,7 @@ int main(int argc, char** argv) {
   const auto [Q, K, V, O] = device;
 
   cudaEvent_t begin, end;
-  check(cudaEventCreate(&begin));
-  check(cudaEventCreate(&end));
+  for (cudaEvent_t* event : {&begin, &end}) check(cudaEventCreate(event));
   std::vector<float> ms(runs + 1);  // the first run is a warm-up
   for (float& time : ms) {
     check(cudaEventRecord(begin));
@@ -249,13 +218,10 @@ int main(int argc, char** argv) {
   // P and O are rounded to fp16, by 2^-11 of themselves at most, and no |V| exceeds 2.
   const double tolerance = 2e-3;
   const double error = largest_error(N, causal, host);
-  std::printf("FlashAttention-2 on tensor cores on %s: N = %d, %d heads, d = %d%s\n", gpu.name, N, heads, d,
-              causal ? ", causal" : "");
+  std::printf("FlashAttention-2, fp16, on %s: N = %d, %d heads, d = %d%s\n", gpu.name, N, heads, d, causal ? ", causal" : "");
   std::printf("largest error %.2g, tolerance %.2g: %s\n", error, tolerance, error <= tolerance ? "ok" : "WRONG");
-  if (runs > 0) {
-    std::sort(ms.begin() + 1, ms.end());
-    const double median = ms[1 + runs / 2], flop = 4.0 * heads * N * (causal ? (N + 1) / 2.0 : N) * d;  // two products
-    std::printf("median of %d runs: %.3f ms, %.1f TFLOP/s\n", runs, median, flop / median / 1e9);
-  }
+  std::sort(ms.begin() + 1, ms.end());
+  const double median = ms[(runs + 1) / 2], flop = 4.0 * heads * N * (causal ? (N + 1) / 2.0 : N) * d;  // two products
+  if (runs > 0) std::printf("median of %d runs: %.3f ms, %.1f TFLOP/s\n", runs, median, flop / median / 1e9);
   return error <= tolerance ? 0 : 1;
 }
