@@ -96,7 +96,9 @@ const ThreadLocals& thread_locals() {
 }  // namespace
 
 void poison_static_shared() {
-  const MemoryRange& section = thread_locals().section;
+  const auto& [all, section] = thread_locals();
+  // A new thread's variables may lie where AddressSanitizer still knows the frames of a stack that is gone.
+  sanitizer::unpoison(reinterpret_cast<void*>(all.begin), all.end - all.begin);
   if (section.begin != 0) std::memset(reinterpret_cast<void*>(section.begin), 0xFF, section.end - section.begin);
 }
 
