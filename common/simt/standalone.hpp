@@ -48,8 +48,8 @@ cudaError_t cudaMalloc(T** memory, std::size_t bytes) try {
   return "out of memory";
 }
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
-inline cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
-  std::memcpy(to, from, bytes);
+inline cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  kind == cudaMemcpyHostToDevice ? simulator().upload(to, from, bytes) : simulator().download(to, from, bytes);
   return cudaSuccess;
 }
 
