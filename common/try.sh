@@ -130,7 +130,7 @@ if [ "$status" != 0 ]; then
   echo "try: $name does not build; all of it: cmake --build $(printf %q "$build") --target $targets" >&2
   exit 1
 fi
-first 'warning ?:' <"$logs/build"
+first 'warning ?:' <"$logs/build" | tee "$logs/warning"
 built=$SECONDS
 
 # --- Run --------------------------------------------------------------------------------------------------------------------
@@ -141,7 +141,10 @@ export FLASH_SIMT_STEPS=${FLASH_SIMT_STEPS:-16777216}
 # show_wrong: the report of a wrong result, up to what is wrong; the counts come after that.
 show_wrong() { sed '/^  extra memory/,$d' "$logs/report"; }
 
-wrong() { echo "try: $name is WRONG$1. $SECONDS s, of which $built s to build" >&2 && exit 1; }
+wrong() {
+  [ ! -s "$logs/warning" ] || echo "try: the compiler warned of something, above: begin there" >&2
+  echo "try: $name is WRONG$1. $SECONDS s, of which $built s to build" >&2 && exit 1
+}
 
 variant=""
 problem=default

@@ -88,7 +88,7 @@ void add_output_options(CLI::App& app, CompareOptions& options) {
   app.add_flag("--json", options.json, "The rows as a JSON array on stdout instead of the tables");
   app.add_flag("--csv", options.csv, "The rows as CSV on stdout instead of the tables");
   add_name(app, "--save", "FILE",
-           "Also write the rows as JSON to this file, with commit, date and the kernels' blob ids; until all are there, to "
+           "Also write the rows as JSON to this file, with commit, date and hashes of the kernels; until all are there, to "
            "FILE.partial. A file that exists is replaced only if it holds rows",
            options.save);
   app.add_flag("--resume", options.resume, "Go on with an interrupted --save: rows that still hold are not run again");

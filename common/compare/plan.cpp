@@ -8,12 +8,15 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
 #include <regex>
 #include <set>
 #include <sstream>
+#include <string_view>
 
 namespace flash {
 namespace {
@@ -135,17 +138,18 @@ std::string utc_now() {
   return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
 }
 
-/// Adds the id of `file` if it holds a kernel or is of a stage, and of the .cuh files that it includes, and those that they include.
-void add_blob_ids(const std::filesystem::path& sources, const std::string& file, std::set<std::string>& seen, Json& ids) {
+/// Adds the hash of `file` if it holds a kernel or is of a stage, and of the .cuh files that it includes, and those that they include.
+void add_hashes(const std::filesystem::path& sources, const std::string& file, std::set<std::string>& seen, Json& hashes) {
   if (file.empty() || !seen.insert(file).second) return;
+  std::ifstream stream(sources / file);
   std::ostringstream text;
-  text << std::ifstream(sources / file).rdbuf();
+  text << stream.rdbuf();
   const std::string code = text.str();
   const bool of_stage = std::isdigit(static_cast<unsigned char>(file[0])) != 0;
-  if (of_stage || code.find("__global__") != std::string::npos) ids[file] = ask_git(sources, {"hash-object", "--", file});
+  if (of_stage || code.find("__global__") != std::string::npos) hashes[file] = stream ? Json(code_hash(code)) : Json();
   static const std::regex include("#include \"([^\"]+\\.cuh)\"");
   for (std::sregex_iterator at(code.begin(), code.end(), include), end; at != end; ++at) {
-    add_blob_ids(sources, (*at)[1].str(), seen, ids);
+    add_hashes(sources, (*at)[1].str(), seen, hashes);
   }
 }
 
@@ -159,16 +163,45 @@ Json commit_and_date(const std::filesystem::path& sources) {
   return {{"commit", commit}, {"date", utc_now()}};
 }
 
-/// {path -> git blob id} of a variant's kernel file and of the .cuh files it includes that hold kernels too: what `git hash-object`
-/// says about them as they are now; null where that is not known.
-Json blob_ids(const std::filesystem::path& sources, const std::string& kernel) {
-  Json ids = Json::object();
+/// {path -> code_hash()} of a variant's kernel file and of the .cuh files it includes that hold kernels too; null where a file is missing.
+Json hashes_of(const std::filesystem::path& sources, const std::string& kernel) {
+  Json hashes = Json::object();
   std::set<std::string> seen;
-  add_blob_ids(sources, kernel, seen, ids);
-  return ids;
+  add_hashes(sources, kernel, seen, hashes);
+  return hashes;
 }
 
 }  // namespace
+
+std::string code_hash(const std::string& code) {
+  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+  const auto add = [&](char c) { hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u; };
+  const auto is_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+  const auto skip_to = [&](std::string_view end, std::size_t from) { return std::min(code.find(end, from), code.size()); };
+  char last = ' ';
+  bool apart = false;  // white space or a comment since the last character
+  for (std::size_t at = 0; at < code.size(); ++at) {
+    const char c = code[at];
+    if (code.compare(at, 2, "//") == 0) {
+      at = skip_to("\n", at), apart = true;
+    } else if (code.compare(at, 2, "/*") == 0) {
+      at = skip_to("*/", at + 2) + 1, apart = true;
+    } else if (std::isspace(static_cast<unsigned char>(c)) != 0) {
+      apart = true;
+    } else if (c == '"') {
+      std::size_t end = at + 1;
+      while (end < code.size() && code[end] != '"') end += code[end] == '\\' ? 2 : 1;
+      for (; at < std::min(end, code.size() - 1); ++at) add(code[at]);
+      add(last = '"'), apart = false;
+    } else {
+      if (apart && is_word(last) && is_word(c)) add(' ');
+      add(last = c), apart = false;
+    }
+  }
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+  return text;
+}
 
 RequestedSizes compared_sizes(Backend backend) {
   if (backend == Backend::cpu) return {.batch = 1, .heads = 2, .kv_heads = 0, .seq_q = 256, .seq_k = 256, .head_dim = 64};
@@ -190,7 +223,7 @@ Plan make_plan(const CompareOptions& options, const std::filesystem::path& sourc
   plan.when = commit_and_date(sources);
   for (const Run& run : plan.runs) {
     const std::string& kernel = run.variant->kernel;
-    if (!plan.sources.contains(kernel)) plan.sources[kernel] = blob_ids(sources, kernel);
+    if (!plan.sources.contains(kernel)) plan.sources[kernel] = hashes_of(sources, kernel);
   }
   return plan;
 }

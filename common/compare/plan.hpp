@@ -29,7 +29,7 @@ struct Plan {
   std::vector<Case> cases;
   std::vector<Run> runs;                ///< problem by problem, then pass by pass, stages in order; then the same of the peers
   Json when;                            ///< commit and date of all rows
-  std::map<std::string, Json> sources;  ///< of each variant's kernel file: see blob_ids()
+  std::map<std::string, Json> sources;  ///< of each variant's kernel file: see hashes_of()
 
   Plan() = default;
   Plan(Plan&&) = default;  // but no copy: the runs point into it
@@ -37,6 +37,10 @@ struct Plan {
 
 /// What all stages together do in seconds on the simulator; a GPU needs more work than that to be busy.
 RequestedSizes compared_sizes(Backend);
+
+/// A hash of what a compiler sees of this code, 16 hexadecimal digits: tokens without comments, however they are laid out. Rows keep it, so
+/// that a better comment leaves them valid. rows/files.py has the same function.
+std::string code_hash(const std::string& code);
 
 /// Runs every variant that has the pass and takes the dtype. Where a stage has steps of the forward pass alone, those of the
 /// backward pass are left out of the forward pass, which is not theirs. `sources`: the project's folder. UsageError if there is

@@ -213,7 +213,10 @@ class Try(unittest.TestCase):
         (self.root / "build.txt").write_text(
             f"[1/2] x\n{self.root}/04_first/kernel.cuh:7:1: warning: index 8 of 8\n    7 | x[8]\n[2/2] y\n"
         )
-        self.assertTrue(self.run_it("04")[1].startswith("04_first/kernel.cuh:7:1: warning: index 8 of 8\n    7 | x[8]\nreport"))
+        code, out, err = self.run_it("04")
+        self.assertTrue(out.startswith("04_first/kernel.cuh:7:1: warning: index 8 of 8\n    7 | x[8]\nreport"))
+        self.assertEqual((code, err), (0, ""))
+        self.assertIn("the compiler warned of something, above: begin there\ntry: 04_first is WRONG", self.run_it("04", EDGES="1")[2])
 
     def test_a_wrong_result_ends_it(self):
         code, out, err = self.run_it("04", CODE="1")

@@ -4,7 +4,7 @@ import functools
 import inspect
 import json
 
-from rows.files import ROOT, blob_id
+from rows.files import ROOT, code_hash
 from rows.read import contents
 from rows.row import is_borrowed, is_gpu, latest
 from rows.text import describe, short_commit
@@ -74,7 +74,7 @@ def section(title, head, lines, rows, below=None):
 def changed_since(rows):
     """The kernel files that are no longer what they were when the rows were saved."""
     sources = {(path, saved) for row in rows for path, saved in row.get("sources", {}).items() if saved}
-    return sorted({path for path, saved in sources if not ((ROOT / path).exists() and blob_id(ROOT / path) == saved)})
+    return sorted({path for path, saved in sources if not ((ROOT / path).exists() and code_hash(ROOT / path) == saved)})
 
 
 def age(rows):

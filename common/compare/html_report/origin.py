@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 
 from rows import text as words
-from rows.files import ROOT, blob_id
+from rows.files import ROOT, code_hash
 from rows.row import device_name, grouped, is_gpu, is_peer, number, problem_key, text
 from rows.text import short_commit
 
@@ -48,7 +48,7 @@ def warnings(rows):
     dirty = [commit for commit, *_ in known if commit.endswith("-dirty")]
     names = distinct(device_name(row) for row in rows if isinstance(row.get("device"), dict))
     drivers = distinct(text(row, "device", "driver") for row in rows)
-    stale = [path for path, blob in sources(rows) if state(path, blob) != "the same"]
+    stale = [path for path, saved in sources(rows) if state(path, saved) != "the same"]
     said = {
         f"These rows come from different commits: {several}.": len(known) > 1,
         "Some rows do not say which commit they belong to.": any(not commit for commit, *_ in known),
@@ -62,18 +62,18 @@ def warnings(rows):
 
 
 def sources(rows):
-    """(path, blob id) of every kernel file that a row ran."""
+    """(path, hash) of every kernel file that a row ran."""
     listed = (row["sources"] for row in rows if isinstance(row.get("sources"), dict))
-    return sorted({(path, blob) for files in listed for path, blob in files.items() if isinstance(blob, str)})
+    return sorted({(path, saved) for files in listed for path, saved in files.items() if isinstance(saved, str)})
 
 
-def state(path, blob):
+def state(path, saved):
     """Whether a kernel file is still what it was, in the project that this program belongs to."""
     try:
         file = (ROOT / path).resolve()
         if not file.is_relative_to(ROOT) or not file.is_file():
             return "not here"
-        return "the same" if blob_id(file) == blob else "changed"
+        return "the same" if code_hash(file) == saved else "changed"
     except (OSError, ValueError):  # no name that a file can have
         return "not here"
 
@@ -87,12 +87,12 @@ def environment(rows):
     ]
     listed = tag("dl", *(join([tag("dt", name), *(tag("dd", line) for line in lines)]) for name, lines in facts if lines))
     files = []
-    for path, blob in sources(rows):
-        cells = [Cell(content, kind=None) for content in (tag("code", blob), state(path, blob))]
+    for path, saved in sources(rows):
+        cells = [Cell(content, kind=None) for content in (tag("code", saved), state(path, saved))]
         files.append((tag("th", tag("code", path), scope="row"), cells, None))
     if not files:
         return listed
-    heads = [Head(title, kind=None) for title in ("kernel file", "git blob id", "in the project now")]
+    heads = [Head(title, kind=None) for title in ("kernel file", "hash of its code", "in the project now")]
     summary = tag("summary", f"{counted(len(files), 'kernel file')} behind these rows", id="kernel-files")
     return join([listed, tag("details", summary, table("Kernel files", "kernel-files", heads, files))])
 

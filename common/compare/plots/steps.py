@@ -1,4 +1,4 @@
-"""Horizontal bars, one per step: the ladder of stages 06 to 08 from times, the counts of all stages from the simulator."""
+"""Horizontal bars, one per step: the ladder of all stages from times, the counts of all stages from the simulator."""
 
 from math import log2
 
@@ -8,7 +8,8 @@ from rows.text import three_digits
 from .choose import PASSES, Picture, Unfit, by_file, device_of, is_plain, median, most_steps, name_of, series_of, size_of, tflops
 from .style import NORMAL, WIDTH, add_panel, head, ink, name_in_file, new_figure, write
 
-STAGES = {"forward": ("06", "08"), "backward": ("07", "08")}
+STAGES = {"forward": ("01", "02", "03", "04", "06", "08"), "backward": ("01", "05", "07", "08")}
+EARLY = ("01", "02", "03", "04", "05")  # one bar each
 COUNTS = {
     "sectors": "sectors of 32 bytes",
     "barriers": "barriers",
@@ -19,19 +20,22 @@ LEFT, TOP = 10, 66
 
 
 class Ladder:
-    """Steps of stages 06 to 08, on the problem on which the most were timed; of several the one without a mask, then with N nearest to 4,096,
-    as in chapter 08, then with the most work, then with the smaller d. A page narrower than WIDTH leaves its type large enough to read."""
+    """The steps of all stages, on the problem on which the most were timed; of several the one with N nearest to 4,096, as in chapter 08, then
+    with a mask, as on the front page, then with the most work, then with the larger d. A page narrower than WIDTH leaves its type large enough
+    to read."""
 
     LINES = {"flash": "FA2", "cudnn": "cuDNN"}  # peers
 
     def select(self, rows):
         rows = latest([row for row in rows if is_plain(row) and median(row)])
         steps = sorted((row for row in rows if series_of(row) in STAGES[row["pass"]]), key=by_file)
-        if not steps:
+        if all(series_of(row) in EARLY for row in steps):
             raise Unfit("no step of stages 06 to 08 was timed")
-        size, chosen = most_steps(steps, lambda of: not of.causal, lambda of: -abs(log2(of.n / 4096)), lambda of: of.work, lambda of: -of.d)
+        late = [row for row in steps if series_of(row) not in EARLY]
+        size, chosen = most_steps(late, lambda of: -abs(log2(of.n / 4096)), lambda of: of.causal, lambda of: of.work, lambda of: of.d)
+        chosen = [row for row in steps if size_of(row) == size and (series_of(row) in EARLY or row in chosen)]
         if len(chosen) < 2:
-            raise Unfit("no two steps of stages 06 to 08 were timed on the same problem")
+            raise Unfit("no two steps were timed on the same problem")
         types = {row["problem"]["dtype"] for row in chosen}
         peers = [
             row
@@ -41,12 +45,12 @@ class Ladder:
         panels = []
         for which in PASSES:
             groups = grouped([row for row in chosen if row["pass"] == which], group_of)
-            groups = {name: [[row["variant"], tflops(row)] for row in members] for name, members in groups.items()}
+            groups = {name: [[short_name(row), tflops(row)] for row in members] for name, members in groups.items()}
             lines = [[series_of(row), self.LINES[row["variant"]], tflops(row)] for row in peers if row["pass"] == which]
             panels += [{"title": which, "groups": groups, "lines": sorted(lines, key=lambda line: line[2])}] if groups else []
         note = f"{device_of(chosen)}, {size}; cold L2."
         remark = f"Dashed: FlashAttention-2 and cuDNN of torch {peers[0].get('torch', '')}." if peers else ""
-        return Picture("The ladder: TFLOP/s of each step of stages 06 to 08", note, {"panels": panels}, chosen + peers, remark)
+        return Picture("The ladder: TFLOP/s of every step", note, {"panels": panels}, chosen + peers, remark)
 
     def draw(self, picture):
         slot, width, names = 12, 400, 84  # points; the names of a panel stand beside its bars
@@ -69,7 +73,13 @@ class Ladder:
                     write(axes, group, (0, y + 0.5), (-names, 0), va="center", weight="bold")
                     continue
                 write(axes, name, (0, y + 0.5), (-names + 6, 0), va="center")
-                axes.barh(y + 0.5, value, height=0.7, color=ink(group[:2]), gid=name_in_file("bar", panel["title"], group, name))
+                axes.barh(
+                    y + 0.5,
+                    value,
+                    height=0.7,
+                    color=ink((name if name[0] == "0" else group)[:2]),
+                    gid=name_in_file("bar", panel["title"], group, name),
+                )
                 ground = {"facecolor": ink("bg"), "edgecolor": "none", "pad": 0.5}  # in front of the dashed lines
                 write(axes, three_digits(value), (value, y + 0.5), (3, 0), va="center", bbox=ground)
             first = next((y for y, (name, value) in enumerate(column) if value is None and not name.endswith("fp32")), 0)
@@ -80,9 +90,14 @@ class Ladder:
         return figure
 
 
+def short_name(row):
+    return " ".join(row["stage"].split("_")[:2]) if series_of(row) in EARLY else row["variant"]
+
+
 def group_of(row):
     """Steps under one heading: "08 Hopper, fp16"."""
-    return f"{series_of(row)}{' Hopper' * ('hopper' in row.get('kernel', ''))}, {row['problem']['dtype']}"
+    stage = "to 05" if series_of(row) in EARLY else series_of(row)
+    return f"{stage}{' Hopper' * ('hopper' in row.get('kernel', ''))}, {row['problem']['dtype']}"
 
 
 class Counts:

@@ -1,9 +1,9 @@
 """What the scripts write: nothing of the user's is replaced, and a file is there whole or not at all."""
 
-import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import stat
 import tempfile
@@ -73,7 +73,17 @@ def rows_text(rows):
     return "[\n" + ",\n".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows) + "\n]\n" if rows else "[]\n"
 
 
-def blob_id(path):
-    """What git calls the contents of a file."""
-    contents = path.read_bytes()
-    return hashlib.sha1(b"blob %d\0" % len(contents) + contents).hexdigest()
+TOKEN = re.compile(r'//[^\n]*|/\*.*?(?:\*/|$)|"(?:\\.|[^"\\])*"?|\w+|\S', re.DOTALL | re.ASCII)
+
+
+def code_hash(path):
+    """What compare writes of a kernel file: a hash of its tokens without comments, however they are laid out. plan.cpp has the same function."""
+    hashed, last = 0xCBF29CE484222325, ""
+    for token in TOKEN.findall(path.read_text(errors="surrogateescape")):
+        if token.startswith(("//", "/*")):
+            continue
+        words = re.fullmatch(r"\w\w", last[-1:] + token[:1], re.ASCII)
+        for byte in f"{' ' if words else ''}{token}".encode(errors="surrogateescape"):
+            hashed = (hashed ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+        last = token
+    return f"{hashed:016x}"

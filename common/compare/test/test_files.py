@@ -10,8 +10,29 @@ from cases import Case
 
 from rows import files
 
+HASHED = "9d855cab8999c560"
+
 
 class Files(Case):
+    def test_hashes_of_code_see_tokens_alone(self):  # test_rows.cpp has the same
+        code = 'int f(float x) {\n  return x < 2.0f ? 1 : g("a \\" b  // c", x);\n}\n'
+        path = self.folder / "kernel.cuh"
+
+        def hashed(text):
+            path.write_text(text)
+            return files.code_hash(path)
+
+        self.assertEqual(hashed(code), HASHED)
+        for same in (
+            code.replace(" < ", "<"),
+            code.replace("{", "{ // it's \"one"),
+            "/* one\n// */" + code,
+            code.replace("int f", "int/**/f"),
+        ):
+            self.assertEqual(hashed(same), HASHED, same)
+        for other in (code.replace("int f", "intf"), code.replace("b  //", "b //"), code.replace("2.0f", "2.5f"), code + ";"):
+            self.assertNotEqual(hashed(other), HASHED, other)
+
     def setUp(self):
         super().setUp()
         self.folder, self.path = self.path, self.path / "out.html"

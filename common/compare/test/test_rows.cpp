@@ -165,3 +165,12 @@ TEST_CASE("html: what is missing is known before anything runs, and a failure of
   CHECK(contains(result.output, "01_first/plain"));
   CHECK(rows_in(file).size() == 1);
 }
+
+TEST_CASE("rows: hashes of code see tokens alone") {  // test_files.py has the same
+  const std::string code = "int f(float x) {\n  return x < 2.0f ? 1 : g(\"a \\\" b  // c\", x);\n}\n";
+  CHECK(flash::code_hash(code) == "9d855cab8999c560");
+  CHECK(flash::code_hash("/* one\n// */int/**/f(float x){// it's \"one\nreturn x<2.0f?1:g(\"a \\\" b  // c\",x);}") ==
+        "9d855cab8999c560");
+  CHECK(flash::code_hash("int f(float x){return x<2.0f?1:g(\"a \\\" b // c\",x);}") != "9d855cab8999c560");
+  CHECK(flash::code_hash("intf(float x){return x<2.0f?1:g(\"a \\\" b  // c\",x);}") != "9d855cab8999c560");
+}
