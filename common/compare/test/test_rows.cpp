@@ -1,4 +1,5 @@
 // --rows and --html: saved rows shown again.
+#include "common/compare/plan.hpp"
 #include "common/compare/test/fake_stages.hpp"
 #include "common/harness/test/lines.hpp"
 
