@@ -192,14 +192,13 @@ def over(rows, which, peer):
     return [ratio(of_cell[0], of_cell[peer]) for of_cell in of_cells]
 
 
-# The front page has a row for these stages of the forward and of the backward pass, on the problem of front.json.
+# The front page has a row for these stages' forward and backward pass, on the problem of front.json.
 FRONT = [
-    ("01_naive", "01_naive", None, "S and P in global memory"),
-    ("03_online_softmax", None, None, "maximum and sum in one pass"),
-    ("04_fa1_forward", "05_fa1_backward", None, "FlashAttention-1: S and P stay on the chip"),
-    ("06_fa2_forward", "07_fa2_backward", None, "FlashAttention-2: a block per query tile, register tiles"),
-    (STAGE, STAGE, LAST, "fp16 on tensor cores, `mma.sync`"),
-    (STAGE, STAGE, ON_HOPPER, "fp16 on Hopper: TMA, `wgmma`, warp specialization"),
+    ("01_naive", "01_naive", None, "fp32, S and P in global memory"),
+    ("04_fa1_forward", "05_fa1_backward", None, "fp32, FlashAttention-1: S and P stay on the chip"),
+    ("06_fa2_forward", "07_fa2_backward", None, "fp32, FlashAttention-2: a block per query tile"),
+    (STAGE, STAGE, LAST, "fp16, tensor cores by `mma.sync`"),
+    (STAGE, STAGE, ON_HOPPER, "fp16, Hopper: TMA, `wgmma`, warp specialization"),
 ]
 
 
@@ -217,27 +216,32 @@ def front(device):
     }
     if any(None in found for found in (*cells, *peers.values())):
         return None
-    lines, used = [], []
+
+    def line(name, what, of_passes):
+        sixteen_bits = of_passes[0]["problem"]["dtype"] != "fp32"
+        shares = [f"{ratio(*pair):.2f}" if sixteen_bits else "–" for pair in zip(of_passes, peers["cudnn"])]
+        return [name, what, *(number(row["tflops"]) for row in of_passes), *shares]
+
+    lines = []
     for *stages, last, idea in FRONT:
         of_passes = [
             fastest(row for row in rows if (row["stage"], row["pass"]) == (stage, which) and (last is None or is_last(row, last)))
             for stage, which in zip(stages, PASSES)
         ]
-        used += filter(None, of_passes)
-        shares = [shown(last and ratio(*pair), ".2f") for pair in zip(of_passes, peers["cudnn"])]
-        rates = [number(row["tflops"]) if row else "–" for row in of_passes]
-        lines.append([", ".join(f"[{name[:2]}]({name})" for name in dict.fromkeys(filter(None, stages))), idea, *rates, *shares])
+        lines.append(line(", ".join(f"[{name[:2]}]({name})" for name in dict.fromkeys(stages)), idea, of_passes))
     first = peers["cudnn"][0]
+    lines.append(line("", f"fp16, FlashAttention-2 of torch {first['torch'].split('+')[0]}", peers["flash"]))
+    lines.append(line("", f"fp16, cuDNN {first['cudnn']}", peers["cudnn"]))
     problem = describe(first["problem"]).rsplit(" ", 1)[0]
-    named = {"cudnn": f"cuDNN {first['cudnn']}", "flash": f"FlashAttention-2 of torch {first['torch'].split('+')[0]}"}
-    rivals = " and ".join(f"{named[name]} ({' and '.join(map(speed, peers[name]))})" for name in named)
-    title = f"TFLOP/s on an {first['device']['name']}, {problem}, fp32 up to stage 07, next to {rivals}:"
-    head = "stage | idea | TFLOP/s forward | backward | of cuDNN forward | backward"
-    return (
-        f"{title}\n\n{table(head, lines)}\n\nOver {len(CELLS)} problems in fp16 (N from {LENGTHS[0]:,} to {LENGTHS[-1]:,}, d of 64 and 128, "
-        f"causal or not), the Hopper steps run at {ends(cells[0])} cuDNN's rate forward and {ends(cells[1])} backward. The portable steps, "
-        f"for any GPU since Ampere, run at {ends(cells[2])} and {ends(cells[3])} the rate of torch's FlashAttention-2. {age(used)}"
+    title = f"TFLOP/s on one {first['device']['name']}; batch, heads, tokens and head size: {problem}:"
+    head = "stage | what is new | forward | backward | ÷ cuDNN, forward | ÷ cuDNN, backward"
+    text = (
+        f"Over {len(CELLS)} problems in fp16 (N from {LENGTHS[0]:,} to {LENGTHS[-1]:,}, d of 64 and 128, causal or not), the Hopper steps run "
+        f"at {ends(cells[0])} cuDNN's rate forward (`{ON_HOPPER['forward']}`) and {ends(cells[1])} backward (`{NARROW['backward']}` at d = 64, "
+        f"`{ON_HOPPER['backward']}` at 128). The portable steps, for any GPU since Ampere, run at {ends(cells[2])} and {ends(cells[3])} the rate "
+        f"of torch's FlashAttention-2. {age(rows).replace('Saved', 'Measured')}"
     )
+    return f"{title}\n\n{table(head, lines)}\n\n{text}"
 
 
 @of_each_gpu
