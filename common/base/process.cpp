@@ -143,8 +143,8 @@ struct ChildProcess {
   [[noreturn]] void become(char* const* argv, pid_t parent, const sigset_t& signals, int report) const {
 #ifdef __linux__
     prctl(PR_SET_PDEATHSIG, SIGKILL);  // not even kill -9 of this program leaves the child running
-    if (getppid() != parent) _exit(127);
 #endif
+    if (getppid() != parent) _exit(127);  // it has just ended
     dup2(input.read_end, STDIN_FILENO);
     fcntl(STDIN_FILENO, F_SETFD, 0);  // dup2() onto itself keeps FD_CLOEXEC
     dup2(output.write_end, STDOUT_FILENO);
