@@ -1,10 +1,14 @@
 #include "common/base/process.hpp"
 
+#include "common/base/error.hpp"
+
 #include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
 
 #include <array>
 #include <atomic>
@@ -12,8 +16,6 @@
 #include <cstring>
 #include <stdexcept>
 #include <thread>
-
-extern char** environ;
 
 namespace flash {
 namespace {
@@ -47,7 +49,7 @@ struct Pipe {
 
   Pipe() {
     int ends[2];
-    if (pipe(ends) != 0) throw std::runtime_error(std::string("no pipe: ") + std::strerror(errno));
+    if (pipe(ends) != 0) throw UsageError(std::string("no pipe to a child process: ") + std::strerror(errno));
     for (const int end : ends) fcntl(end, F_SETFD, FD_CLOEXEC);
     read_end = ends[0];
     write_end = ends[1];
@@ -64,6 +66,9 @@ struct Pipe {
     end = -1;
   }
 };
+
+/// More on a stream than any stage or script writes.
+constexpr std::size_t output_limit = std::size_t{64} << 20;
 
 /// Reads what is there. False at the end of the stream.
 bool drain(int from, std::string& to) {
@@ -121,23 +126,34 @@ struct ChildProcess {
     std::vector<char*> argv;
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, input.read_end, STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, output.write_end, STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, error.write_end, STDERR_FILENO);
-    posix_spawnattr_t attributes;
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    Pipe started;  // closed by exec, or carries errno
+    const pid_t parent = getpid();
     const SignalsHeld held;  // no signal between the start and its note
-    posix_spawnattr_setsigmask(&attributes, &held.before());
-    const int failure = posix_spawnp(&process, argv[0], &actions, &attributes, argv.data(), environ);
+    process = fork();
+    if (process == 0) become(argv.data(), parent, held.before(), started.write_end);
+    int failure = process < 0 ? errno : 0;
+    for (int* end : {&input.read_end, &output.write_end, &error.write_end, &started.write_end}) Pipe::shut(*end);
+    if (process > 0 && read(started.read_end, &failure, sizeof failure) > 0) waitpid(process, nullptr, 0);
     if (failure == 0) running_child = process;
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
-    for (int* end : {&input.read_end, &output.write_end, &error.write_end}) Pipe::shut(*end);
     if (failure != 0) result.error = std::strerror(failure);
     return failure == 0;
+  }
+
+  /// The child's side of start(): the program takes this copy's place.
+  [[noreturn]] void become(char* const* argv, pid_t parent, const sigset_t& signals, int report) const {
+#ifdef __linux__
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // not even kill -9 of this program leaves the child running
+#endif
+    if (getppid() != parent) _exit(127);  // it has just ended
+    dup2(input.read_end, STDIN_FILENO);
+    fcntl(STDIN_FILENO, F_SETFD, 0);  // dup2() onto itself keeps FD_CLOEXEC
+    dup2(output.write_end, STDOUT_FILENO);
+    dup2(error.write_end, STDERR_FILENO);
+    pthread_sigmask(SIG_SETMASK, &signals, nullptr);
+    execvp(argv[0], argv);
+    const int failure = errno;
+    [[maybe_unused]] const ssize_t sent = ::write(report, &failure, sizeof failure);
+    _exit(127);
   }
 
   /// A program that has ended does not read it, which its silence tells too.
@@ -158,7 +174,13 @@ struct ChildProcess {
       if (meanwhile) meanwhile();
       for (std::size_t i = 0; i < streams.size(); ++i) {
         if ((streams[i].revents & (POLLIN | POLLHUP | POLLERR)) == 0) continue;
-        if (!drain(streams[i].fd, i == 0 ? result.output : result.error)) streams[i].fd = -1;  // poll() skips it
+        std::string& text = i == 0 ? result.output : result.error;
+        if (!drain(streams[i].fd, text)) streams[i].fd = -1;  // poll() skips it
+        if (text.size() <= output_limit) continue;
+        kill(process, SIGKILL);
+        result.output.clear();
+        result.error = "it wrote more than " + std::to_string(output_limit >> 20) + " MiB";
+        return;
       }
     }
   }

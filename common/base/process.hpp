@@ -1,4 +1,5 @@
-// Child processes: started without a shell, captured, and killed when they take too long.
+// Child processes: started without a shell, captured, and killed when they take too long or write too much. On Linux they end with this
+// program, however it ends.
 #pragma once
 
 #include <signal.h>
@@ -12,11 +13,11 @@
 namespace flash {
 
 struct ProcessResult {
-  bool started = false;    ///< false: no such program, or it may not be executed; `error` has the reason
-  bool timed_out = false;  ///< it was killed
-  int signal = 0;          ///< the signal that ended it, or 0
-  int exit_code = 0;       ///< if it ended by itself
-  std::string output, error;
+  bool started = false;       ///< false: no such program, or it may not be executed; `error` has the reason
+  bool timed_out = false;     ///< it was killed
+  int signal = 0;             ///< the signal that ended it, or 0
+  int exit_code = 0;          ///< if it ended by itself
+  std::string output, error;  ///< of a program that was killed for writing too much, `error` says just that
 };
 
 /// "" if the program ended well, else the last line that it wrote to stderr, or how it ended.
@@ -44,7 +45,7 @@ class SignalsHeld {
   sigset_t before_;
 };
 
-/// Runs a program to its end. arguments[0] is a path, or a name that is looked for in PATH. `meanwhile` is called several times a
+/// Runs a program to its end, or to its 64th MiB of output. arguments[0] is a path, or a name that is looked for in PATH. `meanwhile` is called several times a
 /// second.
 ProcessResult run_process(const std::vector<std::string>& arguments, std::chrono::milliseconds limit,
                           const std::function<void()>& meanwhile = {});

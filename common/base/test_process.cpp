@@ -62,6 +62,19 @@ TEST_CASE("process: a signal, a time-out and a missing program are told apart") 
   CHECK_FALSE(missing.error.empty());
 }
 
+TEST_CASE("process: a program that writes without end is stopped") {
+  for (const char* endless : {"exec yes", "exec yes >&2"}) {
+    const flash::ProcessResult result = shell(endless);
+    CHECK(result.signal == SIGKILL);
+    CHECK_FALSE(result.timed_out);
+    CHECK(result.output.empty());
+    CHECK(flash::complaint(result) == "it wrote more than 64 MiB");
+  }
+  flash::Conversation talk({"/bin/sh", "-c", "exec yes >&2"});
+  CHECK(talk.ask("hello", std::chrono::seconds(20)).signal == SIGKILL);
+  CHECK_FALSE(talk.runs());
+}
+
 TEST_CASE("process: a conversation is one process, which answers a line by a line") {
   flash::Conversation talk({"/bin/sh", "-c", "while read line; do echo \"$$ $line\"; done"});
   CHECK_FALSE(talk.runs());

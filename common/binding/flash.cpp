@@ -5,6 +5,7 @@
 #include "common/binding/stream.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <new>
 #include <string_view>
 #include <utility>
@@ -32,6 +33,8 @@ Problem problem_of(const flash_call& call) {
   if (const std::string why = set_sizes(problem, {B, H, call.K.shape[1], Nq, call.K.shape[2], d}); !why.empty()) {
     throw UsageError(why);
   }
+  if (!std::isfinite(call.scale))
+    throw UsageError("scale is " + std::to_string(call.scale) + "; allowed: a finite fp32 number");
   problem.scale = call.scale;
   problem.causal = call.causal != 0;
   problem.dtype = static_cast<Dtype>(call.dtype);

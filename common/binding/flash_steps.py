@@ -91,11 +91,36 @@ def _taken(x):
     return min(strides, default=1) > 0 and (x.shape[3] == 1 or x.stride(3) == 1) and (whole or x.element_size() == 4 or x.shape[3] % 8 != 0)
 
 
+def _require(holds, why):
+    if not holds:
+        raise ValueError(f"flash_steps: {why}")
+
+
+def _check(q, k, v, fake=False):
+    """What flash.h cannot see in pointers and shapes."""
+    _require(q.dim() == k.dim() == v.dim() == 4, "q, k and v have to be [B, H, N, d]")
+    _require(q.dtype == k.dtype == v.dtype and q.dtype in DTYPES, "q, k and v have to be all fp32, all fp16 or all bf16")
+    _require(q.device == k.device == v.device, "q, k and v have to be on one device")
+    _require(fake or q.device.type == "cpu" or q.is_cuda and q.device.index == 0, f"tensors are on {q.device}; allowed: cpu, cuda:0")
+    _require(k.shape == v.shape, f"k is {tuple(k.shape)} and v is {tuple(v.shape)}; they have to be alike")
+    _require(q.shape[0] == k.shape[0] and q.shape[3] == k.shape[3], "q and k have to be alike in B and d")
+    _require(k.shape[1] > 0 and q.shape[1] % k.shape[1] == 0, f"q has {q.shape[1]} heads, which is no multiple of k's {k.shape[1]}")
+
+
+def _check_backward(dO, q, k, v, O, L, fake=False):
+    _check(q, k, v, fake)
+    for name, x in (("dO", dO), ("O", O)):
+        _require(x.shape == q.shape and x.dtype == q.dtype and x.device == q.device, f"{name} has to be like q in shape, dtype and device")
+    alike = L.shape == q.shape[:3] and L.dtype == torch.float32 and L.device == q.device
+    _require(alike, "L has to be [B, H, N] in fp32 on the device of q")
+
+
 @torch.library.custom_op("flash_steps::forward", mutates_args=())
 def _forward(
     q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float, stage: str, variant: str, backward_variant: str
 ) -> tuple[Tensor, Tensor]:
     """O and L, the log-sum-exp of each row."""
+    _check(q, k, v)
     O, L = _outputs(q)
     with torch.cuda.device(q.device) if q.is_cuda else torch.no_grad():
         _run(stage, 0, _call(variant, causal, scale, Q=q, K=k, V=v, O=O, L=L), q.device)
@@ -108,6 +133,7 @@ def _outputs(q):
 
 @_forward.register_fake
 def _fake_forward(q, k, v, causal, scale, stage, variant, backward_variant):
+    _check(q, k, v, fake=True)
     return _outputs(q)
 
 
@@ -116,6 +142,7 @@ def _backward(
     dO: Tensor, q: Tensor, k: Tensor, v: Tensor, O: Tensor, L: Tensor, causal: bool, scale: float, stage: str, variant: str
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dQ, dK, dV."""
+    _check_backward(dO, q, k, v, O, L)
     if not _taken(dO):  # such as the gradient of sum(), one number for all entries
         dO = dO.clone(memory_format=torch.contiguous_format)
     dQ, dK, dV = (torch.empty_like(x) for x in (q, k, v))
@@ -126,6 +153,7 @@ def _backward(
 
 @_backward.register_fake
 def _fake_backward(dO, q, k, v, O, L, causal, scale, stage, variant):
+    _check_backward(dO, q, k, v, O, L, fake=True)
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 
 
@@ -144,11 +172,6 @@ def _gradients(ctx, dO, _):
 _forward.register_autograd(_gradients, setup_context=_save)
 
 
-def _require(holds, why):
-    if not holds:
-        raise ValueError(f"flash_steps.attention: {why}")
-
-
 def attention(q, k, v, *, causal=False, scale=None, stage="08", variant=None, backward_variant=None):
     """softmax(scale * q k^T, masked) v for q [B, H, N, d], k and v [B, Hkv, Nk, d], with any order of axes in memory in which d is
     innermost: (B, H, N, d), (B, N, H, d), and slices of packed QKV or KV. The gradients come from the stage's backward pass.
@@ -156,13 +179,7 @@ def attention(q, k, v, *, causal=False, scale=None, stage="08", variant=None, ba
     causal: aligned at the bottom right, so that the last query sees the last key. scale: 1/sqrt(d) by default. variant: a step of the
     stage, as in --variant; by default the last that has a backward pass, where the stage has one. backward_variant: by default the same.
     """
-    _require(q.dim() == k.dim() == v.dim() == 4, "q, k and v have to be [B, H, N, d]")
-    _require(q.dtype == k.dtype == v.dtype and q.dtype in DTYPES, "q, k and v have to be all fp32, all fp16 or all bf16")
-    _require(q.device == k.device == v.device, "q, k and v have to be on one device")
-    _require(q.device.type == "cpu" or q.is_cuda and q.device.index == 0, f"tensors are on {q.device}; allowed: cpu, cuda:0")
-    _require(k.shape == v.shape, f"k is {tuple(k.shape)} and v is {tuple(v.shape)}; they have to be alike")
-    _require(q.shape[0] == k.shape[0] and q.shape[3] == k.shape[3], "q and k have to be alike in B and d")
-    _require(k.shape[1] > 0 and q.shape[1] % k.shape[1] == 0, f"q has {q.shape[1]} heads, which is no multiple of k's {k.shape[1]}")
-    scale = q.shape[3] ** -0.5 if scale is None else float(scale)
+    _check(q, k, v)
+    scale = max(q.shape[3], 1) ** -0.5 if scale is None else float(scale)
     variant = variant or ""
     return _forward(q, k, v, causal, scale, stage, variant, backward_variant or variant)[0]

@@ -135,6 +135,11 @@ class OnCPU(unittest.TestCase):
             ),
             ("to be all fp32", lambda: flash_steps.attention(q, k.half(), v, stage="07")),
             (r"have to be \[B, H, N, d\]", lambda: flash_steps.attention(q[0], k, v, stage="07")),
+            ("head-dim 0: must be between 1 and 256", lambda: flash_steps.attention(*self.tensors(*[(1, 1, 2, 0)] * 3), stage="07")),
+            *(
+                (rf"scale is -?{found}; allowed", lambda x=x: flash_steps.attention(q, k, v, scale=x, stage="07"))
+                for x, found in ((float("nan"), "nan"), (float("-inf"), "inf"), (1e300, "inf"))
+            ),
             ("head-dim 300: must be between 1 and 256", lambda: flash_steps.attention(*self.tensors(*[(1, 1, 2, 300)] * 3), stage="07")),
         ]
         for why, call in cases:
@@ -142,6 +147,49 @@ class OnCPU(unittest.TestCase):
                 call()
         with self.assertRaisesRegex(RuntimeError, "stage '99': there is no library in .*; there are: 01_naive, 02_.*, 08_"):
             flash_steps.attention(q, k, v, stage="99")
+
+    def test_refused_without_attention(self):
+        """The operations themselves, as export and compile call them: what they took would be read out of bounds."""
+        forward, backward = torch.ops.flash_steps.forward, torch.ops.flash_steps.backward
+        q, k, v = self.tensors(*[(1, 2, 8, 8)] * 3)
+        O, L = forward(q, k, v, True, 0.25, "07", "", "")
+        good = {"dO": torch.ones_like(O), "q": q, "k": k, "v": v, "O": O, "L": L}
+        cases = [
+            ("all fp32", {"k": k.half()}),
+            ("all fp32", {name: good[name].double() for name in "qkv"}),
+            ("all fp32", {"v": v.int()}),
+            ("on one device", {"k": k.to("meta")}),
+            (r"\[B, H, N, d\]", {"q": q[0]}),
+            (r"\[B, H, N, d\]", {"k": k[None]}),
+            ("k is .* and v is", {"v": v[:, :, :4]}),
+            ("alike in B and d", {"q": q[..., :4]}),
+            ("no multiple", {"q": q[:, :1]}),
+            ("head-dim 0", {name: good[name][..., :0] for name in ("dO", "q", "k", "v", "O")}),
+        ]
+        of_backward = [
+            ("dO has to be like q", {"dO": O.half()}),
+            ("dO has to be like q", {"dO": O.to("meta")}),
+            ("dO has to be like q", {"dO": O[:, :1]}),
+            ("O has to be like q", {"O": O.double()}),
+            ("O has to be like q", {"O": O[:, :, :4]}),
+            (r"L has to be \[B, H, N\]", {"L": L.half()}),
+            (r"L has to be \[B, H, N\]", {"L": L[..., None]}),
+            (r"L has to be \[B, H, N\]", {"L": L[:, :1]}),
+            (r"L has to be \[B, H, N\]", {"L": L.to("meta")}),
+        ]
+
+        def refused(why, operation, *names, change):
+            with self.subTest(why, operation=operation), self.assertRaisesRegex(ValueError, why):
+                operation(*((good | change)[name] for name in names), True, 0.25, "07", "", *([""] if operation is forward else []))
+
+        for why, change in cases:
+            refused(why, forward, *"qkv", change=change)
+        for why, change in cases + of_backward:
+            refused(why, backward, *good, change=change)
+        with self.assertRaisesRegex(ValueError, "scale is nan"):
+            forward(q, k, v, True, float("nan"), "07", "", "")
+        with self.assertRaisesRegex(ValueError, "tensors are on meta"):
+            flash_steps.attention(*(x.to("meta") for x in (q, k, v)), stage="07")
 
     def test_no_gradient_where_there_is_none(self):
         q, k, v = (x.requires_grad_() for x in self.tensors(*[(1, 1, 16, 16)] * 3, dtype=torch.float16))

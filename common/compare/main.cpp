@@ -85,6 +85,7 @@ int compare(int argc, char** argv) {
   }
   const std::string again = command_line(argc, argv);
   stop_child_on_signals();
+  let_large_writes_fail();
   if (!options.html.empty()) require_report(options.html);
 
   std::vector<Row> rows;

@@ -211,7 +211,8 @@ RequestedSizes compared_sizes(Backend backend) {
 Plan make_plan(const CompareOptions& options, const std::filesystem::path& sources) {
   Plan plan;
   if (options.stages) {
-    for (const auto& program : find_stages(options.bin, options.only)) plan.stages.push_back(ask_stage(program));
+    for (const auto& program : find_stages(options.bin, options.only))
+      plan.stages.push_back(ask_stage(program, options.time_limit));
   }
   if (options.peers) plan.stages.push_back(ask_peers(sources));
   keep_variants(plan.stages, options.variants);

@@ -91,8 +91,8 @@ std::string python() {
   return given != nullptr && *given != '\0' ? given : "python3";
 }
 
-Stage ask_stage(const fs::path& program) {
-  const ProcessResult answer = run_process({program.string(), "--list", "--json"}, std::chrono::seconds(60));
+Stage ask_stage(const fs::path& program, std::chrono::seconds limit) {
+  const ProcessResult answer = run_process({program.string(), "--list", "--json"}, std::min(limit, std::chrono::seconds(60)));
   if (const std::string why = complaint(answer); !why.empty()) {
     throw UsageError(program.string() + " --list --json does not answer: " + why);
   }

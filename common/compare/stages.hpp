@@ -43,8 +43,8 @@ std::vector<std::filesystem::path> find_stages(std::filesystem::path folder, con
 /// The command that starts Python: what the environment variable PYTHON says, or python3.
 std::string python();
 
-/// Asks the program with --list --json. UsageError if it does not answer as a stage does.
-Stage ask_stage(const std::filesystem::path& program);
+/// Asks the program with --list --json. UsageError if it does not answer as a stage does, within a minute and the limit of a run.
+Stage ask_stage(const std::filesystem::path& program, std::chrono::seconds limit);
 
 /// Torch's attention, for comparison: peers.py, which answers with a row as a stage program does. UsageError if it cannot be
 /// started, DeviceError if it finds no torch or no GPU.

@@ -1,14 +1,46 @@
 #include "common/base/error.hpp"
+#include "common/base/process.hpp"
 #include "common/harness/files.hpp"
 #include "common/harness/npy.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <list>
+#include <thread>
 
 namespace flash {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// Keeps other programs from replacing results in the folder meanwhile. They wait, since a lock lasts for a few renames.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::string& folder) : folder_(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    while (folder_ >= 0 && flock(folder_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {  // not every file system has locks
+      if (std::chrono::steady_clock::now() > deadline) {
+        close(folder_);
+        throw UsageError("--save is '" + folder +
+                         "', which another program has locked; allowed: another folder, or wait for it");
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+  ~FolderLock() {
+    if (folder_ >= 0) close(folder_);
+  }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int folder_;
+};
 
 }  // namespace
 
@@ -40,13 +72,17 @@ void prepare_output_folder(const std::string& folder, Pass pass, const std::stri
 
 void save_results(const std::string& folder, Pass pass, const Results<float>& results) {
   const HostTensor<float>* const tensors[]{&results.O, &results.L, &results.dQ, &results.dK, &results.dV};
-  // All are written before the first takes its place: a full medium leaves the earlier results whole.
+  // All are written before the first takes its place: a full medium leaves the earlier results whole, and neither Ctrl-C nor another
+  // program's results come between them.
+  const SignalsHeld held;
   std::list<PendingFile> files;
   for (const std::string& file : saved_files(folder, pass)) {
     const HostTensor<float>& tensor = *tensors[files.size()];
     const std::ptrdiff_t rank = &tensor == &results.L ? 3 : 4;  // L is (B,H,Nq)
     write_npy(files.emplace_back(file), {tensor.shape.begin(), tensor.shape.begin() + rank}, tensor.values);
   }
+  for (PendingFile& file : files) file.flush();
+  const FolderLock lock(folder);
   for (PendingFile& file : files) file.commit();
 }
 

@@ -6,6 +6,7 @@
 #include "common/harness/empty_rows.hpp"
 #include "common/harness/files.hpp"
 #include "common/harness/parse.hpp"
+#include "common/harness/pending_file.hpp"
 #include "common/harness/report.hpp"
 #include "common/harness/runner.hpp"
 #include "common/harness/select.hpp"
@@ -182,6 +183,7 @@ ExitCode run_command_line(const StageInfo& stage, int argc, char** argv) {
 }  // namespace
 
 int run_stage(const StageInfo& stage, int argc, char** argv) {
+  let_large_writes_fail();
   const auto complain = [&](const std::string& message, ExitCode code) {
     std::cerr << stage.name << ": " << one_line(message) << std::endl;
     return code;

@@ -113,6 +113,12 @@ inline ProcessResult compare_on_cpu(const FakeStages& stages, const Strings& arg
   return compare(stages, joined({"--device", "cpu", "--pass", "forward"}, arguments));
 }
 
+/// The same below a limit that the shell sets.
+inline ProcessResult limited(const std::string& limit, const FakeStages& stages, const Strings& arguments) {
+  const Strings shell{"/bin/sh", "-c", limit + "; exec \"$0\" \"$@\" --device cpu --pass forward", FLASH_COMPARE_PROGRAM};
+  return run_process(joined(joined(shell, {"--bin", stages.path().string()}), arguments), std::chrono::seconds(60));
+}
+
 /// Of a run that has to end well.
 inline ProcessResult good(ProcessResult result) {
   CHECK_MESSAGE(result.exit_code == 0, result.error);

@@ -201,6 +201,11 @@ TEST_CASE("compare: what a stage program or the environment says is handed on") 
   check_refused(compare(broken, {}), "01_broken --list --json does not answer: its library is missing");
   broken.add_raw("01_broken", "kill -SEGV $$");
   check_refused(compare(broken, {}), "01_broken --list --json does not answer: it was ended by a signal: Segmentation fault");
+  broken.add_raw("01_broken", "exec sleep 100");
+  check_refused(compare(broken, {"--time-limit", "1"}), "01_broken --list --json does not answer: it took too long");
+  broken.add_raw("01_broken", "exec yes");
+  check_refused(compare(broken, {}), "01_broken --list --json does not answer: it wrote more than 64 MiB");
+  check_refused(limited("ulimit -n 5", stages, {}), "compare: no pipe to a child process: Too many open files");
   setenv("FLASH_SIMT_ORDER", "bogus", 1);
   check_refused(compare(stages, {}), "compare: FLASH_SIMT_ORDER=bogus: allowed are forward, reverse");
   unsetenv("FLASH_SIMT_ORDER");

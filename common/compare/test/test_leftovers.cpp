@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 using namespace flash::test;
+using flash::ProcessResult;
 
 TEST_CASE("compare: --save and --html replace nothing of the user's, which is known before anything runs") {
   const FakeStages stages;
@@ -77,7 +78,7 @@ TEST_CASE("compare: --save replaces rows, and those that it cannot make again on
 }
 
 TEST_CASE("compare: a signal stops the child too and leaves no file") {
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGKILL}) {
     CAPTURE(number);
     const FakeStages stages;
     const TemporaryFolder folder;
@@ -85,8 +86,19 @@ TEST_CASE("compare: a signal stops the child too and leaves no file") {
     stages.add("01_slow", "echo $$ > " + pid_file + ".new; mv " + pid_file + ".new " + pid_file + "; exec sleep 100");
     end_by_signal(start_compare(stages, {"--device", "cpu", "--save", rows}, "/dev/null", "/dev/null"), number,
                   [&] { return std::filesystem::exists(pid_file); });  // the child runs
-    const pid_t child = std::stoi(read_bytes(pid_file));
-    CHECK(kill(child, 0) != 0);
+    const std::filesystem::path child = "/proc/" + read_bytes(pid_file).substr(0, read_bytes(pid_file).find('\n')) + "/cwd";
+    for (int i = 0; i < 500 && std::filesystem::exists(child); ++i) usleep(10000);  // after SIGKILL the kernel ends it
+    CHECK_FALSE(std::filesystem::exists(child));
     CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);  // the pid alone
   }
+}
+
+TEST_CASE("compare: a limit on the size of files is a full medium") {
+  const FakeStages stages(answers());
+  const TemporaryFolder folder;
+  const std::string file = folder.path() / "rows.json";
+  const ProcessResult result = limited("ulimit -f 1", stages, {"--save", file});
+  CHECK(result.exit_code == 2);
+  CHECK_MESSAGE(result.error.ends_with("rows.json.partial cannot be written: File too large\n"), result.error);
+  CHECK(std::filesystem::is_empty(folder.path()));
 }

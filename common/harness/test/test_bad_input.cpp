@@ -180,6 +180,19 @@ TEST_CASE("bad input: a read-only output folder") {
   }
 }
 
+TEST_CASE("bad input: a limit on the size of files is a full medium") {
+  const TemporaryFolder folder;
+  const ProcessResult result =
+      flash::run_process({"/bin/sh", "-c", "ulimit -f 1; exec \"$0\" --device cpu --seq 32 --save \"$1\"", FLASH_STAGE_PROGRAM,
+                          folder.path().string()},
+                         std::chrono::seconds(60));
+  CHECK(result.exit_code == 2);
+  CHECK(result.output.empty());
+  CHECK_MESSAGE(result.error == "01_naive: " + (folder.path() / "o.npy").string() + " cannot be written: File too large\n",
+                result.error);
+  CHECK(std::filesystem::is_empty(folder.path()));
+}
+
 TEST_CASE("exit codes: good runs, answers, a failed check, too little memory") {
   for (const char* option : {"--help", "--version", "--list"}) {
     const ProcessResult result = stage({option});

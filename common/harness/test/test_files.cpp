@@ -6,8 +6,14 @@
 
 #include <doctest/doctest.h>
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <chrono>
 #include <cmath>
 #include <limits>
+#include <thread>
 
 namespace {
 
@@ -229,6 +235,43 @@ TEST_CASE("save: files of others beside the results are left alone, and nothing 
     dropped.write("half");
   }
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 6);
+}
+
+TEST_CASE("save: what a killed program has left is removed, what a live one writes is not") {
+  const TemporaryFolder folder;
+  const auto put = [&](const char* name) {
+    write_bytes(folder.path() / name, "half");
+    return folder.path() / name;
+  };
+  const std::filesystem::path dead = put("o.npy.999999999-3.part");
+  const std::filesystem::path kept[]{put("o.npy.1-.part"), put("o.npy.1-2.parts"), put("no.npy.1-2.part"),
+                                     put("o.npy1-2.part")};
+  const PendingFile live(folder.path() / "o.npy");
+  CHECK_FALSE(std::filesystem::exists(dead));
+  PendingFile(folder.path() / "o.npy").commit();
+  CHECK(std::filesystem::exists(live.temporary()));
+  for (const std::filesystem::path& file : kept) CHECK_MESSAGE(std::filesystem::exists(file), file);
+}
+
+TEST_CASE("save: results replace others when no other program does, and never one by one") {
+  const TemporaryFolder folder;
+  Results<float> results;
+  results.O = HostTensor<float>({1, 1, 2, 2}, 5.0f);
+  results.L = HostTensor<float>({1, 1, 2, 1}, 6.0f);
+  const auto save = [&] { save_results(folder.path().string(), Pass::forward, results); };
+  const int other = open(folder.path().c_str(), O_RDONLY | O_DIRECTORY);
+  REQUIRE(flock(other, LOCK_EX) == 0);
+  std::thread saving(save);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  CHECK_FALSE(std::filesystem::exists(folder.path() / "o.npy"));
+  REQUIRE(flock(other, LOCK_UN) == 0);
+  saving.join();
+  CHECK(std::filesystem::exists(folder.path() / "lse.npy"));
+
+  REQUIRE(flock(other, LOCK_EX) == 0);
+  CHECK_THROWS_WITH_AS(save(), doctest::Contains("which another program has locked; allowed: another folder"), UsageError);
+  close(other);
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 2);
 }
 
 TEST_CASE("save: what may be the user's is not replaced") {
