@@ -1,6 +1,6 @@
-// Linked into the judge and into every program that is graded: from before the first constructor on, the program cannot start another program or
-// process, open a socket, look into another process or change its namespaces. It is killed if it tries. Threads and files remain;
-// kit/sandbox.py limits those. docs/SECURITY.md says why.
+// Linked into the judge and into every program that is graded: from before the first constructor on, the program cannot start a process, and is
+// killed if it tries to become another program, to open a socket, to look into another process or to change its namespaces. Threads and
+// files remain; kit/sandbox.py limits those. docs/SECURITY.md says why.
 #if defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__))
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -25,9 +25,6 @@ constexpr unsigned machine = AUDIT_ARCH_AARCH64;
 constexpr unsigned other_table = 0x40000000;
 
 constexpr unsigned forbidden[]{
-#ifdef SYS_fork
-    SYS_fork,           SYS_vfork,
-#endif
     SYS_execve,         SYS_execveat,          SYS_socket,           SYS_socketpair,
     SYS_kill,           SYS_ptrace,            SYS_process_vm_readv, SYS_process_vm_writev,
     SYS_unshare,        SYS_setns,             SYS_mount,            SYS_umount2,
@@ -48,8 +45,9 @@ constexpr sock_filter only(unsigned short comparison, unsigned value, bool other
 
 void confine() {
   constexpr unsigned kill = SECCOMP_RET_KILL_PROCESS;
+  constexpr unsigned no_process = SECCOMP_RET_ERRNO | EPERM;  // an error, since the simulator asks addr2line for lines
   constexpr std::size_t count = sizeof(forbidden) / sizeof(*forbidden);
-  sock_filter filter[13 + 2 * count];
+  sock_filter filter[17 + 2 * count];
   std::size_t n = 0;
   filter[n++] = load(offsetof(seccomp_data, arch));
   filter[n++] = only(BPF_JEQ, machine, true);
@@ -63,10 +61,16 @@ void confine() {
   }
   filter[n++] = only(BPF_JEQ, 435);  // clone3, whose flags a filter cannot see: the C library falls back to clone
   filter[n++] = answer(SECCOMP_RET_ERRNO | ENOSYS);
+#ifdef SYS_fork
+  filter[n++] = only(BPF_JEQ, SYS_fork);
+  filter[n++] = answer(no_process);
+  filter[n++] = only(BPF_JEQ, SYS_vfork);
+  filter[n++] = answer(no_process);
+#endif
   filter[n++] = BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 3);
   filter[n++] = load(offsetof(seccomp_data, args));
   filter[n++] = only(BPF_JSET, CLONE_THREAD, true);
-  filter[n++] = answer(kill);
+  filter[n++] = answer(no_process);
   filter[n++] = answer(SECCOMP_RET_ALLOW);
   const sock_fprog program{static_cast<unsigned short>(n), filter};
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0) return;

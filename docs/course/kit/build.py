@@ -101,9 +101,10 @@ def link_command(build, stage):
     return [word for word in shlex.split(lines[-1]) if word not in (":", "&&", ";")], build
 
 
-def build(exercise, text, build_folder, work, refuse=None, headers=None):
+def build(exercise, text, build_folder, work, refuse=None, headers=None, jailed=False):
     """Compiles and links the kernel file with this text in the empty folder `work`, with the texts of `headers` ({file: text}) in place of the
-    project's. refuse(object, that of the project): "" or why an object is not linked."""
+    project's. refuse(object, that of the project): "" or why an object is not linked. jailed: it can start no process, not even to look up
+    the lines that `check` names."""
     header = work / "include" / exercise.file
     for file, contents in {**(headers or exercise.headers()), exercise.file: text}.items():
         place = work / "include" / file
@@ -123,21 +124,21 @@ def build(exercise, text, build_folder, work, refuse=None, headers=None):
     why = refuse(new_object, old_object) if refuse else ""
     if why:
         return Built(None, why, refused=True)
-    return link(exercise, build_folder, work, old_object, new_object)
+    return link(exercise, build_folder, work, old_object, [new_object, *([unchanged(build_folder / JAIL)] if jailed else [])])
 
 
-def link(exercise, build_folder, work, old_object, new_object):
+def link(exercise, build_folder, work, old_object, objects):
     words, folder = link_command(build_folder, exercise.stage)
     place = work / "link"
     place.mkdir()
     program = place / "program"
     words[words.index("-o") + 1] = str(program)
-    replaced = [str(new_object) if folder / word == old_object else word for word in words]
-    if replaced == words:
+    at = [n for n, word in enumerate(words) if folder / word == old_object]
+    if not at:
         raise Usage(f"{build_folder}: the program {exercise.stage} is not linked from {old_object}")
-    replaced.append(str(unchanged(build_folder / JAIL)))
-    read = (ROOT, build_folder, new_object, *home_of(words[0]))
-    done = sandbox.run(replaced, place, seconds=60, memory=4096, file_size=128, cwd=folder, read=read, keep=["program"])
+    words[at[0] : at[0] + 1] = map(str, objects)
+    read = (ROOT, build_folder, *objects, *home_of(words[0]))
+    done = sandbox.run(words, place, seconds=60, memory=4096, file_size=128, cwd=folder, read=read, keep=["program"])
     if done.code != 0 or not program.is_file():
         return Built(None, "it does not link: " + (done.err + done.out).strip().split("\n")[0])
     program.chmod(0o755)

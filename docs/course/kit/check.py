@@ -81,7 +81,7 @@ def check_lines(exercise, lines, build_folder):
         if built.program is None:
             return Verdict("does not compile", [built.message])
         verdict = run_cases(exercise, built.program, build_folder, folder, lines)
-    if verdict.status == "wasteful" and scan.uses(lines, exercise.withheld.get("word")):
+    if verdict.status == "wasteful" and exercise.withheld:
         return Verdict("wasteful", [*verdict.told, exercise.withheld["why"]])
     if verdict.right and exercise.asked and not scan.uses(lines, exercise.asked["word"]):
         return Verdict("wasteful", [f"Right, but without {exercise.asked['word']}. {exercise.asked['why']}"])

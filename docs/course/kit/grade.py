@@ -64,10 +64,10 @@ def grade_lines(ex, lines, build_folder, seed="1", layers=LAYERS, count=PROBLEMS
         return nothing(ex, why)
     refuse = scan.compiled if "object" in layers else None
     with sandbox.workplace() as folder:
-        built = build.build(ex, ex.to_compile(lines), build_folder, folder / "build", refuse)
+        built = build.build(ex, ex.to_compile(lines), build_folder, folder / "build", refuse, jailed=True)
         if built.program is None and not built.refused:  # the machine's fault? Or was it, for a moment?
             build.works(ex, build_folder)
-            built = build.build(ex, ex.to_compile(lines), build_folder, folder / "again", refuse)
+            built = build.build(ex, ex.to_compile(lines), build_folder, folder / "again", refuse, jailed=True)
         if built.program is None:
             return nothing(ex, built.message if built.refused else "it does not compile")
         return points(ex, built.program, build_folder, seed, folder, count, lines)
@@ -111,7 +111,7 @@ def judge_works(ex, build_folder, options):
 
 def asked_for(ex, lines, build_folder, folder, options, usual):
     """Do the results depend on the function that the exercise asks for? They have to change when its body is empty."""
-    built = build.build(ex, ex.to_compile(lines), build_folder, folder / "asked", headers=ex.headers(asked=False))
+    built = build.build(ex, ex.to_compile(lines), build_folder, folder / "asked", headers=ex.headers(asked=False), jailed=True)
     if built.program is None:
         raise Fault(f"{ex.name} does not compile without the body of {ex.asked['word']}: {built.message}")
     measure.run(built.program, ex, options, folder / "asked" / "run", save=True, check=False)

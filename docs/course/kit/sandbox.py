@@ -26,7 +26,7 @@ boxed = False  # grade sets it; a student's own lines need no box on the student
 SYSTEM_PATH = "/usr/bin:/bin"
 # The program's exit code goes to our standard error, which the program cannot reach, and what it leaves to our standard output.
 SCRIPT = """(cd "$1" && shift 1 && exec "$@") > stdout 2> stderr; echo "ended $?" >&2
-exec tar -cf - --ignore-failed-read stdout stderr {}"""
+exec {} -cf - --ignore-failed-read stdout stderr {}"""
 
 
 class Done(NamedTuple):
@@ -95,7 +95,7 @@ def plain_run(argv, folder, settings, cwd, _, __, seconds, memory, file_size):
 
 
 def boxed_run(argv, folder, settings, cwd, read, keep, seconds, memory, file_size):
-    script = ["/bin/sh", "-c", SCRIPT.format(" ".join(keep)), "sh", str(cwd), *argv]
+    script = ["/bin/sh", "-c", SCRIPT.format(shutil.which("tar", path=SYSTEM_PATH), " ".join(keep)), "sh", str(cwd), *argv]
     words = [shutil.which("bwrap"), *box(folder, read, file_size), "--chdir", str(folder), "--", *script]
     with open(folder / "box.tar", "w+b") as out, open(folder / "box.err", "w+b") as err:
         code, taken = process(words, "/", settings, out, err, seconds, memory, file_size)
@@ -107,7 +107,7 @@ def boxed_run(argv, folder, settings, cwd, read, keep, seconds, memory, file_siz
         if not ended:
             raise Fault(f"the sandbox ended with {code}: {said.splitlines()[0] if said else 'killed from outside'}")
         if code != 0 and code != 128 + signal.SIGXFSZ:  # that is tar, at the limit of a file
-            raise Fault(f"the sandbox's results cannot be kept: {said.splitlines()[-1]}")
+            raise Fault(f"the sandbox's results cannot be kept: {said[ended.end() :].strip().splitlines()[0]}")
         unpack(out, folder)
     code = int(ended.group(1))
     code = 128 - code if code > 128 else code

@@ -54,7 +54,7 @@ def without_comments(text):
 
 
 def uses(lines, word):
-    return bool(word) and bool(re.search(rf"\b{word}\b", without_comments(lines)))
+    return bool(re.search(rf"\b{word}\b", without_comments(lines)))
 
 
 @functools.cache
