@@ -115,8 +115,8 @@ look() {
   clang_format_14 || extras="$extras clang-format"
   has shellcheck || extras="$extras shellcheck"
   has_ruff || extras="$extras ruff"
-  has_chromium || extras="$extras chromium"
   [ "$(uname)" != Linux ] || has bwrap || extras="$extras bubblewrap"
+  has_chromium || extras="$extras chromium"
   { has python3 && python3 -c 'import ensurepip, venv' 2>/dev/null; } || extras="$extras venv"
   for library in numpy matplotlib; do
     { has python3 && python3 -c "import $library" 2>/dev/null; } || extras="$extras $library"

@@ -24,18 +24,35 @@ constexpr unsigned machine = AUDIT_ARCH_AARCH64;
 // Numbers of these and more belong to another table of calls (x32).
 constexpr unsigned other_table = 0x40000000;
 
-constexpr unsigned forbidden[]{
-    SYS_execve,         SYS_execveat,          SYS_socket,           SYS_socketpair,
-    SYS_kill,           SYS_ptrace,            SYS_process_vm_readv, SYS_process_vm_writev,
-    SYS_unshare,        SYS_setns,             SYS_mount,            SYS_umount2,
-    SYS_pivot_root,     SYS_chroot,            SYS_bpf,              SYS_perf_event_open,
-    SYS_userfaultfd,    SYS_add_key,           SYS_request_key,      SYS_keyctl,
-    SYS_name_to_handle_at, SYS_open_by_handle_at,
-    425 /* io_uring_setup */, 434 /* pidfd_open */, 438 /* pidfd_getfd */, 428 /* open_tree */, 430 /* fsopen */};
+constexpr unsigned forbidden[]{SYS_execve,
+                               SYS_execveat,
+                               SYS_socket,
+                               SYS_socketpair,
+                               SYS_kill,
+                               SYS_ptrace,
+                               SYS_process_vm_readv,
+                               SYS_process_vm_writev,
+                               SYS_unshare,
+                               SYS_setns,
+                               SYS_mount,
+                               SYS_umount2,
+                               SYS_pivot_root,
+                               SYS_chroot,
+                               SYS_bpf,
+                               SYS_perf_event_open,
+                               SYS_userfaultfd,
+                               SYS_add_key,
+                               SYS_request_key,
+                               SYS_keyctl,
+                               SYS_name_to_handle_at,
+                               SYS_open_by_handle_at,
+                               425 /* io_uring_setup */,
+                               434 /* pidfd_open */,
+                               438 /* pidfd_getfd */,
+                               428 /* open_tree */,
+                               430 /* fsopen */};
 
-constexpr sock_filter load(std::size_t offset) {
-  return BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<unsigned>(offset));
-}
+constexpr sock_filter load(std::size_t offset) { return BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<unsigned>(offset)); }
 constexpr sock_filter answer(unsigned verdict) { return BPF_STMT(BPF_RET | BPF_K, verdict); }
 /// The next instruction is for this value alone; `other`: for all others.
 constexpr sock_filter only(unsigned short comparison, unsigned value, bool other = false) {
@@ -75,7 +92,8 @@ void confine() {
   const sock_fprog program{static_cast<unsigned short>(n), filter};
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0) return;
   constexpr char text[] = "this kernel has no seccomp filters, without which nothing is graded\n";
-  if (write(STDERR_FILENO, text, sizeof(text) - 1)) {}
+  if (write(STDERR_FILENO, text, sizeof(text) - 1)) {
+  }
   _exit(3);
 }
 

@@ -12,11 +12,12 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 import unittest
 import unittest.mock
 import xml.etree.ElementTree as xml
 from pathlib import Path
+
+import tomllib
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -89,7 +90,21 @@ class Attacks(Held):
                 self.mine.mkdir()
                 (self.mine / e.student_name).write_text(e.file_with(e.parts()[1]))
                 named = attack.get("exercises", [NAME])
-                argv = ["sh", "-c", attack["shell"], "sh", *GRADE, BUILD, "grade", self.mine, *named, "--format", "junit", "--out", self.out]
+                argv = [
+                    "sh",
+                    "-c",
+                    attack["shell"],
+                    "sh",
+                    *GRADE,
+                    BUILD,
+                    "grade",
+                    self.mine,
+                    *named,
+                    "--format",
+                    "junit",
+                    "--out",
+                    self.out,
+                ]
                 env = os.environ | {"PLACE": str(place), "MINE": str(self.mine)}
                 done = subprocess.run(argv, capture_output=True, text=True, env=env)
                 self.assertEqual(done.returncode, attack["exit"], done.stdout + done.stderr)
@@ -101,7 +116,11 @@ class Attacks(Held):
     def test_a_judge_that_does_not_judge(self):
         e = exercise.load(NAME)
         (self.mine / e.student_name).write_text(e.file_with(e.parts()[1]))
-        for script, says in (("exit 3", "ended with 3"), ("exit 0", "finds results right that are not there"), ("exit 1", "own solution wrong")):
+        for script, says in (
+            ("exit 3", "ended with 3"),
+            ("exit 0", "finds results right that are not there"),
+            ("exit 1", "own solution wrong"),
+        ):
             judge = self.folder / script.replace(" ", "")
             judge.write_text(f"#!/bin/sh\n{script}\n")
             judge.chmod(0o755)

@@ -57,8 +57,12 @@ class Exercise:
     widths: list = field(default_factory=list)  # the head dimensions that are compiled; empty: all
     rubric: dict = field(default_factory=dict)
     draw: dict = field(default_factory=dict)
-    asked: dict = field(default_factory=dict)  # {word, file, why}: a function without which right lines miss the point, where no count shows it
-    withheld: dict = field(default_factory=dict)  # {word, file, body, why}: a function that solves the exercise, and what it does here instead
+    asked: dict = field(
+        default_factory=dict
+    )  # {word, file, why}: a function without which right lines miss the point, where no count shows it
+    withheld: dict = field(
+        default_factory=dict
+    )  # {word, file, body, why}: a function that solves the exercise, and what it does here instead
     solution: str = ""  # where the lines of the kernel use what is withheld
     changes: dict = field(default_factory=dict)  # of a variant: kit/variant.py
 
@@ -212,7 +216,9 @@ def load(name):
         raise Usage(f"{path}: the rubric has {sorted(data['rubric'])}; allowed: {', '.join(RUBRIC)}")
     if data["level"] not in LEVELS or data["pass"] not in ("forward", "backward"):
         raise Usage(f"{path}: level is {data['level']} (allowed: 1, 2, 3), pass is {data['pass']} (allowed: forward, backward)")
-    if set(data.get("asked", {"word", "file", "why"})) != {"word", "file", "why"} or ("asked" in data) != ("asked" in data.get("rubric", {})):
+    if set(data.get("asked", {"word", "file", "why"})) != {"word", "file", "why"} or ("asked" in data) != (
+        "asked" in data.get("rubric", {})
+    ):
         raise Usage(f"{path}: [asked] has a word, a file and a why, and points in the rubric")
     if set(data.get("withheld", {"word", "file", "body", "why"})) != {"word", "file", "body", "why"}:
         raise Usage(f"{path}: [withheld] has a word, a file, a body and a why")

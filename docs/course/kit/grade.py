@@ -168,7 +168,14 @@ def score(ex, problems, right, same, races, over, misses=False):
         else:
             got = most
         items.append(item(name, got, most, says))
-    return {"exercise": ex.name, "score": sum(i["points"] for i in items), "max": sum(ex.rubric.values()), "refused": "", "fault": False, "items": items}
+    return {
+        "exercise": ex.name,
+        "score": sum(i["points"] for i in items),
+        "max": sum(ex.rubric.values()),
+        "refused": "",
+        "fault": False,
+        "items": items,
+    }
 
 
 def grade_folder(folder, wanted, build_folder, seed):

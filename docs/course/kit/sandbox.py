@@ -118,7 +118,9 @@ def boxed_run(argv, folder, settings, cwd, read, keep, seconds, memory, file_siz
 
 def box(folder, read, file_size):
     """bubblewrap's options. Nothing of the machine can be written, and there is no /proc to look into other processes."""
-    words = "--unshare-all --unshare-user --uid 65534 --gid 65534 --die-with-parent --new-session --cap-drop ALL --ro-bind /usr /usr".split()
+    words = (
+        "--unshare-all --unshare-user --uid 65534 --gid 65534 --die-with-parent --new-session --cap-drop ALL --ro-bind /usr /usr".split()
+    )
     for name in ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"):
         if os.path.islink(name):
             words += ["--symlink", os.readlink(name), name]
