@@ -161,6 +161,17 @@ class Parts(unittest.TestCase):
             scan.source(100 * text)
             self.assertLess(time.process_time() - began, 1, piece)
 
+    def test_a_report_may_be_forged(self):
+        counters = '"counters": {"sectors": 1, "bank_conflicts": 1, "barriers": 1, "read_bytes": 1, "written_bytes": 1}'
+        threads = '"threads": {"mistakes": [], "complete": true}'
+        whole = f'{{"extra_memory_bytes": 1, "check": {{}}, {counters}, {threads}}}'
+        self.assertIsNotNone(measure.well_formed(whole, True))
+        self.assertIsNotNone(measure.well_formed(whole.replace("check", "x"), False))
+        for text in ("", "5", "[]", "[" * 100000, "{}", whole.replace("check", "x"), whole.replace(threads, '"threads": 1')):
+            self.assertIsNone(measure.well_formed(text, True), text[:80])
+        for number in ("null", "NaN", "Infinity", "[]", '"x"'):
+            self.assertIsNone(measure.well_formed(whole.replace(": 1", f": {number}"), True), number)
+
     def test_a_body_is_replaced(self):
         text = "int g(int);\nint f(int a) { if (a) { return 1; } return f(0); }\nint h() {}\n"
         self.assertEqual(exercise.with_body(text, "f", " return 2; "), "int g(int);\nint f(int a) { return 2; }\nint h() {}\n")

@@ -130,7 +130,8 @@ def points(ex, program, build_folder, seed, folder, count, lines):
         if ran.report is None or not measure.judge(build_folder, ex, options, place):
             continue
         right += 1
-        races += bool(ran.report["threads"]["mistakes"]) or not ran.report["threads"]["complete"]
+        watched = ran.report.get("threads", {})
+        races += bool(watched.get("mistakes", True)) or not watched.get("complete")
         usual = measure.fingerprint(place)
         prints.append(usual)
         orders = []
@@ -187,7 +188,9 @@ def grade_folder(folder, wanted, build_folder, seed):
         except Usage as error:
             scores.append(nothing(ex, str(error), fault=True))
         except OSError as error:
-            scores.append(nothing(ex, error.strerror + (f": {Path(error.filename).name}" if error.filename else ""), fault=True))
+            scores.append(
+                nothing(ex, (error.strerror or str(error)) + (f": {Path(error.filename).name}" if error.filename else ""), fault=True)
+            )
     return scores
 
 

@@ -39,12 +39,17 @@ def run(program, exercise, options, folder, *, order="forward", save=False, chec
     argv += [] if check else ["--no-check"]
     argv += ["--save", "out"] if save else []
     done = sandbox.run(argv, folder, env=env, read=(program, *window_of(given)), keep=["out"] if save else [])
+    return Run(done, well_formed(done.out, check) if done.code in (0, 1) else None)
+
+
+def well_formed(text, checked):
+    """The report, or None. It may be forged, so that it need not even be one."""
     try:
-        report = json.loads(done.out)
-    except ValueError:
-        report = None
-    good = report is not None and (not check or "check" in report) and done.code in (0, 1)
-    return Run(done, report if good else None)
+        report = json.loads(text)
+        counts(report)
+        return report if isinstance(report.get("threads", {}), dict) and (not checked or "check" in report) else None
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None
 
 
 def with_window(options, folder):
@@ -118,8 +123,8 @@ def fingerprint(folder):
 
 def counts(report):
     counters = report["counters"]
-    found = {name: counters[name] for name in COUNTERS}
-    return found | {"bytes": counters["read_bytes"] + counters["written_bytes"], "extra_memory": report["extra_memory_bytes"]}
+    found = {name: int(counters[name]) for name in COUNTERS}
+    return found | {"bytes": int(counters["read_bytes"] + counters["written_bytes"]), "extra_memory": int(report["extra_memory_bytes"])}
 
 
 def windowed(case, window):
