@@ -16,7 +16,7 @@ usage: common/setup.sh [--check] [--dev] [--help]
   --check  say what is missing, install nothing; exit code 1 if a compiler, CMake or Ninja is missing
   --dev    also what .ci/run needs: clang 14 with its sanitizers, clang-format 14, git,
            Python 3 with NumPy and matplotlib, shellcheck, ruff (by pip, into .tools);
-           for the checks of the site Chromium
+           for the checks of the site Chromium; for the course's grader bubblewrap
   --help   this text
 TEXT
 }
@@ -115,6 +115,7 @@ look() {
   clang_format_14 || extras="$extras clang-format"
   has shellcheck || extras="$extras shellcheck"
   has_ruff || extras="$extras ruff"
+  [ "$(uname)" != Linux ] || has bwrap || extras="$extras bubblewrap"
   has_chromium || extras="$extras chromium"
   { has python3 && python3 -c 'import ensurepip, venv' 2>/dev/null; } || extras="$extras venv"
   for library in numpy matplotlib; do
@@ -142,6 +143,7 @@ package() {
     apt:ruff) echo python3-venv ;; pacman:ruff) echo python ;; *:ruff) echo python3 ;;  # which fetches it
     apt:venv) echo python3-venv ;; pacman:venv) echo python ;; *:venv) echo python3 ;;
     brew:chromium) ;; *:chromium) echo chromium ;;
+    brew:bubblewrap) ;; *:bubblewrap) echo bubblewrap ;;
     brew:numpy) echo numpy ;; pacman:numpy) echo python-numpy ;; *:numpy) echo python3-numpy ;;
     brew:matplotlib | pacman:matplotlib) echo python-matplotlib ;; *:matplotlib) echo python3-matplotlib ;;
   esac

@@ -33,6 +33,7 @@ NOT_EVERYWHERE = {
     "docs/course/course.py grade mine 04 --format junit --out results --variants ../autumn/teacher": COURSE,
     "docs/course/course.py slides slides.html": ("pandoc",),
     "docs/course/course.py self-test": COURSE,
+    "python3 docs/course/test_attacks.py build": COURSE,
     "docs/course/course.py self-test 01_softmax cheats": COURSE,
     "common/setup.sh && cmake --workflow --preset demo": ELSEWHERE,
     "common/setup.sh && cmake --workflow --preset test": ELSEWHERE,

@@ -13,11 +13,13 @@
   course.py self-test                for teachers: does the course itself hold?
 
 04 stands for all exercises of a stage; the name of an exercise and the word all are allowed too.
-Exit codes: 0 right (grade: graded); 1 something is wrong; 2 bad usage or input.
+Exit codes: 0 right (grade: graded); 1 something is wrong; 2 bad usage or input (grade: also what could not be graded).
 """
 
 import argparse
 import json
+import locale
+import os
 import shlex
 import shutil
 import sys
@@ -255,6 +257,7 @@ def parser():
         (("--out",), {"required": True, "metavar": "RESULTS", "help": "where score.json and the file of the format are written"}),
         (("--variants",), {"metavar": "TEACHER", "help": "the folder teacher/ that variant has written, if variants were set"}),
         (("--seed",), {"default": "1", "help": "a word of the teacher's, from which the problems are drawn (default: 1)"}),
+        (("--unsandboxed",), {"action": "store_true", "help": "without bubblewrap: whatever the student's program does, it does as you"}),
     )
     add(
         "variant",
@@ -285,4 +288,6 @@ def main():
 
 if __name__ == "__main__":
     sys.dont_write_bytecode = True
+    if locale.getpreferredencoding(False).lower() not in ("utf-8", "utf8"):  # the project's files are, whatever the locale
+        os.execv(sys.executable, [sys.executable, "-B", "-X", "utf8", *sys.argv])
     sys.exit(main())

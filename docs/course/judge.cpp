@@ -8,20 +8,32 @@
 #include "common/harness/stage.hpp"
 
 #include <cstdlib>
+#include <limits>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace flash {
 namespace {
+
+/// A saved array; not a number everywhere if the file is missing or holds something else: then the results are wrong, not the judge's input.
+std::vector<float> saved_values(const std::string& file, const std::vector<std::int64_t>& shape) {
+  try {
+    NpyArray array = read_npy(file, shape.size());
+    if (array.shape == shape) return std::move(array.values);
+  } catch (const UsageError&) {
+  }
+  std::size_t count = 1;
+  for (const std::int64_t extent : shape) count *= static_cast<std::size_t>(extent);
+  return std::vector<float>(count, std::numeric_limits<float>::quiet_NaN());
+}
 
 /// Copies a saved array into a tensor whose last axis may be left out of the file (L is (B,H,N)).
 void take(const char* name, const TensorRef& tensor, std::size_t rank) {
   const char* const folder = std::getenv("COURSE_SAVED");
   if (folder == nullptr) throw UsageError("COURSE_SAVED is not set; allowed: a folder that a stage has written with --save");
-  const std::string file = std::string(folder) + "/" + name;
-  const NpyArray array = read_npy(file, rank);
-  const std::vector<std::int64_t> wanted(tensor.shape.begin(), tensor.shape.begin() + static_cast<std::ptrdiff_t>(rank));
-  if (array.shape != wanted)
-    throw UsageError(file + " has shape " + shape_text(array.shape) + "; allowed: " + shape_text(wanted));
+  const std::vector<std::int64_t> shape(tensor.shape.begin(), tensor.shape.begin() + static_cast<std::ptrdiff_t>(rank));
+  const std::vector<float> values = saved_values(std::string(folder) + "/" + name, shape);
   char* const data = static_cast<char*>(tensor.data);
   std::size_t next = 0;
   for (std::int64_t b = 0; b < tensor.shape[0]; ++b) {
@@ -30,7 +42,7 @@ void take(const char* name, const TensorRef& tensor, std::size_t rank) {
         for (std::int64_t col = 0; col < tensor.shape[3]; ++col) {
           const std::int64_t place =
               b * tensor.stride[0] + h * tensor.stride[1] + row * tensor.stride[2] + col * tensor.stride[3];
-          store(tensor.dtype, data + place * size_of(tensor.dtype), array.values[next++]);
+          store(tensor.dtype, data + place * size_of(tensor.dtype), values[next++]);
         }
       }
     }

@@ -16,7 +16,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-from kit import exercise
+from kit import exercise, sandbox
 
 import course as program
 
@@ -56,7 +56,7 @@ class Student(WithFolder):
         text = self.file.read_text()
         self.assertIn("P(i, j) = exp(S(i, j)) / l", text)
         self.assertIn("(1.2), (1.4); 5 lines in the project's kernel", text)
-        self.assertIn("Read the text of docs/01_naive.md#3-the-forward-pass-kernel-by-kernel; leave its code: it has the solution.", text)
+        self.assertIn("Read the text of docs/01_naive.md#3-the-forward-pass-kernel-by-kernel; it has the equations.", text)
         self.assertNotIn("inverse;", text.split(e.begin)[1].split(e.end)[0])
         self.assertIn("Do not write the lines of the blank", (self.folder / "AGENTS.md").read_text())
         self.file.write_text("mine")
@@ -228,7 +228,8 @@ class Teacher(WithFolder):
 
     def graded(self, form, *words, env=None):
         out = self.folder.parent / "out"
-        code, said, err = course("grade", self.folder, *words, "--format", form, "--out", out, env=env)
+        box = ("--unsandboxed",) if sandbox.missing() else ()
+        code, said, err = course("grade", self.folder, *words, "--format", form, "--out", out, *box, env=env)
         self.assertEqual(code, 0, err)
         return json.loads((out / "score.json").read_text()), out, said
 
@@ -236,7 +237,9 @@ class Teacher(WithFolder):
         self.solve()
         whole, out, _ = self.graded("gradescope")
         self.assertEqual((whole["score"], whole["max"]), (100, 100))
+        self.assertEqual(whole["isolation"], "none" if sandbox.missing() else "bubblewrap")
         results = json.loads((out / "results.json").read_text())
+        self.assertEqual(results["output"], f"isolation: {whole['isolation']}")
         self.assertEqual(results["score"], 100)
         self.assertEqual(sum(test["max_score"] for test in results["tests"]), 100)
         self.file.unlink()
@@ -247,7 +250,9 @@ class Teacher(WithFolder):
         self.assertEqual(
             result["tests"][0], {"test-name": f"{NAME}: {NAME}.cuh was not handed in", "passed": False, "score": 0, "max-score": 100}
         )
-        self.graded("junit", NAME)
+        self.assertEqual(result["remark"], f"isolation: {whole['isolation']}")
+        self.graded("junit", NAME, "--unsandboxed")
+        self.assertEqual(xml.parse(out / "junit.xml").find("properties/property").get("value"), "none")
         self.assertEqual(xml.parse(out / "junit.xml").getroot().get("failures"), "1")
 
     def test_points_go_where_they_are_lost(self):

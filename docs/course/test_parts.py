@@ -5,16 +5,18 @@ of the project."""
 import contextlib
 import io
 import json
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import unittest.mock
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-from kit import Usage, build, exercise, grade, measure, sandbox, scan, slides
+from kit import Fault, Usage, build, exercise, grade, measure, sandbox, scan, slides
 
 BUILD = HERE.parents[1] / "build-course"
 NAME = "01_softmax"
@@ -32,7 +34,7 @@ class Parts(unittest.TestCase):
 
     def test_a_chapter_that_shows_the_solution_is_found_out(self):
         quoted = {name: exercise.load(name).is_quoted() for name in exercise.names()}
-        self.assertEqual([name for name in quoted if not quoted[name]], ["08_fragments", "08_swizzle"])
+        self.assertEqual([name for name in quoted if not quoted[name]], ["01_softmax", "08_fragments", "08_swizzle"])
 
     def test_the_commands_of_ninja_and_of_make(self):
         with tempfile.TemporaryDirectory() as name:
@@ -115,7 +117,6 @@ class Parts(unittest.TestCase):
             ("const auto p = x;", "auto: write the type"),
             ("auto [a, b] = K;", "auto: write the type"),
             ("(x + 1)[9] = 0;", "an index after something"),
-            ("auto f = [](float p[4]) { return p[9]; };", "an array as a parameter becomes a pointer"),
             ("std::exit(0);", "'std'"),
             ("m = std::max(m, s);", "a kernel has fmaxf"),
             ("n = S.cols;", "the insides of a view; the solution does without"),
@@ -128,6 +129,11 @@ class Parts(unittest.TestCase):
             ("} void f() {", "a closing brace"),
             ("if (a) {", "an opening brace"),
             ("/* open", "a comment that does not end"),
+            ("/*/ open", "a comment that does not end"),
+            ("/**/ a; // /*", ""),
+            ("a; /* /* b */", ""),
+            (" " * (16 << 10), ""),
+            (" " * (16 << 10) + ";", "more than 16 KiB"),
             ("x->y;", "pointers"),
             ("int é;", "not ASCII"),
         ):
@@ -147,6 +153,47 @@ class Parts(unittest.TestCase):
             self.assertFalse((Path(name) / "late").exists())
             self.assertNotIn("USER", sandbox.run(["env"], name).out)
 
+    def test_a_hostile_text_is_scanned_in_a_second(self):
+        for piece in ("/* ", "float a[1],", "( ", "a<:", "{ T * p;", "\\ "):
+            text = piece * ((16 << 10) // len(piece))
+            began = time.process_time()
+            scan.source(text)
+            scan.source(100 * text)
+            self.assertLess(time.process_time() - began, 1, piece)
+
+    def test_a_report_may_be_forged(self):
+        counters = '"counters": {"sectors": 1, "bank_conflicts": 1, "barriers": 1, "read_bytes": 1, "written_bytes": 1}'
+        threads = '"threads": {"mistakes": [], "complete": true}'
+        whole = f'{{"extra_memory_bytes": 1, "check": {{}}, {counters}, {threads}}}'
+        self.assertIsNotNone(measure.well_formed(whole, True))
+        self.assertIsNotNone(measure.well_formed(whole.replace("check", "x"), False))
+        for text in ("", "5", "[]", "[" * 100000, "{}", whole.replace("check", "x"), whole.replace(threads, '"threads": 1')):
+            self.assertIsNone(measure.well_formed(text, True), text[:80])
+        for number in ("null", "NaN", "Infinity", "[]", '"x"'):
+            self.assertIsNone(measure.well_formed(whole.replace(": 1", f": {number}"), True), number)
+
+    def test_a_body_is_replaced(self):
+        text = "int g(int);\nint f(int a) { if (a) { return 1; } return f(0); }\nint h() {}\n"
+        self.assertEqual(exercise.with_body(text, "f", " return 2; "), "int g(int);\nint f(int a) { return 2; }\nint h() {}\n")
+        with self.assertRaisesRegex(Usage, "0 functions g, not one"):
+            exercise.with_body(text, "g", "")
+
+    def test_a_program_of_the_project_that_changes_is_noticed(self):
+        with tempfile.TemporaryDirectory() as name:
+            file = Path(name) / "judge"
+            file.write_text("1")
+            self.assertEqual(build.unchanged(build.unchanged(file)), file)
+            file.write_text("2")
+            with self.assertRaisesRegex(Fault, "judge has changed since grading began"):
+                build.unchanged(file)
+
+    def test_limits_stay_below_those_of_the_container(self):
+        limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (1 << 29,) * 2); sys.path.insert(0, sys.argv[1])\n"
+        runs = "from kit import sandbox; print(sandbox.run(['sh', '-c', 'ulimit -v'], sys.argv[2]).out)"
+        with tempfile.TemporaryDirectory() as name:
+            done = subprocess.run([sys.executable, "-B", "-c", limited + runs, HERE, name], capture_output=True, text=True)
+        self.assertEqual(done.stdout.strip(), str((1 << 29) >> 10), done.stderr)
+
     def test_problems_follow_from_the_seed_alone(self):
         e = exercise.load(NAME)
         self.assertEqual(measure.draw_problems(e, "1", 6), measure.draw_problems(e, "1", 6))
@@ -162,6 +209,109 @@ class Parts(unittest.TestCase):
             ("a\n---\n<!-- generated: x\ny -->b", "a\n\nb"),
         ):
             self.assertEqual(slides.for_pandoc(given), wanted)
+
+
+class Box(unittest.TestCase):
+    def setUp(self):
+        if sandbox.missing():
+            self.skipTest(sandbox.missing())
+        boxed = unittest.mock.patch.object(sandbox, "boxed", True)
+        boxed.start()
+        self.addCleanup(boxed.stop)
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.folder = Path(place.name) / "place"
+        self.folder.mkdir()
+
+    def run_shell(self, script, **more):
+        return sandbox.run(["sh", "-c", script], self.folder, **more)
+
+    def test_what_is_kept_and_what_is_not(self):
+        done = self.run_shell(
+            "mkdir out && echo 1 > out/o.npy && ln -s /etc out/link && echo 2 > other && echo said && exit 7", keep=["out", "none"]
+        )
+        self.assertEqual((done.code, done.out), (7, "said\n"))
+        self.assertEqual(sorted(p.name for p in (self.folder / "out").iterdir()), ["o.npy"])
+        self.assertFalse((self.folder / "other").exists())
+
+    def test_nothing_of_the_machine_can_be_written(self):
+        for file in (BUILD / "bin" / build.JUDGE, HERE / "new", "/new", "/usr/new", "/dev/new", "/dev/shm/new", self.folder.parent / "new"):
+            done = self.run_shell(f"echo > '{file}'", read=[BUILD, HERE])
+            self.assertNotEqual((done.code, done.err), (0, ""), file)
+
+    def test_what_can_be_seen(self):
+        hidden = self.folder.parent / "hidden"
+        hidden.touch()
+        for file in (hidden, "/etc/passwd", "/proc/self", "/root", "/home", Path.home()):
+            self.assertNotEqual(self.run_shell(f"ls -d '{file}'").code, 0, file)
+        self.assertEqual(self.run_shell("id -u; echo $USER").out, "65534\n\n")
+        self.assertNotEqual(self.run_shell("bash -c 'echo > /dev/tcp/127.0.0.1/22'").code, 0)
+        self.assertIn("Network is unreachable", self.run_shell("bash -c 'echo > /dev/tcp/192.0.2.1/80'").err)
+
+    def test_the_place_to_write_is_limited(self):
+        done = self.run_shell("for i in 1 2 3 4; do dd if=/dev/zero of=out$i bs=1M count=1; done", file_size=2, keep=["out1", "out2"])
+        self.assertNotEqual(done.code, 0)
+        self.assertLess(sum(p.stat().st_size for p in self.folder.iterdir()), 5 << 20)
+
+    def test_nothing_outlives_the_program(self):
+        self.run_shell("setsid sh -c 'sleep 5.4321' & exit 0")
+        self.run_shell("(trap '' TERM HUP; sleep 5.4321) & exit 0")
+        self.assertEqual(subprocess.run(["pgrep", "-f", "^sleep 5.4321"], stdout=subprocess.DEVNULL).returncode, 1)
+        self.assertEqual(self.run_shell("while :; do :; done", seconds=1).code, 124)
+        self.assertEqual(self.run_shell("sleep 60", seconds=1).code, 124)
+
+    def test_signals_are_told_from_faults(self):
+        self.assertEqual(self.run_shell("kill -SEGV $$").code, -11)
+        with self.assertRaisesRegex(Fault, "killed from outside"):
+            self.run_shell("kill -KILL $$")
+        with (
+            unittest.mock.patch.object(sandbox, "box", lambda *_: ["--ro-bind", "/absent", "/absent"]),
+            self.assertRaisesRegex(Fault, "/absent"),
+        ):
+            self.run_shell("true")
+
+
+class Jail(unittest.TestCase):
+    PROGRAM = r"""
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string>
+#include <sys/ptrace.h>
+#include <thread>
+#include <unistd.h>
+int main(int, char** argv) {
+  const std::string what = argv[1];
+  char* const no[] = {nullptr};
+  if (what == "fork") return fork() < 0;
+  if (what == "vfork") {
+    const pid_t id = vfork();
+    if (id == 0) _exit(0);
+    return id < 0;
+  }
+  if (what == "execve") return execve("/bin/true", no, no);
+  if (what == "system") return system("true") != 0;
+  if (what == "spawn") { pid_t id; return posix_spawn(&id, "/bin/true", nullptr, nullptr, no, no) != 0; }
+  if (what == "socket") return socket(AF_INET, SOCK_STREAM, 0) < 0;
+  if (what == "kill") return kill(getppid(), 0);
+  if (what == "ptrace") return ptrace(PTRACE_TRACEME, 0, 0, 0) < 0;
+  std::thread([] {}).join();
+  return 0;
+}
+"""
+
+    def test_the_calls_that_end_a_program(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            (folder / "p.cpp").write_text(self.PROGRAM)
+            for jail, refused, killed in (([], 0, 0), ([BUILD / build.JAIL], 1, -signal.SIGSYS)):
+                subprocess.run(["c++", "-std=c++20", "-o", folder / "p", folder / "p.cpp", *jail, "-pthread"], check=True)
+                ends = dict.fromkeys(("fork", "vfork", "system", "spawn"), refused)
+                for what, code in (ends | dict.fromkeys(("execve", "socket", "kill", "ptrace"), killed)).items():
+                    self.assertEqual(subprocess.run([folder / "p", what]).returncode, code, what)
+                self.assertEqual(subprocess.run([folder / "p", "thread"]).returncode, 0)
 
 
 class Quizzes(unittest.TestCase):
@@ -206,7 +356,8 @@ class Score(unittest.TestCase):
     def test_another_way_than_the_one_asked_for_costs_points(self):
         e = exercise.load("06_outer_product")
         lines = next(w for w in exercise.gallery(e) if w["name"] == "right, with 128 reads for 64 multiply-adds")["lines"]
-        for text, got in ((lines, 0), (f"// add_outer_product\n{lines}", 0), (e.parts()[1], 10)):
+        unused = f"if (A.cols < 0) {{ float a[Tile::ROWS], b[Tile::COLS]; C.add_outer_product(a, b); }}\n{lines}"
+        for text, got in ((unused, 0), (e.parts()[1], 10)):
             items = grade.grade_lines(e, text, BUILD, count=1)["items"]
             self.assertEqual([i["points"] for i in items if i["name"] == "asked"], [got])
 

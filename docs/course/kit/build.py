@@ -1,5 +1,6 @@
 """Builds one kernel file into its stage's program, against objects and libraries that are built already: two seconds instead of minutes."""
 
+import hashlib
 import json
 import os
 import re
@@ -9,10 +10,11 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from kit import Usage, sandbox
+from kit import Fault, Usage, sandbox
 from kit.exercise import ROOT
 
 JUDGE = "course_judge"
+JAIL = f"docs/course/CMakeFiles/{JUDGE}.dir/jail.cpp.o"  # what a graded program may not do: docs/course/jail.cpp
 MOST_JOBS = 8  # a compiler takes up to a gigabyte
 up_to_date = False  # nothing has to be built
 
@@ -27,9 +29,9 @@ def prepare(build, stages):
     """Configures the build folder, if nobody has, or if it builds another checkout, of which this one is a copy, and builds the programs of these
     stages and the judge."""
     if up_to_date:
-        missing = [name for name in (*stages, JUDGE) if not (build / "bin" / name).is_file()]
+        missing = [name for name in (*(f"bin/{stage}" for stage in stages), f"bin/{JUDGE}", JAIL) if not (build / name).is_file()]
         if missing:
-            raise Usage(f"{build} has no bin/{missing[0]}; allowed with --built: a folder in which the project was built")
+            raise Usage(f"{build} has no {missing[0]}; allowed with --built: a folder in which the project was built")
         return
     home = cached(build, "CMAKE_HOME_DIRECTORY")
     if not home or not os.path.exists(home) or not os.path.samefile(home, ROOT):
@@ -64,6 +66,17 @@ def must(argv, what):
         raise Usage(f"{what}:\n" + "\n".join(done.stdout.splitlines()[-25:]))
 
 
+digests = {}  # of the project's programs, as this process has first seen them
+
+
+def unchanged(path):
+    """The file, if it is still what it was at its first use."""
+    digest = hashlib.sha256(path.read_bytes()).digest()
+    if digests.setdefault(path, digest) != digest:
+        raise Fault(f"{path} has changed since grading began; nothing that was graded with it counts")
+    return path
+
+
 def compile_command(build, file):
     """(the words of the command that compiles a kernel file for the CPU, its object)"""
     source = file.removesuffix(".cuh") + "_cpu.cpp"
@@ -88,35 +101,68 @@ def link_command(build, stage):
     return [word for word in shlex.split(lines[-1]) if word not in (":", "&&", ";")], build
 
 
-def build(exercise, text, build_folder, work, refuse=None):
-    """Compiles and links the kernel file with this text in the empty folder `work`. refuse(object, that of the project): "" or why an object is
-    not linked."""
+def build(exercise, text, build_folder, work, refuse=None, headers=None, jailed=False):
+    """Compiles and links the kernel file with this text in the empty folder `work`, with the texts of `headers` ({file: text}) in place of the
+    project's. refuse(object, that of the project): "" or why an object is not linked. jailed: it can start no process, not even to look up
+    the lines that `check` names."""
     header = work / "include" / exercise.file
-    header.parent.mkdir(parents=True)
-    header.write_text(text)
+    for file, contents in {**(headers or exercise.headers()), exercise.file: text}.items():
+        place = work / "include" / file
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(contents)
     words, old_object = compile_command(build_folder, exercise.file)
-    new_object = work / "kernel.o"
+    folder = work / "compile"
+    folder.mkdir()
+    new_object = folder / "kernel.o"
     words[words.index("-o") + 1] = str(new_object)
     words.insert(1, f"-I{work / 'include'}")
     words += ["-fdiagnostics-color=never"]
-    folder = work / "compile"
-    folder.mkdir()
-    done = sandbox.run(words, folder, seconds=60, memory=4096, file_size=128)
+    place = (ROOT, build_folder, work / "include", *home_of(words[0]))
+    done = sandbox.run(words, folder, seconds=60, memory=4096, file_size=128, read=place, keep=["kernel.o"])
     if done.code != 0 or not new_object.is_file():
         return Built(None, first_error(done, header, exercise))
     why = refuse(new_object, old_object) if refuse else ""
     if why:
         return Built(None, why, refused=True)
+    return link(exercise, build_folder, work, old_object, [new_object, *([unchanged(build_folder / JAIL)] if jailed else [])])
+
+
+def link(exercise, build_folder, work, old_object, objects):
     words, folder = link_command(build_folder, exercise.stage)
-    program = work / "program"
+    place = work / "link"
+    place.mkdir()
+    program = place / "program"
     words[words.index("-o") + 1] = str(program)
-    replaced = [str(new_object) if folder / word == old_object else word for word in words]
-    if replaced == words:
+    at = [n for n, word in enumerate(words) if folder / word == old_object]
+    if not at:
         raise Usage(f"{build_folder}: the program {exercise.stage} is not linked from {old_object}")
-    linked = subprocess.run(replaced, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if linked.returncode != 0:
-        return Built(None, "it does not link: " + linked.stdout.strip().split("\n")[0])
+    words[at[0] : at[0] + 1] = map(str, objects)
+    read = (ROOT, build_folder, *objects, *home_of(words[0]))
+    done = sandbox.run(words, place, seconds=60, memory=4096, file_size=128, cwd=folder, read=read, keep=["program"])
+    if done.code != 0 or not program.is_file():
+        return Built(None, "it does not link: " + (done.err + done.out).strip().split("\n")[0])
+    program.chmod(0o755)
     return Built(program, "")
+
+
+def home_of(compiler):
+    """The folder of a compiler that does not come with the system."""
+    path = Path(compiler).resolve()
+    return () if path.is_relative_to("/usr") or len(path.parents) < 4 else (path.parent.parent,)
+
+
+def works(exercise, build_folder):
+    """Nobody's lines are to blame where the solution does not compile either."""
+    key = (exercise.name, exercise.changes.get("solution"))
+    if key not in compiled:
+        with sandbox.workplace() as work:
+            built = build(exercise, exercise.to_compile(exercise.parts()[1]), build_folder, work)
+        if built.program is None:
+            raise Fault(f"the project's own solution does not compile here: {built.message}")
+        compiled.add(key)
+
+
+compiled = set()  # the exercises for which works() holds
 
 
 def first_error(done, header, exercise):

@@ -1,12 +1,10 @@
 """course.py check: one exercise of a student, the first thing that is wrong in words."""
 
-import contextlib
-import shutil
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from kit import Usage, build, measure, scan, words
+from kit import Usage, build, measure, sandbox, scan, words
 
 CASES = (  # from the simplest to the most awkward
     "--heads 1 --seq 4 --head-dim 4 --input ramp",
@@ -27,32 +25,23 @@ class Verdict(NamedTuple):
         return self.status == "right"
 
 
-@contextlib.contextmanager
-def workplace():
-    folder = Path(tempfile.mkdtemp(prefix="flash_course."))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 needed = {}  # (exercise, its variant's solution, options): the counts of that kernel, or of the project's own
 
 
-variants = {}  # (exercise, its variant's solution): (a folder that goes with this process, the program in it)
+variants = {}  # (exercise, its variant's solution): the program
 
 
 def solution_program(build_folder, exercise):
     if not exercise.changes:
-        return build_folder / "bin" / exercise.stage
+        return build.unchanged(build_folder / "bin" / exercise.stage)
     key = (exercise.name, exercise.changes["solution"])
     if key not in variants:
-        folder = tempfile.TemporaryDirectory(prefix="flash_course.")
-        built = build.build(exercise, exercise.to_compile(key[1]), build_folder, Path(folder.name))
+        folder = Path(tempfile.mkdtemp(dir=sandbox.own_folder()[0]))
+        built = build.build(exercise, exercise.to_compile(key[1]), build_folder, folder)
         if built.program is None:
             raise Usage(f"the variant's solution of {exercise.name} gives no program: {built.message}")
-        variants[key] = folder, built.program
-    return variants[key][1]
+        variants[key] = built.program
+    return build.unchanged(variants[key])
 
 
 def solution_counts(build_folder, exercise, options):
@@ -61,7 +50,7 @@ def solution_counts(build_folder, exercise, options):
     key = (exercise.name, exercise.changes.get("solution"), *options)
     if told is None and key not in needed:
         program = solution_program(build_folder, exercise)
-        with workplace() as folder:
+        with sandbox.workplace() as folder:
             ran = measure.run(program, exercise, options, folder / "run", check=False)
         if ran.report is None:
             raise Usage(f"{program} does not run {' '.join(options)}: {ran.done.err.strip()}")
@@ -85,14 +74,16 @@ def check_lines(exercise, lines, build_folder):
         return Verdict(
             "refused", [f"{place}{what}.", "The grader takes the language of the kernels alone: no pointers, no state, no library."]
         )
-    with workplace() as folder:
+    with sandbox.workplace() as folder:
         built = build.build(exercise, exercise.to_compile(lines), build_folder, folder / "build", scan.compiled)
         if built.refused:
             return Verdict("refused", [built.message + "."])
         if built.program is None:
             return Verdict("does not compile", [built.message])
         verdict = run_cases(exercise, built.program, build_folder, folder, lines)
-    if verdict.right and scan.misses(exercise, lines):
+    if verdict.status == "wasteful" and exercise.withheld:
+        return Verdict("wasteful", [*verdict.told, exercise.withheld["why"]])
+    if verdict.right and exercise.asked and not scan.uses(lines, exercise.asked["word"]):
         return Verdict("wasteful", [f"Right, but without {exercise.asked['word']}. {exercise.asked['why']}"])
     return verdict
 

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "docs" / "course" / "exercises"
 LEVELS = {1: "a formula", 2: "a building block", 3: "an algorithm"}
 KEYS = set("title file variant pass level minutes equation chapter goal after first last comment code hints".split())
-OPTIONAL = {"allow", "tile_rows", "cases", "counted", "target", "dtype", "widths", "rubric", "draw", "asked"}
+OPTIONAL = {"allow", "tile_rows", "cases", "counted", "target", "dtype", "widths", "rubric", "draw", "asked", "withheld", "solution"}
 CHANGES = {"says", "constants", "outside", "above", "below", "code", "window", "cases", "counted"}  # what a variant changes
 RUBRIC = ("result", "orders", "races", "asked", "bytes", "sectors", "bank_conflicts", "barriers", "extra_memory")
 
@@ -57,7 +57,13 @@ class Exercise:
     widths: list = field(default_factory=list)  # the head dimensions that are compiled; empty: all
     rubric: dict = field(default_factory=dict)
     draw: dict = field(default_factory=dict)
-    asked: dict = field(default_factory=dict)  # {word, why}: a word without which right lines miss the point, where no count shows it
+    asked: dict = field(
+        default_factory=dict
+    )  # {word, file, why}: a function without which right lines miss the point, where no count shows it
+    withheld: dict = field(
+        default_factory=dict
+    )  # {word, file, body, why}: a function that solves the exercise, and what it does here instead
+    solution: str = ""  # where the lines of the kernel use what is withheld
     changes: dict = field(default_factory=dict)  # of a variant: kit/variant.py
 
     @property
@@ -97,7 +103,13 @@ class Exercise:
         start, stop = text.index(self.first), text.index(self.last) + len(self.last)
         if start >= stop or text[start - 1] != "\n" or text[stop - 1] != "\n":
             raise Usage(f"{self.name}: the anchors are not whole lines of {self.file}, one after the other")
-        return text[:start], text[start:stop], text[stop:]
+        return text[:start], self.solution or text[start:stop], text[stop:]
+
+    def headers(self, asked=True):
+        """{file: text} of what is compiled in place of the project's headers; without the function that is asked for, if need be."""
+        changed = [(self.withheld, self.withheld.get("body"))] if self.withheld else []
+        changed += [] if asked else [(self.asked, "")]
+        return {what["file"]: with_body((ROOT / what["file"]).read_text(), what["word"], body) for what, body in changed}
 
     def indent(self):
         return re.search("^( *)[^ #]", self.first, re.MULTILINE).group(1)
@@ -175,6 +187,20 @@ def changed_parts(parts, changes):
     return before, changes.get("solution", parts[1]), after
 
 
+def with_body(text, name, body):
+    """The text with another body of its only function of this name."""
+    found = re.findall(rf"\b{name}\([^;{{}}]*\)[^;{{}}]*\{{", text)
+    if len(found) != 1:
+        raise Usage(f"{len(found)} functions {name}, not one")
+    head, start, rest = text.partition(found[0])
+    depth = 1
+    for end, letter in enumerate(rest):
+        depth += {"{": 1, "}": -1}.get(letter, 0)
+        if depth == 0:
+            return head + start + body + rest[end:]
+    raise Usage(f"the body of {name} does not end")
+
+
 def load(name):
     path = FOLDER / name / "exercise.toml"
     try:
@@ -190,8 +216,12 @@ def load(name):
         raise Usage(f"{path}: the rubric has {sorted(data['rubric'])}; allowed: {', '.join(RUBRIC)}")
     if data["level"] not in LEVELS or data["pass"] not in ("forward", "backward"):
         raise Usage(f"{path}: level is {data['level']} (allowed: 1, 2, 3), pass is {data['pass']} (allowed: forward, backward)")
-    if set(data.get("asked", {"word", "why"})) != {"word", "why"} or ("asked" in data) != ("asked" in data.get("rubric", {})):
-        raise Usage(f"{path}: [asked] has a word and a why, and points in the rubric")
+    if set(data.get("asked", {"word", "file", "why"})) != {"word", "file", "why"} or ("asked" in data) != (
+        "asked" in data.get("rubric", {})
+    ):
+        raise Usage(f"{path}: [asked] has a word, a file and a why, and points in the rubric")
+    if set(data.get("withheld", {"word", "file", "body", "why"})) != {"word", "file", "body", "why"}:
+        raise Usage(f"{path}: [withheld] has a word, a file, a body and a why")
     data["passes"] = data.pop("pass")
     return Exercise(name=name, **data)
 

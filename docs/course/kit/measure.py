@@ -8,7 +8,7 @@ import re
 import struct
 from typing import NamedTuple
 
-from kit import Usage, build, sandbox
+from kit import Fault, Usage, build, sandbox
 
 STEPS = 1 << 22  # of a simulated thread, before it counts as endless
 COUNTERS = ("sectors", "bank_conflicts", "barriers")
@@ -21,6 +21,7 @@ class Run(NamedTuple):
 
 def run(program, exercise, options, folder, *, order="forward", save=False, check=True):
     folder.mkdir(parents=True)
+    given = with_window(options, folder)
     env = {"FLASH_SIMT_ORDER": order, "FLASH_SIMT_STEPS": str(STEPS), "FLASH_SIMT_TARGET": str(exercise.target), "FLASH_SIMT_THREADS": "2"}
     argv = [
         program,
@@ -33,17 +34,22 @@ def run(program, exercise, options, folder, *, order="forward", save=False, chec
         "--pass",
         exercise.passes,
         "--json",
-        *with_window(options, folder),
+        *given,
     ]
     argv += [] if check else ["--no-check"]
     argv += ["--save", "out"] if save else []
-    done = sandbox.run(argv, folder, env=env)
+    done = sandbox.run(argv, folder, env=env, read=(program, *window_of(given)), keep=["out"] if save else [])
+    return Run(done, well_formed(done.out, check) if done.code in (0, 1) else None)
+
+
+def well_formed(text, checked):
+    """The report, or None. It may be forged, so that it need not even be one."""
     try:
-        report = json.loads(done.out)
-    except ValueError:
-        report = None
-    good = report is not None and (not check or "check" in report) and done.code in (0, 1)
-    return Run(done, report if good else None)
+        report = json.loads(text)
+        counts(report)
+        return report if isinstance(report.get("threads", {}), dict) and (not checked or "check" in report) else None
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None
 
 
 def with_window(options, folder):
@@ -67,6 +73,11 @@ def with_window(options, folder):
     return [*kept, "--load", str(place)]
 
 
+def window_of(options):
+    """The folder of inputs among the options of with_window()."""
+    return options[-1:] if "--load" in options else []
+
+
 def write_npy(path, shape, values):
     head = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}"
     head += " " * (-(len(head) + 11) % 64) + "\n"
@@ -75,10 +86,13 @@ def write_npy(path, shape, values):
 
 def judge(build_folder, exercise, options, folder):
     """Are the results that lie in folder/out right? Asked of a process that never saw the student's code."""
+    if not (folder / "out").is_dir():
+        return False
     place = folder / "judge"
     place.mkdir()
+    program, given = build.unchanged(build_folder / "bin" / build.JUDGE), with_window(options, place)
     argv = [
-        build_folder / "bin" / build.JUDGE,
+        program,
         "--device",
         "cpu",
         "--variant",
@@ -89,9 +103,12 @@ def judge(build_folder, exercise, options, folder):
         exercise.dtype,
         "--pass",
         exercise.passes,
-        *with_window(options, place),
+        *given,
     ]
-    done = sandbox.run(argv, place, env={"COURSE_SAVED": str(folder / "out"), "FLASH_SIMT_TARGET": str(exercise.target)})
+    env = {"COURSE_SAVED": str(folder / "out"), "FLASH_SIMT_TARGET": str(exercise.target)}
+    done = sandbox.run(argv, place, env=env, read=(program, folder / "out", *window_of(given)))
+    if done.code not in (0, 1):
+        raise Fault(f"{build.JUDGE} ended with {done.code}: {done.err.strip() or 'no message'}")
     return done.code == 0
 
 
@@ -106,8 +123,8 @@ def fingerprint(folder):
 
 def counts(report):
     counters = report["counters"]
-    found = {name: counters[name] for name in COUNTERS}
-    return found | {"bytes": counters["read_bytes"] + counters["written_bytes"], "extra_memory": report["extra_memory_bytes"]}
+    found = {name: int(counters[name]) for name in COUNTERS}
+    return found | {"bytes": int(counters["read_bytes"] + counters["written_bytes"]), "extra_memory": int(report["extra_memory_bytes"])}
 
 
 def windowed(case, window):

@@ -1,15 +1,18 @@
-"""What a student's lines may say. The simulator counts and checks in the process in which they run, so they must not reach it.
+"""What a student's lines may say: rules about text and symbols, which give a friendly reason at once. They prove nothing. What a program can do
+to the machine is limited by kit/sandbox.py, and what it can do to the counts by the simulator.
 
-Two layers. source(): the lines may use the language of the kernels and what the kernel hands them; no pointers, no state, no text, no name
-of the simulator. object(): what the compiler made of them may call what the solution calls and arithmetic, and holds no memory that
-outlives a launch. A kernel needs none of that; who does gets the reason and no points.
+source(): the lines may use the language of the kernels and what the kernel hands them; no pointers, no state, no text, no name of the
+simulator. compiled(): what the compiler made of them may call what the solution calls and arithmetic, and holds no memory that outlives a
+launch. A kernel needs none of that; who does gets the reason and no points.
 """
 
 import functools
 import re
-import subprocess
 
+from kit import Fault, sandbox
 from kit.exercise import ROOT
+
+MOST = 16 << 10  # characters of a blank; the longest solution has fewer than 2,000
 
 TOKEN = re.compile(
     r"""(?P<name>[A-Za-z_]\w*)|(?P<number>\.?\d(?:[\w.]|(?<=[eEpP])[+-])*)|(?P<op>&&|\|\||->|::|\+\+|--|<<|>>|[<>=!+\-*/%&|^]=|.)""",
@@ -40,12 +43,18 @@ CUDA = set(
 
 
 def without_comments(text):
-    return re.sub(r"//[^\n]*|/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m.group()), text, flags=re.DOTALL)
+    """The text with blanks in place of comments; of one that does not end /* is left."""
+
+    def blanks(found):
+        comment = found.group()
+        open_ended = comment.startswith("/*") and not (len(comment) > 3 and comment.endswith("*/"))
+        return ("/*" if open_ended else "") + re.sub(r"[^\n]", " ", comment[2 * open_ended :])
+
+    return re.sub(r"//[^\n]*|/\*(?:.*?\*/|.*)", blanks, text, flags=re.DOTALL)
 
 
-def misses(exercise, lines):
-    """Do the lines lack the word that the exercise asks for?"""
-    return bool(exercise.asked) and not re.search(rf"\b{exercise.asked['word']}\b", without_comments(lines))
+def uses(lines, word):
+    return bool(re.search(rf"\b{word}\b", without_comments(lines)))
 
 
 @functools.cache
@@ -62,6 +71,8 @@ def names_of_the_simulator():
 
 def source(lines, allow=()):
     """ "" or why these lines are refused: "line 3: ...", counted from the first of them."""
+    if len(lines) > MOST:
+        return f"the blank has more than {MOST >> 10} KiB"
     if re.search(r"\\\s*$", lines, re.MULTILINE) or "\\" in without_comments(lines):
         return "a backslash: a kernel needs none"
     text = without_comments(lines)
@@ -123,8 +134,6 @@ def refused_operator(word, before, after, tokens, at):
         return "an address; views and arrays are enough"
     if word == "[" and before not in ("(", ",", "=", "return", "{", ";") and not re.fullmatch(r"[A-Za-z_]\w*|\]", before):
         return f"'{before}[': an index after something that is no array's name"
-    if word == "[" and re.match(r"[A-Za-z_]", before) and is_parameter(tokens, at):
-        return "an array as a parameter becomes a pointer"
     return ""
 
 
@@ -142,23 +151,6 @@ def declares(tokens, at):
     return not beginning or beginning[-1] in (";", "{", "}") or beginning[-2:] == ["]", "("]
 
 
-def is_parameter(tokens, at):
-    """Is tokens[at] the [ of `(... float name[`?"""
-    if at < 3 or tokens[at - 2][0] not in TYPES:
-        return False
-    back = at - 3
-    while back >= 0 and tokens[back][0] in TYPES:
-        back -= 1
-    return tokens[back][0] in ("(", ",") and in_parentheses(tokens, back)
-
-
-def in_parentheses(tokens, at):
-    depth = 0
-    for word, _, _ in tokens[: at + 1]:
-        depth += {"(": 1, ")": -1}.get(word, 0)
-    return depth > 0
-
-
 # What any kernel may call besides what the solution calls.
 HARMLESS = re.compile(
     r"(__tsan_\w+|__ubsan_\w+|mem(cpy|move|set)|_?_?(f(max|min|abs|ma)|exp2?|log2?|sqrt|rsqrt|pow|floor|ceil|tanh|round|trunc)f?)$"
@@ -168,10 +160,13 @@ HARMLESS = re.compile(
 
 def symbols(file):
     """(what an object calls, the names of its memory that can be written)"""
-    done = subprocess.run(["nm", "-C", str(file)], capture_output=True, text=True, check=True)
+    with sandbox.workplace() as folder:
+        done = sandbox.run(["nm", "-C", file], folder, read=[file], file_size=128)
+    if done.code != 0:
+        raise Fault(f"nm does not read {file.name}: {done.err.strip() or done.code}")
     called, written = set(), set()
-    for line in done.stdout.splitlines():
-        kind, name = line[17:18], line[19:]
+    for line in done.out.splitlines():
+        kind, name = line[17:18], line[19:].replace("(anonymous namespace)::", "")
         if kind == "U":
             called.add(name)
         elif kind in "bBdDsSgGC":
@@ -179,10 +174,15 @@ def symbols(file):
     return called, written
 
 
+@functools.cache
+def symbols_of_project(file):
+    return symbols(file)
+
+
 def compiled(file, solution):
     """ "" or why an object is refused, by comparison with that of the solution."""
     called, written = symbols(file)
-    may_call, may_write = symbols(solution)
+    may_call, may_write = symbols_of_project(solution)
     foreign = sorted(name for name in called - may_call if not HARMLESS.match(name))
     if foreign:
         return f"it calls {foreign[0].split('(')[0]}, which the kernel of the project does not"

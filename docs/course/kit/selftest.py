@@ -7,7 +7,7 @@ import functools
 import os
 import time
 
-from kit import Usage, build, check, exercise, grade, measure, scan, variant
+from kit import Usage, build, check, exercise, grade, measure, sandbox, scan, variant
 
 
 def long_lines(text):
@@ -36,7 +36,7 @@ def problems_of(e, build_folder):
     if sum(e.rubric.values()) != 100 or "result" not in e.rubric:
         yield f"the rubric adds up to {sum(e.rubric.values())}, not to 100, or has no result"
 
-    with check.workplace() as folder:  # as it is given out, it is a program that is wrong
+    with sandbox.workplace() as folder:  # as it is given out, it is a program that is wrong
         built = build.build(e, e.to_compile(e.blank()), build_folder, folder / "build")
         if built.program is None:
             yield f"the blank does not compile: {built.message}"
@@ -116,6 +116,8 @@ def command(arguments, build_folder):
     stages = {e.stage for e in wanted} | ({exercise.load(c["exercise"]).stage for c in exercise.cheats()} if with_cheats else set())
     build.prepare(build_folder, stages)
     scan.names_of_the_simulator()
+    sandbox.boxed = not sandbox.missing()
+    print(f"isolation: {sandbox.isolation()} {sandbox.missing()}".rstrip(), flush=True)
     began, failed = time.monotonic(), 0
     todo = tasks(wanted, with_cheats, build_folder)
     with concurrent.futures.ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
