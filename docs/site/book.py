@@ -39,6 +39,7 @@ def add_tree(app, docname, source):
     """The order of docs/README.md, then the pages of the code's folders. Sphinx warns about a page in neither list."""
     if docname != app.config.root_doc:
         return
+    source[0] = re.sub(r"^<a href.*?</a> ", "", source[0], count=1, flags=re.MULTILINE)  # the badge of a forge that is not there
     groups = zip(CAPTIONS, listed((app.srcdir / "docs/README.md").read_text()), strict=True)
     folders = sorted(name for name in app.env.found_docs if name.endswith("/README") and not name.startswith("docs/"))
     trees = [("", ["docs/README"]), *groups, ("Code", folders)]
