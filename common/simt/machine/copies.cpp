@@ -69,7 +69,7 @@ void Copies::check(const char* what, const void* shared, int bytes, const BoxAt*
 }
 
 void Copies::count(const std::vector<Piece>& pieces, int id, bool read, bool written, Site site) {
-  Traffic& traffic = simt::running_traffic[id];
+  Traffic& traffic = worker_.traffic(id);
   const auto end_of = [](const Piece& piece) { return piece.global + piece.bytes; };
   for (std::size_t i = 0; i < pieces.size();) {
     std::byte* const begin = pieces[i].global;
@@ -123,14 +123,14 @@ void Copies::load(void* to, int bytes, const TensorMap* map, const BoxAt& at, co
 /// Places in shared memory are bytes from its start.
 void Copies::trace(const char* event, const Load& load) const {
   if (!worker_.traced()) return;
-  const auto to = static_cast<std::int64_t>(number(load.to) - simt::shared_window.dynamic_start);
+  const auto to = load.to - worker_.shared_memory().data();
   worker_.trace(event,
                 {{"barrier", hopper_.mbarriers.number(load.barrier)}, {"phase", load.phase}, {"to", to}, {"bytes", load.bytes}},
                 load.site, load.tensor);
 }
 void Copies::trace(const char* event, const Store& store) const {
   if (!worker_.traced()) return;
-  const auto from = static_cast<std::int64_t>(number(store.from) - simt::shared_window.dynamic_start);
+  const auto from = store.from - worker_.shared_memory().data();
   const auto bytes = static_cast<std::int64_t>(store.data.size());
   worker_.trace(event, {{"group", store.group}, {"from", from}, {"bytes", bytes}}, store.site, store.tensor);
 }

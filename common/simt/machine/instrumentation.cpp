@@ -3,6 +3,8 @@
 #include "common/simt/machine/instrumentation.hpp"
 
 #include "common/simt/machine/hopper.hpp"
+#include "common/simt/machine/module.hpp"
+#include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/source_line.hpp"
 #include "common/simt/machine/worker.hpp"
 
@@ -11,7 +13,7 @@
 
 namespace flash::machine {
 
-constinit thread_local Instruments instruments;
+FLASH_MACHINE_VARIABLE constinit thread_local Instruments instruments;
 
 namespace {
 
@@ -59,11 +61,20 @@ void hold_against_hopper(Hopper& hopper, const void* address, std::size_t bytes,
   worker->abandon(why + " at " + source_line({.address = reinterpret_cast<std::uintptr_t>(from)}));
 }
 
+inline bool on_stack(const void* address) {
+  return reinterpret_cast<std::uintptr_t>(address) - instruments.stack_begin < instruments.stack_bytes;
+}
+
 [[gnu::noinline]] void look(const void* address, std::size_t bytes, AccessKind kind, const void* from) {
   const CodePlace place{.address = reinterpret_cast<std::uintptr_t>(from)};
   if (instruments.steps_left < 0) {
     if (Worker* const worker = Worker::running()) worker->no_steps_left(from);
     instruments = {};  // the host's part of a kernel file
+  }
+  if (instruments.unwatched > 0) return;
+  const sanitizer::Unwatched unwatched;
+  if (!on_stack(address)) {
+    if (Worker* const worker = Worker::running()) worker->hold_against_reach(address, bytes, kind, from);
   }
   if (instruments.watch != nullptr) watch_access(address, bytes, kind, place);
   if (instruments.hopper != nullptr && instruments.hopper->concerns(address))
@@ -71,7 +82,7 @@ void hold_against_hopper(Hopper& hopper, const void* address, std::size_t bytes,
 }
 
 inline void step(const void* address, std::size_t bytes, AccessKind kind, const void* from) {
-  if (--instruments.steps_left < 0 || instruments.looks) [[unlikely]]
+  if (--instruments.steps_left < 0 || instruments.looks || !on_stack(address)) [[unlikely]]
     look(address, bytes, kind, from);
 }
 

@@ -12,6 +12,15 @@ namespace flash::machine {
 class Watch;
 struct Hopper;
 
+enum class AccessKind : std::uint8_t { read, write, atomic };
+
+/// Bytes of a tensor that the running thread is about to access.
+struct Announced {
+  std::uintptr_t begin = 0, end = 0;
+  std::size_t left = 0;  ///< not yet accessed
+  AccessKind kind = AccessKind::read;
+};
+
 /// Of one operating-system thread. Small, since every access of a kernel comes by here.
 struct Instruments {
   /// What the running CUDA thread may still do before it counts as endless: an access to memory is one step.
@@ -19,12 +28,19 @@ struct Instruments {
   Watch* watch = nullptr;    ///< null: nobody looks for races
   Hopper* hopper = nullptr;  ///< null: the block has nothing of it in use
   bool looks = false;        ///< one of them is there
+  int unwatched = 0;         ///< the simulator itself is at work
+  /// The stack of the running CUDA thread; all of memory if none runs. What is outside is held against the Reach.
+  std::uintptr_t stack_begin = 0;
+  std::size_t stack_bytes = std::numeric_limits<std::size_t>::max();
+  Announced announced;
 };
 extern constinit thread_local Instruments instruments;
 
 /// Steps that a barrier or a warp operation counts as: they take the simulator about as long.
 constexpr std::int64_t barrier_steps = 1024, warp_operation_steps = 64;
 
+/// The kernel's next access is this one.
+void announce(const void* address, std::size_t bytes, AccessKind);
 /// An access through a view, which knows its line better than the access to memory that follows.
 void watch_view(simt::Site, const void* address, std::size_t bytes, bool write);
 /// An atomic of the TMA.

@@ -1,6 +1,8 @@
 // Stacks for fibers, with a hole below each, so that running over the end is noticed at once.
 #pragma once
 
+#include "common/simt/machine/device_memory.hpp"
+
 #include <cstddef>
 
 namespace flash::machine {
@@ -23,6 +25,10 @@ class StackPool {
   void reserve(int count);
   Stack operator[](int index) const;
 
+  /// All of them, with the holes below them.
+  MemoryRange range() const;
+  /// Whose stack, or hole below it, holds this address; -1 if none does.
+  int owner(const void* address) const;
   /// Is this an address in the hole below stack `index`?
   bool in_guard(const void* address, int index) const;
 

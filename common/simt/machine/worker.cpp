@@ -14,17 +14,17 @@
 namespace flash {
 inline namespace simt {
 
-constinit thread_local uint3 threadIdx{};
-constinit thread_local uint3 blockIdx{};
-constinit thread_local dim3 blockDim{};
-constinit thread_local dim3 gridDim{};
+FLASH_MACHINE_VARIABLE constinit thread_local uint3 threadIdx{};
+FLASH_MACHINE_VARIABLE constinit thread_local uint3 blockIdx{};
+FLASH_MACHINE_VARIABLE constinit thread_local dim3 blockDim{};
+FLASH_MACHINE_VARIABLE constinit thread_local dim3 gridDim{};
 
 }  // namespace simt
 
 namespace machine {
 namespace {
 
-constinit thread_local Worker* this_worker = nullptr;
+FLASH_MACHINE_VARIABLE constinit thread_local Worker* this_worker = nullptr;
 
 }  // namespace
 
@@ -34,6 +34,12 @@ Worker::~Worker() {
   for (Thread& thread : threads_) {
     if (thread.fiber != nullptr) sanitizer::destroy_fiber(thread.fiber);
   }
+}
+
+void Worker::watch_stack(const Stack& stack) const {
+  if (!reach_.known()) return;
+  instruments.stack_begin = reinterpret_cast<std::uintptr_t>(stack.bottom);
+  instruments.stack_bytes = stack.bytes;
 }
 
 Worker* Worker::running() { return this_worker; }
@@ -75,16 +81,14 @@ bool Worker::run(const KernelCall& kernel, const Options& options, std::uint64_t
   options_ = options;
   prepare(kernel);
   main_fiber_ = sanitizer::current_fiber();
+  reach_.start(kernel, stacks_);
   this_worker = this;
-  running_traffic = traffic_.data();
   simt::blockDim = kernel.shape.block;
   simt::gridDim = kernel.shape.grid;
   const std::uint64_t blocks = std::uint64_t{gridDim.x} * gridDim.y * gridDim.z;
   for (std::uint64_t block = first; block < blocks && !stop && failure_ == nullptr; block += step) run_block(block);
   if (watch_ != nullptr) add_findings(*watch_);
   this_worker = nullptr;
-  running_traffic = nullptr;
-  simt::shared_window = {};
   return failure_ == nullptr;
 }
 
@@ -97,9 +101,6 @@ void Worker::run_block(std::uint64_t block) {
   shared_.start_block(kernel_->shape.shared_bytes);
   poison_static_shared();
   if (block == 0) static_use_.start_block();
-  simt::shared_window = {reinterpret_cast<std::uintptr_t>(shared_.data()), shared_.bytes(), SharedMemory::reach,
-                         options_.count || options_.watch};
-  simt::log_global_accesses = options_.count || options_.watch;
   shared_log_.reset(static_cast<int>(warps_.size()));
   global_log_.reset(static_cast<int>(warps_.size()));
   for (Warp& warp : warps_) warp.waiting = warp.exited = 0;
@@ -110,18 +111,17 @@ void Worker::run_block(std::uint64_t block) {
     thread->fenced = false;
     thread->last_atomic = nullptr;
     thread->steps_left = options_.steps;
+    thread->unwatched = 0;
     sanitizer::unpoison(thread->stack.bottom, thread->stack.bytes);
     prepare_context(thread->context, thread->stack.bottom, thread->stack.bytes, run_thread);
   }
+  const auto dynamic = reinterpret_cast<std::uintptr_t>(shared_.data());
+  const MemoryRange dynamic_shared{dynamic, dynamic + shared_.bytes()};
+  reach_.start_block(dynamic_shared);
   if (watch_ != nullptr) {
-    const auto dynamic = reinterpret_cast<std::uintptr_t>(shared_.data());
-    watch_->start_block(block, {dynamic, dynamic + shared_.bytes()}, static_shared());
-    // Kernels read the simulator's own thread-local variables too, which lie beside their __shared__ ones.
-    const auto own = [&](const auto& variable) {
-      watch_->assume_written(reinterpret_cast<std::uintptr_t>(&variable), sizeof variable);
-    };
-    own(simt::threadIdx), own(simt::blockIdx), own(simt::blockDim), own(simt::gridDim);
-    own(simt::running_traffic), own(simt::log_global_accesses), own(simt::shared_window);
+    watch_->start_block(block, dynamic_shared, thread_locals().all);
+    const MemoryRange own = thread_locals().own;  // kernels read the simulator's variables, too
+    watch_->assume_written(own.begin, own.end - own.begin);
   }
   trace_ = block == 0 ? Trace::start_block(*kernel_) : nullptr;
   hopper_used_ = false;
@@ -136,7 +136,11 @@ void Worker::run_block(std::uint64_t block) {
   main_stack_ = {};
   current_ = next_ready();
   simt::threadIdx = current_->index;
-  instruments = {current_->steps_left, watch_.get(), nullptr, watch_ != nullptr};
+  instruments = {};
+  instruments.steps_left = current_->steps_left;
+  instruments.watch = watch_.get();
+  instruments.looks = watch_ != nullptr;
+  watch_stack(current_->stack);
   sanitizer::start_switch(current_->stack);
   sanitizer::switch_fiber(current_->fiber);
   switch_context(main_, current_->context);
