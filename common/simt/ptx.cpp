@@ -51,6 +51,7 @@ bool issue_async_copy(const AsyncCopy& copy, Site site) {
   if (reinterpret_cast<std::uintptr_t>(copy.from) % alignment != 0)
     fail_misaligned("cp.async's source", copy.from, alignment, site);
   check_dynamic_shared(copy.to, alignment, site);
+  machine::require_reach(site, copy.from, static_cast<std::size_t>(copy.from_bytes), machine::AccessKind::read);
   // When it lands, it writes to shared memory like any store of the warp.
   log_shared_access(site, nullptr, copy.to, alignment, true);
   if (worker.options().target_sm < 80) {

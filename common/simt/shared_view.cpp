@@ -29,7 +29,8 @@ void check_dynamic_shared(const void* address, std::size_t bytes, Site site) {
   const machine::Worker* const worker = machine::Worker::running();
   if (worker == nullptr) return;
   const machine::SharedMemory& shared = worker->shared_memory();
-  if (!shared.beyond(address, bytes)) [[likely]] return;
+  if (!shared.beyond(address, bytes)) [[likely]]
+    return;
   const machine::sanitizer::Unwatched unwatched;
   fail(site, "an access to " + shared.words(address, bytes));
 }

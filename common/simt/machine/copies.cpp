@@ -105,6 +105,7 @@ void Copies::load(void* to, int bytes, const TensorMap* map, const BoxAt& at, co
                   Site site) {
   check(map != nullptr ? "tma_load" : "bulk_load", to, bytes, map != nullptr ? &at : nullptr,
         map != nullptr ? nullptr : from->data, site);
+  if (from != nullptr && !from->view) require_reach(site, from->data, static_cast<std::size_t>(bytes), AccessKind::read);
   Load load{static_cast<std::byte*>(to),         bytes, {}, barrier, hopper_.mbarriers.expect_copy(barrier, site), site, 0,
             map != nullptr ? map->name : nullptr};
   load.pieces = map != nullptr ? pieces_of(*map, at)
@@ -154,6 +155,7 @@ void Copies::store(const void* from, int bytes, const TensorMap* map, const BoxA
                    Site site) {
   const char* const name = map != nullptr ? "tma_store" : add ? "bulk_reduce_add" : "bulk_store";
   check(name, from, bytes, map != nullptr ? &at : nullptr, map != nullptr ? nullptr : to->data, site);
+  if (to != nullptr && !to->view) require_reach(site, to->data, static_cast<std::size_t>(bytes), AccessKind::write);
   Issuer& issuer = issuers_[static_cast<std::size_t>(worker_.current().number)];
   Store store{static_cast<const std::byte*>(from), {}, {}, add, false, site, issuer.groups, 0,
               map != nullptr ? map->name : nullptr};

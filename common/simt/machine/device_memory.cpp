@@ -20,6 +20,11 @@ std::map<std::uintptr_t, TensorRef>& tensors() {
   return by_begin;
 }
 
+/// Of tensors that were here before.
+void forget_names(const MemoryRange& range) {
+  tensors().erase(tensors().lower_bound(range.begin), tensors().lower_bound(range.end));
+}
+
 /// Of the element at an offset from the first: by its strides, the widest first. False if there is none.
 bool index_of(const TensorRef& t, std::int64_t offset, std::array<std::int64_t, 4>& index) {
   std::array<std::size_t, 4> axes{0, 1, 2, 3};
@@ -37,14 +42,14 @@ void add_device_memory(const void* begin, std::size_t bytes) {
   const std::lock_guard lock(allocations_mutex);
   const auto first = reinterpret_cast<std::uintptr_t>(begin);
   allocations()[first] = {{first, first + bytes}, false};
+  forget_names(allocations()[first]);
 }
 
 void remove_device_memory(const void* begin) {
   const std::lock_guard lock(allocations_mutex);
   const auto found = allocations().find(reinterpret_cast<std::uintptr_t>(begin));
   if (found == allocations().end()) return;
-  const auto [first, last] = std::pair(found->second.begin, found->second.end);
-  std::erase_if(tensors(), [&](const auto& entry) { return entry.first >= first && entry.first < last; });
+  forget_names(found->second);
   allocations().erase(found);
 }
 
@@ -62,9 +67,10 @@ void name_memory(const TensorRef& tensor) {
 
 TensorElement tensor_at(std::uintptr_t address) {
   const std::lock_guard lock(allocations_mutex);
-  for (const auto& [begin, tensor] : tensors()) {
+  for (auto next = tensors().upper_bound(address); next != tensors().begin();) {
+    const auto& [begin, tensor] = *--next;
     std::array<std::int64_t, 4> index{};
-    if (begin > address || !index_of(tensor, static_cast<std::int64_t>(address - begin) / size_of(tensor.dtype), index)) continue;
+    if (!index_of(tensor, static_cast<std::int64_t>(address - begin) / size_of(tensor.dtype), index)) continue;
     const auto word = [&](std::size_t axis) { return std::to_string(index[axis]); };
     const std::string name = *tensor.name == '\0' ? "a view" : tensor.name;
     const bool is_vector = tensor.shape[3] == 1;

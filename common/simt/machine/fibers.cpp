@@ -61,7 +61,7 @@ void Worker::resume(Thread& next) {
   instruments.steps_left = next.steps_left;
   self.unwatched = instruments.unwatched;
   instruments.unwatched = next.unwatched;
-  watch_stack(next.stack);
+  if (instruments.locals.begin != 0) instruments.stack = next.stack.region();
   sanitizer::start_switch(next.stack);
   sanitizer::switch_fiber(next.fiber);
   switch_context(self.context, next.context);

@@ -14,10 +14,17 @@ struct Hopper;
 
 enum class AccessKind : std::uint8_t { read, write, atomic };
 
+struct Region {
+  std::uintptr_t begin = 0;
+  std::size_t bytes = 0;
+  bool holds(std::uintptr_t address) const { return address - begin < bytes; }
+  bool holds(std::uintptr_t address, std::size_t size) const { return holds(address) && address - begin + size <= bytes; }
+};
+
 /// Bytes of a tensor that the running thread is about to access.
 struct Announced {
-  std::uintptr_t begin = 0, end = 0;
-  std::size_t left = 0;  ///< not yet accessed
+  Region bytes;
+  std::size_t left = 0;  ///< of them, not yet accessed
   AccessKind kind = AccessKind::read;
 };
 
@@ -29,9 +36,10 @@ struct Instruments {
   Hopper* hopper = nullptr;  ///< null: the block has nothing of it in use
   bool looks = false;        ///< one of them is there
   int unwatched = 0;         ///< the simulator itself is at work
-  /// The stack of the running CUDA thread; all of memory if none runs. What is outside is held against the Reach.
-  std::uintptr_t stack_begin = 0;
-  std::size_t stack_bytes = std::numeric_limits<std::size_t>::max();
+  // Where the running CUDA thread may access memory at will; what is outside is held against the Reach.
+  Region stack{0, std::numeric_limits<std::size_t>::max()};  ///< its own; all of memory if none runs
+  Region dynamic;                                            ///< shared memory
+  Region locals, machine;  ///< thread-local variables, among them static shared memory; the simulator's part, to be read only
   Announced announced;
 };
 extern constinit thread_local Instruments instruments;
@@ -41,6 +49,8 @@ constexpr std::int64_t barrier_steps = 1024, warp_operation_steps = 64;
 
 /// The kernel's next access is this one.
 void announce(const void* address, std::size_t bytes, AccessKind);
+/// Ends the block if the kernel may not access these bytes. For copies, which the simulator makes.
+void require_reach(simt::Site, const void* address, std::size_t bytes, AccessKind);
 /// An access through a view, which knows its line better than the access to memory that follows.
 void watch_view(simt::Site, const void* address, std::size_t bytes, bool write);
 /// An atomic of the TMA.

@@ -1,5 +1,6 @@
 #include "common/simt/machine/reach.hpp"
 
+#include "common/simt/machine/module.hpp"
 #include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/source_line.hpp"
 #include "common/simt/machine/worker.hpp"
@@ -16,16 +17,13 @@ bool within(const MemoryRange& range, std::uintptr_t address, std::size_t bytes 
 }  // namespace
 
 void announce(const void* address, std::size_t bytes, AccessKind kind) {
-  const auto begin = reinterpret_cast<std::uintptr_t>(address);
-  instruments.announced = {begin, begin + bytes, bytes, kind};
+  instruments.announced = {{reinterpret_cast<std::uintptr_t>(address), bytes}, bytes, kind};
 }
 
 void Reach::start(const KernelCall& kernel, const StackPool& stacks) {
   const auto call = reinterpret_cast<std::uintptr_t>(kernel.call);
   call_ = {call, call + kernel.call_bytes};
   stacks_ = stacks.range();
-  locals_ = thread_locals().all;
-  own_ = thread_locals().own;
   raw_.clear();
   host_ = false;
   for (const volatile void* const pointer : kernel.pointers) {
@@ -35,25 +33,15 @@ void Reach::start(const KernelCall& kernel, const StackPool& stacks) {
   }
 }
 
-/// Each byte is announced for one access, those of an atomic for all that the atomic takes.
-bool Reach::is_announced(std::uintptr_t address, std::size_t bytes, AccessKind kind) {
-  auto& [begin, end, left, announced] = instruments.announced;
-  if (address < begin || address + bytes > end) return false;
-  if (announced == AccessKind::atomic) return true;
-  if (announced != kind || left < bytes) return false;
-  left -= bytes;
-  return true;
-}
-
-bool Reach::elsewhere(std::uintptr_t address, std::size_t bytes, AccessKind kind) const {
+bool Reach::allows(std::uintptr_t address, std::size_t bytes, AccessKind kind) const {
   const auto holds = [&](const MemoryRange& range) { return within(range, address, bytes); };
   if (std::ranges::any_of(raw_, holds)) return true;
   if (kind == AccessKind::read && (holds(call_) || std::ranges::any_of(constant_memory(), holds))) return true;
-  return host_ && !within(stacks_, address) && allocation_at(address).end == 0 && !within(locals_, address);
+  return host_ && !within(stacks_, address) && !within(thread_locals().all, address) && allocation_at(address).end == 0;
 }
 
 // It may also be no memory at all: then the access faults, and is reported for that.
-void Worker::hold_against_reach(const void* address, std::size_t bytes, AccessKind kind, const void* from) {
+void Worker::hold_against_reach(const void* address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   if (reach_.allows(at, bytes, kind)) return;
   const std::string does = kind == AccessKind::read ? "reads " : "writes ";
@@ -72,13 +60,16 @@ void Worker::hold_against_reach(const void* address, std::size_t bytes, AccessKi
            (element.is_vector ? "(i)" : "(i, j)");
   } else if (allocation_at(at).end != 0) {
     what = does + "device memory that belongs to no tensor of the launch";
-  } else if (within(thread_locals().all, at) || within({reinterpret_cast<std::uintptr_t>(this), reinterpret_cast<std::uintptr_t>(this + 1)}, at)) {
+  } else if (within(thread_locals().all, at) ||
+             within({reinterpret_cast<std::uintptr_t>(this), reinterpret_cast<std::uintptr_t>(this + 1)}, at)) {
     what = does + "the simulator's own memory";
   } else {
     const std::string name = variable_at(at);
-    what = does + (name.empty() ? "memory of the host" : "the host's variable " + name) + ", which no kernel can reach on a GPU";
+    what =
+        does + (name.empty() ? "memory of the host" : "the host's variable " + name) + ", which no kernel can reach on a GPU";
   }
-  abandon(what + " at " + source_line_of_call(from));
+  abandon(what + " at " +
+          (place.file != nullptr ? source_line(place) : source_line_of_call(reinterpret_cast<const void*>(place.address))));
 }
 
 }  // namespace flash::machine

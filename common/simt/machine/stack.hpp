@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/simt/machine/device_memory.hpp"
+#include "common/simt/machine/instrumentation.hpp"
 
 #include <cstddef>
 
@@ -11,6 +12,7 @@ namespace flash::machine {
 struct Stack {
   std::byte* bottom = nullptr;
   std::size_t bytes = 0;
+  Region region() const { return {reinterpret_cast<std::uintptr_t>(bottom), bytes}; }
 };
 
 /// Stacks of one operating-system thread, kept for later launches.

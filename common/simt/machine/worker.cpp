@@ -2,6 +2,7 @@
 #include "common/base/error.hpp"
 #include "common/simt/machine/hopper.hpp"
 #include "common/simt/machine/limits.hpp"
+#include "common/simt/machine/module.hpp"
 #include "common/simt/machine/names.hpp"
 #include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/source_line.hpp"
@@ -34,12 +35,6 @@ Worker::~Worker() {
   for (Thread& thread : threads_) {
     if (thread.fiber != nullptr) sanitizer::destroy_fiber(thread.fiber);
   }
-}
-
-void Worker::watch_stack(const Stack& stack) const {
-  if (!reach_.known()) return;
-  instruments.stack_begin = reinterpret_cast<std::uintptr_t>(stack.bottom);
-  instruments.stack_bytes = stack.bytes;
 }
 
 Worker* Worker::running() { return this_worker; }
@@ -116,11 +111,9 @@ void Worker::run_block(std::uint64_t block) {
     prepare_context(thread->context, thread->stack.bottom, thread->stack.bytes, run_thread);
   }
   const auto dynamic = reinterpret_cast<std::uintptr_t>(shared_.data());
-  const MemoryRange dynamic_shared{dynamic, dynamic + shared_.bytes()};
-  reach_.start_block(dynamic_shared);
+  const auto& [locals, shared_locals, own] = thread_locals();
   if (watch_ != nullptr) {
-    watch_->start_block(block, dynamic_shared, thread_locals().all);
-    const MemoryRange own = thread_locals().own;  // kernels read the simulator's variables, too
+    watch_->start_block(block, {dynamic, dynamic + shared_.bytes()}, locals);
     watch_->assume_written(own.begin, own.end - own.begin);
   }
   trace_ = block == 0 ? Trace::start_block(*kernel_) : nullptr;
@@ -140,7 +133,12 @@ void Worker::run_block(std::uint64_t block) {
   instruments.steps_left = current_->steps_left;
   instruments.watch = watch_.get();
   instruments.looks = watch_ != nullptr;
-  watch_stack(current_->stack);
+  if (instrumented && locals.begin != 0) {  // else not even static shared memory is known
+    instruments.stack = current_->stack.region();
+    instruments.dynamic = {dynamic, shared_.bytes()};
+    instruments.locals = {locals.begin, locals.end - locals.begin};
+    instruments.machine = {own.begin, own.end - own.begin};
+  }
   sanitizer::start_switch(current_->stack);
   sanitizer::switch_fiber(current_->fiber);
   switch_context(main_, current_->context);

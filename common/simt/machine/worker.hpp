@@ -133,7 +133,7 @@ class Worker {
   /// The accesses since the last barrier, which are kept to count them, no longer fit into memory.
   [[noreturn]] void log_is_full(Site);
   /// Ends the block if a kernel may not access these bytes.
-  void hold_against_reach(const void* address, std::size_t bytes, AccessKind, const void* from);
+  void hold_against_reach(const void* address, std::size_t bytes, AccessKind, const CodePlace&);
   [[noreturn]] void no_steps_left(Site);
   [[noreturn]] void no_steps_left(const void* from);  ///< at the access that returns there
   /// What a token orders, for whoever looks for races. Token: the target of an atomic.
@@ -152,7 +152,6 @@ class Worker {
   void prepare(const KernelCall&);
   void run_block(std::uint64_t block);
   static void run_thread();
-  void watch_stack(const Stack&) const;
   void thread_exits();
   static void renew_fiber(Thread&);
   void suspend();
