@@ -61,11 +61,21 @@ struct Traffic {
   std::uint64_t read_sectors = 0, written_sectors = 0;
 };
 
-// Each counts an access to a tensor, and announces it: the kernel may access these bytes next (machine/reach.hpp).
-void count_read(int id, const void* address, std::size_t bytes, Site);
-void count_written(int id, const void* address, std::size_t bytes, Site);
-/// Of an atomic: one read and one write.
-void count_read_and_written(int id, const void* address, std::size_t bytes, Site);
+/// What an access does. An atomic is one read and one write.
+enum class Touch : std::uint8_t { read, write, atomic };
+
+/// Counts an access to a tensor, and announces it: the kernel may access these bytes next (machine/reach.hpp).
+void count_access(int id, const void* address, std::size_t bytes, Touch, Site);
+
+inline void count_read(int id, const void* address, std::size_t bytes, Site site) {
+  count_access(id, address, bytes, Touch::read, site);
+}
+inline void count_written(int id, const void* address, std::size_t bytes, Site site) {
+  count_access(id, address, bytes, Touch::write, site);
+}
+inline void count_read_and_written(int id, const void* address, std::size_t bytes, Site site) {
+  count_access(id, address, bytes, Touch::atomic, site);
+}
 
 /// Counts accesses to a tensor in global memory.
 struct GlobalWatch {

@@ -33,21 +33,17 @@ std::string words(const Origin& origin) {
 
 inline namespace simt {
 
-namespace {
-
-using machine::AccessKind;
-
-void count(int id, const void* address, std::size_t bytes, AccessKind kind, Site site) {
+void count_access(int id, const void* address, std::size_t bytes, Touch touch, Site site) {
   machine::Worker* const worker = machine::Worker::running();
   if (worker == nullptr || bytes == 0) return;
-  const bool reads = kind != AccessKind::write, writes = kind != AccessKind::read;
+  const bool reads = touch != Touch::write, writes = touch != Touch::read;
   Traffic& traffic = worker->traffic(id);
   if (reads) traffic.read += bytes;
   if (writes) traffic.written += bytes;
-  machine::announce(address, bytes, kind);
+  machine::announce(address, bytes, touch);
   if (!worker->options().count && !worker->options().watch) return;
   const machine::sanitizer::Unwatched unwatched;
-  if (kind != AccessKind::atomic) machine::watch_view(site, address, bytes, writes);
+  if (touch != Touch::atomic) machine::watch_view(site, address, bytes, writes);
   if (!worker->options().count) return;
   const machine::Thread& self = worker->current();
   for (const bool write : {false, true}) {
@@ -57,18 +53,6 @@ void count(int id, const void* address, std::size_t bytes, AccessKind kind, Site
         reinterpret_cast<std::uintptr_t>(address));
     if (!kept) worker->log_is_full(site);
   }
-}
-
-}  // namespace
-
-void count_read(int id, const void* address, std::size_t bytes, Site site) {
-  count(id, address, bytes, AccessKind::read, site);
-}
-void count_written(int id, const void* address, std::size_t bytes, Site site) {
-  count(id, address, bytes, AccessKind::write, site);
-}
-void count_read_and_written(int id, const void* address, std::size_t bytes, Site site) {
-  count(id, address, bytes, AccessKind::atomic, site);
 }
 
 int traffic_id(const TensorRef& t) {

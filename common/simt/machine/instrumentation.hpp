@@ -1,6 +1,7 @@
 // What runs before each memory access of a kernel, since kernels are compiled with -fsanitize=thread but without its library.
 #pragma once
 
+#include "common/simt/reference.hpp"
 #include "common/simt/site.hpp"
 
 #include <cstddef>
@@ -12,7 +13,7 @@ namespace flash::machine {
 class Watch;
 struct Hopper;
 
-enum class AccessKind : std::uint8_t { read, write, atomic };
+using AccessKind = simt::Touch;
 
 struct Region {
   std::uintptr_t begin = 0;

@@ -76,12 +76,12 @@ namespace {
 /// What lies in the section, and thread-local variables of functions that are not the simulator's.
 std::vector<SharedVariable> read_variables() {
   std::vector<SharedVariable> variables;
-  const auto& [all, shared, own] = thread_locals();
+  const ThreadLocals& locals = thread_locals();
   for_each_symbol([&](const Symbol& symbol) {
     if (!symbol.thread_local_) return;
-    const std::uintptr_t at = all.begin + symbol.value;
+    const std::uintptr_t at = locals.all.begin + symbol.value;
     const bool local = symbol.name.starts_with("_ZZ") && !symbol.name.starts_with("_ZZN5flash7machine");
-    if (local || (at >= shared.begin && at < shared.end))
+    if (local || (at >= locals.shared.begin && at < locals.shared.end))
       variables.push_back({variable_name(symbol.name), symbol.value, symbol.bytes});
   });
   return variables;

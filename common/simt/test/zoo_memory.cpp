@@ -1,7 +1,6 @@
 // Bugs of memory: bounds, alignment, what was never written, copies that were never waited for.
 #include "common/device/float16.cuh"
 #include "common/device/ptx.cuh"
-#include "common/simt/findings.hpp"
 #include "common/simt/test/zoo.hpp"
 
 #include <array>
