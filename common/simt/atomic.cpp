@@ -1,5 +1,6 @@
 #include "common/simt/atomic.hpp"
 
+#include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/worker.hpp"
 #include "common/simt/thread.hpp"
 
@@ -12,6 +13,7 @@ inline namespace simt {
 namespace {
 
 void fence() {
+  const machine::sanitizer::Unwatched unwatched;
   std::atomic_thread_fence(std::memory_order_seq_cst);
   machine::Worker& worker = machine::running_worker("__threadfence");
   machine::Thread& self = worker.current();
@@ -23,6 +25,7 @@ void fence() {
 }  // namespace
 
 void begin_atomic(void* address) {
+  const machine::sanitizer::Unwatched unwatched;
   machine::Worker& worker = machine::running_worker("an atomic");
   ++worker.counters().atomics;
   machine::Thread& self = worker.current();

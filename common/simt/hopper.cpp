@@ -27,8 +27,10 @@ Hopper& hopper(const char* what, Site site) {
 }  // namespace
 
 unsigned shared_address(const void* address, Site site) {
-  const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(address) - shared_window.dynamic_start;
-  if (offset >= shared_window.dynamic_bytes) fail(site, "a tile that does not lie in the launch's dynamic shared memory");
+  const Unwatched unwatched;
+  const machine::SharedMemory& shared = machine::running_worker("a tile's address").shared_memory();
+  const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(address) - shared.data());
+  if (offset >= shared.bytes()) fail(site, "a tile that does not lie in the launch's dynamic shared memory");
   return static_cast<unsigned>(offset);
 }
 
@@ -55,7 +57,7 @@ void mbarrier_wait(Mbarrier& barrier, int parity, Site site) {
 
 TensorMap tensor_map(const TensorRef& t, int box_rows) {
   require_tensor_map(t, box_rows);
-  return {static_cast<std::byte*>(t.data), t.name,  traffic_id(t.name), {t.shape[3], t.shape[2], t.shape[1], t.shape[0]},
+  return {static_cast<std::byte*>(t.data), t.name,  traffic_id(t), {t.shape[3], t.shape[2], t.shape[1], t.shape[0]},
           tensor_map_strides(t),           box_rows};
 }
 

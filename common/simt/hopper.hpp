@@ -56,11 +56,12 @@ struct BoxAt {
 /// Global memory that a bulk copy reads or writes.
 struct BulkMemory {
   void* data;
-  int id;  ///< 0: not counted
+  int id;     ///< 0: not counted
+  bool view;  ///< it comes from one
   template <class T>
-  BulkMemory(T* pointer) : data(const_cast<std::remove_const_t<T>*>(pointer)), id(0) {}
+  BulkMemory(T* pointer) : data(const_cast<std::remove_const_t<T>*>(pointer)), id(0), view(false) {}
   template <class T>
-  BulkMemory(GlobalPointer<T> pointer) : data(const_cast<std::remove_const_t<T>*>(pointer.data)), id(pointer.id) {}
+  BulkMemory(GlobalPointer<T> pointer) : data(const_cast<std::remove_const_t<T>*>(pointer.data)), id(pointer.id), view(true) {}
 };
 
 void start_load(void* panel, const TensorMap&, Mbarrier&, const BoxAt&, Site);

@@ -92,8 +92,10 @@ inline namespace simt {
 
 void run_kernel(const KernelCall& kernel) {
   using namespace machine;
-  if (Worker::running() != nullptr)
+  if (Worker::running() != nullptr) {
+    const sanitizer::Unwatched unwatched;
     throw KernelError(Worker::running()->place(true) + ": a kernel that launches kernels is not supported");
+  }
   const Options chosen = options();
   check_limits(kernel, chosen.target_sm);
   Trace::open(chosen.trace);
@@ -159,6 +161,7 @@ void reset_counters() {
 }
 
 void* dynamic_shared_bytes(std::size_t bytes, Site site) {
+  const machine::sanitizer::Unwatched unwatched;
   const machine::SharedMemory& shared = machine::running_worker("dynamic_shared").shared_memory();
   if (bytes > shared.bytes()) {
     fail(site,

@@ -4,8 +4,11 @@
 #include "common/simt/site.hpp"
 #include "common/simt/types.hpp"
 
+#include <array>
+#include <span>
 #include <string>
 #include <tuple>
+#include <type_traits>
 
 namespace flash {
 inline namespace simt {
@@ -22,6 +25,8 @@ struct KernelCall {
   LaunchShape shape;
   void (*invoke)(const void* call);
   const void* call;
+  std::size_t call_bytes;
+  std::span<const volatile void* const> pointers;  ///< among its arguments
 };
 
 /// Runs all threads of all blocks to their end. Throws DeviceError if the target GPU could not hold the launch, KernelError
@@ -32,9 +37,21 @@ void run_kernel(const KernelCall&);
 template <class... Parameters, class... Arguments>
 void launch(const char* name, const LaunchShape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
   static_assert(sizeof...(Arguments) == sizeof...(Parameters), "launch() must pass as many arguments as the kernel takes");
-  const std::tuple<Parameters...> parameters(static_cast<Parameters>(arguments)...);
-  const auto call = [&] { std::apply(kernel, parameters); };
-  run_kernel({name, shape, [](const void* self) { (*static_cast<decltype(&call)>(self))(); }, &call});
+  struct Call {
+    void (*kernel)(Parameters...);
+    std::tuple<Parameters...> parameters;
+  } const call{kernel, {static_cast<Parameters>(arguments)...}};
+  std::array<const volatile void*, sizeof...(Parameters)> pointers{};
+  std::size_t count = 0;
+  const auto note = [&]<class T>(const T& parameter) {
+    if constexpr (std::is_pointer_v<T> && !std::is_function_v<std::remove_pointer_t<T>>) pointers[count++] = parameter;
+  };
+  std::apply([&](const auto&... parameter) { (note(parameter), ...); }, call.parameters);
+  const auto invoke = [](const void* self) {
+    const Call& it = *static_cast<const Call*>(self);
+    std::apply(it.kernel, it.parameters);
+  };
+  run_kernel({name, shape, invoke, &call, sizeof call, {pointers.data(), count}});
 }
 
 /// The start of the block's dynamic shared memory, aligned to 1024 bytes; refuses more bytes than the launch provided.

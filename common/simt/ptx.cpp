@@ -16,12 +16,14 @@ constexpr unsigned full_warp = 0xffffffffu;
 }  // namespace
 
 void ldmatrix(LdmatrixLane& lane, Site site) {
+  const machine::sanitizer::Unwatched unwatched;
   warp_operation({WarpOperation::ldmatrix, full_warp, reinterpret_cast<std::uintptr_t>(&lane)}, site);
   const int parts = lane.trans ? 2 * lane.count : lane.count;
   for (int i = 0; i < parts; ++i) machine::watch_view(site, lane.source[i], lane.trans ? 2 : 4, false);
 }
 
 void mma(MmaLane& lane, Site site) {
+  const machine::sanitizer::Unwatched unwatched;
   const machine::Worker& worker = machine::running_worker("mma");
   if (lane.type == MmaType::bf16 && worker.options().target_sm < 80)
     fail(site, "mma with bf16 needs sm_80, the target is sm_75");
@@ -29,6 +31,7 @@ void mma(MmaLane& lane, Site site) {
 }
 
 void check_four(const char* name, const float* address, int left, Site site) {
+  const machine::sanitizer::Unwatched unwatched;
   if (left < 4) fail(site, std::string(name) + " takes 4 numbers, but the row ends after " + std::to_string(left));
   if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) {
     fail_misaligned((std::string(name) + "'s target").c_str(), address, 16, site);
@@ -48,9 +51,13 @@ bool issue_async_copy(const AsyncCopy& copy, Site site) {
   if (reinterpret_cast<std::uintptr_t>(copy.from) % alignment != 0)
     fail_misaligned("cp.async's source", copy.from, alignment, site);
   check_dynamic_shared(copy.to, alignment, site);
+  machine::require_reach(site, copy.from, static_cast<std::size_t>(copy.from_bytes), machine::AccessKind::read);
   // When it lands, it writes to shared memory like any store of the warp.
-  if (shared_window.log) log_shared_access(site, nullptr, copy.to, alignment, true);
-  if (worker.options().target_sm < 80) return false;
+  log_shared_access(site, nullptr, copy.to, alignment, true);
+  if (worker.options().target_sm < 80) {
+    machine::announce(copy.from, static_cast<std::size_t>(copy.from_bytes), machine::AccessKind::read);
+    return false;
+  }
   machine::watch_view(site, copy.to, alignment, true);
   machine::Thread& self = worker.current();
   self.copies.push_back({copy, site, self.groups});
@@ -58,6 +65,7 @@ bool issue_async_copy(const AsyncCopy& copy, Site site) {
 }
 
 void forget_writes(const void* address, std::size_t bytes) {
+  const machine::sanitizer::Unwatched unwatched;
   if (machine::instruments.watch != nullptr)
     machine::instruments.watch->forget_writes(reinterpret_cast<std::uintptr_t>(address), bytes);
 }
@@ -69,10 +77,12 @@ bool take_any_copy(AsyncCopy& copy) {
   copy = copies.front().copy;
   machine::watch_view(copies.front().site, copy.to, static_cast<std::size_t>(copy.bytes), true);
   copies.erase(copies.begin());
+  machine::announce(copy.from, static_cast<std::size_t>(copy.from_bytes), machine::AccessKind::read);
   return true;
 }
 
 bool take_landing_copy(int newest, AsyncCopy& copy) {
+  const machine::sanitizer::Unwatched unwatched;
   const machine::Thread& self = machine::running_worker("cp.async.wait_group").current();
   if (self.copies.empty() || self.copies.front().group >= self.groups - newest) return false;
   return take_any_copy(copy);
@@ -81,6 +91,7 @@ bool take_landing_copy(int newest, AsyncCopy& copy) {
 void close_copy_group() { ++machine::running_worker("cp.async.commit_group").current().groups; }
 
 void fail_copy_leaves_row(int from_bytes, std::size_t left_bytes, Site site) {
+  const machine::sanitizer::Unwatched unwatched;
   fail(site, "cp.async reads " + std::to_string(from_bytes) + " bytes, but the row ends after " + std::to_string(left_bytes));
 }
 

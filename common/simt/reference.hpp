@@ -10,13 +10,6 @@
 namespace flash {
 inline namespace simt {
 
-// Under ThreadSanitizer a kernel's memory accesses are watched; the simulator's own must not be.
-#ifdef FLASH_TSAN
-#define FLASH_SIMT_UNWATCHED __attribute__((noinline, no_sanitize("thread"))) inline
-#else
-#define FLASH_SIMT_UNWATCHED inline
-#endif
-
 // What touches memory for a kernel: part of the kernel's own code, or the compiler would tell of the access a second time, from a function
 // of the simulator and not from a line of the kernel.
 #define FLASH_SIMT_ALWAYS_INLINE [[gnu::always_inline]] inline
@@ -68,34 +61,20 @@ struct Traffic {
   std::uint64_t read_sectors = 0, written_sectors = 0;
 };
 
-/// The counts of the running operating-system thread, one entry per id; null outside kernels.
-extern constinit thread_local Traffic* running_traffic;
-
-/// Are accesses to global memory to be logged? In counting and in watched runs.
-extern constinit thread_local bool log_global_accesses;
-
-/// What an access does.
+/// What an access does. An atomic is one read and one write.
 enum class Touch : std::uint8_t { read, write, atomic };
 
-/// Logs one lane's access to a tensor for the count of sectors; tells who looks for races where it comes from.
-void log_global_access(Site, int id, const void* address, std::size_t bytes, Touch);
+/// Counts an access to a tensor, and announces it: the kernel may access these bytes next (machine/reach.hpp).
+void count_access(int id, const void* address, std::size_t bytes, Touch, Site);
 
-FLASH_SIMT_UNWATCHED void count_read(int id, const void* address, std::size_t bytes, Site site) {
-  if (running_traffic == nullptr) return;
-  running_traffic[id].read += bytes;
-  if (log_global_accesses && bytes > 0) log_global_access(site, id, address, bytes, Touch::read);
+inline void count_read(int id, const void* address, std::size_t bytes, Site site) {
+  count_access(id, address, bytes, Touch::read, site);
 }
-FLASH_SIMT_UNWATCHED void count_written(int id, const void* address, std::size_t bytes, Site site) {
-  if (running_traffic == nullptr) return;
-  running_traffic[id].written += bytes;
-  if (log_global_accesses && bytes > 0) log_global_access(site, id, address, bytes, Touch::write);
+inline void count_written(int id, const void* address, std::size_t bytes, Site site) {
+  count_access(id, address, bytes, Touch::write, site);
 }
-/// Of an atomic: one read and one write.
-FLASH_SIMT_UNWATCHED void count_read_and_written(int id, const void* address, std::size_t bytes, Site site) {
-  if (running_traffic == nullptr) return;
-  running_traffic[id].read += bytes;
-  running_traffic[id].written += bytes;
-  if (log_global_accesses) log_global_access(site, id, address, bytes, Touch::atomic);
+inline void count_read_and_written(int id, const void* address, std::size_t bytes, Site site) {
+  count_access(id, address, bytes, Touch::atomic, site);
 }
 
 /// Counts accesses to a tensor in global memory.

@@ -8,39 +8,20 @@
 namespace flash {
 inline namespace simt {
 
-/// What is known of the shared memory of the block that runs.
-struct SharedWindow {
-  std::uintptr_t dynamic_start = 0;  ///< of dynamic shared memory
-  std::size_t dynamic_bytes = 0;
-  std::size_t reserved_bytes = 0;  ///< addresses up to here are meant for dynamic shared memory
-  bool log = false;                ///< accesses are to be logged
-};
-extern constinit thread_local SharedWindow shared_window;
-
-/// Logs one lane's access to `array` for the count of bank conflicts.
+/// In counting runs, logs one lane's access to `array` for the count of bank conflicts; tells who looks for races where it comes from.
 void log_shared_access(Site, const void* array, const void* address, std::size_t bytes, bool write);
 
 [[noreturn]] void fail_outside_shared_matrix(int row, int col, int width, int rows, int cols, Site);
-[[noreturn]] void fail_outside_dynamic_shared(const void* address, std::size_t bytes, Site);
 
 /// Refuses an access that begins in the reach of dynamic shared memory and ends beyond what the launch provided.
-inline void check_dynamic_shared(const void* address, std::size_t bytes, Site site) {
-  const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(address) - shared_window.dynamic_start;
-  if (offset < shared_window.reserved_bytes && offset + bytes > shared_window.dynamic_bytes) [[unlikely]] {
-    fail_outside_dynamic_shared(address, bytes, site);
-  }
-}
+void check_dynamic_shared(const void* address, std::size_t bytes, Site);
 
 /// Logs accesses to one array in shared memory.
 struct SharedWatch {
   const void* array;
   Site site;
-  void read(const void* address, std::size_t bytes) const {
-    if (shared_window.log) log_shared_access(site, array, address, bytes, false);
-  }
-  void write(const void* address, std::size_t bytes) const {
-    if (shared_window.log) log_shared_access(site, array, address, bytes, true);
-  }
+  void read(const void* address, std::size_t bytes) const { log_shared_access(site, array, address, bytes, false); }
+  void write(const void* address, std::size_t bytes) const { log_shared_access(site, array, address, bytes, true); }
 };
 
 /// A matrix [rows, cols] in shared memory, rows `stride` elements apart (stride > cols where rows are padded).

@@ -32,6 +32,7 @@ void __threadfence_system();
 
 /// Stops the kernel: throws KernelError "kernel K, block (x,y,z), thread (x,y,z): message at file:line".
 [[noreturn]] void fail(Site, const std::string& message);
+[[noreturn]] void fail(Site, const char* message);  // a string would be the kernel's, on the host's heap
 
 [[noreturn]] inline void __trap(Site site = Site::here()) { fail(site, "__trap()"); }
 

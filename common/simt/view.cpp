@@ -33,23 +33,31 @@ std::string words(const Origin& origin) {
 
 inline namespace simt {
 
-constinit thread_local Traffic* running_traffic = nullptr;
-constinit thread_local bool log_global_accesses = false;
-
-void log_global_access(Site site, int id, const void* address, std::size_t bytes, Touch touch) {
+void count_access(int id, const void* address, std::size_t bytes, Touch touch, Site site) {
+  machine::Worker* const worker = machine::Worker::running();
+  if (worker == nullptr || bytes == 0) return;
+  const bool reads = touch != Touch::write, writes = touch != Touch::read;
+  Traffic& traffic = worker->traffic(id);
+  if (reads) traffic.read += bytes;
+  if (writes) traffic.written += bytes;
+  machine::announce(address, bytes, touch);
+  if (!worker->options().count && !worker->options().watch) return;
   const machine::sanitizer::Unwatched unwatched;
-  machine::Worker& worker = machine::running_worker("a view");
-  if (touch != Touch::atomic) machine::watch_view(site, address, bytes, touch == Touch::write);
-  if (!worker.options().count) return;
-  const machine::Thread& self = worker.current();
-  for (const Touch part : {Touch::read, Touch::write}) {
-    if (touch != part && touch != Touch::atomic) continue;
-    const bool kept = worker.global_log().add(
-        self.warp(), self.lane(),
-        {site.file, site.line, static_cast<int>(bytes), static_cast<std::uintptr_t>(id), part == Touch::write},
+  if (touch != Touch::atomic) machine::watch_view(site, address, bytes, writes);
+  if (!worker->options().count) return;
+  const machine::Thread& self = worker->current();
+  for (const bool write : {false, true}) {
+    if (write ? !writes : !reads) continue;
+    const bool kept = worker->global_log().add(
+        self.warp(), self.lane(), {site.file, site.line, static_cast<int>(bytes), static_cast<std::uintptr_t>(id), write},
         reinterpret_cast<std::uintptr_t>(address));
-    if (!kept) worker.log_is_full(site);
+    if (!kept) worker->log_is_full(site);
   }
+}
+
+int traffic_id(const TensorRef& t) {
+  machine::name_memory(t);
+  return traffic_id(t.name);
 }
 
 int traffic_id(const char* name) {
@@ -64,20 +72,24 @@ std::string element_words(int row, int col, int width) {
 }
 
 void fail_outside_matrix(const Origin& origin, int row, int col, int width, int rows, int cols, Site site) {
+  const machine::sanitizer::Unwatched unwatched;
   fail(site, words(origin) + element_words(origin.row + row, col, width) + " is outside: it has " +
                  std::to_string(origin.row + rows) + " rows and " + std::to_string(cols) + " columns");
 }
 
 void fail_outside_vector(const Origin& origin, int index, int size, Site site) {
+  const machine::sanitizer::Unwatched unwatched;
   fail(site, words(origin) + "(" + std::to_string(index) + ") is outside: it has " + std::to_string(size) + " elements");
 }
 
 void fail_outside_tensor(const Origin& origin, int b, int h, int batches, int heads, Site site) {
+  const machine::sanitizer::Unwatched unwatched;
   fail(site, words(origin) + " has " + counted(batches, "batch", "batches") + " and " + counted(heads, "head", "heads") +
                  ": there is no batch " + std::to_string(b) + ", head " + std::to_string(h));
 }
 
 void fail_misaligned(const char* what, const void* address, std::size_t alignment, Site site) {
+  const machine::sanitizer::Unwatched unwatched;
   const std::size_t beyond = reinterpret_cast<std::uintptr_t>(address) % alignment;
   fail(site, "misaligned access: the address of " + std::string(*what == '\0' ? "the element" : what) +
                  " must be a multiple of " + std::to_string(alignment) + ", it is " + std::to_string(beyond) +

@@ -150,6 +150,8 @@ struct Tensor {
 
 /// The id under which the bytes of tensors of this name are counted.
 int traffic_id(const char* name);
+/// The same; from now on messages know the tensor's elements by their addresses.
+int traffic_id(const TensorRef&);
 
 /// The typed view of a tensor. The caller has made sure that T is its dtype.
 template <class T>
@@ -162,7 +164,7 @@ Tensor<T> view(const TensorRef& t) {
           t.stride[0],
           t.stride[1],
           t.stride[2],
-          {t.name, traffic_id(t.name)}};
+          {t.name, traffic_id(t)}};
 }
 
 }  // namespace simt

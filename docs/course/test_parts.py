@@ -121,7 +121,7 @@ class Parts(unittest.TestCase):
             ("m = std::max(m, s);", "a kernel has fmaxf"),
             ("n = S.cols;", "the insides of a view; the solution does without"),
             ("__builtin_trap();", "belongs to the compiler"),
-            ("running_traffic[0].read = 0;", "a name of the simulator"),
+            ("count_access(0);", "a name of the simulator"),
             ('f("x");', "text and macros"),
             ("#define for while", "a preprocessor line"),
             ("%:define for while", "another way to write a bracket"),

@@ -69,7 +69,7 @@ void Copies::check(const char* what, const void* shared, int bytes, const BoxAt*
 }
 
 void Copies::count(const std::vector<Piece>& pieces, int id, bool read, bool written, Site site) {
-  Traffic& traffic = simt::running_traffic[id];
+  Traffic& traffic = worker_.traffic(id);
   const auto end_of = [](const Piece& piece) { return piece.global + piece.bytes; };
   for (std::size_t i = 0; i < pieces.size();) {
     std::byte* const begin = pieces[i].global;
@@ -105,6 +105,7 @@ void Copies::load(void* to, int bytes, const TensorMap* map, const BoxAt& at, co
                   Site site) {
   check(map != nullptr ? "tma_load" : "bulk_load", to, bytes, map != nullptr ? &at : nullptr,
         map != nullptr ? nullptr : from->data, site);
+  if (from != nullptr && !from->view) require_reach(site, from->data, static_cast<std::size_t>(bytes), AccessKind::read);
   Load load{static_cast<std::byte*>(to),         bytes, {}, barrier, hopper_.mbarriers.expect_copy(barrier, site), site, 0,
             map != nullptr ? map->name : nullptr};
   load.pieces = map != nullptr ? pieces_of(*map, at)
@@ -123,14 +124,14 @@ void Copies::load(void* to, int bytes, const TensorMap* map, const BoxAt& at, co
 /// Places in shared memory are bytes from its start.
 void Copies::trace(const char* event, const Load& load) const {
   if (!worker_.traced()) return;
-  const auto to = static_cast<std::int64_t>(number(load.to) - simt::shared_window.dynamic_start);
+  const auto to = load.to - worker_.shared_memory().data();
   worker_.trace(event,
                 {{"barrier", hopper_.mbarriers.number(load.barrier)}, {"phase", load.phase}, {"to", to}, {"bytes", load.bytes}},
                 load.site, load.tensor);
 }
 void Copies::trace(const char* event, const Store& store) const {
   if (!worker_.traced()) return;
-  const auto from = static_cast<std::int64_t>(number(store.from) - simt::shared_window.dynamic_start);
+  const auto from = store.from - worker_.shared_memory().data();
   const auto bytes = static_cast<std::int64_t>(store.data.size());
   worker_.trace(event, {{"group", store.group}, {"from", from}, {"bytes", bytes}}, store.site, store.tensor);
 }
@@ -154,6 +155,7 @@ void Copies::store(const void* from, int bytes, const TensorMap* map, const BoxA
                    Site site) {
   const char* const name = map != nullptr ? "tma_store" : add ? "bulk_reduce_add" : "bulk_store";
   check(name, from, bytes, map != nullptr ? &at : nullptr, map != nullptr ? nullptr : to->data, site);
+  if (to != nullptr && !to->view) require_reach(site, to->data, static_cast<std::size_t>(bytes), AccessKind::write);
   Issuer& issuer = issuers_[static_cast<std::size_t>(worker_.current().number)];
   Store store{static_cast<const std::byte*>(from), {}, {}, add, false, site, issuer.groups, 0,
               map != nullptr ? map->name : nullptr};

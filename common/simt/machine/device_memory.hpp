@@ -1,8 +1,11 @@
 // The allocations that stand for a GPU's memory.
 #pragma once
 
+#include "common/attention/tensor.hpp"
+
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace flash::machine {
@@ -20,6 +23,17 @@ void add_device_memory(const void* begin, std::size_t bytes);
 void remove_device_memory(const void* begin);
 /// The host fills the allocation that holds this address, with values or with poison.
 void set_poisoned(const void* inside, bool poisoned);
+/// The allocation that holds this address; empty if none does.
+MemoryRange allocation_at(std::uintptr_t address);
+
+/// A tensor of which a view was made: its memory goes by its name until it is released, or a tensor of another name starts there.
+void name_memory(const TensorRef&);
+struct TensorElement {
+  std::string name, matrix, index;  ///< "S", "S[b=0, h=1]", "(3, 5)"; empty if the address is no element's
+  bool is_vector = false;
+};
+TensorElement tensor_at(std::uintptr_t address);
+
 /// In ascending order.
 std::vector<Allocation> device_memory();
 

@@ -22,6 +22,7 @@ void Worker::run_thread() {
   if (worker.main_stack_.bottom == nullptr) worker.main_stack_ = from;  // main started the first thread of the block
   try {
     worker.kernel_->invoke(worker.kernel_->call);
+    instruments.unwatched = 1;  // the kernel's variables are gone, and what follows may use their place
     worker.thread_exits();
   } catch (...) {
     worker.failure_ = std::current_exception();
@@ -35,12 +36,10 @@ void Worker::run_thread() {
 
 void Worker::thread_exits() {
   Thread& self = *current_;
-  const bool looks = std::exchange(instruments.looks, false);  // the kernel's variables are gone, and this may use their place
   if (!self.copies.empty()) {
     simt::fail(self.copies.front().site, "the thread ends without having waited for its asynchronous copy");
   }
   if (hopper_used_) hopper_->thread_exits(self);
-  instruments.looks = looks;
   self.state = State::exited;
   ++exited_;
   warps_[static_cast<std::size_t>(self.warp())].exited |= 1u << self.lane();
@@ -60,6 +59,9 @@ void Worker::resume(Thread& next) {
   simt::threadIdx = next.index;
   self.steps_left = instruments.steps_left;
   instruments.steps_left = next.steps_left;
+  self.unwatched = instruments.unwatched;
+  instruments.unwatched = next.unwatched;
+  if (instruments.locals.begin != 0) instruments.stack = next.stack.region();
   sanitizer::start_switch(next.stack);
   sanitizer::switch_fiber(next.fiber);
   switch_context(self.context, next.context);
@@ -75,6 +77,7 @@ void Worker::leave_block() {
 }
 
 void Worker::abandon(const std::string& message) {
+  const sanitizer::Unwatched unwatched;
   failure_ = std::make_exception_ptr(KernelError(place(true) + ": " + message));
   leave_block();
 }

@@ -3,6 +3,8 @@
 #include "common/simt/machine/instrumentation.hpp"
 
 #include "common/simt/machine/hopper.hpp"
+#include "common/simt/machine/module.hpp"
+#include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/source_line.hpp"
 #include "common/simt/machine/worker.hpp"
 
@@ -11,7 +13,7 @@
 
 namespace flash::machine {
 
-constinit thread_local Instruments instruments;
+FLASH_MACHINE_VARIABLE constinit thread_local Instruments instruments;
 
 namespace {
 
@@ -29,7 +31,29 @@ void watch_access(const void* address, std::size_t bytes, AccessKind kind, const
   if (!goes_on) instruments.watch = nullptr;
 }
 
+/// Each announced byte may be accessed once, those of an atomic as often as it takes.
+inline bool is_announced(std::uintptr_t address, std::size_t bytes, AccessKind kind) {
+  Announced& announced = instruments.announced;
+  if (!announced.bytes.holds(address, bytes)) return false;
+  if (announced.kind == AccessKind::atomic) return true;
+  if (announced.kind != kind || announced.left < bytes) return false;
+  announced.left -= bytes;
+  return true;
+}
+
+inline bool may_access(std::uintptr_t address, std::size_t bytes, AccessKind kind) {
+  if (instruments.stack.holds(address) || instruments.dynamic.holds(address, bytes)) return true;
+  if (instruments.locals.holds(address, bytes)) return kind == AccessKind::read || !instruments.machine.holds(address);
+  return is_announced(address, bytes, kind);
+}
+
 }  // namespace
+
+void require_reach(simt::Site site, const void* address, std::size_t bytes, AccessKind kind) {
+  Worker* const worker = Worker::running();
+  if (bytes == 0 || worker == nullptr || may_access(reinterpret_cast<std::uintptr_t>(address), bytes, kind)) return;
+  worker->hold_against_reach(address, bytes, kind, {.file = site.file, .line = site.line});
+}
 
 void watch_view(simt::Site site, const void* address, std::size_t bytes, bool write) {
   if (instruments.watch == nullptr) return;
@@ -59,11 +83,16 @@ void hold_against_hopper(Hopper& hopper, const void* address, std::size_t bytes,
   worker->abandon(why + " at " + source_line({.address = reinterpret_cast<std::uintptr_t>(from)}));
 }
 
-[[gnu::noinline]] void look(const void* address, std::size_t bytes, AccessKind kind, const void* from) {
+[[gnu::noinline]] void look(const void* address, std::size_t bytes, AccessKind kind, const void* from, bool may) {
   const CodePlace place{.address = reinterpret_cast<std::uintptr_t>(from)};
   if (instruments.steps_left < 0) {
     if (Worker* const worker = Worker::running()) worker->no_steps_left(from);
     instruments = {};  // the host's part of a kernel file
+  }
+  if (instruments.unwatched > 0) return;
+  const sanitizer::Unwatched unwatched;
+  if (!may) {
+    if (Worker* const worker = Worker::running()) worker->hold_against_reach(address, bytes, kind, place);
   }
   if (instruments.watch != nullptr) watch_access(address, bytes, kind, place);
   if (instruments.hopper != nullptr && instruments.hopper->concerns(address))
@@ -71,8 +100,9 @@ void hold_against_hopper(Hopper& hopper, const void* address, std::size_t bytes,
 }
 
 inline void step(const void* address, std::size_t bytes, AccessKind kind, const void* from) {
-  if (--instruments.steps_left < 0 || instruments.looks) [[unlikely]]
-    look(address, bytes, kind, from);
+  const bool may = may_access(reinterpret_cast<std::uintptr_t>(address), bytes, kind);
+  if (--instruments.steps_left < 0 || instruments.looks || !may) [[unlikely]]
+    look(address, bytes, kind, from, may);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // What runs before each memory access of a kernel, since kernels are compiled with -fsanitize=thread but without its library.
 #pragma once
 
+#include "common/simt/reference.hpp"
 #include "common/simt/site.hpp"
 
 #include <cstddef>
@@ -12,6 +13,22 @@ namespace flash::machine {
 class Watch;
 struct Hopper;
 
+using AccessKind = simt::Touch;
+
+struct Region {
+  std::uintptr_t begin = 0;
+  std::size_t bytes = 0;
+  bool holds(std::uintptr_t address) const { return address - begin < bytes; }
+  bool holds(std::uintptr_t address, std::size_t size) const { return holds(address) && address - begin + size <= bytes; }
+};
+
+/// Bytes of a tensor that the running thread is about to access.
+struct Announced {
+  Region bytes;
+  std::size_t left = 0;  ///< of them, not yet accessed
+  AccessKind kind = AccessKind::read;
+};
+
 /// Of one operating-system thread. Small, since every access of a kernel comes by here.
 struct Instruments {
   /// What the running CUDA thread may still do before it counts as endless: an access to memory is one step.
@@ -19,12 +36,22 @@ struct Instruments {
   Watch* watch = nullptr;    ///< null: nobody looks for races
   Hopper* hopper = nullptr;  ///< null: the block has nothing of it in use
   bool looks = false;        ///< one of them is there
+  int unwatched = 0;         ///< the simulator itself is at work
+  // Where the running CUDA thread may access memory at will; what is outside is held against the Reach.
+  Region stack{0, std::numeric_limits<std::size_t>::max()};  ///< its own; all of memory if none runs
+  Region dynamic;                                            ///< shared memory
+  Region locals, machine;  ///< thread-local variables, among them static shared memory; the simulator's part, to be read only
+  Announced announced;
 };
 extern constinit thread_local Instruments instruments;
 
 /// Steps that a barrier or a warp operation counts as: they take the simulator about as long.
 constexpr std::int64_t barrier_steps = 1024, warp_operation_steps = 64;
 
+/// The kernel's next access is this one.
+void announce(const void* address, std::size_t bytes, AccessKind);
+/// Ends the block if the kernel may not access these bytes. For copies, which the simulator makes.
+void require_reach(simt::Site, const void* address, std::size_t bytes, AccessKind);
 /// An access through a view, which knows its line better than the access to memory that follows.
 void watch_view(simt::Site, const void* address, std::size_t bytes, bool write);
 /// An atomic of the TMA.

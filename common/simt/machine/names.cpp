@@ -199,5 +199,10 @@ void fail(Site site, const std::string& message) {
   throw KernelError(where + message + " at " + machine::words(site));
 }
 
+void fail(Site site, const char* message) {
+  const machine::sanitizer::Unwatched unwatched;
+  fail(site, std::string(message));
+}
+
 }  // namespace simt
 }  // namespace flash

@@ -4,6 +4,7 @@
 // promises an order, does: so it reports every race between two CUDA threads, with both source lines.
 #pragma once
 
+#include "common/simt/machine/instrumentation.hpp"
 #include "common/simt/machine/stack.hpp"
 
 #ifdef FLASH_TSAN
@@ -50,10 +51,16 @@ inline void watch_again() {}
 #endif
 
 /// While one lives, what its fiber does is not watched. The simulator is not instrumented, but it calls functions that
-/// ThreadSanitizer intercepts, such as memmove.
+/// ThreadSanitizer intercepts, such as memmove, and functions of templates, of which the linker may have taken a kernel file's.
 struct Unwatched {
-  Unwatched() { stop_watching(); }
-  ~Unwatched() { watch_again(); }
+  Unwatched() {
+    stop_watching();
+    ++instruments.unwatched;
+  }
+  ~Unwatched() {
+    --instruments.unwatched;
+    watch_again();
+  }
   Unwatched(const Unwatched&) = delete;
   Unwatched& operator=(const Unwatched&) = delete;
 };

@@ -1,18 +1,10 @@
 #include "common/simt/machine/shared_memory.hpp"
 
+#include "common/simt/machine/module.hpp"
 #include "common/simt/machine/sanitizer.hpp"
 
 #include <cstring>
 #include <new>
-
-#if defined(__linux__)
-#include <cxxabi.h>
-#include <link.h>
-
-#include <cstdlib>
-#include <fstream>
-#include <string_view>
-#endif
 
 namespace flash::machine {
 namespace {
@@ -41,6 +33,22 @@ void SharedMemory::start_block(std::size_t bytes) {
   sanitizer::poison(data_ + bytes, capacity - bytes + margin);
 }
 
+bool SharedMemory::beyond(const void* address, std::size_t bytes) const {
+  const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(data_);
+  return offset < reach && offset + bytes > bytes_;
+}
+
+std::string SharedMemory::words(const void* address, std::size_t bytes) const {
+  const std::ptrdiff_t offset = static_cast<const std::byte*>(address) - data_;
+  return "bytes " + std::to_string(offset) + ".." + std::to_string(offset + static_cast<std::ptrdiff_t>(bytes) - 1) +
+         " of dynamic shared memory, which has " + std::to_string(bytes_) + " bytes";
+}
+
+bool SharedMemory::in_margin(const void* address) const {
+  const auto offset = reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(memory_);
+  return offset < margin + capacity + margin && offset - margin >= bytes_;
+}
+
 std::ptrdiff_t SharedMemory::overwritten() const {
 #ifdef FLASH_ASAN
   return 0;  // was reported when it happened
@@ -56,93 +64,26 @@ std::ptrdiff_t SharedMemory::overwritten() const {
 #endif
 }
 
-#if defined(__linux__)
-
-// __shared__ puts its variables into the section flash_shared of thread-local storage, whose ends the linker names.
-extern "C" const char __start_flash_shared[] __attribute__((weak));
-extern "C" const char __stop_flash_shared[] __attribute__((weak));
-
-namespace {
-
-/// Addresses of the calling thread's copy of the program's thread-local variables, and of the section within. The linker's names lie in
-/// the image that new threads copy; this thread's copy of the section lies as far from the start of its block as the section does from the image's.
-struct ThreadLocals {
-  MemoryRange all, section;
-};
-
-const ThreadLocals& thread_locals() {
-  static thread_local const ThreadLocals found = [] {
-    ThreadLocals result;
-    const auto look = [](dl_phdr_info* module, std::size_t, void* into) {
-      for (int i = 0; i < module->dlpi_phnum; ++i) {
-        const auto& segment = module->dlpi_phdr[i];
-        if (segment.p_type != PT_TLS || module->dlpi_tls_data == nullptr) continue;
-        auto& locals = *static_cast<ThreadLocals*>(into);
-        const auto image = module->dlpi_addr + segment.p_vaddr;
-        const auto begin = reinterpret_cast<std::uintptr_t>(module->dlpi_tls_data);
-        locals.all = {begin, begin + segment.p_memsz};
-        const auto section = reinterpret_cast<std::uintptr_t>(__start_flash_shared);
-        const auto section_end = reinterpret_cast<std::uintptr_t>(__stop_flash_shared);
-        if (__start_flash_shared != nullptr) locals.section = {begin + (section - image), begin + (section_end - image)};
-      }
-      return 1;  // the program itself comes first
-    };
-    dl_iterate_phdr(look, &result);
-    return result;
-  }();
-  return found;
-}
-
-}  // namespace
-
 void poison_static_shared() {
-  const auto& [all, section] = thread_locals();
+  const auto& [all, shared, own] = thread_locals();
   // A new thread's variables may lie where AddressSanitizer still knows the frames of a stack that is gone.
   sanitizer::unpoison(reinterpret_cast<void*>(all.begin), all.end - all.begin);
-  if (section.begin != 0) std::memset(reinterpret_cast<void*>(section.begin), 0xFF, section.end - section.begin);
+  if (shared.begin != 0) std::memset(reinterpret_cast<void*>(shared.begin), 0xFF, shared.end - shared.begin);
 }
-
-MemoryRange static_shared() { return thread_locals().all; }
 
 namespace {
 
-/// "A_tile" for "_ZZN5flash12tile_productEvE6A_tile".
-std::string name_of(const char* symbol) {
-  int status = 0;
-  char* const text = abi::__cxa_demangle(symbol, nullptr, nullptr, &status);
-  std::string name = text == nullptr ? symbol : text;
-  std::free(text);
-  return name.substr(name.rfind(':') + 1);  // 0 where there is none
-}
-
-/// Of the running program: what lies in the section, and thread-local variables of functions that are not the simulator's.
+/// What lies in the section, and thread-local variables of functions that are not the simulator's.
 std::vector<SharedVariable> read_variables() {
-  std::ifstream program("/proc/self/exe", std::ios::binary);
-  const auto read = [&]<class T>(std::vector<T>& into, std::size_t offset) {
-    program.seekg(static_cast<std::streamoff>(offset));
-    program.read(reinterpret_cast<char*>(into.data()), static_cast<std::streamsize>(into.size() * sizeof(T)));
-  };
-  std::vector<ElfW(Ehdr)> header(1);
-  read(header, 0);
-  std::vector<ElfW(Shdr)> sections(header.front().e_shnum);
-  read(sections, header.front().e_shoff);
-  const auto& [all, section] = thread_locals();
   std::vector<SharedVariable> variables;
-  for (const auto& table : sections) {
-    if (table.sh_type != SHT_SYMTAB || table.sh_link >= sections.size()) continue;
-    std::vector<ElfW(Sym)> symbols(table.sh_size / sizeof(ElfW(Sym)));
-    read(symbols, table.sh_offset);
-    std::vector<char> names(sections[table.sh_link].sh_size);
-    read(names, sections[table.sh_link].sh_offset);
-    for (const auto& symbol : symbols) {
-      if (!program || symbol.st_name >= names.size() || (symbol.st_info & 0xF) != STT_TLS) continue;
-      const char* const name = names.data() + symbol.st_name;
-      const std::uintptr_t at = all.begin + symbol.st_value;
-      const bool local = std::string_view(name).starts_with("_ZZ") && !std::string_view(name).starts_with("_ZZN5flash7machine");
-      if (local || (at >= section.begin && at < section.end))
-        variables.push_back({name_of(name), symbol.st_value, symbol.st_size});
-    }
-  }
+  const ThreadLocals& locals = thread_locals();
+  for_each_symbol([&](const Symbol& symbol) {
+    if (!symbol.thread_local_) return;
+    const std::uintptr_t at = locals.all.begin + symbol.value;
+    const bool local = symbol.name.starts_with("_ZZ") && !symbol.name.starts_with("_ZZN5flash7machine");
+    if (local || (at >= locals.shared.begin && at < locals.shared.end))
+      variables.push_back({variable_name(symbol.name), symbol.value, symbol.bytes});
+  });
   return variables;
 }
 
@@ -172,14 +113,5 @@ std::vector<SharedVariable> StaticSharedUse::written() const {
   }
   return found;
 }
-
-#else
-
-void poison_static_shared() {}
-MemoryRange static_shared() { return {}; }
-void StaticSharedUse::start_block() {}
-std::vector<SharedVariable> StaticSharedUse::written() const { return {}; }
-
-#endif
 
 }  // namespace flash::machine

@@ -27,6 +27,13 @@ class SharedMemory {
   /// The offset from the start of the block's memory of a byte that was written outside of it; 0 if there is none.
   std::ptrdiff_t overwritten() const;
 
+  /// Does an access begin in the reach and end beyond the block's memory?
+  bool beyond(const void* address, std::size_t bytes) const;
+  /// Does it begin in a margin?
+  bool in_margin(const void* address) const;
+  /// "bytes 64..67 of dynamic shared memory, which has 64 bytes"
+  std::string words(const void* address, std::size_t bytes) const;
+
   std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
 
@@ -39,10 +46,6 @@ class SharedMemory {
 /// Fills the static __shared__ variables of all kernels, as this operating-system thread sees them, with 0xFF where the platform
 /// lets us find them: on ELF systems, except that g++ leaves those of function templates out.
 void poison_static_shared();
-
-/// Where they lie, all of them, for this operating-system thread: its thread-local variables, the simulator's own too. Empty where the
-/// platform does not tell.
-MemoryRange static_shared();
 
 /// A static __shared__ variable of some kernel.
 struct SharedVariable {

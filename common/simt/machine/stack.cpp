@@ -53,6 +53,17 @@ Stack StackPool::operator[](int index) const {
   return {memory_ + i * pitch + guard_bytes, stack_bytes - i * stagger_step % stagger_range};
 }
 
+MemoryRange StackPool::range() const {
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory_);
+  return {begin, begin + static_cast<std::size_t>(count_) * pitch};
+}
+
+int StackPool::owner(const void* address) const {
+  const MemoryRange all = range();
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  return at >= all.begin && at < all.end ? static_cast<int>((at - all.begin) / pitch) : -1;
+}
+
 bool StackPool::in_guard(const void* address, int index) const {
   const auto start = reinterpret_cast<std::uintptr_t>(memory_) + static_cast<std::size_t>(index) * pitch;
   const auto at = reinterpret_cast<std::uintptr_t>(address);

@@ -1,6 +1,9 @@
 // Stacks for fibers, with a hole below each, so that running over the end is noticed at once.
 #pragma once
 
+#include "common/simt/machine/device_memory.hpp"
+#include "common/simt/machine/instrumentation.hpp"
+
 #include <cstddef>
 
 namespace flash::machine {
@@ -9,6 +12,7 @@ namespace flash::machine {
 struct Stack {
   std::byte* bottom = nullptr;
   std::size_t bytes = 0;
+  Region region() const { return {reinterpret_cast<std::uintptr_t>(bottom), bytes}; }
 };
 
 /// Stacks of one operating-system thread, kept for later launches.
@@ -23,6 +27,10 @@ class StackPool {
   void reserve(int count);
   Stack operator[](int index) const;
 
+  /// All of them, with the holes below them.
+  MemoryRange range() const;
+  /// Whose stack, or hole below it, holds this address; -1 if none does.
+  int owner(const void* address) const;
   /// Is this an address in the hole below stack `index`?
   bool in_guard(const void* address, int index) const;
 

@@ -12,6 +12,7 @@
 #include "common/simt/findings.hpp"
 #include "common/simt/machine/access_log.hpp"
 #include "common/simt/machine/device_memory.hpp"
+#include "common/simt/machine/instrumentation.hpp"
 #include "common/simt/site.hpp"
 
 #include <array>
@@ -31,8 +32,6 @@ struct CodePlace {
   std::uintptr_t address = 0;  ///< if there is no file
   bool operator==(const CodePlace&) const = default;
 };
-
-enum class AccessKind : std::uint8_t { read, write, atomic };
 
 constexpr std::size_t page_words = 256;
 

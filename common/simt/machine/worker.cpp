@@ -2,6 +2,7 @@
 #include "common/base/error.hpp"
 #include "common/simt/machine/hopper.hpp"
 #include "common/simt/machine/limits.hpp"
+#include "common/simt/machine/module.hpp"
 #include "common/simt/machine/names.hpp"
 #include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/source_line.hpp"
@@ -14,17 +15,17 @@
 namespace flash {
 inline namespace simt {
 
-constinit thread_local uint3 threadIdx{};
-constinit thread_local uint3 blockIdx{};
-constinit thread_local dim3 blockDim{};
-constinit thread_local dim3 gridDim{};
+FLASH_MACHINE_VARIABLE constinit thread_local uint3 threadIdx{};
+FLASH_MACHINE_VARIABLE constinit thread_local uint3 blockIdx{};
+FLASH_MACHINE_VARIABLE constinit thread_local dim3 blockDim{};
+FLASH_MACHINE_VARIABLE constinit thread_local dim3 gridDim{};
 
 }  // namespace simt
 
 namespace machine {
 namespace {
 
-constinit thread_local Worker* this_worker = nullptr;
+FLASH_MACHINE_VARIABLE constinit thread_local Worker* this_worker = nullptr;
 
 }  // namespace
 
@@ -75,16 +76,14 @@ bool Worker::run(const KernelCall& kernel, const Options& options, std::uint64_t
   options_ = options;
   prepare(kernel);
   main_fiber_ = sanitizer::current_fiber();
+  reach_.start(kernel, stacks_);
   this_worker = this;
-  running_traffic = traffic_.data();
   simt::blockDim = kernel.shape.block;
   simt::gridDim = kernel.shape.grid;
   const std::uint64_t blocks = std::uint64_t{gridDim.x} * gridDim.y * gridDim.z;
   for (std::uint64_t block = first; block < blocks && !stop && failure_ == nullptr; block += step) run_block(block);
   if (watch_ != nullptr) add_findings(*watch_);
   this_worker = nullptr;
-  running_traffic = nullptr;
-  simt::shared_window = {};
   return failure_ == nullptr;
 }
 
@@ -97,9 +96,6 @@ void Worker::run_block(std::uint64_t block) {
   shared_.start_block(kernel_->shape.shared_bytes);
   poison_static_shared();
   if (block == 0) static_use_.start_block();
-  simt::shared_window = {reinterpret_cast<std::uintptr_t>(shared_.data()), shared_.bytes(), SharedMemory::reach,
-                         options_.count || options_.watch};
-  simt::log_global_accesses = options_.count || options_.watch;
   shared_log_.reset(static_cast<int>(warps_.size()));
   global_log_.reset(static_cast<int>(warps_.size()));
   for (Warp& warp : warps_) warp.waiting = warp.exited = 0;
@@ -110,18 +106,15 @@ void Worker::run_block(std::uint64_t block) {
     thread->fenced = false;
     thread->last_atomic = nullptr;
     thread->steps_left = options_.steps;
+    thread->unwatched = 0;
     sanitizer::unpoison(thread->stack.bottom, thread->stack.bytes);
     prepare_context(thread->context, thread->stack.bottom, thread->stack.bytes, run_thread);
   }
+  const auto dynamic = reinterpret_cast<std::uintptr_t>(shared_.data());
+  const auto& [locals, shared_locals, own] = thread_locals();
   if (watch_ != nullptr) {
-    const auto dynamic = reinterpret_cast<std::uintptr_t>(shared_.data());
-    watch_->start_block(block, {dynamic, dynamic + shared_.bytes()}, static_shared());
-    // Kernels read the simulator's own thread-local variables too, which lie beside their __shared__ ones.
-    const auto own = [&](const auto& variable) {
-      watch_->assume_written(reinterpret_cast<std::uintptr_t>(&variable), sizeof variable);
-    };
-    own(simt::threadIdx), own(simt::blockIdx), own(simt::blockDim), own(simt::gridDim);
-    own(simt::running_traffic), own(simt::log_global_accesses), own(simt::shared_window);
+    watch_->start_block(block, {dynamic, dynamic + shared_.bytes()}, locals);
+    watch_->assume_written(own.begin, own.end - own.begin);
   }
   trace_ = block == 0 ? Trace::start_block(*kernel_) : nullptr;
   hopper_used_ = false;
@@ -136,7 +129,16 @@ void Worker::run_block(std::uint64_t block) {
   main_stack_ = {};
   current_ = next_ready();
   simt::threadIdx = current_->index;
-  instruments = {current_->steps_left, watch_.get(), nullptr, watch_ != nullptr};
+  instruments = {};
+  instruments.steps_left = current_->steps_left;
+  instruments.watch = watch_.get();
+  instruments.looks = watch_ != nullptr;
+  if (instrumented && locals.begin != 0) {  // else not even static shared memory is known
+    instruments.stack = current_->stack.region();
+    instruments.dynamic = {dynamic, shared_.bytes()};
+    instruments.locals = {locals.begin, locals.end - locals.begin};
+    instruments.machine = {own.begin, own.end - own.begin};
+  }
   sanitizer::start_switch(current_->stack);
   sanitizer::switch_fiber(current_->fiber);
   switch_context(main_, current_->context);

@@ -6,6 +6,7 @@
 #include "common/simt/machine/access_log.hpp"
 #include "common/simt/machine/context.hpp"
 #include "common/simt/machine/instrumentation.hpp"
+#include "common/simt/machine/reach.hpp"
 #include "common/simt/machine/shared_memory.hpp"
 #include "common/simt/machine/stack.hpp"
 #include "common/simt/machine/trace.hpp"
@@ -62,6 +63,7 @@ struct Thread {
   WarpRequest request{};
   std::uint64_t result = 0;     ///< of the barrier or warp operation it waited for
   std::int64_t steps_left = 0;  ///< while it does not run (Instruments)
+  int unwatched = 0;            ///< likewise
   // Asynchronous copies, oldest first.
   std::vector<PendingCopy> copies;
   int groups = 0;  ///< commit groups closed so far
@@ -111,11 +113,12 @@ class Worker {
   std::exception_ptr failure() const { return failure_; }
   std::uint64_t failed_block() const { return block_; }
   const Options& options() const { return options_; }
-  SharedMemory& shared_memory() { return shared_; }
+  const SharedMemory& shared_memory() const { return shared_; }
   AccessLog& shared_log() { return shared_log_; }
   AccessLog& global_log() { return global_log_; }
   Counters& counters() { return counters_; }
   const std::vector<Traffic>& traffic() const { return traffic_; }
+  Traffic& traffic(int id) { return traffic_[static_cast<std::size_t>(id)]; }
 
   /// "kernel scores, block (0,0,1), thread (5,2,0)", or without the thread.
   std::string place(bool with_thread) const;
@@ -129,6 +132,8 @@ class Worker {
 
   /// The accesses since the last barrier, which are kept to count them, no longer fit into memory.
   [[noreturn]] void log_is_full(Site);
+  /// Ends the block if a kernel may not access these bytes.
+  void hold_against_reach(const void* address, std::size_t bytes, AccessKind, const CodePlace&);
   [[noreturn]] void no_steps_left(Site);
   [[noreturn]] void no_steps_left(const void* from);  ///< at the access that returns there
   /// What a token orders, for whoever looks for races. Token: the target of an atomic.
@@ -173,6 +178,7 @@ class Worker {
   std::mt19937_64 random_;
 
   StackPool stacks_;
+  Reach reach_;
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
   std::vector<Thread*> everyone_, lanes_, released_;  ///< the block; who completes; who wakes

@@ -4,6 +4,7 @@
 
 #include "common/base/error.hpp"
 #include "common/device/device.cuh"
+#include "common/simt/findings.hpp"
 #include "common/simt/options.hpp"
 
 #include <doctest/doctest.h>

@@ -1,0 +1,75 @@
+#include "common/simt/machine/reach.hpp"
+
+#include "common/simt/machine/module.hpp"
+#include "common/simt/machine/sanitizer.hpp"
+#include "common/simt/machine/source_line.hpp"
+#include "common/simt/machine/worker.hpp"
+
+#include <algorithm>
+
+namespace flash::machine {
+namespace {
+
+bool within(const MemoryRange& range, std::uintptr_t address, std::size_t bytes = 1) {
+  return address >= range.begin && address + bytes <= range.end;
+}
+
+}  // namespace
+
+void announce(const void* address, std::size_t bytes, AccessKind kind) {
+  instruments.announced = {{reinterpret_cast<std::uintptr_t>(address), bytes}, bytes, kind};
+}
+
+void Reach::start(const KernelCall& kernel, const StackPool& stacks) {
+  const auto call = reinterpret_cast<std::uintptr_t>(kernel.call);
+  call_ = {call, call + kernel.call_bytes};
+  stacks_ = stacks.range();
+  raw_.clear();
+  host_ = false;
+  for (const volatile void* const pointer : kernel.pointers) {
+    if (pointer == nullptr) continue;
+    const MemoryRange allocation = allocation_at(reinterpret_cast<std::uintptr_t>(pointer));
+    allocation.end != 0 ? raw_.push_back(allocation) : void(host_ = true);
+  }
+}
+
+bool Reach::allows(std::uintptr_t address, std::size_t bytes, AccessKind kind) const {
+  const auto holds = [&](const MemoryRange& range) { return within(range, address, bytes); };
+  if (std::ranges::any_of(raw_, holds)) return true;
+  if (kind == AccessKind::read && (holds(call_) || std::ranges::any_of(constant_memory(), holds))) return true;
+  return host_ && !within(stacks_, address) && !within(thread_locals().all, address) && allocation_at(address).end == 0;
+}
+
+// It may also be no memory at all: then the access faults, and is reported for that.
+void Worker::hold_against_reach(const void* address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  if (reach_.allows(at, bytes, kind)) return;
+  const std::string does = kind == AccessKind::read ? "reads " : "writes ";
+  std::string what;
+  if (shared_.in_margin(address)) {
+    what = "an access to " + shared_.words(address, bytes);
+  } else if (const int owner = stacks_.owner(address); owner >= 0) {
+    if (owner == current_->number) return;
+    if (static_cast<std::size_t>(owner) >= everyone_.size()) return;
+    what = does + "a local variable of thread " + machine::words(everyone_[static_cast<std::size_t>(owner)]->index) +
+           ", which no other thread can reach on a GPU";
+  } else if (!is_mapped(at)) {
+    return;
+  } else if (const TensorElement element = tensor_at(at); element.matrix != "") {
+    what = does + element.matrix + element.index + " without its view: nothing counts that; use " + element.name +
+           (element.is_vector ? "(i)" : "(i, j)");
+  } else if (allocation_at(at).end != 0) {
+    what = does + "device memory that belongs to no tensor of the launch";
+  } else if (within(thread_locals().all, at) ||
+             within({reinterpret_cast<std::uintptr_t>(this), reinterpret_cast<std::uintptr_t>(this + 1)}, at)) {
+    what = does + "the simulator's own memory";
+  } else {
+    const std::string name = variable_at(at);
+    what =
+        does + (name.empty() ? "memory of the host" : "the host's variable " + name) + ", which no kernel can reach on a GPU";
+  }
+  abandon(what + " at " +
+          (place.file != nullptr ? source_line(place) : source_line_of_call(reinterpret_cast<const void*>(place.address))));
+}
+
+}  // namespace flash::machine

@@ -1,0 +1,29 @@
+// The memory that a kernel may access: its thread's stack, the block's shared memory, constants, its parameters, what a view, an atomic or an
+// asynchronous copy has announced, and the memory that plain pointers among the kernel's parameters point to.
+//
+// Anything else is an error: memory of a tensor whose view was passed by, another thread's local variables, the simulator's memory, the host's.
+// Stack and shared memory are found in Instruments, where each access is compared with them; what is outside comes here.
+#pragma once
+
+#include "common/simt/launch.hpp"
+#include "common/simt/machine/instrumentation.hpp"
+#include "common/simt/machine/stack.hpp"
+
+#include <string>
+#include <vector>
+
+namespace flash::machine {
+
+class Reach {
+ public:
+  /// Of a launch, on the operating-system thread that runs it.
+  void start(const KernelCall&, const StackPool&);
+  bool allows(std::uintptr_t address, std::size_t bytes, AccessKind) const;
+
+ private:
+  MemoryRange call_, stacks_;
+  std::vector<MemoryRange> raw_;  ///< allocations that parameters point to
+  bool host_ = false;             ///< a parameter points to memory of the host, of unknown size
+};
+
+}  // namespace flash::machine
