@@ -31,9 +31,14 @@ struct Hopper {
   struct Due {
     Thread* thread;
     std::function<void()> happen;
+    const void* mbarrier;  ///< a load's; null: a thread waits for it
   };
   std::deque<Due> due;
-  void later(Thread& thread, std::function<void()> happen) { due.push_back({&thread, std::move(happen)}); }
+  void later(Thread& thread, std::function<void()> happen, const void* mbarrier = nullptr) {
+    due.push_back({&thread, std::move(happen), mbarrier});
+  }
+  /// Loads that no thread waits for come last, or a wait for the wrong mbarrier would find its load landed by luck.
+  bool is_urgent(const Due& each) const { return each.mbarrier == nullptr || mbarriers.awaited(each.mbarrier); }
 
   void start_block(MemoryRange dynamic_shared, std::size_t threads) {
     due.clear();

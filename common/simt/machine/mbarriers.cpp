@@ -7,6 +7,10 @@
 namespace flash::machine {
 namespace {
 
+constexpr std::uint64_t intact = 0x7265697272616200;  // what the words of mbarriers hold here
+
+std::uint64_t& word_at(const void* address) { return *static_cast<std::uint64_t*>(const_cast<void*>(address)); }
+
 std::string parity_words(std::int64_t phase) { return std::to_string(phase) + " (parity " + std::to_string(phase & 1) + ")"; }
 
 }  // namespace
@@ -30,6 +34,7 @@ Mbarriers::Barrier& Mbarriers::at(const void* address, const char* what, Site si
     simt::fail(site, std::string(what) + " of " + name(barrier) + ", which this thread cannot know of yet: first " +
                          (barrier.fenced ? "" : "fence_mbarrier_init() and ") + "__syncthreads()");
   }
+  if (word_at(address) != intact) simt::fail(site, std::string(what) + " of " + name(barrier) + ", which was overwritten");
   return barrier;
 }
 
@@ -48,6 +53,7 @@ void Mbarriers::init(void* address, int arrivals, Site site) {
   barrier.thread_waited.assign(worker_.block_threads().size(), nothing_yet);
   barrier.warp_waited.assign(worker_.block_threads().size() / 32 + 1, nothing_yet);
   worker_.trace("mbarrier", {{"barrier", barrier.number}, {"arrivals", arrivals}}, site);
+  word_at(address) = intact;
   barriers_.emplace(address, std::move(barrier));
 }
 

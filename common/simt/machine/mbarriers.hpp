@@ -32,6 +32,7 @@ class Mbarriers {
   /// A copy is issued for the phase that is not over; returns its number.
   std::int64_t expect_copy(const void* address, Site);
   int number(const void* address) const;
+  bool awaited(const void* address) const { return !barriers_.at(address).waiting.empty(); }
   /// The copy's bytes have come.
   void complete(const void* address, std::int64_t phase, int bytes, Site copy);
   /// What the running thread has done lies before the end of the phase.

@@ -20,9 +20,9 @@ __global__ void two_slots(Memory* m, const __grid_constant__ TensorMap map) {
     for (int i = 0; i < 6; ++i) {
       Mbarrier& full = shared.barrier(i % 2);
       if (i > 2 || (i == 2 && ring != Ring::refilled_early)) mbarrier_wait(shared.barrier(2 + i % 2), (i / 2 - 1) % 2);
-      mbarrier_arrive_expect_tx(full, slot_bytes);
+      mbarrier_arrive_expect_tx(full, slot_bytes);  // BUG ring_refilled_early
       if (ring == Ring::bulk) bulk_load(shared.slot(i % 2), m->in + slot_words * i, slot_bytes, full);
-      if (ring != Ring::bulk) tma_load(shared.slot(i % 2), map, full, 0, 8 * i, 0, 0);  // BUG ring_refilled_early
+      if (ring != Ring::bulk) tma_load(shared.slot(i % 2), map, full, 0, 8 * i, 0, 0);
     }
   }
   if (warp() > 0) return;
@@ -253,7 +253,7 @@ AsyncCase ring_case(const char* name, const char* says) {
 std::vector<AsyncCase> ring_cases() {
   const char* const race = "the same shared memory";
   return {
-      ring_case<Ring::refilled_early, Ring::right>("ring_refilled_early", "the load overwrites"),
+      ring_case<Ring::refilled_early, Ring::right>("ring_refilled_early", "one arrival too many"),
       ring_case<Ring::other_slot, Ring::right>("ring_other_slot", " has landed"),
       ring_case<Ring::released_early, Ring::right>("ring_released_early", race),
       ring_case<Ring::one_lane_early, Ring::one_lane>("ring_released_by_one_lane", race),
