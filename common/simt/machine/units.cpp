@@ -65,7 +65,8 @@ bool SharedUnits::is_visible(const Unit& unit, int thread) const {
   if (unit.fenced.fences > 0 && (instruments.watch == nullptr || instruments.watch->knows(thread, writer) >= unit.fenced.clock))
     return true;
   const Fence& own = fences_[static_cast<std::size_t>(thread)];
-  return own.number > unit.stored.fences && (own.known.empty() || own.known[static_cast<std::size_t>(writer)] >= unit.stored.clock);
+  return own.number > unit.stored.fences &&
+         (own.known.empty() || own.known[static_cast<std::size_t>(writer)] >= unit.stored.clock);
 }
 
 /// ", which thread 3 stored to ... without ..."

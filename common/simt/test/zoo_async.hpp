@@ -15,10 +15,10 @@ struct AsyncMemory {
 
 struct AsyncCase {
   const char* name;
-  const char* says;         ///< part of the simulator's message; null: there is only the correct kernel, which looks like a mistake
-  void (*wrong)(void*);     ///< launches the kernel on an AsyncMemory of the device
-  void (*right)(void*);     ///< launches its twin
-  const char* file = "";    ///< that has the line `// BUG name`
+  const char* says;  ///< part of the simulator's message; null: there is only the correct kernel, which looks like a mistake
+  void (*wrong)(void*);   ///< launches the kernel on an AsyncMemory of the device
+  void (*right)(void*);   ///< launches its twin
+  const char* file = "";  ///< that has the line `// BUG name`
 };
 
 std::vector<AsyncCase> cpu_async_cases();

@@ -260,8 +260,7 @@ std::vector<AsyncCase> copy_cases() {
       async_case<store_unfenced<true>, store_unfenced<false>, 64>("store_unfenced", "without fence_proxy_async()"),
       async_case<fence_between<Fence::by_writer_late>, fence_between<Fence::by_writer>, 64>("fence_after_arrival",
                                                                                             "fenced too late"),
-      async_case<store_read_back_early<true>, store_read_back_early<false>, 64>("store_read_back_early",
-                                                                                "reads global memory"),
+      async_case<store_read_back_early<true>, store_read_back_early<false>, 64>("store_read_back_early", "reads global memory"),
       correct_case<fence_between<Fence::by_reader>, 64>("fence_by_the_reader"),
   };
 }

@@ -213,8 +213,8 @@ std::vector<AsyncCase> load_cases() {
                                                                                   "the load overwrites"),
       async_case<load_over_stores_unfenced<true>, load_over_stores_unfenced<false>, 64>("load_over_stores_unfenced",
                                                                                         "without fence_proxy_async()"),
-      async_case<mbarrier_unfenced_for_the_tma<true>, mbarrier_unfenced_for_the_tma<false>, 64>(
-          "mbarrier_unfenced_for_the_tma", "first fence_mbarrier_init()"),
+      async_case<mbarrier_unfenced_for_the_tma<true>, mbarrier_unfenced_for_the_tma<false>, 64>("mbarrier_unfenced_for_the_tma",
+                                                                                                "first fence_mbarrier_init()"),
       async_case<buffers_overlap<true>, buffers_overlap<false>, 64>("buffers_overlap", "the same shared memory"),
       async_case<load_into_next_buffer<true>, load_into_next_buffer<false>, 64>("load_into_next_buffer",
                                                                                 "the same shared memory"),
