@@ -108,8 +108,10 @@ void Worker::happen() {
   Thread* const before = current_;
   {
     auto& due = hopper_->due;
-    const auto not_urgent = std::stable_partition(due.begin(), due.end(), [&](const auto& d) { return hopper_->is_urgent(d); });
-    const std::ptrdiff_t count = (not_urgent == due.begin() ? due.end() : not_urgent) - due.begin();
+    auto end = due.end();
+    if (options_.watch)
+      end = std::stable_partition(due.begin(), due.end(), [&](const auto& d) { return hopper_->is_urgent(d); });
+    const std::ptrdiff_t count = (end == due.begin() ? due.end() : end) - due.begin();
     std::ptrdiff_t chosen = 0;
     if (options_.order == Order::reverse) chosen = count - 1;
     if (options_.order == Order::random) chosen = static_cast<std::ptrdiff_t>(random_() % static_cast<std::uint64_t>(count));

@@ -37,7 +37,7 @@ struct Hopper {
   void later(Thread& thread, std::function<void()> happen, const void* mbarrier = nullptr) {
     due.push_back({&thread, std::move(happen), mbarrier});
   }
-  /// Loads that no thread waits for come last, or a wait for the wrong mbarrier would find its load landed by luck.
+  /// In watched launches loads that no thread waits for come last: after a wait for the wrong mbarrier they are still in flight.
   bool is_urgent(const Due& each) const { return each.mbarrier == nullptr || mbarriers.awaited(each.mbarrier); }
 
   void start_block(MemoryRange dynamic_shared, std::size_t threads) {
