@@ -148,7 +148,7 @@ void Copies::land(const Load& load) {
   --in_flight_;
   trace("landed", load);
   if (instruments.watch != nullptr) instruments.watch->assume_written(number(load.to), static_cast<std::size_t>(load.bytes));
-  hopper_.units.end_load(load.flight);
+  hopper_.units.end_load(load.flight, load.barrier, load.phase);
   hopper_.mbarriers.complete(load.barrier, load.phase, load.bytes, load.site);
 }
 

@@ -15,10 +15,15 @@ namespace flash::machine {
 
 struct Hopper {
   explicit Hopper(Worker& worker)
-      : mbarriers(worker), named_barriers(worker), registers(worker), copies(worker, *this), warpgroups(worker, *this) {}
+      : units(mbarriers),
+        mbarriers(worker),
+        named_barriers(worker),
+        registers(worker),
+        copies(worker, *this),
+        warpgroups(worker, *this) {}
 
-  SharedUnits units;
   Mbarriers mbarriers;
+  SharedUnits units;
   NamedBarriers named_barriers;
   Registers registers;
   Copies copies;

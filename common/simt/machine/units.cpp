@@ -1,6 +1,7 @@
 #include "common/simt/machine/units.hpp"
 
 #include "common/simt/machine/instrumentation.hpp"
+#include "common/simt/machine/mbarriers.hpp"
 #include "common/simt/machine/names.hpp"
 #include "common/simt/machine/source_line.hpp"
 #include "common/simt/thread.hpp"
@@ -57,16 +58,26 @@ SharedUnits::Time SharedUnits::now(int thread) const {
   return {fence_count_, instruments.watch != nullptr ? instruments.watch->now(thread) : 0};
 }
 
-/// To the TMA or wgmma, if this thread asks for it.
+/// To the TMA or wgmma, if this thread asks for it: is there a fence between the store and what the thread does now?
 bool SharedUnits::is_visible(const Unit& unit, int thread) const {
   if (unit.writer == 0) return true;
   if (unit.writer == unknown) return false;
+  const Watch* const watch = instruments.watch;
   const int writer = unit.writer - 1;
-  if (unit.fenced.fences > 0 && (instruments.watch == nullptr || instruments.watch->knows(thread, writer) >= unit.fenced.clock))
-    return true;
-  const Fence& own = fences_[static_cast<std::size_t>(thread)];
-  return own.number > unit.stored.fences &&
-         (own.known.empty() || own.known[static_cast<std::size_t>(writer)] >= unit.stored.clock);
+  if (unit.fenced.fences > 0 && (watch == nullptr || watch->knows(thread, writer) >= unit.fenced.clock)) return true;
+  for (std::size_t t = 0; t < fences_.size(); ++t) {
+    const Fence& fence = fences_[t];
+    if (fence.at.fences <= unit.stored.fences) continue;
+    if (watch == nullptr || fence.known.empty()) return true;
+    const bool after_store = fence.known[static_cast<std::size_t>(writer)] >= unit.stored.clock;
+    if (after_store && watch->knows(thread, static_cast<int>(t)) >= fence.at.clock) return true;
+  }
+  return false;
+}
+
+std::string SharedUnits::not_awaited(const Unit& unit, int thread) const {
+  if (unit.mbarrier == nullptr || mbarriers_.sees(thread, unit.mbarrier, unit.phase)) return "";
+  return ", which the load at " + words(unit.load) + " has filled, and has not waited for its mbarrier";
 }
 
 /// ", which thread 3 stored to ... without ..."
@@ -83,9 +94,11 @@ int SharedUnits::begin_reading(int thread, const char* what, Site site, Units un
   for (const std::uint32_t u : units) {
     const Unit& unit = units_[u];
     const bool visible = is_visible(unit, thread);
-    if (visible && unit.loads == 0) continue;
+    const std::string unseen = not_awaited(unit, thread);
+    if (visible && unit.loads == 0 && unseen.empty()) continue;
     const std::string where = std::string(what) + " reads byte " + std::to_string(u * unit_bytes) + " of dynamic shared memory";
     if (!visible) simt::fail(site, where + unfenced(unit));
+    if (unit.loads == 0) simt::fail(site, where + unseen);
     simt::fail(site, where + " before " + line_of(loads_, u) + " has landed");
   }
   for (const std::uint32_t u : units) ++units_[u].readings;
@@ -114,11 +127,15 @@ int SharedUnits::begin_load(int thread, Site site, Units units) {
   return next_;
 }
 
-void SharedUnits::end_load(int load) {
+void SharedUnits::end_load(int load, const void* mbarrier, std::int64_t phase) {
   const auto found = loads_.find(load);
   for (const std::uint32_t u : found->second.units) {
-    --units_[u].loads;
-    units_[u].writer = 0;
+    Unit& unit = units_[u];
+    --unit.loads;
+    unit.writer = 0;
+    unit.mbarrier = mbarrier;
+    unit.phase = phase;
+    unit.load = found->second.site;
   }
   loads_.erase(found);
 }
@@ -134,6 +151,10 @@ std::string SharedUnits::access(int thread, const void* address, std::size_t byt
       return std::string(write ? "stores to" : "reads") + " byte " + std::to_string(u * unit_bytes) +
              " of dynamic shared memory before " + line_of(loads_, u) + " has landed";
     }
+    if (const std::string why = not_awaited(unit, thread); !why.empty()) {
+      return std::string(write ? "stores to" : "reads") + " byte " + std::to_string(u * unit_bytes) +
+             " of dynamic shared memory" + why;
+    }
     if (!write) continue;
     if (unit.readings != 0) {
       return "stores to byte " + std::to_string(u * unit_bytes) + " of dynamic shared memory, which " + line_of(readings_, u) +
@@ -146,6 +167,7 @@ std::string SharedUnits::access(int thread, const void* address, std::size_t byt
     }
     unit.stored = now(thread);
     unit.place = from;
+    unit.mbarrier = nullptr;
   }
   return {};
 }
@@ -158,7 +180,7 @@ void SharedUnits::fence(int thread) {
   }
   stored.clear();
   Fence& fence = fences_[static_cast<std::size_t>(thread)];
-  fence.number = fence_count_;
+  fence.at = now(thread);
   fence.known.clear();
   for (std::size_t u = 0; instruments.watch != nullptr && u < fences_.size(); ++u)
     fence.known.push_back(instruments.watch->knows(thread, static_cast<int>(u)));

@@ -1,9 +1,9 @@
 // Who has to do with each 16 bytes of dynamic shared memory: threads, which store and read at once, and the TMA and wgmma, which do it later.
 //
 // Threads work through the generic proxy, the TMA and wgmma through the async proxy (PTX ISA, "Async proxy"). Of the order between the two this
-// follows: what a thread stores, the async proxy may read, or overwrite, after a fence_proxy_async() between the two, by the thread that has stored or
-// by the one that asks for the read; what a load brings, threads may read after the mbarrier. It asks for no fence where a load overwrites what
-// threads have read. Whether a fence lies between the two a Watch knows exactly; without one, it does if it was executed in between.
+// follows: what a thread stores, the async proxy may read, or overwrite, after a fence_proxy_async() between the two, by whatever thread; what a
+// load brings, threads may read after the mbarrier. It asks for no fence where a load overwrites what threads have read. A Watch knows exactly what
+// lies between; without one, a fence does if it was executed in between, and who reads after a load has landed may do so.
 #pragma once
 
 #include "common/simt/machine/device_memory.hpp"
@@ -18,8 +18,12 @@ namespace flash::machine {
 
 using simt::Site;
 
+class Mbarriers;
+
 class SharedUnits {
  public:
+  explicit SharedUnits(Mbarriers& mbarriers) : mbarriers_(mbarriers) {}
+
   static constexpr std::size_t unit_bytes = 16;
   using Units = std::vector<std::uint32_t>;
 
@@ -41,7 +45,7 @@ class SharedUnits {
   void end_reading(int reading);
   /// The TMA writes them.
   int begin_load(int thread, Site, Units);
-  void end_load(int load);
+  void end_load(int load, const void* mbarrier, std::int64_t phase);
 
   /// Why a thread may not access these bytes of the dynamic shared memory, "" if it may. `from`: its code.
   std::string access(int thread, const void* address, std::size_t bytes, bool write, const void* from);
@@ -59,9 +63,13 @@ class SharedUnits {
     std::uint16_t loads = 0;      ///< likewise
     const void* place = nullptr;  ///< of the store
     Time stored, fenced;          ///< by the writer
+    // What a load has brought, until a thread stores there; the phase says who may look.
+    const void* mbarrier = nullptr;
+    std::int64_t phase = 0;
+    Site load;
   };
   struct Fence {
-    std::uint32_t number = 0;          ///< of all fences of the block
+    Time at;
     std::vector<std::uint32_t> known;  ///< up to which time of each thread its stores lie before; empty without a Watch
   };
   struct Flight {
@@ -75,7 +83,10 @@ class SharedUnits {
   static std::string unfenced(const Unit&);
   Time now(int thread) const;
   bool is_visible(const Unit&, int thread) const;
+  /// Why the thread, for itself or for the TMA or wgmma, may not touch what a load has brought, "" if it may.
+  std::string not_awaited(const Unit&, int thread) const;
 
+  Mbarriers& mbarriers_;
   MemoryRange memory_;
   std::vector<Unit> units_;
   std::vector<Units> stored_;  ///< by each thread since its last fence

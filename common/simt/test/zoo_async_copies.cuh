@@ -202,7 +202,7 @@ __global__ void store_unfenced(Memory* m, const __grid_constant__ TensorMap) {
   bulk_wait_read<0>();
 }
 
-enum class Fence { by_writer, by_writer_late, by_reader };
+enum class Fence { by_writer, by_writer_late, by_reader, by_neighbour };
 
 /// Warp 0 writes and arrives, thread 32 waits and stores. The fence has to lie between the two, on either side of the mbarrier.
 template <Fence fence>
@@ -214,8 +214,12 @@ __global__ void fence_between(Memory* m, const __grid_constant__ TensorMap) {
     if (fence == Fence::by_writer) fence_proxy_async();
     mbarrier_arrive(shared.barrier(0));
     if (fence == Fence::by_writer_late) fence_proxy_async();
-  } else if (lane() == 0) {
-    mbarrier_wait(shared.barrier(0), 0);
+    return;
+  }
+  mbarrier_wait(shared.barrier(0), 0);
+  if (fence == Fence::by_neighbour && lane() == 1) fence_proxy_async();
+  __syncwarp();
+  if (lane() == 0) {
     if (fence == Fence::by_reader) fence_proxy_async();
     bulk_store(m->out, shared.slot(0), slot_bytes);  // BUG fence_after_arrival
     bulk_commit();
@@ -262,6 +266,7 @@ std::vector<AsyncCase> copy_cases() {
                                                                                             "fenced too late"),
       async_case<store_read_back_early<true>, store_read_back_early<false>, 64>("store_read_back_early", "reads global memory"),
       correct_case<fence_between<Fence::by_reader>, 64>("fence_by_the_reader"),
+      correct_case<fence_between<Fence::by_neighbour>, 64>("fence_by_a_neighbour"),
   };
 }
 

@@ -48,6 +48,21 @@ __global__ void other_mbarrier_awaited(Memory* m, const __grid_constant__ Tensor
   mbarrier_wait(shared.barrier(0), 0);
 }
 
+/// Each warp waits for a load of its own; warp 1 reads what warp 0 has waited for.
+template <bool wrong>
+__global__ void load_awaited_by_another_warp(Memory* m, const __grid_constant__ TensorMap map) {
+  const Shared shared;
+  start(shared);
+  if (me() == 0) {
+    for (int i = 0; i < 2; ++i) {
+      mbarrier_arrive_expect_tx(shared.barrier(i), slot_bytes);
+      tma_load(shared.slot(i), map, shared.barrier(i), 0, 8 * i, 0, 0);
+    }
+  }
+  mbarrier_wait(shared.barrier(warp()), 0);
+  m->out[me()] = shared.slot(wrong ? 0 : warp())[lane()];  // BUG load_awaited_by_another_warp
+}
+
 /// Two loads for one phase, which expects the bytes of one of them.
 template <bool wrong>
 __global__ void too_few_bytes(Memory* m, const __grid_constant__ TensorMap map) {
@@ -205,6 +220,8 @@ std::vector<AsyncCase> load_cases() {
       async_case<load_read_early<true>, load_read_early<false>, 64>("load_read_early", not_landed),
       async_case<bulk_load_read_early<true>, bulk_load_read_early<false>, 64>("bulk_load_read_early", not_landed),
       async_case<other_mbarrier_awaited<true>, other_mbarrier_awaited<false>, 64>("other_mbarrier_awaited", not_landed),
+      async_case<load_awaited_by_another_warp<true>, load_awaited_by_another_warp<false>, 64>(
+          "load_awaited_by_another_warp", "has not waited for its mbarrier"),
       async_case<too_few_bytes<true>, too_few_bytes<false>, 64>("too_few_bytes", not_landed),
       async_case<too_many_bytes<true>, too_many_bytes<false>, 64>("too_many_bytes", "lacks 16 bytes"),
       async_case<parity_not_flipped<true>, parity_not_flipped<false>, 64>("parity_not_flipped", "wrong parity"),
