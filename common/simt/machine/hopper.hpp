@@ -15,8 +15,8 @@ namespace flash::machine {
 
 struct Hopper {
   explicit Hopper(Worker& worker)
-      : units(mbarriers),
-        mbarriers(worker),
+      : mbarriers(worker),
+        units(mbarriers),
         named_barriers(worker),
         registers(worker),
         copies(worker, *this),
