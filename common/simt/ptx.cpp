@@ -1,11 +1,14 @@
 #include "common/simt/ptx.hpp"
 
 #include "common/attention/float16.hpp"
+#include "common/simt/machine/names.hpp"
 #include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/tensor_core.hpp"
 #include "common/simt/machine/worker.hpp"
 #include "common/simt/shared_view.hpp"
 #include "common/simt/thread.hpp"
+
+#include <algorithm>
 
 namespace flash {
 inline namespace simt {
@@ -60,6 +63,13 @@ bool issue_async_copy(const AsyncCopy& copy, Site site) {
   }
   machine::watch_view(site, copy.to, alignment, true);
   machine::Thread& self = worker.current();
+  for (const machine::PendingCopy& pending : self.copies) {
+    const auto distance = static_cast<std::byte*>(copy.to) - static_cast<std::byte*>(pending.copy.to);
+    if (-copy.bytes < distance && distance < pending.copy.bytes) {
+      fail(site, "cp.async into the target of the one at " + machine::words(pending.site) +
+                     ", which was not waited for: either may land last");
+    }
+  }
   self.copies.push_back({copy, site, self.groups});
   return true;
 }
@@ -75,6 +85,9 @@ bool take_any_copy(AsyncCopy& copy) {
   auto& copies = machine::running_worker("cp.async.wait_all").current().copies;
   if (copies.empty()) return false;
   copy = copies.front().copy;
+  const auto* const target = static_cast<const Word32*>(copy.to);
+  if (!std::all_of(target, target + copy.bytes / 4, [](const Word32& word) { return word.bits == 0xFFFFFFFFu; }))
+    fail(copies.front().site, "the target of this cp.async was stored to before it landed");
   machine::watch_view(copies.front().site, copy.to, static_cast<std::size_t>(copy.bytes), true);
   copies.erase(copies.begin());
   machine::announce(copy.from, static_cast<std::size_t>(copy.from_bytes), machine::AccessKind::read);

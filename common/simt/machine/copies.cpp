@@ -111,14 +111,16 @@ void Copies::load(void* to, int bytes, const TensorMap* map, const BoxAt& at, co
   load.pieces = map != nullptr ? pieces_of(*map, at)
                                : std::vector<Piece>{{static_cast<std::byte*>(from->data), 0, static_cast<std::size_t>(bytes)}};
   count(load.pieces, map != nullptr ? map->id : from->id, true, false, site);
-  load.flight = hopper_.units.begin_load(site, hopper_.units.units_of(to, static_cast<std::size_t>(bytes)));
+  load.flight =
+      hopper_.units.begin_load(worker_.current().number, site, hopper_.units.units_of(to, static_cast<std::size_t>(bytes)));
   watch_view(site, to, static_cast<std::size_t>(bytes), true);
   std::memset(to, 0xFF, static_cast<std::size_t>(bytes));
   simt::forget_writes(to, static_cast<std::size_t>(bytes));
   ++in_flight_;
   last_load_ = site;
   trace("load", load);
-  hopper_.later(worker_.current(), [this, load = std::move(load)] { land(load); });
+  hopper_.later(
+      worker_.current(), [this, load = std::move(load)] { land(load); }, barrier);
 }
 
 /// Places in shared memory are bytes from its start.
@@ -147,7 +149,7 @@ void Copies::land(const Load& load) {
   --in_flight_;
   trace("landed", load);
   if (instruments.watch != nullptr) instruments.watch->assume_written(number(load.to), static_cast<std::size_t>(load.bytes));
-  hopper_.units.end_load(load.flight);
+  hopper_.units.end_load(load.flight, load.barrier, load.phase);
   hopper_.mbarriers.complete(load.barrier, load.phase, load.bytes, load.site);
 }
 
@@ -162,9 +164,13 @@ void Copies::store(const void* from, int bytes, const TensorMap* map, const BoxA
   store.data.resize(static_cast<std::size_t>(bytes));
   store.pieces = map != nullptr ? pieces_of(*map, at)
                                 : std::vector<Piece>{{static_cast<std::byte*>(to->data), 0, static_cast<std::size_t>(bytes)}};
-  store.flight = hopper_.units.begin_reading(name, site, hopper_.units.units_of(from, static_cast<std::size_t>(bytes)));
+  store.flight = hopper_.units.begin_reading(worker_.current().number, name, site,
+                                             hopper_.units.units_of(from, static_cast<std::size_t>(bytes)));
   watch_view(site, from, static_cast<std::size_t>(bytes), false);
   count(store.pieces, map != nullptr ? map->id : to->id, add, true, site);
+  for (const Piece& piece : store.pieces) {
+    if (piece.global != nullptr && !add) simt::forget_writes(piece.global, piece.bytes);
+  }
   trace(name, store);
   issuer.stores.push_back(std::move(store));
 }
@@ -207,6 +213,7 @@ void Copies::finish(const Store& store) const {
     const std::byte* const data = store.data.data() + piece.offset;
     if (!store.add) {
       std::memcpy(piece.global, data, piece.bytes);
+      if (instruments.watch != nullptr) instruments.watch->assume_written(number(piece.global), piece.bytes);
       continue;
     }
     for (std::size_t i = 0; i < piece.bytes / sizeof(float); ++i) {  // other blocks add, too

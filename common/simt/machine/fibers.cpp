@@ -111,12 +111,15 @@ void Worker::happen() {
   Thread* const before = current_;
   {
     auto& due = hopper_->due;
-    const std::size_t last = due.size() - 1;
-    std::size_t chosen = 0;
-    if (options_.order == Order::reverse) chosen = last;
-    if (options_.order == Order::random) chosen = random_() % (last + 1);
-    const Hopper::Due next = std::move(due[chosen]);
-    due.erase(due.begin() + static_cast<std::ptrdiff_t>(chosen));
+    auto end = due.end();
+    if (options_.watch)
+      end = std::stable_partition(due.begin(), due.end(), [&](const auto& d) { return hopper_->is_urgent(d); });
+    const std::ptrdiff_t count = (end == due.begin() ? due.end() : end) - due.begin();
+    std::ptrdiff_t chosen = 0;
+    if (options_.order == Order::reverse) chosen = count - 1;
+    if (options_.order == Order::random) chosen = static_cast<std::ptrdiff_t>(random_() % static_cast<std::uint64_t>(count));
+    const Hopper::Due next = std::move(due[static_cast<std::size_t>(chosen)]);
+    due.erase(due.begin() + chosen);
     current_ = next.thread;
     simt::threadIdx = current_->index;
     try {

@@ -15,10 +15,15 @@ namespace flash::machine {
 
 struct Hopper {
   explicit Hopper(Worker& worker)
-      : mbarriers(worker), named_barriers(worker), registers(worker), copies(worker, *this), warpgroups(worker, *this) {}
+      : mbarriers(worker),
+        units(mbarriers),
+        named_barriers(worker),
+        registers(worker),
+        copies(worker, *this),
+        warpgroups(worker, *this) {}
 
-  SharedUnits units;
   Mbarriers mbarriers;
+  SharedUnits units;
   NamedBarriers named_barriers;
   Registers registers;
   Copies copies;
@@ -31,9 +36,14 @@ struct Hopper {
   struct Due {
     Thread* thread;
     std::function<void()> happen;
+    const void* mbarrier;  ///< a load's; null: a thread waits for it
   };
   std::deque<Due> due;
-  void later(Thread& thread, std::function<void()> happen) { due.push_back({&thread, std::move(happen)}); }
+  void later(Thread& thread, std::function<void()> happen, const void* mbarrier = nullptr) {
+    due.push_back({&thread, std::move(happen), mbarrier});
+  }
+  /// In watched launches loads that no thread waits for come last: after a wait for the wrong mbarrier they are still in flight.
+  bool is_urgent(const Due& each) const { return each.mbarrier == nullptr || mbarriers.awaited(each.mbarrier); }
 
   void start_block(MemoryRange dynamic_shared, std::size_t threads) {
     due.clear();

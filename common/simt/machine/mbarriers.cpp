@@ -1,11 +1,16 @@
 #include "common/simt/machine/mbarriers.hpp"
 
+#include "common/simt/machine/instrumentation.hpp"
 #include "common/simt/machine/names.hpp"
 #include "common/simt/machine/worker.hpp"
 #include "common/simt/thread.hpp"
 
 namespace flash::machine {
 namespace {
+
+constexpr std::uint64_t intact = 0x7265697272616200;  // what the words of mbarriers hold here
+
+std::uint64_t& word_at(const void* address) { return *static_cast<std::uint64_t*>(const_cast<void*>(address)); }
 
 std::string parity_words(std::int64_t phase) { return std::to_string(phase) + " (parity " + std::to_string(phase & 1) + ")"; }
 
@@ -30,6 +35,7 @@ Mbarriers::Barrier& Mbarriers::at(const void* address, const char* what, Site si
     simt::fail(site, std::string(what) + " of " + name(barrier) + ", which this thread cannot know of yet: first " +
                          (barrier.fenced ? "" : "fence_mbarrier_init() and ") + "__syncthreads()");
   }
+  if (word_at(address) != intact) simt::fail(site, std::string(what) + " of " + name(barrier) + ", which was overwritten");
   return barrier;
 }
 
@@ -47,7 +53,10 @@ void Mbarriers::init(void* address, int arrivals, Site site) {
   barrier.initialiser = worker_.current().number;
   barrier.thread_waited.assign(worker_.block_threads().size(), nothing_yet);
   barrier.warp_waited.assign(worker_.block_threads().size() / 32 + 1, nothing_yet);
+  barrier.seen = barrier.thread_waited;
+  barrier.clock_of.fill(std::vector<std::uint32_t>(worker_.block_threads().size()));
   worker_.trace("mbarrier", {{"barrier", barrier.number}, {"arrivals", arrivals}}, site);
+  word_at(address) = intact;
   barriers_.emplace(address, std::move(barrier));
 }
 
@@ -120,7 +129,27 @@ void Mbarriers::wait(const void* address, int parity, Site site) {
   std::int64_t& warp = barrier.warp_waited[static_cast<std::size_t>(self.warp())];
   barrier.thread_waited[static_cast<std::size_t>(self.number)] = meant;
   warp = warp < meant ? meant : warp;
-  if (meant >= 0) worker_.acquire(&barrier.tokens[meant & 1]);
+  if (meant < 0) return;
+  worker_.acquire(&barrier.tokens[meant & 1]);
+  if (instruments.watch == nullptr) return;
+  barrier.clock_of[static_cast<std::size_t>(meant % 4)][static_cast<std::size_t>(self.number)] =
+      instruments.watch->now(self.number);
+}
+
+bool Mbarriers::sees(int thread, const void* address, std::int64_t phase) {
+  Barrier& barrier = barriers_.at(address);
+  std::int64_t& seen = barrier.seen[static_cast<std::size_t>(thread)];
+  if (instruments.watch == nullptr || seen >= phase) return true;
+  const auto behind = [&](std::size_t other) {
+    const std::int64_t ahead = barrier.thread_waited[other] - phase;
+    if (other == static_cast<std::size_t>(thread) || ahead < 0 || ahead > 3) return ahead >= 0;
+    return instruments.watch->knows(thread, static_cast<int>(other)) >=
+           barrier.clock_of[static_cast<std::size_t>(phase % 4)][other];
+  };
+  for (std::size_t other = 0; seen < phase && other < barrier.seen.size(); ++other) {
+    if (behind(other)) seen = phase;
+  }
+  return seen >= phase;
 }
 
 std::int64_t Mbarriers::expect_copy(const void* address, Site site) {

@@ -3,6 +3,7 @@
 
 #include "common/simt/site.hpp"
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -32,6 +33,9 @@ class Mbarriers {
   /// A copy is issued for the phase that is not over; returns its number.
   std::int64_t expect_copy(const void* address, Site);
   int number(const void* address) const;
+  bool awaited(const void* address) const { return !barriers_.at(address).waiting.empty(); }
+  /// Has the thread waited for the phase, or is it, as far as a Watch knows, ordered behind one that has?
+  bool sees(int thread, const void* address, std::int64_t phase);
   /// The copy's bytes have come.
   void complete(const void* address, std::int64_t phase, int bytes, Site copy);
   /// What the running thread has done lies before the end of the phase.
@@ -51,7 +55,9 @@ class Mbarriers {
     std::int64_t bytes = 0;                                ///< expected and not yet come
     std::vector<std::int64_t> thread_waited, warp_waited;  ///< the last phase; nothing_yet
     std::vector<Thread*> waiting;
-    unsigned char tokens[2] = {};  ///< for who looks for races: of even and odd phases
+    std::vector<std::int64_t> seen;                      ///< by each thread: the last phase of which sees() is true
+    std::array<std::vector<std::uint32_t>, 4> clock_of;  ///< [phase % 4][thread]: the thread's, when it had waited
+    unsigned char tokens[2] = {};                        ///< for who looks for races: of even and odd phases
   };
   static constexpr std::int64_t nothing_yet = -2;
 

@@ -1,5 +1,7 @@
 #include "common/simt/machine/units.hpp"
 
+#include "common/simt/machine/instrumentation.hpp"
+#include "common/simt/machine/mbarriers.hpp"
 #include "common/simt/machine/names.hpp"
 #include "common/simt/machine/source_line.hpp"
 #include "common/simt/thread.hpp"
@@ -12,6 +14,8 @@ void SharedUnits::start_block(MemoryRange dynamic_shared, std::size_t threads) {
   memory_ = dynamic_shared;
   units_.assign((memory_.end - memory_.begin + unit_bytes - 1) / unit_bytes, {});
   stored_.assign(threads, {});
+  fences_.assign(threads, {});
+  fence_count_ = 0;
   readings_.clear();
   loads_.clear();
   any_unknown_ = false;
@@ -50,6 +54,32 @@ std::string SharedUnits::line_of(const Flights& flights, std::uint32_t unit) {
   return "";
 }
 
+SharedUnits::Time SharedUnits::now(int thread) const {
+  return {fence_count_, instruments.watch != nullptr ? instruments.watch->now(thread) : 0};
+}
+
+/// To the TMA or wgmma, if this thread asks for it: is there a fence between the store and what the thread does now?
+bool SharedUnits::is_visible(const Unit& unit, int thread) const {
+  if (unit.writer == 0) return true;
+  if (unit.writer == unknown) return false;
+  const Watch* const watch = instruments.watch;
+  const int writer = unit.writer - 1;
+  if (unit.fenced.fences > 0 && (watch == nullptr || watch->knows(thread, writer) >= unit.fenced.clock)) return true;
+  for (std::size_t t = 0; t < fences_.size(); ++t) {
+    const Fence& fence = fences_[t];
+    if (fence.at.fences <= unit.stored.fences) continue;
+    if (watch == nullptr || fence.known.empty()) return true;
+    const bool after_store = fence.known[static_cast<std::size_t>(writer)] >= unit.stored.clock;
+    if (after_store && watch->knows(thread, static_cast<int>(t)) >= fence.at.clock) return true;
+  }
+  return false;
+}
+
+std::string SharedUnits::not_awaited(const Unit& unit, int thread) const {
+  if (unit.mbarrier == nullptr || mbarriers_.sees(thread, unit.mbarrier, unit.phase)) return "";
+  return ", which the load at " + words(unit.load) + " has filled, and has not waited for its mbarrier";
+}
+
 /// ", which thread 3 stored to ... without ..."
 std::string SharedUnits::unfenced(const Unit& unit) {
   std::string who = "a thread stored to";
@@ -57,15 +87,18 @@ std::string SharedUnits::unfenced(const Unit& unit) {
     who = "thread " + std::to_string(unit.writer - 1) + " stored to at " +
           source_line({.address = reinterpret_cast<std::uintptr_t>(unit.place)});
   }
-  return ", which " + who + " without fence_proxy_async()";
+  return ", which " + who + (unit.fenced.fences > 0 ? " and fenced too late" : " without fence_proxy_async()");
 }
 
-int SharedUnits::begin_reading(const char* what, Site site, Units units) {
+int SharedUnits::begin_reading(int thread, const char* what, Site site, Units units) {
   for (const std::uint32_t u : units) {
     const Unit& unit = units_[u];
-    if (unit.writer == 0 && unit.loads == 0) continue;
+    const bool visible = is_visible(unit, thread);
+    const std::string unseen = not_awaited(unit, thread);
+    if (visible && unit.loads == 0 && unseen.empty()) continue;
     const std::string where = std::string(what) + " reads byte " + std::to_string(u * unit_bytes) + " of dynamic shared memory";
-    if (unit.writer != 0) simt::fail(site, where + unfenced(unit));
+    if (!visible) simt::fail(site, where + unfenced(unit));
+    if (unit.loads == 0) simt::fail(site, where + unseen);
     simt::fail(site, where + " before " + line_of(loads_, u) + " has landed");
   }
   for (const std::uint32_t u : units) ++units_[u].readings;
@@ -79,10 +112,10 @@ void SharedUnits::end_reading(int reading) {
   readings_.erase(found);
 }
 
-int SharedUnits::begin_load(Site site, Units units) {
+int SharedUnits::begin_load(int thread, Site site, Units units) {
   for (const std::uint32_t u : units) {
     const Unit& unit = units_[u];
-    const bool stored = unit.writer != 0 && unit.writer != unknown;
+    const bool stored = unit.writer != unknown && !is_visible(unit, thread);
     if (unit.readings == 0 && unit.loads == 0 && !stored) continue;
     const std::string where = "the load overwrites byte " + std::to_string(u * unit_bytes) + " of dynamic shared memory";
     if (unit.readings != 0) simt::fail(site, where + ", which " + line_of(readings_, u) + " still reads");
@@ -94,11 +127,15 @@ int SharedUnits::begin_load(Site site, Units units) {
   return next_;
 }
 
-void SharedUnits::end_load(int load) {
+void SharedUnits::end_load(int load, const void* mbarrier, std::int64_t phase) {
   const auto found = loads_.find(load);
   for (const std::uint32_t u : found->second.units) {
-    --units_[u].loads;
-    units_[u].writer = 0;
+    Unit& unit = units_[u];
+    --unit.loads;
+    unit.writer = 0;
+    unit.mbarrier = mbarrier;
+    unit.phase = phase;
+    unit.load = found->second.site;
   }
   loads_.erase(found);
 }
@@ -114,26 +151,39 @@ std::string SharedUnits::access(int thread, const void* address, std::size_t byt
       return std::string(write ? "stores to" : "reads") + " byte " + std::to_string(u * unit_bytes) +
              " of dynamic shared memory before " + line_of(loads_, u) + " has landed";
     }
+    if (const std::string why = not_awaited(unit, thread); !why.empty()) {
+      return std::string(write ? "stores to" : "reads") + " byte " + std::to_string(u * unit_bytes) +
+             " of dynamic shared memory" + why;
+    }
     if (!write) continue;
     if (unit.readings != 0) {
       return "stores to byte " + std::to_string(u * unit_bytes) + " of dynamic shared memory, which " + line_of(readings_, u) +
              " still reads";
     }
-    if (unit.writer != thread + 1) {
+    if (unit.writer != thread + 1 || unit.fenced.fences > 0) {
       unit.writer = static_cast<std::uint16_t>(thread + 1);
+      unit.fenced = {};
       stored_[static_cast<std::size_t>(thread)].push_back(u);
     }
+    unit.stored = now(thread);
     unit.place = from;
+    unit.mbarrier = nullptr;
   }
   return {};
 }
 
 void SharedUnits::fence(int thread) {
+  ++fence_count_;
   Units& stored = stored_[static_cast<std::size_t>(thread)];
   for (const std::uint32_t u : stored) {
-    if (units_[u].writer == thread + 1) units_[u].writer = 0;
+    if (units_[u].writer == thread + 1) units_[u].fenced = now(thread);
   }
   stored.clear();
+  Fence& fence = fences_[static_cast<std::size_t>(thread)];
+  fence.at = now(thread);
+  fence.known.clear();
+  for (std::size_t u = 0; instruments.watch != nullptr && u < fences_.size(); ++u)
+    fence.known.push_back(instruments.watch->knows(thread, static_cast<int>(u)));
   if (!any_unknown_) return;
   for (Unit& unit : units_) {
     if (unit.writer == unknown) unit.writer = 0;

@@ -42,7 +42,7 @@ void Warpgroups::join(const WgmmaThread& part, Group& group, Lane& self, Site si
     Product& made = group.products.back();
     SharedUnits::Units units = made.a_units;
     units.insert(units.end(), made.b_units.begin(), made.b_units.end());
-    made.reading = hopper_.units.begin_reading("wgmma", site, std::move(units));
+    made.reading = hopper_.units.begin_reading(worker_.current().number, "wgmma", site, std::move(units));
     const auto place = [](unsigned descriptor) { return static_cast<std::int64_t>(descriptor & 0x3FFFu) * 16; };
     worker_.trace("wgmma",
                   {{"product", static_cast<std::int64_t>(self.issued)},

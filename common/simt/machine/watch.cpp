@@ -186,8 +186,8 @@ void Watch::set_written(std::uintptr_t address, std::size_t bytes, std::uint8_t 
   for (std::uintptr_t at = address; at < address + bytes; at += word_bytes) {
     bool shared;
     Word* const word = word_at(at, shared);
-    if (word == nullptr || !shared) continue;
-    begin_word(*word);
+    if (word == nullptr) continue;
+    if (shared) begin_word(*word);
     word->written = mask;
   }
 }

@@ -76,6 +76,12 @@ class Watch {
   void acquire(int thread, const void* token);
   void fence() { fences_ = true; }
 
+  std::uint32_t now(int thread) const { return own_[static_cast<std::size_t>(thread)]; }
+  /// Up to which time of `other` everything lies before what the thread does now.
+  std::uint32_t knows(int thread, int other) const {
+    return known(static_cast<std::size_t>(thread), static_cast<std::size_t>(other));
+  }
+
   /// Memory is full: look no further.
   void give_up() { accesses_ = limit; }
 

@@ -33,13 +33,14 @@ __global__ void move(Tensor<const float> A, Tensor<float> B, Tensor<float> sum) 
   const Matrix<const float> a = A.head(0, 0);
   const Matrix<float> b = B.head(0, 0);
   const int i = static_cast<int>(threadIdx.x);
-  b(i, 0) = a(i, 0);                                                              // A 4 read, B 4 written
-  b.as<float4>(i, 4) = a.as<float4>(i, 4);                                        // A 16 read, B 16 written
-  b(i, 1) += a(i, 1);                                                             // A 4 read, B 4 read and 4 written
-  atomicAdd(sum.head(0, 0).address(0, 0), 1.0f);                                  // sum 4 read, 4 written
-  atomic_add4(b.address(i, 4), make_float4(1.0f, 2.0f, 3.0f, 4.0f));              // B 16 read, 16 written
-  cp_async<16>(dynamic_shared<float>(4 * 32) + 4 * i, a.address(i, 0));           // A 16 read
-  cp_async_zfill<16>(dynamic_shared<float>(4 * 32) + 4 * i, a.address(i, 4), 8);  // A 8 read
+  b(i, 0) = a(i, 0);                                                  // A 4 read, B 4 written
+  b.as<float4>(i, 4) = a.as<float4>(i, 4);                            // A 16 read, B 16 written
+  b(i, 1) += a(i, 1);                                                 // A 4 read, B 4 read and 4 written
+  atomicAdd(sum.head(0, 0).address(0, 0), 1.0f);                      // sum 4 read, 4 written
+  atomic_add4(b.address(i, 4), make_float4(1.0f, 2.0f, 3.0f, 4.0f));  // B 16 read, 16 written
+  float* const tile = dynamic_shared<float>(8 * 32) + 8 * i;
+  cp_async<16>(tile, a.address(i, 0));               // A 16 read
+  cp_async_zfill<16>(tile + 4, a.address(i, 4), 8);  // A 8 read
   cp_async_wait_all();
 }
 
@@ -140,7 +141,7 @@ TEST_CASE("counters: bytes of each tensor") {
       B{b.data(), "B", Dtype::fp32, {1, 1, 32, 8}, {256, 256, 8, 1}};
   const TensorRef sum{s.data(), "sum", Dtype::fp32, {1, 1, 1, 1}, {1, 1, 1, 1}};
   const Counters c =
-      counted([&] { run(3, 32, 512, move, view<const float>(A), view<float>(B), view<float>(sum)); }, {.os_threads = 1});
+      counted([&] { run(3, 32, 1024, move, view<const float>(A), view<float>(B), view<float>(sum)); }, {.os_threads = 1});
   const std::uint64_t threads = 3 * 32;
   CHECK(traffic(c, "A").read_bytes == threads * 48);
   CHECK(traffic(c, "A").written_bytes == 0);

@@ -1,0 +1,27 @@
+// Hazards of asynchronous copies and products, one kernel each, with a twin that is correct. The kernels (zoo_async_*.cuh) compile for both
+// backends: the simulator has to name the line of each mistake (zoo_async_test.cpp), compute-sanitizer shows what it finds on a GPU
+// (zoo_sanitizer.sh).
+#pragma once
+
+#include <vector>
+
+namespace flash {
+
+/// Global memory of a case: a tensor of 128 rows of 64 fp16 numbers, and what the kernel leaves.
+struct AsyncMemory {
+  alignas(16) unsigned in[4096];
+  alignas(16) unsigned out[2048];
+};
+
+struct AsyncCase {
+  const char* name;
+  const char* says;  ///< part of the simulator's message; null: there is only the correct kernel, which looks like a mistake
+  void (*wrong)(void*);   ///< launches the kernel on an AsyncMemory of the device
+  void (*right)(void*);   ///< launches its twin
+  const char* file = "";  ///< that has the line `// BUG name`
+};
+
+std::vector<AsyncCase> cpu_async_cases();
+std::vector<AsyncCase> gpu_async_cases();
+
+}  // namespace flash
