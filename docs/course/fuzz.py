@@ -4,7 +4,8 @@
   fuzz.py BUILD [--seconds S]    random cases for S seconds (default 60), against a build folder of the project
   fuzz.py BUILD --seed N         the case N alone, with its lines
 
-Exit codes: 0 all promises kept; 1 one was broken; 77 there is no sandbox on this machine.
+Leave the project's files alone while it runs: what changes there counts as an escape.
+Exit codes: 0 all promises kept; 1 one was broken; 2 bad input; 77 there is no sandbox on this machine.
 """
 
 import argparse
@@ -29,7 +30,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 from kit import Usage, build, exercise, grade, sandbox, scan
 
-CASE, SCAN, OWN = 60, 1, 5  # seconds: a case on the clock, the scan, and all that runs in the grader's process instead of a sandbox
+CASE, SCAN, OWN = 60, 1, 2  # seconds: a case on the clock, the scan, and all that runs in the grader's process instead of a sandbox
 DEEP = 4  # expansions of a rule inside each other
 
 # What a student computes: lines that are right, with marks for statements around them, and lines that are wrong on each problem.
@@ -84,7 +85,6 @@ hostile
   float n~[2] = {}; for (int k~ = -@small@; k~ < 1 << 14; ++k~) n~[k~] = 0.0f;
   ((comparison_fn_t)(@integer@))(@pointer@, @pointer@);
   @call@
-  @call@
   (float&)@name@ = @value@;
   *(@type@*)&@name@ = @small@;
   reinterpret_cast<@type@&>(@name@) += @integer@;
@@ -98,6 +98,7 @@ hostile
   const char n~[] = {@small@, 47, 116, 0}; @name@ = n~ + @integer@;
   static @type@ n~ = @integer@; ++n~;
   @odd@
+  @odd@[@integer@] = @odd@;
   // <<<<< 01_softmax: your lines end here
   /* @odd@
   // \\n@odd@
@@ -165,14 +166,21 @@ class Case:
         r = self.random
         self.exercise = exercise.load(r.choice(sorted(WORK)))
         right, *wrong = WORK[self.exercise.name]
-        self.right, self.clean = r.random() < 0.4, r.random() < 0.4
+        self.right, self.clean = r.random() < 0.4, r.random() < 0.1
         text = right(self.exercise.parts()[1]) if self.right else r.choice(wrong).replace("@solution@", self.exercise.parts()[1])
-        around = ["\n".join(self.one("harmless" if self.clean else "hostile") for _ in range(r.randint(1, 3))) for _ in "12"]
+        kinds = ["harmless"] * r.randint(2, 5)
+        if not self.clean:
+            kinds[: r.choice([1, 1, 2])] = [r.choice(["hostile", "hostile", "call"])]
+        r.shuffle(kinds)
+        cut = r.randrange(len(kinds))
+        around = ["\n".join(map(self.one, part)) for part in (kinds[:cut], kinds[cut:])]
         self.lines = text.replace("@before@", around[0]).replace("@after@", around[1])
         self.file = self.exercise.file_with(self.lines).encode(errors="replace")
         torn = not self.clean and r.random() < 0.2
         self.whole = torn or r.random() < 0.1  # graded as a file, on all problems
-        self.layers = grade.LAYERS if self.whole else r.choice([grade.LAYERS, ("object",), ()])
+        self.layers = (
+            grade.LAYERS if self.whole else r.choice([grade.LAYERS] * 6 + [("object",), (), ()])
+        )  # the scan refuses most, and at once
         if torn:  # the marks may be gone, the text may be none
             at = r.randrange(len(self.file))
             self.file = self.file[:at] + r.randbytes(r.randint(0, 9)) + self.file[at + r.choice([0, 1, 500]) :]
@@ -193,13 +201,14 @@ class Case:
         return self.random.choice(NEST) * int(10 ** self.random.uniform(1, 4.2))
 
     def call(self):
-        """A file outside, by a function of the C library that is called by its distance from another."""
-        library = ctypes.CDLL(None)
-        away = [ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in (self.random.choice(["mkdir", "creat"]), "free")]
+        """A function of the C library, called by its distance from another: a file outside, or a death that looks like the machine's fault."""
+        library, function = ctypes.CDLL(None), self.random.choice(["mkdir", "creat", "raise"])
+        away = [ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in (function, "free")]
         path = ", ".join(str(byte) for byte in os.fsencode(self.random.choice(self.targets) / "escaped"))
         self.fresh += 1
         n = f"n{self.fresh}"
-        return f"const char {n}[] = {{{path}, 0}}; ((comparison_fn_t)((ulong)&::free + {away[0] - away[1]}l))({n}, {n});"
+        given = "(caddr_t)9" if function == "raise" else n
+        return f"const char {n}[] = {{{path}, 0}}; ((comparison_fn_t)((ulong)&::free + {away[0] - away[1]}l))({given}, {n});"
 
 
 def snapshot(folders):
@@ -207,7 +216,7 @@ def snapshot(folders):
     found = {}
     for folder in folders:
         for place, names, files in os.walk(folder):
-            skipped = ("__pycache__", ".git", "build") if Path(place) == exercise.ROOT else ("__pycache__",)
+            skipped = ("__pycache__", ".", "build") if Path(place) == exercise.ROOT else ("__pycache__",)
             names[:] = [name for name in names if not name.startswith(skipped)]
             for path in (os.path.join(place, name) for name in (*names, *files)):
                 with contextlib.suppress(FileNotFoundError):
@@ -268,7 +277,7 @@ def broken(case, mine, out, watched, build_folder):
     out.mkdir()
     after = snapshot(watched)
     changed = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
-    wrong += [f"written outside of the sandbox: {path}" for path in changed]
+    wrong += [f"changed outside of the sandbox: {path}" for path in changed]
     patience = time.monotonic() + 3
     while (left := processes(mine.parent)) and time.monotonic() < patience:
         time.sleep(0.1)
@@ -298,7 +307,7 @@ def main():
         build.prepare(build_folder, {exercise.load(name).stage for name in WORK})
         signal.signal(signal.SIGALRM, alarm)
         targets = [home, temporary, mine, exercise.ROOT, build_folder / "bin"]
-        watched = [*targets, build_folder / "docs", out]
+        watched = [*targets, out]
         cases = compiled = refused = failures = 0
         until = time.monotonic() + arguments.seconds
         while time.monotonic() < until and not (cases and arguments.seed is not None):
@@ -323,4 +332,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except Usage as error:
-        sys.exit(f"fuzz.py: {error}")
+        print(f"fuzz.py: {error}", file=sys.stderr)
+        sys.exit(2)

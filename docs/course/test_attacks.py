@@ -165,16 +165,21 @@ class Address(Held):
   }}
 """
 
-    def distance(self):
-        """From free to system, in the C library: the same in all processes."""
+    def distance(self, name):
+        """From free to this function, in the C library: the same in all processes."""
         library = ctypes.CDLL(None)
-        return ctypes.cast(library.system, ctypes.c_void_p).value - ctypes.cast(library.free, ctypes.c_void_p).value
+        return ctypes.cast(library[name], ctypes.c_void_p).value - ctypes.cast(library.free, ctypes.c_void_p).value
+
+    def test_a_death_that_is_not_the_machines_fault(self):
+        e = exercise.load(NAME)
+        lines = f"  ((comparison_fn_t)((ulong)&::free + {self.distance('raise')}l))((caddr_t){signal.SIGKILL:d}, 0);\n"
+        self.assertFalse(grade.grade_lines(e, lines, BUILD, layers=(), count=1)["refused"])
 
     def test_a_command(self):
         e, options = exercise.load(NAME), measure.draw_problems(exercise.load(NAME), "1", 1)[0]
         mark = self.folder / "escaped"
         command = ", ".join(str(ord(letter)) for letter in f"touch {mark}")
-        lines = self.LINES.format(command=command, distance=self.distance()) + e.parts()[1]
+        lines = self.LINES.format(command=command, distance=self.distance("system")) + e.parts()[1]
         empty = self.folder / "empty.o"
         subprocess.run(["c++", "-x", "c++", "-c", "-o", empty, "/dev/null"], check=True)
         for jail, boxed, escapes in ((build.JAIL, True, False), (build.JAIL, False, False), (empty, True, False), (empty, False, True)):

@@ -57,6 +57,16 @@ class Parts(unittest.TestCase):
         linked, place = build.link_command(BUILD, "01_naive")
         self.assertIn(made, [place / word for word in linked])
 
+    def test_the_first_error_is_found_at_once_behind_long_lines(self):
+        e, header = exercise.load(NAME), Path("/place of/kernel.cuh")
+        said = (
+            f"{header}: In function 'f{'a' * 40000}':\n{header}:12:3: error: no 'x'\n   12 | x\n      | ^\n{header}:13:1: error: another\n"
+        )
+        began = time.process_time()
+        told = build.first_error(sandbox.Done(1, "", said, 0), header, e)
+        self.assertEqual(told, f"{e.student_name}, line 12: no 'x'\n   12 | x\n      | ^")
+        self.assertLess(time.process_time() - began, 1)
+
     def test_a_build_that_takes_minutes_is_announced(self):
         with tempfile.TemporaryDirectory() as name, unittest.mock.patch.object(build, "must") as must:
             folder = Path(name)

@@ -169,7 +169,8 @@ def first_error(done, header, exercise):
     if done.code == 124:
         return "the compiler did not come to an end"
     text = done.err.replace(str(header), exercise.student_name)
-    found = re.search(r"^[^\n]*?([^\s:]+):(\d+):\d+: (?:fatal )?error: ([^\n]*(?:\n +[^\n]*){0,2})", text, re.MULTILINE)
+    found = re.search(r"(?<=[^\s:]):(\d+):\d+: (?:fatal )?error: ([^\n]*(?:\n +[^\n]*){0,2})", text)  # linear, however long the lines are
     if not found:
         return "the compiler stopped: " + (text.strip().split("\n")[-1] or f"exit code {done.code}")
-    return f"{found.group(1)}, line {found.group(2)}: {found.group(3)}"
+    file = text[: found.start()].rsplit(maxsplit=1)[-1].rsplit(":", 1)[-1]
+    return f"{file}, line {found.group(1)}: {found.group(2)}"
