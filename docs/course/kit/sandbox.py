@@ -107,11 +107,11 @@ def boxed_run(argv, folder, settings, cwd, read, keep, seconds, memory, file_siz
         if not ended:
             raise Fault(f"the sandbox ended with {code}: {said.splitlines()[0] if said else 'killed from outside'}")
         if code != 0 and code != 128 + signal.SIGXFSZ:  # that is tar, at the limit of a file
-            raise Fault(f"the sandbox's results cannot be kept: {said[ended.end() :].strip().splitlines()[0]}")
+            raise Fault(f"the sandbox's results cannot be kept: {(said[ended.end() :].strip() or str(code)).splitlines()[0]}")
         unpack(out, folder)
     code = int(ended.group(1))
     code = 128 - code if code > 128 else code
-    if code == -signal.SIGKILL and taken < seconds:
+    if code == -signal.SIGKILL and taken < seconds / 4:  # too early for the limit, even in four threads
         raise Fault("the program was killed from outside; is there enough memory?")
     return done_with(folder, code, taken, seconds)
 
