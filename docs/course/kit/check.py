@@ -51,7 +51,7 @@ def solution_counts(build_folder, exercise, options):
     if told is None and key not in needed:
         program = solution_program(build_folder, exercise)
         with sandbox.workplace() as folder:
-            ran = measure.run(program, exercise, options, folder / "run", check=False)
+            ran = measure.run(program, exercise, options, folder / "run", check=False, trusted=True)
         if ran.report is None:
             raise Usage(f"{program} does not run {' '.join(options)}: {ran.done.err.strip()}")
         needed[key] = measure.counts(ran.report)

@@ -19,7 +19,7 @@ class Run(NamedTuple):
     report: dict  # None: the program did not give one
 
 
-def run(program, exercise, options, folder, *, order="forward", save=False, check=True):
+def run(program, exercise, options, folder, *, order="forward", save=False, check=True, trusted=False):
     folder.mkdir(parents=True)
     given = with_window(options, folder)
     env = {"FLASH_SIMT_ORDER": order, "FLASH_SIMT_STEPS": str(STEPS), "FLASH_SIMT_TARGET": str(exercise.target), "FLASH_SIMT_THREADS": "2"}
@@ -38,7 +38,7 @@ def run(program, exercise, options, folder, *, order="forward", save=False, chec
     ]
     argv += [] if check else ["--no-check"]
     argv += ["--save", "out"] if save else []
-    done = sandbox.run(argv, folder, env=env, read=(program, *window_of(given)), keep=["out"] if save else [])
+    done = sandbox.run(argv, folder, env=env, read=(program, *window_of(given)), keep=["out"] if save else [], trusted=trusted)
     return Run(done, well_formed(done.out, check) if done.code in (0, 1) else None)
 
 

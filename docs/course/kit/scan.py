@@ -158,10 +158,10 @@ HARMLESS = re.compile(
 )
 
 
-def symbols(file):
+def symbols(file, trusted=False):
     """(what an object calls, the names of its memory that can be written)"""
     with sandbox.workplace() as folder:
-        done = sandbox.run(["nm", "-C", file], folder, read=[file], file_size=128)
+        done = sandbox.run(["nm", "-C", file], folder, read=[file], file_size=128, trusted=trusted)
     if done.code != 0:
         raise Fault(f"nm does not read {file.name}: {done.err.strip() or done.code}")
     called, written = set(), set()
@@ -176,7 +176,7 @@ def symbols(file):
 
 @functools.cache
 def symbols_of_project(file):
-    return symbols(file)
+    return symbols(file, trusted=True)
 
 
 def compiled(file, solution):
