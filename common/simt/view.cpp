@@ -56,6 +56,8 @@ void count_access(int id, const void* address, std::size_t bytes, Touch touch, S
   }
 }
 
+void announce_atomic(const void* address, std::size_t bytes) { machine::announce(address, bytes, Touch::atomic); }
+
 int traffic_id(const TensorRef& t) {
   machine::name_memory(t);
   return traffic_id(t.name);
