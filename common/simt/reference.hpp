@@ -85,6 +85,9 @@ struct GlobalWatch {
   void write(const void* address, std::size_t bytes) const { count_written(id, address, bytes, site); }
 };
 
+/// Atomics by a plain pointer come next, whose bytes are not counted: a loop that asks until something has changed.
+void announce_atomic(const void* address, std::size_t bytes);
+
 /// The address of an element of global memory. It becomes a plain pointer wherever one is wanted; atomics and asynchronous copies
 /// take it as it is, to count the bytes and to see that a copy stays in the row.
 template <class T>
@@ -94,7 +97,10 @@ struct GlobalPointer {
   int left;   ///< elements from here to the end of the row
   Site site;  ///< where the address was taken
 
-  operator T*() const { return data; }
+  operator T*() const {
+    announce_atomic(data, sizeof(T));
+    return data;
+  }
   GlobalPointer operator+(int elements) const { return {data + elements, id, left - elements, site}; }
 };
 

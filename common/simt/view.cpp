@@ -40,6 +40,7 @@ void count_access(int id, const void* address, std::size_t bytes, Touch touch, S
   Traffic& traffic = worker->traffic(id);
   if (reads) traffic.read += bytes;
   if (writes) traffic.written += bytes;
+  worker->count_steps(machine::view_steps, site);
   machine::announce(address, bytes, touch);
   if (!worker->options().count && !worker->options().watch) return;
   const machine::sanitizer::Unwatched unwatched;
@@ -54,6 +55,8 @@ void count_access(int id, const void* address, std::size_t bytes, Touch touch, S
     if (!kept) worker->log_is_full(site);
   }
 }
+
+void announce_atomic(const void* address, std::size_t bytes) { machine::announce(address, bytes, Touch::atomic); }
 
 int traffic_id(const TensorRef& t) {
   machine::name_memory(t);

@@ -34,9 +34,9 @@ void watch_access(const void* address, std::size_t bytes, AccessKind kind, const
 /// Each announced byte may be accessed once, those of an atomic as often as it takes.
 inline bool is_announced(std::uintptr_t address, std::size_t bytes, AccessKind kind) {
   Announced& announced = instruments.announced;
-  if (!announced.bytes.holds(address, bytes)) return false;
-  if (announced.kind == AccessKind::atomic) return true;
-  if (announced.kind != kind || announced.left < bytes) return false;
+  if (announced.kind != kind || !announced.bytes.holds(address, bytes)) return false;
+  if (kind == AccessKind::atomic) return true;
+  if (announced.left < bytes) return false;
   announced.left -= bytes;
   return true;
 }

@@ -45,8 +45,8 @@ struct Instruments {
 };
 extern constinit thread_local Instruments instruments;
 
-/// Steps that a barrier or a warp operation counts as: they take the simulator about as long.
-constexpr std::int64_t barrier_steps = 1024, warp_operation_steps = 64;
+/// Steps that a barrier, a warp operation or a view's access counts as: they take the simulator about as long.
+constexpr std::int64_t barrier_steps = 1024, warp_operation_steps = 64, view_steps = 8;
 
 /// The kernel's next access is this one.
 void announce(const void* address, std::size_t bytes, AccessKind);

@@ -44,7 +44,7 @@ bool Reach::allows(std::uintptr_t address, std::size_t bytes, AccessKind kind) c
 void Worker::hold_against_reach(const void* address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   if (reach_.allows(at, bytes, kind)) return;
-  const std::string does = kind == AccessKind::read ? "reads " : "writes ";
+  const std::string does = kind == AccessKind::read ? "reads " : kind == AccessKind::write ? "writes " : "accesses ";
   std::string what;
   if (shared_.in_margin(address)) {
     what = "an access to " + shared_.words(address, bytes);

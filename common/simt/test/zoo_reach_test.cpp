@@ -45,6 +45,11 @@ __global__ void atomic_past_view_right(Tensor<float> P) {
   atomic_add4(P.head(0, 0).address(1, 4), make_float4(1.0f, 2.0f, 3.0f, 4.0f));
   store4(P.head(0, 0).address(0, 4), P.head(0, 0).as<float4>(1, 4));
 }
+/// The address that a view gives out is for atomics.
+__global__ void atomic_at_address(Tensor<float> P, bool atomic) {
+  float* const p = P.head(0, 0).address(1, 1);
+  atomic ? static_cast<void>(atomicAdd(p, 1.0f)) : static_cast<void>(*p = 1.0f);  // BUG atomic at address
+}
 __global__ void copy_past_view(Tensor<const float> S) {
   cp_async<16>(dynamic_shared<float>(64), S.data);  // BUG copy past view
   cp_async_wait_all();
@@ -201,6 +206,9 @@ TEST_CASE("zoo: a tensor's memory without its view") {
   CHECK_REPORT(report(1, 0, write_what_was_read, f.P), "writes P[b=0, h=0](0, 0) without its view", BUG("write what was read"));
   CHECK_REPORT(report(1, 0, atomic_past_view, f.P), "P[b=0, h=0](1, 1) without its view", BUG("atomic past view"));
   CHECK(report(4, 0, atomic_past_view_right, f.P) == "");
+  CHECK_REPORT(report(1, 0, atomic_at_address, f.P, false), "writes P[b=0, h=0](1, 1) without its view",
+               BUG("atomic at address"));
+  CHECK(report(1, 0, atomic_at_address, f.P, true) == "");
   CHECK_REPORT(report(1, 256, copy_past_view, f.S), "reads S[b=0, h=0](0, 0) without its view", BUG("copy past view"));
   CHECK(report(1, 256, copy_past_view_right, f.S) == "");
   CHECK_REPORT(report(1, 256, bulk_past_view, f.P), "writes P[b=0, h=0](0, 0) without its view", BUG("bulk past view"));
