@@ -129,7 +129,8 @@ __device__ inline void bulk_wait() {
 
 // ---- What threads store themselves and the TMA or wgmma reads: "Async proxy" -------------------------------------------------------------
 
-/// By each thread that has stored to shared memory, before the barrier after which the TMA or wgmma reads it.
+/// By each thread that has stored to shared memory, before the barrier after which the TMA or wgmma reads it; or after the barrier, by a thread
+/// that is ordered before who asks for the read.
 __device__ inline void fence_proxy_async() { FLASH_SM90("fence.proxy.async.shared::cta;" ::: "memory"); }
 /// The same for global memory: the TMA, which this thread asks next, finds there what the thread has stored, or knows to be stored.
 __device__ inline void fence_proxy_async_global() { FLASH_SM90("fence.proxy.async.global;" ::: "memory"); }

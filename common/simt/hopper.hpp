@@ -4,8 +4,9 @@
 // no thread of the block can go on. Until then the target of a load is NaN. Refused, with the line (machine/: mbarriers, copies, units, crews):
 //   an mbarrier that is used before its initialisation is known to all, gets too many arrivals or bytes that were not expected, or is waited
 //   for with the wrong parity; what is left in one at the end of the block
-//   an access to the target of a load before it has landed; a store, or a load, into what a store of the TMA or wgmma still reads
-//   the TMA or wgmma reading, or a load overwriting, what a thread has stored without fence_proxy_async()
+//   an access to the target of a load before it has landed or, in watched launches, by a thread that is not ordered behind a wait for its mbarrier;
+//   a store, or a load, into what a store of the TMA or wgmma still reads; an mbarrier whose word was overwritten
+//   the TMA or wgmma reading, or a load overwriting, what a thread has stored, without a fence_proxy_async() in between
 //   a bulk store that is never committed, or whose shared memory nobody has waited for
 //   named barriers with different counts or what is left in them; setmaxnreg by a part of a warpgroup
 // Warps wait for the phases of an mbarrier one after the other: a wait for a phase that is over for long counts as an error, since its parity is that

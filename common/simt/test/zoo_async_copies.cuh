@@ -1,4 +1,4 @@
-// cp.async, whose groups each thread waits for itself, and the TMA's stores, likewise.
+// cp.async and the TMA's stores: each thread waits for its own groups.
 #pragma once
 
 #include "common/device/ptx.cuh"

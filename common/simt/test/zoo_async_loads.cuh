@@ -48,7 +48,7 @@ __global__ void other_mbarrier_awaited(Memory* m, const __grid_constant__ Tensor
   mbarrier_wait(shared.barrier(0), 0);
 }
 
-/// Each warp waits for a load of its own; warp 1 reads what warp 0 has waited for.
+/// Each warp waits for one load; warp 1 reads the tile that warp 0 has waited for.
 template <bool wrong>
 __global__ void load_awaited_by_another_warp(Memory* m, const __grid_constant__ TensorMap map) {
   const Shared shared;
@@ -88,7 +88,7 @@ __global__ void too_many_bytes(Memory* m, const __grid_constant__ TensorMap map)
   m->out[me()] = shared.slot(0)[me()];
 }
 
-/// Without its flip the parity is that of a phase which is over.
+/// The second wait still has the parity of the first phase, which is over.
 template <bool wrong>
 __global__ void parity_not_flipped(Memory* m, const __grid_constant__ TensorMap map) {
   const Shared shared;

@@ -74,7 +74,7 @@ __global__ void consumer_not_counted(Memory* m, const __grid_constant__ TensorMa
   }
 }
 
-/// Each of two consumers has an mbarrier of its own; the producer waits for one of them.
+/// Two consumers arrive on one mbarrier each; the producer waits for the first.
 template <bool wrong>
 __global__ void consumer_not_awaited(Memory* m, const __grid_constant__ TensorMap) {
   const Shared shared;
@@ -233,7 +233,7 @@ __global__ void phase_skipped(Memory* m, const __grid_constant__ TensorMap) {
   m->out[me()] = 0;
 }
 
-/// All threads wait, each warp for a load of its own: only the TMA can end that.
+/// All threads wait, each warp for a different load: only the TMA can end that.
 __global__ void all_wait_for_loads(Memory* m, const __grid_constant__ TensorMap map) {
   const Shared shared;
   start(shared);

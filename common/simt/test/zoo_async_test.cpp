@@ -44,7 +44,9 @@ TEST_CASE("zoo: hazards of asynchronous copies and products") {
   for (const AsyncCase& each : cpu_async_cases()) {
     const std::string name = each.name;
     CAPTURE(name);
-    for (const auto& [order, seed] : schedules) {
+    for (const Schedule& schedule : schedules) {
+      const Order order = schedule.order;
+      const std::uint64_t seed = schedule.seed;
       CAPTURE(static_cast<int>(order));
       CAPTURE(seed);
       CHECK(said(each.right, order, seed) == "");

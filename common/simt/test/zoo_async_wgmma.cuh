@@ -28,7 +28,7 @@ __global__ void tiles_unfenced(Memory* m, const __grid_constant__ TensorMap) {
   leave(m, S[0]);
 }
 
-/// The first box of K comes from the TMA.
+/// The TMA loads the first box of K.
 template <bool wrong>
 __global__ void tile_not_landed(Memory* m, const __grid_constant__ TensorMap map) {
   const Shared shared;
@@ -186,7 +186,7 @@ __global__ void tile_of_newest_group_refilled(Memory* m, const __grid_constant__
   leave(m, S[0] + T[0]);
 }
 
-/// A loop that leaves one product in flight needs three tiles: used, loading, and still read. With two the load meets the product.
+/// A loop that leaves one product in flight needs three tiles: used, loading, and still read. With two the load hits the product.
 template <bool wrong>
 __global__ void ring_without_slack(Memory* m, const __grid_constant__ TensorMap map) {
   const Shared shared;

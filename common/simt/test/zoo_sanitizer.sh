@@ -5,7 +5,7 @@
 #   common/simt/test/zoo_sanitizer.sh BUILD_DIR/tests [NAME...] >zoo_sanitizer.json
 #
 # ZOO_SECONDS (default 5): after so many a kernel counts as hanging; under a tool after four times as many, since it starts slowly.
-# ZOO_JOBS (default: as many as there are processors) runs at once. Exits 2 on bad usage, 3 without GPU or compute-sanitizer.
+# ZOO_JOBS (default: one per processor) runs at once. Exits 2 on bad usage, 3 without GPU or compute-sanitizer.
 set -euo pipefail
 stop() { echo "zoo_sanitizer: $2" >&2; exit "$1"; }
 [ -x "${1:-}/zoo_gpu" ] || stop 2 "'${1:-}' holds no zoo_gpu; usage: $0 BUILD_DIR/tests [NAME...]"
