@@ -122,7 +122,7 @@ __global__ void read_beyond_shared(Tensor<float> P) {
 
 // ---- other threads, the simulator, the host ------------------------------------------------------------------------------------------
 
-__global__ void other_stack(Tensor<float> P, int owner) {
+__global__ void other_stack(Tensor<float> P, int owner, const float*) {
   __shared__ float* shared;
   float mine[4] = {1.0f, 2.0f, 3.0f, 4.0f};
   if (me() == owner) shared = mine;
@@ -240,10 +240,16 @@ TEST_CASE("zoo: beyond shared memory by a pointer") {
 
 TEST_CASE("zoo: memory of other threads and of the simulator") {
   Fixture f;
-  CHECK_REPORT(report(4, 0, other_stack, f.P, 2),
-               "thread (1,0,0): writes a local variable of thread (2,0,0), which no other thread can reach on a GPU at ",
-               BUG("other stack"));
-  CHECK(report(4, 0, other_stack, f.P, 1) == "");
+  const std::vector<float> values(4, 1.0f);
+  for (const float* pointer : {static_cast<const float*>(nullptr), values.data()}) {
+    for (const int owner : {0, 2}) {
+      CHECK_REPORT(report(4, 0, other_stack, f.P, owner, pointer),
+                   "thread (1,0,0): writes a local variable of thread (" + std::to_string(owner) +
+                       ",0,0), which no other thread can reach on a GPU at ",
+                   BUG("other stack"));
+    }
+    CHECK(report(4, 0, other_stack, f.P, 1, pointer) == "");
+  }
   CHECK_REPORT(report(1, 0, new_index), "writes the simulator's own memory at ", BUG("new index"));
   CHECK_REPORT(report(1, 0, counts, f.P), "reads the simulator's own memory at ", BUG("counts"));
 }
@@ -259,6 +265,7 @@ TEST_CASE("zoo: memory of the host") {
   const std::vector<float> values(4, 1.0f);
   CHECK_REPORT(report(4, 0, host_heap, Hidden{values.data()}, f.P),
                "reads memory of the host, which no kernel can reach on a GPU at ", BUG("host heap"));
+  CHECK(report(4, 0, host_heap, Hidden{table}, f.P) == "");
   CHECK(report(4, 0, plain_pointer, values.data(), f.P) == "");
   CHECK(report(4, 0, plain_pointer, static_cast<const float*>(f.s.data()), f.P) == "");
   for (const float* pointer : {values.data(), static_cast<const float*>(f.s.data())})
