@@ -25,9 +25,7 @@
 #include <random>
 #include <vector>
 
-constexpr int d = 64;
-constexpr int Br = 64, Bc = 64;  // rows of a tile of Q; of a tile of K and V
-constexpr int THREADS = Br / 16 * 32;
+constexpr int d = 64, Br = 64, Bc = 64, THREADS = Br / 16 * 32;  // rows of a tile of Q: Br; of a tile of K and V: Bc
 
 /// Rows of 8 chunks of 8 numbers (16 bytes), and a chunk of padding: neighbouring rows then begin in different banks.
 using Tile = uint4[Bc][d / 8 + 1];
@@ -56,7 +54,6 @@ __device__ void mma_m16n8k16(float (&c)[4], const unsigned (&a)[4], unsigned b0,
 #endif
 }
 // ----
-
 /// Two numbers as fp16 in one register, `low` in the lower half.
 __device__ unsigned pack(float low, float high) {
   const half2 both = __floats2half2_rn(low, high);
@@ -189,7 +186,6 @@ int main(int argc, char** argv) {
   const auto [N, heads, runs] = sizes;
   cudaDeviceProp gpu;
   check(cudaGetDeviceProperties(&gpu, 0), 3);  // 3: there is no GPU
-
   const size_t size = size_t(heads) * N * d;
   std::vector<half> host[4];  // Q, K, V and O: where no thread writes O, it stays wrong
   uint4* device[4];
@@ -201,7 +197,6 @@ int main(int argc, char** argv) {
     check(cudaMemcpy(device[a], host[a].data(), size * sizeof(half), cudaMemcpyHostToDevice));
   }
   const auto [Q, K, V, O] = device;
-
   cudaEvent_t begin, end;
   for (cudaEvent_t* event : {&begin, &end}) check(cudaEventCreate(event));
   std::vector<float> ms(runs + 1);  // the first run is a warm-up
@@ -214,10 +209,8 @@ int main(int argc, char** argv) {
     check(cudaEventElapsedTime(&time, begin, end));
   }
   check(cudaMemcpy(host[3].data(), O, size * sizeof(half), cudaMemcpyDeviceToHost));
-
   // P and O are rounded to fp16, by 2^-11 of themselves at most, and no |V| exceeds 2.
-  const double tolerance = 2e-3;
-  const double error = largest_error(N, causal, host);
+  const double tolerance = 2e-3, error = largest_error(N, causal, host);
   std::printf("FlashAttention-2, fp16, on %s: N = %d, %d heads, d = %d%s\n", gpu.name, N, heads, d, causal ? ", causal" : "");
   std::printf("largest error %.2g, tolerance %.2g: %s\n", error, tolerance, error <= tolerance ? "ok" : "WRONG");
   std::sort(ms.begin() + 1, ms.end());
