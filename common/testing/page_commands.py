@@ -36,7 +36,7 @@ NOT_EVERYWHERE = {
     "python3 docs/course/test_attacks.py build": COURSE,
     "docs/course/course.py self-test 01_softmax cheats": COURSE,
     "common/setup.sh && cmake --workflow --preset demo": ELSEWHERE,
-    "common/setup.sh && cmake --workflow --preset test": ELSEWHERE,
+    "cmake --workflow --preset test": ELSEWHERE,
     "cmake --preset race": ELSEWHERE,
     "cmake --preset test && cmake --build --preset test --target harness_test reference_test": "by .ci/run, which builds all targets",
     "cmake --workflow --preset binding": TORCH,
