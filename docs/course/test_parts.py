@@ -332,7 +332,7 @@ class Quizzes(unittest.TestCase):
             self.assertTrue(5 <= len(quiz["question"]) <= 8 and len(counted) >= 2, quiz["chapter"])
             for q in counted:
                 if q["run"] not in printed:
-                    argv = q["run"].replace("build/bin/", f"{BUILD}/bin/").split()
+                    argv = [word.replace("build/bin/", f"{BUILD}/bin/") for word in q["run"].split()]
                     printed[q["run"]] = " ".join(subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split())
                 self.assertIn(f" {q['says']} ", f"{printed[q['run']]} ")
                 self.assertIn(q["says"].removesuffix(" KiB").split()[-1], q["answer"])
