@@ -22,7 +22,9 @@ void Worker::run_thread() {
   if (worker.main_stack_.bottom == nullptr) worker.main_stack_ = from;  // main started the first thread of the block
   try {
     worker.kernel_->invoke(worker.kernel_->call);
+#ifndef FLASH_TSAN
     instruments.unwatched = 1;  // the kernel's variables are gone, and what follows may use their place
+#endif
     worker.thread_exits();
   } catch (...) {
     worker.failure_ = std::current_exception();
@@ -77,8 +79,10 @@ void Worker::leave_block() {
 }
 
 void Worker::abandon(const std::string& message) {
-  const sanitizer::Unwatched unwatched;
-  failure_ = std::make_exception_ptr(KernelError(place(true) + ": " + message));
+  {
+    const sanitizer::Unwatched unwatched;
+    failure_ = std::make_exception_ptr(KernelError(place(true) + ": " + message));
+  }
   leave_block();
 }
 
