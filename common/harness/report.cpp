@@ -109,31 +109,34 @@ std::string time_text(const RunRecord& run) {
                                            : std::string()));
 }
 
+std::string or_dash(std::optional<std::int64_t> n) { return n ? count_text(static_cast<std::uint64_t>(*n)) : "-"; }
+
 std::string counts_text(const Counters& counters, const Prediction& predicted) {
   std::string text = line("counts", "of this pass, exact; they are not times");
   TextTable traffic(
       {"tensor", "bytes read,\npredicted", "counted", "bytes written,\npredicted", "counted", "32-byte\nsectors"});
   const auto add = [&](const std::string& name, const Moved& expected, const TensorTraffic& counted, std::uint64_t sectors) {
-    const auto or_dash = [&](std::int64_t n) { return predicted.empty() ? "-" : count_text(static_cast<std::uint64_t>(n)); };
-    traffic.add({name, or_dash(expected.read), count_text(counted.read_bytes), or_dash(expected.written),
-                 count_text(counted.written_bytes), count_text(sectors)});
+    const bool known = !predicted.tensors.empty();
+    traffic.add({name, known ? or_dash(expected.read) : "-", count_text(counted.read_bytes),
+                 known ? or_dash(expected.written) : "-", count_text(counted.written_bytes), count_text(sectors)});
   };
-  Prediction left = predicted;
+  MovedTensors left = predicted.tensors;
   for (const TensorTraffic& tensor : counters.traffic) {
     add(tensor.tensor, left[tensor.tensor], tensor, tensor.read_sectors + tensor.written_sectors);
     left.erase(tensor.tensor);
   }
   for (const auto& [name, moved] : left) add(name, moved, {}, 0);
-  add("all", sum_of(predicted), {"", counters.read_bytes(), counters.written_bytes(), 0, 0}, counters.sectors());
+  add("all", sum_of(predicted.tensors), {"", counters.read_bytes(), counters.written_bytes(), 0, 0}, counters.sectors());
   text += traffic.text(15);
-  TextTable events({"event", "count"});
-  events.add({"kernel launches", count_text(counters.launches)});
-  events.add({"blocks", count_text(counters.blocks)});
-  events.add({"barriers", count_text(counters.barriers)});
-  events.add({"warp operations", count_text(counters.warp_operations)});
-  events.add({"bank conflicts of views", count_text(counters.bank_conflicts)});
-  events.add({"atomics", count_text(counters.atomics)});
-  events.add({"tensor-core products", count_text(counters.tensor_core_products)});
+  TextTable events({"event", "predicted", "counted"});
+  events.add({"sectors of 32 bytes", or_dash(predicted.sectors), count_text(counters.sectors())});
+  events.add({"barriers", or_dash(predicted.barriers), count_text(counters.barriers)});
+  events.add({"warp operations", or_dash(predicted.warp_operations), count_text(counters.warp_operations)});
+  events.add({"bank conflicts of views", "-", count_text(counters.bank_conflicts)});
+  events.add({"atomics", "-", count_text(counters.atomics)});
+  events.add({"tensor-core products", "-", count_text(counters.tensor_core_products)});
+  events.add({"kernel launches", "-", count_text(counters.launches)});
+  events.add({"blocks", "-", count_text(counters.blocks)});
   return text + events.text(15);
 }
 
@@ -163,8 +166,8 @@ std::string text_report(const RunRecord& run) {
   if (run.timing) text += time_text(run);
   if (run.counters) {
     text += counts_text(*run.counters, run.predicted);
-  } else if (!run.predicted.empty()) {
-    const Moved all = sum_of(run.predicted);
+  } else if (!run.predicted.tensors.empty()) {
+    const Moved all = sum_of(run.predicted.tensors);
     text +=
         line("predicted", bytes_text(static_cast<double>(all.read)) + " read, " + bytes_text(static_cast<double>(all.written)) +
                               " written by this kernel; --device cpu counts them");
