@@ -23,8 +23,7 @@ ORDERS = {  # picture: (kernel, where its loop begins and ends, the calls that i
         "06_fa2_forward/4_async_copies.cuh",
         "for (int col0 = 0;",
         "write_output(O_all",
-        "cp_async_wait __syncthreads load_async add_product raise cp_async_wait __syncthreads load_async store_transposed "
-        "add_product",
+        "cp_async_wait __syncthreads load_async add_product raise cp_async_wait __syncthreads load_async store_transposed add_product",
     ),
     "pipeline_07": (
         "07_fa2_backward/2_one_kernel.cuh",
@@ -43,8 +42,7 @@ ORDERS = {  # picture: (kernel, where its loop begins and ends, the calls that i
         "08_tensor_cores/backward/3_staggered.cuh",
         "for (int step = 0;",
         "gradient.each(",
-        "cp_async_wait_all __syncthreads load_tile sum_dQ add_product exponentiate multiply_by_blocks add_product sum_dQ "
-        "__syncthreads",
+        "cp_async_wait_all __syncthreads load_tile sum_dQ add_product exponentiate multiply_by_blocks add_product sum_dQ __syncthreads",
     ),
 }
 
