@@ -24,7 +24,7 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const auto Q_rows = shared.Q().below(warpgroup() * GROUP_ROWS);  // of the warpgroup
   const float c = rule.factor * LOG2_E;
   Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
-  Rows<2> m(-INFINITY), l(0.0f);              // l: of this lane's columns alone
+  Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
 
   const auto load_tile = [&](int j) {  // by one thread
     mbarrier_arrive_expect_tx(is.full_K[j % 2], shared.K(0).BYTES);

@@ -22,7 +22,7 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_, int Stages, bool ScalesFirst = false>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
@@ -108,7 +108,7 @@ __device__ void consume(const Shared<T, Shape, Shape::Q_STAGES>& shared, const S
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // of the warpgroup
   const float c = rule.factor * LOG2_E;
   Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
-  Rows<2> m(-INFINITY), l(0.0f);              // l: of this lane's columns alone
+  Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
 
   // Tiles from this one on take the maximum at once: at first those of which not all rows of the warp see all keys.
   int exact_from = Shape::SCALES_FIRST ? 0 : rule.problem.visible_keys(work.row0 + warp_row) / Shape::Bc;
