@@ -8,8 +8,8 @@
 //   O = O / l,   L = scale m + ln l                                                     (6.5)
 //
 // New since step 5: sizes and order.
-// - d = 128 also gets 8 x 8 scores and outputs per thread, with 16 lanes per row. That takes Bc = 128, for which P is too large:
-//   it goes through shared memory in chunks of 64 keys.
+// - d = 128 also gets 8 x 8 scores and outputs per thread, with 16 lanes per row. That takes Bc = 128, and all of P would not
+//   fit: it goes through shared memory in chunks of 64 keys.
 // - Two to four blocks per SM where registers allow: one computes while another waits (occupancy).
 // - Under a causal mask the longest blocks start first, so that no long block starts when the others have finished.
 //

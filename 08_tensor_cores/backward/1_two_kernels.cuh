@@ -34,7 +34,7 @@ struct BackwardShape {
   static constexpr int KEY_TILES = KeyTiles,
                        QUERY_TILES = Br / 8;  // of 16 rows and of 8 columns of transposed scores, of a warp
   static constexpr int THREADS = Bc / (16 * KEY_TILES) * WARP;
-  static constexpr int BLOCKS = Blocks;  // resident on an SM (occupancy); they share its registers
+  static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
   static constexpr int COLS = Width > 128 ? 128 : Width, PARTS = Width / COLS;   // of dK and dV, of a block: more has no room
   static constexpr int SHARED_NUMBERS = Width * (2 * Bc + 4 * Br) + 2 * 4 * Br;  // K, V; two tiles each of Q, dO, L and D
   static constexpr int DQ_THREADS = Bc / 16 * WARP;                              // dq_kernel: 16 queries a warp

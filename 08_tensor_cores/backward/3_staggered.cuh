@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if (visit >= 0 && visit < visits) {
       // 3. Half 0: P^T. Half 1: dS^T, in its place.
       const SharedMatrix<const float> LD = LD_smem(visit);
-      const auto dS_rows = dS_smem(visit).below(warp_key);                               // of the warp
+      const auto dS_rows = dS_smem(visit).below(warp_key);                               // the warp's rows
       Accumulators<Shape::KEY_TILES, Shape::QUERY_TILES> S(0.0f);                        // transposed: [16 KEY_TILES, Br]
       add_product(S, KV_smem(half).left(warp_key), QdO_smem(half, visit).transposed());  // (8.11), (8.12)
       if (half == 0) {

@@ -14,7 +14,7 @@
 // - Tiles lie in panels of 64 columns (parts/panels.cuh). A width need only be a multiple of 16, so there is one of 80.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_TILES rows of S and O; a row is shared by the 4 lanes of a quad.
-// HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
+// HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
 // Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Runs where the TMA is: sm_90 and newer.
 #pragma once
 
@@ -28,10 +28,10 @@ namespace {
 template <int Width_, int Br_, int Bc_, int RowTiles, int Blocks>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int ROW_TILES = RowTiles;                       // of 16 rows, that a warp owns
+  static constexpr int ROW_TILES = RowTiles;                       // of 16 rows, per warp
   static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
   static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP;
-  static constexpr int BLOCKS = Blocks;                              // resident on an SM (occupancy); they share its registers
+  static constexpr int BLOCKS = Blocks;                              // per SM (occupancy); they share its registers
   static constexpr bool Q_STAYS = Width / 16 * ROW_TILES * 4 <= 32;  // the registers that all of a warp's Q takes
   static constexpr int SHARED_NUMBERS =
       (Width + 63) / 64 * 64 * (Br + 4 * Bc) + BARRIER_NUMBERS;  // Q, two tiles each of K and V, mbarriers
@@ -50,7 +50,7 @@ __device__ auto operand_of_Q(const Tile& Q_rows) {
   }
 }
 
-/// The largest sum of a lane's part of a row of P at which m may stay. P itself is then no larger, far from the 65504 of fp16.
+/// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
 constexpr float OVERFLOW = 1024.0f;
 
 template <class T, class Shape>
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   using Output = Accumulators<Shape::ROW_TILES, Shape::COL_TILES>;
   Output O(0.0f);                            // [16 ROW_TILES, Width], not normalised
   Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
-  // Keys from seen_by_any on are seen by no row of the tile.
+  // No row of the tile sees keys from seen_by_any on.
   const int seen_by_any = problem.visible_keys(min(row0 + Shape::Br, problem.Nq) - 1);
   const int Tc = (seen_by_any + Shape::Bc - 1) / Shape::Bc;
 
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     __syncthreads();                          // write after read: no warp reads K_(j+1), V_(j+1) any longer
     if (threadIdx.x == 0 && j > 0) load_tile(j - 1);
 
-    // 3. P with the m at hand. If that does not fit, which is rare, once more with the true maximum, with which it does.
+    // 3. Try the current m. If P overflows (rare), recompute with the true maximum, which cannot overflow.
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
     Rows<Output::ROWS> sum(0.0f);
     for (bool exact = !m_known;; exact = true) {
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       cm.each([&](float& x, int) { x = subtracted ? 0.0f : c * x; });
       S.each([&](float& s, int r) { s = exp2_approx(c * s - cm[r]); });  // (8.2): S is P now
       sum = lane_sum(S);
-      if (in_all_rows(sum, [](float x) { return !(x > OVERFLOW); }) || exact) break;  // a NaN fits: it will not get better
+      if (in_all_rows(sum, [](float x) { return !(x > OVERFLOW); }) || exact) break;  // NaN passes: recomputing would not help
     }
     l = l + sum;  // (8.3)
 

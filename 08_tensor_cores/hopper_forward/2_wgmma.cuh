@@ -14,7 +14,7 @@
 // - The maximum is taken in every tile again, with m, alpha and l as in forward step 4. Step 5 will do without.
 //
 // Grid: Tr*B*H. Block: warpgroups; each owns 64 rows of S and O, a warp 16 of them; a row is shared by the 4 lanes of a quad.
-// HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
+// HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
 // Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Runs on sm_90a alone.
 #pragma once
 
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   auto& is = shared.barriers();
   const Work<Shape> work(rule.problem, schedule, blockIdx.x);
   const int warp_row = threadIdx.x / WARP * 16;                    // the warp's first row of the tile
-  const auto Q_rows = shared.Q().below(warpgroup() * GROUP_ROWS);  // of the warpgroup
+  const auto Q_rows = shared.Q().below(warpgroup() * GROUP_ROWS);  // the warp's rowsgroup
   const float c = rule.factor * LOG2_E;
   Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
   Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only

@@ -41,7 +41,7 @@ struct ForwardShape {
   static_assert(Br % GROUP_ROWS == 0 && CONSUMERS <= 4 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
 };
 
-/// The largest sum of a lane's part of a row of P at which m may stay. P itself is then no larger, far from the 65504 of fp16.
+/// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
 constexpr float OVERFLOW = 1024.0f;
 /// Tiles that take the maximum at once after one that had to be computed twice.
 constexpr int WARY_TILES = 8;
@@ -105,7 +105,7 @@ __device__ void consume(const Shared<T, Shape, Shape::Q_STAGES>& shared, const S
   auto& is = shared.barriers();
   const auto Q_smem = shared.Q(turn.of_Q.stage());
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
-  const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // of the warpgroup
+  const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warp's rowsgroup
   const float c = rule.factor * LOG2_E;
   Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
   Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
@@ -164,7 +164,7 @@ __device__ void consume(const Shared<T, Shape, Shape::Q_STAGES>& shared, const S
         cm.each([&](float& x, int) { x *= c; });
         S.each([&](float& s, int r) { s = exp2_approx(c * s - cm[r]); });  // (8.2): S is P now
         const auto sum = lane_sum(S);
-        fits = in_all_rows(sum, [](float x) { return !(x > OVERFLOW); });  // a NaN fits: it will not get better
+        fits = in_all_rows(sum, [](float x) { return !(x > OVERFLOW); });  // NaN passes: recomputing would not help
         if (fits) l = l + sum;                                             // (8.3)
       }
       wgmma_wait<0>(registers(O));  // read after write: O is there; write after read: P may be overwritten

@@ -43,7 +43,7 @@ struct PanelTile {
   __device__ explicit PanelTile(T* start, int first = 0) : panels{start, PANELS * Rows, PANEL, PANEL}, row0(first) {}
   __device__ PanelTile below(int row) const { return PanelTile(panels.data, row0 + row); }
 
-  /// Neighbours in a chunk, as one access.
+  /// Neighbouring elements of a chunk, as one access.
   template <class Wide>
   __device__ decltype(auto) as(int row, int col) const {
     return panels.template as<Wide>(col / PANEL * Rows + row0 + row, swizzled_col(PANEL, row, col % PANEL));
@@ -125,7 +125,7 @@ __device__ void issue_product(Accumulators<1, ColTiles>& C, const Left& A, const
 
 // ---- The softmax, as forward steps 4 and 5 introduce it ---------------------------------------------------------------------------
 
-/// (6.2)  m becomes the larger of both; alpha = 2^(c m_old - c m), by which sums over the old P are multiplied.
+/// (6.2)  m = max(m, largest). Returns alpha = 2^(c m_old - c m), the factor that rescales sums over the old P.
 template <int N>
 __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
   Rows<N> alpha = m;
@@ -147,7 +147,7 @@ __device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtract_first)
   S.each([&](float& s, int r) { s = exp2_approx(c * s - m[r]); });
 }
 
-/// Does it hold in all rows of the warp?
+/// Whether `holds` is true in all rows of the warp.
 template <int N, class F>
 __device__ bool in_all_rows(Rows<N> rows, F holds) {
   bool all = true;

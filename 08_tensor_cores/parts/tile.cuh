@@ -42,7 +42,7 @@ struct Tile {
   __device__ T* end() const { return numbers.data + numbers.rows * Width; }
   __device__ Tile below(int row) const { return {numbers.data + row * Width, numbers.rows - row}; }  // row: a multiple of 8
 
-  /// Neighbours in a chunk, as one access.
+  /// Neighbouring elements of a chunk, as one access.
   template <class Wide>
   __device__ decltype(auto) as(int row, int col) const {
     return numbers.template as<Wide>(row, swizzled_col(Width, row, col));
@@ -66,7 +66,7 @@ struct Tile {
   __device__ static int offset(int row, int chunk) { return 2 * Width * row + 16 * swizzled_chunk(Width, row, chunk); }
 };
 
-/// Accumulators as left operand, rounded to T: of fragments n = 2 k and 2 k + 1 a lane has just what it needs of block k.
+/// Accumulators as left operand, rounded to T: in fragments n = 2 k and 2 k + 1 a lane holds exactly its elements of block k.
 template <class T_, int RowTiles, int ColTiles>
 struct Rounded {
   using T = T_;
