@@ -86,7 +86,7 @@ struct Right {
   }
 };
 
-/// A tile [rows, Width] of T in shared memory. A row starts 4 banks after the previous row (12 where Width is 16, 20 where it is
+/// A tile [rows, Width] of T in shared memory. A row starts 4 banks after the previous one (12 where Width is 16, 20 where it is
 /// 32 or 96): the 8 rows of 4 words that a warp reads at once are in 32 different banks.
 template <class T_, int Width, int Pad>
 struct Tile {
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int Tc = (seen_by_any + Shape::Bc - 1) / Shape::Bc;
 
   // 1. Q.
-  if (Tc > 0) load<Shape>(Q_smem, Q_all.head(b, h), row0);  // otherwise no barrier separates this from O, staged in the same buffer
+  if (Tc > 0) load<Shape>(Q_smem, Q_all.head(b, h), row0);  // otherwise no barrier separates it from O, staged in its buffer
 
   for (int j = 0; j < Tc; ++j) {
     // 2. K and V.

@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int Tc = (seen_by_any + Shape::Bc - 1) / Shape::Bc;
 
   // 1. Q.
-  if (Tc > 0) load<Shape>(Q_smem, Q_all.head(b, h), row0);  // otherwise no barrier separates this from O, staged in the same buffer
+  if (Tc > 0) load<Shape>(Q_smem, Q_all.head(b, h), row0);  // otherwise no barrier separates it from O, staged in its buffer
 
   for (int j = 0; j < Tc; ++j) {
     // 2. K and V.

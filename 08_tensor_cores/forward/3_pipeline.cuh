@@ -7,8 +7,8 @@
 //   at the end  O = O / l,   L = m + ln l                                              (6.5)
 //
 // New since step 2, with the same arithmetic on the same tiles:
-// - Double buffering: there are two tiles each of K and V. While the products read one, cp.async prefetches the other. It copies
-//   from global to shared memory without going through registers, and threads wait only when they need the data.
+// - Double buffering: there are two tiles each of K and V. While the products read one, cp.async prefetches the other, from
+//   global to shared memory without going through registers, and threads wait only when they need the data.
 // - One barrier per tile now does two jobs: it makes the landed tile visible to all threads, and it allows the next copy to
 //   overwrite the tile that all threads have finished reading.
 //

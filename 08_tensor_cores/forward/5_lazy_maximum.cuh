@@ -7,9 +7,9 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 4, with the same tiles:
-// - Any m that keeps P from overflowing gives the same O and L, because it cancels in (8.5). So m is kept as long as no lane's
-//   part of a row of P sums to more than OVERFLOW (8.7). Otherwise m becomes the true maximum, O and l are rescaled as in (6.2),
-//   and P is recomputed. Most tiles need no maximum, no shuffle and no rescaling.
+// - Any m that keeps P from overflowing gives the same O and L, because it cancels in (8.5). So m is kept while no lane's part
+//   of a row of P sums to more than OVERFLOW (8.7). Otherwise m becomes the true maximum, O and l are rescaled as in (6.2), and
+//   P is recomputed. Most tiles need no maximum, no shuffle and no rescaling.
 // - Keys are processed from last to first: under a causal mask, and with ALiBi, the largest scores tend to be at the end.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_TILES rows of S and O; a row is shared by the 4 lanes of a quad.
