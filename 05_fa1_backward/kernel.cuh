@@ -35,8 +35,8 @@ using fa1_forward::add_dot, fa1_forward::add_scaled, fa1_forward::first_visible_
 
 constexpr int MAX_Bc = 64;            // the tiles of P and dS grow with Bc squared
 constexpr int MAX_ROWS = 2 * MAX_Bc;  // Br at most: see tiles_of()
-constexpr int CHUNK = 32;  // gradient columns per thread in registers: one element of dS or P serves them all
-constexpr int BATCH = 8;   // loads from HBM in flight per thread: otherwise 4 warps are too few to hide the latency
+constexpr int CHUNK = 32;             // gradient columns per thread in registers: one element of dS or P serves them all
+constexpr int BATCH = 8;              // loads from HBM in flight per thread: otherwise 4 warps are too few to hide the latency
 
 /// Floats of shared memory for such tiles.
 FLASH_HOST_DEVICE constexpr int shared_floats(const Tiles& t, int width) {

@@ -35,7 +35,8 @@ struct BackwardShape {
                        QUERY_TILES = Br / 8;  // of 16 rows and of 8 columns of transposed scores, per warp
   static constexpr int THREADS = Bc / (16 * KEY_TILES) * WARP;
   static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
-  static constexpr int COLS = Width > 128 ? 128 : Width, PARTS = Width / COLS;   // of dK and dV, per block: there is no room for more
+  // Columns of dK and dV per block: registers hold no more.
+  static constexpr int COLS = Width > 128 ? 128 : Width, PARTS = Width / COLS;
   static constexpr int SHARED_NUMBERS = Width * (2 * Bc + 4 * Br) + 2 * 4 * Br;  // K, V; two tiles each of Q, dO, L and D
   static constexpr int DQ_THREADS = Bc / 16 * WARP;                              // dq_kernel: 16 queries per warp
   static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, KEY_TILES == 2);

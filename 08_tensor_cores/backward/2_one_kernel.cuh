@@ -33,7 +33,8 @@ struct BackwardShape {
                        QUERY_TILES = Br / 8;  // of 16 rows and of 8 columns of transposed scores, per warp
   static constexpr int THREADS = Bc / (16 * KEY_TILES) * WARP;
   static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
-  static constexpr int COLS = Width > 128 ? 128 : Width, PARTS = Width / COLS;  // of dK and dV, per block: there is no room for more
+  // Columns of dK and dV per block: registers hold no more.
+  static constexpr int COLS = Width > 128 ? 128 : Width, PARTS = Width / COLS;
   static constexpr int SHARED_NUMBERS =
       Width * (2 * Bc + 4 * Br) + Bc * Br + 2 * 4 * Br;  // K, V; two tiles each of Q, dO, L and D; dS
   static constexpr WarpGrid DQ_WARPS{THREADS / WARP, Br, COLS};
@@ -61,7 +62,8 @@ __device__ void load_LD(const SharedMatrix<float>& LD_smem, const Matrix<const f
   if (which < 2) cp_async<16>(LD_smem.address(which, col), LD.address(which, row0 + col));
 }
 
-/// (8.16)  The warp's part of dQ = dS K [Br, COLS], added to the sum of dQ, a sequence of 16 x 8 fragments: 4 elements per lane.
+/// (8.16)  The warp's part of dQ = dS K [Br, COLS], added to the sum of dQ, a sequence of 16 x 8 fragments: 4 elements per
+/// lane.
 template <class Shape, class T>
 __device__ void add_to_dQ(const Matrix<float>& sum, int row0, int col0, const Tile<T, Shape::Br>& dS_smem,
                           const Tile<T, Shape::Width>& K_smem) {

@@ -13,9 +13,9 @@
 //   half 0, tile i:      S^T = K Q^T,   P^T = e^(S^T - L)  -> shared memory,            dV += P^T dO
 //   half 1, tile i - 1:  dP^T = V dO^T, dS^T = P^T o (dP^T - D) -> overwrites P^T,      dK += dS^T Q
 //   all warps, tile i - 2:  dQ += dS K; half 1 before its other work and half 0 after it, so that not all wait at once
-// Half 1 uses in iteration i + 1 what half 0 produces in iteration i: one barrier per tile orders everything, and while one half
-// computes exponentials the other keeps the tensor cores busy. A warp holds one gradient instead of two, and therefore twice the
-// keys: each operand that it loads serves two products.
+// Half 1 uses in iteration i + 1 what half 0 produces in iteration i: one barrier per tile orders everything, and while one
+// half computes exponentials the other keeps the tensor cores busy. A warp holds one gradient instead of two, and therefore
+// twice the keys: each operand that it loads serves two products.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head.
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared, read and written each time, read;
@@ -57,7 +57,8 @@ __device__ void exponentiate(Scores& S, const SharedMatrix<const float>& LD, con
 }
 
 // P goes from half 0 to half 1 in left-operand order: a lane stores its four registers of each 16 x 16 block, and the same lane
-// of half 1 reads them back, as one 16-byte access without bank conflicts. Row order, with 4-byte accesses, costs 2 % at d = 64.
+// of half 1 reads them back, as one 16-byte access without bank conflicts. Row order, with 4-byte accesses, costs 2 %
+// at d = 64.
 template <class T, int RowTiles, int Steps>
 __device__ void store_blocks(T* start, const Kept<T, RowTiles, Steps>& P) {
   const SharedMatrix<T> blocks{start, RowTiles * Steps, 8 * WARP, 8 * WARP};

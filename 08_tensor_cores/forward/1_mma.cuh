@@ -86,8 +86,8 @@ struct Right {
   }
 };
 
-/// A tile [rows, Width] of T in shared memory. A row starts 4 banks after the previous one (12 where Width is 16, 20 where it is
-/// 32 or 96): the 8 rows of 4 words that a warp reads at once are in 32 different banks.
+/// A tile [rows, Width] of T in shared memory. A row starts 4 banks after the previous one (12 where Width is 16, 20 where it
+/// is 32 or 96): the 8 rows of 4 words that a warp reads at once are in 32 different banks.
 template <class T_, int Width, int Pad>
 struct Tile {
   using T = T_;

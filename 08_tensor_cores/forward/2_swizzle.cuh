@@ -30,7 +30,7 @@ struct ForwardShape {
   static constexpr int ROW_TILES = RowTiles;                       // of 16 rows, per warp
   static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
   static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP;
-  static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
+  static constexpr int BLOCKS = Blocks;                                   // per SM (occupancy); they share its registers
   static constexpr int SHARED_NUMBERS = Width * (Br + 2 * Bc) + Bc * Br;  // Q, K, V and P
   static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, ROW_TILES == 2 && Width >= 64);
 
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
     // 4. O += P V. P becomes an operand through shared memory. The barrier of phase 2 separates it from the previous tile's P.
     store(P_rows, S);
-    __syncwarp();  // read after write: ldmatrix reads whole rows, written by several lanes
+    __syncwarp();                                   // read after write: ldmatrix reads whole rows, written by several lanes
     add_product(O, P_rows.left(), V_smem.right());  // (8.4)
   }
   write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), row0 + warp_row, Q_rows);  // (6.5)

@@ -30,7 +30,7 @@ struct ForwardShape {
   static constexpr int ROW_TILES = RowTiles;                       // of 16 rows, per warp
   static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
   static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP;
-  static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
+  static constexpr int BLOCKS = Blocks;                                   // per SM (occupancy); they share its registers
   static constexpr int SHARED_NUMBERS = Width * (Br + 4 * Bc) + Bc * Br;  // Q, two tiles each of K and V, P
   static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, ROW_TILES == 2 && Width >= 64);
 

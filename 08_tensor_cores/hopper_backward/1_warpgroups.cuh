@@ -9,17 +9,17 @@
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
 // New since backward/2_one_kernel.cuh, with the same order of products:
-// - The TMA copies tiles, tracked by mbarriers; wgmma multiplies 64 keys by a tile of queries, which it reads from shared memory
-//   (Hopper forward, steps 1 and 2).
-// - Keys are still the rows of scores: the accumulators of P^T and dS^T have the left operand's layout for (8.14) and (8.15), so
-//   that only one product of five, dQ, needs data from other warps. For dQ, wgmma sums down the rows of dS^T and K (MN-major), so
-//   that no tile has to be transposed.
+// - The TMA copies tiles, tracked by mbarriers; wgmma multiplies 64 keys by a tile of queries, which it reads from shared
+//   memory (Hopper forward, steps 1 and 2).
+// - Keys are still the rows of scores: the accumulators of P^T and dS^T have the left operand's layout for (8.14) and (8.15),
+//   so that only one product of five, dQ, needs data from other warps. For dQ, wgmma sums down the rows of dS^T and K
+//   (MN-major), so that no tile has to be transposed.
 // - Products run asynchronously: dP^T during the exponentials, dV while dS waits for other warps, dK while dQ is added to HBM.
 // - Without a mask, fewer heads are in flight at a time, so that the blocks of a head run together (heads_at_once()).
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: warpgroups; each owns 64 keys.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared, read and written each time, read;
-// dQ, dK, dV once. Workspace: L and D; the sum of dQ. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared, read and written each time, read; dQ,
+// dK, dV once. Workspace: L and D; the sum of dQ. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   for (int visit = 0; visit < work.visits; ++visit, now = work.after(problem, now)) {
     // 2. The prefetch of the next tiles starts.
     const int stage = visit % 2, parity = visit / 2 % 2;  // each stage has one phase per two tiles
-    __syncthreads();  // write after read: no warp still reads the previous tiles or dS
+    __syncthreads();                                      // write after read: no warp still reads the previous tiles or dS
     if (threadIdx.x == 0 && visit + 1 < work.visits) load_tiles(1 - stage, work.after(problem, now));
 
     // 3. S^T and dP^T are issued; P^T while dP^T is in flight.

@@ -12,13 +12,13 @@
 // - Warp specialization: one thread of an additional warpgroup, the producer, loads tile after tile into rings. It waits for
 //   "empty", the consumers wait for "full" (Hopper forward, step 3).
 // - setmaxnreg moves the producer's registers to the consumers, which need more than the 168 that each thread gets at launch.
-// - Two tiles of dS: a warpgroup stores one while the other warpgroup still reads the previous one for dQ. This leaves one barrier
-//   in the loop.
+// - Two tiles of dS: a warpgroup stores one while the other warpgroup still reads the previous one for dQ. This leaves one
+//   barrier in the loop.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
 // warpgroups, each of which owns 64 keys; then the producer.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared, read and written each time, read;
-// dQ, dK, dV once. Workspace: L and D; the sum of dQ. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared, read and written each time, read; dQ,
+// dK, dV once. Workspace: L and D; the sum of dQ. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
@@ -139,7 +139,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const BackwardShared<T, Shape> shared;
   const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
   if (threadIdx.x == 0) shared.initialize();
-  __syncthreads();  // read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  __syncthreads();
 
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();

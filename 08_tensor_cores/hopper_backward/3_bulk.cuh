@@ -9,15 +9,15 @@
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
 // New since step 2:
-// - Another warp of the producer's warpgroup, the adder, handles dQ: consumers store their parts to shared memory, and the adder
-//   asks the TMA to add the whole tile, 32 KB at d = 64 and 128, to the sum. Adding from registers takes one instruction per 16
-//   bytes and lane, and occupies dQ's registers until the last one is issued.
+// - Another warp of the producer's warpgroup, the adder, handles dQ: consumers store their parts to shared memory, and the
+//   adder asks the TMA to add the whole tile, 32 KB at d = 64 and 128, to the sum. Adding from registers takes one instruction
+//   per 16 bytes and lane, and occupies dQ's registers until the last one is issued.
 // - dQ has a ring too, in the opposite direction: consumers fill it, the adder empties it.
 //
-// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumers, warpgroups of which each owns 64 keys;
-// then the producer and the adder, a warp each.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared, read and written each time, read;
-// dQ, dK, dV once. Workspace: L and D; the sum of dQ. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
+// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
+// warpgroups, each of which owns 64 keys; then the producer and the adder, a warp each.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared, read and written each time, read; dQ,
+// dK, dV once. Workspace: L and D; the sum of dQ. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
@@ -158,7 +158,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const BackwardShared<T, Shape> shared;
   const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
   if (threadIdx.x == 0) shared.initialize();
-  __syncthreads();  // read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  __syncthreads();
 
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();

@@ -13,17 +13,17 @@
 //   bits. Only adders wait; consumers continue while the ring of dQ has room. An adder waits until its addition is complete, so
 //   there are two adders, which take turns at tiles.
 // - The block of the first keys stores instead of adding, so that only queries without a visible key need a cleared sum.
-// - Queries run from last to first: every tile of keys sees the last queries, so that blocks which start together reach them one
-//   after another and stay one tile apart. From first to last, under a causal mask, a block would wait until its predecessors
-//   reach its diagonal.
+// - Queries run from last to first: every tile of keys sees the last queries, so that blocks which start together reach them
+//   one after another and stay one tile apart. From first to last, under a causal mask, a block would wait until its
+//   predecessors reach its diagonal.
 // - A block draws a ticket, the index of its tile of keys. A block that has drawn is running, and blocks wait only for smaller
 //   tickets: no block waits for one that cannot start before it ends.
 //
-// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumers, warpgroups of which each owns 64 keys;
-// then the producer and two adders, a warp each.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ written each time, read each time but the first, read;
-// dQ, dK, dV once. Workspace: L and D; the sum of dQ; the ticket and the turns, zero before and after. Shapes: d up to 128, padded
-// with zeros to 32, 64, 96 or 128. Needs sm_90a.
+// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
+// warpgroups, each of which owns 64 keys; then the producer and two adders, a warp each.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ written each time, read each time but the first,
+// read; dQ, dK, dV once. Workspace: L and D; the sum of dQ; the ticket and the turns, zero before and after. Shapes: d up to
+// 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"

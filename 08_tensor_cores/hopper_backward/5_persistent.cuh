@@ -10,13 +10,14 @@
 //
 // New since step 2:
 // - Blocks are persistent, and take tiles of keys from a counter, the longest first (Hopper forward, step 7).
-// - K and V have a ring too: the next tile of keys, and its first Q and dO, are loaded while the current tile finishes and stores
-//   its gradients. Short sequences, with few tiles of queries per tile of keys, gain most.
+// - K and V have a ring too: the next tile of keys, and its first Q and dO, are loaded while the current tile finishes and
+//   stores its gradients. Short sequences, with few tiles of queries per tile of keys, gain most.
 //
-// Grid: at most one block per SM. Block: consumer warpgroups, each of which owns 64 keys; then the producer. A block loops over all
-// query heads that share its key/value head.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared, read and written each time, read;
-// dQ, dK, dV once. Workspace: L and D; the sum of dQ; the counter. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
+// Grid: at most one block per SM. Block: consumer warpgroups, each of which owns 64 keys; then the producer. A block loops over
+// all query heads that share its key/value head.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared, read and written each time, read; dQ,
+// dK, dV once. Workspace: L and D; the sum of dQ; the counter. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128.
+// Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
@@ -57,7 +58,8 @@ __device__ void produce(const SharedTiles<T, Shape>& shared, const BackwardMaps&
                         const Tensor<const float>& LD, const KeyWork<Shape>& work, int number, Turns& turn) {
   auto& is = shared.barriers();
   const int place = turn.of_KV.stage();
-  mbarrier_wait(is.empty_KV[place], turn.of_KV.parity() ^ 1);  // write after read: gradients staged in K's and V's buffers are stored
+  // Write after read: the gradients staged in K's and V's buffers have been stored.
+  mbarrier_wait(is.empty_KV[place], turn.of_KV.parity() ^ 1);
   is.number[place] = number;
   shared.load_KV(place, maps, work.b, work.h_kv, work.col0);
   turn.of_KV.next();
@@ -147,7 +149,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const SharedTiles<T, Shape> shared;
   auto& is = shared.barriers();
   if (threadIdx.x == 0) shared.initialize();
-  __syncthreads();  // read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  __syncthreads();
 
   struct {
     Turn<Shape::KV_STAGES> of_KV;

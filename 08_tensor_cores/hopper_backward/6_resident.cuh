@@ -8,14 +8,14 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 2: V, the left operand of dP^T, stays in registers up to the register limit: half of it at d = 128. If registers
-// are left, K does too. Shared memory bandwidth is the bottleneck, and an operand in shared memory is read again in every
-// iteration.
+// New since step 2: V, the left operand of dP^T, stays in registers up to the register limit: half of it at d = 128. If
+// registers are left, K does too. Shared memory bandwidth is the bottleneck, and an operand in shared memory is read again in
+// every iteration.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
 // warpgroups, each of which owns 64 keys; then the producer.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared, read and written each time, read;
-// dQ, dK, dV once. Workspace: L and D; the sum of dQ. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared, read and written each time, read; dQ,
+// dK, dV once. Workspace: L and D; the sum of dQ. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
@@ -39,8 +39,8 @@ struct BackwardShape {
   static constexpr int SHARED_NUMBERS =
       (Width + 63) / 64 * 64 * (2 * Bc + 2 * STAGES * Br) + DS_STAGES * Bc * Br + STAGES * 4 * Br + BARRIER_NUMBERS;
   static constexpr int MIN_SM = 90;
-  // A consumer needs 32 registers for addresses and temporaries. TAKEN hold dK and dV, together with first S^T and dP^T (8B.1), then
-  // packed P^T and dS^T and dQ, in full width if there is only one warpgroup.
+  // A consumer needs 32 registers for addresses and temporaries. TAKEN hold dK and dV, together with first S^T and dP^T (8B.1),
+  // then packed P^T and dS^T and dQ, in full width if there is only one warpgroup.
   static constexpr int OF_DQ = CONSUMERS == 1 ? Width / 2 : 32, TAKEN = Width + std::max(Br, Br / 2 + OF_DQ);
   // The rest hold blocks of 16 columns of V, then of K, four registers each.
   static constexpr int BLOCKS = Width / 16, ROOM = std::max(0, (CONSUMER_REGISTERS - 32 - TAKEN) / 4);
@@ -51,8 +51,8 @@ struct BackwardShape {
   static_assert(DS_STAGES == STAGES, "a tile of dS goes by the stage of its Q and dO");
 };
 
-/// A warpgroup's rows of K or V as left operand: the first Resident blocks of 16 columns are in registers, each product reads the
-/// others from shared memory.
+/// A warpgroup's rows of K or V as left operand: the first Resident blocks of 16 columns are in registers, each product reads
+/// the others from shared memory.
 template <class T, class Shape, int Resident>
 struct ResidentRows {
   KMajor<Shape::Bc> of_group;
@@ -169,7 +169,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const BackwardShared<T, Shape> shared;
   const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
   if (threadIdx.x == 0) shared.initialize();
-  __syncthreads();  // read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  __syncthreads();
 
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();

@@ -7,10 +7,10 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since forward/6_tuned.cuh:
-// - One thread asks the TMA for a tile. The TMA computes all addresses, swizzles, and writes zeros beyond the last row and column;
-//   the other threads copy nothing.
-// - The TMA counts landed bytes on an mbarrier, and every thread waits on that one object, instead of waiting for its own copies
-//   and then at a barrier for the other threads' copies.
+// - One thread asks the TMA for a tile. The TMA computes all addresses, swizzles, and writes zeros beyond the last row and
+//   column; the other threads copy nothing.
+// - The TMA counts landed bytes on an mbarrier, and every thread waits on that one object, instead of waiting for its own
+//   copies and then at a barrier for the other threads' copies.
 // - Tiles consist of panels of 64 columns (parts/panels.cuh). A width need only be a multiple of 16, so 80 is available.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_TILES rows of S and O; a row is shared by the 4 lanes of a quad.

@@ -7,9 +7,9 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 1:
-// - A warpgroup (four warps) multiplies 64 rows by a whole tile. wgmma reads Q, K and V directly from shared memory: no ldmatrix,
-//   no registers for operands. Only P is read from registers, since its accumulators have the left operand's layout, as in
-//   forward step 4.
+// - A warpgroup (four warps) multiplies 64 rows by a whole tile. wgmma reads Q, K and V directly from shared memory: no
+//   ldmatrix, no registers for operands. Only P is read from registers, since its accumulators have the left operand's layout,
+//   as in forward step 4.
 // - A product is issued and runs asynchronously. The fence before it orders earlier register accesses; after the wait its
 //   registers may be read and shared memory may be overwritten.
 // - The maximum is taken in every tile again, with m, alpha and l as in forward step 4, to keep this step simple. Step 5 brings

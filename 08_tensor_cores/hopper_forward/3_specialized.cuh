@@ -11,7 +11,8 @@
 //   "empty", the consumers wait for "full". The loop has no block-wide barrier any more, so that one warpgroup can compute its
 //   softmax while another multiplies.
 // - setmaxnreg moves the producer's registers to the consumers.
-// - Blocks are persistent: one per SM, each of which processes one tile of Q after another. The producer already loads the next.
+// - Blocks are persistent: one per SM, each of which processes one tile of Q after another. The producer already loads the
+//   next.
 //
 // Grid: at most one block per SM. Block: consumer warpgroups, each of which owns 64 rows of S and O, 16 per warp; then the
 // producer.
@@ -114,7 +115,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
   const Shared<T, Shape> shared;
   if (threadIdx.x == 0) shared.initialize();
-  __syncthreads();  // read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  __syncthreads();
 
   struct {
     Turn<1> of_Q;

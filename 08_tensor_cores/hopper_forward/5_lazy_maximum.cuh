@@ -172,7 +172,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
   const Shared<T, Shape> shared;
   if (threadIdx.x == 0) shared.initialize();
-  __syncthreads();  // read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  __syncthreads();
 
   struct {
     Turn<1> of_Q;

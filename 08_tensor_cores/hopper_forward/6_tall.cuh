@@ -7,9 +7,9 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 5:
-// - Tall tiles: three warpgroups share a tile of keys, which is narrower in return. Each byte of K and V serves more queries, and
-//   more warpgroups have a product or a softmax ready at any time. S of a narrower tile also frees the registers for the third
-//   warpgroup. None are left for a bias, which therefore has separate kernels.
+// - Tall tiles: three warpgroups share a tile of keys, which is narrower in return. Each byte of K and V serves more queries,
+//   and more warpgroups have a product or a softmax ready at any time. S of a narrower tile also frees the registers for the
+//   third warpgroup. None are left for a bias, which therefore has separate kernels.
 // - Three stages in the rings, since tiles of keys are smaller.
 // - A warpgroup skips tiles that none of its rows sees, which are a good part of a tall tile under a causal mask or at the end.
 //
@@ -175,7 +175,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   }
   named_barrier_sync(1 + warpgroup(),
                      WARPGROUP);  // write after read: the products of all four warps have read Q; O is staged in its buffer
-  const int head = opaque(work.head), b = head / rule.problem.H, h = head % rule.problem.H;  // opaque: computed here, not before the loop
+  // opaque(): computed here, not before the loop.
+  const int head = opaque(work.head), b = head / rule.problem.H, h = head % rule.problem.H;
   write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), work.row0 + warp_row,
                shared.Q().below(warp_row));  // (8.5)
   fence_proxy_async();                       // write after write: the TMA loads the next Q where this thread has stored O
@@ -188,7 +189,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
   const Shared<T, Shape> shared;
   if (threadIdx.x == 0) shared.initialize();
-  __syncthreads();  // read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  __syncthreads();
 
   struct {
     Turn<1> of_Q;

@@ -7,8 +7,8 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 6, with the same tiles except at d = 64:
-// - Work is claimed from a global counter: a block that finishes takes the next tile of Q, longest first. The producer publishes
-//   its index together with Q.
+// - Work is claimed from a global counter: a block that finishes takes the next tile of Q, longest first. The producer
+//   publishes its index together with Q.
 // - Two tiles of Q, if there is room: while the consumers store O, the next Q, K and V are already being loaded.
 // - Each warp stores its rows of O by TMA from Q's buffer: no lane computes addresses.
 //
@@ -211,7 +211,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const Shared<T, Shape, Shape::Q_STAGES> shared;
   auto& is = shared.barriers();
   if (threadIdx.x == 0) shared.initialize();
-  __syncthreads();  // read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  __syncthreads();
 
   struct {
     Turn<Shape::Q_STAGES> of_Q;
@@ -228,8 +229,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       if (drawn == schedule.end - 1) atomicSub(next, schedule.end);
       number = static_cast<int>(gridDim.x) + drawn;
     }
-    mbarrier_wait(is.empty_Q[turn.of_Q.stage()], turn.of_Q.parity() ^ 1);  // write after read: the consumers have read the previous index
-    is.number[turn.of_Q.stage()] = schedule.end;                           // no work left
+    // Write after read: the consumers have read the previous index.
+    mbarrier_wait(is.empty_Q[turn.of_Q.stage()], turn.of_Q.parity() ^ 1);
+    is.number[turn.of_Q.stage()] = schedule.end;  // no work left
     mbarrier_arrive(is.full_Q[turn.of_Q.stage()]);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();

@@ -1,5 +1,5 @@
-// 08 Tensor cores: a type that says which thread holds which elements of a matrix. Step 1 introduces it; with it, all steps read
-// like their equations:
+// 08 Tensor cores: a type that says which thread holds which elements of a matrix. Step 1 introduces it; with it, all steps
+// read like their equations:
 //
 //   add_product(S, Q.left(), K.transposed());    S += Q K^T     Q, K, V: tiles in shared memory; S, O: accumulators of a warp
 //   const auto alpha = raise(m, row_max(S));                    m, alpha: one value per row (common/device/softmax.cuh)
@@ -140,9 +140,9 @@ __device__ void store(const Tile& rows, const Accumulators<RowTiles, ColTiles>& 
   }
 }
 
-/// Writes C, rounded to T, to rows row0, row0 + 1, ... of M from column col0 on. Straight from accumulators a lane would write 4
-/// bytes at a time, half a sector in each of 8 rows; through `staging`, rows of a tile in shared memory that no other warp still
-/// uses, it writes 16-byte chunks.
+/// Writes C, rounded to T, to rows row0, row0 + 1, ... of M from column col0 on. Straight from accumulators a lane would write
+/// 4 bytes at a time, half a sector in each of 8 rows; through `staging`, rows of a tile in shared memory that no other warp
+/// still uses, it writes 16-byte chunks.
 template <class T, int RowTiles, int ColTiles, class Tile>
 __device__ void write_rows(const Matrix<T>& M, int row0, const Accumulators<RowTiles, ColTiles>& C, const Tile& staging,
                            int col0 = 0) {

@@ -55,8 +55,8 @@ constexpr CompiledShape compiled_shape(const char* why, void (*start)(const Atte
           start};
 }
 
-/// "" or why the grid cannot hold a problem: it has one block in x per tile of Q, batch and head, of at least 32 rows; so do the
-/// blocks that pad.
+/// "" or why the grid cannot hold a problem: it has one block in x per tile of Q, batch and head, of at least 32 rows; so do
+/// the blocks that pad.
 std::string refuse_forward(const Problem& p) {
   const int longest = rows_are_aligned(p) ? p.Nq : std::max(p.Nq, p.Nk);
   return refuse_row_of_blocks(std::int64_t{p.B} * p.H, longest, 32);
@@ -100,8 +100,8 @@ inline std::vector<WorkspaceSpec> backward_workspace(const Problem& p, Pass pass
 /// Columns of the sum of dQ: d, rounded up to a compiled width.
 inline std::int64_t width_of_sum(const Problem& p) { return p.d <= 128 ? (p.d + 31) / 32 * 32 : 256; }
 
-/// "" or why the grids cannot hold a problem: a block of prepare_kernel has at least 8 queries, blocks of other kernels have more
-/// rows. Or why a head's sum of dQ is too large for the offsets into it, which are ints.
+/// "" or why the grids cannot hold a problem: a block of prepare_kernel has at least 8 queries, blocks of other kernels have
+/// more rows. Or why a head's sum of dQ is too large for the offsets into it, which are ints.
 template <bool SumsInHbm>
 std::string refuse_backward(const Problem& p) {
   const std::string forward_refusal = refuse_forward(p);

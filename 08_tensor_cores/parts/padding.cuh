@@ -1,6 +1,6 @@
 // 08 Tensor cores: rows without 16-byte alignment. With d = 59, for example, a row of 2-byte elements starts at an address from
-// which no 16-byte copy can start. Reading element by element in every tile would cost more than the products, so Q, K and V are
-// first copied once to a workspace where zeros pad their rows to whole chunks.
+// which no 16-byte copy can start. Reading element by element in every tile would cost more than the products, so Q, K and V
+// are first copied once to a workspace where zeros pad their rows to whole chunks.
 #pragma once
 
 #include "common/device/device.cuh"

@@ -1,5 +1,5 @@
-// 08 Tensor cores: tiles in the layout that the TMA writes and wgmma reads. A tile in shared memory is a sequence of panels: each
-// has all rows and 64 columns, so that a panel's row is 128 bytes, whose chunks are swizzled by the row
+// 08 Tensor cores: tiles in the layout that the TMA writes and wgmma reads. A tile in shared memory is a sequence of panels:
+// each has all rows and 64 columns, so that a panel's row is 128 bytes, whose chunks are swizzled by the row
 // (common/attention/wgmma_operand.hpp). The last panel is whole even if d ends within it: the TMA fills the rest with zeros.
 #pragma once
 
@@ -116,15 +116,15 @@ __device__ float (&registers(Accumulators<1, ColTiles>& C))[4 * ColTiles] {
 }
 
 /// Issues C = A B, or C += A B, over Steps blocks of 16 in the inner dimension; all threads of the warpgroup call it. It runs
-/// asynchronously: a wgmma_fence() has to come before it, a wgmma_commit() after it, and a wgmma_wait() for its registers before
-/// C is read or A or B is changed.
+/// asynchronously: a wgmma_fence() has to come before it, a wgmma_commit() after it, and a wgmma_wait() for its registers
+/// before C is read or A or B is changed.
 template <class T, int Steps, int ColTiles, class Left, class Right>
 __device__ void issue_product(Accumulators<1, ColTiles>& C, const Left& A, const Right& B, bool add) {
 #pragma unroll
   for (int k = 0; k < Steps; ++k) wgmma<T>(registers(C), A(k), B(k), add || k > 0);
 }
 
-// ---- The softmax, as forward steps 4 and 5 introduce it ---------------------------------------------------------------------------
+// ---- The softmax, as forward steps 4 and 5 introduce it ---------------------------------------------------------------------
 
 /// (6.2)  m = max(m, largest). Returns alpha = 2^(c m_old - c m), the factor that rescales sums over the old P.
 template <int N>
@@ -156,7 +156,7 @@ __device__ bool in_all_rows(Rows<N> rows, F holds) {
   return __all_sync(ALL_LANES, all);
 }
 
-// ---- Rings ------------------------------------------------------------------------------------------------------------------------
+// ---- Rings ------------------------------------------------------------------------------------------------------------------
 
 constexpr int BARRIER_NUMBERS = 128;  // space for mbarriers, in 16-bit units
 

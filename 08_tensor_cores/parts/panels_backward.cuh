@@ -1,5 +1,5 @@
-// 08 Tensor cores: code that the backward steps for Hopper share. Tiles are made of the panels of parts/panels.cuh; the layouts of
-// L, D and the sum of dQ in HBM are defined in parts/prepare.cuh.
+// 08 Tensor cores: code that the backward steps for Hopper share. Tiles are made of the panels of parts/panels.cuh; the layouts
+// of L, D and the sum of dQ in HBM are defined in parts/prepare.cuh.
 #pragma once
 
 #include "08_tensor_cores/parts/launch_hopper.cuh"
@@ -9,10 +9,10 @@
 namespace flash::tensor_cores {
 namespace {
 
-// ---- Work -------------------------------------------------------------------------------------------------------------------------
+// ---- Work -------------------------------------------------------------------------------------------------------------------
 
-/// A tile of keys of a key/value head. A block loops over the tiles of queries that see any of it, for every query head that shares
-/// the key/value head.
+/// A tile of keys of a key/value head. A block loops over the tiles of queries that see any of it, for every query head that
+/// shares the key/value head.
 template <class Shape>
 struct KeyWork {
   int b, h_kv, col0;      // its first key
@@ -37,9 +37,9 @@ struct KeyWork {
   }
 };
 
-/// Heads in flight: the largest number for which L2 holds Q, dO and the sum of dQ, which blocks reread and update. Without a mask
-/// at most 1.25 blocks per SM, so that the blocks of a head run at the same time. Under a mask blocks differ in length, and more
-/// heads balance the load.
+/// Heads in flight: the largest number for which L2 holds Q, dO and the sum of dQ, which blocks reread and update. Without a
+/// mask at most 1.25 blocks per SM, so that the blocks of a head run at the same time. Under a mask blocks differ in length,
+/// and more heads balance the load.
 template <class Shape>
 int heads_at_once(const Attention& a) {
   const Problem& p = a.problem;
@@ -53,10 +53,10 @@ struct BackwardMaps {
   TensorMap Q, K, V, dO;
 };
 
-// ---- Tiles ------------------------------------------------------------------------------------------------------------------------
+// ---- Tiles ------------------------------------------------------------------------------------------------------------------
 
-/// The shared memory of a block: tiles and mbarriers. L is loaded with Q and D with dO, on the same mbarriers. KVStages: tiles of
-/// K and of V.
+/// The shared memory of a block: tiles and mbarriers. L is loaded with Q and D with dO, on the same mbarriers. KVStages: tiles
+/// of K and of V.
 template <class T, class Shape, int KVStages = 1>
 struct BackwardShared {
   static constexpr int STAGES = Shape::STAGES;  // of Q, dO, L and D
@@ -141,7 +141,7 @@ __device__ void store(const PanelOperand<T, Rows, false, Steps>& rows, const InR
   }
 }
 
-// ---- P and dS, transposed: rows are keys, columns queries --------------------------------------------------------------------------
+// ---- P and dS, transposed: rows are keys, columns queries -------------------------------------------------------------------
 
 /// (8.11)  Scores become P = e^(factor S - L). LD: the columns' L, then their D.
 template <class Scores>
@@ -161,9 +161,10 @@ __device__ void differentiate(Scores& dP, const Scores& P, const SharedMatrix<co
   dP.multiply(P);
 }
 
-// ---- dQ ---------------------------------------------------------------------------------------------------------------------------
+// ---- dQ ---------------------------------------------------------------------------------------------------------------------
 
-/// The part of dQ [Br, Width] that a warpgroup computes: 64 rows and all columns, or 64 columns if two warpgroups share the rows.
+/// The part of dQ [Br, Width] that a warpgroup computes: 64 rows and all columns, or 64 columns if two warpgroups share the
+/// rows.
 template <class Shape>
 struct PartOfDQ {
   static constexpr int ROWS_OF_GROUPS = Shape::Br / GROUP_ROWS, SHARERS = Shape::CONSUMERS / ROWS_OF_GROUPS;
@@ -179,8 +180,8 @@ struct PartOfDQ {
                                      false);
   }
 
-  /// Offset of fragment n of the warp's 16 rows in the sum of dQ, for a tile that begins at row0. A fragment has 128 elements, 4 per
-  /// lane; the fragments of a row are adjacent.
+  /// Offset of fragment n of the warp's 16 rows in the sum of dQ, for a tile that begins at row0. A fragment has 128 elements,
+  /// 4 per lane; the fragments of a row are adjacent.
   __device__ int place(int row0, int n) const {
     return ((row0 + row + threadIdx.x % WARPGROUP / WARP * 16) / 16 * (Shape::Width / 8) + col / 8 + n) * 4 * WARP;
   }
@@ -209,7 +210,7 @@ struct PartOfDQ {
   }
 };
 
-// ---- The host ---------------------------------------------------------------------------------------------------------------------
+// ---- The host ---------------------------------------------------------------------------------------------------------------
 
 template <class Shape>
 BackwardMaps backward_maps(const Attention& a) {

@@ -39,8 +39,9 @@ struct PartOfHead {
   }
 };
 
-/// Computes D = rowsum(dO o O) and stores it next to L; a query that sees no key, or that only pads the last tile, gets L = inf,
-/// which makes its P 0. Clears the sum of dQ if there is one. Width / 8 lanes, rounded up to a power of two, share a query.
+/// Computes D = rowsum(dO o O) and stores it next to L; a query that sees no key, or that only pads the last tile, gets L =
+/// inf, which makes its P 0. Clears the sum of dQ if there is one. Width / 8 lanes, rounded up to a power of two, share a
+/// query.
 /// Grid: B*H * parts.
 template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)

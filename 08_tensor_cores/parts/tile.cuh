@@ -1,7 +1,7 @@
 // 08 Tensor cores: the tiles of steps 2 to 4, with cheap addresses. An integer instruction next to an mma costs as much as an
 // addition (chapter 08, section 2), and no registers are free for precomputed addresses. Hence:
-// - An operand keeps a single offset, of its lane's chunk in block (0, 0). 16 rows down, the swizzle repeats, so the offset grows
-//   by a constant; 16 columns on, some bits flip, because the swizzle is an XOR.
+// - An operand keeps a single offset, of its lane's chunk in block (0, 0). 16 rows down, the swizzle repeats, so the offset
+//   grows by a constant; 16 columns on, some bits flip, because the swizzle is an XOR.
 // - A copying thread keeps its column and moves down by a constant number of rows, a multiple of 8 if there are enough threads,
 //   so that addresses differ by constants.
 #pragma once
@@ -48,7 +48,8 @@ struct Tile {
   }
   __device__ T* chunk(int row, int col) const { return numbers.address(row, swizzled_col(Width, row, col)); }
 
-  // Operands. Lanes point to the chunks of a 16 x 16 block in one of two orders: the left ones of rows 0..15, then the right ones,
+  // Operands. Lanes point to the chunks of a 16 x 16 block in one of two orders: the left ones of rows 0..15, then the right
+  // ones,
   __device__ Operand<T, Width, false> left(int row0) const { return {numbers, offset(row0 + lane() % 16, lane() / 16)}; }
   __device__ Operand<T, Width, true> right(int col0 = 0) const { return {numbers, offset(lane() % 16, lane() / 16), 2 * col0}; }
   // or the left and right ones of rows 0..7, then of rows 8..15.
@@ -103,8 +104,8 @@ struct Kept {
   }
 };
 
-/// One thread's share of copying consecutive tiles of Rows rows from a matrix to shared memory, one 16-byte chunk at a time. The
-/// matrix's rows are 16-byte aligned; tiles get zeros beyond its last row and column.
+/// One thread's share of copying consecutive tiles of Rows rows from a matrix to shared memory, one 16-byte chunk at a time.
+/// The matrix's rows are 16-byte aligned; tiles get zeros beyond its last row and column.
 template <class T, int Width, int Rows, int Threads>
 struct Copier {
   static constexpr int CHUNKS = Width / 8, FIT = Threads / CHUNKS;

@@ -21,16 +21,16 @@ struct CompiledShape {
   std::span<const ThreadPart> thread{};  ///< which thread holds what, for --list
 };
 
-/// The sizes of the narrowest width that holds d which the device can run. The default comes first: the first size that gives each
-/// multiprocessor a block, or otherwise the one with the most blocks; the others follow in table order. A block has a tile of queries
-/// of a query head; with Pass::backward, of keys of a key/value head.
+/// The sizes of the narrowest width that holds d which the device can run. The default comes first: the first size that gives
+/// each multiprocessor a block, or otherwise the one with the most blocks; the others follow in table order. A block has a tile
+/// of queries of a query head; with Pass::backward, of keys of a key/value head.
 std::vector<TileChoice> choices(std::span<const CompiledShape>, const Problem&, Pass, const DeviceLimits&);
 
 /// Starts the size that the run has chosen.
 void start(std::span<const CompiledShape>, const Attention&);
 
-// The same as functions for a Variant, for a table in namespace scope. They are static because the tables of several files share a
-// name, and g++ 14 would merge their functions.
+// The same as functions for a Variant, for a table in namespace scope. They are static because the tables of several files
+// share a name, and g++ 14 would merge their functions.
 template <const auto& shapes>
 static std::vector<TileChoice> choices_of(const Problem& p, Pass pass, const DeviceLimits& limits) {
   return choices(shapes, p, pass, limits);

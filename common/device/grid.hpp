@@ -11,8 +11,8 @@ namespace flash {
 /// Blocks that cover n elements, `size` per block.
 inline unsigned blocks_for(int n, int size) { return static_cast<unsigned>((static_cast<long long>(n) + size - 1) / size); }
 
-/// "" or why a grid cannot hold a problem with one layer per batch and head, and in each layer a row of blocks per `rows_per_block`
-/// queries or keys: CUDA allows 65535 in y and in z.
+/// "" or why a grid cannot hold a problem with one layer per batch and head, and in each layer a row of blocks per
+/// `rows_per_block` queries or keys: CUDA allows 65535 in y and in z.
 inline std::string refuse_grid_beyond(const Problem& p, int rows_per_block) {
   constexpr std::int64_t limit = 65535;
   const std::int64_t layers = std::int64_t{p.B} * p.H;

@@ -1,9 +1,9 @@
-// Hopper's instructions: copies by the Tensor Memory Accelerator (TMA), mbarriers that count their bytes, named barriers for some of
-// the warps, registers that move between warps; warpgroup products are in wgmma.cuh. common/simt/hopper.hpp has the same names for
-// the CPU, and lists the misuse that it finds. Titles in quotation marks are sections of the PTX ISA.
+// Hopper's instructions: copies by the Tensor Memory Accelerator (TMA), mbarriers that count their bytes, named barriers for
+// some of the warps, registers that move between warps; warpgroup products are in wgmma.cuh. common/simt/hopper.hpp has the
+// same names for the CPU, and lists the misuse that it finds. Titles in quotation marks are sections of the PTX ISA.
 //
-// Everything except setmaxnreg runs on every GPU since sm_90; code for another architecture traps. Memory means the block's shared
-// memory unless it is called global.
+// Everything except setmaxnreg runs on every GPU since sm_90; code for another architecture traps. Memory means the block's
+// shared memory unless it is called global.
 #pragma once
 
 #include "common/attention/tensor_map.hpp"
@@ -29,11 +29,11 @@
 namespace flash {
 inline namespace gpu {
 
-// ---- mbarriers: "Parallel Synchronization and Communication Instructions: mbarrier" ------------------------------------------------
+// ---- mbarriers: "Parallel Synchronization and Communication Instructions: mbarrier" -----------------------------------------
 //
-// An mbarrier goes through phases, numbered from 0. A phase completes when `arrivals` threads have arrived and all bytes that were
-// expected in it have been copied. A thread's accesses before its arrival, and the copies of the phase, happen before whatever
-// follows a wait for that phase.
+// An mbarrier goes through phases, numbered from 0. A phase completes when `arrivals` threads have arrived and all bytes that
+// were expected in it have been copied. A thread's accesses before its arrival, and the copies of the phase, happen before
+// whatever follows a wait for that phase.
 
 struct alignas(8) Mbarrier {
   unsigned long long word;
@@ -53,8 +53,8 @@ __device__ inline void mbarrier_arrive(Mbarrier& barrier) {
 __device__ inline void mbarrier_arrive_expect_tx(Mbarrier& barrier, int bytes) {
   FLASH_SM90("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)), "r"(bytes) : "memory");
 }
-/// Waits until the phase of this parity (phase % 2) is complete. Parities repeat every two phases: skip one and the wait returns at
-/// once or never. "Phase -1", of parity 1, is complete from the start: a ring that begins empty needs no arrivals.
+/// Waits until the phase of this parity (phase % 2) is complete. Parities repeat every two phases: skip one and the wait
+/// returns at once or never. "Phase -1", of parity 1, is complete from the start: a ring that begins empty needs no arrivals.
 __device__ inline void mbarrier_wait(Mbarrier& barrier, int parity) {
   unsigned over = 0;
   while (over == 0) {
@@ -68,10 +68,11 @@ __device__ inline void mbarrier_wait(Mbarrier& barrier, int parity) {
   }
 }
 
-// ---- TMA, tiles: "Data Movement and Conversion Instructions: Tensor copy" -------------------------------------------------------------
+// ---- TMA, tiles: "Data Movement and Conversion Instructions: Tensor copy" ---------------------------------------------------
 //
-// One thread copies a box: 64 columns of some rows of one head. In shared memory it is a panel of wgmma_operand.hpp: rows of 128 bytes, swizzled,
-// at a multiple of 1024 bytes. Its first column is a multiple of 8. Kernels take maps as `const __grid_constant__ TensorMap`.
+// One thread copies a box: 64 columns of some rows of one head. In shared memory it is a panel of wgmma_operand.hpp: rows of
+// 128 bytes, swizzled, at a multiple of 1024 bytes. Its first column is a multiple of 8. Kernels take maps as `const
+// __grid_constant__ TensorMap`.
 
 struct TensorMap {
   CUtensorMap map;
@@ -79,8 +80,8 @@ struct TensorMap {
 /// Host function. Throws std::logic_error if why_no_tensor_map() gives a reason, DeviceError if the driver refuses.
 TensorMap tensor_map(const TensorRef&, int box_rows);
 
-/// Global to shared memory: the box whose first element is (batch, head, row, col), with zeros outside the tensor. Its box_rows * 128
-/// bytes count towards the mbarrier's current phase.
+/// Global to shared memory: the box whose first element is (batch, head, row, col), with zeros outside the tensor. Its box_rows
+/// * 128 bytes count towards the mbarrier's current phase.
 __device__ inline void tma_load(void* panel, const TensorMap& map, Mbarrier& barrier, int col, int row, int head, int batch) {
   FLASH_SM90(
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::
@@ -95,7 +96,7 @@ __device__ inline void tma_store(const TensorMap& map, const void* panel, int co
              : "memory");
 }
 
-// ---- Bulk copies of adjacent bytes: "Bulk copy". One thread; addresses and sizes are multiples of 16 ------------------------------------
+// ---- Bulk copies of adjacent bytes: "Bulk copy". One thread; addresses and sizes are multiples of 16 ------------------------
 
 /// Global to shared memory; the bytes count towards the mbarrier.
 __device__ inline void bulk_load(void* to, const void* from, int bytes, Mbarrier& barrier) {
@@ -130,14 +131,14 @@ __device__ inline void bulk_wait() {
 
 // ---- Data that threads store and the TMA or wgmma reads: "Async proxy" ------------------------------------------------------
 
-/// Called by each thread that has stored to shared memory, before the barrier after which the TMA or wgmma reads it; or after the
-/// barrier, by a thread that is ordered before the thread that requests the read.
+/// Called by each thread that has stored to shared memory, before the barrier after which the TMA or wgmma reads it; or after
+/// the barrier, by a thread that is ordered before the thread that requests the read.
 __device__ inline void fence_proxy_async() { FLASH_SM90("fence.proxy.async.shared::cta;" ::: "memory"); }
-/// The same for global memory: TMA operations that this thread requests later see its stores, and stores that it has synchronised
-/// with.
+/// The same for global memory: TMA operations that this thread requests later see its stores, and stores that it has
+/// synchronised with.
 __device__ inline void fence_proxy_async_global() { FLASH_SM90("fence.proxy.async.global;" ::: "memory"); }
 
-// ---- Named barriers: "bar". Ids 1 to 15 (0 is __syncthreads); counts are multiples of 32; whole warps call them -------------------------
+// ---- Named barriers: "bar". Ids 1 to 15 (0 is __syncthreads); counts are multiples of 32; whole warps call them -------------
 
 /// Waits until `threads` threads have arrived, by either function.
 __device__ inline void named_barrier_sync(int id, int threads) {
@@ -148,10 +149,10 @@ __device__ inline void named_barrier_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// ---- A warp as a whole -----------------------------------------------------------------------------------------------------------------
+// ---- A warp as a whole ------------------------------------------------------------------------------------------------------
 
-/// The inverse of ldmatrix_x4: lane i passes the address of row i % 8 of matrix i / 8; M(g, 2t..2t+1) of matrix m is written from
-/// r[m].
+/// The inverse of ldmatrix_x4: lane i passes the address of row i % 8 of matrix i / 8; M(g, 2t..2t+1) of matrix m is written
+/// from r[m].
 __device__ inline void stmatrix_x4(void* row, const unsigned (&r)[4]) {
   FLASH_SM90("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)), "r"(r[0]),
              "r"(r[1]), "r"(r[2]), "r"(r[3])
@@ -165,9 +166,9 @@ __device__ inline bool elect_one() {
   return elected != 0;
 }
 
-/// Lowers (dec) or raises (inc) the register limit of each thread of this warpgroup: "setmaxnreg". All four warps call it. Registers
-/// that one warpgroup releases become available to another, which waits until there are enough. At launch a thread has 65536 /
-/// threads, rounded down to a multiple of 8. The kernel needs __launch_bounds__(threads, 1).
+/// Lowers (dec) or raises (inc) the register limit of each thread of this warpgroup: "setmaxnreg". All four warps call it.
+/// Registers that one warpgroup releases become available to another, which waits until there are enough. At launch a thread
+/// has 65536 / threads, rounded down to a multiple of 8. The kernel needs __launch_bounds__(threads, 1).
 template <int Registers>
 __device__ inline void setmaxnreg_dec() {
   static_assert(Registers % 8 == 0 && Registers >= 24 && Registers <= 256, "a multiple of 8 from 24 to 256");

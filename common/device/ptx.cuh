@@ -1,8 +1,8 @@
 // Instructions for which CUDA C++ has no function, each wrapped in one. common/simt/ptx.hpp has the same names for the CPU.
 //
-// Fragments: how the 32 lanes of a warp hold a tile, with g = lane / 4 and t = lane % 4. A register holds two 16-bit elements, the
-// one with the lower column (A) or row (B) in the lower half (PTX ISA, "Matrix Fragments for mma.m16n8k16 / m16n8k8"; fragments.hpp
-// has them as functions):
+// Fragments: how the 32 lanes of a warp hold a tile, with g = lane / 4 and t = lane % 4. A register holds two 16-bit elements,
+// the one with the lower column (A) or row (B) in the lower half (PTX ISA, "Matrix Fragments for mma.m16n8k16 / m16n8k8";
+// fragments.hpp has them as functions):
 //
 //   A [16, 16]   a[0] = A(g, 2t..2t+1)     a[1] = A(g+8, 2t..2t+1)    a[2] = A(g, 2t+8..2t+9)    a[3] = A(g+8, 2t+8..2t+9)
 //   B [16, 8]    b[0] = B(2t..2t+1, g)     b[1] = B(2t+8..2t+9, g)

@@ -1,9 +1,9 @@
-// Products of a warpgroup, four consecutive warps of which the first is a multiple of four: "Asynchronous Warpgroup Level Matrix
-// Multiply-Accumulate Instructions" in the PTX ISA. common/simt/wgmma.hpp has the same names for the CPU.
+// Products of a warpgroup, four consecutive warps of which the first is a multiple of four: "Asynchronous Warpgroup Level
+// Matrix Multiply-Accumulate Instructions" in the PTX ISA. common/simt/wgmma.hpp has the same names for the CPU.
 //
-// D [64, N] = A B, or D += A B, with A [64, 16] and B [16, N] in fp16 or bf16 and fp32 sums. All 128 threads call it. The product runs
-// asynchronously: until the warpgroup has waited for its group, D, A in registers and the operands in shared memory must not be
-// touched.
+// D [64, N] = A B, or D += A B, with A [64, 16] and B [16, N] in fp16 or bf16 and fp32 sums. All 128 threads call it. The
+// product runs asynchronously: until the warpgroup has waited for its group, D, A in registers and the operands in shared
+// memory must not be touched.
 //
 //   const KMajor<64> Q = k_major<64>(Q_tile);  const KMajor<Bc> K = k_major<Bc>(K_tile);
 //   wgmma_fence();                                                                    // S may be used by wgmma from here on
@@ -37,8 +37,8 @@ __device__ inline MnMajor<Rows> mn_major(const void* tile, int col = 0) {
   return mn_major_at<Rows>(shared_address(tile), col);
 }
 
-/// Required after ordinary code has touched registers of D or A, and when the accumulators change; otherwise ptxas inserts a fence and
-/// a wait (its messages C7519 and C7517).
+/// Required after ordinary code has touched registers of D or A, and when the accumulators change; otherwise ptxas inserts a
+/// fence and a wait (its messages C7519 and C7517).
 __device__ inline void wgmma_fence() { FLASH_SM90A("wgmma.fence.sync.aligned;" ::: "memory"); }
 /// Closes a group: the products since the previous group.
 __device__ inline void wgmma_commit() { FLASH_SM90A("wgmma.commit_group.sync.aligned;" ::: "memory"); }

@@ -57,8 +57,8 @@ struct WgmmaShape {
 #define FLASH_D_120 FLASH_D_112, FLASH_8(112)
 #define FLASH_D_128 FLASH_D_120, FLASH_8(120)
 
-// One instruction. `accumulate` is a predicate; the immediate operands are the scales of A and B and whether each is transposed. The
-// operands after D's registers are numbered p0 to p6.
+// One instruction. `accumulate` is a predicate; the immediate operands are the scales of A and B and whether each is
+// transposed. The operands after D's registers are numbered p0 to p6.
 #define FLASH_SHARED(n, registers, type, p0, p1, p2, p3, p4)                                               \
   FLASH_SM90A("{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %" #p2                                   \
               ", 0;\n"                                                                                     \
