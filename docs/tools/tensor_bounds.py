@@ -1,19 +1,15 @@
-"""Stage 08: its steps by chapter, as the folders of the kernels have them, and the default kernel of a step."""
+"""Stage 08: its steps by chapter, and the default kernels of a step."""
 
+from . import hopper_backward, hopper_forward
 from .shapes import shape_of, variants
 
 STAGE = "08_tensor_cores"
 VARIANTS = variants(STAGE)
-MMA_FLOPS = 2 * 16 * 8 * 16  # of one m16n8k16
-
-
-def steps_of(folder):
-    return [name for name, variant in VARIANTS.items() if variant["kernel"].split("/")[1] == folder]
-
-
-FORWARD, BACKWARD = steps_of("forward"), steps_of("backward")
-CHAPTERS = {"08H": steps_of("hopper_forward"), "08B": steps_of("hopper_backward")}
+CHAPTERS = {"08H": hopper_forward.STEPS, "08B": hopper_backward.STEPS}
 HOPPER = [name for steps in CHAPTERS.values() for name in steps]
+BACKWARD = [name for name, v in VARIANTS.items() if "backward" in v["passes"] and name not in HOPPER]
+FORWARD = [name for name in VARIANTS if name not in BACKWARD + HOPPER]
+MMA_FLOPS = 2 * 16 * 8 * 16  # of one m16n8k16
 
 
 def default(variant, width):
