@@ -130,7 +130,8 @@ inline Prediction predicted(const Variant& v, const Problem& p, Pass pass, const
   for (const std::string_view step :
        {"two_kernels", "one_kernel", "staggered", "warpgroups", "ring", "bulk", "ordered", "persistent", "resident"}) {
     if (v.name != step) continue;
-    return {pass == Pass::forward ? predicted_forward(p, choice) : predicted_backward(step, p, choice)};
+    if (pass == Pass::backward) return {predicted_backward(step, p, choice)};
+    return {predicted_forward(p, choice), {}, forward_barriers("tuned", p, choice, limits), {}};
   }
   return {};
 }
