@@ -84,7 +84,7 @@ class Rows(unittest.TestCase):
         self.assertEqual(self.read(row(verdict=None, check={"passed": False, "tensors": {}}))[0].verdict, "WRONG")
         self.assertEqual(self.read(row(verdict=None, check={"passed": True, "tensors": {}}))[0].verdict, "ok")
         self.assertEqual(self.read(row(verdict=None))[0].verdict, "not checked")
-        slow, other = row(verdict="TIMED OUT", sizes={"seq_q": 9}), row(verdict="CRASHED", variant="other")
+        slow, other = row(verdict="TIMED OUT", sizes={"seq_q": 9}), row(verdict="CRASHED", sizes={"seq_q": 8})
         self.assertEqual([one.verdict for one in rows.failures(self.read(row(), slow, other))], ["CRASHED"])
         self.assertEqual([one.verdict for one in rows.failures(self.read(slow))], ["TIMED OUT"])
 
