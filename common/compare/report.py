@@ -161,7 +161,12 @@ def page(rows, title, command):
     failed = [f"{row.label}, {row.pass_}, {saved.describe(row.problem)}: {row.verdict}" for row in saved.failures(rows)]
     files = sorted({path for row in rows for path in saved.changed(row.sources or {})})
     shown = tables(rows)
-    facts = {"tables": shown, "largest": max(shown, key=lambda table: len(table["lines"]), default=None), "plots": drawn, "missing": missing}
+    facts = {
+        "tables": shown,
+        "largest": max(shown, key=lambda table: len(table["lines"]), default=None),
+        "plots": drawn,
+        "missing": missing,
+    }
     return environment.get_template("report.html.j2").render(
         title=title, command=command, origin=origin(rows), failed=failed, stale=files, **facts
     )

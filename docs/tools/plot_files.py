@@ -16,7 +16,9 @@ INSTALL = "python3 -m pip install matplotlib"
 @cache
 def saved(device):
     """[(file name, row)] of all files of a device. Other results (histories, tile sizes) lie beside rows."""
-    names = sorted(path.name for path in (RESULTS / device).glob("*.jsonl") if path.name != "front.jsonl")  # one problem, in other files too
+    names = sorted(
+        path.name for path in (RESULTS / device).glob("*.jsonl") if path.name != "front.jsonl"
+    )  # one problem, in other files too
     return [(file, row) for file in names for row in rows_of(device, file) if row.tune is None]
 
 
