@@ -1,157 +1,128 @@
 #!/usr/bin/env python3
-"""report.py: what the page says of rows, and how."""
+"""report.py: the figures of its tables, what failed or is stale, where rows come from, and text that is no HTML."""
 
+import contextlib
+import io
+import json
+import pathlib
+import sys
+import tempfile
 import unittest
+from html.parser import HTMLParser
+from unittest import mock
 
-from cases import NAIVE, PEER, TILED, ReportCase, at
-from made_rows import COMMIT, CPU, row
+try:
+    import jinja2  # noqa: F401
+except ImportError:
+    print("skipped: Jinja2 is not installed")
+    sys.exit(77)
+
+from test_rows import row
+
+import report
+from rows import ROOT, Failure, code_hash
+
+CPU = {"kind": "cpu", "name": "A CPU"}
+KERNEL = "01_naive/kernel.cuh"
 
 
-class Report(ReportCase):
-    def test_times_and_gains(self):
-        page = self.page([NAIVE, TILED, PEER])
-        self.assertEqual(
-            [" | ".join(line[1:]) for line in page.lines],  # large and small print of a cell stand together
-            [
-                "tiles | median, msmin to max | TFLOP/s | % of peak | gain over the first | over the line before | bytes movedread + written"
-                " | extra memory | max error | verdict",
-                "128 × 32 | 87.5 to 8.5 | 1 | 1 | – | – | 32 MiB31 MiB + 1 MiB | 64 MiB | 4.5e-07 | ok",
-                "128 × 32 | 21.5 to 2.5 | 4 | 4 | 4 × | 4 × | 4 MiB3 MiB + 1 MiB | none | 4.5e-07 | ok",
-                "– | 43.5 to 4.5 | 2 | 2 | 2 × | – | 4 MiB3 MiB + 1 MiB | – | – | ok",  # its peak is what the stages' rows imply
-            ],
+class Reader(HTMLParser):
+    """The tables as lists of cells, the text as a whole."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.text, self.lines, self.open, self.scripts = "", [], [], 0
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.scripts += tag == "script"
+        if tag == "tr":
+            self.lines.append([])
+        if tag in ("th", "td"):
+            self.lines[-1].append("")
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        while self.open and self.open.pop() != tag:  # img and meta have no end
+            pass
+
+    def handle_data(self, data):
+        self.text += data if "style" not in self.open else ""
+        if {"th", "td"} & set(self.open):
+            self.lines[-1][-1] += data.strip() + " " if "small" not in self.open else ""
+
+
+class Report(unittest.TestCase):
+    def page(self, *objects, plots=([], []), arguments=()):
+        with tempfile.TemporaryDirectory() as name, mock.patch.object(report, "plots", plots if callable(plots) else lambda rows: plots):
+            rows, out = pathlib.Path(name) / "rows.jsonl", pathlib.Path(name) / "out.html"
+            rows.write_text("".join(json.dumps(one) + "\n" for one in objects))
+            with contextlib.redirect_stdout(io.StringIO()):
+                report.main([str(rows), "--out", str(out), *arguments])
+            self.html = out.read_text(encoding="utf-8")
+        return Reader(self.html)
+
+    def line(self, page, name):
+        (cells,) = [line for line in page.lines if line[0].strip() == name]
+        return [cell.strip() for cell in cells[1:]]
+
+    def test_the_figures_are_those_of_the_rows(self):
+        refused = row("peer", "cudnn", verdict="refused", message="16-bit types only")
+        tiled = row("06_fa2_forward", "tiled", 2.0, tiles={"br": 64, "bc": 32}, hbm_read_bytes=1 << 20, hbm_written_bytes=1 << 19)
+        tiled["check"] = {"passed": True, "tensors": {"o": {"max_abs": 4.5e-7}, "lse": {"max_abs": 1.0}}}
+        page = self.page(refused, tiled, row("01_naive", "naive", 8.0), row("peer", "flash", 1.0, torch="9.9"))
+        names = [line[0].strip() for line in page.lines]
+        self.assertEqual(names, ["stage/variant", "01_naive/naive", "06_fa2_forward/tiled", "peer/cudnn", "peer/flash"])
+        heads = ["tiles", "median, ms", "TFLOP/s", "bytes moved", "max error", "gain", "verdict"]
+        self.assertEqual([head.strip() for head in page.lines[0][1:]], heads)
+        self.assertEqual(self.line(page, "06_fa2_forward/tiled"), ["64,32", "2.00", "4.00", "1.5 MiB", "4.5e-07", "4.00×", "ok"])
+        self.assertEqual(self.line(page, "peer/cudnn"), ["–"] * 6 + ["refused"])
+        self.assertIn("16-bit types only", page.text)
+        self.assertIn("--share: 12.5%", self.html)  # 1 TFLOP/s of 8
+
+    def test_problems_passes_and_devices_have_tables_of_their_own(self):
+        on_cpu = row(device=CPU, counters={"sectors": 1234567})
+        page = self.page(row(ms=1.0), row(ms=1.0, sizes={"causal": False}), row(ms=1.0, **{"pass": "backward"}), on_cpu)
+        self.assertEqual(self.html.count("<table>"), 4)
+        self.assertIn("1,234,567", page.text)
+
+    def test_what_failed_or_is_stale_is_named_first(self):
+        fresh = row("01_naive", "fresh", 1.0, sources={KERNEL: code_hash(ROOT / KERNEL)})
+        stale = row("01_naive", "stale", 1.0, sources={KERNEL: "0"})
+        page = self.page(fresh, stale, row("01_naive", "wrong", verdict="WRONG"))
+        notices = page.text[: page.text.index("Tables")]
+        self.assertRegex(notices, "Failed:\\s*01_naive/wrong, forward, B=2 H=4 N=256 d=64 causal fp32: WRONG")
+        self.assertRegex(notices, f"Changed since these rows were saved:\\s*{KERNEL}")
+        verdicts = {name: self.line(page, f"01_naive/{name}")[-1].split() for name in ("fresh", "stale", "wrong")}
+        self.assertEqual(verdicts, {"fresh": ["ok"], "stale": ["ok", ",", "stale"], "wrong": ["WRONG"]})
+        self.assertNotIn("Changed since", self.page(fresh).text)
+
+    def test_where_rows_come_from(self):
+        device = {"kind": "gpu", "name": "B GPU", "cuda": "13.0", "driver": "580.1"}
+        page = self.page(row(device=device, commit="1" * 40 + "-dirty", torch="9.9"), arguments=["--command", "compare --save <x>"])
+        for text in ("B GPU", "13.0", "580.1", "9.9", "2026-01-02", "1" * 12 + "-dirty (1 rows)", "compare --save <x>"):
+            self.assertIn(text, page.text)
+
+    def test_text_is_not_read_as_html(self):
+        page = self.page(
+            row(idea="<script>alert(1)</script>", device={"kind": "gpu", "name": "<script>"}), arguments=["--title", "<script>"]
         )
-        self.assertEqual([line[0] for line in page.lines[2:]], ["06_fa2_forward/tiledidea of tiled", "peer flashidea of flash"])
-        self.assertIn(("td", "style", "--share:25.0%"), page.attributes)  # the bar of 01: 1 of 4 TFLOP/s
-        self.says(
-            page,
-            "4 × as fast as plain attention (01_naive/naive): 8 ms become 2 ms in 06_fa2_forward/tiled.",
-            "8 × fewer bytes moved than plain attention (01_naive/naive): 32 MiB become 4 MiB in 06_fa2_forward/tiled.",
-            "2 × as fast as the fastest peer, idea of flash: 4 ms there, 2 ms in 06_fa2_forward/tiled.",
-            f"Test GPU, compute capability 9.0, CUDA 13.0, driver 580.1Peerstorch 9.9Date2026-01-02Commit{COMMIT} (3 rows)",
-            "matplotlib is not installed. python3 -m pip install matplotlib installs it",
-            "Forward, B=2 H=4 N=256 d=64 causal fp32\nTest GPU; cold L2; any implementation must move 1 MiB and do 8 GFLOP;",
-        )
-        self.assertNotIn("Until the launch", page.text)
+        self.assertEqual(page.scripts, 0)
+        self.assertIn("<script>alert(1)</script>", page.text)
 
-    def test_what_an_unsynchronised_timer_reads(self):
-        page = self.page([NAIVE, row("06_fa2_forward", "tiled", time={**TILED["time"], "enqueue_ms": 0.0125})])
-        column = page.lines[0].index("until the launch returned, ms")
-        self.assertEqual([page.line("01")[column], page.line("06")[column]], ["–", "0.0125"])
+    def test_plots_are_in_the_page_or_the_reason_why_not(self):
+        at = [row(ms=n / 256, sizes={"seq_q": n, "seq_k": n, "causal": False}, flops=8e9) for n in (256, 512, 1024)]
+        page = self.page(*at, plots=report.plots)
+        self.assertTrue("data:image/svg+xml" in self.html or "A GPU: " in page.text)
 
-    def test_counts_are_no_times(self):
-        page = self.page([row("01_naive", "naive", device=CPU, hbm_read_bytes=7 << 20), row("06_fa2_forward", "tiled", device=CPU)])
-        self.assertEqual(
-            [" | ".join(line[2:-2]) for line in page.lines[::2]],
-            [
-                "bytes movedread + written | gain over the first | over the line before | extra memory"
-                " | sectors | barriers | warp operations | bank conflicts",
-                "4 MiB3 MiB + 1 MiB | 2 × | 2 × | none | 1,234 | 56 | 7 | 8",
-            ],
-        )
-        self.says(page, "exact counts; they are not times", "on Test CPU")
-        for part in ("TFLOP/s", "median"):
-            self.assertNotIn(part, page.text)
-
-    def test_a_forward_pass_of_another_stage_is_no_step(self):
-        borrowed = row("07_fa2_backward", "two", 1.0, sources={"07_fa2_backward/two.cuh": "0" * 40, "06_fa2_forward/tiled.cuh": "0" * 40})
-        page = self.page([NAIVE, TILED, borrowed])
-        self.assertIn("its forward pass is that of 06_fa2_forward", page.line("07")[0])
-        changed = "Changed since these rows were made: 06_fa2_forward/tiled.cuh, 07_fa2_backward/two.cuh."
-        self.says(page, "8 ms become 2 ms in 06_fa2_forward/tiled", changed)
-
-    def test_what_failed_is_shown_with_its_reason(self):
-        rows = [
-            NAIVE,
-            row("02_safe_softmax", "skipped_one", verdict="skipped", message="would take 35 min"),
-            row("03_online_softmax", "wrong_one", 0.5, check={"passed": False, "tensors": {"o": {"max_abs": 0.25}}}),
-            {"stage": "04_fa1_forward", "variant": "crashed_one", "pass": "forward", "verdict": "CRASHED", "message": "signal 11"},
-            row("06_fa2_forward", "refused_one", verdict="refused", message="d is 80"),
-        ]
-        page = self.page(rows)
-        reasons = ["skipped: would take 35 min", "WRONG: no reason given (max error 0.25)", "CRASHED: signal 11", "refused: d is 80"]
-        for line, reason in zip(page.lines[2:6], reasons):
-            self.assertIn(reason, line[1])  # the only problem of its file is that of what crashed
-        self.says(page, "Failed: 03_online_softmax/wrong_one, forward: WRONG; 04_fa1_forward/crashed_one, forward: CRASHED.")
-        self.assertNotIn("as fast:", page.text)  # a wrong result is not the fastest one
-        page = self.page([NAIVE, at(512, "01_naive", "naive", 9.0), rows[3]])
-        self.says(page, "Runs that ended before they named their problem")
-        self.assertIn("CRASHED: signal 11", page.line("04")[2])
-
-    def test_a_sweep_has_an_overview(self):
-        rows = []
-        for n in (256, 512, 1024):
-            rows.append(at(n, "01_naive", "naive", n / 32, batch=2048 // n, extra_memory_bytes=n * n))
-            rows.append(at(n, "06_fa2_forward", "tiled", n / 128, batch=2048 // n))
-        rows[-2].update(verdict="skipped", message="would not fit")
-        page = self.page(rows + [{**one, "pass": "backward"} for one in rows])
-        heads = ["N=256B=8", "N=512B=4", "N=1,024B=2"]
-        self.assertEqual([line[1:] for line in page.lines[:3]], [heads, ["18", "0.516", "skipped"], ["42", "24", "18"]])
-        self.says(page, "Forward, fp32, causal, H=4 d=64", "B·N is always 2,048", "GPU: TFLOP/s, with the median time")
-        self.assertEqual(sum(tag == "details" for tag, *_ in page.attributes), 2)  # of six tables the two of the lesson are open
-        rows.append(at(512, "04_fa1_forward", "grows", 1.0, extra_memory_bytes=512))
-        page = self.page([{**one, "problem": {**one["problem"], "batch": 1}} for one in rows])
-        said = "4 × the extra memory for a sequence 2 times as long: 01_naive/naive needs 64 KiB at N=256, 256 KiB at N=512; "
-        self.says(page, said, "; 06_fa2_forward/tiled needs none at that length.")
-
-    def test_a_sweep_of_the_simulator_shows_bytes_over_memory(self):
-        page = self.page([at(n, "01_naive", "naive", device=CPU, extra_memory_bytes=n - 256) for n in (256, 512)])
-        self.assertEqual(page.lines[1][1:], ["4 MiBnone", "4 MiB256 B"])
-        self.says(page, "Simulator: bytes moved, an exact count")
-
-    def test_the_fewest_bytes_make_no_stage_the_best(self):
-        moved = {("01_naive", "naive"): 9, ("04_fa1_forward", "first"): 2, ("06_fa2_forward", "second"): 3}
-        page = self.page([row(*name, device=CPU, hbm_read_bytes=mib << 20, hbm_written_bytes=0) for name, mib in moved.items()])
-        self.says(page, "9 MiB become 3 MiB in 06_fa2_forward/second")
-
-    def test_equal_lines_are_said_once(self):
-        rows = [at(n, "04_fa1_forward", "slow", verdict="TIMED OUT") for n in (256, 512)]
-        rows.append(at(1024, "04_fa1_forward", "slow", verdict="skipped", message="would take about 11 s; the limit is 10 s"))
-        for n in (256, 512, 1024):
-            rows.append(at(n, "01_naive", "naive", 8.0))
-            rows += [at(n, "peer", name, verdict="refused", message="16 bits only") for name in ("flash", "cudnn")]
-        page = self.page(rows)
-        self.assertEqual(page.lines[2][1:], ["too long"] * 3)  # in the overview, whether the limit ended a run or foresaw it
-        self.says(
-            page,
-            "Failed: 04_fa1_forward/slow, forward: TIMED OUT (2 problems).",
-            "Without a result in any column: peer/flash, peer/cudnn (refused).",
-            "TIMED OUT: the time limit ended the run",
-        )
-        self.assertEqual(page.text.count("refused: 16 bits only"), 3)  # once in each table
-        self.assertIn("refused: 16 bits only", page.line("peer flash, cudnn")[1])
-        finished = at(128, "04_fa1_forward", "slow", 8.0)  # so it does not hang: long problems are long
-        self.assertNotIn("Failed:", self.page([*rows, finished]).text)
-        for elsewhere in ({"pass": "backward"}, {"device": CPU}):
-            self.says(self.page([*rows, {**finished, **elsewhere}]), "Failed:")
-
-    def test_the_peer_of_the_same_algorithm_beside_the_fastest_one(self):
-        self.assertNotIn("the same algorithm", self.page([NAIVE, TILED, PEER]).text)
-        page = self.page([NAIVE, TILED, PEER, {**PEER, "variant": "cudnn", "time": {**PEER["time"], "median_ms": 1.0}}])
-        self.says(page, "0.5 × as fast as the fastest peer", "2 × as fast as the peer of the same algorithm")
-
-    def test_of_the_same_run_the_latest_is_shown(self):
-        page = self.page([NAIVE, TILED, {**TILED, "date": "2027-01-01T00:00:00Z", "time": {**TILED["time"], "median_ms": 1.0}}])
-        self.assertEqual([line[0][:8] for line in page.lines if line[0].startswith("06")], ["06_fa2_f"])
-        self.says(page, "8 × as fast", "; 1 older of the same runs is not in the tables")
-        both = self.page([NAIVE, TILED, {**TILED, "tiles": {"br": 64, "bc": 64}}])
-        self.assertEqual(sum(line[0].startswith("06") for line in both.lines), 2)
-
-    def test_a_column_without_figures_is_left_out(self):
-        self.assertIn("bytes movedread + written", self.page([NAIVE, TILED]).lines[0])
-        bare = [{key: value for key, value in one.items() if not key.startswith("hbm_")} for one in (NAIVE, TILED)]
-        self.assertNotIn("bytes movedread + written", self.page(bare).lines[0])
-
-    def test_each_figure_can_stand_under_its_title(self):
-        """Where a table is too wide, a cell shows its data-title, since the head of its column is gone."""
-        swept = [at(n, "04_fa1_forward", "swept", 1.0, batch=2048 // n) for n in (128, 256)]
-        page = self.page([NAIVE, row("06_fa2_forward", "bad", verdict="refused", message="no"), *swept])
-        self.assertEqual(page.titles[1], [None, "N=128 B=16", "N=256 B=2", "N=256 B=8"])
-        self.assertIn([None, None, "verdict"], page.titles)  # a reason in place of figures
-        head = next(line for line in page.lines if "tiles" in line)
-        titles = next(titles for titles in page.titles if "TFLOP/s" in titles)
-        self.assertEqual(len(head), len(titles))
-        for shown, title in zip(head[1:], titles[1:]):
-            self.assertTrue(shown.startswith(title), (shown, title))
+    def test_what_cannot_be_done_is_one_line(self):
+        with self.assertRaises(Failure) as caught:
+            self.page({"stage": "01"})
+        self.assertEqual(caught.exception.args[0], 2)
+        with mock.patch.dict(sys.modules, jinja2=None), self.assertRaises(Failure) as caught:
+            self.page(row())
+        self.assertEqual(caught.exception.args[0], 3)
+        self.assertIn("Jinja2 cannot be imported", caught.exception.args[1])
 
 
 if __name__ == "__main__":
