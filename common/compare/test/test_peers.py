@@ -254,6 +254,7 @@ class Driven(Case):
         program = subprocess.Popen(sweep, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         partial = self.path / "rows.json.partial"
         while not partial.exists() or len(json.loads(partial.read_text())) < 2:
+            self.assertIsNone(program.poll(), "it ended before it had two rows")
             time.sleep(0.02)
         program.send_signal(signal.SIGTERM)
         said = program.communicate(timeout=20)[1]
