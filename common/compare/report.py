@@ -3,8 +3,9 @@
 
     common/compare/report.py ROWS.jsonl... --out FILE.html [--title TEXT] [--command TEXT]
 
-ROWS.jsonl are files of `compare --save`. Runs of the same problem share a table. The page needs no network and no other file; with
-matplotlib it has the plots of plot.py too. --command is shown as what made the rows.
+ROWS.jsonl are files of `compare --save`. Runs of the same problem share a
+table. The page needs no network and no other file; with matplotlib it has the
+plots of plot.py too. --command is shown as what made the rows.
 
 Needs Jinja2. Exit codes: 0 good; 2 bad usage or input; 3 no Jinja2.
 """
