@@ -118,7 +118,7 @@ look() {
   [ "$(uname)" != Linux ] || has bwrap || extras="$extras bubblewrap"
   has_chromium || extras="$extras chromium"
   { has python3 && python3 -c 'import ensurepip, venv' 2>/dev/null; } || extras="$extras venv"
-  for library in numpy matplotlib jinja2; do
+  for library in numpy matplotlib pandas jinja2; do
     { has python3 && python3 -c "import $library" 2>/dev/null; } || extras="$extras $library"
   done
 }
@@ -145,7 +145,8 @@ package() {
     brew:chromium) ;; *:chromium) echo chromium ;;
     brew:bubblewrap) ;; *:bubblewrap) echo bubblewrap ;;
     brew:numpy) echo numpy ;; pacman:numpy) echo python-numpy ;; *:numpy) echo python3-numpy ;;
-    brew:matplotlib | pacman:matplotlib) echo python-matplotlib ;; *:matplotlib) echo python3-matplotlib ;;
+    brew:pandas) ;;
+    brew:matplotlib | pacman:matplotlib | pacman:pandas) echo "python-$1" ;; *:matplotlib | *:pandas) echo "python3-$1" ;;
     brew:jinja2) ;; pacman:jinja2) echo python-jinja ;; *:jinja2) echo python3-jinja2 ;;
   esac
 }

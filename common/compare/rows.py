@@ -1,6 +1,7 @@
 """Saved rows of `compare`: what a row is, and the one place in Python that reads, judges and writes them. A file of rows is JSON Lines."""
 
 import dataclasses
+import functools
 import json
 import re
 import sys
@@ -270,6 +271,7 @@ def changed(sources):
 TOKEN = re.compile(r'//[^\n]*|/\*.*?(?:\*/|$)|"(?:\\.|[^"\\])*"?|\w+|\S', re.DOTALL | re.ASCII)
 
 
+@functools.cache
 def code_hash(path):
     """A hash of a kernel file's tokens without comments, or None if there is no such file; plan.cpp has the same function."""
     if not path.is_file():
