@@ -15,7 +15,7 @@ usage: common/setup.sh [--check] [--dev] [--help]
 
   --check  say what is missing, install nothing; exit code 1 if a compiler, CMake or Ninja is missing
   --dev    also what .ci/run needs: clang 14 with its sanitizers, clang-format 14, git,
-           Python 3 with NumPy, matplotlib and Jinja2, shellcheck, ruff (by pip, into .tools);
+           Python 3 with NumPy, pandas, matplotlib, Jinja2, shellcheck, ruff (by pip, into .tools);
            for the checks of the site Chromium; for the course's grader bubblewrap
   --help   this text
 TEXT

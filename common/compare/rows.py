@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PEER = "peer"  # the stage of rows from peers.py
 SIZES = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "head_dim")
 USUAL = {"bias": "none", "layout": "bhnd", "input": "normal", "seed": 1}  # what describe() leaves out
 PASSES = ("forward", "backward")
 GOOD = ("ok", "not checked")  # "not checked" is for timings alone
-HARMLESS = (*GOOD, "refused", "cannot run", "skipped")
 FAILED = ("WRONG", "STOPPED", "CRASHED", "TIMED OUT")
+VERDICTS = (*GOOD, *FAILED, "refused", "cannot run", "skipped")
 
 # What must be in a nested object if a row has it. A problem may have further fields: each is an option of its own.
 NEEDED = {
@@ -88,7 +87,7 @@ class Row(Mapping):
 
     @property
     def is_peer(self):
-        return self.stage == PEER
+        return self.stage == "peer"
 
     @property
     def is_gpu(self):
@@ -162,7 +161,7 @@ def make(values):
     if row.check and not row.check["passed"]:
         row.verdict = "WRONG"
     row.verdict = row.verdict or ("ok" if row.check else "not checked")  # a stage program's own row has no verdict
-    if row.pass_ not in PASSES or row.verdict not in (*HARMLESS, *FAILED):
+    if row.pass_ not in PASSES or row.verdict not in VERDICTS:
         raise ValueError(f"'pass' is '{row.pass_}' and 'verdict' '{row.verdict}', which are not both known")
     return row
 
