@@ -31,7 +31,7 @@ class Addition(Copy):
 
     def rows(self):
         """{step and pass: row} of the saved rows."""
-        rows = json.loads((self.folder / ROWS).read_text())
+        rows = map(json.loads, (self.folder / ROWS).read_text().splitlines())
         return {f"{row['stage']}/{row['variant']} {row['pass']}": row for row in rows}
 
     def shows(self, step, kernel, before, pages):
