@@ -3,20 +3,18 @@
 import dataclasses
 import functools
 import json
-import os
 import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PEER = "peer"  # the stage of rows from peers.py
 SIZES = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "head_dim")
 USUAL = {"bias": "none", "layout": "bhnd", "input": "normal", "seed": 1}  # what describe() leaves out
 PASSES = ("forward", "backward")
 GOOD = ("ok", "not checked")  # "not checked" is for timings alone
-HARMLESS = (*GOOD, "refused", "cannot run", "skipped")
 FAILED = ("WRONG", "STOPPED", "CRASHED", "TIMED OUT")
+VERDICTS = (*GOOD, *FAILED, "refused", "cannot run", "skipped")
 
 # What must be in a nested object if a row has it. A problem may have further fields: each is an option of its own.
 NEEDED = {
@@ -72,16 +70,16 @@ class Row(Mapping):
     sustained: dict = None  # from power_gpu.py
 
     def __getitem__(self, key):
-        value = getattr(self, NAMES[key])
+        value = getattr(self, FIELDS[key].name)
         if value in (None, ""):
             raise KeyError(key)
         return value
 
     def __iter__(self):
-        return (key for key, name in NAMES.items() if getattr(self, name) not in (None, ""))
+        return (key for key, field in FIELDS.items() if getattr(self, field.name) not in (None, ""))
 
     def __len__(self):
-        return len(list(iter(self)))
+        return sum(1 for _ in self)
 
     @property
     def label(self):
@@ -89,7 +87,7 @@ class Row(Mapping):
 
     @property
     def is_peer(self):
-        return self.stage == PEER
+        return self.stage == "peer"
 
     @property
     def is_gpu(self):
@@ -115,17 +113,14 @@ class Row(Mapping):
     @property
     def moved_bytes(self):
         """What the threads read from and write to global memory."""
-        known = self.hbm_read_bytes is not None and self.hbm_written_bytes is not None
-        return self.hbm_read_bytes + self.hbm_written_bytes if known else None
+        return None if self.hbm_read_bytes is None else self.hbm_read_bytes + (self.hbm_written_bytes or 0)
 
     @property
     def absence(self):
         """Why the row has no result, in a word or two. To a reader it is the same whether a run was ended or not begun."""
-        if self.verdict == "TIMED OUT" or (self.verdict in HARMLESS and re.search("would take|took more than the limit", self.message)):
+        if self.verdict == "TIMED OUT" or re.search("would take|took more than the limit", self.message):
             return "too long"
-        if self.verdict == "cannot run" or (self.verdict == "skipped" and re.search("memory|could not run", self.message)):
-            return "no room"
-        return self.verdict if self.verdict in HARMLESS else "failed"
+        return "no room" if self.verdict in ("cannot run", "skipped") else "refused" if self.verdict == "refused" else "failed"
 
     @property
     def key(self):
@@ -133,8 +128,7 @@ class Row(Mapping):
         return self.device_name, self.label, self.pass_, problem_key(self.problem), self.tune is not None
 
 
-NAMES = {field.name.rstrip("_"): field.name for field in dataclasses.fields(Row)}
-TYPES = {field.name.rstrip("_"): field.type for field in dataclasses.fields(Row)}
+FIELDS = {field.name.rstrip("_"): field for field in dataclasses.fields(Row)}
 
 
 def fits(value, kind):
@@ -157,17 +151,17 @@ def make(values):
         raise ValueError("no JSON object")
     values = {key: value for key, value in values.items() if value is not None}
     for key, value in values.items():
-        if key not in NAMES or not fits(value, TYPES[key]):
-            raise ValueError(f"'{key}' is {json.dumps(value)[:60]}" + ("" if key in NAMES else ", which no row has"))
+        if key not in FIELDS or not fits(value, FIELDS[key].type):
+            raise ValueError(f"'{key}' is {json.dumps(value)[:60]}" + ("" if key in FIELDS else ", which no row has"))
         if wrong := wrong_in(key, value):
             raise ValueError(wrong)
     if missing := [key for key in ("stage", "variant", "pass", "device", "problem") if key not in values]:
         raise ValueError(f"has no {' and no '.join(missing)}")
-    row = Row(**{NAMES[key]: value for key, value in values.items()})
+    row = Row(**{FIELDS[key].name: value for key, value in values.items()})
     if row.check and not row.check["passed"]:
         row.verdict = "WRONG"
     row.verdict = row.verdict or ("ok" if row.check else "not checked")  # a stage program's own row has no verdict
-    if row.pass_ not in PASSES or row.verdict not in (*HARMLESS, *FAILED):
+    if row.pass_ not in PASSES or row.verdict not in VERDICTS:
         raise ValueError(f"'pass' is '{row.pass_}' and 'verdict' '{row.verdict}', which are not both known")
     return row
 
@@ -196,23 +190,16 @@ def latest(rows):
 
 def write(path, rows):
     """Under another name first, so that the file holds the old rows or the new ones."""
-    part = Path(f"{path}.{os.getpid()}.part")
-    try:
-        part.write_text("".join(json.dumps(dict(row), ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows), encoding="utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    part = Path(f"{path}.part")
+    part.write_text("".join(json.dumps(dict(row), ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows), encoding="utf-8")
+    part.replace(path)
 
 
 def failures(rows):
     """By the rule of `compare`, a run that the time limit ended has failed only if its variant finished no problem in that pass, and so may
     hang; otherwise the problem is long."""
-    finished = {(row.device_name, row.label, row.pass_) for row in rows if row.is_good}
-    return [
-        row
-        for row in rows
-        if row.verdict in FAILED[:3] or (row.verdict in FAILED and (row.device_name, row.label, row.pass_) not in finished)
-    ]
+    finished = {row.key[:3] for row in rows if row.is_good}
+    return [row for row in rows if row.verdict in FAILED and not (row.verdict == "TIMED OUT" and row.key[:3] in finished)]
 
 
 def frame(rows):

@@ -56,6 +56,8 @@ NOT_EVERYWHERE = {
         "matplotlib",
         "pandas",
     ),
+    "build/bin/compare --rows rows.jsonl --html report.html": ("jinja2",),
+    "common/compare/report.py docs/results/nvidia_h200/compare.jsonl docs/results/nvidia_h200/peers.jsonl --out report.html": ("jinja2",),
     f"build/bin/compare --device gpu --variant last --tokens 16384 --width 2048 {PAPERS} sweep.jsonl --resume": SWEEP,
     "build/bin/compare --device gpu --only 08,peer --variant tuned,scheduled,staggered,warpgroups,resident,flash,cudnn --rounds 2 --dtype fp16 --tokens 16384"
     " --width 2048 --sweep d=64,128 --sweep causal=no,yes --sweep seq=1024,4096,16384 --save sweep16.jsonl --resume": SWEEP,
