@@ -37,13 +37,22 @@ def is_plain(row):
     return same and not row.is_borrowed and {name for name, _ in rows.options(p)} <= {"input", "scale", "seed"}
 
 
-def place(row):
-    """The order of everything: forward first, stages by number, steps by file, peers as above."""
-    return row.pass_ == "backward", row.is_peer, row.kernel or row.stage, [*PEERS, row.variant].index(row.variant)
+def names(row):
+    """What plots call a row: its series, its step, the heading of its group and its short name there."""
+    stage = row.stage[:2]
+    if row.is_peer:
+        return f"peer_{row.variant}", PEERS.get(row.variant, row.variant), "", ""
+    hopper = " Hopper" * ("hopper" in (row.kernel or ""))
+    group, short = (f"{stage}{hopper}", row.variant) if stage > "05" else ("to 05", " ".join(row.stage.split("_")[:2]))
+    return stage, f"{stage} {row.variant}", f"{group}, {row.problem['dtype']}", short
 
 
 def table(found):
     """A pandas.DataFrame of the rows that plots compare, with the columns of rows.frame() and more."""
+
+    def place(row):
+        return row.pass_ == "backward", row.is_peer, row.kernel or row.stage, [*PEERS, row.variant].index(row.variant)
+
     found = sorted(filter(is_plain, found), key=place)
     devices = sorted({row.device_name for row in found})
     if len(devices) != 1:
@@ -51,47 +60,33 @@ def table(found):
     frame = rows.frame(found)
     needed = ["counters_sectors", "median_ms", "extra_memory_bytes", "compulsory_bytes", "flops", "torch"]
     frame = frame.reindex(columns=[*frame, *(name for name in needed if name not in frame)])
-    frame["series"] = [f"peer_{row.variant}" if row.is_peer else row.stage[:2] for row in found]
-    frame["step"] = [PEERS.get(row.variant, row.variant) if row.is_peer else f"{row.stage[:2]} {row.variant}" for row in found]
-    frame["short"] = [" ".join(row.stage.split("_")[:2]) if row.stage < "06" else row.variant for row in found]
-    groups = ["to 05" if row.stage < "06" else row.stage[:2] + " Hopper" * ("hopper" in (row.kernel or "")) for row in found]
-    frame["group"] = [f"{group}, {row.problem['dtype']}" for group, row in zip(groups, found)]
+    frame[["series", "step", "group", "short"]] = [names(row) for row in found]
     frame["ms"] = frame.median_ms.where(frame.is_good)
     frame["tflops"] = frame.flops / frame.ms / 1e9
     heads = (frame.batch * frame.heads).where(frame.is_good)
-    frame["extra"] = frame.extra_memory_bytes / heads
-    frame["least"] = frame.compulsory_bytes / heads
-    frame["moved"] = (frame.moved_bytes / heads).where(frame.counters_sectors.notna())
-    frame["hbm"] = [sum(kernel[f"hbm_{way}_bytes"] for kernel in row.profile or () for way in ("read", "written")) for row in found]
+    frame["extra_bytes_of_a_head"] = frame.extra_memory_bytes / heads
+    frame["least_bytes_of_a_head"] = frame.compulsory_bytes / heads
+    frame["counted_bytes_of_a_head"] = (frame.moved_bytes / heads).where(frame.counters_sectors.notna())
+    frame["profiled_bytes"] = [
+        sum(kernel[f"hbm_{way}_bytes"] for kernel in row.profile or () for way in ("read", "written")) for row in found
+    ]
     return frame
 
 
-def pick(plot, frame, where):
-    """The rows of a table() that a plot shows. Unfit if they do not suffice."""
-    query = plot.where if where is None else where
-    shown = frame.query(plot.rows)
-    if not (shown[plot.y].notna() & ~shown.is_peer).any():
-        raise Unfit(f"no row has {plot.what}")
-    shown = shown.query(query) if query else shown
-    if not (shown[plot.y].notna() & ~shown.is_peer).any():
-        raise Unfit(f"no row with {plot.what} has {query}; --where names other problems")
-    problem = ["seq_q", "head_dim", "causal", "dtype"]
-    if plot.y in ("extra", "moved"):  # of one head: the same at any number of heads
-        shown = shown.drop_duplicates(["step", "pass", *problem], keep="last")
-    else:
-        problem += ["batch", "heads"]
-    for title, query in plot.panels.items():
-        part = shown if query in shown else shown.query(query)
-        clash = part[part.duplicated(["step", "pass", *["seq_q"] * (plot.kind in ("bars", "lines"))], keep=False)]
-        differ = [f"{name} of {', '.join(map(str, sorted(set(clash[name]))))}" for name in problem if clash[name].nunique() > 1]
-        if differ:
-            raise Unfit(f"its panel '{title}' has one place for rows with {' and '.join(differ)}; --where chooses")
-    return shown
-
-
 def figure(plot, frame, where=None):
-    """The picture as a matplotlib figure."""
-    shown = pick(plot, frame, where)
+    """The picture as a matplotlib figure. Unfit if the rows of a table() do not suffice."""
+    query = plot.where if where is None else where
+    shown = frame.query(" and ".join(f"({part})" for part in (plot.rows, query) if part))
+    if not (shown[plot.y].notna() & ~shown.is_peer).any():
+        raise Unfit(f"no row has {plot.y} and {query}; --where names other problems")
+    problem = ["seq_q", "head_dim", "causal", "dtype", *["batch", "heads"] * (not plot.y.endswith("of_a_head"))]
+    shown = shown.drop_duplicates(["step", "pass", *problem], keep="last")
+    for title, panel in plot.panels.items():
+        part = shown if panel in shown else shown.query(panel)
+        clash = part[part.duplicated(["step", "pass", *["seq_q"] * (plot.kind in ("bars", "lines"))], keep=False)]
+        if len(clash):
+            differ = [f"{name} of {', '.join(map(str, sorted(set(clash[name]))))}" for name in problem if clash[name].nunique() > 1]
+            raise Unfit(f"its panel '{title}' has one place for rows with {' and '.join(differ)}; --where chooses")
     zero = [title for title, column in plot.panels.items() if column in shown and not shown[column].any()]
     torch, problem = shown.torch.dropna().unique(), plot.problem if where is None else where
     words = {"device": shown.device.iloc[0], "problem": problem, "torch": ", ".join(torch), "zero": ", ".join(zero)}
@@ -122,17 +117,20 @@ def of_docs(name):
     return docs / "plots" / plot.device / f"{name}.svg", [docs / "results" / plot.device / f"{file}.jsonl" for file in plot.files.split()]
 
 
-def write(file, text):
-    before = file.read_text(errors="replace") if file.exists() else plot_style.OURS
-    if not before.startswith(plot_style.OURS):
-        raise rows.Failure(2, f"{file} was not drawn by this program; allowed: another folder")
-    if text != before:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-    print(file)
+def draw(names, sources, folder, where=None):
+    """Writes the pictures and says which, and why others are not there."""
+    drawn, reasons = pictures(rows.read(*sources), names, where)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in drawn.items():
+        (folder / f"{name}.svg").write_text(text, encoding="utf-8")
+        print(folder / f"{name}.svg")
+    for name, reason in reasons.items():
+        print(f"no {name}: {reason}")
+    if not drawn:
+        raise rows.Failure(2, "nothing to draw: the rows do not suffice")
 
 
-def parse(arguments):
+def main(arguments):
     parser = argparse.ArgumentParser(
         prog="plot", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
@@ -146,22 +144,12 @@ def parse(arguments):
         parser.error("needs ROWS and --out, or --docs alone")
     if unknown := [name for name in options.only if name not in PLOTS]:
         parser.error(f"--only names '{unknown[0]}'; allowed: {', '.join(PLOTS)}")
-    return options
-
-
-def main(arguments):
-    options = parse(arguments)
-    files = {name: of_docs(name) if options.docs else (options.out / f"{name}.svg", options.rows) for name in options.only}
     try:
-        groups = [[name] for name in files] if options.docs else [[*files]]
-        for names in groups:
-            drawn, reasons = pictures(rows.read(*files[names[0]][1]), names, options.where)
-            for name, text in drawn.items():
-                write(files[name][0], text)
-            for name, reason in reasons.items():
-                print(f"no {name}: {reason}")
-            if not drawn or options.docs and reasons:
-                raise rows.Failure(2, "the rows do not suffice")
+        if options.rows:
+            draw(options.only, options.rows, options.out, options.where)
+        for name in options.only if options.docs else []:
+            file, sources = of_docs(name)
+            draw([name], sources, file.parent)
     except ImportError as error:
         raise rows.Failure(3, f"{error}: python3 -m pip install -r docs/site/plots.txt, or common/setup.sh --dev") from None
 

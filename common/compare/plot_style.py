@@ -6,33 +6,30 @@ from html import escape
 
 SMALL, NORMAL, LARGE = 9, 9.75, 12  # type, in points
 LEFT = 10  # points to the left of titles
-OURS = "<!-- drawn by plot.py -->\n"  # how a file begins that may be replaced
 FONTS = "Helvetica,Arial,'DejaVu Sans',sans-serif"
 
-# (light, dark). Stages of one algorithm share a hue. Series that stand next to each other as bars differ in lightness too, for readers who do
-# not tell red from green: by at least 15 in CIELAB.
+# (light, dark, marker). Stages of one algorithm share a hue. Series that stand next to each other as bars differ in lightness too, for readers
+# who do not tell red from green: by at least 15 in CIELAB.
 COLOURS = {
-    "bg": ("#ffffff", "#0d1117"),
-    "fg": ("#1f2328", "#e6edf3"),
-    "dim": ("#59636e", "#9198a1"),
-    "grid": ("#d1d9e0", "#3d444d"),
-    "01": ("#424a53", "#7d8894"),
-    "02": ("#0b7a8f", "#56c7d9"),
-    "03": ("#8250df", "#d2a8ff"),
-    "04": ("#bc5a00", "#ff9d3d"),
-    "05": ("#bc5a00", "#ff9d3d"),
-    "06": ("#1f6fc4", "#58a6ff"),
-    "07": ("#1f6fc4", "#58a6ff"),
-    "08": ("#00805a", "#2ec98f"),
-    "peer_plain": ("#70767e", "#b6bec7"),
-    "peer_memory_efficient": ("#4d4400", "#f2e58a"),
-    "peer_flash": ("#d1242f", "#ff7b72"),
-    "peer_cudnn": ("#1b1f24", "#f0f3f6"),
-    "peer_triton": ("#5a31d0", "#8f7bff"),
-    "other": ("#59636e", "#9198a1"),
+    "bg": ("#ffffff", "#0d1117", ""),
+    "fg": ("#1f2328", "#e6edf3", ""),
+    "dim": ("#59636e", "#9198a1", ""),
+    "grid": ("#d1d9e0", "#3d444d", ""),
+    "01": ("#424a53", "#7d8894", "o"),
+    "02": ("#0b7a8f", "#56c7d9", "s"),
+    "03": ("#8250df", "#d2a8ff", "^"),
+    "04": ("#bc5a00", "#ff9d3d", "D"),
+    "05": ("#bc5a00", "#ff9d3d", "D"),
+    "06": ("#1f6fc4", "#58a6ff", "v"),
+    "07": ("#1f6fc4", "#58a6ff", "v"),
+    "08": ("#00805a", "#2ec98f", "P"),
+    "peer_plain": ("#70767e", "#b6bec7", "o"),
+    "peer_memory_efficient": ("#4d4400", "#f2e58a", "s"),
+    "peer_flash": ("#d1242f", "#ff7b72", "^"),
+    "peer_cudnn": ("#1b1f24", "#f0f3f6", "D"),
+    "peer_triton": ("#5a31d0", "#8f7bff", "<"),
+    "other": ("#59636e", "#9198a1", "X"),
 }
-MARKERS = {"01": "o", "02": "s", "03": "^", "04": "D", "05": "D", "06": "v", "07": "v", "08": "P"}
-MARKERS.update(peer_plain="o", peer_memory_efficient="s", peer_flash="^", peer_cudnn="D", peer_triton="<")
 STAND_IN = "#7f01{:02x}"  # matplotlib draws with these; svg() puts the real colours in their place
 
 SETTINGS = {
@@ -53,9 +50,13 @@ def ink(name):
     return STAND_IN.format(list(COLOURS).index(name if name in COLOURS else "other"))
 
 
+def marker(series):
+    return COLOURS.get(series, COLOURS["other"])[2]
+
+
 def line_look(series):
     """Peers are dashed and hollow."""
-    look = {"marker": MARKERS.get(series, "X"), "markersize": 4.5, "color": ink(series), "linewidth": 1.4}
+    look = {"marker": marker(series), "markersize": 4.5, "color": ink(series), "linewidth": 1.4}
     return {**look, "markerfacecolor": ink("bg"), "linestyle": (0, (4, 2))} if series.startswith("peer") else look
 
 
@@ -108,21 +109,20 @@ def pointer(axes, text, mark, at, colour, relpos, **more):
     axes.annotate(text, xy=mark, xytext=at, textcoords="axes points", **look)
 
 
+def points_of(axes, x, y):
+    """Where a place on the axes is, in points of the panel."""
+    return axes.transData.transform((x, y)) - axes.bbox.p0  # at 72 pixels an inch
+
+
 def spread(wanted, gap, low, high):
-    """Places for labels that would stand at `wanted`: in that order, at least `gap` apart, in low..high if they fit, and moved no further."""
-    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
-    groups = []  # labels that stand `gap` apart around their common middle: [where the first would be, how many]
-    for i in order:
-        groups.append((wanted[i], 1))
-        while len(groups) > 1 and groups[-1][0] - groups[-2][0] < gap * groups[-2][1] - 1e-9:
-            (second, after), (first, before) = groups.pop(), groups.pop()
-            groups.append(((first * before + (second - gap * before) * after) / (before + after), before + after))
-    places = [first + k * gap for first, count in groups for k in range(count)]
-    for k in range(len(places)):
-        places[k] = max(places[k], places[k - 1] + gap if k else low)
-    for k in reversed(range(len(places))):
-        places[k] = min(places[k], places[k + 1] - gap if k + 1 < len(places) else high)
-    return [place for _, place in sorted(zip(order, places))]
+    """Places for labels near those that are wanted, in that order and `gap` apart: where two are too close, each moves half of the way."""
+    order, places = sorted(range(len(wanted)), key=lambda i: wanted[i]), list(wanted)
+    for _ in range(1000):
+        for lower, upper in zip(order, order[1:]):
+            push = max(0, gap - (places[upper] - places[lower])) / 2
+            places[lower], places[upper] = places[lower] - push, places[upper] + push
+        places = [min(max(place, low), high) for place in places]
+    return places
 
 
 def svg(figure):
@@ -130,11 +130,11 @@ def svg(figure):
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", facecolor=figure.get_facecolor(), metadata={"Date": None, "Creator": None})
     text = buffer.getvalue().decode()
-    for name, (light, _) in COLOURS.items():  # the first is for programs without var()
+    for name, (light, *_) in COLOURS.items():  # the first is for programs without var()
         text = re.sub(f"(fill|stroke): {ink(name)}", rf"\1: {light}; \1: var(--plot-{name})", text)
     text = re.sub(r"'DejaVu Sans'(, [^;\"]*)?", FONTS, text)
     title, note, remark = (escape(drawn.get_text()) for drawn in figure.texts)
     light, dark = ("".join(f"--plot-{name}:{colours[mode]};" for name, colours in COLOURS.items()) for mode in (0, 1))
     style = f"<style>:root{{{light}}}\n@media (prefers-color-scheme:dark){{:root{{{dark}}}}}</style>"
     opening, rest = text[text.index("<svg") + 4 :].split(">", 1)
-    return f'{OURS}<svg role="img"{opening}>\n <title>{title}</title>\n <desc>{f"{note} {remark}".strip()}</desc>\n {style}\n {rest}'
+    return f'<svg role="img"{opening}>\n <title>{title}</title>\n <desc>{f"{note} {remark}".strip()}</desc>\n {style}\n {rest}'

@@ -15,14 +15,13 @@ class Plot:
     title: str
     note: str  # below the title; {device}, {problem}, {torch} and {zero} are filled in
     rows: str  # query: what the plot can show
-    what: str  # the same in words
     where: str  # query: the problems that it shows, unless --where names others
     problem: str  # the same in words
     panels: dict  # title: query, or column of counts
+    y: str  # column
     remark: str = ""  # below the note, if what it speaks of is there
-    y: str = "tflops"  # column
     series: str = "all"  # the steps of a stage that have a line: the "fastest" or the "last"; of "all" those with equal values share a line
-    passes: tuple = ()  # of bars: their times are added up
+    passes: int = 1  # whose times are added up
     guides: dict = field(default_factory=dict)  # label: (power of N, series); a dotted line below the first of these series in the panel
     least: str = ""  # column: what any implementation needs
     number: str = "{:#.3g}"  # format of a bar's value
@@ -32,7 +31,7 @@ class Plot:
 
 
 GPU, CPU = "nvidia_h200", "cpu"
-D64, NO_MASK = "head_dim == 64", "head_dim == 64 and not causal"
+NO_MASK = "head_dim == 64 and not causal"
 TOKENS, TOKENS_WORDS = "batch * seq_q == 16384 and heads * head_dim == 2048", "B·N = 16,384, H·d = 2,048"
 PASSES = {name: f"`pass` == '{name}'" for name in ("forward", "backward")}
 SLICES = {
@@ -49,32 +48,23 @@ def by_type(words=""):
     return {f"{title}, {name}": f"dtype == '{dtype}' and {query}" for dtype, title in kinds.items() for name, query in PASSES.items()}
 
 
-def speed(words, *passes):
-    """Groups of bars over N, as the FlashAttention papers show speed: on tensor cores, and in fp32."""
-    kinds = {
-        "tensor cores": ("dtype != 'fp32'", "['08']", "fp16 or bf16", "fp16", "sweep16 tensor_steps sweep_peers"),
-        "fp32": ("dtype == 'fp32'", "['01', '04', '05', '06', '07']", "fp32", "fp32", "sweep large sweep_peers peers"),
-    }
-    for kind, (types, series, type_words, dtype, files) in kinds.items():
-        yield Plot(
-            kind="bars",
-            device=GPU,
-            files=files,
-            title=f"{words.capitalize()}: TFLOP/s against the length N, {kind}",
-            note="{device}, {problem}; medians with a cold L2, of each stage the best step.",
-            rows=f"{types} and `pass` in {list(passes)} and (is_peer or series in {series})",
-            what=f"a time of the {words} in {type_words}",
-            where=f"dtype == '{dtype}' and {TOKENS}",
-            problem=f"{dtype}, {TOKENS_WORDS}",
-            panels=SLICES,
-            series="fastest",
-            passes=passes,
-        )
-
-
-FORWARD, FORWARD_FP32 = speed("forward pass", "forward")
-BACKWARD, BACKWARD_FP32 = speed("backward pass", "backward")
-BOTH, BOTH_FP32 = speed("forward and backward pass together", "forward", "backward")
+def speed(words, dtype, *passes):
+    """Groups of bars over N, as the FlashAttention papers show speed."""
+    fp32 = dtype == "fp32"
+    stages = ["01", "04", "05", "06", "07"] if fp32 else ["08"]
+    return Plot(
+        kind="bars",
+        device=GPU,
+        files="sweep large sweep_peers peers" if fp32 else "sweep16 tensor_steps sweep_peers",
+        title=f"{words}: TFLOP/s against the length N, {'fp32' if fp32 else 'tensor cores'}",
+        note="{device}, {problem}; medians with a cold L2, of each stage the best step.",
+        rows=f"dtype {'==' if fp32 else '!='} 'fp32' and `pass` in {list(passes)} and (is_peer or series in {stages})",
+        where=f"dtype == '{dtype}' and {TOKENS}",
+        problem=f"{dtype}, {TOKENS_WORDS}",
+        panels=SLICES,
+        y="tflops",
+        passes=len(passes),
+    )
 
 
 PLOTS = {
@@ -86,27 +76,26 @@ PLOTS = {
         note="{device}, {problem}; cold L2.",
         remark="Dashed: FlashAttention-2 and cuDNN of torch {torch}.",
         rows="not is_peer or dtype != 'fp32' and series in ['peer_flash', 'peer_cudnn']",
-        what="a time",
         where="batch == 4 and heads == 16 and seq_q == 4096 and head_dim == 128 and causal",
         problem="B = 4, H = 16, N = 4,096, d = 128, causal",
         panels=PASSES,
+        y="tflops",
         lines={"peer_flash": "FA2", "peer_cudnn": "cuDNN"},
         width=400,  # for readers whose page is narrow
     ),
-    "tflops_forward": FORWARD,
-    "tflops_backward": BACKWARD,
-    "tflops_both": BOTH,
-    "tflops_forward_fp32": FORWARD_FP32,
-    "tflops_backward_fp32": BACKWARD_FP32,
-    "tflops_both_fp32": BOTH_FP32,
+    "tflops_forward": speed("Forward pass", "fp16", "forward"),
+    "tflops_backward": speed("Backward pass", "fp16", "backward"),
+    "tflops_both": speed("Forward and backward pass together", "fp16", "forward", "backward"),
+    "tflops_forward_fp32": speed("Forward pass", "fp32", "forward"),
+    "tflops_backward_fp32": speed("Backward pass", "fp32", "backward"),
+    "tflops_both_fp32": speed("Forward and backward pass together", "fp32", "forward", "backward"),
     "time": Plot(
         kind="lines",
         device=GPU,
         files="sweep large peers sweep16 tensor_steps sweep_peers",
         title="Time of a pass against the length N",
         note="{device}; medians with a cold L2, of each stage the fastest variant. Dashed: other libraries. " + LOG,
-        rows="dtype != ''",
-        what="a time",
+        rows="is_gpu",
         where=f"{TOKENS} and {NO_MASK}",
         problem=f"{TOKENS_WORDS}, d = 64, no mask",
         panels=by_type(", tensor cores"),
@@ -121,11 +110,10 @@ PLOTS = {
         title="Extra memory of one head: N² in plain attention, N or nothing when fused",
         note="{device}; next to inputs and outputs. Stages 01 to 07 in fp32, all others in 16 bits. " + LOG,
         rows="dtype != 'fp32' or not is_peer",
-        what="extra_memory_bytes",
-        where=f"{D64} and causal",
+        where="head_dim == 64 and causal",
         problem="d = 64, causal",
         panels=PASSES,
-        y="extra",
+        y="extra_bytes_of_a_head",
         guides={"∝ N²": (2, ["01"]), "∝ N": (1, ["04", "07"])},
     ),
     "roofline": Plot(
@@ -134,11 +122,12 @@ PLOTS = {
         files="compare profile",
         title="Roofline: where the steps sit, and what is above them",
         note="{device}. Filled: forward, hollow: backward. Useful FLOPs only, HBM bytes as the profiler counts them. " + LOG,
-        rows="hbm > 0",
-        what="a profile with bytes of HBM (common/profile_gpu.py)",
-        where=f"dtype == 'fp32' and {D64} and causal and seq_q == 1024 or dtype != 'fp32' and head_dim == 128 and not causal and seq_q == 4096",
+        rows="profiled_bytes > 0",
+        where="dtype == 'fp32' and seq_q == 1024 and head_dim == 64 and causal"
+        " or dtype != 'fp32' and seq_q == 4096 and head_dim == 128 and not causal",
         problem="fp32: B = 8, H = 12, N = 1,024, d = 64, causal\n08: B = 4, H = 16, N = 4,096, d = 128, no mask",
-        panels={"": "hbm > 0"},
+        panels={"": "profiled_bytes > 0"},
+        y="tflops",
         roofs={
             "fp32": (h200.FP32_FLOPS / 1e12, "peak_fp32_tflops"),
             "16-bit tensor cores": (h200.BF16_FLOPS / 1e12, "peak_tensor16_tflops"),
@@ -152,13 +141,12 @@ PLOTS = {
         title="Bytes read and written for one head, next to the least that must move",
         note="Counted by the simulator: what threads ask of global memory, before caches; of each stage the last step. " + LOG,
         rows="not is_gpu",
-        what="bytes that the simulator counted",
         where=NO_MASK,
         problem="d = 64, no mask",
         panels=by_type(),
-        y="moved",
+        y="counted_bytes_of_a_head",
         series="last",
-        least="least",
+        least="least_bytes_of_a_head",
     ),
     "counts": Plot(
         kind="steps",
@@ -168,7 +156,6 @@ PLOTS = {
         note="{problem}; stages 01 to 07 in fp32, 08 in 16 bits. Exact counts of the CPU simulator, not times.",
         remark="No step has {zero} here.",
         rows="not is_gpu",
-        what="counters of the CPU simulator",
         where="batch == 1 and heads == 1 and seq_q == 1024 and head_dim == 64 and not causal",
         problem="B = 1, H = 1, N = 1,024, d = 64, no mask",
         panels={
