@@ -12,9 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SIZES = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "head_dim")
 USUAL = {"bias": "none", "layout": "bhnd", "input": "normal", "seed": 1}  # what describe() leaves out
 PASSES = ("forward", "backward")
-GOOD = ("ok", "not checked")  # "not checked" is for timings alone
 FAILED = ("WRONG", "STOPPED", "CRASHED", "TIMED OUT")
-VERDICTS = (*GOOD, *FAILED, "refused", "cannot run", "skipped")
+VERDICTS = ("ok", "refused", "cannot run", "skipped", *FAILED)
 
 # What must be in a nested object if a row has it. A problem may have further fields: each is an option of its own.
 NEEDED = {
@@ -38,6 +37,7 @@ class Row(Mapping):
     stage: str
     variant: str
     pass_: str
+    verdict: str
     device: dict
     problem: dict
     idea: str = ""
@@ -58,7 +58,6 @@ class Row(Mapping):
     wall_s: float = None
     hbm_read_bytes: int = None
     hbm_written_bytes: int = None
-    verdict: str = ""
     message: str = ""
     commit: str = ""
     date: str = ""
@@ -95,7 +94,7 @@ class Row(Mapping):
 
     @property
     def is_good(self):
-        return self.verdict in GOOD
+        return self.verdict == "ok"
 
     @property
     def is_borrowed(self):
@@ -155,15 +154,12 @@ def make(values):
             raise ValueError(f"'{key}' is {json.dumps(value)[:60]}" + ("" if key in FIELDS else ", which no row has"))
         if wrong := wrong_in(key, value):
             raise ValueError(wrong)
-    if missing := [key for key in ("stage", "variant", "pass", "device", "problem") if key not in values]:
+    if missing := [key for key in ("stage", "variant", "pass", "verdict", "device", "problem") if key not in values]:
         raise ValueError(f"has no {' and no '.join(missing)}")
-    row = Row(**{FIELDS[key].name: value for key, value in values.items()})
-    if row.check and not row.check["passed"]:
-        row.verdict = "WRONG"
-    row.verdict = row.verdict or ("ok" if row.check else "not checked")  # a stage program's own row has no verdict
-    if row.pass_ not in PASSES or row.verdict not in VERDICTS:
-        raise ValueError(f"'pass' is '{row.pass_}' and 'verdict' '{row.verdict}', which are not both known")
-    return row
+    for key, known in (("pass", PASSES), ("verdict", VERDICTS)):
+        if values[key] not in known:
+            raise ValueError(f"'{key}' is '{values[key]}', none of {', '.join(known)}")
+    return Row(**{FIELDS[key].name: value for key, value in values.items()})
 
 
 def read(*paths):
