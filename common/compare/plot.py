@@ -78,7 +78,7 @@ def figure(plot, frame, where=None):
     query = plot.where if where is None else where
     shown = frame.query(" and ".join(f"({part})" for part in (plot.rows, query) if part))
     if not (shown[plot.y].notna() & ~shown.is_peer).any():
-        raise Unfit(f"no row has {plot.y} and {query}; --where names other problems")
+        raise Unfit(f"no row has {' and '.join(filter(None, [plot.y, query]))}; --where names other problems")
     problem = ["seq_q", "head_dim", "causal", "dtype", *["batch", "heads"] * (not plot.y.endswith("of_a_head"))]
     shown = shown.drop_duplicates(["step", "pass", *problem], keep="last")
     for title, panel in plot.panels.items():
@@ -88,7 +88,7 @@ def figure(plot, frame, where=None):
             differ = [f"{name} of {', '.join(map(str, sorted(set(clash[name]))))}" for name in problem if clash[name].nunique() > 1]
             raise Unfit(f"its panel '{title}' has one place for rows with {' and '.join(differ)}; --where chooses")
     zero = [title for title, column in plot.panels.items() if column in shown and not shown[column].any()]
-    torch, problem = shown.torch.dropna().unique(), plot.problem if where is None else where
+    torch, problem = shown.torch.dropna().unique(), plot.problem if where is None else where or "all rows"
     words = {"device": shown.device.iloc[0], "problem": problem, "torch": ", ".join(torch), "zero": ", ".join(zero)}
     return getattr(plot_kinds, plot.kind)(plot, shown, words)
 

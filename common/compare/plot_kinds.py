@@ -30,11 +30,11 @@ def bars(plot, rows, words):
     top, height, below, key = 94, 130, 50, {}
     figure = new_figure(top + len(panels) * (height + below) - 22, plot, words)
     for k, (title, groups) in enumerate(panels):
-        steps = ", ".join(steps for _, steps, *_ in groups.values() if steps)
+        steps = ", ".join(steps for series, (steps, *_) in groups.items() if not series.startswith("peer"))
         axes = add_panel(figure, 34, top + k * (height + below), plot.width - 42, height, f"{title}: {steps}")
         slots = len(groups) + 1  # of a length, one of them empty
-        for i, (series, (name, _, speed, why)) in enumerate(groups.items()):
-            key[series] = Patch(facecolor=ink(series), label=name)
+        for i, (series, (steps, speed, why)) in enumerate(groups.items()):
+            key[series] = Patch(facecolor=ink(series), label=steps if series.startswith("peer") else series)
             for x, value, text in zip(range(i, len(speed) * slots, slots), speed, why):
                 y, look = 0, {"colour": "dim", "rotation": 90}
                 if value > 0:
@@ -42,7 +42,7 @@ def bars(plot, rows, words):
                     text, y, look = f"{value:.{0 if value >= 10 else 1}f}", value, {}
                 write(axes, text, (x, y), (0, 2.5), ha="center", va="bottom", **look)
         axes.set_xlim(-1, len(speed) * slots - 1)
-        axes.set_ylim(0, 1.15 * max(speed.max() for _, groups in panels for *_, speed, _ in groups.values()))
+        axes.set_ylim(0, 1.15 * max(speed.max() for _, groups in panels for _, speed, _ in groups.values()))
         axes.set_xticks([slot * slots + slots / 2 - 1 for slot in range(len(speed))], [f"N = {n:,}" for n in speed.index])
         axes.tick_params(axis="x", length=0)
     look = {"frameon": False, "labelcolor": ink("fg"), "fontsize": SMALL, "handlelength": 0.8, "handleheight": 0.8, "handletextpad": 0.5}
@@ -52,16 +52,16 @@ def bars(plot, rows, words):
 
 
 def speeds(rows, passes):
-    """{series: (name, a stage's steps, TFLOP/s of each N, why there is none)}, at the lengths of the stages. Of two passes it is their FLOPs
-    over the sum of their times; a stage that has one pass goes with the stage that has the other."""
+    """{series: (its steps, TFLOP/s of each N, why there is none)}, at the lengths of the stages. Of two passes it is their FLOPs over the sum
+    of their times."""
     rows, groups = chosen(rows, "fastest"), {}
     lengths = sorted(rows[~rows.is_peer].seq_q.unique())
-    for series, part in rows.groupby(rows.series.replace({"05": "04", "07": "06"}) if passes > 1 else "series", sort=False):
-        of_length, steps = part.groupby("seq_q"), " + ".join(part.step.unique())
+    for series, part in rows.groupby("series", sort=False):
+        of_length = part.groupby("seq_q")
         speed = (of_length.flops.sum() / of_length.ms.sum(min_count=passes) / 1e9).reindex(lengths)
         why = part[part.ms.isna()].groupby("seq_q").absence.first().reindex(lengths).fillna("")
         if speed.notna().any():
-            groups[series] = (steps, "", speed, why) if part.is_peer.any() else (" + ".join(part.series.unique()), steps, speed, why)
+            groups[series] = " + ".join(part.step.unique()), speed, why
     return groups
 
 

@@ -88,7 +88,6 @@ PLOTS = {
     "tflops_both": speed("Forward and backward pass together", "fp16", "forward", "backward"),
     "tflops_forward_fp32": speed("Forward pass", "fp32", "forward"),
     "tflops_backward_fp32": speed("Backward pass", "fp32", "backward"),
-    "tflops_both_fp32": speed("Forward and backward pass together", "fp32", "forward", "backward"),
     "time": Plot(
         kind="lines",
         device=GPU,

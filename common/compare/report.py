@@ -125,7 +125,7 @@ def plots(rows):
         with tempfile.TemporaryDirectory() as name:
             file = pathlib.Path(name) / "rows.jsonl"
             saved.write(file, members)
-            done = subprocess.run([sys.executable, HERE / "plot.py", file, "--out", name], capture_output=True, text=True)
+            done = subprocess.run([sys.executable, HERE / "plot.py", file, "--where", "", "--out", name], capture_output=True, text=True)
             missing += [f"{device}: {line}" for line in (done.stdout + done.stderr).splitlines() if not line.endswith(".svg")]
             for svg in sorted(pathlib.Path(name).glob("*.svg")):
                 title = re.search(r"<title>\s*(.*?)\s*</title>", svg.read_text(), re.DOTALL)
