@@ -3,8 +3,9 @@
 
     common/compare/report.py ROWS.jsonl... --out FILE.html [--title TEXT] [--command TEXT]
 
-ROWS.jsonl are files of `compare --save`. Runs of the same problem share a table. The page needs no network and no other file; with
-matplotlib it has the plots of plot.py too. --command is shown as what made the rows.
+ROWS.jsonl are files of `compare --save`. Runs of the same problem share a
+table. The page needs no network and no other file; with matplotlib it has the
+plots of plot.py too. --command is shown as what made the rows.
 
 Needs Jinja2. Exit codes: 0 good; 2 bad usage or input; 3 no Jinja2.
 """
@@ -61,11 +62,7 @@ def max_error(row):
 
 # Title, value of a row, how it is written. A table leaves out columns without values.
 COLUMNS = (
-    ("tiles", tiles, str),
     ("median, ms", at("time", "median_ms"), figure),
-    ("min, ms", at("time", "min_ms"), figure),
-    ("max, ms", at("time", "max_ms"), figure),
-    ("enqueue, ms", at("time", "enqueue_ms"), figure),
     ("TFLOP/s", at("tflops"), figure),
     ("% of peak", at("percent_of_peak"), figure),
     ("bytes moved", lambda row: row.moved_bytes, size),
@@ -75,6 +72,10 @@ COLUMNS = (
     ("warp operations", at("counters", "warp_operations"), figure),
     ("bank conflicts", at("counters", "bank_conflicts"), figure),
     ("max error", max_error, figure),
+    ("min, ms", at("time", "min_ms"), figure),
+    ("max, ms", at("time", "max_ms"), figure),
+    ("enqueue, ms", at("time", "enqueue_ms"), figure),
+    ("tiles", tiles, str),
 )
 BARS = {True: "TFLOP/s", False: "bytes moved"}  # the column with a bar, on a GPU and on the simulator
 
@@ -88,7 +89,7 @@ def table(rows):
     rows = sorted(rows, key=lambda row: (row.stage, row.kernel))
     first = next((row for row in rows if cost(row) and not row.is_peer), None)
     gain = ("gain", lambda row: cost(first) / cost(row) if first and cost(row) else None, lambda value: f"{value:.2f}×")
-    shown = [column for column in (*COLUMNS, gain) if any(column[1](row) is not None for row in rows)]
+    shown = [column for column in (*COLUMNS[:3], gain, *COLUMNS[3:]) if any(column[1](row) is not None for row in rows)]
     lines = []
     for row in rows:
         cells = []
@@ -124,7 +125,7 @@ def plots(rows):
         with tempfile.TemporaryDirectory() as name:
             file = pathlib.Path(name) / "rows.jsonl"
             saved.write(file, members)
-            done = subprocess.run([sys.executable, HERE / "plot.py", file, "--out", name], capture_output=True, text=True)
+            done = subprocess.run([sys.executable, HERE / "plot.py", file, "--where", "", "--out", name], capture_output=True, text=True)
             missing += [f"{device}: {line}" for line in (done.stdout + done.stderr).splitlines() if not line.endswith(".svg")]
             for svg in sorted(pathlib.Path(name).glob("*.svg")):
                 title = re.search(r"<title>\s*(.*?)\s*</title>", svg.read_text(), re.DOTALL)
@@ -145,7 +146,7 @@ def origin(rows):
         ("Date", [" to ".join(dict.fromkeys((days[0], days[-1])))] if days else []),
         ("Commit", [f"{commit} ({count} rows)" for commit, count in commits.items()]),
         *((name, values(*keys)) for name, keys in (("CUDA", ("device", "cuda")), ("Driver", ("device", "driver")))),
-        *((name, values(name)) for name in ("torch", "cudnn")),
+        *((name, values(name.lower())) for name in ("torch", "cuDNN")),
         ("Rows", [f"{count} {verdict}" for verdict, count in collections.Counter(row.verdict for row in rows).items()]),
     ]
 

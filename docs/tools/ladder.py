@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from plots.h200 import FP32_FLOPS
+from h200 import FP32_FLOPS
 from rows import ROOT, describe
 
 from . import fa2_forward
