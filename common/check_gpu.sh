@@ -17,7 +17,7 @@
 #   peers16.jsonl         all of torch on the problem of compare16.jsonl, if torch is installed
 #   sweep.jsonl, sweep_peers.jsonl
 #                         part `sweep` alone: the last steps of the stages in fp32, and torch, on 16,384 tokens with H*d = 2048, for N from
-#                         1024 to 16,384, d 64 and 128, causal or not. Takes about ten minutes; goes on with the files, or FILE.partial,
+#                         1024 to 16,384, d 64 and 128, causal or not. Takes about ten minutes; goes on with the files
 #                         that OUTPUT_DIR has from an interrupted run
 #   tuned.jsonl           part `tune` alone: --tune of stages 06 to 08 over widths, masks and passes; goes on likewise
 #   virtual.txt           part `virtual` alone: what the GPU tests of all stages say of builds for 75-virtual and 80-virtual, which have
@@ -48,7 +48,6 @@ mkdir -p "$output"
 output=$(realpath "$output")
 failed=0
 rm -f "$output"/sanitizer*.log "$output/profile.log"  # of an earlier run
-find "$output" -maxdepth 1 -name '*.partial' ! -name 'sweep*' ! -name 'tuned*' -delete
 
 # part NAME WORD...: is this part asked for? Then its heading is printed.
 part() { [[ $parts == *" $1 "* ]] && note "${@:2}"; }

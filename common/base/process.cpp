@@ -11,37 +11,14 @@
 #endif
 
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <stdexcept>
 #include <thread>
 
 namespace flash {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-constexpr int stopping_signals[]{SIGINT, SIGTERM, SIGHUP};
-
-/// The child that runs, or 0: one at a time. Changed by the handler, or while the signals are held.
-std::atomic<pid_t> running_child = 0;
-static_assert(std::atomic<pid_t>::is_always_lock_free, "the signal handler uses it");
-
-/// What the handler writes. Changed while the signals are held.
-std::string last_words;
-
-/// A GPU or simulator run can last hours: nobody would know of a child that outlived this program.
-extern "C" void stop_child(int number) {
-  if (const pid_t child = running_child.exchange(0); child > 0) {
-    kill(child, SIGKILL);
-    waitpid(child, nullptr, 0);  // its memory, the GPU's too, is free again when this program has ended
-  }
-  // Nothing can be done about an error here.
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, last_words.data(), last_words.size());
-  // SA_RESETHAND has put the default action back: this ends the program once the handler returns.
-  raise(number);
-}
 
 /// Two ends that close themselves and are not inherited.
 struct Pipe {
@@ -91,26 +68,10 @@ std::string complaint(const ProcessResult& result) {
   return "it ended with exit code " + std::to_string(result.exit_code);
 }
 
-void stop_child_on_signals() {
-  struct sigaction action {};
-  action.sa_handler = stop_child;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  for (const int number : stopping_signals) {
-    struct sigaction before {};
-    sigaction(number, nullptr, &before);
-    if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);  // nohup ignores SIGHUP
-  }
-}
-
-void say_on_signal(const std::string& text) {
-  const SignalsHeld held;
-  last_words = text.empty() ? "" : "\n" + text;  // below the line that was being written
-}
-
 SignalsHeld::SignalsHeld() {
   sigset_t held;
   sigemptyset(&held);
-  for (const int number : stopping_signals) sigaddset(&held, number);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&held, number);
   pthread_sigmask(SIG_BLOCK, &held, &before_);
 }
 
@@ -128,28 +89,26 @@ struct ChildProcess {
     argv.push_back(nullptr);
     Pipe started;  // closed by exec, or carries errno
     const pid_t parent = getpid();
-    const SignalsHeld held;  // no signal between the start and its note
     process = fork();
-    if (process == 0) become(argv.data(), parent, held.before(), started.write_end);
+    if (process == 0) become(argv.data(), parent, started.write_end);
     int failure = process < 0 ? errno : 0;
     for (int* end : {&input.read_end, &output.write_end, &error.write_end, &started.write_end}) Pipe::shut(*end);
     if (process > 0 && read(started.read_end, &failure, sizeof failure) > 0) waitpid(process, nullptr, 0);
-    if (failure == 0) running_child = process;
-    if (failure != 0) result.error = std::strerror(failure);
-    return failure == 0;
+    result.started = failure == 0;
+    if (!result.started) result.error = std::strerror(failure);
+    return result.started;
   }
 
   /// The child's side of start(): the program takes this copy's place.
-  [[noreturn]] void become(char* const* argv, pid_t parent, const sigset_t& signals, int report) const {
+  [[noreturn]] void become(char* const* argv, pid_t parent, int report) const {
 #ifdef __linux__
-    prctl(PR_SET_PDEATHSIG, SIGKILL);  // not even kill -9 of this program leaves the child running
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // a run can last hours: nobody would know of one that outlived this program
 #endif
     if (getppid() != parent) _exit(127);  // it has just ended
     dup2(input.read_end, STDIN_FILENO);
     fcntl(STDIN_FILENO, F_SETFD, 0);  // dup2() onto itself keeps FD_CLOEXEC
     dup2(output.write_end, STDOUT_FILENO);
     dup2(error.write_end, STDERR_FILENO);
-    pthread_sigmask(SIG_SETMASK, &signals, nullptr);
     execvp(argv[0], argv);
     const int failure = errno;
     [[maybe_unused]] const ssize_t sent = ::write(report, &failure, sizeof failure);
@@ -168,10 +127,9 @@ struct ChildProcess {
 
   /// Reads both streams until both have ended, a whole `line` is there if that is enough, or the deadline is. Both at once: a child
   /// that fills one while we wait for the other would hang.
-  void listen(ProcessResult& result, bool line, Clock::time_point deadline, const std::function<void()>& meanwhile) {
+  void listen(ProcessResult& result, bool line, Clock::time_point deadline) {
     while ((streams[0].fd >= 0 || streams[1].fd >= 0) && Clock::now() < deadline && !(line && result.output.ends_with('\n'))) {
       poll(streams.data(), streams.size(), 100);
-      if (meanwhile) meanwhile();
       for (std::size_t i = 0; i < streams.size(); ++i) {
         if ((streams[i].revents & (POLLIN | POLLHUP | POLLERR)) == 0) continue;
         std::string& text = i == 0 ? result.output : result.error;
@@ -187,9 +145,9 @@ struct ChildProcess {
 
   /// Waits for its end, by force past the deadline, and notes how it ended. It may have closed its streams long before, so that the
   /// end of these says nothing.
-  void end(ProcessResult& result, Clock::time_point deadline) {
+  void end(ProcessResult& result, Clock::time_point deadline) const {
     int status = 0;
-    while (!has_ended(status)) {
+    while (waitpid(process, &status, WNOHANG) == 0) {
       if (!result.timed_out && Clock::now() >= deadline) {
         kill(process, SIGKILL);
         result.timed_out = true;
@@ -200,28 +158,15 @@ struct ChildProcess {
     if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
     if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
   }
-
-  bool has_ended(int& status) const {
-    // Once waited for, the number may become that of another process: the handler must not see it any more. The program must not
-    // sleep in here, or signals would wait too.
-    const SignalsHeld held;
-    const pid_t ended = waitpid(process, &status, WNOHANG);
-    if (ended < 0 && errno != EINTR) throw std::runtime_error(std::string("waiting for a child: ") + std::strerror(errno));
-    if (ended != process) return false;
-    running_child = 0;
-    return true;
-  }
 };
 
-ProcessResult run_process(const std::vector<std::string>& arguments, std::chrono::milliseconds limit,
-                          const std::function<void()>& meanwhile) {
+ProcessResult run_process(const std::vector<std::string>& arguments, std::chrono::milliseconds limit) {
   const Clock::time_point deadline = Clock::now() + limit;
   ProcessResult result;
   ChildProcess child;
-  result.started = child.start(arguments, result);
-  if (!result.started) return result;
+  if (!child.start(arguments, result)) return result;
   Pipe::shut(child.input.write_end);
-  child.listen(result, false, deadline, meanwhile);
+  child.listen(result, false, deadline);
   child.end(result, deadline);
   return result;
 }
@@ -233,8 +178,7 @@ Conversation::~Conversation() {
   if (child_) child_->end(ignored, Clock::now());
 }
 
-ProcessResult Conversation::ask(const std::string& question, std::chrono::milliseconds limit,
-                                const std::function<void()>& meanwhile) {
+ProcessResult Conversation::ask(const std::string& question, std::chrono::milliseconds limit) {
   const Clock::time_point deadline = Clock::now() + limit;
   ProcessResult result;
   if (!child_) {
@@ -244,7 +188,7 @@ ProcessResult Conversation::ask(const std::string& question, std::chrono::millis
   }
   result.started = true;
   child_->send(question + "\n");
-  child_->listen(result, true, deadline, meanwhile);
+  child_->listen(result, true, deadline);
   if (result.output.ends_with('\n')) return result;
   child_->end(result, deadline);
   child_.reset();

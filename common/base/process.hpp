@@ -5,7 +5,6 @@
 #include <signal.h>
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,14 +22,7 @@ struct ProcessResult {
 /// "" if the program ended well, else the last line that it wrote to stderr, or how it ended.
 std::string complaint(const ProcessResult&);
 
-/// From now on SIGINT, SIGTERM and SIGHUP first kill the child that runs, then end this program as they do by themselves. One that
-/// is ignored stays ignored.
-void stop_child_on_signals();
-
-/// What such a signal writes to stderr before the program ends; "": nothing.
-void say_on_signal(const std::string& text);
-
-/// Holds these signals back while it lives: what must not be left half done waits for its end.
+/// Blocks SIGINT, SIGTERM and SIGHUP while it lives: what must not be left half done ends first.
 class SignalsHeld {
  public:
   SignalsHeld();
@@ -38,22 +30,16 @@ class SignalsHeld {
   SignalsHeld(const SignalsHeld&) = delete;
   SignalsHeld& operator=(const SignalsHeld&) = delete;
 
-  /// The mask from before, which a child starts with.
-  const sigset_t& before() const { return before_; }
-
  private:
   sigset_t before_;
 };
 
-/// Runs a program to its end, or to its 64th MiB of output. arguments[0] is a path, or a name that is looked for in PATH. `meanwhile` is called several times a
-/// second.
-ProcessResult run_process(const std::vector<std::string>& arguments, std::chrono::milliseconds limit,
-                          const std::function<void()>& meanwhile = {});
+/// Runs a program to its end, or to its 64th MiB of output. arguments[0] is a path, or a name that is looked for in PATH.
+ProcessResult run_process(const std::vector<std::string>& arguments, std::chrono::milliseconds limit);
 
 struct ChildProcess;
 
-/// A program that answers each line on its standard input by a line on its standard output: one that takes long to start. While it
-/// runs it is the child that a signal ends, so that no other may run beside it.
+/// A program that answers each line on its standard input by a line on its standard output: one that takes long to start.
 class Conversation {
  public:
   explicit Conversation(std::vector<std::string> arguments);
@@ -66,7 +52,7 @@ class Conversation {
 
   /// The answer is `output`, with exit code 0. A program that has none within the limit is killed; how it ended, if it did, is told as
   /// run_process() does.
-  ProcessResult ask(const std::string& question, std::chrono::milliseconds limit, const std::function<void()>& meanwhile = {});
+  ProcessResult ask(const std::string& question, std::chrono::milliseconds limit);
 
  private:
   std::vector<std::string> arguments_;

@@ -1,7 +1,8 @@
 // compare: all stages on one problem or on those of a sweep, one table for each problem and pass.
 #include "common/base/error.hpp"
+#include "common/compare/rows_file.hpp"
 #include "common/compare/run.hpp"
-#include "common/compare/save.hpp"
+#include "common/compare/stages.hpp"
 #include "common/compare/table.hpp"
 #include "common/harness/console.hpp"
 #include "common/harness/parse.hpp"
@@ -10,8 +11,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
-#include <cstring>
 #include <iostream>
 
 namespace flash {
@@ -27,51 +26,17 @@ int exit_code(const std::vector<Row>& rows) {
   return any(Verdict::no_room) ? 3 : 2;
 }
 
-/// As a shell reads it as one word.
-std::string shell_word(const std::string& text) {
-  const auto plain = [](unsigned char c) { return std::isalnum(c) != 0 || std::strchr("-_./=,:+", c) != nullptr; };
-  if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) return text;
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
-/// Shell words that start this program again as it was started: "build/bin/compare --sweep seq=64..256".
-std::string command_line(int argc, const char* const* argv) {
-  std::string line;
-  for (int i = 0; i < argc; ++i) line += (i == 0 ? "" : " ") + shell_word(argv[i]);
-  return line;
-}
-
-/// How a page of report.py begins.
-constexpr std::string_view report_start = "<!DOCTYPE html>\n<!-- a report of flash-steps -->\n";
-
-constexpr const char* report_program = FLASH_SOURCE_DIR "/common/compare/report.py";
-
-/// Before anything runs: UsageError if the file cannot be written or is something else than a report, or if python3 (the environment
-/// variable PYTHON names another) or report.py is missing.
-void require_report(const std::string& html) {
-  {
-    const SignalsHeld held;  // or the pending file would stay
-    if (PendingFile(html).replaces_other_than(report_start)) {
-      throw UsageError(html + " exists and is no report of compare, so it is left as it is; allowed: a new name, or a report");
-    }
-  }
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(report_program, error)) {
-    throw UsageError(std::string("--html needs ") + report_program +
-                     ", which does not exist; keep the project where it was built");
-  }
+/// Before anything runs: UsageError if Python, which makes the report, is missing.
+void require_python() {
   if (const std::string why = complaint(run_process({python(), "--version"}, std::chrono::seconds(60))); !why.empty()) {
     throw UsageError("--html needs Python, and '" + python() + "' cannot be started (" + why + "); PYTHON may name another");
   }
 }
 
-/// Writes the report of rows. `what`: the files that hold them, and what made them where they do not tell it themselves. UsageError
-/// with what report.py said if it fails.
-void write_report(const std::string& html, const std::vector<std::string>& what) {
-  std::vector<std::string> arguments{python(), report_program, "--out", html};
-  arguments.insert(arguments.end(), what.begin(), what.end());
+/// The report of these files of rows. UsageError with what report.py said if it fails.
+void write_report(const std::string& html, const std::vector<std::string>& files) {
+  std::vector<std::string> arguments{python(), FLASH_SOURCE_DIR "/common/compare/report.py", "--out", html};
+  arguments.insert(arguments.end(), files.begin(), files.end());
   const std::string why = complaint(run_process(arguments, std::chrono::minutes(5)));
   if (!why.empty()) throw UsageError("--html " + html + " could not be made: " + why);
   std::cerr << one_line("wrote " + html) << std::endl;
@@ -83,34 +48,30 @@ int compare(int argc, char** argv) {
     print(answer);
     return 0;
   }
-  const std::string again = command_line(argc, argv);
-  stop_child_on_signals();
   let_large_writes_fail();
-  if (!options.html.empty()) require_report(options.html);
+  if (!options.html.empty()) require_python();
 
+  const bool runs = options.rows.empty();
   std::vector<Row> rows;
   for (const std::string& file : options.rows) {
     const std::vector<Row> saved = read_rows(file);
     rows.insert(rows.end(), saved.begin(), saved.end());
   }
-  if (!options.rows.empty() && rows.empty()) throw UsageError("--rows: there is no row in the given files");
-  if (options.rows.empty()) rows = run_all(options, FLASH_SOURCE_DIR, again);
+  if (runs) rows = run_all(options, FLASH_SOURCE_DIR);
+  if (rows.empty()) throw UsageError("--rows: there is no row in the given files");
 
   const bool failed = any_failure(rows);
   const std::size_t terminal = columns_of(STDOUT_FILENO);
   const std::size_t width = options.wide ? std::string::npos : terminal > 0 ? terminal : page_columns;
-  const std::string tables = comparison_tables(rows, width) + (failed ? "\nFAILED: see the verdicts above\n" : "");
-  print(options.json ? json_text(rows) : options.csv ? csv_text(rows) : tables);
-  if (!options.html.empty() && options.rows.empty()) {
-    const SignalsHeld held;  // the file of rows must not stay; this takes seconds
-    PendingFile file(options.html);
-    file.write(json_text(rows));
-    write_report(options.html, {file.temporary(), "--command", again});
-  } else if (!options.html.empty()) {
-    write_report(options.html, options.rows);
+  std::string text;
+  if (options.json) {
+    for (const Row& row : rows) text += json_line(row);
+  } else {
+    text = options.csv ? csv_text(rows) : comparison_tables(rows, width) + (failed ? "\nFAILED: see the verdicts above\n" : "");
   }
-  if (options.rows.empty()) return exit_code(rows);
-  return failed ? 1 : 0;
+  print(text);
+  if (!options.html.empty()) write_report(options.html, runs ? std::vector{options.save} : options.rows);
+  return runs ? exit_code(rows) : failed ? 1 : 0;
 }
 
 }  // namespace

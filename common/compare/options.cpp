@@ -22,13 +22,6 @@ std::vector<std::string> names_in(const std::string& option, const std::string& 
   return names;
 }
 
-/// Do both names mean one file, whether it exists or not?
-bool same_file(const std::string& one, const std::string& other) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  return fs::weakly_canonical(one, error) == fs::weakly_canonical(other, error);
-}
-
 void add_text(CLI::App& app, const char* name, const char* type, const char* text,
               const std::function<void(const std::string&)>& use) {
   app.add_option_function<std::string>(name, use, text)->type_name(type);
@@ -76,26 +69,24 @@ void add_run_options(CLI::App& app, CompareOptions& options) {
   app.add_flag_callback(
       "--no-counts", [&] { options.counts = false; },
       "On a GPU: leave out the bytes, which the simulator takes seconds to count");
-  add_text(
-      app, "--time-limit", "SECONDS", "A run that takes longer is stopped, one that would is skipped (default: 600)",
-      [&](const std::string& given) { options.time_limit = std::chrono::seconds(parse_int("--time-limit", given, 1000000)); });
+  add_text(app, "--time-limit", "SECONDS", "A run that takes longer is stopped (default: 600)", [&](const std::string& given) {
+    options.time_limit = std::chrono::seconds(parse_int("--time-limit", given, 1000000));
+  });
   add_name(app, "--bin", "DIR", "Folder of the stage programs (default: where this program lies)", options.bin);
 }
 
 void add_output_options(CLI::App& app, CompareOptions& options) {
   app.option_defaults()->group("Output");
   app.add_flag("--wide", options.wide, "All columns, however wide the terminal; else those that fit it, or 80 columns");
-  app.add_flag("--json", options.json, "The rows as a JSON array on stdout instead of the tables");
+  app.add_flag("--json", options.json, "The rows as JSON Lines on stdout instead of the tables: an object per line");
   app.add_flag("--csv", options.csv, "The rows as CSV on stdout instead of the tables");
-  add_name(app, "--save", "FILE",
-           "Also write the rows as JSON to this file, with commit, date and hashes of the kernels; until all are there, to "
-           "FILE.partial. A file that exists is replaced only if it holds rows",
-           options.save);
-  app.add_flag("--resume", options.resume, "Go on with an interrupted --save: rows that still hold are not run again");
-  app.add_flag("--force", options.force, "--save may replace rows of a GPU by rows of the CPU, and rows of peers");
-  add_name(app, "--html", "FILE",
-           "Also write a report for a browser: plots, tables, environment (needs python3). A file that exists is replaced only "
-           "if it is such a report",
+  add_name(
+      app, "--save", "FILE",
+      "Append each row to this file of JSON Lines as its run ends, with commit, date and hashes of the kernels. Of rows of "
+      "the same run the latest holds. A file that holds anything else than rows is refused",
+      options.save);
+  app.add_flag("--resume", options.resume, "With --save: rows of the file that still hold are not run again");
+  add_name(app, "--html", "FILE", "Also write a report of the --save or --rows file for a browser (needs python3 with Jinja2)",
            options.html);
   add_text(app, "--rows", "FILE,...", "Show saved rows instead of running anything",
            [&](const std::string& given) { options.rows = names_in("--rows", given, "files of saved rows"); });
@@ -127,12 +118,9 @@ void check_combination(const CLI::App& app, const CompareOptions& options) {
     }
     if (options.peers) refuse_both("--peers", "--device cpu", ", since peers run on a GPU");
   }
-  for (const char* of_save : {"--resume", "--force"}) {
-    if (app.count(of_save) == 0 || !options.save.empty()) continue;
-    throw UsageError(std::string(of_save) + " is given without --save; allowed: both");
-  }
-  if (!options.html.empty() && !options.save.empty() && same_file(options.html, options.save)) {
-    throw UsageError("--html and --save are both '" + options.save + "'; allowed: two files");
+  if (options.resume && options.save.empty()) throw UsageError("--resume is given without --save; allowed: both");
+  if (!options.html.empty() && options.save.empty() && options.rows.empty()) {
+    throw UsageError("--html is given without --save or --rows, and a report is made of a file; allowed: with one of them");
   }
 }
 
@@ -143,6 +131,7 @@ std::string parse_compare_options(int argc, const char* const* argv, CompareOpti
   common.problem.causal = true;
   common.problem.dtype = Dtype::fp32;  // one for all rows: stages differ in what they take
   std::vector<std::string> problems;
+  bool asks_for_schema = false;
 
   CLI::App app(
       "compare: runs all stages and prints one table for each problem and pass.\n"
@@ -151,16 +140,16 @@ std::string parse_compare_options(int argc, const char* const* argv, CompareOpti
       "A sweep over lengths, head dimensions and masks, which may be interrupted (the\n"
       "same command with --resume goes on):\n"
       "  compare --sweep d=64,128 --sweep causal=no,yes --sweep seq=512..16384 \\\n"
-      "          --tokens 16384 --width 2048 --save sweep.json\n"
+      "          --tokens 16384 --width 2048 --save sweep.jsonl\n"
       "Torch's attention on the same problems, beside the stages or alone:\n"
       "  compare --dtype fp16 --peers\n"
       "  compare --only peer --variant flash,cudnn --dtype fp16 --sweep seq=512..16384\n"
       "The fastest tile sizes of the last steps:\n"
       "  compare --tune --variant last --only 06,08 --sweep dtype=fp32,fp16 \\\n"
       "          --sweep d=64,128 --tokens 16384 --width 2048 --seq 4096 \\\n"
-      "          --save tuned.json\n"
+      "          --save tuned.jsonl\n"
       "A report of rows saved earlier, for a browser:\n"
-      "  compare --rows sweep.json --html report.html\n"
+      "  compare --rows sweep.jsonl --html report.html\n"
       "Exit codes: 0 good; 1 a check failed, or a variant crashed or finished no run\n"
       "within the time limit; 2 bad usage or nothing to run; 3 no usable device or not\nenough memory.",
       "compare");
@@ -175,10 +164,12 @@ std::string parse_compare_options(int argc, const char* const* argv, CompareOpti
       ->type_name("OPTIONS");
   add_sweep_options(app, common);
   add_output_options(app, options);
+  app.add_flag("--schema", asks_for_schema)->group("");  // not in --help: for a test
   add_problem_options(app, common.problem, compared_sizes(Backend::cpu), compared_sizes(Backend::gpu));
   app.add_flag("--no-causal")->description("Every query sees every key (default: --causal)")->group("Problem");
 
   if (const std::string answer = parse_command_line(app, argc, argv); !answer.empty()) return answer;
+  if (asks_for_schema) return schema().dump() + "\n";
   check_combination(app, options);
   check_problem_set(app, common);
   for (const std::string& text : problems) options.problems.push_back(parse_problem(text, common));

@@ -26,9 +26,8 @@ struct CompareOptions {
   std::string bin;                       ///< folder of the stage programs; empty: the one this program lies in
   std::vector<std::string> rows;         ///< files of saved rows to show in place of runs
   bool json = false, csv = false, wide = false;
-  std::string save;     ///< file for the rows as JSON; empty: none
+  std::string save;     ///< file that the rows are appended to; empty: none
   bool resume = false;  ///< rows of that file which still hold are not run again
-  bool force = false;   ///< that file may lose rows that this run does not make again
   std::string html;     ///< file for the report; empty: none
 };
 

@@ -3,6 +3,7 @@
 
 #include "common/compare/options.hpp"
 #include "common/compare/row.hpp"
+#include "common/compare/stages.hpp"
 
 #include <map>
 #include <optional>

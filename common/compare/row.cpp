@@ -1,6 +1,5 @@
 #include "common/compare/row.hpp"
 
-#include "common/compare/plan.hpp"
 #include "common/harness/parse.hpp"
 #include "common/harness/problem_json.hpp"
 #include "common/harness/tiles.hpp"
@@ -9,9 +8,73 @@
 #include <cstring>
 #include <iterator>
 #include <limits>
+#include <type_traits>
 
 namespace flash {
 namespace {
+
+constexpr Verdict all_verdicts[]{Verdict::ok,        Verdict::wrong,   Verdict::stopped, Verdict::crashed,
+                                 Verdict::timed_out, Verdict::refused, Verdict::no_room, Verdict::skipped};
+
+template <class T>
+constexpr bool is_json = std::is_same_v<std::remove_const_t<T>, Json>;
+template <class T>
+constexpr bool is_text = std::is_same_v<std::remove_const_t<T>, std::string>;
+
+template <class T>
+const char* type_of(const T&) {
+  if constexpr (is_text<T> || std::is_enum_v<T>) return "string";
+  if constexpr (std::is_same_v<T, std::vector<Json>>) return "array";
+  if constexpr (std::is_same_v<T, std::optional<double>>) return "number";
+  if constexpr (std::is_same_v<T, std::optional<std::int64_t>>) return "integer";
+  return "object";
+}
+
+bool has_type(const Json& value, const std::string& type) {
+  if (type == "integer") return value.is_number_integer();
+  return type == value.type_name();
+}
+
+/// Null if the member is empty.
+template <class T>
+Json json_of(const T& member) {
+  if constexpr (std::is_enum_v<T>) {
+    return to_string(member);
+  } else if constexpr (is_json<T>) {
+    return member;
+  } else if constexpr (is_text<T> || std::is_same_v<T, std::vector<Json>>) {
+    return member.empty() ? Json() : Json(member);
+  } else {
+    return member ? Json(*member) : Json();
+  }
+}
+
+template <class T>
+void read(T& member, const char* name, const Json& value) {
+  if (!has_type(value, type_of(member))) {
+    throw UsageError(std::string("'") + name + "' is " + value.dump().substr(0, 60) + "; allowed: " + type_of(member));
+  }
+  if constexpr (std::is_same_v<T, Pass>) {
+    member = parse_choice(name, value.get<std::string>(), all_passes);
+  } else if constexpr (std::is_same_v<T, Verdict>) {
+    member = parse_choice(name, value.get<std::string>(), all_verdicts);
+  } else if constexpr (std::is_same_v<T, std::optional<double>> || std::is_same_v<T, std::optional<std::int64_t>>) {
+    member = value.get<typename T::value_type>();
+  } else {
+    member = value.get<T>();
+  }
+}
+
+std::string text_in(const Json& problem, const char* key) {
+  if (!problem.contains(key) || !problem[key].is_string())
+    throw UsageError(std::string("its problem has no text '") + key + "'");
+  return problem[key];
+}
+
+std::int64_t size_in(const Json& problem, const char* key) {
+  if (problem.contains(key) && problem[key].is_number_integer()) return problem[key];
+  throw UsageError(std::string("its problem has no whole number '") + key + "'");
+}
 
 Verdict verdict_of(const ProcessResult& result, bool has_report) {
   if (!result.started) return Verdict::crashed;
@@ -33,63 +96,29 @@ std::string message_of(const ProcessResult& result) {
   return text;
 }
 
-constexpr Verdict all_verdicts[]{Verdict::ok,        Verdict::wrong,   Verdict::stopped, Verdict::crashed,
-                                 Verdict::timed_out, Verdict::refused, Verdict::no_room, Verdict::skipped};
-
-std::string text_of(const Json& object, const char* key) {
-  if (!object.contains(key) || !object[key].is_string()) throw UsageError(std::string("it has no text '") + key + "'");
-  return object[key].get<std::string>();
-}
-
-std::int64_t size_in(const Json& object, const char* key) {
-  if (!object.contains(key) || !object[key].is_number_integer()) {
-    throw UsageError(std::string("its problem has no whole number '") + key + "'");
-  }
-  return object[key].get<std::int64_t>();
-}
-
-Problem problem_of(const Json& json) {
-  if (!json.is_object()) throw UsageError("it has no problem");
-  if (!json.contains("causal") || !json["causal"].is_boolean())
-    throw UsageError("its problem does not say whether it is causal");
-  ProblemOptions options;
-  options.causal = json["causal"].get<bool>();
-  options.bias = parse_choice("bias", text_of(json, "bias"), all_biases);
-  options.dtype = parse_choice("dtype", text_of(json, "dtype"), all_dtypes);
-  options.layout = parse_choice("layout", text_of(json, "layout"), all_layouts);
-  if (json.contains("scale") && json["scale"].is_number()) options.scale = json["scale"].get<float>();
-  return make_problem(options, {.batch = size_in(json, "batch"),
-                                .heads = size_in(json, "heads"),
-                                .kv_heads = size_in(json, "kv_heads"),
-                                .seq_q = size_in(json, "seq_q"),
-                                .seq_k = size_in(json, "seq_k"),
-                                .head_dim = size_in(json, "head_dim")});
-}
-
 }  // namespace
 
 const char* to_string(Verdict verdict) {
   constexpr const char* names[]{"ok", "WRONG", "STOPPED", "CRASHED", "TIMED OUT", "refused", "cannot run", "skipped"};
-  static_assert(std::size(names) == static_cast<std::size_t>(Verdict::skipped) + 1, "a name for each, in their order");
+  static_assert(std::size(names) == std::size(all_verdicts), "a name for each, in their order");
   return names[static_cast<std::size_t>(verdict)];
 }
 
-bool any_failure(const std::vector<Row>& rows) {
-  const auto finished = [&](const Row& slow) {
-    return std::any_of(rows.begin(), rows.end(), [&](const Row& row) {
-      return row.verdict == Verdict::ok && row.label() == slow.label() && row.pass == slow.pass;
-    });
-  };
-  return std::any_of(rows.begin(), rows.end(), [&](const Row& row) {
-    return row.verdict == Verdict::wrong || row.verdict == Verdict::stopped || row.verdict == Verdict::crashed ||
-           (row.verdict == Verdict::timed_out && !finished(row));
+Json Row::at(const std::string& path) const {
+  const std::size_t dot = std::min(path.find('.'), path.size());
+  std::string rest = path.substr(dot);
+  std::replace(rest.begin(), rest.end(), '.', '/');
+  const Json::json_pointer inner(rest);
+  Json found;
+  each_field(*this, [&](const char* name, const auto& member) {
+    if (path.compare(0, dot, name) != 0) return;
+    if constexpr (is_json<std::remove_reference_t<decltype(member)>>) {
+      if (member.contains(inner)) found = member.at(inner);
+    } else if (rest.empty()) {
+      found = json_of(member);
+    }
   });
-}
-
-Json Row::at(std::string path) const {
-  std::replace(path.begin(), path.end(), '.', '/');
-  const Json::json_pointer pointer("/" + path);
-  return report.contains(pointer) ? report.at(pointer) : Json();
+  return found;
 }
 
 std::optional<double> Row::number(const std::string& path) const {
@@ -97,12 +126,36 @@ std::optional<double> Row::number(const std::string& path) const {
   return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
 }
 
-std::string Row::text(const std::string& path) const {
-  const Json value = at(path);
-  return value.is_string() ? value.get<std::string>() : "";
+Problem Row::parsed_problem() const {
+  if (!problem.contains("causal") || !problem["causal"].is_boolean())
+    throw UsageError("its problem does not say whether it is causal");
+  ProblemOptions options;
+  options.causal = problem["causal"];
+  options.bias = parse_choice("bias", text_in(problem, "bias"), all_biases);
+  options.dtype = parse_choice("dtype", text_in(problem, "dtype"), all_dtypes);
+  options.layout = parse_choice("layout", text_in(problem, "layout"), all_layouts);
+  if (problem.contains("scale") && problem["scale"].is_number()) options.scale = problem["scale"].get<float>();
+  return make_problem(options, {.batch = size_in(problem, "batch"),
+                                .heads = size_in(problem, "heads"),
+                                .kv_heads = size_in(problem, "kv_heads"),
+                                .seq_q = size_in(problem, "seq_q"),
+                                .seq_k = size_in(problem, "seq_k"),
+                                .head_dim = size_in(problem, "head_dim")});
 }
 
-std::optional<std::string> Row::tiles() const {
+std::string Row::place() const {
+  return backend() == Backend::gpu ? "gpu " + device.value("name", "") : "cpu " + std::to_string(simulated_sm());
+}
+
+std::string Row::key() const {
+  Json same = problem_json(parsed_problem());  // programs differ in the digits of the scale
+  for (const char* name : {"input", "seed"}) {
+    if (problem.contains(name)) same[name] = problem[name];
+  }
+  return label() + " " + to_string(pass) + " " + place() + " " + same.dump() + (is_tuned() ? " tune" : "");
+}
+
+std::optional<std::string> Row::tiles_text() const {
   const std::optional<double> Br = number("tiles.br"), Bc = number("tiles.bc");
   if (!Br || !Bc) return std::nullopt;
   return to_string(Tiles{static_cast<int>(*Br), static_cast<int>(*Bc)});
@@ -118,83 +171,91 @@ std::optional<double> Row::max_error() const {
   return largest;
 }
 
-std::string Row::place() const {
-  return backend() == Backend::gpu ? "gpu " + text("device.name") : "cpu " + std::to_string(simulated_sm());
+std::size_t Row::rounds() const {
+  const Json all = at("time.rounds_ms");
+  return all.is_array() ? all.size() : number("time.median_ms") ? 1 : 0;
 }
 
-Row empty_row(const Run& run, Verdict verdict, const std::string& message) {
-  return {.stage = run.stage->name,
-          .variant = run.variant->name,
-          .pass = run.pass,
-          .problem = run.problem(),
-          .verdict = verdict,
-          .message = message};
-}
-
-Row make_row(const Run& run, const ProcessResult& result) {
-  Json report = Json::parse(result.output, nullptr, /*allow_exceptions=*/false);
-  const bool has_report = report.is_object();
-  const Verdict verdict = verdict_of(result, has_report);
-  Row row = empty_row(run, verdict, verdict == Verdict::ok ? "" : message_of(result));
-  if (has_report) row.report = std::move(report);
-  return row;
+void Row::add_round(const Row& again) {
+  const double before = time.at("median_ms"), added = again.time.at("median_ms");
+  std::vector<double> medians = time.value("rounds_ms", std::vector{before});
+  medians.push_back(added);
+  time["rounds_ms"] = medians;
+  std::sort(medians.begin(), medians.end());
+  const double median = (medians[(medians.size() - 1) / 2] + medians[medians.size() / 2]) / 2;
+  time["median_ms"] = median;
+  time["min_ms"] = std::min(time.value("min_ms", before), again.time.value("min_ms", added));
+  time["max_ms"] = std::max(time.value("max_ms", before), again.time.value("max_ms", added));
+  for (std::optional<double>* rate : {&tflops, &percent_of_peak}) {
+    if (*rate) **rate *= before / median;
+  }
 }
 
 Row row_from_json(const Json& json) {
-  if (!json.is_object()) throw UsageError("it is no object");
+  if (!json.is_object()) throw UsageError("it is no JSON object");
   Row row;
-  row.stage = text_of(json, "stage");
-  row.variant = text_of(json, "variant");
-  row.pass = parse_choice("pass", text_of(json, "pass"), all_passes);
-  row.verdict = parse_choice("verdict", text_of(json, "verdict"), all_verdicts);
-  if (json.contains("message")) row.message = text_of(json, "message");
-  row.problem = problem_of(json.contains("problem") ? json["problem"] : Json());
-  row.report = json;
+  Json unknown = json;
+  Row::each_field(row, [&](const char* name, auto& member) {
+    unknown.erase(name);
+    if (json.contains(name) && !json[name].is_null()) read(member, name, json[name]);
+  });
+  if (!unknown.empty()) throw UsageError("'" + unknown.begin().key() + "' is no field of a row");
+  for (const char* needed : {"stage", "variant", "pass", "device", "problem", "verdict"}) {
+    if (row.at(needed).is_null() || !json.contains(needed)) throw UsageError(std::string("it has no '") + needed + "'");
+  }
+  row.key();  // what it asks of the device and the problem is there
   return row;
 }
 
-Row peer_row(const Run& run, const ProcessResult& answer) {
-  Row row = make_row(run, answer);
-  if (row.verdict != Verdict::ok) return row;
+Json to_json(const Row& row) {
+  Json json;
+  Row::each_field(row, [&](const char* name, const auto& member) {
+    Json value = json_of(member);
+    if (!value.is_null()) json[name] = std::move(value);
+  });
+  return json;
+}
+
+std::string json_line(const Row& row) { return to_json(row).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; }
+
+Json schema() {
+  Json types;
+  const Row row;
+  Row::each_field(row, [&](const char* name, const auto& member) { types[name] = type_of(member); });
+  return types;
+}
+
+Row make_row(const Json& known, const ProcessResult& result) {
+  const Json report = Json::parse(result.output, nullptr, /*allow_exceptions=*/false);
+  const Verdict verdict = verdict_of(result, report.is_object());
+  Json json = known;
+  const auto say = [&](Verdict said, const std::string& message) {
+    json["verdict"] = to_string(said);
+    if (said != Verdict::ok) json["message"] = message;
+    return row_from_json(json);
+  };
+  if (!report.is_object()) return say(verdict, message_of(result));
   try {
-    const Row said = row_from_json(row.report);
-    row.verdict = said.verdict;
-    row.message = said.message;
-  } catch (const UsageError& wrong) {
-    row.verdict = Verdict::crashed;
-    row.message = std::string("no row: ") + wrong.what();
-  }
-  return row;
-}
-
-std::vector<double> rounds_of(const Json& report) {
-  const Json& time = report.at("time");
-  return time.contains("rounds_ms") ? time.at("rounds_ms").get<std::vector<double>>()
-                                    : std::vector<double>{time.at("median_ms").get<double>()};
-}
-
-void add_round(Json& report, const Json& again) {
-  std::vector<double> medians = rounds_of(report);
-  medians.push_back(again.at("time").at("median_ms").get<double>());
-  Json& time = report.at("time");
-  time["rounds_ms"] = medians;
-  std::sort(medians.begin(), medians.end());
-  const double before = time.at("median_ms").get<double>();
-  const double median = (medians[(medians.size() - 1) / 2] + medians[medians.size() / 2]) / 2;
-  time["median_ms"] = median;
-  time["min_ms"] = std::min(time.value("min_ms", median), again.at("time").value("min_ms", median));
-  time["max_ms"] = std::max(time.value("max_ms", median), again.at("time").value("max_ms", median));
-  for (const char* rate : {"tflops", "percent_of_peak"}) {
-    if (report.contains(rate) && report[rate].is_number()) report[rate] = report[rate].get<double>() * before / median;
+    json.update(report);
+    for (const char* name : {"stage", "variant", "pass", "idea"}) json[name] = known.at(name);
+    if (verdict == Verdict::ok && report.contains("verdict")) return row_from_json(json);  // of a peer
+    return say(verdict, message_of(result));
+  } catch (const std::exception& wrong) {
+    json = known;
+    return say(Verdict::crashed, std::string("its report is no row: ") + wrong.what());
   }
 }
 
-std::string json_text(const std::vector<Row>& rows) {
-  std::string text;
-  for (const Row& row : rows) {
-    text += (text.empty() ? "[\n" : ",\n") + row.report.dump(-1, ' ', false, Json::error_handler_t::replace);
-  }
-  return text.empty() ? "[]\n" : text + "\n]\n";
+bool any_failure(const std::vector<Row>& rows) {
+  const auto finished = [&](const Row& slow) {
+    return std::any_of(rows.begin(), rows.end(), [&](const Row& row) {
+      return row.verdict == Verdict::ok && row.label() == slow.label() && row.pass == slow.pass;
+    });
+  };
+  return std::any_of(rows.begin(), rows.end(), [&](const Row& row) {
+    return row.verdict == Verdict::wrong || row.verdict == Verdict::stopped || row.verdict == Verdict::crashed ||
+           (row.verdict == Verdict::timed_out && !finished(row));
+  });
 }
 
 Json problem_json(const Case& task) {

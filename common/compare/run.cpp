@@ -2,17 +2,20 @@
 
 #include "common/attention/cost.hpp"
 #include "common/compare/plan.hpp"
-#include "common/compare/progress.hpp"
-#include "common/compare/save.hpp"
+#include "common/compare/rows_file.hpp"
+#include "common/harness/parse.hpp"
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <iostream>
+#include <map>
 
 namespace flash {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using Rows = std::vector<std::optional<Row>>;  // of the runs of a plan
 
 void append(std::vector<std::string>& to, const std::vector<std::string>& more) {
   to.insert(to.end(), more.begin(), more.end());
@@ -26,95 +29,137 @@ std::vector<std::string> stage_arguments(const Run& run, const Case& task, Backe
   return arguments;
 }
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+/// What the row says whatever the program does.
+Json known_of(const Run& run, const Plan& plan) {
+  Json json{{"stage", run.stage->name},      {"variant", run.variant->name}, {"pass", to_string(run.pass)},
+            {"idea", run.variant->idea},     {"device", plan.device},        {"problem", problem_json(*run.task)},
+            {"commit", plan.when["commit"]}, {"date", plan.when["date"]}};
+  if (run.stage->about.is_object()) json.update(run.stage->about);
+  if (run.stage->is_peers()) return json;
+  json["kernel"] = run.variant->kernel;
+  json["sources"] = plan.sources.at(run.variant->kernel);
+  return json;
+}
 
-/// Runs one after the other, with what is known about all of them.
+/// Were the tile sizes of a row of --tune timed so often?
+bool tiles_timed(const Row& row, int iterations) {
+  const Json choices = row.at("tune.choices");
+  return std::all_of(choices.begin(), choices.end(), [&](const Json& choice) {
+    return !choice.contains("time") || choice["time"].value("iterations", 0) == iterations;
+  });
+}
+
+/// Would the run, which is the row's, end in the same way?
+bool holds(const Row& row, const Run& run, const Plan& plan, const CompareOptions& options) {
+  const Json& sources = row.sources;
+  const bool known =
+      sources.is_object() && std::none_of(sources.begin(), sources.end(), [](const Json& hash) { return hash.is_null(); });
+  if (!run.stage->is_peers() && (!known || sources != plan.sources.at(run.variant->kernel))) return false;
+  for (const auto& [key, value] : run.stage->about.items()) {
+    if (row.at(key) != value) return false;
+  }
+  if (row.verdict == Verdict::refused || row.verdict == Verdict::no_room) return true;
+  if (row.verdict != Verdict::ok) return false;
+  if (plan.backend == Backend::cpu) return true;
+  if (options.tune) return tiles_timed(row, options.iterations);
+  const bool counted = row.hbm_read_bytes || !options.counts || !counted_part(run, plan.backend);
+  return row.number("time.iterations") == options.iterations && row.rounds() >= options.rounds && counted;
+}
+
+Rows rows_that_hold(const std::vector<Row>& saved, const Plan& plan, const CompareOptions& options) {
+  std::map<std::string, const Row*> by_key;
+  for (const Row& row : saved) by_key[row.key()] = &row;
+  Rows rows(plan.runs.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    Json known = known_of(plan.runs[i], plan);
+    known["verdict"] = "ok";
+    if (options.tune) known["tune"] = Json::object();
+    const auto found = by_key.find(row_from_json(known).key());
+    if (found != by_key.end() && holds(*found->second, plan.runs[i], plan, options)) rows[i] = *found->second;
+  }
+  return rows;
+}
+
 class Runs {
  public:
-  Runs(const CompareOptions& options, const Plan& plan, const SaveFile& save, KeptRows kept, Progress::Look look)
-      : options_(options),
-        plan_(plan),
-        save_(save),
-        rows_(std::move(kept)),
-        all_(plan.runs.size() * options.rounds),
-        progress_(std::cerr, look, all_, terminal_columns),
-        history_(options.time_limit) {
-    for (std::size_t i = 0; i < plan.runs.size(); ++i) {
-      if (!rows_.of_plan[i]) continue;
-      history_.add(plan.runs[i], *rows_.of_plan[i]);
-      done_ += rounds_done(*rows_.of_plan[i]);
-    }
-  }
+  Runs(const CompareOptions& options, const Plan& plan, Rows rows, RowsFile* file)
+      : options_(options), plan_(plan), rows_(std::move(rows)), file_(file) {}
 
-  KeptRows run_all() {
-    for (std::size_t round = 1; round <= options_.rounds; ++round) {
-      for (std::size_t i = 0; i < plan_.runs.size(); ++i) {
-        if (!rows_.of_plan[i] || rounds_done(*rows_.of_plan[i]) < round) run_in(round, i);
-      }
+  std::vector<Row> run_all() {
+    for (std::size_t first = 0, end = 0; first < plan_.runs.size(); first = end) {
+      const auto same_problem = [&](const Run& run) {
+        return run.task == plan_.runs[first].task && run.pass == plan_.runs[first].pass;
+      };
+      while (end < plan_.runs.size() && same_problem(plan_.runs[end])) ++end;
+      run_in_turns(first, end);
     }
-    peers_.reset();
-    progress_.clear();
-    std::cerr << summary() << std::flush;
-    return rows_;
+    std::vector<Row> all;
+    for (std::optional<Row>& row : rows_) all.push_back(std::move(*row));
+    return all;
   }
 
  private:
-  /// One line: how many were skipped and why; or nothing.
-  std::string summary() const {
-    std::string why;
-    const auto add = [&](std::size_t count, const std::string& reason) {
-      if (count > 0) why += (why.empty() ? "" : ", ") + std::to_string(count) + " since " + reason;
-    };
-    add(no_room_, "a problem no larger could not run");
-    add(too_long_, "they would take longer than " + duration_text(history_.limit()));
-    const std::string which = std::to_string(no_room_ + too_long_) + " of " + std::to_string(plan_.runs.size());
-    return why.empty() ? "" : "skipped " + which + " runs: " + why + "\n";
-  }
-
-  /// All of them if the row has no time of which another round could make a median.
-  std::size_t rounds_done(const Row& row) const {
-    const bool timed = row.verdict == Verdict::ok && row.number("time.median_ms").has_value();
-    return timed ? rounds_of(row.report).size() : options_.rounds;
-  }
-
-  void run_in(std::size_t round, std::size_t i) {
-    const Run& run = plan_.runs[i];
-    const std::optional<History::Skip> skip = round == 1 ? history_.reason_to_skip(run) : std::nullopt;
-    progress_.start(run, done_, seconds_left(round, i));
-    if (skip) ++(skip->too_long ? too_long_ : no_room_);
-    Row row = skip ? empty_row(run, Verdict::skipped, skip->message) : run_one(run, round);
-    if (round > 1 && row.verdict == Verdict::ok) {
-      Row earlier = *rows_.of_plan[i];
-      add_round(earlier.report, row.report);
-      row = std::move(earlier);
+  /// Runs `first` to `end`, round by round. A row ends with its last round, or with the first that has no time.
+  void run_in_turns(std::size_t first, std::size_t end) {
+    std::vector<std::size_t> open;
+    for (std::size_t i = first; i < end; ++i) {
+      if (!rows_[i])
+        open.push_back(i);
+      else
+        done_ += options_.rounds;
     }
-    complete(row, run);
-    progress_.end(row);
-    rows_.of_plan[i] = std::move(row);
-    done_ += rounds_done(*rows_.of_plan[i]) - (round - 1);
-    save_.write(rows_, done_, all_);
+    for (std::size_t round = 1; round <= options_.rounds; ++round) {
+      std::erase_if(open, [&](std::size_t i) {
+        Row row = run_one(plan_.runs[i], round);
+        ++done_;
+        if (round > 1 && row.rounds() > 0) {
+          rows_[i]->add_round(row);
+        } else {
+          rows_[i] = std::move(row);
+        }
+        if (round < options_.rounds && rows_[i]->rounds() > 0) return false;
+        if (file_ != nullptr) file_->append(*rows_[i]);
+        done_ += options_.rounds - round;
+        return true;
+      });
+    }
   }
+
+  Row run_one(const Run& run, std::size_t round) {
+    if (plan_.cases.size() > 1 && task_ != run.task) std::cerr << describe(run.problem()) << '\n';
+    task_ = run.task;
+    std::cerr << "[" << done_ + 1 << "/" << plan_.runs.size() * options_.rounds << "] " << to_string(run.pass) << " "
+              << run.label() << std::flush;
+    const Clock::time_point start = Clock::now();
+    Row row = run.stage->is_peers() ? run_peer(run) : run_stage(run, round);
+    char seconds[32];
+    std::snprintf(seconds, sizeof seconds, ", %.1f s", seconds_since(start));
+    std::cerr << seconds;
+    if (row.verdict != Verdict::ok) std::cerr << ", " << to_string(row.verdict);
+    std::cerr << (row.message.empty() ? "" : ": " + one_line(row.message)) << std::endl;
+    return row;
+  }
+
+  static double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
   Row run_peer(const Run& run) {
     if (!peers_) peers_.emplace(run.stage->command);
     if (!peers_->runs()) {  // loading torch is no part of the run
-      const ProcessResult ready = peers_->ask(R"({"list": true})", torch_loads_in, tick_);
-      if (!peers_->runs()) return make_row(run, ready);
+      const ProcessResult ready = peers_->ask(R"({"list": true})", torch_loads_in);
+      if (!peers_->runs()) return make_row(known_of(run, plan_), ready);
     }
     const Json question{{"variant", run.variant->name},
                         {"pass", to_string(run.pass)},
                         {"iterations", options_.iterations},
                         {"problem", problem_json(*run.task)}};
     const Clock::time_point start = Clock::now();
-    Row row = peer_row(run, peers_->ask(question.dump(), options_.time_limit, tick_));
-    row.report["wall_s"] = seconds_since(start);
-    history_.add(run, row);
+    Row row = make_row(known_of(run, plan_), peers_->ask(question.dump(), options_.time_limit));
+    row.wall_s = seconds_since(start);
     return row;
   }
 
   /// What was checked and counted in round 1 is not again.
-  Row run_one(const Run& run, std::size_t round) {
-    if (run.stage->is_peers()) return run_peer(run);
+  Row run_stage(const Run& run, std::size_t round) {
     std::vector<std::string> arguments = stage_arguments(run, *run.task, plan_.backend);
     if (options_.tune) arguments.emplace_back("--tune");
     if (plan_.backend == Backend::gpu) {
@@ -124,111 +169,65 @@ class Runs {
       arguments.emplace_back("--no-watch");  // a stage by itself, and its tests, look for races; here it is about counts
     }
     if (round > 1) arguments.emplace_back("--no-check");
+    Json known = known_of(run, plan_);
+    if (options_.tune) known["tune"] = Json::object();
     const Clock::time_point start = Clock::now();
-    Row row = make_row(run, run_process(arguments, options_.time_limit, tick_));
-    row.report["wall_s"] = seconds_since(start);  // of the whole program: what --resume and --time-limit go by
-    history_.add(run, row);
+    Row row = make_row(known, run_process(arguments, options_.time_limit));
+    row.wall_s = seconds_since(start);
     if (row.verdict == Verdict::ok && !options_.tune && round == 1) count_traffic(row, run);
     return row;
   }
 
-  /// Adds hbm_read_bytes and hbm_written_bytes to the report.
+  /// hbm_read_bytes and hbm_written_bytes; of a run on a GPU by the simulator, from a part of the problem.
   void count_traffic(Row& row, const Run& run) {
-    double groups = 1;
-    Row counted = row;
+    std::int64_t groups = 1;
+    Json counters = row.counters;
     if (plan_.backend == Backend::gpu) {
       const std::optional<Case> part = counted_part(run, plan_.backend);
       if (!part || !options_.counts) return;
       std::vector<std::string> arguments = stage_arguments(run, *part, Backend::cpu);
-      if (const std::optional<std::string> tiles = row.tiles()) append(arguments, {"--tiles", *tiles});  // what the GPU ran
+      if (const std::optional<std::string> tiles = row.tiles_text()) append(arguments, {"--tiles", *tiles});  // the GPU's
       arguments.emplace_back("--no-check");
-      const Clock::time_point start = Clock::now();
-      counted.report = Json::parse(run_process(arguments, options_.time_limit, tick_).output, nullptr, false);
-      history_.add_counting(run, flops(part->problem, run.pass), seconds_since(start));
-      groups = static_cast<double>(run.problem().B) * run.problem().Hkv;
+      const ProcessResult result = run_process(arguments, options_.time_limit);
+      const Json report = Json::parse(result.output, nullptr, /*allow_exceptions=*/false);
+      counters = report.is_object() ? report.value("counters", Json()) : Json();
+      groups = run.problem().B * run.problem().Hkv;
     }
-    for (const char* direction : {"read_bytes", "written_bytes"}) {
-      const std::optional<double> bytes = counted.number(std::string("counters.") + direction);
-      if (bytes) row.report[std::string("hbm_") + direction] = static_cast<std::uint64_t>(*bytes * groups);
-    }
-  }
-
-  /// What every row says, whether its program could say it or not.
-  void complete(Row& row, const Run& run) const {
-    Json& report = row.report;
-    const auto add = [&](const char* key, const Json& value) {
-      if (!report.contains(key)) report[key] = value;
-    };
-    for (const auto& [key, value] : run.stage->about.items()) add(key.c_str(), value);
-    if (!run.variant->kernel.empty()) add("kernel", run.variant->kernel);
-    if (options_.tune) add("tune", Json::object());
-    add("device", plan_.device);
-    add("problem", problem_json(*run.task));
-    report["stage"] = row.stage;
-    report["variant"] = row.variant;
-    report["pass"] = to_string(row.pass);
-    report["idea"] = run.variant->idea;
-    report["verdict"] = to_string(row.verdict);
-    if (!row.message.empty()) report["message"] = row.message;
-    report.update(plan_.when);
-    if (!run.stage->is_peers()) report["sources"] = plan_.sources.at(run.variant->kernel);
-  }
-
-  /// For the runs from `first` of the round on; absent as long as nothing has run.
-  std::optional<double> seconds_left(std::size_t round, std::size_t first) const {
-    double sum = 0;
-    for (std::size_t i = 0; i < plan_.runs.size(); ++i) {
-      const Run& run = plan_.runs[i];
-      const bool this_round = i >= first && (round > 1 || !rows_.of_plan[i]);
-      const std::size_t rounds = options_.rounds - round + (this_round ? 1 : 0);
-      if (rounds == 0 || history_.reason_to_skip(run)) continue;
-      const std::optional<double> seconds = history_.seconds(run);
-      if (!seconds) return std::nullopt;
-      sum += static_cast<double>(rounds) * std::min(*seconds, history_.limit());
-      if (rows_.of_plan[i]) continue;
-      const std::optional<Case> part = options_.counts && !options_.tune ? counted_part(run, plan_.backend) : std::nullopt;
-      if (part) sum += history_.counting_seconds(run, flops(part->problem, run.pass)).value_or(0);
-    }
-    return sum;
+    if (!counters.is_object()) return;
+    row.hbm_read_bytes = counters.value("read_bytes", std::int64_t{0}) * groups;
+    row.hbm_written_bytes = counters.value("written_bytes", std::int64_t{0}) * groups;
   }
 
   const CompareOptions& options_;
   const Plan& plan_;
-  const SaveFile& save_;
-  KeptRows rows_;
-  std::size_t all_;  ///< each round of a run counted
-  Progress progress_;
-  const std::function<void()> tick_ = [this] { progress_.tick(); };
-  History history_;
+  Rows rows_;
+  RowsFile* file_;  ///< null: nothing is saved
   std::optional<Conversation> peers_;
-  std::size_t done_ = 0, no_room_ = 0, too_long_ = 0;
+  std::size_t done_ = 0;        ///< runs, each round of one counted
+  const Case* task_ = nullptr;  ///< of the last run
 };
 
 }  // namespace
 
-std::vector<Row> run_all(const CompareOptions& options, const std::filesystem::path& sources, const std::string& command) {
-  SaveFile save(options.save, options.resume ? command : command + " --resume");
-  const std::vector<Row> earlier = save.start(options.resume);
+std::vector<Row> run_all(const CompareOptions& options, const std::filesystem::path& sources) {
+  std::optional<RowsFile> file;
+  if (!options.save.empty()) file.emplace(options.save);
   const Plan plan = make_plan(options, sources);
-  if (!options.force) save.check_replaced(plan, options.tune);
-  const bool sweep = plan.cases.size() > 1;
   const std::size_t stages = plan.stages.size() - (options.peers ? 1 : 0);
   std::cerr << "comparing ";
   if (stages > 0) std::cerr << stages << (stages == 1 ? " stage" : " stages");
   if (options.peers) std::cerr << (stages > 0 ? " and " : "") << "torch " << plan.stages.back().about.value("torch", "");
   std::cerr << " on the " << (plan.backend == Backend::gpu ? "GPU" : "CPU simulator");
   if (stages > 0) std::cerr << (options.peers ? ", each stage" : ", each") << " checked against double precision";
-  if (sweep) std::cerr << ": " << plan.runs.size() << " runs over " << plan.cases.size() << " problems";
   std::cerr << std::endl << left_out(plan);
 
-  KeptRows kept = rows_that_hold(earlier, plan, options);
+  Rows rows(plan.runs.size());
   if (options.resume) {
-    std::cerr << kept.done().size() << " of " << plan.runs.size() << " runs are saved and still hold" << std::endl;
+    rows = rows_that_hold(file->rows(), plan, options);
+    const auto missing = static_cast<std::size_t>(std::count(rows.begin(), rows.end(), std::nullopt));
+    std::cerr << rows.size() - missing << " of " << rows.size() << " runs are saved and still hold" << std::endl;
   }
-  const auto look = !sweep ? Progress::Look::plain : terminal_columns() > 0 ? Progress::Look::live : Progress::Look::lines;
-  kept = Runs(options, plan, save, std::move(kept), look).run_all();
-  save.finish(kept);
-  return kept.done();
+  return Runs(options, plan, std::move(rows), file ? &*file : nullptr).run_all();
 }
 
 }  // namespace flash

@@ -6,8 +6,7 @@
 
 namespace flash {
 
-/// Plans and runs all, with progress on stderr; what --save and --resume ask for included. `sources`: the project's folder. `command`:
-/// what started this program.
-std::vector<Row> run_all(const CompareOptions&, const std::filesystem::path& sources, const std::string& command);
+/// Plans and runs everything, with progress on stderr. --save and --resume are part of it. `sources`: the project's folder.
+std::vector<Row> run_all(const CompareOptions&, const std::filesystem::path& sources);
 
 }  // namespace flash

@@ -44,7 +44,7 @@ struct Column {
 std::string number(double value) { return number_text(value); }
 std::string count(double value) { return count_text(static_cast<std::uint64_t>(value)); }
 std::string label(const Row& row) { return row.label(); }
-std::string tiles(const Row& row) { return row.tiles().value_or("-"); }
+std::string tiles(const Row& row) { return row.tiles_text().value_or("-"); }
 
 std::string as_predicted(const Row& row) {
   for (const std::string bytes : {"read_bytes", "written_bytes"}) {
@@ -57,7 +57,7 @@ std::string as_predicted(const Row& row) {
 
 /// "64,32": what --tune found to be the "default" or the "fastest".
 std::string tuned_tiles(const Row& row, const char* which) {
-  const Json& tiles = row.report["tune"].value(which, Json());
+  const Json& tiles = row.tune.value(which, Json());
   return tiles.is_object() ? tiles.value("br", Json()).dump() + "," + tiles.value("bc", Json()).dump() : "-";
 }
 
@@ -115,7 +115,7 @@ const std::vector<Column> all_columns{
 const std::vector<Column> tune_columns{
     {"", "stage/variant", 0, 0, nullptr, label},
     {"pass", "pass"},
-    {"", "problem", 0, 0, nullptr, [](const Row& row) { return describe(row.problem); }},
+    {"", "problem", 0, 0, nullptr, [](const Row& row) { return describe(row.parsed_problem()); }},
     {"", "default", 0, 0, nullptr, [](const Row& row) { return tuned_tiles(row, "default"); }},
     {"", "fastest", 0, 0, nullptr, [](const Row& row) { return tuned_tiles(row, "fastest"); }},
     {"verdict", "verdict"},
@@ -190,17 +190,18 @@ Shown columns_of(const Group& rows, std::size_t width, std::vector<std::string>&
 
 /// Which problem, where, what the columns count, and what all rows share.
 std::string heading_of(const Row& first, const std::vector<std::string>& shared) {
-  std::string text = std::string(to_string(first.pass)) + ", " + describe(first.problem) + "\n";
+  const Problem problem = first.parsed_problem();
+  std::string text = std::string(to_string(first.pass)) + ", " + describe(problem) + "\n";
   if (first.backend() == Backend::gpu) {
-    text += wrapped("on " + first.text("device.name") +
+    text += wrapped("on " + first.device.value("name", "") +
                     "; cold L2; bytes are the simulator's counts of one head group, times B*Hkv, of what threads "
                     "request from global memory, before caches");
   } else {
     text += "on the CPU simulator of sm_" + std::to_string(first.simulated_sm()) + ": exact counts; they are not times\n";
     text += "bytes and 32-byte sectors are what threads request from memory, before caches";
   }
-  text += "\nany implementation must move " + bytes_text(compulsory_bytes(first.problem, first.pass)) + " and do " +
-          number_text(flops(first.problem, first.pass) / 1e9) + " GFLOP\n";
+  text += "\nany implementation must move " + bytes_text(compulsory_bytes(problem, first.pass)) + " and do " +
+          number_text(flops(problem, first.pass) / 1e9) + " GFLOP\n";
   return shared.empty() ? text : text + wrapped("all rows: " + joined(shared)) + "\n";
 }
 
@@ -213,7 +214,7 @@ std::string with_messages(const Group& rows, const Shown& shown, std::set<std::s
   for (const Row& row : rows) {
     std::getline(table, line);
     text += line + "\n";
-    const std::string idea = row.text("idea");
+    const std::string idea = row.idea;
     if (!beside && !idea.empty() && told.insert(row.label() + idea).second) text += wrapped("  " + idea, 2) + "\n";
   }
   for (const Row& row : rows) {
@@ -226,7 +227,8 @@ std::vector<Group> groups_of(const std::vector<Row>& rows) {
   std::vector<Group> groups;
   std::map<std::string, std::size_t> places;
   for (const Row& row : rows) {
-    const auto [place, is_new] = places.try_emplace(describe(row.problem) + to_string(row.pass) + row.place(), groups.size());
+    const auto [place, is_new] =
+        places.try_emplace(describe(row.parsed_problem()) + to_string(row.pass) + row.place(), groups.size());
     if (is_new) groups.emplace_back();
     groups[place->second].push_back(row);
   }

@@ -125,30 +125,40 @@ inline ProcessResult good(ProcessResult result) {
   return result;
 }
 
-inline Json rows_in(const std::string& file) { return Json::parse(read_bytes(file)); }
+/// JSON Lines as an array.
+inline Json parsed(const std::string& lines) {
+  Json rows = Json::array();
+  std::istringstream stream(lines);
+  for (std::string line; std::getline(stream, line);) rows.push_back(Json::parse(line));
+  return rows;
+}
 
-/// Starts it among these stages with files as its streams, and does not wait for its end.
-inline pid_t start_compare(const FakeStages& stages, const Strings& more, const std::string& output, const std::string& error) {
-  const Strings arguments = joined({"compare", "--bin", stages.path().string()}, more);
+inline Json rows_in(const std::string& file) { return parsed(read_bytes(file)); }
+
+inline std::string lines_of(const Json& rows) {
+  std::string text;
+  for (const Json& row : rows) text += row.dump() + "\n";
+  return text;
+}
+
+/// Starts it among these stages, and sends it a signal as soon as `ready` is true, which must be what ends it.
+template <class Ready>
+void end_by_signal(const FakeStages& stages, const Strings& more, int number, Ready&& ready) {
+  const Strings arguments = joined({FLASH_COMPARE_PROGRAM, "--bin", stages.path().string()}, more);
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   const pid_t program = fork();
-  if (program != 0) return program;
-  dup2(open(output.c_str(), O_RDWR | O_CREAT | O_NOCTTY, 0600), STDOUT_FILENO);
-  dup2(open(error.c_str(), O_RDWR | O_CREAT | O_NOCTTY, 0600), STDERR_FILENO);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) signal(number, SIG_DFL);  // whoever runs the tests may ignore them
-  execv(FLASH_COMPARE_PROGRAM, argv.data());
-  _exit(127);
-}
-
-/// Sends it a signal as soon as `ready` is true. That must be what ends it.
-template <class Ready>
-void end_by_signal(pid_t program, int number, Ready&& ready) {
-  for (int i = 0; i < 2000 && !ready(); ++i) usleep(10000);
+  if (program == 0) {
+    for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) dup2(open("/dev/null", O_RDWR), stream);
+    signal(number, SIG_DFL);  // whoever runs the tests may ignore it
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  int status = 0;
+  for (int i = 0; i < 2000 && !ready() && waitpid(program, &status, WNOHANG) == 0; ++i) usleep(10000);
   CHECK(ready());
   kill(program, number);
-  int status = 0;
   REQUIRE(waitpid(program, &status, 0) == program);
   CHECK(WIFSIGNALED(status));
   CHECK(WTERMSIG(status) == number);

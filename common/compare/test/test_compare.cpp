@@ -22,7 +22,7 @@ TEST_CASE("compare: one table with counts on the CPU") {
                     "1.5e-06", "ok"});
   CHECK_FALSE(contains(table, "TFLOP/s"));
   CHECK(table.find("01_first/plain") < table.find("02_second/plain"));
-  CHECK(contains(result.error, "forward 01_first/plain ... ok"));
+  CHECK(contains(result.error, "[1/2] forward 01_first/plain, "));
   CHECK_FALSE(contains(table, "FAILED"));
 }
 
@@ -78,26 +78,22 @@ TEST_CASE("compare: a refusal or too little memory is a row but no failure") {
 }
 
 TEST_CASE("compare: rounds take turns, and the median is that of their medians") {
-  // A run takes as many milliseconds as there have been runs, the probe for a GPU among them.
-  const FakeStages stages(
-      answers("echo run >> $log; n=$(wc -l < $log); more=', \"tflops\": 12, \"time\": {\"median_ms\": '$n', "
-              "\"min_ms\": '$n', \"max_ms\": '$n', \"iterations\": 20}'"));
-  const std::string file = stages.file("rows.json");
-  const auto rounds = [&](const Strings& more) {
-    good(compare(stages, joined({"--pass", "forward", "--batch", "1", "--heads", "1", "--no-counts", "--save", file, "--sweep",
-                                 "seq=8,16"},
-                                more)));
-    return rows_in(file);
-  };
-  Json rows = rounds({"--rounds", "3"});
-  CHECK(rows[1]["time"]["rounds_ms"] == Json({3.0, 5.0, 7.0}));
+  const FakeStages stages;  // a run takes as many milliseconds as there have been runs, the probe for a GPU among them
+  for (const char* name : {"01_first", "02_second"}) {
+    stages.add(name, answers("echo run >> $log; n=$(wc -l < $log); more=', \"tflops\": 12, \"time\": {\"median_ms\": '$n', "
+                             "\"min_ms\": '$n', \"max_ms\": '$n', \"iterations\": 20}'"));
+  }
+  const std::string file = stages.file("rows.jsonl");
+  const Json rows = parsed(good(compare(stages, {"--pass", "forward", "--batch", "1", "--heads", "1", "--no-counts", "--save",
+                                                 file, "--rounds", "3", "--sweep", "seq=8,16", "--json"}))
+                               .output);
   CHECK(rows[0]["time"] == Json::parse(R"({"median_ms": 4.0, "min_ms": 2.0, "max_ms": 6.0, "iterations": 20,
                                            "rounds_ms": [2.0, 4.0, 6.0]})"));
+  CHECK(rows[1]["time"]["rounds_ms"] == Json({3.0, 5.0, 7.0}));
+  CHECK(rows[2]["time"]["rounds_ms"] == Json({8.0, 10.0, 12.0}));
   CHECK(rows[0]["tflops"] == 6.0);  // 12 in 2 ms
   CHECK(rows[0]["check"]["passed"] == true);
-  rows = rounds({"--rounds", "4", "--resume"});  // 8 is the probe
-  CHECK(rows[0]["time"]["rounds_ms"] == Json({2.0, 4.0, 6.0, 9.0}));
-  CHECK(rows[0]["time"]["median_ms"] == 5.0);
+  CHECK(rows_in(file) == rows);  // each once
 }
 
 TEST_CASE("compare: times on a GPU, bytes from the simulator for one head group") {
@@ -105,7 +101,7 @@ TEST_CASE("compare: times on a GPU, bytes from the simulator for one head group"
   // The simulator is asked for one batch, the two query heads of one key/value head, and for no time.
   stages.add("01_first", answers("[ $device = gpu ] || [ \"$B $H $Hkv $bench\" = '1 2 1 ' ] || exit 8\n"
                                  "more=', \"time\": {\"median_ms\": 0.125}, \"tflops\": 12.5, \"percent_of_peak\": 25'"));
-  const std::string file = stages.file("rows.json");
+  const std::string file = stages.file("rows.jsonl");
   const std::string table = good(compare(stages, {"--pass", "forward", "--save", file, "--batch", "3", "--heads", "4",
                                                   "--kv-heads", "2", "--seq", "64"}))
                                 .output;
@@ -127,11 +123,11 @@ TEST_CASE("compare: --device gpu without one") {
 TEST_CASE("compare: JSON, CSV and saved rows") {
   const FakeStages stages(answers(), both_passes);
   stages.add("02_bad", "exit 42");
-  const std::string file = stages.file("rows.json");
+  const std::string file = stages.file("rows.jsonl");
   setenv("FLASH_COMMIT", "0123abcd", 1);  // of which the files may be a copy
-  CHECK(Json::parse(compare_on_cpu(stages, {"--json"}).output)[0]["commit"] == "0123abcd");
+  CHECK(parsed(compare_on_cpu(stages, {"--json"}).output)[0]["commit"] == "0123abcd");
   unsetenv("FLASH_COMMIT");
-  const Json rows = Json::parse(compare(stages, {"--device", "cpu", "--json", "--save", file}).output);
+  const Json rows = parsed(compare(stages, {"--device", "cpu", "--json", "--save", file}).output);
   CHECK(rows.size() == 3);  // two forward, one backward
   CHECK(rows == rows_in(file));
   const Json& row = rows.at(0);
@@ -181,7 +177,8 @@ TEST_CASE("compare: bad usage and nothing to run give exit code 2 and one line")
   for (const char* of_gpu : {"--iterations 5", "--rounds 2", "--no-counts"}) {
     check_refused_each(stages, {of_gpu}, " and --device cpu are both given");
   }
-  for (const char* of_save : {"--resume", "--force"}) check_refused_each(stages, {of_save}, " is given without --save");
+  check_refused(compare(stages, {"--resume"}), "--resume is given without --save");
+  check_refused(compare(stages, {"--html", "x"}), "--html is given without --save or --rows");
   check_refused_each(stages, {"--causal --no-causal", "--json --csv", "--wide --csv", "--wide --json"}, " are both given");
   check_refused_each(stages, {"--only 07", "--only ,", "--variant ,", "--variant plain,no-such-variant", "--seq 0",
                               "--heads 6 --kv-heads 4", "--bin /no/such/folder", "--save /dev/null/x", "--time-limit 0",

@@ -1,4 +1,4 @@
-// --rows and --html: saved rows shown again.
+// --rows and --html: saved rows shown again, and the tables.
 #include "common/compare/plan.hpp"
 #include "common/compare/test/fake_stages.hpp"
 #include "common/harness/test/lines.hpp"
@@ -33,7 +33,7 @@ class FakePython {
 TEST_CASE("rows: saved rows give the same tables, CSV and JSON as the runs did") {
   const FakeStages stages(answers(), both_passes);
   stages.add("02_picky", answers("[ $d -eq 16 ] || { echo '02_picky: only d = 16' >&2; exit 2; }"));
-  const std::string file = stages.file("rows.json");
+  const std::string file = stages.file("rows.jsonl");
   const ProcessResult runs =
       good(compare(stages, {"--device", "cpu", "--sweep", "d=16,64", "--sweep", "seq=8,16", "--scale", "2", "--save", file}));
   const ProcessResult shown = good(compare({"--rows", file}));
@@ -42,9 +42,8 @@ TEST_CASE("rows: saved rows give the same tables, CSV and JSON as the runs did")
   check_has(shown.output, {"02_picky: only d = 16", "scale=2"});
   const std::string saved = read_bytes(file), csv = compare({"--rows", file, "--csv"}).output;
   CHECK(compare({"--rows", file, "--json"}).output == saved);
-  CHECK(std::count(saved.begin(), saved.end(), '\n') == 2 * 2 * 3 + 2);  // a row a line, for diffs
-  CHECK(saved.starts_with("[\n{\"stage\":"));
-  CHECK(saved.ends_with("}\n]\n"));
+  CHECK(std::count(saved.begin(), saved.end(), '\n') == 2 * 2 * 3);
+  CHECK(saved.starts_with("{\"stage\":"));
   CHECK(std::count(csv.begin(), csv.end(), '\n') == 1 + 2 * 2 * 3);
   CHECK(contains(csv, "02_picky: only d = 16"));
 }
@@ -52,7 +51,7 @@ TEST_CASE("rows: saved rows give the same tables, CSV and JSON as the runs did")
 TEST_CASE("rows: rows of peers stand in the table of their problem, apart from those of another device or simulated GPU") {
   const TemporaryFolder folder;
   const auto row = [](const char* stage, const char* kind, int seq, int sm = 90) {
-    Json made = rows_in(results + "cpu/compare.json")[0];
+    Json made = rows_in(results + "cpu/compare.jsonl")[0];
     made.merge_patch({{"stage", stage},
                       {"variant", "v"},
                       {"tflops", 12.5},
@@ -62,10 +61,9 @@ TEST_CASE("rows: rows of peers stand in the table of their problem, apart from t
     return made;
   };
   const std::string one = folder.path() / "one", two = folder.path() / "two";
-  write_bytes(
-      one, Json{row("01_first", "gpu", 8), row("01_first", "gpu", 16), row("01_first", "cpu", 8), row("01_first", "cpu", 8, 75)}
-               .dump());
-  write_bytes(two, Json::array({row("peer", "gpu", 8)}).dump());  // Json{x} is a copy of x to clang
+  write_bytes(one, lines_of({row("01_first", "gpu", 8), row("01_first", "gpu", 16), row("01_first", "cpu", 8),
+                             row("01_first", "cpu", 8, 75)}));
+  write_bytes(two, lines_of(Json::array({row("peer", "gpu", 8)})));  // Json{x} is a copy of x to clang
   const std::string tables = good(compare({"--rows", one + "," + two})).output;
   CHECK(contains(compare({"--rows", two, "--csv"}).output, ",1.0,,,0.75,,12.5,"));  // one median, no least and no most
   std::string order;
@@ -80,26 +78,24 @@ TEST_CASE("rows: rows of peers stand in the table of their problem, apart from t
 
 TEST_CASE("rows: a failure among them gives exit code 1, and options for runs are refused beside them") {
   const TemporaryFolder folder;
-  const std::string saved = results + "cpu/compare.json", file = folder.path() / "rows.json";
+  const std::string saved = results + "cpu/compare.jsonl", file = folder.path() / "rows.jsonl";
   for (const Strings& more :
        {Strings{"--seq", "8"}, Strings{"--causal"}, Strings{"--no-causal"}, Strings{"--sweep", "seq=8,16"},
         Strings{"--only", "01"}, Strings{"--save", "x"}, Strings{"--no-counts"}}) {
     check_refused(compare(joined({"--rows", saved}, more)), "--rows and " + more.front() + " are both given");
   }
-  check_refused(compare({"--rows", file}), "does not exist");
-  check_refused(compare({"--rows", folder.path()}), "is not a regular file");
-  write_bytes(file, "[]");
+  write_bytes(file, "");
   check_refused(compare({"--rows", file + "," + file}), "--rows: there is no row in the given files");
   Json rows = rows_in(saved);
   rows[0]["verdict"] = "WRONG";
-  write_bytes(file, rows.dump());
+  write_bytes(file, lines_of(rows));
   const ProcessResult failed = compare({"--rows", file});
   CHECK(failed.exit_code == 1);
   CHECK(contains(failed.output, "FAILED"));
 }
 
 TEST_CASE("rows: tables fit 80 columns unless --wide is given, and say what all rows share and what is left out") {
-  const std::string files = results + "cpu/compare.json," + results + "nvidia_h200/compare.json";
+  const std::string files = results + "cpu/compare.jsonl," + results + "nvidia_h200/compare.jsonl";
   const std::string narrow = compare({"--rows", files}).output, wide = compare({"--rows", files, "--wide"}).output;
   CHECK_MESSAGE(longest_line(narrow) <= 80, narrow);
   check_has(narrow, {"stage/variant", "TFLOP/s", "moved", "barriers",
@@ -113,58 +109,36 @@ TEST_CASE("rows: tables fit 80 columns unless --wide is given, and say what all 
   CHECK_FALSE(contains(wide, "left out"));
 }
 
-TEST_CASE("html: report.py gets the file, the rows and what made them") {
-  const FakeStages stages;
-  const std::string got = stages.file("got"), html = stages.file("a report.html"), file = stages.file("rows.json");
-  const FakePython python(stages, "cp \"$4\" " + got + ".rows; shift; printf '%s|' \"$@\" > " + got);
-  stages.add("01_first", answers());
-  const ProcessResult result = good(compare_on_cpu(stages, {"--save", file, "--html", html}));
-  CHECK(contains(result.output, "01_first/plain"));
-  CHECK_MESSAGE(contains(result.error, "\nwrote " + html + "\n"), result.error);
-  CHECK(read_bytes(got + ".rows") == read_bytes(file));
-  const std::string arguments = read_bytes(got), command = arguments.substr(arguments.find("--command|"));
-  CHECK_MESSAGE(arguments.starts_with("--out|" + html + "|"), arguments);
-  CHECK_MESSAGE(command.ends_with(" --device cpu --pass forward --save " + file + " --html '" + html + "'|"), arguments);
-  const std::string rows = arguments.substr(html.size() + 7, arguments.size() - html.size() - 8 - command.size());
-  CHECK_MESSAGE(std::filesystem::path(rows).is_absolute(), rows);
-  CHECK_FALSE(std::filesystem::exists(rows));  // it was a temporary file
-
-  good(compare({"--rows", file + "," + file, "--html", html, "--csv"}));
-  CHECK(read_bytes(got) == "--out|" + html + "|" + file + "|" + file + "|");
-}
-
-TEST_CASE("html: a report takes the place of a report") {
-  if (!flash::run_process({"python3", "--version"}, std::chrono::seconds(60)).started) return;
-  const FakeStages stages;
-  const std::string html = stages.file("report.html");
-  stages.add("01_first", answers());
-  for (const char* length : {"8", "16"}) {
-    good(compare(stages, {"--device", "cpu", "--seq", length, "--html", html}));
-    CHECK(contains(read_bytes(html), std::string("N=") + length));
-  }
-}
-
-TEST_CASE("html: what is missing is known before anything runs, and a failure of report.py keeps the rows") {
+TEST_CASE(
+    "html: report.py gets the files of rows; what is missing is known before anything runs, and its failure keeps the rows") {
   const FakeStages stages(answers("echo run >> $log"));
-  const std::string html = stages.file("report.html"), file = stages.file("rows.json");
-  const auto run = [&](const std::string& to) { return compare_on_cpu(stages, {"--save", file, "--html", to}); };
-  {
-    const FakePython python(stages, "exit 0");
-    check_refused(run("/dev/null/x"), "cannot be written");
-    check_refused(run(stages.path()), "is not a regular file");
-    check_refused(run(stages.file("./rows.json")), "allowed: two files");
-  }
+  const std::string got = stages.file("got"), html = stages.file("a report.html"), file = stages.file("rows.jsonl");
+  const auto run = [&](const Strings& more) { return compare(joined(joined({"--html", html}, more), {"--csv"})); };
+  const Strings runs{"--bin", stages.path(), "--device", "cpu", "--pass", "forward", "--save", file};
   setenv("PYTHON", "/no/such/python", 1);
-  check_refused(run(html), "--html needs Python, and '/no/such/python' cannot be started");
+  check_refused(run(runs), "--html needs Python, and '/no/such/python' cannot be started");
   unsetenv("PYTHON");
   CHECK(stages.logged().empty());
-
+  {
+    const FakePython python(stages, "shift; printf '%s|' \"$@\" > " + got);
+    CHECK(good(run(runs)).error.ends_with("\nwrote " + html + "\n"));
+    CHECK(read_bytes(got) == "--out|" + html + "|" + file + "|");
+    good(run({"--rows", file + "," + file}));
+    CHECK(read_bytes(got) == "--out|" + html + "|" + file + "|" + file + "|");
+  }
   const FakePython python(stages, "echo Traceback >&2; echo 'report: no rows with times' >&2; exit 2");
-  const ProcessResult result = run(html);
+  const ProcessResult result = run(runs);
   CHECK(result.exit_code == 2);
   CHECK_MESSAGE(contains(result.error, "could not be made: report: no rows with times\n"), result.error);
-  CHECK(contains(result.output, "01_first/plain"));
-  CHECK(rows_in(file).size() == 1);
+  CHECK(contains(result.output, "01_first,plain"));
+  CHECK(rows_in(file).size() == 2);
+}
+
+TEST_CASE("rows: every row of the saved results is one") {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(results)) {
+    if (entry.path().extension() != ".jsonl" || entry.path().parent_path().filename() == "traces") continue;
+    CHECK_MESSAGE(compare({"--rows", entry.path(), "--json"}).error.empty(), entry.path());
+  }
 }
 
 TEST_CASE("rows: hashes of code see tokens alone") {  // test_files.py has the same

@@ -1,10 +1,8 @@
-// The problems of a sweep, and which of their runs are skipped.
+// The problems of a sweep.
 #include "common/compare/sweep.hpp"
 #include "common/compare/test/fake_stages.hpp"
 
 #include <doctest/doctest.h>
-
-#include <map>
 
 namespace {
 
@@ -74,7 +72,7 @@ TEST_CASE("sweep: one dtype for all rows, fp32 unless given, and the stages left
   const auto check = [&](const Strings& arguments, const Strings& rows, const Strings& lines) {
     const ProcessResult result = good(compare_on_cpu(stages, joined({"--json"}, arguments)));
     Strings found;
-    for (const Json& row : Json::parse(result.output)) {
+    for (const Json& row : parsed(result.output)) {
       found.push_back(row["stage"].get<std::string>().substr(3) + " " + row["problem"]["dtype"].get<std::string>());
     }
     CHECK(found == rows);
@@ -91,36 +89,6 @@ TEST_CASE("sweep: one dtype for all rows, fp32 unless given, and the stages left
         {"fp32: 02_half", "fp16: 01_single", "bf16: 01_single"});
 }
 
-TEST_CASE("sweep: after a variant found no room or took too long, no larger problem of it is tried") {
-  const FakeStages stages;
-  stages.add("01_roomy", answers());
-  stages.add("02_large", answers("echo $Nq >> $log; [ $Nq -lt 64 ] || { echo '02_large: needs 4 TiB' >&2; exit 3; }"));
-  stages.add("03_slow", answers("[ $Nq -lt 64 ] || exec sleep 100"));
-  const ProcessResult result = good(
-      compare_on_cpu(stages, {"--sweep", "seq=32,64,128,48,256", "--time-limit", "2", "--json"}));  // a smaller one finished
-  CHECK(stages.logged() == "32 64 48 ");
-  std::map<std::string, Strings> verdicts;
-  for (const Json& row : Json::parse(result.output)) {
-    verdicts[row["stage"]].push_back(row["verdict"]);
-    if (row["verdict"] != "skipped") continue;
-    CHECK_FALSE(row.contains("time"));
-    CHECK(row["problem"]["seq_q"].get<int>() >= 128);
-    CHECK(row["device"]["kind"] == "cpu");
-    CHECK_FALSE(row["device"]["name"].get<std::string>().empty());
-    const std::string message = row["message"];
-    check_has(message, {"Nq=64 ", row["stage"] == "02_large" ? "needs 4 TiB" : "more than the limit of 2 s"});
-  }
-  CHECK(verdicts["01_roomy"] == Strings(5, "ok"));
-  CHECK(verdicts["02_large"] == Strings{"ok", "cannot run", "skipped", "ok", "skipped"});
-  CHECK(verdicts["03_slow"] == Strings{"ok", "TIMED OUT", "skipped", "ok", "skipped"});
-  check_has(result.error,
-            {"skipped 4 of 15 runs: 2 since a problem no larger could not run, 2 since they would take longer than "
-             "2 s\n"});
-  const ProcessResult table = compare_on_cpu(stages, {"--sweep", "seq=64,128", "--only", "02"});
-  CHECK(table.exit_code == 3);
-  check_has(table.output, {"skipped", "02_large/plain: a problem no larger could not run (B=1 H=2 Hkv=2 Nq=64 "});
-}
-
 TEST_CASE("sweep: a run that the time limit ended is a failure if its variant finished no problem in that pass") {
   const FakeStages stages;
   stages.add("01_slow", answers("{ [ $pass = forward ] && [ $Nq -lt 64 ]; } || exec sleep 100"), both_passes);
@@ -130,27 +98,4 @@ TEST_CASE("sweep: a run that the time limit ended is a failure if its variant fi
   CHECK(exit_code("seq=32,64", {"--pass", "forward"}) == 0);
   CHECK(exit_code("seq=64,128", {"--pass", "forward"}) == 1);
   CHECK(exit_code("seq=32,64", {}) == 1);  // the backward pass finished nothing
-}
-
-TEST_CASE("sweep: a run that would exceed the time limit by what smaller ones took is not started") {
-  const FakeStages stages;
-  stages.add("01_quick", answers());
-  stages.add("02_slow", answers("echo $Nq >> $log; [ $Nq -lt 64 ] || sleep 0.6"));
-  const ProcessResult result =
-      good(compare_on_cpu(stages, {"--sweep", "seq=4,64,256", "--no-causal", "--time-limit", "6", "--json"}));
-  CHECK(stages.logged() == "4 64 ");
-  const Json rows = Json::parse(result.output);
-  CHECK(rows.at(4).at("verdict") == "ok");  // 01_quick
-  CHECK(rows.at(5).at("verdict") == "skipped");
-  const std::string message = rows.at(5).at("message");
-  CHECK_MESSAGE(message.starts_with("would take about "), message);
-  CHECK_MESSAGE(message.ends_with("; the limit is 6 s"), message);
-}
-
-TEST_CASE("sweep: on a GPU the time left has that of the simulator's counts") {
-  const FakeStages stages(answers("[ $device$Nq != cpu16 ] || sleep 0.3"));
-  const std::string log =
-      compare(stages, {"--pass", "forward", "--batch", "1", "--heads", "1", "--sweep", "seq=8,16,128"}).error;
-  CHECK_MESSAGE(contains(log, "[3/3, about "), log);
-  CHECK_FALSE(contains(log, "[3/3, about 1 s left]"));  // but 64 times 0.3 s
 }

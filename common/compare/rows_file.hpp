@@ -1,0 +1,35 @@
+// Files of rows: JSON Lines. A run's row is appended as the run ends, so that an interrupted sweep leaves its rows.
+#pragma once
+
+#include "common/compare/row.hpp"
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace flash {
+
+/// The rows of a file; of those with the same key the latest, in the order of first appearance. A last line that a killed program left
+/// unfinished counts for nothing. UsageError with the line if the file holds anything else than rows.
+std::vector<Row> read_rows(const std::string& file);
+
+class RowsFile {
+ public:
+  /// UsageError if the file cannot be written or holds anything else than rows. Removes an unfinished last line.
+  explicit RowsFile(const std::string& file);
+  ~RowsFile();
+  RowsFile(const RowsFile&) = delete;
+  RowsFile& operator=(const RowsFile&) = delete;
+
+  const std::vector<Row>& rows() const { return rows_; }  ///< from before
+
+  void append(const Row&);
+
+ private:
+  std::string name_;
+  std::vector<Row> rows_;
+  bool line_is_open_ = false;
+  int file_ = -1;
+};
+
+}  // namespace flash

@@ -1,0 +1,185 @@
+// --save appends rows to a file of JSON Lines, and --resume runs what it lacks.
+#include "common/compare/test/fake_stages.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+namespace {
+
+using namespace flash::test;
+using flash::ProcessResult;
+
+/// A folder with a stage, the file of a sweep over four lengths, and a log of what ran.
+struct Sweep {
+  FakeStages stages;
+  std::string file = stages.file("rows.jsonl");
+  Strings arguments{"--device", "cpu", "--pass", "forward", "--sweep", "seq=8,16,32,64", "--save", file};
+
+  explicit Sweep(const std::string& first = "") : stages(answers("echo $Nq >> $log; " + first)) {}
+
+  ProcessResult run(const Strings& more = {}) const { return compare(stages, joined(arguments, more)); }
+  ProcessResult resume() const { return run({"--resume"}); }
+  std::string ran() const { return stages.logged(); }  ///< the lengths, since the last call
+  std::vector<int> lengths() const {
+    std::vector<int> all;
+    for (const Json& row : rows_in(file)) all.push_back(row["problem"]["seq_q"]);
+    return all;
+  }
+
+  /// Runs the whole sweep, changes each row of the file by change(row, length), and returns what --resume runs.
+  template <class Change>
+  std::string ran_after(Change&& change) const {
+    std::filesystem::remove(file);
+    good(run());
+    Json rows = rows_in(file);
+    for (Json& row : rows) change(row, row["problem"]["seq_q"].get<int>());
+    write_bytes(file, lines_of(rows));
+    ran();
+    good(resume());
+    return ran();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("saving: a signal ends the child too and leaves the rows so far; --resume runs the rest") {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGKILL}) {
+    CAPTURE(number);
+    const Sweep sweep("[ $Nq -ne 32 ] || [ -e \"$0.again\" ] || { echo $$ > $0.pid; exec sleep 100; }");
+    const auto child = [&] { return read_bytes(sweep.stages.file("01_first.pid")); };
+    end_by_signal(sweep.stages, sweep.arguments, number, [&] { return child().ends_with('\n'); });
+    const std::string process = "/proc/" + child().substr(0, child().size() - 1) + "/cwd";
+    for (int i = 0; i < 500 && std::filesystem::exists(process); ++i) usleep(10000);
+    CHECK_FALSE(std::filesystem::exists(process));
+    CHECK(sweep.lengths() == std::vector{8, 16});
+    CHECK(sweep.ran() == "8 16 32 ");
+
+    write_bytes(sweep.stages.file("01_first.again"), "");
+    const ProcessResult result = good(sweep.resume());
+    CHECK(sweep.ran() == "32 64 ");
+    check_has(result.error, {"2 of 4 runs are saved and still hold\n", "[3/4] forward 01_first/plain, "});
+    CHECK(sweep.lengths() == std::vector{8, 16, 32, 64});
+    check_has(result.output, {"Nq=8 ", "Nq=16 ", "Nq=32 ", "Nq=64 "});
+    CHECK(good(sweep.resume()).output == result.output);
+    CHECK(sweep.ran().empty());
+  }
+}
+
+TEST_CASE("saving: rows are appended, and of the same run the latest holds") {
+  const Sweep sweep;
+  good(sweep.run());
+  Json rows = rows_in(sweep.file);
+  rows[1]["verdict"] = "WRONG";
+  write_bytes(sweep.file, lines_of(rows));
+  CHECK(compare({"--rows", sweep.file}).exit_code == 1);
+  good(sweep.run({"--json"}));
+  CHECK(sweep.lengths() == std::vector{8, 16, 32, 64, 8, 16, 32, 64});
+  const Json shown = parsed(good(compare({"--rows", sweep.file, "--json"})).output), all = rows_in(sweep.file);
+  CHECK(shown == Json(all.begin() + 4, all.end()));
+}
+
+TEST_CASE("saving: a line that a killed program left unfinished is dropped, and a last line without its end is kept") {
+  const Sweep sweep;
+  good(sweep.run());
+  const std::string whole = read_bytes(sweep.file);
+  for (const std::size_t kept : {whole.size() - 30, whole.rfind("{\"stage") + 5}) {
+    write_bytes(sweep.file, whole.substr(0, kept));
+    sweep.ran();
+    good(sweep.resume());
+    CHECK(sweep.ran() == "64 ");
+    CHECK(sweep.lengths() == std::vector{8, 16, 32, 64});
+  }
+  write_bytes(sweep.file, whole.substr(0, whole.size() - 1));
+  good(sweep.run({"--scale", "2"}));
+  CHECK(rows_in(sweep.file).size() == 8);
+}
+
+TEST_CASE("saving: a row that no longer holds is run again") {
+  const Sweep sweep;
+  const std::string kernel = "01_naive/kernel.cuh";
+  CHECK(sweep.ran_after([&](Json& row, int length) {
+    if (length == 8) row["sources"][kernel] = "0123456789012345";
+    if (length == 16) row["sources"][kernel] = nullptr;  // unknown
+    if (length == 32) row.erase("sources");
+    if (length == 64) row["verdict"] = "refused";  // which holds
+  }) == "8 16 32 ");
+  CHECK(sweep.ran_after([&](Json& row, int length) {
+    if (length == 8) row["verdict"] = "WRONG";
+    if (length == 16) row["verdict"] = "TIMED OUT";
+    if (length == 32) row["verdict"] = "skipped";
+    if (length == 64) row["verdict"] = "cannot run";  // which holds
+  }) == "8 16 32 ");
+  CHECK(sweep.ran_after([](Json& row, int length) {
+    if (length == 8) row["device"]["simulates_sm"] = 90;
+    if (length == 16) row["device"]["simulates_sm"] = 75;
+    if (length == 32) row["device"] = {{"kind", "gpu"}, {"name", "Test gpu"}};
+    if (length == 64) row["device"]["name"] = "another processor";  // which counts the same
+  }) == "16 32 ");
+  for (const Strings& other :
+       {Strings{"--batch", "3"}, Strings{"--no-causal"}, Strings{"--seed", "2"}, Strings{"--scale", "2"}}) {
+    CAPTURE(other.front());
+    good(sweep.run(joined(other, {"--resume"})));
+    CHECK(sweep.ran() == "8 16 32 64 ");
+  }
+}
+
+TEST_CASE("saving: on a GPU the iterations, the rounds and the bytes that are wanted decide too") {
+  const Sweep sweep;
+  const Strings gpu{"--pass", "forward", "--sweep", "seq=8,16", "--batch", "1", "--heads", "1", "--save", sweep.file};
+  const auto run = [&](const Strings& more) {
+    good(compare(sweep.stages, joined(gpu, more)));
+    return sweep.ran().substr(2);  // without the probe for a GPU, which is of length 1
+  };
+  CHECK(run({"--no-counts", "--iterations", "5"}) == "8 16 ");
+  CHECK_FALSE(rows_in(sweep.file)[0].contains("hbm_read_bytes"));
+  CHECK(run({"--no-counts", "--iterations", "5", "--resume"}).empty());
+  CHECK(run({"--no-counts", "--iterations", "6", "--resume"}) == "8 16 ");
+  CHECK(run({"--iterations", "6", "--resume"}) == "8 8 16 16 ");  // each with its counts
+  CHECK(run({"--iterations", "6", "--resume", "--no-counts"}).empty());
+  CHECK(run({"--iterations", "6", "--resume", "--no-counts", "--rounds", "2"}) == "8 8 16 16 ");
+}
+
+TEST_CASE("saving: a file that holds anything else than rows is refused before anything runs, and stays as it is") {
+  const Sweep sweep;
+  good(sweep.run());
+  sweep.ran();
+  const std::string whole = read_bytes(sweep.file);
+  const auto check = [&](const std::string& text, const std::string& message) {
+    CAPTURE(text);
+    write_bytes(sweep.file, text);
+    for (const ProcessResult& result : {sweep.run(), sweep.resume(), compare({"--rows", sweep.file})})
+      check_refused(result, message);
+    CHECK(read_bytes(sweep.file) == text);
+  };
+  check("my notes", ":1: it is no JSON object; allowed: rows that compare --save wrote");
+  check("[]\n", ":1: it is no JSON object");
+  check(whole.substr(0, whole.find('\n') - 9) + "\n" + whole, ":1: it is no JSON object");
+  const auto check_row = [&](const Json& patch, const std::string& message) {
+    Json rows = rows_in(sweep.file);
+    if (rows.empty()) rows = parsed(whole);
+    rows[1].merge_patch(patch);
+    check(lines_of(rows), ":2: " + message);
+    write_bytes(sweep.file, whole);
+  };
+  write_bytes(sweep.file, whole);
+  check_row({{"stage", nullptr}}, "it has no 'stage'");
+  check_row({{"verdict", nullptr}}, "it has no 'verdict'");
+  check_row({{"verdict", "fine"}}, "verdict is 'fine'");
+  check_row({{"flops", "many"}}, "'flops' is \"many\"; allowed: number");
+  check_row({{"wheels", 4}}, "'wheels' is no field of a row");
+  check_row({{"problem", {{"heads", 0}}}}, "--heads 0");
+  check_row({{"problem", {{"heads", "two"}}}}, "its problem has no whole number 'heads'");
+  CHECK(sweep.ran().empty());
+  std::filesystem::remove(sweep.file);
+  std::filesystem::create_directory(sweep.file);
+  check_refused(sweep.run(), "is not a regular file");
+  check_refused(compare({"--rows", sweep.stages.file("none")}), "does not exist");
+}
+
+TEST_CASE("saving: a full medium is said") {
+  const Sweep sweep;
+  const ProcessResult result = limited("ulimit -f 1", sweep.stages, {"--sweep", "seq=8,16,32,64", "--save", sweep.file});
+  CHECK(result.exit_code == 2);
+  CHECK_MESSAGE(result.error.ends_with("rows.jsonl cannot be written: No space left on device\n"), result.error);
+}
