@@ -6,7 +6,7 @@ from rows import size
 
 from . import plot_files
 from .formatting import step
-from .saved import NOTHING_SAVED, section
+from .saved import section
 from .timed import by_problem
 
 DEVICE = "nvidia_h200"
@@ -38,4 +38,4 @@ def stages():
         return [f"{row['stage']} {step(row)}", size(hbm_bytes(row)), f"{intensity(row):.1f}", *rates, *busiest(row)]
 
     tables = [section("{pass}, {problem}", head, list(map(line, rows)), rows) for rows in by_problem(profiled(plot_files.rows(DEVICE)))]
-    return "\n\n".join(tables) or NOTHING_SAVED
+    return "\n\n".join(tables)
