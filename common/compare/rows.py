@@ -1,6 +1,7 @@
 """Saved rows of `compare`: what a row is, and the one place in Python that reads, judges and writes them. A file of rows is JSON Lines."""
 
 import dataclasses
+import functools
 import json
 import re
 import sys
@@ -8,13 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PEER = "peer"  # the stage of rows from peers.py
 SIZES = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "head_dim")
 USUAL = {"bias": "none", "layout": "bhnd", "input": "normal", "seed": 1}  # what describe() leaves out
 PASSES = ("forward", "backward")
-GOOD = ("ok", "not checked")  # "not checked" is for timings alone
-HARMLESS = (*GOOD, "refused", "cannot run", "skipped")
 FAILED = ("WRONG", "STOPPED", "CRASHED", "TIMED OUT")
+VERDICTS = ("ok", "refused", "cannot run", "skipped", *FAILED)
 
 # What must be in a nested object if a row has it. A problem may have further fields: each is an option of its own.
 NEEDED = {
@@ -38,6 +37,7 @@ class Row(Mapping):
     stage: str
     variant: str
     pass_: str
+    verdict: str
     device: dict
     problem: dict
     idea: str = ""
@@ -58,7 +58,6 @@ class Row(Mapping):
     wall_s: float = None
     hbm_read_bytes: int = None
     hbm_written_bytes: int = None
-    verdict: str = ""
     message: str = ""
     commit: str = ""
     date: str = ""
@@ -87,7 +86,7 @@ class Row(Mapping):
 
     @property
     def is_peer(self):
-        return self.stage == PEER
+        return self.stage == "peer"
 
     @property
     def is_gpu(self):
@@ -95,7 +94,7 @@ class Row(Mapping):
 
     @property
     def is_good(self):
-        return self.verdict in GOOD
+        return self.verdict == "ok"
 
     @property
     def is_borrowed(self):
@@ -155,15 +154,12 @@ def make(values):
             raise ValueError(f"'{key}' is {json.dumps(value)[:60]}" + ("" if key in FIELDS else ", which no row has"))
         if wrong := wrong_in(key, value):
             raise ValueError(wrong)
-    if missing := [key for key in ("stage", "variant", "pass", "device", "problem") if key not in values]:
+    if missing := [key for key in ("stage", "variant", "pass", "verdict", "device", "problem") if key not in values]:
         raise ValueError(f"has no {' and no '.join(missing)}")
-    row = Row(**{FIELDS[key].name: value for key, value in values.items()})
-    if row.check and not row.check["passed"]:
-        row.verdict = "WRONG"
-    row.verdict = row.verdict or ("ok" if row.check else "not checked")  # a stage program's own row has no verdict
-    if row.pass_ not in PASSES or row.verdict not in (*HARMLESS, *FAILED):
-        raise ValueError(f"'pass' is '{row.pass_}' and 'verdict' '{row.verdict}', which are not both known")
-    return row
+    for key, known in (("pass", PASSES), ("verdict", VERDICTS)):
+        if values[key] not in known:
+            raise ValueError(f"'{key}' is '{values[key]}', none of {', '.join(known)}")
+    return Row(**{FIELDS[key].name: value for key, value in values.items()})
 
 
 def read(*paths):
@@ -270,6 +266,7 @@ def changed(sources):
 TOKEN = re.compile(r'//[^\n]*|/\*.*?(?:\*/|$)|"(?:\\.|[^"\\])*"?|\w+|\S', re.DOTALL | re.ASCII)
 
 
+@functools.cache
 def code_hash(path):
     """A hash of a kernel file's tokens without comments, or None if there is no such file; plan.cpp has the same function."""
     if not path.is_file():

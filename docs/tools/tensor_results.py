@@ -3,7 +3,7 @@ common/check_gpu.sh, in which they were timed in turns, and all steps in tensor_
 
 import math
 
-from plots import h200
+import h200
 from rows import Row, describe
 
 from .formatting import number, shown, table

@@ -26,7 +26,14 @@ def row(stage, variant, direction="forward", ms=1.0, tflops=1.0, date="2026-01-0
         "causal": True,
         "dtype": "fp32",
     }
-    of_row = {"stage": stage, "variant": variant, "pass": direction, "problem": usual | problem, "device": {"kind": "gpu", "name": "a GPU"}}
+    of_row = {
+        "stage": stage,
+        "variant": variant,
+        "pass": direction,
+        "verdict": "ok",
+        "problem": usual | problem,
+        "device": {"kind": "gpu", "name": "a GPU"},
+    }
     return of_row | {"time": {"median_ms": ms}, "tflops": tflops, "date": date, "commit": "abc"}
 
 
@@ -126,7 +133,7 @@ class Markers(unittest.TestCase):
     def test_a_marker_names_a_function_and_its_arguments(self):
         unknown = "^a.md: no generated part is called '{}'; a part is MODULE"
         wrong = {name: unknown.format(name) for name in ("nothing.table", "fa2_forward", "fa2_forward.table", "svg.Picture")}
-        for marker in ("counted.repeats 3", "timed.against few_heads.jsonl", "plot_files.picture nvidia_h200"):
+        for marker in ("counted.repeats 3", "timed.against few_heads.jsonl", "plot_files.picture"):
             wrong[marker] = f"^a.md: generated part '{marker}': .*argument"
         wrong["quotes.functions none.cuh f"] = "none.cuh: no such file"
         wrong["quotes.functions 01_naive/kernel.cuh f"] = "no function 'f'"

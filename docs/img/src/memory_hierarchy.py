@@ -2,7 +2,7 @@
 
 import math
 
-from plots import h200
+import h200
 from tools.svg import Picture
 
 
