@@ -6,7 +6,7 @@ import subprocess
 import sys
 import textwrap
 
-from .saved import RESULTS, ROOT
+from .saved import ROOT
 
 
 def block(lines, language="text"):
@@ -95,7 +95,7 @@ def loop(path, function=None):
 
 def printed(name, *numbers):
     """What a program printed on the CPU; or only some of its paragraphs, the first is number 1."""
-    paragraphs = (RESULTS / "cpu" / f"{name}.txt").read_text().strip().split("\n\n")
+    paragraphs = "\n".join(source(f"docs/results/cpu/{name}.txt")).strip().split("\n\n")
     return block(["\n\n".join(paragraphs[int(n) - 1] for n in numbers or range(1, len(paragraphs) + 1))])
 
 
