@@ -6,6 +6,8 @@ common/compare/plot.py --docs.
   docs/generate.py --check   changes nothing; exits with 1 and names each part that is stale, each broken link and equation
 
 A generated part stands between `<!-- generated: MODULE.FUNCTION ARGUMENTS -->` and `<!-- end -->`: what that function of docs/tools gives.
+docs/img/src/*.py draw the pictures of docs/img: each function in a list PICTURES one, NAME.svg. The few pictures without a source there are
+drawn by hand.
 Saved results are docs/results/DEVICE/*.json (rows of `compare --save`) and *.txt (what a program printed): docs/save_results.sh.
 """
 
@@ -22,11 +24,14 @@ from rows import run  # where tools looks
 
 ROOT = Path(__file__).resolve().parent.parent
 MARKER = re.compile(r"(<!-- generated: ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-MODULES = {
-    path.stem: importlib.import_module(f"tools.{path.stem}")
-    for path in sorted((ROOT / "docs/tools").glob("[!_]*.py"))
-    if not path.stem.startswith("test_")
-}
+
+
+def modules(folder, package):
+    names = (path.stem for path in sorted((ROOT / folder).glob("[!_]*.py")) if not path.stem.startswith("test_"))
+    return {name: importlib.import_module(f"{package}.{name}") for name in names}
+
+
+MODULES = modules("docs/tools", "tools")
 
 
 def part(where, marker):
@@ -42,7 +47,10 @@ def part(where, marker):
         inspect.signature(made_by).bind(*arguments)
     except TypeError as error:
         raise SystemExit(f"{where}: generated part '{marker}': {error}") from None
-    return made_by(*arguments) + "\n"
+    made = made_by(*arguments)
+    if not made:
+        raise SystemExit(f"{where}: generated part '{marker}': docs/results has no rows for it")
+    return made + "\n"
 
 
 def page(text, where):
@@ -61,7 +69,8 @@ def page(text, where):
 
 def pictures():
     """{path relative to the project: contents}"""
-    return {f"docs/img/{draw.__name__}.svg": draw().text() for module in MODULES.values() for draw in getattr(module, "PICTURES", [])}
+    sources = modules("docs/img/src", "img.src").values()
+    return {f"docs/img/{draw.__name__}.svg": draw().text() for module in sources for draw in getattr(module, "PICTURES", [])}
 
 
 def main():

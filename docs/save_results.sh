@@ -4,7 +4,7 @@
 #
 #   docs/save_results.sh [BUILD_DIR]      (default: build; with its tests)
 #
-# For a GPU, copy *.jsonl, *.json, compare.txt, tests.txt and sanitizers.txt of common/check_gpu.sh to docs/results/NAME/. Then run
+# For a GPU, copy *.jsonl of common/check_gpu.sh to docs/results/NAME/. Then run
 # docs/generate.py.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -30,12 +30,7 @@ for lab in "$bin"/lab_*; do
 done
 docs/lab/zoo.sh "${1:-build}/tests" >"$results/zoo.txt"
 "$bin/06_fa2_forward" --device cpu --tune --heads 1 --seq 512 >"$results/tune.txt"
-# What programs say of themselves, for tables and pictures; the tiles on a problem large enough for the default to be the first.
-mkdir "$results/programs"
-for stage in 06_fa2_forward 07_fa2_backward 08_tensor_cores; do
-  "$bin/$stage" --list --json --batch 4 --heads 16 --seq 8192 >"$results/programs/$stage.json"
-done
-"$bin/lab_fragments" --json >"$results/programs/lab_fragments.json"
+"$bin/lab_fragments" --json >"$results/lab_fragments.json"  # for pictures
 "$bin/compare" --device cpu --save "$results/compare.jsonl" >/dev/null
 # Without a mask, and long enough for several tiles along both axes: for the page on IO complexity.
 "$bin/compare" --device cpu --heads 1 --seq 1024 --no-causal --save "$results/io.jsonl" >/dev/null

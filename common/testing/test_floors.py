@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """Who includes whom. The table of common/README.md lists the folders of common/ from the ground floor up, each with those that it includes,
 and none above it: so there is no circle. Tests include what they like of common/, and nothing else includes tests. A stage includes common/
-and earlier stages; of common/ its kernels include device/ alone, and attention/tiles.hpp: plain numbers of tiles, which they list."""
+and earlier stages; of common/ its kernels include device/ alone, and attention/tiles.hpp: plain numbers of tiles, which they list. Python of docs/ uses common/, and
+common/ knows nothing of the Python in docs/."""
 
+import ast
 import pathlib
 import re
+import sys
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -33,7 +36,34 @@ def arrows():
             yield file.relative_to(ROOT).as_posix(), included
 
 
+MOVING = {"common/testing/page_commands.py"}  # to docs/testing
+
+
+def modules_of_docs():
+    """Names by which Python of docs/ can be imported: of files, and of the folders in which they lie."""
+    files = [file for file in (ROOT / "docs").rglob("*.py") if "__pycache__" not in file.parts]
+    return {file.stem for file in files} | {part for file in files for part in file.relative_to(ROOT / "docs").parts[:-1]}
+
+
+def imports(text):
+    """Top names of the modules that a Python file imports, and the text of each line that changes where modules are looked for."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield node.module.partition(".")[0]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).startswith("sys.path."):
+            yield ast.unparse(node)
+
+
 class Floors(unittest.TestCase):
+    def test_python_of_common_imports_none_of_docs(self):
+        files = [file for file in sorted((ROOT / "common").rglob("*.py")) if file.relative_to(ROOT).as_posix() not in MOVING]
+        own, of_docs = {file.stem for file in files} | set(sys.stdlib_module_names), modules_of_docs()
+        found = [(file.relative_to(ROOT).as_posix(), name) for file in files for name in imports(file.read_text())]
+        self.assertGreater(len(found), 50)
+        self.assertEqual([(file, name) for file, name in found if name in of_docs - own or "'docs'" in name], [])
+
     def test_the_page_lists_every_folder(self):
         folders = sorted(folder.name for folder in (ROOT / "common").iterdir() if folder.is_dir())
         self.assertEqual(sorted(FLOORS), [name for name in folders if name != "__pycache__"])

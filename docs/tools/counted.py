@@ -6,7 +6,7 @@ from operator import itemgetter
 from rows import describe, grouped, size
 
 from .formatting import details, step, table
-from .saved import NOTHING_SAVED, newest, of_each_gpu, origin, section
+from .saved import GPU, newest, origin, section
 
 BOTH = itemgetter("predicted", "counters")
 EVENTS = {"sectors": "sectors of 32 bytes", "barriers": "barriers", "warp_operations": "warp operations"}
@@ -68,7 +68,7 @@ def moved_bytes(stage, direction=None, variant=None):
             title = f"{row['pass'].capitalize()}, {describe(row['problem'])}{tiles}"
             shown.append(row["problem"])
             parts.append(f"{title}:\n\n{body}" if row["problem"] == shown[0] else details(title, body))  # the first problem is to be read
-    return "\n\n".join(parts) or NOTHING_SAVED
+    return "\n\n".join(parts)
 
 
 def traffic(row):
@@ -87,7 +87,7 @@ def all_stages():
         rows = sorted(newest("cpu", file), key=lambda row: (row["pass"] != "forward", row["stage"]))
         for name, some in grouped(rows, itemgetter("pass")).items():
             parts.append(section(f"{name.capitalize()}, {{problem}}", head, list(map(traffic, some)), some))
-    return "\n\n".join(parts) or NOTHING_SAVED
+    return "\n\n".join(parts)
 
 
 def repeats():
@@ -114,12 +114,11 @@ def seen_by_gpu(row):
     return row["counters"]["sectors"] + padded // 8 - 2 * added
 
 
-@of_each_gpu
-def sectors_checked(device):
+def sectors_checked():
     """The simulator's sectors next to the GPU's."""
     lines, seen = [], []
     counted = {(row["stage"], row["variant"], row["pass"]): row for row in newest("cpu", "compare.jsonl")}
-    for row in newest(device, "counted_problem.jsonl", having="profile"):
+    for row in newest(GPU, "counted_problem.jsonl", having="profile"):
         simulated = counted.get((row["stage"], row["variant"], row["pass"]))
         if simulated is None or simulated["problem"] != row["problem"] or simulated.get("tiles") != row.get("tiles"):
             continue

@@ -6,11 +6,12 @@ import sys
 
 from rows import ROOT
 
-from . import ladder
-from .formatting import details, shown, tabled
+from .formatting import details, tabled
+from .ladder import file_of
 from .quotes import block
 from .quotes import part as lines_of
-from .saved import newest
+from .saved import GPU, newest
+from .steps import STEPS
 
 sys.path.insert(0, str(ROOT / "docs" / "course"))
 from kit import exercise
@@ -58,28 +59,23 @@ def wrong(name):
 
 def step(name, function, *words):
     """Of a slide: a step's idea as its file says it, lines of its kernel as quotes.part takes them, and what it gains."""
-    path, variant = ladder.file_of(name), name.split("/")[1]
+    path, variant = file_of(name), name.split("/")[1]
     idea = re.search(rf'"{variant}",\s*(?:\.idea = )?"([^"]+)"', (ROOT / path).read_text()).group(1)
     return f"{idea[0].upper()}{idea[1:]}.\n\n{lines_of(path, function, *words)}\n\n{gain(name)}"
 
 
 def gain(name):
     """How many times as fast a step is as the step that it changes: N = 4096, no mask, both widths; of 08 in fp16."""
-    for direction in ("forward", "backward", "tensor_forward", "tensor_backward"):
-        over = next((e.get("over") for e in ladder.entries(direction) if e["step"] == name), None)
-        if over:
-            break
-    rates, device = {}, "–"
-    files = ("large.jsonl", "sweep.jsonl", "tensor_steps.jsonl")
-    for row in newest(ladder.DEVICE, *files, direction=direction.removeprefix("tensor_"), having="time"):
+    direction, over = next((which, step.over) for which, of in STEPS.items() for step in of if step.name == name and step.over)
+    rates = {}
+    for row in newest(GPU, "large.jsonl", "sweep.jsonl", "tensor_steps.jsonl", direction=direction.removeprefix("tensor_"), having="time"):
         p = row["problem"]
         if (p["seq_q"], p["causal"], p["dtype"]) == (4096, False, "fp16" if row["stage"].startswith("08") else "fp32"):
             rates[row.label, p["head_dim"]] = row["tflops"]
-            device = row["device"]["name"]
-    gains = [rates.get((name, d)) and rates.get((over, d)) and rates[name, d] / rates[over, d] for d in (64, 128)]
+    gains = [f"{rates[name, d] / rates[over, d]:.2f}" for d in (64, 128)]
     stage, before = over.split("/")
     before = f"`{before}`" + ("" if name.startswith(stage) else f" of {stage[:2]}")
-    return f"Over {before}: **{shown(gains[0], '.2f')}** times the rate at d = 64, **{shown(gains[1], '.2f')}** at d = 128 ({device}, N = 4,096)."
+    return f"Over {before}: **{gains[0]}** times the rate at d = 64, **{gains[1]}** at d = 128 ({row['device']['name']}, N = 4,096)."
 
 
 def quizzes():

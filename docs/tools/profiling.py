@@ -3,7 +3,7 @@
 from rows import describe, grouped, size
 
 from .formatting import number, shown, step
-from .saved import newest, of_each_gpu, section
+from .saved import GPU, newest, section
 
 FLOPS = "tensor_flops_fp16 tensor_flops_bf16 wgmma_flops_fp16 wgmma_flops_bf16".split()
 CONFLICTS = "load_conflicts store_conflicts copy_conflicts".split()
@@ -11,7 +11,7 @@ STALLS = "selected math_pipe_throttle wait short_scoreboard mio_throttle barrier
 SMALL_KERNEL = 0.05  # of a pass: preparing and converting do not count here
 
 
-def of_kernels(device, head, cells):
+def of_kernels(head, cells):
     """A line of cells(kernel) for every launch that takes a part of its pass worth speaking of; none if it gives none."""
 
     def lines(row):
@@ -21,26 +21,24 @@ def of_kernels(device, head, cells):
             if found:
                 yield [step(row), kernel["kernel"], *found]
 
-    return of_problems(device, f"step | kernel | {head}", lines)
+    return of_problems(f"step | kernel | {head}", lines)
 
 
-def of_problems(device, head, lines):
+def of_problems(head, lines):
     """A table for each problem, of lines(row)."""
-    rows = newest(device, "profile.jsonl", having="profile")
+    rows = newest(GPU, "profile.jsonl", having="profile")
     problems = grouped(rows, lambda row: describe(row["problem"])).values()
     tables = [section("{problem}", head, [line for row in some for line in lines(row)], some) for some in problems]
     return "\n\n".join(filter(None, tables)) or None
 
 
-@of_each_gpu
-def units(device):
+def units():
     head = "ms | tensor pipe, % | issue slots, % | warps of a scheduler | L2 hits, % | HBM, % | registers"
     keys = ["tensor_percent", "issue_percent", "warps_per_scheduler", "l2_hit_percent", "hbm_percent", "registers"]
-    return of_kernels(device, head, lambda kernel: [number(kernel["time_us"] / 1000), *(shown(kernel.get(key)) for key in keys)])
+    return of_kernels(head, lambda kernel: [number(kernel["time_us"] / 1000), *(shown(kernel.get(key)) for key in keys)])
 
 
-@of_each_gpu
-def stalls(device):
+def stalls():
     """Clocks between two instructions of a warp, by what it waits for."""
 
     def cells(kernel):
@@ -48,11 +46,10 @@ def stalls(device):
         others = sum(value for name, value in clocks.items() if name not in STALLS)
         return [shown(sum(clocks.values())), *(shown(clocks.get(name)) for name in STALLS), shown(others)] if clocks else []
 
-    return of_kernels(device, f"clocks | {' | '.join(STALLS).replace('_', ' ')} | others", cells)
+    return of_kernels(f"clocks | {' | '.join(STALLS).replace('_', ' ')} | others", cells)
 
 
-@of_each_gpu
-def counts(device):
+def counts():
     """Of a whole pass, what the GPU counted beside what the simulator did for one head, times their number."""
 
     def lines(row):
@@ -81,4 +78,4 @@ def counts(device):
         ]
 
     head = "step | 10⁹ FLOPs of tensor cores: GPU | simulator | bank conflicts: GPU | simulator"
-    return of_problems(device, f"{head} | read: from HBM | asked for | written: to HBM | asked for", lines)
+    return of_problems(f"{head} | read: from HBM | asked for | written: to HBM | asked for", lines)

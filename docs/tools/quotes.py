@@ -6,8 +6,7 @@ import subprocess
 import sys
 import textwrap
 
-from .formatting import table
-from .saved import NOTHING_SAVED, RESULTS, ROOT, said
+from .saved import ROOT
 
 
 def block(lines, language="text"):
@@ -96,10 +95,7 @@ def loop(path, function=None):
 
 def printed(name, *numbers):
     """What a program printed on the CPU; or only some of its paragraphs, the first is number 1."""
-    path = RESULTS / "cpu" / f"{name}.txt"
-    if not path.exists():
-        return NOTHING_SAVED
-    paragraphs = path.read_text().strip().split("\n\n")
+    paragraphs = "\n".join(source(f"docs/results/cpu/{name}.txt")).strip().split("\n\n")
     return block(["\n\n".join(paragraphs[int(n) - 1] for n in numbers or range(1, len(paragraphs) + 1))])
 
 
@@ -114,11 +110,3 @@ def run(path):
     if done.returncode != 0:
         raise SystemExit(f"{path} failed:\n{done.stdout}{done.stderr}")
     return block([done.stdout.strip()])
-
-
-def history(file, name):
-    """What was measured by hand while a kernel was being made, of versions that were not kept."""
-    saying = said("nvidia_h200", f"{file}.json")[name]
-    lines = [["–" if cell is None else cell for cell in line] for line in saying["lines"]]
-    title, note = (saying.get(part) for part in ("title", "note"))
-    return "\n\n".join(filter(None, (title and f"{title}:", table(saying["head"], lines), note)))

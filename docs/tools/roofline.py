@@ -4,10 +4,9 @@ import h200
 from rows import size
 
 from .formatting import step
-from .saved import NOTHING_SAVED, newest, section
+from .saved import GPU, newest, section
 from .timed import by_problem
 
-DEVICE = "nvidia_h200"
 UNITS = {"hbm_percent": "HBM", "l1_percent": "L1 and shared memory", "sm_percent": "issuing instructions", "tensor_percent": "tensor cores"}
 
 
@@ -46,7 +45,7 @@ def stages():
         return [f"{row['stage']} {step(row)}", size(hbm_bytes(row)), f"{intensity(row):.1f}", *rates, *busiest(row)]
 
     profiled = sorted(
-        newest(DEVICE, "compare.jsonl", "profile.jsonl", having="profile"), key=lambda row: (row["pass"] != "forward", row["kernel"])
+        newest(GPU, "compare.jsonl", "profile.jsonl", having="profile"), key=lambda row: (row["pass"] != "forward", row["kernel"])
     )
     tables = [section("{pass}, {problem}", head, list(map(line, rows)), rows) for rows in by_problem(profiled)]
-    return "\n\n".join(tables) or NOTHING_SAVED
+    return "\n\n".join(tables)

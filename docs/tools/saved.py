@@ -1,25 +1,16 @@
 """Saved results: docs/results/DEVICE/*.jsonl (rows of `compare --save`) and *.txt, what can be said about their age, and parts of pages made of them."""
 
-import functools
-import inspect
-import json
-
 from rows import ROOT, changed, describe, latest, read, short_commit
 
 from .formatting import table
 
 RESULTS = ROOT / "docs" / "results"
-NOTHING_SAVED = "*Nothing saved yet.*"
-
-
-def gpus():
-    return sorted(p.name for p in RESULTS.glob("*") if p.is_dir() and p.name != "cpu")
+GPU = "nvidia_h200"
 
 
 def rows_of(device, file):
     """The saved rows of one file."""
-    path = RESULTS / device / file
-    return read(path) if path.exists() else []
+    return read(RESULTS / device / file)
 
 
 def newest(device, *files, stage=None, direction=None, having=None):
@@ -37,22 +28,6 @@ def of_today(row):
 
 def fastest(rows):
     return min(rows, key=lambda row: row["time"]["median_ms"], default=None)
-
-
-def said(device, file):
-    """A file that holds no rows."""
-    return json.loads((RESULTS / device / file).read_text())
-
-
-def of_each_gpu(part):
-    """A part of a page from part(device, ...): what it says of each GPU, one below the other; it says None where nothing is saved."""
-
-    @functools.wraps(part)
-    def of_all(*arguments):
-        return "\n\n".join(filter(None, (part(device, *arguments) for device in gpus()))) or NOTHING_SAVED
-
-    of_all.__signature__ = inspect.signature(functools.partial(part, "device"))
-    return of_all
 
 
 def section(title, head, lines, rows, below=None):

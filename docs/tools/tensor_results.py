@@ -3,13 +3,12 @@ common/check_gpu.sh, in which they were timed in turns, and all steps in tensor_
 
 import math
 
-from plots import h200
+import h200
 from rows import Row, describe
 
 from .formatting import number, shown, table
-from .ladder import entries
-from .saved import age, fastest, newest, of_each_gpu, of_today, section
-from .tensor_bounds import HOPPER, STAGE
+from .saved import GPU, age, fastest, newest, of_today, section
+from .steps import PORTABLE, STAGE, STEPS
 
 SM_FLOPS = 4096  # of tensor cores, 16-bit, in a clock
 LENGTHS = (1024, 4096, 16384)
@@ -40,9 +39,9 @@ def is_last(row, last):
     return row["variant"] == (NARROW.get(of_pass, last[of_pass]) if narrow else last.get(of_pass))
 
 
-def saved(device, last=LAST):
+def saved(last=LAST):
     """{(d, N, mask, type, pass): [the last step's row, FlashAttention-2's, cuDNN's]} of the problems that the last step has a time of."""
-    rows = newest(device, "sweep16.jsonl", "tensor_cores.jsonl", having="time")
+    rows = newest(GPU, "sweep16.jsonl", "tensor_cores.jsonl", having="time")
     found = {key(row): [row, None, None] for row in rows if is_last(row, last)}
     for row in rows:
         if row["stage"] == "peer" and row["variant"] in PEERS and key(row) in found:
@@ -77,10 +76,8 @@ def in_turns(rows):
 def rates(title, head, found, also=()):
     """A line for each of {problem: what to show}: of a row its TFLOP/s, of a pair of rows the first over the second. Problems without a
     dtype are the twelve cells, with the geometric means of their ratios below. It says where these rows and those of `also` come from, but
-    not torch's; None where nothing is saved."""
+    not torch's."""
     used = [one for of_problem in (*also, *found.values()) for one in of_problem if isinstance(one, Row) and one.variant not in PEERS]
-    if not used:
-        return None
     lines, of_cells = [], len(next(iter(found))) == 3
     for problem, of_problem in found.items():
         lines.append(named(*problem) + [shown(ratio(*one), ".2f") if isinstance(one, tuple) else speed(one) for one in of_problem])
@@ -99,18 +96,16 @@ def of_both_passes(rows, problem):
     return [one for mine, flash, cudnn in of_each for one in (mine, flash, (mine, flash), cudnn)]
 
 
-@of_each_gpu
-def cells(device):
+def cells():
     """TFLOP/s of the twelve cells."""
-    rows = saved(device)
+    rows = saved()
     title = f"TFLOP/s, fp16, 16,384 tokens, H·d = 2,048{in_turns(rows)}"
     return rates(title, BOTH_PASSES, {cell[:3]: of_both_passes(rows, cell) for cell in CELLS})
 
 
-@of_each_gpu
-def others(device):
+def others():
     """The other problems: other widths, bf16, odd shapes."""
-    rows = saved(device)
+    rows = saved()
     problems = sorted({at[:4] for at in rows} - set(CELLS), key=lambda p: (p[3], p[1], p[0], p[2]))
     found = {problem: of_both_passes(rows, problem) for problem in problems}
     return rates("TFLOP/s, about 16,384 tokens and H·d = 2,048", BOTH_PASSES, found)
@@ -120,27 +115,24 @@ def beside_cudnn(mine, flash, cudnn):
     return [mine, cudnn, (mine, cudnn), flash]
 
 
-@of_each_gpu
-def hopper_cells(device, which):
+def hopper_cells(which):
     """The twelve cells of a step for Hopper, in both types."""
-    rows, dtypes = saved(device, ON_HOPPER), ("fp16", "bf16")
+    rows, dtypes = saved(ON_HOPPER), ("fp16", "bf16")
     found = {cell[:3]: [one for dtype in dtypes for one in beside_cudnn(*rows.get((*cell[:3], dtype, which), NONE))] for cell in CELLS}
     head = [f"{dtype} {name}" for dtype in dtypes for name in ("here", "cuDNN", "here / cuDNN", "FA2")]
     return rates(f"{which}, {names_of(which)}, TFLOP/s, 16,384 tokens, H·d = 2,048{in_turns(rows)}", head, found)
 
 
-@of_each_gpu
-def hopper_others(device, which):
+def hopper_others(which):
     """Its other problems."""
-    rows = saved(device, ON_HOPPER)
+    rows = saved(ON_HOPPER)
     found = {at[:4]: beside_cudnn(*rows[at]) for at in sorted(rows) if (*at[:3], "fp16") not in CELLS and at[4] == which}
     return rates(f"{which}, TFLOP/s, about 16,384 tokens and H·d = 2,048", ["here", "cuDNN", "here / cuDNN", "FA2"], found)
 
 
-@of_each_gpu
-def in_order(device, name):
+def in_order(name):
     """The twelve cells of a backward step that adds in order, beside the fastest step that does not, and cuDNN."""
-    fastest, ordered = saved(device, ON_HOPPER), saved(device, {"backward": name})
+    fastest, ordered = saved(ON_HOPPER), saved({"backward": name})
     found = {}
     for cell in CELLS:
         (fast, _, _), (mine, _, cudnn) = fastest.get((*cell, "backward"), NONE), ordered.get((*cell, "backward"), NONE)
@@ -149,14 +141,13 @@ def in_order(device, name):
     return rates(f"backward, fp16, TFLOP/s, 16,384 tokens, H·d = 2,048{in_turns(ordered)}", head, found)
 
 
-def in_triton(device):
-    return {key(row): row for row in newest(device, "sweep_peers.jsonl", having="time") if row["variant"] == "triton"}
+def in_triton():
+    return {key(row): row for row in newest(GPU, "sweep_peers.jsonl", having="time") if row["variant"] == "triton"}
 
 
-@of_each_gpu
-def triton(device):
+def triton():
     """The twelve cells of the peer in Triton, of sweep_peers.jsonl, beside the stage's steps and FlashAttention-2."""
-    of_triton, portable, hopper = in_triton(device), saved(device), saved(device, ON_HOPPER)
+    of_triton, portable, hopper = in_triton(), saved(), saved(ON_HOPPER)
     tables, also = [], []
     for which in PASSES:
         found = {}
@@ -167,13 +158,12 @@ def triton(device):
         head = ["Triton", *(text for name in ("FA2", f"`{LAST[which]}`", "for Hopper") for text in (name, "/ Triton"))]
         tables.append(rates(f"{which}, fp16, TFLOP/s, 16,384 tokens, H·d = 2,048; for Hopper: {names_of(which)}", head, found, also))
         also += found.values()
-    return "\n\n".join(tables) if of_triton else None
+    return "\n\n".join(tables)
 
 
-@of_each_gpu
-def power(device):
+def power():
     """What the card does in a run of seconds: `sustained` of rows (common/power_gpu.py)."""
-    rows = newest(device, "power.jsonl", having="sustained")
+    rows = newest(GPU, "power.jsonl", having="sustained")
     lines = []
     for row in rows:
         *problem, which = key(row)
@@ -206,16 +196,11 @@ def ends(ratios):
     return f"**{geometric_mean(ratios)}x** ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
-@of_each_gpu
-def front(device):
+def front():
     """The rate of the stages in both passes on one problem, next to cuDNN's, then the twelve cells: for the front page."""
-    cells = [over(saved(device, last), which, peer) for last, peer in ((ON_HOPPER, 2), (LAST, 1)) for which in PASSES]
-    rows = newest(device, "front.jsonl", having="time")
-    peers = {
-        name: [next((row for row in rows if (row["variant"], row["pass"]) == (name, which)), None) for which in PASSES] for name in PEERS
-    }
-    if any(None in found for found in (*cells, *peers.values())):
-        return None
+    cells = [over(saved(last), which, peer) for last, peer in ((ON_HOPPER, 2), (LAST, 1)) for which in PASSES]
+    rows = newest(GPU, "front.jsonl", having="time")
+    peers = {name: [next(row for row in rows if (row["variant"], row["pass"]) == (name, which)) for which in PASSES] for name in PEERS}
 
     def line(name, what, of_passes):
         sixteen_bits = of_passes[0]["problem"]["dtype"] != "fp32"
@@ -244,21 +229,18 @@ def front(device):
     return f"{title}\n\n{table(head, lines)}\n\n{text}"
 
 
-@of_each_gpu
-def steps(device, which, *names):
+def steps(which, *names):
     """Steps of one pass at N = 4096: TFLOP/s, and how many times as fast as the step that each changes, which need not be the one before.
-    Those of chapter 08, or the named ones, if the last of these is saved."""
+    Those of chapter 08, or the named ones."""
     columns = [(d, causal) for d in (64, 128) for causal in (False, True)]
     speeds = {}
-    for row in newest(device, "tensor_steps.jsonl", direction=which, having="time"):
+    for row in newest(GPU, "tensor_steps.jsonl", direction=which, having="time"):
         d, length, causal, dtype, _ = key(row)
         if of_today(row) and length == 4096 and dtype == "fp16" and (d, causal) in columns:
             speeds.setdefault(row["variant"], {})[d, causal] = row
-    if names and names[-1] not in speeds:
-        return None
-    speeds = {name: at for name, at in speeds.items() if name in names or not names and name not in HOPPER}
+    speeds = {name: at for name, at in speeds.items() if name in (names or PORTABLE[which])}
     lines = []
-    changes = {entry["step"]: entry["over"] for entry in entries(f"tensor_{which}")}
+    changes = {step.name: step.over for step in STEPS[f"tensor_{which}"]}
     for variant, at in speeds.items():
         before = speeds.get(changes.get(f"{STAGE}/{variant}", "").removeprefix(f"{STAGE}/"), {})
         gains = [ratio(at.get(column), before.get(column)) for column in columns]

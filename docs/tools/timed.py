@@ -3,7 +3,7 @@
 from rows import describe, grouped, size
 
 from .formatting import ms, number, shown, step, tiles_text
-from .saved import fastest, newest, of_each_gpu, origin, section
+from .saved import GPU, fastest, newest, origin, section
 
 
 def by_problem(rows):
@@ -11,11 +11,10 @@ def by_problem(rows):
     return grouped(rows, lambda row: (row["pass"], describe(row["problem"]))).values()
 
 
-@of_each_gpu
-def times(device, *stages):
+def times(*stages):
     """Of the last stage, with those of the stages before it that are named."""
     parts = []
-    for rows in by_problem(row for row in newest(device, "compare.jsonl", having="time") if row["stage"] in stages):
+    for rows in by_problem(row for row in newest(GPU, "compare.jsonl", having="time") if row["stage"] in stages):
         if any(row["stage"] == stages[-1] for row in rows):
             lines = [
                 [row["stage"], step(row), ms(row), number(row["tflops"]), number(row.get("percent_of_peak"))]
@@ -27,10 +26,9 @@ def times(device, *stages):
     return "\n\n".join(parts)
 
 
-@of_each_gpu
-def profile(device, *stages):
+def profile(*stages):
     """Each kernel of a pass, as the GPU's counters saw it; of several stages the kernels of the softmax."""
-    rows = [row for row in newest(device, "compare.jsonl", having="profile") if row["stage"] in stages]
+    rows = [row for row in newest(GPU, "compare.jsonl", having="profile") if row["stage"] in stages]
     lines = [
         [row["stage"], step(row), kernel["kernel"], f"{kernel['time_us']:,.0f}"]
         + [f"{int(kernel['read_sectors'] + kernel['written_sectors']):,}"]
@@ -51,11 +49,10 @@ def faster_or_slower(ratio):
     return f"{1 / ratio:.2g} times as fast" if ratio < 1 else f"{ratio:.2g} times as long: it loses"
 
 
-@of_each_gpu
-def against(device, file, stage, direction):
+def against(file, stage, direction):
     """A stage's best variant beside the best of all stages before it, for each saved problem."""
     parts = []
-    for rows in by_problem(newest(device, file, direction=direction, having="time")):
+    for rows in by_problem(newest(GPU, file, direction=direction, having="time")):
         ours, before = fastest(row for row in rows if row["stage"] == stage), fastest(row for row in rows if row["stage"] < stage)
         if ours and before:
             ratio = ours["time"]["median_ms"] / before["time"]["median_ms"]
@@ -68,10 +65,9 @@ def against(device, file, stage, direction):
     return "\n\n".join(parts)
 
 
-@of_each_gpu
-def long_sequences(device, stage, direction):
+def long_sequences(stage, direction):
     """The steps of a stage on the problems of large.jsonl: rates, gains, and what a causal mask does to the rate."""
-    rows = newest(device, "large.jsonl", stage=stage, direction=direction, having="time")
+    rows = newest(GPU, "large.jsonl", stage=stage, direction=direction, having="time")
     rates = {(describe(row["problem"]), row["variant"]): row["tflops"] for row in rows}
     lines = []
     for of_problem in by_problem(rows):
@@ -84,11 +80,10 @@ def long_sequences(device, stage, direction):
     return section(direction, head, lines, rows)
 
 
-@of_each_gpu
-def walks(device):
+def walks():
     """Of chapter 07: the time of each kernel that walks over tiles, and of each product in it."""
     lines, used = [], []
-    for row in newest(device, "compare.jsonl", stage="07_fa2_backward", having="profile"):
+    for row in newest(GPU, "compare.jsonl", stage="07_fa2_backward", having="profile"):
         for kernel in row["profile"]:
             count = {"dk_dv_kernel": 4, "dq_kernel": 3, "backward_kernel": 5}.get(kernel["kernel"])
             if count:

@@ -1,7 +1,7 @@
 """The tile sizes that `--tune` found on each GPU: docs/results/DEVICE/tuned.jsonl, rows of `compare --tune`."""
 
 from .formatting import ms, tiles_text
-from .saved import fastest, newest, of_each_gpu, section
+from .saved import GPU, fastest, newest, section
 
 
 def line(row):
@@ -19,10 +19,9 @@ def widths_and_masks(rows):
     return {(row["problem"]["head_dim"], row["problem"]["causal"]) for row in rows}
 
 
-@of_each_gpu
-def tuned(device, stage, direction=None):
+def tuned(stage, direction=None):
     """Of one stage, for each pass, or for one of them; and what is there of the other pass alone."""
-    rows, parts = newest(device, "tuned.jsonl", stage=stage, having="tune"), []
+    rows, parts = newest(GPU, "tuned.jsonl", stage=stage, having="tune"), []
     for variant, which in dict.fromkeys((row["variant"], row["pass"]) for row in rows):
         if which != (direction or which):
             continue

@@ -1,7 +1,21 @@
-"""The picture of docs/08_hopper_backward.md of what a block does when, from the stamps of an SM's clock that hopper_stamps.py reads."""
+"""What a block of step 3 of chapter 08B does when, from the clock of an SM.
 
-from .hopper_stamps import CONSUMERS, LOOP, PRODUCTS, SAVED, Stamps
+docs/results/nvidia_h200/hopper_stamps.csv has what threads of block 1,000 of `bulk`, of B=4 H=16 N=4096 d=128 fp16, read from clock64() at
+places of its loop, in a copy of the step at 9418b26 that was not kept: a line for each warpgroup (lane 0 of its first warp), the producer
+and the adder in a visit, that is a tile of queries. Clocks count from the first load of the block."""
+
+import csv
+
+from tools.saved import RESULTS
+
 from .lanes import LEFT, RIGHT, TEXT, Lanes
+
+DEVICE, CLOCK_MHZ = "NVIDIA H200", 1550
+CONSUMERS = ["warpgroup 0", "warpgroup 1"]
+# Of a visit, in the order of the code. Most are the ends of waits; "P" and "dS" have been computed, dQ has been "issued" and "stored".
+LOOP = ["start", "Q", "dO", "S", "P", "dP", "dS", "barrier", "issued", "dQ", "stored", "dK"]
+# Where each product is issued, and where its warps notice that it is there
+PRODUCTS = {"S": ("Q", "S"), "dP": ("dO", "dP"), "dV": ("dS", "dQ"), "dQ": ("barrier", "dQ"), "dK": ("issued", "dK")}
 
 HEAD = 24  # what stands above the lanes of a warpgroup
 NAMES = {"S": "Sᵀ", "dP": "dPᵀ"}
@@ -11,19 +25,41 @@ WORKS = {"P": ("c1", "exponentials", "exp"), "dS": ("c1", "dSᵀ"), "stored": ("
 WAITS = {"barrier": ("the other's dSᵀ", "dSᵀ"), "issued": ("issue of dQ", "issue")}
 
 
+def stamps():
+    """{who: {visit: {event: clock}}}"""
+    found = {}
+    with open(RESULTS / "nvidia_h200" / "hopper_stamps.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            at = {event: int(clock) for event, clock in row.items() if clock and event not in ("who", "visit")}
+            found.setdefault(row["who"], {})[int(row["visit"])] = at
+    return found
+
+
+def any_in_flight(clock):
+    """[[from, to]]: when either warpgroup has a product in flight."""
+    visits = [at for who in CONSUMERS for at in clock[who].values()]
+    merged = []
+    for begin, end in sorted((at[issued], at[there]) for at in visits for issued, there in PRODUCTS.values()):
+        if merged and begin <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], end)
+        else:
+            merged.append([begin, end])
+    return merged
+
+
 class Drawing(Lanes):
     """Two visits of the middle, over one axis of clocks."""
 
-    def __init__(self, stamps):
-        self.stamps, self.clock = stamps, stamps.clock
-        visit = stamps.visits[(len(stamps.visits) - 1) // 2]
+    def __init__(self, clock):
+        self.clock = clock
+        visit = (len(clock[CONSUMERS[0]]) - 1) // 2
         first = min(self.clock[who][visit]["start"] for who in CONSUMERS)
         self.last = max(self.clock[who][visit + 1]["dK"] for who in CONSUMERS)
-        title = f"Step 3 on an {SAVED['device']}, two tiles of queries: products in flight, by the clock of the SM"
+        title = f"Step 3 on an {DEVICE}, two tiles of queries: products in flight, by the clock of the SM"
         super().__init__(title, first, self.last, row=26, high=20)
 
     def warpgroup(self, who):
-        visits = [(visit, self.clock[who][visit]) for visit in self.stamps.visits]
+        visits = [(visit, self.clock[who][visit]) for visit in self.clock[who]]
         self.p.label(LEFT - 12, self.y + 15, who, TEXT, "end", bold=True)
         for visit, at in visits:
             x = self.x(at["start"])
@@ -67,16 +103,16 @@ class Drawing(Lanes):
 
 
 def stamps_08b():
-    stamps = Stamps(SAVED["stamps"])
-    it = Drawing(stamps)
+    clock = stamps()
+    it = Drawing(clock)
     for who in CONSUMERS:
         it.warpgroup(who)
-    it.lane("any product", [(of, to, "c2", "in flight") for of, to in stamps.any_in_flight()])
+    it.lane("any product", [(of, to, "c2", "in flight") for of, to in any_in_flight(clock)])
     it.loads()
     it.adder()
     it.y += 4
     it.axis("clocks", 1)
-    it.axis("nanoseconds", SAVED["clock_mhz"] / 1000)
+    it.axis("nanoseconds", CLOCK_MHZ / 1000)
     return it.finish(
         22,
         84,

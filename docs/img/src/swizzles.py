@@ -1,36 +1,14 @@
 """Of docs/swizzles.md: banks of plain, padded and swizzled rows."""
 
-from . import fragments as F
-from .formatting import tabled
-from .shapes import WARP, fullest_bank
-from .svg import Picture
+from tools.svg import Picture
+
+from .fragments import swizzled_chunk
 
 
 def word(width, place, row, col):
     """Where the number of a tile lies, in words of 32 bits."""
-    chunk = F.swizzled_chunk(width, row, col // 8) if place == "swizzled" else col // 8
+    chunk = swizzled_chunk(width, row, col // 8) if place == "swizzled" else col // 8
     return (row * (width + (8 if place == "padded" else 0)) + 8 * chunk + col % 8) // 2
-
-
-def worst(width, place):
-    """Wavefronts of a matrix of ldmatrix, of an accumulator stored as 32-bit words, of a quarter warp that copies eight chunks in a row."""
-    chunks = width // 8
-
-    def of_chunks(at):
-        return fullest_bank(word(width, place, row, 8 * q) + n for row, q in at for n in range(4))
-
-    matrix = max(of_chunks((row, q) for row in range(8)) for q in range(chunks))
-    copies = max(of_chunks(divmod(i, chunks) for i in range(first, first + 8)) for first in range(0, 8 * chunks, 8))
-    stored = max(fullest_bank(word(width, place, F.c_row(lane), 8 * q + F.c_col(lane)) for lane in range(WARP)) for q in range(chunks))
-    return matrix, stored, copies
-
-
-@tabled("numbers in a row | rows | matrix of `ldmatrix` | accumulator stored | copy, 16 bytes a lane | bytes of 64 rows")
-def places():
-    for width in (32, 64, 96, 128, 256):
-        for place in ["plain", "padded", "swizzled"]:
-            tile = 2 * 64 * (width + 8 * (place == "padded"))
-            yield [width, place, *worst(width, place), f"{tile:,}"]
 
 
 CELL, COLUMN = (36, 22), 2  # a cell as wide as "7.11"

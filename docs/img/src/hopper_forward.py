@@ -2,8 +2,9 @@
 
 import json
 
+from tools.saved import RESULTS
+
 from .lanes import TEXT, Lanes
-from .saved import RESULTS
 
 TRACES = RESULTS / "cpu" / "traces"
 
@@ -167,8 +168,3 @@ def step_08h():
 
 
 PICTURES = [ring_08h, step_08h]
-
-
-def of_step_4():
-    """As a picture on the page."""
-    return "![What the block of step 4 does, from the simulator's trace](img/step_08h.svg)"

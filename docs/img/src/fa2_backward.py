@@ -1,11 +1,8 @@
 """The pictures of docs/07_fa2_backward.md: who owns which sum, who holds what, banks, the order of the loop."""
 
-from .shapes import WARP, shape_of, visited
-from .svg import Picture
+from tools.svg import Picture
 
-
-def of_width(width):
-    return shape_of("07_fa2_backward", "one_kernel", "backward", width)
+from .shapes import BACKWARD, WARP, visited
 
 
 def stride_of_p(s):
@@ -20,7 +17,7 @@ def word_of_p(s, run):
 
 def owners_07():
     p = Picture(900, 460, "Who owns which sum: columns of tiles for dK and dV, rows of tiles for dQ, under a causal mask")
-    s, top, wide, high = of_width(64), 96, 62, 29
+    s, top, wide, high = BACKWARD[64], 96, 62, 29
     n = 4 * s.bc + s.br // 2
     seen = visited({"seq_q": n, "seq_k": n, "causal": True}, s.br, s.bc)
     rows, cols = len(seen), -(-n // s.bc)
@@ -67,7 +64,7 @@ def halves_07():
                 p.rect(left, top, tile.col_run * wide / cols, high / of_warp, kind)
 
     for width in (64, 128):
-        s = of_width(width)
+        s = BACKWARD[width]
         p.label(480, y - 54, f"d = {width}, tiles of {s.tiles}", 16, bold=True)
         for x, rows, cols, name, title, text in [
             (36, s.br, s.bc, "S", "S | dP", "half 0: S, then P. half 1: dP, then dS"),
@@ -100,7 +97,7 @@ def halves_07():
 
 def banks_07():
     """Left: eight keys read as float4. Right: a warp's first row of scores written to P."""
-    s = of_width(128)
+    s = BACKWARD[128]
     scores = s.thread["S"]
     p = Picture(980, 430, "Banks of shared memory: eight keys read together, and a warp's scores written to P")
     cell = 13

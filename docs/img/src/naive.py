@@ -1,6 +1,6 @@
 """The picture of docs/01_naive.md, section 2."""
 
-from .svg import Picture
+from tools.svg import Picture
 
 TILE = 32
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What a picture of a trace says of events that are known: stages by their loads, and where their phases begin and end. What a page says of
-stamps of a GPU's clock that are known."""
+"""What a picture of a trace says of events that are known: stages by their loads, and where their phases begin and end. And when
+products are in flight by stamps of a GPU's clock."""
 
 import json
 import pathlib
@@ -9,11 +9,11 @@ import tempfile
 import unittest
 from unittest import mock
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 import generate  # noqa: E402, F401  finds the packages
-from tools import hopper_backward_pictures as backward  # noqa: E402
-from tools import hopper_forward_pictures as pictures  # noqa: E402
-from tools import hopper_stamps  # noqa: E402
+from img.src import hopper_backward as backward  # noqa: E402
+from img.src import hopper_forward as pictures  # noqa: E402
+from img.src import hopper_stamps  # noqa: E402
 
 
 def event(what, warp, **numbers):
@@ -71,41 +71,15 @@ class Traces(unittest.TestCase):
         )
 
 
-# Clocks from each event to the next, 1000 together; the last 100 lead to the next visit.
-PHASES = [10, 20, 30, 200, 40, 150, 60, 70, 80, 140, 100, 100]
-# No product of a warpgroup is in flight before "Q", from "dP" to "dS", and after "dK".
-IDLE = 10 + 150 + 100
-
-
-def stamps(behind=0):
-    """Of two warpgroups, the second one so many clocks behind."""
-    found = []
-    for visit in range(6):
-        for late, who in zip((0, behind), hopper_stamps.CONSUMERS):
-            clocks = [5000 + 1000 * visit + late + sum(PHASES[:at]) for at in range(len(PHASES))]
-            found += [{"who": who, "visit": visit, "event": event, "clock": clock} for event, clock in zip(hopper_stamps.LOOP, clocks)]
-    return found
-
-
 class StampsOfAGpu(unittest.TestCase):
     def test_when_any_product_is_in_flight(self):
-        self.assertAlmostEqual(hopper_stamps.Stamps(stamps()).share_in_flight(), 1 - IDLE / 1000)
-        self.assertEqual(hopper_stamps.Stamps(stamps()).any_in_flight()[:3], [[5010, 5300], [5450, 5900], [6010, 6300]])
-        # 120 behind, the second one covers all gaps but 30 of the one for dS.
-        behind = hopper_stamps.Stamps(stamps(behind=120))
-        self.assertEqual(behind.any_in_flight()[:3], [[5010, 5420], [5450, 6420], [6450, 7420]])
-        self.assertAlmostEqual(behind.share_in_flight(), 1 - 4 * 30 / (4000 - 120))
-        # 5 behind, and a product of the first one that ends later than the second one's.
-        late = stamps(behind=5)
-        late[hopper_stamps.LOOP.index("dP")]["clock"] = 5440
-        self.assertEqual(hopper_stamps.Stamps(late).any_in_flight()[0], [5010, 5440])
-
-    def test_the_parts_are_the_whole_visit(self):
-        self.assertEqual([event for _, events, _ in hopper_stamps.PARTS for event in events], [*hopper_stamps.LOOP[2:], "start", "Q"])
-        self.assertEqual([product for _, _, products in hopper_stamps.PARTS for product in products], list(hopper_stamps.PRODUCTS))
-
-    def test_a_visit_that_is_not_whole_does_not_count(self):
-        self.assertEqual(hopper_stamps.Stamps(stamps()[1:]).visits, [1, 2, 3, 4, 5])
+        steps = [0, 10, 30, 60, 260, 300, 450, 510, 580, 660, 800, 900]  # of a visit, from its start on
+        for behind, merged in [(0, [[5010, 5300], [5450, 5900]]), (120, [[5010, 5420], [5450, 6020]])]:
+            visits = {
+                who: dict(zip(hopper_stamps.LOOP, (5000 + late + at for at in steps)))
+                for who, late in zip(hopper_stamps.CONSUMERS, (0, behind))
+            }
+            self.assertEqual(hopper_stamps.any_in_flight({who: {0: at} for who, at in visits.items()}), merged)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The picture of docs/08_hopper_backward.md: which products are in flight when, drawn from a trace of the simulator (FLASH_SIMT_TRACE)."""
 
-from .hopper_forward_pictures import events_of, stages_of
+from .hopper_forward import events_of, stages_of
 from .lanes import Lanes
 
 PRODUCTS = ["S", "dP", "dV", "dQ", "dK"]
@@ -67,8 +67,3 @@ def order_08b():
 
 
 PICTURES = [order_08b]
-
-
-def of_step_2():
-    """As a picture on the page."""
-    return "![Products in flight, from the simulator's trace of step 2](img/order_08b.svg)"

@@ -1,11 +1,8 @@
 """The pictures of docs/06_fa2_forward.md: who holds what, and what a causal mask leaves of the tiles."""
 
-from .shapes import shape_of, visited
-from .svg import Picture
+from tools.svg import Picture
 
-
-def of_width(width):
-    return shape_of("06_fa2_forward", "tuned", "forward", width)
+from .shapes import FORWARD, visited
 
 
 def lanes_06():
@@ -13,7 +10,7 @@ def lanes_06():
     p = Picture(960, 604, "Steps 3 to 6: the rows and columns of S and O that one lane of a warp holds, for d = 64 and, in step 6, d = 128")
     lane_y, lane_x, y, high = 1, 3, 96, 6
     for width in (64, 128):
-        s = of_width(width)
+        s = FORWARD[width]
         scores, outputs = s.thread["S"], s.thread["O"]
         warp_rows, lane = scores.warp_rows, lane_y * scores.lanes + lane_x
         p.label(
@@ -51,7 +48,7 @@ def lanes_06():
 
 def masked_tiles():
     """Plain, masked and skipped tiles of a causal problem, and the order in which its blocks start."""
-    s = of_width(64)
+    s = FORWARD[64]
     n = 6 * s.br + s.bc // 2
     p = Picture(820, 400, "Causal mask: plain, masked and skipped tiles, and the order in which blocks start")
     p.label(410, 28, f"Nq = Nk = {n}, tiles of {s.tiles}, causal", 16, bold=True)

@@ -1,0 +1,302 @@
+#!/usr/bin/env python3
+"""The arithmetic behind tables that are typed into the pages. Each function recomputes the tables of a page whose head has certain words:
+it takes their rows and gives the last cells of each, as numbers, or as text where a cell is a word. A cell may be off by half of its last
+digit."""
+
+import math
+import unittest
+from statistics import NormalDist
+
+from typed_tables import CHECKS, agree, rows_of, table, value
+
+# An H200: data sheet and white papers, as on docs/roofline.md.
+SMS, SCHEDULERS, HBM, FP32, BF16 = 132, 4, 4.8e12, 67e12, 989.5e12
+CLOCK = FP32 / (SMS * 128 * 2)
+SHARED_BYTES, EX2, WGMMA_FLOPS, MMA_FLOPS, WARP = 128, 16, 4096, 4096, 32
+
+
+def product(a, b):
+    return [[sum(x * y for x, y in zip(row, column)) for column in zip(*b)] for row in a]
+
+
+TOKENS = [[1, 0, 0, 1], [0, 1, 0, 1], [0, 0, 1, 1]]
+WEIGHTS = [  # of Q, K, V; columns 0 and 1 are head 0's
+    [[1, 1, 1, 0], [2, 0, 0, 1], [0, 2, -1, -1], [0, 0, 0, 0]],
+    [[2, 0, 2, 0], [0, 2, 0, 2], [-1, -1, -2, -2], [0, 0, 0, 0]],
+    [[1, 0, 0, 1], [0, 1, -1, 0], [1, 1, 2, -1], [0, 0, 1, 1]],
+]
+
+
+@table("00_introduction.md", "of head 0 and 1")
+def embeddings(rows):
+    yield from zip(TOKENS, *(product(TOKENS, weights) for weights in WEIGHTS))
+
+
+@table("00_introduction.md", "its score of *the*")
+def three_tokens(rows):
+    for head in (0, 1):
+        q, k, v = ([row[2 * head : 2 * head + 2] for row in product(TOKENS, weights)] for weights in WEIGHTS)
+        for s in product(q, list(zip(*k))):
+            s = [x / math.sqrt(2) for x in s]
+            p = [math.exp(x) / sum(map(math.exp, s)) for x in s]
+            yield s, p, product([p], v)[0]
+
+
+@table("00_introduction.md", "arithmetic, µs")
+def roofline(rows):
+    n, d, sums, bound = 4096, 64, [0, 0], 0
+    for dtype, step, *_ in rows:
+        width, peak = (4, FP32) if dtype == "fp32" else (2, BF16)
+        if step == "three kernels":
+            yield f"{bound:.1f} in all", ""
+            continue
+        if "softmax" in step:  # not on tensor cores
+            work, moved, peak = 3 * n * n, 2 * width * n * n, FP32
+        else:
+            work, moved = 2 * n * n * d, width * (2 * n * d + n * n)
+        if "fused" in step:
+            work, moved = sums[0], width * 4 * n * d
+        compute, memory = 1e6 * work / (BF16 if "fused" in step and width == 2 else peak), 1e6 * moved / HBM
+        yield work / 1e9, moved / 2**20, work / moved, compute, memory, "memory" if memory > compute else "arithmetic"
+        sums, bound = ([0, 0], 0) if "fused" in step else ([sums[0] + work, 0], bound + max(compute, memory))
+
+
+@table("block_matmul.md", "multiply-adds per number, at least")
+def tile_levels(rows):
+    for bandwidth in (HBM, SMS * SHARED_BYTES * CLOCK):
+        least = FP32 / 2 / (bandwidth / 4)
+        yield bandwidth / 1e12, least, (2 * least, 2 * least)
+
+
+@table("block_matmul.md", "multiply-adds per load")
+def register_tiles(rows):
+    for (a, c), *_ in rows:
+        yield a * c / (a + c), 100 * min(1, a * c / (a + c) / 4), a * c + a + c
+
+
+def fullest_bank(words):
+    banks = [word % 32 for word in set(words)]
+    return max(map(banks.count, banks))
+
+
+def wavefronts(first, words):
+    """Of a warp that reads so many words per lane: 32 / words lanes are served together."""
+    groups = range(0, WARP, WARP // words)
+    return sum(fullest_bank(first(t) + w for t in range(at, at + WARP // words) for w in range(words)) for at in groups)
+
+
+@table("block_matmul.md", "row length in words")
+def matmul_banks(rows):
+    for length, *_ in rows[:-1]:
+        stride = int(length[0] if isinstance(length, tuple) else length)
+        yield [wavefronts(lambda t, s=stride: t * s, w) if stride % w == 0 else "not aligned" for w in (1, 4)]
+    yield [wavefronts(lambda t: t * 64 + 4 * (t % 8), w) for w in (1, 4)]
+
+
+@table("decode.md", "µs to read them")
+def decode_bounds(rows):
+    for n, *_ in rows:
+        moved = 2 * 8 * n * 128 * 2
+        yield moved / 2**20, 1e6 * moved / HBM, 1e6 * 4 * 32 * n * 128 / BF16
+
+
+@table("decode.md", "blocks without splitting")
+def decode_parts(rows):
+    for batch, n, *_ in rows:
+        blocks = batch * 8
+        parts = min(math.ceil(SMS / blocks), n // 256)
+        added = 8 * parts * 32 * 129 / (2 * 8 * n * 128 * 2) if parts > 1 else 0
+        yield blocks, 100 * min(1, blocks / SMS), parts, n // parts - 0.0, 100 * added
+
+
+@table("dropout.md", "instructions more for each score")
+def dropout(rows):
+    for d, rounds, *_ in rows:
+        more = 0 if rounds == "nothing" else rounds * 4 / {7: 16, 10: 4}[rounds] + 2  # a call of so many rounds serves so many scores
+        yield more, (2 + more) * MMA_FLOPS / (4 * WARP * d), None
+
+
+@table("jacobians.md", "compute again, ps")
+def recompute(rows):
+    for dtype, d, *_ in rows:
+        width, peak = (4, FP32) if dtype == "fp32" else (2, BF16)
+        again, moved = 2 * d / peak * 1e12, 2 * width / HBM * 1e12
+        yield again, moved, "compute again" if again < moved else "keep"
+
+
+@table("swizzles.md", "accumulator stored")
+def swizzles(rows):
+    for width, place, *_ in rows:
+        width, pad, wide = int(width), 8 * (place == "padded"), width % 64 == 0
+
+        def word(row, chunk, column=0, width=width, pad=pad, place=place, wide=wide):
+            swizzled = chunk ^ (row % 8 if wide else row // 2 % 4)  # (W.2)
+            return (row * (width + pad) + 8 * (swizzled if place == "swizzled" else chunk) + column) // 2
+
+        chunks = width // 8
+        of_chunks = lambda at: fullest_bank(word(row, q) + n for row, q in at for n in range(4))  # noqa: E731
+        matrix = max(of_chunks([(row, q) for row in range(8)]) for q in range(chunks))
+        stored = max(fullest_bank(word(t // 4, q, t % 4 * 2) for t in range(WARP)) for q in range(chunks))
+        copied = max(of_chunks([divmod(i, chunks) for i in range(first, first + 8)]) for first in range(0, 8 * chunks, 8))
+        yield matrix, stored, copied, 2 * 64 * (width + pad)
+
+
+@table("autotuning.md", "the best looks faster")
+def best_of(rows):
+    steps = 4000
+    for k, _ in rows:
+        quantiles = (1 - (1 - (i + 0.5) / steps) ** (1 / k) for i in range(steps))  # of the smallest of k
+        yield [-sum(map(NormalDist().inv_cdf, quantiles)) / steps]
+
+
+@table("08_hopper_forward.md", "exponentials, of these")
+def forward_budget(rows):
+    for d, (br, bc), *_ in rows:
+        clocks = 4 * br * bc * d / WGMMA_FLOPS
+        yield clocks, br * bc / EX2 / clocks, (64 + 2048 / bc + 4096 / br) / SHARED_BYTES, 4096 / br
+
+
+@table("08_hopper_forward.md", "the producer waits for")
+def ring(rows):
+    for tile, *_ in rows:
+        stage, phase = int(tile) % 2, int(tile) // 2
+        yield stage, phase, f"empty{stage}, phase {phase - 1}", (phase - 1) % 2, f"full{stage}, phase {phase}", phase % 2
+
+
+@table("08_hopper_forward.md", "registers at the launch")
+def forward_registers(rows):
+    for d, (_, bc), threads, given, (producer, consumer), *_ in rows:
+        groups, live = threads / 128 - 1, (bc / 2, bc / 4, d / 2)
+        used = producer + groups * consumer
+        assert used <= (groups + 1) * given, "more registers than the block was launched with"
+        yield 65536 // threads // 8 * 8, None, (producer, groups, consumer, used), (*live, sum(live))
+
+
+@table("08_hopper_backward.md", "leaves room for the rest")
+def backward_registers(rows):
+    for d, br, keys, *_ in rows:
+        scores, gradients = br * keys / 128, d * keys / 128
+        live = 2 * (scores + gradients)
+        yield (2, scores), (2, gradients), live, "yes" if live + 40 <= 240 else "no"
+
+
+@table("08_hopper_backward.md", "of 232,448 bytes")
+def backward_shared(rows):
+    for at, (d, (br, bc), *_) in enumerate(rows):
+        columns, stages, tiles_of_dq = (d + 63) // 64 * 64, 1 + at // 3, 2 - at // 3 * 2
+        parts = [stages * 4 * bc * columns, 8 * br * columns, 4 * br * bc, 16 * br, tiles_of_dq * 4 * br * d, 256]
+        assert sum(parts) <= 232448
+        yield [part or "–" for part in parts] + [sum(parts)]
+
+
+def through_shared(d, br, bc, in_bulk=False):
+    """Bytes of a pair of tiles: S and dP, dV and dK, dQ, the copies, dS, dQ again."""
+    return bc // 64 * (4 * (64 + br) * d + 4 * br * d + 256 * bc) + 4 * br * d + 2 * bc * br + (8 * br * d if in_bulk else 0)
+
+
+def products_08b(d, br, bc):
+    return 10 * br * bc * d / WGMMA_FLOPS
+
+
+@table("08_hopper_backward.md", "bytes through shared memory")
+def backward_traffic(rows):
+    for d, (br, bc), leaves, *_ in rows:
+        moved = through_shared(d, br, bc, leaves == "in bulk")
+        yield products_08b(d, br, bc), moved, moved / products_08b(d, br, bc) / SHARED_BYTES
+
+
+@table("08_hopper_backward.md", "registers by (8B.1)")
+def backward_resident(rows):
+    for d, *_ in rows:
+        br, bc, blocks = 128 if d == 64 else 64, 128, d // 16
+        room = (240 - 32 - br - d) // 4
+        of_v = min(blocks, room)
+        of_k = min(blocks, room - of_v)
+        moved = [through_shared(d, br, bc) - saved * 2 * bc * 16 for saved in (0, of_v + of_k)]
+        busy = [each / products_08b(d, br, bc) / SHARED_BYTES for each in moved]
+        yield br + d, room, (of_v, blocks), (of_k, blocks), br + d + 4 * (of_v + of_k), *busy
+
+
+@table("08_tensor_cores.md", "bank conflicts without padding")
+def conflicts_of_step_1(rows):
+    for *_, times, plain, _, _ in rows:
+        yield 1, times * (plain - 1)
+
+
+@table("08_tensor_cores_backward.md", "bytes for S, dP")
+def operand_bytes(rows):
+    for _, _, (br, _), keys, *_ in rows:
+        right, left = 16 * 256 / keys, 4096 / br
+        yield right + left, right, right + left / 2, (right + left / 2) / 216
+
+
+@table("08_tensor_cores_backward.md", "place in the sum")
+def places_of_dq(rows):
+    for fragment, lane, *_ in rows:
+        held = [(lane // 4 + 8 * (e // 2), lane % 4 * 2 + e % 2 + 8 * fragment) for e in range(4)]
+        first = 4 * (fragment * WARP + lane)
+        yield [x for pair in held for x in pair], (first, first + 3)
+
+
+@table("08_tensor_cores_backward.md", "with softmax beside")
+def bounds_of_the_backward_pass(rows):
+    for d, (br, bc), products, *_ in rows:
+        yield 10 * br * bc * d / MMA_FLOPS, 3 * br * bc / WARP / products, None, None, br * bc / EX2, None, None
+
+
+SCORES = [[1, 2, 4, 0], [3, 0, 1, 2]]  # (4.1): q k / sqrt(4)
+
+
+@table("03_online_softmax.md", "of all so far")
+def online(rows):
+    m, l = -math.inf, 0.0
+    for at, s in enumerate(SCORES[0]):
+        before, m = m, max(m, s)
+        l = l * math.exp(before - m) + math.exp(s - m)
+        yield s, m, math.exp(before - m), math.exp(s - m), l, sum(math.exp(x - m) for x in SCORES[0][: at + 1])
+
+
+def merged(scores):
+    """(4.2) to (4.4), tile by tile, as lines of the page. The values are unit vectors: a row of O is a row of P."""
+    m, l, o = -math.inf, 0.0, [0.0] * 4
+    for first in (0, 2):
+        s = scores[first : first + 2]
+        tile_m, before = max(s), m
+        p = [math.exp(x - tile_m) for x in s]
+        pv = [0.0] * first + p + [0.0] * (2 - first)
+        m = max(m, tile_m)
+        old, new, total = math.exp(before - m), math.exp(tile_m - m), l
+        l = old * l + new * sum(p)
+        o = [(total * old * a + new * b) / l for a, b in zip(o, pv)]
+        yield s, tile_m, p, sum(p), pv, m, old, new, l, [l * x for x in o], o
+
+
+@table("04_fa1_forward.md", "tile 0: keys 0, 1")
+def by_hand(rows):
+    for scores in SCORES:
+        yield from zip(*merged(scores))
+
+
+@table("04_fa1_forward.md", "softmax, so $`O`$")
+def at_once(rows):
+    for scores in SCORES:
+        total = sum(map(math.exp, scores))
+        *_, m, _, _, l, _, o = list(merged(scores))[-1]
+        assert all(abs(math.exp(s) / total - x) < 1e-12 for s, x in zip(scores, o)), "merged tiles and the whole row differ"
+        yield scores, o, math.log(total), m + math.log(l)
+
+
+class Tables(unittest.TestCase):
+    def test_every_digit(self):
+        for page, words, expected in CHECKS:
+            rows = rows_of(page, words)
+            found = list(expected([list(map(value, row)) for row in rows]))
+            self.assertEqual(len(found), len(rows), f"{page}, table of '{words}'")
+            for row, cells in zip(rows, found):
+                for cell, one in zip(reversed(row), reversed(list(cells))):
+                    with self.subTest(page, row=row, cell=cell):
+                        self.assertTrue(agree(cell, one), f"{page}: '{cell}' should be {one}")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,69 @@
+"""Every step of the stages, the step that it changes, and the gains over that which were expected: docs/ladder.md says of each why.
+
+The estimate was written down before the step was measured. `bounds` is the ratio of what the bounds of the chapters allow. Of stage 08 and
+fp16 a pair is for d = 64 and d = 128."""
+
+from typing import NamedTuple
+
+
+class Step(NamedTuple):
+    name: str
+    over: str = None
+    estimate: object = None
+    bounds: object = None
+
+    variant = property(lambda step: step.name.split("/")[1])
+    stage = property(lambda step: step.name.split("/")[0])
+
+
+STEPS = {
+    "forward": [
+        Step("01_naive/naive"),
+        Step("02_safe_softmax/thread_per_row", "01_naive/naive", None, 1),
+        Step("02_safe_softmax/warp_per_row", "02_safe_softmax/thread_per_row", None, 1),
+        Step("03_online_softmax/thread_per_row", "02_safe_softmax/thread_per_row", None, 1),
+        Step("03_online_softmax/warp_per_row", "02_safe_softmax/warp_per_row", None, 1),
+        Step("04_fa1_forward/thread_per_row", "03_online_softmax/warp_per_row", None, 5.45),
+        Step("06_fa2_forward/loop_order", "04_fa1_forward/thread_per_row", 1.5, 1.38),
+        Step("06_fa2_forward/register_tiles", "06_fa2_forward/loop_order", 4.5, 1.85),
+        Step("06_fa2_forward/vector_operands", "06_fa2_forward/register_tiles", 1.1, 1.05),
+        Step("06_fa2_forward/async_copies", "06_fa2_forward/vector_operands", 1.3, 1),
+        Step("06_fa2_forward/short_softmax", "06_fa2_forward/async_copies", 1.2, 1.03),
+        Step("06_fa2_forward/tuned", "06_fa2_forward/short_softmax", 1.1, 1),
+    ],
+    "backward": [
+        Step("01_naive/naive"),
+        Step("05_fa1_backward/thread_per_row", "01_naive/naive", None, 4.26),
+        Step("07_fa2_backward/two_kernels", "05_fa1_backward/thread_per_row", 10, 2.01),
+        Step("07_fa2_backward/one_kernel", "07_fa2_backward/two_kernels", 1.4, 1.41),
+    ],
+    "tensor_forward": [
+        Step("08_tensor_cores/mma", "06_fa2_forward/tuned", 1.3, (5.2, 6.61)),
+        Step("08_tensor_cores/swizzle", "08_tensor_cores/mma", 4.5, (1, 1)),
+        Step("08_tensor_cores/pipeline", "08_tensor_cores/swizzle", 1.2, (1, 1)),
+        Step("08_tensor_cores/registers", "08_tensor_cores/pipeline", 1.35, (1.71, 1.34)),
+        Step("08_tensor_cores/lazy_maximum", "08_tensor_cores/registers", 1.15, (1.09, 1.12)),
+        Step("08_tensor_cores/tuned", "08_tensor_cores/lazy_maximum", 1.15, (1, 1)),
+        Step("08_tensor_cores/tma", "08_tensor_cores/tuned", (1.03, 1.05)),
+        Step("08_tensor_cores/wgmma", "08_tensor_cores/tma", (1.06, 1.07)),
+        Step("08_tensor_cores/specialized", "08_tensor_cores/wgmma", (1.3, 1.19)),
+        Step("08_tensor_cores/overlap", "08_tensor_cores/specialized", (1.03, 1.13)),
+        Step("08_tensor_cores/lazy", "08_tensor_cores/overlap", (1.04, 1.11)),
+        Step("08_tensor_cores/tall", "08_tensor_cores/lazy", (1.03, 1.05)),
+        Step("08_tensor_cores/scheduled", "08_tensor_cores/tall", (1.06, 1.02)),
+    ],
+    "tensor_backward": [
+        Step("08_tensor_cores/two_kernels", "07_fa2_backward/one_kernel", 5),
+        Step("08_tensor_cores/one_kernel", "08_tensor_cores/two_kernels", 1.4),
+        Step("08_tensor_cores/staggered", "08_tensor_cores/one_kernel", 1.3),
+        Step("08_tensor_cores/warpgroups", "08_tensor_cores/staggered", 1.4),
+        Step("08_tensor_cores/ring", "08_tensor_cores/warpgroups", (1.17, 1.13)),
+        Step("08_tensor_cores/bulk", "08_tensor_cores/ring", (1.02, 1.0)),
+        Step("08_tensor_cores/ordered", "08_tensor_cores/bulk", 0.95),
+        Step("08_tensor_cores/persistent", "08_tensor_cores/ring", 1.03),
+        Step("08_tensor_cores/resident", "08_tensor_cores/ring", 1.02),
+    ],
+}
+STAGE = "08_tensor_cores"
+VARIANTS = {which: [step.variant for step in STEPS[f"tensor_{which}"]] for which in ("forward", "backward")}
+PORTABLE = {"forward": VARIANTS["forward"][:6], "backward": VARIANTS["backward"][:3]}  # on every GPU since Ampere; the others: Hopper
