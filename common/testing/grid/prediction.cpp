@@ -13,16 +13,17 @@
 
 namespace flash::grid {
 
-void check_prediction(const Variant& variant, const Problem& problem, Pass pass) {
-  const std::string what = std::string(variant.name) + " " + to_string(pass) + " on " + describe(problem);
+void check_prediction(const Variant& variant, const Problem& problem, Pass pass, std::optional<Tiles> tiles) {
+  const std::string what = std::string(variant.name) + " " + to_string(pass) + " on " + describe(problem) +
+                           (tiles ? ", tiles " + std::to_string(tiles->Br) + " x " + std::to_string(tiles->Bc) : "");
   const bool has_formulas = variant.predict != nullptr;
   REQUIRE_MESSAGE(has_formulas, "the stage's CMakeLists.txt names no function to PREDICT");
-  const Prediction prediction = predict(variant, problem, pass, device().limits());
+  const Prediction prediction = predict(variant, problem, pass, device().limits(), tiles);
   if (prediction.tensors.empty()) {
     MESSAGE("no prediction: " << what);
     return;
   }
-  Runner runner(device(), variant, problem, make_inputs(problem, InputKind::normal, /*seed=*/1, pass), pass);
+  Runner runner(device(), variant, problem, make_inputs(problem, InputKind::normal, /*seed=*/1, pass), pass, tiles);
   const Counters counters = runner.count();
   std::map<std::string, std::array<std::int64_t, 2>> both;  // predicted, counted
   for (const auto& [name, moved] : prediction.tensors) {
@@ -39,8 +40,12 @@ void check_prediction(const Variant& variant, const Problem& problem, Pass pass)
   add("sectors", prediction.sectors, counters.sectors());
   add("barriers", prediction.barriers, counters.barriers);
   add("warp operations", prediction.warp_operations, counters.warp_operations);
-  for (const auto& [name, counts] : both) {
-    CHECK_MESSAGE(counts[0] == counts[1], what << ": " << name << ": predicted " << counts[0] << ", counted " << counts[1]);
+  for (const auto& entry : both) {
+    const auto& [expected, counted] = entry.second;
+    const bool equal = expected == counted;
+    const std::string both_of_it =
+        what + ": " + entry.first + ": predicted " + std::to_string(expected) + ", counted " + std::to_string(counted);
+    CHECK_MESSAGE(equal, both_of_it);
   }
 }
 
