@@ -10,7 +10,7 @@ from statistics import NormalDist
 from typed_tables import CHECKS, agree, rows_of, table, value
 
 # An H200: data sheet and white papers, as on docs/roofline.md.
-SMS, SCHEDULERS, HBM, FP32, BF16 = 132, 4, 4.8e12, 67e12, 989.5e12
+SMS, HBM, FP32, BF16 = 132, 4.8e12, 67e12, 989.5e12
 CLOCK = FP32 / (SMS * 128 * 2)
 SHARED_BYTES, EX2, WGMMA_FLOPS, MMA_FLOPS, WARP = 128, 16, 4096, 4096, 32
 
@@ -215,12 +215,6 @@ def backward_resident(rows):
         moved = [through_shared(d, br, bc) - saved * 2 * bc * 16 for saved in (0, of_v + of_k)]
         busy = [each / products_08b(d, br, bc) / SHARED_BYTES for each in moved]
         yield br + d, room, (of_v, blocks), (of_k, blocks), br + d + 4 * (of_v + of_k), *busy
-
-
-@table("08_tensor_cores.md", "bank conflicts without padding")
-def conflicts_of_step_1(rows):
-    for *_, times, plain, _, _ in rows:
-        yield 1, times * (plain - 1)
 
 
 @table("08_tensor_cores_backward.md", "bytes for S, dP")
