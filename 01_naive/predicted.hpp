@@ -1,4 +1,4 @@
-// What chapters 01 to 03 predict: kernels that keep S and P in HBM move these elements.
+// What chapters 01 to 03 predict of kernels that keep S and P in HBM.
 #pragma once
 
 #include "common/attention/cost.hpp"
@@ -11,19 +11,32 @@ namespace flash::naive {
 /// Of 32 rows or columns.
 inline std::int64_t tiles(std::int64_t n) { return (n + 31) / 32; }
 
-/// (1.6)  A product in tiles reads each operand once for every tile of the other's rows or columns. `reads_of_S`: of the softmax;
-/// `rows_apart`: it gives a row to a thread.
-inline Prediction predicted_forward(const Problem& p, std::int64_t reads_of_S, bool rows_apart = true) {
-  const std::int64_t heads = std::int64_t{p.B} * p.H, Nq = p.Nq, Nk = p.Nk, d = p.d, scores = heads * Nq * Nk;
-  const std::int64_t key_rows = heads * tiles(Nq) * Nk * d;
-  return {{"Q", {heads * tiles(Nk) * Nq * d, 0}},
-          {"K", {key_rows, 0}},
-          {"bias", {p.bias == BiasKind::none ? 0 : heads * visible_pairs(p), 0}},
-          {"S", {reads_of_S * scores, scores, rows_apart}},
-          {"P", {tiles(d) * scores, scores, rows_apart}},
-          {"V", {key_rows, 0}},
-          {"O", {0, heads * Nq * d}},
-          {"L", {0, heads * Nq}}};
+/// Of one product over all heads: two for each pair of tiles.
+inline std::int64_t barriers_of_product(const Problem& p) {
+  return 2 * std::int64_t{p.B} * p.H * tiles(p.Nq) * tiles(p.Nk) * tiles(p.d);
+}
+
+/// (1.6)  A product in tiles reads each operand once for every tile of the other's rows or columns. `reads_of_S`: of the softmax,
+/// (2.9)  which gives a row to a thread, so that each element takes a sector, or to a warp.
+inline Prediction predicted_forward(const Problem& p, std::int64_t reads_of_S, bool warp_per_row = false) {
+  const std::int64_t rows = std::int64_t{p.B} * p.H * p.Nq, Nk = p.Nk, d = p.d, scores = rows * Nk;
+  const std::int64_t key_rows = std::int64_t{p.B} * p.H * tiles(p.Nq) * Nk * d;
+  MovedTensors moved{{"Q", {tiles(Nk) * rows * d, 0}},
+                     {"K", {key_rows, 0}},
+                     {"bias", {p.bias == BiasKind::none ? 0 : std::int64_t{p.B} * p.H * visible_pairs(p), 0}},
+                     {"S", {reads_of_S * scores, scores}},
+                     {"P", {tiles(d) * scores, scores}},
+                     {"V", {key_rows, 0}},
+                     {"O", {0, rows * d}},
+                     {"L", {0, rows}}};
+  if (warp_per_row) {
+    moved["L"].sectors = rows;  // lane 0 alone
+  } else {
+    moved["S"].sectors = reads_of_S * scores + scores / 8;
+    moved["P"].sectors = tiles(d) * scores / 8 + scores;
+  }
+  // A warp finds a maximum and a sum, each in five shuffles.
+  return {moved, sectors_of(moved, p), 2 * barriers_of_product(p), warp_per_row ? 10 * rows : 0};
 }
 
 inline Prediction predicted_backward(const Problem& p) {
@@ -32,16 +45,17 @@ inline Prediction predicted_backward(const Problem& p) {
   const std::int64_t query_rows = heads * tiles(Nk) * Nq * d;  // a [Nq, d] operand, read once per tile of keys
   const std::int64_t key_rows = heads * tiles(Nq) * Nk * d;    // a [Nk, d] operand, read once per tile of queries
   const std::int64_t square = tiles(d) * scores;               // an [Nq, Nk] operand, read once per tile of d
-  return {{"P", {square + 2 * scores, 0, true}},
-          {"dO", {2 * query_rows, 0}},
-          {"V", {key_rows, 0}},
-          {"dP", {2 * scores, scores, true}},
-          {"dS", {2 * square, scores, true}},
-          {"K", {key_rows, 0}},
-          {"Q", {query_rows, 0}},
-          {"dQ", {0, heads * Nq * d}},
-          {"dK", {0, kv_heads * Nk * d}},
-          {"dV", {0, kv_heads * Nk * d}}};
+  const MovedTensors moved{{"P", {square + 2 * scores, 0, square / 8 + 2 * scores}},  // a thread per row makes dS of P and dP
+                           {"dO", {2 * query_rows, 0}},
+                           {"V", {key_rows, 0}},
+                           {"dP", {2 * scores, scores, 2 * scores + scores / 8}},
+                           {"dS", {2 * square, scores, 2 * square / 8 + scores}},
+                           {"K", {key_rows, 0}},
+                           {"Q", {query_rows, 0}},
+                           {"dQ", {0, heads * Nq * d}},
+                           {"dK", {0, kv_heads * Nk * d}},
+                           {"dV", {0, kv_heads * Nk * d}}};
+  return {moved, sectors_of(moved, p), 4 * barriers_of_product(p), 0};
 }
 
 inline Prediction predicted(const Variant& v, const Problem& p, Pass pass, const TileChoice&, const DeviceLimits&) {

@@ -1,9 +1,9 @@
 // What chapter 01 claims. The grid that every stage passes is in common/testing/grid.
 #include "common/attention/cost.hpp"
 #include "common/harness/inputs.hpp"
+#include "common/testing/grid/prediction.hpp"
 #include "common/testing/grid/problems.hpp"
 #include "common/testing/grid/support.hpp"
-#include "common/testing/grid/traffic.hpp"
 
 #include <doctest/doctest.h>
 
@@ -56,15 +56,15 @@ TEST_CASE("chapter: of equal scores each row of O is the mean of the visible row
   }
 }
 
-TEST_CASE("cpu: HBM bytes are those of the chapter's formulas (1.15) and (1.16)") {
+TEST_CASE("cpu: bytes, sectors and barriers are those of the chapter's formulas (1.15) and (1.16)") {
   Problem gqa = problem_of({.B = 2, .H = 4, .Hkv = 2, .Nq = 33, .Nk = 100, .d = 40});
   Problem biased = problem_of({.Nq = 65, .Nk = 64, .d = 96});
   biased.causal = true;
   biased.bias = BiasKind::matrix;
-  for (const Problem& p :
-       grid::counted({problem_of({.Nq = 33, .Nk = 40, .d = 24}), problem_of({.Nq = 113, .Nk = 203, .d = 59}), gqa, biased})) {
+  for (const Problem& p : grid::counted({problem_of({.Nq = 33, .Nk = 40, .d = 24}), problem_of({.Nq = 72, .Nk = 104, .d = 40}),
+                                         problem_of({.Nq = 113, .Nk = 203, .d = 59}), gqa, biased})) {
     for (const Variant& variant : grid::variants()) {
-      for (const Pass pass : {Pass::forward, Pass::backward}) grid::check_traffic(variant, p, pass);
+      for (const Pass pass : {Pass::forward, Pass::backward}) grid::check_prediction(variant, p, pass);
     }
   }
 }

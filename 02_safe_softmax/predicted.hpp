@@ -6,9 +6,9 @@
 namespace flash::safe_softmax {
 
 inline Prediction predicted(const Variant& v, const Problem& p, Pass, const TileChoice&, const DeviceLimits&) {
-  const bool thread_per_row = v.name == std::string_view("thread_per_row");
-  const bool known = thread_per_row || v.name == std::string_view("warp_per_row");
-  return known ? naive::predicted_forward(p, 3, thread_per_row) : Prediction{};
+  const bool warp_per_row = v.name == std::string_view("warp_per_row");
+  const bool known = warp_per_row || v.name == std::string_view("thread_per_row");
+  return known ? naive::predicted_forward(p, 3, warp_per_row) : Prediction{};
 }
 
 }  // namespace flash::safe_softmax

@@ -1,9 +1,9 @@
 // What chapter 02 claims. The grid that every stage passes is in common/testing/grid.
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
+#include "common/testing/grid/prediction.hpp"
 #include "common/testing/grid/problems.hpp"
 #include "common/testing/grid/support.hpp"
-#include "common/testing/grid/traffic.hpp"
 
 #include <doctest/doctest.h>
 
@@ -51,9 +51,9 @@ TEST_CASE("chapter: a score beyond exp's range is no matter") {
 }
 
 TEST_CASE("cpu: S is read three times and P written once, whoever owns the row (2.8)") {
-  for (const Problem& p :
-       grid::counted({problem_of({.Nq = 33, .Nk = 40, .d = 24}), problem_of({.Nq = 113, .Nk = 203, .d = 59})})) {
-    for (const Variant& variant : grid::variants()) grid::check_traffic(variant, p, Pass::forward);
+  for (const Problem& p : grid::counted({problem_of({.Nq = 33, .Nk = 40, .d = 24}), problem_of({.Nq = 72, .Nk = 104, .d = 40}),
+                                         problem_of({.Nq = 113, .Nk = 203, .d = 59})})) {
+    for (const Variant& variant : grid::variants()) grid::check_prediction(variant, p, Pass::forward);
   }
 }
 

@@ -17,22 +17,24 @@ inline Tiles predicted_tiles(const Problem& p, const DeviceLimits& limits) {
   return {std::min(Br, up(p.Nq, 32)), std::min(longest / 8 * 8, up(p.Nk, 8))};
 }
 
-/// (4.7)
-inline Prediction predicted_elements(const Problem& p, const DeviceLimits& limits) {
-  const std::int64_t R = visits(p, predicted_tiles(p, limits)).queries;
+/// (4.7)  With two barriers per pair of tiles.
+inline Prediction predicted_forward(const Problem& p, const DeviceLimits& limits) {
+  const Visits v = visits(p, predicted_tiles(p, limits));
+  const std::int64_t R = v.queries;
   const std::int64_t heads = std::int64_t{p.B} * p.H, Nq = p.Nq, Nk = p.Nk, d = p.d;
-  return {{"Q", {heads * R * d, 0}},
-          {"K", {heads * Nk * d, 0}},
-          {"V", {heads * Nk * d, 0}},
-          {"O", {heads * R * d, heads * (Nq + R) * d}},
-          {"l", {heads * (R + Nq), heads * (Nq + R)}},
-          {"m", {heads * (R + Nq), heads * (Nq + R)}},
-          {"L", {0, heads * Nq}},
-          {"bias", {p.bias == BiasKind::none ? 0 : heads * visible_pairs(p), 0}}};
+  const MovedTensors moved{{"Q", {heads * R * d, 0}},
+                           {"K", {heads * Nk * d, 0}},
+                           {"V", {heads * Nk * d, 0}},
+                           {"O", {heads * R * d, heads * (Nq + R) * d}},
+                           {"l", {heads * (R + Nq), heads * (Nq + R)}},
+                           {"m", {heads * (R + Nq), heads * (Nq + R)}},
+                           {"L", {0, heads * Nq}},
+                           {"bias", {p.bias == BiasKind::none ? 0 : heads * visible_pairs(p), 0}}};
+  return {moved, sectors_of(moved, p), 2 * heads * v.tiles, 0};
 }
 
 inline Prediction predicted(const Variant& v, const Problem& p, Pass, const TileChoice&, const DeviceLimits& limits) {
-  return v.name == std::string_view("thread_per_row") ? predicted_elements(p, limits) : Prediction{};
+  return v.name == std::string_view("thread_per_row") ? predicted_forward(p, limits) : Prediction{};
 }
 
 }  // namespace flash::fa1_forward

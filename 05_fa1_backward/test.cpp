@@ -5,10 +5,10 @@
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
 #include "common/simt/options.hpp"
+#include "common/testing/grid/prediction.hpp"
 #include "common/testing/grid/problems.hpp"
 #include "common/testing/grid/simulated.hpp"
 #include "common/testing/grid/support.hpp"
-#include "common/testing/grid/traffic.hpp"
 
 #include <doctest/doctest.h>
 
@@ -106,17 +106,18 @@ TEST_CASE("cpu: the order of threads changes no bit, nor do 100 repeats") {
   }
 }
 
-TEST_CASE("cpu: HBM bytes are those of the formula (5.9)") {
+TEST_CASE("cpu: bytes are those of the formula (5.9), and sectors and barriers as predicted") {
   std::vector<Problem> problems{many_tiles(), grid::problem_of({.Nq = 113, .Nk = 203, .d = 64}),
                                 causal(grid::problem_of({.B = 2, .H = 4, .Hkv = 2, .Nq = 129, .Nk = 300, .d = 59})),
-                                causal(grid::problem_of({.Nq = 217, .Nk = 128, .d = 128}))};
+                                causal(grid::problem_of({.Nq = 217, .Nk = 128, .d = 128})),
+                                causal(grid::problem_of({.B = 2, .Nq = 104, .Nk = 200, .d = 40}))};
   problems[2].bias = BiasKind::matrix;
   for (const int sm : {75, 90}) {
     const Simulated gpu({.target_sm = sm});
     for (const Problem& p : grid::counted(problems)) {
       CHECK(predicted_tiles(p, grid::device().limits()) == tiles_of(p, grid::device().limits()));
-      grid::check_traffic(grid::variants().front(), p, Pass::backward);
-      grid::check_traffic(grid::variants().front(), p, Pass::forward);
+      grid::check_prediction(grid::variants().front(), p, Pass::backward);
+      grid::check_prediction(grid::variants().front(), p, Pass::forward);
     }
   }
 }

@@ -3,10 +3,10 @@
 #include "common/harness/runner.hpp"
 #include "common/reference/reference.hpp"
 #include "common/simt/options.hpp"
+#include "common/testing/grid/prediction.hpp"
 #include "common/testing/grid/problems.hpp"
 #include "common/testing/grid/simulated.hpp"
 #include "common/testing/grid/support.hpp"
-#include "common/testing/grid/traffic.hpp"
 
 #include <doctest/doctest.h>
 
@@ -60,21 +60,23 @@ TEST_CASE("cpu: the order of threads changes no bit, nor do 100 repeats") {
   }
 }
 
-TEST_CASE("cpu: HBM bytes are those of the formula (6.6)") {
+TEST_CASE("cpu: bytes are those of the formula (6.6), and sectors, barriers and warp operations as predicted") {
   std::vector<Problem> problems{many_tiles(),
                                 grid::problem_of({.Nq = 113, .Nk = 203, .d = 64}),
                                 causal(grid::problem_of({.B = 2, .H = 4, .Hkv = 2, .Nq = 129, .Nk = 300, .d = 59})),
                                 causal(grid::problem_of({.Nq = 217, .Nk = 128, .d = 128})),
                                 causal(grid::problem_of({.Nq = 200, .Nk = 200, .d = 96})),
+                                grid::problem_of({.Nq = 72, .Nk = 136, .d = 40}),
+                                causal(grid::problem_of({.Nq = 136, .Nk = 128, .d = 64})),
                                 causal(grid::problem_of({.Nq = 150, .Nk = 170, .d = 32})),
                                 causal(grid::problem_of({.Nq = 70, .Nk = 90, .d = 16}))};
   problems[2].bias = BiasKind::matrix;
-  problems[5].bias = BiasKind::vector;
-  problems[6].bias = BiasKind::alibi;
+  problems[7].bias = BiasKind::vector;
+  problems[8].bias = BiasKind::alibi;
   for (const int sm : {75, 90}) {
     const Simulated gpu({.target_sm = sm});
     for (const Problem& p : grid::counted(problems)) {
-      for (const Variant& v : grid::variants()) grid::check_traffic(v, p, Pass::forward);
+      for (const Variant& v : grid::variants()) grid::check_prediction(v, p, Pass::forward);
     }
   }
 }

@@ -5,10 +5,10 @@
 #include "common/harness/runner.hpp"
 #include "common/reference/reference.hpp"
 #include "common/simt/options.hpp"
+#include "common/testing/grid/prediction.hpp"
 #include "common/testing/grid/problems.hpp"
 #include "common/testing/grid/simulated.hpp"
 #include "common/testing/grid/support.hpp"
-#include "common/testing/grid/traffic.hpp"
 
 #include <doctest/doctest.h>
 
@@ -35,7 +35,7 @@ std::vector<TileChoice> choices(const Variant& v, const Problem& p, Pass pass = 
   return v.tiles(p, pass, grid::device().limits());
 }
 
-TEST_CASE("cpu: HBM bytes are those of the formula (7.7)") {
+TEST_CASE("cpu: bytes are those of the formula (7.7), and sectors, barriers and warp operations as predicted") {
   const std::vector<Problem> problems{
       many_tiles(),
       grid::problem_of({.Nq = 113, .Nk = 203, .d = 64}),
@@ -48,8 +48,8 @@ TEST_CASE("cpu: HBM bytes are those of the formula (7.7)") {
     const Simulated gpu({.target_sm = sm});
     for (const Problem& p : grid::counted(problems)) {
       for (const Variant& v : grid::variants()) {
-        grid::check_traffic(v, p, Pass::backward);
-        grid::check_traffic(v, p, Pass::forward);
+        grid::check_prediction(v, p, Pass::backward);
+        grid::check_prediction(v, p, Pass::forward);
       }
     }
   }
@@ -58,7 +58,7 @@ TEST_CASE("cpu: HBM bytes are those of the formula (7.7)") {
 TEST_CASE("chapter: the bytes of exercise 2") {
   const Problem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 1024, .Nk = 1024, .d = 64});
   const auto bytes = [&](const char* name) {
-    const Moved all = sum_of(predicted_bytes(grid::variant_named(name), p, Pass::backward, DeviceLimits{}, Tiles{64, 64}));
+    const Moved all = sum_of(predict(grid::variant_named(name), p, Pass::backward, DeviceLimits{}, Tiles{64, 64}).tensors);
     return all.read + all.written;
   };
   CHECK(bytes("two_kernels") == 19279872);

@@ -12,14 +12,14 @@ namespace flash::tensor_cores {
 inline std::int64_t up(std::int64_t n, std::int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 /// (8.8)  Rows that are no whole chunks of 16 bytes are copied once into rows that are.
-inline void add_copy(Prediction& moved, const char* tensor, std::int64_t rows, const Problem& p) {
+inline void add_copy(MovedTensors& moved, const char* tensor, std::int64_t rows, const Problem& p) {
   if (p.d % 8 == 0) return;
   moved[tensor].read += rows * p.d;
   moved[std::string(tensor) + "_padded"].written += rows * up(p.d, 8);
 }
 
 /// Rows as the kernels read them: of the tensor, or of its copy.
-inline void add_read(Prediction& moved, const char* tensor, std::int64_t rows, const Problem& p) {
+inline void add_read(MovedTensors& moved, const char* tensor, std::int64_t rows, const Problem& p) {
   moved[p.d % 8 == 0 ? tensor : std::string(tensor) + "_padded"].read += rows * up(p.d, 8);
 }
 
@@ -29,10 +29,10 @@ inline std::int64_t biases(const Problem& p, const Visits& v, int threads) {
 }
 
 /// (8.9)  Of tiles that a lazy maximum computes twice, which takes scores that grow on the way, the second time is left out.
-inline Prediction predicted_forward(const Problem& p, const TileChoice& choice) {
+inline MovedTensors predicted_forward(const Problem& p, const TileChoice& choice) {
   const Visits v = visits(p, choice.tiles);
   const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv;
-  Prediction moved{{"O", {0, heads * p.Nq * p.d}}, {"L", {0, heads * p.Nq}}};
+  MovedTensors moved{{"O", {0, heads * p.Nq * p.d}}, {"L", {0, heads * p.Nq}}};
   add_copy(moved, "Q", heads * p.Nq, p);
   for (const char* const tensor : {"K", "V"}) add_copy(moved, tensor, kv_heads * p.Nk, p);
   add_read(moved, "Q", heads * v.seeing, p);
@@ -42,8 +42,8 @@ inline Prediction predicted_forward(const Problem& p, const TileChoice& choice) 
 }
 
 /// The same where a warp only loads. In the last steps each warpgroup of 64 rows looks up biases of the tiles that it sees.
-inline Prediction predicted_specialized(std::string_view step, const Problem& p, const TileChoice& choice) {
-  Prediction moved = predicted_forward(p, choice);
+inline MovedTensors predicted_specialized(std::string_view step, const Problem& p, const TileChoice& choice) {
+  MovedTensors moved = predicted_forward(p, choice);
   const std::int64_t heads = std::int64_t{p.B} * p.H;
   const bool skips = step == "tall" || step == "scheduled";
   const Tiles looked_up{skips ? 64 : choice.tiles.Br, choice.tiles.Bc};
@@ -56,7 +56,7 @@ inline Prediction predicted_specialized(std::string_view step, const Problem& p,
 }
 
 /// (8.17)
-inline Prediction predicted_backward(std::string_view step, const Problem& p, const TileChoice& choice) {
+inline MovedTensors predicted_backward(std::string_view step, const Problem& p, const TileChoice& choice) {
   const auto [Br, Bc] = choice.tiles;
   const bool two_kernels = step == "two_kernels", staggered = step == "staggered";
   const bool persistent = step == "persistent", ordered = step == "ordered";
@@ -68,9 +68,9 @@ inline Prediction predicted_backward(std::string_view step, const Problem& p, co
   const std::int64_t parts = !staggered && d > 128 ? 2 : 1;
   const int lookers = staggered ? choice.threads / 2 : hopper && step != "warpgroups" ? choice.threads - 128 : choice.threads;
   const Moved gradient{0, kv_heads * Nk * d};
-  Prediction moved{{"O", {heads * Nq * d, 0}}, {"dO", {heads * Nq * d, 0}},
-                   {"L", {heads * Nq, 0}},     {"dQ", {0, heads * Nq * d}},
-                   {"dK", gradient},           {"dV", gradient}};
+  MovedTensors moved{{"O", {heads * Nq * d, 0}}, {"dO", {heads * Nq * d, 0}},
+                     {"L", {heads * Nq, 0}},     {"dQ", {0, heads * Nq * d}},
+                     {"dK", gradient},           {"dV", gradient}};
   add_copy(moved, "dO", heads * Nq, p);  // Q, K and V have theirs from the forward pass
   for (const char* const tensor : {"Q", "dO"}) add_read(moved, tensor, heads * (parts * v.queries + (two_kernels ? Nq : 0)), p);
   for (const char* const tensor : {"K", "V"}) {
@@ -103,15 +103,15 @@ inline Prediction predicted_backward(std::string_view step, const Problem& p, co
 
 inline Prediction predicted(const Variant& v, const Problem& p, Pass pass, const TileChoice& choice, const DeviceLimits&) {
   for (const std::string_view step : {"mma", "swizzle", "pipeline", "registers", "lazy_maximum", "tuned", "tma", "wgmma"}) {
-    if (v.name == step) return predicted_forward(p, choice);
+    if (v.name == step) return {predicted_forward(p, choice)};
   }
   for (const std::string_view step : {"specialized", "overlap", "lazy", "tall", "scheduled"}) {
-    if (v.name == step) return predicted_specialized(step, p, choice);
+    if (v.name == step) return {predicted_specialized(step, p, choice)};
   }
   for (const std::string_view step :
        {"two_kernels", "one_kernel", "staggered", "warpgroups", "ring", "bulk", "ordered", "persistent", "resident"}) {
     if (v.name != step) continue;
-    return pass == Pass::forward ? predicted_forward(p, choice) : predicted_backward(step, p, choice);
+    return {pass == Pass::forward ? predicted_forward(p, choice) : predicted_backward(step, p, choice)};
   }
   return {};
 }

@@ -4,29 +4,29 @@
 #   common/check_gpu.sh [--help] [OUTPUT_DIR [CMAKE_ARGUMENT...]]
 #
 # Logs and saved results go to OUTPUT_DIR (default: build-gpu/report):
-#   compare.json          all stages in fp32, b8 h12 N1024 d64 causal
-#   compare16.json        and those that take fp16
-#   large.json            stages 06 and 07 on 4096 queries and keys; the others would take too long
-#   peers.json            torch's attention on the problems of both, if torch is installed
-#   sweep16.json          the last steps of stage 08, FlashAttention-2 and cuDNN, timed in turns, on 16,384 tokens with H*d = 2048: N of
+#   compare.jsonl         all stages in fp32, b8 h12 N1024 d64 causal
+#   compare16.jsonl       and those that take fp16
+#   large.jsonl           stages 06 and 07 on 4096 queries and keys; the others would take too long
+#   peers.jsonl           torch's attention on the problems of both, if torch is installed
+#   sweep16.jsonl         the last steps of stage 08, FlashAttention-2 and cuDNN, timed in turns, on 16,384 tokens with H*d = 2048: N of
 #                         1024, 4096 and 16,384, d 64 and 128, causal or not, fp16
-#   tensor_cores.json     likewise in bf16, for other d, and for odd shapes
-#   tensor_steps.json     all steps of stage 08 at N4096
-#   front.json      the front page's problem: the last step of each stage, FlashAttention-2 and cuDNN
-#   power.json            clock and power of some of these
-#   peers16.json          all of torch on the problem of compare16.json, if torch is installed; then also whether torch and stage 08
+#   tensor_cores.jsonl    likewise in bf16, for other d, and for odd shapes
+#   tensor_steps.jsonl    all steps of stage 08 at N4096
+#   front.jsonl           the front page's problem: the last step of each stage, FlashAttention-2 and cuDNN
+#   power.jsonl           clock and power of some of these
+#   peers16.jsonl         all of torch on the problem of compare16.jsonl, if torch is installed; then also whether torch and stage 08
 #                         agree on the same inputs
-#   sweep.json, sweep_peers.json
+#   sweep.jsonl, sweep_peers.jsonl
 #                         part `sweep` alone: the last steps of the stages in fp32, and torch, on 16,384 tokens with H*d = 2048, for N from
 #                         1024 to 16,384, d 64 and 128, causal or not. Takes about ten minutes; goes on with the files, or FILE.partial,
 #                         that OUTPUT_DIR has from an interrupted run
-#   tuned.json            part `tune` alone: --tune of stages 06 to 08 over widths, masks and passes; goes on likewise
+#   tuned.jsonl           part `tune` alone: --tune of stages 06 to 08 over widths, masks and passes; goes on likewise
 #   virtual.txt           part `virtual` alone: what the GPU tests of all stages say of builds for 75-virtual and 80-virtual, which have
 #                         no machine code: the driver compiles the kernels of Turing and of Ampere for the GPU at hand
 #   standalone.txt        the standalone.cu files, N1024 with 128 heads and N4096 with 32, causal or not
-#   few_heads.json        all stages on one batch of 8 heads, N4096 d64 causal: less work than the SMs could share
-#   counted_problem.json  the problem whose counts the docs show, so that they can be held against the GPU's own
-#   profile.json          what Nsight Compute says of stage 08, N4096 d128
+#   few_heads.jsonl       all stages on one batch of 8 heads, N4096 d64 causal: less work than the SMs could share
+#   counted_problem.jsonl the problem whose counts the docs show, so that they can be held against the GPU's own
+#   profile.jsonl         what Nsight Compute says of stage 08, N4096 d128
 #   resources.json        registers and fixed shared memory of every kernel
 # Exits 1 if anything failed, 2 on bad usage, 3 if no GPU answers. FLASH_COMMIT says which commit the results belong to, in a copy of
 # the project of which git knows another or none. All of it takes a quarter of an hour on an H200 with 16 cores: FLASH_CHECK_SECONDS
@@ -77,8 +77,8 @@ fi
 compare() { "$build/bin/compare" --device gpu "$@" || fail "compare $*"; }
 look_for_failures() { grep -h '^FAILED: compare' "$@" && failed=1; }  # in what compare printed to files
 if part comparison "comparison"; then
-  { compare --save "$output/compare.json"; compare --dtype fp16 --save "$output/compare16.json"; } | tee "$output/compare.txt"
-  compare --batch 1 --heads 8 --seq 4096 --iterations 10 --save "$output/few_heads.json" >"$output/few_heads.txt"
+  { compare --save "$output/compare.jsonl"; compare --dtype fp16 --save "$output/compare16.jsonl"; } | tee "$output/compare.txt"
+  compare --batch 1 --heads 8 --seq 4096 --iterations 10 --save "$output/few_heads.jsonl" >"$output/few_heads.txt"
   look_for_failures "$output/compare.txt" "$output/few_heads.txt"
   for program in "$build"/tests/standalone_0?; do
     for problem in "1024 128 20" "1024 128 20 causal" "4096 32 20" "4096 32 20 causal"; do
@@ -94,14 +94,14 @@ large=(--problem "--batch 4 --heads 16 --seq 4096 --head-dim 128 --sweep causal=
 if part large "large problems"; then
   # The forward pass of 07 is that of 06.
   {
-    compare --only 07 --pass backward --iterations 10 "${large[@]}" --save "$output/large.json"
-    compare --only 06 --pass forward --iterations 10 "${large[@]}" --save "$output/large.json" --resume
+    compare --only 07 --pass backward --iterations 10 "${large[@]}" --save "$output/large.jsonl"
+    compare --only 06 --pass forward --iterations 10 "${large[@]}" --save "$output/large.jsonl" --resume
   } 2>&1 | tee "$output/large.txt"
   look_for_failures "$output/large.txt"
 fi
 
 if part peers "peers" && torch_here; then
-  compare --only peer --wide "${large[@]}" --problem --causal --save "$output/peers.json" 2>>"$output/peers.log" | tee "$output/peers.txt"
+  compare --only peer --wide "${large[@]}" --problem --causal --save "$output/peers.jsonl" 2>>"$output/peers.log" | tee "$output/peers.txt"
   look_for_failures "$output/peers.txt"
 fi
 
@@ -112,27 +112,27 @@ if part tensor "tensor cores"; then
   if torch_here; then
     rivals=(--only "08,peer" --variant "tuned,scheduled,staggered,warpgroups,bulk,ordered,resident,flash,cudnn" "${rivals[@]:4}")
     {
-      compare --only peer --wide --dtype fp16 --iterations 10 --save "$output/peers16.json"  # for the page of the comparison
+      compare --only peer --wide --dtype fp16 --iterations 10 --save "$output/peers16.jsonl"  # for the page of the comparison
       common/compare/check_peers.py "$build/bin" --device gpu >"$output/check_peers.txt" || fail "torch and stage 08 do not agree"
     } >"$output/peers16.txt" 2>>"$output/peers.log"
     tail -n 3 "$output/check_peers.txt"
   fi
   {
-    compare "${rivals[@]}" --rounds 2 --dtype fp16 --sweep d=64,128 --sweep seq=1024,4096,16384 --save "$output/sweep16.json"
-    compare --only 08 --no-counts --iterations 10 "${papers[@]}" --dtype fp16 --seq 4096 --sweep d=64,128 --save "$output/tensor_steps.json"
+    compare "${rivals[@]}" --rounds 2 --dtype fp16 --sweep d=64,128 --sweep seq=1024,4096,16384 --save "$output/sweep16.jsonl"
+    compare --only 08 --no-counts --iterations 10 "${papers[@]}" --dtype fp16 --seq 4096 --sweep d=64,128 --save "$output/tensor_steps.jsonl"
     compare "${rivals[@]}" --rounds 2 --problem "--dtype bf16 --sweep d=64,128 --sweep seq=1024,4096,16384" \
       --problem "--dtype fp16 --seq 4096 --sweep d=32,80,96,111" --problem "--dtype fp16 --head-dim 256 --sweep seq=1024,4096,16384" \
-      --problem "--dtype fp16 --seq 4000 --head-dim 128" --save "$output/tensor_cores.json"
-    front=(--batch 4 --heads 16 --seq 4096 --head-dim 128 --causal --no-counts --iterations 10 --rounds 2 --save "$output/front.json")
+      --problem "--dtype fp16 --seq 4000 --head-dim 128" --save "$output/tensor_cores.jsonl"
+    front=(--batch 4 --heads 16 --seq 4096 --head-dim 128 --causal --no-counts --iterations 10 --rounds 2 --save "$output/front.jsonl")
     compare "${front[@]}" --only 01,03,04,05,06,07 --variant last
     compare "${front[@]}" "${rivals[@]:0:4}" --dtype fp16 --resume
   } >"$output/tensor_cores.txt" 2>"$output/tensor_cores.log"
   look_for_failures "$output/peers16.txt" "$output/tensor_cores.txt"
   # The longest, without a mask: of a run of seconds nearly all is the kernel.
-  python3 -c 'import json, pathlib, sys
-rows = [row for row in json.loads(pathlib.Path(sys.argv[1]).read_text()) if row["problem"]["seq_q"] == 16384 and not row["problem"]["causal"]]
-pathlib.Path(sys.argv[2]).write_text(json.dumps(rows))' "$output/sweep16.json" "$output/power.json" || fail "rows for the power"
-  common/power_gpu.py "$build/bin" "$output/power.json" >"$output/power.txt" 2>&1 || fail "power"
+  PYTHONPATH=common/compare python3 -c 'import sys, rows
+rows.write(sys.argv[2], [row for row in rows.read(sys.argv[1]) if row.problem["seq_q"] == 16384 and not row.problem["causal"]])' \
+    "$output/sweep16.jsonl" "$output/power.jsonl" || fail "rows for the power"
+  common/power_gpu.py "$build/bin" "$output/power.jsonl" >"$output/power.txt" 2>&1 || fail "power"
 fi
 
 # The problems of the FlashAttention papers. Five repetitions: most of what takes long is plain attention. The forward passes of 05 and 07
@@ -140,15 +140,15 @@ fi
 if part sweep "sweep"; then
   sweep() { compare --iterations 5 --no-counts --time-limit 10 --resume "$@" --sweep d=64,128 "${papers[@]}" --sweep seq=1024..16384; }
   {
-    sweep --pass backward --variant last --only 01,05,07 --save "$output/sweep.json"
-    sweep --pass forward --variant last --only 01,02,03,04,06 --save "$output/sweep.json"
-    torch_here && sweep --only peer --sweep dtype=fp32,fp16 --save "$output/sweep_peers.json"
+    sweep --pass backward --variant last --only 01,05,07 --save "$output/sweep.jsonl"
+    sweep --pass forward --variant last --only 01,02,03,04,06 --save "$output/sweep.jsonl"
+    torch_here && sweep --only peer --sweep dtype=fp32,fp16 --save "$output/sweep_peers.jsonl"
   } >"$output/sweep.txt"
   look_for_failures "$output/sweep.txt"
 fi
 
 if part tune "tile sizes"; then
-  tune() { compare --tune --variant last --iterations 5 --seq 4096 --sweep d=32,64,96,128,256 "${papers[@]}" --save "$output/tuned.json" --resume "$@"; }
+  tune() { compare --tune --variant last --iterations 5 --seq 4096 --sweep d=32,64,96,128,256 "${papers[@]}" --save "$output/tuned.jsonl" --resume "$@"; }
   {
     tune --only 07 --pass backward
     tune --only 06,08 --sweep dtype=fp32,fp16
@@ -221,9 +221,9 @@ if part sanitizers "compute-sanitizer"; then
 fi
 
 if command -v ncu >/dev/null && part profile "profile"; then
-  "$build/bin/compare" --heads 2 --seq 256 --batch 1 --save "$output/counted_problem.json" >"$output/compare.log" || fail "compare"
+  "$build/bin/compare" --heads 2 --seq 256 --batch 1 --save "$output/counted_problem.jsonl" >"$output/compare.log" || fail "compare"
   "$build/bin/compare" --device gpu --only 08 --dtype fp16 --batch 4 --heads 16 --seq 4096 --head-dim 128 --no-causal --iterations 5 \
-    --save "$output/profile.json" >"$output/compare.log" || fail "compare"
+    --save "$output/profile.jsonl" >"$output/compare.log" || fail "compare"
   for rows in compare counted_problem "profile --details"; do
     [ -e "$output/${rows%% *}.json" ] || continue  # without the part `comparison`
     # shellcheck disable=SC2086  # the last is a name and an option

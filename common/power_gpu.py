@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Adds clock and power to rows that `compare --save` wrote on a GPU.
 
-    common/power_gpu.py BIN_DIR FILE.json [--seconds N]
+    common/power_gpu.py BIN_DIR FILE.jsonl [--seconds N]
 
 Every row that has a time is run once more, for N seconds (default: 2): a stage from BIN_DIR, a peer by torch. nvidia-smi says meanwhile
 which clock the SMs have and what the card draws. A row gets "sustained": the median of both while the card is busy, and the rate of this long
-run. That is the rate of a GPU which has lowered its clock to stay within its power limit; a short run may be over before it has. FILE.json
+run. That is the rate of a GPU which has lowered its clock to stay within its power limit; a short run may be over before it has. FILE.jsonl
 keeps its rows until all are there.
 """
 
@@ -18,8 +18,7 @@ import statistics
 import subprocess
 import sys
 
-from compare.rows import files, usage
-from compare.rows.read import read_file
+from compare import rows as saved
 from profile_gpu import command
 
 PEERS = pathlib.Path(__file__).resolve().parent / "compare" / "peers.py"
@@ -65,18 +64,17 @@ def sustained(bin_dir, row, seconds):
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("bin_dir", type=pathlib.Path)
-    parser.add_argument("path", type=pathlib.Path, metavar="FILE.json")
+    parser.add_argument("path", type=pathlib.Path, metavar="FILE.jsonl")
     parser.add_argument("--seconds", type=float, default=2)
     options = parser.parse_args(arguments)
-    path = files.target(options.path, "a file of saved rows", read_file)
-    rows = read_file(path)
+    rows = saved.read(options.path)
     for row in rows:
-        if "time" in row and row.get("device", {}).get("kind") == "gpu":
-            row["sustained"] = sustained(options.bin_dir, row, options.seconds)
-            print(f"{row['stage']} {row['variant']} {row['pass']}: {row['sustained']}")
-    files.write(path, files.rows_text(rows))
+        if row.time and row.is_gpu:
+            row.sustained = sustained(options.bin_dir, row, options.seconds)
+            print(f"{row.label} {row.pass_}: {row.sustained}")
+    saved.write(options.path, rows)
     return 0
 
 
 if __name__ == "__main__":
-    usage.run("power_gpu", main)
+    saved.run("power_gpu", main)

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Adds what Nsight Compute says about each kernel to rows that `compare --save` wrote on a GPU.
 
-    common/profile_gpu.py BIN_DIR FILE.json [--details] [--seconds N]
+    common/profile_gpu.py BIN_DIR FILE.jsonl [--details] [--seconds N]
 
 --details adds what docs/profiling.md explains: tensor cores, reasons why warps wait, L2 hits, bank conflicts. It also runs one head
 of each row on the CPU simulator, with the same tiles, and notes its exact counts as "counters_of_a_head" (some seconds each).
 
 Every row of the file is run once more under ncu, from the stage programs in BIN_DIR, and gets a list "profile" with an object for
 each kernel launch of the pass. The clocks are left as they are (--clock-control none), and so are caches: every kernel starts with what the
-one before left behind, as in real use (--cache-control none). FILE.json keeps its rows until all are there. Needs ncu on the PATH and permission to read the counters.
+one before left behind, as in real use (--cache-control none). FILE.jsonl keeps its rows until all are there. Needs ncu on the PATH and permission to read the counters.
 """
 
 import argparse
@@ -20,8 +20,7 @@ import subprocess
 import sys
 import time
 
-from compare.rows import files, usage
-from compare.rows.read import read_file
+from compare import rows as saved
 
 METRICS = {
     "time_us": ("gpu__time_duration.sum", 1e-3),
@@ -112,7 +111,7 @@ def profile(bin_dir, row, details):
 
 def count_one_head(bin_dir, row):
     """What the simulator counts for one head of one batch."""
-    one = row | {"problem": row["problem"] | {"batch": 1, "heads": 1, "kv_heads": 1}}
+    one = {**row, "problem": row.problem | {"batch": 1, "heads": 1, "kv_heads": 1}}
     words = command(bin_dir, one)
     words[words.index("gpu")] = "cpu"
     done = subprocess.run(words + ["--json"], capture_output=True, text=True)
@@ -125,40 +124,38 @@ def count_one_head(bin_dir, row):
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("bin_dir", type=pathlib.Path)
-    parser.add_argument("path", type=pathlib.Path, metavar="FILE.json")
+    parser.add_argument("path", type=pathlib.Path, metavar="FILE.jsonl")
     parser.add_argument(
         "--details", action="store_true", help="also tensor cores, stalls, L2 and bank conflicts, and the simulator's counts"
     )
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no run later than that; the rest has no profile")
     options = parser.parse_args(arguments)
-    path = files.target(options.path, "a file of saved rows", read_file)
     began = time.monotonic()
     details = available(DETAILS) if options.details else {}
-    rows = read_file(path)
+    rows = saved.read(options.path)
     forward_launches = {}
     for row in rows:
-        if "problem" not in row or row.get("device", {}).get("kind") != "gpu":
+        if not row.is_gpu:
             continue
-        name = f"{row['stage']} {row['variant']} {row['pass']}"
-        variant = (row["stage"], row["variant"])
+        name = f"{row.label} {row.pass_}"
         late = time.monotonic() - began > options.seconds
         if late:
             print(f"not profiled for lack of time: {name}")
             continue
-        if row["pass"] == "backward" and variant not in forward_launches:  # its forward pass is another step's, and has no row
-            forward = row | {"pass": "forward", "tiles": None}
-            forward_launches[variant] = len(profile(options.bin_dir, forward, {}))
-        row["profile"] = profile(options.bin_dir, row, details)
+        if row.pass_ == "backward" and row.label not in forward_launches:  # its forward pass is another step's, and has no row
+            forward = {**row, "pass": "forward", "tiles": None}
+            forward_launches[row.label] = len(profile(options.bin_dir, forward, {}))
+        row.profile = profile(options.bin_dir, row, details)
         if options.details:
-            row["counters_of_a_head"] = count_one_head(options.bin_dir, row)
-        if row["pass"] == "forward":
-            forward_launches[variant] = len(row["profile"])
+            row.counters_of_a_head = count_one_head(options.bin_dir, row)
+        if row.pass_ == "forward":
+            forward_launches[row.label] = len(row.profile)
         else:  # it ran its forward pass first; the profile is of the backward pass alone
-            del row["profile"][: forward_launches[variant]]
-        print(f"profiled {name}: {len(row['profile'])} launches")
-    files.write(path, files.rows_text(rows))
+            del row.profile[: forward_launches[row.label]]
+        print(f"profiled {name}: {len(row.profile)} launches")
+    saved.write(options.path, rows)
     return 0
 
 
 if __name__ == "__main__":
-    usage.run("profile_gpu", main)
+    saved.run("profile_gpu", main)

@@ -17,7 +17,7 @@ from pathlib import Path
 from tools import check_pages, plot_files
 
 # isort: split
-from rows import files, usage  # where tools looks
+from rows import run  # where tools looks
 
 ROOT = Path(__file__).resolve().parent.parent
 MARKER = re.compile(r"(<!-- generated: ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -74,7 +74,7 @@ def main():
         after, stale = page(before, relative)
         wrong += [f"{relative}: generated part '{marker}' is stale; run docs/generate.py" for marker in stale if check]
         if not check and after != before:
-            files.write(path, after)
+            path.write_text(after)
             print(f"{relative}: {', '.join(stale)}")
     for name, contents in pictures().items():
         path = ROOT / name
@@ -83,7 +83,7 @@ def main():
         if check:
             wrong.append(f"{name} is stale; run docs/generate.py")
         else:
-            files.write(path, contents)
+            path.write_text(contents)
             print(name)
     if check:
         wrong += plot_files.check()
@@ -97,4 +97,4 @@ def main():
 
 
 if __name__ == "__main__":
-    usage.run("generate", lambda arguments: main())
+    run("generate", lambda arguments: main())

@@ -36,20 +36,20 @@ for stage in 06_fa2_forward 07_fa2_backward 08_tensor_cores; do
   "$bin/$stage" --list --json --batch 4 --heads 16 --seq 8192 >"$results/programs/$stage.json"
 done
 "$bin/lab_fragments" --json >"$results/programs/lab_fragments.json"
-"$bin/compare" --device cpu --save "$results/compare.json" >/dev/null
+"$bin/compare" --device cpu --save "$results/compare.jsonl" >/dev/null
 # Without a mask, and long enough for several tiles along both axes: for the page on IO complexity.
-"$bin/compare" --device cpu --heads 1 --seq 1024 --no-causal --save "$results/io.json" >/dev/null
+"$bin/compare" --device cpu --heads 1 --seq 1024 --no-causal --save "$results/io.jsonl" >/dev/null
 # Nothing is a multiple of a tile, heads are shared, rows of Q and K have different numbers, and there is a bias.
 "$bin/compare" --device cpu --heads 4 --kv-heads 2 --seq-q 113 --seq-k 203 --head-dim 59 --causal --bias matrix \
-  --save "$results/odd_sizes.json" >/dev/null
+  --save "$results/odd_sizes.jsonl" >/dev/null
 # The same for stage 08, the first problem in both of its types.
-"$bin/compare" --device cpu --only 08 --sweep dtype=fp16,bf16 --save "$results/tensor.json" >/dev/null
-"$bin/compare" --device cpu --only 08 --dtype fp16 --heads 1 --seq 1024 --no-causal --save "$results/tensor_io.json" >/dev/null
+"$bin/compare" --device cpu --only 08 --sweep dtype=fp16,bf16 --save "$results/tensor.jsonl" >/dev/null
+"$bin/compare" --device cpu --only 08 --dtype fp16 --heads 1 --seq 1024 --no-causal --save "$results/tensor_io.jsonl" >/dev/null
 "$bin/compare" --device cpu --only 08 --dtype fp16 --heads 4 --kv-heads 2 --seq-q 113 --seq-k 203 --head-dim 59 --causal --bias matrix \
-  --save "$results/tensor_odd.json" >/dev/null
-# For the plots against N. That of io.json goes on where the sweep ends.
-"$bin/compare" --device cpu --heads 1 --no-causal --sweep seq=64..512 --save "$results/sweep.json" >/dev/null
-"$bin/compare" --device cpu --only 08 --dtype fp16 --heads 1 --no-causal --sweep seq=64..512 --save "$results/sweep16.json" >/dev/null
+  --save "$results/tensor_odd.jsonl" >/dev/null
+# For the plots against N. That of io.jsonl goes on where the sweep ends.
+"$bin/compare" --device cpu --heads 1 --no-causal --sweep seq=64..512 --save "$results/sweep.jsonl" >/dev/null
+"$bin/compare" --device cpu --only 08 --dtype fp16 --heads 1 --no-causal --sweep seq=64..512 --save "$results/sweep16.jsonl" >/dev/null
 # What a block of a kernel with rings does, in order, for pictures of their phases.
 mkdir "$results/traces"
 FLASH_SIMT_TRACE="$results/trace.jsonl" "$bin/08_tensor_cores" --device cpu --variant overlap --dtype fp16 --batch 1 --heads 1 \

@@ -4,7 +4,7 @@
 #include "common/harness/inputs.hpp"
 #include "common/reference/reference.hpp"
 #include "common/simt/options.hpp"
-#include "common/testing/grid/traffic.hpp"
+#include "common/testing/grid/prediction.hpp"
 
 #include <doctest/doctest.h>
 
@@ -47,7 +47,7 @@ TEST_CASE("cpu: HBM bytes of the backward steps are those of the formula (8.17)"
       for (const char* name : names) {
         const Variant& v = grid::variant_named(name);
         if (choices(v, p, Pass::backward).empty()) continue;  // d = 256 on sm_75
-        grid::check_traffic(v, p, Pass::backward);
+        grid::check_prediction(v, p, Pass::backward);
       }
     }
   }

@@ -4,7 +4,7 @@
 #include "common/attention/float16.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/reference/reference.hpp"
-#include "common/testing/grid/traffic.hpp"
+#include "common/testing/grid/prediction.hpp"
 
 #include <doctest/doctest.h>
 
@@ -35,7 +35,7 @@ TEST_CASE("cpu: HBM bytes are those of the formula (8.9)") {
   for (const int sm : {75, 90}) {
     const Simulated gpu({.target_sm = sm});
     for (const Problem& p : grid::counted(problems)) {
-      for (const Variant& v : forward_steps()) grid::check_traffic(v, p, Pass::forward);
+      for (const Variant& v : forward_steps()) grid::check_prediction(v, p, Pass::forward);
     }
   }
 }
@@ -61,7 +61,7 @@ TEST_CASE("cpu: products are those of the visited tiles, and of those that lazy 
           if (is_lazy(v) && kind == InputKind::large && p.Nk > 128) CHECK(work.repeated > 0);
           if (kind == InputKind::normal && p.Nk % choice.tiles.Bc > 8 && p.bias == BiasKind::none) CHECK(work.repeated == 0);
           CHECK(got.launches == (p.d % 8 == 0 ? 1 : 4));
-          const std::int64_t biases = predicted_bytes(v, p, Pass::forward, grid::device().limits(), choice.tiles)["bias"].read;
+          const std::int64_t biases = predict(v, p, Pass::forward, grid::device().limits(), choice.tiles).tensors["bias"].read;
           for (const TensorTraffic& t : got.traffic) {  // each lane of the warp its slope once more
             if (t.tensor == "bias") CHECK(static_cast<std::int64_t>(t.read_bytes) == biases + 4 * 32 * work.repeated);
           }

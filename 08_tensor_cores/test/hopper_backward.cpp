@@ -5,7 +5,7 @@
 #include "common/harness/inputs.hpp"
 #include "common/reference/reference.hpp"
 #include "common/simt/options.hpp"
-#include "common/testing/grid/traffic.hpp"
+#include "common/testing/grid/prediction.hpp"
 
 #include <doctest/doctest.h>
 
@@ -56,7 +56,7 @@ TEST_CASE("cpu: HBM bytes of the backward steps for Hopper are those of the form
       with_bias(causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 113, .Nk = 133, .d = 59})), BiasKind::matrix),
       with_bias(causal(grid::problem_of({.Nq = 70, .Nk = 170, .d = 16})), BiasKind::alibi)};
   for (const Problem& p : grid::counted(problems)) {
-    for (const char* name : names) grid::check_traffic(grid::variant_named(name), p, Pass::backward);
+    for (const char* name : names) grid::check_prediction(grid::variant_named(name), p, Pass::backward);
   }
 }
 

@@ -1,8 +1,11 @@
-// What a pass moves, tensor by tensor: predicted by the closed formulas of the chapters, and held to what the simulator counts.
+// What a pass should do by the closed formulas of the chapters. Tests compare each number with the simulator's count.
 #pragma once
+
+#include "common/attention/problem.hpp"
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 namespace flash {
@@ -10,18 +13,30 @@ namespace flash {
 /// Of one tensor or workspace.
 struct Moved {
   std::int64_t read = 0, written = 0;
-  bool rows_apart =
-      false;  ///< neighbouring threads work rows apart, as the chapter says: a report makes no remark on it. Not compared
-  friend bool operator==(const Moved& a, const Moved& b) { return a.read == b.read && a.written == b.written; }
+  std::optional<std::int64_t> sectors{};  ///< unset: warps access it along its rows, 32 bytes per sector
 };
 
-/// By name. Variant::predict gives elements; empty: there is no formula.
-using Prediction = std::map<std::string, Moved>;
+/// By the name of the tensor.
+using MovedTensors = std::map<std::string, Moved>;
 
-/// Of all tensors.
-inline Moved sum_of(const Prediction& prediction) {
+/// Variant::predict gives the traffic in elements. An unset number has no formula.
+struct Prediction {
+  MovedTensors tensors{};  ///< empty: nothing is predicted
+  std::optional<std::int64_t> sectors{}, barriers{}, warp_operations{};
+};
+
+/// Of all tensors, without sectors.
+inline Moved sum_of(const MovedTensors& tensors) {
   Moved sum;
-  for (const auto& [name, moved] : prediction) sum = {sum.read + moved.read, sum.written + moved.written};
+  for (const auto& [name, moved] : tensors) sum.read += moved.read, sum.written += moved.written;
+  return sum;
+}
+
+/// (2.9)  Of fp32 elements, where the accesses of a warp begin and end with a sector.
+inline std::optional<std::int64_t> sectors_of(const MovedTensors& tensors, const Problem& p) {
+  if (p.Nk % 8 != 0 || p.d % 8 != 0 || p.Nq % 8 != 0 || p.bias != BiasKind::none) return {};
+  std::int64_t sum = 0;
+  for (const auto& [name, moved] : tensors) sum += moved.sectors.value_or((moved.read + moved.written) / 8);
   return sum;
 }
 

@@ -64,8 +64,8 @@ std::string refusal_on(const Variant& variant, const Problem& problem, const Dev
   return why.empty() && variant.refuse_on != nullptr ? variant.refuse_on(problem, limits) : why;
 }
 
-Prediction predicted_bytes(const Variant& variant, const Problem& problem, Pass pass, const DeviceLimits& limits,
-                           std::optional<Tiles> tiles) {
+Prediction predict(const Variant& variant, const Problem& problem, Pass pass, const DeviceLimits& limits,
+                   std::optional<Tiles> tiles) {
   if (variant.predict == nullptr) return {};
   TileChoice choice;
   if (variant.tiles != nullptr) {
@@ -75,13 +75,13 @@ Prediction predicted_bytes(const Variant& variant, const Problem& problem, Pass 
     if (found == choices.end()) return {};
     choice = *found;
   }
-  Prediction moved = variant.predict(variant, problem, pass, choice, limits);
-  for (auto& [name, of_tensor] : moved) {
+  Prediction prediction = variant.predict(variant, problem, pass, choice, limits);
+  for (auto& [name, moved] : prediction.tensors) {
     const std::int64_t bytes = element_bytes(variant, problem, pass, name);
-    of_tensor.read *= bytes, of_tensor.written *= bytes;
+    moved.read *= bytes, moved.written *= bytes;
   }
-  std::erase_if(moved, [](const auto& entry) { return entry.second == Moved{}; });
-  return moved;
+  std::erase_if(prediction.tensors, [](const auto& entry) { return entry.second.read + entry.second.written == 0; });
+  return prediction;
 }
 
 const std::vector<Variant>& variants(Backend backend) {

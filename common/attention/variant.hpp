@@ -20,8 +20,8 @@ struct StageInfo {
 
 struct Variant;
 
-/// The elements that a pass of a variant moves with these tiles (of no rows, if it has nothing to choose) on such a device. A stage has it
-/// in its predicted.hpp, beside the kernels.
+/// What a pass of a variant does with these tiles (of no rows, if it has nothing to choose) on such a device. A stage has it in its
+/// predicted.hpp, next to the kernels.
 using Predict = Prediction (*)(const Variant&, const Problem&, Pass, const TileChoice&, const DeviceLimits&);
 
 /// One kernel file of a stage. launch functions start kernels on the default stream, allocate nothing and do not wait.
@@ -56,8 +56,8 @@ std::string refusal(const Variant&, const Problem&);
 /// "" or why it does not take the problem on such a device; where refusal() has something to say, that.
 std::string refusal_on(const Variant&, const Problem&, const DeviceLimits&);
 
-/// The bytes that a pass is predicted to move with these tiles, by default the variant's default; empty if there is no formula.
-Prediction predicted_bytes(const Variant&, const Problem&, Pass, const DeviceLimits&, std::optional<Tiles> = {});
+/// The same with traffic in bytes, for these tiles or the variant's default; empty if there is no formula.
+Prediction predict(const Variant&, const Problem&, Pass, const DeviceLimits&, std::optional<Tiles> = {});
 
 enum class Backend { gpu, cpu };
 

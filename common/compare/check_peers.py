@@ -24,10 +24,7 @@ import tempfile
 
 import peer_outputs
 from peer_timing import find_torch
-from rows import usage
-from rows.row import grouped
-from rows.text import describe
-from rows.usage import Failure
+from rows import Failure, describe, grouped, usage
 
 STAGE = "08_tensor_cores"
 TENSORS = {"o": "O", "lse": "L", "dq": "dQ", "dk": "dK", "dv": "dV"}

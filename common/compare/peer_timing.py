@@ -5,8 +5,7 @@ import statistics
 import time
 import warnings
 
-from rows.text import size
-from rows.usage import Failure
+from rows import Failure, size
 
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}  # names of torch
 PEERS = {  # variant: (idea, backend of torch.nn.attention.SDPBackend, TRITON, or None)

@@ -21,6 +21,7 @@ computed without TF32. Torch takes neither a bias nor another layout here, no sh
 Needs torch and a GPU. Exit codes: 0 good; 1 the GPU fails; 2 bad usage; 3 no torch or no GPU.
 """
 
+import argparse
 import json
 import pathlib
 import re
@@ -28,12 +29,9 @@ import sys
 
 import peer_timing
 from peer_timing import DTYPES, PEERS
-from rows import text, usage
-from rows.read import what_is_wrong_in
-from rows.usage import Failure
+from rows import PASSES, USUAL, Failure, options, run, wrong_in
 
-DEFAULTS = {"batch": 8, "heads": 12, "seq_q": 1024, "head_dim": 64, "causal": True, "dtype": "fp32", **text.USUAL}
-PASSES = ("forward", "backward")
+DEFAULTS = {"batch": 8, "heads": 12, "seq_q": 1024, "head_dim": 64, "causal": True, "dtype": "fp32", **USUAL}
 
 
 def driver_version():
@@ -79,7 +77,7 @@ def parse(line):
     problem = DEFAULTS | given
     problem = {"kv_heads": problem["heads"], "seq_k": problem["seq_q"]} | problem
     iterations, cold_l2 = asked.get("iterations", 20), asked.get("cold_l2", True)
-    if wrong := what_is_wrong_in(problem):
+    if wrong := wrong_in("problem", problem):
         raise Failure(2, wrong)
     one_of(problem, "dtype", DTYPES)
     if type(iterations) is not int or iterations < 1:
@@ -97,7 +95,7 @@ def parse(line):
 
 def not_taken(problem):
     """What torch is not asked for: "" or why not."""
-    said = [f"{name} {value}" for name, value in text.options(problem) if name != "seed"]  # an option that is not known here is one
+    said = [f"{name} {value}" for name, value in options(problem) if name != "seed"]  # an option that is not known here is one
     said += [f"{problem['heads']} heads with {problem['kv_heads']} for keys and values"] if problem["heads"] != problem["kv_heads"] else []
     said += [f"{problem['seq_q']} queries with {problem['seq_k']} keys"] if problem["seq_q"] != problem["seq_k"] else []
     return f"torch is not timed with {', '.join(said)}" if said else ""
@@ -117,14 +115,14 @@ def result(torch, row, iterations, cold_l2):
 
 
 def main(arguments):
-    parser = usage.Parser("peers", __doc__)
+    parser = argparse.ArgumentParser("peers.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true")
-    options = parser.parse_args(arguments)
-    if not options.list and sys.stdin.isatty():
+    wants_list = parser.parse_args(arguments).list
+    if not wants_list and sys.stdin.isatty():
         raise Failure(2, "no problems on standard input; allowed: a JSON object a line, as --help says, or compare --peers")
     torch = peer_timing.find_torch()
     known = about(torch)
-    if options.list:
+    if wants_list:
         print(json.dumps(listing(known)))
         return
     one = torch.ones(1, 1, device="cuda", dtype=torch.float32)
@@ -140,4 +138,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    usage.run("peers", main)
+    run("peers", main)

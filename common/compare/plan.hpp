@@ -39,7 +39,7 @@ struct Plan {
 RequestedSizes compared_sizes(Backend);
 
 /// A hash of what a compiler sees of this code, 16 hexadecimal digits: tokens without comments, however they are laid out. Rows keep it, so
-/// that a better comment leaves them valid. rows/files.py has the same function.
+/// that a better comment leaves them valid. rows.py has the same function.
 std::string code_hash(const std::string& code);
 
 /// Runs every variant that has the pass and takes the dtype. Where a stage has steps of the forward pass alone, those of the

@@ -2,7 +2,7 @@
 """Draws saved rows of `compare --save` as SVG pictures for light
 and dark pages.
 
-    common/compare/plot.py ROWS.json... --out DIR [--only NAME,...]
+    common/compare/plot.py ROWS.jsonl... --out DIR [--only NAME,...]
 
 From times: time, tflops_forward, tflops_backward, tflops_both (and the same
 with _fp32), roofline, ladder. From counts of the CPU simulator: bytes, counts.
@@ -14,6 +14,7 @@ common/compare/plots, and said in its title. Needs matplotlib 3.6 or newer.
 Exit codes: 0 good; 2 bad usage or input, or nothing to draw; 3 no matplotlib.
 """
 
+import argparse
 import hashlib
 import json
 import pathlib
@@ -24,9 +25,7 @@ from plots.choose import Unfit, median, of_one_device
 from plots.lines import Lines, extra_memory, memory, moved, moved_bytes, times
 from plots.roofline import Roofline
 from plots.steps import Counts, Ladder
-from rows import files, usage
-from rows.read import read_file
-from rows.usage import Failure
+from rows import Failure, read, run
 
 PLOTS = {  # name: what selects its content and draws it
     "time": Lines(
@@ -79,7 +78,7 @@ def code_digest(name):
 def digest(name, picture):
     """The first line of the file, so that a picture that is out of date is known without drawing it anew."""
     content = json.dumps([picture.title, picture.note, picture.remark, picture.content], sort_keys=True)
-    return f"{files.PLOT}{code_digest(name)} from rows {hashlib.sha256(content.encode()).hexdigest()[:16]} -->"
+    return f"<!-- drawn by plot.py {code_digest(name)} from rows {hashlib.sha256(content.encode()).hexdigest()[:16]} -->"
 
 
 def select(rows, only=PLOTS):
@@ -107,17 +106,17 @@ def svg(name, picture):
 
 
 def parse(arguments):
-    parser = usage.Parser("plot", __doc__)
-    parser.add_argument("rows", nargs="+", metavar="ROWS.json")
+    parser = argparse.ArgumentParser(prog="plot", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", nargs="+", metavar="ROWS.jsonl")
     parser.add_argument("--out", type=pathlib.Path, required=True, metavar="DIR")
-    parser.add_argument("--only", type=usage.list_of(PLOTS), default=PLOTS, metavar="NAME,...")
+    parser.add_argument("--only", type=lambda names: names.split(","), default=PLOTS, metavar="NAME,...")
     return parser.parse_args(arguments)
 
 
 def main(arguments):
     options = parse(arguments)
     try:
-        pictures, reasons = select([row for path in options.rows for row in read_file(path)], options.only)
+        pictures, reasons = select(read(*options.rows), options.only)
         if pictures:
             import matplotlib  # noqa: F401
 
@@ -130,9 +129,8 @@ def main(arguments):
     except OSError as error:
         raise Failure(2, f"--out is '{options.out}', which cannot be made: {error.strerror}") from None
     shown = {name: options.out / f"{name}.svg" for name in pictures}
-    targets = {name: files.target(file, "a plot of this program", files.begins(files.PLOT)) for name, file in shown.items()}
     for name, text in [(name, svg(name, picture)) for name, picture in pictures.items()]:
-        files.write(targets[name], text)
+        shown[name].write_text(text)
         print(shown[name])
     for name, reason in reasons.items():
         print(f"no {name}: {reason}")
@@ -141,4 +139,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    usage.run("plot", main)
+    run("plot", main)

@@ -181,7 +181,8 @@ std::vector<std::string> waste(const Attention& a, const Prediction& predicted, 
           std::ranges::find_if(tensors, [&](const TensorRef& t) { return t.exists() && traffic.tensor == t.name; });
       if (found == tensors.end() || found->shape[3] * size_of(found->dtype) < short_row || !rows_are_aligned({*found}))
         continue;
-      if (const auto moved = predicted.find(traffic.tensor); moved != predicted.end() && moved->second.rows_apart) continue;
+      const auto moved = predicted.tensors.find(traffic.tensor);
+      if (moved != predicted.tensors.end() && moved->second.sectors) continue;
       const std::uint64_t filled = (writes ? traffic.written_bytes : traffic.read_bytes) / sector_bytes;
       const std::uint64_t touched = writes ? traffic.written_sectors : traffic.read_sectors;
       if (filled == 0 || touched < factor * filled) continue;

@@ -48,10 +48,11 @@ std::string report::table_text(std::size_t indent, const std::vector<Column>& co
   for (const Json& row : rows) {
     std::vector<std::string> cells;
     for (const Column& column : columns) {
-      const Json cell = row.value(Json::json_pointer(column.place), Json("-"));
-      cells.push_back(cell.is_number_float() ? number_text(cell, column.digits)
-                      : cell.is_number()     ? count_text(cell)
-                                             : word(cell));
+      const Json cell = row.value(Json::json_pointer(column.place), Json());
+      cells.push_back(cell.is_null()           ? "-"
+                      : cell.is_number_float() ? number_text(cell, column.digits)
+                      : cell.is_number()       ? count_text(cell)
+                                               : word(cell));
     }
     table.add(cells);
   }
@@ -153,14 +154,16 @@ std::string counts_text(const Json& counters, const Json& predicted) {
     tensors.push_back({{"tensor", name}, {"counted", nothing}, {"sectors", 0}, {"predicted", moved}});
   }
   tensors.push_back({{"tensor", "all"}, {"counted", counters}, {"sectors", counters.at("sectors")}, {"predicted", predicted}});
-  for (const auto& [event, key] : {std::pair{"kernel launches", "launches"},
-                                   {"blocks", "blocks"},
+  for (const auto& [event, key] : {std::pair{"sectors of 32 bytes", "sectors"},
                                    {"barriers", "barriers"},
                                    {"warp operations", "warp_operations"},
                                    {"bank conflicts of views", "bank_conflicts"},
                                    {"atomics", "atomics"},
-                                   {"tensor-core products", "tensor_core_products"}}) {
-    events.push_back({{"event", event}, {"count", counters.at(key)}});
+                                   {"tensor-core products", "tensor_core_products"},
+                                   {"kernel launches", "launches"},
+                                   {"blocks", "blocks"}}) {
+    const Json known = predicted.is_null() ? Json() : predicted.value(key, Json());
+    events.push_back({{"event", event}, {"predicted", known}, {"counted", counters.at(key)}});
   }
   return line("counts", "of this pass, exact; they are not times") +
          table_text(15,
@@ -171,7 +174,7 @@ std::string counts_text(const Json& counters, const Json& predicted) {
                      {"counted", "/counted/written_bytes"},
                      {"32-byte\nsectors", "/sectors"}},
                     tensors) +
-         table_text(15, {{"event", "/event"}, {"count", "/count"}}, events);
+         table_text(15, {{"event", "/event"}, {"predicted", "/predicted"}, {"counted", "/counted"}}, events);
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ struct RunRecord {
   std::vector<std::string> remarks;    ///< CPU: right, but wasteful
   std::optional<Timing> timing;        ///< GPU with --bench
   std::optional<Counters> counters;    ///< CPU
-  Prediction predicted;                ///< bytes; empty: the variant has no formula
+  Prediction predicted;                ///< traffic in bytes; empty: the variant has no formula
   std::vector<std::string> saved;      ///< files of --save
 
   /// The result is right, and no two threads race for memory; also if neither was looked at.

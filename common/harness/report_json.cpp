@@ -82,11 +82,19 @@ Json counters_json(const Counters& counters) {
 }
 
 Json predicted_json(const Prediction& predicted) {
-  if (predicted.empty()) return nullptr;
+  if (predicted.tensors.empty()) return nullptr;
   Json tensors = Json::object();
-  for (const auto& [name, moved] : predicted) tensors[name] = {{"read_bytes", moved.read}, {"written_bytes", moved.written}};
-  const Moved all = sum_of(predicted);
-  return {{"read_bytes", all.read}, {"written_bytes", all.written}, {"tensors", tensors}};
+  for (const auto& [name, moved] : predicted.tensors) {
+    tensors[name] = {{"read_bytes", moved.read}, {"written_bytes", moved.written}};
+  }
+  const auto or_null = [](std::optional<std::int64_t> n) { return n ? Json(*n) : Json(nullptr); };
+  const Moved all = sum_of(predicted.tensors);
+  return {{"read_bytes", all.read},
+          {"written_bytes", all.written},
+          {"sectors", or_null(predicted.sectors)},
+          {"barriers", or_null(predicted.barriers)},
+          {"warp_operations", or_null(predicted.warp_operations)},
+          {"tensors", tensors}};
 }
 
 Json time_json(const Timing& time) {

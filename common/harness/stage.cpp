@@ -113,7 +113,7 @@ ExitCode run_problem(const StageInfo& stage, Options options) {
                 .remarks = {},
                 .timing = {},
                 .counters = {},
-                .predicted = predicted_bytes(variant, problem, options.pass, device->limits(), tiles),
+                .predicted = predict(variant, problem, options.pass, device->limits(), tiles),
                 .saved = {}};
   const Format format = options.json ? Format::json : Format::text;
   if (options.tune) {

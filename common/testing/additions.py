@@ -18,7 +18,7 @@ import reuse
 from exercises import Copy, Wrong, expect
 
 PAGE = "docs/own_kernel.md"
-ROWS = "docs/results/cpu/compare.json"
+ROWS = "docs/results/cpu/compare.jsonl"
 COMPARE = f"build/bin/compare --device cpu --only {{}} --save {ROWS} --resume"
 GENERATE = "docs/generate.py"
 

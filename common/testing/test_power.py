@@ -34,7 +34,7 @@ def run(*options, smi=NVIDIA_SMI, stage=STAGE):
         for program, text in [("nvidia-smi", smi), ("09_test", stage)]:
             (folder / program).write_text(text)
             (folder / program).chmod(0o755)
-        rows = folder / "rows.json"
+        rows = folder / "rows.jsonl"
         rows.write_text(json.dumps([ROW | {"time": {"median_ms": 4.0}}, ROW | {"verdict": "CRASHED"}]))
         command = [sys.executable, "-B", SCRIPT, folder, rows, *options]
         done = subprocess.run(command, capture_output=True, text=True, env={"PATH": f"{folder}:/usr/bin:/bin"}, timeout=30)

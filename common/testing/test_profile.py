@@ -45,13 +45,13 @@ def run(*options, ncu=NCU):
         for program, text in [("ncu", ncu), ("09_test", STAGE)]:
             (folder / program).write_text(text)
             (folder / program).chmod(0o755)
-        rows = folder / "rows.json"
+        rows = folder / "rows.jsonl"
         rows.write_text(json.dumps([ROW, {"stage": "09_test", "variant": "v", "pass": "forward", "verdict": "CRASHED"}]))
         rows.chmod(0o640)
         before = rows.stat().st_ino
         command = [sys.executable, "-B", SCRIPT, folder, rows, *options]
         done = subprocess.run(command, capture_output=True, text=True, env={"PATH": f"{folder}:/usr/bin:/bin"})
-        assert sorted(path.name for path in folder.iterdir()) == ["09_test", "ncu", "rows.json"] and rows.stat().st_mode & 0o777 == 0o640
+        assert sorted(path.name for path in folder.iterdir()) == ["09_test", "ncu", "rows.jsonl"] and rows.stat().st_mode & 0o777 == 0o640
         assert (rows.stat().st_ino != before) == (done.returncode == 0)  # a new file in its place, or it is as it was
         return done.returncode, done.stdout + done.stderr, json.loads(rows.read_text())[0]
 
@@ -91,7 +91,7 @@ class Profile(unittest.TestCase):
 
     def test_what_holds_no_rows_or_cannot_be_written_is_left_alone(self):
         with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder) / "rows.json"
+            path = pathlib.Path(folder) / "rows.jsonl"
             for text, mode, said in (
                 ("my notes", 0o644, "is damaged or no JSON"),
                 ("[1]", 0o644, "row 1: is no object"),

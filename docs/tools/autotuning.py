@@ -31,7 +31,7 @@ def trade(stage, variant):
 @of_each_gpu
 def spread(device):
     """How much repetitions differ, and how much choices do."""
-    rows = [row for row in newest(device, "tuned.json", having="tune") if row["tune"]]  # nothing: refused
+    rows = [row for row in newest(device, "tuned.jsonl", having="tune") if row["tune"]]  # nothing: refused
     timed = [[c for c in row["tune"]["choices"] if "time" in c] for row in rows]
     widest = max((c["time"]["max_ms"] - c["time"]["min_ms"]) / c["time"]["median_ms"] for choices in timed for c in choices)
     nearest = min(

@@ -3,20 +3,20 @@ headline.py."""
 
 from collections import Counter
 
-from rows.text import describe, size
+from rows import describe, size
 
 from .formatting import number, shown, step, table
 from .saved import NOTHING_SAVED, RESULTS, newest, of_each_gpu, origin, rows_of, section
 
 # What the CPU run of `compare` saves of each type, and where torch's rows of the same problem are.
-COUNTED = {"fp32": "compare.json", "fp16": "tensor.json"}
-TIMED = {"fp32": ("compare.json", "peers.json"), "fp16": ("compare16.json", "peers16.json")}
+COUNTED = {"fp32": "compare.jsonl", "fp16": "tensor.jsonl"}
+TIMED = {"fp32": ("compare.jsonl", "peers.jsonl"), "fp16": ("compare16.jsonl", "peers16.jsonl")}
 SWEEPS = [
-    ("nvidia_h200", "sweep.json", "stages 01 to 07, fp32"),
-    ("nvidia_h200", "sweep16.json", "last steps of stage 08 and torch in turns, fp16"),
-    ("nvidia_h200", "sweep_peers.json", "torch, and Triton in fp16"),
-    ("cpu", "sweep.json", "stages 01 to 07, fp32, counts"),
-    ("cpu", "sweep16.json", "stage 08, fp16, counts"),
+    ("nvidia_h200", "sweep.jsonl", "stages 01 to 07, fp32"),
+    ("nvidia_h200", "sweep16.jsonl", "last steps of stage 08 and torch in turns, fp16"),
+    ("nvidia_h200", "sweep_peers.jsonl", "torch, and Triton in fp16"),
+    ("cpu", "sweep.jsonl", "stages 01 to 07, fp32, counts"),
+    ("cpu", "sweep16.jsonl", "stage 08, fp16, counts"),
 ]
 
 
@@ -32,7 +32,7 @@ def amounts(row):
 
 @of_each_gpu
 def stages(device, direction, dtype):
-    """All steps on the problem of compare.json, with times, then torch on the same."""
+    """All steps on the problem of compare.jsonl, with times, then torch on the same."""
     ours, theirs = (newest(device, file, direction=direction, having="time") for file in TIMED[dtype])
     if not ours:
         return None

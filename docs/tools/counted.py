@@ -3,8 +3,7 @@
 import importlib
 import json
 
-from rows.row import grouped
-from rows.text import describe
+from rows import describe, grouped
 
 from .formatting import details, step, table
 from .saved import NOTHING_SAVED, newest, of_each_gpu, origin
@@ -109,8 +108,8 @@ def seen_by_gpu(row):
 def sectors_checked(device):
     """The simulator's sectors beside the GPU's."""
     lines, seen = [], []
-    counted = {(row["stage"], row["variant"], row["pass"]): row for row in newest("cpu", "compare.json")}
-    for row in newest(device, "counted_problem.json", having="profile"):
+    counted = {(row["stage"], row["variant"], row["pass"]): row for row in newest("cpu", "compare.jsonl")}
+    for row in newest(device, "counted_problem.jsonl", having="profile"):
         simulated = counted.get((row["stage"], row["variant"], row["pass"]))
         if simulated is None or simulated["problem"] != row["problem"] or simulated.get("tiles") != row.get("tiles"):
             continue

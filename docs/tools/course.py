@@ -4,8 +4,7 @@ import difflib
 import re
 import sys
 
-from rows.files import ROOT
-from rows.row import label
+from rows import ROOT
 
 from . import ladder
 from .formatting import details, shown, tabled
@@ -71,11 +70,11 @@ def gain(name):
         if over:
             break
     rates, device = {}, "–"
-    files = ("large.json", "sweep.json", "tensor_steps.json")
+    files = ("large.jsonl", "sweep.jsonl", "tensor_steps.jsonl")
     for row in newest(ladder.DEVICE, *files, direction=direction.removeprefix("tensor_"), having="time"):
         p = row["problem"]
         if (p["seq_q"], p["causal"], p["dtype"]) == (4096, False, "fp16" if row["stage"].startswith("08") else "fp32"):
-            rates[label(row), p["head_dim"]] = row["tflops"]
+            rates[row.label, p["head_dim"]] = row["tflops"]
             device = row["device"]["name"]
     gains = [rates.get((name, d)) and rates.get((over, d)) and rates[name, d] / rates[over, d] for d in (64, 128)]
     stage, before = over.split("/")

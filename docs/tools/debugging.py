@@ -41,7 +41,7 @@ def sanitizers(device):
         of_tool["clean"] += verdict == "clean:"
         of_tool["steps"].add((stage, step))
     lines = [[f"`{tool}`", len(of["steps"]), of["runs"], of["clean"]] for tool, of in sorted(runs.items())]
-    return f"{newest(device, 'compare.json')[0]['device']['name']}:\n\n{table('tool | steps | runs | clean', lines)}"
+    return f"{newest(device, 'compare.jsonl')[0]['device']['name']}:\n\n{table('tool | steps | runs | clean', lines)}"
 
 
 @tabled("kernel | the simulator")

@@ -2,7 +2,7 @@
 fa2_backward_pictures.py."""
 
 from plots import h200
-from rows.text import describe
+from rows import describe
 
 from .fa2_forward import share
 from .formatting import step, table, tabled
@@ -178,7 +178,7 @@ def bank_map():
 def walks(device):
     """Time of each walk, and for each product in it."""
     lines, used = [], []
-    for row in newest(device, "compare.json", stage=STAGE, having="profile"):
+    for row in newest(device, "compare.jsonl", stage=STAGE, having="profile"):
         for kernel in row["profile"]:
             count = {"dk_dv_kernel": 4, "dq_kernel": 3, "backward_kernel": 5}.get(kernel["kernel"])
             if count:

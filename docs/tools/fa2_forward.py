@@ -2,7 +2,7 @@
 section 4. Its pictures are in fa2_forward_pictures.py."""
 
 from plots import h200
-from rows.text import describe
+from rows import describe
 
 from .fa1_forward import GROUP
 from .formatting import number, step, table, tabled
@@ -112,9 +112,9 @@ def least_ms(row):
 
 @of_each_gpu
 def gains(device):
-    """Each step beside the one before it: by the least times, and measured, on the problems of large.json and the demo's."""
+    """Each step beside the one before it: by the least times, and measured, on the problems of large.jsonl and the demo's."""
     lines, used = [], []
-    for rows in by_problem(filter(of_today, newest(device, "compare.json", "large.json", stage=STAGE, having="time"))):
+    for rows in by_problem(filter(of_today, newest(device, "compare.jsonl", "large.jsonl", stage=STAGE, having="time"))):
         for before, row in zip(rows, rows[1:]):
             if int(STEPS.get(row["variant"], 0)) == int(STEPS.get(before["variant"], 0)) + 1:
                 by_bounds, measured = least_ms(before) / least_ms(row), before["time"]["median_ms"] / row["time"]["median_ms"]

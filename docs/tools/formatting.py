@@ -3,7 +3,7 @@
 import functools
 import re
 
-from rows.text import three_digits
+from rows import three_digits
 
 
 def table(head, rows):

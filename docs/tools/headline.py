@@ -1,10 +1,9 @@
 """Of docs/comparison.md: how many times as fast as plain attention the stages are, by medians of synchronised times, and what a clock that
-does not wait for the GPU would have said. From compare.json and compare16.json, and torch's rows of the same problem."""
+does not wait for the GPU would have said. From compare.jsonl and compare16.jsonl, and torch's rows of the same problem."""
 
 import json
 
-from rows.files import ROOT
-from rows.text import describe
+from rows import ROOT, describe
 
 from .formatting import ms, number, shown, step, table
 from .saved import fastest, gpus, newest, of_each_gpu, section
@@ -16,12 +15,12 @@ def shape(row):
 
 
 def lineup(device, direction):
-    """(01_naive, {dtype: plain torch}, the best step of each stage) on the problem of compare.json; None where nothing is saved."""
-    rows = newest(device, "compare.json", "compare16.json", direction=direction, having="time")
+    """(01_naive, {dtype: plain torch}, the best step of each stage) on the problem of compare.jsonl; None where nothing is saved."""
+    rows = newest(device, "compare.jsonl", "compare16.jsonl", direction=direction, having="time")
     naive = fastest(row for row in rows if row["stage"] == "01_naive")
     if naive is None:
         return None
-    plain = newest(device, "peers.json", "peers16.json", "sweep_peers.json", direction=direction, having="time")
+    plain = newest(device, "peers.jsonl", "peers16.jsonl", "sweep_peers.jsonl", direction=direction, having="time")
     torch = {row["problem"]["dtype"]: row for row in plain if row["variant"] == "plain" and shape(row) == shape(naive)}
     rows = [row for row in rows if shape(row) == shape(naive)]
     best = (fastest(row for row in rows if row["stage"].startswith(prefix)) for prefix in ("04", "05", "06", "07", "08"))

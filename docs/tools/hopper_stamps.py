@@ -10,7 +10,7 @@ A stamp is what a thread of a copy of the step read from clock64() when it came 
 
 from statistics import mean
 
-from rows.text import describe
+from rows import describe
 
 from .formatting import table, tabled
 from .hopper_backward import TILES, clocks_of_products, through_shared

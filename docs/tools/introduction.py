@@ -3,7 +3,7 @@
 import math
 
 from plots import h200
-from rows.text import size
+from rows import size
 
 from .formatting import tabled
 from .svg import Picture

@@ -2,8 +2,7 @@
 
 from operator import itemgetter
 
-from rows.row import grouped
-from rows.text import size
+from rows import grouped, size
 
 from .counted import agree
 from .formatting import step, tabled
@@ -61,7 +60,7 @@ def line(row):
 def counts():
     """All stages on two problems: bytes of S, P and their gradients, all bytes, and the compulsory ones of (I.1)."""
     parts = []
-    for file in ["compare.json", "io.json"]:
+    for file in ["compare.jsonl", "io.jsonl"]:
         rows = sorted(newest("cpu", file), key=lambda row: (row["pass"] != "forward", row["stage"]))
         head = "stage | variant | N × N matrices, bytes | all, formula | all, counted | times compulsory | extra memory"
         parts += [

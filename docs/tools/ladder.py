@@ -7,9 +7,7 @@ import subprocess
 from pathlib import Path
 
 from plots.h200 import FP32_FLOPS
-from rows.files import ROOT
-from rows.row import label
-from rows.text import describe
+from rows import ROOT, describe
 
 from . import fa2_forward
 from .counted import chapter
@@ -48,7 +46,7 @@ def by_least_times(entry, rows, direction):
 
 
 def steps(direction):
-    rows = {label(row): row for row in newest(DEVICE, "compare.json", direction=direction, having="time")}
+    rows = {row.label: row for row in newest(DEVICE, "compare.jsonl", direction=direction, having="time")}
     every = entries(direction)
     known = [entry["step"] for entry in every]
     every += [{"step": step, "why": "Not in docs/ladder.json yet."} for step in rows if step not in known]
@@ -86,11 +84,11 @@ def tensor_steps(direction, *names):
     """Those of stage 08 without a mask at N = 4,096, for two widths; of stages 06 and 07 the same problems in fp32. Of chapter 08, or the
     named ones."""
     rows = {}
-    for row in newest(DEVICE, "large.json", "sweep.json", "tensor_steps.json", direction=direction, having="time"):
+    for row in newest(DEVICE, "large.jsonl", "sweep.jsonl", "tensor_steps.jsonl", direction=direction, having="time"):
         p = row["problem"]
         dtype = "fp16" if row["stage"].startswith("08") else "fp32"
         if of_today(row) and (p["seq_q"], p["causal"], p["dtype"]) == (4096, False, dtype):
-            rows[label(row), p["head_dim"]] = row
+            rows[row.label, p["head_dim"]] = row
     lines, sentences, used = [], [], []
     for entry in entries(f"tensor_{direction}"):
         step, over = entry["step"], entry["over"]
@@ -124,8 +122,8 @@ def tensor_steps(direction, *names):
 
 def beside_peers(direction):
     """The best of the stages, and each of torch's kernels that takes the problem, on the problems that both were timed on."""
-    peers = newest(DEVICE, "peers.json", direction=direction, having="time")
-    ours = newest(DEVICE, "compare.json", "large.json", "sweep.json", direction=direction, having="time")
+    peers = newest(DEVICE, "peers.jsonl", direction=direction, having="time")
+    ours = newest(DEVICE, "compare.jsonl", "large.jsonl", "sweep.jsonl", direction=direction, having="time")
     variants = list(dict.fromkeys(row["variant"] for row in peers))
     lines, used = [], []
     for problem in dict.fromkeys(describe(row["problem"]) for row in peers):

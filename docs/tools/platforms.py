@@ -2,7 +2,7 @@
 
 import re
 
-from rows.files import ROOT
+from rows import ROOT
 
 from .formatting import table
 

@@ -6,8 +6,6 @@ from functools import cache
 
 import plot
 from plots.choose import Unfit, of_one_device
-from rows import files
-from rows.read import what_is_wrong
 
 from .saved import RESULTS, ROOT, origin, rows_of
 
@@ -18,8 +16,8 @@ INSTALL = "python3 -m pip install matplotlib"
 @cache
 def saved(device):
     """[(file name, row)] of all files of a device. Other results (histories, tile sizes) lie beside rows."""
-    names = sorted(path.name for path in (RESULTS / device).glob("*.json") if path.name != "front.json")  # one problem, in other files too
-    return [(file, row) for file in names for row in rows_of(device, file) if not what_is_wrong(row)]
+    names = sorted(path.name for path in (RESULTS / device).glob("*.jsonl") if path.name != "front.jsonl")  # one problem, in other files too
+    return [(file, row) for file in names for row in rows_of(device, file) if row.tune is None]
 
 
 def rows(device):
@@ -71,7 +69,7 @@ def draw():
                 why = f"matplotlib cannot be imported ({error}): {INSTALL}, or common/setup.sh --dev"
                 return changed, [f"{name} is stale and cannot be drawn, as {why}"]
             path.parent.mkdir(parents=True, exist_ok=True)
-            files.write(path, text)
+            path.write_text(text)
         changed.append(name)
     return changed, []
 

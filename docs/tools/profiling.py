@@ -1,7 +1,6 @@
-"""Of docs/profiling.md: docs/results/GPU/profile.json (common/profile_gpu.py --details)."""
+"""Of docs/profiling.md: docs/results/GPU/profile.jsonl (common/profile_gpu.py --details)."""
 
-from rows.row import grouped
-from rows.text import describe, size
+from rows import describe, grouped, size
 
 from .formatting import number, shown, step
 from .saved import newest, of_each_gpu, section
@@ -27,7 +26,7 @@ def of_kernels(device, head, cells):
 
 def of_problems(device, head, lines):
     """A table for each problem, of lines(row)."""
-    rows = newest(device, "profile.json", having="profile")
+    rows = newest(device, "profile.jsonl", having="profile")
     problems = grouped(rows, lambda row: describe(row["problem"])).values()
     tables = [section("{problem}", head, [line for row in some for line in lines(row)], some) for some in problems]
     return "\n\n".join(filter(None, tables)) or None

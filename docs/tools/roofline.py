@@ -2,7 +2,7 @@
 
 from plots import h200
 from plots.roofline import hbm_bytes, intensity, profiled
-from rows.text import size
+from rows import size
 
 from . import plot_files
 from .formatting import step

@@ -1,13 +1,10 @@
-"""Saved results: docs/results/DEVICE/*.json and *.txt, what can be said about their age, and parts of pages made of them."""
+"""Saved results: docs/results/DEVICE/*.jsonl (rows of `compare --save`) and *.txt, what can be said about their age, and parts of pages made of them."""
 
 import functools
 import inspect
 import json
 
-from rows.files import ROOT, code_hash
-from rows.read import contents
-from rows.row import is_borrowed, is_gpu, latest
-from rows.text import describe, short_commit
+from rows import ROOT, changed, describe, latest, read, short_commit
 
 from .formatting import table
 
@@ -20,18 +17,16 @@ def gpus():
 
 
 def rows_of(device, file):
-    """The saved rows of one file, as they are."""
+    """The saved rows of one file."""
     path = RESULTS / device / file
-    found = contents(path) if path.exists() else []
-    found = found.get("rows", []) if isinstance(found, dict) else found
-    return [row for row in found if "problem" in row]  # a run that failed to give a report has none
+    return read(path) if path.exists() else []
 
 
 def newest(device, *files, stage=None, direction=None, having=None):
     """The rows of some files that have a field; of the same step, pass and problem the one saved last. Without names those of all files but
     sweeps, which are for plots. Without passes that run another stage's kernels."""
-    files = files or [path.name for path in sorted((RESULTS / device).glob("*.json")) if not path.name.startswith("sweep")]
-    found = [row for file in files for row in rows_of(device, file) if having in (None, *row) and not is_borrowed(row)]
+    files = files or [path.name for path in sorted((RESULTS / device).glob("*.jsonl")) if not path.name.startswith("sweep")]
+    found = [row for file in files for row in rows_of(device, file) if having in (None, *row) and not row.is_borrowed]
     return latest([row for row in found if stage in (None, row["stage"]) and direction in (None, row["pass"])])
 
 
@@ -67,14 +62,13 @@ def section(title, head, lines, rows, below=None):
         return None
     first = rows[0]
     title = title.format_map({"pass": first["pass"], "problem": describe(first["problem"])})
-    device = first["device"]["name"] if is_gpu(first) else ""
+    device = first["device"]["name"] if first.is_gpu else ""
     return "\n\n".join(filter(None, [f"{', '.join(filter(None, [device, title]))}:", table(head, lines), below, origin(rows)]))
 
 
 def changed_since(rows):
     """The kernel files that are no longer what they were when the rows were saved."""
-    sources = {(path, saved) for row in rows for path, saved in row.get("sources", {}).items() if saved}
-    return sorted({path for path, saved in sources if not ((ROOT / path).exists() and code_hash(ROOT / path) == saved)})
+    return sorted({path for row in rows for path in changed(row.get("sources", {}))})
 
 
 def age(rows):
@@ -86,7 +80,7 @@ def age(rows):
 
 def origin(rows):
     """Where rows come from, and whether a kernel has changed since."""
-    commits = sorted({(row.get("date", "")[:10], short_commit(row)) for row in rows})
+    commits = sorted({(row.get("date", "")[:10], short_commit(row.get("commit", ""))) for row in rows})
     text = "Saved " + ", ".join(f"on {date} at commit `{commit}`" for date, commit in commits) + "."
     changed = changed_since(rows)
     return text + (" **Changed since:** " + ", ".join(f"`{path}`" for path in changed) + "." if changed else "")

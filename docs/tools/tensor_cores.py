@@ -3,7 +3,7 @@ What bounds the steps is in tensor_bounds.py, their times beside others' in tens
 
 import re
 
-from rows.text import describe
+from rows import describe
 
 from . import fragments as F
 from .formatting import shown, step, table, tiles_text
@@ -62,7 +62,7 @@ def resources(device, chapter="forward"):
 
 def counts(direction):
     """Bank conflicts and other events of the steps of a pass, on one problem without a mask."""
-    used = [row for row in newest("cpu", "tensor_io.json", direction=direction) if row["variant"] in STEPS[direction]]
+    used = [row for row in newest("cpu", "tensor_io.jsonl", direction=direction) if row["variant"] in STEPS[direction]]
     lines = [
         [step(row), tiles_text(row["tiles"])]
         + [f"{2 * row['counters']['tensor_core_products'] // MMA_FLOPS:,}"]
@@ -79,7 +79,7 @@ def precision():
         "forward": [("06_fa2_forward", "tuned"), (STAGE, LAST["forward"])],
         "backward": [("07_fa2_backward", "one_kernel"), (STAGE, LAST["backward"])],
     }
-    used = [row for row in newest("cpu", "compare.json", "tensor.json") if (row["stage"], row["variant"]) in of_pass[row["pass"]]]
+    used = [row for row in newest("cpu", "compare.jsonl", "tensor.jsonl") if (row["stage"], row["variant"]) in of_pass[row["pass"]]]
     found = {}  # the forward pass of a backward step is checked too
     for row in used:
         for name, entry in row["check"]["tensors"].items():

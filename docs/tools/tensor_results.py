@@ -1,10 +1,10 @@
-"""Stage 08 beside torch's FlashAttention-2 and cuDNN, on its chapters, the comparison and the front page: sweep16.json and tensor_cores.json of
-common/check_gpu.sh, in which they were timed in turns, and all steps in tensor_steps.json."""
+"""Stage 08 beside torch's FlashAttention-2 and cuDNN, on its chapters, the comparison and the front page: sweep16.jsonl and tensor_cores.jsonl of
+common/check_gpu.sh, in which they were timed in turns, and all steps in tensor_steps.jsonl."""
 
 import math
 
 from plots import h200
-from rows.text import describe
+from rows import Row, describe
 
 from .formatting import number, shown, table
 from .ladder import entries
@@ -42,7 +42,7 @@ def is_last(row, last):
 
 def saved(device, last=LAST):
     """{(d, N, mask, type, pass): [the last step's row, FlashAttention-2's, cuDNN's]} of the problems that the last step has a time of."""
-    rows = newest(device, "sweep16.json", "tensor_cores.json", having="time")
+    rows = newest(device, "sweep16.jsonl", "tensor_cores.jsonl", having="time")
     found = {key(row): [row, None, None] for row in rows if is_last(row, last)}
     for row in rows:
         if row["stage"] == "peer" and row["variant"] in PEERS and key(row) in found:
@@ -78,7 +78,7 @@ def rates(title, head, found, also=()):
     """A line for each of {problem: what to show}: of a row its TFLOP/s, of a pair of rows the first over the second. Problems without a
     dtype are the twelve cells, with the geometric means of their ratios below. It says where these rows and those of `also` come from, but
     not torch's; None where nothing is saved."""
-    used = [one for of_problem in (*also, *found.values()) for one in of_problem if isinstance(one, dict) and one["variant"] not in PEERS]
+    used = [one for of_problem in (*also, *found.values()) for one in of_problem if isinstance(one, Row) and one.variant not in PEERS]
     if not used:
         return None
     lines, of_cells = [], len(next(iter(found))) == 3
@@ -150,12 +150,12 @@ def in_order(device, name):
 
 
 def in_triton(device):
-    return {key(row): row for row in newest(device, "sweep_peers.json", having="time") if row["variant"] == "triton"}
+    return {key(row): row for row in newest(device, "sweep_peers.jsonl", having="time") if row["variant"] == "triton"}
 
 
 @of_each_gpu
 def triton(device):
-    """The twelve cells of the peer in Triton, of sweep_peers.json, beside the stage's steps and FlashAttention-2."""
+    """The twelve cells of the peer in Triton, of sweep_peers.jsonl, beside the stage's steps and FlashAttention-2."""
     of_triton, portable, hopper = in_triton(device), saved(device), saved(device, ON_HOPPER)
     tables, also = [], []
     for which in PASSES:
@@ -173,7 +173,7 @@ def triton(device):
 @of_each_gpu
 def power(device):
     """What the card does in a run of seconds: `sustained` of rows (common/power_gpu.py)."""
-    rows = newest(device, "power.json", having="sustained")
+    rows = newest(device, "power.jsonl", having="sustained")
     lines = []
     for row in rows:
         *problem, which = key(row)
@@ -192,7 +192,7 @@ def over(rows, which, peer):
     return [ratio(of_cell[0], of_cell[peer]) for of_cell in of_cells]
 
 
-# The front page has a row for these stages' forward and backward pass, on the problem of front.json.
+# The front page has a row for these stages' forward and backward pass, on the problem of front.jsonl.
 FRONT = [
     ("01_naive", "01_naive", None, "fp32, S and P in global memory"),
     ("04_fa1_forward", "05_fa1_backward", None, "fp32, FlashAttention-1: S and P stay on the chip"),
@@ -210,7 +210,7 @@ def ends(ratios):
 def front(device):
     """The rate of the stages in both passes on one problem, next to cuDNN's, then the twelve cells: for the front page."""
     cells = [over(saved(device, last), which, peer) for last, peer in ((ON_HOPPER, 2), (LAST, 1)) for which in PASSES]
-    rows = newest(device, "front.json", having="time")
+    rows = newest(device, "front.jsonl", having="time")
     peers = {
         name: [next((row for row in rows if (row["variant"], row["pass"]) == (name, which)), None) for which in PASSES] for name in PEERS
     }
@@ -250,7 +250,7 @@ def steps(device, which, *names):
     Those of chapter 08, or the named ones, if the last of these is saved."""
     columns = [(d, causal) for d in (64, 128) for causal in (False, True)]
     speeds = {}
-    for row in newest(device, "tensor_steps.json", direction=which, having="time"):
+    for row in newest(device, "tensor_steps.jsonl", direction=which, having="time"):
         d, length, causal, dtype, _ = key(row)
         if of_today(row) and length == 4096 and dtype == "fp16" and (d, causal) in columns:
             speeds.setdefault(row["variant"], {})[d, causal] = row

@@ -44,10 +44,10 @@ class Newest(OfSavedRows):
         self.save(large={"rows": [row("06", "a", tflops=1.0, date="2026-02-01"), row("06", "b", tflops=2.0)]}, choices=[tune])
         newer, backward = row("06", "b", tflops=4.0, date="2026-02-01"), row("06", "a", "backward", tflops=5.0)
         self.save(sweep=[row("06", "a", tflops=3.0), newer, backward, borrowed])
-        for names in (("large.json", "sweep.json"), ("sweep.json", "large.json")):
+        for names in (("large.jsonl", "sweep.jsonl"), ("sweep.jsonl", "large.jsonl")):
             found = {(one["variant"], one["pass"]): one["tflops"] for one in saved.newest("gpu", *names)}
             self.assertEqual(found, {("a", "forward"): 1.0, ("b", "forward"): 4.0, ("a", "backward"): 5.0})
-        self.assertEqual([one["tflops"] for one in saved.newest("gpu", "sweep.json", stage="06", direction="backward")], [5.0])
+        self.assertEqual([one["tflops"] for one in saved.newest("gpu", "sweep.jsonl", stage="06", direction="backward")], [5.0])
         self.assertEqual(len(saved.newest("gpu", having="tune")), 1)
         self.assertEqual([one["date"][6] for one in saved.newest("gpu")], ["3", "1"])  # of all files but sweeps
 
@@ -154,7 +154,7 @@ class Markers(unittest.TestCase):
     def test_a_marker_names_a_function_and_its_arguments(self):
         unknown = "^a.md: no generated part is called '{}'; a part is MODULE"
         wrong = {name: unknown.format(name) for name in ("nothing.table", "fa2_forward", "fa2_forward.table", "svg.Picture")}
-        for marker in ("fa2_forward.tiles 3", "timed.against few_heads.json", "plot_files.picture nvidia_h200"):
+        for marker in ("fa2_forward.tiles 3", "timed.against few_heads.jsonl", "plot_files.picture nvidia_h200"):
             wrong[marker] = f"^a.md: generated part '{marker}': .*argument"
         wrong["quotes.functions none.cuh f"] = "none.cuh: no such file"
         wrong["quotes.functions 01_naive/kernel.cuh f"] = "no function 'f'"

@@ -34,7 +34,7 @@ class Pages(unittest.TestCase):
         self.save(made.gpu_rows())
 
     def save(self, rows):
-        (self.results / "gpu" / "sweep.json").write_text(json.dumps(rows))
+        (self.results / "gpu" / "sweep.jsonl").write_text(json.dumps(rows))
         plot_files.saved.cache_clear()
         plot_files.selected.cache_clear()
 
@@ -66,7 +66,7 @@ class Pages(unittest.TestCase):
         text = plot_files.picture("docs/page.md", "gpu", "time")
         self.assertRegex(
             text,
-            r"\A!\[Time of a pass against the length N\. .*\]\(plots/gpu/time\.svg\)\n\nFrom `sweep.json` of `docs/results/gpu`\. Saved on 2026-01-02 at",
+            r"\A!\[Time of a pass against the length N\. .*\]\(plots/gpu/time\.svg\)\n\nFrom `sweep.jsonl` of `docs/results/gpu`\. Saved on 2026-01-02 at",
         )
         self.assertIn("](docs/plots/gpu/time.svg)", plot_files.picture("README.md", "gpu", "time"))
         with mock.patch.object(plot_files.selected("gpu")[0]["time"], "remark", "And so on."):

@@ -1,7 +1,6 @@
 """What was measured on each GPU: times, beside those of stages before, and the counters of each kernel. Sweeps are for plots."""
 
-from rows.row import grouped, verdict
-from rows.text import describe, size
+from rows import describe, grouped, size
 
 from .counted import chapter
 from .formatting import ms, number, shown, step, tiles_text
@@ -23,11 +22,11 @@ def by_problem(rows):
 def times(device, *stages):
     """Of the last stage, with those of the stages before it that are named."""
     parts = []
-    for rows in by_problem(row for row in newest(device, "compare.json", having="time") if row["stage"] in stages):
+    for rows in by_problem(row for row in newest(device, "compare.jsonl", having="time") if row["stage"] in stages):
         if any(row["stage"] == stages[-1] for row in rows):
             lines = [
                 [row["stage"], step(row), number(least_ms(row)), ms(row), number(row["tflops"]), number(row.get("percent_of_peak"))]
-                + [verdict(row).replace("WRONG", "**wrong**")]
+                + [row.verdict.replace("WRONG", "**wrong**")]
                 for row in rows
             ]
             head = "stage | variant | ms, at least | ms, median | TFLOP/s | % of peak | check"
@@ -38,7 +37,7 @@ def times(device, *stages):
 @of_each_gpu
 def profile(device, *stages):
     """Each kernel of a pass, as the GPU's counters saw it; of several stages the kernels of the softmax."""
-    rows = [row for row in newest(device, "compare.json", having="profile") if row["stage"] in stages]
+    rows = [row for row in newest(device, "compare.jsonl", having="profile") if row["stage"] in stages]
     lines = [
         [row["stage"], step(row), kernel["kernel"], f"{kernel['time_us']:,.0f}"]
         + [f"{int(kernel['read_sectors'] + kernel['written_sectors']):,}"]
@@ -78,8 +77,8 @@ def against(device, file, stage, direction):
 
 @of_each_gpu
 def long_sequences(device, stage, direction):
-    """The steps of a stage on the problems of large.json: rates, gains, and what a causal mask does to the rate."""
-    rows = newest(device, "large.json", stage=stage, direction=direction, having="time")
+    """The steps of a stage on the problems of large.jsonl: rates, gains, and what a causal mask does to the rate."""
+    rows = newest(device, "large.jsonl", stage=stage, direction=direction, having="time")
     rates = {(describe(row["problem"]), row["variant"]): row["tflops"] for row in rows}
     lines = []
     for of_problem in by_problem(rows):

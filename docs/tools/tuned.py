@@ -1,4 +1,4 @@
-"""The tile sizes that `--tune` found on each GPU: docs/results/DEVICE/tuned.json, rows of `compare --tune`."""
+"""The tile sizes that `--tune` found on each GPU: docs/results/DEVICE/tuned.jsonl, rows of `compare --tune`."""
 
 from .formatting import ms, tiles_text
 from .saved import fastest, newest, of_each_gpu, section
@@ -22,7 +22,7 @@ def widths_and_masks(rows):
 @of_each_gpu
 def tuned(device, stage, direction=None):
     """Of one stage, for each pass, or for one of them; and what is there of the other pass alone."""
-    rows, parts = newest(device, "tuned.json", stage=stage, having="tune"), []
+    rows, parts = newest(device, "tuned.jsonl", stage=stage, having="tune"), []
     for variant, which in dict.fromkeys((row["variant"], row["pass"]) for row in rows):
         if which != (direction or which):
             continue

@@ -7,7 +7,7 @@ of both medians, a stage that has no backward pass with the stage that has it.""
 
 from dataclasses import dataclass
 
-from rows.row import absence, grouped, is_peer, latest
+from rows import grouped, latest
 
 from . import choose
 from .choose import Picture, Unfit, length, lengths, median, series_of, slice_of
@@ -28,13 +28,13 @@ class Bars:
 
     def is_about(self, row):
         stages = ("01", "04", "05", "06", "07") if self.fp32 else ("08",)
-        return choose.is_plain(row) and row["pass"] in self.passes and (is_peer(row) or series_of(row) in stages)
+        return choose.is_plain(row) and row["pass"] in self.passes and (row.is_peer or series_of(row) in stages)
 
     def select(self, rows):
         rows = [row for row in rows if row["problem"]["dtype"] == "fp32"] if self.fp32 else choose.sixteen_bit(rows)
         rows = [row for row in rows if self.is_about(row)]
         timed, words = latest([row for row in rows if median(row)]), WORDS[self.passes]
-        if {row["pass"] for row in timed if not is_peer(row)} != set(self.passes):
+        if {row["pass"] for row in timed if not row.is_peer} != set(self.passes):
             raise Unfit(f"no {words} of a stage was timed in {'fp32' if self.fp32 else 'fp16 or bf16'}")
         timed, family = choose.best_family(timed, cells)
         of_width = grouped(timed, lambda row: slice_of(row)[0])
@@ -53,9 +53,9 @@ class Bars:
     def panel(self, title, rows, untimed):
         """{"lengths", "series": [{"series", "label", "values": TFLOP/s or why there is none, or None, for each length}]}: the lengths that a
         stage was run on."""
-        shown = lengths([row for row in rows + untimed if not is_peer(row)])
+        shown = lengths([row for row in rows + untimed if not row.is_peer])
         of_pass = [choose.best_variants([row for row in rows if row["pass"] == which]) for which in self.passes]
-        why = {(length(row), series_of(row), row["pass"]): absence(row) for row in reversed(untimed)}
+        why = {(length(row), series_of(row), row["pass"]): row.absence for row in reversed(untimed)}
         series = []
         for name in {**of_pass[0], **of_pass[-1]}:
             names = [name, PARTNERS.get(name, name)][: len(self.passes)]

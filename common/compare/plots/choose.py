@@ -3,8 +3,7 @@
 import typing
 from dataclasses import dataclass
 
-from rows.row import device_name, grouped, is_borrowed, is_good, is_peer, number
-from rows.text import options
+from rows import grouped, options
 
 PEERS = {
     "plain": "torch plain",
@@ -35,15 +34,15 @@ class Picture:
 def of_one_device(rows):
     """The rows that name their problem, of a type that is known here, and run no other stage's kernels. Unfit if they come from several
     devices: their times have no common axis."""
-    devices = sorted({device_name(row) for row in rows if row.get("device")})
+    devices = sorted({row.device_name for row in rows if row.get("device")})
     if len(devices) > 1:
         raise Unfit(f"the rows come from several devices: {', '.join(devices)}; allowed: one")
-    return [row for row in rows if row.get("problem") and row["problem"]["dtype"] in TYPES and not is_borrowed(row)]
+    return [row for row in rows if row.get("problem") and row["problem"]["dtype"] in TYPES and not row.is_borrowed]
 
 
 def device_of(rows):
     """A row that was not run may have none."""
-    return next((device_name(row) for row in rows if row.get("device")), "unknown device")
+    return next((row.device_name for row in rows if row.get("device")), "unknown device")
 
 
 # ---- one row ---------------------------------------------------------------------------------------------------------------
@@ -51,8 +50,8 @@ def device_of(rows):
 
 def median(row):
     """Milliseconds; None if it was not timed or its result is wrong."""
-    time, flops = number(row, "time", "median_ms") or 0, number(row, "flops") or 0
-    return time if time > 0 and flops > 0 and is_good(row) else None
+    time, flops = row.get("time", {}).get("median_ms", 0), row.flops or 0
+    return time if time > 0 and flops > 0 and row.is_good else None
 
 
 def tflops(row):
@@ -66,12 +65,12 @@ def by_file(row):
 
 def name_of(row):
     """ "06 warp_tiled", "torch cuDNN"."""
-    return PEERS.get(row["variant"], f"torch {row['variant']}") if is_peer(row) else f"{row['stage'][:2]} {row['variant']}"
+    return PEERS.get(row["variant"], f"torch {row['variant']}") if row.is_peer else f"{row['stage'][:2]} {row['variant']}"
 
 
 def series_of(row):
     """What has a line, a bar or a colour of its own: a stage, or a peer."""
-    return f"peer_{row['variant']}" if is_peer(row) else row["stage"][:2]
+    return f"peer_{row['variant']}" if row.is_peer else row["stage"][:2]
 
 
 def is_plain(row):

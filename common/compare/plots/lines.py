@@ -8,8 +8,7 @@ import typing
 from dataclasses import dataclass
 from math import ceil, floor, log2, log10
 
-from rows.row import absence, grouped, is_good, label, latest, number
-from rows.text import size
+from rows import grouped, latest, size
 
 from . import choose
 from .choose import Picture, Unfit, length, lengths, median, name_of, series_of
@@ -99,7 +98,7 @@ def times(rows, missing):
     for line in series:
         known = {n for n, _ in line["points"]}
         absent = [row for row in sorted(missing, key=length) if name_of(row) == line["label"] and length(row) not in known]
-        for why, members in grouped(absent, absence).items():
+        for why, members in grouped(absent, lambda row: row.absence).items():
             gaps.append(f"{line['label']}, N = {'; '.join(f'{length(row):,}' for row in members)}: {why}")
     work = {length(row): row["flops"] for row in rows}
     least = min(median(row) / row["flops"] for row in rows) * 0.6
@@ -112,8 +111,8 @@ def times(rows, missing):
 
 def of_one_head(row, key):
     """A quantity that is proportional to B·H, for one head: so rows of any batch and any number of heads go together."""
-    value = number(row, key)
-    return None if value is None or value < 0 or not is_good(row) else value / (row["problem"]["batch"] * row["problem"]["heads"])
+    value = row.get(key)
+    return None if value is None or value < 0 or not row.is_good else value / (row["problem"]["batch"] * row["problem"]["heads"])
 
 
 def extra_memory(row):
@@ -122,7 +121,7 @@ def extra_memory(row):
 
 def memory(rows, _):
     """Stages and steps that need the same wherever both were run share a line. A step that was run at one length alone has none."""
-    variants = {name: members for name, members in grouped(rows, label).items() if len(members) > 1}
+    variants = {name: members for name, members in grouped(rows, lambda row: row.label).items() if len(members) > 1}
     lines = []  # [{N: bytes}, a row of each variant]
     for members in variants.values():
         at = dict(points(members, extra_memory))
@@ -136,7 +135,7 @@ def memory(rows, _):
             lines.append((at, [members[0]]))
     series = []
     for at, members in lines:
-        labels, here = {}, set(map(label, members))
+        labels, here = {}, {row.label for row in members}
         for row in sorted(members, key=lambda row: (row["stage"] == "peer", row["stage"])):
             labels[together(row, here, variants)] = series_of(row)
         series.append({"series": next(iter(labels.values())), "label": ", ".join(labels), "points": sorted(map(list, at.items()))})

@@ -6,7 +6,7 @@ percent_of_peak, and the slope of HBM is left out."""
 
 from math import floor, log2, log10
 
-from rows.row import grouped, is_peer, latest, number, verdict
+from rows import grouped, latest
 
 from . import h200
 from .choose import Picture, Unfit, by_file, by_type, device_of, median, name_of, series_of, size_of, tflops
@@ -23,13 +23,13 @@ def hbm_bytes(row):
     kernels = row.get("profile")
     if not isinstance(kernels, list) or not kernels:
         return None
-    moved = [number(kernel, key) for kernel in kernels for key in ("hbm_read_bytes", "hbm_written_bytes")]
+    moved = [kernel.get(key) for kernel in kernels for key in ("hbm_read_bytes", "hbm_written_bytes")]
     return None if None in moved or not sum(moved) else sum(moved)
 
 
 def profiled(rows):
     """The rows that the picture and the table of docs/roofline.md show, forward first."""
-    rows = latest([row for row in rows if verdict(row) == "ok" and median(row) and hbm_bytes(row) and not is_peer(row)])
+    rows = latest([row for row in rows if row.verdict == "ok" and median(row) and hbm_bytes(row) and not row.is_peer])
     chosen = []
     for _, members in by_type(rows):
         for of_pass in grouped(members, lambda row: row["pass"]).values():
@@ -49,7 +49,7 @@ def roofs(rows):
         peaks = {"fp32": h200.FP32_FLOPS / 1e12, "16-bit tensor cores": h200.BF16_FLOPS / 1e12}
         units = {UNITS[row["problem"]["dtype"]] for row in rows}
         return {unit: peak for unit, peak in peaks.items() if unit in units}, h200.HBM_BYTES_PER_SECOND / 1e12
-    known = [row for row in rows if number(row, "percent_of_peak")]
+    known = [row for row in rows if row.get("percent_of_peak")]
     return {UNITS[row["problem"]["dtype"]]: 100 * tflops(row) / row["percent_of_peak"] for row in known}, None
 
 

@@ -2,8 +2,7 @@
 
 from math import log2
 
-from rows.row import grouped, is_good, is_peer, latest, number
-from rows.text import three_digits
+from rows import grouped, latest, three_digits
 
 from .choose import PASSES, Picture, Unfit, by_file, device_of, is_plain, median, most_steps, name_of, series_of, size_of, tflops
 from .style import NORMAL, WIDTH, add_panel, head, ink, name_in_file, new_figure, write
@@ -40,7 +39,7 @@ class Ladder:
         peers = [
             row
             for row in rows
-            if is_peer(row) and row["variant"] in self.LINES and size_of(row) == size and row["problem"]["dtype"] in types
+            if row.is_peer and row["variant"] in self.LINES and size_of(row) == size and row["problem"]["dtype"] in types
         ]
         panels = []
         for which in PASSES:
@@ -105,7 +104,7 @@ class Counts:
     for each count, and the same steps in all of them."""
 
     def select(self, rows):
-        rows = [row for row in rows if is_plain(row) and is_good(row) and all(number(row, "counters", key) is not None for key in COUNTS)]
+        rows = [row for row in rows if is_plain(row) and row.is_good and all(key in row.get("counters", {}) for key in COUNTS)]
         if not rows:
             raise Unfit("no row has counters of the CPU simulator")
         size, chosen = most_steps(latest(rows), lambda of: of.work, lambda of: not of.causal)

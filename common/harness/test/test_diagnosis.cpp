@@ -165,7 +165,7 @@ TEST_CASE("diagnosis: right, but neighbouring threads read rows") {
   CHECK(has(wasteful.remarks.back(), {"warps write O", "(800 for 100)"}));
   CHECK(wasteful.passed());
   CHECK(has(report_of(wasteful, Format::text), {"  wasteful     warps read Q"}));
-  CHECK(run<Mistake::none>(20, 40, {{"Q", {1, 0, true}}, {"O", {0, 1, true}}}).remarks.empty());
+  CHECK(run<Mistake::none>(20, 40, {.tensors = {{"Q", {1, 0, 1}}, {"O", {0, 1, 1}}}}).remarks.empty());
   CHECK(run<Mistake::none>(20, 28).remarks.empty());  // rows of 112 bytes
 }
 

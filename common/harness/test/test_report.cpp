@@ -59,7 +59,7 @@ RunRecord cpu_run() {
   counters.traffic = {{"Q", 100, 0}, {"O", 0, 40}, {"S", 60, 60}};
   counters.barriers = 3;
   run.counters = counters;
-  run.predicted = {{"Q", {100, 0}}, {"O", {0, 44}}};
+  run.predicted = {.tensors = {{"Q", {100, 0}}, {"O", {0, 44}}}, .barriers = 4, .warp_operations = 0};
   return run;
 }
 
@@ -125,6 +125,9 @@ TEST_CASE("report: JSON of a simulated run has counts and no times") {
   CHECK(json.at("predicted") ==
         Json{{"read_bytes", 100},
              {"written_bytes", 44},
+             {"sectors", nullptr},
+             {"barriers", 4},
+             {"warp_operations", 0},
              {"tensors",
               {{"Q", {{"read_bytes", 100}, {"written_bytes", 0}}}, {"O", {{"read_bytes", 0}, {"written_bytes", 44}}}}}});
   CHECK(Json::parse(report_of(gpu_run(), Format::json)).at("predicted").is_null());
@@ -176,6 +179,7 @@ TEST_CASE("report: the text of runs that pass") {
   const std::string cpu = report_of(cpu_run(), Format::text);
   CHECK(cpu.find("not times") != std::string::npos);
   CHECK(words(cpu).find("Q 100 100 0 0 0 O 0 0 44 40 0 S 0 60 0 60 0 all 100 160 44 100 0") != std::string::npos);
+  CHECK(words(cpu).find("sectors of 32 bytes - 0 barriers 4 3 warp operations 0 0 ") != std::string::npos);
   RunRecord unknown = cpu_run();
   unknown.predicted = {};
   CHECK(words(report_of(unknown, Format::text)).find("Q - 100 - 0 0") != std::string::npos);

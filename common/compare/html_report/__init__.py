@@ -1,1 +1,0 @@
-"""The page that report.py writes, section by section."""

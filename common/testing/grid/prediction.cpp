@@ -1,0 +1,47 @@
+#include "common/testing/grid/prediction.hpp"
+
+#include "common/harness/inputs.hpp"
+#include "common/harness/runner.hpp"
+#include "common/testing/grid/support.hpp"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace flash::grid {
+
+void check_prediction(const Variant& variant, const Problem& problem, Pass pass) {
+  const std::string what = std::string(variant.name) + " " + to_string(pass) + " on " + describe(problem);
+  const bool has_formulas = variant.predict != nullptr;
+  REQUIRE_MESSAGE(has_formulas, "the stage's CMakeLists.txt names no function to PREDICT");
+  const Prediction prediction = predict(variant, problem, pass, device().limits());
+  if (prediction.tensors.empty()) {
+    MESSAGE("no prediction: " << what);
+    return;
+  }
+  Runner runner(device(), variant, problem, make_inputs(problem, InputKind::normal, /*seed=*/1, pass), pass);
+  const Counters counters = runner.count();
+  std::map<std::string, std::array<std::int64_t, 2>> both;  // predicted, counted
+  for (const auto& [name, moved] : prediction.tensors) {
+    both[name + " read"][0] = moved.read;
+    both[name + " written"][0] = moved.written;
+  }
+  for (const TensorTraffic& traffic : counters.traffic) {
+    both[traffic.tensor + " read"][1] = static_cast<std::int64_t>(traffic.read_bytes);
+    both[traffic.tensor + " written"][1] = static_cast<std::int64_t>(traffic.written_bytes);
+  }
+  const auto add = [&](const char* name, std::optional<std::int64_t> expected, std::uint64_t counted) {
+    if (expected) both[name] = {*expected, static_cast<std::int64_t>(counted)};
+  };
+  add("sectors", prediction.sectors, counters.sectors());
+  add("barriers", prediction.barriers, counters.barriers);
+  add("warp operations", prediction.warp_operations, counters.warp_operations);
+  for (const auto& [name, counts] : both) {
+    CHECK_MESSAGE(counts[0] == counts[1], what << ": " << name << ": predicted " << counts[0] << ", counted " << counts[1]);
+  }
+}
+
+}  // namespace flash::grid
