@@ -1,5 +1,5 @@
 // 08 Tensor cores: tiles as the TMA writes and wgmma reads them. A tile in shared memory is a sequence of panels: each has all rows and 64
-// columns, so that a row of it is 128 bytes, in which chunks are swizzled by the row (common/attention/wgmma_operand.hpp). The last
+// columns, so that a row of it is 128 bytes, in which chunks are swizzled by the row (common/isa/wgmma_operand.hpp). The last
 // panel is whole even where d ends within it: the TMA fills the rest with zeros, which products may read.
 #pragma once
 

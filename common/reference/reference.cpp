@@ -1,7 +1,7 @@
 #include "common/reference/reference.hpp"
 
-#include "common/attention/float16.hpp"
 #include "common/base/parallel.hpp"
+#include "common/isa/float16.hpp"
 #include "common/reference/exact.hpp"
 #include "common/reference/measure.hpp"
 #include "common/reference/naive.hpp"

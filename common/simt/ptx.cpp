@@ -1,6 +1,6 @@
 #include "common/simt/ptx.hpp"
 
-#include "common/attention/float16.hpp"
+#include "common/isa/float16.hpp"
 #include "common/simt/machine/names.hpp"
 #include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/tensor_core.hpp"

@@ -1,7 +1,7 @@
 // ldmatrix, mma and cp.async on the CPU, lane by lane: the twins of common/device/ptx.cuh, which explains them and their fragments.
 #pragma once
 
-#include "common/attention/float16.hpp"
+#include "common/isa/float16.hpp"
 #include "common/simt/async_copy.hpp"
 #include "common/simt/atomic.hpp"
 #include "common/simt/reference.hpp"

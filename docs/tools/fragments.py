@@ -1,4 +1,4 @@
-"""The index functions of common/attention/fragments.hpp as lab_fragments --json saved their values: tables cannot tell of another layout
+"""The index functions of common/isa/fragments.hpp as lab_fragments --json saved their values: tables cannot tell of another layout
 than the kernels and the simulator have. Of a lane, what its first register holds in its lower half."""
 
 from .saved import said

@@ -1,6 +1,6 @@
 #include "common/simt/machine/copies.hpp"
 
-#include "common/attention/fragments.hpp"
+#include "common/isa/fragments.hpp"
 #include "common/simt/atomic.hpp"
 #include "common/simt/machine/hopper.hpp"
 #include "common/simt/machine/names.hpp"

@@ -1,6 +1,6 @@
 // One product of a warpgroup: what it reads, and what it computes.
-#include "common/attention/float16.hpp"
-#include "common/attention/fragments.hpp"
+#include "common/isa/float16.hpp"
+#include "common/isa/fragments.hpp"
 #include "common/simt/machine/hopper.hpp"
 #include "common/simt/machine/warpgroups.hpp"
 #include "common/simt/machine/worker.hpp"
