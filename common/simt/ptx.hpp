@@ -4,7 +4,7 @@
 #include "common/isa/float16.hpp"
 #include "common/simt/async_copy.hpp"
 #include "common/simt/atomic.hpp"
-#include "common/simt/reference.hpp"
+#include "common/simt/element_ref.hpp"
 #include "common/simt/site.hpp"
 #include "common/simt/types.hpp"
 
