@@ -5,6 +5,7 @@
 #include "common/attention/variant.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 
 namespace flash::tensor_cores {
@@ -39,6 +40,23 @@ inline MovedTensors predicted_forward(const Problem& p, const TileChoice& choice
   for (const char* const tensor : {"K", "V"}) add_read(moved, tensor, heads * v.keys, p);
   moved["bias"].read = heads * biases(p, v, choice.threads);
   return moved;
+}
+
+/// __syncthreads() of a forward step in all blocks; neither named barriers nor mbarriers.
+inline std::optional<std::int64_t> forward_barriers(std::string_view step, const Problem& p, const TileChoice& choice,
+                                                    const DeviceLimits& limits) {
+  const auto [Br, Bc] = choice.tiles;
+  const std::int64_t heads = std::int64_t{p.B} * p.H, pairs = heads * visits(p, choice.tiles).tiles;
+  const std::int64_t tiles_of_Q = heads * (up(p.Nq, Br) / Br);
+  const std::int64_t blind = p.causal ? heads * (std::max(0, p.Nq - p.Nk) / Br) : 0;  // tiles of Q that see no key
+  if (step == "mma" || step == "swizzle") return 2 * pairs - (tiles_of_Q - blind);
+  if (step == "pipeline" || step == "registers" || step == "lazy_maximum") return pairs;
+  // One more if Q stays in registers: the 32 that hold 16 rows of 128 columns or 32 rows of 64.
+  const std::int64_t width = p.d <= 128 ? up(p.d, 32) : 256;
+  if (step == "tuned") return pairs + (width * Br / (choice.threads / 32) <= 2048 ? tiles_of_Q : 0);
+  // One more when the mbarriers are initialised, and that alone where warps specialize.
+  if (step == "tma" || step == "wgmma") return pairs + tiles_of_Q;
+  return tiles_of_Q <= limits.multiprocessors ? std::optional(tiles_of_Q) : std::nullopt;  // else blocks take several tiles
 }
 
 /// The same where a warp only loads. In the last steps each warpgroup of 64 rows looks up biases of the tiles that it sees.
@@ -101,17 +119,19 @@ inline MovedTensors predicted_backward(std::string_view step, const Problem& p, 
   return moved;
 }
 
-inline Prediction predicted(const Variant& v, const Problem& p, Pass pass, const TileChoice& choice, const DeviceLimits&) {
+inline Prediction predicted(const Variant& v, const Problem& p, Pass pass, const TileChoice& choice,
+                            const DeviceLimits& limits) {
   for (const std::string_view step : {"mma", "swizzle", "pipeline", "registers", "lazy_maximum", "tuned", "tma", "wgmma"}) {
-    if (v.name == step) return {predicted_forward(p, choice)};
+    if (v.name == step) return {predicted_forward(p, choice), {}, forward_barriers(step, p, choice, limits), {}};
   }
   for (const std::string_view step : {"specialized", "overlap", "lazy", "tall", "scheduled"}) {
-    if (v.name == step) return {predicted_specialized(step, p, choice)};
+    if (v.name == step) return {predicted_specialized(step, p, choice), {}, forward_barriers(step, p, choice, limits), {}};
   }
   for (const std::string_view step :
        {"two_kernels", "one_kernel", "staggered", "warpgroups", "ring", "bulk", "ordered", "persistent", "resident"}) {
     if (v.name != step) continue;
-    return {pass == Pass::forward ? predicted_forward(p, choice) : predicted_backward(step, p, choice)};
+    if (pass == Pass::backward) return {predicted_backward(step, p, choice)};
+    return {predicted_forward(p, choice), {}, forward_barriers("tuned", p, choice, limits), {}};
   }
   return {};
 }

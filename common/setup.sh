@@ -15,7 +15,7 @@ usage: common/setup.sh [--check] [--dev] [--help]
 
   --check  say what is missing, install nothing; exit code 1 if a compiler, CMake or Ninja is missing
   --dev    also what .ci/run needs: clang 14 with its sanitizers, clang-format 14, git,
-           Python 3 with NumPy and matplotlib, shellcheck, ruff (by pip, into .tools);
+           Python 3 with NumPy, pandas, matplotlib, Jinja2, shellcheck, ruff (by pip, into .tools);
            for the checks of the site Chromium; for the course's grader bubblewrap
   --help   this text
 TEXT
@@ -118,7 +118,7 @@ look() {
   [ "$(uname)" != Linux ] || has bwrap || extras="$extras bubblewrap"
   has_chromium || extras="$extras chromium"
   { has python3 && python3 -c 'import ensurepip, venv' 2>/dev/null; } || extras="$extras venv"
-  for library in numpy matplotlib; do
+  for library in numpy matplotlib pandas jinja2; do
     { has python3 && python3 -c "import $library" 2>/dev/null; } || extras="$extras $library"
   done
 }
@@ -145,7 +145,9 @@ package() {
     brew:chromium) ;; *:chromium) echo chromium ;;
     brew:bubblewrap) ;; *:bubblewrap) echo bubblewrap ;;
     brew:numpy) echo numpy ;; pacman:numpy) echo python-numpy ;; *:numpy) echo python3-numpy ;;
-    brew:matplotlib | pacman:matplotlib) echo python-matplotlib ;; *:matplotlib) echo python3-matplotlib ;;
+    brew:pandas) ;;
+    brew:matplotlib | pacman:matplotlib | pacman:pandas) echo "python-$1" ;; *:matplotlib | *:pandas) echo "python3-$1" ;;
+    brew:jinja2) ;; pacman:jinja2) echo python-jinja ;; *:jinja2) echo python3-jinja2 ;;
   esac
 }
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes every generated part of the Markdown pages, and the pictures, from saved results. Needs Python; matplotlib where a plot changes.
+"""Writes every generated part of the Markdown pages, and the pictures of docs/img, from saved results. Those of docs/plots are drawn by
+common/compare/plot.py --docs.
 
   docs/generate.py           rewrites what changed
   docs/generate.py --check   changes nothing; exits with 1 and names each part that is stale, each broken link and equation
@@ -85,12 +86,6 @@ def main():
         else:
             path.write_text(contents)
             print(name)
-    if check:
-        wrong += plot_files.check()
-    else:
-        drawn, failed = plot_files.draw()
-        print("".join(f"{name}\n" for name in drawn), end="")
-        wrong += failed
     wrong += check_pages.problems()
     print("\n".join(wrong) or "docs: all generated parts, links and equation numbers are right")
     sys.exit(1 if wrong else 0)

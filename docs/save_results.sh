@@ -4,7 +4,7 @@
 #
 #   docs/save_results.sh [BUILD_DIR]      (default: build; with its tests)
 #
-# For a GPU, copy *.json, compare.txt, tests.txt and sanitizers.txt of common/check_gpu.sh to docs/results/NAME/. Then run
+# For a GPU, copy *.jsonl, *.json, compare.txt, tests.txt and sanitizers.txt of common/check_gpu.sh to docs/results/NAME/. Then run
 # docs/generate.py.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -11,8 +11,8 @@ usage: docs/site.sh [--check] [--help] [FOLDER]
 
   FOLDER   where to (default: build-site of the project); the site is in its html/,
            which opens in a browser without a server
-  --check  also the tests of docs/site/, and all pages opened in Chromium: formulas,
-           both themes, narrow screens, code that fits, search
+  --check  also the tests of docs/site/, all pages opened in Chromium: formulas, both
+           themes, narrow screens, code that fits, search; and docs/plots drawn again
   --help   this text
 TEXT
 }
@@ -59,7 +59,7 @@ install() {
   cp "$list" "$venv"
 }
 install requirements.txt
-[ $check = no ] || install check.txt
+[ $check = no ] || { install check.txt && install plots.txt; }
 
 new=$folder/html.new
 rm -rf "$new" "$folder/doctrees"
@@ -72,4 +72,7 @@ echo "site: $folder/html/index.html"
 if [ $check = yes ]; then
   "$python" -B docs/site/test_site.py
   "$python" -B docs/site/walk.py "$folder/html"
+  "$python" -B common/compare/test/test_plots.py
+  "$python" -B common/compare/plot.py --docs >/dev/null
+  git diff --exit-code --stat docs/plots || fail "docs/plots was not what common/compare/plot.py --docs draws; it is now"
 fi

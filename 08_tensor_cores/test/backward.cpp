@@ -48,6 +48,7 @@ TEST_CASE("cpu: HBM bytes of the backward steps are those of the formula (8.17)"
         const Variant& v = grid::variant_named(name);
         if (choices(v, p, Pass::backward).empty()) continue;  // d = 256 on sm_75
         grid::check_prediction(v, p, Pass::backward);
+        grid::check_prediction(v, p, Pass::forward);
       }
     }
   }

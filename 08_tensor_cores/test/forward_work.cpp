@@ -115,27 +115,10 @@ TEST_CASE("chapter: what the padding of step 1 is for") {
   if (!grid::sanitized()) CHECK(conflicts(padded_by<0>(), long_one, {128, 64}) == 777216);
 }
 
-TEST_CASE("cpu: two barriers for each tile, one with two stages, none where warps specialize") {
+TEST_CASE("cpu: bytes and barriers of every tile size, as predicted") {
   for (const Problem& p : grid::counted({many_tiles(), grid::problem_of({.Nq = 100, .Nk = 203, .d = 128})})) {
-    const Inputs inputs = make_inputs(p, InputKind::normal, 82, Pass::forward);
-    const Scores scores(p, inputs);
     for (const Variant& v : forward_steps()) {
-      for (const TileChoice& choice : choices(v, p, Pass::forward)) {
-        INFO(what(v, choice.tiles, p));
-        const std::string name = v.name;
-        const Work work = work_of(v, p, scores, choice);
-        const auto got =
-            static_cast<std::int64_t>(Runner(grid::device(), v, p, inputs, Pass::forward, choice.tiles).count().barriers);
-        if (name == "mma" || name == "swizzle") CHECK(got == 2 * work.tiles - work.query_tiles);
-        if (name == "pipeline" || name == "registers" || name == "lazy_maximum") CHECK(got == work.tiles);
-        // In step 6 one more for each tile of Q, if Q stays in registers: the 32 that hold 16 rows of 128 columns or 32 rows of 64.
-        const bool stays = width_of(v, p) * choice.tiles.Br / (choice.threads / 32) <= 2048;
-        const std::int64_t blocks = (p.Nq + choice.tiles.Br - 1) / choice.tiles.Br * p.B * p.H;
-        if (name == "tuned") CHECK(got == work.tiles + (stays ? blocks : 0));
-        // One when mbarriers are initialised. Named barriers are not counted.
-        if (name == "tma" || name == "wgmma") CHECK(got == work.tiles + blocks);
-        if (is_specialized(v)) CHECK(got == blocks);  // fewer tiles of Q than SMs
-      }
+      for (const TileChoice& choice : choices(v, p, Pass::forward)) grid::check_prediction(v, p, Pass::forward, choice.tiles);
     }
   }
 }

@@ -25,10 +25,8 @@ inline int width_of(const Variant& v, const Problem& p) {
 
 /// What a step does, of all batches and heads.
 struct Work {
-  std::int64_t products = 0;     // multiply-adds
-  std::int64_t tiles = 0;        // pairs of a tile of Q and a tile of K of which any pair is visible
-  std::int64_t query_tiles = 0;  // tiles of Q of which any query sees a key
-  std::int64_t repeated = 0;     // tiles that a warp computes twice
+  std::int64_t products = 0;  // multiply-adds
+  std::int64_t repeated = 0;  // tiles that a warp computes twice
 };
 
 /// Scaled and biased scores, masked. Rows beyond the last query have Q = 0, and no bias but ALiBi.
@@ -128,7 +126,6 @@ void add_work_of_tile(Work& work, const Variant& v, const Problem& p, const Scor
   const bool scales_first = p.bias != BiasKind::none || p.scale <= 0;
   std::vector<Maximum> maxima(static_cast<std::size_t>(warps), Maximum(rows));
   for (int j = Tc - 1; j >= 0; --j) {
-    ++work.tiles;
     for (int warp = 0; warp < warps; ++warp) {
       const int first = row0 + warp * rows, group = row0 + warp / 4 * 64;
       if (is_one_of(v, {"tall", "scheduled"}) && j >= tiles_seen(group, group + 64)) continue;
@@ -145,7 +142,6 @@ void add_work_of_tile(Work& work, const Variant& v, const Problem& p, const Scor
       work.products += std::int64_t{twice ? 3 : 2} * rows * Bc * width_of(v, p);
     }
   }
-  work.query_tiles += Tc > 0;
 }
 
 inline Work work_of(const Variant& v, const Problem& p, const Scores& scores, const TileChoice& choice) {

@@ -27,12 +27,12 @@ def flops(problem, which):
     return forward if which == "forward" else 2.5 * forward
 
 
-def find_torch(needs_gpu=True):
+def find_torch():
     try:
         import torch
     except ImportError as error:
         raise Failure(3, f"torch cannot be imported ({error}); it is only needed for this comparison") from None
-    if needs_gpu and not torch.cuda.is_available():
+    if not torch.cuda.is_available():
         raise Failure(3, f"torch {torch.__version__} finds no GPU")
     torch.set_float32_matmul_precision("highest")  # no TF32
     torch.set_warn_always(True)  # the reason of a refusal each time, not only the first

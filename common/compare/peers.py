@@ -1,24 +1,32 @@
 #!/usr/bin/env python3
-"""Times torch's attention: scaled_dot_product_attention by each of its backends, a kernel in Triton, and plain torch. `compare --peers`
-runs it beside the stages, with sweeps, progress, a time limit, --save and --resume:
+"""Times torch's attention: each backend of scaled_dot_product_attention, a
+kernel in Triton, and plain torch. `compare --peers` runs it beside the stages,
+with sweeps, progress, a time limit, --save and --resume:
 
-    build/bin/compare --only peer --tokens 16384 --width 2048 --sweep dtype=fp16 --sweep d=64,128 --sweep seq=512..16384
+    build/bin/compare --only peer --tokens 16384 --width 2048 --sweep d=64,128
 
 By itself it reads a problem a line, and prints the rows of each as they come:
 
-    echo '{"problem": {"seq_q": 4096, "dtype": "fp16"}, "variant": "flash"}' | common/compare/peers.py
-    common/compare/peers.py --list
+    echo '{"problem": {"seq_q": 4096}, "variant": "plain"}' | compare/peers.py
+    compare/peers.py --list
 
-A line is a JSON object of a "problem", with sizes as rows have them (batch, heads, seq_q, head_dim), causal and dtype; a "variant" (flash,
-cudnn, memory_efficient, triton or plain), a "pass" (forward or backward), "iterations", and "cold_l2", false if each iteration may find in
-L2 what the one before has left there. What it leaves out is as in `compare`: batch 8, 12 heads, 1024 queries, head dimension 64, causal,
-fp32, every variant, both passes, 20 iterations. {"list": true} asks for what --list prints.
+A line is a JSON object of a "problem", with sizes as rows have them (batch,
+heads, seq_q, head_dim), causal and dtype; a "variant" (flash, cudnn,
+memory_efficient, triton or plain), a "pass" (forward or backward),
+"iterations", and "cold_l2", false if each iteration may find in L2 what the one
+before has left there. What it leaves out is as in `compare`: batch 8, 12 heads,
+1024 queries, head dimension 64, causal, fp32, every variant, both passes, 20
+iterations. {"list": true} asks for what --list prints.
 
-Rows are those of `compare`, with "peer" as their stage. Timing is compare's too: CUDA events around the pass alone, a cold L2, the median after
-a warm-up; enqueue_ms is what a clock on the host shows that does not wait for the GPU. A backward pass is timed without its forward. fp32 is
-computed without TF32. Torch takes neither a bias nor another layout here, no shared heads, and as many keys as queries.
+Rows are those of `compare`, with "peer" as their stage. Timing is compare's
+too: CUDA events around the pass alone, a cold L2, the median after a warm-up;
+enqueue_ms is what a clock on the host shows that does not wait for the GPU. A
+backward pass is timed without its forward. fp32 is computed without TF32. Torch
+takes neither a bias nor another layout here, no shared heads, and as many keys
+as queries.
 
-Needs torch and a GPU. Exit codes: 0 good; 1 the GPU fails; 2 bad usage; 3 no torch or no GPU.
+Needs torch and a GPU. Exit codes: 0 good; 1 the GPU fails; 2 bad usage; 3 no
+torch or no GPU.
 """
 
 import argparse

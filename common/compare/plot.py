@@ -1,142 +1,158 @@
 #!/usr/bin/env python3
-"""Draws saved rows of `compare --save` as SVG pictures for light
-and dark pages.
+"""Draws saved rows of `compare --save` as SVG pictures for light and dark pages.
 
-    common/compare/plot.py ROWS.jsonl... --out DIR [--only NAME,...]
+  common/compare/plot.py ROWS... --out DIR [--only NAME,...] [--where QUERY]
+  common/compare/plot.py --docs     draws all pictures of docs/plots from docs/results
 
-From times: time, tflops_forward, tflops_backward, tflops_both (and the same
-with _fp32), roofline, ladder. From counts of the CPU simulator: bytes, counts.
-From both: memory. Writes DIR/NAME.svg for each picture that the rows suffice
-for, one line for each, and says of the others why they cannot be drawn. A file
-that exists is replaced only if it is such a picture. All rows have to come from
-one device. Which rows a picture shows is chosen by rules that stand in
-common/compare/plots, and said in its title. Needs matplotlib 3.6 or newer.
-Exit codes: 0 good; 2 bad usage or input, or nothing to draw; 3 no matplotlib.
+A plot shows certain problems, named in plots.py; --where names others, such as
+--where "head_dim == 64 and not causal", in columns of the rows. Writes
+DIR/NAME.svg for each plot that the rows suffice for, and says of the others why
+not. Needs pandas and matplotlib; with the versions of docs/site/plots.txt the
+same rows give the same bytes.
+Exit codes: 0 good; 2 bad usage or input, or nothing to draw; 3 no pandas or no matplotlib.
 """
 
 import argparse
-import hashlib
-import json
 import pathlib
-import sys
 
-from plots.bars import Bars
-from plots.choose import Unfit, median, of_one_device
-from plots.lines import Lines, extra_memory, memory, moved, moved_bytes, times
-from plots.roofline import Roofline
-from plots.steps import Counts, Ladder
-from rows import Failure, read, run
+import plot_kinds
+import plot_style
+import rows
+from plot_kinds import Unfit
+from plots import PLOTS
 
-PLOTS = {  # name: what selects its content and draws it
-    "time": Lines(
-        title="Time of a pass against the length N",
-        note="{device}; medians with a cold L2, of each stage the fastest variant. Dashed: other libraries. Both axes logarithmic.",
-        panel="{words}, {which}",
-        one_family=True,
-        value=median,
-        unit="ms",
-        content=times,
-        what="a time",
-    ),
-    "tflops_forward": Bars(("forward",), fp32=False),
-    "tflops_backward": Bars(("backward",), fp32=False),
-    "tflops_both": Bars(("forward", "backward"), fp32=False),
-    "tflops_forward_fp32": Bars(("forward",), fp32=True),
-    "tflops_backward_fp32": Bars(("backward",), fp32=True),
-    "tflops_both_fp32": Bars(("forward", "backward"), fp32=True),
-    "memory": Lines(
-        title="Extra memory of one head: N² in plain attention, N or nothing when fused",
-        note="{device}; beside inputs and outputs. Stages 01 to 07 in fp32, 08 in 16 bits. Both axes logarithmic.",
-        panel="{which}",
-        types_apart=False,
-        value=extra_memory,
-        unit="bytes",
-        content=memory,
-        what="extra_memory_bytes",
-    ),
-    "roofline": Roofline(),
-    "ladder": Ladder(),
-    "bytes": Lines(
-        title="Bytes read and written for one head, beside the least that must move",
-        note="Counted by the simulator: what threads ask of global memory, before caches; of each stage the last step. Both axes logarithmic.",
-        panel="{type}, {which}",
-        value=moved_bytes,
-        unit="bytes",
-        content=moved,
-        what="bytes that the simulator counted",
-    ),
-    "counts": Counts(),
+PEERS = {
+    "plain": "torch plain",
+    "memory_efficient": "torch mem.-efficient",
+    "flash": "torch FA2",
+    "cudnn": "torch cuDNN",
+    "triton": "Triton",
 }
 
 
-def code_digest(name):
-    """Of the modules that decide how a picture looks."""
-    modules = (sys.modules[module] for module in (type(PLOTS[name]).__module__, "plots.labels", "plots.style"))
-    return hashlib.sha256(b"\0".join(pathlib.Path(module.__file__).read_bytes() for module in modules)).hexdigest()[:16]
+def is_plain(row):
+    """Self-attention by a stage's own kernel or a peer, without options that change the work."""
+    p = row.problem
+    same = p["seq_q"] == p["seq_k"] and p["heads"] == p["kv_heads"]
+    return same and not row.is_borrowed and {name for name, _ in rows.options(p)} <= {"input", "scale", "seed"}
 
 
-def digest(name, picture):
-    """The first line of the file, so that a picture that is out of date is known without drawing it anew."""
-    content = json.dumps([picture.title, picture.note, picture.remark, picture.content], sort_keys=True)
-    return f"<!-- drawn by plot.py {code_digest(name)} from rows {hashlib.sha256(content.encode()).hexdigest()[:16]} -->"
+def names(row):
+    """What plots call a row: its series, its step, the heading of its group and its short name there."""
+    stage = row.stage[:2]
+    if row.is_peer:
+        return f"peer_{row.variant}", PEERS.get(row.variant, row.variant), "", ""
+    hopper = " Hopper" * ("hopper" in (row.kernel or ""))
+    group, short = (f"{stage}{hopper}", row.variant) if stage > "05" else ("to 05", " ".join(row.stage.split("_")[:2]))
+    return stage, f"{stage} {row.variant}", f"{group}, {row.problem['dtype']}", short
 
 
-def select(rows, only=PLOTS):
-    """({name: picture}, {name: why there is none}) of some plots. Needs no matplotlib. Unfit if the rows are from several devices."""
-    rows = of_one_device(rows)
-    pictures, reasons = {}, {}
-    for name in (name for name in PLOTS if name in only):
-        try:
-            pictures[name] = PLOTS[name].select(rows)
-        except Unfit as unfit:
-            reasons[name] = str(unfit)
-    return pictures, reasons
+def table(found):
+    """A pandas.DataFrame of the rows that plots compare, with the columns of rows.frame() and more."""
+
+    def place(row):
+        return row.pass_ == "backward", row.is_peer, row.kernel or row.stage, [*PEERS, row.variant].index(row.variant)
+
+    found = sorted(filter(is_plain, found), key=place)
+    devices = sorted({row.device_name for row in found})
+    if len(devices) != 1:
+        raise rows.Failure(2, f"the rows are of {' and '.join(devices) or 'no self-attention'}; allowed: self-attention on one device")
+    frame = rows.frame(found)
+    needed = ["counters_sectors", "median_ms", "extra_memory_bytes", "compulsory_bytes", "flops", "torch"]
+    frame = frame.reindex(columns=[*frame, *(name for name in needed if name not in frame)])
+    frame[["series", "step", "group", "short"]] = [names(row) for row in found]
+    frame["ms"] = frame.median_ms.where(frame.is_good)
+    frame["tflops"] = frame.flops / frame.ms / 1e9
+    heads = (frame.batch * frame.heads).where(frame.is_good)
+    frame["extra_bytes_of_a_head"] = frame.extra_memory_bytes / heads
+    frame["least_bytes_of_a_head"] = frame.compulsory_bytes / heads
+    frame["counted_bytes_of_a_head"] = (frame.moved_bytes / heads).where(frame.counters_sectors.notna())
+    frame["profiled_bytes"] = [
+        sum(kernel[f"hbm_{way}_bytes"] for kernel in row.profile or () for way in ("read", "written")) for row in found
+    ]
+    return frame
 
 
-def svg(name, picture):
-    """The text of the SVG file. ImportError without matplotlib."""
+def figure(plot, frame, where=None):
+    """The picture as a matplotlib figure. Unfit if the rows of a table() do not suffice."""
+    query = plot.where if where is None else where
+    shown = frame.query(" and ".join(f"({part})" for part in (plot.rows, query) if part))
+    if not (shown[plot.y].notna() & ~shown.is_peer).any():
+        raise Unfit(f"no row has {' and '.join(filter(None, [plot.y, query]))}; --where names other problems")
+    problem = ["seq_q", "head_dim", "causal", "dtype", *["batch", "heads"] * (not plot.y.endswith("of_a_head"))]
+    shown = shown.drop_duplicates(["step", "pass", *problem], keep="last")
+    for title, panel in plot.panels.items():
+        part = shown if panel in shown else shown.query(panel)
+        clash = part[part.duplicated(["step", "pass", *["seq_q"] * (plot.kind in ("bars", "lines"))], keep=False)]
+        if len(clash):
+            differ = [f"{name} of {', '.join(map(str, sorted(set(clash[name]))))}" for name in problem if clash[name].nunique() > 1]
+            raise Unfit(f"its panel '{title}' has one place for rows with {' and '.join(differ)}; --where chooses")
+    zero = [title for title, column in plot.panels.items() if column in shown and not shown[column].any()]
+    torch, problem = shown.torch.dropna().unique(), plot.problem if where is None else where or "all rows"
+    words = {"device": shown.device.iloc[0], "problem": problem, "torch": ", ".join(torch), "zero": ", ".join(zero)}
+    return getattr(plot_kinds, plot.kind)(plot, shown, words)
+
+
+def pictures(found, only=PLOTS, where=None):
+    """({name: text of an SVG file}, {name: why there is none}). `where` names other problems than the plots' own; "" is all of them."""
     import matplotlib
 
-    from plots import style
+    drawn, reasons, frame = {}, {}, table(found)
+    try:
+        frame.query(where or "dtype != ''")
+    except Exception as error:  # of any kind, as the text is the user's
+        raise rows.Failure(2, f"--where is '{where}': {error}; columns: {', '.join(frame)}") from None
+    for name in only:
+        with matplotlib.rc_context({**matplotlib.rcParamsDefault, **plot_style.SETTINGS}):
+            try:
+                drawn[name] = plot_style.svg(figure(PLOTS[name], frame, where))
+            except Unfit as unfit:
+                reasons[name] = str(unfit)
+    return drawn, reasons
 
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # not the reader's own style
-        matplotlib.rcParams.update(style.SETTINGS)
-        return style.finish(PLOTS[name].draw(picture), picture.title, digest(name, picture))
+
+def of_docs(name):
+    """(the picture of docs/plots, the files of its rows)"""
+    plot, docs = PLOTS[name], rows.ROOT / "docs"
+    return docs / "plots" / plot.device / f"{name}.svg", [docs / "results" / plot.device / f"{file}.jsonl" for file in plot.files.split()]
 
 
-def parse(arguments):
-    parser = argparse.ArgumentParser(prog="plot", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("rows", nargs="+", metavar="ROWS.jsonl")
-    parser.add_argument("--out", type=pathlib.Path, required=True, metavar="DIR")
-    parser.add_argument("--only", type=lambda names: names.split(","), default=PLOTS, metavar="NAME,...")
-    return parser.parse_args(arguments)
+def draw(names, sources, folder, where=None):
+    """Writes the pictures and says which, and why others are not there."""
+    drawn, reasons = pictures(rows.read(*sources), names, where)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in drawn.items():
+        (folder / f"{name}.svg").write_text(text, encoding="utf-8")
+        print(folder / f"{name}.svg")
+    for name, reason in reasons.items():
+        print(f"no {name}: {reason}")
+    if not drawn:
+        raise rows.Failure(2, "nothing to draw: the rows do not suffice")
 
 
 def main(arguments):
-    options = parse(arguments)
+    parser = argparse.ArgumentParser(
+        prog="plot", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("rows", nargs="*", metavar="ROWS")
+    parser.add_argument("--out", type=pathlib.Path, metavar="DIR")
+    parser.add_argument("--only", type=lambda text: text.split(","), default=[*PLOTS], metavar="NAME,...")
+    parser.add_argument("--where", metavar="QUERY")
+    parser.add_argument("--docs", action="store_true")
+    options = parser.parse_args(arguments)
+    if options.docs == bool(options.rows or options.out or options.where) or bool(options.rows) != bool(options.out):
+        parser.error("needs ROWS and --out, or --docs alone")
+    if unknown := [name for name in options.only if name not in PLOTS]:
+        parser.error(f"--only names '{unknown[0]}'; allowed: {', '.join(PLOTS)}")
     try:
-        pictures, reasons = select(read(*options.rows), options.only)
-        if pictures:
-            import matplotlib  # noqa: F401
-
-            options.out.mkdir(parents=True, exist_ok=True)
-    except Unfit as unfit:
-        raise Failure(2, str(unfit)) from None
+        if options.rows:
+            draw(options.only, options.rows, options.out, options.where)
+        for name in options.only if options.docs else []:
+            file, sources = of_docs(name)
+            draw([name], sources, file.parent)
     except ImportError as error:
-        install = "python3 -m pip install matplotlib, or common/setup.sh --dev"
-        raise Failure(3, f"matplotlib cannot be imported ({error}): {install}") from None
-    except OSError as error:
-        raise Failure(2, f"--out is '{options.out}', which cannot be made: {error.strerror}") from None
-    shown = {name: options.out / f"{name}.svg" for name in pictures}
-    for name, text in [(name, svg(name, picture)) for name, picture in pictures.items()]:
-        shown[name].write_text(text)
-        print(shown[name])
-    for name, reason in reasons.items():
-        print(f"no {name}: {reason}")
-    if not pictures:
-        raise Failure(2, "nothing to draw: the rows suffice for no picture")
+        raise rows.Failure(3, f"{error}: python3 -m pip install -r docs/site/plots.txt, or common/setup.sh --dev") from None
 
 
 if __name__ == "__main__":
-    run("plot", main)
+    rows.run("plot", main)

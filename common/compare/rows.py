@@ -1,21 +1,19 @@
 """Saved rows of `compare`: what a row is, and the one place in Python that reads, judges and writes them. A file of rows is JSON Lines."""
 
 import dataclasses
+import functools
 import json
-import os
 import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PEER = "peer"  # the stage of rows from peers.py
 SIZES = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "head_dim")
 USUAL = {"bias": "none", "layout": "bhnd", "input": "normal", "seed": 1}  # what describe() leaves out
 PASSES = ("forward", "backward")
-GOOD = ("ok", "not checked")  # "not checked" is for timings alone
-HARMLESS = (*GOOD, "refused", "cannot run", "skipped")
 FAILED = ("WRONG", "STOPPED", "CRASHED", "TIMED OUT")
+VERDICTS = ("ok", "refused", "cannot run", "skipped", *FAILED)
 
 # What must be in a nested object if a row has it. A problem may have further fields: each is an option of its own.
 NEEDED = {
@@ -39,6 +37,7 @@ class Row(Mapping):
     stage: str
     variant: str
     pass_: str
+    verdict: str
     device: dict
     problem: dict
     idea: str = ""
@@ -59,7 +58,6 @@ class Row(Mapping):
     wall_s: float = None
     hbm_read_bytes: int = None
     hbm_written_bytes: int = None
-    verdict: str = ""
     message: str = ""
     commit: str = ""
     date: str = ""
@@ -71,16 +69,16 @@ class Row(Mapping):
     sustained: dict = None  # from power_gpu.py
 
     def __getitem__(self, key):
-        value = getattr(self, NAMES[key])
+        value = getattr(self, FIELDS[key].name)
         if value in (None, ""):
             raise KeyError(key)
         return value
 
     def __iter__(self):
-        return (key for key, name in NAMES.items() if getattr(self, name) not in (None, ""))
+        return (key for key, field in FIELDS.items() if getattr(self, field.name) not in (None, ""))
 
     def __len__(self):
-        return len(list(iter(self)))
+        return sum(1 for _ in self)
 
     @property
     def label(self):
@@ -88,7 +86,7 @@ class Row(Mapping):
 
     @property
     def is_peer(self):
-        return self.stage == PEER
+        return self.stage == "peer"
 
     @property
     def is_gpu(self):
@@ -96,7 +94,7 @@ class Row(Mapping):
 
     @property
     def is_good(self):
-        return self.verdict in GOOD
+        return self.verdict == "ok"
 
     @property
     def is_borrowed(self):
@@ -114,17 +112,14 @@ class Row(Mapping):
     @property
     def moved_bytes(self):
         """What the threads read from and write to global memory."""
-        known = self.hbm_read_bytes is not None and self.hbm_written_bytes is not None
-        return self.hbm_read_bytes + self.hbm_written_bytes if known else None
+        return None if self.hbm_read_bytes is None else self.hbm_read_bytes + (self.hbm_written_bytes or 0)
 
     @property
     def absence(self):
         """Why the row has no result, in a word or two. To a reader it is the same whether a run was ended or not begun."""
-        if self.verdict == "TIMED OUT" or (self.verdict in HARMLESS and re.search("would take|took more than the limit", self.message)):
+        if self.verdict == "TIMED OUT" or re.search("would take|took more than the limit", self.message):
             return "too long"
-        if self.verdict == "cannot run" or (self.verdict == "skipped" and re.search("memory|could not run", self.message)):
-            return "no room"
-        return self.verdict if self.verdict in HARMLESS else "failed"
+        return "no room" if self.verdict in ("cannot run", "skipped") else "refused" if self.verdict == "refused" else "failed"
 
     @property
     def key(self):
@@ -132,8 +127,7 @@ class Row(Mapping):
         return self.device_name, self.label, self.pass_, problem_key(self.problem), self.tune is not None
 
 
-NAMES = {field.name.rstrip("_"): field.name for field in dataclasses.fields(Row)}
-TYPES = {field.name.rstrip("_"): field.type for field in dataclasses.fields(Row)}
+FIELDS = {field.name.rstrip("_"): field for field in dataclasses.fields(Row)}
 
 
 def fits(value, kind):
@@ -156,19 +150,16 @@ def make(values):
         raise ValueError("no JSON object")
     values = {key: value for key, value in values.items() if value is not None}
     for key, value in values.items():
-        if key not in NAMES or not fits(value, TYPES[key]):
-            raise ValueError(f"'{key}' is {json.dumps(value)[:60]}" + ("" if key in NAMES else ", which no row has"))
+        if key not in FIELDS or not fits(value, FIELDS[key].type):
+            raise ValueError(f"'{key}' is {json.dumps(value)[:60]}" + ("" if key in FIELDS else ", which no row has"))
         if wrong := wrong_in(key, value):
             raise ValueError(wrong)
-    if missing := [key for key in ("stage", "variant", "pass", "device", "problem") if key not in values]:
+    if missing := [key for key in ("stage", "variant", "pass", "verdict", "device", "problem") if key not in values]:
         raise ValueError(f"has no {' and no '.join(missing)}")
-    row = Row(**{NAMES[key]: value for key, value in values.items()})
-    if row.check and not row.check["passed"]:
-        row.verdict = "WRONG"
-    row.verdict = row.verdict or ("ok" if row.check else "not checked")  # a stage program's own row has no verdict
-    if row.pass_ not in PASSES or row.verdict not in (*HARMLESS, *FAILED):
-        raise ValueError(f"'pass' is '{row.pass_}' and 'verdict' '{row.verdict}', which are not both known")
-    return row
+    for key, known in (("pass", PASSES), ("verdict", VERDICTS)):
+        if values[key] not in known:
+            raise ValueError(f"'{key}' is '{values[key]}', none of {', '.join(known)}")
+    return Row(**{FIELDS[key].name: value for key, value in values.items()})
 
 
 def read(*paths):
@@ -195,23 +186,16 @@ def latest(rows):
 
 def write(path, rows):
     """Under another name first, so that the file holds the old rows or the new ones."""
-    part = Path(f"{path}.{os.getpid()}.part")
-    try:
-        part.write_text("".join(json.dumps(dict(row), ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows), encoding="utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    part = Path(f"{path}.part")
+    part.write_text("".join(json.dumps(dict(row), ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows), encoding="utf-8")
+    part.replace(path)
 
 
 def failures(rows):
     """By the rule of `compare`, a run that the time limit ended has failed only if its variant finished no problem in that pass, and so may
     hang; otherwise the problem is long."""
-    finished = {(row.device_name, row.label, row.pass_) for row in rows if row.is_good}
-    return [
-        row
-        for row in rows
-        if row.verdict in FAILED[:3] or (row.verdict in FAILED and (row.device_name, row.label, row.pass_) not in finished)
-    ]
+    finished = {row.key[:3] for row in rows if row.is_good}
+    return [row for row in rows if row.verdict in FAILED and not (row.verdict == "TIMED OUT" and row.key[:3] in finished)]
 
 
 def frame(rows):
@@ -282,6 +266,7 @@ def changed(sources):
 TOKEN = re.compile(r'//[^\n]*|/\*.*?(?:\*/|$)|"(?:\\.|[^"\\])*"?|\w+|\S', re.DOTALL | re.ASCII)
 
 
+@functools.cache
 def code_hash(path):
     """A hash of a kernel file's tokens without comments, or None if there is no such file; plan.cpp has the same function."""
     if not path.is_file():

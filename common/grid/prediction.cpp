@@ -13,16 +13,17 @@
 
 namespace flash::grid {
 
-void check_prediction(const Variant& variant, const Problem& problem, Pass pass) {
-  const std::string what = std::string(variant.name) + " " + to_string(pass) + " on " + describe(problem);
+void check_prediction(const Variant& variant, const Problem& problem, Pass pass, std::optional<Tiles> tiles) {
+  const std::string what = std::string(variant.name) + " " + to_string(pass) + " on " + describe(problem) +
+                           (tiles ? ", tiles " + std::to_string(tiles->Br) + " x " + std::to_string(tiles->Bc) : "");
   const bool has_formulas = variant.predict != nullptr;
   REQUIRE_MESSAGE(has_formulas, "the stage's CMakeLists.txt names no function to PREDICT");
-  const Prediction prediction = predict(variant, problem, pass, device().limits());
+  const Prediction prediction = predict(variant, problem, pass, device().limits(), tiles);
   if (prediction.tensors.empty()) {
     MESSAGE("no prediction: " << what);
     return;
   }
-  Runner runner(device(), variant, problem, make_inputs(problem, InputKind::normal, /*seed=*/1, pass), pass);
+  Runner runner(device(), variant, problem, make_inputs(problem, InputKind::normal, /*seed=*/1, pass), pass, tiles);
   const Counters counters = runner.count();
   std::map<std::string, std::array<std::int64_t, 2>> both;  // predicted, counted
   for (const auto& [name, moved] : prediction.tensors) {

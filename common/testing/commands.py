@@ -31,12 +31,7 @@ import page_commands
 from page_commands import ROOT
 
 # What ends with exit code 3 unless these are there, after a look at its options.
-NEEDED = {
-    r"--only peer\b|--peers\b": ("gpu", "torch"),
-    r"\bbuild/bin/.* --device gpu\b": ("gpu",),
-    r"\bcheck_peers\.py\b": ("torch", "numpy"),
-    r"\blab/autograd\.py\b": ("torch",),
-}
+NEEDED = {r"--only peer\b|--peers\b": ("gpu", "torch"), r"\bbuild/bin/.* --device gpu\b": ("gpu",), r"\blab/autograd\.py\b": ("torch",)}
 SECONDS = 120  # more than any page may ask of its reader
 PIPES = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
 

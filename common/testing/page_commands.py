@@ -51,8 +51,13 @@ NOT_EVERYWHERE = {
     "build-race/bin/lab_barrier": "by the test 'lab: barrier' of the race preset",
     "common/try.sh 09": "by additions.py, which adds that stage",
     "docs/generate.py --check": "by .ci/run; here it would fail for everyone who has just changed a kernel",
-    "common/compare/plot.py rows.jsonl --out plots": ("matplotlib",),
-    "common/compare/plot.py docs/results/nvidia_h200/sweep16.jsonl docs/results/nvidia_h200/sweep_peers.jsonl --out plots": ("matplotlib",),
+    "common/compare/plot.py rows.jsonl --where causal --out plots": ("matplotlib", "pandas"),
+    "common/compare/plot.py docs/results/nvidia_h200/sweep16.jsonl docs/results/nvidia_h200/sweep_peers.jsonl --out plots": (
+        "matplotlib",
+        "pandas",
+    ),
+    "build/bin/compare --rows rows.jsonl --html report.html": ("jinja2",),
+    "common/compare/report.py docs/results/nvidia_h200/compare.jsonl docs/results/nvidia_h200/peers.jsonl --out report.html": ("jinja2",),
     f"build/bin/compare --device gpu --variant last --tokens 16384 --width 2048 {PAPERS} sweep.jsonl --resume": SWEEP,
     "build/bin/compare --device gpu --only 08,peer --variant tuned,scheduled,staggered,warpgroups,resident,flash,cudnn --rounds 2 --dtype fp16 --tokens 16384"
     " --width 2048 --sweep d=64,128 --sweep causal=no,yes --sweep seq=1024,4096,16384 --save sweep16.jsonl --resume": SWEEP,

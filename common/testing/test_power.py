@@ -35,10 +35,12 @@ def run(*options, smi=NVIDIA_SMI, stage=STAGE):
             (folder / program).write_text(text)
             (folder / program).chmod(0o755)
         rows = folder / "rows.jsonl"
-        rows.write_text(json.dumps([ROW | {"time": {"median_ms": 4.0}}, ROW | {"verdict": "CRASHED"}]))
+        rows.write_text(
+            "".join(json.dumps(row) + "\n" for row in (ROW | {"time": {"median_ms": 4.0}}, ROW | {"variant": "w", "verdict": "CRASHED"}))
+        )
         command = [sys.executable, "-B", SCRIPT, folder, rows, *options]
         done = subprocess.run(command, capture_output=True, text=True, env={"PATH": f"{folder}:/usr/bin:/bin"}, timeout=30)
-        return done.returncode, done.stdout + done.stderr, json.loads(rows.read_text())
+        return done.returncode, done.stdout + done.stderr, [json.loads(row) for row in rows.read_text().splitlines()]
 
 
 class Power(unittest.TestCase):

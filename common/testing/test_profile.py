@@ -34,7 +34,14 @@ print(json.dumps({"counters": {"seen": heads}}))
 """
 SIZES = {"batch": 2, "heads": 4, "kv_heads": 4, "seq_q": 8, "seq_k": 8, "head_dim": 16, "scale": 0.25, "causal": True}
 PROBLEM = {**SIZES, "bias": "none", "dtype": "fp16", "layout": "bhnd", "input": "normal", "seed": 1}
-ROW = {"stage": "09_test", "variant": "v", "pass": "forward", "verdict": "ok", "device": {"kind": "gpu"}, "problem": PROBLEM}
+ROW = {
+    "stage": "09_test",
+    "variant": "v",
+    "pass": "forward",
+    "verdict": "ok",
+    "device": {"kind": "gpu", "name": "T100"},
+    "problem": PROBLEM,
+}
 ROW["tiles"] = {"br": 64, "bc": 32}
 
 
@@ -46,14 +53,13 @@ def run(*options, ncu=NCU):
             (folder / program).write_text(text)
             (folder / program).chmod(0o755)
         rows = folder / "rows.jsonl"
-        rows.write_text(json.dumps([ROW, {"stage": "09_test", "variant": "v", "pass": "forward", "verdict": "CRASHED"}]))
-        rows.chmod(0o640)
-        before = rows.stat().st_ino
+        rows.write_text(f"{json.dumps(ROW)}\n{json.dumps(ROW | {'variant': 'cpu', 'device': {'kind': 'cpu', 'name': 'A CPU'}})}\n")
+        before = rows.read_text()
         command = [sys.executable, "-B", SCRIPT, folder, rows, *options]
         done = subprocess.run(command, capture_output=True, text=True, env={"PATH": f"{folder}:/usr/bin:/bin"})
-        assert sorted(path.name for path in folder.iterdir()) == ["09_test", "ncu", "rows.jsonl"] and rows.stat().st_mode & 0o777 == 0o640
-        assert (rows.stat().st_ino != before) == (done.returncode == 0)  # a new file in its place, or it is as it was
-        return done.returncode, done.stdout + done.stderr, json.loads(rows.read_text())[0]
+        assert sorted(path.name for path in folder.iterdir()) == ["09_test", "ncu", "rows.jsonl"]
+        assert done.returncode == 0 or rows.read_text() == before
+        return done.returncode, done.stdout + done.stderr, json.loads(rows.read_text().splitlines()[0])
 
 
 class Profile(unittest.TestCase):
@@ -88,20 +94,6 @@ class Profile(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("ERR_NVGPUCTRPERM", text)
         self.assertNotIn("profile", row)
-
-    def test_what_holds_no_rows_or_cannot_be_written_is_left_alone(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder) / "rows.jsonl"
-            for text, mode, said in (
-                ("my notes", 0o644, "is damaged or no JSON"),
-                ("[1]", 0o644, "row 1: is no object"),
-                (json.dumps([ROW]), 0o444, "read-only"),
-            ):
-                path.write_text(text)
-                path.chmod(mode)
-                done = subprocess.run([sys.executable, "-B", SCRIPT, folder, path], capture_output=True, text=True)
-                self.assertEqual((done.returncode, done.stderr.count("\n"), path.read_text()), (2, 1, text))
-                self.assertIn(said, done.stderr)
 
 
 if __name__ == "__main__":

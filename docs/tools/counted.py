@@ -1,17 +1,17 @@
-"""Tables of what the simulator counted, beside what the stages predict. A difference is a mistake, and ends the program."""
+"""Tables of what the simulator counted, next to what the stages predict. A difference is a mistake, and ends the program."""
 
-import importlib
 import json
+from operator import itemgetter
 
-from rows import describe, grouped
+from rows import describe, grouped, size
 
 from .formatting import details, step, table
-from .saved import NOTHING_SAVED, newest, of_each_gpu, origin
+from .saved import NOTHING_SAVED, newest, of_each_gpu, origin, section
 
-
-def chapter(stage):
-    """The module of a stage's chapter, which may have events(row), sectors(row, moved) and least_ms(row): no program says these."""
-    return importlib.import_module("tools.naive" if stage < "04" else f"tools.{stage[3:]}")
+BOTH = itemgetter("predicted", "counters")
+EVENTS = {"sectors": "sectors of 32 bytes", "barriers": "barriers", "warp_operations": "warp operations"}
+# Tensors in the order of the tables.
+ORDER = {name: at for at, name in enumerate("Q K V bias S P O L l m dO D LD dP dS dQ dK dV".split())}
 
 
 def agree(row, what, expected, counted):
@@ -22,54 +22,33 @@ def agree(row, what, expected, counted):
     return f"{counted:,}"
 
 
-# Tensors in the order of the tables.
-ORDER = {name: at for at, name in enumerate("Q K V bias S P O L l m dO D LD dP dS dQ dK dV".split())}
+def both_ways(moved):
+    return moved["read_bytes"] + moved["written_bytes"]
 
 
-def moved(tensors):
-    """{tensor: (bytes read, written)}"""
-    names = sorted(tensors, key=lambda name: ORDER.get(name.removesuffix("_padded").removeprefix("sum_"), len(ORDER)))
-    return {name: (tensors[name]["read_bytes"], tensors[name]["written_bytes"]) for name in names}
-
-
-def predicted_sectors(row):
-    """Of 32 bytes, where rows start on sector boundaries; None elsewhere, and for stages that predict none."""
-    p = row["problem"]
-    if p["seq_k"] % 8 or p["head_dim"] % 8 or p["seq_q"] % 32 or p["bias"] != "none" or not hasattr(chapter(row["stage"]), "sectors"):
-        return None
-    elements = {name: (read // 4, written // 4) for name, (read, written) in moved(row["predicted"]["tensors"]).items()}
-    return chapter(row["stage"]).sectors(row, elements)
+def place(name):
+    return ORDER.get(name.removesuffix("_padded").removeprefix("sum_"), len(ORDER))
 
 
 def count_table(rows):
-    """Predicted beside counted for one problem, a column for each variant. All of them predict the same bytes, or have no formula."""
-    known = rows[0]["predicted"] is not None
-    expected = moved(rows[0]["predicted"]["tensors"]) if known else {}
-    counted = [moved(row["counters"]["tensors"]) for row in rows]
+    """For one problem, a column for each variant. All of them predict the same bytes."""
     lines = []
 
-    def line(what, predictions, counts):
-        if known:
-            cells = [agree(row, what, prediction, count) for row, prediction, count in zip(rows, predictions, counts)]
-        else:
-            cells = [f"{count:,}" for count in counts]
-        if any(counts):
-            lines.append([what, " / ".join(dict.fromkeys(cells)) if known else "–", *cells])
+    def line(what, numbers):
+        cells = [agree(row, what, *both) for row, both in zip(rows, numbers)]
+        if any(counted for _, counted in numbers):
+            lines.append([what, " / ".join(dict.fromkeys(cells)), *cells])
 
-    for name in dict.fromkeys([*expected, *(name for of_row in counted for name in of_row)]):
-        for at, what in enumerate(["read", "written"]):
-            counts = [of_row.get(name, (0, 0))[at] for of_row in counted]
-            line(f"{name} {what}, bytes", [expected.get(name, (0, 0))[at]] * len(rows), counts)
-    all_counted = [row["counters"]["read_bytes"] + row["counters"]["written_bytes"] for row in rows]
-    line("all bytes", [sum(map(sum, expected.values()))] * len(rows), all_counted)
+    tensors = dict.fromkeys(name for row in rows for side in BOTH(row) for name in side["tensors"])
+    for name in sorted(tensors, key=place):
+        for way in ("read", "written"):
+            of_rows = [[side["tensors"].get(name, {}).get(f"{way}_bytes", 0) for side in BOTH(row)] for row in rows]
+            line(f"{name} {way}, bytes", of_rows)
+    line("all bytes", [list(map(both_ways, BOTH(row))) for row in rows])
     lines[-1] = [f"**{cell}**" for cell in lines[-1]]
-    sectors = [predicted_sectors(row) for row in rows] if known else [None]
-    if None not in sectors:
-        line("sectors of 32 bytes", sectors, [row["counters"]["sectors"] for row in rows])
-    if known and hasattr(chapter(rows[0]["stage"]), "events"):
-        events = [chapter(row["stage"]).events(row) for row in rows]
-        for counter in ["barriers", "warp_operations"]:
-            line(counter.replace("_", " "), [event[counter] for event in events], [row["counters"][counter] for row in rows])
+    for key, name in EVENTS.items():
+        if all(row["predicted"].get(key) is not None for row in rows):
+            line(name, [[side[key] for side in BOTH(row)] for row in rows])
     return table(["", "predicted"] + [f"counted, `{row['variant']}`" for row in rows], lines)
 
 
@@ -78,7 +57,8 @@ def moved_bytes(stage, direction=None, variant=None):
     fp16, where a stage has many. The others are checked all the same."""
 
     def alike(row):
-        return id(row) if variant else (row["pass"], *(json.dumps(row.get(name)) for name in ("problem", "tiles", "predicted")))
+        traffic = [row["problem"], row.get("tiles"), row["predicted"]["tensors"]]
+        return id(row) if variant else (row["pass"], *map(json.dumps, traffic))
 
     parts, shown = [], []
     for rows in grouped(newest("cpu", stage=stage, direction=direction, having="predicted"), alike).values():
@@ -89,6 +69,36 @@ def moved_bytes(stage, direction=None, variant=None):
             shown.append(row["problem"])
             parts.append(f"{title}:\n\n{body}" if row["problem"] == shown[0] else details(title, body))  # the first problem is to be read
     return "\n\n".join(parts) or NOTHING_SAVED
+
+
+def traffic(row):
+    tensors, counted = row["counters"]["tensors"], both_ways(row["counters"])
+    square = sum(both_ways(tensors[name]) for name in ["S", "P", "dP", "dS"] if name in tensors)
+    formula = agree(row, "bytes", both_ways(row["predicted"]), counted)
+    times = f"{counted / row['compulsory_bytes']:.1f}"
+    return [row["stage"], step(row), f"{square:,}", formula, f"{counted:,}", times, size(row["extra_memory_bytes"])]
+
+
+def all_stages():
+    """Of docs/io_complexity.md, on two problems: bytes of S, P and their gradients, all bytes, and the compulsory ones of (I.1)."""
+    head = "stage | variant | N × N matrices, bytes | all, formula | all, counted | times compulsory | extra memory"
+    parts = []
+    for file in ["compare.jsonl", "io.jsonl"]:
+        rows = sorted(newest("cpu", file), key=lambda row: (row["pass"] != "forward", row["stage"]))
+        for name, some in grouped(rows, itemgetter("pass")).items():
+            parts.append(section(f"{name.capitalize()}, {{problem}}", head, list(map(traffic, some)), some))
+    return "\n\n".join(parts) or NOTHING_SAVED
+
+
+def repeats():
+    """The steps of chapter 07 by what a run needs apart from time: bytes, and atomic additions."""
+    used = newest("cpu", stage="07_fa2_backward", having="counters")
+    lines = [
+        [describe(row["problem"]), step(row)]
+        + [f"{n:,}" for n in (both_ways(row["counters"]), both_ways(row["counters"]["tensors"]["dQ"]), row["counters"]["atomics"])]
+        for row in used
+    ]
+    return f"{table('problem | variant | all bytes | of them dQ | atomic additions', lines)}\n\n{origin(used)}"
 
 
 def seen_by_gpu(row):
@@ -106,7 +116,7 @@ def seen_by_gpu(row):
 
 @of_each_gpu
 def sectors_checked(device):
-    """The simulator's sectors beside the GPU's."""
+    """The simulator's sectors next to the GPU's."""
     lines, seen = [], []
     counted = {(row["stage"], row["variant"], row["pass"]): row for row in newest("cpu", "compare.jsonl")}
     for row in newest(device, "counted_problem.jsonl", having="profile"):

@@ -1,8 +1,21 @@
 """The pictures of docs/07_fa2_backward.md: who owns which sum, who holds what, banks, the order of the loop."""
 
-from .fa2_backward import of_width, stride_of_p, word_of_p
-from .shapes import WARP, visited
+from .shapes import WARP, shape_of, visited
 from .svg import Picture
+
+
+def of_width(width):
+    return shape_of("07_fa2_backward", "one_kernel", "backward", width)
+
+
+def stride_of_p(s):
+    """Words: rows of P are padded so that the lanes of a column meet other banks."""
+    return s.bc + s.thread["S"].lanes // s.thread["S"].row_run
+
+
+def word_of_p(s, run):
+    """The function of a lane that gives its first word in P, if a lane had `run` rows side by side."""
+    return lambda t: t // s.thread["S"].lanes * run * stride_of_p(s) + s.thread["S"].col(t, 0)
 
 
 def owners_07():

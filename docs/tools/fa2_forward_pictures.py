@@ -1,8 +1,11 @@
 """The pictures of docs/06_fa2_forward.md: who holds what, and what a causal mask leaves of the tiles."""
 
-from .fa2_forward import LAST, of_width
-from .shapes import visited
+from .shapes import shape_of, visited
 from .svg import Picture
+
+
+def of_width(width):
+    return shape_of("06_fa2_forward", "tuned", "forward", width)
 
 
 def lanes_06():
@@ -10,7 +13,7 @@ def lanes_06():
     p = Picture(960, 604, "Steps 3 to 6: the rows and columns of S and O that one lane of a warp holds, for d = 64 and, in step 6, d = 128")
     lane_y, lane_x, y, high = 1, 3, 96, 6
     for width in (64, 128):
-        s = of_width(LAST, width)
+        s = of_width(width)
         scores, outputs = s.thread["S"], s.thread["O"]
         warp_rows, lane = scores.warp_rows, lane_y * scores.lanes + lane_x
         p.label(
@@ -48,7 +51,7 @@ def lanes_06():
 
 def masked_tiles():
     """Plain, masked and skipped tiles of a causal problem, and the order in which its blocks start."""
-    s = of_width(LAST, 64)
+    s = of_width(64)
     n = 6 * s.br + s.bc // 2
     p = Picture(820, 400, "Causal mask: plain, masked and skipped tiles, and the order in which blocks start")
     p.label(410, 28, f"Nq = Nk = {n}, tiles of {s.tiles}, causal", 16, bold=True)

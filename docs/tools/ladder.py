@@ -6,14 +6,11 @@ import re
 import subprocess
 from pathlib import Path
 
-from plots.h200 import FP32_FLOPS
 from rows import ROOT, describe
 
-from . import fa2_forward
-from .counted import chapter
 from .formatting import ms, number, shown, step, table
 from .saved import NOTHING_SAVED, fastest, newest, of_today, origin, section
-from .tensor_bounds import FORWARD, HOPPER, default_needs
+from .tensor_bounds import HOPPER
 
 DEVICE = "nvidia_h200"
 
@@ -33,18 +30,6 @@ def name_of(name):
     return f"`{name.split('/')[1]}`"
 
 
-def by_least_times(entry, rows, direction):
-    """The gain that the chapters' least times allow, of the tiles that ran."""
-    if "over" not in entry:
-        return None
-    problem, least = next(iter(rows.values()))["problem"], []
-    for name in (entry["over"], entry["step"]):
-        stage, variant = name.split("/")
-        unsaved = {"stage": stage, "variant": variant, "pass": direction, "problem": problem}
-        least.append(chapter(stage).least_ms(rows.get(name, unsaved)))
-    return least[0] / least[1]
-
-
 def steps(direction):
     rows = {row.label: row for row in newest(DEVICE, "compare.jsonl", direction=direction, having="time")}
     every = entries(direction)
@@ -58,7 +43,7 @@ def steps(direction):
     lines, sentences = [], []
     for count, entry in enumerate(every, 1):
         row = rows.get(entry["step"])
-        factors = [entry.get("predicted"), by_least_times(entry, rows, direction), gain(rows.get(entry.get("over")), row), gain(first, row)]
+        factors = [entry.get("predicted"), entry.get("bounds"), gain(rows.get(entry.get("over")), row), gain(first, row)]
         lines.append(
             [count, entry["step"].split("/")[0], name_of(entry["step"]), known.index(entry["over"]) + 1 if "over" in entry else "–"]
             + [number(factor and float(factor)) for factor in factors]
@@ -70,14 +55,6 @@ def steps(direction):
             sentences.append(f"- **{count}, {name_of(entry['step'])}.** {expected}{'*Measured:* ' + measured if measured else ''}".rstrip())
     head = "no. | stage | step | changes | gain, estimate | gain, by least times | gain, measured | in all | ms | TFLOP/s"
     return section("{pass}, {problem}", head, lines, list(rows.values()), "\n".join(sentences)) if rows else NOTHING_SAVED
-
-
-def most(step, width):
-    """TFLOP/s that the bounds of chapters 06 and 08 allow, or None."""
-    stage, variant = step.split("/")
-    if stage == fa2_forward.STAGE:
-        return fa2_forward.share(fa2_forward.instructions(fa2_forward.of_width(variant, width))) * FP32_FLOPS / 1e12
-    return default_needs(variant, width).tflops() if variant in FORWARD else None
 
 
 def tensor_steps(direction, *names):
@@ -98,10 +75,9 @@ def tensor_steps(direction, *names):
         line = [name_of(step), name_of(over) + ("" if over.startswith("08") else f" of {over[:2]}")]
         for width in (64, 128):
             row, before = rows.get((step, width)), rows.get((over, width))
-            bounds = most(over, width), most(step, width)
             estimate = entry.get("predicted")
             estimate = estimate.get(str(width)) if isinstance(estimate, dict) else estimate
-            by_bounds = None if None in bounds else bounds[1] / bounds[0]
+            by_bounds = entry.get("bounds", {}).get(str(width))
             measured = row["tflops"] / before["tflops"] if row and before else None
             line += [*(shown(factor, ".2f") for factor in (estimate, by_bounds, measured)), shown(row and row["tflops"], ".0f")]
             used += [one for one in (row, before) if row and one]

@@ -1,16 +1,24 @@
 """Of docs/roofline.md: where each step saved in docs/results/nvidia_h200 sits, beside the plot `roofline`."""
 
-from plots import h200
-from plots.roofline import hbm_bytes, intensity, profiled
+import h200
 from rows import size
 
-from . import plot_files
 from .formatting import step
-from .saved import NOTHING_SAVED, section
+from .saved import NOTHING_SAVED, newest, section
 from .timed import by_problem
 
 DEVICE = "nvidia_h200"
 UNITS = {"hbm_percent": "HBM", "l1_percent": "L1 and shared memory", "sm_percent": "issuing instructions", "tensor_percent": "tensor cores"}
+
+
+def hbm_bytes(row):
+    """Read and written by all kernels of the pass, as the profiler counts them."""
+    return sum(kernel["hbm_read_bytes"] + kernel["hbm_written_bytes"] for kernel in row["profile"])
+
+
+def intensity(row):
+    """FLOP for each byte."""
+    return row["flops"] / hbm_bytes(row)
 
 
 def roof(row):
@@ -37,5 +45,8 @@ def stages():
         rates = [f"{roof(row) / 1e12:.0f}", f"{row['tflops']:.1f}", f"{100 * row['tflops'] * 1e12 / roof(row):.0f}"]
         return [f"{row['stage']} {step(row)}", size(hbm_bytes(row)), f"{intensity(row):.1f}", *rates, *busiest(row)]
 
-    tables = [section("{pass}, {problem}", head, list(map(line, rows)), rows) for rows in by_problem(profiled(plot_files.rows(DEVICE)))]
+    profiled = sorted(
+        newest(DEVICE, "compare.jsonl", "profile.jsonl", having="profile"), key=lambda row: (row["pass"] != "forward", row["kernel"])
+    )
+    tables = [section("{pass}, {problem}", head, list(map(line, rows)), rows) for rows in by_problem(profiled)]
     return "\n\n".join(tables) or NOTHING_SAVED

@@ -86,10 +86,6 @@ def shape_of(stage, variant, direction, width, tiles=None):
     raise SystemExit(f"{stage}, {variant}: no kernel of width {width} with tiles {tiles}")
 
 
-def up(n, multiple):
-    return -(-n // multiple) * multiple
-
-
 def wavefronts(first_word, words):
     """Of one warp-wide access of `words` words a lane: lanes are served in groups of 32 / words; each group takes as many wavefronts as its
     fullest bank has different words."""
@@ -106,15 +102,6 @@ def fullest_bank(words):
     for word in words:
         banks[word % 32].add(word)
     return max(map(len, banks))
-
-
-def visible_pairs(p):
-    """(N.5)"""
-    nq, nk = p["seq_q"], p["seq_k"]
-    if not p["causal"]:
-        return nq * nk
-    n = min(nq, nk)
-    return n * nk - n * (n - 1) // 2
 
 
 def visited(p, br, bc):

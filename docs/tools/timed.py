@@ -1,16 +1,9 @@
-"""What was measured on each GPU: times, beside those of stages before, and the counters of each kernel. Sweeps are for plots."""
+"""What was measured on each GPU: times, next to those of earlier stages, and the counters of each kernel. Sweeps are for plots."""
 
 from rows import describe, grouped, size
 
-from .counted import chapter
 from .formatting import ms, number, shown, step, tiles_text
-from .saved import fastest, newest, of_each_gpu, of_today, origin, section
-
-
-def least_ms(row):
-    """What the chapter's bounds allow on an H200, which all of them are about; None elsewhere."""
-    bound = getattr(chapter(row["stage"]), "least_ms", None)
-    return bound(row) if bound and "H200" in row["device"]["name"] and of_today(row) else None
+from .saved import fastest, newest, of_each_gpu, origin, section
 
 
 def by_problem(rows):
@@ -25,11 +18,11 @@ def times(device, *stages):
     for rows in by_problem(row for row in newest(device, "compare.jsonl", having="time") if row["stage"] in stages):
         if any(row["stage"] == stages[-1] for row in rows):
             lines = [
-                [row["stage"], step(row), number(least_ms(row)), ms(row), number(row["tflops"]), number(row.get("percent_of_peak"))]
+                [row["stage"], step(row), ms(row), number(row["tflops"]), number(row.get("percent_of_peak"))]
                 + [row.verdict.replace("WRONG", "**wrong**")]
                 for row in rows
             ]
-            head = "stage | variant | ms, at least | ms, median | TFLOP/s | % of peak | check"
+            head = "stage | variant | ms, median | TFLOP/s | % of peak | check"
             parts.append(section("{pass}, {problem}", head, lines, rows))
     return "\n\n".join(parts)
 
@@ -89,3 +82,17 @@ def long_sequences(device, stage, direction):
             lines.append([problem, step(row), tiles_text(row.get("tiles")), ms(row), f"{row['tflops']:.1f}", gain, of_full])
     head = "problem | step | tiles | ms | TFLOP/s | times the step before | times the rate without mask"
     return section(direction, head, lines, rows)
+
+
+@of_each_gpu
+def walks(device):
+    """Of chapter 07: the time of each kernel that walks over tiles, and of each product in it."""
+    lines, used = [], []
+    for row in newest(device, "compare.jsonl", stage="07_fa2_backward", having="profile"):
+        for kernel in row["profile"]:
+            count = {"dk_dv_kernel": 4, "dq_kernel": 3, "backward_kernel": 5}.get(kernel["kernel"])
+            if count:
+                time = kernel["time_us"]
+                lines.append([step(row), f"`{kernel['kernel']}`", f"{time:,.0f}", count, f"{time / count:,.0f}"])
+                used.append(row)
+    return section("{problem}", "variant | kernel | µs | products | µs for each", lines, used)

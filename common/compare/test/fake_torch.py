@@ -19,7 +19,7 @@ time.sleep(float(os.environ.get("LOAD_S", "0")))
 __version__ = os.environ.get("TORCH", "9.9")
 float32, float16, bfloat16, bool, uint8 = "float32", "float16", "bfloat16", "bool", "uint8"
 version = types.SimpleNamespace(cuda="13.0")
-calls, memory, backends = [], [], []
+calls, memory, chosen = [], [], []
 state = {"idle": True, "new": True}
 manual_seed = set_warn_always = lambda _: None
 no_grad = contextlib.nullcontext
@@ -90,7 +90,7 @@ def grad(out, inputs, gradient, retain_graph):
 
 
 def scaled_dot_product_attention(q, k, v, is_causal):
-    if q.dtype == float32 and backends[-1] != "EFFICIENT_ATTENTION":
+    if q.dtype == float32 and chosen[-1] != "EFFICIENT_ATTENTION":
         for reason in ("Flash attention kernel not used because:", "Expected fp16 or bf16.", "Other attention has been runtime disabled."):
             warnings.warn(f"{reason} (Triggered internally at /x.cpp:1.)", stacklevel=1)
         raise RuntimeError("No available kernel. Aborting execution.")
@@ -109,9 +109,9 @@ def scaled_dot_product_attention(q, k, v, is_causal):
 
 @contextlib.contextmanager
 def sdpa_kernel(backend):
-    backends.append(backend)
+    chosen.append(backend)
     yield
-    backends.pop()
+    chosen.pop()
 
 
 class Event:
@@ -139,6 +139,7 @@ cuda.mem_get_info = lambda: (10**10, 10**11)
 cuda.memory_allocated = lambda: 5
 cuda.max_memory_allocated = lambda: 5 + max(memory)
 cuda.get_device_properties = lambda i: types.SimpleNamespace(name="Test GPU", major=9, minor=0, L2_cache_size=1000)
+backends = types.SimpleNamespace(cudnn=types.SimpleNamespace(version=lambda: 91900))
 autograd = types.SimpleNamespace(grad=grad)
 functional = types.SimpleNamespace(scaled_dot_product_attention=scaled_dot_product_attention)
 SDPBackend = types.SimpleNamespace(**{name: name for name in ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION")})

@@ -139,7 +139,7 @@ class Instrument(Case):
             ({"problem": {"dtype": "fp8"}}, 'dtype is "fp8"'),
         ):
             self.one_line(self.run_peers(lines=[line]), 2, part)
-        self.one_line(self.run_peers("--seq", "5"), 2, "unrecognized arguments")
+        self.assertIn("unrecognized arguments: --seq 5", self.run_peers("--seq", "5").stderr)
         self.assertEqual(len(self.run_peers(lines=[{"pass": "forward"}, "{"]).stdout.splitlines()), 5)  # what came before stands
 
     def test_a_broken_gpu_ends_it(self):
@@ -254,6 +254,7 @@ class Driven(Case):
         program = subprocess.Popen(sweep, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         partial = self.path / "rows.json.partial"
         while not partial.exists() or len(json.loads(partial.read_text())) < 2:
+            self.assertIsNone(program.poll(), "it ended before it had two rows")
             time.sleep(0.02)
         program.send_signal(signal.SIGTERM)
         said = program.communicate(timeout=20)[1]

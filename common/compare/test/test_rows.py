@@ -1,112 +1,112 @@
 #!/usr/bin/env python3
-"""The package rows: which rows are of the same run, how a problem is named, whose pass a row runs."""
+"""rows.py: what is no row, which rows are of the same run, verdicts, and a file that is read and written."""
 
 import json
+import pathlib
+import sys
+import tempfile
 import unittest
 
-from cases import TILED, Case
-from made_rows import CPU, problem, row
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "common" / "compare"))
+import rows  # noqa: E402
 
-from rows.read import read_file
-from rows.row import absence, borrowed_from, judged, latest, problem_key, verdict
-from rows.text import describe, size
+PROBLEM = {"batch": 2, "heads": 4, "kv_heads": 4, "seq_q": 256, "seq_k": 256, "head_dim": 64, "scale": 0.125, "causal": True}
+PROBLEM |= {"bias": "none", "dtype": "fp32", "layout": "bhnd", "input": "normal", "seed": 1}
 
 
-class Rows(Case):
+def row(stage="06_fa2_forward", variant="tiled", ms=None, sizes=None, **more):
+    """A JSON object. No figure in it is a measurement."""
+    made = {"stage": stage, "variant": variant, "pass": "forward", "device": {"kind": "gpu", "name": "A GPU"}, "verdict": "ok"}
+    made |= {"problem": PROBLEM | (sizes or {}), "date": "2026-01-02T03:04:05Z", "tiles": None}
+    return made | ({"time": {"median_ms": ms}, "tflops": 8 / ms} if ms else {}) | more
+
+
+class Rows(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = pathlib.Path(folder.name) / "rows.jsonl"
+
+    def read(self, *objects):
+        self.path.write_text("".join(json.dumps(one) + "\n" for one in objects))
+        return rows.read(self.path)
+
+    def test_what_is_no_row_is_refused_with_its_line(self):
+        good = json.dumps(row())
+        for line, said in (
+            ("", "Expecting value"),
+            ("[" * 100000, "recursion"),
+            (good[:50], "Unterminated|Expecting"),
+            ("[1]", "no JSON object"),
+            ('{"stage": "06"}', "has no variant and no pass and no verdict and no device and no problem"),
+            (json.dumps(row(stage=7)), "'stage' is 7"),
+            (json.dumps(row(flops="many")), "'flops' is \"many\""),
+            (json.dumps(row(colour="red")), "'colour' is \"red\", which no row has"),
+            (json.dumps(row(verdict="fine")), "'verdict' is 'fine', none of ok, refused, "),
+            (json.dumps(row(**{"pass": "both"})), "'pass' is 'both'"),
+            (json.dumps(row(device={"kind": "gpu"})), "device.name is null, no str"),
+            (json.dumps(row(sizes={"heads": True})), "problem.heads is true, no int"),
+            (json.dumps(row(sizes={"seq_q": 0})), "problem.seq_q is 0, not above 0"),
+            (json.dumps(row(time={"median_ms": float("nan")})), "time.median_ms is nan, not above 0"),
+        ):
+            self.path.write_text(f"{good}\n{line}\n{good}")
+            with self.subTest(line[:50]), self.assertRaises(rows.Failure) as caught:
+                rows.read(self.path)
+            code, message = caught.exception.args
+            self.assertEqual(code, 2)
+            self.assertRegex(message, f"rows.jsonl:2: .*({said}).*; allowed: rows that compare --save")
+        self.path.write_text("")
+        with self.assertRaisesRegex(rows.Failure, ":1: Expecting value"):
+            rows.read(self.path)
+
     def test_rows_that_differ_in_any_field_of_the_problem_are_both_there(self):
         others = {"batch": 3, "heads": 8, "kv_heads": 2, "seq_q": 1, "seq_k": 1, "head_dim": 32, "scale": 0.5, "causal": False}
-        others.update(bias="alibi", dtype="bf16", layout="qkv", input="ones", seed=2, window=128)
-        self.assertEqual(set(problem()) - set(others), set())  # a new field has to be here
+        others |= {"bias": "alibi", "dtype": "bf16", "layout": "qkv", "input": "ones", "seed": 2, "window": 128}
+        self.assertEqual(set(PROBLEM) - set(others), set())  # a new field has to be here
         for name, value in others.items():
             with self.subTest(name):
-                rows = [TILED, row("06_fa2_forward", "tiled", 1.0, sizes={name: value})]
-                self.assertEqual(latest(rows), rows)
-                self.assertNotEqual(describe(rows[0]["problem"]), describe(rows[1]["problem"]))
+                one, other = self.read(row(), row(sizes={name: value}))
+                self.assertNotEqual(rows.describe(one.problem), rows.describe(other.problem))
 
-    def test_what_means_the_same_is_the_same(self):
-        for same in ({"scale": 0.125000001}, {"scale": None}, {"window": None}):
-            self.assertEqual(problem_key(problem()), problem_key(problem(**same)), same)
-        bare = {name: value for name, value in problem().items() if name not in ("scale", "input", "seed")}
-        self.assertEqual(problem_key(problem()), problem_key(bare))
-        self.assertEqual(describe(bare), "B=2 H=4 N=256 d=64 causal fp32")
-        odd = problem(kv_heads=2, seq_k=9, bias="alibi", layout="kv", scale=2.0)
-        self.assertEqual(describe(odd), "B=2 H=4 Hkv=2 Nq=256 Nk=9 d=64 causal bias=alibi kv scale=2.0 fp32")
+    def test_of_the_same_run_the_later_row_holds(self):
+        def tflops(*objects):
+            return [one.tflops for one in self.read(*objects)]
 
-    def test_what_is_no_file_of_rows_is_refused(self):
-        def row_with(**damage):
-            return json.dumps([TILED, {**TILED, **damage}]).encode()
+        old, new = row(tflops=1.0), row(tflops=2.0, date="2026-01-03T00:00:00Z", sizes={"scale": 0.125000001})
+        self.assertEqual(tflops(old, row(tflops=3.0)), [3.0])
+        self.assertEqual((tflops(old, new), tflops(new, old)), ([2.0], [2.0]))
+        self.assertEqual(tflops(old, row(tflops=4.0, tune={})), [1.0, 4.0])
+        cpus = ({"kind": "cpu", "name": "X", **more} for more in ({}, {"simulates_sm": 90}, {"simulates_sm": 75}, {"name": "Other"}))
+        self.assertEqual(tflops(*(row(device=cpu, tflops=float(at)) for at, cpu in enumerate(cpus))), [3.0, 2.0])
 
-        path = self.path / "rows.json"
-        for contents, part in (
-            (b"", "damaged"),
-            (b"[", "damaged"),
-            (b"[" * 100000, "damaged"),
-            (b"\xff\xfe[", "damaged"),
-            (b"[NaN]", "NaN"),
-            (b"[]", "has no rows"),
-            (b"{}", "holds no list of rows"),
-            (b"[1]", "row 1: is no object"),
-            (row_with(**{"pass": "both"}), 'row 2: pass is "both"'),
-            (row_with(stage=7), "row 2: stage is 7"),
-            (row_with(date=3), "row 2: date is 3, no text"),
-            (row_with(device=[]), "row 2: device is [], no object"),
-            (row_with(problem=3), "row 2: problem is no object"),
-            (row_with(problem=problem(heads="x")), 'row 2: problem.heads is "x"'),
-            (row_with(problem=problem(causal=1)), "row 2: problem.causal"),
-            (row_with(problem=problem(window=[1])), "row 2: problem.window is [1]"),
-            (row_with(tune={}), "row 2: is a choice of tile sizes"),
-            (row_with(verdict=None, check=None, time=None), "row 2: has no verdict"),
-        ):
-            path.write_bytes(contents)
-            with self.fails(part):
-                read_file(path)
-        for missing in (path.with_name("none.json"), self.path):
-            with self.fails("cannot be read"):
-                read_file(missing)
-        self.assertEqual(read_file(self.save({"rows": [TILED]})), [TILED])
-
-    def test_of_the_same_run_the_latest_row_stands(self):
-        newer = {**TILED, "date": "2027-01-01T00:00:00Z", "tiles": {"br": 64, "bc": 64}}
-        self.assertEqual(latest([newer, TILED]), [newer])
-        self.assertEqual(latest([newer, TILED], by_tiles=True), [newer, TILED])
-        cpus = ({**CPU, **more} for more in ({}, {"simulates_sm": 90}, {"simulates_sm": 75}, {"name": "Other"}))
-        simulated = [row("06_fa2_forward", "tiled", device=cpu) for cpu in cpus]
-        self.assertEqual(latest(simulated), simulated[2:])
-        crash = {**{key: value for key, value in TILED.items() if key != "tiles"}, "date": "2026-06-01T00:00:00Z"}
-        self.assertEqual(latest([TILED, crash, newer], by_tiles=True), [newer])  # repaired
-        self.assertEqual(latest([newer, {**crash, "date": "2028"}], by_tiles=True), [{**crash, "date": "2028"}])  # broken since
-
-    def test_a_forward_pass_is_borrowed_by_a_backward_stage_alone(self):
-        kernels = {"06_fa2_forward/1.cuh": "", "04_fa1_forward/thread_rows.cuh": ""}  # a step may use parts of another stage
-        self.assertEqual(borrowed_from(row("06_fa2_forward", "loop_order", sources=kernels)), "")
-        self.assertEqual(borrowed_from(row("07_fa2_backward", "one", sources={"07_fa2_backward/1.cuh": "", **kernels})), "06_fa2_forward")
-        self.assertEqual(borrowed_from(row("07_fa2_backward", "one", sources=kernels, **{"pass": "backward"})), "")
-
-    def test_verdicts(self):
-        self.assertEqual(verdict({**TILED, "check": {"passed": False}}), "WRONG")
-        self.assertEqual(verdict({**TILED, "verdict": None}), "ok")
-        self.assertEqual(verdict({"verdict": "refused"}), "refused")
-        slow = {**TILED, "verdict": "TIMED OUT", "check": None}
-        self.assertEqual([one["long"] for one in judged([slow, TILED])], [True, False])
-        self.assertEqual([one["long"] for one in judged([slow])], [False])
+    def test_a_time_limit_is_a_failure_if_the_variant_finished_nothing(self):
+        slow, other = row(verdict="TIMED OUT", sizes={"seq_q": 9}), row(verdict="CRASHED", sizes={"seq_q": 8})
+        self.assertEqual([one.verdict for one in rows.failures(self.read(row(), slow, other))], ["CRASHED"])
+        self.assertEqual([one.verdict for one in rows.failures(self.read(slow))], ["TIMED OUT"])
 
     def test_one_word_for_one_reason(self):
-        for said, message, word in (
-            ("TIMED OUT", None, "too long"),
+        for verdict, message, word in (
+            ("TIMED OUT", "", "too long"),
             ("skipped", "would take about 11 s; the limit is 10 s", "too long"),
-            ("skipped", "a problem no larger took more than the limit of 10 s (B=1 H=32 N=16384 d=64 fp32)", "too long"),
-            ("skipped", "a problem no larger could not run (B=1 H=32 N=16384 d=64 fp32): not enough memory", "no room"),
-            ("skipped", "S and P need 9 GiB of GPU memory; 8 GiB are free", "no room"),
+            ("skipped", "a problem no larger could not run: not enough memory", "no room"),
             ("cannot run", "not enough GPU memory", "no room"),
-            ("skipped", "the user said so", "skipped"),
             ("refused", "fp32", "refused"),
-            ("WRONG", None, "failed"),
+            ("WRONG", "", "failed"),
         ):
-            self.assertEqual(absence({"verdict": said, "message": message}), word, message)
+            self.assertEqual(self.read(row(verdict=verdict, message=message))[0].absence, word, message)
 
-    def test_sizes(self):
+    def test_a_row_survives_reading_and_writing(self):
+        saved = row(ms=2.0, idea="line\u2028break é", tiles={"br": 64, "bc": 32}, tune={})
+        rows.write(self.path, self.read(saved))
+        self.assertEqual(json.loads(self.path.read_text(encoding="utf-8")), saved)
+        self.assertEqual([file.name for file in self.path.parent.iterdir()], ["rows.jsonl"])
+
+    def test_words(self):
+        odd = PROBLEM | {"kv_heads": 2, "seq_k": 9, "bias": "alibi", "layout": "kv", "scale": 2.0}
+        self.assertEqual(rows.describe(odd), "B=2 H=4 Hkv=2 Nq=256 Nk=9 d=64 causal bias=alibi kv scale=2.0 fp32")
         words = ["0 B", "999 B", "1023 B", "1 KiB", "1.5 KiB", "1023 KiB", "3 GiB", "5000 GiB"]
-        self.assertEqual([size(n) for n in (0, 999, 1023, 1024, 1536, 1023 * 1024, 3 << 30, 5000 << 30)], words)
+        self.assertEqual([rows.size(n) for n in (0, 999, 1023, 1024, 1536, 1023 * 1024, 3 << 30, 5000 << 30)], words)
 
 
 if __name__ == "__main__":

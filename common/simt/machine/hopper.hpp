@@ -1,10 +1,10 @@
 // What a block has of Hopper: mbarriers, named barriers, the TMA's copies, products of warpgroups.
 #pragma once
 
+#include "common/simt/machine/async_proxy.hpp"
 #include "common/simt/machine/copies.hpp"
 #include "common/simt/machine/mbarriers.hpp"
 #include "common/simt/machine/named_barriers.hpp"
-#include "common/simt/machine/async_proxy.hpp"
 #include "common/simt/machine/register_pool.hpp"
 #include "common/simt/machine/warpgroups.hpp"
 

@@ -1,0 +1,169 @@
+"""The plots of saved rows. Each is an entry of PLOTS, which plot.py draws from any rows, or from those of docs/results for the pages.
+
+Queries are those of pandas, over the columns of plot.table()."""
+
+from dataclasses import dataclass, field
+
+import h200
+
+
+@dataclass(frozen=True)
+class Plot:
+    kind: str  # a function of plot_kinds.py
+    device: str  # its folder in docs/results and in docs/plots
+    files: str  # files of rows there
+    title: str
+    note: str  # below the title; {device}, {problem}, {torch} and {zero} are filled in
+    rows: str  # query: what the plot can show
+    where: str  # query: the problems that it shows, unless --where names others
+    problem: str  # the same in words
+    panels: dict  # title: query, or column of counts
+    y: str  # column
+    remark: str = ""  # below the note, if what it speaks of is there
+    series: str = "all"  # the steps of a stage that have a line: the "fastest" or the "last"; of "all" those with equal values share a line
+    passes: int = 1  # whose times are added up
+    guides: dict = field(default_factory=dict)  # label: (power of N, series); a dotted line below the first of these series in the panel
+    least: str = ""  # column: what any implementation needs
+    number: str = "{:#.3g}"  # format of a bar's value
+    width: int = 600  # points
+    lines: dict = field(default_factory=dict)  # of steps: series of a peer: its name
+    roofs: dict = field(default_factory=dict)  # name: (that of an H200 by its data sheet, column that has it for other GPUs)
+
+
+GPU, CPU = "nvidia_h200", "cpu"
+NO_MASK = "head_dim == 64 and not causal"
+TOKENS, TOKENS_WORDS = "batch * seq_q == 16384 and heads * head_dim == 2048", "B·N = 16,384, H·d = 2,048"
+PASSES = {name: f"`pass` == '{name}'" for name in ("forward", "backward")}
+SLICES = {
+    f"d = {d}, {mask}": f"head_dim == {d} and {query}"
+    for d in (64, 128)
+    for mask, query in (("no mask", "not causal"), ("causal", "causal"))
+}
+LOG = "Both axes logarithmic."
+
+
+def by_type(words=""):
+    """A panel for each type and pass."""
+    kinds = {"fp32": "fp32", "fp16": "fp16" + words, "bf16": "bf16" + words}
+    return {f"{title}, {name}": f"dtype == '{dtype}' and {query}" for dtype, title in kinds.items() for name, query in PASSES.items()}
+
+
+def speed(words, dtype, *passes):
+    """Groups of bars over N, as the FlashAttention papers show speed."""
+    fp32 = dtype == "fp32"
+    stages = ["01", "04", "05", "06", "07"] if fp32 else ["08"]
+    return Plot(
+        kind="bars",
+        device=GPU,
+        files="sweep large sweep_peers peers" if fp32 else "sweep16 tensor_steps sweep_peers",
+        title=f"{words}: TFLOP/s against the length N, {'fp32' if fp32 else 'tensor cores'}",
+        note="{device}, {problem}; medians with a cold L2, of each stage the best step.",
+        rows=f"dtype {'==' if fp32 else '!='} 'fp32' and `pass` in {list(passes)} and (is_peer or series in {stages})",
+        where=f"dtype == '{dtype}' and {TOKENS}",
+        problem=f"{dtype}, {TOKENS_WORDS}",
+        panels=SLICES,
+        y="tflops",
+        passes=len(passes),
+    )
+
+
+PLOTS = {
+    "ladder": Plot(
+        kind="steps",
+        device=GPU,
+        files="sweep large tensor_steps sweep16",
+        title="The ladder: TFLOP/s of every step",
+        note="{device}, {problem}; cold L2.",
+        remark="Dashed: FlashAttention-2 and cuDNN of torch {torch}.",
+        rows="not is_peer or dtype != 'fp32' and series in ['peer_flash', 'peer_cudnn']",
+        where="batch == 4 and heads == 16 and seq_q == 4096 and head_dim == 128 and causal",
+        problem="B = 4, H = 16, N = 4,096, d = 128, causal",
+        panels=PASSES,
+        y="tflops",
+        lines={"peer_flash": "FA2", "peer_cudnn": "cuDNN"},
+        width=400,  # for readers whose page is narrow
+    ),
+    "tflops_forward": speed("Forward pass", "fp16", "forward"),
+    "tflops_backward": speed("Backward pass", "fp16", "backward"),
+    "tflops_both": speed("Forward and backward pass together", "fp16", "forward", "backward"),
+    "tflops_forward_fp32": speed("Forward pass", "fp32", "forward"),
+    "tflops_backward_fp32": speed("Backward pass", "fp32", "backward"),
+    "time": Plot(
+        kind="lines",
+        device=GPU,
+        files="sweep large peers sweep16 tensor_steps sweep_peers",
+        title="Time of a pass against the length N",
+        note="{device}; medians with a cold L2, of each stage the fastest variant. Dashed: other libraries. " + LOG,
+        rows="is_gpu",
+        where=f"{TOKENS} and {NO_MASK}",
+        problem=f"{TOKENS_WORDS}, d = 64, no mask",
+        panels=by_type(", tensor cores"),
+        y="ms",
+        series="fastest",
+        guides={"∝ N": (1, ["06", "07", "08"])},
+    ),
+    "memory": Plot(
+        kind="lines",
+        device=GPU,
+        files="counted_problem sweep compare16 tensor_steps sweep16 sweep_peers",
+        title="Extra memory of one head: N² in plain attention, N or nothing when fused",
+        note="{device}; next to inputs and outputs. Stages 01 to 07 in fp32, all others in 16 bits. " + LOG,
+        rows="dtype != 'fp32' or not is_peer",
+        where="head_dim == 64 and causal",
+        problem="d = 64, causal",
+        panels=PASSES,
+        y="extra_bytes_of_a_head",
+        guides={"∝ N²": (2, ["01"]), "∝ N": (1, ["04", "07"])},
+    ),
+    "roofline": Plot(
+        kind="roofline",
+        device=GPU,
+        files="compare profile",
+        title="Roofline: where the steps sit, and what is above them",
+        note="{device}. Filled: forward, hollow: backward. Useful FLOPs only, HBM bytes as the profiler counts them. " + LOG,
+        rows="profiled_bytes > 0",
+        where="dtype == 'fp32' and seq_q == 1024 and head_dim == 64 and causal"
+        " or dtype != 'fp32' and seq_q == 4096 and head_dim == 128 and not causal",
+        problem="fp32: B = 8, H = 12, N = 1,024, d = 64, causal\n08: B = 4, H = 16, N = 4,096, d = 128, no mask",
+        panels={"": "profiled_bytes > 0"},
+        y="tflops",
+        roofs={
+            "fp32": (h200.FP32_FLOPS / 1e12, "peak_fp32_tflops"),
+            "16-bit tensor cores": (h200.BF16_FLOPS / 1e12, "peak_tensor16_tflops"),
+            "HBM": (h200.HBM_BYTES_PER_SECOND / 1e12, "peak_bytes_per_second"),
+        },
+    ),
+    "bytes": Plot(
+        kind="lines",
+        device=CPU,
+        files="io sweep sweep16 tensor_io",
+        title="Bytes read and written for one head, next to the least that must move",
+        note="Counted by the simulator: what threads ask of global memory, before caches; of each stage the last step. " + LOG,
+        rows="not is_gpu",
+        where=NO_MASK,
+        problem="d = 64, no mask",
+        panels=by_type(),
+        y="counted_bytes_of_a_head",
+        series="last",
+        least="least_bytes_of_a_head",
+    ),
+    "counts": Plot(
+        kind="steps",
+        device=CPU,
+        files="io tensor_io",
+        title="What the steps do on one problem, counted",
+        note="{problem}; stages 01 to 07 in fp32, 08 in 16 bits. Exact counts of the CPU simulator, not times.",
+        remark="No step has {zero} here.",
+        rows="not is_gpu",
+        where="batch == 1 and heads == 1 and seq_q == 1024 and head_dim == 64 and not causal",
+        problem="B = 1, H = 1, N = 1,024, d = 64, no mask",
+        panels={
+            "sectors of 32 bytes": "counters_sectors",
+            "barriers": "counters_barriers",
+            "warp operations": "counters_warp_operations",
+            "bank conflicts": "counters_bank_conflicts",
+        },
+        y="counters_sectors",
+        number="{:,.0f}",
+    ),
+}

@@ -1,0 +1,292 @@
+#!/usr/bin/env python3
+"""The arithmetic behind the tables of tiles and bounds in chapters 04 to 08. A function gets the rows of a table, each cell as its number
+or numbers, and gives the last cells of each row. A cell may be off by half of its last digit."""
+
+import math
+import pathlib
+import random
+import re
+import struct
+import unittest
+
+PAGES = pathlib.Path(__file__).resolve().parents[1]
+NUMBER = re.compile(r"(?<![\w.])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?!\w)")
+SMS, SCHEDULERS, WARP, FP32 = 132, 4, 32, 67e12  # an H200
+CLOCK = FP32 / (SMS * 128 * 2)
+SHARED_BYTES, EX2, MMA_FLOPS = 128, 16, 4096  # per clock of an SM, and of one m16n8k16
+CHECKS = []
+
+
+def table(page, words):
+    return lambda expected: CHECKS.append((page, words, expected))
+
+
+def value(cell):
+    """Its number, or its numbers, or its text."""
+    found = tuple(float(number.replace(",", "")) for number in NUMBER.findall(cell))
+    return found[0] if len(found) == 1 else found or cell
+
+
+def rows_of(page, words):
+    """The cells of all tables with these words in their heads."""
+    blocks = re.findall(r"(?:^\|.*\n)+", (PAGES / page).read_text(), re.MULTILINE)
+    lines = [line for block in blocks if words in block.split("\n")[0] for line in block.strip().split("\n")[2:]]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def agree(cell, expected):
+    if expected is None or isinstance(expected, str):
+        return expected in (None, cell)
+    shown, expected = NUMBER.findall(cell), expected if isinstance(expected, (list, tuple)) else [expected]
+    half = [0.5001 * 10.0 ** -len(number.partition(".")[2]) for number in shown]
+    return len(shown) == len(expected) and all(abs(float(n.replace(",", "")) - x) <= h for n, x, h in zip(shown, expected, half))
+
+
+def up(n, multiple):
+    return -(-n // multiple) * multiple
+
+
+@table("04_fa1_forward.md", "paper, Br × Bc")
+def tiles_of_04(rows):
+    """(4.6)"""
+    for kib, d, *_ in rows:
+        paper, width = math.ceil(kib * 256 / (4 * d)), up(d, 32)
+        longest = kib * 256 // (4 * (width + 4))
+        br, bc = max(min(longest, 256) // 32, 1) * 32, longest // 8 * 8
+        yield (min(paper, d), paper), (br, bc), (2 * bc * width + 2 * br * (width + 4)) / 256
+
+
+@table("04_fa1_forward.md", "clocks of shared memory")
+def clocks_of_04(rows):
+    """(4.8)"""
+    *loads, _ = rows
+    for _, _, count, each, _, adds, _ in loads:
+        yield count * each, adds, adds and adds / SCHEDULERS
+    yield sum(row[4] for row in loads), "", sum(row[6] for row in loads if row[6])
+
+
+@table("05_fa1_backward.md", "shared memory of a block")
+def tiles_of_05(rows):
+    """(5.8)"""
+    for kib, d, *_ in rows:
+        padded = up(d, 32) + 4
+        sizes = [(2 * bc, bc) for bc in (64, 48, 32, 16)] + [(32, 8)]
+        used = {(br, bc): ((4 * bc + 2 * br) * padded + 2 * br * (bc + 4)) / 256 for br, bc in sizes}
+        tiles = next(tiles for tiles in sizes if used[tiles] <= kib)
+        yield tiles, used[tiles]
+
+
+@table("05_fa1_backward.md", "per column and 256 pairs")
+def clocks_of_05(rows):
+    """(5.10)"""
+    totals = [0, 0]
+    for phase, (*_, own), (*_, broadcasts), _, (columns, pairs), *_ in rows[:-1]:
+        arithmetic_clocks = 4 if " and " in phase else 2  # two products, or one
+        each = (own + broadcasts) / columns * 256 / pairs
+        totals = [totals[0] + each, totals[1] + arithmetic_clocks]
+        yield own + broadcasts, (columns, pairs), each, arithmetic_clocks
+    yield totals
+
+
+def fp32_sum(terms):
+    total = 0.0
+    for term in terms:
+        total = struct.unpack("f", struct.pack("f", total + term))[0]
+    return total
+
+
+@table("05_fa1_backward.md", "of the single chain's")
+def order_of_sums(rows):
+    """The mean error of a hundred sums of random terms."""
+    single = None
+    for count, (chains, length), *_ in rows:
+        source, squares, length = random.Random(int(count)), 0.0, int(length)
+        for _ in range(100):
+            terms = [struct.unpack("f", struct.pack("f", source.gauss(0, 1)))[0] for _ in range(int(count))]
+            parts = [fp32_sum(terms[first : first + length]) for first in range(0, int(count), length)]
+            squares += (fp32_sum(parts) - math.fsum(terms)) ** 2
+        error = math.sqrt(squares / 100 / count) * 2**24
+        single = error if chains == 1 else single
+        yield error, error / single, math.sqrt(1 / chains + 1 / length) if chains > 1 else 1
+
+
+def tiles_of_06(step, d):
+    """Of the defaults: S and O of a thread, keys of a tile, lanes on a row, threads."""
+    if d == 64:
+        return (8, 8), (8, 8), 64, 8, 128
+    return ((8, 8), (8, 8), 128, 16, 256) if step == 6 else ((4, 4), (4, 16), 32, 8, 128)
+
+
+def loads_of_06(step, d):
+    (sr, sc), (_, oc), bc, *_ = tiles_of_06(step, d)
+    return ((sr + sc) * d + sr * bc) / 4 + oc * bc / (1 if step == 2 else 4)
+
+
+@table("06_fa2_forward.md", "numbers per multiply-add")
+def loads_06(rows):
+    """Step 1 has one row of eight scores, four columns at a time."""
+    yield (4 + 2 * 32) / 64, (1 + 2 * 8) / 64
+    for step, d, s, o, *_ in rows[1:]:
+        tile, outputs, bc, *_ = tiles_of_06(step, d)
+        assert (s, o) == (tile, outputs)
+        products = math.prod(s) * d + math.prod(o) * bc
+        yield (sum(s) * d + sum(o) * bc) / products, loads_of_06(step, d) / products
+
+
+@table("06_fa2_forward.md", "O rescaled")
+def issued_06(rows):
+    """(6.8)"""
+    for step, d, (_, bc), *_ in rows:
+        s, o, _, lanes, threads = tiles_of_06(step, d)
+        size, short = math.prod(s), step >= 5
+        products = size * d + math.prod(o) * bc
+        others = [
+            loads_of_06(step, d),
+            (5 if short else 6) * size + s[0] * (5 + 2 * math.log2(lanes)),
+            math.prod(o),
+            size / (1 if step == 2 else 4),
+            0 if short else 4 * size,
+            2 * bc * d / 4 / threads * (1 if step >= 4 else 2),
+        ]
+        share = products / (products + sum(others))
+        yield products, *others, 100 * share, share * FP32 / 1e12
+
+
+@table("06_fa2_forward.md", "keys of P at a time")
+def chunks(rows):
+    for d, (br, bc), keys, *_ in rows:
+        parts = [4 * br * d, 4 * bc * (2 * d + 4), 4 * keys * (br + 4)]
+        yield *parts, sum(parts), 228 * 1024 // (sum(parts) + 1024) if sum(parts) <= 232448 else None
+
+
+@table("06_fa2_forward.md", "`a`: queries 2, 3")
+def outer_products(rows):
+    sums = [[0] * 4, [0] * 4]
+    for _, a, b, *_ in rows:
+        sums = [[s + x * y for s, y in zip(of_row, b)] for of_row, x in zip(sums, a)]
+        yield sums
+
+
+def halves_of_07(d):
+    """Of the defaults: S or dP, dV or dK, and dQ of a thread, rows and keys of a tile."""
+    return {
+        32: ((8, 8), (8, 4), (2, 4), 64, 128),
+        64: ((8, 8), (8, 8), (4, 4), 64, 128),
+        96: ((4, 8), (4, 12), (2, 12), 64, 64),
+        128: ((4, 8), (8, 8), (4, 8), 64, 64),
+    }[d]
+
+
+@table("07_fa2_backward.md", "numbers per multiply-add | load")
+def loads_07(rows):
+    for d in (64, 128):
+        *tiles, br, bc = halves_of_07(d)
+        products = [math.prod(tile) * depth for tile, depth in zip(tiles, (d, br, bc))]
+        numbers = [sum(tile) * depth for tile, depth in zip(tiles, (d, br, bc))]
+        for tile, done, read in zip(tiles, products, numbers):
+            yield tile, done, read / done, read / done / 4
+        yield sum(products), sum(numbers) / sum(products), sum(numbers) / sum(products) / 4
+
+
+@table("07_fa2_backward.md", "dQ added")
+def issued_07(rows):
+    """(7.8)"""
+    for step, d, *_ in rows:
+        s, kv, q, br, bc = halves_of_07(d)
+        both = 2 if step == 1 else 1  # S and dP, and what becomes of them
+        products = both * math.prod(s) * d + math.prod(kv) * br + math.prod(q) * bc
+        others = [
+            (both * sum(s) * d + sum(kv) * br + sum(q) * bc) / 4,
+            both * (4 * math.prod(s) + 2 * s[0]),
+            0 if step == 1 else math.prod(q) * 5 / 4,
+            (2 * br + (2 * bc if step == 1 else 0)) * d / 4 / 256,
+        ]
+        share = products / (products + sum(others))
+        yield products, *others, 100 * share, share * FP32 * (5 / 7 if step == 1 else 1) / 1e12
+
+
+def clocks_of_product(others):
+    """Of a scheduler for a product with so many instructions next to it, between the measured rates a straight line."""
+    _, _, one, two, four, _ = map(value, rows_of("08_tensor_cores.md", "each adds")[0])
+    points = [(n, MMA_FLOPS * SCHEDULERS * SMS * CLOCK / (rate * 1e12)) for n, rate in ((0, 636), (1, one), (2, two), (4, four))]
+    (n0, c0), (n1, c1) = next((pair for pair in zip(points, points[1:]) if others <= pair[1][0]), points[-2:])
+    return c0 + (c1 - c0) * (others - n0) / (n1 - n0)
+
+
+def needs(step, d, bc, rows_of_16=2):
+    """(8.0)  For 128 x 64 scores: products, other instructions per product, and the four times."""
+    pairs, times = 128 * bc, 64 / bc
+    softmax = {4: 3, 5: 2, 6: 2}.get(step, 11) * pairs / WARP + (128 * d / WARP if step < 5 else 0)
+    products, kv, q = 4 * pairs * d / MMA_FLOPS, 4 * bc * d, 256 * d
+    warps = 8 // rows_of_16
+    shared = kv * (1 + warps) + q + (warps * kv / 2 if step == 1 else 0) + (4 * pairs if step < 4 else 0)
+    if step == 6 and d // 16 * rows_of_16 * 4 <= 32:
+        shared -= q  # stays in registers
+    alone, beside = (clocks_of_product(n) * products * times / SCHEDULERS for n in (0, softmax / products))
+    return products * times, softmax / products, alone, beside, 128 * 64 / EX2, shared * times / SHARED_BYTES
+
+
+def most(products, clocks):
+    return products * MMA_FLOPS / clocks * SMS * CLOCK / 1e12
+
+
+@table("08_tensor_cores.md", "others beside each")
+def bounds_of_08(rows):
+    for d, step, (_, bc), *_ in rows:
+        found = needs(step, d, bc)
+        yield *found, most(found[0], max(found[2:]))
+
+
+@table("08_tensor_cores.md", "rows of a warp")
+def rows_of_a_warp(rows):
+    for d, rows_of_warp, *_ in rows:
+        products, _, _, beside, _, shared = needs(6, d, 64, rows_of_warp // 16)
+        yield shared, beside, most(products, max(beside, shared))
+
+
+def in_units(size):
+    return size / 2**20 if size < 2**30 else size / 2**30
+
+
+def traffic(n, d, kib=227):
+    """(I.1) to (I.5), bytes."""
+    bc = math.ceil(kib * 256 / (4 * d))
+    return [
+        4 * each
+        for each in (
+            4 * n * d + n,
+            4 * n * n + 4 * n * d,
+            2 * n * d + math.ceil(n / bc) * (3 * n * d + 4 * n),
+            2 * n * d + n + math.ceil(n / 128) * 2 * n * d,
+        )
+    ]
+
+
+@table("io_complexity.md", "times M / N²d²")
+def memory(rows):
+    for kib, *_ in rows:
+        bc, fa1 = math.ceil(kib * 256 / 256), traffic(4096, 64, kib)[2]
+        yield bc, math.ceil(4096 / bc), in_units(fa1), fa1 / 4 * kib * 256 / (4096 * 64) ** 2
+
+
+@table("io_complexity.md", "compulsory (I.1)")
+def theory(rows):
+    for d, n, *_ in rows:
+        found = traffic(n, d)
+        yield *map(in_units, found), found[2] / found[1], found[3] / found[1]
+
+
+class Tables(unittest.TestCase):
+    def test_every_digit(self):
+        for page, words, expected in CHECKS:
+            rows = rows_of(page, words)
+            self.assertTrue(rows, f"{page} has no table of '{words}'")
+            found = list(expected([list(map(value, row)) for row in rows]))
+            self.assertEqual(len(found), len(rows), f"{page}, table of '{words}'")
+            for row, cells in zip(rows, found):
+                for cell, one in zip(reversed(row), reversed(list(cells))):
+                    self.assertTrue(agree(cell, one), f"{page}, {row}: '{cell}' should be {one}")
+
+
+if __name__ == "__main__":
+    unittest.main()
