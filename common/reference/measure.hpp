@@ -43,6 +43,6 @@ struct Measured {
 ///
 /// Key gradients of the naive implementation start from the exact O and L, rounded to the types that store them: its own would
 /// take a second pass over all pairs (query, key). This makes its error, and so the tolerance, a little smaller.
-Measured measure_sample(const Problem&, const Inputs&, Pass, const Sample&);
+Measured measure_sample(const Problem&, const Inputs&, Pass, Sample);
 
 }  // namespace flash
