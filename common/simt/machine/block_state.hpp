@@ -1,6 +1,7 @@
 // The block that runs: its shared memory, and what is counted of it.
 #pragma once
 
+#include "common/simt/element_ref.hpp"
 #include "common/simt/launch.hpp"
 #include "common/simt/machine/access_log.hpp"
 #include "common/simt/machine/shared_memory.hpp"

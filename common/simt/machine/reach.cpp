@@ -1,5 +1,6 @@
 #include "common/simt/machine/reach.hpp"
 
+#include "common/simt/machine/messages.hpp"
 #include "common/simt/machine/module.hpp"
 #include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/source_line.hpp"
