@@ -17,7 +17,8 @@ enum class Step { loop_order, register_tiles, vector_operands, async_copies, sho
 inline std::int64_t warp_operations(const Problem& p, const TileChoice& choice, Step step) {
   if (step == Step::loop_order) return 0;
   const ThreadPart& S = choice.thread.front();
-  const std::int64_t shuffles = S.rows * (std::bit_width(static_cast<unsigned>(S.lanes)) - 1);
+  const int halvings = std::countr_zero(static_cast<unsigned>(S.lanes));
+  const std::int64_t shuffles = std::int64_t{S.rows} * halvings;
   const std::int64_t chunks = step == Step::tuned ? (choice.tiles.Bc + 63) / 64 : 1;
   const std::int64_t tiles_of_Q = (p.Nq + choice.tiles.Br - 1) / choice.tiles.Br;
   return choice.threads / 32 * (visits(p, choice.tiles).tiles * (shuffles + 2 * chunks - 1) + tiles_of_Q * shuffles);

@@ -45,7 +45,7 @@ inline MovedTensors predicted_forward(const Problem& p, const TileChoice& choice
 /// __syncthreads() of a forward step in all blocks; neither named barriers nor mbarriers.
 inline std::optional<std::int64_t> forward_barriers(std::string_view step, const Problem& p, const TileChoice& choice,
                                                     const DeviceLimits& limits) {
-  const auto [Br, Bc] = choice.tiles;
+  const int Br = choice.tiles.Br;
   const std::int64_t heads = std::int64_t{p.B} * p.H, pairs = heads * visits(p, choice.tiles).tiles;
   const std::int64_t tiles_of_Q = heads * (up(p.Nq, Br) / Br);
   const std::int64_t blind = p.causal ? heads * (std::max(0, p.Nq - p.Nk) / Br) : 0;  // tiles of Q that see no key

@@ -40,8 +40,12 @@ void check_prediction(const Variant& variant, const Problem& problem, Pass pass,
   add("sectors", prediction.sectors, counters.sectors());
   add("barriers", prediction.barriers, counters.barriers);
   add("warp operations", prediction.warp_operations, counters.warp_operations);
-  for (const auto& [name, counts] : both) {
-    CHECK_MESSAGE(counts[0] == counts[1], what << ": " << name << ": predicted " << counts[0] << ", counted " << counts[1]);
+  for (const auto& entry : both) {
+    const auto& [expected, counted] = entry.second;
+    const bool equal = expected == counted;
+    const std::string both_of_it =
+        what + ": " + entry.first + ": predicted " + std::to_string(expected) + ", counted " + std::to_string(counted);
+    CHECK_MESSAGE(equal, both_of_it);
   }
 }
 
