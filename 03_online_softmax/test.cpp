@@ -1,8 +1,8 @@
-// What chapter 03 claims. The grid that every stage passes is in common/testing/grid.
+// What chapter 03 claims. The grid that every stage passes is in common/grid.
 #include "03_online_softmax/2_warp_per_row.cuh"
-#include "common/testing/grid/prediction.hpp"
-#include "common/testing/grid/problems.hpp"
-#include "common/testing/grid/support.hpp"
+#include "common/grid/prediction.hpp"
+#include "common/grid/problems.hpp"
+#include "common/grid/support.hpp"
 
 #include <doctest/doctest.h>
 

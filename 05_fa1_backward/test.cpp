@@ -1,14 +1,14 @@
-// What chapter 05 claims. The grid that every stage passes is in common/testing/grid.
+// What chapter 05 claims. The grid that every stage passes is in common/grid.
 #include "05_fa1_backward/kernel.cuh"
 #include "05_fa1_backward/predicted.hpp"
 #include "common/attention/cost.hpp"
+#include "common/grid/prediction.hpp"
+#include "common/grid/problems.hpp"
+#include "common/grid/simulated.hpp"
+#include "common/grid/support.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
 #include "common/simt/options.hpp"
-#include "common/testing/grid/prediction.hpp"
-#include "common/testing/grid/problems.hpp"
-#include "common/testing/grid/simulated.hpp"
-#include "common/testing/grid/support.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,12 +1,12 @@
-// What chapter 06 claims. The grid that every stage passes is in common/testing/grid.
+// What chapter 06 claims. The grid that every stage passes is in common/grid.
+#include "common/grid/prediction.hpp"
+#include "common/grid/problems.hpp"
+#include "common/grid/simulated.hpp"
+#include "common/grid/support.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
 #include "common/reference/reference.hpp"
 #include "common/simt/options.hpp"
-#include "common/testing/grid/prediction.hpp"
-#include "common/testing/grid/problems.hpp"
-#include "common/testing/grid/simulated.hpp"
-#include "common/testing/grid/support.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,6 +1,6 @@
 // 08 Tensor cores: tiles in the layout that the TMA writes and wgmma reads. A tile in shared memory is a sequence of panels:
 // each has all rows and 64 columns, so that a panel's row is 128 bytes, whose chunks are swizzled by the row
-// (common/attention/wgmma_operand.hpp). The last panel is whole even if d ends within it: the TMA fills the rest with zeros.
+// (common/isa/wgmma_operand.hpp). The last panel is whole even if d ends within it: the TMA fills the rest with zeros.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"

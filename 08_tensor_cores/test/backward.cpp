@@ -1,10 +1,10 @@
-// What chapter 08 claims of the backward steps. The grid that every stage passes is in common/testing/grid.
+// What chapter 08 claims of the backward steps. The grid that every stage passes is in common/grid.
 #include "08_tensor_cores/test/parts.hpp"
 #include "common/attention/cost.hpp"
+#include "common/grid/prediction.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/reference/reference.hpp"
 #include "common/simt/options.hpp"
-#include "common/testing/grid/prediction.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // What chapter 08 claims of the results of the forward steps, and of what they take. The grid that every stage passes is in
-// common/testing/grid.
+// common/grid.
 #include "08_tensor_cores/test/parts.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/reference/reference.hpp"

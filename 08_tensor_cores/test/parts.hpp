@@ -1,10 +1,10 @@
 // What the tests of stage 08 share.
 #pragma once
 
+#include "common/grid/problems.hpp"
+#include "common/grid/simulated.hpp"
+#include "common/grid/support.hpp"
 #include "common/harness/runner.hpp"
-#include "common/testing/grid/problems.hpp"
-#include "common/testing/grid/simulated.hpp"
-#include "common/testing/grid/support.hpp"
 
 #include <doctest/doctest.h>
 

@@ -2,4 +2,4 @@
 // both.
 #pragma once
 
-#include "common/attention/fragments.hpp"
+#include "common/isa/fragments.hpp"

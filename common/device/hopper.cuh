@@ -6,7 +6,7 @@
 // shared memory unless it is called global.
 #pragma once
 
-#include "common/attention/tensor_map.hpp"
+#include "common/isa/tensor_map.hpp"
 
 #ifndef __CUDACC__
 #include "common/simt/hopper.hpp"

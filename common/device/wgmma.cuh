@@ -14,7 +14,7 @@
 // Which thread holds which elements of D: wgmma_row() and wgmma_col() of wgmma_operand.hpp.
 #pragma once
 
-#include "common/attention/wgmma_operand.hpp"
+#include "common/isa/wgmma_operand.hpp"
 
 #ifndef __CUDACC__
 #include "common/simt/wgmma.hpp"

@@ -1,9 +1,9 @@
 // The instructions of wgmma.cuh, one per N: they differ only in the number of registers that the assembly has to list.
 #pragma once
 
-#include "common/attention/wgmma_operand.hpp"
 #include "common/device/float16.cuh"
 #include "common/device/hopper.cuh"
+#include "common/isa/wgmma_operand.hpp"
 
 #include <type_traits>
 

@@ -1,8 +1,8 @@
 #include "common/harness/npy.hpp"
 
-#include "common/attention/float16.hpp"
 #include "common/base/error.hpp"
 #include "common/base/memory.hpp"
+#include "common/isa/float16.hpp"
 
 #include <bit>
 #include <cstring>

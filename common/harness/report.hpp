@@ -1,4 +1,4 @@
-// What a run found out, as text for people and as one JSON object for programs.
+// What a run found out, as one JSON object for programs, and as text for people, made from that.
 #pragma once
 
 #include "common/attention/device.hpp"
@@ -6,6 +6,7 @@
 #include "common/harness/tiles.hpp"
 #include "common/reference/reference.hpp"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -65,29 +66,18 @@ struct TuneRecord {
   RunRecord run;
   std::vector<TunedTiles> choices;  ///< the default first
 
-  bool passed() const;
-  const TunedTiles* fastest() const;  ///< of those that were timed; null if none was
+  bool passed() const {
+    return std::all_of(choices.begin(), choices.end(), [](const TunedTiles& tuned) { return tuned.passed(); });
+  }
 };
 
-/// 10^12 FLOPs per second of the median.
-double tflops(const Problem&, Pass, const Timing&);
+enum class Format { text, json };
 
-/// The same of a run; 0 without a timing.
-double tflops(const RunRecord&);
-
-/// In percent of what the device's unit for this dtype can do; absent if there is no timing or the peak is not known.
-std::optional<double> percent_of_peak(const RunRecord&);
-
-/// Several lines, readable.
-std::string text_report(const RunRecord&);
-std::string text_report(const TuneRecord&);
-
-/// One object; numbers that are not finite become null.
-std::string json_report(const RunRecord&);
-std::string json_report(const TuneRecord&);
+/// Several readable lines, or one JSON object in which numbers that are not finite become null.
+std::string report_of(const RunRecord&, Format);
+std::string report_of(const TuneRecord&, Format);
 
 /// The answers to --list and --list --json.
-std::string list_text(const StageInfo&, const std::vector<Variant>&, const TilesToList&);
-std::string list_json(const StageInfo&, const std::vector<Variant>&, const TilesToList&);
+std::string list_of(const StageInfo&, const std::vector<Variant>&, const TilesToList&, Format);
 
 }  // namespace flash

@@ -1,28 +1,27 @@
+#include "common/harness/report_json.hpp"
 #include "common/attention/cost.hpp"
 #include "common/harness/device_json.hpp"
 #include "common/harness/problem_json.hpp"
-#include "common/harness/report.hpp"
-
-#include <nlohmann/json.hpp>
 
 namespace flash {
+
+using report::Json;
+
 namespace {
 
-using Json = nlohmann::ordered_json;  // keys in the order of the report
-
-/// Text; bytes that are not UTF-8 (folder names may have them) are replaced. Numbers that are not finite come out as null.
-std::string dump(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
-
-Json tiles_json(const std::optional<Tiles>& tiles) {
-  return tiles ? Json{{"br", tiles->Br}, {"bc", tiles->Bc}} : Json(nullptr);
+/// 10^12 FLOPs per second of the median.
+double tflops(const RunRecord& run, const Timing& time) {
+  return time.median_ms > 0 ? flops(run.problem, run.pass) / (time.median_ms * 1e9) : 0;
 }
 
+Json tiles_json(const Tiles& tiles) { return {{"br", tiles.Br}, {"bc", tiles.Bc}}; }
+
 Json choice_json(const TileChoice& choice) {
-  return {{"br", choice.tiles.Br},
-          {"bc", choice.tiles.Bc},
-          {"threads", choice.threads},
-          {"shared_bytes", choice.shared_bytes},
-          {"why", choice.why}};
+  Json json = tiles_json(choice.tiles);
+  json["threads"] = choice.threads;
+  json["shared_bytes"] = choice.shared_bytes;
+  json["why"] = choice.why;
+  return json;
 }
 
 Json listed_choice(const TileChoice& choice) {
@@ -125,9 +124,9 @@ Json heading_json(const RunRecord& run) {
 
 }  // namespace
 
-std::string json_report(const RunRecord& run) {
+Json report::to_json(const RunRecord& run) {
   Json json = heading_json(run);
-  json["tiles"] = tiles_json(run.tiles);
+  json["tiles"] = run.tiles ? tiles_json(*run.tiles) : Json(nullptr);
   if (run.check) json["check"] = check_json(*run.check);
   if (run.diagnosis) {
     if (run.check) json["check"]["passed"] = run.passed();  // a right result of threads that race is luck
@@ -138,20 +137,20 @@ std::string json_report(const RunRecord& run) {
   }
   if (run.timing) {
     json["time"] = time_json(*run.timing);
-    json["tflops"] = tflops(run);
-    const std::optional<double> percent = percent_of_peak(run);
-    json["percent_of_peak"] = percent ? Json(*percent) : Json(nullptr);
+    json["tflops"] = tflops(run, *run.timing);
+    const double peak = run.problem.dtype == Dtype::fp32 ? run.device.peak_fp32_tflops : run.device.peak_tensor16_tflops;
+    json["percent_of_peak"] = peak > 0 ? Json(100 * tflops(run, *run.timing) / peak) : Json(nullptr);
   }
   json["predicted"] = predicted_json(run.predicted);
   if (run.counters) json["counters"] = counters_json(*run.counters);
   if (!run.remarks.empty()) json["remarks"] = run.remarks;
   if (!run.saved.empty()) json["saved"] = run.saved;
-  return dump(json);
+  return json;
 }
 
-std::string json_report(const TuneRecord& record) {
+Json report::to_json(const TuneRecord& record) {
   const RunRecord& run = record.run;
-  const TunedTiles* const fastest = record.fastest();
+  const TunedTiles* fastest = nullptr;  // of those that were timed
   Json rows = Json::array();
   for (const TunedTiles& tuned : record.choices) {
     Json row = choice_json(tuned.choice);
@@ -159,7 +158,8 @@ std::string json_report(const TuneRecord& record) {
     if (tuned.check) row["check"] = check_json(*tuned.check);
     if (tuned.timing) {
       row["time"] = time_json(*tuned.timing);
-      row["tflops"] = tflops(run.problem, run.pass, *tuned.timing);
+      row["tflops"] = tflops(run, *tuned.timing);
+      if (fastest == nullptr || tuned.timing->median_ms < fastest->timing->median_ms) fastest = &tuned;
     }
     if (tuned.counters) row["counters"] = counters_json(*tuned.counters);
     rows.push_back(row);
@@ -169,10 +169,10 @@ std::string json_report(const TuneRecord& record) {
                   {"why", record.choices.front().choice.why},
                   {"fastest", fastest == nullptr ? Json(nullptr) : tiles_json(fastest->choice.tiles)},
                   {"choices", rows}};
-  return dump(json);
+  return json;
 }
 
-std::string list_json(const StageInfo& stage, const std::vector<Variant>& list, const TilesToList& what) {
+Json report::to_json(const StageInfo& stage, const std::vector<Variant>& list, const TilesToList& what) {
   Json rows = Json::array();
   for (const Variant& variant : list) {
     Json passes = Json::array({to_string(Pass::forward)});
@@ -194,7 +194,7 @@ std::string list_json(const StageInfo& stage, const std::vector<Variant>& list, 
                     {"kernel", variant.file},
                     {"tiles", tiles}});
   }
-  return dump({{"stage", stage.name}, {"idea", stage.idea}, {"variants", rows}});
+  return {{"stage", stage.name}, {"idea", stage.idea}, {"variants", rows}};
 }
 
 }  // namespace flash

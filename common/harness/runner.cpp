@@ -1,8 +1,8 @@
 #include "common/harness/runner.hpp"
 
-#include "common/attention/float16.hpp"
 #include "common/base/parallel.hpp"
 #include "common/harness/tiles.hpp"
+#include "common/isa/float16.hpp"
 
 #include <chrono>
 #include <utility>

@@ -115,9 +115,10 @@ ExitCode run_problem(const StageInfo& stage, Options options) {
                 .counters = {},
                 .predicted = predict(variant, problem, options.pass, device->limits(), tiles),
                 .saved = {}};
+  const Format format = options.json ? Format::json : Format::text;
   if (options.tune) {
     const TuneRecord tuned = tune(*device, run, task.inputs, options);
-    print(options.json ? json_report(tuned) : text_report(tuned));
+    print(report_of(tuned, format));
     return tuned.passed() ? good : check_failed;
   }
   Runner runner(*device, variant, problem, task.inputs, options.pass, tiles);
@@ -150,7 +151,7 @@ ExitCode run_problem(const StageInfo& stage, Options options) {
   // A wrong kernel's speed is of no interest.
   if (options.bench && passed) run.timing = runner.time(options.iterations, true);
 
-  print(options.json ? json_report(run) : text_report(run));
+  print(report_of(run, format));
   return passed ? good : check_failed;
 }
 
@@ -174,7 +175,7 @@ ExitCode run_command_line(const StageInfo& stage, int argc, char** argv) {
     const std::vector<Variant>& list = variants(Backend::cpu);                     // every kernel is built for the CPU
     if (!line.options.variant.empty()) choose_variant(stage, list, line.options);  // a wrong name is not passed over
     const TilesToList what = tiles_to_list(line.options);
-    print(line.options.json ? list_json(stage, list, what) : list_text(stage, list, what));
+    print(list_of(stage, list, what, line.options.json ? Format::json : Format::text));
     return good;
   }
   return run_problem(stage, line.options);

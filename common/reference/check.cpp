@@ -1,4 +1,4 @@
-#include "common/attention/float16.hpp"
+#include "common/isa/float16.hpp"
 #include "common/reference/reference.hpp"
 #include "common/reference/tolerance.hpp"
 

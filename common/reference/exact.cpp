@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
-#include <numeric>
 
 namespace flash::exact {
 namespace {
@@ -164,24 +163,17 @@ RowTerms key_terms(const Problem& problem, const Matrix& P, const ScoreGradient&
           scale * P.transpose() * Q.cwiseAbs().rowwise().maxCoeff().cwiseProduct(D_errors)};
 }
 
-Matrix take_rows(const Matrix& matrix, const std::vector<int>& rows) {
-  Matrix taken(rows.size(), matrix.cols());
-  for (std::size_t r = 0; r < rows.size(); ++r) taken.row(static_cast<Eigen::Index>(r)) = matrix.row(rows[r]);
-  return taken;
-}
+Matrix take_rows(const Matrix& matrix, const std::vector<int>& rows) { return matrix(rows, Eigen::all); }
 
-Matrix take_columns(const Matrix& matrix, const std::vector<int>& columns) {
-  Matrix taken(matrix.rows(), columns.size());
-  for (std::size_t c = 0; c < columns.size(); ++c) taken.col(static_cast<Eigen::Index>(c)) = matrix.col(columns[c]);
-  return taken;
-}
+Matrix take_columns(const Matrix& matrix, const std::vector<int>& columns) { return matrix(Eigen::all, columns); }
 
-std::vector<std::vector<int>> query_blocks(const Problem& problem) {
-  const int rows = std::clamp((1 << 20) / problem.Nk, 4, 256);
+std::vector<std::vector<int>> query_blocks(const Problem& problem, const std::vector<int>& queries) {
+  const std::ptrdiff_t rows = std::clamp((1 << 20) / problem.Nk, 4, 256);
   std::vector<std::vector<int>> blocks;
-  for (int first = 0; first < problem.Nq; first += rows) {
-    blocks.emplace_back(static_cast<std::size_t>(std::min(rows, problem.Nq - first)));
-    std::iota(blocks.back().begin(), blocks.back().end(), first);
+  for (auto first = queries.begin(); first != queries.end();) {
+    const auto last = first + std::min(rows, queries.end() - first);
+    blocks.emplace_back(first, last);
+    first = last;
   }
   return blocks;
 }

@@ -104,7 +104,7 @@ RowTerms key_terms(const Problem&, const Matrix& P, const ScoreGradient&, const 
 Matrix take_rows(const Matrix&, const std::vector<int>& rows);
 Matrix take_columns(const Matrix&, const std::vector<int>& columns);
 
-/// Blocks of consecutive queries, small enough that a few matrices [rows, Nk] take some ten megabytes.
-std::vector<std::vector<int>> query_blocks(const Problem&);
+/// Some queries in blocks, in their order, small enough that a few matrices [rows, Nk] take some ten megabytes.
+std::vector<std::vector<int>> query_blocks(const Problem&, const std::vector<int>& queries);
 
 }  // namespace flash::exact

@@ -4,13 +4,31 @@
 #include "common/reference/exact.hpp"
 #include "common/reference/reference.hpp"
 
+#include <array>
+
 namespace flash {
 
+/// Tensors [batch, heads, rows, d or 1].
 struct Exact {
+  using Shape = std::array<std::int64_t, 3>;
+  Exact(Pass, int d, Shape queries, Shape keys);
+
   Results<double> results;
   exact::Terms queries;  ///< for the rows of O, L and dQ
   exact::Terms keys;     ///< for the rows of dK and dV
 };
+
+/// O and L of all queries of a head, as a forward pass stores them: [1, 1, Nq, d or 1].
+struct Stored {
+  HostTensor<float> O, L;
+};
+
+/// Puts the rows of some queries of a head into `exact`, from row `query` on, and adds what all its queries contribute to some keys to the
+/// rows from `key` on. Their O and L go to `stored`, unless that is null. The blocks s, s + strands, s + 2 strands, ... of queries
+/// make one sum, and the sums are added in order: the result does not depend on the number of cores.
+template <class T>
+void add_head(const exact::Head<T>&, Pass, const Sample::Slice&, std::size_t strands, std::int64_t query, std::int64_t key,
+              Exact& exact, Stored* stored = nullptr);
 
 /// reference() with the largest terms that occurred in each row.
 template <class T>
@@ -25,6 +43,6 @@ struct Measured {
 ///
 /// Key gradients of the naive implementation start from the exact O and L, rounded to the types that store them: its own would
 /// take a second pass over all pairs (query, key). This makes its error, and so the tolerance, a little smaller.
-Measured measure_sample(const Problem&, const Inputs&, Pass, const Sample&);
+Measured measure_sample(const Problem&, const Inputs&, Pass, Sample);
 
 }  // namespace flash

@@ -1,7 +1,7 @@
 #include "common/reference/naive.hpp"
 
-#include "common/attention/float16.hpp"
 #include "common/base/parallel.hpp"
+#include "common/isa/float16.hpp"
 #include "common/reference/reference.hpp"
 
 #include <algorithm>

@@ -1,93 +1,143 @@
 #include "common/reference/reference.hpp"
 
 #include "common/base/parallel.hpp"
+#include "common/isa/float16.hpp"
 #include "common/reference/exact.hpp"
 #include "common/reference/measure.hpp"
+#include "common/reference/naive.hpp"
+
+#include <algorithm>
 
 namespace flash {
-namespace {
 
 using exact::Matrix;
 using exact::product;
+using exact::Vector;
 
-/// The matrix [N, d] of one batch and head within a result.
-Eigen::Map<Matrix> head_of(HostTensor<double>& tensor, int b, int h) {
-  return {tensor.values.data() + tensor.index(b, h, 0, 0), tensor.shape[2], tensor.shape[3]};
+namespace {
+
+/// Some rows of a tensor as a matrix; they are counted over all its heads.
+Eigen::Map<Matrix> rows_of(HostTensor<double>& tensor, std::int64_t first, std::int64_t count) {
+  return {tensor.values.data() + first * tensor.shape[3], count, tensor.shape[3]};
 }
 
-/// Everything that one query head contributes. dK and dV are sums over the heads that share a key/value head, and the terms of
-/// keys are the largest over them.
-template <class T>
-void add_query_head(const exact::Head<T>& head, Pass pass, Exact& whole) {
-  Results<double>& results = whole.results;
-  const Problem& problem = head.problem;
-  const double scale = problem.scale;
-  const int b = head.b, h = head.h;
+/// All rows, whose keys are in `part`.
+Eigen::Map<Matrix> rows_of(HostTensor<double>& tensor) { return rows_of(tensor, 0, tensor.shape[2]); }
 
-  for (const std::vector<int>& queries : exact::query_blocks(problem)) {
-    const int first = queries.front();
-    const auto rows = static_cast<Eigen::Index>(queries.size());
-    const exact::Forward forward = exact::forward(head, queries);
-    const auto& [P, O, L, score_terms, P_squares, sum_errors] = forward;
-    head_of(results.O, b, h).middleRows(first, rows) = O;
-    head_of(results.L, b, h).middleRows(first, rows) = L;
-    head_of(whole.queries.score, b, h).middleRows(first, rows) = score_terms;
-    head_of(whole.queries.P2, b, h).middleRows(first, rows) = P_squares;
-    head_of(whole.queries.sum, b, h).middleRows(first, rows) = sum_errors;
-    if (pass == Pass::forward) continue;
-
-    // From here on each line differentiates a line of the forward pass.
-    const Matrix Q = head.Q.middleRows(first, rows);
-    const Matrix dO = head.dO.middleRows(first, rows);
-    auto dQ = head_of(results.dQ, b, h).middleRows(first, rows);
-    auto dK = head_of(results.dK, b, problem.kv_head(h));
-    auto dV = head_of(results.dV, b, problem.kv_head(h));
-    dV += product(P.transpose(), dO);                                               // O = P V
-    const exact::ScoreGradient gradient = exact::score_gradient(P, dO, O, head.V);  // P = softmax(S), O = P V
-    const Matrix& dS = gradient.dS;
-    dQ = scale * product(dS, head.K);  // S = scale * Q K^T
-    dK += scale * product(dS.transpose(), Q);
-
-    const auto of_keys = [&](HostTensor<double>& tensor) { return head_of(tensor, b, problem.kv_head(h)); };
-    auto key_score = of_keys(whole.keys.score);
-    key_score = key_score.cwiseMax(exact::key_score_terms(P, score_terms).transpose());
-    auto key_sum = of_keys(whole.keys.sum);
-    key_sum = key_sum.cwiseMax(sum_errors.maxCoeff());
-    const exact::Vector D_errors = exact::D_errors(problem, dO, forward);
-    const exact::RowTerms query_terms = exact::query_terms(problem, P, gradient, D_errors, head.K);
-    head_of(whole.queries.dP, b, h).middleRows(first, rows) = query_terms.dP;
-    head_of(whole.queries.dS2, b, h).middleRows(first, rows) = query_terms.dS2;
-    head_of(whole.queries.D, b, h).middleRows(first, rows) = query_terms.D;
-    const exact::RowTerms key_terms = exact::key_terms(problem, P, gradient, D_errors, Q);
-    of_keys(whole.keys.dP) += key_terms.dP;
-    of_keys(whole.keys.P2) += key_terms.P2;
-    of_keys(whole.keys.dS2) += key_terms.dS2;
-    of_keys(whole.keys.D) += key_terms.D;
+/// Adds the sums over some queries to those in the rows from `first` on.
+void add_keys(Exact& part, std::int64_t first, Exact& exact) {
+  using exact::Terms;
+  for (const auto tensor : {&Results<double>::dK, &Results<double>::dV}) {
+    rows_of(exact.results.*tensor, first, (part.results.*tensor).shape[2]) += rows_of(part.results.*tensor);
   }
+  for (const auto tensor : {&Terms::dP, &Terms::P2, &Terms::dS2, &Terms::D, &Terms::score, &Terms::sum}) {
+    auto all = rows_of(exact.keys.*tensor, first, (part.keys.*tensor).shape[2]);
+    const auto more = rows_of(part.keys.*tensor);
+    const bool largest = tensor == &Terms::score || tensor == &Terms::sum;
+    all = largest ? Matrix(all.cwiseMax(more)) : Matrix(all + more);
+  }
+}
+
+/// The part of add_head() that a block of queries makes.
+template <class T>
+void add_block(const exact::Head<T>& head, Pass pass, const Sample::Slice& slice, const std::vector<int>& block,
+               std::int64_t first, Exact& exact, Exact& sums, Stored* stored) {
+  const Problem& p = head.problem;
+  const double scale = p.scale;
+  const exact::Forward forward = exact::forward(head, block);
+  const auto& [P, O, L, score_terms, P_squares, sum_errors] = forward;
+  for (std::size_t r = 0; stored != nullptr && r < block.size(); ++r) {
+    const auto row = static_cast<Eigen::Index>(r);
+    for (int c = 0; c < p.d; ++c) stored->O(0, 0, block[r], c) = round_to(p.dtype, static_cast<float>(O(row, c)));
+    stored->L(0, 0, block[r], 0) = static_cast<float>(L(row));
+  }
+
+  std::vector<int> chosen;  // rows of the block; in the results they follow each other
+  const auto begin = std::lower_bound(slice.queries.begin(), slice.queries.end(), block.front());
+  for (auto i = begin; i != slice.queries.end() && *i <= block.back(); ++i) {
+    chosen.push_back(static_cast<int>(std::lower_bound(block.begin(), block.end(), *i) - block.begin()));
+  }
+  const auto put = [&, at = first + (begin - slice.queries.begin())](HostTensor<double>& tensor, const Matrix& rows) {
+    rows_of(tensor, at, rows.rows()) = rows;
+  };
+  put(exact.results.O, exact::take_rows(O, chosen));
+  put(exact.results.L, exact::take_rows(L, chosen));
+  put(exact.queries.score, exact::take_rows(score_terms, chosen));
+  put(exact.queries.P2, exact::take_rows(P_squares, chosen));
+  put(exact.queries.sum, exact::take_rows(sum_errors, chosen));
+  if (pass == Pass::forward) return;
+
+  // From here on each line differentiates a line of the forward pass.
+  const Matrix Q = exact::take_rows(head.Q, block), dO = exact::take_rows(head.dO, block);
+  const Vector D_errors = exact::D_errors(p, dO, forward);
+  exact::ScoreGradient gradient;
+  if (!chosen.empty()) {
+    const Matrix P_rows = exact::take_rows(P, chosen);  // P = softmax(S), O = P V
+    gradient = exact::score_gradient(P_rows, exact::take_rows(dO, chosen), exact::take_rows(O, chosen), head.V);
+    put(exact.results.dQ, scale * product(gradient.dS, head.K));  // S = scale * Q K^T
+    const exact::RowTerms terms = exact::query_terms(p, P_rows, gradient, exact::take_rows(D_errors, chosen), head.K);
+    put(exact.queries.dP, terms.dP);
+    put(exact.queries.dS2, terms.dS2);
+    put(exact.queries.D, terms.D);
+  }
+  if (slice.keys.empty()) return;
+  const Matrix P_columns = exact::take_columns(P, slice.keys);
+  if (chosen.size() < block.size() || slice.keys.size() < static_cast<std::size_t>(p.Nk)) {  // else it is the same
+    gradient = exact::score_gradient(P_columns, dO, O, exact::take_rows(head.V, slice.keys));
+  }
+  rows_of(sums.results.dV) += product(P_columns.transpose(), dO);  // O = P V
+  rows_of(sums.results.dK) += scale * product(gradient.dS.transpose(), Q);
+  auto score = rows_of(sums.keys.score), sum = rows_of(sums.keys.sum);
+  score = score.cwiseMax(exact::key_score_terms(P_columns, score_terms).transpose());
+  sum = sum.cwiseMax(sum_errors.maxCoeff());
+  const exact::RowTerms terms = exact::key_terms(p, P_columns, gradient, D_errors, Q);
+  rows_of(sums.keys.dP) += terms.dP;
+  rows_of(sums.keys.P2) += terms.P2;
+  rows_of(sums.keys.dS2) += terms.dS2;
+  rows_of(sums.keys.D) += terms.D;
 }
 
 }  // namespace
 
+Exact::Exact(Pass pass, int d, Shape query_rows, Shape key_rows) {
+  const auto zeros = [](Shape rows, int cols) { return HostTensor<double>({rows[0], rows[1], rows[2], cols}); };
+  results.O = zeros(query_rows, d);
+  results.L = queries.score = queries.P2 = queries.sum = zeros(query_rows, 1);
+  if (pass == Pass::forward) return;
+  results.dQ = results.O;
+  results.dK = results.dV = zeros(key_rows, d);
+  queries.dP = queries.dS2 = queries.D = queries.score;
+  keys.score = keys.dP = keys.P2 = keys.dS2 = keys.D = keys.sum = zeros(key_rows, 1);
+}
+
 template <class T>
-Exact exact_results(const Problem& problem, const InputsOf<T>& inputs, Pass pass) {
-  Exact whole;
-  Results<double>& results = whole.results;
-  results.O = HostTensor<double>({problem.B, problem.H, problem.Nq, problem.d});
-  results.L = whole.queries.score = whole.queries.P2 = whole.queries.sum =
-      HostTensor<double>({problem.B, problem.H, problem.Nq, 1});
-  if (pass == Pass::backward) {
-    results.dQ = HostTensor<double>({problem.B, problem.H, problem.Nq, problem.d});
-    results.dK = HostTensor<double>({problem.B, problem.Hkv, problem.Nk, problem.d});
-    results.dV = HostTensor<double>({problem.B, problem.Hkv, problem.Nk, problem.d});
-    whole.queries.dP = whole.queries.dS2 = whole.queries.D = whole.queries.score;
-    whole.keys.score = whole.keys.dP = whole.keys.P2 = whole.keys.dS2 = whole.keys.D = whole.keys.sum =
-        HostTensor<double>({problem.B, problem.Hkv, problem.Nk, 1});
+void add_head(const exact::Head<T>& head, Pass pass, const Sample::Slice& slice, std::size_t strands, std::int64_t query,
+              std::int64_t key, Exact& exact, Stored* stored) {
+  const Problem& p = head.problem;
+  const auto keys = static_cast<std::int64_t>(slice.keys.size());
+  const auto blocks = exact::query_blocks(p, keys == 0 ? slice.queries : naive::all_rows(p.Nq));
+  std::vector<Exact> sums(std::min(strands, blocks.size()), Exact(pass, p.d, {1, 1, 0}, {1, 1, keys}));
+  parallel_for(static_cast<std::int64_t>(sums.size()), [&](std::int64_t s) {
+    for (auto n = static_cast<std::size_t>(s); n < blocks.size(); n += sums.size()) {
+      add_block(head, pass, slice, blocks[n], query, exact, sums[static_cast<std::size_t>(s)], stored);
+    }
+  });
+  for (Exact& sum : sums) {
+    if (keys > 0) add_keys(sum, key, exact);
   }
+}
+
+template <class T>
+Exact exact_results(const Problem& p, const InputsOf<T>& inputs, Pass pass) {
+  Exact whole(pass, p.d, {p.B, p.H, p.Nq}, {p.B, p.Hkv, p.Nk});
   // One task per key/value head: the query heads that add to the same dK and dV follow each other in one thread.
-  parallel_for(std::int64_t{problem.B} * problem.Hkv, [&](std::int64_t task) {
-    const int b = static_cast<int>(task / problem.Hkv), g = static_cast<int>(task % problem.Hkv);
-    for (int h = g * problem.group_size(); h < (g + 1) * problem.group_size(); ++h) {
-      add_query_head(exact::Head<T>(problem, inputs, b, h), pass, whole);
+  parallel_for(std::int64_t{p.B} * p.Hkv, [&](std::int64_t task) {
+    Sample::Slice slice{static_cast<int>(task / p.Hkv), 0, naive::all_rows(p.Nq), {}};
+    if (pass == Pass::backward) slice.keys = naive::all_rows(p.Nk);
+    const int g = static_cast<int>(task % p.Hkv);
+    for (slice.h = g * p.group_size(); slice.h < (g + 1) * p.group_size(); ++slice.h) {
+      const std::int64_t query = (std::int64_t{slice.b} * p.H + slice.h) * p.Nq;
+      add_head(exact::Head<T>(p, inputs, slice.b, slice.h), pass, slice, 1, query, task * p.Nk, whole);
     }
   });
   return whole;
@@ -101,5 +151,7 @@ Results<double> reference(const Problem& problem, const InputsOf<T>& inputs, Pas
 template Results<double> reference(const Problem&, const InputsOf<float>&, Pass);
 template Results<double> reference(const Problem&, const InputsOf<double>&, Pass);
 template Exact exact_results(const Problem&, const InputsOf<float>&, Pass);
+template void add_head(const exact::Head<float>&, Pass, const Sample::Slice&, std::size_t, std::int64_t, std::int64_t, Exact&,
+                       Stored*);
 
 }  // namespace flash

@@ -1,5 +1,4 @@
 // Which rows of a big problem are checked, and their exact and naive values.
-#include "common/attention/float16.hpp"
 #include "common/base/parallel.hpp"
 #include "common/reference/measure.hpp"
 #include "common/reference/naive.hpp"
@@ -10,10 +9,6 @@
 
 namespace flash {
 namespace {
-
-using exact::Matrix;
-using exact::RowVector;
-using exact::Vector;
 
 constexpr int most_slices = 4, most_rows = 64;
 constexpr std::size_t most_strands = 64;
@@ -34,135 +29,19 @@ std::vector<int> choose_rows(int size, int count, std::mt19937_64& random) {
   return {rows.begin(), rows.end()};
 }
 
-/// Appends the matrix [rows, d] to a tensor [1, 1, rows, d].
-template <class T>
-void append(HostTensor<T>& tensor, const T* values, std::int64_t rows, std::int64_t cols) {
-  tensor.shape = {1, 1, tensor.shape[2] + rows, cols};
-  tensor.values.insert(tensor.values.end(), values, values + rows * cols);
-}
-
-/// O, L and dQ of the slice's queries.
-void measure_queries(const Problem& p, const Inputs& inputs, Pass pass, const Sample::Slice& slice, Measured& measured) {
-  const int b = slice.b, h = slice.h;
-  const std::vector<int>& queries = slice.queries;
-  const std::int64_t rows = static_cast<std::int64_t>(queries.size());
-  const exact::Head<float> head(p, inputs, b, h);
-  Exact& exact = measured.exact;
-  const exact::Forward forward = exact::forward(head, queries);
-  const auto& [P, O, L, score_terms, P_squares, sum_errors] = forward;
-  append(exact.results.O, O.data(), rows, p.d);
-  append(exact.results.L, L.data(), rows, 1);
-  append(exact.queries.score, score_terms.data(), rows, 1);
-  append(exact.queries.P2, P_squares.data(), rows, 1);
-  append(exact.queries.sum, sum_errors.data(), rows, 1);
-  if (pass == Pass::backward) {
-    const Matrix dO = exact::take_rows(head.dO, queries);
-    const exact::ScoreGradient gradient = exact::score_gradient(P, dO, O, head.V);
-    const Matrix dQ = static_cast<double>(p.scale) * exact::product(gradient.dS, head.K);
-    append(exact.results.dQ, dQ.data(), rows, p.d);
-    const exact::RowTerms terms = exact::query_terms(p, P, gradient, exact::D_errors(p, dO, forward), head.K);
-    append(exact.queries.dP, terms.dP.data(), rows, 1);
-    append(exact.queries.dS2, terms.dS2.data(), rows, 1);
-    append(exact.queries.D, terms.D.data(), rows, 1);
-  }
-
-  const naive::Keys all_keys(p, inputs, b, p.kv_head(h), naive::all_rows(p.Nk));
-  HostTensor<float> naive_O({1, 1, rows, p.d}), naive_L({1, 1, rows, 1}), naive_dQ({1, 1, rows, p.d});
-  parallel_for(rows, [&](std::int64_t r) {
-    const int i = queries[static_cast<std::size_t>(r)];
-    float* O_i = &naive_O(0, 0, r, 0);
-    float& L_i = naive_L(0, 0, r, 0);
-    naive::forward(p, inputs, all_keys, b, h, i, O_i, L_i);
+/// O, L and dQ of the slice's queries, by the naive implementation, into the rows from `first` on.
+void naive_queries(const Problem& p, const Inputs& inputs, Pass pass, const Sample::Slice& slice, std::int64_t first,
+                   Results<float>& results) {
+  const naive::Keys keys(p, inputs, slice.b, p.kv_head(slice.h), naive::all_rows(p.Nk));
+  parallel_for(static_cast<std::int64_t>(slice.queries.size()), [&](std::int64_t r) {
+    const int i = slice.queries[static_cast<std::size_t>(r)];
+    float* O_i = &results.O(0, 0, first + r, 0);
+    float& L_i = results.L(0, 0, first + r, 0);
+    naive::forward(p, inputs, keys, slice.b, slice.h, i, O_i, L_i);
     if (pass == Pass::forward) return;
-    const auto gradients = naive::score_gradients(p, inputs, all_keys, b, h, i, O_i, L_i);
-    naive::query_gradient(p, all_keys, gradients, &naive_dQ(0, 0, r, 0));
+    const auto gradients = naive::score_gradients(p, inputs, keys, slice.b, slice.h, i, O_i, L_i);
+    naive::query_gradient(p, keys, gradients, &results.dQ(0, 0, first + r, 0));
   });
-  append(measured.naive.O, naive_O.values.data(), rows, p.d);
-  append(measured.naive.L, naive_L.values.data(), rows, 1);
-  if (pass == Pass::backward) append(measured.naive.dQ, naive_dQ.values.data(), rows, p.d);
-}
-
-void add(const exact::RowTerms& more, exact::RowTerms& sum) {
-  sum.dP += more.dP;
-  sum.P2 += more.P2;
-  sum.dS2 += more.dS2;
-  sum.D += more.D;
-}
-
-/// dK and dV of the slice's keys: sums over all queries of the heads that share the key/value head.
-void measure_keys(const Problem& p, const Inputs& inputs, const Sample::Slice& slice, Measured& measured) {
-  const int b = slice.b, g = p.kv_head(slice.h);
-  const std::vector<int>& keys = slice.keys;
-  const std::int64_t rows = static_cast<std::int64_t>(keys.size());
-  const naive::Keys naive_keys(p, inputs, b, g, keys);
-  HostTensor<float> naive_dK({1, 1, rows, p.d}), naive_dV({1, 1, rows, p.d});
-  Matrix dK = Matrix::Zero(rows, p.d), dV = dK;
-  RowVector score_terms = RowVector::Zero(rows);
-  double sum_error = 0;
-  const exact::RowTerms none{Vector::Zero(rows), Vector::Zero(rows), Vector::Zero(rows), Vector::Zero(rows)};
-  exact::RowTerms terms = none;
-
-  const std::vector<std::vector<int>> blocks = exact::query_blocks(p);
-  for (int h = g * p.group_size(); h < (g + 1) * p.group_size(); ++h) {
-    const exact::Head<float> head(p, inputs, b, h);
-    const Matrix V = exact::take_rows(head.V, keys);
-    HostTensor<float> stored_O({1, 1, p.Nq, p.d}), stored_L({1, 1, p.Nq, 1});
-    // Sums over the blocks s, s + strands, s + 2 strands, ...: always the same sums, however many cores there are.
-    struct Strand {
-      Matrix dK, dV;
-      RowVector score_terms;
-      exact::RowTerms terms;
-      double sum_error;
-    };
-    const std::size_t strands = std::min(blocks.size(), most_strands);
-    std::vector<Strand> sums(strands, {Matrix::Zero(rows, p.d), Matrix::Zero(rows, p.d), RowVector::Zero(rows), none, 0.0});
-    parallel_for(static_cast<std::int64_t>(strands), [&](std::int64_t s) {
-      Strand& sum = sums[static_cast<std::size_t>(s)];
-      for (std::size_t n = static_cast<std::size_t>(s); n < blocks.size(); n += strands) {
-        const std::vector<int>& queries = blocks[n];
-        const exact::Forward forward = exact::forward(head, queries);
-        const auto& [P_all, O, L, query_score_terms, P_squares, sum_errors] = forward;
-        const Matrix P = exact::take_columns(P_all, keys), dO = exact::take_rows(head.dO, queries);
-        const Matrix Q = exact::take_rows(head.Q, queries);
-        const exact::ScoreGradient gradient = exact::score_gradient(P, dO, O, V);
-        sum.score_terms = sum.score_terms.cwiseMax(exact::key_score_terms(P, query_score_terms));
-        sum.sum_error = std::max(sum.sum_error, sum_errors.maxCoeff());
-        add(exact::key_terms(p, P, gradient, exact::D_errors(p, dO, forward), Q), sum.terms);
-        sum.dV += exact::product(P.transpose(), dO);
-        sum.dK += static_cast<double>(p.scale) * exact::product(gradient.dS.transpose(), Q);
-        for (Eigen::Index r = 0; r < O.rows(); ++r) {
-          const int i = queries[static_cast<std::size_t>(r)];
-          for (int c = 0; c < p.d; ++c) stored_O(0, 0, i, c) = round_to(p.dtype, static_cast<float>(O(r, c)));
-          stored_L(0, 0, i, 0) = static_cast<float>(L(r));
-        }
-      }
-    });
-    for (const Strand& sum : sums) {
-      dK += sum.dK;
-      dV += sum.dV;
-      score_terms = score_terms.cwiseMax(sum.score_terms);
-      sum_error = std::max(sum_error, sum.sum_error);
-      add(sum.terms, terms);
-    }
-    naive::KeyGradients naive_head(naive_keys);
-    for (int i = 0; i < p.Nq; ++i) {
-      const auto gradients =
-          naive::score_gradients(p, inputs, naive_keys, b, h, i, &stored_O(0, 0, i, 0), stored_L(0, 0, i, 0));
-      naive::add_query(p, inputs, gradients, b, h, i, naive_head);
-    }
-    naive::add_head(naive_head, naive_dK.values.data(), naive_dV.values.data());
-  }
-  naive::finish_key_gradients(p, naive_dK.values.size(), naive_dK.values.data(), naive_dV.values.data());
-  append(measured.exact.results.dK, dK.data(), rows, p.d);
-  append(measured.exact.results.dV, dV.data(), rows, p.d);
-  append(measured.exact.keys.score, score_terms.data(), rows, 1);
-  append(measured.exact.keys.dP, terms.dP.data(), rows, 1);
-  append(measured.exact.keys.P2, terms.P2.data(), rows, 1);
-  append(measured.exact.keys.dS2, terms.dS2.data(), rows, 1);
-  append(measured.exact.keys.D, terms.D.data(), rows, 1);
-  append(measured.exact.keys.sum, Vector(Vector::Constant(rows, sum_error)).data(), rows, 1);
-  append(measured.naive.dK, naive_dK.values.data(), rows, p.d);
-  append(measured.naive.dV, naive_dV.values.data(), rows, p.d);
 }
 
 }  // namespace
@@ -198,11 +77,45 @@ Sample choose_sample(const Problem& p, Pass pass, std::uint64_t seed) {
   return sample;
 }
 
-Measured measure_sample(const Problem& problem, const Inputs& inputs, Pass pass, const Sample& sample) {
-  Measured measured;
+Measured measure_sample(const Problem& p, const Inputs& inputs, Pass pass, Sample sample) {
+  if (pass == Pass::forward) {  // it has no rows of keys
+    for (Sample::Slice& slice : sample.slices) slice.keys.clear();
+  }
+  std::int64_t queries = 0, keys = 0;
   for (const Sample::Slice& slice : sample.slices) {
-    if (!slice.queries.empty()) measure_queries(problem, inputs, pass, slice, measured);
-    if (pass == Pass::backward && !slice.keys.empty()) measure_keys(problem, inputs, slice, measured);
+    queries += static_cast<std::int64_t>(slice.queries.size());
+    keys += static_cast<std::int64_t>(slice.keys.size());
+  }
+  Measured measured{Exact(pass, p.d, {1, 1, queries}, {1, 1, keys}), {}};
+  Results<float>& naive = measured.naive;
+  naive.O = HostTensor<float>({1, 1, queries, p.d});
+  naive.L = HostTensor<float>({1, 1, queries, 1});
+  if (pass == Pass::backward) {
+    naive.dQ = naive.O;
+    naive.dK = naive.dV = HostTensor<float>({1, 1, keys, p.d});
+  }
+  queries = keys = 0;
+  for (const Sample::Slice& slice : sample.slices) {
+    naive_queries(p, inputs, pass, slice, queries, naive);
+    const naive::Keys naive_keys(p, inputs, slice.b, p.kv_head(slice.h), slice.keys);
+    float *const dK = naive.dK.values.data() + keys * p.d, *const dV = naive.dV.values.data() + keys * p.d;
+    for (int h = 0; h < p.H; ++h) {  // the heads that share the keys, if there are keys
+      if (slice.keys.empty() ? h != slice.h : p.kv_head(h) != p.kv_head(slice.h)) continue;
+      const Sample::Slice part{slice.b, h, h == slice.h ? slice.queries : std::vector<int>{}, slice.keys};
+      Stored stored{HostTensor<float>({1, 1, p.Nq, p.d}), HostTensor<float>({1, 1, p.Nq, 1})};
+      add_head(exact::Head<float>(p, inputs, slice.b, h), pass, part, most_strands, queries, keys, measured.exact, &stored);
+      if (slice.keys.empty()) continue;
+      naive::KeyGradients naive_head(naive_keys);
+      for (int i = 0; i < p.Nq; ++i) {
+        const auto gradients =
+            naive::score_gradients(p, inputs, naive_keys, slice.b, h, i, &stored.O(0, 0, i, 0), stored.L(0, 0, i, 0));
+        naive::add_query(p, inputs, gradients, slice.b, h, i, naive_head);
+      }
+      naive::add_head(naive_head, dK, dV);
+    }
+    naive::finish_key_gradients(p, naive_keys.K.size(), dK, dV);
+    queries += static_cast<std::int64_t>(slice.queries.size());
+    keys += static_cast<std::int64_t>(slice.keys.size());
   }
   return measured;
 }

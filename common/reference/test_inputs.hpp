@@ -1,9 +1,9 @@
 // Problems and random inputs for the tests of the reference.
 #pragma once
 
-#include "common/attention/float16.hpp"
 #include "common/attention/host_tensor.hpp"
 #include "common/attention/tensor.hpp"
+#include "common/isa/float16.hpp"
 
 #include <cmath>
 #include <random>

@@ -18,8 +18,8 @@ void fence() {
   machine::Worker& worker = machine::running_worker("__threadfence");
   machine::Thread& self = worker.current();
   self.fenced = true;
-  worker.fence();
-  if (self.last_atomic != nullptr) worker.acquire(self.last_atomic);
+  worker.watcher.fence();
+  if (self.last_atomic != nullptr) worker.watcher.acquire(self.last_atomic);
 }
 
 }  // namespace
@@ -27,9 +27,9 @@ void fence() {
 void begin_atomic(void* address) {
   const machine::sanitizer::Unwatched unwatched;
   machine::Worker& worker = machine::running_worker("an atomic");
-  ++worker.counters().atomics;
+  ++worker.block.counters.atomics;
   machine::Thread& self = worker.current();
-  if (self.fenced) worker.release(address);
+  if (self.fenced) worker.watcher.release(address);
   self.last_atomic = address;
 }
 

@@ -1,7 +1,7 @@
 // Atomics. Relaxed, as CUDA's are: they order no other memory access.
 #pragma once
 
-#include "common/simt/reference.hpp"
+#include "common/simt/element_ref.hpp"
 
 #include <concepts>
 #include <type_traits>

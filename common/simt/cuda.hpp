@@ -1,5 +1,5 @@
 // CUDA C++ for a host compiler: what a kernel file needs when common/device/device.cuh is read without nvcc. Each CUDA thread becomes
-// a fiber that runs on the CPU (machine/worker.hpp). A thread that spins until another one writes to memory hangs: only barriers and
+// a fiber that runs on the CPU (machine/scheduler.hpp). A thread that spins until another one writes to memory hangs: only barriers and
 // warp operations pass control on.
 #pragma once
 

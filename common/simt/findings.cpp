@@ -1,7 +1,7 @@
 #include "common/simt/findings.hpp"
 
 #include "common/simt/machine/instrumentation.hpp"
-#include "common/simt/machine/names.hpp"
+#include "common/simt/machine/messages.hpp"
 #include "common/simt/machine/watch.hpp"
 
 #include <mutex>

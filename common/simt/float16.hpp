@@ -2,7 +2,7 @@
 // the correctly rounded 16-bit result (Figueroa 1995: 24 >= 2*11 + 2 bits).
 #pragma once
 
-#include "common/attention/float16.hpp"
+#include "common/isa/float16.hpp"
 #include "common/simt/types.hpp"
 
 #include <cstdint>

@@ -18,9 +18,9 @@ using machine::sanitizer::Unwatched;
 /// The block's, for an instruction of so many steps. GPUs before Hopper have none.
 Hopper& hopper(const char* what, Site site) {
   machine::Worker& worker = machine::running_worker(what);
-  if (worker.options().target_sm < 90)
-    fail(site, std::string(what) + " needs sm_90, the target is sm_" + std::to_string(worker.options().target_sm));
-  worker.count_steps(machine::warp_operation_steps, site);
+  if (worker.block.options.target_sm < 90)
+    fail(site, std::string(what) + " needs sm_90, the target is sm_" + std::to_string(worker.block.options.target_sm));
+  worker.scheduler.count_steps(machine::warp_operation_steps, site);
   return worker.hopper();
 }
 
@@ -28,7 +28,7 @@ Hopper& hopper(const char* what, Site site) {
 
 unsigned shared_address(const void* address, Site site) {
   const Unwatched unwatched;
-  const machine::SharedMemory& shared = machine::running_worker("a tile's address").shared_memory();
+  const machine::SharedMemory& shared = machine::running_worker("a tile's address").block.shared;
   const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(address) - shared.data());
   if (offset >= shared.bytes()) fail(site, "a tile that does not lie in the launch's dynamic shared memory");
   return static_cast<unsigned>(offset);
@@ -92,14 +92,14 @@ void wait_for_stores(int newest, bool complete, Site site) {
 
 void fence_proxy_async(Site site) {
   const Unwatched unwatched;
-  hopper("fence_proxy_async", site).units.fence(machine::running_worker("fence_proxy_async").current().number);
+  hopper("fence_proxy_async", site).proxy.fence(machine::running_worker("fence_proxy_async").current().number);
 }
 
 // Older GPUs have named barriers, too.
 void named_barrier(int id, int threads, bool wait, Site site) {
   const Unwatched unwatched;
   machine::Worker& worker = machine::running_worker("a named barrier");
-  worker.count_steps(machine::barrier_steps, site);
+  worker.scheduler.count_steps(machine::barrier_steps, site);
   worker.hopper().named_barriers.come(id, threads, wait, site);
 }
 void named_barrier_sync(int id, int threads, Site site) { named_barrier(id, threads, true, site); }

@@ -13,7 +13,7 @@
 // of another one.
 #pragma once
 
-#include "common/attention/tensor_map.hpp"
+#include "common/isa/tensor_map.hpp"
 #include "common/simt/ptx.hpp"
 #include "common/simt/view.hpp"
 #include "common/simt/warp.hpp"

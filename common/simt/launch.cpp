@@ -3,7 +3,7 @@
 
 #include "common/base/error.hpp"
 #include "common/simt/machine/limits.hpp"
-#include "common/simt/machine/names.hpp"
+#include "common/simt/machine/messages.hpp"
 #include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/trace.hpp"
 #include "common/simt/machine/watchdog.hpp"
@@ -42,7 +42,7 @@ void give_back(std::unique_ptr<Worker> worker) {
 void add_to_total(Worker& worker) {
   const std::vector<std::string> names = traffic_names();
   const std::lock_guard lock(mutex);
-  const Counters& part = worker.counters();
+  const Counters& part = worker.block.counters;
   total.bank_conflicts += part.bank_conflicts;
   total.tensor_core_products += part.tensor_core_products;
   total.barriers += part.barriers;
@@ -50,8 +50,8 @@ void add_to_total(Worker& worker) {
   total.atomics += part.atomics;
   total.blocks += part.blocks;
   total.threads += part.threads;
-  for (std::size_t id = 0; id < worker.traffic().size(); ++id) {
-    const Traffic& moved = worker.traffic()[id];
+  for (std::size_t id = 0; id < worker.block.of_id.size(); ++id) {
+    const Traffic& moved = worker.block.of_id[id];
     if (moved.read == 0 && moved.written == 0) continue;  // so are its sectors
     Traffic& sum = total_traffic[names[id]];
     sum.read += moved.read;
@@ -65,11 +65,12 @@ void add_to_total(Worker& worker) {
 void on_signal(const SignalHandler::Signal& signal) {
   Worker* const worker = Worker::running();
   if (signal.number == watchdog_signal) {
-    if (stands_still() && worker != nullptr) worker->abandon(Worker::Fault::stands_still, nullptr, signal.instruction);
-  } else if (worker != nullptr && worker->in_guard(signal.address)) {
-    worker->abandon(Worker::Fault::stack_overflow, signal.address, signal.instruction);
+    if (stands_still() && worker != nullptr)
+      worker->scheduler.abandon(Scheduler::Fault::stands_still, nullptr, signal.instruction);
+  } else if (worker != nullptr && worker->scheduler.in_guard(signal.address)) {
+    worker->scheduler.abandon(Scheduler::Fault::stack_overflow, signal.address, signal.instruction);
   } else if (worker != nullptr && instrumented) {
-    worker->abandon(Worker::Fault::bad_address, signal.address, signal.instruction);
+    worker->scheduler.abandon(Scheduler::Fault::bad_address, signal.address, signal.instruction);
   }
 }
 
@@ -94,7 +95,7 @@ void run_kernel(const KernelCall& kernel) {
   using namespace machine;
   if (Worker::running() != nullptr) {
     const sanitizer::Unwatched unwatched;
-    throw KernelError(Worker::running()->place(true) + ": a kernel that launches kernels is not supported");
+    throw KernelError(Worker::running()->scheduler.place(true) + ": a kernel that launches kernels is not supported");
   }
   const Options chosen = options();
   check_limits(kernel, chosen.target_sm);
@@ -128,9 +129,9 @@ void run_kernel(const KernelCall& kernel) {
   std::uint64_t failed_block = 0;
   for (std::size_t i = 0; i < workers.size(); ++i) {
     const Worker& worker = *workers[i];
-    if (worker.failure() != nullptr && (failure == nullptr || worker.failed_block() < failed_block)) {
-      failure = worker.failure();
-      failed_block = worker.failed_block();
+    if (worker.scheduler.failure() != nullptr && (failure == nullptr || worker.block.number < failed_block)) {
+      failure = worker.scheduler.failure();
+      failed_block = worker.block.number;
     }
     if (failure == nullptr) failure = broken[i];
   }
@@ -162,7 +163,7 @@ void reset_counters() {
 
 void* dynamic_shared_bytes(std::size_t bytes, Site site) {
   const machine::sanitizer::Unwatched unwatched;
-  const machine::SharedMemory& shared = machine::running_worker("dynamic_shared").shared_memory();
+  const machine::SharedMemory& shared = machine::running_worker("dynamic_shared").block.shared;
   if (bytes > shared.bytes()) {
     fail(site,
          "dynamic_shared asks for " + std::to_string(bytes) + " bytes, the launch provided " + std::to_string(shared.bytes()));

@@ -1,7 +1,7 @@
 #include "common/simt/ptx.hpp"
 
-#include "common/attention/float16.hpp"
-#include "common/simt/machine/names.hpp"
+#include "common/isa/float16.hpp"
+#include "common/simt/machine/messages.hpp"
 #include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/tensor_core.hpp"
 #include "common/simt/machine/worker.hpp"
@@ -28,7 +28,7 @@ void ldmatrix(LdmatrixLane& lane, Site site) {
 void mma(MmaLane& lane, Site site) {
   const machine::sanitizer::Unwatched unwatched;
   const machine::Worker& worker = machine::running_worker("mma");
-  if (lane.type == MmaType::bf16 && worker.options().target_sm < 80)
+  if (lane.type == MmaType::bf16 && worker.block.options.target_sm < 80)
     fail(site, "mma with bf16 needs sm_80, the target is sm_75");
   warp_operation({WarpOperation::mma, full_warp, reinterpret_cast<std::uintptr_t>(&lane)}, site);
 }
@@ -57,7 +57,7 @@ bool issue_async_copy(const AsyncCopy& copy, Site site) {
   machine::require_reach(site, copy.from, static_cast<std::size_t>(copy.from_bytes), machine::AccessKind::read);
   // When it lands, it writes to shared memory like any store of the warp.
   log_shared_access(site, nullptr, copy.to, alignment, true);
-  if (worker.options().target_sm < 80) {
+  if (worker.block.options.target_sm < 80) {
     machine::announce(copy.from, static_cast<std::size_t>(copy.from_bytes), machine::AccessKind::read);
     return false;
   }

@@ -1,10 +1,10 @@
 // ldmatrix, mma and cp.async on the CPU, lane by lane: the twins of common/device/ptx.cuh, which explains them and their fragments.
 #pragma once
 
-#include "common/attention/float16.hpp"
+#include "common/isa/float16.hpp"
 #include "common/simt/async_copy.hpp"
 #include "common/simt/atomic.hpp"
-#include "common/simt/reference.hpp"
+#include "common/simt/element_ref.hpp"
 #include "common/simt/site.hpp"
 #include "common/simt/types.hpp"
 

@@ -2,7 +2,7 @@
 // access is logged for bank conflicts. As with global memory, write `float x = S(i, j)`, not `auto`.
 #pragma once
 
-#include "common/simt/reference.hpp"
+#include "common/simt/element_ref.hpp"
 #include "common/simt/view.hpp"
 
 namespace flash {

@@ -37,19 +37,19 @@ void count_access(int id, const void* address, std::size_t bytes, Touch touch, S
   machine::Worker* const worker = machine::Worker::running();
   if (worker == nullptr || bytes == 0) return;
   const bool reads = touch != Touch::write, writes = touch != Touch::read;
-  Traffic& traffic = worker->traffic(id);
+  Traffic& traffic = worker->block.traffic(id);
   if (reads) traffic.read += bytes;
   if (writes) traffic.written += bytes;
-  worker->count_steps(machine::view_steps, site);
+  worker->scheduler.count_steps(machine::view_steps, site);
   machine::announce(address, bytes, touch);
-  if (!worker->options().count && !worker->options().watch) return;
+  if (!worker->block.options.count && !worker->block.options.watch) return;
   const machine::sanitizer::Unwatched unwatched;
   if (touch != Touch::atomic) machine::watch_view(site, address, bytes, writes);
-  if (!worker->options().count) return;
+  if (!worker->block.options.count) return;
   const machine::Thread& self = worker->current();
   for (const bool write : {false, true}) {
     if (write ? !writes : !reads) continue;
-    const bool kept = worker->global_log().add(
+    const bool kept = worker->block.global_log.add(
         self.warp(), self.lane(), {site.file, site.line, static_cast<int>(bytes), static_cast<std::uintptr_t>(id), write},
         reinterpret_cast<std::uintptr_t>(address));
     if (!kept) worker->log_is_full(site);

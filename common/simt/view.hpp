@@ -6,7 +6,7 @@
 #pragma once
 
 #include "common/attention/tensor.hpp"
-#include "common/simt/reference.hpp"
+#include "common/simt/element_ref.hpp"
 
 #include <type_traits>
 

@@ -6,7 +6,7 @@
 //   accumulators that a wait does not cover; products that nobody has waited for
 #pragma once
 
-#include "common/attention/wgmma_operand.hpp"
+#include "common/isa/wgmma_operand.hpp"
 #include "common/simt/float16.hpp"
 #include "common/simt/hopper.hpp"
 

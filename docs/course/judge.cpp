@@ -2,10 +2,10 @@
 // gradients from the folder COURSE_SAVED, so that the harness checks them as it checks what a kernel has computed:
 //
 //   COURSE_SAVED=DIR build/bin/course_judge --variant saved --no-watch --json [--pass backward] PROBLEM
-#include "common/attention/float16.hpp"
 #include "common/base/error.hpp"
 #include "common/harness/npy.hpp"
 #include "common/harness/stage.hpp"
+#include "common/isa/float16.hpp"
 
 #include <cstdlib>
 #include <limits>

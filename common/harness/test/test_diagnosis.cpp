@@ -91,7 +91,7 @@ TEST_CASE("diagnosis: a right kernel has none") {
   CHECK(right.check->passed);
   CHECK(all(right) == "");
   CHECK(right.passed());
-  CHECK(has(text_report(right), {"threads      no race\n"}));
+  CHECK(has(report_of(right, Format::text), {"threads      no race\n"}));
 }
 
 TEST_CASE("diagnosis: a missing barrier, with both lines, whatever the result is") {
@@ -106,8 +106,8 @@ TEST_CASE("diagnosis: a missing barrier, with both lines, whatever the result is
   CAPTURE(all(late));
   CHECK(!late.diagnosis->mistakes.empty());
   CHECK(!late.passed());
-  CHECK(has(json_report(late), {"\"check\"", "\"passed\": false", "\"threads\"", "\"passed\": false"}));
-  CHECK(has(text_report(late), {"threads      RACE\n"}));
+  CHECK(has(report_of(late, Format::json), {"\"check\"", "\"passed\": false", "\"threads\"", "\"passed\": false"}));
+  CHECK(has(report_of(late, Format::text), {"threads      RACE\n"}));
 }
 
 TEST_CASE("diagnosis: shared memory that nobody wrote, with the line that reads it") {
@@ -164,7 +164,7 @@ TEST_CASE("diagnosis: right, but neighbouring threads read rows") {
         "do neighbouring threads read elements that lie a row apart?");
   CHECK(has(wasteful.remarks.back(), {"warps write O", "(800 for 100)"}));
   CHECK(wasteful.passed());
-  CHECK(has(text_report(wasteful), {"  wasteful     warps read Q"}));
+  CHECK(has(report_of(wasteful, Format::text), {"  wasteful     warps read Q"}));
   CHECK(run<Mistake::none>(20, 40, {.tensors = {{"Q", {1, 0, 1}}, {"O", {0, 1, 1}}}}).remarks.empty());
   CHECK(run<Mistake::none>(20, 28).remarks.empty());  // rows of 112 bytes
 }

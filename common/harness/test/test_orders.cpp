@@ -2,8 +2,8 @@
 //
 // FlashAttention-2 over tiles of 16 keys in 16 bits: the exponential of a score minus the running maximum is rounded and not the
 // probability; sums are truncated as tensor cores do; exp2 with the scale folded in; P and dS of the backward pass are rounded.
-#include "common/attention/float16.hpp"
 #include "common/harness/inputs.hpp"
+#include "common/isa/float16.hpp"
 #include "common/reference/reference.hpp"
 
 #include <doctest/doctest.h>

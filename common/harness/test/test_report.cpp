@@ -79,7 +79,7 @@ RunRecord failed_run() {
 }  // namespace
 
 TEST_CASE("report: JSON of a timed run") {
-  const Json json = Json::parse(json_report(gpu_run()));
+  const Json json = Json::parse(report_of(gpu_run(), Format::json));
   CHECK(json.at("stage") == "09_test");
   CHECK(json.at("variant") == "plain");
   CHECK(json.at("pass") == "forward");
@@ -113,7 +113,7 @@ TEST_CASE("report: JSON of a timed run") {
 }
 
 TEST_CASE("report: JSON of a simulated run has counts and no times") {
-  const Json json = Json::parse(json_report(cpu_run()));
+  const Json json = Json::parse(report_of(cpu_run(), Format::json));
   CHECK(json.at("device").at("kind") == "cpu");
   for (const char* key : {"time", "tflops", "percent_of_peak"}) CHECK_FALSE(json.contains(key));
   CHECK_FALSE(json.contains("saved"));
@@ -130,7 +130,7 @@ TEST_CASE("report: JSON of a simulated run has counts and no times") {
              {"warp_operations", 0},
              {"tensors",
               {{"Q", {{"read_bytes", 100}, {"written_bytes", 0}}}, {"O", {{"read_bytes", 0}, {"written_bytes", 44}}}}}});
-  CHECK(Json::parse(json_report(gpu_run())).at("predicted").is_null());
+  CHECK(Json::parse(report_of(gpu_run(), Format::json)).at("predicted").is_null());
   for (const char* key : {"bank_conflicts", "tensor_core_products", "warp_operations", "atomics", "launches"}) {
     CHECK(counters.contains(key));
   }
@@ -139,7 +139,7 @@ TEST_CASE("report: JSON of a simulated run has counts and no times") {
 TEST_CASE("report: numbers that are not finite become null, odd bytes do not break the JSON") {
   RunRecord run = failed_run();
   run.load = "folder\xff\"\n";
-  const std::string text = json_report(run);
+  const std::string text = report_of(run, Format::json);
   CHECK(text.find("NaN") == std::string::npos);
   CHECK(text.find("nan") == std::string::npos);
   CHECK(text.find("nfinity") == std::string::npos);
@@ -155,12 +155,12 @@ TEST_CASE("report: numbers that are not finite become null, odd bytes do not bre
 TEST_CASE("report: an unknown peak is null, not a division by zero") {
   RunRecord run = gpu_run();
   run.device.peak_fp32_tflops = 0;
-  CHECK(Json::parse(json_report(run)).at("percent_of_peak").is_null());
-  CHECK(text_report(run).find("peak") == std::string::npos);
+  CHECK(Json::parse(report_of(run, Format::json)).at("percent_of_peak").is_null());
+  CHECK(report_of(run, Format::text).find("peak") == std::string::npos);
 }
 
 TEST_CASE("report: the text of a failed check names the worst element and explains the overflow") {
-  const std::string text = words(text_report(failed_run()));
+  const std::string text = words(report_of(failed_run(), Format::text));
   CHECK(text.find("FAILED") != std::string::npos);
   CHECK(text.find(
             "o is wrong (12 elements not finite), worst at batch 1, head 2, row 3, column 4: got not finite, expected 0.25") !=
@@ -172,27 +172,27 @@ TEST_CASE("report: the text of a failed check names the worst element and explai
 }
 
 TEST_CASE("report: the text of runs that pass") {
-  const std::string gpu = text_report(gpu_run());
+  const std::string gpu = report_of(gpu_run(), Format::text);
   CHECK(gpu.find("passed") != std::string::npos);
   CHECK(gpu.find("2 ms (median of 20") != std::string::npos);
   CHECK(gpu.find("10 TFLOP/s, 20 % of this device's peak") != std::string::npos);
-  const std::string cpu = text_report(cpu_run());
+  const std::string cpu = report_of(cpu_run(), Format::text);
   CHECK(cpu.find("not times") != std::string::npos);
   CHECK(words(cpu).find("Q 100 100 0 0 0 O 0 0 44 40 0 S 0 60 0 60 0 all 100 160 44 100 0") != std::string::npos);
   CHECK(words(cpu).find("sectors of 32 bytes - 0 barriers 4 3 warp operations 0 0 ") != std::string::npos);
   RunRecord unknown = cpu_run();
   unknown.predicted = {};
-  CHECK(words(text_report(unknown)).find("Q - 100 - 0 0") != std::string::npos);
+  CHECK(words(report_of(unknown, Format::text)).find("Q - 100 - 0 0") != std::string::npos);
   CHECK(cpu.find("saved") == std::string::npos);
   RunRecord saved = cpu_run();
   saved.saved = {"out/o.npy", "out/lse.npy"};
-  CHECK(text_report(saved).find("\n  saved        out/o.npy\n               out/lse.npy\n") != std::string::npos);
-  CHECK(Json::parse(json_report(saved)).at("saved") == Json{"out/o.npy", "out/lse.npy"});
+  CHECK(report_of(saved, Format::text).find("\n  saved        out/o.npy\n               out/lse.npy\n") != std::string::npos);
+  CHECK(Json::parse(report_of(saved, Format::json)).at("saved") == Json{"out/o.npy", "out/lse.npy"});
   CHECK(cpu.find(" ms") == std::string::npos);
   RunRecord unchecked = cpu_run();
   unchecked.check.reset();
-  CHECK(text_report(unchecked).find("skipped") != std::string::npos);
-  CHECK_FALSE(Json::parse(json_report(unchecked)).contains("check"));
+  CHECK(report_of(unchecked, Format::text).find("skipped") != std::string::npos);
+  CHECK_FALSE(Json::parse(report_of(unchecked, Format::json)).contains("check"));
 }
 
 TEST_CASE("report: no line is longer than a terminal's") {
@@ -201,10 +201,10 @@ TEST_CASE("report: no line is longer than a terminal's") {
       "an idea that takes more words than a line of eighty columns has room for beside the names of stage and variant";
   run.device.name = "a processor whose maker gave it a name as long as a sentence, with (R) and (TM) and @ 2.00GHz";
   run.load = "/a/folder/with/a/long/name that goes on and on/until/it/does/not/fit/a/line/any/more";
-  const std::string text = text_report(run);
+  const std::string text = report_of(run, Format::text);
   CHECK_MESSAGE(longest_line(text) <= 80, text);
   CHECK_MESSAGE(words(text).find(run.variant.idea) != std::string::npos, text);
-  const std::string list = list_text(run.stage, {run.variant}, {});
+  const std::string list = list_of(run.stage, {run.variant}, {}, Format::text);
   CHECK_MESSAGE(longest_line(list) <= 80, list);
   CHECK_MESSAGE(words(list).find(run.variant.idea) != std::string::npos, list);
 }
@@ -223,12 +223,12 @@ TEST_CASE("console: a long line is broken at spaces, with an indent, and a long 
 
 TEST_CASE("report: --list") {
   const RunRecord run = gpu_run();
-  const Json list = Json::parse(list_json(run.stage, {run.variant}, {}));
+  const Json list = Json::parse(list_of(run.stage, {run.variant}, {}, Format::json));
   CHECK(list.at("stage") == "09_test");
   CHECK(list.at("variants").at(0).at("name") == "plain");
   CHECK(list.at("variants").at(0).at("passes") == Json::array({"forward"}));
   CHECK(list.at("variants").at(0).at("dtypes") == Json::array({"fp32"}));
-  CHECK(list_text(run.stage, {run.variant}, {}).find("nothing new") != std::string::npos);
+  CHECK(list_of(run.stage, {run.variant}, {}, Format::text).find("nothing new") != std::string::npos);
 }
 
 TEST_CASE("report: --list tells what a thread holds, where a kernel says so") {
@@ -236,7 +236,8 @@ TEST_CASE("report: --list tells what a thread holds, where a kernel says so") {
   variant.tiles = [](const Problem&, Pass, const DeviceLimits&) {
     return std::vector<TileChoice>{{{64, 32}, 128, 1024, "", {{"S", 8, 4, 16, 2, 1}}}, {{32, 32}, 128, 1024, ""}};
   };
-  const Json tiles = Json::parse(list_json(gpu_run().stage, {variant}, {.problem = {}, .head_dims = {64}, .limits = {}}));
+  const Json tiles =
+      Json::parse(list_of(gpu_run().stage, {variant}, {.problem = {}, .head_dims = {64}, .limits = {}}, Format::json));
   const Json choices = tiles.at("variants").at(0).at("tiles").at(0).at("choices");
   CHECK(choices.at(0).at("thread") == Json{{"S", {{"rows", 8}, {"cols", 4}, {"lanes", 16}, {"row_run", 2}, {"col_run", 1}}}});
   CHECK_FALSE(choices.at(1).contains("thread"));
@@ -250,10 +251,10 @@ TEST_CASE("report: --list parts widths whose kernels differ, but says the same t
     return std::vector<TileChoice>{{p.d <= 128 ? Tiles{64, 32} : Tiles{32, 32}, 128, 1024 * width, ""}};
   };
   const TilesToList what{.problem = {}, .head_dims = {32, 64, 128, 256}, .limits = {}};
-  const Json tiles = Json::parse(list_json(gpu_run().stage, {variant}, what)).at("variants").at(0).at("tiles");
+  const Json tiles = Json::parse(list_of(gpu_run().stage, {variant}, what, Format::json)).at("variants").at(0).at("tiles");
   CHECK(tiles.size() == 3);
   CHECK(tiles.at(0).at("head_dims") == Json::array({32, 64}));
-  const std::string text = list_text(gpu_run().stage, {variant}, what);
+  const std::string text = list_of(gpu_run().stage, {variant}, what, Format::text);
   CHECK_MESSAGE(text.find("32, 64, 128  64,32 (default)") != std::string::npos, text);
   CHECK_MESSAGE(text.find("256          32,32 (default)") != std::string::npos, text);
 }
@@ -277,7 +278,7 @@ TEST_CASE("report: which score explains a failed check") {
   RunRecord run = cpu_run();
   const auto has = [&](float score, const char* text) {
     run.largest_score = score;
-    return words(text_report(run)).find(text) != std::string::npos;
+    return words(report_of(run, Format::text)).find(text) != std::string::npos;
   };
   CHECK(has(120.5f, "reach 120"));
   CHECK(has(120.5f, "exp overflows"));

@@ -169,7 +169,7 @@ TEST_CASE("tiles: --tune with a wrong choice fails, and says which") {
 TEST_CASE("tiles: the report of --tune on a GPU") {
   const TuneRecord record = gpu_tuning();
   CHECK_FALSE(record.passed());
-  const std::string text = words(text_report(record));
+  const std::string text = words(report_of(record, Format::text));
   CAPTURE(text);
   for (const char* part : {"median", "TFLOP/s", "ok, default", "ok, fastest", "WRONG", "128,64 for d=64, causal, forward",
                            "suits most", "64,64 (more blocks); the default takes 25 % longer", "tiles 32,32: o is wrong"}) {
@@ -177,7 +177,7 @@ TEST_CASE("tiles: the report of --tune on a GPU") {
     CHECK(contains(text, part));
   }
   CHECK_FALSE(contains(text, "sectors"));
-  const Json tune = Json::parse(json_report(record)).at("tune");
+  const Json tune = Json::parse(report_of(record, Format::json)).at("tune");
   CHECK(tune.at("fastest") == Json{{"br", 64}, {"bc", 64}});
   CHECK(tune.at("choices").at(1).at("time").at("median_ms") == 0.4);
   CHECK(tune.at("choices").at(1).at("tflops") > tune.at("choices").at(0).at("tflops"));

@@ -1,5 +1,5 @@
 // What each lane gets from a warp operation.
-#include "common/simt/machine/names.hpp"
+#include "common/simt/machine/messages.hpp"
 #include "common/simt/thread.hpp"
 
 #include <algorithm>

@@ -1,10 +1,8 @@
 #include "common/simt/machine/copies.hpp"
 
-#include "common/attention/fragments.hpp"
+#include "common/isa/fragments.hpp"
 #include "common/simt/atomic.hpp"
-#include "common/simt/machine/hopper.hpp"
-#include "common/simt/machine/names.hpp"
-#include "common/simt/machine/worker.hpp"
+#include "common/simt/machine/messages.hpp"
 #include "common/simt/shared_view.hpp"
 #include "common/simt/thread.hpp"
 
@@ -61,7 +59,7 @@ void Copies::check(const char* what, const void* shared, int bytes, const BoxAt*
     simt::fail_misaligned((std::string(what) + "'s shared memory").c_str(), shared, alignment, site);
   if (box == nullptr && number(global) % 16 != 0)
     simt::fail_misaligned((std::string(what) + "'s global memory").c_str(), global, 16, site);
-  const SharedUnits& units = hopper_.units;
+  const AsyncProxy& units = proxy_;
   if (!units.contains(shared) || !units.contains(static_cast<const std::byte*>(shared) + bytes - 1)) {
     simt::fail(site, std::string(what) + " of " + std::to_string(bytes) +
                          " bytes that do not lie within the launch's dynamic shared memory");
@@ -69,7 +67,7 @@ void Copies::check(const char* what, const void* shared, int bytes, const BoxAt*
 }
 
 void Copies::count(const std::vector<Piece>& pieces, int id, bool read, bool written, Site site) {
-  Traffic& traffic = worker_.traffic(id);
+  Traffic& traffic = block_.traffic(id);
   const auto end_of = [](const Piece& piece) { return piece.global + piece.bytes; };
   for (std::size_t i = 0; i < pieces.size();) {
     std::byte* const begin = pieces[i].global;
@@ -81,14 +79,14 @@ void Copies::count(const std::vector<Piece>& pieces, int id, bool read, bool wri
       if (written) traffic.written += bytes;
       if (read && written) {
         watch_atomic(site, begin, bytes);
-        worker_.counters().atomics += bytes / sizeof(float);
+        block_.counters.atomics += bytes / sizeof(float);
       } else {
         watch_view(site, begin, bytes, written);
       }
     }
     i = next;
   }
-  if (!worker_.options().count) return;
+  if (!block_.options.count) return;
   std::vector<std::uintptr_t> sectors;
   for (const Piece& piece : pieces) {
     if (piece.global == nullptr) continue;
@@ -106,36 +104,36 @@ void Copies::load(void* to, int bytes, const TensorMap* map, const BoxAt& at, co
   check(map != nullptr ? "tma_load" : "bulk_load", to, bytes, map != nullptr ? &at : nullptr,
         map != nullptr ? nullptr : from->data, site);
   if (from != nullptr && !from->view) require_reach(site, from->data, static_cast<std::size_t>(bytes), AccessKind::read);
-  Load load{static_cast<std::byte*>(to),         bytes, {}, barrier, hopper_.mbarriers.expect_copy(barrier, site), site, 0,
-            map != nullptr ? map->name : nullptr};
+  Load load{static_cast<std::byte*>(to),           bytes, {}, barrier,
+            mbarriers_.expect_copy(barrier, site), site,  0,  map != nullptr ? map->name : nullptr};
   load.pieces = map != nullptr ? pieces_of(*map, at)
                                : std::vector<Piece>{{static_cast<std::byte*>(from->data), 0, static_cast<std::size_t>(bytes)}};
   count(load.pieces, map != nullptr ? map->id : from->id, true, false, site);
-  load.flight =
-      hopper_.units.begin_load(worker_.current().number, site, hopper_.units.units_of(to, static_cast<std::size_t>(bytes)));
+  load.flight = proxy_.begin_load(scheduler_.current().number, site, proxy_.units_of(to, static_cast<std::size_t>(bytes)));
   watch_view(site, to, static_cast<std::size_t>(bytes), true);
   std::memset(to, 0xFF, static_cast<std::size_t>(bytes));
   simt::forget_writes(to, static_cast<std::size_t>(bytes));
   ++in_flight_;
   last_load_ = site;
   trace("load", load);
-  hopper_.later(
-      worker_.current(), [this, load = std::move(load)] { land(load); }, barrier);
+  scheduler_.later(
+      scheduler_.current(), [this, load = std::move(load)] { land(load); },
+      [this, barrier] { return mbarriers_.awaited(barrier); });
 }
 
 /// Places in shared memory are bytes from its start.
 void Copies::trace(const char* event, const Load& load) const {
-  if (!worker_.traced()) return;
-  const auto to = load.to - worker_.shared_memory().data();
-  worker_.trace(event,
-                {{"barrier", hopper_.mbarriers.number(load.barrier)}, {"phase", load.phase}, {"to", to}, {"bytes", load.bytes}},
-                load.site, load.tensor);
+  if (!watcher_.traced()) return;
+  const auto to = load.to - block_.shared.data();
+  watcher_.trace(event,
+                 {{"barrier", mbarriers_.number(load.barrier)}, {"phase", load.phase}, {"to", to}, {"bytes", load.bytes}},
+                 load.site, load.tensor);
 }
 void Copies::trace(const char* event, const Store& store) const {
-  if (!worker_.traced()) return;
-  const auto from = store.from - worker_.shared_memory().data();
+  if (!watcher_.traced()) return;
+  const auto from = store.from - block_.shared.data();
   const auto bytes = static_cast<std::int64_t>(store.data.size());
-  worker_.trace(event, {{"group", store.group}, {"from", from}, {"bytes", bytes}}, store.site, store.tensor);
+  watcher_.trace(event, {{"group", store.group}, {"from", from}, {"bytes", bytes}}, store.site, store.tensor);
 }
 
 void Copies::land(const Load& load) {
@@ -149,8 +147,8 @@ void Copies::land(const Load& load) {
   --in_flight_;
   trace("landed", load);
   if (instruments.watch != nullptr) instruments.watch->assume_written(number(load.to), static_cast<std::size_t>(load.bytes));
-  hopper_.units.end_load(load.flight, load.barrier, load.phase);
-  hopper_.mbarriers.complete(load.barrier, load.phase, load.bytes, load.site);
+  proxy_.end_load(load.flight, load.barrier, load.phase);
+  mbarriers_.complete(load.barrier, load.phase, load.bytes, load.site);
 }
 
 void Copies::store(const void* from, int bytes, const TensorMap* map, const BoxAt& at, const BulkMemory* to, bool add,
@@ -158,14 +156,14 @@ void Copies::store(const void* from, int bytes, const TensorMap* map, const BoxA
   const char* const name = map != nullptr ? "tma_store" : add ? "bulk_reduce_add" : "bulk_store";
   check(name, from, bytes, map != nullptr ? &at : nullptr, map != nullptr ? nullptr : to->data, site);
   if (to != nullptr && !to->view) require_reach(site, to->data, static_cast<std::size_t>(bytes), AccessKind::write);
-  Issuer& issuer = issuers_[static_cast<std::size_t>(worker_.current().number)];
+  Issuer& issuer = issuers_[static_cast<std::size_t>(scheduler_.current().number)];
   Store store{static_cast<const std::byte*>(from), {}, {}, add, false, site, issuer.groups, 0,
               map != nullptr ? map->name : nullptr};
   store.data.resize(static_cast<std::size_t>(bytes));
   store.pieces = map != nullptr ? pieces_of(*map, at)
                                 : std::vector<Piece>{{static_cast<std::byte*>(to->data), 0, static_cast<std::size_t>(bytes)}};
-  store.flight = hopper_.units.begin_reading(worker_.current().number, name, site,
-                                             hopper_.units.units_of(from, static_cast<std::size_t>(bytes)));
+  store.flight =
+      proxy_.begin_reading(scheduler_.current().number, name, site, proxy_.units_of(from, static_cast<std::size_t>(bytes)));
   watch_view(site, from, static_cast<std::size_t>(bytes), false);
   count(store.pieces, map != nullptr ? map->id : to->id, add, true, site);
   for (const Piece& piece : store.pieces) {
@@ -175,15 +173,15 @@ void Copies::store(const void* from, int bytes, const TensorMap* map, const BoxA
   issuer.stores.push_back(std::move(store));
 }
 
-void Copies::commit() { ++issuers_[static_cast<std::size_t>(worker_.current().number)].groups; }
+void Copies::commit() { ++issuers_[static_cast<std::size_t>(scheduler_.current().number)].groups; }
 
 void Copies::wait(int newest, bool complete, Site site) {
-  Thread& self = worker_.current();
-  hopper_.later(self, [this, &self, newest, complete] {
+  Thread& self = scheduler_.current();
+  scheduler_.later(self, [this, &self, newest, complete] {
     wait_now(self, newest, complete);
-    worker_.wake({&self});
+    scheduler_.wake({&self});
   });
-  worker_.park(State::at_bulk_wait, site);
+  scheduler_.park("bulk_wait", site);
 }
 
 void Copies::wait_now(const Thread& thread, int newest, bool complete) {
@@ -203,7 +201,7 @@ void Copies::read(Store& store) {
   std::memcpy(store.data.data(), store.from, store.data.size());
   store.read = true;
   trace("store read", store);
-  hopper_.units.end_reading(store.flight);
+  proxy_.end_reading(store.flight);
 }
 
 void Copies::finish(const Store& store) const {

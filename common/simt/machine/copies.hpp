@@ -2,7 +2,10 @@
 #pragma once
 
 #include "common/simt/hopper.hpp"
-#include "common/simt/site.hpp"
+#include "common/simt/machine/async_proxy.hpp"
+#include "common/simt/machine/block_state.hpp"
+#include "common/simt/machine/mbarriers.hpp"
+#include "common/simt/machine/watcher.hpp"
 
 #include <cstdint>
 #include <vector>
@@ -11,15 +14,12 @@ namespace flash::machine {
 
 using simt::BoxAt;
 using simt::BulkMemory;
-using simt::Site;
 using simt::TensorMap;
-struct Hopper;
-struct Thread;
-class Worker;
 
 class Copies {
  public:
-  Copies(Worker& worker, Hopper& hopper) : worker_(worker), hopper_(hopper) {}
+  Copies(Scheduler& scheduler, Watcher& watcher, BlockState& block, Mbarriers& mbarriers, AsyncProxy& proxy)
+      : scheduler_(scheduler), watcher_(watcher), block_(block), mbarriers_(mbarriers), proxy_(proxy) {}
 
   void start_block(std::size_t threads);
   /// Throws if a thread that ends has left a store that nobody waited for.
@@ -48,7 +48,7 @@ class Copies {
     const void* barrier;
     std::int64_t phase;
     Site site;
-    int flight;          ///< in SharedUnits
+    int flight;          ///< in AsyncProxy
     const char* tensor;  ///< null: has no name
   };
   struct Store {
@@ -75,8 +75,11 @@ class Copies {
   void finish(const Store&) const;
   void wait_now(const Thread&, int newest, bool complete);
 
-  Worker& worker_;
-  Hopper& hopper_;
+  Scheduler& scheduler_;
+  Watcher& watcher_;
+  BlockState& block_;
+  Mbarriers& mbarriers_;
+  AsyncProxy& proxy_;
   std::vector<Issuer> issuers_;  ///< by thread
   int in_flight_ = 0;            ///< loads
   Site last_load_;

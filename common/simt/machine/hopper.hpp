@@ -1,53 +1,38 @@
-// What a block has of Hopper: mbarriers, named barriers, the TMA's copies, products of warpgroups; and what of it is still to happen.
+// What a block has of Hopper: mbarriers, named barriers, the TMA's copies, products of warpgroups.
 #pragma once
 
+#include "common/simt/machine/async_proxy.hpp"
 #include "common/simt/machine/copies.hpp"
-#include "common/simt/machine/crews.hpp"
 #include "common/simt/machine/mbarriers.hpp"
-#include "common/simt/machine/units.hpp"
+#include "common/simt/machine/named_barriers.hpp"
+#include "common/simt/machine/register_pool.hpp"
 #include "common/simt/machine/warpgroups.hpp"
 
-#include <deque>
-#include <functional>
 #include <string>
 
 namespace flash::machine {
 
 struct Hopper {
-  explicit Hopper(Worker& worker)
-      : mbarriers(worker),
-        units(mbarriers),
-        named_barriers(worker),
-        registers(worker),
-        copies(worker, *this),
-        warpgroups(worker, *this) {}
+  Hopper(Scheduler& scheduler, Watcher& watcher, BlockState& block)
+      : mbarriers(scheduler, watcher),
+        proxy(mbarriers),
+        named_barriers(scheduler, watcher),
+        registers(scheduler, watcher),
+        copies(scheduler, watcher, block, mbarriers, proxy),
+        warpgroups(scheduler, watcher, block, proxy) {}
 
   Mbarriers mbarriers;
-  SharedUnits units;
+  AsyncProxy proxy;
   NamedBarriers named_barriers;
-  Registers registers;
+  RegisterPool registers;
   Copies copies;
   Warpgroups warpgroups;
 
   /// May an access there meddle with what is in flight? Asked for each access of a kernel, and mostly not.
-  bool concerns(const void* address) const { return units.contains(address) || warpgroups.any_in_flight(); }
-
-  /// What is asynchronous and due when no thread can go on, in the name of a thread.
-  struct Due {
-    Thread* thread;
-    std::function<void()> happen;
-    const void* mbarrier;  ///< a load's; null: a thread waits for it
-  };
-  std::deque<Due> due;
-  void later(Thread& thread, std::function<void()> happen, const void* mbarrier = nullptr) {
-    due.push_back({&thread, std::move(happen), mbarrier});
-  }
-  /// In watched launches loads that no thread waits for come last: after a wait for the wrong mbarrier they are still in flight.
-  bool is_urgent(const Due& each) const { return each.mbarrier == nullptr || mbarriers.awaited(each.mbarrier); }
+  bool concerns(const void* address) const { return proxy.contains(address) || warpgroups.any_in_flight(); }
 
   void start_block(MemoryRange dynamic_shared, std::size_t threads) {
-    due.clear();
-    units.start_block(dynamic_shared, threads);
+    proxy.start_block(dynamic_shared, threads);
     mbarriers.start_block();
     named_barriers.start_block();
     registers.start_block(threads);

@@ -73,20 +73,20 @@ void hold_against_hopper(Hopper& hopper, const void* address, std::size_t bytes,
   if (worker == nullptr) return;
   const int thread = worker->current().number;
   std::string why;
-  if (hopper.units.contains(address)) {
-    why = hopper.units.access(thread, address, bytes, write, from);
+  if (hopper.proxy.contains(address)) {
+    why = hopper.proxy.access(thread, address, bytes, write, from);
   } else if (const float* const touched = hopper.warpgroups.in_flight_at(thread, address, bytes)) {
     why = hopper.warpgroups.still_in_flight(thread, touched);
   }
   if (why.empty()) return;
   instruments = {};
-  worker->abandon(why + " at " + source_line({.address = reinterpret_cast<std::uintptr_t>(from)}));
+  worker->scheduler.abandon(why + " at " + source_line({.address = reinterpret_cast<std::uintptr_t>(from)}));
 }
 
 [[gnu::noinline]] void look(const void* address, std::size_t bytes, AccessKind kind, const void* from, bool may) {
   const CodePlace place{.address = reinterpret_cast<std::uintptr_t>(from)};
   if (instruments.steps_left < 0) {
-    if (Worker* const worker = Worker::running()) worker->no_steps_left(from);
+    if (Worker* const worker = Worker::running()) worker->scheduler.no_steps_left(from);
     instruments = {};  // the host's part of a kernel file
   }
   if (instruments.unwatched > 0) return;

@@ -1,7 +1,7 @@
 // What runs before each memory access of a kernel, since kernels are compiled with -fsanitize=thread but without its library.
 #pragma once
 
-#include "common/simt/reference.hpp"
+#include "common/simt/element_ref.hpp"
 #include "common/simt/site.hpp"
 
 #include <cstddef>

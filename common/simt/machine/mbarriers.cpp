@@ -1,8 +1,7 @@
 #include "common/simt/machine/mbarriers.hpp"
 
 #include "common/simt/machine/instrumentation.hpp"
-#include "common/simt/machine/names.hpp"
-#include "common/simt/machine/worker.hpp"
+#include "common/simt/machine/messages.hpp"
 #include "common/simt/thread.hpp"
 
 namespace flash::machine {
@@ -31,7 +30,7 @@ Mbarriers::Barrier& Mbarriers::at(const void* address, const char* what, Site si
   const auto found = barriers_.find(address);
   if (found == barriers_.end()) simt::fail(site, std::string(what) + " of an mbarrier that nobody has initialised");
   Barrier& barrier = found->second;
-  if (!barrier.known && barrier.initialiser != worker_.current().number) {
+  if (!barrier.known && barrier.initialiser != scheduler_.current().number) {
     simt::fail(site, std::string(what) + " of " + name(barrier) + ", which this thread cannot know of yet: first " +
                          (barrier.fenced ? "" : "fence_mbarrier_init() and ") + "__syncthreads()");
   }
@@ -50,19 +49,19 @@ void Mbarriers::init(void* address, int arrivals, Site site) {
   barrier.site = site;
   barrier.number = static_cast<int>(barriers_.size());
   barrier.arrivals = barrier.pending = arrivals;
-  barrier.initialiser = worker_.current().number;
-  barrier.thread_waited.assign(worker_.block_threads().size(), nothing_yet);
-  barrier.warp_waited.assign(worker_.block_threads().size() / 32 + 1, nothing_yet);
+  barrier.initialiser = scheduler_.current().number;
+  barrier.thread_waited.assign(scheduler_.threads().size(), nothing_yet);
+  barrier.warp_waited.assign(scheduler_.threads().size() / 32 + 1, nothing_yet);
   barrier.seen = barrier.thread_waited;
-  barrier.clock_of.fill(std::vector<std::uint32_t>(worker_.block_threads().size()));
-  worker_.trace("mbarrier", {{"barrier", barrier.number}, {"arrivals", arrivals}}, site);
+  barrier.clock_of.fill(std::vector<std::uint32_t>(scheduler_.threads().size()));
+  watcher_.trace("mbarrier", {{"barrier", barrier.number}, {"arrivals", arrivals}}, site);
   word_at(address) = intact;
   barriers_.emplace(address, std::move(barrier));
 }
 
 void Mbarriers::fence_init() {
   for (auto& [address, barrier] : barriers_) {
-    if (barrier.initialiser == worker_.current().number) barrier.fenced = true;
+    if (barrier.initialiser == scheduler_.current().number) barrier.fenced = true;
   }
 }
 
@@ -78,28 +77,28 @@ void Mbarriers::arrive(const void* address, const int* expected_bytes, Site site
     barrier.bytes += *expected_bytes;
   }
   if (barrier.pending == 0) simt::fail(site, "one arrival too many: " + lacks(barrier));
-  worker_.release(&barrier.tokens[barrier.phase & 1]);
+  watcher_.release(&barrier.tokens[barrier.phase & 1]);
   --barrier.pending;
-  worker_.trace("arrive",
-                {{"barrier", barrier.number},
-                 {"phase", barrier.phase},
-                 {"missing", barrier.pending},
-                 {"bytes", expected_bytes == nullptr ? 0 : *expected_bytes}},
-                site);
+  watcher_.trace("arrive",
+                 {{"barrier", barrier.number},
+                  {"phase", barrier.phase},
+                  {"missing", barrier.pending},
+                  {"bytes", expected_bytes == nullptr ? 0 : *expected_bytes}},
+                 site);
   end_phase_if_complete(barrier);
 }
 
 void Mbarriers::end_phase_if_complete(Barrier& barrier) {
   if (barrier.pending > 0 || barrier.bytes != 0) return;
-  worker_.trace("phase ends", {{"barrier", barrier.number}, {"phase", barrier.phase}}, barrier.site);
+  watcher_.trace("phase ends", {{"barrier", barrier.number}, {"phase", barrier.phase}}, barrier.site);
   ++barrier.phase;
   barrier.pending = barrier.arrivals;
-  worker_.wake(barrier.waiting);
+  scheduler_.wake(barrier.waiting);
   barrier.waiting.clear();
 }
 
 std::int64_t Mbarriers::phase_meant(const Barrier& barrier, int parity, Site site) const {
-  const Thread& self = worker_.current();
+  const Thread& self = scheduler_.current();
   const std::int64_t own = barrier.thread_waited[static_cast<std::size_t>(self.number)];
   const std::int64_t warp = barrier.warp_waited[static_cast<std::size_t>(self.warp())];
   // The first wait takes what there is.
@@ -119,18 +118,18 @@ void Mbarriers::wait(const void* address, int parity, Site site) {
     simt::fail(site, "mbarrier_wait for phase " + parity_words(meant) + " of " + name(barrier) +
                          ", which has gone on without this warp: it is in phase " + parity_words(barrier.phase));
   }
-  worker_.trace("wait", {{"barrier", barrier.number}, {"phase", meant}}, site);
+  watcher_.trace("wait", {{"barrier", barrier.number}, {"phase", meant}}, site);
   if (barrier.phase <= meant) {
-    barrier.waiting.push_back(&worker_.current());
-    worker_.park(State::at_mbarrier, site);
+    barrier.waiting.push_back(&scheduler_.current());
+    scheduler_.park("mbarrier_wait", site);
   }
-  worker_.trace("waited", {{"barrier", barrier.number}, {"phase", meant}}, site);
-  const Thread& self = worker_.current();
+  watcher_.trace("waited", {{"barrier", barrier.number}, {"phase", meant}}, site);
+  const Thread& self = scheduler_.current();
   std::int64_t& warp = barrier.warp_waited[static_cast<std::size_t>(self.warp())];
   barrier.thread_waited[static_cast<std::size_t>(self.number)] = meant;
   warp = warp < meant ? meant : warp;
   if (meant < 0) return;
-  worker_.acquire(&barrier.tokens[meant & 1]);
+  watcher_.acquire(&barrier.tokens[meant & 1]);
   if (instruments.watch == nullptr) return;
   barrier.clock_of[static_cast<std::size_t>(meant % 4)][static_cast<std::size_t>(self.number)] =
       instruments.watch->now(self.number);
@@ -173,7 +172,7 @@ void Mbarriers::complete(const void* address, std::int64_t phase, int bytes, Sit
 
 void Mbarriers::publish(const void* address) {
   Barrier& barrier = barriers_.at(address);
-  worker_.release(&barrier.tokens[barrier.phase & 1]);
+  watcher_.release(&barrier.tokens[barrier.phase & 1]);
 }
 
 void Mbarriers::end_block() const {

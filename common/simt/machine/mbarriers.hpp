@@ -1,7 +1,7 @@
 // The mbarriers of a block (PTX ISA, "mbarrier"): phases, arrivals, bytes.
 #pragma once
 
-#include "common/simt/site.hpp"
+#include "common/simt/machine/watcher.hpp"
 
 #include <array>
 #include <cstdint>
@@ -11,13 +11,9 @@
 
 namespace flash::machine {
 
-using simt::Site;
-class Worker;
-struct Thread;
-
 class Mbarriers {
  public:
-  explicit Mbarriers(Worker& worker) : worker_(worker) {}
+  Mbarriers(Scheduler& scheduler, Watcher& watcher) : scheduler_(scheduler), watcher_(watcher) {}
 
   void start_block() { barriers_.clear(); }
   /// What is left in one at the end of the block; throws.
@@ -67,7 +63,8 @@ class Mbarriers {
   static std::string lacks(const Barrier&);
   static std::string name(const Barrier&);
 
-  Worker& worker_;
+  Scheduler& scheduler_;
+  Watcher& watcher_;
   std::map<const void*, Barrier> barriers_;
 };
 

@@ -1,9 +1,7 @@
 // One product of a warpgroup: what it reads, and what it computes.
-#include "common/attention/float16.hpp"
-#include "common/attention/fragments.hpp"
-#include "common/simt/machine/hopper.hpp"
+#include "common/isa/float16.hpp"
+#include "common/isa/fragments.hpp"
 #include "common/simt/machine/warpgroups.hpp"
-#include "common/simt/machine/worker.hpp"
 #include "common/simt/thread.hpp"
 
 #include <algorithm>
@@ -42,17 +40,17 @@ Warpgroups::Product Warpgroups::make_product(const WgmmaThread& part, Site site)
 }
 
 /// Chunk by chunk where an operand of `lines` rows of A, or columns of B, lies: along the depth, or across it (Major::mn).
-SharedUnits::Units Warpgroups::units_of(std::uint64_t descriptor, Major major, int lines, Site site) const {
+AsyncProxy::Units Warpgroups::units_of(std::uint64_t descriptor, Major major, int lines, Site site) const {
   const auto field = [&](int bit) { return static_cast<std::uint32_t>(descriptor >> bit & 0x3FFF) * 16; };
   const std::uint32_t start = field(0), leading = field(16), stride = field(32);
   if (descriptor >> 62 != 1) simt::fail(site, "wgmma: a descriptor of another swizzle than that of 128 bytes");
   if ((start >> 7 & 7) != 0)
     simt::fail(site, "wgmma: an operand at byte " + std::to_string(start) +
                          " of shared memory: its tile must begin at a multiple of 1024");
-  SharedUnits::Units units;
+  AsyncProxy::Units units;
   const auto add = [&](std::uint32_t at) {
     units.push_back((at ^ (at >> 7 & 7) << 4) / 16);
-    if (!hopper_.units.contains(hopper_.units.address_of(units.back())))
+    if (!proxy_.contains(proxy_.address_of(units.back())))
       simt::fail(site, "wgmma: an operand leaves dynamic shared memory at byte " + std::to_string(at));
   };
   const auto count = static_cast<std::uint32_t>(lines);
@@ -73,7 +71,7 @@ std::vector<std::uint16_t> Warpgroups::words_of(const Product& product) const {
   std::size_t at = 0;
   for (const auto* units : {&product.a_units, &product.b_units}) {
     for (const std::uint32_t unit : *units) {
-      std::memcpy(&words[at], hopper_.units.address_of(unit), SharedUnits::unit_bytes);
+      std::memcpy(&words[at], proxy_.address_of(unit), AsyncProxy::unit_bytes);
       at += 8;
     }
   }
@@ -114,7 +112,7 @@ void Warpgroups::compute(int warp, const Product& product, std::size_t number) {
       for (std::size_t col = 0; col < static_cast<std::size_t>(n); ++col) D[row][col] += a * double{B[col]};
     }
   }
-  worker_.counters().tensor_core_products += static_cast<std::uint64_t>(16 * 16 * n);
+  block_.counters.tensor_core_products += static_cast<std::uint64_t>(16 * 16 * n);
   for (int i = 0; i < 32; ++i) {
     Lane& self = lane(warp * 32 + i);
     float* const d = self.parts[number - self.done].d;
@@ -132,7 +130,7 @@ void Warpgroups::compute(int warp, const Product& product, std::size_t number) {
 
 /// Of A only the warp's rows, unless they are a part of each chunk's row.
 std::vector<MemoryRange> Warpgroups::reads_of(const Product& product, std::size_t warp) const {
-  SharedUnits::Units units = product.b_units;
+  AsyncProxy::Units units = product.b_units;
   const auto first = product.a_units.begin();
   if (product.a_major == Major::k && product.a_shared) {
     const auto part = [&](std::size_t w) { return first + static_cast<std::ptrdiff_t>(32 * w); };
@@ -143,9 +141,9 @@ std::vector<MemoryRange> Warpgroups::reads_of(const Product& product, std::size_
   std::ranges::sort(units);
   std::vector<MemoryRange> ranges;
   for (const std::uint32_t unit : units) {
-    const auto begin = reinterpret_cast<std::uintptr_t>(hopper_.units.address_of(unit));
+    const auto begin = reinterpret_cast<std::uintptr_t>(proxy_.address_of(unit));
     if (ranges.empty() || ranges.back().end < begin) ranges.push_back({begin, begin});
-    ranges.back().end = begin + SharedUnits::unit_bytes;
+    ranges.back().end = begin + AsyncProxy::unit_bytes;
   }
   return ranges;
 }
@@ -159,13 +157,12 @@ void Warpgroups::note_reads(const Product& product, int warp) const {
 
 simt::WgmmaReads Warpgroups::reads() {
   reads_.clear();
-  const Thread& thread = worker_.current();
+  const Thread& thread = scheduler_.current();
   if (thread.lane() != 0) return {nullptr, 0};
   const Group& group = groups_[static_cast<std::size_t>(thread.number / 128)];
   const Product& product = group.products[lane(thread.number).issued - 1 - group.first];
   for (const auto* units : {&product.a_units, &product.b_units}) {
-    for (const std::uint32_t unit : *units)
-      reads_.push_back(reinterpret_cast<const simt::Word32*>(hopper_.units.address_of(unit)));
+    for (const std::uint32_t unit : *units) reads_.push_back(reinterpret_cast<const simt::Word32*>(proxy_.address_of(unit)));
   }
   return {reads_.data(), reads_.size()};
 }

@@ -1,5 +1,6 @@
 #include "common/simt/machine/reach.hpp"
 
+#include "common/simt/machine/messages.hpp"
 #include "common/simt/machine/module.hpp"
 #include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/source_line.hpp"
@@ -46,12 +47,12 @@ void Worker::hold_against_reach(const void* address, std::size_t bytes, AccessKi
   if (reach_.allows(at, bytes, kind)) return;
   const std::string does = kind == AccessKind::read ? "reads " : kind == AccessKind::write ? "writes " : "accesses ";
   std::string what;
-  if (shared_.in_margin(address)) {
-    what = "an access to " + shared_.words(address, bytes);
-  } else if (const int owner = stacks_.owner(address); owner >= 0) {
-    if (owner == current_->number) return;
-    if (static_cast<std::size_t>(owner) >= everyone_.size()) return;
-    what = does + "a local variable of thread " + machine::words(everyone_[static_cast<std::size_t>(owner)]->index) +
+  if (block.shared.in_margin(address)) {
+    what = "an access to " + block.shared.words(address, bytes);
+  } else if (const int owner = scheduler.stacks().owner(address); owner >= 0) {
+    if (owner == current().number) return;
+    if (static_cast<std::size_t>(owner) >= scheduler.threads().size()) return;
+    what = does + "a local variable of thread " + machine::words(scheduler.threads()[static_cast<std::size_t>(owner)]->index) +
            ", which no other thread can reach on a GPU";
   } else if (!is_mapped(at)) {
     return;
@@ -68,8 +69,9 @@ void Worker::hold_against_reach(const void* address, std::size_t bytes, AccessKi
     what =
         does + (name.empty() ? "memory of the host" : "the host's variable " + name) + ", which no kernel can reach on a GPU";
   }
-  abandon(what + " at " +
-          (place.file != nullptr ? source_line(place) : source_line_of_call(reinterpret_cast<const void*>(place.address))));
+  scheduler.abandon(
+      what + " at " +
+      (place.file != nullptr ? source_line(place) : source_line_of_call(reinterpret_cast<const void*>(place.address))));
 }
 
 }  // namespace flash::machine

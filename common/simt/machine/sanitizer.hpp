@@ -52,7 +52,7 @@ inline void watch_again() {}
 
 /// While one lives, what its fiber does is not watched. The simulator is not instrumented, but it calls functions that
 /// ThreadSanitizer intercepts, such as memmove, and functions of templates, of which the linker may have taken a kernel file's.
-/// Of several in one fiber the outermost counts for ThreadSanitizer: Worker::suspend() ends its work once, since a fiber may be left for good.
+/// Of several in one fiber the outermost counts for ThreadSanitizer: Scheduler::suspend() ends its work once, since a fiber may be left for good.
 struct Unwatched {
   Unwatched() {
     if (instruments.unwatched++ == 0) stop_watching();

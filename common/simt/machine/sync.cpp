@@ -1,6 +1,6 @@
 // Barriers and warp operations: whoever comes last does the work for all and wakes them.
 #include "common/simt/machine/hopper.hpp"
-#include "common/simt/machine/names.hpp"
+#include "common/simt/machine/messages.hpp"
 #include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/tensor_core.hpp"
 #include "common/simt/machine/worker.hpp"
@@ -13,14 +13,14 @@ namespace machine {
 
 std::uint64_t Worker::barrier(BarrierKind kind, int predicate, Site site) {
   const sanitizer::Unwatched unwatched;
-  Thread& self = *current_;
+  Thread& self = current();
   self.state = State::at_barrier;
   self.barrier = kind;
   self.site = site;
   self.result = predicate != 0;
-  if ((instruments.steps_left -= barrier_steps) < 0) no_steps_left(site);
-  if (++at_barrier_ < static_cast<int>(everyone_.size())) {
-    suspend();
+  scheduler.count_steps(barrier_steps, site);
+  if (++at_barrier_ < static_cast<int>(scheduler.threads().size())) {
+    scheduler.suspend();
   } else {
     complete_barrier();
   }
@@ -28,16 +28,16 @@ std::uint64_t Worker::barrier(BarrierKind kind, int predicate, Site site) {
 }
 
 void Worker::complete_barrier() {
-  const Thread& first = *everyone_.front();
+  const Thread& first = *scheduler.threads().front();
   std::uint64_t count = 0;
-  for (const Thread* thread : everyone_) {
+  for (const Thread* thread : scheduler.threads()) {
     if (thread->site != first.site || thread->barrier != first.barrier) {
-      simt::fail(current_->site, "divergent barrier: " + waits(everyone_));
+      simt::fail(current().site, "divergent barrier: " + waits(scheduler.threads()));
     }
     count += thread->result;
   }
   released_.clear();
-  for (Thread* thread : everyone_) {
+  for (Thread* thread : scheduler.threads()) {
     switch (first.barrier) {
       case BarrierKind::plain:
         break;
@@ -45,27 +45,27 @@ void Worker::complete_barrier() {
         thread->result = count;
         break;
       case BarrierKind::all:
-        thread->result = count == everyone_.size();
+        thread->result = count == scheduler.threads().size();
         break;
       case BarrierKind::any:
         thread->result = count != 0;
         break;
     }
     thread->state = State::ready;
-    if (thread != current_) released_.push_back(thread);
+    if (thread != &current()) released_.push_back(thread);
   }
   at_barrier_ = 0;
   if (hopper_used_) hopper_->mbarriers.synchronised();
-  ++counters_.barriers;
-  trace("syncthreads", {{"number", static_cast<std::int64_t>(counters_.barriers)}}, first.site);
-  if (options_.count) count_logged_accesses();
-  order(everyone_, &at_barrier_);
-  make_ready(released_);
+  ++block.counters.barriers;
+  watcher.trace("syncthreads", {{"number", static_cast<std::int64_t>(block.counters.barriers)}}, first.site);
+  if (block.options.count) block.count_logged_accesses();
+  watcher.order(scheduler.threads(), &at_barrier_);
+  scheduler.make_ready(released_);
 }
 
 std::uint64_t Worker::warp_operation(const WarpRequest& request, Site site) {
   const sanitizer::Unwatched unwatched;
-  Thread& self = *current_;
+  Thread& self = current();
   Warp& warp = warps_[static_cast<std::size_t>(self.warp())];
   const unsigned mask = request.mask;
   const auto refuse = [&](const std::string& why) { simt::fail(site, std::string(name_of(request.operation)) + ": " + why); };
@@ -73,12 +73,12 @@ std::uint64_t Worker::warp_operation(const WarpRequest& request, Site site) {
     refuse("lane " + std::to_string(self.lane()) + " calls it with a mask that names only " + lanes_of(mask));
   }
   if ((mask & ~warp.present) != 0) {
-    refuse("the mask names " + lanes_of(mask & ~warp.present) + ", which the block of " + std::to_string(everyone_.size()) +
-           " threads does not have");
+    refuse("the mask names " + lanes_of(mask & ~warp.present) + ", which the block of " +
+           std::to_string(scheduler.threads().size()) + " threads does not have");
   }
   if ((mask & warp.exited) != 0) refuse("the mask names " + lanes_of(mask & warp.exited) + ", which exited before");
 
-  if ((instruments.steps_left -= warp_operation_steps) < 0) no_steps_left(site);
+  scheduler.count_steps(warp_operation_steps, site);
   self.state = State::in_warp_operation;
   self.request = request;
   self.site = site;
@@ -86,14 +86,14 @@ std::uint64_t Worker::warp_operation(const WarpRequest& request, Site site) {
   if ((warp.waiting & mask) == mask) {
     lanes_.clear();
     for (unsigned rest = mask; rest != 0; rest &= rest - 1) {
-      lanes_.push_back(everyone_[static_cast<std::size_t>(self.number - self.lane() + std::countr_zero(rest))]);
+      lanes_.push_back(scheduler.threads()[static_cast<std::size_t>(self.number - self.lane() + std::countr_zero(rest))]);
     }
     if (std::ranges::all_of(lanes_, [mask](const Thread* lane) { return lane->request.mask == mask; })) {
       complete_warp_operation(warp, site);
       return self.result;
     }
   }
-  suspend();
+  scheduler.suspend();
   return self.result;
 }
 
@@ -105,26 +105,24 @@ void Worker::complete_warp_operation(Warp& warp, Site site) {
     }
   }
   if (operation == WarpOperation::syncwarp) {
-    order(lanes_, lanes_.front());  // one token for each lowest lane: only lanes that have met it can have left a clock there
+    watcher.order(lanes_,
+                  lanes_.front());  // one token for each lowest lane: only lanes that have met it can have left a clock there
   } else if (operation == WarpOperation::ldmatrix || operation == WarpOperation::stmatrix || operation == WarpOperation::mma) {
     tensor_core(operation);
   } else if (operation == WarpOperation::elect) {
-    const std::size_t last = lanes_.size() - 1;
-    const std::size_t elected = options_.order == Order::forward   ? 0
-                                : options_.order == Order::reverse ? last
-                                                                   : random_() % (last + 1);
-    for (std::size_t i = 0; i <= last; ++i) lanes_[i]->result = i == elected;
+    const std::size_t elected = scheduler.choose(lanes_.size());
+    for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i]->result = i == elected;
   } else {
     compute(operation, lanes_);
   }
-  ++counters_.warp_operations;
+  ++block.counters.warp_operations;
   released_.clear();
   for (Thread* lane : lanes_) {
     lane->state = State::ready;
     warp.waiting &= ~(1u << lane->lane());
-    if (lane != current_) released_.push_back(lane);
+    if (lane != &current()) released_.push_back(lane);
   }
-  make_ready(released_);
+  scheduler.make_ready(released_);
 }
 
 void Worker::tensor_core(WarpOperation operation) {
@@ -137,9 +135,9 @@ void Worker::tensor_core(WarpOperation operation) {
     mma_lanes[i] = reinterpret_cast<MmaLane*>(lanes_[i]->request.value);
   }
   if (operation == WarpOperation::mma) {
-    counters_.tensor_core_products += mma(mma_lanes, sites);
+    block.counters.tensor_core_products += mma(mma_lanes, sites);
   } else {
-    counters_.bank_conflicts += ldmatrix(name_of(operation), ldmatrix_lanes, sites);
+    block.counters.bank_conflicts += ldmatrix(name_of(operation), ldmatrix_lanes, sites);
   }
 }
 

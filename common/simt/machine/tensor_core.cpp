@@ -1,6 +1,6 @@
 #include "common/simt/machine/tensor_core.hpp"
 
-#include "common/attention/fragments.hpp"
+#include "common/isa/fragments.hpp"
 #include "common/simt/shared_view.hpp"
 #include "common/simt/thread.hpp"
 

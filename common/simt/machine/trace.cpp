@@ -1,7 +1,7 @@
 #include "common/simt/machine/trace.hpp"
 
 #include "common/base/error.hpp"
-#include "common/simt/machine/names.hpp"
+#include "common/simt/machine/messages.hpp"
 
 #include <cstdio>
 #include <filesystem>

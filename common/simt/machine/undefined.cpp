@@ -1,7 +1,7 @@
 // The functions that the compiler calls in kernels for -fsanitize=bounds,integer-divide-by-zero where something is wrong. Names and parameters
 // are those of UndefinedBehaviorSanitizer's library (LLVM, compiler-rt/lib/ubsan/ubsan_handlers.h), which is linked under
 // AddressSanitizer alone.
-#include "common/simt/machine/names.hpp"
+#include "common/simt/machine/messages.hpp"
 #include "common/simt/machine/worker.hpp"
 
 #ifndef FLASH_ASAN
@@ -46,7 +46,7 @@ std::string number(const TypeName& type, std::uintptr_t value) {
 
 [[noreturn]] void stop(const SourceLine& at, const std::string& what) {
   const std::string message = what + " at " + words(Site{at.file, static_cast<int>(at.line)});
-  if (Worker* const worker = Worker::running()) worker->abandon(message);
+  if (Worker* const worker = Worker::running()) worker->scheduler.abandon(message);
   std::fprintf(stderr, "%s\n", message.c_str());  // in the host's part of a kernel file
   std::abort();
 }

@@ -1,8 +1,6 @@
 #include "common/simt/machine/warpgroups.hpp"
 
-#include "common/simt/machine/hopper.hpp"
-#include "common/simt/machine/names.hpp"
-#include "common/simt/machine/worker.hpp"
+#include "common/simt/machine/messages.hpp"
 #include "common/simt/thread.hpp"
 
 #include <algorithm>
@@ -19,7 +17,7 @@ void Warpgroups::start_block(std::size_t threads) {
 // ---- issuing -----------------------------------------------------------------------------------------------------------------------
 
 void Warpgroups::issue(const WgmmaThread& part, Site site) {
-  const int thread = worker_.current().number;
+  const int thread = scheduler_.current().number;
   if (static_cast<std::size_t>(thread / 128) >= groups_.size())
     simt::fail(site, "wgmma needs a warpgroup of 128 threads: the block has only " + std::to_string(lanes_.size()));
   Lane& self = lane(thread);
@@ -40,16 +38,16 @@ void Warpgroups::join(const WgmmaThread& part, Group& group, Lane& self, Site si
   if (at == group.products.size()) {
     group.products.push_back(make_product(part, site));
     Product& made = group.products.back();
-    SharedUnits::Units units = made.a_units;
+    AsyncProxy::Units units = made.a_units;
     units.insert(units.end(), made.b_units.begin(), made.b_units.end());
-    made.reading = hopper_.units.begin_reading(worker_.current().number, "wgmma", site, std::move(units));
+    made.reading = proxy_.begin_reading(scheduler_.current().number, "wgmma", site, std::move(units));
     const auto place = [](unsigned descriptor) { return static_cast<std::int64_t>(descriptor & 0x3FFFu) * 16; };
-    worker_.trace("wgmma",
-                  {{"product", static_cast<std::int64_t>(self.issued)},
-                   {"n", part.n},
-                   {"a", made.a_shared ? place(part.a.low) : -1},
-                   {"b", place(part.b.low)}},
-                  site);
+    watcher_.trace("wgmma",
+                   {{"product", static_cast<std::int64_t>(self.issued)},
+                    {"n", part.n},
+                    {"a", made.a_shared ? place(part.a.low) : -1},
+                    {"b", place(part.b.low)}},
+                   site);
   } else {
     const Product& known = group.products[at];
     const std::uint64_t a = std::uint64_t{part.a.high} << 32 | part.a.low, b = std::uint64_t{part.b.high} << 32 | part.b.low;
@@ -60,7 +58,7 @@ void Warpgroups::join(const WgmmaThread& part, Group& group, Lane& self, Site si
       simt::fail(site,
                  "wgmma: the threads of a warpgroup ask for different products: another one came from " + words(known.site));
   }
-  if (worker_.current().lane() == 0) note_reads(group.products[at], worker_.current().warp() % 4);
+  if (scheduler_.current().lane() == 0) note_reads(group.products[at], scheduler_.current().warp() % 4);
 }
 
 void Warpgroups::take_accumulator(const WgmmaThread& part, Lane& self, Site site) {
@@ -97,7 +95,7 @@ void Warpgroups::take_operand(const WgmmaThread& part, Lane& self, Site site) co
 
 /// What registers hold now, products may use. Some of those known from products before may be no more, which a sanitizer would object to.
 void Warpgroups::fence() {
-  Lane& self = lane(worker_.current().number);
+  Lane& self = lane(scheduler_.current().number);
   ++self.fences;
   if (!instrumented) return self.operands.clear();
   for (auto& [a, content] : self.operands) std::copy_n(a, 4, content.begin());
@@ -107,9 +105,9 @@ void Warpgroups::fence() {
 }
 
 void Warpgroups::commit(Site site) {
-  Lane& self = lane(worker_.current().number);
+  Lane& self = lane(scheduler_.current().number);
   self.groups.push_back(self.issued);
-  worker_.trace("commit", {{"products", static_cast<std::int64_t>(self.issued)}}, site);
+  watcher_.trace("commit", {{"products", static_cast<std::int64_t>(self.issued)}}, site);
 }
 
 // ---- waiting -----------------------------------------------------------------------------------------------------------------------
@@ -120,21 +118,21 @@ std::size_t Warpgroups::goal(const Lane& self) const {
 }
 
 void Warpgroups::wait(int newest, const float* const* complete, int count, Site site) {
-  Thread& thread = worker_.current();
+  Thread& thread = scheduler_.current();
   Lane& self = lane(thread.number);
   self.newest = newest;
   const Trace::Number products{"products", static_cast<std::int64_t>(goal(self))};
-  worker_.trace("wgmma wait", {products}, site);
+  watcher_.trace("wgmma wait", {products}, site);
   if (goal(self) > self.done) {
     self.waits = true;
     const int first = thread.number - thread.lane();
     bool all = true;
     for (int i = first; i < first + 32; ++i) all = all && lane(i).waits;
-    if (all) hopper_.later(thread, [this, warp = thread.warp(), site] { run(warp, site); });
-    worker_.park(State::at_wgmma_wait, site);
+    if (all) scheduler_.later(thread, [this, warp = thread.warp(), site] { run(warp, site); });
+    scheduler_.park("wgmma_wait", site);
     if (instruments.watch != nullptr) instruments.watch->acquire(thread.number, &lane(first));
   }
-  worker_.trace("wgmma waited", {products}, site);
+  watcher_.trace("wgmma waited", {products}, site);
   for (int i = 0; i < count; ++i) {
     const auto found = self.accumulators.find(complete[i]);
     if (found == self.accumulators.end() || found->second.in_flight == 0) continue;
@@ -157,21 +155,21 @@ void Warpgroups::run(int warp, Site site) {
     Product& product = group.products[number - group.first];
     compute(warp, product, number);
     note_reads(product, warp % 4);
-    if (++product.warps_done == 4) hopper_.units.end_reading(product.reading);
+    if (++product.warps_done == 4) proxy_.end_reading(product.reading);
   }
   while (!group.products.empty() && group.products.front().warps_done == 4) {
     group.products.pop_front();
     ++group.first;
   }
-  if (instruments.watch != nullptr) instruments.watch->release(worker_.current().number, lanes);
+  if (instruments.watch != nullptr) instruments.watch->release(scheduler_.current().number, lanes);
   std::vector<Thread*> threads;
   for (int i = 0; i < 32; ++i) {
     lanes[i].parts.erase(lanes[i].parts.begin(), lanes[i].parts.begin() + static_cast<std::ptrdiff_t>(end - lanes[i].done));
     lanes[i].done = end;
     lanes[i].waits = false;
-    threads.push_back(worker_.block_threads()[static_cast<std::size_t>(warp * 32 + i)]);
+    threads.push_back(scheduler_.threads()[static_cast<std::size_t>(warp * 32 + i)]);
   }
-  worker_.wake(threads);
+  scheduler_.wake(threads);
 }
 
 // ---- what must not be ------------------------------------------------------------------------------------------------------------------

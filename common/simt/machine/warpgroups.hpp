@@ -2,8 +2,9 @@
 // does; what the four warps have to have in common is compared.
 #pragma once
 
-#include "common/simt/machine/units.hpp"
-#include "common/simt/site.hpp"
+#include "common/simt/machine/async_proxy.hpp"
+#include "common/simt/machine/block_state.hpp"
+#include "common/simt/machine/watcher.hpp"
 #include "common/simt/wgmma.hpp"
 
 #include <array>
@@ -19,11 +20,7 @@
 namespace flash::machine {
 
 using simt::MmaType;
-using simt::Site;
 using simt::WgmmaThread;
-struct Hopper;
-struct Thread;
-class Worker;
 
 /// What accumulators are in flight.
 constexpr unsigned poison = 0xFFFFFFFFu;
@@ -31,7 +28,8 @@ inline bool is_poison(float x) { return std::bit_cast<unsigned>(x) == poison; }
 
 class Warpgroups {
  public:
-  Warpgroups(Worker& worker, Hopper& hopper) : worker_(worker), hopper_(hopper) {}
+  Warpgroups(Scheduler& scheduler, Watcher& watcher, BlockState& block, AsyncProxy& proxy)
+      : scheduler_(scheduler), watcher_(watcher), block_(block), proxy_(proxy) {}
 
   void start_block(std::size_t threads);
   void thread_exits(const Thread&) const;
@@ -66,7 +64,7 @@ class Warpgroups {
     bool accumulate = false, a_shared = false;
     Major a_major{}, b_major{};
     std::uint64_t a = 0, b = 0;                     ///< descriptors
-    SharedUnits::Units a_units, b_units;            ///< element by element: chunk c of A's row m, or of B's column n
+    AsyncProxy::Units a_units, b_units;             ///< element by element: chunk c of A's row m, or of B's column n
     std::vector<float> A, B;                        ///< [64][16] and [16][n], as they were when it was issued
     std::vector<std::uint16_t> words;               ///< all that it read then
     std::array<std::vector<MemoryRange>, 4> reads;  ///< by each warp
@@ -104,7 +102,7 @@ class Warpgroups {
   };
 
   Product make_product(const WgmmaThread&, Site) const;
-  SharedUnits::Units units_of(std::uint64_t descriptor, Major, int lines, Site) const;
+  AsyncProxy::Units units_of(std::uint64_t descriptor, Major, int lines, Site) const;
   std::vector<std::uint16_t> words_of(const Product&) const;
   std::vector<MemoryRange> reads_of(const Product&, std::size_t warp) const;
   void join(const WgmmaThread&, Group&, Lane&, Site);
@@ -116,8 +114,10 @@ class Warpgroups {
   void note_reads(const Product&, int warp) const;
   Lane& lane(int thread) { return lanes_[static_cast<std::size_t>(thread)]; }
 
-  Worker& worker_;
-  Hopper& hopper_;
+  Scheduler& scheduler_;
+  Watcher& watcher_;
+  BlockState& block_;
+  AsyncProxy& proxy_;
   std::vector<Lane> lanes_;    ///< by thread
   std::vector<Group> groups_;  ///< warpgroups
   int in_flight_ = 0;          ///< accumulators, of all lanes

@@ -1,6 +1,6 @@
 #include "common/simt/machine/watch.hpp"
 
-#include "common/simt/machine/names.hpp"
+#include "common/simt/machine/messages.hpp"
 #include "common/simt/machine/source_line.hpp"
 
 #include <algorithm>

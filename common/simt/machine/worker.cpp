@@ -1,15 +1,12 @@
 #include "common/simt/machine/worker.hpp"
+
 #include "common/base/error.hpp"
 #include "common/simt/machine/hopper.hpp"
 #include "common/simt/machine/limits.hpp"
+#include "common/simt/machine/messages.hpp"
 #include "common/simt/machine/module.hpp"
-#include "common/simt/machine/names.hpp"
-#include "common/simt/machine/sanitizer.hpp"
-#include "common/simt/machine/source_line.hpp"
-#include "common/simt/shared_view.hpp"
 #include "common/simt/thread.hpp"
 
-#include <algorithm>
 #include <stdexcept>
 
 namespace flash {
@@ -30,12 +27,7 @@ FLASH_MACHINE_VARIABLE constinit thread_local Worker* this_worker = nullptr;
 }  // namespace
 
 Worker::Worker() = default;
-
-Worker::~Worker() {
-  for (Thread& thread : threads_) {
-    if (thread.fiber != nullptr) sanitizer::destroy_fiber(thread.fiber);
-  }
-}
+Worker::~Worker() = default;
 
 Worker* Worker::running() { return this_worker; }
 
@@ -44,138 +36,113 @@ Worker& running_worker(const char* what) {
   return *this_worker;
 }
 
-void Worker::prepare(const KernelCall& kernel) {
-  kernel_ = &kernel;
-  failure_ = nullptr;
-  counters_ = {};
-  watch_.reset();
-  if (options_.watch) watch_ = std::make_unique<Watch>(kernel.name, kernel.shape.grid, kernel.shape.block, device_memory());
-  traffic_.assign(static_cast<std::size_t>(traffic_ids()), {});
-  const dim3 block = kernel.shape.block;
-  const int count = static_cast<int>(block.x * block.y * block.z);
-  stacks_.reserve(count);
-  while (static_cast<int>(threads_.size()) < count) {
-    threads_.emplace_back();
-    threads_.back().fiber = sanitizer::create_fiber();
-  }
-  everyone_.clear();
-  for (int i = 0; i < count; ++i) {
-    Thread& thread = threads_[static_cast<std::size_t>(i)];
-    const auto n = static_cast<unsigned>(i);
-    thread.number = i;
-    thread.index = {n % block.x, n / block.x % block.y, n / block.x / block.y};
-    thread.stack = stacks_[i];
-    everyone_.push_back(&thread);
-  }
-  warps_.assign(static_cast<std::size_t>((count + warpSize - 1) / warpSize), {});
-  for (int i = 0; i < count; ++i) warps_[static_cast<std::size_t>(i / warpSize)].present |= 1u << i % warpSize;
-}
-
 bool Worker::run(const KernelCall& kernel, const Options& options, std::uint64_t first, std::uint64_t step,
                  const std::atomic<bool>& stop) {
-  options_ = options;
-  prepare(kernel);
-  main_fiber_ = sanitizer::current_fiber();
-  reach_.start(kernel, stacks_);
+  block.start_launch(kernel, options);
+  scheduler.start_launch(kernel, options);
+  watcher.start_launch(kernel, options.watch);
+  reach_.start(kernel, scheduler.stacks());
+  const std::size_t threads = scheduler.threads().size();
+  warps_.assign((threads + warpSize - 1) / warpSize, {});
+  for (std::size_t i = 0; i < threads; ++i) warps_[i / warpSize].present |= 1u << i % warpSize;
   this_worker = this;
   simt::blockDim = kernel.shape.block;
   simt::gridDim = kernel.shape.grid;
   const std::uint64_t blocks = std::uint64_t{gridDim.x} * gridDim.y * gridDim.z;
-  for (std::uint64_t block = first; block < blocks && !stop && failure_ == nullptr; block += step) run_block(block);
-  if (watch_ != nullptr) add_findings(*watch_);
+  for (std::uint64_t number = first; number < blocks && !stop && scheduler.failure() == nullptr; number += step) {
+    run_block(number);
+  }
+  watcher.end_launch();
   this_worker = nullptr;
-  return failure_ == nullptr;
+  return scheduler.failure() == nullptr;
 }
 
-void Worker::run_block(std::uint64_t block) {
-  block_ = block;
-  const dim3& grid = kernel_->shape.grid;
-  simt::blockIdx = {static_cast<unsigned>(block % grid.x), static_cast<unsigned>(block / grid.x % grid.y),
-                    static_cast<unsigned>(block / grid.x / grid.y)};
-  random_.seed(options_.seed * 0x9E3779B97F4A7C15u + block);
-  shared_.start_block(kernel_->shape.shared_bytes);
-  poison_static_shared();
-  if (block == 0) static_use_.start_block();
-  shared_log_.reset(static_cast<int>(warps_.size()));
-  global_log_.reset(static_cast<int>(warps_.size()));
+void Worker::run_block(std::uint64_t number) {
+  start_block(number);
+  start_instruments();
+  scheduler.run();
+  end_block();
+}
+
+void Worker::start_block(std::uint64_t number) {
+  block.start_block(number);
   for (Warp& warp : warps_) warp.waiting = warp.exited = 0;
-  for (Thread* thread : everyone_) {
-    thread->state = State::ready;
-    thread->copies.clear();
-    thread->groups = 0;
-    thread->fenced = false;
-    thread->last_atomic = nullptr;
-    thread->steps_left = options_.steps;
-    thread->unwatched = 0;
-    sanitizer::unpoison(thread->stack.bottom, thread->stack.bytes);
-    prepare_context(thread->context, thread->stack.bottom, thread->stack.bytes, run_thread);
-  }
-  const auto dynamic = reinterpret_cast<std::uintptr_t>(shared_.data());
-  const auto& [locals, shared_locals, own] = thread_locals();
-  if (watch_ != nullptr) {
-    watch_->start_block(block, {dynamic, dynamic + shared_.bytes()}, locals);
-    watch_->assume_written(own.begin, own.end - own.begin);
-  }
-  trace_ = block == 0 ? Trace::start_block(*kernel_) : nullptr;
-  hopper_used_ = false;
-  exited_ = 0;
   at_barrier_ = 0;
-  ready_.clear();
-  make_ready(everyone_);
-  ++counters_.blocks;
-  counters_.threads += everyone_.size();
+  hopper_used_ = false;
+  watcher.start_block(*block.kernel, number, block.dynamic_shared());
+  scheduler.start_block(number, run_thread);
+}
 
-  order_with_main(true);
-  main_stack_ = {};
-  current_ = next_ready();
-  simt::threadIdx = current_->index;
+void Worker::start_instruments() {
+  const Thread& first = current();
   instruments = {};
-  instruments.steps_left = current_->steps_left;
-  instruments.watch = watch_.get();
-  instruments.looks = watch_ != nullptr;
-  if (instrumented && locals.begin != 0) {  // else not even static shared memory is known
-    instruments.stack = current_->stack.region();
-    instruments.dynamic = {dynamic, shared_.bytes()};
-    instruments.locals = {locals.begin, locals.end - locals.begin};
-    instruments.machine = {own.begin, own.end - own.begin};
-  }
-  sanitizer::start_switch(current_->stack);
-  sanitizer::switch_fiber(current_->fiber);
-  switch_context(main_, current_->context);
-  sanitizer::finish_switch();
-  instruments = {};
-  order_with_main(false);
+  instruments.steps_left = first.steps_left;
+  instruments.watch = watcher.watch();
+  instruments.looks = instruments.watch != nullptr;
+  const auto& [locals, shared_locals, own] = thread_locals();
+  if (!instrumented || locals.begin == 0) return;  // not even static shared memory is known
+  const auto region = [](const MemoryRange& range) { return Region{range.begin, range.end - range.begin}; };
+  instruments.stack = first.stack.region();
+  instruments.dynamic = region(block.dynamic_shared());
+  instruments.locals = region(locals);
+  instruments.machine = region(own);
+}
 
-  if (fault_ != Fault::none) failure_ = std::make_exception_ptr(KernelError(place(true) + ": " + message(fault_)));
-  fault_ = Fault::none;
-  current_ = nullptr;
-
-  if (failure_ == nullptr) {
-    const bool all_exited = std::ranges::all_of(everyone_, [](Thread* t) { return t->state == State::exited; });
-    if (!all_exited) failure_ = std::make_exception_ptr(KernelError(place(false) + ": " + stuck()));
-  }
-  if (failure_ == nullptr && hopper_used_) end_hopper();
-  if (failure_ == nullptr && block == 0) check_static_use();
-  if (failure_ == nullptr) {
-    if (const std::ptrdiff_t offset = shared_.overwritten(); offset != 0) {
-      failure_ = std::make_exception_ptr(KernelError(place(false) + ": a thread wrote to byte " + std::to_string(offset) +
-                                                     " of dynamic shared memory, which has " + std::to_string(shared_.bytes()) +
-                                                     " bytes (the address sanitizer tells which)"));
+void Worker::end_block() {
+  if (scheduler.failure() == nullptr) {
+    try {
+      check_end();
+    } catch (const std::runtime_error&) {
+      scheduler.fail(std::current_exception());
     }
   }
-  if (failure_ != nullptr) {
-    for (Thread* thread : everyone_) renew_fiber(*thread);
+  scheduler.end_block();
+  watcher.end_block();
+  block.count_logged_accesses();
+}
+
+/// Throws if threads, or anything asynchronous, left the block as no kernel may.
+void Worker::check_end() {
+  if (!scheduler.all_exited()) throw KernelError(scheduler.place(false) + ": " + stuck());
+  if (hopper_used_) hopper_->end_block();
+  if (block.number == 0) check_static_shared(*block.kernel, block.static_use.written(), block.options.target_sm);
+  if (const std::ptrdiff_t offset = block.shared.overwritten(); offset != 0) {
+    throw KernelError(scheduler.place(false) + ": a thread wrote to byte " + std::to_string(offset) +
+                      " of dynamic shared memory, which has " + std::to_string(block.shared.bytes()) +
+                      " bytes (the address sanitizer tells which)");
   }
-  if (trace_ != nullptr) trace_->end_block();
-  count_logged_accesses();
+}
+
+void Worker::run_thread() {
+  Worker& worker = *running();
+  worker.scheduler.enter();
+  try {
+    worker.block.kernel->invoke(worker.block.kernel->call);
+#ifndef FLASH_TSAN
+    instruments.unwatched = 1;  // the kernel's variables are gone, and what follows may use their place
+#endif
+    worker.thread_exits();
+  } catch (...) {
+    worker.scheduler.fail(std::current_exception());
+  }
+  worker.scheduler.exit();
+}
+
+void Worker::thread_exits() {
+  Thread& self = current();
+  if (!self.copies.empty()) {
+    simt::fail(self.copies.front().site, "the thread ends without having waited for its asynchronous copy");
+  }
+  if (hopper_used_) hopper_->thread_exits(self);
+  scheduler.mark_exited();
+  warps_[static_cast<std::size_t>(self.warp())].exited |= 1u << self.lane();
 }
 
 Hopper& Worker::hopper() {
   if (!hopper_used_) {
-    if (hopper_ == nullptr) hopper_ = std::make_unique<Hopper>(*this);
-    const auto dynamic = reinterpret_cast<std::uintptr_t>(shared_.data());
-    hopper_->start_block({dynamic, dynamic + shared_.bytes()}, everyone_.size());
-    hopper_->units.assume_stored();
+    if (hopper_ == nullptr) hopper_ = std::make_unique<Hopper>(scheduler, watcher, block);
+    hopper_->start_block(block.dynamic_shared(), scheduler.threads().size());
+    hopper_->proxy.assume_stored();
     hopper_used_ = true;
     instruments.hopper = hopper_.get();
     instruments.looks = true;
@@ -183,72 +150,27 @@ Hopper& Worker::hopper() {
   return *hopper_;
 }
 
-void Worker::end_hopper() {
-  try {
-    hopper_->end_block();
-  } catch (const KernelError&) {
-    failure_ = std::current_exception();
-  }
-}
-
-void Worker::check_static_use() {
-  try {
-    check_static_shared(*kernel_, static_use_.written(), options_.target_sm);
-  } catch (const std::runtime_error&) {
-    failure_ = std::current_exception();
-  }
-}
-
-void Worker::count_logged_accesses() {
-  shared_log_.flush([&](const AccessLog::Key& key, const WarpAccess& access) {
-    counters_.bank_conflicts += bank_conflicts(access, key.bytes);
-  });
-  global_log_.flush([&](const AccessLog::Key& key, const WarpAccess& access) {
-    Traffic& traffic = traffic_[key.object];
-    (key.write ? traffic.written_sectors : traffic.read_sectors) += sectors(access, key.bytes);
-  });
-}
-
-std::string Worker::message(Fault fault) const {
-  const std::string line = source_line({.address = fault_instruction_ + 1});
-  switch (fault) {
-    case Fault::stack_overflow:
-      return "its local variables and calls need more than the " + std::to_string(current_->stack.bytes / 1024) +
-             " KiB of a simulated thread's stack (large arrays in registers, or a recursion) at " + line;
-    case Fault::bad_address:
-      return "there is no memory at address " + hexadecimal(fault_address_) + " at " + line;
-    default:
-      return "it has done nothing but compute for seconds, with no access to memory and no barrier: an endless loop? at " +
-             line;
-  }
-}
-
 void Worker::log_is_full(Site site) {
-  shared_log_.reset(static_cast<int>(warps_.size()));
-  global_log_.reset(static_cast<int>(warps_.size()));
-  abandon("more accesses to memory without a barrier than fit into main memory to be counted: an endless loop? at " +
-          machine::words(site));
+  block.empty_logs();
+  scheduler.abandon("more accesses to memory without a barrier than fit into main memory to be counted: an endless loop? at " +
+                    machine::words(site));
 }
 
-void Worker::no_steps_left(Site site) {
-  instruments = {};  // the linker may have taken a kernel file's std::string for ours: it counts its steps, too
-  abandon(endless(machine::words(site)));
-}
-
-void Worker::no_steps_left(const void* from) {
-  instruments = {};
-  abandon(endless(source_line_of_call(from)));
-}
-
-std::string Worker::endless(const std::string& line) const {
-  return "still running after " + std::to_string(options_.steps) + " steps (accesses to memory; a barrier counts as " +
-         std::to_string(barrier_steps) + "): an endless loop? FLASH_SIMT_STEPS raises the limit; at " + line;
-}
-
-std::string Worker::place(bool with_thread) const {
-  std::string text = "kernel " + std::string(kernel_->name) + ", block " + machine::words(simt::blockIdx);
-  if (with_thread && current_ != nullptr) text += ", thread " + machine::words(current_->index);
-  return text;
+std::string Worker::stuck() const {
+  int elsewhere = 0;
+  bool one_site = true;
+  const Thread* first = nullptr;
+  for (const Thread* thread : scheduler.threads()) {
+    if (thread->state != State::at_barrier) {
+      elsewhere += thread->state != State::exited;
+      continue;
+    }
+    if (first == nullptr) first = thread;
+    one_site = one_site && thread->site == first->site;
+  }
+  const char* kind = "deadlock: ";
+  if (elsewhere == 0) kind = one_site ? "a barrier that not all threads reach: " : "divergent barrier: ";
+  return kind + waits(scheduler.threads()) + (hopper_used_ ? hopper_->missing() : "");
 }
 
 }  // namespace machine

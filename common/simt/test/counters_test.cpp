@@ -1,7 +1,7 @@
 // The simulator's counts against numbers worked out by hand.
-#include "common/attention/fragments.hpp"
 #include "common/device/float16.cuh"
 #include "common/device/ptx.cuh"
+#include "common/isa/fragments.hpp"
 #include "common/simt/machine/access_log.hpp"
 #include "common/simt/test/zoo.hpp"
 

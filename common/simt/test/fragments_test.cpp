@@ -1,6 +1,6 @@
 // The index functions of fragments.hpp: no element twice or left out, and no bank met twice by what is handled at once.
-#include "common/attention/fragments.hpp"
-#include "common/attention/float16.hpp"
+#include "common/isa/fragments.hpp"
+#include "common/isa/float16.hpp"
 #include "common/simt/machine/access_log.hpp"
 
 #include <doctest/doctest.h>

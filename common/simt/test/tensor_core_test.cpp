@@ -1,6 +1,6 @@
 // What an mma makes of every 16-bit number, and what tensor-core code does on a target without bf16 and cp.async.
-#include "common/attention/float16.hpp"
 #include "common/device/ptx.cuh"
+#include "common/isa/float16.hpp"
 #include "common/simt/test/zoo.hpp"
 
 #include <array>

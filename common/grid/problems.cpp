@@ -1,6 +1,6 @@
-#include "common/testing/grid/problems.hpp"
+#include "common/grid/problems.hpp"
 
-#include "common/testing/grid/support.hpp"
+#include "common/grid/support.hpp"
 
 #include <cmath>
 #include <random>

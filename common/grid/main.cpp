@@ -2,7 +2,7 @@
 // with 77, which CTest shows as skipped; so does a case that calls skip(). --variant=NAME: cases that look at all variants of the
 // stage look at this one alone.
 #include "common/base/error.hpp"
-#include "common/testing/grid/support.hpp"
+#include "common/grid/support.hpp"
 
 #include <doctest/doctest.h>
 

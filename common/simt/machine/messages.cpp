@@ -1,8 +1,8 @@
-#include "common/simt/machine/names.hpp"
+#include "common/simt/machine/messages.hpp"
 
 #include "common/base/error.hpp"
-#include "common/simt/machine/hopper.hpp"
 #include "common/simt/machine/sanitizer.hpp"
+#include "common/simt/machine/worker.hpp"
 #include "common/simt/thread.hpp"
 
 #include <cstring>
@@ -40,16 +40,8 @@ Place place_of(const Thread& thread) {
       return {thread.state, name_of(thread.barrier), thread.site, {}};
     case State::in_warp_operation:
       return {thread.state, name_of(thread.request.operation), thread.site, {}};
-    case State::at_mbarrier:
-      return {thread.state, "mbarrier_wait", thread.site, {}};
-    case State::at_named_barrier:
-      return {thread.state, "named_barrier_sync", thread.site, {}};
-    case State::at_setmaxnreg:
-      return {thread.state, "setmaxnreg_inc", thread.site, {}};
-    case State::at_bulk_wait:
-      return {thread.state, "bulk_wait", thread.site, {}};
-    case State::at_wgmma_wait:
-      return {thread.state, "wgmma_wait", thread.site, {}};
+    case State::parked:
+      return {thread.state, thread.parked_in, thread.site, {}};
     case State::ready:
     case State::exited:
       break;
@@ -171,23 +163,6 @@ std::string waits(const std::vector<Thread*>& threads) {
   return text;
 }
 
-std::string Worker::stuck() const {
-  int elsewhere = 0;
-  bool one_site = true;
-  const Thread* first = nullptr;
-  for (const Thread* thread : everyone_) {
-    if (thread->state != State::at_barrier) {
-      elsewhere += thread->state != State::exited;
-      continue;
-    }
-    if (first == nullptr) first = thread;
-    one_site = one_site && thread->site == first->site;
-  }
-  const char* kind = "deadlock: ";
-  if (elsewhere == 0) kind = one_site ? "a barrier that not all threads reach: " : "divergent barrier: ";
-  return kind + waits(everyone_) + (hopper_used_ ? hopper_->missing() : "");
-}
-
 }  // namespace machine
 
 inline namespace simt {
@@ -195,7 +170,7 @@ inline namespace simt {
 void fail(Site site, const std::string& message) {
   const machine::sanitizer::Unwatched unwatched;
   std::string where;
-  if (const machine::Worker* worker = machine::Worker::running()) where = worker->place(true) + ": ";
+  if (const machine::Worker* worker = machine::Worker::running()) where = worker->scheduler.place(true) + ": ";
   throw KernelError(where + message + " at " + machine::words(site));
 }
 

@@ -1,7 +1,7 @@
 // Words for messages, and what a warp operation computes.
 #pragma once
 
-#include "common/simt/machine/worker.hpp"
+#include "common/simt/machine/threads.hpp"
 
 #include <string>
 #include <string_view>

@@ -1,8 +1,8 @@
 // Prints for a failed test case the command that runs the stage on the same problem; try.sh runs it.
+#include "common/grid/support.hpp"
 #include "common/harness/problem_options.hpp"
 #include "common/harness/runner.hpp"
 #include "common/harness/tiles.hpp"
-#include "common/testing/grid/support.hpp"
 
 #include <doctest/doctest.h>
 

@@ -20,9 +20,9 @@ using simt::Site;
 
 class Mbarriers;
 
-class SharedUnits {
+class AsyncProxy {
  public:
-  explicit SharedUnits(Mbarriers& mbarriers) : mbarriers_(mbarriers) {}
+  explicit AsyncProxy(Mbarriers& mbarriers) : mbarriers_(mbarriers) {}
 
   static constexpr std::size_t unit_bytes = 16;
   using Units = std::vector<std::uint32_t>;

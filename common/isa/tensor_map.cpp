@@ -1,4 +1,4 @@
-#include "common/attention/tensor_map.hpp"
+#include "common/isa/tensor_map.hpp"
 
 #include <stdexcept>
 

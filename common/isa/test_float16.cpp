@@ -1,5 +1,5 @@
 // Conversions of fp16 and bf16 against all 65,536 patterns of each. What a pattern means is computed here in double, from its fields.
-#include "common/attention/float16.hpp"
+#include "common/isa/float16.hpp"
 
 #include <doctest/doctest.h>
 

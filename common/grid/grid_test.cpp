@@ -1,11 +1,11 @@
 // The grid that every stage must pass on both devices. A case covers all variants of the stage, forward and backward.
+#include "common/grid/problems.hpp"
+#include "common/grid/support.hpp"
 #include "common/harness/diagnosis.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
 #include "common/simt/findings.hpp"
 #include "common/simt/options.hpp"
-#include "common/testing/grid/problems.hpp"
-#include "common/testing/grid/support.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,8 +1,8 @@
-#include "common/simt/machine/units.hpp"
+#include "common/simt/machine/async_proxy.hpp"
 
 #include "common/simt/machine/instrumentation.hpp"
 #include "common/simt/machine/mbarriers.hpp"
-#include "common/simt/machine/names.hpp"
+#include "common/simt/machine/messages.hpp"
 #include "common/simt/machine/source_line.hpp"
 #include "common/simt/thread.hpp"
 
@@ -10,7 +10,7 @@
 
 namespace flash::machine {
 
-void SharedUnits::start_block(MemoryRange dynamic_shared, std::size_t threads) {
+void AsyncProxy::start_block(MemoryRange dynamic_shared, std::size_t threads) {
   memory_ = dynamic_shared;
   units_.assign((memory_.end - memory_.begin + unit_bytes - 1) / unit_bytes, {});
   stored_.assign(threads, {});
@@ -21,7 +21,7 @@ void SharedUnits::start_block(MemoryRange dynamic_shared, std::size_t threads) {
   any_unknown_ = false;
 }
 
-void SharedUnits::assume_stored() {
+void AsyncProxy::assume_stored() {
   constexpr std::byte never_written{0xFF};
   for (std::uint32_t u = 0; u < units_.size(); ++u) {
     const std::byte* const first = address_of(u);
@@ -31,22 +31,22 @@ void SharedUnits::assume_stored() {
   any_unknown_ = true;
 }
 
-std::uint32_t SharedUnits::unit_of(const void* address) const {
+std::uint32_t AsyncProxy::unit_of(const void* address) const {
   return static_cast<std::uint32_t>((reinterpret_cast<std::uintptr_t>(address) - memory_.begin) / unit_bytes);
 }
 
-SharedUnits::Units SharedUnits::units_of(const void* address, std::size_t bytes) const {
+AsyncProxy::Units AsyncProxy::units_of(const void* address, std::size_t bytes) const {
   Units units;
   const std::uint32_t first = unit_of(address);
   for (std::uint32_t i = 0; i < (bytes + unit_bytes - 1) / unit_bytes; ++i) units.push_back(first + i);
   return units;
 }
 
-std::byte* SharedUnits::address_of(std::uint32_t unit) const {
+std::byte* AsyncProxy::address_of(std::uint32_t unit) const {
   return reinterpret_cast<std::byte*>(memory_.begin + unit * unit_bytes);
 }
 
-std::string SharedUnits::line_of(const Flights& flights, std::uint32_t unit) {
+std::string AsyncProxy::line_of(const Flights& flights, std::uint32_t unit) {
   for (const auto& [number, flight] : flights) {
     if (std::ranges::find(flight.units, unit) != flight.units.end())
       return std::string("the ") + flight.what + " at " + words(flight.site);
@@ -54,12 +54,12 @@ std::string SharedUnits::line_of(const Flights& flights, std::uint32_t unit) {
   return "";
 }
 
-SharedUnits::Time SharedUnits::now(int thread) const {
+AsyncProxy::Time AsyncProxy::now(int thread) const {
   return {fence_count_, instruments.watch != nullptr ? instruments.watch->now(thread) : 0};
 }
 
 /// To the TMA or wgmma, if this thread asks for it: is there a fence between the store and what the thread does now?
-bool SharedUnits::is_visible(const Unit& unit, int thread) const {
+bool AsyncProxy::is_visible(const Unit& unit, int thread) const {
   if (unit.writer == 0) return true;
   if (unit.writer == unknown) return false;
   const Watch* const watch = instruments.watch;
@@ -75,13 +75,13 @@ bool SharedUnits::is_visible(const Unit& unit, int thread) const {
   return false;
 }
 
-std::string SharedUnits::not_awaited(const Unit& unit, int thread) const {
+std::string AsyncProxy::not_awaited(const Unit& unit, int thread) const {
   if (unit.mbarrier == nullptr || mbarriers_.sees(thread, unit.mbarrier, unit.phase)) return "";
   return ", which the load at " + words(unit.load) + " has filled, and has not waited for its mbarrier";
 }
 
 /// ", which thread 3 stored to ... without ..."
-std::string SharedUnits::unfenced(const Unit& unit) {
+std::string AsyncProxy::unfenced(const Unit& unit) {
   std::string who = "a thread stored to";
   if (unit.writer != unknown) {
     who = "thread " + std::to_string(unit.writer - 1) + " stored to at " +
@@ -90,7 +90,7 @@ std::string SharedUnits::unfenced(const Unit& unit) {
   return ", which " + who + (unit.fenced.fences > 0 ? " and fenced too late" : " without fence_proxy_async()");
 }
 
-int SharedUnits::begin_reading(int thread, const char* what, Site site, Units units) {
+int AsyncProxy::begin_reading(int thread, const char* what, Site site, Units units) {
   for (const std::uint32_t u : units) {
     const Unit& unit = units_[u];
     const bool visible = is_visible(unit, thread);
@@ -106,13 +106,13 @@ int SharedUnits::begin_reading(int thread, const char* what, Site site, Units un
   return next_;
 }
 
-void SharedUnits::end_reading(int reading) {
+void AsyncProxy::end_reading(int reading) {
   const auto found = readings_.find(reading);
   for (const std::uint32_t u : found->second.units) --units_[u].readings;
   readings_.erase(found);
 }
 
-int SharedUnits::begin_load(int thread, Site site, Units units) {
+int AsyncProxy::begin_load(int thread, Site site, Units units) {
   for (const std::uint32_t u : units) {
     const Unit& unit = units_[u];
     const bool stored = unit.writer != unknown && !is_visible(unit, thread);
@@ -127,7 +127,7 @@ int SharedUnits::begin_load(int thread, Site site, Units units) {
   return next_;
 }
 
-void SharedUnits::end_load(int load, const void* mbarrier, std::int64_t phase) {
+void AsyncProxy::end_load(int load, const void* mbarrier, std::int64_t phase) {
   const auto found = loads_.find(load);
   for (const std::uint32_t u : found->second.units) {
     Unit& unit = units_[u];
@@ -140,7 +140,7 @@ void SharedUnits::end_load(int load, const void* mbarrier, std::int64_t phase) {
   loads_.erase(found);
 }
 
-std::string SharedUnits::access(int thread, const void* address, std::size_t bytes, bool write, const void* from) {
+std::string AsyncProxy::access(int thread, const void* address, std::size_t bytes, bool write, const void* from) {
   const std::uint32_t first = unit_of(address);
   const auto last = std::min(
       static_cast<std::size_t>(first + (reinterpret_cast<std::uintptr_t>(address) % unit_bytes + bytes - 1) / unit_bytes),
@@ -172,7 +172,7 @@ std::string SharedUnits::access(int thread, const void* address, std::size_t byt
   return {};
 }
 
-void SharedUnits::fence(int thread) {
+void AsyncProxy::fence(int thread) {
   ++fence_count_;
   Units& stored = stored_[static_cast<std::size_t>(thread)];
   for (const std::uint32_t u : stored) {

@@ -1,8 +1,8 @@
-#include "common/testing/grid/prediction.hpp"
+#include "common/grid/prediction.hpp"
 
+#include "common/grid/support.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
-#include "common/testing/grid/support.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,9 +1,9 @@
-#include "common/testing/grid/support.hpp"
+#include "common/grid/support.hpp"
 
+#include "common/grid/problems.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
 #include "common/harness/tiles.hpp"
-#include "common/testing/grid/problems.hpp"
 
 #include <doctest/doctest.h>
 

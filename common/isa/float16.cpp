@@ -4,7 +4,7 @@
 //   fp32       1      8         23      127
 //   fp16       1      5         10       15
 //   bf16       1      8          7      127    the upper half of an fp32
-#include "common/attention/float16.hpp"
+#include "common/isa/float16.hpp"
 
 #include <bit>
 #include <cstring>
