@@ -104,9 +104,19 @@ Thread* Worker::next_ready() {
   while (ready_.empty() && hopper_used_ && !hopper_->due.empty() && exited_ < everyone_.size()) happen();
   if (ready_.empty()) return nullptr;
   if (options_.order == Order::random) std::swap(ready_[random_() % ready_.size()], ready_.back());
+  if (options_.schedule != nullptr && ready_.size() > 1) follow_schedule();
   Thread* const next = ready_.back();
   ready_.pop_back();
   return next;
+}
+
+void Worker::follow_schedule() {
+  const Thread* const usual = ready_.back();
+  const auto taken = std::ranges::find(ready_, options_.schedule->take(usual->number), &Thread::number);
+  if (taken == ready_.end() || *taken == usual) return;
+  std::rotate(taken, taken + 1, ready_.end());
+  const Thread& next = *ready_.back();
+  options_.schedule->add({{}, kernel_->name, simt::blockIdx, next.index, usual->index, next.site, usual->site});
 }
 
 /// No thread can go on: time for something asynchronous.
@@ -122,6 +132,14 @@ void Worker::happen() {
     std::ptrdiff_t chosen = 0;
     if (options_.order == Order::reverse) chosen = count - 1;
     if (options_.order == Order::random) chosen = static_cast<std::ptrdiff_t>(random_() % static_cast<std::uint64_t>(count));
+    if (options_.schedule != nullptr && count > 1) {
+      const int taken = options_.schedule->take(static_cast<int>(chosen));
+      if (taken != chosen && taken >= 0 && taken < count) {
+        const auto issuer = [&](std::ptrdiff_t i) { return due[static_cast<std::size_t>(i)].thread->index; };
+        options_.schedule->add({{}, kernel_->name, simt::blockIdx, issuer(taken), issuer(chosen), {}, {}, true});
+        chosen = taken;
+      }
+    }
     const Hopper::Due next = std::move(due[static_cast<std::size_t>(chosen)]);
     due.erase(due.begin() + chosen);
     current_ = next.thread;

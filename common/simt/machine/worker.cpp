@@ -93,6 +93,7 @@ void Worker::run_block(std::uint64_t block) {
   simt::blockIdx = {static_cast<unsigned>(block % grid.x), static_cast<unsigned>(block / grid.x % grid.y),
                     static_cast<unsigned>(block / grid.x / grid.y)};
   random_.seed(options_.seed * 0x9E3779B97F4A7C15u + block);
+  if (options_.schedule != nullptr) options_.schedule->start_block();
   shared_.start_block(kernel_->shape.shared_bytes);
   poison_static_shared();
   if (block == 0) static_use_.start_block();
@@ -101,6 +102,7 @@ void Worker::run_block(std::uint64_t block) {
   for (Warp& warp : warps_) warp.waiting = warp.exited = 0;
   for (Thread* thread : everyone_) {
     thread->state = State::ready;
+    thread->site = {};
     thread->copies.clear();
     thread->groups = 0;
     thread->fenced = false;

@@ -159,6 +159,7 @@ class Worker {
   [[noreturn]] void leave_block();
   void make_ready(const std::vector<Thread*>&);
   Thread* next_ready();
+  void follow_schedule();
   void happen();
   void end_hopper();
   void check_static_use();
