@@ -1,5 +1,6 @@
 #include "common/harness/diagnosis.hpp"
 
+#include "common/harness/thread_orders.hpp"
 #include "common/simt/findings.hpp"
 #include "common/simt/options.hpp"
 
@@ -21,22 +22,6 @@ class WithOptions {
  private:
   simt::Options usual_;
 };
-
-/// "" if the results agree to the last bit in every order of threads that is tried, else the order that gives another result.
-std::string order_that_differs(Runner& runner, const Variant& variant, const Results<float>& usual) {
-  using simt::Order;
-  for (const auto& [order, name] : {std::pair{Order::reverse, "reverse"}, std::pair{Order::random, "random:1"}}) {
-    simt::Options options = simt::options();
-    options.order = order;
-    options.seed = 1;
-    const WithOptions in_order(options);
-    runner.run();
-    Results<float> other = runner.results();
-    if (variant.atomic_dQ) other.dQ = usual.dQ;
-    if (!identical(usual, other)) return name;
-  }
-  return "";
-}
 
 const TensorCheck* find(const CheckReport& check, const char* name) {
   const auto found = std::ranges::find(check.tensors, name, &TensorCheck::tensor);
@@ -243,11 +228,11 @@ std::optional<Diagnosis> diagnose(Runner& runner, const Inputs& inputs, const Sa
   if (findings.complete) diagnosis.hints = never_written(runner.attention());
   const std::string order = order_that_differs(runner, run.variant, got);
   if (!order.empty()) {
-    diagnosis.hints.push_back(
-        "the result depends on the order of the threads: FLASH_SIMT_ORDER=" + order + " gives another" +
-        (findings.races.empty() && findings.unwritten.empty()
-             ? ". No race explains that; a local variable that is read before it is set would, and the compiler warns of it"
-             : ""));
+    const bool unexplained = findings.races.empty() && findings.unwritten.empty();
+    diagnosis.hints.push_back(order + (unexplained
+                                           ? ". No race explains that; atomics whose order counts would, or a local variable "
+                                             "that is read before it is set, of which the compiler warns"
+                                           : ""));
   }
   for (const simt::UnwrittenRead& read : findings.unwritten)
     diagnosis.hints.push_back(sentence(read) + ": NaN, until somebody writes it");

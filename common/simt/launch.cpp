@@ -79,7 +79,7 @@ void on_signal(const SignalHandler::Signal& signal) {
 int worker_count(const KernelCall& kernel, const Options& options) {
   const std::uint64_t blocks = std::uint64_t{kernel.shape.grid.x} * kernel.shape.grid.y * kernel.shape.grid.z;
   const unsigned threads = kernel.shape.block.x * kernel.shape.block.y * kernel.shape.block.z;
-  if (options.watch) return 1;  // one Watch sees all blocks
+  if (options.watch || options.schedule != nullptr) return 1;  // which see all blocks
   std::uint64_t workers =
       options.os_threads > 0 ? static_cast<unsigned>(options.os_threads) : std::thread::hardware_concurrency();
   workers = std::min<std::uint64_t>({workers, blocks, 16384 / threads});

@@ -10,7 +10,7 @@
 namespace flash {
 namespace {
 
-enum class Mistake { none, late_race, early_race, unwritten, sign, sum, grid, guard, scale, unset };
+enum class Mistake { none, late_race, early_race, unwritten, sign, sum, grid, guard, scale, unset, ticket };
 
 constexpr int ROWS = 32;
 
@@ -25,6 +25,8 @@ template <Mistake mistake>
 __global__ void attention_kernel(Problem problem, Tensor<const float> Q_all, Tensor<const float> K_all,
                                  Tensor<const float> V_all, Tensor<float> O_all, Tensor<float> L_all) {
   __shared__ float K_row[128];
+  __shared__ int stored;  // rows
+  if (mistake == Mistake::ticket && threadIdx.x == 0) stored = 0;
   const int b = blockIdx.z, h = blockIdx.y, i = blockIdx.x * ROWS + threadIdx.x;
   const bool exists = i < (mistake == Mistake::guard ? problem.Nq - 1 : problem.Nq);
   const Matrix<const float> Q = Q_all.head(b, h), K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
@@ -35,15 +37,16 @@ __global__ void attention_kernel(Problem problem, Tensor<const float> Q_all, Ten
     if (mistake != Mistake::early_race) __syncthreads();
     float s = mistake == Mistake::unset ? leftover() : 0.0f;
     for (int c = 0; exists && c < problem.d; ++c) s += Q(i, c) * K_row[c];  // BUG read
-    if (mistake != Mistake::late_race) __syncthreads();
+    if (mistake != Mistake::late_race) __syncthreads();                     // BUG ticket barrier
     const float p = expf(mistake == Mistake::scale ? s : problem.scale * s);
     l += mistake == Mistake::sum ? 2.0f * p : p;
     for (int c = 0; exists && c < problem.d; ++c) O[c] += p * V(j, c);
   }
   if (!exists) return;
   const float factor = mistake == Mistake::sign ? -1.0f : 1.0f;
-  for (int c = 0; c < problem.d; ++c) O_all.head(b, h)(i, c) = factor * O[c] / l;
-  L_all.head_vector(b, h)(i) = logf(l);
+  const int row = mistake == Mistake::ticket ? problem.Nq - 1 - atomicAdd(&stored, 1) : i;
+  for (int c = 0; c < problem.d; ++c) O_all.head(b, h)(row, c) = factor * O[c] / l;
+  L_all.head_vector(b, h)(row) = logf(l);
 }
 
 template <Mistake mistake>
@@ -140,6 +143,15 @@ TEST_CASE("diagnosis: a variable that is read before it is set") {
   const RunRecord unset = run<Mistake::unset>();
   CAPTURE(all(unset));
   CHECK(has(all(unset), {"depends on the order of the threads", "No race explains that"}));
+}
+
+TEST_CASE("diagnosis: an atomic whose order counts, and the one switch of threads that shows it") {
+  const RunRecord ticket = run<Mistake::ticket>();
+  CAPTURE(all(ticket));
+  CHECK(ticket.diagnosis->mistakes.empty());
+  CHECK(has(all(ticket),
+            {"FLASH_SIMT_ORDER=reverse gives another; one switch is enough: kernel attention, block (0,0,0): ",
+             "thread (16,0,0) goes on from ", BUG("ticket barrier") + " before thread (15,0,0). ", "No race explains that"}));
 }
 
 TEST_CASE("diagnosis: rows that no thread has written, and the launch that should") {

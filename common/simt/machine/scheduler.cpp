@@ -42,8 +42,10 @@ void Scheduler::start_launch(const KernelCall& kernel, const Options& options) {
 
 void Scheduler::start_block(std::uint64_t block, void (*entry)()) {
   random_.seed(options_.seed * 0x9E3779B97F4A7C15u + block);
+  if (options_.schedule != nullptr) options_.schedule->start_block();
   for (Thread* thread : threads_) {
     thread->state = State::ready;
+    thread->site = {};
     thread->copies.clear();
     thread->groups = 0;
     thread->fenced = false;
@@ -179,9 +181,28 @@ Thread* Scheduler::next_ready() {
   while (ready_.empty() && !due_.empty() && exited_ < threads_.size()) happen();
   if (ready_.empty()) return nullptr;
   if (options_.order == Order::random) std::swap(ready_[random_() % ready_.size()], ready_.back());
+  if (options_.schedule != nullptr && ready_.size() > 1) follow_schedule();
   Thread* const next = ready_.back();
   ready_.pop_back();
   return next;
+}
+
+void Scheduler::follow_schedule() {
+  const Thread* const usual = ready_.back();
+  const auto taken = std::ranges::find(ready_, options_.schedule->take(usual->number), &Thread::number);
+  if (taken == ready_.end() || *taken == usual) return;
+  std::rotate(taken, taken + 1, ready_.end());
+  const Thread& next = *ready_.back();
+  options_.schedule->add({{}, kernel_->name, simt::blockIdx, next.index, usual->index, next.site, usual->site});
+}
+
+std::size_t Scheduler::choose_due(std::size_t count) {
+  const std::size_t usual = choose(count);
+  if (options_.schedule == nullptr || count < 2) return usual;
+  const auto taken = static_cast<std::size_t>(options_.schedule->take(static_cast<int>(usual)));
+  if (taken == usual || taken >= count) return usual;
+  options_.schedule->add({{}, kernel_->name, simt::blockIdx, due_[taken].thread->index, due_[usual].thread->index, {}, {}, true});
+  return taken;
 }
 
 /// No thread can go on: time for something asynchronous.
@@ -194,7 +215,7 @@ void Scheduler::happen() {
       end = std::stable_partition(due_.begin(), due_.end(), [](const Due& each) { return !each.urgent || each.urgent(); });
     }
     const std::ptrdiff_t count = (end == due_.begin() ? due_.end() : end) - due_.begin();
-    const std::size_t chosen = choose(static_cast<std::size_t>(count));
+    const std::size_t chosen = choose_due(static_cast<std::size_t>(count));
     const Due next = std::move(due_[chosen]);
     due_.erase(due_.begin() + static_cast<std::ptrdiff_t>(chosen));
     current_ = next.thread;

@@ -85,6 +85,8 @@ class Scheduler {
   void resume(Thread&);
   [[noreturn]] void leave_block();
   Thread* next_ready();
+  void follow_schedule();
+  std::size_t choose_due(std::size_t count);
   void happen();
   std::string message(Fault) const;
   std::string endless(const std::string& line) const;

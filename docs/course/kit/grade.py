@@ -287,6 +287,8 @@ def command(arguments, build_folder):
         raise Usage(f"there is no folder {folder}")
     if not arguments.out:
         raise Usage("--out is empty; allowed: a folder")
+    if out.exists() and not out.is_dir():
+        raise Usage(f"--out is {out}, which is no folder")
     if out.resolve() == folder.resolve() or folder.resolve() in out.resolve().parents:
         raise Usage(f"--out is {out}, which lies in the student's folder; allowed: another one")
     wanted = list({e.name: e for what in arguments.exercises for e in exercise.chosen(what)}.values())

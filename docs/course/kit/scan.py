@@ -90,13 +90,18 @@ def source(lines, allow=()):
                 return f"line {number}: a preprocessor line; allowed: #pragma unroll"
             continue
         tokens += [(m.group(), m.lastgroup, number) for m in TOKEN.finditer(line) if not m.group().isspace()]
-    depth = 0
+    depth, opened, closed = 0, [], 0  # the brackets that are open; the last ( that was closed
     for at, (word, kind, number) in enumerate(tokens):
         before, after = (tokens[at - 1][0] if at else ";"), (tokens[at + 1][0] if at + 1 < len(tokens) else ";")
         depth += {"{": 1, "}": -1}.get(word, 0)
         if depth < 0:
             return f"line {number}: a closing brace without its opening one"
         why = refused_name(word, allow) if kind == "name" else refused_operator(word, before, after, tokens, at)
+        why = why or refused_declaration(tokens, at, opened, closed)
+        if word in ("(", "{"):
+            opened.append(at)
+        elif word in (")", "}") and opened:
+            closed = opened.pop()
         if word == "this" and before != "*":
             why = "'this': a pointer"
         if word == "<" and before == "as" and not is_plain(tokens, at):
@@ -113,6 +118,8 @@ def refused_name(word, allow):
         return ""
     if word in REASON:
         return f"'{word}': {REASON[word]}; the solution does without"
+    if word not in TYPES and (word.endswith("_t") or word in ("ulong", "ushort")):
+        return f"'{word}': a type of the C library; int, float and the like are enough"
     if word.startswith("_") or "__" in word or word.startswith("FLASH"):
         return f"'{word}': a name that belongs to the compiler or the simulator"
     if word in names_of_the_simulator():
@@ -134,6 +141,31 @@ def refused_operator(word, before, after, tokens, at):
         return "an address; views and arrays are enough"
     if word == "[" and before not in ("(", ",", "=", "return", "{", ";") and not re.fullmatch(r"[A-Za-z_]\w*|\]", before):
         return f"'{before}[': an index after something that is no array's name"
+    return ""
+
+
+def refused_declaration(tokens, at, opened, closed):
+    """Pointers by the name of a type, and parameters that become pointers."""
+
+    def token(n):
+        return tokens[n][0] if 0 <= n < len(tokens) else ";"
+
+    def named(n):
+        return bool(re.match(r"[A-Za-z_]", token(n))) and token(n) not in ("return", "else", "do", "case")
+
+    word, before = token(at), token(at - 1)
+    if word in ("*", "&") and before == ")" and not named(closed - 1) and token(closed - 1) not in (")", "]", ">"):
+        cast = [token(n) for n in range(closed + 1, min(at - 1, closed + 8))]
+        if cast and all(re.fullmatch(r"[A-Za-z_]\w*|::|[*&]", each) for each in cast):
+            return "a cast to a pointer, or a name in parentheses before an operator: write the name alone"
+    if word == "*" and (token(at + 1) == "const" or (named(at + 1) and token(at + 2) == "=")):
+        return "a pointer; views and arrays are enough"
+    if not opened or token(opened[-1]) != "(" or token(opened[-1] - 1) in ("for", "if", "while", "switch"):
+        return "a pointer; views and arrays are enough" if word == "*" and opened and [token(at - 2), token(at - 3)] == ["(", "for"] else ""
+    if word == "*" and token(opened[-1] - 1) == "]":
+        return "a pointer as a parameter; views and arrays are enough"
+    if named(at - 1) and named(at - 2) and (word in "[(" or (token(opened[-1] - 1) == "]" and token(at - 2) not in TYPES)):
+        return "a parameter that may become a pointer; a lambda that begins with [&] needs none"
     return ""
 
 
