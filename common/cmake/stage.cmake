@@ -1,7 +1,6 @@
 # What add_resources_test() lacks.
 set(FLASH_NO_RESOURCES "")
 if(FLASH_HAS_CUDA)
-  find_package(Python3 COMPONENTS Interpreter QUIET)
   find_program(FLASH_CUOBJDUMP cuobjdump HINTS ${CUDAToolkit_BIN_DIR})
   mark_as_advanced(FLASH_CUOBJDUMP)
   if(NOT Python3_FOUND)
