@@ -12,8 +12,7 @@ complaint), then those that stayed green under ThreadSanitizer (a race report). 
     common/mutate.py --minutes 5          as many as can begin in that time, others at each commit; the rest is NOT RUN
     common/mutate.py --list               what would be deleted, nothing built
 
-Each copy is built by the presets ci and race, the latter by clang where it is installed. With ccache as a launcher
-(CMAKE_CXX_COMPILER_LAUNCHER) and CCACHE_NOHASHDIR=1 a copy compiles only what a deletion changes.
+Each copy is built by the presets ci and race, the latter by clang where it is installed.
 """
 
 import argparse

@@ -12,14 +12,14 @@ endif()
 ]])
 set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${PROJECT_BINARY_DIR}/own_tests.cmake)
 
-# add_test_cases(TARGET PREFIX [DEVICE cpu|gpu] [LABELS label]): registers the cases of a doctest program as "PREFIX:case". DEVICE is for the
-# programs of the stages; on the gpu they run the cases of the common grid, labelled gpu and skipped where none answers. The far
-# cases fill a GPU's memory, so only one of them runs at a time.
+# add_test_cases(TARGET PREFIX [DEVICE cpu|gpu] [LABELS label] [FULL regex]): registers the cases of a doctest program as "PREFIX:case".
+# DEVICE is for the programs of the stages; on the gpu they run the cases of the common grid, labelled gpu and skipped where none answers. The
+# far cases fill a GPU's memory, so only one of them runs at a time. Cases that match FULL take long: the label `full` leaves them to the night.
 #
 # doctest is content when no case has the name that it is asked for, and CMake splits names at semicolons: a test that runs no
 # case has to fail.
 function(add_test_cases target prefix)
-  cmake_parse_arguments(arg "" "DEVICE;LABELS" "" ${ARGN})
+  cmake_parse_arguments(arg "" "DEVICE;LABELS;FULL" "" ${ARGN})
   set(properties FAIL_REGULAR_EXPRESSION "test cases: +0")
   if(arg_LABELS)
     list(APPEND properties LABELS ${arg_LABELS})
@@ -40,6 +40,16 @@ function(add_test_cases target prefix)
                            PROPERTIES ${properties} RESOURCE_LOCK gpu_memory)
   endif()
   doctest_discover_tests(${target} TEST_PREFIX "${prefix}: " ${selection} PROPERTIES ${properties})
+  if(arg_FULL)  # ctest reads this after doctest's list
+    file(CONFIGURE OUTPUT ${target}_full.cmake @ONLY CONTENT [[
+foreach(test IN LISTS @target@_TESTS)
+  if(test MATCHES "@arg_FULL@")
+    set_tests_properties("${test}" PROPERTIES LABELS full)
+  endif()
+endforeach()
+]])
+    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${CMAKE_CURRENT_BINARY_DIR}/${target}_full.cmake)
+  endif()
 endfunction()
 
 # add_unit_test(NAME SOURCES file... [LIBRARIES library...]). main() comes from flash_doctest unless a source has its own. Its tests carry the

@@ -35,7 +35,6 @@ class Workspace:
     def __init__(self, folder, build_jobs):
         self.folder = folder
         self.build_jobs = str(build_jobs)
-        self.environment = os.environ | {"CCACHE_BASEDIR": str(folder)}
         for name in project_files():
             target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +60,7 @@ class Workspace:
         commands = [] if (folder / "build.ninja").exists() else [configure]
         commands.append(["cmake", "--build", folder, "--target", f"{stage}_test", "-j", self.build_jobs])
         for command in commands:
-            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self.environment)
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             if done.returncode != 0:
                 return "\n".join(done.stdout.splitlines()[-30:])
         return None

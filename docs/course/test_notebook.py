@@ -23,7 +23,6 @@ def main():
         copy = Copy(name)
         copy.configure(into="build-colab")
         folder = copy.folder
-        os.environ["CCACHE_BASEDIR"] = str(folder)
         os.chdir(folder / "docs" / "course")
         names = {}
         kernel = (folder / "04_fa1_forward/thread_rows.cuh").read_text()

@@ -30,8 +30,7 @@ class Copy:
                 shutil.copy2(path, self.folder)
 
     def configure(self, into="build"):
-        """For the CPU alone, like the preset ci, but with warnings that are no errors: a reader's edit may leave a variable unused. If the
-        launcher is ccache, with CCACHE_NOHASHDIR=1, only edited sources are compiled."""
+        """For the CPU alone, like the preset ci, but with warnings that are no errors: a reader's edit may leave a variable unused."""
         self.expect(f"cmake --preset ci -B {into} -DFLASH_CUDA=OFF -DFLASH_WERROR=OFF")
 
     def use(self, build):
@@ -45,7 +44,7 @@ class Copy:
         """(exit code, what it printed)"""
         settings = {name: value for name, value in os.environ.items() if not name.startswith("FLASH_SIMT")}
         path = f"{Path(sys.executable).parent}{os.pathsep}{settings['PATH']}"  # a page's python3 is this one
-        settings |= {"PATH": path, "PYTHONDONTWRITEBYTECODE": "1", "MPLBACKEND": "Agg", "CCACHE_BASEDIR": str(self.folder)}
+        settings |= {"PATH": path, "PYTHONDONTWRITEBYTECODE": "1", "MPLBACKEND": "Agg"}
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
         try:
             done = subprocess.run([*program, command], cwd=self.folder, env=settings, timeout=self.seconds, **pipes)
