@@ -124,6 +124,9 @@ function(add_stage)
     add_dependencies(flash_c flash_c_${stage})
   endif()
 
+  if(NOT BUILD_TESTING)
+    return()
+  endif()
   # Tests may include kernel files and run their device functions through the simulator.
   add_executable(${stage}_test ${arg_TESTS} ${objects})
   target_link_libraries(${stage}_test PRIVATE flash_options flash_kernel flash_grid flash_simt flash_doctest)

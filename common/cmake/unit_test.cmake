@@ -1,6 +1,7 @@
-# Test programs are doctest programs; each of their test cases becomes one CTest test.
-enable_testing()
-include(doctest)  # doctest_discover_tests()
+# Test programs are doctest programs; each of their test cases becomes one CTest test. With BUILD_TESTING=OFF there are none.
+if(BUILD_TESTING)
+  include(doctest)  # doctest_discover_tests()
+endif()
 
 # In a copy of the build folder the tests would be those of the original. ctest reads this first, in the folder that it was given.
 file(WRITE ${PROJECT_BINARY_DIR}/own_tests.cmake [[
@@ -56,6 +57,9 @@ endfunction()
 # label `unit`, and the target unit_tests builds all programs of this kind.
 add_custom_target(unit_tests)
 function(add_unit_test name)
+  if(NOT BUILD_TESTING)
+    return()
+  endif()
   cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   run_seldom(${arg_SOURCES})

@@ -1,6 +1,7 @@
 #include "common/simt/machine/reach.hpp"
 
 #include "common/simt/machine/module.hpp"
+#include "common/simt/machine/names.hpp"
 #include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/source_line.hpp"
 #include "common/simt/machine/worker.hpp"
