@@ -1,5 +1,6 @@
 # Test programs are doctest programs; each of their test cases becomes one CTest test. With BUILD_TESTING=OFF there are none.
 if(BUILD_TESTING)
+  enable_testing()
   include(doctest)  # doctest_discover_tests()
 endif()
 
