@@ -28,7 +28,7 @@ class Configure(unittest.TestCase):
         code, printed = self.cmake("--preset", name, "-S", ROOT, "-B", self.folder / "build", "-G", GENERATOR, "-DFLASH_CUDA=OFF", *options)
         self.assertEqual(code, 0, printed)
 
-    def tests(self, build="build"):
+    def listed(self, build="build"):
         """(exit code, what ctest lists)"""
         return self.cmake("--test-dir", build, "-N", program=pathlib.Path(CMAKE).with_name("ctest"))
 
@@ -48,7 +48,7 @@ class Configure(unittest.TestCase):
         self.assertIn("simt/machine/worker.cpp", of_demo)  # each source has a command of its own, for clangd
         shutil.copytree(self.folder / "build", self.folder / "copy")
         for build, refused in (("build", False), ("copy", True)):  # in a copy, ctest would run the tests of the original
-            code, printed = self.tests(build)
+            code, printed = self.listed(build)
             self.assertEqual((code != 0, "tests of another folder" in printed), (refused, refused), printed)
         self.preset("demo", "-DBUILD_TESTING=OFF")
         self.assertNotIn("doctest", commands.read_text())
