@@ -12,7 +12,7 @@ complaint), then those that stayed green under ThreadSanitizer (a race report). 
     common/mutate.py --minutes 5          as many as can begin in that time, others at each commit; the rest is NOT RUN
     common/mutate.py --list               what would be deleted, nothing built
 
-With --build and --race-build, folders in which the project was built by Ninja, only what a deletion changes is compiled.
+Each copy is built by the presets ci and race, the latter by clang where it is installed.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import shutil
 import sys
 import tempfile
 
-from mutation.campaign import SANITIZER, Campaign, found
+from mutation.campaign import PRESETS, Campaign, found
 from mutation.mutants import changed_stages, drawn, mutants_of, stages_and_kernels
 
 
@@ -30,21 +30,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stage", help="numbers or names of stages, separated by commas")
     parser.add_argument("--changed", nargs="?", const="main", metavar="BASE", help="stages changed since BASE (default: main)")
-    parser.add_argument("--only", choices=SANITIZER, help="only this kind of build")
+    parser.add_argument("--only", choices=PRESETS, help="only this kind of build")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin nothing later than that (default: run all)")
-    parser.add_argument("--build", type=pathlib.Path, metavar="FOLDER", help="of the unchanged project, without a sanitizer")
-    parser.add_argument("--race-build", type=pathlib.Path, metavar="FOLDER", help="the same under ThreadSanitizer")
     parser.add_argument("--jobs", type=int, default=1, help="copies of the project to work in side by side (default: 1)")
     parser.add_argument("--keep", action="store_true", help="keep the copies and say where")
     parser.add_argument("--list", action="store_true", help="list the mutants and stop")
     arguments = parser.parse_args()
     if arguments.jobs < 1:
         parser.error(f"--jobs {arguments.jobs}: at least 1")
-
-    built = {kind: folder.resolve() for kind, folder in (("plain", arguments.build), ("race", arguments.race_build)) if folder}
-    for folder in built.values():
-        if not (folder / "build.ninja").is_file():
-            parser.error(f"{folder}: the project was not built there by Ninja")
 
     stages = stages_and_kernels()
     chosen = list(stages)
@@ -62,8 +55,8 @@ def main():
 
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="flash_mutate_"))
     try:
-        campaign = Campaign(stages, arguments.jobs, scratch, built)
-        kinds = [arguments.only] if arguments.only else list(SANITIZER)
+        campaign = Campaign(stages, arguments.jobs, scratch)
+        kinds = [arguments.only] if arguments.only else list(PRESETS)
         verdicts = campaign.run_all(kinds, drawn(mutants), 60 * arguments.minutes)
     finally:
         if arguments.keep:

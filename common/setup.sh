@@ -15,8 +15,9 @@ usage: common/setup.sh [--check] [--dev] [--help]
 
   --check  say what is missing, install nothing; exit code 1 if a compiler, CMake or Ninja is missing
   --dev    also what .ci/run needs: clang 14 with its sanitizers, clang-format 14, git,
-           Python 3 with NumPy, pandas, matplotlib, Jinja2, shellcheck, ruff (by pip, into .tools);
-           for the checks of the site Chromium; for the course's grader bubblewrap
+           ccache, Python 3 with NumPy, pandas, matplotlib, Jinja2, shellcheck, ruff (by
+           pip, into .tools); for the checks of the site Chromium; for the course's grader
+           bubblewrap
   --help   this text
 TEXT
 }
@@ -110,6 +111,7 @@ look() {
   done
   [ $dev = yes ] || return 0
   has git || extras="$extras git"
+  has ccache || extras="$extras ccache"
   has clang++ || has clang++-14 || extras="$extras clang"
   clang_finds_races || extras="$extras sanitizer"
   clang_format_14 || extras="$extras clang-format"
@@ -135,7 +137,7 @@ package() {
     apt:doctest) echo doctest-dev ;; dnf:doctest) echo doctest-devel ;; *:doctest) echo doctest ;;
     apt:CLI11) echo libcli11-dev ;; dnf:CLI11) echo cli11-devel ;; *:CLI11) echo cli11 ;;
     apt:nlohmann_json) echo nlohmann-json3-dev ;; dnf:nlohmann_json) echo json-devel ;; *:nlohmann_json) echo nlohmann-json ;;
-    *:git) echo git ;;
+    *:git | *:ccache) echo "$1" ;;
     brew:clang) ;; *:clang) echo clang ;;
     apt:sanitizer) echo libclang-rt-14-dev llvm ;; dnf:sanitizer | pacman:sanitizer) echo compiler-rt llvm ;; *:sanitizer) ;;
     apt:clang-format) echo clang-format-14 ;; *:clang-format) ;;  # elsewhere only newer ones, which format differently

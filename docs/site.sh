@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the site of the book: all pages, with search and dark mode, and the code that they link to. The pages stay as GitHub renders
-# them; docs/site/ turns them into the site, which opens from its folder or from a server, without a network.
+# Builds the site of the book: all pages, with search and dark mode. The pages stay as GitHub renders them; docs/site/ turns them into the
+# site, which opens from its folder or from a server, without a network. Where a forge shows the code, SITE_REPOSITORY has links lead there.
 #
 # Its packages are pinned and installed from PyPI into a virtual environment. An old site stays until the new one is complete.
 set -euo pipefail

@@ -78,11 +78,10 @@ else()
 endif()
 target_compile_options(flash_kernel INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${kernel_flags}>")
 
-# Line tables; -O1 halves the time to compile. nvcc's objects stay as they are: the sanitizers watch the host's code. Checks of null pointers,
+# Line tables. nvcc's objects stay as they are: the sanitizers watch the host's code. Checks of null pointers,
 # of sizes of objects and of virtual tables are left out: AddressSanitizer stops at such accesses too, and they take a third of the time to compile.
 if(FLASH_SANITIZE STREQUAL "address")
   set(flags -fsanitize=address,undefined -fno-sanitize=null,object-size,vptr -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
-  string(REPLACE -O3 -O1 CMAKE_CXX_FLAGS_RELEASE "${CMAKE_CXX_FLAGS_RELEASE}")  # not an option of a target: those that ask for -O0 get it
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     list(APPEND flags -Wno-maybe-uninitialized)  # false alarms: the instrumentation hides from g++ what is initialised
   endif()
@@ -113,8 +112,9 @@ function(run_seldom)
   set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O0)
 endfunction()
 
-# compile_together(LIBRARY): up to 16 of its sources at a time go through the compiler as one, since the headers that they share take longer than
-# they do.
+# compile_together(LIBRARY): with FLASH_UNITY up to 16 of its sources at a time go through the compiler as one, since the headers that they
+# share take longer than they do. Off by default: clangd and clang-tidy would find no command for any of them.
+option(FLASH_UNITY "Compile the sources of the larger libraries together" OFF)
 function(compile_together library)
-  set_target_properties(${library} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
+  set_target_properties(${library} PROPERTIES UNITY_BUILD ${FLASH_UNITY} UNITY_BUILD_BATCH_SIZE 16)
 endfunction()

@@ -1,7 +1,6 @@
 # What add_resources_test() lacks.
 set(FLASH_NO_RESOURCES "")
 if(FLASH_HAS_CUDA)
-  find_package(Python3 COMPONENTS Interpreter QUIET)
   find_program(FLASH_CUOBJDUMP cuobjdump HINTS ${CUDAToolkit_BIN_DIR})
   mark_as_advanced(FLASH_CUOBJDUMP)
   if(NOT Python3_FOUND)
@@ -125,11 +124,14 @@ function(add_stage)
     add_dependencies(flash_c flash_c_${stage})
   endif()
 
+  if(NOT BUILD_TESTING)
+    return()
+  endif()
   # Tests may include kernel files and run their device functions through the simulator.
   add_executable(${stage}_test ${arg_TESTS} ${objects})
   target_link_libraries(${stage}_test PRIVATE flash_options flash_kernel flash_grid flash_simt flash_doctest)
   run_seldom(${arg_TESTS})  # the kernels are in other objects
-  add_test_cases(${stage}_test "${stage} cpu" DEVICE cpu)
+  add_test_cases(${stage}_test "${stage} cpu" DEVICE cpu FULL "grid: (random mixture|every compiled tile size)")
   if(FLASH_HAS_CUDA)
     add_test_cases(${stage}_test "${stage} gpu" DEVICE gpu)
     add_resources_test(${stage} ${kernels_gpu})

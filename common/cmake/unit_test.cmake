@@ -1,6 +1,8 @@
-# Test programs are doctest programs; each of their test cases becomes one CTest test.
-enable_testing()
-include(doctest)  # doctest_discover_tests()
+# Test programs are doctest programs; each of their test cases becomes one CTest test. With BUILD_TESTING=OFF there are none.
+if(BUILD_TESTING)
+  enable_testing()
+  include(doctest)  # doctest_discover_tests()
+endif()
 
 # In a copy of the build folder the tests would be those of the original. ctest reads this first, in the folder that it was given.
 file(WRITE ${PROJECT_BINARY_DIR}/own_tests.cmake [[
@@ -12,15 +14,18 @@ endif()
 ]])
 set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${PROJECT_BINARY_DIR}/own_tests.cmake)
 
-# add_test_cases(TARGET PREFIX [DEVICE cpu|gpu]): registers the cases of a doctest program as "PREFIX:case". DEVICE is for the
-# programs of the stages; on the gpu they run the cases of the common grid, labelled gpu and skipped where none answers. The far
-# cases fill a GPU's memory, so only one of them runs at a time.
+# add_test_cases(TARGET PREFIX [DEVICE cpu|gpu] [LABELS label] [FULL regex]): registers the cases of a doctest program as "PREFIX:case".
+# DEVICE is for the programs of the stages; on the gpu they run the cases of the common grid, labelled gpu and skipped where none answers. The
+# far cases fill a GPU's memory, so only one of them runs at a time. Cases that match FULL take long: the label `full` leaves them to the night.
 #
 # doctest is content when no case has the name that it is asked for, and CMake splits names at semicolons: a test that runs no
 # case has to fail.
 function(add_test_cases target prefix)
-  cmake_parse_arguments(arg "" "DEVICE" "" ${ARGN})
+  cmake_parse_arguments(arg "" "DEVICE;LABELS;FULL" "" ${ARGN})
   set(properties FAIL_REGULAR_EXPRESSION "test cases: +0")
+  if(arg_LABELS)
+    list(APPEND properties LABELS ${arg_LABELS})
+  endif()
   set(selection)
   if(arg_DEVICE)
     set(selection EXTRA_ARGS --device=${arg_DEVICE})
@@ -37,13 +42,29 @@ function(add_test_cases target prefix)
                            PROPERTIES ${properties} RESOURCE_LOCK gpu_memory)
   endif()
   doctest_discover_tests(${target} TEST_PREFIX "${prefix}: " ${selection} PROPERTIES ${properties})
+  if(arg_FULL)  # ctest reads this after doctest's list
+    file(CONFIGURE OUTPUT ${target}_full.cmake @ONLY CONTENT [[
+foreach(test IN LISTS @target@_TESTS)
+  if(test MATCHES "@arg_FULL@")
+    set_tests_properties("${test}" PROPERTIES LABELS full)
+  endif()
+endforeach()
+]])
+    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${CMAKE_CURRENT_BINARY_DIR}/${target}_full.cmake)
+  endif()
 endfunction()
 
-# add_unit_test(NAME SOURCES file... [LIBRARIES library...]). main() comes from flash_doctest unless a source has its own.
+# add_unit_test(NAME SOURCES file... [LIBRARIES library...]). main() comes from flash_doctest unless a source has its own. Its tests carry the
+# label `unit`, and the target unit_tests builds all programs of this kind.
+add_custom_target(unit_tests)
 function(add_unit_test name)
+  if(NOT BUILD_TESTING)
+    return()
+  endif()
   cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   run_seldom(${arg_SOURCES})
   target_link_libraries(${name} PRIVATE flash_options ${arg_LIBRARIES} flash_doctest)
-  add_test_cases(${name} ${name})
+  add_test_cases(${name} ${name} LABELS unit)
+  add_dependencies(unit_tests ${name})
 endfunction()

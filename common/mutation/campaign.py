@@ -11,9 +11,8 @@ import sys
 import time
 
 from mutation.mutants import ROOT, project_files
-from testing import reuse
 
-SANITIZER = {"plain": "", "race": "thread"}
+PRESETS = {"plain": "ci", "race": "race"}
 SLOWEST = 10  # a mutant may take this many times as long as the unchanged tests, and a minute more
 TIMEOUT = "timeout"
 
@@ -33,9 +32,8 @@ def unrandomised():
 class Workspace:
     """A copy of the project with a build folder for each kind of build."""
 
-    def __init__(self, folder, build_jobs, built):
+    def __init__(self, folder, build_jobs):
         self.folder = folder
-        self.built = built
         self.build_jobs = str(build_jobs)
         for name in project_files():
             target = folder / name
@@ -45,13 +43,22 @@ class Workspace:
     def build(self, kind, stage):
         """None or the end of the build's log."""
         folder = self.folder / f"build-{kind}"
-        commands = [["cmake", "--build", folder, "--target", f"{stage}_test", "-j", self.build_jobs]]
-        if not (folder / "build.ninja").exists() and kind in self.built:
-            reuse.configure(self.folder, self.built[kind], folder.name)
-        elif not (folder / "build.ninja").exists():
-            # -O1: a mutant costs more to compile than to test.
-            options = ["-DFLASH_CUDA=OFF", "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG", f"-DFLASH_SANITIZE={SANITIZER[kind]}"]
-            commands.insert(0, ["cmake", "-G", "Ninja", "-S", self.folder, "-B", folder, *options])
+        clang = kind == "race" and (shutil.which("clang++-14") or shutil.which("clang++"))
+        compiler = [f"-DCMAKE_CXX_COMPILER={clang}"] if clang else []
+        configure = [
+            "cmake",
+            "--preset",
+            PRESETS[kind],
+            "-S",
+            self.folder,
+            "-B",
+            folder,
+            "-DFLASH_CUDA=OFF",
+            "-DFLASH_WERROR=OFF",
+            *compiler,
+        ]
+        commands = [] if (folder / "build.ninja").exists() else [configure]
+        commands.append(["cmake", "--build", folder, "--target", f"{stage}_test", "-j", self.build_jobs])
         for command in commands:
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             if done.returncode != 0:
@@ -84,11 +91,10 @@ class Workspace:
 
 
 class Campaign:
-    def __init__(self, stages, jobs, scratch, built):
-        """built: {kind: build folder of the unchanged project}, of the kinds that have one"""
+    def __init__(self, stages, jobs, scratch):
         self.stages = stages
         build_jobs = max(1, (os.cpu_count() or 1) // jobs)
-        self.workspaces = [Workspace(scratch / f"tree{n}", build_jobs, built) for n in range(jobs)]
+        self.workspaces = [Workspace(scratch / f"tree{n}", build_jobs) for n in range(jobs)]
         self.limits = {}  # (kind, stage): seconds that the tests of a mutant may take
 
     def stages_using(self, path):

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""test_notebook.py BUILD: runs the cells of colab.ipynb in a copy of the project, one after the other, as a notebook would. What BUILD has
-compiled is not compiled again. Exit code 77: BUILD was not made by Ninja."""
+"""Runs the cells of colab.ipynb in a copy of the project, one after the other, as a notebook would."""
 
 import json
 import os
@@ -10,25 +9,20 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path.insert(0, str(ROOT / "common" / "testing"))
-import commands
-import reuse
+sys.path.insert(0, str(ROOT / "docs" / "testing"))
+from scratch import Copy
 
 
 def main():
-    build = Path(sys.argv[1]).resolve()
-    if not (build / "build.ninja").is_file():
-        print(f"skipped: {build} was not built by Ninja")
-        return 77
     notebook = json.loads((HERE / "colab.ipynb").read_text())
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     wrong = [f"cell {n} was saved with its output" for n, cell in enumerate(cells) if cell["outputs"] or cell["execution_count"]]
     os.environ["CMAKE_GENERATOR"] = "Ninja"
     usual = Path.cwd()
     with tempfile.TemporaryDirectory(prefix="flash stëps notebook.") as name:
-        folder = Path(name).resolve()
-        commands.copy_project(folder)
-        reuse.configure(folder, build, into="build-colab")
+        copy = Copy(name)
+        copy.configure(into="build-colab")
+        folder = copy.folder
         os.chdir(folder / "docs" / "course")
         names = {}
         kernel = (folder / "04_fa1_forward/thread_rows.cuh").read_text()

@@ -6,13 +6,11 @@ import shutil
 
 from docutils import nodes
 from sphinx import addnodes
-from sphinx.highlighting import PygmentsBridge
 from sphinx.util import logging
 
 LOG = logging.getLogger(__name__)
 CAPTIONS = ("Chapters", "To look things up")  # the tables of docs/README.md
 TREE = "\n```{{toctree}}\n:hidden:\n:titlesonly:\n{}\n\n{}\n```\n"
-LEXERS = {".cuh": "cuda", ".cu": "cuda", ".cpp": "cpp", ".hpp": "cpp", ".h": "c", ".py": "python", ".sh": "bash", ".yml": "yaml"}
 DOWNLOADS = {".csv", ".ipynb", ".json", ".jsonl", ".svg"}  # Sphinx copies these
 SHORT = 24  # characters of a formula that is not broken
 UNBREAKABLE = re.compile(r"(?<=\d) (?=[×·%])|(?<=\d [×·]) (?=\d)")
@@ -109,7 +107,8 @@ def copy_katex(app):
 
 
 def resolve_links(app, doctree):
-    """Links that GitHub follows and Sphinx does not: to folders and to files other than pages"""
+    """Links that GitHub follows and Sphinx does not: to folders and to files other than pages. Without a repository to show them, they tell
+    the name of the file."""
     here = app.env.docname
     unknown = [*doctree.findall(addnodes.download_reference)]
     unknown += [node for node in doctree.findall(addnodes.pending_xref) if node["refdomain"] is None]
@@ -120,25 +119,12 @@ def resolve_links(app, doctree):
         goal = str(path.relative_to(app.srcdir))
         if f"{goal}/README" in app.env.found_docs:
             uri = app.builder.get_relative_uri(here, f"{goal}/README")
+            node.replace_self(nodes.reference("", "", *node.children, internal=True, refuri=uri))
         elif app.config.repository:
             uri = f"{app.config.repository}/{'tree' if path.is_dir() else 'blob'}/HEAD/{goal}"
+            node.replace_self(nodes.reference("", "", *node.children, refuri=uri))
         else:
-            app.env.metadata[here].setdefault("code", []).append(goal)
-            uri = app.builder.get_relative_uri(here, f"code/{goal}")
-        node.replace_self(nodes.reference("", "", *node.children, internal=not app.config.repository, refuri=uri))
-
-
-def code_pages(app):
-    """The files that pages link to, as far as no repository shows them"""
-    highlighter = PygmentsBridge("html", "default")
-    for goal in sorted({goal for meta in app.env.metadata.values() for goal in meta.get("code", [])}):
-        path = app.srcdir / goal
-        if path.is_dir():
-            text = "\n".join(sorted(inner.name + "/" * inner.is_dir() for inner in path.iterdir()))
-        else:
-            text = path.read_text()
-        body = highlighter.highlight_block(text, LEXERS.get(path.suffix, "text"), force=True)
-        yield f"code/{goal}", {"title": goal, "body": f"<h1>{goal}</h1>{body}"}, "page.html"
+            node.replace_self(nodes.abbreviation("", "", *node.children, explanation=goal))
 
 
 # --- Search ---------------------------------------------------------------------------------------------------------------
@@ -173,7 +159,6 @@ def setup(app):
     for change in (prepare_formulas, join_numbers, index_glossary):
         app.connect("doctree-read", change)
     app.connect("doctree-read", name_stage, priority=900)  # after the titles are collected
-    app.connect("html-collect-pages", code_pages)
     app.connect("build-finished", write_index)
     app.connect("build-finished", write_texts)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

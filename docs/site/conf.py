@@ -16,7 +16,7 @@ copyright = "flash-steps authors"
 language = "en"
 extensions = ["myst_parser", "sphinx_copybutton", "sphinxcontrib.katex", "book"]
 
-# Where links to code lead, such as https://github.com/OWNER/NAME. If empty, the site shows the linked files itself.
+# Where links to code lead, such as https://github.com/OWNER/NAME. If empty, they tell the names of the files.
 repository = os.environ.get("SITE_REPOSITORY", "")
 
 source_suffix = {".md": "markdown"}

@@ -95,10 +95,7 @@ def walk(site, questions):
             executable_path=CHROMIUM, args=["--host-resolver-rules=MAP * ~NOTFOUND"], ignore_default_args=["--hide-scrollbars"]
         )
         of = Walk(site, browser.new_page())
-        pages = [
-            path.relative_to(site) for path in sorted(site.rglob("*.html")) if path.relative_to(site).parts[0] not in ("code", "index.html")
-        ]
-        pages += [path.relative_to(site) for path in sorted((site / "code").rglob("*.html"))[:1]]
+        pages = [path.relative_to(site) for path in sorted(site.rglob("*.html")) if path != site / "index.html"]
         for name in pages:
             of.visit(name)
         for words, first in questions.items():

@@ -1,20 +1,16 @@
 #!/usr/bin/env python3
 """Adds a variant and then a stage as docs/own_kernel.md says, and looks for them wherever results show.
 
-  additions.py --build FOLDER    in a copy of the project; FOLDER: where the project was built, by Ninja
-
-Exit code: 1 if a command fails, or if what was added shows in no table, saved row or page; 77 where this cannot run.
+It works in a copy of the project. Exit code: 1 if a command fails, or if what was added shows in no table, saved row or page; 77 where
+there is no matplotlib, which draws the plots anew.
 """
 
-import argparse
+import importlib.util
 import json
 import sys
 import tempfile
-from pathlib import Path
 
-import commands
-import reuse
-from exercises import Copy, Wrong, expect
+from scratch import Copy, Wrong
 
 PAGE = "docs/own_kernel.md"
 ROWS = "docs/results/cpu/compare.jsonl"
@@ -27,7 +23,7 @@ class Addition(Copy):
         """Runs a command of the page, which has to succeed and to print these words."""
         if f"{command}\n" not in (self.folder / PAGE).read_text():
             raise Wrong(f"{PAGE} does not show the command {command}")
-        expect(self, command, 0, words)
+        self.expect(command, 0, words)
 
     def rows(self):
         """{step and pass: row} of the saved rows."""
@@ -47,7 +43,7 @@ class Addition(Copy):
         for page, shown in pages.items():
             if shown.format(stage=stage, variant=variant) not in (self.folder / page).read_text():
                 raise Wrong(f"{page} does not show {step}")
-        expect(self, f"{GENERATE} --check", 0)
+        self.expect(f"{GENERATE} --check")
 
 
 def add_variant(copy):
@@ -55,10 +51,10 @@ def add_variant(copy):
     copy.follow(f"cp -v {stage}/kernel.cuh {stage}/2_mine.cuh")
     copy.edit(f"{stage}/CMakeLists.txt", "KERNELS kernel.cuh", "KERNELS kernel.cuh 2_mine.cuh")
     copy.edit(f"{stage}/2_mine.cuh", '.name = "thread_per_row"', '.name = "mine"')
-    expect(copy, f"cmake --build build --target compare {stage}", 0)
+    copy.expect(f"cmake --build build --target compare {stage}")
     copy.follow(f"build/bin/{stage} --list", "mine")
     copy.follow(COMPARE.format("04"), f"{stage}/mine", "ok", "wrote")
-    expect(copy, GENERATE, 0)
+    copy.expect(GENERATE)
     pages = {
         "docs/comparison.md": "| {stage} `{variant}` |",
         "docs/io_complexity.md": "| {stage} | `{variant}` |",
@@ -81,9 +77,9 @@ def add_stage(copy):
     (copy.folder / f"docs/{stage}.md").write_text(f"# 09 Mine\n\n<!-- generated: quotes.printed {stage} -->\n<!-- end -->\n")
     copy.edit("docs/README.md", "(08_tensor_cores.md)", f"(08_tensor_cores.md) [09 Mine]({stage}.md)")
     copy.follow("common/try.sh 09", f"{stage}, variant first")
-    expect(copy, f"{COMPARE.format('09')} --html report.html", 0, [f"{stage}/first", "ok", "wrote"])
-    expect(copy, f"build/bin/{stage} --device cpu >docs/results/cpu/{stage}.txt", 0)
-    expect(copy, GENERATE, 0)
+    copy.expect(f"{COMPARE.format('09')} --html report.html", 0, [f"{stage}/first", "ok", "wrote"])
+    copy.expect(f"build/bin/{stage} --device cpu >docs/results/cpu/{stage}.txt")
+    copy.expect(GENERATE)
     pages = {
         "docs/comparison.md": "| {stage} `{variant}` |",
         "docs/io_complexity.md": "| {stage} | `{variant}` |",
@@ -98,19 +94,15 @@ def add_stage(copy):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=Path, required=True)
-    build = parser.parse_args().build.resolve()
-    if not (build / "build.ninja").is_file():
-        print(f"skipped: {build} was not built by Ninja")
+    if not importlib.util.find_spec("matplotlib"):
+        print("skipped: there is no matplotlib")
         return 77
-    with tempfile.TemporaryDirectory(prefix="flash stëps additions.") as name:
-        folder = Path(name).resolve()
-        commands.copy_project(folder)
-        reuse.configure(folder, build)
+    with tempfile.TemporaryDirectory(prefix="flash stëps additions.") as folder:
+        copy = Addition(folder)
+        copy.configure()
         try:
-            add_variant(Addition(folder))
-            add_stage(Addition(folder))
+            add_variant(copy)
+            add_stage(copy)
         except Wrong as wrong:
             print(f"FAILED: {wrong}")
             return 1
