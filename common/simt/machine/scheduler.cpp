@@ -201,7 +201,8 @@ std::size_t Scheduler::choose_due(std::size_t count) {
   if (options_.schedule == nullptr || count < 2) return usual;
   const auto taken = static_cast<std::size_t>(options_.schedule->take(static_cast<int>(usual)));
   if (taken == usual || taken >= count) return usual;
-  options_.schedule->add({{}, kernel_->name, simt::blockIdx, due_[taken].thread->index, due_[usual].thread->index, {}, {}, true});
+  options_.schedule->add(
+      {{}, kernel_->name, simt::blockIdx, due_[taken].thread->index, due_[usual].thread->index, {}, {}, true});
   return taken;
 }
 
