@@ -116,7 +116,7 @@ struct InRegisters {
 /// A warp's accumulators in the form that wgmma takes: the warpgroup has [64, 8 ColTiles], each warp 16 rows of it.
 template <int ColTiles>
 __device__ float (&registers(Accumulators<1, ColTiles>& C))[4 * ColTiles] {
-  return reinterpret_cast<float(&)[4 * ColTiles]>(C.work_id);
+  return reinterpret_cast<float(&)[4 * ColTiles]>(C.elements);
 }
 
 /// Issues C = A B, or C += A B, over Steps blocks of 16 in the inner dimension; all threads of the warpgroup call it. It runs
