@@ -125,7 +125,10 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
   load_tile<Width>(O_smem, Q, problem.Nq, wide);  // Q has no rows from Nq on: this loads zeros
   for (int i0 = 0; i0 < problem.Nq; i0 += Br) {
     store_tile<Width>(O, i0, O_smem, wide);
-    if (i0 + row < problem.Nq) l(i0 + row) = 0.0f, m(i0 + row) = -INFINITY;
+    if (i0 + row < problem.Nq) {
+      l(i0 + row) = 0.0f;
+      m(i0 + row) = -INFINITY;
+    }
   }
 
   for (int j0 = 0; j0 < problem.Nk; j0 += Bc) {  // line 5
@@ -158,8 +161,11 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
       merge_output<Width>(O_smem, row, before, tile, merged, PV_reg);
       __syncthreads();  // read after write: store_tile() reads elements of O_smem that other threads have written; write after
                         // read: the next tiles overwrite data that slower warps still read
-      store_tile<Width>(O, i0, O_smem, wide);                // line 12
-      if (i < problem.Nq) l(i) = merged.l, m(i) = merged.m;  // line 13
+      store_tile<Width>(O, i0, O_smem, wide);  // line 12
+      if (i < problem.Nq) {                    // line 13
+        l(i) = merged.l;
+        m(i) = merged.m;
+      }
     }
   }
 

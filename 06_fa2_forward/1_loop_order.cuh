@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     forward_kernel(Problem problem, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<const float> V_all, Bias bias,
                    Tensor<float> O_all, Tensor<float> L_all, bool wide) {
   const int Tr = (problem.Nq + Shape::Br - 1) / Shape::Br;
-  const int row0 = blockIdx.x % Tr * Shape::Br;
+  const int query0 = blockIdx.x % Tr * Shape::Br;
   const int h = blockIdx.x / Tr % problem.H, b = blockIdx.x / Tr / problem.H;
   const Matrix<const float> K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
 
@@ -80,27 +80,27 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const SharedMatrix<float> V_smem{K_smem.data + Shape::Bc * Shape::STRIDE, Shape::Bc, Shape::Width, Shape::STRIDE};
 
   // 1. Load the tile of Q, once; O = 0, l = 0, m = -inf.
-  load_tile<Shape::Width>(Q_smem, Q_all.head(b, h), row0, wide);
+  load_tile<Shape::Width>(Q_smem, Q_all.head(b, h), query0, wide);
   float4 O_reg[Shape::Width / 4] = {};  // a row of O, not normalised
   float m = -INFINITY, l = 0.0f;
   __syncthreads();  // write after write: a tile that sees no key goes straight to step 3, which stages O in Q's buffer
 
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
-  const int row = threadIdx.x, i = row0 + row;
-  const int seen_by_any = problem.visible_keys(min(row0 + Shape::Br, problem.Nq) - 1);
-  for (int col0 = 0; col0 < seen_by_any; col0 += Shape::Bc) {
-    load_tile<Shape::Width>(K_smem, K, col0, wide);
-    load_tile<Shape::Width>(V_smem, V, col0, wide);
+  const int row = threadIdx.x, i = query0 + row;
+  const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
+  for (int key0 = 0; key0 < seen_by_any; key0 += Shape::Bc) {
+    load_tile<Shape::Width>(K_smem, K, key0, wide);
+    load_tile<Shape::Width>(V_smem, V, key0, wide);
     __syncthreads();  // read after write: a thread reads rows of Q, K and V that other threads have loaded
 
     // This thread's row of the tile, GROUP keys at a time, up to its last visible key.
-    const int visible = i < problem.Nq ? problem.visible_keys(i) - col0 : 0;
+    const int visible = i < problem.Nq ? problem.visible_keys(i) - key0 : 0;
     for (int key = 0; key < min(visible, Shape::Bc); key += GROUP) {
       float S[GROUP];  // q . k, then the scores
       dot_products<Shape::Width>(S, Q_smem, row, K_smem, key);
 #pragma unroll
       for (int g = 0; g < GROUP; ++g) {  // (6.1); keys beyond the last one are not visible either
-        S[g] = key + g < visible ? score(problem, bias, b, h, i, col0 + key + g, S[g]) : -INFINITY;
+        S[g] = key + g < visible ? score(problem, bias, b, h, i, key0 + key + g, S[g]) : -INFINITY;
       }
       accumulate<Shape::Width>(m, l, O_reg, S, V_smem, key);
     }
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 #pragma unroll
   for (int c = 0; c < Shape::Width / 4; ++c) Q_smem.as<float4>(row, 4 * c) = scaled(inverse, O_reg[c]);
   __syncthreads();  // read after write: a thread stores elements that other threads have staged
-  store_tile<Shape::Width>(O_all.head(b, h), row0, Q_smem, wide);
+  store_tile<Shape::Width>(O_all.head(b, h), query0, Q_smem, wide);
   if (i < problem.Nq) L_all.head_vector(b, h)(i) = m + logf(l);
 }
 

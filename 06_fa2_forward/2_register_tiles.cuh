@@ -68,11 +68,14 @@ __device__ void add_product(Tile& C, const Left& A, const Right& B) {
 /// (6.2)  m = max(m, largest). Returns alpha = e^(m_old - m), the factor that rescales sums over the old P.
 template <int N>
 __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest) {
-  Rows<N> alpha = m;
-  return alpha.each([&](float& x, int r) {
-    m[r] = fmaxf(m[r], largest[r]);
-    x = expf(x - finite(m[r]));
-  });
+  Rows<N> alpha(0.0f);
+#pragma unroll
+  for (int r = 0; r < N; ++r) {
+    const float m_new = fmaxf(m[r], largest[r]);
+    alpha[r] = expf(m[r] - finite(m_new));
+    m[r] = m_new;
+  }
+  return alpha;
 }
 
 template <class Shape>
@@ -80,7 +83,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     forward_kernel(Problem problem, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<const float> V_all, Bias bias,
                    Tensor<float> O_all, Tensor<float> L_all, bool wide) {
   const int Tr = (problem.Nq + Shape::Br - 1) / Shape::Br;
-  const int row0 = blockIdx.x % Tr * Shape::Br;
+  const int query0 = blockIdx.x % Tr * Shape::Br;
   const int h = blockIdx.x / Tr % problem.H, b = blockIdx.x / Tr / problem.H;
   const Matrix<const float> K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
 
@@ -91,22 +94,22 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const SharedMatrix<float> P_smem{V_smem.data + Shape::Bc * Shape::STRIDE, Shape::Br, Shape::Bc, Shape::P_STRIDE};
 
   // 1. Load the tile of Q, once; O = 0, l = 0, m = -inf.
-  load_tile<Shape::Width>(Q_smem, Q_all.head(b, h), row0, wide);
+  load_tile<Shape::Width>(Q_smem, Q_all.head(b, h), query0, wide);
   typename Shape::Output O(0.0f);      // not normalised
   Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
 
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
-  const int seen_by_any = problem.visible_keys(min(row0 + Shape::Br, problem.Nq) - 1);
-  for (int col0 = 0; col0 < seen_by_any; col0 += Shape::Bc) {
-    load_tile<Shape::Width>(K_smem, K, col0, wide);
-    load_tile<Shape::Width>(V_smem, V, col0, wide);
+  const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
+  for (int key0 = 0; key0 < seen_by_any; key0 += Shape::Bc) {
+    load_tile<Shape::Width>(K_smem, K, key0, wide);
+    load_tile<Shape::Width>(V_smem, V, key0, wide);
     __syncthreads();  // read after write: a thread reads rows of Q, K and V that other threads have loaded
 
     typename Shape::Scores S(0.0f);
     add_product(S, Q_smem, Transposed{K_smem});
     S.each_at([&](float& s, int row, int col) {  // (6.1); pairs beyond the edges are masked too
-      s = row0 + row < problem.Nq && col0 + col < problem.Nk ? score(problem, bias, b, h, row0 + row, col0 + col, s)
-                                                             : -INFINITY;
+      s = query0 + row < problem.Nq && key0 + col < problem.Nk ? score(problem, bias, b, h, query0 + row, key0 + col, s)
+                                                               : -INFINITY;
     });
     const Rows<O.ROWS> alpha = raise(m, row_max(S));               // (6.2)
     S.each([&](float& s, int r) { s = expf(s - finite(m[r])); });  // (6.3): S is P now
@@ -121,7 +124,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   }
 
   // 3. (6.5)
-  write_output(O_all.head(b, h), L_all.head_vector(b, h), row0, O, m, l, 1.0f, wide);
+  write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l, 1.0f, wide);
 }
 
 template <class Shape>

@@ -52,25 +52,25 @@ __device__ void load_transposed(const SharedMatrix<float>& Qt, const Matrix<cons
   }
 }
 
-/// Starts copying rows row0, row0 + 1, ... of M to a tile [Rows, Width], with zeros beyond M's last row and column. A thread
+/// Starts copying rows row0, row0 + 1, ... of M to a tile [Height, Width], with zeros beyond M's last row and column. A thread
 /// keeps to its four columns, so that its addresses advance by a constant, which is worth 9 % (chapter 06, section 9).
-template <class Shape, int Rows>
+template <class Shape, int Height>
 __device__ void load_async(const SharedMatrix<float>& tile, const Matrix<const float>& M, int row0, bool wide) {
   constexpr int quads = Shape::Width / 4, rows_at_once = Shape::THREADS / quads;
-  constexpr int steps = (Rows + rows_at_once - 1) / rows_at_once;
+  constexpr int steps = (Height + rows_at_once - 1) / rows_at_once;
   const int first = threadIdx.x / quads, col = 4 * (threadIdx.x % quads);
   if (first >= rows_at_once) return;  // Width 96: some threads have nothing to copy
-  if (wide && row0 + Rows <= M.rows) {
+  if (wide && row0 + Height <= M.rows) {
     const bool exists = col < M.cols;
 #pragma unroll
     for (int step = 0; step < steps; ++step) {
       const int row = first + step * rows_at_once;
-      if (Rows % rows_at_once != 0 && row >= Rows) break;
+      if (Height % rows_at_once != 0 && row >= Height) break;
       cp_async_zfill<16>(tile.address(row, col), M.address(row0 + row, exists ? col : 0), exists ? 16 : 0);
     }
   } else {  // the last rows, or rows without 16-byte alignment: element by element
 #pragma unroll 1
-    for (int row = first; row < Rows; row += rows_at_once) {
+    for (int row = first; row < Height; row += rows_at_once) {
 #pragma unroll 1
       for (int c = col; c < col + 4; ++c) {
         const bool exists = row0 + row < M.rows && c < M.cols;
@@ -88,7 +88,7 @@ __device__ void store_transposed(const SharedMatrix<float>& Pt, const Tile& P) {
 #pragma unroll
     for (int r = 0; r < Tile::ROWS; r += 4) {
       Pt.as<float4>(P.col(c), P.row(r)) =
-          make_float4(P.number[r][c], P.number[r + 1][c], P.number[r + 2][c], P.number[r + 3][c]);
+          make_float4(P.elements[r][c], P.elements[r + 1][c], P.elements[r + 2][c], P.elements[r + 3][c]);
     }
   }
 }
@@ -99,11 +99,11 @@ struct Along {
   SharedMatrix<float> tile;
   __device__ int depth() const { return tile.cols; }
   template <int N, class Index>
-  __device__ void load(float (&numbers)[STEPS][N], int k, Index index) const {
+  __device__ void load(float (&elements)[STEPS][N], int k, Index index) const {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const float4 four = tile.as<const float4>(index(i), k);
-      numbers[0][i] = four.x, numbers[1][i] = four.y, numbers[2][i] = four.z, numbers[3][i] = four.w;
+      elements[0][i] = four.x, elements[1][i] = four.y, elements[2][i] = four.z, elements[3][i] = four.w;
     }
   }
 };
@@ -114,11 +114,11 @@ struct Down {
   SharedMatrix<float> tile;
   __device__ int depth() const { return tile.rows; }
   template <int N, class Index>
-  __device__ void load(float (&numbers)[STEPS][N], int k, Index index) const {
+  __device__ void load(float (&elements)[STEPS][N], int k, Index index) const {
 #pragma unroll
     for (int i = 0; i < N; i += 4) {
       const float4 four = tile.as<const float4>(k, index(i));
-      numbers[0][i] = four.x, numbers[0][i + 1] = four.y, numbers[0][i + 2] = four.z, numbers[0][i + 3] = four.w;
+      elements[0][i] = four.x, elements[0][i + 1] = four.y, elements[0][i + 2] = four.z, elements[0][i + 3] = four.w;
     }
   }
 };
@@ -142,11 +142,14 @@ __device__ void add_product(Tile& C, const Left& A, const Right& B) {
 /// (6.2)  m = max(m, largest). Returns alpha = e^(m_old - m), the factor that rescales sums over the old P.
 template <int N>
 __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest) {
-  Rows<N> alpha = m;
-  return alpha.each([&](float& x, int r) {
-    m[r] = fmaxf(m[r], largest[r]);
-    x = expf(x - finite(m[r]));
-  });
+  Rows<N> alpha(0.0f);
+#pragma unroll
+  for (int r = 0; r < N; ++r) {
+    const float m_new = fmaxf(m[r], largest[r]);
+    alpha[r] = expf(m[r] - finite(m_new));
+    m[r] = m_new;
+  }
+  return alpha;
 }
 
 template <class Shape>
@@ -154,7 +157,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     forward_kernel(Problem problem, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<const float> V_all, Bias bias,
                    Tensor<float> O_all, Tensor<float> L_all, bool wide) {
   const int Tr = (problem.Nq + Shape::Br - 1) / Shape::Br;
-  const int row0 = blockIdx.x % Tr * Shape::Br;
+  const int query0 = blockIdx.x % Tr * Shape::Br;
   const int h = blockIdx.x / Tr % problem.H, b = blockIdx.x / Tr / problem.H;
   const Matrix<const float> K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
 
@@ -165,25 +168,25 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const SharedMatrix<float> Pt_smem{V_smem.data + Shape::Bc * Shape::Width, Shape::Bc, Shape::Br, Shape::P_STRIDE};
 
   // 1. The first tile of K and the tile of Q; O = 0, l = 0, m = -inf.
-  const int seen_by_any = problem.visible_keys(min(row0 + Shape::Br, problem.Nq) - 1);  // by the last row
+  const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);  // by the last row
   if (seen_by_any > 0) load_async<Shape, Shape::Bc>(K_smem, K, 0, wide);
   cp_async_commit();
-  load_transposed<Shape>(Qt_smem, Q_all.head(b, h), row0);
+  load_transposed<Shape>(Qt_smem, Q_all.head(b, h), query0);
   typename Shape::Output O(0.0f);      // not normalised
   Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
 
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
-  for (int col0 = 0; col0 < seen_by_any; col0 += Shape::Bc) {
+  for (int key0 = 0; key0 < seen_by_any; key0 += Shape::Bc) {
     cp_async_wait<0>();
     __syncthreads();  // read after write: K_j and Q of all threads have landed; write after read: no warp still reads V_(j-1)
-    load_async<Shape, Shape::Bc>(V_smem, V, col0, wide);
+    load_async<Shape, Shape::Bc>(V_smem, V, key0, wide);
     cp_async_commit();
 
     typename Shape::Scores S(0.0f);
     add_product(S, Down{Qt_smem}, Along{K_smem});
     S.each_at([&](float& s, int row, int col) {  // (6.1); pairs beyond the edges are masked too
-      s = row0 + row < problem.Nq && col0 + col < problem.Nk ? score(problem, bias, b, h, row0 + row, col0 + col, s)
-                                                             : -INFINITY;
+      s = query0 + row < problem.Nq && key0 + col < problem.Nk ? score(problem, bias, b, h, query0 + row, key0 + col, s)
+                                                               : -INFINITY;
     });
     const Rows<O.ROWS> alpha = raise(m, row_max(S));               // (6.2)
     S.each([&](float& s, int r) { s = expf(s - finite(m[r])); });  // (6.3): S is P now
@@ -192,7 +195,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
     cp_async_wait<0>();
     __syncthreads();  // read after write: V_j of all threads has landed; write after read: no warp still reads K_j
-    if (col0 + Shape::Bc < seen_by_any) load_async<Shape, Shape::Bc>(K_smem, K, col0 + Shape::Bc, wide);
+    if (key0 + Shape::Bc < seen_by_any) load_async<Shape, Shape::Bc>(K_smem, K, key0 + Shape::Bc, wide);
     cp_async_commit();
 
     store_transposed(Pt_smem, S);
@@ -201,7 +204,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   }
 
   // 3. (6.5)
-  write_output(O_all.head(b, h), L_all.head_vector(b, h), row0, O, m, l, 1.0f, wide);
+  write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l, 1.0f, wide);
 }
 
 template <class Shape>

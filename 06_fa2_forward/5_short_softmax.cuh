@@ -48,11 +48,14 @@ struct ForwardShape {
 /// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P.
 template <int N>
 __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
-  Rows<N> alpha = m;
-  return alpha.each([&](float& x, int r) {
-    m[r] = fmaxf(m[r], largest[r]);
-    x = exp2_approx((x - finite(m[r])) * c);
-  });
+  Rows<N> alpha(0.0f);
+#pragma unroll
+  for (int r = 0; r < N; ++r) {
+    const float m_new = fmaxf(m[r], largest[r]);
+    alpha[r] = exp2_approx((m[r] - finite(m_new)) * c);
+    m[r] = m_new;
+  }
+  return alpha;
 }
 
 template <class Shape>
@@ -61,7 +64,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
                    Tensor<float> O_all, Tensor<float> L_all, bool wide) {
   const Problem& problem = rule.problem;
   const int Tr = (problem.Nq + Shape::Br - 1) / Shape::Br;
-  const int row0 = blockIdx.x % Tr * Shape::Br;
+  const int query0 = blockIdx.x % Tr * Shape::Br;
   const int h = blockIdx.x / Tr % problem.H, b = blockIdx.x / Tr / problem.H;
   const Matrix<const float> K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
 
@@ -72,24 +75,24 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const SharedMatrix<float> Pt_smem{V_smem.data + Shape::Bc * Shape::Width, Shape::Bc, Shape::Br, Shape::P_STRIDE};
 
   // 1. The first tile of K and the tile of Q; O = 0, l = 0, m = -inf.
-  const int seen_by_any = problem.visible_keys(min(row0 + Shape::Br, problem.Nq) - 1);  // by the last row
+  const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);  // by the last row
   if (seen_by_any > 0) load_async<Shape, Shape::Bc>(K_smem, K, 0, wide);
   cp_async_commit();
-  load_transposed<Shape>(Qt_smem, Q_all.head(b, h), row0);
+  load_transposed<Shape>(Qt_smem, Q_all.head(b, h), query0);
   typename Shape::Output O(0.0f);      // not normalised
   Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
   const float c = rule.factor * LOG2_E;
 
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
-  for (int col0 = 0; col0 < seen_by_any; col0 += Shape::Bc) {
+  for (int key0 = 0; key0 < seen_by_any; key0 += Shape::Bc) {
     cp_async_wait<0>();
     __syncthreads();  // read after write: K_j and Q of all threads have landed; write after read: no warp still reads V_(j-1)
-    load_async<Shape, Shape::Bc>(V_smem, V, col0, wide);
+    load_async<Shape, Shape::Bc>(V_smem, V, key0, wide);
     cp_async_commit();
 
     typename Shape::Scores S(0.0f);
     add_product(S, Down{Qt_smem}, Along{K_smem});        // (6.1)
-    rule.apply(S, b * problem.H + h, row0, col0);        // scale and bias if they cannot wait; the mask if there is one
+    rule.apply(S, b * problem.H + h, query0, key0);      // scale and bias if they cannot wait; the mask if there is one
     const Rows<O.ROWS> alpha = raise(m, row_max(S), c);  // (6.2)
     S.each([&](float& s, int r) { s = exp2_approx((s - finite(m[r])) * c); });  // (6.3): S is P now
     l = alpha * l + lane_sum(S);
@@ -97,7 +100,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
     cp_async_wait<0>();
     __syncthreads();  // read after write: V_j of all threads has landed; write after read: no warp still reads K_j
-    if (col0 + Shape::Bc < seen_by_any) load_async<Shape, Shape::Bc>(K_smem, K, col0 + Shape::Bc, wide);
+    if (key0 + Shape::Bc < seen_by_any) load_async<Shape, Shape::Bc>(K_smem, K, key0 + Shape::Bc, wide);
     cp_async_commit();
 
     store_transposed(Pt_smem, S);
@@ -106,7 +109,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   }
 
   // 3. (6.5)
-  write_output(O_all.head(b, h), L_all.head_vector(b, h), row0, O, m, l, rule.factor, wide);
+  write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l, rule.factor, wide);
 }
 
 template <class Shape>

@@ -25,7 +25,7 @@ __device__ void store_transposed(const SharedMatrix<float>& Pt, const Tile& P) {
 #pragma unroll
     for (int r = 0; r < Tile::ROWS; r += 4) {
       Pt.as<float4>(P.col(c), P.row(r)) =
-          make_float4(P.number[r][c], P.number[r + 1][c], P.number[r + 2][c], P.number[r + 3][c]);
+          make_float4(P.elements[r][c], P.elements[r + 1][c], P.elements[r + 2][c], P.elements[r + 3][c]);
     }
   }
 }
@@ -36,11 +36,11 @@ struct Along {
   SharedMatrix<float> tile;
   __device__ int depth() const { return tile.cols; }
   template <int N, class Index>
-  __device__ void load(float (&numbers)[STEPS][N], int k, Index index) const {
+  __device__ void load(float (&elements)[STEPS][N], int k, Index index) const {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const float4 four = tile.as<const float4>(index(i), k);
-      numbers[0][i] = four.x, numbers[1][i] = four.y, numbers[2][i] = four.z, numbers[3][i] = four.w;
+      elements[0][i] = four.x, elements[1][i] = four.y, elements[2][i] = four.z, elements[3][i] = four.w;
     }
   }
 };
@@ -51,11 +51,11 @@ struct Down {
   SharedMatrix<float> tile;
   __device__ int depth() const { return tile.rows; }
   template <int N, class Index>
-  __device__ void load(float (&numbers)[STEPS][N], int k, Index index) const {
+  __device__ void load(float (&elements)[STEPS][N], int k, Index index) const {
 #pragma unroll
     for (int i = 0; i < N; i += 4) {
       const float4 four = tile.as<const float4>(k, index(i));
-      numbers[0][i] = four.x, numbers[0][i + 1] = four.y, numbers[0][i + 2] = four.z, numbers[0][i + 3] = four.w;
+      elements[0][i] = four.x, elements[0][i + 1] = four.y, elements[0][i + 2] = four.z, elements[0][i + 3] = four.w;
     }
   }
 };
@@ -76,25 +76,25 @@ __device__ void add_product(Tile& C, const Left& A, const Right& B) {
   }
 }
 
-/// Starts copying rows row0, row0 + 1, ... of M to a tile [Rows, Width], with zeros beyond M's last row and column. A thread
+/// Starts copying rows row0, row0 + 1, ... of M to a tile [Height, Width], with zeros beyond M's last row and column. A thread
 /// keeps to its four columns, so that its addresses advance by a constant, which is worth 9 % (chapter 06, section 9).
-template <class Shape, int Rows>
+template <class Shape, int Height>
 __device__ void load_async(const SharedMatrix<float>& tile, const Matrix<const float>& M, int row0, bool wide) {
   constexpr int quads = Shape::Width / 4, rows_at_once = Shape::THREADS / quads;
-  constexpr int steps = (Rows + rows_at_once - 1) / rows_at_once;
+  constexpr int steps = (Height + rows_at_once - 1) / rows_at_once;
   const int first = threadIdx.x / quads, col = 4 * (threadIdx.x % quads);
   if (first >= rows_at_once) return;  // Width 96: some threads have nothing to copy
-  if (wide && row0 + Rows <= M.rows) {
+  if (wide && row0 + Height <= M.rows) {
     const bool exists = col < M.cols;
 #pragma unroll
     for (int step = 0; step < steps; ++step) {
       const int row = first + step * rows_at_once;
-      if (Rows % rows_at_once != 0 && row >= Rows) break;
+      if (Height % rows_at_once != 0 && row >= Height) break;
       cp_async_zfill<16>(tile.address(row, col), M.address(row0 + row, exists ? col : 0), exists ? 16 : 0);
     }
   } else {  // the last rows, or rows without 16-byte alignment: element by element
 #pragma unroll 1
-    for (int row = first; row < Rows; row += rows_at_once) {
+    for (int row = first; row < Height; row += rows_at_once) {
 #pragma unroll 1
       for (int c = col; c < col + 4; ++c) {
         const bool exists = row0 + row < M.rows && c < M.cols;

@@ -26,7 +26,7 @@ struct ThreadTile {
   static constexpr int HEIGHT = Warps * WARP_ROWS, WIDTH = COLS * Lanes;
   static_assert(ROWS % RowRun == 0 && COLS % ColRun == 0, "a thread takes whole runs");
 
-  float number[ROWS][COLS];
+  float elements[ROWS][COLS];
 
   __device__ explicit ThreadTile(float all) {
     each([&](float& x, int) { x = all; });
@@ -58,7 +58,7 @@ struct ThreadTile {
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
 #pragma unroll
-      for (int c = 0; c < COLS; ++c) f(number[r][c], row(r), col(c));
+      for (int c = 0; c < COLS; ++c) f(elements[r][c], row(r), col(c));
     }
   }
 
@@ -70,7 +70,7 @@ struct ThreadTile {
 #pragma unroll
       for (int n = 0; n < ROWS; ++n) {
         const int r = c % 2 == 0 ? n : ROWS - 1 - n;
-        number[r][c] += a[r] * b[c];
+        elements[r][c] += a[r] * b[c];
       }
     }
   }
@@ -84,7 +84,7 @@ struct ThreadTile {
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
 #pragma unroll
-      for (int c = 0; c < COLS; ++c) f(self.number[r][c], r);
+      for (int c = 0; c < COLS; ++c) f(self.elements[r][c], r);
     }
   }
 };
@@ -108,7 +108,7 @@ __device__ void write_tile(const Matrix<float>& M, int row0, int col0, const Til
 #pragma unroll
     for (int c = 0; c < Tile::COLS; c += Tile::COL_RUN) {
       const int col = col0 + Tile::col(c);
-      const float* const run = &C.number[r][c];
+      const float* const run = &C.elements[r][c];
       if (Tile::COL_RUN == 4 && wide && col < M.cols) {
         const float4 old = add ? M.as<const float4>(row, col) : float4{};
         store4(M.address(row, col), make_float4(old.x + run[0], old.y + run[1], old.z + run[2], old.w + run[3]));

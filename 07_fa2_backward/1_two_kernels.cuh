@@ -33,24 +33,24 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule
   const Problem& problem = rule.problem;
   const int heads = problem.B * problem.Hkv;
   const int b = blockIdx.x % heads / problem.Hkv, h_kv = blockIdx.x % heads % problem.Hkv;
-  const int col0 = blockIdx.x / heads * Shape::Bc;
+  const int key0 = blockIdx.x / heads * Shape::Bc;
   const SharedTiles smem = shared_tiles<Shape>();
   const bool first_half = threadIdx.x < HALF;
 
   // The tiles of Q, starting at the first query that sees a key of this tile, for every query head of the group. There is at
   // least one: the last query sees every key.
-  const int first_row = problem.causal ? max(0, col0 - (problem.Nk - problem.Nq)) / Shape::Br * Shape::Br : 0;
+  const int first_query = problem.causal ? max(0, key0 - (problem.Nk - problem.Nq)) / Shape::Br * Shape::Br : 0;
   const int first_head = h_kv * problem.group_size(), last_head = first_head + problem.group_size() - 1;
 
   // 1. K, V, and the first tile of Q, dO, L, D.
-  load_async<Shape, Shape::Bc>(smem.K, all.K.head(b, h_kv), col0, wide);
-  load_async<Shape, Shape::Bc>(smem.V, all.V.head(b, h_kv), col0, wide);
-  load_queries<Shape>(smem, all, b, first_head, first_row, wide);
+  load_async<Shape, Shape::Bc>(smem.K, all.K.head(b, h_kv), key0, wide);
+  load_async<Shape, Shape::Bc>(smem.V, all.V.head(b, h_kv), key0, wide);
+  load_queries<Shape>(smem, all, b, first_head, first_query, wide);
   cp_async_commit();
 
   for (int h = first_head; h <= last_head; ++h) {
     typename Shape::KeyGradient gradient(0.0f);  // half 0: dV; half 1: dK, not scaled; this query head only
-    for (int row0 = first_row; row0 < problem.Nq; row0 += Shape::Br) {
+    for (int query0 = first_query; query0 < problem.Nq; query0 += Shape::Br) {
       cp_async_wait<0>();
       __syncthreads();  // read after write: all tiles have landed
 
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule
       typename Shape::Scores S_or_dP(0.0f);
       add_product(S_or_dP, Along{of_half(first_half, smem.Q, smem.dO)}, Along{of_half(first_half, smem.K, smem.V)});
       if (first_half) {
-        rule.apply(S_or_dP, b * problem.H + h, row0, col0);
+        rule.apply(S_or_dP, b * problem.H + h, query0, key0);
         store_P(smem, S_or_dP, rule.factor);
       }
       __syncthreads();  // read after write: half 1 reads P of half 0
@@ -70,17 +70,17 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule
       // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
       add_product(gradient, Down{of_half(first_half, smem.P, smem.dS)}, Down{of_half(first_half, smem.dO, smem.Q)});
       __syncthreads();  // write after read: the next tile overwrites Q, dO, L, D, and then P, dS
-      const bool last_tile = row0 + Shape::Br >= problem.Nq;
+      const bool last_tile = query0 + Shape::Br >= problem.Nq;
       if (!last_tile || h < last_head)
-        load_queries<Shape>(smem, all, b, last_tile ? h + 1 : h, last_tile ? first_row : row0 + Shape::Br, wide);
+        load_queries<Shape>(smem, all, b, last_tile ? h + 1 : h, last_tile ? first_query : query0 + Shape::Br, wide);
       cp_async_commit();
     }
 
     // 5. Sum each head separately, then add up the heads: a single chain of additions over all queries of a group would be less
     // precise (chapter 05, section 5).
     const float factor = first_half ? 1.0f : problem.scale;
-    gradient.each([&](float& number, int) { number *= factor; });
-    write_tile((first_half ? all.dV : all.dK).head(b, h_kv), col0, 0, gradient, wide, h > first_head);
+    gradient.each([&](float& x, int) { x *= factor; });
+    write_tile((first_half ? all.dV : all.dK).head(b, h_kv), key0, 0, gradient, wide, h > first_head);
   }
 }
 
@@ -90,24 +90,24 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(ScoreRule rule, T
   const Problem& problem = rule.problem;
   const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
   const int b = blockIdx.x % heads / problem.H, h = blockIdx.x % heads % problem.H;
-  const int row0 = (problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads) * Shape::Br;
+  const int query0 = (problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads) * Shape::Br;
   const Matrix<const float> K = all.K.head(b, problem.kv_head(h)), V = all.V.head(b, problem.kv_head(h));
   const SharedTiles smem = shared_tiles<Shape>();
   const bool first_half = threadIdx.x < HALF;
   const int half_col = first_half ? 0 : Shape::Width / 2;  // first column of this half of dQ
   const SharedMatrix<float> K_half{smem.K.data + half_col, Shape::Bc, Shape::Width / 2, Shape::STRIDE};
   typename Shape::QueryGradient dQ(0.0f);  // not scaled
-  const int seen_by_any = problem.visible_keys(min(row0 + Shape::Br, problem.Nq) - 1);
+  const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
 
   // 1. Q, dO, L, D, and the first tile of K, V.
-  load_queries<Shape>(smem, all, b, h, row0, wide);
+  load_queries<Shape>(smem, all, b, h, query0, wide);
   if (seen_by_any > 0) {
     load_async<Shape, Shape::Bc>(smem.K, K, 0, wide);
     load_async<Shape, Shape::Bc>(smem.V, V, 0, wide);
   }
   cp_async_commit();
 
-  for (int col0 = 0; col0 < seen_by_any; col0 += Shape::Bc) {
+  for (int key0 = 0; key0 < seen_by_any; key0 += Shape::Bc) {
     cp_async_wait<0>();
     __syncthreads();  // read after write: the tiles of all threads have landed
 
@@ -115,11 +115,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(ScoreRule rule, T
     typename Shape::Scores S_or_dP(0.0f);
     add_product(S_or_dP, Along{of_half(first_half, smem.Q, smem.dO)}, Along{of_half(first_half, smem.K, smem.V)});
     if (first_half) {
-      rule.apply(S_or_dP, b * problem.H + h, row0, col0);
+      rule.apply(S_or_dP, b * problem.H + h, query0, key0);
       store_P(smem, S_or_dP, rule.factor);
     }
     __syncthreads();  // read after write: half 1 reads P of half 0; write after read: no thread still reads V_j
-    if (col0 + Shape::Bc < seen_by_any) load_async<Shape, Shape::Bc>(smem.V, V, col0 + Shape::Bc, wide);
+    if (key0 + Shape::Bc < seen_by_any) load_async<Shape, Shape::Bc>(smem.V, V, key0 + Shape::Bc, wide);
     cp_async_commit();
 
     // 3. Half 1: dS = P o (dP - D).
@@ -129,12 +129,12 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(ScoreRule rule, T
     // 4. dQ += dS K.
     add_product(dQ, Along{smem.dS}, Down{K_half});
     __syncthreads();  // write after read: the next tile overwrites K, and then dS
-    if (col0 + Shape::Bc < seen_by_any) load_async<Shape, Shape::Bc>(smem.K, K, col0 + Shape::Bc, wide);
+    if (key0 + Shape::Bc < seen_by_any) load_async<Shape, Shape::Bc>(smem.K, K, key0 + Shape::Bc, wide);
     cp_async_commit();
   }
   cp_async_wait<0>();  // if there was no tile of K
-  dQ.each([&](float& number, int) { number *= problem.scale; });
-  write_tile(all.dQ.head(b, h), row0, half_col, dQ, wide);
+  dQ.each([&](float& x, int) { x *= problem.scale; });
+  write_tile(all.dQ.head(b, h), query0, half_col, dQ, wide);
 }
 
 template <class Shape>

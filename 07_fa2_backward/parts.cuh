@@ -85,25 +85,25 @@ struct Tensors {
   Tensor<float> dQ, dK, dV;
 };
 
-/// Starts copying the tiles of Q, dO, L and D that begin at row0.
+/// Starts copying the tiles of Q, dO, L and D that begin at query0.
 template <class Shape>
-__device__ void load_queries(const SharedTiles& smem, const Tensors& all, int b, int h, int row0, bool wide) {
-  load_async<Shape, Shape::Br>(smem.Q, all.Q.head(b, h), row0, wide);
-  load_async<Shape, Shape::Br>(smem.dO, all.dO.head(b, h), row0, wide);
+__device__ void load_queries(const SharedTiles& smem, const Tensors& all, int b, int h, int query0, bool wide) {
+  load_async<Shape, Shape::Br>(smem.Q, all.Q.head(b, h), query0, wide);
+  load_async<Shape, Shape::Br>(smem.dO, all.dO.head(b, h), query0, wide);
   const int row = threadIdx.x;
   if (row >= Shape::Br) return;
   const Vector<const float> L = all.L.head_vector(b, h), D = all.D.head_vector(b, h);
   // Zeros beyond the last query: P need not be 0 there, since dO = 0 and D = 0 add nothing to dV and make dS = 0.
-  const bool exists = row0 + row < L.size;
-  cp_async_zfill<4>(&smem.L[row], L.address(exists ? row0 + row : 0), exists ? 4 : 0);
-  cp_async_zfill<4>(&smem.D[row], D.address(exists ? row0 + row : 0), exists ? 4 : 0);
+  const bool exists = query0 + row < L.size;
+  cp_async_zfill<4>(&smem.L[row], L.address(exists ? query0 + row : 0), exists ? 4 : 0);
+  cp_async_zfill<4>(&smem.D[row], D.address(exists ? query0 + row : 0), exists ? 4 : 0);
 }
 
 /// The values of the thread's rows.
 template <class Tile>
-__device__ Rows<Tile::ROWS> of_rows(const float* numbers) {
+__device__ Rows<Tile::ROWS> of_rows(const float* elements) {
   Rows<Tile::ROWS> rows(0.0f);
-  return rows.each([&](float& x, int r) { x = numbers[Tile::row(r)]; });
+  return rows.each([&](float& x, int r) { x = elements[Tile::row(r)]; });
 }
 
 /// (7.1)  S becomes P = e^(S - L), also in shared memory. `factor` is still to be multiplied into S.

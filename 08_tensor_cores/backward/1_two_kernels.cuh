@@ -37,9 +37,9 @@ struct BackwardShape {
   static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
   // Columns of dK and dV per block: registers hold no more.
   static constexpr int COLS = Width > 128 ? 128 : Width, PARTS = Width / COLS;
-  static constexpr int SHARED_NUMBERS = Width * (2 * Bc + 4 * Br) + 2 * 4 * Br;  // K, V; two tiles each of Q, dO, L and D
-  static constexpr int DQ_THREADS = Bc / 16 * WARP;                              // dq_kernel: 16 queries per warp
-  static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, KEY_TILES == 2);
+  static constexpr int SHARED_ELEMENTS = Width * (2 * Bc + 4 * Br) + 2 * 4 * Br;  // K, V; two tiles each of Q, dO, L and D
+  static constexpr int DQ_THREADS = Bc / 16 * WARP;                               // dq_kernel: 16 queries per warp
+  static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, KEY_TILES == 2);
 
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
 };
@@ -55,24 +55,24 @@ __device__ void exponentiate(Scores& S, const SharedMatrix<const float>& LD, con
   }
 }
 
-/// Starts copying L and D for the queries from row0 on.
+/// Starts copying L and D for the queries from query0 on.
 template <int Br>
-__device__ void load_LD(const SharedMatrix<float>& LD_smem, const Matrix<const float>& LD, int row0) {
+__device__ void load_LD(const SharedMatrix<float>& LD_smem, const Matrix<const float>& LD, int query0) {
   const int which = threadIdx.x / (Br / 4), col = threadIdx.x % (Br / 4) * 4;
-  if (which < 2) cp_async<16>(LD_smem.address(which, col), LD.address(which, row0 + col));
+  if (which < 2) cp_async<16>(LD_smem.address(which, col), LD.address(which, query0 + col));
 }
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
-    dk_dv_kernel(ScoreRule rule, Gradients<T> all, int heads_at_once) {
+    dk_dv_kernel(ScoreRule rule, BackwardTensors<T> all, int heads_at_once) {
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
   const Problem& problem = rule.problem;
   // The first keys, visible to the most queries under a causal mask, start first.
   const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc * Shape::PARTS, problem.B * problem.Hkv, heads_at_once);
-  const int col0 = order.tile / Shape::PARTS * Shape::Bc, part = order.tile % Shape::PARTS * Shape::COLS;
+  const int key0 = order.tile / Shape::PARTS * Shape::Bc, part = order.tile % Shape::PARTS * Shape::COLS;
   const int b = order.head / problem.Hkv, h_kv = order.head % problem.Hkv;
 
-  const Tile<T, Shape::Width> K_smem(dynamic_shared<T>(Shape::SHARED_NUMBERS), Shape::Bc), V_smem(K_smem.end(), Shape::Bc);
+  const Tile<T, Shape::Width> K_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS), Shape::Bc), V_smem(K_smem.end(), Shape::Bc);
   const auto Q_smem = [&](int stage) {  // two tiles of Q, then two of dO
     return Tile<T, Shape::Width>(V_smem.end() + stage * Shape::Br * Shape::Width, Shape::Br);
   };
@@ -86,33 +86,33 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   // The tiles of Q, starting at the first query that sees a key of this tile, for every query head that shares the key/value
   // head. There is at least one: the last query sees every key.
-  const int first = problem.causal ? max(0, col0 - (problem.Nk - problem.Nq)) / Shape::Br : 0;
+  const int first = problem.causal ? max(0, key0 - (problem.Nk - problem.Nq)) / Shape::Br : 0;
   const int tiles = (problem.Nq + Shape::Br - 1) / Shape::Br - first;
-  const auto head_of = [&](int visit) { return h_kv * problem.group_size() + visit / tiles; };
-  const auto row_of = [&](int visit) { return (first + visit % tiles) * Shape::Br; };
-  const auto load_tile = [&](int visit) {
-    const int h = head_of(visit), row0 = row_of(visit);
-    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, h), row0).load_async(Q_smem(visit % 2));
-    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, h), row0).load_async(dO_smem(visit % 2));
-    load_LD<Shape::Br>(LD_smem(visit % 2), all.LD.head(b, h), row0);
+  const auto head_of = [&](int iteration) { return h_kv * problem.group_size() + iteration / tiles; };
+  const auto query0_of = [&](int iteration) { return (first + iteration % tiles) * Shape::Br; };
+  const auto load_tile = [&](int iteration) {
+    const int h = head_of(iteration), query0 = query0_of(iteration);
+    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, h), query0).load_async(Q_smem(iteration % 2));
+    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, h), query0).load_async(dO_smem(iteration % 2));
+    load_LD<Shape::Br>(LD_smem(iteration % 2), all.LD.head(b, h), query0);
   };
 
   // 1. K, V, and the first tiles of Q, dO.
-  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, h_kv), col0).load_async(K_smem);
-  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, h_kv), col0).load_async(V_smem);
+  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, h_kv), key0).load_async(K_smem);
+  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, h_kv), key0).load_async(V_smem);
   load_tile(0);
 
-  for (int visit = 0; visit < tiles * problem.group_size(); ++visit) {
+  for (int iteration = 0; iteration < tiles * problem.group_size(); ++iteration) {
     cp_async_wait_all();
     __syncthreads();  // read after write: tiles have landed; write after read: no warp still reads the previous ones
-    if (visit + 1 < tiles * problem.group_size()) load_tile(visit + 1);
-    const auto Q = Q_smem(visit % 2), dO = dO_smem(visit % 2);
-    const SharedMatrix<const float> LD = LD_smem(visit % 2);
+    if (iteration + 1 < tiles * problem.group_size()) load_tile(iteration + 1);
+    const auto Q = Q_smem(iteration % 2), dO = dO_smem(iteration % 2);
+    const SharedMatrix<const float> LD = LD_smem(iteration % 2);
 
     // 2. P^T, and dV.
     Accumulators<Shape::KEY_TILES, Shape::QUERY_TILES> P(0.0f), dS(0.0f);  // transposed: [16 KEY_TILES, Br]
     add_product(P, K_smem.left(warp_key), Q.transposed());                 // (8.11)
-    rule.apply<true>(P, b * problem.H + head_of(visit), col0 + warp_key, row_of(visit));
+    rule.apply<true>(P, b * problem.H + head_of(iteration), query0_of(iteration), key0 + warp_key);
     exponentiate(P, LD, rule);
     add_product(dV, rounded<T>(P), dO.right(part));  // (8.14)
 
@@ -124,22 +124,24 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   }
   dK.each([&](float& x, int) { x *= problem.scale; });
   // The gradients are staged in the warp's rows of V and K, which no other warp reads: no barrier needed.
-  write_rows(all.dV.head(b, h_kv), col0 + warp_key, dV, V_smem.below(warp_key), part);
-  write_rows(all.dK.head(b, h_kv), col0 + warp_key, dK, K_smem.below(warp_key), part);
+  write_rows(all.dV.head(b, h_kv), key0 + warp_key, dV, V_smem.below(warp_key), part);
+  write_rows(all.dK.head(b, h_kv), key0 + warp_key, dK, K_smem.below(warp_key), part);
 }
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
-    dq_kernel(ScoreRule rule, Gradients<T> all, int heads_at_once) {
+    dq_kernel(ScoreRule rule, BackwardTensors<T> all, int heads_at_once) {
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
+  // The tiles of dk_dv_kernel with their roles exchanged: the same shared memory.
+  constexpr int QUERIES = Shape::Bc, KEYS = Shape::Br;
   const Problem& problem = rule.problem;
   // The last queries, which see most keys under a causal mask, start first.
-  const BlockOrder order((problem.Nq + Shape::Bc - 1) / Shape::Bc, problem.B * problem.H, heads_at_once);
-  const int row0 = (order.tiles_of_head - 1 - order.tile) * Shape::Bc, b = order.head / problem.H, h = order.head % problem.H;
+  const BlockOrder order((problem.Nq + QUERIES - 1) / QUERIES, problem.B * problem.H, heads_at_once);
+  const int query0 = (order.tiles_of_head - 1 - order.tile) * QUERIES, b = order.head / problem.H, h = order.head % problem.H;
 
-  const Tile<T, Shape::Width> Q_smem(dynamic_shared<T>(Shape::SHARED_NUMBERS), Shape::Bc), dO_smem(Q_smem.end(), Shape::Bc);
+  const Tile<T, Shape::Width> Q_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS), QUERIES), dO_smem(Q_smem.end(), QUERIES);
   const auto K_smem = [&](int stage) {  // two tiles of K, then two of V
-    return Tile<T, Shape::Width>(dO_smem.end() + stage * Shape::Br * Shape::Width, Shape::Br);
+    return Tile<T, Shape::Width>(dO_smem.end() + stage * KEYS * Shape::Width, KEYS);
   };
   const auto V_smem = [&](int stage) { return K_smem(2 + stage); };
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
@@ -147,22 +149,22 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
   Accumulators<1, Shape::Width / 8> dQ(0.0f);  // [16, Width], without the scale
   const Matrix<const float> LD = all.LD.head(b, h);
   Rows<2> L(0.0f), D(0.0f);
-  L.each([&](float& x, int r) { x = LD(0, row0 + warp_row + 8 * r + threadIdx.x % WARP / 4); });
-  D.each([&](float& x, int r) { x = LD(1, row0 + warp_row + 8 * r + threadIdx.x % WARP / 4); });
+  L.each([&](float& x, int r) { x = LD(0, query0 + warp_row + 8 * r + threadIdx.x % WARP / 4); });
+  D.each([&](float& x, int r) { x = LD(1, query0 + warp_row + 8 * r + threadIdx.x % WARP / 4); });
   const float c = rule.factor * LOG2_E;
 
-  const int seen_by_any = problem.visible_keys(min(row0 + Shape::Bc, problem.Nq) - 1);
-  const int tiles = (seen_by_any + Shape::Br - 1) / Shape::Br;
-  Copier<T, Shape::Width, Shape::Br, Shape::DQ_THREADS> copy_K(all.K.head(b, problem.kv_head(h)), 0),
+  const int seen_by_any = problem.visible_keys(min(query0 + QUERIES, problem.Nq) - 1);
+  const int tiles = (seen_by_any + KEYS - 1) / KEYS;
+  Copier<T, Shape::Width, KEYS, Shape::DQ_THREADS> copy_K(all.K.head(b, problem.kv_head(h)), 0),
       copy_V(all.V.head(b, problem.kv_head(h)), 0);
   const auto load_tile = [&](int j) {
-    copy_K.load_async(K_smem(j % 2), Shape::Br);
-    copy_V.load_async(V_smem(j % 2), Shape::Br);
+    copy_K.load_async(K_smem(j % 2), KEYS);
+    copy_V.load_async(V_smem(j % 2), KEYS);
   };
 
   // 1. Q, dO, and the first tiles of K, V.
-  Copier<T, Shape::Width, Shape::Bc, Shape::DQ_THREADS>(all.Q.head(b, h), row0).load_async(Q_smem);
-  Copier<T, Shape::Width, Shape::Bc, Shape::DQ_THREADS>(all.dO.head(b, h), row0).load_async(dO_smem);
+  Copier<T, Shape::Width, QUERIES, Shape::DQ_THREADS>(all.Q.head(b, h), query0).load_async(Q_smem);
+  Copier<T, Shape::Width, QUERIES, Shape::DQ_THREADS>(all.dO.head(b, h), query0).load_async(dO_smem);
   if (tiles > 0) load_tile(0);
 
   for (int j = 0; j < tiles; ++j) {
@@ -171,9 +173,9 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
     if (j + 1 < tiles) load_tile(j + 1);
 
     // 2. P and dS, not transposed: rows are queries.
-    Accumulators<1, Shape::Br / 8> P(0.0f), dS(0.0f);                   // [16, Br]
+    Accumulators<1, KEYS / 8> P(0.0f), dS(0.0f);                        // [16, Br]
     add_product(P, Q_smem.left(warp_row), K_smem(j % 2).transposed());  // (8.11)
-    rule.apply(P, order.head, row0 + warp_row, j * Shape::Br);
+    rule.apply(P, order.head, query0 + warp_row, j * KEYS);
     if (rule.scale_first) P.each([&](float& s, int r) { s -= L[r]; });  // as in exponentiate()
     P.each([&](float& s, int r) { s = exp2_approx(c * s - (rule.scale_first ? 0.0f : LOG2_E * L[r])); });
     add_product(dS, dO_smem.left(warp_row), V_smem(j % 2).transposed());  // (8.12): dP
@@ -186,17 +188,17 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
   cp_async_wait_all();  // if there was no tile of K
   __syncthreads();      // write after write: copies to Q's buffer, where dQ is staged, may still be in flight
   dQ.each([&](float& x, int) { x *= problem.scale; });
-  write_rows(all.dQ.head(b, h), row0 + warp_row, dQ, Q_smem.below(warp_row));
+  write_rows(all.dQ.head(b, h), query0 + warp_row, dQ, Q_smem.below(warp_row));
 }
 
 template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
-    const Gradients<T> all = prepare<T, Shape::Width>(a, nullptr);
+    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, nullptr);
     const int kv_heads = p.B * p.Hkv, heads = p.B * p.H;
     const std::int64_t bytes_of_row = 2 * 2 * Shape::Width;  // of Q and dO, or K and V
-    const std::size_t shared_bytes = Shape::SHARED_NUMBERS * sizeof(T);
+    const std::size_t shared_bytes = Shape::SHARED_ELEMENTS * sizeof(T);
     launch("dk_dv",
            {dim3(blocks_for(p.Nk, Shape::Bc) * Shape::PARTS * static_cast<unsigned>(kv_heads)), dim3(Shape::THREADS),
             shared_bytes},

@@ -35,10 +35,10 @@ struct BackwardShape {
   static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
   // Columns of dK and dV per block: registers hold no more.
   static constexpr int COLS = Width > 128 ? 128 : Width, PARTS = Width / COLS;
-  static constexpr int SHARED_NUMBERS =
+  static constexpr int SHARED_ELEMENTS =
       Width * (2 * Bc + 4 * Br) + Bc * Br + 2 * 4 * Br;  // K, V; two tiles each of Q, dO, L and D; dS
   static constexpr WarpGrid DQ_WARPS{THREADS / WARP, Br, COLS};
-  static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, KEY_TILES == 2);
+  static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, KEY_TILES == 2);
 
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
   static_assert(DQ_WARPS.rows * DQ_WARPS.cols * WARP == THREADS, "each warp has a part of dQ");
@@ -55,30 +55,30 @@ __device__ void exponentiate(Scores& S, const SharedMatrix<const float>& LD, con
   }
 }
 
-/// Starts copying L and D for the queries from row0 on.
+/// Starts copying L and D for the queries from query0 on.
 template <int Br>
-__device__ void load_LD(const SharedMatrix<float>& LD_smem, const Matrix<const float>& LD, int row0) {
+__device__ void load_LD(const SharedMatrix<float>& LD_smem, const Matrix<const float>& LD, int query0) {
   const int which = threadIdx.x / (Br / 4), col = threadIdx.x % (Br / 4) * 4;
-  if (which < 2) cp_async<16>(LD_smem.address(which, col), LD.address(which, row0 + col));
+  if (which < 2) cp_async<16>(LD_smem.address(which, col), LD.address(which, query0 + col));
 }
 
 /// (8.16)  The warp's part of dQ = dS K [Br, COLS], added to the sum of dQ, a sequence of 16 x 8 fragments: 4 elements per
 /// lane.
 template <class Shape, class T>
-__device__ void add_to_dQ(const Matrix<float>& sum, int row0, int col0, const Tile<T, Shape::Br>& dS_smem,
+__device__ void add_to_dQ(const Matrix<float>& sum, int query0, int key0, const Tile<T, Shape::Br>& dS_smem,
                           const Tile<T, Shape::Width>& K_smem) {
   constexpr int row_tiles = Shape::Br / 16 / Shape::DQ_WARPS.rows, col_tiles = Shape::COLS / 8 / Shape::DQ_WARPS.cols;
   const int warp = threadIdx.x / WARP, warp_row = warp % Shape::DQ_WARPS.rows * 16 * row_tiles;
   const int warp_col = warp / Shape::DQ_WARPS.rows * 8 * col_tiles;
   if (warp_col >= Shape::COLS) return;  // never true, as asserted above, but without this line the compiler spills registers
   Accumulators<row_tiles, col_tiles> dQ(0.0f);
-  add_product(dQ, dS_smem.template left_transposed<Shape::Bc>(warp_row), K_smem.right(col0 + warp_col));
-  const int first = ((row0 + warp_row) / 16 * (Shape::Width / 8) + (col0 + warp_col) / 8) * WARP + threadIdx.x % WARP;
+  add_product(dQ, dS_smem.template left_transposed<Shape::Bc>(warp_row), K_smem.right(key0 + warp_col));
+  const int first = ((query0 + warp_row) / 16 * (Shape::Width / 8) + (key0 + warp_col) / 8) * WARP + threadIdx.x % WARP;
 #pragma unroll
   for (int i = 0; i < row_tiles; ++i) {
 #pragma unroll
     for (int n = 0; n < col_tiles; ++n) {
-      const float(&four)[4] = dQ.number[i][n];
+      const float(&four)[4] = dQ.elements[i][n];
       atomic_add4(sum.address(0, 4 * (first + (i * Shape::Width / 8 + n) * WARP)),
                   make_float4(four[0], four[1], four[2], four[3]));
     }
@@ -87,15 +87,15 @@ __device__ void add_to_dQ(const Matrix<float>& sum, int row0, int col0, const Ti
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
-    backward_kernel(ScoreRule rule, Gradients<T> all, Tensor<float> sum_all, int heads_at_once) {
+    backward_kernel(ScoreRule rule, BackwardTensors<T> all, Tensor<float> sum_all, int heads_at_once) {
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
   const Problem& problem = rule.problem;
   // The first keys, visible to the most queries under a causal mask, start first.
   const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc * Shape::PARTS, problem.B * problem.Hkv, heads_at_once);
-  const int col0 = order.tile / Shape::PARTS * Shape::Bc, part = order.tile % Shape::PARTS * Shape::COLS;
+  const int key0 = order.tile / Shape::PARTS * Shape::Bc, part = order.tile % Shape::PARTS * Shape::COLS;
   const int b = order.head / problem.Hkv, h_kv = order.head % problem.Hkv;
 
-  const Tile<T, Shape::Width> K_smem(dynamic_shared<T>(Shape::SHARED_NUMBERS), Shape::Bc), V_smem(K_smem.end(), Shape::Bc);
+  const Tile<T, Shape::Width> K_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS), Shape::Bc), V_smem(K_smem.end(), Shape::Bc);
   const auto Q_smem = [&](int stage) {  // two tiles of Q, then two of dO
     return Tile<T, Shape::Width>(V_smem.end() + stage * Shape::Br * Shape::Width, Shape::Br);
   };
@@ -110,33 +110,33 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   // The tiles of Q, starting at the first query that sees a key of this tile, for every query head that shares the key/value
   // head. There is at least one: the last query sees every key.
-  const int first = problem.causal ? max(0, col0 - (problem.Nk - problem.Nq)) / Shape::Br : 0;
+  const int first = problem.causal ? max(0, key0 - (problem.Nk - problem.Nq)) / Shape::Br : 0;
   const int tiles = (problem.Nq + Shape::Br - 1) / Shape::Br - first;
-  const auto head_of = [&](int visit) { return h_kv * problem.group_size() + visit / tiles; };
-  const auto row_of = [&](int visit) { return (first + visit % tiles) * Shape::Br; };
-  const auto load_tile = [&](int visit) {
-    const int h = head_of(visit), row0 = row_of(visit);
-    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, h), row0).load_async(Q_smem(visit % 2));
-    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, h), row0).load_async(dO_smem(visit % 2));
-    load_LD<Shape::Br>(LD_smem(visit % 2), all.LD.head(b, h), row0);
+  const auto head_of = [&](int iteration) { return h_kv * problem.group_size() + iteration / tiles; };
+  const auto query0_of = [&](int iteration) { return (first + iteration % tiles) * Shape::Br; };
+  const auto load_tile = [&](int iteration) {
+    const int h = head_of(iteration), query0 = query0_of(iteration);
+    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, h), query0).load_async(Q_smem(iteration % 2));
+    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, h), query0).load_async(dO_smem(iteration % 2));
+    load_LD<Shape::Br>(LD_smem(iteration % 2), all.LD.head(b, h), query0);
   };
 
   // 1. K, V, and the first tiles of Q, dO.
-  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, h_kv), col0).load_async(K_smem);
-  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, h_kv), col0).load_async(V_smem);
+  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, h_kv), key0).load_async(K_smem);
+  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, h_kv), key0).load_async(V_smem);
   load_tile(0);
 
-  for (int visit = 0; visit < tiles * problem.group_size(); ++visit) {
+  for (int iteration = 0; iteration < tiles * problem.group_size(); ++iteration) {
     cp_async_wait_all();
     __syncthreads();  // read after write: tiles have landed; write after read: no warp still reads the previous ones, nor dS
-    if (visit + 1 < tiles * problem.group_size()) load_tile(visit + 1);
-    const auto Q = Q_smem(visit % 2), dO = dO_smem(visit % 2);
-    const SharedMatrix<const float> LD = LD_smem(visit % 2);
+    if (iteration + 1 < tiles * problem.group_size()) load_tile(iteration + 1);
+    const auto Q = Q_smem(iteration % 2), dO = dO_smem(iteration % 2);
+    const SharedMatrix<const float> LD = LD_smem(iteration % 2);
 
     // 2. P^T, and dV.
     Accumulators<Shape::KEY_TILES, Shape::QUERY_TILES> P(0.0f), dS(0.0f);  // transposed: [16 KEY_TILES, Br]
     add_product(P, K_smem.left(warp_key), Q.transposed());                 // (8.11)
-    rule.apply<true>(P, b * problem.H + head_of(visit), col0 + warp_key, row_of(visit));
+    rule.apply<true>(P, b * problem.H + head_of(iteration), query0_of(iteration), key0 + warp_key);
     exponentiate(P, LD, rule);
     add_product(dV, rounded<T>(P), dO.right(part));  // (8.14)
 
@@ -149,12 +149,12 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
     // 4. dQ, by all warps.
     __syncthreads();  // read after write: dS of all warps. The barrier of phase 2 separates it from the next tile's dS
-    add_to_dQ<Shape>(sum_all.head(b, head_of(visit)), row_of(visit), part, dS_smem, K_smem);
+    add_to_dQ<Shape>(sum_all.head(b, head_of(iteration)), query0_of(iteration), part, dS_smem, K_smem);
   }
   __syncthreads();  // write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading
   dK.each([&](float& x, int) { x *= problem.scale; });
-  write_rows(all.dV.head(b, h_kv), col0 + warp_key, dV, V_smem.below(warp_key), part);
-  write_rows(all.dK.head(b, h_kv), col0 + warp_key, dK, K_smem.below(warp_key), part);
+  write_rows(all.dV.head(b, h_kv), key0 + warp_key, dV, V_smem.below(warp_key), part);
+  write_rows(all.dK.head(b, h_kv), key0 + warp_key, dK, K_smem.below(warp_key), part);
 }
 
 template <class Shape>
@@ -162,10 +162,10 @@ void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
     const TensorRef& sum = a.workspace("sum_dQ");
-    const Gradients<T> all = prepare<T, Shape::Width>(a, &sum);
+    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &sum);
     const int kv_heads = p.B * p.Hkv;
     const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * Shape::PARTS * static_cast<unsigned>(kv_heads);
-    launch("backward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)}, backward_kernel<T, Shape>,
+    launch("backward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)}, backward_kernel<T, Shape>,
            score_rule(a), all, view<float>(sum),
            heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4)));
     convert<T, Shape::Width>(a, sum);

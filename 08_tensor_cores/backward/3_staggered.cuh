@@ -35,11 +35,11 @@ struct BackwardShape {
   static constexpr int KEY_TILES = Bc / 16 / HALF,
                        QUERY_TILES = Br / 8;  // of 16 rows and of 8 columns of transposed scores, per warp
   static constexpr int STAGES = 3;            // tiles of Q and dO: one per half, and one in flight
-  static constexpr int SHARED_NUMBERS =
+  static constexpr int SHARED_ELEMENTS =
       Width * 2 * Bc + STAGES * (2 * Width * Br + Bc * Br + 4 * Br);  // K, V; Q, dO, P or dS, L and D
   static constexpr WarpGrid DQ_WARPS{Warps, Br, Width};
   // With 32 tiles per warp a lane holds 128 elements of S or dP: on sm_80 nvcc then spills.
-  static constexpr int MIN_SM = KEY_TILES * QUERY_TILES >= 32 ? 90 : min_sm(2 * SHARED_NUMBERS, false);
+  static constexpr int MIN_SM = KEY_TILES * QUERY_TILES >= 32 ? 90 : min_sm(2 * SHARED_ELEMENTS, false);
 
   static_assert(Bc % (16 * HALF) == 0, "the warps of a half share the keys in sixteens");
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
@@ -79,23 +79,23 @@ __device__ void multiply_by_blocks(Accumulators<RowTiles, ColTiles>& dS, T* star
     const unsigned block[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
-      float* const two = &dS.number[x / (ColTiles / 2)][x % (ColTiles / 2) * 2 + r / 2][r % 2 * 2];
+      float* const two = &dS.elements[x / (ColTiles / 2)][x % (ColTiles / 2) * 2 + r / 2][r % 2 * 2];
       const float2 p = unpack<T>(block[r]);
       two[0] *= p.x, two[1] *= p.y;
     }
   }
 }
 
-/// Starts copying L and D for the queries from row0 on.
+/// Starts copying L and D for the queries from query0 on.
 template <int Br>
-__device__ void load_LD(const SharedMatrix<float>& LD_smem, const Matrix<const float>& LD, int row0) {
+__device__ void load_LD(const SharedMatrix<float>& LD_smem, const Matrix<const float>& LD, int query0) {
   const int which = threadIdx.x / (Br / 4), col = threadIdx.x % (Br / 4) * 4;
-  if (which < 2) cp_async<16>(LD_smem.address(which, col), LD.address(which, row0 + col));
+  if (which < 2) cp_async<16>(LD_smem.address(which, col), LD.address(which, query0 + col));
 }
 
 /// (8.16)  The warp's part of dQ = dS K [Br, d], added to the sum of dQ, a sequence of 16 x 8 fragments: 4 elements per lane.
 template <class Shape, class T>
-__device__ void add_to_dQ(const Matrix<float>& sum, int row0, const Tile<T, Shape::Br>& dS_smem,
+__device__ void add_to_dQ(const Matrix<float>& sum, int query0, const Tile<T, Shape::Br>& dS_smem,
                           const Tile<T, Shape::Width>& K_smem) {
   constexpr int row_tiles = Shape::Br / 16 / Shape::DQ_WARPS.rows, col_tiles = Shape::Width / 8 / Shape::DQ_WARPS.cols;
   const int warp = threadIdx.x / WARP, warp_row = warp % Shape::DQ_WARPS.rows * 16 * row_tiles;
@@ -104,12 +104,12 @@ __device__ void add_to_dQ(const Matrix<float>& sum, int row0, const Tile<T, Shap
   Accumulators<row_tiles, col_tiles> dQ(0.0f);
   add_product(dQ, dS_smem.template left_transposed<Shape::Bc>(warp_row), K_smem.right(warp_col));
   const auto first =
-      sum.address(0, 4 * (((row0 + warp_row) / 16 * (Shape::Width / 8) + warp_col / 8) * WARP + threadIdx.x % WARP));
+      sum.address(0, 4 * (((query0 + warp_row) / 16 * (Shape::Width / 8) + warp_col / 8) * WARP + threadIdx.x % WARP));
 #pragma unroll
   for (int i = 0; i < row_tiles; ++i) {
 #pragma unroll
     for (int n = 0; n < col_tiles; ++n) {
-      const float(&four)[4] = dQ.number[i][n];
+      const float(&four)[4] = dQ.elements[i][n];
       atomic_add4(first + 4 * (i * Shape::Width / 8 + n) * WARP, make_float4(four[0], four[1], four[2], four[3]));
     }
   }
@@ -117,28 +117,28 @@ __device__ void add_to_dQ(const Matrix<float>& sum, int row0, const Tile<T, Shap
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(ScoreRule rule, Gradients<T> all, Tensor<float> sum_all, int heads_at_once) {
+    backward_kernel(ScoreRule rule, BackwardTensors<T> all, Tensor<float> sum_all, int heads_at_once) {
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
   const Problem& problem = rule.problem;
   // The first keys, visible to the most queries under a causal mask, start first.
   const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc, problem.B * problem.Hkv, heads_at_once);
-  const int col0 = order.tile * Shape::Bc, b = order.head / problem.Hkv, h_kv = order.head % problem.Hkv;
+  const int key0 = order.tile * Shape::Bc, b = order.head / problem.Hkv, h_kv = order.head % problem.Hkv;
 
-  T* const shared = dynamic_shared<T>(Shape::SHARED_NUMBERS);
+  T* const shared = dynamic_shared<T>(Shape::SHARED_ELEMENTS);
   const auto KV_smem = [&](int which) {  // 0: K, 1: V; then STAGES tiles each of Q, dO, P or dS, L and D
     return Tile<T, Shape::Width>(shared + which * Shape::Bc * Shape::Width, Shape::Bc);
   };
-  const auto QdO_smem = [&](int which, int visit) {  // 0: Q, 1: dO
-    const int tile = which * Shape::STAGES + visit % Shape::STAGES;
-    return Tile<T, Shape::Width>(KV_smem(2).numbers.data + tile * Shape::Br * Shape::Width, Shape::Br);
+  const auto QdO_smem = [&](int which, int iteration) {  // 0: Q, 1: dO
+    const int tile = which * Shape::STAGES + iteration % Shape::STAGES;
+    return Tile<T, Shape::Width>(KV_smem(2).elements.data + tile * Shape::Br * Shape::Width, Shape::Br);
   };
-  T* const dS_start = KV_smem(2).numbers.data + 2 * Shape::STAGES * Shape::Br * Shape::Width;
-  const auto dS_smem = [&](int visit) {  // transposed, as it is computed; before P
-    return Tile<T, Shape::Br>(dS_start + visit % Shape::STAGES * Shape::Bc * Shape::Br, Shape::Bc);
+  T* const dS_start = KV_smem(2).elements.data + 2 * Shape::STAGES * Shape::Br * Shape::Width;
+  const auto dS_smem = [&](int iteration) {  // transposed, as it is computed; before P
+    return Tile<T, Shape::Br>(dS_start + iteration % Shape::STAGES * Shape::Bc * Shape::Br, Shape::Bc);
   };
-  const auto LD_smem = [&](int visit) {
+  const auto LD_smem = [&](int iteration) {
     float* const start = reinterpret_cast<float*>(dS_start + Shape::STAGES * Shape::Bc * Shape::Br);
-    return SharedMatrix<float>{start + visit % Shape::STAGES * 2 * Shape::Br, 2, Shape::Br, Shape::Br};
+    return SharedMatrix<float>{start + iteration % Shape::STAGES * 2 * Shape::Br, 2, Shape::Br, Shape::Br};
   };
   const int half = threadIdx.x / WARP / Shape::HALF;
   const int warp_key = threadIdx.x / WARP % Shape::HALF * 16 * Shape::KEY_TILES;  // the warp's first row of the tile
@@ -147,60 +147,60 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
   // The tiles of Q, starting at the first query that sees a key of this tile, for every query head that shares the key/value
   // head. There is at least one: the last query sees every key.
-  const int first_row = (problem.causal ? max(0, col0 - (problem.Nk - problem.Nq)) / Shape::Br : 0) * Shape::Br;
-  const int tiles = (problem.Nq - first_row + Shape::Br - 1) / Shape::Br, visits = tiles * problem.group_size();
-  struct Visit {
-    int h, row0;
+  const int first_query = (problem.causal ? max(0, key0 - (problem.Nk - problem.Nq)) / Shape::Br : 0) * Shape::Br;
+  const int tiles = (problem.Nq - first_query + Shape::Br - 1) / Shape::Br, iterations = tiles * problem.group_size();
+  struct QueryTile {
+    int h, query0;
   };
   // Updated incrementally: dividing the iteration index would take 30 instructions, in three places.
-  const auto next = [&](Visit at) {
-    return at.row0 + Shape::Br < problem.Nq ? Visit{at.h, at.row0 + Shape::Br} : Visit{at.h + 1, first_row};
+  const auto next = [&](QueryTile at) {
+    return at.query0 + Shape::Br < problem.Nq ? QueryTile{at.h, at.query0 + Shape::Br} : QueryTile{at.h + 1, first_query};
   };
-  const auto load_tile = [&](int visit, Visit at) {
-    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, at.h), at.row0).load_async(QdO_smem(0, visit));
-    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.row0).load_async(QdO_smem(1, visit));
-    load_LD<Shape::Br>(LD_smem(visit), all.LD.head(b, at.h), at.row0);
+  const auto load_tile = [&](int iteration, QueryTile at) {
+    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, at.h), at.query0).load_async(QdO_smem(0, iteration));
+    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.query0).load_async(QdO_smem(1, iteration));
+    load_LD<Shape::Br>(LD_smem(iteration), all.LD.head(b, at.h), at.query0);
   };
-  Visit now{h_kv * problem.group_size(), first_row}, oldest = now;  // of step and of step - 2
-  const auto sum_dQ = [&](int visit) {
-    if (visit >= 0) add_to_dQ<Shape>(sum_all.head(b, oldest.h), oldest.row0, dS_smem(visit), KV_smem(0));
+  QueryTile now{h_kv * problem.group_size(), first_query}, oldest = now;  // of step and of step - 2
+  const auto sum_dQ = [&](int iteration) {
+    if (iteration >= 0) add_to_dQ<Shape>(sum_all.head(b, oldest.h), oldest.query0, dS_smem(iteration), KV_smem(0));
   };
 
   // 1. K, V, and the first tiles of Q, dO.
-  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, h_kv), col0).load_async(KV_smem(0));
-  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, h_kv), col0).load_async(KV_smem(1));
+  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, h_kv), key0).load_async(KV_smem(0));
+  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, h_kv), key0).load_async(KV_smem(1));
   load_tile(0, now);
 
-  for (int step = 0; step < visits + 2; ++step) {
+  for (int step = 0; step < iterations + 2; ++step) {
     cp_async_wait_all();
     __syncthreads();  // read after write: tiles, P and dS have arrived; write after read: no warp still reads the oldest stage
-    if (step + 1 < visits) load_tile(step + 1, next(now));
+    if (step + 1 < iterations) load_tile(step + 1, next(now));
 
     if (half == 1) sum_dQ(step - 2);  // 2. Half 1: dQ += dS K.
-    const int visit = step - half;
-    if (visit >= 0 && visit < visits) {
+    const int iteration = step - half;
+    if (iteration >= 0 && iteration < iterations) {
       // 3. Half 0: P^T. Half 1: dS^T, which overwrites it.
-      const SharedMatrix<const float> LD = LD_smem(visit);
-      const auto dS_rows = dS_smem(visit).below(warp_key);                               // the warp's rows
-      Accumulators<Shape::KEY_TILES, Shape::QUERY_TILES> S(0.0f);                        // transposed: [16 KEY_TILES, Br]
-      add_product(S, KV_smem(half).left(warp_key), QdO_smem(half, visit).transposed());  // (8.11), (8.12)
+      const SharedMatrix<const float> LD = LD_smem(iteration);
+      const auto dS_rows = dS_smem(iteration).below(warp_key);                               // the warp's rows
+      Accumulators<Shape::KEY_TILES, Shape::QUERY_TILES> S(0.0f);                            // transposed: [16 KEY_TILES, Br]
+      add_product(S, KV_smem(half).left(warp_key), QdO_smem(half, iteration).transposed());  // (8.11), (8.12)
       if (half == 0) {
-        rule.apply<true>(S, b * problem.H + now.h, col0 + warp_key, now.row0);
+        rule.apply<true>(S, b * problem.H + now.h, now.query0, key0 + warp_key);
         exponentiate(S, LD, rule);
       } else {
         S.each_at([&](float& ds, int, int query) { ds -= LD(1, query); });  // (8.13)
-        multiply_by_blocks(S, dS_rows.numbers.data);
+        multiply_by_blocks(S, dS_rows.elements.data);
         __syncwarp();  // write after read: dS overwrites blocks of P that other lanes have read
       }
       const Kept<T, Shape::KEY_TILES, Shape::QUERY_TILES / 2> P_or_dS(rounded<T>(S));  // once, for the tile and the product
       if (half == 0) {
-        store_blocks(dS_rows.numbers.data, P_or_dS);
+        store_blocks(dS_rows.elements.data, P_or_dS);
       } else {
         store(dS_rows, S);
       }
 
       // 4. Half 0: dV += P^T dO (8.14). Half 1: dK += dS^T Q (8.15).
-      add_product(gradient, P_or_dS, QdO_smem(1 - half, visit).right());
+      add_product(gradient, P_or_dS, QdO_smem(1 - half, iteration).right());
     }
     if (half == 0) sum_dQ(step - 2);  // 5. Half 0: dQ += dS K.
     now = next(now);
@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   }
   __syncthreads();  // write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading
   gradient.each([&](float& x, int) { x *= half == 0 ? 1.0f : problem.scale; });
-  write_rows(half == 0 ? all.dV.head(b, h_kv) : all.dK.head(b, h_kv), col0 + warp_key, gradient,
+  write_rows(half == 0 ? all.dV.head(b, h_kv) : all.dK.head(b, h_kv), key0 + warp_key, gradient,
              KV_smem(1 - half).below(warp_key));
 }
 
@@ -217,10 +217,10 @@ void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
     const TensorRef& sum = a.workspace("sum_dQ");
-    const Gradients<T> all = prepare<T, Shape::Width>(a, &sum);
+    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &sum);
     const int kv_heads = p.B * p.Hkv;
     const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(kv_heads);
-    launch("backward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)}, backward_kernel<T, Shape>,
+    launch("backward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)}, backward_kernel<T, Shape>,
            score_rule(a), all, view<float>(sum),
            heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4)));
     convert<T, Shape::Width>(a, sum);

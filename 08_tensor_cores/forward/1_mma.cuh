@@ -33,8 +33,8 @@ struct ForwardShape {
   static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP;
   static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
   static constexpr int PAD = Pad;        // elements at the end of each row of a tile
-  static constexpr int SHARED_NUMBERS = (Width + Pad) * (Br + 2 * Bc) + (Bc + Pad) * Br;  // Q, K, V and P
-  static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, ROW_TILES == 2 && Width >= 64);
+  static constexpr int SHARED_ELEMENTS = (Width + Pad) * (Br + 2 * Bc) + (Bc + Pad) * Br;  // Q, K, V and P
+  static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_TILES == 2 && Width >= 64);
 
   static_assert(Br % (16 * ROW_TILES) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
 };
@@ -79,9 +79,9 @@ struct Right {
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
       const int row = 16 * k + fragment::b_row(lane, r % 2), col = 16 * j + r / 2 * 8 + fragment::b_col(lane);
-      const unsigned short upper = tile.template as<unsigned short>(row, col);
-      const unsigned short lower = tile.template as<unsigned short>(row + 1, col);
-      B[r] = upper | static_cast<unsigned>(lower) << 16;
+      const unsigned short first = tile.template as<unsigned short>(row, col);
+      const unsigned short second = tile.template as<unsigned short>(row + 1, col);
+      B[r] = first | static_cast<unsigned>(second) << 16;  // the lower row in the lower half
     }
   }
 };
@@ -92,16 +92,16 @@ template <class T_, int Width, int Pad>
 struct Tile {
   using T = T_;
   static constexpr int WIDTH = Width, STRIDE = Width + Pad;
-  SharedMatrix<T> numbers;
+  SharedMatrix<T> elements;
 
-  __device__ Tile(T* start, int rows) : numbers{start, rows, Width, STRIDE} {}
-  __device__ T* end() const { return numbers.data + numbers.rows * STRIDE; }
-  __device__ Tile below(int row) const { return {numbers.data + row * STRIDE, numbers.rows - row}; }
+  __device__ Tile(T* start, int rows) : elements{start, rows, Width, STRIDE} {}
+  __device__ T* end() const { return elements.data + elements.rows * STRIDE; }
+  __device__ Tile below(int row) const { return {elements.data + row * STRIDE, elements.rows - row}; }
 
   /// Neighbouring elements of a row, as one access.
   template <class Wide>
   __device__ decltype(auto) as(int row, int col) const {
-    return numbers.template as<Wide>(row, col);
+    return elements.template as<Wide>(row, col);
   }
 
   __device__ Left<Tile> left() const { return {*this}; }
@@ -114,7 +114,7 @@ struct Tile {
 template <class Shape, class T>
 __device__ void load(const Tile<T, Shape::Width, Shape::PAD>& tile, const Matrix<const T>& M, int row0) {
   constexpr unsigned chunks = Shape::Width / 8;
-  const unsigned first = opaque(threadIdx.x), end = tile.numbers.rows * chunks;  // opaque: otherwise addresses spill
+  const unsigned first = opaque(threadIdx.x), end = tile.elements.rows * chunks;  // opaque: otherwise addresses spill
   for (unsigned index = first; index < end; index += Shape::THREADS) {
     const int row = index / chunks, col = index % chunks * 8;
     uint4 chunk = make_uint4(0, 0, 0, 0);
@@ -126,11 +126,14 @@ __device__ void load(const Tile<T, Shape::Width, Shape::PAD>& tile, const Matrix
 /// (6.2)  m = max(m, largest). Returns alpha = e^(m_old - m), the factor that rescales sums over the old P.
 template <int N>
 __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest) {
-  Rows<N> alpha = m;
-  return alpha.each([&](float& x, int r) {
-    m[r] = fmaxf(m[r], largest[r]);
-    x = expf(x - finite(m[r]));
-  });
+  Rows<N> alpha(0.0f);
+#pragma unroll
+  for (int r = 0; r < N; ++r) {
+    const float m_new = fmaxf(m[r], largest[r]);
+    alpha[r] = expf(m[r] - finite(m_new));
+    m[r] = m_new;
+  }
+  return alpha;
 }
 
 template <class T, class Shape>
@@ -140,11 +143,11 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
   const Problem& problem = rule.problem;
   const int Tr = (problem.Nq + Shape::Br - 1) / Shape::Br;
-  const int row0 = blockIdx.x % Tr * Shape::Br;
+  const int query0 = blockIdx.x % Tr * Shape::Br;
   const int b = blockIdx.x / Tr / problem.H, h = blockIdx.x / Tr % problem.H;
   const Matrix<const T> K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
 
-  const Tile<T, Shape::Width, Shape::PAD> Q_smem(dynamic_shared<T>(Shape::SHARED_NUMBERS), Shape::Br);
+  const Tile<T, Shape::Width, Shape::PAD> Q_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS), Shape::Br);
   const Tile<T, Shape::Width, Shape::PAD> K_smem(Q_smem.end(), Shape::Bc), V_smem(K_smem.end(), Shape::Bc);
   const Tile<T, Shape::Bc, Shape::PAD> P_smem(V_smem.end(), Shape::Br);
   const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_TILES;  // the warp's first row of the tile
@@ -155,24 +158,24 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   Output O(0.0f);                            // [16 ROW_TILES, Width], not normalised
   Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
   // No row of the tile sees keys from seen_by_any on.
-  const int seen_by_any = problem.visible_keys(min(row0 + Shape::Br, problem.Nq) - 1);
+  const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
   const int Tc = (seen_by_any + Shape::Bc - 1) / Shape::Bc;
 
   // 1. Q.
-  if (Tc > 0) load<Shape>(Q_smem, Q_all.head(b, h), row0);  // otherwise no barrier separates it from O, staged in its buffer
+  if (Tc > 0) load<Shape>(Q_smem, Q_all.head(b, h), query0);  // otherwise no barrier separates it from O, staged in its buffer
 
   for (int j = 0; j < Tc; ++j) {
     // 2. K and V.
-    const int col0 = j * Shape::Bc;
+    const int key0 = j * Shape::Bc;
     if (j > 0) __syncthreads();  // write after read: no warp still reads the previous K and V
-    load<Shape>(K_smem, K, col0);
-    load<Shape>(V_smem, V, col0);
+    load<Shape>(K_smem, K, key0);
+    load<Shape>(V_smem, V, key0);
     __syncthreads();  // read after write: K, V and Q of all threads have arrived
 
     // 3. S = Q K^T, and the softmax of its rows.
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
     add_product(S, Q_rows.left(), K_smem.transposed());        // (6.1)
-    rule.apply(S, b * problem.H + h, row0 + warp_row, col0);
+    rule.apply(S, b * problem.H + h, query0 + warp_row, key0);
     const auto alpha = raise(m, row_max(S));                       // (6.2)
     S.each([&](float& s, int r) { s = expf(s - finite(m[r])); });  // (6.3): S is P now
     l = alpha * l + lane_sum(S);
@@ -183,14 +186,14 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     store(P_rows, S);
     add_product(O, P_rows.left(), V_smem.right());  // (8.4)
   }
-  write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), row0 + warp_row, Q_rows);  // (6.5)
+  write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row, Q_rows);  // (6.5)
 }
 
 template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const unsigned blocks = blocks_for(a.problem.Nq, Shape::Br) * static_cast<unsigned>(a.problem.B * a.problem.H);
-    launch("tensor_mma", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)}, forward_kernel<T, Shape>,
+    launch("tensor_mma", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)}, forward_kernel<T, Shape>,
            score_rule(a, true), aligned<T>(a, a.Q, "Q_padded"), aligned<T>(a, a.K, "K_padded"), aligned<T>(a, a.V, "V_padded"),
            view<T>(a.O), view<float>(a.L));
   });

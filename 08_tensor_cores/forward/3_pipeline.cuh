@@ -30,9 +30,9 @@ struct ForwardShape {
   static constexpr int ROW_TILES = RowTiles;                       // of 16 rows, per warp
   static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
   static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP;
-  static constexpr int BLOCKS = Blocks;                                   // per SM (occupancy); they share its registers
-  static constexpr int SHARED_NUMBERS = Width * (Br + 4 * Bc) + Bc * Br;  // Q, two tiles each of K and V, P
-  static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, ROW_TILES == 2 && Width >= 64);
+  static constexpr int BLOCKS = Blocks;                                    // per SM (occupancy); they share its registers
+  static constexpr int SHARED_ELEMENTS = Width * (Br + 4 * Bc) + Bc * Br;  // Q, two tiles each of K and V, P
+  static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_TILES == 2 && Width >= 64);
 
   static_assert(Br % (16 * ROW_TILES) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
 };
@@ -61,18 +61,18 @@ template <class T_, int Width>
 struct Tile {
   using T = T_;
   static constexpr int WIDTH = Width;
-  SharedMatrix<T> numbers;
+  SharedMatrix<T> elements;
 
-  __device__ Tile(T* start, int rows) : numbers{start, rows, Width, Width} {}
-  __device__ T* end() const { return numbers.data + numbers.rows * Width; }
-  __device__ Tile below(int row) const { return {numbers.data + row * Width, numbers.rows - row}; }  // row: a multiple of 8
+  __device__ Tile(T* start, int rows) : elements{start, rows, Width, Width} {}
+  __device__ T* end() const { return elements.data + elements.rows * Width; }
+  __device__ Tile below(int row) const { return {elements.data + row * Width, elements.rows - row}; }  // row: a multiple of 8
 
   /// Neighbouring elements of a chunk, as one access.
   template <class Wide>
   __device__ decltype(auto) as(int row, int col) const {
-    return numbers.template as<Wide>(row, swizzled_col(Width, row, col));
+    return elements.template as<Wide>(row, swizzled_col(Width, row, col));
   }
-  __device__ T* chunk(int row, int col) const { return numbers.address(row, swizzled_col(Width, row, col)); }
+  __device__ T* chunk(int row, int col) const { return elements.address(row, swizzled_col(Width, row, col)); }
 
   // The lanes' chunks: the left one of rows 0..15, then the right one. For a right operand each 8 x 8 block is transposed.
   __device__ Operand<Tile, false> left() const { return {*this, lane() % 16, lane() / 16 * 8}; }
@@ -89,7 +89,7 @@ struct Tile {
 template <class Shape, class T>
 __device__ void load_async(const Tile<T, Shape::Width>& tile, const Matrix<const T>& M, int row0) {
   constexpr unsigned chunks = Shape::Width / 8;
-  const unsigned first = opaque(threadIdx.x), end = tile.numbers.rows * chunks;  // opaque: otherwise addresses spill
+  const unsigned first = opaque(threadIdx.x), end = tile.elements.rows * chunks;  // opaque: otherwise addresses spill
   for (unsigned index = first; index < end; index += Shape::THREADS) {
     const int row = index / chunks, col = index % chunks * 8;
     const bool exists = row0 + row < M.rows && col < M.cols;
@@ -100,11 +100,14 @@ __device__ void load_async(const Tile<T, Shape::Width>& tile, const Matrix<const
 /// (6.2)  m = max(m, largest). Returns alpha = e^(m_old - m), the factor that rescales sums over the old P.
 template <int N>
 __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest) {
-  Rows<N> alpha = m;
-  return alpha.each([&](float& x, int r) {
-    m[r] = fmaxf(m[r], largest[r]);
-    x = expf(x - finite(m[r]));
-  });
+  Rows<N> alpha(0.0f);
+#pragma unroll
+  for (int r = 0; r < N; ++r) {
+    const float m_new = fmaxf(m[r], largest[r]);
+    alpha[r] = expf(m[r] - finite(m_new));
+    m[r] = m_new;
+  }
+  return alpha;
 }
 
 template <class T, class Shape>
@@ -114,11 +117,11 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
   const Problem& problem = rule.problem;
   const int Tr = (problem.Nq + Shape::Br - 1) / Shape::Br;
-  const int row0 = blockIdx.x % Tr * Shape::Br;
+  const int query0 = blockIdx.x % Tr * Shape::Br;
   const int b = blockIdx.x / Tr / problem.H, h = blockIdx.x / Tr % problem.H;
   const Matrix<const T> K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
 
-  const Tile<T, Shape::Width> Q_smem(dynamic_shared<T>(Shape::SHARED_NUMBERS), Shape::Br);
+  const Tile<T, Shape::Width> Q_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS), Shape::Br);
   const auto K_smem = [&](int stage) {  // two tiles of K after Q, then two of V, then P
     return Tile<T, Shape::Width>(Q_smem.end() + stage * Shape::Bc * Shape::Width, Shape::Bc);
   };
@@ -132,7 +135,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   Output O(0.0f);                            // [16 ROW_TILES, Width], not normalised
   Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
   // No row of the tile sees keys from seen_by_any on.
-  const int seen_by_any = problem.visible_keys(min(row0 + Shape::Br, problem.Nq) - 1);
+  const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
   const int Tc = (seen_by_any + Shape::Bc - 1) / Shape::Bc;
 
   const auto load_tile = [&](int j) {
@@ -142,7 +145,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   // 1. Q and the first tiles of K and V.
   if (Tc > 0) {
-    load_async<Shape>(Q_smem, Q_all.head(b, h), row0);
+    load_async<Shape>(Q_smem, Q_all.head(b, h), query0);
     load_tile(0);
   }
 
@@ -155,7 +158,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // 3. S = Q K^T, and the softmax of its rows.
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);   // [16 ROW_TILES, Bc]
     add_product(S, Q_rows.left(), K_smem(j % 2).transposed());  // (6.1)
-    rule.apply(S, b * problem.H + h, row0 + warp_row, j * Shape::Bc);
+    rule.apply(S, b * problem.H + h, query0 + warp_row, j * Shape::Bc);
     const auto alpha = raise(m, row_max(S));                       // (6.2)
     S.each([&](float& s, int r) { s = expf(s - finite(m[r])); });  // (6.3): S is P now
     l = alpha * l + lane_sum(S);
@@ -166,16 +169,16 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     __syncwarp();  // read after write: ldmatrix reads whole rows, written by several lanes
     add_product(O, P_rows.left(), V_smem(j % 2).right());  // (8.4)
   }
-  write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), row0 + warp_row, Q_rows);  // (6.5)
+  write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row, Q_rows);  // (6.5)
 }
 
 template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const unsigned blocks = blocks_for(a.problem.Nq, Shape::Br) * static_cast<unsigned>(a.problem.B * a.problem.H);
-    launch("tensor_pipeline", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)}, forward_kernel<T, Shape>,
-           score_rule(a, true), aligned<T>(a, a.Q, "Q_padded"), aligned<T>(a, a.K, "K_padded"), aligned<T>(a, a.V, "V_padded"),
-           view<T>(a.O), view<float>(a.L));
+    launch("tensor_pipeline", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+           forward_kernel<T, Shape>, score_rule(a, true), aligned<T>(a, a.Q, "Q_padded"), aligned<T>(a, a.K, "K_padded"),
+           aligned<T>(a, a.V, "V_padded"), view<T>(a.O), view<float>(a.L));
   });
 }
 

@@ -33,8 +33,8 @@ struct ForwardShape {
   static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP;
   static constexpr int BLOCKS = Blocks;                              // per SM (occupancy); they share its registers
   static constexpr bool Q_STAYS = Width / 16 * ROW_TILES * 4 <= 32;  // registers for a warp's rows of Q
-  static constexpr int SHARED_NUMBERS = Width * (Br + 4 * Bc);       // Q, and two tiles each of K and V
-  static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, ROW_TILES == 2 && Width >= 64);
+  static constexpr int SHARED_ELEMENTS = Width * (Br + 4 * Bc);      // Q, and two tiles each of K and V
+  static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_TILES == 2 && Width >= 64);
 
   static_assert(Br % (16 * ROW_TILES) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
 };
@@ -65,11 +65,14 @@ __device__ bool in_all_rows(Rows<N> rows, F holds) {
 /// (6.2)  m = max(m, largest). Returns alpha = 2^(c m_old - c m), the factor that rescales sums over the old P.
 template <int N>
 __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
-  Rows<N> alpha = m;
-  return alpha.each([&](float& x, int r) {
-    m[r] = fmaxf(m[r], largest[r]);
-    x = exp2_approx(c * (x - finite(m[r])));
-  });
+  Rows<N> alpha(0.0f);
+#pragma unroll
+  for (int r = 0; r < N; ++r) {
+    const float m_new = fmaxf(m[r], largest[r]);
+    alpha[r] = exp2_approx(c * (m[r] - finite(m_new)));
+    m[r] = m_new;
+  }
+  return alpha;
 }
 
 /// (8.2)  S becomes P = 2^(c S - c m). Subtracted: S has already had m subtracted.
@@ -87,10 +90,10 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const Problem& problem = rule.problem;
   // The last tiles of Q, which see the most keys under a causal mask, start first.
   const BlockOrder order((problem.Nq + Shape::Br - 1) / Shape::Br, problem.B * problem.H, heads_at_once);
-  const int row0 = (order.tiles_of_head - 1 - order.tile) * Shape::Br, b = order.head / problem.H, h = order.head % problem.H;
+  const int query0 = (order.tiles_of_head - 1 - order.tile) * Shape::Br, b = order.head / problem.H, h = order.head % problem.H;
   const Matrix<const T> K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
 
-  const Tile<T, Shape::Width> Q_smem(dynamic_shared<T>(Shape::SHARED_NUMBERS), Shape::Br);
+  const Tile<T, Shape::Width> Q_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS), Shape::Br);
   const auto K_smem = [&](int stage) {  // two tiles of K after Q, then two of V
     return Tile<T, Shape::Width>(Q_smem.end() + stage * Shape::Bc * Shape::Width, Shape::Bc);
   };
@@ -103,11 +106,11 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   Output O(0.0f);                            // [16 ROW_TILES, Width], not normalised
   Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
   // No row of the tile sees keys from seen_by_any on.
-  const int seen_by_any = problem.visible_keys(min(row0 + Shape::Br, problem.Nq) - 1);
+  const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
   const int Tc = (seen_by_any + Shape::Bc - 1) / Shape::Bc;
 
   // apply() is a no-op for tiles before this one: every row sees all of their keys.
-  const int plain_tiles = rule.scale_first ? 0 : problem.visible_keys(row0) / Shape::Bc;
+  const int plain_tiles = rule.scale_first ? 0 : problem.visible_keys(query0) / Shape::Bc;
   bool m_known = false;  // in all rows of the warp
 
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS> copy_K(K, (Tc - 1) * Shape::Bc), copy_V(V, (Tc - 1) * Shape::Bc);
@@ -118,7 +121,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   // 1. Q and the last tiles of K and V.
   if (Tc > 0) {
-    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(Q_all.head(b, h), row0).load_async(Q_smem);
+    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(Q_all.head(b, h), query0).load_async(Q_smem);
     load_tile(Tc - 1);
   }
 
@@ -137,7 +140,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       add_product(S, Q, K_smem(j % 2).transposed());  // (8.1)
       bool subtracted = false;
       if (exact || j >= plain_tiles) {  // one test guards all the rare work, which gains 4 % at d = 64
-        rule.apply(S, order.head, row0 + warp_row, j * Shape::Bc);
+        rule.apply(S, order.head, query0 + warp_row, j * Shape::Bc);
         if (exact) {
           const auto alpha = raise(m, row_max(S), c);  // (6.2)
           l = alpha * l;
@@ -156,7 +159,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // 4. O += P V.
     add_product(O, rounded<T>(S), V_smem(j % 2).right());  // (8.4)
   }
-  write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), row0 + warp_row,
+  write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row,
                Q_smem.below(warp_row));  // (8.5)
 }
 
@@ -166,7 +169,7 @@ void start(const Attention& a) {
     const Problem& p = a.problem;
     const int heads = p.B * p.H, group = p.group_size();  // heads of a group share K and V
     const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(heads);
-    launch("tensor_tuned", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)}, forward_kernel<T, Shape>,
+    launch("tensor_tuned", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)}, forward_kernel<T, Shape>,
            score_rule(a), aligned<T>(a, a.Q, "Q_padded"), aligned<T>(a, a.K, "K_padded"), aligned<T>(a, a.V, "V_padded"),
            view<T>(a.O), view<float>(a.L), heads_in_L2(heads, std::int64_t{2} * p.Nk * p.d * 2 / group));
   });

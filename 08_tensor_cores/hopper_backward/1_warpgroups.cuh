@@ -34,8 +34,8 @@ struct BackwardShape {
   static constexpr int QUERY_TILES = Br / 8, COL_TILES = Width / 8;  // of 8 columns of transposed scores, and of dK and dV
   static constexpr int STAGES = 2, DS_STAGES = 1;                    // tiles of Q and dO, and of dS in shared memory
   static constexpr int CONSUMERS = Bc / GROUP_ROWS, THREADS = CONSUMERS * WARPGROUP;
-  static constexpr int SHARED_NUMBERS =
-      (Width + 63) / 64 * 64 * (2 * Bc + 2 * STAGES * Br) + DS_STAGES * Bc * Br + STAGES * 4 * Br + BARRIER_NUMBERS;
+  static constexpr int SHARED_ELEMENTS =
+      (Width + 63) / 64 * 64 * (2 * Bc + 2 * STAGES * Br) + DS_STAGES * Bc * Br + STAGES * 4 * Br + BARRIER_ELEMENTS;
   static constexpr int MIN_SM = 90;
 
   static_assert(Bc % GROUP_ROWS == 0 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
@@ -44,12 +44,12 @@ struct BackwardShape {
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, Gradients<T> all, Tensor<float> sum_all,
+    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> sum_all,
                     int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
   const Problem& problem = rule.problem;
   const BackwardShared<T, Shape> shared;
-  auto& is = shared.barriers();
+  auto& bars = shared.barriers();
   const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);
   const int warp_key = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);
@@ -58,39 +58,39 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   Accumulators<1, Shape::COL_TILES> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
   const auto load_tiles = [&](int stage, const auto& at) {  // called by one thread
-    shared.load_Q(stage, maps, all.LD, work.b, at.h, at.row0);
-    shared.load_dO(stage, maps, all.LD, work.b, at.h, at.row0);
+    shared.load_Q(stage, maps, all.LD, work.b, at.h, at.query0);
+    shared.load_dO(stage, maps, all.LD, work.b, at.h, at.query0);
   };
 
   // 1. K, V, and the first tiles of Q, dO.
   auto now = work.first(problem);
   if (threadIdx.x == 0) {
     shared.initialize();
-    shared.load_KV(0, maps, work.b, work.h_kv, work.col0);
+    shared.load_KV(0, maps, work.b, work.h_kv, work.key0);
     load_tiles(0, now);
   }
-  __syncthreads();                 // read after write: all threads see the initialised mbarriers
-  mbarrier_wait(is.full_K[0], 0);  // read after write: K and V have landed
-  mbarrier_wait(is.full_V[0], 0);
+  __syncthreads();               // read after write: all threads see the initialised mbarriers
+  wait_full(bars.full_K[0], 0);  // read after write: K and V have landed
+  wait_full(bars.full_V[0], 0);
 
-  for (int visit = 0; visit < work.visits; ++visit, now = work.after(problem, now)) {
+  for (int iteration = 0; iteration < work.iterations; ++iteration, now = work.after(problem, now)) {
     // 2. The prefetch of the next tiles starts.
-    const int stage = visit % 2, parity = visit / 2 % 2;  // each stage has one phase per two tiles
-    __syncthreads();                                      // write after read: no warp still reads the previous tiles or dS
-    if (threadIdx.x == 0 && visit + 1 < work.visits) load_tiles(1 - stage, work.after(problem, now));
+    const int stage = iteration % 2, parity = iteration / 2 % 2;  // each stage has one phase per two tiles
+    __syncthreads();  // write after read: no warp still reads the previous tiles or dS
+    if (threadIdx.x == 0 && iteration + 1 < work.iterations) load_tiles(1 - stage, work.after(problem, now));
 
     // 3. S^T and dP^T are issued; P^T while dP^T is in flight.
     Accumulators<1, Shape::QUERY_TILES> S, dP;  // transposed: [16, Br] in each warp
-    mbarrier_wait(is.full_Q[stage], parity);    // read after write: Q_i and L_i have landed
+    wait_full(bars.full_Q[stage], parity);      // read after write: Q_i and L_i have landed
     wgmma_fence();                              // the registers of S are free
     issue_product<T, K_rows.STEPS>(S, K_rows.left_of_group(), shared.Q(stage).transposed_of_group(), false);  // (8.11)
     wgmma_commit();
-    mbarrier_wait(is.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
-    wgmma_fence();                             // the registers of dP are free
+    wait_full(bars.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
+    wgmma_fence();                           // the registers of dP are free
     issue_product<T, V_rows.STEPS>(dP, V_rows.left_of_group(), shared.dO(stage).transposed_of_group(), false);  // (8.12)
     wgmma_commit();
     wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
-    rule.apply<true>(S, work.b * problem.H + now.h, work.col0 + warp_key, now.row0);
+    rule.apply<true>(S, work.b * problem.H + now.h, now.query0, work.key0 + warp_key);
     exponentiate(S, shared.LD(stage), rule);  // S is P now
 
     // 4. dS^T, for all warps.
@@ -114,13 +114,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     issue_product<T, Shape::Br / 16>(dK, dS, shared.Q(stage).right_of_group(), true);  // (8.15)
     wgmma_commit();
     wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are complete, dK may not be
-    part.add(sum_all.head(work.b, now.h), now.row0, dQ);
+    part.add(sum_all.head(work.b, now.h), now.query0, dQ);
     wgmma_wait<0>(registers(dK));  // write after read: this warpgroup has read the tiles
   }
   __syncthreads();  // write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading
   dK.each([&](float& x, int) { x *= problem.scale; });
-  write_rows(all.dV.head(work.b, work.h_kv), work.col0 + warp_key, dV, shared.V().below(warp_key));
-  write_rows(all.dK.head(work.b, work.h_kv), work.col0 + warp_key, dK, shared.K().below(warp_key));
+  write_rows(all.dV.head(work.b, work.h_kv), work.key0 + warp_key, dV, shared.V().below(warp_key));
+  write_rows(all.dK.head(work.b, work.h_kv), work.key0 + warp_key, dK, shared.K().below(warp_key));
 }
 
 template <class Shape>
@@ -129,9 +129,9 @@ void start(const Attention& a) {
     const Problem& p = a.problem;
     const TensorRef& sum = a.workspace("sum_dQ");
     const BackwardMaps maps = backward_maps<Shape>(a);
-    const Gradients<T> all = prepare<T, Shape::Width>(a, &sum);
+    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &sum);
     const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(p.B * p.Hkv);
-    launch("backward_warpgroups", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)},
+    launch("backward_warpgroups", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
            backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), heads_at_once<Shape>(a));
     convert<T, Shape::Width>(a, sum);
   });

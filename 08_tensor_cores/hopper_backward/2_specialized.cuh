@@ -37,8 +37,8 @@ struct BackwardShape {
   // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
-  static constexpr int SHARED_NUMBERS =
-      (Width + 63) / 64 * 64 * (2 * Bc + 2 * STAGES * Br) + DS_STAGES * Bc * Br + STAGES * 4 * Br + BARRIER_NUMBERS;
+  static constexpr int SHARED_ELEMENTS =
+      (Width + 63) / 64 * 64 * (2 * Bc + 2 * STAGES * Br) + DS_STAGES * Bc * Br + STAGES * 4 * Br + BARRIER_ELEMENTS;
   static constexpr int MIN_SM = 90;
 
   static_assert(Bc % GROUP_ROWS == 0 && CONSUMERS <= 2 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
@@ -53,49 +53,49 @@ constexpr int ALL_CONSUMERS = 1;
 template <class T, class Shape>
 __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
                         const Tensor<const float>& LD, const KeyWork<Shape>& work) {
-  auto& is = shared.barriers();
-  shared.load_KV(0, maps, work.b, work.h_kv, work.col0);
-  Turn<Shape::STAGES> turn;
+  auto& bars = shared.barriers();
+  shared.load_KV(0, maps, work.b, work.h_kv, work.key0);
+  PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
-  for (int visit = 0; visit < work.visits; ++visit, at = work.after(problem, at), turn.next()) {
-    mbarrier_wait(is.empty[turn.stage()], turn.parity() ^ 1);  // write after read: no consumer still reads the previous tiles
-    shared.load_Q(turn.stage(), maps, LD, work.b, at.h, at.row0);
-    shared.load_dO(turn.stage(), maps, LD, work.b, at.h, at.row0);
+  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
+    wait_empty(bars.empty[state.stage()], state.parity());  // write after read: no consumer still reads the previous tiles
+    shared.load_Q(state.stage(), maps, LD, work.b, at.h, at.query0);
+    shared.load_dO(state.stage(), maps, LD, work.b, at.h, at.query0);
   }
 }
 
 /// A consumer warpgroup: its rows of a tile of K and V.
 template <class T, class Shape>
-__device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const Gradients<T>& all,
+__device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
                         const Tensor<float>& sum_all, const KeyWork<Shape>& work) {
   const Problem& problem = rule.problem;
-  auto& is = shared.barriers();
+  auto& bars = shared.barriers();
   const int warp_key = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);
   const PartOfDQ<Shape> part;
   Accumulators<1, Shape::COL_TILES> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
-  mbarrier_wait(is.full_K[0], 0);  // read after write: K and V have landed
-  mbarrier_wait(is.full_V[0], 0);
-  Turn<Shape::STAGES> turn;
+  wait_full(bars.full_K[0], 0);  // read after write: K and V have landed
+  wait_full(bars.full_V[0], 0);
+  PipelineState<Shape::STAGES> state;
   auto now = work.first(problem);
-  for (int visit = 0; visit < work.visits; ++visit, now = work.after(problem, now), turn.next()) {
-    const int stage = turn.stage(), parity = turn.parity();
+  for (int iteration = 0; iteration < work.iterations; ++iteration, now = work.after(problem, now), state.next()) {
+    const int stage = state.stage(), parity = state.parity();
     const auto Q = shared.Q(stage), dO = shared.dO(stage);
     const auto dS_smem = shared.dS(stage);
 
     // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
     Accumulators<1, Shape::QUERY_TILES> S, dP;  // transposed: [16, Br] in each warp
-    mbarrier_wait(is.full_Q[stage], parity);    // read after write: Q_i and L_i have landed
+    wait_full(bars.full_Q[stage], parity);      // read after write: Q_i and L_i have landed
     wgmma_fence();                              // the registers of S are free
     issue_product<T, K_rows.STEPS>(S, K_rows.left_of_group(), Q.transposed_of_group(), false);  // (8.11)
     wgmma_commit();
-    mbarrier_wait(is.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
-    wgmma_fence();                             // the registers of dP are free
+    wait_full(bars.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
+    wgmma_fence();                           // the registers of dP are free
     issue_product<T, V_rows.STEPS>(dP, V_rows.left_of_group(), dO.transposed_of_group(), false);  // (8.12)
     wgmma_commit();
     wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
-    rule.apply<true>(S, work.b * problem.H + now.h, work.col0 + warp_key, now.row0);
+    rule.apply<true>(S, work.b * problem.H + now.h, now.query0, work.key0 + warp_key);
     exponentiate(S, shared.LD(stage), rule);  // S is P now
 
     // 2. dS^T, for all warps.
@@ -120,20 +120,20 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     issue_product<T, Shape::Br / 16>(dK, dS, Q.right_of_group(), true);  // (8.15)
     wgmma_commit();
     wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are complete, dK may not be
-    part.add(sum_all.head(work.b, now.h), now.row0, dQ);
+    part.add(sum_all.head(work.b, now.h), now.query0, dQ);
     wgmma_wait<0>(registers(dK));  // write after read: this warpgroup has read the tiles
-    release(is.empty[stage]);
+    release(bars.empty[stage]);
   }
   // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
   named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
   dK.each([&](float& x, int) { x *= problem.scale; });
-  write_rows(all.dV.head(work.b, work.h_kv), work.col0 + warp_key, dV, shared.V().below(warp_key));
-  write_rows(all.dK.head(work.b, work.h_kv), work.col0 + warp_key, dK, shared.K().below(warp_key));
+  write_rows(all.dV.head(work.b, work.h_kv), work.key0 + warp_key, dV, shared.V().below(warp_key));
+  write_rows(all.dK.head(work.b, work.h_kv), work.key0 + warp_key, dK, shared.K().below(warp_key));
 }
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, Gradients<T> all, Tensor<float> sum_all,
+    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> sum_all,
                     int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
   const BackwardShared<T, Shape> shared;
@@ -158,9 +158,9 @@ void start(const Attention& a) {
     const Problem& p = a.problem;
     const TensorRef& sum = a.workspace("sum_dQ");
     const BackwardMaps maps = backward_maps<Shape>(a);
-    const Gradients<T> all = prepare<T, Shape::Width>(a, &sum);
+    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &sum);
     const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(p.B * p.Hkv);
-    launch("backward_ring", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)}, backward_kernel<T, Shape>,
+    launch("backward_ring", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)}, backward_kernel<T, Shape>,
            score_rule(a), maps, all, view<float>(sum), heads_at_once<Shape>(a));
     convert<T, Shape::Width>(a, sum);
   });

@@ -42,8 +42,8 @@ struct BackwardShape {
   // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
-  static constexpr int SHARED_NUMBERS = (Width + 63) / 64 * 64 * (2 * Bc + 2 * STAGES * Br) + DS_STAGES * Bc * Br +
-                                        STAGES * 4 * Br + BARRIER_NUMBERS + DQ_STAGES * 2 * Br * Width;
+  static constexpr int SHARED_ELEMENTS = (Width + 63) / 64 * 64 * (2 * Bc + 2 * STAGES * Br) + DS_STAGES * Bc * Br +
+                                         STAGES * 4 * Br + BARRIER_ELEMENTS + DQ_STAGES * 2 * Br * Width;
   static constexpr int MIN_SM = 90;
 
   static_assert(Bc % GROUP_ROWS == 0 && CONSUMERS <= 2 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
@@ -58,11 +58,11 @@ constexpr int ALL_CONSUMERS = 1;
 template <class Shape>
 struct WorkFromTheEnd : KeyWork<Shape> {
   using KeyWork<Shape>::KeyWork;
-  using typename KeyWork<Shape>::Visit;
-  __device__ static int last_row(const Problem& p) { return (p.Nq - 1) / Shape::Br * Shape::Br; }
-  __device__ Visit first(const Problem& p) const { return {this->h_kv * p.group_size(), last_row(p)}; }
-  __device__ Visit after(const Problem& p, Visit at) const {
-    return at.row0 > this->first_row ? Visit{at.h, at.row0 - Shape::Br} : Visit{at.h + 1, last_row(p)};
+  using typename KeyWork<Shape>::QueryTile;
+  __device__ static int last_query(const Problem& p) { return (p.Nq - 1) / Shape::Br * Shape::Br; }
+  __device__ QueryTile first(const Problem& p) const { return {this->h_kv * p.group_size(), last_query(p)}; }
+  __device__ QueryTile after(const Problem& p, QueryTile at) const {
+    return at.query0 > this->first_query ? QueryTile{at.h, at.query0 - Shape::Br} : QueryTile{at.h + 1, last_query(p)};
   }
 };
 
@@ -70,14 +70,14 @@ struct WorkFromTheEnd : KeyWork<Shape> {
 template <class T, class Shape>
 __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
                         const Tensor<const float>& LD, const WorkFromTheEnd<Shape>& work) {
-  auto& is = shared.barriers();
-  shared.load_KV(0, maps, work.b, work.h_kv, work.col0);
-  Turn<Shape::STAGES> turn;
+  auto& bars = shared.barriers();
+  shared.load_KV(0, maps, work.b, work.h_kv, work.key0);
+  PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
-  for (int visit = 0; visit < work.visits; ++visit, at = work.after(problem, at), turn.next()) {
-    mbarrier_wait(is.empty[turn.stage()], turn.parity() ^ 1);  // write after read: no consumer still reads the previous tiles
-    shared.load_Q(turn.stage(), maps, LD, work.b, at.h, at.row0);
-    shared.load_dO(turn.stage(), maps, LD, work.b, at.h, at.row0);
+  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
+    wait_empty(bars.empty[state.stage()], state.parity());  // write after read: no consumer still reads the previous tiles
+    shared.load_Q(state.stage(), maps, LD, work.b, at.h, at.query0);
+    shared.load_dO(state.stage(), maps, LD, work.b, at.h, at.query0);
   }
 }
 
@@ -96,65 +96,65 @@ template <class T, class Shape>
 __device__ void add(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& sum_all,
                     const Tensor<int>& turns_all, const WorkFromTheEnd<Shape>& work, int stage) {
   constexpr int BYTES = 4 * Shape::Br * Shape::Width;
-  auto& is = shared.barriers();
+  auto& bars = shared.barriers();
   const float* const dQ_smem = shared.dQ(stage).data;
-  const int tile = work.col0 / Shape::Bc;
+  const int tile = work.key0 / Shape::Bc;
   int parity = 0;
   auto at = work.first(problem);
-  for (int visit = 0; visit < work.visits; ++visit, at = work.after(problem, at)) {
-    if (visit % Shape::DQ_STAGES != stage) continue;
-    const auto sum = sum_all.head(work.b, at.h).address(0, at.row0 * Shape::Width);
+  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
+    if (iteration % Shape::DQ_STAGES != stage) continue;
+    const auto sum = sum_all.head(work.b, at.h).address(0, at.query0 * Shape::Width);
     const Matrix<int> turns = turns_all.head(work.b, at.h);
-    const int place = at.row0 / Shape::Br;
-    mbarrier_wait(is.full_dQ[stage], parity);  // read after write: dQ_i is complete
+    const int query_tile = at.query0 / Shape::Br;
+    wait_full(bars.full_dQ[stage], parity);  // read after write: dQ_i is complete
     if (tile == 0) {
       bulk_store(sum, dQ_smem, BYTES);
     } else {
-      wait_for(turns.address(0, place), tile);
+      wait_for(turns.address(0, query_tile), tile);
       bulk_reduce_add(sum, dQ_smem, BYTES);
     }
     bulk_commit();
     bulk_wait<0>();  // complete, not only read
-    mbarrier_arrive(is.empty_dQ[stage]);
+    mbarrier_arrive(bars.empty_dQ[stage]);
     __threadfence();  // the next block sees the addition before it sees its turn
-    const bool last = work.col0 + Shape::Bc >= problem.visible_keys(min(at.row0 + Shape::Br, problem.Nq) - 1);
-    atomicAdd(turns.address(0, place), last ? -tile : 1);  // the last one resets it for the next launch
+    const bool last = work.key0 + Shape::Bc >= problem.visible_keys(min(at.query0 + Shape::Br, problem.Nq) - 1);
+    atomicAdd(turns.address(0, query_tile), last ? -tile : 1);  // the last one resets it for the next launch
     parity ^= 1;
   }
 }
 
 /// A consumer warpgroup: its rows of a tile of K and V.
 template <class T, class Shape>
-__device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const Gradients<T>& all,
+__device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
                         const WorkFromTheEnd<Shape>& work) {
   const Problem& problem = rule.problem;
-  auto& is = shared.barriers();
+  auto& bars = shared.barriers();
   const int warp_key = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);
   const PartOfDQ<Shape> part;
   Accumulators<1, Shape::COL_TILES> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
-  mbarrier_wait(is.full_K[0], 0);  // read after write: K and V have landed
-  mbarrier_wait(is.full_V[0], 0);
-  Turn<Shape::STAGES> turn;
+  wait_full(bars.full_K[0], 0);  // read after write: K and V have landed
+  wait_full(bars.full_V[0], 0);
+  PipelineState<Shape::STAGES> state;
   auto now = work.first(problem);
-  for (int visit = 0; visit < work.visits; ++visit, now = work.after(problem, now), turn.next()) {
-    const int stage = turn.stage(), parity = turn.parity();
+  for (int iteration = 0; iteration < work.iterations; ++iteration, now = work.after(problem, now), state.next()) {
+    const int stage = state.stage(), parity = state.parity();
     const auto Q = shared.Q(stage), dO = shared.dO(stage);
     const auto dS_smem = shared.dS(stage);
 
     // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
     Accumulators<1, Shape::QUERY_TILES> S, dP;  // transposed: [16, Br] in each warp
-    mbarrier_wait(is.full_Q[stage], parity);    // read after write: Q_i and L_i have landed
+    wait_full(bars.full_Q[stage], parity);      // read after write: Q_i and L_i have landed
     wgmma_fence();                              // the registers of S are free
     issue_product<T, K_rows.STEPS>(S, K_rows.left_of_group(), Q.transposed_of_group(), false);  // (8.11)
     wgmma_commit();
-    mbarrier_wait(is.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
-    wgmma_fence();                             // the registers of dP are free
+    wait_full(bars.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
+    wgmma_fence();                           // the registers of dP are free
     issue_product<T, V_rows.STEPS>(dP, V_rows.left_of_group(), dO.transposed_of_group(), false);  // (8.12)
     wgmma_commit();
     wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
-    rule.apply<true>(S, work.b * problem.H + now.h, work.col0 + warp_key, now.row0);
+    rule.apply<true>(S, work.b * problem.H + now.h, now.query0, work.key0 + warp_key);
     exponentiate(S, shared.LD(stage), rule);  // S is P now
 
     // 2. dS^T, for all warps.
@@ -178,43 +178,47 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_fence();                                                       // read after write: dS has been computed
     issue_product<T, Shape::Br / 16>(dK, dS, Q.right_of_group(), true);  // (8.15)
     wgmma_commit();
-    wgmma_wait<1>(registers(dV), registers(dQ));    // read after write: dV and dQ are complete, dK may not be
-    mbarrier_wait(is.empty_dQ[stage], parity ^ 1);  // write after read: the TMA has read the dQ of two tiles ago
+    wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are complete, dK may not be
+    wait_empty(bars.empty_dQ[stage], parity);     // write after read: the TMA has read the dQ of two tiles ago
     part.store(shared.dQ(stage), dQ);
     fence_proxy_async();  // read after write: the TMA sees this thread's stores
-    release(is.full_dQ[stage]);
+    release(bars.full_dQ[stage]);
     wgmma_wait<0>(registers(dK));  // write after read: this warpgroup has read the tiles
-    release(is.empty[stage]);
+    release(bars.empty[stage]);
   }
   // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
   named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
   dK.each([&](float& x, int) { x *= problem.scale; });
-  write_rows(all.dV.head(work.b, work.h_kv), work.col0 + warp_key, dV, shared.V().below(warp_key));
-  write_rows(all.dK.head(work.b, work.h_kv), work.col0 + warp_key, dK, shared.K().below(warp_key));
+  write_rows(all.dV.head(work.b, work.h_kv), work.key0 + warp_key, dV, shared.V().below(warp_key));
+  write_rows(all.dK.head(work.b, work.h_kv), work.key0 + warp_key, dK, shared.K().below(warp_key));
 }
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, Gradients<T> all, Tensor<float> sum_all,
+    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> sum_all,
                     Tensor<int> tickets, Tensor<int> turns, int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
   const BackwardShared<T, Shape> shared;
-  auto& is = shared.barriers();
+  auto& bars = shared.barriers();
   if (threadIdx.x == 0) {
     shared.initialize();
     const auto next = tickets.head(0, 0).address(0, 0);
     const int end = static_cast<int>(gridDim.x);
-    is.number[0] = atomicAdd(next, 1);
-    if (is.number[0] == end - 1) atomicSub(next, end);  // all tickets are drawn: reset for the next launch
+    bars.work_id[0] = atomicAdd(next, 1);
+    if (bars.work_id[0] == end - 1) atomicSub(next, end);  // all tickets are drawn: reset for the next launch
   }
   __syncthreads();  // read after write: all threads see the ticket and the initialised mbarriers. From here on roles differ
-  const WorkFromTheEnd<Shape> work(rule.problem, heads_at_once, __shfl_sync(ALL_LANES, is.number[0], 0));
+  const WorkFromTheEnd<Shape> work(rule.problem, heads_at_once, __shfl_sync(ALL_LANES, bars.work_id[0], 0));
 
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
     const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;
     if (role > 2 || !elect_one()) return;
-    role == 0 ? produce(shared, maps, rule.problem, all.LD, work) : add(shared, rule.problem, sum_all, turns, work, role - 1);
+    if (role == 0) {
+      produce(shared, maps, rule.problem, all.LD, work);
+    } else {
+      add(shared, rule.problem, sum_all, turns, work, role - 1);
+    }
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
     consume(shared, rule, all, work);
@@ -228,9 +232,9 @@ void start(const Attention& a) {
     const TensorRef& sum = a.workspace("sum_dQ");
     const BackwardMaps maps = backward_maps<Shape>(a);
     // No block stores dQ of queries that see no key: clear it here.
-    const Gradients<T> all = prepare<T, Shape::Width>(a, p.causal && p.Nq > p.Nk ? &sum : nullptr);
+    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, p.causal && p.Nq > p.Nk ? &sum : nullptr);
     const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(p.B * p.Hkv);
-    launch("backward_ordered", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)},
+    launch("backward_ordered", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
            backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), view<int>(a.workspace("tickets")),
            view<int>(a.workspace("turns")), heads_at_once<Shape>(a));
     convert<T, Shape::Width>(a, sum);

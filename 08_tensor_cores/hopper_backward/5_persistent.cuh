@@ -37,8 +37,8 @@ struct BackwardShape {
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
   static constexpr int KV_STAGES = 2;  // of the rings of K and V
-  static constexpr int SHARED_NUMBERS =
-      (Width + 63) / 64 * 64 * (2 * KV_STAGES * Bc + 2 * STAGES * Br) + DS_STAGES * Bc * Br + STAGES * 4 * Br + BARRIER_NUMBERS;
+  static constexpr int SHARED_ELEMENTS = (Width + 63) / 64 * 64 * (2 * KV_STAGES * Bc + 2 * STAGES * Br) + DS_STAGES * Bc * Br +
+                                         STAGES * 4 * Br + BARRIER_ELEMENTS;
   static constexpr int MIN_SM = 90;
 
   static_assert(Bc % GROUP_ROWS == 0 && CONSUMERS <= 2 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
@@ -53,56 +53,56 @@ using SharedTiles = BackwardShared<T, Shape, Shape::KV_STAGES>;
 constexpr int ALL_CONSUMERS = 1;
 
 /// One thread: loads K and V for a tile of keys, then tiles of queries, each as soon as its buffer is empty.
-template <class T, class Shape, class Turns>
+template <class T, class Shape, class States>
 __device__ void produce(const SharedTiles<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
-                        const Tensor<const float>& LD, const KeyWork<Shape>& work, int number, Turns& turn) {
-  auto& is = shared.barriers();
-  const int place = turn.of_KV.stage();
+                        const Tensor<const float>& LD, const KeyWork<Shape>& work, int work_id, States& state) {
+  auto& bars = shared.barriers();
+  const int KV_stage = state.KV.stage();
   // Write after read: the gradients staged in K's and V's buffers have been stored.
-  mbarrier_wait(is.empty_KV[place], turn.of_KV.parity() ^ 1);
-  is.number[place] = number;
-  shared.load_KV(place, maps, work.b, work.h_kv, work.col0);
-  turn.of_KV.next();
+  wait_empty(bars.empty_KV[KV_stage], state.KV.parity());
+  bars.work_id[KV_stage] = work_id;
+  shared.load_KV(KV_stage, maps, work.b, work.h_kv, work.key0);
+  state.KV.next();
   auto at = work.first(problem);
-  for (int visit = 0; visit < work.visits; ++visit, at = work.after(problem, at), turn.of_Q.next()) {
-    const int stage = turn.of_Q.stage(), parity = turn.of_Q.parity();
-    mbarrier_wait(is.empty[stage], parity ^ 1);  // write after read: no consumer still reads the previous tiles
-    shared.load_Q(stage, maps, LD, work.b, at.h, at.row0);
-    shared.load_dO(stage, maps, LD, work.b, at.h, at.row0);
+  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.Q.next()) {
+    const int stage = state.Q.stage(), parity = state.Q.parity();
+    wait_empty(bars.empty[stage], parity);  // write after read: no consumer still reads the previous tiles
+    shared.load_Q(stage, maps, LD, work.b, at.h, at.query0);
+    shared.load_dO(stage, maps, LD, work.b, at.h, at.query0);
   }
 }
 
 /// A consumer warpgroup: its rows of a tile of K and V.
-template <class T, class Shape, class Turns>
-__device__ void consume(const SharedTiles<T, Shape>& shared, const ScoreRule& rule, const Gradients<T>& all,
-                        const Tensor<float>& sum_all, const KeyWork<Shape>& work, Turns& turn) {
+template <class T, class Shape, class States>
+__device__ void consume(const SharedTiles<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
+                        const Tensor<float>& sum_all, const KeyWork<Shape>& work, States& state) {
   const Problem& problem = rule.problem;
-  auto& is = shared.barriers();
-  const auto K = shared.K(turn.of_KV.stage()), V = shared.V(turn.of_KV.stage());
+  auto& bars = shared.barriers();
+  const auto K = shared.K(state.KV.stage()), V = shared.V(state.KV.stage());
   const int warp_key = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const auto K_rows = K.below(warpgroup() * GROUP_ROWS), V_rows = V.below(warpgroup() * GROUP_ROWS);
   const PartOfDQ<Shape> part;
   Accumulators<1, Shape::COL_TILES> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
-  mbarrier_wait(is.full_V[turn.of_KV.stage()], turn.of_KV.parity());  // read after write: V has landed, and K before it
+  wait_full(bars.full_V[state.KV.stage()], state.KV.parity());  // read after write: V has landed, and K before it
   auto now = work.first(problem);
-  for (int visit = 0; visit < work.visits; ++visit, now = work.after(problem, now), turn.of_Q.next()) {
-    const int stage = turn.of_Q.stage(), parity = turn.of_Q.parity();
+  for (int iteration = 0; iteration < work.iterations; ++iteration, now = work.after(problem, now), state.Q.next()) {
+    const int stage = state.Q.stage(), parity = state.Q.parity();
     const auto Q = shared.Q(stage), dO = shared.dO(stage);
     const auto dS_smem = shared.dS(stage);
 
     // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
     Accumulators<1, Shape::QUERY_TILES> S, dP;  // transposed: [16, Br] in each warp
-    mbarrier_wait(is.full_Q[stage], parity);    // read after write: Q_i and L_i have landed
+    wait_full(bars.full_Q[stage], parity);      // read after write: Q_i and L_i have landed
     wgmma_fence();                              // the registers of S are free
     issue_product<T, K_rows.STEPS>(S, K_rows.left_of_group(), Q.transposed_of_group(), false);  // (8.11)
     wgmma_commit();
-    mbarrier_wait(is.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
-    wgmma_fence();                             // the registers of dP are free
+    wait_full(bars.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
+    wgmma_fence();                           // the registers of dP are free
     issue_product<T, V_rows.STEPS>(dP, V_rows.left_of_group(), dO.transposed_of_group(), false);  // (8.12)
     wgmma_commit();
     wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
-    rule.apply<true>(S, work.b * problem.H + now.h, work.col0 + warp_key, now.row0);
+    rule.apply<true>(S, work.b * problem.H + now.h, now.query0, work.key0 + warp_key);
     exponentiate(S, shared.LD(stage), rule);  // S is P now
 
     // 2. dS^T, for all warps.
@@ -127,57 +127,57 @@ __device__ void consume(const SharedTiles<T, Shape>& shared, const ScoreRule& ru
     issue_product<T, Shape::Br / 16>(dK, dS, Q.right_of_group(), true);  // (8.15)
     wgmma_commit();
     wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are complete, dK may not be
-    part.add(sum_all.head(work.b, now.h), now.row0, dQ);
+    part.add(sum_all.head(work.b, now.h), now.query0, dQ);
     wgmma_wait<0>(registers(dK));  // write after read: this warpgroup has read the tiles
-    release(is.empty[stage]);
+    release(bars.empty[stage]);
   }
   // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
   named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
   dK.each([&](float& x, int) { x *= problem.scale; });
-  write_rows(all.dV.head(work.b, work.h_kv), work.col0 + warp_key, dV, V.below(warp_key));
-  write_rows(all.dK.head(work.b, work.h_kv), work.col0 + warp_key, dK, K.below(warp_key));
+  write_rows(all.dV.head(work.b, work.h_kv), work.key0 + warp_key, dV, V.below(warp_key));
+  write_rows(all.dK.head(work.b, work.h_kv), work.key0 + warp_key, dK, K.below(warp_key));
   fence_proxy_async();  // write after write: the TMA loads the next K and V where this thread has stored
-  release(is.empty_KV[turn.of_KV.stage()]);
-  turn.of_KV.next();
+  release(bars.empty_KV[state.KV.stage()]);
+  state.KV.next();
 }
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, Gradients<T> all, Tensor<float> sum_all,
+    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> sum_all,
                     Tensor<int> counter, int heads_at_once, int end) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
   const SharedTiles<T, Shape> shared;
-  auto& is = shared.barriers();
+  auto& bars = shared.barriers();
   if (threadIdx.x == 0) shared.initialize();
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();
 
   struct {
-    Turn<Shape::KV_STAGES> of_KV;
-    Turn<Shape::STAGES> of_Q;
-  } turn;
+    PipelineState<Shape::KV_STAGES> KV;
+    PipelineState<Shape::STAGES> Q;
+  } state;
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
     if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;
     const auto next = counter.head(0, 0).address(0, 0);
-    for (int number = blockIdx.x; number < end;) {
+    for (int work_id = blockIdx.x; work_id < end;) {
       const int drawn = atomicAdd(next, 1);  // early: the result has the latency of a load
-      produce(shared, maps, rule.problem, all.LD, KeyWork<Shape>(rule.problem, heads_at_once, number), number, turn);
+      produce(shared, maps, rule.problem, all.LD, KeyWork<Shape>(rule.problem, heads_at_once, work_id), work_id, state);
       // There is one draw per tile. The very last draw resets the counter for the next launch.
       if (drawn == end - 1) atomicSub(next, end);
-      number = static_cast<int>(gridDim.x) + drawn;
+      work_id = static_cast<int>(gridDim.x) + drawn;
     }
-    const int place = turn.of_KV.stage();
-    mbarrier_wait(is.empty_KV[place], turn.of_KV.parity() ^ 1);  // write after read: all consumers have read the previous index
-    is.number[place] = end;                                      // no work left
-    mbarrier_arrive(is.full_K[place]);
+    const int KV_stage = state.KV.stage();
+    wait_empty(bars.empty_KV[KV_stage], state.KV.parity());  // write after read: all consumers have read the previous index
+    bars.work_id[KV_stage] = end;                            // no work left
+    mbarrier_arrive(bars.full_K[KV_stage]);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
     while (true) {
-      mbarrier_wait(is.full_K[turn.of_KV.stage()], turn.of_KV.parity());  // read after write: the index, and K has landed
-      const int number = __shfl_sync(ALL_LANES, is.number[turn.of_KV.stage()], 0);
-      if (number >= end) break;
-      consume(shared, rule, all, sum_all, KeyWork<Shape>(rule.problem, heads_at_once, number), turn);
+      wait_full(bars.full_K[state.KV.stage()], state.KV.parity());  // read after write: the index, and K has landed
+      const int work_id = __shfl_sync(ALL_LANES, bars.work_id[state.KV.stage()], 0);
+      if (work_id >= end) break;
+      consume(shared, rule, all, sum_all, KeyWork<Shape>(rule.problem, heads_at_once, work_id), state);
     }
   }
 }
@@ -188,11 +188,11 @@ void start(const Attention& a) {
     const Problem& p = a.problem;
     const TensorRef& sum = a.workspace("sum_dQ");
     const BackwardMaps maps = backward_maps<Shape>(a);
-    const Gradients<T> all = prepare<T, Shape::Width>(a, &sum);
+    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &sum);
     const int kv_heads = p.B * p.Hkv, end = static_cast<int>(blocks_for(p.Nk, Shape::Bc)) * kv_heads;
     const int blocks = std::min(end, a.limits.multiprocessors);
     launch("backward_persistent",
-           {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)},
+           {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
            backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), view<int>(a.workspace("counter")),
            heads_at_once<Shape>(a), end);
     convert<T, Shape::Width>(a, sum);

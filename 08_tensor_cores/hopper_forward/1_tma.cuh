@@ -33,8 +33,8 @@ struct ForwardShape {
   static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP;
   static constexpr int BLOCKS = Blocks;                              // per SM (occupancy); they share its registers
   static constexpr bool Q_STAYS = Width / 16 * ROW_TILES * 4 <= 32;  // registers for a warp's rows of Q
-  static constexpr int SHARED_NUMBERS =
-      (Width + 63) / 64 * 64 * (Br + 4 * Bc) + BARRIER_NUMBERS;  // Q, two tiles each of K and V, mbarriers
+  static constexpr int SHARED_ELEMENTS =
+      (Width + 63) / 64 * 64 * (Br + 4 * Bc) + BARRIER_ELEMENTS;  // Q, two tiles each of K and V, mbarriers
   static constexpr int MIN_SM = 90;
 
   static_assert(Br % (16 * ROW_TILES) == 0 && Bc % 16 == 0 && Width % 16 == 0, "whole fragments");
@@ -61,13 +61,13 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const Problem& problem = rule.problem;
   // The last tiles of Q, which see the most keys under a causal mask, start first.
   const BlockOrder order((problem.Nq + Shape::Br - 1) / Shape::Br, problem.B * problem.H, heads_at_once);
-  const int row0 = (order.tiles_of_head - 1 - order.tile) * Shape::Br, b = order.head / problem.H, h = order.head % problem.H;
+  const int query0 = (order.tiles_of_head - 1 - order.tile) * Shape::Br, b = order.head / problem.H, h = order.head % problem.H;
 
   using QTile = PanelTile<T, Shape::Br, Shape::Width>;
   using KTile = PanelTile<T, Shape::Bc, Shape::Width>;
-  const QTile Q_smem(dynamic_shared<T>(Shape::SHARED_NUMBERS));
+  const QTile Q_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS));
   const auto K_smem = [&](int stage) {  // two tiles of K after Q, then two of V, then mbarriers
-    return KTile(Q_smem.panels.data + QTile::NUMBERS + stage * KTile::NUMBERS);
+    return KTile(Q_smem.panels.data + QTile::ELEMENTS + stage * KTile::ELEMENTS);
   };
   const auto V_smem = [&](int stage) { return K_smem(2 + stage); };
   Mbarrier* const full_KV = reinterpret_cast<Mbarrier*>(K_smem(4).panels.data);  // of each stage
@@ -80,11 +80,11 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   Output O(0.0f);                            // [16 ROW_TILES, Width], not normalised
   Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
   // No row of the tile sees keys from seen_by_any on.
-  const int seen_by_any = problem.visible_keys(min(row0 + Shape::Br, problem.Nq) - 1);
+  const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
   const int Tc = (seen_by_any + Shape::Bc - 1) / Shape::Bc;
 
   // apply() is a no-op for tiles before this one: every row sees all of their keys.
-  const int plain_tiles = rule.scale_first ? 0 : problem.visible_keys(row0) / Shape::Bc;
+  const int plain_tiles = rule.scale_first ? 0 : problem.visible_keys(query0) / Shape::Bc;
   bool m_known = false;  // in all rows of the warp
 
   const auto load_tile = [&](int j) {  // called by one thread
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     fence_mbarrier_init();  // the TMA sees the initialised mbarriers
     if (Tc > 0) {
       mbarrier_arrive_expect_tx(full_Q, QTile::BYTES);
-      Q_smem.load(Q_map, full_Q, row0, h, b);
+      Q_smem.load(Q_map, full_Q, query0, h, b);
       load_tile(Tc - 1);
     }
   }
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       add_product(S, Q, K_smem(j % 2).transposed());  // (8.1)
       bool subtracted = false;
       if (exact || j >= plain_tiles) {  // one test guards all the rare work, which gains 4 % at d = 64
-        rule.apply(S, order.head, row0 + warp_row, j * Shape::Bc);
+        rule.apply(S, order.head, query0 + warp_row, j * Shape::Bc);
         if (exact) {
           const auto alpha = raise(m, row_max(S), c);  // (6.2)
           l = alpha * l;
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // 4. O += P V.
     add_product(O, InRegisters<T, Shape::ROW_TILES, Shape::Bc / 16>(S), V_smem(j % 2).right());  // (8.4)
   }
-  write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), row0 + warp_row,
+  write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row,
                Q_smem.below(warp_row));  // (8.5)
 }
 
@@ -153,7 +153,7 @@ void start(const Attention& a) {
     const Problem& p = a.problem;
     const int heads = p.B * p.H, group = p.group_size();  // heads of a group share K and V
     const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(heads);
-    launch("tensor_tma", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)}, forward_kernel<T, Shape>,
+    launch("tensor_tma", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)}, forward_kernel<T, Shape>,
            score_rule(a), map_of<T>(a, a.Q, "Q_padded", Shape::Br), map_of<T>(a, a.K, "K_padded", Shape::Bc),
            map_of<T>(a, a.V, "V_padded", Shape::Bc), view<T>(a.O), view<float>(a.L),
            heads_in_L2(heads, std::int64_t{2} * p.Nk * p.d * 2 / group));

@@ -33,8 +33,8 @@ struct ForwardShape {
   static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
   static constexpr int STAGES = 2;                                 // tiles each of K and V in shared memory
   static constexpr int CONSUMERS = Br / GROUP_ROWS, THREADS = CONSUMERS * WARPGROUP;
-  static constexpr int SHARED_NUMBERS =
-      (Width + 63) / 64 * 64 * (Br + 2 * STAGES * Bc) + BARRIER_NUMBERS;  // Q, K, V, mbarriers
+  static constexpr int SHARED_ELEMENTS =
+      (Width + 63) / 64 * 64 * (Br + 2 * STAGES * Bc) + BARRIER_ELEMENTS;  // Q, K, V, mbarriers
   static constexpr int MIN_SM = 90;
 
   static_assert(Br % GROUP_ROWS == 0 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     forward_kernel(ScoreRule rule, const __grid_constant__ Maps maps, Tensor<T> O_all, Tensor<float> L_all, Schedule schedule) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
   const Shared<T, Shape> shared;
-  auto& is = shared.barriers();
+  auto& bars = shared.barriers();
   const Work<Shape> work(rule.problem, schedule, blockIdx.x);
   const int warp_row = threadIdx.x / WARP * 16;                    // the warp's first row of the tile
   const auto Q_rows = shared.Q().below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
@@ -54,23 +54,23 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
 
   const auto load_tile = [&](int j) {  // called by one thread
-    mbarrier_arrive_expect_tx(is.full_K[j % 2], shared.K(0).BYTES);
-    shared.K(j % 2).load(maps.K, is.full_K[j % 2], j * Shape::Bc, work.kv_head, work.b);
-    mbarrier_arrive_expect_tx(is.full_V[j % 2], shared.V(0).BYTES);
-    shared.V(j % 2).load(maps.V, is.full_V[j % 2], j * Shape::Bc, work.kv_head, work.b);
+    mbarrier_arrive_expect_tx(bars.full_K[j % 2], shared.K(0).BYTES);
+    shared.K(j % 2).load(maps.K, bars.full_K[j % 2], j * Shape::Bc, work.kv_head, work.b);
+    mbarrier_arrive_expect_tx(bars.full_V[j % 2], shared.V(0).BYTES);
+    shared.V(j % 2).load(maps.V, bars.full_V[j % 2], j * Shape::Bc, work.kv_head, work.b);
   };
 
   // 1. Q and the last tiles of K and V.
   if (threadIdx.x == 0) {
     shared.initialize();
     if (work.Tc > 0) {
-      mbarrier_arrive_expect_tx(is.full_Q[0], shared.Q().BYTES);
-      shared.Q().load(maps.Q, is.full_Q[0], work.row0, work.h, work.b);
+      mbarrier_arrive_expect_tx(bars.full_Q[0], shared.Q().BYTES);
+      shared.Q().load(maps.Q, bars.full_Q[0], work.query0, work.h, work.b);
       load_tile(work.Tc - 1);
     }
   }
-  __syncthreads();                                  // read after write: all threads see the initialised mbarriers
-  if (work.Tc > 0) mbarrier_wait(is.full_Q[0], 0);  // read after write: Q has landed
+  __syncthreads();                                // read after write: all threads see the initialised mbarriers
+  if (work.Tc > 0) wait_full(bars.full_Q[0], 0);  // read after write: Q has landed
 
   for (int j = work.Tc - 1; j >= 0; --j) {
     // 2. The prefetch of the next tiles starts.
@@ -79,13 +79,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if (threadIdx.x == 0 && j > 0) load_tile(j - 1);
 
     // 3. S = Q K^T, and the softmax of its rows.
-    Accumulators<1, Shape::KEY_TILES> S;      // [16, Bc] in each warp
-    mbarrier_wait(is.full_K[j % 2], parity);  // read after write: K_j has landed
-    wgmma_fence();                            // the registers of S are free
+    Accumulators<1, Shape::KEY_TILES> S;    // [16, Bc] in each warp
+    wait_full(bars.full_K[j % 2], parity);  // read after write: K_j has landed
+    wgmma_fence();                          // the registers of S are free
     issue_product<T, Q_rows.STEPS>(S, Q_rows.left_of_group(), shared.K(j % 2).transposed_of_group(), false);  // (8.1)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
-    rule.apply(S, work.head, work.row0 + warp_row, j * Shape::Bc);
+    rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
     const auto alpha = raise(m, row_max(S), c);  // (6.2)
     exponentiate(S, m, c, rule.scale_first);     // (8.2): S is P now
     l = alpha * l + lane_sum(S);
@@ -93,15 +93,15 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
     // 4. O += P V.
     const InRegisters<T, 1, Shape::Bc / 16> P(S);
-    mbarrier_wait(is.full_V[j % 2], parity);  // read after write: V_j has landed
-    wgmma_fence();                            // read after write: O and P have been computed
+    wait_full(bars.full_V[j % 2], parity);  // read after write: V_j has landed
+    wgmma_fence();                          // read after write: O and P have been computed
     issue_product<T, Shape::Bc / 16>(O, P, shared.V(j % 2).right_of_group(), true);  // (8.4)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is complete; write after read: this warpgroup has read K_j and V_j
   }
   named_barrier_sync(1 + warpgroup(),
                      WARPGROUP);  // write after read: the products of all four warps have read Q; O is staged in its buffer
-  write_output(O, m, l, rule.factor, O_all.head(work.b, work.h), L_all.head_vector(work.b, work.h), work.row0 + warp_row,
+  write_output(O, m, l, rule.factor, O_all.head(work.b, work.h), L_all.head_vector(work.b, work.h), work.query0 + warp_row,
                shared.Q().below(warp_row));  // (8.5)
 }
 
@@ -109,7 +109,8 @@ template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Schedule schedule = schedule_of<Shape>(a.problem);
-    launch("tensor_wgmma", {dim3(static_cast<unsigned>(schedule.end)), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)},
+    launch("tensor_wgmma",
+           {dim3(static_cast<unsigned>(schedule.end)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
            forward_kernel<T, Shape>, score_rule(a), maps_of<T, Shape>(a), view<T>(a.O), view<float>(a.L), schedule);
   });
 }

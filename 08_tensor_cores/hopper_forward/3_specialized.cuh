@@ -36,57 +36,57 @@ struct ForwardShape {
   // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
-  static constexpr int SHARED_NUMBERS =
-      (Width + 63) / 64 * 64 * (Br + 2 * STAGES * Bc) + BARRIER_NUMBERS;  // Q, K, V, mbarriers
+  static constexpr int SHARED_ELEMENTS =
+      (Width + 63) / 64 * 64 * (Br + 2 * STAGES * Bc) + BARRIER_ELEMENTS;  // Q, K, V, mbarriers
   static constexpr int MIN_SM = 90;
 
   static_assert(Br % GROUP_ROWS == 0 && CONSUMERS <= 2 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
 };
 
 /// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
-template <class T, class Shape, class Turns>
-__device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work, Turns& turn) {
-  auto& is = shared.barriers();
-  mbarrier_wait(is.empty_Q[0], turn.of_Q.parity() ^ 1);  // write after read: the previous O, staged in Q's buffer, is stored
-  mbarrier_arrive_expect_tx(is.full_Q[0], work.Tc > 0 ? shared.Q().BYTES : 0);
-  if (work.Tc > 0) shared.Q().load(maps.Q, is.full_Q[0], work.row0, work.h, work.b);
-  turn.of_Q.next();
-  for (int j = work.Tc - 1; j >= 0; --j, turn.of_KV.next()) {
-    const int stage = turn.of_KV.stage(), parity = turn.of_KV.parity();
-    mbarrier_wait(is.empty_K[stage], parity ^ 1);  // write after read: all consumers have read the previous K
-    mbarrier_arrive_expect_tx(is.full_K[stage], shared.K(stage).BYTES);
-    shared.K(stage).load(maps.K, is.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
-    mbarrier_wait(is.empty_V[stage], parity ^ 1);  // write after read: and the previous V
-    mbarrier_arrive_expect_tx(is.full_V[stage], shared.V(stage).BYTES);
-    shared.V(stage).load(maps.V, is.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
+template <class T, class Shape, class States>
+__device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work, States& state) {
+  auto& bars = shared.barriers();
+  wait_empty(bars.empty_Q[0], state.Q.parity());  // write after read: the previous O, staged in Q's buffer, is stored
+  mbarrier_arrive_expect_tx(bars.full_Q[0], work.Tc > 0 ? shared.Q().BYTES : 0);
+  if (work.Tc > 0) shared.Q().load(maps.Q, bars.full_Q[0], work.query0, work.h, work.b);
+  state.Q.next();
+  for (int j = work.Tc - 1; j >= 0; --j, state.KV.next()) {
+    const int stage = state.KV.stage(), parity = state.KV.parity();
+    wait_empty(bars.empty_K[stage], parity);  // write after read: all consumers have read the previous K
+    mbarrier_arrive_expect_tx(bars.full_K[stage], shared.K(stage).BYTES);
+    shared.K(stage).load(maps.K, bars.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
+    wait_empty(bars.empty_V[stage], parity);  // write after read: and the previous V
+    mbarrier_arrive_expect_tx(bars.full_V[stage], shared.V(stage).BYTES);
+    shared.V(stage).load(maps.V, bars.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
   }
 }
 
 /// A consumer warpgroup: its rows of a tile of Q.
-template <class T, class Shape, class Turns>
+template <class T, class Shape, class States>
 __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Tensor<T>& O_all,
-                        const Tensor<float>& L_all, const Work<Shape>& work, Turns& turn) {
-  auto& is = shared.barriers();
+                        const Tensor<float>& L_all, const Work<Shape>& work, States& state) {
+  auto& bars = shared.barriers();
   const int warp_row = threadIdx.x / WARP * 16;                    // the warp's first row of the tile
   const auto Q_rows = shared.Q().below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
   const float c = rule.factor * LOG2_E;
   Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
   Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
 
-  mbarrier_wait(is.full_Q[0], turn.of_Q.parity());  // read after write: Q has landed
-  turn.of_Q.next();
-  for (int j = work.Tc - 1; j >= 0; --j, turn.of_KV.next()) {
-    const int stage = turn.of_KV.stage(), parity = turn.of_KV.parity();
+  wait_full(bars.full_Q[0], state.Q.parity());  // read after write: Q has landed
+  state.Q.next();
+  for (int j = work.Tc - 1; j >= 0; --j, state.KV.next()) {
+    const int stage = state.KV.stage(), parity = state.KV.parity();
 
     // 1. S = Q K^T, and the softmax of its rows.
-    Accumulators<1, Shape::KEY_TILES> S;      // [16, Bc] in each warp
-    mbarrier_wait(is.full_K[stage], parity);  // read after write: K_j has landed
-    wgmma_fence();                            // the registers of S are free
+    Accumulators<1, Shape::KEY_TILES> S;    // [16, Bc] in each warp
+    wait_full(bars.full_K[stage], parity);  // read after write: K_j has landed
+    wgmma_fence();                          // the registers of S are free
     issue_product<T, Q_rows.STEPS>(S, Q_rows.left_of_group(), shared.K(stage).transposed_of_group(), false);  // (8.1)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
-    release(is.empty_K[stage]);
-    rule.apply(S, work.head, work.row0 + warp_row, j * Shape::Bc);
+    release(bars.empty_K[stage]);
+    rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
     const auto alpha = raise(m, row_max(S), c);  // (6.2)
     exponentiate(S, m, c, rule.scale_first);     // (8.2): S is P now
     l = alpha * l + lane_sum(S);
@@ -94,19 +94,19 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
 
     // 2. O += P V.
     const InRegisters<T, 1, Shape::Bc / 16> P(S);
-    mbarrier_wait(is.full_V[stage], parity);  // read after write: V_j has landed
-    wgmma_fence();                            // read after write: O and P have been computed
+    wait_full(bars.full_V[stage], parity);  // read after write: V_j has landed
+    wgmma_fence();                          // read after write: O and P have been computed
     issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage).right_of_group(), true);  // (8.4)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is complete
-    release(is.empty_V[stage]);
+    release(bars.empty_V[stage]);
   }
   named_barrier_sync(1 + warpgroup(),
                      WARPGROUP);  // write after read: the products of all four warps have read Q; O is staged in its buffer
-  write_output(O, m, l, rule.factor, O_all.head(work.b, work.h), L_all.head_vector(work.b, work.h), work.row0 + warp_row,
+  write_output(O, m, l, rule.factor, O_all.head(work.b, work.h), L_all.head_vector(work.b, work.h), work.query0 + warp_row,
                shared.Q().below(warp_row));  // (8.5)
   fence_proxy_async();                       // write after write: the TMA loads the next Q where this thread has stored O
-  release(is.empty_Q[0]);
+  release(bars.empty_Q[0]);
 }
 
 template <class T, class Shape>
@@ -119,19 +119,19 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   __syncthreads();
 
   struct {
-    Turn<1> of_Q;
-    Turn<Shape::STAGES> of_KV;
-  } turn;
+    PipelineState<1> Q;
+    PipelineState<Shape::STAGES> KV;
+  } state;
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
     if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;
-    for (int number = blockIdx.x; number < schedule.end; number += gridDim.x) {
-      produce(shared, maps, Work<Shape>(rule.problem, schedule, number), turn);
+    for (int work_id = blockIdx.x; work_id < schedule.end; work_id += gridDim.x) {
+      produce(shared, maps, Work<Shape>(rule.problem, schedule, work_id), state);
     }
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    for (int number = blockIdx.x; number < schedule.end; number += gridDim.x) {
-      consume(shared, rule, O_all, L_all, Work<Shape>(rule.problem, schedule, number), turn);
+    for (int work_id = blockIdx.x; work_id < schedule.end; work_id += gridDim.x) {
+      consume(shared, rule, O_all, L_all, Work<Shape>(rule.problem, schedule, work_id), state);
     }
   }
 }
@@ -141,7 +141,8 @@ void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Schedule schedule = schedule_of<Shape>(a.problem);
     const int blocks = std::min(schedule.end, a.limits.multiprocessors);
-    launch("tensor_specialized", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)},
+    launch("tensor_specialized",
+           {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
            forward_kernel<T, Shape>, score_rule(a), maps_of<T, Shape>(a), view<T>(a.O), view<float>(a.L), schedule);
   });
 }

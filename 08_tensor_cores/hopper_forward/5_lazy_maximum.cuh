@@ -36,8 +36,8 @@ struct ForwardShape {
   // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
-  static constexpr int SHARED_NUMBERS =
-      (Width + 63) / 64 * 64 * (Br + 2 * STAGES * Bc) + BARRIER_NUMBERS;  // Q, K, V, mbarriers
+  static constexpr int SHARED_ELEMENTS =
+      (Width + 63) / 64 * 64 * (Br + 2 * STAGES * Bc) + BARRIER_ELEMENTS;  // Q, K, V, mbarriers
   static constexpr int MIN_SM = 90;
 
   static_assert(Br % GROUP_ROWS == 0 && CONSUMERS <= 2 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
@@ -49,29 +49,29 @@ constexpr float OVERFLOW = 1024.0f;
 constexpr int WARY_TILES = 8;
 
 /// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
-template <class T, class Shape, class Turns>
-__device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work, Turns& turn) {
-  auto& is = shared.barriers();
-  mbarrier_wait(is.empty_Q[0], turn.of_Q.parity() ^ 1);  // write after read: the previous O, staged in Q's buffer, is stored
-  mbarrier_arrive_expect_tx(is.full_Q[0], work.Tc > 0 ? shared.Q().BYTES : 0);
-  if (work.Tc > 0) shared.Q().load(maps.Q, is.full_Q[0], work.row0, work.h, work.b);
-  turn.of_Q.next();
-  for (int j = work.Tc - 1; j >= 0; --j, turn.of_KV.next()) {
-    const int stage = turn.of_KV.stage(), parity = turn.of_KV.parity();
-    mbarrier_wait(is.empty_K[stage], parity ^ 1);  // write after read: all consumers have read the previous K
-    mbarrier_arrive_expect_tx(is.full_K[stage], shared.K(stage).BYTES);
-    shared.K(stage).load(maps.K, is.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
-    mbarrier_wait(is.empty_V[stage], parity ^ 1);  // write after read: and the previous V
-    mbarrier_arrive_expect_tx(is.full_V[stage], shared.V(stage).BYTES);
-    shared.V(stage).load(maps.V, is.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
+template <class T, class Shape, class States>
+__device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work, States& state) {
+  auto& bars = shared.barriers();
+  wait_empty(bars.empty_Q[0], state.Q.parity());  // write after read: the previous O, staged in Q's buffer, is stored
+  mbarrier_arrive_expect_tx(bars.full_Q[0], work.Tc > 0 ? shared.Q().BYTES : 0);
+  if (work.Tc > 0) shared.Q().load(maps.Q, bars.full_Q[0], work.query0, work.h, work.b);
+  state.Q.next();
+  for (int j = work.Tc - 1; j >= 0; --j, state.KV.next()) {
+    const int stage = state.KV.stage(), parity = state.KV.parity();
+    wait_empty(bars.empty_K[stage], parity);  // write after read: all consumers have read the previous K
+    mbarrier_arrive_expect_tx(bars.full_K[stage], shared.K(stage).BYTES);
+    shared.K(stage).load(maps.K, bars.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
+    wait_empty(bars.empty_V[stage], parity);  // write after read: and the previous V
+    mbarrier_arrive_expect_tx(bars.full_V[stage], shared.V(stage).BYTES);
+    shared.V(stage).load(maps.V, bars.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
   }
 }
 
 /// A consumer warpgroup: its rows of a tile of Q.
-template <class T, class Shape, class Turns>
+template <class T, class Shape, class States>
 __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Tensor<T>& O_all,
-                        const Tensor<float>& L_all, const Work<Shape>& work, Turns& turn) {
-  auto& is = shared.barriers();
+                        const Tensor<float>& L_all, const Work<Shape>& work, States& state) {
+  auto& bars = shared.barriers();
   const int warp_row = threadIdx.x / WARP * 16;                    // the warp's first row of the tile
   const auto Q_rows = shared.Q().below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
   const float c = rule.factor * LOG2_E;
@@ -79,11 +79,11 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
 
   // Tiles from this one on take the maximum at once: initially the tiles in which some row of the warp does not see all keys.
-  int exact_from = rule.scale_first ? 0 : rule.problem.visible_keys(work.row0 + warp_row) / Shape::Bc;
+  int exact_from = rule.scale_first ? 0 : rule.problem.visible_keys(work.query0 + warp_row) / Shape::Bc;
 
   // (6.2), (8.2)  S becomes P with the true maximum. Returns the factor by which the caller has to rescale O.
   const auto exact_softmax = [&](Accumulators<1, Shape::KEY_TILES>& S, int j) {
-    rule.apply(S, work.head, work.row0 + warp_row, j * Shape::Bc);
+    rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
     const auto alpha = raise(m, row_max(S), c);
     exponentiate(S, m, c, rule.scale_first);
     l = alpha * l + lane_sum(S);
@@ -92,33 +92,33 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     return alpha;
   };
 
-  mbarrier_wait(is.full_Q[0], turn.of_Q.parity());  // read after write: Q has landed
-  turn.of_Q.next();
+  wait_full(bars.full_Q[0], state.Q.parity());  // read after write: Q has landed
+  state.Q.next();
   if (work.Tc > 0) {
     // 1. S of the last tile, and P.
-    Accumulators<1, Shape::KEY_TILES> S;                                // [16, Bc] in each warp
-    mbarrier_wait(is.full_K[turn.of_KV.stage()], turn.of_KV.parity());  // read after write: K_j has landed
-    wgmma_fence();                                                      // the registers of S are free
-    issue_product<T, Q_rows.STEPS>(S, Q_rows.left_of_group(), shared.K(turn.of_KV.stage()).transposed_of_group(),
+    Accumulators<1, Shape::KEY_TILES> S;                          // [16, Bc] in each warp
+    wait_full(bars.full_K[state.KV.stage()], state.KV.parity());  // read after write: K_j has landed
+    wgmma_fence();                                                // the registers of S are free
+    issue_product<T, Q_rows.STEPS>(S, Q_rows.left_of_group(), shared.K(state.KV.stage()).transposed_of_group(),
                                    false);  // (8.1)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
-    release(is.empty_K[turn.of_KV.stage()]);
+    release(bars.empty_K[state.KV.stage()]);
     exact_softmax(S, work.Tc - 1);
     InRegisters<T, 1, Shape::Bc / 16> P(S);
 
     for (int j = work.Tc - 2; j >= 0; --j) {
-      const int stage_V = turn.of_KV.stage(), parity_V = turn.of_KV.parity();  // of tile j + 1
-      turn.of_KV.next();
-      const int stage_K = turn.of_KV.stage(), parity_K = turn.of_KV.parity();  // of tile j
+      const int stage_V = state.KV.stage(), parity_V = state.KV.parity();  // of tile j + 1
+      state.KV.next();
+      const int stage_K = state.KV.stage(), parity_K = state.KV.parity();  // of tile j
 
       // 2. S = Q K_j^T and O += P V_(j+1) are issued.
-      mbarrier_wait(is.full_K[stage_K], parity_K);  // read after write: K_j has landed
-      wgmma_fence();                                // the registers of S are free
+      wait_full(bars.full_K[stage_K], parity_K);  // read after write: K_j has landed
+      wgmma_fence();                              // the registers of S are free
       issue_product<T, Q_rows.STEPS>(S, Q_rows.left_of_group(), shared.K(stage_K).transposed_of_group(), false);  // (8.1)
       wgmma_commit();
-      mbarrier_wait(is.full_V[stage_V], parity_V);  // read after write: V_(j+1) has landed
-      wgmma_fence();                                // read after write: O and P have been computed
+      wait_full(bars.full_V[stage_V], parity_V);  // read after write: V_(j+1) has landed
+      wgmma_fence();                              // read after write: O and P have been computed
       issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage_V).right_of_group(), true);  // (8.4)
       wgmma_commit();
 
@@ -134,7 +134,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
         if (fits) l = l + sum;                                             // (8.3)
       }
       wgmma_wait<0>(registers(O));  // read after write: O is complete; write after read: P may be overwritten
-      release(is.empty_V[stage_V]);
+      release(bars.empty_V[stage_V]);
 
       // 4. Or P with the true maximum. If the old m overflowed (rare), S is already overwritten: this warp recomputes it alone.
       if (!fits) {
@@ -145,25 +145,25 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
         }
         O.scale_rows(exact_softmax(S, j));
       }
-      release(is.empty_K[stage_K]);
+      release(bars.empty_K[stage_K]);
       P = InRegisters<T, 1, Shape::Bc / 16>(S);
     }
 
     // 5. O += P V_0.
-    mbarrier_wait(is.full_V[turn.of_KV.stage()], turn.of_KV.parity());  // read after write: V_0 has landed
-    wgmma_fence();                                                      // read after write: O and P have been computed
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(turn.of_KV.stage()).right_of_group(), true);  // (8.4)
+    wait_full(bars.full_V[state.KV.stage()], state.KV.parity());  // read after write: V_0 has landed
+    wgmma_fence();                                                // read after write: O and P have been computed
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.KV.stage()).right_of_group(), true);  // (8.4)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is complete
-    release(is.empty_V[turn.of_KV.stage()]);
-    turn.of_KV.next();
+    release(bars.empty_V[state.KV.stage()]);
+    state.KV.next();
   }
   named_barrier_sync(1 + warpgroup(),
                      WARPGROUP);  // write after read: the products of all four warps have read Q; O is staged in its buffer
-  write_output(O, m, l, rule.factor, O_all.head(work.b, work.h), L_all.head_vector(work.b, work.h), work.row0 + warp_row,
+  write_output(O, m, l, rule.factor, O_all.head(work.b, work.h), L_all.head_vector(work.b, work.h), work.query0 + warp_row,
                shared.Q().below(warp_row));  // (8.5)
   fence_proxy_async();                       // write after write: the TMA loads the next Q where this thread has stored O
-  release(is.empty_Q[0]);
+  release(bars.empty_Q[0]);
 }
 
 template <class T, class Shape>
@@ -176,19 +176,19 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   __syncthreads();
 
   struct {
-    Turn<1> of_Q;
-    Turn<Shape::STAGES> of_KV;
-  } turn;
+    PipelineState<1> Q;
+    PipelineState<Shape::STAGES> KV;
+  } state;
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
     if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;
-    for (int number = blockIdx.x; number < schedule.end; number += gridDim.x) {
-      produce(shared, maps, Work<Shape>(rule.problem, schedule, number), turn);
+    for (int work_id = blockIdx.x; work_id < schedule.end; work_id += gridDim.x) {
+      produce(shared, maps, Work<Shape>(rule.problem, schedule, work_id), state);
     }
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    for (int number = blockIdx.x; number < schedule.end; number += gridDim.x) {
-      consume(shared, rule, O_all, L_all, Work<Shape>(rule.problem, schedule, number), turn);
+    for (int work_id = blockIdx.x; work_id < schedule.end; work_id += gridDim.x) {
+      consume(shared, rule, O_all, L_all, Work<Shape>(rule.problem, schedule, work_id), state);
     }
   }
 }
@@ -198,7 +198,7 @@ void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Schedule schedule = schedule_of<Shape>(a.problem);
     const int blocks = std::min(schedule.end, a.limits.multiprocessors);
-    launch("tensor_lazy", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)},
+    launch("tensor_lazy", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
            forward_kernel<T, Shape>, score_rule(a), maps_of<T, Shape>(a), view<T>(a.O), view<float>(a.L), schedule);
   });
 }

@@ -37,7 +37,7 @@ struct ForwardShape {
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;  // with one consumer, all threads may have 255
   static constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 24 : 32;
   static constexpr int CONSUMER_REGISTERS = CONSUMERS == 2 ? 240 : CONSUMERS == 3 ? 160 : 112;
-  static constexpr int SHARED_NUMBERS = (Width + 63) / 64 * 64 * (Q_STAGES * Br + 2 * STAGES * Bc) + BARRIER_NUMBERS;
+  static constexpr int SHARED_ELEMENTS = (Width + 63) / 64 * 64 * (Q_STAGES * Br + 2 * STAGES * Bc) + BARRIER_ELEMENTS;
   static constexpr bool SCALES_FIRST = ScalesFirst;  // as with a bias: see ScoreRule
   static constexpr int MIN_SM = 90;
 
@@ -50,64 +50,64 @@ constexpr float OVERFLOW = 1024.0f;
 constexpr int WARY_TILES = 8;
 
 /// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
-template <class T, class Shape, class Turns>
-__device__ void produce(const Shared<T, Shape, Shape::Q_STAGES>& shared, const Maps& maps, const Work<Shape>& work, int number,
-                        Turns& turn) {
-  auto& is = shared.barriers();
-  const int place = turn.of_Q.stage();
-  mbarrier_wait(is.empty_Q[place], turn.of_Q.parity() ^ 1);  // write after read: the O staged in this buffer has been stored
-  is.number[place] = number;
-  mbarrier_arrive_expect_tx(is.full_Q[place], work.Tc > 0 ? shared.Q().BYTES : 0);
-  if (work.Tc > 0) shared.Q(place).load(maps.Q, is.full_Q[place], work.row0, work.h, work.b);
-  turn.of_Q.next();
-  for (int j = work.Tc - 1; j >= 0; --j, turn.of_KV.next()) {
-    const int stage = turn.of_KV.stage(), parity = turn.of_KV.parity();
-    mbarrier_wait(is.empty_K[stage], parity ^ 1);  // write after read: all consumers have read the previous K
-    mbarrier_arrive_expect_tx(is.full_K[stage], shared.K(stage).BYTES);
-    shared.K(stage).load(maps.K, is.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
-    mbarrier_wait(is.empty_V[stage], parity ^ 1);  // write after read: and the previous V
-    mbarrier_arrive_expect_tx(is.full_V[stage], shared.V(stage).BYTES);
-    shared.V(stage).load(maps.V, is.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
+template <class T, class Shape, class States>
+__device__ void produce(const Shared<T, Shape, Shape::Q_STAGES>& shared, const Maps& maps, const Work<Shape>& work, int work_id,
+                        States& state) {
+  auto& bars = shared.barriers();
+  const int Q_stage = state.Q.stage();
+  wait_empty(bars.empty_Q[Q_stage], state.Q.parity());  // write after read: the O staged in this buffer has been stored
+  bars.work_id[Q_stage] = work_id;
+  mbarrier_arrive_expect_tx(bars.full_Q[Q_stage], work.Tc > 0 ? shared.Q().BYTES : 0);
+  if (work.Tc > 0) shared.Q(Q_stage).load(maps.Q, bars.full_Q[Q_stage], work.query0, work.h, work.b);
+  state.Q.next();
+  for (int j = work.Tc - 1; j >= 0; --j, state.KV.next()) {
+    const int stage = state.KV.stage(), parity = state.KV.parity();
+    wait_empty(bars.empty_K[stage], parity);  // write after read: all consumers have read the previous K
+    mbarrier_arrive_expect_tx(bars.full_K[stage], shared.K(stage).BYTES);
+    shared.K(stage).load(maps.K, bars.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
+    wait_empty(bars.empty_V[stage], parity);  // write after read: and the previous V
+    mbarrier_arrive_expect_tx(bars.full_V[stage], shared.V(stage).BYTES);
+    shared.V(stage).load(maps.V, bars.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
   }
 }
 
 /// Releases K and V without reading them. Waits until they are full first: an arrival counts for the current phase, which could
 /// otherwise still be the previous tile's.
 template <class Barriers, int Stages>
-__device__ void skip(Barriers& is, const Turn<Stages>& turn) {
-  mbarrier_wait(is.full_K[turn.stage()], turn.parity());
-  release(is.empty_K[turn.stage()]);
-  mbarrier_wait(is.full_V[turn.stage()], turn.parity());
-  release(is.empty_V[turn.stage()]);
+__device__ void skip(Barriers& bars, const PipelineState<Stages>& state) {
+  wait_full(bars.full_K[state.stage()], state.parity());
+  release(bars.empty_K[state.stage()]);
+  wait_full(bars.full_V[state.stage()], state.parity());
+  release(bars.empty_V[state.stage()]);
 }
 
-/// (8.5)  The epilogue: a warp's rows of O, and L, from row0 on. Staging: its rows of Q, which all warps have read.
+/// (8.5)  The epilogue: a warp's rows of O, and L, from query0 on. Staging: its rows of Q, which all warps have read.
 template <class T, class Output, class Tile>
 __device__ void write(Output& O, const Rows<2>& m, const Rows<2>& l, const ScoreRule& rule, const TensorMap& O_map,
-                      const Tensor<T>& O_all, const Tensor<float>& L_all, int head, int row0, const Tile& staging) {
+                      const Tensor<T>& O_all, const Tensor<float>& L_all, int head, int query0, const Tile& staging) {
   const int b = head / rule.problem.H, h = head % rule.problem.H;
   if (rule.problem.d % 8 == 0) {
-    normalize(O, m, l, rule.factor, L_all.head_vector(b, h), row0);
+    normalize(O, m, l, rule.factor, L_all.head_vector(b, h), query0);
     store(staging, O);
     fence_proxy_async();  // read after write: the TMA sees this thread's stores,
     __syncwarp();         // and those by other threads
     if (threadIdx.x % WARP == 0) {
-      staging.store(O_map, row0, h, b);
+      staging.store(O_map, query0, h, b);
       bulk_commit();
       bulk_wait_read<0>();  // write after read: the TMA has read O
     }
   } else {  // rows of O are not 16-byte aligned: the TMA cannot store them
-    write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), row0, staging);
+    write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), query0, staging);
     fence_proxy_async();  // write after write: the TMA loads the next Q where this thread has stored O
   }
 }
 
 /// A consumer warpgroup: its rows of a tile of Q.
-template <class T, class Shape, class Turns>
+template <class T, class Shape, class States>
 __device__ void consume(const Shared<T, Shape, Shape::Q_STAGES>& shared, const ScoreRule& rule, const TensorMap& O_map,
-                        const Tensor<T>& O_all, const Tensor<float>& L_all, const Work<Shape>& work, Turns& turn) {
-  auto& is = shared.barriers();
-  const auto Q_smem = shared.Q(turn.of_Q.stage());
+                        const Tensor<T>& O_all, const Tensor<float>& L_all, const Work<Shape>& work, States& state) {
+  auto& bars = shared.barriers();
+  const auto Q_smem = shared.Q(state.Q.stage());
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
   const float c = rule.factor * LOG2_E;
@@ -115,12 +115,15 @@ __device__ void consume(const Shared<T, Shape, Shape::Q_STAGES>& shared, const S
   Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
 
   // Tiles from this one on take the maximum at once: initially the tiles in which some row of the warp does not see all keys.
-  int exact_from = Shape::SCALES_FIRST ? 0 : rule.problem.visible_keys(work.row0 + warp_row) / Shape::Bc;
+  int exact_from = Shape::SCALES_FIRST ? 0 : rule.problem.visible_keys(work.query0 + warp_row) / Shape::Bc;
 
   // (6.2), (8.2)  S becomes P with the true maximum. Returns the factor by which the caller has to rescale O.
   const auto exact_softmax = [&](Accumulators<1, Shape::KEY_TILES>& S, int j) {
-    if constexpr (Shape::SCALES_FIRST) rule.apply(S, work.head, work.row0 + warp_row, j * Shape::Bc);
-    if constexpr (!Shape::SCALES_FIRST) rule.mask(S, work.row0 + warp_row, j * Shape::Bc);
+    if constexpr (Shape::SCALES_FIRST) {
+      rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
+    } else {
+      rule.mask(S, work.query0 + warp_row, j * Shape::Bc);
+    }
     const auto alpha = raise(m, row_max(S), c);
     exponentiate(S, m, c, Shape::SCALES_FIRST);
     l = alpha * l + lane_sum(S);
@@ -130,33 +133,33 @@ __device__ void consume(const Shared<T, Shape, Shape::Q_STAGES>& shared, const S
   };
 
   // Tiles that only other warpgroups see are released unread.
-  const int Tc = work.tiles_seen(rule.problem, work.row0 + Q_rows.row0, GROUP_ROWS);
-  for (int j = work.Tc - 1; j >= Tc; --j, turn.of_KV.next()) skip(is, turn.of_KV);
+  const int Tc = work.tiles_seen(rule.problem, work.query0 + Q_rows.row0, GROUP_ROWS);
+  for (int j = work.Tc - 1; j >= Tc; --j, state.KV.next()) skip(bars, state.KV);
   if (Tc > 0) {
     // 1. S of the last tile, and P.
-    Accumulators<1, Shape::KEY_TILES> S;                                // [16, Bc] in each warp
-    mbarrier_wait(is.full_K[turn.of_KV.stage()], turn.of_KV.parity());  // read after write: K_j has landed
-    wgmma_fence();                                                      // the registers of S are free
-    issue_product<T, Q_rows.STEPS>(S, Q_rows.left_of_group(), shared.K(turn.of_KV.stage()).transposed_of_group(),
+    Accumulators<1, Shape::KEY_TILES> S;                          // [16, Bc] in each warp
+    wait_full(bars.full_K[state.KV.stage()], state.KV.parity());  // read after write: K_j has landed
+    wgmma_fence();                                                // the registers of S are free
+    issue_product<T, Q_rows.STEPS>(S, Q_rows.left_of_group(), shared.K(state.KV.stage()).transposed_of_group(),
                                    false);  // (8.1)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
-    release(is.empty_K[turn.of_KV.stage()]);
+    release(bars.empty_K[state.KV.stage()]);
     exact_softmax(S, Tc - 1);
     InRegisters<T, 1, Shape::Bc / 16> P(S);
 
     for (int j = Tc - 2; j >= 0; --j) {
-      const int stage_V = turn.of_KV.stage(), parity_V = turn.of_KV.parity();  // of tile j + 1
-      turn.of_KV.next();
-      const int stage_K = turn.of_KV.stage(), parity_K = turn.of_KV.parity();  // of tile j
+      const int stage_V = state.KV.stage(), parity_V = state.KV.parity();  // of tile j + 1
+      state.KV.next();
+      const int stage_K = state.KV.stage(), parity_K = state.KV.parity();  // of tile j
 
       // 2. S = Q K_j^T and O += P V_(j+1) are issued.
-      mbarrier_wait(is.full_K[stage_K], parity_K);  // read after write: K_j has landed
-      wgmma_fence();                                // the registers of S are free
+      wait_full(bars.full_K[stage_K], parity_K);  // read after write: K_j has landed
+      wgmma_fence();                              // the registers of S are free
       issue_product<T, Q_rows.STEPS>(S, Q_rows.left_of_group(), shared.K(stage_K).transposed_of_group(), false);  // (8.1)
       wgmma_commit();
-      mbarrier_wait(is.full_V[stage_V], parity_V);  // read after write: V_(j+1) has landed
-      wgmma_fence();                                // read after write: O and P have been computed
+      wait_full(bars.full_V[stage_V], parity_V);  // read after write: V_(j+1) has landed
+      wgmma_fence();                              // read after write: O and P have been computed
       issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage_V).right_of_group(), true);  // (8.4)
       wgmma_commit();
 
@@ -172,7 +175,7 @@ __device__ void consume(const Shared<T, Shape, Shape::Q_STAGES>& shared, const S
         if (fits) l = l + sum;                                             // (8.3)
       }
       wgmma_wait<0>(registers(O));  // read after write: O is complete; write after read: P may be overwritten
-      release(is.empty_V[stage_V]);
+      release(bars.empty_V[stage_V]);
 
       // 4. Or P with the true maximum. If the old m overflowed (rare), S is already overwritten: this warp recomputes it alone.
       if (!fits) {
@@ -183,24 +186,24 @@ __device__ void consume(const Shared<T, Shape, Shape::Q_STAGES>& shared, const S
         }
         O.scale_rows(exact_softmax(S, j));
       }
-      release(is.empty_K[stage_K]);
+      release(bars.empty_K[stage_K]);
       P = InRegisters<T, 1, Shape::Bc / 16>(S);
     }
 
     // 5. O += P V_0.
-    mbarrier_wait(is.full_V[turn.of_KV.stage()], turn.of_KV.parity());  // read after write: V_0 has landed
-    wgmma_fence();                                                      // read after write: O and P have been computed
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(turn.of_KV.stage()).right_of_group(), true);  // (8.4)
+    wait_full(bars.full_V[state.KV.stage()], state.KV.parity());  // read after write: V_0 has landed
+    wgmma_fence();                                                // read after write: O and P have been computed
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.KV.stage()).right_of_group(), true);  // (8.4)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is complete
-    release(is.empty_V[turn.of_KV.stage()]);
-    turn.of_KV.next();
+    release(bars.empty_V[state.KV.stage()]);
+    state.KV.next();
   }
   named_barrier_sync(1 + warpgroup(),
                      WARPGROUP);  // write after read: the products of all four warps have read Q; O is staged in its buffer
-  write(O, m, l, rule, O_map, O_all, L_all, opaque(work.head), work.row0 + warp_row, Q_smem.below(warp_row));
-  release(is.empty_Q[turn.of_Q.stage()]);
-  turn.of_Q.next();
+  write(O, m, l, rule, O_map, O_all, L_all, opaque(work.head), work.query0 + warp_row, Q_smem.below(warp_row));
+  release(bars.empty_Q[state.Q.stage()]);
+  state.Q.next();
 }
 
 template <class T, class Shape>
@@ -209,37 +212,37 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
                    Tensor<float> L_all, Tensor<int> counter, Schedule schedule) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
   const Shared<T, Shape, Shape::Q_STAGES> shared;
-  auto& is = shared.barriers();
+  auto& bars = shared.barriers();
   if (threadIdx.x == 0) shared.initialize();
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();
 
   struct {
-    Turn<Shape::Q_STAGES> of_Q;
-    Turn<Shape::STAGES> of_KV;
-  } turn;
+    PipelineState<Shape::Q_STAGES> Q;
+    PipelineState<Shape::STAGES> KV;
+  } state;
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
     if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;
     const auto next = counter.head(0, 0).address(0, 0);
-    for (int number = blockIdx.x; number < schedule.end;) {
+    for (int work_id = blockIdx.x; work_id < schedule.end;) {
       const int drawn = atomicAdd(next, 1);  // early: the result has the latency of a load
-      produce(shared, maps, Work<Shape>(rule.problem, schedule, number), number, turn);
+      produce(shared, maps, Work<Shape>(rule.problem, schedule, work_id), work_id, state);
       // There is one draw per tile. The very last draw resets the counter for the next launch.
       if (drawn == schedule.end - 1) atomicSub(next, schedule.end);
-      number = static_cast<int>(gridDim.x) + drawn;
+      work_id = static_cast<int>(gridDim.x) + drawn;
     }
     // Write after read: the consumers have read the previous index.
-    mbarrier_wait(is.empty_Q[turn.of_Q.stage()], turn.of_Q.parity() ^ 1);
-    is.number[turn.of_Q.stage()] = schedule.end;  // no work left
-    mbarrier_arrive(is.full_Q[turn.of_Q.stage()]);
+    wait_empty(bars.empty_Q[state.Q.stage()], state.Q.parity());
+    bars.work_id[state.Q.stage()] = schedule.end;  // no work left
+    mbarrier_arrive(bars.full_Q[state.Q.stage()]);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
     while (true) {
-      mbarrier_wait(is.full_Q[turn.of_Q.stage()], turn.of_Q.parity());  // read after write: the index, and Q has landed
-      const int number = __shfl_sync(ALL_LANES, is.number[turn.of_Q.stage()], 0);
-      if (number >= schedule.end) break;
-      consume(shared, rule, O_map, O_all, L_all, Work<Shape>(rule.problem, schedule, number), turn);
+      wait_full(bars.full_Q[state.Q.stage()], state.Q.parity());  // read after write: the index, and Q has landed
+      const int work_id = __shfl_sync(ALL_LANES, bars.work_id[state.Q.stage()], 0);
+      if (work_id >= schedule.end) break;
+      consume(shared, rule, O_map, O_all, L_all, Work<Shape>(rule.problem, schedule, work_id), state);
     }
   }
 }
@@ -249,7 +252,7 @@ void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Schedule schedule = schedule_of<Shape>(a.problem);
     const int blocks = std::min(schedule.end, a.limits.multiprocessors);
-    launch("tensor_scheduled", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)},
+    launch("tensor_scheduled", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
            forward_kernel<T, Shape>, score_rule(a), maps_of<T, Shape>(a),
            rows_are_aligned(a.problem) ? tensor_map(a.O, 16) : TensorMap{}, view<T>(a.O), view<float>(a.L),
            view<int>(a.workspace("counter")), schedule);

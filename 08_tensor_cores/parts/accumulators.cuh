@@ -34,7 +34,7 @@ __device__ inline unsigned pack(float low, float high) {
 template <int RowTiles, int ColTiles>
 struct Accumulators {
   static constexpr int ROWS = 2 * RowTiles, LANES = 4, HEIGHT = 16 * RowTiles, WIDTH = 8 * ColTiles;
-  float number[RowTiles][ColTiles][4];  // per fragment two of row r = 2 i, then two of row r = 2 i + 1
+  float elements[RowTiles][ColTiles][4];  // per fragment two of row r = 2 i, then two of row r = 2 i + 1
 
   __device__ Accumulators() {}  // for a product that does not add
   __device__ explicit Accumulators(float all) {
@@ -57,7 +57,7 @@ struct Accumulators {
 #pragma unroll
       for (int i = 0; i < RowTiles; ++i) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) f(number[i][n][e], 16 * i + fragment::c_row(lane, e), 8 * n + fragment::c_col(lane, e));
+        for (int e = 0; e < 4; ++e) f(elements[i][n][e], 16 * i + fragment::c_row(lane, e), 8 * n + fragment::c_col(lane, e));
       }
     }
   }
@@ -69,13 +69,13 @@ struct Accumulators {
   __device__ void multiply(const Accumulators& other) {
 #pragma unroll
     for (int x = 0; x < RowTiles * ColTiles * 4; ++x)
-      number[x / 4 / ColTiles][x / 4 % ColTiles][x % 4] *= other.number[x / 4 / ColTiles][x / 4 % ColTiles][x % 4];
+      elements[x / 4 / ColTiles][x / 4 % ColTiles][x % 4] *= other.elements[x / 4 / ColTiles][x / 4 % ColTiles][x % 4];
   }
 
   /// The two neighbours in row g + 8 half of fragment (i, n), rounded to T, as one register.
   template <class T>
   __device__ unsigned pair(int i, int n, int half) const {
-    return pack<T>(number[i][n][2 * half], number[i][n][2 * half + 1]);
+    return pack<T>(elements[i][n][2 * half], elements[i][n][2 * half + 1]);
   }
 
  private:
@@ -84,7 +84,7 @@ struct Accumulators {
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
 #pragma unroll
-      for (int e = 0; e < 2 * ColTiles; ++e) f(self.number[r / 2][e / 2][2 * (r % 2) + e % 2], r);
+      for (int e = 0; e < 2 * ColTiles; ++e) f(self.elements[r / 2][e / 2][2 * (r % 2) + e % 2], r);
     }
   }
 };
@@ -117,8 +117,8 @@ __device__ void add_product(Accumulators<RowTiles, ColTiles>& C, const Left& A, 
       B.load(b, j, k);
 #pragma unroll
       for (int i = 0; i < RowTiles; ++i) {
-        add_mma<T>(C.number[i][2 * j], a[i], b[0], b[1]);
-        add_mma<T>(C.number[i][2 * j + 1], a[i], b[2], b[3]);
+        add_mma<T>(C.elements[i][2 * j], a[i], b[0], b[1]);
+        add_mma<T>(C.elements[i][2 * j + 1], a[i], b[2], b[3]);
       }
     }
   }
@@ -161,16 +161,16 @@ __device__ void write_rows(const Matrix<T>& M, int row0, const Accumulators<RowT
   } else {
     constexpr int steps = (ColTiles + 3) / 4;  // 32 columns at a time; the last ones may be fewer (Width 80)
     for (int row = 0; row < rows; ++row) {
-      T numbers[steps];
+      T elements[steps];
 #pragma unroll
       for (int step = 0; step < steps; ++step) {
         const int col = lane + step * WARP;
-        if (ColTiles % 4 == 0 || col < 8 * ColTiles) numbers[step] = staging.template as<T>(row, col);
+        if (ColTiles % 4 == 0 || col < 8 * ColTiles) elements[step] = staging.template as<T>(row, col);
       }
 #pragma unroll
       for (int step = 0; step < steps; ++step) {  // after all reads: the compiler does not know that M does not overlap
         const int col = col0 + lane + step * WARP;
-        if (col < M.cols) M(row0 + row, col) = numbers[step];
+        if (col < M.cols) M(row0 + row, col) = elements[step];
       }
     }
   }

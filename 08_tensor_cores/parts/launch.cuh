@@ -28,9 +28,9 @@ constexpr int min_sm(std::size_t shared_bytes, bool fills_registers) {
 struct BlockOrder {
   int tiles_of_head, tile, head;
 
-  __device__ BlockOrder(int tiles, int heads, int heads_at_once, int number = static_cast<int>(blockIdx.x))
+  __device__ BlockOrder(int tiles, int heads, int heads_at_once, int index = static_cast<int>(blockIdx.x))
       : tiles_of_head(tiles) {
-    const int group = number / (tiles * heads_at_once) * heads_at_once, in_group = number % (tiles * heads_at_once);
+    const int group = index / (tiles * heads_at_once) * heads_at_once, in_group = index % (tiles * heads_at_once);
     const int size = min(heads_at_once, heads - group);  // the last group may be smaller
     tile = in_group / size;
     head = group + in_group % size;
@@ -46,12 +46,16 @@ inline int heads_in_L2(int heads, std::int64_t bytes_of_head) {
 /// Calls f(T{}) with the element type of the run.
 template <class F>
 void in_type_of(const Attention& a, F f) {
-  a.problem.dtype == Dtype::fp16 ? f(__half{}) : f(__nv_bfloat16{});
+  if (a.problem.dtype == Dtype::fp16) {
+    f(__half{});
+  } else {
+    f(__nv_bfloat16{});
+  }
 }
 
 template <class Shape>
 constexpr CompiledShape compiled_shape(const char* why, void (*start)(const Attention&)) {
-  return {Shape::Width, {Shape::Br, Shape::Bc}, Shape::THREADS, 2 * std::size_t{Shape::SHARED_NUMBERS}, Shape::MIN_SM, why,
+  return {Shape::Width, {Shape::Br, Shape::Bc}, Shape::THREADS, 2 * std::size_t{Shape::SHARED_ELEMENTS}, Shape::MIN_SM, why,
           start};
 }
 

@@ -45,13 +45,16 @@ Schedule schedule_of(const Problem& p) {
 /// numbered first.
 template <class Shape>
 struct Work {
-  int head, b, h, kv_head, row0, Tc;  // head: counted over all batches
+  int head, b, h, kv_head, query0, Tc;  // head: counted over all batches
 
-  __device__ Work(const Problem& p, const Schedule& schedule, int number) {
-    const BlockOrder order(schedule.tiles_of_head, p.B * p.H, schedule.heads_at_once, number);
-    head = order.head, b = head / p.H, h = head % p.H, kv_head = p.kv_head(h);
-    row0 = (order.tiles_of_head - 1 - order.tile) * Shape::Br;
-    Tc = tiles_seen(p, row0, Shape::Br);
+  __device__ Work(const Problem& p, const Schedule& schedule, int work_id) {
+    const BlockOrder order(schedule.tiles_of_head, p.B * p.H, schedule.heads_at_once, work_id);
+    head = order.head;
+    b = head / p.H;
+    h = head % p.H;
+    kv_head = p.kv_head(h);
+    query0 = (order.tiles_of_head - 1 - order.tile) * Shape::Br;
+    Tc = tiles_seen(p, query0, Shape::Br);
   }
   /// Key tiles seen by at least one of the `rows` rows from `first` on; rows beyond the last query see none.
   __device__ static int tiles_seen(const Problem& p, int first, int rows) {
@@ -87,7 +90,11 @@ template <const auto& shapes, const auto& scaling_shapes>
 Variant hopper_step(const char* name, const char* idea) {
   Variant step = hopper_step<shapes>(name, idea);
   step.forward = [](const Attention& a) {
-    scales_first(a.problem) ? start_one_of<scaling_shapes>(a) : start_one_of<shapes>(a);
+    if (scales_first(a.problem)) {
+      start_one_of<scaling_shapes>(a);
+    } else {
+      start_one_of<shapes>(a);
+    }
   };
   step.tiles = [](const Problem& p, Pass pass, const DeviceLimits& limits) {
     return scales_first(p) ? choices_of<scaling_shapes>(p, pass, limits) : choices_of<shapes>(p, pass, limits);

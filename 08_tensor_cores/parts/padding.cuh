@@ -24,14 +24,14 @@ __global__ void __launch_bounds__(PAD_THREADS) pad_kernel(Tensor<const T> From, 
   const Matrix<const T> from = From.head(head / To.heads, head % To.heads);
   const Matrix<T> to = To.head(head / To.heads, head % To.heads);
   constexpr int steps = 256 / WARP;  // of the longest row
-  T numbers[PAD_ROWS][steps];
+  T elements[PAD_ROWS][steps];
 #pragma unroll
   for (int r = 0; r < PAD_ROWS; ++r) {
 #pragma unroll
     for (int step = 0; step < steps; ++step) {  // all reads are in flight before the first write
       const int col = threadIdx.x % WARP + step * WARP;
-      numbers[r][step] = T(0.0f);
-      if (row0 + r < from.rows && col < from.cols) numbers[r][step] = from(row0 + r, col);
+      elements[r][step] = T(0.0f);
+      if (row0 + r < from.rows && col < from.cols) elements[r][step] = from(row0 + r, col);
     }
   }
 #pragma unroll
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(PAD_THREADS) pad_kernel(Tensor<const T> From, 
 #pragma unroll
     for (int step = 0; step < steps; ++step) {
       const int col = threadIdx.x % WARP + step * WARP;
-      if (row0 + r < to.rows && col < to.cols) to(row0 + r, col) = numbers[r][step];
+      if (row0 + r < to.rows && col < to.cols) to(row0 + r, col) = elements[r][step];
     }
   }
 }

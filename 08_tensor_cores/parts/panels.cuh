@@ -18,7 +18,7 @@ constexpr int GROUP_ROWS = 64;  // rows of a warpgroup's product
 __device__ inline int warpgroup() { return __shfl_sync(ALL_LANES, static_cast<int>(threadIdx.x / WARPGROUP), 0); }
 
 /// A tile as operand of mma.sync, like Operand of parts/tile.cuh. Trans: ldmatrix transposes it.
-template <class T_, int Rows, bool Trans, int Steps>
+template <class T_, int Height, bool Trans, int Steps>
 struct PanelOperand {
   using T = T_;
   static constexpr int STEPS = Steps;  // of a left operand
@@ -27,50 +27,54 @@ struct PanelOperand {
 
   __device__ void load(unsigned (&block)[4], int outer, int inner) const {
     const int row = 16 * (Trans ? inner : outer), col = 16 * (Trans ? outer : inner);
-    const T* const chunk = panels.at_byte((offset ^ col % PANEL * 2) + (col / PANEL * Rows + row) * 2 * PANEL);
-    Trans ? ldmatrix_x4_trans(block, chunk) : ldmatrix_x4(block, chunk);
+    const T* const chunk = panels.at_byte((offset ^ col % PANEL * 2) + (col / PANEL * Height + row) * 2 * PANEL);
+    if constexpr (Trans) {
+      ldmatrix_x4_trans(block, chunk);
+    } else {
+      ldmatrix_x4(block, chunk);
+    }
   }
 };
 
-/// A tile [Rows, Width] of T.
-template <class T_, int Rows, int Width>
+/// A tile [Height, Width] of T.
+template <class T_, int Height, int Width>
 struct PanelTile {
   using T = T_;
-  static constexpr int PANELS = (Width + PANEL - 1) / PANEL, NUMBERS = PANELS * Rows * PANEL, STEPS = Width / 16;
-  SharedMatrix<T> panels;  // [PANELS * Rows, 64], one below the other
+  static constexpr int PANELS = (Width + PANEL - 1) / PANEL, ELEMENTS = PANELS * Height * PANEL, STEPS = Width / 16;
+  SharedMatrix<T> panels;  // [PANELS * Height, 64], one below the other
   int row0;                // first row of this view; a multiple of 8
 
-  __device__ explicit PanelTile(T* start, int first = 0) : panels{start, PANELS * Rows, PANEL, PANEL}, row0(first) {}
+  __device__ explicit PanelTile(T* start, int first = 0) : panels{start, PANELS * Height, PANEL, PANEL}, row0(first) {}
   __device__ PanelTile below(int row) const { return PanelTile(panels.data, row0 + row); }
 
   /// Neighbouring elements of a chunk, as one access.
   template <class Wide>
   __device__ decltype(auto) as(int row, int col) const {
-    return panels.template as<Wide>(col / PANEL * Rows + row0 + row, swizzled_col(PANEL, row, col % PANEL));
+    return panels.template as<Wide>(col / PANEL * Height + row0 + row, swizzled_col(PANEL, row, col % PANEL));
   }
 
   // Called by one thread: one box per panel. The mbarrier has to expect BYTES.
-  static constexpr int BYTES = 2 * NUMBERS;
+  static constexpr int BYTES = 2 * ELEMENTS;
   __device__ void load(const TensorMap& map, Mbarrier& full, int row, int head, int batch) const {
 #pragma unroll
-    for (int p = 0; p < PANELS; ++p) tma_load(panels.data + p * Rows * PANEL, map, full, p * PANEL, row, head, batch);
+    for (int p = 0; p < PANELS; ++p) tma_load(panels.data + p * Height * PANEL, map, full, p * PANEL, row, head, batch);
   }
 
   /// Stores the 16 rows from row0 on; called by one thread. The map's boxes have 16 rows.
   __device__ void store(const TensorMap& map, int row, int head, int batch) const {
 #pragma unroll
-    for (int p = 0; p < PANELS; ++p) tma_store(map, panels.data + (p * Rows + row0) * PANEL, p * PANEL, row, head, batch);
+    for (int p = 0; p < PANELS; ++p) tma_store(map, panels.data + (p * Height + row0) * PANEL, p * PANEL, row, head, batch);
   }
 
   // Operands of wgmma: rows row0.. of the tile as left operand, the whole tile as transposed or right operand.
-  __device__ KMajor<Rows> left_of_group() const { return flash::k_major<Rows>(panels.data, row0); }
-  __device__ KMajor<Rows> transposed_of_group() const { return flash::k_major<Rows>(panels.data); }
-  __device__ MnMajor<Rows> right_of_group() const { return flash::mn_major<Rows>(panels.data); }
+  __device__ KMajor<Height> left_of_group() const { return flash::k_major<Height>(panels.data, row0); }
+  __device__ KMajor<Height> transposed_of_group() const { return flash::k_major<Height>(panels.data); }
+  __device__ MnMajor<Height> right_of_group() const { return flash::mn_major<Height>(panels.data); }
 
   // Operands of mma.sync. Lanes point to the chunks of a 16 x 16 block in one of two orders, as in parts/tile.cuh.
-  __device__ PanelOperand<T, Rows, false, STEPS> left() const { return {panels, offset(row0 + lane() % 16, lane() / 16)}; }
-  __device__ PanelOperand<T, Rows, true, STEPS> right() const { return {panels, offset(lane() % 16, lane() / 16)}; }
-  __device__ PanelOperand<T, Rows, false, STEPS> transposed() const {
+  __device__ PanelOperand<T, Height, false, STEPS> left() const { return {panels, offset(row0 + lane() % 16, lane() / 16)}; }
+  __device__ PanelOperand<T, Height, true, STEPS> right() const { return {panels, offset(lane() % 16, lane() / 16)}; }
+  __device__ PanelOperand<T, Height, false, STEPS> transposed() const {
     return {panels, offset(lane() / 16 * 8 + lane() % 8, lane() / 8 % 2)};
   }
 
@@ -112,7 +116,7 @@ struct InRegisters {
 /// A warp's accumulators in the form that wgmma takes: the warpgroup has [64, 8 ColTiles], each warp 16 rows of it.
 template <int ColTiles>
 __device__ float (&registers(Accumulators<1, ColTiles>& C))[4 * ColTiles] {
-  return reinterpret_cast<float(&)[4 * ColTiles]>(C.number);
+  return reinterpret_cast<float(&)[4 * ColTiles]>(C.elements);
 }
 
 /// Issues C = A B, or C += A B, over Steps blocks of 16 in the inner dimension; all threads of the warpgroup call it. It runs
@@ -129,11 +133,14 @@ __device__ void issue_product(Accumulators<1, ColTiles>& C, const Left& A, const
 /// (6.2)  m = max(m, largest). Returns alpha = 2^(c m_old - c m), the factor that rescales sums over the old P.
 template <int N>
 __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
-  Rows<N> alpha = m;
-  return alpha.each([&](float& x, int r) {
-    m[r] = fmaxf(m[r], largest[r]);
-    x = exp2_approx(c * (x - finite(m[r])));
-  });
+  Rows<N> alpha(0.0f);
+#pragma unroll
+  for (int r = 0; r < N; ++r) {
+    const float m_new = fmaxf(m[r], largest[r]);
+    alpha[r] = exp2_approx(c * (m[r] - finite(m_new)));
+    m[r] = m_new;
+  }
+  return alpha;
 }
 
 /// Beyond this the rounding error of c m would matter.
@@ -158,7 +165,7 @@ __device__ bool in_all_rows(Rows<N> rows, F holds) {
 
 // ---- Rings ------------------------------------------------------------------------------------------------------------------
 
-constexpr int BARRIER_NUMBERS = 128;  // space for mbarriers, in 16-bit units
+constexpr int BARRIER_ELEMENTS = 128;  // space for mbarriers, in 16-bit units
 
 /// The shared memory of a block: tiles and mbarriers. A tile is full when the TMA has filled it, and empty when all consumers
 /// have read it. QStages: tiles of Q.
@@ -169,29 +176,29 @@ struct Shared {
   struct Barriers {
     Mbarrier full_Q[QStages], empty_Q[QStages];
     Mbarrier full_K[Shape::STAGES], empty_K[Shape::STAGES], full_V[Shape::STAGES], empty_V[Shape::STAGES];
-    int number[QStages];  // step 7: index of the work that Q belongs to
+    int work_id[QStages];  // step 7: index of the work that Q belongs to
   };
-  static_assert(sizeof(Barriers) <= 2 * BARRIER_NUMBERS);
-  T* start = dynamic_shared<T>(Shape::SHARED_NUMBERS);
+  static_assert(sizeof(Barriers) <= 2 * BARRIER_ELEMENTS);
+  T* start = dynamic_shared<T>(Shape::SHARED_ELEMENTS);
 
-  __device__ QTile Q(int stage = 0) const { return QTile(start + stage * QTile::NUMBERS); }
-  __device__ KTile K(int stage) const { return KTile(start + QStages * QTile::NUMBERS + stage * KTile::NUMBERS); }
+  __device__ QTile Q(int stage = 0) const { return QTile(start + stage * QTile::ELEMENTS); }
+  __device__ KTile K(int stage) const { return KTile(start + QStages * QTile::ELEMENTS + stage * KTile::ELEMENTS); }
   __device__ KTile V(int stage) const { return K(Shape::STAGES + stage); }
   __device__ Barriers& barriers() const { return *reinterpret_cast<Barriers*>(K(2 * Shape::STAGES).panels.data); }
 
   /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: one arrival per consumer warp.
   __device__ void initialize() const {
     constexpr int warps = Shape::CONSUMERS * 4;
-    Barriers& is = barriers();
+    Barriers& bars = barriers();
     for (int stage = 0; stage < QStages; ++stage) {
-      mbarrier_init(is.full_Q[stage], 1);
-      mbarrier_init(is.empty_Q[stage], warps);
+      mbarrier_init(bars.full_Q[stage], 1);
+      mbarrier_init(bars.empty_Q[stage], warps);
     }
     for (int stage = 0; stage < Shape::STAGES; ++stage) {
-      mbarrier_init(is.full_K[stage], 1);
-      mbarrier_init(is.full_V[stage], 1);
-      mbarrier_init(is.empty_K[stage], warps);
-      mbarrier_init(is.empty_V[stage], warps);
+      mbarrier_init(bars.full_K[stage], 1);
+      mbarrier_init(bars.full_V[stage], 1);
+      mbarrier_init(bars.empty_K[stage], warps);
+      mbarrier_init(bars.empty_V[stage], warps);
     }
     fence_mbarrier_init();  // the TMA sees the initialised mbarriers
   }
@@ -199,7 +206,7 @@ struct Shared {
 
 /// The next stage of a ring, and the phase of its mbarriers. Producer and consumers each keep their own.
 template <int Stages>
-struct Turn {
+struct PipelineState {
   int at = 0;  // 0 .. 2 Stages - 1: stage and phase in one register
   __device__ int stage() const { return at % Stages; }
   __device__ int parity() const { return at / Stages; }

@@ -15,25 +15,27 @@ namespace {
 /// shares the key/value head.
 template <class Shape>
 struct KeyWork {
-  int b, h_kv, col0;      // its first key
-  int first_row, visits;  // the first tile of queries, and their number, at least one: the last query sees every key
+  int b, h_kv, key0;            // its first key
+  int first_query, iterations;  // the first tile of queries, and their number, at least one: the last query sees every key
 
-  struct Visit {
-    int h, row0;
+  struct QueryTile {
+    int h, query0;
   };
 
-  __device__ KeyWork(const Problem& p, int heads_at_once, int number) {
+  __device__ KeyWork(const Problem& p, int heads_at_once, int work_id) {
     // The first keys, visible to the most queries under a causal mask, start first.
-    const BlockOrder order((p.Nk + Shape::Bc - 1) / Shape::Bc, p.B * p.Hkv, heads_at_once, number);
-    b = order.head / p.Hkv, h_kv = order.head % p.Hkv, col0 = order.tile * Shape::Bc;
-    first_row = p.causal ? max(0, col0 - (p.Nk - p.Nq)) / Shape::Br * Shape::Br : 0;
-    visits = (p.Nq - first_row + Shape::Br - 1) / Shape::Br * p.group_size();
+    const BlockOrder order((p.Nk + Shape::Bc - 1) / Shape::Bc, p.B * p.Hkv, heads_at_once, work_id);
+    b = order.head / p.Hkv;
+    h_kv = order.head % p.Hkv;
+    key0 = order.tile * Shape::Bc;
+    first_query = p.causal ? max(0, key0 - (p.Nk - p.Nq)) / Shape::Br * Shape::Br : 0;
+    iterations = (p.Nq - first_query + Shape::Br - 1) / Shape::Br * p.group_size();
   }
 
-  __device__ Visit first(const Problem& p) const { return {h_kv * p.group_size(), first_row}; }
+  __device__ QueryTile first(const Problem& p) const { return {h_kv * p.group_size(), first_query}; }
   /// Incremental: dividing the iteration index would take 30 instructions.
-  __device__ Visit after(const Problem& p, Visit at) const {
-    return at.row0 + Shape::Br < p.Nq ? Visit{at.h, at.row0 + Shape::Br} : Visit{at.h + 1, first_row};
+  __device__ QueryTile after(const Problem& p, QueryTile at) const {
+    return at.query0 + Shape::Br < p.Nq ? QueryTile{at.h, at.query0 + Shape::Br} : QueryTile{at.h + 1, first_query};
   }
 };
 
@@ -67,16 +69,16 @@ struct BackwardShared {
     Mbarrier full_K[KVStages], full_V[KVStages], empty_KV[KVStages];
     Mbarrier full_Q[STAGES], full_dO[STAGES], empty[STAGES];
     Mbarrier full_dQ[STAGES], empty_dQ[STAGES];  // steps 3 and 4
-    int number[KVStages];                        // steps 4 and 5: index of the work that K and V belong to
+    int work_id[KVStages];                       // steps 4 and 5: index of the work that K and V belong to
   };
-  static_assert(sizeof(Barriers) <= 2 * BARRIER_NUMBERS);
-  T* start = dynamic_shared<T>(Shape::SHARED_NUMBERS);
+  static_assert(sizeof(Barriers) <= 2 * BARRIER_ELEMENTS);
+  T* start = dynamic_shared<T>(Shape::SHARED_ELEMENTS);
 
-  __device__ KTile K(int stage = 0) const { return KTile(start + stage * KTile::NUMBERS); }
+  __device__ KTile K(int stage = 0) const { return KTile(start + stage * KTile::ELEMENTS); }
   __device__ KTile V(int stage = 0) const { return K(KVStages + stage); }
-  __device__ QTile Q(int stage) const { return QTile(K(2 * KVStages).panels.data + stage * QTile::NUMBERS); }
+  __device__ QTile Q(int stage) const { return QTile(K(2 * KVStages).panels.data + stage * QTile::ELEMENTS); }
   __device__ QTile dO(int stage) const { return Q(STAGES + stage); }
-  __device__ STile dS(int stage) const { return STile(Q(2 * STAGES).panels.data + stage * STile::NUMBERS); }
+  __device__ STile dS(int stage) const { return STile(Q(2 * STAGES).panels.data + stage * STile::ELEMENTS); }
   /// L of a tile's queries, followed by D.
   __device__ SharedMatrix<float> LD(int stage) const {
     float* const first = reinterpret_cast<float*>(dS(Shape::DS_STAGES).panels.data);
@@ -86,58 +88,59 @@ struct BackwardShared {
 
   /// Steps 3 and 4: tiles of dQ, after all others, in the layout of the sum.
   __device__ SharedMatrix<float> dQ(int stage) const {
-    constexpr int numbers = Shape::Br * Shape::Width;
-    return {LD(STAGES).data + BARRIER_NUMBERS / 2 + stage * numbers, 1, numbers, numbers};
+    constexpr int elements = Shape::Br * Shape::Width;
+    return {LD(STAGES).data + BARRIER_ELEMENTS / 2 + stage * elements, 1, elements, elements};
   }
 
   /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: one arrival per consumer warp.
   __device__ void initialize() const {
-    Barriers& is = barriers();
+    Barriers& bars = barriers();
     for (int stage = 0; stage < KVStages; ++stage) {
-      mbarrier_init(is.full_K[stage], 1);
-      mbarrier_init(is.full_V[stage], 1);
-      mbarrier_init(is.empty_KV[stage], Shape::CONSUMERS * 4);
+      mbarrier_init(bars.full_K[stage], 1);
+      mbarrier_init(bars.full_V[stage], 1);
+      mbarrier_init(bars.empty_KV[stage], Shape::CONSUMERS * 4);
     }
     for (int stage = 0; stage < STAGES; ++stage) {
-      mbarrier_init(is.full_Q[stage], 1);
-      mbarrier_init(is.full_dO[stage], 1);
-      mbarrier_init(is.empty[stage], Shape::CONSUMERS * 4);
-      mbarrier_init(is.full_dQ[stage], Shape::CONSUMERS * 4);
-      mbarrier_init(is.empty_dQ[stage], 1);
+      mbarrier_init(bars.full_Q[stage], 1);
+      mbarrier_init(bars.full_dO[stage], 1);
+      mbarrier_init(bars.empty[stage], Shape::CONSUMERS * 4);
+      mbarrier_init(bars.full_dQ[stage], Shape::CONSUMERS * 4);
+      mbarrier_init(bars.empty_dQ[stage], 1);
     }
     fence_mbarrier_init();  // the TMA sees the initialised mbarriers
   }
 
   // Called by one thread.
-  __device__ void load_KV(int stage, const BackwardMaps& maps, int b, int h_kv, int col0) const {
+  __device__ void load_KV(int stage, const BackwardMaps& maps, int b, int h_kv, int key0) const {
     Mbarrier &full_K = barriers().full_K[stage], &full_V = barriers().full_V[stage];
     mbarrier_arrive_expect_tx(full_K, KTile::BYTES);
-    K(stage).load(maps.K, full_K, col0, h_kv, b);
+    K(stage).load(maps.K, full_K, key0, h_kv, b);
     mbarrier_arrive_expect_tx(full_V, KTile::BYTES);
-    V(stage).load(maps.V, full_V, col0, h_kv, b);
+    V(stage).load(maps.V, full_V, key0, h_kv, b);
   }
-  __device__ void load_Q(int stage, const BackwardMaps& maps, const Tensor<const float>& LD_all, int b, int h, int row0) const {
+  __device__ void load_Q(int stage, const BackwardMaps& maps, const Tensor<const float>& LD_all, int b, int h,
+                         int query0) const {
     Mbarrier& full = barriers().full_Q[stage];
     mbarrier_arrive_expect_tx(full, QTile::BYTES + 4 * Shape::Br);
-    Q(stage).load(maps.Q, full, row0, h, b);
-    bulk_load(LD(stage).data, LD_all.head(b, h).address(0, row0), 4 * Shape::Br, full);
+    Q(stage).load(maps.Q, full, query0, h, b);
+    bulk_load(LD(stage).data, LD_all.head(b, h).address(0, query0), 4 * Shape::Br, full);
   }
   __device__ void load_dO(int stage, const BackwardMaps& maps, const Tensor<const float>& LD_all, int b, int h,
-                          int row0) const {
+                          int query0) const {
     Mbarrier& full = barriers().full_dO[stage];
     mbarrier_arrive_expect_tx(full, QTile::BYTES + 4 * Shape::Br);
-    dO(stage).load(maps.dO, full, row0, h, b);
-    bulk_load(LD(stage).data + Shape::Br, LD_all.head(b, h).address(1, row0), 4 * Shape::Br, full);
+    dO(stage).load(maps.dO, full, query0, h, b);
+    bulk_load(LD(stage).data + Shape::Br, LD_all.head(b, h).address(1, query0), 4 * Shape::Br, full);
   }
 };
 
 /// Stores a left operand from registers to 16 rows of a tile: four 8 x 8 matrices at a time, without bank conflicts.
-template <class T, int Rows, int Steps>
-__device__ void store(const PanelOperand<T, Rows, false, Steps>& rows, const InRegisters<T, 1, Steps>& A) {
+template <class T, int Height, int Steps>
+__device__ void store(const PanelOperand<T, Height, false, Steps>& rows, const InRegisters<T, 1, Steps>& A) {
 #pragma unroll
   for (int k = 0; k < Steps; ++k) {
     const int col = 16 * k;
-    stmatrix_x4(rows.panels.at_byte((rows.offset ^ col % PANEL * 2) + col / PANEL * Rows * 2 * PANEL), A(k));
+    stmatrix_x4(rows.panels.at_byte((rows.offset ^ col % PANEL * 2) + col / PANEL * Height * 2 * PANEL), A(k));
   }
 }
 
@@ -180,21 +183,21 @@ struct PartOfDQ {
                                      false);
   }
 
-  /// Offset of fragment n of the warp's 16 rows in the sum of dQ, for a tile that begins at row0. A fragment has 128 elements,
+  /// Offset of fragment n of the warp's 16 rows in the sum of dQ, for a tile that begins at query0. A fragment has 128 elements,
   /// 4 per lane; the fragments of a row are adjacent.
-  __device__ int place(int row0, int n) const {
-    return ((row0 + row + threadIdx.x % WARPGROUP / WARP * 16) / 16 * (Shape::Width / 8) + col / 8 + n) * 4 * WARP;
+  __device__ int offset(int query0, int n) const {
+    return ((query0 + row + threadIdx.x % WARPGROUP / WARP * 16) / 16 * (Shape::Width / 8) + col / 8 + n) * 4 * WARP;
   }
   /// The number of the warpgroup's fragments: none beyond the last column.
   __device__ int fragments() const { return min(COLS, Shape::Width - col) / 8; }
 
   /// Adds to the sum, four elements at a time.
-  __device__ void add(const Matrix<float>& sum, int row0, const Accumulators<1, COLS / 8>& dQ) const {
-    const auto first = sum.address(0, place(row0, 0) + 4 * static_cast<int>(threadIdx.x % WARP));
+  __device__ void add(const Matrix<float>& sum, int query0, const Accumulators<1, COLS / 8>& dQ) const {
+    const auto first = sum.address(0, offset(query0, 0) + 4 * static_cast<int>(threadIdx.x % WARP));
 #pragma unroll
     for (int n = 0; n < COLS / 8; ++n) {
       if (SHARERS * COLS > Shape::Width && n >= fragments()) break;
-      const float(&four)[4] = dQ.number[0][n];
+      const float(&four)[4] = dQ.elements[0][n];
       atomic_add4(first + 4 * n * WARP, make_float4(four[0], four[1], four[2], four[3]));
     }
   }
@@ -203,8 +206,8 @@ struct PartOfDQ {
 #pragma unroll
     for (int n = 0; n < COLS / 8; ++n) {
       if (SHARERS * COLS > Shape::Width && n >= fragments()) break;
-      const float(&four)[4] = dQ.number[0][n];
-      tile.template as<float4>(0, place(0, n) + 4 * static_cast<int>(threadIdx.x % WARP)) =
+      const float(&four)[4] = dQ.elements[0][n];
+      tile.template as<float4>(0, offset(0, n) + 4 * static_cast<int>(threadIdx.x % WARP)) =
           make_float4(four[0], four[1], four[2], four[3]);
     }
   }

@@ -9,7 +9,7 @@ namespace {
 
 /// The tensors of the pass. LD [B, H, 2, padded Nq]: L of all queries, then D.
 template <class T>
-struct Gradients {
+struct BackwardTensors {
   Tensor<const T> Q, K, V, dO;
   Tensor<T> dQ, dK, dV;
   Tensor<const float> LD;
@@ -34,8 +34,9 @@ struct PartOfHead {
   int head, part;  // head: counted over all batches
 
   __device__ explicit PartOfHead(int heads) {
-    const int parts = gridDim.x / heads, number = gridDim.x - 1 - blockIdx.x;
-    head = number / parts, part = number % parts;
+    const int parts = gridDim.x / heads, index = gridDim.x - 1 - blockIdx.x;
+    head = index / parts;
+    part = index % parts;
   }
 };
 
@@ -86,7 +87,7 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
 
 /// Computes L and D; runs before the step's kernel. Clears `sum` unless it is null.
 template <class T, int Width>
-Gradients<T> prepare(const Attention& a, const TensorRef* sum) {
+BackwardTensors<T> prepare(const Attention& a, const TensorRef* sum) {
   const Problem& p = a.problem;
   constexpr int lanes = Width == 96 ? 16 : Width / 8;
   const TensorRef& LD = a.workspace("LD");

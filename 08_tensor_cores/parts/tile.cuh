@@ -19,46 +19,52 @@ struct Operand {
   static constexpr int PERIOD = Width % 64 == 0   ? 128  // bytes within which the swizzle permutes chunks
                                 : Width % 32 == 0 ? 64
                                                   : 32;
-  SharedMatrix<T> numbers;
+  SharedMatrix<T> elements;
   int offset;           // in bytes; kept separate, since XOR on a 64-bit pointer costs ten registers
   int first_bytes = 0;  // from the tile's first column to the operand's
 
   __device__ void load(unsigned (&block)[4], int outer, int inner) const {
     const int rows = 16 * (Trans ? inner : outer), bytes = first_bytes + 32 * (Trans ? outer : inner), flipped = bytes % PERIOD;
-    const T* const chunk = numbers.at_byte((offset ^ flipped) + (bytes - flipped + 2 * Width * rows));
-    Trans ? ldmatrix_x4_trans(block, chunk) : ldmatrix_x4(block, chunk);
+    const T* const chunk = elements.at_byte((offset ^ flipped) + (bytes - flipped + 2 * Width * rows));
+    if constexpr (Trans) {
+      ldmatrix_x4_trans(block, chunk);
+    } else {
+      ldmatrix_x4(block, chunk);
+    }
   }
 };
 
-/// A tile [rows, Width] of T in shared memory, without padding: chunks of 8 numbers change places within their row
+/// A tile [rows, Width] of T in shared memory, without padding: chunks of 8 elements are permuted within their row
 /// (docs/swizzles.md).
 template <class T_, int Width>
 struct Tile {
   using T = T_;
-  SharedMatrix<T> numbers;
+  SharedMatrix<T> elements;
 
-  __device__ Tile(T* start, int rows) : numbers{start, rows, Width, Width} {}
-  __device__ T* end() const { return numbers.data + numbers.rows * Width; }
-  __device__ Tile below(int row) const { return {numbers.data + row * Width, numbers.rows - row}; }  // row: a multiple of 8
+  __device__ Tile(T* start, int rows) : elements{start, rows, Width, Width} {}
+  __device__ T* end() const { return elements.data + elements.rows * Width; }
+  __device__ Tile below(int row) const { return {elements.data + row * Width, elements.rows - row}; }  // row: a multiple of 8
 
   /// Neighbouring elements of a chunk, as one access.
   template <class Wide>
   __device__ decltype(auto) as(int row, int col) const {
-    return numbers.template as<Wide>(row, swizzled_col(Width, row, col));
+    return elements.template as<Wide>(row, swizzled_col(Width, row, col));
   }
-  __device__ T* chunk(int row, int col) const { return numbers.address(row, swizzled_col(Width, row, col)); }
+  __device__ T* chunk(int row, int col) const { return elements.address(row, swizzled_col(Width, row, col)); }
 
   // Operands. Lanes point to the chunks of a 16 x 16 block in one of two orders: the left ones of rows 0..15, then the right
   // ones,
-  __device__ Operand<T, Width, false> left(int row0) const { return {numbers, offset(row0 + lane() % 16, lane() / 16)}; }
-  __device__ Operand<T, Width, true> right(int col0 = 0) const { return {numbers, offset(lane() % 16, lane() / 16), 2 * col0}; }
+  __device__ Operand<T, Width, false> left(int row0) const { return {elements, offset(row0 + lane() % 16, lane() / 16)}; }
+  __device__ Operand<T, Width, true> right(int col0 = 0) const {
+    return {elements, offset(lane() % 16, lane() / 16), 2 * col0};
+  }
   // or the left and right ones of rows 0..7, then of rows 8..15.
   __device__ Operand<T, Width, false> transposed() const {
-    return {numbers, offset(lane() / 16 * 8 + lane() % 8, lane() / 8 % 2)};
+    return {elements, offset(lane() / 16 * 8 + lane() % 8, lane() / 8 % 2)};
   }
-  template <int Rows>
-  __device__ Operand<T, Width, true, Rows / 16> left_transposed(int col0) const {
-    return {numbers, offset(lane() / 16 * 8 + lane() % 8, lane() / 8 % 2), 2 * col0};
+  template <int Height>
+  __device__ Operand<T, Width, true, Height / 16> left_transposed(int col0) const {
+    return {elements, offset(lane() / 16 * 8 + lane() % 8, lane() / 8 % 2), 2 * col0};
   }
 
  private:
@@ -104,14 +110,14 @@ struct Kept {
   }
 };
 
-/// One thread's share of copying consecutive tiles of Rows rows from a matrix to shared memory, one 16-byte chunk at a time.
+/// One thread's share of copying consecutive tiles of Height rows from a matrix to shared memory, one 16-byte chunk at a time.
 /// The matrix's rows are 16-byte aligned; tiles get zeros beyond its last row and column.
-template <class T, int Width, int Rows, int Threads>
+template <class T, int Width, int Height, int Threads>
 struct Copier {
   static constexpr int CHUNKS = Width / 8, FIT = Threads / CHUNKS;
   static constexpr int AT_ONCE = FIT >= 8 ? FIT / 8 * 8 : FIT;    // rows
   static constexpr bool SOME_IDLE = Threads != AT_ONCE * CHUNKS;  // Width 96: some threads have nothing to copy
-  static_assert(Rows % AT_ONCE == 0, "the last step is a whole one");
+  static_assert(Height % AT_ONCE == 0, "the last step is a whole one");
   Matrix<const T> from;  // from this thread's first row of the next tile on
 
   /// Starts at row0.
@@ -124,14 +130,14 @@ struct Copier {
     if (SOME_IDLE && row0 >= AT_ONCE) return;
     const int from_col = col < from.cols ? col : 0, bytes = col < from.cols ? 16 : 0;
     Matrix<const T> rest = from;
-    if (from.rows > Rows - AT_ONCE) {
+    if (from.rows > Height - AT_ONCE) {
 #pragma unroll
-      for (int row = 0; row < Rows; row += AT_ONCE, rest = rest.below(AT_ONCE)) {
+      for (int row = 0; row < Height; row += AT_ONCE, rest = rest.below(AT_ONCE)) {
         cp_async_zfill<16>(tile.chunk(row0 + row, col), rest.address(0, from_col), bytes);
       }
     } else {  // at the end of the matrix; the tile's first row always exists
 #pragma unroll 1
-      for (int row = row0; row < Rows; row += AT_ONCE, rest = rest.below(AT_ONCE)) {
+      for (int row = row0; row < Height; row += AT_ONCE, rest = rest.below(AT_ONCE)) {
         const bool exists = rest.rows > 0;
         cp_async_zfill<16>(tile.chunk(row, col), (exists ? rest : from.below(-row0)).address(0, from_col), exists ? bytes : 0);
       }

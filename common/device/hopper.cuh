@@ -68,6 +68,11 @@ __device__ inline void mbarrier_wait(Mbarrier& barrier, int parity) {
   }
 }
 
+/// For a ring: waits until the producer has filled a stage, or until all consumers have read it. In the first round of a ring
+/// wait_empty() returns at once.
+__device__ inline void wait_full(Mbarrier& full, int parity) { mbarrier_wait(full, parity); }
+__device__ inline void wait_empty(Mbarrier& empty, int parity) { mbarrier_wait(empty, parity ^ 1); }
+
 // ---- TMA, tiles: "Data Movement and Conversion Instructions: Tensor copy" ---------------------------------------------------
 //
 // One thread copies a box: 64 columns of some rows of one head. In shared memory it is a panel of wgmma_operand.hpp: rows of

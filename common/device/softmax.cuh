@@ -24,7 +24,7 @@ constexpr float LOG2_E = 1.44269504f;
 /// One value for every row that a lane holds elements of, such as m, l and alpha.
 template <int N>
 struct Rows {
-  float number[N];
+  float elements[N];
 
   __device__ explicit Rows(float all) {
     each([&](float& x, int) { x = all; });
@@ -34,11 +34,11 @@ struct Rows {
   template <class F>
   __device__ Rows& each(F f) {
 #pragma unroll
-    for (int r = 0; r < N; ++r) f(number[r], r);
+    for (int r = 0; r < N; ++r) f(elements[r], r);
     return *this;
   }
-  __device__ float& operator[](int r) { return number[r]; }
-  __device__ float operator[](int r) const { return number[r]; }
+  __device__ float& operator[](int r) { return elements[r]; }
+  __device__ float operator[](int r) const { return elements[r]; }
 
   friend __device__ Rows operator*(Rows a, const Rows& b) {
     return a.each([&](float& x, int r) { x *= b[r]; });
@@ -85,13 +85,13 @@ struct ScoreRule {
   bool scale_first;  ///< apply() scales the scores; otherwise `factor` becomes part of the exponent
   float factor;      ///< still to be multiplied after apply(): 1 or the scale
 
-  /// Turns products into scores. S belongs to a head (counted over all batches); its first row is query row0, its first column
-  /// key col0. Transposed: rows are keys, columns queries.
+  /// Turns products into scores. S belongs to a head (counted over all batches); it begins at query query0 and key key0.
+  /// Transposed: rows are keys, columns queries.
   template <bool Transposed = false, class Tile>
-  __device__ void apply(Tile& S, int head, int row0, int col0) const {
-    // row0 is the same for all tiles of a block, except in chapter 07. opaque() stops the compiler from hoisting the addresses
-    // of rare tiles into every tile.
-    const int i0 = Transposed ? col0 : opaque(row0), j0 = Transposed ? opaque(row0) : col0;
+  __device__ void apply(Tile& S, int head, int query0, int key0) const {
+    // The position of S's rows is the same for all tiles of a block, except in chapter 07. opaque() stops the compiler from
+    // hoisting the addresses of rare tiles into every tile.
+    const int i0 = Transposed ? query0 : opaque(query0), j0 = Transposed ? opaque(key0) : key0;
     if (scale_first) scale_and_add_bias<Transposed>(S, opaque(head), i0, j0);
     mask<Transposed>(S, i0, j0);
   }

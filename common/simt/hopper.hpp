@@ -37,6 +37,8 @@ void fence_mbarrier_init(Site = Site::here());
 void mbarrier_arrive(Mbarrier&, Site = Site::here());
 void mbarrier_arrive_expect_tx(Mbarrier&, int bytes, Site = Site::here());
 void mbarrier_wait(Mbarrier&, int parity, Site = Site::here());
+inline void wait_full(Mbarrier& full, int parity, Site site = Site::here()) { mbarrier_wait(full, parity, site); }
+inline void wait_empty(Mbarrier& empty, int parity, Site site = Site::here()) { mbarrier_wait(empty, parity ^ 1, site); }
 
 // ---- TMA -----------------------------------------------------------------------------------------------------------------------
 
