@@ -109,7 +109,7 @@ TEST_CASE("rows: tables fit 80 columns unless --wide is given, and say what all 
   CHECK_FALSE(contains(wide, "left out"));
 }
 
-TEST_CASE("html: report.py gets the files of rows; its failure keeps the rows") {
+TEST_CASE("html: report.py gets the files of rows, and its failure keeps the rows") {
   const FakeStages stages(answers());
   const std::string got = stages.file("got"), html = stages.file("a report.html"), file = stages.file("rows.jsonl");
   const auto run = [&](const Strings& more) { return compare(joined(joined({"--html", html}, more), {"--csv"})); };

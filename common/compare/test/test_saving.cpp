@@ -43,7 +43,7 @@ struct Sweep {
 
 }  // namespace
 
-TEST_CASE("saving: a signal ends the child too and leaves the rows so far; --resume runs the rest") {
+TEST_CASE("saving: a signal ends the child too and leaves the rows so far, and --resume runs the rest") {
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGKILL}) {
     CAPTURE(number);
     const Sweep sweep("[ $Nq -ne 32 ] || [ -e \"$0.again\" ] || { echo $$ > $0.pid; exec sleep 100; }");
