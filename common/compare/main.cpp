@@ -26,13 +26,6 @@ int exit_code(const std::vector<Row>& rows) {
   return any(Verdict::no_room) ? 3 : 2;
 }
 
-/// Before anything runs: UsageError if Python, which makes the report, is missing.
-void require_python() {
-  if (const std::string why = complaint(run_process({python(), "--version"}, std::chrono::seconds(60))); !why.empty()) {
-    throw UsageError("--html needs Python, and '" + python() + "' cannot be started (" + why + "); PYTHON may name another");
-  }
-}
-
 /// The report of these files of rows. UsageError with what report.py said if it fails.
 void write_report(const std::string& html, const std::vector<std::string>& files) {
   std::vector<std::string> arguments{python(), FLASH_SOURCE_DIR "/common/compare/report.py", "--out", html};
@@ -49,7 +42,6 @@ int compare(int argc, char** argv) {
     return 0;
   }
   let_large_writes_fail();
-  if (!options.html.empty()) require_python();
 
   const bool runs = options.rows.empty();
   std::vector<Row> rows;

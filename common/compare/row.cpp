@@ -65,17 +65,6 @@ void read(T& member, const char* name, const Json& value) {
   }
 }
 
-std::string text_in(const Json& problem, const char* key) {
-  if (!problem.contains(key) || !problem[key].is_string())
-    throw UsageError(std::string("its problem has no text '") + key + "'");
-  return problem[key];
-}
-
-std::int64_t size_in(const Json& problem, const char* key) {
-  if (problem.contains(key) && problem[key].is_number_integer()) return problem[key];
-  throw UsageError(std::string("its problem has no whole number '") + key + "'");
-}
-
 Verdict verdict_of(const ProcessResult& result, bool has_report) {
   if (!result.started) return Verdict::crashed;
   if (result.timed_out) return Verdict::timed_out;
@@ -127,20 +116,20 @@ std::optional<double> Row::number(const std::string& path) const {
 }
 
 Problem Row::parsed_problem() const {
-  if (!problem.contains("causal") || !problem["causal"].is_boolean())
-    throw UsageError("its problem does not say whether it is causal");
-  ProblemOptions options;
-  options.causal = problem["causal"];
-  options.bias = parse_choice("bias", text_in(problem, "bias"), all_biases);
-  options.dtype = parse_choice("dtype", text_in(problem, "dtype"), all_dtypes);
-  options.layout = parse_choice("layout", text_in(problem, "layout"), all_layouts);
-  if (problem.contains("scale") && problem["scale"].is_number()) options.scale = problem["scale"].get<float>();
-  return make_problem(options, {.batch = size_in(problem, "batch"),
-                                .heads = size_in(problem, "heads"),
-                                .kv_heads = size_in(problem, "kv_heads"),
-                                .seq_q = size_in(problem, "seq_q"),
-                                .seq_k = size_in(problem, "seq_k"),
-                                .head_dim = size_in(problem, "head_dim")});
+  try {
+    const auto text = [&](const char* name) { return problem.at(name).get<std::string>(); };
+    const auto size = [&](const char* name) { return problem.at(name).get<std::int64_t>(); };
+    ProblemOptions options;
+    options.causal = problem.at("causal").get<bool>();
+    options.bias = parse_choice("bias", text("bias"), all_biases);
+    options.dtype = parse_choice("dtype", text("dtype"), all_dtypes);
+    options.layout = parse_choice("layout", text("layout"), all_layouts);
+    if (problem.contains("scale")) options.scale = problem["scale"].get<float>();
+    return make_problem(options,
+                        {size("batch"), size("heads"), size("kv_heads"), size("seq_q"), size("seq_k"), size("head_dim")});
+  } catch (const Json::exception& wrong) {
+    throw UsageError(std::string("its problem is none: ") + wrong.what());
+  }
 }
 
 std::string Row::place() const {

@@ -227,7 +227,9 @@ std::vector<Row> run_all(const CompareOptions& options, const std::filesystem::p
     const auto missing = static_cast<std::size_t>(std::count(rows.begin(), rows.end(), std::nullopt));
     std::cerr << rows.size() - missing << " of " << rows.size() << " runs are saved and still hold" << std::endl;
   }
-  return Runs(options, plan, std::move(rows), file ? &*file : nullptr).run_all();
+  std::vector<Row> all = Runs(options, plan, std::move(rows), file ? &*file : nullptr).run_all();
+  if (file) std::cerr << one_line("wrote " + options.save) << std::endl;
+  return all;
 }
 
 }  // namespace flash

@@ -58,10 +58,6 @@ def forward(q):
     return q
 
 
-def grad(out, inputs, gradient, retain_graph):
-    work(4 * out.numel() * out.element_size())
-
-
 def scaled_dot_product_attention(q, k, v, is_causal):
     if q.dtype == float32 and chosen[-1] != "EFFICIENT_ATTENTION":
         warnings.warn("Expected fp16 or bf16. (Triggered internally at /x.cpp:1.)", stacklevel=1)
@@ -98,6 +94,6 @@ cuda.memory_allocated = lambda: 5
 cuda.max_memory_allocated = lambda: 5 + max(memory)
 cuda.get_device_properties = lambda i: types.SimpleNamespace(name="Test GPU", major=9, minor=0, L2_cache_size=1000)
 backends = types.SimpleNamespace(cudnn=types.SimpleNamespace(version=lambda: 91900))
-autograd = types.SimpleNamespace(grad=grad)
+autograd = types.SimpleNamespace(grad=lambda out, *_, retain_graph: work(4 * out.numel() * out.element_size()))
 functional = types.SimpleNamespace(scaled_dot_product_attention=scaled_dot_product_attention)
 SDPBackend = types.SimpleNamespace(**{name: name for name in ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION")})

@@ -54,6 +54,7 @@ TEST_CASE("compare: a failing child is a row, and the exit code is 1") {
       {"kill -SEGV $$", "CRASHED", "ended by signal 11"},
       {"exec sleep 100", "TIMED OUT", ""},
       {"echo nonsense", "CRASHED", ""},
+      {R"(echo '{"flops": "many"}')", "CRASHED", "its report is no row: 'flops' is \"many\"; allowed: number"},
       {"exit 42", "CRASHED", ""}};
   for (const Strings& bad : cases) {
     CAPTURE(bad.front());

@@ -8,7 +8,7 @@ namespace {
 using namespace flash::test;
 using flash::ProcessResult;
 
-/// Two steps of the forward pass, one of the backward pass, with tiles for d = 32 and 64 or 32 alone, and one without a choice; a batch of 7 has no room.
+/// Two forward steps and a backward one, with tiles for d = 32 and 64 or 32 alone, and one without a choice; a batch of 7 has no room.
 struct Tuned {
   FakeStages stages;
   std::string file = stages.file("tuned.jsonl");
