@@ -9,12 +9,12 @@
 //              dS = P o (dP - rowsum(P o dP))                                           (1.12)
 //              dQ = scale dS K       dK = scale dS^T Q                                  (1.13), (1.14)
 //
-// Eight launches: three forward; one for each matrix of the backward pass. The six matrix products share tile_product(): a
-// block of TILE x TILE threads computes a TILE x TILE tile of the result, a thread one element of it. The two row-wise kernels
-// give a row to each thread.
+// Eight launches: three forward, then one per matrix of the backward pass. The six matrix products share tile_product(): a
+// block of TILE x TILE threads computes a TILE x TILE tile of the result, one element per thread. The two row-wise kernels
+// give each thread a row.
 //
-// HBM beside inputs and outputs: S and P [B, H, Nq, Nk], backward dP and dS too: 16 Nq Nk bytes a head.
-// Shared memory: two tiles, 8.25 KB.  Shapes: all. exp() overflows once a score passes 88.7; chapter 02 mends that.
+// HBM in addition to inputs and outputs: S and P [B, H, Nq, Nk], in the backward pass also dP and dS: 16 Nq Nk bytes per head.
+// Shared memory: two tiles, 8.25 KB.  Shapes: all. exp() overflows once a score exceeds 88.7; chapter 02 fixes that.
 #pragma once
 
 #include "common/device/device.cuh"
@@ -24,9 +24,9 @@ namespace {
 
 // A warp is a row of the tile: 32 threads side by side read 32 neighbouring elements, one 128-byte line of HBM.
 constexpr int TILE = 32;
-constexpr int ROWS_PER_BLOCK = 128;  // threads, so rows, of a block in the row-wise kernels
+constexpr int ROWS_PER_BLOCK = 128;  // of the row-wise kernels: one thread per row
 
-// One column of padding: a warp that walks down a column of a tile then meets 32 different banks, not one bank 32 times.
+// One column of padding: a warp that walks down a column of a tile then hits 32 different banks, not one bank 32 times.
 using Tile = float[TILE][TILE + 1];
 
 /// Copies the TILE x TILE tile of M that starts at (row0, col0), with zeros beyond the edges, so that products need no test.
@@ -41,8 +41,8 @@ __device__ inline void load_tile(Tile& tile, const Matrix<const float>& M, int r
 /// Each element of a tile is read TILE times from shared memory, so A and B are read TILE times less from HBM (1.6).
 template <bool TransposeA, bool TransposeB>
 __device__ float tile_product(const Matrix<const float>& A, const Matrix<const float>& B, int row0, int col0, int depth) {
-  __shared__ Tile A_tile;  // [TILE rows, TILE of depth], or its transpose as it lies in memory
-  __shared__ Tile B_tile;  // [TILE of depth, TILE columns], or its transpose
+  __shared__ Tile A_tile;  // [TILE rows, TILE of depth], or the transpose if A is stored transposed
+  __shared__ Tile B_tile;  // [TILE of depth, TILE columns], or the transpose
   const int row = threadIdx.y;
   const int col = threadIdx.x;
   float sum = 0.0f;
@@ -166,12 +166,12 @@ __global__ void key_gradient_kernel(Problem problem, float factor, Tensor<const 
 
 // ---- launch ----------------------------------------------------------------------------------------------------------------
 
-/// A TILE x TILE tile of a [rows, cols] result to each block, for `heads` results.
+/// One block per TILE x TILE tile of a [rows, cols] result, for `heads` results.
 LaunchShape tiled(int rows, int cols, int heads) {
   return {dim3(blocks_for(cols, TILE), blocks_for(rows, TILE), static_cast<unsigned>(heads)), dim3(TILE, TILE)};
 }
 
-/// A row to each thread.
+/// One thread per row.
 LaunchShape row_per_thread(const Problem& p) {
   return {dim3(blocks_for(p.Nq, ROWS_PER_BLOCK), static_cast<unsigned>(p.H), static_cast<unsigned>(p.B)), dim3(ROWS_PER_BLOCK)};
 }

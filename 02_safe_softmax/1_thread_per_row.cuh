@@ -5,14 +5,14 @@
 //   P_j = exp(S_j - m) / l                              (2.5)   pass 3
 //   L = m + ln l                                        (2.6)
 //
-// The result is that of chapter 01, since softmax does not change when a constant is added to a row (2.2). Every exponent is
+// The result is the same as in chapter 01: adding a constant to a row does not change its softmax (2.2). Every exponent is
 // at most 0 and the largest is exactly 0, so 1 <= l <= Nk.
 //
 // Only softmax_kernel differs from 01; the products around it are in common/device/products.cuh. A thread owns a row: it
 // reads S three times and writes P once. Neighbouring threads read neighbouring rows, Nk elements apart: each load of a
 // warp touches 32 sectors of HBM for 128 bytes.
 //
-// HBM beside inputs and outputs: S and P [B, H, Nq, Nk].  Shapes: all.
+// HBM in addition to inputs and outputs: S and P [B, H, Nq, Nk].  Shapes: all.
 #pragma once
 
 #include "common/device/products.cuh"
@@ -20,7 +20,7 @@
 namespace flash {
 namespace {
 
-constexpr int ROWS_PER_BLOCK = 128;  // threads, so rows, of a block
+constexpr int ROWS_PER_BLOCK = 128;  // one thread per row
 
 /// Grid: (blocks of rows, H, B).
 __global__ void softmax_kernel(Problem problem, Tensor<const float> S_all, Tensor<float> P_all, Tensor<float> L_all) {

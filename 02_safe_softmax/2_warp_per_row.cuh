@@ -6,12 +6,12 @@
 //   L = m + ln l                                        (2.6)
 //
 // Lane t takes the columns t, t + 32, t + 64, ...: one load of the warp touches four sectors of HBM instead of 32. Each lane
-// then holds the max or sum of its own columns; five shuffles combine the 32 of them, and every lane has the result (2.7).
+// then holds the max or sum of its columns; five shuffles combine the 32 partial results, in every lane (2.7).
 //
 // Only softmax_kernel differs from 01; the products around it are in common/device/products.cuh. S is read three times, P
 // written once: the same bytes as step 1, in an eighth of the sectors.
 //
-// HBM beside inputs and outputs: S and P [B, H, Nq, Nk].  Shapes: all.
+// HBM in addition to inputs and outputs: S and P [B, H, Nq, Nk].  Shapes: all.
 #pragma once
 
 #include "common/device/products.cuh"
@@ -21,7 +21,7 @@ namespace {
 
 constexpr int WARP = 32;
 constexpr unsigned ALL_LANES = 0xffffffffu;
-constexpr int ROWS_PER_BLOCK = 4;  // warps, so rows, of a block
+constexpr int ROWS_PER_BLOCK = 4;  // one warp per row
 
 /// The maximum over the warp, in every lane. After the step with distance s each lane holds the maximum of 32 / s lanes (2.7).
 __device__ inline float warp_max(float value) {

@@ -5,12 +5,12 @@
 //   l' = l exp(m - m') + exp(s - m')
 //   P_j = exp(S_j - m) / l,   L = m + ln l                                              (3.3)
 //
-// Pass 2 of chapter 02 could not begin before pass 1 had found the maximum. It can: what was summed under an older maximum
-// is corrected by one factor once a larger score comes. By induction the pair after the last score is that of (2.3), (2.4).
+// Pass 2 of chapter 02 seems to need the maximum that pass 1 finds. It does not: when a larger score arrives, one factor
+// corrects everything summed under the older maximum. By induction, (m, l) after the last score satisfies (2.3) and (2.4).
 //
 // Only softmax_kernel differs from 02: a thread owns a row, reads S twice instead of three times, writes P once.
 //
-// HBM beside inputs and outputs: S and P [B, H, Nq, Nk].  Shapes: all.
+// HBM in addition to inputs and outputs: S and P [B, H, Nq, Nk].  Shapes: all.
 #pragma once
 
 #include "common/device/products.cuh"
@@ -18,16 +18,16 @@
 namespace flash {
 namespace {
 
-constexpr int ROWS_PER_BLOCK = 128;  // threads, so rows, of a block
+constexpr int ROWS_PER_BLOCK = 128;  // one thread per row
 
-/// Of a set of scores: their maximum m and l = sum exp(score - m). The empty set, and one of masked scores only, is (-inf, 0).
+/// The maximum m of a set of scores, and l = sum exp(score - m). An empty or fully masked set has (-inf, 0).
 struct RowStats {
   float m;
   float l;
 };
 
-/// (3.2)  The statistics of a set and one more score. One of the two exponents is 0; a branch could save its exp, but the loads
-/// of the next scores would then wait for the branch.
+/// (3.2)  The statistics after one more score. One of the two exponents is 0; a branch could skip that exp, but the loads of
+/// the next scores would then wait for the branch.
 __device__ inline RowStats extend(RowStats stats, float score) {
   const float m = fmaxf(stats.m, score);
   const float shift = m == -INFINITY ? 0.0f : m;  // only masked scores: exp(-inf - 0) = 0, not NaN

@@ -1,4 +1,4 @@
-// 03 online softmax, step 2: a warp owns a row; 32 partial results meet in the associative merge.
+// 03 online softmax, step 2: a warp owns a row; an associative merge combines its 32 partial results.
 //
 //   (m, l) of the union of two sets of scores                                           (3.4)
 //   m = max(m_a, m_b)
@@ -6,12 +6,12 @@
 //   P_j = exp(S_j - m) / l,   L = m + ln l                                              (3.3)
 //
 // Each lane runs the online pass of step 1 over its own columns t, t + 32, t + 64, ... The merge is associative and commutative
-// with (-inf, 0) as its neutral element, so the lanes' 32 pairs may meet in any order, as in a sum: five steps of two shuffles
-// each (2.7). FlashAttention is this merge with a third component, the partial output O.
+// with (-inf, 0) as its neutral element, so the lanes' 32 pairs can be merged in any order, like a sum: five steps of two
+// shuffles each (2.7). FlashAttention is this merge with a third component, the partial output O.
 //
 // Only softmax_kernel differs from 02: S is read twice instead of three times, P written once.
 //
-// HBM beside inputs and outputs: S and P [B, H, Nq, Nk].  Shapes: all.
+// HBM in addition to inputs and outputs: S and P [B, H, Nq, Nk].  Shapes: all.
 #pragma once
 
 #include "common/device/products.cuh"
@@ -20,16 +20,16 @@
 namespace flash {
 namespace {
 
-constexpr int ROWS_PER_BLOCK = 4;  // warps, so rows, of a block
+constexpr int ROWS_PER_BLOCK = 4;  // one warp per row
 
-/// Of a set of scores: their maximum m and l = sum exp(score - m). The empty set, and one of masked scores only, is (-inf, 0).
+/// The maximum m of a set of scores, and l = sum exp(score - m). An empty or fully masked set has (-inf, 0).
 struct RowStats {
   float m;
   float l;
 };
 
-/// (3.2)  The statistics of a set and one more score. One of the two exponents is 0; a branch could save its exp, but the loads
-/// of the next scores would then wait for the branch.
+/// (3.2)  The statistics after one more score. One of the two exponents is 0; a branch could skip that exp, but the loads of
+/// the next scores would then wait for the branch.
 __device__ inline RowStats extend(RowStats stats, float score) {
   const float m = fmaxf(stats.m, score);
   const float shift = m == -INFINITY ? 0.0f : m;  // only masked scores: exp(-inf - 0) = 0, not NaN
@@ -62,7 +62,7 @@ __global__ void softmax_kernel(Problem problem, Tensor<const float> S_all, Tenso
   const Matrix<const float> S = S_all.head(b, h);
   const Matrix<float> P = P_all.head(b, h);
 
-  // Pass 1: m and l together, of this lane's columns, then of the row.
+  // Pass 1: m and l together, first over this lane's columns, then over the row.
   RowStats stats{-INFINITY, 0.0f};
   for (int j = lane; j < problem.Nk; j += WARP) stats = extend(stats, S(i, j));
   stats = warp_merge(stats);

@@ -1,22 +1,22 @@
 // 04 FlashAttention-1, forward (Dao et al. 2022, Algorithm 1): S and P never reach HBM.
 //
-//   for each tile j of K, V, for each tile i of Q:
+//   for every tile j of K, V, for every tile i of Q:
 //     S_ij = scale Q_i K_j^T + bias, masked                                             (4.1)
 //     m~ = rowmax S_ij,   P~ = exp(S_ij - m~),   l~ = rowsum P~                         (4.2)
 //     m_new = max(m, m~),   l_new = e^{m - m_new} l + e^{m~ - m_new} l~                 (4.3)
 //     O_i = (l e^{m - m_new} O_i + e^{m~ - m_new} P~ V_j) / l_new                       (4.4)
 //   L = m + ln l                                                                        (4.5)
 //
-// New since 03: the merge (3.4) of two partial rows gets its third component, O; so a row can be finished tile by tile, and
-// a tile of S lives and dies on the chip. Between tiles a row rests in HBM as (O, l, m).
+// New since 03: the merge (3.4) of two partial rows gets its third component, O. A row can now be finished tile by tile, and
+// no tile of S ever leaves the chip. Between tiles a row's state (O, l, m) is kept in HBM.
 //
-// Grid: a block for each (batch, head). Block: a thread for each row of the Q tile.
+// Grid: one block per (batch, head). Block: one thread per row of the Q tile.
 // Shared memory: K_j, V_j [Bc, Width], Q_i, O_i [Br, Width + PAD]; Width: d, rounded up. Registers: a row of P~ V_j.
 //
-// HBM elements of a head, with R = sum over tiles j of the rows of the Q tiles that see any of it (Nq Tc if not causal)   (4.7)
+// HBM elements per head. R counts, over all tiles j, the rows of Q tiles that see tile j (Nq Tc if not causal)          (4.7)
 //   read     K, V: Nk d each   Q, O: R d each    l, m: R + Nq each    bias: one per visible pair
 //   written  O: (Nq + R) d     l, m: Nq + R each     L: Nq
-// Shapes: all. Beside inputs and outputs: l and m [B, H, Nq, 1], which the backward pass of chapter 05 reads.
+// Shapes: all. HBM in addition to inputs and outputs: l and m [B, H, Nq, 1], which the backward pass of chapter 05 reads.
 #pragma once
 
 #include "04_fa1_forward/thread_rows.cuh"
@@ -27,7 +27,7 @@ namespace flash::fa1_forward {
 namespace {
 
 constexpr int MAX_ROWS = 256;  // Br at most: with 255 registers each, more threads do not fit an SM
-constexpr int WARP_ROWS = 32;  // Br, the threads of a block, is a multiple of it: no lane of the last warp is missing
+constexpr int WARP_ROWS = 32;  // Br, the block size, is a multiple of it, so that the last warp is complete
 
 /// Floats of shared memory: two tiles of Bc rows, two padded ones of Br rows.
 inline std::size_t shared_floats(const Tiles& t, int width) {
@@ -37,10 +37,10 @@ inline std::size_t shared_floats(const Tiles& t, int width) {
 
 /// (4.6)  Line 1 of Algorithm 1: Bc = M/(4d), Br = min(Bc, d), where M is the size of shared memory in floats, so that the
 /// tiles of K, V, Q and O take a quarter of it each. Here
-/// - a row is as long as it lies in shared memory, and sizes are rounded down, so that the four tiles really fit;
-/// - the bound of Br is MAX_ROWS. The paper's d keeps the Br Bc numbers of S within M/4; here S is in registers, GROUP keys at
-///   a time, and d threads would be too few to keep an SM busy;
-/// - Br is a multiple of the warp, Bc one of GROUP, and neither is larger than the problem needs.
+/// - row lengths include padding and sizes are rounded down, so that the four tiles really fit;
+/// - Br is bounded by MAX_ROWS. The paper's bound d keeps the Br Bc elements of S within M/4; here S is in registers, GROUP
+///   keys at a time, and d threads would be too few to keep an SM busy;
+/// - Br is a multiple of the warp size, Bc a multiple of GROUP, and neither is larger than the problem needs.
 inline Tiles tiles_of(const Problem& p, const DeviceLimits& limits) {
   const int M = static_cast<int>(limits.shared_bytes / sizeof(float));
   const int longest = M / (4 * (width_of(p.d) + PAD));
@@ -49,7 +49,7 @@ inline Tiles tiles_of(const Problem& p, const DeviceLimits& limits) {
   return {std::min(Br, (p.Nq + WARP_ROWS - 1) / WARP_ROWS * WARP_ROWS), std::min(Bc, (p.Nk + GROUP - 1) / GROUP * GROUP)};
 }
 
-/// Of a set of scores: their maximum m and l = sum exp(score - m). The empty set, and one of masked scores only, is (-inf, 0).
+/// The maximum m of a set of scores, and l = sum exp(score - m). An empty or fully masked set has (-inf, 0).
 struct RowStats {
   float m;
   float l;
@@ -61,14 +61,14 @@ __device__ inline RowStats merge(RowStats a, RowStats b) {
   return {m, expf(a.m - finite(m)) * a.l + expf(b.m - finite(m)) * b.l};
 }
 
-/// Takes GROUP more scores into (m~, l~) and P~ V: (4.2) by the online rule (3.2), so that no thread has to keep its row of S.
+/// Adds GROUP more scores to (m~, l~) and P~ V: (4.2) by the online rule (3.2), so that no thread has to keep its row of S.
 template <int Width>
 __device__ void accumulate(RowStats& tile, float4 (&PV_reg)[Width / 4], const float (&S)[GROUP],
                            const SharedMatrix<float>& V_smem, int key) {
   float m = tile.m;
 #pragma unroll
   for (int g = 0; g < GROUP; ++g) m = fmaxf(m, S[g]);
-  const float correction = expf(tile.m - finite(m));  // of what was summed under the older maximum
+  const float correction = expf(tile.m - finite(m));  // rescales what was summed under the older maximum
   float P[GROUP];
   float sum = 0.0f;
 #pragma unroll
@@ -86,7 +86,7 @@ __device__ void accumulate(RowStats& tile, float4 (&PV_reg)[Width / 4], const fl
   }
 }
 
-/// (4.4)  O = (l e^{m - m_new} O + e^{m~ - m_new} P~ V) / l_new, a row of O_i. No key so far: l_new = 0, and O stays 0.
+/// (4.4)  O = (l e^{m - m_new} O + e^{m~ - m_new} P~ V) / l_new, for a row of O_i. No visible key so far: l_new = 0, O = 0.
 template <int Width>
 __device__ void merge_output(const SharedMatrix<float>& O_smem, int row, RowStats before, RowStats tile, RowStats merged,
                              const float4 (&PV_reg)[Width / 4]) {
@@ -121,8 +121,8 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
   const SharedMatrix<float> Q_smem{shared + 2 * Bc * Width, Br, Width, Width + PAD};
   const SharedMatrix<float> O_smem{shared + 2 * Bc * Width + Br * (Width + PAD), Br, Width, Width + PAD};
 
-  // Line 2: O = 0, l = 0, m = -inf. A thread will read only what it writes here, so nobody has to wait.
-  load_tile<Width>(O_smem, Q, problem.Nq, wide);  // there are no rows from Nq on: zeros
+  // Line 2: O = 0, l = 0, m = -inf. Each thread later reads only what it writes here: no barrier needed.
+  load_tile<Width>(O_smem, Q, problem.Nq, wide);  // Q has no rows from Nq on: this loads zeros
   for (int i0 = 0; i0 < problem.Nq; i0 += Br) {
     store_tile<Width>(O, i0, O_smem, wide);
     if (i0 + row < problem.Nq) l(i0 + row) = 0.0f, m(i0 + row) = -INFINITY;
@@ -138,9 +138,9 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
       load_tile<Width>(O_smem, O, i0, wide);
       RowStats before{-INFINITY, 0.0f};
       if (i < problem.Nq) before = {m(i), l(i)};
-      __syncthreads();  // read after write: a thread reads keys, values, and the row of Q and O that others have loaded
+      __syncthreads();  // read after write: a thread reads keys, values, and rows of Q and O that other threads have loaded
 
-      // Lines 9 and 10: this thread's row of the tile, GROUP keys at a time, up to the last key that it sees.
+      // Lines 9 and 10: this thread's row of the tile, GROUP keys at a time, up to its last visible key.
       RowStats tile{-INFINITY, 0.0f};  // m~, l~
       float4 PV_reg[Width / 4] = {};   // P~ V_j
       const int visible = i < problem.Nq ? problem.visible_keys(i) - j0 : 0;
@@ -156,8 +156,8 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
 
       const RowStats merged = merge(before, tile);  // line 11
       merge_output<Width>(O_smem, row, before, tile, merged, PV_reg);
-      __syncthreads();  // read after write: O_smem leaves in parts that others have written; write after read: the next tiles
-                        // overwrite what slower warps still read
+      __syncthreads();  // read after write: store_tile() reads elements of O_smem that other threads have written; write after
+                        // read: the next tiles overwrite data that slower warps still read
       store_tile<Width>(O, i0, O_smem, wide);                // line 12
       if (i < problem.Nq) l(i) = merged.l, m(i) = merged.m;  // line 13
     }

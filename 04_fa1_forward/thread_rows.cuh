@@ -1,5 +1,5 @@
-// A thread that owns a row: the tiles that its block loads, and its arithmetic, four columns at a time. Chapter 04 introduces
-// it; the kernels of chapter 05 and of the first step of 06 are made of the same, and steps 2 and 3 of 06 load with it.
+// One thread owns a row: how its block loads tiles, and the thread's arithmetic, four columns at a time. Chapter 04 introduces
+// it; chapter 05 and step 1 of 06 reuse all of it, steps 2 and 3 of 06 reuse the loads.
 #pragma once
 
 #include "common/device/device.cuh"
@@ -7,21 +7,21 @@
 namespace flash::fa1_forward {
 namespace {
 
-constexpr int GROUP = 8;  // keys a thread works on at once: 8 independent sums hide the latency of each other's multiply-adds
-// Rows of a tile that are a multiple of 32 floats apart begin in the same bank. With 4 more, 8 threads that read 16 bytes of
-// their own row each meet all 32 banks once.
+constexpr int GROUP = 8;  // keys per thread at a time: 8 independent sums hide the latency of each other's multiply-adds
+// Rows of a tile that are a multiple of 32 floats apart start in the same bank. With 4 floats of padding, 8 threads that each
+// read 16 bytes of a different row hit all 32 banks once.
 constexpr int PAD = 4;
 
 /// d padded to a multiple of 32: the widths that are compiled.
 inline int width_of(int d) { return (d + 31) / 32 * 32; }
 
-/// The first row of the first Q tile in which a row sees key j: rows before it see none of the keys from j on.
+/// The first row of the first Q tile with a row that sees key j. Earlier rows see none of the keys from j on.
 FLASH_HOST_DEVICE inline int first_visible_tile(const Problem& p, int j, int Br) {
   const int first_row = p.causal ? j - (p.Nk - p.Nq) : 0;
   return first_row > 0 ? first_row / Br * Br : 0;
 }
 
-/// Four neighbours in a row of M, in one access where rows are aligned to it (`wide`); zeros beyond the last column.
+/// Four neighbouring elements of a row of M, in one access if rows are 16-byte aligned (`wide`); zeros beyond the last column.
 template <class T>
 __device__ float4 read_four(const Matrix<T>& M, int row, int col, bool wide) {
   if (wide) return col < M.cols ? M.template as<const float4>(row, col) : float4{};
@@ -39,8 +39,8 @@ __device__ inline void write_four(const Matrix<float>& M, int row, int col, cons
   }
 }
 
-/// Rows row0, row0 + 1, ... of M as a tile in shared memory, copied by the whole block: neighbouring threads copy neighbouring
-/// elements, four each. Zeros stand beyond the edges of M: 0 times what lay there before, perhaps NaN, would not be 0.
+/// Copies rows row0, row0 + 1, ... of M to a tile in shared memory. The whole block takes part: neighbouring threads copy
+/// neighbouring elements, four each. It writes zeros beyond the edges of M: stale data could be NaN, and 0 times NaN is not 0.
 template <int Width, class T>
 __device__ void load_tile(const SharedMatrix<float>& tile, const Matrix<T>& M, int row0, bool wide) {
   for (int e = 4 * threadIdx.x; e < tile.rows * Width; e += 4 * blockDim.x) {
@@ -49,7 +49,7 @@ __device__ void load_tile(const SharedMatrix<float>& tile, const Matrix<T>& M, i
   }
 }
 
-/// The way back. A thread writes to HBM the very elements that load_tile() gives it to read.
+/// Copies a tile back to M. Each thread writes exactly the elements that load_tile() assigns to it.
 template <int Width>
 __device__ void store_tile(const Matrix<float>& M, int row0, const SharedMatrix<float>& tile, bool wide) {
   for (int e = 4 * threadIdx.x; e < tile.rows * Width; e += 4 * blockDim.x) {
@@ -67,7 +67,7 @@ __device__ inline float4 add_scaled(const float4& sum, float x, const float4& a)
   return make_float4(sum.x + x * a.x, sum.y + x * a.y, sum.z + x * a.z, sum.w + x * a.w);
 }
 
-/// q . k of a row of Q_i and of GROUP rows of K_j.  All threads read the same keys: one access serves the warp.
+/// q . k for a row of Q_i and GROUP rows of K_j.  All threads read the same keys: one access serves the warp.
 template <int Width>
 __device__ void dot_products(float (&qk)[GROUP], const SharedMatrix<float>& Q_smem, int row, const SharedMatrix<float>& K_smem,
                              int key) {

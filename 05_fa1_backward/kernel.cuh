@@ -6,17 +6,18 @@
 //   P = softmax(S)           dS = P o (dP - D)              D = rowsum(dO o O)             (5.3), (5.4)
 //   S = scale Q K^T          dQ = scale dS K                dK = scale dS^T Q              (5.5), (5.6)
 //
-// The loops are those of stage 04, which also runs as the forward pass: tiles of K and V outside, tiles of Q inside. dK and dV
-// of the outer tile grow in shared memory; dQ of the inner tile is read from HBM, added to, and written back on every visit.
+// The loops are the same as in stage 04, whose kernel also runs the forward pass: tiles of K and V outside, tiles of Q inside.
+// dK and dV of the outer tile accumulate in shared memory; dQ of the inner tile is read from HBM, updated and written back in
+// every iteration.
 //
-// Grid: B * Hkv blocks. A block owns a key/value head and visits every query head of its group, so that it alone adds to dK and
-// dV: no atomics, and each run gives the same bits.  Block: Br threads. A thread is a row:
-//   of the Q tile for P, dS (phase A) and dQ (phase B): it reads its own rows of Q and dO, and all rows of K and V;
-//   of the K tile for dV or dK (phase C): it reads its own column of P or dS, and all rows of dO or Q.
+// Grid: B * Hkv blocks. A block owns a key/value head and handles every query head of its group, so that only this block adds
+// to dK and dV: no atomics, and each run gives the same bits.  Block: Br threads. A thread owns a row:
+//   of the Q tile for P, dS (phase A) and dQ (phase B): it reads its rows of Q and dO, and all rows of K and V;
+//   of the K tile for dV or dK (phase C): it reads its column of P or dS, and all rows of dO or Q.
 //
-// HBM elements of a query head. R: rows of the Q tiles that see any of tile j, for all j together (Nq Tc if not causal)   (5.9)
+// HBM elements per query head. R counts, over all tiles j, the rows of Q tiles that see tile j (Nq Tc if not causal)     (5.9)
 //   read   Q, O, dO: R d each   l, m: R each   dQ: R d   bias: one per visible pair     written   dQ: (Nq + R) d
-// and of a key/value head: K, V read, dK, dV written, Nk d each.
+// and per key/value head: K, V read, dK, dV written, Nk d each.
 // Shared memory (5.8): 4 tiles [Bc, Width], 2 [Br, Width], 2 [Br, Bc]; 204 KB at d = 64 on sm_90.  Shapes: all, d up to 128.
 #pragma once
 
@@ -28,25 +29,25 @@
 namespace flash::fa1_backward {
 namespace {
 
-// What the two loops share with stage 04. Rows of all tiles are padded (PAD): a thread reads 16 bytes of its own row at a time.
+// Shared with stage 04. Rows of all tiles are padded (PAD), since neighbouring threads read 16 bytes of neighbouring rows.
 using fa1_forward::add_dot, fa1_forward::add_scaled, fa1_forward::first_visible_tile, fa1_forward::GROUP, fa1_forward::PAD,
     fa1_forward::read_four, fa1_forward::store_tile, fa1_forward::write_four, fa1_forward::width_of;
 
 constexpr int MAX_Bc = 64;            // the tiles of P and dS grow with Bc squared
 constexpr int MAX_ROWS = 2 * MAX_Bc;  // Br at most: see tiles_of()
-constexpr int CHUNK = 32;  // columns of a gradient that a thread holds in registers: one number of dS or P serves them all
-constexpr int BATCH = 8;   // loads from HBM that a thread has in flight: 4 warps are too few to hide the latency otherwise
+constexpr int CHUNK = 32;             // gradient columns per thread in registers: one element of dS or P serves them all
+constexpr int BATCH = 8;              // loads from HBM in flight per thread: otherwise 4 warps are too few to hide the latency
 
 /// Floats of shared memory for such tiles.
 FLASH_HOST_DEVICE constexpr int shared_floats(const Tiles& t, int width) {
   return (4 * t.Bc + 2 * t.Br) * (width + PAD) + 2 * t.Br * (t.Bc + PAD);
 }
 
-/// (5.8)  For M floats of shared memory the paper takes Bc = M/(4d), Br = min(Bc, d), which leaves P, dS, dK and dV out. Here
-/// - all that lies there is counted, and it fits: 4 shared_floats() <= the bytes that a block may have;
-/// - Br = 2 Bc, so that a block has one thread for each row of dV and one for each row of dK;
-/// - Bc is the largest multiple of 16 that fits, so that Br is a multiple of the warp, up to MAX_Bc and no larger than the
-///   problem needs; where not even 16 fits (d > 96 on a GPU with 64 KB) Bc = 8 and Br = 32: half of the threads then rest in
+/// (5.8)  For M floats of shared memory the paper takes Bc = M/(4d), Br = min(Bc, d), which ignores P, dS, dK and dV. Here
+/// - every array in shared memory is counted: 4 shared_floats() <= the bytes available to a block;
+/// - Br = 2 Bc, so that a block has one thread per row of dV and one per row of dK;
+/// - Bc is the largest multiple of 16 that fits, so that Br is a multiple of the warp size, up to MAX_Bc and no larger than the
+///   problem needs. If not even 16 fits (d > 96 on a GPU with 64 KB), Bc = 8 and Br = 32: half of the threads then idle in
 ///   phase C.
 inline Tiles tiles_of(const Problem& p, const DeviceLimits& limits) {
   const int M = static_cast<int>(limits.shared_bytes / sizeof(float));
@@ -71,7 +72,7 @@ struct SharedTiles {
 
 template <int Width>
 __device__ SharedTiles shared_tiles(int Br, int Bc) {
-  float4* next = dynamic_shared<float4>(shared_floats({Br, Bc}, Width) / 4);  // whole float4: the compiler sees the alignment
+  float4* next = dynamic_shared<float4>(shared_floats({Br, Bc}, Width) / 4);  // float4 shows the compiler the alignment
   const auto take = [&next](int rows, int cols) {
     const SharedMatrix<float> tile{reinterpret_cast<float*>(next), rows, cols, cols + PAD};
     next += rows * ((cols + PAD) / 4);
@@ -81,7 +82,7 @@ __device__ SharedTiles shared_tiles(int Br, int Bc) {
           take(Br, Width), take(Br, Width), take(Br, Bc),    take(Br, Bc)};
 }
 
-/// load_tile() of stage 04, which gives each thread the same elements, with BATCH loads in flight before it waits for one.
+/// Like load_tile() of stage 04, with the same elements per thread, but BATCH loads are in flight before the first wait.
 template <int Width, class T>
 __device__ void load_tile(const SharedMatrix<float>& tile, const Matrix<T>& M, int row0, bool wide) {
   constexpr int LENGTH = Width / 4;
@@ -101,7 +102,7 @@ __device__ void load_tile(const SharedMatrix<float>& tile, const Matrix<T>& M, i
   }
 }
 
-/// (5.4)  D_i = sum_c dO_ic O_ic. Nothing else needs O, so it goes from HBM straight to the thread that owns the row.
+/// (5.4)  D_i = sum_c dO_ic O_ic. O is needed only here, so the thread that owns the row reads it straight from HBM.
 template <int Width>
 __device__ float row_D(const SharedMatrix<float>& dO_smem, int row, const Matrix<const float>& O, int i, bool wide) {
   float D = 0.0f;
@@ -111,7 +112,7 @@ __device__ float row_D(const SharedMatrix<float>& dO_smem, int row, const Matrix
 }
 
 /// Phase A, a row of the Q tile:  dP = dO V^T (5.2),  P = exp(S - m)/l (5.7),  dS = P o (dP - D) (5.3).
-/// It sees the first `visible` keys of the tile; `shift` is m, `inverse` 1/l.
+/// The row sees the first `visible` keys of the tile; `shift` is m, `inverse` is 1/l.
 template <int Width>
 __device__ void differentiate_row(const Problem& problem, const Bias& bias, int b, int h, int i, int j0,
                                   const SharedTiles& tiles, int row, int visible, float shift, float inverse, float D) {
@@ -146,9 +147,9 @@ __device__ inline void add_row(float4 (&sum)[CHUNK / 4], float weight, const Sha
   for (int k = 0; k < CHUNK / 4; ++k) sum[k] = add_scaled(sum[k], weight, X.as<const float4>(row, c0 + 4 * k));
 }
 
-/// (5.5)  Phase B, a row of the Q tile:  dQ_i += scale (dS_i K), from HBM and back. Differentiates S = scale Q K^T by Q. As in
-/// phase C, the sum over a tile comes first: one chain of additions over all tiles would lose two bits more (chapter 05,
-/// section 5).
+/// (5.5)  Phase B, a row of the Q tile:  dQ_i += scale (dS_i K), read from HBM and written back. Differentiates S = scale Q K^T
+/// by Q. As in phase C, each tile is summed separately: a single chain of additions over all tiles would lose two more bits
+/// (chapter 05, section 5).
 template <int Width>
 __device__ void add_to_dQ(const Matrix<float>& dQ, int i, float scale, const SharedTiles& tiles, int row, bool wide) {
   for (int c0 = 0; c0 < Width; c0 += CHUNK) {
@@ -176,7 +177,7 @@ __device__ void add_to_key_gradient(const SharedMatrix<float>& dX, int j, float 
     float4 sum[CHUNK / 4] = {};
 #pragma unroll 4
     for (int row = 0; row < A.rows; ++row) {
-      const float a = A(row, j);  // neighbouring threads, neighbouring columns
+      const float a = A(row, j);  // neighbouring threads read neighbouring columns
       add_row(sum, a, Y, row, c0);
     }
 #pragma unroll
@@ -197,8 +198,8 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
   const Matrix<const float> K = all.K.head(b, kv_head), V = all.V.head(b, kv_head);
   const SharedTiles tiles = shared_tiles<Width>(Br, Bc);
 
-  // Line 5: dQ = 0. The first barrier below stands between these writes and the first reads.
-  load_tile<Width>(tiles.Q, K, problem.Nk, wide);  // there are no rows from Nk on: zeros
+  // Line 5: dQ = 0. The first barrier below separates these writes from the first reads.
+  load_tile<Width>(tiles.Q, K, problem.Nk, wide);  // K has no rows from Nk on: this loads zeros
   for (int h = first_head; h < end_head; ++h) {
     for (int i0 = 0; i0 < problem.Nq; i0 += Br) store_tile<Width>(all.dQ.head(b, h), i0, tiles.Q, wide);
   }
@@ -214,7 +215,7 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
         const int i = i0 + row;
         load_tile<Width>(tiles.Q, all.Q.head(b, h), i0, wide);  // line 10
         load_tile<Width>(tiles.dO, all.dO.head(b, h), i0, wide);
-        __syncthreads();  // read after write: tiles that others have loaded, and zeros that they have written
+        __syncthreads();  // read after write: tiles that other threads have loaded, and zeros that they have written
 
         // Lines 11 to 13, 17, 19 and 20: phase A. A row that sees no key at all has l = 0, m = -inf: P = 0.
         int visible = 0;
@@ -227,28 +228,29 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
         const float inverse = l == 0.0f ? 0.0f : 1.0f / l;
         differentiate_row<Width>(problem, bias, b, h, i, j0, tiles, row, visible, finite(m), inverse, D);
 
-        // Line 21, phase B. A thread reads the row of dS that it has just written itself.
+        // Line 21, phase B. A thread reads only the row of dS that it has just written.
         if (i < problem.Nq) add_to_dQ<Width>(all.dQ.head(b, h), i, problem.scale, tiles, row, wide);
         __syncthreads();  // read after write: a column of P or dS has an element from every thread
 
-        // Lines 16 and 22, phase C: a row of dV for each of the first Bc threads, a row of dK for each of the next.
+        // Lines 16 and 22, phase C: the first Bc threads own a row of dV each, the next Bc threads a row of dK.
         if (row < 2 * Bc) {
           const bool is_dV = row < Bc;
-          SharedMatrix<float> dX = tiles.dV, A = tiles.P, Y = tiles.dO;  // only addresses differ; a choice between structs
-          if (!is_dV) dX.data = tiles.dK.data, A.data = tiles.dS.data, Y.data = tiles.Q.data;  // would go through local memory
+          // Only the addresses differ: selecting between structs would put them in local memory.
+          SharedMatrix<float> dX = tiles.dV, A = tiles.P, Y = tiles.dO;
+          if (!is_dV) dX.data = tiles.dK.data, A.data = tiles.dS.data, Y.data = tiles.Q.data;
           add_to_key_gradient<Width>(dX, is_dV ? row : row - Bc, is_dV ? 1.0f : problem.scale, A, Y);
         }
-        __syncthreads();  // write after read: the next tiles overwrite what slower warps still read; read after write: line 24
+        __syncthreads();  // write after read: the next tiles overwrite data still being read; read after write: line 24
       }
     }
 
-    // Line 24. A thread stores the very elements that it sets to zero for the next K tile: no barrier is needed in between.
+    // Line 24. A thread stores the same elements that it zeroes for the next K tile: no barrier is needed in between.
     store_tile<Width>(all.dK.head(b, kv_head), j0, tiles.dK, wide);
     store_tile<Width>(all.dV.head(b, kv_head), j0, tiles.dV, wide);
   }
 }
 
-/// Runs after the forward pass, which left O in its tensor, l and m in their workspaces.
+/// Runs after the forward pass, which left O in its tensor and l and m in their workspaces.
 void backward(const Attention& a) {
   const Problem& p = a.problem;
   const Tiles tiles = tiles_of(p, a.limits);

@@ -1,19 +1,19 @@
 // 06 FlashAttention-2, forward, step 1: the loops swapped (Dao 2023, Algorithm 1).
 //
-//   for each tile i of Q, a block of its own, for each tile j of K, V that it sees:
+//   for every tile i of Q (one block each), for every tile j of K, V that it sees:
 //     S = scale Q_i K_j^T + bias, masked                    [Br, d] x [d, Bc]           (6.1)
 //     m_new = max(m, rowmax S),   alpha = e^(m - m_new)                                 (6.2)
 //     P = e^(S - m_new),   l = alpha l + rowsum P                                       (6.3)
 //     O = alpha O + P V_j                                   [Br, Bc] x [Bc, d]          (6.4)
 //   O = O / l,   L = m + ln l                                                           (6.5)
 //
-// New since 04: a row stays with its thread from its first key to its last. O, m and l are in registers, not in HBM; O is
-// divided by l once, at the end; and only L is kept. Tiles of Q do not wait for each other, so each is a block: the grid grows
-// with the length, where 04 has a block for each head.
+// New since 04: a thread keeps its row from the first key to the last. O, m and l stay in registers instead of HBM, O is
+// divided by l once at the end, and only L is stored. Tiles of Q are independent, so each gets a block: the grid grows with
+// the sequence length, whereas 04 has one block per head.
 //
-// Grid: Tr*B*H. Block: a thread for each row of the Q tile, which takes GROUP keys at a time.
+// Grid: Tr*B*H. Block: one thread per row of the Q tile, which takes GROUP keys at a time.
 // Shared memory: Q_i [Br, Width], K_j, V_j [Bc, Width], rows padded. Registers: a row of O, and its m, l.
-// HBM elements of a head. R: rows of the K tiles of which tile i sees any, for all i together (Nk Tr if not causal)   (6.6)
+// HBM elements per head. R counts, over all tiles i, the rows of K tiles that tile i sees (Nk Tr if not causal)         (6.6)
 //   read     Q: Nq d    K, V: R d each    bias: one per visible pair
 //   written  O: Nq d    L: Nq
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
@@ -39,14 +39,14 @@ struct ForwardShape {
   static_assert(Bc % GROUP == 0 && Width % 32 == 0, "whole groups of keys, whole float4");
 };
 
-/// (6.2) to (6.4)  Takes GROUP more scores of a row into m, l and O.
+/// (6.2) to (6.4)  Adds GROUP more scores of a row to m, l and O.
 template <int Width>
 __device__ void accumulate(float& m, float& l, float4 (&O_reg)[Width / 4], const float (&S)[GROUP],
                            const SharedMatrix<float>& V_smem, int key) {
   float m_new = m;
 #pragma unroll
   for (int g = 0; g < GROUP; ++g) m_new = fmaxf(m_new, S[g]);
-  const float alpha = expf(m - finite(m_new));  // corrects what was summed under the older maximum
+  const float alpha = expf(m - finite(m_new));  // rescales what was summed under the older maximum
   float P[GROUP];
   float sum = 0.0f;
 #pragma unroll
@@ -79,21 +79,21 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const SharedMatrix<float> K_smem{Q_smem.data + Shape::Br * Shape::STRIDE, Shape::Bc, Shape::Width, Shape::STRIDE};
   const SharedMatrix<float> V_smem{K_smem.data + Shape::Bc * Shape::STRIDE, Shape::Bc, Shape::Width, Shape::STRIDE};
 
-  // 1. The tile of Q, once; O = 0, l = 0, m = -inf.
+  // 1. Load the tile of Q, once; O = 0, l = 0, m = -inf.
   load_tile<Shape::Width>(Q_smem, Q_all.head(b, h), row0, wide);
   float4 O_reg[Shape::Width / 4] = {};  // a row of O, not normalised
   float m = -INFINITY, l = 0.0f;
-  __syncthreads();  // write after write: a tile that sees no key is at 3 at once, where rows of O take the place of those of Q
+  __syncthreads();  // write after write: a tile that sees no key goes straight to step 3, which stages O in Q's buffer
 
-  // 2. The tiles of K and V, up to the last key that the last row of this tile sees.
+  // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
   const int row = threadIdx.x, i = row0 + row;
   const int seen_by_any = problem.visible_keys(min(row0 + Shape::Br, problem.Nq) - 1);
   for (int col0 = 0; col0 < seen_by_any; col0 += Shape::Bc) {
     load_tile<Shape::Width>(K_smem, K, col0, wide);
     load_tile<Shape::Width>(V_smem, V, col0, wide);
-    __syncthreads();  // read after write: a thread reads rows of Q, K and V that others have loaded
+    __syncthreads();  // read after write: a thread reads rows of Q, K and V that other threads have loaded
 
-    // This thread's row of the tile, GROUP keys at a time, up to the last key that it sees.
+    // This thread's row of the tile, GROUP keys at a time, up to its last visible key.
     const int visible = i < problem.Nq ? problem.visible_keys(i) - col0 : 0;
     for (int key = 0; key < min(visible, Shape::Bc); key += GROUP) {
       float S[GROUP];  // q . k, then the scores
@@ -104,15 +104,15 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       }
       accumulate<Shape::Width>(m, l, O_reg, S, V_smem, key);
     }
-    __syncthreads();  // write after read: the next tiles overwrite what slower threads still read
+    __syncthreads();  // write after read: the next tiles overwrite data that slower threads still read
   }
 
-  // 3. (6.5). A row that saw no key has l = 0: O stays 0, L = -inf + -inf. O is staged in Q's buffer, so that it is written as
-  // coalesced as Q was read; nobody but this thread reads its row of Q.
+  // 3. (6.5). A row that saw no key has l = 0: O stays 0, L = -inf + -inf. O is staged in Q's buffer for coalesced stores; only
+  // this thread reads its row of Q, so it may overwrite it.
   const float inverse = l == 0.0f ? 0.0f : 1.0f / l;
 #pragma unroll
   for (int c = 0; c < Shape::Width / 4; ++c) Q_smem.as<float4>(row, 4 * c) = scaled(inverse, O_reg[c]);
-  __syncthreads();  // read after write: a thread writes to HBM what others have put there
+  __syncthreads();  // read after write: a thread stores elements that other threads have staged
   store_tile<Shape::Width>(O_all.head(b, h), row0, Q_smem, wide);
   if (i < problem.Nq) L_all.head_vector(b, h)(i) = m + logf(l);
 }

@@ -1,19 +1,18 @@
 // 06 FlashAttention-2, forward, step 2: register tiles.
 //
-//   for each tile i of Q, a block of its own, for each tile j of K, V that it sees:
+//   for every tile i of Q (one block each), for every tile j of K, V that it sees:
 //     S = scale Q_i K_j^T + bias, masked                    [Br, d] x [d, Bc]           (6.1)
 //     m_new = max(m, rowmax S),   alpha = e^(m - m_new)                                 (6.2)
 //     P = e^(S - m_new),   l = alpha l + rowsum P                                       (6.3)
 //     O = alpha O + P V_j                                   [Br, Bc] x [Bc, d]          (6.4)
 //   O = O / l,   L = m + ln l                                                           (6.5)
 //
-// New since step 1: a row belongs to a warp, no longer to a thread. A thread of step 1 reads 36 numbers from shared memory for
-// the 32 multiply-adds of a step of q . k. Here it holds 8 x 8 of S and of O, for example (thread_tiles.cuh says who holds
-// what): at each step of a product it reads 16 numbers and uses each of them 8 times, for 64 multiply-adds. The price: the
-// lanes of a row meet in shuffles for its maximum and sum, and P goes through shared memory, as a lane needs other columns of P
-// than it holds.
+// New since step 1: a row belongs to a warp instead of a thread. A thread of step 1 reads 36 values from shared memory for
+// 32 multiply-adds of q . k. Here it holds, for example, 8 x 8 elements of S and of O (thread_tiles.cuh defines which): in each
+// step of a product it reads 16 values and uses each 8 times, for 64 multiply-adds. The price: the lanes of a row combine its
+// maximum and sum by shuffles, and P goes through shared memory, because a lane needs columns of P that other lanes hold.
 //
-// Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes stand in 4 rows of 8.
+// Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 rows of 8.
 // Shared memory: Q_i [Br, Width], K_j, V_j [Bc, Width], P [Br, Bc], rows padded.
 // HBM: as step 1 (6.6).
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
@@ -28,11 +27,11 @@ namespace {
 
 using fa1_forward::load_tile;
 
-constexpr int LANES = 8;  // that share a row
-// A warp reads a column of 8 rows of K, or of 4 rows of Q. With 4 floats more, rows begin 4 banks apart: no two share a bank.
+constexpr int LANES = 8;  // per row
+// A warp reads a column of 8 rows of K, or of 4 rows of Q. With 4 floats of padding, rows start 4 banks apart: no conflicts.
 constexpr int PAD = 4;
 
-/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_, int ThreadRows>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
@@ -46,13 +45,13 @@ struct ForwardShape {
   static_assert(Bc % 32 == 0 && Width % 32 == 0, "without padding all rows of a tile begin in the same bank");
 };
 
-/// The transpose of a tile, as the right operand of a product.
+/// The transpose of a tile, for use as the right operand of a product.
 struct Transposed {
   SharedMatrix<float> tile;
   __device__ float operator()(int row, int col) const { return tile(col, row); }
 };
 
-/// C += A B: in each step a thread reads ROWS numbers of A and COLS of B.
+/// C += A B: in each step a thread reads ROWS elements of A and COLS elements of B.
 template <class Tile, class Left, class Right>
 __device__ void add_product(Tile& C, const Left& A, const Right& B) {
 #pragma unroll 4
@@ -66,7 +65,7 @@ __device__ void add_product(Tile& C, const Left& A, const Right& B) {
   }
 }
 
-/// (6.2)  m becomes the larger of both; alpha = e^(m_old - m), by which sums over the old P are multiplied.
+/// (6.2)  m = max(m, largest). Returns alpha = e^(m_old - m), the factor that rescales sums over the old P.
 template <int N>
 __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest) {
   Rows<N> alpha = m;
@@ -91,21 +90,21 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const SharedMatrix<float> V_smem{K_smem.data + Shape::Bc * Shape::STRIDE, Shape::Bc, Shape::Width, Shape::STRIDE};
   const SharedMatrix<float> P_smem{V_smem.data + Shape::Bc * Shape::STRIDE, Shape::Br, Shape::Bc, Shape::P_STRIDE};
 
-  // 1. The tile of Q, once; O = 0, l = 0, m = -inf.
+  // 1. Load the tile of Q, once; O = 0, l = 0, m = -inf.
   load_tile<Shape::Width>(Q_smem, Q_all.head(b, h), row0, wide);
   typename Shape::Output O(0.0f);      // not normalised
-  Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: of this lane's columns alone
+  Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
 
-  // 2. The tiles of K and V, up to the last key that the last row of this tile sees.
+  // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
   const int seen_by_any = problem.visible_keys(min(row0 + Shape::Br, problem.Nq) - 1);
   for (int col0 = 0; col0 < seen_by_any; col0 += Shape::Bc) {
     load_tile<Shape::Width>(K_smem, K, col0, wide);
     load_tile<Shape::Width>(V_smem, V, col0, wide);
-    __syncthreads();  // read after write: a thread reads rows of Q, K and V that others have loaded
+    __syncthreads();  // read after write: a thread reads rows of Q, K and V that other threads have loaded
 
     typename Shape::Scores S(0.0f);
     add_product(S, Q_smem, Transposed{K_smem});
-    S.each_at([&](float& s, int row, int col) {  // (6.1); what does not exist is not visible either
+    S.each_at([&](float& s, int row, int col) {  // (6.1); pairs beyond the edges are masked too
       s = row0 + row < problem.Nq && col0 + col < problem.Nk ? score(problem, bias, b, h, row0 + row, col0 + col, s)
                                                              : -INFINITY;
     });
@@ -114,11 +113,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     l = alpha * l + lane_sum(S);
     O.scale_rows(alpha);
     S.each_at([&](float p, int row, int col) { P_smem(row, col) = p; });
-    __syncwarp();  // read after write: a lane reads what the others of its warp have written of its rows
+    __syncwarp();  // read after write: a lane reads elements of P that other lanes of its warp have written
 
     add_product(O, P_smem, V_smem);  // (6.4)
 
-    __syncthreads();  // write after read: the next tiles overwrite what slower threads still read
+    __syncthreads();  // write after read: the next tiles overwrite data that slower threads still read
   }
 
   // 3. (6.5)

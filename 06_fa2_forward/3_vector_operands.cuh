@@ -1,18 +1,18 @@
 // 06 FlashAttention-2, forward, step 3: vector operands.
 //
-//   for each tile i of Q, a block of its own, for each tile j of K, V that it sees:
+//   for every tile i of Q (one block each), for every tile j of K, V that it sees:
 //     S = scale Q_i K_j^T + bias, masked                    [Br, d] x [d, Bc]           (6.1)
 //     m_new = max(m, rowmax S),   alpha = e^(m - m_new)                                 (6.2)
 //     P = e^(S - m_new),   l = alpha l + rowsum P                                       (6.3)
 //     O = alpha O + P V_j                                   [Br, Bc] x [Bc, d]          (6.4)
 //   O = O / l,   L = m + ln l                                                           (6.5)
 //
-// New since step 2: a float4 brings four numbers of an operand where step 2 reads them one by one. At one step of the inner
-// dimension a thread needs 8 numbers of a column of Q or P. So Q and P are stored transposed, and a thread has rows, and
-// columns of O, in runs of four: two loads bring all 8. Of K, which is read along its rows, a float4 holds four steps. On
-// average a step of an 8 x 8 product takes 4 loads for 64 multiply-adds.
+// New since step 2: one float4 load fetches four elements of an operand that step 2 reads one by one. In each step of the inner
+// dimension a thread needs 8 elements of a column of Q or P. Q and P are therefore stored transposed, and a thread owns rows,
+// and columns of O, in runs of four: two loads fetch all 8. K is read along its rows, where a float4 holds four steps. On
+// average, a step of an 8 x 8 product takes 4 loads for 64 multiply-adds.
 //
-// Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes stand in 4 rows of 8.
+// Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 rows of 8.
 // Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [Bc, Br]; rows of K and P^T padded.
 // HBM: as step 1 (6.6).
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
@@ -27,12 +27,12 @@ namespace {
 
 using fa1_forward::load_tile;
 
-constexpr int LANES = 8;  // that share a row
-// Eight lanes read 16 bytes each from 8 rows of K, or write them to 8 rows of P^T. With 4 floats more, rows begin 4 banks
-// apart: the eight meet all 32 banks once.
+constexpr int LANES = 8;  // per row
+// Eight lanes read 16 bytes each from 8 rows of K, or write them to 8 rows of P^T. With 4 floats of padding, rows start 4 banks
+// apart: the eight accesses hit all 32 banks once.
 constexpr int PAD = 4;
 
-/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_, int ThreadRows>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
@@ -46,7 +46,7 @@ struct ForwardShape {
   static_assert(Br % 32 == 0 && Width % 32 == 0, "without padding all rows of a tile begin in the same bank");
 };
 
-/// Q_i^T. A warp reads a column of Q, whose sectors stay in L1 until the next columns are read, and writes side by side.
+/// Loads Q_i^T. A warp reads a column of Q, whose sectors stay in L1 until the next columns are read, and writes a row of Q^T.
 template <class Shape>
 __device__ void load_transposed(const SharedMatrix<float>& Qt, const Matrix<const float>& Q, int row0) {
 #pragma unroll 8  // loads in flight
@@ -56,7 +56,7 @@ __device__ void load_transposed(const SharedMatrix<float>& Qt, const Matrix<cons
   }
 }
 
-/// P^T, each run of four rows as one access.
+/// Stores P^T, with one access per run of four rows.
 template <class Tile>
 __device__ void store_transposed(const SharedMatrix<float>& Pt, const Tile& P) {
 #pragma unroll
@@ -84,7 +84,7 @@ struct Along {
   }
 };
 
-/// An operand whose columns do: a float4 holds one step of four columns.
+/// An operand whose columns run along the inner dimension: a float4 holds one step of four columns.
 struct Down {
   static constexpr int STEPS = 1;
   SharedMatrix<float> tile;
@@ -99,11 +99,11 @@ struct Down {
   }
 };
 
-/// C += A B: in each step a thread has ROWS numbers of A and COLS of B.
+/// C += A B: in each step a thread holds ROWS elements of A and COLS elements of B.
 template <class Tile, class Left, class Right>
 __device__ void add_product(Tile& C, const Left& A, const Right& B) {
   constexpr int steps = Left::STEPS > Right::STEPS ? Left::STEPS : Right::STEPS;
-#pragma unroll((Right::STEPS == 1 ? 16 : 8) / Left::STEPS)  // enough to begin loads long before their use
+#pragma unroll((Right::STEPS == 1 ? 16 : 8) / Left::STEPS)  // enough to start loads long before they are needed
   for (int k0 = 0; k0 < A.depth(); k0 += steps) {
     float a[Left::STEPS][Tile::ROWS], b[Right::STEPS][Tile::COLS];
 #pragma unroll
@@ -115,7 +115,7 @@ __device__ void add_product(Tile& C, const Left& A, const Right& B) {
   }
 }
 
-/// (6.2)  m becomes the larger of both; alpha = e^(m_old - m), by which sums over the old P are multiplied.
+/// (6.2)  m = max(m, largest). Returns alpha = e^(m_old - m), the factor that rescales sums over the old P.
 template <int N>
 __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest) {
   Rows<N> alpha = m;
@@ -140,21 +140,21 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const SharedMatrix<float> V_smem{K_smem.data + Shape::Bc * Shape::STRIDE, Shape::Bc, Shape::Width, Shape::Width};
   const SharedMatrix<float> Pt_smem{V_smem.data + Shape::Bc * Shape::Width, Shape::Bc, Shape::Br, Shape::P_STRIDE};
 
-  // 1. The tile of Q, once; O = 0, l = 0, m = -inf.
+  // 1. Load the tile of Q, once; O = 0, l = 0, m = -inf.
   load_transposed<Shape>(Qt_smem, Q_all.head(b, h), row0);
   typename Shape::Output O(0.0f);      // not normalised
-  Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: of this lane's columns alone
+  Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
 
-  // 2. The tiles of K and V, up to the last key that the last row of this tile sees.
+  // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
   const int seen_by_any = problem.visible_keys(min(row0 + Shape::Br, problem.Nq) - 1);
   for (int col0 = 0; col0 < seen_by_any; col0 += Shape::Bc) {
     load_tile<Shape::Width>(K_smem, K, col0, wide);
     load_tile<Shape::Width>(V_smem, V, col0, wide);
-    __syncthreads();  // read after write: a thread reads rows of Q, K and V that others have loaded
+    __syncthreads();  // read after write: a thread reads rows of Q, K and V that other threads have loaded
 
     typename Shape::Scores S(0.0f);
     add_product(S, Down{Qt_smem}, Along{K_smem});
-    S.each_at([&](float& s, int row, int col) {  // (6.1); what does not exist is not visible either
+    S.each_at([&](float& s, int row, int col) {  // (6.1); pairs beyond the edges are masked too
       s = row0 + row < problem.Nq && col0 + col < problem.Nk ? score(problem, bias, b, h, row0 + row, col0 + col, s)
                                                              : -INFINITY;
     });
@@ -163,11 +163,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     l = alpha * l + lane_sum(S);
     O.scale_rows(alpha);
     store_transposed(Pt_smem, S);
-    __syncwarp();  // read after write: a lane reads what the others of its warp have written of its rows
+    __syncwarp();  // read after write: a lane reads elements of P that other lanes of its warp have written
 
     add_product(O, Down{Pt_smem}, Down{V_smem});  // (6.4)
 
-    __syncthreads();  // write after read: the next tiles overwrite what slower threads still read
+    __syncthreads();  // write after read: the next tiles overwrite data that slower threads still read
   }
 
   // 3. (6.5)

@@ -1,17 +1,17 @@
 // 06 FlashAttention-2, forward, step 4: asynchronous copies.
 //
-//   for each tile i of Q, a block of its own, for each tile j of K, V that it sees:
+//   for every tile i of Q (one block each), for every tile j of K, V that it sees:
 //     S = scale Q_i K_j^T + bias, masked                    [Br, d] x [d, Bc]           (6.1)
 //     m_new = max(m, rowmax S),   alpha = e^(m - m_new)                                 (6.2)
 //     P = e^(S - m_new),   l = alpha l + rowsum P                                       (6.3)
 //     O = alpha O + P V_j                                   [Br, Bc] x [Bc, d]          (6.4)
 //   O = O / l,   L = m + ln l                                                           (6.5)
 //
-// New since step 3: double buffering with cp.async. K_j and V_j have a buffer each, and a copy into one is in flight while the
-// other is computed with: V_j is prefetched during Q K^T, K_(j+1) during P V. No register holds what is copied, and a
-// warp waits for HBM only at the beginning, or where a product ends before the copy that it covers.
+// New since step 3: double buffering with cp.async. K_j and V_j have a buffer each; while one is in use, a copy into the other
+// is in flight: V_j is prefetched during Q K^T, K_(j+1) during P V. The copies need no registers, and a warp waits for HBM only
+// at the start, or when a product ends before the copy that it hides.
 //
-// Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes stand in 4 rows of 8.
+// Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 rows of 8.
 // Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [Bc, Br]; rows of K and P^T padded.
 // HBM: as step 1 (6.6).
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
@@ -23,12 +23,12 @@
 namespace flash::fa2_forward {
 namespace {
 
-constexpr int LANES = 8;  // that share a row
-// Eight lanes read 16 bytes each from 8 rows of K, or write them to 8 rows of P^T. With 4 floats more, rows begin 4 banks
-// apart: the eight meet all 32 banks once.
+constexpr int LANES = 8;  // per row
+// Eight lanes read 16 bytes each from 8 rows of K, or write them to 8 rows of P^T. With 4 floats of padding, rows start 4 banks
+// apart: the eight accesses hit all 32 banks once.
 constexpr int PAD = 4;
 
-/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_, int ThreadRows>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
@@ -42,7 +42,7 @@ struct ForwardShape {
   static_assert(Br % 32 == 0 && Width % 32 == 0, "without padding all rows of a tile begin in the same bank");
 };
 
-/// Q_i^T. A warp reads a column of Q, whose sectors stay in L1 until the next columns are read, and writes side by side.
+/// Loads Q_i^T. A warp reads a column of Q, whose sectors stay in L1 until the next columns are read, and writes a row of Q^T.
 template <class Shape>
 __device__ void load_transposed(const SharedMatrix<float>& Qt, const Matrix<const float>& Q, int row0) {
 #pragma unroll 8  // loads in flight
@@ -52,8 +52,8 @@ __device__ void load_transposed(const SharedMatrix<float>& Qt, const Matrix<cons
   }
 }
 
-/// Starts copying rows row0, row0 + 1, ... of M to a tile [Rows, Width]; zeros stand beyond its last row and column. A thread
-/// stays in its four columns, so that its addresses advance by a constant, which is worth 9 % (chapter 06, section 9).
+/// Starts copying rows row0, row0 + 1, ... of M to a tile [Rows, Width], with zeros beyond M's last row and column. A thread
+/// keeps to its four columns, so that its addresses advance by a constant, which is worth 9 % (chapter 06, section 9).
 template <class Shape, int Rows>
 __device__ void load_async(const SharedMatrix<float>& tile, const Matrix<const float>& M, int row0, bool wide) {
   constexpr int quads = Shape::Width / 4, rows_at_once = Shape::THREADS / quads;
@@ -68,7 +68,7 @@ __device__ void load_async(const SharedMatrix<float>& tile, const Matrix<const f
       if (Rows % rows_at_once != 0 && row >= Rows) break;
       cp_async_zfill<16>(tile.address(row, col), M.address(row0 + row, exists ? col : 0), exists ? 16 : 0);
     }
-  } else {  // the last rows, or rows that do not begin at multiples of 16 bytes: element by element
+  } else {  // the last rows, or rows without 16-byte alignment: element by element
 #pragma unroll 1
     for (int row = first; row < Rows; row += rows_at_once) {
 #pragma unroll 1
@@ -80,7 +80,7 @@ __device__ void load_async(const SharedMatrix<float>& tile, const Matrix<const f
   }
 }
 
-/// P^T, each run of four rows as one access.
+/// Stores P^T, with one access per run of four rows.
 template <class Tile>
 __device__ void store_transposed(const SharedMatrix<float>& Pt, const Tile& P) {
 #pragma unroll
@@ -108,7 +108,7 @@ struct Along {
   }
 };
 
-/// An operand whose columns do: a float4 holds one step of four columns.
+/// An operand whose columns run along the inner dimension: a float4 holds one step of four columns.
 struct Down {
   static constexpr int STEPS = 1;
   SharedMatrix<float> tile;
@@ -123,11 +123,11 @@ struct Down {
   }
 };
 
-/// C += A B: in each step a thread has ROWS numbers of A and COLS of B.
+/// C += A B: in each step a thread holds ROWS elements of A and COLS elements of B.
 template <class Tile, class Left, class Right>
 __device__ void add_product(Tile& C, const Left& A, const Right& B) {
   constexpr int steps = Left::STEPS > Right::STEPS ? Left::STEPS : Right::STEPS;
-#pragma unroll((Right::STEPS == 1 ? 16 : 8) / Left::STEPS)  // enough to begin loads long before their use
+#pragma unroll((Right::STEPS == 1 ? 16 : 8) / Left::STEPS)  // enough to start loads long before they are needed
   for (int k0 = 0; k0 < A.depth(); k0 += steps) {
     float a[Left::STEPS][Tile::ROWS], b[Right::STEPS][Tile::COLS];
 #pragma unroll
@@ -139,7 +139,7 @@ __device__ void add_product(Tile& C, const Left& A, const Right& B) {
   }
 }
 
-/// (6.2)  m becomes the larger of both; alpha = e^(m_old - m), by which sums over the old P are multiplied.
+/// (6.2)  m = max(m, largest). Returns alpha = e^(m_old - m), the factor that rescales sums over the old P.
 template <int N>
 __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest) {
   Rows<N> alpha = m;
@@ -164,15 +164,15 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const SharedMatrix<float> V_smem{K_smem.data + Shape::Bc * Shape::STRIDE, Shape::Bc, Shape::Width, Shape::Width};
   const SharedMatrix<float> Pt_smem{V_smem.data + Shape::Bc * Shape::Width, Shape::Bc, Shape::Br, Shape::P_STRIDE};
 
-  // 1. The first tile of K, and the tile of Q; O = 0, l = 0, m = -inf.
+  // 1. The first tile of K and the tile of Q; O = 0, l = 0, m = -inf.
   const int seen_by_any = problem.visible_keys(min(row0 + Shape::Br, problem.Nq) - 1);  // by the last row
   if (seen_by_any > 0) load_async<Shape, Shape::Bc>(K_smem, K, 0, wide);
   cp_async_commit();
   load_transposed<Shape>(Qt_smem, Q_all.head(b, h), row0);
   typename Shape::Output O(0.0f);      // not normalised
-  Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: of this lane's columns alone
+  Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
 
-  // 2. The tiles of K and V, up to the last key that the last row of this tile sees.
+  // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
   for (int col0 = 0; col0 < seen_by_any; col0 += Shape::Bc) {
     cp_async_wait<0>();
     __syncthreads();  // read after write: K_j and Q of all threads have landed; write after read: no warp still reads V_(j-1)
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
     typename Shape::Scores S(0.0f);
     add_product(S, Down{Qt_smem}, Along{K_smem});
-    S.each_at([&](float& s, int row, int col) {  // (6.1); what does not exist is not visible either
+    S.each_at([&](float& s, int row, int col) {  // (6.1); pairs beyond the edges are masked too
       s = row0 + row < problem.Nq && col0 + col < problem.Nk ? score(problem, bias, b, h, row0 + row, col0 + col, s)
                                                              : -INFINITY;
     });
@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     cp_async_commit();
 
     store_transposed(Pt_smem, S);
-    __syncwarp();  // read after write: a lane reads what the others of its warp have written of its rows
+    __syncwarp();  // read after write: a lane reads elements of P that other lanes of its warp have written
     add_product(O, Down{Pt_smem}, Down{V_smem});  // (6.4)
   }
 

@@ -1,22 +1,22 @@
 // 06 FlashAttention-2, forward, step 5: a short softmax.
 //
-//   for each tile i of Q, a block of its own, for each tile j of K, V that it sees:
+//   for every tile i of Q (one block each), for every tile j of K, V that it sees:
 //     S = Q_i K_j^T                                         [Br, d] x [d, Bc]           (6.1)
 //     m_new = max(m, rowmax S),   alpha = 2^(c (m - m_new))   with c = scale log2 e     (6.2)
 //     P = 2^(c (S - m_new)),   l = alpha l + rowsum P                                   (6.3)
 //     O = alpha O + P V_j                                   [Br, Bc] x [Bc, d]          (6.4)
 //   O = O / l,   L = scale m + ln l                                                     (6.5)
 //
-// New since step 4: fewer instructions for each score.
-// - e^x is 2^(x log2 e), one instruction (ex2) after a multiplication; and scale is part of that factor. (With a bias, or a
-//   scale that is not positive, or a huge one, scores are scaled at once, and c = log2 e.)
-// - Only tiles that need a mask are masked: those on the diagonal, and the last one if it is not full
+// New since step 4: fewer instructions per score.
+// - e^x is 2^(x log2 e), one instruction (ex2) after a multiplication, and the scale is folded into that factor. (With a bias,
+//   or a scale that is not positive or very large, scores are scaled right after the product, and c = log2 e.)
+// - Only tiles that need a mask are masked: the tiles on the diagonal, and the last one if it is not full
 //   (common/device/softmax.cuh).
 // The operands of step 3 and the copies of step 4 are in parts.cuh.
 //
-// Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes stand in 4 rows of 8.
+// Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 rows of 8.
 // Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [Bc, Br]; rows of K and P^T padded.
-// HBM: as step 1 (6.6); of the bias every pair of the visited tiles, also those that a mask hides.
+// HBM: as step 1 (6.6), but the bias is read for every pair of a visited tile, masked or not.
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
 
@@ -26,12 +26,12 @@
 namespace flash::fa2_forward {
 namespace {
 
-constexpr int LANES = 8;  // that share a row
-// Eight lanes read 16 bytes each from 8 rows of K, or write them to 8 rows of P^T. With 4 floats more, rows begin 4 banks
-// apart: the eight meet all 32 banks once.
+constexpr int LANES = 8;  // per row
+// Eight lanes read 16 bytes each from 8 rows of K, or write them to 8 rows of P^T. With 4 floats of padding, rows start 4 banks
+// apart: the eight accesses hit all 32 banks once.
 constexpr int PAD = 4;
 
-/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_, int ThreadRows>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
@@ -45,7 +45,7 @@ struct ForwardShape {
   static_assert(Br % 32 == 0 && Width % 32 == 0, "without padding all rows of a tile begin in the same bank");
 };
 
-/// (6.2)  m becomes the larger of both; alpha = 2^(c (m_old - m)), by which sums over the old P are multiplied.
+/// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P.
 template <int N>
 __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
   Rows<N> alpha = m;
@@ -71,16 +71,16 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const SharedMatrix<float> V_smem{K_smem.data + Shape::Bc * Shape::STRIDE, Shape::Bc, Shape::Width, Shape::Width};
   const SharedMatrix<float> Pt_smem{V_smem.data + Shape::Bc * Shape::Width, Shape::Bc, Shape::Br, Shape::P_STRIDE};
 
-  // 1. The first tile of K, and the tile of Q; O = 0, l = 0, m = -inf.
+  // 1. The first tile of K and the tile of Q; O = 0, l = 0, m = -inf.
   const int seen_by_any = problem.visible_keys(min(row0 + Shape::Br, problem.Nq) - 1);  // by the last row
   if (seen_by_any > 0) load_async<Shape, Shape::Bc>(K_smem, K, 0, wide);
   cp_async_commit();
   load_transposed<Shape>(Qt_smem, Q_all.head(b, h), row0);
   typename Shape::Output O(0.0f);      // not normalised
-  Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: of this lane's columns alone
+  Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
   const float c = rule.factor * LOG2_E;
 
-  // 2. The tiles of K and V, up to the last key that the last row of this tile sees.
+  // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
   for (int col0 = 0; col0 < seen_by_any; col0 += Shape::Bc) {
     cp_async_wait<0>();
     __syncthreads();  // read after write: K_j and Q of all threads have landed; write after read: no warp still reads V_(j-1)
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
     typename Shape::Scores S(0.0f);
     add_product(S, Down{Qt_smem}, Along{K_smem});        // (6.1)
-    rule.apply(S, b * problem.H + h, row0, col0);        // scale and bias, where they cannot wait; mask, where there is one
+    rule.apply(S, b * problem.H + h, row0, col0);        // scale and bias if they cannot wait; the mask if there is one
     const Rows<O.ROWS> alpha = raise(m, row_max(S), c);  // (6.2)
     S.each([&](float& s, int r) { s = exp2_approx((s - finite(m[r])) * c); });  // (6.3): S is P now
     l = alpha * l + lane_sum(S);
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     cp_async_commit();
 
     store_transposed(Pt_smem, S);
-    __syncwarp();  // read after write: a lane reads what the others of its warp have written of its rows
+    __syncwarp();  // read after write: a lane reads elements of P that other lanes of its warp have written
     add_product(O, Down{Pt_smem}, Down{V_smem});  // (6.4)
   }
 

@@ -1,6 +1,6 @@
 // 06 FlashAttention-2, forward, step 6: tuned.
 //
-//   for each tile i of Q, a block of its own, for each tile j of K, V that it sees:
+//   for every tile i of Q (one block each), for every tile j of K, V that it sees:
 //     S = Q_i K_j^T                                         [Br, d] x [d, Bc]           (6.1)
 //     m_new = max(m, rowmax S),   alpha = 2^(c (m - m_new))   with c = scale log2 e     (6.2)
 //     P = 2^(c (S - m_new)),   l = alpha l + rowsum P                                   (6.3)
@@ -8,14 +8,14 @@
 //   O = O / l,   L = scale m + ln l                                                     (6.5)
 //
 // New since step 5: sizes and order.
-// - d = 128 has 8 x 8 scores and outputs a thread too, on 16 lanes a row. That takes Bc = 128, and then P as a whole does not
+// - d = 128 also gets 8 x 8 scores and outputs per thread, with 16 lanes per row. That takes Bc = 128, and all of P would not
 //   fit: it goes through shared memory in chunks of 64 keys.
-// - Two to four blocks on an SM where registers allow: one computes while another waits (occupancy).
-// - Under a causal mask the longest blocks start first, so that no long one starts when the others are done.
+// - Two to four blocks per SM where registers allow: one computes while another waits (occupancy).
+// - Under a causal mask the longest blocks start first, so that no long block starts when the others have finished.
 //
-// Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes stand in rows of 8 or 16.
+// Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form rows of 8 or 16.
 // Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [Chunk, Br]; rows of K and P^T padded.
-// HBM: as step 1 (6.6); of the bias every pair of the visited tiles, also those that a mask hides.
+// HBM: as step 1 (6.6), but the bias is read for every pair of a visited tile, masked or not.
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
 
@@ -25,12 +25,12 @@
 namespace flash::fa2_forward {
 namespace {
 
-// Eight lanes read 16 bytes each from 8 rows of K, or write them to 8 rows of P^T. With 4 floats more, rows begin 4 banks
-// apart: the eight meet all 32 banks once.
+// Eight lanes read 16 bytes each from 8 rows of K, or write them to 8 rows of P^T. With 4 floats of padding, rows start 4 banks
+// apart: the eight accesses hit all 32 banks once.
 constexpr int PAD = 4;
 
-/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up. Lanes: that share a row. Blocks: of an SM,
-/// to share its registers.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up. Lanes: per row. Blocks: per SM,
+/// which share its registers.
 template <int Width_, int Br_, int Bc_, int ThreadRows, int Lanes, int Blocks = 1>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_, BLOCKS = Blocks;
@@ -45,12 +45,12 @@ struct ForwardShape {
   static_assert(Bc % Chunk == 0 && Width % 32 == 0, "whole chunks; without padding all rows of a tile begin in the same bank");
 };
 
-/// P^T of the Chunk keys from key0 on.
+/// Stores P^T for the Chunk keys from key0 on.
 template <class Shape>
 __device__ void store_chunk(const SharedMatrix<float>& Pt, const typename Shape::Scores& P, int key0) {
 #pragma unroll
   for (int c = 0; c < P.COLS; ++c) {
-    // The lanes' c-th columns are the LANES keys from c LANES on: all in one chunk, as LANES divides Chunk.
+    // The lanes' c-th columns are the LANES keys from c LANES on, all in one chunk because LANES divides Chunk.
     if (c * P.LANES / Shape::Chunk != key0 / Shape::Chunk) continue;
 #pragma unroll
     for (int r = 0; r < P.ROWS; r += 4) {
@@ -60,7 +60,7 @@ __device__ void store_chunk(const SharedMatrix<float>& Pt, const typename Shape:
   }
 }
 
-/// (6.2)  m becomes the larger of both; alpha = 2^(c (m_old - m)), by which sums over the old P are multiplied.
+/// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P.
 template <int N>
 __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
   Rows<N> alpha = m;
@@ -87,16 +87,16 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const SharedMatrix<float> V_smem{K_smem.data + Shape::Bc * Shape::STRIDE, Shape::Bc, Shape::Width, Shape::Width};
   const SharedMatrix<float> Pt_smem{V_smem.data + Shape::Bc * Shape::Width, Shape::Chunk, Shape::Br, Shape::P_STRIDE};
 
-  // 1. The first tile of K, and the tile of Q; O = 0, l = 0, m = -inf.
+  // 1. The first tile of K and the tile of Q; O = 0, l = 0, m = -inf.
   const int seen_by_any = problem.visible_keys(min(row0 + Shape::Br, problem.Nq) - 1);  // by the last row
   if (seen_by_any > 0) load_async<Shape, Shape::Bc>(K_smem, K, 0, wide);
   cp_async_commit();
   load_transposed<Shape>(Qt_smem, Q_all.head(b, h), row0);
   typename Shape::Output O(0.0f);      // not normalised
-  Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: of this lane's columns alone
+  Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
   const float c = rule.factor * LOG2_E;
 
-  // 2. The tiles of K and V, up to the last key that the last row of this tile sees.
+  // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
   for (int col0 = 0; col0 < seen_by_any; col0 += Shape::Bc) {
     cp_async_wait<0>();
     __syncthreads();  // read after write: K_j and Q of all threads have landed; write after read: no warp still reads V_(j-1)
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
     typename Shape::Scores S(0.0f);
     add_product(S, Down{Qt_smem}, Along{K_smem});        // (6.1)
-    rule.apply(S, head, row0, col0);                     // scale and bias, where they cannot wait; mask, where there is one
+    rule.apply(S, head, row0, col0);                     // scale and bias if they cannot wait; the mask if there is one
     const Rows<O.ROWS> alpha = raise(m, row_max(S), c);  // (6.2)
     S.each([&](float& s, int r) { s = exp2_approx((s - finite(m[r])) * c); });  // (6.3): S is P now
     l = alpha * l + lane_sum(S);
@@ -118,9 +118,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
 #pragma unroll
     for (int key0 = 0; key0 < Shape::Bc; key0 += Shape::Chunk) {
-      if (key0 > 0) __syncwarp();  // write after read: lanes that lag still read the chunk before
+      if (key0 > 0) __syncwarp();  // write after read: slower lanes still read the previous chunk
       store_chunk<Shape>(Pt_smem, S, key0);
-      __syncwarp();  // read after write: a lane reads what the others of its warp have written of its rows
+      __syncwarp();  // read after write: a lane reads elements of P that other lanes of its warp have written
       const SharedMatrix<float> V_chunk{V_smem.data + key0 * Shape::Width, Shape::Chunk, Shape::Width, Shape::Width};
       add_product(O, Down{Pt_smem}, Down{V_chunk});  // (6.4)
     }
@@ -145,7 +145,7 @@ constexpr CompiledShape compiled(const char* why) {
           why,          start<Shape>,           held_by_a_thread<Shape>};
 }
 
-// For each width the fastest first, as measured with --tune on an H200.
+// Fastest first per width, as measured with --tune on an H200.
 constexpr CompiledShape shapes[] = {
     compiled<ForwardShape<32, 128, 64, 8, 8, 2>>("8 x 8 scores a thread, two blocks on an SM"),
     compiled<ForwardShape<32, 64, 32, 4, 8, 4>>("twice as many blocks"),

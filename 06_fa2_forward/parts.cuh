@@ -1,5 +1,5 @@
-// 06 FlashAttention-2: what steps 3 and 4 have introduced, for the steps after them and for chapter 07: transposed tiles,
-// vector operands and their product, asynchronous copies.
+// 06 FlashAttention-2: code that steps 3 and 4 introduce, shared by later steps and chapter 07: transposed tiles, vector
+// operands and their product, asynchronous copies.
 #pragma once
 
 #include "06_fa2_forward/thread_tiles.cuh"
@@ -7,7 +7,7 @@
 namespace flash::fa2_forward {
 namespace {
 
-/// Q_i^T. A warp reads a column of Q, whose sectors stay in L1 until the next columns are read, and writes side by side.
+/// Loads Q_i^T. A warp reads a column of Q, whose sectors stay in L1 until the next columns are read, and writes a row of Q^T.
 template <class Shape>
 __device__ void load_transposed(const SharedMatrix<float>& Qt, const Matrix<const float>& Q, int row0) {
 #pragma unroll 8  // loads in flight
@@ -17,7 +17,7 @@ __device__ void load_transposed(const SharedMatrix<float>& Qt, const Matrix<cons
   }
 }
 
-/// P^T, each run of four rows as one access.
+/// Stores P^T, with one access per run of four rows.
 template <class Tile>
 __device__ void store_transposed(const SharedMatrix<float>& Pt, const Tile& P) {
 #pragma unroll
@@ -45,7 +45,7 @@ struct Along {
   }
 };
 
-/// An operand whose columns do: a float4 holds one step of four columns.
+/// An operand whose columns run along the inner dimension: a float4 holds one step of four columns.
 struct Down {
   static constexpr int STEPS = 1;
   SharedMatrix<float> tile;
@@ -60,11 +60,11 @@ struct Down {
   }
 };
 
-/// C += A B: in each step a thread has ROWS numbers of A and COLS of B.
+/// C += A B: in each step a thread holds ROWS elements of A and COLS elements of B.
 template <class Tile, class Left, class Right>
 __device__ void add_product(Tile& C, const Left& A, const Right& B) {
   constexpr int steps = Left::STEPS > Right::STEPS ? Left::STEPS : Right::STEPS;
-#pragma unroll((Right::STEPS == 1 ? 16 : 8) / Left::STEPS)  // enough to begin loads long before their use
+#pragma unroll((Right::STEPS == 1 ? 16 : 8) / Left::STEPS)  // enough to start loads long before they are needed
   for (int k0 = 0; k0 < A.depth(); k0 += steps) {
     float a[Left::STEPS][Tile::ROWS], b[Right::STEPS][Tile::COLS];
 #pragma unroll
@@ -76,8 +76,8 @@ __device__ void add_product(Tile& C, const Left& A, const Right& B) {
   }
 }
 
-/// Starts copying rows row0, row0 + 1, ... of M to a tile [Rows, Width]; zeros stand beyond its last row and column. A thread
-/// stays in its four columns, so that its addresses advance by a constant, which is worth 9 % (chapter 06, section 9).
+/// Starts copying rows row0, row0 + 1, ... of M to a tile [Rows, Width], with zeros beyond M's last row and column. A thread
+/// keeps to its four columns, so that its addresses advance by a constant, which is worth 9 % (chapter 06, section 9).
 template <class Shape, int Rows>
 __device__ void load_async(const SharedMatrix<float>& tile, const Matrix<const float>& M, int row0, bool wide) {
   constexpr int quads = Shape::Width / 4, rows_at_once = Shape::THREADS / quads;
@@ -92,7 +92,7 @@ __device__ void load_async(const SharedMatrix<float>& tile, const Matrix<const f
       if (Rows % rows_at_once != 0 && row >= Rows) break;
       cp_async_zfill<16>(tile.address(row, col), M.address(row0 + row, exists ? col : 0), exists ? 16 : 0);
     }
-  } else {  // the last rows, or rows that do not begin at multiples of 16 bytes: element by element
+  } else {  // the last rows, or rows without 16-byte alignment: element by element
 #pragma unroll 1
     for (int row = first; row < Rows; row += rows_at_once) {
 #pragma unroll 1

@@ -46,13 +46,13 @@ __global__ void __launch_bounds__(THREADS)
   const int y = threadIdx.x / 32 * (Y * ROWS) + threadIdx.x % 32 / X;  // this thread's rows: y, y + Y, y + 2 Y, ...
 
   load_tile(Q_smem, Q + head, row0, N);
-  float O_reg[ROWS][COLS] = {}, m[ROWS], l[ROWS] = {};  // l: of this lane's columns alone
+  float O_reg[ROWS][COLS] = {}, m[ROWS], l[ROWS] = {};  // l: over this lane's columns only
   for (int r = 0; r < ROWS; ++r) m[r] = -INFINITY;
 
   for (int col0 = 0; col0 < (causal ? min(N, row0 + Br) : N); col0 += Bc) {
     load_tile(K_smem, K + head, col0, N);
     load_tile(V_smem, V + head, col0, N);
-    __syncthreads();  // read after write: a thread reads rows of Q, K and V that others have loaded
+    __syncthreads();  // read after write: a thread reads rows of Q, K and V that other threads have loaded
 
     // S = Q_i K_j^T as a sum of outer products. This thread's keys: x, x + X, x + 2 X, ...
     float S[ROWS][KEYS] = {};

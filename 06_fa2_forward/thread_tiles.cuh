@@ -1,13 +1,14 @@
-// 06 FlashAttention-2: who holds what of a matrix, as a type. Step 2 introduces it, and from there on kernels read like their
-// equations:
+// 06 FlashAttention-2: a type that says which thread holds which elements of a matrix. Step 2 introduces it; from there on the
+// kernels read like their equations:
 //
-//   const auto alpha = raise(m, row_max(S));        m, alpha: a number for each row (common/device/softmax.cuh)
+//   const auto alpha = raise(m, row_max(S));        m, alpha: one value per row (common/device/softmax.cuh)
 //   S.each([&](float& s, int r) { ... m[r] ... });  S: this thread's part of the scores
 //   O.scale_rows(alpha);
 //
-// A matrix is dealt out to warps by rows. The 32 lanes of a warp stand in 32 / LANES rows of LANES, and take turns: with runs
-// of 1, four rows of 8 lanes and 8 x 8 numbers each, the lane at (y, x) has rows y, y + 4, ..., y + 28 of its warp and columns
-// x, x + 8, ..., x + 56. With runs of 4 it takes four neighbours in each turn: rows 4y .. 4y + 3, then 4y + 16 .. 4y + 19.
+// A matrix is divided among warps by rows. The lanes of a warp form a grid of 32/LANES x LANES that repeats across the tile:
+// with runs of 1, four rows of 8 lanes and 8 x 8 elements each, the lane at (y, x) has rows y, y + 4, ..., y + 28 of its warp
+// and columns x, x + 8, ..., x + 56. With runs of 4 it takes four neighbours each time: rows 4y .. 4y + 3, then 4y + 16 ..
+// 4y + 19.
 #pragma once
 
 #include "common/attention/tiles.hpp"
@@ -16,8 +17,8 @@
 namespace flash::fa2_forward {
 namespace {
 
-/// A thread's part of a matrix [HEIGHT, WIDTH] in registers: Rows x Cols numbers. Lanes: how many share a row. Warps: among
-/// which the rows are divided. Runs: neighbouring rows, or columns, that a thread takes at a time.
+/// A thread's part of a matrix [HEIGHT, WIDTH] in registers: Rows x Cols elements. Lanes: per row. Warps: among which the rows
+/// are divided. Runs: neighbouring rows or columns per thread.
 template <int Rows_, int Cols_, int Lanes, int Warps, int RowRun = 1, int ColRun = 1>
 struct ThreadTile {
   static constexpr int ROWS = Rows_, COLS = Cols_, LANES = Lanes, ROW_RUN = RowRun, COL_RUN = ColRun;
@@ -41,7 +42,7 @@ struct ThreadTile {
     return ColRun * x + c % ColRun + ColRun * Lanes * (c / ColRun);
   }
 
-  /// f(number, r) for each number, of row r.
+  /// Calls f(element, r) for every element; r is its row.
   template <class F>
   __device__ void each(F f) {
     visit(*this, f);
@@ -51,7 +52,7 @@ struct ThreadTile {
     visit(*this, f);
   }
 
-  /// f(number, row, col) for each number, with its place in the matrix.
+  /// Calls f(element, row, col) for every element, with its position in the matrix.
   template <class F>
   __device__ void each_at(F f) {
 #pragma unroll
@@ -61,8 +62,8 @@ struct ThreadTile {
     }
   }
 
-  /// One step of the inner dimension of a product: += a b^T. In serpentine order each multiply-add shares an operand with the
-  /// one before it, which is then at hand: three from the register file seem to take a second cycle (chapter 06, 6.10).
+  /// One step of the inner dimension of a product: += a b^T. In serpentine order each multiply-add reuses an operand of the
+  /// previous one: reading three operands from the register file seems to take a second cycle (chapter 06, 6.10).
   __device__ void add_outer_product(const float (&a)[ROWS], const float (&b)[COLS]) {
 #pragma unroll
     for (int c = 0; c < COLS; ++c) {
@@ -96,8 +97,8 @@ constexpr ThreadPart part_of(const char* matrix) {
 template <class Shape>
 constexpr ThreadPart held_by_a_thread[] = {part_of<typename Shape::Scores>("S"), part_of<typename Shape::Output>("O")};
 
-/// C becomes the part of M that begins at (row0, col0), or is added to it; what lies beyond the last row and column stays out.
-/// Runs of four columns are one access where rows are aligned to it (`wide`).
+/// Writes C to M at (row0, col0), or adds it; elements beyond the last row and column are left out. Runs of four columns are
+/// one access if rows are 16-byte aligned (`wide`).
 template <class Tile>
 __device__ void write_tile(const Matrix<float>& M, int row0, int col0, const Tile& C, bool wide, bool add = false) {
 #pragma unroll
@@ -121,7 +122,7 @@ __device__ void write_tile(const Matrix<float>& M, int row0, int col0, const Til
   }
 }
 
-/// (6.5)  The epilogue: O = O / l and L = factor m + ln l, in rows row0.. of O_all and L. l: of this lane's columns.
+/// (6.5)  The epilogue: O = O / l and L = factor m + ln l, in rows row0.. of O_all and L. l: over this lane's columns.
 template <class Tile>
 __device__ void write_output(const Matrix<float>& O_all, const Vector<float>& L, int row0, Tile& O, const Rows<Tile::ROWS>& m,
                              Rows<Tile::ROWS> l, float factor, bool wide) {

@@ -2,24 +2,23 @@
 //
 //   S = scale Q_i K_j^T + bias, masked;   P = e^(S - L_i)                               (7.1)
 //   dP = dO_i V_j^T                                                                     (7.2)
-//   dS = P o (dP - D_i)      with D = rowsum(dO o O), by a kernel before                (7.3)
-//   dk_dv_kernel: for each tile j of K, V, a block of its own, over the tiles i of Q:
+//   dS = P o (dP - D_i)      with D = rowsum(dO o O) from prepare_kernel                (7.3)
+//   dk_dv_kernel: for every tile j of K, V (one block each), over the tiles i of Q:
 //     dV_j += P^T dO_i                                                                  (7.4)
 //     dK_j += scale dS^T Q_i                                                            (7.5)
-//   dq_kernel: for each tile i of Q, a block of its own, over the tiles j of K, V:
+//   dq_kernel: for every tile i of Q (one block each), over the tiles j of K, V:
 //     dQ_i += scale dS K_j                                                              (7.6)
 //
-// dV and dK sum over queries, dQ sums over keys: a block that owns the one cannot own the other. So we run both loops, one
-// kernel each, and compute S and dP in both: seven products. Nothing is added by two blocks, so results are the same to the
-// last bit in each run.
+// dV and dK sum over queries, dQ sums over keys: a block can own dK and dV or dQ, not both. So we run both loops, one kernel
+// each, and compute S and dP in both: seven products. No two blocks add to the same element, so every run gives the same bits.
 //
-// P is recomputed from Q, K and L, the one number per row that the forward pass left beside O; L replaces the m and l of
-// FlashAttention-1. Tiles that nobody sees are not visited: dk_dv begins at the first query that sees a key of its tile, dq
+// P is recomputed from Q, K and L, the one value per row that the forward pass stores next to O; L replaces the m and l of
+// FlashAttention-1. Tiles with no visible pair are skipped: dk_dv begins at the first query that sees a key of its tile, dq
 // ends at the last key that a query of its tile sees.
 //
-// Grids: Tc*B*Hkv, the block of a key/value head visits all query heads that read it; Tr*B*H. Block: 8 warps (parts.cuh).
+// Grids: Tc*B*Hkv, where a block loops over all query heads that share its key/value head; Tr*B*H. Block: 8 warps (parts.cuh).
 // HBM: K, V once, Q, dO, L, D once per tile of K that they see; then Q, dO, L, D once, K, V once per tile of Q that sees them;
-//   dQ written once, dK, dV once for each query head, which reads what the heads before it have left (7.7).  Workspace: D.
+//   dQ written once; dK, dV once per query head, which first reads the sum of the previous heads (7.7).  Workspace: D.
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
 
@@ -30,7 +29,7 @@ namespace {
 
 template <class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule, Tensors all, bool wide) {
-  // Under a causal mask the first keys are seen by the most queries: their blocks start first.
+  // Under a causal mask the first keys are visible to the most queries: their blocks start first.
   const Problem& problem = rule.problem;
   const int heads = problem.B * problem.Hkv;
   const int b = blockIdx.x % heads / problem.Hkv, h_kv = blockIdx.x % heads % problem.Hkv;
@@ -38,8 +37,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule
   const SharedTiles smem = shared_tiles<Shape>();
   const bool first_half = threadIdx.x < HALF;
 
-  // The tiles of Q from the first query on that sees a key of this tile, for each query head of the group. There is at least
-  // one: the last query sees every key.
+  // The tiles of Q, starting at the first query that sees a key of this tile, for every query head of the group. There is at
+  // least one: the last query sees every key.
   const int first_row = problem.causal ? max(0, col0 - (problem.Nk - problem.Nq)) / Shape::Br * Shape::Br : 0;
   const int first_head = h_kv * problem.group_size(), last_head = first_head + problem.group_size() - 1;
 
@@ -50,7 +49,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule
   cp_async_commit();
 
   for (int h = first_head; h <= last_head; ++h) {
-    typename Shape::KeyGradient gradient(0.0f);  // half 0: dV; half 1: dK, not scaled; of this query head
+    typename Shape::KeyGradient gradient(0.0f);  // half 0: dV; half 1: dK, not scaled; this query head only
     for (int row0 = first_row; row0 < problem.Nq; row0 += Shape::Br) {
       cp_async_wait<0>();
       __syncthreads();  // read after write: all tiles have landed
@@ -77,7 +76,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule
       cp_async_commit();
     }
 
-    // 5. The sum of this head, then the sum of the heads: one chain of additions over all queries of a group would be less
+    // 5. Sum each head separately, then add up the heads: a single chain of additions over all queries of a group would be less
     // precise (chapter 05, section 5).
     const float factor = first_half ? 1.0f : problem.scale;
     gradient.each([&](float& number, int) { number *= factor; });
@@ -125,7 +124,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(ScoreRule rule, T
 
     // 3. Half 1: dS = P o (dP - D).
     if (!first_half) store_dS(smem, S_or_dP);
-    __syncthreads();  // read after write: all read dS
+    __syncthreads();  // read after write: all threads read dS
 
     // 4. dQ += dS K.
     add_product(dQ, Along{smem.dS}, Down{K_half});
@@ -156,7 +155,7 @@ constexpr CompiledShape compiled(const char* why) {
           why,          start<Shape>,           held_by_a_thread<Shape>};
 }
 
-// For each width the fastest first, as measured with --tune on an H200.
+// Fastest first per width, as measured with --tune on an H200.
 constexpr CompiledShape shapes[] = {
     compiled<BackwardShape<32, 64, 128, 16, 8>>("8 x 8 scores a thread"),
     compiled<BackwardShape<32, 32, 64, 8, 8>>("little shared memory, twice as many blocks"),

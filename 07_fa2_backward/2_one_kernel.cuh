@@ -1,19 +1,19 @@
 // 07 FlashAttention-2, backward, step 2: one kernel over tiles of K and V; dQ is summed by atomics.
 //
-//   for each tile j of K, V, a block of its own, for each tile i of Q, dO that sees any of it:
+//   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     S = scale Q_i K_j^T + bias, masked;   P = e^(S - L_i)                             (7.1)
 //     dP = dO_i V_j^T                                                                   (7.2)
-//     dS = P o (dP - D_i)      with D = rowsum(dO o O), by a kernel before              (7.3)
+//     dS = P o (dP - D_i)      with D = rowsum(dO o O) from prepare_kernel              (7.3)
 //     dV_j += P^T dO_i                                                                  (7.4)
 //     dK_j += scale dS^T Q_i                                                            (7.5)
 //     dQ_i += scale dS K_j                                                              (7.6)
 //
 // New since step 1: each tile of K adds its share of dQ_i to HBM, so that S and dP are computed once, not twice: five
-// products instead of seven. Blocks add in whatever order they get there, so the last bits of dQ differ between runs.
+// products instead of seven. Blocks add in an undefined order, so the last bits of dQ differ between runs.
 //
-// Grid: Tc*B*Hkv; the block of a key/value head visits all query heads that read it. Block: 8 warps (parts.cuh).
-// HBM: K, V once; Q, dO, L, D once for each tile of K that they see; dQ read and written each time; dK, dV written once for
-//   each query head, which reads what the heads before it have left (7.7).  Workspace: D.
+// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: 8 warps (parts.cuh).
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ read and written each time; dK, dV written once per query
+//   head, which first reads the sum of the previous heads (7.7).  Workspace: D.
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
 
@@ -22,7 +22,7 @@
 namespace flash::fa2_backward {
 namespace {
 
-/// C is added to the part of M that begins at (row0, col0); other blocks add to the same part.
+/// Adds C to M at (row0, col0) by atomics, since other blocks add to the same elements.
 template <class Tile>
 __device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const Tile& C, bool wide) {
 #pragma unroll
@@ -47,7 +47,7 @@ __device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const
 
 template <class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(ScoreRule rule, Tensors all, bool wide) {
-  // Under a causal mask the first keys are seen by the most queries: their blocks start first.
+  // Under a causal mask the first keys are visible to the most queries: their blocks start first.
   const Problem& problem = rule.problem;
   const int heads = problem.B * problem.Hkv;
   const int b = blockIdx.x % heads / problem.Hkv, h_kv = blockIdx.x % heads % problem.Hkv;
@@ -57,8 +57,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(ScoreRule r
   const int half_col = first_half ? 0 : Shape::Width / 2;  // first column of this half of dQ
   const SharedMatrix<float> K_half{smem.K.data + half_col, Shape::Bc, Shape::Width / 2, Shape::STRIDE};
 
-  // The tiles of Q from the first query on that sees a key of this tile, for each query head of the group. There is at least
-  // one: the last query sees every key.
+  // The tiles of Q, starting at the first query that sees a key of this tile, for every query head of the group. There is at
+  // least one: the last query sees every key.
   const int first_row = problem.causal ? max(0, col0 - (problem.Nk - problem.Nq)) / Shape::Br * Shape::Br : 0;
   const int first_head = h_kv * problem.group_size(), last_head = first_head + problem.group_size() - 1;
 
@@ -69,10 +69,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(ScoreRule r
   cp_async_commit();
 
   for (int h = first_head; h <= last_head; ++h) {
-    typename Shape::KeyGradient gradient(0.0f);  // half 0: dV; half 1: dK, not scaled; of this query head
+    typename Shape::KeyGradient gradient(0.0f);  // half 0: dV; half 1: dK, not scaled; this query head only
     for (int row0 = first_row; row0 < problem.Nq; row0 += Shape::Br) {
       cp_async_wait<0>();
-      __syncthreads();  // read after write: all tiles have landed; write after read: no thread still reads the dS before
+      __syncthreads();  // read after write: all tiles have landed; write after read: no thread still reads the previous dS
 
       // 2. Half 0: S = Q K^T, then P. Half 1: dP = dO V^T.
       typename Shape::Scores S_or_dP(0.0f);
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(ScoreRule r
 
       // 3. Half 1: dS = P o (dP - D).
       if (!first_half) store_dS(smem, S_or_dP);
-      __syncthreads();  // read after write: all read dS
+      __syncthreads();  // read after write: all threads read dS
 
       // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
       add_product(gradient, Down{of_half(first_half, smem.P, smem.dS)}, Down{of_half(first_half, smem.dO, smem.Q)});
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(ScoreRule r
       add_atomically(all.dQ.head(b, h), row0, half_col, dQ, wide);
     }
 
-    // 6. The sum of this head, then the sum of the heads: one chain of additions over all queries of a group would be less
+    // 6. Sum each head separately, then add up the heads: a single chain of additions over all queries of a group would be less
     // precise (chapter 05, section 5).
     const float factor = first_half ? 1.0f : problem.scale;
     gradient.each([&](float& number, int) { number *= factor; });
@@ -125,7 +125,7 @@ constexpr CompiledShape compiled(const char* why) {
           why,          start<Shape>,           held_by_a_thread<Shape>};
 }
 
-// For each width the fastest first, as measured with --tune on an H200.
+// Fastest first per width, as measured with --tune on an H200.
 constexpr CompiledShape shapes[] = {
     compiled<BackwardShape<32, 64, 128, 16, 8>>("8 x 8 scores a thread"),
     compiled<BackwardShape<32, 32, 64, 8, 8>>("little shared memory, twice as many blocks"),

@@ -1,11 +1,11 @@
-// 07 FlashAttention-2, backward: what the kernels of both steps are made of, beside the parts of 06.
+// 07 FlashAttention-2, backward: the parts that both steps share, in addition to the parts of 06.
 //
-// A block has 8 warps in two halves that do the same to different matrices, since the products come in pairs that share no
+// A block has 8 warps in two halves that do the same work on different matrices, because the products form pairs that share no
 // operand:
 //   half 0: S = Q K^T, then P;   dV += P^T dO          half 1: dP = dO V^T, then dS;   dK += dS^T Q
-// and both compute dQ = dS K, a half of the columns each. The 4 warps of a half share the rows of their product.
-// Tiles lie in shared memory as they lie in HBM. The products need them in both directions: along the row in S and dP, where
-// four steps of the inner dimension come in one float4, and down the column in dV, dK, where four columns do.
+// and both compute dQ = dS K, half of the columns each. The 4 warps of a half divide the rows of their product.
+// Tiles have the same layout in shared memory as in HBM. The products need them in both directions: along the row in S and dP,
+// where one float4 holds four steps of the inner dimension, and down the column in dV and dK, where it holds four columns.
 #pragma once
 
 #include "06_fa2_forward/parts.cuh"
@@ -20,19 +20,19 @@ using fa2_forward::add_product, fa2_forward::Along, fa2_forward::Down, fa2_forwa
 
 constexpr int HALF = 4 * WARP;
 
-/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up. Lanes: that share a row of S, or of dK.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up. Lanes: per row of S, or of dK.
 template <int Width_, int Br_, int Bc_, int ScoreLanes, int KeyLanes>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_, THREADS = 2 * HALF;
-  static constexpr int QueryLanes = Width % 64 == 0 ? 8 : 4;  // that share a row of a half of dQ
+  static constexpr int QueryLanes = Width % 64 == 0 ? 8 : 4;  // per row of a half of dQ
   static constexpr int ScoreRows = Br * ScoreLanes / HALF, KeyRows = Bc * KeyLanes / HALF, QueryRows = Br * QueryLanes / HALF;
-  // A warp writes rows of ScoreLanes numbers to P and dS; with rows SCORE_RUN apart they meet all banks once (07, section 5).
+  // A warp writes rows of ScoreLanes elements to P and dS; with rows SCORE_RUN apart they hit all banks once (07, section 5).
   static constexpr int SCORE_RUN = ScoreRows < ScoreLanes / 4 ? ScoreRows : ScoreLanes / 4;
   using Scores = ThreadTile<ScoreRows, Bc / ScoreLanes, ScoreLanes, 4, SCORE_RUN>;           // S, P or dP, dS: [Br, Bc]
   using KeyGradient = ThreadTile<KeyRows, Width / KeyLanes, KeyLanes, 4, 4, 4>;              // dV or dK: [Bc, Width]
   using QueryGradient = ThreadTile<QueryRows, Width / 2 / QueryLanes, QueryLanes, 4, 1, 4>;  // half of dQ: [Br, Width / 2]
 
-  // Each row of a tile begins 4 banks after the one before: 8 lanes that read 16 bytes each, of 8 rows, meet all 32 banks once.
+  // Each row of a tile starts 4 banks after the previous row: 8 lanes that read 16 bytes each of 8 rows hit all 32 banks once.
   static constexpr int STRIDE = Width + 4, P_STRIDE = Bc + ScoreLanes / SCORE_RUN;
   static constexpr int SHARED_FLOATS = (2 * Bc + 2 * Br) * STRIDE + 2 * Br * P_STRIDE + 2 * Br;
 
@@ -71,8 +71,8 @@ __device__ SharedTiles shared_tiles() {
   return {of_keys(), of_keys(), of_queries(), of_queries(), of_pairs(), of_pairs(), of_rows(), of_rows()};
 }
 
-/// This thread's half of a block works on one of two tiles of the same size. The address alone is chosen: a choice between
-/// structs would go through local memory.
+/// Selects the tile that this thread's half of the block works on. Only the address is selected: selecting between structs
+/// would put them in local memory.
 __device__ inline SharedMatrix<float> of_half(bool first_half, const SharedMatrix<float>& first,
                                               const SharedMatrix<float>& second) {
   return {first_half ? first.data : second.data, first.rows, first.cols, first.stride};
@@ -99,14 +99,14 @@ __device__ void load_queries(const SharedTiles& smem, const Tensors& all, int b,
   cp_async_zfill<4>(&smem.D[row], D.address(exists ? row0 + row : 0), exists ? 4 : 0);
 }
 
-/// The number of each of the thread's rows.
+/// The values of the thread's rows.
 template <class Tile>
 __device__ Rows<Tile::ROWS> of_rows(const float* numbers) {
   Rows<Tile::ROWS> rows(0.0f);
   return rows.each([&](float& x, int r) { x = numbers[Tile::row(r)]; });
 }
 
-/// (7.1)  S becomes P = e^(S - L), also in shared memory. `factor`: what S still lacks.
+/// (7.1)  S becomes P = e^(S - L), also in shared memory. `factor` is still to be multiplied into S.
 template <class Tile>
 __device__ void store_P(const SharedTiles& smem, Tile& S, float factor) {
   const Rows<Tile::ROWS> L = of_rows<Tile>(smem.L);
@@ -122,8 +122,8 @@ __device__ void store_dS(const SharedTiles& smem, Tile& dP) {
   dP.each_at([&](float difference, int row, int col) { smem.dS(row, col) = smem.P(row, col) * difference; });
 }
 
-/// (7.3)  D = rowsum(dO o O), a warp for each query. If dQ is to be added to, dQ = 0.  Grid: (queries / warps of a block) *
-/// B*H.
+/// (7.3)  D = rowsum(dO o O), one warp per query. clear_dQ: sets dQ to 0, for kernels that add to it.  Grid: (queries / warps
+/// per block) * B*H.
 __global__ void __launch_bounds__(2 * HALF)
     prepare_kernel(Problem problem, Tensor<const float> O_all, Tensor<const float> dO_all, Tensor<float> D_all,
                    Tensor<float> dQ_all, bool clear_dQ) {
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(2 * HALF)
 
 // ---- launch ----------------------------------------------------------------------------------------------------------------
 
-/// D, before everything else.
+/// Computes D; runs before the other kernels.
 void launch_prepare(const Attention& a, bool clear_dQ) {
   const Problem& p = a.problem;
   const unsigned blocks = blocks_for(p.Nq, 2 * HALF / WARP) * static_cast<unsigned>(p.B * p.H);

@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(THREADS)
     const int i = warp_row0 + g + e % 2 * 8, pair = e / 4 * 8 + e % 4 / 2 * 4 + t;
     Q_reg[e / 4][e % 4] = i < N ? Q_pairs[i * (d / 2) + pair] : 0u;
   }
-  float O_reg[d / 8][4] = {}, m[2] = {-INFINITY, -INFINITY}, l[2] = {};  // l: of this lane's columns alone
+  float O_reg[d / 8][4] = {}, m[2] = {-INFINITY, -INFINITY}, l[2] = {};  // l: over this lane's columns only
 
   for (int col0 = 0; col0 < (causal ? min(N, row0 + Br) : N); col0 += Bc) {
     load_tile(K_smem, K + head, col0, N);

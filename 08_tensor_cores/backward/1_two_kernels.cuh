@@ -2,22 +2,22 @@
 //
 //   P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
 //   dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
-//   dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O), by a kernel before          (8.13)
-//   dk_dv_kernel: for each tile j of K, V, a block of its own, over the tiles i of Q, dO:
+//   dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O) from prepare_kernel          (8.13)
+//   dk_dv_kernel: for every tile j of K, V (one block each), over the tiles i of Q, dO:
 //     dV_j += P^T dO_i                                     [Bc, Br] x [Br, d]          (8.14)
 //     dK_j += scale dS^T Q_i                               [Bc, Br] x [Br, d]          (8.15)
-//   dq_kernel: for each tile i of Q, dO, a block of its own, over the tiles j of K, V:
+//   dq_kernel: for every tile i of Q, dO (one block each), over the tiles j of K, V:
 //     dQ_i += scale dS K_j                                 [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since chapter 07: products on tensor cores in 16 bits, P and dS rounded to them, sums in fp32. In dk_dv_kernel scores are
-// computed transposed, so that their accumulators are the left operand of (8.14) and (8.15) as they lie. A warp owns rows of
-// scores and of the gradients, and needs no other one.
+// New since chapter 07: 16-bit products on tensor cores, with P and dS rounded and fp32 sums. dk_dv_kernel computes transposed
+// scores, whose accumulators already have the layout of the left operand of (8.14) and (8.15). A warp owns the same rows of
+// scores and of gradients, so that warps exchange no data.
 //
-// Seven products; nothing is added by two blocks, so results are the same to the last bit in each run.
+// Seven products; no two blocks add to the same element, so every run gives the same bits.
 //
-// Grids: Tc*B*Hkv*PARTS, the block of a key/value head walks over all query heads that read it; tiles of Bc queries*B*H.
-// HBM: K, V once, Q, dO, L, D once for each tile of K that they see, all of it PARTS times; then Q, dO, L, D once, K, V once for
-//   each Bc queries that see them; dQ, dK, dV once.  Workspace: L and D.
+// Grids: Tc*B*Hkv*PARTS, where a block loops over all query heads that share its key/value head; tiles of Bc queries*B*H.
+// HBM: K, V once, Q, dO, L, D once per tile of K that they see, all of it PARTS times; then Q, dO, L, D once, K, V once for
+//   tile of Bc queries that sees them; dQ, dK, dV once.  Workspace: L and D.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
@@ -27,34 +27,35 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The tile sizes of one compiled pair of kernels, and who holds what. Width: d, rounded up.
+/// The tile sizes of one compiled pair of kernels, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_, int KeyTiles, int Blocks>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int KEY_TILES = KeyTiles,
-                       QUERY_TILES = Br / 8;  // of 16 rows and of 8 columns of transposed scores, of a warp
+                       QUERY_TILES = Br / 8;  // of 16 rows and of 8 columns of transposed scores, per warp
   static constexpr int THREADS = Bc / (16 * KEY_TILES) * WARP;
-  static constexpr int BLOCKS = Blocks;  // resident on an SM (occupancy); they share its registers
-  static constexpr int COLS = Width > 128 ? 128 : Width, PARTS = Width / COLS;   // of dK and dV, of a block: more has no room
+  static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
+  // Columns of dK and dV per block: registers hold no more.
+  static constexpr int COLS = Width > 128 ? 128 : Width, PARTS = Width / COLS;
   static constexpr int SHARED_NUMBERS = Width * (2 * Bc + 4 * Br) + 2 * 4 * Br;  // K, V; two tiles each of Q, dO, L and D
-  static constexpr int DQ_THREADS = Bc / 16 * WARP;                              // dq_kernel: 16 queries a warp
+  static constexpr int DQ_THREADS = Bc / 16 * WARP;                              // dq_kernel: 16 queries per warp
   static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, KEY_TILES == 2);
 
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
 };
 
-/// (8.11)  Transposed scores become P = e^(factor S - L). LD: L of the columns, then D.
+/// (8.11)  Transposed scores become P = e^(factor S - L). LD: the columns' L, then their D.
 template <class Scores>
 __device__ void exponentiate(Scores& S, const SharedMatrix<const float>& LD, const ScoreRule& rule) {
   const float c = rule.factor * LOG2_E;
-  if (rule.scale_first) {  // a bias may be so large that its product with log2 e is not precise: its L goes first
+  if (rule.scale_first) {  // a large bias would lose precision when multiplied by log2 e: subtract L first
     S.each_at([&](float& s, int, int query) { s = exp2_approx(c * (s - LD(0, query))); });
   } else {
     S.each_at([&](float& s, int, int query) { s = exp2_approx(c * s - LOG2_E * LD(0, query)); });
   }
 }
 
-/// Starts copying L and D of the queries from row0 on.
+/// Starts copying L and D for the queries from row0 on.
 template <int Br>
 __device__ void load_LD(const SharedMatrix<float>& LD_smem, const Matrix<const float>& LD, int row0) {
   const int which = threadIdx.x / (Br / 4), col = threadIdx.x % (Br / 4) * 4;
@@ -66,7 +67,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     dk_dv_kernel(ScoreRule rule, Gradients<T> all, int heads_at_once) {
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
   const Problem& problem = rule.problem;
-  // The first keys, which most queries see under a causal mask, start first.
+  // The first keys, visible to the most queries under a causal mask, start first.
   const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc * Shape::PARTS, problem.B * problem.Hkv, heads_at_once);
   const int col0 = order.tile / Shape::PARTS * Shape::Bc, part = order.tile % Shape::PARTS * Shape::COLS;
   const int b = order.head / problem.Hkv, h_kv = order.head % problem.Hkv;
@@ -83,8 +84,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   Accumulators<Shape::KEY_TILES, Shape::COLS / 8> dK(0.0f), dV(0.0f);  // [16 KEY_TILES, COLS]; dK without the scale
 
-  // The tiles of Q from the first query on that sees a key of this tile, for each query head that reads the head. There is at
-  // least one: the last query sees every key.
+  // The tiles of Q, starting at the first query that sees a key of this tile, for every query head that shares the key/value
+  // head. There is at least one: the last query sees every key.
   const int first = problem.causal ? max(0, col0 - (problem.Nk - problem.Nq)) / Shape::Br : 0;
   const int tiles = (problem.Nq + Shape::Br - 1) / Shape::Br - first;
   const auto head_of = [&](int visit) { return h_kv * problem.group_size() + visit / tiles; };
@@ -103,7 +104,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   for (int visit = 0; visit < tiles * problem.group_size(); ++visit) {
     cp_async_wait_all();
-    __syncthreads();  // read after write: tiles have landed; write after read: no warp reads the ones before
+    __syncthreads();  // read after write: tiles have landed; write after read: no warp still reads the previous ones
     if (visit + 1 < tiles * problem.group_size()) load_tile(visit + 1);
     const auto Q = Q_smem(visit % 2), dO = dO_smem(visit % 2);
     const SharedMatrix<const float> LD = LD_smem(visit % 2);
@@ -122,7 +123,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     add_product(dK, rounded<T>(dS), Q.right(part));  // (8.15)
   }
   dK.each([&](float& x, int) { x *= problem.scale; });
-  // The gradients leave through the warp's rows of V and K, which no other warp has read: no barrier.
+  // The gradients are staged in the warp's rows of V and K, which no other warp reads: no barrier needed.
   write_rows(all.dV.head(b, h_kv), col0 + warp_key, dV, V_smem.below(warp_key), part);
   write_rows(all.dK.head(b, h_kv), col0 + warp_key, dK, K_smem.below(warp_key), part);
 }
@@ -166,7 +167,7 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
 
   for (int j = 0; j < tiles; ++j) {
     cp_async_wait_all();
-    __syncthreads();  // read after write: tiles have landed; write after read: no warp reads the ones before
+    __syncthreads();  // read after write: tiles have landed; write after read: no warp still reads the previous ones
     if (j + 1 < tiles) load_tile(j + 1);
 
     // 2. P and dS, not transposed: rows are queries.
@@ -183,7 +184,7 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
     add_product(dQ, rounded<T>(dS), K_smem(j % 2).right());  // (8.16)
   }
   cp_async_wait_all();  // if there was no tile of K
-  __syncthreads();      // write after write: copies to the rows of Q, through which dQ leaves, may still have been in flight
+  __syncthreads();      // write after write: copies to Q's buffer, where dQ is staged, may still be in flight
   dQ.each([&](float& x, int) { x *= problem.scale; });
   write_rows(all.dQ.head(b, h), row0 + warp_row, dQ, Q_smem.below(warp_row));
 }
@@ -210,7 +211,7 @@ constexpr CompiledShape compiled(const char* why) {
   return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>);
 }
 
-// For each width the fastest first, as measured with --tune on an H200.
+// Fastest first per width, as measured with --tune on an H200.
 constexpr CompiledShape shapes[] = {
     compiled<32, 64, 128, 2, 2>("32 keys a warp"),       compiled<32, 32, 64, 1, 2>("little shared memory"),
     compiled<64, 32, 128, 2, 2>("32 keys a warp"),       compiled<64, 32, 64, 1, 2>("little shared memory"),

@@ -1,20 +1,20 @@
 // 08 Tensor cores, backward, step 2: one kernel over tiles of K and V; dQ is summed by atomics.
 //
-//   for each tile j of K, V, a block of its own, for each tile i of Q, dO that sees any of it:
+//   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
 //     dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
-//     dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O), by a kernel before          (8.13)
+//     dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O) from prepare_kernel          (8.13)
 //     dV_j += P^T dO_i                                       [Bc, Br] x [Br, d]          (8.14)
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
 // New since step 1: each block adds its part of dQ_i to HBM, so that S and dP are computed once, not twice: five products
-// instead of seven. Rows of dS K are queries, which no warp owns: dS goes through shared memory, and all warps share the
-// product. The sum of dQ is kept in fp32 and in the order of accumulators: the 32 lanes of a warp add to 512 adjacent bytes. A
-// last kernel puts it into rows, times scale, in 16 bits.
+// instead of seven. The rows of dS K are queries, which no warp owns: dS goes through shared memory, and all warps share the
+// product. The sum of dQ is kept in fp32 and in accumulator order, in which the 32 lanes of a warp add to 512 adjacent bytes. A
+// final kernel scales it and converts it to 16-bit rows.
 //
-// Grid: Tc*B*Hkv*PARTS; the block of a key/value head walks over all query heads that read it.
-// HBM: K, V once; Q, dO, L, D once for each tile of K that they see, all of it PARTS times; the sum of dQ written, read and
+// Grid: Tc*B*Hkv*PARTS, where a block loops over all query heads that share its key/value head.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see, all of it PARTS times; the sum of dQ written, read and
 // written each time, read; dQ, dK, dV once. Workspace: L and D; the sum of dQ.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
@@ -25,15 +25,16 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_, int KeyTiles, int Blocks>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int KEY_TILES = KeyTiles,
-                       QUERY_TILES = Br / 8;  // of 16 rows and of 8 columns of transposed scores, of a warp
+                       QUERY_TILES = Br / 8;  // of 16 rows and of 8 columns of transposed scores, per warp
   static constexpr int THREADS = Bc / (16 * KEY_TILES) * WARP;
-  static constexpr int BLOCKS = Blocks;  // resident on an SM (occupancy); they share its registers
-  static constexpr int COLS = Width > 128 ? 128 : Width, PARTS = Width / COLS;  // of dK and dV, of a block: more has no room
+  static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
+  // Columns of dK and dV per block: registers hold no more.
+  static constexpr int COLS = Width > 128 ? 128 : Width, PARTS = Width / COLS;
   static constexpr int SHARED_NUMBERS =
       Width * (2 * Bc + 4 * Br) + Bc * Br + 2 * 4 * Br;  // K, V; two tiles each of Q, dO, L and D; dS
   static constexpr WarpGrid DQ_WARPS{THREADS / WARP, Br, COLS};
@@ -43,32 +44,33 @@ struct BackwardShape {
   static_assert(DQ_WARPS.rows * DQ_WARPS.cols * WARP == THREADS, "each warp has a part of dQ");
 };
 
-/// (8.11)  Transposed scores become P = e^(factor S - L). LD: L of the columns, then D.
+/// (8.11)  Transposed scores become P = e^(factor S - L). LD: the columns' L, then their D.
 template <class Scores>
 __device__ void exponentiate(Scores& S, const SharedMatrix<const float>& LD, const ScoreRule& rule) {
   const float c = rule.factor * LOG2_E;
-  if (rule.scale_first) {  // a bias may be so large that its product with log2 e is not precise: its L goes first
+  if (rule.scale_first) {  // a large bias would lose precision when multiplied by log2 e: subtract L first
     S.each_at([&](float& s, int, int query) { s = exp2_approx(c * (s - LD(0, query))); });
   } else {
     S.each_at([&](float& s, int, int query) { s = exp2_approx(c * s - LOG2_E * LD(0, query)); });
   }
 }
 
-/// Starts copying L and D of the queries from row0 on.
+/// Starts copying L and D for the queries from row0 on.
 template <int Br>
 __device__ void load_LD(const SharedMatrix<float>& LD_smem, const Matrix<const float>& LD, int row0) {
   const int which = threadIdx.x / (Br / 4), col = threadIdx.x % (Br / 4) * 4;
   if (which < 2) cp_async<16>(LD_smem.address(which, col), LD.address(which, row0 + col));
 }
 
-/// (8.16)  The warp's part of dQ = dS K [Br, COLS], added to the sum of dQ, a sequence of 16 x 8 fragments: 4 numbers a lane.
+/// (8.16)  The warp's part of dQ = dS K [Br, COLS], added to the sum of dQ, a sequence of 16 x 8 fragments: 4 elements per
+/// lane.
 template <class Shape, class T>
 __device__ void add_to_dQ(const Matrix<float>& sum, int row0, int col0, const Tile<T, Shape::Br>& dS_smem,
                           const Tile<T, Shape::Width>& K_smem) {
   constexpr int row_tiles = Shape::Br / 16 / Shape::DQ_WARPS.rows, col_tiles = Shape::COLS / 8 / Shape::DQ_WARPS.cols;
   const int warp = threadIdx.x / WARP, warp_row = warp % Shape::DQ_WARPS.rows * 16 * row_tiles;
   const int warp_col = warp / Shape::DQ_WARPS.rows * 8 * col_tiles;
-  if (warp_col >= Shape::COLS) return;  // never, as asserted above; but without this line the compiler spills registers
+  if (warp_col >= Shape::COLS) return;  // never true, as asserted above, but without this line the compiler spills registers
   Accumulators<row_tiles, col_tiles> dQ(0.0f);
   add_product(dQ, dS_smem.template left_transposed<Shape::Bc>(warp_row), K_smem.right(col0 + warp_col));
   const int first = ((row0 + warp_row) / 16 * (Shape::Width / 8) + (col0 + warp_col) / 8) * WARP + threadIdx.x % WARP;
@@ -88,7 +90,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     backward_kernel(ScoreRule rule, Gradients<T> all, Tensor<float> sum_all, int heads_at_once) {
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
   const Problem& problem = rule.problem;
-  // The first keys, which most queries see under a causal mask, start first.
+  // The first keys, visible to the most queries under a causal mask, start first.
   const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc * Shape::PARTS, problem.B * problem.Hkv, heads_at_once);
   const int col0 = order.tile / Shape::PARTS * Shape::Bc, part = order.tile % Shape::PARTS * Shape::COLS;
   const int b = order.head / problem.Hkv, h_kv = order.head % problem.Hkv;
@@ -106,8 +108,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   Accumulators<Shape::KEY_TILES, Shape::COLS / 8> dK(0.0f), dV(0.0f);  // [16 KEY_TILES, COLS]; dK without the scale
 
-  // The tiles of Q from the first query on that sees a key of this tile, for each query head that reads the head. There is at
-  // least one: the last query sees every key.
+  // The tiles of Q, starting at the first query that sees a key of this tile, for every query head that shares the key/value
+  // head. There is at least one: the last query sees every key.
   const int first = problem.causal ? max(0, col0 - (problem.Nk - problem.Nq)) / Shape::Br : 0;
   const int tiles = (problem.Nq + Shape::Br - 1) / Shape::Br - first;
   const auto head_of = [&](int visit) { return h_kv * problem.group_size() + visit / tiles; };
@@ -126,7 +128,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   for (int visit = 0; visit < tiles * problem.group_size(); ++visit) {
     cp_async_wait_all();
-    __syncthreads();  // read after write: tiles have landed; write after read: no warp reads the ones before, nor dS
+    __syncthreads();  // read after write: tiles have landed; write after read: no warp still reads the previous ones, nor dS
     if (visit + 1 < tiles * problem.group_size()) load_tile(visit + 1);
     const auto Q = Q_smem(visit % 2), dO = dO_smem(visit % 2);
     const SharedMatrix<const float> LD = LD_smem(visit % 2);
@@ -146,10 +148,10 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     add_product(dK, rounded<T>(dS), Q.right(part));  // (8.15)
 
     // 4. dQ, by all warps.
-    __syncthreads();  // read after write: dS of all warps. The barrier of phase 2 parts it from dS of the next tile
+    __syncthreads();  // read after write: dS of all warps. The barrier of phase 2 separates it from the next tile's dS
     add_to_dQ<Shape>(sum_all.head(b, head_of(visit)), row_of(visit), part, dS_smem, K_smem);
   }
-  __syncthreads();  // write after read: the gradients leave through the tiles of V and K, which no warp reads any longer
+  __syncthreads();  // write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading
   dK.each([&](float& x, int) { x *= problem.scale; });
   write_rows(all.dV.head(b, h_kv), col0 + warp_key, dV, V_smem.below(warp_key), part);
   write_rows(all.dK.head(b, h_kv), col0 + warp_key, dK, K_smem.below(warp_key), part);
@@ -175,7 +177,7 @@ constexpr CompiledShape compiled(const char* why) {
   return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>);
 }
 
-// For each width the fastest first, as measured with --tune on an H200.
+// Fastest first per width, as measured with --tune on an H200.
 constexpr CompiledShape shapes[] = {
     compiled<32, 64, 128, 2, 2>("32 keys a warp"),       compiled<32, 32, 64, 1, 2>("little shared memory"),
     compiled<64, 32, 128, 2, 2>("32 keys a warp"),       compiled<64, 32, 64, 1, 2>("little shared memory"),

@@ -1,23 +1,24 @@
 // 08 Tensor cores, backward, step 3: two halves of a block, one tile apart.
 //
-//   for each tile j of K, V, a block of its own, for each tile i of Q, dO that sees any of it:
+//   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
 //     dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
-//     dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O), by a kernel before          (8.13)
+//     dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O) from prepare_kernel          (8.13)
 //     dV_j += P^T dO_i                                       [Bc, Br] x [Br, d]          (8.14)
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 2: the products come in pairs that share no operand, so the warps form two halves, on different tiles of Q.
+// New since step 2: the products form pairs that share no operand, so the warps form two halves that work on different tiles
+// of Q.
 //   half 0, tile i:      S^T = K Q^T,   P^T = e^(S^T - L)  -> shared memory,            dV += P^T dO
-//   half 1, tile i - 1:  dP^T = V dO^T, dS^T = P^T o (dP^T - D) -> in place of P^T,     dK += dS^T Q
+//   half 1, tile i - 1:  dP^T = V dO^T, dS^T = P^T o (dP^T - D) -> overwrites P^T,      dK += dS^T Q
 //   all warps, tile i - 2:  dQ += dS K; half 1 before its other work and half 0 after it, so that not all wait at once
-// What half 0 leaves at i, half 1 finds at i + 1: one barrier a tile orders it all, and while one half is busy with
-// exponentials the other one keeps the tensor cores busy. A warp holds one gradient, and so twice as many keys: each operand
-// that it loads serves two products.
+// Half 1 uses in iteration i + 1 what half 0 produces in iteration i: one barrier per tile orders everything, and while one
+// half computes exponentials the other keeps the tensor cores busy. A warp holds one gradient instead of two, and therefore
+// twice the keys: each operand that it loads serves two products.
 //
-// Grid: Tc*B*Hkv; the block of a key/value head walks over all query heads that read it.
-// HBM: K, V once; Q, dO, L, D once for each tile of K that they see; the sum of dQ written, read and written each time, read;
+// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared, read and written each time, read;
 // dQ, dK, dV once. Workspace: L and D; the sum of dQ. Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
@@ -27,36 +28,36 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_, int Warps>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_, THREADS = Warps * WARP, HALF = Warps / 2;
   static constexpr int KEY_TILES = Bc / 16 / HALF,
-                       QUERY_TILES = Br / 8;  // of 16 rows and of 8 columns of transposed scores, of a warp
-  static constexpr int STAGES = 3;            // tiles of Q and dO: those that the halves work on, and one in flight
+                       QUERY_TILES = Br / 8;  // of 16 rows and of 8 columns of transposed scores, per warp
+  static constexpr int STAGES = 3;            // tiles of Q and dO: one per half, and one in flight
   static constexpr int SHARED_NUMBERS =
       Width * 2 * Bc + STAGES * (2 * Width * Br + Bc * Br + 4 * Br);  // K, V; Q, dO, P or dS, L and D
   static constexpr WarpGrid DQ_WARPS{Warps, Br, Width};
-  // A lane of a warp with 32 tiles has 128 numbers of S or dP: on sm_80 nvcc finds no room for the rest.
+  // With 32 tiles per warp a lane holds 128 elements of S or dP: on sm_80 nvcc then spills.
   static constexpr int MIN_SM = KEY_TILES * QUERY_TILES >= 32 ? 90 : min_sm(2 * SHARED_NUMBERS, false);
 
   static_assert(Bc % (16 * HALF) == 0, "the warps of a half share the keys in sixteens");
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
 };
 
-/// (8.11)  Transposed scores become P = e^(factor S - L). LD: L of the columns, then D.
+/// (8.11)  Transposed scores become P = e^(factor S - L). LD: the columns' L, then their D.
 template <class Scores>
 __device__ void exponentiate(Scores& S, const SharedMatrix<const float>& LD, const ScoreRule& rule) {
   const float c = rule.factor * LOG2_E;
-  if (rule.scale_first) {  // a bias may be so large that its product with log2 e is not precise: its L goes first
+  if (rule.scale_first) {  // a large bias would lose precision when multiplied by log2 e: subtract L first
     S.each_at([&](float& s, int, int query) { s = exp2_approx(c * (s - LD(0, query))); });
   } else {
     S.each_at([&](float& s, int, int query) { s = exp2_approx(c * s - LOG2_E * LD(0, query)); });
   }
 }
 
-// P goes from half 0 to half 1 in the order of left operands: of each 16 x 16 block a lane stores its four registers, and the
-// same lane of half 1 reads them back, as one access of 16 bytes without bank conflicts. Rows, in accesses of 4 bytes, cost 2 %
+// P goes from half 0 to half 1 in left-operand order: a lane stores its four registers of each 16 x 16 block, and the same lane
+// of half 1 reads them back, as one 16-byte access without bank conflicts. Row order, with 4-byte accesses, costs 2 %
 // at d = 64.
 template <class T, int RowTiles, int Steps>
 __device__ void store_blocks(T* start, const Kept<T, RowTiles, Steps>& P) {
@@ -85,14 +86,14 @@ __device__ void multiply_by_blocks(Accumulators<RowTiles, ColTiles>& dS, T* star
   }
 }
 
-/// Starts copying L and D of the queries from row0 on.
+/// Starts copying L and D for the queries from row0 on.
 template <int Br>
 __device__ void load_LD(const SharedMatrix<float>& LD_smem, const Matrix<const float>& LD, int row0) {
   const int which = threadIdx.x / (Br / 4), col = threadIdx.x % (Br / 4) * 4;
   if (which < 2) cp_async<16>(LD_smem.address(which, col), LD.address(which, row0 + col));
 }
 
-/// (8.16)  The warp's part of dQ = dS K [Br, d], added to the sum of dQ, a sequence of 16 x 8 fragments: 4 numbers a lane.
+/// (8.16)  The warp's part of dQ = dS K [Br, d], added to the sum of dQ, a sequence of 16 x 8 fragments: 4 elements per lane.
 template <class Shape, class T>
 __device__ void add_to_dQ(const Matrix<float>& sum, int row0, const Tile<T, Shape::Br>& dS_smem,
                           const Tile<T, Shape::Width>& K_smem) {
@@ -119,7 +120,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(ScoreRule rule, Gradients<T> all, Tensor<float> sum_all, int heads_at_once) {
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
   const Problem& problem = rule.problem;
-  // The first keys, which most queries see under a causal mask, start first.
+  // The first keys, visible to the most queries under a causal mask, start first.
   const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc, problem.B * problem.Hkv, heads_at_once);
   const int col0 = order.tile * Shape::Bc, b = order.head / problem.Hkv, h_kv = order.head % problem.Hkv;
 
@@ -144,14 +145,14 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
   Accumulators<Shape::KEY_TILES, Shape::Width / 8> gradient(0.0f);  // half 0: dV; half 1: dK without the scale
 
-  // The tiles of Q from the first query on that sees a key of this tile, for each query head that reads the head. There is at
-  // least one: the last query sees every key.
+  // The tiles of Q, starting at the first query that sees a key of this tile, for every query head that shares the key/value
+  // head. There is at least one: the last query sees every key.
   const int first_row = (problem.causal ? max(0, col0 - (problem.Nk - problem.Nq)) / Shape::Br : 0) * Shape::Br;
   const int tiles = (problem.Nq - first_row + Shape::Br - 1) / Shape::Br, visits = tiles * problem.group_size();
   struct Visit {
     int h, row0;
   };
-  // Counted on: to divide the number of the visit by that of the tiles takes 30 instructions, in each of three places.
+  // Updated incrementally: dividing the iteration index would take 30 instructions, in three places.
   const auto next = [&](Visit at) {
     return at.row0 + Shape::Br < problem.Nq ? Visit{at.h, at.row0 + Shape::Br} : Visit{at.h + 1, first_row};
   };
@@ -172,15 +173,15 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
   for (int step = 0; step < visits + 2; ++step) {
     cp_async_wait_all();
-    __syncthreads();  // read after write: tiles, P and dS are there; write after read: no warp reads the oldest stage
+    __syncthreads();  // read after write: tiles, P and dS have arrived; write after read: no warp still reads the oldest stage
     if (step + 1 < visits) load_tile(step + 1, next(now));
 
     if (half == 1) sum_dQ(step - 2);  // 2. Half 1: dQ += dS K.
     const int visit = step - half;
     if (visit >= 0 && visit < visits) {
-      // 3. Half 0: P^T. Half 1: dS^T, in its place.
+      // 3. Half 0: P^T. Half 1: dS^T, which overwrites it.
       const SharedMatrix<const float> LD = LD_smem(visit);
-      const auto dS_rows = dS_smem(visit).below(warp_key);                               // of the warp
+      const auto dS_rows = dS_smem(visit).below(warp_key);                               // the warp's rows
       Accumulators<Shape::KEY_TILES, Shape::QUERY_TILES> S(0.0f);                        // transposed: [16 KEY_TILES, Br]
       add_product(S, KV_smem(half).left(warp_key), QdO_smem(half, visit).transposed());  // (8.11), (8.12)
       if (half == 0) {
@@ -189,7 +190,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       } else {
         S.each_at([&](float& ds, int, int query) { ds -= LD(1, query); });  // (8.13)
         multiply_by_blocks(S, dS_rows.numbers.data);
-        __syncwarp();  // write after read: dS takes the place of blocks of P that other lanes have read
+        __syncwarp();  // write after read: dS overwrites blocks of P that other lanes have read
       }
       const Kept<T, Shape::KEY_TILES, Shape::QUERY_TILES / 2> P_or_dS(rounded<T>(S));  // once, for the tile and the product
       if (half == 0) {
@@ -205,7 +206,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     now = next(now);
     if (step >= 2) oldest = next(oldest);
   }
-  __syncthreads();  // write after read: the gradients leave through the tiles of V and K, which no warp reads any longer
+  __syncthreads();  // write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading
   gradient.each([&](float& x, int) { x *= half == 0 ? 1.0f : problem.scale; });
   write_rows(half == 0 ? all.dV.head(b, h_kv) : all.dK.head(b, h_kv), col0 + warp_key, gradient,
              KV_smem(1 - half).below(warp_key));
@@ -231,7 +232,7 @@ constexpr CompiledShape compiled(const char* why) {
   return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>);
 }
 
-// For each width the fastest first, as measured with --tune on an H200.
+// Fastest first per width, as measured with --tune on an H200.
 constexpr CompiledShape shapes[] = {
     compiled<32, 128, 128, 8>("32 keys a warp"),     compiled<32, 64, 128, 8>("fits the registers of sm_80"),
     compiled<32, 64, 64, 8>("little shared memory"), compiled<64, 128, 128, 8>("half the barriers"),

@@ -7,12 +7,14 @@
 //   at the end  O = O / l,   L = m + ln l                                              (6.5)
 //
 // New since chapter 06:
-// - Q, K, V, P and O are fp16 or bf16. Products sum in fp32; S, m, l and O are fp32 until the end; P is rounded before P V.
-// - A warp multiplies 16 x 16 by 16 x 8 numbers with one instruction. Its operands and results are dealt out to the lanes:
-//   results as parts/accumulators.cuh says (read it first), operands as Left, Right and Transposed say below, word by word.
+// - Q, K, V, P and O are fp16 or bf16. Products accumulate in fp32; S, m, l and O stay fp32 until the end; P is rounded before
+//   P V.
+// - A warp multiplies a 16 x 16 by a 16 x 8 matrix with one instruction. Its operands and results are distributed over the
+//   lanes: results as described in parts/accumulators.cuh (read it first), operands word by word as in Left, Right and
+//   Transposed below.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_TILES rows of S and O; a row is shared by the 4 lanes of a quad.
-// HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
+// HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
@@ -22,22 +24,22 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_, int RowTiles, int Blocks, int Pad = 8>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int ROW_TILES = RowTiles;                       // of 16 rows, that a warp owns
+  static constexpr int ROW_TILES = RowTiles;                       // of 16 rows, per warp
   static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
   static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP;
-  static constexpr int BLOCKS = Blocks;  // resident on an SM (occupancy); they share its registers
-  static constexpr int PAD = Pad;        // numbers at the end of each row of a tile
+  static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
+  static constexpr int PAD = Pad;        // elements at the end of each row of a tile
   static constexpr int SHARED_NUMBERS = (Width + Pad) * (Br + 2 * Bc) + (Bc + Pad) * Br;  // Q, K, V and P
   static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, ROW_TILES == 2 && Width >= 64);
 
   static_assert(Br % (16 * ROW_TILES) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
 };
 
-/// A tile as left operand A: two neighbours in a row are a register.
+/// A tile as left operand A: a register holds two neighbours in a row.
 template <class Tile>
 struct Left {
   using T = typename Tile::T;
@@ -53,7 +55,7 @@ struct Left {
   }
 };
 
-/// The transpose of a tile as right operand B: two neighbours in a column of K^T are neighbours in a row of K, a register.
+/// The transpose of a tile as right operand B: neighbours in a column of K^T are neighbours in a row of K, one register.
 template <class Tile>
 struct Transposed {
   Tile tile;
@@ -67,7 +69,7 @@ struct Transposed {
   }
 };
 
-/// A tile as right operand B: two neighbours in a column of V lie in different rows, so that two reads make a register.
+/// A tile as right operand B: neighbours in a column of V are in different rows, so a register takes two reads.
 template <class Tile>
 struct Right {
   Tile tile;
@@ -84,8 +86,8 @@ struct Right {
   }
 };
 
-/// A tile [rows, Width] of T in shared memory. A row begins 4 banks after the one before (12 where Width is 16, 20 where it is
-/// 32 or 96): the 8 rows and 4 words that a warp reads at once lie in 32 different banks.
+/// A tile [rows, Width] of T in shared memory. A row starts 4 banks after the previous one (12 where Width is 16, 20 where it
+/// is 32 or 96): the 8 rows of 4 words that a warp reads at once are in 32 different banks.
 template <class T_, int Width, int Pad>
 struct Tile {
   using T = T_;
@@ -96,7 +98,7 @@ struct Tile {
   __device__ T* end() const { return numbers.data + numbers.rows * STRIDE; }
   __device__ Tile below(int row) const { return {numbers.data + row * STRIDE, numbers.rows - row}; }
 
-  /// Neighbours in a row, as one access.
+  /// Neighbouring elements of a row, as one access.
   template <class Wide>
   __device__ decltype(auto) as(int row, int col) const {
     return numbers.template as<Wide>(row, col);
@@ -107,12 +109,12 @@ struct Tile {
   __device__ Transposed<Tile> transposed() const { return {*this}; }
 };
 
-/// Copies rows row0, row0 + 1, ... of M to a tile, a chunk of 16 bytes at a time; zeros stand beyond the last row and column.
-/// M's rows begin at multiples of 16 bytes.
+/// Copies rows row0, row0 + 1, ... of M to a tile, a chunk of 16 bytes at a time, with zeros beyond the last row and
+/// column. M's rows are 16-byte aligned.
 template <class Shape, class T>
 __device__ void load(const Tile<T, Shape::Width, Shape::PAD>& tile, const Matrix<const T>& M, int row0) {
   constexpr unsigned chunks = Shape::Width / 8;
-  const unsigned first = opaque(threadIdx.x), end = tile.numbers.rows * chunks;  // opaque: else addresses spill
+  const unsigned first = opaque(threadIdx.x), end = tile.numbers.rows * chunks;  // opaque: otherwise addresses spill
   for (unsigned index = first; index < end; index += Shape::THREADS) {
     const int row = index / chunks, col = index % chunks * 8;
     uint4 chunk = make_uint4(0, 0, 0, 0);
@@ -121,7 +123,7 @@ __device__ void load(const Tile<T, Shape::Width, Shape::PAD>& tile, const Matrix
   }
 }
 
-/// (6.2)  m becomes the larger of both; alpha = e^(m_old - m), by which sums over the old P are multiplied.
+/// (6.2)  m = max(m, largest). Returns alpha = e^(m_old - m), the factor that rescales sums over the old P.
 template <int N>
 __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest) {
   Rows<N> alpha = m;
@@ -146,26 +148,26 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const Tile<T, Shape::Width, Shape::PAD> K_smem(Q_smem.end(), Shape::Bc), V_smem(K_smem.end(), Shape::Bc);
   const Tile<T, Shape::Bc, Shape::PAD> P_smem(V_smem.end(), Shape::Br);
   const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_TILES;  // the warp's first row of the tile
-  const auto Q_rows = Q_smem.below(warp_row);                       // of the warp
+  const auto Q_rows = Q_smem.below(warp_row);                       // the warp's rows
   const auto P_rows = P_smem.below(warp_row);
 
   using Output = Accumulators<Shape::ROW_TILES, Shape::COL_TILES>;
   Output O(0.0f);                            // [16 ROW_TILES, Width], not normalised
-  Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: of this lane's columns alone
-  // Keys from seen_by_any on are seen by no row of the tile.
+  Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
+  // No row of the tile sees keys from seen_by_any on.
   const int seen_by_any = problem.visible_keys(min(row0 + Shape::Br, problem.Nq) - 1);
   const int Tc = (seen_by_any + Shape::Bc - 1) / Shape::Bc;
 
   // 1. Q.
-  if (Tc > 0) load<Shape>(Q_smem, Q_all.head(b, h), row0);  // else no barrier would part it from O, which takes its place
+  if (Tc > 0) load<Shape>(Q_smem, Q_all.head(b, h), row0);  // otherwise no barrier separates it from O, staged in its buffer
 
   for (int j = 0; j < Tc; ++j) {
     // 2. K and V.
     const int col0 = j * Shape::Bc;
-    if (j > 0) __syncthreads();  // write after read: no warp reads K and V of the tile before any longer
+    if (j > 0) __syncthreads();  // write after read: no warp still reads the previous K and V
     load<Shape>(K_smem, K, col0);
     load<Shape>(V_smem, V, col0);
-    __syncthreads();  // read after write: K, V and Q of all threads are there
+    __syncthreads();  // read after write: K, V and Q of all threads have arrived
 
     // 3. S = Q K^T, and the softmax of its rows.
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
@@ -176,8 +178,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     l = alpha * l + lane_sum(S);
     O.scale_rows(alpha);
 
-    // 4. O += P V. P goes through shared memory to become an operand. That needs no barrier: accumulators are dealt out as
-    // operands are, so that a lane reads the very words that it wrote. (Step 4 draws the conclusion.)
+    // 4. O += P V. P goes through shared memory to become an operand. No barrier is needed: accumulators are distributed like
+    // operands, so a lane reads exactly the words that it wrote. (Step 4 exploits this.)
     store(P_rows, S);
     add_product(O, P_rows.left(), V_smem.right());  // (8.4)
   }

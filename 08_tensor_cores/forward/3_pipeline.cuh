@@ -6,14 +6,14 @@
 //   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (6.4)
 //   at the end  O = O / l,   L = m + ln l                                              (6.5)
 //
-// New since step 2, which computes the same on the same tiles:
-// - Double buffering: there are two tiles each of K and V. While the products read one, cp.async prefetches the other one. It
-//   copies from global to shared memory past the registers, and no thread waits until it needs the data.
-// - So one barrier a tile does two jobs: what has landed is seen by all threads, and what comes next may overwrite what all
-//   have read.
+// New since step 2, with the same arithmetic on the same tiles:
+// - Double buffering: there are two tiles each of K and V. While the products read one, cp.async prefetches the other, from
+//   global to shared memory without going through registers, and threads wait only when they need the data.
+// - One barrier per tile now does two jobs: it makes the landed tile visible to all threads, and it allows the next copy to
+//   overwrite the tile that all threads have finished reading.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_TILES rows of S and O; a row is shared by the 4 lanes of a quad.
-// HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
+// HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
@@ -23,29 +23,29 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_, int RowTiles, int Blocks>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int ROW_TILES = RowTiles;                       // of 16 rows, that a warp owns
+  static constexpr int ROW_TILES = RowTiles;                       // of 16 rows, per warp
   static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
   static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP;
-  static constexpr int BLOCKS = Blocks;  // resident on an SM (occupancy); they share its registers
+  static constexpr int BLOCKS = Blocks;                                   // per SM (occupancy); they share its registers
   static constexpr int SHARED_NUMBERS = Width * (Br + 4 * Bc) + Bc * Br;  // Q, two tiles each of K and V, P
   static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, ROW_TILES == 2 && Width >= 64);
 
   static_assert(Br % (16 * ROW_TILES) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
 };
 
-/// A tile as an operand. load() brings the block of 16 x 16 numbers that is block `outer` of the rows of a left or the columns
-/// of a right operand, and block `inner` of what the product sums over. Trans: sums go down the columns of the tile, which
-/// ldmatrix transposes.
+/// A tile as an operand. load() loads a 16 x 16 block: block `outer` of a left operand's rows or a right operand's columns, and
+/// block `inner` of the dimension that the product sums over. Trans: sums run down the columns of the tile, which ldmatrix
+/// transposes.
 template <class Tile, bool Trans>
 struct Operand {
   using T = typename Tile::T;
   static constexpr int STEPS = Tile::WIDTH / 16;  // of a left operand
   Tile tile;
-  int row, col;  // the chunk of block (0, 0) that this lane points to
+  int row, col;  // of this lane's chunk in block (0, 0)
 
   __device__ void load(unsigned (&block)[4], int outer, int inner) const {
     if constexpr (Trans) {
@@ -56,7 +56,7 @@ struct Operand {
   }
 };
 
-/// A tile [rows, Width] of T in shared memory, without padding: chunks of 8 numbers change places within their row.
+/// A tile [rows, Width] of T in shared memory, without padding: chunks of 8 elements are permuted within their row.
 template <class T_, int Width>
 struct Tile {
   using T = T_;
@@ -67,29 +67,29 @@ struct Tile {
   __device__ T* end() const { return numbers.data + numbers.rows * Width; }
   __device__ Tile below(int row) const { return {numbers.data + row * Width, numbers.rows - row}; }  // row: a multiple of 8
 
-  /// Neighbours in a chunk, as one access.
+  /// Neighbouring elements of a chunk, as one access.
   template <class Wide>
   __device__ decltype(auto) as(int row, int col) const {
     return numbers.template as<Wide>(row, swizzled_col(Width, row, col));
   }
   __device__ T* chunk(int row, int col) const { return numbers.address(row, swizzled_col(Width, row, col)); }
 
-  // Which chunks the lanes point to: of rows 0..15 the left, then the right one. As a right operand each 8 x 8 is transposed.
+  // The lanes' chunks: the left one of rows 0..15, then the right one. For a right operand each 8 x 8 block is transposed.
   __device__ Operand<Tile, false> left() const { return {*this, lane() % 16, lane() / 16 * 8}; }
   __device__ Operand<Tile, true> right() const { return {*this, lane() % 16, lane() / 16 * 8}; }
-  // Columns of the transpose are rows: the left and the right chunk of rows 0..7, then of rows 8..15.
+  // Columns of the transpose are rows: the left and right chunks of rows 0..7, then of rows 8..15.
   __device__ Operand<Tile, false> transposed() const { return {*this, lane() / 16 * 8 + lane() % 8, lane() / 8 % 2 * 8}; }
 
  private:
   __device__ static int lane() { return threadIdx.x % WARP; }
 };
 
-/// Starts copying rows row0, row0 + 1, ... of M to a tile, a chunk of 16 bytes at a time; zeros stand beyond the last row and
-/// column. M's rows begin at multiples of 16 bytes.
+/// Starts copying rows row0, row0 + 1, ... of M to a tile, a chunk of 16 bytes at a time, with zeros beyond the last
+/// row and column. M's rows are 16-byte aligned.
 template <class Shape, class T>
 __device__ void load_async(const Tile<T, Shape::Width>& tile, const Matrix<const T>& M, int row0) {
   constexpr unsigned chunks = Shape::Width / 8;
-  const unsigned first = opaque(threadIdx.x), end = tile.numbers.rows * chunks;  // opaque: else addresses spill
+  const unsigned first = opaque(threadIdx.x), end = tile.numbers.rows * chunks;  // opaque: otherwise addresses spill
   for (unsigned index = first; index < end; index += Shape::THREADS) {
     const int row = index / chunks, col = index % chunks * 8;
     const bool exists = row0 + row < M.rows && col < M.cols;
@@ -97,7 +97,7 @@ __device__ void load_async(const Tile<T, Shape::Width>& tile, const Matrix<const
   }
 }
 
-/// (6.2)  m becomes the larger of both; alpha = e^(m_old - m), by which sums over the old P are multiplied.
+/// (6.2)  m = max(m, largest). Returns alpha = e^(m_old - m), the factor that rescales sums over the old P.
 template <int N>
 __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest) {
   Rows<N> alpha = m;
@@ -125,13 +125,13 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const auto V_smem = [&](int stage) { return K_smem(2 + stage); };
   const Tile<T, Shape::Bc> P_smem(V_smem(1).end(), Shape::Br);
   const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_TILES;  // the warp's first row of the tile
-  const auto Q_rows = Q_smem.below(warp_row);                       // of the warp
+  const auto Q_rows = Q_smem.below(warp_row);                       // the warp's rows
   const auto P_rows = P_smem.below(warp_row);
 
   using Output = Accumulators<Shape::ROW_TILES, Shape::COL_TILES>;
   Output O(0.0f);                            // [16 ROW_TILES, Width], not normalised
-  Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: of this lane's columns alone
-  // Keys from seen_by_any on are seen by no row of the tile.
+  Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
+  // No row of the tile sees keys from seen_by_any on.
   const int seen_by_any = problem.visible_keys(min(row0 + Shape::Br, problem.Nq) - 1);
   const int Tc = (seen_by_any + Shape::Bc - 1) / Shape::Bc;
 
@@ -161,9 +161,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     l = alpha * l + lane_sum(S);
     O.scale_rows(alpha);
 
-    // 4. O += P V. P becomes an operand by way of shared memory. The barrier of phase 2 parts it from P of the tile before.
+    // 4. O += P V. P becomes an operand through shared memory. The barrier of phase 2 separates it from the previous tile's P.
     store(P_rows, S);
-    __syncwarp();  // read after write: ldmatrix reads whole rows, which several lanes have written
+    __syncwarp();  // read after write: ldmatrix reads whole rows, written by several lanes
     add_product(O, P_rows.left(), V_smem(j % 2).right());  // (8.4)
   }
   write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), row0 + warp_row, Q_rows);  // (6.5)

@@ -1,4 +1,4 @@
-// 08 Tensor cores, forward, step 5: a maximum only when it must be.
+// 08 Tensor cores, forward, step 5: the maximum only when it is needed.
 //
 //   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
 //   P = 2^(c S - c m)        with c = scale log2 e         [Br, Bc]                    (8.2)
@@ -6,14 +6,14 @@
 //   O = O + P V_j                                          [Br, Bc] x [Bc, d]          (8.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
-// New since step 4, which has the same tiles:
-// - Any m that keeps P from overflowing gives the same O and L, because it cancels in (8.5). So m stays what it is as long as
-//   no lane's part of a row of P sums to more than OVERFLOW (8.7). Otherwise it becomes the true maximum, O and l are rescaled
-//   as in (6.2), and P is computed again. In most tiles there is no maximum, no shuffle and no rescaling.
-// - Keys are visited from the last to the first: under a causal mask, and with ALiBi, the largest scores tend to come first.
+// New since step 4, with the same tiles:
+// - Any m that keeps P from overflowing gives the same O and L, because it cancels in (8.5). So m is kept while no lane's part
+//   of a row of P sums to more than OVERFLOW (8.7). Otherwise m becomes the true maximum, O and l are rescaled as in (6.2), and
+//   P is recomputed. Most tiles need no maximum, no shuffle and no rescaling.
+// - Keys are processed from last to first: under a causal mask, and with ALiBi, the largest scores tend to be at the end.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_TILES rows of S and O; a row is shared by the 4 lanes of a quad.
-// HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
+// HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
@@ -23,29 +23,29 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_, int RowTiles, int Blocks>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int ROW_TILES = RowTiles;                       // of 16 rows, that a warp owns
+  static constexpr int ROW_TILES = RowTiles;                       // of 16 rows, per warp
   static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
   static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP;
-  static constexpr int BLOCKS = Blocks;                         // resident on an SM (occupancy); they share its registers
+  static constexpr int BLOCKS = Blocks;                         // per SM (occupancy); they share its registers
   static constexpr int SHARED_NUMBERS = Width * (Br + 4 * Bc);  // Q, and two tiles each of K and V
   static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, ROW_TILES == 2 && Width >= 64);
 
   static_assert(Br % (16 * ROW_TILES) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
 };
 
-/// A tile as an operand. load() brings the block of 16 x 16 numbers that is block `outer` of the rows of a left or the columns
-/// of a right operand, and block `inner` of what the product sums over. Trans: sums go down the columns of the tile, which
-/// ldmatrix transposes.
+/// A tile as an operand. load() loads a 16 x 16 block: block `outer` of a left operand's rows or a right operand's columns, and
+/// block `inner` of the dimension that the product sums over. Trans: sums run down the columns of the tile, which ldmatrix
+/// transposes.
 template <class Tile, bool Trans>
 struct Operand {
   using T = typename Tile::T;
   static constexpr int STEPS = Tile::WIDTH / 16;  // of a left operand
   Tile tile;
-  int row, col;  // the chunk of block (0, 0) that this lane points to
+  int row, col;  // of this lane's chunk in block (0, 0)
 
   __device__ void load(unsigned (&block)[4], int outer, int inner) const {
     if constexpr (Trans) {
@@ -56,7 +56,7 @@ struct Operand {
   }
 };
 
-/// A tile [rows, Width] of T in shared memory, without padding: chunks of 8 numbers change places within their row.
+/// A tile [rows, Width] of T in shared memory, without padding: chunks of 8 elements are permuted within their row.
 template <class T_, int Width>
 struct Tile {
   using T = T_;
@@ -67,29 +67,29 @@ struct Tile {
   __device__ T* end() const { return numbers.data + numbers.rows * Width; }
   __device__ Tile below(int row) const { return {numbers.data + row * Width, numbers.rows - row}; }  // row: a multiple of 8
 
-  /// Neighbours in a chunk, as one access.
+  /// Neighbouring elements of a chunk, as one access.
   template <class Wide>
   __device__ decltype(auto) as(int row, int col) const {
     return numbers.template as<Wide>(row, swizzled_col(Width, row, col));
   }
   __device__ T* chunk(int row, int col) const { return numbers.address(row, swizzled_col(Width, row, col)); }
 
-  // Which chunks the lanes point to: of rows 0..15 the left, then the right one. As a right operand each 8 x 8 is transposed.
+  // The lanes' chunks: the left one of rows 0..15, then the right one. For a right operand each 8 x 8 block is transposed.
   __device__ Operand<Tile, false> left() const { return {*this, lane() % 16, lane() / 16 * 8}; }
   __device__ Operand<Tile, true> right() const { return {*this, lane() % 16, lane() / 16 * 8}; }
-  // Columns of the transpose are rows: the left and the right chunk of rows 0..7, then of rows 8..15.
+  // Columns of the transpose are rows: the left and right chunks of rows 0..7, then of rows 8..15.
   __device__ Operand<Tile, false> transposed() const { return {*this, lane() / 16 * 8 + lane() % 8, lane() / 8 % 2 * 8}; }
 
  private:
   __device__ static int lane() { return threadIdx.x % WARP; }
 };
 
-/// Starts copying rows row0, row0 + 1, ... of M to a tile, a chunk of 16 bytes at a time; zeros stand beyond the last row and
-/// column. M's rows begin at multiples of 16 bytes.
+/// Starts copying rows row0, row0 + 1, ... of M to a tile, a chunk of 16 bytes at a time, with zeros beyond the last
+/// row and column. M's rows are 16-byte aligned.
 template <class Shape, class T>
 __device__ void load_async(const Tile<T, Shape::Width>& tile, const Matrix<const T>& M, int row0) {
   constexpr unsigned chunks = Shape::Width / 8;
-  const unsigned first = opaque(threadIdx.x), end = tile.numbers.rows * chunks;  // opaque: else addresses spill
+  const unsigned first = opaque(threadIdx.x), end = tile.numbers.rows * chunks;  // opaque: otherwise addresses spill
   for (unsigned index = first; index < end; index += Shape::THREADS) {
     const int row = index / chunks, col = index % chunks * 8;
     const bool exists = row0 + row < M.rows && col < M.cols;
@@ -97,7 +97,7 @@ __device__ void load_async(const Tile<T, Shape::Width>& tile, const Matrix<const
   }
 }
 
-/// Accumulators as left operand, rounded to T: of fragments n = 2 k and 2 k + 1 a lane has just what it needs of block k.
+/// Accumulators as left operand, rounded to T: in fragments n = 2 k and 2 k + 1 a lane holds exactly its elements of block k.
 template <class T_, int RowTiles, int ColTiles>
 struct Rounded {
   using T = T_;
@@ -114,10 +114,10 @@ __device__ Rounded<T, RowTiles, ColTiles> rounded(const Accumulators<RowTiles, C
   return {P};
 }
 
-/// The largest sum of a lane's part of a row of P at which m may stay. P itself is then no larger, far from the 65504 of fp16.
+/// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
 constexpr float OVERFLOW = 1024.0f;
 
-/// Does it hold in all rows of the warp?
+/// Whether `holds` is true in all rows of the warp.
 template <int N, class F>
 __device__ bool in_all_rows(Rows<N> rows, F holds) {
   bool all = true;
@@ -125,7 +125,7 @@ __device__ bool in_all_rows(Rows<N> rows, F holds) {
   return __all_sync(ALL_LANES, all);
 }
 
-/// (6.2)  m becomes the larger of both; alpha = 2^(c m_old - c m), by which sums over the old P are multiplied.
+/// (6.2)  m = max(m, largest). Returns alpha = 2^(c m_old - c m), the factor that rescales sums over the old P.
 template <int N>
 __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
   Rows<N> alpha = m;
@@ -135,7 +135,7 @@ __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
   });
 }
 
-/// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)), which is no larger than 1 with the true maximum, however large c m.
+/// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)), which with the true maximum is at most 1 however large c m is.
 template <class Scores, int N>
 __device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtract_first) {
   m.each([](float& x, int) { x = finite(x); });
@@ -161,14 +161,14 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   };
   const auto V_smem = [&](int stage) { return K_smem(2 + stage); };
   const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_TILES;  // the warp's first row of the tile
-  const auto Q_rows = Q_smem.below(warp_row);                       // of the warp
+  const auto Q_rows = Q_smem.below(warp_row);                       // the warp's rows
 
   const float c = rule.factor * LOG2_E;
 
   using Output = Accumulators<Shape::ROW_TILES, Shape::COL_TILES>;
   Output O(0.0f);                            // [16 ROW_TILES, Width], not normalised
-  Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: of this lane's columns alone
-  // Keys from seen_by_any on are seen by no row of the tile.
+  Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
+  // No row of the tile sees keys from seen_by_any on.
   const int seen_by_any = problem.visible_keys(min(row0 + Shape::Br, problem.Nq) - 1);
   const int Tc = (seen_by_any + Shape::Bc - 1) / Shape::Bc;
 
@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     __syncthreads();  // read after write: Q, K_j, V_j have landed; write after read: no warp reads K_(j+1), V_(j+1)
     if (j > 0) load_tile(j - 1);
 
-    // 3. P with the m at hand. If that does not fit, which is rare, once more with the true maximum, with which it does.
+    // 3. Try the current m. If P overflows (rare), recompute with the true maximum, which cannot overflow.
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
     Rows<Output::ROWS> sum(0.0f);
     for (bool exact = !in_all_rows(m, [](float x) { return x != -INFINITY; });; exact = true) {
@@ -203,7 +203,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       }
       exponentiate(S, m, c, exact || rule.scale_first);  // (8.2): S is P now
       sum = lane_sum(S);
-      if (exact || in_all_rows(sum, [](float x) { return !(x > OVERFLOW); })) break;  // a NaN fits: it will not get better
+      if (exact || in_all_rows(sum, [](float x) { return !(x > OVERFLOW); })) break;  // NaN passes: recomputing would not help
     }
     l = l + sum;  // (8.3)
 

@@ -1,4 +1,4 @@
-// 08 Tensor cores, forward, step 6: fewer instructions and bytes beside the products.
+// 08 Tensor cores, forward, step 6: fewer instructions and bytes around the products.
 //
 //   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
 //   P = 2^(c S - c m)        with c = scale log2 e         [Br, Bc]                    (8.2)
@@ -7,14 +7,14 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 5:
-// - Tiles with cheap addresses (parts/tile.cuh): one number for each operand, constants for each thread that copies.
-// - Q stays in registers where there is room for it.
-// - Tile sizes for each width, as measured.
-// - One test in each tile guards all that few tiles need: mask, bias, a new maximum.
+// - Tiles with cheap addresses (parts/tile.cuh): one offset per operand, constant strides per copying thread.
+// - Q stays in registers if there is room.
+// - Tile sizes per width, as measured.
+// - One test per tile guards the rare work: mask, bias, a new maximum.
 // - Blocks that run at the same time read K and V of few heads, which stay in L2; the longest blocks start first.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_TILES rows of S and O; a row is shared by the 4 lanes of a quad.
-// HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
+// HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
@@ -24,22 +24,22 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_, int RowTiles, int Blocks>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int ROW_TILES = RowTiles;                       // of 16 rows, that a warp owns
+  static constexpr int ROW_TILES = RowTiles;                       // of 16 rows, per warp
   static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
   static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP;
-  static constexpr int BLOCKS = Blocks;                              // resident on an SM (occupancy); they share its registers
-  static constexpr bool Q_STAYS = Width / 16 * ROW_TILES * 4 <= 32;  // the registers that all of a warp's Q takes
+  static constexpr int BLOCKS = Blocks;                              // per SM (occupancy); they share its registers
+  static constexpr bool Q_STAYS = Width / 16 * ROW_TILES * 4 <= 32;  // registers for a warp's rows of Q
   static constexpr int SHARED_NUMBERS = Width * (Br + 4 * Bc);       // Q, and two tiles each of K and V
   static constexpr int MIN_SM = min_sm(2 * SHARED_NUMBERS, ROW_TILES == 2 && Width >= 64);
 
   static_assert(Br % (16 * ROW_TILES) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
 };
 
-/// The warp's rows of Q as left operand: in registers, or in shared memory.
+/// The warp's rows of Q as left operand, in registers or in shared memory.
 template <class Shape, class T>
 __device__ auto operand_of_Q(const Tile<T, Shape::Width>& Q_smem, int row0) {
   if constexpr (Shape::Q_STAYS) {
@@ -51,10 +51,10 @@ __device__ auto operand_of_Q(const Tile<T, Shape::Width>& Q_smem, int row0) {
   }
 }
 
-/// The largest sum of a lane's part of a row of P at which m may stay. P itself is then no larger, far from the 65504 of fp16.
+/// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
 constexpr float OVERFLOW = 1024.0f;
 
-/// Does it hold in all rows of the warp?
+/// Whether `holds` is true in all rows of the warp.
 template <int N, class F>
 __device__ bool in_all_rows(Rows<N> rows, F holds) {
   bool all = true;
@@ -62,7 +62,7 @@ __device__ bool in_all_rows(Rows<N> rows, F holds) {
   return __all_sync(ALL_LANES, all);
 }
 
-/// (6.2)  m becomes the larger of both; alpha = 2^(c m_old - c m), by which sums over the old P are multiplied.
+/// (6.2)  m = max(m, largest). Returns alpha = 2^(c m_old - c m), the factor that rescales sums over the old P.
 template <int N>
 __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
   Rows<N> alpha = m;
@@ -72,7 +72,7 @@ __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
   });
 }
 
-/// (8.2)  S becomes P = 2^(c S - c m). Subtracted: m is gone from S already.
+/// (8.2)  S becomes P = 2^(c S - c m). Subtracted: S has already had m subtracted.
 template <class Scores, int N>
 __device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtracted) {
   m.each([&](float& x, int) { x = subtracted ? 0.0f : c * x; });
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
                    Tensor<float> L_all, int heads_at_once) {
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
   const Problem& problem = rule.problem;
-  // The last tiles of Q, which see most keys under a causal mask, start first.
+  // The last tiles of Q, which see the most keys under a causal mask, start first.
   const BlockOrder order((problem.Nq + Shape::Br - 1) / Shape::Br, problem.B * problem.H, heads_at_once);
   const int row0 = (order.tiles_of_head - 1 - order.tile) * Shape::Br, b = order.head / problem.H, h = order.head % problem.H;
   const Matrix<const T> K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
@@ -101,12 +101,12 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   using Output = Accumulators<Shape::ROW_TILES, Shape::COL_TILES>;
   Output O(0.0f);                            // [16 ROW_TILES, Width], not normalised
-  Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: of this lane's columns alone
-  // Keys from seen_by_any on are seen by no row of the tile.
+  Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
+  // No row of the tile sees keys from seen_by_any on.
   const int seen_by_any = problem.visible_keys(min(row0 + Shape::Br, problem.Nq) - 1);
   const int Tc = (seen_by_any + Shape::Bc - 1) / Shape::Bc;
 
-  // Of tiles before this one apply() changes nothing: all rows see all of their keys.
+  // apply() is a no-op for tiles before this one: every row sees all of their keys.
   const int plain_tiles = rule.scale_first ? 0 : problem.visible_keys(row0) / Shape::Bc;
   bool m_known = false;  // in all rows of the warp
 
@@ -129,14 +129,14 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     __syncthreads();  // read after write: Q, K_j, V_j have landed; write after read: no warp reads K_(j+1), V_(j+1)
     if (j > 0) load_tile(j - 1);
 
-    // 3. P with the m at hand. If that does not fit, which is rare, once more with the true maximum, with which it does.
+    // 3. Try the current m. If P overflows (rare), recompute with the true maximum, which cannot overflow.
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
     Rows<Output::ROWS> sum(0.0f);
     for (bool exact = !m_known;; exact = true) {
       S.each([](float& s, int) { s = 0.0f; });
       add_product(S, Q, K_smem(j % 2).transposed());  // (8.1)
       bool subtracted = false;
-      if (exact || j >= plain_tiles) {  // one test guards all the rare work: 4 % at d = 64
+      if (exact || j >= plain_tiles) {  // one test guards all the rare work, which gains 4 % at d = 64
         rule.apply(S, order.head, row0 + warp_row, j * Shape::Bc);
         if (exact) {
           const auto alpha = raise(m, row_max(S), c);  // (6.2)
@@ -144,12 +144,12 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
           O.scale_rows(alpha);
           m_known = in_all_rows(m, [](float x) { return x != -INFINITY; });
         }
-        subtracted = exact || rule.scale_first;  // then no score is above 0, whatever its size
+        subtracted = exact || rule.scale_first;  // S - m, which is at most 0
         if (subtracted) S.each([&](float& s, int r) { s -= finite(m[r]); });
       }
       exponentiate(S, m, c, subtracted);  // (8.2): S is P now
       sum = lane_sum(S);
-      if (in_all_rows(sum, [](float x) { return !(x > OVERFLOW); }) || exact) break;  // a NaN fits: it will not get better
+      if (in_all_rows(sum, [](float x) { return !(x > OVERFLOW); }) || exact) break;  // NaN passes: recomputing would not help
     }
     l = l + sum;  // (8.3)
 
@@ -164,7 +164,7 @@ template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
-    const int heads = p.B * p.H, group = p.group_size();  // whose heads share K and V
+    const int heads = p.B * p.H, group = p.group_size();  // heads of a group share K and V
     const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(heads);
     launch("tensor_tuned", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)}, forward_kernel<T, Shape>,
            score_rule(a), aligned<T>(a, a.Q, "Q_padded"), aligned<T>(a, a.K, "K_padded"), aligned<T>(a, a.V, "V_padded"),
@@ -177,7 +177,7 @@ constexpr CompiledShape compiled(const char* why) {
   return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>);
 }
 
-// For each width the fastest first, as measured with --tune on an H200.
+// Fastest first per width, as measured with --tune on an H200.
 constexpr CompiledShape shapes[] = {
     compiled<32, 64, 64, 1, 4>("four blocks on an SM: few products to each exponential"),
     compiled<32, 128, 64, 2, 2>("32 rows a warp"),

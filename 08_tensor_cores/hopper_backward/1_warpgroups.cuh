@@ -1,24 +1,25 @@
 // 08 Tensor cores, Hopper backward, step 1: five products of warpgroups.
 //
-//   for each tile j of K, V, a block of its own, for each tile i of Q, dO that sees any of it:
+//   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
 //     dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
-//     dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O), by a kernel before          (8.13)
+//     dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O) from prepare_kernel          (8.13)
 //     dV_j += P^T dO_i                                       [Bc, Br] x [Br, d]          (8.14)
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since backward/2_one_kernel.cuh, whose order of products it has:
-// - The TMA copies tiles, mbarriers say what has landed; wgmma multiplies 64 keys by a tile of queries, which it reads in shared memory (Hopper
-//   forward, steps 1 and 2).
-// - Keys are rows of scores still: P^T and dS^T are left operands of (8.14), (8.15) as their accumulators lie, so that of five products only
-//   one, dQ, needs what other warps have computed. For it wgmma sums down the rows of dS^T and K (MN-major): nothing is transposed.
-// - Products run by themselves: dP^T during the exponentials, dV while dS waits for other warps, dK while dQ is added to HBM.
-// - Without a mask, fewer heads are in progress at a time, so that the blocks of a head run together (heads_at_once()).
+// New since backward/2_one_kernel.cuh, with the same order of products:
+// - The TMA copies tiles, tracked by mbarriers; wgmma multiplies 64 keys by a tile of queries, which it reads from shared
+//   memory (Hopper forward, steps 1 and 2).
+// - Keys are still the rows of scores: the accumulators of P^T and dS^T have the left operand's layout for (8.14) and (8.15),
+//   so that only one product of five, dQ, needs data from other warps. For dQ, wgmma sums down the rows of dS^T and K
+//   (MN-major), so that no tile has to be transposed.
+// - Products run asynchronously: dP^T during the exponentials, dV while dS waits for other warps, dK while dQ is added to HBM.
+// - Without a mask, fewer heads are in flight at a time, so that the blocks of a head run together (heads_at_once()).
 //
-// Grid: Tc*B*Hkv; the block of a key/value head walks over all query heads that read it. Block: warpgroups; each owns 64 keys.
-// HBM: K, V once; Q, dO, L, D once for each tile of K that they see; the sum of dQ written, read and written each time, read;
-// dQ, dK, dV once. Workspace: L and D; the sum of dQ. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Runs on sm_90a alone.
+// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: warpgroups; each owns 64 keys.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared, read and written each time, read; dQ,
+// dK, dV once. Workspace: L and D; the sum of dQ. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
@@ -26,7 +27,7 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
@@ -56,7 +57,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const PartOfDQ<Shape> part;
   Accumulators<1, Shape::COL_TILES> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
-  const auto load_tiles = [&](int stage, const auto& at) {  // by one thread
+  const auto load_tiles = [&](int stage, const auto& at) {  // called by one thread
     shared.load_Q(stage, maps, all.LD, work.b, at.h, at.row0);
     shared.load_dO(stage, maps, all.LD, work.b, at.h, at.row0);
   };
@@ -68,14 +69,14 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     shared.load_KV(0, maps, work.b, work.h_kv, work.col0);
     load_tiles(0, now);
   }
-  __syncthreads();                 // read after write: all threads see the mbarriers initialised
+  __syncthreads();                 // read after write: all threads see the initialised mbarriers
   mbarrier_wait(is.full_K[0], 0);  // read after write: K and V have landed
   mbarrier_wait(is.full_V[0], 0);
 
   for (int visit = 0; visit < work.visits; ++visit, now = work.after(problem, now)) {
     // 2. The prefetch of the next tiles starts.
-    const int stage = visit % 2, parity = visit / 2 % 2;  // each stage has a phase for every second tile
-    __syncthreads();  // write after read: no warp reads the tiles before, nor dS, any longer
+    const int stage = visit % 2, parity = visit / 2 % 2;  // each stage has one phase per two tiles
+    __syncthreads();                                      // write after read: no warp still reads the previous tiles or dS
     if (threadIdx.x == 0 && visit + 1 < work.visits) load_tiles(1 - stage, work.after(problem, now));
 
     // 3. S^T and dP^T are issued; P^T while dP^T is in flight.
@@ -88,12 +89,12 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     wgmma_fence();                             // the registers of dP are free
     issue_product<T, V_rows.STEPS>(dP, V_rows.left_of_group(), shared.dO(stage).transposed_of_group(), false);  // (8.12)
     wgmma_commit();
-    wgmma_wait<1>(registers(S));  // read after write: S is there, dP not yet
+    wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
     rule.apply<true>(S, work.b * problem.H + now.h, work.col0 + warp_key, now.row0);
     exponentiate(S, shared.LD(stage), rule);  // S is P now
 
     // 4. dS^T, for all warps.
-    wgmma_wait<0>(registers(dP));  // read after write: dP is there
+    wgmma_wait<0>(registers(dP));  // read after write: dP is complete
     const InRegisters<T, 1, Shape::Br / 16> P(S);
     differentiate(dP, S, shared.LD(stage));  // dP is dS now
     const InRegisters<T, 1, Shape::Br / 16> dS(dP);
@@ -103,8 +104,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     wgmma_fence();                                                                     // read after write: P has been computed
     issue_product<T, Shape::Br / 16>(dV, P, shared.dO(stage).right_of_group(), true);  // (8.14)
     wgmma_commit();
-    fence_proxy_async();  // read after write: wgmma sees what this thread has stored of dS,
-    __syncthreads();      // and what the others have
+    fence_proxy_async();  // read after write: wgmma sees this thread's stores to dS,
+    __syncthreads();      // and those by other threads
     Accumulators<1, part.COLS / 8> dQ;
     wgmma_fence();                                    // the registers of dQ are free
     part.template issue<T>(dQ, dS_smem, shared.K());  // (8.16)
@@ -112,11 +113,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     wgmma_fence();                                                                     // read after write: dS has been computed
     issue_product<T, Shape::Br / 16>(dK, dS, shared.Q(stage).right_of_group(), true);  // (8.15)
     wgmma_commit();
-    wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are there, dK not yet
+    wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are complete, dK may not be
     part.add(sum_all.head(work.b, now.h), now.row0, dQ);
-    wgmma_wait<0>(registers(dK));  // write after read: this warpgroup reads no tile any longer
+    wgmma_wait<0>(registers(dK));  // write after read: this warpgroup has read the tiles
   }
-  __syncthreads();  // write after read: the gradients leave through the tiles of V and K, which no warp reads any longer
+  __syncthreads();  // write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading
   dK.each([&](float& x, int) { x *= problem.scale; });
   write_rows(all.dV.head(work.b, work.h_kv), work.col0 + warp_key, dV, shared.V().below(warp_key));
   write_rows(all.dK.head(work.b, work.h_kv), work.col0 + warp_key, dK, shared.K().below(warp_key));

@@ -1,23 +1,24 @@
 // 08 Tensor cores, Hopper backward, step 2: one warp loads, the others compute.
 //
-//   for each tile j of K, V, a block of its own, for each tile i of Q, dO that sees any of it:
+//   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
 //     dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
-//     dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O), by a kernel before          (8.13)
+//     dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O) from prepare_kernel          (8.13)
 //     dV_j += P^T dO_i                                       [Bc, Br] x [Br, d]          (8.14)
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 1, which has the same tiles and the same order of products:
-// - Warp specialization: a thread of one more warpgroup, the producer, loads tile after tile into rings. It waits for "empty", the consumers
-//   for "full" (Hopper forward, step 3).
-// - setmaxnreg moves the producer's registers to the consumers, for whom 168, a third of the SM's, would not do.
-// - Two tiles of dS: what a warpgroup stores is not what the other one still reads for dQ of the tile before. So one barrier is left in the loop.
+// New since step 1, with the same tiles and the same order of products:
+// - Warp specialization: one thread of an additional warpgroup, the producer, loads tile after tile into rings. It waits for
+//   "empty", the consumers wait for "full" (Hopper forward, step 3).
+// - setmaxnreg moves the producer's registers to the consumers, which need more than the 168 that each thread gets at launch.
+// - Two tiles of dS: a warpgroup stores one while the other warpgroup still reads the previous one for dQ. This leaves one
+//   barrier in the loop.
 //
-// Grid: Tc*B*Hkv; the block of a key/value head walks over all query heads that read it. Block: consumers, warpgroups of which each owns 64 keys;
-// then the producer.
-// HBM: K, V once; Q, dO, L, D once for each tile of K that they see; the sum of dQ written, read and written each time, read;
-// dQ, dK, dV once. Workspace: L and D; the sum of dQ. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Runs on sm_90a alone.
+// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
+// warpgroups, each of which owns 64 keys; then the producer.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared, read and written each time, read; dQ,
+// dK, dV once. Workspace: L and D; the sum of dQ. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
@@ -25,7 +26,7 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
@@ -33,7 +34,7 @@ struct BackwardShape {
   static constexpr int STAGES = 2, DS_STAGES = 2;                    // of the rings of Q and dO; tiles of dS
   static constexpr int CONSUMERS = Bc / GROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
                        THREADS = CONSUMER_THREADS + WARPGROUP;
-  // Registers of a thread: 24 + 2 * 240 = 504, as at the launch, 3 * 168. With one consumer all may have 255 from the start.
+  // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
   static constexpr int SHARED_NUMBERS =
@@ -45,10 +46,10 @@ struct BackwardShape {
   static_assert(DS_STAGES == STAGES, "a tile of dS goes by the stage of its Q and dO");
 };
 
-/// The named barrier at which consumers meet.
+/// The named barrier of the consumers.
 constexpr int ALL_CONSUMERS = 1;
 
-/// One thread: loads K and V, then tiles of queries, each as soon as there is room.
+/// One thread: loads K and V, then tiles of queries, each as soon as its buffer is empty.
 template <class T, class Shape>
 __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
                         const Tensor<const float>& LD, const KeyWork<Shape>& work) {
@@ -57,13 +58,13 @@ __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMa
   Turn<Shape::STAGES> turn;
   auto at = work.first(problem);
   for (int visit = 0; visit < work.visits; ++visit, at = work.after(problem, at), turn.next()) {
-    mbarrier_wait(is.empty[turn.stage()], turn.parity() ^ 1);  // write after read: no consumer reads the tiles before
+    mbarrier_wait(is.empty[turn.stage()], turn.parity() ^ 1);  // write after read: no consumer still reads the previous tiles
     shared.load_Q(turn.stage(), maps, LD, work.b, at.h, at.row0);
     shared.load_dO(turn.stage(), maps, LD, work.b, at.h, at.row0);
   }
 }
 
-/// A consumer: its warpgroup's rows of a tile of K and V.
+/// A consumer warpgroup: its rows of a tile of K and V.
 template <class T, class Shape>
 __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const Gradients<T>& all,
                         const Tensor<float>& sum_all, const KeyWork<Shape>& work) {
@@ -93,12 +94,12 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_fence();                             // the registers of dP are free
     issue_product<T, V_rows.STEPS>(dP, V_rows.left_of_group(), dO.transposed_of_group(), false);  // (8.12)
     wgmma_commit();
-    wgmma_wait<1>(registers(S));  // read after write: S is there, dP not yet
+    wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
     rule.apply<true>(S, work.b * problem.H + now.h, work.col0 + warp_key, now.row0);
     exponentiate(S, shared.LD(stage), rule);  // S is P now
 
     // 2. dS^T, for all warps.
-    wgmma_wait<0>(registers(dP));  // read after write: dP is there
+    wgmma_wait<0>(registers(dP));  // read after write: dP is complete
     const InRegisters<T, 1, Shape::Br / 16> P(S);
     differentiate(dP, S, shared.LD(stage));  // dP is dS now
     const InRegisters<T, 1, Shape::Br / 16> dS(dP);
@@ -108,8 +109,8 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_fence();                                                       // read after write: P has been computed
     issue_product<T, Shape::Br / 16>(dV, P, dO.right_of_group(), true);  // (8.14)
     wgmma_commit();
-    fence_proxy_async();  // read after write: wgmma sees what this thread has stored of dS.
-    // And what the others have; write after read: no warp reads dS of the tile before.
+    fence_proxy_async();  // read after write: wgmma sees this thread's stores to dS.
+    // The barrier does the same for other threads' dS; write after read: no warp still reads the previous dS.
     named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
     Accumulators<1, part.COLS / 8> dQ;
     wgmma_fence();                                    // the registers of dQ are free
@@ -118,12 +119,12 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_fence();                                                       // read after write: dS has been computed
     issue_product<T, Shape::Br / 16>(dK, dS, Q.right_of_group(), true);  // (8.15)
     wgmma_commit();
-    wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are there, dK not yet
+    wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are complete, dK may not be
     part.add(sum_all.head(work.b, now.h), now.row0, dQ);
-    wgmma_wait<0>(registers(dK));  // write after read: this warpgroup reads the tiles no longer
+    wgmma_wait<0>(registers(dK));  // write after read: this warpgroup has read the tiles
     release(is.empty[stage]);
   }
-  // Write after read: the gradients leave through the tiles of V and K, which no warp reads any longer.
+  // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
   named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
   dK.each([&](float& x, int) { x *= problem.scale; });
   write_rows(all.dV.head(work.b, work.h_kv), work.col0 + warp_key, dV, shared.V().below(warp_key));
@@ -138,7 +139,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const BackwardShared<T, Shape> shared;
   const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
   if (threadIdx.x == 0) shared.initialize();
-  __syncthreads();  // read after write: all threads see the mbarriers initialised. From here on roles part: no barrier of all threads
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  __syncthreads();
 
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();

@@ -1,23 +1,23 @@
-// 08 Tensor cores, Hopper backward, step 3: dQ leaves in bulk.
+// 08 Tensor cores, Hopper backward, step 3: bulk reduction of dQ.
 //
-//   for each tile j of K, V, a block of its own, for each tile i of Q, dO that sees any of it:
+//   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
 //     dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
-//     dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O), by a kernel before          (8.13)
+//     dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O) from prepare_kernel          (8.13)
 //     dV_j += P^T dO_i                                       [Bc, Br] x [Br, d]          (8.14)
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
 // New since step 2:
-// - Another warp of the producer's warpgroup, the adder, sends dQ: consumers store their parts to shared memory, and it asks the TMA
-//   to add the whole tile, 32 KB at d = 64 and 128, to the sum. An addition from registers is an instruction for each 16 bytes of a
-//   lane, and keeps dQ's registers until the last one is sent.
+// - Another warp of the producer's warpgroup, the adder, handles dQ: consumers store their parts to shared memory, and the
+//   adder asks the TMA to add the whole tile, 32 KB at d = 64 and 128, to the sum. Adding from registers takes one instruction
+//   per 16 bytes and lane, and occupies dQ's registers until the last one is issued.
 // - dQ has a ring too, in the opposite direction: consumers fill it, the adder empties it.
 //
-// Grid: Tc*B*Hkv; the block of a key/value head walks over all query heads that read it. Block: consumers, warpgroups of which each owns 64 keys;
-// then the producer and the adder, a warp each.
-// HBM: K, V once; Q, dO, L, D once for each tile of K that they see; the sum of dQ written, read and written each time, read;
-// dQ, dK, dV once. Workspace: L and D; the sum of dQ. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Runs on sm_90a alone.
+// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
+// warpgroups, each of which owns 64 keys; then the producer and the adder, a warp each.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared, read and written each time, read; dQ,
+// dK, dV once. Workspace: L and D; the sum of dQ. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
@@ -25,7 +25,7 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
@@ -33,7 +33,7 @@ struct BackwardShape {
   static constexpr int STAGES = 2, DS_STAGES = 2, DQ_STAGES = 2;     // of the rings of Q and dO; tiles of dS; of the ring of dQ
   static constexpr int CONSUMERS = Bc / GROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
                        THREADS = CONSUMER_THREADS + WARPGROUP;
-  // Registers of a thread: 24 + 2 * 240 = 504, as at the launch, 3 * 168. With one consumer all may have 255 from the start.
+  // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
   static constexpr int SHARED_NUMBERS = (Width + 63) / 64 * 64 * (2 * Bc + 2 * STAGES * Br) + DS_STAGES * Bc * Br +
@@ -45,10 +45,10 @@ struct BackwardShape {
   static_assert(DS_STAGES == STAGES && DQ_STAGES == STAGES, "tiles of dS and dQ go by the stage of their Q and dO");
 };
 
-/// The named barrier at which consumers meet.
+/// The named barrier of the consumers.
 constexpr int ALL_CONSUMERS = 1;
 
-/// One thread: loads K and V, then tiles of queries, each as soon as there is room.
+/// One thread: loads K and V, then tiles of queries, each as soon as its buffer is empty.
 template <class T, class Shape>
 __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
                         const Tensor<const float>& LD, const KeyWork<Shape>& work) {
@@ -57,13 +57,13 @@ __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMa
   Turn<Shape::STAGES> turn;
   auto at = work.first(problem);
   for (int visit = 0; visit < work.visits; ++visit, at = work.after(problem, at), turn.next()) {
-    mbarrier_wait(is.empty[turn.stage()], turn.parity() ^ 1);  // write after read: no consumer reads the tiles before
+    mbarrier_wait(is.empty[turn.stage()], turn.parity() ^ 1);  // write after read: no consumer still reads the previous tiles
     shared.load_Q(turn.stage(), maps, LD, work.b, at.h, at.row0);
     shared.load_dO(turn.stage(), maps, LD, work.b, at.h, at.row0);
   }
 }
 
-/// One thread: adds tiles of dQ to their sum, each as soon as consumers have stored it.
+/// One thread: adds tiles of dQ to their sum, each as soon as the consumers have stored it.
 template <class T, class Shape>
 __device__ void add(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& sum_all,
                     const KeyWork<Shape>& work) {
@@ -71,16 +71,16 @@ __device__ void add(const BackwardShared<T, Shape>& shared, const Problem& probl
   Turn<Shape::DQ_STAGES> turn;
   auto at = work.first(problem);
   for (int visit = 0; visit < work.visits; ++visit, at = work.after(problem, at), turn.next()) {
-    mbarrier_wait(is.full_dQ[turn.stage()], turn.parity());  // read after write: dQ_i is there
+    mbarrier_wait(is.full_dQ[turn.stage()], turn.parity());  // read after write: dQ_i is complete
     bulk_reduce_add(sum_all.head(work.b, at.h).address(0, at.row0 * Shape::Width), shared.dQ(turn.stage()).data,
                     4 * Shape::Br * Shape::Width);
     bulk_commit();
-    bulk_wait_read<0>();  // write after read: the TMA has read dQ_i, whose place consumers fill next
+    bulk_wait_read<0>();  // write after read: the TMA has read dQ_i, whose buffer the consumers fill next
     mbarrier_arrive(is.empty_dQ[turn.stage()]);
   }
 }
 
-/// A consumer: its warpgroup's rows of a tile of K and V.
+/// A consumer warpgroup: its rows of a tile of K and V.
 template <class T, class Shape>
 __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const Gradients<T>& all,
                         const KeyWork<Shape>& work) {
@@ -110,12 +110,12 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_fence();                             // the registers of dP are free
     issue_product<T, V_rows.STEPS>(dP, V_rows.left_of_group(), dO.transposed_of_group(), false);  // (8.12)
     wgmma_commit();
-    wgmma_wait<1>(registers(S));  // read after write: S is there, dP not yet
+    wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
     rule.apply<true>(S, work.b * problem.H + now.h, work.col0 + warp_key, now.row0);
     exponentiate(S, shared.LD(stage), rule);  // S is P now
 
     // 2. dS^T, for all warps.
-    wgmma_wait<0>(registers(dP));  // read after write: dP is there
+    wgmma_wait<0>(registers(dP));  // read after write: dP is complete
     const InRegisters<T, 1, Shape::Br / 16> P(S);
     differentiate(dP, S, shared.LD(stage));  // dP is dS now
     const InRegisters<T, 1, Shape::Br / 16> dS(dP);
@@ -125,8 +125,8 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_fence();                                                       // read after write: P has been computed
     issue_product<T, Shape::Br / 16>(dV, P, dO.right_of_group(), true);  // (8.14)
     wgmma_commit();
-    fence_proxy_async();  // read after write: wgmma sees what this thread has stored of dS.
-    // And what the others have; write after read: no warp reads dS of the tile before.
+    fence_proxy_async();  // read after write: wgmma sees this thread's stores to dS.
+    // The barrier does the same for other threads' dS; write after read: no warp still reads the previous dS.
     named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
     Accumulators<1, part.COLS / 8> dQ;
     wgmma_fence();                                    // the registers of dQ are free
@@ -135,15 +135,15 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_fence();                                                       // read after write: dS has been computed
     issue_product<T, Shape::Br / 16>(dK, dS, Q.right_of_group(), true);  // (8.15)
     wgmma_commit();
-    wgmma_wait<1>(registers(dV), registers(dQ));    // read after write: dV and dQ are there, dK not yet
-    mbarrier_wait(is.empty_dQ[stage], parity ^ 1);  // write after read: the TMA has read dQ of the tile before the last
+    wgmma_wait<1>(registers(dV), registers(dQ));    // read after write: dV and dQ are complete, dK may not be
+    mbarrier_wait(is.empty_dQ[stage], parity ^ 1);  // write after read: the TMA has read the dQ of two tiles ago
     part.store(shared.dQ(stage), dQ);
-    fence_proxy_async();  // read after write: the TMA sees what this thread has stored
+    fence_proxy_async();  // read after write: the TMA sees this thread's stores
     release(is.full_dQ[stage]);
-    wgmma_wait<0>(registers(dK));  // write after read: this warpgroup reads the tiles no longer
+    wgmma_wait<0>(registers(dK));  // write after read: this warpgroup has read the tiles
     release(is.empty[stage]);
   }
-  // Write after read: the gradients leave through the tiles of V and K, which no warp reads any longer.
+  // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
   named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
   dK.each([&](float& x, int) { x *= problem.scale; });
   write_rows(all.dV.head(work.b, work.h_kv), work.col0 + warp_key, dV, shared.V().below(warp_key));
@@ -158,7 +158,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const BackwardShared<T, Shape> shared;
   const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
   if (threadIdx.x == 0) shared.initialize();
-  __syncthreads();  // read after write: all threads see the mbarriers initialised. From here on roles part: no barrier of all threads
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  __syncthreads();
 
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();

@@ -1,29 +1,29 @@
-// 08 Tensor cores, Hopper backward, step 4: dQ in order, and the same bits in each run.
+// 08 Tensor cores, Hopper backward, step 4: deterministic dQ.
 //
-//   for each tile j of K, V, a block of its own, for each tile i of Q, dO that sees any of it:
+//   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
 //     dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
-//     dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O), by a kernel before          (8.13)
+//     dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O) from prepare_kernel          (8.13)
 //     dV_j += P^T dO_i                                       [Bc, Br] x [Br, d]          (8.14)
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 3, which adds to dQ in whatever order blocks come by:
-// - Blocks add to a tile of dQ in the order of their keys, each when the one before has said that it is done: the same bits in each run. Only adders
-//   wait; consumers go on as long as the ring of dQ has room. An adder has to see its addition complete, so there are two, each for
-//   every second tile.
-// - The first to come stores, so nobody has to clear the sum.
-// - Queries from the last to the first: all tiles of keys see the last ones, so that blocks which start together come to them one after the
-//   other, and stay a tile apart from then on. From the first ones on, under a causal mask, a block would have to wait for those before
-//   to walk all the way to its diagonal.
-// - A block draws a ticket, the number of the keys that it works on. A block that has drawn is running, and blocks wait for smaller tickets
-//   alone: none waits for a block that could not start before it ends.
+// New since step 3, which adds to dQ in an undefined order:
+// - Blocks add to a tile of dQ in the order of their keys, each after its predecessor has signalled: every run gives the same
+//   bits. Only adders wait; consumers continue while the ring of dQ has room. An adder waits until its addition is complete, so
+//   there are two adders, which take turns at tiles.
+// - The block of the first keys stores instead of adding, so that only queries without a visible key need a cleared sum.
+// - Queries run from last to first: every tile of keys sees the last queries, so that blocks which start together reach them
+//   one after another and stay one tile apart. From first to last, under a causal mask, a block would wait until its
+//   predecessors reach its diagonal.
+// - A block draws a ticket, the index of its tile of keys. A block that has drawn is running, and blocks wait only for smaller
+//   tickets: no block waits for one that cannot start before it ends.
 //
-// Grid: Tc*B*Hkv; the block of a key/value head walks over all query heads that read it. Block: consumers, warpgroups of which each owns 64 keys;
-// then the producer and two adders, a warp each.
-// HBM: K, V once; Q, dO, L, D once for each tile of K that they see; the sum of dQ written each time, read each time but the first, read; dQ, dK,
-// dV once. Workspace: L and D; the sum of dQ; the ticket and the turns, zeros before and after. Shapes: d up to 128, padded with zeros to 32, 64, 96
-// or 128. Runs on sm_90a alone.
+// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
+// warpgroups, each of which owns 64 keys; then the producer and two adders, a warp each.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ written each time, read each time but the first,
+// read; dQ, dK, dV once. Workspace: L and D; the sum of dQ; the ticket and the turns, zero before and after. Shapes: d up to
+// 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
@@ -31,7 +31,7 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
@@ -39,7 +39,7 @@ struct BackwardShape {
   static constexpr int STAGES = 2, DS_STAGES = 2, DQ_STAGES = 2;     // of the rings of Q and dO; tiles of dS; of the ring of dQ
   static constexpr int CONSUMERS = Bc / GROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
                        THREADS = CONSUMER_THREADS + WARPGROUP;
-  // Registers of a thread: 24 + 2 * 240 = 504, as at the launch, 3 * 168. With one consumer all may have 255 from the start.
+  // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
   static constexpr int SHARED_NUMBERS = (Width + 63) / 64 * 64 * (2 * Bc + 2 * STAGES * Br) + DS_STAGES * Bc * Br +
@@ -51,10 +51,10 @@ struct BackwardShape {
   static_assert(DS_STAGES == STAGES && DQ_STAGES == STAGES, "tiles of dS and dQ go by the stage of their Q and dO");
 };
 
-/// The named barrier at which consumers meet.
+/// The named barrier of the consumers.
 constexpr int ALL_CONSUMERS = 1;
 
-/// The tiles of queries from the last to the first.
+/// The tiles of queries, from last to first.
 template <class Shape>
 struct WorkFromTheEnd : KeyWork<Shape> {
   using KeyWork<Shape>::KeyWork;
@@ -66,7 +66,7 @@ struct WorkFromTheEnd : KeyWork<Shape> {
   }
 };
 
-/// One thread: loads K and V, then tiles of queries, each as soon as there is room.
+/// One thread: loads K and V, then tiles of queries, each as soon as its buffer is empty.
 template <class T, class Shape>
 __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
                         const Tensor<const float>& LD, const WorkFromTheEnd<Shape>& work) {
@@ -75,21 +75,23 @@ __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMa
   Turn<Shape::STAGES> turn;
   auto at = work.first(problem);
   for (int visit = 0; visit < work.visits; ++visit, at = work.after(problem, at), turn.next()) {
-    mbarrier_wait(is.empty[turn.stage()], turn.parity() ^ 1);  // write after read: no consumer reads the tiles before
+    mbarrier_wait(is.empty[turn.stage()], turn.parity() ^ 1);  // write after read: no consumer still reads the previous tiles
     shared.load_Q(turn.stage(), maps, LD, work.b, at.h, at.row0);
     shared.load_dO(turn.stage(), maps, LD, work.b, at.h, at.row0);
   }
 }
 
-/// Waits until it is the turn of this tile of keys.
+/// Waits until all previous tiles of keys have added to the sum.
 __device__ inline void wait_for(int* turn, int tile) {
   while (atomicAdd(turn, 0) != tile) {
-  }                            // read after write: the tiles before have added to the sum,
-  __threadfence();             // which this thread sees from here on,
-  fence_proxy_async_global();  // and so does the TMA
+  }
+  // Read after write: from here on this thread, and then the TMA, sees what the previous tiles have added.
+  __threadfence();
+  fence_proxy_async_global();
 }
 
-/// One thread: adds every second tile of dQ to its sum, as soon as consumers have stored it and it is the turn of this tile of keys.
+/// One thread: adds every second tile of dQ to its sum, after the consumers have stored it and all previous tiles of keys have
+/// added.
 template <class T, class Shape>
 __device__ void add(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& sum_all,
                     const Tensor<int>& turns_all, const WorkFromTheEnd<Shape>& work, int stage) {
@@ -104,7 +106,7 @@ __device__ void add(const BackwardShared<T, Shape>& shared, const Problem& probl
     const auto sum = sum_all.head(work.b, at.h).address(0, at.row0 * Shape::Width);
     const Matrix<int> turns = turns_all.head(work.b, at.h);
     const int place = at.row0 / Shape::Br;
-    mbarrier_wait(is.full_dQ[stage], parity);  // read after write: dQ_i is there
+    mbarrier_wait(is.full_dQ[stage], parity);  // read after write: dQ_i is complete
     if (tile == 0) {
       bulk_store(sum, dQ_smem, BYTES);
     } else {
@@ -112,16 +114,16 @@ __device__ void add(const BackwardShared<T, Shape>& shared, const Problem& probl
       bulk_reduce_add(sum, dQ_smem, BYTES);
     }
     bulk_commit();
-    bulk_wait<0>();  // not only read: the sum has what it brought. So consumers may fill the place,
+    bulk_wait<0>();  // complete, not only read
     mbarrier_arrive(is.empty_dQ[stage]);
-    __threadfence();  // and the next block, which sees the turn pass, finds it
+    __threadfence();  // the next block sees the addition before it sees its turn
     const bool last = work.col0 + Shape::Bc >= problem.visible_keys(min(at.row0 + Shape::Br, problem.Nq) - 1);
-    atomicAdd(turns.address(0, place), last ? -tile : 1);  // the last one sets it back for the next launch
+    atomicAdd(turns.address(0, place), last ? -tile : 1);  // the last one resets it for the next launch
     parity ^= 1;
   }
 }
 
-/// A consumer: its warpgroup's rows of a tile of K and V.
+/// A consumer warpgroup: its rows of a tile of K and V.
 template <class T, class Shape>
 __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const Gradients<T>& all,
                         const WorkFromTheEnd<Shape>& work) {
@@ -151,12 +153,12 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_fence();                             // the registers of dP are free
     issue_product<T, V_rows.STEPS>(dP, V_rows.left_of_group(), dO.transposed_of_group(), false);  // (8.12)
     wgmma_commit();
-    wgmma_wait<1>(registers(S));  // read after write: S is there, dP not yet
+    wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
     rule.apply<true>(S, work.b * problem.H + now.h, work.col0 + warp_key, now.row0);
     exponentiate(S, shared.LD(stage), rule);  // S is P now
 
     // 2. dS^T, for all warps.
-    wgmma_wait<0>(registers(dP));  // read after write: dP is there
+    wgmma_wait<0>(registers(dP));  // read after write: dP is complete
     const InRegisters<T, 1, Shape::Br / 16> P(S);
     differentiate(dP, S, shared.LD(stage));  // dP is dS now
     const InRegisters<T, 1, Shape::Br / 16> dS(dP);
@@ -166,8 +168,8 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_fence();                                                       // read after write: P has been computed
     issue_product<T, Shape::Br / 16>(dV, P, dO.right_of_group(), true);  // (8.14)
     wgmma_commit();
-    fence_proxy_async();  // read after write: wgmma sees what this thread has stored of dS.
-    // And what the others have; write after read: no warp reads dS of the tile before.
+    fence_proxy_async();  // read after write: wgmma sees this thread's stores to dS.
+    // The barrier does the same for other threads' dS; write after read: no warp still reads the previous dS.
     named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
     Accumulators<1, part.COLS / 8> dQ;
     wgmma_fence();                                    // the registers of dQ are free
@@ -176,15 +178,15 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_fence();                                                       // read after write: dS has been computed
     issue_product<T, Shape::Br / 16>(dK, dS, Q.right_of_group(), true);  // (8.15)
     wgmma_commit();
-    wgmma_wait<1>(registers(dV), registers(dQ));    // read after write: dV and dQ are there, dK not yet
-    mbarrier_wait(is.empty_dQ[stage], parity ^ 1);  // write after read: the TMA has read dQ of the tile before the last
+    wgmma_wait<1>(registers(dV), registers(dQ));    // read after write: dV and dQ are complete, dK may not be
+    mbarrier_wait(is.empty_dQ[stage], parity ^ 1);  // write after read: the TMA has read the dQ of two tiles ago
     part.store(shared.dQ(stage), dQ);
-    fence_proxy_async();  // read after write: the TMA sees what this thread has stored
+    fence_proxy_async();  // read after write: the TMA sees this thread's stores
     release(is.full_dQ[stage]);
-    wgmma_wait<0>(registers(dK));  // write after read: this warpgroup reads the tiles no longer
+    wgmma_wait<0>(registers(dK));  // write after read: this warpgroup has read the tiles
     release(is.empty[stage]);
   }
-  // Write after read: the gradients leave through the tiles of V and K, which no warp reads any longer.
+  // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
   named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
   dK.each([&](float& x, int) { x *= problem.scale; });
   write_rows(all.dV.head(work.b, work.h_kv), work.col0 + warp_key, dV, shared.V().below(warp_key));
@@ -203,9 +205,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     const auto next = tickets.head(0, 0).address(0, 0);
     const int end = static_cast<int>(gridDim.x);
     is.number[0] = atomicAdd(next, 1);
-    if (is.number[0] == end - 1) atomicSub(next, end);  // all are drawn: back to 0 for the next launch
+    if (is.number[0] == end - 1) atomicSub(next, end);  // all tickets are drawn: reset for the next launch
   }
-  __syncthreads();  // read after write: all threads see the ticket, and the mbarriers initialised. From here on roles part
+  __syncthreads();  // read after write: all threads see the ticket and the initialised mbarriers. From here on roles differ
   const WorkFromTheEnd<Shape> work(rule.problem, heads_at_once, __shfl_sync(ALL_LANES, is.number[0], 0));
 
   if (warpgroup() == Shape::CONSUMERS) {
@@ -225,7 +227,7 @@ void start(const Attention& a) {
     const Problem& p = a.problem;
     const TensorRef& sum = a.workspace("sum_dQ");
     const BackwardMaps maps = backward_maps<Shape>(a);
-    // Of queries that see no key nobody stores a part of dQ.
+    // No block stores dQ of queries that see no key: clear it here.
     const Gradients<T> all = prepare<T, Shape::Width>(a, p.causal && p.Nq > p.Nk ? &sum : nullptr);
     const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(p.B * p.Hkv);
     launch("backward_ordered", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_NUMBERS * sizeof(T)},

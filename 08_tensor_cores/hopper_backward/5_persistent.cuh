@@ -1,22 +1,23 @@
-// 08 Tensor cores, Hopper backward, step 5: the next keys while these end.
+// 08 Tensor cores, Hopper backward, step 5: persistent blocks.
 //
-//   for each tile j of K, V, a block of its own, for each tile i of Q, dO that sees any of it:
+//   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
 //     dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
-//     dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O), by a kernel before          (8.13)
+//     dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O) from prepare_kernel          (8.13)
 //     dV_j += P^T dO_i                                       [Bc, Br] x [Br, d]          (8.14)
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
 // New since step 2:
 // - Blocks are persistent, and take tiles of keys from a counter, the longest first (Hopper forward, step 7).
-// - K and V have a ring, too: those of the next tile of keys, and its first Q and dO, load while this one ends and its gradients leave. Short
-//   sequences, with few tiles of queries for each of keys, gain most.
+// - K and V have a ring too: the next tile of keys, and its first Q and dO, are loaded while the current tile finishes and
+//   stores its gradients. Short sequences, with few tiles of queries per tile of keys, gain most.
 //
-// Grid: at most a block for each SM. Block: consumers, warpgroups of which each owns 64 keys; then the producer. A block walks over all query
-// heads that read the head of its keys.
-// HBM: K, V once; Q, dO, L, D once for each tile of K that they see; the sum of dQ written, read and written each time, read;
-// dQ, dK, dV once. Workspace: L and D; the sum of dQ; the counter. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Runs on sm_90a alone.
+// Grid: at most one block per SM. Block: consumer warpgroups, each of which owns 64 keys; then the producer. A block loops over
+// all query heads that share its key/value head.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared, read and written each time, read; dQ,
+// dK, dV once. Workspace: L and D; the sum of dQ; the counter. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128.
+// Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
@@ -24,7 +25,7 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
@@ -32,7 +33,7 @@ struct BackwardShape {
   static constexpr int STAGES = 2, DS_STAGES = 2;                    // of the rings of Q and dO; tiles of dS
   static constexpr int CONSUMERS = Bc / GROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
                        THREADS = CONSUMER_THREADS + WARPGROUP;
-  // Registers of a thread: 24 + 2 * 240 = 504, as at the launch, 3 * 168. With one consumer all may have 255 from the start.
+  // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
   static constexpr int KV_STAGES = 2;  // of the rings of K and V
@@ -48,29 +49,30 @@ struct BackwardShape {
 template <class T, class Shape>
 using SharedTiles = BackwardShared<T, Shape, Shape::KV_STAGES>;
 
-/// The named barrier at which consumers meet.
+/// The named barrier of the consumers.
 constexpr int ALL_CONSUMERS = 1;
 
-/// One thread: loads K and V of a tile of keys, then tiles of queries, each as soon as there is room.
+/// One thread: loads K and V for a tile of keys, then tiles of queries, each as soon as its buffer is empty.
 template <class T, class Shape, class Turns>
 __device__ void produce(const SharedTiles<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
                         const Tensor<const float>& LD, const KeyWork<Shape>& work, int number, Turns& turn) {
   auto& is = shared.barriers();
   const int place = turn.of_KV.stage();
-  mbarrier_wait(is.empty_KV[place], turn.of_KV.parity() ^ 1);  // write after read: gradients have left K's and V's place
+  // Write after read: the gradients staged in K's and V's buffers have been stored.
+  mbarrier_wait(is.empty_KV[place], turn.of_KV.parity() ^ 1);
   is.number[place] = number;
   shared.load_KV(place, maps, work.b, work.h_kv, work.col0);
   turn.of_KV.next();
   auto at = work.first(problem);
   for (int visit = 0; visit < work.visits; ++visit, at = work.after(problem, at), turn.of_Q.next()) {
     const int stage = turn.of_Q.stage(), parity = turn.of_Q.parity();
-    mbarrier_wait(is.empty[stage], parity ^ 1);  // write after read: no consumer reads the tiles before
+    mbarrier_wait(is.empty[stage], parity ^ 1);  // write after read: no consumer still reads the previous tiles
     shared.load_Q(stage, maps, LD, work.b, at.h, at.row0);
     shared.load_dO(stage, maps, LD, work.b, at.h, at.row0);
   }
 }
 
-/// A consumer: its warpgroup's rows of a tile of K and V.
+/// A consumer warpgroup: its rows of a tile of K and V.
 template <class T, class Shape, class Turns>
 __device__ void consume(const SharedTiles<T, Shape>& shared, const ScoreRule& rule, const Gradients<T>& all,
                         const Tensor<float>& sum_all, const KeyWork<Shape>& work, Turns& turn) {
@@ -82,7 +84,7 @@ __device__ void consume(const SharedTiles<T, Shape>& shared, const ScoreRule& ru
   const PartOfDQ<Shape> part;
   Accumulators<1, Shape::COL_TILES> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
-  mbarrier_wait(is.full_V[turn.of_KV.stage()], turn.of_KV.parity());  // read after write: V has landed; K had before
+  mbarrier_wait(is.full_V[turn.of_KV.stage()], turn.of_KV.parity());  // read after write: V has landed, and K before it
   auto now = work.first(problem);
   for (int visit = 0; visit < work.visits; ++visit, now = work.after(problem, now), turn.of_Q.next()) {
     const int stage = turn.of_Q.stage(), parity = turn.of_Q.parity();
@@ -99,12 +101,12 @@ __device__ void consume(const SharedTiles<T, Shape>& shared, const ScoreRule& ru
     wgmma_fence();                             // the registers of dP are free
     issue_product<T, V_rows.STEPS>(dP, V_rows.left_of_group(), dO.transposed_of_group(), false);  // (8.12)
     wgmma_commit();
-    wgmma_wait<1>(registers(S));  // read after write: S is there, dP not yet
+    wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
     rule.apply<true>(S, work.b * problem.H + now.h, work.col0 + warp_key, now.row0);
     exponentiate(S, shared.LD(stage), rule);  // S is P now
 
     // 2. dS^T, for all warps.
-    wgmma_wait<0>(registers(dP));  // read after write: dP is there
+    wgmma_wait<0>(registers(dP));  // read after write: dP is complete
     const InRegisters<T, 1, Shape::Br / 16> P(S);
     differentiate(dP, S, shared.LD(stage));  // dP is dS now
     const InRegisters<T, 1, Shape::Br / 16> dS(dP);
@@ -114,8 +116,8 @@ __device__ void consume(const SharedTiles<T, Shape>& shared, const ScoreRule& ru
     wgmma_fence();                                                       // read after write: P has been computed
     issue_product<T, Shape::Br / 16>(dV, P, dO.right_of_group(), true);  // (8.14)
     wgmma_commit();
-    fence_proxy_async();  // read after write: wgmma sees what this thread has stored of dS.
-    // And what the others have; write after read: no warp reads dS of the tile before.
+    fence_proxy_async();  // read after write: wgmma sees this thread's stores to dS.
+    // The barrier does the same for other threads' dS; write after read: no warp still reads the previous dS.
     named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
     Accumulators<1, part.COLS / 8> dQ;
     wgmma_fence();                           // the registers of dQ are free
@@ -124,17 +126,17 @@ __device__ void consume(const SharedTiles<T, Shape>& shared, const ScoreRule& ru
     wgmma_fence();                                                       // read after write: dS has been computed
     issue_product<T, Shape::Br / 16>(dK, dS, Q.right_of_group(), true);  // (8.15)
     wgmma_commit();
-    wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are there, dK not yet
+    wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are complete, dK may not be
     part.add(sum_all.head(work.b, now.h), now.row0, dQ);
-    wgmma_wait<0>(registers(dK));  // write after read: this warpgroup reads the tiles no longer
+    wgmma_wait<0>(registers(dK));  // write after read: this warpgroup has read the tiles
     release(is.empty[stage]);
   }
-  // Write after read: the gradients leave through the tiles of V and K, which no warp reads any longer.
+  // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
   named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
   dK.each([&](float& x, int) { x *= problem.scale; });
   write_rows(all.dV.head(work.b, work.h_kv), work.col0 + warp_key, dV, V.below(warp_key));
   write_rows(all.dK.head(work.b, work.h_kv), work.col0 + warp_key, dK, K.below(warp_key));
-  fence_proxy_async();  // write after write: the TMA brings the next K and V where this thread has stored
+  fence_proxy_async();  // write after write: the TMA loads the next K and V where this thread has stored
   release(is.empty_KV[turn.of_KV.stage()]);
   turn.of_KV.next();
 }
@@ -147,7 +149,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const SharedTiles<T, Shape> shared;
   auto& is = shared.barriers();
   if (threadIdx.x == 0) shared.initialize();
-  __syncthreads();  // read after write: all threads see the mbarriers initialised. From here on roles part: no barrier of all threads
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  __syncthreads();
 
   struct {
     Turn<Shape::KV_STAGES> of_KV;
@@ -158,20 +161,20 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;
     const auto next = counter.head(0, 0).address(0, 0);
     for (int number = blockIdx.x; number < end;) {
-      const int drawn = atomicAdd(next, 1);  // early: the answer takes as long as a load
+      const int drawn = atomicAdd(next, 1);  // early: the result has the latency of a load
       produce(shared, maps, rule.problem, all.LD, KeyWork<Shape>(rule.problem, heads_at_once, number), number, turn);
-      // Each tile draws once. The last draw of all sets the counter back for the next launch.
+      // There is one draw per tile. The very last draw resets the counter for the next launch.
       if (drawn == end - 1) atomicSub(next, end);
       number = static_cast<int>(gridDim.x) + drawn;
     }
     const int place = turn.of_KV.stage();
-    mbarrier_wait(is.empty_KV[place], turn.of_KV.parity() ^ 1);  // write after read: all consumers know the number before
-    is.number[place] = end;                                      // nothing is left
+    mbarrier_wait(is.empty_KV[place], turn.of_KV.parity() ^ 1);  // write after read: all consumers have read the previous index
+    is.number[place] = end;                                      // no work left
     mbarrier_arrive(is.full_K[place]);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
     while (true) {
-      mbarrier_wait(is.full_K[turn.of_KV.stage()], turn.of_KV.parity());  // read after write: the number, and K has landed
+      mbarrier_wait(is.full_K[turn.of_KV.stage()], turn.of_KV.parity());  // read after write: the index, and K has landed
       const int number = __shfl_sync(ALL_LANES, is.number[turn.of_KV.stage()], 0);
       if (number >= end) break;
       consume(shared, rule, all, sum_all, KeyWork<Shape>(rule.problem, heads_at_once, number), turn);

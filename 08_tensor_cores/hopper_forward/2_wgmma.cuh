@@ -7,15 +7,17 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 1:
-// - A warpgroup, four warps, multiplies 64 rows by a whole tile. wgmma reads Q, K and V in shared memory itself: no ldmatrix, no registers for
-//   operands. Only P comes from registers, where its accumulators lie as the left operand wants them, as in forward step 4.
-// - A product is issued, and runs by itself. The fence before it says that its registers are settled, the wait after it that they may be
-//   read, and that shared memory may be overwritten.
-// - The maximum is taken in every tile again, with m, alpha and l as in forward step 4. Step 5 will do without.
+// - A warpgroup (four warps) multiplies 64 rows by a whole tile. wgmma reads Q, K and V directly from shared memory: no
+//   ldmatrix, no registers for operands. Only P is read from registers, since its accumulators have the left operand's layout,
+//   as in forward step 4.
+// - A product is issued and runs asynchronously. The fence before it orders earlier register accesses; after the wait its
+//   registers may be read and shared memory may be overwritten.
+// - The maximum is taken in every tile again, with m, alpha and l as in forward step 4, to keep this step simple. Step 5 brings
+//   the lazy maximum back.
 //
 // Grid: Tr*B*H. Block: warpgroups; each owns 64 rows of S and O, a warp 16 of them; a row is shared by the 4 lanes of a quad.
-// HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
-// Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Runs on sm_90a alone.
+// HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
+// Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/launch_hopper.cuh"
@@ -24,7 +26,7 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
@@ -46,12 +48,12 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   auto& is = shared.barriers();
   const Work<Shape> work(rule.problem, schedule, blockIdx.x);
   const int warp_row = threadIdx.x / WARP * 16;                    // the warp's first row of the tile
-  const auto Q_rows = shared.Q().below(warpgroup() * GROUP_ROWS);  // of the warpgroup
+  const auto Q_rows = shared.Q().below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
   const float c = rule.factor * LOG2_E;
   Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
-  Rows<2> m(-INFINITY), l(0.0f);              // l: of this lane's columns alone
+  Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
 
-  const auto load_tile = [&](int j) {  // by one thread
+  const auto load_tile = [&](int j) {  // called by one thread
     mbarrier_arrive_expect_tx(is.full_K[j % 2], shared.K(0).BYTES);
     shared.K(j % 2).load(maps.K, is.full_K[j % 2], j * Shape::Bc, work.kv_head, work.b);
     mbarrier_arrive_expect_tx(is.full_V[j % 2], shared.V(0).BYTES);
@@ -67,13 +69,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       load_tile(work.Tc - 1);
     }
   }
-  __syncthreads();                                  // read after write: all threads see the mbarriers initialised
+  __syncthreads();                                  // read after write: all threads see the initialised mbarriers
   if (work.Tc > 0) mbarrier_wait(is.full_Q[0], 0);  // read after write: Q has landed
 
   for (int j = work.Tc - 1; j >= 0; --j) {
     // 2. The prefetch of the next tiles starts.
-    const int parity = (work.Tc - 1 - j) / 2 % 2;  // each stage has a phase for every second tile
-    __syncthreads();                               // write after read: no warp reads K_(j+1), V_(j+1) any longer
+    const int parity = (work.Tc - 1 - j) / 2 % 2;  // each stage has one phase per two tiles
+    __syncthreads();                               // write after read: no warp still reads K_(j+1), V_(j+1)
     if (threadIdx.x == 0 && j > 0) load_tile(j - 1);
 
     // 3. S = Q K^T, and the softmax of its rows.
@@ -82,7 +84,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     wgmma_fence();                            // the registers of S are free
     issue_product<T, Q_rows.STEPS>(S, Q_rows.left_of_group(), shared.K(j % 2).transposed_of_group(), false);  // (8.1)
     wgmma_commit();
-    wgmma_wait<0>(registers(S));  // read after write: S is there
+    wgmma_wait<0>(registers(S));  // read after write: S is complete
     rule.apply(S, work.head, work.row0 + warp_row, j * Shape::Bc);
     const auto alpha = raise(m, row_max(S), c);  // (6.2)
     exponentiate(S, m, c, rule.scale_first);     // (8.2): S is P now
@@ -95,10 +97,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     wgmma_fence();                            // read after write: O and P have been computed
     issue_product<T, Shape::Bc / 16>(O, P, shared.V(j % 2).right_of_group(), true);  // (8.4)
     wgmma_commit();
-    wgmma_wait<0>(registers(O));  // read after write: O is there; write after read: this warpgroup reads K_j, V_j no longer
+    wgmma_wait<0>(registers(O));  // read after write: O is complete; write after read: this warpgroup has read K_j and V_j
   }
   named_barrier_sync(1 + warpgroup(),
-                     WARPGROUP);  // write after read: products of all four warps have read Q, whose place O takes
+                     WARPGROUP);  // write after read: the products of all four warps have read Q; O is staged in its buffer
   write_output(O, m, l, rule.factor, O_all.head(work.b, work.h), L_all.head_vector(work.b, work.h), work.row0 + warp_row,
                shared.Q().below(warp_row));  // (8.5)
 }

@@ -6,15 +6,18 @@
 //   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (6.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
-// New since step 2, which has the same tiles:
-// - Warp specialization: a thread of one more warpgroup, the producer, loads tile after tile into rings. It waits for "empty", the
-//   consumers for "full". No barrier of the block is left in the loop, so that a warpgroup computes its softmax while another multiplies.
+// New since step 2, with the same tiles:
+// - Warp specialization: one thread of an additional warpgroup, the producer, loads tile after tile into rings. It waits for
+//   "empty", the consumers wait for "full". The loop has no block-wide barrier any more, so that one warpgroup can compute its
+//   softmax while another multiplies.
 // - setmaxnreg moves the producer's registers to the consumers.
-// - Blocks are persistent: as many as there are SMs, each with one tile of Q after the other. The producer runs ahead to the next one.
+// - Blocks are persistent: one per SM, each of which processes one tile of Q after another. The producer already loads the
+//   next.
 //
-// Grid: at most a block for each SM. Block: consumers, warpgroups of which each owns 64 rows of S and O, a warp 16 of them; then the producer.
-// HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
-// Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Runs on sm_90a alone.
+// Grid: at most one block per SM. Block: consumer warpgroups, each of which owns 64 rows of S and O, 16 per warp; then the
+// producer.
+// HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
+// Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/launch_hopper.cuh"
@@ -23,14 +26,14 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
   static constexpr int STAGES = 2;                                 // of the rings of K and V
   static constexpr int CONSUMERS = Br / GROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
-  // Registers of a thread: 24 + 2 * 240 = 504, as at the launch, 3 * 168. With one consumer all may have 255 from the start.
+  // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
   static constexpr int SHARED_NUMBERS =
@@ -40,35 +43,35 @@ struct ForwardShape {
   static_assert(Br % GROUP_ROWS == 0 && CONSUMERS <= 2 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
 };
 
-/// One thread: loads what the consumers need of a tile of Q, as soon as there is room.
+/// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
 template <class T, class Shape, class Turns>
 __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work, Turns& turn) {
   auto& is = shared.barriers();
-  mbarrier_wait(is.empty_Q[0], turn.of_Q.parity() ^ 1);  // write after read: the last O has left Q's place
+  mbarrier_wait(is.empty_Q[0], turn.of_Q.parity() ^ 1);  // write after read: the previous O, staged in Q's buffer, is stored
   mbarrier_arrive_expect_tx(is.full_Q[0], work.Tc > 0 ? shared.Q().BYTES : 0);
   if (work.Tc > 0) shared.Q().load(maps.Q, is.full_Q[0], work.row0, work.h, work.b);
   turn.of_Q.next();
   for (int j = work.Tc - 1; j >= 0; --j, turn.of_KV.next()) {
     const int stage = turn.of_KV.stage(), parity = turn.of_KV.parity();
-    mbarrier_wait(is.empty_K[stage], parity ^ 1);  // write after read: all consumers have read the K that was there
+    mbarrier_wait(is.empty_K[stage], parity ^ 1);  // write after read: all consumers have read the previous K
     mbarrier_arrive_expect_tx(is.full_K[stage], shared.K(stage).BYTES);
     shared.K(stage).load(maps.K, is.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
-    mbarrier_wait(is.empty_V[stage], parity ^ 1);  // write after read: likewise
+    mbarrier_wait(is.empty_V[stage], parity ^ 1);  // write after read: and the previous V
     mbarrier_arrive_expect_tx(is.full_V[stage], shared.V(stage).BYTES);
     shared.V(stage).load(maps.V, is.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
   }
 }
 
-/// A consumer: its warpgroup's rows of a tile of Q.
+/// A consumer warpgroup: its rows of a tile of Q.
 template <class T, class Shape, class Turns>
 __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Tensor<T>& O_all,
                         const Tensor<float>& L_all, const Work<Shape>& work, Turns& turn) {
   auto& is = shared.barriers();
   const int warp_row = threadIdx.x / WARP * 16;                    // the warp's first row of the tile
-  const auto Q_rows = shared.Q().below(warpgroup() * GROUP_ROWS);  // of the warpgroup
+  const auto Q_rows = shared.Q().below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
   const float c = rule.factor * LOG2_E;
   Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
-  Rows<2> m(-INFINITY), l(0.0f);              // l: of this lane's columns alone
+  Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
 
   mbarrier_wait(is.full_Q[0], turn.of_Q.parity());  // read after write: Q has landed
   turn.of_Q.next();
@@ -81,7 +84,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     wgmma_fence();                            // the registers of S are free
     issue_product<T, Q_rows.STEPS>(S, Q_rows.left_of_group(), shared.K(stage).transposed_of_group(), false);  // (8.1)
     wgmma_commit();
-    wgmma_wait<0>(registers(S));  // read after write: S is there
+    wgmma_wait<0>(registers(S));  // read after write: S is complete
     release(is.empty_K[stage]);
     rule.apply(S, work.head, work.row0 + warp_row, j * Shape::Bc);
     const auto alpha = raise(m, row_max(S), c);  // (6.2)
@@ -95,14 +98,14 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     wgmma_fence();                            // read after write: O and P have been computed
     issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage).right_of_group(), true);  // (8.4)
     wgmma_commit();
-    wgmma_wait<0>(registers(O));  // read after write: O is there
+    wgmma_wait<0>(registers(O));  // read after write: O is complete
     release(is.empty_V[stage]);
   }
   named_barrier_sync(1 + warpgroup(),
-                     WARPGROUP);  // write after read: products of all four warps have read Q, whose place O takes
+                     WARPGROUP);  // write after read: the products of all four warps have read Q; O is staged in its buffer
   write_output(O, m, l, rule.factor, O_all.head(work.b, work.h), L_all.head_vector(work.b, work.h), work.row0 + warp_row,
                shared.Q().below(warp_row));  // (8.5)
-  fence_proxy_async();                       // write after write: the TMA brings the next Q where this thread has stored O
+  fence_proxy_async();                       // write after write: the TMA loads the next Q where this thread has stored O
   release(is.empty_Q[0]);
 }
 
@@ -112,7 +115,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
   const Shared<T, Shape> shared;
   if (threadIdx.x == 0) shared.initialize();
-  __syncthreads();  // read after write: all threads see the mbarriers initialised. From here on roles part: no barrier of all threads
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  __syncthreads();
 
   struct {
     Turn<1> of_Q;

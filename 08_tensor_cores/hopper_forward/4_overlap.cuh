@@ -6,15 +6,16 @@
 //   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (6.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
-// New since step 3, which has the same tiles:
-// - S of the next tile is issued before P V of this one. While a warpgroup computes its softmax, P V is still in flight, so that the tensor
-//   cores have work even where both warpgroups are at their softmax.
-// - So a warpgroup is at two places of the rings at once: K is one tile ahead of V. And O is rescaled after P V of the tile before, which
-//   the old m still belongs to.
+// New since step 3, with the same tiles:
+// - S of the next tile is issued before P V of the current one. While a warpgroup computes its softmax, P V is still in flight:
+//   the tensor cores have work even when both warpgroups are in their softmax.
+// - A warpgroup is therefore at two positions of the rings at once: K is one tile ahead of V. And O is rescaled only after the
+//   previous tile's P V, which was computed with the old m.
 //
-// Grid: at most a block for each SM. Block: consumers, warpgroups of which each owns 64 rows of S and O, a warp 16 of them; then the producer.
-// HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
-// Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Runs on sm_90a alone.
+// Grid: at most one block per SM. Block: consumer warpgroups, each of which owns 64 rows of S and O, 16 per warp; then the
+// producer.
+// HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
+// Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/launch_hopper.cuh"
@@ -23,14 +24,14 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
   static constexpr int STAGES = 2;                                 // of the rings of K and V
   static constexpr int CONSUMERS = Br / GROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
-  // Registers of a thread: 24 + 2 * 240 = 504, as at the launch, 3 * 168. With one consumer all may have 255 from the start.
+  // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
   static constexpr int SHARED_NUMBERS =
@@ -40,37 +41,37 @@ struct ForwardShape {
   static_assert(Br % GROUP_ROWS == 0 && CONSUMERS <= 2 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
 };
 
-/// One thread: loads what the consumers need of a tile of Q, as soon as there is room.
+/// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
 template <class T, class Shape, class Turns>
 __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work, Turns& turn) {
   auto& is = shared.barriers();
-  mbarrier_wait(is.empty_Q[0], turn.of_Q.parity() ^ 1);  // write after read: the last O has left Q's place
+  mbarrier_wait(is.empty_Q[0], turn.of_Q.parity() ^ 1);  // write after read: the previous O, staged in Q's buffer, is stored
   mbarrier_arrive_expect_tx(is.full_Q[0], work.Tc > 0 ? shared.Q().BYTES : 0);
   if (work.Tc > 0) shared.Q().load(maps.Q, is.full_Q[0], work.row0, work.h, work.b);
   turn.of_Q.next();
   for (int j = work.Tc - 1; j >= 0; --j, turn.of_KV.next()) {
     const int stage = turn.of_KV.stage(), parity = turn.of_KV.parity();
-    mbarrier_wait(is.empty_K[stage], parity ^ 1);  // write after read: all consumers have read the K that was there
+    mbarrier_wait(is.empty_K[stage], parity ^ 1);  // write after read: all consumers have read the previous K
     mbarrier_arrive_expect_tx(is.full_K[stage], shared.K(stage).BYTES);
     shared.K(stage).load(maps.K, is.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
-    mbarrier_wait(is.empty_V[stage], parity ^ 1);  // write after read: likewise
+    mbarrier_wait(is.empty_V[stage], parity ^ 1);  // write after read: and the previous V
     mbarrier_arrive_expect_tx(is.full_V[stage], shared.V(stage).BYTES);
     shared.V(stage).load(maps.V, is.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
   }
 }
 
-/// A consumer: its warpgroup's rows of a tile of Q.
+/// A consumer warpgroup: its rows of a tile of Q.
 template <class T, class Shape, class Turns>
 __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Tensor<T>& O_all,
                         const Tensor<float>& L_all, const Work<Shape>& work, Turns& turn) {
   auto& is = shared.barriers();
   const int warp_row = threadIdx.x / WARP * 16;                    // the warp's first row of the tile
-  const auto Q_rows = shared.Q().below(warpgroup() * GROUP_ROWS);  // of the warpgroup
+  const auto Q_rows = shared.Q().below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
   const float c = rule.factor * LOG2_E;
   Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
-  Rows<2> m(-INFINITY), l(0.0f);              // l: of this lane's columns alone
+  Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
 
-  // (6.2), (8.2)  S becomes P, m and l follow; what O has to be multiplied by is left to the caller.
+  // (6.2), (8.2)  S becomes P; updates m and l. Returns the factor by which the caller has to rescale O.
   const auto softmax = [&](Accumulators<1, Shape::KEY_TILES>& S, int j) {
     rule.apply(S, work.head, work.row0 + warp_row, j * Shape::Bc);
     const auto alpha = raise(m, row_max(S), c);
@@ -89,7 +90,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     issue_product<T, Q_rows.STEPS>(S, Q_rows.left_of_group(), shared.K(turn.of_KV.stage()).transposed_of_group(),
                                    false);  // (8.1)
     wgmma_commit();
-    wgmma_wait<0>(registers(S));  // read after write: S is there
+    wgmma_wait<0>(registers(S));  // read after write: S is complete
     release(is.empty_K[turn.of_KV.stage()]);
     softmax(S, work.Tc - 1);
     InRegisters<T, 1, Shape::Bc / 16> P(S);
@@ -110,10 +111,10 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       wgmma_commit();
 
       // 3. The softmax of S, while P V is in flight.
-      wgmma_wait<1>(registers(S));  // read after write: S is there, O not yet
+      wgmma_wait<1>(registers(S));  // read after write: S is complete, O may not be
       release(is.empty_K[stage_K]);
       const auto alpha = softmax(S, j);
-      wgmma_wait<0>(registers(O));  // read after write: O is there; write after read: P may be overwritten
+      wgmma_wait<0>(registers(O));  // read after write: O is complete; write after read: P may be overwritten
       release(is.empty_V[stage_V]);
       O.scale_rows(alpha);
       P = InRegisters<T, 1, Shape::Bc / 16>(S);
@@ -124,15 +125,15 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     wgmma_fence();                                                      // read after write: O and P have been computed
     issue_product<T, Shape::Bc / 16>(O, P, shared.V(turn.of_KV.stage()).right_of_group(), true);  // (8.4)
     wgmma_commit();
-    wgmma_wait<0>(registers(O));  // read after write: O is there
+    wgmma_wait<0>(registers(O));  // read after write: O is complete
     release(is.empty_V[turn.of_KV.stage()]);
     turn.of_KV.next();
   }
   named_barrier_sync(1 + warpgroup(),
-                     WARPGROUP);  // write after read: products of all four warps have read Q, whose place O takes
+                     WARPGROUP);  // write after read: the products of all four warps have read Q; O is staged in its buffer
   write_output(O, m, l, rule.factor, O_all.head(work.b, work.h), L_all.head_vector(work.b, work.h), work.row0 + warp_row,
                shared.Q().below(warp_row));  // (8.5)
-  fence_proxy_async();                       // write after write: the TMA brings the next Q where this thread has stored O
+  fence_proxy_async();                       // write after write: the TMA loads the next Q where this thread has stored O
   release(is.empty_Q[0]);
 }
 
@@ -142,7 +143,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
   const Shared<T, Shape> shared;
   if (threadIdx.x == 0) shared.initialize();
-  __syncthreads();  // read after write: all threads see the mbarriers initialised. From here on roles part: no barrier of all threads
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  __syncthreads();
 
   struct {
     Turn<1> of_Q;

@@ -7,15 +7,16 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 5:
-// - Tall tiles: three warpgroups share a tile of keys, which is narrower instead. Each byte of K and V serves more queries, and at any time more
-//   warpgroups have a product or a softmax to offer. S of a narrow tile also leaves the registers that a third warpgroup takes. There are none to
-//   spare: what a bias needs gets kernels of its own.
-// - Three stages in the rings, as tiles of keys are smaller.
-// - A warpgroup skips tiles that none of its rows sees: of a tall tile under a causal mask, or at the last query, that is a good part.
+// - Tall tiles: three warpgroups share a tile of keys, which is narrower in return. Each byte of K and V serves more queries,
+//   and more warpgroups have a product or a softmax ready at any time. S of a narrower tile also frees the registers for the
+//   third warpgroup. None are left for a bias, which therefore has separate kernels.
+// - Three stages in the rings, since tiles of keys are smaller.
+// - A warpgroup skips tiles that none of its rows sees, which are a good part of a tall tile under a causal mask or at the end.
 //
-// Grid: at most a block for each SM. Block: consumers, warpgroups of which each owns 64 rows of S and O, a warp 16 of them; then the producer.
-// HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
-// Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Runs on sm_90a alone.
+// Grid: at most one block per SM. Block: consumer warpgroups, each of which owns 64 rows of S and O, 16 per warp; then the
+// producer.
+// HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
+// Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/launch_hopper.cuh"
@@ -24,49 +25,50 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_, int Stages, bool ScalesFirst = false>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
   static constexpr int STAGES = Stages;                            // of the rings of K and V
   static constexpr int CONSUMERS = Br / GROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
-  // Registers of a thread: together no more than at the launch, 65536 / THREADS rounded down to a multiple of 8 for each.
-  static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;  // with one, all threads may have 255 from the start
+  // Registers per thread. The total may not exceed the launch's: 65536 / THREADS each, rounded down to a multiple of 8.
+  static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;  // with one consumer, all threads may have 255
   static constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 24 : 32;
   static constexpr int CONSUMER_REGISTERS = CONSUMERS == 2 ? 240 : CONSUMERS == 3 ? 160 : 112;
   static constexpr int SHARED_NUMBERS = (Width + 63) / 64 * 64 * (Br + 2 * STAGES * Bc) + BARRIER_NUMBERS;
-  static constexpr bool SCALES_FIRST = ScalesFirst;  // scores, as with a bias: see ScoreRule
+  static constexpr bool SCALES_FIRST = ScalesFirst;  // as with a bias: see ScoreRule
   static constexpr int MIN_SM = 90;
 
   static_assert(Br % GROUP_ROWS == 0 && CONSUMERS <= 4 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
 };
 
-/// The largest sum of a lane's part of a row of P at which m may stay. P itself is then no larger, far from the 65504 of fp16.
+/// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
 constexpr float OVERFLOW = 1024.0f;
-/// Tiles that take the maximum at once after one that had to be computed twice.
+/// How many tiles take the maximum at once after a tile that had to be recomputed.
 constexpr int WARY_TILES = 8;
 
-/// One thread: loads what the consumers need of a tile of Q, as soon as there is room.
+/// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
 template <class T, class Shape, class Turns>
 __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work, Turns& turn) {
   auto& is = shared.barriers();
-  mbarrier_wait(is.empty_Q[0], turn.of_Q.parity() ^ 1);  // write after read: the last O has left Q's place
+  mbarrier_wait(is.empty_Q[0], turn.of_Q.parity() ^ 1);  // write after read: the previous O, staged in Q's buffer, is stored
   mbarrier_arrive_expect_tx(is.full_Q[0], work.Tc > 0 ? shared.Q().BYTES : 0);
   if (work.Tc > 0) shared.Q().load(maps.Q, is.full_Q[0], work.row0, work.h, work.b);
   turn.of_Q.next();
   for (int j = work.Tc - 1; j >= 0; --j, turn.of_KV.next()) {
     const int stage = turn.of_KV.stage(), parity = turn.of_KV.parity();
-    mbarrier_wait(is.empty_K[stage], parity ^ 1);  // write after read: all consumers have read the K that was there
+    mbarrier_wait(is.empty_K[stage], parity ^ 1);  // write after read: all consumers have read the previous K
     mbarrier_arrive_expect_tx(is.full_K[stage], shared.K(stage).BYTES);
     shared.K(stage).load(maps.K, is.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
-    mbarrier_wait(is.empty_V[stage], parity ^ 1);  // write after read: likewise
+    mbarrier_wait(is.empty_V[stage], parity ^ 1);  // write after read: and the previous V
     mbarrier_arrive_expect_tx(is.full_V[stage], shared.V(stage).BYTES);
     shared.V(stage).load(maps.V, is.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
   }
 }
 
-/// Gives K and V back unread. Not before they are full: an arrival counts for the phase that is not over, which may be that of the tile before.
+/// Releases K and V without reading them. Waits until they are full first: an arrival counts for the current phase, which could
+/// otherwise still be the previous tile's.
 template <class Barriers, int Stages>
 __device__ void skip(Barriers& is, const Turn<Stages>& turn) {
   mbarrier_wait(is.full_K[turn.stage()], turn.parity());
@@ -75,28 +77,28 @@ __device__ void skip(Barriers& is, const Turn<Stages>& turn) {
   release(is.empty_V[turn.stage()]);
 }
 
-/// A consumer: its warpgroup's rows of a tile of Q.
+/// A consumer warpgroup: its rows of a tile of Q.
 template <class T, class Shape, class Turns>
 __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Tensor<T>& O_all,
                         const Tensor<float>& L_all, const Work<Shape>& work, Turns& turn) {
   auto& is = shared.barriers();
   const int warp_row = threadIdx.x / WARP * 16;                    // the warp's first row of the tile
-  const auto Q_rows = shared.Q().below(warpgroup() * GROUP_ROWS);  // of the warpgroup
+  const auto Q_rows = shared.Q().below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
   const float c = rule.factor * LOG2_E;
   Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
-  Rows<2> m(-INFINITY), l(0.0f);              // l: of this lane's columns alone
+  Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
 
-  // Tiles from this one on take the maximum at once: at first those of which not all rows of the warp see all keys.
+  // Tiles from this one on take the maximum at once: initially the tiles in which some row of the warp does not see all keys.
   int exact_from = Shape::SCALES_FIRST ? 0 : rule.problem.visible_keys(work.row0 + warp_row) / Shape::Bc;
 
-  // (6.2), (8.2)  S becomes P with the true maximum; what O has to be multiplied by is left to the caller.
+  // (6.2), (8.2)  S becomes P with the true maximum. Returns the factor by which the caller has to rescale O.
   const auto exact_softmax = [&](Accumulators<1, Shape::KEY_TILES>& S, int j) {
     if constexpr (Shape::SCALES_FIRST) rule.apply(S, work.head, work.row0 + warp_row, j * Shape::Bc);
     if constexpr (!Shape::SCALES_FIRST) rule.mask(S, work.row0 + warp_row, j * Shape::Bc);
     const auto alpha = raise(m, row_max(S), c);
     exponentiate(S, m, c, Shape::SCALES_FIRST);
     l = alpha * l + lane_sum(S);
-    // Without a maximum in each row, or with one whose c m is large, the next tile has to do the same.
+    // If a row has no maximum yet, or c m is large, the next tile takes the maximum at once too.
     if (!in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; })) exact_from = min(exact_from, j - 1);
     return alpha;
   };
@@ -104,7 +106,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   mbarrier_wait(is.full_Q[0], turn.of_Q.parity());  // read after write: Q has landed
   turn.of_Q.next();
 
-  // Tiles that only other warpgroups see are let through unread.
+  // Tiles that only other warpgroups see are released unread.
   const int Tc = work.tiles_seen(rule.problem, work.row0 + Q_rows.row0, GROUP_ROWS);
   for (int j = work.Tc - 1; j >= Tc; --j, turn.of_KV.next()) skip(is, turn.of_KV);
   if (Tc > 0) {
@@ -115,7 +117,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     issue_product<T, Q_rows.STEPS>(S, Q_rows.left_of_group(), shared.K(turn.of_KV.stage()).transposed_of_group(),
                                    false);  // (8.1)
     wgmma_commit();
-    wgmma_wait<0>(registers(S));  // read after write: S is there
+    wgmma_wait<0>(registers(S));  // read after write: S is complete
     release(is.empty_K[turn.of_KV.stage()]);
     exact_softmax(S, Tc - 1);
     InRegisters<T, 1, Shape::Bc / 16> P(S);
@@ -135,21 +137,21 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage_V).right_of_group(), true);  // (8.4)
       wgmma_commit();
 
-      // 3. P with the m at hand, while P V of the tile before is in flight.
-      wgmma_wait<1>(registers(S));  // read after write: S is there, O not yet
+      // 3. P with the current m, while the previous tile's P V is in flight.
+      wgmma_wait<1>(registers(S));  // read after write: S is complete, O may not be
       bool fits = false;
       if (j < exact_from) {
         Rows<2> cm = m;
         cm.each([&](float& x, int) { x *= c; });
         S.each([&](float& s, int r) { s = exp2_approx(c * s - cm[r]); });  // (8.2): S is P now
         const auto sum = lane_sum(S);
-        fits = in_all_rows(sum, [](float x) { return !(x > OVERFLOW); });  // a NaN fits: it will not get better
+        fits = in_all_rows(sum, [](float x) { return !(x > OVERFLOW); });  // NaN passes: recomputing would not help
         if (fits) l = l + sum;                                             // (8.3)
       }
-      wgmma_wait<0>(registers(O));  // read after write: O is there; write after read: P may be overwritten
+      wgmma_wait<0>(registers(O));  // read after write: O is complete; write after read: P may be overwritten
       release(is.empty_V[stage_V]);
 
-      // 4. Or P with the true maximum. If the m at hand did not do, which is rare, S is no more: once again, by this warp alone.
+      // 4. Or P with the true maximum. If the old m overflowed (rare), S is already overwritten: this warp recomputes it alone.
       if (!fits) {
         if (j < exact_from) {
           S.each([](float& s, int) { s = 0.0f; });
@@ -167,16 +169,17 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     wgmma_fence();                                                      // read after write: O and P have been computed
     issue_product<T, Shape::Bc / 16>(O, P, shared.V(turn.of_KV.stage()).right_of_group(), true);  // (8.4)
     wgmma_commit();
-    wgmma_wait<0>(registers(O));  // read after write: O is there
+    wgmma_wait<0>(registers(O));  // read after write: O is complete
     release(is.empty_V[turn.of_KV.stage()]);
     turn.of_KV.next();
   }
   named_barrier_sync(1 + warpgroup(),
-                     WARPGROUP);  // write after read: products of all four warps have read Q, whose place O takes
-  const int head = opaque(work.head), b = head / rule.problem.H, h = head % rule.problem.H;  // opaque: not before the loop
+                     WARPGROUP);  // write after read: the products of all four warps have read Q; O is staged in its buffer
+  // opaque(): computed here, not before the loop.
+  const int head = opaque(work.head), b = head / rule.problem.H, h = head % rule.problem.H;
   write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), work.row0 + warp_row,
                shared.Q().below(warp_row));  // (8.5)
-  fence_proxy_async();                       // write after write: the TMA brings the next Q where this thread has stored O
+  fence_proxy_async();                       // write after write: the TMA loads the next Q where this thread has stored O
   release(is.empty_Q[0]);
 }
 
@@ -186,7 +189,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
   const Shared<T, Shape> shared;
   if (threadIdx.x == 0) shared.initialize();
-  __syncthreads();  // read after write: all threads see the mbarriers initialised. From here on roles part: no barrier of all threads
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  __syncthreads();
 
   struct {
     Turn<1> of_Q;

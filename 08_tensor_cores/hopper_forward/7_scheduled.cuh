@@ -6,14 +6,17 @@
 //   O = O + P V_j                                          [Br, Bc] x [Bc, d]          (8.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
-// New since step 6, which has the same tiles but at d = 64:
-// - A counter in global memory hands out the work: whoever is done takes the next tile of Q, the longest ones first. Its number travels with Q.
-// - Two tiles of Q, where there is room: while the consumers write one O, the next Q, K and V are loaded already.
-// - O leaves by the TMA, from the place of Q, each warp its own rows: no lane computes addresses.
+// New since step 6, with the same tiles except at d = 64:
+// - Work is claimed from a global counter: a block that finishes takes the next tile of Q, longest first. The producer
+//   publishes its index together with Q.
+// - Two tiles of Q, if there is room: while the consumers store O, the next Q, K and V are already being loaded.
+// - Each warp stores its rows of O by TMA from Q's buffer: no lane computes addresses.
 //
-// Grid: at most a block for each SM. Block: consumers, warpgroups of which each owns 64 rows of S and O, a warp 16 of them; then the producer.
-// HBM: Q once, K and V once for each tile of Q that sees them, O and L written once.  Workspace: the counter; padded copies if d % 8 != 0.
-// Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Runs on sm_90a alone.
+// Grid: at most one block per SM. Block: consumer warpgroups, each of which owns 64 rows of S and O, 16 per warp; then the
+// producer.
+// HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: the counter; padded copies if
+// d % 8 != 0.
+// Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/launch_hopper.cuh"
@@ -22,7 +25,7 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The tile sizes of one compiled kernel, and who holds what. Width: d, rounded up.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_, int Stages, bool ScalesFirst = false>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
@@ -30,45 +33,46 @@ struct ForwardShape {
   static constexpr int Q_STAGES = Width <= 128 ? 2 : 1;            // tiles of Q
   static constexpr int STAGES = Stages;                            // of the rings of K and V
   static constexpr int CONSUMERS = Br / GROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
-  // Registers of a thread: together no more than at the launch, 65536 / THREADS rounded down to a multiple of 8 for each.
-  static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;  // with one, all threads may have 255 from the start
+  // Registers per thread. The total may not exceed the launch's: 65536 / THREADS each, rounded down to a multiple of 8.
+  static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;  // with one consumer, all threads may have 255
   static constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 24 : 32;
   static constexpr int CONSUMER_REGISTERS = CONSUMERS == 2 ? 240 : CONSUMERS == 3 ? 160 : 112;
   static constexpr int SHARED_NUMBERS = (Width + 63) / 64 * 64 * (Q_STAGES * Br + 2 * STAGES * Bc) + BARRIER_NUMBERS;
-  static constexpr bool SCALES_FIRST = ScalesFirst;  // scores, as with a bias: see ScoreRule
+  static constexpr bool SCALES_FIRST = ScalesFirst;  // as with a bias: see ScoreRule
   static constexpr int MIN_SM = 90;
 
   static_assert(Br % GROUP_ROWS == 0 && CONSUMERS <= 4 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
 };
 
-/// The largest sum of a lane's part of a row of P at which m may stay. P itself is then no larger, far from the 65504 of fp16.
+/// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
 constexpr float OVERFLOW = 1024.0f;
-/// Tiles that take the maximum at once after one that had to be computed twice.
+/// How many tiles take the maximum at once after a tile that had to be recomputed.
 constexpr int WARY_TILES = 8;
 
-/// One thread: loads what the consumers need of a tile of Q, as soon as there is room.
+/// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
 template <class T, class Shape, class Turns>
 __device__ void produce(const Shared<T, Shape, Shape::Q_STAGES>& shared, const Maps& maps, const Work<Shape>& work, int number,
                         Turns& turn) {
   auto& is = shared.barriers();
   const int place = turn.of_Q.stage();
-  mbarrier_wait(is.empty_Q[place], turn.of_Q.parity() ^ 1);  // write after read: the O that was there has left
+  mbarrier_wait(is.empty_Q[place], turn.of_Q.parity() ^ 1);  // write after read: the O staged in this buffer has been stored
   is.number[place] = number;
   mbarrier_arrive_expect_tx(is.full_Q[place], work.Tc > 0 ? shared.Q().BYTES : 0);
   if (work.Tc > 0) shared.Q(place).load(maps.Q, is.full_Q[place], work.row0, work.h, work.b);
   turn.of_Q.next();
   for (int j = work.Tc - 1; j >= 0; --j, turn.of_KV.next()) {
     const int stage = turn.of_KV.stage(), parity = turn.of_KV.parity();
-    mbarrier_wait(is.empty_K[stage], parity ^ 1);  // write after read: all consumers have read the K that was there
+    mbarrier_wait(is.empty_K[stage], parity ^ 1);  // write after read: all consumers have read the previous K
     mbarrier_arrive_expect_tx(is.full_K[stage], shared.K(stage).BYTES);
     shared.K(stage).load(maps.K, is.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
-    mbarrier_wait(is.empty_V[stage], parity ^ 1);  // write after read: likewise
+    mbarrier_wait(is.empty_V[stage], parity ^ 1);  // write after read: and the previous V
     mbarrier_arrive_expect_tx(is.full_V[stage], shared.V(stage).BYTES);
     shared.V(stage).load(maps.V, is.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
   }
 }
 
-/// Gives K and V back unread. Not before they are full: an arrival counts for the phase that is not over, which may be that of the tile before.
+/// Releases K and V without reading them. Waits until they are full first: an arrival counts for the current phase, which could
+/// otherwise still be the previous tile's.
 template <class Barriers, int Stages>
 __device__ void skip(Barriers& is, const Turn<Stages>& turn) {
   mbarrier_wait(is.full_K[turn.stage()], turn.parity());
@@ -77,7 +81,7 @@ __device__ void skip(Barriers& is, const Turn<Stages>& turn) {
   release(is.empty_V[turn.stage()]);
 }
 
-/// (8.5)  The epilogue: a warp's rows of O, and L, from row0 on. Staging: its rows of Q, which no warp reads any longer.
+/// (8.5)  The epilogue: a warp's rows of O, and L, from row0 on. Staging: its rows of Q, which all warps have read.
 template <class T, class Output, class Tile>
 __device__ void write(Output& O, const Rows<2>& m, const Rows<2>& l, const ScoreRule& rule, const TensorMap& O_map,
                       const Tensor<T>& O_all, const Tensor<float>& L_all, int head, int row0, const Tile& staging) {
@@ -85,47 +89,47 @@ __device__ void write(Output& O, const Rows<2>& m, const Rows<2>& l, const Score
   if (rule.problem.d % 8 == 0) {
     normalize(O, m, l, rule.factor, L_all.head_vector(b, h), row0);
     store(staging, O);
-    fence_proxy_async();  // read after write: the TMA sees what this thread has stored,
-    __syncwarp();         // and what the others have
+    fence_proxy_async();  // read after write: the TMA sees this thread's stores,
+    __syncwarp();         // and those by other threads
     if (threadIdx.x % WARP == 0) {
       staging.store(O_map, row0, h, b);
       bulk_commit();
       bulk_wait_read<0>();  // write after read: the TMA has read O
     }
-  } else {  // no box can be stored: rows of O begin anywhere
+  } else {  // rows of O are not 16-byte aligned: the TMA cannot store them
     write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), row0, staging);
-    fence_proxy_async();  // write after write: the TMA brings the next Q where this thread has stored O
+    fence_proxy_async();  // write after write: the TMA loads the next Q where this thread has stored O
   }
 }
 
-/// A consumer: its warpgroup's rows of a tile of Q.
+/// A consumer warpgroup: its rows of a tile of Q.
 template <class T, class Shape, class Turns>
 __device__ void consume(const Shared<T, Shape, Shape::Q_STAGES>& shared, const ScoreRule& rule, const TensorMap& O_map,
                         const Tensor<T>& O_all, const Tensor<float>& L_all, const Work<Shape>& work, Turns& turn) {
   auto& is = shared.barriers();
   const auto Q_smem = shared.Q(turn.of_Q.stage());
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
-  const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // of the warpgroup
+  const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
   const float c = rule.factor * LOG2_E;
   Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
-  Rows<2> m(-INFINITY), l(0.0f);              // l: of this lane's columns alone
+  Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
 
-  // Tiles from this one on take the maximum at once: at first those of which not all rows of the warp see all keys.
+  // Tiles from this one on take the maximum at once: initially the tiles in which some row of the warp does not see all keys.
   int exact_from = Shape::SCALES_FIRST ? 0 : rule.problem.visible_keys(work.row0 + warp_row) / Shape::Bc;
 
-  // (6.2), (8.2)  S becomes P with the true maximum; what O has to be multiplied by is left to the caller.
+  // (6.2), (8.2)  S becomes P with the true maximum. Returns the factor by which the caller has to rescale O.
   const auto exact_softmax = [&](Accumulators<1, Shape::KEY_TILES>& S, int j) {
     if constexpr (Shape::SCALES_FIRST) rule.apply(S, work.head, work.row0 + warp_row, j * Shape::Bc);
     if constexpr (!Shape::SCALES_FIRST) rule.mask(S, work.row0 + warp_row, j * Shape::Bc);
     const auto alpha = raise(m, row_max(S), c);
     exponentiate(S, m, c, Shape::SCALES_FIRST);
     l = alpha * l + lane_sum(S);
-    // Without a maximum in each row, or with one whose c m is large, the next tile has to do the same.
+    // If a row has no maximum yet, or c m is large, the next tile takes the maximum at once too.
     if (!in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; })) exact_from = min(exact_from, j - 1);
     return alpha;
   };
 
-  // Tiles that only other warpgroups see are let through unread.
+  // Tiles that only other warpgroups see are released unread.
   const int Tc = work.tiles_seen(rule.problem, work.row0 + Q_rows.row0, GROUP_ROWS);
   for (int j = work.Tc - 1; j >= Tc; --j, turn.of_KV.next()) skip(is, turn.of_KV);
   if (Tc > 0) {
@@ -136,7 +140,7 @@ __device__ void consume(const Shared<T, Shape, Shape::Q_STAGES>& shared, const S
     issue_product<T, Q_rows.STEPS>(S, Q_rows.left_of_group(), shared.K(turn.of_KV.stage()).transposed_of_group(),
                                    false);  // (8.1)
     wgmma_commit();
-    wgmma_wait<0>(registers(S));  // read after write: S is there
+    wgmma_wait<0>(registers(S));  // read after write: S is complete
     release(is.empty_K[turn.of_KV.stage()]);
     exact_softmax(S, Tc - 1);
     InRegisters<T, 1, Shape::Bc / 16> P(S);
@@ -156,21 +160,21 @@ __device__ void consume(const Shared<T, Shape, Shape::Q_STAGES>& shared, const S
       issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage_V).right_of_group(), true);  // (8.4)
       wgmma_commit();
 
-      // 3. P with the m at hand, while P V of the tile before is in flight.
-      wgmma_wait<1>(registers(S));  // read after write: S is there, O not yet
+      // 3. P with the current m, while the previous tile's P V is in flight.
+      wgmma_wait<1>(registers(S));  // read after write: S is complete, O may not be
       bool fits = false;
       if (j < exact_from) {
         Rows<2> cm = m;
         cm.each([&](float& x, int) { x *= c; });
         S.each([&](float& s, int r) { s = exp2_approx(c * s - cm[r]); });  // (8.2): S is P now
         const auto sum = lane_sum(S);
-        fits = in_all_rows(sum, [](float x) { return !(x > OVERFLOW); });  // a NaN fits: it will not get better
+        fits = in_all_rows(sum, [](float x) { return !(x > OVERFLOW); });  // NaN passes: recomputing would not help
         if (fits) l = l + sum;                                             // (8.3)
       }
-      wgmma_wait<0>(registers(O));  // read after write: O is there; write after read: P may be overwritten
+      wgmma_wait<0>(registers(O));  // read after write: O is complete; write after read: P may be overwritten
       release(is.empty_V[stage_V]);
 
-      // 4. Or P with the true maximum. If the m at hand did not do, which is rare, S is no more: once again, by this warp alone.
+      // 4. Or P with the true maximum. If the old m overflowed (rare), S is already overwritten: this warp recomputes it alone.
       if (!fits) {
         if (j < exact_from) {
           S.each([](float& s, int) { s = 0.0f; });
@@ -188,12 +192,12 @@ __device__ void consume(const Shared<T, Shape, Shape::Q_STAGES>& shared, const S
     wgmma_fence();                                                      // read after write: O and P have been computed
     issue_product<T, Shape::Bc / 16>(O, P, shared.V(turn.of_KV.stage()).right_of_group(), true);  // (8.4)
     wgmma_commit();
-    wgmma_wait<0>(registers(O));  // read after write: O is there
+    wgmma_wait<0>(registers(O));  // read after write: O is complete
     release(is.empty_V[turn.of_KV.stage()]);
     turn.of_KV.next();
   }
   named_barrier_sync(1 + warpgroup(),
-                     WARPGROUP);  // write after read: products of all four warps have read Q, whose place O takes
+                     WARPGROUP);  // write after read: the products of all four warps have read Q; O is staged in its buffer
   write(O, m, l, rule, O_map, O_all, L_all, opaque(work.head), work.row0 + warp_row, Q_smem.below(warp_row));
   release(is.empty_Q[turn.of_Q.stage()]);
   turn.of_Q.next();
@@ -207,7 +211,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const Shared<T, Shape, Shape::Q_STAGES> shared;
   auto& is = shared.barriers();
   if (threadIdx.x == 0) shared.initialize();
-  __syncthreads();  // read after write: all threads see the mbarriers initialised. From here on roles part: no barrier of all threads
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  __syncthreads();
 
   struct {
     Turn<Shape::Q_STAGES> of_Q;
@@ -218,19 +223,20 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;
     const auto next = counter.head(0, 0).address(0, 0);
     for (int number = blockIdx.x; number < schedule.end;) {
-      const int drawn = atomicAdd(next, 1);  // early: the answer takes as long as a load
+      const int drawn = atomicAdd(next, 1);  // early: the result has the latency of a load
       produce(shared, maps, Work<Shape>(rule.problem, schedule, number), number, turn);
-      // Each tile draws once. The last draw of all sets the counter back for the next launch.
+      // There is one draw per tile. The very last draw resets the counter for the next launch.
       if (drawn == schedule.end - 1) atomicSub(next, schedule.end);
       number = static_cast<int>(gridDim.x) + drawn;
     }
-    mbarrier_wait(is.empty_Q[turn.of_Q.stage()], turn.of_Q.parity() ^ 1);  // write after read: the number there is known
-    is.number[turn.of_Q.stage()] = schedule.end;                           // nothing is left
+    // Write after read: the consumers have read the previous index.
+    mbarrier_wait(is.empty_Q[turn.of_Q.stage()], turn.of_Q.parity() ^ 1);
+    is.number[turn.of_Q.stage()] = schedule.end;  // no work left
     mbarrier_arrive(is.full_Q[turn.of_Q.stage()]);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
     while (true) {
-      mbarrier_wait(is.full_Q[turn.of_Q.stage()], turn.of_Q.parity());  // read after write: the number, and Q has landed
+      mbarrier_wait(is.full_Q[turn.of_Q.stage()], turn.of_Q.parity());  // read after write: the index, and Q has landed
       const int number = __shfl_sync(ALL_LANES, is.number[turn.of_Q.stage()], 0);
       if (number >= schedule.end) break;
       consume(shared, rule, O_map, O_all, L_all, Work<Shape>(rule.problem, schedule, number), turn);

@@ -1,13 +1,14 @@
-// 08 Tensor cores: who holds what of a matrix, as a type. Step 1 introduces it; all steps read like their equations through it:
+// 08 Tensor cores: a type that says which thread holds which elements of a matrix. Step 1 introduces it; with it, all steps
+// read like their equations:
 //
 //   add_product(S, Q.left(), K.transposed());    S += Q K^T     Q, K, V: tiles in shared memory; S, O: accumulators of a warp
-//   const auto alpha = raise(m, row_max(S));                    m, alpha: a number for each row (common/device/softmax.cuh)
+//   const auto alpha = raise(m, row_max(S));                    m, alpha: one value per row (common/device/softmax.cuh)
 //   O.scale_rows(alpha);
 //   add_product(O, P.left(), V.right());         O += P V
 //
 // A warp holds 16 RowTiles rows of a matrix in fp32, in fragments of 16 x 8 (common/device/fragments.hpp). With g = lane / 4
-// and t = lane % 4 a lane has the columns 2t, 2t + 1 of rows g and g + 8 of each: the 4 lanes of a quad share a row. So a lane
-// meets 2 RowTiles rows, r = 0, 1, ...: row 8 r + g of the matrix.
+// and t = lane % 4, a lane holds columns 2t, 2t + 1 of rows g and g + 8 of each: the 4 lanes of a quad share a row. A lane thus
+// holds elements of 2 RowTiles rows, r = 0, 1, ...: row 8 r + g of the matrix.
 #pragma once
 
 #include "common/device/float16.cuh"
@@ -19,7 +20,7 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// Two fp32 numbers, rounded to T, in one register.
+/// Two fp32 values, rounded to T, in one register.
 template <class T>
 __device__ inline unsigned pack(float low, float high) {
   if constexpr (std::is_same_v<T, __half>) {
@@ -33,7 +34,7 @@ __device__ inline unsigned pack(float low, float high) {
 template <int RowTiles, int ColTiles>
 struct Accumulators {
   static constexpr int ROWS = 2 * RowTiles, LANES = 4, HEIGHT = 16 * RowTiles, WIDTH = 8 * ColTiles;
-  float number[RowTiles][ColTiles][4];  // of each fragment two of row r = 2 i, then two of row r = 2 i + 1
+  float number[RowTiles][ColTiles][4];  // per fragment two of row r = 2 i, then two of row r = 2 i + 1
 
   __device__ Accumulators() {}  // for a product that does not add
   __device__ explicit Accumulators(float all) {
@@ -71,7 +72,7 @@ struct Accumulators {
       number[x / 4 / ColTiles][x / 4 % ColTiles][x % 4] *= other.number[x / 4 / ColTiles][x / 4 % ColTiles][x % 4];
   }
 
-  /// Of fragment (i, n) the two neighbours in row g + 8 half, rounded to T, as one register.
+  /// The two neighbours in row g + 8 half of fragment (i, n), rounded to T, as one register.
   template <class T>
   __device__ unsigned pair(int i, int n, int half) const {
     return pack<T>(number[i][n][2 * half], number[i][n][2 * half + 1]);
@@ -100,9 +101,9 @@ __device__ inline void add_mma(float (&C)[4], const unsigned (&A)[4], unsigned B
   }
 }
 
-/// C += A B. An operand loads blocks of 16 x 16 numbers, four registers a lane: A.load(registers, i, k) rows 16 i..,
-/// B.load(registers, j, k) columns 16 j.., both of 16 k.. of the inner dimension, which has A.STEPS such blocks. A block of B
-/// is two fragments of 16 x 8.
+/// C += A B. Operands are loaded in 16 x 16 blocks, four registers per lane: A.load(registers, i, k) loads rows 16 i..,
+/// B.load(registers, j, k) columns 16 j.., at 16 k.. in the inner dimension, which has A.STEPS blocks. A block of B is two
+/// 16 x 8 fragments.
 template <int RowTiles, int ColTiles, class Left, class Right>
 __device__ void add_product(Accumulators<RowTiles, ColTiles>& C, const Left& A, const Right& B) {
   using T = typename Left::T;
@@ -125,7 +126,7 @@ __device__ void add_product(Accumulators<RowTiles, ColTiles>& C, const Left& A, 
 
 // ---- Epilogue ---------------------------------------------------------------------------------------------------------------
 
-/// C, rounded to T, to the rows of a tile in shared memory.
+/// Stores C, rounded to T, to the rows of a tile in shared memory.
 template <class Tile, int RowTiles, int ColTiles>
 __device__ void store(const Tile& rows, const Accumulators<RowTiles, ColTiles>& C) {
   const int lane = threadIdx.x % WARP;
@@ -139,18 +140,18 @@ __device__ void store(const Tile& rows, const Accumulators<RowTiles, ColTiles>& 
   }
 }
 
-/// Rows row0, row0 + 1, ... of M become C, rounded to T, from column col0 on. From accumulators a lane would write 4 bytes at a
-/// time, half a sector in each of 8 rows; by way of `staging`, rows of a tile in shared memory that no other warp uses any
-/// more, it writes chunks of 16 bytes.
+/// Writes C, rounded to T, to rows row0, row0 + 1, ... of M from column col0 on. Straight from accumulators a lane would write
+/// 4 bytes at a time, half a sector in each of 8 rows; through `staging`, rows of a tile in shared memory that no other warp
+/// still uses, it writes 16-byte chunks.
 template <class T, int RowTiles, int ColTiles, class Tile>
 __device__ void write_rows(const Matrix<T>& M, int row0, const Accumulators<RowTiles, ColTiles>& C, const Tile& staging,
                            int col0 = 0) {
   const int lane = threadIdx.x % WARP;
-  __syncwarp();  // write after read: all lanes are done with what was in these rows
+  __syncwarp();  // write after read: all lanes have read the previous content of these rows
   store(staging, C);
-  __syncwarp();  // read after write: a lane sends what others have stored
+  __syncwarp();  // read after write: a lane reads what other lanes have stored
   const int rows = min(C.HEIGHT, M.rows - row0);
-  if (M.cols % 8 == 0) {  // then all rows begin at multiples of 16 bytes (rows_are_aligned)
+  if (M.cols % 8 == 0) {  // then all rows are 16-byte aligned (rows_are_aligned)
     for (int index = lane; index < rows * ColTiles; index += WARP) {
       const int row = index / ColTiles, col = index % ColTiles * 8;
       if (col0 + col >= M.cols) continue;
@@ -167,7 +168,7 @@ __device__ void write_rows(const Matrix<T>& M, int row0, const Accumulators<RowT
         if (ColTiles % 4 == 0 || col < 8 * ColTiles) numbers[step] = staging.template as<T>(row, col);
       }
 #pragma unroll
-      for (int step = 0; step < steps; ++step) {  // after all reads: the compiler does not know that M lies elsewhere
+      for (int step = 0; step < steps; ++step) {  // after all reads: the compiler does not know that M does not overlap
         const int col = col0 + lane + step * WARP;
         if (col < M.cols) M(row0 + row, col) = numbers[step];
       }
@@ -175,7 +176,7 @@ __device__ void write_rows(const Matrix<T>& M, int row0, const Accumulators<RowT
   }
 }
 
-/// (8.5)  O = O / l and L = factor m + ln l, this in rows row0.. of L. l: of this lane's columns.
+/// (8.5)  O = O / l, and L = factor m + ln l in rows row0.. of L. l: over this lane's columns.
 template <int RowTiles, int ColTiles>
 __device__ void normalize(Accumulators<RowTiles, ColTiles>& O, const Rows<2 * RowTiles>& m, Rows<2 * RowTiles> l, float factor,
                           const Vector<float>& L, int row0) {

@@ -1,4 +1,4 @@
-// 08 Tensor cores: how blocks are dealt out, and what the steps need on the host.
+// 08 Tensor cores: the order of blocks, and host code that the steps share.
 #pragma once
 
 #include "08_tensor_cores/parts/padding.cuh"
@@ -17,14 +17,14 @@ constexpr int COMPILED_SM = 90;
 #endif
 
 /// The oldest architecture for which a kernel is compiled. A block has at most 64 KB of shared memory on sm_75, 163 KB on
-/// sm_80. And on sm_75 the two halves of a product take registers that a warp with two row tiles of 64 columns lacks.
+/// sm_80. On sm_75 a product also takes two instructions, for which a warp with two row tiles of 64 columns lacks registers.
 constexpr int min_sm(std::size_t shared_bytes, bool fills_registers) {
   if (shared_bytes > 163 << 10) return 90;
   return shared_bytes > 64 << 10 || fills_registers ? 80 : 75;
 }
 
-/// Which tile of which head (counted over all batches) a block works on. Blocks start in the order of their numbers: heads in
-/// groups that share L2, within a group all first tiles, then all second ones.
+/// The tile and the head (counted over all batches) that a block works on. Blocks launch in index order: heads in groups that
+/// share L2; within a group every head's first tile, then every head's second tile.
 struct BlockOrder {
   int tiles_of_head, tile, head;
 
@@ -37,13 +37,13 @@ struct BlockOrder {
   }
 };
 
-/// As many heads as share L2, if the blocks of a head read so many bytes again and again: most of the L2 since the A100.
+/// How many heads fit in L2 together if the blocks of a head reread so many bytes: most of the L2 since the A100.
 inline int heads_in_L2(int heads, std::int64_t bytes_of_head) {
   constexpr std::int64_t L2_BYTES = 32 << 20;
   return static_cast<int>(std::clamp<std::int64_t>(L2_BYTES / std::max<std::int64_t>(1, bytes_of_head), 1, heads));
 }
 
-/// f(T{}) with the type of the run.
+/// Calls f(T{}) with the element type of the run.
 template <class F>
 void in_type_of(const Attention& a, F f) {
   a.problem.dtype == Dtype::fp16 ? f(__half{}) : f(__nv_bfloat16{});
@@ -55,8 +55,8 @@ constexpr CompiledShape compiled_shape(const char* why, void (*start)(const Atte
           start};
 }
 
-/// "" or why the grid cannot hold a problem: it has a block for each tile of Q, batch and head, in x, of 32 rows at least; so
-/// has a block that pads.
+/// "" or why the grid cannot hold a problem: it has one block in x per tile of Q, batch and head, of at least 32 rows; so do
+/// the blocks that pad.
 std::string refuse_forward(const Problem& p) {
   const int longest = rows_are_aligned(p) ? p.Nq : std::max(p.Nq, p.Nk);
   return refuse_row_of_blocks(std::int64_t{p.B} * p.H, longest, 32);
@@ -85,10 +85,10 @@ Variant forward_step(const char* name, const char* idea) {
 
 constexpr int ROW_BLOCK = 128;  // every Br divides it: L, D and the sum of dQ have whole tiles of rows
 
-/// Queries, rounded up to whole tiles of any size.
+/// The number of queries, rounded up to whole tiles of any size.
 inline int padded_queries(const Problem& p) { return static_cast<int>(blocks_for(p.Nq, ROW_BLOCK)) * ROW_BLOCK; }
 
-/// What the forward pass needs, and for the backward pass L and D, and a padded copy of dO where rows are not aligned.
+/// The forward pass's workspace; for the backward pass also L and D, and a padded copy of dO if rows are not aligned.
 inline std::vector<WorkspaceSpec> backward_workspace(const Problem& p, Pass pass) {
   std::vector<WorkspaceSpec> list = padded_operands(p, pass);
   if (pass == Pass::forward) return list;
@@ -97,11 +97,11 @@ inline std::vector<WorkspaceSpec> backward_workspace(const Problem& p, Pass pass
   return list;
 }
 
-/// Columns of the sum of dQ: d, rounded up to a width that is compiled.
+/// Columns of the sum of dQ: d, rounded up to a compiled width.
 inline std::int64_t width_of_sum(const Problem& p) { return p.d <= 128 ? (p.d + 31) / 32 * 32 : 256; }
 
-/// "" or why the grids cannot hold a problem: a block of prepare_kernel has 8 queries at least, one of the others more rows
-/// than that. Or why a head's sum of dQ is too large for the offsets into it, which are ints.
+/// "" or why the grids cannot hold a problem: a block of prepare_kernel has at least 8 queries, blocks of other kernels have
+/// more rows. Or why a head's sum of dQ is too large for the offsets into it, which are ints.
 template <bool SumsInHbm>
 std::string refuse_backward(const Problem& p) {
   const std::string forward_refusal = refuse_forward(p);

@@ -1,4 +1,4 @@
-// 08 Tensor cores: what the steps for Hopper need on the host.
+// 08 Tensor cores: host code and scheduling that the steps for Hopper share.
 #pragma once
 
 #include "08_tensor_cores/parts/launch.cuh"
@@ -8,20 +8,20 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// wgmma belongs to sm_90a alone.
+/// wgmma exists on sm_90a only.
 #if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
 constexpr bool COMPILED_WITH_WGMMA = false;
 #else
 constexpr bool COMPILED_WITH_WGMMA = true;
 #endif
 
-/// How the TMA finds a tensor, or its padded copy of that name: in boxes of so many rows.
+/// The tensor map of a tensor, or of its padded copy with that name, in boxes of `rows` rows.
 template <class T>
 TensorMap map_of(const Attention& a, const TensorRef& t, const char* padded, int rows) {
   return tensor_map(aligned_tensor<T>(a, t, padded), rows);
 }
 
-/// What the TMA reads: boxes as high as a tile.
+/// The tensor maps that the TMA reads: boxes as high as a tile.
 struct Maps {
   TensorMap Q, K, V;
 };
@@ -31,7 +31,7 @@ Maps maps_of(const Attention& a) {
           map_of<T>(a, a.V, "V_padded", Shape::Bc)};
 }
 
-/// How work is dealt out. Made on the host: kernel parameters take no registers.
+/// The order of the work. Made on the host: kernel parameters take no registers.
 struct Schedule {
   int tiles_of_head, heads_at_once, end;  // end: tiles of queries of all heads
 };
@@ -41,7 +41,8 @@ Schedule schedule_of(const Problem& p) {
   return {tiles, heads_in_L2(heads, std::int64_t{2} * p.Nk * p.d * 2 / p.group_size()), tiles * heads};
 }
 
-/// A tile of queries of a head, and how many tiles of keys it sees. Of a head the last tile, which sees most, has the lowest number.
+/// A tile of queries of a head, and how many tiles of keys it sees. Within a head, the last tile, which sees the most keys, is
+/// numbered first.
 template <class Shape>
 struct Work {
   int head, b, h, kv_head, row0, Tc;  // head: counted over all batches
@@ -52,7 +53,7 @@ struct Work {
     row0 = (order.tiles_of_head - 1 - order.tile) * Shape::Br;
     Tc = tiles_seen(p, row0, Shape::Br);
   }
-  /// Tiles of keys of which any row from `first` on, so many of them, sees any; rows beyond the last query see none.
+  /// Key tiles seen by at least one of the `rows` rows from `first` on; rows beyond the last query see none.
   __device__ static int tiles_seen(const Problem& p, int first, int rows) {
     return first < p.Nq ? (p.visible_keys(min(first + rows, p.Nq) - 1) + Shape::Bc - 1) / Shape::Bc : 0;
   }
@@ -81,7 +82,7 @@ Variant hopper_step(const char* name, const char* idea) {
   return step;
 }
 
-/// A step with other kernels for scores that are scaled first (ScoreRule), as with a bias.
+/// A step with separate kernels for scores that are scaled first (ScoreRule), as with a bias.
 template <const auto& shapes, const auto& scaling_shapes>
 Variant hopper_step(const char* name, const char* idea) {
   Variant step = hopper_step<shapes>(name, idea);

@@ -1,6 +1,6 @@
-// 08 Tensor cores: rows that do not begin at multiples of 16 bytes. A row of d = 59 numbers of 2 bytes begins anywhere, and no
-// copy of 16 bytes can start there. Reading it number by number in every tile would cost more than the products, so Q, K and V
-// are first copied once to where their rows are padded with zeros to whole chunks.
+// 08 Tensor cores: rows without 16-byte alignment. With d = 59, for example, a row of 2-byte elements starts at an address from
+// which no 16-byte copy can start. Reading element by element in every tile would cost more than the products, so Q, K and V
+// are first copied once to a workspace where zeros pad their rows to whole chunks.
 #pragma once
 
 #include "common/device/device.cuh"
@@ -12,10 +12,10 @@
 namespace flash::tensor_cores {
 namespace {
 
-constexpr int PAD_THREADS = 256, PAD_ROWS = 4;  // rows of a warp, so that enough reads are in flight
+constexpr int PAD_THREADS = 256, PAD_ROWS = 4;  // rows per warp, so that enough reads are in flight
 constexpr int PAD_BLOCK_ROWS = PAD_THREADS / WARP * PAD_ROWS;
 
-/// To = From, PAD_ROWS rows a warp; zeros beyond the last column of From.  Grid: (rows / PAD_BLOCK_ROWS) * B*heads.
+/// To = From, PAD_ROWS rows per warp; zeros beyond the last column of From.  Grid: (rows / PAD_BLOCK_ROWS) * B*heads.
 template <class T>
 __global__ void __launch_bounds__(PAD_THREADS) pad_kernel(Tensor<const T> From, Tensor<T> To) {
   const int heads = To.batches * To.heads;
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(PAD_THREADS) pad_kernel(Tensor<const T> From, 
 #pragma unroll
   for (int r = 0; r < PAD_ROWS; ++r) {
 #pragma unroll
-    for (int step = 0; step < steps; ++step) {  // all reads are in flight before the first number is written
+    for (int step = 0; step < steps; ++step) {  // all reads are in flight before the first write
       const int col = threadIdx.x % WARP + step * WARP;
       numbers[r][step] = T(0.0f);
       if (row0 + r < from.rows && col < from.cols) numbers[r][step] = from(row0 + r, col);
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(PAD_THREADS) pad_kernel(Tensor<const T> From, 
   }
 }
 
-/// Do rows of Q, K, V, O and their gradients begin at multiples of 16 bytes? Their strides are multiples of d.
+/// Whether rows of Q, K, V, O and their gradients are 16-byte aligned. Their strides are multiples of d.
 inline bool rows_are_aligned(const Problem& p) { return p.d % 8 == 0; }
 
 /// The workspace that holds a padded copy of a tensor [B, heads, rows, d].
@@ -59,7 +59,7 @@ inline std::vector<WorkspaceSpec> padded_operands(const Problem& p, Pass) {
           padded_copy("V_padded", p, p.Hkv, p.Nk)};
 }
 
-/// `t` if its rows are aligned, else its copy in the workspace of that name, which is made here.
+/// `t` if its rows are aligned, otherwise its copy in the workspace of that name, which this function makes.
 template <class T>
 const TensorRef& aligned_tensor(const Attention& a, const TensorRef& t, const char* name) {
   if (rows_are_aligned(a.problem)) return t;
@@ -74,7 +74,7 @@ Tensor<const T> aligned(const Attention& a, const TensorRef& t, const char* name
   return view<const T>(aligned_tensor<T>(a, t, name));
 }
 
-/// `t` if its rows are aligned, else the copy of it that the forward pass has left.
+/// `t` if its rows are aligned, otherwise the copy that the forward pass has made.
 template <class T>
 Tensor<const T> aligned_before(const Attention& a, const TensorRef& t, const char* name) {
   return view<const T>(rows_are_aligned(a.problem) ? t : a.workspace(name));

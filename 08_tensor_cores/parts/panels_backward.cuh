@@ -1,5 +1,5 @@
-// 08 Tensor cores: what the backward steps for Hopper share. Tiles are the panels of parts/panels.cuh; L, D and the sum of dQ in HBM are those of
-// parts/prepare.cuh.
+// 08 Tensor cores: code that the backward steps for Hopper share. Tiles are made of the panels of parts/panels.cuh; the layouts
+// of L, D and the sum of dQ in HBM are defined in parts/prepare.cuh.
 #pragma once
 
 #include "08_tensor_cores/parts/launch_hopper.cuh"
@@ -9,20 +9,21 @@
 namespace flash::tensor_cores {
 namespace {
 
-// ---- Work -------------------------------------------------------------------------------------------------------------------------
+// ---- Work -------------------------------------------------------------------------------------------------------------------
 
-/// A tile of keys of a key/value head. A block walks over the tiles of queries that see any of it, of each query head that reads the head.
+/// A tile of keys of a key/value head. A block loops over the tiles of queries that see any of it, for every query head that
+/// shares the key/value head.
 template <class Shape>
 struct KeyWork {
   int b, h_kv, col0;      // its first key
-  int first_row, visits;  // the first tile of queries; how many there are, at least one: the last query sees every key
+  int first_row, visits;  // the first tile of queries, and their number, at least one: the last query sees every key
 
   struct Visit {
     int h, row0;
   };
 
   __device__ KeyWork(const Problem& p, int heads_at_once, int number) {
-    // The first keys, which most queries see under a causal mask, start first.
+    // The first keys, visible to the most queries under a causal mask, start first.
     const BlockOrder order((p.Nk + Shape::Bc - 1) / Shape::Bc, p.B * p.Hkv, heads_at_once, number);
     b = order.head / p.Hkv, h_kv = order.head % p.Hkv, col0 = order.tile * Shape::Bc;
     first_row = p.causal ? max(0, col0 - (p.Nk - p.Nq)) / Shape::Br * Shape::Br : 0;
@@ -30,15 +31,15 @@ struct KeyWork {
   }
 
   __device__ Visit first(const Problem& p) const { return {h_kv * p.group_size(), first_row}; }
-  /// Counted on: to divide the number of the visit by that of the tiles takes 30 instructions.
+  /// Incremental: dividing the iteration index would take 30 instructions.
   __device__ Visit after(const Problem& p, Visit at) const {
     return at.row0 + Shape::Br < p.Nq ? Visit{at.h, at.row0 + Shape::Br} : Visit{at.h + 1, first_row};
   }
 };
 
-/// How many heads the blocks at work share: as many as L2 holds of what blocks read and add to again and again, Q, dO and the sum of dQ. Without a
-/// mask no more than give every SM a block and a quarter, so that the blocks of a head run at the same time. Under a mask blocks differ in length,
-/// and many heads even that out.
+/// Heads in flight: the largest number for which L2 holds Q, dO and the sum of dQ, which blocks reread and update. Without a
+/// mask at most 1.25 blocks per SM, so that the blocks of a head run at the same time. Under a mask blocks differ in length,
+/// and more heads balance the load.
 template <class Shape>
 int heads_at_once(const Attention& a) {
   const Problem& p = a.problem;
@@ -47,15 +48,15 @@ int heads_at_once(const Attention& a) {
   return p.causal ? in_L2 : std::min(in_L2, (a.limits.multiprocessors * 5 / 4 + tiles - 1) / tiles);
 }
 
-/// What the TMA reads: boxes as high as a tile.
+/// The tensor maps that the TMA reads: boxes as high as a tile.
 struct BackwardMaps {
   TensorMap Q, K, V, dO;
 };
 
-// ---- Tiles ------------------------------------------------------------------------------------------------------------------------
+// ---- Tiles ------------------------------------------------------------------------------------------------------------------
 
-/// Where the tiles of a block lie, and its mbarriers. L comes with Q and D with dO, and are counted by the same mbarriers. KVStages: tiles of K
-/// and of V.
+/// The shared memory of a block: tiles and mbarriers. L is loaded with Q and D with dO, on the same mbarriers. KVStages: tiles
+/// of K and of V.
 template <class T, class Shape, int KVStages = 1>
 struct BackwardShared {
   static constexpr int STAGES = Shape::STAGES;  // of Q, dO, L and D
@@ -66,7 +67,7 @@ struct BackwardShared {
     Mbarrier full_K[KVStages], full_V[KVStages], empty_KV[KVStages];
     Mbarrier full_Q[STAGES], full_dO[STAGES], empty[STAGES];
     Mbarrier full_dQ[STAGES], empty_dQ[STAGES];  // steps 3 and 4
-    int number[KVStages];                        // steps 4 and 5: of the work that K and V belong to
+    int number[KVStages];                        // steps 4 and 5: index of the work that K and V belong to
   };
   static_assert(sizeof(Barriers) <= 2 * BARRIER_NUMBERS);
   T* start = dynamic_shared<T>(Shape::SHARED_NUMBERS);
@@ -76,20 +77,20 @@ struct BackwardShared {
   __device__ QTile Q(int stage) const { return QTile(K(2 * KVStages).panels.data + stage * QTile::NUMBERS); }
   __device__ QTile dO(int stage) const { return Q(STAGES + stage); }
   __device__ STile dS(int stage) const { return STile(Q(2 * STAGES).panels.data + stage * STile::NUMBERS); }
-  /// L of the queries of a tile, below it D.
+  /// L of a tile's queries, followed by D.
   __device__ SharedMatrix<float> LD(int stage) const {
     float* const first = reinterpret_cast<float*>(dS(Shape::DS_STAGES).panels.data);
     return {first + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br};
   }
   __device__ Barriers& barriers() const { return *reinterpret_cast<Barriers*>(LD(STAGES).data); }
 
-  /// Steps 3 and 4: behind all others, tiles of dQ as they lie in the sum.
+  /// Steps 3 and 4: tiles of dQ, after all others, in the layout of the sum.
   __device__ SharedMatrix<float> dQ(int stage) const {
     constexpr int numbers = Shape::Br * Shape::Width;
     return {LD(STAGES).data + BARRIER_NUMBERS / 2 + stage * numbers, 1, numbers, numbers};
   }
 
-  /// By one thread. Full: the producer's arrival, and bytes. Empty: a warp of the consumers at a time.
+  /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: one arrival per consumer warp.
   __device__ void initialize() const {
     Barriers& is = barriers();
     for (int stage = 0; stage < KVStages; ++stage) {
@@ -104,10 +105,10 @@ struct BackwardShared {
       mbarrier_init(is.full_dQ[stage], Shape::CONSUMERS * 4);
       mbarrier_init(is.empty_dQ[stage], 1);
     }
-    fence_mbarrier_init();  // the TMA sees them initialised
+    fence_mbarrier_init();  // the TMA sees the initialised mbarriers
   }
 
-  // By one thread.
+  // Called by one thread.
   __device__ void load_KV(int stage, const BackwardMaps& maps, int b, int h_kv, int col0) const {
     Mbarrier &full_K = barriers().full_K[stage], &full_V = barriers().full_V[stage];
     mbarrier_arrive_expect_tx(full_K, KTile::BYTES);
@@ -130,7 +131,7 @@ struct BackwardShared {
   }
 };
 
-/// The numbers of a left operand in registers, to 16 rows of a tile: four matrices of 8 x 8 at a time, without bank conflicts.
+/// Stores a left operand from registers to 16 rows of a tile: four 8 x 8 matrices at a time, without bank conflicts.
 template <class T, int Rows, int Steps>
 __device__ void store(const PanelOperand<T, Rows, false, Steps>& rows, const InRegisters<T, 1, Steps>& A) {
 #pragma unroll
@@ -140,13 +141,13 @@ __device__ void store(const PanelOperand<T, Rows, false, Steps>& rows, const InR
   }
 }
 
-// ---- P and dS, transposed: rows are keys, columns queries --------------------------------------------------------------------------
+// ---- P and dS, transposed: rows are keys, columns queries -------------------------------------------------------------------
 
-/// (8.11)  Scores become P = e^(factor S - L). LD: L of the columns, then D.
+/// (8.11)  Scores become P = e^(factor S - L). LD: the columns' L, then their D.
 template <class Scores>
 __device__ void exponentiate(Scores& S, const SharedMatrix<const float>& LD, const ScoreRule& rule) {
   const float c = rule.factor * LOG2_E;
-  if (rule.scale_first) {  // a bias may be so large that its product with log2 e is not precise: its L goes first
+  if (rule.scale_first) {  // a large bias would lose precision when multiplied by log2 e: subtract L first
     S.each_at([&](float& s, int, int query) { s = exp2_approx(c * (s - LD(0, query))); });
   } else {
     S.each_at([&](float& s, int, int query) { s = exp2_approx(c * s - LOG2_E * LD(0, query)); });
@@ -160,9 +161,10 @@ __device__ void differentiate(Scores& dP, const Scores& P, const SharedMatrix<co
   dP.multiply(P);
 }
 
-// ---- dQ ---------------------------------------------------------------------------------------------------------------------------
+// ---- dQ ---------------------------------------------------------------------------------------------------------------------
 
-/// Which part of dQ [Br, Width] a warpgroup makes: 64 rows, and all columns, or 64 where two warpgroups share the rows.
+/// The part of dQ [Br, Width] that a warpgroup computes: 64 rows and all columns, or 64 columns if two warpgroups share the
+/// rows.
 template <class Shape>
 struct PartOfDQ {
   static constexpr int ROWS_OF_GROUPS = Shape::Br / GROUP_ROWS, SHARERS = Shape::CONSUMERS / ROWS_OF_GROUPS;
@@ -178,15 +180,15 @@ struct PartOfDQ {
                                      false);
   }
 
-  /// Where fragment n of the warp's 16 rows lies in the sum of dQ, if the tile begins at row0: 128 numbers, 4 of each lane. Those of a row
-  /// of fragments are neighbours.
+  /// Offset of fragment n of the warp's 16 rows in the sum of dQ, for a tile that begins at row0. A fragment has 128 elements,
+  /// 4 per lane; the fragments of a row are adjacent.
   __device__ int place(int row0, int n) const {
     return ((row0 + row + threadIdx.x % WARPGROUP / WARP * 16) / 16 * (Shape::Width / 8) + col / 8 + n) * 4 * WARP;
   }
-  /// The fragments that the warpgroup has: beyond the last column there are none.
+  /// The number of the warpgroup's fragments: none beyond the last column.
   __device__ int fragments() const { return min(COLS, Shape::Width - col) / 8; }
 
-  /// Adds to the sum, four numbers at a time.
+  /// Adds to the sum, four elements at a time.
   __device__ void add(const Matrix<float>& sum, int row0, const Accumulators<1, COLS / 8>& dQ) const {
     const auto first = sum.address(0, place(row0, 0) + 4 * static_cast<int>(threadIdx.x % WARP));
 #pragma unroll
@@ -196,7 +198,7 @@ struct PartOfDQ {
       atomic_add4(first + 4 * n * WARP, make_float4(four[0], four[1], four[2], four[3]));
     }
   }
-  /// Steps 3 and 4: stores to shared memory, in the order of the sum.
+  /// Steps 3 and 4: stores to shared memory, in the layout of the sum.
   __device__ void store(const SharedMatrix<float>& tile, const Accumulators<1, COLS / 8>& dQ) const {
 #pragma unroll
     for (int n = 0; n < COLS / 8; ++n) {
@@ -208,7 +210,7 @@ struct PartOfDQ {
   }
 };
 
-// ---- The host ---------------------------------------------------------------------------------------------------------------------
+// ---- The host ---------------------------------------------------------------------------------------------------------------
 
 template <class Shape>
 BackwardMaps backward_maps(const Attention& a) {
@@ -227,7 +229,7 @@ inline std::string refuse_wide_heads(const Problem& p) {
          "256";
 }
 
-/// What every step needs.
+/// The workspace of every step.
 inline std::vector<WorkspaceSpec> summing_workspace(const Problem& p, Pass pass) {
   std::vector<WorkspaceSpec> list = backward_workspace(p, pass);
   if (pass == Pass::backward) list.push_back({"sum_dQ", {p.B, p.H, 1, padded_queries(p) * width_of_sum(p)}});

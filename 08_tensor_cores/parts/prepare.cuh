@@ -1,4 +1,4 @@
-// 08 Tensor cores, backward: what runs before and after the kernels of the steps: L and D of all queries; dQ from its sum.
+// 08 Tensor cores, backward: kernels that run before and after a step's kernel: L and D of all queries; dQ from its sum.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
@@ -17,7 +17,7 @@ struct Gradients {
 
 constexpr int PREPARE_THREADS = 256;
 
-/// The two numbers that pack() has put into a register.
+/// The two values that pack() has put into a register.
 template <class T>
 __device__ float2 unpack(unsigned pair) {
   if constexpr (std::is_same_v<T, __half>) {
@@ -27,8 +27,9 @@ __device__ float2 unpack(unsigned pair) {
   }
 }
 
-/// A part of a head, of equally many for each head. The last head comes first, since L2 keeps what was touched last: the kernel of the step, which
-/// takes heads from the first to the last, begins with what prepare_kernel has just cleared and ends with what convert_kernel reads next.
+/// One of a head's parts; all heads have equally many. Heads run from last to first, because L2 keeps recently used data: the
+/// step's kernel, which takes heads from first to last, begins with what prepare_kernel has just cleared and ends with what
+/// convert_kernel reads next.
 struct PartOfHead {
   int head, part;  // head: counted over all batches
 
@@ -38,8 +39,10 @@ struct PartOfHead {
   }
 };
 
-/// D = rowsum(dO o O) beside L; a query that sees no key, or that only pads the last tile, gets L = inf: its P is 0. If there
-/// is a sum of dQ, it is cleared. Width / 8 lanes, rounded up to a power of two, share a query.  Grid: B*H * parts.
+/// Computes D = rowsum(dO o O) and stores it next to L; a query that sees no key, or that only pads the last tile, gets L =
+/// inf, which makes its P 0. Clears the sum of dQ if there is one. Width / 8 lanes, rounded up to a power of two, share a
+/// query.
+/// Grid: B*H * parts.
 template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)
     prepare_kernel(Problem problem, Tensor<const T> O_all, Tensor<const T> dO_all, Tensor<const float> L_all,
@@ -72,7 +75,7 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
     LD(0, i) = L == -INFINITY ? INFINITY : L;
     LD(1, i) = D;
   }
-  if (clear_sum) {  // its order does not matter here: the block clears as many numbers as its rows have
+  if (clear_sum) {  // its order does not matter here: the block clears as many elements as its rows have
     const Matrix<float> sum = sum_all.head(b, h);
     const int first = is.part * ROWS * Width;
     for (int e = 4 * threadIdx.x; e < ROWS * Width; e += 4 * PREPARE_THREADS) {
@@ -81,7 +84,7 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
   }
 }
 
-/// L and D, before everything else; `sum`, unless null, is cleared.
+/// Computes L and D; runs before the step's kernel. Clears `sum` unless it is null.
 template <class T, int Width>
 Gradients<T> prepare(const Attention& a, const TensorRef* sum) {
   const Problem& p = a.problem;
@@ -102,8 +105,8 @@ Gradients<T> prepare(const Attention& a, const TensorRef* sum) {
 
 // ---- dQ, where blocks sum it in HBM -----------------------------------------------------------------------------------------
 
-/// How the warps of a block share dQ [Br, cols]: rows of warps times columns of warps, as many as possible, and so that they
-/// load least of dS and K.
+/// How the warps of a block divide dQ [Br, cols]: into rows of warps times columns of warps, using all warps if possible, and
+/// loading as little of dS and K as possible.
 struct WarpGrid {
   int rows = 1, cols = 1;
 
@@ -117,8 +120,8 @@ struct WarpGrid {
   }
 };
 
-/// dQ = scale times its sum, in 16 bits. A thread takes 8 columns of rows g and g + 8 of 16: in the order of fragments they are
-/// neighbours.
+/// dQ = scale times its sum, in 16 bits. A thread takes 8 columns of rows g and g + 8 of 16: they are neighbours in fragment
+/// order.
 template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)
     convert_kernel(Problem problem, Tensor<const float> sum_all, Tensor<T> dQ_all, bool wide) {
@@ -157,7 +160,7 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
 template <class T, int Width>
 void convert(const Attention& a, const TensorRef& sum) {
   const Problem& p = a.problem;
-  const unsigned blocks = blocks_for(padded_queries(p) / 2 * (Width / 8), PREPARE_THREADS);  // a thread for two rows of 8
+  const unsigned blocks = blocks_for(padded_queries(p) / 2 * (Width / 8), PREPARE_THREADS);  // one thread per two rows of 8
   launch("convert", {dim3(blocks * static_cast<unsigned>(p.B * p.H)), dim3(PREPARE_THREADS)}, convert_kernel<T, Width>, p,
          view<const float>(sum), view<T>(a.dQ), rows_are_aligned(p));
 }

@@ -1,10 +1,9 @@
-// 08 Tensor cores: tiles in shared memory as steps 2 to 4 introduce them, with cheap addresses. By chapter 08, section 2, an
-// integer instruction beside a product costs as much as an addition, and there are no registers for addresses that wait to be
-// used. So:
-// - An operand keeps one number, the offset of the chunk that the lane points to in block (0, 0). 16 rows further down the
-//   swizzle repeats, which adds a constant; 16 columns further on some bits are flipped, since the swizzle is an exclusive or.
-// - A thread that copies stays in its column and goes down by a constant number of rows, a multiple of 8 where there are enough
-//   threads, so that addresses differ by constants.
+// 08 Tensor cores: the tiles of steps 2 to 4, with cheap addresses. An integer instruction next to an mma costs as much as an
+// addition (chapter 08, section 2), and no registers are free for precomputed addresses. Hence:
+// - An operand keeps a single offset, of its lane's chunk in block (0, 0). 16 rows down, the swizzle repeats, so the offset
+//   grows by a constant; 16 columns on, some bits flip, because the swizzle is an XOR.
+// - A copying thread keeps its column and moves down by a constant number of rows, a multiple of 8 if there are enough threads,
+//   so that addresses differ by constants.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
@@ -12,17 +11,17 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// A tile as an operand of add_product(). Trans: ldmatrix transposes it, a right operand sums over rows of the tile.
+/// A tile as an operand of add_product(). Trans: ldmatrix transposes it; a right operand sums over the tile's rows.
 template <class T_, int Width, bool Trans, int Steps = Width / 16>
 struct Operand {
   using T = T_;
-  static constexpr int STEPS = Steps;                    // of what a left operand sums over
-  static constexpr int PERIOD = Width % 64 == 0   ? 128  // bytes among which the swizzle exchanges chunks
+  static constexpr int STEPS = Steps;                    // blocks of a left operand's inner dimension
+  static constexpr int PERIOD = Width % 64 == 0   ? 128  // bytes within which the swizzle permutes chunks
                                 : Width % 32 == 0 ? 64
                                                   : 32;
   SharedMatrix<T> numbers;
-  int offset;           // in bytes. It stays apart from the pointer: an exclusive or on that takes ten more registers
-  int first_bytes = 0;  // from the first column of the tile to that of the operand
+  int offset;           // in bytes; kept separate, since XOR on a 64-bit pointer costs ten registers
+  int first_bytes = 0;  // from the tile's first column to the operand's
 
   __device__ void load(unsigned (&block)[4], int outer, int inner) const {
     const int rows = 16 * (Trans ? inner : outer), bytes = first_bytes + 32 * (Trans ? outer : inner), flipped = bytes % PERIOD;
@@ -42,17 +41,18 @@ struct Tile {
   __device__ T* end() const { return numbers.data + numbers.rows * Width; }
   __device__ Tile below(int row) const { return {numbers.data + row * Width, numbers.rows - row}; }  // row: a multiple of 8
 
-  /// Neighbours in a chunk, as one access.
+  /// Neighbouring elements of a chunk, as one access.
   template <class Wide>
   __device__ decltype(auto) as(int row, int col) const {
     return numbers.template as<Wide>(row, swizzled_col(Width, row, col));
   }
   __device__ T* chunk(int row, int col) const { return numbers.address(row, swizzled_col(Width, row, col)); }
 
-  // Operands. Lanes point to the chunks of 16 x 16 numbers in one of two orders: of rows 0..15 the left, then the right one ...
+  // Operands. Lanes point to the chunks of a 16 x 16 block in one of two orders: the left ones of rows 0..15, then the right
+  // ones,
   __device__ Operand<T, Width, false> left(int row0) const { return {numbers, offset(row0 + lane() % 16, lane() / 16)}; }
   __device__ Operand<T, Width, true> right(int col0 = 0) const { return {numbers, offset(lane() % 16, lane() / 16), 2 * col0}; }
-  // ... or the left and the right one of rows 0..7, then of rows 8..15.
+  // or the left and right ones of rows 0..7, then of rows 8..15.
   __device__ Operand<T, Width, false> transposed() const {
     return {numbers, offset(lane() / 16 * 8 + lane() % 8, lane() / 8 % 2)};
   }
@@ -66,7 +66,7 @@ struct Tile {
   __device__ static int offset(int row, int chunk) { return 2 * Width * row + 16 * swizzled_chunk(Width, row, chunk); }
 };
 
-/// Accumulators as left operand, rounded to T: of fragments n = 2 k and 2 k + 1 a lane has just what it needs of block k.
+/// Accumulators as left operand, rounded to T: in fragments n = 2 k and 2 k + 1 a lane holds exactly its elements of block k.
 template <class T_, int RowTiles, int ColTiles>
 struct Rounded {
   using T = T_;
@@ -104,22 +104,22 @@ struct Kept {
   }
 };
 
-/// One thread's part in copying tiles of Rows rows, one after the other, from a matrix to shared memory, a chunk of 16 bytes at
-/// a time. The matrix's rows begin at multiples of 16 bytes; zeros stand beyond its last row and column.
+/// One thread's share of copying consecutive tiles of Rows rows from a matrix to shared memory, one 16-byte chunk at a time.
+/// The matrix's rows are 16-byte aligned; tiles get zeros beyond its last row and column.
 template <class T, int Width, int Rows, int Threads>
 struct Copier {
   static constexpr int CHUNKS = Width / 8, FIT = Threads / CHUNKS;
   static constexpr int AT_ONCE = FIT >= 8 ? FIT / 8 * 8 : FIT;    // rows
   static constexpr bool SOME_IDLE = Threads != AT_ONCE * CHUNKS;  // Width 96: some threads have nothing to copy
   static_assert(Rows % AT_ONCE == 0, "the last step is a whole one");
-  Matrix<const T> from;  // begins at this thread's first row of the next tile
+  Matrix<const T> from;  // from this thread's first row of the next tile on
 
-  /// To begin with the tile at row0.
+  /// Starts at row0.
   __device__ Copier(const Matrix<const T>& M, int row0) : from(M.below(row0 + static_cast<int>(threadIdx.x) / CHUNKS)) {}
 
-  /// Starts the copy of a tile, and goes on to the one that begins `next` rows further down.
+  /// Starts copying a tile, and moves on to the tile that begins `next` rows further down.
   __device__ void load_async(const Tile<T, Width>& tile, int next = 0) {
-    const unsigned thread = opaque(threadIdx.x);  // what follows from it is computed again, rather than kept in registers
+    const unsigned thread = opaque(threadIdx.x);  // recomputed in each call instead of kept in registers
     const int row0 = thread / CHUNKS, col = thread % CHUNKS * 8;
     if (SOME_IDLE && row0 >= AT_ONCE) return;
     const int from_col = col < from.cols ? col : 0, bytes = col < from.cols ? 16 : 0;
@@ -129,7 +129,7 @@ struct Copier {
       for (int row = 0; row < Rows; row += AT_ONCE, rest = rest.below(AT_ONCE)) {
         cp_async_zfill<16>(tile.chunk(row0 + row, col), rest.address(0, from_col), bytes);
       }
-    } else {  // the last rows of the matrix; the first of the tile is always one of them
+    } else {  // at the end of the matrix; the tile's first row always exists
 #pragma unroll 1
       for (int row = row0; row < Rows; row += AT_ONCE, rest = rest.below(AT_ONCE)) {
         const bool exists = rest.rows > 0;

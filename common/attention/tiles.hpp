@@ -34,7 +34,7 @@ struct TileChoice {
   Tiles tiles;
   int threads = 0;                   ///< of a block
   std::size_t shared_bytes = 0;      ///< dynamic shared memory of a block
-  std::string why;                   ///< what speaks for it, in a few words
+  std::string why;                   ///< why to choose it, in a few words
   std::vector<ThreadPart> thread{};  ///< where a kernel says so
 };
 

@@ -1,4 +1,4 @@
-// The tile sizes that a kernel file has compiled: which of them a device can run, which is the default, and how one is started.
+// The tile sizes that a kernel file has compiled: which ones a device can run, which one is the default, and how to start one.
 #pragma once
 
 #include "common/attention/variant.hpp"
@@ -16,21 +16,21 @@ struct CompiledShape {
   int threads;
   std::size_t shared_bytes;
   int min_sm;       ///< the oldest architecture that it is compiled for: 80 for compute capability 8.0
-  const char* why;  ///< what speaks for it, in a few words
+  const char* why;  ///< why to choose it, in a few words
   void (*start)(const Attention&);
-  std::span<const ThreadPart> thread{};  ///< who holds what, for --list
+  std::span<const ThreadPart> thread{};  ///< which thread holds what, for --list
 };
 
-/// Those of the narrowest width that holds d that the device can run. The first is the default: the first of them that gives each
-/// multiprocessor a block, or else the one with most blocks; the others follow in the order of the table. A block has a tile of
-/// queries of a query head; with Pass::backward, of keys of a key/value head.
+/// The sizes of the narrowest width that holds d which the device can run. The default comes first: the first size that gives
+/// each multiprocessor a block, or otherwise the one with the most blocks; the others follow in table order. A block has a tile
+/// of queries of a query head; with Pass::backward, of keys of a key/value head.
 std::vector<TileChoice> choices(std::span<const CompiledShape>, const Problem&, Pass, const DeviceLimits&);
 
-/// Starts the one that has the tiles of the run.
+/// Starts the size that the run has chosen.
 void start(std::span<const CompiledShape>, const Attention&);
 
-// The same as functions for a Variant, for a table in namespace scope. Static, as the tables of several files have one name: g++ 14 would
-// take their functions for one.
+// The same as functions for a Variant, for a table in namespace scope. They are static because the tables of several files
+// share a name, and g++ 14 would merge their functions.
 template <const auto& shapes>
 static std::vector<TileChoice> choices_of(const Problem& p, Pass pass, const DeviceLimits& limits) {
   return choices(shapes, p, pass, limits);

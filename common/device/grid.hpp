@@ -8,10 +8,10 @@
 
 namespace flash {
 
-/// Blocks that cover n elements, `size` to a block.
+/// Blocks that cover n elements, `size` per block.
 inline unsigned blocks_for(int n, int size) { return static_cast<unsigned>((static_cast<long long>(n) + size - 1) / size); }
 
-/// "" or why a grid cannot hold the problem that has a layer for each batch and head, and in each layer a row of blocks for every
+/// "" or why a grid cannot hold a problem with one layer per batch and head, and in each layer a row of blocks per
 /// `rows_per_block` queries or keys: CUDA allows 65535 in y and in z.
 inline std::string refuse_grid_beyond(const Problem& p, int rows_per_block) {
   constexpr std::int64_t limit = 65535;
@@ -28,7 +28,7 @@ inline std::string refuse_grid_beyond(const Problem& p, int rows_per_block) {
   return "";
 }
 
-/// "" or why a grid cannot hold the problem that has a block for every `rows_per_block` rows of each head, all in x.
+/// "" or why a grid cannot hold a problem with one block per `rows_per_block` rows of each head, all in x.
 inline std::string refuse_row_of_blocks(std::int64_t heads, int rows, int rows_per_block) {
   constexpr std::int64_t limit = 2147483647;
   if (heads <= limit / blocks_for(rows, rows_per_block)) return "";

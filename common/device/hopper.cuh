@@ -1,9 +1,9 @@
-// What Hopper adds: copies by the Tensor Memory Accelerator (TMA), mbarriers that count their bytes, named barriers between some of the warps,
-// registers that move between warps; products of a warpgroup are in wgmma.cuh. common/simt/hopper.hpp has the same names for the CPU, and says what
-// misuse it finds. Sections in quotation marks are those of the PTX ISA.
+// Hopper's instructions: copies by the Tensor Memory Accelerator (TMA), mbarriers that count their bytes, named barriers for
+// some of the warps, registers that move between warps; warpgroup products are in wgmma.cuh. common/simt/hopper.hpp has the
+// same names for the CPU, and lists the misuse that it finds. Titles in quotation marks are sections of the PTX ISA.
 //
-// Everything but setmaxnreg runs on every GPU since sm_90; code for another architecture traps. Memory is shared memory of the block unless it
-// is called global.
+// Everything except setmaxnreg runs on every GPU since sm_90; code for another architecture traps. Memory means the block's
+// shared memory unless it is called global.
 #pragma once
 
 #include "common/attention/tensor_map.hpp"
@@ -29,31 +29,32 @@
 namespace flash {
 inline namespace gpu {
 
-// ---- mbarriers: "Parallel Synchronization and Communication Instructions: mbarrier" ------------------------------------------------
+// ---- mbarriers: "Parallel Synchronization and Communication Instructions: mbarrier" -----------------------------------------
 //
-// An mbarrier goes from phase to phase, numbered from 0. A phase is over when `arrivals` threads have arrived and, if bytes were expected in
-// it, as many have been copied. What a thread did before it arrived, and the copies of the phase, lie before what follows a wait for that phase.
+// An mbarrier goes through phases, numbered from 0. A phase completes when `arrivals` threads have arrived and all bytes that
+// were expected in it have been copied. A thread's accesses before its arrival, and the copies of the phase, happen before
+// whatever follows a wait for that phase.
 
 struct alignas(8) Mbarrier {
   unsigned long long word;
 };
 
-/// By one thread, which then calls fence_mbarrier_init(), and all __syncthreads().
+/// Called by one thread, which then calls fence_mbarrier_init(); after that all threads call __syncthreads().
 __device__ inline void mbarrier_init(Mbarrier& barrier, int arrivals) {
   FLASH_SM90("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)), "r"(arrivals) : "memory");
 }
-/// Makes initialised mbarriers known to the TMA.
+/// Makes initialised mbarriers visible to the TMA.
 __device__ inline void fence_mbarrier_init() { FLASH_SM90("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
 __device__ inline void mbarrier_arrive(Mbarrier& barrier) {
   FLASH_SM90("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&barrier)) : "memory");
 }
-/// Arrives, and the phase expects `bytes` more from copies: whole boxes, even at the edge of a tensor.
+/// Arrives, and makes the phase expect `bytes` more from copies: whole boxes, even at the edge of a tensor.
 __device__ inline void mbarrier_arrive_expect_tx(Mbarrier& barrier, int bytes) {
   FLASH_SM90("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)), "r"(bytes) : "memory");
 }
-/// Waits until the phase of this parity (number % 2) is over. A wait for the last phase but one passes or hangs, so wait for each in turn.
-/// "Phase -1", of parity 1, is over from the start: a ring that begins empty needs no arrivals.
+/// Waits until the phase of this parity (phase % 2) is complete. Parities repeat every two phases: skip one and the wait
+/// returns at once or never. "Phase -1", of parity 1, is complete from the start: a ring that begins empty needs no arrivals.
 __device__ inline void mbarrier_wait(Mbarrier& barrier, int parity) {
   unsigned over = 0;
   while (over == 0) {
@@ -67,19 +68,20 @@ __device__ inline void mbarrier_wait(Mbarrier& barrier, int parity) {
   }
 }
 
-// ---- TMA, tiles: "Data Movement and Conversion Instructions: Tensor copy" -------------------------------------------------------------
+// ---- TMA, tiles: "Data Movement and Conversion Instructions: Tensor copy" ---------------------------------------------------
 //
-// One thread copies a box: 64 columns of some rows of one head. In shared memory it is a panel of wgmma_operand.hpp: rows of 128 bytes, swizzled,
-// at a multiple of 1024 bytes. Its first column is a multiple of 8. Kernels take maps as `const __grid_constant__ TensorMap`.
+// One thread copies a box: 64 columns of some rows of one head. In shared memory it is a panel of wgmma_operand.hpp: rows of
+// 128 bytes, swizzled, at a multiple of 1024 bytes. Its first column is a multiple of 8. Kernels take maps as `const
+// __grid_constant__ TensorMap`.
 
 struct TensorMap {
   CUtensorMap map;
 };
-/// On the host. Throws std::logic_error where why_no_tensor_map() says why, DeviceError if the driver refuses.
+/// Host function. Throws std::logic_error if why_no_tensor_map() gives a reason, DeviceError if the driver refuses.
 TensorMap tensor_map(const TensorRef&, int box_rows);
 
-/// Global to shared memory: the box whose first element is (batch, head, row, col). What lies outside of the tensor becomes zero. Its
-/// box_rows * 128 bytes count for the phase of the mbarrier that is not over.
+/// Global to shared memory: the box whose first element is (batch, head, row, col), with zeros outside the tensor. Its box_rows
+/// * 128 bytes count towards the mbarrier's current phase.
 __device__ inline void tma_load(void* panel, const TensorMap& map, Mbarrier& barrier, int col, int row, int head, int batch) {
   FLASH_SM90(
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::
@@ -87,16 +89,16 @@ __device__ inline void tma_load(void* panel, const TensorMap& map, Mbarrier& bar
       "l"(&map.map), "r"(shared_address(&barrier)), "r"(col), "r"(row), "r"(head), "r"(batch)
       : "memory");
 }
-/// Shared to global memory; what lies outside of the tensor is left out. Joins the thread's bulk group, see bulk_commit().
+/// Shared to global memory; elements outside the tensor are skipped. Joins the thread's bulk group, see bulk_commit().
 __device__ inline void tma_store(const TensorMap& map, const void* panel, int col, int row, int head, int batch) {
   FLASH_SM90("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(&map.map),
              "r"(shared_address(panel)), "r"(col), "r"(row), "r"(head), "r"(batch)
              : "memory");
 }
 
-// ---- Bulk copies of adjacent bytes: "Bulk copy". One thread; addresses and sizes are multiples of 16 ------------------------------------
+// ---- Bulk copies of adjacent bytes: "Bulk copy". One thread; addresses and sizes are multiples of 16 ------------------------
 
-/// Global to shared memory; the bytes count for the mbarrier.
+/// Global to shared memory; the bytes count towards the mbarrier.
 __device__ inline void bulk_load(void* to, const void* from, int bytes, Mbarrier& barrier) {
   FLASH_SM90(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)),
@@ -108,63 +110,65 @@ __device__ inline void bulk_store(void* to, const void* from, int bytes) {
   FLASH_SM90("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)), "r"(bytes)
              : "memory");
 }
-/// Adds fp32 numbers to those in global memory, each sum atomic, in the thread's bulk group.
+/// Adds fp32 elements to global memory, each addition atomic, in the thread's bulk group.
 __device__ inline void bulk_reduce_add(float* to, const float* from, int bytes) {
   FLASH_SM90("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)),
              "r"(bytes)
              : "memory");
 }
-/// Closes a group: this thread's stores and reductions since the last one.
+/// Closes a group: this thread's stores and reductions since the previous group.
 __device__ inline void bulk_commit() { FLASH_SM90("cp.async.bulk.commit_group;" ::: "memory"); }
-/// All but the Newest groups of this thread have read their shared memory, which may be written again.
+/// Waits until all but the Newest groups of this thread have read their shared memory, which may then be overwritten.
 template <int Newest>
 __device__ inline void bulk_wait_read() {
   FLASH_SM90("cp.async.bulk.wait_group.read %0;" ::"n"(Newest) : "memory");
 }
-/// All but the Newest groups are complete: global memory has what they brought.
+/// Waits until all but the Newest groups are complete: their data is in global memory.
 template <int Newest>
 __device__ inline void bulk_wait() {
   FLASH_SM90("cp.async.bulk.wait_group %0;" ::"n"(Newest) : "memory");
 }
 
-// ---- What threads store themselves and the TMA or wgmma reads: "Async proxy" -------------------------------------------------------------
+// ---- Data that threads store and the TMA or wgmma reads: "Async proxy" ------------------------------------------------------
 
-/// By each thread that has stored to shared memory, before the barrier after which the TMA or wgmma reads it; or after the barrier, by a thread
-/// that is ordered before who asks for the read.
+/// Called by each thread that has stored to shared memory, before the barrier after which the TMA or wgmma reads it; or after
+/// the barrier, by a thread that is ordered before the thread that requests the read.
 __device__ inline void fence_proxy_async() { FLASH_SM90("fence.proxy.async.shared::cta;" ::: "memory"); }
-/// The same for global memory: the TMA, which this thread asks next, finds there what the thread has stored, or knows to be stored.
+/// The same for global memory: TMA operations that this thread requests later see its stores, and stores that it has
+/// synchronised with.
 __device__ inline void fence_proxy_async_global() { FLASH_SM90("fence.proxy.async.global;" ::: "memory"); }
 
-// ---- Named barriers: "bar". Ids 1 to 15 (0 is __syncthreads); counts are multiples of 32; whole warps call them -------------------------
+// ---- Named barriers: "bar". Ids 1 to 15 (0 is __syncthreads); counts are multiples of 32; whole warps call them -------------
 
-/// Waits until `threads` threads have come, by either function.
+/// Waits until `threads` threads have arrived, by either function.
 __device__ inline void named_barrier_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
-/// Counts, and does not wait.
+/// Arrives without waiting.
 __device__ inline void named_barrier_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// ---- A warp as a whole -----------------------------------------------------------------------------------------------------------------
+// ---- A warp as a whole ------------------------------------------------------------------------------------------------------
 
-/// ldmatrix_x4 the other way: lane i passes the address of row i % 8 of matrix i / 8, which gets M(g, 2t..2t+1) of matrix m from r[m].
+/// The inverse of ldmatrix_x4: lane i passes the address of row i % 8 of matrix i / 8; M(g, 2t..2t+1) of matrix m is written
+/// from r[m].
 __device__ inline void stmatrix_x4(void* row, const unsigned (&r)[4]) {
   FLASH_SM90("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)), "r"(r[0]),
              "r"(r[1]), "r"(r[2]), "r"(r[3])
              : "memory");
 }
 
-/// True for one lane of the warp, all of which call it.
+/// True for one lane of the warp; all lanes call it.
 __device__ inline bool elect_one() {
   unsigned elected = 0;
   FLASH_SM90("{\n.reg .pred elected;\nelect.sync _|elected, 0xffffffff;\nselp.u32 %0, 1, 0, elected;\n}" : "=r"(elected));
   return elected != 0;
 }
 
-/// From here on each thread of this warpgroup has no more, or may have up to, Registers of them: "setmaxnreg". All four warps call it. What one
-/// warpgroup gives up another one gets, which waits until there is enough. At first a thread has 65536 / threads, rounded down to a multiple of 8.
-/// The kernel needs __launch_bounds__(threads, 1).
+/// Lowers (dec) or raises (inc) the register limit of each thread of this warpgroup: "setmaxnreg". All four warps call it.
+/// Registers that one warpgroup releases become available to another, which waits until there are enough. At launch a thread
+/// has 65536 / threads, rounded down to a multiple of 8. The kernel needs __launch_bounds__(threads, 1).
 template <int Registers>
 __device__ inline void setmaxnreg_dec() {
   static_assert(Registers % 8 == 0 && Registers >= 24 && Registers <= 256, "a multiple of 8 from 24 to 256");

@@ -11,7 +11,7 @@ namespace {
 // A warp is a row of the tile: 32 threads side by side read 32 neighbouring elements, one 128-byte line of HBM.
 constexpr int TILE = 32;
 
-// One column of padding: a warp that walks down a column of a tile then meets 32 different banks, not one bank 32 times.
+// One column of padding: a warp that walks down a column of a tile then hits 32 different banks, not one bank 32 times.
 using Tile = float[TILE][TILE + 1];
 
 /// Copies the TILE x TILE tile of M that starts at (row0, col0), with zeros beyond the edges, so that products need no test.
@@ -26,8 +26,8 @@ __device__ inline void load_tile(Tile& tile, const Matrix<const float>& M, int r
 /// Each element of a tile is read TILE times from shared memory, so A and B are read TILE times less from HBM (1.6).
 template <bool TransposeA, bool TransposeB>
 __device__ float tile_product(const Matrix<const float>& A, const Matrix<const float>& B, int row0, int col0, int depth) {
-  __shared__ Tile A_tile;  // [TILE rows, TILE of depth], or its transpose as it lies in memory
-  __shared__ Tile B_tile;  // [TILE of depth, TILE columns], or its transpose
+  __shared__ Tile A_tile;  // [TILE rows, TILE of depth], or the transpose if A is stored transposed
+  __shared__ Tile B_tile;  // [TILE of depth, TILE columns], or the transpose
   const int row = threadIdx.y;
   const int col = threadIdx.x;
   float sum = 0.0f;

@@ -1,8 +1,8 @@
-// Instructions that CUDA C++ has no function for, each behind a name. common/simt/ptx.hpp has the same names for the CPU.
+// Instructions for which CUDA C++ has no function, each wrapped in one. common/simt/ptx.hpp has the same names for the CPU.
 //
-// Fragments: how the 32 lanes of a warp hold a tile. With g = lane / 4 and t = lane % 4, and two 16-bit numbers in a register,
-// the one with the lower column (A) or row (B) in the lower half (PTX ISA, "Matrix Fragments for mma.m16n8k16 / m16n8k8"; the
-// same as functions: fragments.hpp):
+// Fragments: how the 32 lanes of a warp hold a tile, with g = lane / 4 and t = lane % 4. A register holds two 16-bit elements,
+// the one with the lower column (A) or row (B) in the lower half (PTX ISA, "Matrix Fragments for mma.m16n8k16 / m16n8k8";
+// fragments.hpp has them as functions):
 //
 //   A [16, 16]   a[0] = A(g, 2t..2t+1)     a[1] = A(g+8, 2t..2t+1)    a[2] = A(g, 2t+8..2t+9)    a[3] = A(g+8, 2t+8..2t+9)
 //   B [16, 8]    b[0] = B(2t..2t+1, g)     b[1] = B(2t+8..2t+9, g)
@@ -17,15 +17,15 @@
 namespace flash {
 inline namespace gpu {
 
-/// The address of shared memory as PTX counts it.
+/// An address in shared memory, in the form that PTX takes.
 __device__ inline unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
-// ---- ldmatrix: 8 x 8 matrices of 16-bit numbers from shared memory to registers ---------------------------------------------
+// ---- ldmatrix: 8 x 8 matrices of 16-bit elements from shared memory to registers --------------------------------------------
 //
-// Lane i passes the address of a row of 8 numbers (16 bytes, aligned to 16): lanes 0..7 those of matrix 0, 8..15 of matrix 1,
-// ... (x1 and x2 ignore what the other lanes pass, but it must be a valid address). r[m] gets M(g, 2t..2t+1) of matrix m; with
+// Each lane passes the address of a row of 8 elements (16 bytes, 16-byte aligned): lanes 0..7 the rows of matrix 0, 8..15 of
+// matrix 1, ... (x1 and x2 ignore the other lanes' addresses, which must be valid). r[m] gets M(g, 2t..2t+1) of matrix m; with
 // _trans M(2t..2t+1, g).
 
 __device__ inline void ldmatrix_x1(unsigned (&r)[1], const void* row) {
@@ -104,7 +104,7 @@ __device__ inline void mma_m16n8k16_bf16(float (&d)[4], const unsigned (&a)[4], 
 #endif
 }
 
-// ---- two fp32 numbers, rounded to 16 bits, as the halves of a register ------------------------------------------------------
+// ---- two fp32 values, rounded to 16 bits, as the halves of a register -------------------------------------------------------
 
 /// fp16; `low` in the lower half.
 __device__ inline unsigned pack_f16(float low, float high) {

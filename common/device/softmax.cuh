@@ -1,13 +1,13 @@
-// What a softmax needs beside a tile of scores in registers: a number for each row, and the rules that turn products into
-// scores. Chapter 06 introduces both for tiles of threads, chapter 08 has them for fragments of mma. To either, a tile is a
-// type that says who holds what of it:
+// A softmax over tiles of scores in registers: values per row, and the rules that turn products into scores. Chapter 06
+// introduces both for tiles of threads, chapter 08 applies them to mma fragments. In both, a tile is a type that says which
+// elements a lane holds:
 //
-//   Tile::ROWS, Tile::LANES       rows that a lane meets; neighbouring lanes that share a row
+//   Tile::ROWS, Tile::LANES       rows that a lane holds elements of; neighbouring lanes that share a row
 //   Tile::HEIGHT, Tile::WIDTH     rows and columns of the tile
-//   each(f)                       f(number, r) for each number that the lane holds, r = 0 .. ROWS - 1 its row
-//   each_at(f)                    f(number, row, col) with its place in the tile
+//   each(f)                       f(element, r) for every element that the lane holds, r = 0 .. ROWS - 1 its row
+//   each_at(f)                    f(element, row, col) with its position in the tile
 //
-// All loops are unrolled, so that every index is a constant and every number lives in a register.
+// All loops are unrolled, so that every index is a constant and every element is in a register.
 #pragma once
 
 #include "common/device/device.cuh"
@@ -19,9 +19,9 @@ namespace {
 
 constexpr float LOG2_E = 1.44269504f;
 
-// ---- Row statistics ----------------------------------------------------------------------------------------------------------
+// ---- Row statistics ---------------------------------------------------------------------------------------------------------
 
-/// One number for each row that a lane meets, such as m, l and alpha.
+/// One value for every row that a lane holds elements of, such as m, l and alpha.
 template <int N>
 struct Rows {
   float number[N];
@@ -30,7 +30,7 @@ struct Rows {
     each([&](float& x, int) { x = all; });
   }
 
-  /// f(number, r) for each row r.
+  /// Calls f(value, r) for every row r.
   template <class F>
   __device__ Rows& each(F f) {
 #pragma unroll
@@ -48,7 +48,7 @@ struct Rows {
   }
 };
 
-/// The largest number of each row, in all lanes that share it.
+/// The maximum of each row, in all lanes that share it.
 template <class Tile>
 __device__ Rows<Tile::ROWS> row_max(const Tile& S) {
   Rows<Tile::ROWS> largest(-INFINITY);
@@ -59,7 +59,7 @@ __device__ Rows<Tile::ROWS> row_max(const Tile& S) {
   });
 }
 
-/// The sum of what this lane holds of each row. The lanes of a row add their sums up once, at the end: row_sum().
+/// The sum over this lane's elements of each row. The lanes of a row add up their sums once, at the end: row_sum().
 template <class Tile>
 __device__ Rows<Tile::ROWS> lane_sum(const Tile& S) {
   Rows<Tile::ROWS> sum(0.0f);
@@ -67,7 +67,7 @@ __device__ Rows<Tile::ROWS> lane_sum(const Tile& S) {
   return sum;
 }
 
-/// The sum of the numbers that the lanes of each row have in `sum`.
+/// The row's sum over all lanes that share it, from each lane's `sum`.
 template <class Tile>
 __device__ Rows<Tile::ROWS> row_sum(Rows<Tile::ROWS> sum) {
   return sum.each([](float& x, int) {
@@ -76,27 +76,27 @@ __device__ Rows<Tile::ROWS> row_sum(Rows<Tile::ROWS> sum) {
   });
 }
 
-// ---- Scores ------------------------------------------------------------------------------------------------------------------
+// ---- Scores -----------------------------------------------------------------------------------------------------------------
 
 /// How products become scores: scale Q K^T + bias, masked. Made on the host.
 struct ScoreRule {
   Problem problem;
   Bias bias;
-  bool scale_first;  ///< scores are scaled here, at once; else `factor` becomes part of the exponent
-  float factor;      ///< that scores lack after apply(): 1 or the scale
+  bool scale_first;  ///< apply() scales the scores; otherwise `factor` becomes part of the exponent
+  float factor;      ///< still to be multiplied after apply(): 1 or the scale
 
-  /// Turns products into scores. S: of a head (counted over all batches), its first row is query row0, its first column key
-  /// col0. Transposed: rows are keys, columns queries.
+  /// Turns products into scores. S belongs to a head (counted over all batches); its first row is query row0, its first column
+  /// key col0. Transposed: rows are keys, columns queries.
   template <bool Transposed = false, class Tile>
   __device__ void apply(Tile& S, int head, int row0, int col0) const {
-    // row0 is the same for all tiles of a block, except in chapter 07. Opaque: what rare tiles make of it is computed for them,
-    // not kept in registers all the time.
+    // row0 is the same for all tiles of a block, except in chapter 07. opaque() stops the compiler from hoisting the addresses
+    // of rare tiles into every tile.
     const int i0 = Transposed ? col0 : opaque(row0), j0 = Transposed ? opaque(row0) : col0;
     if (scale_first) scale_and_add_bias<Transposed>(S, opaque(head), i0, j0);
     mask<Transposed>(S, i0, j0);
   }
 
-  /// The same where scores are not scaled first: i0 is the first query, j0 the first key.
+  /// Only masks, for scores that are not scaled first: i0 is the first query, j0 the first key.
   template <bool Transposed = false, class Tile>
   __device__ void mask(Tile& S, int i0, int j0) const {
     const int end = j0 + (Transposed ? Tile::HEIGHT : Tile::WIDTH);
@@ -126,11 +126,11 @@ struct ScoreRule {
   }
 };
 
-/// Are scores scaled before the maximum is taken? With a bias, which is added to scaled scores; with a scale that is not positive, which
-/// would turn the maximum into a minimum; and with one so large that its product with log2 e might overflow.
+/// Whether scores are scaled before the maximum is taken: with a bias, which is added to scaled scores; with a scale that is
+/// not positive, which would turn the maximum into a minimum; and with a scale whose product with log2 e might overflow.
 inline bool scales_first(const Problem& p) { return p.bias != BiasKind::none || !(p.scale > 0.0f && p.scale < 1e30f); }
 
-/// The rule of a run.
+/// The rule for a run.
 inline ScoreRule score_rule(const Attention& a, bool always_scale_first = false) {
   const Problem& p = a.problem;
   const bool scale_first = always_scale_first || scales_first(p);

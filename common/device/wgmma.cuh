@@ -1,8 +1,9 @@
-// Products of a warpgroup, four warps that begin at a multiple of four: "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
-// common/simt/wgmma.hpp has the same names for the CPU.
+// Products of a warpgroup, four consecutive warps of which the first is a multiple of four: "Asynchronous Warpgroup Level
+// Matrix Multiply-Accumulate Instructions" in the PTX ISA. common/simt/wgmma.hpp has the same names for the CPU.
 //
-// D [64, N] = A B, or D += A B, with A [64, 16] and B [16, N] of fp16 or bf16 and fp32 sums. All 128 threads call it. The product runs by itself:
-// until the warpgroup has waited for its group, D, A in registers and what it reads of shared memory belong to it.
+// D [64, N] = A B, or D += A B, with A [64, 16] and B [16, N] in fp16 or bf16 and fp32 sums. All 128 threads call it. The
+// product runs asynchronously: until the warpgroup has waited for its group, D, A in registers and the operands in shared
+// memory must not be touched.
 //
 //   const KMajor<64> Q = k_major<64>(Q_tile);  const KMajor<Bc> K = k_major<Bc>(K_tile);
 //   wgmma_fence();                                                                    // S may be used by wgmma from here on
@@ -10,7 +11,7 @@
 //   wgmma_commit();
 //   wgmma_wait<0>(S);                                                                 // S may be read
 //
-// Who holds what of D: wgmma_row() and wgmma_col() of wgmma_operand.hpp.
+// Which thread holds which elements of D: wgmma_row() and wgmma_col() of wgmma_operand.hpp.
 #pragma once
 
 #include "common/attention/wgmma_operand.hpp"
@@ -36,13 +37,13 @@ __device__ inline MnMajor<Rows> mn_major(const void* tile, int col = 0) {
   return mn_major_at<Rows>(shared_address(tile), col);
 }
 
-/// Before the first product after registers of D or A were touched; and before a product for other accumulators, or ptxas adds it, and a wait with it
-/// (its messages C7519 and C7517).
+/// Required after ordinary code has touched registers of D or A, and when the accumulators change; otherwise ptxas inserts a
+/// fence and a wait (its messages C7519 and C7517).
 __device__ inline void wgmma_fence() { FLASH_SM90A("wgmma.fence.sync.aligned;" ::: "memory"); }
-/// Closes a group: the products since the last one.
+/// Closes a group: the products since the previous group.
 __device__ inline void wgmma_commit() { FLASH_SM90A("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
-/// All but the Newest groups are complete; the accumulators named here are, and may be touched.
+/// Waits until all but the Newest groups are complete; the accumulators named here are among them and may be touched.
 template <int Newest, int... Registers>
 __device__ inline void wgmma_wait(float (&... complete)[Registers]) {
   FLASH_SM90A("wgmma.wait_group.sync.aligned %0;" ::"n"(Newest) : "memory");
@@ -60,7 +61,7 @@ __device__ inline void wgmma(float (&d)[Registers], WgmmaOperand<A> a, WgmmaOper
   WgmmaShape<Registers>::template product<T, A == Major::mn, B == Major::mn>(d, wgmma_descriptor(a), wgmma_descriptor(b),
                                                                              accumulate);
 }
-/// D (+)= A B with A in registers: four of 16 columns, as of mma.m16n8k16.
+/// D (+)= A B with A in registers: four per 16 columns, in the layout of mma.m16n8k16.
 template <class T, int Registers, Major B>
 __device__ inline void wgmma(float (&d)[Registers], const unsigned (&a)[4], WgmmaOperand<B> b, bool accumulate) {
   WgmmaShape<Registers>::template product<T, B == Major::mn>(d, a, wgmma_descriptor(b), accumulate);

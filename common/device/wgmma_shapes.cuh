@@ -1,4 +1,4 @@
-// The instructions of wgmma.cuh, one for each N: all that differs is how many registers the assembly has to list.
+// The instructions of wgmma.cuh, one per N: they differ only in the number of registers that the assembly has to list.
 #pragma once
 
 #include "common/attention/wgmma_operand.hpp"
@@ -15,13 +15,13 @@ __device__ inline unsigned long long wgmma_descriptor(WgmmaOperand<M> operand) {
   return static_cast<unsigned long long>(operand.high) << 32 | operand.low;
 }
 
-/// For D with so many registers.
+/// Selected by the number of D's registers.
 template <int Registers>
 struct WgmmaShape {
   static_assert(Registers == 0, "these wrappers have N = 16, 32, ..., 256: 8, 16, ..., 128 registers");
 };
 
-// The first n registers: their places in the assembly, and what is put there.
+// The first n registers: their placeholders in the assembly, and their operands.
 #define FLASH_8(i) \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 #define FLASH_NAMES_8 "%0, %1, %2, %3, %4, %5, %6, %7"
@@ -57,8 +57,8 @@ struct WgmmaShape {
 #define FLASH_D_120 FLASH_D_112, FLASH_8(112)
 #define FLASH_D_128 FLASH_D_120, FLASH_8(120)
 
-// One instruction; `accumulate` is a predicate, the numbers are scales of A and B and whether each is transposed. What follows D's registers is
-// numbered p0 to p6.
+// One instruction. `accumulate` is a predicate; the immediate operands are the scales of A and B and whether each is
+// transposed. The operands after D's registers are numbered p0 to p6.
 #define FLASH_SHARED(n, registers, type, p0, p1, p2, p3, p4)                                               \
   FLASH_SM90A("{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %" #p2                                   \
               ", 0;\n"                                                                                     \

@@ -107,7 +107,9 @@ def boxed_run(argv, folder, settings, cwd, read, keep, seconds, memory, file_siz
         if not ended:
             raise Fault(f"the sandbox ended with {code}: {said.splitlines()[0] if said else 'killed from outside'}")
         if code != 0 and code != 128 + signal.SIGXFSZ:  # that is tar, at the limit of a file
-            raise Fault(f"the sandbox's results cannot be kept: {(said[ended.end() :].strip() or str(code)).splitlines()[0]}")
+            why = (said[ended.end() :].strip() or str(code)).splitlines()[0]
+            full = re.search(r"No space left|Wrote only", why)  # tar's two ways to say so
+            raise Fault(f"no space left in {tempfile.gettempdir()}" if full else f"the sandbox's results cannot be kept: {why}")
         unpack(out, folder)
     code = int(ended.group(1))
     code = 128 - code if code > 128 else code
