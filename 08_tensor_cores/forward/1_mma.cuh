@@ -81,7 +81,7 @@ struct Right {
       const int row = 16 * k + fragment::b_row(lane, r % 2), col = 16 * j + r / 2 * 8 + fragment::b_col(lane);
       const unsigned short first = tile.template as<unsigned short>(row, col);
       const unsigned short second = tile.template as<unsigned short>(row + 1, col);
-      B[r] = first | static_cast<unsigned>(second) << 16;  // the lower row in the lower half
+      B[r] = first | static_cast<unsigned>(second) << 16;
     }
   }
 };

@@ -1,6 +1,6 @@
 #include "common/simt/schedule.hpp"
 
-#include "common/simt/machine/names.hpp"
+#include "common/simt/machine/messages.hpp"
 
 namespace flash {
 inline namespace simt {

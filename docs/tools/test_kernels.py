@@ -27,7 +27,7 @@ ORDERS = {  # picture: (kernel, where its loop begins and ends, the calls that i
     ),
     "pipeline_07": (
         "07_fa2_backward/2_one_kernel.cuh",
-        "for (int row0 = first_row",
+        "for (int query0 = first_query",
         "write_tile(",
         "cp_async_wait __syncthreads add_product store_P __syncthreads store_dS __syncthreads add_product __syncthreads "
         "load_queries add_product add_atomically",

@@ -30,11 +30,11 @@ std::string said(void (*launch_case)(void*), Order order, std::uint64_t seed, bo
   return text;
 }
 
-struct Schedule {
+struct Seeded {
   Order order;
   std::uint64_t seed = 0;
 };
-constexpr Schedule schedules[] = {
+constexpr Seeded orders[] = {
     {Order::forward}, {Order::reverse}, {Order::random, 1}, {Order::random, 2}, {Order::random, 3}};
 
 }  // namespace
@@ -44,9 +44,7 @@ TEST_CASE("zoo: hazards of asynchronous copies and products") {
   for (const AsyncCase& each : cpu_async_cases()) {
     const std::string name = each.name;
     CAPTURE(name);
-    for (const Schedule& schedule : schedules) {
-      const Order order = schedule.order;
-      const std::uint64_t seed = schedule.seed;
+    for (const auto& [order, seed] : orders) {
       CAPTURE(static_cast<int>(order));
       CAPTURE(seed);
       CHECK(said(each.right, order, seed) == "");
