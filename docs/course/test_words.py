@@ -30,7 +30,7 @@ class Messages(unittest.TestCase):
         array = self.told(NAME, "  float x[4];\n  for (int j = 0; j < problem.Nk + 1; ++j) x[j] = 1.0f;\n  P(i, 0) = x[0];\n")
         self.assertIn("does not exist at 01_softmax.cuh:88 The kernel touched an element that does not exist", array)
         e = exercise.load("06_rows_in_registers")
-        unwritten = self.told(e.name, e.parts()[1].replace("    load_tile<Shape::Width>(V_smem, V, col0, wide);\n", ""))
+        unwritten = self.told(e.name, e.parts()[1].replace("    load_tile<Shape::Width>(V_smem, V, key0, wide);\n", ""))
         self.assertIn("Shared memory holds nothing until a thread writes to it", unwritten)
 
     def test_a_program_that_does_not_end(self):

@@ -21,7 +21,7 @@ COPIES = [  # where it is introduced, where later steps take it from, what
 ORDERS = {  # picture: (kernel, where its loop begins and ends, the calls that it shows)
     "pipeline_06": (
         "06_fa2_forward/4_async_copies.cuh",
-        "for (int col0 = 0;",
+        "for (int key0 = 0;",
         "write_output(O_all",
         "cp_async_wait __syncthreads load_async add_product raise cp_async_wait __syncthreads load_async store_transposed add_product",
     ),

@@ -211,7 +211,8 @@ void Copies::finish(const Store& store) const {
     const std::byte* const data = store.data.data() + piece.offset;
     if (!store.add) {
       std::memcpy(piece.global, data, piece.bytes);
-      if (instruments.watch != nullptr) instruments.watch->assume_written(number(piece.global), piece.bytes);
+      // Not by `instruments`, which are reset when what is left at the end of the block happens.
+      if (watcher_.watch() != nullptr) watcher_.watch()->assume_written(number(piece.global), piece.bytes);
       continue;
     }
     for (std::size_t i = 0; i < piece.bytes / sizeof(float); ++i) {  // other blocks add, too

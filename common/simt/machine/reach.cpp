@@ -2,7 +2,6 @@
 
 #include "common/simt/machine/messages.hpp"
 #include "common/simt/machine/module.hpp"
-#include "common/simt/machine/messages.hpp"
 #include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/source_line.hpp"
 #include "common/simt/machine/worker.hpp"
