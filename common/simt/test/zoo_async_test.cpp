@@ -34,8 +34,7 @@ struct Seeded {
   Order order;
   std::uint64_t seed = 0;
 };
-constexpr Seeded orders[] = {
-    {Order::forward}, {Order::reverse}, {Order::random, 1}, {Order::random, 2}, {Order::random, 3}};
+constexpr Seeded orders[] = {{Order::forward}, {Order::reverse}, {Order::random, 1}, {Order::random, 2}, {Order::random, 3}};
 
 }  // namespace
 
