@@ -26,7 +26,6 @@
 #   few_heads.jsonl       all stages on one batch of 8 heads, N4096 d64 causal: less work than the SMs could share
 #   counted_problem.jsonl the problem whose counts the docs show, so that they can be held against the GPU's own
 #   profile.jsonl         what Nsight Compute says of stage 08, N4096 d128
-#   resources.json        registers and fixed shared memory of every kernel
 # Exits 1 if anything failed, 2 on bad usage, 3 if no GPU answers. FLASH_COMMIT says which commit the results belong to, in a copy of
 # the project of which git knows another or none. All of it takes a quarter of an hour on an H200 with 16 cores: FLASH_CHECK_SECONDS
 # (default 1200) is when the last part, the profile, has to end; what it lacks is said. FLASH_CHECK_PARTS names the parts to run after
@@ -65,10 +64,6 @@ torch_here() {  # asked once, since torch takes seconds to load
 if part tests "tests"; then
   ctest --test-dir "$build" --output-on-failure -j "$(nproc)" >"$output/ctest.log" 2>&1 || fail "ctest"
   grep -A 40 'tests passed\|tests failed' "$output/ctest.log" | head -n 40 | tee "$output/tests.txt"
-  python3 -c 'import json, pathlib, sys
-stages = [json.loads(path.read_text()) for path in sorted(pathlib.Path(sys.argv[1]).glob("*.json"))]
-pathlib.Path(sys.argv[2]).write_text(json.dumps([kernel for stage in stages for kernel in stage["kernels"]]).replace("}, {", "},\n{") + "\n")' \
-    "$build/resources" "$output/resources.json" || fail "resources"
 fi
 
 # Times come next, while nothing else runs.
@@ -220,9 +215,9 @@ if command -v ncu >/dev/null && part profile "profile"; then
   "$build/bin/compare" --device gpu --only 08 --dtype fp16 --batch 4 --heads 16 --seq 4096 --head-dim 128 --no-causal --iterations 5 \
     --save "$output/profile.jsonl" >"$output/compare.log" || fail "compare"
   for rows in compare counted_problem "profile --details"; do
-    [ -e "$output/${rows%% *}.json" ] || continue  # without the part `comparison`
+    [ -e "$output/${rows%% *}.jsonl" ] || continue  # without the part `comparison`
     # shellcheck disable=SC2086  # the last is a name and an option
-    common/profile_gpu.py "$build/bin" "$output/${rows%% *}.json" ${rows#"${rows%% *}"} --seconds $((deadline - SECONDS)) >>"$output/profile.log" 2>&1 ||
+    common/profile_gpu.py "$build/bin" "$output/${rows%% *}.jsonl" ${rows#"${rows%% *}"} --seconds $((deadline - SECONDS)) >>"$output/profile.log" 2>&1 ||
       fail "profile of $rows"
   done
   grep 'not profiled' "$output/profile.log"
