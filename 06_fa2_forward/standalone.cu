@@ -1,7 +1,7 @@
 // FlashAttention-2 in one file, fp32 (Dao 2023, Algorithm 1): queries in the outer loop, both products from register tiles.
 //
-//   for each tile i of Q, a block per tile:   O = 0, l = 0, m = -inf
-//     for each tile j of K and V:
+//   for every tile i of Q, a block per tile:   O = 0, l = 0, m = -inf
+//     for every tile j of K and V:
 //       S = Q_i K_j^T / sqrt(d)                             [Br, d] x [d, Bc]
 //       m_new = max(m, rowmax S),   alpha = e^(m - m_new)
 //       P = e^(S - m_new),   l = alpha l + rowsum P

@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
   // The tiles of dk_dv_kernel with their roles exchanged: the same shared memory.
   constexpr int QUERIES = Shape::Bc, KEYS = Shape::Br;
   const Problem& problem = rule.problem;
-  // The last queries, which see most keys under a causal mask, start first.
+  // The last queries, which see the most keys under a causal mask, start first.
   const BlockOrder order((problem.Nq + QUERIES - 1) / QUERIES, problem.B * problem.H, heads_at_once);
   const int query0 = (order.tiles_of_head - 1 - order.tile) * QUERIES, b = order.head / problem.H, h = order.head % problem.H;
 

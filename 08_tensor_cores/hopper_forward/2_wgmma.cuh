@@ -99,8 +99,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is complete; write after read: this warpgroup has read K_j and V_j
   }
-  named_barrier_sync(1 + warpgroup(),
-                     WARPGROUP);  // write after read: the products of all four warps have read Q; O is staged in its buffer
+  // Write after read: the products of all four warps have read Q; O is staged in its buffer.
+  named_barrier_sync(1 + warpgroup(), WARPGROUP);
   write_output(O, m, l, rule.factor, O_all.head(work.b, work.h), L_all.head_vector(work.b, work.h), work.query0 + warp_row,
                shared.Q().below(warp_row));  // (8.5)
 }

@@ -14,8 +14,7 @@
 // - Blocks are persistent: one per SM, each of which processes one tile of Q after another. The producer already loads the
 //   next.
 //
-// Grid: at most one block per SM. Block: consumer warpgroups, each of which owns 64 rows of S and O, 16 per warp; then the
-// producer.
+// Grid: at most one block per SM. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then the producer.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
 // Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
 #pragma once
@@ -101,8 +100,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     wgmma_wait<0>(registers(O));  // read after write: O is complete
     release(bars.empty_V[stage]);
   }
-  named_barrier_sync(1 + warpgroup(),
-                     WARPGROUP);  // write after read: the products of all four warps have read Q; O is staged in its buffer
+  // Write after read: the products of all four warps have read Q; O is staged in its buffer.
+  named_barrier_sync(1 + warpgroup(), WARPGROUP);
   write_output(O, m, l, rule.factor, O_all.head(work.b, work.h), L_all.head_vector(work.b, work.h), work.query0 + warp_row,
                shared.Q().below(warp_row));  // (8.5)
   fence_proxy_async();                       // write after write: the TMA loads the next Q where this thread has stored O

@@ -12,8 +12,7 @@
 // - A warpgroup is therefore at two positions of the rings at once: K is one tile ahead of V. And O is rescaled only after the
 //   previous tile's P V, which was computed with the old m.
 //
-// Grid: at most one block per SM. Block: consumer warpgroups, each of which owns 64 rows of S and O, 16 per warp; then the
-// producer.
+// Grid: at most one block per SM. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then the producer.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
 // Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
 #pragma once
@@ -129,8 +128,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     release(bars.empty_V[state.KV.stage()]);
     state.KV.next();
   }
-  named_barrier_sync(1 + warpgroup(),
-                     WARPGROUP);  // write after read: the products of all four warps have read Q; O is staged in its buffer
+  // Write after read: the products of all four warps have read Q; O is staged in its buffer.
+  named_barrier_sync(1 + warpgroup(), WARPGROUP);
   write_output(O, m, l, rule.factor, O_all.head(work.b, work.h), L_all.head_vector(work.b, work.h), work.query0 + warp_row,
                shared.Q().below(warp_row));  // (8.5)
   fence_proxy_async();                       // write after write: the TMA loads the next Q where this thread has stored O

@@ -13,8 +13,7 @@
 // - Three stages in the rings, since tiles of keys are smaller.
 // - A warpgroup skips tiles that none of its rows sees, which are a good part of a tall tile under a causal mask or at the end.
 //
-// Grid: at most one block per SM. Block: consumer warpgroups, each of which owns 64 rows of S and O, 16 per warp; then the
-// producer.
+// Grid: at most one block per SM. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then the producer.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
 // Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
 #pragma once
@@ -176,8 +175,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     release(bars.empty_V[state.KV.stage()]);
     state.KV.next();
   }
-  named_barrier_sync(1 + warpgroup(),
-                     WARPGROUP);  // write after read: the products of all four warps have read Q; O is staged in its buffer
+  // Write after read: the products of all four warps have read Q; O is staged in its buffer.
+  named_barrier_sync(1 + warpgroup(), WARPGROUP);
   // opaque(): computed here, not before the loop.
   const int head = opaque(work.head), b = head / rule.problem.H, h = head % rule.problem.H;
   write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), work.query0 + warp_row,

@@ -7,15 +7,13 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 6, with the same tiles except at d = 64:
-// - Work is claimed from a global counter: a block that finishes takes the next tile of Q, longest first. The producer
-//   publishes its index together with Q.
+// - A global counter hands out work: a block that finishes takes the next tile of Q, longest first. Its index comes with Q.
 // - Two tiles of Q, if there is room: while the consumers store O, the next Q, K and V are already being loaded.
 // - Each warp stores its rows of O by TMA from Q's buffer: no lane computes addresses.
 //
-// Grid: at most one block per SM. Block: consumer warpgroups, each of which owns 64 rows of S and O, 16 per warp; then the
-// producer.
-// HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: the counter; padded copies if
-// d % 8 != 0.
+// Grid: at most one block per SM. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then the producer.
+// HBM: Q once, K and V once per tile of Q that sees them, O and L written once.
+// Workspace: the counter; padded copies if d % 8 != 0.
 // Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
 #pragma once
 
@@ -199,8 +197,8 @@ __device__ void consume(const Shared<T, Shape, Shape::Q_STAGES>& shared, const S
     release(bars.empty_V[state.KV.stage()]);
     state.KV.next();
   }
-  named_barrier_sync(1 + warpgroup(),
-                     WARPGROUP);  // write after read: the products of all four warps have read Q; O is staged in its buffer
+  // Write after read: the products of all four warps have read Q; O is staged in its buffer.
+  named_barrier_sync(1 + warpgroup(), WARPGROUP);
   write(O, m, l, rule, O_map, O_all, L_all, opaque(work.head), work.query0 + warp_row, Q_smem.below(warp_row));
   release(bars.empty_Q[state.Q.stage()]);
   state.Q.next();
