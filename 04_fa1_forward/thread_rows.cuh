@@ -49,6 +49,12 @@ __device__ void load_tile(const SharedMatrix<float>& tile, const Matrix<T>& M, i
   }
 }
 
+/// Sets a tile to zero. Each thread clears exactly the elements that load_tile() assigns to it.
+template <int Width>
+__device__ void clear_tile(const SharedMatrix<float>& tile) {
+  for (int e = 4 * threadIdx.x; e < tile.rows * Width; e += 4 * blockDim.x) tile.as<float4>(e / Width, e % Width) = float4{};
+}
+
 /// Copies a tile back to M. Each thread writes exactly the elements that load_tile() assigns to it.
 template <int Width>
 __device__ void store_tile(const Matrix<float>& M, int row0, const SharedMatrix<float>& tile, bool wide) {
