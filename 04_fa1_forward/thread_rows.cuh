@@ -1,5 +1,5 @@
 // One thread owns a row: how its block loads tiles, and the thread's arithmetic, four columns at a time. Chapter 04 introduces
-// it; chapter 05 and step 1 of 06 reuse all of it, steps 2 and 3 of 06 reuse the loads.
+// it; chapter 05 and step 1 of 06 reuse all of it, steps 2 to 4 of 06 reuse the loads.
 #pragma once
 
 #include "common/device/device.cuh"

@@ -1,4 +1,4 @@
-// 06 FlashAttention-2: a type that says which thread holds which elements of a matrix. Step 2 introduces it; from there on the
+// 06 FlashAttention-2: a type that says which thread holds which elements of a matrix. Step 3 introduces it; from there on the
 // kernels read like their equations:
 //
 //   const auto alpha = raise(m, row_max(S));        m, alpha: one value per row (common/device/softmax.cuh)
