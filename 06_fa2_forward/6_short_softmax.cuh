@@ -22,6 +22,7 @@
 
 #include "06_fa2_forward/parts.cuh"
 #include "common/device/compiled.hpp"
+#include "common/device/softmax.cuh"
 
 namespace flash::fa2_forward {
 namespace {

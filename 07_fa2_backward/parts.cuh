@@ -11,6 +11,7 @@
 #include "06_fa2_forward/parts.cuh"
 #include "common/device/compiled.hpp"
 #include "common/device/forward_pass.hpp"
+#include "common/device/softmax.cuh"
 
 namespace flash::fa2_backward {
 namespace {
