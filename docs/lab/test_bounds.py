@@ -95,7 +95,7 @@ def fp32_sum(terms):
     return total
 
 
-@table("05_fa1_backward.md", "of the single chain's")
+@table("numerics.md", "of the single chain's")
 def order_of_sums(rows):
     """The mean error of a hundred sums of random terms."""
     single = None
