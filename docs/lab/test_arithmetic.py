@@ -324,6 +324,26 @@ def row_of_gradients(rows):
     yield *(x * dO[0] for x in p), sum(p)
 
 
+@table("autograd.md", "its gradient")
+def two_paths(rows):
+    weight = lambda s: math.exp(s) / (math.exp(s) + 1)  # noqa: E731
+    s, slope = math.log(3), (weight(math.log(3) + 1e-5) - weight(math.log(3) - 1e-5)) / 2e-5
+    a, l = math.exp(s), math.exp(s) + 1
+    dl = -a / l**2
+    da = 1 / l + dl
+    assert abs(a * da - slope) < 1e-9, "not what finite differences give"
+    yield from [(s, a * da), (a, da), (l, dl), (a / l, 1)]
+
+
+@table("notation.md", "16 bits, tensor cores")
+def peaks(rows):
+    sheet = 1.83 * SMS * WGMMA_FLOPS / 1e3  # by its own clock, to three digits
+    assert abs(sheet / (BF16 / 1e12) - 1) < 1e-3
+    yield (BF16 / 1e12, 1.83), FP32 / 1e12, None
+    yield round(1.98 * SMS * WGMMA_FLOPS / 1e3, -1), 1.98 * SMS * 256 / 1e3, None
+    yield WGMMA_FLOPS, 256, None
+
+
 class Tables(unittest.TestCase):
     def test_every_digit(self):
         for page, words, expected in CHECKS:
