@@ -344,6 +344,17 @@ def peaks(rows):
     yield WGMMA_FLOPS, 256, None
 
 
+@table("decode.md", "part 0: keys 0, 1")
+def two_parts(rows):
+    """(K.3)"""
+    s = SCORES[0]
+    sums = [sum(map(math.exp, part)) for part in (s[:2], s[2:], s)]
+    yield map(math.log, sums)
+    yield sums[0] / sums[2], sums[1] / sums[2], 1
+    weights = list(map(math.exp, s))
+    yield [w / sums[0] for w in weights[:2]] + [0, 0], [0, 0] + [w / sums[1] for w in weights[2:]], [w / sums[2] for w in weights]
+
+
 class Tables(unittest.TestCase):
     def test_every_digit(self):
         for page, words, expected in CHECKS:
