@@ -56,8 +56,8 @@ def tiles_of_04(rows):
         yield (min(paper, d), paper), (br, bc), (2 * bc * width + 2 * br * (width + 4)) / 256
 
 
-@table("04_fa1_forward.md", "clocks of shared memory")
-def clocks_of_04(rows):
+@table("04_fa1_forward.md", "cycles of shared memory")
+def cycles_of_04(rows):
     """(4.8)"""
     *loads, _ = rows
     for _, _, count, each, _, adds, _ in loads:
@@ -95,7 +95,7 @@ def fp32_sum(terms):
     return total
 
 
-@table("05_fa1_backward.md", "of the single chain's")
+@table("numerics.md", "of the single chain's")
 def order_of_sums(rows):
     """The mean error of a hundred sums of random terms."""
     single = None

@@ -71,6 +71,11 @@ def moved_bytes(stage, direction=None, variant=None):
     return "\n\n".join(parts)
 
 
+def first_problem(*arguments):
+    """Of moved_bytes the table that is to be read, without those to unfold."""
+    return moved_bytes(*arguments).split("\n\n<details>")[0]
+
+
 def traffic(row):
     tensors, counted = row["counters"]["tensors"], both_ways(row["counters"])
     square = sum(both_ways(tensors[name]) for name in ["S", "P", "dP", "dS"] if name in tensors)
