@@ -73,13 +73,20 @@ class _Ring:
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
         self.next, self.previous = ((self.rank + step) % self.world for step in (1, -1))
         B, H, n, d = q.shape
-        mine = {"B, H, Hkv, d": (B, H, k.shape[1], d), "dtype": str(q.dtype), "causal": causal, "scale": scale, "zigzag": zigzag}
-        everyone = [None] * self.world
-        self.guarded(lambda: dist.all_gather_object(everyone, (mine, n, k.shape[2]), group=group))
-        for rank, (theirs, _, _) in enumerate(everyone):
-            for name, value in theirs.items():
-                flash_steps._require(value == everyone[0][0][name], f"{name}: {value} on rank {rank}, {everyone[0][0][name]} on rank 0")
-        self.queries, self.keys = ([ours[which] for ours in everyone] for which in (1, 2))
+        told = dist.get_backend(group)
+        told = torch.tensor(
+            (n, k.shape[2], B, H, k.shape[1], d, q.element_size(), q.dtype == torch.bfloat16, causal, zigzag, scale),
+            dtype=torch.float64,
+            device="cpu" if "gloo" in told else q.device,
+        )
+        everyone = [torch.empty_like(told) for _ in range(self.world)]
+        self.guarded(lambda: dist.all_gather(everyone, told, group=group))
+        everyone = [[*map(int, theirs[:-1].tolist()), theirs[-1].item()] for theirs in everyone]
+        self.queries, self.keys = ([theirs[which] for theirs in everyone] for which in (0, 1))
+        names = ("B", "H", "Hkv", "d", "bytes per element", "bf16", "causal", "zigzag", "scale")
+        for rank, theirs in enumerate(everyone):
+            for name, value, first in zip(names, theirs[2:], everyone[0][2:]):
+                flash_steps._require(value == first, f"{name} is {value} on rank {rank} and {first} on rank 0")
 
     def guarded(self, f):
         """A rank that is gone ends the others with one line."""
@@ -126,17 +133,22 @@ class _Ring:
 class _RingAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, ring, scale, stage, variant, backward_variant):
-        O, L = torch.zeros_like(q, dtype=torch.float32), q.new_full(q.shape[:3], -torch.inf, dtype=torch.float32)
+        O = L = None
         keys = [k, v]
         for step in range(ring.world):
             arrived = ring.pass_on(keys, step) if step + 1 < ring.world else None
             for rows, cols, causal in ring.parts(ring.source(step)):
                 part = flash_steps._forward(*_cut(q, *keys, rows, cols), causal, scale, stage, variant, backward_variant)
-                if step == 0 and rows == slice(0, q.shape[2]) and ring.world == 1:
-                    O, L = part
-                else:
-                    flash_steps.merge(O[:, :, rows], L[:, :, rows], *part, stage=stage)
+                if O is None and rows == slice(0, q.shape[2]):
+                    O, L = part  # 16 bits are enough until there is something to add
+                    continue
+                if O is None:
+                    O, L = torch.zeros_like(q), q.new_full(q.shape[:3], -torch.inf, dtype=torch.float32)
+                O = O.float()
+                flash_steps.merge(O[:, :, rows], L[:, :, rows], *part, stage=stage)
             keys = arrived() if arrived else keys
+        if O is None:  # this rank has no rows, or rows that see no key
+            O, L = torch.zeros_like(q), q.new_full(q.shape[:3], -torch.inf, dtype=torch.float32)
         O = O.to(q.dtype)
         ctx.save_for_backward(q, k, v, O, L)
         ctx.ring, ctx.how = ring, (scale, stage, backward_variant)
