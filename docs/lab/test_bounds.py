@@ -114,12 +114,12 @@ def tiles_of_06(step, d):
     """Of the defaults: S and O of a thread, keys of a tile, lanes on a row, threads."""
     if d == 64:
         return (8, 8), (8, 8), 64, 8, 128
-    return ((8, 8), (8, 8), 128, 16, 256) if step == 6 else ((4, 4), (4, 16), 32, 8, 128)
+    return ((8, 8), (8, 8), 128, 16, 256) if step == 7 else ((4, 4), (4, 16), 32, 8, 128)
 
 
 def loads_of_06(step, d):
     (sr, sc), (_, oc), bc, *_ = tiles_of_06(step, d)
-    return ((sr + sc) * d + sr * bc) / 4 + oc * bc / (1 if step == 2 else 4)
+    return ((sr + sc) * d + sr * bc) / 4 + oc * bc / (1 if step < 5 else 4)
 
 
 @table("06_fa2_forward.md", "numbers per multiply-add")
@@ -138,13 +138,13 @@ def issued_06(rows):
     """(6.8)"""
     for step, d, (_, bc), *_ in rows:
         s, o, _, lanes, threads = tiles_of_06(step, d)
-        size, short = math.prod(s), step >= 5
+        size, short = math.prod(s), step >= 6
         products = size * d + math.prod(o) * bc
         others = [
             loads_of_06(step, d),
             (5 if short else 6) * size + s[0] * (5 + 2 * math.log2(lanes)),
             math.prod(o),
-            size / (1 if step == 2 else 4),
+            size / (1 if step < 5 else 4),
             0 if short else 4 * size,
             2 * bc * d / 4 / threads * (1 if step >= 4 else 2),
         ]
