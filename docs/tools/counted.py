@@ -71,6 +71,11 @@ def moved_bytes(stage, direction=None, variant=None):
     return "\n\n".join(parts)
 
 
+def first_problem(*arguments):
+    """Of moved_bytes the table that is to be read, without those to unfold."""
+    return moved_bytes(*arguments).split("\n\n<details>")[0]
+
+
 def traffic(row):
     tensors, counted = row["counters"]["tensors"], both_ways(row["counters"])
     square = sum(both_ways(tensors[name]) for name in ["S", "P", "dP", "dS"] if name in tensors)
@@ -103,7 +108,7 @@ def repeats():
 
 def seen_by_gpu(row):
     """The sectors that the GPU's counters should show, by those of the simulator. They lack atomic additions, and have an eighth more of
-    what cp.async copies to padded rows. Chapter 02 says why."""
+    what cp.async copies to padded rows. docs/logbook/02_safe_softmax.md says why."""
     sectors = {name: tensor["read_sectors"] for name, tensor in row["counters"]["tensors"].items()}
     padded = added = 0
     if row["stage"] == "06_fa2_forward" and row["variant"] in ("async_copies", "short_softmax", "tuned"):
