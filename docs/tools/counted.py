@@ -111,8 +111,10 @@ def seen_by_gpu(row):
     what cp.async copies to padded rows. docs/logbook/02_safe_softmax.md says why."""
     sectors = {name: tensor["read_sectors"] for name, tensor in row["counters"]["tensors"].items()}
     padded = added = 0
-    if row["stage"] == "06_fa2_forward" and row["variant"] in ("async_copies", "short_softmax", "tuned"):
+    if row["stage"] == "06_fa2_forward" and row["variant"] in ("vector_operands", "short_softmax", "tuned"):
         padded = sectors["K"]
+    if row["stage"] == "06_fa2_forward" and row["variant"] == "async_copies":
+        padded = sectors["K"] + sectors["V"]
     if row["stage"] == "07_fa2_backward":
         padded = sectors["Q"] + sectors["K"] + sectors["V"] + sectors["dO"] - sectors["O"]  # prepare_kernel reads O and dO by itself
         added = sectors.get("dQ", 0)

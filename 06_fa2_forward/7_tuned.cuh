@@ -1,4 +1,4 @@
-// 06 FlashAttention-2, forward, step 6: tuned.
+// 06 FlashAttention-2, forward, step 7: tuned.
 //
 //   for every tile i of Q (one block each), for every tile j of K, V that it sees:
 //     S = Q_i K_j^T                                         [Br, d] x [d, Bc]           (6.1)
@@ -7,7 +7,7 @@
 //     O = alpha O + P V_j                                   [Br, Bc] x [Bc, d]          (6.4)
 //   O = O / l,   L = scale m + ln l                                                     (6.5)
 //
-// New since step 5: sizes and order.
+// New since step 6: sizes and order.
 // - d = 128 also gets 8 x 8 scores and outputs per thread, with 16 lanes per row. That takes Bc = 128, and all of P would not
 //   fit: it goes through shared memory in chunks of 64 keys.
 // - Two to four blocks per SM where registers allow: one computes while another waits (occupancy).
@@ -21,6 +21,7 @@
 
 #include "06_fa2_forward/parts.cuh"
 #include "common/device/compiled.hpp"
+#include "common/device/softmax.cuh"
 
 namespace flash::fa2_forward {
 namespace {

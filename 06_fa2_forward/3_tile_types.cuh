@@ -1,4 +1,4 @@
-// 06 FlashAttention-2, forward, step 3: vector operands.
+// 06 FlashAttention-2, forward, step 3: tile types.
 //
 //   for every tile i of Q (one block each), for every tile j of K, V that it sees:
 //     S = scale Q_i K_j^T + bias, masked                    [Br, d] x [d, Bc]           (6.1)
@@ -7,13 +7,13 @@
 //     O = alpha O + P V_j                                   [Br, Bc] x [Bc, d]          (6.4)
 //   O = O / l,   L = m + ln l                                                           (6.5)
 //
-// New since step 2: one float4 load fetches four elements of an operand that step 2 reads one by one. In each step of the inner
-// dimension a thread needs 8 elements of a column of Q or P. Q and P are therefore stored transposed, and a thread owns rows,
-// and columns of O, in runs of four: two loads fetch all 8. K is read along its rows, where a float4 holds four steps. On
-// average, a step of an 8 x 8 product takes 4 loads for 64 multiply-adds.
+// New since step 2: which thread holds what is a type. ThreadTile (thread_tiles.cuh) has the thread's elements of a matrix and
+// knows their rows and columns, Rows (common/device/rows.cuh) has a value per row. The loops of step 2 become functions of
+// these types, the kernel reads like its equations, and later steps change a type instead of every loop. The arithmetic and all
+// counts are those of step 2.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 rows of 8.
-// Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [Bc, Br]; rows of K and P^T padded.
+// Shared memory: Q_i [Br, Width], K_j, V_j [Bc, Width], P [Br, Bc], rows padded.
 // HBM: as step 1 (6.6).
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
@@ -28,8 +28,7 @@ namespace {
 using fa1_forward::load_tile;
 
 constexpr int LANES = 8;  // per row
-// Eight lanes read 16 bytes each from 8 rows of K, or write them to 8 rows of P^T. With 4 floats of padding, rows start 4 banks
-// apart: the eight accesses hit all 32 banks once.
+// A warp reads a column of 8 rows of K, or of 4 rows of Q. With 4 floats of padding, rows start 4 banks apart: no conflicts.
 constexpr int PAD = 4;
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -37,81 +36,32 @@ template <int Width_, int Br_, int Bc_, int ThreadRows>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int WARPS = Br / (ThreadRows * (WARP / LANES)), THREADS = WARPS * WARP;
-  static constexpr int STRIDE = Width + PAD, P_STRIDE = Br + PAD;
-  static constexpr int SHARED_FLOATS = Width * Br + Bc * (STRIDE + Width + P_STRIDE);
-  using Scores = ThreadTile<ThreadRows, Bc / LANES, LANES, WARPS, 4>;        // S, then P: [Br, Bc]
-  using Output = ThreadTile<ThreadRows, Width / LANES, LANES, WARPS, 4, 4>;  // O: [Br, Width]
+  static constexpr int STRIDE = Width + PAD, P_STRIDE = Bc + LANES;  // a warp writes 4 rows of 8 of P: 32 banks
+  static constexpr int SHARED_FLOATS = (Br + 2 * Bc) * STRIDE + Br * P_STRIDE;
+  using Scores = ThreadTile<ThreadRows, Bc / LANES, LANES, WARPS>;     // S, then P: [Br, Bc]
+  using Output = ThreadTile<ThreadRows, Width / LANES, LANES, WARPS>;  // O: [Br, Width]
 
   static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && Output::WIDTH == Width, "tiles are dealt out evenly");
-  static_assert(Br % 32 == 0 && Width % 32 == 0, "without padding all rows of a tile begin in the same bank");
+  static_assert(Bc % 32 == 0 && Width % 32 == 0, "without padding all rows of a tile begin in the same bank");
 };
 
-/// Loads Q_i^T. A warp reads a column of Q, whose sectors stay in L1 until the next columns are read, and writes a row of Q^T.
-template <class Shape>
-__device__ void load_transposed(const SharedMatrix<float>& Qt, const Matrix<const float>& Q, int row0) {
-#pragma unroll 8  // loads in flight
-  for (int e = threadIdx.x; e < Shape::Br * Shape::Width; e += Shape::THREADS) {
-    const int row = e % Shape::Br, k = e / Shape::Br;
-    Qt(k, row) = row0 + row < Q.rows && k < Q.cols ? Q(row0 + row, k) : 0.0f;
-  }
-}
-
-/// Stores P^T, with one access per run of four rows.
-template <class Tile>
-__device__ void store_transposed(const SharedMatrix<float>& Pt, const Tile& P) {
-#pragma unroll
-  for (int c = 0; c < Tile::COLS; ++c) {
-#pragma unroll
-    for (int r = 0; r < Tile::ROWS; r += 4) {
-      Pt.as<float4>(P.col(c), P.row(r)) =
-          make_float4(P.elements[r][c], P.elements[r + 1][c], P.elements[r + 2][c], P.elements[r + 3][c]);
-    }
-  }
-}
-
-/// An operand whose rows run along the inner dimension: a float4 holds four steps of one row.
-struct Along {
-  static constexpr int STEPS = 4;
+/// The transpose of a tile, for use as the right operand of a product.
+struct Transposed {
   SharedMatrix<float> tile;
-  __device__ int depth() const { return tile.cols; }
-  template <int N, class Index>
-  __device__ void load(float (&elements)[STEPS][N], int k, Index index) const {
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      const float4 four = tile.as<const float4>(index(i), k);
-      elements[0][i] = four.x, elements[1][i] = four.y, elements[2][i] = four.z, elements[3][i] = four.w;
-    }
-  }
+  __device__ float operator()(int row, int col) const { return tile(col, row); }
 };
 
-/// An operand whose columns run along the inner dimension: a float4 holds one step of four columns.
-struct Down {
-  static constexpr int STEPS = 1;
-  SharedMatrix<float> tile;
-  __device__ int depth() const { return tile.rows; }
-  template <int N, class Index>
-  __device__ void load(float (&elements)[STEPS][N], int k, Index index) const {
-#pragma unroll
-    for (int i = 0; i < N; i += 4) {
-      const float4 four = tile.as<const float4>(k, index(i));
-      elements[0][i] = four.x, elements[0][i + 1] = four.y, elements[0][i + 2] = four.z, elements[0][i + 3] = four.w;
-    }
-  }
-};
-
-/// C += A B: in each step a thread holds ROWS elements of A and COLS elements of B.
+/// C += A B: in each step a thread reads ROWS elements of A and COLS elements of B.
 template <class Tile, class Left, class Right>
 __device__ void add_product(Tile& C, const Left& A, const Right& B) {
-  constexpr int steps = Left::STEPS > Right::STEPS ? Left::STEPS : Right::STEPS;
-#pragma unroll((Right::STEPS == 1 ? 16 : 8) / Left::STEPS)  // enough to start loads long before they are needed
-  for (int k0 = 0; k0 < A.depth(); k0 += steps) {
-    float a[Left::STEPS][Tile::ROWS], b[Right::STEPS][Tile::COLS];
+#pragma unroll 4
+  for (int k = 0; k < A.cols; ++k) {
+    float a[Tile::ROWS], b[Tile::COLS];
 #pragma unroll
-    for (int k = 0; k < steps; ++k) {
-      if (k % Left::STEPS == 0) A.load(a, k0 + k, Tile::row);
-      if (k % Right::STEPS == 0) B.load(b, k0 + k, Tile::col);
-      C.add_outer_product(a[k % Left::STEPS], b[k % Right::STEPS]);
-    }
+    for (int r = 0; r < Tile::ROWS; ++r) a[r] = A(C.row(r), k);
+#pragma unroll
+    for (int c = 0; c < Tile::COLS; ++c) b[c] = B(k, C.col(c));
+    C.add_outer_product(a, b);
   }
 }
 
@@ -138,13 +88,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const Matrix<const float> K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
 
   float* const shared = dynamic_shared<float>(Shape::SHARED_FLOATS);
-  const SharedMatrix<float> Qt_smem{shared, Shape::Width, Shape::Br, Shape::Br};
-  const SharedMatrix<float> K_smem{Qt_smem.data + Shape::Width * Shape::Br, Shape::Bc, Shape::Width, Shape::STRIDE};
-  const SharedMatrix<float> V_smem{K_smem.data + Shape::Bc * Shape::STRIDE, Shape::Bc, Shape::Width, Shape::Width};
-  const SharedMatrix<float> Pt_smem{V_smem.data + Shape::Bc * Shape::Width, Shape::Bc, Shape::Br, Shape::P_STRIDE};
+  const SharedMatrix<float> Q_smem{shared, Shape::Br, Shape::Width, Shape::STRIDE};
+  const SharedMatrix<float> K_smem{Q_smem.data + Shape::Br * Shape::STRIDE, Shape::Bc, Shape::Width, Shape::STRIDE};
+  const SharedMatrix<float> V_smem{K_smem.data + Shape::Bc * Shape::STRIDE, Shape::Bc, Shape::Width, Shape::STRIDE};
+  const SharedMatrix<float> P_smem{V_smem.data + Shape::Bc * Shape::STRIDE, Shape::Br, Shape::Bc, Shape::P_STRIDE};
 
   // 1. Load the tile of Q, once; O = 0, l = 0, m = -inf.
-  load_transposed<Shape>(Qt_smem, Q_all.head(b, h), query0);
+  load_tile<Shape::Width>(Q_smem, Q_all.head(b, h), query0, wide);
   typename Shape::Output O(0.0f);      // not normalised
   Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
 
@@ -156,7 +106,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     __syncthreads();  // read after write: a thread reads rows of Q, K and V that other threads have loaded
 
     typename Shape::Scores S(0.0f);
-    add_product(S, Down{Qt_smem}, Along{K_smem});
+    add_product(S, Q_smem, Transposed{K_smem});
     S.each_at([&](float& s, int row, int col) {  // (6.1); pairs beyond the edges are masked too
       s = query0 + row < problem.Nq && key0 + col < problem.Nk ? score(problem, bias, b, h, query0 + row, key0 + col, s)
                                                                : -INFINITY;
@@ -165,10 +115,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     S.each([&](float& s, int r) { s = expf(s - finite(m[r])); });  // (6.3): S is P now
     l = alpha * l + lane_sum(S);
     O.scale_rows(alpha);
-    store_transposed(Pt_smem, S);
+    S.each_at([&](float p, int row, int col) { P_smem(row, col) = p; });
     __syncwarp();  // read after write: a lane reads elements of P that other lanes of its warp have written
 
-    add_product(O, Down{Pt_smem}, Down{V_smem});  // (6.4)
+    add_product(O, P_smem, V_smem);  // (6.4)
 
     __syncthreads();  // write after read: the next tiles overwrite data that slower threads still read
   }
@@ -205,8 +155,8 @@ constexpr CompiledShape shapes[] = {
 
 std::string refuse(const Problem& p) { return refuse_row_of_blocks(std::int64_t{p.B} * p.H, p.Nq, 32); }
 
-const Variant variant{.name = "vector_operands",
-                      .idea = "float4 for every operand: Q and P transposed",
+const Variant variant{.name = "tile_types",
+                      .idea = "who holds what as a type: the loops of step 2 become functions of it",
                       .forward = start_one_of<shapes>,
                       .refuse = refuse,
                       .tiles = choices_of<shapes>};
