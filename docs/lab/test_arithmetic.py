@@ -321,9 +321,7 @@ def gradients(scores_of, q, values, dO, tau, keys):
 def row_of_gradients(rows):
     keys, values = [[1, 3, 0, 0], [2, 0, 0, 0], [4, 1, 0, 0], [0, 2, 0, 0]], [[int(i == j) for j in range(4)] for i in range(4)]
     tau, dO = 0.5, [1, 0, 0, 0]
-    p, o, dP, dS, dQ, dK = gradients(
-        lambda q, k: [tau * x for x in product([q], list(zip(*k)))[0]], [2, 0, 0, 0], values, dO, tau, keys
-    )
+    p, o, dP, dS, dQ, dK = gradients(lambda q, k: [tau * x for x in product([q], list(zip(*k)))[0]], [2, 0, 0, 0], values, dO, tau, keys)
     weighted, by_columns = [a * b for a, b in zip(p, dP)], [a * b for a, b in zip(dO, o)]
     yield *p, sum(p)
     yield *dP, ""
