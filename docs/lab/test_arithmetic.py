@@ -48,14 +48,25 @@ def roofline(rows):
             yield f"{bound:.1f} in all", ""
             continue
         if "softmax" in step:  # not on tensor cores
-            work, moved, peak = 3 * n * n, 2 * width * n * n, FP32
+            work, moved, peak = 2 * n * n, 2 * width * n * n, FP32
         else:
             work, moved = 2 * n * n * d, width * (2 * n * d + n * n)
         if "fused" in step:
             work, moved = sums[0], width * 4 * n * d
-        compute, memory = 1e6 * work / (BF16 if "fused" in step and width == 2 else peak), 1e6 * moved / HBM
-        yield work / 1e9, moved / 2**20, work / moved, compute, memory, "memory" if memory > compute else "arithmetic"
-        sums, bound = ([0, 0], 0) if "fused" in step else ([sums[0] + work, 0], bound + max(compute, memory))
+        exponentials = 1e6 * n * n / (SMS * EX2 * CLOCK) if "softmax" in step or "fused" in step else 0.0
+        compute, memory = 1e6 * work / peak, 1e6 * moved / HBM
+        yield work / 1e9, moved / 2**20, work / moved, compute, exponentials, memory, "memory" if memory > compute else "arithmetic"
+        sums, bound = ([0, 0], 0) if "fused" in step else ([sums[0] + work * ("softmax" not in step), 0], bound + max(compute, memory))
+
+
+@table("00_introduction.md", "share of time if unfused")
+def training(rows):
+    width, d = 4096, 128
+    for n, *_ in rows:
+        weights, attention = 24 * width**2, 2 * n * width
+        slower = BF16 / (d / 4 * HBM)
+        of_time = slower * attention / (weights + slower * attention)
+        yield 100 * attention / (weights + attention), 100 * of_time, 2 * 32 * n * n / 2**30
 
 
 @table("block_matmul.md", "multiply-adds per number, at least")
