@@ -19,11 +19,10 @@ rank, world = (int(os.environ.get(name, default)) for name, default in (("RANK",
 os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("LOCAL_RANK", "0")  # the kernels run on a process's first GPU
 os.environ["LOCAL_RANK"] = "0"  # which is the only one
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-import torch
-import torch.distributed as dist
-
 import flash_steps
 import ring
+import torch
+import torch.distributed as dist
 import ulysses
 
 FASTEST = {"variant": "scheduled", "backward_variant": "resident"}
@@ -138,7 +137,10 @@ def measure(row, all_schemes, failed, given):
         for name, ms in medians.items():
             out.write(json.dumps(row | {"scheme": name, "ms": round(ms, 3), "ideal_ms": round(ideal, 3), "rounds": rounds}) + "\n")
     share = ", ".join(f"{name} {ideal / ms:.3f}" for name, ms in medians.items())
-    print(f"{tokens} {heads} causal={row['causal']} {row['passes']}: ideal {ideal:.2f} ms; {share} ({time.monotonic() - began:.0f} s)", flush=True)
+    print(
+        f"{tokens} {heads} causal={row['causal']} {row['passes']}: ideal {ideal:.2f} ms; {share} ({time.monotonic() - began:.0f} s)",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":
