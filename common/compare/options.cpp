@@ -7,7 +7,6 @@
 
 #include <filesystem>
 #include <functional>
-#include <utility>
 
 namespace flash {
 namespace {
@@ -79,13 +78,12 @@ void add_output_options(CLI::App& app, CompareOptions& options) {
   app.option_defaults()->group("Output");
   app.add_flag("--wide", options.wide, "All columns, however wide the terminal; else those that fit it, or 80 columns");
   app.add_flag("--json", options.json, "The rows as JSON Lines on stdout instead of the tables: an object per line");
-  app.add_flag("--csv", options.csv, "The rows as CSV on stdout instead of the tables");
   add_name(
       app, "--save", "FILE",
       "Append each row to this file of JSON Lines as its run ends, with commit, date and hashes of the kernels. Of rows of "
       "the same run the latest holds. A file that holds anything else than rows is refused",
       options.save);
-  app.add_flag("--resume", options.resume, "With --save: rows of the file that still hold are not run again");
+  app.add_flag("--resume", options.resume, "With --save: a run whose row is in the file, of the same code, is not run again");
   add_name(app, "--html", "FILE", "Also write a report of the --save or --rows file for a browser (needs python3 with Jinja2)",
            options.html);
   add_text(app, "--rows", "FILE,...", "Show saved rows instead of running anything",
@@ -96,27 +94,21 @@ void add_output_options(CLI::App& app, CompareOptions& options) {
 void check_rows_alone(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     const std::string name = option->get_name();
-    const bool fits = name == "--rows" || name == "--wide" || name == "--json" || name == "--csv" || name == "--html";
+    const bool fits = name == "--rows" || name == "--wide" || name == "--json" || name == "--html";
     if (option->count() > 0 && !fits) {
-      throw UsageError("--rows and " + name + " are both given; allowed beside --rows: --html, --wide, --json, --csv");
+      throw UsageError("--rows and " + name + " are both given; allowed beside --rows: --html, --wide, --json");
     }
   }
 }
 
 /// UsageError for options that cannot be meant together.
 void check_combination(const CLI::App& app, const CompareOptions& options) {
-  using Pair = std::pair<const char*, const char*>;
-  for (const auto& [one, other] : {Pair{"--wide", "--json"}, Pair{"--wide", "--csv"}, Pair{"--json", "--csv"}}) {
-    if (app.count(one) > 0 && app.count(other) > 0) refuse_both(one, other);
-  }
+  if (options.json && options.wide) refuse_both("--wide", "--json");
   if (!options.rows.empty()) check_rows_alone(app);
   if (options.tune && options.rounds > 1) refuse_both("--rounds", "--tune");
   if (options.tune && options.peers) refuse_both("--peers", "--tune");
-  if (options.device == DeviceChoice::cpu) {
-    for (const char* of_gpu : {"--iterations", "--rounds", "--no-counts"}) {
-      if (app.count(of_gpu) > 0) refuse_both(of_gpu, "--device cpu", ", since it is for runs on a GPU");
-    }
-    if (options.peers) refuse_both("--peers", "--device cpu", ", since peers run on a GPU");
+  if (options.peers && options.device == DeviceChoice::cpu) {
+    refuse_both("--peers", "--device cpu", ", since peers run on a GPU");
   }
   if (options.resume && options.save.empty()) throw UsageError("--resume is given without --save; allowed: both");
   if (!options.html.empty() && options.save.empty() && options.rows.empty()) {

@@ -24,11 +24,11 @@ Json value_of(const Row& row, const std::string& path) {
 }
 
 struct Column {
-  std::string path;        ///< of the value in a row, and its name in CSV; "": not there
-  std::string title = "";  ///< in tables; "": not there
+  std::string path;  ///< of the value in a row; "": not there
+  std::string title;
   int gpu = -1, cpu = -1;  ///< in a table of such rows: where there is no room, the highest goes first; 0 stays; -1: not there
   std::string (*figure)(double) = nullptr;    ///< how a table writes it; null: it is text
-  std::string (*text)(const Row&) = nullptr;  ///< what a table has in place of a value
+  std::string (*text)(const Row&) = nullptr;  ///< instead of a value
 
   int rank(Backend backend) const { return backend == Backend::gpu ? gpu : cpu; }
 
@@ -57,48 +57,23 @@ std::string as_predicted(const Row& row) {
 
 /// "64,32": what --tune found to be the "default" or the "fastest".
 std::string tuned_tiles(const Row& row, const char* which) {
-  const Json& tiles = row.tune.value(which, Json());
+  const Json tiles = row.at(std::string("tune.") + which);
   return tiles.is_object() ? tiles.value("br", Json()).dump() + "," + tiles.value("bc", Json()).dump() : "-";
 }
 
 /// In their order.
 const std::vector<Column> all_columns{
-    {"date"},
-    {"commit"},
-    {"stage"},
-    {"variant"},
     {"", "stage/variant", 0, 0, nullptr, label},
-    {"pass"},
-    {"device.kind"},
-    {"device.name"},
-    {"device.simulates_sm"},
-    {"problem.batch"},
-    {"problem.heads"},
-    {"problem.kv_heads"},
-    {"problem.seq_q"},
-    {"problem.seq_k"},
-    {"problem.head_dim"},
-    {"problem.causal"},
-    {"problem.bias"},
-    {"problem.dtype"},
-    {"problem.layout"},
     {"", "tiles", 6, 8, nullptr, tiles},
-    {"tiles.br"},
-    {"tiles.bc"},
     {"extra_memory_bytes", "extra\nmemory", 4, 2, bytes_text},
-    {"compulsory_bytes"},
-    {"predicted.read_bytes"},
     {"hbm_read_bytes", "read", 7, 5, bytes_text},
-    {"predicted.written_bytes"},
     {"hbm_written_bytes", "written", 7, 6, bytes_text},
     {"moved_bytes", "moved", 3, 1, bytes_text},
     {"", "bytes", -1, 8, nullptr, as_predicted},
-    {"flops"},
     {"time.median_ms", "median\nms", 1, -1, number},
     {"time.min_ms", "min\nms", 11, -1, number},
     {"time.max_ms", "max\nms", 11, -1, number},
     {"time.enqueue_ms", "enqueue\nms", 12, -1, number},
-    {"time.first_enqueue_ms"},
     {"tflops", "TFLOP/s", 1, -1, number},
     {"percent_of_peak", "% of\npeak", 2, -1, number},
     {"counters.sectors", "sectors", -1, 4, count},
@@ -108,29 +83,17 @@ const std::vector<Column> all_columns{
     {"max_error", "max\nerror", 5, 9, number},
     {"verdict", "verdict", 0, 0},
     {"idea", "new idea", 13, 13},
-    {"message"},
 };
 
 /// Of the table of --tune.
 const std::vector<Column> tune_columns{
     {"", "stage/variant", 0, 0, nullptr, label},
     {"pass", "pass"},
-    {"", "problem", 0, 0, nullptr, [](const Row& row) { return describe(row.parsed_problem()); }},
+    {"", "problem", 0, 0, nullptr, [](const Row& row) { return describe(row.problem()); }},
     {"", "default", 0, 0, nullptr, [](const Row& row) { return tuned_tiles(row, "default"); }},
     {"", "fastest", 0, 0, nullptr, [](const Row& row) { return tuned_tiles(row, "fastest"); }},
     {"verdict", "verdict"},
 };
-
-/// Numbers with all their digits.
-std::string csv_cell(const Json& value) {
-  if (value.is_null()) return "";
-  if (!value.is_string()) return value.dump();
-  const std::string text = value.get<std::string>();
-  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return quoted + "\"";
-}
 
 using Group = std::vector<Row>;  // of one pass, problem and device
 using Shown = std::vector<Column>;
@@ -190,18 +153,18 @@ Shown columns_of(const Group& rows, std::size_t width, std::vector<std::string>&
 
 /// Which problem, where, what the columns count, and what all rows share.
 std::string heading_of(const Row& first, const std::vector<std::string>& shared) {
-  const Problem problem = first.parsed_problem();
-  std::string text = std::string(to_string(first.pass)) + ", " + describe(problem) + "\n";
+  const Problem problem = first.problem();
+  std::string text = std::string(to_string(first.pass())) + ", " + describe(problem) + "\n";
   if (first.backend() == Backend::gpu) {
-    text += wrapped("on " + first.device.value("name", "") +
+    text += wrapped("on " + first.device_name() +
                     "; cold L2; bytes are the simulator's counts of one head group, times B*Hkv, of what threads "
                     "request from global memory, before caches");
   } else {
     text += "on the CPU simulator of sm_" + std::to_string(first.simulated_sm()) + ": exact counts; they are not times\n";
     text += "bytes and 32-byte sectors are what threads request from memory, before caches";
   }
-  text += "\nany implementation must move " + bytes_text(compulsory_bytes(problem, first.pass)) + " and do " +
-          number_text(flops(problem, first.pass) / 1e9) + " GFLOP\n";
+  text += "\nany implementation must move " + bytes_text(compulsory_bytes(problem, first.pass())) + " and do " +
+          number_text(flops(problem, first.pass()) / 1e9) + " GFLOP\n";
   return shared.empty() ? text : text + wrapped("all rows: " + joined(shared)) + "\n";
 }
 
@@ -214,11 +177,12 @@ std::string with_messages(const Group& rows, const Shown& shown, std::set<std::s
   for (const Row& row : rows) {
     std::getline(table, line);
     text += line + "\n";
-    const std::string idea = row.idea;
+    const std::string idea = row.text("idea");
     if (!beside && !idea.empty() && told.insert(row.label() + idea).second) text += wrapped("  " + idea, 2) + "\n";
   }
   for (const Row& row : rows) {
-    if (row.verdict != Verdict::ok && !row.message.empty()) text += row.label() + ": " + row.message + "\n";
+    const std::string message = row.text("message");
+    if (!row.is_ok() && !message.empty()) text += row.label() + ": " + message + "\n";
   }
   return text;
 }
@@ -228,7 +192,7 @@ std::vector<Group> groups_of(const std::vector<Row>& rows) {
   std::map<std::string, std::size_t> places;
   for (const Row& row : rows) {
     const auto [place, is_new] =
-        places.try_emplace(describe(row.parsed_problem()) + to_string(row.pass) + row.place(), groups.size());
+        places.try_emplace(describe(row.problem()) + to_string(row.pass()) + row.place(), groups.size());
     if (is_new) groups.emplace_back();
     groups[place->second].push_back(row);
   }
@@ -248,21 +212,8 @@ std::string comparison_tables(const std::vector<Row>& every, std::size_t width) 
     text += "\n" + heading_of(group.front(), shared) + "\n" + with_messages(group, shown, told);
   }
   if (left_out.empty()) return text;
-  return text + "\n" + wrapped("Columns left out: " + joined(left_out) + ". --wide shows them; --json and --csv hold all.") +
+  return text + "\n" + wrapped("Columns left out: " + joined(left_out) + ". --wide shows them; --json holds all.") +
          "\n";
-}
-
-std::string csv_text(const std::vector<Row>& rows) {
-  const auto line = [](auto&& cell) {
-    std::string text;
-    for (const Column& column : all_columns) {
-      if (!column.path.empty()) text += "," + cell(column);
-    }
-    return text.substr(1) + "\n";
-  };
-  std::string text = line([](const Column& column) { return column.path; });
-  for (const Row& row : rows) text += line([&](const Column& column) { return csv_cell(value_of(row, column.path)); });
-  return text;
 }
 
 }  // namespace flash

@@ -40,11 +40,6 @@ TEST_CASE("compare: whether the bytes are as predicted, where a stage predicts t
   CHECK(contains(words(compare_on_cpu(stages).output), "bytes as predicted"));
   predict("02_second", 6144);
   check_has(compare_on_cpu(stages).output, {"01_first/plain   as predicted  ", "02_second/plain  not as predicted  "});
-  const std::string csv = compare_on_cpu(stages, {"--csv"}).output;
-  CHECK(csv.starts_with("date,commit,stage,variant,pass,"));
-  check_has(csv, {",predicted.read_bytes,hbm_read_bytes,predicted.written_bytes,hbm_written_bytes,moved_bytes,",
-                  ",3072,3072,6144,1024,4096,",
-                  ",1.5e-06,ok,\"an idea, with a comma\","});  // the first is max_error, which no row says by itself
 }
 
 TEST_CASE("compare: a failing child is a row, and the exit code is 1") {
@@ -121,7 +116,7 @@ TEST_CASE("compare: --device gpu without one") {
   CHECK(compare(stages, {"--device", "auto"}).exit_code == 0);
 }
 
-TEST_CASE("compare: JSON, CSV and saved rows") {
+TEST_CASE("compare: JSON and saved rows") {
   const FakeStages stages(answers(), both_passes);
   stages.add("02_bad", "exit 42");
   const std::string file = stages.file("rows.jsonl");
@@ -175,12 +170,9 @@ TEST_CASE("compare: bad usage and nothing to run give exit code 2 and one line")
   }
   check_refused(compare(stages, {"--device", "tpu"}), "--device is 'tpu'");
   check_refused(compare(stages, {"--rounds", "2", "--tune"}), "--rounds and --tune are both given");
-  for (const char* of_gpu : {"--iterations 5", "--rounds 2", "--no-counts"}) {
-    check_refused_each(stages, {of_gpu}, " and --device cpu are both given");
-  }
   check_refused(compare(stages, {"--resume"}), "--resume is given without --save");
   check_refused(compare(stages, {"--html", "x"}), "--html is given without --save or --rows");
-  check_refused_each(stages, {"--causal --no-causal", "--json --csv", "--wide --csv", "--wide --json"}, " are both given");
+  check_refused_each(stages, {"--causal --no-causal", "--wide --json"}, " are both given");
   check_refused_each(stages, {"--only 07", "--only ,", "--variant ,", "--variant plain,no-such-variant", "--seq 0",
                               "--heads 6 --kv-heads 4", "--bin /no/such/folder", "--save /dev/null/x", "--time-limit 0",
                               "--pass both", "--dtype bf16",  // no stage here takes it
@@ -215,7 +207,7 @@ TEST_CASE("compare: what a stage program or the environment says is handed on") 
 
 TEST_CASE("compare: output that cannot be written is said") {
   const FakeStages stages(answers());
-  for (const char* option : {"--help", "--json", "--csv", "--no-causal"}) {
+  for (const char* option : {"--help", "--json", "--no-causal"}) {
     CAPTURE(option);
     const ProcessResult result = flash::run_process({"/bin/sh", "-c", "exec \"$@\" > /dev/full", "sh", FLASH_COMPARE_PROGRAM,
                                                      "--bin", stages.path(), "--device", "cpu", option},

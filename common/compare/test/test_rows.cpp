@@ -30,7 +30,7 @@ class FakePython {
 
 }  // namespace
 
-TEST_CASE("rows: saved rows give the same tables, CSV and JSON as the runs did") {
+TEST_CASE("rows: saved rows give the same tables and JSON as the runs did") {
   const FakeStages stages(answers(), both_passes);
   stages.add("02_picky", answers("[ $d -eq 16 ] || { echo '02_picky: only d = 16' >&2; exit 2; }"));
   const std::string file = stages.file("rows.jsonl");
@@ -40,12 +40,10 @@ TEST_CASE("rows: saved rows give the same tables, CSV and JSON as the runs did")
   CHECK(shown.error.empty());
   CHECK(shown.output == runs.output);
   check_has(shown.output, {"02_picky: only d = 16", "scale=2"});
-  const std::string saved = read_bytes(file), csv = compare({"--rows", file, "--csv"}).output;
+  const std::string saved = read_bytes(file);
   CHECK(compare({"--rows", file, "--json"}).output == saved);
   CHECK(std::count(saved.begin(), saved.end(), '\n') == 2 * 2 * 3);
   CHECK(saved.starts_with("{\"stage\":"));
-  CHECK(std::count(csv.begin(), csv.end(), '\n') == 1 + 2 * 2 * 3);
-  CHECK(contains(csv, "02_picky: only d = 16"));
 }
 
 TEST_CASE("rows: rows of peers stand in the table of their problem, apart from those of another device or simulated GPU") {
@@ -65,7 +63,6 @@ TEST_CASE("rows: rows of peers stand in the table of their problem, apart from t
                              row("01_first", "cpu", 8, 75)}));
   write_bytes(two, lines_of(Json::array({row("peer", "gpu", 8)})));  // Json{x} is a copy of x to clang
   const std::string tables = good(compare({"--rows", one + "," + two})).output;
-  CHECK(contains(compare({"--rows", two, "--csv"}).output, ",1.0,,,0.75,,12.5,"));  // one median, no least and no most
   std::string order;
   const std::regex part("\\n(forward, .* Nk=|on [^;:\\n]*|01_first/v|peer/v)");
   for (std::sregex_iterator at(tables.begin(), tables.end(), part), end; at != end; ++at) order += at->str();
@@ -112,7 +109,7 @@ TEST_CASE("rows: tables fit 80 columns unless --wide is given, and say what all 
 TEST_CASE("html: report.py gets the files of rows, and its failure keeps the rows") {
   const FakeStages stages(answers());
   const std::string got = stages.file("got"), html = stages.file("a report.html"), file = stages.file("rows.jsonl");
-  const auto run = [&](const Strings& more) { return compare(joined(joined({"--html", html}, more), {"--csv"})); };
+  const auto run = [&](const Strings& more) { return compare(joined(joined({"--html", html}, more), {"--json"})); };
   const Strings runs{"--bin", stages.path(), "--device", "cpu", "--pass", "forward", "--save", file};
   {
     const FakePython python(stages, "shift; printf '%s|' \"$@\" > " + got);
@@ -125,7 +122,7 @@ TEST_CASE("html: report.py gets the files of rows, and its failure keeps the row
   const ProcessResult result = run(runs);
   CHECK(result.exit_code == 2);
   CHECK_MESSAGE(contains(result.error, "could not be made: report: no rows with times\n"), result.error);
-  CHECK(contains(result.output, "01_first,plain"));
+  CHECK(contains(result.output, "01_first"));
   CHECK(rows_in(file).size() == 2);
   setenv("PYTHON", "/no/such/python", 1);
   CHECK(contains(run(runs).error, "could not be made: No such file or directory"));
