@@ -8,10 +8,9 @@ Queries stay. Keys and values travel round the ring, and each rank merges what t
 backward pass dK and dV travel with their keys.
 """
 
+import flash_steps
 import torch
 import torch.distributed as dist
-
-import flash_steps
 
 STAGES = ("06", "07", "08")  # their backward pass takes P from L, which here is that of all keys; earlier stages keep P itself
 

@@ -16,11 +16,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 try:
-    import torch
-    import torch.distributed as dist
-
     import flash_steps
     import ring
+    import torch
+    import torch.distributed as dist
     import ulysses
 except ImportError as error:
     print(f"skipped: {error}")

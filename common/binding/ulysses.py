@@ -1,11 +1,10 @@
 """Attention over a sequence that ranks share, by exchanging heads: each rank gets all rows of some heads, computes them alone, and gives
 the rows back. docs/beyond_one_gpu.md says when this moves fewer bytes than the ring."""
 
-import torch
-import torch.distributed as dist
-
 import flash_steps
 import ring
+import torch
+import torch.distributed as dist
 
 
 class _Exchange(torch.autograd.Function):

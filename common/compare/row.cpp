@@ -12,7 +12,6 @@ namespace flash {
 namespace {
 
 const char* verdict_of(const ProcessResult& result, bool has_report) {
-  if (!result.started) return verdict::crashed;
   if (result.timed_out) return verdict::timed_out;
   if (result.signal != 0) return verdict::crashed;
   if (result.exit_code == 1) return has_report ? verdict::wrong : verdict::stopped;
@@ -22,7 +21,6 @@ const char* verdict_of(const ProcessResult& result, bool has_report) {
 }
 
 std::string message_of(const ProcessResult& result) {
-  if (!result.started) return "cannot be started: " + result.error;
   std::string text = result.error.substr(0, result.error.find_last_not_of('\n') + 1);
   if (result.signal != 0 && !result.timed_out) {
     text = std::string("ended by signal ") + std::to_string(result.signal) + " (" + strsignal(result.signal) + ")" +
@@ -179,9 +177,8 @@ Row make_row(const Json& known, const ProcessResult& result) {
 
 bool any_failure(const std::vector<Row>& rows) {
   const auto finished = [&](const Row& slow) {
-    return std::any_of(rows.begin(), rows.end(), [&](const Row& row) {
-      return row.is_ok() && row.label() == slow.label() && row.pass() == slow.pass();
-    });
+    return std::any_of(rows.begin(), rows.end(),
+                       [&](const Row& row) { return row.is_ok() && row.label() == slow.label() && row.pass() == slow.pass(); });
   };
   return std::any_of(rows.begin(), rows.end(), [&](const Row& row) {
     const std::string said = row.verdict();

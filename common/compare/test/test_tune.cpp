@@ -57,7 +57,6 @@ TEST_CASE("tune: of each pass the last variant, over the head dimensions that ha
   CHECK(failed.exit_code == 3);
   CHECK(contains(failed.output, "06_a/second: no room"));
   check_refused(tuned.run({"--pass", "backward", "--dtype", "fp16"}), "nothing to run: no stage here has a choice");
-  check_refused(tuned.run({"--peers"}), "--peers and --tune are both given");
 }
 
 TEST_CASE("tune: a row of a comparison is no row of --tune to --resume") {
