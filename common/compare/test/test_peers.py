@@ -141,7 +141,18 @@ class Peers(unittest.TestCase):
 
     def test_bad_input_of_peers_is_one_line(self):
         environment = {**os.environ, "PYTHONPATH": str(self.path), "PYTHONDONTWRITEBYTECODE": "1"}
-        for line in ("{", "3", '{"pas": "forward"}', '{"variant": "jax"}', '{"iterations": 0}', '{"problem": {"seq_q": 0}}'):
+        sizes = dict.fromkeys(("batch", "heads", "kv_heads", "seq_q", "seq_k", "head_dim"), 1)
+        problem = {**sizes, "causal": False, "dtype": "fp32", "bias": "none", "layout": "bhnd"}
+        good = {"problem": problem, "variant": "plain", "pass": "forward", "iterations": 1}
+        wrong = (
+            {"pass": "both"},
+            {"variant": "jax"},
+            {"variant": []},
+            {"iterations": 0},
+            {"problem": {**problem, "seq_q": 0}},
+            {"problem": 3},
+        )
+        for line in ("{", "3", "[]", "{}", *(json.dumps({**good, **change}) for change in wrong)):
             done = subprocess.run([sys.executable, PEERS], input=line, capture_output=True, text=True, env=environment)
             self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), done.stderr)
 
