@@ -56,7 +56,7 @@ def add_variant(copy):
     copy.follow(COMPARE.format("04"), f"{stage}/mine", "ok", "wrote")
     copy.expect(GENERATE)
     pages = {
-        "docs/comparison.md": "| {stage} `{variant}` |",
+        "docs/logbook/comparison.md": "| {stage} `{variant}` |",
         "docs/io_complexity.md": "| {stage} | `{variant}` |",
         "docs/04_fa1_forward.md": "counted, `{variant}`",
     }
@@ -81,7 +81,7 @@ def add_stage(copy):
     copy.expect(f"build/bin/{stage} --device cpu >docs/results/cpu/{stage}.txt")
     copy.expect(GENERATE)
     pages = {
-        "docs/comparison.md": "| {stage} `{variant}` |",
+        "docs/logbook/comparison.md": "| {stage} `{variant}` |",
         "docs/io_complexity.md": "| {stage} | `{variant}` |",
         "report.html": "{stage}/{variant}",
     }

@@ -1,10 +1,12 @@
-"""Of docs/comparison.md: all stages on one problem, beside torch, in times and in counts. The headline ratios are in
-headline.py."""
+"""Of docs/comparison.md and its logbook: the stages and their opponents on one problem, in times and in counts, and over the length of the
+sequence. The headline ratios are in headline.py."""
 
 from rows import describe, size
 
 from .formatting import number, shown, step, table
-from .saved import GPU, newest, origin, section
+from .headline import times
+from .saved import GPU, fastest, newest, origin, section
+from .tensor_results import CELLS, LAST, NONE, ON_HOPPER, in_triton, in_turns, is_last, names_of, rates, saved, speed
 
 # What the CPU run of `compare` saves of each type, and where torch's rows of the same problem are.
 COUNTED = {"fp32": "compare.jsonl", "fp16": "tensor.jsonl"}
@@ -21,21 +23,26 @@ def amounts(row):
     return [size(row[name]) for name in ("extra_memory_bytes", "hbm_read_bytes", "hbm_written_bytes")]
 
 
-def stages(direction, dtype):
-    """All steps on the problem of compare.jsonl, with times, then torch on the same."""
-    ours, theirs = (newest(GPU, file, direction=direction, having="time") for file in TIMED[dtype])
-    theirs = [row for row in theirs if describe(row["problem"]) == describe(ours[0]["problem"])]
-    lines = []
-    for row in ours + theirs:
-        peer = row["stage"] == "peer"
-        name = f"torch, {row['variant'].replace('_', '-')}" if peer else f"{row['stage']} {step(row)}"
-        times = [number(row["time"][field]) for field in ("median_ms", "min_ms", "max_ms")]
-        lines.append(
-            [name, *(["–"] * 3 if peer else amounts(row)), times[0], f"{times[1]}\u00a0to\u00a0{times[2]}", number(row["tflops"])]
-            + [shown(row.get("percent_of_peak") or None, ".0f"), worst(row)]
-        )
-    head = " | extra memory | bytes read | bytes written | ms, median | least to most | TFLOP/s | % of peak | max error"
-    return section("{pass}, {problem}", head, lines, ours + theirs)
+def stages(direction):
+    """The fastest step of each stage on the problem of compare.jsonl, of stage 08 also the last one for every GPU since Ampere, and torch on
+    the same; with ratios over plain torch in the same type."""
+    lines, used = [], []
+    for dtype, files in TIMED.items():
+        every, theirs = (newest(GPU, file, direction=direction, having="time") for file in files)
+        theirs = [row for row in theirs if describe(row["problem"]) == describe(every[0]["problem"])]
+        best = {id(fastest(row for row in every if row["stage"] == stage)) for stage in {row["stage"] for row in every}}
+        ours = [row for row in every if id(row) in best or (dtype == "fp16" and is_last(row, LAST))]
+        plain = next((row for row in theirs if row["variant"] == "plain"), None)
+        for row in ours + theirs:
+            peer = row["stage"] == "peer"
+            name = f"torch, {row['variant'].replace('_', '-')}" if peer else f"**{row['stage']}** {step(row)}"
+            memory = ["–"] * 2 if peer else [size(row["extra_memory_bytes"]), size(row["hbm_read_bytes"] + row["hbm_written_bytes"])]
+            median, least, most = (number(row["time"][field]) for field in ("median_ms", "min_ms", "max_ms"))
+            rates = [number(row["tflops"]), shown(row.get("percent_of_peak") or None, ".0f"), times(plain, row, "median_ms")]
+            lines.append([name, dtype, *memory, median, f"{least}\u00a0to\u00a0{most}", *rates, worst(row)])
+        used += ours + theirs
+    head = " | type | extra memory | bytes requested | ms, median | least to most | TFLOP/s | % of peak | times as fast as plain torch | max error"
+    return section(f"{direction}, {describe(used[0]['problem']).rsplit(' ', 1)[0]}", head, lines, used)
 
 
 def counts(direction, dtype):
@@ -50,3 +57,37 @@ def counts(direction, dtype):
     head = " | extra memory | bytes read | bytes written | sectors | barriers | warp operations | bank conflicts | atomics | max error"
     least = f"Any implementation must move {size(rows[0]['compulsory_bytes'])}."
     return f"CPU simulator, {direction}, {describe(rows[0]['problem'])}. {least}\n\n{table(head, lines)}\n\n{origin(rows)}"
+
+
+def rivals(direction):
+    """TFLOP/s of the twelve cells: the fastest step beside cuDNN, the last one for every GPU since Ampere beside FlashAttention-2, Triton."""
+    hopper, portable, triton = saved(ON_HOPPER), saved(LAST), in_triton()
+    found = {}
+    for cell in CELLS:
+        at = (*cell, direction)
+        (fast, _, cudnn), (last, flash, _) = hopper.get(at, NONE), portable.get(at, NONE)
+        found[cell[:3]] = [fast, cudnn, (fast, cudnn), last, flash, (last, flash), triton.get(at)]
+    title = f"{direction}, TFLOP/s, fp16, 16,384 tokens, H·d = 2,048{in_turns(hopper)}; for Hopper: {names_of(direction)}"
+    head = ["for Hopper", "cuDNN", "/ cuDNN", f"`{LAST[direction]}`", "FA2", "/ FA2", "Triton"]
+    return rates(title, head, found)
+
+
+# NVIDIA's own times of cuDNN 9.19.1 on an H200: bf16, d = 128, B = 1, 64 heads of queries that share 8 of keys and values. TFLOP/s of both
+# passes by the formula of ours, from github.com/NVIDIA/cudnn-frontend,
+# benchmark/sdpa_benchmark_training/results/h200_919_only_cudnn/llama3.1_20260227_034703.csv
+BY_NVIDIA = {(4096, False): (671, 560), (4096, True): (591, 474), (16384, False): (702, 612), (16384, True): (673, 579)}
+
+
+def published():
+    """cuDNN as NVIDIA publishes it, as it was timed here, and the fastest steps, on problems that differ in their heads."""
+    rows, lines, used = saved(ON_HOPPER), [], []
+    for (length, causal), theirs in BY_NVIDIA.items():
+        for at, which in enumerate(("forward", "backward")):
+            mine, _, cudnn = rows[128, length, causal, "bf16", which]
+            p = mine["problem"]
+            lines.append(
+                [which, f"{length:,}", "causal" if causal else "no", theirs[at], p["batch"] * p["heads"], speed(cudnn), speed(mine)]
+            )
+            used += [mine, cudnn]
+    head = "pass | N | mask | cuDNN by NVIDIA, 64 heads | heads here, batch × H | cuDNN here | fastest step here"
+    return section("TFLOP/s, bf16, d = 128", head, lines, used)
