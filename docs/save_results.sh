@@ -60,6 +60,8 @@ FLASH_SIMT_TRACE="$results/traces/ring.jsonl" "${1:-build}/tests/test_flash_simt
 
 # Of torch, where it is installed.
 python3 -B docs/lab/autograd.py >"$results/autograd.txt" || { [ $? = 3 ] && cp "$saved/autograd.txt" "$results/"; }
+# Needs torch and Triton.
+python3 -B docs/lab/triton_stages.py >"$results/triton_stages.txt" || { [ $? = 3 ] && cp "$saved/triton_stages.txt" "$results/"; }
 
 rm -rf "$saved"
 mv "$results" "$saved"

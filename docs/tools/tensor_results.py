@@ -73,11 +73,10 @@ def in_turns(rows):
     return f"; torch {torch} in the same run, in turns" if torch else ""
 
 
-def rates(title, head, found, also=()):
+def rates(title, head, found):
     """A line for each of {problem: what to show}: of a row its TFLOP/s, of a pair of rows the first over the second. Problems without a
-    dtype are the twelve cells, with the geometric means of their ratios below. It says where these rows and those of `also` come from, but
-    not torch's."""
-    used = [one for of_problem in (*also, *found.values()) for one in of_problem if isinstance(one, Row) and one.variant not in PEERS]
+    dtype are the twelve cells, with the geometric means of their ratios below. It says where these rows come from, but not torch's."""
+    used = [one for of_problem in found.values() for one in of_problem if isinstance(one, Row) and one.variant not in PEERS]
     lines, of_cells = [], len(next(iter(found))) == 3
     for problem, of_problem in found.items():
         lines.append(named(*problem) + [shown(ratio(*one), ".2f") if isinstance(one, tuple) else speed(one) for one in of_problem])
@@ -143,22 +142,6 @@ def in_order(name):
 
 def in_triton():
     return {key(row): row for row in newest(GPU, "sweep_peers.jsonl", having="time") if row["variant"] == "triton"}
-
-
-def triton():
-    """The twelve cells of the peer in Triton, of sweep_peers.jsonl, beside the stage's steps and FlashAttention-2."""
-    of_triton, portable, hopper = in_triton(), saved(), saved(ON_HOPPER)
-    tables, also = [], []
-    for which in PASSES:
-        found = {}
-        for cell in CELLS:
-            at = (*cell, which)
-            mine, (last, flash, _), fastest = of_triton.get(at), portable.get(at, NONE), hopper.get(at, NONE)[0]
-            found[cell[:3]] = [mine, flash, (flash, mine), last, (last, mine), fastest, (fastest, mine)]
-        head = ["Triton", *(text for name in ("FA2", f"`{LAST[which]}`", "for Hopper") for text in (name, "/ Triton"))]
-        tables.append(rates(f"{which}, fp16, TFLOP/s, 16,384 tokens, H·d = 2,048; for Hopper: {names_of(which)}", head, found, also))
-        also += found.values()
-    return "\n\n".join(tables)
 
 
 def power():
