@@ -7,11 +7,20 @@ from .saved import GPU, newest, section
 
 FLOPS = "tensor_flops_fp16 tensor_flops_bf16 wgmma_flops_fp16 wgmma_flops_bf16".split()
 CONFLICTS = "load_conflicts store_conflicts copy_conflicts".split()
-STALLS = "selected math_pipe_throttle wait short_scoreboard mio_throttle barrier long_scoreboard not_selected dispatch_stall".split()
 SMALL_KERNEL = 0.05  # of a pass: preparing and converting do not count here
 
 
-def of_kernels(head, cells):
+def waits(kernel):
+    """{reason: warps in that state per issued instruction}, the largest first, without the warp that issues."""
+    known = {name.removeprefix("stall_"): value for name, value in kernel.items() if name.startswith("stall_") and value is not None}
+    return dict(sorted(((name, value) for name, value in known.items() if name != "selected"), key=lambda pair: -pair[1]))
+
+
+def in_words(waits, count):
+    return ", ".join(f"{name.replace('_', ' ')}\u00a0{value:.2f}" for name, value in list(waits.items())[:count])
+
+
+def of_kernels(head, cells, steps):
     """A line of cells(kernel) for every launch that takes a part of its pass worth speaking of; none if it gives none."""
 
     def lines(row):
@@ -21,35 +30,34 @@ def of_kernels(head, cells):
             if found:
                 yield [step(row), kernel["kernel"], *found]
 
-    return of_problems(f"step | kernel | {head}", lines)
+    return of_problems(f"step | kernel | {head}", lines, steps)
 
 
-def of_problems(head, lines):
-    """A table for each problem, of lines(row)."""
-    rows = newest(GPU, "profile.jsonl", having="profile")
+def of_problems(head, lines, steps):
+    """A table for each problem, of lines(row) of some steps."""
+    rows = [row for row in newest(GPU, "profile.jsonl", having="profile") if not steps or row["variant"] in steps]
     problems = grouped(rows, lambda row: describe(row["problem"])).values()
     tables = [section("{problem}", head, [line for row in some for line in lines(row)], some) for some in problems]
     return "\n\n".join(filter(None, tables)) or None
 
 
-def units():
-    head = "ms | tensor pipe, % | issue slots, % | warps of a scheduler | L2 hits, % | HBM, % | registers"
+def units(*steps):
+    head = "ms | tensor pipe, % | issue slots, % | warps per scheduler | L2 hits, % | HBM, % | registers"
     keys = ["tensor_percent", "issue_percent", "warps_per_scheduler", "l2_hit_percent", "hbm_percent", "registers"]
-    return of_kernels(head, lambda kernel: [number(kernel["time_us"] / 1000), *(shown(kernel.get(key)) for key in keys)])
+    return of_kernels(head, lambda kernel: [number(kernel["time_us"] / 1000), *(shown(kernel.get(key)) for key in keys)], steps)
 
 
-def stalls():
-    """Clocks between two instructions of a warp, by what it waits for."""
+def stalls(*steps):
+    """Cycles between two instructions of a warp, and what it waits for in most of them."""
 
     def cells(kernel):
-        clocks = {name.removeprefix("stall_"): value for name, value in kernel.items() if name.startswith("stall_") and value is not None}
-        others = sum(value for name, value in clocks.items() if name not in STALLS)
-        return [shown(sum(clocks.values())), *(shown(clocks.get(name)) for name in STALLS), shown(others)] if clocks else []
+        found = waits(kernel)
+        return [shown(1 + sum(found.values())), in_words(found, 4)] if found else []
 
-    return of_kernels(f"clocks | {' | '.join(STALLS).replace('_', ' ')} | others", cells)
+    return of_kernels("cycles | largest waits", cells, steps)
 
 
-def counts():
+def counts(*steps):
     """Of a whole pass, what the GPU counted beside what the simulator did for one head, times their number."""
 
     def lines(row):
@@ -78,4 +86,4 @@ def counts():
         ]
 
     head = "step | 10⁹ FLOPs of tensor cores: GPU | simulator | bank conflicts: GPU | simulator"
-    return of_problems(f"{head} | read: from HBM | asked for | written: to HBM | asked for", lines)
+    return of_problems(f"{head} | read: from HBM | requested | written: to HBM | requested", lines, steps)

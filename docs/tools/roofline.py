@@ -4,6 +4,7 @@ import h200
 from rows import size
 
 from .formatting import step
+from .profiling import in_words, waits
 from .saved import GPU, newest, section
 from .timed import by_problem
 
@@ -27,25 +28,27 @@ def roof(row):
 
 
 def busiest(row):
-    """The kernel that takes longest, and the unit that is nearest to its peak while it runs."""
+    """The unit that is nearest to its peak in the kernel that takes longest, and what this kernel's warps wait for, if that was counted."""
     kernel = max(row["profile"], key=lambda kernel: kernel["time_us"])
     unit = max(UNITS, key=lambda name: kernel.get(name, 0))
     share = kernel["time_us"] / sum(each["time_us"] for each in row["profile"])
-    percent = kernel.get(unit, 0)
-    limit = UNITS[unit] if percent >= 60 else "none near its peak: waiting"
-    return [f"`{kernel['kernel']}`, {100 * share:.0f} %", f"{UNITS[unit]}, {percent:.0f} %", limit]
+    name = f"`{kernel['kernel']}`: " if share < 0.9 else ""
+    return [f"{name}{UNITS[unit]}, {kernel.get(unit, 0):.0f} %", in_words(waits(kernel), 2)]
 
 
-def stages():
-    """The rows of the plot, a table for each pass and problem."""
-    head = "step | HBM bytes | FLOP/B | roof, TFLOP/s | measured | % of roof | longest kernel | busiest unit in it | what holds it"
+def stages(*steps):
+    """The rows of the plot, a table for each pass and problem; of some steps, as STAGE/VARIANT."""
+    head = "step | HBM bytes | FLOP/B | roof, TFLOP/s | measured | % of roof | busiest unit | largest waits"
 
     def line(row):
         rates = [f"{roof(row) / 1e12:.0f}", f"{row['tflops']:.1f}", f"{100 * row['tflops'] * 1e12 / roof(row):.0f}"]
-        return [f"{row['stage']} {step(row)}", size(hbm_bytes(row)), f"{intensity(row):.1f}", *rates, *busiest(row)]
+        return [f"{row['stage'].split('_')[0]} {step(row)}", size(hbm_bytes(row)), f"{intensity(row):.1f}", *rates, *busiest(row)]
 
-    profiled = sorted(
-        newest(GPU, "compare.jsonl", "profile.jsonl", having="profile"), key=lambda row: (row["pass"] != "forward", row["kernel"])
-    )
-    tables = [section("{pass}, {problem}", head, list(map(line, rows)), rows) for rows in by_problem(profiled)]
-    return "\n\n".join(tables)
+    def part(rows):
+        lines, heads = list(map(line, rows)), head.split(" | ")
+        counted = any(cells[-1] for cells in lines)
+        return section("{pass}, {problem}", heads if counted else heads[:-1], lines if counted else [cells[:-1] for cells in lines], rows)
+
+    profiled = [row for row in newest(GPU, "compare.jsonl", "profile.jsonl", having="profile") if not steps or row.label in steps]
+    profiled.sort(key=lambda row: (row["pass"] != "forward", row["kernel"]))
+    return "\n\n".join(map(part, by_problem(profiled)))
