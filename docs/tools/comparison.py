@@ -37,11 +37,11 @@ def stages(direction):
             peer = row["stage"] == "peer"
             name = f"torch, {row['variant'].replace('_', '-')}" if peer else f"**{row['stage']}** {step(row)}"
             memory = ["–"] * 2 if peer else [size(row["extra_memory_bytes"]), size(row["hbm_read_bytes"] + row["hbm_written_bytes"])]
-            median, least, most = (number(row["time"][field]) for field in ("median_ms", "min_ms", "max_ms"))
-            rates = [number(row["tflops"]), shown(row.get("percent_of_peak") or None, ".0f"), times(plain, row, "median_ms")]
-            lines.append([name, dtype, *memory, median, f"{least}\u00a0to\u00a0{most}", *rates, worst(row)])
+            time, ratio = row["time"], times(plain, row, "median_ms")
+            spread = f"{100 * (time['max_ms'] - time['min_ms']) / time['median_ms']:.0f}"
+            lines.append([name, dtype, *memory, number(time["median_ms"]), spread, number(row["tflops"]), ratio, worst(row)])
         used += ours + theirs
-    head = " | type | extra memory | bytes requested | ms, median | least to most | TFLOP/s | % of peak | times as fast as plain torch | max error"
+    head = " | type | extra memory | bytes requested | ms, median | spread, % | TFLOP/s | times as fast as plain torch | max error"
     return section(f"{direction}, {describe(used[0]['problem']).rsplit(' ', 1)[0]}", head, lines, used)
 
 
