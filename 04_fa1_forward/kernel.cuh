@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
   const SharedMatrix<float> O_smem{shared + 2 * Bc * Width + Br * (Width + PAD), Br, Width, Width + PAD};
 
   // Line 2: O = 0, l = 0, m = -inf. Each thread later reads only what it writes here: no barrier needed.
-  load_tile<Width>(O_smem, Q, problem.Nq, wide);  // Q has no rows from Nq on: this loads zeros
+  clear_tile<Width>(O_smem);
   for (int i0 = 0; i0 < problem.Nq; i0 += Br) {
     store_tile<Width>(O, i0, O_smem, wide);
     if (i0 + row < problem.Nq) {

@@ -1,5 +1,5 @@
 // One thread owns a row: how its block loads tiles, and the thread's arithmetic, four columns at a time. Chapter 04 introduces
-// it; chapter 05 and step 1 of 06 reuse all of it, steps 2 and 3 of 06 reuse the loads.
+// it; chapter 05 and step 1 of 06 reuse all of it, steps 2 to 4 of 06 reuse the loads.
 #pragma once
 
 #include "common/device/device.cuh"
@@ -47,6 +47,12 @@ __device__ void load_tile(const SharedMatrix<float>& tile, const Matrix<T>& M, i
     const int row = e / Width, col = e % Width;
     tile.as<float4>(row, col) = row0 + row < M.rows ? read_four(M, row0 + row, col, wide) : float4{};
   }
+}
+
+/// Sets a tile to zero. Each thread clears exactly the elements that load_tile() assigns to it.
+template <int Width>
+__device__ void clear_tile(const SharedMatrix<float>& tile) {
+  for (int e = 4 * threadIdx.x; e < tile.rows * Width; e += 4 * blockDim.x) tile.as<float4>(e / Width, e % Width) = float4{};
 }
 
 /// Copies a tile back to M. Each thread writes exactly the elements that load_tile() assigns to it.

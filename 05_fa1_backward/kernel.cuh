@@ -30,8 +30,9 @@ namespace flash::fa1_backward {
 namespace {
 
 // Shared with stage 04. Rows of all tiles are padded (PAD), since neighbouring threads read 16 bytes of neighbouring rows.
-using fa1_forward::add_dot, fa1_forward::add_scaled, fa1_forward::first_visible_tile, fa1_forward::GROUP, fa1_forward::PAD,
-    fa1_forward::read_four, fa1_forward::store_tile, fa1_forward::write_four, fa1_forward::width_of;
+using fa1_forward::add_dot, fa1_forward::add_scaled, fa1_forward::clear_tile, fa1_forward::first_visible_tile,
+    fa1_forward::GROUP, fa1_forward::PAD, fa1_forward::read_four, fa1_forward::store_tile, fa1_forward::write_four,
+    fa1_forward::width_of;
 
 constexpr int MAX_Bc = 64;            // the tiles of P and dS grow with Bc squared
 constexpr int MAX_ROWS = 2 * MAX_Bc;  // Br at most: see tiles_of()
@@ -191,15 +192,14 @@ __device__ void add_to_key_gradient(const SharedMatrix<float>& dX, int j, float 
 template <int Width>
 __global__ void __launch_bounds__(MAX_ROWS, 1)
     backward_kernel(Problem problem, int Br, int Bc, Tensors all, Bias bias, bool wide) {
-  const int b = blockIdx.x / problem.Hkv;
-  const int kv_head = blockIdx.x % problem.Hkv;
+  const int b = blockIdx.x / problem.Hkv, kv_head = blockIdx.x % problem.Hkv;
   const int first_head = kv_head * problem.group_size(), end_head = first_head + problem.group_size();
   const int row = threadIdx.x;
   const Matrix<const float> K = all.K.head(b, kv_head), V = all.V.head(b, kv_head);
   const SharedTiles tiles = shared_tiles<Width>(Br, Bc);
 
   // Line 5: dQ = 0. The first barrier below separates these writes from the first reads.
-  load_tile<Width>(tiles.Q, K, problem.Nk, wide);  // K has no rows from Nk on: this loads zeros
+  clear_tile<Width>(tiles.Q);
   for (int h = first_head; h < end_head; ++h) {
     for (int i0 = 0; i0 < problem.Nq; i0 += Br) store_tile<Width>(all.dQ.head(b, h), i0, tiles.Q, wide);
   }
@@ -207,8 +207,8 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
   for (int j0 = 0; j0 < problem.Nk; j0 += Bc) {  // line 6
     load_tile<Width>(tiles.K, K, j0, wide);      // line 7
     load_tile<Width>(tiles.V, V, j0, wide);
-    load_tile<Width>(tiles.dK, K, problem.Nk, wide);  // line 8: zeros
-    load_tile<Width>(tiles.dV, V, problem.Nk, wide);
+    clear_tile<Width>(tiles.dK);  // line 8
+    clear_tile<Width>(tiles.dV);
 
     for (int h = first_head; h < end_head; ++h) {
       for (int i0 = first_visible_tile(problem, j0, Br); i0 < problem.Nq; i0 += Br) {  // line 9

@@ -8,9 +8,9 @@
 //   O = O / l,   L = m + ln l                                                           (6.5)
 //
 // New since step 1: a row belongs to a warp instead of a thread. A thread of step 1 reads 36 values from shared memory for
-// 32 multiply-adds of q . k. Here it holds, for example, 8 x 8 elements of S and of O (thread_tiles.cuh defines which): in each
-// step of a product it reads 16 values and uses each 8 times, for 64 multiply-adds. The price: the lanes of a row combine its
-// maximum and sum by shuffles, and P goes through shared memory, because a lane needs columns of P that other lanes hold.
+// 32 multiply-adds of q . k. Here it holds, for example, 8 x 8 elements of S and of O in two arrays: in each step of a product it
+// reads 16 values and uses each 8 times, for 64 multiply-adds. The price: the lanes of a row combine its maximum and sum by
+// shuffles, and P goes through shared memory, because a lane needs columns of P that other lanes hold.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 rows of 8.
 // Shared memory: Q_i [Br, Width], K_j, V_j [Bc, Width], P [Br, Bc], rows padded.
@@ -19,69 +19,37 @@
 #pragma once
 
 #include "04_fa1_forward/thread_rows.cuh"
-#include "06_fa2_forward/thread_tiles.cuh"
 #include "common/device/compiled.hpp"
+#include "common/device/warp.cuh"
 
 namespace flash::fa2_forward::step_2 {
 namespace {
 
 using fa1_forward::load_tile;
 
-constexpr int LANES = 8;  // per row
+constexpr int X = 8, Y = WARP / X;  // a warp's lanes: Y rows of X
 // A warp reads a column of 8 rows of K, or of 4 rows of Q. With 4 floats of padding, rows start 4 banks apart: no conflicts.
 constexpr int PAD = 4;
 
-/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
+/// The tile sizes of one compiled kernel. Width: d, rounded up. A thread holds ROWS x KEYS elements of S and ROWS x COLS of O.
 template <int Width_, int Br_, int Bc_, int ThreadRows>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int WARPS = Br / (ThreadRows * (WARP / LANES)), THREADS = WARPS * WARP;
-  static constexpr int STRIDE = Width + PAD, P_STRIDE = Bc + LANES;  // a warp writes 4 rows of 8 of P: 32 banks
+  static constexpr int ROWS = ThreadRows, KEYS = Bc / X, COLS = Width / X;
+  static constexpr int THREADS = Br / ROWS * X;
+  static constexpr int STRIDE = Width + PAD, P_STRIDE = Bc + X;  // a warp writes 4 rows of 8 of P: 32 banks
   static constexpr int SHARED_FLOATS = (Br + 2 * Bc) * STRIDE + Br * P_STRIDE;
-  using Scores = ThreadTile<ThreadRows, Bc / LANES, LANES, WARPS>;     // S, then P: [Br, Bc]
-  using Output = ThreadTile<ThreadRows, Width / LANES, LANES, WARPS>;  // O: [Br, Width]
+  static constexpr ThreadPart thread[2] = {{"S", ROWS, KEYS, X, 1, 1}, {"O", ROWS, COLS, X, 1, 1}};  // for --list
 
-  static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && Output::WIDTH == Width, "tiles are dealt out evenly");
+  static_assert(Br % (ROWS * Y) == 0, "a warp owns whole rows");
   static_assert(Bc % 32 == 0 && Width % 32 == 0, "without padding all rows of a tile begin in the same bank");
 };
-
-/// The transpose of a tile, for use as the right operand of a product.
-struct Transposed {
-  SharedMatrix<float> tile;
-  __device__ float operator()(int row, int col) const { return tile(col, row); }
-};
-
-/// C += A B: in each step a thread reads ROWS elements of A and COLS elements of B.
-template <class Tile, class Left, class Right>
-__device__ void add_product(Tile& C, const Left& A, const Right& B) {
-#pragma unroll 4
-  for (int k = 0; k < A.cols; ++k) {
-    float a[Tile::ROWS], b[Tile::COLS];
-#pragma unroll
-    for (int r = 0; r < Tile::ROWS; ++r) a[r] = A(C.row(r), k);
-#pragma unroll
-    for (int c = 0; c < Tile::COLS; ++c) b[c] = B(k, C.col(c));
-    C.add_outer_product(a, b);
-  }
-}
-
-/// (6.2)  m = max(m, largest). Returns alpha = e^(m_old - m), the factor that rescales sums over the old P.
-template <int N>
-__device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest) {
-  Rows<N> alpha(0.0f);
-#pragma unroll
-  for (int r = 0; r < N; ++r) {
-    const float m_new = fmaxf(m[r], largest[r]);
-    alpha[r] = expf(m[r] - finite(m_new));
-    m[r] = m_new;
-  }
-  return alpha;
-}
 
 template <class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     forward_kernel(Problem problem, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<const float> V_all, Bias bias,
                    Tensor<float> O_all, Tensor<float> L_all, bool wide) {
+  constexpr int ROWS = Shape::ROWS, KEYS = Shape::KEYS, COLS = Shape::COLS;
   const int Tr = (problem.Nq + Shape::Br - 1) / Shape::Br;
   const int query0 = blockIdx.x % Tr * Shape::Br;
   const int h = blockIdx.x / Tr % problem.H, b = blockIdx.x / Tr / problem.H;
@@ -93,10 +61,15 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const SharedMatrix<float> V_smem{K_smem.data + Shape::Bc * Shape::STRIDE, Shape::Bc, Shape::Width, Shape::STRIDE};
   const SharedMatrix<float> P_smem{V_smem.data + Shape::Bc * Shape::STRIDE, Shape::Br, Shape::Bc, Shape::P_STRIDE};
 
+  // This thread's rows of the tile: y, y + Y, y + 2 Y, ... Its columns of S, and of O: x, x + X, x + 2 X, ...
+  const int x = threadIdx.x % X, y = threadIdx.x / WARP * (ROWS * Y) + threadIdx.x % WARP / X;
+
   // 1. Load the tile of Q, once; O = 0, l = 0, m = -inf.
   load_tile<Shape::Width>(Q_smem, Q_all.head(b, h), query0, wide);
-  typename Shape::Output O(0.0f);      // not normalised
-  Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
+  float O[ROWS][COLS] = {};     // not normalised
+  float m[ROWS], l[ROWS] = {};  // l: over this lane's columns only
+#pragma unroll
+  for (int r = 0; r < ROWS; ++r) m[r] = -INFINITY;
 
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
   const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
@@ -105,26 +78,85 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     load_tile<Shape::Width>(V_smem, V, key0, wide);
     __syncthreads();  // read after write: a thread reads rows of Q, K and V that other threads have loaded
 
-    typename Shape::Scores S(0.0f);
-    add_product(S, Q_smem, Transposed{K_smem});
-    S.each_at([&](float& s, int row, int col) {  // (6.1); pairs beyond the edges are masked too
-      s = query0 + row < problem.Nq && key0 + col < problem.Nk ? score(problem, bias, b, h, query0 + row, key0 + col, s)
-                                                               : -INFINITY;
-    });
-    const Rows<O.ROWS> alpha = raise(m, row_max(S));               // (6.2)
-    S.each([&](float& s, int r) { s = expf(s - finite(m[r])); });  // (6.3): S is P now
-    l = alpha * l + lane_sum(S);
-    O.scale_rows(alpha);
-    S.each_at([&](float p, int row, int col) { P_smem(row, col) = p; });
+    // (6.1)  S = Q K^T, as a sum of outer products over k.
+    float S[ROWS][KEYS] = {};
+#pragma unroll 4
+    for (int k = 0; k < Shape::Width; ++k) {
+      float q[ROWS], key[KEYS];
+#pragma unroll
+      for (int r = 0; r < ROWS; ++r) q[r] = Q_smem(y + Y * r, k);
+#pragma unroll
+      for (int c = 0; c < KEYS; ++c) key[c] = K_smem(x + X * c, k);
+#pragma unroll
+      for (int r = 0; r < ROWS; ++r) {
+#pragma unroll
+        for (int c = 0; c < KEYS; ++c) S[r][c] += q[r] * key[c];
+      }
+    }
+
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+      // (6.2)  The row's maximum over this lane's keys, then over the row's lanes. Pairs beyond the edges are masked too.
+      const int i = query0 + y + Y * r;
+      float m_new = m[r];
+#pragma unroll
+      for (int c = 0; c < KEYS; ++c) {
+        const int j = key0 + x + X * c;
+        S[r][c] = i < problem.Nq && j < problem.Nk ? score(problem, bias, b, h, i, j, S[r][c]) : -INFINITY;
+        m_new = fmaxf(m_new, S[r][c]);
+      }
+#pragma unroll
+      for (int distance = 1; distance < X; distance *= 2) m_new = fmaxf(m_new, __shfl_xor_sync(ALL_LANES, m_new, distance));
+      const float alpha = expf(m[r] - finite(m_new));  // rescales sums over the old P
+      m[r] = m_new;
+
+      // (6.3)  S becomes P.
+      float sum = 0.0f;
+#pragma unroll
+      for (int c = 0; c < KEYS; ++c) {
+        S[r][c] = expf(S[r][c] - finite(m_new));
+        sum += S[r][c];
+        P_smem(y + Y * r, x + X * c) = S[r][c];
+      }
+      l[r] = alpha * l[r] + sum;
+#pragma unroll
+      for (int c = 0; c < COLS; ++c) O[r][c] *= alpha;
+    }
     __syncwarp();  // read after write: a lane reads elements of P that other lanes of its warp have written
 
-    add_product(O, P_smem, V_smem);  // (6.4)
+    // (6.4)  O += P V.
+#pragma unroll 4
+    for (int k = 0; k < Shape::Bc; ++k) {
+      float p[ROWS], v[COLS];
+#pragma unroll
+      for (int r = 0; r < ROWS; ++r) p[r] = P_smem(y + Y * r, k);
+#pragma unroll
+      for (int c = 0; c < COLS; ++c) v[c] = V_smem(k, x + X * c);
+#pragma unroll
+      for (int r = 0; r < ROWS; ++r) {
+#pragma unroll
+        for (int c = 0; c < COLS; ++c) O[r][c] += p[r] * v[c];
+      }
+    }
 
     __syncthreads();  // write after read: the next tiles overwrite data that slower threads still read
   }
 
-  // 3. (6.5)
-  write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l, 1.0f, wide);
+  // 3. (6.5)  No visible key: l = 0, O = 0, L = -inf.
+  const Matrix<float> O_rows = O_all.head(b, h);
+#pragma unroll
+  for (int r = 0; r < ROWS; ++r) {
+    const int i = query0 + y + Y * r;
+#pragma unroll
+    for (int distance = 1; distance < X; distance *= 2) l[r] += __shfl_xor_sync(ALL_LANES, l[r], distance);
+    if (i >= problem.Nq) continue;
+    if (x == 0) L_all.head_vector(b, h)(i) = m[r] + logf(l[r]);
+    const float inverse = l[r] == 0.0f ? 0.0f : 1.0f / l[r];
+#pragma unroll
+    for (int c = 0; c < COLS; ++c) {
+      if (x + X * c < problem.d) O_rows(i, x + X * c) = inverse * O[r][c];
+    }
+  }
 }
 
 template <class Shape>
@@ -138,8 +170,8 @@ void start(const Attention& a) {
 
 template <class Shape>
 constexpr CompiledShape compiled(const char* why) {
-  return {Shape::Width, {Shape::Br, Shape::Bc}, Shape::THREADS,         Shape::SHARED_FLOATS * sizeof(float), 75,
-          why,          start<Shape>,           held_by_a_thread<Shape>};
+  return {Shape::Width, {Shape::Br, Shape::Bc}, Shape::THREADS, Shape::SHARED_FLOATS * sizeof(float), 75,
+          why,          start<Shape>,           Shape::thread};
 }
 
 constexpr CompiledShape shapes[] = {

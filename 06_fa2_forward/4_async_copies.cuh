@@ -12,20 +12,22 @@
 // at the start, or when a product ends before the copy that it hides.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 rows of 8.
-// Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [Bc, Br]; rows of K and P^T padded.
+// Shared memory: Q_i [Br, Width], K_j, V_j [Bc, Width], P [Br, Bc], rows padded.
 // HBM: as step 1 (6.6).
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
 
+#include "04_fa1_forward/thread_rows.cuh"
 #include "06_fa2_forward/thread_tiles.cuh"
 #include "common/device/compiled.hpp"
 
 namespace flash::fa2_forward::step_4 {
 namespace {
 
+using fa1_forward::load_tile;
+
 constexpr int LANES = 8;  // per row
-// Eight lanes read 16 bytes each from 8 rows of K, or write them to 8 rows of P^T. With 4 floats of padding, rows start 4 banks
-// apart: the eight accesses hit all 32 banks once.
+// A warp reads a column of 8 rows of K, or of 4 rows of Q. With 4 floats of padding, rows start 4 banks apart: no conflicts.
 constexpr int PAD = 4;
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -33,24 +35,14 @@ template <int Width_, int Br_, int Bc_, int ThreadRows>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int WARPS = Br / (ThreadRows * (WARP / LANES)), THREADS = WARPS * WARP;
-  static constexpr int STRIDE = Width + PAD, P_STRIDE = Br + PAD;
-  static constexpr int SHARED_FLOATS = Width * Br + Bc * (STRIDE + Width + P_STRIDE);
-  using Scores = ThreadTile<ThreadRows, Bc / LANES, LANES, WARPS, 4>;        // S, then P: [Br, Bc]
-  using Output = ThreadTile<ThreadRows, Width / LANES, LANES, WARPS, 4, 4>;  // O: [Br, Width]
+  static constexpr int STRIDE = Width + PAD, P_STRIDE = Bc + LANES;  // a warp writes 4 rows of 8 of P: 32 banks
+  static constexpr int SHARED_FLOATS = (Br + 2 * Bc) * STRIDE + Br * P_STRIDE;
+  using Scores = ThreadTile<ThreadRows, Bc / LANES, LANES, WARPS>;     // S, then P: [Br, Bc]
+  using Output = ThreadTile<ThreadRows, Width / LANES, LANES, WARPS>;  // O: [Br, Width]
 
   static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && Output::WIDTH == Width, "tiles are dealt out evenly");
-  static_assert(Br % 32 == 0 && Width % 32 == 0, "without padding all rows of a tile begin in the same bank");
+  static_assert(Bc % 32 == 0 && Width % 32 == 0, "without padding all rows of a tile begin in the same bank");
 };
-
-/// Loads Q_i^T. A warp reads a column of Q, whose sectors stay in L1 until the next columns are read, and writes a row of Q^T.
-template <class Shape>
-__device__ void load_transposed(const SharedMatrix<float>& Qt, const Matrix<const float>& Q, int row0) {
-#pragma unroll 8  // loads in flight
-  for (int e = threadIdx.x; e < Shape::Br * Shape::Width; e += Shape::THREADS) {
-    const int row = e % Shape::Br, k = e / Shape::Br;
-    Qt(k, row) = row0 + row < Q.rows && k < Q.cols ? Q(row0 + row, k) : 0.0f;
-  }
-}
 
 /// Starts copying rows row0, row0 + 1, ... of M to a tile [Height, Width], with zeros beyond M's last row and column. A thread
 /// keeps to its four columns, so that its addresses advance by a constant, which is worth 9 % (chapter 06, section 9).
@@ -80,62 +72,23 @@ __device__ void load_async(const SharedMatrix<float>& tile, const Matrix<const f
   }
 }
 
-/// Stores P^T, with one access per run of four rows.
-template <class Tile>
-__device__ void store_transposed(const SharedMatrix<float>& Pt, const Tile& P) {
-#pragma unroll
-  for (int c = 0; c < Tile::COLS; ++c) {
-#pragma unroll
-    for (int r = 0; r < Tile::ROWS; r += 4) {
-      Pt.as<float4>(P.col(c), P.row(r)) =
-          make_float4(P.elements[r][c], P.elements[r + 1][c], P.elements[r + 2][c], P.elements[r + 3][c]);
-    }
-  }
-}
-
-/// An operand whose rows run along the inner dimension: a float4 holds four steps of one row.
-struct Along {
-  static constexpr int STEPS = 4;
+/// The transpose of a tile, for use as the right operand of a product.
+struct Transposed {
   SharedMatrix<float> tile;
-  __device__ int depth() const { return tile.cols; }
-  template <int N, class Index>
-  __device__ void load(float (&elements)[STEPS][N], int k, Index index) const {
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      const float4 four = tile.as<const float4>(index(i), k);
-      elements[0][i] = four.x, elements[1][i] = four.y, elements[2][i] = four.z, elements[3][i] = four.w;
-    }
-  }
+  __device__ float operator()(int row, int col) const { return tile(col, row); }
 };
 
-/// An operand whose columns run along the inner dimension: a float4 holds one step of four columns.
-struct Down {
-  static constexpr int STEPS = 1;
-  SharedMatrix<float> tile;
-  __device__ int depth() const { return tile.rows; }
-  template <int N, class Index>
-  __device__ void load(float (&elements)[STEPS][N], int k, Index index) const {
-#pragma unroll
-    for (int i = 0; i < N; i += 4) {
-      const float4 four = tile.as<const float4>(k, index(i));
-      elements[0][i] = four.x, elements[0][i + 1] = four.y, elements[0][i + 2] = four.z, elements[0][i + 3] = four.w;
-    }
-  }
-};
-
-/// C += A B: in each step a thread holds ROWS elements of A and COLS elements of B.
+/// C += A B: in each step a thread reads ROWS elements of A and COLS elements of B.
 template <class Tile, class Left, class Right>
 __device__ void add_product(Tile& C, const Left& A, const Right& B) {
-  constexpr int steps = Left::STEPS > Right::STEPS ? Left::STEPS : Right::STEPS;
-#pragma unroll((Right::STEPS == 1 ? 16 : 8) / Left::STEPS)  // enough to start loads long before they are needed
-  for (int k0 = 0; k0 < A.depth(); k0 += steps) {
-    float a[Left::STEPS][Tile::ROWS], b[Right::STEPS][Tile::COLS];
+#pragma unroll 4
+  for (int k = 0; k < A.cols; ++k) {
+    float a[Tile::ROWS], b[Tile::COLS];
 #pragma unroll
-    for (int k = 0; k < steps; ++k) {
-      if (k % Left::STEPS == 0) A.load(a, k0 + k, Tile::row);
-      if (k % Right::STEPS == 0) B.load(b, k0 + k, Tile::col);
-      C.add_outer_product(a[k % Left::STEPS], b[k % Right::STEPS]);
-    }
+    for (int r = 0; r < Tile::ROWS; ++r) a[r] = A(C.row(r), k);
+#pragma unroll
+    for (int c = 0; c < Tile::COLS; ++c) b[c] = B(k, C.col(c));
+    C.add_outer_product(a, b);
   }
 }
 
@@ -162,16 +115,16 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const Matrix<const float> K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
 
   float* const shared = dynamic_shared<float>(Shape::SHARED_FLOATS);
-  const SharedMatrix<float> Qt_smem{shared, Shape::Width, Shape::Br, Shape::Br};
-  const SharedMatrix<float> K_smem{Qt_smem.data + Shape::Width * Shape::Br, Shape::Bc, Shape::Width, Shape::STRIDE};
-  const SharedMatrix<float> V_smem{K_smem.data + Shape::Bc * Shape::STRIDE, Shape::Bc, Shape::Width, Shape::Width};
-  const SharedMatrix<float> Pt_smem{V_smem.data + Shape::Bc * Shape::Width, Shape::Bc, Shape::Br, Shape::P_STRIDE};
+  const SharedMatrix<float> Q_smem{shared, Shape::Br, Shape::Width, Shape::STRIDE};
+  const SharedMatrix<float> K_smem{Q_smem.data + Shape::Br * Shape::STRIDE, Shape::Bc, Shape::Width, Shape::STRIDE};
+  const SharedMatrix<float> V_smem{K_smem.data + Shape::Bc * Shape::STRIDE, Shape::Bc, Shape::Width, Shape::STRIDE};
+  const SharedMatrix<float> P_smem{V_smem.data + Shape::Bc * Shape::STRIDE, Shape::Br, Shape::Bc, Shape::P_STRIDE};
 
   // 1. The first tile of K and the tile of Q; O = 0, l = 0, m = -inf.
   const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);  // by the last row
   if (seen_by_any > 0) load_async<Shape, Shape::Bc>(K_smem, K, 0, wide);
   cp_async_commit();
-  load_transposed<Shape>(Qt_smem, Q_all.head(b, h), query0);
+  load_tile<Shape::Width>(Q_smem, Q_all.head(b, h), query0, wide);
   typename Shape::Output O(0.0f);      // not normalised
   Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
 
@@ -183,7 +136,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     cp_async_commit();
 
     typename Shape::Scores S(0.0f);
-    add_product(S, Down{Qt_smem}, Along{K_smem});
+    add_product(S, Q_smem, Transposed{K_smem});
     S.each_at([&](float& s, int row, int col) {  // (6.1); pairs beyond the edges are masked too
       s = query0 + row < problem.Nq && key0 + col < problem.Nk ? score(problem, bias, b, h, query0 + row, key0 + col, s)
                                                                : -INFINITY;
@@ -198,9 +151,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if (key0 + Shape::Bc < seen_by_any) load_async<Shape, Shape::Bc>(K_smem, K, key0 + Shape::Bc, wide);
     cp_async_commit();
 
-    store_transposed(Pt_smem, S);
-    __syncwarp();  // read after write: a lane reads elements of P that other lanes of its warp have written
-    add_product(O, Down{Pt_smem}, Down{V_smem});  // (6.4)
+    S.each_at([&](float p, int row, int col) { P_smem(row, col) = p; });
+    __syncwarp();                    // read after write: a lane reads elements of P that other lanes of its warp have written
+    add_product(O, P_smem, V_smem);  // (6.4)
   }
 
   // 3. (6.5)

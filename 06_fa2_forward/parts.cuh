@@ -1,5 +1,5 @@
-// 06 FlashAttention-2: code that steps 3 and 4 introduce, shared by later steps and chapter 07: transposed tiles, vector
-// operands and their product, asynchronous copies.
+// 06 FlashAttention-2: code that steps 4 and 5 introduce, shared by later steps and chapter 07: asynchronous copies,
+// transposed tiles, vector operands and their product.
 #pragma once
 
 #include "06_fa2_forward/thread_tiles.cuh"

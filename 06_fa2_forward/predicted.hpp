@@ -10,7 +10,7 @@
 namespace flash::fa2_forward {
 
 /// The steps, in the order in which the kernels change.
-enum class Step { loop_order, register_tiles, vector_operands, async_copies, short_softmax, tuned };
+enum class Step { loop_order, register_tiles, tile_types, async_copies, vector_operands, short_softmax, tuned };
 
 /// Per head, of all warps. Lanes that share rows reduce them by halves, a shuffle per row: the maximum in every tile, the sum once per
 /// tile of Q. One __syncwarp() before P is read; the last step has two more between chunks of 64 keys of P.
@@ -24,7 +24,7 @@ inline std::int64_t warp_operations(const Problem& p, const TileChoice& choice, 
   return choice.threads / 32 * (visits(p, choice.tiles).tiles * (shuffles + 2 * chunks - 1) + tiles_of_Q * shuffles);
 }
 
-/// (6.6)  From step 5 on, the kernels read the bias of every pair in a tile, visible or not (ALiBi: one slope per thread and tile); the
+/// (6.6)  From step 6 on, the kernels read the bias of every pair in a tile, visible or not (ALiBi: one slope per thread and tile); the
 /// steps before read it for visible pairs alone. Two barriers per pair of tiles; step 1 has two more per tile of Q.
 inline Prediction predicted_forward(const Problem& p, const TileChoice& choice, Step step) {
   const Visits v = visits(p, choice.tiles);
@@ -37,8 +37,8 @@ inline Prediction predicted_forward(const Problem& p, const TileChoice& choice, 
   MovedTensors moved{{"Q", {heads * Nq * d, 0}}, {"K", {heads * v.keys * d, 0}}, {"V", {heads * v.keys * d, 0}},
                      {"O", {0, heads * Nq * d}}, {"L", {0, heads * Nq}},         {"bias", {heads * biases, 0}}};
   if (step >= Step::vector_operands) moved["Q"].sectors = heads * Nq * d;  // read along columns, to be stored transposed
-  // The lanes that write L have 4 neighbouring rows in step 2, and later every fourth row.
-  if (step != Step::loop_order) moved["L"].sectors = heads * Nq / (step == Step::register_tiles ? 4 : 2);
+  // The lanes that write L have 4 neighbouring rows in steps 2 to 4, and later every fourth row.
+  if (step != Step::loop_order) moved["L"].sectors = heads * Nq / (step < Step::vector_operands ? 4 : 2);
   const std::int64_t tiles_of_Q = step == Step::loop_order ? (p.Nq + choice.tiles.Br - 1) / choice.tiles.Br : 0;
   // An asynchronous copy that only fills with zeros reads nothing, yet its source address counts as a sector.
   const bool copies_zeros = step >= Step::async_copies && (p.Nk % choice.tiles.Bc != 0 || p.d % 32 != 0);
@@ -47,9 +47,9 @@ inline Prediction predicted_forward(const Problem& p, const TileChoice& choice, 
 }
 
 inline Prediction predicted(const Variant& v, const Problem& p, Pass, const TileChoice& choice, const DeviceLimits&) {
-  constexpr std::string_view names[] = {"loop_order",   "register_tiles", "vector_operands",
-                                        "async_copies", "short_softmax",  "tuned"};
-  for (int step = 0; step < 6; ++step) {
+  constexpr std::string_view names[] = {"loop_order",      "register_tiles", "tile_types", "async_copies",
+                                        "vector_operands", "short_softmax",  "tuned"};
+  for (int step = 0; step < 7; ++step) {
     if (v.name == names[step]) return predicted_forward(p, choice, static_cast<Step>(step));
   }
   return {};

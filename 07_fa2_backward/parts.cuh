@@ -11,6 +11,7 @@
 #include "06_fa2_forward/parts.cuh"
 #include "common/device/compiled.hpp"
 #include "common/device/forward_pass.hpp"
+#include "common/device/softmax.cuh"
 
 namespace flash::fa2_backward {
 namespace {
@@ -93,10 +94,13 @@ __device__ void load_queries(const SharedTiles& smem, const Tensors& all, int b,
   const int row = threadIdx.x;
   if (row >= Shape::Br) return;
   const Vector<const float> L = all.L.head_vector(b, h), D = all.D.head_vector(b, h);
-  // Zeros beyond the last query: P need not be 0 there, since dO = 0 and D = 0 add nothing to dV and make dS = 0.
-  const bool exists = query0 + row < L.size;
-  cp_async_zfill<4>(&smem.L[row], L.address(exists ? query0 + row : 0), exists ? 4 : 0);
-  cp_async_zfill<4>(&smem.D[row], D.address(exists ? query0 + row : 0), exists ? 4 : 0);
+  if (query0 + row < L.size) {
+    cp_async<4>(&smem.L[row], L.address(query0 + row));
+    cp_async<4>(&smem.D[row], D.address(query0 + row));
+  } else {  // beyond the last query P = 0, whatever the bias: an infinite P would turn dO = 0 into NaN
+    smem.L[row] = INFINITY;
+    smem.D[row] = 0.0f;
+  }
 }
 
 /// The values of the thread's rows.

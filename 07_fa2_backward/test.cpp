@@ -119,6 +119,18 @@ TEST_CASE("cpu: right around the edges of tiles, whatever the GPU") {
   }
 }
 
+TEST_CASE("cpu: rows beyond the last query add nothing, even where a negative ALiBi slope favours distant keys") {
+  // One query beyond a whole tile: e^S overflows in the other rows of the last tile, and infinity times 0 is NaN.
+  const Problem p = with_bias(grid::problem_of({.H = 2, .Hkv = 2, .Nq = 65, .Nk = 300, .d = 32}), BiasKind::alibi);
+  Inputs inputs = make_inputs(p, InputKind::normal, 76, Pass::backward);
+  for (float& slope : inputs.bias.values) slope = -1.0f;
+  const Checker checker(p, inputs, Pass::backward, Sample{});
+  for (const Variant& v : grid::variants()) {
+    const std::string failed = grid::failures(checker.check(grid::run(v, p, inputs, Pass::backward)));
+    CHECK_MESSAGE(failed.empty(), v.name << "\n" << failed);
+  }
+}
+
 TEST_CASE("cpu: dK and dV of both variants are the same to the last bit, and dQ where there is one tile of keys") {
   // Both add the tiles of Q in the same order. To dQ the atomics add one number for each tile of keys (exercise 5): 0 + x has one order.
   const Problem short_keys = grid::problem_of({.H = 4, .Hkv = 2, .Nq = 100, .Nk = 32, .d = 64});

@@ -132,7 +132,7 @@ __device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtract_first)
   m.each([&](float& x, int) { x = finite(x), subtract_first = subtract_first || fabsf(c * x) > 0x1p20f; });
   if (subtract_first) S.each([&](float& s, int r) { s -= m[r]; });
   m.each([&](float& x, int) { x = subtract_first ? 0.0f : c * x; });
-  S.each([&](float& s, int r) { s = exp2_approx(fmaf(c, s, -m[r])); });
+  S.each([&](float& s, int r) { s = exp2_approx(c * s - m[r]); });
 }
 
 template <class T, class Shape>

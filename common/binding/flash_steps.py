@@ -55,33 +55,37 @@ def _library(stage):
     return library
 
 
+def _raise_for(code, stage):
+    if code:
+        error = ValueError if code == 2 else RuntimeError
+        raise error(f"stage {stage}: {_library(stage).flash_error().decode()}")
+
+
 def _run(stage, backward, call, device):
     """Runs a pass with the workspace that it asks for."""
     library = _library(stage)
-
-    def check(code):
-        if code:
-            error = ValueError if code == 2 else RuntimeError
-            raise error(f"stage {stage}: {library.flash_error().decode()}")
-
     size, zeroed = ctypes.c_int64(), ctypes.c_int64()
-    check(library.flash_workspace(ctypes.byref(call), backward, ctypes.byref(size), ctypes.byref(zeroed)))
+    _raise_for(library.flash_workspace(ctypes.byref(call), backward, ctypes.byref(size), ctypes.byref(zeroed)), stage)
     block = torch.empty(size.value + 255 if size.value else 0, dtype=torch.uint8, device=device)
     start = -block.data_ptr() % 256
     block[start : start + zeroed.value].zero_()
     call.workspace = block.data_ptr() + start if size.value else None
-    check((library.flash_backward if backward else library.flash_forward)(ctypes.byref(call)))
+    _raise_for((library.flash_backward if backward else library.flash_forward)(ctypes.byref(call)), stage)
+
+
+def _view(x):
+    x = x if x.dim() == 4 else x[..., None]  # L
+    return _View(x.data_ptr(), (ctypes.c_int64 * 4)(*x.shape), (ctypes.c_int64 * 4)(*x.stride()))
+
+
+def _stream(x):
+    return torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else None
 
 
 def _call(variant, causal, scale, **tensors):
-    def view(x):
-        x = x if x.dim() == 4 else x[..., None]  # L
-        return _View(x.data_ptr(), (ctypes.c_int64 * 4)(*x.shape), (ctypes.c_int64 * 4)(*x.stride()))
-
     q = tensors["Q"]
-    stream = torch.cuda.current_stream(q.device).cuda_stream if q.is_cuda else None
-    views = {name: view(x) for name, x in tensors.items()}
-    return _Call(variant=variant.encode(), on_gpu=q.is_cuda, dtype=DTYPES[q.dtype], causal=causal, scale=scale, stream=stream, **views)
+    views = {name: _view(x) for name, x in tensors.items()}
+    return _Call(variant=variant.encode(), on_gpu=q.is_cuda, dtype=DTYPES[q.dtype], causal=causal, scale=scale, stream=_stream(q), **views)
 
 
 def _taken(x):
@@ -170,6 +174,17 @@ def _gradients(ctx, dO, _):
 
 
 _forward.register_autograd(_gradients, setup_context=_save)
+
+
+def merge(O, L, part_O, part_L, *, stage="08"):
+    """Merges attention over some keys, part_O [B, H, N, d] and part_L [B, H, N], into O and L of other keys, which are in fp32 and change in
+    place (3.4). The stage's library does it; all stages have the same kernel."""
+    _require(O.dtype == L.dtype == part_L.dtype == torch.float32, "O, L and part_L have to be in fp32")
+    _require(part_O.dtype in DTYPES and O.shape == part_O.shape and L.shape == part_L.shape == O.shape[:3], "the parts differ in shape")
+    _require(O.device == L.device == part_O.device == part_L.device, "the parts have to be on one device")
+    if O.numel():
+        views = [ctypes.byref(_view(x)) for x in (O, L, part_O, part_L)]
+        _raise_for(_library(stage).flash_merge(int(O.is_cuda), DTYPES[part_O.dtype], ctypes.c_void_p(_stream(O)), *views), stage)
 
 
 def attention(q, k, v, *, causal=False, scale=None, stage="08", variant=None, backward_variant=None):

@@ -3,6 +3,11 @@
 
 namespace flash {
 
+struct Variant;
+
+/// common/binding/merge.cuh for the GPU.
+const Variant& gpu_merge();
+
 /// What starts on the default stream from now on waits for what `stream` holds already.
 void wait_for(void* stream);
 

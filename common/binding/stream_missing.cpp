@@ -1,7 +1,11 @@
 // Streams of a build without GPU code: the simulator has none.
 #include "common/binding/stream.hpp"
 
+#include "common/base/error.hpp"
+
 namespace flash {
+
+const Variant& gpu_merge() { throw DeviceError("this library has no GPU code"); }
 
 void wait_for(void*) {}
 void let_wait(void*) {}

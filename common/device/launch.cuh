@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/base/error.hpp"
+#include "common/base/lossless.hpp"
 
 #include <cuda_runtime.h>
 
@@ -23,10 +24,11 @@ void prepare_launch(const char* name, const LaunchShape& shape, const void* kern
 /// Throws DeviceError, naming kernel and shape, if the launch that was just made failed.
 void check_launch(const char* name, const LaunchShape& shape);
 
-/// Starts kernel<<<grid, block, shared_bytes>>>(args...) on the default stream, every error checked.
+/// Starts kernel<<<grid, block, shared_bytes>>>(args...) on the default stream, every error checked. No argument may narrow.
 template <class... Parameters, class... Arguments>
-void launch(const char* name, const LaunchShape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
-  static_assert(sizeof...(Arguments) == sizeof...(Parameters), "launch() must pass as many arguments as the kernel takes");
+requires(sizeof...(Arguments) == sizeof...(Parameters) &&
+         (Lossless<Parameters, Arguments> && ...)) void launch(const char* name, const LaunchShape& shape,
+                                                               void (*kernel)(Parameters...), Arguments&&... arguments) {
   prepare_launch(name, shape, reinterpret_cast<const void*>(kernel));
   kernel<<<shape.grid, shape.block, shape.shared_bytes>>>(Parameters(arguments)...);
   check_launch(name, shape);

@@ -1,6 +1,7 @@
 // Starting kernels on the CPU: the twin of common/device/launch.cuh.
 #pragma once
 
+#include "common/base/lossless.hpp"
 #include "common/simt/site.hpp"
 #include "common/simt/types.hpp"
 
@@ -33,10 +34,11 @@ struct KernelCall {
 /// if no GPU could or the kernel did something that CUDA does not define.
 void run_kernel(const KernelCall&);
 
-/// Runs kernel(args...) on every thread of the grid.
+/// Runs kernel(args...) on every thread of the grid. No argument may narrow.
 template <class... Parameters, class... Arguments>
-void launch(const char* name, const LaunchShape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
-  static_assert(sizeof...(Arguments) == sizeof...(Parameters), "launch() must pass as many arguments as the kernel takes");
+requires(sizeof...(Arguments) == sizeof...(Parameters) &&
+         (Lossless<Parameters, Arguments> && ...)) void launch(const char* name, const LaunchShape& shape,
+                                                               void (*kernel)(Parameters...), Arguments&&... arguments) {
   struct Call {
     void (*kernel)(Parameters...);
     std::tuple<Parameters...> parameters;

@@ -280,6 +280,81 @@ def at_once(rows):
         yield scores, o, math.log(total), m + math.log(l)
 
 
+def gradients(scores_of, q, values, dO, tau, keys):
+    """(5.1) to (5.6) of one row, and those of q and of a component of each key by central differences."""
+
+    def row(q, keys):
+        s = scores_of(q, keys)
+        p = [math.exp(x) / sum(map(math.exp, s)) for x in s]
+        return p, product([p], values)[0]
+
+    def loss(q, keys):
+        return sum(x * g for x, g in zip(row(q, keys)[1], dO))
+
+    def slope(change, step=1e-5):
+        return (loss(*change(step)) - loss(*change(-step))) / (2 * step)
+
+    p, o = row(q, keys)
+    dP = [sum(g * x for g, x in zip(dO, v)) for v in values]
+    D = sum(a * b for a, b in zip(p, dP))
+    dS = [a * (b - D) for a, b in zip(p, dP)]
+    dQ = [tau * x for x in product([dS], keys)[0]]
+    dK = [tau * x * q[0] for x in dS]
+    by_q = [slope(lambda h, c=c: ([x + h * (n == c) for n, x in enumerate(q)], keys)) for c in range(4)]
+    nudged = [lambda h, j=j: (q, [[x + h * (n == j and c == 0) for c, x in enumerate(k)] for n, k in enumerate(keys)]) for j in range(4)]
+    assert all(abs(x - y) < 1e-8 for x, y in zip(dQ + dK, by_q + list(map(slope, nudged)))), "not what finite differences give"
+    return p, o, dP, dS, dQ, dK
+
+
+@table("05_fa1_backward.md", "sum of the row")
+def row_of_gradients(rows):
+    keys, values = [[1, 3, 0, 0], [2, 0, 0, 0], [4, 1, 0, 0], [0, 2, 0, 0]], [[int(i == j) for j in range(4)] for i in range(4)]
+    tau, dO = 0.5, [1, 0, 0, 0]
+    p, o, dP, dS, dQ, dK = gradients(
+        lambda q, k: [tau * x for x in product([q], list(zip(*k)))[0]], [2, 0, 0, 0], values, dO, tau, keys
+    )
+    weighted, by_columns = [a * b for a, b in zip(p, dP)], [a * b for a, b in zip(dO, o)]
+    yield *p, sum(p)
+    yield *dP, ""
+    yield *weighted, sum(weighted)
+    yield *by_columns, sum(by_columns)
+    yield *dS, abs(sum(dS))
+    yield *dQ, ""
+    yield *dK, abs(sum(dK))
+    yield *(x * dO[0] for x in p), sum(p)
+
+
+@table("autograd.md", "its gradient")
+def two_paths(rows):
+    weight = lambda s: math.exp(s) / (math.exp(s) + 1)  # noqa: E731
+    s, slope = math.log(3), (weight(math.log(3) + 1e-5) - weight(math.log(3) - 1e-5)) / 2e-5
+    a, l = math.exp(s), math.exp(s) + 1
+    dl = -a / l**2
+    da = 1 / l + dl
+    assert abs(a * da - slope) < 1e-9, "not what finite differences give"
+    yield from [(s, a * da), (a, da), (l, dl), (a / l, 1)]
+
+
+@table("notation.md", "16 bits, tensor cores")
+def peaks(rows):
+    sheet = 1.83 * SMS * WGMMA_FLOPS / 1e3  # by its own clock, to three digits
+    assert abs(sheet / (BF16 / 1e12) - 1) < 1e-3
+    yield (BF16 / 1e12, 1.83), FP32 / 1e12, None
+    yield round(1.98 * SMS * WGMMA_FLOPS / 1e3, -1), 1.98 * SMS * 256 / 1e3, None
+    yield WGMMA_FLOPS, 256, None
+
+
+@table("decode.md", "part 0: keys 0, 1")
+def two_parts(rows):
+    """(K.3)"""
+    s = SCORES[0]
+    sums = [sum(map(math.exp, part)) for part in (s[:2], s[2:], s)]
+    yield map(math.log, sums)
+    yield sums[0] / sums[2], sums[1] / sums[2], 1
+    weights = list(map(math.exp, s))
+    yield [w / sums[0] for w in weights[:2]] + [0, 0], [0, 0] + [w / sums[1] for w in weights[2:]], [w / sums[2] for w in weights]
+
+
 class Tables(unittest.TestCase):
     def test_every_digit(self):
         for page, words, expected in CHECKS:

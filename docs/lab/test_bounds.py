@@ -56,8 +56,8 @@ def tiles_of_04(rows):
         yield (min(paper, d), paper), (br, bc), (2 * bc * width + 2 * br * (width + 4)) / 256
 
 
-@table("04_fa1_forward.md", "clocks of shared memory")
-def clocks_of_04(rows):
+@table("04_fa1_forward.md", "cycles of shared memory")
+def cycles_of_04(rows):
     """(4.8)"""
     *loads, _ = rows
     for _, _, count, each, _, adds, _ in loads:
@@ -95,7 +95,7 @@ def fp32_sum(terms):
     return total
 
 
-@table("05_fa1_backward.md", "of the single chain's")
+@table("numerics.md", "of the single chain's")
 def order_of_sums(rows):
     """The mean error of a hundred sums of random terms."""
     single = None
@@ -114,12 +114,12 @@ def tiles_of_06(step, d):
     """Of the defaults: S and O of a thread, keys of a tile, lanes on a row, threads."""
     if d == 64:
         return (8, 8), (8, 8), 64, 8, 128
-    return ((8, 8), (8, 8), 128, 16, 256) if step == 6 else ((4, 4), (4, 16), 32, 8, 128)
+    return ((8, 8), (8, 8), 128, 16, 256) if step == 7 else ((4, 4), (4, 16), 32, 8, 128)
 
 
 def loads_of_06(step, d):
     (sr, sc), (_, oc), bc, *_ = tiles_of_06(step, d)
-    return ((sr + sc) * d + sr * bc) / 4 + oc * bc / (1 if step == 2 else 4)
+    return ((sr + sc) * d + sr * bc) / 4 + oc * bc / (1 if step < 5 else 4)
 
 
 @table("06_fa2_forward.md", "numbers per multiply-add")
@@ -138,13 +138,13 @@ def issued_06(rows):
     """(6.8)"""
     for step, d, (_, bc), *_ in rows:
         s, o, _, lanes, threads = tiles_of_06(step, d)
-        size, short = math.prod(s), step >= 5
+        size, short = math.prod(s), step >= 6
         products = size * d + math.prod(o) * bc
         others = [
             loads_of_06(step, d),
             (5 if short else 6) * size + s[0] * (5 + 2 * math.log2(lanes)),
             math.prod(o),
-            size / (1 if step == 2 else 4),
+            size / (1 if step < 5 else 4),
             0 if short else 4 * size,
             2 * bc * d / 4 / threads * (1 if step >= 4 else 2),
         ]

@@ -72,7 +72,8 @@ def gain(name):
         p = row["problem"]
         if (p["seq_q"], p["causal"], p["dtype"]) == (4096, False, "fp16" if row["stage"].startswith("08") else "fp32"):
             rates[row.label, p["head_dim"]] = row["tflops"]
-    gains = [f"{rates[name, d] / rates[over, d]:.2f}" for d in (64, 128)]
+    pairs = [(rates.get((name, d)), rates.get((over, d))) for d in (64, 128)]
+    gains = [f"{after / before:.2f}" if after and before else "–" for after, before in pairs]
     stage, before = over.split("/")
     before = f"`{before}`" + ("" if name.startswith(stage) else f" of {stage[:2]}")
     return f"Over {before}: **{gains[0]}** times the rate at d = 64, **{gains[1]}** at d = 128 ({row['device']['name']}, N = 4,096)."

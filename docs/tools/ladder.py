@@ -75,7 +75,7 @@ def beside_peers(direction):
 
 # Not counted among what there is to read: views, launches, scores, PTX wrappers and tables of sizes are the same for all kernels, and
 # chapters 00 and 01 introduce them.
-HARNESS = re.compile(r"common/(?!device/softmax\.cuh)|08_tensor_cores/parts/(launch|launch_hopper|padding)\.cuh")
+HARNESS = re.compile(r"common/(?!device/(?:softmax|rows)\.cuh)|08_tensor_cores/parts/(launch|launch_hopper|padding)\.cuh")
 
 
 def file_of(step):

@@ -13,9 +13,10 @@ from tools import quotes  # noqa: E402
 OPERANDS = ("Along", "Down", "add_product", "load_transposed", "store_transposed")
 COPIES = [  # where it is introduced, where later steps take it from, what
     ("01_naive/kernel.cuh", "common/device/products.cuh", ("load_tile", "tile_product", "scores_kernel", "output_kernel")),
-    ("06_fa2_forward/3_vector_operands.cuh", "06_fa2_forward/4_async_copies.cuh", (*OPERANDS, "raise")),
-    ("06_fa2_forward/3_vector_operands.cuh", "06_fa2_forward/parts.cuh", OPERANDS),
+    ("06_fa2_forward/3_tile_types.cuh", "06_fa2_forward/4_async_copies.cuh", ("Transposed", "add_product", "raise")),
+    ("06_fa2_forward/4_async_copies.cuh", "06_fa2_forward/5_vector_operands.cuh", ("load_async", "raise")),
     ("06_fa2_forward/4_async_copies.cuh", "06_fa2_forward/parts.cuh", ("load_async",)),
+    ("06_fa2_forward/5_vector_operands.cuh", "06_fa2_forward/parts.cuh", OPERANDS),
 ]
 
 ORDERS = {  # picture: (kernel, where its loop begins and ends, the calls that it shows)
@@ -23,7 +24,7 @@ ORDERS = {  # picture: (kernel, where its loop begins and ends, the calls that i
         "06_fa2_forward/4_async_copies.cuh",
         "for (int key0 = 0;",
         "write_output(O_all",
-        "cp_async_wait __syncthreads load_async add_product raise cp_async_wait __syncthreads load_async store_transposed add_product",
+        "cp_async_wait __syncthreads load_async add_product raise cp_async_wait __syncthreads load_async P_smem add_product",
     ),
     "pipeline_07": (
         "07_fa2_backward/2_one_kernel.cuh",

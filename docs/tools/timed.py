@@ -49,20 +49,39 @@ def faster_or_slower(ratio):
     return f"{1 / ratio:.2g} times as fast" if ratio < 1 else f"{ratio:.2g} times as long: it loses"
 
 
-def against(file, stage, direction):
-    """A stage's best variant beside the best of all stages before it, for each saved problem."""
-    parts = []
+def pairs(file, stage, direction):
+    """For each saved problem a stage's best variant, and the best of all stages before it."""
     for rows in by_problem(newest(GPU, file, direction=direction, having="time")):
         ours, before = fastest(row for row in rows if row["stage"] == stage), fastest(row for row in rows if row["stage"] < stage)
         if ours and before:
-            ratio = ours["time"]["median_ms"] / before["time"]["median_ms"]
-            memory = [size(row["extra_memory_bytes"]) for row in (ours, before)]
-            parts.append(
-                f"{ours['device']['name']}, {direction}, {describe(ours['problem'])}: the best of this stage takes {ms(ours)} ms, the best "
-                f"before it (`{before['stage']}`, {step(before)}) {ms(before)} ms. **{faster_or_slower(ratio).capitalize()}**, "
-                f"with {memory[0]} of extra memory instead of {memory[1]}. {origin([ours, before])}"
-            )
+            yield ours, before
+
+
+def against(file, stage, direction):
+    """A stage's best variant beside the best of all stages before it, for each saved problem."""
+    parts = []
+    for ours, before in pairs(file, stage, direction):
+        ratio = ours["time"]["median_ms"] / before["time"]["median_ms"]
+        memory = [size(row["extra_memory_bytes"]) for row in (ours, before)]
+        parts.append(
+            f"{ours['device']['name']}, {direction}, {describe(ours['problem'])}: the best of this stage takes {ms(ours)} ms, the best "
+            f"before it (`{before['stage']}`, {step(before)}) {ms(before)} ms. **{faster_or_slower(ratio).capitalize()}**, "
+            f"with {memory[0]} of extra memory instead of {memory[1]}. {origin([ours, before])}"
+        )
     return "\n\n".join(parts)
+
+
+def gains(stage, direction):
+    """The table that opens a chapter: with many heads, then with few, its stage next to the best of all earlier ones."""
+    lines, used = [], []
+    for file in ("compare.jsonl", "few_heads.jsonl"):
+        for ours, before in pairs(file, stage, direction):
+            for row in (before, ours):
+                speed = before["time"]["median_ms"] / row["time"]["median_ms"]
+                lines.append([describe(row["problem"]), f"{row['stage']} {step(row)}", ms(row), number(row["tflops"])])
+                lines[-1] += [f"× {speed:.2g}" if row is ours else "", size(row["extra_memory_bytes"])]
+            used += [ours, before]
+    return section(direction, "problem | kernel | ms | TFLOP/s | speed | extra memory", lines, used)
 
 
 def long_sequences(stage, direction):

@@ -14,6 +14,19 @@ __global__ void launch_again(float* data) {
   launch("inner", {dim3(1), dim3(2)}, store, view<float>(ref));
 }
 
+__global__ void count_to(int, float) {}
+
+/// Whether launch() takes these arguments for count_to().
+template <class... Arguments>
+concept Launches = requires(Arguments... arguments) {
+  launch("count_to", {}, count_to, arguments...);
+};
+
+static_assert(Launches<int, float> && Launches<short, float>);
+static_assert(!Launches<long long, float> && !Launches<unsigned, float> && !Launches<float, float>, "would narrow to int");
+static_assert(!Launches<int, double> && !Launches<int, int>, "would narrow to float");
+static_assert(!Launches<int> && !Launches<int, float, float>, "as many arguments as parameters");
+
 }  // namespace
 
 TEST_CASE("CPU device: memory") {

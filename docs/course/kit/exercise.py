@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "docs" / "course" / "exercises"
 LEVELS = {1: "a formula", 2: "a building block", 3: "an algorithm"}
 KEYS = set("title file variant pass level minutes equation chapter goal after first last comment code hints".split())
-OPTIONAL = {"allow", "tile_rows", "cases", "counted", "target", "dtype", "widths", "rubric", "draw", "asked", "withheld", "solution"}
+OPTIONAL = {"allow", "tile_rows", "cases", "counted", "target", "dtype", "tiles", "rubric", "draw", "asked", "withheld", "solution"}
 CHANGES = {"says", "constants", "outside", "above", "below", "code", "window", "cases", "counted"}  # what a variant changes
 RUBRIC = ("result", "orders", "races", "asked", "bytes", "sectors", "bank_conflicts", "barriers", "extra_memory")
 
@@ -54,7 +54,7 @@ class Exercise:
     counted: list = field(default_factory=list)  # the problems on which counts are compared, after the cases
     target: int = 90  # the GPU that the simulator stands for
     dtype: str = "fp32"
-    widths: list = field(default_factory=list)  # the head dimensions that are compiled; empty: all
+    tiles: list = field(default_factory=list)  # the tile sizes that are compiled, by their first numbers; empty: all
     rubric: dict = field(default_factory=dict)
     draw: dict = field(default_factory=dict)
     asked: dict = field(
@@ -146,10 +146,10 @@ class Exercise:
         """The same with those compiled tile sizes alone that the cases need: a second to compile in place of four."""
         text = self.file_with(lines)
         head, table, rest = text.partition("constexpr CompiledShape shapes[] = {\n")
-        if not self.widths or not table:
+        if not self.tiles or not table:
             return text
         sizes, end, after = rest.partition("};\n")
-        kept = [size for size in sizes.splitlines(keepends=True) if int(re.search(r"<(\d+),", size).group(1)) in self.widths]
+        kept = [size for size in sizes.splitlines(keepends=True) if any(f"<{first}, " in size for first in self.tiles)]
         return head + table + "".join(kept) + end + after
 
     def student_lines(self, text):

@@ -1,4 +1,4 @@
-// 06 FlashAttention-2, forward, step 3: vector operands.
+// 06 FlashAttention-2, forward, step 5: vector operands.
 //
 //   for every tile i of Q (one block each), for every tile j of K, V that it sees:
 //     S = scale Q_i K_j^T + bias, masked                    [Br, d] x [d, Bc]           (6.1)
@@ -7,7 +7,7 @@
 //     O = alpha O + P V_j                                   [Br, Bc] x [Bc, d]          (6.4)
 //   O = O / l,   L = m + ln l                                                           (6.5)
 //
-// New since step 2: one float4 load fetches four elements of an operand that step 2 reads one by one. In each step of the inner
+// New since step 4: one float4 load fetches four elements of an operand that step 4 reads one by one. In each step of the inner
 // dimension a thread needs 8 elements of a column of Q or P. Q and P are therefore stored transposed, and a thread owns rows,
 // and columns of O, in runs of four: two loads fetch all 8. K is read along its rows, where a float4 holds four steps. On
 // average, a step of an 8 x 8 product takes 4 loads for 64 multiply-adds.
@@ -18,14 +18,11 @@
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
 
-#include "04_fa1_forward/thread_rows.cuh"
 #include "06_fa2_forward/thread_tiles.cuh"
 #include "common/device/compiled.hpp"
 
-namespace flash::fa2_forward::step_3 {
+namespace flash::fa2_forward::step_5 {
 namespace {
-
-using fa1_forward::load_tile;
 
 constexpr int LANES = 8;  // per row
 // Eight lanes read 16 bytes each from 8 rows of K, or write them to 8 rows of P^T. With 4 floats of padding, rows start 4 banks
@@ -53,6 +50,34 @@ __device__ void load_transposed(const SharedMatrix<float>& Qt, const Matrix<cons
   for (int e = threadIdx.x; e < Shape::Br * Shape::Width; e += Shape::THREADS) {
     const int row = e % Shape::Br, k = e / Shape::Br;
     Qt(k, row) = row0 + row < Q.rows && k < Q.cols ? Q(row0 + row, k) : 0.0f;
+  }
+}
+
+/// Starts copying rows row0, row0 + 1, ... of M to a tile [Height, Width], with zeros beyond M's last row and column. A thread
+/// keeps to its four columns, so that its addresses advance by a constant, which is worth 9 % (chapter 06, section 9).
+template <class Shape, int Height>
+__device__ void load_async(const SharedMatrix<float>& tile, const Matrix<const float>& M, int row0, bool wide) {
+  constexpr int quads = Shape::Width / 4, rows_at_once = Shape::THREADS / quads;
+  constexpr int steps = (Height + rows_at_once - 1) / rows_at_once;
+  const int first = threadIdx.x / quads, col = 4 * (threadIdx.x % quads);
+  if (first >= rows_at_once) return;  // Width 96: some threads have nothing to copy
+  if (wide && row0 + Height <= M.rows) {
+    const bool exists = col < M.cols;
+#pragma unroll
+    for (int step = 0; step < steps; ++step) {
+      const int row = first + step * rows_at_once;
+      if (Height % rows_at_once != 0 && row >= Height) break;
+      cp_async_zfill<16>(tile.address(row, col), M.address(row0 + row, exists ? col : 0), exists ? 16 : 0);
+    }
+  } else {  // the last rows, or rows without 16-byte alignment: element by element
+#pragma unroll 1
+    for (int row = first; row < Height; row += rows_at_once) {
+#pragma unroll 1
+      for (int c = col; c < col + 4; ++c) {
+        const bool exists = row0 + row < M.rows && c < M.cols;
+        cp_async_zfill<4>(tile.address(row, c), M.address(exists ? row0 + row : 0, exists ? c : 0), exists ? 4 : 0);
+      }
+    }
   }
 }
 
@@ -143,17 +168,20 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const SharedMatrix<float> V_smem{K_smem.data + Shape::Bc * Shape::STRIDE, Shape::Bc, Shape::Width, Shape::Width};
   const SharedMatrix<float> Pt_smem{V_smem.data + Shape::Bc * Shape::Width, Shape::Bc, Shape::Br, Shape::P_STRIDE};
 
-  // 1. Load the tile of Q, once; O = 0, l = 0, m = -inf.
+  // 1. The first tile of K and the tile of Q; O = 0, l = 0, m = -inf.
+  const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);  // by the last row
+  if (seen_by_any > 0) load_async<Shape, Shape::Bc>(K_smem, K, 0, wide);
+  cp_async_commit();
   load_transposed<Shape>(Qt_smem, Q_all.head(b, h), query0);
   typename Shape::Output O(0.0f);      // not normalised
   Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
 
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
-  const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
   for (int key0 = 0; key0 < seen_by_any; key0 += Shape::Bc) {
-    load_tile<Shape::Width>(K_smem, K, key0, wide);
-    load_tile<Shape::Width>(V_smem, V, key0, wide);
-    __syncthreads();  // read after write: a thread reads rows of Q, K and V that other threads have loaded
+    cp_async_wait<0>();
+    __syncthreads();  // read after write: K_j and Q of all threads have landed; write after read: no warp still reads V_(j-1)
+    load_async<Shape, Shape::Bc>(V_smem, V, key0, wide);
+    cp_async_commit();
 
     typename Shape::Scores S(0.0f);
     add_product(S, Down{Qt_smem}, Along{K_smem});
@@ -165,12 +193,15 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     S.each([&](float& s, int r) { s = expf(s - finite(m[r])); });  // (6.3): S is P now
     l = alpha * l + lane_sum(S);
     O.scale_rows(alpha);
+
+    cp_async_wait<0>();
+    __syncthreads();  // read after write: V_j of all threads has landed; write after read: no warp still reads K_j
+    if (key0 + Shape::Bc < seen_by_any) load_async<Shape, Shape::Bc>(K_smem, K, key0 + Shape::Bc, wide);
+    cp_async_commit();
+
     store_transposed(Pt_smem, S);
     __syncwarp();  // read after write: a lane reads elements of P that other lanes of its warp have written
-
     add_product(O, Down{Pt_smem}, Down{V_smem});  // (6.4)
-
-    __syncthreads();  // write after read: the next tiles overwrite data that slower threads still read
   }
 
   // 3. (6.5)
@@ -212,4 +243,4 @@ const Variant variant{.name = "vector_operands",
                       .tiles = choices_of<shapes>};
 
 }  // namespace
-}  // namespace flash::fa2_forward::step_3
+}  // namespace flash::fa2_forward::step_5

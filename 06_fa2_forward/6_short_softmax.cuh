@@ -1,4 +1,4 @@
-// 06 FlashAttention-2, forward, step 5: a short softmax.
+// 06 FlashAttention-2, forward, step 6: a short softmax.
 //
 //   for every tile i of Q (one block each), for every tile j of K, V that it sees:
 //     S = Q_i K_j^T                                         [Br, d] x [d, Bc]           (6.1)
@@ -7,12 +7,12 @@
 //     O = alpha O + P V_j                                   [Br, Bc] x [Bc, d]          (6.4)
 //   O = O / l,   L = scale m + ln l                                                     (6.5)
 //
-// New since step 4: fewer instructions per score.
+// New since step 5: fewer instructions per score.
 // - e^x is 2^(x log2 e), one instruction (ex2) after a multiplication, and the scale is folded into that factor. (With a bias,
 //   or a scale that is not positive or very large, scores are scaled right after the product, and c = log2 e.)
 // - Only tiles that need a mask are masked: the tiles on the diagonal, and the last one if it is not full
 //   (common/device/softmax.cuh).
-// The operands of step 3 and the copies of step 4 are in parts.cuh.
+// The copies of step 4 and the operands of step 5 are in parts.cuh.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 rows of 8.
 // Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [Bc, Br]; rows of K and P^T padded.
@@ -22,8 +22,9 @@
 
 #include "06_fa2_forward/parts.cuh"
 #include "common/device/compiled.hpp"
+#include "common/device/softmax.cuh"
 
-namespace flash::fa2_forward::step_5 {
+namespace flash::fa2_forward::step_6 {
 namespace {
 
 constexpr int LANES = 8;  // per row
@@ -147,4 +148,4 @@ const Variant variant{.name = "short_softmax",
                       .tiles = choices_of<shapes>};
 
 }  // namespace
-}  // namespace flash::fa2_forward::step_5
+}  // namespace flash::fa2_forward::step_6

@@ -1,4 +1,4 @@
-// 06 FlashAttention-2, forward, step 6: tuned.
+// 06 FlashAttention-2, forward, step 7: tuned.
 //
 //   for every tile i of Q (one block each), for every tile j of K, V that it sees:
 //     S = Q_i K_j^T                                         [Br, d] x [d, Bc]           (6.1)
@@ -7,7 +7,7 @@
 //     O = alpha O + P V_j                                   [Br, Bc] x [Bc, d]          (6.4)
 //   O = O / l,   L = scale m + ln l                                                     (6.5)
 //
-// New since step 5: sizes and order.
+// New since step 6: sizes and order.
 // - d = 128 also gets 8 x 8 scores and outputs per thread, with 16 lanes per row. That takes Bc = 128, and all of P would not
 //   fit: it goes through shared memory in chunks of 64 keys.
 // - Two to four blocks per SM where registers allow: one computes while another waits (occupancy).
@@ -21,8 +21,9 @@
 
 #include "06_fa2_forward/parts.cuh"
 #include "common/device/compiled.hpp"
+#include "common/device/softmax.cuh"
 
-namespace flash::fa2_forward::step_6 {
+namespace flash::fa2_forward::step_7 {
 namespace {
 
 // Eight lanes read 16 bytes each from 8 rows of K, or write them to 8 rows of P^T. With 4 floats of padding, rows start 4 banks
@@ -173,4 +174,4 @@ const Variant variant{.name = "tuned",
                       .tiles = choices_of<shapes>};
 
 }  // namespace
-}  // namespace flash::fa2_forward::step_6
+}  // namespace flash::fa2_forward::step_7
