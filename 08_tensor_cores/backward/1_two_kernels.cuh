@@ -42,6 +42,8 @@ struct BackwardShape {
   static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, KEY_TILES == 2);
 
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
+  static_assert(ROW_BLOCK % Bc == 0, "and so do those of dq_kernel, of Bc queries");
+  static_assert(2 * THREADS >= Br, "load_LD() copies four elements per thread");
 };
 
 /// (8.11)  Transposed scores become P = e^(factor S - L). LD: the columns' L, then their D.

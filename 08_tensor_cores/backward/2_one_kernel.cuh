@@ -41,6 +41,7 @@ struct BackwardShape {
   static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, KEY_TILES == 2);
 
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
+  static_assert(2 * THREADS >= Br, "load_LD() copies four elements per thread");
   static_assert(DQ_WARPS.rows * DQ_WARPS.cols * WARP == THREADS, "each warp has a part of dQ");
 };
 

@@ -43,6 +43,7 @@ struct BackwardShape {
 
   static_assert(Bc % (16 * HALF) == 0, "the warps of a half share the keys in sixteens");
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
+  static_assert(2 * THREADS >= Br, "load_LD() copies four elements per thread");
 };
 
 /// (8.11)  Transposed scores become P = e^(factor S - L). LD: the columns' L, then their D.

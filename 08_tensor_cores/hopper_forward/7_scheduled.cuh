@@ -252,7 +252,7 @@ void start(const Attention& a) {
     const int blocks = std::min(schedule.end, a.limits.multiprocessors);
     launch("tensor_scheduled", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
            forward_kernel<T, Shape>, score_rule(a), maps_of<T, Shape>(a),
-           rows_are_aligned(a.problem) ? tensor_map(a.O, 16) : TensorMap{}, view<T>(a.O), view<float>(a.L),
+           rows_are_whole_chunks(a.problem) ? tensor_map(a.O, 16) : TensorMap{}, view<T>(a.O), view<float>(a.L),
            view<int>(a.workspace("counter")), schedule);
   });
 }
