@@ -47,6 +47,7 @@ const std::vector<Primitive>& PRIMITIVES_OF() {
       {"reductions", 8, launch_one<reductions_kernel>, 80},
       {"barriers", 6, launch_one<barriers_kernel>},
       {"atomics", 8, launch_one<atomics_kernel>},
+      {"acquire_release", 1, launch_one<acquire_release_kernel>},
       {"bits", 8, launch_one<bits_kernel>},
       {"float16", 6, launch_one<float16_kernel>},
       {"ldmatrix_x1", 1, launch_one<ldmatrix_kernel<1, false>>},
