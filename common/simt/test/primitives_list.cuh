@@ -72,14 +72,14 @@ const std::vector<Primitive>& PRIMITIVES_OF() {
       {"elect", 1, launch_hopper<elect_kernel>, 90},
       {"setmaxnreg", 1, launch_hopper<setmaxnreg_kernel, 384>, 90, 90, 384},
       wgmma_primitive<__half, 64, Major::k, Major::k>("wgmma_k_k"),
-      wgmma_primitive<__nv_bfloat16, 16, Major::k, Major::k>("wgmma_k_k_bf16"),
+      wgmma_primitive<__nv_bfloat16, 32, Major::k, Major::k>("wgmma_k_k_bf16"),
       wgmma_primitive<__half, 80, Major::k, Major::mn>("wgmma_k_mn"),
-      wgmma_primitive<__half, 192, Major::mn, Major::k>("wgmma_mn_k"),
+      wgmma_primitive<__half, 96, Major::mn, Major::k>("wgmma_mn_k"),
       wgmma_primitive<__half, 64, Major::mn, Major::mn>("wgmma_mn_mn"),
       wgmma_primitive<__nv_bfloat16, 128, Major::mn, Major::mn>("wgmma_mn_mn_bf16"),
       wgmma_primitive<__half, 96, Major::k, Major::k, true>("wgmma_registers_k"),
       wgmma_primitive<__half, 128, Major::k, Major::mn, true>("wgmma_registers_mn"),
-      wgmma_primitive<__nv_bfloat16, 176, Major::k, Major::mn, true>("wgmma_registers_mn_bf16"),
+      wgmma_primitive<__nv_bfloat16, 80, Major::k, Major::mn, true>("wgmma_registers_mn_bf16"),
       {"ring", 120, launch_ring, 90, 90, 160},
   };
   return list;
