@@ -125,7 +125,6 @@ TEST_CASE("cpu: keys with the same score weigh the same, however large it is") {
     }
   }
   for (const Variant& v : forward_steps()) {
-    if (is_one_of(v, {"tma"})) continue;
     CHECK_MESSAGE(grid::run(v, p, inputs, Pass::forward).O(0, 0, 0, 0) == 0.5f, std::string(v.name));
   }
 }
