@@ -23,7 +23,7 @@
 #include "06_fa2_forward/parts.cuh"
 #include "common/device/compiled.hpp"
 
-namespace flash::fa2_forward {
+namespace flash::fa2_forward::step_5 {
 namespace {
 
 constexpr int LANES = 8;  // per row
@@ -147,4 +147,4 @@ const Variant variant{.name = "short_softmax",
                       .tiles = choices_of<shapes>};
 
 }  // namespace
-}  // namespace flash::fa2_forward
+}  // namespace flash::fa2_forward::step_5

@@ -22,7 +22,7 @@
 #include "06_fa2_forward/parts.cuh"
 #include "common/device/compiled.hpp"
 
-namespace flash::fa2_forward {
+namespace flash::fa2_forward::step_6 {
 namespace {
 
 // Eight lanes read 16 bytes each from 8 rows of K, or write them to 8 rows of P^T. With 4 floats of padding, rows start 4 banks
@@ -173,4 +173,4 @@ const Variant variant{.name = "tuned",
                       .tiles = choices_of<shapes>};
 
 }  // namespace
-}  // namespace flash::fa2_forward
+}  // namespace flash::fa2_forward::step_6

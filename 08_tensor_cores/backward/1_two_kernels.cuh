@@ -24,7 +24,7 @@
 #include "08_tensor_cores/parts/prepare.cuh"
 #include "08_tensor_cores/parts/tile.cuh"
 
-namespace flash::tensor_cores {
+namespace flash::tensor_cores::backward_1 {
 namespace {
 
 /// The tile sizes of one compiled pair of kernels, and which thread holds what. Width: d, rounded up.
@@ -226,4 +226,4 @@ const Variant variant =
     backward_step<shapes, false>("two_kernels", "dK and dV over tiles of K, dQ over tiles of Q: deterministic, seven products");
 
 }  // namespace
-}  // namespace flash::tensor_cores
+}  // namespace flash::tensor_cores::backward_1

@@ -25,7 +25,7 @@
 #include "08_tensor_cores/parts/prepare.cuh"
 #include "08_tensor_cores/parts/tile.cuh"
 
-namespace flash::tensor_cores {
+namespace flash::tensor_cores::backward_3 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -248,4 +248,4 @@ constexpr CompiledShape shapes[] = {
 const Variant variant = backward_step<shapes, true>("staggered", "two halves of a block, one tile apart");
 
 }  // namespace
-}  // namespace flash::tensor_cores
+}  // namespace flash::tensor_cores::backward_3

@@ -21,7 +21,7 @@
 #include "08_tensor_cores/parts/launch.cuh"
 #include "08_tensor_cores/parts/tile.cuh"
 
-namespace flash::tensor_cores {
+namespace flash::tensor_cores::forward_6 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -199,4 +199,4 @@ const Variant variant =
     forward_step<shapes>("tuned", "cheap addresses, Q in registers, tiles for each width, heads that share L2");
 
 }  // namespace
-}  // namespace flash::tensor_cores
+}  // namespace flash::tensor_cores::forward_6

@@ -23,7 +23,7 @@
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
 
-namespace flash::tensor_cores {
+namespace flash::tensor_cores::hopper_backward_2 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -186,4 +186,4 @@ const Variant variant =
     hopper_backward_step<shapes>("ring", "a producer warp fills rings of Q and dO, consumers get its registers");
 
 }  // namespace
-}  // namespace flash::tensor_cores
+}  // namespace flash::tensor_cores::hopper_backward_2

@@ -22,7 +22,7 @@
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
 
-namespace flash::tensor_cores {
+namespace flash::tensor_cores::hopper_backward_3 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -209,4 +209,4 @@ constexpr CompiledShape shapes[] = {
 const Variant variant = hopper_backward_step<shapes>("bulk", "an adder warp sends dQ, a tile at a time");
 
 }  // namespace
-}  // namespace flash::tensor_cores
+}  // namespace flash::tensor_cores::hopper_backward_3

@@ -22,7 +22,7 @@
 
 #include <algorithm>
 
-namespace flash::tensor_cores {
+namespace flash::tensor_cores::hopper_backward_6 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -220,4 +220,4 @@ const Variant variant =
     hopper_backward_step<shapes>("resident", "V stays in registers as far as there is room, and K where there is more");
 
 }  // namespace
-}  // namespace flash::tensor_cores
+}  // namespace flash::tensor_cores::hopper_backward_6
