@@ -71,7 +71,7 @@ template <class T, class Shape>
 __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
                         const Tensor<const float>& LD, const WorkFromTheEnd<Shape>& work) {
   auto& bars = shared.barriers();
-  shared.load_KV(0, maps, work.b, work.h_kv, work.key0);
+  shared.load_KV(maps, work.b, work.h_kv, work.key0);
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
@@ -134,8 +134,8 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
   const PartOfDQ<Shape> part;
   Accumulators<1, Shape::COL_TILES> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
-  wait_full(bars.full_K[0], 0);  // read after write: K and V have landed
-  wait_full(bars.full_V[0], 0);
+  wait_full(bars.full_K, 0);  // read after write: K and V have landed
+  wait_full(bars.full_V, 0);
   PipelineState<Shape::STAGES> state;
   auto now = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, now = work.after(problem, now), state.next()) {
@@ -204,11 +204,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     shared.initialize();
     const auto next = tickets.head(0, 0).address(0, 0);
     const int end = static_cast<int>(gridDim.x);
-    bars.work_id[0] = atomicAdd(next, 1);
-    if (bars.work_id[0] == end - 1) atomicSub(next, end);  // all tickets are drawn: reset for the next launch
+    bars.work_id = atomicAdd(next, 1);
+    if (bars.work_id == end - 1) atomicSub(next, end);  // all tickets are drawn: reset for the next launch
   }
   __syncthreads();  // read after write: all threads see the ticket and the initialised mbarriers. From here on roles differ
-  const WorkFromTheEnd<Shape> work(rule.problem, heads_at_once, __shfl_sync(ALL_LANES, bars.work_id[0], 0));
+  const WorkFromTheEnd<Shape> work(rule.problem, heads_at_once, __shfl_sync(ALL_LANES, bars.work_id, 0));
 
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();

@@ -87,7 +87,7 @@ template <class T, class Shape>
 __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
                         const Tensor<const float>& LD, const KeyWork<Shape>& work) {
   auto& bars = shared.barriers();
-  shared.load_KV(0, maps, work.b, work.h_kv, work.key0);
+  shared.load_KV(maps, work.b, work.h_kv, work.key0);
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
@@ -107,8 +107,8 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
   const PartOfDQ<Shape> part;
   Accumulators<1, Shape::COL_TILES> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
-  wait_full(bars.full_K[0], 0);  // read after write: K and V have landed
-  wait_full(bars.full_V[0], 0);
+  wait_full(bars.full_K, 0);  // read after write: K and V have landed
+  wait_full(bars.full_V, 0);
   const ResidentRows<T, Shape, Shape::K_BLOCKS> K_rows(shared.K());
   const ResidentRows<T, Shape, Shape::V_BLOCKS> V_rows(shared.V());
   PipelineState<Shape::STAGES> state;

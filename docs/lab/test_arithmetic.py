@@ -182,11 +182,11 @@ def backward_registers(rows):
 
 @table("08_hopper_backward.md", "of 232,448 bytes")
 def backward_shared(rows):
-    for at, (d, (br, bc), *_) in enumerate(rows):
-        columns, stages, tiles_of_dq = (d + 63) // 64 * 64, 1 + at // 3, 2 - at // 3 * 2
-        parts = [stages * 4 * bc * columns, 8 * br * columns, 4 * br * bc, 16 * br, tiles_of_dq * 4 * br * d, 256]
+    for d, (br, bc), *_ in rows:
+        columns = (d + 63) // 64 * 64
+        parts = [4 * bc * columns, 8 * br * columns, 4 * br * bc, 16 * br, 8 * br * d, 256]
         assert sum(parts) <= 232448
-        yield [part or "–" for part in parts] + [sum(parts)]
+        yield [*parts, sum(parts)]
 
 
 def through_shared(d, br, bc, in_bulk=False):

@@ -61,7 +61,6 @@ STEPS = {
         Step("08_tensor_cores/ring", "08_tensor_cores/warpgroups", (1.17, 1.13)),
         Step("08_tensor_cores/bulk", "08_tensor_cores/ring", (1.02, 1.0)),
         Step("08_tensor_cores/ordered", "08_tensor_cores/bulk", 0.95),
-        Step("08_tensor_cores/persistent", "08_tensor_cores/ring", 1.03),
         Step("08_tensor_cores/resident", "08_tensor_cores/ring", 1.02),
     ],
 }
