@@ -68,7 +68,7 @@ struct BackwardShared {
     Mbarrier full_K, full_V;
     Mbarrier full_Q[STAGES], full_dO[STAGES], empty[STAGES];
     Mbarrier full_dQ[STAGES], empty_dQ[STAGES];  // steps 3 and 4
-    int work_id;                                 // step 4: index of the block's work
+    int work_id;                                 // step 5: index of the block's work
   };
   static_assert(sizeof(Barriers) <= 2 * BARRIER_ELEMENTS);
   T* start = dynamic_shared<T>(Shape::SHARED_ELEMENTS);

@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper backward, step 6: V stays in registers.
+// 08 Tensor cores, Hopper backward, step 3: V stays in registers.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
@@ -22,7 +22,7 @@
 
 #include <algorithm>
 
-namespace flash::tensor_cores::hopper_backward_6 {
+namespace flash::tensor_cores::hopper_backward_3 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -220,4 +220,4 @@ const Variant variant =
     hopper_backward_step<shapes>("resident", "V stays in registers as far as there is room, and K where there is more");
 
 }  // namespace
-}  // namespace flash::tensor_cores::hopper_backward_6
+}  // namespace flash::tensor_cores::hopper_backward_3

@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper backward, step 3: bulk reduction of dQ.
+// 08 Tensor cores, Hopper backward, step 4: bulk reduction of dQ.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
@@ -22,7 +22,7 @@
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
 
-namespace flash::tensor_cores::hopper_backward_3 {
+namespace flash::tensor_cores::hopper_backward_4 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -209,4 +209,4 @@ constexpr CompiledShape shapes[] = {
 const Variant variant = hopper_backward_step<shapes>("bulk", "an adder warp sends dQ, a tile at a time");
 
 }  // namespace
-}  // namespace flash::tensor_cores::hopper_backward_3
+}  // namespace flash::tensor_cores::hopper_backward_4

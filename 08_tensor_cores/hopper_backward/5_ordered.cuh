@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper backward, step 4: deterministic dQ.
+// 08 Tensor cores, Hopper backward, step 5: deterministic dQ.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
@@ -8,7 +8,7 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 3, which adds to dQ in an undefined order:
+// New since step 4, which adds to dQ in an undefined order:
 // - Blocks add to a tile of dQ in the order of their keys, each after its predecessor has signalled: every run gives the same
 //   bits. Only adders wait; consumers continue while the ring of dQ has room. An adder waits until its addition is complete, so
 //   there are two adders, which take turns at tiles.
@@ -28,7 +28,7 @@
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
 
-namespace flash::tensor_cores::hopper_backward_4 {
+namespace flash::tensor_cores::hopper_backward_5 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -271,4 +271,4 @@ const Variant variant = [] {
 }();
 
 }  // namespace
-}  // namespace flash::tensor_cores::hopper_backward_4
+}  // namespace flash::tensor_cores::hopper_backward_5
