@@ -67,8 +67,8 @@ struct BackwardShared {
   struct Barriers {
     Mbarrier full_K, full_V;
     Mbarrier full_Q[STAGES], full_dO[STAGES], empty[STAGES];
-    Mbarrier full_dQ[STAGES], empty_dQ[STAGES];  // steps 3 and 4
-    int work_id;                                 // step 5: index of the block's work
+    Mbarrier full_dQ[STAGES], empty_dQ[STAGES];  // bulk and ordered
+    int work_id;                                 // ordered: index of the block's work
   };
   static_assert(sizeof(Barriers) <= 2 * BARRIER_ELEMENTS);
   T* start = dynamic_shared<T>(Shape::SHARED_ELEMENTS);
@@ -85,7 +85,7 @@ struct BackwardShared {
   }
   __device__ Barriers& barriers() const { return *reinterpret_cast<Barriers*>(LD(STAGES).data); }
 
-  /// Steps 3 and 4: tiles of dQ, after all others, in the layout of the sum.
+  /// Bulk and ordered: tiles of dQ, after all others, in the layout of the sum.
   __device__ SharedMatrix<float> dQ(int stage) const {
     constexpr int elements = Shape::Br * Shape::Width;
     return {LD(STAGES).data + BARRIER_ELEMENTS / 2 + stage * elements, 1, elements, elements};
@@ -197,7 +197,7 @@ struct PartOfDQ {
       atomic_add4(first + 4 * n * WARP, make_float4(four[0], four[1], four[2], four[3]));
     }
   }
-  /// Steps 3 and 4: stores to shared memory, in the layout of the sum.
+  /// Bulk and ordered: stores to shared memory, in the layout of the sum.
   __device__ void store(const SharedMatrix<float>& tile, const Accumulators<1, COLS / 8>& dQ) const {
 #pragma unroll
     for (int n = 0; n < COLS / 8; ++n) {
