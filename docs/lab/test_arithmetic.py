@@ -217,6 +217,14 @@ def backward_resident(rows):
         yield br + d, room, (of_v, blocks), (of_k, blocks), br + d + 4 * (of_v + of_k), *busy
 
 
+@table("08_tensor_cores.md", "weights of the second tile")
+def lazy_maximum(rows):
+    """The row 1, 2, 4, 0 in two tiles, whose values are unit vectors: with the maximum of all scores, and with that of the first tile."""
+    for _, m, *_ in rows:
+        o = [math.exp(s - m) for s in (1, 2, 4, 0)]
+        yield m, o[2:], sum(o), o, [x / sum(o) for x in o], m + math.log(sum(o))
+
+
 @table("08_tensor_cores_backward.md", "bytes for S, dP")
 def operand_bytes(rows):
     for _, _, (br, _), keys, *_ in rows:

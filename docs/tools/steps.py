@@ -55,8 +55,8 @@ STEPS = {
     ],
     "tensor_backward": [
         Step("08_tensor_cores/two_kernels", "07_fa2_backward/one_kernel", 5),
-        Step("08_tensor_cores/one_kernel", "08_tensor_cores/two_kernels", 1.4),
-        Step("08_tensor_cores/staggered", "08_tensor_cores/one_kernel", 1.3),
+        Step("08_tensor_cores/one_kernel", "08_tensor_cores/two_kernels", 1.4, (1.4, 1.4)),
+        Step("08_tensor_cores/staggered", "08_tensor_cores/one_kernel", 1.3, (1, 1.48)),
         Step("08_tensor_cores/warpgroups", "08_tensor_cores/staggered", 1.4),
         Step("08_tensor_cores/ring", "08_tensor_cores/warpgroups", (1.17, 1.13)),
         Step("08_tensor_cores/resident", "08_tensor_cores/ring", 1.02),

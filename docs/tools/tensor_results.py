@@ -88,27 +88,28 @@ def rates(title, head, found, also=()):
     return section(title, ["d", "N", "mask", *([] if of_cells else ["dtype"]), *head], lines, used)
 
 
-BOTH_PASSES = [f"{which} {name}" for which in PASSES for name in ("here", "FA2", "here / FA2", "cuDNN")]
+def heads_of(passes):
+    return [f"{which} {name}" for which in passes for name in ("here", "FA2", "here / FA2", "cuDNN")]
 
 
-def of_both_passes(rows, problem):
-    of_each = (rows.get((*problem, which), NONE) for which in PASSES)
+def of_passes(rows, problem, passes):
+    of_each = (rows.get((*problem, which), NONE) for which in passes)
     return [one for mine, flash, cudnn in of_each for one in (mine, flash, (mine, flash), cudnn)]
 
 
-def cells():
-    """TFLOP/s of the twelve cells."""
-    rows = saved()
+def cells(*passes):
+    """TFLOP/s of the twelve cells, in both passes or one of them."""
+    rows, passes = saved(), passes or PASSES
     title = f"TFLOP/s, fp16, 16,384 tokens, H·d = 2,048{in_turns(rows)}"
-    return rates(title, BOTH_PASSES, {cell[:3]: of_both_passes(rows, cell) for cell in CELLS})
+    return rates(title, heads_of(passes), {cell[:3]: of_passes(rows, cell, passes) for cell in CELLS})
 
 
 def others():
     """The other problems: other widths, bf16, odd shapes."""
     rows = saved()
     problems = sorted({at[:4] for at in rows} - set(CELLS), key=lambda p: (p[3], p[1], p[0], p[2]))
-    found = {problem: of_both_passes(rows, problem) for problem in problems}
-    return rates("TFLOP/s, about 16,384 tokens and H·d = 2,048", BOTH_PASSES, found)
+    found = {problem: of_passes(rows, problem, PASSES) for problem in problems}
+    return rates("TFLOP/s, about 16,384 tokens and H·d = 2,048", heads_of(PASSES), found)
 
 
 def beside_cudnn(mine, flash, cudnn):
