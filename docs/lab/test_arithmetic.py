@@ -232,15 +232,7 @@ def operand_bytes(rows):
         yield right + left, right, right + left / 2, (right + left / 2) / 216
 
 
-@table("08_tensor_cores_backward.md", "place in the sum")
-def places_of_dq(rows):
-    for fragment, lane, *_ in rows:
-        held = [(lane // 4 + 8 * (e // 2), lane % 4 * 2 + e % 2 + 8 * fragment) for e in range(4)]
-        first = 4 * (fragment * WARP + lane)
-        yield [x for pair in held for x in pair], (first, first + 3)
-
-
-@table("08_tensor_cores_backward.md", "with softmax beside")
+@table("08_tensor_cores_backward.md", "others per product")
 def bounds_of_the_backward_pass(rows):
     for d, (br, bc), products, *_ in rows:
         yield 10 * br * bc * d / MMA_FLOPS, 3 * br * bc / WARP / products, None, None, br * bc / EX2, None, None
