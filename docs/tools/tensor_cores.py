@@ -40,18 +40,19 @@ def gains(direction):
 
 def waits(direction):
     """Of the portable steps' profiles: how busy tensor cores and issue slots are, and what a warp waits for most between two instructions."""
-    rows = [row for row in newest(GPU, "profile.jsonl", stage=STAGE, direction=direction, having="profile") if row["variant"] in PORTABLE[direction]]
+    rows = newest(GPU, "profile.jsonl", stage=STAGE, direction=direction, having="profile")
+    rows = [row for row in rows if row["variant"] in PORTABLE[direction]]
     lines = []
     for row in rows:
         whole = sum(kernel["time_us"] for kernel in row["profile"])
-        for kernel in row["profile"]:
-            if kernel["time_us"] < SMALL_KERNEL * whole:
-                continue
-            cycles = {key.removeprefix("stall_").replace("_", " "): value for key, value in kernel.items() if key.startswith("stall_") and value}
-            longest = sorted((key for key in cycles if key != "selected"), key=cycles.get, reverse=True)[:2]
-            name = step(row) + (f", {kernel['kernel']}" if len(PORTABLE[direction]) == 3 else "")
-            lines.append([name, shown(kernel["tensor_percent"], ".0f"), shown(kernel["issue_percent"], ".0f"), f"{sum(cycles.values()):.1f}"])
-            lines[-1].append(", ".join(f"*{key}* {cycles[key]:.1f}" for key in longest))
+        kernels = [kernel for kernel in row["profile"] if kernel["time_us"] > SMALL_KERNEL * whole]
+        for kernel in kernels:
+            stalls = {key.removeprefix("stall_"): cycles or 0 for key, cycles in kernel.items() if key.startswith("stall_")}
+            name = step(row) + (f", `{kernel['kernel']}`" if len(kernels) > 1 else "")
+            busy = [shown(kernel[f"{unit}_percent"], ".0f") for unit in ("tensor", "issue")]
+            longest = sorted(stalls.keys() - {"selected"}, key=stalls.get, reverse=True)[:2]
+            reasons = ", ".join(f"*{reason.replace('_', ' ')}* {stalls[reason]:.1f}" for reason in longest)
+            lines.append([name, *busy, f"{sum(stalls.values()):.1f}", reasons])
     head = "step | tensor pipe, % | issue slots, % | cycles per instruction of a warp | of these, the longest waits"
     return section("{problem}", head, lines, rows)
 

@@ -79,7 +79,12 @@ def lazy_08():
     p.arrow(x(2) + 28, 61, x(4) - 28, 61)
     p.note(x(3), 54, "× e⁻²", size=13)
     p.label(x(2), 180, "m = 2 stays", 14)
-    p.note(480, 282, "Exact: the second tile weighs 1 and e⁻⁴, and the first is rescaled. Lazy: e² and e⁻², nothing is rescaled. o / ℓ is the same.", size=14)
+    p.note(
+        480,
+        282,
+        "Exact: the second tile weighs 1 and e⁻⁴, and the first is rescaled. Lazy: e² and e⁻², nothing is rescaled. o / ℓ is the same.",
+        size=14,
+    )
     return p
 
 
@@ -109,13 +114,7 @@ def dq_order_08():
         p.note(x + 90 * n + 44, y + 160, f"{4 * lane} to {4 * lane + 3}", size=12)
     p.box(x + 180, y + 110, 178, 30, "c0", "next fragment", 13)
     p.note(x + 269, y + 160, "128 to 255", size=12)
-    p.note(
-        x + 225,
-        y + 210,
-        "A warp adds to 512 consecutive bytes, and each lane",
-        "adds its four elements with one instruction.",
-        size=14,
-    )
+    p.note(x + 225, y + 210, "A warp adds to 512 consecutive bytes, and each lane", "adds its four elements with one instruction.", size=14)
     return p
 
 
