@@ -50,7 +50,7 @@ def waits(direction):
             stalls = {key.removeprefix("stall_"): cycles or 0 for key, cycles in kernel.items() if key.startswith("stall_")}
             name = step(row) + (f", `{kernel['kernel']}`" if len(kernels) > 1 else "")
             busy = [shown(kernel[f"{unit}_percent"], ".0f") for unit in ("tensor", "issue")]
-            longest = sorted(stalls.keys() - {"selected"}, key=stalls.get, reverse=True)[:2]
+            longest = sorted((reason for reason in stalls if reason != "selected"), key=stalls.get, reverse=True)[:2]
             reasons = ", ".join(f"*{reason.replace('_', ' ')}* {stalls[reason]:.1f}" for reason in longest)
             lines.append([name, *busy, f"{sum(stalls.values()):.1f}", reasons])
     head = "step | tensor pipe, % | issue slots, % | cycles per instruction of a warp | of these, the longest waits"
