@@ -5,7 +5,7 @@
 
 namespace flash {
 
-TuneRecord tune(Device& device, const RunRecord& run, const Inputs& inputs, const Options& options) {
+TuneRecord tune(Device& device, const Heading& run, const Inputs& inputs, const Options& options) {
   const bool on_cpu = device.info().kind == Backend::cpu;
   TuneRecord record{run, {}};
   std::optional<Checker> checker;  // the reference is the same for all choices

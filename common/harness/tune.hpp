@@ -7,7 +7,7 @@
 namespace flash {
 
 /// Runs every choice of the variant's tile sizes for the pass: checked unless `options.check` is off, then timed on a GPU (a wrong
-/// one is not) or counted by the simulator. `run` says everything else about the run.
-TuneRecord tune(Device&, const RunRecord& run, const Inputs&, const Options&);
+/// one is not) or counted by the simulator.
+TuneRecord tune(Device&, const Heading& run, const Inputs&, const Options&);
 
 }  // namespace flash

@@ -1,4 +1,4 @@
-#include "common/harness/empty_rows.hpp"
+#include "common/harness/explanation.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/reference/reference.hpp"
 
