@@ -11,7 +11,6 @@
 #include "common/harness/runner.hpp"
 #include "common/harness/select.hpp"
 #include "common/harness/tiles.hpp"
-#include "common/harness/tune.hpp"
 
 #include <iostream>
 #include <new>
@@ -86,6 +85,36 @@ void check(RunRecord& run, Runner& runner, const Inputs& inputs, const Results<f
     const std::string words = only_empty_rows_wrong(run.problem, inputs, run.pass, results);
     if (!words.empty()) run.diagnosis->hints.insert(run.diagnosis->hints.begin(), words);
   }
+}
+
+/// Runs every choice of the variant's tile sizes for the pass: checked unless `options.check` is off, then timed on a GPU (a wrong
+/// one is not) or counted by the simulator.
+TuneRecord tune(Device& device, const Heading& run, const Inputs& inputs, const Options& options) {
+  const bool on_cpu = device.info().kind == Backend::cpu;
+  TuneRecord record{run, {}};
+  std::optional<Checker> checker;  // the reference is the same for all choices
+  if (options.check) {
+    checker.emplace(run.problem, inputs, run.pass, choose_sample(run.problem, run.pass, options.problem.seed));
+  }
+  Runner runner(device, run.variant, run.problem, inputs, run.pass);
+  record.run.workspace_bytes = runner.workspace_bytes();
+  for (const TileChoice& choice : tile_choices(run.variant, run.problem, run.pass, device.limits())) {
+    TunedTiles tuned{.choice = choice,
+                     .blocks_per_sm = blocks_by_shared_memory(choice, device.limits()),
+                     .check = {},
+                     .timing = {},
+                     .counters = {}};
+    runner.use(choice.tiles);
+    if (on_cpu) {
+      tuned.counters = runner.count();
+    } else {
+      runner.run();
+    }
+    if (checker) tuned.check = checker->check(runner.results());
+    if (!on_cpu && tuned.passed()) tuned.timing = runner.time(options.iterations, true);
+    record.choices.push_back(std::move(tuned));
+  }
+  return record;
 }
 
 ExitCode run_problem(const StageInfo& stage, const Options& options) {
