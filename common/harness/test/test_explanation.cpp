@@ -28,4 +28,36 @@ TEST_CASE("empty rows: named if they alone are wrong") {
   CHECK(only_empty_rows_wrong(p, inputs, Pass::forward, naive_same_precision(p, inputs, Pass::forward)) == "");
 }
 
+TEST_CASE("explaining score: one that fp32 or exp cannot hold, of a key that the row sees") {
+  Problem p;
+  p.B = p.H = p.Hkv = p.Nq = 1;
+  p.Nk = 2, p.d = 1;
+  p.scale = 1;
+  p.bias = BiasKind::vector;
+  Inputs inputs = make_inputs(p, InputKind::ones, 1, Pass::forward);
+  const auto explains = [&](float first, float second, bool subtracts_max, std::int64_t non_finite) {
+    Variant variant;
+    variant.subtracts_max = subtracts_max;
+    inputs.K.values = {first, second};
+    TensorCheck o;
+    o.tensor = "o";
+    o.non_finite = non_finite;
+    return explaining_score(variant, p, inputs, {.passed = false, .sampled = false, .tensors = {o}});
+  };
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  inputs.bias.values = {0, 0};
+  CHECK(explains(1, 100, false, 1) == 100);
+  CHECK_FALSE(explains(1, 100, false, 0));  // finite: something else is wrong
+  CHECK_FALSE(explains(1, 100, true, 1));
+  CHECK(explains(-100, -90, false, 0) == -90);
+  CHECK_FALSE(explains(-100, 1, false, 0));
+  p.scale = 1e38f;
+  CHECK(explains(10, 1, true, 0) == infinity);
+  CHECK(explains(-10, -10, true, 0) == -infinity);
+  inputs.bias.values = {-infinity, 0};
+  CHECK_FALSE(explains(10, 1, true, 0));  // masked
+  inputs.bias.values = {-infinity, -infinity};
+  CHECK_FALSE(explains(10, 10, true, 1));
+}
+
 }  // namespace flash
