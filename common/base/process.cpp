@@ -12,6 +12,8 @@
 
 #include <array>
 #include <cerrno>
+#include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <thread>
 
@@ -20,7 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Two ends that close themselves and are not inherited.
+/// Closes its ends, which programs do not inherit.
 struct Pipe {
   int read_end = -1, write_end = -1;
 
@@ -58,7 +60,6 @@ bool drain(int from, std::string& to) {
 }  // namespace
 
 std::string complaint(const ProcessResult& result) {
-  if (!result.started) return result.error;
   if (result.timed_out) return "it took too long";
   if (result.signal == 0 && result.exit_code == 0) return "";
   const std::string text = result.error.substr(0, result.error.find_last_not_of(" \n") + 1);
@@ -79,50 +80,38 @@ SignalsHeld::~SignalsHeld() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
 struct ChildProcess {
   Pipe input, output, error;
-  pid_t process = 0;
+  pid_t process = -1;
   std::array<pollfd, 2> streams{{{output.read_end, POLLIN, 0}, {error.read_end, POLLIN, 0}}};  ///< -1: it has ended
 
-  /// False if it cannot be started; the result has the reason.
-  bool start(const std::vector<std::string>& arguments, ProcessResult& result) {
+  explicit ChildProcess(const std::vector<std::string>& arguments) {
     std::vector<char*> argv;
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
-    Pipe started;  // closed by exec, or carries errno
-    const pid_t parent = getpid();
     process = fork();
-    if (process == 0) become(argv.data(), parent, started.write_end);
-    int failure = process < 0 ? errno : 0;
-    for (int* end : {&input.read_end, &output.write_end, &error.write_end, &started.write_end}) Pipe::shut(*end);
-    if (process > 0 && read(started.read_end, &failure, sizeof failure) > 0) waitpid(process, nullptr, 0);
-    result.started = failure == 0;
-    if (!result.started) result.error = std::strerror(failure);
-    return result.started;
+    if (process < 0) throw UsageError(std::string("no child process: ") + std::strerror(errno));
+    if (process == 0) become(argv.data());
+    for (int* end : {&input.read_end, &output.write_end, &error.write_end}) Pipe::shut(*end);
   }
 
-  /// The child's side of start(): the program takes this copy's place.
-  [[noreturn]] void become(char* const* argv, pid_t parent, int report) const {
+  /// The program takes the place of this copy.
+  [[noreturn]] void become(char* const* argv) const {
 #ifdef __linux__
     prctl(PR_SET_PDEATHSIG, SIGKILL);  // a run can last hours: nobody would know of one that outlived this program
 #endif
-    if (getppid() != parent) _exit(127);  // it has just ended
     dup2(input.read_end, STDIN_FILENO);
     fcntl(STDIN_FILENO, F_SETFD, 0);  // dup2() onto itself keeps FD_CLOEXEC
     dup2(output.write_end, STDOUT_FILENO);
     dup2(error.write_end, STDERR_FILENO);
     execvp(argv[0], argv);
-    const int failure = errno;
-    [[maybe_unused]] const ssize_t sent = ::write(report, &failure, sizeof failure);
+    dprintf(STDERR_FILENO, "it cannot be started: %s\n", std::strerror(errno));
     _exit(127);
   }
 
   /// A program that has ended does not read it, which its silence tells too.
   void send(const std::string& line) const {
-    struct sigaction ignore {
-    }, before{};
-    ignore.sa_handler = SIG_IGN;
-    sigaction(SIGPIPE, &ignore, &before);
+    const auto before = std::signal(SIGPIPE, SIG_IGN);
     [[maybe_unused]] const ssize_t sent = ::write(input.write_end, line.data(), line.size());
-    sigaction(SIGPIPE, &before, nullptr);
+    std::signal(SIGPIPE, before);
   }
 
   /// Reads both streams until both have ended, a whole `line` is there if that is enough, or the deadline is. Both at once: a child
@@ -163,8 +152,7 @@ struct ChildProcess {
 ProcessResult run_process(const std::vector<std::string>& arguments, std::chrono::milliseconds limit) {
   const Clock::time_point deadline = Clock::now() + limit;
   ProcessResult result;
-  ChildProcess child;
-  if (!child.start(arguments, result)) return result;
+  ChildProcess child(arguments);
   Pipe::shut(child.input.write_end);
   child.listen(result, false, deadline);
   child.end(result, deadline);
@@ -181,12 +169,7 @@ Conversation::~Conversation() {
 ProcessResult Conversation::ask(const std::string& question, std::chrono::milliseconds limit) {
   const Clock::time_point deadline = Clock::now() + limit;
   ProcessResult result;
-  if (!child_) {
-    auto child = std::make_unique<ChildProcess>();
-    if (!child->start(arguments_, result)) return result;
-    child_ = std::move(child);
-  }
-  result.started = true;
+  if (!child_) child_ = std::make_unique<ChildProcess>(arguments_);
   child_->send(question + "\n");
   child_->listen(result, true, deadline);
   if (result.output.ends_with('\n')) return result;

@@ -12,10 +12,9 @@
 namespace flash {
 
 struct ProcessResult {
-  bool started = false;       ///< false: no such program, or it may not be executed; `error` has the reason
   bool timed_out = false;     ///< it was killed
   int signal = 0;             ///< the signal that ended it, or 0
-  int exit_code = 0;          ///< if it ended by itself
+  int exit_code = 0;          ///< if it ended by itself; 127 if it cannot be started, and then `error` says why
   std::string output, error;  ///< of a program that was killed for writing too much, `error` says just that
 };
 

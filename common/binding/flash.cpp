@@ -166,7 +166,8 @@ void run(const flash_call& call, Pass pass) {
 void merge(bool on_gpu, Dtype dtype, void* stream, const flash_tensor& O, const flash_tensor& L, const flash_tensor& part_O,
            const flash_tensor& part_L) {
   device_of(on_gpu);
-  const std::array<std::int64_t, 4> shape{O.shape[0], O.shape[1], O.shape[2], O.shape[3]}, rows{shape[0], shape[1], shape[2], 1};
+  const std::array<std::int64_t, 4> shape{O.shape[0], O.shape[1], O.shape[2], O.shape[3]},
+      rows{shape[0], shape[1], shape[2], 1};
   constexpr std::int64_t MOST = 65535;  // blocks in y and in z
   if (*std::min_element(shape.begin(), shape.end()) < 1 || shape[0] > MOST || shape[1] > MOST || shape[2] > INT32_MAX) {
     throw UsageError("O is empty or too large for a grid");

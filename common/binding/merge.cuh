@@ -21,7 +21,8 @@ constexpr int MERGE_ROWS = 8;  // per block, one warp each
 
 /// Grid: (blocks of rows, H, B). Block: (lanes, rows).
 template <class T>
-__global__ void merge_kernel(Tensor<float> O_all, Tensor<float> L_all, Tensor<const T> part_O_all, Tensor<const float> part_L_all) {
+__global__ void merge_kernel(Tensor<float> O_all, Tensor<float> L_all, Tensor<const T> part_O_all,
+                             Tensor<const float> part_L_all) {
   const int b = blockIdx.z, h = blockIdx.y;
   const int i = blockIdx.x * MERGE_ROWS + threadIdx.y;
   const Matrix<float> O = O_all.head(b, h);
@@ -53,9 +54,12 @@ void start_merge(const Attention& a) {
 
 void merge(const Attention& a) {
   switch (a.workspace("part_O").dtype) {
-    case Dtype::fp32: return start_merge<float>(a);
-    case Dtype::fp16: return start_merge<__half>(a);
-    case Dtype::bf16: return start_merge<__nv_bfloat16>(a);
+    case Dtype::fp32:
+      return start_merge<float>(a);
+    case Dtype::fp16:
+      return start_merge<__half>(a);
+    case Dtype::bf16:
+      return start_merge<__nv_bfloat16>(a);
   }
 }
 

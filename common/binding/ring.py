@@ -8,10 +8,9 @@ Queries stay. Keys and values travel round the ring, and each rank merges what t
 backward pass dK and dV travel with their keys.
 """
 
+import flash_steps
 import torch
 import torch.distributed as dist
-
-import flash_steps
 
 STAGES = ("06", "07", "08")  # their backward pass takes P from L, which here is that of all keys; earlier stages keep P itself
 
@@ -73,11 +72,11 @@ class _Ring:
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
         self.next, self.previous = ((self.rank + step) % self.world for step in (1, -1))
         B, H, n, d = q.shape
-        told = dist.get_backend(group)
+        backend = dist.get_backend(group)
         told = torch.tensor(
             (n, k.shape[2], B, H, k.shape[1], d, q.element_size(), q.dtype == torch.bfloat16, causal, zigzag, scale),
             dtype=torch.float64,
-            device="cpu" if "gloo" in told else q.device,
+            device="cpu" if "gloo" in backend else q.device,
         )
         everyone = [torch.empty_like(told) for _ in range(self.world)]
         self.guarded(lambda: dist.all_gather(everyone, told, group=group))

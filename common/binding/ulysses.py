@@ -1,11 +1,10 @@
 """Attention over a sequence that ranks share, by exchanging heads: each rank gets all rows of some heads, computes them alone, and gives
 the rows back. docs/beyond_one_gpu.md says when this moves fewer bytes than the ring."""
 
-import torch
-import torch.distributed as dist
-
 import flash_steps
 import ring
+import torch
+import torch.distributed as dist
 
 
 class _Exchange(torch.autograd.Function):
@@ -39,6 +38,7 @@ class _Exchange(torch.autograd.Function):
 def ulysses_attention(q, k, v, *, causal=False, scale=None, group=None, **options):
     """As ring.ring_attention() with zigzag=False, for a number of query heads that the number of ranks divides. Key heads are repeated
     where there are fewer than ranks. options: of flash_steps.attention()."""
+    scale = max(q.shape[-1], 1) ** -0.5 if scale is None else float(scale)
     at = ring._Ring(q, k, v, causal, scale, False, group if group is not None else dist.group.WORLD)
     few = k.shape[1] < at.world
     copies = at.world // k.shape[1] if few else 1

@@ -18,12 +18,12 @@ namespace {
 
 /// 0 if all is well; 1 after a failure; 2 or 3 if nothing ran at all, as the stage programs themselves ended.
 int exit_code(const std::vector<Row>& rows) {
-  const auto any = [&](Verdict verdict) {
-    return std::any_of(rows.begin(), rows.end(), [&](const Row& row) { return row.verdict == verdict; });
+  const auto any = [&](const char* verdict) {
+    return std::any_of(rows.begin(), rows.end(), [&](const Row& row) { return row.verdict() == verdict; });
   };
   if (any_failure(rows)) return 1;
-  if (any(Verdict::ok)) return 0;
-  return any(Verdict::no_room) ? 3 : 2;
+  if (any(verdict::ok)) return 0;
+  return any(verdict::no_room) ? 3 : 2;
 }
 
 /// The report of these files of rows. UsageError with what report.py said if it fails.
@@ -59,7 +59,7 @@ int compare(int argc, char** argv) {
   if (options.json) {
     for (const Row& row : rows) text += json_line(row);
   } else {
-    text = options.csv ? csv_text(rows) : comparison_tables(rows, width) + (failed ? "\nFAILED: see the verdicts above\n" : "");
+    text = comparison_tables(rows, width) + (failed ? "\nFAILED: see the verdicts above\n" : "");
   }
   print(text);
   if (!options.html.empty()) write_report(options.html, runs ? std::vector{options.save} : options.rows);

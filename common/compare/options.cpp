@@ -7,7 +7,7 @@
 
 #include <filesystem>
 #include <functional>
-#include <utility>
+#include <set>
 
 namespace flash {
 namespace {
@@ -79,46 +79,36 @@ void add_output_options(CLI::App& app, CompareOptions& options) {
   app.option_defaults()->group("Output");
   app.add_flag("--wide", options.wide, "All columns, however wide the terminal; else those that fit it, or 80 columns");
   app.add_flag("--json", options.json, "The rows as JSON Lines on stdout instead of the tables: an object per line");
-  app.add_flag("--csv", options.csv, "The rows as CSV on stdout instead of the tables");
   add_name(
       app, "--save", "FILE",
       "Append each row to this file of JSON Lines as its run ends, with commit, date and hashes of the kernels. Of rows of "
       "the same run the latest holds. A file that holds anything else than rows is refused",
       options.save);
-  app.add_flag("--resume", options.resume, "With --save: rows of the file that still hold are not run again");
+  app.add_flag("--resume", options.resume, "With --save: a run whose row is in the file, of the same code, is not run again");
   add_name(app, "--html", "FILE", "Also write a report of the --save or --rows file for a browser (needs python3 with Jinja2)",
            options.html);
   add_text(app, "--rows", "FILE,...", "Show saved rows instead of running anything",
            [&](const std::string& given) { options.rows = names_in("--rows", given, "files of saved rows"); });
 }
 
-/// Saved rows are shown as they are: an option for runs would seem to choose among them.
-void check_rows_alone(const CLI::App& app) {
-  for (const CLI::Option* option : app.get_options()) {
-    const std::string name = option->get_name();
-    const bool fits = name == "--rows" || name == "--wide" || name == "--json" || name == "--csv" || name == "--html";
-    if (option->count() > 0 && !fits) {
-      throw UsageError("--rows and " + name + " are both given; allowed beside --rows: --html, --wide, --json, --csv");
-    }
+/// Which options cannot be meant together; all of them are there.
+void add_rules(CLI::App& app) {
+  const auto option = [&](const char* name) { return app.get_option(name); };
+  option("--json")->excludes(option("--wide"));
+  option("--tune")->excludes(option("--rounds"))->excludes(option("--peers"));
+  option("--resume")->needs(option("--save"));
+  // Saved rows are shown as they are: an option for runs would seem to choose among them.
+  const std::set<std::string> for_rows{"--rows", "--wide", "--json", "--html", "--help", "--version"};
+  for (CLI::Option* other : app.get_options()) {
+    if (!for_rows.contains(other->get_name())) option("--rows")->excludes(other);
   }
 }
 
-/// UsageError for options that cannot be meant together.
-void check_combination(const CLI::App& app, const CompareOptions& options) {
-  using Pair = std::pair<const char*, const char*>;
-  for (const auto& [one, other] : {Pair{"--wide", "--json"}, Pair{"--wide", "--csv"}, Pair{"--json", "--csv"}}) {
-    if (app.count(one) > 0 && app.count(other) > 0) refuse_both(one, other);
+/// UsageError for what add_rules() cannot say.
+void check_combination(const CompareOptions& options) {
+  if (options.peers && options.device == DeviceChoice::cpu) {
+    refuse_both("--peers", "--device cpu", ", since peers run on a GPU");
   }
-  if (!options.rows.empty()) check_rows_alone(app);
-  if (options.tune && options.rounds > 1) refuse_both("--rounds", "--tune");
-  if (options.tune && options.peers) refuse_both("--peers", "--tune");
-  if (options.device == DeviceChoice::cpu) {
-    for (const char* of_gpu : {"--iterations", "--rounds", "--no-counts"}) {
-      if (app.count(of_gpu) > 0) refuse_both(of_gpu, "--device cpu", ", since it is for runs on a GPU");
-    }
-    if (options.peers) refuse_both("--peers", "--device cpu", ", since peers run on a GPU");
-  }
-  if (options.resume && options.save.empty()) throw UsageError("--resume is given without --save; allowed: both");
   if (!options.html.empty() && options.save.empty() && options.rows.empty()) {
     throw UsageError("--html is given without --save or --rows, and a report is made of a file; allowed: with one of them");
   }
@@ -168,9 +158,10 @@ std::string parse_compare_options(int argc, const char* const* argv, CompareOpti
   add_problem_options(app, common.problem, compared_sizes(Backend::cpu), compared_sizes(Backend::gpu));
   app.add_flag("--no-causal")->description("Every query sees every key (default: --causal)")->group("Problem");
 
+  add_rules(app);
   if (const std::string answer = parse_command_line(app, argc, argv); !answer.empty()) return answer;
   if (asks_for_schema) return schema().dump() + "\n";
-  check_combination(app, options);
+  check_combination(options);
   check_problem_set(app, common);
   for (const std::string& text : problems) options.problems.push_back(parse_problem(text, common));
   if (problems.empty()) options.problems.push_back(common);

@@ -25,9 +25,9 @@ struct CompareOptions {
   std::chrono::seconds time_limit{600};  ///< of each run
   std::string bin;                       ///< folder of the stage programs; empty: the one this program lies in
   std::vector<std::string> rows;         ///< files of saved rows to show in place of runs
-  bool json = false, csv = false, wide = false;
+  bool json = false, wide = false;
   std::string save;     ///< file that the rows are appended to; empty: none
-  bool resume = false;  ///< rows of that file which still hold are not run again
+  bool resume = false;  ///< what has a row there is not run again
   std::string html;     ///< file for the report; empty: none
 };
 

@@ -1,22 +1,15 @@
 #!/usr/bin/env python3
 """Times torch's attention: each backend of scaled_dot_product_attention, a
-kernel in Triton, and plain torch. `compare --peers` runs it beside the stages,
+kernel in Triton, and plain torch. `compare --peers` runs it next to the stages,
 with sweeps, progress, a time limit, --save and --resume:
 
     build/bin/compare --only peer --tokens 16384 --width 2048 --sweep d=64,128
 
-By itself it reads a problem a line, and prints the rows of each as they come:
-
-    echo '{"problem": {"seq_q": 4096}, "variant": "plain"}' | compare/peers.py
-    compare/peers.py --list
-
-A line is a JSON object of a "problem", with sizes as rows have them (batch,
-heads, seq_q, head_dim), causal and dtype; a "variant" (flash, cudnn,
-memory_efficient, triton or plain), a "pass" (forward or backward),
-"iterations", and "cold_l2", false if each iteration may find in L2 what the one
-before has left there. What it leaves out is as in `compare`: batch 8, 12 heads,
-1024 queries, head dimension 64, causal, fp32, every variant, both passes, 20
-iterations. {"list": true} asks for what --list prints.
+It answers each line of its input by a row. A line is a JSON object of a
+"problem" as rows have it, a "variant" (flash, cudnn, memory_efficient, triton
+or plain), a "pass" (forward or backward), "iterations", and perhaps "cold_l2",
+false if each iteration may find in L2 what the previous one left there. --list,
+or the line {"list": true}, asks for the variants.
 
 Rows are those of `compare`, with "peer" as their stage. Timing is compare's
 too: CUDA events around the pass alone, a cold L2, the median after a warm-up;
@@ -37,9 +30,7 @@ import sys
 
 import peer_timing
 from peer_timing import DTYPES, PEERS
-from rows import PASSES, USUAL, Failure, options, run, wrong_in
-
-DEFAULTS = {"batch": 8, "heads": 12, "seq_q": 1024, "head_dim": 64, "causal": True, "dtype": "fp32", **USUAL}
+from rows import PASSES, Failure, options, run, wrong_in
 
 
 def driver_version():
@@ -66,39 +57,30 @@ def listing(about):
     return {"stage": "peer", "variants": variants, "about": about}
 
 
-def one_of(asked, key, allowed):
-    """The value, or all of them if none is given."""
-    if key in asked and asked[key] not in allowed:
-        raise Failure(2, f"{key} is {json.dumps(asked[key])}; allowed: {', '.join(allowed)}")
-    return [asked[key]] if key in asked else list(allowed)
-
-
 def parse(line):
-    """The rows that a line asks for, without results, the iterations, and whether L2 is cold in each."""
+    """The row that a line asks for, without results, the iterations, and whether L2 is cold in each."""
     try:
         asked = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise Failure(2, f"a line of the input is no JSON ({error})") from None
-    given = asked.get("problem", {}) if isinstance(asked, dict) else None
-    if not isinstance(given, dict) or set(asked) - {"problem", "variant", "pass", "iterations", "cold_l2"}:
-        raise Failure(2, "a line of the input is no object with problem, variant, pass, iterations and cold_l2, or some of them")
-    problem = DEFAULTS | given
-    problem = {"kv_heads": problem["heads"], "seq_k": problem["seq_q"]} | problem
-    iterations, cold_l2 = asked.get("iterations", 20), asked.get("cold_l2", True)
-    if wrong := wrong_in("problem", problem):
+        problem, variant, which, iterations = (asked[key] for key in ("problem", "variant", "pass", "iterations"))
+        cold_l2 = asked.get("cold_l2", True)
+        wrong = wrong_in("problem", problem)
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
+        raise Failure(2, f"a line of the input is no question ({error!r}); --help says what one is") from None
+    if wrong:
         raise Failure(2, wrong)
-    one_of(problem, "dtype", DTYPES)
+    choices = (
+        ("dtype", problem["dtype"], DTYPES),
+        ("variant", variant, PEERS),
+        ("pass", which, PASSES),
+        ("cold_l2", cold_l2, (True, False)),
+    )
+    for key, value, allowed in choices:
+        if value not in [*allowed]:
+            raise Failure(2, f"{key} is {json.dumps(value)}; allowed: {', '.join(map(json.dumps, allowed))}")
     if type(iterations) is not int or iterations < 1:
         raise Failure(2, f"iterations is {json.dumps(iterations)}; allowed: whole numbers from 1")
-    if type(cold_l2) is not bool:
-        raise Failure(2, f"cold_l2 is {json.dumps(cold_l2)}; allowed: true, false")
     problem.setdefault("scale", problem["head_dim"] ** -0.5)
-    rows = [
-        {"stage": "peer", "variant": variant, "pass": which, "idea": PEERS[variant][0], "problem": problem}
-        for which in one_of(asked, "pass", PASSES)
-        for variant in one_of(asked, "variant", PEERS)
-    ]
-    return rows, iterations, cold_l2
+    return {"stage": "peer", "variant": variant, "pass": which, "idea": PEERS[variant][0], "problem": problem}, iterations, cold_l2
 
 
 def not_taken(problem):
@@ -127,7 +109,7 @@ def main(arguments):
     parser.add_argument("--list", action="store_true")
     wants_list = parser.parse_args(arguments).list
     if not wants_list and sys.stdin.isatty():
-        raise Failure(2, "no problems on standard input; allowed: a JSON object a line, as --help says, or compare --peers")
+        raise Failure(2, "no questions on standard input; allowed: a JSON object a line, as --help says, or compare --peers")
     torch = peer_timing.find_torch()
     known = about(torch)
     if wants_list:
@@ -139,10 +121,9 @@ def main(arguments):
         if line.strip() == '{"list": true}':
             print(json.dumps(listing(known)), flush=True)
             continue
-        rows, *how = parse(line)
-        for row in rows:
-            work = peer_timing.flops(row["problem"], row["pass"])
-            print(json.dumps({**row, "flops": work, **known, **result(torch, row, *how)}), flush=True)
+        row, *how = parse(line)
+        work = peer_timing.flops(row["problem"], row["pass"])
+        print(json.dumps({**row, "flops": work, **known, **result(torch, row, *how)}), flush=True)
 
 
 if __name__ == "__main__":

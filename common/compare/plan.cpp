@@ -138,7 +138,8 @@ std::string utc_now() {
   return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
 }
 
-/// Adds the hash of `file` if it holds a kernel or is of a stage, and of the .cuh files that it includes, and those that they include.
+/// Adds {path -> code_hash()} of `file` if it holds a kernel or is of a stage, and of the .cuh files that it includes, and those that they
+/// include; null where a file is missing.
 void add_hashes(const std::filesystem::path& sources, const std::string& file, std::set<std::string>& seen, Json& hashes) {
   if (file.empty() || !seen.insert(file).second) return;
   std::ifstream stream(sources / file);
@@ -161,14 +162,6 @@ Json commit_and_date(const std::filesystem::path& sources) {
   const Json commit =
       told != nullptr ? Json(told) : ask_git(sources, {"describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"});
   return {{"commit", commit}, {"date", utc_now()}};
-}
-
-/// {path -> code_hash()} of a variant's kernel file and of the .cuh files it includes that hold kernels too; null where a file is missing.
-Json hashes_of(const std::filesystem::path& sources, const std::string& kernel) {
-  Json hashes = Json::object();
-  std::set<std::string> seen;
-  add_hashes(sources, kernel, seen, hashes);
-  return hashes;
 }
 
 }  // namespace
@@ -224,7 +217,9 @@ Plan make_plan(const CompareOptions& options, const std::filesystem::path& sourc
   plan.when = commit_and_date(sources);
   for (const Run& run : plan.runs) {
     const std::string& kernel = run.variant->kernel;
-    if (!plan.sources.contains(kernel)) plan.sources[kernel] = hashes_of(sources, kernel);
+    if (plan.sources.contains(kernel)) continue;
+    std::set<std::string> seen;
+    add_hashes(sources, kernel, seen, plan.sources[kernel] = Json::object());
   }
   return plan;
 }

@@ -30,7 +30,7 @@ struct Plan {
   std::vector<Case> cases;
   std::vector<Run> runs;                ///< problem by problem, then pass by pass, stages in order; then the same of the peers
   Json when;                            ///< commit and date of all rows
-  std::map<std::string, Json> sources;  ///< of each variant's kernel file: see hashes_of()
+  std::map<std::string, Json> sources;  ///< of each variant's kernel file: path -> code_hash() of it and of what it includes
 
   Plan() = default;
   Plan(Plan&&) = default;  // but no copy: the runs point into it

@@ -95,8 +95,11 @@ def figure(plot, frame, where=None):
 
 def pictures(found, only=PLOTS, where=None):
     """({name: text of an SVG file}, {name: why there is none}). `where` names other problems than the plots' own; "" is all of them."""
-    import matplotlib
-
+    try:
+        import matplotlib
+        import pandas  # noqa: F401
+    except ImportError as error:
+        raise rows.Failure(3, f"{error}: python3 -m pip install -r docs/site/plots.txt, or common/setup.sh --dev") from None
     drawn, reasons, frame = {}, {}, table(found)
     try:
         frame.query(where or "dtype != ''")
@@ -144,14 +147,11 @@ def main(arguments):
         parser.error("needs ROWS and --out, or --docs alone")
     if unknown := [name for name in options.only if name not in PLOTS]:
         parser.error(f"--only names '{unknown[0]}'; allowed: {', '.join(PLOTS)}")
-    try:
-        if options.rows:
-            draw(options.only, options.rows, options.out, options.where)
-        for name in options.only if options.docs else []:
-            file, sources = of_docs(name)
-            draw([name], sources, file.parent)
-    except ImportError as error:
-        raise rows.Failure(3, f"{error}: python3 -m pip install -r docs/site/plots.txt, or common/setup.sh --dev") from None
+    if options.rows:
+        draw(options.only, options.rows, options.out, options.where)
+    for name in options.only if options.docs else []:
+        file, sources = of_docs(name)
+        draw([name], sources, file.parent)
 
 
 if __name__ == "__main__":

@@ -13,13 +13,12 @@ Needs Jinja2. Exit codes: 0 good; 2 bad usage or input; 3 no Jinja2.
 import argparse
 import base64
 import collections
+import html
 import math
 import pathlib
 import re
-import subprocess
-import sys
-import tempfile
 
+import plot
 import rows as saved
 from rows import Failure, size, three_digits
 
@@ -122,14 +121,14 @@ def plots(rows):
     """([(title, data URI of the SVG file)], [why some are missing]) of each device. As pictures of their own, their ids cannot clash."""
     drawn, missing = [], []
     for device, members in saved.grouped(rows, lambda row: row.device_name).items():
-        with tempfile.TemporaryDirectory() as name:
-            file = pathlib.Path(name) / "rows.jsonl"
-            saved.write(file, members)
-            done = subprocess.run([sys.executable, HERE / "plot.py", file, "--where", "", "--out", name], capture_output=True, text=True)
-            missing += [f"{device}: {line}" for line in (done.stdout + done.stderr).splitlines() if not line.endswith(".svg")]
-            for svg in sorted(pathlib.Path(name).glob("*.svg")):
-                title = re.search(r"<title>\s*(.*?)\s*</title>", svg.read_text(), re.DOTALL)
-                drawn.append((title[1] if title else svg.stem, "data:image/svg+xml;base64," + base64.b64encode(svg.read_bytes()).decode()))
+        try:
+            pictures, reasons = plot.pictures(members, where="")
+        except Failure as failure:
+            pictures, reasons = {}, {"plot": failure.args[1]}
+        missing += [f"{device}: no {name}: {reason}" for name, reason in reasons.items()]
+        for svg in pictures.values():
+            title = re.search(r"<title>(.*?)</title>", svg, re.DOTALL)[1]
+            drawn.append((html.unescape(title), "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()))
     return drawn, missing
 
 

@@ -7,7 +7,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,68 +15,33 @@ namespace flash {
 
 using Json = nlohmann::ordered_json;
 
-enum class Verdict {
-  ok,
-  wrong,    ///< the check failed
-  stopped,  ///< the simulator stopped the kernel
-  crashed,  ///< ended by a signal, or without a report
-  timed_out,
-  refused,  ///< the variant does not take this problem; not a failure
-  no_room,  ///< not enough memory, or no device; not a failure
-  skipped,  ///< never started; in old rows alone
-};
+namespace verdict {
+inline constexpr const char *ok = "ok", *wrong = "WRONG", *timed_out = "TIMED OUT";
+inline constexpr const char* stopped = "STOPPED";     ///< the simulator stopped the kernel
+inline constexpr const char* crashed = "CRASHED";     ///< ended by a signal, or without a report
+inline constexpr const char* refused = "refused";     ///< the variant does not take this problem; not a failure
+inline constexpr const char* no_room = "cannot run";  ///< not enough memory, or no device; not a failure
+inline constexpr const char* skipped = "skipped";     ///< never started; only in old rows
+}  // namespace verdict
 
-const char* to_string(Verdict);
-
-/// An absent value is empty, or null.
+/// Only row_from_json() makes rows, so that each has what every row needs, and nothing that schema() does not name.
 struct Row {
-  std::string stage, variant;
-  Pass pass = Pass::forward;
-  std::string idea, kernel;
-  Json device, problem;
-  std::optional<double> flops, compulsory_bytes;
-  std::optional<std::int64_t> extra_memory_bytes;
-  Json tiles, check, threads, time;
-  std::optional<double> tflops, percent_of_peak;
-  Json predicted, counters;
-  std::vector<Json> remarks;
-  Json tune;                     ///< of --tune
-  std::optional<double> wall_s;  ///< of the whole program
-  std::optional<std::int64_t> hbm_read_bytes, hbm_written_bytes;
-  Verdict verdict = Verdict::ok;
-  std::string message;  ///< why the verdict is not ok
-  std::string commit, date, torch, cudnn;
-  Json sources;               ///< code_hash() of each kernel file
-  std::vector<Json> profile;  ///< from profile_gpu.py
-  Json counters_of_a_head;
-  Json sustained;  ///< from power_gpu.py
-
-  /// The schema: calls visit(name, member) for each field, in the order of the JSON object. rows.py has the same fields.
-  template <class AnyRow, class Visit>
-  static void each_field(AnyRow& row, Visit&& visit) {
-    visit("stage", row.stage), visit("variant", row.variant), visit("pass", row.pass);
-    visit("idea", row.idea), visit("kernel", row.kernel), visit("device", row.device), visit("problem", row.problem);
-    visit("flops", row.flops), visit("compulsory_bytes", row.compulsory_bytes);
-    visit("extra_memory_bytes", row.extra_memory_bytes), visit("tiles", row.tiles), visit("check", row.check);
-    visit("threads", row.threads), visit("time", row.time), visit("tflops", row.tflops);
-    visit("percent_of_peak", row.percent_of_peak), visit("predicted", row.predicted), visit("counters", row.counters);
-    visit("remarks", row.remarks), visit("tune", row.tune), visit("wall_s", row.wall_s);
-    visit("hbm_read_bytes", row.hbm_read_bytes), visit("hbm_written_bytes", row.hbm_written_bytes);
-    visit("verdict", row.verdict), visit("message", row.message), visit("commit", row.commit), visit("date", row.date);
-    visit("sources", row.sources), visit("torch", row.torch), visit("cudnn", row.cudnn), visit("profile", row.profile);
-    visit("counters_of_a_head", row.counters_of_a_head), visit("sustained", row.sustained);
-  }
-
-  std::string label() const { return stage + "/" + variant; }
+  Json json;
 
   /// The value at a path such as "time.median_ms"; null if it is missing.
   Json at(const std::string& path) const;
   std::optional<double> number(const std::string& path) const;  ///< absent if it is none
+  std::string text(const char* field) const { return json.value(field, ""); }
 
-  bool is_tuned() const { return !tune.is_null(); }
-  Problem parsed_problem() const;
-  Backend backend() const { return device.value("kind", "") == "gpu" ? Backend::gpu : Backend::cpu; }
-  int simulated_sm() const { return device.value("simulates_sm", 90); }
+  std::string label() const { return text("stage") + "/" + text("variant"); }
+  std::string verdict() const { return text("verdict"); }
+  bool is_ok() const { return verdict() == verdict::ok; }
+  bool is_tuned() const { return json.contains("tune"); }
+  Pass pass() const { return text("pass") == to_string(Pass::forward) ? Pass::forward : Pass::backward; }
+  Problem problem() const;
+  std::string device_name() const { return json.at("device").value("name", ""); }
+  Backend backend() const { return json.at("device").value("kind", "") == "gpu" ? Backend::gpu : Backend::cpu; }
+  int simulated_sm() const { return json.at("device").value("simulates_sm", 90); }
 
   /// The device as far as it matters: counts are the same on every processor, but not for every GPU that it simulates.
   std::string place() const;
@@ -97,14 +61,13 @@ struct Row {
   void add_round(const Row& again);
 };
 
+/// {"stage": "string", ...}: the name and the JSON type of each field. Row in rows.py has the same.
+const Json& schema();
+
 /// UsageError with what is wrong if it is no row.
 Row row_from_json(const Json&);
 
-Json to_json(const Row&);
 std::string json_line(const Row&);
-
-/// {"stage": "string", ...}: the name and the JSON type of each field.
-Json schema();
 
 /// What a run's finished program means. `known`: what its row says whatever the program did; a report adds to that.
 Row make_row(const Json& known, const ProcessResult&);

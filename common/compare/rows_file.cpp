@@ -2,13 +2,9 @@
 
 #include "common/base/error.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <string_view>
@@ -63,25 +59,23 @@ std::vector<Row> read_rows(const std::string& file) { return contents_of(file).r
 RowsFile::RowsFile(const std::string& file) : name_(file) {
   Contents found;
   std::error_code error;
-  if (std::filesystem::exists(file, error)) found = contents_of(file);
-  file_ = open(file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-  if (file_ < 0 || ftruncate(file_, static_cast<off_t>(found.length)) != 0) {
-    throw UsageError(file + " cannot be written: " + std::strerror(errno));
+  if (std::filesystem::exists(file, error)) {
+    found = contents_of(file);
+    std::filesystem::resize_file(file, found.length, error);
   }
   rows_ = std::move(found.rows);
-  line_is_open_ = found.line_is_open;
+  stream_.open(file, std::ios::app | std::ios::binary);
+  if (found.line_is_open) stream_ << '\n';
+  check();
 }
 
-RowsFile::~RowsFile() { close(file_); }
-
 void RowsFile::append(const Row& row) {
-  const std::string line = (line_is_open_ ? "\n" : "") + json_line(row);
-  line_is_open_ = false;
-  const ssize_t count =
-      write(file_, line.data(), line.size());  // one write: programs that share the file do not mix their lines
-  if (count != static_cast<ssize_t>(line.size())) {
-    throw UsageError(name_ + " cannot be written: " + std::strerror(count < 0 ? errno : ENOSPC));
-  }
+  stream_ << json_line(row) << std::flush;
+  check();
+}
+
+void RowsFile::check() const {
+  if (!stream_) throw UsageError(name_ + " cannot be written: " + std::strerror(errno));
 }
 
 }  // namespace flash

@@ -3,7 +3,7 @@
 
 #include "common/compare/row.hpp"
 
-#include <cstddef>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -17,19 +17,17 @@ class RowsFile {
  public:
   /// UsageError if the file cannot be written or holds anything else than rows. Removes an unfinished last line.
   explicit RowsFile(const std::string& file);
-  ~RowsFile();
-  RowsFile(const RowsFile&) = delete;
-  RowsFile& operator=(const RowsFile&) = delete;
 
   const std::vector<Row>& rows() const { return rows_; }  ///< from before
 
   void append(const Row&);
 
  private:
+  void check() const;
+
   std::string name_;
   std::vector<Row> rows_;
-  bool line_is_open_ = false;
-  int file_ = -1;
+  std::ofstream stream_;
 };
 
 }  // namespace flash

@@ -41,41 +41,23 @@ Json known_of(const Run& run, const Plan& plan) {
   return json;
 }
 
-/// Were the tile sizes of a row of --tune timed so often?
-bool tiles_timed(const Row& row, int iterations) {
-  const Json choices = row.at("tune.choices");
-  return std::all_of(choices.begin(), choices.end(), [&](const Json& choice) {
-    return !choice.contains("time") || choice["time"].value("iterations", 0) == iterations;
-  });
+/// What tells two rows apart for --resume: the run, the code, and the version of torch.
+std::string identity(const Row& row) {
+  std::string text = row.key();
+  for (const char* field : {"sources", "torch", "cudnn"}) text += " " + row.at(field).dump();
+  return text;
 }
 
-/// Would the run, which is the row's, end in the same way?
-bool holds(const Row& row, const Run& run, const Plan& plan, const CompareOptions& options) {
-  const Json& sources = row.sources;
-  const bool known =
-      sources.is_object() && std::none_of(sources.begin(), sources.end(), [](const Json& hash) { return hash.is_null(); });
-  if (!run.stage->is_peers() && (!known || sources != plan.sources.at(run.variant->kernel))) return false;
-  for (const auto& [key, value] : run.stage->about.items()) {
-    if (row.at(key) != value) return false;
-  }
-  if (row.verdict == Verdict::refused || row.verdict == Verdict::no_room) return true;
-  if (row.verdict != Verdict::ok) return false;
-  if (plan.backend == Backend::cpu) return true;
-  if (options.tune) return tiles_timed(row, options.iterations);
-  const bool counted = row.hbm_read_bytes || !options.counts || !counted_part(run, plan.backend);
-  return row.number("time.iterations") == options.iterations && row.rounds() >= options.rounds && counted;
-}
-
-Rows rows_that_hold(const std::vector<Row>& saved, const Plan& plan, const CompareOptions& options) {
-  std::map<std::string, const Row*> by_key;
-  for (const Row& row : saved) by_key[row.key()] = &row;
+Rows saved_rows(const std::vector<Row>& saved, const Plan& plan, const CompareOptions& options) {
+  std::map<std::string, const Row*> known_rows;
+  for (const Row& row : saved) known_rows[identity(row)] = &row;
   Rows rows(plan.runs.size());
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    Json known = known_of(plan.runs[i], plan);
-    known["verdict"] = "ok";
-    if (options.tune) known["tune"] = Json::object();
-    const auto found = by_key.find(row_from_json(known).key());
-    if (found != by_key.end() && holds(*found->second, plan.runs[i], plan, options)) rows[i] = *found->second;
+    Json wanted = known_of(plan.runs[i], plan);
+    wanted["verdict"] = verdict::ok;
+    if (options.tune) wanted["tune"] = Json::object();
+    const auto found = known_rows.find(identity(row_from_json(wanted)));
+    if (found != known_rows.end()) rows[i] = *found->second;
   }
   return rows;
 }
@@ -135,8 +117,9 @@ class Runs {
     char seconds[32];
     std::snprintf(seconds, sizeof seconds, ", %.1f s", seconds_since(start));
     std::cerr << seconds;
-    if (row.verdict != Verdict::ok) std::cerr << ", " << to_string(row.verdict);
-    std::cerr << (row.message.empty() ? "" : ": " + one_line(row.message)) << std::endl;
+    if (!row.is_ok()) std::cerr << ", " << row.verdict();
+    const std::string message = one_line(row.text("message"));
+    std::cerr << (message.empty() ? "" : ": " + message) << std::endl;
     return row;
   }
 
@@ -154,7 +137,7 @@ class Runs {
                         {"problem", problem_json(*run.task)}};
     const Clock::time_point start = Clock::now();
     Row row = make_row(known_of(run, plan_), peers_->ask(question.dump(), options_.time_limit));
-    row.wall_s = seconds_since(start);
+    row.json["wall_s"] = seconds_since(start);
     return row;
   }
 
@@ -173,15 +156,15 @@ class Runs {
     if (options_.tune) known["tune"] = Json::object();
     const Clock::time_point start = Clock::now();
     Row row = make_row(known, run_process(arguments, options_.time_limit));
-    row.wall_s = seconds_since(start);
-    if (row.verdict == Verdict::ok && !options_.tune && round == 1) count_traffic(row, run);
+    row.json["wall_s"] = seconds_since(start);
+    if (row.is_ok() && !options_.tune && round == 1) count_traffic(row, run);
     return row;
   }
 
   /// hbm_read_bytes and hbm_written_bytes; of a run on a GPU by the simulator, from a part of the problem.
   void count_traffic(Row& row, const Run& run) {
     std::int64_t groups = 1;
-    Json counters = row.counters;
+    Json counters = row.at("counters");
     if (plan_.backend == Backend::gpu) {
       const std::optional<Case> part = counted_part(run, plan_.backend);
       if (!part || !options_.counts) return;
@@ -194,8 +177,8 @@ class Runs {
       groups = run.problem().B * run.problem().Hkv;
     }
     if (!counters.is_object()) return;
-    row.hbm_read_bytes = counters.value("read_bytes", std::int64_t{0}) * groups;
-    row.hbm_written_bytes = counters.value("written_bytes", std::int64_t{0}) * groups;
+    row.json["hbm_read_bytes"] = counters.value("read_bytes", std::int64_t{0}) * groups;
+    row.json["hbm_written_bytes"] = counters.value("written_bytes", std::int64_t{0}) * groups;
   }
 
   const CompareOptions& options_;
@@ -223,9 +206,9 @@ std::vector<Row> run_all(const CompareOptions& options, const std::filesystem::p
 
   Rows rows(plan.runs.size());
   if (options.resume) {
-    rows = rows_that_hold(file->rows(), plan, options);
+    rows = saved_rows(file->rows(), plan, options);
     const auto missing = static_cast<std::size_t>(std::count(rows.begin(), rows.end(), std::nullopt));
-    std::cerr << rows.size() - missing << " of " << rows.size() << " runs are saved and still hold" << std::endl;
+    std::cerr << rows.size() - missing << " of " << rows.size() << " runs are saved" << std::endl;
   }
   std::vector<Row> all = Runs(options, plan, std::move(rows), file ? &*file : nullptr).run_all();
   if (file) std::cerr << one_line("wrote " + options.save) << std::endl;

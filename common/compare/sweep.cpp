@@ -53,21 +53,23 @@ std::vector<std::string> doubled(const std::string& name, const std::string& fir
 
 /// UsageError if a size, the mask or the type is given twice.
 void check_sweeps(const ProblemSet& set) {
-  const SizeOptions& sizes = set.problem.sizes;
-  const auto sweeps_over = [&](const std::string& name) {
-    return std::count_if(set.sweeps.begin(), set.sweeps.end(), [&](const Sweep& sweep) { return sweep.name == name; });
+  std::set<std::string> given = set.given;
+  const auto take = [&](const std::string& by, const std::vector<std::string>& options) {
+    for (const std::string& option : options) {
+      if (!given.insert(option).second) refuse_both(by, option);
+    }
   };
   for (const Sweep& one : set.sweeps) {
-    const std::string option = "--sweep " + one.name, own = one.name == "d" ? "--head-dim" : "--" + one.name;
-    if (sweeps_over(one.name) > 1) refuse_both(option, "another " + option);
-    if (one.name == "seq" && sizes.seq_q) refuse_both(option, "--seq-q");
-    if (one.name == "seq" && sizes.seq_k) refuse_both(option, "--seq-k");
-    if (const Size size = swept_size(one.name); size != nullptr && sizes.*size) refuse_both(option, own);
-    if (one.name == "causal" && set.causal_given) refuse_both(option, "--causal or --no-causal");
-    if (one.name == "dtype" && set.dtype_given) refuse_both(option, own);
+    const std::string by = "--sweep " + one.name;
+    if (one.name == "seq")
+      take(by, {"--seq", "--seq-q", "--seq-k"});
+    else if (one.name == "causal")
+      take(by, {"--causal", "--no-causal"});
+    else
+      take(by, {one.name == "d" ? "--head-dim" : "--" + one.name});
   }
-  if (set.tokens && (sizes.batch || sweeps_over("batch"))) refuse_both("--tokens", sizes.batch ? "--batch" : "--sweep batch");
-  if (set.width && (sizes.heads || sweeps_over("heads"))) refuse_both("--width", sizes.heads ? "--heads" : "--sweep heads");
+  if (set.tokens) take("--tokens", {"--batch"});
+  if (set.width) take("--width", {"--heads"});
 }
 
 }  // namespace
@@ -129,8 +131,9 @@ void add_sweep_options(CLI::App& app, ProblemSet& set) {
 void check_problem_set(const CLI::App& app, ProblemSet& set) {
   if (app.count("--causal") > 0 && app.count("--no-causal") > 0) refuse_both("--causal", "--no-causal");
   if (app.count("--no-causal") > 0) set.problem.causal = false;
-  set.causal_given |= app.count("--causal") + app.count("--no-causal") > 0;
-  set.dtype_given |= app.count("--dtype") > 0;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() > 0) set.given.insert(option->get_name());
+  }
   check_contradictions(set.problem);
   check_sweeps(set);
 }

@@ -4,6 +4,7 @@
 #include "common/harness/problem_options.hpp"
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,7 @@ struct ProblemSet {
   ProblemOptions problem;
   std::vector<Sweep> sweeps;                  ///< the first one outermost
   std::optional<std::int64_t> tokens, width;  ///< batch = tokens / Nq, heads = width / d, at least 1
-  bool causal_given = false, dtype_given = false;
+  std::set<std::string> given;                ///< names of options
 };
 
 /// One problem to run, with the options that hand it on to a stage program.

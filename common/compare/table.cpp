@@ -6,45 +6,49 @@
 #include "common/harness/text_table.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
-#include <sstream>
 
 namespace flash {
 namespace {
 
-/// Null if there is none.
-Json value_of(const Row& row, const std::string& path) {
-  if (path == "moved_bytes") {
-    const Json read = row.at("hbm_read_bytes"), written = row.at("hbm_written_bytes");
-    return read.is_number() && written.is_number() ? Json(read.get<std::uint64_t>() + written.get<std::uint64_t>()) : Json();
-  }
-  const std::optional<double> error = path == "max_error" ? row.max_error() : std::nullopt;
-  return error ? Json(*error) : row.at(path);
-}
+using Cell = std::function<std::string(const Row&)>;  // "-" if the row has no such value
 
 struct Column {
-  std::string path;        ///< of the value in a row, and its name in CSV; "": not there
-  std::string title = "";  ///< in tables; "": not there
-  int gpu = -1, cpu = -1;  ///< in a table of such rows: where there is no room, the highest goes first; 0 stays; -1: not there
-  std::string (*figure)(double) = nullptr;    ///< how a table writes it; null: it is text
-  std::string (*text)(const Row&) = nullptr;  ///< what a table has in place of a value
+  std::string title;
+  int gpu, cpu;  ///< in a table of such rows: where there is no room, the highest goes first; 0 stays; -1: not there
+  Cell cell;
+  TextTable::Align align = TextTable::Align::right;
 
   int rank(Backend backend) const { return backend == Backend::gpu ? gpu : cpu; }
-
-  /// "-" if the row has no such value.
-  std::string cell(const Row& row) const {
-    if (text != nullptr) return text(row);
-    const Json value = value_of(row, path);
-    if (figure != nullptr && value.is_number()) return figure(value.get<double>());
-    return value.is_string() ? value.get<std::string>() : "-";
-  }
 };
+
+Cell figure(const std::string& path, std::string (*text)(double)) {
+  return [=](const Row& row) {
+    const std::optional<double> value = row.number(path);
+    return value ? text(*value) : "-";
+  };
+}
+
+Cell words(const char* field) {
+  return [=](const Row& row) { return row.json.value(field, "-"); };
+}
 
 std::string number(double value) { return number_text(value); }
 std::string count(double value) { return count_text(static_cast<std::uint64_t>(value)); }
 std::string label(const Row& row) { return row.label(); }
 std::string tiles(const Row& row) { return row.tiles_text().value_or("-"); }
+
+std::string moved(const Row& row) {
+  const std::optional<double> read = row.number("hbm_read_bytes"), written = row.number("hbm_written_bytes");
+  return read && written ? bytes_text(*read + *written) : "-";
+}
+
+std::string max_error(const Row& row) {
+  const std::optional<double> error = row.max_error();
+  return error ? number_text(*error) : "-";
+}
 
 std::string as_predicted(const Row& row) {
   for (const std::string bytes : {"read_bytes", "written_bytes"}) {
@@ -56,104 +60,56 @@ std::string as_predicted(const Row& row) {
 }
 
 /// "64,32": what --tune found to be the "default" or the "fastest".
-std::string tuned_tiles(const Row& row, const char* which) {
-  const Json& tiles = row.tune.value(which, Json());
-  return tiles.is_object() ? tiles.value("br", Json()).dump() + "," + tiles.value("bc", Json()).dump() : "-";
+Cell tuned_tiles(const std::string& which) {
+  return [path = "tune." + which](const Row& row) {
+    const Json tiles = row.at(path);
+    return tiles.is_object() ? tiles.value("br", Json()).dump() + "," + tiles.value("bc", Json()).dump() : "-";
+  };
 }
 
 /// In their order.
 const std::vector<Column> all_columns{
-    {"date"},
-    {"commit"},
-    {"stage"},
-    {"variant"},
-    {"", "stage/variant", 0, 0, nullptr, label},
-    {"pass"},
-    {"device.kind"},
-    {"device.name"},
-    {"device.simulates_sm"},
-    {"problem.batch"},
-    {"problem.heads"},
-    {"problem.kv_heads"},
-    {"problem.seq_q"},
-    {"problem.seq_k"},
-    {"problem.head_dim"},
-    {"problem.causal"},
-    {"problem.bias"},
-    {"problem.dtype"},
-    {"problem.layout"},
-    {"", "tiles", 6, 8, nullptr, tiles},
-    {"tiles.br"},
-    {"tiles.bc"},
-    {"extra_memory_bytes", "extra\nmemory", 4, 2, bytes_text},
-    {"compulsory_bytes"},
-    {"predicted.read_bytes"},
-    {"hbm_read_bytes", "read", 7, 5, bytes_text},
-    {"predicted.written_bytes"},
-    {"hbm_written_bytes", "written", 7, 6, bytes_text},
-    {"moved_bytes", "moved", 3, 1, bytes_text},
-    {"", "bytes", -1, 8, nullptr, as_predicted},
-    {"flops"},
-    {"time.median_ms", "median\nms", 1, -1, number},
-    {"time.min_ms", "min\nms", 11, -1, number},
-    {"time.max_ms", "max\nms", 11, -1, number},
-    {"time.enqueue_ms", "enqueue\nms", 12, -1, number},
-    {"time.first_enqueue_ms"},
-    {"tflops", "TFLOP/s", 1, -1, number},
-    {"percent_of_peak", "% of\npeak", 2, -1, number},
-    {"counters.sectors", "sectors", -1, 4, count},
-    {"counters.barriers", "barriers", -1, 3, count},
-    {"counters.warp_operations", "warp\nops", -1, 7, count},
-    {"counters.bank_conflicts", "bank\nconflicts", -1, 4, count},
-    {"max_error", "max\nerror", 5, 9, number},
-    {"verdict", "verdict", 0, 0},
-    {"idea", "new idea", 13, 13},
-    {"message"},
+    {"stage/variant", 0, 0, label, TextTable::Align::left},
+    {"tiles", 6, 8, tiles, TextTable::Align::left},
+    {"extra\nmemory", 4, 2, figure("extra_memory_bytes", bytes_text)},
+    {"read", 7, 5, figure("hbm_read_bytes", bytes_text)},
+    {"written", 7, 6, figure("hbm_written_bytes", bytes_text)},
+    {"moved", 3, 1, moved},
+    {"bytes", -1, 8, as_predicted, TextTable::Align::left},
+    {"median\nms", 1, -1, figure("time.median_ms", number)},
+    {"min\nms", 11, -1, figure("time.min_ms", number)},
+    {"max\nms", 11, -1, figure("time.max_ms", number)},
+    {"enqueue\nms", 12, -1, figure("time.enqueue_ms", number)},
+    {"TFLOP/s", 1, -1, figure("tflops", number)},
+    {"% of\npeak", 2, -1, figure("percent_of_peak", number)},
+    {"sectors", -1, 4, figure("counters.sectors", count)},
+    {"barriers", -1, 3, figure("counters.barriers", count)},
+    {"warp\nops", -1, 7, figure("counters.warp_operations", count)},
+    {"bank\nconflicts", -1, 4, figure("counters.bank_conflicts", count)},
+    {"max\nerror", 5, 9, max_error},
+    {"verdict", 0, 0, words("verdict"), TextTable::Align::left},
+    {"new idea", 13, 13, words("idea"), TextTable::Align::left},
 };
 
 /// Of the table of --tune.
 const std::vector<Column> tune_columns{
-    {"", "stage/variant", 0, 0, nullptr, label},
-    {"pass", "pass"},
-    {"", "problem", 0, 0, nullptr, [](const Row& row) { return describe(row.parsed_problem()); }},
-    {"", "default", 0, 0, nullptr, [](const Row& row) { return tuned_tiles(row, "default"); }},
-    {"", "fastest", 0, 0, nullptr, [](const Row& row) { return tuned_tiles(row, "fastest"); }},
-    {"verdict", "verdict"},
+    {"stage/variant", 0, 0, label, TextTable::Align::left},
+    {"pass", 0, 0, words("pass"), TextTable::Align::left},
+    {"problem", 0, 0, [](const Row& row) { return describe(row.problem()); }, TextTable::Align::left},
+    {"default", 0, 0, tuned_tiles("default"), TextTable::Align::left},
+    {"fastest", 0, 0, tuned_tiles("fastest"), TextTable::Align::left},
+    {"verdict", 0, 0, words("verdict"), TextTable::Align::left},
 };
-
-/// Numbers with all their digits.
-std::string csv_cell(const Json& value) {
-  if (value.is_null()) return "";
-  if (!value.is_string()) return value.dump();
-  const std::string text = value.get<std::string>();
-  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return quoted + "\"";
-}
 
 using Group = std::vector<Row>;  // of one pass, problem and device
 using Shown = std::vector<Column>;
-
-std::string one_line_title(const Column& column) {
-  std::string title = column.title;
-  std::replace(title.begin(), title.end(), '\n', ' ');
-  return title;
-}
-
-template <class Texts>
-std::string joined(const Texts& texts) {
-  std::string all;
-  for (const std::string& text : texts) all += (all.empty() ? "" : ", ") + text;
-  return all;
-}
 
 TextTable table_of(const Group& rows, const Shown& shown) {
   std::vector<std::string> header;
   std::vector<TextTable::Align> align;
   for (const Column& column : shown) {
     header.push_back(column.title);
-    align.push_back(column.figure != nullptr ? TextTable::Align::right : TextTable::Align::left);
+    align.push_back(column.align);
   }
   TextTable table(header, align);
   for (const Row& row : rows) {
@@ -164,61 +120,48 @@ TextTable table_of(const Group& rows, const Shown& shown) {
   return table;
 }
 
-/// A table's columns: those with the same cell in all rows go to `shared`, then those without which it fits `width` to `gone`.
-Shown columns_of(const Group& rows, std::size_t width, std::vector<std::string>& shared, std::set<std::string>& gone) {
+/// The columns in which a row has a value; those without which the table fits `width` go to `left_out`.
+Shown columns_of(const Group& rows, std::size_t width, std::set<std::string>& left_out) {
   const Backend backend = rows.front().backend();
   Shown shown;
   for (const Column& column : all_columns) {
-    if (column.rank(backend) < 0) continue;
-    const std::string first = column.cell(rows.front());
-    const bool alike = std::all_of(rows.begin(), rows.end(), [&](const Row& row) { return column.cell(row) == first; });
-    if (!alike || column.text == label || column.path == "idea" || (rows.size() == 1 && first != "-")) {
-      shown.push_back(column);
-    } else if (first != "-") {
-      shared.push_back(one_line_title(column) + " " + first);
-    }
+    const bool has_values = std::any_of(rows.begin(), rows.end(), [&](const Row& row) { return column.cell(row) != "-"; });
+    if (column.rank(backend) >= 0 && has_values) shown.push_back(column);
   }
   while (table_of(rows, shown).width() > width) {
     const auto least = std::max_element(shown.begin(), shown.end(),
                                         [&](const Column& a, const Column& b) { return a.rank(backend) < b.rank(backend); });
     if (least->rank(backend) == 0) break;
-    if (least->path != "idea") gone.insert(one_line_title(*least));
+    std::string title = least->title;
+    std::replace(title.begin(), title.end(), '\n', ' ');
+    left_out.insert(title);
     shown.erase(least);
   }
   return shown;
 }
 
-/// Which problem, where, what the columns count, and what all rows share.
-std::string heading_of(const Row& first, const std::vector<std::string>& shared) {
-  const Problem problem = first.parsed_problem();
-  std::string text = std::string(to_string(first.pass)) + ", " + describe(problem) + "\n";
+/// Which problem, where, and what the columns count.
+std::string heading_of(const Row& first) {
+  const Problem problem = first.problem();
+  std::string text = std::string(to_string(first.pass())) + ", " + describe(problem) + "\n";
   if (first.backend() == Backend::gpu) {
-    text += wrapped("on " + first.device.value("name", "") +
+    text += wrapped("on " + first.device_name() +
                     "; cold L2; bytes are the simulator's counts of one head group, times B*Hkv, of what threads "
                     "request from global memory, before caches");
   } else {
     text += "on the CPU simulator of sm_" + std::to_string(first.simulated_sm()) + ": exact counts; they are not times\n";
     text += "bytes and 32-byte sectors are what threads request from memory, before caches";
   }
-  text += "\nany implementation must move " + bytes_text(compulsory_bytes(problem, first.pass)) + " and do " +
-          number_text(flops(problem, first.pass) / 1e9) + " GFLOP\n";
-  return shared.empty() ? text : text + wrapped("all rows: " + joined(shared)) + "\n";
+  return text + "\nany implementation must move " + bytes_text(compulsory_bytes(problem, first.pass())) + " and do " +
+         number_text(flops(problem, first.pass()) / 1e9) + " GFLOP\n";
 }
 
-/// The table, below each row its idea where there is no column for it and it is not in `told`, and at the end what went wrong.
-std::string with_messages(const Group& rows, const Shown& shown, std::set<std::string>& told) {
-  std::istringstream table(table_of(rows, shown).text(0, /*rule=*/true));
-  const bool beside = shown.back().path == "idea" || rows.front().is_tuned();
-  std::string text, line;
-  while (!line.starts_with("--") && std::getline(table, line)) text += line + "\n";
+/// The table, and below it what went wrong.
+std::string with_messages(const Group& rows, const Shown& shown) {
+  std::string text = table_of(rows, shown).text(0, /*rule=*/true);
   for (const Row& row : rows) {
-    std::getline(table, line);
-    text += line + "\n";
-    const std::string idea = row.idea;
-    if (!beside && !idea.empty() && told.insert(row.label() + idea).second) text += wrapped("  " + idea, 2) + "\n";
-  }
-  for (const Row& row : rows) {
-    if (row.verdict != Verdict::ok && !row.message.empty()) text += row.label() + ": " + row.message + "\n";
+    const std::string message = row.text("message");
+    if (!row.is_ok() && !message.empty()) text += row.label() + ": " + message + "\n";
   }
   return text;
 }
@@ -228,7 +171,7 @@ std::vector<Group> groups_of(const std::vector<Row>& rows) {
   std::map<std::string, std::size_t> places;
   for (const Row& row : rows) {
     const auto [place, is_new] =
-        places.try_emplace(describe(row.parsed_problem()) + to_string(row.pass) + row.place(), groups.size());
+        places.try_emplace(describe(row.problem()) + to_string(row.pass()) + row.place(), groups.size());
     if (is_new) groups.emplace_back();
     groups[place->second].push_back(row);
   }
@@ -240,29 +183,16 @@ std::vector<Group> groups_of(const std::vector<Row>& rows) {
 std::string comparison_tables(const std::vector<Row>& every, std::size_t width) {
   std::vector<Row> rows, tuned;
   for (const Row& row : every) (row.is_tuned() ? tuned : rows).push_back(row);
-  std::set<std::string> left_out, told;
-  std::string text = tuned.empty() ? "" : "\n" + with_messages(tuned, tune_columns, told);
+  std::set<std::string> left_out;
+  std::string text = tuned.empty() ? "" : "\n" + with_messages(tuned, tune_columns);
   for (const Group& group : groups_of(rows)) {
-    std::vector<std::string> shared;
-    const Shown shown = columns_of(group, width, shared, left_out);
-    text += "\n" + heading_of(group.front(), shared) + "\n" + with_messages(group, shown, told);
+    const Shown shown = columns_of(group, width, left_out);
+    text += "\n" + heading_of(group.front()) + "\n" + with_messages(group, shown);
   }
-  if (left_out.empty()) return text;
-  return text + "\n" + wrapped("Columns left out: " + joined(left_out) + ". --wide shows them; --json and --csv hold all.") +
-         "\n";
-}
-
-std::string csv_text(const std::vector<Row>& rows) {
-  const auto line = [](auto&& cell) {
-    std::string text;
-    for (const Column& column : all_columns) {
-      if (!column.path.empty()) text += "," + cell(column);
-    }
-    return text.substr(1) + "\n";
-  };
-  std::string text = line([](const Column& column) { return column.path; });
-  for (const Row& row : rows) text += line([&](const Column& column) { return csv_cell(value_of(row, column.path)); });
-  return text;
+  std::string names;
+  for (const std::string& title : left_out) names += (names.empty() ? "" : ", ") + title;
+  if (names.empty()) return text;
+  return text + "\n" + wrapped("Columns left out: " + names + ". --wide shows them; --json holds all.") + "\n";
 }
 
 }  // namespace flash

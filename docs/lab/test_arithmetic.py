@@ -1,23 +1,12 @@
 #!/usr/bin/env python3
-"""The arithmetic behind tables that are typed into the pages. Each function recomputes the tables of a page whose head has certain words:
-it takes their rows and gives the last cells of each, as numbers, or as text where a cell is a word. A cell may be off by half of its last
-digit."""
+"""The arithmetic behind the other tables that are typed into pages."""
 
 import math
 import unittest
 from statistics import NormalDist
 
-from typed_tables import CHECKS, agree, rows_of, table, value
-
-# An H200: data sheet and white papers, as on docs/roofline.md.
-SMS, HBM, FP32, BF16 = 132, 4.8e12, 67e12, 989.5e12
-CLOCK = FP32 / (SMS * 128 * 2)
-SHARED_BYTES, EX2, WGMMA_FLOPS, MMA_FLOPS, WARP = 128, 16, 4096, 4096, 32
-
-
-def product(a, b):
-    return [[sum(x * y for x, y in zip(row, column)) for column in zip(*b)] for row in a]
-
+from typed_tables import BF16, CLOCK, EX2, FP32, HBM, MMA_FLOPS, SHARED_BYTES, SMS, WARP, WGMMA_FLOPS, table
+from worked_examples import product
 
 TOKENS = [[1, 0, 0, 1], [0, 1, 0, 1], [0, 0, 1, 1]]
 WEIGHTS = [  # of Q, K, V; columns 0 and 1 are head 0's
@@ -51,14 +40,25 @@ def roofline(rows):
             yield f"{bound:.1f} in all", ""
             continue
         if "softmax" in step:  # not on tensor cores
-            work, moved, peak = 3 * n * n, 2 * width * n * n, FP32
+            work, moved, peak = 2 * n * n, 2 * width * n * n, FP32
         else:
             work, moved = 2 * n * n * d, width * (2 * n * d + n * n)
         if "fused" in step:
             work, moved = sums[0], width * 4 * n * d
-        compute, memory = 1e6 * work / (BF16 if "fused" in step and width == 2 else peak), 1e6 * moved / HBM
-        yield work / 1e9, moved / 2**20, work / moved, compute, memory, "memory" if memory > compute else "arithmetic"
-        sums, bound = ([0, 0], 0) if "fused" in step else ([sums[0] + work, 0], bound + max(compute, memory))
+        exponentials = 1e6 * n * n / (SMS * EX2 * CLOCK) if "softmax" in step or "fused" in step else 0.0
+        compute, memory = 1e6 * work / peak, 1e6 * moved / HBM
+        yield work / 1e9, moved / 2**20, work / moved, compute, exponentials, memory, "memory" if memory > compute else "arithmetic"
+        sums, bound = ([0, 0], 0) if "fused" in step else ([sums[0] + work * ("softmax" not in step), 0], bound + max(compute, memory))
+
+
+@table("00_introduction.md", "share of time if unfused")
+def training(rows):
+    width, d = 4096, 128
+    for n, *_ in rows:
+        weights, attention = 24 * width**2, 2 * n * width
+        slower = BF16 / (d / 4 * HBM)
+        of_time = slower * attention / (weights + slower * attention)
+        yield 100 * attention / (weights + attention), 100 * of_time, 2 * 32 * n * n / 2**30
 
 
 @table("block_matmul.md", "multiply-adds per number, at least")
@@ -238,103 +238,6 @@ def bounds_of_the_backward_pass(rows):
         yield 10 * br * bc * d / MMA_FLOPS, 3 * br * bc / WARP / products, None, None, br * bc / EX2, None, None
 
 
-SCORES = [[1, 2, 4, 0], [3, 0, 1, 2]]  # (4.1): q k / sqrt(4)
-
-
-@table("03_online_softmax.md", "of all so far")
-def online(rows):
-    m, l = -math.inf, 0.0
-    for at, s in enumerate(SCORES[0]):
-        before, m = m, max(m, s)
-        l = l * math.exp(before - m) + math.exp(s - m)
-        yield s, m, math.exp(before - m), math.exp(s - m), l, sum(math.exp(x - m) for x in SCORES[0][: at + 1])
-
-
-def merged(scores):
-    """(4.2) to (4.4), tile by tile, as lines of the page. The values are unit vectors: a row of O is a row of P."""
-    m, l, o = -math.inf, 0.0, [0.0] * 4
-    for first in (0, 2):
-        s = scores[first : first + 2]
-        tile_m, before = max(s), m
-        p = [math.exp(x - tile_m) for x in s]
-        pv = [0.0] * first + p + [0.0] * (2 - first)
-        m = max(m, tile_m)
-        old, new, total = math.exp(before - m), math.exp(tile_m - m), l
-        l = old * l + new * sum(p)
-        o = [(total * old * a + new * b) / l for a, b in zip(o, pv)]
-        yield s, tile_m, p, sum(p), pv, m, old, new, l, [l * x for x in o], o
-
-
-@table("04_fa1_forward.md", "tile 0: keys 0, 1")
-def by_hand(rows):
-    for scores in SCORES:
-        yield from zip(*merged(scores))
-
-
-@table("04_fa1_forward.md", "softmax, so $`O`$")
-def at_once(rows):
-    for scores in SCORES:
-        total = sum(map(math.exp, scores))
-        *_, m, _, _, l, _, o = list(merged(scores))[-1]
-        assert all(abs(math.exp(s) / total - x) < 1e-12 for s, x in zip(scores, o)), "merged tiles and the whole row differ"
-        yield scores, o, math.log(total), m + math.log(l)
-
-
-def gradients(scores_of, q, values, dO, tau, keys):
-    """(5.1) to (5.6) of one row, and those of q and of a component of each key by central differences."""
-
-    def row(q, keys):
-        s = scores_of(q, keys)
-        p = [math.exp(x) / sum(map(math.exp, s)) for x in s]
-        return p, product([p], values)[0]
-
-    def loss(q, keys):
-        return sum(x * g for x, g in zip(row(q, keys)[1], dO))
-
-    def slope(change, step=1e-5):
-        return (loss(*change(step)) - loss(*change(-step))) / (2 * step)
-
-    p, o = row(q, keys)
-    dP = [sum(g * x for g, x in zip(dO, v)) for v in values]
-    D = sum(a * b for a, b in zip(p, dP))
-    dS = [a * (b - D) for a, b in zip(p, dP)]
-    dQ = [tau * x for x in product([dS], keys)[0]]
-    dK = [tau * x * q[0] for x in dS]
-    by_q = [slope(lambda h, c=c: ([x + h * (n == c) for n, x in enumerate(q)], keys)) for c in range(4)]
-    nudged = [lambda h, j=j: (q, [[x + h * (n == j and c == 0) for c, x in enumerate(k)] for n, k in enumerate(keys)]) for j in range(4)]
-    assert all(abs(x - y) < 1e-8 for x, y in zip(dQ + dK, by_q + list(map(slope, nudged)))), "not what finite differences give"
-    return p, o, dP, dS, dQ, dK
-
-
-@table("05_fa1_backward.md", "sum of the row")
-def row_of_gradients(rows):
-    keys, values = [[1, 3, 0, 0], [2, 0, 0, 0], [4, 1, 0, 0], [0, 2, 0, 0]], [[int(i == j) for j in range(4)] for i in range(4)]
-    tau, dO = 0.5, [1, 0, 0, 0]
-    p, o, dP, dS, dQ, dK = gradients(
-        lambda q, k: [tau * x for x in product([q], list(zip(*k)))[0]], [2, 0, 0, 0], values, dO, tau, keys
-    )
-    weighted, by_columns = [a * b for a, b in zip(p, dP)], [a * b for a, b in zip(dO, o)]
-    yield *p, sum(p)
-    yield *dP, ""
-    yield *weighted, sum(weighted)
-    yield *by_columns, sum(by_columns)
-    yield *dS, abs(sum(dS))
-    yield *dQ, ""
-    yield *dK, abs(sum(dK))
-    yield *(x * dO[0] for x in p), sum(p)
-
-
-@table("autograd.md", "its gradient")
-def two_paths(rows):
-    weight = lambda s: math.exp(s) / (math.exp(s) + 1)  # noqa: E731
-    s, slope = math.log(3), (weight(math.log(3) + 1e-5) - weight(math.log(3) - 1e-5)) / 2e-5
-    a, l = math.exp(s), math.exp(s) + 1
-    dl = -a / l**2
-    da = 1 / l + dl
-    assert abs(a * da - slope) < 1e-9, "not what finite differences give"
-    yield from [(s, a * da), (a, da), (l, dl), (a / l, 1)]
-
-
 @table("notation.md", "16 bits, tensor cores")
 def peaks(rows):
     sheet = 1.83 * SMS * WGMMA_FLOPS / 1e3  # by its own clock, to three digits
@@ -344,28 +247,5 @@ def peaks(rows):
     yield WGMMA_FLOPS, 256, None
 
 
-@table("decode.md", "part 0: keys 0, 1")
-def two_parts(rows):
-    """(K.3)"""
-    s = SCORES[0]
-    sums = [sum(map(math.exp, part)) for part in (s[:2], s[2:], s)]
-    yield map(math.log, sums)
-    yield sums[0] / sums[2], sums[1] / sums[2], 1
-    weights = list(map(math.exp, s))
-    yield [w / sums[0] for w in weights[:2]] + [0, 0], [0, 0] + [w / sums[1] for w in weights[2:]], [w / sums[2] for w in weights]
-
-
-class Tables(unittest.TestCase):
-    def test_every_digit(self):
-        for page, words, expected in CHECKS:
-            rows = rows_of(page, words)
-            found = list(expected([list(map(value, row)) for row in rows]))
-            self.assertEqual(len(found), len(rows), f"{page}, table of '{words}'")
-            for row, cells in zip(rows, found):
-                for cell, one in zip(reversed(row), reversed(list(cells))):
-                    with self.subTest(page, row=row, cell=cell):
-                        self.assertTrue(agree(cell, one), f"{page}: '{cell}' should be {one}")
-
-
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main("typed_tables")

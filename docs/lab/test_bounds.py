@@ -1,45 +1,12 @@
 #!/usr/bin/env python3
-"""The arithmetic behind the tables of tiles and bounds in chapters 04 to 08. A function gets the rows of a table, each cell as its number
-or numbers, and gives the last cells of each row. A cell may be off by half of its last digit."""
+"""The arithmetic behind the tables of tiles and bounds in chapters 04 to 08."""
 
 import math
-import pathlib
 import random
-import re
 import struct
 import unittest
 
-PAGES = pathlib.Path(__file__).resolve().parents[1]
-NUMBER = re.compile(r"(?<![\w.])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?!\w)")
-SMS, SCHEDULERS, WARP, FP32 = 132, 4, 32, 67e12  # an H200
-CLOCK = FP32 / (SMS * 128 * 2)
-SHARED_BYTES, EX2, MMA_FLOPS = 128, 16, 4096  # per clock of an SM, and of one m16n8k16
-CHECKS = []
-
-
-def table(page, words):
-    return lambda expected: CHECKS.append((page, words, expected))
-
-
-def value(cell):
-    """Its number, or its numbers, or its text."""
-    found = tuple(float(number.replace(",", "")) for number in NUMBER.findall(cell))
-    return found[0] if len(found) == 1 else found or cell
-
-
-def rows_of(page, words):
-    """The cells of all tables with these words in their heads."""
-    blocks = re.findall(r"(?:^\|.*\n)+", (PAGES / page).read_text(), re.MULTILINE)
-    lines = [line for block in blocks if words in block.split("\n")[0] for line in block.strip().split("\n")[2:]]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-
-
-def agree(cell, expected):
-    if expected is None or isinstance(expected, str):
-        return expected in (None, cell)
-    shown, expected = NUMBER.findall(cell), expected if isinstance(expected, (list, tuple)) else [expected]
-    half = [0.5001 * 10.0 ** -len(number.partition(".")[2]) for number in shown]
-    return len(shown) == len(expected) and all(abs(float(n.replace(",", "")) - x) <= h for n, x, h in zip(shown, expected, half))
+from typed_tables import CLOCK, EX2, FP32, MMA_FLOPS, SCHEDULERS, SHARED_BYTES, SMS, WARP, rows_of, table, value
 
 
 def up(n, multiple):
@@ -276,17 +243,5 @@ def theory(rows):
         yield *map(in_units, found), found[2] / found[1], found[3] / found[1]
 
 
-class Tables(unittest.TestCase):
-    def test_every_digit(self):
-        for page, words, expected in CHECKS:
-            rows = rows_of(page, words)
-            self.assertTrue(rows, f"{page} has no table of '{words}'")
-            found = list(expected([list(map(value, row)) for row in rows]))
-            self.assertEqual(len(found), len(rows), f"{page}, table of '{words}'")
-            for row, cells in zip(rows, found):
-                for cell, one in zip(reversed(row), reversed(list(cells))):
-                    self.assertTrue(agree(cell, one), f"{page}, {row}: '{cell}' should be {one}")
-
-
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main("typed_tables")

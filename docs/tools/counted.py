@@ -79,7 +79,7 @@ def first_problem(*arguments):
 def traffic(row):
     tensors, counted = row["counters"]["tensors"], both_ways(row["counters"])
     square = sum(both_ways(tensors[name]) for name in ["S", "P", "dP", "dS"] if name in tensors)
-    formula = agree(row, "bytes", both_ways(row["predicted"]), counted)
+    formula = agree(row, "bytes", both_ways(row["predicted"]), counted) if row.get("predicted") else "–"
     times = f"{counted / row['compulsory_bytes']:.1f}"
     return [row["stage"], step(row), f"{square:,}", formula, f"{counted:,}", times, size(row["extra_memory_bytes"])]
 
@@ -108,7 +108,7 @@ def repeats():
 
 def seen_by_gpu(row):
     """The sectors that the GPU's counters should show, by those of the simulator. They lack atomic additions, and have an eighth more of
-    what cp.async copies to padded rows. Chapter 02 says why."""
+    what cp.async copies to padded rows. docs/logbook/02_safe_softmax.md says why."""
     sectors = {name: tensor["read_sectors"] for name, tensor in row["counters"]["tensors"].items()}
     padded = added = 0
     if row["stage"] == "06_fa2_forward" and row["variant"] in ("vector_operands", "short_softmax", "tuned"):

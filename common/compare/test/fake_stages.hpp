@@ -7,11 +7,6 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <sstream>
 #include <string>
@@ -141,27 +136,12 @@ inline std::string lines_of(const Json& rows) {
   return text;
 }
 
-/// Starts it among these stages, and sends it a signal as soon as `ready` is true, which must be what ends it.
-template <class Ready>
-void end_by_signal(const FakeStages& stages, const Strings& more, int number, Ready&& ready) {
-  const Strings arguments = joined({FLASH_COMPARE_PROGRAM, "--bin", stages.path().string()}, more);
-  std::vector<char*> argv;
-  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-  argv.push_back(nullptr);
-  const pid_t program = fork();
-  if (program == 0) {
-    for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) dup2(open("/dev/null", O_RDWR), stream);
-    signal(number, SIG_DFL);  // whoever runs the tests may ignore it
-    execv(argv[0], argv.data());
-    _exit(127);
-  }
-  int status = 0;
-  for (int i = 0; i < 2000 && !ready() && waitpid(program, &status, WNOHANG) == 0; ++i) usleep(10000);
-  CHECK(ready());
-  kill(program, number);
-  REQUIRE(waitpid(program, &status, 0) == program);
-  CHECK(WIFSIGNALED(status));
-  CHECK(WTERMSIG(status) == number);
+/// Starts it among these stages, and sends it a signal, such as TERM, as soon as there is something in the file `ready`.
+inline void end_by_signal(const FakeStages& stages, const Strings& more, const std::string& signal, const std::string& ready) {
+  const std::string code = "\"$@\" >/dev/null 2>&1 & while [ ! -s '" + ready + "' ]; do sleep 0.01; done; kill -" + signal +
+                           " $!; wait $!; kill -l $?";
+  const Strings shell{"/bin/sh", "-c", code, "sh", FLASH_COMPARE_PROGRAM, "--bin", stages.path()};
+  CHECK(good(run_process(joined(shell, more), std::chrono::seconds(60))).output == signal + "\n");
 }
 
 inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }

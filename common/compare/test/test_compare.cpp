@@ -32,19 +32,11 @@ TEST_CASE("compare: whether the bytes are as predicted, where a stage predicts t
     stages.add(stage,
                answers("more=', \"predicted\": {\"read_bytes\": 3072, \"written_bytes\": " + std::to_string(written) + "}'"));
   };
-  CHECK_FALSE(contains(compare_on_cpu(stages).output, "predicted"));
+  const auto table = [&] { return compare_on_cpu(stages, {"--wide"}).output; };
+  CHECK_FALSE(contains(table(), "predicted"));
   predict("01_first", 1024);
-  predict("02_second", 1024);
-  CHECK(
-      contains(compare_on_cpu(stages).output, "all rows: extra memory 2.0 KiB, read 3.0 KiB, written 1.0 KiB, moved 4.0 KiB"));
-  CHECK(contains(words(compare_on_cpu(stages).output), "bytes as predicted"));
   predict("02_second", 6144);
-  check_has(compare_on_cpu(stages).output, {"01_first/plain   as predicted  ", "02_second/plain  not as predicted  "});
-  const std::string csv = compare_on_cpu(stages, {"--csv"}).output;
-  CHECK(csv.starts_with("date,commit,stage,variant,pass,"));
-  check_has(csv, {",predicted.read_bytes,hbm_read_bytes,predicted.written_bytes,hbm_written_bytes,moved_bytes,",
-                  ",3072,3072,6144,1024,4096,",
-                  ",1.5e-06,ok,\"an idea, with a comma\","});  // the first is max_error, which no row says by itself
+  check_has(words(table()), {"3.0 KiB 1.0 KiB 4.0 KiB as predicted 1,234", "3.0 KiB 1.0 KiB 4.0 KiB not as predicted 1,234"});
 }
 
 TEST_CASE("compare: a failing child is a row, and the exit code is 1") {
@@ -121,26 +113,23 @@ TEST_CASE("compare: --device gpu without one") {
   CHECK(compare(stages, {"--device", "auto"}).exit_code == 0);
 }
 
-TEST_CASE("compare: JSON, CSV and saved rows") {
+TEST_CASE("compare: JSON and saved rows") {
   const FakeStages stages(answers(), both_passes);
-  stages.add("02_bad", "exit 42");
   const std::string file = stages.file("rows.jsonl");
   setenv("FLASH_COMMIT", "0123abcd", 1);  // of which the files may be a copy
-  CHECK(parsed(compare_on_cpu(stages, {"--json"}).output)[0]["commit"] == "0123abcd");
-  unsetenv("FLASH_COMMIT");
   const Json rows = parsed(compare(stages, {"--device", "cpu", "--json", "--save", file}).output);
-  CHECK(rows.size() == 3);  // two forward, one backward
+  unsetenv("FLASH_COMMIT");
   CHECK(rows == rows_in(file));
+  CHECK(rows.size() == 2);
   const Json& row = rows.at(0);
   CHECK(row.at("stage") == "01_first");
   CHECK(row.at("verdict") == "ok");
   CHECK(row.at("hbm_read_bytes") == 3072);
   CHECK(row.at("date").get<std::string>().size() == 20);
-  CHECK(row.at("commit") != "0123abcd");
+  CHECK(row.at("commit") == "0123abcd");
   CHECK(row.at("sources").at("01_naive/kernel.cuh").get<std::string>().size() == 16);
-  CHECK(rows.at(1).at("verdict") == "CRASHED");
-  CHECK(rows.at(1).at("problem").at("seq_q") == 256);
-  CHECK(rows.at(2).at("pass") == "backward");
+  CHECK(rows.at(1).at("pass") == "backward");
+  CHECK(parsed(compare_on_cpu(stages, {"--json"}).output)[0]["commit"] != "0123abcd");
 }
 
 TEST_CASE("compare: steps in the order of their files, those of the backward pass in its table alone") {
@@ -174,13 +163,10 @@ TEST_CASE("compare: bad usage and nothing to run give exit code 2 and one line")
     check_refused(compare({option, ""}), std::string(option) + " is ''; allowed: a name");
   }
   check_refused(compare(stages, {"--device", "tpu"}), "--device is 'tpu'");
-  check_refused(compare(stages, {"--rounds", "2", "--tune"}), "--rounds and --tune are both given");
-  for (const char* of_gpu : {"--iterations 5", "--rounds 2", "--no-counts"}) {
-    check_refused_each(stages, {of_gpu}, " and --device cpu are both given");
-  }
-  check_refused(compare(stages, {"--resume"}), "--resume is given without --save");
+  check_refused_each(stages, {"--rounds 2 --tune", "--peers --tune", "--wide --json"}, " excludes --");
+  check_refused(compare(stages, {"--resume"}), "--resume requires --save");
   check_refused(compare(stages, {"--html", "x"}), "--html is given without --save or --rows");
-  check_refused_each(stages, {"--causal --no-causal", "--json --csv", "--wide --csv", "--wide --json"}, " are both given");
+  check_refused_each(stages, {"--causal --no-causal"}, " are both given");
   check_refused_each(stages, {"--only 07", "--only ,", "--variant ,", "--variant plain,no-such-variant", "--seq 0",
                               "--heads 6 --kv-heads 4", "--bin /no/such/folder", "--save /dev/null/x", "--time-limit 0",
                               "--pass both", "--dtype bf16",  // no stage here takes it
@@ -197,16 +183,8 @@ TEST_CASE("compare: what a stage program or the environment says is handed on") 
   stages.add("01_first", answers());
   broken.add_raw("01_broken", "echo 'its library is missing' >&2; exit 127");
   check_refused(compare(broken, {}), "01_broken --list --json does not answer: its library is missing");
-  broken.add_raw("01_broken", "kill -SEGV $$");
-  check_refused(compare(broken, {}), "01_broken --list --json does not answer: it was ended by a signal: Segmentation fault");
   broken.add_raw("01_broken", "exec sleep 100");
   check_refused(compare(broken, {"--time-limit", "1"}), "01_broken --list --json does not answer: it took too long");
-  broken.add_raw("01_broken", "exec yes");
-  check_refused(compare(broken, {}), "01_broken --list --json does not answer: it wrote more than 64 MiB");
-  check_refused(limited("ulimit -n 5", stages, {}), "compare: no pipe to a child process: Too many open files");
-  setenv("FLASH_SIMT_ORDER", "bogus", 1);
-  check_refused(compare(stages, {}), "compare: FLASH_SIMT_ORDER=bogus: allowed are forward, reverse");
-  unsetenv("FLASH_SIMT_ORDER");
   setenv("FLASH_COMIT", "1", 1);
   check_refused(compare(stages, {}), "compare: the environment variable FLASH_COMIT is unknown; allowed: ");
   unsetenv("FLASH_COMIT");
@@ -215,7 +193,7 @@ TEST_CASE("compare: what a stage program or the environment says is handed on") 
 
 TEST_CASE("compare: output that cannot be written is said") {
   const FakeStages stages(answers());
-  for (const char* option : {"--help", "--json", "--csv", "--no-causal"}) {
+  for (const char* option : {"--help", "--json", "--no-causal"}) {
     CAPTURE(option);
     const ProcessResult result = flash::run_process({"/bin/sh", "-c", "exec \"$@\" > /dev/full", "sh", FLASH_COMPARE_PROGRAM,
                                                      "--bin", stages.path(), "--device", "cpu", option},

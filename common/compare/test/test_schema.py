@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Both sides of a file of rows have the same fields: Row in row.hpp, which compare --schema prints, and Row in rows.py.
+"""Both sides of a file of rows have the same fields: schema() in row.cpp, which compare --schema prints, and Row in rows.py.
 
 test_schema.py COMPARE
 """
@@ -20,4 +20,4 @@ of_compare = json.loads(subprocess.run([sys.argv[1], "--schema"], check=True, ca
 of_python = {field.name.rstrip("_"): NAMES[field.type] for field in dataclasses.fields(rows.Row)}
 for name in sorted({*of_compare, *of_python}):
     if of_compare.get(name) != of_python.get(name):
-        sys.exit(f"{name} is {of_compare.get(name)} in row.hpp and {of_python.get(name)} in rows.py")
+        sys.exit(f"{name} is {of_compare.get(name)} in row.cpp and {of_python.get(name)} in rows.py")

@@ -11,7 +11,9 @@ using flash::ProcessResult;
 
 /// "seq_q x head_dim x batch x heads" of all problems.
 Strings sizes(const Strings& sweeps, std::optional<std::int64_t> tokens = {}, std::optional<std::int64_t> width = {}) {
-  flash::ProblemSet set{{}, {}, tokens, width};
+  flash::ProblemSet set;
+  set.tokens = tokens;
+  set.width = width;
   for (const std::string& text : sweeps) set.sweeps.push_back(flash::parse_sweep(text));
   Strings all;
   const flash::RequestedSizes defaults{.batch = 3, .heads = 4, .kv_heads = 0, .seq_q = 32, .seq_k = 32, .head_dim = 16};
