@@ -1,7 +1,6 @@
 #include "common/harness/report_json.hpp"
 #include "common/attention/cost.hpp"
-#include "common/harness/device_json.hpp"
-#include "common/harness/problem_json.hpp"
+#include "common/harness/json.hpp"
 
 namespace flash {
 
