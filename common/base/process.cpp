@@ -87,17 +87,19 @@ struct ChildProcess {
     std::vector<char*> argv;
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
+    const pid_t parent = getpid();
     process = fork();
     if (process < 0) throw UsageError(std::string("no child process: ") + std::strerror(errno));
-    if (process == 0) become(argv.data());
+    if (process == 0) become(argv.data(), parent);
     for (int* end : {&input.read_end, &output.write_end, &error.write_end}) Pipe::shut(*end);
   }
 
   /// The program takes the place of this copy.
-  [[noreturn]] void become(char* const* argv) const {
+  [[noreturn]] void become(char* const* argv, pid_t parent) const {
 #ifdef __linux__
     prctl(PR_SET_PDEATHSIG, SIGKILL);  // a run can last hours: nobody would know of one that outlived this program
 #endif
+    if (getppid() != parent) _exit(127);  // it has just ended, before this copy could ask for the signal
     dup2(input.read_end, STDIN_FILENO);
     fcntl(STDIN_FILENO, F_SETFD, 0);  // dup2() onto itself keeps FD_CLOEXEC
     dup2(output.write_end, STDOUT_FILENO);

@@ -1,4 +1,4 @@
-// The merge of two partial results of attention, for keys that lie in several places: common/binding/ring.py.
+// The merge of two partial results of attention, for keys in several places: common/binding/ring.py.
 //
 // A row's keys are cut into two parts a and b. Attention over each part gives an output and the log-sum-exp of its scores,
 // (O_a, L_a) and (O_b, L_b). Of the whole row

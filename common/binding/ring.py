@@ -12,7 +12,7 @@ import flash_steps
 import torch
 import torch.distributed as dist
 
-STAGES = ("06", "07", "08")  # their backward pass takes P from L, which here is that of all keys; earlier stages keep P itself
+STAGES = ("06", "07", "08")  # their backward pass computes P from L, here the L of all keys; earlier stages keep P itself
 
 
 def rows_of(lengths, rank, zigzag):

@@ -15,7 +15,7 @@ void order(cudaStream_t first, cudaStream_t second) {
   check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
   const cudaError_t recorded = cudaEventRecord(event, first);
   const cudaError_t waits = cudaStreamWaitEvent(second, event);
-  cudaEventDestroy(event);  // CUDA keeps it as long as a stream waits for it
+  cudaEventDestroy(event);  // CUDA keeps it until no stream waits for it any more
   check_cuda(recorded, "cudaEventRecord");
   check_cuda(waits, "cudaStreamWaitEvent");
 }

@@ -14,12 +14,12 @@ __global__ void launch_again(float* data) {
   launch("inner", {dim3(1), dim3(2)}, store, view<float>(ref));
 }
 
-__global__ void count_to(int, float) {}
+using Kernel = void (*)(int, float);
 
-/// Whether launch() takes these arguments for count_to().
+/// Whether launch() takes these arguments for such a kernel.
 template <class... Arguments>
-concept Launches = requires(Arguments... arguments) {
-  launch("count_to", {}, count_to, arguments...);
+concept Launches = requires(Kernel kernel, Arguments... arguments) {
+  launch("kernel", {}, kernel, arguments...);
 };
 
 static_assert(Launches<int, float> && Launches<short, float>);
