@@ -89,7 +89,7 @@ def loads_of_06(step, d):
     return ((sr + sc) * d + sr * bc) / 4 + oc * bc / (1 if step < 5 else 4)
 
 
-@table("06_fa2_forward.md", "numbers per multiply-add")
+@table("06b_fast_product.md", "numbers per multiply-add")
 def loads_06(rows):
     """Step 1 has one row of eight scores, four columns at a time."""
     yield (4 + 2 * 32) / 64, (1 + 2 * 8) / 64
@@ -100,7 +100,7 @@ def loads_06(rows):
         yield (sum(s) * d + sum(o) * bc) / products, loads_of_06(step, d) / products
 
 
-@table("06_fa2_forward.md", "O rescaled")
+@table("06b_fast_product.md", "O rescaled")
 def issued_06(rows):
     """(6.8)"""
     for step, d, (_, bc), *_ in rows:
@@ -119,14 +119,14 @@ def issued_06(rows):
         yield products, *others, 100 * share, share * FP32 / 1e12
 
 
-@table("06_fa2_forward.md", "keys of P at a time")
+@table("06b_fast_product.md", "keys of P at a time")
 def chunks(rows):
     for d, (br, bc), keys, *_ in rows:
         parts = [4 * br * d, 4 * bc * (2 * d + 4), 4 * keys * (br + 4)]
         yield *parts, sum(parts), 228 * 1024 // (sum(parts) + 1024) if sum(parts) <= 232448 else None
 
 
-@table("06_fa2_forward.md", "`a`: queries 2, 3")
+@table("06b_fast_product.md", "`a`: queries 2, 3")
 def outer_products(rows):
     sums = [[0] * 4, [0] * 4]
     for _, a, b, *_ in rows:
