@@ -89,6 +89,16 @@ def loads_of_06(step, d):
     return ((sr + sc) * d + sr * bc) / 4 + oc * bc / (1 if step < 5 else 4)
 
 
+@table("06_fa2_forward.md", "predicted gain")
+def heads_and_tiles(rows):
+    """(4.8) and (6.7) of causal problems."""
+    for problem, *_ in rows:
+        batch, heads, n, d = problem
+        per_head = n * (n + 1) / 2 * 9 * d / 256 / CLOCK * 1e3
+        bounds = math.ceil(batch * heads / SMS) * per_head, batch * heads / SMS * per_head
+        yield *bounds, bounds[0] / bounds[1]
+
+
 @table("06b_fast_product.md", "numbers per multiply-add")
 def loads_06(rows):
     """Step 1 has one row of eight scores, four columns at a time."""

@@ -43,6 +43,22 @@ def by_hand(rows):
         yield from zip(*merged(scores))
 
 
+@table("06_fa2_forward.md", "tile 0: keys 0, 1")
+def queries_outside(rows):
+    """(6.2) to (6.5), both queries side by side."""
+    columns = []
+    for scores in SCORES:
+        m, l, o = -math.inf, 0.0, [0.0] * 4
+        for first in (0, 2):
+            s, before = scores[first : first + 2], m
+            m = max(m, *s)
+            alpha, p = math.exp(before - m), [math.exp(x - m) for x in s]
+            l = alpha * l + sum(p)
+            o = [alpha * a + b for a, b in zip(o, [0.0] * first + p + [0.0] * (2 - first))]
+            columns.append((s, m, alpha, p, l, o, [x / l for x in o] if first else "", m + math.log(l) if first else ""))
+    yield from zip(*columns)
+
+
 @table("04_fa1_forward.md", "softmax, so $`O`$")
 def at_once(rows):
     for scores in SCORES:
