@@ -25,11 +25,11 @@ STEPS = {
         Step("03_online_softmax/warp_per_row", "02_safe_softmax/warp_per_row", None, 1),
         Step("04_fa1_forward/thread_per_row", "03_online_softmax/warp_per_row", None, 5.45),
         Step("06_fa2_forward/loop_order", "04_fa1_forward/thread_per_row", 1.5, 1.38),
-        Step("06_fa2_forward/register_tiles", "06_fa2_forward/loop_order", 4.5, 1.85),
+        Step("06_fa2_forward/register_tiles", "06_fa2_forward/loop_order", 4.5, 1.78),
         Step("06_fa2_forward/tile_types", "06_fa2_forward/register_tiles", 1, 1),
         Step("06_fa2_forward/async_copies", "06_fa2_forward/tile_types", 1.3, 1),
         Step("06_fa2_forward/vector_operands", "06_fa2_forward/async_copies", 1.1, 1.05),
-        Step("06_fa2_forward/short_softmax", "06_fa2_forward/vector_operands", 1.2, 1.03),
+        Step("06_fa2_forward/short_softmax", "06_fa2_forward/vector_operands", 1.2, 1.07),
         Step("06_fa2_forward/tuned", "06_fa2_forward/short_softmax", 1.1, 1),
     ],
     "backward": [
