@@ -74,7 +74,9 @@ def rungs(stage, direction):
             gain = f" (× {row['tflops'] / before['tflops']:.2f})" if before else ""
             lines.setdefault(step(row), [step(row)]).append(f"{row['tflops']:.1f}{gain}")
     widths = dict.fromkeys(f"d = {row['problem']['head_dim']}{', causal' if row['problem']['causal'] else ''}" for row in rows)
-    title = f"{direction}, fp32, B·H·d = 8,192, N = 4,096, TFLOP/s; ×: over the previous step"
+    p = rows[0]["problem"]
+    shape = f"B·H·d = {p['batch'] * p['heads'] * p['head_dim']:,}, N = {p['seq_q']:,}"
+    title = f"{direction}, {p['dtype']}, {shape}, TFLOP/s; ×: over the previous step"
     return section(title, ["step", *widths], list(lines.values()), rows)
 
 
