@@ -110,6 +110,20 @@ def row_of_gradients(rows):
     yield *(x * dO[0] for x in p), sum(p)
 
 
+@table("07_fa2_backward.md", "block of keys 0, 1")
+def two_owners(rows):
+    """(7.1) to (7.6) of the same row, two keys per block."""
+    keys, s = [[1, 3], [2, 0], [4, 1], [0, 2]], SCORES[0]
+    L, tau, q0 = math.log(sum(map(math.exp, s))), 0.5, 2
+    P, dP = [math.exp(x - L) for x in s], [1, 0, 0, 0]
+    dS = [p * (g - P[0]) for p, g in zip(P, dP)]
+    dK = [tau * x * q0 for x in dS]
+    blocks = [slice(0, 2), slice(2, 4)]
+    for values in (s, P, dP, dS, P, dK):
+        yield [values[block] for block in blocks]
+    yield [[tau * sum(x * k[c] for x, k in zip(dS[block], keys[block])) for c in (0, 1)] for block in blocks]
+
+
 @table("autograd.md", "its gradient")
 def two_paths(rows):
     weight = lambda s: math.exp(s) / (math.exp(s) + 1)  # noqa: E731
