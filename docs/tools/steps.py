@@ -28,7 +28,7 @@ STEPS = {
         Step("06_fa2_forward/register_tiles", "06_fa2_forward/loop_order", 4.5, 1.78),
         Step("06_fa2_forward/tile_types", "06_fa2_forward/register_tiles", 1, 1),
         Step("06_fa2_forward/async_copies", "06_fa2_forward/tile_types", 1.3, 1),
-        Step("06_fa2_forward/vector_operands", "06_fa2_forward/async_copies", 1.1, 1.05),
+        Step("06_fa2_forward/vector_operands", "06_fa2_forward/async_copies", 1.1, 1.04),
         Step("06_fa2_forward/short_softmax", "06_fa2_forward/vector_operands", 1.2, 1.07),
         Step("06_fa2_forward/tuned", "06_fa2_forward/short_softmax", 1.1, 1),
     ],

@@ -2,8 +2,8 @@
 
 from rows import describe, grouped, size
 
-from .formatting import ms, number, shown, step, tiles_text
-from .saved import GPU, fastest, newest, origin, section
+from .formatting import ms, number, step
+from .saved import GPU, fastest, newest, section
 
 
 def by_problem(rows):

@@ -62,7 +62,12 @@ def operands_06():
                     p.box(left + (c + 1) * wide, 76 + (r + 1) * high, wide, high, "c3" if r == 0 else "c1", f"4y+{c}" if c else "4y", 13)
                 p.note(left - 8, 76 + (r + 1) * high + 20, f"step {steps[r]}", anchor="end")
         p.note(left + 3.5 * wide, 76 + 6 * high + 30, *notes, size=14)
-    p.note(470, 348, "Four neighbouring marked cells are one float4. Right: each step is a load; left: one load per key serves four steps.", size=14)
+    p.note(
+        470,
+        348,
+        "Four neighbouring marked cells are one float4. Right: each step is a load; left: one load per key serves four steps.",
+        size=14,
+    )
     return p
 
 
@@ -97,7 +102,12 @@ def instructions_06():
                 p.label(x + wide / 2, y + 22, what, 13)
             x += wide
         p.label(x + 10, y + 22, f"{100 * sum(others) / products:.0f}", 14, "start", bold=True)
-    p.note(450, 290, "Steps 2 and 3 issue the same. Parts without a name, from left to right: scale and mask, O rescaled and P stored, copies.", size=13)
+    p.note(
+        450,
+        290,
+        "Steps 2 and 3 issue the same. Parts without a name, from left to right: scale and mask, O rescaled and P stored, copies.",
+        size=13,
+    )
     return p
 
 
