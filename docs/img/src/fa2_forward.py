@@ -5,6 +5,59 @@ from tools.svg import Picture
 from .shapes import FORWARD, ThreadTile, visited
 
 
+def blocks_06():
+    """Eight heads of 4096 queries on 132 SMs, with a block per head and with a block per tile of queries."""
+    p = Picture(860, 330, "Eight heads on 132 SMs: a block per head keeps 8 SMs busy, a block per tile of 128 queries all of them")
+    cell = 24
+    for left, title, blocks, note in [
+        (60, "chapter 04: a block per head", 8, "8 blocks; 124 SMs have none"),
+        (470, "chapter 06: a block per query tile", 8 * 4096 // 128, "256 blocks; nearly every SM has two"),
+    ]:
+        p.label(left + 6 * cell, 30, title, 16, bold=True)
+        for sm in range(132):
+            count = len(range(sm, blocks, 132))
+            x, y = left + sm % 12 * cell, 48 + sm // 12 * cell
+            p.box(x, y, cell - 3, cell - 3, "c3" if count else "c0", str(count) if count else "", 12)
+        p.note(left + 6 * cell, 48 + 11 * cell + 12, note, size=14)
+    return p
+
+
+def schedule(lengths, sms):
+    """[(SM, start, block)]: blocks launch in index order, each on the SM that is free first."""
+    free, found = [0] * sms, []
+    for block, length in enumerate(lengths):
+        sm = free.index(min(free))
+        found.append((sm, free[sm], block))
+        free[sm] += length
+    return found, max(free)
+
+
+def tail_06():
+    """Two heads of eight causal tiles on three SMs: index order of step 1, and the longest first."""
+    p = Picture(900, 322, "Causal tiles on three SMs: in the order of step 1 and with the longest first")
+    tiles, sms, left, scale = 8, 3, 70, 24
+    in_order = [i for _ in range(2) for i in range(tiles)]
+    for y, title, order in [
+        (58, "step 1: head by head, Q0 first", in_order),
+        (196, "step 7: every head's last tile first", sorted(in_order)[::-1]),
+    ]:
+        found, end = schedule([i + 1 for i in order], sms)
+        p.label(left, y - 14, title, 15, "start", bold=True)
+        for sm in range(sms):
+            p.note(left - 8, y + 32 * sm + 19, f"SM {sm}", anchor="end")
+        for sm, start, block in found:
+            wide = (order[block] + 1) * scale
+            p.box(left + start * scale, y + 32 * sm, wide, 28, "c1" if order[block] < tiles - 2 else "c2", f"Q{order[block]}", 12)
+        p.label(left + end * scale + 10, y + 50, f"ends at {end}", 14, "start")
+    p.note(
+        450,
+        312,
+        "A block's length is the number of key tiles that it visits. Both orders have the same work, 72 tiles, 24 per SM.",
+        size=14,
+    )
+    return p
+
+
 def register_tile_06():
     """A step of S = Q K^T in step 2, d = 64: the elements of one lane, and what it reads for them."""
     tile, warp, lane, cell = ThreadTile(8, 8, 8, 1, 1), 1, 13, (11, 10)
@@ -181,4 +234,4 @@ def masked_tiles():
     return p
 
 
-PICTURES = [register_tile_06, operands_06, instructions_06, lanes_06, masked_tiles]
+PICTURES = [blocks_06, tail_06, register_tile_06, operands_06, instructions_06, lanes_06, masked_tiles]
