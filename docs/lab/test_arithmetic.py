@@ -149,14 +149,14 @@ def best_of(rows):
         yield [-sum(map(NormalDist().inv_cdf, quantiles)) / steps]
 
 
-@table("08_hopper_forward.md", "exponentials, of these")
+@table("08h_instruments.md", "exponentials, of these")
 def forward_budget(rows):
     for d, (br, bc), *_ in rows:
         clocks = 4 * br * bc * d / WGMMA_FLOPS
         yield clocks, br * bc / EX2 / clocks, (64 + 2048 / bc + 4096 / br) / SHARED_BYTES, 4096 / br
 
 
-@table("08_hopper_forward.md", "the producer waits for")
+@table("08h_instruments.md", "the producer waits for")
 def ring(rows):
     for tile, *_ in rows:
         stage, phase = int(tile) % 2, int(tile) // 2
