@@ -163,7 +163,7 @@ def ring(rows):
         yield stage, phase, f"empty{stage}, phase {phase - 1}", (phase - 1) % 2, f"full{stage}, phase {phase}", phase % 2
 
 
-@table("08_hopper_forward.md", "registers at the launch")
+@table("08_hopper_forward.md", "registers at launch")
 def forward_registers(rows):
     for d, (_, bc), threads, given, (producer, consumer), *_ in rows:
         groups, live = threads / 128 - 1, (bc / 2, bc / 4, d / 2)
