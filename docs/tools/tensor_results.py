@@ -255,7 +255,9 @@ def hopper_steps(which):
     known = STEPS[f"tensor_{which}"]
     chosen = [step for step in known if step.variant == LAST[which] or step.variant not in PORTABLE[which]]
     columns = [(d, causal) for d in (64, 128) for causal in (False, True)]
-    rows = {(row["variant"], *key(row)[:4]): row for row in newest(GPU, "tensor_steps.jsonl", direction=which, having="time") if of_today(row)}
+    rows = {
+        (row["variant"], *key(row)[:4]): row for row in newest(GPU, "tensor_steps.jsonl", direction=which, having="time") if of_today(row)
+    }
     lines, used = [], []
     for step in chosen:
         line = [f"`{step.variant}`"]

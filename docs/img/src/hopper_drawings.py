@@ -137,8 +137,8 @@ def dS_08b():
     it = Lanes("Two buffers of dS: one barrier per tile separates writers from readers, in both directions", 0, 15.5)
     barriers, top = (3.2, 10), it.y
     groups = [
-        ("warpgroup 0", [(0, 2, "w", 0), (3.2, 4.7, "r", 0), (6, 7.5, "w", 1), (10, 11.5, "r", 1), (13, 14.5, "w", 2)]),
-        ("warpgroup 1", [(1.2, 3.2, "w", 0), (3.2, 7.1, "r", 0), (8.5, 10, "w", 1), (10, 13.2, "r", 1)]),
+        ("warpgroup 0", [(0, 2, "w", 0), (3.2, 4.7, "r", 0), (5.4, 7.4, "w", 1), (10, 11.5, "r", 1), (12.6, 14.6, "w", 2)]),
+        ("warpgroup 1", [(1.2, 3.2, "w", 0), (3.2, 7.1, "r", 0), (8, 10, "w", 1), (10, 13.2, "r", 1)]),
     ]
     for name, bars in groups:
         it.lane(

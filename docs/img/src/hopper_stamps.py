@@ -55,7 +55,7 @@ class Drawing(Lanes):
         visit = (len(clock[CONSUMERS[0]]) - 1) // 2
         first = min(self.clock[who][visit]["start"] for who in CONSUMERS)
         self.last = max(self.clock[who][visit + 1]["dK"] for who in CONSUMERS)
-        title = f"`bulk` on an {DEVICE}, two tiles of queries: products in flight, by the clock of the SM"
+        title = f"bulk on an {DEVICE}, two tiles of queries: products in flight, by the clock of the SM"
         super().__init__(title, first, self.last, row=26, high=20)
 
     def warpgroup(self, who):
