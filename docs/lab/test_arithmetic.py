@@ -149,21 +149,21 @@ def best_of(rows):
         yield [-sum(map(NormalDist().inv_cdf, quantiles)) / steps]
 
 
-@table("08_hopper_forward.md", "exponentials, of these")
+@table("08h_instruments.md", "exponentials, of these")
 def forward_budget(rows):
     for d, (br, bc), *_ in rows:
         clocks = 4 * br * bc * d / WGMMA_FLOPS
         yield clocks, br * bc / EX2 / clocks, (64 + 2048 / bc + 4096 / br) / SHARED_BYTES, 4096 / br
 
 
-@table("08_hopper_forward.md", "the producer waits for")
+@table("08h_instruments.md", "the producer waits for")
 def ring(rows):
     for tile, *_ in rows:
         stage, phase = int(tile) % 2, int(tile) // 2
         yield stage, phase, f"empty{stage}, phase {phase - 1}", (phase - 1) % 2, f"full{stage}, phase {phase}", phase % 2
 
 
-@table("08_hopper_forward.md", "registers at the launch")
+@table("08_hopper_forward.md", "registers at launch")
 def forward_registers(rows):
     for d, (_, bc), threads, given, (producer, consumer), *_ in rows:
         groups, live = threads / 128 - 1, (bc / 2, bc / 4, d / 2)
