@@ -47,7 +47,9 @@ def row_owners_02():
 
 def two_tiles_04():
     """Query 0 of the example by hand: its output as bars, after each tile."""
-    p = Picture(820, 350, "The row of scores 1, 2, 4, 0 in two tiles: after tile 1 everything from tile 0 has shrunk by e to the power of 2 - 4")
+    p = Picture(
+        820, 350, "The row of scores 1, 2, 4, 0 in two tiles: after tile 1 everything from tile 0 has shrunk by e to the power of 2 - 4"
+    )
     base, high, wide = 268, 170, 44
     for left, seen, title in [(70, TILE, "after tile 0"), (450, 2 * TILE, "after tile 1")]:
         m = max(SCORES[:seen])
