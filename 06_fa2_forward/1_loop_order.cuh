@@ -22,7 +22,7 @@
 #include "04_fa1_forward/thread_rows.cuh"
 #include "common/device/compiled.hpp"
 
-namespace flash::fa2_forward {
+namespace flash::fa2_forward::step_1 {
 namespace {
 
 using fa1_forward::add_scaled, fa1_forward::dot_products, fa1_forward::GROUP, fa1_forward::load_tile, fa1_forward::PAD,
@@ -155,4 +155,4 @@ const Variant variant{.name = "loop_order",
                       .tiles = choices_of<shapes>};
 
 }  // namespace
-}  // namespace flash::fa2_forward
+}  // namespace flash::fa2_forward::step_1

@@ -22,7 +22,7 @@
 #include "common/device/compiled.hpp"
 #include "common/device/warp.cuh"
 
-namespace flash::fa2_forward {
+namespace flash::fa2_forward::step_2 {
 namespace {
 
 using fa1_forward::load_tile;
@@ -194,4 +194,4 @@ const Variant variant{.name = "register_tiles",
                       .tiles = choices_of<shapes>};
 
 }  // namespace
-}  // namespace flash::fa2_forward
+}  // namespace flash::fa2_forward::step_2

@@ -22,7 +22,7 @@
 #include "06_fa2_forward/thread_tiles.cuh"
 #include "common/device/compiled.hpp"
 
-namespace flash::fa2_forward {
+namespace flash::fa2_forward::step_3 {
 namespace {
 
 using fa1_forward::load_tile;
@@ -162,4 +162,4 @@ const Variant variant{.name = "tile_types",
                       .tiles = choices_of<shapes>};
 
 }  // namespace
-}  // namespace flash::fa2_forward
+}  // namespace flash::fa2_forward::step_3

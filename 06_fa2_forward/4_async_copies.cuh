@@ -21,7 +21,7 @@
 #include "06_fa2_forward/thread_tiles.cuh"
 #include "common/device/compiled.hpp"
 
-namespace flash::fa2_forward {
+namespace flash::fa2_forward::step_4 {
 namespace {
 
 using fa1_forward::load_tile;
@@ -195,4 +195,4 @@ const Variant variant{.name = "async_copies",
                       .tiles = choices_of<shapes>};
 
 }  // namespace
-}  // namespace flash::fa2_forward
+}  // namespace flash::fa2_forward::step_4

@@ -21,7 +21,7 @@
 #include "06_fa2_forward/thread_tiles.cuh"
 #include "common/device/compiled.hpp"
 
-namespace flash::fa2_forward {
+namespace flash::fa2_forward::step_5 {
 namespace {
 
 constexpr int LANES = 8;  // per row
@@ -243,4 +243,4 @@ const Variant variant{.name = "vector_operands",
                       .tiles = choices_of<shapes>};
 
 }  // namespace
-}  // namespace flash::fa2_forward
+}  // namespace flash::fa2_forward::step_5

@@ -24,7 +24,7 @@
 #include "common/device/compiled.hpp"
 #include "common/device/softmax.cuh"
 
-namespace flash::fa2_forward {
+namespace flash::fa2_forward::step_6 {
 namespace {
 
 constexpr int LANES = 8;  // per row
@@ -148,4 +148,4 @@ const Variant variant{.name = "short_softmax",
                       .tiles = choices_of<shapes>};
 
 }  // namespace
-}  // namespace flash::fa2_forward
+}  // namespace flash::fa2_forward::step_6

@@ -23,7 +23,7 @@
 #include "common/device/compiled.hpp"
 #include "common/device/softmax.cuh"
 
-namespace flash::fa2_forward {
+namespace flash::fa2_forward::step_7 {
 namespace {
 
 // Eight lanes read 16 bytes each from 8 rows of K, or write them to 8 rows of P^T. With 4 floats of padding, rows start 4 banks
@@ -174,4 +174,4 @@ const Variant variant{.name = "tuned",
                       .tiles = choices_of<shapes>};
 
 }  // namespace
-}  // namespace flash::fa2_forward
+}  // namespace flash::fa2_forward::step_7

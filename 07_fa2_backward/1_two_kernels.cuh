@@ -24,7 +24,7 @@
 
 #include "07_fa2_backward/parts.cuh"
 
-namespace flash::fa2_backward {
+namespace flash::fa2_backward::step_1 {
 namespace {
 
 template <class Shape>
@@ -183,4 +183,4 @@ const Variant variant{.name = "two_kernels",
                       .tiles = tiles};
 
 }  // namespace
-}  // namespace flash::fa2_backward
+}  // namespace flash::fa2_backward::step_1

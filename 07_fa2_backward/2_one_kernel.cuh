@@ -19,7 +19,7 @@
 
 #include "07_fa2_backward/parts.cuh"
 
-namespace flash::fa2_backward {
+namespace flash::fa2_backward::step_2 {
 namespace {
 
 /// Adds C to M at (row0, col0) by atomics, since other blocks add to the same elements.
@@ -154,4 +154,4 @@ const Variant variant{.name = "one_kernel",
                       .atomic_dQ = true};
 
 }  // namespace
-}  // namespace flash::fa2_backward
+}  // namespace flash::fa2_backward::step_2

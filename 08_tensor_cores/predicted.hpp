@@ -77,8 +77,8 @@ inline MovedTensors predicted_specialized(std::string_view step, const Problem& 
 inline MovedTensors predicted_backward(std::string_view step, const Problem& p, const TileChoice& choice) {
   const auto [Br, Bc] = choice.tiles;
   const bool two_kernels = step == "two_kernels", staggered = step == "staggered";
-  const bool persistent = step == "persistent", ordered = step == "ordered";
-  const bool hopper = step == "warpgroups" || step == "ring" || step == "bulk" || ordered || persistent || step == "resident";
+  const bool ordered = step == "ordered";
+  const bool hopper = step == "warpgroups" || step == "ring" || step == "resident" || step == "bulk" || ordered;
   const Visits v = visits(p, choice.tiles), of_dQ = visits(p, {Bc, Br});  // the second kernel turns the tiles
   const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
   const std::int64_t width = d <= 128 ? up(d, 32) : 256;
@@ -96,10 +96,6 @@ inline MovedTensors predicted_backward(std::string_view step, const Problem& p, 
   }
   moved["LD"] = {2 * parts * heads * v.tiles * Br, 2 * heads * up(Nq, 128)};  // of whole tiles
   moved["bias"].read = parts * heads * biases(p, v, lookers);
-  // Drawn from once for each tile of K, and set back.
-  const std::int64_t work = kv_heads * (up(Nk, Bc) / Bc);
-  if (persistent) moved["counter"] = {work + 1, work + 1};
-  if (ordered) moved["tickets"] = {work + 1, work + 1};
   if (two_kernels) {
     moved["LD"].read += heads * 4 * 2 * up(Nq, Bc);  // by each of the 4 lanes that share a row
     moved["bias"].read += heads * biases(p, of_dQ, choice.threads);
@@ -108,11 +104,13 @@ inline MovedTensors predicted_backward(std::string_view step, const Problem& p, 
     const std::int64_t in_order =
         Nq / 16 * 16 + 2 * std::min<std::int64_t>(Nq % 16, 8);  // rows g and g + 8, if there is a row g
     moved["sum_dQ"] = {added + heads * in_order * up(d, 8), added + heads * up(Nq, 128) * width};
-    if (ordered) {  // the first tile of keys stores; only what no key sees is cleared
+    if (ordered) {  // the first tile of keys stores; only what sees no key is cleared
       const std::int64_t unseen = p.causal ? std::max<std::int64_t>(0, Nq - Nk) : 0;
       const std::int64_t tiles = up(Nq, Br) / Br - unseen / Br;  // that any key sees
       moved["sum_dQ"].read -= heads * tiles * Br * width;
       if (unseen == 0) moved["sum_dQ"].written = added;
+      const std::int64_t blocks = kv_heads * (up(Nk, Bc) / Bc);  // each draws a ticket, and one of them sets the tickets back
+      moved["tickets"] = {blocks + 1, blocks + 1};
       moved["turns"] = {heads * v.tiles, heads * v.tiles};  // passed on, or set back; how often blocks ask nobody knows
     }
   }
@@ -128,7 +126,7 @@ inline Prediction predicted(const Variant& v, const Problem& p, Pass pass, const
     if (v.name == step) return {predicted_specialized(step, p, choice), {}, forward_barriers(step, p, choice, limits), {}};
   }
   for (const std::string_view step :
-       {"two_kernels", "one_kernel", "staggered", "warpgroups", "ring", "bulk", "ordered", "persistent", "resident"}) {
+       {"two_kernels", "one_kernel", "staggered", "warpgroups", "ring", "resident", "bulk", "ordered"}) {
     if (v.name != step) continue;
     if (pass == Pass::backward) return {predicted_backward(step, p, choice)};
     return {predicted_forward(p, choice), {}, forward_barriers("tuned", p, choice, limits), {}};

@@ -24,7 +24,7 @@
 #include "08_tensor_cores/parts/prepare.cuh"
 #include "08_tensor_cores/parts/tile.cuh"
 
-namespace flash::tensor_cores {
+namespace flash::tensor_cores::backward_1 {
 namespace {
 
 /// The tile sizes of one compiled pair of kernels, and which thread holds what. Width: d, rounded up.
@@ -42,6 +42,8 @@ struct BackwardShape {
   static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, KEY_TILES == 2);
 
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
+  static_assert(ROW_BLOCK % Bc == 0, "and so do those of dq_kernel, of Bc queries");
+  static_assert(2 * THREADS >= Br, "load_LD() copies four elements per thread");
 };
 
 /// (8.11)  Transposed scores become P = e^(factor S - L). LD: the columns' L, then their D.
@@ -226,4 +228,4 @@ const Variant variant =
     backward_step<shapes, false>("two_kernels", "dK and dV over tiles of K, dQ over tiles of Q: deterministic, seven products");
 
 }  // namespace
-}  // namespace flash::tensor_cores
+}  // namespace flash::tensor_cores::backward_1

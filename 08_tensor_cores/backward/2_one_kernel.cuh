@@ -22,7 +22,7 @@
 #include "08_tensor_cores/parts/prepare.cuh"
 #include "08_tensor_cores/parts/tile.cuh"
 
-namespace flash::tensor_cores {
+namespace flash::tensor_cores::backward_2 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -41,6 +41,7 @@ struct BackwardShape {
   static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, KEY_TILES == 2);
 
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
+  static_assert(2 * THREADS >= Br, "load_LD() copies four elements per thread");
   static_assert(DQ_WARPS.rows * DQ_WARPS.cols * WARP == THREADS, "each warp has a part of dQ");
 };
 
@@ -190,4 +191,4 @@ const Variant variant =
     backward_step<shapes, true>("one_kernel", "five products; dQ summed by atomics in the order of fragments");
 
 }  // namespace
-}  // namespace flash::tensor_cores
+}  // namespace flash::tensor_cores::backward_2

@@ -25,7 +25,7 @@
 #include "08_tensor_cores/parts/prepare.cuh"
 #include "08_tensor_cores/parts/tile.cuh"
 
-namespace flash::tensor_cores {
+namespace flash::tensor_cores::backward_3 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -43,6 +43,7 @@ struct BackwardShape {
 
   static_assert(Bc % (16 * HALF) == 0, "the warps of a half share the keys in sixteens");
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
+  static_assert(2 * THREADS >= Br, "load_LD() copies four elements per thread");
 };
 
 /// (8.11)  Transposed scores become P = e^(factor S - L). LD: the columns' L, then their D.
@@ -248,4 +249,4 @@ constexpr CompiledShape shapes[] = {
 const Variant variant = backward_step<shapes, true>("staggered", "two halves of a block, one tile apart");
 
 }  // namespace
-}  // namespace flash::tensor_cores
+}  // namespace flash::tensor_cores::backward_3

@@ -21,7 +21,7 @@
 #include "08_tensor_cores/parts/accumulators.cuh"
 #include "08_tensor_cores/parts/launch.cuh"
 
-namespace flash::tensor_cores {
+namespace flash::tensor_cores::forward_1 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -219,4 +219,4 @@ constexpr CompiledShape shapes[] = {
 const Variant variant = forward_step<shapes>("mma", "the products as mma.sync, operands read word by word from padded rows");
 
 }  // namespace
-}  // namespace flash::tensor_cores
+}  // namespace flash::tensor_cores::forward_1

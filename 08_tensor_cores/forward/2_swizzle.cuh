@@ -20,7 +20,7 @@
 #include "08_tensor_cores/parts/accumulators.cuh"
 #include "08_tensor_cores/parts/launch.cuh"
 
-namespace flash::tensor_cores {
+namespace flash::tensor_cores::forward_2 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -194,4 +194,4 @@ constexpr CompiledShape shapes[] = {
 const Variant variant = forward_step<shapes>("swizzle", "ldmatrix, and an XOR swizzle in place of padding");
 
 }  // namespace
-}  // namespace flash::tensor_cores
+}  // namespace flash::tensor_cores::forward_2

@@ -20,7 +20,7 @@
 #include "08_tensor_cores/parts/accumulators.cuh"
 #include "08_tensor_cores/parts/launch.cuh"
 
-namespace flash::tensor_cores {
+namespace flash::tensor_cores::forward_3 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -202,4 +202,4 @@ constexpr CompiledShape shapes[] = {
 const Variant variant = forward_step<shapes>("pipeline", "double buffering: cp.async prefetches K and V of the next tile");
 
 }  // namespace
-}  // namespace flash::tensor_cores
+}  // namespace flash::tensor_cores::forward_3

@@ -19,7 +19,7 @@
 #include "08_tensor_cores/parts/accumulators.cuh"
 #include "08_tensor_cores/parts/launch.cuh"
 
-namespace flash::tensor_cores {
+namespace flash::tensor_cores::forward_4 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -225,4 +225,4 @@ constexpr CompiledShape shapes[] = {
 const Variant variant = forward_step<shapes>("registers", "P stays in registers; one multiply-add and one ex2 for each score");
 
 }  // namespace
-}  // namespace flash::tensor_cores
+}  // namespace flash::tensor_cores::forward_4

@@ -20,7 +20,7 @@
 #include "08_tensor_cores/parts/accumulators.cuh"
 #include "08_tensor_cores/parts/launch.cuh"
 
-namespace flash::tensor_cores {
+namespace flash::tensor_cores::forward_5 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -117,6 +117,9 @@ __device__ Rounded<T, RowTiles, ColTiles> rounded(const Accumulators<RowTiles, C
 /// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
 constexpr float OVERFLOW = 1024.0f;
 
+/// Up to this |c m|, c S - c m is precise enough: its rounding error must not change the weight of a tile against the first.
+constexpr float LARGE = 0x1p20f;
+
 /// Whether `holds` is true in all rows of the warp.
 template <int N, class F>
 __device__ bool in_all_rows(Rows<N> rows, F holds) {
@@ -144,7 +147,7 @@ __device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtract_first)
   m.each([](float& x, int) { x = finite(x); });
   if (subtract_first) S.each([&](float& s, int r) { s -= m[r]; });
   m.each([&](float& x, int) { x = subtract_first ? 0.0f : c * x; });
-  S.each([&](float& s, int r) { s = exp2_approx(c * s - m[r]); });
+  S.each([&](float& s, int r) { s = exp2_approx(fmaf(c, s, -m[r])); });
 }
 
 template <class T, class Shape>
@@ -195,7 +198,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // 3. Try the current m. If P overflows (rare), recompute with the true maximum, which cannot overflow.
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
     Rows<Output::ROWS> sum(0.0f);
-    for (bool exact = !in_all_rows(m, [](float x) { return x != -INFINITY; });; exact = true) {
+    for (bool exact = !in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; });; exact = true) {  // m = -inf: exact
       S.each([](float& s, int) { s = 0.0f; });
       add_product(S, Q_rows.left(), K_smem(j % 2).transposed());  // (8.1)
       rule.apply(S, b * problem.H + h, query0 + warp_row, j * Shape::Bc);
@@ -246,4 +249,4 @@ constexpr CompiledShape shapes[] = {
 const Variant variant = forward_step<shapes>("lazy_maximum", "a maximum only when P would overflow; keys from last to first");
 
 }  // namespace
-}  // namespace flash::tensor_cores
+}  // namespace flash::tensor_cores::forward_5

@@ -21,7 +21,7 @@
 #include "08_tensor_cores/parts/launch.cuh"
 #include "08_tensor_cores/parts/tile.cuh"
 
-namespace flash::tensor_cores {
+namespace flash::tensor_cores::forward_6 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -54,6 +54,9 @@ __device__ auto operand_of_Q(const Tile<T, Shape::Width>& Q_smem, int row0) {
 /// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
 constexpr float OVERFLOW = 1024.0f;
 
+/// Up to this |c m|, c S - c m is precise enough: its rounding error must not change the weight of a tile against the first.
+constexpr float LARGE = 0x1p20f;
+
 /// Whether `holds` is true in all rows of the warp.
 template <int N, class F>
 __device__ bool in_all_rows(Rows<N> rows, F holds) {
@@ -79,7 +82,7 @@ __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
 template <class Scores, int N>
 __device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtracted) {
   m.each([&](float& x, int) { x = subtracted ? 0.0f : c * x; });
-  S.each([&](float& s, int r) { s = exp2_approx(c * s - m[r]); });
+  S.each([&](float& s, int r) { s = exp2_approx(fmaf(c, s, -m[r])); });
 }
 
 template <class T, class Shape>
@@ -145,7 +148,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
           const auto alpha = raise(m, row_max(S), c);  // (6.2)
           l = alpha * l;
           O.scale_rows(alpha);
-          m_known = in_all_rows(m, [](float x) { return x != -INFINITY; });
+          m_known = in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; });  // not if m = -inf
         }
         subtracted = exact || rule.scale_first;  // S - m, which is at most 0
         if (subtracted) S.each([&](float& s, int r) { s -= finite(m[r]); });
@@ -199,4 +202,4 @@ const Variant variant =
     forward_step<shapes>("tuned", "cheap addresses, Q in registers, tiles for each width, heads that share L2");
 
 }  // namespace
-}  // namespace flash::tensor_cores
+}  // namespace flash::tensor_cores::forward_6

@@ -24,7 +24,7 @@
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
 
-namespace flash::tensor_cores {
+namespace flash::tensor_cores::hopper_backward_1 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -66,12 +66,12 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   auto now = work.first(problem);
   if (threadIdx.x == 0) {
     shared.initialize();
-    shared.load_KV(0, maps, work.b, work.h_kv, work.key0);
+    shared.load_KV(maps, work.b, work.h_kv, work.key0);
     load_tiles(0, now);
   }
-  __syncthreads();               // read after write: all threads see the initialised mbarriers
-  wait_full(bars.full_K[0], 0);  // read after write: K and V have landed
-  wait_full(bars.full_V[0], 0);
+  __syncthreads();            // read after write: all threads see the initialised mbarriers
+  wait_full(bars.full_K, 0);  // read after write: K and V have landed
+  wait_full(bars.full_V, 0);
 
   for (int iteration = 0; iteration < work.iterations; ++iteration, now = work.after(problem, now)) {
     // 2. The prefetch of the next tiles starts.
@@ -156,4 +156,4 @@ constexpr CompiledShape shapes[] = {
 const Variant variant = hopper_backward_step<shapes>("warpgroups", "the TMA copies, wgmma multiplies; keys are rows of scores");
 
 }  // namespace
-}  // namespace flash::tensor_cores
+}  // namespace flash::tensor_cores::hopper_backward_1

@@ -21,7 +21,7 @@
 #include "08_tensor_cores/parts/launch_hopper.cuh"
 #include "08_tensor_cores/parts/panels.cuh"
 
-namespace flash::tensor_cores {
+namespace flash::tensor_cores::hopper_forward_1 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -127,14 +127,14 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
           const auto alpha = raise(m, row_max(S), c);  // (6.2)
           l = alpha * l;
           O.scale_rows(alpha);
-          m_known = in_all_rows(m, [](float x) { return x != -INFINITY; });
+          m_known = in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; });  // m = -inf: not known
         }
         subtracted = exact || rule.scale_first;  // S - m, which is at most 0
         if (subtracted) S.each([&](float& s, int r) { s -= finite(m[r]); });
       }
       Rows<Output::ROWS> cm = m;
       cm.each([&](float& x, int) { x = subtracted ? 0.0f : c * x; });
-      S.each([&](float& s, int r) { s = exp2_approx(c * s - cm[r]); });  // (8.2): S is P now
+      S.each([&](float& s, int r) { s = exp2_approx(fmaf(c, s, -cm[r])); });  // (8.2): S is P now
       sum = lane_sum(S);
       if (in_all_rows(sum, [](float x) { return !(x > OVERFLOW); }) || exact) break;  // NaN passes: recomputing would not help
     }
@@ -187,4 +187,4 @@ Variant tma_step() {
 const Variant variant = tma_step();
 
 }  // namespace
-}  // namespace flash::tensor_cores
+}  // namespace flash::tensor_cores::hopper_forward_1

@@ -23,7 +23,7 @@
 #include "08_tensor_cores/parts/launch_hopper.cuh"
 #include "08_tensor_cores/parts/panels.cuh"
 
-namespace flash::tensor_cores {
+namespace flash::tensor_cores::hopper_forward_2 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -136,4 +136,4 @@ constexpr CompiledShape shapes[] = {
 const Variant variant = hopper_step<shapes>("wgmma", "products of four warps at once, which read shared memory themselves");
 
 }  // namespace
-}  // namespace flash::tensor_cores
+}  // namespace flash::tensor_cores::hopper_forward_2

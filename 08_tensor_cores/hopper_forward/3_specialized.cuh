@@ -22,7 +22,7 @@
 #include "08_tensor_cores/parts/launch_hopper.cuh"
 #include "08_tensor_cores/parts/panels.cuh"
 
-namespace flash::tensor_cores {
+namespace flash::tensor_cores::hopper_forward_3 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -167,4 +167,4 @@ constexpr CompiledShape shapes[] = {
 const Variant variant = hopper_step<shapes>("specialized", "a producer fills rings; consumers get its registers; blocks stay");
 
 }  // namespace
-}  // namespace flash::tensor_cores
+}  // namespace flash::tensor_cores::hopper_forward_3

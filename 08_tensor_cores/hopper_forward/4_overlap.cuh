@@ -20,7 +20,7 @@
 #include "08_tensor_cores/parts/launch_hopper.cuh"
 #include "08_tensor_cores/parts/panels.cuh"
 
-namespace flash::tensor_cores {
+namespace flash::tensor_cores::hopper_forward_4 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -194,4 +194,4 @@ constexpr CompiledShape shapes[] = {
 const Variant variant = hopper_step<shapes>("overlap", "S of the next tile is issued before P V of this one");
 
 }  // namespace
-}  // namespace flash::tensor_cores
+}  // namespace flash::tensor_cores::hopper_forward_4

@@ -20,7 +20,7 @@
 #include "08_tensor_cores/parts/launch_hopper.cuh"
 #include "08_tensor_cores/parts/panels.cuh"
 
-namespace flash::tensor_cores {
+namespace flash::tensor_cores::hopper_forward_7 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -252,7 +252,7 @@ void start(const Attention& a) {
     const int blocks = std::min(schedule.end, a.limits.multiprocessors);
     launch("tensor_scheduled", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
            forward_kernel<T, Shape>, score_rule(a), maps_of<T, Shape>(a),
-           rows_are_aligned(a.problem) ? tensor_map(a.O, 16) : TensorMap{}, view<T>(a.O), view<float>(a.L),
+           rows_are_whole_chunks(a.problem) ? tensor_map(a.O, 16) : TensorMap{}, view<T>(a.O), view<float>(a.L),
            view<int>(a.workspace("counter")), schedule);
   });
 }
@@ -296,4 +296,4 @@ const Variant variant = [] {
 }();
 
 }  // namespace
-}  // namespace flash::tensor_cores
+}  // namespace flash::tensor_cores::hopper_forward_7

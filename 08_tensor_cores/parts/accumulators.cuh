@@ -151,7 +151,7 @@ __device__ void write_rows(const Matrix<T>& M, int row0, const Accumulators<RowT
   store(staging, C);
   __syncwarp();  // read after write: a lane reads what other lanes have stored
   const int rows = min(C.HEIGHT, M.rows - row0);
-  if (M.cols % 8 == 0) {  // then all rows are 16-byte aligned (rows_are_aligned)
+  if (M.cols % 8 == 0) {  // then all rows are 16-byte aligned
     for (int index = lane; index < rows * ColTiles; index += WARP) {
       const int row = index / ColTiles, col = index % ColTiles * 8;
       if (col0 + col >= M.cols) continue;

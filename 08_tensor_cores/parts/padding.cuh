@@ -44,8 +44,9 @@ __global__ void __launch_bounds__(PAD_THREADS) pad_kernel(Tensor<const T> From, 
   }
 }
 
-/// Whether rows of Q, K, V, O and their gradients are 16-byte aligned. Their strides are multiples of d.
-inline bool rows_are_aligned(const Problem& p) { return p.d % 8 == 0; }
+/// Whether rows of Q, K, V, O and their gradients are whole chunks of 16 bytes. Their strides are multiples of d, and the binding refuses
+/// tensors that begin elsewhere, so that all rows are then 16-byte aligned.
+inline bool rows_are_whole_chunks(const Problem& p) { return p.d % 8 == 0; }
 
 /// The workspace that holds a padded copy of a tensor [B, heads, rows, d].
 inline WorkspaceSpec padded_copy(const char* name, const Problem& p, int heads, int rows) {
@@ -54,7 +55,7 @@ inline WorkspaceSpec padded_copy(const char* name, const Problem& p, int heads, 
 
 /// The padded copies of Q, K and V.
 inline std::vector<WorkspaceSpec> padded_operands(const Problem& p, Pass) {
-  if (rows_are_aligned(p)) return {};
+  if (rows_are_whole_chunks(p)) return {};
   return {padded_copy("Q_padded", p, p.H, p.Nq), padded_copy("K_padded", p, p.Hkv, p.Nk),
           padded_copy("V_padded", p, p.Hkv, p.Nk)};
 }
@@ -62,7 +63,7 @@ inline std::vector<WorkspaceSpec> padded_operands(const Problem& p, Pass) {
 /// `t` if its rows are aligned, otherwise its copy in the workspace of that name, which this function makes.
 template <class T>
 const TensorRef& aligned_tensor(const Attention& a, const TensorRef& t, const char* name) {
-  if (rows_are_aligned(a.problem)) return t;
+  if (rows_are_whole_chunks(a.problem)) return t;
   const TensorRef& copy = a.workspace(name);
   const auto heads = static_cast<unsigned>(copy.shape[0] * copy.shape[1]);
   launch("pad", {dim3(blocks_for(static_cast<int>(copy.shape[2]), PAD_BLOCK_ROWS) * heads), dim3(PAD_THREADS)}, pad_kernel<T>,
@@ -77,7 +78,7 @@ Tensor<const T> aligned(const Attention& a, const TensorRef& t, const char* name
 /// `t` if its rows are aligned, otherwise the copy that the forward pass has made.
 template <class T>
 Tensor<const T> aligned_before(const Attention& a, const TensorRef& t, const char* name) {
-  return view<const T>(rows_are_aligned(a.problem) ? t : a.workspace(name));
+  return view<const T>(rows_are_whole_chunks(a.problem) ? t : a.workspace(name));
 }
 
 }  // namespace

@@ -57,26 +57,25 @@ struct BackwardMaps {
 
 // ---- Tiles ------------------------------------------------------------------------------------------------------------------
 
-/// The shared memory of a block: tiles and mbarriers. L is loaded with Q and D with dO, on the same mbarriers. KVStages: tiles
-/// of K and of V.
-template <class T, class Shape, int KVStages = 1>
+/// The shared memory of a block: tiles and mbarriers. L is loaded with Q and D with dO, on the same mbarriers.
+template <class T, class Shape>
 struct BackwardShared {
   static constexpr int STAGES = Shape::STAGES;  // of Q, dO, L and D
   using KTile = PanelTile<T, Shape::Bc, Shape::Width>;
   using QTile = PanelTile<T, Shape::Br, Shape::Width>;
   using STile = PanelTile<T, Shape::Bc, Shape::Br>;  // dS^T: rows are keys
   struct Barriers {
-    Mbarrier full_K[KVStages], full_V[KVStages], empty_KV[KVStages];
+    Mbarrier full_K, full_V;
     Mbarrier full_Q[STAGES], full_dO[STAGES], empty[STAGES];
-    Mbarrier full_dQ[STAGES], empty_dQ[STAGES];  // steps 3 and 4
-    int work_id[KVStages];                       // steps 4 and 5: index of the work that K and V belong to
+    Mbarrier full_dQ[STAGES], empty_dQ[STAGES];  // bulk and ordered
+    int work_id;                                 // ordered: index of the block's work
   };
   static_assert(sizeof(Barriers) <= 2 * BARRIER_ELEMENTS);
   T* start = dynamic_shared<T>(Shape::SHARED_ELEMENTS);
 
-  __device__ KTile K(int stage = 0) const { return KTile(start + stage * KTile::ELEMENTS); }
-  __device__ KTile V(int stage = 0) const { return K(KVStages + stage); }
-  __device__ QTile Q(int stage) const { return QTile(K(2 * KVStages).panels.data + stage * QTile::ELEMENTS); }
+  __device__ KTile K() const { return KTile(start); }
+  __device__ KTile V() const { return KTile(start + KTile::ELEMENTS); }
+  __device__ QTile Q(int stage) const { return QTile(start + 2 * KTile::ELEMENTS + stage * QTile::ELEMENTS); }
   __device__ QTile dO(int stage) const { return Q(STAGES + stage); }
   __device__ STile dS(int stage) const { return STile(Q(2 * STAGES).panels.data + stage * STile::ELEMENTS); }
   /// L of a tile's queries, followed by D.
@@ -86,7 +85,7 @@ struct BackwardShared {
   }
   __device__ Barriers& barriers() const { return *reinterpret_cast<Barriers*>(LD(STAGES).data); }
 
-  /// Steps 3 and 4: tiles of dQ, after all others, in the layout of the sum.
+  /// Bulk and ordered: tiles of dQ, after all others, in the layout of the sum.
   __device__ SharedMatrix<float> dQ(int stage) const {
     constexpr int elements = Shape::Br * Shape::Width;
     return {LD(STAGES).data + BARRIER_ELEMENTS / 2 + stage * elements, 1, elements, elements};
@@ -95,11 +94,8 @@ struct BackwardShared {
   /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: one arrival per consumer warp.
   __device__ void initialize() const {
     Barriers& bars = barriers();
-    for (int stage = 0; stage < KVStages; ++stage) {
-      mbarrier_init(bars.full_K[stage], 1);
-      mbarrier_init(bars.full_V[stage], 1);
-      mbarrier_init(bars.empty_KV[stage], Shape::CONSUMERS * 4);
-    }
+    mbarrier_init(bars.full_K, 1);
+    mbarrier_init(bars.full_V, 1);
     for (int stage = 0; stage < STAGES; ++stage) {
       mbarrier_init(bars.full_Q[stage], 1);
       mbarrier_init(bars.full_dO[stage], 1);
@@ -111,12 +107,12 @@ struct BackwardShared {
   }
 
   // Called by one thread.
-  __device__ void load_KV(int stage, const BackwardMaps& maps, int b, int h_kv, int key0) const {
-    Mbarrier &full_K = barriers().full_K[stage], &full_V = barriers().full_V[stage];
-    mbarrier_arrive_expect_tx(full_K, KTile::BYTES);
-    K(stage).load(maps.K, full_K, key0, h_kv, b);
-    mbarrier_arrive_expect_tx(full_V, KTile::BYTES);
-    V(stage).load(maps.V, full_V, key0, h_kv, b);
+  __device__ void load_KV(const BackwardMaps& maps, int b, int h_kv, int key0) const {
+    Barriers& bars = barriers();
+    mbarrier_arrive_expect_tx(bars.full_K, KTile::BYTES);
+    K().load(maps.K, bars.full_K, key0, h_kv, b);
+    mbarrier_arrive_expect_tx(bars.full_V, KTile::BYTES);
+    V().load(maps.V, bars.full_V, key0, h_kv, b);
   }
   __device__ void load_Q(int stage, const BackwardMaps& maps, const Tensor<const float>& LD_all, int b, int h,
                          int query0) const {
@@ -201,7 +197,7 @@ struct PartOfDQ {
       atomic_add4(first + 4 * n * WARP, make_float4(four[0], four[1], four[2], four[3]));
     }
   }
-  /// Steps 3 and 4: stores to shared memory, in the layout of the sum.
+  /// Bulk and ordered: stores to shared memory, in the layout of the sum.
   __device__ void store(const SharedMatrix<float>& tile, const Accumulators<1, COLS / 8>& dQ) const {
 #pragma unroll
     for (int n = 0; n < COLS / 8; ++n) {
@@ -218,7 +214,7 @@ struct PartOfDQ {
 template <class Shape>
 BackwardMaps backward_maps(const Attention& a) {
   const auto map = [&](const TensorRef& t, const char* padded, int rows) {  // copies are made by the forward pass and prepare()
-    return tensor_map(rows_are_aligned(a.problem) ? t : a.workspace(padded), rows);
+    return tensor_map(rows_are_whole_chunks(a.problem) ? t : a.workspace(padded), rows);
   };
   return {map(a.Q, "Q_padded", Shape::Br), map(a.K, "K_padded", Shape::Bc), map(a.V, "V_padded", Shape::Bc),
           map(a.dO, "dO_padded", Shape::Br)};

@@ -93,7 +93,8 @@ BackwardTensors<T> prepare(const Attention& a, const TensorRef* sum) {
   const TensorRef& LD = a.workspace("LD");
   const unsigned blocks = blocks_for(padded_queries(p), PREPARE_THREADS / lanes) * static_cast<unsigned>(p.B * p.H);
   launch("prepare", {dim3(blocks), dim3(PREPARE_THREADS)}, prepare_kernel<T, Width>, p, view<const T>(a.O), view<const T>(a.dO),
-         view<const float>(a.L), view<float>(LD), view<float>(sum == nullptr ? LD : *sum), sum != nullptr, rows_are_aligned(p));
+         view<const float>(a.L), view<float>(LD), view<float>(sum == nullptr ? LD : *sum), sum != nullptr,
+         rows_are_whole_chunks(p));
   return {aligned_before<T>(a, a.Q, "Q_padded"),
           aligned_before<T>(a, a.K, "K_padded"),
           aligned_before<T>(a, a.V, "V_padded"),
@@ -163,7 +164,7 @@ void convert(const Attention& a, const TensorRef& sum) {
   const Problem& p = a.problem;
   const unsigned blocks = blocks_for(padded_queries(p) / 2 * (Width / 8), PREPARE_THREADS);  // one thread per two rows of 8
   launch("convert", {dim3(blocks * static_cast<unsigned>(p.B * p.H)), dim3(PREPARE_THREADS)}, convert_kernel<T, Width>, p,
-         view<const float>(sum), view<T>(a.dQ), rows_are_aligned(p));
+         view<const float>(sum), view<T>(a.dQ), rows_are_whole_chunks(p));
 }
 
 }  // namespace

@@ -113,6 +113,22 @@ TEST_CASE("cpu: L within 1e-3, O rounded as its type rounds") {
   }
 }
 
+TEST_CASE("cpu: keys with the same score weigh the same, however large it is") {
+  // Scores of 2^23 - 1, in units of 1/8. c m = 1.5e6 has no 20th bit behind the point: 2^(c S - c m) of equal S and m may be 0.96.
+  const Problem p = scaled(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 64, .Nk = 512, .d = 16}), 0.125f);
+  Inputs inputs = make_inputs(p, InputKind::normal, 91, Pass::forward);
+  for (int c = 0; c < p.d; ++c) {
+    for (int i = 0; i < p.Nq; ++i) inputs.Q(0, 0, i, c) = c == 0 ? 2896.0f : c == 1 ? 1791.0f : 0.0f;
+    for (int j = 0; j < p.Nk; ++j) {
+      inputs.K(0, 0, j, c) = c == 0 ? 2896.0f : c == 1 ? 1.0f : 0.0f;
+      inputs.V(0, 0, j, c) = j < p.Nk / 2 ? 1.0f : 0.0f;
+    }
+  }
+  for (const Variant& v : forward_steps()) {
+    CHECK_MESSAGE(grid::run(v, p, inputs, Pass::forward).O(0, 0, 0, 0) == 0.5f, std::string(v.name));
+  }
+}
+
 TEST_CASE("cpu: steps 2 and 3 give the bits of step 1, and no order of threads changes a bit of any step") {
   for (const Problem& p :
        grid::counted({many_tiles(), with_bias(grid::problem_of({.Nq = 70, .Nk = 203, .d = 96}), BiasKind::matrix)})) {

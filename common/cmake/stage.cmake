@@ -36,9 +36,17 @@ function(step_name kernel backend result)
 endfunction()
 
 # add_kernel(stage/file.cuh cpu|gpu NAMESPACE): that library, so that other stages can link it. Its source is generated: it includes the
-# file, whose `variant` lies in NAMESPACE, for nvcc or, against common/simt, for the host's compiler.
+# file, whose `variant` lies in NAMESPACE, for nvcc or, against common/simt, for the host's compiler. If that is a namespace of the stage's
+# own, each step has another one in it: step_2 for 2_name.cuh, forward_2 for forward/2_name.cuh.
 function(add_kernel FLASH_KERNEL backend FLASH_NAMESPACE)
   step_name(${FLASH_KERNEL} ${backend} FLASH_STEP)
+  if(NOT FLASH_NAMESPACE STREQUAL flash AND FLASH_KERNEL MATCHES "^[^/]*/(([^/]*)/)?([0-9]+)_")
+    set(folder "${CMAKE_MATCH_2}")
+    if(NOT folder)
+      set(folder step)
+    endif()
+    string(APPEND FLASH_NAMESPACE "::${folder}_${CMAKE_MATCH_3}")
+  endif()
   set(extension_cpu cpp)
   set(extension_gpu cu)
   string(REGEX REPLACE "^[^/]*/(.*)\\.cuh$" "\\1" file ${FLASH_KERNEL})
@@ -60,8 +68,8 @@ endfunction()
 # add_stage(KERNELS file.cuh... [NAMESPACE flash::name] [FORWARD stage/file.cuh] [PREDICT flash::name::function] [TESTS file.cpp...]): the
 # program and the tests of the stage in the current folder.
 #
-# Each kernel file, in the order of the steps, is compiled for each backend. NAMESPACE (default: flash) is that of their variants; a stage
-# of which another one takes anything has its own. FORWARD: the forward pass of the backward steps (common/device/forward_pass.hpp), a
+# Each kernel file, in the order of the steps, is compiled for each backend. NAMESPACE (default: flash): of the variants, see add_kernel();
+# a stage whose code other stages use has its own. FORWARD: the forward pass of the backward steps (common/device/forward_pass.hpp), a
 # step of this stage or of an earlier one. PREDICT: the function of the stage's predicted.hpp that says what the kernels move
 # (Variant::predict). Tests: default test.cpp.
 function(add_stage)

@@ -174,6 +174,24 @@ __device__ inline void atomic_add4(float* address, const float4& values) {
 #endif
 }
 
+// ---- acquire and release: order between threads of different blocks -----------------------------------------------------------
+//
+// What a thread did before add_release(), and what other threads did before a barrier that ordered them with it, happens before
+// whatever follows a load_acquire() that returns the sum. The number is in global memory.
+
+__device__ inline int load_acquire(const int* address) {
+  int value;
+  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(__cvta_generic_to_global(address)) : "memory");
+  return value;
+}
+__device__ inline void add_release(int* address, int value) {
+  asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(__cvta_generic_to_global(address)), "r"(value) : "memory");
+}
+/// Waits until another block has made the number `value`. That block must already run, or have ended.
+__device__ inline void wait_until_equal(const int* address, int value) {
+  while (load_acquire(address) != value) __nanosleep(32);
+}
+
 // ---- cp.async: copies from global to shared memory that the thread does not wait for ----------------------------------------
 //
 // cp_async<16>(to, from); ...; cp_async_commit(); ... cp_async_wait<N>(): all but the N newest groups of this thread have

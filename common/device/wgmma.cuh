@@ -55,7 +55,8 @@ __device__ inline void wgmma_wait(float (&... complete)[Registers]) {
   (changed(complete), ...);
 }
 
-/// D (+)= A B, both in shared memory. T: __half or __nv_bfloat16; N is twice the registers of D, a multiple of 16 up to 256.
+/// D (+)= A B, both in shared memory. T: __half or __nv_bfloat16; N is twice the registers of D, one of those in
+/// wgmma_shapes.cuh.
 template <class T, int Registers, Major A, Major B>
 __device__ inline void wgmma(float (&d)[Registers], WgmmaOperand<A> a, WgmmaOperand<B> b, bool accumulate) {
   WgmmaShape<Registers>::template product<T, A == Major::mn, B == Major::mn>(d, wgmma_descriptor(a), wgmma_descriptor(b),
@@ -70,4 +71,5 @@ __device__ inline void wgmma(float (&d)[Registers], const unsigned (&a)[4], Wgmm
 }  // namespace gpu
 }  // namespace flash
 
+#undef FLASH_SM90A
 #endif

@@ -5,6 +5,7 @@
 #include "common/simt/thread.hpp"
 
 #include <atomic>
+#include <thread>
 
 // For whoever looks for races: "write, __threadfence, atomic" in one thread and "atomic, __threadfence, read" in another make an order, which
 // neither the fence nor the atomic makes alone.
@@ -18,7 +19,6 @@ void fence() {
   machine::Worker& worker = machine::running_worker("__threadfence");
   machine::Thread& self = worker.current();
   self.fenced = true;
-  worker.watcher.fence();
   if (self.last_atomic != nullptr) worker.watcher.acquire(self.last_atomic);
 }
 
@@ -31,6 +31,23 @@ void begin_atomic(void* address) {
   machine::Thread& self = worker.current();
   if (self.fenced) worker.watcher.release(address);
   self.last_atomic = address;
+}
+
+void finish_acquire(const int* address) {
+  const machine::sanitizer::Unwatched unwatched;
+  machine::running_worker("load_acquire").watcher.acquire(const_cast<int*>(address));
+}
+
+void begin_release(int* address) {
+  const machine::sanitizer::Unwatched unwatched;
+  machine::Worker& worker = machine::running_worker("add_release");
+  ++worker.block.counters.atomics;
+  worker.watcher.release(address);
+}
+
+void yield() {
+  const machine::sanitizer::Unwatched unwatched;
+  std::this_thread::yield();
 }
 
 void __threadfence() { fence(); }

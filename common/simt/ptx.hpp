@@ -148,6 +148,28 @@ inline void atomic_add4(GlobalPointer<float> to, const float4& values, Site site
   atomicAdd(to.data + 3, values.w);
 }
 
+// ---- acquire and release ----------------------------------------------------------------------------------------------------
+
+// For whoever looks for races: what the thread did before the release lies before what follows the acquire.
+void finish_acquire(const int* address);
+void begin_release(int* address);
+/// Lets other operating-system threads run, and the blocks on them.
+void yield();
+
+inline int load_acquire(const int* address) {
+  const int value = __atomic_load_n(address, __ATOMIC_ACQUIRE);
+  finish_acquire(address);
+  return value;
+}
+inline void add_release(int* address, int value) {
+  begin_release(address);
+  __atomic_fetch_add(address, value, __ATOMIC_RELEASE);
+}
+inline void add_release(GlobalPointer<int> address, int value) { add_release(count_atomic(address), value); }
+inline void wait_until_equal(const int* address, int value) {
+  while (load_acquire(address) != value) yield();
+}
+
 // ---- cp.async ------------------------------------------------------------------------------------------------------------------
 
 /// Checks a copy and notes it as issued; false if the target GPU has no cp.async (sm_75), where it has to land at once.

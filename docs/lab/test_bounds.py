@@ -204,18 +204,19 @@ def most(products, clocks):
     return products * MMA_FLOPS / clocks * SMS * CLOCK / 1e12
 
 
-@table("08_tensor_cores.md", "others beside each")
+@table("08_tensor_cores.md", "others per product")
 def bounds_of_08(rows):
-    for d, step, (_, bc), *_ in rows:
-        found = needs(step, d, bc)
-        yield *found, most(found[0], max(found[2:]))
+    for d, steps, *_ in rows:
+        for step in steps if isinstance(steps, tuple) else [steps]:
+            products, *found = needs(step, d, 32 if d == 128 and step < 6 else 64)
+        yield *found, most(products, max(found[1:]))
 
 
-@table("08_tensor_cores.md", "rows of a warp")
+@table("08_tensor_cores.md", "rows per warp")
 def rows_of_a_warp(rows):
     for d, rows_of_warp, *_ in rows:
-        products, _, _, beside, _, shared = needs(6, d, 64, rows_of_warp // 16)
-        yield shared, beside, most(products, max(beside, shared))
+        _, _, _, beside, _, shared = needs(6, d, 64, rows_of_warp // 16)
+        yield shared, beside
 
 
 def in_units(size):

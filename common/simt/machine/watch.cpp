@@ -22,11 +22,6 @@ bool conflict(AccessKind a, AccessKind b) {
   return a != AccessKind::read || b != AccessKind::read;
 }
 
-void join(std::vector<std::uint32_t>& into, const std::vector<std::uint32_t>& from) {
-  into.resize(from.size());
-  for (std::size_t u = 0; u < from.size(); ++u) into[u] = std::max(into[u], from[u]);
-}
-
 }  // namespace
 
 Watch::Watch(const char* kernel, const dim3& grid, const dim3& block, std::vector<Allocation> device)
@@ -46,9 +41,17 @@ void Watch::start_block(std::uint64_t block, MemoryRange dynamic_shared, MemoryR
   barrier_.assign(threads_, 0);
   of_warp_.assign(threads_, {});
   acquired_.clear();
-  tokens_.clear();
+  earlier_.clear();
+  std::erase_if(tokens_, [this](const auto& token) { return !in_device(reinterpret_cast<std::uintptr_t>(token.first)); });
+  for (auto& [token, left] : tokens_) left.here.clear();
   arrays_.flush([this](const auto& key, const auto& access) { count_conflicts(key, access); });
   arrays_.reset(static_cast<int>((threads_ + 31) / 32));
+}
+
+bool Watch::in_device(std::uintptr_t address) const {
+  if (device_.empty() || address < device_.front().begin || address >= device_.back().end) return false;
+  const auto after = std::ranges::upper_bound(device_, address, {}, &Allocation::begin);
+  return after != device_.begin() && contains(*std::prev(after), address);
 }
 
 Watch::Word* Watch::word_at(std::uintptr_t address, bool& shared) {
@@ -56,10 +59,7 @@ Watch::Word* Watch::word_at(std::uintptr_t address, bool& shared) {
   if (contains(dynamic_, address)) return &dynamic_words_[(address - dynamic_.begin) / word_bytes];
   if (contains(static_, address)) return &static_words_[(address - static_.begin) / word_bytes];
   shared = false;
-  if (device_.empty() || address < device_.front().begin || address >= device_.back().end) return nullptr;
-  const auto after = std::ranges::upper_bound(device_, address, {}, &Allocation::begin);
-  if (after == device_.begin() || !contains(*std::prev(after), address))
-    return nullptr;  // the thread's own, or the simulator's
+  if (!in_device(address)) return nullptr;  // the thread's own, or the simulator's
   const std::uintptr_t word = address / word_bytes;
   if (word / page_words != recent_page_number_) {
     std::unique_ptr<Word[]>& page = device_pages_[word / page_words];
@@ -155,7 +155,7 @@ void Watch::access_word(Word& word, std::uintptr_t address, bool shared, const A
     } else if (ordered(before, now.thread)) {
       if (covered && (now.kind != AccessKind::read || before.kind == AccessKind::read)) replaced = i;
     } else if ((before.bytes & now.bytes) != 0 && conflict(before.kind, now.kind)) {
-      if (before.block == now.block || !fences_) add_race(before, now, shared);
+      add_race(before, now, shared);
     }
   }
   if (replaced < 0 && word.used < word.last.size()) replaced = word.used++;
@@ -167,8 +167,13 @@ void Watch::access_word(Word& word, std::uintptr_t address, bool shared, const A
 }
 
 bool Watch::ordered(const Access& before, int thread) const {
-  if (before.block != block_) return false;
-  return known(static_cast<std::size_t>(thread), before.thread) >= before.clock;
+  if (before.block == block_) return known(static_cast<std::size_t>(thread), before.thread) >= before.clock;
+  const auto knows = [&](const BlockClocks& blocks) {
+    const auto found = blocks.find(before.block);
+    return found != blocks.end() && found->second[before.thread] >= before.clock;
+  };
+  const auto acquired = acquired_.find(static_cast<std::size_t>(thread));
+  return knows(earlier_) || (acquired != acquired_.end() && knows(acquired->second.earlier));
 }
 
 void Watch::add_race(const Access& before, const Access& now, bool shared) {
@@ -198,13 +203,15 @@ std::uint32_t Watch::known(std::size_t thread, std::size_t of) const {
   if (thread / 32 == of / 32) time = std::max(time, of_warp_[thread][of % 32]);
   if (acquired_.empty()) return time;
   const auto found = acquired_.find(thread);
-  return found == acquired_.end() ? time : std::max(time, found->second[of]);
+  return found == acquired_.end() || found->second.here.empty() ? time : std::max(time, found->second.here[of]);
 }
 
 // Of a thread's time nobody knows more than itself.
 void Watch::barrier() {
   arrays_.flush([this](const auto& key, const auto& access) { count_conflicts(key, access); });
   barrier_ = own_;
+  for (const auto& [thread, acquired] : acquired_) join(earlier_, acquired.earlier);
+  acquired_.clear();
   for (std::uint32_t& time : own_) ++time;
 }
 
@@ -213,7 +220,7 @@ void Watch::meet(const std::vector<int>& threads) {
   const auto count = [this](const auto& key, const auto& access) { count_conflicts(key, access); };
   if (threads.size() == 32) arrays_.flush_warp(static_cast<std::size_t>(threads.front()) / 32, count);
   std::array<std::uint32_t, 32> told{};
-  Clock acquired;
+  Knowledge acquired;
   for (const int thread : threads) {
     const auto t = static_cast<std::size_t>(thread), first = t / 32 * 32;
     for (std::size_t u = first; u < std::min(first + 32, threads_); ++u) told[u % 32] = std::max(told[u % 32], known(t, u));
@@ -222,15 +229,17 @@ void Watch::meet(const std::vector<int>& threads) {
   for (const int thread : threads) {
     const auto t = static_cast<std::size_t>(thread);
     of_warp_[t] = told;
-    if (!acquired.empty()) join(acquired_[t], acquired);
+    if (!acquired.here.empty() || !acquired.earlier.empty()) join(acquired_[t], acquired);
     ++own_[t];
   }
 }
 
 void Watch::release(int thread, const void* token) {
   const auto t = static_cast<std::size_t>(thread);
-  Clock now(threads_);
-  for (std::size_t u = 0; u < threads_; ++u) now[u] = known(t, u);
+  Knowledge now{Clock(threads_), earlier_};
+  for (std::size_t u = 0; u < threads_; ++u) now.here[u] = known(t, u);
+  if (const auto found = acquired_.find(t); found != acquired_.end()) join(now.earlier, found->second.earlier);
+  if (in_device(reinterpret_cast<std::uintptr_t>(token))) join(now.earlier[block_], now.here);
   join(tokens_[token], now);
   ++own_[t];
 }

@@ -5,14 +5,15 @@
 // with atomics, never by the order in which the simulator happens to run them: so a race is found whatever the result was.
 //
 // Each thread has a vector clock; each 4-byte word remembers its last few accesses and is held against them (as in ThreadSanitizer:
-// Serebryany and Iskhodzhanov 2009). Blocks of a launch are not ordered. A launch that uses __threadfence may order them in ways that are
-// not followed here; its blocks are not held against each other.
+// Serebryany and Iskhodzhanov 2009). Blocks of a launch run one after the other, which orders nothing: only a release of a word in global
+// memory in one block and an acquire of it in a later one do.
 #pragma once
 
 #include "common/simt/findings.hpp"
 #include "common/simt/machine/access_log.hpp"
 #include "common/simt/machine/device_memory.hpp"
 #include "common/simt/machine/instrumentation.hpp"
+#include "common/simt/machine/knowledge.hpp"
 #include "common/simt/site.hpp"
 
 #include <array>
@@ -74,7 +75,6 @@ class Watch {
   void meet(const std::vector<int>& threads);
   void release(int thread, const void* token);
   void acquire(int thread, const void* token);
-  void fence() { fences_ = true; }
 
   std::uint32_t now(int thread) const { return own_[static_cast<std::size_t>(thread)]; }
   /// Up to which time of `other` everything lies before what the thread does now.
@@ -122,6 +122,7 @@ class Watch {
   std::unique_ptr<Word[]> new_page(std::uintptr_t number) const;
   void access_word(Word&, std::uintptr_t address, bool shared, const Access&);
   bool ordered(const Access& before, int thread) const;
+  bool in_device(std::uintptr_t address) const;
   void add_race(const Access& before, const Access& now, bool shared);
   std::uint32_t index_of(const CodePlace&);
   std::uint32_t known(std::size_t thread, std::size_t of) const;
@@ -132,12 +133,12 @@ class Watch {
   std::size_t threads_;
   // Vector clocks: up to which time of thread u everything lies before what thread t does now, known(t, u). Only what barriers did not tell
   // everybody is kept for each thread by itself.
-  using Clock = std::vector<std::uint32_t>;
-  Clock own_;                                           ///< t's own time
-  Clock barrier_;                                       ///< u's time at the last barrier
-  std::vector<std::array<std::uint32_t, 32>> of_warp_;  ///< [t][lane of u], if they are of one warp
-  std::unordered_map<std::size_t, Clock> acquired_;     ///< [t][u], by a token
-  std::unordered_map<const void*, Clock> tokens_;
+  Clock own_;                                            ///< t's own time
+  Clock barrier_;                                        ///< u's time at the last barrier
+  std::vector<std::array<std::uint32_t, 32>> of_warp_;   ///< [t][lane of u], if they are of one warp
+  std::unordered_map<std::size_t, Knowledge> acquired_;  ///< [t], by a token since the last barrier
+  BlockClocks earlier_;                                  ///< known to all threads since the last barrier
+  std::unordered_map<const void*, Knowledge> tokens_;
   std::uint32_t block_ = 0;
 
   MemoryRange dynamic_{}, static_{};
@@ -155,7 +156,6 @@ class Watch {
   std::unordered_map<std::uintptr_t, std::uint64_t> conflicts_;  ///< by the code's address
 
   std::uint64_t accesses_ = 0;
-  bool fences_ = false;
   std::vector<FoundRace> races_;
   std::vector<Unwritten> unwritten_;
 };

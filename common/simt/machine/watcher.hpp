@@ -23,12 +23,9 @@ class Watcher {
   Watch* watch() { return watch_.get(); }  ///< null: nobody looks
   /// These threads have met: what each did before lies before what each does from now on. Token: one for each set of threads.
   void order(const std::vector<Thread*>&, void* token);
-  /// What a token orders. Token: the target of an atomic.
+  /// What a token orders. Token: the target of an atomic, an mbarrier's phase.
   void release(void* token);
   void acquire(void* token);
-  void fence() {
-    if (watch_ != nullptr) watch_->fence();
-  }
   bool traced() const { return trace_ != nullptr; }
   /// An event of the running thread, or of the block's end (warp -1), for whoever wants to see it.
   void trace(const char* event, std::initializer_list<Trace::Number> numbers, Site site, const char* tensor = nullptr) {

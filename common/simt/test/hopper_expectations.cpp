@@ -112,14 +112,14 @@ const std::map<std::string, Expectation>& hopper_expectations() {
       {"ring", ring},
       {"setmaxnreg", setmaxnreg},
       {"wgmma_k_k", wgmma<64>},
-      {"wgmma_k_k_bf16", wgmma<16>},
+      {"wgmma_k_k_bf16", wgmma<32>},
       {"wgmma_k_mn", wgmma<80>},
-      {"wgmma_mn_k", wgmma<192>},
+      {"wgmma_mn_k", wgmma<96>},
       {"wgmma_mn_mn", wgmma<64>},
       {"wgmma_mn_mn_bf16", wgmma<128>},
       {"wgmma_registers_k", wgmma<96>},
       {"wgmma_registers_mn", wgmma<128>},
-      {"wgmma_registers_mn_bf16", wgmma<176>},
+      {"wgmma_registers_mn_bf16", wgmma<80>},
   };
   return all;
 }

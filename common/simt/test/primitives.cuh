@@ -19,6 +19,19 @@ __device__ inline int lane() { return static_cast<int>(threadIdx.x) % 32; }
 /// This thread's output words.
 __device__ inline unsigned* mine(unsigned* out, int words) { return out + static_cast<int>(threadIdx.x) * words; }
 
+/// Each thread adds to its neighbour's word, then reads its own.
+__global__ void acquire_release_kernel(const unsigned* in, unsigned* out) {
+  const int me = static_cast<int>(threadIdx.x), x = static_cast<int>(in[(me + 1) % 64] % 1000u);
+  int* const sums = reinterpret_cast<int*>(out);
+  sums[me] = me;
+  __syncthreads();
+  add_release(sums + (me + 1) % 64, x);
+  add_release(sums + (me + 1) % 64, -5);
+  __syncthreads();
+  wait_until_equal(sums + me, me + static_cast<int>(in[me] % 1000u) - 5);
+  out[me] = static_cast<unsigned>(load_acquire(sums + me));
+}
+
 // ---- warp ------------------------------------------------------------------------------------------------------------------
 
 __global__ void shuffles_kernel(const unsigned* in, unsigned* out) {

@@ -29,8 +29,9 @@ int compare(flash::Device& gpu, flash::Device& cpu) {
   const auto& on_gpu = flash::gpu_primitives();
   const auto& on_cpu = flash::cpu_primitives();
   for (std::size_t p = 0; p < on_gpu.size(); ++p) {
-    if (gpu.info().sm < on_gpu[p].least_sm || gpu.info().sm > on_gpu[p].most_sm) {
-      std::printf("%-23s needs sm_%d\n", on_gpu[p].name, on_gpu[p].least_sm);
+    // limits().sm: what the kernels were compiled for, which may be older than the GPU.
+    if (gpu.limits().sm < on_gpu[p].least_sm || gpu.info().sm > on_gpu[p].most_sm) {
+      std::printf("%-23s needs sm_%d, and code for it\n", on_gpu[p].name, on_gpu[p].least_sm);
       continue;
     }
     int wrong = 0;

@@ -91,6 +91,8 @@ Words atomics(const Words& in, int) {
           1077u};
 }
 
+Words acquire_release(const Words& in, int thread) { return {static_cast<unsigned>(thread) + at(in, thread) % 1000u - 5u}; }
+
 Words bit_functions(const Words& in, int thread) {
   const unsigned x = at(in, thread), y = at(in, thread + 64);
   unsigned ones = 0, reversed = 0;
@@ -127,7 +129,7 @@ const std::map<std::string, Expectation>& warp_expectations() {
   static const std::map<std::string, Expectation> all = {
       {"shuffles", shuffles}, {"wide_shuffle", wide_shuffle}, {"partial_masks", partial_masks},
       {"votes", votes},       {"reductions", reductions},     {"barriers", barriers},
-      {"atomics", atomics},   {"bits", bit_functions},
+      {"atomics", atomics},   {"bits", bit_functions},        {"acquire_release", acquire_release},
   };
   return all;
 }

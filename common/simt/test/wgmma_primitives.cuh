@@ -20,7 +20,7 @@ __device__ unsigned short bits16(float x) {
 /// Element (line, k) of A, B is small(in[37 line + 11 k]), of B from word 500 on.
 template <class T, int N, Major A, Major B, bool FromRegisters>
 __global__ void __launch_bounds__(128, 1) wgmma_kernel(const unsigned* in, unsigned* out) {
-  const Shared<4, 64> shared;  // one for A, up to three for B, which may be one of 192 rows
+  const Shared<4, 64> shared;  // one for A, up to two for B
   const auto element = [&](int first, int line, int k) { return bits16<T>(small(in[(first + 37 * line + 11 * k) % 1024])); };
   const auto fill = [&](unsigned* tile, Major major, int lines, int first) {
     for (int i = me(); i < lines * 64; i += 128) {

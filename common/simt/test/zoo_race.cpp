@@ -148,6 +148,45 @@ __global__ void last_block_right(Memory* m) {
   }
 }
 
+/// Each block reads what the one before it has written.
+__device__ inline int block() { return static_cast<int>(blockIdx.x); }
+__global__ void missing_release(Memory* m) {
+  wait_until_equal(&m->turn, block());
+  m->out[block()] = m->in[block()];  // BUG missing_release, read
+  m->in[block() + 1] = 1.0f;         // BUG missing_release, write
+  atomicAdd(&m->turn, 1);
+}
+__global__ void missing_acquire(Memory* m) {
+  while (atomicAdd(&m->turn, 0) != block()) {
+  }
+  m->out[block()] = m->in[block()];  // BUG missing_acquire, read
+  m->in[block() + 1] = 1.0f;         // BUG missing_acquire, write
+  add_release(&m->turn, 1);
+}
+__global__ void in_turn_right(Memory* m) {
+  wait_until_equal(&m->turn, block());
+  m->out[block()] = m->in[block()];
+  m->in[block() + 1] = 1.0f;
+  add_release(&m->turn, 1);
+}
+
+/// One thread waits, one reads, one writes and one releases; barriers order them.
+__global__ void released_too_early(Memory* m) {
+  if (me() == 0) wait_until_equal(&m->turn, block());
+  __syncthreads();
+  if (me() == 32) m->out[block()] = m->in[block()];  // BUG released_too_early, read
+  if (me() == 63) m->in[block() + 1] = 1.0f;         // BUG released_too_early, write
+  if (me() == 1) add_release(&m->turn, 1);
+}
+__global__ void released_too_early_right(Memory* m) {
+  if (me() == 0) wait_until_equal(&m->turn, block());
+  __syncthreads();
+  if (me() == 32) m->out[block()] = m->in[block()];
+  if (me() == 63) m->in[block() + 1] = 1.0f;
+  __syncthreads();
+  if (me() == 1) add_release(&m->turn, 1);
+}
+
 /// Blocks that follow each other on one operating-system thread use the same memory as their shared memory, in turn.
 __global__ void shared_memory_of_many_blocks_right(Memory* m) {
   __shared__ float sum;
@@ -181,6 +220,11 @@ const RaceEntry common_entries[] = {
     {{"ldmatrix_too_early_right", false}, ldmatrix_too_early_right, 1, 32},
     {{"last_block", true}, last_block, 64, 1},
     {{"last_block_right", false}, last_block_right, 64, 1},
+    {{"missing_release", true}, missing_release, 64, 1},
+    {{"missing_acquire", true}, missing_acquire, 64, 1},
+    {{"in_turn_right", false}, in_turn_right, 64, 1},
+    {{"released_too_early", true}, released_too_early, 64, 64},
+    {{"released_too_early_right", false}, released_too_early_right, 64, 64},
     {{"shared_memory_of_many_blocks_right", false}, shared_memory_of_many_blocks_right, 7, 128},
 };
 

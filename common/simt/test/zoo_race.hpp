@@ -11,6 +11,7 @@ struct RaceMemory {
   alignas(16) float in[1024] = {};
   alignas(16) float out[1024] = {};
   unsigned arrived = 0;
+  int turn = 0;
 };
 
 struct RaceCase {

@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper backward, step 6: V stays in registers.
+// 08 Tensor cores, Hopper backward, step 2: one warp loads, the others compute.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
@@ -8,9 +8,12 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 2: V, the left operand of dP^T, stays in registers up to the register limit: half of it at d = 128. If
-// registers are left, K does too. Shared memory bandwidth is the bottleneck, and an operand in shared memory is read again in
-// every iteration.
+// New since step 1, with the same tiles and the same order of products:
+// - Warp specialization: one thread of an additional warpgroup, the producer, loads tile after tile into rings. It waits for
+//   "empty", the consumers wait for "full" (Hopper forward, step 3).
+// - setmaxnreg moves the producer's registers to the consumers, which need more than the 168 that each thread gets at launch.
+// - Two tiles of dS: a warpgroup stores one while the other warpgroup still reads the previous one for dQ. This leaves one
+//   barrier in the loop.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
 // warpgroups, each of which owns 64 keys; then the producer.
@@ -20,9 +23,7 @@
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
 
-#include <algorithm>
-
-namespace flash::tensor_cores {
+namespace flash::tensor_cores::hopper_backward_2 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -39,44 +40,10 @@ struct BackwardShape {
   static constexpr int SHARED_ELEMENTS =
       (Width + 63) / 64 * 64 * (2 * Bc + 2 * STAGES * Br) + DS_STAGES * Bc * Br + STAGES * 4 * Br + BARRIER_ELEMENTS;
   static constexpr int MIN_SM = 90;
-  // A consumer needs 32 registers for addresses and temporaries. TAKEN hold dK and dV, together with first S^T and dP^T (8B.1),
-  // then packed P^T and dS^T and dQ, in full width if there is only one warpgroup.
-  static constexpr int OF_DQ = CONSUMERS == 1 ? Width / 2 : 32, TAKEN = Width + std::max(Br, Br / 2 + OF_DQ);
-  // The rest hold blocks of 16 columns of V, then of K, four registers each.
-  static constexpr int BLOCKS = Width / 16, ROOM = std::max(0, (CONSUMER_REGISTERS - 32 - TAKEN) / 4);
-  static constexpr int V_BLOCKS = std::min(BLOCKS, ROOM), K_BLOCKS = std::min(BLOCKS, ROOM - V_BLOCKS);
 
   static_assert(Bc % GROUP_ROWS == 0 && CONSUMERS <= 2 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
   static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
   static_assert(DS_STAGES == STAGES, "a tile of dS goes by the stage of its Q and dO");
-};
-
-/// A warpgroup's rows of K or V as left operand: the first Resident blocks of 16 columns are in registers, each product reads
-/// the others from shared memory.
-template <class T, class Shape, int Resident>
-struct ResidentRows {
-  KMajor<Shape::Bc> of_group;
-  unsigned blocks_reg[Resident > 0 ? Resident : 1][4];
-
-  __device__ explicit ResidentRows(const PanelTile<T, Shape::Bc, Shape::Width>& tile)
-      : of_group(tile.below(warpgroup() * GROUP_ROWS).left_of_group()) {
-    const auto of_warp = tile.below(threadIdx.x / WARP * 16).left();
-#pragma unroll
-    for (int k = 0; k < Resident; ++k) of_warp.load(blocks_reg[k], 0, k);
-  }
-
-  /// Issues C = A B, where A is these rows.
-  template <int ColTiles, class Right>
-  __device__ void issue_product(Accumulators<1, ColTiles>& C, const Right& B) const {
-#pragma unroll
-    for (int k = 0; k < Shape::BLOCKS; ++k) {
-      if (k < Resident) {
-        wgmma<T>(registers(C), blocks_reg[k], B(k), k > 0);
-      } else {
-        wgmma<T>(registers(C), of_group(k), B(k), k > 0);
-      }
-    }
-  }
 };
 
 /// The named barrier of the consumers.
@@ -87,7 +54,7 @@ template <class T, class Shape>
 __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
                         const Tensor<const float>& LD, const KeyWork<Shape>& work) {
   auto& bars = shared.barriers();
-  shared.load_KV(0, maps, work.b, work.h_kv, work.key0);
+  shared.load_KV(maps, work.b, work.h_kv, work.key0);
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
@@ -104,13 +71,12 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
   const Problem& problem = rule.problem;
   auto& bars = shared.barriers();
   const int warp_key = threadIdx.x / WARP * 16;  // the warp's first row of the tile
+  const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);
   const PartOfDQ<Shape> part;
   Accumulators<1, Shape::COL_TILES> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
-  wait_full(bars.full_K[0], 0);  // read after write: K and V have landed
-  wait_full(bars.full_V[0], 0);
-  const ResidentRows<T, Shape, Shape::K_BLOCKS> K_rows(shared.K());
-  const ResidentRows<T, Shape, Shape::V_BLOCKS> V_rows(shared.V());
+  wait_full(bars.full_K, 0);  // read after write: K and V have landed
+  wait_full(bars.full_V, 0);
   PipelineState<Shape::STAGES> state;
   auto now = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, now = work.after(problem, now), state.next()) {
@@ -119,14 +85,14 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     const auto dS_smem = shared.dS(stage);
 
     // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
-    Accumulators<1, Shape::QUERY_TILES> S, dP;         // transposed: [16, Br] in each warp
-    wait_full(bars.full_Q[stage], parity);             // read after write: Q_i and L_i have landed
-    wgmma_fence();                                     // the registers of S are free
-    K_rows.issue_product(S, Q.transposed_of_group());  // (8.11)
+    Accumulators<1, Shape::QUERY_TILES> S, dP;  // transposed: [16, Br] in each warp
+    wait_full(bars.full_Q[stage], parity);      // read after write: Q_i and L_i have landed
+    wgmma_fence();                              // the registers of S are free
+    issue_product<T, K_rows.STEPS>(S, K_rows.left_of_group(), Q.transposed_of_group(), false);  // (8.11)
     wgmma_commit();
-    wait_full(bars.full_dO[stage], parity);              // read after write: dO_i and D_i have landed
-    wgmma_fence();                                       // the registers of dP are free
-    V_rows.issue_product(dP, dO.transposed_of_group());  // (8.12)
+    wait_full(bars.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
+    wgmma_fence();                           // the registers of dP are free
+    issue_product<T, V_rows.STEPS>(dP, V_rows.left_of_group(), dO.transposed_of_group(), false);  // (8.12)
     wgmma_commit();
     wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
     rule.apply<true>(S, work.b * problem.H + now.h, now.query0, work.key0 + warp_key);
@@ -194,8 +160,8 @@ void start(const Attention& a) {
     const BackwardMaps maps = backward_maps<Shape>(a);
     const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &sum);
     const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(p.B * p.Hkv);
-    launch("backward_resident", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), heads_at_once<Shape>(a));
+    launch("backward_ring", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)}, backward_kernel<T, Shape>,
+           score_rule(a), maps, all, view<float>(sum), heads_at_once<Shape>(a));
     convert<T, Shape::Width>(a, sum);
   });
 }
@@ -217,7 +183,7 @@ constexpr CompiledShape shapes[] = {
 };
 
 const Variant variant =
-    hopper_backward_step<shapes>("resident", "V stays in registers as far as there is room, and K where there is more");
+    hopper_backward_step<shapes>("ring", "a producer warp fills rings of Q and dO, consumers get its registers");
 
 }  // namespace
-}  // namespace flash::tensor_cores
+}  // namespace flash::tensor_cores::hopper_backward_2

@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper backward, step 5: persistent blocks.
+// 08 Tensor cores, Hopper backward, step 3: V stays in registers.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
@@ -8,21 +8,21 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 2:
-// - Blocks are persistent, and take tiles of keys from a counter, the longest first (Hopper forward, step 7).
-// - K and V have a ring too: the next tile of keys, and its first Q and dO, are loaded while the current tile finishes and
-//   stores its gradients. Short sequences, with few tiles of queries per tile of keys, gain most.
+// New since step 2: V, the left operand of dP^T, stays in registers up to the register limit: half of it at d = 128. If
+// registers are left, K does too. Shared memory bandwidth is the bottleneck, and an operand in shared memory is read again in
+// every iteration.
 //
-// Grid: at most one block per SM. Block: consumer warpgroups, each of which owns 64 keys; then the producer. A block loops over
-// all query heads that share its key/value head.
+// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
+// warpgroups, each of which owns 64 keys; then the producer.
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared, read and written each time, read; dQ,
-// dK, dV once. Workspace: L and D; the sum of dQ; the counter. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128.
-// Needs sm_90a.
+// dK, dV once. Workspace: L and D; the sum of dQ. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
 
-namespace flash::tensor_cores {
+#include <algorithm>
+
+namespace flash::tensor_cores::hopper_backward_3 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -36,70 +36,97 @@ struct BackwardShape {
   // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
-  static constexpr int KV_STAGES = 2;  // of the rings of K and V
-  static constexpr int SHARED_ELEMENTS = (Width + 63) / 64 * 64 * (2 * KV_STAGES * Bc + 2 * STAGES * Br) + DS_STAGES * Bc * Br +
-                                         STAGES * 4 * Br + BARRIER_ELEMENTS;
+  static constexpr int SHARED_ELEMENTS =
+      (Width + 63) / 64 * 64 * (2 * Bc + 2 * STAGES * Br) + DS_STAGES * Bc * Br + STAGES * 4 * Br + BARRIER_ELEMENTS;
   static constexpr int MIN_SM = 90;
+  // A consumer needs 32 registers for addresses and temporaries. TAKEN hold dK and dV, together with first S^T and dP^T (8B.1),
+  // then packed P^T and dS^T and dQ, in full width if there is only one warpgroup.
+  static constexpr int OF_DQ = CONSUMERS == 1 ? Width / 2 : 32, TAKEN = Width + std::max(Br, Br / 2 + OF_DQ);
+  // The rest hold blocks of 16 columns of V, then of K, four registers each.
+  static constexpr int BLOCKS = Width / 16, ROOM = std::max(0, (CONSUMER_REGISTERS - 32 - TAKEN) / 4);
+  static constexpr int V_BLOCKS = std::min(BLOCKS, ROOM), K_BLOCKS = std::min(BLOCKS, ROOM - V_BLOCKS);
 
   static_assert(Bc % GROUP_ROWS == 0 && CONSUMERS <= 2 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
   static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
   static_assert(DS_STAGES == STAGES, "a tile of dS goes by the stage of its Q and dO");
 };
 
-template <class T, class Shape>
-using SharedTiles = BackwardShared<T, Shape, Shape::KV_STAGES>;
+/// A warpgroup's rows of K or V as left operand: the first Resident blocks of 16 columns are in registers, each product reads
+/// the others from shared memory.
+template <class T, class Shape, int Resident>
+struct ResidentRows {
+  KMajor<Shape::Bc> of_group;
+  unsigned blocks_reg[Resident > 0 ? Resident : 1][4];
+
+  __device__ explicit ResidentRows(const PanelTile<T, Shape::Bc, Shape::Width>& tile)
+      : of_group(tile.below(warpgroup() * GROUP_ROWS).left_of_group()) {
+    const auto of_warp = tile.below(threadIdx.x / WARP * 16).left();
+#pragma unroll
+    for (int k = 0; k < Resident; ++k) of_warp.load(blocks_reg[k], 0, k);
+  }
+
+  /// Issues C = A B, where A is these rows.
+  template <int ColTiles, class Right>
+  __device__ void issue_product(Accumulators<1, ColTiles>& C, const Right& B) const {
+#pragma unroll
+    for (int k = 0; k < Shape::BLOCKS; ++k) {
+      if (k < Resident) {
+        wgmma<T>(registers(C), blocks_reg[k], B(k), k > 0);
+      } else {
+        wgmma<T>(registers(C), of_group(k), B(k), k > 0);
+      }
+    }
+  }
+};
 
 /// The named barrier of the consumers.
 constexpr int ALL_CONSUMERS = 1;
 
-/// One thread: loads K and V for a tile of keys, then tiles of queries, each as soon as its buffer is empty.
-template <class T, class Shape, class States>
-__device__ void produce(const SharedTiles<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
-                        const Tensor<const float>& LD, const KeyWork<Shape>& work, int work_id, States& state) {
+/// One thread: loads K and V, then tiles of queries, each as soon as its buffer is empty.
+template <class T, class Shape>
+__device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
+                        const Tensor<const float>& LD, const KeyWork<Shape>& work) {
   auto& bars = shared.barriers();
-  const int KV_stage = state.KV.stage();
-  // Write after read: the gradients staged in K's and V's buffers have been stored.
-  wait_empty(bars.empty_KV[KV_stage], state.KV.parity());
-  bars.work_id[KV_stage] = work_id;
-  shared.load_KV(KV_stage, maps, work.b, work.h_kv, work.key0);
-  state.KV.next();
+  shared.load_KV(maps, work.b, work.h_kv, work.key0);
+  PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
-  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.Q.next()) {
-    const int stage = state.Q.stage(), parity = state.Q.parity();
-    wait_empty(bars.empty[stage], parity);  // write after read: no consumer still reads the previous tiles
-    shared.load_Q(stage, maps, LD, work.b, at.h, at.query0);
-    shared.load_dO(stage, maps, LD, work.b, at.h, at.query0);
+  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
+    wait_empty(bars.empty[state.stage()], state.parity());  // write after read: no consumer still reads the previous tiles
+    shared.load_Q(state.stage(), maps, LD, work.b, at.h, at.query0);
+    shared.load_dO(state.stage(), maps, LD, work.b, at.h, at.query0);
   }
 }
 
 /// A consumer warpgroup: its rows of a tile of K and V.
-template <class T, class Shape, class States>
-__device__ void consume(const SharedTiles<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
-                        const Tensor<float>& sum_all, const KeyWork<Shape>& work, States& state) {
+template <class T, class Shape>
+__device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
+                        const Tensor<float>& sum_all, const KeyWork<Shape>& work) {
   const Problem& problem = rule.problem;
   auto& bars = shared.barriers();
-  const auto K = shared.K(state.KV.stage()), V = shared.V(state.KV.stage());
   const int warp_key = threadIdx.x / WARP * 16;  // the warp's first row of the tile
-  const auto K_rows = K.below(warpgroup() * GROUP_ROWS), V_rows = V.below(warpgroup() * GROUP_ROWS);
   const PartOfDQ<Shape> part;
   Accumulators<1, Shape::COL_TILES> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
-  wait_full(bars.full_V[state.KV.stage()], state.KV.parity());  // read after write: V has landed, and K before it
+  wait_full(bars.full_K, 0);  // read after write: K and V have landed
+  wait_full(bars.full_V, 0);
+  const ResidentRows<T, Shape, Shape::K_BLOCKS> K_rows(shared.K());
+  const ResidentRows<T, Shape, Shape::V_BLOCKS> V_rows(shared.V());
+  PipelineState<Shape::STAGES> state;
   auto now = work.first(problem);
-  for (int iteration = 0; iteration < work.iterations; ++iteration, now = work.after(problem, now), state.Q.next()) {
-    const int stage = state.Q.stage(), parity = state.Q.parity();
+  for (int iteration = 0; iteration < work.iterations; ++iteration, now = work.after(problem, now), state.next()) {
+    const int stage = state.stage(), parity = state.parity();
     const auto Q = shared.Q(stage), dO = shared.dO(stage);
     const auto dS_smem = shared.dS(stage);
 
     // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
-    Accumulators<1, Shape::QUERY_TILES> S, dP;  // transposed: [16, Br] in each warp
-    wait_full(bars.full_Q[stage], parity);      // read after write: Q_i and L_i have landed
-    wgmma_fence();                              // the registers of S are free
-    issue_product<T, K_rows.STEPS>(S, K_rows.left_of_group(), Q.transposed_of_group(), false);  // (8.11)
+    Accumulators<1, Shape::QUERY_TILES> S, dP;         // transposed: [16, Br] in each warp
+    wait_full(bars.full_Q[stage], parity);             // read after write: Q_i and L_i have landed
+    wgmma_fence();                                     // the registers of S are free
+    K_rows.issue_product(S, Q.transposed_of_group());  // (8.11)
     wgmma_commit();
-    wait_full(bars.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
-    wgmma_fence();                           // the registers of dP are free
-    issue_product<T, V_rows.STEPS>(dP, V_rows.left_of_group(), dO.transposed_of_group(), false);  // (8.12)
+    wait_full(bars.full_dO[stage], parity);              // read after write: dO_i and D_i have landed
+    wgmma_fence();                                       // the registers of dP are free
+    V_rows.issue_product(dP, dO.transposed_of_group());  // (8.12)
     wgmma_commit();
     wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
     rule.apply<true>(S, work.b * problem.H + now.h, now.query0, work.key0 + warp_key);
@@ -120,8 +147,8 @@ __device__ void consume(const SharedTiles<T, Shape>& shared, const ScoreRule& ru
     // The barrier does the same for other threads' dS; write after read: no warp still reads the previous dS.
     named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
     Accumulators<1, part.COLS / 8> dQ;
-    wgmma_fence();                           // the registers of dQ are free
-    part.template issue<T>(dQ, dS_smem, K);  // (8.16)
+    wgmma_fence();                                    // the registers of dQ are free
+    part.template issue<T>(dQ, dS_smem, shared.K());  // (8.16)
     wgmma_commit();
     wgmma_fence();                                                       // read after write: dS has been computed
     issue_product<T, Shape::Br / 16>(dK, dS, Q.right_of_group(), true);  // (8.15)
@@ -134,51 +161,28 @@ __device__ void consume(const SharedTiles<T, Shape>& shared, const ScoreRule& ru
   // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
   named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
   dK.each([&](float& x, int) { x *= problem.scale; });
-  write_rows(all.dV.head(work.b, work.h_kv), work.key0 + warp_key, dV, V.below(warp_key));
-  write_rows(all.dK.head(work.b, work.h_kv), work.key0 + warp_key, dK, K.below(warp_key));
-  fence_proxy_async();  // write after write: the TMA loads the next K and V where this thread has stored
-  release(bars.empty_KV[state.KV.stage()]);
-  state.KV.next();
+  write_rows(all.dV.head(work.b, work.h_kv), work.key0 + warp_key, dV, shared.V().below(warp_key));
+  write_rows(all.dK.head(work.b, work.h_kv), work.key0 + warp_key, dK, shared.K().below(warp_key));
 }
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> sum_all,
-                    Tensor<int> counter, int heads_at_once, int end) {
+                    int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
-  const SharedTiles<T, Shape> shared;
-  auto& bars = shared.barriers();
+  const BackwardShared<T, Shape> shared;
+  const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
   if (threadIdx.x == 0) shared.initialize();
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();
 
-  struct {
-    PipelineState<Shape::KV_STAGES> KV;
-    PipelineState<Shape::STAGES> Q;
-  } state;
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
     if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;
-    const auto next = counter.head(0, 0).address(0, 0);
-    for (int work_id = blockIdx.x; work_id < end;) {
-      const int drawn = atomicAdd(next, 1);  // early: the result has the latency of a load
-      produce(shared, maps, rule.problem, all.LD, KeyWork<Shape>(rule.problem, heads_at_once, work_id), work_id, state);
-      // There is one draw per tile. The very last draw resets the counter for the next launch.
-      if (drawn == end - 1) atomicSub(next, end);
-      work_id = static_cast<int>(gridDim.x) + drawn;
-    }
-    const int KV_stage = state.KV.stage();
-    wait_empty(bars.empty_KV[KV_stage], state.KV.parity());  // write after read: all consumers have read the previous index
-    bars.work_id[KV_stage] = end;                            // no work left
-    mbarrier_arrive(bars.full_K[KV_stage]);
+    produce(shared, maps, rule.problem, all.LD, work);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    while (true) {
-      wait_full(bars.full_K[state.KV.stage()], state.KV.parity());  // read after write: the index, and K has landed
-      const int work_id = __shfl_sync(ALL_LANES, bars.work_id[state.KV.stage()], 0);
-      if (work_id >= end) break;
-      consume(shared, rule, all, sum_all, KeyWork<Shape>(rule.problem, heads_at_once, work_id), state);
-    }
+    consume(shared, rule, all, sum_all, work);
   }
 }
 
@@ -189,12 +193,9 @@ void start(const Attention& a) {
     const TensorRef& sum = a.workspace("sum_dQ");
     const BackwardMaps maps = backward_maps<Shape>(a);
     const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &sum);
-    const int kv_heads = p.B * p.Hkv, end = static_cast<int>(blocks_for(p.Nk, Shape::Bc)) * kv_heads;
-    const int blocks = std::min(end, a.limits.multiprocessors);
-    launch("backward_persistent",
-           {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), view<int>(a.workspace("counter")),
-           heads_at_once<Shape>(a), end);
+    const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(p.B * p.Hkv);
+    launch("backward_resident", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), heads_at_once<Shape>(a));
     convert<T, Shape::Width>(a, sum);
   });
 }
@@ -215,15 +216,8 @@ constexpr CompiledShape shapes[] = {
     compiled<128, 64, 64>("twice as many blocks, little shared memory"),
 };
 
-const Variant variant = [] {
-  Variant step = hopper_backward_step<shapes>("persistent", "a counter hands out keys; the next ones load while these end");
-  step.workspace = [](const Problem& p, Pass pass) {
-    std::vector<WorkspaceSpec> list = summing_workspace(p, pass);
-    if (pass == Pass::backward) list.push_back({.name = "counter", .shape = {1, 1, 1, 1}, .zeroed = true});
-    return list;
-  };
-  return step;
-}();
+const Variant variant =
+    hopper_backward_step<shapes>("resident", "V stays in registers as far as there is room, and K where there is more");
 
 }  // namespace
-}  // namespace flash::tensor_cores
+}  // namespace flash::tensor_cores::hopper_backward_3

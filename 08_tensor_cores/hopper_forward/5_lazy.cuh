@@ -22,7 +22,7 @@
 #include "08_tensor_cores/parts/launch_hopper.cuh"
 #include "08_tensor_cores/parts/panels.cuh"
 
-namespace flash::tensor_cores {
+namespace flash::tensor_cores::hopper_forward_5 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -223,4 +223,4 @@ constexpr CompiledShape shapes[] = {
 const Variant variant = hopper_step<shapes>("lazy", "a maximum only when P would overflow; a warp alone computes its S again");
 
 }  // namespace
-}  // namespace flash::tensor_cores
+}  // namespace flash::tensor_cores::hopper_forward_5

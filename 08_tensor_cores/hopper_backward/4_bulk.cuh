@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper backward, step 4: deterministic dQ.
+// 08 Tensor cores, Hopper backward, step 4: bulk reduction of dQ.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
@@ -8,27 +8,21 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 3, which adds to dQ in an undefined order:
-// - Blocks add to a tile of dQ in the order of their keys, each after its predecessor has signalled: every run gives the same
-//   bits. Only adders wait; consumers continue while the ring of dQ has room. An adder waits until its addition is complete, so
-//   there are two adders, which take turns at tiles.
-// - The block of the first keys stores instead of adding, so that only queries without a visible key need a cleared sum.
-// - Queries run from last to first: every tile of keys sees the last queries, so that blocks which start together reach them
-//   one after another and stay one tile apart. From first to last, under a causal mask, a block would wait until its
-//   predecessors reach its diagonal.
-// - A block draws a ticket, the index of its tile of keys. A block that has drawn is running, and blocks wait only for smaller
-//   tickets: no block waits for one that cannot start before it ends.
+// New since step 2:
+// - Another warp of the producer's warpgroup, the adder, handles dQ: consumers store their parts to shared memory, and the
+//   adder asks the TMA to add the whole tile, 32 KB at d = 64 and 128, to the sum. Adding from registers takes one instruction
+//   per 16 bytes and lane, and occupies dQ's registers until the last one is issued.
+// - dQ has a ring too, in the opposite direction: consumers fill it, the adder empties it.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
-// warpgroups, each of which owns 64 keys; then the producer and two adders, a warp each.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ written each time, read each time but the first,
-// read; dQ, dK, dV once. Workspace: L and D; the sum of dQ; the ticket and the turns, zero before and after. Shapes: d up to
-// 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
+// warpgroups, each of which owns 64 keys; then the producer and the adder, a warp each.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared, read and written each time, read; dQ,
+// dK, dV once. Workspace: L and D; the sum of dQ. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
 
-namespace flash::tensor_cores {
+namespace flash::tensor_cores::hopper_backward_4 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -54,24 +48,12 @@ struct BackwardShape {
 /// The named barrier of the consumers.
 constexpr int ALL_CONSUMERS = 1;
 
-/// The tiles of queries, from last to first.
-template <class Shape>
-struct WorkFromTheEnd : KeyWork<Shape> {
-  using KeyWork<Shape>::KeyWork;
-  using typename KeyWork<Shape>::QueryTile;
-  __device__ static int last_query(const Problem& p) { return (p.Nq - 1) / Shape::Br * Shape::Br; }
-  __device__ QueryTile first(const Problem& p) const { return {this->h_kv * p.group_size(), last_query(p)}; }
-  __device__ QueryTile after(const Problem& p, QueryTile at) const {
-    return at.query0 > this->first_query ? QueryTile{at.h, at.query0 - Shape::Br} : QueryTile{at.h + 1, last_query(p)};
-  }
-};
-
 /// One thread: loads K and V, then tiles of queries, each as soon as its buffer is empty.
 template <class T, class Shape>
 __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
-                        const Tensor<const float>& LD, const WorkFromTheEnd<Shape>& work) {
+                        const Tensor<const float>& LD, const KeyWork<Shape>& work) {
   auto& bars = shared.barriers();
-  shared.load_KV(0, maps, work.b, work.h_kv, work.key0);
+  shared.load_KV(maps, work.b, work.h_kv, work.key0);
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
@@ -81,52 +63,27 @@ __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMa
   }
 }
 
-/// Waits until all previous tiles of keys have added to the sum.
-__device__ inline void wait_for(int* turn, int tile) {
-  while (atomicAdd(turn, 0) != tile) {
-  }
-  // Read after write: from here on this thread, and then the TMA, sees what the previous tiles have added.
-  __threadfence();
-  fence_proxy_async_global();
-}
-
-/// One thread: adds every second tile of dQ to its sum, after the consumers have stored it and all previous tiles of keys have
-/// added.
+/// One thread: adds tiles of dQ to their sum, each as soon as the consumers have stored it.
 template <class T, class Shape>
 __device__ void add(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& sum_all,
-                    const Tensor<int>& turns_all, const WorkFromTheEnd<Shape>& work, int stage) {
-  constexpr int BYTES = 4 * Shape::Br * Shape::Width;
+                    const KeyWork<Shape>& work) {
   auto& bars = shared.barriers();
-  const float* const dQ_smem = shared.dQ(stage).data;
-  const int tile = work.key0 / Shape::Bc;
-  int parity = 0;
+  PipelineState<Shape::DQ_STAGES> state;
   auto at = work.first(problem);
-  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
-    if (iteration % Shape::DQ_STAGES != stage) continue;
-    const auto sum = sum_all.head(work.b, at.h).address(0, at.query0 * Shape::Width);
-    const Matrix<int> turns = turns_all.head(work.b, at.h);
-    const int query_tile = at.query0 / Shape::Br;
-    wait_full(bars.full_dQ[stage], parity);  // read after write: dQ_i is complete
-    if (tile == 0) {
-      bulk_store(sum, dQ_smem, BYTES);
-    } else {
-      wait_for(turns.address(0, query_tile), tile);
-      bulk_reduce_add(sum, dQ_smem, BYTES);
-    }
+  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
+    wait_full(bars.full_dQ[state.stage()], state.parity());  // read after write: dQ_i is complete
+    bulk_reduce_add(sum_all.head(work.b, at.h).address(0, at.query0 * Shape::Width), shared.dQ(state.stage()).data,
+                    4 * Shape::Br * Shape::Width);
     bulk_commit();
-    bulk_wait<0>();  // complete, not only read
-    mbarrier_arrive(bars.empty_dQ[stage]);
-    __threadfence();  // the next block sees the addition before it sees its turn
-    const bool last = work.key0 + Shape::Bc >= problem.visible_keys(min(at.query0 + Shape::Br, problem.Nq) - 1);
-    atomicAdd(turns.address(0, query_tile), last ? -tile : 1);  // the last one resets it for the next launch
-    parity ^= 1;
+    bulk_wait_read<0>();  // write after read: the TMA has read dQ_i, whose buffer the consumers fill next
+    mbarrier_arrive(bars.empty_dQ[state.stage()]);
   }
 }
 
 /// A consumer warpgroup: its rows of a tile of K and V.
 template <class T, class Shape>
 __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
-                        const WorkFromTheEnd<Shape>& work) {
+                        const KeyWork<Shape>& work) {
   const Problem& problem = rule.problem;
   auto& bars = shared.barriers();
   const int warp_key = threadIdx.x / WARP * 16;  // the warp's first row of the tile
@@ -134,8 +91,8 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
   const PartOfDQ<Shape> part;
   Accumulators<1, Shape::COL_TILES> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
-  wait_full(bars.full_K[0], 0);  // read after write: K and V have landed
-  wait_full(bars.full_V[0], 0);
+  wait_full(bars.full_K, 0);  // read after write: K and V have landed
+  wait_full(bars.full_V, 0);
   PipelineState<Shape::STAGES> state;
   auto now = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, now = work.after(problem, now), state.next()) {
@@ -196,28 +153,22 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> sum_all,
-                    Tensor<int> tickets, Tensor<int> turns, int heads_at_once) {
+                    int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
   const BackwardShared<T, Shape> shared;
-  auto& bars = shared.barriers();
-  if (threadIdx.x == 0) {
-    shared.initialize();
-    const auto next = tickets.head(0, 0).address(0, 0);
-    const int end = static_cast<int>(gridDim.x);
-    bars.work_id[0] = atomicAdd(next, 1);
-    if (bars.work_id[0] == end - 1) atomicSub(next, end);  // all tickets are drawn: reset for the next launch
-  }
-  __syncthreads();  // read after write: all threads see the ticket and the initialised mbarriers. From here on roles differ
-  const WorkFromTheEnd<Shape> work(rule.problem, heads_at_once, __shfl_sync(ALL_LANES, bars.work_id[0], 0));
+  const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
+  if (threadIdx.x == 0) shared.initialize();
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  __syncthreads();
 
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
     const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;
-    if (role > 2 || !elect_one()) return;
+    if (role > 1 || !elect_one()) return;
     if (role == 0) {
       produce(shared, maps, rule.problem, all.LD, work);
     } else {
-      add(shared, rule.problem, sum_all, turns, work, role - 1);
+      add(shared, rule.problem, sum_all, work);
     }
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
@@ -231,12 +182,10 @@ void start(const Attention& a) {
     const Problem& p = a.problem;
     const TensorRef& sum = a.workspace("sum_dQ");
     const BackwardMaps maps = backward_maps<Shape>(a);
-    // No block stores dQ of queries that see no key: clear it here.
-    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, p.causal && p.Nq > p.Nk ? &sum : nullptr);
+    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &sum);
     const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(p.B * p.Hkv);
-    launch("backward_ordered", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), view<int>(a.workspace("tickets")),
-           view<int>(a.workspace("turns")), heads_at_once<Shape>(a));
+    launch("backward_bulk", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)}, backward_kernel<T, Shape>,
+           score_rule(a), maps, all, view<float>(sum), heads_at_once<Shape>(a));
     convert<T, Shape::Width>(a, sum);
   });
 }
@@ -257,18 +206,7 @@ constexpr CompiledShape shapes[] = {
     compiled<128, 64, 64>("twice as many blocks, little shared memory"),
 };
 
-const Variant variant = [] {
-  Variant step = hopper_backward_step<shapes>("ordered", "blocks take turns at dQ: the same bits in each run");
-  step.workspace = [](const Problem& p, Pass pass) {
-    std::vector<WorkspaceSpec> list = summing_workspace(p, pass);
-    if (pass == Pass::forward) return list;
-    list.push_back({.name = "tickets", .shape = {1, 1, 1, 1}, .zeroed = true});
-    list.push_back({.name = "turns", .shape = {p.B, p.H, 1, padded_queries(p) / GROUP_ROWS}, .zeroed = true});
-    return list;
-  };
-  step.atomic_dQ = false;
-  return step;
-}();
+const Variant variant = hopper_backward_step<shapes>("bulk", "an adder warp sends dQ, a tile at a time");
 
 }  // namespace
-}  // namespace flash::tensor_cores
+}  // namespace flash::tensor_cores::hopper_backward_4
