@@ -23,12 +23,11 @@ def embeddings(rows):
 
 @table("00_introduction.md", "its score of *the*")
 def three_tokens(rows):
-    for head in (0, 1):
-        q, k, v = ([row[2 * head : 2 * head + 2] for row in product(TOKENS, weights)] for weights in WEIGHTS)
-        for s in product(q, list(zip(*k))):
-            s = [x / math.sqrt(2) for x in s]
-            p = [math.exp(x) / sum(map(math.exp, s)) for x in s]
-            yield s, p, product([p], v)[0]
+    q, k, v = ([row[:2] for row in product(TOKENS, weights)] for weights in WEIGHTS)  # of head 0
+    for s in product(q, list(zip(*k))):
+        s = [x / math.sqrt(2) for x in s]
+        p = [math.exp(x) / sum(map(math.exp, s)) for x in s]
+        yield s, p, product([p], v)[0]
 
 
 @table("00_introduction.md", "arithmetic, µs")

@@ -1,4 +1,4 @@
-"""The picture of docs/01_naive.md, section 2."""
+"""The pictures of docs/01_naive.md: the tiled product of section 2, the gradients of section 4."""
 
 from tools.svg import Picture
 
@@ -47,4 +47,40 @@ def tiled_product():
     return p
 
 
-PICTURES = [tiled_product]
+def gradients_01():
+    """The matrices of both passes, with the equation and the second operand of each step."""
+    p = Picture(920, 310, "The forward pass from Q, K and V to O, and the backward pass from dO to dV, dP, dS, dQ and dK")
+    wide, high, top, bottom = 74, 40, 66, 186
+    columns = [116, 330, 530, 770]
+
+    def step(a, b, y, equation, operand):
+        """An arrow between two columns, with its equation above and the other operand below."""
+        start, end = (columns[a] + wide, columns[b]) if a < b else (columns[a], columns[b] + wide)
+        p.arrow(start, y + high / 2, end, y + high / 2)
+        p.label((start + end) / 2, y + high / 2 - 8, equation, 12)
+        p.note((start + end) / 2, y + high / 2 + 18, operand, size=12)
+
+    p.label(20, top + 25, "forward", 14, "start", bold=True)
+    p.label(20, bottom + 25, "backward", 14, "start", bold=True)
+    for y, names in [(top, ["Q, K", "S", "P", "O"]), (bottom, ["dQ, dK", "dS", "dP", "dO"])]:
+        for x, name in zip(columns, names):
+            p.box(x, y, wide, high, "c2" if name in ("S", "P", "dS", "dP") else "c1", name, 15)
+    p.box(columns[2], bottom + 72, wide, high, "c1", "dV", 15)
+    for a, b, y, equation, operand in [
+        (0, 1, top, "(1.1)", ""),
+        (1, 2, top, "(1.2)", ""),
+        (2, 3, top, "(1.3)", "with V"),
+        (3, 2, bottom, "(1.11)", "with V"),
+        (2, 1, bottom, "(1.12)", "with P"),
+        (1, 0, bottom, "(1.13), (1.14)", "with K, with Q"),
+    ]:
+        step(a, b, y, equation, operand)
+    p.line(columns[3] + wide / 2, bottom + high, columns[3] + wide / 2, bottom + 92)
+    p.arrow(columns[3] + wide / 2, bottom + 92, columns[2] + wide, bottom + 92)
+    p.label((columns[2] + wide + columns[3]) / 2, bottom + 84, "(1.10)", 12)
+    p.note((columns[2] + wide + columns[3]) / 2, bottom + 110, "with P", size=12)
+    p.note(270, bottom + 88, "S, P, dP and dS have Nq × Nk elements, the others N × d.", "P is kept from the forward to the backward pass.")
+    return p
+
+
+PICTURES = [tiled_product, gradients_01]

@@ -1,0 +1,76 @@
+"""The pictures of docs/02_safe_softmax.md and docs/04_fa1_forward.md: which sectors a load of a warp touches, and a row after each tile."""
+
+from math import exp
+
+from tools.svg import Picture
+
+SECTOR, LANES = 8, 32  # elements of 4 bytes; threads of a warp
+SCORES, TILE = [1, 2, 4, 0], 2  # the running example
+
+
+def row_owners_02():
+    """The rows of S that a warp reads: a thread per row, and a warp per row."""
+    p = Picture(980, 320, "One load of a warp: with a thread per row 32 sectors in 32 rows, with a warp per row four sectors of one row")
+    rows, cell, top = 8, 11, 86
+    for left, title, subtitle, thread_per_row in [
+        (60, "a thread per row", f"one load: {LANES} sectors, {4 * LANES} of {SECTOR * 4 * LANES} bytes used", True),
+        (530, "a warp per row", f"one load: {LANES // SECTOR} sectors, all {4 * LANES} bytes used", False),
+    ]:
+        p.label(left + LANES * cell / 2, 32, title, 16, bold=True)
+        p.note(left + LANES * cell / 2, 54, subtitle)
+
+        def kind(r, c, thread_per_row=thread_per_row):
+            if thread_per_row:
+                return "c0" if c >= SECTOR else "c2" if c == 3 else "c1"
+            return "c2" if r == 0 else "c0"
+
+        p.grid(left, top, rows, LANES, (cell, 20), kind)
+        for c in range(0, LANES + 1, SECTOR):
+            p.line(left + c * cell, top - 6, left + c * cell, top + rows * 20, "strong")
+        for s in range(LANES // SECTOR):
+            p.note(left + (s + 0.5) * SECTOR * cell, top - 10, "a sector", size=12)
+        for r in range(rows):
+            p.note(left - 8, top + 20 * r + 15, f"row {r}", size=12, anchor="end")
+        if thread_per_row:
+            for r in range(rows):
+                p.label(left + LANES * cell + 8, top + 20 * r + 15, f"lane {r}", 12, "start")
+        else:
+            p.label(left + LANES * cell + 8, top + 15, "all lanes", 12, "start")
+    p.note(
+        490,
+        top + rows * 20 + 32,
+        "The first 8 rows and 32 columns of S. On the left each lane reads column 3 of its row and gets the other seven elements of the sector,",
+        "which it needs in other iterations, if they are still in the cache by then. On the right a warp uses its four sectors at once.",
+    )
+    return p
+
+
+def two_tiles_04():
+    """Query 0 of the example by hand: its output as bars, after each tile."""
+    p = Picture(
+        820, 350, "The row of scores 1, 2, 4, 0 in two tiles: after tile 1 everything from tile 0 has shrunk by e to the power of 2 - 4"
+    )
+    base, high, wide = 268, 170, 44
+    for left, seen, title in [(70, TILE, "after tile 0"), (450, 2 * TILE, "after tile 1")]:
+        m = max(SCORES[:seen])
+        weights = [exp(s - m) for s in SCORES[:seen]]
+        total = sum(weights)
+        p.label(left + 150, 32, title, 16, bold=True)
+        p.note(left + 150, 54, f"m = {m}, ℓ = {total:.3f}")
+        for key, weight in enumerate(weights):
+            x, height = left + 20 + 68 * key, max(weight / total * high, 1.5)
+            p.rect(x, base - height, wide, height, "c1" if key < TILE else "c2")
+            p.label(x + wide / 2, base - height - 8, f"{weight / total:.3f}", 13)
+        for key, score in enumerate(SCORES):
+            x = left + 20 + 68 * key + wide / 2
+            p.label(x, base + 20, f"key {key}", 13)
+            p.note(x, base + 38, f"score {score}" if key < seen else "in tile 1", size=12)
+        p.line(left + 10, base, left + 290, base)
+    p.arrow(372, base - 90, 440, base - 90)
+    p.label(405, base - 100, "× 0.154", 12)
+    p.note(405, base - 72, "(4.4)", size=12)
+    p.note(410, 338, "Bars are the elements of O, since the values are unit vectors: the weights of the keys so far, which sum to 1.")
+    return p
+
+
+PICTURES = [row_owners_02, two_tiles_04]
