@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <string_view>
 
 namespace flash {
 namespace {
@@ -40,14 +39,11 @@ std::int64_t element_bytes(const Variant& variant, const Problem& problem, Pass 
 
 }  // namespace
 
-std::string unknown_to(const Variant& variant, const Problem& problem) {
-  std::string text;
-  for (const std::string& name : names_of(features_of(problem) & ~variant.takes)) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
-
 std::string refusal(const Variant& variant, const Problem& problem) {
-  if (const std::string unknown = unknown_to(variant, problem); !unknown.empty()) return "it does not know " + unknown;
+  std::string unknown;  // as on the command line
+  for (const std::string& name : names_of(features_of(problem) & ~variant.takes))
+    unknown += (unknown.empty() ? "" : ", ") + name;
+  if (!unknown.empty()) return "it does not know " + unknown;
   if (std::find(variant.dtypes.begin(), variant.dtypes.end(), problem.dtype) == variant.dtypes.end()) {
     std::string allowed;
     for (const Dtype dtype : variant.dtypes) allowed += (allowed.empty() ? "" : ", ") + std::string(to_string(dtype));
@@ -95,6 +91,12 @@ const std::vector<Variant>& variants(Backend backend) {
     }
   }
   return variants;
+}
+
+const Variant* find_variant(Backend backend, std::string_view name) {
+  const std::vector<Variant>& all = variants(backend);
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Variant& variant) { return variant.name == name; });
+  return found == all.end() ? nullptr : &*found;
 }
 
 std::string name_clash(Backend backend) {

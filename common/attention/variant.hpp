@@ -7,6 +7,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace flash {
@@ -47,9 +48,6 @@ struct Variant {
   Predict predict = nullptr;  ///< likewise; null: nothing is predicted
 };
 
-/// What the problem has that the variant does not know, as on the command line; "" if it knows all.
-std::string unknown_to(const Variant&, const Problem&);
-
 /// "" or why the variant takes a problem on no device: what it does not know, its dtypes, its largest head dimension, its own refusal.
 std::string refusal(const Variant&, const Problem&);
 
@@ -64,6 +62,9 @@ enum class Backend { gpu, cpu };
 /// The variants of the running stage for one backend, in the order of their file numbers; empty for gpu in a CPU-only build.
 /// Filled by the source that add_stage() generates for the stage.
 const std::vector<Variant>& variants(Backend);
+
+/// The one of that name; null if there is none.
+const Variant* find_variant(Backend, std::string_view name);
 
 /// "" or which two kernel files have given their variants the same name, so that nobody could choose the second.
 std::string name_clash(Backend);

@@ -4,7 +4,7 @@
 #include "common/attention/device.hpp"
 #include "common/base/error.hpp"
 #include "common/base/process.hpp"
-#include "common/harness/device_json.hpp"
+#include "common/harness/json.hpp"
 
 #include <algorithm>
 #include <cctype>

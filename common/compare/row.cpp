@@ -1,7 +1,7 @@
 #include "common/compare/row.hpp"
 
+#include "common/harness/json.hpp"
 #include "common/harness/parse.hpp"
-#include "common/harness/problem_json.hpp"
 #include "common/harness/tiles.hpp"
 
 #include <algorithm>

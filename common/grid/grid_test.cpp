@@ -222,7 +222,6 @@ TEST_CASE("grid: repeated runs agree to the last bit") {
 TEST_CASE("cpu: thread orders agree to the last bit") {
   Problem problem = problem_of({.H = 2, .Hkv = 1, .Nq = 35, .Nk = 43, .d = 24});
   problem.causal = true;
-  const simt::Options usual = simt::options();
   for (const Variant& variant : variants_for(problem)) {
     const Pass pass = deepest_pass(variant);
     const Inputs inputs = make_inputs(problem, InputKind::normal, 29, pass);
@@ -232,33 +231,32 @@ TEST_CASE("cpu: thread orders agree to the last bit") {
     std::vector<std::pair<simt::Order, std::uint64_t>> orders{{simt::Order::forward, 0}, {simt::Order::random, 1}};
     if (!sanitized()) orders.insert(orders.end(), {{simt::Order::reverse, 0}, {simt::Order::random, 2}});
     for (const auto& entry : orders) {
-      simt::Options options = usual;
+      simt::Options options = simt::options();
       options.order = entry.first;
       options.seed = entry.second;
-      simt::set_options(options);
+      const simt::Simulated simulated(options);
       runner.run();
       if (!first) first = runner.results();
       CHECK_MESSAGE(repeats(variant, checker, *first, runner.results()), std::string(variant.name)
                                                                              << ", order " << static_cast<int>(entry.first));
     }
   }
-  simt::set_options(usual);
 }
 
 TEST_CASE("cpu: no two threads race, none reads memory that nobody wrote, and the outputs are written whole") {
   if (!simt::can_watch()) return;  // the race preset has its own way
-  const simt::Options usual = simt::options();
+  simt::Options watching = simt::options();
+  watching.watch = true;
   for (const Problem& problem : {problem_of({.H = 2, .Hkv = 1, .Nq = 35, .Nk = 43, .d = 24}),
                                  problem_of({.H = 1, .Hkv = 1, .Nq = 66, .Nk = 130, .d = 40})}) {
     for (const Variant& variant : variants_for(problem)) {
       const Pass pass = deepest_pass(variant);
       Runner runner(device(), variant, problem, make_inputs(problem, InputKind::normal, 31, pass), pass);
-      simt::Options watching = usual;
-      watching.watch = true;
-      simt::set_options(watching);
       simt::reset_findings();
-      runner.run();
-      simt::set_options(usual);
+      {
+        const simt::Simulated watched(watching);
+        runner.run();
+      }
       const simt::Findings found = simt::findings();
       CHECK(found.accesses > 0);
       for (const simt::Race& race : found.races) FAIL_CHECK(std::string(variant.name) << ": " << sentence(race));

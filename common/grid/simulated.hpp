@@ -6,14 +6,7 @@
 
 namespace flash::grid {
 
-/// Lets the simulator stand for another GPU, or run threads and blocks in another order, until the end of a scope.
-struct Simulated {
-  explicit Simulated(const simt::Options& options) { simt::set_options(options); }
-  ~Simulated() { simt::set_options(before); }
-  Simulated(const Simulated&) = delete;
-  Simulated& operator=(const Simulated&) = delete;
-  const simt::Options before = simt::options();
-};
+using simt::Simulated;
 
 inline Problem causal(Problem p) {
   p.causal = true;

@@ -27,9 +27,8 @@ std::vector<Variant> variants_for(const Problem& problem) {
   std::vector<Variant> taking = variants();
   std::erase_if(taking, [&](const Variant& variant) {
     static std::set<std::string> said;
-    const std::string unknown = unknown_to(variant, problem), refused = refusal_on(variant, problem, device().limits());
-    const std::string why = !unknown.empty() ? " does not know " + unknown : !refused.empty() ? ": " + refused : "";
-    const std::string line = "not tested: " + std::string(variant.name) + why;
+    const std::string why = refusal_on(variant, problem, device().limits());
+    const std::string line = "not tested: " + std::string(variant.name) + ": " + why;
     if (!why.empty() && said.insert(line).second) std::puts(line.c_str());
     return !why.empty();
   });
@@ -37,10 +36,9 @@ std::vector<Variant> variants_for(const Problem& problem) {
 }
 
 const Variant& variant_named(std::string_view name) {
-  for (const Variant& variant : flash::variants(device().info().kind)) {
-    if (variant.name == name) return variant;
-  }
-  throw std::logic_error("no variant is called " + std::string(name));
+  const Variant* const found = find_variant(device().info().kind, name);
+  if (found == nullptr) throw std::logic_error("no variant is called " + std::string(name));
+  return *found;
 }
 
 Results<float> run(const Variant& variant, const Problem& problem, const Inputs& inputs, Pass pass) {

@@ -11,18 +11,6 @@
 namespace flash {
 namespace {
 
-/// Sets the simulator's options, and the old ones in the end.
-class WithOptions {
- public:
-  explicit WithOptions(const simt::Options& options) : usual_(simt::options()) { simt::set_options(options); }
-  ~WithOptions() { simt::set_options(usual_); }
-  WithOptions(const WithOptions&) = delete;
-  WithOptions& operator=(const WithOptions&) = delete;
-
- private:
-  simt::Options usual_;
-};
-
 const TensorCheck* find(const CheckReport& check, const char* name) {
   const auto found = std::ranges::find(check.tensors, name, &TensorCheck::tensor);
   return found == check.tensors.end() ? nullptr : &*found;
@@ -216,7 +204,7 @@ std::optional<Diagnosis> diagnose(Runner& runner, const Inputs& inputs, const Sa
   {
     simt::Options options = simt::options();
     options.watch = true;
-    const WithOptions watching(options);
+    const simt::Simulated watched(options);
     runner.run();
   }
   const simt::Findings findings = simt::findings();

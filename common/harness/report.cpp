@@ -12,7 +12,7 @@ using namespace report;
 
 namespace {
 
-std::string input_text(const RunRecord& run) {
+std::string input_text(const Heading& run) {
   const std::string source =
       run.load.empty() ? std::string(to_string(run.input)) + ", seed " + std::to_string(run.seed) : "loaded from " + run.load;
   return source + (run.note.empty() ? "" : " (" + run.note + ")");
@@ -68,7 +68,7 @@ std::string report::device_text(const Json& device) {
   return of("name") + ", sm_" + of("sm") + ", CUDA " + of("cuda") + ", driver " + of("driver");
 }
 
-std::string report::heading_text(const RunRecord& run, const Json& json) {
+std::string report::heading_text(const Heading& run, const Json& json) {
   return line("pass", json.at("pass")) + line("problem", describe(run.problem)) + line("input", input_text(run)) +
          line("device", device_text(json.at("device")));
 }

@@ -13,10 +13,6 @@
 
 namespace flash {
 
-/// Without subtracting a row's max, exp gives infinity above ln of the largest fp32 number, and loses bits and in the end
-/// everything below ln of the smallest normal one, 2^-126. It is 0 below ln of half the smallest number of all, 2^-150 (-103.97).
-constexpr float exp_overflows_beyond = 88.72f, exp_underflows_below = -87.34f;
-
 /// What the simulator can tell of the threads of a run, and of why its result is wrong.
 struct Diagnosis {
   std::vector<std::string> mistakes;  ///< races: wrong whatever the result is
@@ -24,8 +20,8 @@ struct Diagnosis {
   bool complete = true;               ///< false: of a large problem only the first accesses were looked at
 };
 
-/// One finished run. What was not asked for is absent.
-struct RunRecord {
+/// What is run.
+struct Heading {
   StageInfo stage;
   Variant variant;
   Pass pass = Pass::forward;
@@ -33,10 +29,14 @@ struct RunRecord {
   Problem problem;
   InputKind input = InputKind::normal;
   std::uint64_t seed = 0;
-  std::string load;            ///< folder of the inputs; empty: made from the seed
-  std::string note;            ///< one line about the inputs
-  std::optional<Tiles> tiles;  ///< of the pass; absent if the variant has nothing to choose
+  std::string load;  ///< folder of the inputs; empty: made from the seed
+  std::string note;  ///< one line about the inputs
   std::size_t workspace_bytes = 0;
+};
+
+/// One finished run. What was not asked for is absent.
+struct RunRecord : Heading {
+  std::optional<Tiles> tiles;  ///< of the pass; absent if the variant has nothing to choose
   std::optional<CheckReport> check;
   std::optional<float> largest_score;  ///< of the worst row, if it explains why the check failed; may be infinite or NaN
   std::optional<Diagnosis> diagnosis;  ///< CPU
@@ -61,9 +61,9 @@ struct TunedTiles {
   bool passed() const { return !check || check->passed; }
 };
 
-/// A run of --tune. `run` has no results of its own.
+/// A run of --tune.
 struct TuneRecord {
-  RunRecord run;
+  Heading run;
   std::vector<TunedTiles> choices;  ///< the default first
 
   bool passed() const {

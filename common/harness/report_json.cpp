@@ -1,7 +1,6 @@
 #include "common/harness/report_json.hpp"
 #include "common/attention/cost.hpp"
-#include "common/harness/device_json.hpp"
-#include "common/harness/problem_json.hpp"
+#include "common/harness/json.hpp"
 
 namespace flash {
 
@@ -10,7 +9,7 @@ using report::Json;
 namespace {
 
 /// 10^12 FLOPs per second of the median.
-double tflops(const RunRecord& run, const Timing& time) {
+double tflops(const Heading& run, const Timing& time) {
   return time.median_ms > 0 ? flops(run.problem, run.pass) / (time.median_ms * 1e9) : 0;
 }
 
@@ -33,7 +32,7 @@ Json listed_choice(const TileChoice& choice) {
   return json;
 }
 
-Json problem_json(const RunRecord& run) {
+Json problem_json(const Heading& run) {
   Json json = problem_json(run.problem);
   if (run.load.empty()) {
     json["input"] = to_string(run.input);
@@ -107,8 +106,7 @@ Json time_json(const Timing& time) {
           {"first_enqueue_ms", time.first_enqueue_ms}};
 }
 
-/// What was run, without results.
-Json heading_json(const RunRecord& run) {
+Json heading_json(const Heading& run) {
   Json json{{"stage", run.stage.name},
             {"variant", run.variant.name},
             {"pass", to_string(run.pass)},
@@ -149,7 +147,7 @@ Json report::to_json(const RunRecord& run) {
 }
 
 Json report::to_json(const TuneRecord& record) {
-  const RunRecord& run = record.run;
+  const Heading& run = record.run;
   const TunedTiles* fastest = nullptr;  // of those that were timed
   Json rows = Json::array();
   for (const TunedTiles& tuned : record.choices) {

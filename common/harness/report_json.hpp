@@ -41,7 +41,7 @@ std::string line(const char* label, const std::string& text);
 std::string device_text(const Json& device);
 
 /// Pass, problem, input and device, a line each.
-std::string heading_text(const RunRecord&, const Json&);
+std::string heading_text(const Heading&, const Json&);
 
 /// Where a tensor is wrong most. Elements that are not finite are described in words: they are no result.
 std::string worst_text(const std::string& tensor, const Json& check);

@@ -208,11 +208,4 @@ std::size_t Runner::workspace_bytes() const {
   return sum;
 }
 
-std::size_t Runner::total_bytes() const {
-  std::size_t sum = workspace_bytes();
-  for (const Buffer& buffer : inputs_) sum += buffer.bytes();
-  for (const Buffer& buffer : outputs_) sum += buffer.bytes();
-  return sum;
-}
-
 }  // namespace flash

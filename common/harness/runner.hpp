@@ -48,7 +48,6 @@ class Runner {
   Counters count();
 
   std::size_t workspace_bytes() const;  ///< extra memory beyond inputs and outputs
-  std::size_t total_bytes() const;
 
  private:
   void launch(Pass);

@@ -24,12 +24,6 @@ std::string names(const std::vector<Variant>& list) {
   return text;
 }
 
-void require_backward(const StageInfo& stage, const Variant& variant, Pass pass) {
-  if (pass == Pass::forward || variant.backward != nullptr) return;
-  throw UsageError("--pass is backward, but " + stage.name + " variant " + variant.name + " has none; allowed: forward" +
-                   (stage.backward_stage.empty() ? "" : "; " + stage.backward_stage + " has a backward pass"));
-}
-
 double elements(const std::array<std::int64_t, 4>& shape) {
   double product = 1;
   for (const std::int64_t extent : shape) product *= static_cast<double>(extent);
@@ -67,20 +61,21 @@ std::unique_ptr<Device> choose_device(const Options& options) {
   return open_cpu();
 }
 
-const Variant& choose_variant(const StageInfo& stage, const std::vector<Variant>& list, const Options& options) {
-  if (!options.variant.empty()) {
-    const auto found =
-        std::find_if(list.begin(), list.end(), [&](const Variant& variant) { return options.variant == variant.name; });
-    if (found == list.end()) throw UsageError("--variant is '" + options.variant + "'; allowed: " + names(list));
-    require_backward(stage, *found, options.pass);
-    return *found;
-  }
+const Variant& choose_variant(const StageInfo& stage, const Options& options) {
+  const std::vector<Variant>& list = variants(Backend::cpu);
   if (list.empty()) throw std::logic_error(stage.name + " has no kernels");
-  const auto suits = [&](const Variant& variant) { return takes(variant, options.pass, options.problem.dtype); };
-  const auto found = std::find_if(list.rbegin(), list.rend(), suits);
-  if (found != list.rend()) return *found;
-  require_backward(stage, list.back(), options.pass);
-  return list.back();
+  const Variant* chosen = &list.back();
+  if (!options.variant.empty()) {
+    chosen = find_variant(Backend::cpu, options.variant);
+    if (chosen == nullptr) throw UsageError("--variant is '" + options.variant + "'; allowed: " + names(list));
+  } else {
+    const auto suits = [&](const Variant& variant) { return takes(variant, options.pass, options.problem.dtype); };
+    const auto found = std::find_if(list.rbegin(), list.rend(), suits);
+    if (found != list.rend()) return *found;
+  }
+  if (options.pass == Pass::forward || chosen->backward != nullptr) return *chosen;
+  throw UsageError("--pass is backward, but " + stage.name + " variant " + chosen->name + " has none; allowed: forward" +
+                   (stage.backward_stage.empty() ? "" : "; " + stage.backward_stage + " has a backward pass"));
 }
 
 void check_variant(const StageInfo& stage, const Variant& variant, const Problem& problem, const DeviceLimits& limits) {

@@ -13,8 +13,9 @@ namespace flash {
 /// reason if a GPU is demanded and there is none; UsageError if --bench would have to time the CPU.
 std::unique_ptr<Device> choose_device(const Options&);
 
-/// The variant of --variant, or the last one that has the pass and the dtype. UsageError if there is none, or none of that name.
-const Variant& choose_variant(const StageInfo&, const std::vector<Variant>&, const Options&);
+/// The variant of --variant, or the last one that has the pass and the dtype, as built for the CPU: every kernel is. UsageError if there is none,
+/// or none of that name.
+const Variant& choose_variant(const StageInfo&, const Options&);
 
 /// UsageError if the variant cannot take the problem (refusal()); DeviceError if it could, but not on this device.
 void check_variant(const StageInfo&, const Variant&, const Problem&, const DeviceLimits&);

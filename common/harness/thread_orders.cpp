@@ -18,16 +18,13 @@ using simt::Turn;
 class Orders {
  public:
   Orders(Runner& runner, const Variant& variant) : runner_(runner), atomic_dQ_(variant.atomic_dQ) {}
-  ~Orders() { simt::set_options(usual_); }
-  Orders(const Orders&) = delete;
-  Orders& operator=(const Orders&) = delete;
 
   Results<float> results(Order order, Schedule* schedule = nullptr) {
-    simt::Options options = usual_;
+    simt::Options options = simt::options();
     options.order = order;
     options.seed = 1;
     options.schedule = schedule;
-    simt::set_options(options);
+    const simt::Simulated simulated(options);
     runner_.run();
     return runner_.results();
   }
@@ -40,7 +37,6 @@ class Orders {
  private:
   Runner& runner_;
   bool atomic_dQ_;
-  simt::Options usual_ = simt::options();
 };
 
 /// Fewest turns by delta debugging (Zeller and Hildebrandt, 2002): parts of the turns are tried alone, then all but a part, then smaller parts.

@@ -42,10 +42,10 @@ std::vector<TileChoice> tile_choices(const Variant& variant, const Problem& prob
   return choices;
 }
 
-void require_tiles(const std::vector<Variant>& list, const Variant& variant, const std::string& given) {
+void require_tiles(const Variant& variant, const std::string& given) {
   if (variant.tiles != nullptr) return;
   std::string with;
-  for (const Variant& other : list) {
+  for (const Variant& other : variants(Backend::cpu)) {
     if (other.tiles != nullptr) with += (with.empty() ? "" : ", ") + std::string(other.name);
   }
   if (with.empty()) throw UsageError(given + ", but no variant of this stage has tile sizes to choose from; leave it out");

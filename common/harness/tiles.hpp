@@ -19,8 +19,8 @@ Tiles parse_tiles(const std::string& option, const std::string& text);
 /// it has tile sizes, but none that fits.
 std::vector<TileChoice> tile_choices(const Variant&, const Problem&, Pass, const DeviceLimits&);
 
-/// UsageError if the variant has no tile sizes to choose from; it names those of `list` that have. `given`: "--tiles is 64,32".
-void require_tiles(const std::vector<Variant>& list, const Variant&, const std::string& given);
+/// UsageError if the variant has no tile sizes to choose from; it names those that have. `given`: "--tiles is 64,32".
+void require_tiles(const Variant&, const std::string& given);
 
 /// The tile sizes that a run of the pass uses: `wanted`, else the default; absent if there is nothing to choose. UsageError if
 /// `wanted` is none of the choices.

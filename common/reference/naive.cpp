@@ -143,6 +143,11 @@ void finish_key_gradients(const Problem& p, std::size_t count, float* dK, float*
 
 }  // namespace naive
 
+std::vector<float> scores_in_fp32(const Problem& p, const Inputs& inputs, int b, int h, int i) {
+  const naive::Keys keys(p, inputs, b, p.kv_head(h), naive::all_rows(p.Nk));
+  return naive::scores(p, inputs, keys, b, h, i, false);
+}
+
 Results<float> naive_same_precision(const Problem& p, const Inputs& inputs, Pass pass) {
   Results<float> results;
   results.O = HostTensor<float>({p.B, p.H, p.Nq, p.d});

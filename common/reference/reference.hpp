@@ -21,6 +21,9 @@ Results<double> reference(const Problem&, const InputsOf<T>&, Pass);
 /// sums; with fp16/bf16 also P, dS and every output rounded to that type (L stays fp32). Sets the tolerance.
 Results<float> naive_same_precision(const Problem&, const Inputs&, Pass);
 
+/// The scores of query i against all keys as a plain implementation has them in fp32, with their bias; -inf where a mask hides the key.
+std::vector<float> scores_in_fp32(const Problem&, const Inputs&, int b, int h, int i);
+
 /// Rows that are checked when a problem is too big to check whole.
 struct Sample {
   bool whole = true;  ///< everything is checked; the lists are unused

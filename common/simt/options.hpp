@@ -34,6 +34,18 @@ Options options_from_environment();
 Options options();
 void set_options(const Options&);
 
+/// These options until the end of a scope, as for another GPU, or another order of threads and blocks.
+class Simulated {
+ public:
+  explicit Simulated(const Options& options) { set_options(options); }
+  ~Simulated() { set_options(before_); }
+  Simulated(const Simulated&) = delete;
+  Simulated& operator=(const Simulated&) = delete;
+
+ private:
+  const Options before_ = options();
+};
+
 /// What the launches since the last reset did, exactly.
 Counters counters();
 void reset_counters();

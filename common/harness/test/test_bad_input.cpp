@@ -1,10 +1,7 @@
 // Bad input to a real stage program: exit code 2, one line on stderr, nothing on stdout; and the codes of everything else.
-#include "common/base/process.hpp"
+#include "common/harness/test/program.hpp"
 #include "common/harness/test/temporary_folder.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
 #include <cstdlib>
 
 namespace {
@@ -12,10 +9,7 @@ namespace {
 using namespace flash::test;
 using flash::ProcessResult;
 
-ProcessResult stage(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), FLASH_STAGE_PROGRAM);
-  return flash::run_process(arguments, std::chrono::seconds(60));
-}
+ProcessResult stage(const std::vector<std::string>& arguments) { return run_program(FLASH_STAGE_PROGRAM, arguments); }
 
 /// Valid q, k, v of one head, 4 rows, 8 columns.
 void put_good_inputs(const TemporaryFolder& folder) {
@@ -24,65 +18,31 @@ void put_good_inputs(const TemporaryFolder& folder) {
 
 void check_refused(const std::string& name, const std::vector<std::string>& arguments) {
   CAPTURE(name);
-  const ProcessResult result = stage(arguments);
-  CHECK_FALSE(result.timed_out);
-  CHECK(result.signal == 0);
-  CHECK_MESSAGE(result.exit_code == 2, result.error);
-  CHECK(result.output.empty());
-  CHECK_MESSAGE(std::count(result.error.begin(), result.error.end(), '\n') == 1, result.error);
-  CHECK(result.error.size() > 12);
+  flash::test::check_refused(stage(arguments), 2, "01_naive: ");
 }
 
 }  // namespace
 
+// One for each place that refuses; which values are refused is for the tests of each place.
 TEST_CASE("bad input: command lines") {
   const std::vector<std::vector<std::string>> cases{
       {"--batch", "0"},
-      {"--batch", "-1"},
-      {"--batch", "2147483648"},
-      {"--heads", "9223372036854775808"},
-      {"--heads", "0"},
-      {"--heads", "-7"},
-      {"--kv-heads", "0"},
-      {"--kv-heads", "2147483648"},
-      {"--seq", "0"},
-      {"--seq", "-1"},
-      {"--seq", "2147483648"},
-      {"--seq", "9223372036854775808"},
-      {"--seq", "1073741824"},
-      {"--seq-q", "0"},
-      {"--seq-k", "-1"},
-      {"--seq-k", "9223372036854775807"},
-      {"--seq", "abc"},
-      {"--seq", "1e3"},
-      {"--seq", ""},
       {"--seq"},
+      {"--seq", "1073741824"},
       {"--seq", "16", "--seq-q", "16"},
-      {"--head-dim", "0"},
       {"--head-dim", "129"},  // of this stage
-      {"--head-dim", "257"},
-      {"--heads", "6", "--kv-heads", "4"},
-      {"--layout", "qkv", "--seq-q", "3", "--seq-k", "5"},
       {"--layout", "qkv", "--heads", "4", "--kv-heads", "2"},
-      {"--layout", "hbnd"},
-      {"--bias", "full"},
       {"--dtype", "fp64"},
       {"--dtype", "fp16"},  // this stage takes fp32
       {"--scale", "inf"},
-      {"--scale", "nan"},
       {"--seed", "-1"},
-      {"--input", "zeros"},
-      {"--pass", "sideways"},
       {"--variant", "no-such-variant"},
-      {"--device", "fpga"},
-      {"--iterations", "0"},
       {"--bench", "--device", "cpu"},
       {"--iterations", "5"},
       {"--load", "/tmp", "--input", "ones"},
       {"--list", "--variant", "no-such-variant"},
       {"--tune"},  // of this stage
       {"--tiles", "32,32"},
-      {"--check"},
       {"--no-such-option"},
       {"stray"},
       {"--causal=perhaps"},
@@ -219,8 +179,6 @@ TEST_CASE("exit codes: good runs, answers, a failed check, too little memory") {
   explains({"--input", "ones", "--scale=-1.5"}, "exp underflows");  // exp gives 2e-42, whose inverse overflows
   explains({"--input", "ones", "--scale", "1e38"}, "scores of that row overflow fp32 themselves");
 
-  const ProcessResult huge = stage({"--device", "cpu", "--batch", "1", "--heads", "1", "--seq", "2000000", "--head-dim", "1"});
-  CHECK(huge.exit_code == 3);
-  CHECK(huge.output.empty());
-  CHECK(std::count(huge.error.begin(), huge.error.end(), '\n') == 1);
+  flash::test::check_refused(stage({"--device", "cpu", "--batch", "1", "--heads", "1", "--seq", "2000000", "--head-dim", "1"}),
+                             3);
 }

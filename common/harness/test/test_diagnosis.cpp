@@ -2,6 +2,7 @@
 #include "common/device/device.cuh"
 #include "common/harness/diagnosis.hpp"
 #include "common/harness/inputs.hpp"
+#include "common/simt/options.hpp"
 #include "common/simt/test/zoo.hpp"
 
 #include <string>
@@ -104,6 +105,8 @@ TEST_CASE("diagnosis: a missing barrier, with both lines, whatever the result is
   CHECK(has(all(early), {BUG("write") + " writes and "}));
   CHECK(has(all(early), {BUG("read") + " reads the same shared memory"}));
   CHECK(has(all(early), {"depends on the order of the threads"}));
+  CHECK_FALSE(simt::options().watch);  // as before, and in the usual order
+  CHECK(simt::options().order == simt::Order::forward);
 
   const RunRecord late = run<Mistake::late_race>();
   CAPTURE(all(late));

@@ -1,7 +1,5 @@
 // A real stage program and what is around it: environment variables, and output that cannot be written.
-#include "common/base/process.hpp"
-
-#include <doctest/doctest.h>
+#include "common/harness/test/program.hpp"
 
 #include <cstdlib>
 
@@ -9,9 +7,8 @@ namespace {
 
 using flash::ProcessResult;
 
-ProcessResult stage(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), FLASH_STAGE_PROGRAM);
-  return flash::run_process(arguments, std::chrono::seconds(60));
+ProcessResult stage(const std::vector<std::string>& arguments) {
+  return flash::test::run_program(FLASH_STAGE_PROGRAM, arguments);
 }
 
 }  // namespace

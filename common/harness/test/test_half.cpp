@@ -1,20 +1,19 @@
 // A stage in 16 bits beside one in fp32: what runs without --dtype, and what each refuses.
-#include "common/base/process.hpp"
+#include "common/harness/test/program.hpp"
 
-#include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
 #include <cstdlib>
 
 namespace {
 
 using flash::ProcessResult;
+using flash::test::check_refused;
 using Json = nlohmann::json;
 
 ProcessResult run(const char* program, std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), {program, "--device", "cpu", "--seq", "20", "--heads", "1"});
-  return flash::run_process(arguments, std::chrono::seconds(60));
+  arguments.insert(arguments.begin(), {"--device", "cpu", "--seq", "20", "--heads", "1"});
+  return flash::test::run_program(program, arguments);
 }
 
 /// The report of a run that has to pass.
@@ -23,13 +22,6 @@ Json report(std::vector<std::string> arguments) {
   const ProcessResult result = run(FLASH_HALF_STAGE, arguments);
   CHECK_MESSAGE(result.exit_code == 0, result.error);
   return Json::parse(result.output);
-}
-
-void check_refused(const ProcessResult& result, int exit_code, const std::string& message) {
-  CHECK(result.exit_code == exit_code);
-  CHECK(result.output.empty());
-  CHECK_MESSAGE(std::count(result.error.begin(), result.error.end(), '\n') == 1, result.error);
-  CHECK_MESSAGE(result.error.find(message) != std::string::npos, result.error);
 }
 
 }  // namespace

@@ -159,15 +159,12 @@ TEST_CASE("report: an unknown peak is null, not a division by zero") {
   CHECK(report_of(run, Format::text).find("peak") == std::string::npos);
 }
 
-TEST_CASE("report: the text of a failed check names the worst element and explains the overflow") {
+TEST_CASE("report: the text of a failed check names the worst element") {
   const std::string text = words(report_of(failed_run(), Format::text));
   CHECK(text.find("FAILED") != std::string::npos);
   CHECK(text.find(
             "o is wrong (12 elements not finite), worst at batch 1, head 2, row 3, column 4: got not finite, expected 0.25") !=
         std::string::npos);
-  CHECK(text.find("reach 120") != std::string::npos);
-  CHECK(text.find("88.7") != std::string::npos);
-  CHECK(text.find("02_safe_softmax") != std::string::npos);
   CHECK(text.find("nan") == std::string::npos);
 }
 
@@ -281,7 +278,7 @@ TEST_CASE("report: which score explains a failed check") {
     return words(report_of(run, Format::text)).find(text) != std::string::npos;
   };
   CHECK(has(120.5f, "reach 120"));
-  CHECK(has(120.5f, "exp overflows"));
+  CHECK(has(120.5f, "exp overflows in fp32 beyond 88.7. 02_safe_softmax"));
   CHECK(has(-640, "The largest score of that row is -640"));
   CHECK(has(-640, "exp underflows"));
   constexpr float infinity = std::numeric_limits<float>::infinity();

@@ -1,29 +1,26 @@
 // --tiles and --tune: what is understood, run, shown and refused.
 #include "common/base/error.hpp"
-#include "common/base/process.hpp"
 #include "common/harness/report.hpp"
 #include "common/harness/test/lines.hpp"
+#include "common/harness/test/program.hpp"
 #include "common/harness/tiles.hpp"
 
-#include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
 #include <filesystem>
 
 namespace {
 
 using namespace flash;
+using flash::test::contains;
 using flash::test::longest_line;
 using flash::test::words;
 using Json = nlohmann::json;
 
 ProcessResult stage(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), {FLASH_TILES_STAGE, "--device", "cpu"});
-  return run_process(arguments, std::chrono::seconds(60));
+  arguments.insert(arguments.begin(), {"--device", "cpu"});
+  return flash::test::run_program(FLASH_TILES_STAGE, arguments);
 }
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 Json json_of(std::vector<std::string> arguments) {
   arguments.emplace_back("--json");
@@ -33,12 +30,7 @@ Json json_of(std::vector<std::string> arguments) {
 }
 
 void check_refused(const std::vector<std::string>& arguments, const std::string& expected) {
-  const ProcessResult result = stage(arguments);
-  CAPTURE(result.error);
-  CHECK(result.exit_code == 2);
-  CHECK(result.output.empty());
-  CHECK(std::count(result.error.begin(), result.error.end(), '\n') == 1);
-  CHECK(contains(result.error, expected));
+  flash::test::check_refused(stage(arguments), 2, expected);
 }
 
 /// Three choices on a GPU: the default, a faster one, a wrong one.
@@ -187,10 +179,10 @@ TEST_CASE("tiles: the report of --tune on a GPU") {
 TEST_CASE("tiles: compare shows the tiles of each row") {
   const std::string folder = std::filesystem::path(FLASH_TILES_STAGE).parent_path().string();
   const auto compare = [&](const char* format) {
-    std::vector<std::string> arguments{FLASH_COMPARE_PROGRAM, "--bin", folder, "--device", "cpu", "--pass", "forward"};
+    std::vector<std::string> arguments{"--bin", folder, "--device", "cpu", "--pass", "forward"};
     for (const char* more : {"--seq", "40", "--head-dim", "8", "--heads", "1"}) arguments.emplace_back(more);
     if (*format != '\0') arguments.emplace_back(format);
-    const ProcessResult result = run_process(arguments, std::chrono::seconds(60));
+    const ProcessResult result = flash::test::run_program(FLASH_COMPARE_PROGRAM, arguments);
     CHECK_MESSAGE(result.exit_code == 0, result.error);
     return result.output;
   };

@@ -1,0 +1,25 @@
+// Why a result is wrong, as far as its numbers alone tell: on a GPU, too. What the simulator can tell is in diagnosis.hpp.
+#pragma once
+
+#include "common/attention/host_tensor.hpp"
+#include "common/attention/problem.hpp"
+#include "common/attention/variant.hpp"
+#include "common/reference/reference.hpp"
+
+#include <optional>
+#include <string>
+
+namespace flash {
+
+/// Without subtracting a row's max, exp gives infinity above ln of the largest fp32 number, and loses bits and in the end
+/// everything below ln of the smallest normal one, 2^-126. It is 0 below ln of half the smallest number of all, 2^-150 (-103.97).
+constexpr float exp_overflows_beyond = 88.72f, exp_underflows_below = -87.34f;
+
+/// The largest score of the row where O or L is most wrong, if that score explains the error; it may be infinite or NaN.
+std::optional<float> explaining_score(const Variant&, const Problem&, const Inputs&, const CheckReport&);
+
+/// For results that failed their check: a sentence if exactly the rows without a visible key are wrong, else "". Looks only at problems
+/// that are checked whole.
+std::string only_empty_rows_wrong(const Problem&, const Inputs&, Pass, const Results<float>& got);
+
+}  // namespace flash
