@@ -54,7 +54,7 @@ __device__ void load_transposed(const SharedMatrix<float>& Qt, const Matrix<cons
 }
 
 /// Starts copying rows row0, row0 + 1, ... of M to a tile [Height, Width], with zeros beyond M's last row and column. A thread
-/// keeps to its four columns, so that its addresses advance by a constant, which is worth 9 % (chapter 06, section 9).
+/// keeps to its four columns, so that its addresses advance by a constant, which is worth 9 % (logbook of stage 06).
 template <class Shape, int Height>
 __device__ void load_async(const SharedMatrix<float>& tile, const Matrix<const float>& M, int row0, bool wide) {
   constexpr int quads = Shape::Width / 4, rows_at_once = Shape::THREADS / quads;

@@ -27,7 +27,7 @@ struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_, THREADS = 2 * HALF;
   static constexpr int QueryLanes = Width % 64 == 0 ? 8 : 4;  // per row of a half of dQ
   static constexpr int ScoreRows = Br * ScoreLanes / HALF, KeyRows = Bc * KeyLanes / HALF, QueryRows = Br * QueryLanes / HALF;
-  // A warp writes rows of ScoreLanes elements to P and dS; with rows SCORE_RUN apart they hit all banks once (07, section 5).
+  // A warp writes rows of ScoreLanes elements to P and dS; with rows SCORE_RUN apart they hit all banks once (07, section 4).
   static constexpr int SCORE_RUN = ScoreRows < ScoreLanes / 4 ? ScoreRows : ScoreLanes / 4;
   using Scores = ThreadTile<ScoreRows, Bc / ScoreLanes, ScoreLanes, 4, SCORE_RUN>;           // S, P or dP, dS: [Br, Bc]
   using KeyGradient = ThreadTile<KeyRows, Width / KeyLanes, KeyLanes, 4, 4, 4>;              // dV or dK: [Bc, Width]

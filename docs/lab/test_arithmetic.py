@@ -149,21 +149,21 @@ def best_of(rows):
         yield [-sum(map(NormalDist().inv_cdf, quantiles)) / steps]
 
 
-@table("08_hopper_forward.md", "exponentials, of these")
+@table("08h_instruments.md", "exponentials, of these")
 def forward_budget(rows):
     for d, (br, bc), *_ in rows:
         clocks = 4 * br * bc * d / WGMMA_FLOPS
         yield clocks, br * bc / EX2 / clocks, (64 + 2048 / bc + 4096 / br) / SHARED_BYTES, 4096 / br
 
 
-@table("08_hopper_forward.md", "the producer waits for")
+@table("08h_instruments.md", "the producer waits for")
 def ring(rows):
     for tile, *_ in rows:
         stage, phase = int(tile) % 2, int(tile) // 2
         yield stage, phase, f"empty{stage}, phase {phase - 1}", (phase - 1) % 2, f"full{stage}, phase {phase}", phase % 2
 
 
-@table("08_hopper_forward.md", "registers at the launch")
+@table("08_hopper_forward.md", "registers at launch")
 def forward_registers(rows):
     for d, (_, bc), threads, given, (producer, consumer), *_ in rows:
         groups, live = threads / 128 - 1, (bc / 2, bc / 4, d / 2)
@@ -217,6 +217,14 @@ def backward_resident(rows):
         yield br + d, room, (of_v, blocks), (of_k, blocks), br + d + 4 * (of_v + of_k), *busy
 
 
+@table("08_tensor_cores.md", "weights of the second tile")
+def lazy_maximum(rows):
+    """The row 1, 2, 4, 0 in two tiles, whose values are unit vectors: with the maximum of all scores, and with that of the first tile."""
+    for _, m, *_ in rows:
+        o = [math.exp(s - m) for s in (1, 2, 4, 0)]
+        yield m, o[2:], sum(o), o, [x / sum(o) for x in o], m + math.log(sum(o))
+
+
 @table("08_tensor_cores_backward.md", "bytes for S, dP")
 def operand_bytes(rows):
     for _, _, (br, _), keys, *_ in rows:
@@ -224,15 +232,7 @@ def operand_bytes(rows):
         yield right + left, right, right + left / 2, (right + left / 2) / 216
 
 
-@table("08_tensor_cores_backward.md", "place in the sum")
-def places_of_dq(rows):
-    for fragment, lane, *_ in rows:
-        held = [(lane // 4 + 8 * (e // 2), lane % 4 * 2 + e % 2 + 8 * fragment) for e in range(4)]
-        first = 4 * (fragment * WARP + lane)
-        yield [x for pair in held for x in pair], (first, first + 3)
-
-
-@table("08_tensor_cores_backward.md", "with softmax beside")
+@table("08_tensor_cores_backward.md", "others per product")
 def bounds_of_the_backward_pass(rows):
     for d, (br, bc), products, *_ in rows:
         yield 10 * br * bc * d / MMA_FLOPS, 3 * br * bc / WARP / products, None, None, br * bc / EX2, None, None

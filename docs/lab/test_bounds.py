@@ -77,6 +77,9 @@ def order_of_sums(rows):
         yield error, error / single, math.sqrt(1 / chains + 1 / length) if chains > 1 else 1
 
 
+EXPF = 8  # instructions: ex2, and seven around it
+
+
 def tiles_of_06(step, d):
     """Of the defaults: S and O of a thread, keys of a tile, lanes on a row, threads."""
     if d == 64:
@@ -89,7 +92,17 @@ def loads_of_06(step, d):
     return ((sr + sc) * d + sr * bc) / 4 + oc * bc / (1 if step < 5 else 4)
 
 
-@table("06_fa2_forward.md", "numbers per multiply-add")
+@table("06_fa2_forward.md", "predicted gain")
+def heads_and_tiles(rows):
+    """(4.8) and (6.7) of causal problems."""
+    for problem, *_ in rows:
+        batch, heads, n, d = problem
+        per_head = n * (n + 1) / 2 * 9 * d / 256 / CLOCK * 1e3
+        bounds = math.ceil(batch * heads / SMS) * per_head, batch * heads / SMS * per_head
+        yield *bounds, bounds[0] / bounds[1]
+
+
+@table("06b_fast_product.md", "elements read per multiply-add")
 def loads_06(rows):
     """Step 1 has one row of eight scores, four columns at a time."""
     yield (4 + 2 * 32) / 64, (1 + 2 * 8) / 64
@@ -100,38 +113,32 @@ def loads_06(rows):
         yield (sum(s) * d + sum(o) * bc) / products, loads_of_06(step, d) / products
 
 
-@table("06_fa2_forward.md", "O rescaled")
+@table("06b_fast_product.md", "O rescaled")
 def issued_06(rows):
     """(6.8)"""
-    for step, d, (_, bc), *_ in rows:
-        s, o, _, lanes, threads = tiles_of_06(step, d)
+    for step, d, *_ in rows:
+        step = max(step) if isinstance(step, tuple) else step
+        s, o, bc, lanes, threads = tiles_of_06(step, d)
         size, short = math.prod(s), step >= 6
         products = size * d + math.prod(o) * bc
+        softmax = 5 if short else 3 + EXPF
         others = [
             loads_of_06(step, d),
-            (5 if short else 6) * size + s[0] * (5 + 2 * math.log2(lanes)),
+            softmax * size + s[0] * (softmax + 2 * math.log2(lanes)),
+            0 if short else 4 * size,
             math.prod(o),
             size / (1 if step < 5 else 4),
-            0 if short else 4 * size,
             2 * bc * d / 4 / threads * (1 if step >= 4 else 2),
         ]
         share = products / (products + sum(others))
-        yield products, *others, 100 * share, share * FP32 / 1e12
+        yield *others, 100 * share, share * FP32 / 1e12
 
 
-@table("06_fa2_forward.md", "keys of P at a time")
+@table("06b_fast_product.md", "keys of P at a time")
 def chunks(rows):
     for d, (br, bc), keys, *_ in rows:
         parts = [4 * br * d, 4 * bc * (2 * d + 4), 4 * keys * (br + 4)]
         yield *parts, sum(parts), 228 * 1024 // (sum(parts) + 1024) if sum(parts) <= 232448 else None
-
-
-@table("06_fa2_forward.md", "`a`: queries 2, 3")
-def outer_products(rows):
-    sums = [[0] * 4, [0] * 4]
-    for _, a, b, *_ in rows:
-        sums = [[s + x * y for s, y in zip(of_row, b)] for of_row, x in zip(sums, a)]
-        yield sums
 
 
 def halves_of_07(d):
@@ -144,9 +151,9 @@ def halves_of_07(d):
     }[d]
 
 
-@table("07_fa2_backward.md", "numbers per multiply-add | load")
+@table("07_fa2_backward.md", "elements per multiply-add | load")
 def loads_07(rows):
-    for d in (64, 128):
+    for d in dict.fromkeys(row[0] for row in rows):
         *tiles, br, bc = halves_of_07(d)
         products = [math.prod(tile) * depth for tile, depth in zip(tiles, (d, br, bc))]
         numbers = [sum(tile) * depth for tile, depth in zip(tiles, (d, br, bc))]
@@ -197,18 +204,19 @@ def most(products, clocks):
     return products * MMA_FLOPS / clocks * SMS * CLOCK / 1e12
 
 
-@table("08_tensor_cores.md", "others beside each")
+@table("08_tensor_cores.md", "others per product")
 def bounds_of_08(rows):
-    for d, step, (_, bc), *_ in rows:
-        found = needs(step, d, bc)
-        yield *found, most(found[0], max(found[2:]))
+    for d, steps, *_ in rows:
+        for step in steps if isinstance(steps, tuple) else [steps]:
+            products, *found = needs(step, d, 32 if d == 128 and step < 6 else 64)
+        yield *found, most(products, max(found[1:]))
 
 
-@table("08_tensor_cores.md", "rows of a warp")
+@table("08_tensor_cores.md", "rows per warp")
 def rows_of_a_warp(rows):
     for d, rows_of_warp, *_ in rows:
-        products, _, _, beside, _, shared = needs(6, d, 64, rows_of_warp // 16)
-        yield shared, beside, most(products, max(beside, shared))
+        _, _, _, beside, _, shared = needs(6, d, 64, rows_of_warp // 16)
+        yield shared, beside
 
 
 def in_units(size):

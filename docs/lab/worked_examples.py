@@ -43,6 +43,22 @@ def by_hand(rows):
         yield from zip(*merged(scores))
 
 
+@table("06_fa2_forward.md", "tile 0: keys 0, 1")
+def queries_outside(rows):
+    """(6.2) to (6.5), both queries side by side."""
+    columns = []
+    for scores in SCORES:
+        m, l, o = -math.inf, 0.0, [0.0] * 4
+        for first in (0, 2):
+            s, before = scores[first : first + 2], m
+            m = max(m, *s)
+            alpha, p = math.exp(before - m), [math.exp(x - m) for x in s]
+            l = alpha * l + sum(p)
+            o = [alpha * a + b for a, b in zip(o, [0.0] * first + p + [0.0] * (2 - first))]
+            columns.append((s, m, alpha, p, l, o, [x / l for x in o] if first else "", m + math.log(l) if first else ""))
+    yield from zip(*columns)
+
+
 @table("04_fa1_forward.md", "softmax, so $`O`$")
 def at_once(rows):
     for scores in SCORES:
@@ -92,6 +108,20 @@ def row_of_gradients(rows):
     yield *dQ, ""
     yield *dK, abs(sum(dK))
     yield *(x * dO[0] for x in p), sum(p)
+
+
+@table("07_fa2_backward.md", "block of keys 0, 1")
+def two_owners(rows):
+    """(7.1) to (7.6) of the same row, two keys per block."""
+    keys, s = [[1, 3], [2, 0], [4, 1], [0, 2]], SCORES[0]
+    L, tau, q0 = math.log(sum(map(math.exp, s))), 0.5, 2
+    P, dP = [math.exp(x - L) for x in s], [1, 0, 0, 0]
+    dS = [p * (g - P[0]) for p, g in zip(P, dP)]
+    dK = [tau * x * q0 for x in dS]
+    blocks = [slice(0, 2), slice(2, 4)]
+    for values in (s, P, dP, dS, P, dK):
+        yield [values[block] for block in blocks]
+    yield [[tau * sum(x * k[c] for x, k in zip(dS[block], keys[block])) for c in (0, 1)] for block in blocks]
 
 
 @table("autograd.md", "its gradient")

@@ -76,6 +76,13 @@ def first_problem(*arguments):
     return moved_bytes(*arguments).split("\n\n<details>")[0]
 
 
+def one_step(stage, variant):
+    """The table of one variant on the first saved problem."""
+    row = next(row for row in newest("cpu", stage=stage, having="predicted") if row["variant"] == variant)
+    tiles = ", tiles {br} × {bc}".format_map(row["tiles"]) if row.get("tiles") else ""
+    return f"{row['pass'].capitalize()}, {describe(row['problem'])}{tiles}:\n\n{count_table([row])}\n\n{origin([row])}"
+
+
 def traffic(row):
     tensors, counted = row["counters"]["tensors"], both_ways(row["counters"])
     square = sum(both_ways(tensors[name]) for name in ["S", "P", "dP", "dS"] if name in tensors)

@@ -26,15 +26,20 @@ def steps(direction):
     return section("{pass}, {problem}", head, lines, list(rows.values()))
 
 
-def tensor_steps(direction, *names):
-    """Those of stage 08 without a mask at N = 4,096, for two widths; of stages 06 and 07 the same problems in fp32. Of chapter 08, or the
-    named ones."""
+def rows_of_tensor_steps(direction):
+    """{(stage/variant, d): row} of stage 08 without a mask at N = 4,096, for two widths; of stages 06 and 07 the same problems in fp32."""
     rows = {}
     for row in newest(GPU, "large.jsonl", "sweep.jsonl", "tensor_steps.jsonl", direction=direction, having="time"):
         p = row["problem"]
         dtype = "fp16" if row["stage"].startswith("08") else "fp32"
         if of_today(row) and (p["seq_q"], p["causal"], p["dtype"]) == (4096, False, dtype):
             rows[row.label, p["head_dim"]] = row
+    return rows
+
+
+def tensor_steps(direction, *names):
+    """Those of stage 08, expected and measured: the portable ones, or the named ones."""
+    rows = rows_of_tensor_steps(direction)
     lines, used = [], []
     for one in STEPS[f"tensor_{direction}"]:
         if one.variant not in (names or PORTABLE[direction]):

@@ -1,12 +1,60 @@
-"""Of stage 08: the events of its portable steps, and their precision."""
+"""Of stage 08: the gains, the events and the profiles of its portable steps, and their precision."""
 
-from rows import describe
+import re
 
-from .formatting import step, tiles_text
-from .saved import newest, section
-from .steps import PORTABLE, STAGE
+from rows import ROOT, describe
+
+from .formatting import shown, step, tiles_text
+from .ladder import file_of, rows_of_tensor_steps
+from .profiling import SMALL_KERNEL
+from .saved import GPU, newest, section
+from .steps import PORTABLE, STAGE, STEPS
 
 MMA_FLOPS = 2 * 16 * 8 * 16  # of one m16n8k16
+
+
+def idea_of(path, variant):
+    """What the step's file says is new in it."""
+    return re.search(rf'"{variant}",\s*"([^"]*)"', (ROOT / path).read_text())[1]
+
+
+def gains(direction):
+    """The table that opens a chapter: each portable step, its gain over the step before by the chapter's formula, and the measured one."""
+    rows = rows_of_tensor_steps(direction)
+    lines, used = [], []
+    for one in STEPS[f"tensor_{direction}"]:
+        if one.variant not in PORTABLE[direction]:
+            continue
+        path = file_of(one.name)
+        cells = [f"{len(lines) + 1} [`{one.variant}`](../{path})", idea_of(path, one.variant)]
+        for at, width in enumerate((64, 128)):
+            row, before = rows[one.name, width], rows[one.over, width]
+            cells += [shown(one.bounds and one.bounds[at], ".2f"), f"{row['tflops'] / before['tflops']:.2f}", f"{row['tflops']:.0f}"]
+            used += [row, before]
+        lines.append(cells)
+    head = "step | what is new"
+    for width in (64, 128):
+        head += f" | d = {width}: predicted | measured | TFLOP/s"
+    return section(f"{{pass}}, {describe(used[0]['problem'])} and the like for d = 128", head, lines, used)
+
+
+def waits(direction):
+    """Of the portable steps' profiles: how busy tensor cores and issue slots are, and what a warp waits for most between two instructions."""
+    rows = newest(GPU, "profile.jsonl", stage=STAGE, direction=direction, having="profile")
+    rows = [row for row in rows if row["variant"] in PORTABLE[direction]]
+    lines = []
+    for row in rows:
+        whole = sum(kernel["time_us"] for kernel in row["profile"])
+        kernels = [kernel for kernel in row["profile"] if kernel["time_us"] > SMALL_KERNEL * whole]
+        for kernel in kernels:
+            stalls = {key.removeprefix("stall_"): cycles or 0 for key, cycles in kernel.items() if key.startswith("stall_")}
+            name = step(row) + (f", `{kernel['kernel']}`" if len(kernels) > 1 else "")
+            busy = [shown(kernel[f"{unit}_percent"], ".0f") for unit in ("tensor", "issue")]
+            longest = sorted((reason for reason in stalls if reason != "selected"), key=stalls.get, reverse=True)[:2]
+            reasons = ", ".join(f"*{reason.replace('_', ' ')}* {stalls[reason]:.1f}" for reason in longest)
+            lines.append([name, *busy, f"{sum(stalls.values()):.1f}", reasons])
+    head = "step | tensor pipe, % | issue slots, % | cycles per instruction of a warp | of these, the longest waits"
+    return section("{problem}", head, lines, rows)
 
 
 def counts(direction):
@@ -23,7 +71,7 @@ def counts(direction):
 
 
 def precision():
-    """Largest errors of the last steps, beside those of the last fp32 stages on the same problem."""
+    """Errors of the last steps, and of the last fp32 stages on the same problem."""
     of_pass = {
         "forward": [("06_fa2_forward", "tuned"), (STAGE, PORTABLE["forward"][-1])],
         "backward": [("07_fa2_backward", "one_kernel"), (STAGE, PORTABLE["backward"][-1])],
@@ -38,8 +86,8 @@ def precision():
     for name, title in {"o": "O", "lse": "L", "dq": "dQ", "dk": "dK", "dv": "dV"}.items():
         line = [title]
         for entry in (found[name, dtype] for dtype in dtypes):
-            line += [f"{entry['max_abs']:.1e}", f"{entry['rel_l2']:.1e}", f"{entry['max_abs'] / entry['tolerance']:.2f}"]
+            line.append(f"{entry['rel_l2']:.1e}")
         lines.append(line)
-    head = [""] + [f"{dtype}: {what}" for dtype in dtypes for what in ("largest error", "relative, L2 norm", "of what is allowed")]
     sixteen = next(row for row in used if row["problem"]["dtype"] == "fp16")
-    return section(f"{describe(sixteen['problem'])}, the same numbers in fp32 and bf16, on the simulator", head, lines, used)
+    title = f"Relative errors in the L2 norm, {describe(sixteen['problem'])}, the same numbers in fp32 and bf16, on the simulator"
+    return section(title, ["", *dtypes], lines, used)

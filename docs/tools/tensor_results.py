@@ -88,27 +88,28 @@ def rates(title, head, found, also=()):
     return section(title, ["d", "N", "mask", *([] if of_cells else ["dtype"]), *head], lines, used)
 
 
-BOTH_PASSES = [f"{which} {name}" for which in PASSES for name in ("here", "FA2", "here / FA2", "cuDNN")]
+def heads_of(passes):
+    return [f"{which} {name}" for which in passes for name in ("here", "FA2", "here / FA2", "cuDNN")]
 
 
-def of_both_passes(rows, problem):
-    of_each = (rows.get((*problem, which), NONE) for which in PASSES)
+def of_passes(rows, problem, passes):
+    of_each = (rows.get((*problem, which), NONE) for which in passes)
     return [one for mine, flash, cudnn in of_each for one in (mine, flash, (mine, flash), cudnn)]
 
 
-def cells():
-    """TFLOP/s of the twelve cells."""
-    rows = saved()
+def cells(*passes):
+    """TFLOP/s of the twelve cells, in both passes or one of them."""
+    rows, passes = saved(), passes or PASSES
     title = f"TFLOP/s, fp16, 16,384 tokens, H·d = 2,048{in_turns(rows)}"
-    return rates(title, BOTH_PASSES, {cell[:3]: of_both_passes(rows, cell) for cell in CELLS})
+    return rates(title, heads_of(passes), {cell[:3]: of_passes(rows, cell, passes) for cell in CELLS})
 
 
 def others():
-    """The other problems: other widths, bf16, odd shapes."""
+    """Other widths and odd shapes, in fp16 and at about N = 4,096."""
     rows = saved()
-    problems = sorted({at[:4] for at in rows} - set(CELLS), key=lambda p: (p[3], p[1], p[0], p[2]))
-    found = {problem: of_both_passes(rows, problem) for problem in problems}
-    return rates("TFLOP/s, about 16,384 tokens and H·d = 2,048", BOTH_PASSES, found)
+    problems = sorted({at[:4] for at in rows if at[3] == "fp16" and 4000 <= at[1] <= 4096} - set(CELLS))
+    found = {problem: of_passes(rows, problem, PASSES) for problem in problems}
+    return rates("TFLOP/s, about 16,384 tokens and H·d = 2,048", heads_of(PASSES), found)
 
 
 def beside_cudnn(mine, flash, cudnn):
@@ -161,19 +162,19 @@ def triton():
     return "\n\n".join(tables)
 
 
-def power():
-    """What the card does in a run of seconds: `sustained` of rows (common/power_gpu.py)."""
-    rows = newest(GPU, "power.jsonl", having="sustained")
+def power(which):
+    """What the card does in a run of seconds of a pass: `sustained` of rows (common/power_gpu.py)."""
+    rows = newest(GPU, "power.jsonl", direction=which, having="sustained")
     lines = []
     for row in rows:
-        *problem, which = key(row)
+        *problem, _ = key(row)
         name = f"torch, {row['variant']}" if row["stage"] == "peer" else f"`{row['variant']}`"
         run = row["sustained"]
         per_clock = 1e12 * run["tflops"] / (SM_FLOPS * h200.SMS * 1e6 * run["clock_mhz"])
         cells = [f"{run['tflops']:.0f}", f"{run['clock_mhz']:,.0f}", f"{run['watts']:.0f}", f"{per_clock:.2f}"]
-        lines.append([which, *named(*problem), name, *cells])
-    head = ["pass", "d", "N", "mask", "dtype", "kernel", "TFLOP/s", "clock, MHz", "W", f"of {SM_FLOPS:,} FLOPs a clock"]
-    return section("each for two seconds, 16,384 tokens, H·d = 2,048", head, lines, rows)
+        lines.append([*named(*problem), name, *cells])
+    head = ["d", "N", "mask", "dtype", "kernel", "TFLOP/s", "clock, MHz", "W", f"of {SM_FLOPS:,} FLOPs per cycle"]
+    return section("{pass}, each for two seconds, 16,384 tokens, H·d = 2,048", head, lines, rows)
 
 
 def over(rows, which, peer):
@@ -247,4 +248,30 @@ def steps(which, *names):
         lines.append([f"`{variant}`", *(speed(at.get(c)) + (f" (× {gain:.2f})" if gain else "") for c, gain in zip(columns, gains))])
     used = [row for at in speeds.values() for row in at.values()]
     head = ["step", *(f"d = {d}{', causal' if causal else ''}" for d, causal in columns)]
+    return section("{pass}, TFLOP/s at N = 4,096, fp16; ×: over the step that each changes", head, lines, used)
+
+
+def hopper_steps(which):
+    """The ladder of a Hopper chapter: what `steps` has of the last portable step and those for Hopper, next to the gains that were expected."""
+    known = STEPS[f"tensor_{which}"]
+    chosen = [step for step in known if step.variant == LAST[which] or step.variant not in PORTABLE[which]]
+    columns = [(d, causal) for d in (64, 128) for causal in (False, True)]
+    rows = {
+        (row["variant"], *key(row)[:4]): row for row in newest(GPU, "tensor_steps.jsonl", direction=which, having="time") if of_today(row)
+    }
+    lines, used = [], []
+    for step in chosen:
+        line = [f"`{step.variant}`"]
+        for d, causal in columns:
+            row, before = (rows.get((name, d, 4096, causal, "fp16")) for name in (step.variant, step.over.split("/")[1]))
+            before = before if step is not chosen[0] else None
+            estimate = step.estimate[d == 128] if isinstance(step.estimate, tuple) else step.estimate
+            if not causal:
+                line.append(shown(estimate, ".2f") if before else "")
+            line.append(speed(row) + (f" (× {ratio(row, before):.2f})" if row and before else ""))
+            used += [row] if row else []
+        lines.append(line)
+    head = ["step"]
+    for d, causal in columns:
+        head += ["causal"] if causal else [f"d = {d}: expected", "measured"]
     return section("{pass}, TFLOP/s at N = 4,096, fp16; ×: over the step that each changes", head, lines, used)

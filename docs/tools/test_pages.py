@@ -133,7 +133,7 @@ class Markers(unittest.TestCase):
     def test_a_marker_names_a_function_and_its_arguments(self):
         unknown = "^a.md: no generated part is called '{}'; a part is MODULE"
         wrong = {name: unknown.format(name) for name in ("nothing.table", "fa2_forward", "fa2_forward.table", "svg.Picture")}
-        for marker in ("counted.repeats 3", "timed.against few_heads.jsonl", "plot_files.picture"):
+        for marker in ("counted.repeats 3", "timed.gains 06_fa2_forward", "plot_files.picture"):
             wrong[marker] = f"^a.md: generated part '{marker}': .*argument"
         wrong["quotes.functions none.cuh f"] = "none.cuh: no such file"
         wrong["quotes.functions 01_naive/kernel.cuh f"] = "no function 'f'"

@@ -2,8 +2,8 @@
 
 from rows import describe, grouped, size
 
-from .formatting import ms, number, shown, step, tiles_text
-from .saved import GPU, fastest, newest, origin, section
+from .formatting import ms, number, step
+from .saved import GPU, fastest, newest, section
 
 
 def by_problem(rows):
@@ -42,40 +42,21 @@ def profile(*stages):
     return section("{problem}", head, lines, rows)
 
 
-def faster_or_slower(ratio):
-    """Of a time divided by another one."""
-    if 0.98 < ratio < 1.02:
-        return "about the same"
-    return f"{1 / ratio:.2g} times as fast" if ratio < 1 else f"{ratio:.2g} times as long: it loses"
-
-
-def pairs(file, stage, direction):
-    """For each saved problem a stage's best variant, and the best of all stages before it."""
+def pairs(file, stage, direction, variant=None, before=None):
+    """For each saved problem a stage's best variant, or a named one, and the best of all stages before it, or of a named one."""
     for rows in by_problem(newest(GPU, file, direction=direction, having="time")):
-        ours, before = fastest(row for row in rows if row["stage"] == stage), fastest(row for row in rows if row["stage"] < stage)
-        if ours and before:
-            yield ours, before
+        ours = fastest(row for row in rows if row["stage"] == stage and variant in (None, row["variant"]))
+        older = fastest(row for row in rows if row["stage"] < stage and before in (None, row["stage"]))
+        if ours and older:
+            yield ours, older
 
 
-def against(file, stage, direction):
-    """A stage's best variant beside the best of all stages before it, for each saved problem."""
-    parts = []
-    for ours, before in pairs(file, stage, direction):
-        ratio = ours["time"]["median_ms"] / before["time"]["median_ms"]
-        memory = [size(row["extra_memory_bytes"]) for row in (ours, before)]
-        parts.append(
-            f"{ours['device']['name']}, {direction}, {describe(ours['problem'])}: the best of this stage takes {ms(ours)} ms, the best "
-            f"before it (`{before['stage']}`, {step(before)}) {ms(before)} ms. **{faster_or_slower(ratio).capitalize()}**, "
-            f"with {memory[0]} of extra memory instead of {memory[1]}. {origin([ours, before])}"
-        )
-    return "\n\n".join(parts)
-
-
-def gains(stage, direction):
-    """The table that opens a chapter: with many heads, then with few, its stage next to the best of all earlier ones."""
+def gains(stage, direction, *names):
+    """The table that opens a chapter: with many heads, then with few, its stage next to the best of all earlier ones; or a variant, next to
+    the best of an earlier stage."""
     lines, used = [], []
     for file in ("compare.jsonl", "few_heads.jsonl"):
-        for ours, before in pairs(file, stage, direction):
+        for ours, before in pairs(file, stage, direction, *names):
             for row in (before, ours):
                 speed = before["time"]["median_ms"] / row["time"]["median_ms"]
                 lines.append([describe(row["problem"]), f"{row['stage']} {step(row)}", ms(row), number(row["tflops"])])
@@ -84,19 +65,32 @@ def gains(stage, direction):
     return section(direction, "problem | kernel | ms | TFLOP/s | speed | extra memory", lines, used)
 
 
-def long_sequences(stage, direction):
-    """The steps of a stage on the problems of large.jsonl: rates, gains, and what a causal mask does to the rate."""
-    rows = newest(GPU, "large.jsonl", stage=stage, direction=direction, having="time")
-    rates = {(describe(row["problem"]), row["variant"]): row["tflops"] for row in rows}
-    lines = []
+def rungs(stage, direction):
+    """The steps of a stage on the problems of large.jsonl: rates, and gains over the previous step."""
+    rows = sorted(newest(GPU, "large.jsonl", stage=stage, direction=direction, having="time"), key=lambda row: row["problem"]["head_dim"])
+    lines = {}
     for of_problem in by_problem(rows):
         for before, row in zip([None, *of_problem], of_problem):
-            problem = describe(row["problem"])
-            full = rates.get((problem.replace(" causal", ""), row["variant"])) if row["problem"]["causal"] else None
-            gain, of_full = (shown(other and row["tflops"] / other, ".2f") for other in (before and before["tflops"], full))
-            lines.append([problem, step(row), tiles_text(row.get("tiles")), ms(row), f"{row['tflops']:.1f}", gain, of_full])
-    head = "problem | step | tiles | ms | TFLOP/s | times the step before | times the rate without mask"
-    return section(direction, head, lines, rows)
+            gain = f" (× {row['tflops'] / before['tflops']:.2f})" if before else ""
+            lines.setdefault(step(row), [step(row)]).append(f"{row['tflops']:.1f}{gain}")
+    widths = dict.fromkeys(f"d = {row['problem']['head_dim']}{', causal' if row['problem']['causal'] else ''}" for row in rows)
+    p = rows[0]["problem"]
+    shape = f"B·H·d = {p['batch'] * p['heads'] * p['head_dim']:,}, N = {p['seq_q']:,}"
+    title = f"{direction}, {p['dtype']}, {shape}, TFLOP/s; ×: over the previous step"
+    return section(title, ["step", *widths], list(lines.values()), rows)
+
+
+def busy(*names):
+    """Each kernel of some stages, or of steps STAGE/VARIANT: the instructions it executes, and how busy the units of the GPU are."""
+    rows = [row for row in newest(GPU, "compare.jsonl", having="profile") if {row["stage"], row.label} & set(names)]
+    lines = [
+        [f"{row['stage'][:2]} {step(row)}", f"`{kernel['kernel']}`", f"{kernel['time_us']:,.0f}", f"{kernel['instructions'] / 1e6:,.0f}"]
+        + [f"{kernel[key]:.0f}" for key in ["sm_percent", "l1_percent", "hbm_percent"]]
+        for row in rows
+        for kernel in row["profile"]
+    ]
+    head = "step | kernel | µs | instructions of warps, millions | issue slots used, % | L1 and shared memory, % of peak | HBM, % of peak"
+    return section("{pass}, {problem}", head, lines, rows)
 
 
 def walks():

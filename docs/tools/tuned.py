@@ -19,11 +19,11 @@ def widths_and_masks(rows):
     return {(row["problem"]["head_dim"], row["problem"]["causal"]) for row in rows}
 
 
-def tuned(stage, direction=None):
-    """Of one stage, for each pass, or for one of them; and what is there of the other pass alone."""
+def tuned(stage, direction=None, *variants):
+    """Of one stage, for each pass, or for one of them, or for some of its variants; and what is there of the other pass alone."""
     rows, parts = newest(GPU, "tuned.jsonl", stage=stage, having="tune"), []
     for variant, which in dict.fromkeys((row["variant"], row["pass"]) for row in rows):
-        if which != (direction or which):
+        if which != (direction or which) or variant not in (variants or [variant]):
             continue
         of_variant = [row for row in rows if (row["variant"], row["pass"]) == (variant, which)]
         group = [row for row in of_variant if row["tune"]]  # nothing: refused

@@ -16,7 +16,7 @@ def word_of_p(s, run):
 
 
 def owners_07():
-    p = Picture(900, 460, "Who owns which sum: columns of tiles for dK and dV, rows of tiles for dQ, under a causal mask")
+    p = Picture(900, 460, "Ownership of the sums: columns of tiles for dK and dV, rows of tiles for dQ, under a causal mask")
     s, top, wide, high = BACKWARD[64], 96, 62, 29
     n = 4 * s.bc + s.br // 2
     seen = visited({"seq_q": n, "seq_k": n, "causal": True}, s.br, s.bc)
@@ -45,8 +45,8 @@ def owners_07():
     p.note(
         450,
         bottom + 46,
-        f"Nq = Nk = {n}, causal, tiles of {s.tiles}. Grey: invisible, not visited.",
-        "no.: the order in which blocks start, the longest first. Step 2 has the left picture alone, and adds to dQ from each column.",
+        f"Nq = Nk = {n}, causal, tiles of {s.tiles}. Tiles above the diagonal are invisible and not visited.",
+        "no.: the order in which blocks launch, the longest first. Step 2 has the left picture alone, and adds to dQ from each column.",
     )
     return p
 
@@ -114,6 +114,10 @@ def banks_07():
             return "c0" if bank not in [word % 32 for word in words[r]] else "c3" if used.count(bank) == 1 else "c2"
 
         p.grid(left, y, len(words), 32, (cell, cell), kind, 1)
+        for r in range(len(words)):
+            for bank in range(32):
+                if kind(r, bank) == "c2":
+                    p.label(left + bank * cell + 6, y + r * cell + 10, "×", 12)
         worst = max(map(used.count, used))
         p.label(left + 16 * cell, y + len(words) * cell + 18, f"{worst} wavefront{'s' if worst > 1 else ''}", 14, bold=True)
 
@@ -128,7 +132,7 @@ def banks_07():
     ]:
         words = list(map(word_of_p(s, run), range(WARP)))
         strip(548, y, title, [words[first : first + scores.lanes] for first in range(0, WARP, scores.lanes)], "y")
-    asked = "A column is a bank, 0 to 31. Orange, with another one above or below it: a bank asked for two or more different words."
+    asked = "A column is a bank, 0 to 31. ×: a bank that is asked for two or more different words."
     p.note(490, 392, asked, f"d = {s.width}, Bc = {s.bc}, P in rows of {stride_of_p(s)} words.", size=14)
     return p
 

@@ -1,13 +1,172 @@
-"""The pictures of docs/06_fa2_forward.md: who holds what, and what a causal mask leaves of the tiles."""
+"""The pictures of chapters 06 and 06b: which thread holds what, operands, instructions, and what a causal mask leaves of the tiles."""
 
 from tools.svg import Picture
 
-from .shapes import FORWARD, visited
+from .shapes import FORWARD, ThreadTile, visited
+
+
+def blocks_06():
+    """Eight heads of 4096 queries on 132 SMs, with a block per head and with a block per tile of queries."""
+    p = Picture(860, 330, "Eight heads on 132 SMs: a block per head keeps 8 SMs busy, a block per tile of 128 queries all of them")
+    cell = 24
+    for left, title, blocks, note in [
+        (60, "chapter 04: a block per head", 8, "8 blocks; 124 SMs have none"),
+        (470, "chapter 06: a block per query tile", 8 * 4096 // 128, "256 blocks; nearly every SM has two"),
+    ]:
+        p.label(left + 6 * cell, 30, title, 16, bold=True)
+        for sm in range(132):
+            count = len(range(sm, blocks, 132))
+            x, y = left + sm % 12 * cell, 48 + sm // 12 * cell
+            p.box(x, y, cell - 3, cell - 3, "c3" if count else "c0", str(count) if count else "", 12)
+        p.note(left + 6 * cell, 48 + 11 * cell + 12, note, size=14)
+    return p
+
+
+def schedule(lengths, sms):
+    """[(SM, start, block)]: blocks launch in index order, each on the SM that is free first."""
+    free, found = [0] * sms, []
+    for block, length in enumerate(lengths):
+        sm = free.index(min(free))
+        found.append((sm, free[sm], block))
+        free[sm] += length
+    return found, max(free)
+
+
+def tail_06():
+    """Two heads of eight causal tiles on three SMs: index order of step 1, and the longest first."""
+    p = Picture(900, 322, "Causal tiles on three SMs: in the order of step 1 and with the longest first")
+    tiles, sms, left, scale = 8, 3, 70, 24
+    in_order = [i for _ in range(2) for i in range(tiles)]
+    for y, title, order in [
+        (58, "step 1: head by head, Q0 first", in_order),
+        (196, "step 7: every head's last tile first", sorted(in_order)[::-1]),
+    ]:
+        found, end = schedule([i + 1 for i in order], sms)
+        p.label(left, y - 14, title, 15, "start", bold=True)
+        for sm in range(sms):
+            p.note(left - 8, y + 32 * sm + 19, f"SM {sm}", anchor="end")
+        for sm, start, block in found:
+            wide = (order[block] + 1) * scale
+            p.box(left + start * scale, y + 32 * sm, wide, 28, "c1" if order[block] < tiles - 2 else "c2", f"Q{order[block]}", 12)
+        p.label(left + end * scale + 10, y + 50, f"ends at {end}", 14, "start")
+    p.note(
+        450,
+        312,
+        "A block's length is the number of key tiles that it visits. Both orders have the same work, 72 tiles, 24 per SM.",
+        size=14,
+    )
+    return p
+
+
+def register_tile_06():
+    """A step of S = Q K^T in step 2, d = 64: the elements of one lane, and what it reads for them."""
+    tile, warp, lane, cell = ThreadTile(8, 8, 8, 1, 1), 1, 13, (11, 10)
+    y, x = divmod(lane, tile.lanes)
+    first, cols = warp * tile.warp_rows, tile.cols * tile.lanes
+    p = Picture(960, 520, "Step 2, d = 64: a lane reads 8 elements of Q and 8 of K for 64 multiply-adds")
+    p.label(480, 28, f"Step 2, d = 64: warp {warp}, lane {lane}, which is (y, x) = ({y}, {x})", 16, bold=True)
+    left, top = 150, 130
+    rows_held, cols_held = {tile.row(lane, r) for r in range(tile.rows)}, {tile.col(lane, c) for c in range(tile.cols)}
+    p.label(left - 34, top - 12, "Q, column k", 14)
+    p.grid(left - 40, top, tile.warp_rows, 1, cell, lambda r, _: "c2" if r in rows_held else "c0")
+    p.label(left + cols * cell[0] / 2, top - 50, "K, column k", 14)
+    p.grid(left, top - 40, 1, cols, cell, lambda _, c: "c2" if c in cols_held else "c0")
+    p.label(left + cols * cell[0] + 10, top + 20, f"S [{tile.warp_rows}, {cols}]", 14, "start", bold=True)
+    p.grid(left, top, tile.warp_rows, cols, cell, lambda r, c: "c3" if (r in rows_held and c in cols_held) else "c0")
+    for r in sorted(rows_held)[:2] + [max(rows_held)]:
+        p.note(left - 48, top + r * cell[1] + 9, f"{first + r}", size=12, anchor="end")
+    for c in sorted(cols_held)[:2] + [max(cols_held)]:
+        p.note(left + c * cell[0] + 6, top + tile.warp_rows * cell[1] + 16, f"{c}", size=12)
+    for x1, y1, x2, y2 in [(0, 4, 8, 4), (8, 0, 8, 4)]:
+        p.line(left + x1 * cell[0], top + y1 * cell[1], left + x2 * cell[0], top + y2 * cell[1], "strong")
+    p.note(
+        480,
+        top + tile.warp_rows * cell[1] + 44,
+        "Corner frame: the warp's 4 × 8 lanes, a grid that repeats over the tile. Marked in S: the 64 elements of this lane.",
+        "In step k the lane reads the marked 8 elements of Q and 8 of K, and adds all 64 products.",
+        size=14,
+    )
+    return p
+
+
+def operands_06():
+    """A float4 that runs along the inner dimension, and one that runs across it."""
+    p = Picture(940, 372, "Two kinds of operands: a float4 holds four steps of one row, or one step of four columns")
+    wide, high = 46, 30
+    steps = ["k", "k+1", "k+2", "k+3"]
+    for left, name, title, notes in [
+        (90, "along", "Along: K, row by row", ["8 loads hold 8 keys, four steps each.", "Eight lanes read eight rows: padding needed."]),
+        (560, "down", "Down: Qᵀ, Pᵀ or V", ["2 loads hold 8 elements of one step.", "The elements must be neighbours: runs of four."]),
+    ]:
+        p.label(left + 3.5 * wide, 36, title, 16, bold=True)
+        p.note(left + 3.5 * wide, 60, "columns: the inner index" if name == "along" else "columns: queries, or columns of O", size=13)
+        for r in range(6):
+            for c in range(7):
+                p.rect(left + c * wide, 76 + r * high, wide, high, "c0")
+        if name == "along":
+            for r, key in ((0, "x"), (4, "x+8")):
+                for c in range(4):
+                    p.box(left + (c + 1) * wide, 76 + r * high, wide, high, "c3", steps[c], 13)
+                p.note(left - 8, 76 + r * high + 20, f"key {key}", anchor="end")
+            p.note(left - 8, 76 + 2.5 * high + 8, "...", anchor="end")
+        else:
+            for r in range(4):
+                for c in range(4):
+                    p.box(left + (c + 1) * wide, 76 + (r + 1) * high, wide, high, "c3" if r == 0 else "c1", f"4y+{c}" if c else "4y", 13)
+                p.note(left - 8, 76 + (r + 1) * high + 20, f"step {steps[r]}", anchor="end")
+        p.note(left + 3.5 * wide, 76 + 6 * high + 30, *notes, size=14)
+    p.note(
+        470,
+        348,
+        "Four neighbouring marked cells are one float4. Right: each step is a load; left: one load per key serves four steps.",
+        size=14,
+    )
+    return p
+
+
+def issued(step, d):
+    """(6.8)  Instructions per thread and pair of tiles."""
+    if d == 64:
+        (sr, sc), oc, bc, lanes, threads = (8, 8), 8, 64, 8, 128
+    else:
+        (sr, sc), oc, bc, lanes, threads = ((8, 8), 8, 128, 16, 256) if step == 7 else ((4, 4), 16, 32, 8, 128)
+    vector, short, exp = step >= 5, step >= 6, 2 if step >= 6 else 8
+    loads = ((sr + sc) * d + sr * bc) / 4 + oc * bc / (4 if vector else 1)
+    softmax = (3 + exp) * sr * sc + sr * (3 + exp + 2 * (lanes.bit_length() - 1))
+    output = sr * oc + sr * sc / (4 if vector else 1)
+    copies = 2 * bc * d / 4 / threads * (1 if step >= 4 else 2)
+    return sr * sc * d + sr * oc * bc, [loads, softmax, 0 if short else 4 * sr * sc, output, copies]
+
+
+def instructions_06():
+    """Everything but multiply-adds, per 100 of them."""
+    p = Picture(900, 330, "Instructions that are no multiply-adds of the products, per 100 of them, d = 64")
+    p.label(450, 28, "Other instructions per 100 multiply-adds, d = 64, by (6.8)", 16, bold=True)
+    kinds = [("c1", "loads"), ("c2", "softmax"), ("c4", "scale, mask"), ("c3", "O, P"), ("c0", "copies")]
+    left, scale = 190, 23
+    for at, (step, name) in enumerate([(2, "register tiles"), (4, "async copies"), (5, "vector operands"), (6, "short softmax")]):
+        products, others = issued(step, 64)
+        x, y = left, 56 + 52 * at
+        p.label(left - 12, y + 22, f"{step} {name}", 14, "end")
+        for (kind, what), count in zip(kinds, others):
+            wide = 100 * count / products * scale
+            p.rect(x, y, wide, 34, kind)
+            if wide > 7 * len(what):
+                p.label(x + wide / 2, y + 22, what, 13)
+            x += wide
+        p.label(x + 10, y + 22, f"{100 * sum(others) / products:.0f}", 14, "start", bold=True)
+    p.note(
+        450,
+        290,
+        "Steps 2 and 3 issue the same. Parts without a name, from left to right: scale and mask, O rescaled and P stored, copies.",
+        size=13,
+    )
+    return p
 
 
 def lanes_06():
     """A warp of the last step for d = 64 and for d = 128."""
-    p = Picture(960, 604, "Steps 3 to 6: the rows and columns of S and O that one lane of a warp holds, for d = 64 and, in step 6, d = 128")
+    p = Picture(960, 604, "Steps 5 to 7: the rows and columns of S and O that one lane of a warp holds, for d = 64 and, in step 7, d = 128")
     lane_y, lane_x, y, high = 1, 3, 96, 6
     for width in (64, 128):
         s = FORWARD[width]
@@ -39,8 +198,8 @@ def lanes_06():
     p.note(
         480,
         568,
-        f"Four rows high, green: what lane (y, x) = ({lane_y}, {lane_x}) holds, rows 4y to 4y + 3 of each group, the same of S and of O.",
-        "All across, orange: the rest of its first row. The lanes of the same y hold it, and shuffles find its maximum.",
+        f"Blocks four rows high: the elements of lane (y, x) = ({lane_y}, {lane_x}), rows 4y to 4y + 3 of each group, the same in S and O.",
+        "Thin line across: the rest of its first row, held by the lanes of the same y, among which shuffles find the maximum.",
         size=14,
     )
     return p
@@ -75,4 +234,4 @@ def masked_tiles():
     return p
 
 
-PICTURES = [lanes_06, masked_tiles]
+PICTURES = [blocks_06, tail_06, register_tile_06, operands_06, instructions_06, lanes_06, masked_tiles]

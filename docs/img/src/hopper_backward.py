@@ -54,13 +54,13 @@ def order_08b():
     for warp, bars in lanes.items():
         for kind in ["waits", *PRODUCTS]:
             colour = {"waits": "c0", "dV": "c4", "dK": "c4"}.get(kind, "c2")
-            name = f"warpgroup {warp // 4}, threads" if kind == "waits" else kind
+            name = f"warpgroup {warp // 4}, waits" if kind == "waits" else kind
             it.lane(name, [(first, last, colour, text) for of_kind, first, last, text in bars if of_kind == kind])
         it.y += 14
     return it.finish(
         14,
         68,
-        "Grey: a wait, for a tile, for products, or for what the other warpgroup stores.",
+        "Waits are for a tile, for products, or for what the other warpgroup stores.",
         "S, dP, dQ: both operands in shared memory. dV, dK: the left one in registers.",
         "From left to right the order in which the simulator came to each event; widths are no times.",
     )

@@ -1,4 +1,5 @@
-"""The pictures of docs/08_hopper_forward.md: who issues what when in a block, drawn from a trace of the simulator (FLASH_SIMT_TRACE)."""
+"""The pictures of docs/08h_instruments.md and docs/08_hopper_forward.md that are drawn from traces: who issues what when in a block (FLASH_SIMT_TRACE of the
+simulator)."""
 
 import json
 
@@ -30,6 +31,13 @@ class Stage:
 
     def __init__(self, full, empty, name, begin, bytes_of_box):
         self.full, self.empty, self.name, self.begin, self.end = full, empty, name, begin, begin + bytes_of_box
+        self.ring = 1  # stages of the same tensor
+
+    tensor = property(lambda self: self.name.rstrip("0123456789"))
+
+    def tile(self, phase):
+        """The tile that it holds in a phase. Tiles of a tensor are numbered in the order of their loads."""
+        return self.name if self.ring == 1 else f"{self.tensor}{phase * self.ring + int(self.name[len(self.tensor) :])}"
 
     def has(self, place):
         return self.begin <= place < self.end
@@ -50,11 +58,12 @@ def stages_of(events):
                 name = event.get("tensor", "?")
                 number = sum(stage.name.startswith(name) for stage in stages.values())
                 stages[full] = Stage(full, waited.pop(warp, None), f"{name}{number}", begin, size)
-    alone = [stage for stage in stages.values() if sum(other.name[:-1] == stage.name[:-1] for other in stages.values()) == 1]
-    for stage in alone:
-        stage.name = stage.name[:-1]
-    tensors = list(dict.fromkeys(stage.name.rstrip("0123456789") for stage in stages.values()))
-    return sorted(stages.values(), key=lambda stage: (tensors.index(stage.name.rstrip("0123456789")), stage.name))
+    for stage in stages.values():
+        stage.ring = sum(other.tensor == stage.tensor for other in stages.values())
+    for stage in stages.values():
+        stage.name = stage.tensor if stage.ring == 1 else stage.name
+    tensors = list(dict.fromkeys(stage.tensor for stage in stages.values()))
+    return sorted(stages.values(), key=lambda stage: (tensors.index(stage.tensor), stage.name))
 
 
 class Timeline:
@@ -72,13 +81,27 @@ class Timeline:
         same = [at for at, e in enumerate(self.events) if e["event"] == "phase ends" and (e["barrier"], e["phase"]) == (barrier, phase)]
         return same[0] if same else len(self.events)
 
+    def phase_at(self, stage, place):
+        """The last phase in which it was filled before a place."""
+        return sum(e["event"] == "phase ends" and e["barrier"] == stage.full for e in self.events[:place]) - 1
 
-def waits(line, warp, names):
-    """Grey: from the wait for a phase, or for products, to its end."""
+
+def waits(line, warp, stages):
+    """From the wait for a phase, or for products, to its end."""
+    full, empty = {s.full: s for s in stages}, {s.empty: s for s in stages}
+
+    def awaited(event):
+        if event["event"] == "wgmma wait":
+            return "products"
+        barrier, phase = event["barrier"], event["phase"]
+        if barrier in full:
+            return full[barrier].tile(phase)
+        return f"{empty[barrier].tile(phase)} read" if barrier in empty and phase >= 0 else ""
+
     begun = None
     for at, event in [*line.of_warp(warp), (len(line.events), {"event": "waited"})]:
         if event["event"] in ("wait", "wgmma wait"):
-            begun = at, names.get(event["barrier"], "") if event["event"] == "wait" else "products"
+            begun = at, awaited(event)
         elif event["event"] in ("waited", "wgmma waited") and begun:
             yield begun[0], at, "c0", begun[1]
             begun = None
@@ -89,7 +112,7 @@ def groups_of(line, warp, stages):
     groups = []
     for at, event in line.of_warp(warp):
         if event["event"] == "wgmma":
-            operands = [next((s.name for s in stages if s.has(event[side])), "P") for side in "ab"]
+            operands = [next((s.tile(line.phase_at(s, at)) for s in stages if s.has(event[side])), "P") for side in "ab"]
             if groups and groups[-1]["end"] is None and groups[-1]["text"] == "·".join(operands):
                 groups[-1]["last"] = event["product"]
             else:
@@ -104,9 +127,9 @@ def groups_of(line, warp, stages):
 def loads(it, line, y, producer, stages):
     """Too short for their names, which stand above them."""
     for stage in stages:
-        for at in reversed(phases_of(line, stage, producer).values()):
+        for phase, at in reversed(phases_of(line, stage, producer).items()):
             it.p.rect(it.x(at), y, max(it.scale - 2, 3), it.high, "c1")
-            it.p.label(it.x(at) + it.scale / 2, y - 6, stage.name, TEXT)
+            it.p.label(it.x(at) + it.scale / 2, y - 6, stage.tile(phase), TEXT)
 
 
 def phases_of(line, stage, producer):
@@ -123,8 +146,8 @@ def life(line, stage, producer):
     for phase, at in phases_of(line, stage, producer).items():
         full = line.phase_ends(stage.full, phase)
         given_back = len(line.events) if stage.empty is None else line.phase_ends(stage.empty, phase)
-        yield at, full, "c1", f"filled, {phase}"
-        yield full, given_back, "c3", f"full, phase {phase}"
+        yield at, full, "c1", f"{stage.tile(phase)} in flight", stage.tile(phase)
+        yield full, given_back, "c3", f"{stage.tile(phase)} is full, phase {phase}", stage.tile(phase)
 
 
 def timeline(file, kernel, title):
@@ -133,26 +156,26 @@ def timeline(file, kernel, title):
     stages = stages_of(events)
     producer = next(e["warp"] for e in events if e["event"] == "load")
     line = Timeline(events, producer)
-    names = {s.full: s.name for s in stages} | {s.empty: s.name for s in stages}
     end = len(line.events)
     it = Lanes(title, 0, end, letter=6)
     it.y += 18
-    it.lane(f"producer, warp {producer}", waits(line, producer, names))
+    it.lane(f"producer, warp {producer}", waits(line, producer, stages))
     loads(it, line, it.y - it.row, producer, stages)
     it.y += 10
     for warp in sorted({e["warp"] // 4 * 4 for e in events if e["event"] == "wgmma"}):
         groups = groups_of(line, warp, stages)
-        it.lane(f"warpgroup {warp // 4}, threads", waits(line, warp, names))
+        it.lane(f"warpgroup {warp // 4}, waits", waits(line, warp, stages))
         for left in dict.fromkeys(group["left"] for group in groups):
             kind = "c4" if left == "P" else "c2"
             it.lane(f"products of {left}", [(g["at"], g["end"] or end, kind, g["text"]) for g in groups if g["left"] == left])
         it.y += 10
     for stage in stages:
-        it.lane(f"shared memory, {stage.name}", life(line, stage, producer))
+        name = stage.name if stage.ring == 1 else f"{stage.tensor}, stage {stage.name[len(stage.tensor) :]}"
+        it.lane(name, life(line, stage, producer))
     return it.finish(
         22,
         70,
-        "Grey: a wait for the mbarrier of that tile, or for products. Blue: loads, issued above and in flight below. Green: a full tile.",
+        "Marks above the producer: the issue of a tile's load. Long bars of producer and warpgroups: waits for the tile, or for products.",
         "From left to right the order in which the simulator came to each event; widths are no times.",
     )
 

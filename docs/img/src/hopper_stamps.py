@@ -1,4 +1,4 @@
-"""What a block of step 3 of chapter 08B does when, from the clock of an SM.
+"""What a block of step 4 of chapter 08B does when, from the clock of an SM.
 
 docs/results/nvidia_h200/hopper_stamps.csv has what threads of block 1,000 of `bulk`, of B=4 H=16 N=4096 d=128 fp16, read from clock64() at
 places of its loop, in a copy of the step at 9418b26 that was not kept: a line for each warpgroup (lane 0 of its first warp), the producer
@@ -55,7 +55,7 @@ class Drawing(Lanes):
         visit = (len(clock[CONSUMERS[0]]) - 1) // 2
         first = min(self.clock[who][visit]["start"] for who in CONSUMERS)
         self.last = max(self.clock[who][visit + 1]["dK"] for who in CONSUMERS)
-        title = f"Step 3 on an {DEVICE}, two tiles of queries: products in flight, by the clock of the SM"
+        title = f"bulk on an {DEVICE}, two tiles of queries: products in flight, by the clock of the SM"
         super().__init__(title, first, self.last, row=26, high=20)
 
     def warpgroup(self, who):
@@ -111,14 +111,14 @@ def stamps_08b():
     it.loads()
     it.adder()
     it.y += 4
-    it.axis("clocks", 1)
+    it.axis("cycles", 1)
     it.axis("nanoseconds", CLOCK_MHZ / 1000)
     return it.finish(
         22,
         84,
         "A product begins where it is issued, and ends where its warps notice that it is there: it may have been complete before.",
-        "Orange: both operands in shared memory. Purple: the left one in registers. Blue: arithmetic; marks where loads are issued.",
-        "Green: dQ, stored once there is a place, then read by the TMA. Grey: waits. Numbers: clocks.",
+        "The number in a bar is its cycles. dQ in the line of work is its store to shared memory, as soon as there is a place;",
+        "the TMA then reads it (adder). The mark of the producer is the issue of a load.",
     )
 
 

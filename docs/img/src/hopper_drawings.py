@@ -1,0 +1,169 @@
+"""Pictures of the Hopper chapters that need no trace: the two proxies, the tiles that a warpgroup sees, work from a counter, where the
+operands of the backward pass reside, and the two buffers of dS."""
+
+from tools.svg import Picture
+
+from .lanes import TEXT, Lanes
+
+PLACES = {"registers": "c4", "shared memory": "c1", "both": "c3"}
+
+
+def proxies_08h():
+    p = Picture(960, 400, "Shared memory has two entrances, and each unit uses one of them")
+    p.label(480, 28, p.title, 15, bold=True)
+    p.box(40, 70, 190, 120, "c2", "threads of the block", TEXT)
+    p.box(390, 60, 180, 140, "c0", "shared memory", TEXT)
+    p.box(730, 60, 190, 56, "c1", "TMA", TEXT)
+    p.box(730, 144, 190, 56, "c4", "wgmma", TEXT)
+    p.label(310, 56, "generic proxy", TEXT, bold=True)
+    p.label(650, 56, "asynchronous proxy", TEXT, bold=True)
+    p.arrow(230, 105, 390, 105)
+    p.note(310, 98, "st, stmatrix", size=TEXT)
+    p.arrow(390, 160, 230, 160)
+    p.note(310, 153, "ld, ldmatrix", size=TEXT)
+    p.arrow(730, 80, 570, 80)
+    p.note(650, 74, "loads write", size=TEXT)
+    p.arrow(570, 106, 730, 106)
+    p.note(650, 100, "stores read", size=TEXT)
+    p.arrow(570, 172, 730, 172)
+    p.note(650, 165, "operands are read", size=TEXT)
+    rows = [
+        ("into the block:", [("TMA writes K", "c1"), ("its bytes count: the phase ends", "c0"), ("wgmma or ldmatrix reads K", "c4")]),
+        ("across:", [("threads store dS", "c2"), ("fence_proxy_async(), then a barrier", "c3"), ("wgmma reads dS", "c4")]),
+        ("back:", [("wgmma reads K", "c4"), ("wgmma_wait, then arrive at empty", "c0"), ("TMA overwrites K", "c1")]),
+    ]
+    for y, (name, boxes) in zip((232, 284, 336), rows):
+        p.note(120, y + 23, name, size=TEXT, anchor="end")
+        for x, width, (text, kind) in zip((136, 376, 706), (190, 300, 214), boxes):
+            p.box(x, y, width, 36, kind, text, TEXT)
+        for x, to in ((326, 376), (676, 706)):
+            p.arrow(x, y + 18, to, y + 18)
+    return p
+
+
+def visible_08h():
+    p, cell, left, top = (
+        Picture(960, 262, "A tile of 192 queries at the diagonal: three warpgroups, which see different tiles of 64 keys"),
+        (116, 40),
+        220,
+        76,
+    )
+    p.label(480, 28, p.title, 15, bold=True)
+    for column in range(6):
+        p.note(left + (column + 0.5) * cell[0], top - 10, f"keys {64 * column} to {64 * column + 63}", size=13)
+    for group in range(3):
+        first = 192 + 64 * group
+        p.note(left - 12, top + (group + 0.5) * cell[1] + 5, f"{group}: queries {first} to {first + 63}", size=13, anchor="end")
+        for column in range(6):
+            seen = group + 3
+            kind, text = ("c3", "computes") if column < seen else ("c2", "masks, too") if column == seen else ("c0", "passes on")
+            p.box(left + column * cell[0], top + group * cell[1], cell[0] - 3, cell[1] - 3, kind, text, 13)
+    p.note(
+        480,
+        222,
+        "Tiles are visited from right to left. A warpgroup that sees nothing of a tile waits until it is full, and releases it unread;",
+        "a fixed tile of 192 rows would multiply all 18.",
+        size=TEXT,
+    )
+    return p
+
+
+def on_blocks(tiles, blocks, counter):
+    """[(block, begin, tile)]: tiles in this order, each as long as its number, to the next block in turn or to the first that is free."""
+    busy, found = [0] * blocks, []
+    for at, tile in enumerate(tiles):
+        block = min(range(blocks), key=lambda b: (busy[b], -b)) if counter and at >= blocks else at % blocks
+        found.append((block, busy[block], tile))
+        busy[block] += tile
+    return found
+
+
+def schedule_08h():
+    tiles, blocks = range(8, 0, -1), 4
+    it = Lanes("Eight tiles of Q of a causal head on four blocks; a bar is as long as the keys that its tile sees", 0, 12)
+    for counter, name in ((False, "fixed"), (True, "from a counter")):
+        work = on_blocks(tiles, blocks, counter)
+        end = max(begin + tile for _, begin, tile in work)
+        it.p.label(it.x(0), it.y + 14, f"{name}: the last block ends after {end}", TEXT, "start", bold=True)
+        it.y += 24
+        for block in range(blocks):
+            mine = [
+                (begin, begin + tile, "c1", f"Q tile {tile - 1}, {tile} tiles of keys", f"Q tile {tile - 1}", f"Q{tile - 1}")
+                for b, begin, tile in work
+                if b == block
+            ]
+            idle = [(max(of + tile for b, of, tile in work if b == block), end, "c0", "idle")]
+            it.lane(f"block {block}", [*mine, *(bar for bar in idle if bar[0] < bar[1])])
+        it.y += 10
+    return it.finish(
+        16,
+        32,
+        "The four longest tiles are the same in both. Then the counter gives the shortest remaining tile to the block that is busy longest.",
+    )
+
+
+def where_08b():
+    products = [
+        ("Sᵀ =", ("K", "both"), ("Q", "shared memory"), ("Sᵀ", "registers")),
+        ("dPᵀ =", ("V", "both"), ("dO", "shared memory"), ("dPᵀ", "registers")),
+        ("dV +=", ("Pᵀ", "registers"), ("dO", "shared memory"), ("dV", "registers")),
+        ("dK +=", ("dSᵀ", "registers"), ("Q", "shared memory"), ("dK", "registers")),
+        ("dQ =", ("dS", "shared memory"), ("K", "shared memory"), ("dQ", "registers")),
+    ]
+    p = Picture(960, 352, "Five products: where the operands and the results reside")
+    p.label(480, 28, p.title, 15, bold=True)
+    for x, text in ((240, "left operand"), (500, "right operand"), (790, "result")):
+        p.note(x, 60, text, size=TEXT)
+    for row, (name, *boxes) in enumerate(products):
+        y = 72 + 46 * row
+        p.label(118, y + 23, name, TEXT, "end", bold=True)
+        for x, (matrix, place) in zip((130, 390, 680), boxes):
+            where = "memory; registers (step 3)" if place == "both" else place
+            transposed = "ᵀ" if x == 390 and row < 2 else ""
+            p.box(x, y, 220, 36, PLACES[place], f"{matrix}{transposed}: {where}", 13)
+        p.label(370, y + 23, "·", 20)
+        p.label(644, y + 23, "→", 16)
+    p.note(
+        480,
+        320,
+        "Memory is shared memory; from step 3 on the registers hold part of V or K. Only dS passes from registers to shared memory,",
+        "stored by the warps that have computed its transpose. dQ goes on to a sum in HBM.",
+        size=TEXT,
+    )
+    return p
+
+
+def dS_08b():
+    it = Lanes("Two buffers of dS: one barrier per tile separates writers from readers, in both directions", 0, 15.5)
+    barriers, top = (3.2, 10), it.y
+    groups = [
+        ("warpgroup 0", [(0, 2, "w", 0), (3.2, 4.7, "r", 0), (5.4, 7.4, "w", 1), (10, 11.5, "r", 1), (12.6, 14.6, "w", 2)]),
+        ("warpgroup 1", [(1.2, 3.2, "w", 0), (3.2, 7.1, "r", 0), (8, 10, "w", 1), (10, 13.2, "r", 1)]),
+    ]
+    for name, bars in groups:
+        it.lane(
+            name,
+            [(a, b, "c2" if of == "w" else "c4", f"{'stores' if of == 'w' else 'reads'} dS{tile}", f"dS{tile}") for a, b, of, tile in bars],
+        )
+    it.y += 12
+    for buffer in (0, 1):
+        bars = [(a, b, of, tile) for _, each in groups for a, b, of, tile in each if tile % 2 == buffer]
+        merged = []
+        for tile in sorted({bar[3] for bar in bars}):
+            for of, kind, text in (("w", "c2", "written"), ("r", "c4", "read")):
+                times = [(a, b) for a, b, what, t in bars if (what, t) == (of, tile)]
+                if times:
+                    merged.append((min(a for a, _ in times), max(b for _, b in times), kind, f"dS{tile} {text}", f"dS{tile}"))
+        it.lane(f"buffer {buffer}", merged)
+    for number, at in enumerate(barriers):
+        it.p.line(it.x(at), top - 8, it.x(at), it.y, "strong")
+        it.p.label(it.x(at) + 6, it.y + 12, f"barrier {number}", TEXT, "start")
+    return it.finish(
+        40,
+        92,
+        "Warpgroup 0 stores dS1 while warpgroup 1 still reads dS0: with one buffer that is a race.",
+        "dS2 may overwrite dS0: its writer has passed barrier 1, at which all warps arrive only after their last read of dS0.",
+    )
+
+
+PICTURES = [proxies_08h, visible_08h, schedule_08h, where_08b, dS_08b]
