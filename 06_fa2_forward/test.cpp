@@ -127,7 +127,7 @@ TEST_CASE("chapter: the default tiles are those that were fastest on an H200") {
   for (const auto& m : measured) {
     Problem p = grid::problem_of({.H = m.heads, .Hkv = m.heads, .Nq = m.N, .Nk = m.N, .d = m.d});
     p.causal = m.causal;
-    INFO("H=" << m.heads << " N=" << m.N << " d=" << m.d << (m.causal ? " causal" : ""));
+    INFO("H=" << m.heads << " N=" << m.N << " d=" << m.d << std::string(m.causal ? " causal" : ""));
     const Tiles chosen = grid::variant_named("tuned").tiles(p, Pass::forward, grid::device().limits()).front().tiles;
     CHECK_MESSAGE(chosen == m.fastest, chosen.Br << " x " << chosen.Bc);
   }
