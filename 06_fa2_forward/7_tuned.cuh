@@ -144,25 +144,33 @@ void start(const Attention& a) {
 }
 
 template <class Shape>
-constexpr CompiledShape compiled(const char* why) {
-  return {Shape::Width, {Shape::Br, Shape::Bc}, Shape::THREADS,         Shape::SHARED_FLOATS * sizeof(float), 75,
-          why,          start<Shape>,           held_by_a_thread<Shape>};
+constexpr CompiledShape compiled(const char* why, double speed = 0, int per_sm = Shape::BLOCKS) {
+  return {Shape::Width,
+          {Shape::Br, Shape::Bc},
+          Shape::THREADS,
+          Shape::SHARED_FLOATS * sizeof(float),
+          75,
+          why,
+          start<Shape>,
+          held_by_a_thread<Shape>,
+          per_sm,
+          speed};
 }
 
-// Fastest first per width, as measured with --tune on an H200.
+// Fastest first per width; speeds as measured with --tune on an H200.
 constexpr CompiledShape shapes[] = {
     compiled<ForwardShape<32, 128, 64, 8, 8, 2>>("8 x 8 scores a thread, two blocks on an SM"),
     compiled<ForwardShape<32, 64, 32, 4, 8, 4>>("twice as many blocks"),
     compiled<ForwardShape<64, 128, 64, 8, 8, 2>>("8 x 8 scores and outputs a thread, two blocks on an SM"),
-    compiled<ForwardShape<64, 64, 64, 4, 8, 3>>("twice as many blocks, three on an SM"),
-    compiled<ForwardShape<64, 64, 32, 4, 8, 3>>("little shared memory"),
+    compiled<ForwardShape<64, 64, 64, 4, 8, 3>>("twice as many blocks, three on an SM", 0.92),
+    compiled<ForwardShape<64, 64, 32, 4, 8, 3>>("little shared memory", 0.86),
     compiled<ForwardShape<96, 128, 64, 4, 8>>("4 x 12 outputs a thread; K and V move half as often"),
     compiled<ForwardShape<96, 64, 64, 4, 8, 2>>("twice as many blocks, two blocks on an SM"),
     compiled<ForwardShape<96, 64, 32, 4, 8, 3>>("little shared memory"),
     compiled<ForwardShape<128, 128, 128, 8, 16>>("8 x 8 scores and outputs a thread"),
-    compiled<ForwardShape<128, 128, 64, 8, 16>>("less shared memory"),
-    compiled<ForwardShape<128, 64, 32, 4, 8, 2>>("twice as many blocks, two or three on an SM"),
-    compiled<ForwardShape<128, 32, 32, 4, 8>>("little shared memory"),
+    compiled<ForwardShape<128, 128, 64, 8, 16>>("less shared memory", 0.94),
+    compiled<ForwardShape<128, 64, 32, 4, 8, 2>>("twice as many blocks, three on an SM", 0.84, 3),
+    compiled<ForwardShape<128, 32, 32, 4, 8>>("little shared memory", 0.72),
 };
 
 std::string refuse(const Problem& p) { return refuse_row_of_blocks(std::int64_t{p.B} * p.H, p.Nq, 32); }

@@ -150,24 +150,32 @@ void start(const Attention& a) {
 }
 
 template <class Shape>
-constexpr CompiledShape compiled(const char* why) {
-  return {Shape::Width, {Shape::Br, Shape::Bc}, Shape::THREADS,         Shape::SHARED_FLOATS * sizeof(float), 75,
-          why,          start<Shape>,           held_by_a_thread<Shape>};
+constexpr CompiledShape compiled(const char* why, double speed = 0) {
+  return {Shape::Width,
+          {Shape::Br, Shape::Bc},
+          Shape::THREADS,
+          Shape::SHARED_FLOATS * sizeof(float),
+          75,
+          why,
+          start<Shape>,
+          held_by_a_thread<Shape>,
+          1,
+          speed};
 }
 
-// Fastest first per width, as measured with --tune on an H200.
+// Fastest first per width; speeds as measured with --tune on an H200.
 constexpr CompiledShape shapes[] = {
     compiled<BackwardShape<32, 64, 128, 16, 8>>("8 x 8 scores a thread"),
     compiled<BackwardShape<32, 32, 64, 8, 8>>("little shared memory, twice as many blocks"),
     compiled<BackwardShape<64, 64, 128, 16, 8>>("8 x 8 scores and gradients a thread"),
-    compiled<BackwardShape<64, 64, 64, 8, 16>>("twice as many blocks"),
-    compiled<BackwardShape<64, 32, 32, 8, 16>>("little shared memory"),
+    compiled<BackwardShape<64, 64, 64, 8, 16>>("twice as many blocks", 0.88),
+    compiled<BackwardShape<64, 32, 32, 8, 16>>("little shared memory", 0.62),
     compiled<BackwardShape<96, 64, 64, 8, 8>>("4 x 12 gradients a thread"),
     compiled<BackwardShape<96, 32, 64, 8, 8>>("less shared memory"),
     compiled<BackwardShape<128, 64, 64, 8, 16>>("8 x 8 gradients a thread"),
-    compiled<BackwardShape<128, 32, 64, 8, 16>>("less shared memory"),
-    compiled<BackwardShape<128, 32, 32, 8, 16>>("twice as many blocks"),
-    compiled<BackwardShape<128, 16, 32, 8, 16>>("little shared memory"),
+    compiled<BackwardShape<128, 32, 64, 8, 16>>("less shared memory", 0.74),
+    compiled<BackwardShape<128, 32, 32, 8, 16>>("twice as many blocks", 0.62),
+    compiled<BackwardShape<128, 16, 32, 8, 16>>("little shared memory", 0.43),
 };
 
 std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& limits) {

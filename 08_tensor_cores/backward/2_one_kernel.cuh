@@ -164,11 +164,11 @@ void start(const Attention& a) {
     const Problem& p = a.problem;
     const TensorRef& sum = a.workspace("sum_dQ");
     const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &sum);
-    const int kv_heads = p.B * p.Hkv;
-    const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * Shape::PARTS * static_cast<unsigned>(kv_heads);
-    launch("backward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)}, backward_kernel<T, Shape>,
-           score_rule(a), all, view<float>(sum),
-           heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4)));
+    const int kv_heads = p.B * p.Hkv, tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)) * Shape::PARTS;
+    const int in_L2 = heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4));
+    launch("backward",
+           {dim3(static_cast<unsigned>(tiles * kv_heads)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+           backward_kernel<T, Shape>, score_rule(a), all, view<float>(sum), std::max(in_L2, heads_in_a_wave(a, tiles)));
     convert<T, Shape::Width>(a, sum);
   });
 }

@@ -219,31 +219,31 @@ void start(const Attention& a) {
     const Problem& p = a.problem;
     const TensorRef& sum = a.workspace("sum_dQ");
     const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &sum);
-    const int kv_heads = p.B * p.Hkv;
-    const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(kv_heads);
-    launch("backward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)}, backward_kernel<T, Shape>,
-           score_rule(a), all, view<float>(sum),
-           heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4)));
+    const int kv_heads = p.B * p.Hkv, tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc));
+    const int in_L2 = heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4));
+    launch("backward",
+           {dim3(static_cast<unsigned>(tiles * kv_heads)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+           backward_kernel<T, Shape>, score_rule(a), all, view<float>(sum), std::max(in_L2, heads_in_a_wave(a, tiles)));
     convert<T, Shape::Width>(a, sum);
   });
 }
 
 template <int... Sizes>
-constexpr CompiledShape compiled(const char* why) {
-  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>);
+constexpr CompiledShape compiled(const char* why, double speed = 0) {
+  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
 }
 
-// Fastest first per width, as measured with --tune on an H200.
+// Fastest first per width; speeds as measured with --tune on an H200.
 constexpr CompiledShape shapes[] = {
-    compiled<32, 128, 128, 8>("32 keys a warp"),     compiled<32, 64, 128, 8>("fits the registers of sm_80"),
-    compiled<32, 64, 64, 8>("little shared memory"), compiled<64, 128, 128, 8>("half the barriers"),
-    compiled<64, 64, 128, 8>("32 keys a warp"),      compiled<64, 64, 64, 8>("little shared memory"),
-    compiled<64, 32, 64, 8>("least shared memory"),  compiled<96, 64, 128, 8>("32 keys a warp"),
-    compiled<96, 32, 128, 8>("less shared memory"),  compiled<96, 32, 64, 8>("little shared memory"),
-    compiled<96, 16, 64, 8>("least shared memory"),  compiled<128, 64, 128, 8>("32 keys a warp"),
-    compiled<128, 32, 128, 8>("less shared memory"), compiled<128, 32, 64, 8>("little shared memory"),
-    compiled<128, 16, 64, 8>("least shared memory"), compiled<256, 32, 64, 8>("16 keys a warp"),
-    compiled<256, 16, 64, 8>("less shared memory"),  compiled<256, 16, 32, 4>("little shared memory"),
+    compiled<32, 128, 128, 8>("32 keys a warp"),           compiled<32, 64, 128, 8>("fits the registers of sm_80"),
+    compiled<32, 64, 64, 8>("little shared memory"),       compiled<64, 128, 128, 8>("half the barriers"),
+    compiled<64, 64, 128, 8>("32 keys a warp", 0.89),      compiled<64, 64, 64, 8>("little shared memory", 0.63),
+    compiled<64, 32, 64, 8>("least shared memory", 0.62),  compiled<96, 64, 128, 8>("32 keys a warp"),
+    compiled<96, 32, 128, 8>("less shared memory"),        compiled<96, 32, 64, 8>("little shared memory"),
+    compiled<96, 16, 64, 8>("least shared memory"),        compiled<128, 64, 128, 8>("32 keys a warp"),
+    compiled<128, 32, 128, 8>("less shared memory", 0.82), compiled<128, 32, 64, 8>("little shared memory", 0.58),
+    compiled<128, 16, 64, 8>("least shared memory", 0.43), compiled<256, 32, 64, 8>("16 keys a warp"),
+    compiled<256, 16, 64, 8>("less shared memory"),        compiled<256, 16, 32, 4>("little shared memory"),
 };
 
 const Variant variant = backward_step<shapes, true>("staggered", "two halves of a block, one tile apart");

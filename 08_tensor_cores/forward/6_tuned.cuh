@@ -179,20 +179,20 @@ void start(const Attention& a) {
 }
 
 template <int... Sizes>
-constexpr CompiledShape compiled(const char* why) {
-  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>);
+constexpr CompiledShape compiled(const char* why, double speed = 0) {
+  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>, speed);
 }
 
-// Fastest first per width, as measured with --tune on an H200.
+// Fastest first per width; speeds as measured with --tune on an H200.
 constexpr CompiledShape shapes[] = {
     compiled<32, 64, 64, 1, 4>("four blocks on an SM: few products to each exponential"),
     compiled<32, 128, 64, 2, 2>("32 rows a warp"),
     compiled<64, 128, 64, 2, 2>("32 rows a warp, Q in registers"),
-    compiled<64, 64, 64, 1, 3>("twice as many blocks, three on an SM"),
+    compiled<64, 64, 64, 1, 3>("twice as many blocks, three on an SM", 0.80),
     compiled<96, 128, 64, 2, 2>("32 rows a warp"),
     compiled<96, 64, 32, 1, 3>("twice as many blocks, little shared memory"),
     compiled<128, 128, 64, 2, 2>("32 rows a warp"),
-    compiled<128, 64, 32, 1, 2>("twice as many blocks, little shared memory"),
+    compiled<128, 64, 32, 1, 2>("twice as many blocks, little shared memory", 0.73),
     compiled<256, 128, 64, 1, 1>("16 rows a warp: more of O than that has no room; 8 warps share K and V"),
     compiled<256, 64, 32, 1, 2>("twice as many blocks"),
     compiled<256, 32, 16, 1, 4>("little shared memory"),

@@ -15,7 +15,7 @@
 //   so that only one product of five, dQ, needs data from other warps. For dQ, wgmma sums down the rows of dS^T and K
 //   (MN-major), so that no tile has to be transposed.
 // - Products run asynchronously: dP^T during the exponentials, dV while dS waits for other warps, dK while dQ is added to HBM.
-// - Without a mask, fewer heads are in flight at a time, so that the blocks of a head run together (heads_at_once()).
+// - Only so many heads are in flight as give each SM a block, so that the blocks of a head run together (heads_in_a_wave()).
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: warpgroups; each owns 64 keys.
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared, read and written each time, read; dQ,
@@ -130,27 +130,28 @@ void start(const Attention& a) {
     const TensorRef& sum = a.workspace("sum_dQ");
     const BackwardMaps maps = backward_maps<Shape>(a);
     const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &sum);
-    const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(p.B * p.Hkv);
-    launch("backward_warpgroups", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), heads_at_once<Shape>(a));
+    const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
+    launch("backward_warpgroups",
+           {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), heads_in_a_wave(a, tiles));
     convert<T, Shape::Width>(a, sum);
   });
 }
 
 template <int... Sizes>
-constexpr CompiledShape compiled(const char* why) {
-  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>);
+constexpr CompiledShape compiled(const char* why, double speed = 0) {
+  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
 }
 
 constexpr CompiledShape shapes[] = {
     compiled<32, 128, 128>("64 queries of dQ for each of two warpgroups"),
-    compiled<32, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<32, 64, 64>("twice as many blocks, little shared memory", 0.65),
     compiled<64, 128, 128>("64 queries of dQ for each of two warpgroups"),
-    compiled<64, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<64, 64, 64>("twice as many blocks, little shared memory", 0.65),
     compiled<96, 64, 128>("two warpgroups share Q and dO"),
-    compiled<96, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<96, 64, 64>("twice as many blocks, little shared memory", 0.65),
     compiled<128, 64, 128>("64 columns of dQ for each of two warpgroups"),
-    compiled<128, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<128, 64, 64>("twice as many blocks, little shared memory", 0.65),
 };
 
 const Variant variant = hopper_backward_step<shapes>("warpgroups", "the TMA copies, wgmma multiplies; keys are rows of scores");

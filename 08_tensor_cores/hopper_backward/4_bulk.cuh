@@ -183,27 +183,27 @@ void start(const Attention& a) {
     const TensorRef& sum = a.workspace("sum_dQ");
     const BackwardMaps maps = backward_maps<Shape>(a);
     const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &sum);
-    const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(p.B * p.Hkv);
-    launch("backward_bulk", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)}, backward_kernel<T, Shape>,
-           score_rule(a), maps, all, view<float>(sum), heads_at_once<Shape>(a));
+    const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
+    launch("backward_bulk", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), heads_in_a_wave(a, tiles));
     convert<T, Shape::Width>(a, sum);
   });
 }
 
 template <int... Sizes>
-constexpr CompiledShape compiled(const char* why) {
-  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>);
+constexpr CompiledShape compiled(const char* why, double speed = 0) {
+  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
 }
 
 constexpr CompiledShape shapes[] = {
     compiled<32, 128, 128>("64 queries of dQ for each of two warpgroups"),
-    compiled<32, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<32, 64, 64>("twice as many blocks, little shared memory", 0.65),
     compiled<64, 128, 128>("64 queries of dQ for each of two warpgroups"),
-    compiled<64, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<64, 64, 64>("twice as many blocks, little shared memory", 0.65),
     compiled<96, 64, 128>("two warpgroups share Q and dO"),
-    compiled<96, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<96, 64, 64>("twice as many blocks, little shared memory", 0.65),
     compiled<128, 64, 128>("64 columns of dQ for each of two warpgroups"),
-    compiled<128, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<128, 64, 64>("twice as many blocks, little shared memory", 0.65),
 };
 
 const Variant variant = hopper_backward_step<shapes>("bulk", "an adder warp sends dQ, a tile at a time");

@@ -233,28 +233,29 @@ void start(const Attention& a) {
     const BackwardMaps maps = backward_maps<Shape>(a);
     // No block stores dQ of queries that see no key: clear it here.
     const BackwardTensors<T> all = prepare<T, Shape::Width>(a, p.causal && p.Nq > p.Nk ? &sum : nullptr);
-    const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(p.B * p.Hkv);
-    launch("backward_ordered", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+    const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
+    // Blocks of a head wait for one another: with twice the heads in flight, half as many of a head's blocks run at a time.
+    launch("backward_ordered", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
            backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), view<int>(a.workspace("tickets")),
-           view<int>(a.workspace("turns")), heads_at_once<Shape>(a));
+           view<int>(a.workspace("turns")), 2 * heads_in_a_wave(a, tiles));
     convert<T, Shape::Width>(a, sum);
   });
 }
 
 template <int... Sizes>
-constexpr CompiledShape compiled(const char* why) {
-  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>);
+constexpr CompiledShape compiled(const char* why, double speed = 0) {
+  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
 }
 
 constexpr CompiledShape shapes[] = {
     compiled<32, 128, 128>("64 queries of dQ for each of two warpgroups"),
-    compiled<32, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<32, 64, 64>("twice as many blocks, little shared memory", 0.65),
     compiled<64, 128, 128>("64 queries of dQ for each of two warpgroups"),
-    compiled<64, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<64, 64, 64>("twice as many blocks, little shared memory", 0.65),
     compiled<96, 64, 128>("two warpgroups share Q and dO"),
-    compiled<96, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<96, 64, 64>("twice as many blocks, little shared memory", 0.65),
     compiled<128, 64, 128>("64 columns of dQ for each of two warpgroups"),
-    compiled<128, 64, 64>("twice as many blocks, little shared memory"),
+    compiled<128, 64, 64>("twice as many blocks, little shared memory", 0.65),
 };
 
 const Variant variant = [] {

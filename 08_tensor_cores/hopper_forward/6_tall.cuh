@@ -222,13 +222,10 @@ void start(const Attention& a) {
   });
 }
 
-template <int Width, int Br, int Bc, int Stages>
+template <int Width, int Br, int Bc, int Stages, bool ScalesFirst = false>
 constexpr CompiledShape compiled(const char* why) {
-  return compiled_shape<ForwardShape<Width, Br, Bc, Stages>>(why, start<ForwardShape<Width, Br, Bc, Stages>>);
-}
-template <int Width, int Br, int Bc>
-constexpr CompiledShape with_bias(const char* why) {
-  return compiled_shape<ForwardShape<Width, Br, Bc, 2, true>>(why, start<ForwardShape<Width, Br, Bc, 2, true>>);
+  using Shape = ForwardShape<Width, Br, Bc, Stages, ScalesFirst>;
+  return compiled_shape<Shape>(why, start<Shape>);
 }
 
 constexpr CompiledShape shapes[] = {
@@ -244,9 +241,9 @@ constexpr CompiledShape shapes[] = {
     compiled<256, 64, 32, 2>("little shared memory"),
 };
 constexpr CompiledShape shapes_with_bias[] = {
-    with_bias<64, 128, 64>("two warpgroups: a bias takes registers"),  with_bias<64, 64, 64>("little shared memory"),
-    with_bias<128, 128, 64>("two warpgroups: a bias takes registers"), with_bias<128, 64, 64>("little shared memory"),
-    with_bias<256, 128, 32>("two warpgroups: a bias takes registers"), with_bias<256, 64, 32>("little shared memory"),
+    compiled<64, 128, 64, 2, true>("a bias takes registers"),  compiled<64, 64, 64, 2, true>("little shared memory"),
+    compiled<128, 128, 64, 2, true>("a bias takes registers"), compiled<128, 64, 64, 2, true>("little shared memory"),
+    compiled<256, 128, 32, 2, true>("a bias takes registers"), compiled<256, 64, 32, 2, true>("little shared memory"),
 };
 
 const Variant variant =

@@ -12,9 +12,8 @@
 // - Each warp stores its rows of O by TMA from Q's buffer: no lane computes addresses.
 //
 // Grid: at most one block per SM. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then the producer.
-// HBM: Q once, K and V once per tile of Q that sees them, O and L written once.
-// Workspace: the counter; padded copies if d % 8 != 0.
-// Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
+// HBM: Q once, K and V once per tile of Q that sees them, O and L written once. Workspace: the counter; padded copies if
+// d % 8 != 0. Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/launch_hopper.cuh"
@@ -224,10 +223,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;
     const auto next = counter.head(0, 0).address(0, 0);
     for (int work_id = blockIdx.x; work_id < schedule.end;) {
-      const int drawn = atomicAdd(next, 1);  // early: the result has the latency of a load
       produce(shared, maps, Work<Shape>(rule.problem, schedule, work_id), work_id, state);
-      // There is one draw per tile. The very last draw resets the counter for the next launch.
-      if (drawn == schedule.end - 1) atomicSub(next, schedule.end);
+      // Not earlier: whoever ends first should take the next tile. The consumers are busy with the ring's last tiles meanwhile.
+      const int drawn = atomicAdd(next, 1);
+      if (drawn == schedule.end - 1) atomicSub(next, schedule.end);  // the last draw of all: for the next launch
       work_id = static_cast<int>(gridDim.x) + drawn;
     }
     // Write after read: the consumers have read the previous index.
@@ -257,31 +256,33 @@ void start(const Attention& a) {
   });
 }
 
-template <int Width, int Br, int Bc, int Stages>
-constexpr CompiledShape compiled(const char* why) {
-  return compiled_shape<ForwardShape<Width, Br, Bc, Stages>>(why, start<ForwardShape<Width, Br, Bc, Stages>>);
-}
-template <int Width, int Br, int Bc>
-constexpr CompiledShape with_bias(const char* why) {
-  return compiled_shape<ForwardShape<Width, Br, Bc, 2, true>>(why, start<ForwardShape<Width, Br, Bc, 2, true>>);
+template <int Width, int Br, int Bc, int Stages, bool ScalesFirst = false>
+constexpr CompiledShape compiled(const char* why, double speed = 0) {
+  using Shape = ForwardShape<Width, Br, Bc, Stages, ScalesFirst>;
+  return compiled_shape<Shape>(why, start<Shape>, speed);
 }
 
+// Fastest first per width; speeds as measured with --tune on an H200. If there are few tiles, smaller ones divide more evenly.
 constexpr CompiledShape shapes[] = {
     compiled<64, 256, 64, 3>("four warpgroups"),
-    compiled<64, 64, 64, 2>("little shared memory"),
+    compiled<64, 192, 96, 3>("three warpgroups", 0.96),
+    compiled<64, 128, 128, 2>("two warpgroups", 0.89),
+    compiled<64, 64, 64, 2>("little shared memory", 0.48),
     compiled<80, 192, 64, 3>("three warpgroups"),
-    compiled<80, 64, 64, 2>("little shared memory"),
+    compiled<80, 64, 64, 2>("little shared memory", 0.46),
     compiled<96, 192, 64, 3>("three warpgroups"),
-    compiled<96, 64, 64, 2>("little shared memory"),
+    compiled<96, 128, 128, 2>("two warpgroups", 0.88),
+    compiled<96, 64, 64, 2>("little shared memory", 0.50),
     compiled<128, 192, 64, 3>("three warpgroups"),
-    compiled<128, 64, 64, 2>("little shared memory"),
+    compiled<128, 128, 128, 2>("two warpgroups", 0.89),
+    compiled<128, 64, 64, 2>("little shared memory", 0.56),
     compiled<256, 128, 64, 2>("two warpgroups: more of O has no room"),
-    compiled<256, 64, 32, 2>("little shared memory"),
+    compiled<256, 64, 32, 2>("little shared memory", 0.57),
 };
 constexpr CompiledShape shapes_with_bias[] = {
-    with_bias<64, 128, 64>("two warpgroups: a bias takes registers"),  with_bias<64, 64, 64>("little shared memory"),
-    with_bias<128, 128, 64>("two warpgroups: a bias takes registers"), with_bias<128, 64, 64>("little shared memory"),
-    with_bias<256, 128, 32>("two warpgroups: a bias takes registers"), with_bias<256, 64, 32>("little shared memory"),
+    compiled<64, 128, 64, 2, true>("a bias takes registers"),  compiled<64, 64, 64, 2, true>("little shared memory"),
+    compiled<128, 128, 64, 2, true>("a bias takes registers"), compiled<128, 64, 64, 2, true>("little shared memory"),
+    compiled<256, 128, 32, 2, true>("a bias takes registers"), compiled<256, 64, 32, 2, true>("little shared memory"),
 };
 
 const Variant variant = [] {

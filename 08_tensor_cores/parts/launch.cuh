@@ -43,6 +43,10 @@ inline int heads_in_L2(int heads, std::int64_t bytes_of_head) {
   return static_cast<int>(std::clamp<std::int64_t>(L2_BYTES / std::max<std::int64_t>(1, bytes_of_head), 1, heads));
 }
 
+/// How many heads with so many tiles give each SM a block. With no more in flight, the next head begins with its longest block as
+/// soon as the first SM is free; all heads at once would leave the longest blocks of the last ones to the end.
+inline int heads_in_a_wave(const Attention& a, int tiles) { return std::max(1, a.limits.multiprocessors / tiles); }
+
 /// Calls f(T{}) with the element type of the run.
 template <class F>
 void in_type_of(const Attention& a, F f) {
@@ -53,10 +57,19 @@ void in_type_of(const Attention& a, F f) {
   }
 }
 
+/// speed: as in CompiledShape.
 template <class Shape>
-constexpr CompiledShape compiled_shape(const char* why, void (*start)(const Attention&)) {
-  return {Shape::Width, {Shape::Br, Shape::Bc}, Shape::THREADS, 2 * std::size_t{Shape::SHARED_ELEMENTS}, Shape::MIN_SM, why,
-          start};
+constexpr CompiledShape compiled_shape(const char* why, void (*start)(const Attention&), double speed = 0) {
+  CompiledShape shape{.width = Shape::Width,
+                      .tiles = {Shape::Br, Shape::Bc},
+                      .threads = Shape::THREADS,
+                      .shared_bytes = 2 * std::size_t{Shape::SHARED_ELEMENTS},
+                      .min_sm = Shape::MIN_SM,
+                      .why = why,
+                      .start = start,
+                      .speed = speed};
+  if constexpr (requires { Shape::BLOCKS; }) shape.per_sm = Shape::BLOCKS;
+  return shape;
 }
 
 /// "" or why the grid cannot hold a problem: it has one block in x per tile of Q, batch and head, of at least 32 rows; so do

@@ -39,17 +39,6 @@ struct KeyWork {
   }
 };
 
-/// Heads in flight: the largest number for which L2 holds Q, dO and the sum of dQ, which blocks reread and update. Without a
-/// mask at most 1.25 blocks per SM, so that the blocks of a head run at the same time. Under a mask blocks differ in length,
-/// and more heads balance the load.
-template <class Shape>
-int heads_at_once(const Attention& a) {
-  const Problem& p = a.problem;
-  const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc));
-  const int in_L2 = heads_in_L2(p.B * p.Hkv, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4));
-  return p.causal ? in_L2 : std::min(in_L2, (a.limits.multiprocessors * 5 / 4 + tiles - 1) / tiles);
-}
-
 /// The tensor maps that the TMA reads: boxes as high as a tile.
 struct BackwardMaps {
   TensorMap Q, K, V, dO;

@@ -8,36 +8,60 @@
 namespace flash {
 namespace {
 
-/// Those that the device can run of the narrowest width that holds d and has any.
+/// Those that the device can run of the narrowest width that holds d and has any. Each has a speed.
 std::vector<CompiledShape> fitting(std::span<const CompiledShape> shapes, int d, const DeviceLimits& limits) {
   std::vector<CompiledShape> fit;
-  for (const CompiledShape& shape : shapes) {
+  for (CompiledShape shape : shapes) {
     if (shape.width < d || shape.shared_bytes > limits.shared_bytes || shape.min_sm > limits.sm) continue;
     if (!fit.empty() && shape.width < fit.front().width) fit.clear();
-    if (fit.empty() || shape.width == fit.front().width) fit.push_back(shape);
+    if (!fit.empty() && shape.width > fit.front().width) continue;
+    if (shape.speed == 0) shape.speed = fit.empty() ? 1 : 0.75 * fit.back().speed;
+    fit.push_back(shape);
   }
   return fit;
+}
+
+/// How long the GPU is busy, in units that are the same for all shapes of a width: rows of a tile times rows of the other operand,
+/// at speed 1. With equal blocks time is counted in waves; under a mask, it is the average over the multiprocessors or the longest
+/// block, whichever is longer.
+double estimated_time(const CompiledShape& shape, const Problem& p, Pass pass, int multiprocessors) {
+  constexpr double START = 256;  // the beginning and the end of a block cost as much as so many rows in between (H200)
+  const bool forward = pass == Pass::forward;
+  const int rows = forward ? shape.tiles.Br : shape.tiles.Bc, step = forward ? shape.tiles.Bc : shape.tiles.Br;
+  const int tiles = static_cast<int>(blocks_for(forward ? p.Nq : p.Nk, rows));
+  const double heads = static_cast<double>(p.B) * (forward ? p.H : p.Hkv);
+  double all = 0, longest = 0;
+  for (int tile = 0; tile < tiles; ++tile) {
+    const int seen = forward    ? p.visible_keys(std::min((tile + 1) * rows, p.Nq) - 1)
+                     : p.causal ? std::clamp(p.Nk - tile * rows, 0, p.Nq)
+                                : p.Nq;
+    const double loop = std::int64_t{blocks_for(seen, step)} * step * (forward ? 1.0 : p.group_size());
+    all += heads * rows * (loop + START);
+    longest = std::max(longest, rows * (loop + START));
+  }
+  // A multiprocessor with fewer blocks than fit is slower: latencies are hidden less well. Measured with two and three that fit.
+  const int fit = shape.per_sm;
+  const auto speed_with = [&](int blocks) { return shape.speed * blocks / (blocks + 2) * (fit + 2) / fit; };
+  if (p.causal) return std::max(all / multiprocessors / shape.speed, longest / speed_with(1));
+  const auto blocks = static_cast<std::int64_t>(tiles * heads);
+  const auto per_multiprocessor = static_cast<int>((blocks + multiprocessors - 1) / multiprocessors);
+  const int rest = per_multiprocessor % fit;
+  return longest * ((per_multiprocessor - rest) / shape.speed + (rest > 0 ? rest / speed_with(rest) : 0));
 }
 
 }  // namespace
 
 std::vector<TileChoice> choices(std::span<const CompiledShape> shapes, const Problem& p, Pass pass,
                                 const DeviceLimits& limits) {
-  std::vector<TileChoice> fit;
-  for (const CompiledShape& shape : fitting(shapes, p.d, limits)) {
-    fit.push_back({shape.tiles, shape.threads, shape.shared_bytes, shape.why, {shape.thread.begin(), shape.thread.end()}});
-  }
-  const auto blocks = [&](const TileChoice& choice) {
-    return pass == Pass::forward ? std::int64_t{blocks_for(p.Nq, choice.tiles.Br)} * p.B * p.H
-                                 : std::int64_t{blocks_for(p.Nk, choice.tiles.Bc)} * p.B * p.Hkv;
-  };
-  auto best =
-      std::find_if(fit.begin(), fit.end(), [&](const auto& choice) { return blocks(choice) >= limits.multiprocessors; });
-  if (best == fit.end()) {
-    best = std::max_element(fit.begin(), fit.end(), [&](const auto& a, const auto& b) { return blocks(a) < blocks(b); });
-  }
+  std::vector<CompiledShape> fit = fitting(shapes, p.d, limits);
+  const auto time = [&](const CompiledShape& shape) { return estimated_time(shape, p, pass, limits.multiprocessors); };
+  const auto best = std::min_element(fit.begin(), fit.end(), [&](const auto& a, const auto& b) { return time(a) < time(b); });
   if (best != fit.end()) std::rotate(fit.begin(), best, best + 1);
-  return fit;
+  std::vector<TileChoice> list;
+  for (const CompiledShape& shape : fit) {
+    list.push_back({shape.tiles, shape.threads, shape.shared_bytes, shape.why, {shape.thread.begin(), shape.thread.end()}});
+  }
+  return list;
 }
 
 void start(std::span<const CompiledShape> shapes, const Attention& a) {

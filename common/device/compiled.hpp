@@ -19,11 +19,13 @@ struct CompiledShape {
   const char* why;  ///< why to choose it, in a few words
   void (*start)(const Attention&);
   std::span<const ThreadPart> thread{};  ///< which thread holds what, for --list
+  int per_sm = 1;                        ///< blocks that a multiprocessor runs at a time
+  double speed = 0;  ///< of a full multiprocessor, relative to the first shape of the width; 0: 3/4 of the previous shape's
 };
 
-/// The sizes of the narrowest width that holds d which the device can run. The default comes first: the first size that gives
-/// each multiprocessor a block, or otherwise the one with the most blocks; the others follow in table order. A block has a tile
-/// of queries of a query head; with Pass::backward, of keys of a key/value head.
+/// The sizes of the narrowest width that holds d which the device can run. The default comes first: the size with the shortest
+/// estimated time, estimated_time() of compiled.cpp; the others follow in table order. A block has a tile of queries of a query
+/// head; with Pass::backward, of keys of a key/value head.
 std::vector<TileChoice> choices(std::span<const CompiledShape>, const Problem&, Pass, const DeviceLimits&);
 
 /// Starts the size that the run has chosen.
