@@ -234,10 +234,16 @@ void start(const Attention& a) {
     // No block stores dQ of queries that see no key: clear it here.
     const BackwardTensors<T> all = prepare<T, Shape::Width>(a, p.causal && p.Nq > p.Nk ? &sum : nullptr);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
-    // Blocks of a head wait for one another: with twice the heads in flight, half as many of a head's blocks run at a time.
+    // Blocks of a head wait for one another. With more heads in flight fewer of a head's blocks run at a time: two waves of heads,
+    // and under a mask, where blocks also differ in length, as many as L2 holds if that is more.
+    int at_once = 2 * heads_in_a_wave(a, tiles);
+    if (p.causal) {
+      const std::int64_t bytes = std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4);  // Q, dO, the sum of dQ
+      at_once = std::max(at_once, heads_in_L2(p.B * p.Hkv, bytes));
+    }
     launch("backward_ordered", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
            backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), view<int>(a.workspace("tickets")),
-           view<int>(a.workspace("turns")), 2 * heads_in_a_wave(a, tiles));
+           view<int>(a.workspace("turns")), at_once);
     convert<T, Shape::Width>(a, sum);
   });
 }
