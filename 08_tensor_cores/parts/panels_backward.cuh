@@ -225,11 +225,12 @@ inline std::vector<WorkspaceSpec> summing_workspace(const Problem& p, Pass pass)
 }
 
 template <const auto& shapes>
-Variant hopper_backward_step(const char* name, const char* idea) {
+Variant hopper_backward_step(const char* name, const char* idea, bool (*fastest)(const Problem&, Pass) = nullptr) {
   Variant step = backward_step<shapes, true>(name, idea);
   step.workspace = summing_workspace;
   step.refuse = refuse_wide_heads;
   step.refuse_on = refuse_but_on_hopper;
+  step.fastest = fastest;
   return step;
 }
 
