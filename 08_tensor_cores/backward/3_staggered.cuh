@@ -238,7 +238,7 @@ constexpr CompiledShape shapes[] = {
     compiled<32, 128, 128, 8>("32 keys a warp"),           compiled<32, 64, 128, 8>("fits the registers of sm_80"),
     compiled<32, 64, 64, 8>("little shared memory"),       compiled<64, 128, 128, 8>("half the barriers"),
     compiled<64, 64, 128, 8>("32 keys a warp", 0.89),      compiled<64, 64, 64, 8>("little shared memory", 0.63),
-    compiled<64, 32, 64, 8>("least shared memory", 0.62),  compiled<96, 64, 128, 8>("32 keys a warp"),
+    compiled<64, 32, 64, 8>("least shared memory", 0.55),  compiled<96, 64, 128, 8>("32 keys a warp"),
     compiled<96, 32, 128, 8>("less shared memory"),        compiled<96, 32, 64, 8>("little shared memory"),
     compiled<96, 16, 64, 8>("least shared memory"),        compiled<128, 64, 128, 8>("32 keys a warp"),
     compiled<128, 32, 128, 8>("less shared memory", 0.82), compiled<128, 32, 64, 8>("little shared memory", 0.58),

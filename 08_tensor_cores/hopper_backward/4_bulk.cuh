@@ -206,9 +206,7 @@ constexpr CompiledShape shapes[] = {
     compiled<128, 64, 64>("twice as many blocks, little shared memory", 0.65),
 };
 
-const Variant variant =
-    hopper_backward_step<shapes>("bulk", "an adder warp sends dQ, a tile at a time",
-                                 [](const Problem& p, Pass pass) { return pass == Pass::backward && p.d <= 64; });
+const Variant variant = hopper_backward_step<shapes>("bulk", "an adder warp sends dQ, a tile at a time");
 
 }  // namespace
 }  // namespace flash::tensor_cores::hopper_backward_4

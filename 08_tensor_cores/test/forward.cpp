@@ -253,7 +253,7 @@ TEST_CASE("chapter: the fastest step is one that the device can run") {
   };
   CHECK(name(64, Pass::forward, hopper) == "scheduled");
   CHECK(name(256, Pass::forward, hopper) == "scheduled");
-  CHECK(name(64, Pass::backward, hopper) == "bulk");
+  CHECK(name(64, Pass::backward, hopper) == "warpgroups");
   CHECK(name(128, Pass::backward, hopper) == "resident");
   CHECK(name(160, Pass::backward, hopper) == "");
   CHECK(name(64, Pass::forward, ampere) == "");
