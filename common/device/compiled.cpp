@@ -27,7 +27,8 @@ std::vector<CompiledShape> fitting(std::span<const CompiledShape> shapes, int d,
 double estimated_time(const CompiledShape& shape, const Problem& p, Pass pass, int multiprocessors) {
   const bool forward = pass == Pass::forward;
   const int rows = forward ? shape.tiles.Br : shape.tiles.Bc, step = forward ? shape.tiles.Bc : shape.tiles.Br;
-  const double start = 192 + 1.25 * step;  // a block's beginning and end cost as much as so many rows in between (H200)
+  const double start =
+      std::max(272.0, 192 + 1.25 * step);  // a block's beginning and end cost as much as so many rows in between (H200)
   const int tiles = static_cast<int>(blocks_for(forward ? p.Nq : p.Nk, rows));
   const double heads = static_cast<double>(p.B) * (forward ? p.H : p.Hkv);
   double all = 0, longest = 0;
