@@ -126,9 +126,9 @@ def banks_07():
         strip(54, y, title, [[x * stride + word for word in range(4)] for x in range(8)], "x")
     p.label(548 + 16 * cell, 28, f"P(row, x), {scores.along} × {scores.lanes} lanes, each its first row", 15, bold=True)
     for y, run, title in [
-        (76, scores.rows, f"{scores.rows} rows of a lane side by side"),
-        (186, 1, f"a lane has one row of each {scores.along}"),
-        (296, scores.row_run, f"a lane has {scores.row_run} rows of each 8"),
+        (76, scores.rows, f"run of {scores.rows} rows"),
+        (186, 1, "run of 1 row"),
+        (296, scores.row_run, f"run of {scores.row_run} rows"),
     ]:
         words = list(map(word_of_p(s, run), range(WARP)))
         strip(548, y, title, [words[first : first + scores.lanes] for first in range(0, WARP, scores.lanes)], "y")

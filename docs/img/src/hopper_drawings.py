@@ -98,7 +98,7 @@ def schedule_08h():
     return it.finish(
         16,
         32,
-        "The four longest tiles are the same in both. Then the counter gives the shortest remaining tile to the block that is busy longest.",
+        "The four longest tiles are the same in both. Then the counter gives the longest remaining tile to the block that is free first.",
     )
 
 
