@@ -10,14 +10,8 @@ target_compile_options(flash_options INTERFACE -fexceptions -Wno-shorten-64-to-3
 target_link_options(flash_options INTERFACE -fexceptions -sASYNCIFY=1 -sASYNCIFY_STACK_SIZE=${FLASH_FIBER_BYTES} -sALLOW_MEMORY_GROWTH=1
                     -sTOTAL_STACK=1048576 -sEXIT_RUNTIME=1)
 
-# `stage` runs in node (NN_name.js). FLASH_PAGE makes it a module for pages instead.
-option(FLASH_PAGE "Programs for a Web Worker of a page instead of node" OFF)
-if(FLASH_PAGE)
-  target_link_options(flash_options INTERFACE -sENVIRONMENT=worker -sMODULARIZE=1 -sEXPORT_NAME=flashProgram -sINVOKE_RUN=0
-                      -sEXPORTED_RUNTIME_METHODS=callMain,ENV)
-else()
-  target_link_options(flash_options INTERFACE -sENVIRONMENT=node -sNODERAWFS=1)
-endif()
+# Programs for node, which read and write the files of the machine.
+target_link_options(flash_options INTERFACE -sENVIRONMENT=node -sNODERAWFS=1)
 
 # A return address cannot be had here: places.py tells the simulator where each access to memory stands in the source.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)

@@ -49,7 +49,7 @@ sed '0,/^ *__syncthreads();.*/s//;/' 04_fa1_forward/kernel.cuh >$overlay/kernel.
 touch $build/04_fa1_forward/kernel_cpu.cpp
 cmake --build $build --target 04_fa1_forward >"$work/log" || fail "$(tail -n 30 "$work/log")"
 in_node $build/bin/04_fa1_forward.js --device cpu --heads 1 --seq 64 --head-dim 16 >"$work/report" 2>&1 && fail "the race went unnoticed"
-grep -Eqz 'race.*04_fa1_forward/[a-z_]*\.cuh:[0-9]+.*04_fa1_forward/[a-z_]*\.cuh:[0-9]+' "$work/report" ||
+grep -Eqz 'RACE\s+\S*04_fa1_forward/\w+\.cuh:[0-9]+ writes and\s+\S*04_fa1_forward/\w+\.cuh:[0-9]+ (reads|writes) the same shared' "$work/report" ||
   fail "no race with both lines: $(head -c 2000 "$work/report")"
 echo "wasm: a deleted __syncthreads() is a race, with both lines"
 rm -r $build/overlay
