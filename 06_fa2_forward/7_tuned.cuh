@@ -170,7 +170,7 @@ constexpr CompiledShape shapes[] = {
     compiled<ForwardShape<128, 128, 128, 8, 16>>("8 x 8 scores and outputs a thread"),
     compiled<ForwardShape<128, 128, 64, 8, 16>>("less shared memory", 0.94),
     compiled<ForwardShape<128, 64, 32, 4, 8, 2>>("twice as many blocks, three on an SM", 0.84, 3),
-    compiled<ForwardShape<128, 32, 32, 4, 8>>("little shared memory", 0.72),
+    compiled<ForwardShape<128, 32, 32, 4, 8>>("little shared memory", 0.72, 4),
 };
 
 std::string refuse(const Problem& p) { return refuse_row_of_blocks(std::int64_t{p.B} * p.H, p.Nq, 32); }

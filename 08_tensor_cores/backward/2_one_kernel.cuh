@@ -64,17 +64,17 @@ __device__ void load_LD(const SharedMatrix<float>& LD_smem, const Matrix<const f
 }
 
 /// (8.16)  The warp's part of dQ = dS K [Br, COLS], added to the sum of dQ, a sequence of 16 x 8 fragments: 4 elements per
-/// lane.
+/// lane. col0: the block's first column.
 template <class Shape, class T>
-__device__ void add_to_dQ(const Matrix<float>& sum, int query0, int key0, const Tile<T, Shape::Br>& dS_smem,
+__device__ void add_to_dQ(const Matrix<float>& sum, int query0, int col0, const Tile<T, Shape::Br>& dS_smem,
                           const Tile<T, Shape::Width>& K_smem) {
   constexpr int row_tiles = Shape::Br / 16 / Shape::DQ_WARPS.rows, col_tiles = Shape::COLS / 8 / Shape::DQ_WARPS.cols;
   const int warp = threadIdx.x / WARP, warp_row = warp % Shape::DQ_WARPS.rows * 16 * row_tiles;
   const int warp_col = warp / Shape::DQ_WARPS.rows * 8 * col_tiles;
   if (warp_col >= Shape::COLS) return;  // never true, as asserted above, but without this line the compiler spills registers
   Accumulators<row_tiles, col_tiles> dQ(0.0f);
-  add_product(dQ, dS_smem.template left_transposed<Shape::Bc>(warp_row), K_smem.right(key0 + warp_col));
-  const int first = ((query0 + warp_row) / 16 * (Shape::Width / 8) + (key0 + warp_col) / 8) * WARP + threadIdx.x % WARP;
+  add_product(dQ, dS_smem.template left_transposed<Shape::Bc>(warp_row), K_smem.right(col0 + warp_col));
+  const int first = ((query0 + warp_row) / 16 * (Shape::Width / 8) + (col0 + warp_col) / 8) * WARP + threadIdx.x % WARP;
 #pragma unroll
   for (int i = 0; i < row_tiles; ++i) {
 #pragma unroll

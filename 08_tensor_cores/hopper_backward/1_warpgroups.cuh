@@ -154,7 +154,9 @@ constexpr CompiledShape shapes[] = {
     compiled<128, 64, 64>("twice as many blocks, little shared memory", 0.65),
 };
 
-const Variant variant = hopper_backward_step<shapes>("warpgroups", "the TMA copies, wgmma multiplies; keys are rows of scores");
+const Variant variant =
+    hopper_backward_step<shapes>("warpgroups", "the TMA copies, wgmma multiplies; keys are rows of scores",
+                                 [](const Problem& p, Pass pass) { return pass == Pass::backward && p.d <= 64; });
 
 }  // namespace
 }  // namespace flash::tensor_cores::hopper_backward_1

@@ -43,8 +43,8 @@ struct BackwardShape {
   // then packed P^T and dS^T and dQ, in full width if there is only one warpgroup.
   static constexpr int OF_DQ = CONSUMERS == 1 ? Width / 2 : 32, TAKEN = Width + std::max(Br, Br / 2 + OF_DQ);
   // The rest hold blocks of 16 columns of V, then of K, four registers each.
-  static constexpr int BLOCKS = Width / 16, ROOM = std::max(0, (CONSUMER_REGISTERS - 32 - TAKEN) / 4);
-  static constexpr int V_BLOCKS = std::min(BLOCKS, ROOM), K_BLOCKS = std::min(BLOCKS, ROOM - V_BLOCKS);
+  static constexpr int COL_BLOCKS = Width / 16, ROOM = std::max(0, (CONSUMER_REGISTERS - 32 - TAKEN) / 4);
+  static constexpr int V_BLOCKS = std::min(COL_BLOCKS, ROOM), K_BLOCKS = std::min(COL_BLOCKS, ROOM - V_BLOCKS);
 
   static_assert(Bc % GROUP_ROWS == 0 && CONSUMERS <= 2 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
   static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
@@ -69,7 +69,7 @@ struct ResidentRows {
   template <int ColTiles, class Right>
   __device__ void issue_product(Accumulators<1, ColTiles>& C, const Right& B) const {
 #pragma unroll
-    for (int k = 0; k < Shape::BLOCKS; ++k) {
+    for (int k = 0; k < Shape::COL_BLOCKS; ++k) {
       if (k < Resident) {
         wgmma<T>(registers(C), blocks_reg[k], B(k), k > 0);
       } else {
@@ -217,7 +217,8 @@ constexpr CompiledShape shapes[] = {
 };
 
 const Variant variant =
-    hopper_backward_step<shapes>("resident", "V stays in registers as far as there is room, and K where there is more");
+    hopper_backward_step<shapes>("resident", "V stays in registers as far as there is room, and K where there is more",
+                                 [](const Problem& p, Pass pass) { return pass == Pass::backward && p.d > 64; });
 
 }  // namespace
 }  // namespace flash::tensor_cores::hopper_backward_3

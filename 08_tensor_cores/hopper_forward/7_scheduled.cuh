@@ -6,7 +6,7 @@
 //   O = O + P V_j                                          [Br, Bc] x [Bc, d]          (8.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
-// New since step 6, with the same tiles except at d = 64:
+// New since step 6:
 // - A global counter hands out work: a block that finishes takes the next tile of Q, longest first. Its index comes with Q.
 // - Two tiles of Q, if there is room: while the consumers store O, the next Q, K and V are already being loaded.
 // - Each warp stores its rows of O by TMA from Q's buffer: no lane computes addresses.
@@ -43,8 +43,7 @@ struct ForwardShape {
 
 /// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
 constexpr float OVERFLOW = 1024.0f;
-/// How many tiles take the maximum at once after a tile that had to be recomputed.
-constexpr int WARY_TILES = 8;
+constexpr int WARY_TILES = 8;  // take the maximum at once after a tile that had to be recomputed
 
 /// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
 template <class T, class Shape, class States>
@@ -288,6 +287,7 @@ constexpr CompiledShape shapes_with_bias[] = {
 const Variant variant = [] {
   Variant step = hopper_step<shapes, shapes_with_bias>(
       "scheduled", "a counter hands out work, the longest first; two tiles of Q; O leaves by the TMA");
+  step.fastest = [](const Problem&, Pass pass) { return pass == Pass::forward; };
   step.workspace = [](const Problem& p, Pass pass) {
     std::vector<WorkspaceSpec> list = padded_operands(p, pass);
     list.push_back({.name = "counter", .shape = {1, 1, 1, 1}, .zeroed = true});

@@ -37,7 +37,8 @@ struct BlockOrder {
   }
 };
 
-/// How many heads fit in L2 together if the blocks of a head reread so many bytes: most of the L2 since the A100.
+/// How many heads fit in L2 together if the blocks of a head reread so many bytes: in most of the L2 of an A100 (40 MB) or an
+/// H100 (50 MB).
 inline int heads_in_L2(int heads, std::int64_t bytes_of_head) {
   constexpr std::int64_t L2_BYTES = 32 << 20;
   return static_cast<int>(std::clamp<std::int64_t>(L2_BYTES / std::max<std::int64_t>(1, bytes_of_head), 1, heads));
@@ -131,16 +132,19 @@ std::string refuse_backward(const Problem& p) {
   return refuse_row_of_blocks(std::int64_t{p.B} * p.H, std::max(padded_queries(p), p.Nk), 8);
 }
 
+/// The same with a sum of dQ in HBM.
+inline std::vector<WorkspaceSpec> summing_workspace(const Problem& p, Pass pass) {
+  std::vector<WorkspaceSpec> list = backward_workspace(p, pass);
+  if (pass == Pass::backward) list.push_back({"sum_dQ", {p.B, p.H, 1, padded_queries(p) * width_of_sum(p)}});
+  return list;
+}
+
 template <const auto& shapes, bool SumsInHbm>
 Variant backward_step(const char* name, const char* idea) {
   Variant step = forward_step<shapes>(name, idea);
   step.forward = run_forward_pass;
   step.backward = start_one_of<shapes>;
-  step.workspace = [](const Problem& p, Pass pass) {
-    std::vector<WorkspaceSpec> list = backward_workspace(p, pass);
-    if (SumsInHbm && pass == Pass::backward) list.push_back({"sum_dQ", {p.B, p.H, 1, padded_queries(p) * width_of_sum(p)}});
-    return list;
-  };
+  step.workspace = SumsInHbm ? summing_workspace : backward_workspace;
   step.refuse = refuse_backward<SumsInHbm>;
   step.tiles = [](const Problem& p, Pass pass, const DeviceLimits& limits) {
     return pass == Pass::forward ? forward_pass().tiles(p, pass, limits) : choices(shapes, p, pass, limits);

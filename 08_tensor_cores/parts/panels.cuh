@@ -167,6 +167,17 @@ __device__ bool in_all_rows(Rows<N> rows, F holds) {
 
 constexpr int BARRIER_ELEMENTS = 128;  // space for mbarriers, in 16-bit units
 
+/// Does the launch give the block as many registers as setmaxnreg deals out? It gives each thread 65536 / THREADS, rounded down to
+/// a multiple of 8. With too few, setmaxnreg would wait for ever.
+template <class Shape>
+constexpr bool registers_suffice() {
+  if constexpr (requires { Shape::PRODUCER_REGISTERS; }) {
+    constexpr int dealt_out = Shape::PRODUCER_REGISTERS + Shape::CONSUMERS * Shape::CONSUMER_REGISTERS;
+    return !Shape::MOVES_REGISTERS || dealt_out <= (Shape::CONSUMERS + 1) * (65536 / Shape::THREADS / 8 * 8);
+  }
+  return true;
+}
+
 /// The shared memory of a block: tiles and mbarriers. A tile is full when the TMA has filled it, and empty when all consumers
 /// have read it. QStages: tiles of Q.
 template <class T, class Shape, int QStages = 1>
@@ -178,7 +189,8 @@ struct Shared {
     Mbarrier full_K[Shape::STAGES], empty_K[Shape::STAGES], full_V[Shape::STAGES], empty_V[Shape::STAGES];
     int work_id[QStages];  // step 7: index of the work that Q belongs to
   };
-  static_assert(sizeof(Barriers) <= 2 * BARRIER_ELEMENTS);
+  static_assert(sizeof(Barriers) <= 2 * BARRIER_ELEMENTS && registers_suffice<Shape>());
+  static_assert(Shape::SHARED_ELEMENTS == QStages * QTile::ELEMENTS + 2 * Shape::STAGES * KTile::ELEMENTS + BARRIER_ELEMENTS);
   T* start = dynamic_shared<T>(Shape::SHARED_ELEMENTS);
 
   __device__ QTile Q(int stage = 0) const { return QTile(start + stage * QTile::ELEMENTS); }

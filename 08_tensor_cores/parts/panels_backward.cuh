@@ -59,7 +59,7 @@ struct BackwardShared {
     Mbarrier full_dQ[STAGES], empty_dQ[STAGES];  // bulk and ordered
     int work_id;                                 // ordered: index of the block's work
   };
-  static_assert(sizeof(Barriers) <= 2 * BARRIER_ELEMENTS);
+  static_assert(sizeof(Barriers) <= 2 * BARRIER_ELEMENTS && registers_suffice<Shape>());
   T* start = dynamic_shared<T>(Shape::SHARED_ELEMENTS);
 
   __device__ KTile K() const { return KTile(start); }
@@ -217,19 +217,12 @@ inline std::string refuse_wide_heads(const Problem& p) {
          "256";
 }
 
-/// The workspace of every step.
-inline std::vector<WorkspaceSpec> summing_workspace(const Problem& p, Pass pass) {
-  std::vector<WorkspaceSpec> list = backward_workspace(p, pass);
-  if (pass == Pass::backward) list.push_back({"sum_dQ", {p.B, p.H, 1, padded_queries(p) * width_of_sum(p)}});
-  return list;
-}
-
 template <const auto& shapes>
-Variant hopper_backward_step(const char* name, const char* idea) {
+Variant hopper_backward_step(const char* name, const char* idea, bool (*fastest)(const Problem&, Pass) = nullptr) {
   Variant step = backward_step<shapes, true>(name, idea);
-  step.workspace = summing_workspace;
   step.refuse = refuse_wide_heads;
   step.refuse_on = refuse_but_on_hopper;
+  step.fastest = fastest;
   return step;
 }
 

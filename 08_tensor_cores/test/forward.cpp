@@ -243,6 +243,22 @@ TEST_CASE("chapter: bf16 is refused where it does not exist, and d beyond 256 ev
   }
 }
 
+TEST_CASE("chapter: the fastest step is one that the device can run") {
+  const DeviceLimits hopper{.sm = 90}, ampere{.sm = 80};
+  const auto name = [&](int d, Pass pass, const DeviceLimits& limits) {
+    Problem p = grid::problem_of({.d = d});
+    p.dtype = Dtype::fp16;
+    const Variant* const fastest = fastest_variant(Backend::cpu, p, pass, limits);
+    return std::string(fastest == nullptr ? "" : fastest->name);
+  };
+  CHECK(name(64, Pass::forward, hopper) == "scheduled");
+  CHECK(name(256, Pass::forward, hopper) == "scheduled");
+  CHECK(name(64, Pass::backward, hopper) == "warpgroups");
+  CHECK(name(128, Pass::backward, hopper) == "resident");
+  CHECK(name(160, Pass::backward, hopper) == "");
+  CHECK(name(64, Pass::forward, ampere) == "");
+}
+
 TEST_CASE("chapter: the TMA is refused before Hopper, wgmma before and after it") {
   const Problem p = grid::problem_of({.d = 64});
   for (const Variant& v : grid::variants()) {

@@ -99,6 +99,21 @@ const Variant* find_variant(Backend backend, std::string_view name) {
   return found == all.end() ? nullptr : &*found;
 }
 
+std::string cannot_run(const Variant& variant, const Problem& problem, Pass pass, const DeviceLimits& limits) {
+  if (pass == Pass::backward && variant.backward == nullptr) return "it has no backward pass";
+  if (std::string why = refusal_on(variant, problem, limits); !why.empty()) return why;
+  if (variant.tiles != nullptr && variant.tiles(problem, pass, limits).empty()) return "none of its tiles fit this GPU";
+  return "";
+}
+
+const Variant* fastest_variant(Backend backend, const Problem& problem, Pass pass, const DeviceLimits& limits) {
+  const std::vector<Variant>& all = variants(backend);
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Variant& variant) {
+    return variant.fastest != nullptr && variant.fastest(problem, pass) && cannot_run(variant, problem, pass, limits).empty();
+  });
+  return found == all.end() ? nullptr : &*found;
+}
+
 std::string name_clash(Backend backend) {
   const std::vector<Variant>& all = variants(backend);
   for (std::size_t second = 1; second < all.size(); ++second) {

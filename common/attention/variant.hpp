@@ -44,6 +44,9 @@ struct Variant {
   Features takes = every_kernel_takes;        ///< what it knows of problems; others are refused
   /// "" or why a device cannot run a problem, which another one could: "bf16 needs compute capability 8.0". Null: every device can.
   std::string (*refuse_on)(const Problem&, const DeviceLimits&) = nullptr;
+  /// Is it the fastest of its stage for such a problem, wherever a device can run it? A run on a GPU that names no variant takes it.
+  /// Null: never.
+  bool (*fastest)(const Problem&, Pass) = nullptr;
   const char* file = "";      ///< path of the kernel file in the project; registration fills it in
   Predict predict = nullptr;  ///< likewise; null: nothing is predicted
 };
@@ -53,6 +56,9 @@ std::string refusal(const Variant&, const Problem&);
 
 /// "" or why it does not take the problem on such a device; where refusal() has something to say, that.
 std::string refusal_on(const Variant&, const Problem&, const DeviceLimits&);
+
+/// "" or why it cannot run the pass of the problem on such a device: it has no such pass, refusal_on(), or its tiles do not fit.
+std::string cannot_run(const Variant&, const Problem&, Pass, const DeviceLimits&);
 
 /// The same with traffic in bytes, for these tiles or the variant's default; empty if there is no formula.
 Prediction predict(const Variant&, const Problem&, Pass, const DeviceLimits&, std::optional<Tiles> = {});
@@ -65,6 +71,9 @@ const std::vector<Variant>& variants(Backend);
 
 /// The one of that name; null if there is none.
 const Variant* find_variant(Backend, std::string_view name);
+
+/// The one that is the fastest for the pass of the problem and can run it on such a device; null if none says so.
+const Variant* fastest_variant(Backend, const Problem&, Pass, const DeviceLimits&);
 
 /// "" or which two kernel files have given their variants the same name, so that nobody could choose the second.
 std::string name_clash(Backend);

@@ -48,23 +48,18 @@ Problem problem_of(const flash_call& call) {
   return problem;
 }
 
-/// "" or why the variant cannot run the pass of this problem on the device.
-std::string why_not(const Variant& variant, const Problem& problem, Pass pass, const DeviceLimits& limits) {
-  if (pass == Pass::backward && variant.backward == nullptr) return "it has no backward pass";
-  if (std::string why = refusal_on(variant, problem, limits); !why.empty()) return why;
-  if (variant.tiles != nullptr && variant.tiles(problem, pass, limits).empty()) return "none of its tiles fit this GPU";
-  return "";
-}
-
 const Variant& choose(const flash_call& call, const Problem& problem, Pass pass, Device& device) {
   const std::vector<Variant>& all = variants(device.info().kind);
   const std::string_view wanted = call.variant == nullptr ? "" : call.variant;
   const bool any_backward = std::any_of(all.begin(), all.end(), [](const Variant& v) { return v.backward != nullptr; });
+  if (wanted.empty() && call.on_gpu != 0) {
+    if (const Variant* const fastest = fastest_variant(device.info().kind, problem, pass, device.limits())) return *fastest;
+  }
   std::string why, names;
   for (auto variant = all.rbegin(); variant != all.rend(); ++variant) {
     names = variant->name + (names.empty() ? "" : ", " + names);
     if (wanted.empty() ? any_backward && variant->backward == nullptr : wanted != variant->name) continue;
-    const std::string refused = why_not(*variant, problem, pass, device.limits());
+    const std::string refused = cannot_run(*variant, problem, pass, device.limits());
     if (refused.empty()) return *variant;
     if (why.empty()) why = std::string("variant ") + variant->name + " cannot run this: " + refused;
   }

@@ -192,7 +192,8 @@ def attention(q, k, v, *, causal=False, scale=None, stage="08", variant=None, ba
     innermost: (B, H, N, d), (B, N, H, d), and slices of packed QKV or KV. The gradients come from the stage's backward pass.
 
     causal: aligned at the bottom right, so that the last query sees the last key. scale: 1/sqrt(d) by default. variant: a step of the
-    stage, as in --variant; by default the last that has a backward pass, where the stage has one. backward_variant: by default the same.
+    stage, as in --variant; by default the fastest for the problem and the GPU, or on the CPU the last that has a backward pass.
+    backward_variant: by default the same, or with no variant the fastest.
     """
     _check(q, k, v)
     scale = max(q.shape[3], 1) ** -0.5 if scale is None else float(scale)

@@ -25,9 +25,10 @@ std::vector<CompiledShape> fitting(std::span<const CompiledShape> shapes, int d,
 /// at speed 1. With equal blocks time is counted in waves; under a mask, it is the average over the multiprocessors or the longest
 /// block, whichever is longer.
 double estimated_time(const CompiledShape& shape, const Problem& p, Pass pass, int multiprocessors) {
-  constexpr double START = 256;  // the beginning and the end of a block cost as much as so many rows in between (H200)
   const bool forward = pass == Pass::forward;
   const int rows = forward ? shape.tiles.Br : shape.tiles.Bc, step = forward ? shape.tiles.Bc : shape.tiles.Br;
+  const double start =
+      std::max(272.0, 192 + 1.25 * step);  // a block's beginning and end cost as much as so many rows in between (H200)
   const int tiles = static_cast<int>(blocks_for(forward ? p.Nq : p.Nk, rows));
   const double heads = static_cast<double>(p.B) * (forward ? p.H : p.Hkv);
   double all = 0, longest = 0;
@@ -36,8 +37,8 @@ double estimated_time(const CompiledShape& shape, const Problem& p, Pass pass, i
                      : p.causal ? std::clamp(p.Nk - tile * rows, 0, p.Nq)
                                 : p.Nq;
     const double loop = std::int64_t{blocks_for(seen, step)} * step * (forward ? 1.0 : p.group_size());
-    all += heads * rows * (loop + START);
-    longest = std::max(longest, rows * (loop + START));
+    all += heads * rows * (loop + start);
+    longest = std::max(longest, rows * (loop + start));
   }
   // A multiprocessor with fewer blocks than fit is slower: latencies are hidden less well. Measured with two and three that fit.
   const int fit = shape.per_sm;

@@ -52,7 +52,8 @@ CommandLine parse_options(const StageInfo& stage, int argc, const char* const* a
          "--pass", [&](const std::string& given) { options.pass = parse_choice("--pass", given, all_passes); },
          "Which pass to run; backward runs its own forward first (default: forward)")
       ->type_name("forward|backward");
-  add_text(app, "--variant", options.variant, "NAME", "Which kernel file to run, as in --list (default: the last)");
+  add_text(app, "--variant", options.variant, "NAME",
+           "Which kernel file to run, as in --list (default: on a GPU the fastest, in the simulator the last)");
   add_problem_options(app, options.problem, default_sizes, default_sizes);
   add_text(
       app, "--load", options.load, "DIR",

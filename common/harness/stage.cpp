@@ -39,10 +39,6 @@ Task prepare(const StageInfo& stage, Options options) {
   if (!load) run.problem = make_problem(options.problem, options.problem.sizes.over(default_sizes));
   task.device = choose_device(options);
   run.device = task.device->info();
-  const Variant& variant = *find_variant(run.device.kind, listed.name);
-  if (options.tiles) require_tiles(variant, "--tiles is " + to_string(*options.tiles));
-  if (options.tune) require_tiles(variant, "--tune is given");
-
   if (load) {
     LoadedInputs loaded = load_inputs(options.load, options.problem, options.pass);
     run.problem = loaded.problem;
@@ -53,6 +49,13 @@ Task prepare(const StageInfo& stage, Options options) {
     }
   }
   const DeviceLimits limits = task.device->limits();
+  const Variant* chosen = nullptr;
+  if (options.variant.empty() && run.device.kind == Backend::gpu) {
+    chosen = fastest_variant(Backend::gpu, run.problem, options.pass, limits);
+  }
+  const Variant& variant = chosen != nullptr ? *chosen : *find_variant(run.device.kind, listed.name);
+  if (options.tiles) require_tiles(variant, "--tiles is " + to_string(*options.tiles));
+  if (options.tune) require_tiles(variant, "--tune is given");
   check_variant(stage, variant, run.problem, limits);
   run.tiles = choose_tiles(variant, run.problem, options.pass, limits, options.tiles);
   check_memory(run.device, variant, run.problem, options.pass, load);

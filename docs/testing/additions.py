@@ -50,6 +50,7 @@ def add_variant(copy):
     stage, before = "04_fa1_forward", copy.rows()
     copy.follow(f"cp -v {stage}/kernel.cuh {stage}/2_mine.cuh")
     copy.edit(f"{stage}/CMakeLists.txt", "KERNELS kernel.cuh", "KERNELS kernel.cuh 2_mine.cuh")
+    copy.edit(f"{stage}/2_mine.cuh", "namespace flash::fa1_forward {", "namespace flash::fa1_forward::step_2 {")
     copy.edit(f"{stage}/2_mine.cuh", '.name = "thread_per_row"', '.name = "mine"')
     copy.expect(f"cmake --build build --target compare {stage}")
     copy.follow(f"build/bin/{stage} --list", "mine")
