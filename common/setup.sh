@@ -11,25 +11,28 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: common/setup.sh [--check] [--dev] [--help]
+usage: common/setup.sh [--check] [--dev] [--browser] [--help]
 
   --check  say what is missing, install nothing; exit code 1 if a compiler, CMake or Ninja is missing
   --dev    also what .ci/run needs: clang 14 with its sanitizers, clang-format 14, git,
            ccache, Python 3 with NumPy, pandas, matplotlib, Jinja2, shellcheck, ruff (by
            pip, into .tools); for the checks of the site Chromium; for the course's grader
            bubblewrap
+  --browser  also emscripten and node, which build and run the stages as WebAssembly
   --help   this text
 TEXT
 }
 
 check_only=no
 dev=no
+browser=no
 for argument in "$@"; do
   case $argument in
     --check) check_only=yes ;;
     --dev) dev=yes ;;
+    --browser) browser=yes ;;
     --help | -h) usage && exit 0 ;;
-    *) echo "setup: unknown option '$argument'; allowed: --check, --dev, --help" >&2 && exit 2 ;;
+    *) echo "setup: unknown option '$argument'; allowed: --check, --dev, --browser, --help" >&2 && exit 2 ;;
   esac
 done
 
@@ -109,6 +112,10 @@ look() {
   for library in Eigen3 doctest CLI11 nlohmann_json; do
     has_library $library || extras="$extras $library"
   done
+  if [ $browser = yes ]; then
+    has em++ || extras="$extras emscripten"
+    has node || has nodejs || extras="$extras nodejs"
+  fi
   [ $dev = yes ] || return 0
   has git || extras="$extras git"
   has ccache || extras="$extras ccache"
@@ -137,6 +144,7 @@ package() {
     apt:doctest) echo doctest-dev ;; dnf:doctest) echo doctest-devel ;; *:doctest) echo doctest ;;
     apt:CLI11) echo libcli11-dev ;; dnf:CLI11) echo cli11-devel ;; *:CLI11) echo cli11 ;;
     apt:nlohmann_json) echo nlohmann-json3-dev ;; dnf:nlohmann_json) echo json-devel ;; *:nlohmann_json) echo nlohmann-json ;;
+    brew:nodejs) echo node ;; *:emscripten | *:nodejs) echo "$1" ;;
     *:git | *:ccache) echo "$1" ;;
     brew:clang) ;; *:clang) echo clang ;;
     apt:sanitizer) echo libclang-rt-14-dev llvm ;; dnf:sanitizer | pacman:sanitizer) echo compiler-rt llvm ;; *:sanitizer) ;;

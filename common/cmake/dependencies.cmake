@@ -24,6 +24,10 @@ header_library(CLI11 CLI11::CLI11 include https://github.com/CLIUtils/CLI11/arch
                aac0ab42108131ac5d3344a9db0fdf25c4db652296641955720a4fbe52334e22)
 header_library(nlohmann_json nlohmann_json::nlohmann_json include https://github.com/nlohmann/json/releases/download/v3.11.3/json.tar.xz
                d6c65aca6b1ed68e7a182f4757257b107ae403032760ed6ef121c9d55e81757d)
+if(EMSCRIPTEN)
+  own_headers(CLI11::CLI11 CLI)
+  own_headers(nlohmann_json::nlohmann_json nlohmann)
+endif()
 if(BUILD_TESTING)
   header_library(doctest doctest::doctest . https://github.com/doctest/doctest/archive/refs/tags/v2.4.11.tar.gz
                  632ed2c05a7f53fa961381497bf8069093f0d6628c5f26286161fbd32a560186)

@@ -52,11 +52,18 @@ target_compile_options(flash_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${cxx_
 # AddressSanitizer watches everything, and brings its own.
 add_library(flash_kernel INTERFACE)
 include(CheckCXXCompilerFlag)
-check_cxx_compiler_flag(-fstack-clash-protection FLASH_STACK_CLASH)
+if(NOT EMSCRIPTEN)  # has no hole below a stack
+  check_cxx_compiler_flag(-fstack-clash-protection FLASH_STACK_CLASH)
+endif()
 set(kernel_flags $<$<BOOL:${FLASH_STACK_CLASH}>:-fstack-clash-protection>)
 if(NOT FLASH_SANITIZE STREQUAL "address")
   if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-    list(APPEND kernel_flags -fsanitize=thread,array-bounds,integer-divide-by-zero -gline-tables-only)
+    list(APPEND kernel_flags -fsanitize=array-bounds,integer-divide-by-zero -gline-tables-only)
+    if(EMSCRIPTEN)  # its driver refuses what its compiler can do
+      list(APPEND kernel_flags "SHELL:-Xclang -fsanitize=thread")
+    else()
+      list(APPEND kernel_flags -fsanitize=thread)
+    endif()
     # `#pragma unroll` is for nvcc. clang obeys it too, and then takes three times as long.
     list(APPEND kernel_flags "SHELL:-mllvm -pragma-unroll-threshold=1" -Wno-pass-failed)
   else()
@@ -118,3 +125,7 @@ option(FLASH_UNITY "Compile the sources of the larger libraries together" OFF)
 function(compile_together library)
   set_target_properties(${library} PROPERTIES UNITY_BUILD ${FLASH_UNITY} UNITY_BUILD_BATCH_SIZE 16)
 endfunction()
+
+if(EMSCRIPTEN)
+  include(${PROJECT_SOURCE_DIR}/common/wasm/options.cmake)
+endif()

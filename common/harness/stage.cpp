@@ -12,6 +12,7 @@
 #include "common/harness/select.hpp"
 #include "common/harness/tiles.hpp"
 
+#include <cstdlib>
 #include <iostream>
 #include <new>
 #include <utility>
@@ -172,9 +173,7 @@ ExitCode run_command_line(const StageInfo& stage, int argc, char** argv) {
   return run_problem(stage, line.options);
 }
 
-}  // namespace
-
-int run_stage(const StageInfo& stage, int argc, char** argv) {
+int exit_code_of(const StageInfo& stage, int argc, char** argv) {
   let_large_writes_fail();
   const auto complain = [&](const std::string& message, ExitCode code) {
     std::cerr << stage.name << ": " << one_line(message) << std::endl;
@@ -193,6 +192,17 @@ int run_stage(const StageInfo& stage, int argc, char** argv) {
   } catch (const std::exception& error) {
     return complain(std::string("internal error: ") + error.what(), check_failed);
   }
+}
+
+}  // namespace
+
+int run_stage(const StageInfo& stage, int argc, char** argv) {
+  const int code = exit_code_of(stage, argc, argv);
+#ifdef __EMSCRIPTEN__
+  std::exit(code);  // switching fibers has unwound main(), and what it returns is lost
+#else
+  return code;
+#endif
 }
 
 }  // namespace flash

@@ -18,7 +18,8 @@ namespace {
 
 /// Some rows of a tensor as a matrix; they are counted over all its heads.
 Eigen::Map<Matrix> rows_of(HostTensor<double>& tensor, std::int64_t first, std::int64_t count) {
-  return {tensor.values.data() + first * tensor.shape[3], count, tensor.shape[3]};
+  const auto index = [](std::int64_t n) { return static_cast<Eigen::Index>(n); };  // which may have 32 bits
+  return {tensor.values.data() + first * tensor.shape[3], index(count), index(tensor.shape[3])};
 }
 
 /// All rows, whose keys are in `part`.

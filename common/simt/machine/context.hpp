@@ -3,6 +3,10 @@
 
 #include <cstddef>
 
+#ifdef __EMSCRIPTEN__
+#include "common/simt/machine/wasm/context.hpp"
+#else
+
 #if !defined(FLASH_SIMT_UCONTEXT) && !(defined(__x86_64__) && !defined(__ILP32__)) && !defined(__aarch64__)
 #define FLASH_SIMT_UCONTEXT  // no hand-written switch for this processor
 #endif
@@ -28,6 +32,11 @@ extern "C" void flash_simt_switch(void** save_here, void* resume) asm("flash_sim
 inline void switch_context(Context& from, Context& to) { flash_simt_switch(&from.stack_pointer, to.stack_pointer); }
 
 #endif
+
+}  // namespace flash::machine
+#endif  // not __EMSCRIPTEN__
+
+namespace flash::machine {
 
 /// Makes a context that starts entry() on that stack. entry() must not return.
 void prepare_context(Context&, std::byte* stack, std::size_t bytes, void (*entry)());

@@ -113,7 +113,12 @@ using flash::machine::step;
 
 extern "C" {
 
+#ifdef __EMSCRIPTEN__
+extern const char* flash_simt_place;  // of the access, which the kernel has noted: wasm/source_line.cpp
+#define FROM_HERE flash_simt_place
+#else
 #define FROM_HERE __builtin_return_address(0)
+#endif
 #define FLASH_ACCESS(bytes)                                                                                 \
   void __tsan_read##bytes(void* address) { step(address, bytes, AccessKind::read, FROM_HERE); }             \
   void __tsan_write##bytes(void* address) { step(address, bytes, AccessKind::write, FROM_HERE); }           \

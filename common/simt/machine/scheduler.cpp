@@ -145,8 +145,7 @@ void Scheduler::resume(Thread& next) {
 void Scheduler::leave_block() {
   sanitizer::start_switch(main_stack_);
   sanitizer::switch_fiber(main_fiber_);
-  Context abandoned;
-  switch_context(abandoned, main_);
+  switch_context(current_->context, main_);
   __builtin_unreachable();
 }
 

@@ -13,8 +13,13 @@ namespace flash::machine {
 namespace {
 
 // The hole is as large as the largest frame that should still be caught: a function that skips it would write into the next stack.
+#ifdef __EMSCRIPTEN__
+constexpr std::size_t guard_bytes = 0;  // nothing can be noticed there, and all of it is memory
+constexpr std::size_t stack_bytes = 96 * 1024;
+#else
 constexpr std::size_t guard_bytes = 64 * 1024;
 constexpr std::size_t stack_bytes = 256 * 1024;  // the sanitizers make frames larger; memory that is not touched costs nothing
+#endif
 constexpr std::size_t pitch = guard_bytes + stack_bytes;
 
 // Equal offsets within pages would put the busy ends of all stacks into the same few sets of the L1 cache.
