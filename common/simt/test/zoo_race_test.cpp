@@ -13,7 +13,9 @@ constexpr int race_found = 66;  // ThreadSanitizer's exit code
 TEST_CASE("zoo: races") {
   const std::string folder = std::string(__FILE__).substr(0, std::string(__FILE__).rfind('/') + 1);
   for (const RaceCase& each : race_cases()) {
-    const Outcome outcome = run_alone(each.name);
+    // Blocks that happen to run one after another on one thread of the CPU do not race: then once more.
+    Outcome outcome = run_alone(each.name);
+    for (int again = 0; each.is_bug && outcome.exit_code == 0 && again < 9; ++again) outcome = run_alone(each.name);
     CAPTURE(each.name);
     CAPTURE(outcome.output);
     CHECK(outcome.exit_code == (each.is_bug ? race_found : 0));
