@@ -36,7 +36,7 @@ double estimated_time(const CompiledShape& shape, const Problem& p, Pass pass, i
     const int seen = forward    ? p.visible_keys(std::min((tile + 1) * rows, p.Nq) - 1)
                      : p.causal ? std::clamp(p.Nk - tile * rows, 0, p.Nq)
                                 : p.Nq;
-    const double loop = std::int64_t{blocks_for(seen, step)} * step * (forward ? 1.0 : p.group_size());
+    const double loop = static_cast<double>(blocks_for(seen, step)) * step * (forward ? 1 : p.group_size());
     all += heads * rows * (loop + start);
     longest = std::max(longest, rows * (loop + start));
   }
