@@ -27,14 +27,14 @@ std::vector<CompiledShape> fitting(std::span<const CompiledShape> shapes, int d,
 double estimated_time(const CompiledShape& shape, const Problem& p, Pass pass, int multiprocessors) {
   const bool forward = pass == Pass::forward;
   const int rows = forward ? shape.tiles.Br : shape.tiles.Bc, step = forward ? shape.tiles.Bc : shape.tiles.Br;
-  const double start =
-      std::max(272.0, 192 + 1.25 * step);  // a block's beginning and end cost as much as so many rows in between (H200)
+  const double start = std::max(272.0, 192 + 1.25 * step);  // a block's beginning and end, in rows of its loop (H200)
   const int tiles = static_cast<int>(blocks_for(forward ? p.Nq : p.Nk, rows));
   const double heads = static_cast<double>(p.B) * (forward ? p.H : p.Hkv);
   double all = 0, longest = 0;
-  for (int tile = 0; tile < tiles; ++tile) {
-    const int seen = forward    ? p.visible_keys(std::min((tile + 1) * rows, p.Nq) - 1)
-                     : p.causal ? std::clamp(p.Nk - tile * rows, 0, p.Nq)
+  for (int tile = 0; tile < (p.causal ? tiles : 1); ++tile) {  // without a mask all are alike
+    const std::int64_t first = std::int64_t{tile} * rows;
+    const int seen = forward    ? p.visible_keys(static_cast<int>(std::min<std::int64_t>(first + rows, p.Nq)) - 1)
+                     : p.causal ? static_cast<int>(std::clamp<std::int64_t>(p.Nk - first, 0, p.Nq))
                                 : p.Nq;
     const double loop = static_cast<double>(blocks_for(seen, step)) * step * (forward ? 1 : p.group_size());
     all += heads * rows * (loop + start);
