@@ -1,4 +1,4 @@
-"""Of docs/comparison.md and its logbook: the stages and their opponents on one problem, in times and in counts, and over the length of the
+"""Of docs/reference/comparison.md and its logbook: the stages and their opponents on one problem, in times and in counts, and over the length of the
 sequence. The headline ratios are in headline.py."""
 
 from rows import describe, latest, size
