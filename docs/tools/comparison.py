@@ -6,7 +6,22 @@ from rows import describe, latest, size
 from .formatting import number, shown, step, table
 from .headline import times
 from .saved import GPU, fastest, newest, origin, rows_of, section
-from .tensor_results import CELLS, LAST, NONE, ON_HOPPER, PASSES, geometric_mean, in_triton, in_turns, is_last, names_of, rates, ratio, saved, speed
+from .tensor_results import (
+    CELLS,
+    LAST,
+    NONE,
+    ON_HOPPER,
+    PASSES,
+    geometric_mean,
+    in_triton,
+    in_turns,
+    is_last,
+    names_of,
+    rates,
+    ratio,
+    saved,
+    speed,
+)
 
 # What the CPU run of `compare` saves of each type, and where torch's rows of the same problem are.
 COUNTED = {"fp32": "compare.jsonl", "fp16": "tensor.jsonl"}
