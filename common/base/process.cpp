@@ -69,15 +69,6 @@ std::string complaint(const ProcessResult& result) {
   return "it ended with exit code " + std::to_string(result.exit_code);
 }
 
-SignalsHeld::SignalsHeld() {
-  sigset_t held;
-  sigemptyset(&held);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&held, number);
-  pthread_sigmask(SIG_BLOCK, &held, &before_);
-}
-
-SignalsHeld::~SignalsHeld() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
 struct ChildProcess {
   Pipe input, output, error;
   pid_t process = -1;

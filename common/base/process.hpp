@@ -2,8 +2,6 @@
 // program, however it ends.
 #pragma once
 
-#include <signal.h>
-
 #include <chrono>
 #include <memory>
 #include <string>
@@ -20,18 +18,6 @@ struct ProcessResult {
 
 /// "" if the program ended well, else the last line that it wrote to stderr, or how it ended.
 std::string complaint(const ProcessResult&);
-
-/// Blocks SIGINT, SIGTERM and SIGHUP while it lives: what must not be left half done ends first.
-class SignalsHeld {
- public:
-  SignalsHeld();
-  ~SignalsHeld();
-  SignalsHeld(const SignalsHeld&) = delete;
-  SignalsHeld& operator=(const SignalsHeld&) = delete;
-
- private:
-  sigset_t before_;
-};
 
 /// Runs a program to its end, or to its 64th MiB of output. arguments[0] is a path, or a name that is looked for in PATH.
 ProcessResult run_process(const std::vector<std::string>& arguments, std::chrono::milliseconds limit);

@@ -5,6 +5,7 @@
 #include "common/isa/float16.hpp"
 
 #include <bit>
+#include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -145,7 +146,7 @@ NpyArray read_npy(const std::filesystem::path& path, std::size_t rank) {
   return array;
 }
 
-void write_npy(PendingFile& file, const std::vector<std::int64_t>& shape, const std::vector<float>& values) {
+void write_npy(const std::filesystem::path& file, const std::vector<std::int64_t>& shape, const std::vector<float>& values) {
   std::string dictionary = "{'descr': '<f4', 'fortran_order': False, 'shape': " + shape_text(shape) + ", }";
   constexpr std::size_t before = 10;  // magic, version, length
   // The data start at a multiple of 64 bytes, so that they can be mapped; the header ends with a newline.
@@ -154,14 +155,16 @@ void write_npy(PendingFile& file, const std::vector<std::int64_t>& shape, const 
 
   std::string header(npy_magic);
   header += {'\1', '\0', static_cast<char>(dictionary.size() & 0xff), static_cast<char>(dictionary.size() >> 8)};
-  file.write(header + dictionary);
-  file.write({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
-}
-
-void write_npy(const std::filesystem::path& path, const std::vector<std::int64_t>& shape, const std::vector<float>& values) {
-  PendingFile file(path);
-  write_npy(file, shape, values);
-  file.commit();
+  std::ofstream stream(file, std::ios::binary);
+  const bool opened = stream.is_open();
+  stream << header << dictionary;
+  stream.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(float)));
+  stream.close();
+  if (stream) return;
+  const std::string why = std::strerror(errno);
+  std::error_code ignored;
+  if (opened) std::filesystem::remove(file, ignored);
+  throw UsageError(file.string() + " cannot be written: " + why);
 }
 
 }  // namespace flash

@@ -2,8 +2,6 @@
 // Format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html (versions 1.0, 2.0 and 3.0).
 #pragma once
 
-#include "common/harness/pending_file.hpp"
-
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -25,10 +23,7 @@ struct NpyArray {
 /// it, a size that does not match the shape, a file that is not regular or cannot be read; DeviceError if memory is too small.
 NpyArray read_npy(const std::filesystem::path& file, std::size_t rank);
 
-/// Writes float32, C order, version 1.0; the caller commits. UsageError if that fails.
-void write_npy(PendingFile&, const std::vector<std::int64_t>& shape, const std::vector<float>& values);
-
-/// The same and commits: no reader ever sees half an array.
+/// Writes float32, C order, version 1.0. If that fails, it leaves no file and throws UsageError.
 void write_npy(const std::filesystem::path& file, const std::vector<std::int64_t>& shape, const std::vector<float>& values);
 
 /// What the dictionary in a header says.

@@ -157,7 +157,8 @@ TEST_CASE("saving: a file that holds anything else than rows is refused before a
 
 TEST_CASE("saving: a full medium is said") {
   const Sweep sweep;
-  const ProcessResult result = limited("ulimit -f 1", sweep.stages, {"--sweep", "seq=8,16,32,64", "--save", sweep.file});
+  const ProcessResult result =
+      limited("trap '' XFSZ; ulimit -f 1", sweep.stages, {"--sweep", "seq=8,16,32,64", "--save", sweep.file});
   CHECK(result.exit_code == 2);
   CHECK_MESSAGE(result.error.ends_with("rows.jsonl cannot be written: File too large\n"), result.error);
 }
