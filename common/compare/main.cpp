@@ -2,7 +2,6 @@
 #include "common/base/error.hpp"
 #include "common/compare/rows_file.hpp"
 #include "common/compare/run.hpp"
-#include "common/compare/stages.hpp"
 #include "common/compare/table.hpp"
 #include "common/harness/console.hpp"
 #include "common/harness/parse.hpp"
@@ -23,15 +22,6 @@ int exit_code(const std::vector<Row>& rows) {
   if (any_failure(rows)) return 1;
   if (any(verdict::ok)) return 0;
   return any(verdict::no_room) ? 3 : 2;
-}
-
-/// The report of these files of rows. UsageError with what report.py said if it fails.
-void write_report(const std::string& html, const std::vector<std::string>& files) {
-  std::vector<std::string> arguments{python(), FLASH_SOURCE_DIR "/common/compare/report.py", "--out", html};
-  arguments.insert(arguments.end(), files.begin(), files.end());
-  const std::string why = complaint(run_process(arguments, std::chrono::minutes(5)));
-  if (!why.empty()) throw UsageError("--html " + html + " could not be made: " + why);
-  std::cerr << one_line("wrote " + html) << std::endl;
 }
 
 int compare(int argc, char** argv) {
@@ -60,7 +50,6 @@ int compare(int argc, char** argv) {
     text = comparison_tables(rows, width) + (failed ? "\nFAILED: see the verdicts above\n" : "");
   }
   print(text);
-  if (!options.html.empty()) write_report(options.html, runs ? std::vector{options.save} : options.rows);
   return runs ? exit_code(rows) : failed ? 1 : 0;
 }
 

@@ -85,8 +85,6 @@ void add_output_options(CLI::App& app, CompareOptions& options) {
       "the same run the latest holds. A file that holds anything else than rows is refused",
       options.save);
   app.add_flag("--resume", options.resume, "With --save: a run whose row is in the file, of the same code, is not run again");
-  add_name(app, "--html", "FILE", "Also write a report of the --save or --rows file for a browser (needs python3 with Jinja2)",
-           options.html);
   add_text(app, "--rows", "FILE,...", "Show saved rows instead of running anything",
            [&](const std::string& given) { options.rows = names_in("--rows", given, "files of saved rows"); });
 }
@@ -98,7 +96,7 @@ void add_rules(CLI::App& app) {
   option("--tune")->excludes(option("--rounds"))->excludes(option("--peers"));
   option("--resume")->needs(option("--save"));
   // Saved rows are shown as they are: an option for runs would seem to choose among them.
-  const std::set<std::string> for_rows{"--rows", "--wide", "--json", "--html", "--help", "--version"};
+  const std::set<std::string> for_rows{"--rows", "--wide", "--json", "--help", "--version"};
   for (CLI::Option* other : app.get_options()) {
     if (!for_rows.contains(other->get_name())) option("--rows")->excludes(other);
   }
@@ -108,9 +106,6 @@ void add_rules(CLI::App& app) {
 void check_combination(const CompareOptions& options) {
   if (options.peers && options.device == DeviceChoice::cpu) {
     refuse_both("--peers", "--device cpu", ", since peers run on a GPU");
-  }
-  if (!options.html.empty() && options.save.empty() && options.rows.empty()) {
-    throw UsageError("--html is given without --save or --rows, and a report is made of a file; allowed: with one of them");
   }
 }
 
@@ -139,7 +134,7 @@ std::string parse_compare_options(int argc, const char* const* argv, CompareOpti
       "          --sweep d=64,128 --tokens 16384 --width 2048 --seq 4096 \\\n"
       "          --save tuned.jsonl\n"
       "A report of rows saved earlier, for a browser:\n"
-      "  compare --rows sweep.jsonl --html report.html\n"
+      "  common/compare/report.py sweep.jsonl --out report.html\n"
       "Exit codes: 0 good; 1 a check failed, or a variant crashed or finished no run\n"
       "within the time limit; 2 bad usage or nothing to run; 3 no usable device or not\nenough memory.",
       "compare");

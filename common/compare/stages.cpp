@@ -48,6 +48,12 @@ Stage listed_stage(const std::vector<std::string>& command, const ProcessResult&
   }
 }
 
+/// The command that starts Python: what the environment variable PYTHON says, or python3.
+std::string python() {
+  const char* given = std::getenv("PYTHON");
+  return given != nullptr && *given != '\0' ? given : "python3";
+}
+
 }  // namespace
 
 bool ListedVariant::has(Pass pass) const { return contains(passes, to_string(pass)); }
@@ -84,11 +90,6 @@ std::vector<fs::path> find_stages(fs::path folder, const std::vector<std::string
     return std::none_of(only.begin(), only.end(), [&](const std::string& wanted) { return matches(path, wanted); });
   });
   return all;
-}
-
-std::string python() {
-  const char* given = std::getenv("PYTHON");
-  return given != nullptr && *given != '\0' ? given : "python3";
 }
 
 Stage ask_stage(const fs::path& program, std::chrono::seconds limit) {

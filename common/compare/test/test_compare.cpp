@@ -159,13 +159,12 @@ TEST_CASE("compare: bad usage and nothing to run give exit code 2 and one line")
   liar.add_raw("01_liar", "echo hello");
   check_refused(compare(empty, {}), "no stage programs (NN_name) in '");
   check_refused(compare(liar, {}), "does not answer --list --json as a stage program does");
-  for (const char* option : {"--save", "--bin", "--html"}) {
+  for (const char* option : {"--save", "--bin"}) {
     check_refused(compare({option, ""}), std::string(option) + " is ''; allowed: a name");
   }
   check_refused(compare(stages, {"--device", "tpu"}), "--device is 'tpu'");
   check_refused_each(stages, {"--rounds 2 --tune", "--peers --tune", "--wide --json"}, " excludes --");
   check_refused(compare(stages, {"--resume"}), "--resume requires --save");
-  check_refused(compare(stages, {"--html", "x"}), "--html is given without --save or --rows");
   check_refused_each(stages, {"--causal --no-causal"}, " are both given");
   check_refused_each(stages, {"--only 07", "--only ,", "--variant ,", "--variant plain,no-such-variant", "--seq 0",
                               "--heads 6 --kv-heads 4", "--bin /no/such/folder", "--save /dev/null/x", "--time-limit 0",
