@@ -112,10 +112,9 @@ void check_combination(const CompareOptions& options) {
 }  // namespace
 
 std::string parse_compare_options(int argc, const char* const* argv, CompareOptions& options) {
-  ProblemSet common;
-  common.problem.causal = true;
-  common.problem.dtype = Dtype::fp32;  // one for all rows: stages differ in what they take
-  std::vector<std::string> problems;
+  ProblemSet& problems = options.problems;
+  problems.problem.causal = true;
+  problems.problem.dtype = Dtype::fp32;  // one for all rows: stages differ in what they take
   bool asks_for_schema = false;
 
   CLI::App app(
@@ -141,25 +140,17 @@ std::string parse_compare_options(int argc, const char* const* argv, CompareOpti
   app.set_version_flag("--version", std::string("compare (flash-steps " FLASH_VERSION ")"));
   app.set_help_flag("--help,-h", "Print this and exit");
   add_run_options(app, options);
-  app.option_defaults()->group("Sweep");
-  app.add_option("--problem", problems,
-                 "Options of a problem in one word, over those given beside it: \"--seq 4096 --head-dim 128\". Several are run "
-                 "one after the other")
-      ->allow_extra_args(false)
-      ->type_name("OPTIONS");
-  add_sweep_options(app, common);
+  add_sweep_options(app, problems);
   add_output_options(app, options);
   app.add_flag("--schema", asks_for_schema)->group("");  // not in --help: for a test
-  add_problem_options(app, common.problem, compared_sizes(Backend::cpu), compared_sizes(Backend::gpu));
+  add_problem_options(app, problems.problem, compared_sizes(Backend::cpu), compared_sizes(Backend::gpu));
   app.add_flag("--no-causal")->description("Every query sees every key (default: --causal)")->group("Problem");
 
   add_rules(app);
   if (const std::string answer = parse_command_line(app, argc, argv); !answer.empty()) return answer;
   if (asks_for_schema) return schema().dump() + "\n";
   check_combination(options);
-  check_problem_set(app, common);
-  for (const std::string& text : problems) options.problems.push_back(parse_problem(text, common));
-  if (problems.empty()) options.problems.push_back(common);
+  check_problem_set(app, problems);
   return "";
 }
 

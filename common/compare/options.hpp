@@ -11,7 +11,7 @@
 namespace flash {
 
 struct CompareOptions {
-  std::vector<ProblemSet> problems;  ///< of each --problem; else one
+  ProblemSet problems;
   std::vector<Pass> passes{Pass::forward, Pass::backward};
   bool stages = true, peers = false;
   std::vector<std::string> only;      ///< "02" or "02_safe_softmax"; empty: all stages
