@@ -24,7 +24,7 @@ void check_variant(const StageInfo&, const Variant&, const Problem&, const Devic
 /// in main memory already.
 void check_memory(const DeviceInfo&, const Variant&, const Problem&, Pass, bool loaded);
 
-/// What to expect from the simulator: "" if it takes seconds, else a line with an estimate. DeviceError if it would take days.
+/// What to expect from the simulator: "" if it takes seconds, else a line with an estimate.
 std::string simulation_note(const Problem&, Pass);
 
 }  // namespace flash
