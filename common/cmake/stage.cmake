@@ -1,4 +1,4 @@
-# What add_resources_test() lacks.
+# FLASH_NO_RESOURCES: the program that add_resources_test() lacks.
 set(FLASH_NO_RESOURCES "")
 if(FLASH_HAS_CUDA)
   find_program(FLASH_CUOBJDUMP cuobjdump HINTS ${CUDAToolkit_BIN_DIR})

@@ -14,7 +14,7 @@ namespace {
 
 constexpr DeviceChoice all_devices[]{DeviceChoice::automatic, DeviceChoice::gpu, DeviceChoice::cpu};
 
-/// What a list has between its commas, at least one.
+/// The names between the commas of a list, at least one.
 std::vector<std::string> names_in(const std::string& option, const std::string& list, const char* example) {
   std::vector<std::string> names = split_at_commas(list);
   std::erase(names, "");
@@ -27,7 +27,7 @@ void add_text(CLI::App& app, const char* name, const char* type, const char* tex
   app.add_option_function<std::string>(name, use, text)->type_name(type);
 }
 
-/// Of a file or a folder.
+/// An option that names a file or a folder.
 void add_name(CLI::App& app, const char* name, const char* type, const char* text, std::string& target) {
   add_text(app, name, type, text, [name, &target](const std::string& given) {
     if (given.empty()) throw UsageError(std::string(name) + " is ''; allowed: a name");
@@ -89,7 +89,7 @@ void add_output_options(CLI::App& app, CompareOptions& options) {
            [&](const std::string& given) { options.rows = names_in("--rows", given, "files of saved rows"); });
 }
 
-/// Which options cannot be meant together; all of them are there.
+/// Declares which options exclude or need each other, once all are there.
 void add_rules(CLI::App& app) {
   const auto option = [&](const char* name) { return app.get_option(name); };
   option("--json")->excludes(option("--wide"));

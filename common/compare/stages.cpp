@@ -33,7 +33,7 @@ bool contains(const std::vector<std::string>& list, const std::string& value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
-/// Of the program that `command` starts and that has answered.
+/// The stage of a program that `command` started and that has answered.
 Stage listed_stage(const std::vector<std::string>& command, const ProcessResult& result) {
   const Json list = Json::parse(result.output, nullptr, /*allow_exceptions=*/false);
   try {

@@ -15,7 +15,7 @@ struct Sweep {
   std::vector<std::string> values;
 };
 
-/// What a command line says of problems.
+/// The problems of a command line.
 struct ProblemSet {
   ProblemOptions problem;
   std::vector<Sweep> sweeps;                  ///< the first one outermost

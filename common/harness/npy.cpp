@@ -54,7 +54,7 @@ class NpyFile {
   std::uint64_t size_ = 0, position_ = 0;
 };
 
-/// What the dictionary in a header says, for example {'descr': '<f4', 'fortran_order': False, 'shape': (1, 2, 3, 4), }.
+/// The dictionary in a header, for example {'descr': '<f4', 'fortran_order': False, 'shape': (1, 2, 3, 4), }.
 struct Header {
   std::string type;
   bool fortran_order;

@@ -10,7 +10,7 @@
 
 namespace flash {
 
-/// What every such file starts with.
+/// The first bytes of every such file.
 constexpr std::string_view npy_magic{"\x93NUMPY", 6};
 
 struct NpyArray {

@@ -37,7 +37,7 @@ void keep_lines_whole(Formatter& formatter) {
   if constexpr (requires { formatter.enable_description_formatting(false); }) formatter.enable_description_formatting(false);
 }
 
-/// What CLI11 prints, without lines longer than a terminal's. An option's text stays in its column.
+/// CLI11's help, without lines longer than a terminal's. An option's text stays in its column.
 std::string help_of(const CLI::App& app) {
   keep_lines_whole(*app.get_formatter());
   std::istringstream lines(app.help());

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Why no result may be written to the file; "" if it may.
+/// The reason why no result may be written to the file; "" if one may.
 std::string protects(const fs::path& file, bool beside_inputs) {
   std::error_code error;
   const fs::file_status status = fs::symlink_status(file, error);

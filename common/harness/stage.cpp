@@ -28,7 +28,7 @@ struct Task {
   RunRecord run;
 };
 
-/// What can be refused without touching data is refused first: a wrong name or pass is wrong on every device.
+/// Refuses first whatever can be refused without touching data: a wrong name or pass is wrong on every device.
 Task prepare(const StageInfo& stage, Options options) {
   const Variant& listed = choose_variant(stage, options);
   if (!options.problem.dtype) options.problem.dtype = listed.dtypes.front();
