@@ -45,14 +45,14 @@ __device__ auto operand_of_Q(const Tile<T, Shape::Width>& Q_smem, int row0) {
   if constexpr (Shape::Q_STAYS) {
     cp_async_wait_all();
     __syncthreads();  // read after write: Q of all threads has landed
-    return Kept<T, Shape::ROW_TILES, Shape::Width / 16>(Q_smem.left(row0));
+    return InRegisters<T, Shape::ROW_TILES, Shape::Width / 16>(Q_smem.left(row0));
   } else {
     return Q_smem.left(row0);
   }
 }
 
 /// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
-constexpr float OVERFLOW = 1024.0f;
+constexpr float MAX_LANE_SUM = 1024.0f;
 
 /// Up to this |c m|, c S - c m is precise enough: its rounding error must not change the weight of a tile against the first.
 constexpr float LARGE = 0x1p20f;
@@ -138,7 +138,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // 3. Try the current m. If P overflows (rare), recompute with the true maximum, which cannot overflow.
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
     Rows<Output::ROWS> sum(0.0f);
-    for (bool exact = !m_known;; exact = true) {
+    bool exact = !m_known, fits = false;
+    do {
       S.each([](float& s, int) { s = 0.0f; });
       add_product(S, Q, K_smem(j % 2).transposed());  // (8.1)
       bool subtracted = false;
@@ -155,8 +156,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       }
       exponentiate(S, m, c, subtracted);  // (8.2): S is P now
       sum = lane_sum(S);
-      if (in_all_rows(sum, [](float x) { return !(x > OVERFLOW); }) || exact) break;  // NaN passes: recomputing would not help
-    }
+      fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); }) || exact;  // NaN fits: recomputing would not help
+      exact = true;
+    } while (!fits);
     l = l + sum;  // (8.3)
 
     // 4. O += P V.

@@ -44,14 +44,14 @@ struct ForwardShape {
 template <class Shape, class Tile>
 __device__ auto operand_of_Q(const Tile& Q_rows) {
   if constexpr (Shape::Q_STAYS) {
-    return InRegisters<typename Tile::T, Shape::ROW_TILES, Tile::STEPS>(Q_rows.left());
+    return InRegisters<typename Tile::T, Shape::ROW_TILES, Tile::DEPTH>(Q_rows.left());
   } else {
     return Q_rows.left();
   }
 }
 
 /// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
-constexpr float OVERFLOW = 1024.0f;
+constexpr float MAX_LANE_SUM = 1024.0f;
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
@@ -117,7 +117,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // 3. Try the current m. If P overflows (rare), recompute with the true maximum, which cannot overflow.
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
     Rows<Output::ROWS> sum(0.0f);
-    for (bool exact = !m_known;; exact = true) {
+    bool exact = !m_known, fits = false;
+    do {
       S.each([](float& s, int) { s = 0.0f; });
       add_product(S, Q, K_smem(j % 2).transposed());  // (8.1)
       bool subtracted = false;
@@ -136,8 +137,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       cm.each([&](float& x, int) { x = subtracted ? 0.0f : c * x; });
       S.each([&](float& s, int r) { s = exp2_approx(fmaf(c, s, -cm[r])); });  // (8.2): S is P now
       sum = lane_sum(S);
-      if (in_all_rows(sum, [](float x) { return !(x > OVERFLOW); }) || exact) break;  // NaN passes: recomputing would not help
-    }
+      fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); }) || exact;  // NaN fits: recomputing would not help
+      exact = true;
+    } while (!fits);
     l = l + sum;  // (8.3)
 
     // 4. O += P V.

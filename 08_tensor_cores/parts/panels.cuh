@@ -18,10 +18,10 @@ constexpr int GROUP_ROWS = 64;  // rows of a warpgroup's product
 __device__ inline int warpgroup() { return __shfl_sync(ALL_LANES, static_cast<int>(threadIdx.x / WARPGROUP), 0); }
 
 /// A tile as operand of mma.sync, like Operand of parts/tile.cuh. Trans: ldmatrix transposes it.
-template <class T_, int Height, bool Trans, int Steps>
+template <class T_, int Height, bool Trans, int Depth>
 struct PanelOperand {
   using T = T_;
-  static constexpr int STEPS = Steps;  // of a left operand
+  static constexpr int DEPTH = Depth;  // of a left operand: blocks in the inner dimension
   SharedMatrix<T> panels;
   int offset;  // in bytes, of this lane's chunk in block (0, 0)
 
@@ -40,7 +40,7 @@ struct PanelOperand {
 template <class T_, int Height, int Width>
 struct PanelTile {
   using T = T_;
-  static constexpr int PANELS = (Width + PANEL - 1) / PANEL, ELEMENTS = PANELS * Height * PANEL, STEPS = Width / 16;
+  static constexpr int PANELS = (Width + PANEL - 1) / PANEL, ELEMENTS = PANELS * Height * PANEL, DEPTH = Width / 16;
   SharedMatrix<T> panels;  // [PANELS * Height, 64], one below the other
   int row0;                // first row of this view; a multiple of 8
 
@@ -72,9 +72,9 @@ struct PanelTile {
   __device__ MnMajor<Height> right_of_group() const { return flash::mn_major<Height>(panels.data); }
 
   // Operands of mma.sync. Lanes point to the chunks of a 16 x 16 block in one of two orders, as in parts/tile.cuh.
-  __device__ PanelOperand<T, Height, false, STEPS> left() const { return {panels, offset(row0 + lane() % 16, lane() / 16)}; }
-  __device__ PanelOperand<T, Height, true, STEPS> right() const { return {panels, offset(lane() % 16, lane() / 16)}; }
-  __device__ PanelOperand<T, Height, false, STEPS> transposed() const {
+  __device__ PanelOperand<T, Height, false, DEPTH> left() const { return {panels, offset(row0 + lane() % 16, lane() / 16)}; }
+  __device__ PanelOperand<T, Height, true, DEPTH> right() const { return {panels, offset(lane() % 16, lane() / 16)}; }
+  __device__ PanelOperand<T, Height, false, DEPTH> transposed() const {
     return {panels, offset(lane() / 16 * 8 + lane() % 8, lane() / 8 % 2)};
   }
 
@@ -83,49 +83,19 @@ struct PanelTile {
   __device__ static int offset(int row, int chunk) { return 2 * PANEL * row + 16 * swizzled_chunk(PANEL, row, chunk); }
 };
 
-/// A left operand in registers: rows of a tile, or accumulators rounded to T.
-template <class T_, int RowTiles, int Steps>
-struct InRegisters {
-  using T = T_;
-  static constexpr int STEPS = Steps;
-  unsigned blocks_reg[Steps][RowTiles][4];
-
-  template <class Operand>
-  __device__ explicit InRegisters(const Operand& A) {
-#pragma unroll
-    for (int k = 0; k < Steps; ++k) {
-#pragma unroll
-      for (int i = 0; i < RowTiles; ++i) A.load(blocks_reg[k][i], i, k);
-    }
-  }
-  /// In fragments n = 2 k and 2 k + 1 a lane holds exactly its elements of block k.
-  __device__ explicit InRegisters(const Accumulators<RowTiles, 2 * Steps>& P) {
-#pragma unroll
-    for (int x = 0; x < Steps * RowTiles * 4; ++x) {
-      const int k = x / 4 / RowTiles, i = x / 4 % RowTiles, r = x % 4;
-      blocks_reg[k][i][r] = P.template pair<T>(i, 2 * k + r / 2, r % 2);
-    }
-  }
-  __device__ void load(unsigned (&block)[4], int i, int k) const {
-#pragma unroll
-    for (int r = 0; r < 4; ++r) block[r] = blocks_reg[k][i][r];
-  }
-  __device__ const unsigned (&operator()(int k) const)[4] { return blocks_reg[k][0]; }  // of wgmma
-};
-
 /// A warp's accumulators in the form that wgmma takes: the warpgroup has [64, 8 ColTiles], each warp 16 rows of it.
 template <int ColTiles>
 __device__ float (&registers(Accumulators<1, ColTiles>& C))[4 * ColTiles] {
   return reinterpret_cast<float(&)[4 * ColTiles]>(C.elements);
 }
 
-/// Issues C = A B, or C += A B, over Steps blocks of 16 in the inner dimension; all threads of the warpgroup call it. It runs
-/// asynchronously: a wgmma_fence() has to come before it, a wgmma_commit() after it, and a wgmma_wait() for its registers
-/// before C is read or A or B is changed.
-template <class T, int Steps, int ColTiles, class Left, class Right>
+/// Issues C = A B, or C += A B, over Depth blocks of 16 in the inner dimension; all threads of the warpgroup call it. It runs
+/// asynchronously: it needs a wgmma_fence() before it, a wgmma_commit() after it, and a wgmma_wait() for its registers before C
+/// is read or A or B is changed.
+template <class T, int Depth, int ColTiles, class Left, class Right>
 __device__ void issue_product(Accumulators<1, ColTiles>& C, const Left& A, const Right& B, bool add) {
 #pragma unroll
-  for (int k = 0; k < Steps; ++k) wgmma<T>(registers(C), A(k), B(k), add || k > 0);
+  for (int k = 0; k < Depth; ++k) wgmma<T>(registers(C), A(k), B(k), add || k > 0);
 }
 
 // ---- The softmax, as forward steps 4 and 5 introduce it ---------------------------------------------------------------------
@@ -149,7 +119,10 @@ constexpr float LARGE = 0x1p20f;
 /// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)) if c m is large or overflows.
 template <class Scores, int N>
 __device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtract_first) {
-  m.each([&](float& x, int) { x = finite(x), subtract_first = subtract_first || fabsf(c * x) > LARGE; });
+  m.each([&](float& x, int) {
+    x = finite(x);
+    subtract_first = subtract_first || fabsf(c * x) > LARGE;
+  });
   if (subtract_first) S.each([&](float& s, int r) { s -= m[r]; });
   m.each([&](float& x, int) { x = subtract_first ? 0.0f : c * x; });
   S.each([&](float& s, int r) { s = exp2_approx(c * s - m[r]); });
@@ -167,8 +140,8 @@ __device__ bool in_all_rows(Rows<N> rows, F holds) {
 
 constexpr int BARRIER_ELEMENTS = 128;  // space for mbarriers, in 16-bit units
 
-/// Does the launch give the block as many registers as setmaxnreg deals out? It gives each thread 65536 / THREADS, rounded down to
-/// a multiple of 8. With too few, setmaxnreg would wait for ever.
+/// Does the launch give the block as many registers as setmaxnreg deals out? It gives each thread 65536 / THREADS, rounded down
+/// to a multiple of 8. With too few, setmaxnreg would wait for ever.
 template <class Shape>
 constexpr bool registers_suffice() {
   if constexpr (requires { Shape::PRODUCER_REGISTERS; }) {

@@ -120,10 +120,10 @@ struct BackwardShared {
 };
 
 /// Stores a left operand from registers to 16 rows of a tile: four 8 x 8 matrices at a time, without bank conflicts.
-template <class T, int Height, int Steps>
-__device__ void store(const PanelOperand<T, Height, false, Steps>& rows, const InRegisters<T, 1, Steps>& A) {
+template <class T, int Height, int Depth>
+__device__ void store(const PanelOperand<T, Height, false, Depth>& rows, const InRegisters<T, 1, Depth>& A) {
 #pragma unroll
-  for (int k = 0; k < Steps; ++k) {
+  for (int k = 0; k < Depth; ++k) {
     const int col = 16 * k;
     stmatrix_x4(rows.panels.at_byte((rows.offset ^ col % PANEL * 2) + col / PANEL * Height * 2 * PANEL), A(k));
   }
@@ -144,7 +144,7 @@ __device__ void exponentiate(Scores& S, const SharedMatrix<const float>& LD, con
 
 /// (8.13)  dP becomes dS = P o (dP - D).
 template <class Scores>
-__device__ void differentiate(Scores& dP, const Scores& P, const SharedMatrix<const float>& LD) {
+__device__ void softmax_backward(Scores& dP, const Scores& P, const SharedMatrix<const float>& LD) {
   dP.each_at([&](float& dp, int, int query) { dp -= LD(1, query); });
   dP.multiply(P);
 }
@@ -159,22 +159,22 @@ struct PartOfDQ {
   static constexpr int COLS = SHARERS == 1 ? Shape::Width : PANEL;
   static_assert(SHARERS * ROWS_OF_GROUPS == Shape::CONSUMERS && SHARERS * COLS >= Shape::Width,
                 "the warpgroups make all of dQ");
-  int row = warpgroup() % ROWS_OF_GROUPS * GROUP_ROWS, col = warpgroup() / ROWS_OF_GROUPS * COLS;
+  int row0 = warpgroup() % ROWS_OF_GROUPS * GROUP_ROWS, col0 = warpgroup() / ROWS_OF_GROUPS * COLS;
 
   /// (8.16)  Issues dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs down them: MN-major.
   template <class T, class STile, class KTile>
   __device__ void issue(Accumulators<1, COLS / 8>& dQ, const STile& dS, const KTile& K) const {
-    issue_product<T, Shape::Bc / 16>(dQ, mn_major<Shape::Bc>(dS.panels.data, row), mn_major<Shape::Bc>(K.panels.data, col),
+    issue_product<T, Shape::Bc / 16>(dQ, mn_major<Shape::Bc>(dS.panels.data, row0), mn_major<Shape::Bc>(K.panels.data, col0),
                                      false);
   }
 
-  /// Offset of fragment n of the warp's 16 rows in the sum of dQ, for a tile that begins at query0. A fragment has 128 elements,
-  /// 4 per lane; the fragments of a row are adjacent.
+  /// Offset of fragment n of the warp's 16 rows in the sum of dQ, for a tile that begins at query0. A fragment has 128
+  /// elements, 4 per lane; the fragments of a row are adjacent.
   __device__ int offset(int query0, int n) const {
-    return ((query0 + row + threadIdx.x % WARPGROUP / WARP * 16) / 16 * (Shape::Width / 8) + col / 8 + n) * 4 * WARP;
+    return ((query0 + row0 + threadIdx.x % WARPGROUP / WARP * 16) / 16 * (Shape::Width / 8) + col0 / 8 + n) * 4 * WARP;
   }
   /// The number of the warpgroup's fragments: none beyond the last column.
-  __device__ int fragments() const { return min(COLS, Shape::Width - col) / 8; }
+  __device__ int fragments() const { return min(COLS, Shape::Width - col0) / 8; }
 
   /// Adds to the sum, four elements at a time.
   __device__ void add(const Matrix<float>& sum, int query0, const Accumulators<1, COLS / 8>& dQ) const {
@@ -182,8 +182,8 @@ struct PartOfDQ {
 #pragma unroll
     for (int n = 0; n < COLS / 8; ++n) {
       if (SHARERS * COLS > Shape::Width && n >= fragments()) break;
-      const float(&four)[4] = dQ.elements[0][n];
-      atomic_add4(first + 4 * n * WARP, make_float4(four[0], four[1], four[2], four[3]));
+      const float(&dq)[4] = dQ.elements[0][n];
+      atomic_add4(first + 4 * n * WARP, make_float4(dq[0], dq[1], dq[2], dq[3]));
     }
   }
   /// Bulk and ordered: stores to shared memory, in the layout of the sum.
@@ -191,9 +191,9 @@ struct PartOfDQ {
 #pragma unroll
     for (int n = 0; n < COLS / 8; ++n) {
       if (SHARERS * COLS > Shape::Width && n >= fragments()) break;
-      const float(&four)[4] = dQ.elements[0][n];
+      const float(&dq)[4] = dQ.elements[0][n];
       tile.template as<float4>(0, offset(0, n) + 4 * static_cast<int>(threadIdx.x % WARP)) =
-          make_float4(four[0], four[1], four[2], four[3]);
+          make_float4(dq[0], dq[1], dq[2], dq[3]);
     }
   }
 };
