@@ -34,8 +34,8 @@ struct BackwardShape {
   static constexpr int QUERY_TILES = Br / 8, COL_TILES = Width / 8;  // of 8 columns of transposed scores, and of dK and dV
   static constexpr int STAGES = 2, DS_STAGES = 1;                    // tiles of Q and dO, and of dS in shared memory
   static constexpr int CONSUMERS = Bc / GROUP_ROWS, THREADS = CONSUMERS * WARPGROUP;
-  static constexpr int SHARED_ELEMENTS =
-      (Width + 63) / 64 * 64 * (2 * Bc + 2 * STAGES * Br) + DS_STAGES * Bc * Br + STAGES * 4 * Br + BARRIER_ELEMENTS;
+  using Storage = BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES>;
+  static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
   static_assert(Bc % GROUP_ROWS == 0 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");

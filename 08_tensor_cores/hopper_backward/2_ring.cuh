@@ -37,8 +37,8 @@ struct BackwardShape {
   // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
-  static constexpr int SHARED_ELEMENTS =
-      (Width + 63) / 64 * 64 * (2 * Bc + 2 * STAGES * Br) + DS_STAGES * Bc * Br + STAGES * 4 * Br + BARRIER_ELEMENTS;
+  using Storage = BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES>;
+  static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
   static_assert(Bc % GROUP_ROWS == 0 && CONSUMERS <= 2 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");

@@ -33,8 +33,8 @@ struct ForwardShape {
   static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
   static constexpr int STAGES = 2;                                 // tiles each of K and V in shared memory
   static constexpr int CONSUMERS = Br / GROUP_ROWS, THREADS = CONSUMERS * WARPGROUP;
-  static constexpr int SHARED_ELEMENTS =
-      (Width + 63) / 64 * 64 * (Br + 2 * STAGES * Bc) + BARRIER_ELEMENTS;  // Q, K, V, mbarriers
+  using Storage = SharedStorage<Width, Br, Bc, STAGES>;
+  static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
   static_assert(Br % GROUP_ROWS == 0 && Bc % 16 == 0 && Width % 16 == 0, "whole products");

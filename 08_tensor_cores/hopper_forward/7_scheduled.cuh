@@ -34,8 +34,9 @@ struct ForwardShape {
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;  // with one consumer, all threads may have 255
   static constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 24 : 32;
   static constexpr int CONSUMER_REGISTERS = CONSUMERS == 2 ? 240 : CONSUMERS == 3 ? 160 : 112;
-  static constexpr int SHARED_ELEMENTS = (Width + 63) / 64 * 64 * (Q_STAGES * Br + 2 * STAGES * Bc) + BARRIER_ELEMENTS;
-  static constexpr bool SCALES_FIRST = ScalesFirst;  // as with a bias: see ScoreRule
+  using Storage = SharedStorage<Width, Br, Bc, STAGES, Q_STAGES>;
+  static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
+  static constexpr bool SCALES_FIRST = ScalesFirst;            // as with a bias: see ScoreRule
   static constexpr int MIN_SM = 90;
 
   static_assert(Br % GROUP_ROWS == 0 && CONSUMERS <= 4 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
@@ -47,8 +48,7 @@ constexpr int BACKOFF_TILES = 8;  // take the maximum at once after a tile that 
 
 /// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
 template <class T, class Shape, class States>
-__device__ void produce(const Shared<T, Shape, Shape::Q_STAGES>& shared, const Maps& maps, const Work<Shape>& work, int work_id,
-                        States& state) {
+__device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work, int work_id, States& state) {
   auto& bars = shared.barriers();
   const int Q_stage = state.Q.stage();
   wait_empty(bars.empty_Q[Q_stage], state.Q.parity());  // write after read: the O staged in this buffer has been stored
@@ -100,8 +100,8 @@ __device__ void write(Output& O, const Rows<2>& m, const Rows<2>& l, const Score
 
 /// A consumer warpgroup: its rows of a tile of Q.
 template <class T, class Shape, class States>
-__device__ void consume(const Shared<T, Shape, Shape::Q_STAGES>& shared, const ScoreRule& rule, const TensorMap& O_map,
-                        const Tensor<T>& O_all, const Tensor<float>& L_all, const Work<Shape>& work, States& state) {
+__device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const TensorMap& O_map, const Tensor<T>& O_all,
+                        const Tensor<float>& L_all, const Work<Shape>& work, States& state) {
   auto& bars = shared.barriers();
   const auto Q_smem = shared.Q(state.Q.stage());
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
@@ -207,7 +207,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     forward_kernel(ScoreRule rule, const __grid_constant__ Maps maps, const __grid_constant__ TensorMap O_map, Tensor<T> O_all,
                    Tensor<float> L_all, Tensor<int> counter, Schedule schedule) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
-  const Shared<T, Shape, Shape::Q_STAGES> shared;
+  const Shared<T, Shape> shared;
   auto& bars = shared.barriers();
   if (threadIdx.x == 0) shared.initialize();
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.

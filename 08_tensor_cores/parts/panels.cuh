@@ -36,11 +36,14 @@ struct PanelOperand {
   }
 };
 
+/// The elements of a tile's panels.
+constexpr int tile_elements(int rows, int cols) { return (cols + PANEL - 1) / PANEL * PANEL * rows; }
+
 /// A tile [Height, Width] of T.
 template <class T_, int Height, int Width>
 struct PanelTile {
   using T = T_;
-  static constexpr int PANELS = (Width + PANEL - 1) / PANEL, ELEMENTS = PANELS * Height * PANEL, DEPTH = Width / 16;
+  static constexpr int PANELS = (Width + PANEL - 1) / PANEL, ELEMENTS = tile_elements(Height, Width), DEPTH = Width / 16;
   SharedMatrix<T> panels;  // [PANELS * Height, 64], one below the other
   int row0;                // first row of this view; a multiple of 8
 
@@ -138,8 +141,6 @@ __device__ bool in_all_rows(Rows<N> rows, F holds) {
 
 // ---- Rings ------------------------------------------------------------------------------------------------------------------
 
-constexpr int BARRIER_ELEMENTS = 128;  // space for mbarriers, in 16-bit units
-
 /// Does the launch give the block as many registers as setmaxnreg deals out? It gives each thread 65536 / THREADS, rounded down
 /// to a multiple of 8. With too few, setmaxnreg would wait for ever.
 template <class Shape>
@@ -151,31 +152,39 @@ constexpr bool registers_suffice() {
   return true;
 }
 
-/// The shared memory of a block: tiles and mbarriers. A tile is full when the TMA has filled it, and empty when all consumers
-/// have read it. QStages: tiles of Q.
-template <class T, class Shape, int QStages = 1>
+/// The layout of a block's shared memory: tiles of 16-bit elements, which begin at multiples of 1024 bytes, then mbarriers. A
+/// tile is full when the TMA has filled it, and empty when all consumers have read it.
+template <int Width, int Br, int Bc, int Stages, int QStages = 1>
+struct SharedStorage {
+  static constexpr int Q_STAGES = QStages;
+  unsigned short Q[QStages][tile_elements(Br, Width)];
+  unsigned short K[Stages][tile_elements(Bc, Width)], V[Stages][tile_elements(Bc, Width)];
+  struct alignas(256) Barriers {
+    Mbarrier full_Q[QStages], empty_Q[QStages];
+    Mbarrier full_K[Stages], empty_K[Stages], full_V[Stages], empty_V[Stages];
+    int work_id[QStages];  // step 7: index of the work that Q belongs to
+  } barriers;
+};
+
+/// The shared memory of a block, with tiles of T.
+template <class T, class Shape>
 struct Shared {
+  using Storage = typename Shape::Storage;
   using QTile = PanelTile<T, Shape::Br, Shape::Width>;
   using KTile = PanelTile<T, Shape::Bc, Shape::Width>;
-  struct Barriers {
-    Mbarrier full_Q[QStages], empty_Q[QStages];
-    Mbarrier full_K[Shape::STAGES], empty_K[Shape::STAGES], full_V[Shape::STAGES], empty_V[Shape::STAGES];
-    int work_id[QStages];  // step 7: index of the work that Q belongs to
-  };
-  static_assert(sizeof(Barriers) <= 2 * BARRIER_ELEMENTS && registers_suffice<Shape>());
-  static_assert(Shape::SHARED_ELEMENTS == QStages * QTile::ELEMENTS + 2 * Shape::STAGES * KTile::ELEMENTS + BARRIER_ELEMENTS);
+  static_assert(registers_suffice<Shape>());
   T* start = dynamic_shared<T>(Shape::SHARED_ELEMENTS);
 
-  __device__ QTile Q(int stage = 0) const { return QTile(start + stage * QTile::ELEMENTS); }
-  __device__ KTile K(int stage) const { return KTile(start + QStages * QTile::ELEMENTS + stage * KTile::ELEMENTS); }
-  __device__ KTile V(int stage) const { return K(Shape::STAGES + stage); }
-  __device__ Barriers& barriers() const { return *reinterpret_cast<Barriers*>(K(2 * Shape::STAGES).panels.data); }
+  __device__ QTile Q(int stage = 0) const { return QTile(start + offsetof(Storage, Q) / 2 + stage * QTile::ELEMENTS); }
+  __device__ KTile K(int stage) const { return KTile(start + offsetof(Storage, K) / 2 + stage * KTile::ELEMENTS); }
+  __device__ KTile V(int stage) const { return KTile(start + offsetof(Storage, V) / 2 + stage * KTile::ELEMENTS); }
+  __device__ auto& barriers() const { return reinterpret_cast<Storage*>(start)->barriers; }
 
   /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: one arrival per consumer warp.
   __device__ void initialize() const {
     constexpr int warps = Shape::CONSUMERS * 4;
-    Barriers& bars = barriers();
-    for (int stage = 0; stage < QStages; ++stage) {
+    auto& bars = barriers();
+    for (int stage = 0; stage < Storage::Q_STAGES; ++stage) {
       mbarrier_init(bars.full_Q[stage], 1);
       mbarrier_init(bars.empty_Q[stage], warps);
     }
