@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     const auto next = counter.head(0, 0).address(0, 0);
     for (int work_id = blockIdx.x; work_id < schedule.end;) {
       produce(shared, maps, Work<Shape>(rule.problem, schedule, work_id), work_id, state);
-      // Not earlier: whoever ends first should take the next tile. The consumers are busy with the ring's last tiles meanwhile.
+      // Not earlier: the block that ends first should take the next tile. The consumers still have the last tiles of the ring.
       const int drawn = atomicAdd(next, 1);
       if (drawn == schedule.end - 1) atomicSub(next, schedule.end);  // the last draw of all: for the next launch
       work_id = static_cast<int>(gridDim.x) + drawn;
@@ -286,7 +286,7 @@ constexpr CompiledShape shapes_with_bias[] = {
 
 const Variant variant = [] {
   Variant step = hopper_step<shapes, shapes_with_bias>(
-      "scheduled", "a counter hands out work, the longest first; two tiles of Q; O leaves by the TMA");
+      "scheduled", "a counter hands out work, the longest first; two tiles of Q; the TMA stores O");
   step.fastest = [](const Problem&, Pass pass) { return pass == Pass::forward; };
   step.workspace = [](const Problem& p, Pass pass) {
     std::vector<WorkspaceSpec> list = padded_operands(p, pass);

@@ -166,8 +166,8 @@ __device__ void store(const Tile& rows, const Accumulators<RowTiles, ColTiles>& 
   for (int r = 0; r < C.ROWS; ++r) {
 #pragma unroll
     for (int n = 0; n < ColTiles; ++n) {
-      const unsigned two = C.template pair<typename Tile::T>(r / 2, n, r % 2);
-      rows.template as<unsigned>(8 * r + lane / 4, 8 * n + fragment::c_col(lane, 0)) = two;
+      const unsigned pair = C.template pair<typename Tile::T>(r / 2, n, r % 2);
+      rows.template as<unsigned>(8 * r + lane / 4, 8 * n + fragment::c_col(lane, 0)) = pair;
     }
   }
 }

@@ -201,10 +201,10 @@ struct Shared {
 /// The next stage of a ring, and the phase of its mbarriers. Producer and consumers each keep their own.
 template <int Stages>
 struct PipelineState {
-  int at = 0;  // 0 .. 2 Stages - 1: stage and phase in one register
-  __device__ int stage() const { return at % Stages; }
-  __device__ int parity() const { return at / Stages; }
-  __device__ void next() { at = at + 1 < 2 * Stages ? at + 1 : 0; }
+  int position = 0;  // 0 .. 2 Stages - 1: stage and phase in one register
+  __device__ int stage() const { return position % Stages; }
+  __device__ int parity() const { return position / Stages; }
+  __device__ void next() { position = position + 1 < 2 * Stages ? position + 1 : 0; }
 };
 
 /// This warp has finished with a tile: it has read it (empty), or stored its part of it (full_dQ).
