@@ -11,7 +11,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 # Statements that only wait, arrive or fence; PTX wrappers are named after their instruction. release(): of parts/panels.cuh.
 WAITS = (
     r"__syncthreads|__syncwarp|barrier_sync|named_barrier_\w+|cp_async_wait\w*|mbarrier_wait\w*|wait_full|wait_empty|mbarrier_arrive\w*|"
-    r"fence_mbarrier_init|fence_proxy_async\w*|__threadfence|bulk_commit|bulk_wait\w*|wgmma_fence|wgmma_commit|wgmma_wait\w*|release"
+    r"fence_mbarrier_init|fence_proxy_async\w*|__threadfence|bulk_commit|bulk_wait\w*|wgmma_fence|wgmma_commit|wgmma_wait\w*|release|"
+    r"wait_until_equal"
 )
 WAIT_STATEMENT = re.compile(rf"(?<![\w:.>])(?:flash::)?(?:{WAITS})\s*(?:<[^;<>()]*>)?\s*\([^;{{}}]*?\)\s*;")
 # Barriers that also return a value: the barrier goes, the value stays (this thread's own).
