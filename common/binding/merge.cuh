@@ -6,8 +6,9 @@
 // which is the merge (3.4) of the pairs (m, l), with l = 1 and m = L, and with O as its third component. A part whose keys the
 // row does not see has L = -inf and O = 0, and changes nothing.
 //
-// O and L of the part computed so far are in fp32 and stay in place: rounding them to 16 bits after each of many merges would
-// cost digits.  HBM: reads O, L and the new part once, writes O and L.
+// O and L of the parts so far stay in place. If many merges follow, O is in fp32, because rounding it to 16 bits after each of them
+// would cost digits. If this is the only merge, O may have the part's own type: it is then rounded once, as a whole row would be.
+// HBM: reads O, L and the new part once, writes O and L.
 #pragma once
 
 #include "common/device/device.cuh"
@@ -20,13 +21,13 @@ namespace {
 constexpr int MERGE_ROWS = 8;  // per block, one warp each
 
 /// Grid: (blocks of rows, H, B). Block: (lanes, rows).
-template <class T>
-__global__ void merge_kernel(Tensor<float> O_all, Tensor<float> L_all, Tensor<const T> part_O_all,
+template <class Whole, class Part>
+__global__ void merge_kernel(Tensor<Whole> O_all, Tensor<float> L_all, Tensor<const Part> part_O_all,
                              Tensor<const float> part_L_all) {
   const int b = blockIdx.z, h = blockIdx.y;
   const int i = blockIdx.x * MERGE_ROWS + threadIdx.y;
-  const Matrix<float> O = O_all.head(b, h);
-  const Matrix<const T> part_O = part_O_all.head(b, h);
+  const Matrix<Whole> O = O_all.head(b, h);
+  const Matrix<const Part> part_O = part_O_all.head(b, h);
   if (i >= O.rows) return;  // the whole warp leaves
 
   const Vector<float> L = L_all.head_vector(b, h);
@@ -37,29 +38,33 @@ __global__ void merge_kernel(Tensor<float> O_all, Tensor<float> L_all, Tensor<co
   const float l = l_a + l_b;
   const float weight_a = l == 0.0f ? 0.0f : l_a / l, weight_b = l == 0.0f ? 0.0f : l_b / l;
 
-  for (int c = threadIdx.x; c < O.cols; c += WARP) O(i, c) = weight_a * O(i, c) + weight_b * static_cast<float>(part_O(i, c));
+  for (int c = threadIdx.x; c < O.cols; c += WARP) {
+    const Whole so_far = O(i, c);
+    O(i, c) = static_cast<Whole>(weight_a * static_cast<float>(so_far) + weight_b * static_cast<float>(part_O(i, c)));
+  }
   __syncwarp();  // write after read: every lane has read L(i)
   if (threadIdx.x == 0) L(i) = m + logf(l);
 }
 
-template <class T>
+template <class Whole, class Part>
 void start_merge(const Attention& a) {
   launch("merge",
          {dim3(blocks_for(static_cast<int>(a.O.shape[2]), MERGE_ROWS), static_cast<unsigned>(a.O.shape[1]),
                static_cast<unsigned>(a.O.shape[0])),
           dim3(WARP, MERGE_ROWS)},
-         merge_kernel<T>, view<float>(a.O), view<float>(a.L), view<const T>(a.workspace("part_O")),
+         merge_kernel<Whole, Part>, view<Whole>(a.O), view<float>(a.L), view<const Part>(a.workspace("part_O")),
          view<const float>(a.workspace("part_L")));
 }
 
 void merge(const Attention& a) {
+  const bool wide = a.O.dtype == Dtype::fp32;
   switch (a.workspace("part_O").dtype) {
     case Dtype::fp32:
-      return start_merge<float>(a);
+      return start_merge<float, float>(a);
     case Dtype::fp16:
-      return start_merge<__half>(a);
+      return wide ? start_merge<float, __half>(a) : start_merge<__half, __half>(a);
     case Dtype::bf16:
-      return start_merge<__nv_bfloat16>(a);
+      return wide ? start_merge<float, __nv_bfloat16>(a) : start_merge<__nv_bfloat16, __nv_bfloat16>(a);
   }
 }
 
