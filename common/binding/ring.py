@@ -71,18 +71,19 @@ class _Ring:
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
         B, H, n, d = q.shape
         mine = n, k.shape[2], B, H, k.shape[1], d, q.element_size(), q.dtype == torch.bfloat16, causal, zigzag, scale
-        told = torch.tensor(mine, dtype=torch.float64, device="cpu" if "gloo" in dist.get_backend(group) else q.device)
-        everyone = [torch.empty_like(told) for _ in range(self.world)]
-        self.guarded(lambda: dist.all_gather(everyone, told, group=group))
-        everyone = [[*map(int, theirs[:-1].tolist()), theirs[-1].item()] for theirs in everyone]
-        self.queries, self.keys = ([theirs[which] for theirs in everyone] for which in (0, 1))
+        everyone = [mine]
+        if self.world > 1:
+            told = torch.tensor(mine, dtype=torch.float64, device="cpu" if "gloo" in dist.get_backend(group) else q.device)
+            gathered = told.new_empty(self.world, len(mine))
+            self.guarded(lambda: dist.all_gather([*gathered], told, group=group))
+            everyone = gathered.tolist()
+        self.queries, self.keys = ([int(theirs[which]) for theirs in everyone] for which in (0, 1))
         names = ("B", "H", "Hkv", "d", "bytes per element", "bf16", "causal", "zigzag", "scale")
         for rank, theirs in enumerate(everyone):
             for name, value, first in zip(names, theirs[2:], everyone[0][2:]):
-                flash_steps._require(value == first, f"{name} is {value} on rank {rank} and {first} on rank 0")
-        # A sum of two parts is rounded once, in whatever type they are added. Longer sums are in fp32.
+                flash_steps._require(value == first, f"{name} is {value:g} on rank {rank} and {first:g} on rank 0")
         two = self.world < 3 and all(len(self.parts(a, b)) < 2 for a in range(self.world) for b in range(self.world))
-        self.sums = q.dtype if two else torch.float32
+        self.sums = q.dtype if two else torch.float32  # a sum of two parts is rounded once in any type
 
     def guarded(self, f):
         """A rank that is gone ends the others with one line."""

@@ -72,16 +72,17 @@ def ready(scheme, causal, mesh):
         yield
 
 
-def timed(f):
-    """ms of one call, the slowest rank's."""
+def timed(f, calls=1):
+    """ms of one of some calls in a row, the slowest rank's."""
     dist.barrier()
     torch.cuda.synchronize()
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
-    f()
+    for _ in range(calls):
+        f()
     end.record()
     torch.cuda.synchronize()
-    slowest = torch.tensor([begin.elapsed_time(end)])
+    slowest = torch.tensor([begin.elapsed_time(end) / calls])
     dist.all_reduce(slowest, dist.ReduceOp.MAX)
     return slowest.item()
 
@@ -125,11 +126,11 @@ def largest(x):
 class Alone:
     """Times of one GPU, which every rank measures at the same time."""
 
-    def __init__(self):
-        self.times = {}
+    def __init__(self, calls):
+        self.times, self.calls = {}, calls
 
     def measure(self, tokens, heads, causal, passes, data):
-        ms = timed(lambda: call(one_gpu, causal, passes, *data))
+        ms = timed(lambda: call(one_gpu, causal, passes, *data), self.calls)
         self.times.setdefault((tokens, heads, causal, passes), []).append(ms)
 
     def median(self, *problem):
@@ -185,7 +186,7 @@ def measure(tokens, heads, causal, given, mesh, alone, failed):
                     attend, placed = SCHEMES[name]
                     with ready(name, causal, mesh):
                         f = lambda a=attend, z=placed(causal): call(a, causal, passes, *mine[z])  # noqa: E731
-                        ms = attempt(name, lambda f=f: timed(f))
+                        ms = attempt(name, lambda f=f: timed(f, given.calls))
                     times[name] += [ms] if ms else []
         one = alone.median(on_one, heads, causal, passes) * (tokens / on_one) ** 2
         of_share = (tokens // world, heads, causal, passes)
@@ -193,10 +194,18 @@ def measure(tokens, heads, causal, given, mesh, alone, failed):
         row |= {"share_ms": round(alone.median(*of_share), 3)} if of_share in alone.times else {}
         found = {name: statistics.median(ms) for name, ms in times.items() if ms}
         for name, ms in found.items():
-            write(given, row | {"scheme": name, "ms": round(ms, 3), "rounds": len(times[name])})
+            write(given, row | {"scheme": name, "ms": round(ms, 3), "rounds": len(times[name]), "calls": given.calls})
         if rank == 0:
             shares = ", ".join(f"{name} {one / world / ms:.3f}" for name, ms in found.items())
             print(f"{tokens} {heads} {causal=} {passes}: ideal {one / world:.2f} ms; {shares} ({time.monotonic() - began:.0f} s)", flush=True)
+
+
+def warm_up(given, mesh):
+    """The first call of a kernel loads it, and the first move makes the ranks' connections: seconds."""
+    data = operands(4096, (32, 32), seed=0)
+    for name in ("one GPU", *given.schemes):
+        with contextlib.suppress(Exception), ready(name, True, mesh):
+            call(SCHEMES[name][0] if name in SCHEMES else one_gpu, True, "both", *data)
 
 
 def parts(given):
@@ -289,6 +298,7 @@ def main():
     parser.add_argument("--passes", default="forward,both", type=lambda text: text.split(","))
     parser.add_argument("--schemes", default=";".join(SCHEMES), help="separated by semicolons", type=lambda text: text.split(";"))
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--calls", type=int, default=1, help="calls in a row, as of a model's layers; the times are of one of them")
     parser.add_argument("--alone", type=int, default=1 << 17, help="one GPU's time for more tokens than these is not measured")
     parser.add_argument("--check", type=int, default=1 << 15, help="results on more tokens than these are not compared with one GPU's")
     parser.add_argument("--parts", action="store_true", help="link, merge and agreement alone, too")
@@ -299,9 +309,10 @@ def main():
     mesh = dist.init_device_mesh("cuda", (world,))
     nccl = ".".join(map(str, torch.cuda.nccl.version()))
     write(given, {"kind": "run", "date": time.strftime("%Y-%m-%d"), "torch": torch.__version__, "nccl": nccl, "ranks": world})
-    alone, failed = Alone(), {}
+    alone, failed = Alone(given.calls), {}
     sizes = [int(tokens) for tokens in given.tokens.split(",")]
     heads = [tuple(map(int, pair.split("/"))) for pair in given.heads.split(",")]
+    warm_up(given, mesh)
     if given.parts:
         parts(given)
     for tokens in sizes:
