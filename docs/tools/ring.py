@@ -26,24 +26,35 @@ def problems():
     return dict(sorted(found.items(), key=lambda item: (item[0][0], item[0][1])))
 
 
-def share(ms, scheme):
-    return number(ms["ideal"] / ms[scheme]) if scheme in ms else "–"
+PASSES = ("forward", "forward and backward")
+
+
+def pairs(found, cell):
+    """[(problem without its pass, "of forward / of both")], where either may be missing."""
+    for problem in dict.fromkeys(problem[:3] for problem in found):
+        cells = [cell(found[*problem, which], which) if (*problem, which) in found else None for which in PASSES]
+        yield problem, " / ".join(map(number, cells)) if any(cells) else "–"
+
+
+def first_columns(tokens, kv_heads, causal):
+    return [f"{tokens:,}", kv_heads, causal]
 
 
 def shares():
     """Of one GPU's time over two, which each scheme reaches."""
-    lines = [[f"{problem[0]:,}", *problem[1:], number(ms["ideal"]), *(share(ms, s) for s in SCHEMES)] for problem, ms in problems().items()]
-    return table("tokens | key heads | causal | pass | ideal, ms | plain ring | zigzag | Ulysses | torch, cuDNN | torch, flash", lines)
+    columns = [dict(pairs(problems(), lambda ms, _, s=s: ms["ideal"] / ms[s] if s in ms else None)) for s in SCHEMES]
+    ideal = dict(pairs(problems(), lambda ms, _: ms["ideal"]))
+    lines = [[*first_columns(*problem), ideal[problem], *(column[problem] for column in columns)] for problem in ideal]
+    return table("tokens | key heads | causal | ideal, ms | plain ring | zigzag | Ulysses | torch, cuDNN | torch, flash", lines)
 
 
 def weak():
     """Each GPU keeps its rows while a second one joins: its work doubles, and so would an ideal time."""
-    lines = [
-        [f"{int(row['tokens']) // 2:,}", row["kv_heads"], row["causal"], row["pass"], number(2 * float(row["share_ms"]) / float(row["ms"]))]
-        for row in sorted(rows("ring.csv"), key=lambda row: int(row["tokens"]))
-        if row["scheme"] == "zigzag" and row["share_ms"]
-    ]
-    return table("tokens per GPU | key heads | causal | pass | zigzag", lines)
+    found = {}
+    for row in sorted(rows("ring.csv"), key=lambda row: int(row["tokens"])):
+        if row["scheme"] == "zigzag" and row["share_ms"]:
+            found[int(row["tokens"]) // 2, row["kv_heads"], row["causal"], row["pass"]] = 2 * float(row["share_ms"]) / float(row["ms"])
+    return table("tokens per GPU | key heads | causal | zigzag", [[*first_columns(*p), both] for p, both in pairs(found, lambda x, _: x)])
 
 
 class Model:
@@ -84,20 +95,23 @@ class Model:
     def time(self, ranks, tokens, kv_heads, causal, which):
         return (self.forward if which == "forward" else self.both)(ranks, tokens, kv_heads, causal)
 
+    def share(self, ms):
+        """Of a measured problem, two ranks: one GPU's time is that of this length."""
+        tokens, *problem = ms["problem"]
+        return ms["ideal"] / (self.time(2, tokens, *problem) + ms["ideal"] - self.ideal(2, tokens, *problem))
+
     def efficiency(self, ranks, tokens, *problem):
         return self.ideal(ranks, tokens, *problem) / self.time(ranks, tokens, *problem)
 
 
 def beside():
     """Predicted and measured, zigzag between two GPUs: with the merge of that run, and with the merge of today."""
-    then, now, lines = Model("merge 16 bits, loads and stores in turns"), Model(), []
-    for (tokens, *problem), ms in problems().items():
-        if "zigzag" in ms:
-            base = ms["ideal"] - then.ideal(2, tokens, *problem)  # one GPU's time was measured at this length
-            predicted, today = (ms["ideal"] / (model.time(2, tokens, *problem) + base) for model in (then, now))
-            lines.append([f"{tokens:,}", *problem, number(predicted), share(ms, "zigzag"), number(today)])
-    head = "tokens | key heads | causal | pass | predicted | measured | predicted with the merge of today"
-    return table(head, lines)
+    models = Model("merge 16 bits, loads and stores in turns"), Model()
+    found = {problem: ms for problem, ms in problems().items() if "zigzag" in ms}
+    columns = [dict(pairs({p: ms | {"problem": p} for p, ms in found.items()}, lambda ms, _, m=model: m.share(ms))) for model in models]
+    columns.insert(1, dict(pairs(found, lambda ms, _: ms["ideal"] / ms["zigzag"])))
+    lines = [[*first_columns(*problem), *(column[problem] for column in columns)] for problem in columns[1]]
+    return table("tokens | key heads | causal | predicted | measured | predicted, merge of today", lines)
 
 
 def predicted():
@@ -115,13 +129,18 @@ def predicted():
 
 
 def alone():
-    """A ring of one rank next to the kernels that it calls."""
-    lines = [
-        [f"{int(row['tokens']):,}", row["causal"], row["pass"], number(float(row["kernel_ms"])), number(float(row["ring_ms"]))]
-        + [f"{100 * (float(row['ring_ms']) / float(row['kernel_ms']) - 1):.1f} %"]
-        for row in rows("ring_world_1.csv")
-    ]
-    return table("tokens | causal | pass | kernels, ms | ring of one, ms | more", lines)
+    """A ring of one rank, next to the kernels alone."""
+    found = {(int(row["tokens"]), 8, row["causal"], row["pass"]): row for row in rows("ring_world_1.csv")}
+    kernels, ring, more = (
+        dict(pairs(found, cell))
+        for cell in (
+            lambda row, _: float(row["kernel_ms"]),
+            lambda row, _: float(row["ring_ms"]),
+            lambda row, _: 100 * (float(row["ring_ms"]) / float(row["kernel_ms"]) - 1),
+        )
+    )
+    lines = [[f"{p[0]:,}", p[2], kernels[p], ring[p], more[p]] for p in kernels]
+    return table("tokens | causal | kernels, ms | ring of one, ms | more, %", lines)
 
 
 def merges():
