@@ -86,14 +86,3 @@ def stages_and_kernels():
             device_code = {n for n in included_by(name, set()) if n.startswith("common/device/") and n.endswith(".cuh")}
             stages.setdefault(match[1], set()).update({name}, device_code - {"common/device/ptx.cuh"})
     return dict(sorted(stages.items()))
-
-
-def changed_stages(stages, base):
-    """Stages of which a file of their own or of their device code changed; all if the tests or the simulator did."""
-    commit = git("merge-base", "HEAD", base).strip()
-    changed = set(git("diff", "--name-only", commit).splitlines())
-    changed.update(git("ls-files", "--others", "--exclude-standard").splitlines())
-    if any(re.match(r"common/(simt|testing|reference)/.*\.(cpp|hpp|cuh)$", name) for name in changed):
-        return list(stages)
-    code = {name for name in changed if re.search(r"\.(cuh|cpp|hpp)$", name)}
-    return [stage for stage, files in stages.items() if code & files or any(n.startswith(stage + "/") for n in code)]

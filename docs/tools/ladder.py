@@ -1,4 +1,4 @@
-"""Of docs/ladder.md and stage 08: the steps of steps.py, the gains that were predicted and the one that was measured; the steps as files."""
+"""Of docs/reference/ladder.md and stage 08: the steps of steps.py, the gains that were predicted and the one that was measured; the steps as files."""
 
 import re
 import subprocess
@@ -133,6 +133,6 @@ def files():
         if path not in rows:  # stage 01 has both passes in one file
             read = {name: lines_of(name) for name in to_read(path, [])}
             read |= types_to_read(read)
-            rows[path] = [f"[`{path}`](../{path})", lines_of(path), changed(before, path) if before else "–", len(read)]
+            rows[path] = [f"[`{path}`](../../{path})", lines_of(path), changed(before, path) if before else "–", len(read)]
             rows[path] += [sum(read.values()), ", ".join(f"`{Path(other).name}`" for other in list(read)[1:]) or "–"]
     return table("step | lines | changed lines | files to read | lines to read | beside it", list(rows.values()))

@@ -26,7 +26,7 @@ def gains(direction):
         if one.variant not in PORTABLE[direction]:
             continue
         path = file_of(one.name)
-        cells = [f"{len(lines) + 1} [`{one.variant}`](../{path})", idea_of(path, one.variant)]
+        cells = [f"{len(lines) + 1} [`{one.variant}`](../../{path})", idea_of(path, one.variant)]
         for at, width in enumerate((64, 128)):
             row, before = rows.get((one.name, width)), rows.get((one.over, width))  # None: not measured yet
             gain = row["tflops"] / before["tflops"] if row and before else None
