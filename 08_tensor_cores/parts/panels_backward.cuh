@@ -213,8 +213,7 @@ BackwardMaps backward_maps(const Attention& a) {
 inline std::string refuse_wide_heads(const Problem& p) {
   if (p.d <= 128) return refuse_backward<true>(p);
   return "--head-dim is " + std::to_string(p.d) +
-         "; allowed: 1 to 128, as dK and dV of more have no room in the registers of a warpgroup; --variant staggered takes "
-         "256";
+         "; allowed: 1 to 128, as dK and dV of more have no room in the registers of a warpgroup; --variant relay takes 256";
 }
 
 template <const auto& shapes>
