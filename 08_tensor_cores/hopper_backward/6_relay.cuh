@@ -36,8 +36,8 @@ struct BackwardShape {
   static constexpr int CONSUMERS = 2;                          // warpgroups that read Q and dO
   static constexpr int DQ_COLS = Width % 128 == 0 ? 128 : 64;  // of dQ at a time
   static constexpr int THREADS = 4 * WARPGROUP;
-  static constexpr int SHARED_ELEMENTS = (Width + 63) / 64 * 64 * (2 * Bc + 2 * STAGES * Br) + (DS_STAGES + STAGES) * Bc * Br +
-                                         STAGES * 4 * Br + 2 * BARRIER_ELEMENTS;
+  static constexpr int SHARED_ELEMENTS =
+      (Width + 63) / 64 * 64 * (2 * Bc + 2 * STAGES * Br) + (DS_STAGES + STAGES) * Bc * Br + STAGES * 4 * Br + BARRIER_ELEMENTS;
   static constexpr int MIN_SM = 90;
 
   static_assert(Bc == GROUP_ROWS && Br % GROUP_ROWS == 0 && Width % 32 == 0 && Width > 128, "whole products");
@@ -50,31 +50,6 @@ constexpr int SUMMING_REGISTERS = 192, DQ_REGISTERS = 104, PRODUCER_REGISTERS = 
 
 /// The named barrier of all but the producer.
 constexpr int ALL_CONSUMERS = 1, CONSUMER_THREADS = 3 * WARPGROUP;
-
-/// Tiles and mbarriers, and the buffers of P^T: packed elements of each thread, four registers per 16 queries.
-template <class T, class Shape>
-struct RelayShared : BackwardShared<T, Shape> {
-  static constexpr int STAGES = Shape::STAGES;
-  struct Handover {
-    Mbarrier full_P[STAGES], empty_P[STAGES], full_dS[STAGES], empty_dS[STAGES];
-  };
-  static_assert(sizeof(Handover) <= 2 * BARRIER_ELEMENTS);
-  float* after_barriers = this->LD(STAGES).data + BARRIER_ELEMENTS / 2;
-
-  __device__ Handover& handover() const { return *reinterpret_cast<Handover*>(after_barriers); }
-  __device__ SharedMatrix<unsigned> P(int stage) const {
-    unsigned* const first = reinterpret_cast<unsigned*>(after_barriers + BARRIER_ELEMENTS / 2);
-    return {first + stage * Shape::Bc * Shape::Br / 2, Shape::Br / 16, 4 * WARPGROUP, 4 * WARPGROUP};
-  }
-  /// Called by one thread. One arrival per warp of a warpgroup.
-  __device__ void initialize() const {
-    auto& [full_P, empty_P, full_dS, empty_dS] = handover();
-    for (int stage = 0; stage < STAGES; ++stage) {
-      for (Mbarrier* const barriers : {full_P, empty_P, full_dS, empty_dS}) mbarrier_init(barriers[stage], 4);
-    }
-    BackwardShared<T, Shape>::initialize();
-  }
-};
 
 /// A gradient [16, Width] in each warp, in two parts: an instruction for all columns would name 128 registers, more than ptxas
 /// allows in a kernel of 512 threads, whatever setmaxnreg says.
@@ -101,7 +76,7 @@ struct Gradient {
 
 /// One thread: loads K and V, then tiles of queries, each as soon as its buffer is empty.
 template <class T, class Shape>
-__device__ void produce(const RelayShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
+__device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
                         const Tensor<const float>& LD, const KeyWork<Shape>& work) {
   auto& bars = shared.barriers();
   shared.load_KV(maps, work.b, work.h_kv, work.key0);
@@ -116,10 +91,9 @@ __device__ void produce(const RelayShared<T, Shape>& shared, const BackwardMaps&
 
 /// The first warpgroup: P^T, which it hands on, and dV. Returns dV.
 template <class T, class Shape>
-__device__ auto sum_dV(const RelayShared<T, Shape>& shared, const ScoreRule& rule, const KeyWork<Shape>& work) {
+__device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const KeyWork<Shape>& work) {
   const Problem& problem = rule.problem;
   auto& bars = shared.barriers();
-  auto& handed = shared.handover();
   const auto K = shared.K();
   const int thread = threadIdx.x % WARPGROUP, warp_key = thread / WARP * 16;  // the warp's first row of the tile
   Gradient<Shape> dV;
@@ -141,13 +115,13 @@ __device__ auto sum_dV(const RelayShared<T, Shape>& shared, const ScoreRule& rul
     const InRegisters<T, 1, Shape::Br / 16> P(S);
 
     // 2. P^T for the next warpgroup.
-    wait_empty(handed.empty_P[stage], parity);  // write after read: it has read the P of two tiles ago
+    wait_empty(bars.empty_P[stage], parity);  // write after read: it has read the P of two tiles ago
 #pragma unroll
     for (int k = 0; k < Shape::Br / 16; ++k) {
       const unsigned(&four)[4] = P(k);
       shared.P(stage).template as<uint4>(k, 4 * thread) = make_uint4(four[0], four[1], four[2], four[3]);
     }
-    release(handed.full_P[stage]);
+    release(bars.full_P[stage]);
 
     // 3. dV += P^T dO.
     wait_full(bars.full_dO[stage], parity);  // read after write: dO_i has landed
@@ -180,9 +154,8 @@ __device__ void differentiate(Scores& dP, const SharedMatrix<const unsigned>& P,
 
 /// The second warpgroup: dS^T, which it hands on, and dK. Returns dK without the scale.
 template <class T, class Shape>
-__device__ auto sum_dK(const RelayShared<T, Shape>& shared, const KeyWork<Shape>& work) {
+__device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Shape>& work) {
   auto& bars = shared.barriers();
-  auto& handed = shared.handover();
   const auto V = shared.V();
   const int warp_key = threadIdx.x % WARPGROUP / WARP * 16;
   Gradient<Shape> dK;
@@ -198,16 +171,16 @@ __device__ auto sum_dK(const RelayShared<T, Shape>& shared, const KeyWork<Shape>
     issue_product<T, V.STEPS>(dP, V.left_of_group(), shared.dO(stage).transposed_of_group(), false);  // (8.12)
     wgmma_commit();
     wgmma_wait<0>(registers(dP));                             // read after write: dP is complete
-    wait_full(handed.full_P[stage], parity);                  // read after write: P, and so Q_i, which was there before
+    wait_full(bars.full_P[stage], parity);                    // read after write: P, and so Q_i, which was there before
     differentiate<T>(dP, shared.P(stage), shared.LD(stage));  // dP is dS now
-    release(handed.empty_P[stage]);
+    release(bars.empty_P[stage]);
     const InRegisters<T, 1, Shape::Br / 16> dS(dP);
 
     // 2. dS^T for the next warpgroup.
-    wait_empty(handed.empty_dS[stage], parity);  // write after read: it has read the dS of two tiles ago
+    wait_empty(bars.empty_dS[stage], parity);  // write after read: it has read the dS of two tiles ago
     store(shared.dS(stage).below(warp_key).left(), dS);
     fence_proxy_async();  // read after write: wgmma sees this thread's stores
-    release(handed.full_dS[stage]);
+    release(bars.full_dS[stage]);
 
     // 3. dK += dS^T Q.
     wgmma_fence();                  // read after write: dS has been computed
@@ -221,14 +194,14 @@ __device__ auto sum_dK(const RelayShared<T, Shape>& shared, const KeyWork<Shape>
 
 /// The third warpgroup: dQ, some columns at a time.
 template <class T, class Shape>
-__device__ void add_dQ(const RelayShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& sum_all,
+__device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& sum_all,
                        const KeyWork<Shape>& work) {
-  auto& handed = shared.handover();
+  auto& bars = shared.barriers();
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16, lane = threadIdx.x % WARP;
   PipelineState<Shape::STAGES> state;
   auto now = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, now = work.after(problem, now), state.next()) {
-    wait_full(handed.full_dS[state.stage()], state.parity());  // read after write: dS, and so K, which was there before
+    wait_full(bars.full_dS[state.stage()], state.parity());  // read after write: dS, and so K, which was there before
 #pragma unroll 1
     for (int col = 0; col < Shape::Width; col += Shape::DQ_COLS) {
       // dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs down them: MN-major.
@@ -247,7 +220,7 @@ __device__ void add_dQ(const RelayShared<T, Shape>& shared, const Problem& probl
         atomic_add4(first + 4 * n * WARP, make_float4(four[0], four[1], four[2], four[3]));
       }
     }
-    release(handed.empty_dS[state.stage()]);
+    release(bars.empty_dS[state.stage()]);
   }
 }
 
@@ -256,7 +229,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> sum_all,
                     int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
-  const RelayShared<T, Shape> shared;
+  const BackwardShared<T, Shape> shared;
   const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
   const int warp_key = threadIdx.x % WARPGROUP / WARP * 16;
   if (threadIdx.x == 0) shared.initialize();

@@ -56,8 +56,9 @@ struct BackwardShared {
   struct Barriers {
     Mbarrier full_K, full_V;
     Mbarrier full_Q[STAGES], full_dO[STAGES], empty[STAGES];
-    Mbarrier full_dQ[STAGES], empty_dQ[STAGES];  // bulk and ordered
-    int work_id;                                 // ordered: index of the block's work
+    Mbarrier full_dQ[STAGES], empty_dQ[STAGES];                                   // bulk and ordered
+    int work_id;                                                                  // ordered: index of the block's work
+    Mbarrier full_P[STAGES], empty_P[STAGES], full_dS[STAGES], empty_dS[STAGES];  // relay
   };
   static_assert(sizeof(Barriers) <= 2 * BARRIER_ELEMENTS && registers_suffice<Shape>());
   T* start = dynamic_shared<T>(Shape::SHARED_ELEMENTS);
@@ -80,7 +81,14 @@ struct BackwardShared {
     return {LD(STAGES).data + BARRIER_ELEMENTS / 2 + stage * elements, 1, elements, elements};
   }
 
-  /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: one arrival per consumer warp.
+  /// Relay: tiles of P^T, after all others: packed elements of each thread of a warpgroup, four registers per 16 queries.
+  __device__ SharedMatrix<unsigned> P(int stage) const {
+    unsigned* const first = reinterpret_cast<unsigned*>(LD(STAGES).data + BARRIER_ELEMENTS / 2);
+    return {first + stage * Shape::Bc * Shape::Br / 2, Shape::Br / 16, 4 * WARPGROUP, 4 * WARPGROUP};
+  }
+
+  /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: one arrival per consumer warp. Those of P and dS:
+  /// one per warp of the warpgroup that has stored or read the tile.
   __device__ void initialize() const {
     Barriers& bars = barriers();
     mbarrier_init(bars.full_K, 1);
@@ -91,6 +99,7 @@ struct BackwardShared {
       mbarrier_init(bars.empty[stage], Shape::CONSUMERS * 4);
       mbarrier_init(bars.full_dQ[stage], Shape::CONSUMERS * 4);
       mbarrier_init(bars.empty_dQ[stage], 1);
+      for (Mbarrier* const handed : {bars.full_P, bars.empty_P, bars.full_dS, bars.empty_dS}) mbarrier_init(handed[stage], 4);
     }
     fence_mbarrier_init();  // the TMA sees the initialised mbarriers
   }
