@@ -251,7 +251,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   } else if (role == 2) {
     setmaxnreg_dec<DQ_REGISTERS>();
     add_dQ(shared, rule.problem, sum_all, work);
-    named_barrier_arrive(ALL_CONSUMERS, CONSUMER_THREADS);
+    named_barrier_sync(ALL_CONSUMERS, CONSUMER_THREADS);  // write after read, as above
   } else {
     setmaxnreg_dec<PRODUCER_REGISTERS>();
     if (threadIdx.x / WARP == 4 * 3 && elect_one()) produce(shared, maps, rule.problem, all.LD, work);

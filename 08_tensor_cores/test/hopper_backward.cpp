@@ -86,8 +86,9 @@ TEST_CASE("cpu: products, atomics, launches and bank conflicts of the backward s
         const auto [Br, Bc] = choice.tiles;
         const Counters got = Runner(grid::device(), v, p, inputs, Pass::backward, choice.tiles).count();
         const std::int64_t visited = p.H * visits(p, choice.tiles).tiles, width = width_of(step, p.d);
-        // Two warpgroups that share 64 queries have 64 columns of dQ each, d = 96 or not.
-        const std::int64_t of_dQ = Bc / 64 == 2 && Br == 64 ? 128 : width;
+        // Two warpgroups that share 64 queries have 64 columns of dQ each, d = 96 or not; relay takes 64 or 128 at a time.
+        const bool whole_panels = step == "relay" || (Bc / 64 == 2 && Br == 64);
+        const std::int64_t of_dQ = whole_panels ? (width + 63) / 64 * 64 : width;
         CHECK(got.tensor_core_products == static_cast<std::uint64_t>(visited * Br * Bc * (4 * width + of_dQ)));
         // Each number that is added, in bulk as well. Of `ordered` nobody knows how often blocks ask whose turn it is.
         if (step != "ordered") CHECK(got.atomics == static_cast<std::uint64_t>(visited * Br * width));
