@@ -36,8 +36,8 @@ struct BackwardShape {
   static constexpr int CONSUMERS = 2;                          // warpgroups that read Q and dO
   static constexpr int DQ_COLS = Width % 128 == 0 ? 128 : 64;  // of dQ at a time
   static constexpr int THREADS = 4 * WARPGROUP;
-  static constexpr int SHARED_ELEMENTS =
-      (Width + 63) / 64 * 64 * (2 * Bc + 2 * STAGES * Br) + (DS_STAGES + STAGES) * Bc * Br + STAGES * 4 * Br + BARRIER_ELEMENTS;
+  using Storage = StorageWithP<Width, Br, Bc, STAGES, DS_STAGES>;
+  static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
   static_assert(Bc == GROUP_ROWS && Br % GROUP_ROWS == 0 && Width % 32 == 0 && Width > 128, "whole products");
@@ -95,22 +95,22 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
   const Problem& problem = rule.problem;
   auto& bars = shared.barriers();
   const auto K = shared.K();
-  const int thread = threadIdx.x % WARPGROUP, warp_key = thread / WARP * 16;  // the warp's first row of the tile
+  const int thread = threadIdx.x % WARPGROUP, warp_row = thread / WARP * 16;  // the warp's first row of the tile
   Gradient<Shape> dV;
 
   wait_full(bars.full_K, 0);  // read after write: K has landed
   PipelineState<Shape::STAGES> state;
-  auto now = work.first(problem);
-  for (int iteration = 0; iteration < work.iterations; ++iteration, now = work.after(problem, now), state.next()) {
+  auto at = work.first(problem);
+  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
     const int stage = state.stage(), parity = state.parity();
     // 1. P^T.
     Accumulators<1, Shape::QUERY_TILES> S;  // transposed: [16, Br] in each warp
     wait_full(bars.full_Q[stage], parity);  // read after write: Q_i and L_i have landed
-    wgmma_fence();                          // the registers of S are free
-    issue_product<T, K.STEPS>(S, K.left_of_group(), shared.Q(stage).transposed_of_group(), false);  // (8.11)
+    wgmma_fence();                          // write after read: P^T of the previous tile has been packed
+    issue_product<T, K.DEPTH>(S, K.left_of_group(), shared.Q(stage).transposed_of_group(), false);  // (8.11)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
-    rule.apply<true>(S, work.b * problem.H + now.h, now.query0, work.key0 + warp_key);
+    rule.apply<true>(S, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
     exponentiate(S, shared.LD(stage), rule);  // S is P now
     const InRegisters<T, 1, Shape::Br / 16> P(S);
 
@@ -136,7 +136,7 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
 
 /// (8.13)  dP becomes dS = P o (dP - D), with P as rounded for dV.
 template <class T, class Scores>
-__device__ void differentiate(Scores& dP, const SharedMatrix<const unsigned>& P, const SharedMatrix<const float>& LD) {
+__device__ void softmax_backward(Scores& dP, const SharedMatrix<const unsigned>& P, const SharedMatrix<const float>& LD) {
   dP.each_at([&](float& dp, int, int query) { dp -= LD(1, query); });
 #pragma unroll
   for (int k = 0; k < P.rows; ++k) {
@@ -157,7 +157,7 @@ template <class T, class Shape>
 __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Shape>& work) {
   auto& bars = shared.barriers();
   const auto V = shared.V();
-  const int warp_key = threadIdx.x % WARPGROUP / WARP * 16;
+  const int warp_row = threadIdx.x % WARPGROUP / WARP * 16;
   Gradient<Shape> dK;
 
   wait_full(bars.full_V, 0);  // read after write: V has landed
@@ -167,18 +167,18 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
     // 1. dS^T.
     Accumulators<1, Shape::QUERY_TILES> dP;  // transposed: [16, Br] in each warp
     wait_full(bars.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
-    wgmma_fence();                           // the registers of dP are free
-    issue_product<T, V.STEPS>(dP, V.left_of_group(), shared.dO(stage).transposed_of_group(), false);  // (8.12)
+    wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
+    issue_product<T, V.DEPTH>(dP, V.left_of_group(), shared.dO(stage).transposed_of_group(), false);  // (8.12)
     wgmma_commit();
-    wgmma_wait<0>(registers(dP));                             // read after write: dP is complete
-    wait_full(bars.full_P[stage], parity);                    // read after write: P, and so Q_i, which was there before
-    differentiate<T>(dP, shared.P(stage), shared.LD(stage));  // dP is dS now
+    wgmma_wait<0>(registers(dP));                                // read after write: dP is complete
+    wait_full(bars.full_P[stage], parity);                       // read after write: P, and so Q_i, which was there before
+    softmax_backward<T>(dP, shared.P(stage), shared.LD(stage));  // dP is dS now
     release(bars.empty_P[stage]);
     const InRegisters<T, 1, Shape::Br / 16> dS(dP);
 
     // 2. dS^T for the next warpgroup.
     wait_empty(bars.empty_dS[stage], parity);  // write after read: it has read the dS of two tiles ago
-    store(shared.dS(stage).below(warp_key).left(), dS);
+    store(shared.dS(stage).below(warp_row).left(), dS);
     fence_proxy_async();  // read after write: wgmma sees this thread's stores
     release(bars.full_dS[stage]);
 
@@ -199,20 +199,20 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
   auto& bars = shared.barriers();
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16, lane = threadIdx.x % WARP;
   PipelineState<Shape::STAGES> state;
-  auto now = work.first(problem);
-  for (int iteration = 0; iteration < work.iterations; ++iteration, now = work.after(problem, now), state.next()) {
+  auto at = work.first(problem);
+  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
     wait_full(bars.full_dS[state.stage()], state.parity());  // read after write: dS, and so K, which was there before
 #pragma unroll 1
     for (int col = 0; col < Shape::Width; col += Shape::DQ_COLS) {
       // dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs down them: MN-major.
       Accumulators<1, Shape::DQ_COLS / 8> dQ;
-      wgmma_fence();  // the registers of dQ are free
+      wgmma_fence();  // write after read: the previous dQ has been added
       issue_product<T, Shape::Bc / 16>(dQ, shared.dS(state.stage()).right_of_group(),
                                        mn_major<Shape::Bc>(shared.K().panels.data, col), false);  // (8.16)
       wgmma_commit();
       wgmma_wait<0>(registers(dQ));  // read after write: dQ is complete
-      const auto first = sum_all.head(work.b, now.h)
-                             .address(0, ((now.query0 + warp_row) / 16 * (Shape::Width / 8) + col / 8) * 4 * WARP + 4 * lane);
+      const auto first = sum_all.head(work.b, at.h)
+                             .address(0, ((at.query0 + warp_row) / 16 * (Shape::Width / 8) + col / 8) * 4 * WARP + 4 * lane);
 #pragma unroll
       for (int n = 0; n < Shape::DQ_COLS / 8; ++n) {
         if (Shape::Width % Shape::DQ_COLS != 0 && col + 8 * n >= Shape::Width) break;
@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
   const BackwardShared<T, Shape> shared;
   const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
-  const int warp_key = threadIdx.x % WARPGROUP / WARP * 16;
+  const int warp_row = threadIdx.x % WARPGROUP / WARP * 16;
   if (threadIdx.x == 0) shared.initialize();
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();
@@ -242,12 +242,12 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     auto dV = sum_dV(shared, rule, work);
     // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
     named_barrier_sync(ALL_CONSUMERS, CONSUMER_THREADS);
-    dV.write(all.dV.head(work.b, work.h_kv), work.key0 + warp_key, 1.0f, shared.V().below(warp_key));
+    dV.write(all.dV.head(work.b, work.h_kv), work.key0 + warp_row, 1.0f, shared.V().below(warp_row));
   } else if (role == 1) {
     setmaxnreg_inc<SUMMING_REGISTERS>();
     auto dK = sum_dK(shared, work);
     named_barrier_sync(ALL_CONSUMERS, CONSUMER_THREADS);  // write after read, as above
-    dK.write(all.dK.head(work.b, work.h_kv), work.key0 + warp_key, rule.problem.scale, shared.K().below(warp_key));
+    dK.write(all.dK.head(work.b, work.h_kv), work.key0 + warp_row, rule.problem.scale, shared.K().below(warp_row));
   } else if (role == 2) {
     setmaxnreg_dec<DQ_REGISTERS>();
     add_dQ(shared, rule.problem, sum_all, work);
