@@ -119,24 +119,30 @@ inline std::vector<WorkspaceSpec> backward_workspace(const Problem& p, Pass pass
 inline std::int64_t width_of_sum(const Problem& p) { return p.d <= 128 ? (p.d + 31) / 32 * 32 : 256; }
 
 /// "" or why the grids cannot hold a problem: a block of prepare_kernel has at least 8 queries, blocks of other kernels have
-/// more rows. Or why a head's sum of dQ is too large for the offsets into it, which are ints.
-template <bool SumsInHbm>
-std::string refuse_backward(const Problem& p) {
+/// more rows. Or why a head's sum of dQ, if it has `width` columns in HBM, is too large for the offsets into it, which are ints.
+inline std::string refuse_backward_with_sum(const Problem& p, std::int64_t width) {
   const std::string forward_refusal = refuse_forward(p);
   if (!forward_refusal.empty()) return forward_refusal;
-  const std::int64_t most = std::numeric_limits<int>::max() / width_of_sum(p) / ROW_BLOCK * ROW_BLOCK;
-  if (SumsInHbm && p.Nq > most) {
+  const std::int64_t most = std::numeric_limits<int>::max() / std::max<std::int64_t>(1, width) / ROW_BLOCK * ROW_BLOCK;
+  if (p.Nq > most) {
     return std::to_string(p.Nq) + " queries; allowed with --head-dim " + std::to_string(p.d) + ": 1 to " +
            std::to_string(most) + ", as offsets into a head's sum of dQ have 32 bits";
   }
   return refuse_row_of_blocks(std::int64_t{p.B} * p.H, std::max(padded_queries(p), p.Nk), 8);
 }
+template <bool SumsInHbm>
+std::string refuse_backward(const Problem& p) {
+  return refuse_backward_with_sum(p, SumsInHbm ? width_of_sum(p) : 0);
+}
 
 /// The same with a sum of dQ in HBM.
-inline std::vector<WorkspaceSpec> summing_workspace(const Problem& p, Pass pass) {
+inline std::vector<WorkspaceSpec> workspace_with_sum(const Problem& p, Pass pass, std::int64_t width) {
   std::vector<WorkspaceSpec> list = backward_workspace(p, pass);
-  if (pass == Pass::backward) list.push_back({"sum_dQ", {p.B, p.H, 1, padded_queries(p) * width_of_sum(p)}});
+  if (pass == Pass::backward) list.push_back({"sum_dQ", {p.B, p.H, 1, padded_queries(p) * width}});
   return list;
+}
+inline std::vector<WorkspaceSpec> summing_workspace(const Problem& p, Pass pass) {
+  return workspace_with_sum(p, pass, width_of_sum(p));
 }
 
 template <const auto& shapes, bool SumsInHbm>

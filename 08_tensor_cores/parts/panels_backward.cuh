@@ -57,8 +57,9 @@ struct BackwardStorage {
   struct alignas(256) Barriers {
     Mbarrier full_K, full_V;
     Mbarrier full_Q[Stages], full_dO[Stages], empty[Stages];
-    Mbarrier full_dQ[Stages], empty_dQ[Stages];  // bulk and ordered
-    int work_id;                                 // ordered: index of the block's work
+    Mbarrier full_dQ[Stages], empty_dQ[Stages];                                   // bulk and ordered
+    int work_id;                                                                  // ordered: index of the block's work
+    Mbarrier full_P[Stages], empty_P[Stages], full_dS[Stages], empty_dS[Stages];  // relay
   } barriers;
 };
 
@@ -66,6 +67,12 @@ struct BackwardStorage {
 template <int Width, int Br, int Bc, int Stages, int DSStages, int DQStages>
 struct StorageWithDQ : BackwardStorage<Width, Br, Bc, Stages, DSStages> {
   float dQ[DQStages][Br * Width];
+};
+
+/// The layout of relay, where tiles of P^T follow all others.
+template <int Width, int Br, int Bc, int Stages, int DSStages>
+struct StorageWithP : BackwardStorage<Width, Br, Bc, Stages, DSStages> {
+  unsigned P[Stages][Bc * Br / 2];
 };
 
 /// The shared memory of a block, with tiles of T.
@@ -96,7 +103,14 @@ struct BackwardShared {
     return {first + stage * elements, 1, elements, elements};
   }
 
-  /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: one arrival per consumer warp.
+  /// Relay: the packed elements of each thread of a warpgroup, four registers per 16 queries.
+  __device__ SharedMatrix<unsigned> P(int stage) const {
+    unsigned* const first = reinterpret_cast<unsigned*>(LD(Shape::STAGES).data + sizeof(typename Layout::Barriers) / 4);
+    return {first + stage * Shape::Bc * Shape::Br / 2, Shape::Br / 16, 4 * WARPGROUP, 4 * WARPGROUP};
+  }
+
+  /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: one arrival per consumer warp. Those of P and dS:
+  /// one per warp of the warpgroup that has stored or read the tile.
   __device__ void initialize() const {
     auto& bars = barriers();
     mbarrier_init(bars.full_K, 1);
@@ -107,6 +121,7 @@ struct BackwardShared {
       mbarrier_init(bars.empty[stage], Shape::CONSUMERS * 4);
       mbarrier_init(bars.full_dQ[stage], Shape::CONSUMERS * 4);
       mbarrier_init(bars.empty_dQ[stage], 1);
+      for (Mbarrier* const handed : {bars.full_P, bars.empty_P, bars.full_dS, bars.empty_dS}) mbarrier_init(handed[stage], 4);
     }
     fence_mbarrier_init();  // the TMA sees the initialised mbarriers
   }
@@ -229,8 +244,7 @@ BackwardMaps backward_maps(const Attention& a) {
 inline std::string refuse_wide_heads(const Problem& p) {
   if (p.d <= 128) return refuse_backward<true>(p);
   return "--head-dim is " + std::to_string(p.d) +
-         "; allowed: 1 to 128, as dK and dV of more have no room in the registers of a warpgroup; --variant staggered takes "
-         "256";
+         "; allowed: 1 to 128, as dK and dV of more have no room in the registers of a warpgroup; --variant relay takes 256";
 }
 
 template <const auto& shapes>

@@ -4,6 +4,8 @@
 #include "08_tensor_cores/parts/accumulators.cuh"
 #include "08_tensor_cores/parts/launch.cuh"
 
+#include <bit>
+
 namespace flash::tensor_cores {
 namespace {
 
@@ -16,6 +18,8 @@ struct BackwardTensors {
 };
 
 constexpr int PREPARE_THREADS = 256;
+template <int Width>
+constexpr int LANES_OF_ROW = std::bit_ceil(Width / 8u);  // that share a query: one per 8 columns, and idle ones
 
 /// The two values that pack() has put into a register.
 template <class T>
@@ -41,14 +45,14 @@ struct PartOfHead {
 };
 
 /// Computes D = rowsum(dO o O) and stores it next to L; a query that sees no key, or that only pads the last tile, gets L =
-/// inf, which makes its P 0. Clears the sum of dQ if there is one. Width / 8 lanes, rounded up to a power of two, share a
-/// query.
+/// inf, which makes its P 0. Clears the sum of dQ if there is one. LANES_OF_ROW lanes share
+/// a query.
 /// Grid: B*H * parts.
 template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)
     prepare_kernel(Problem problem, Tensor<const T> O_all, Tensor<const T> dO_all, Tensor<const float> L_all,
                    Tensor<float> LD_all, Tensor<float> sum_all, bool clear_sum, bool wide) {
-  constexpr int CHUNKS = Width / 8, LANES = CHUNKS == 12 ? 16 : CHUNKS, ROWS = PREPARE_THREADS / LANES;
+  constexpr int LANES = LANES_OF_ROW<Width>, ROWS = PREPARE_THREADS / LANES;
   const PartOfHead part(problem.B * problem.H);
   const int b = part.head / problem.H, h = part.head % problem.H;
   const int i = part.index * ROWS + threadIdx.x / LANES, chunk = threadIdx.x % LANES, col = 8 * chunk;
@@ -89,7 +93,7 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
 template <class T, int Width>
 BackwardTensors<T> prepare(const Attention& a, const TensorRef* sum) {
   const Problem& p = a.problem;
-  constexpr int lanes = Width == 96 ? 16 : Width / 8;
+  constexpr int lanes = LANES_OF_ROW<Width>;
   const TensorRef& LD = a.workspace("LD");
   const unsigned blocks = blocks_for(padded_queries(p), PREPARE_THREADS / lanes) * static_cast<unsigned>(p.B * p.H);
   launch("prepare", {dim3(blocks), dim3(PREPARE_THREADS)}, prepare_kernel<T, Width>, p, view<const T>(a.O), view<const T>(a.dO),

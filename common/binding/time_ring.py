@@ -26,7 +26,9 @@ from unittest import mock
 rank, world = (int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("WORLD_SIZE", 1)))
 os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("LOCAL_RANK", "0")  # the kernels run on a process's first GPU
 os.environ["LOCAL_RANK"] = "0"  # which is the only one
-os.environ.setdefault("TORCH_NCCL_HIGH_PRIORITY", "1")  # a transfer's blocks take the next free SM, not the one after the kernel's last block
+os.environ.setdefault(
+    "TORCH_NCCL_HIGH_PRIORITY", "1"
+)  # a transfer's blocks take the next free SM, not the one after the kernel's last block
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import flash_steps
 import ring
@@ -197,7 +199,9 @@ def measure(tokens, heads, causal, given, mesh, alone, failed):
             write(given, row | {"scheme": name, "ms": round(ms, 3), "rounds": len(times[name]), "calls": given.calls})
         if rank == 0:
             shares = ", ".join(f"{name} {one / world / ms:.3f}" for name, ms in found.items())
-            print(f"{tokens} {heads} {causal=} {passes}: ideal {one / world:.2f} ms; {shares} ({time.monotonic() - began:.0f} s)", flush=True)
+            print(
+                f"{tokens} {heads} {causal=} {passes}: ideal {one / world:.2f} ms; {shares} ({time.monotonic() - began:.0f} s)", flush=True
+            )
 
 
 def warm_up(given, mesh):

@@ -204,6 +204,16 @@ def backward_traffic(rows):
         yield products_08b(d, br, bc), moved, moved / products_08b(d, br, bc) / SHARED_BYTES
 
 
+@table("chapters/08_hopper_backward.md", "P, dS handed on")
+def backward_relay(rows):
+    for d, *_ in rows:
+        columns, at_once = (d + 63) // 64 * 64, 64 if d % 128 else 128  # of dQ
+        of_dq = columns // at_once * 4 * (64 + at_once) * 32
+        moved = [2 * d // 16 * 128 * 32, 2 * 4 * d * 32, of_dq, 3 * 64 * 64 * 2, 4 * 64 * columns]
+        cycles = 2 * 64 * 64 * (4 * d + columns) / WGMMA_FLOPS
+        yield *moved, cycles, sum(moved) / cycles / SHARED_BYTES
+
+
 @table("chapters/08_hopper_backward.md", "registers by (8B.1)")
 def backward_resident(rows):
     for d, *_ in rows:

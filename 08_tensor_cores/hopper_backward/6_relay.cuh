@@ -1,0 +1,299 @@
+// 08 Tensor cores, Hopper backward, step 6: a relay of warpgroups, for wide heads.
+//
+//   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
+//     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
+//     dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
+//     dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O) from prepare_kernel          (8.13)
+//     dV_j += P^T dO_i                                       [Bc, Br] x [Br, d]          (8.14)
+//     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
+//     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
+//
+// New since step 2:
+// - dK and dV of 64 keys take d registers per thread, at d = 256 more than it has. So warpgroups share products instead of
+//   keys: one makes P and sums dV, the next makes dS and sums dK, the third makes dQ. A thread holds d / 2 registers of sums.
+// - P^T goes from the first to the second, dS^T from the second to the third, through two buffers each. P^T needs no layout:
+//   thread t of the second warpgroup needs exactly the elements that thread t of the first one has.
+// - No barrier in the loop: a warpgroup waits for what it needs, and can be two tiles ahead of the next one. While the first
+//   computes exponentials the other two multiply.
+//
+// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: four warpgroups, one per
+// role; the last one is the producer.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared, read and written each time, read; dQ,
+// dK, dV once. Workspace: L and D; the sum of dQ. Shapes: all; d is padded with zeros to 160, 192 or 256. Needs sm_90a.
+#pragma once
+
+#include "08_tensor_cores/parts/panels_backward.cuh"
+
+namespace flash::tensor_cores::hopper_backward_6 {
+namespace {
+
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
+template <int Width_, int Br_, int Bc_>
+struct BackwardShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
+  static constexpr int QUERY_TILES = Br / 8;                   // of 8 columns of transposed scores
+  static constexpr int STAGES = 2, DS_STAGES = 2;              // of the ring of Q and dO; tiles of P and of dS
+  static constexpr int CONSUMERS = 2;                          // warpgroups that read Q and dO
+  static constexpr int DQ_COLS = Width % 128 == 0 ? 128 : 64;  // of dQ at a time
+  static constexpr int THREADS = 4 * WARPGROUP;
+  using Storage = StorageWithP<Width, Br, Bc, STAGES, DS_STAGES>;
+  static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
+  static constexpr int MIN_SM = 90;
+
+  static_assert(Bc == GROUP_ROWS && Br % GROUP_ROWS == 0 && Width % 32 == 0 && Width > 128, "whole products");
+  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
+  static_assert(DS_STAGES == STAGES, "tiles of P and dS go by the stage of their Q and dO");
+};
+
+/// Registers per thread: 2 * 192 + 104 + 24 = 512, the same total as at launch, 4 * 128.
+constexpr int SUMMING_REGISTERS = 192, DQ_REGISTERS = 104, PRODUCER_REGISTERS = 24;
+
+/// The named barrier of all but the producer.
+constexpr int ALL_CONSUMERS = 1, CONSUMER_THREADS = 3 * WARPGROUP;
+
+/// A gradient [16, Width] in each warp, in two parts: an instruction for all columns would name 128 registers, more than ptxas
+/// allows in a kernel of 512 threads, whatever setmaxnreg says.
+template <class Shape>
+struct Gradient {
+  static constexpr int LEFT = 128, RIGHT = Shape::Width - LEFT;  // columns
+  Accumulators<1, LEFT / 8> left{0.0f};
+  Accumulators<1, RIGHT / 8> right{0.0f};
+
+  /// Issues this += A B, B a tile of queries.
+  template <class T, class Tile>
+  __device__ void issue(const InRegisters<T, 1, Shape::Br / 16>& A, const Tile& B) {
+    issue_product<T, Shape::Br / 16>(left, A, mn_major<Shape::Br>(B.panels.data, 0), true);
+    issue_product<T, Shape::Br / 16>(right, A, mn_major<Shape::Br>(B.panels.data, LEFT), true);
+  }
+  template <class T, class Tile>
+  __device__ void write(const Matrix<T>& M, int row0, float factor, const Tile& staging) {
+    left.each([&](float& x, int) { x *= factor; });
+    right.each([&](float& x, int) { x *= factor; });
+    write_rows(M, row0, left, staging);
+    write_rows(M, row0, right, staging, LEFT);
+  }
+};
+
+/// One thread: loads K and V, then tiles of queries, each as soon as its buffer is empty.
+template <class T, class Shape>
+__device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
+                        const Tensor<const float>& LD, const KeyWork<Shape>& work) {
+  auto& bars = shared.barriers();
+  shared.load_KV(maps, work.b, work.h_kv, work.key0);
+  PipelineState<Shape::STAGES> state;
+  auto at = work.first(problem);
+  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
+    wait_empty(bars.empty[state.stage()], state.parity());  // write after read: no consumer still reads the previous tiles
+    shared.load_Q(state.stage(), maps, LD, work.b, at.h, at.query0);
+    shared.load_dO(state.stage(), maps, LD, work.b, at.h, at.query0);
+  }
+}
+
+/// The first warpgroup: P^T, which it hands on, and dV. Returns dV.
+template <class T, class Shape>
+__device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const KeyWork<Shape>& work) {
+  const Problem& problem = rule.problem;
+  auto& bars = shared.barriers();
+  const auto K = shared.K();
+  const int thread = threadIdx.x % WARPGROUP, warp_row = thread / WARP * 16;  // the warp's first row of the tile
+  Gradient<Shape> dV;
+
+  wait_full(bars.full_K, 0);  // read after write: K has landed
+  PipelineState<Shape::STAGES> state;
+  auto at = work.first(problem);
+  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
+    const int stage = state.stage(), parity = state.parity();
+    // 1. P^T.
+    Accumulators<1, Shape::QUERY_TILES> S;  // transposed: [16, Br] in each warp
+    wait_full(bars.full_Q[stage], parity);  // read after write: Q_i and L_i have landed
+    wgmma_fence();                          // write after read: P^T of the previous tile has been packed
+    issue_product<T, K.DEPTH>(S, K.left_of_group(), shared.Q(stage).transposed_of_group(), false);  // (8.11)
+    wgmma_commit();
+    wgmma_wait<0>(registers(S));  // read after write: S is complete
+    rule.apply<true>(S, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
+    exponentiate(S, shared.LD(stage), rule);  // S is P now
+    const InRegisters<T, 1, Shape::Br / 16> P(S);
+
+    // 2. P^T for the next warpgroup.
+    wait_empty(bars.empty_P[stage], parity);  // write after read: it has read the P of two tiles ago
+#pragma unroll
+    for (int k = 0; k < Shape::Br / 16; ++k) {
+      const unsigned(&four)[4] = P(k);
+      shared.P(stage).template as<uint4>(k, 4 * thread) = make_uint4(four[0], four[1], four[2], four[3]);
+    }
+    release(bars.full_P[stage]);
+
+    // 3. dV += P^T dO.
+    wait_full(bars.full_dO[stage], parity);  // read after write: dO_i has landed
+    wgmma_fence();                           // read after write: P has been computed
+    dV.issue(P, shared.dO(stage));           // (8.14)
+    wgmma_commit();
+    wgmma_wait<0>(registers(dV.left), registers(dV.right));  // write after read: this warpgroup has read the tiles
+    release(bars.empty[stage]);
+  }
+  return dV;
+}
+
+/// (8.13)  dP becomes dS = P o (dP - D), with P as rounded for dV.
+template <class T, class Scores>
+__device__ void softmax_backward(Scores& dP, const SharedMatrix<const unsigned>& P, const SharedMatrix<const float>& LD) {
+  dP.each_at([&](float& dp, int, int query) { dp -= LD(1, query); });
+#pragma unroll
+  for (int k = 0; k < P.rows; ++k) {
+    const uint4 four = P.as<uint4>(k, 4 * (threadIdx.x % WARPGROUP));
+    const unsigned pairs[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {  // as in InRegisters
+      const float2 p = unpack<T>(pairs[r]);
+      float(&fragment)[4] = dP.elements[0][2 * k + r / 2];
+      fragment[2 * (r % 2)] *= p.x;
+      fragment[2 * (r % 2) + 1] *= p.y;
+    }
+  }
+}
+
+/// The second warpgroup: dS^T, which it hands on, and dK. Returns dK without the scale.
+template <class T, class Shape>
+__device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Shape>& work) {
+  auto& bars = shared.barriers();
+  const auto V = shared.V();
+  const int warp_row = threadIdx.x % WARPGROUP / WARP * 16;
+  Gradient<Shape> dK;
+
+  wait_full(bars.full_V, 0);  // read after write: V has landed
+  PipelineState<Shape::STAGES> state;
+  for (int iteration = 0; iteration < work.iterations; ++iteration, state.next()) {
+    const int stage = state.stage(), parity = state.parity();
+    // 1. dS^T.
+    Accumulators<1, Shape::QUERY_TILES> dP;  // transposed: [16, Br] in each warp
+    wait_full(bars.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
+    wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
+    issue_product<T, V.DEPTH>(dP, V.left_of_group(), shared.dO(stage).transposed_of_group(), false);  // (8.12)
+    wgmma_commit();
+    wgmma_wait<0>(registers(dP));                                // read after write: dP is complete
+    wait_full(bars.full_P[stage], parity);                       // read after write: P, and so Q_i, which was there before
+    softmax_backward<T>(dP, shared.P(stage), shared.LD(stage));  // dP is dS now
+    release(bars.empty_P[stage]);
+    const InRegisters<T, 1, Shape::Br / 16> dS(dP);
+
+    // 2. dS^T for the next warpgroup.
+    wait_empty(bars.empty_dS[stage], parity);  // write after read: it has read the dS of two tiles ago
+    store(shared.dS(stage).below(warp_row).left(), dS);
+    fence_proxy_async();  // read after write: wgmma sees this thread's stores
+    release(bars.full_dS[stage]);
+
+    // 3. dK += dS^T Q.
+    wgmma_fence();                  // read after write: dS has been computed
+    dK.issue(dS, shared.Q(stage));  // (8.15)
+    wgmma_commit();
+    wgmma_wait<0>(registers(dK.left), registers(dK.right));  // write after read: this warpgroup has read the tiles
+    release(bars.empty[stage]);
+  }
+  return dK;
+}
+
+/// The third warpgroup: dQ, some columns at a time.
+template <class T, class Shape>
+__device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& sum_all,
+                       const KeyWork<Shape>& work) {
+  auto& bars = shared.barriers();
+  const int warp_row = threadIdx.x % WARPGROUP / WARP * 16, lane = threadIdx.x % WARP;
+  PipelineState<Shape::STAGES> state;
+  auto at = work.first(problem);
+  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
+    wait_full(bars.full_dS[state.stage()], state.parity());  // read after write: dS, and so K, which was there before
+#pragma unroll 1
+    for (int col = 0; col < Shape::Width; col += Shape::DQ_COLS) {
+      // dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs down them: MN-major.
+      Accumulators<1, Shape::DQ_COLS / 8> dQ;
+      wgmma_fence();  // write after read: the previous dQ has been added
+      issue_product<T, Shape::Bc / 16>(dQ, shared.dS(state.stage()).right_of_group(),
+                                       mn_major<Shape::Bc>(shared.K().panels.data, col), false);  // (8.16)
+      wgmma_commit();
+      wgmma_wait<0>(registers(dQ));  // read after write: dQ is complete
+      const auto first = sum_all.head(work.b, at.h)
+                             .address(0, ((at.query0 + warp_row) / 16 * (Shape::Width / 8) + col / 8) * 4 * WARP + 4 * lane);
+#pragma unroll
+      for (int n = 0; n < Shape::DQ_COLS / 8; ++n) {
+        if (Shape::Width % Shape::DQ_COLS != 0 && col + 8 * n >= Shape::Width) break;
+        const float(&four)[4] = dQ.elements[0][n];
+        atomic_add4(first + 4 * n * WARP, make_float4(four[0], four[1], four[2], four[3]));
+      }
+    }
+    release(bars.empty_dS[state.stage()]);
+  }
+}
+
+template <class T, class Shape>
+__global__ void __launch_bounds__(Shape::THREADS, 1)
+    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> sum_all,
+                    int heads_at_once) {
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
+  const BackwardShared<T, Shape> shared;
+  const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
+  const int warp_row = threadIdx.x % WARPGROUP / WARP * 16;
+  if (threadIdx.x == 0) shared.initialize();
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  __syncthreads();
+
+  const int role = warpgroup();
+  if (role == 0) {
+    setmaxnreg_inc<SUMMING_REGISTERS>();
+    auto dV = sum_dV(shared, rule, work);
+    // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
+    named_barrier_sync(ALL_CONSUMERS, CONSUMER_THREADS);
+    dV.write(all.dV.head(work.b, work.h_kv), work.key0 + warp_row, 1.0f, shared.V().below(warp_row));
+  } else if (role == 1) {
+    setmaxnreg_inc<SUMMING_REGISTERS>();
+    auto dK = sum_dK(shared, work);
+    named_barrier_sync(ALL_CONSUMERS, CONSUMER_THREADS);  // write after read, as above
+    dK.write(all.dK.head(work.b, work.h_kv), work.key0 + warp_row, rule.problem.scale, shared.K().below(warp_row));
+  } else if (role == 2) {
+    setmaxnreg_dec<DQ_REGISTERS>();
+    add_dQ(shared, rule.problem, sum_all, work);
+    named_barrier_sync(ALL_CONSUMERS, CONSUMER_THREADS);  // write after read, as above
+  } else {
+    setmaxnreg_dec<PRODUCER_REGISTERS>();
+    if (threadIdx.x / WARP == 4 * 3 && elect_one()) produce(shared, maps, rule.problem, all.LD, work);
+  }
+}
+
+template <class Shape>
+void start(const Attention& a) {
+  in_type_of(a, [&]<class T>(T) {
+    const Problem& p = a.problem;
+    const TensorRef& sum = a.workspace("sum_dQ");
+    const BackwardMaps maps = backward_maps<Shape>(a);
+    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &sum);
+    const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
+    launch("backward_relay", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), heads_in_a_wave(a, tiles));
+    convert<T, Shape::Width>(a, sum);
+  });
+}
+
+template <int... Sizes>
+constexpr CompiledShape compiled(const char* why, double speed = 0) {
+  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
+}
+
+/// Columns of the sum of dQ.
+constexpr int width_of(int d) { return d <= 160 ? 160 : d <= 192 ? 192 : 256; }
+
+constexpr CompiledShape shapes[] = {
+    compiled<160, 64, 64>("one warpgroup per role"),
+    compiled<192, 64, 64>("one warpgroup per role"),
+    compiled<256, 64, 64>("one warpgroup per role"),
+};
+
+const Variant variant = [] {
+  Variant step =
+      hopper_backward_step<shapes>("relay", "warpgroups share products, not keys, and hand P and dS on: for wide heads",
+                                   [](const Problem& p, Pass pass) { return pass == Pass::backward && p.d > 128; });
+  step.refuse = [](const Problem& p) { return refuse_backward_with_sum(p, width_of(p.d)); };
+  step.workspace = [](const Problem& p, Pass pass) { return workspace_with_sum(p, pass, width_of(p.d)); };
+  return step;
+}();
+
+}  // namespace
+}  // namespace flash::tensor_cores::hopper_backward_6
