@@ -76,15 +76,15 @@ inline MovedTensors predicted_specialized(std::string_view step, const Problem& 
 /// (8.17)
 inline MovedTensors predicted_backward(std::string_view step, const Problem& p, const TileChoice& choice) {
   const auto [Br, Bc] = choice.tiles;
-  const bool two_kernels = step == "two_kernels", staggered = step == "staggered";
+  const bool two_kernels = step == "two_kernels", halved = step == "halves" || step == "staggered";
   const bool ordered = step == "ordered";
   const bool hopper = step == "warpgroups" || step == "ring" || step == "resident" || step == "bulk" || ordered;
   const Visits v = visits(p, choice.tiles), of_dQ = visits(p, {Bc, Br});  // the second kernel turns the tiles
   const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
   const std::int64_t width = d <= 128 ? up(d, 32) : 256;
   // Blocks that share a tile of keys: at width 256 steps 1 and 2 have no room for all columns of dK and dV, and compute scores twice.
-  const std::int64_t parts = !staggered && d > 128 ? 2 : 1;
-  const int lookers = staggered ? choice.threads / 2 : hopper && step != "warpgroups" ? choice.threads - 128 : choice.threads;
+  const std::int64_t parts = !halved && d > 128 ? 2 : 1;
+  const int lookers = halved ? choice.threads / 2 : hopper && step != "warpgroups" ? choice.threads - 128 : choice.threads;
   const Moved gradient{0, kv_heads * Nk * d};
   MovedTensors moved{{"O", {heads * Nq * d, 0}}, {"dO", {heads * Nq * d, 0}},
                      {"L", {heads * Nq, 0}},     {"dQ", {0, heads * Nq * d}},
@@ -126,7 +126,7 @@ inline Prediction predicted(const Variant& v, const Problem& p, Pass pass, const
     if (v.name == step) return {predicted_specialized(step, p, choice), {}, forward_barriers(step, p, choice, limits), {}};
   }
   for (const std::string_view step :
-       {"two_kernels", "one_kernel", "staggered", "warpgroups", "ring", "resident", "bulk", "ordered"}) {
+       {"two_kernels", "one_kernel", "halves", "staggered", "warpgroups", "ring", "resident", "bulk", "ordered"}) {
     if (v.name != step) continue;
     if (pass == Pass::backward) return {predicted_backward(step, p, choice)};
     return {predicted_forward(p, choice), {}, forward_barriers("tuned", p, choice, limits), {}};

@@ -24,10 +24,13 @@ using namespace tensor_test;
 /// Several tiles along both axes, the first 65 queries see no key, and two query heads share a key/value head.
 Problem many_queries(int d = 64) { return causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 400, .Nk = 335, .d = d})); }
 
-const char* const names[] = {"two_kernels", "one_kernel", "staggered"};
+const char* const names[] = {"two_kernels", "one_kernel", "halves", "staggered"};
 
 /// Blocks that share a tile of keys: at width 256 steps 1 and 2 have no room for all columns of dK and dV, and compute scores twice.
-std::int64_t parts(const Variant& v, const Problem& p) { return v.name != std::string("staggered") && p.d > 128 ? 2 : 1; }
+std::int64_t parts(const Variant& v, const Problem& p) {
+  const std::string name = v.name;
+  return (name == "two_kernels" || name == "one_kernel") && p.d > 128 ? 2 : 1;
+}
 
 std::int64_t width_of(int d) { return d <= 128 ? (d + 31) / 32 * 32 : 256; }
 

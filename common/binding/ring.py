@@ -5,7 +5,7 @@
   O = ring.ring_attention(q, k, v, causal=True)                   # of this rank's rows; differentiable
 
 Queries stay. Keys and values travel round the ring, and each rank merges what the keys at hand give into its own O and L (3.4). In the
-backward pass dK and dV travel with their keys.
+backward pass dK and dV travel with their keys, except for what a rank's own queries add to them.
 """
 
 import flash_steps
@@ -50,16 +50,15 @@ def visible(rows, cols, shift):
 def _joined(parts):
     """Rectangles that share an edge as one, so that fewer and larger kernels run."""
     found = []
-    for part in parts:
-        if found and not part[2] and not found[-1][2]:
-            (rows, cols, _), last = found[-1], part
-            if rows == last[0] and cols.stop == last[1].start:
-                found[-1] = (rows, slice(cols.start, last[1].stop), False)
-                continue
-            if cols == last[1] and rows.stop == last[0].start:
-                found[-1] = (slice(rows.start, last[0].stop), cols, False)
-                continue
-        found.append(part)
+    for rows, cols, causal in parts:
+        above, left, triangle = found[-1] if found else (None, None, True)
+        rectangles = not causal and not triangle
+        if rectangles and rows == above and cols.start == left.stop:
+            found[-1] = (rows, slice(left.start, cols.stop), False)
+        elif rectangles and cols == left and rows.start == above.stop:
+            found[-1] = (slice(above.start, rows.stop), cols, False)
+        else:
+            found.append((rows, cols, causal))
     return found
 
 
@@ -70,22 +69,21 @@ class _Ring:
         flash_steps._check(q, k, v)
         self.group, self.causal, self.zigzag = group, causal, zigzag
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
-        self.next, self.previous = ((self.rank + step) % self.world for step in (1, -1))
         B, H, n, d = q.shape
-        backend = dist.get_backend(group)
-        told = torch.tensor(
-            (n, k.shape[2], B, H, k.shape[1], d, q.element_size(), q.dtype == torch.bfloat16, causal, zigzag, scale),
-            dtype=torch.float64,
-            device="cpu" if "gloo" in backend else q.device,
-        )
-        everyone = [torch.empty_like(told) for _ in range(self.world)]
-        self.guarded(lambda: dist.all_gather(everyone, told, group=group))
-        everyone = [[*map(int, theirs[:-1].tolist()), theirs[-1].item()] for theirs in everyone]
-        self.queries, self.keys = ([theirs[which] for theirs in everyone] for which in (0, 1))
+        mine = n, k.shape[2], B, H, k.shape[1], d, q.element_size(), q.dtype == torch.bfloat16, causal, zigzag, scale
+        everyone = [mine]
+        if self.world > 1:
+            told = torch.tensor(mine, dtype=torch.float64, device="cpu" if "gloo" in dist.get_backend(group) else q.device)
+            gathered = told.new_empty(self.world, len(mine))
+            self.guarded(lambda: dist.all_gather([*gathered], told, group=group))
+            everyone = gathered.tolist()
+        self.queries, self.keys = ([int(theirs[which]) for theirs in everyone] for which in (0, 1))
         names = ("B", "H", "Hkv", "d", "bytes per element", "bf16", "causal", "zigzag", "scale")
         for rank, theirs in enumerate(everyone):
             for name, value, first in zip(names, theirs[2:], everyone[0][2:]):
-                flash_steps._require(value == first, f"{name} is {value} on rank {rank} and {first} on rank 0")
+                flash_steps._require(value == first, f"{name} is {value:g} on rank {rank} and {first:g} on rank 0")
+        two = self.world < 3 and all(len(self.parts(a, b)) < 2 for a in range(self.world) for b in range(self.world))
+        self.sums = q.dtype if two else torch.float32  # a sum of two parts is rounded once in any type
 
     def guarded(self, f):
         """A rank that is gone ends the others with one line."""
@@ -95,12 +93,12 @@ class _Ring:
             what = str(error).strip().split("\n")[0]
             raise RuntimeError(f"ring attention, rank {self.rank} of {self.world}: a neighbour is gone or late: {what}") from None
 
-    def parts(self, source):
-        """What this rank's queries see of rank `source`'s keys."""
+    def parts(self, rank, source):
+        """What a rank's queries see of rank `source`'s keys."""
         if not self.causal:
-            n, m = self.queries[self.rank], self.keys[source]
+            n, m = self.queries[rank], self.keys[source]
             return [(slice(0, n), slice(0, m), False)] if n and m else []
-        rows, cols = rows_of(self.queries, self.rank, self.zigzag), rows_of(self.keys, source, self.zigzag)
+        rows, cols = rows_of(self.queries, rank, self.zigzag), rows_of(self.keys, source, self.zigzag)
         return visible(rows, cols, sum(self.keys) - sum(self.queries))
 
     def source(self, step):
@@ -115,9 +113,9 @@ class _Ring:
         staged = tensors[0].is_cuda and "nccl" not in dist.get_backend(self.group)  # gloo moves main memory alone
         outgoing = [x.cpu() if staged else x.contiguous() for x in tensors]
         incoming = [torch.empty_like(x, device="cpu") if staged else x for x in received]
-        peer = dist.get_global_rank(self.group, self.next), dist.get_global_rank(self.group, self.previous)
-        moves = [dist.P2POp(dist.isend, x, peer[0], self.group) for x in outgoing if x.numel()]
-        moves += [dist.P2POp(dist.irecv, x, peer[1], self.group) for x in incoming if x.numel()]
+        to, of = (dist.get_global_rank(self.group, (self.rank + step) % self.world) for step in (1, -1))
+        moves = [dist.P2POp(dist.isend, x, to, self.group) for x in outgoing if x.numel()]
+        moves += [dist.P2POp(dist.irecv, x, of, self.group) for x in incoming if x.numel()]
         works = self.guarded(lambda: dist.batch_isend_irecv(moves)) if moves else []
 
         def arrived():
@@ -132,23 +130,19 @@ class _Ring:
 class _RingAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, ring, scale, stage, variant, backward_variant):
-        O = L = None
-        keys = [k, v]
+        O, L, keys = None, None, [k, v]
         for step in range(ring.world):
             arrived = ring.pass_on(keys, step) if step + 1 < ring.world else None
-            for rows, cols, causal in ring.parts(ring.source(step)):
-                part = flash_steps._forward(*_cut(q, *keys, rows, cols), causal, scale, stage, variant, backward_variant)
+            for rows, cols, causal in ring.parts(ring.rank, ring.source(step)):
+                theirs = [x[:, :, cols] for x in keys]
+                part = flash_steps._forward(q[:, :, rows], *theirs, causal, scale, stage, variant, backward_variant)
                 if O is None and rows == slice(0, q.shape[2]):
-                    O, L = part  # 16 bits are enough until there is something to add
+                    O, L = part
                     continue
-                if O is None:
-                    O, L = torch.zeros_like(q), q.new_full(q.shape[:3], -torch.inf, dtype=torch.float32)
-                O = O.float()
+                O, L = (O.to(ring.sums), L) if O is not None else _nothing(q, ring.sums)
                 flash_steps.merge(O[:, :, rows], L[:, :, rows], *part, stage=stage)
             keys = arrived() if arrived else keys
-        if O is None:  # this rank has no rows, or rows that see no key
-            O, L = torch.zeros_like(q), q.new_full(q.shape[:3], -torch.inf, dtype=torch.float32)
-        O = O.to(q.dtype)
+        O, L = (O.to(q.dtype), L) if O is not None else _nothing(q, q.dtype)
         ctx.save_for_backward(q, k, v, O, L)
         ctx.ring, ctx.how = ring, (scale, stage, backward_variant)
         return O
@@ -157,28 +151,40 @@ class _RingAttention(torch.autograd.Function):
     def backward(ctx, dO):
         q, k, v, O, L = ctx.saved_tensors
         ring, (scale, stage, variant) = ctx.ring, ctx.how
-        dQ = torch.zeros_like(q, dtype=torch.float32)
-        keys, gradients, returning = [k, v], [torch.zeros_like(x, dtype=torch.float32) for x in (k, v)], None
+        keys, dQ, own, travelling = [k, v], [], [], None
         for step in range(ring.world):
             arrived = ring.pass_on(keys, step) if step + 1 < ring.world else None
-            found = []  # P follows from L, and D from O: both of all keys, so these are terms of the gradients
-            for rows, cols, causal in ring.parts(ring.source(step)):
-                whole = [x[:, :, rows] for x in (O, L)]
-                dq, dk, dv = flash_steps._backward(dO[:, :, rows], *_cut(q, *keys, rows, cols), *whole, causal, scale, stage, variant)
-                dQ[:, :, rows] += dq
-                found.append((cols, dk, dv))
-            gradients = returning() if returning else gradients
-            for cols, *terms in found:
-                for sum_so_far, term in zip(gradients, terms):
-                    sum_so_far[:, :, cols] += term
+            gradients = []  # P follows from L, and D from O: both of all keys, so each part gives terms of the gradients
+            for rows, cols, causal in ring.parts(ring.rank, ring.source(step)):
+                mine, theirs = ([x[:, :, cut] for x in some] for cut, some in ((rows, (dO, q, O, L)), (cols, keys)))
+                dq, *terms = flash_steps._backward(*mine[:2], *theirs, *mine[2:], causal, scale, stage, variant)
+                dQ = _sum(dQ, [dq], rows, [q], ring.sums)
+                gradients = _sum(gradients, terms, cols, keys, ring.sums)
+            gradients = gradients or [torch.zeros_like(x, dtype=ring.sums) for x in keys]
+            if travelling:  # the sums of the ranks before this one, for the same keys
+                gradients = [x.add_(y) for x, y in zip(travelling(), gradients)]
             keys = arrived() if arrived else keys
-            returning = ring.pass_on(gradients, step) if ring.world > 1 else None  # while the next step computes
-        dK, dV = returning() if returning else gradients
-        return dQ.to(q.dtype), dK.to(k.dtype), dV.to(v.dtype), None, None, None, None, None
+            if step == 0:
+                own = gradients  # of this rank's queries and keys: these stay
+            else:
+                travelling = ring.pass_on(gradients, step)  # while the next step computes; after the last step they are at home
+        own = [x.add_(y) for x, y in zip(own, travelling())] if travelling else own
+        return *(x.to(q.dtype) for x in (dQ or [torch.zeros_like(q)]) + own), None, None, None, None, None
 
 
-def _cut(q, k, v, rows, cols):
-    return q[:, :, rows], k[:, :, cols], v[:, :, cols]
+def _nothing(q, dtype):
+    """O and L of rows that have seen no key."""
+    return torch.zeros_like(q, dtype=dtype), q.new_full(q.shape[:3], -torch.inf, dtype=torch.float32)
+
+
+def _sum(so_far, terms, places, like, dtype):
+    """Adds terms, which belong to some places along the sequence. The first ones of all places are the sum."""
+    if not so_far and places == slice(0, like[0].shape[2]):
+        return [x.to(dtype) for x in terms]
+    so_far = so_far or [torch.zeros_like(x, dtype=dtype) for x in like]
+    for x, y in zip(so_far, terms):
+        x[:, :, places] += y
+    return so_far
 
 
 def ring_attention(q, k, v, *, causal=False, zigzag=True, scale=None, group=None, stage="08", variant="", backward_variant=""):

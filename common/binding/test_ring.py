@@ -27,12 +27,14 @@ except ImportError as error:
 from test_torch import TOLERANCE, exact
 
 DEVICE = "cuda" if "--gpu" in sys.argv else "cpu"
+BUILD = next((word for word in sys.argv[1:] if not word.startswith("-")), "build-binding")
 LIMIT = datetime.timedelta(seconds=60)
 
 
 def on_ranks(world, work, *arguments, limit=LIMIT):
     """[what work(rank, *arguments) gives on each of `world` new processes, or the text of its exception]"""
-    context = torch.multiprocessing.get_context("spawn" if DEVICE == "cuda" else "fork")
+    context = torch.multiprocessing.get_context("forkserver" if DEVICE == "cuda" else "fork")  # CUDA takes no fork of a process that asked for it
+    context.set_forkserver_preload(["torch", "torch.distributed"])
     with tempfile.TemporaryDirectory() as folder:
         ranks = [context.Process(target=_rank, args=(rank, world, folder, limit, work, arguments)) for rank in range(world)]
         for process in ranks:
@@ -134,12 +136,31 @@ def without_rank_1_later(rank):
     ring.ring_attention(q, k, v, stage="07")
 
 
+def merges(_):
+    """O in fp32, and in the part's type, which is rounded once; rows of which one part or both see no key, and large L."""
+    L = torch.tensor([0.5, -2, 300, -300, -torch.inf, -7, -torch.inf], device=DEVICE).repeat(1, 2, 1)
+    part_L = torch.tensor([-1, 3, 299, -298, 2, -torch.inf, -torch.inf], device=DEVICE).repeat(1, 2, 1)
+    for dtype in TOLERANCE:
+        O, part, _, _ = (x.masked_fill((y == -torch.inf)[..., None], 0) for x, y in zip(whole([7], [7], dtype, (2, 2)), (L, part_L, L, L)))
+        weights = torch.stack([L, part_L]).double().softmax(0).nan_to_num()[..., None]
+        wanted = weights[0] * O.double() + weights[1] * part.double()
+        for sums in {dtype, torch.float32}:
+            got, got_L = O.to(sums, copy=True), L.clone()
+            flash_steps.merge(got, got_L, part, part_L, stage="07")
+            error = (got.double() - wanted).abs().max().item()
+            assert error < 4 * torch.finfo(sums).eps, f"O is off by {error} in {sums}, with a part in {dtype}"
+            assert torch.allclose(got_L, torch.logaddexp(L, part_L)), dtype
+
+
 class Ring(unittest.TestCase):
     def test_every_world(self):
         for world in (1, 2, 3, 4, 8):
             for work in (on_all_problems, on_all_heads):
                 with self.subTest(world=world, work=work.__name__):
                     self.assertEqual(on_ranks(world, work, world), ["right"] * world)
+
+    def test_the_merge(self):
+        self.assertEqual(on_ranks(1, merges), ["right"])
 
     def test_ranks_that_disagree(self):
         said = on_ranks(3, with_another_dtype)
@@ -186,7 +207,6 @@ class Ring(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    BUILD = next((word for word in sys.argv[1:] if not word.startswith("-")), "build-binding")
     if not list((Path(BUILD) / "lib").glob("libflash_08*")):
         print(f"skipped: {BUILD} has no libraries")
         sys.exit(77)

@@ -1,146 +1,328 @@
 #!/usr/bin/env python3
-"""Times ring.py and ulysses.py between the GPUs of a machine, in turns, beside one GPU alone and torch's own context parallelism.
+"""Times ring.py and ulysses.py between the GPUs of a machine, in turns, next to one GPU alone and torch's own context parallelism.
 
-  torchrun --nproc-per-node 2 common/binding/time_ring.py OUT.jsonl [--build DIR] [--rounds R] [--most TOKENS]
+  torchrun --nproc-per-node 2 common/binding/time_ring.py OUT.jsonl [--build DIR] [--tokens 32768,131072] [--heads 32/8,32/32] [...]
 
-One JSON object per line: the problem, the scheme, the pass, the median of R times in ms, each the slowest rank's, and `ideal_ms`, one GPU's
-time for the whole problem over the number of ranks. Appends to OUT.jsonl.
+Appends one JSON object per line, of a `kind`:
+  time    a problem, the scheme, the pass, the median of `rounds` times in ms, each the slowest rank's; `one_gpu_ms`, one GPU's time for the
+          whole problem, and `share_ms`, its time for as many tokens as a rank has. If `one_gpu_tokens` is less than `tokens`, one_gpu_ms was
+          measured on so many tokens and grows with their square.
+  error   how far a scheme's results are from one GPU's: the largest difference over the largest value
+  part    what the ring is made of: `link` (a move to the next rank), `merge`, `agreement` (of the ranks about their shapes, by the host's clock)
+  event   with --trace: what a rank's GPU did from when to when in one call, in ms since all ranks began. `called`: when the host asked for it
 """
 
 import argparse
+import contextlib
+import datetime
 import json
 import os
 import statistics
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 rank, world = (int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("WORLD_SIZE", 1)))
 os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("LOCAL_RANK", "0")  # the kernels run on a process's first GPU
 os.environ["LOCAL_RANK"] = "0"  # which is the only one
+os.environ.setdefault("TORCH_NCCL_HIGH_PRIORITY", "1")  # a transfer's blocks take the next free SM, not the one after the kernel's last block
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import flash_steps
 import ring
 import torch
 import torch.distributed as dist
 import ulysses
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 FASTEST = {"variant": "scheduled", "backward_variant": "resident"}
-STREAMED = 1 << 17  # beyond so many tokens one GPU's time follows from its time for as many, which grows with their square
+D = 128
 
 
-def timed(f):
-    """ms of one call, the slowest rank's."""
+def one_gpu(q, k, v, causal):
+    return flash_steps.attention(q, k, v, causal=causal, **FASTEST)
+
+
+def by_torch(q, k, v, causal):
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+
+SCHEMES = {  # how, and the placement of rows
+    "ring": (lambda q, k, v, causal: ring.ring_attention(q, k, v, causal=causal, zigzag=False, **FASTEST), lambda causal: False),
+    "zigzag": (lambda q, k, v, causal: ring.ring_attention(q, k, v, causal=causal, **FASTEST), lambda causal: True),
+    "ulysses": (lambda q, k, v, causal: ulysses.ulysses_attention(q, k, v, causal=causal, **FASTEST), lambda causal: False),
+    "torch, cuDNN": (by_torch, lambda causal: causal),
+    "torch, flash": (by_torch, lambda causal: causal),
+}
+BACKENDS = {"torch, cuDNN": SDPBackend.CUDNN_ATTENTION, "torch, flash": SDPBackend.FLASH_ATTENTION}
+
+
+@contextlib.contextmanager
+def ready(scheme, causal, mesh):
+    """torch replaces its own operation inside of such a context, the backward pass included."""
+    if scheme not in BACKENDS:
+        yield
+        return
+    from torch.distributed.tensor.experimental import context_parallel
+    from torch.distributed.tensor.experimental._context_parallel import _attention
+
+    _attention._cp_options.enable_load_balance = causal  # refused without a mask
+    shared = torch.zeros(2 * world, device="cuda")  # it wants a tensor to divide; ours are divided already
+    with sdpa_kernel(BACKENDS[scheme]), context_parallel(mesh, buffers=[shared], buffer_seq_dims=[0]):
+        yield
+
+
+def timed(f, calls=1):
+    """ms of one of some calls in a row, the slowest rank's."""
     dist.barrier()
     torch.cuda.synchronize()
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
-    f()
+    for _ in range(calls):
+        f()
     end.record()
     torch.cuda.synchronize()
-    slowest = torch.tensor([begin.elapsed_time(end)], device="cuda")
+    slowest = torch.tensor([begin.elapsed_time(end) / calls])
     dist.all_reduce(slowest, dist.ReduceOp.MAX)
     return slowest.item()
 
 
-def operands(tokens, heads, d=128):
-    generator = torch.Generator(device="cuda").manual_seed(rank)
-    return [torch.randn(1, h, tokens, d, generator=generator, device="cuda", dtype=torch.bfloat16) for h in (heads[0], heads[1], heads[1])]
+def operands(tokens, heads, seed):
+    """q, k, v and dO."""
+    generator = torch.Generator(device="cuda").manual_seed(seed)
+    shapes = [(1, h, tokens, D) for h in (heads[0], heads[1], heads[1], heads[0])]
+    return [torch.randn(shape, generator=generator, device="cuda", dtype=torch.bfloat16) for shape in shapes]
 
 
-def both(attend, q, k, v):
+def own(x, zigzag):
+    """This rank's rows of a whole sequence."""
+    rows = ring.rows_of([x.shape[2] // world] * world, rank, zigzag)
+    return torch.cat([x[:, :, first : first + count] for first, count in rows], 2)
+
+
+def call(attend, causal, passes, q, k, v, dO):
+    """O, and of both passes the gradients."""
+    if passes == "forward":
+        with torch.no_grad():
+            return [attend(q, k, v, causal)]
     q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
-    O = attend(q, k, v)
-    O.backward(q.detach())  # any values do
+    O = attend(q, k, v, causal)
+    return [O.detach(), *torch.autograd.grad(O, (q, k, v), dO)]
 
 
-def by_torch(causal, mesh):
-    from torch.distributed.tensor.experimental import context_parallel
-
-    def attend(q, k, v):
-        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))  # it takes equal heads alone
-        with context_parallel(mesh, buffers=[], buffer_seq_dims=[]):
-            return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
-
-    return attend
+def write(given, row):
+    if rank == 0:
+        with given.out.open("a") as out:
+            out.write(json.dumps(row) + "\n")
 
 
-def schemes(causal, mesh):
-    return {
-        "ring": lambda q, k, v: ring.ring_attention(q, k, v, causal=causal, zigzag=False, **FASTEST),
-        "zigzag": lambda q, k, v: ring.ring_attention(q, k, v, causal=causal, **FASTEST),
-        "ulysses": lambda q, k, v: ulysses.ulysses_attention(q, k, v, causal=causal, **FASTEST),
-        "torch": by_torch(causal, mesh),
-    }
+def largest(x):
+    """Of all ranks."""
+    x = x.detach().float().abs().max().cpu()
+    dist.all_reduce(x, dist.ReduceOp.MAX)
+    return x.item()
+
+
+class Alone:
+    """Times of one GPU, which every rank measures at the same time."""
+
+    def __init__(self, calls):
+        self.times, self.calls = {}, calls
+
+    def measure(self, tokens, heads, causal, passes, data):
+        ms = timed(lambda: call(one_gpu, causal, passes, *data), self.calls)
+        self.times.setdefault((tokens, heads, causal, passes), []).append(ms)
+
+    def median(self, *problem):
+        return statistics.median(self.times[problem])
+
+
+def measure(tokens, heads, causal, given, mesh, alone, failed):
+    began = time.monotonic()
+    torch.cuda.empty_cache()
+    problem = {"gpu": torch.cuda.get_device_name(), "ranks": world, "tokens": tokens, "heads": heads, "causal": causal}
+    schemes = [name for name in given.schemes if name not in failed and (name not in BACKENDS or heads[0] == heads[1])]
+    on_one = min(tokens, given.alone)
+    whole, checked = operands(on_one, heads, seed=0), tokens <= given.check and tokens == on_one
+    if checked:
+        mine = {zigzag: [own(x, zigzag) for x in whole] for zigzag in (False, True)}
+    else:
+        mine = dict.fromkeys((False, True), operands(tokens // world, heads, seed=rank))
+    share = mine[True]
+
+    def run(name, passes):
+        attend, placed = SCHEMES[name]
+        with ready(name, causal, mesh):
+            return call(attend, causal, passes, *mine[placed(causal)])
+
+    def attempt(name, f):
+        try:
+            return f()
+        except Exception as error:
+            failed[name] = f"{type(error).__name__}: {error}".split("\n")[0]
+            write(given, problem | {"kind": "failed", "scheme": name, "why": failed[name]})
+            return None
+
+    if checked:  # which warms up, too
+        wanted = call(one_gpu, causal, "both", *whole)
+        for name in schemes:
+            found = attempt(name, lambda name=name: run(name, "both"))
+            pairs = zip(("O", "dQ", "dK", "dV"), found or (), wanted)
+            zigzag = SCHEMES[name][1](causal)
+            errors = {what: largest(a.float() - own(b, zigzag).float()) / largest(b) for what, a, b in pairs}
+            if found:
+                write(given, problem | {"kind": "error", "scheme": name} | {what: float(f"{error:.3g}") for what, error in errors.items()})
+            del found
+        del wanted
+    for passes in given.passes:
+        times = {name: [] for name in schemes}
+        for turn in range(given.rounds):
+            if turn == 0 or on_one == tokens:
+                for size, data in ((on_one, whole), (tokens // world, share)):
+                    if size <= given.alone and (on_one == tokens or (size, heads, causal, passes) not in alone.times):
+                        alone.measure(size, heads, causal, passes, data)
+            for name in schemes:
+                if name not in failed:
+                    attend, placed = SCHEMES[name]
+                    with ready(name, causal, mesh):
+                        f = lambda a=attend, z=placed(causal): call(a, causal, passes, *mine[z])  # noqa: E731
+                        ms = attempt(name, lambda f=f: timed(f, given.calls))
+                    times[name] += [ms] if ms else []
+        one = alone.median(on_one, heads, causal, passes) * (tokens / on_one) ** 2
+        of_share = (tokens // world, heads, causal, passes)
+        row = problem | {"kind": "time", "passes": passes, "one_gpu_ms": round(one, 3), "one_gpu_tokens": on_one}
+        row |= {"share_ms": round(alone.median(*of_share), 3)} if of_share in alone.times else {}
+        found = {name: statistics.median(ms) for name, ms in times.items() if ms}
+        for name, ms in found.items():
+            write(given, row | {"scheme": name, "ms": round(ms, 3), "rounds": len(times[name]), "calls": given.calls})
+        if rank == 0:
+            shares = ", ".join(f"{name} {one / world / ms:.3f}" for name, ms in found.items())
+            print(f"{tokens} {heads} {causal=} {passes}: ideal {one / world:.2f} ms; {shares} ({time.monotonic() - began:.0f} s)", flush=True)
+
+
+def warm_up(given, mesh):
+    """The first call of a kernel loads it, and the first move makes the ranks' connections: seconds."""
+    data = operands(4096, (32, 32), seed=0)
+    for name in ("one GPU", *given.schemes):
+        with contextlib.suppress(Exception), ready(name, True, mesh):
+            call(SCHEMES[name][0] if name in SCHEMES else one_gpu, True, "both", *data)
+
+
+def parts(given):
+    """What a call is made of, each alone."""
+
+    def median(f, times=15):
+        return statistics.median([timed(f) for _ in range(times + 2)][2:])
+
+    for log in range(20, 31, 2):
+        block = [torch.empty(1 << log, dtype=torch.uint8, device="cuda") for _ in range(2)]
+        moves = [dist.P2POp(dist.isend, block[0], (rank + 1) % world), dist.P2POp(dist.irecv, block[1], (rank - 1) % world)]
+        if world > 1:
+            ms = median(lambda moves=moves: [work.wait() for work in dist.batch_isend_irecv(moves)])
+            write(given, {"kind": "part", "part": "link", "bytes": 1 << log, "ms": round(ms, 4)})
+    q, k, v, _ = operands(4096, (32, 8), seed=0)
+    host = []
+    for _ in range(50):
+        dist.barrier()
+        began = time.perf_counter()
+        ring._Ring(q, k, v, True, 1.0, True, dist.group.WORLD)
+        host.append(1e3 * (time.perf_counter() - began))
+    write(given, {"kind": "part", "part": "agreement", "ranks": world, "ms": round(statistics.median(host), 4)})
+    for n in (8192, 16384, 65536):
+        part, _, _, _ = operands(n, (32, 32), seed=0)
+        L, part_L = torch.zeros(2, 1, 32, n, device="cuda")
+        for O in (part.clone(), part.float()):
+            ms = median(lambda O=O, L=L, part=part, part_L=part_L: flash_steps.merge(O, L, part, part_L))
+            row = {"kind": "part", "part": "merge", "gpu": torch.cuda.get_device_name(), "rows": 32 * n, "O": str(O.dtype)[6:]}
+            write(given, row | {"bytes": O.numel() * (2 * O.element_size() + 2) + L.numel() * 12, "ms": round(ms, 4)})
+
+
+def trace(tokens, heads, scheme, given):
+    """The intervals of a call of both passes, under a causal mask, on every rank."""
+    attend, placed = SCHEMES[scheme]
+    data = [own(x, placed(True)) for x in operands(tokens, heads, seed=0)]
+    side = torch.cuda.Stream()
+    found, began = [], 0.0
+
+    def stamp(stream=None):
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(stream or torch.cuda.current_stream())
+        return event
+
+    def watched(what, f):
+        def g(*arguments, **options):
+            called, begin = time.perf_counter(), stamp()
+            result = f(*arguments, **options)
+            if what == "move":
+                with torch.cuda.stream(side):  # which waits for the transfer alone
+                    for work in result:
+                        work.wait()
+            found.append((what, called, begin, stamp(side if what == "move" else None)))
+            return result
+
+        return g
+
+    for _ in range(3):  # the last counts
+        dist.barrier()
+        torch.cuda.synchronize()
+        found.clear()
+        zero, began = stamp(), time.perf_counter()
+        with contextlib.ExitStack() as patches:
+            for module, name, what in (
+                (flash_steps, "_forward", "forward"),
+                (flash_steps, "_backward", "backward"),
+                (flash_steps, "merge", "merge"),
+                (dist, "batch_isend_irecv", "move"),
+            ):
+                patches.enter_context(mock.patch.object(module, name, watched(what, getattr(module, name))))
+            call(attend, True, "both", *data)
+        end, returned = stamp(), time.perf_counter()
+        torch.cuda.synchronize()
+    events = [(what, 1e3 * (called - began), zero.elapsed_time(a), zero.elapsed_time(b)) for what, called, a, b in found]
+    events.append(("call", 1e3 * (returned - began), 0.0, zero.elapsed_time(end)))
+    everyone = [None] * world
+    dist.all_gather_object(everyone, events)
+    for of, theirs in enumerate(everyone):
+        for what, *times in theirs:
+            row = {"kind": "event", "scheme": scheme, "tokens": tokens, "heads": heads, "rank": of, "what": what}
+            write(given, row | dict(zip(("called", "begin", "end"), (round(ms, 4) for ms in times))))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--build", default="build-binding")
+    parser.add_argument("--tokens", default="32768,131072", help="in all")
+    parser.add_argument("--heads", default="32/8,32/32", help="of queries and of keys")
+    parser.add_argument("--masks", default="full,causal")
+    parser.add_argument("--passes", default="forward,both", type=lambda text: text.split(","))
+    parser.add_argument("--schemes", default=";".join(SCHEMES), help="separated by semicolons", type=lambda text: text.split(";"))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--most", type=int, default=1 << 20, help="tokens in all (default: 1048576)")
+    parser.add_argument("--calls", type=int, default=1, help="calls in a row, as of a model's layers; the times are of one of them")
+    parser.add_argument("--alone", type=int, default=1 << 17, help="one GPU's time for more tokens than these is not measured")
+    parser.add_argument("--check", type=int, default=1 << 15, help="results on more tokens than these are not compared with one GPU's")
+    parser.add_argument("--parts", action="store_true", help="link, merge and agreement alone, too")
+    parser.add_argument("--trace", action="store_true", help="when what happens in a call of `ring` and one of `zigzag`, too")
     given = parser.parse_args()
     flash_steps.use(given.build)
-    dist.init_process_group("cpu:gloo,cuda:nccl")
+    dist.init_process_group("cpu:gloo,cuda:nccl", timeout=datetime.timedelta(minutes=2))
     mesh = dist.init_device_mesh("cuda", (world,))
-    failed = {}
-    for tokens in (1 << 15, 1 << 17, 1 << 18, 1 << 20):
-        for heads in ((32, 8), (32, 32)):
-            for causal in (False, True):
-                for passes in ("forward", "both"):
-                    if tokens <= given.most:
-                        row = {"gpu": torch.cuda.get_device_name(), "ranks": world, "tokens": tokens, "heads": heads, "causal": causal}
-                        measure(row | {"passes": passes, "dtype": "bf16", "head_dim": 128}, schemes(causal, mesh), failed, given)
+    nccl = ".".join(map(str, torch.cuda.nccl.version()))
+    write(given, {"kind": "run", "date": time.strftime("%Y-%m-%d"), "torch": torch.__version__, "nccl": nccl, "ranks": world})
+    alone, failed = Alone(given.calls), {}
+    sizes = [int(tokens) for tokens in given.tokens.split(",")]
+    heads = [tuple(map(int, pair.split("/"))) for pair in given.heads.split(",")]
+    warm_up(given, mesh)
+    if given.parts:
+        parts(given)
+    for tokens in sizes:
+        for pair in heads:
+            for mask in given.masks.split(","):
+                measure(tokens, pair, mask == "causal", given, mesh, alone, failed)
+    for tokens in sizes if given.trace else ():
+        for scheme in ("ring", "zigzag"):
+            trace(tokens, heads[-1], scheme, given)
     dist.destroy_process_group()
-
-
-def measure(row, all_schemes, failed, given):
-    began = time.monotonic()
-    tokens, heads, forward = row["tokens"], row["heads"], row["passes"] == "forward"
-    rounds = given.rounds if tokens <= STREAMED else 1
-    alone = min(tokens, STREAMED)
-
-    def call(attend, operands):
-        if forward:
-            with torch.no_grad():
-                attend(*operands)
-        else:
-            both(attend, *operands)
-
-    def one_gpu(q, k, v):
-        return flash_steps.attention(q, k, v, causal=row["causal"], **FASTEST)
-
-    whole, mine = operands(alone, heads), operands(tokens // world, heads)
-    runs = {"one GPU": (one_gpu, whole)} | {name: (attend, mine) for name, attend in all_schemes.items() if name not in failed}
-    if tokens > STREAMED:  # one form each: others have been measured on shorter sequences
-        runs = {name: run for name, run in runs.items() if name in ("one GPU", "zigzag", "ulysses")}
-    times = {name: [] for name in runs}
-    for turn in range(rounds + 1):  # the first is a warm-up
-        for name, run in runs.items():
-            if name in failed:
-                continue
-            try:
-                ms = timed(lambda run=run: call(*run))
-            except Exception as error:
-                failed[name] = str(error).split("\n")[0]
-                if rank == 0:
-                    print(f"{name}: {failed[name]}", flush=True)
-                continue
-            if turn or rounds == 1:
-                times[name].append(ms)
-    medians = {name: statistics.median(found) for name, found in times.items() if found}
-    ideal = medians.pop("one GPU") * (tokens / alone) ** 2 / world
-    if rank:
-        return
-    with given.out.open("a") as out:
-        for name, ms in medians.items():
-            out.write(json.dumps(row | {"scheme": name, "ms": round(ms, 3), "ideal_ms": round(ideal, 3), "rounds": rounds}) + "\n")
-    share = ", ".join(f"{name} {ideal / ms:.3f}" for name, ms in medians.items())
-    print(
-        f"{tokens} {heads} causal={row['causal']} {row['passes']}: ideal {ideal:.2f} ms; {share} ({time.monotonic() - began:.0f} s)",
-        flush=True,
-    )
 
 
 if __name__ == "__main__":

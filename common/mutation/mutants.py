@@ -78,11 +78,11 @@ def included_by(path, seen):
 
 
 def stages_and_kernels():
-    """{stage: its kernel files and the device code of common/ that they include}"""
+    """{stage: its kernel files and the device code of common/ that they include}, and the kernel of the binding"""
     stages = {}
     for name in project_files():
         match = re.fullmatch(r"(\d\d_\w+)/.+\.cuh", name)
         if match:
             device_code = {n for n in included_by(name, set()) if n.startswith("common/device/") and n.endswith(".cuh")}
             stages.setdefault(match[1], set()).update({name}, device_code - {"common/device/ptx.cuh"})
-    return dict(sorted(stages.items()))
+    return {**dict(sorted(stages.items())), "binding": {"common/binding/merge.cuh"}}  # no stage, but binding_test is named as theirs are

@@ -64,7 +64,7 @@ class Mutants(unittest.TestCase):
         stages = mutants.stages_and_kernels()
         self.assertIn("01_naive", stages)
         for stage, files in stages.items():
-            self.assertTrue(any(name.startswith(stage + "/") for name in files), stage)
+            self.assertTrue(any(name.startswith((f"{stage}/", f"common/{stage}/")) for name in files), stage)
         self.assertIn("common/device/products.cuh", stages["02_safe_softmax"])
         self.assertIn("08_tensor_cores/parts/accumulators.cuh", stages["08_tensor_cores"])  # in folders below the stage, too
 

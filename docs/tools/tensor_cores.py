@@ -28,9 +28,10 @@ def gains(direction):
         path = file_of(one.name)
         cells = [f"{len(lines) + 1} [`{one.variant}`](../../{path})", idea_of(path, one.variant)]
         for at, width in enumerate((64, 128)):
-            row, before = rows[one.name, width], rows[one.over, width]
-            cells += [shown(one.bounds and one.bounds[at], ".2f"), f"{row['tflops'] / before['tflops']:.2f}", f"{row['tflops']:.0f}"]
-            used += [row, before]
+            row, before = rows.get((one.name, width)), rows.get((one.over, width))  # None: not measured yet
+            gain = row["tflops"] / before["tflops"] if row and before else None
+            cells += [shown(one.bounds and one.bounds[at], ".2f"), shown(gain, ".2f"), shown(row and row["tflops"], ".0f")]
+            used += [row] if row else []
         lines.append(cells)
     head = "step | what is new"
     for width in (64, 128):

@@ -40,7 +40,7 @@ ORDERS = {  # picture: (kernel, where its loop begins and ends, the calls that i
         "cp_async_wait_all __syncthreads load_tile add_product raise lane_sum store add_product",
     ),
     "halves_08": (
-        "08_tensor_cores/backward/3_staggered.cuh",
+        "08_tensor_cores/backward/4_staggered.cuh",
         "for (int iteration = 0; iteration < tiles + 2;",
         "gradient.each(",
         "cp_async_wait_all __syncthreads load_tile sum_dQ add_product exponentiate multiply_by_blocks add_product sum_dQ __syncthreads",

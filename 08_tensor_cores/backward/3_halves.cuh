@@ -1,4 +1,4 @@
-// 08 Tensor cores, backward, step 3: two halves of a block, one tile apart.
+// 08 Tensor cores, backward, step 3: two halves of a block, one gradient each.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
@@ -8,14 +8,12 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 2: the products form pairs that share no operand, so the warps form two halves that work on different tiles
-// of Q.
-//   half 0, tile i:      S^T = K Q^T,   P^T = e^(S^T - L)  -> shared memory,            dV += P^T dO
-//   half 1, tile i - 1:  dP^T = V dO^T, dS^T = P^T o (dP^T - D) -> overwrites P^T,      dK += dS^T Q
-//   all warps, tile i - 2:  dQ += dS K; half 1 before its other work and half 0 after it, so that not all wait at once
-// In each iteration half 1 uses the P^T that half 0 stored in the previous one: one barrier per iteration orders everything,
-// and while one half computes exponentials the other keeps the tensor cores busy. A warp holds one gradient instead of two,
-// and therefore twice the keys: each operand that it loads serves two products.
+// New since step 2: the products form pairs that share no operand, so the warps form two halves, as in chapter 07.
+//   half 0:     S^T = K Q^T,   P^T = e^(S^T - L)  -> shared memory,            dV += P^T dO
+//   half 1:     dP^T = V dO^T, dS^T = P^T o (dP^T - D) -> overwrites P^T,      dK += dS^T Q
+//   all warps:  dQ += dS K
+// A warp holds one gradient instead of two, and therefore twice the keys: each operand that it loads serves two products.
+// The price: half 1 waits for the exponentials of half 0, and a tile takes three barriers.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head.
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared, read and written each time, read;
@@ -34,12 +32,13 @@ struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_, THREADS = Warps * WARP, HALF_WARPS = Warps / 2;
   static constexpr int ROW_TILES = Bc / 16 / HALF_WARPS;  // of 16 rows of transposed scores, per warp
   static constexpr int QUERY_TILES = Br / 8;              // of 8 columns of transposed scores
-  static constexpr int STAGES = 3;                        // tiles of Q and dO: one per half, and one in flight
+  static constexpr int STAGES = 2, DS_STAGES = 1;         // tiles of Q and dO: one in use, and one in flight; of P and dS
   static constexpr int SHARED_ELEMENTS =
-      Width * 2 * Bc + STAGES * (2 * Width * Br + Bc * Br + 4 * Br);  // K, V; Q, dO, P or dS, L and D
+      Width * 2 * Bc + STAGES * (2 * Width * Br + 4 * Br) + DS_STAGES * Bc * Br;  // K, V; Q, dO, L and D; P or dS
   static constexpr WarpGrid DQ_WARPS{Warps, Br, Width};
-  // With 32 tiles per warp a lane holds 128 elements of S or dP: on sm_80 nvcc then spills.
-  static constexpr int MIN_SM = ROW_TILES * QUERY_TILES >= 32 ? 90 : min_sm(2 * SHARED_ELEMENTS, false);
+  // With 128 elements of S or dP per lane, or 192 with the gradient, nvcc spills on sm_80.
+  static constexpr bool SPILLS = ROW_TILES * QUERY_TILES >= 32 || ROW_TILES * (QUERY_TILES + Width / 8) >= 48;
+  static constexpr int MIN_SM = SPILLS ? 90 : min_sm(2 * SHARED_ELEMENTS, false);
 
   static_assert(Bc % (16 * HALF_WARPS) == 0, "the warps of a half share the keys in sixteens");
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
@@ -129,7 +128,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const int key0 = order.tile * Shape::Bc, b = order.head / problem.Hkv, h_kv = order.head % problem.Hkv;
 
   T* const shared = dynamic_shared<T>(Shape::SHARED_ELEMENTS);
-  const auto KV_smem = [&](int which) {  // 0: K, 1: V; then STAGES tiles each of Q, dO, P or dS, L and D
+  const auto KV_smem = [&](int which) {  // 0: K, 1: V; then tiles of Q, of dO, of P or dS, of L and D
     return Tile<T, Shape::Width>(shared + which * Shape::Bc * Shape::Width, Shape::Bc);
   };
   const auto QdO_smem = [&](int which, int tile) {  // 0: Q, 1: dO
@@ -138,10 +137,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   };
   T* const dS_start = KV_smem(2).elements.data + 2 * Shape::STAGES * Shape::Br * Shape::Width;
   const auto dS_smem = [&](int tile) {  // transposed, as it is computed; at first it holds P
-    return Tile<T, Shape::Br>(dS_start + tile % Shape::STAGES * Shape::Bc * Shape::Br, Shape::Bc);
+    return Tile<T, Shape::Br>(dS_start + tile % Shape::DS_STAGES * Shape::Bc * Shape::Br, Shape::Bc);
   };
   const auto LD_smem = [&](int tile) {
-    float* const start = reinterpret_cast<float*>(dS_start + Shape::STAGES * Shape::Bc * Shape::Br);
+    float* const start = reinterpret_cast<float*>(dS_start + Shape::DS_STAGES * Shape::Bc * Shape::Br);
     return SharedMatrix<float>{start + tile % Shape::STAGES * 2 * Shape::Br, 2, Shape::Br, Shape::Br};
   };
   const int half = threadIdx.x / WARP / Shape::HALF_WARPS;
@@ -156,7 +155,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   struct QueryTile {
     int h, query0;
   };
-  // Updated incrementally: dividing the index of the tile would take 30 instructions, in three places.
+  // Updated incrementally: dividing the index of the tile would take 30 instructions, in two places.
   const auto next = [&](QueryTile at) {
     return at.query0 + Shape::Br < problem.Nq ? QueryTile{at.h, at.query0 + Shape::Br} : QueryTile{at.h + 1, first_query};
   };
@@ -165,51 +164,47 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.query0).load_async(QdO_smem(1, tile));
     load_LD<Shape::Br>(LD_smem(tile), all.LD.head(b, at.h), at.query0);
   };
-  // The tile at the front, where half 0 computes P, and the tile at the back, two iterations behind, which is added to dQ.
-  QueryTile front{h_kv * problem.group_size(), first_query}, back = front;
-  const auto sum_dQ = [&](int tile) {
-    if (tile >= 0) add_to_dQ<Shape>(sum_all.head(b, back.h), back.query0, dS_smem(tile), KV_smem(0));
-  };
+  QueryTile now{h_kv * problem.group_size(), first_query};
 
   // 1. K, V, and the first tiles of Q, dO.
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, h_kv), key0).load_async(KV_smem(0));
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, h_kv), key0).load_async(KV_smem(1));
-  load_tile(0, front);
+  load_tile(0, now);
 
-  for (int iteration = 0; iteration < tiles + 2; ++iteration) {
+  for (int tile = 0; tile < tiles; ++tile) {
     cp_async_wait_all();
-    __syncthreads();  // read after write: tiles, P and dS have arrived; write after read: no warp still reads the oldest stage
-    if (iteration + 1 < tiles) load_tile(iteration + 1, next(front));
+    __syncthreads();  // read after write: tiles have landed; write after read: no warp still reads the previous ones, nor dS
+    if (tile + 1 < tiles) load_tile(tile + 1, next(now));
 
-    if (half == 1) sum_dQ(iteration - 2);  // 2. Half 1: dQ += dS K.
-    const int tile = iteration - half;     // half 1 is one tile behind
-    if (tile >= 0 && tile < tiles) {
-      // 3. Half 0: P^T. Half 1: dS^T, which overwrites it.
-      const SharedMatrix<const float> LD = LD_smem(tile);
-      const auto dS_rows = dS_smem(tile).below(warp_row);                               // the warp's rows
-      Accumulators<Shape::ROW_TILES, Shape::QUERY_TILES> S(0.0f);                       // transposed: [16 ROW_TILES, Br]
-      add_product(S, KV_smem(half).left(warp_row), QdO_smem(half, tile).transposed());  // (8.11), (8.12)
-      if (half == 0) {
-        rule.apply<true>(S, b * problem.H + front.h, front.query0, key0 + warp_row);
-        exponentiate(S, LD, rule);
-      } else {
-        S.each_at([&](float& ds, int, int query) { ds -= LD(1, query); });  // (8.13)
-        multiply_by_blocks(S, dS_rows.elements.data);
-        __syncwarp();  // write after read: dS overwrites blocks of P that other lanes have read
-      }
-      const InRegisters<T, Shape::ROW_TILES, Shape::QUERY_TILES / 2> P_or_dS(S);  // once, for the tile and the product
-      if (half == 0) {
-        store_blocks(dS_rows.elements.data, P_or_dS);
-      } else {
-        store(dS_rows, S);
-      }
-
-      // 4. Half 0: dV += P^T dO (8.14). Half 1: dK += dS^T Q (8.15).
-      add_product(gradient, P_or_dS, QdO_smem(1 - half, tile).right());
+    // 2. Half 0: P^T. Half 1: dP^T - D.
+    const SharedMatrix<const float> LD = LD_smem(tile);
+    const auto dS_rows = dS_smem(tile).below(warp_row);                               // the warp's rows
+    Accumulators<Shape::ROW_TILES, Shape::QUERY_TILES> S(0.0f);                       // transposed: [16 ROW_TILES, Br]
+    add_product(S, KV_smem(half).left(warp_row), QdO_smem(half, tile).transposed());  // (8.11), (8.12)
+    if (half == 0) {
+      rule.apply<true>(S, b * problem.H + now.h, now.query0, key0 + warp_row);
+      exponentiate(S, LD, rule);
+      store_blocks(dS_rows.elements.data, InRegisters<T, Shape::ROW_TILES, Shape::QUERY_TILES / 2>(S));
+    } else {
+      S.each_at([&](float& ds, int, int query) { ds -= LD(1, query); });  // (8.13)
     }
-    if (half == 0) sum_dQ(iteration - 2);  // 5. Half 0: dQ += dS K.
-    front = next(front);
-    if (iteration >= 2) back = next(back);
+    __syncthreads();  // read after write: half 1 reads P of half 0
+
+    // 3. Half 1: dS^T, which overwrites P^T.
+    if (half == 1) {
+      multiply_by_blocks(S, dS_rows.elements.data);
+      __syncwarp();  // write after read: dS overwrites blocks of P that other lanes have read
+      store(dS_rows, S);
+    }
+
+    // 4. Half 0: dV += P^T dO (8.14). Half 1: dK += dS^T Q (8.15).
+    const InRegisters<T, Shape::ROW_TILES, Shape::QUERY_TILES / 2> P_or_dS(S);
+    add_product(gradient, P_or_dS, QdO_smem(1 - half, tile).right());
+
+    // 5. dQ += dS K, by all warps.
+    __syncthreads();  // read after write: dS of all warps of half 1
+    add_to_dQ<Shape>(sum_all.head(b, now.h), now.query0, dS_smem(tile), KV_smem(0));
+    now = next(now);
   }
   __syncthreads();  // write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading
   gradient.each([&](float& x, int) { x *= half == 0 ? 1.0f : problem.scale; });
@@ -233,24 +228,21 @@ void start(const Attention& a) {
 }
 
 template <int... Sizes>
-constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
+constexpr CompiledShape compiled(const char* why) {
+  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>);
 }
 
-// Fastest first per width; speeds as measured with --tune on an H200.
 constexpr CompiledShape shapes[] = {
-    compiled<32, 128, 128, 8>("32 keys a warp"),           compiled<32, 64, 128, 8>("fits the registers of sm_80"),
-    compiled<32, 64, 64, 8>("little shared memory"),       compiled<64, 128, 128, 8>("half the barriers"),
-    compiled<64, 64, 128, 8>("32 keys a warp", 0.89),      compiled<64, 64, 64, 8>("little shared memory", 0.63),
-    compiled<64, 32, 64, 8>("least shared memory", 0.55),  compiled<96, 64, 128, 8>("32 keys a warp"),
-    compiled<96, 32, 128, 8>("less shared memory"),        compiled<96, 32, 64, 8>("little shared memory"),
-    compiled<96, 16, 64, 8>("least shared memory"),        compiled<128, 64, 128, 8>("32 keys a warp"),
-    compiled<128, 32, 128, 8>("less shared memory", 0.82), compiled<128, 32, 64, 8>("little shared memory", 0.58),
-    compiled<128, 16, 64, 8>("least shared memory", 0.43), compiled<256, 32, 64, 8>("16 keys a warp"),
-    compiled<256, 16, 64, 8>("less shared memory"),        compiled<256, 16, 32, 4>("little shared memory"),
+    compiled<32, 128, 128, 8>("32 keys a warp"),      compiled<32, 64, 128, 8>("fits the registers of sm_80"),
+    compiled<32, 64, 64, 8>("little shared memory"),  compiled<64, 128, 128, 8>("32 keys a warp"),
+    compiled<64, 64, 128, 8>("less shared memory"),   compiled<64, 32, 64, 8>("little shared memory"),
+    compiled<96, 64, 128, 8>("32 keys a warp"),       compiled<96, 32, 64, 8>("little shared memory"),
+    compiled<128, 64, 128, 8>("32 keys a warp"),      compiled<128, 32, 128, 8>("fits the registers of sm_80"),
+    compiled<128, 16, 64, 8>("little shared memory"), compiled<256, 32, 64, 8>("16 keys a warp"),
+    compiled<256, 16, 32, 4>("little shared memory"),
 };
 
-const Variant variant = backward_step<shapes, true>("staggered", "two halves of a block, one tile apart");
+const Variant variant = backward_step<shapes, true>("halves", "two halves of a block, one gradient each");
 
 }  // namespace
 }  // namespace flash::tensor_cores::backward_3

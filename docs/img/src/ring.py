@@ -1,0 +1,51 @@
+"""The picture of docs/reference/beyond_one_gpu.md: what two ranks do when, from docs/results/cpu/ring_events.csv (common/binding/trace_ring.py)."""
+
+import csv
+
+from tools.saved import RESULTS
+
+from .lanes import LEFT, TEXT, Lanes
+
+SHORTEST = 2  # ms: shorter bars would not be seen
+COLOURS = {"waits": "c0", "merges": "c3"}
+
+
+def events():
+    """{(placement, pass, rank): [(what, begin, end)]}, without what is too short to see. Each computation has its number."""
+    found = {}
+    with open(RESULTS / "cpu" / "ring_events.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            begin, end = float(row["begin_ms"]), float(row["end_ms"])
+            if end - begin > SHORTEST:
+                found.setdefault((row["placement"], row["pass"], int(row["rank"])), []).append((row["what"], begin, end))
+    return found
+
+
+def ring_ranks():
+    """Own keys, the other's keys, the merge, and who waits."""
+    of = events()
+    last = max(end for bars in of.values() for _, _, end in bars)
+    drawing = Lanes("Two ranks under a causal mask: with plain placement rank 0 sees none of rank 1's keys, and waits", 0, last)
+    for placement in ("plain", "zigzag"):
+        for which in ("forward", "backward"):
+            drawing.p.label(LEFT - 12, drawing.y + 15, f"{placement}, {which}", TEXT, "end", bold=True)
+            drawing.y += 24
+            for rank in (0, 1):
+                bars, step = [], 0
+                for what, begin, end in of[placement, which, rank]:
+                    if what == "computes":
+                        other = f"keys of rank {1 - rank}"
+                        bars.append((begin, end, ("c1", "c2")[step], ("own keys", other)[step], ("own", "other's")[step]))
+                        step += 1
+                    else:
+                        bars.append((begin, end, COLOURS[what], what))
+                drawing.lane(f"rank {rank}", bars)
+            drawing.y += 6
+    return drawing.finish(
+        12,
+        40,
+        f"Wall-clock times of two processes over gloo, 256 tokens in fp32 through the simulator; {last:,.0f} ms from left to right. Green: the merge.",
+    )
+
+
+PICTURES = [ring_ranks]
