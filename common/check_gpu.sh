@@ -12,6 +12,8 @@
 #                         1024, 4096 and 16,384, d 64 and 128, causal or not, fp16
 #   tensor_cores.jsonl    likewise in bf16, for other d, and for odd shapes
 #   tensor_steps.jsonl    all steps of stage 08 at N4096
+#   everywhere.jsonl      part `everywhere` alone: the steps that a run without --variant takes, and cuDNN, in turns, on 43 problems: those of
+#                         sweep16.jsonl, grouped heads, few heads, odd lengths, other d, short queries against long keys
 #   front.jsonl           the front page's problem: the last step of each stage, FlashAttention-2 and cuDNN
 #   power.jsonl           clock and power of some of these
 #   peers16.jsonl         all of torch on the problem of compare16.jsonl, if torch is installed
@@ -29,7 +31,7 @@
 # Exits 1 if anything failed, 2 on bad usage, 3 if no GPU answers. FLASH_COMMIT says which commit the results belong to, in a copy of
 # the project of which git knows another or none. All of it takes a quarter of an hour on an H200 with 16 cores: FLASH_CHECK_SECONDS
 # (default 1200) is when the last part, the profile, has to end; what it lacks is said. FLASH_CHECK_PARTS names the parts to run after
-# the build, for less time at once: tests comparison large peers tensor sanitizers profile (the default: these), sweep, tune, virtual.
+# the build, for less time at once: tests comparison large peers tensor sanitizers profile (the default: these), everywhere, sweep, tune, virtual.
 # FLASH_CHECK_STAGES: the number of the one stage that compute-sanitizer looks at (the default: all).
 set -uo pipefail
 case ${1:-} in
@@ -123,6 +125,31 @@ if part tensor "tensor cores"; then
 rows.write(sys.argv[2], [row for row in rows.read(sys.argv[1]) if row.problem["seq_q"] == 16384 and not row.problem["causal"]])' \
     "$output/sweep16.jsonl" "$output/power.jsonl" || fail "rows for the power"
   common/power_gpu.py "$build/bin" "$output/power.jsonl" >"$output/power.txt" 2>&1 || fail "power"
+fi
+
+# Off the twelve problems of the papers too. The fastest step of a pass depends on the width.
+if part everywhere "everywhere" && torch_here; then
+  against_cudnn() {  # STEPS OPTION...
+    local steps=$1
+    shift
+    compare --only 08,peer --variant "$steps,cudnn" --no-counts --iterations 10 --rounds 2 --save "$output/everywhere.jsonl" --resume "$@"
+  }
+  narrow="scheduled,warpgroups" middle="scheduled,resident" wide="scheduled,staggered"
+  {
+    against_cudnn "$narrow" "${papers[@]}" --dtype fp16 --problem "--head-dim 64 --sweep seq=1024,4096,16384"
+    against_cudnn "$middle" "${papers[@]}" --dtype fp16 --problem "--head-dim 128 --sweep seq=1024,4096,16384"
+    against_cudnn "$narrow" --batch 1 --dtype bf16 --head-dim 64 --problem "--heads 8 --seq 4096" --problem "--heads 12 --seq 2048" \
+      --problem "--heads 32 --kv-heads 4 --sweep seq=2048,8192"
+    against_cudnn "$middle" --batch 1 --dtype bf16 --head-dim 128 --problem "--heads 8 --seq 2048" --problem "--heads 4 --seq 8192" \
+      --problem "--heads 64 --kv-heads 8 --sweep causal=no,yes --sweep seq=1024,4096,16384,32768"
+    against_cudnn "$narrow" "${papers[@]:0:4}" --dtype bf16 --problem "--head-dim 32 --sweep seq=1024,4096"
+    against_cudnn "$middle" "${papers[@]:0:4}" --dtype bf16 --problem "--sweep d=80,96 --sweep seq=1024,4096" \
+      --problem "--head-dim 128 --sweep seq=777,3000,4000"
+    against_cudnn "$middle" --heads 16 --dtype bf16 --head-dim 128 --no-causal --problem "--batch 16 --seq-q 1024 --seq-k 16384" \
+      --problem "--batch 1 --seq-q 16384 --seq-k 1024"
+    against_cudnn "$wide" "${papers[@]:0:4}" --dtype bf16 --problem "--sweep d=160,192,256 --sweep seq=1024,4096"
+  } >"$output/everywhere.txt" 2>"$output/everywhere.log"
+  look_for_failures "$output/everywhere.txt"
 fi
 
 # The problems of the FlashAttention papers. Five repetitions: most of what takes long is plain attention. The forward passes of 05 and 07

@@ -1,12 +1,27 @@
-"""Of docs/comparison.md and its logbook: the stages and their opponents on one problem, in times and in counts, and over the length of the
+"""Of docs/reference/comparison.md and its logbook: the stages and their opponents on one problem, in times and in counts, and over the length of the
 sequence. The headline ratios are in headline.py."""
 
-from rows import describe, size
+from rows import describe, latest, size
 
 from .formatting import number, shown, step, table
 from .headline import times
-from .saved import GPU, fastest, newest, origin, section
-from .tensor_results import CELLS, LAST, NONE, ON_HOPPER, in_triton, in_turns, is_last, names_of, rates, saved, speed
+from .saved import GPU, fastest, newest, origin, rows_of, section
+from .tensor_results import (
+    CELLS,
+    LAST,
+    NONE,
+    ON_HOPPER,
+    PASSES,
+    geometric_mean,
+    in_triton,
+    in_turns,
+    is_last,
+    names_of,
+    rates,
+    ratio,
+    saved,
+    speed,
+)
 
 # What the CPU run of `compare` saves of each type, and where torch's rows of the same problem are.
 COUNTED = {"fp32": "compare.jsonl", "fp16": "tensor.jsonl"}
@@ -70,6 +85,26 @@ def rivals(direction):
     title = f"{direction}, TFLOP/s, fp16, 16,384 tokens, H·d = 2,048{in_turns(hopper)}; for Hopper: {names_of(direction)}"
     head = ["for Hopper", "cuDNN", "/ cuDNN", f"`{LAST[direction]}`", "FA2", "/ FA2", "Triton"]
     return rates(title, head, found)
+
+
+def everywhere():
+    """The fastest step and cuDNN on many shapes, in both passes, with the geometric means of the ratios."""
+    problems, ratios = {}, {which: [] for which in PASSES}
+    rows = latest([row for row in rows_of(GPU, "everywhere.jsonl") if "time" in row])
+    for row in rows:
+        problems.setdefault(describe(row["problem"]), {})[row["pass"], row["stage"] == "peer"] = row
+    lines = []
+    for problem, of in problems.items():
+        line = [problem]
+        for which in PASSES:
+            mine, cudnn = of.get((which, False)), of.get((which, True))
+            ratios[which].append(ratio(mine, cudnn))
+            line += [step(mine) if mine else "–", speed(mine), speed(cudnn), shown(ratios[which][-1], ".2f")]
+        lines.append(line)
+    means = [f"**{geometric_mean(ratios[which])}**" for which in PASSES]
+    lines.append(["geometric mean", "", "", "", means[0], "", "", "", means[1]])
+    head = "problem | forward | TFLOP/s | cuDNN | ratio | backward | TFLOP/s | cuDNN | ratio"
+    return section(f"TFLOP/s; cuDNN {next(row['cudnn'] for row in rows if 'cudnn' in row)} in the same run, in turns", head, lines, rows)
 
 
 # NVIDIA's own times of cuDNN 9.19.1 on an H200: bf16, d = 128, B = 1, 64 heads of queries that share 8 of keys and values. TFLOP/s of both
