@@ -27,9 +27,6 @@ if(EXISTS /usr/share/nodejs/acorn)
   set(CMAKE_CXX_LINKER_LAUNCHER ${CMAKE_COMMAND} -E env NODE_PATH=/usr/share/nodejs)
 endif()
 
-# A kernel file in overlay/ of the build folder is taken before the project's: test.sh breaks one there.
-target_compile_options(flash_kernel INTERFACE "SHELL:-iquote ${PROJECT_BINARY_DIR}/overlay")
-
 # own_headers(TARGET FOLDER): of a header-only library that is installed, only FOLDER, below its include folder. All of /usr/include would hide
 # emscripten's C library.
 function(own_headers target folder)

@@ -22,7 +22,9 @@ class Chromium:
         flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--host-resolver-rules=MAP * ~NOTFOUND"]
         command = [PROGRAM, *flags, "--remote-debugging-pipe", f"--user-data-dir={self.profile.name}", "about:blank"]
         shell = ["bash", "-c", f'exec "$@" 3<&{ends[0]} 4>&{ends[1]}', "bash", *command]
-        self.process = subprocess.Popen(shell, pass_fds=ends, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            shell, pass_fds=ends, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         for end in (read, write, *ends):
             os.close(end)
         self.count, self.rest, self.session, self.problems = 0, b"", None, []
@@ -64,7 +66,9 @@ class Chromium:
 
     def note(self, event, said):
         if event == "Runtime.exceptionThrown":
-            self.problems.append(f"script: {said['exceptionDetails'].get('exception', {}).get('description', said['exceptionDetails']['text'])}")
+            self.problems.append(
+                f"script: {said['exceptionDetails'].get('exception', {}).get('description', said['exceptionDetails']['text'])}"
+            )
         elif event == "Runtime.consoleAPICalled" and said["type"] == "error":
             self.problems.append(f"console: {said['args']}")
         elif event == "Log.entryAdded" and said["entry"]["level"] == "error":
@@ -89,7 +93,7 @@ class Chromium:
         while time.monotonic() < end:
             if found := self.value(expression):
                 return found
-            time.sleep(0.02)
+            time.sleep(1 / 50)
         return None
 
     def look(self, width, height, theme):

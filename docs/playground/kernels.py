@@ -7,15 +7,26 @@ kernels of the course (docs/course/wrong_kernels.md) and, where it has none, del
 import difflib
 import re
 import sys
-import tomllib
 from pathlib import Path
 from typing import NamedTuple
+
+import tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "docs/course"), str(ROOT / "common")]
 
 from kit import check, exercise  # noqa: E402
 from mutation.mutants import included_by  # noqa: E402
+
+USUAL = ["--seq", "80", "--head-dim", "40", "--heads", "1"]  # the problem that a page begins with
+# What a prediction takes, after the variant
+TAKEN = (
+    "const flash::Variant&",
+    "const flash::Problem& problem",
+    "flash::Pass pass",
+    "const flash::TileChoice& tiles",
+    "const flash::DeviceLimits& limits",
+)
 
 
 class Break(NamedTuple):
@@ -28,7 +39,7 @@ class Break(NamedTuple):
     text: str
     says: str  # what a reader is promised
     lesson: str
-    options: list  # of each problem that may show it
+    problems: list  # (options, GPU) of those that may show it, the first that does counts
     exercise: exercise.Exercise
 
     def changes(self):
@@ -49,7 +60,9 @@ class Page(NamedTuple):
         files = set(self.kernels)
         for kernel in self.kernels:
             included_by(kernel, files)
-        return sorted((file for file in files if file.endswith(".cuh")), key=lambda file: (file not in self.kernels, file.startswith("common"), file))
+        return sorted(
+            (file for file in files if file.endswith(".cuh")), key=lambda file: (file not in self.kernels, file.startswith("common"), file)
+        )
 
 
 def word(name):
@@ -61,13 +74,16 @@ def gallery(stage):
     found = []
     for e in map(exercise.load, exercise.names()):
         for wrong in exercise.gallery(e) if e.stage == stage else []:
+            if e.asked and wrong["says"].startswith("Right, but without"):
+                continue  # the grader reads that in the source, and no run shows it
             before, _, after = e.parts()
             common = ["--pass", e.passes, "--dtype", e.dtype]
-            options = [[*common, *case.split()] for case in (*(e.cases or check.CASES), *(e.counted or check.COUNTED))]
+            cases = [case.split() for case in (*(e.cases or check.CASES), *(e.counted or check.COUNTED))]
+            problems = [([*common, *USUAL], 90), *(([*common, *case], e.target) for case in cases)]
             taken = sum(word(wrong["name"]) == word(b.name) for b in found)
             name = word(wrong["name"]) + (f"_{taken + 1}" if taken else "")
             text = before + wrong["lines"] + after
-            found.append(Break(name, wrong["name"], e.variant, e.file, text, wrong["says"], wrong["lesson"], options, e))
+            found.append(Break(name, wrong["name"], e.variant, e.file, text, wrong["says"], wrong["lesson"], problems, e))
     return found
 
 
@@ -101,15 +117,19 @@ def source(page, file, number, broken=None):
     _, _, predict = stage_options(page.stage)
     variant = re.findall(r"^namespace (flash[\w:]*) \{", (ROOT / file).read_text(), re.MULTILINE)[-1] + "::variant"
     lines = [f'#include "{page.stage}/predicted.hpp"'] if predict else []
+    predict = "&" + predict[1] if predict else "nullptr"
     if broken:
         text = with_tiles(broken.text, broken.exercise.tiles).replace("#pragma once\n", "\n")
-        lines += [f'#line 1 "{ROOT / file}"', text, '#line 1 "playground"']
-        lines += [f"static const auto broken = [] {{ auto copy = {variant}; copy.name = \"{broken.id}\"; return copy; }}();"]
+        copy = f'[] {{ auto copy = {variant}; copy.name = "{broken.id}"; return copy; }}()'
+        of_original = f"[]({', '.join(TAKEN)}) {{ return ({predict})({variant}, problem, pass, tiles, limits); }}"
+        predict = of_original if predict != "nullptr" else predict
+        lines += [f'#line 1 "{ROOT / file}"', text, '#line 1 "playground"', f"static const auto broken = {copy};"]
         variant = "broken"
     else:
         lines += [f'#include "{file}"']
-    predict = "&" + predict[1] if predict else "nullptr"
-    return "\n".join([*lines, f'static const flash::RegisterVariant registered(flash::Backend::cpu, {number}, {variant}, "{file}", {predict});\n'])
+    return "\n".join(
+        [*lines, f'static const flash::RegisterVariant registered(flash::Backend::cpu, {number}, {variant}, "{file}", {predict});\n']
+    )
 
 
 def write(path, text):

@@ -11,6 +11,7 @@ each mistake, with the words that the course promises for it; a mistake that no 
 
 import argparse
 import base64
+import functools
 import gzip
 import hashlib
 import json
@@ -43,82 +44,102 @@ class Unmade(Exception):
     pass
 
 
-def run_all(module, runs):
-    """[{code, out, err, ms}] of [(arguments, target)]"""
-    lines = "".join(
-        json.dumps({"args": [*arguments, "--device", "cpu", "--json"], "env": {"FLASH_SIMT_STEPS": STEPS, "FLASH_SIMT_TARGET": str(target)}}) + "\n"
-        for arguments, target in runs
-    )
-    command = ["node", "--no-experimental-fetch", HERE / "run.cjs", module]
-    done = subprocess.run(command, input=lines, stdout=subprocess.PIPE, text=True)
-    results = [json.loads(line) for line in done.stdout.splitlines()]
-    if len(results) != len(runs):
-        raise Unmade(f"{module.name} in node came to run {len(results) + 1} of {len(runs)} and no further: {runs[len(results)]}")
-    return results
+class Program:
+    """A page's module in node."""
+
+    def __init__(self, module):
+        command = ["node", "--no-experimental-fetch", HERE / "run.cjs", module]
+        self.name, self.node = module.name, subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.node.stdin.close()
+        self.node.wait()
+
+    def run(self, arguments, target=90):
+        """{code, out, err, ms}"""
+        environment = {"FLASH_SIMT_STEPS": STEPS, "FLASH_SIMT_TARGET": str(target)}
+        self.node.stdin.write(json.dumps({"args": [*arguments, "--device", "cpu", "--json"], "env": environment}) + "\n")
+        self.node.stdin.flush()
+        line = self.node.stdout.readline()
+        if not line:
+            raise Unmade(f"{self.name} in node did not survive {' '.join(arguments)}")
+        return json.loads(line)
 
 
-def said_of(broken, options, result, usual):
-    """What the course tells a student about this result; `usual`: the counts of the kernel as it is, or None."""
+def told(broken, options, result, usual):
+    """What the course tells a student about this result; `usual`: the result of the kernel as it is, where one is needed."""
     report = measure.well_formed(result["out"], True) if result["code"] < 2 else None
-    told = words.of_failure(broken.exercise, SimpleNamespace(code=result["code"], err=result["err"]), report, options)
-    if not told and usual:
-        told = check.too_much(broken.exercise, measure.counts(report), usual, options, "")
-    return " ".join(" ".join(told).split())
+    sentences = words.of_failure(broken.exercise, SimpleNamespace(code=result["code"], err=result["err"]), report, options)
+    if not sentences:
+        sentences = check.too_much(broken.exercise, measure.counts(report), measure.counts(usual()), options, "")
+    return " ".join(" ".join(sentences).split())
 
 
-def state_of(broken, options):
+def promised(broken):
+    """Without the problem, which the page may have chosen otherwise."""
+    return broken.says.split(": ")[-1] if broken.says.startswith("--") else broken.says
+
+
+def state_of(broken, options, target):
     """The fields of the page for such options."""
-    state = {"variant": broken.variant, "break": broken.id, "mask": "causal" if "--causal" in options else "none", "target": str(broken.exercise.target)}
+    state = {"variant": broken.variant, "break": broken.id, "mask": "causal" if "--causal" in options else "none", "target": str(target)}
     for name, value in zip(options, options[1:]):
         if name in FIELDS:
             state[FIELDS[name]] = value
-    return {name: value for name, value in state.items() if START.get(name) != value}
+    return state
 
 
-def states(page, module):
+def state_that_shows(broken, program):
+    heard = []
+    for options, target in broken.problems:
+        result, usual = (functools.partial(program.run, [*options, "--variant", name], target) for name in (broken.id, broken.variant))
+        heard.append(told(broken, options, result(), lambda usual=usual: json.loads(usual()["out"])))
+        if promised(broken) in heard[-1]:
+            return state_of(broken, options, target)
+    raise Unmade(f"no problem shows '{broken.name}' with the words '{broken.says}', but: {heard}")
+
+
+def states(page, module, program):
     """{id of a mistake: the state of the page that shows it}; remembered in the build folder until the module changes."""
     memory = BUILD / f"docs/playground/{page.name}/states.json"
     key = hashlib.sha256(module.with_suffix(".wasm").read_bytes()).hexdigest()
     if memory.exists() and (known := json.loads(memory.read_text()))["key"] == key:
         return known["states"]
-    found = {}
-    for broken in page.breaks:
-        runs = [([*options, "--variant", name], broken.exercise.target) for options in broken.options for name in (broken.id, broken.variant)]
-        results = run_all(module, runs)
-        told = []
-        for options, result, right in zip(broken.options, results[::2], results[1::2]):
-            told.append(said_of(broken, options, result, measure.counts(json.loads(right["out"]))))
-            if broken.says in told[-1] or broken.says in f"{' '.join(options)}: {told[-1]}":
-                found[broken.id] = state_of(broken, options)
-                break
-        else:
-            raise Unmade(f"{page.name}: no problem shows '{broken.name}' with the words '{broken.says}', but: {told}")
+    found = {broken.id: state_that_shows(broken, program) for broken in page.breaks}
     memory.write_text(json.dumps({"key": key, "states": found}))
     return found
 
 
-def variants(page, everything, module):
-    """What `--list` says of the page's kernels, and on which pages the stage's others are."""
-    listed = json.loads(run_all(module, [(["--list"], 90)])[0]["out"])["variants"]
-    here = [v for v in listed if v["name"] not in {b.id for b in page.breaks}]
-    for variant in here:
-        variant["tiles"] = [
-            {**tiles, "choices": [{"br": choice["br"], "bc": choice["bc"]} for choice in tiles["choices"]]} for tiles in variant["tiles"]
-        ]
-    return here
+def variants(page, program):
+    """What `--list` says of the page's kernels."""
+    mistakes = {broken.id for broken in page.breaks}
+    for variant in json.loads(program.run(["--list"])["out"])["variants"]:
+        tiles = [{**t, "choices": [{"br": choice["br"], "bc": choice["bc"]} for choice in t["choices"]]} for t in variant["tiles"]]
+        if variant["name"] not in mistakes:
+            yield {**variant, "tiles": tiles}
 
 
 def compose(page, module):
-    listed, found = variants(page, None, module), states(page, module)
+    with Program(module) as program:
+        listed, found = list(variants(page, program)), states(page, module, program)
     start = {**START, "variant": listed[0]["name"], "pass": listed[-1]["passes"][-1], "dtype": listed[0]["dtypes"][0]}
     chapter = next(ROOT.glob(f"docs/**/{page.stage}.md"))
     title = re.match(r"# (.*)", chapter.read_text())[1]
     data = {
-        "page": page.name,
         "start": start,
-        "variants": [{**variant, "page": page.name} for variant in listed],
+        "variants": listed,
+        "elsewhere": [
+            [Path(file).stem, f"{other.name}.html"]
+            for other in pages()
+            if other.stage == page.stage and other.name != page.name
+            for file in other.kernels
+        ],
         "breaks": [
-            {"id": b.id, "name": b.name, "file": b.file, "lesson": b.lesson, "changes": b.changes(), "state": found[b.id]} for b in page.breaks
+            {"id": b.id, "name": b.name, "file": b.file, "lesson": b.lesson, "changes": b.changes(), "state": found[b.id]}
+            for b in page.breaks
         ],
         "files": {file: (ROOT / file).read_text() for file in page.sources()},
     }

@@ -98,8 +98,8 @@ function reportOf(result) {
   }
 }
 
-/** One run, and, of a kernel that is broken but right, one of the kernel as it is, to compare their counts. */
-async function run() {
+/** One run, and, of a kernel that is broken but right, one of the kernel as it is, to compare their counts. `asked`: by the reader. */
+async function run(asked = true) {
   stop();
   if (!form.reportValidity()) return;
   const now = state(), mistake = broken(), hash = hashOf(now);
@@ -115,6 +115,7 @@ async function run() {
     element("stop").disabled = true;
     window.finished = { result, report, usual, state: now }; // for the tests
     conclude(result, report, usual, mistake);
+    if (asked) element("verdict").scrollIntoView({ block: "nearest" });
   } catch (error) {
     say("bad", "This browser could not run it", error.message);
   }
@@ -196,7 +197,7 @@ function conclude(result, report, usual, mistake) {
       [`${name} ${way}`, report.predicted?.tensors[name]?.[`${way}_bytes`], moved[`${way}_bytes`], usual?.counters.tensors[name]?.[`${way}_bytes`]]));
     const perTensor = make("details");
     perTensor.append(make("summary", "Bytes per tensor"), table("", tensors.filter((row) => row[1] || row[2]), usual));
-    element("counts").replaceChildren(table(`What ${report.variant.replaceAll("_", " ")} did`, rows, usual), perTensor);
+    element("counts").replaceChildren(table("What the kernel did", rows, usual), perTensor);
   }
   if (mistake) told.push(make("p", mistake.lesson, { className: "lesson" }));
   element("told").replaceChildren(...told);
@@ -234,40 +235,40 @@ function linesOf(file, mistake) {
   return lines;
 }
 
+/** Shows a file, from the line on that is asked for, or else the mistake or the first marked line. */
 function open(file, line = 0) {
   shown.file = file;
-  const { mistake, hits } = shown;
+  const { mistake, hits } = shown, listing = element("listing");
   const rows = linesOf(file, mistake).map(([text, n, kind]) => {
-    const row = make("div", "", { className: `${kind} ${hits.has(`${file}:${n}`) ? "hit" : ""}` });
-    if (n === line || (!line && row.className.trim() && !row.className.startsWith("go"))) row.dataset.goal = "";
+    const row = make("div", "", { className: hits.has(`${file}:${n}`) ? `hit ${kind}` : kind });
     row.append(make("i", n), ...coloured(text), text ? "" : " ");
+    row.dataset.line = n;
     return row;
   });
-  element("listing").replaceChildren(...rows);
-  const goal = rows.find((row) => row.className.includes("hit") && "goal" in row.dataset) ?? rows.find((row) => "goal" in row.dataset) ?? rows.find((row) => row.className.trim());
-  element("listing").scrollTop = goal ? goal.offsetTop - element("listing").offsetTop - element("listing").clientHeight / 3 : 0;
+  listing.replaceChildren(...rows);
+  const goal = rows.find((row) => (line ? row.dataset.line === String(line) : /go|come/.test(row.className))) ?? rows.find((row) => row.className);
+  listing.scrollTop = goal ? goal.offsetTop - listing.offsetTop - listing.clientHeight / 3 : 0;
   for (const tab of element("files").children) tab.setAttribute("aria-current", tab.dataset.file === file);
 }
 
-/** The listing for a result: of the file with the first marked line, or of the one that is open. */
+/** The listing for a result: of the file with the mistake, or with the first line that a message names, or the one that is open. */
 function show(variant, mistake, hits) {
-  const kernel = variantOf(variant).kernel, [first] = hits;
-  const file = first?.replace(/:\d+$/, "");
-  const stay = shown.kernel === kernel && shown.mistake === mistake && !hits.size;
+  const kernel = variantOf(variant).kernel, named = [...hits].map((place) => place.replace(/:\d+$/, ""));
+  const stay = shown.kernel === kernel && shown.mistake === mistake && !hits.size && !shown.hits.size;
   shown = { file: shown.file, kernel, mistake, hits };
-  if (!stay || !shown.file) open(data.files[file] ? file : kernel);
+  if (!stay) open(mistake?.file ?? named.find((file) => data.files[file]) ?? kernel);
 }
 
 // --- Begin ------------------------------------------------------------------------------------------------------------------
 
-function fromHash() {
+function fromHash(asked) {
   const wanted = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
   const mistake = data.breaks.find(({ id }) => id === wanted.break);
   take({ ...mistake?.state, ...wanted });
-  run();
+  run(asked);
 }
 
-offer("variant", data.variants.map(({ name, page }) => [name, name.replaceAll("_", " ") + (page === data.page ? "" : " …")]));
+offer("variant", [...data.variants.map(({ name }) => [name, name.replaceAll("_", " ")]), ...data.elsewhere.map(([kernel, page]) => [page, `${kernel} …`])]);
 element("breaks").append(...[{ id: "", name: "nothing" }, ...data.breaks].map(({ id, name }) => {
   const label = make("label");
   label.append(make("input", "", { type: "radio", name: "break", value: id }), name[0].toUpperCase() + name.slice(1));
@@ -284,15 +285,13 @@ form.addEventListener("change", ({ target }) => {
     take({ ...broken()?.state, break: chosen("break") });
     run();
   } else if (target.name === "variant") {
-    const { page } = variantOf(target.value);
-    if (page !== data.page) location.href = `${page}.html#variant=${target.value}`;
-    take({ ...state(), break: "" });
-    run();
+    if (!data.variants.some(({ name }) => name === target.value)) location.href = target.value;
+    else take({ ...state(), break: "" }), run();
   } else {
     adapt();
   }
 });
 form.addEventListener("submit", (event) => { event.preventDefault(); run(); });
 element("stop").addEventListener("click", () => { stop(); say("", "Stopped", "Change something and run it again."); });
-addEventListener("hashchange", () => { if (location.hash.slice(1) !== hashOf(state())) fromHash(); });
-fromHash();
+addEventListener("hashchange", () => { if (location.hash.slice(1) !== hashOf(state())) fromHash(true); });
+fromHash(false);
