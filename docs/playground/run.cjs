@@ -8,11 +8,11 @@ let finished;
 globalThis.postMessage = (said) => said.note === undefined && finished(said);
 (0, eval)(fs.readFileSync(path.join(__dirname, "worker.js"), "utf8"));
 let earlier = Promise.resolve();
-process.setMaxListeners(0); // the module adds some at each run
 require("readline").createInterface({ input: process.stdin }).on("line", (line) => {
   earlier = earlier.then(async () => {
     const result = new Promise((resolve) => { finished = resolve; });
     onmessage({ data: { wasm, ...JSON.parse(line) } });
     console.log(JSON.stringify(await result));
+    for (const event of ["uncaughtException", "unhandledRejection"]) process.removeAllListeners(event); // which would keep the module's memory
   });
 });
