@@ -7,12 +7,14 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: docs/site.sh [--check] [--help] [FOLDER]
+usage: docs/site.sh [--check] [--browser] [--help] [FOLDER]
 
   FOLDER   where to (default: build-site of the project); the site is in its html/,
            which opens in a browser without a server
   --check  also the tests of docs/site/, all pages opened in Chromium: formulas, both
            themes, narrow screens, code that fits, search; and docs/plots drawn again
+  --browser  also the playground, which runs the kernels in the reader's browser: it takes
+           emscripten and node (common/setup.sh --browser), and an hour to compile
   --help   this text
 TEXT
 }
@@ -22,11 +24,13 @@ fail() { printf 'site: %s\n' "$*" >&2 && exit 1; }
 project=$(cd "$(dirname "$0")/.." && pwd)
 folder=$project/build-site
 check=no
+browser=no
 for argument in "$@"; do
   case $argument in
     --check) check=yes ;;
+    --browser) browser=yes ;;
     --help | -h) usage && exit 0 ;;
-    -*) echo "site: unknown option '$argument'; allowed: --check, --help" >&2 && exit 2 ;;
+    -*) echo "site: unknown option '$argument'; allowed: --check, --browser, --help" >&2 && exit 2 ;;
     /*) folder=$argument ;;
     *) folder=$PWD/$argument ;;
   esac
@@ -60,6 +64,13 @@ install() {
 }
 install requirements.txt
 [ $check = no ] || { install check.txt && install plots.txt; }
+
+unset SITE_PLAYGROUND
+if [ $browser = yes ]; then
+  export SITE_PLAYGROUND=$folder/playground
+  rm -rf "$SITE_PLAYGROUND"
+  "$python" -B docs/playground/make.py --out "$SITE_PLAYGROUND" || fail "the playground could not be made, see above"
+fi
 
 new=$folder/html.new
 rm -rf "$new" "$folder/doctrees"

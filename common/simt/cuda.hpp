@@ -13,7 +13,7 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
-#if defined(__ELF__)
+#if defined(__ELF__) || defined(__EMSCRIPTEN__)
 #define __shared__ static thread_local __attribute__((section("flash_shared")))
 #else
 #define __shared__ static thread_local

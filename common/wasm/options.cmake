@@ -4,14 +4,19 @@
 # memory of its own: FLASH_FIBER_BYTES.
 set(FLASH_FIBER_BYTES 65536)
 target_compile_definitions(flash_options INTERFACE FLASH_FIBER_BYTES=${FLASH_FIBER_BYTES})
+# Functions that may lie on a stack when it is switched are named in suspended.txt, since all others stay smaller and faster without the pass.
 # Exceptions by JavaScript: those of WebAssembly itself and Asyncify exclude each other. size_t has 32 bits, 64-bit extents are narrowed to it.
 target_compile_options(flash_options INTERFACE -fexceptions -Wno-shorten-64-to-32 -Wno-implicit-int-float-conversion
                        -include ${PROJECT_SOURCE_DIR}/common/wasm/library.hpp)
-target_link_options(flash_options INTERFACE -fexceptions -sASYNCIFY=1 -sASYNCIFY_STACK_SIZE=${FLASH_FIBER_BYTES} -sALLOW_MEMORY_GROWTH=1
+target_link_options(flash_options INTERFACE -fexceptions -sASYNCIFY=1 -sASYNCIFY_ONLY=@${PROJECT_SOURCE_DIR}/common/wasm/suspended.txt
+                    -sASYNCIFY_STACK_SIZE=${FLASH_FIBER_BYTES} -sALLOW_MEMORY_GROWTH=1
                     -sTOTAL_STACK=1048576 -sEXIT_RUNTIME=1)
 
-# Programs for node, which read and write the files of the machine.
-target_link_options(flash_options INTERFACE -sENVIRONMENT=node -sNODERAWFS=1)
+# Programs for node, which read and write the files of the machine; or, of targets with the property FLASH_PAGE, modules that a worker of a page
+# starts as often as it likes.
+set(is_page $<BOOL:$<TARGET_PROPERTY:FLASH_PAGE>>)
+set(page -Os -sENVIRONMENT=worker,node -sMODULARIZE=1 -sINVOKE_RUN=0 -sEXPORTED_RUNTIME_METHODS=callMain,ENV)
+target_link_options(flash_options INTERFACE "$<${is_page}:${page}>" "$<$<NOT:${is_page}>:-sENVIRONMENT=node;-sNODERAWFS=1>")
 
 # A return address cannot be had here: places.py tells the simulator where each access to memory stands in the source.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
@@ -21,9 +26,6 @@ set(FLASH_KERNEL_LAUNCHER ${Python3_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/common/
 if(EXISTS /usr/share/nodejs/acorn)
   set(CMAKE_CXX_LINKER_LAUNCHER ${CMAKE_COMMAND} -E env NODE_PATH=/usr/share/nodejs)
 endif()
-
-# A kernel file in overlay/ of the build folder is taken before the project's: test.sh breaks one there.
-target_compile_options(flash_kernel INTERFACE "SHELL:-iquote ${PROJECT_BINARY_DIR}/overlay")
 
 # own_headers(TARGET FOLDER): of a header-only library that is installed, only FOLDER, below its include folder. All of /usr/include would hide
 # emscripten's C library.

@@ -5,6 +5,7 @@ Before each access to memory that the simulator is told of (calls of __tsan_*) i
 a called function cannot ask where it was called from. Of calls that were inlined, the innermost line that is not the simulator's counts.
 """
 
+import os
 import re
 import subprocess
 import sys
@@ -28,7 +29,7 @@ class Places:
         while (file := self.field(scope, "file")) is None:
             scope = self.field(scope, "scope")
         name, folder = self.field(file, "filename"), self.field(file, "directory")
-        return name if name.startswith("/") or not folder else f"{folder}/{name}"
+        return os.path.normpath(os.path.join(folder or "", name))
 
     def of(self, location):
         """The number of the constant for a !DILocation."""

@@ -1,8 +1,10 @@
 """What the site adds to the Markdown pages: their order, titles, formulas as GitHub writes them, links to code, and a search with excerpts."""
 
+import html
 import json
 import re
 import shutil
+from pathlib import Path
 
 from docutils import nodes
 from sphinx import addnodes
@@ -11,6 +13,12 @@ from sphinx.util import logging
 LOG = logging.getLogger(__name__)
 CAPTIONS = ("Chapters", "How to", "To look things up", "Course and project")  # the tables of docs/README.md
 TREE = "\n```{{toctree}}\n:hidden:\n:titlesonly:\n{}\n\n{}\n```\n"
+RUN = re.compile(r"^<!-- playground (\w+)(?: (\S+))?: (.*?) -->$", re.MULTILINE)
+FRAME = """<details class="run">
+<summary>{title}</summary>
+<iframe src="{url}" title="{title}" loading="lazy"></iframe>
+<p><a href="{url}">In a page of its own</a></p>
+</details>"""
 DOWNLOADS = {".csv", ".ipynb", ".json", ".jsonl", ".svg"}  # Sphinx copies these
 SHORT = 24  # characters of a formula that is not broken
 UNBREAKABLE = re.compile(r"(?<=\d) (?=[×·%])|(?<=\d [×·]) (?=\d)")
@@ -42,6 +50,24 @@ def add_tree(app, docname, source):
     folders = sorted(name for name in app.env.found_docs if name.endswith("/README") and not name.startswith("docs/"))
     trees = [("", ["docs/README"]), *groups, ("Code", folders)]
     source[0] += "".join(TREE.format(f":caption: {caption}" if caption else "", "\n".join(names)) for caption, names in trees)
+
+
+def add_runs(app, docname, source):
+    """Runs in the browser, of the pages that docs/playground/make.py has made; elsewhere their comments stay comments."""
+
+    def frame(found):
+        page, state, title = found.groups()
+        if not (Path(app.config.playground or "/nowhere") / f"{page}.html").is_file():
+            return found[0]
+        up = "../" * docname.count("/")
+        return FRAME.format(title=html.escape(title), url=html.escape(f"{up}playground/{page}.html#{state or ''}"))
+
+    source[0] = RUN.sub(frame, source[0])
+
+
+def copy_playground(app, exception):
+    if app.config.playground and not exception:
+        shutil.copytree(app.config.playground, app.outdir / "playground", dirs_exist_ok=True)
 
 
 def name_stage(app, doctree):
@@ -153,12 +179,15 @@ def write_texts(app, exception):
 def setup(app):
     app.add_config_value("repository", "", "env")
     app.add_config_value("katex", None, "")
+    app.add_config_value("playground", None, "env")
     app.connect("source-read", add_tree)
+    app.connect("source-read", add_runs)
     app.connect("builder-inited", copy_katex)
     app.connect("doctree-read", resolve_links, priority=400)  # before Sphinx collects downloads
     for change in (prepare_formulas, join_numbers, index_glossary):
         app.connect("doctree-read", change)
     app.connect("doctree-read", name_stage, priority=900)  # after the titles are collected
     app.connect("build-finished", write_index)
+    app.connect("build-finished", copy_playground)
     app.connect("build-finished", write_texts)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -114,6 +114,27 @@ class WithRepository(Project):
             self.assertIn(f'href="https://example.org/flash-steps/{link}"', self.page("docs/one"))
 
 
+class WithPlayground(Project):
+    files = FILES | {
+        "docs/one.md": FILES["docs/one.md"]
+        + "\n<!-- playground 01_one break=a&N=8: Break it & see -->\n\n<!-- playground 02_two: Not made -->\n"
+    }
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        (Path(folder.name) / "01_one.html").write_text("a run")
+        cls.options = ("-D", f"playground={folder.name}")
+        super().setUpClass()
+
+    def test_a_run_is_on_the_page_if_it_was_made(self):
+        page = self.page("docs/one")
+        self.assertIn('<iframe src="../playground/01_one.html#break=a&amp;N=8" title="Break it &amp; see" loading="lazy">', page)
+        self.assertNotIn("02_two.html", page)
+        self.assertEqual((self.site / "playground/01_one.html").read_text(), "a run")
+
+
 class Wrong(Project):
     files = FILES | {"docs/two.md": "# Two\n\nOf $x$. [None](none.md), [nor](one.md#none), [nor](none/).\n", "docs/four.md": "# Four\n"}
 

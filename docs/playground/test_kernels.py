@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""The mistakes of the playground without compiling any: each is one change of a kernel, and what the pages link to is there."""
+
+import re
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import kernels  # noqa: E402
+from kernels import ROOT  # noqa: E402
+
+PAGES = {page.name: page for page in kernels.pages()}
+LINK = re.compile(r"^<!-- playground (\w+)(?: (\S+))?: .* -->$", re.MULTILINE)
+
+
+def applied(broken):
+    """The kernel after the changes that its page shows."""
+    lines = (ROOT / broken.file).read_text().split("\n")
+    for at, gone, come in reversed(broken.changes()):
+        lines[at : at + gone] = come
+    return "\n".join(lines)
+
+
+class Kernels(unittest.TestCase):
+    def test_a_page_shows_what_it_runs(self):
+        for page in PAGES.values():
+            for broken in page.breaks:
+                self.assertEqual(applied(broken), broken.text, broken.id)
+                self.assertTrue(broken.changes(), broken.id)
+
+    def test_names_are_unique(self):
+        for page in PAGES.values():
+            ids = [broken.id for broken in page.breaks]
+            self.assertEqual(len(set(ids)), len(ids), page.name)
+
+    def test_lines_of_a_broken_copy_keep_their_numbers(self):
+        page = PAGES["06_fa2_forward"]
+        broken = next(b for b in page.breaks if b.exercise.tiles)
+        code = kernels.source(page, broken.file, 1, broken).split("\n")
+        at = next(n for n, line in enumerate(code) if line.startswith("#line"))
+        for n, line in enumerate(broken.text.split("\n")):
+            if code[at + 1 + n]:  # tile sizes that are left out, and the pragma, leave an empty line
+                self.assertEqual(code[at + 1 + n], line, n)
+
+    def test_each_kernel_is_on_one_page(self):
+        for stage in {page.stage for page in PAGES.values()}:
+            on_pages = [kernel for page in PAGES.values() if page.stage == stage for kernel in page.kernels]
+            self.assertEqual(sorted(on_pages), sorted(kernels.stage_options(stage)[0]))
+
+    def test_links_of_the_text(self):
+        linked = set()
+        for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+            for name, state in LINK.findall(path.read_text()):
+                linked.add(name)
+                self.assertIn(name, PAGES, path)
+                mistake = re.search(r"break=(\w+)", state)
+                if mistake:
+                    self.assertIn(mistake[1], {broken.id for broken in PAGES[name].breaks}, path)
+        self.assertEqual({PAGES[name].stage for name in linked}, {page.stage for page in PAGES.values()}, "a stage's chapter has no run")
+
+
+if __name__ == "__main__":
+    unittest.main()
