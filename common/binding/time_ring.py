@@ -187,7 +187,7 @@ def measure(tokens, heads, causal, given, mesh, alone, failed):
                 if name not in failed:
                     attend, placed = SCHEMES[name]
                     with ready(name, causal, mesh):
-                        f = lambda a=attend, z=placed(causal): call(a, causal, passes, *mine[z])  # noqa: E731
+                        f = lambda a=attend, z=placed(causal), p=passes: call(a, causal, p, *mine[z])  # noqa: E731
                         ms = attempt(name, lambda f=f: timed(f, given.calls))
                     times[name] += [ms] if ms else []
         one = alone.median(on_one, heads, causal, passes) * (tokens / on_one) ** 2
