@@ -33,7 +33,9 @@ LIMIT = datetime.timedelta(seconds=60)
 
 def on_ranks(world, work, *arguments, limit=LIMIT):
     """[what work(rank, *arguments) gives on each of `world` new processes, or the text of its exception]"""
-    context = torch.multiprocessing.get_context("forkserver" if DEVICE == "cuda" else "fork")  # CUDA takes no fork of a process that asked for it
+    context = torch.multiprocessing.get_context(
+        "forkserver" if DEVICE == "cuda" else "fork"
+    )  # CUDA takes no fork of a process that asked for it
     context.set_forkserver_preload(["torch", "torch.distributed"])
     with tempfile.TemporaryDirectory() as folder:
         ranks = [context.Process(target=_rank, args=(rank, world, folder, limit, work, arguments)) for rank in range(world)]

@@ -15,6 +15,7 @@ Appends one JSON object per line, of a `kind`:
 import argparse
 import contextlib
 import datetime
+import functools
 import json
 import os
 import statistics
@@ -26,7 +27,9 @@ from unittest import mock
 rank, world = (int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("WORLD_SIZE", 1)))
 os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("LOCAL_RANK", "0")  # the kernels run on a process's first GPU
 os.environ["LOCAL_RANK"] = "0"  # which is the only one
-os.environ.setdefault("TORCH_NCCL_HIGH_PRIORITY", "1")  # a transfer's blocks take the next free SM, not the one after the kernel's last block
+os.environ.setdefault(
+    "TORCH_NCCL_HIGH_PRIORITY", "1"
+)  # a transfer's blocks take the next free SM, not the one after the kernel's last block
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import flash_steps
 import ring
@@ -185,7 +188,7 @@ def measure(tokens, heads, causal, given, mesh, alone, failed):
                 if name not in failed:
                     attend, placed = SCHEMES[name]
                     with ready(name, causal, mesh):
-                        f = lambda a=attend, z=placed(causal): call(a, causal, passes, *mine[z])  # noqa: E731
+                        f = functools.partial(call, attend, causal, passes, *mine[placed(causal)])
                         ms = attempt(name, lambda f=f: timed(f, given.calls))
                     times[name] += [ms] if ms else []
         one = alone.median(on_one, heads, causal, passes) * (tokens / on_one) ** 2
@@ -197,7 +200,9 @@ def measure(tokens, heads, causal, given, mesh, alone, failed):
             write(given, row | {"scheme": name, "ms": round(ms, 3), "rounds": len(times[name]), "calls": given.calls})
         if rank == 0:
             shares = ", ".join(f"{name} {one / world / ms:.3f}" for name, ms in found.items())
-            print(f"{tokens} {heads} {causal=} {passes}: ideal {one / world:.2f} ms; {shares} ({time.monotonic() - began:.0f} s)", flush=True)
+            print(
+                f"{tokens} {heads} {causal=} {passes}: ideal {one / world:.2f} ms; {shares} ({time.monotonic() - began:.0f} s)", flush=True
+            )
 
 
 def warm_up(given, mesh):

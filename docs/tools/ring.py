@@ -32,7 +32,7 @@ PASSES = ("forward", "forward and backward")
 def pairs(found, cell):
     """[(problem without its pass, "of forward / of both")], where either may be missing."""
     for problem in dict.fromkeys(problem[:3] for problem in found):
-        cells = [cell(found[*problem, which], which) if (*problem, which) in found else None for which in PASSES]
+        cells = [cell(found[(*problem, which)], which) if (*problem, which) in found else None for which in PASSES]
         yield problem, " / ".join(map(number, cells)) if any(cells) else "–"
 
 

@@ -16,8 +16,8 @@ namespace flash {
 namespace {
 
 constexpr float NO_KEYS = -std::numeric_limits<float>::infinity();
-const std::vector<std::pair<float, float>> PAIRS = {{0.5f, -1.0f},   {-2.0f, 3.0f},       {300.0f, 299.0f},  {-300.0f, -298.0f},
-                                                    {90.0f, -90.0f}, {NO_KEYS, 2.0f},     {-7.0f, NO_KEYS},  {NO_KEYS, 500.0f},
+const std::vector<std::pair<float, float>> PAIRS = {{0.5f, -1.0f},   {-2.0f, 3.0f},     {300.0f, 299.0f}, {-300.0f, -298.0f},
+                                                    {90.0f, -90.0f}, {NO_KEYS, 2.0f},   {-7.0f, NO_KEYS}, {NO_KEYS, 500.0f},
                                                     {4.0f, 4.0f},    {NO_KEYS, NO_KEYS}};
 
 template <class T>
