@@ -15,6 +15,7 @@ Appends one JSON object per line, of a `kind`:
 import argparse
 import contextlib
 import datetime
+import functools
 import json
 import os
 import statistics
@@ -187,7 +188,7 @@ def measure(tokens, heads, causal, given, mesh, alone, failed):
                 if name not in failed:
                     attend, placed = SCHEMES[name]
                     with ready(name, causal, mesh):
-                        f = lambda a=attend, z=placed(causal), p=passes: call(a, causal, p, *mine[z])  # noqa: E731
+                        f = functools.partial(call, attend, causal, passes, *mine[placed(causal)])
                         ms = attempt(name, lambda f=f: timed(f, given.calls))
                     times[name] += [ms] if ms else []
         one = alone.median(on_one, heads, causal, passes) * (tokens / on_one) ** 2

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What each rank of a ring does when, by the clock of the machine: computes, merges, or waits for a neighbour. Through the simulator.
 
-  trace_ring.py OUT.csv [--build DIR] [--ranks 2] [--tokens 256]
+  trace_ring.py OUT.csv [--build DIR] [--ranks 2] [--tokens 512]
 
 Writes one call of both passes for the plain placement and one for zigzag, each the quickest of CALLS.
 """
@@ -77,7 +77,7 @@ def main():
     parser.add_argument("out", type=Path)
     parser.add_argument("--build", default="build-binding")
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--tokens", type=int, default=256, help="in all")
+    parser.add_argument("--tokens", type=int, default=512, help="in all")
     given = parser.parse_args()
     context, found = multiprocessing.get_context("fork"), []
     for zigzag in (False, True):

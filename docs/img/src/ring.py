@@ -22,29 +22,27 @@ def events():
 
 
 def ring_ranks():
-    """Own keys, the other's keys, the merge, and who waits."""
-    of = events()
+    """The forward pass: own keys, the other's keys, the merge."""
+    of = {(placement, rank): bars for (placement, which, rank), bars in events().items() if which == "forward"}
     last = max(end for bars in of.values() for _, _, end in bars)
-    drawing = Lanes("Two ranks under a causal mask: with plain placement rank 0 sees none of rank 1's keys, and waits", 0, last)
+    drawing = Lanes("Two ranks under a causal mask, forward: with plain placement rank 0 sees none of rank 1's keys", 0, last)
     for placement in ("plain", "zigzag"):
-        for which in ("forward", "backward"):
-            drawing.p.label(LEFT - 12, drawing.y + 15, f"{placement}, {which}", TEXT, "end", bold=True)
-            drawing.y += 24
-            for rank in (0, 1):
-                bars, step = [], 0
-                for what, begin, end in of[placement, which, rank]:
-                    if what == "computes":
-                        other = f"keys of rank {1 - rank}"
-                        bars.append((begin, end, ("c1", "c2")[step], ("own keys", other)[step], ("own", "other's")[step]))
-                        step += 1
-                    else:
-                        bars.append((begin, end, COLOURS[what], what))
-                drawing.lane(f"rank {rank}", bars)
-            drawing.y += 6
+        drawing.p.label(LEFT - 12, drawing.y + 15, placement, TEXT, "end", bold=True)
+        drawing.y += 24
+        for rank in (0, 1):
+            bars, step = [], 0
+            for what, begin, end in of[placement, rank]:
+                if what == "computes":
+                    bars.append((begin, end, ("c1", "c2")[step], ("own keys", f"keys of rank {1 - rank}")[step]))
+                    step += 1
+                else:
+                    bars.append((begin, end, COLOURS[what], what))
+            drawing.lane(f"rank {rank}", bars)
+        drawing.y += 6
     return drawing.finish(
         12,
         40,
-        f"Wall-clock times of two processes over gloo, 256 tokens in fp32 through the simulator; {last:,.0f} ms from left to right. Green: the merge.",
+        f"Wall-clock times of two processes over gloo, 512 tokens in fp32 through the simulator; {last:,.0f} ms from left to right. Green: the merge.",
     )
 
 
