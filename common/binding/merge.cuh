@@ -1,10 +1,6 @@
 // The merge of two partial results of attention, for keys in several places: common/binding/ring.py.
 //
-// A row's keys are cut into two parts a and b. Attention over each part gives an output and the log-sum-exp of its scores,
-// (O_a, L_a) and (O_b, L_b). Of the whole row
-//   L = ln(exp(L_a) + exp(L_b)),   O = exp(L_a - L) O_a + exp(L_b - L) O_b
-// which is the merge (3.4) of the pairs (m, l), with l = 1 and m = L, and with O as its third component. A part whose keys the
-// row does not see has L = -inf and O = 0, and changes nothing.
+// The part computed so far and a new one are merged by (K.3), as the parts of a decode step are (common/device/split_keys.cuh).
 //
 // O and L of the part computed so far are in fp32 and stay in place: rounding them to 16 bits after each of many merges would
 // cost digits.  HBM: reads O, L and the new part once, writes O and L.
@@ -12,7 +8,7 @@
 
 #include "common/device/device.cuh"
 #include "common/device/float16.cuh"
-#include "common/device/warp.cuh"
+#include "common/device/split_keys.cuh"
 
 namespace flash {
 namespace {
@@ -31,15 +27,13 @@ __global__ void merge_kernel(Tensor<float> O_all, Tensor<float> L_all, Tensor<co
 
   const Vector<float> L = L_all.head_vector(b, h);
   const float L_a = L(i), L_b = part_L_all.head_vector(b, h)(i);
-  const float m = fmaxf(L_a, L_b);
-  const float shift = m == -INFINITY ? 0.0f : m;  // neither part has a key that the row sees: exp(-inf - 0) = 0, not NaN
-  const float l_a = expf(L_a - shift), l_b = expf(L_b - shift);
-  const float l = l_a + l_b;
-  const float weight_a = l == 0.0f ? 0.0f : l_a / l, weight_b = l == 0.0f ? 0.0f : l_b / l;
-
-  for (int c = threadIdx.x; c < O.cols; c += WARP) O(i, c) = weight_a * O(i, c) + weight_b * static_cast<float>(part_O(i, c));
   __syncwarp();  // write after read: every lane has read L(i)
-  if (threadIdx.x == 0) L(i) = m + logf(l);
+  for (int c = threadIdx.x; c < O.cols; c += WARP) {
+    Merged merged;
+    merged.add<2>({L_a, L_b}, {O(i, c), static_cast<float>(part_O(i, c))});
+    O(i, c) = merged.O();
+    if (c == 0) L(i) = merged.L();
+  }
 }
 
 template <class T>

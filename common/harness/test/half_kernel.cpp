@@ -63,7 +63,13 @@ const Variant half{.name = "half",
                    .max_head_dim = 256,
                    .takes = every_kernel_takes & ~every_bias,
                    .refuse_on = refuse_on};
-const RegisterVariant registered(Backend::cpu, 1, half);
+const Variant special = [] {
+  Variant variant = half;
+  variant.name = "special";
+  variant.only_if_fastest = true;
+  return variant;
+}();
+const RegisterVariant registered(Backend::cpu, 1, half), registered_last(Backend::cpu, 2, special);
 
 }  // namespace
 }  // namespace flash

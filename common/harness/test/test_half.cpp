@@ -33,6 +33,12 @@ TEST_CASE("half: without --dtype a stage runs the first of its dtypes") {
   check_refused(run(FLASH_FP32_STAGE, {"--dtype", "bf16"}), 2, "--dtype is bf16; allowed: fp32; 08_tensor_cores takes fp16");
 }
 
+TEST_CASE("half: a variant for some problems only runs when it is named, though it is the last") {
+  CHECK(report({}).at("variant") == "half");
+  CHECK(report({"--variant", "special"}).at("variant") == "special");
+  CHECK(report({"--list"}).at("variants").at(1).at("only_if_fastest") == true);
+}
+
 TEST_CASE("half: head dimensions up to what the stage takes") {
   CHECK(report({"--head-dim", "256"}).at("problem").at("head_dim") == 256);
   check_refused(run(FLASH_HALF_STAGE, {"--head-dim", "257"}), 2, "--head-dim is '257'; allowed: whole numbers from 1 to 256");
