@@ -31,10 +31,11 @@ namespace {
 
 constexpr int PAD = 4;  // as in step 7
 
-/// Width: d, rounded up. Blocks: per SM. K and V of all of them are in flight at a time, which is what hides HBM's latency.
-template <int Width_, int Br_, int Blocks>
+/// Width: d, rounded up. Blocks: per SM. K or V of all of them are in flight at a time, which is what hides HBM's latency.
+/// Busy: so many of them are enough (measured).
+template <int Width_, int Br_, int Blocks, int Busy>
 struct DecodeShape {
-  static constexpr int Width = Width_, Br = Br_, BLOCKS = Blocks;
+  static constexpr int Width = Width_, Br = Br_, BLOCKS = Blocks, BUSY = Busy;
   static constexpr int WARPS = 2, THREADS = WARPS * WARP;
   static constexpr int KEYS = 16, Bc = WARPS * KEYS;  // of a tile: per warp, per block
   static constexpr int STRIDE = Width + PAD, P_STRIDE = Br + PAD;
@@ -152,8 +153,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 template <class F>
 auto in_shape_for(const Problem& p, F f) {
   const bool few = rows_of_group(p) <= 8;
-  if (p.d <= 64) return few ? f(DecodeShape<64, 8, 8>{}) : f(DecodeShape<64, 16, 8>{});
-  return few ? f(DecodeShape<128, 8, 5>{}) : f(DecodeShape<128, 16, 5>{});
+  if (p.d <= 64) return few ? f(DecodeShape<64, 8, 8, 4>{}) : f(DecodeShape<64, 16, 8, 8>{});
+  return few ? f(DecodeShape<128, 8, 5, 2>{}) : f(DecodeShape<128, 16, 5, 5>{});
 }
 
 void forward(const Attention& a) {

@@ -184,9 +184,9 @@ TEST_CASE("cpu: a fixed split gives the bits of any batch, the default fills the
   }
   Problem p = grid::problem_of({.H = 32, .Hkv = 8, .Nq = 1, .Nk = 131072, .d = 128});
   const DeviceLimits limits = grid::device().limits();
-  CHECK(decode().tiles(p, Pass::forward, limits).front().tiles == Tiles{8, 1600});  // 8 heads in 82 splits: 656 blocks of 660
+  CHECK(decode().tiles(p, Pass::forward, limits).front().tiles == Tiles{8, 4096});  // 8 heads in 32 splits: two blocks per SM
   p.B = 8;
-  CHECK(decode().tiles(p, Pass::forward, limits).front().tiles != Tiles{8, 1600});
+  CHECK(decode().tiles(p, Pass::forward, limits).front().tiles == Tiles{8, 32768});
 }
 
 TEST_CASE("chapter: step 8 is the fastest for problems like decode alone") {

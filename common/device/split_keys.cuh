@@ -62,14 +62,15 @@ struct PackedRows {
 template <int Warps, int Br, int Width>
 __device__ void write_part(const SharedMatrix<float>& O_smem, const SharedMatrix<float>& L_smem, const PackedRows& rows, int Nq,
                            int split, const Tensor<float>& part_O_all, const Tensor<float>& part_L_all) {
-  for (int e = threadIdx.x; e < Br * Width; e += Warps * WARP) {
+  const int elements = min(rows.rows - rows.first, Br) * Width;  // of rows that exist
+  for (int e = threadIdx.x; e < elements; e += Warps * WARP) {
     const int row = e / Width, col = e % Width;
     float L[Warps], O[Warps];
 #pragma unroll
     for (int warp = 0; warp < Warps; ++warp) L[warp] = L_smem(warp, row), O[warp] = O_smem(warp * Br + row, col);
     Merged merged;
     merged.add(L, O);
-    if (!rows.exists(row) || col >= part_O_all.cols) continue;
+    if (col >= part_O_all.cols) continue;
     const int i = split * Nq + rows.query(row), h = rows.head(row);
     part_O_all.head(rows.b, h)(i, col) = merged.O();
     if (col == 0) part_L_all.head_vector(rows.b, h)(i) = merged.L();
@@ -119,15 +120,16 @@ inline int most_splits(const Problem& p, int Br) {
   return static_cast<int>(std::clamp<std::int64_t>(1024 / tiles, 1, blocks_for(p.Nk, SPLIT_UNIT)));
 }
 
-/// The split with the shortest estimated time, in keys that a block visits one after the other. at_once: blocks that the GPU holds.
+/// The split with the shortest estimated time, in keys that a block visits one after the other. at_once: blocks that keep HBM busy.
 inline int fastest_split(const Problem& p, int Br, int at_once) {
-  constexpr std::int64_t start = 256;  // a block's beginning and end, and its part in the merge
+  constexpr std::int64_t of_block = 192, of_merge = 64;  // a block's beginning and end; 16 parts in the second kernel (H100)
   const std::int64_t tiles = std::int64_t{p.B} * p.Hkv * blocks_for(rows_of_group(p), Br);
   int best = 0;
   std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
   for (int splits = 1; splits <= most_splits(p, Br); ++splits) {
     const int keys = whole_units(static_cast<int>(blocks_for(p.Nk, splits)));
-    const std::int64_t waves = (tiles * splits_of(p, keys) + at_once - 1) / at_once, time = waves * (keys + start);
+    const std::int64_t waves = (tiles * splits_of(p, keys) + at_once - 1) / at_once;
+    const std::int64_t time = waves * (keys + of_block) + of_merge * blocks_for(splits_of(p, keys), 16);
     if (time < shortest) shortest = time, best = keys;
   }
   return best;
@@ -138,7 +140,7 @@ std::vector<TileChoice> split_choices(const Problem& p, const DeviceLimits& limi
   const auto choice = [](int keys, const char* why) {
     return TileChoice{{Shape::Br, keys}, Shape::THREADS, Shape::SHARED_BYTES, why};
   };
-  const int best = fastest_split(p, Shape::Br, limits.multiprocessors * Shape::BLOCKS), all = whole_units(p.Nk);
+  const int best = fastest_split(p, Shape::Br, limits.multiprocessors * Shape::BUSY), all = whole_units(p.Nk);
   std::vector<TileChoice> list{choice(best, "as many splits as fill the GPU")};
   for (int keys = SPLIT_UNIT; keys < all; keys *= 2) {
     if (keys != best && splits_of(p, keys) <= most_splits(p, Shape::Br)) {
