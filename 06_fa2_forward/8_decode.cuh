@@ -1,4 +1,4 @@
-// 06 FlashAttention-2, forward, step 8: decode. Few queries and many keys, of which every byte is read once (docs/decode.md).
+// 06 FlashAttention-2, forward, step 8: decode. Few queries, many keys: every byte is read once (docs/reference/decode.md).
 //
 //   for every tile of packed rows and every split of its keys (one block each), for every tile j of the split's keys:
 //     each warp with its 16 keys of the tile, and an m, l and O of its own:
@@ -16,7 +16,7 @@
 // - Warps share the keys of a tile, since there are not enough rows for all of them.
 //
 // Grid: (tiles of rows * B * Hkv, splits). Block: WARPS; 16 lanes share a row of S and O.
-// Shared memory: Q^T [Width, Br]; K_j [Bc, Width], later the warps' O and L; V_j [Bc, Width]; P^T [Bc, Br]; rows of K and P^T padded.
+// Shared memory: Q^T [Width, Br]; K_j [Bc, Width], later the warps' O and L; V_j [Bc, Width]; P^T [Bc, Br]; K and P^T padded.
 // HBM: K and V once per tile of Br rows, Q once per split, the splits' O and L written and read once.
 // Tiles: Br packed rows, and as Bc the keys of a split.
 // Shapes: all; d is padded with zeros to 64 or 128.  No backward pass: with few queries there is nothing to train.
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     store_transposed(warps_keys(Pt_smem), S);
 
     cp_async_wait<0>();
-    __syncthreads();  // read after write: V_j has landed, and P of the warp's other lanes; write after read: no warp still reads K_j
+    __syncthreads();  // read after write: V_j, and P of the warp's other lanes; write after read: no warp still reads K_j
     if (key0 + Shape::Bc < end) load_async<Shape, Shape::Bc>(K_smem, K, key0 + Shape::Bc, wide);
     cp_async_commit();
 

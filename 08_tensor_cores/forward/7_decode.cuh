@@ -1,4 +1,4 @@
-// 08 Tensor cores, forward, step 7: decode. Few queries and many keys, of which every byte is read once (docs/decode.md).
+// 08 Tensor cores, forward, step 7: decode. Few queries, many keys: every byte is read once (docs/reference/decode.md).
 //
 //   for every tile of 16 packed rows and every split of its keys (one block each), for every tile j of the split's keys:
 //     each warp with its 16 keys of the tile, and an m, l and O of its own:
@@ -14,7 +14,7 @@
 // - Blocks share the keys. One query has one tile of rows, and one block per head would leave most of the GPU idle.
 // - The query heads of a group are rows of one tile, because they read the same K and V.
 // - Warps share the keys of a tile: 16 rows, the fewest that mma.sync takes, are enough for one warp only.
-// - Memory sets the pace, not products. Copies of K and V are in flight all the time, and the softmax is the plain one of step 1.
+// - Memory sets the pace, not products: copies are in flight all the time, and the softmax is the plain one of step 1.
 //
 // Grid: (tiles of rows * B * Hkv, splits). Block: WARPS; a row is shared by the 4 lanes of a quad.
 // Shared memory: STAGES tiles each of K and V [Bc, Width], later the warps' O and L in fp32.
@@ -52,7 +52,7 @@ struct DecodeShape {
 /// Packed rows of Q as left operand, straight from global memory: a register holds two neighbours of a row.
 template <class T, int Width>
 struct PackedOperand {
-  static constexpr int STEPS = Width / 16;
+  static constexpr int DEPTH = Width / 16;
   const Tensor<const T>& Q_all;
   const PackedRows& rows;
 
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   };
 #pragma unroll
   for (int j = 0; j < Shape::STAGES - 1; ++j) load_tile(j);
-  const Kept<T, 1, Shape::Width / 16> Q(PackedOperand<T, Shape::Width>{Q_all, rows});
+  const InRegisters<T, 1, Shape::Width / 16> Q(PackedOperand<T, Shape::Width>{Q_all, rows});
 
   using Output = Accumulators<1, Shape::COL_TILES>;
   using Scores = Accumulators<1, Shape::KEYS / 8>;
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   for (int j = 0; j < tiles; ++j) {
     // 2. K_j and V_j have landed; the copies of a later tile start.
     cp_async_wait<Shape::STAGES - 2>();
-    __syncthreads();  // read after write: K_j and V_j of all threads have landed; write after read: no warp reads K_(j-1), V_(j-1)
+    __syncthreads();  // read after write: K_j and V_j have landed; write after read: no warp reads K_(j-1), V_(j-1)
     load_tile(j + Shape::STAGES - 1);
 
     // 3. S = Q K^T, and the softmax of its rows.

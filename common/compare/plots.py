@@ -81,7 +81,7 @@ PLOTS = {
         panels=PASSES,
         y="tflops",
         lines={"peer_flash": "FA2", "peer_cudnn": "cuDNN"},
-        width=400,  # for readers whose page is narrow
+        width=480,  # for readers whose page is narrow
     ),
     "tflops_forward": speed("Forward pass", "fp16", "forward"),
     "tflops_backward": speed("Backward pass", "fp16", "backward"),

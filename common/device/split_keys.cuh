@@ -1,9 +1,9 @@
-// Attention whose keys are split over blocks: what the decode steps of chapters 06 and 08 share (docs/decode.md).
+// Attention whose keys are split over blocks: what the decode steps of chapters 06 and 08 share (docs/reference/decode.md).
 //
 // A row's keys are cut into parts a = 0, 1, ... Attention over one part alone gives an output and the log-sum-exp of its scores,
 // (O_a, L_a). Of the whole row
 //   L = ln sum_a e^(L_a),   O = sum_a e^(L_a - L) O_a                                    (K.3)
-// Notice that this is attention over the parts: L_a are their scores, O_a their values. Hence the online softmax merges them, some
+// Notice that this is attention over the parts: L_a are their scores, O_a their values, and the online softmax merges them, some
 // parts after the others (6.2). A part whose keys the row does not see has L_a = -inf and O_a = 0, and changes nothing.
 #pragma once
 
@@ -41,8 +41,8 @@ struct Merged {
   __device__ float L() const { return m + logf(l); }
 };
 
-/// The rows of a tile: the queries of all heads that share a key/value head. Row r is query r / group of the group's head r % group.
-/// Rows beyond the last one repeat it; nobody writes them.
+/// The rows of a tile: the queries of all heads that share a key/value head. Row r is query r / group of the group's head
+/// r % group. Rows beyond the last one repeat it; nobody writes them.
 struct PackedRows {
   int group, rows, first, kv_head, b;
 
@@ -120,7 +120,7 @@ inline int most_splits(const Problem& p, int Br) {
   return static_cast<int>(std::clamp<std::int64_t>(1024 / tiles, 1, blocks_for(p.Nk, SPLIT_UNIT)));
 }
 
-/// The split with the shortest estimated time, in keys that a block visits one after the other. at_once: blocks that keep HBM busy.
+/// The split with the shortest estimated time, in keys that a block visits in sequence. at_once: blocks that keep HBM busy.
 inline int fastest_split(const Problem& p, int Br, int at_once) {
   constexpr std::int64_t of_block = 192, of_merge = 64;  // a block's beginning and end; 16 parts in the second kernel (H100)
   const std::int64_t tiles = std::int64_t{p.B} * p.Hkv * blocks_for(rows_of_group(p), Br);

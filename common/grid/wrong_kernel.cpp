@@ -1,4 +1,4 @@
-// For tests: a kernel that writes one element of O, and reads beyond the end of Q where there are 33 queries.
+// For tests: a kernel that writes one element of O, and reads beyond the end of Q where there are 33 queries. It knows no bias.
 #include "common/device/device.cuh"
 
 namespace flash {
@@ -12,7 +12,7 @@ void forward(const Attention& a) {
   launch("wrong", {dim3(1), dim3(1)}, wrong_kernel, a.problem, view<const float>(a.Q), view<float>(a.O));
 }
 
-const Variant wrong{.name = "wrong", .idea = "", .forward = forward};
+const Variant wrong{.name = "wrong", .idea = "", .forward = forward, .takes = every_kernel_takes & ~every_bias};
 const RegisterVariant registered(Backend::cpu, 1, wrong, "99_wrong/kernel.cuh");
 
 }  // namespace

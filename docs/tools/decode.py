@@ -1,4 +1,4 @@
-"""Of docs/decode.md: times of decode steps next to a copy of K to V."""
+"""Of docs/reference/decode.md: times of decode steps next to a copy of K to V."""
 
 import json
 

@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <filesystem>
+#include <utility>
 
 namespace {
 
@@ -17,9 +17,17 @@ using flash::test::longest_line;
 using flash::test::words;
 using Json = nlohmann::json;
 
+/// Stage 06, whose register_tiles has a choice of two.
 ProcessResult stage(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), {"--device", "cpu"});
   return flash::test::run_program(FLASH_TILES_STAGE, arguments);
+}
+
+const std::vector<std::string> problem{"--variant", "register_tiles", "--seq", "40", "--head-dim", "8", "--heads", "1"};
+
+std::vector<std::string> with(std::vector<std::string> more) {
+  more.insert(more.end(), problem.begin(), problem.end());
+  return more;
 }
 
 Json json_of(std::vector<std::string> arguments) {
@@ -36,7 +44,7 @@ void check_refused(const std::vector<std::string>& arguments, const std::string&
 /// Three choices on a GPU: the default, a faster one, a wrong one.
 TuneRecord gpu_tuning() {
   TuneRecord record;
-  record.run.stage.name = "98_tiles";
+  record.run.stage.name = "06_fa2_forward";
   record.run.variant.name = "tiled";
   record.run.variant.idea = "";
   record.run.device.kind = Backend::gpu;
@@ -59,30 +67,27 @@ TuneRecord gpu_tuning() {
 
 }  // namespace
 
+TEST_CASE("tiles: a variant for some problems only runs when it is named, though it is the last") {
+  CHECK(json_of({"--seq", "20", "--heads", "1"}).at("variant") == "tuned");
+  CHECK(json_of({"--seq", "20", "--heads", "1", "--variant", "decode"}).at("variant") == "decode");
+  CHECK(json_of({"--list"}).at("variants").back().at("only_if_fastest") == true);
+}
+
 TEST_CASE("tiles: --tiles runs what it says, the default is the first, and reports name them") {
-  const std::vector<std::string> problem{"--seq", "40", "--head-dim", "8", "--heads", "1"};
-  const auto with = [&](std::vector<std::string> more) {
-    more.insert(more.end(), problem.begin(), problem.end());
-    return more;
-  };
-  const Json standard = json_of(problem), small = json_of(with({"--tiles", "8,8"}));
-  CHECK(standard.at("tiles") == Json{{"br", 32}, {"bc", 16}});
-  CHECK(small.at("tiles") == Json{{"br", 8}, {"bc", 8}});
-  CHECK(standard.at("counters").at("barriers") == 2 * 3);  // blocks of 32 of 40 queries, tiles of 16 of 40 keys
-  CHECK(small.at("counters").at("barriers") == 5 * 5);
-  CHECK(json_of(with({"--variant", "plain"})).at("tiles").is_null());
-  CHECK(contains(stage(with({"--tiles", "64,64"})).output, "Br=64 Bc=64"));
-  CHECK_FALSE(contains(stage(with({"--variant", "plain"})).output, "Br="));
+  const Json standard = json_of(problem), large = json_of(with({"--tiles", "128,64"}));
+  CHECK(standard.at("tiles") == Json{{"br", 64}, {"bc", 32}});
+  CHECK(large.at("tiles") == Json{{"br", 128}, {"bc", 64}});
+  CHECK(standard.at("counters").at("barriers") == 4);  // two tiles of 32 keys
+  CHECK(large.at("counters").at("barriers") == 2);
+  CHECK(contains(stage(with({"--tiles", "128,64"})).output, "Br=128 Bc=64"));
 }
 
 TEST_CASE("tiles: what is not compiled is refused in one line with what is") {
-  check_refused({"--tiles", "7,9"}, "--tiles is 7,9; allowed for the forward pass of tiled at d=64 here: 32,16  8,8  64,64");
-  check_refused({"--tiles", "16,32"}, "allowed");
+  check_refused({"--tiles", "7,9"}, "--tiles is 7,9; allowed for the forward pass of tuned at d=64 here: 64,");
+  check_refused({"--tiles", "32,64"}, "allowed");
   for (const char* text : {"", "8", "8,", ",8", "8x8", "8,8,8", "0,8", "8,-8", "8, 8", "99999999999,8", "nan,8"}) {
     check_refused({"--tiles", text}, std::string("--tiles is '") + text + "'; allowed: Br,Bc");
   }
-  check_refused({"--variant", "plain", "--tiles", "8,8"}, "plain has no tile sizes to choose from; allowed with: tiled");
-  check_refused({"--variant", "plain", "--tune"}, "--tune is given, but variant plain has no tile sizes");
   check_refused({"--tune", "--tiles", "8,8"}, "--tune and --tiles");
   check_refused({"--tune", "--bench"}, "--tune and --bench");
   check_refused({"--tune", "--save", "x"}, "--tune and --save");
@@ -107,53 +112,61 @@ TEST_CASE("tiles: a device too small for a choice does not offer it, and one too
   CHECK_THROWS_AS(choose_tiles(variant, p, Pass::backward, limits, {}), DeviceError);
 }
 
+TEST_CASE("tiles: a variant without a choice is refused, with those that have one") {
+  static const Variant plain{.name = "plain", .idea = "", .forward = nullptr};
+  static const Variant tiled{.name = "tiled", .idea = "", .forward = nullptr, .tiles = [](const auto&, Pass, const auto&) {
+                               return std::vector<TileChoice>{};
+                             }};
+  const RegisterVariant first(Backend::cpu, 1, plain), second(Backend::cpu, 2, tiled);
+  CHECK_NOTHROW(require_tiles(tiled, "--tune is given"));
+  CHECK_THROWS_WITH_AS(require_tiles(plain, "--tune is given"),
+                       "--tune is given, but variant plain has no tile sizes to choose from; allowed with: tiled", UsageError);
+}
+
 TEST_CASE("tiles: --list shows them per pass and head dimension") {
   const std::string text = stage({"--list"}).output;
-  CHECK(contains(text, "32, 64   32,16 (default)  8,8  64,64"));
-  CHECK(contains(text, "96, 128  8,8 (default)  32,16  64,64"));
+  CHECK(contains(text, "register_tiles   forward  32, 64           64,32 (default)  128,64"));
+  CHECK(contains(text, "register_tiles   forward  96               32,32 (default)  64,64"));
   CHECK(contains(text, "tiles Br,Bc on sm_90"));
-  const Json variants = json_of({"--list", "--head-dim", "80"}).at("variants");
-  CHECK(variants.at(0).at("tiles") == Json::array());
-  const Json listed = variants.at(1).at("tiles");
+  const Json listed = json_of({"--list", "--head-dim", "80"}).at("variants").at(1).at("tiles");
   CHECK(listed.size() == 1);
   CHECK(listed.at(0).at("pass") == "forward");
   CHECK(listed.at(0).at("head_dims") == Json::array({80}));
-  CHECK(listed.at(0).at("choices").at(0) ==
-        Json{{"br", 8}, {"bc", 8}, {"threads", 8}, {"shared_bytes", 1024}, {"why", "small"}});
+  const Json choice = listed.at(0).at("choices").at(0);
+  CHECK(std::pair(choice.at("br"), choice.at("bc")) == std::pair(Json(32), Json(32)));
+  CHECK(std::pair(choice.at("threads"), choice.at("shared_bytes")) == std::pair(Json(64), Json(43520)));
 }
 
 TEST_CASE("tiles: --tune on the CPU counts every choice and shows no time") {
-  const std::vector<std::string> problem{"--tune", "--seq", "40", "--head-dim", "8", "--heads", "1", "--causal"};
-  const Json json = json_of(problem);
-  CHECK(json.at("variant") == "tiled");
+  const Json json = json_of(with({"--tune", "--causal"}));
+  CHECK(json.at("variant") == "register_tiles");
   const Json tune = json.at("tune");
-  CHECK(tune.at("default") == Json{{"br", 32}, {"bc", 16}});
-  CHECK(tune.at("why") == "suits most");
+  CHECK(tune.at("default") == Json{{"br", 64}, {"bc", 32}});
   CHECK(tune.at("fastest").is_null());
-  CHECK(tune.at("choices").size() == 3);
+  CHECK(tune.at("choices").size() == 2);
   for (const Json& choice : tune.at("choices")) {
     CHECK(choice.at("check").at("passed") == true);
     CHECK_FALSE(choice.contains("time"));
     CHECK_FALSE(choice.contains("tflops"));
   }
-  CHECK(tune.at("choices").at(1).at("counters").at("barriers") == 25);
-  CHECK(tune.at("choices").at(0).at("blocks_per_sm") == 3);  // 228 KB hold three times 60 + 1 KB
-  const std::string text = stage(problem).output;
+  CHECK(tune.at("choices").at(1).at("counters").at("barriers") == 2);
+  CHECK(tune.at("choices").at(0).at("blocks_per_sm") == 7);  // 228 KB hold seven times 28 + 1 KB
+  const std::string text = stage(with({"--tune", "--causal"})).output;
   CHECK(contains(text, "they are not times"));
   CHECK_FALSE(contains(text, " ms"));
   CHECK_FALSE(contains(text, "fastest"));
   CHECK(contains(text, "ok, default"));
   CHECK(longest_line(text) <= 80);
-  CHECK(contains(words(text), "32,16 for d=8, causal, forward, on CPU simulator"));
-  CHECK(contains(text, "suits most"));
+  CHECK(contains(words(text), "64,32 for d=8, causal, forward, on CPU simulator"));
+  CHECK(contains(words(text), tune.at("why").get<std::string>()));
 }
 
 TEST_CASE("tiles: --tune with a wrong choice fails, and says which") {
-  const ProcessResult result = stage({"--tune", "--seq", "13", "--head-dim", "8", "--heads", "1"});
+  const ProcessResult result = stage(with({"--tune", "--scale", "1e38"}));  // scores overflow
   CHECK(result.exit_code == 1);
   CHECK(contains(result.output, "WRONG"));
-  CHECK(contains(result.output, "tiles 8,8: o is wrong"));
-  const ProcessResult unchecked = stage({"--tune", "--seq", "13", "--head-dim", "8", "--heads", "1", "--no-check"});
+  CHECK(contains(result.output, "tiles 128,64: o is wrong"));
+  const ProcessResult unchecked = stage(with({"--tune", "--scale", "1e38", "--no-check"}));
   CHECK(unchecked.exit_code == 0);
   CHECK(contains(unchecked.output, "unchecked"));
 }
@@ -174,23 +187,4 @@ TEST_CASE("tiles: the report of --tune on a GPU") {
   CHECK(tune.at("choices").at(1).at("time").at("median_ms") == 0.4);
   CHECK(tune.at("choices").at(1).at("tflops") > tune.at("choices").at(0).at("tflops"));
   CHECK_FALSE(tune.at("choices").at(2).contains("time"));
-}
-
-TEST_CASE("tiles: compare shows the tiles of each row") {
-  const std::string folder = std::filesystem::path(FLASH_TILES_STAGE).parent_path().string();
-  const auto compare = [&](const char* format) {
-    std::vector<std::string> arguments{"--bin", folder, "--device", "cpu", "--pass", "forward"};
-    for (const char* more : {"--seq", "40", "--head-dim", "8", "--heads", "1"}) arguments.emplace_back(more);
-    if (*format != '\0') arguments.emplace_back(format);
-    const ProcessResult result = flash::test::run_program(FLASH_COMPARE_PROGRAM, arguments);
-    CHECK_MESSAGE(result.exit_code == 0, result.error);
-    return result.output;
-  };
-  const std::string rows = compare("--json");  // one per line
-  const std::size_t second = rows.find('\n') + 1;
-  CHECK_FALSE(Json::parse(rows.substr(0, second)).contains("tiles"));
-  CHECK(Json::parse(rows.substr(second)).at("tiles") == Json{{"br", 32}, {"bc", 16}});
-  const std::string table = compare("--wide");
-  CHECK(contains(table, "98_tiles/tiled  32,16"));
-  CHECK(contains(table, "98_tiles/plain  -"));
 }

@@ -1,4 +1,4 @@
-"""Of docs/00_introduction.md: capacity and bandwidth of the memory hierarchy, from the data sheet of an H200."""
+"""Of docs/chapters/00_introduction.md: capacity and bandwidth of the memory hierarchy, and the roofline, from the data sheet of an H200."""
 
 import math
 
@@ -37,4 +37,48 @@ def memory_hierarchy():
     return p
 
 
-PICTURES = [memory_hierarchy]
+def roofline_00():
+    """The roofs of (0.6), and under them the kernels of section 4: d = 64, N = 4096."""
+    p, text = Picture(820, 440, "The roofline of an H200 in fp32 and bf16, with the three kernels of attention and the fused one"), 15
+    left, right, top, bottom, (first, last), (low, high) = 70, 790, 50, 372, (-3, 12), (-1, 11)  # powers of 2
+    d, n = 64, 4096
+
+    def x(intensity):
+        return left + (math.log2(intensity) - first) / (last - first) * (right - left)
+
+    def y(tflops):
+        return bottom - (math.log2(tflops) - low) / (high - low) * (bottom - top)
+
+    for power in range(first, last + 1, 3):
+        p.line(x(2**power), top, x(2**power), bottom, "thin")
+        p.note(x(2**power), bottom + 20, f"{2**power:,}" if power >= 0 else f"1/{2**-power}", size=text)
+    for power in range(low + 1, high + 1, 2):
+        p.line(left, y(2**power), right, y(2**power), "thin")
+        p.note(left - 8, y(2**power) + 5, f"{2**power:,}", size=text, anchor="end")
+    p.note(left, 30, "TFLOP/s, at most", size=text, anchor="start")
+    p.note((left + right) / 2, bottom + 46, "FLOPs per byte that crosses the border to HBM (both axes logarithmic)", size=text)
+    speed = h200.HBM_BYTES_PER_SECOND / 1e12
+    p.line(x(2**first), y(2**first * speed), x(h200.BF16_FLOPS / 1e12 / speed), y(h200.BF16_FLOPS / 1e12), "strong")
+    p.label(x(2.6), y(26), f"HBM, {speed} TB/s", text, "end")
+    for name, peak, width, kind in (("fp32", h200.FP32_FLOPS / 1e12, 4, "c2"), ("bf16", h200.BF16_FLOPS / 1e12, 2, "c1")):
+        p.line(x(peak / speed), y(peak), right, y(peak), "strong")
+        p.label(right, y(peak) - 10, f"{name}, {peak:.0f} TFLOP/s", text, "end")
+        p.line(x(peak / speed), y(peak), x(peak / speed), bottom, "line")
+        p.label(x(peak / speed) + 6, bottom - 10, f"ridge {peak / speed:.0f}", text, "start")
+        product, fused = 2 * n * n * d, 4 * n * n * d
+        for step, flops, elements in (
+            ("softmax", 2 * n * n, 2 * n * n),
+            ("product", product, 2 * n * d + n * n),
+            ("fused", fused, 4 * n * d),
+        ):
+            intensity = flops / (width * elements)
+            reached = min(peak, intensity * speed)
+            p.rect(x(intensity) - 6, y(reached) - 6, 12, 12, kind)
+            dx, dy, anchor = {"softmax": (12, 12, "start"), "product": (-12, -8, "end"), "fused": (0, 26, "middle")}[step]
+            if reached == peak and step == "product":
+                dx, dy, anchor = 0, 26, "start"
+            p.label(x(intensity) + dx, y(reached) + dy, f"{step}, {name}", text, anchor)
+    return p
+
+
+PICTURES = [memory_hierarchy, roofline_00]

@@ -1,0 +1,138 @@
+"""The pictures of docs/chapters/04_fa1_forward.md and 05_fa1_backward.md that show who owns what in a block: d = 64, on sm_90."""
+
+from lab.typed_tables import rows_of, value
+from tools.svg import Picture
+
+WIDTH = 64  # d
+GROUP = 8  # keys at a time
+THREAD = 20
+
+
+def tiles(chapter, words, column):
+    """Br and Bc of the chapter's table, which a test computes from (4.6) and (5.8)."""
+    rows = rows_of(f"chapters/{chapter}.md", words)
+    return next(map(int, value(row[column])) for row in rows if row[0].startswith("sm_90") and value(row[1]) == WIDTH)
+
+
+def owners_04():
+    """Left: which thread loads which four elements of a tile. Right: what the owner of a row reads, keeps and writes."""
+    (br, bc), text = tiles("04_fa1_forward", "paper, Br × Bc", 3), 15
+    p = Picture(960, 386, "A tile is loaded by all threads, neighbours taking neighbours; then each thread computes its own row")
+    p.label(196, 30, "Loading: all threads together", 16, bold=True)
+    p.note(196, 52, "four elements each, neighbours take neighbours", size=text)
+    cell, left, top, chunks = 18, 36, 108, WIDTH // 4
+    of_thread = divmod(THREAD, chunks)
+    p.grid(left, top, 8, chunks, (cell, cell), lambda r, c: "c2" if (r, c) == of_thread else "c1" if r < 2 else "c0")
+    p.note(left + chunks * cell / 2, top - 12, f"Q_smem, the first of {br} rows", size=text)
+    for r in range(8):
+        p.note(left + chunks * cell + 8, top + cell * r + 14, f"{chunks * r} to {chunks * (r + 1) - 1}", size=14, anchor="start")
+    bottom = top + 8 * cell
+    said = (
+        "Right: the threads that load a row. Marked: the",
+        f"first warp, and thread {THREAD} in it. A warp reads 512",
+        "bytes in a row: 16 sectors, each used in full.",
+    )
+    p.note(left, bottom + 30, *said, size=text, anchor="start")
+
+    p.label(676, 30, f"Computing: thread {THREAD} owns row {THREAD}", 16, bold=True)
+    p.note(676, 52, "no thread waits for another", size=text)
+    wide, scale, top = 64, 0.8, 108
+    x = {"Q": 430, "K": 520, "V": 764, "O": 854}
+    for name, rows in (("Q", br), ("K", bc), ("V", bc), ("O", br)):
+        p.rect(x[name], top, wide, rows * scale, "c0")
+        p.label(x[name] + wide / 2, top - 12, f"{name}_smem", text)
+        p.note(x[name] + wide / 2, top + bc * scale + 22, f"{rows} rows", size=text)
+    row = top + THREAD * scale * 2  # drawn lower and higher than to scale
+    band = top + 96
+    for name in "QO":
+        p.rect(x[name], row, wide, 8, "c2")
+        p.note(x[name] + wide / 2, row + 26, f"row {THREAD}", size=14)
+    for name in "KV":
+        p.rect(x[name], band, wide, 20, "c1")
+        p.note(x[name] + wide / 2, band + 38, f"{GROUP} rows", size=14)
+    at, room = 612, 124
+    p.rect(at, top - 2, room, 152, "c3")
+    p.label(at + room / 2, top + 22, "registers", text, bold=True)
+    for n, line in enumerate(("m, ℓ of the row", f"S: {GROUP} scores", "m̃, ℓ̃ of the tile", f"P̃V: {WIDTH} sums")):
+        p.label(at + room / 2, top + 50 + 26 * n, line, text)
+    p.arrow(x["Q"] + wide + 2, row + 4, at - 4, row + 4)
+    p.arrow(x["K"] + wide + 2, band + 10, at - 4, band + 10)
+    p.arrow(x["V"] - 2, band + 10, at + room + 4, band + 10)
+    p.arrow(at + room + 4, row + 4, x["O"] - 4, row + 4)
+    p.note(676, top + bc * scale + 62, f"All threads read the same {GROUP} keys and values: one access serves a warp.", size=text)
+    p.note(676, top + bc * scale + 84, "Rows of Q and O are read and written by their owners alone.", size=text)
+    return p
+
+
+def phases_05():
+    """The same map of a block's memory in each phase: what two threads read and write."""
+    (br, bc), text = tiles("05_fa1_backward", "shared memory of a block", 2), 15
+    other = bc + THREAD
+    p = Picture(980, 528, f"What threads {THREAD} and {other} of a block read and write in the phases A, B and C of one iteration")
+    wide, gap, panel = 60, 12, 326
+    scale = 0.8
+    high = dict.fromkeys(("K", "V", "dK", "dV"), bc * scale) | dict.fromkeys(("Q", "dO", "P", "dS", "O", "dQ"), br * scale)
+    places = {
+        "K": (0, 0),
+        "V": (1, 0),
+        "dK": (2, 0),
+        "dV": (3, 0),
+        "Q": (0, 1),
+        "dO": (1, 1),
+        "P": (2, 1),
+        "dS": (3, 1),
+        "O": (0, 2),
+        "dQ": (1, 2),
+    }
+    tops = (92, 178, 330)
+    own = (THREAD, other)  # rows of the Q tile
+    phases = [
+        (
+            "A: rows of P and dS",
+            "a thread owns a row of the Q tile",
+            {"Q": "read", "dO": "read", "O": "read", "P": "written", "dS": "written"},
+            ("K", "V"),
+        ),
+        ("B: rows of dQ", "a thread owns a row of the Q tile", {"dS": "read", "dQ": "both"}, ("K",)),
+        ("C: rows of dV and dK", "a thread owns a row of the K tile", {}, ("Q", "dO")),
+    ]
+    kinds = {"read": "c1", "written": "c2", "both": "c2"}
+    for n, (title, subtitle, rows, by_all) in enumerate(phases):
+        left = 14 + n * panel
+        p.label(left + 138, 28, title, 16, bold=True)
+        p.note(left + 138, 50, subtitle, size=text)
+        for name, (column, line) in places.items():
+            x, y = left + column * (wide + gap), tops[line]
+            p.rect(x, y, wide, high[name], "c3" if name in by_all else "c0")
+            p.label(x + wide / 2, y - 6, name, text)
+            for row in own if name in rows else ():
+                p.rect(x, y + row * scale - 3, wide, 6, kinds[rows[name]])
+        if n == 2:
+            for name, key in (("dV", THREAD), ("dK", THREAD)):
+                x = left + places[name][0] * (wide + gap)
+                p.rect(x, tops[0] + key * scale - 3, wide, 6, "c2")
+            for name in ("P", "dS"):
+                x = left + places[name][0] * (wide + gap)
+                p.rect(x + THREAD * wide / bc - 3, tops[1], 6, high[name], "c1")
+        p.note(left + 2 * (wide + gap), tops[2] + 46, "in HBM", size=text, anchor="start")
+        if n:
+            p.line(left - 24, 14, left - 24, 436, "thin")
+    y = 470
+    for x, kind, words in (
+        (22, "c1", "own row or column, read"),
+        (246, "c2", "own row, written or added to"),
+        (500, "c3", "all rows, read by all threads at the same time"),
+    ):
+        p.rect(x, y - 13, 22, 16, kind)
+        p.label(x + 30, y, words, text, "start")
+    p.note(
+        490,
+        y + 26,
+        f"Threads {THREAD} and {other} of a block. In A and B they own rows {THREAD} and {other} of the Q tile. In C thread {THREAD} adds to row {THREAD} of dV",
+        f"what it computes from P and dO, and thread {other} adds to row {THREAD} of dK what it computes from dS and Q.",
+        size=text,
+    )
+    return p
+
+
+PICTURES = [owners_04, phases_05]
