@@ -46,7 +46,32 @@ inline Prediction predicted_forward(const Problem& p, const TileChoice& choice, 
   return {moved, sectors, 2 * heads * (v.tiles + tiles_of_Q), heads * warp_operations(p, choice, step)};
 }
 
+/// (K.5)  Step 8. Q is read once per split, the parts' L by each thread of the second kernel. Barriers: two per tile of keys, and one
+/// before the warps' parts are merged. Warp operations: four halvings of each row's maximum in every tile, of its sum once per block.
+inline Prediction predicted_decode(const Problem& p, const TileChoice& choice) {
+  const int warps = choice.threads / 32, Bc = 16 * warps, Br = choice.tiles.Br;
+  const SplitVisits v = split_visits(p, choice.tiles, Bc);
+  const std::int64_t kv_heads = std::int64_t{p.B} * p.Hkv, rows = kv_heads * v.rows, parts = rows * v.splits, d = p.d;
+  const std::int64_t keys = kv_heads * v.keys;
+  MovedTensors moved{
+      {"Q", {parts * d, 0, parts * d * Br / 32}},  // read along columns, to be stored transposed
+      {"K", {keys * d, 0}},
+      {"V", {keys * d, 0}},
+      {"part_O", {parts * d, parts * d}},
+      {"part_L", {parts * d, parts, parts * ((d + 31) / 32 + 1)}},  // each access is one number, wherever it lies
+      {"O", {0, rows * d}},
+      {"L", {0, rows, rows}},
+      {"bias", {p.bias == BiasKind::none ? 0 : kv_heads * v.pairs, 0}}};
+  std::optional<std::int64_t> sectors;
+  if (d % 64 == 0 && p.Nk % Bc == 0 && p.bias == BiasKind::none) {  // else copies of zeros, as above
+    sectors = 0;
+    for (const auto& [name, tensor] : moved) *sectors += tensor.sectors.value_or((tensor.read + tensor.written) / 8);
+  }
+  return {moved, sectors, kv_heads * (2 * v.steps + v.blocks), kv_heads * (v.steps + v.blocks) * warps * Br / 2 * 4};
+}
+
 inline Prediction predicted(const Variant& v, const Problem& p, Pass, const TileChoice& choice, const DeviceLimits&) {
+  if (v.name == std::string_view("decode")) return predicted_decode(p, choice);
   constexpr std::string_view names[] = {"loop_order",      "register_tiles", "tile_types", "async_copies",
                                         "vector_operands", "short_softmax",  "tuned"};
   for (int step = 0; step < 7; ++step) {

@@ -133,5 +133,70 @@ TEST_CASE("chapter: the default tiles are those that were fastest on an H200") {
   }
 }
 
+// ---- Step 8 -----------------------------------------------------------------------------------------------------------------------------
+
+const Variant& decode() { return grid::variant_named("decode"); }
+
+TEST_CASE("cpu: decode is right with one split, two and many, around the edges of splits and tiles, and as predicted") {
+  std::vector<Problem> problems;
+  for (const int Nk : {1, 63, 64, 65, 127, 129, 256})
+    problems.push_back(grid::problem_of({.H = 4, .Hkv = 1, .Nq = 1, .Nk = Nk, .d = 64}));
+  problems.push_back(grid::problem_of({.H = 4, .Hkv = 2, .Nq = 3, .Nk = 192, .d = 128}));
+  problems.push_back(causal(grid::problem_of({.B = 2, .H = 6, .Hkv = 2, .Nq = 7, .Nk = 200, .d = 128})));  // 21 rows, two tiles
+  problems.push_back(causal(grid::problem_of({.H = 4, .Hkv = 2, .Nq = 9, .Nk = 150, .d = 59})));
+  problems.back().bias = BiasKind::matrix;
+  problems.push_back(
+      causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 200, .Nk = 256, .d = 64})));  // the first queries: empty splits
+  for (const Problem& p : grid::counted(problems)) {
+    const Inputs inputs = make_inputs(p, InputKind::normal, 63, Pass::forward);
+    const Checker checker(p, inputs, Pass::forward, Sample{});
+    for (const TileChoice& choice : decode().tiles(p, Pass::forward, grid::device().limits())) {
+      Runner runner(grid::device(), decode(), p, inputs, Pass::forward, choice.tiles);
+      runner.run();
+      const std::string failed = grid::failures(checker.check(runner.results()));
+      CHECK_MESSAGE(failed.empty(), "splits of " << choice.tiles.Bc << " on " << describe(p) << "\n" << failed);
+      grid::check_prediction(decode(), p, Pass::forward, choice.tiles);
+    }
+  }
+}
+
+TEST_CASE("cpu: a fixed split gives the bits of any batch, the default fills the GPU with this one") {
+  const Problem batch = grid::problem_of({.B = 3, .H = 4, .Hkv = 2, .Nq = 2, .Nk = 300, .d = 64});
+  Problem alone = batch;
+  alone.B = 1;
+  for (const int keys : {64, 128, 320}) {
+    Inputs all = make_inputs(batch, InputKind::normal, 64, Pass::forward),
+           one = make_inputs(alone, InputKind::normal, 64, Pass::forward);
+    Runner together(grid::device(), decode(), batch, all, Pass::forward, Tiles{8, keys});
+    together.run();
+    for (int b = 0; b < batch.B; ++b) {
+      for (auto tensor : {&Inputs::Q, &Inputs::K, &Inputs::V}) {
+        auto& values = (one.*tensor).values;
+        std::copy_n((all.*tensor).values.begin() + static_cast<std::ptrdiff_t>(b * values.size()), values.size(),
+                    values.begin());
+      }
+      Runner single(grid::device(), decode(), alone, one, Pass::forward, Tiles{8, keys});
+      single.run();
+      const std::vector<float> got = single.results().O.values, expected = together.results().O.values;
+      CHECK_MESSAGE(std::equal(got.begin(), got.end(), expected.begin() + static_cast<std::ptrdiff_t>(b * got.size())),
+                    "sequence " << b << ", splits of " << keys);
+    }
+  }
+  Problem p = grid::problem_of({.H = 32, .Hkv = 8, .Nq = 1, .Nk = 131072, .d = 128});
+  const DeviceLimits limits = grid::device().limits();
+  CHECK(decode().tiles(p, Pass::forward, limits).front().tiles == Tiles{8, 4096});  // 8 heads in 32 splits: two blocks per SM
+  p.B = 8;
+  CHECK(decode().tiles(p, Pass::forward, limits).front().tiles == Tiles{8, 32768});
+}
+
+TEST_CASE("chapter: step 8 is the fastest for problems like decode alone") {
+  const auto fastest = [](const Problem& p) { return fastest_variant(Backend::cpu, p, Pass::forward, {}); };
+  Problem p = grid::problem_of({.H = 32, .Hkv = 8, .Nq = 4, .Nk = 1000, .d = 128});
+  REQUIRE(fastest(p) != nullptr);
+  CHECK(fastest(p)->name == std::string("decode"));
+  p.Nq = 5;  // 20 rows
+  CHECK(fastest(p) == nullptr);
+}
+
 }  // namespace
 }  // namespace flash

@@ -73,6 +73,33 @@ inline MovedTensors predicted_specialized(std::string_view step, const Problem& 
   return moved;
 }
 
+/// (K.5)  Step 7. Q is read by each warp of each split, the parts' L by each thread of the second kernel. Barriers: one per tile of keys,
+/// and two around the warps' parts. Warp operations: in each tile 4 products and 2 ldmatrix for 16 columns of d, and two halvings of the maxima
+/// of a lane's two rows; of their sums once.
+inline Prediction predicted_decode(const Problem& p, const TileChoice& choice) {
+  const int warps = choice.threads / 32;
+  const SplitVisits v = split_visits(p, choice.tiles, 16 * warps);
+  const std::int64_t kv_heads = std::int64_t{p.B} * p.Hkv, rows = kv_heads * v.rows, parts = rows * v.splits;
+  MovedTensors moved{{"part_O", {parts * p.d, parts * p.d}},
+                     {"part_L", {parts * p.d, parts}},
+                     {"O", {0, rows * p.d}},
+                     {"L", {0, rows}},
+                     {"bias", {p.bias == BiasKind::none ? 0 : kv_heads * v.pairs, 0}}};
+  add_copy(moved, "Q", rows, p);
+  add_read(moved, "Q", warps * parts, p);
+  for (const char* const tensor : {"K", "V"}) {
+    add_copy(moved, tensor, kv_heads * p.Nk, p);
+    add_read(moved, tensor, kv_heads * v.keys, p);
+  }
+  const std::int64_t width = p.d <= 64 ? 64 : up(p.d, 128), per_tile = 6 * width / 16 + 4;
+  std::optional<std::int64_t> sectors;
+  if (p.d == width && p.Nk % (16 * warps) == 0 && p.bias == BiasKind::none) {  // else copies of zeros, whose addresses count
+    const std::int64_t half = (warps * parts * p.d) / 8;                       // Q: 4 lanes read 16 bytes of a row
+    sectors = half + kv_heads * 2 * v.keys * p.d / 16 + 2 * parts * p.d / 8 + parts * (width / 32 + 1) + rows * p.d / 16 + rows;
+  }
+  return {moved, sectors, kv_heads * (v.steps + 2 * v.blocks), kv_heads * warps * (v.steps * per_tile + 4 * v.blocks)};
+}
+
 /// (8.17)
 inline MovedTensors predicted_backward(std::string_view step, const Problem& p, const TileChoice& choice) {
   const auto [Br, Bc] = choice.tiles;
@@ -125,6 +152,7 @@ inline Prediction predicted(const Variant& v, const Problem& p, Pass pass, const
   for (const std::string_view step : {"mma", "swizzle", "pipeline", "registers", "lazy_maximum", "tuned", "tma", "wgmma"}) {
     if (v.name == step) return {predicted_forward(p, choice), {}, forward_barriers(step, p, choice, limits), {}};
   }
+  if (v.name == std::string_view("decode")) return predicted_decode(p, choice);
   for (const std::string_view step : {"specialized", "overlap", "lazy", "tall", "scheduled"}) {
     if (v.name == step) return {predicted_specialized(step, p, choice), {}, forward_barriers(step, p, choice, limits), {}};
   }

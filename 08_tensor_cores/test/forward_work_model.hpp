@@ -2,6 +2,7 @@
 #pragma once
 
 #include "08_tensor_cores/test/parts.hpp"
+#include "common/attention/cost.hpp"
 #include "common/harness/inputs.hpp"
 
 #include <algorithm>
@@ -19,6 +20,7 @@ inline constexpr double minus_infinity = -std::numeric_limits<double>::infinity(
 /// d, padded to a width that is compiled.
 inline int width_of(const Variant& v, const Problem& p) {
   if (p.d > 128) return 256;
+  if (splits_keys(v)) return p.d <= 64 ? 64 : 128;
   if (!is_for_hopper(v)) return (p.d + 31) / 32 * 32;
   return p.d <= 64 ? 64 : p.d <= 80 ? 80 : p.d <= 96 ? 96 : 128;
 }
@@ -147,6 +149,11 @@ void add_work_of_tile(Work& work, const Variant& v, const Problem& p, const Scor
 
 inline Work work_of(const Variant& v, const Problem& p, const Scores& scores, const TileChoice& choice) {
   Work work;
+  if (splits_keys(v)) {  // tiles of 16 packed rows and 16 keys per warp
+    const int keys = choice.threads / 2;
+    work.products = std::int64_t{p.B} * p.Hkv * split_visits(p, choice.tiles, keys).steps * 2 * 16 * keys * width_of(v, p);
+    return work;
+  }
   for (int b = 0; b < p.B; ++b) {
     for (int h = 0; h < p.H; ++h) {
       const auto score = [&](int i, int j) { return scores(b, h, i, j); };

@@ -39,6 +39,9 @@ inline bool is_lazy_in_warps(const Variant& v) { return is_one_of(v, {"lazy", "t
 /// Does it depend on the scores which tiles the step computes twice?
 inline bool may_repeat(const Variant& v) { return is_lazy(v) || is_lazy_in_warps(v); }
 
+/// Do blocks share the keys of a tile of rows?
+inline bool splits_keys(const Variant& v) { return is_one_of(v, {"decode"}); }
+
 /// Does a warp load that does not compute?
 inline bool is_specialized(const Variant& v) { return is_for_hopper(v) && !is_one_of(v, {"tma", "wgmma"}); }
 

@@ -30,6 +30,24 @@ Visits visits(const Problem& p, const Tiles& t) {
   return sum;
 }
 
+SplitVisits split_visits(const Problem& p, const Tiles& t, int step) {
+  const int rows = p.group_size() * p.Nq, splits = (p.Nk + t.Bc - 1) / t.Bc;
+  SplitVisits sum{.rows = rows, .splits = splits};
+  for (int first = 0; first < rows; first += t.Br) {
+    const auto query = [&](int row) { return std::min(row, rows - 1) / p.group_size(); };
+    const int seen = p.visible_keys(query(first + t.Br - 1));  // the last row sees most
+    for (int split = 0; split < splits; ++split) {
+      const int begin = split * t.Bc, end = std::min(begin + t.Bc, seen);
+      const int steps = end > begin ? (end - begin + step - 1) / step : 0;
+      sum.blocks += 1;
+      sum.steps += steps;
+      sum.keys += std::min(steps * step, p.Nk - begin);
+    }
+    for (int row = first; row < first + t.Br; ++row) sum.pairs += p.visible_keys(query(row));
+  }
+  return sum;
+}
+
 double flops(const Problem& p, Pass pass) {
   // One product over all visible pairs: a multiplication and an addition for each of the d components.
   const double product = 2.0 * p.B * p.H * static_cast<double>(visible_pairs(p)) * p.d;

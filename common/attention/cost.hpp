@@ -27,4 +27,16 @@ struct Visits {
 };
 Visits visits(const Problem&, const Tiles&);
 
+/// Of one batch and key/value head, where the queries of its group are packed into tiles of Br rows and the keys are split into parts of Bc:
+/// a block per tile and part, which visits its keys `step` at a time.
+struct SplitVisits {
+  std::int64_t rows = 0;    ///< queries of all heads of the group
+  std::int64_t splits = 0;  ///< parts of the keys
+  std::int64_t blocks = 0;  ///< those of which no row sees a key included
+  std::int64_t steps = 0;   ///< of all blocks
+  std::int64_t keys = 0;    ///< in them
+  std::int64_t pairs = 0;   ///< visible pairs; the last row counts again for each missing row of its tile
+};
+SplitVisits split_visits(const Problem&, const Tiles&, int step);
+
 }  // namespace flash

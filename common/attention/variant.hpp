@@ -47,8 +47,9 @@ struct Variant {
   /// Is it the fastest of its stage for such a problem, wherever a device can run it? A run on a GPU that names no variant takes it.
   /// Null: never.
   bool (*fastest)(const Problem&, Pass) = nullptr;
-  const char* file = "";      ///< path of the kernel file in the project; registration fills it in
-  Predict predict = nullptr;  ///< likewise; null: nothing is predicted
+  bool only_if_fastest = false;  ///< a run that names no variant takes it only where it is the fastest
+  const char* file = "";         ///< path of the kernel file in the project; registration fills it in
+  Predict predict = nullptr;     ///< likewise; null: nothing is predicted
 };
 
 /// "" or why the variant takes a problem on no device: what it does not know, its dtypes, its largest head dimension, its own refusal.

@@ -58,7 +58,8 @@ const Variant& choose(const flash_call& call, const Problem& problem, Pass pass,
   std::string why, names;
   for (auto variant = all.rbegin(); variant != all.rend(); ++variant) {
     names = variant->name + (names.empty() ? "" : ", " + names);
-    if (wanted.empty() ? any_backward && variant->backward == nullptr : wanted != variant->name) continue;
+    const bool default_one = !variant->only_if_fastest && (!any_backward || variant->backward != nullptr);
+    if (wanted.empty() ? !default_one : wanted != variant->name) continue;
     const std::string refused = cannot_run(*variant, problem, pass, device.limits());
     if (refused.empty()) return *variant;
     if (why.empty()) why = std::string("variant ") + variant->name + " cannot run this: " + refused;

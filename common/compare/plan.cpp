@@ -30,9 +30,14 @@ bool is_about(const ListedVariant& variant, Pass pass) {
   return variant.has(pass) && !borrowed;
 }
 
-/// Drops all variants but those of --variant. UsageError if one of them is nowhere.
+/// Drops all variants but those of --variant; without it those that are for some problems only. UsageError if one is nowhere.
 void keep_variants(std::vector<Stage>& stages, const std::vector<std::string>& wanted) {
-  if (wanted.empty()) return;
+  if (wanted.empty()) {
+    for (Stage& stage : stages) {
+      std::erase_if(stage.variants, [](const ListedVariant& variant) { return variant.only_if_fastest; });
+    }
+    return;
+  }
   std::string names;
   std::set<std::string> seen;
   std::vector<std::string> missing = wanted;

@@ -39,8 +39,8 @@ Stage listed_stage(const std::vector<std::string>& command, const ProcessResult&
   try {
     Stage stage{list.at("stage"), command, {}, list.value("about", Json())};
     for (const auto& row : list.at("variants")) {
-      stage.variants.push_back(
-          {row.at("name"), row.at("idea"), row.at("kernel"), row.at("passes"), row.at("dtypes"), row.value("tiles", Json())});
+      stage.variants.push_back({row.at("name"), row.at("idea"), row.at("kernel"), row.at("passes"), row.at("dtypes"),
+                                row.value("tiles", Json()), row.value("only_if_fastest", false)});
     }
     return stage;
   } catch (const nlohmann::json::exception&) {

@@ -190,6 +190,7 @@ Json report::to_json(const StageInfo& stage, const std::vector<Variant>& list, c
                     {"max_head_dim", variant.max_head_dim},
                     {"takes", names_of(variant.takes)},
                     {"kernel", variant.file},
+                    {"only_if_fastest", variant.only_if_fastest},
                     {"tiles", tiles}});
   }
   return {{"stage", stage.name}, {"idea", stage.idea}, {"variants", rows}};

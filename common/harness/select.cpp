@@ -64,12 +64,15 @@ std::unique_ptr<Device> choose_device(const Options& options) {
 const Variant& choose_variant(const StageInfo& stage, const Options& options) {
   const std::vector<Variant>& list = variants(Backend::cpu);
   if (list.empty()) throw std::logic_error(stage.name + " has no kernels");
-  const Variant* chosen = &list.back();
+  const auto is_general = [](const Variant& variant) { return !variant.only_if_fastest; };
+  const Variant* chosen = &*std::find_if(list.rbegin(), std::prev(list.rend()), is_general);
   if (!options.variant.empty()) {
     chosen = find_variant(Backend::cpu, options.variant);
     if (chosen == nullptr) throw UsageError("--variant is '" + options.variant + "'; allowed: " + names(list));
   } else {
-    const auto suits = [&](const Variant& variant) { return takes(variant, options.pass, options.problem.dtype); };
+    const auto suits = [&](const Variant& variant) {
+      return is_general(variant) && takes(variant, options.pass, options.problem.dtype);
+    };
     const auto found = std::find_if(list.rbegin(), list.rend(), suits);
     if (found != list.rend()) return *found;
   }

@@ -67,6 +67,12 @@ TuneRecord gpu_tuning() {
 
 }  // namespace
 
+TEST_CASE("tiles: a variant for some problems only runs when it is named, though it is the last") {
+  CHECK(json_of({"--seq", "20", "--heads", "1"}).at("variant") == "tuned");
+  CHECK(json_of({"--seq", "20", "--heads", "1", "--variant", "decode"}).at("variant") == "decode");
+  CHECK(json_of({"--list"}).at("variants").back().at("only_if_fastest") == true);
+}
+
 TEST_CASE("tiles: --tiles runs what it says, the default is the first, and reports name them") {
   const Json standard = json_of(problem), large = json_of(with({"--tiles", "128,64"}));
   CHECK(standard.at("tiles") == Json{{"br", 64}, {"bc", 32}});

@@ -1,0 +1,146 @@
+// What the page on decode (docs/reference/decode.md) claims of step 7 of the forward pass: keys split over blocks, packed rows, and the merge.
+#include "08_tensor_cores/test/parts.hpp"
+#include "common/attention/cost.hpp"
+#include "common/grid/prediction.hpp"
+#include "common/harness/inputs.hpp"
+#include "common/reference/reference.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace flash {
+namespace {
+
+using grid::causal;
+using grid::with_bias;
+using namespace tensor_test;
+
+const Variant& decode() { return grid::variant_named("decode"); }
+
+std::vector<Tiles> all_tiles(const Problem& p) {
+  std::vector<Tiles> all;
+  for (const TileChoice& choice : choices(decode(), p, Pass::forward)) all.push_back(choice.tiles);
+  return all;
+}
+
+TEST_CASE("cpu: decode is right with one split, two and many, around the edges of splits and tiles") {
+  std::vector<Problem> problems;
+  for (const int Nk : {1, 63, 64, 65, 127, 129, 300})
+    problems.push_back(grid::problem_of({.H = 4, .Hkv = 1, .Nq = 1, .Nk = Nk, .d = 64}));
+  problems.push_back(causal(grid::problem_of({.B = 2, .H = 6, .Hkv = 2, .Nq = 7, .Nk = 200, .d = 128})));  // 21 rows, two tiles
+  problems.push_back(with_bias(causal(grid::problem_of({.H = 4, .Hkv = 2, .Nq = 9, .Nk = 150, .d = 59})), BiasKind::matrix));
+  problems.push_back(with_bias(grid::problem_of({.H = 3, .Hkv = 3, .Nq = 2, .Nk = 130, .d = 160}), BiasKind::alibi));
+  for (const Problem& p : grid::counted(problems)) {
+    const Inputs inputs = make_inputs(p, InputKind::normal, 101, Pass::forward);
+    const Checker checker(p, inputs, Pass::forward, Sample{});
+    for (const Tiles& tiles : all_tiles(p)) check(checker, decode(), tiles, p, inputs, Pass::forward);
+  }
+}
+
+TEST_CASE("cpu: an empty split has O = 0 and L = -inf, and changes nothing") {
+  // Query 0 sees 57 keys, all in the first of four splits; of the second problem the first 56 queries see none at all.
+  for (const Problem& p : {causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 200, .Nk = 256, .d = 64})),
+                           causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 256, .Nk = 200, .d = 64}))}) {
+    const Inputs inputs = make_inputs(p, InputKind::normal, 102, Pass::forward);
+    Runner runner(grid::device(), decode(), p, inputs, Pass::forward, Tiles{16, 64});
+    runner.run();
+    check(Checker(p, inputs, Pass::forward, Sample{}), decode(), {16, 64}, p, runner);
+    const auto part = [&](const char* name, int split, int columns) {  // of query 0
+      const TensorRef& all = runner.attention().workspace(name);
+      std::vector<float> row(static_cast<std::size_t>(columns));
+      const auto* const first = static_cast<const float*>(all.data) + std::int64_t{split} * p.Nq * columns;
+      grid::device().download(row.data(), first, row.size() * sizeof(float));
+      return row;
+    };
+    for (int split = p.visible_keys(0) > 0 ? 1 : 0; split < 4; ++split) {
+      CHECK(part("part_L", split, 1)[0] == -std::numeric_limits<float>::infinity());
+      const std::vector<float> O = part("part_O", split, p.d);
+      CHECK(std::all_of(O.begin(), O.end(), [](float x) { return x == 0.0f; }));
+    }
+  }
+}
+
+TEST_CASE("cpu: with a fixed split a sequence has the same bits alone and in a batch") {
+  const Problem batch = grid::problem_of({.B = 3, .H = 4, .Hkv = 2, .Nq = 2, .Nk = 300, .d = 64});
+  const Inputs inputs = make_inputs(batch, InputKind::normal, 103, Pass::forward);
+  Problem alone = batch;
+  alone.B = 1;
+  for (const Tiles& tiles : {Tiles{16, 64}, Tiles{16, 128}, Tiles{16, 320}}) {
+    Runner together(grid::device(), decode(), batch, inputs, Pass::forward, tiles);
+    together.run();
+    const Results<float> all = together.results();
+    for (int b = 0; b < batch.B; ++b) {
+      Inputs one = make_inputs(alone, InputKind::normal, 103, Pass::forward);
+      for (auto tensor : {&Inputs::Q, &Inputs::K, &Inputs::V}) {
+        auto& values = (one.*tensor).values;
+        std::copy_n((inputs.*tensor).values.begin() + static_cast<std::ptrdiff_t>(b * values.size()), values.size(),
+                    values.begin());
+      }
+      Runner single(grid::device(), decode(), alone, one, Pass::forward, tiles);
+      single.run();
+      const Results<float> got = single.results();
+      INFO("sequence " << b << ", splits of " << tiles.Bc);
+      CHECK(std::equal(got.O.values.begin(), got.O.values.end(),
+                       all.O.values.begin() + static_cast<std::ptrdiff_t>(b * got.O.values.size())));
+      CHECK(std::equal(got.L.values.begin(), got.L.values.end(),
+                       all.L.values.begin() + static_cast<std::ptrdiff_t>(b * got.L.values.size())));
+    }
+  }
+}
+
+TEST_CASE("chapter: the default splits are those that were fastest on an H100, and each fixed size exists in every batch") {
+  const struct {
+    int B, Hkv, Nk, keys;
+  } measured[] = {{1, 8, 2048, 128},    {1, 8, 8192, 256},   {1, 8, 32768, 1024},  {1, 8, 131072, 4096},
+                  {1, 32, 32768, 4096}, {8, 8, 32768, 8192}, {8, 32, 32768, 32768}};
+  for (const auto& m : measured) {
+    const Problem p = grid::problem_of({.B = m.B, .H = 32, .Hkv = m.Hkv, .Nq = 1, .Nk = m.Nk, .d = 128});
+    const std::vector<Tiles> all = all_tiles(p);
+    INFO(describe(p) << ", splits of " << all.front().Bc);
+    CHECK(all.front().Bc == m.keys);
+    for (const int keys : {4096, 16384, 32768})
+      CHECK(std::count(all.begin(), all.end(), Tiles{16, keys}) == (keys <= m.Nk ? 1 : 0));
+  }
+}
+
+TEST_CASE("cpu: decode reads K and V once, however many heads share them") {
+  for (const Problem& p :
+       grid::counted({grid::problem_of({.H = 8, .Hkv = 2, .Nq = 1, .Nk = 256, .d = 64}),
+                      causal(grid::problem_of({.B = 2, .H = 4, .Hkv = 1, .Nq = 4, .Nk = 300, .d = 128})),
+                      with_bias(causal(grid::problem_of({.H = 6, .Hkv = 2, .Nq = 11, .Nk = 130, .d = 75})), BiasKind::alibi),
+                      grid::problem_of({.H = 2, .Hkv = 1, .Nq = 3, .Nk = 192, .d = 256})})) {
+    for (const Tiles& tiles : all_tiles(p)) {
+      grid::check_prediction(decode(), p, Pass::forward, tiles);
+      if (p.group_size() * p.Nq > 16 || p.d % 8 != 0) continue;
+      auto moved = predict(decode(), p, Pass::forward, grid::device().limits(), tiles).tensors;
+      CHECK(moved["K"].read == 2 * std::int64_t{p.B} * p.Hkv * p.Nk * p.d);
+      CHECK(moved["V"].read == moved["K"].read);
+    }
+  }
+}
+
+TEST_CASE("chapter: problems like decode get it, others do not, and no larger grid than CUDA has") {
+  const auto fastest = [](const Problem& p, int sm) {
+    const Variant* const variant = fastest_variant(Backend::cpu, p, Pass::forward, DeviceLimits{.sm = sm});
+    return std::string(variant == nullptr ? "" : variant->name);
+  };
+  Problem p = grid::problem_of({.H = 32, .Hkv = 8, .Nq = 4, .Nk = 1000, .d = 128});
+  for (const int sm : {75, 80, 90}) CHECK(fastest(p, sm) == "decode");
+  p.Nq = 5;  // 20 rows
+  for (const int sm : {75, 80, 90}) CHECK(fastest(p, sm) != "decode");
+  p.Nq = 1 << 26;
+  p.H = p.Hkv = 31;
+  CHECK(refusal(decode(), p) == "");
+  p.H = p.Hkv = 32;  // 2^31 rows, each with a block of the second kernel
+  CHECK(refusal(decode(), p).find("blocks in a row") != std::string::npos);
+  p.Nq = 1;
+  p.Nk = 1 << 30;
+  CHECK(refusal(decode(), p) == "");
+}
+
+}  // namespace
+}  // namespace flash

@@ -1,0 +1,41 @@
+"""Of docs/reference/decode.md: times of decode steps next to a copy of K to V."""
+
+import json
+
+from rows import ROOT
+
+from .formatting import number, table
+
+SAVED = "docs/results/nvidia_h100/decode.jsonl"
+FIELDS = ("batch", "heads", "kv_heads", "seq_q", "seq_k")
+
+
+def problems(dtype):
+    """{problem: {kernel: row}} at d = 128. Of the step, the default number of splits or, where that was not timed, the fastest; and all keys
+    in one split."""
+    found = {}
+    for line in (ROOT / SAVED).read_text().splitlines():
+        row = json.loads(line)
+        if row["dtype"] != dtype or row["head_dim"] != 128:
+            continue
+        kernels = found.setdefault(tuple(row[name] for name in FIELDS), {})
+        rank = (not row.get("default", False), row["ms"])
+        before = kernels.get(row["kernel"])
+        if before is None or rank < (not before.get("default", False), before["ms"]):
+            kernels[row["kernel"]] = row
+        if row.get("splits") == 1:
+            kernels["whole"] = row
+    return {problem: found[problem] for problem in sorted(found) if found[problem].keys() >= {"copy", "whole", "decode"}}
+
+
+def times(dtype):
+    """In µs. The copy reads and writes as many bytes as a step reads of K and V."""
+    names = {"copy": "copy", "whole": "one split", "decode": "split"}
+    if dtype == "bf16":
+        names |= {"flash": "FlashAttention-2", "cudnn": "cuDNN"}
+    lines = []
+    for (B, H, Hkv, queries, keys), rows in problems(dtype).items():
+        cells = [number(1000 * rows[name]["ms"]) if name in rows else "–" for name in names]
+        share = f"{rows['copy']['ms'] / rows['decode']['ms']:.2f}"
+        lines.append([B, f"{H}:{Hkv}", queries, f"{keys:,}", rows["decode"]["splits"], *cells, share])
+    return table(["B", "heads", "queries", "keys", "splits", *names.values(), "copy / split"], lines)
