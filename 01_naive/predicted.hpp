@@ -59,8 +59,17 @@ inline Prediction predicted_backward(const Problem& p) {
 }
 
 inline Prediction predicted(const Variant& v, const Problem& p, Pass pass, const TileChoice&, const DeviceLimits&) {
-  if (v.name != std::string_view("naive")) return {};
-  return pass == Pass::forward ? predicted_forward(p, 2) : predicted_backward(p);
+  if (v.name != std::string_view("naive") && v.name != std::string_view("options")) return {};
+  Prediction prediction = pass == Pass::forward ? predicted_forward(p, 2) : predicted_backward(p);
+  if (pass == Pass::backward && p.softcap != 0.0f) {  // slope_kernel: S, the bias and dS of each pair that is seen
+    const std::int64_t pairs = std::int64_t{p.B} * p.H * visible_pairs(p);
+    prediction.tensors["S"] = {pairs, 0};
+    prediction.tensors["bias"].read += p.bias == BiasKind::none ? 0 : pairs;
+    prediction.tensors["dS"].read += pairs;
+    prediction.tensors["dS"].written += pairs;
+    prediction.sectors = {};
+  }
+  return prediction;
 }
 
 }  // namespace flash::naive

@@ -118,18 +118,29 @@ __device__ void store_P(const SharedTiles& smem, Tile& S, float factor) {
   S.each_at([&](float p, int row, int col) { smem.P(row, col) = p; });
 }
 
-/// (7.3)  dS = P o (dP - D), to shared memory.
+/// (9.4)  With a softcap, dS = P o slope o (dP - D): P o slope waits where dS will be.
 template <class Tile>
-__device__ void store_dS(const SharedTiles& smem, Tile& dP) {
+__device__ void store_weights(const SharedTiles& smem, Tile& P, const Tile& slope) {
+  P.multiply(slope);
+  P.each_at([&](float weight, int row, int col) { smem.dS(row, col) = weight; });
+}
+
+/// (7.3)  dS = P o (dP - D), to shared memory. `weights`: P, or with a softcap P o slope.
+template <class Tile>
+__device__ void store_dS(const SharedTiles& smem, Tile& dP, const SharedMatrix<float>& weights) {
   const Rows<Tile::ROWS> D = of_rows<Tile>(smem.D);
   dP.each([&](float& dp, int r) { dp -= D[r]; });
-  dP.each_at([&](float difference, int row, int col) { smem.dS(row, col) = smem.P(row, col) * difference; });
+  dP.each_at([&](float difference, int row, int col) { smem.dS(row, col) = weights(row, col) * difference; });
+}
+template <class Tile>
+__device__ void store_dS(const SharedTiles& smem, Tile& dP) {
+  store_dS(smem, dP, smem.P);
 }
 
 /// (7.3)  D = rowsum(dO o O), one warp per query. clear_dQ: sets dQ to 0, for kernels that add to it.  Grid: (queries / warps
 /// per block) * B*H.
 __global__ void __launch_bounds__(2 * HALF)
-    prepare_kernel(Problem problem, Tensor<const float> O_all, Tensor<const float> dO_all, Tensor<float> D_all,
+    prepare_kernel(PlainProblem problem, Tensor<const float> O_all, Tensor<const float> dO_all, Tensor<float> D_all,
                    Tensor<float> dQ_all, bool clear_dQ) {
   const int heads = problem.B * problem.H;
   const int b = blockIdx.x % heads / problem.H, h = blockIdx.x % heads % problem.H;

@@ -10,9 +10,9 @@ inline Prediction predicted_backward(const Problem& p, const Tiles& tiles, bool 
   const Visits v = visits(p, tiles);
   const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
   const std::int64_t walked = v.queries + (two_kernels ? Nq : 0);  // rows of Q, dO, L, D that a head's blocks read
-  const std::int64_t kv_read = kv_heads * Nk * d + (two_kernels ? heads * v.keys * d : 0);
-  // Each query head of a group adds its part to the sum of those before it.
-  const Moved gradient{(heads - kv_heads) * Nk * d, heads * Nk * d};
+  const std::int64_t kv_read = kv_heads * v.seen * d + (two_kernels ? heads * v.keys * d : 0);
+  // Each query head of a group adds its part to the sum of those before it. Keys that no query sees get their zeros once.
+  const Moved gradient{(heads - kv_heads) * v.seen * d, (heads * v.seen + kv_heads * (Nk - v.seen)) * d};
   // Zeroed; then each tile of K is added.
   const Moved dQ = two_kernels ? Moved{0, heads * Nq * d} : Moved{heads * v.queries * d, heads * (Nq + v.queries) * d};
   // The bias of every pair of a tile, ALiBi's slope once for each of the 128 threads that compute scores.

@@ -92,7 +92,7 @@ inline MovedTensors predicted_backward(std::string_view step, const Problem& p, 
   add_copy(moved, "dO", heads * Nq, p);  // Q, K and V have theirs from the forward pass
   for (const char* const tensor : {"Q", "dO"}) add_read(moved, tensor, heads * (parts * v.queries + (two_kernels ? Nq : 0)), p);
   for (const char* const tensor : {"K", "V"}) {
-    add_read(moved, tensor, parts * kv_heads * Nk + (two_kernels ? heads * of_dQ.keys : 0), p);
+    add_read(moved, tensor, parts * kv_heads * v.seen + (two_kernels ? heads * of_dQ.keys : 0), p);
   }
   moved["LD"] = {2 * parts * heads * v.tiles * Br, 2 * heads * up(Nq, 128)};  // of whole tiles
   moved["bias"].read = parts * heads * biases(p, v, lookers);

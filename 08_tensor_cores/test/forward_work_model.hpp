@@ -47,7 +47,7 @@ class Scores {
   }
 
   double operator()(int b, int h, int i, int j) const {
-    if (j >= p_.visible_keys(i)) return minus_infinity;
+    if (j >= p_.end_key(i)) return minus_infinity;
     double score = i < p_.Nq ? dots_[static_cast<std::size_t>(((b * p_.H + h) * p_.Nq + i) * p_.Nk + j)] * double{p_.scale} : 0;
     if (p_.bias == BiasKind::alibi) {
       score -= double{inputs_.bias(b, h, 0, 0)} * std::abs(i + p_.Nk - p_.Nq - j);
@@ -120,7 +120,7 @@ void add_work_of_tile(Work& work, const Variant& v, const Problem& p, const Scor
   const int Br = choice.tiles.Br, Bc = choice.tiles.Bc;
   const int warps = is_specialized(v) ? Br / 16 : choice.threads / 32, rows = Br / warps;
   const auto tiles_seen = [&](int first, int end) {
-    return first >= p.Nq ? 0 : (p.visible_keys(std::min(end, p.Nq) - 1) + Bc - 1) / Bc;
+    return first >= p.Nq ? 0 : (p.end_key(std::min(end, p.Nq) - 1) + Bc - 1) / Bc;
   };
   const int Tc = tiles_seen(row0, row0 + Br);
   const bool scales_first = p.bias != BiasKind::none || p.scale <= 0;
@@ -136,7 +136,7 @@ void add_work_of_tile(Work& work, const Variant& v, const Problem& p, const Scor
           for (int c = 0; c < Bc; ++c) S[static_cast<std::size_t>(r)].push_back(score(first + r, j * Bc + c));
         }
         Maximum& maximum = maxima[static_cast<std::size_t>(warp)];
-        twice = is_lazy(v) ? maximum.visit(S) : maximum.visit_in_warp(S, j, scales_first ? 0 : p.visible_keys(first) / Bc);
+        twice = is_lazy(v) ? maximum.visit(S) : maximum.visit_in_warp(S, j, scales_first ? 0 : p.end_key(first) / Bc);
       }
       work.repeated += twice;
       work.products += std::int64_t{twice ? 3 : 2} * rows * Bc * width_of(v, p);

@@ -24,6 +24,7 @@ struct Visits {
   std::int64_t queries = 0;  ///< rows of the Q tiles that visit a K tile, for each K tile
   std::int64_t keys = 0;     ///< rows of the K tiles that a Q tile visits, for each Q tile
   std::int64_t seeing = 0;   ///< rows of the Q tiles that visit any
+  std::int64_t seen = 0;     ///< rows of the K tiles that any visits
 };
 Visits visits(const Problem&, const Tiles&);
 

@@ -19,14 +19,17 @@ constexpr Row table[] = {
     {Features::bnhd, "--layout bnhd", [](const Problem& p) { return p.layout == Layout::bnhd; }},
     {Features::packed_qkv, "--layout qkv", [](const Problem& p) { return p.layout == Layout::qkv; }},
     {Features::packed_kv, "--layout kv", [](const Problem& p) { return p.layout == Layout::kv; }},
+    {Features::window, "--window", [](const Problem& p) { return !p.window.is_open(); }},
+    {Features::softcap, "--softcap", [](const Problem& p) { return p.softcap != 0.0f; }},
 };
 
 }  // namespace
 
 Features features_of(const Problem& problem) {
-  // Does not compile once Problem has another field: a new option belongs into the table, or every kernel would be given it.
+  // Does not compile once a problem has another field: a new option belongs into the table, or every kernel would be given it.
   [[maybe_unused]] const auto& [B, H, Hkv, Nq, Nk, d, scale, causal, bias, bias_per_batch, bias_per_head, dtype, layout] =
-      problem;
+      static_cast<const PlainProblem&>(problem);
+  static_assert(sizeof(Problem) == sizeof(PlainProblem) + sizeof(Window) + sizeof(problem.softcap));
   Features found = Features::none;
   for (const Row& row : table) {
     if (row.present(problem)) found = found | row.feature;

@@ -29,6 +29,17 @@ TEST_CASE("features: what a problem has beyond the plain one") {
   CHECK(names_of(every_kernel_takes).size() == 9);  // each has a name
 }
 
+TEST_CASE("features: a window and a softcap are refused by kernels that do not say that they know them") {
+  Variant variant{.name = "test", .idea = "", .forward = nullptr};
+  Problem p = plain();
+  p.window = {5, 0};
+  p.softcap = 30.0f;
+  CHECK(features_of(p) == all_options);
+  CHECK(refusal(variant, p) == "it does not know --window, --softcap");
+  variant.takes = every_kernel_takes | all_options;
+  CHECK(refusal(variant, p) == "");
+}
+
 TEST_CASE("features: a kernel is refused what it does not say that it knows") {
   Variant variant{.name = "test", .idea = "", .forward = nullptr};
   CHECK(refusal(variant, everything()) == "");

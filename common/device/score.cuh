@@ -30,9 +30,22 @@ struct Bias {
 inline Bias bias_of(const Attention& a) { return {a.problem.bias, a.problem.Nk - a.problem.Nq, view<const float>(a.bias)}; }
 
 /// S(i, j) = scale * (q_i . k_j) + bias(i, j), or -inf where query i does not see key j.
-__device__ inline float score(const Problem& problem, const Bias& bias, int b, int h, int i, int j, float dot) {
+__device__ inline float score(const PlainProblem& problem, const Bias& bias, int b, int h, int i, int j, float dot) {
   if (!problem.visible(i, j)) return -INFINITY;
   return problem.scale * dot + bias(b, h, i, j);
+}
+
+/// (9.2)  A scaled score becomes c tanh(s / c), which stays between -c and c.
+__device__ inline float capped(float s, float c) { return c * tanhf(s / c); }
+
+/// (9.3)  Its derivative, of the capped score.
+__device__ inline float slope_of_cap(float capped, float c) { return 1.0f - capped / c * (capped / c); }
+
+/// The score with all options. The cap comes before the bias and the mask: after them it would lift -inf to -c.
+__device__ inline float score(const Problem& problem, const Bias& bias, int b, int h, int i, int j, float dot) {
+  if (!problem.visible(i, j)) return -INFINITY;
+  const float s = problem.scale * dot;
+  return (problem.softcap == 0.0f ? s : capped(s, problem.softcap)) + bias(b, h, i, j);
 }
 
 /// m, or 0 where no key was visible yet: e^(-inf - 0) = 0, where e^(-inf + inf) is NaN.

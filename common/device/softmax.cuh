@@ -5,49 +5,73 @@
 #include "common/device/ptx.cuh"
 #include "common/device/rows.cuh"
 
+#include <type_traits>
+
 namespace flash {
 namespace {
 
 constexpr float LOG2_E = 1.44269504f;
 
-/// How products become scores: scale Q K^T + bias, masked. Made on the host.
-struct ScoreRule {
-  Problem problem;
+/// How products become scores: scale Q K^T + bias, masked; for a Problem also capped, and seen through a window. Made on the host.
+template <class SomeProblem>
+struct ScoreRuleFor {
+  static constexpr bool OPTIONS = std::is_same_v<SomeProblem, Problem>;
+  SomeProblem problem;
   Bias bias;
   bool scale_first;  ///< apply() scales the scores; otherwise `factor` becomes part of the exponent
   float factor;      ///< still to be multiplied after apply(): 1 or the scale
 
   /// Turns products into scores. S belongs to a head (counted over all batches); it begins at query query0 and key key0.
-  /// Transposed: rows are keys, columns queries.
+  /// Transposed: rows are keys, columns queries. `slope`: also the derivative of the softcap, if there is one.
   template <bool Transposed = false, class Tile>
-  __device__ void apply(Tile& S, int head, int query0, int key0) const {
+  __device__ void apply(Tile& S, int head, int query0, int key0, [[maybe_unused]] Tile* slope = nullptr) const {
     // The position of S's rows is the same for all tiles of a block, except in chapter 07. opaque() stops the compiler from
     // hoisting the addresses of rare tiles into every tile.
     const int i0 = Transposed ? query0 : opaque(query0), j0 = Transposed ? opaque(key0) : key0;
-    if (scale_first) scale_and_add_bias<Transposed>(S, opaque(head), i0, j0);
+    if (scale_first) scale_and_add_bias<Transposed>(S, opaque(head), i0, j0, slope);
     mask<Transposed>(S, i0, j0);
+  }
+
+  /// Whether m must be subtracted before c = factor log2 e is multiplied: a bias may be so large that c S - c m would lose what matters.
+  /// Capped scores are not, unless the cap is.
+  __device__ bool subtracts_first() const {
+    if constexpr (OPTIONS) {
+      if (bias.kind == BiasKind::none && problem.softcap != 0.0f && problem.softcap <= 128.0f) return false;
+    }
+    return scale_first;
   }
 
   /// Only masks, for scores that are not scaled first: i0 is the first query, j0 the first key.
   template <bool Transposed = false, class Tile>
   __device__ void mask(Tile& S, int i0, int j0) const {
     const int end = j0 + (Transposed ? Tile::HEIGHT : Tile::WIDTH);
-    if (end > problem.visible_keys(i0)) {  // the first query sees the fewest keys
+    bool at_edge = end > problem.end_key(i0);  // the first query's keys end first,
+    if constexpr (OPTIONS) {                   // the last query's keys begin last
+      at_edge = at_edge || j0 < problem.first_key(i0 + (Transposed ? Tile::WIDTH : Tile::HEIGHT) - 1);
+    }
+    if (at_edge) {
       S.each_at([&](float& s, int row, int col) {
-        if (j0 + (Transposed ? row : col) >= problem.visible_keys(i0 + (Transposed ? col : row))) s = -INFINITY;
+        const int i = i0 + (Transposed ? col : row), j = j0 + (Transposed ? row : col);
+        if (j >= problem.end_key(i)) s = -INFINITY;
+        if constexpr (OPTIONS) {
+          if (j < problem.first_key(i)) s = -INFINITY;
+        }
       });
     }
   }
 
   template <bool Transposed, class Tile>
-  __device__ void scale_and_add_bias(Tile& S, int head, int i0, int j0) const {
+  __device__ void scale_and_add_bias(Tile& S, int head, int i0, int j0, [[maybe_unused]] Tile* slope) const {
     S.each([&](float& s, int) { s *= problem.scale; });
+    if constexpr (OPTIONS) {
+      if (problem.softcap != 0.0f) cap(S, slope);
+    }
     if (bias.kind == BiasKind::none) return;
     const Matrix<const float> values = bias.values.head(head / problem.H, head % problem.H);
     if (bias.kind == BiasKind::alibi) {
-      const float slope = values(0, 0);
+      const float slope_of_head = values(0, 0);
       S.each_at([&](float& s, int row, int col) {
-        s -= slope * fabsf(static_cast<float>(i0 + bias.diagonal - j0 + (Transposed ? col - row : row - col)));
+        s -= slope_of_head * fabsf(static_cast<float>(i0 + bias.diagonal - j0 + (Transposed ? col - row : row - col)));
       });
     } else {
       S.each_at([&](float& s, int row, int col) {
@@ -56,17 +80,46 @@ struct ScoreRule {
       });
     }
   }
+
+  /// (9.2), (9.3)  Scaled scores become c tanh(s / c), and *slope its derivative.
+  template <class Tile>
+  __device__ void cap(Tile& S, Tile* slope) const {
+    const float c = problem.softcap, inverse = 1.0f / c;
+    if (problem.dtype != Dtype::fp32 && c <= 128.0f) {
+      // tanh x = 1 - 2 / (1 + e^2x), in two approximate instructions: off by c 2^-22, where P has 11 bits.
+      const float exponent = 2.0f * LOG2_E * inverse;
+      S.each([&](float& s, int) { s = fmaf(-2.0f * c, __fdividef(1.0f, 1.0f + exp2_approx(exponent * s)), c); });
+    } else {
+      S.each([&](float& s, int) { s = c * tanhf(s * inverse); });
+    }
+    if (slope == nullptr) return;
+    *slope = S;
+    slope->each([&](float& y, int) { y = fmaf(-y * inverse, y * inverse, 1.0f); });
+  }
 };
 
-/// Whether scores are scaled before the maximum is taken: with a bias, which is added to scaled scores; with a scale that is
-/// not positive, which would turn the maximum into a minimum; and with a scale whose product with log2 e might overflow.
-inline bool scales_first(const Problem& p) { return p.bias != BiasKind::none || !(p.scale > 0.0f && p.scale < 1e30f); }
+/// For a kernel that knows no options, or runs without any; and for one that runs with them.
+using ScoreRule = ScoreRuleFor<PlainProblem>;
+using OptionsRule = ScoreRuleFor<Problem>;
+
+/// Whether scores are scaled before the maximum is taken: with a bias, which is added to scaled scores, and with a softcap; with a scale
+/// that is not positive, which would turn the maximum into a minimum; and with a scale whose product with log2 e might overflow.
+inline bool scales_first(const Problem& p) {
+  return p.bias != BiasKind::none || p.softcap != 0.0f || !(p.scale > 0.0f && p.scale < 1e30f);
+}
 
 /// The rule for a run.
-inline ScoreRule score_rule(const Attention& a, bool always_scale_first = false) {
+template <class Rule = ScoreRule>
+Rule score_rule(const Attention& a, bool always_scale_first = false) {
   const Problem& p = a.problem;
   const bool scale_first = always_scale_first || scales_first(p);
   return {p, bias_of(a), scale_first, scale_first ? 1.0f : p.scale};
+}
+
+/// Calls f(ScoreRule) if the run has no options, else f(OptionsRule): the same kernel, compiled for either.
+template <class F>
+void with_rule_of(const Attention& a, F f) {
+  a.problem.is_plain() ? f(score_rule<ScoreRule>(a)) : f(score_rule<OptionsRule>(a));
 }
 
 }  // namespace

@@ -18,6 +18,8 @@ std::string command_for(const LastRun& run) {
   if (stage.empty()) return "";
   ProblemOptions options{.sizes = {},
                          .causal = p.causal,
+                         .window = p.window,
+                         .softcap = p.softcap,
                          .bias = {},
                          .scale = {},
                          .dtype = p.dtype,

@@ -1,4 +1,5 @@
 // The grid that every stage must pass on both devices. A case covers all variants of the stage, forward and backward.
+#include "common/grid/prediction.hpp"
 #include "common/grid/problems.hpp"
 #include "common/grid/support.hpp"
 #include "common/harness/diagnosis.hpp"
@@ -41,6 +42,8 @@ TEST_CASE("grid: lengths around tile edges") { check_variants_on(lengths()); }
 TEST_CASE("grid: head dimensions") { check_variants_on(head_dims()); }
 TEST_CASE("grid: biases") { check_variants_on(biases(), /*in_turns=*/sanitized()); }
 TEST_CASE("grid: heads and layouts") { check_variants_on(heads_and_layouts(), /*in_turns=*/sanitized()); }
+TEST_CASE("grid: windows") { check_variants_on(windows()); }
+TEST_CASE("grid: softcaps") { check_variants_on(softcaps()); }
 TEST_CASE("grid: random mixture") { check_variants_on(random_mixture(24, /*seed=*/2022), /*in_turns=*/true); }
 
 TEST_CASE("grid: every compiled tile size") { check_every_tile_on(every_tile()); }
@@ -59,6 +62,36 @@ TEST_CASE("grid: rows that see no key give O = 0, L = -inf and zero gradients") 
             if (pass == Pass::backward) CHECK(got.dQ(0, h, i, c) == 0.0f);
           }
         }
+      }
+    }
+  }
+}
+
+TEST_CASE("grid: with the window 0,0 each query copies its own value, and passes its gradient on to it") {
+  Problem problem = problem_of({.H = 2, .Hkv = 2, .Nq = sanitized() ? 35 : 150, .Nk = sanitized() ? 40 : 190, .d = 24});
+  problem.window = {0, 0};
+  const int offset = problem.Nk - problem.Nq;
+  for (const Variant& variant : variants_for(problem)) {
+    const Pass pass = deepest_pass(variant);
+    const Inputs inputs = make_inputs(problem, InputKind::normal, 4, pass);
+    const Results<float> got = run(variant, problem, inputs, pass);
+    int wrong = 0;
+    for (int i = 0; i < problem.Nq; ++i) {
+      for (int c = 0; c < problem.d; ++c) {
+        wrong += std::abs(got.O(0, 1, i, c) - inputs.V(0, 1, i + offset, c)) > 1e-5f;
+        if (pass == Pass::backward) wrong += std::abs(got.dV(0, 1, i + offset, c) - inputs.dO(0, 1, i, c)) > 0.01f;
+      }
+    }
+    CHECK_MESSAGE(wrong == 0, variant.name);
+  }
+}
+
+TEST_CASE("cpu: with a window, only visible tiles are visited: bytes, barriers and warp operations as predicted") {
+  for (const Problem& problem : counted(windows())) {
+    for (const Variant& variant : variants_for(problem)) {
+      for (const Pass pass : {Pass::forward, Pass::backward}) {
+        if (pass == Pass::backward && variant.backward == nullptr) continue;
+        check_prediction(variant, problem, pass);
       }
     }
   }

@@ -140,6 +140,58 @@ std::vector<Problem> fully_masked_rows() {
   return problems;
 }
 
+std::vector<Problem> windows() {
+  struct Case {
+    int Nq, Nk;
+    Window window;
+    bool causal = false;
+    BiasKind bias = BiasKind::none;
+  };
+  std::vector<Case> cases{
+      {33, 33, {0, 0}},
+      {70, 64, {Window::open, 3}},        // the first 3 queries see nothing
+      {20, 75, {9, Window::open}, true},  // no query sees the first 46 keys
+      {40, 30, {7, 1000}, false, BiasKind::matrix},
+  };
+  if (!small_shapes) {
+    for (const int w : {31, 32, 33, 63, 64, 65, 127, 128, 129}) cases.push_back({150, 170, {w, 0}});
+    for (const int w : {15, 16, 17, 64}) cases.push_back({170, 150, {w, w}});
+    cases.insert(cases.end(), {{130, 257, {0, 0}, false, BiasKind::vector},
+                               {257, 130, {3, 1}, false, BiasKind::alibi},
+                               {200, 200, {1, Window::open}, true},
+                               {200, 200, {Window::open, 100}},
+                               {64, 400, {100, 0}},
+                               {64, 400, {10, 20}, true, BiasKind::matrix},
+                               {1, 300, {130, 5}},
+                               {300, 1, {2, 2}}});
+  }
+  std::vector<Problem> problems;
+  for (const auto& [Nq, Nk, window, causal, bias] : cases) {
+    const bool shared = problems.size() % 2 == 1;
+    problems.push_back(problem_of({.H = shared ? 2 : 1, .Hkv = 1, .Nq = Nq, .Nk = Nk, .d = shared ? 40 : 64}));
+    problems.back().window = window;
+    problems.back().causal = causal;
+    problems.back().bias = bias;
+  }
+  if (few_shapes) problems.resize(3);
+  return problems;
+}
+
+std::vector<Problem> softcaps() {
+  std::vector<Problem> problems;
+  for (const float c : {0.5f, 30.0f, 3.0f, 100.0f, 1e4f, 1e8f}) {
+    Problem p = problem_of({.H = 2, .Hkv = 1, .Nq = small_shapes ? 35 : 100, .Nk = small_shapes ? 40 : 170, .d = 59});
+    p.softcap = c;
+    p.scale *= c == 30.0f || c == 100.0f ? 8.0f : 1.0f;  // scores of some tens
+    p.causal = c == 3.0f || c == 100.0f;
+    if (c == 3.0f || c == 1e4f) p.window = {20, 5};
+    p.bias = c == 0.5f ? BiasKind::matrix : c == 3.0f ? BiasKind::alibi : BiasKind::none;
+    if (few_shapes && p.bias == BiasKind::none) continue;
+    problems.push_back(p);
+  }
+  return problems;
+}
+
 std::vector<Problem> random_mixture(int count, std::uint64_t seed) {
   std::mt19937_64 bits(seed);
   // Not std::uniform_int_distribution: its values differ between standard libraries.

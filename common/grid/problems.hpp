@@ -29,6 +29,12 @@ std::vector<Problem> heads_and_layouts();
 /// Causal problems with more queries than keys: the first Nq - Nk queries see nothing.
 std::vector<Problem> fully_masked_rows();
 
+/// Windows around tile edges, with Nq unlike Nk, with queries that see nothing and keys that nobody sees, and with the other options.
+std::vector<Problem> windows();
+
+/// Softcaps that bend most scores, and that bend none, with each kind of bias, masks and windows.
+std::vector<Problem> softcaps();
+
 /// Draws from everything above at once, reproducibly.
 std::vector<Problem> random_mixture(int count, std::uint64_t seed);
 

@@ -32,6 +32,8 @@ struct SizeOptions {
 struct ProblemOptions {
   SizeOptions sizes;
   bool causal = false;
+  Window window;
+  float softcap = 0.0f;  ///< 0: none
   std::optional<BiasKind> bias;
   std::optional<float> scale;  ///< absent: 1/sqrt(d)
   std::optional<Dtype> dtype;  ///< absent: the first that the variant takes

@@ -26,9 +26,11 @@ std::vector<float> dots(const float* x, const std::vector<float>& M_T, std::size
   return sums;
 }
 
-/// S_ij = scale * q_i . k_j + bias_ij, or -inf where the mask hides the key. `scale_first`: (scale * q_i) . k_j. With all components
+/// S_ij = scale * q_i . k_j, capped, + bias_ij, or -inf where the mask hides the key. `scale_first`: (scale * q_i) . k_j. With all components
 /// alike one of the two may be exact and the other far off, by errors that do not cancel: a kernel may do either, in each pass.
-std::vector<float> scores(const Problem& p, const Inputs& inputs, const Keys& keys, int b, int h, int i, bool scale_first) {
+/// `slopes`: also that of the softcap for each, unless null.
+std::vector<float> scores(const Problem& p, const Inputs& inputs, const Keys& keys, int b, int h, int i, bool scale_first,
+                          std::vector<float>* slopes = nullptr) {
   const float* const q = &inputs.Q(b, h, i, 0);
   std::vector<float> factor(q, q + p.d);
   for (float& value : factor) value *= scale_first ? p.scale : 1.0f;
@@ -36,6 +38,10 @@ std::vector<float> scores(const Problem& p, const Inputs& inputs, const Keys& ke
   for (std::size_t r = 0; r < S.size(); ++r) {
     const int j = keys.rows[r];
     S[r] *= scale_first ? 1.0f : p.scale;
+    if (p.softcap != 0.0f) {
+      S[r] = p.softcap * std::tanh(S[r] / p.softcap);
+      if (slopes != nullptr) slopes->push_back(1 - S[r] / p.softcap * (S[r] / p.softcap));
+    }
     if (p.bias == BiasKind::alibi) {
       S[r] -= inputs.bias(b, h, 0, 0) * static_cast<float>(std::abs(i + (p.Nk - p.Nq) - j));
     } else if (p.bias != BiasKind::none) {
@@ -101,10 +107,12 @@ ScoreGradients score_gradients(const Problem& p, const Inputs& inputs, const Key
   float D = 0.0f;
   for (std::size_t c = 0; c < d; ++c) D += dO[c] * O[c];
 
-  ScoreGradients result{scores(p, inputs, keys, b, h, i, false), dots(dO, keys.V_T, d)};
+  std::vector<float> slopes;  // empty without a softcap
+  ScoreGradients result{scores(p, inputs, keys, b, h, i, false, &slopes), dots(dO, keys.V_T, d)};
   for (std::size_t j = 0; j < keys.rows.size(); ++j) {
     const float P = L == -infinity ? 0.0f : std::exp(result.P[j] - L);
-    result.dS[j] = round_to(p.dtype, P * (result.dS[j] - D));  // dS = P o (dP - D)
+    const float dS = P * (result.dS[j] - D);  // dS = P o (dP - D) o slope
+    result.dS[j] = round_to(p.dtype, slopes.empty() ? dS : dS * slopes[j]);
     result.P[j] = round_to(p.dtype, P);
   }
   return result;

@@ -46,7 +46,7 @@ void add_block(const exact::Head<T>& head, Pass pass, const Sample::Slice& slice
   const Problem& p = head.problem;
   const double scale = p.scale;
   const exact::Forward forward = exact::forward(head, block);
-  const auto& [P, O, L, score_terms, P_squares, sum_errors] = forward;
+  const auto& [P, slope, O, L, score_terms, P_squares, sum_errors] = forward;
   for (std::size_t r = 0; stored != nullptr && r < block.size(); ++r) {
     const auto row = static_cast<Eigen::Index>(r);
     for (int c = 0; c < p.d; ++c) stored->O(0, 0, block[r], c) = round_to(p.dtype, static_cast<float>(O(row, c)));
@@ -74,7 +74,8 @@ void add_block(const exact::Head<T>& head, Pass pass, const Sample::Slice& slice
   exact::ScoreGradient gradient;
   if (!chosen.empty()) {
     const Matrix P_rows = exact::take_rows(P, chosen);  // P = softmax(S), O = P V
-    gradient = exact::score_gradient(P_rows, exact::take_rows(dO, chosen), exact::take_rows(O, chosen), head.V);
+    gradient = exact::score_gradient(P_rows, exact::take_rows(slope, chosen), exact::take_rows(dO, chosen),
+                                     exact::take_rows(O, chosen), head.V);
     put(exact.results.dQ, scale * product(gradient.dS, head.K));  // S = scale * Q K^T
     const exact::RowTerms terms = exact::query_terms(p, P_rows, gradient, exact::take_rows(D_errors, chosen), head.K);
     put(exact.queries.dP, terms.dP);
@@ -84,7 +85,8 @@ void add_block(const exact::Head<T>& head, Pass pass, const Sample::Slice& slice
   if (slice.keys.empty()) return;
   const Matrix P_columns = exact::take_columns(P, slice.keys);
   if (chosen.size() < block.size() || slice.keys.size() < static_cast<std::size_t>(p.Nk)) {  // else it is the same
-    gradient = exact::score_gradient(P_columns, dO, O, exact::take_rows(head.V, slice.keys));
+    gradient =
+        exact::score_gradient(P_columns, exact::take_columns(slope, slice.keys), dO, O, exact::take_rows(head.V, slice.keys));
   }
   rows_of(sums.results.dV) += product(P_columns.transpose(), dO);  // O = P V
   rows_of(sums.results.dK) += scale * product(gradient.dS.transpose(), Q);

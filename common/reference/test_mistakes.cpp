@@ -28,7 +28,7 @@ Results<float> with_score_gradients(const Fixture& f, double factor) {
     for (int h = 0; h < p.H; ++h) {
       const int g = p.kv_head(h);
       for (int i = 0; i < p.Nq; ++i) {
-        for (int j = 0; j < p.visible_keys(i); ++j) {
+        for (int j = 0; j < p.end_key(i); ++j) {
           double S = 0, dP = 0, D = 0;
           for (int c = 0; c < p.d; ++c) {
             S += scale * f.inputs.Q(b, h, i, c) * f.inputs.K(b, g, j, c);
@@ -67,6 +67,13 @@ const Mistake mistakes[] = {
      [](const Fixture& f) {
        Problem p = f.p;
        p.causal = false;
+       return naive(p, f.inputs);
+     },
+     "o lse dq dk dv "},
+    {"the last query misses its first key: a window that begins one too late",
+     [](const Fixture& f) {
+       Problem p = f.p;
+       p.window.left = f.p.Nk - 2;  // hides the first key from the last query
        return naive(p, f.inputs);
      },
      "o lse dq dk dv "},

@@ -31,6 +31,12 @@ std::vector<Problem> all_options() {
           p.bias_per_batch = H == 4;
           p.bias_per_head = H != 3 || bias == BiasKind::alibi;
           problems.push_back(p);
+          if (H == 2) continue;
+          p.window = causal ? Window{1, Window::open} : Window{2, 1};
+          problems.push_back(p);
+          if (H == 4) p.window = causal ? Window{} : Window{0, 5};
+          p.softcap = 0.8f;  // bends most scores
+          problems.push_back(p);
         }
       }
     }
@@ -40,14 +46,18 @@ std::vector<Problem> all_options() {
 
 /// The scaled, biased and masked score, from the definition alone.
 double score(const Problem& p, const InputsOf<double>& in, int b, int h, int i, int j) {
-  if (p.causal && j > i + p.Nk - p.Nq) return -infinity;
+  const int own = i + p.Nk - p.Nq;
+  if (p.causal && j > own) return -infinity;
+  if (p.window.left >= 0 && j < own - p.window.left) return -infinity;
+  if (p.window.right >= 0 && j > own + p.window.right) return -infinity;
   double dot = 0;
   for (int c = 0; c < p.d; ++c) dot += in.Q(b, h, i, c) * in.K(b, h / (p.H / p.Hkv), j, c);
   double bias = 0;
   if (p.bias == BiasKind::vector) bias = in.bias(b, h, 0, j);
   if (p.bias == BiasKind::matrix) bias = in.bias(b, h, i, j);
   if (p.bias == BiasKind::alibi) bias = -in.bias(b, h, 0, 0) * std::abs(i + p.Nk - p.Nq - j);
-  return static_cast<double>(p.scale) * dot + bias;
+  const double scaled = static_cast<double>(p.scale) * dot, c = p.softcap;
+  return (p.softcap > 0 ? c * std::tanh(scaled / c) : scaled) + bias;
 }
 
 /// O and L straight from the definition, without subtracting a max.
@@ -166,6 +176,28 @@ TEST_CASE("queries that see no key give O = 0, L = -inf and zero gradients") {
   }
   for (const double value : got.dK.values) CHECK(std::isfinite(value));
   for (const double value : got.dV.values) CHECK(std::isfinite(value));
+}
+
+TEST_CASE("known answers: the window 0,0 is the diagonal, whose softmax is 1; a bound that reaches all keys is none") {
+  Problem p = make_problem(1, 1, 1, 4, 6, 3);
+  const InputsOf<double> in = random_inputs<double>(p, Pass::backward);
+  const Results<double> all = reference(p, in, Pass::backward);
+  p.window = {5, 3};  // the last query is 5 keys behind the first key, the first one 3 before the last
+  CHECK(reference(p, in, Pass::backward).dK.values == all.dK.values);
+  p.window = {4, 3};
+  CHECK(reference(p, in, Pass::backward).dK.values != all.dK.values);
+  p.window = {5, 2};
+  CHECK(reference(p, in, Pass::backward).dK.values != all.dK.values);
+  p.window = {0, 0};
+  const Results<double> diagonal = reference(p, in, Pass::backward);
+  for (int i = 0; i < p.Nq; ++i) {
+    for (int c = 0; c < p.d; ++c) {
+      CHECK(diagonal.O(0, 0, i, c) == in.V(0, 0, i + 2, c));
+      CHECK(diagonal.dQ(0, 0, i, c) == doctest::Approx(0));
+      CHECK(diagonal.dV(0, 0, i + 2, c) == in.dO(0, 0, i, c));
+      CHECK(diagonal.dV(0, 0, i / 2, c) == 0.0);  // the first two keys are seen by no query
+    }
+  }
 }
 
 TEST_CASE("known answers: equal scores give the mean of V, a dominant key gives its row of V") {

@@ -12,7 +12,7 @@ void round_into(__nv_bfloat16& to, float x) { to = __float2bfloat16_rn(x); }
 
 /// A thread per query. Grid: (tiles of 32 queries, H, B).
 template <class T>
-__global__ void attention_kernel(Problem problem, Tensor<const T> Q_all, Tensor<const T> K_all, Tensor<const T> V_all,
+__global__ void attention_kernel(PlainProblem problem, Tensor<const T> Q_all, Tensor<const T> K_all, Tensor<const T> V_all,
                                  Tensor<T> O_all, Tensor<float> L_all) {
   const int b = blockIdx.z, h = blockIdx.y, i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= problem.Nq) return;

@@ -81,14 +81,17 @@ TEST_CASE("options: everything at once") {
 }
 
 TEST_CASE("options: a problem handed on as arguments is the same problem") {
-  const flash::Options first = parse({"--batch", "3", "--heads", "4", "--seq", "9", "--scale=-1e-7", "--causal", "--layout",
-                                      "bnhd", "--bias", "vector", "--seed", "7", "--input", "large"})
-                                   .options;
+  const flash::Options first =
+      parse({"--batch", "3",      "--heads", "4", "--seq",   "9",     "--scale=-1e-7", "--causal", "--layout",  "bnhd",
+             "--bias",  "vector", "--seed",  "7", "--input", "large", "--window",      "3,-1",     "--softcap", "0.3"})
+          .options;
   const flash::RequestedSizes sizes = first.problem.sizes.over({});
   const flash::Options second = parse(flash::to_arguments(first.problem, sizes)).options;
   CHECK(flash::describe(flash::make_problem(first.problem, sizes)) ==
         flash::describe(flash::make_problem(second.problem, second.problem.sizes.over({}))));
   CHECK(second.problem.scale == first.problem.scale);
+  CHECK(second.problem.softcap == first.problem.softcap);
+  CHECK(flash::to_string(second.problem.window) == "3,-1");
   CHECK(second.problem.seed == 7);
   CHECK(second.problem.input == flash::InputKind::large);
 }

@@ -51,8 +51,8 @@ void forward_row(const Problem& p, const Inputs& in, int h, int i, Results<float
   const float log2e = 1.44269504f, c2 = p.scale * log2e;
   float m = -infinity, l = 0;
   std::vector<float> O(static_cast<std::size_t>(p.d), 0.0f);
-  for (int j0 = 0; j0 < p.visible_keys(i); j0 += Bc) {
-    const int count = std::min(Bc, p.visible_keys(i) - j0);
+  for (int j0 = 0; j0 < p.end_key(i); j0 += Bc) {
+    const int count = std::min(Bc, p.end_key(i) - j0);
     float P[Bc], largest = m;
     for (int j = 0; j < count; ++j) {
       P[j] = dot(&in.Q(0, h, i, 0), &in.K(0, h, j0 + j, 0), p.d);
@@ -77,8 +77,8 @@ void backward_row(const Problem& p, const Inputs& in, int h, int i, Results<floa
   const float log2e = 1.44269504f, c2 = p.scale * log2e, L2 = out.L(0, h, i, 0) * log2e;
   float D = 0;
   for (int c = p.d; c-- > 0;) D += in.dO(0, h, i, c) * out.O(0, h, i, c);
-  for (int j0 = 0; j0 < p.visible_keys(i); j0 += Bc) {
-    const int count = std::min(Bc, p.visible_keys(i) - j0);
+  for (int j0 = 0; j0 < p.end_key(i); j0 += Bc) {
+    const int count = std::min(Bc, p.end_key(i) - j0);
     float dS[Bc];
     for (int j = 0; j < count; ++j) {
       const float s = dot(&in.Q(0, h, i, 0), &in.K(0, h, j0 + j, 0), p.d);

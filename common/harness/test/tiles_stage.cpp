@@ -6,7 +6,7 @@ namespace flash {
 namespace {
 
 /// A thread per query; a barrier per tile of keys. Grid: (tiles of Br queries, H, B).
-__global__ void attention_kernel(Problem problem, Tiles tiles, float broken, Tensor<const float> Q_all,
+__global__ void attention_kernel(PlainProblem problem, Tiles tiles, float broken, Tensor<const float> Q_all,
                                  Tensor<const float> K_all, Tensor<const float> V_all, Tensor<float> O_all,
                                  Tensor<float> L_all) {
   const int b = blockIdx.z, h = blockIdx.y, i = blockIdx.x * blockDim.x + threadIdx.x;
