@@ -19,7 +19,7 @@
 
 #include "common/device/device.cuh"
 
-namespace flash::naive {
+namespace flash {
 namespace {
 
 // A warp is a row of the tile: 32 threads side by side read 32 neighbouring elements, one 128-byte line of HBM.
@@ -63,7 +63,7 @@ __device__ float tile_product(const Matrix<const float>& A, const Matrix<const f
 // ---- forward ---------------------------------------------------------------------------------------------------------------
 
 /// (1.1)  S = scale Q K^T + bias, masked    [Nq, d] x [d, Nk].  Grid: (tiles of keys, tiles of queries, B*H).
-__global__ void scores_kernel(PlainProblem problem, Tensor<const float> Q, Tensor<const float> K, Bias bias, Tensor<float> S) {
+__global__ void scores_kernel(Problem problem, Tensor<const float> Q, Tensor<const float> K, Bias bias, Tensor<float> S) {
   const int b = blockIdx.z / problem.H;
   const int h = blockIdx.z % problem.H;
   const int row0 = blockIdx.y * TILE;
@@ -75,7 +75,7 @@ __global__ void scores_kernel(PlainProblem problem, Tensor<const float> Q, Tenso
 }
 
 /// (1.2), (1.4)  A thread reads its row of S twice: once for the sum, once to normalise.  Grid: (blocks of rows, H, B).
-__global__ void softmax_kernel(PlainProblem problem, Tensor<const float> S_all, Tensor<float> P_all, Tensor<float> L_all) {
+__global__ void softmax_kernel(Problem problem, Tensor<const float> S_all, Tensor<float> P_all, Tensor<float> L_all) {
   const int b = blockIdx.z;
   const int h = blockIdx.y;
   const int i = blockIdx.x * ROWS_PER_BLOCK + threadIdx.x;
@@ -91,7 +91,7 @@ __global__ void softmax_kernel(PlainProblem problem, Tensor<const float> S_all, 
 }
 
 /// (1.3)  O = P V    [Nq, Nk] x [Nk, d].  Grid: (tiles of d, tiles of queries, B*H).
-__global__ void output_kernel(PlainProblem problem, Tensor<const float> P, Tensor<const float> V, Tensor<float> O) {
+__global__ void output_kernel(Problem problem, Tensor<const float> P, Tensor<const float> V, Tensor<float> O) {
   const int b = blockIdx.z / problem.H;
   const int h = blockIdx.z % problem.H;
   const int row0 = blockIdx.y * TILE;
@@ -105,7 +105,7 @@ __global__ void output_kernel(PlainProblem problem, Tensor<const float> P, Tenso
 // ---- backward --------------------------------------------------------------------------------------------------------------
 
 /// (1.11)  dP = dO V^T    [Nq, d] x [d, Nk]: differentiates O = P V by P.  Grid: (tiles of keys, tiles of queries, B*H).
-__global__ void dP_kernel(PlainProblem problem, Tensor<const float> dO, Tensor<const float> V, Tensor<float> dP) {
+__global__ void dP_kernel(Problem problem, Tensor<const float> dO, Tensor<const float> V, Tensor<float> dP) {
   const int b = blockIdx.z / problem.H;
   const int h = blockIdx.z % problem.H;
   const int row0 = blockIdx.y * TILE;
@@ -118,7 +118,7 @@ __global__ void dP_kernel(PlainProblem problem, Tensor<const float> dO, Tensor<c
 
 /// (1.12)  dS = P o (dP - rowsum(P o dP)): differentiates P = softmax(S). Masked pairs have P = 0, so dS = 0.
 /// A thread owns a row.  Grid: (blocks of rows, H, B).
-__global__ void dS_kernel(PlainProblem problem, Tensor<const float> P_all, Tensor<const float> dP_all, Tensor<float> dS_all) {
+__global__ void dS_kernel(Problem problem, Tensor<const float> P_all, Tensor<const float> dP_all, Tensor<float> dS_all) {
   const int b = blockIdx.z;
   const int h = blockIdx.y;
   const int i = blockIdx.x * ROWS_PER_BLOCK + threadIdx.x;
@@ -134,7 +134,7 @@ __global__ void dS_kernel(PlainProblem problem, Tensor<const float> P_all, Tenso
 
 /// (1.13)  dQ = scale dS K    [Nq, Nk] x [Nk, d]: differentiates S = scale Q K^T by Q.
 /// Grid: (tiles of d, tiles of queries, B*H).
-__global__ void dQ_kernel(PlainProblem problem, Tensor<const float> dS, Tensor<const float> K, Tensor<float> dQ) {
+__global__ void dQ_kernel(Problem problem, Tensor<const float> dS, Tensor<const float> K, Tensor<float> dQ) {
   const int b = blockIdx.z / problem.H;
   const int h = blockIdx.z % problem.H;
   const int row0 = blockIdx.y * TILE;
@@ -148,7 +148,7 @@ __global__ void dQ_kernel(PlainProblem problem, Tensor<const float> dS, Tensor<c
 /// The sum over a group's query heads of A^T X [Nk, Nq] x [Nq, d], times a factor: dV (1.10) with A = P, X = dO and factor 1;
 /// dK (1.14) with A = dS, X = Q and factor scale. The query heads of a group read one key/value head: their gradients add up.
 /// Grid: (tiles of d, tiles of keys, B*Hkv).
-__global__ void key_gradient_kernel(PlainProblem problem, float factor, Tensor<const float> A, Tensor<const float> X,
+__global__ void key_gradient_kernel(Problem problem, float factor, Tensor<const float> A, Tensor<const float> X,
                                     Tensor<float> dX) {
   const int b = blockIdx.z / problem.Hkv;
   const int kv_head = blockIdx.z % problem.Hkv;
@@ -176,41 +176,26 @@ LaunchShape row_per_thread(const Problem& p) {
   return {dim3(blocks_for(p.Nq, ROWS_PER_BLOCK), static_cast<unsigned>(p.H), static_cast<unsigned>(p.B)), dim3(ROWS_PER_BLOCK)};
 }
 
-void launch_softmax_and_output(const Attention& a) {
-  const Problem& p = a.problem;
-  const auto S = view<const float>(a.workspace("S")), V = view<const float>(a.V);
-  const auto P = a.workspace("P");
-  launch("softmax", row_per_thread(p), softmax_kernel, p, S, view<float>(P), view<float>(a.L));
-  launch("output", tiled(p.Nq, p.d, p.B * p.H), output_kernel, p, view<const float>(P), V, view<float>(a.O));
-}
-
 void forward(const Attention& a) {
   const Problem& p = a.problem;
-  launch("scores", tiled(p.Nq, p.Nk, p.B * p.H), scores_kernel, p, view<const float>(a.Q), view<const float>(a.K), bias_of(a),
-         view<float>(a.workspace("S")));
-  launch_softmax_and_output(a);
-}
-
-void launch_dV_and_dS(const Attention& a) {
-  const Problem& p = a.problem;
-  const auto V = view<const float>(a.V), dO = view<const float>(a.dO), P = view<const float>(a.workspace("P"));
-  const auto dP = a.workspace("dP");
-  launch("dV", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, 1.0f, P, dO, view<float>(a.dV));
-  launch("dP", tiled(p.Nq, p.Nk, p.B * p.H), dP_kernel, p, dO, V, view<float>(dP));
-  launch("dS", row_per_thread(p), dS_kernel, p, P, view<const float>(dP), view<float>(a.workspace("dS")));
-}
-
-void launch_dQ_and_dK(const Attention& a) {
-  const Problem& p = a.problem;
-  const auto Q = view<const float>(a.Q), K = view<const float>(a.K), dS = view<const float>(a.workspace("dS"));
-  launch("dQ", tiled(p.Nq, p.d, p.B * p.H), dQ_kernel, p, dS, K, view<float>(a.dQ));
-  launch("dK", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, p.scale, dS, Q, view<float>(a.dK));
+  const auto Q = view<const float>(a.Q), K = view<const float>(a.K), V = view<const float>(a.V);
+  const auto S = a.workspace("S"), P = a.workspace("P");
+  launch("scores", tiled(p.Nq, p.Nk, p.B * p.H), scores_kernel, p, Q, K, bias_of(a), view<float>(S));
+  launch("softmax", row_per_thread(p), softmax_kernel, p, view<const float>(S), view<float>(P), view<float>(a.L));
+  launch("output", tiled(p.Nq, p.d, p.B * p.H), output_kernel, p, view<const float>(P), V, view<float>(a.O));
 }
 
 /// Runs after forward(), which left P in its workspace.
 void backward(const Attention& a) {
-  launch_dV_and_dS(a);
-  launch_dQ_and_dK(a);
+  const Problem& p = a.problem;
+  const auto Q = view<const float>(a.Q), K = view<const float>(a.K), V = view<const float>(a.V), dO = view<const float>(a.dO);
+  const auto P = view<const float>(a.workspace("P"));
+  const auto dP = a.workspace("dP"), dS = a.workspace("dS");
+  launch("dV", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, 1.0f, P, dO, view<float>(a.dV));
+  launch("dP", tiled(p.Nq, p.Nk, p.B * p.H), dP_kernel, p, dO, V, view<float>(dP));
+  launch("dS", row_per_thread(p), dS_kernel, p, P, view<const float>(dP), view<float>(dS));
+  launch("dQ", tiled(p.Nq, p.d, p.B * p.H), dQ_kernel, p, view<const float>(dS), K, view<float>(a.dQ));
+  launch("dK", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, p.scale, view<const float>(dS), Q, view<float>(a.dK));
 }
 
 /// "" or why the grids of these kernels cannot hold a problem.
@@ -231,4 +216,4 @@ const Variant variant{.name = "naive",
                       .subtracts_max = false};
 
 }  // namespace
-}  // namespace flash::naive
+}  // namespace flash

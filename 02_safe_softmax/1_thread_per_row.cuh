@@ -23,7 +23,7 @@ namespace {
 constexpr int ROWS_PER_BLOCK = 128;  // one thread per row
 
 /// Grid: (blocks of rows, H, B).
-__global__ void softmax_kernel(PlainProblem problem, Tensor<const float> S_all, Tensor<float> P_all, Tensor<float> L_all) {
+__global__ void softmax_kernel(Problem problem, Tensor<const float> S_all, Tensor<float> P_all, Tensor<float> L_all) {
   const int b = blockIdx.z;
   const int h = blockIdx.y;
   const int i = blockIdx.x * ROWS_PER_BLOCK + threadIdx.x;

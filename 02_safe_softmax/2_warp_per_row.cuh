@@ -40,7 +40,7 @@ __device__ inline float warp_sum(float value) {
 }
 
 /// Grid: (blocks of rows, H, B). Block: (lanes, rows).
-__global__ void softmax_kernel(PlainProblem problem, Tensor<const float> S_all, Tensor<float> P_all, Tensor<float> L_all) {
+__global__ void softmax_kernel(Problem problem, Tensor<const float> S_all, Tensor<float> P_all, Tensor<float> L_all) {
   const int b = blockIdx.z;
   const int h = blockIdx.y;
   const int i = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;

@@ -35,7 +35,7 @@ __device__ inline RowStats extend(RowStats stats, float score) {
 }
 
 /// Grid: (blocks of rows, H, B).
-__global__ void softmax_kernel(PlainProblem problem, Tensor<const float> S_all, Tensor<float> P_all, Tensor<float> L_all) {
+__global__ void softmax_kernel(Problem problem, Tensor<const float> S_all, Tensor<float> P_all, Tensor<float> L_all) {
   const int b = blockIdx.z;
   const int h = blockIdx.y;
   const int i = blockIdx.x * ROWS_PER_BLOCK + threadIdx.x;

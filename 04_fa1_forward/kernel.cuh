@@ -103,7 +103,7 @@ __device__ void merge_output(const SharedMatrix<float>& O_smem, int row, RowStat
 /// Grid: B*H. Block: Br.
 template <int Width>
 __global__ void __launch_bounds__(MAX_ROWS, 1)
-    forward_kernel(PlainProblem problem, Tiles tiles, Tensor<const float> Q_all, Tensor<const float> K_all,
+    forward_kernel(Problem problem, Tiles tiles, Tensor<const float> Q_all, Tensor<const float> K_all,
                    Tensor<const float> V_all, Bias bias, Tensor<float> O_all, Tensor<float> l_all, Tensor<float> m_all,
                    Tensor<float> L_all, bool wide) {
   const int b = blockIdx.x / problem.H;

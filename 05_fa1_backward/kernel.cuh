@@ -115,7 +115,7 @@ __device__ float row_D(const SharedMatrix<float>& dO_smem, int row, const Matrix
 /// Phase A, a row of the Q tile:  dP = dO V^T (5.2),  P = exp(S - m)/l (5.7),  dS = P o (dP - D) (5.3).
 /// The row sees the first `visible` keys of the tile; `shift` is m, `inverse` is 1/l.
 template <int Width>
-__device__ void differentiate_row(const PlainProblem& problem, const Bias& bias, int b, int h, int i, int j0,
+__device__ void differentiate_row(const Problem& problem, const Bias& bias, int b, int h, int i, int j0,
                                   const SharedTiles& tiles, int row, int visible, float shift, float inverse, float D) {
   for (int j = 0; j < tiles.K.rows; j += GROUP) {
     float qk[GROUP] = {}, dP[GROUP] = {};
@@ -191,7 +191,7 @@ __device__ void add_to_key_gradient(const SharedMatrix<float>& dX, int j, float 
 
 template <int Width>
 __global__ void __launch_bounds__(MAX_ROWS, 1)
-    backward_kernel(PlainProblem problem, int Br, int Bc, Tensors all, Bias bias, bool wide) {
+    backward_kernel(Problem problem, int Br, int Bc, Tensors all, Bias bias, bool wide) {
   const int b = blockIdx.x / problem.Hkv, kv_head = blockIdx.x % problem.Hkv;
   const int first_head = kv_head * problem.group_size(), end_head = first_head + problem.group_size();
   const int row = threadIdx.x;

@@ -80,8 +80,8 @@ __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest) {
 
 template <class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    forward_kernel(PlainProblem problem, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<const float> V_all,
-                   Bias bias, Tensor<float> O_all, Tensor<float> L_all, bool wide) {
+    forward_kernel(Problem problem, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<const float> V_all, Bias bias,
+                   Tensor<float> O_all, Tensor<float> L_all, bool wide) {
   const int Tr = (problem.Nq + Shape::Br - 1) / Shape::Br;
   const int query0 = blockIdx.x % Tr * Shape::Br;
   const int h = blockIdx.x / Tr % problem.H, b = blockIdx.x / Tr / problem.H;

@@ -63,7 +63,7 @@ template <class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     forward_kernel(ScoreRule rule, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<const float> V_all,
                    Tensor<float> O_all, Tensor<float> L_all, bool wide) {
-  const PlainProblem& problem = rule.problem;
+  const Problem& problem = rule.problem;
   const int Tr = (problem.Nq + Shape::Br - 1) / Shape::Br;
   const int query0 = blockIdx.x % Tr * Shape::Br;
   const int h = blockIdx.x / Tr % problem.H, b = blockIdx.x / Tr / problem.H;

@@ -30,7 +30,7 @@ namespace {
 template <class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule, Tensors all, bool wide) {
   // Under a causal mask the first keys are visible to the most queries: their blocks start first.
-  const PlainProblem& problem = rule.problem;
+  const Problem& problem = rule.problem;
   const int heads = problem.B * problem.Hkv;
   const int b = blockIdx.x % heads / problem.Hkv, h_kv = blockIdx.x % heads % problem.Hkv;
   const int key0 = blockIdx.x / heads * Shape::Bc;
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule
 template <class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(ScoreRule rule, Tensors all, bool wide) {
   // Under a causal mask the last queries see the most keys: their blocks start first.
-  const PlainProblem& problem = rule.problem;
+  const Problem& problem = rule.problem;
   const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
   const int b = blockIdx.x % heads / problem.H, h = blockIdx.x % heads % problem.H;
   const int query0 = (problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads) * Shape::Br;

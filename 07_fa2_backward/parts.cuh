@@ -140,7 +140,7 @@ __device__ void store_dS(const SharedTiles& smem, Tile& dP) {
 /// (7.3)  D = rowsum(dO o O), one warp per query. clear_dQ: sets dQ to 0, for kernels that add to it.  Grid: (queries / warps
 /// per block) * B*H.
 __global__ void __launch_bounds__(2 * HALF)
-    prepare_kernel(PlainProblem problem, Tensor<const float> O_all, Tensor<const float> dO_all, Tensor<float> D_all,
+    prepare_kernel(Problem problem, Tensor<const float> O_all, Tensor<const float> dO_all, Tensor<float> D_all,
                    Tensor<float> dQ_all, bool clear_dQ) {
   const int heads = problem.B * problem.H;
   const int b = blockIdx.x % heads / problem.H, h = blockIdx.x % heads % problem.H;

@@ -68,7 +68,7 @@ template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     dk_dv_kernel(ScoreRule rule, BackwardTensors<T> all, int heads_at_once) {
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
-  const PlainProblem& problem = rule.problem;
+  const Problem& problem = rule.problem;
   // The first keys, visible to the most queries under a causal mask, start first.
   const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc * Shape::PARTS, problem.B * problem.Hkv, heads_at_once);
   const int key0 = order.tile / Shape::PARTS * Shape::Bc, part = order.tile % Shape::PARTS * Shape::COLS;
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
   // The tiles of dk_dv_kernel with their roles exchanged: the same shared memory.
   constexpr int QUERIES = Shape::Bc, KEYS = Shape::Br;
-  const PlainProblem& problem = rule.problem;
+  const Problem& problem = rule.problem;
   // The last queries, which see the most keys under a causal mask, start first.
   const BlockOrder order((problem.Nq + QUERIES - 1) / QUERIES, problem.B * problem.H, heads_at_once);
   const int query0 = (order.tiles_of_head - 1 - order.tile) * QUERIES, b = order.head / problem.H, h = order.head % problem.H;

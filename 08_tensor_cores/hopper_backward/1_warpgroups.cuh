@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> sum_all,
                     int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
-  const PlainProblem& problem = rule.problem;
+  const Problem& problem = rule.problem;
   const BackwardShared<T, Shape> shared;
   auto& bars = shared.barriers();
   const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);

@@ -50,7 +50,7 @@ constexpr int ALL_CONSUMERS = 1;
 
 /// One thread: loads K and V, then tiles of queries, each as soon as its buffer is empty.
 template <class T, class Shape>
-__device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const PlainProblem& problem,
+__device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
                         const Tensor<const float>& LD, const KeyWork<Shape>& work) {
   auto& bars = shared.barriers();
   shared.load_KV(maps, work.b, work.h_kv, work.key0);
@@ -65,7 +65,7 @@ __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMa
 
 /// One thread: adds tiles of dQ to their sum, each as soon as the consumers have stored it.
 template <class T, class Shape>
-__device__ void add(const BackwardShared<T, Shape>& shared, const PlainProblem& problem, const Tensor<float>& sum_all,
+__device__ void add(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& sum_all,
                     const KeyWork<Shape>& work) {
   auto& bars = shared.barriers();
   PipelineState<Shape::DQ_STAGES> state;
@@ -84,7 +84,7 @@ __device__ void add(const BackwardShared<T, Shape>& shared, const PlainProblem& 
 template <class T, class Shape>
 __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
                         const KeyWork<Shape>& work) {
-  const PlainProblem& problem = rule.problem;
+  const Problem& problem = rule.problem;
   auto& bars = shared.barriers();
   const int warp_key = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);

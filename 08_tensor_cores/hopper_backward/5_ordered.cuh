@@ -68,7 +68,7 @@ struct WorkFromTheEnd : KeyWork<Shape> {
 
 /// One thread: loads K and V, then tiles of queries, each as soon as its buffer is empty.
 template <class T, class Shape>
-__device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const PlainProblem& problem,
+__device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
                         const Tensor<const float>& LD, const WorkFromTheEnd<Shape>& work) {
   auto& bars = shared.barriers();
   shared.load_KV(maps, work.b, work.h_kv, work.key0);
@@ -93,7 +93,7 @@ __device__ inline void wait_for(int* turn, int tile) {
 /// One thread: adds every second tile of dQ to its sum, after the consumers have stored it and all previous tiles of keys have
 /// added.
 template <class T, class Shape>
-__device__ void add(const BackwardShared<T, Shape>& shared, const PlainProblem& problem, const Tensor<float>& sum_all,
+__device__ void add(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& sum_all,
                     const Tensor<int>& turns_all, const WorkFromTheEnd<Shape>& work, int stage) {
   constexpr int BYTES = 4 * Shape::Br * Shape::Width;
   auto& bars = shared.barriers();
@@ -127,7 +127,7 @@ __device__ void add(const BackwardShared<T, Shape>& shared, const PlainProblem& 
 template <class T, class Shape>
 __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
                         const WorkFromTheEnd<Shape>& work) {
-  const PlainProblem& problem = rule.problem;
+  const Problem& problem = rule.problem;
   auto& bars = shared.barriers();
   const int warp_key = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);

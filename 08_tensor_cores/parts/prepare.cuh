@@ -46,7 +46,7 @@ struct PartOfHead {
 /// Grid: B*H * parts.
 template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)
-    prepare_kernel(PlainProblem problem, Tensor<const T> O_all, Tensor<const T> dO_all, Tensor<const float> L_all,
+    prepare_kernel(Problem problem, Tensor<const T> O_all, Tensor<const T> dO_all, Tensor<const float> L_all,
                    Tensor<float> LD_all, Tensor<float> sum_all, bool clear_sum, bool wide) {
   constexpr int CHUNKS = Width / 8, LANES = CHUNKS == 12 ? 16 : CHUNKS, ROWS = PREPARE_THREADS / LANES;
   const PartOfHead is(problem.B * problem.H);
@@ -126,7 +126,7 @@ struct WarpGrid {
 /// order.
 template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)
-    convert_kernel(PlainProblem problem, Tensor<const float> sum_all, Tensor<T> dQ_all, bool wide) {
+    convert_kernel(Problem problem, Tensor<const float> sum_all, Tensor<T> dQ_all, bool wide) {
   constexpr int CHUNKS = Width / 8;
   const PartOfHead is(problem.B * problem.H);
   const int b = is.head / problem.H, h = is.head % problem.H;

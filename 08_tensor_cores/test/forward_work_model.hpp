@@ -17,7 +17,7 @@ namespace flash::tensor_test {
 inline constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
 
 /// d, padded to a width that is compiled.
-inline int width_of(const Variant& v, const Problem& p) {
+inline int width_of(const Variant& v, const FullProblem& p) {
   if (p.d > 128) return 256;
   if (!is_for_hopper(v)) return (p.d + 31) / 32 * 32;
   return p.d <= 64 ? 64 : p.d <= 80 ? 80 : p.d <= 96 ? 96 : 128;
@@ -32,7 +32,7 @@ struct Work {
 /// Scaled and biased scores, masked. Rows beyond the last query have Q = 0, and no bias but ALiBi.
 class Scores {
  public:
-  Scores(const Problem& p, const Inputs& inputs) : p_(p), inputs_(inputs) {
+  Scores(const FullProblem& p, const Inputs& inputs) : p_(p), inputs_(inputs) {
     for (int b = 0; b < p.B; ++b) {
       for (int h = 0; h < p.H; ++h) {
         for (int i = 0; i < p.Nq; ++i) {
@@ -58,7 +58,7 @@ class Scores {
   }
 
  private:
-  const Problem& p_;
+  const FullProblem& p_;
   const Inputs& inputs_;
   std::vector<double> dots_;  // [B, H, Nq, Nk]
 };
@@ -116,7 +116,8 @@ class Maximum {
 
 /// Adds the work of a tile of Q of one head, which begins at row0. score(i, j): of that head.
 template <class Score>
-void add_work_of_tile(Work& work, const Variant& v, const Problem& p, const Score& score, int row0, const TileChoice& choice) {
+void add_work_of_tile(Work& work, const Variant& v, const FullProblem& p, const Score& score, int row0,
+                      const TileChoice& choice) {
   const int Br = choice.tiles.Br, Bc = choice.tiles.Bc;
   const int warps = is_specialized(v) ? Br / 16 : choice.threads / 32, rows = Br / warps;
   const auto tiles_seen = [&](int first, int end) {
@@ -144,7 +145,7 @@ void add_work_of_tile(Work& work, const Variant& v, const Problem& p, const Scor
   }
 }
 
-inline Work work_of(const Variant& v, const Problem& p, const Scores& scores, const TileChoice& choice) {
+inline Work work_of(const Variant& v, const FullProblem& p, const Scores& scores, const TileChoice& choice) {
   Work work;
   for (int b = 0; b < p.B; ++b) {
     for (int h = 0; h < p.H; ++h) {

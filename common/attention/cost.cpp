@@ -6,7 +6,7 @@
 
 namespace flash {
 
-std::int64_t visible_pairs(const Problem& p) {
+std::int64_t visible_pairs(const FullProblem& p) {
   const std::int64_t Nq = p.Nq, Nk = p.Nk;
   if (!p.window.is_open()) {
     std::int64_t pairs = 0;
@@ -20,7 +20,7 @@ std::int64_t visible_pairs(const Problem& p) {
   return rows * Nk - rows * (rows - 1) / 2;
 }
 
-Visits visits(const Problem& p, const Tiles& t) {
+Visits visits(const FullProblem& p, const Tiles& t) {
   Visits sum;
   for (int i = 0; i < p.Nq; i += t.Br) {
     const int rows = std::min(t.Br, p.Nq - i);
@@ -41,7 +41,7 @@ Visits visits(const Problem& p, const Tiles& t) {
   return sum;
 }
 
-double flops(const Problem& p, Pass pass) {
+double flops(const FullProblem& p, Pass pass) {
   // One product over all visible pairs: a multiplication and an addition for each of the d components.
   const double product = 2.0 * p.B * p.H * static_cast<double>(visible_pairs(p)) * p.d;
   const double products = pass == Pass::forward ? 2   // S = Q K^T, O = P V
@@ -49,7 +49,7 @@ double flops(const Problem& p, Pass pass) {
   return products * product;
 }
 
-double compulsory_bytes(const Problem& p, Pass pass) {
+double compulsory_bytes(const FullProblem& p, Pass pass) {
   const auto elements = [](const std::array<std::int64_t, 4>& shape) {
     return static_cast<double>(shape[0] * shape[1] * shape[2] * shape[3]);
   };

@@ -41,11 +41,11 @@ constexpr Features every_bias = Features::vector_bias | Features::matrix_bias | 
 constexpr Features every_kernel_takes = Features::causal | every_bias | Features::shared_heads | Features::unequal_lengths |
                                         Features::bnhd | Features::packed_qkv | Features::packed_kv;
 
-/// What Problem adds to PlainProblem.
+/// What FullProblem adds to Problem.
 constexpr Features all_options = Features::window | Features::softcap;
 
 /// What the problem has of them.
-Features features_of(const Problem&);
+Features features_of(const FullProblem&);
 
 /// As on the command line: {"--causal", "--bias alibi"}.
 std::vector<std::string> names_of(Features);

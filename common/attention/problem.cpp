@@ -75,7 +75,7 @@ std::string set_sizes(Problem& problem, const RequestedSizes& sizes) {
   return "";
 }
 
-std::string check_options(const Problem& p) {
+std::string check_options(const FullProblem& p) {
   for (const int bound : {p.window.left, p.window.right}) {
     if (bound < Window::open || bound > largest_window) {
       return "--window is '" + to_string(p.window) + "'; allowed: left,right, each -1 for no bound, or 0 to 2^30-1";
@@ -133,7 +133,7 @@ const char* to_string(BiasKind bias) {
 
 std::string to_string(const Window& window) { return std::to_string(window.left) + "," + std::to_string(window.right); }
 
-std::string describe(const Problem& p) {
+std::string describe(const FullProblem& p) {
   std::string line = "B=" + std::to_string(p.B) + " H=" + std::to_string(p.H) + " Hkv=" + std::to_string(p.Hkv) +
                      " Nq=" + std::to_string(p.Nq) + " Nk=" + std::to_string(p.Nk) + " d=" + std::to_string(p.d);
   if (p.scale != default_scale(p.d)) {

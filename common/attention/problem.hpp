@@ -21,9 +21,9 @@ enum class Dtype { fp32, fp16, bf16 };
 enum class Layout { bhnd, bnhd, qkv, kv };
 enum class BiasKind { none, vector, matrix, alibi };
 
-/// Shape and options of one attention problem, as all kernels know them. Kernels take it by value: a further member would change the code
-/// of every one of them, so what only some kernels know is in Problem.
-struct PlainProblem {
+/// Shape and options of one attention problem, as all kernels know them. Valid once set_sizes() has accepted its sizes; kernels trust it.
+/// They take it by value: a further member would change the code of every one of them, so what only some kernels know is in FullProblem.
+struct Problem {
   int B = 1;     ///< batch
   int H = 2;     ///< query heads
   int Hkv = 2;   ///< key/value heads; H is a multiple of it (MHA, GQA, MQA)
@@ -74,13 +74,13 @@ struct Window {
   FLASH_HOST_DEVICE bool is_open() const { return left == open && right == open; }
 };
 
-/// A problem with all its options. Valid once set_sizes() has accepted its sizes; kernels trust it. A kernel that knows these options is
-/// compiled twice, for this type and for PlainProblem, so that a run without them executes the code that it always did.
-struct Problem : PlainProblem {
+/// A problem with all its options, as the host and the reference see it. A kernel that knows these options is compiled twice, for this
+/// type and for Problem, so that a run without them executes the code that it always did.
+struct FullProblem : Problem {
   Window window;
   float softcap = 0.0f;  ///< c > 0: scaled scores s become c tanh(s / c), before the bias and the mask; 0: they stay
 
-  /// Without these options a kernel for a PlainProblem computes the same.
+  /// Without these options a kernel for a Problem computes the same.
   bool is_plain() const { return window.is_open() && softcap == 0.0f; }
 
   // In place of the functions of the same name.
@@ -115,7 +115,7 @@ std::string set_sizes(Problem& problem, const RequestedSizes& sizes);
 
 /// "" or why these can be no options: bounds of a window are Window::open or 0..2^30-1, a softcap is 0 or a positive finite number whose
 /// inverse is finite too.
-std::string check_options(const Problem&);
+std::string check_options(const FullProblem&);
 
 /// 1/sqrt(d): keeps the variance of q.k at 1 when the components of q and k have variance 1.
 float default_scale(int d);
@@ -128,7 +128,7 @@ std::string to_string(const Window&);  ///< "1024,0"
 
 /// One line for reports and messages: "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 causal fp32 bhnd bias=none". A bias comes with its
 /// shape; a scale only if it is not the default, a window and a softcap only if there are any.
-std::string describe(const Problem&);
+std::string describe(const FullProblem&);
 
 /// Bytes of one element.
 FLASH_HOST_DEVICE constexpr std::int64_t size_of(Dtype dtype) { return dtype == Dtype::fp32 ? 4 : 2; }

@@ -7,7 +7,7 @@
 namespace flash {
 
 TEST_CASE("visible pairs and visible keys agree with the mask, counted one by one") {
-  Problem p;
+  FullProblem p;
   for (const bool causal : {false, true}) {
     p.causal = causal;
     for (p.Nq = 1; p.Nq <= 9; ++p.Nq) {
@@ -30,7 +30,7 @@ TEST_CASE("visible pairs and visible keys agree with the mask, counted one by on
 }
 
 TEST_CASE("a window: bounds, pairs and visited tiles agree with its definition, pair by pair") {
-  Problem p;
+  FullProblem p;
   for (const bool causal : {false, true}) {
     p.causal = causal;
     for (const auto [left, right] :
@@ -73,7 +73,7 @@ TEST_CASE("a window: bounds, pairs and visited tiles agree with its definition, 
 }
 
 TEST_CASE("FLOPs: 4 B H Nq Nk d forward, 2.5 times that backward, the true pairs under a causal mask") {
-  Problem p;
+  FullProblem p;
   p.B = 2;
   p.H = 3;
   p.Hkv = 1;
@@ -90,7 +90,7 @@ TEST_CASE("FLOPs: 4 B H Nq Nk d forward, 2.5 times that backward, the true pairs
 }
 
 TEST_CASE("compulsory bytes: each input read once, each output written once") {
-  Problem p;
+  FullProblem p;
   p.B = 2;
   p.H = 4;
   p.Hkv = 2;

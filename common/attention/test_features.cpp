@@ -7,10 +7,10 @@
 namespace flash {
 namespace {
 
-Problem plain() { return {}; }
+FullProblem plain() { return {}; }
 
-Problem everything() {
-  Problem p;
+FullProblem everything() {
+  FullProblem p;
   p.H = 4;
   p.Nk = 64;
   p.causal = true;
@@ -31,7 +31,7 @@ TEST_CASE("features: what a problem has beyond the plain one") {
 
 TEST_CASE("features: a window and a softcap are refused by kernels that do not say that they know them") {
   Variant variant{.name = "test", .idea = "", .forward = nullptr};
-  Problem p = plain();
+  FullProblem p = plain();
   p.window = {5, 0};
   p.softcap = 30.0f;
   CHECK(features_of(p) == all_options);

@@ -11,7 +11,7 @@
 namespace flash {
 
 TEST_CASE("set_sizes takes every valid size") {
-  Problem p;
+  FullProblem p;
   CHECK(set_sizes(p, {.batch = 3, .heads = 6, .kv_heads = 2, .seq_q = 7, .seq_k = 11, .head_dim = 59}) == "");
   CHECK(p.B == 3);
   CHECK(p.H == 6);
@@ -71,20 +71,20 @@ TEST_CASE("set_sizes says in one line what was given and what is allowed, and le
        "included, must stay below 2^62 bytes"},
   };
   for (const Case& test : cases) {
-    Problem p;
+    FullProblem p;
     p.layout = test.layout;
     CHECK(set_sizes(p, test.sizes) == test.error);
-    CHECK(p.B == Problem{}.B);
-    CHECK(p.H == Problem{}.H);
-    CHECK(p.Hkv == Problem{}.Hkv);
-    CHECK(p.Nq == Problem{}.Nq);
-    CHECK(p.Nk == Problem{}.Nk);
-    CHECK(p.d == Problem{}.d);
+    CHECK(p.B == FullProblem{}.B);
+    CHECK(p.H == FullProblem{}.H);
+    CHECK(p.Hkv == FullProblem{}.Hkv);
+    CHECK(p.Nq == FullProblem{}.Nq);
+    CHECK(p.Nk == FullProblem{}.Nk);
+    CHECK(p.d == FullProblem{}.d);
   }
 }
 
 TEST_CASE("the largest sizes keep the mask within an int") {
-  Problem p;
+  FullProblem p;
   p.causal = true;
   p.Nq = 1;
   p.Nk = 1 << 30;
@@ -97,7 +97,7 @@ TEST_CASE("the largest sizes keep the mask within an int") {
 }
 
 TEST_CASE("the widest window keeps its ends within an int") {
-  Problem p;
+  FullProblem p;
   p.Nq = p.Nk = 1 << 30;
   p.window = {(1 << 30) - 1, (1 << 30) - 1};
   REQUIRE(check_options(p) == "");
@@ -108,7 +108,7 @@ TEST_CASE("the widest window keeps its ends within an int") {
 }
 
 TEST_CASE("windows and softcaps that are none are refused in one line") {
-  Problem p;
+  FullProblem p;
   for (const Window window : {Window{-2, 0}, Window{0, -2}, Window{1 << 30, 0}}) {
     p.window = window;
     CHECK(check_options(p) ==
@@ -126,7 +126,7 @@ TEST_CASE("windows and softcaps that are none are refused in one line") {
 }
 
 TEST_CASE("query heads read the key/value head of their group") {
-  Problem p;
+  FullProblem p;
   p.H = 6;
   p.Hkv = 2;
   CHECK(p.group_size() == 3);
@@ -135,7 +135,7 @@ TEST_CASE("query heads read the key/value head of their group") {
 }
 
 TEST_CASE("a problem describes itself in one line") {
-  Problem p;
+  FullProblem p;
   CHECK(describe(p) == "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 fp32 bhnd bias=none");
   p.causal = true;
   p.scale = 0.5f;

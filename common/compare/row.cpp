@@ -70,7 +70,7 @@ std::optional<double> Row::number(const std::string& path) const {
   return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
 }
 
-Problem Row::problem() const {
+FullProblem Row::problem() const {
   try {
     const Json& given = json.at("problem");
     const auto text = [&](const char* name) { return given.at(name).get<std::string>(); };

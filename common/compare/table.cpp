@@ -142,7 +142,7 @@ Shown columns_of(const Group& rows, std::size_t width, std::set<std::string>& le
 
 /// Which problem, where, and what the columns count.
 std::string heading_of(const Row& first) {
-  const Problem problem = first.problem();
+  const FullProblem problem = first.problem();
   std::string text = std::string(to_string(first.pass())) + ", " + describe(problem) + "\n";
   if (first.backend() == Backend::gpu) {
     text += wrapped("on " + first.device_name() +

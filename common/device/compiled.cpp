@@ -31,12 +31,11 @@ double estimated_time(const CompiledShape& shape, const Problem& p, Pass pass, i
   const int tiles = static_cast<int>(blocks_for(forward ? p.Nq : p.Nk, rows));
   const double heads = static_cast<double>(p.B) * (forward ? p.H : p.Hkv);
   double all = 0, longest = 0;
-  const bool masked = p.causal || !p.window.is_open();
-  for (int tile = 0; tile < (masked ? tiles : 1); ++tile) {  // without a mask all are alike
-    const int first = static_cast<int>(std::int64_t{tile} * rows);
-    const int last = static_cast<int>(std::min<std::int64_t>(std::int64_t{first} + rows, forward ? p.Nq : p.Nk)) - 1;
-    const int seen =
-        forward ? p.end_key(last) - p.first_key(first, step) : std::max(0, p.end_query(last) - p.first_query(first));
+  for (int tile = 0; tile < (p.causal ? tiles : 1); ++tile) {  // without a mask all are alike
+    const std::int64_t first = std::int64_t{tile} * rows;
+    const int seen = forward    ? p.visible_keys(static_cast<int>(std::min<std::int64_t>(first + rows, p.Nq)) - 1)
+                     : p.causal ? static_cast<int>(std::clamp<std::int64_t>(p.Nk - first, 0, p.Nq))
+                                : p.Nq;
     const double loop = static_cast<double>(blocks_for(seen, step)) * step * (forward ? 1 : p.group_size());
     all += heads * rows * (loop + start);
     longest = std::max(longest, rows * (loop + start));
@@ -44,7 +43,7 @@ double estimated_time(const CompiledShape& shape, const Problem& p, Pass pass, i
   // A multiprocessor with fewer blocks than fit is slower: latencies are hidden less well. Measured with two and three that fit.
   const int fit = shape.per_sm;
   const auto speed_with = [&](int blocks) { return shape.speed * blocks / (blocks + 2) * (fit + 2) / fit; };
-  if (masked) return std::max(all / multiprocessors / shape.speed, longest / speed_with(1));
+  if (p.causal) return std::max(all / multiprocessors / shape.speed, longest / speed_with(1));
   const auto blocks = static_cast<std::int64_t>(tiles * heads);
   const auto per_multiprocessor = static_cast<int>((blocks + multiprocessors - 1) / multiprocessors);
   const int rest = per_multiprocessor % fit;

@@ -46,7 +46,7 @@ __device__ float tile_product(const Matrix<const float>& A, const Matrix<const f
 }
 
 /// (1.1)  S = scale Q K^T + bias, masked    [Nq, d] x [d, Nk].  Grid: (tiles of keys, tiles of queries, B*H).
-__global__ void scores_kernel(PlainProblem problem, Tensor<const float> Q, Tensor<const float> K, Bias bias, Tensor<float> S) {
+__global__ void scores_kernel(Problem problem, Tensor<const float> Q, Tensor<const float> K, Bias bias, Tensor<float> S) {
   const int b = blockIdx.z / problem.H;
   const int h = blockIdx.z % problem.H;
   const int row0 = blockIdx.y * TILE;
@@ -58,7 +58,7 @@ __global__ void scores_kernel(PlainProblem problem, Tensor<const float> Q, Tenso
 }
 
 /// (1.3)  O = P V    [Nq, Nk] x [Nk, d].  Grid: (tiles of d, tiles of queries, B*H).
-__global__ void output_kernel(PlainProblem problem, Tensor<const float> P, Tensor<const float> V, Tensor<float> O) {
+__global__ void output_kernel(Problem problem, Tensor<const float> P, Tensor<const float> V, Tensor<float> O) {
   const int b = blockIdx.z / problem.H;
   const int h = blockIdx.z % problem.H;
   const int row0 = blockIdx.y * TILE;

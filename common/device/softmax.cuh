@@ -12,10 +12,10 @@ namespace {
 
 constexpr float LOG2_E = 1.44269504f;
 
-/// How products become scores: scale Q K^T + bias, masked; for a Problem also capped, and seen through a window. Made on the host.
+/// How products become scores: scale Q K^T + bias, masked; for a FullProblem also capped, and seen through a window. Made on the host.
 template <class SomeProblem>
 struct ScoreRuleFor {
-  static constexpr bool OPTIONS = std::is_same_v<SomeProblem, Problem>;
+  static constexpr bool OPTIONS = std::is_same_v<SomeProblem, FullProblem>;
   SomeProblem problem;
   Bias bias;
   bool scale_first;  ///< apply() scales the scores; otherwise `factor` becomes part of the exponent
@@ -99,19 +99,19 @@ struct ScoreRuleFor {
 };
 
 /// For a kernel that knows no options, or runs without any; and for one that runs with them.
-using ScoreRule = ScoreRuleFor<PlainProblem>;
-using OptionsRule = ScoreRuleFor<Problem>;
+using ScoreRule = ScoreRuleFor<Problem>;
+using OptionsRule = ScoreRuleFor<FullProblem>;
 
 /// Whether scores are scaled before the maximum is taken: with a bias, which is added to scaled scores, and with a softcap; with a scale
 /// that is not positive, which would turn the maximum into a minimum; and with a scale whose product with log2 e might overflow.
-inline bool scales_first(const Problem& p) {
+inline bool scales_first(const FullProblem& p) {
   return p.bias != BiasKind::none || p.softcap != 0.0f || !(p.scale > 0.0f && p.scale < 1e30f);
 }
 
 /// The rule for a run.
 template <class Rule = ScoreRule>
 Rule score_rule(const Attention& a, bool always_scale_first = false) {
-  const Problem& p = a.problem;
+  const FullProblem& p = a.problem;
   const bool scale_first = always_scale_first || scales_first(p);
   return {p, bias_of(a), scale_first, scale_first ? 1.0f : p.scale};
 }

@@ -13,7 +13,7 @@ namespace {
 
 /// "" if the program belongs to no stage.
 std::string command_for(const LastRun& run) {
-  const Problem& p = run.problem;
+  const FullProblem& p = run.problem;
   const std::string file = variants().front().file, stage = file.substr(0, file.find('_'));
   if (stage.empty()) return "";
   ProblemOptions options{.sizes = {},

@@ -4,7 +4,7 @@
 namespace flash {
 namespace {
 
-__global__ void wrong_kernel(PlainProblem problem, Tensor<const float> Q, Tensor<float> O) {
+__global__ void wrong_kernel(Problem problem, Tensor<const float> Q, Tensor<float> O) {
   O.head(0, 0)(0, 0) = Q.head(0, 0)(problem.Nq == 33 ? problem.Nq : 0, 0);
 }
 

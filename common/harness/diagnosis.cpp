@@ -86,15 +86,15 @@ Unwritten unwritten_of(const TensorRef& t) {
 }
 
 /// "" or which other problem the results solve: that without the scale, say.
-std::string solved_instead(const Problem& p, const Inputs& inputs, const Results<float>& got, const Sample& sample) {
-  Problem unscaled = p, scaled_twice = p, unmasked = p, unbiased = p, wide = p, uncapped = p;
+std::string solved_instead(const FullProblem& p, const Inputs& inputs, const Results<float>& got, const Sample& sample) {
+  FullProblem unscaled = p, scaled_twice = p, unmasked = p, unbiased = p, wide = p, uncapped = p;
   unscaled.scale = 1.0f;
   scaled_twice.scale = p.scale * p.scale;
   unmasked.causal = false;
   unbiased.bias = BiasKind::none;
   wide.window = {};
   uncapped.softcap = 0.0f;
-  const auto solve = [&](const Problem& other) { return check_results(other, inputs, Pass::forward, got, sample).passed; };
+  const auto solve = [&](const FullProblem& other) { return check_results(other, inputs, Pass::forward, got, sample).passed; };
   if (p.scale != 1.0f && solve(unscaled)) return "o and lse are right for scale = 1: the scores are not multiplied by scale";
   if (p.scale != 1.0f && solve(scaled_twice))
     return "o and lse are right for scale squared: the scores are multiplied by scale twice";

@@ -9,7 +9,7 @@ namespace flash {
 namespace {
 
 /// Infinite or NaN if fp32 cannot hold it. Absent if the row sees no key.
-std::optional<float> largest_score_of(const Problem& p, const Inputs& inputs, const Worst& at) {
+std::optional<float> largest_score_of(const FullProblem& p, const Inputs& inputs, const Worst& at) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   const std::vector<float> scores = scores_in_fp32(p, inputs, at.b, at.h, at.row);
   std::optional<float> largest;
@@ -25,7 +25,7 @@ std::optional<float> largest_score_of(const Problem& p, const Inputs& inputs, co
 
 }  // namespace
 
-std::optional<float> explaining_score(const Variant& variant, const Problem& p, const Inputs& inputs,
+std::optional<float> explaining_score(const Variant& variant, const FullProblem& p, const Inputs& inputs,
                                       const CheckReport& check) {
   for (const TensorCheck& tensor : check.tensors) {
     if (tensor.passed || (tensor.tensor != "o" && tensor.tensor != "lse")) continue;
@@ -39,7 +39,7 @@ std::optional<float> explaining_score(const Variant& variant, const Problem& p, 
   return std::nullopt;
 }
 
-std::string only_empty_rows_wrong(const Problem& p, const Inputs& inputs, Pass pass, const Results<float>& got) {
+std::string only_empty_rows_wrong(const FullProblem& p, const Inputs& inputs, Pass pass, const Results<float>& got) {
   int empty = 0;
   while (empty < p.Nq && p.end_key(empty) == p.first_key(empty)) ++empty;
   if (empty == 0 || !choose_sample(p, pass, /*seed=*/1).whole) return "";

@@ -29,7 +29,7 @@ inline nlohmann::ordered_json device_json(const DeviceInfo& device) {
 }
 
 /// Sizes and options in the order of the reports, a window and a softcap only if there are any; which inputs it is solved for is to follow.
-inline nlohmann::ordered_json problem_json(const Problem& p) {
+inline nlohmann::ordered_json problem_json(const FullProblem& p) {
   nlohmann::ordered_json json{{"batch", p.B},
                               {"heads", p.H},
                               {"kv_heads", p.Hkv},

@@ -103,8 +103,8 @@ void check_contradictions(const ProblemOptions& options) {
   }
 }
 
-Problem make_problem(const ProblemOptions& options, const RequestedSizes& sizes) {
-  Problem problem;
+FullProblem make_problem(const ProblemOptions& options, const RequestedSizes& sizes) {
+  FullProblem problem;
   problem.causal = options.causal;
   problem.window = options.window;
   problem.softcap = options.softcap;

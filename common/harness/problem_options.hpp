@@ -50,7 +50,7 @@ void add_problem_options(CLI::App& app, ProblemOptions& options, const Requested
 void check_contradictions(const ProblemOptions& options);
 
 /// The problem, validated. UsageError: one line that says what was given and what is allowed.
-Problem make_problem(const ProblemOptions& options, const RequestedSizes& sizes);
+FullProblem make_problem(const ProblemOptions& options, const RequestedSizes& sizes);
 
 /// The options as command-line arguments with every size spelled out, to hand a problem on to another program.
 std::vector<std::string> to_arguments(const ProblemOptions& options, const RequestedSizes& sizes);

@@ -49,7 +49,7 @@ int alike(const Eigen::Ref<const RowVector>& P) {
 Matrix product(const Eigen::Ref<const Matrix>& A, const Eigen::Ref<const Matrix>& B) { return A * B; }
 
 template <class T>
-Head<T>::Head(const Problem& p, const InputsOf<T>& in, int batch, int head)
+Head<T>::Head(const FullProblem& p, const InputsOf<T>& in, int batch, int head)
     : problem(p),
       inputs(in),
       b(batch),
@@ -85,7 +85,7 @@ RowVector Head<T>::bias_row(int i) const {
 
 template <class T>
 Forward forward(const Head<T>& head, const std::vector<int>& queries) {
-  const Problem& problem = head.problem;
+  const FullProblem& problem = head.problem;
   const double scale = problem.scale;
   const Matrix Q = take_rows(head.Q, queries);
 
@@ -153,13 +153,13 @@ ScoreGradient score_gradient(const Matrix& P, const Matrix& slope, const Matrix&
   return result;
 }
 
-Vector D_errors(const Problem& problem, const Matrix& dO, const Forward& forward) {
+Vector D_errors(const FullProblem& problem, const Matrix& dO, const Forward& forward) {
   const Vector scores = unit_32(problem.dtype) * (1 + forward.score_terms.array().min(hopeless_score));
   return (scores + forward.sum_errors).array() * dO.rowwise().norm().array() * forward.O.rowwise().norm().array() +
          unit_16(problem.dtype) * dO.cwiseProduct(forward.O).rowwise().norm().array();
 }
 
-RowTerms query_terms(const Problem& problem, const Matrix& P, const ScoreGradient& gradient, const Vector& D_errors,
+RowTerms query_terms(const FullProblem& problem, const Matrix& P, const ScoreGradient& gradient, const Vector& D_errors,
                      const Matrix& K) {
   // dQ_i = scale sum_j P_ij (dP_ij - D_i) k_j: an error of D_i comes with the mean of the keys, which is small unless they are alike.
   const Matrix mean_key = product(P, K);
@@ -168,7 +168,7 @@ RowTerms query_terms(const Problem& problem, const Matrix& P, const ScoreGradien
           scale * mean_key.cwiseAbs().rowwise().maxCoeff().cwiseProduct(D_errors)};
 }
 
-RowTerms key_terms(const Problem& problem, const Matrix& P, const ScoreGradient& gradient, const Vector& D_errors,
+RowTerms key_terms(const FullProblem& problem, const Matrix& P, const ScoreGradient& gradient, const Vector& D_errors,
                    const Matrix& Q) {
   // dK_j = scale sum_i P_ij (dP_ij - D_i) q_i
   const double scale = std::abs(static_cast<double>(problem.scale));
@@ -184,7 +184,7 @@ Matrix take_columns(const Matrix& matrix, const std::vector<int>& columns) {
   return matrix.size() == 0 ? Matrix() : Matrix(matrix(Eigen::all, columns));
 }
 
-std::vector<std::vector<int>> query_blocks(const Problem& problem, const std::vector<int>& queries) {
+std::vector<std::vector<int>> query_blocks(const FullProblem& problem, const std::vector<int>& queries) {
   const std::ptrdiff_t rows = std::clamp((1 << 20) / problem.Nk, 4, 256);
   std::vector<std::vector<int>> blocks;
   for (auto first = queries.begin(); first != queries.end();) {

@@ -53,12 +53,12 @@ constexpr double hopeless_score = 1 << 27;
 /// One batch and query head with the key/value head that it reads. Refers to `inputs`, which must outlive it.
 template <class T>
 struct Head {
-  Head(const Problem&, const InputsOf<T>&, int b, int h);
+  Head(const FullProblem&, const InputsOf<T>&, int b, int h);
 
   /// What is added to the scaled scores of query i: [1, Nk].
   RowVector bias_row(int i) const;
 
-  const Problem& problem;
+  const FullProblem& problem;
   const InputsOf<T>& inputs;
   int b, h;
   Matrix Q, dO;      // [Nq, d]; dO is empty in a forward pass
@@ -93,14 +93,14 @@ ScoreGradient score_gradient(const Matrix& P, const Matrix& slope, const Matrix&
 
 /// By how much each D_i = dO_i . O_i may be off: [rows]. O_i is off by as much as its softmax, in all its components alike, since they
 /// share one sum of weights; and is rounded to 16 bits, each component by itself.
-Vector D_errors(const Problem&, const Matrix& dO, const Forward&);
+Vector D_errors(const FullProblem&, const Matrix& dO, const Forward&);
 
 /// The terms of a block of rows: of its queries (all keys in the columns), and what the block adds to those of its keys.
 struct RowTerms {
   Vector dP, P2, dS2, D;
 };
-RowTerms query_terms(const Problem&, const Matrix& P, const ScoreGradient&, const Vector& D_errors, const Matrix& K);
-RowTerms key_terms(const Problem&, const Matrix& P, const ScoreGradient&, const Vector& D_errors, const Matrix& Q);
+RowTerms query_terms(const FullProblem&, const Matrix& P, const ScoreGradient&, const Vector& D_errors, const Matrix& K);
+RowTerms key_terms(const FullProblem&, const Matrix& P, const ScoreGradient&, const Vector& D_errors, const Matrix& Q);
 
 /// The chosen rows of a matrix, in that order; the chosen columns.
 /// Of an empty matrix: nothing.
@@ -108,6 +108,6 @@ Matrix take_rows(const Matrix&, const std::vector<int>& rows);
 Matrix take_columns(const Matrix&, const std::vector<int>& columns);
 
 /// Some queries in blocks, in their order, small enough that a few matrices [rows, Nk] take some ten megabytes.
-std::vector<std::vector<int>> query_blocks(const Problem&, const std::vector<int>& queries);
+std::vector<std::vector<int>> query_blocks(const FullProblem&, const std::vector<int>& queries);
 
 }  // namespace flash::exact

@@ -29,7 +29,7 @@ std::vector<float> dots(const float* x, const std::vector<float>& M_T, std::size
 /// S_ij = scale * q_i . k_j, capped, + bias_ij, or -inf where the mask hides the key. `scale_first`: (scale * q_i) . k_j. With all components
 /// alike one of the two may be exact and the other far off, by errors that do not cancel: a kernel may do either, in each pass.
 /// `slopes`: also that of the softcap for each, unless null.
-std::vector<float> scores(const Problem& p, const Inputs& inputs, const Keys& keys, int b, int h, int i, bool scale_first,
+std::vector<float> scores(const FullProblem& p, const Inputs& inputs, const Keys& keys, int b, int h, int i, bool scale_first,
                           std::vector<float>* slopes = nullptr) {
   const float* const q = &inputs.Q(b, h, i, 0);
   std::vector<float> factor(q, q + p.d);
@@ -62,7 +62,7 @@ void weighted_sum(const std::vector<float>& weights, const std::vector<float>& M
 
 }  // namespace
 
-Keys::Keys(const Problem& p, const Inputs& inputs, int b, int kv_head, const std::vector<int>& numbers) : rows(numbers) {
+Keys::Keys(const FullProblem& p, const Inputs& inputs, int b, int kv_head, const std::vector<int>& numbers) : rows(numbers) {
   const std::size_t d = static_cast<std::size_t>(p.d);
   K.resize(rows.size() * d);
   V = K_T = V_T = K;
@@ -80,7 +80,7 @@ std::vector<int> all_rows(int count) {
   return rows;
 }
 
-void forward(const Problem& p, const Inputs& inputs, const Keys& keys, int b, int h, int i, float* O, float& L) {
+void forward(const FullProblem& p, const Inputs& inputs, const Keys& keys, int b, int h, int i, float* O, float& L) {
   const std::size_t d = static_cast<std::size_t>(p.d);
   std::vector<float> P = scores(p, inputs, keys, b, h, i, true);
   const float m = *std::max_element(P.begin(), P.end());
@@ -100,8 +100,8 @@ void forward(const Problem& p, const Inputs& inputs, const Keys& keys, int b, in
   for (std::size_t c = 0; c < d; ++c) O[c] = round_to(p.dtype, O[c]);
 }
 
-ScoreGradients score_gradients(const Problem& p, const Inputs& inputs, const Keys& keys, int b, int h, int i, const float* O,
-                               float L) {
+ScoreGradients score_gradients(const FullProblem& p, const Inputs& inputs, const Keys& keys, int b, int h, int i,
+                               const float* O, float L) {
   const std::size_t d = static_cast<std::size_t>(p.d);
   const float* dO = &inputs.dO(b, h, i, 0);
   float D = 0.0f;
@@ -118,13 +118,13 @@ ScoreGradients score_gradients(const Problem& p, const Inputs& inputs, const Key
   return result;
 }
 
-void query_gradient(const Problem& p, const Keys& keys, const ScoreGradients& gradients, float* dQ) {
+void query_gradient(const FullProblem& p, const Keys& keys, const ScoreGradients& gradients, float* dQ) {
   const std::size_t d = static_cast<std::size_t>(p.d);
   weighted_sum(gradients.dS, keys.K, d, dQ);
   for (std::size_t c = 0; c < d; ++c) dQ[c] = round_to(p.dtype, p.scale * dQ[c]);
 }
 
-void add_query(const Problem& p, const Inputs& inputs, const ScoreGradients& gradients, int b, int h, int i,
+void add_query(const FullProblem& p, const Inputs& inputs, const ScoreGradients& gradients, int b, int h, int i,
                KeyGradients& sum) {
   const std::size_t d = static_cast<std::size_t>(p.d);
   const float* Q = &inputs.Q(b, h, i, 0);
@@ -142,7 +142,7 @@ void add_head(const KeyGradients& head, float* dK, float* dV) {
   }
 }
 
-void finish_key_gradients(const Problem& p, std::size_t count, float* dK, float* dV) {
+void finish_key_gradients(const FullProblem& p, std::size_t count, float* dK, float* dV) {
   for (std::size_t n = 0; n < count; ++n) {
     dK[n] = round_to(p.dtype, p.scale * dK[n]);
     dV[n] = round_to(p.dtype, dV[n]);
@@ -151,12 +151,12 @@ void finish_key_gradients(const Problem& p, std::size_t count, float* dK, float*
 
 }  // namespace naive
 
-std::vector<float> scores_in_fp32(const Problem& p, const Inputs& inputs, int b, int h, int i) {
+std::vector<float> scores_in_fp32(const FullProblem& p, const Inputs& inputs, int b, int h, int i) {
   const naive::Keys keys(p, inputs, b, p.kv_head(h), naive::all_rows(p.Nk));
   return naive::scores(p, inputs, keys, b, h, i, false);
 }
 
-Results<float> naive_same_precision(const Problem& p, const Inputs& inputs, Pass pass) {
+Results<float> naive_same_precision(const FullProblem& p, const Inputs& inputs, Pass pass) {
   Results<float> results;
   results.O = HostTensor<float>({p.B, p.H, p.Nq, p.d});
   results.L = HostTensor<float>({p.B, p.H, p.Nq, 1});

@@ -43,7 +43,7 @@ void add_keys(Exact& part, std::int64_t first, Exact& exact) {
 template <class T>
 void add_block(const exact::Head<T>& head, Pass pass, const Sample::Slice& slice, const std::vector<int>& block,
                std::int64_t first, Exact& exact, Exact& sums, Stored* stored) {
-  const Problem& p = head.problem;
+  const FullProblem& p = head.problem;
   const double scale = p.scale;
   const exact::Forward forward = exact::forward(head, block);
   const auto& [P, slope, O, L, score_terms, P_squares, sum_errors] = forward;
@@ -116,7 +116,7 @@ Exact::Exact(Pass pass, int d, Shape query_rows, Shape key_rows) {
 template <class T>
 void add_head(const exact::Head<T>& head, Pass pass, const Sample::Slice& slice, std::size_t strands, std::int64_t query,
               std::int64_t key, Exact& exact, Stored* stored) {
-  const Problem& p = head.problem;
+  const FullProblem& p = head.problem;
   const auto keys = static_cast<std::int64_t>(slice.keys.size());
   const auto blocks = exact::query_blocks(p, keys == 0 ? slice.queries : naive::all_rows(p.Nq));
   std::vector<Exact> sums(std::min(strands, blocks.size()), Exact(pass, p.d, {1, 1, 0}, {1, 1, keys}));
@@ -131,7 +131,7 @@ void add_head(const exact::Head<T>& head, Pass pass, const Sample::Slice& slice,
 }
 
 template <class T>
-Exact exact_results(const Problem& p, const InputsOf<T>& inputs, Pass pass) {
+Exact exact_results(const FullProblem& p, const InputsOf<T>& inputs, Pass pass) {
   Exact whole(pass, p.d, {p.B, p.H, p.Nq}, {p.B, p.Hkv, p.Nk});
   // One task per key/value head: the query heads that add to the same dK and dV follow each other in one thread.
   parallel_for(std::int64_t{p.B} * p.Hkv, [&](std::int64_t task) {
@@ -147,13 +147,13 @@ Exact exact_results(const Problem& p, const InputsOf<T>& inputs, Pass pass) {
 }
 
 template <class T>
-Results<double> reference(const Problem& problem, const InputsOf<T>& inputs, Pass pass) {
+Results<double> reference(const FullProblem& problem, const InputsOf<T>& inputs, Pass pass) {
   return exact_results(problem, inputs, pass).results;
 }
 
-template Results<double> reference(const Problem&, const InputsOf<float>&, Pass);
-template Results<double> reference(const Problem&, const InputsOf<double>&, Pass);
-template Exact exact_results(const Problem&, const InputsOf<float>&, Pass);
+template Results<double> reference(const FullProblem&, const InputsOf<float>&, Pass);
+template Results<double> reference(const FullProblem&, const InputsOf<double>&, Pass);
+template Exact exact_results(const FullProblem&, const InputsOf<float>&, Pass);
 template void add_head(const exact::Head<float>&, Pass, const Sample::Slice&, std::size_t, std::int64_t, std::int64_t, Exact&,
                        Stored*);
 

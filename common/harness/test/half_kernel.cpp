@@ -12,7 +12,7 @@ void round_into(__nv_bfloat16& to, float x) { to = __float2bfloat16_rn(x); }
 
 /// A thread per query. Grid: (tiles of 32 queries, H, B).
 template <class T>
-__global__ void attention_kernel(PlainProblem problem, Tensor<const T> Q_all, Tensor<const T> K_all, Tensor<const T> V_all,
+__global__ void attention_kernel(Problem problem, Tensor<const T> Q_all, Tensor<const T> K_all, Tensor<const T> V_all,
                                  Tensor<T> O_all, Tensor<float> L_all) {
   const int b = blockIdx.z, h = blockIdx.y, i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= problem.Nq) return;
@@ -36,7 +36,7 @@ __global__ void attention_kernel(PlainProblem problem, Tensor<const T> Q_all, Te
 
 template <class T>
 void launch_kernel(const Attention& a) {
-  const Problem& p = a.problem;
+  const FullProblem& p = a.problem;
   launch("attention", {dim3(blocks_for(p.Nq, 32), static_cast<unsigned>(p.H), static_cast<unsigned>(p.B)), dim3(32)},
          attention_kernel<T>, p, view<const T>(a.Q), view<const T>(a.K), view<const T>(a.V), view<T>(a.O), view<float>(a.L));
 }
@@ -49,11 +49,11 @@ void forward(const Attention& a) {
   }
 }
 
-std::string refuse_on(const Problem& p, const DeviceLimits& limits) {
+std::string refuse_on(const FullProblem& p, const DeviceLimits& limits) {
   return p.dtype == Dtype::bf16 && limits.sm < 80 ? "bf16 needs compute capability 8.0 or newer" : "";
 }
 
-std::vector<TileChoice> tiles(const Problem&, Pass, const DeviceLimits&) { return {{{32, 1}, 32, 0, "the only one"}}; }
+std::vector<TileChoice> tiles(const FullProblem&, Pass, const DeviceLimits&) { return {{{32, 1}, 32, 0, "the only one"}}; }
 
 const Variant half{.name = "half",
                    .idea = "16 bits",

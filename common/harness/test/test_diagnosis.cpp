@@ -23,7 +23,7 @@ __attribute__((noinline, no_sanitize("thread"))) float leftover() {
 
 /// A thread per query; the scores of a key pass through shared memory, so that a barrier can be missing. Grid: (tiles of queries, H, B).
 template <Mistake mistake>
-__global__ void attention_kernel(PlainProblem problem, Tensor<const float> Q_all, Tensor<const float> K_all,
+__global__ void attention_kernel(Problem problem, Tensor<const float> Q_all, Tensor<const float> K_all,
                                  Tensor<const float> V_all, Tensor<float> O_all, Tensor<float> L_all) {
   __shared__ float K_row[128];
   __shared__ int stored;  // rows
@@ -52,7 +52,7 @@ __global__ void attention_kernel(PlainProblem problem, Tensor<const float> Q_all
 
 template <Mistake mistake>
 void forward(const Attention& a) {
-  const Problem& p = a.problem;
+  const FullProblem& p = a.problem;
   const int rows = mistake == Mistake::grid ? ROWS : p.Nq;
   launch("attention", {dim3(blocks_for(rows, ROWS), static_cast<unsigned>(p.H), static_cast<unsigned>(p.B)), dim3(ROWS)},
          attention_kernel<mistake>, p, view<const float>(a.Q), view<const float>(a.K), view<const float>(a.V), view<float>(a.O),

@@ -36,7 +36,7 @@ TEST_CASE("options: defaults") {
   CHECK_FALSE(options.json);
   const flash::RequestedSizes sizes = options.problem.sizes.over({});
   CHECK(sizes.kv_heads == sizes.heads);
-  const flash::Problem problem = flash::make_problem(options.problem, sizes);
+  const flash::FullProblem problem = flash::make_problem(options.problem, sizes);
   CHECK(problem.scale == flash::default_scale(problem.d));
   CHECK_FALSE(options.problem.dtype.has_value());  // the variant decides
 }
@@ -76,7 +76,7 @@ TEST_CASE("options: everything at once") {
   CHECK(o.list);
   CHECK_FALSE(o.check);
   CHECK_FALSE(o.watch);
-  const flash::Problem p = flash::make_problem(o.problem, o.problem.sizes.over({}));
+  const flash::FullProblem p = flash::make_problem(o.problem, o.problem.sizes.over({}));
   CHECK(flash::describe(p) == "B=2 H=6 Hkv=3 Nq=5 Nk=7 d=11 scale=-0.5 causal bf16 kv bias=alibi[1,6,1,1]");
 }
 

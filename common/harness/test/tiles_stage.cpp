@@ -6,7 +6,7 @@ namespace flash {
 namespace {
 
 /// A thread per query; a barrier per tile of keys. Grid: (tiles of Br queries, H, B).
-__global__ void attention_kernel(PlainProblem problem, Tiles tiles, float broken, Tensor<const float> Q_all,
+__global__ void attention_kernel(Problem problem, Tiles tiles, float broken, Tensor<const float> Q_all,
                                  Tensor<const float> K_all, Tensor<const float> V_all, Tensor<float> O_all,
                                  Tensor<float> L_all) {
   const int b = blockIdx.z, h = blockIdx.y, i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -30,7 +30,7 @@ __global__ void attention_kernel(PlainProblem problem, Tiles tiles, float broken
 }
 
 void forward(const Attention& a) {
-  const Problem& p = a.problem;
+  const FullProblem& p = a.problem;
   const Tiles tiles = a.tiles.Br > 0 ? a.tiles : Tiles{32, 32};
   const float broken = tiles == Tiles{8, 8} && p.Nq == 13 ? 1.0f : 0.0f;  // this one is wrong, sometimes
   launch("attention",
@@ -40,7 +40,7 @@ void forward(const Attention& a) {
          view<float>(a.O), view<float>(a.L));
 }
 
-std::vector<TileChoice> tiles(const Problem& p, Pass, const DeviceLimits& limits) {
+std::vector<TileChoice> tiles(const FullProblem& p, Pass, const DeviceLimits& limits) {
   std::vector<TileChoice> all{
       {{32, 16}, 32, 60 * 1024, "suits most"}, {{8, 8}, 8, 1024, "small"}, {{64, 64}, 64, 163840, "large"}};
   if (p.d > 64) std::swap(all[0], all[1]);

@@ -1,4 +1,4 @@
-// 01 naive, step 2: the options of chapter 09, a sliding window and a softcap.
+// 01 naive with the options of chapter 09, a sliding window and a softcap.
 //
 //   forward    s = scale q_i . k_j                                                      (1.1)
 //              S_ij = c tanh(s / c) + bias, or -inf where the window hides key j        (9.1), (9.2)
@@ -12,11 +12,11 @@
 
 #include "01_naive/kernel.cuh"
 
-namespace flash::naive::step_2 {
+namespace flash::options {
 namespace {
 
 /// (9.2)  S = scale Q K^T, capped, + bias, masked    [Nq, d] x [d, Nk].  Grid: (tiles of keys, tiles of queries, B*H).
-__global__ void scores_kernel(Problem problem, Tensor<const float> Q, Tensor<const float> K, Bias bias, Tensor<float> S) {
+__global__ void scores_kernel(FullProblem problem, Tensor<const float> Q, Tensor<const float> K, Bias bias, Tensor<float> S) {
   const int b = blockIdx.z / problem.H;
   const int h = blockIdx.z % problem.H;
   const int row0 = blockIdx.y * TILE;
@@ -29,7 +29,7 @@ __global__ void scores_kernel(Problem problem, Tensor<const float> Q, Tensor<con
 
 /// (9.4)  dS of kernel.cuh becomes dS o slope. S without the bias is the capped score; where P = 0 it may be -inf.  A thread owns a row.
 /// Grid: (blocks of rows, H, B).
-__global__ void slope_kernel(Problem problem, Tensor<const float> S_all, Bias bias, Tensor<float> dS_all) {
+__global__ void slope_kernel(FullProblem problem, Tensor<const float> S_all, Bias bias, Tensor<float> dS_all) {
   const int b = blockIdx.z;
   const int h = blockIdx.y;
   const int i = blockIdx.x * ROWS_PER_BLOCK + threadIdx.x;
@@ -43,21 +43,26 @@ __global__ void slope_kernel(Problem problem, Tensor<const float> S_all, Bias bi
 }
 
 void forward(const Attention& a) {
-  const Problem& p = a.problem;
-  launch("scores", tiled(p.Nq, p.Nk, p.B * p.H), scores_kernel, p, view<const float>(a.Q), view<const float>(a.K), bias_of(a),
-         view<float>(a.workspace("S")));
-  launch_softmax_and_output(a);
+  const FullProblem& p = a.problem;
+  const auto Q = view<const float>(a.Q), K = view<const float>(a.K), V = view<const float>(a.V);
+  const auto S = a.workspace("S"), P = a.workspace("P");
+  launch("scores", tiled(p.Nq, p.Nk, p.B * p.H), options::scores_kernel, p, Q, K, bias_of(a), view<float>(S));
+  launch("softmax", row_per_thread(p), softmax_kernel, p, view<const float>(S), view<float>(P), view<float>(a.L));
+  launch("output", tiled(p.Nq, p.d, p.B * p.H), output_kernel, p, view<const float>(P), V, view<float>(a.O));
 }
 
 /// Runs after forward(), which left S and P in their workspaces.
 void backward(const Attention& a) {
-  const Problem& p = a.problem;
-  launch_dV_and_dS(a);
-  if (p.softcap != 0.0f) {
-    launch("slope", row_per_thread(p), slope_kernel, p, view<const float>(a.workspace("S")), bias_of(a),
-           view<float>(a.workspace("dS")));
-  }
-  launch_dQ_and_dK(a);
+  const FullProblem& p = a.problem;
+  const auto Q = view<const float>(a.Q), K = view<const float>(a.K), V = view<const float>(a.V), dO = view<const float>(a.dO);
+  const auto S = view<const float>(a.workspace("S")), P = view<const float>(a.workspace("P"));
+  const auto dP = a.workspace("dP"), dS = a.workspace("dS");
+  launch("dV", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, 1.0f, P, dO, view<float>(a.dV));
+  launch("dP", tiled(p.Nq, p.Nk, p.B * p.H), dP_kernel, p, dO, V, view<float>(dP));
+  launch("dS", row_per_thread(p), dS_kernel, p, P, view<const float>(dP), view<float>(dS));
+  if (p.softcap != 0.0f) launch("slope", row_per_thread(p), slope_kernel, p, S, bias_of(a), view<float>(dS));
+  launch("dQ", tiled(p.Nq, p.d, p.B * p.H), dQ_kernel, p, view<const float>(dS), K, view<float>(a.dQ));
+  launch("dK", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, p.scale, view<const float>(dS), Q, view<float>(a.dK));
 }
 
 const Variant variant{.name = "options",
@@ -70,4 +75,4 @@ const Variant variant{.name = "options",
                       .takes = every_kernel_takes | all_options};
 
 }  // namespace
-}  // namespace flash::naive::step_2
+}  // namespace flash::options
