@@ -3,7 +3,7 @@
 
     common/profile_gpu.py BIN_DIR FILE.jsonl [--details] [--seconds N]
 
---details adds what docs/profiling.md explains: tensor cores, reasons why warps wait, L2 hits, bank conflicts. It also runs one head
+--details adds what docs/howto/profiling.md explains: tensor cores, reasons why warps wait, L2 hits, bank conflicts. It also runs one head
 of each row on the CPU simulator, with the same tiles, and notes its exact counts as "counters_of_a_head" (some seconds each).
 
 Every row of the file is run once more under ncu, from the stage programs in BIN_DIR, and gets a list "profile" with an object for

@@ -241,7 +241,7 @@ advise() {
     esac
   done
   [ -z "$by_pip" ] || say "without root: python3 -m pip install --user$by_pip, and put $(user_programs) first in PATH"
-  [ -z "$libraries" ] || say "CMake will download:$libraries (offline: docs/platforms.md)"
+  [ -z "$libraries" ] || say "CMake will download:$libraries (offline: docs/howto/platforms.md)"
   [ -z "$other" ] || say "not installed:$other"
 }
 

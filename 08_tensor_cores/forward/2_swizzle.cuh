@@ -10,7 +10,7 @@
 // - One ldmatrix loads a 16 x 16 block, where step 1 needs four reads, or eight for V. Each lane passes the address of a chunk
 //   of 8 elements and receives elements of other chunks, exactly those that mma.sync expects in this lane.
 // - Rows are not padded. Instead, 16-byte chunks are permuted within their row, so that the 8 rows of one ldmatrix phase, and
-//   the chunks that are copied together, are in different banks (docs/swizzles.md).
+//   the chunks that are copied together, are in different banks (docs/reference/swizzles.md).
 //
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_TILES rows of S and O; a row is shared by the 4 lanes of a quad.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.

@@ -35,7 +35,7 @@ struct Operand {
 };
 
 /// A tile [rows, Width] of T in shared memory, without padding: chunks of 8 elements are permuted within their row
-/// (docs/swizzles.md).
+/// (docs/reference/swizzles.md).
 template <class T_, int Width>
 struct Tile {
   using T = T_;

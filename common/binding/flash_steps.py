@@ -1,4 +1,4 @@
-"""The kernels of a stage as one operation of PyTorch, with its backward pass: docs/pytorch.md.
+"""The kernels of a stage as one operation of PyTorch, with its backward pass: docs/howto/pytorch.md.
 
   import flash_steps
   O = flash_steps.attention(q, k, v, causal=True)  # as torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)

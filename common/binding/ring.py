@@ -1,4 +1,4 @@
-"""Attention over a sequence that the ranks of torch.distributed share: docs/beyond_one_gpu.md.
+"""Attention over a sequence that the ranks of torch.distributed share: docs/reference/beyond_one_gpu.md.
 
   torch.distributed.init_process_group("cpu:gloo,cuda:nccl")
   mine = ring.rows_of(lengths, rank, zigzag=True)                 # which rows of the sequence this rank has

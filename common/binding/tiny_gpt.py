@@ -38,7 +38,7 @@ class Block(nn.Module):
 
     def forward(self, x):
         B, N, width = x.shape
-        qkv = self.qkv(self.norm1(x)).view(B, N, 3, self.heads, width // self.heads)  # packed, as docs/layouts.md has it
+        qkv = self.qkv(self.norm1(x)).view(B, N, 3, self.heads, width // self.heads)  # packed, as docs/reference/layouts.md has it
         q, k, v = (qkv[:, :, i].transpose(1, 2) for i in range(3))
         x = x + self.project(self.attend(q, k, v).transpose(1, 2).reshape(B, N, width))
         return x + self.mlp(self.norm2(x))
@@ -75,7 +75,7 @@ def losses(attend, text, sizes, steps, device):
 
 
 def characters():
-    text = "".join(path.read_text() for path in sorted((ROOT / "docs").glob("0*.md")))
+    text = "".join(path.read_text() for path in sorted((ROOT / "docs" / "chapters").glob("0*.md")))
     known = {c: i for i, c in enumerate(sorted(set(text)))}
     return torch.tensor([known[c] for c in text])
 

@@ -1,5 +1,5 @@
 """Attention over a sequence that ranks share, by exchanging heads: each rank gets all rows of some heads, computes them alone, and gives
-the rows back. docs/beyond_one_gpu.md says when this moves fewer bytes than the ring."""
+the rows back. docs/reference/beyond_one_gpu.md says when this moves fewer bytes than the ring."""
 
 import flash_steps
 import ring

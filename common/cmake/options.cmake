@@ -16,7 +16,7 @@ set_property(CACHE FLASH_SANITIZE PROPERTY STRINGS "" address thread)
 # By g++ -Og compiles in half the time of -O1, and runs up to half as long again. For clang the two are one.
 set(FLASH_KERNEL_OPTIMIZE -Og CACHE STRING "How kernels are optimised for the CPU")
 
-option(FLASH_BINDING "Build a shared library of each stage, for PyTorch and others: docs/pytorch.md" OFF)
+option(FLASH_BINDING "Build a shared library of each stage, for PyTorch and others: docs/howto/pytorch.md" OFF)
 if(FLASH_BINDING)
   set(CMAKE_POSITION_INDEPENDENT_CODE ON)
   foreach(language IN ITEMS CXX CUDA)

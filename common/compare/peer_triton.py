@@ -1,5 +1,5 @@
 """FlashAttention-2 in Triton, both passes, for tensors [B, H, N, d] that are contiguous: what the stages do by hand beside what a compiler
-makes of tiles. docs/triton.md reads it line by line. TRITON_INTERPRET=1 runs it on the CPU."""
+makes of tiles. docs/reference/triton.md reads it line by line. TRITON_INTERPRET=1 runs it on the CPU."""
 
 import os
 

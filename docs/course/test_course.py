@@ -56,7 +56,7 @@ class Student(WithFolder):
         text = self.file.read_text()
         self.assertIn("P(i, j) = exp(S(i, j)) / l", text)
         self.assertIn("(1.2), (1.4); 5 lines in the project's kernel", text)
-        self.assertIn("Read the text of docs/01_naive.md#3-the-forward-pass-kernel-by-kernel; it has the equations.", text)
+        self.assertIn("Read the text of docs/chapters/01_naive.md#3-the-forward-pass-kernel-by-kernel; it has the equations.", text)
         self.assertNotIn("inverse;", text.split(e.begin)[1].split(e.end)[0])
         self.assertIn("Do not write the lines of the blank", (self.folder / "AGENTS.md").read_text())
         self.file.write_text("mine")

@@ -1,4 +1,4 @@
-"""The formulas of docs/dropout.md, in plain Python and double precision. Exits with 1 if one is wrong."""
+"""The formulas of docs/reference/dropout.md, in plain Python and double precision. Exits with 1 if one is wrong."""
 
 import random
 import sys

@@ -1,4 +1,4 @@
-"""The formulas of docs/jacobians.md against finite differences, in plain Python and double precision. Exits with 1 if one is wrong."""
+"""The formulas of docs/reference/jacobians.md against finite differences, in plain Python and double precision. Exits with 1 if one is wrong."""
 
 import math
 import random

@@ -16,12 +16,12 @@ WEIGHTS = [  # of Q, K, V; columns 0 and 1 are head 0's
 ]
 
 
-@table("00_introduction.md", "of head 0 and 1")
+@table("chapters/00_introduction.md", "of head 0 and 1")
 def embeddings(rows):
     yield from zip(TOKENS, *(product(TOKENS, weights) for weights in WEIGHTS))
 
 
-@table("00_introduction.md", "its score of *the*")
+@table("chapters/00_introduction.md", "its score of *the*")
 def three_tokens(rows):
     q, k, v = ([row[:2] for row in product(TOKENS, weights)] for weights in WEIGHTS)  # of head 0
     for s in product(q, list(zip(*k))):
@@ -30,7 +30,7 @@ def three_tokens(rows):
         yield s, p, product([p], v)[0]
 
 
-@table("00_introduction.md", "arithmetic, µs")
+@table("chapters/00_introduction.md", "arithmetic, µs")
 def roofline(rows):
     n, d, sums, bound = 4096, 64, [0, 0], 0
     for dtype, step, *_ in rows:
@@ -50,7 +50,7 @@ def roofline(rows):
         sums, bound = ([0, 0], 0) if "fused" in step else ([sums[0] + work * ("softmax" not in step), 0], bound + max(compute, memory))
 
 
-@table("00_introduction.md", "share of time if unfused")
+@table("chapters/00_introduction.md", "share of time if unfused")
 def training(rows):
     width, d = 4096, 128
     for n, *_ in rows:
@@ -60,14 +60,14 @@ def training(rows):
         yield 100 * attention / (weights + attention), 100 * of_time, 2 * 32 * n * n / 2**30
 
 
-@table("block_matmul.md", "multiply-adds per number, at least")
+@table("reference/block_matmul.md", "multiply-adds per number, at least")
 def tile_levels(rows):
     for bandwidth in (HBM, SMS * SHARED_BYTES * CLOCK):
         least = FP32 / 2 / (bandwidth / 4)
         yield bandwidth / 1e12, least, (2 * least, 2 * least)
 
 
-@table("block_matmul.md", "multiply-adds per load")
+@table("reference/block_matmul.md", "multiply-adds per load")
 def register_tiles(rows):
     for (a, c), *_ in rows:
         yield a * c / (a + c), 100 * min(1, a * c / (a + c) / 4), a * c + a + c
@@ -84,7 +84,7 @@ def wavefronts(first, words):
     return sum(fullest_bank(first(t) + w for t in range(at, at + WARP // words) for w in range(words)) for at in groups)
 
 
-@table("block_matmul.md", "row length in words")
+@table("reference/block_matmul.md", "row length in words")
 def matmul_banks(rows):
     for length, *_ in rows[:-1]:
         stride = int(length[0] if isinstance(length, tuple) else length)
@@ -92,14 +92,14 @@ def matmul_banks(rows):
     yield [wavefronts(lambda t: t * 64 + 4 * (t % 8), w) for w in (1, 4)]
 
 
-@table("decode.md", "µs to read them")
+@table("reference/decode.md", "µs to read them")
 def decode_bounds(rows):
     for n, *_ in rows:
         moved = 2 * 8 * n * 128 * 2
         yield moved / 2**20, 1e6 * moved / HBM, 1e6 * 4 * 32 * n * 128 / BF16
 
 
-@table("decode.md", "blocks without splitting")
+@table("reference/decode.md", "blocks without splitting")
 def decode_parts(rows):
     for batch, n, *_ in rows:
         blocks = batch * 8
@@ -108,14 +108,14 @@ def decode_parts(rows):
         yield blocks, 100 * min(1, blocks / SMS), parts, n // parts - 0.0, 100 * added
 
 
-@table("dropout.md", "instructions more for each score")
+@table("reference/dropout.md", "instructions more for each score")
 def dropout(rows):
     for d, rounds, *_ in rows:
         more = 0 if rounds == "nothing" else rounds * 4 / {7: 16, 10: 4}[rounds] + 2  # a call of so many rounds serves so many scores
         yield more, (2 + more) * MMA_FLOPS / (4 * WARP * d), None
 
 
-@table("jacobians.md", "compute again, ps")
+@table("reference/jacobians.md", "compute again, ps")
 def recompute(rows):
     for dtype, d, *_ in rows:
         width, peak = (4, FP32) if dtype == "fp32" else (2, BF16)
@@ -123,7 +123,7 @@ def recompute(rows):
         yield again, moved, "compute again" if again < moved else "keep"
 
 
-@table("swizzles.md", "accumulator stored")
+@table("reference/swizzles.md", "accumulator stored")
 def swizzles(rows):
     for width, place, *_ in rows:
         width, pad, wide = int(width), 8 * (place == "padded"), width % 64 == 0
@@ -140,7 +140,7 @@ def swizzles(rows):
         yield matrix, stored, copied, 2 * 64 * (width + pad)
 
 
-@table("autotuning.md", "the best looks faster")
+@table("howto/autotuning.md", "the best looks faster")
 def best_of(rows):
     steps = 4000
     for k, _ in rows:
@@ -148,21 +148,21 @@ def best_of(rows):
         yield [-sum(map(NormalDist().inv_cdf, quantiles)) / steps]
 
 
-@table("08h_instruments.md", "exponentials, of these")
+@table("chapters/08h_instruments.md", "exponentials, of these")
 def forward_budget(rows):
     for d, (br, bc), *_ in rows:
         clocks = 4 * br * bc * d / WGMMA_FLOPS
         yield clocks, br * bc / EX2 / clocks, (64 + 2048 / bc + 4096 / br) / SHARED_BYTES, 4096 / br
 
 
-@table("08h_instruments.md", "the producer waits for")
+@table("chapters/08h_instruments.md", "the producer waits for")
 def ring(rows):
     for tile, *_ in rows:
         stage, phase = int(tile) % 2, int(tile) // 2
         yield stage, phase, f"empty{stage}, phase {phase - 1}", (phase - 1) % 2, f"full{stage}, phase {phase}", phase % 2
 
 
-@table("08_hopper_forward.md", "registers at launch")
+@table("chapters/08_hopper_forward.md", "registers at launch")
 def forward_registers(rows):
     for d, (_, bc), threads, given, (producer, consumer), *_ in rows:
         groups, live = threads / 128 - 1, (bc / 2, bc / 4, d / 2)
@@ -171,7 +171,7 @@ def forward_registers(rows):
         yield 65536 // threads // 8 * 8, None, (producer, groups, consumer, used), (*live, sum(live))
 
 
-@table("08_hopper_backward.md", "leaves room for the rest")
+@table("chapters/08_hopper_backward.md", "leaves room for the rest")
 def backward_registers(rows):
     for d, br, keys, *_ in rows:
         scores, gradients = br * keys / 128, d * keys / 128
@@ -179,7 +179,7 @@ def backward_registers(rows):
         yield (2, scores), (2, gradients), live, "yes" if live + 40 <= 240 else "no"
 
 
-@table("08_hopper_backward.md", "of 232,448 bytes")
+@table("chapters/08_hopper_backward.md", "of 232,448 bytes")
 def backward_shared(rows):
     for d, (br, bc), *_ in rows:
         columns = (d + 63) // 64 * 64
@@ -197,14 +197,14 @@ def products_08b(d, br, bc):
     return 10 * br * bc * d / WGMMA_FLOPS
 
 
-@table("08_hopper_backward.md", "bytes through shared memory")
+@table("chapters/08_hopper_backward.md", "bytes through shared memory")
 def backward_traffic(rows):
     for d, (br, bc), leaves, *_ in rows:
         moved = through_shared(d, br, bc, leaves == "in bulk")
         yield products_08b(d, br, bc), moved, moved / products_08b(d, br, bc) / SHARED_BYTES
 
 
-@table("08_hopper_backward.md", "registers by (8B.1)")
+@table("chapters/08_hopper_backward.md", "registers by (8B.1)")
 def backward_resident(rows):
     for d, *_ in rows:
         br, bc, blocks = 128 if d == 64 else 64, 128, d // 16
@@ -216,7 +216,7 @@ def backward_resident(rows):
         yield br + d, room, (of_v, blocks), (of_k, blocks), br + d + 4 * (of_v + of_k), *busy
 
 
-@table("08_tensor_cores.md", "weights of the second tile")
+@table("chapters/08_tensor_cores.md", "weights of the second tile")
 def lazy_maximum(rows):
     """The row 1, 2, 4, 0 in two tiles, whose values are unit vectors: with the maximum of all scores, and with that of the first tile."""
     for _, m, *_ in rows:
@@ -224,20 +224,20 @@ def lazy_maximum(rows):
         yield m, o[2:], sum(o), o, [x / sum(o) for x in o], m + math.log(sum(o))
 
 
-@table("08_tensor_cores_backward.md", "bytes for S, dP")
+@table("chapters/08_tensor_cores_backward.md", "bytes for S, dP")
 def operand_bytes(rows):
     for _, _, (br, _), keys, *_ in rows:
         right, left = 16 * 256 / keys, 4096 / br
         yield right + left, right, right + left / 2, (right + left / 2) / 216
 
 
-@table("08_tensor_cores_backward.md", "others per product")
+@table("chapters/08_tensor_cores_backward.md", "others per product")
 def bounds_of_the_backward_pass(rows):
     for d, (br, bc), products, *_ in rows:
         yield 10 * br * bc * d / MMA_FLOPS, 3 * br * bc / WARP / products, None, None, br * bc / EX2, None, None
 
 
-@table("notation.md", "16 bits, tensor cores")
+@table("reference/notation.md", "16 bits, tensor cores")
 def peaks(rows):
     sheet = 1.83 * SMS * WGMMA_FLOPS / 1e3  # by its own clock, to three digits
     assert abs(sheet / (BF16 / 1e12) - 1) < 1e-3

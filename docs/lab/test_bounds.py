@@ -13,7 +13,7 @@ def up(n, multiple):
     return -(-n // multiple) * multiple
 
 
-@table("04_fa1_forward.md", "paper, Br × Bc")
+@table("chapters/04_fa1_forward.md", "paper, Br × Bc")
 def tiles_of_04(rows):
     """(4.6)"""
     for kib, d, *_ in rows:
@@ -23,7 +23,7 @@ def tiles_of_04(rows):
         yield (min(paper, d), paper), (br, bc), (2 * bc * width + 2 * br * (width + 4)) / 256
 
 
-@table("04_fa1_forward.md", "cycles of shared memory")
+@table("chapters/04_fa1_forward.md", "cycles of shared memory")
 def cycles_of_04(rows):
     """(4.8)"""
     *loads, _ = rows
@@ -32,7 +32,7 @@ def cycles_of_04(rows):
     yield sum(row[4] for row in loads), "", sum(row[6] for row in loads if row[6])
 
 
-@table("05_fa1_backward.md", "shared memory of a block")
+@table("chapters/05_fa1_backward.md", "shared memory of a block")
 def tiles_of_05(rows):
     """(5.8)"""
     for kib, d, *_ in rows:
@@ -43,7 +43,7 @@ def tiles_of_05(rows):
         yield tiles, used[tiles]
 
 
-@table("05_fa1_backward.md", "per column and 256 pairs")
+@table("chapters/05_fa1_backward.md", "per column and 256 pairs")
 def clocks_of_05(rows):
     """(5.10)"""
     totals = [0, 0]
@@ -62,7 +62,7 @@ def fp32_sum(terms):
     return total
 
 
-@table("numerics.md", "of the single chain's")
+@table("reference/numerics.md", "of the single chain's")
 def order_of_sums(rows):
     """The mean error of a hundred sums of random terms."""
     single = None
@@ -92,7 +92,7 @@ def loads_of_06(step, d):
     return ((sr + sc) * d + sr * bc) / 4 + oc * bc / (1 if step < 5 else 4)
 
 
-@table("06_fa2_forward.md", "predicted gain")
+@table("chapters/06_fa2_forward.md", "predicted gain")
 def heads_and_tiles(rows):
     """(4.8) and (6.7) of causal problems."""
     for problem, *_ in rows:
@@ -102,7 +102,7 @@ def heads_and_tiles(rows):
         yield *bounds, bounds[0] / bounds[1]
 
 
-@table("06b_fast_product.md", "elements read per multiply-add")
+@table("chapters/06b_fast_product.md", "elements read per multiply-add")
 def loads_06(rows):
     """Step 1 has one row of eight scores, four columns at a time."""
     yield (4 + 2 * 32) / 64, (1 + 2 * 8) / 64
@@ -113,7 +113,7 @@ def loads_06(rows):
         yield (sum(s) * d + sum(o) * bc) / products, loads_of_06(step, d) / products
 
 
-@table("06b_fast_product.md", "O rescaled")
+@table("chapters/06b_fast_product.md", "O rescaled")
 def issued_06(rows):
     """(6.8)"""
     for step, d, *_ in rows:
@@ -134,7 +134,7 @@ def issued_06(rows):
         yield *others, 100 * share, share * FP32 / 1e12
 
 
-@table("06b_fast_product.md", "keys of P at a time")
+@table("chapters/06b_fast_product.md", "keys of P at a time")
 def chunks(rows):
     for d, (br, bc), keys, *_ in rows:
         parts = [4 * br * d, 4 * bc * (2 * d + 4), 4 * keys * (br + 4)]
@@ -151,7 +151,7 @@ def halves_of_07(d):
     }[d]
 
 
-@table("07_fa2_backward.md", "elements per multiply-add | load")
+@table("chapters/07_fa2_backward.md", "elements per multiply-add | load")
 def loads_07(rows):
     for d in dict.fromkeys(row[0] for row in rows):
         *tiles, br, bc = halves_of_07(d)
@@ -162,7 +162,7 @@ def loads_07(rows):
         yield sum(products), sum(numbers) / sum(products), sum(numbers) / sum(products) / 4
 
 
-@table("07_fa2_backward.md", "dQ added")
+@table("chapters/07_fa2_backward.md", "dQ added")
 def issued_07(rows):
     """(7.8)"""
     for step, d, *_ in rows:
@@ -181,7 +181,7 @@ def issued_07(rows):
 
 def clocks_of_product(others):
     """Of a scheduler for a product with so many instructions next to it, between the measured rates a straight line."""
-    _, _, one, two, four, _ = map(value, rows_of("08_tensor_cores.md", "each adds")[0])
+    _, _, one, two, four, _ = map(value, rows_of("chapters/08_tensor_cores.md", "each adds")[0])
     points = [(n, MMA_FLOPS * SCHEDULERS * SMS * CLOCK / (rate * 1e12)) for n, rate in ((0, 636), (1, one), (2, two), (4, four))]
     (n0, c0), (n1, c1) = next((pair for pair in zip(points, points[1:]) if others <= pair[1][0]), points[-2:])
     return c0 + (c1 - c0) * (others - n0) / (n1 - n0)
@@ -204,7 +204,7 @@ def most(products, clocks):
     return products * MMA_FLOPS / clocks * SMS * CLOCK / 1e12
 
 
-@table("08_tensor_cores.md", "others per product")
+@table("chapters/08_tensor_cores.md", "others per product")
 def bounds_of_08(rows):
     for d, steps, *_ in rows:
         for step in steps if isinstance(steps, tuple) else [steps]:
@@ -212,7 +212,7 @@ def bounds_of_08(rows):
         yield *found, most(products, max(found[1:]))
 
 
-@table("08_tensor_cores.md", "rows per warp")
+@table("chapters/08_tensor_cores.md", "rows per warp")
 def rows_of_a_warp(rows):
     for d, rows_of_warp, *_ in rows:
         _, _, _, beside, _, shared = needs(6, d, 64, rows_of_warp // 16)
@@ -237,14 +237,14 @@ def traffic(n, d, kib=227):
     ]
 
 
-@table("io_complexity.md", "times M / N²d²")
+@table("reference/io_complexity.md", "times M / N²d²")
 def memory(rows):
     for kib, *_ in rows:
         bc, fa1 = math.ceil(kib * 256 / 256), traffic(4096, 64, kib)[2]
         yield bc, math.ceil(4096 / bc), in_units(fa1), fa1 / 4 * kib * 256 / (4096 * 64) ** 2
 
 
-@table("io_complexity.md", "compulsory (I.1)")
+@table("reference/io_complexity.md", "compulsory (I.1)")
 def theory(rows):
     for d, n, *_ in rows:
         found = traffic(n, d)

@@ -1,4 +1,4 @@
-"""The first kernels of docs/triton.md, checked: on a GPU if there is one, else by Triton's interpreter. Exits with 1 if one is wrong; needs torch
+"""The first kernels of docs/reference/triton.md, checked: on a GPU if there is one, else by Triton's interpreter. Exits with 1 if one is wrong; needs torch
 and triton."""
 
 import os

@@ -1,4 +1,4 @@
-"""What Triton's compiler makes of the forward kernel of common/compare/peer_triton.py, by num_stages: for docs/triton.md. Needs torch and triton,
+"""What Triton's compiler makes of the forward kernel of common/compare/peer_triton.py, by num_stages: for docs/reference/triton.md. Needs torch and triton,
 and no GPU: ptxas comes with Triton."""
 
 import pathlib

@@ -13,7 +13,7 @@ def product(a, b):
 SCORES = [[1, 2, 4, 0], [3, 0, 1, 2]]  # (4.1): q k / sqrt(4)
 
 
-@table("03_online_softmax.md", "of all so far")
+@table("chapters/03_online_softmax.md", "of all so far")
 def online(rows):
     m, l = -math.inf, 0.0
     for at, s in enumerate(SCORES[0]):
@@ -37,13 +37,13 @@ def merged(scores):
         yield s, tile_m, p, sum(p), pv, m, old, new, l, [l * x for x in o], o
 
 
-@table("04_fa1_forward.md", "tile 0: keys 0, 1")
+@table("chapters/04_fa1_forward.md", "tile 0: keys 0, 1")
 def by_hand(rows):
     for scores in SCORES:
         yield from zip(*merged(scores))
 
 
-@table("06_fa2_forward.md", "tile 0: keys 0, 1")
+@table("chapters/06_fa2_forward.md", "tile 0: keys 0, 1")
 def queries_outside(rows):
     """(6.2) to (6.5), both queries side by side."""
     columns = []
@@ -59,7 +59,7 @@ def queries_outside(rows):
     yield from zip(*columns)
 
 
-@table("04_fa1_forward.md", "softmax, so $`O`$")
+@table("chapters/04_fa1_forward.md", "softmax, so $`O`$")
 def at_once(rows):
     for scores in SCORES:
         total = sum(map(math.exp, scores))
@@ -94,7 +94,7 @@ def gradients(scores_of, q, values, dO, tau, keys):
     return p, o, dP, dS, dQ, dK
 
 
-@table("05_fa1_backward.md", "sum of the row")
+@table("chapters/05_fa1_backward.md", "sum of the row")
 def row_of_gradients(rows):
     keys, values = [[1, 3, 0, 0], [2, 0, 0, 0], [4, 1, 0, 0], [0, 2, 0, 0]], [[int(i == j) for j in range(4)] for i in range(4)]
     tau, dO = 0.5, [1, 0, 0, 0]
@@ -110,7 +110,7 @@ def row_of_gradients(rows):
     yield *(x * dO[0] for x in p), sum(p)
 
 
-@table("07_fa2_backward.md", "block of keys 0, 1")
+@table("chapters/07_fa2_backward.md", "block of keys 0, 1")
 def two_owners(rows):
     """(7.1) to (7.6) of the same row, two keys per block."""
     keys, s = [[1, 3], [2, 0], [4, 1], [0, 2]], SCORES[0]
@@ -124,7 +124,7 @@ def two_owners(rows):
     yield [[tau * sum(x * k[c] for x, k in zip(dS[block], keys[block])) for c in (0, 1)] for block in blocks]
 
 
-@table("autograd.md", "its gradient")
+@table("reference/autograd.md", "its gradient")
 def two_paths(rows):
     weight = lambda s: math.exp(s) / (math.exp(s) + 1)  # noqa: E731
     s, slope = math.log(3), (weight(math.log(3) + 1e-5) - weight(math.log(3) - 1e-5)) / 2e-5
@@ -135,7 +135,7 @@ def two_paths(rows):
     yield from [(s, a * da), (a, da), (l, dl), (a / l, 1)]
 
 
-@table("decode.md", "part 0: keys 0, 1")
+@table("reference/decode.md", "part 0: keys 0, 1")
 def two_parts(rows):
     """(K.3)"""
     s = SCORES[0]

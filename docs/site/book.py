@@ -9,7 +9,7 @@ from sphinx import addnodes
 from sphinx.util import logging
 
 LOG = logging.getLogger(__name__)
-CAPTIONS = ("Chapters", "To look things up")  # the tables of docs/README.md
+CAPTIONS = ("Chapters", "How to", "To look things up", "Course and project")  # the tables of docs/README.md
 TREE = "\n```{{toctree}}\n:hidden:\n:titlesonly:\n{}\n\n{}\n```\n"
 DOWNLOADS = {".csv", ".ipynb", ".json", ".jsonl", ".svg"}  # Sphinx copies these
 SHORT = 24  # characters of a formula that is not broken
@@ -132,7 +132,7 @@ def resolve_links(app, doctree):
 
 def index_glossary(app, doctree):
     """A search for a term finds its row of the glossary first."""
-    if app.env.docname != "docs/glossary":
+    if app.env.docname != "docs/reference/glossary":
         return
     for row in doctree.findall(nodes.row):
         names = [term.astext() for term in row[0].findall(nodes.strong)]

@@ -15,13 +15,17 @@ import walk  # noqa: E402
 FILES = {
     "README.md": "# The project\n\nRead [the text](docs/README.md).\n",
     "docs/README.md": "# The text\n\n| page | about |\n| --- | --- |\n| [One](one.md) | One, before [two](two.md) |\n\n"
-    "To look up:\n\n| page | about |\n| --- | --- |\n| [Two](two.md) | Two, and [three](three.md) |\n| [Glossary](glossary.md) | Terms |\n",
+    "To do:\n\n| page | about |\n| --- | --- |\n| [Two](two.md) | Two, and [three](three.md) |\n\n"
+    "To look up:\n\n| page | about |\n| --- | --- |\n| [Glossary](reference/glossary.md) | Terms |\n\n"
+    "The rest:\n\n| page | about |\n| --- | --- |\n| [Last](last.md) | The end |\n",
     "docs/one.md": "# 01 One\n\nOf ($`x_i`$, $`y`$) and `$HOME`: [a kernel](../01_one/kernel.cuh), [a folder](../01_one), [rows](rows), "
     "[two](two.md#a-barrier).\n\n```math\n\\frac{a}{b}<c \\tag{1.1}\n```\n\n"
     "<details>\n<summary>Answers</summary>\n\nIt is *folded*.\n\n</details>\n\n## More\n\nText.\n",
     "docs/two.md": "# Two\n\n## A barrier\n\n```cpp\n" + "x" * 119 + ";\n```\n\n![A picture](img/a.svg)\n",
     "docs/three.md": "# Three\n\nTiles of 64 × 32, `64 × 32`, 97 % of ($`a + b + c + d + e + f + g + h`$), and so on.\n",
-    "docs/glossary.md": "# Glossary\n\n| term | what |\n| --- | --- |\n| **barrier** | All wait |\n| **bank**, **bank conflict** | Of memory |\n",
+    "docs/reference/glossary.md": "# Glossary\n\n| term | what |\n| --- | --- |\n| **barrier** | All wait |\n"
+    "| **bank**, **bank conflict** | Of memory |\n",
+    "docs/last.md": "# Last\n\nThe end.\n",
     "docs/img/a.svg": '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 400 40" width="400" height="40"></svg>\n',
     "docs/rows/row.json": "{}\n",
     "01_one/README.md": "# 01 One, too\n\nCode: [kernel.cuh](kernel.cuh).\n",
@@ -58,7 +62,8 @@ class Project(unittest.TestCase):
 class Right(Project):
     def test_pages_have_an_order_and_titles(self):
         self.assertEqual(self.said, "")
-        for name, following in (("one", "Two"), ("two", "Three"), ("three", "Glossary"), ("glossary", "Code of 01 One, too")):
+        order = {"one": "Two", "two": "Three", "three": "Glossary", "reference/glossary": "Last", "last": "Code of 01 One, too"}
+        for name, following in order.items():
             self.assertIn(f'<div class="title">{following}</div>', self.page(f"docs/{name}"))
 
     def test_nothing_tears_formulas_and_numbers(self):
@@ -74,7 +79,7 @@ class Right(Project):
         self.assertRegex(self.page("docs/one"), r'<abbr title="01_one/kernel.cuh">(<[^>]*>)*a kernel')
 
     def test_the_walk_finds_nothing(self):
-        self.assertEqual(walk.walk(self.site, {"what is a barrier": "Glossary", "bank conflicts": "Glossary"}), (8, []))
+        self.assertEqual(walk.walk(self.site, {"what is a barrier": "Glossary", "bank conflicts": "Glossary"}), (9, []))
 
     def test_the_walk_finds_each_fault(self):
         site = self.site.with_name("faulty")

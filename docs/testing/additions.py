@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Adds a variant and then a stage as docs/own_kernel.md says, and looks for them wherever results show.
+"""Adds a variant and then a stage as docs/howto/own_kernel.md says, and looks for them wherever results show.
 
 It works in a copy of the project. Exit code: 1 if a command fails, or if what was added shows in no table, saved row or page; 77 where
 there is no matplotlib, which draws the plots anew.
@@ -12,7 +12,7 @@ import tempfile
 
 from scratch import Copy, Wrong
 
-PAGE = "docs/own_kernel.md"
+PAGE = "docs/howto/own_kernel.md"
 ROWS = "docs/results/cpu/compare.jsonl"
 COMPARE = f"build/bin/compare --device cpu --only {{}} --save {ROWS} --resume"
 GENERATE = "docs/generate.py"
@@ -58,8 +58,8 @@ def add_variant(copy):
     copy.expect(GENERATE)
     pages = {
         "docs/logbook/comparison.md": "| {stage} `{variant}` |",
-        "docs/io_complexity.md": "| {stage} | `{variant}` |",
-        "docs/04_fa1_forward.md": "counted, `{variant}`",
+        "docs/reference/io_complexity.md": "| {stage} | `{variant}` |",
+        "docs/chapters/04_fa1_forward.md": "counted, `{variant}`",
     }
     copy.shows(f"{stage}/mine", f"{stage}/2_mine.cuh", before, pages)
 
@@ -76,22 +76,22 @@ def add_stage(copy):
     (copy.folder / stage / "test.cpp").write_text("")
     readme = copy.folder / stage / "README.md"
     readme.write_text(readme.read_text().replace("01_naive", stage))
-    (copy.folder / f"docs/{stage}.md").write_text(f"# 09 Mine\n\n<!-- generated: quotes.printed {stage} -->\n<!-- end -->\n")
-    copy.edit("docs/README.md", "(08_tensor_cores.md)", f"(08_tensor_cores.md) [09 Mine]({stage}.md)")
+    (copy.folder / f"docs/chapters/{stage}.md").write_text(f"# 09 Mine\n\n<!-- generated: quotes.printed {stage} -->\n<!-- end -->\n")
+    copy.edit("docs/README.md", "(chapters/08_tensor_cores.md)", f"(chapters/08_tensor_cores.md) [09 Mine](chapters/{stage}.md)")
     copy.follow("common/try.sh 09", f"{stage}, variant first")
     copy.expect(f"{COMPARE.format('09')} --html report.html", 0, [f"{stage}/first", "ok", "wrote"])
     copy.expect(f"build/bin/{stage} --device cpu >docs/results/cpu/{stage}.txt")
     copy.expect(GENERATE)
     pages = {
         "docs/logbook/comparison.md": "| {stage} `{variant}` |",
-        "docs/io_complexity.md": "| {stage} | `{variant}` |",
+        "docs/reference/io_complexity.md": "| {stage} | `{variant}` |",
         "report.html": "{stage}/{variant}",
     }
     copy.shows(
         f"{stage}/first",
         f"{stage}/kernel.cuh",
         before,
-        pages | {name: "{stage}, variant {variant}" for name in (f"{stage}/README.md", f"docs/{stage}.md")},
+        pages | {name: "{stage}, variant {variant}" for name in (f"{stage}/README.md", f"docs/chapters/{stage}.md")},
     )
 
 

@@ -1,4 +1,4 @@
-"""Of docs/comparison.md and its logbook: the stages and their opponents on one problem, in times and in counts, and over the length of the
+"""Of docs/reference/comparison.md, its logbook and the page on Triton: the stages and their opponents on one problem, in times and in counts, and over the length of the
 sequence. The headline ratios are in headline.py."""
 
 from rows import describe, size
@@ -6,7 +6,7 @@ from rows import describe, size
 from .formatting import number, shown, step, table
 from .headline import times
 from .saved import GPU, fastest, newest, origin, section
-from .tensor_results import CELLS, LAST, NONE, ON_HOPPER, in_triton, in_turns, is_last, names_of, rates, saved, speed
+from .tensor_results import CELLS, LAST, NONE, ON_HOPPER, PASSES, in_triton, in_turns, is_last, names_of, rates, saved, speed
 
 # What the CPU run of `compare` saves of each type, and where torch's rows of the same problem are.
 COUNTED = {"fp32": "compare.jsonl", "fp16": "tensor.jsonl"}
@@ -70,6 +70,19 @@ def rivals(direction):
     title = f"{direction}, TFLOP/s, fp16, 16,384 tokens, H·d = 2,048{in_turns(hopper)}; for Hopper: {names_of(direction)}"
     head = ["for Hopper", "cuDNN", "/ cuDNN", f"`{LAST[direction]}`", "FA2", "/ FA2", "Triton"]
     return rates(title, head, found)
+
+
+def beside_triton():
+    """The twelve cells of the Triton kernel in both passes: its TFLOP/s, how it compares with FlashAttention-2, and the steps for Hopper with it."""
+    hopper, triton = saved(ON_HOPPER), in_triton()
+    found = {cell[:3]: [] for cell in CELLS}
+    for cell in CELLS:
+        for direction in PASSES:
+            (fast, flash, _), mine = hopper.get((*cell, direction), NONE), triton.get((*cell, direction))
+            found[cell[:3]] += [mine, (mine, flash), (fast, mine)]
+    head = [f"{direction}: {name}" for direction in PASSES for name in ("Triton, TFLOP/s", "Triton / FA2", "Hopper step / Triton")]
+    steps = "; ".join(f"{direction} {names_of(direction)}" for direction in PASSES)
+    return rates(f"fp16, 16,384 tokens, H·d = 2,048. Hopper steps: {steps}", head, found)
 
 
 # NVIDIA's own times of cuDNN 9.19.1 on an H200: bf16, d = 128, B = 1, 64 heads of queries that share 8 of keys and values. TFLOP/s of both

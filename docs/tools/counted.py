@@ -92,7 +92,7 @@ def traffic(row):
 
 
 def all_stages():
-    """Of docs/io_complexity.md, on two problems: bytes of S, P and their gradients, all bytes, and the compulsory ones of (I.1)."""
+    """Of docs/reference/io_complexity.md, on two problems: bytes of S, P and their gradients, all bytes, and the compulsory ones of (I.1)."""
     head = "stage | variant | N × N matrices, bytes | all, formula | all, counted | times compulsory | extra memory"
     parts = []
     for file in ["compare.jsonl", "io.jsonl"]:

@@ -6,6 +6,7 @@ import sys
 
 from rows import ROOT
 
+from . import check_pages
 from .formatting import details, tabled
 from .ladder import file_of
 from .quotes import block
@@ -83,8 +84,8 @@ def quizzes():
     """The questions of docs/course/quizzes.toml, a chapter's answers folded below its questions."""
     parts = []
     for quiz in exercise.quizzes():
-        path = ROOT / "docs" / f"{quiz['chapter']}.md"
-        parts.append(f"## [{path.read_text().split(chr(10), 1)[0].removeprefix('# ')}](../{path.name})")
+        path = ROOT / "docs" / "chapters" / f"{quiz['chapter']}.md"
+        parts.append(f"## [{path.read_text().split(chr(10), 1)[0].removeprefix('# ')}](../chapters/{path.name})")
         runs = [q.get("run", "") for q in quiz["question"]]
         told = [
             "" if not run else " The same run tells." if run in runs[:n] else f" Predict, then run `{run}`." for n, run in enumerate(runs)
@@ -100,7 +101,7 @@ def numbered(lines):
 
 def equation(number):
     """The equation of a chapter without its number, which is said beside it."""
-    for page in sorted((ROOT / "docs").glob("*.md")):
+    for page in check_pages.pages():
         for formula in re.findall(r"^```math\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
             if f"\\tag{{{number}}}" in formula:
                 return "```math\n" + re.sub(r"[.,]?\s*\\tag\{[^}]*\}", "", formula) + "```"

@@ -1,4 +1,4 @@
-"""Of docs/debugging.md: kernels of the bug zoo beside what the simulator says of them."""
+"""Of docs/howto/debugging.md: kernels of the bug zoo beside what the simulator says of them."""
 
 import re
 import textwrap

@@ -1,4 +1,4 @@
-"""Of docs/comparison.md: how many times as fast as plain torch the stages are, and what a clock that does not wait for the GPU would have
+"""Of docs/reference/comparison.md: how many times as fast as plain torch the stages are, and what a clock that does not wait for the GPU would have
 said. From compare.jsonl and compare16.jsonl, and torch's rows of the same problem."""
 
 from rows import describe

@@ -1,4 +1,4 @@
-"""Of docs/ladder.md and stage 08: the steps of steps.py, the gains that were predicted and the one that was measured; the steps as files."""
+"""Of docs/reference/ladder.md and stage 08: the steps of steps.py, the gains that were predicted and the one that was measured; the steps as files."""
 
 import re
 import subprocess
@@ -119,6 +119,6 @@ def files():
         path, before = file_of(one.name), one.over and file_of(one.over)
         if path not in rows:  # stage 01 has both passes in one file
             read = to_read(path, [])
-            rows[path] = [f"[`{path}`](../{path})", lines_of(path), changed(before, path) if before else "–", len(read)]
+            rows[path] = [f"[`{path}`](../../{path})", lines_of(path), changed(before, path) if before else "–", len(read)]
             rows[path] += [sum(map(lines_of, read)), ", ".join(f"`{Path(other).name}`" for other in read[1:]) or "–"]
     return table("step | lines | changed lines | files to read | lines to read | beside it", list(rows.values()))

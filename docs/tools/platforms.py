@@ -1,4 +1,4 @@
-"""Of docs/platforms.md: the environment variables that the programs read, as their source lists them."""
+"""Of docs/howto/platforms.md: the environment variables that the programs read, as their source lists them."""
 
 import re
 

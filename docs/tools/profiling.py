@@ -1,4 +1,4 @@
-"""Of docs/profiling.md: docs/results/GPU/profile.jsonl (common/profile_gpu.py --details)."""
+"""Of docs/howto/profiling.md: docs/results/GPU/profile.jsonl (common/profile_gpu.py --details)."""
 
 from rows import describe, grouped, size
 

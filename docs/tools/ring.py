@@ -1,4 +1,4 @@
-"""Of docs/beyond_one_gpu.md: times of common/binding/time_ring.py between two GPUs."""
+"""Of docs/reference/beyond_one_gpu.md: times of common/binding/time_ring.py between two GPUs."""
 
 import csv
 

@@ -1,4 +1,4 @@
-"""Of docs/roofline.md: where each step saved in docs/results/nvidia_h200 sits, beside the plot `roofline`."""
+"""Of docs/reference/roofline.md: where each step saved in docs/results/nvidia_h200 sits, beside the plot `roofline`."""
 
 import h200
 from rows import size

@@ -1,4 +1,4 @@
-"""Every step of the stages, the step that it changes, and the gains over that which were expected: docs/ladder.md says of each why.
+"""Every step of the stages, the step that it changes, and the gains over that which were expected: docs/reference/ladder.md says of each why.
 
 The estimate was written down before the step was measured. `bounds` is the ratio of what the bounds of the chapters allow. Of stage 08 and
 fp16 a pair is for d = 64 and d = 128."""

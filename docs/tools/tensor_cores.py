@@ -26,7 +26,7 @@ def gains(direction):
         if one.variant not in PORTABLE[direction]:
             continue
         path = file_of(one.name)
-        cells = [f"{len(lines) + 1} [`{one.variant}`](../{path})", idea_of(path, one.variant)]
+        cells = [f"{len(lines) + 1} [`{one.variant}`](../../{path})", idea_of(path, one.variant)]
         for at, width in enumerate((64, 128)):
             row, before = rows[one.name, width], rows[one.over, width]
             cells += [shown(one.bounds and one.bounds[at], ".2f"), f"{row['tflops'] / before['tflops']:.2f}", f"{row['tflops']:.0f}"]

@@ -76,7 +76,8 @@ def in_turns(rows):
 def rates(title, head, found):
     """A line for each of {problem: what to show}: of a row its TFLOP/s, of a pair of rows the first over the second. Problems without a
     dtype are the twelve cells, with the geometric means of their ratios below. It says where these rows come from, but not torch's."""
-    used = [one for of_problem in found.values() for one in of_problem if isinstance(one, Row) and one.variant not in PEERS]
+    shown_rows = (row for of_problem in found.values() for one in of_problem for row in (one if isinstance(one, tuple) else (one,)))
+    used = [row for row in shown_rows if isinstance(row, Row) and row.variant not in PEERS]
     lines, of_cells = [], len(next(iter(found))) == 3
     for problem, of_problem in found.items():
         lines.append(named(*problem) + [shown(ratio(*one), ".2f") if isinstance(one, tuple) else speed(one) for one in of_problem])

@@ -90,7 +90,7 @@ TEST_CASE("trace: the ring, under every order of the threads") {
   }
 }
 
-/// For the picture in docs/08h_instruments.md: docs/save_results.sh.
+/// For the picture in docs/chapters/08h_instruments.md: docs/save_results.sh.
 TEST_CASE("trace: the ring for its picture" * doctest::skip()) {
   const std::string path = options_from_environment().trace;
   CHECK(trace_of_ring({}, path).empty() == path.empty());

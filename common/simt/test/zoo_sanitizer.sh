@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What compute-sanitizer's tools say of each hazard of zoo_async.hpp, and of its correct twin if they are not silent; and whether the GPU's result
-# is the twin's. The table of docs/debugging.md, as JSON. Needs a GPU with sm_90.
+# is the twin's. The table of docs/howto/debugging.md, as JSON. Needs a GPU with sm_90.
 #
 #   common/simt/test/zoo_sanitizer.sh BUILD_DIR/tests [NAME...] >zoo_sanitizer.json
 #

@@ -1,4 +1,4 @@
-"""The pictures of docs/07_fa2_backward.md: who owns which sum, who holds what, banks, the order of the loop."""
+"""The pictures of docs/chapters/07_fa2_backward.md: who owns which sum, who holds what, banks, the order of the loop."""
 
 from tools.svg import Picture
 

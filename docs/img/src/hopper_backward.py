@@ -1,4 +1,4 @@
-"""The picture of docs/08_hopper_backward.md: which products are in flight when, drawn from a trace of the simulator (FLASH_SIMT_TRACE)."""
+"""The picture of docs/chapters/08_hopper_backward.md: which products are in flight when, drawn from a trace of the simulator (FLASH_SIMT_TRACE)."""
 
 from .hopper_forward import events_of, stages_of
 from .lanes import Lanes

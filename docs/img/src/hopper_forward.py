@@ -1,4 +1,4 @@
-"""The pictures of docs/08h_instruments.md and docs/08_hopper_forward.md that are drawn from traces: who issues what when in a block (FLASH_SIMT_TRACE of the
+"""The pictures of docs/chapters/08h_instruments.md and 08_hopper_forward.md that are drawn from traces: who issues what when in a block (FLASH_SIMT_TRACE of the
 simulator)."""
 
 import json

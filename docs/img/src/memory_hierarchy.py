@@ -1,4 +1,4 @@
-"""Of docs/00_introduction.md: capacity and bandwidth of the memory hierarchy, from the data sheet of an H200."""
+"""Of docs/chapters/00_introduction.md: capacity and bandwidth of the memory hierarchy, from the data sheet of an H200."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The pictures of docs/01_naive.md: the tiled product of section 2, the gradients of section 4."""
+"""The pictures of docs/chapters/01_naive.md: the tiled product of section 2, the gradients of section 4."""
 
 from tools.svg import Picture
 

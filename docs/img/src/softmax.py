@@ -1,4 +1,4 @@
-"""The pictures of docs/02_safe_softmax.md and docs/04_fa1_forward.md: which sectors a load of a warp touches, and a row after each tile."""
+"""The pictures of docs/chapters/02_safe_softmax.md and 04_fa1_forward.md: which sectors a load of a warp touches, and a row after each tile."""
 
 from math import exp
 

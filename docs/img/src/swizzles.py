@@ -1,4 +1,4 @@
-"""Of docs/swizzles.md: banks of plain, padded and swizzled rows."""
+"""Of docs/reference/swizzles.md: banks of plain, padded and swizzled rows."""
 
 from tools.svg import Picture
 

@@ -1,4 +1,4 @@
-"""Of docs/08_tensor_cores.md and its backward chapter: what limits each step, a block of B and its row tiles, the lazy maximum, and dQ in the
+"""Of docs/chapters/08_tensor_cores.md and its backward chapter: what limits each step, a block of B and its row tiles, the lazy maximum, and dQ in the
 order of fragments."""
 
 from lab.typed_tables import rows_of, value
@@ -11,7 +11,7 @@ LEFT, SCALE = 200, 0.36  # where cycles begin; points per cycle
 
 def balance_08():
     """The table of (8.0) for d = 64, as bars."""
-    rows = [list(map(value, row)) for row in rows_of("08_tensor_cores.md", "others per product")]
+    rows = [list(map(value, row)) for row in rows_of("chapters/08_tensor_cores.md", "others per product")]
     rows = [row for row in rows if row[0] == 64]
     p = Picture(960, 110 + 92 * len(rows), "Cycles of an SM for 128 × 64 scores at d = 64, unit by unit, in the six steps")
     p.label(480, 28, "128 × 64 scores, d = 64: cycles that each unit is busy", 16, bold=True)

@@ -1,4 +1,4 @@
-"""The pictures of docs/triton.md: which elements a program owns, and loads in flight while a product runs."""
+"""The pictures of docs/reference/triton.md: which elements a program owns, and loads in flight while a product runs."""
 
 from tools.svg import Picture
 
