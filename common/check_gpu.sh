@@ -82,8 +82,7 @@ if part comparison "comparison"; then
   grep -q '^FAILED' "$output/standalone.txt" && failed=1
 fi
 
-large=(--problem "--batch 4 --heads 16 --seq 4096 --head-dim 128 --sweep causal=no,yes"
-  --problem "--batch 4 --heads 32 --seq 4096 --head-dim 64 --sweep causal=no,yes")
+large=(--batch 4 --width 2048 --seq 4096 --sweep "d=128,64" --sweep "causal=no,yes")
 if part large "large problems"; then
   # The forward pass of 07 is that of 06.
   {
@@ -94,7 +93,10 @@ if part large "large problems"; then
 fi
 
 if part peers "peers" && torch_here; then
-  compare --only peer --wide "${large[@]}" --problem --causal --save "$output/peers.jsonl" 2>>"$output/peers.log" | tee "$output/peers.txt"
+  for problems in "${large[*]}" ""; do
+    # shellcheck disable=SC2086  # a list of options
+    compare --only peer --wide $problems --save "$output/peers.jsonl"
+  done 2>>"$output/peers.log" | tee "$output/peers.txt"
   look_for_failures "$output/peers.txt"
 fi
 
@@ -110,9 +112,11 @@ if part tensor "tensor cores"; then
   {
     compare "${rivals[@]}" --rounds 2 --dtype fp16 --sweep d=64,128 --sweep seq=1024,4096,16384 --save "$output/sweep16.jsonl"
     compare --only 08 --no-counts --iterations 10 "${papers[@]}" --dtype fp16 --seq 4096 --sweep d=64,128 --save "$output/tensor_steps.jsonl"
-    compare "${rivals[@]}" --rounds 2 --problem "--dtype bf16 --sweep d=64,128 --sweep seq=1024,4096,16384" \
-      --problem "--dtype fp16 --seq 4096 --sweep d=32,80,96,111" --problem "--dtype fp16 --head-dim 256 --sweep seq=1024,4096,16384" \
-      --problem "--dtype fp16 --seq 4000 --head-dim 128" --save "$output/tensor_cores.jsonl"
+    for problems in "--dtype bf16 --sweep d=64,128 --sweep seq=1024,4096,16384" "--dtype fp16 --seq 4096 --sweep d=32,80,96,111" \
+      "--dtype fp16 --head-dim 256 --sweep seq=1024,4096,16384" "--dtype fp16 --seq 4000 --head-dim 128"; do
+      # shellcheck disable=SC2086  # a list of options
+      compare "${rivals[@]}" --rounds 2 $problems --save "$output/tensor_cores.jsonl"
+    done
     front=(--batch 4 --heads 16 --seq 4096 --head-dim 128 --causal --no-counts --iterations 10 --rounds 2 --save "$output/front.jsonl")
     compare "${front[@]}" --only 01,03,04,05,06,07 --variant last
     compare "${front[@]}" "${rivals[@]:0:4}" --dtype fp16 --resume

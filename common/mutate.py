@@ -12,7 +12,7 @@ complaint), then those that stayed green under ThreadSanitizer (a race report). 
     common/mutate.py --minutes 5          as many as can begin in that time, others at each commit; the rest is NOT RUN
     common/mutate.py --list               what would be deleted, nothing built
 
-Each copy is built by the presets ci and race, the latter by clang where it is installed.
+The copy is built by the presets ci and race, the latter by clang where it is installed.
 """
 
 import argparse
@@ -32,12 +32,9 @@ def main():
     parser.add_argument("--changed", nargs="?", const="main", metavar="BASE", help="stages changed since BASE (default: main)")
     parser.add_argument("--only", choices=PRESETS, help="only this kind of build")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin nothing later than that (default: run all)")
-    parser.add_argument("--jobs", type=int, default=1, help="copies of the project to work in side by side (default: 1)")
-    parser.add_argument("--keep", action="store_true", help="keep the copies and say where")
+    parser.add_argument("--keep", action="store_true", help="keep the copy and say where")
     parser.add_argument("--list", action="store_true", help="list the mutants and stop")
     arguments = parser.parse_args()
-    if arguments.jobs < 1:
-        parser.error(f"--jobs {arguments.jobs}: at least 1")
 
     stages = stages_and_kernels()
     chosen = list(stages)
@@ -55,12 +52,11 @@ def main():
 
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="flash_mutate_"))
     try:
-        campaign = Campaign(stages, arguments.jobs, scratch)
         kinds = [arguments.only] if arguments.only else list(PRESETS)
-        verdicts = campaign.run_all(kinds, drawn(mutants), 60 * arguments.minutes)
+        verdicts = Campaign(stages, scratch).run(kinds, drawn(mutants), 60 * arguments.minutes)
     finally:
         if arguments.keep:
-            print(f"mutate: the copies are in {scratch}", file=sys.stderr)
+            print(f"mutate: the copy is in {scratch}", file=sys.stderr)
         else:
             shutil.rmtree(scratch, ignore_errors=True)
 

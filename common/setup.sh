@@ -227,7 +227,7 @@ install_ruff() {
   look
 }
 
-# What is still missing, and what else one can do about it
+# Lists what is still missing and other ways to get it
 advise() {
   local name libraries="" by_pip="" other=""
   for name in $tools $extras; do
@@ -245,7 +245,7 @@ advise() {
   [ -z "$other" ] || say "not installed:$other"
 }
 
-# Where pip --user puts programs
+# The folder into which pip --user puts programs
 user_programs() { python3 -c 'import site; print(site.getuserbase() + "/bin")' 2>/dev/null || echo "$HOME/.local/bin"; }
 
 # compiler_in_words COMPILER: its kind and version, whatever it is called

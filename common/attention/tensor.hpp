@@ -56,7 +56,7 @@ struct Attention {
 /// The tensors that may be packed with others in one allocation.
 enum class Role { q, k, v, o };
 
-/// Where one tensor lies within its allocation: offset and strides in elements.
+/// The place of one tensor in its allocation: offset and strides in elements.
 struct Placement {
   std::int64_t offset = 0;
   std::array<std::int64_t, 4> stride{};

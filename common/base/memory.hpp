@@ -1,4 +1,4 @@
-// How much main memory there is, so that what cannot fit is refused before anything is allocated.
+// The size of main memory, so that a problem that cannot fit is refused before anything is allocated.
 #pragma once
 
 #include <cstdint>

@@ -3,14 +3,13 @@
 #include "common/base/error.hpp"
 
 #include <fcntl.h>
-#include <poll.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #ifdef __linux__
 #include <sys/prctl.h>
 #endif
 
-#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -22,40 +21,34 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Closes its ends, which programs do not inherit.
-struct Pipe {
-  int read_end = -1, write_end = -1;
+/// Takes what a program writes to a stream: a file without a name, since a pipe would have to be read before it is full.
+class Captured {
+ public:
+  Captured() : file_(std::tmpfile()) {
+    if (file_ == nullptr) throw UsageError(std::string("no temporary file for a child process: ") + std::strerror(errno));
+    fcntl(descriptor(), F_SETFD, FD_CLOEXEC);
+    fcntl(descriptor(), F_SETFL, O_APPEND);  // after clear() the program goes on at the start
+  }
+  ~Captured() { std::fclose(file_); }
+  Captured(const Captured&) = delete;
+  Captured& operator=(const Captured&) = delete;
 
-  Pipe() {
-    int ends[2];
-    if (pipe(ends) != 0) throw UsageError(std::string("no pipe to a child process: ") + std::strerror(errno));
-    for (const int end : ends) fcntl(end, F_SETFD, FD_CLOEXEC);
-    read_end = ends[0];
-    write_end = ends[1];
-  }
-  ~Pipe() {
-    shut(read_end);
-    shut(write_end);
-  }
-  Pipe(const Pipe&) = delete;
-  Pipe& operator=(const Pipe&) = delete;
+  int descriptor() const { return fileno(file_); }
 
-  static void shut(int& end) {
-    if (end >= 0) close(end);
-    end = -1;
+  std::string text() const {
+    struct stat status {};
+    fstat(descriptor(), &status);
+    std::string text(static_cast<std::size_t>(status.st_size), '\0');
+    const ssize_t count = pread(descriptor(), text.data(), text.size(), 0);
+    text.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
+    return text;
   }
+
+  [[nodiscard]] bool clear() const { return ftruncate(descriptor(), 0) == 0; }
+
+ private:
+  std::FILE* file_;
 };
-
-/// More on a stream than any stage or script writes.
-constexpr std::size_t output_limit = std::size_t{64} << 20;
-
-/// Reads what is there. False at the end of the stream.
-bool drain(int from, std::string& to) {
-  std::array<char, 65536> chunk;
-  const ssize_t count = read(from, chunk.data(), chunk.size());
-  if (count > 0) to.append(chunk.data(), static_cast<std::size_t>(count));
-  return count > 0 || (count < 0 && errno == EINTR);
-}
 
 }  // namespace
 
@@ -69,114 +62,97 @@ std::string complaint(const ProcessResult& result) {
   return "it ended with exit code " + std::to_string(result.exit_code);
 }
 
-SignalsHeld::SignalsHeld() {
-  sigset_t held;
-  sigemptyset(&held);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&held, number);
-  pthread_sigmask(SIG_BLOCK, &held, &before_);
-}
-
-SignalsHeld::~SignalsHeld() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
 struct ChildProcess {
-  Pipe input, output, error;
+  Captured output, error;
+  int input = -1;  ///< the end of a pipe from which it reads
   pid_t process = -1;
-  std::array<pollfd, 2> streams{{{output.read_end, POLLIN, 0}, {error.read_end, POLLIN, 0}}};  ///< -1: it has ended
+  bool ended = false;
+  int status = 0;
 
   explicit ChildProcess(const std::vector<std::string>& arguments) {
     std::vector<char*> argv;
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
+    int ends[2];
+    if (pipe(ends) != 0) throw UsageError(std::string("no pipe to a child process: ") + std::strerror(errno));
+    for (const int end : ends) fcntl(end, F_SETFD, FD_CLOEXEC);
     const pid_t parent = getpid();
     process = fork();
     if (process < 0) throw UsageError(std::string("no child process: ") + std::strerror(errno));
-    if (process == 0) become(argv.data(), parent);
-    for (int* end : {&input.read_end, &output.write_end, &error.write_end}) Pipe::shut(*end);
+    if (process == 0) become(argv.data(), ends[0], parent);
+    close(ends[0]);
+    input = ends[1];
   }
+  ~ChildProcess() { hang_up(); }
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
 
   /// The program takes the place of this copy.
-  [[noreturn]] void become(char* const* argv, pid_t parent) const {
+  [[noreturn]] void become(char* const* argv, int questions, pid_t parent) const {
 #ifdef __linux__
     prctl(PR_SET_PDEATHSIG, SIGKILL);  // a run can last hours: nobody would know of one that outlived this program
 #endif
     if (getppid() != parent) _exit(127);  // it has just ended, before this copy could ask for the signal
-    dup2(input.read_end, STDIN_FILENO);
+    dup2(questions, STDIN_FILENO);
     fcntl(STDIN_FILENO, F_SETFD, 0);  // dup2() onto itself keeps FD_CLOEXEC
-    dup2(output.write_end, STDOUT_FILENO);
-    dup2(error.write_end, STDERR_FILENO);
+    dup2(output.descriptor(), STDOUT_FILENO);
+    dup2(error.descriptor(), STDERR_FILENO);
     execvp(argv[0], argv);
     dprintf(STDERR_FILENO, "it cannot be started: %s\n", std::strerror(errno));
     _exit(127);
   }
 
+  /// It finds no more input.
+  void hang_up() {
+    if (input >= 0) close(input);
+    input = -1;
+  }
+
   /// A program that has ended does not read it, which its silence tells too.
   void send(const std::string& line) const {
     const auto before = std::signal(SIGPIPE, SIG_IGN);
-    [[maybe_unused]] const ssize_t sent = ::write(input.write_end, line.data(), line.size());
+    [[maybe_unused]] const ssize_t sent = ::write(input, line.data(), line.size());
     std::signal(SIGPIPE, before);
   }
 
-  /// Reads both streams until both have ended, a whole `line` is there if that is enough, or the deadline is. Both at once: a child
-  /// that fills one while we wait for the other would hang.
-  void listen(ProcessResult& result, bool line, Clock::time_point deadline) {
-    while ((streams[0].fd >= 0 || streams[1].fd >= 0) && Clock::now() < deadline && !(line && result.output.ends_with('\n'))) {
-      poll(streams.data(), streams.size(), 100);
-      for (std::size_t i = 0; i < streams.size(); ++i) {
-        if ((streams[i].revents & (POLLIN | POLLHUP | POLLERR)) == 0) continue;
-        std::string& text = i == 0 ? result.output : result.error;
-        if (!drain(streams[i].fd, text)) streams[i].fd = -1;  // poll() skips it
-        if (text.size() <= output_limit) continue;
-        kill(process, SIGKILL);
-        result.output.clear();
-        result.error = "it wrote more than " + std::to_string(output_limit >> 20) + " MiB";
-        return;
-      }
-    }
-  }
-
-  /// Waits for its end, by force past the deadline, and notes how it ended. It may have closed its streams long before, so that the
-  /// end of these says nothing.
-  void end(ProcessResult& result, Clock::time_point deadline) const {
-    int status = 0;
-    while (waitpid(process, &status, WNOHANG) == 0) {
-      if (!result.timed_out && Clock::now() >= deadline) {
+  /// Waits for its end or, if `line` is set, for a whole line of its output. Past the deadline it is killed.
+  ProcessResult wait(bool line, Clock::time_point deadline) {
+    ProcessResult result;
+    while (!ended && !(line && output.text().ends_with('\n'))) {
+      ended = waitpid(process, &status, WNOHANG) != 0;
+      if (!ended && !result.timed_out && Clock::now() >= deadline) {
         kill(process, SIGKILL);
         result.timed_out = true;
-      } else {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
+      if (!ended) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
-    if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
+    result.output = output.text();
+    result.error = error.text();
+    if (ended && WIFSIGNALED(status)) result.signal = WTERMSIG(status);
+    if (ended && WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
+    return result;
   }
 };
 
 ProcessResult run_process(const std::vector<std::string>& arguments, std::chrono::milliseconds limit) {
-  const Clock::time_point deadline = Clock::now() + limit;
-  ProcessResult result;
   ChildProcess child(arguments);
-  Pipe::shut(child.input.write_end);
-  child.listen(result, false, deadline);
-  child.end(result, deadline);
-  return result;
+  child.hang_up();
+  return child.wait(false, Clock::now() + limit);
 }
 
 Conversation::Conversation(std::vector<std::string> arguments) : arguments_(std::move(arguments)) {}
 
 Conversation::~Conversation() {
-  ProcessResult ignored;
-  if (child_) child_->end(ignored, Clock::now());
+  if (child_) child_->wait(false, Clock::now());
 }
 
 ProcessResult Conversation::ask(const std::string& question, std::chrono::milliseconds limit) {
-  const Clock::time_point deadline = Clock::now() + limit;
-  ProcessResult result;
   if (!child_) child_ = std::make_unique<ChildProcess>(arguments_);
+  if (!child_->output.clear() || !child_->error.clear())
+    throw UsageError("a temporary file of a child process cannot be emptied");
   child_->send(question + "\n");
-  child_->listen(result, true, deadline);
-  if (result.output.ends_with('\n')) return result;
-  child_->end(result, deadline);
-  child_.reset();
+  ProcessResult result = child_->wait(true, Clock::now() + limit);
+  if (child_->ended) child_.reset();
   return result;
 }
 

@@ -1,8 +1,6 @@
-// Child processes: started without a shell, captured, and killed when they take too long or write too much. On Linux they end with this
-// program, however it ends.
+// Child processes: started without a shell, captured, and killed when they take too long. On Linux they end with this program, however it
+// ends.
 #pragma once
-
-#include <signal.h>
 
 #include <chrono>
 #include <memory>
@@ -12,28 +10,16 @@
 namespace flash {
 
 struct ProcessResult {
-  bool timed_out = false;     ///< it was killed
-  int signal = 0;             ///< the signal that ended it, or 0
-  int exit_code = 0;          ///< if it ended by itself; 127 if it cannot be started, and then `error` says why
-  std::string output, error;  ///< of a program that was killed for writing too much, `error` says just that
+  bool timed_out = false;  ///< it was killed
+  int signal = 0;          ///< the signal that ended it, or 0
+  int exit_code = 0;       ///< if it ended by itself; 127 if it cannot be started, and then `error` says why
+  std::string output, error;
 };
 
 /// "" if the program ended well, else the last line that it wrote to stderr, or how it ended.
 std::string complaint(const ProcessResult&);
 
-/// Blocks SIGINT, SIGTERM and SIGHUP while it lives: what must not be left half done ends first.
-class SignalsHeld {
- public:
-  SignalsHeld();
-  ~SignalsHeld();
-  SignalsHeld(const SignalsHeld&) = delete;
-  SignalsHeld& operator=(const SignalsHeld&) = delete;
-
- private:
-  sigset_t before_;
-};
-
-/// Runs a program to its end, or to its 64th MiB of output. arguments[0] is a path, or a name that is looked for in PATH.
+/// Runs a program to its end. arguments[0] is a path, or a name that is looked for in PATH.
 ProcessResult run_process(const std::vector<std::string>& arguments, std::chrono::milliseconds limit);
 
 struct ChildProcess;

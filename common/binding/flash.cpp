@@ -176,7 +176,7 @@ void merge(bool on_gpu, Dtype dtype, void* stream, const flash_tensor& O, const 
   let_wait(stream);
 }
 
-/// What the programs call an option is an argument here.
+/// The message without dashes: an option of the programs is an argument here.
 std::string without_dashes(std::string text) {
   for (std::size_t at = text.find("--"); at != std::string::npos; at = text.find("--", at)) text.erase(at, 2);
   return text;

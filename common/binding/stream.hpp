@@ -8,10 +8,10 @@ struct Variant;
 /// common/binding/merge.cuh for the GPU.
 const Variant& gpu_merge();
 
-/// What starts on the default stream from now on waits for what `stream` holds already.
+/// Work that starts on the default stream from now on waits for the work that `stream` holds already.
 void wait_for(void* stream);
 
-/// What is queued on `stream` from now on waits for what has been started on the default stream.
+/// Work queued on `stream` from now on waits for the work that has been started on the default stream.
 void let_wait(void* stream);
 
 }  // namespace flash

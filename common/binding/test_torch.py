@@ -129,13 +129,6 @@ class OnCPU(unittest.TestCase):
             ("Q repeats entries", lambda: flash_steps.attention(q[:, :1].expand(1, 2, 8, 8), k, v, stage="07")),
             ("K does not have adjacent columns", lambda: flash_steps.attention(q, k.mT, v, stage="07")),
             ("V has rows that do not begin at multiples of 16 bytes", lambda: flash_steps.attention(*half[:2], odd)),
-            (
-                "q has 2 heads, which is no multiple of k's 3",
-                lambda: flash_steps.attention(q, *self.tensors(*[(1, 3, 8, 8)] * 2), stage="07"),
-            ),
-            ("to be all fp32", lambda: flash_steps.attention(q, k.half(), v, stage="07")),
-            (r"have to be \[B, H, N, d\]", lambda: flash_steps.attention(q[0], k, v, stage="07")),
-            ("head-dim 0: must be between 1 and 256", lambda: flash_steps.attention(*self.tensors(*[(1, 1, 2, 0)] * 3), stage="07")),
             *(
                 (rf"scale is -?{found}; allowed", lambda x=x: flash_steps.attention(q, k, v, scale=x, stage="07"))
                 for x, found in ((float("nan"), "nan"), (float("-inf"), "inf"), (1e300, "inf"))

@@ -1,4 +1,4 @@
-# What all targets share: language level, warnings, sanitizers, output folders.
+# Settings of all targets: language level, warnings, sanitizers, output folders.
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Release, Debug, ..." FORCE)
 endif()

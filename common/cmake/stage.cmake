@@ -1,32 +1,3 @@
-# What add_resources_test() lacks.
-set(FLASH_NO_RESOURCES "")
-if(FLASH_HAS_CUDA)
-  find_program(FLASH_CUOBJDUMP cuobjdump HINTS ${CUDAToolkit_BIN_DIR})
-  mark_as_advanced(FLASH_CUOBJDUMP)
-  if(NOT Python3_FOUND)
-    set(FLASH_NO_RESOURCES "Python 3")
-  elseif(NOT FLASH_CUOBJDUMP)
-    set(FLASH_NO_RESOURCES "cuobjdump")
-  endif()
-  if(FLASH_NO_RESOURCES)
-    message(STATUS "Tests of the kernels' registers and local memory: left out, ${FLASH_NO_RESOURCES} was not found")
-  endif()
-endif()
-
-# add_resources_test(stage OBJECT...), "NN_name resources": no kernel of the stage spills registers or uses local memory, for those of FLASH_STRICT_ARCHITECTURES that are
-# compiled; for others it is said. Needs no GPU. The table is saved as build/resources/NN_name.json.
-function(add_resources_test stage)
-  if(FLASH_NO_RESOURCES)
-    return()
-  endif()
-  list(JOIN FLASH_STRICT_ARCHITECTURES "," strict)
-  add_test(NAME "${stage} resources"
-           COMMAND ${Python3_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/common/testing/resources.py --stage ${stage}
-                   --cuobjdump ${FLASH_CUOBJDUMP} --strict ${strict} --save ${PROJECT_BINARY_DIR}/resources/${stage}.json
-                   ${ARGN}
-           COMMAND_EXPAND_LISTS)
-endfunction()
-
 # step_name(stage/file.cuh cpu|gpu RESULT): one backend of a kernel file, as the name of its library and of the function that hands out
 # its variant.
 function(step_name kernel backend result)
@@ -116,7 +87,6 @@ function(add_stage)
       step_name(${kernel} ${backend} step)
       math(EXPR number "${number} + 1")
       string(APPEND FLASH_REGISTRATIONS "    {Backend::${backend}, ${number}, ${step}(), \"${kernel}\", ${predict}},\n")
-      list(APPEND kernels_${backend} $<TARGET_OBJECTS:${step}>)
     endforeach()
     foreach(kernel IN LISTS linked)
       step_name(${kernel} ${backend} step)
@@ -156,6 +126,5 @@ function(add_stage)
   add_test_cases(${stage}_test "${stage} cpu" DEVICE cpu FULL "grid: (random mixture|every compiled tile size)")
   if(FLASH_HAS_CUDA)
     add_test_cases(${stage}_test "${stage} gpu" DEVICE gpu)
-    add_resources_test(${stage} ${kernels_gpu})
   endif()
 endfunction()

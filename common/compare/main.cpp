@@ -2,11 +2,9 @@
 #include "common/base/error.hpp"
 #include "common/compare/rows_file.hpp"
 #include "common/compare/run.hpp"
-#include "common/compare/stages.hpp"
 #include "common/compare/table.hpp"
 #include "common/harness/console.hpp"
 #include "common/harness/parse.hpp"
-#include "common/harness/pending_file.hpp"
 
 #include <unistd.h>
 
@@ -26,22 +24,12 @@ int exit_code(const std::vector<Row>& rows) {
   return any(verdict::no_room) ? 3 : 2;
 }
 
-/// The report of these files of rows. UsageError with what report.py said if it fails.
-void write_report(const std::string& html, const std::vector<std::string>& files) {
-  std::vector<std::string> arguments{python(), FLASH_SOURCE_DIR "/common/compare/report.py", "--out", html};
-  arguments.insert(arguments.end(), files.begin(), files.end());
-  const std::string why = complaint(run_process(arguments, std::chrono::minutes(5)));
-  if (!why.empty()) throw UsageError("--html " + html + " could not be made: " + why);
-  std::cerr << one_line("wrote " + html) << std::endl;
-}
-
 int compare(int argc, char** argv) {
   CompareOptions options;
   if (const std::string answer = parse_compare_options(argc, argv, options); !answer.empty()) {
     print(answer);
     return 0;
   }
-  let_large_writes_fail();
 
   const bool runs = options.rows.empty();
   std::vector<Row> rows;
@@ -62,7 +50,6 @@ int compare(int argc, char** argv) {
     text = comparison_tables(rows, width) + (failed ? "\nFAILED: see the verdicts above\n" : "");
   }
   print(text);
-  if (!options.html.empty()) write_report(options.html, runs ? std::vector{options.save} : options.rows);
   return runs ? exit_code(rows) : failed ? 1 : 0;
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr DeviceChoice all_devices[]{DeviceChoice::automatic, DeviceChoice::gpu, DeviceChoice::cpu};
 
-/// What a list has between its commas, at least one.
+/// The names between the commas of a list, at least one.
 std::vector<std::string> names_in(const std::string& option, const std::string& list, const char* example) {
   std::vector<std::string> names = split_at_commas(list);
   std::erase(names, "");
@@ -27,7 +27,7 @@ void add_text(CLI::App& app, const char* name, const char* type, const char* tex
   app.add_option_function<std::string>(name, use, text)->type_name(type);
 }
 
-/// Of a file or a folder.
+/// An option that names a file or a folder.
 void add_name(CLI::App& app, const char* name, const char* type, const char* text, std::string& target) {
   add_text(app, name, type, text, [name, &target](const std::string& given) {
     if (given.empty()) throw UsageError(std::string(name) + " is ''; allowed: a name");
@@ -85,20 +85,18 @@ void add_output_options(CLI::App& app, CompareOptions& options) {
       "the same run the latest holds. A file that holds anything else than rows is refused",
       options.save);
   app.add_flag("--resume", options.resume, "With --save: a run whose row is in the file, of the same code, is not run again");
-  add_name(app, "--html", "FILE", "Also write a report of the --save or --rows file for a browser (needs python3 with Jinja2)",
-           options.html);
   add_text(app, "--rows", "FILE,...", "Show saved rows instead of running anything",
            [&](const std::string& given) { options.rows = names_in("--rows", given, "files of saved rows"); });
 }
 
-/// Which options cannot be meant together; all of them are there.
+/// Declares which options exclude or need each other, once all are there.
 void add_rules(CLI::App& app) {
   const auto option = [&](const char* name) { return app.get_option(name); };
   option("--json")->excludes(option("--wide"));
   option("--tune")->excludes(option("--rounds"))->excludes(option("--peers"));
   option("--resume")->needs(option("--save"));
   // Saved rows are shown as they are: an option for runs would seem to choose among them.
-  const std::set<std::string> for_rows{"--rows", "--wide", "--json", "--html", "--help", "--version"};
+  const std::set<std::string> for_rows{"--rows", "--wide", "--json", "--help", "--version"};
   for (CLI::Option* other : app.get_options()) {
     if (!for_rows.contains(other->get_name())) option("--rows")->excludes(other);
   }
@@ -109,18 +107,14 @@ void check_combination(const CompareOptions& options) {
   if (options.peers && options.device == DeviceChoice::cpu) {
     refuse_both("--peers", "--device cpu", ", since peers run on a GPU");
   }
-  if (!options.html.empty() && options.save.empty() && options.rows.empty()) {
-    throw UsageError("--html is given without --save or --rows, and a report is made of a file; allowed: with one of them");
-  }
 }
 
 }  // namespace
 
 std::string parse_compare_options(int argc, const char* const* argv, CompareOptions& options) {
-  ProblemSet common;
-  common.problem.causal = true;
-  common.problem.dtype = Dtype::fp32;  // one for all rows: stages differ in what they take
-  std::vector<std::string> problems;
+  ProblemSet& problems = options.problems;
+  problems.problem.causal = true;
+  problems.problem.dtype = Dtype::fp32;  // one for all rows: stages differ in what they take
   bool asks_for_schema = false;
 
   CLI::App app(
@@ -139,32 +133,24 @@ std::string parse_compare_options(int argc, const char* const* argv, CompareOpti
       "          --sweep d=64,128 --tokens 16384 --width 2048 --seq 4096 \\\n"
       "          --save tuned.jsonl\n"
       "A report of rows saved earlier, for a browser:\n"
-      "  compare --rows sweep.jsonl --html report.html\n"
+      "  common/compare/report.py sweep.jsonl --out report.html\n"
       "Exit codes: 0 good; 1 a check failed, or a variant crashed or finished no run\n"
       "within the time limit; 2 bad usage or nothing to run; 3 no usable device or not\nenough memory.",
       "compare");
   app.set_version_flag("--version", std::string("compare (flash-steps " FLASH_VERSION ")"));
   app.set_help_flag("--help,-h", "Print this and exit");
   add_run_options(app, options);
-  app.option_defaults()->group("Sweep");
-  app.add_option("--problem", problems,
-                 "Options of a problem in one word, over those given beside it: \"--seq 4096 --head-dim 128\". Several are run "
-                 "one after the other")
-      ->allow_extra_args(false)
-      ->type_name("OPTIONS");
-  add_sweep_options(app, common);
+  add_sweep_options(app, problems);
   add_output_options(app, options);
   app.add_flag("--schema", asks_for_schema)->group("");  // not in --help: for a test
-  add_problem_options(app, common.problem, compared_sizes(Backend::cpu), compared_sizes(Backend::gpu));
+  add_problem_options(app, problems.problem, compared_sizes(Backend::cpu), compared_sizes(Backend::gpu));
   app.add_flag("--no-causal")->description("Every query sees every key (default: --causal)")->group("Problem");
 
   add_rules(app);
   if (const std::string answer = parse_command_line(app, argc, argv); !answer.empty()) return answer;
   if (asks_for_schema) return schema().dump() + "\n";
   check_combination(options);
-  check_problem_set(app, common);
-  for (const std::string& text : problems) options.problems.push_back(parse_problem(text, common));
-  if (problems.empty()) options.problems.push_back(common);
+  check_problem_set(app, problems);
   return "";
 }
 

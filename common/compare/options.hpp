@@ -11,7 +11,7 @@
 namespace flash {
 
 struct CompareOptions {
-  std::vector<ProblemSet> problems;  ///< of each --problem; else one
+  ProblemSet problems;
   std::vector<Pass> passes{Pass::forward, Pass::backward};
   bool stages = true, peers = false;
   std::vector<std::string> only;      ///< "02" or "02_safe_softmax"; empty: all stages
@@ -28,7 +28,6 @@ struct CompareOptions {
   bool json = false, wide = false;
   std::string save;     ///< file that the rows are appended to; empty: none
   bool resume = false;  ///< what has a row there is not run again
-  std::string html;     ///< file for the report; empty: none
 };
 
 /// Returns what --help or --version print, or else "". Throws UsageError with one line.

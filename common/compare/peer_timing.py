@@ -20,9 +20,9 @@ FLUSHES = 8
 
 
 def flops(problem, which):
-    """Two products of 2*pairs*d each forward, five backward; pairs (query, key) that the mask leaves visible."""
+    """Two products of 2*pairs*d each forward, five backward; pairs (query, key) that the mask leaves visible. A mask needs equal lengths."""
     n = problem["seq_q"]
-    pairs = n * (n + 1) // 2 if problem["causal"] else n * n
+    pairs = n * (n + 1) // 2 if problem["causal"] else n * problem["seq_k"]
     forward = 4.0 * problem["batch"] * problem["heads"] * pairs * problem["head_dim"]
     return forward if which == "forward" else 2.5 * forward
 
@@ -60,8 +60,9 @@ def attention(torch, backend, scale, causal, mask=None):
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     def fused(q, k, v):
+        shared = q.shape[1] != k.shape[1]
         with sdpa_kernel(getattr(SDPBackend, backend)):
-            return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=shared)
 
     return fused
 
@@ -73,11 +74,12 @@ def causal_mask(torch, n, device):
 def no_room(torch, problem, backend, which):
     """Why the problem cannot fit, or nothing. It needs at least Q, K, V, O and their gradients; in plain torch also S and P forward, P, dP and
     dS backward, and the mask."""
-    n, backward = problem["seq_q"], which == "backward"
-    of_type = problem["batch"] * problem["heads"] * (4 if problem["dtype"] == "fp32" else 2)
-    needed, what = (8 if backward else 4) * of_type * n * problem["head_dim"], "its tensors alone"
+    n, m, backward = problem["seq_q"], problem["seq_k"], which == "backward"
+    of_type = problem["batch"] * (4 if problem["dtype"] == "fp32" else 2)
+    rows = problem["heads"] * n + problem["kv_heads"] * m
+    needed, what = (4 if backward else 2) * of_type * rows * problem["head_dim"], "its tensors alone"
     if backend is None:
-        needed += (3 if backward else 2) * of_type * n * n + (n * n if problem["causal"] else 0)
+        needed += (3 if backward else 2) * of_type * problem["heads"] * n * m + (n * m if problem["causal"] else 0)
         what = "its tensors and matrices"
     free = torch.cuda.mem_get_info()[0]
     return f"{what} need {size(needed)} of GPU memory; {size(free)} are free" if needed > free else None
@@ -116,9 +118,10 @@ def measure(torch, problem, backend, which, iterations, cold_l2):
     backward pass counts for the latter."""
     dtype = getattr(torch, DTYPES[problem["dtype"]])
     shape = (problem["batch"], problem["heads"], problem["seq_q"], problem["head_dim"])
+    kv_shape = (problem["batch"], problem["kv_heads"], problem["seq_k"], problem["head_dim"])
     backward = which == "backward"
     torch.manual_seed(problem["seed"])
-    q, k, v = (torch.randn(shape, device="cuda", dtype=dtype, requires_grad=backward) for _ in range(3))
+    q, k, v = (torch.randn(of, device="cuda", dtype=dtype, requires_grad=backward) for of in (shape, kv_shape, kv_shape))
     gradient = torch.randn(shape, device="cuda", dtype=dtype) if backward else None
     l2_bytes = getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 64 << 20)
     flush = torch.empty(4 * l2_bytes if cold_l2 else 0, device="cuda", dtype=torch.uint8)
@@ -132,7 +135,7 @@ def measure(torch, problem, backend, which, iterations, cold_l2):
     else:
         with torch.no_grad():
             timing = time_ms(torch, lambda: run(q, k, v), iterations, flush, reset)
-    outputs = (4 if backward else 1) * q.numel() * q.element_size()  # O, and dQ, dK, dV
+    outputs = (q.numel() + (q.numel() + 2 * k.numel() if backward else 0)) * q.element_size()  # O, and dQ, dK, dV
     return timing, max(0, torch.cuda.max_memory_allocated() - inputs - outputs)
 
 

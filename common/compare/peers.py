@@ -15,8 +15,9 @@ Rows are those of `compare`, with "peer" as their stage. Timing is compare's
 too: CUDA events around the pass alone, a cold L2, the median after a warm-up;
 enqueue_ms is what a clock on the host shows that does not wait for the GPU. A
 backward pass is timed without its forward. fp32 is computed without TF32. Torch
-takes neither a bias nor another layout here, no shared heads, and as many keys
-as queries.
+takes neither a bias nor another layout here, and a mask only with as many keys
+as queries, since it aligns masks at the top left. Heads share keys and values
+in flash and cudnn alone.
 
 Needs torch and a GPU. Exit codes: 0 good; 1 the GPU fails; 2 bad usage; 3 no
 torch or no GPU.
@@ -83,18 +84,20 @@ def parse(line):
     return {"stage": "peer", "variant": variant, "pass": which, "idea": PEERS[variant][0], "problem": problem}, iterations, cold_l2
 
 
-def not_taken(problem):
+def not_taken(problem, variant):
     """What torch is not asked for: "" or why not."""
     said = [f"{name} {value}" for name, value in options(problem) if name != "seed"]  # an option that is not known here is one
-    said += [f"{problem['heads']} heads with {problem['kv_heads']} for keys and values"] if problem["heads"] != problem["kv_heads"] else []
-    said += [f"{problem['seq_q']} queries with {problem['seq_k']} keys"] if problem["seq_q"] != problem["seq_k"] else []
-    return f"torch is not timed with {', '.join(said)}" if said else ""
+    if problem["heads"] != problem["kv_heads"] and variant not in ("flash", "cudnn"):
+        said.append(f"{problem['heads']} heads with {problem['kv_heads']} for keys and values")
+    if problem["seq_q"] != problem["seq_k"] and (problem["causal"] or variant == "triton"):
+        said.append(f"{problem['seq_q']} queries with {problem['seq_k']} keys")
+    return f"{variant} is not timed with {', '.join(said)}" if said else ""
 
 
 def result(torch, row, iterations, cold_l2):
     """What the row says about its run."""
     problem, backend = row["problem"], PEERS[row["variant"]][1]
-    if why := not_taken(problem):
+    if why := not_taken(problem, row["variant"]):
         return {"verdict": "refused", "message": why}
     if why := peer_timing.no_room(torch, problem, backend, row["pass"]):
         return {"verdict": "cannot run", "message": why}

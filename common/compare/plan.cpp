@@ -75,18 +75,6 @@ std::vector<Dtype> dtypes_of(const std::vector<Case>& cases) {
   return dtypes;
 }
 
-/// All problems, each once.
-std::vector<Case> cases_of(const std::vector<ProblemSet>& problems, const RequestedSizes& defaults) {
-  std::vector<Case> cases;
-  std::set<std::string> seen;
-  for (const ProblemSet& set : problems) {
-    for (Case& one : all_cases(set, defaults)) {
-      if (seen.insert(problem_json(one).dump()).second) cases.push_back(std::move(one));
-    }
-  }
-  return cases;
-}
-
 void add_runs(Plan& plan, const CompareOptions& options) {
   for (const Case& task : plan.cases) {
     for (const Pass pass : options.passes) {
@@ -211,7 +199,7 @@ Plan make_plan(const CompareOptions& options, const std::filesystem::path& sourc
   keep_variants(plan.stages, options.variants);
   plan.device = choose_device(options, plan.stages.front());
   plan.backend = plan.device.value("kind", "") == "gpu" ? Backend::gpu : Backend::cpu;
-  plan.cases = cases_of(options.problems, compared_sizes(plan.backend));
+  plan.cases = all_cases(options.problems, compared_sizes(plan.backend));
   add_runs(plan, options);
   require_runs(plan, options.tune);
   plan.when = commit_and_date(sources);

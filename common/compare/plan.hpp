@@ -36,7 +36,7 @@ struct Plan {
   Plan(Plan&&) = default;  // but no copy: the runs point into it
 };
 
-/// What all stages together do in seconds on the simulator; a GPU needs more work than that to be busy.
+/// Sizes that all stages together simulate in seconds; a GPU needs more work than that to be busy.
 RequestedSizes compared_sizes(Backend);
 
 /// A hash of what a compiler sees of this code, 16 hexadecimal digits: tokens without comments, however they are laid out. Rows keep it, so

@@ -46,7 +46,7 @@ struct Row {
   /// The device as far as it matters: counts are the same on every processor, but not for every GPU that it simulates.
   std::string place() const;
 
-  /// Of rows with the same key, which are runs of the same thing, the latest holds.
+  /// Rows with the same key are runs of the same thing, of which the latest holds.
   std::string key() const;
 
   /// "64,32"; absent if the variant has one tile size alone.
@@ -69,7 +69,7 @@ Row row_from_json(const Json&);
 
 std::string json_line(const Row&);
 
-/// What a run's finished program means. `known`: what its row says whatever the program did; a report adds to that.
+/// The row of a finished program. `known`: its fields whatever the program did; a report adds to them.
 Row make_row(const Json& known, const ProcessResult&);
 
 /// Did anything fail? A run that the time limit ended counts only if its variant finished no problem in that pass, and so may hang;

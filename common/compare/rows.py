@@ -15,7 +15,7 @@ PASSES = ("forward", "backward")
 FAILED = ("WRONG", "STOPPED", "CRASHED", "TIMED OUT")
 VERDICTS = ("ok", "refused", "cannot run", "skipped", *FAILED)
 
-# What must be in a nested object if a row has it. A problem may have further fields: each is an option of its own.
+# Needed fields of a nested object that a row has. A problem may have further fields: each is an option of its own.
 NEEDED = {
     "problem": {**dict.fromkeys(SIZES, int), "causal": bool, **dict.fromkeys(("dtype", "bias", "layout"), str)},
     "device": {"kind": str, "name": str},

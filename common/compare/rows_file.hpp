@@ -9,13 +9,13 @@
 
 namespace flash {
 
-/// The rows of a file; of those with the same key the latest, in the order of first appearance. A last line that a killed program left
-/// unfinished counts for nothing. UsageError with the line if the file holds anything else than rows.
+/// The rows of a file; of those with the same key the latest, in the order of first appearance. UsageError with the line if the file holds
+/// anything else than rows.
 std::vector<Row> read_rows(const std::string& file);
 
 class RowsFile {
  public:
-  /// UsageError if the file cannot be written or holds anything else than rows. Removes an unfinished last line.
+  /// UsageError if the file cannot be written or holds anything else than rows.
   explicit RowsFile(const std::string& file);
 
   const std::vector<Row>& rows() const { return rows_; }  ///< from before

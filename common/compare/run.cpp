@@ -29,7 +29,7 @@ std::vector<std::string> stage_arguments(const Run& run, const Case& task, Backe
   return arguments;
 }
 
-/// What the row says whatever the program does.
+/// The fields of a row whatever the program does.
 Json known_of(const Run& run, const Plan& plan) {
   Json json{{"stage", run.stage->name},      {"variant", run.variant->name}, {"pass", to_string(run.pass)},
             {"idea", run.variant->idea},     {"device", plan.device},        {"problem", problem_json(*run.task)},
@@ -41,7 +41,7 @@ Json known_of(const Run& run, const Plan& plan) {
   return json;
 }
 
-/// What tells two rows apart for --resume: the run, the code, and the version of torch.
+/// Identifies a row for --resume: the run, the code, and the version of torch.
 std::string identity(const Row& row) {
   std::string text = row.key();
   for (const char* field : {"sources", "torch", "cudnn"}) text += " " + row.at(field).dump();
@@ -141,7 +141,7 @@ class Runs {
     return row;
   }
 
-  /// What was checked and counted in round 1 is not again.
+  /// Only round 1 checks and counts.
   Row run_stage(const Run& run, std::size_t round) {
     std::vector<std::string> arguments = stage_arguments(run, *run.task, plan_.backend);
     if (options_.tune) arguments.emplace_back("--tune");

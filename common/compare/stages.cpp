@@ -33,7 +33,7 @@ bool contains(const std::vector<std::string>& list, const std::string& value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
-/// Of the program that `command` starts and that has answered.
+/// The stage of a program that `command` started and that has answered.
 Stage listed_stage(const std::vector<std::string>& command, const ProcessResult& result) {
   const Json list = Json::parse(result.output, nullptr, /*allow_exceptions=*/false);
   try {
@@ -46,6 +46,12 @@ Stage listed_stage(const std::vector<std::string>& command, const ProcessResult&
   } catch (const nlohmann::json::exception&) {
     throw UsageError(command.back() + " does not answer --list --json as a stage program does");
   }
+}
+
+/// The command that starts Python: what the environment variable PYTHON says, or python3.
+std::string python() {
+  const char* given = std::getenv("PYTHON");
+  return given != nullptr && *given != '\0' ? given : "python3";
 }
 
 }  // namespace
@@ -84,11 +90,6 @@ std::vector<fs::path> find_stages(fs::path folder, const std::vector<std::string
     return std::none_of(only.begin(), only.end(), [&](const std::string& wanted) { return matches(path, wanted); });
   });
   return all;
-}
-
-std::string python() {
-  const char* given = std::getenv("PYTHON");
-  return given != nullptr && *given != '\0' ? given : "python3";
 }
 
 Stage ask_stage(const fs::path& program, std::chrono::seconds limit) {

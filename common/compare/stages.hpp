@@ -40,9 +40,6 @@ struct Stage {
 /// With `only`, those whose number or name is in it. UsageError if there are none, or if an entry of `only` matches none.
 std::vector<std::filesystem::path> find_stages(std::filesystem::path folder, const std::vector<std::string>& only);
 
-/// The command that starts Python: what the environment variable PYTHON says, or python3.
-std::string python();
-
 /// Asks the program with --list --json. UsageError if it does not answer as a stage does, within a minute and the limit of a run.
 Stage ask_stage(const std::filesystem::path& program, std::chrono::seconds limit);
 

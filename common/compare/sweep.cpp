@@ -6,7 +6,6 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <iterator>
 #include <set>
 #include <sstream>
 
@@ -52,8 +51,11 @@ std::vector<std::string> doubled(const std::string& name, const std::string& fir
 }
 
 /// UsageError if a size, the mask or the type is given twice.
-void check_sweeps(const ProblemSet& set) {
-  std::set<std::string> given = set.given;
+void check_sweeps(const CLI::App& app, const ProblemSet& set) {
+  std::set<std::string> given;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() > 0) given.insert(option->get_name());
+  }
   const auto take = [&](const std::string& by, const std::vector<std::string>& options) {
     for (const std::string& option : options) {
       if (!given.insert(option).second) refuse_both(by, option);
@@ -131,31 +133,8 @@ void add_sweep_options(CLI::App& app, ProblemSet& set) {
 void check_problem_set(const CLI::App& app, ProblemSet& set) {
   if (app.count("--causal") > 0 && app.count("--no-causal") > 0) refuse_both("--causal", "--no-causal");
   if (app.count("--no-causal") > 0) set.problem.causal = false;
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->count() > 0) set.given.insert(option->get_name());
-  }
   check_contradictions(set.problem);
-  check_sweeps(set);
-}
-
-ProblemSet parse_problem(const std::string& text, ProblemSet set) {
-  std::istringstream stream(text);
-  const std::vector<std::string> words{std::istream_iterator<std::string>(stream), {}};
-  std::vector<const char*> argv{"--problem"};
-  for (const std::string& word : words) argv.push_back(word.c_str());
-  CLI::App app("", "compare");
-  app.set_help_flag("");
-  add_problem_options(app, set.problem, {}, {});
-  app.add_flag("--no-causal");
-  add_sweep_options(app, set);
-  try {
-    if (words.empty()) throw UsageError("allowed: options of a problem");
-    parse_command_line(app, static_cast<int>(argv.size()), argv.data());
-    check_problem_set(app, set);
-  } catch (const UsageError& wrong) {
-    throw UsageError("--problem is '" + text + "': " + wrong.what());
-  }
-  return set;
+  check_sweeps(app, set);
 }
 
 std::vector<Case> all_cases(const ProblemSet& set, const RequestedSizes& defaults) {

@@ -4,7 +4,6 @@
 #include "common/harness/problem_options.hpp"
 
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -16,12 +15,11 @@ struct Sweep {
   std::vector<std::string> values;
 };
 
-/// What a command line says of problems, or one --problem.
+/// The problems of a command line.
 struct ProblemSet {
   ProblemOptions problem;
   std::vector<Sweep> sweeps;                  ///< the first one outermost
   std::optional<std::int64_t> tokens, width;  ///< batch = tokens / Nq, heads = width / d, at least 1
-  std::set<std::string> given;                ///< names of options
 };
 
 /// One problem to run, with the options that hand it on to a stage program.
@@ -43,12 +41,9 @@ Sweep parse_sweep(const std::string& text);
 /// Adds --sweep, --tokens and --width to `app`.
 void add_sweep_options(CLI::App& app, ProblemSet&);
 
-/// After the parse: takes --no-causal, and notes what was given. UsageError if anything is given twice: a size by two sweeps, by a
+/// After the parse: takes --no-causal. UsageError if anything is given twice: a size by two sweeps, by a
 /// sweep and an option of its own, by --tokens or --width and either.
 void check_problem_set(const CLI::App& app, ProblemSet&);
-
-/// What --problem says, `text`, over the options given beside it. UsageError with one line.
-ProblemSet parse_problem(const std::string& text, ProblemSet beside);
 
 /// All problems; one without a sweep. Sizes that nobody gave are those of `defaults`. UsageError if one of them is not allowed.
 std::vector<Case> all_cases(const ProblemSet&, const RequestedSizes& defaults);

@@ -91,7 +91,7 @@ const std::vector<Column> all_columns{
     {"new idea", 13, 13, words("idea"), TextTable::Align::left},
 };
 
-/// Of the table of --tune.
+/// The columns of the table of --tune.
 const std::vector<Column> tune_columns{
     {"stage/variant", 0, 0, label, TextTable::Align::left},
     {"pass", 0, 0, words("pass"), TextTable::Align::left},
@@ -140,7 +140,7 @@ Shown columns_of(const Group& rows, std::size_t width, std::set<std::string>& le
   return shown;
 }
 
-/// Which problem, where, and what the columns count.
+/// The problem, the device, and the units of the columns.
 std::string heading_of(const Row& first) {
   const FullProblem problem = first.problem();
   std::string text = std::string(to_string(first.pass())) + ", " + describe(problem) + "\n";

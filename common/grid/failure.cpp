@@ -39,7 +39,7 @@ std::string command_for(const LastRun& run) {
   return command;
 }
 
-/// Of each test case the first failure counts: later problems of the same case may pass.
+/// Notes the first failure of each test case: later problems of the same case may pass.
 class SameProblem : public doctest::IReporter {
  public:
   explicit SameProblem(const doctest::ContextOptions&) {}

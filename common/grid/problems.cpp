@@ -9,7 +9,7 @@
 namespace flash::grid {
 namespace {
 
-// What the sanitizers look for does not depend on the size: the same edges, at fewer and smaller shapes. AddressSanitizer slows
+// Sanitizers find the same at any size: the same edges, at fewer and smaller shapes. AddressSanitizer slows
 // a kernel's thread some ten times; ThreadSanitizer a hundred times, since at a barrier each of a block's threads, as many as 1024,
 // learns what each other one has done.
 #if defined(FLASH_TSAN)
@@ -41,7 +41,7 @@ const std::vector<int> large_head_dims = few_shapes     ? std::vector<int>{}
 constexpr BiasKind all_biases[] = {BiasKind::none, BiasKind::vector, BiasKind::matrix, BiasKind::alibi};
 constexpr Layout all_layouts[] = {Layout::bhnd, Layout::bnhd, Layout::qkv, Layout::kv};
 
-/// What all variants of the stage have in common.
+/// The same for all variants of the stage.
 Dtype stage_dtype() { return variants().front().dtypes.front(); }
 int largest_head_dim() { return variants().front().max_head_dim; }
 

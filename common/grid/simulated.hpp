@@ -1,4 +1,4 @@
-// What the tests of several stages say of a problem and of the simulator.
+// Short forms for the tests of several stages.
 #pragma once
 
 #include "common/attention/problem.hpp"

@@ -1,4 +1,4 @@
-// What the tests of a stage share: the device under test and one checked run.
+// Shared by the tests of a stage: the device under test and one checked run.
 #pragma once
 
 #include "common/attention/device.hpp"

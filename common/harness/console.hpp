@@ -1,4 +1,4 @@
-// What a program tells a person: lines that fit a terminal, and no output that gets lost in silence.
+// Output for people: lines that fit a terminal, and none lost in silence.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace flash {
 /// Columns of a line where nobody says how many there are: in a file, in a pipe, on a page.
 constexpr std::size_t page_columns = 80;
 
-/// Where the texts of --help start, as CLI11 has it.
+/// The column in which CLI11 starts the texts of --help.
 constexpr std::size_t help_column = 30;
 
 /// The columns of the terminal that `stream` (STDOUT_FILENO, STDERR_FILENO) is; 0 if it is none.

@@ -1,4 +1,4 @@
-// Why a kernel is wrong, as far as the simulator can tell: what its threads do to each other, and which results are off.
+// Explains a wrong kernel by what the simulator sees: what its threads do to each other, and which results are off.
 #pragma once
 
 #include "common/harness/report.hpp"
@@ -23,7 +23,7 @@ std::vector<std::string> waste(const Attention&, const Prediction&, const Counte
 /// After watched launches: the bank conflicts of plain arrays, "" if there are none.
 std::string array_conflicts();
 
-/// Which formula to look at, from the tensors that are wrong and those that are right; empty if all are right.
+/// The formula to look at, by the tensors that are wrong and those that are right; empty if all are right.
 std::string suspect(const CheckReport&);
 
 }  // namespace flash

@@ -28,7 +28,7 @@ constexpr Variable known[]{
     {"FLASH_COMMIT", "ID", "The commit that saved rows name, in a copy of which git knows another or none"},
 };
 
-/// Of common/check_gpu.sh, and of the package flash-attn.
+/// Prefixes of the variables of common/check_gpu.sh and of the package flash-attn.
 constexpr std::string_view of_others[]{"FLASH_CHECK_", "FLASH_ATTENTION_", "FLASH_ATTN_"};
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Why a result is wrong, as far as its numbers alone tell: on a GPU, too. What the simulator can tell is in diagnosis.hpp.
+// Explains a wrong result by its numbers alone, so on a GPU, too. Explanations by the simulator are in diagnosis.hpp.
 #pragma once
 
 #include "common/attention/host_tensor.hpp"

@@ -4,10 +4,14 @@
 #include "common/base/memory.hpp"
 #include "common/isa/float16.hpp"
 
+#include <algorithm>
 #include <bit>
+#include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <string_view>
 #include <system_error>
 
 namespace flash {
@@ -50,7 +54,44 @@ class NpyFile {
   std::uint64_t size_ = 0, position_ = 0;
 };
 
-NpyHeader read_header(NpyFile& file) {
+/// The dictionary in a header, for example {'descr': '<f4', 'fortran_order': False, 'shape': (1, 2, 3, 4), }.
+struct Header {
+  std::string type;
+  bool fortran_order;
+  std::vector<std::int64_t> shape;
+};
+
+/// The text of the header from the value of a key on.
+std::string_view value_of(const NpyFile& file, std::string_view header, const std::string& key) {
+  std::size_t at = std::min(header.find("'" + key + "'"), header.find('"' + key + '"'));
+  if (at != std::string_view::npos) at = header.find_first_not_of(" :", at + key.size() + 2);
+  if (at == std::string_view::npos) file.fail("malformed header: it has no " + key);
+  return header.substr(at);
+}
+
+Header parse_header(const NpyFile& file, std::string_view text) {
+  Header header;
+  const std::string_view type = value_of(file, text, "descr"), shape = value_of(file, text, "shape");
+  const std::size_t type_end = type.find(type.front(), 1), shape_end = shape.find(')');
+  if ((type.front() != '\'' && type.front() != '"') || type_end == std::string_view::npos) {
+    file.fail("malformed header: its type is no word in quotes (a structured type is not allowed)");
+  }
+  header.type = type.substr(1, type_end - 1);
+  header.fortran_order = !value_of(file, text, "fortran_order").starts_with("False");
+  if (shape.front() != '(' || shape_end == std::string_view::npos) file.fail("malformed header: its shape is no tuple");
+  const char *at = shape.data() + 1, *const end = shape.data() + shape_end;
+  while (at != end) {
+    std::int64_t extent = 0;
+    const auto [stop, error] = std::from_chars(at, end, extent);
+    if (error != std::errc{} || extent < 0)
+      file.fail("malformed header: its shape has something other than whole numbers below 2^63");
+    header.shape.push_back(extent);
+    at = std::find_if_not(stop, end, [](char c) { return c == ',' || c == ' '; });
+  }
+  return header;
+}
+
+Header read_header(NpyFile& file) {
   char start[8];  // magic, major version, minor version
   file.read(start, sizeof start, "the magic string");
   if (std::string_view(start, npy_magic.size()) != npy_magic) file.fail("not an .npy file (no magic string at its start)");
@@ -66,18 +107,14 @@ NpyHeader read_header(NpyFile& file) {
   if (length > longest_header) file.fail("a header of " + std::to_string(length) + " bytes; allowed: up to 65536");
   std::string text(length, '\0');
   file.read(text.data(), text.size(), "the header");
-  try {
-    return parse_npy_header(text);
-  } catch (const UsageError& error) {
-    file.fail(error.what());
-  }
+  return parse_header(file, text);
 }
 
-std::size_t item_bytes(const NpyFile& file, const std::string& descr) {
-  if (descr == "<f2") return 2;
-  if (descr == "<f4") return 4;
-  if (descr == "<f8") return 8;
-  file.fail("type '" + descr + "'; allowed: little-endian float16 '<f2', float32 '<f4', float64 '<f8'");
+std::size_t item_bytes(const NpyFile& file, const std::string& type) {
+  if (type == "<f2") return 2;
+  if (type == "<f4") return 4;
+  if (type == "<f8") return 8;
+  file.fail("type '" + type + "'; allowed: little-endian float16 '<f2', float32 '<f4', float64 '<f8'");
 }
 
 /// Elements of the array, once its data are known to be exactly the rest of the file.
@@ -124,8 +161,8 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 
 NpyArray read_npy(const std::filesystem::path& path, std::size_t rank) {
   NpyFile file(path);
-  NpyHeader header = read_header(file);
-  const std::size_t item = item_bytes(file, header.descr);
+  Header header = read_header(file);
+  const std::size_t item = item_bytes(file, header.type);
   if (header.fortran_order) file.fail("Fortran order; allowed: C order (save numpy.ascontiguousarray(x))");
   if (header.shape.size() != rank) {
     file.fail("shape " + shape_text(header.shape) + " has " + std::to_string(header.shape.size()) +
@@ -145,7 +182,7 @@ NpyArray read_npy(const std::filesystem::path& path, std::size_t rank) {
   return array;
 }
 
-void write_npy(PendingFile& file, const std::vector<std::int64_t>& shape, const std::vector<float>& values) {
+void write_npy(const std::filesystem::path& file, const std::vector<std::int64_t>& shape, const std::vector<float>& values) {
   std::string dictionary = "{'descr': '<f4', 'fortran_order': False, 'shape': " + shape_text(shape) + ", }";
   constexpr std::size_t before = 10;  // magic, version, length
   // The data start at a multiple of 64 bytes, so that they can be mapped; the header ends with a newline.
@@ -154,14 +191,16 @@ void write_npy(PendingFile& file, const std::vector<std::int64_t>& shape, const 
 
   std::string header(npy_magic);
   header += {'\1', '\0', static_cast<char>(dictionary.size() & 0xff), static_cast<char>(dictionary.size() >> 8)};
-  file.write(header + dictionary);
-  file.write({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
-}
-
-void write_npy(const std::filesystem::path& path, const std::vector<std::int64_t>& shape, const std::vector<float>& values) {
-  PendingFile file(path);
-  write_npy(file, shape, values);
-  file.commit();
+  std::ofstream stream(file, std::ios::binary);
+  const bool opened = stream.is_open();
+  stream << header << dictionary;
+  stream.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(float)));
+  stream.close();
+  if (stream) return;
+  const std::string why = std::strerror(errno);
+  std::error_code ignored;
+  if (opened) std::filesystem::remove(file, ignored);
+  throw UsageError(file.string() + " cannot be written: " + why);
 }
 
 }  // namespace flash

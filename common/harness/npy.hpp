@@ -1,8 +1,6 @@
-// NumPy's .npy files: a strict reader and a writer.
+// NumPy's .npy files: a reader and a writer.
 // Format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html (versions 1.0, 2.0 and 3.0).
 #pragma once
-
-#include "common/harness/pending_file.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -12,7 +10,7 @@
 
 namespace flash {
 
-/// What every such file starts with.
+/// The first bytes of every such file.
 constexpr std::string_view npy_magic{"\x93NUMPY", 6};
 
 struct NpyArray {
@@ -21,26 +19,12 @@ struct NpyArray {
 };
 
 /// Reads an array of little-endian float16, float32 or float64 in C order with `rank` axes, none of them empty.
-/// UsageError with the file's name for anything else: another type, order or rank, a header that is not exactly as NumPy writes
-/// it, a size that does not match the shape, a file that is not regular or cannot be read; DeviceError if memory is too small.
+/// UsageError with the file's name for anything else: another type, order or rank, a header without one of them, a size that does not
+/// match the shape, a file that is not regular or cannot be read; DeviceError if memory is too small.
 NpyArray read_npy(const std::filesystem::path& file, std::size_t rank);
 
-/// Writes float32, C order, version 1.0; the caller commits. UsageError if that fails.
-void write_npy(PendingFile&, const std::vector<std::int64_t>& shape, const std::vector<float>& values);
-
-/// The same and commits: no reader ever sees half an array.
+/// Writes float32, C order, version 1.0. If that fails, it leaves no file and throws UsageError.
 void write_npy(const std::filesystem::path& file, const std::vector<std::int64_t>& shape, const std::vector<float>& values);
-
-/// What the dictionary in a header says.
-struct NpyHeader {
-  std::string descr;  ///< "<f4"
-  bool fortran_order = false;
-  std::vector<std::int64_t> shape;
-};
-
-/// Parses the header's dictionary. Evaluates nothing: exactly the three keys that the format defines, each once. Throws
-/// UsageError, without a file name.
-NpyHeader parse_npy_header(std::string_view text);
 
 /// "(2, 3, 4)", as NumPy writes a shape.
 std::string shape_text(const std::vector<std::int64_t>& shape);

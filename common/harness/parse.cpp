@@ -7,7 +7,6 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <bit>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -17,13 +16,6 @@
 namespace flash {
 namespace {
 
-/// "1000", but "2^30" and "2^63-1" where the digits would have to be counted.
-std::string limit_text(std::uint64_t limit) {
-  const bool power = std::has_single_bit(limit), below = std::has_single_bit(limit + 1) || limit + 1 == 0;
-  if (limit <= 1000000 || (!power && !below)) return std::to_string(limit);
-  return "2^" + std::to_string(std::bit_width(limit) - (power ? 1 : 0)) + (power ? "" : "-1");
-}
-
 template <class Integer>
 Integer parse_integer(const std::string& option, const std::string& text, Integer low, Integer high) {
   Integer value{};
@@ -31,7 +23,7 @@ Integer parse_integer(const std::string& option, const std::string& text, Intege
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error == std::errc{} && stop == end && value >= low && value <= high) return value;
   throw UsageError(option + " is '" + text + "'; allowed: whole numbers from " + std::to_string(low) + " to " +
-                   limit_text(static_cast<std::uint64_t>(high)));
+                   std::to_string(high));
 }
 
 /// From 2.5 on CLI11 wraps lines itself, at other columns than help_of(), and leaves a space at their ends; from 2.6 on it can be told not to
@@ -46,7 +38,7 @@ void keep_lines_whole(Formatter& formatter) {
   if constexpr (requires { formatter.enable_description_formatting(false); }) formatter.enable_description_formatting(false);
 }
 
-/// What CLI11 prints, without lines longer than a terminal's. An option's text stays in its column.
+/// CLI11's help, without lines longer than a terminal's. An option's text stays in its column.
 std::string help_of(const CLI::App& app) {
   keep_lines_whole(*app.get_formatter());
   std::istringstream lines(app.help());

@@ -15,7 +15,7 @@ class App;
 
 namespace flash {
 
-// What an option or a saved row may say.
+// The values that an option or a saved row may have.
 inline constexpr Pass all_passes[]{Pass::forward, Pass::backward};
 inline constexpr Dtype all_dtypes[]{Dtype::fp32, Dtype::fp16, Dtype::bf16};
 inline constexpr Layout all_layouts[]{Layout::bhnd, Layout::bnhd, Layout::qkv, Layout::kv};

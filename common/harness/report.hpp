@@ -1,4 +1,4 @@
-// What a run found out, as one JSON object for programs, and as text for people, made from that.
+// The results of a run as one JSON object for programs, and as text for people, made from that.
 #pragma once
 
 #include "common/attention/device.hpp"
@@ -13,14 +13,14 @@
 
 namespace flash {
 
-/// What the simulator can tell of the threads of a run, and of why its result is wrong.
+/// The simulator's findings about the threads of a run, and about the cause of a wrong result.
 struct Diagnosis {
   std::vector<std::string> mistakes;  ///< races: wrong whatever the result is
   std::vector<std::string> hints;     ///< where to look, if the result is wrong
   bool complete = true;               ///< false: of a large problem only the first accesses were looked at
 };
 
-/// What is run.
+/// The kernel, problem, inputs and device of a run.
 struct Heading {
   StageInfo stage;
   Variant variant;

@@ -1,4 +1,4 @@
-// What was run and found out, as JSON. The text reports are made from it. Internal to the harness.
+// Reports as JSON. The text reports are made from it. Internal to the harness.
 #pragma once
 
 #include "common/harness/report.hpp"
@@ -43,7 +43,7 @@ std::string device_text(const Json& device);
 /// Pass, problem, input and device, a line each.
 std::string heading_text(const Heading&, const Json&);
 
-/// Where a tensor is wrong most. Elements that are not finite are described in words: they are no result.
+/// The place where a tensor is wrong most. Elements that are not finite are described in words: they are no result.
 std::string worst_text(const std::string& tensor, const Json& check);
 
 }  // namespace flash::report

@@ -44,7 +44,7 @@ class Runner {
   /// Times the pass alone (backward without its forward, which has run before), by the GPU's clock and by the host's. GPU only.
   Timing time(int iterations, bool cold_l2);
 
-  /// What the simulator counted in one run of the pass alone (forward not counted for backward). CPU only.
+  /// The simulator's counts of one run of the pass alone (forward not counted for backward). CPU only.
   Counters count();
 
   std::size_t workspace_bytes() const;  ///< extra memory beyond inputs and outputs

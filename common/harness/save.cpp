@@ -1,46 +1,33 @@
 #include "common/base/error.hpp"
-#include "common/base/process.hpp"
 #include "common/harness/files.hpp"
 #include "common/harness/npy.hpp"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <chrono>
 #include <filesystem>
-#include <list>
-#include <thread>
+#include <fstream>
 
 namespace flash {
 namespace {
 
 namespace fs = std::filesystem;
 
-/// Keeps other programs from replacing results in the folder meanwhile. They wait, since a lock lasts for a few renames.
-class FolderLock {
- public:
-  explicit FolderLock(const std::string& folder) : folder_(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-    while (folder_ >= 0 && flock(folder_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {  // not every file system has locks
-      if (std::chrono::steady_clock::now() > deadline) {
-        close(folder_);
-        throw UsageError("--save is '" + folder +
-                         "', which another program has locked; allowed: another folder, or wait for it");
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-  }
-  ~FolderLock() {
-    if (folder_ >= 0) close(folder_);
-  }
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
-
- private:
-  int folder_;
-};
+/// The reason why no result may be written to the file; "" if one may.
+std::string protects(const fs::path& file, bool beside_inputs) {
+  std::error_code error;
+  const fs::file_status status = fs::symlink_status(file, error);
+  if (!fs::exists(status)) return "";
+  if (!fs::is_regular_file(status)) return "exists and is not a regular file";
+  const bool may_write = (status.permissions() & fs::perms::owner_write) != fs::perms::none;  // root, too, is asked for that
+  if (!may_write || access(file.c_str(), W_OK) != 0) return "cannot be written: it is read-only";
+  // Whoever put inputs there may have put what they expect next to them.
+  if (beside_inputs)
+    return "exists beside the inputs of --load and may be yours; allowed: another folder for --save, or delete it";
+  std::string magic(npy_magic.size(), '\0');
+  std::ifstream(file, std::ios::binary).read(magic.data(), static_cast<std::streamsize>(magic.size()));
+  if (magic == npy_magic || fs::file_size(file, error) == 0) return "";
+  return "exists and is no .npy file, so it is left as it is; allowed: another folder for --save";
+}
 
 }  // namespace
 
@@ -56,34 +43,22 @@ void prepare_output_folder(const std::string& folder, Pass pass, const std::stri
   fs::create_directories(folder, error);
   if (error) throw UsageError("--save is '" + folder + "', which cannot be made: " + error.message());
   if (!fs::is_directory(folder)) throw UsageError("--save is '" + folder + "', which is not a folder");
+  if (access(folder.c_str(), W_OK) != 0)
+    throw UsageError("--save is '" + folder + "', which cannot be written: it is read-only");
   const bool with_inputs = !load.empty() && fs::equivalent(folder, load, error);
   for (const std::string& file : saved_files(folder, pass)) {
-    // Opening it checks the name and that files can be made here; it is removed again at once.
-    if (PendingFile(file).replaces_other_than(npy_magic)) {
-      throw UsageError(file + " exists and is no .npy file, so it is left as it is; allowed: another folder for --save");
-    }
-    // Whoever put inputs there may have put what they expect beside them.
-    if (with_inputs && fs::exists(file, error)) {
-      throw UsageError(
-          file + " exists beside the inputs of --load and may be yours; allowed: another folder for --save, or delete it");
-    }
+    if (const std::string why = protects(file, with_inputs); !why.empty()) throw UsageError(file + " " + why);
   }
 }
 
 void save_results(const std::string& folder, Pass pass, const Results<float>& results) {
-  const HostTensor<float>* const tensors[]{&results.O, &results.L, &results.dQ, &results.dK, &results.dV};
-  // All are written before the first takes its place: a full medium leaves the earlier results whole, and neither Ctrl-C nor another
-  // program's results come between them.
-  const SignalsHeld held;
-  std::list<PendingFile> files;
+  const HostTensor<float>* tensor[]{&results.O, &results.L, &results.dQ, &results.dK, &results.dV};
+  std::size_t n = 0;
   for (const std::string& file : saved_files(folder, pass)) {
-    const HostTensor<float>& tensor = *tensors[files.size()];
-    const std::ptrdiff_t rank = &tensor == &results.L ? 3 : 4;  // L is (B,H,Nq)
-    write_npy(files.emplace_back(file), {tensor.shape.begin(), tensor.shape.begin() + rank}, tensor.values);
+    const HostTensor<float>& saved = *tensor[n++];
+    const std::ptrdiff_t rank = &saved == &results.L ? 3 : 4;  // L is (B,H,Nq)
+    write_npy(file, {saved.shape.begin(), saved.shape.begin() + rank}, saved.values);
   }
-  for (PendingFile& file : files) file.flush();
-  const FolderLock lock(folder);
-  for (PendingFile& file : files) file.commit();
 }
 
 }  // namespace flash

@@ -120,11 +120,6 @@ std::string simulation_note(const FullProblem& problem, Pass pass) {
   const double backward_with_forward = pass == Pass::backward ? flops(tiled, Pass::forward) : 0;
   const double seconds = (flops(tiled, pass) + backward_with_forward) / 2 / simulated_products_per_second / cores;
   if (seconds < 20) return "";
-  const double days = seconds / 86400;
-  if (days >= 2) {
-    throw DeviceError("the CPU simulator would take about " + count_text(static_cast<std::uint64_t>(days)) + " days for " +
-                      describe(problem) + "; allowed: problems of less than two days, or a GPU");
-  }
   const bool minutes = seconds >= 120;
   return "the CPU simulator may take some " + count_text(static_cast<std::uint64_t>(minutes ? seconds / 60 : seconds)) +
          (minutes ? " minutes" : " seconds") + " for this problem";

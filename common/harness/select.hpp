@@ -1,4 +1,4 @@
-// Which device and which variant a command line means, and whether the problem can run there.
+// Chooses the device and the variant that a command line means, and refuses a problem that cannot run there.
 #pragma once
 
 #include "common/attention/device.hpp"
@@ -24,7 +24,7 @@ void check_variant(const StageInfo&, const Variant&, const FullProblem&, const D
 /// in main memory already.
 void check_memory(const DeviceInfo&, const Variant&, const FullProblem&, Pass, bool loaded);
 
-/// What to expect from the simulator: "" if it takes seconds, else a line with an estimate. DeviceError if it would take days.
+/// A warning about the simulator's time: "" if it takes seconds, else a line with an estimate.
 std::string simulation_note(const FullProblem&, Pass);
 
 }  // namespace flash

@@ -6,7 +6,6 @@
 #include "common/harness/explanation.hpp"
 #include "common/harness/files.hpp"
 #include "common/harness/parse.hpp"
-#include "common/harness/pending_file.hpp"
 #include "common/harness/report.hpp"
 #include "common/harness/runner.hpp"
 #include "common/harness/select.hpp"
@@ -29,7 +28,7 @@ struct Task {
   RunRecord run;
 };
 
-/// What can be refused without touching data is refused first: a wrong name or pass is wrong on every device.
+/// Refuses first whatever can be refused without touching data: a wrong name or pass is wrong on every device.
 Task prepare(const StageInfo& stage, Options options) {
   const Variant& listed = choose_variant(stage, options);
   if (!options.problem.dtype) options.problem.dtype = listed.dtypes.front();
@@ -174,7 +173,6 @@ ExitCode run_command_line(const StageInfo& stage, int argc, char** argv) {
 }
 
 int exit_code_of(const StageInfo& stage, int argc, char** argv) {
-  let_large_writes_fail();
   const auto complain = [&](const std::string& message, ExitCode code) {
     std::cerr << stage.name << ": " << one_line(message) << std::endl;
     return code;

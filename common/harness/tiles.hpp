@@ -36,7 +36,7 @@ struct ListedTiles {
   std::vector<TileChoice> choices;  ///< the default first; empty: none fits
 };
 
-/// What --list tells of: a problem (its head dimension does not count), the head dimensions, a device.
+/// The subject of --list: a problem (its head dimension does not count), the head dimensions, a device.
 struct TilesToList {
   FullProblem problem;
   std::vector<int> head_dims;

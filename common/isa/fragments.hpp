@@ -1,4 +1,4 @@
-// Who holds what: the elements of a tile that each lane of a warp has in its registers (chapter docs/reference/mma_fragments.md), and where a swizzled
+// Ownership of registers: the elements of a tile that each lane of a warp has in its registers (chapter docs/reference/mma_fragments.md), and where a swizzled
 // tile keeps its chunks (docs/reference/swizzles.md). Kernels, the simulator and the pictures all use these functions.
 //
 // A register holds two 16-bit numbers: `which` 0 is its lower half. A lane of a fragment is called (g, t) = (lane / 4, lane % 4).
@@ -46,7 +46,7 @@ FLASH_HOST_DEVICE constexpr int swizzled_chunk(int width, int row, int chunk) {
   return width % 64 == 0 ? chunk ^ row % 8 : width % 32 == 0 ? chunk ^ row / 2 % 4 : chunk ^ row / 4 % 2;
 }
 
-/// Where element `col` of row `row` lies in its row.
+/// The place of element `col` of row `row` in its row.
 FLASH_HOST_DEVICE constexpr int swizzled_col(int width, int row, int col) {
   return 8 * swizzled_chunk(width, row, col / 8) + col % 8;
 }

@@ -1,4 +1,4 @@
-// What the Tensor Memory Accelerator (TMA) can copy: boxes of a tensor [B, H, N, d] of 16-bit numbers, 64 columns of some rows of one head.
+// The units that the Tensor Memory Accelerator (TMA) copies: boxes of a tensor [B, H, N, d] of 16-bit numbers, 64 columns of some rows of one head.
 #pragma once
 
 #include "common/attention/tensor.hpp"
@@ -10,7 +10,7 @@ namespace flash {
 /// Columns of a box: 128 bytes, as wide as the swizzle.
 constexpr int tensor_map_cols = 64;
 
-/// Why no map of this tensor can be made, "" if one can: the TMA wants a base and strides that are multiples of 16 bytes.
+/// The reason why no map of this tensor can be made, "" if one can: the TMA wants a base and strides that are multiples of 16 bytes.
 std::string why_no_tensor_map(const TensorRef&);
 
 /// Strides in bytes of N, H, B, as a map has them. An extent of 1 gets that of a dense tensor: whatever it has is never used.

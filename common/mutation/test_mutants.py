@@ -79,70 +79,31 @@ class Mutants(unittest.TestCase):
 
 
 class Verdicts(unittest.TestCase):
-    """What each kind of build says of the mutants a, b, c and d, and what is left of it. None: there was no time."""
+    """What each kind of build says of the mutants a, b and c, a minute for each answer, and what is left of it."""
 
-    def verdicts(self, **says):
+    def verdicts(self, minutes, **says):
+        clock = [0.0]
+
         class Canned(Campaign):
             def __init__(self):
                 pass
 
-            def prepare(self, kind, mutants_of_kind):
-                pass
-
-            def run(self, kind, group, deadline):
-                return {mutant: says[kind][mutant.path] for mutant in group if says[kind][mutant.path] is not None}
+            def verdict(self, kind, mutant):
+                clock[0] += 60
+                return says[kind][mutant.path]
 
         files = [mutants.Mutant(path, 1, 0, 0, "", "") for path in says["plain"]]
-        return {mutant.path: verdict for mutant, verdict in Canned().run_all(["plain", "race"], files, 60).items()}
+        with unittest.mock.patch("time.monotonic", lambda: clock[0]):
+            return {mutant.path: verdict for mutant, verdict in Canned().run(["plain", "race"], files, 60 * minutes).items()}
 
     def test_the_last_kind_has_the_last_word(self):
-        plain = {"a": "test: x", "b": "", "c": "timeout after 9 s", "d": None}
-        race = {"a": "not asked", "b": "race: y", "c": "", "d": "not asked"}
-        self.assertEqual(self.verdicts(plain=plain, race=race), {"a": "test: x", "b": "race: y", "c": ""})
+        plain, race = {"a": "test: x", "b": "", "c": "timeout after 9 s"}, {"a": "not asked", "b": "race: y", "c": ""}
+        self.assertEqual(self.verdicts(9, plain=plain, race=race), {"a": "test: x", "b": "race: y", "c": ""})
 
-    def test_no_time_for_the_second_kind_is_no_verdict(self):
-        self.assertEqual(self.verdicts(plain={"a": "", "b": "test: x"}, race={"a": None, "b": None}), {"b": "test: x"})
-
-
-class Time(unittest.TestCase):
-    """Files a, b and c of two mutants each; unchanged tests and mutants take their seconds by a clock of the test's own."""
-
-    def ran(self, minutes, unchanged, mutant):
-        clock, ran = [0.0], []
-
-        class Clocked(Campaign):
-            def __init__(self):
-                self.known = set()
-
-            def prepare(self, kind, group):
-                if group[0].path not in self.known:
-                    clock[0] += unchanged
-                self.known.add(group[0].path)
-
-            def run(self, kind, group, deadline):
-                verdicts = {}
-                for each in group:
-                    if clock[0] <= deadline:
-                        clock[0] += mutant
-                        ran.append(f"{each.path}{each.line}")
-                        verdicts[each] = "test: x"
-                return verdicts
-
-        with unittest.mock.patch("time.monotonic", lambda: clock[0]):
-            Clocked().run_all(["plain"], [mutants.Mutant(path, line, 0, 0, "", "") for path in "abc" for line in (1, 2)], 60 * minutes)
-        return " ".join(ran), clock[0]
-
-    def test_the_time_is_shared_by_the_files(self):
-        self.assertEqual(self.ran(4, unchanged=20, mutant=30), ("a1 a2 b1 b2 c1 c2", 240))
-        self.assertEqual(self.ran(4, unchanged=20, mutant=70), ("a1 a2 b1", 250))
-
-    def test_unchanged_tests_count_and_nothing_begins_after_the_end(self):
-        self.assertEqual(self.ran(2, unchanged=100, mutant=30), ("a1", 130))
-        self.assertEqual(self.ran(2.5, unchanged=100, mutant=30), ("a1", 230))
-        self.assertEqual(self.ran(4, unchanged=100, mutant=30), ("a1 a2", 160 + 100))
-
-    def test_the_first_always_runs(self):
-        self.assertEqual(self.ran(1, unchanged=100, mutant=30), ("a1", 130))
+    def test_nothing_begins_after_the_end_but_the_first_always_runs(self):
+        plain = dict.fromkeys("abc", "test: x")
+        self.assertEqual([*self.verdicts(1.5, plain=plain)], ["a", "b"])
+        self.assertEqual([*self.verdicts(0, plain=plain)], ["a"])
 
 
 if __name__ == "__main__":

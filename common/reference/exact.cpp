@@ -37,7 +37,7 @@ double softmax(Eigen::Ref<RowVector> row) {
   return m + std::log(l);
 }
 
-/// How many weights of a row of P equal the one before them, to a float's precision.
+/// Counts the weights of a row of P that equal the one before them, to a float's precision.
 int alike(const Eigen::Ref<const RowVector>& P) {
   int count = 0;
   for (Eigen::Index j = 1; j < P.size(); ++j) count += P(j) > 0 && std::abs(P(j) - P(j - 1)) <= 0x1p-24 * P(j) ? 1 : 0;

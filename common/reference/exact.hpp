@@ -21,7 +21,7 @@ using RowVector = Eigen::RowVectorXd;
 /// A B. A function of its own, since compiling one of Eigen's products takes a second. A transposed operand is copied.
 Matrix product(const Eigen::Ref<const Matrix>& A, const Eigen::Ref<const Matrix>& B);
 
-/// What the rounding errors of each row of a result are in proportion to, instead of the result, in which terms may cancel:
+/// Magnitudes to which the rounding errors of each row are in proportion, instead of the result, in which terms may cancel:
 /// [B, H, rows, 1]. |x . y| <= |x| |y| bounds a product's terms. Sums run over the keys of a query, or over the queries of a key.
 struct Terms {
   HostTensor<double> score;  ///< the largest of a score with weight in its softmax: scale |q_i| |k_j|, and |L_i| for the bias
@@ -32,18 +32,18 @@ struct Terms {
   HostTensor<double> sum;    ///< sum_error() of a query's weights; for a key the largest of all queries
 };
 
-/// What a kernel for this dtype loses in fp32 sums and functions, relative to their terms. 2^-24 is half the distance from 1 to the
+/// The loss of a kernel for this dtype in fp32 sums and functions, relative to their terms. 2^-24 is half the distance from 1 to the
 /// next number. In 16 bits it is 16 times as much: tensor cores truncate what they add up.
 inline double unit_32(Dtype dtype) { return dtype == Dtype::fp32 ? 0x1p-24 : 0x1p-20; }
 
-/// What the sum of a row's weights may be off by, relative to it: twice a random walk of so many roundings; and u alike / 3, where
+/// The relative error that the sum of a row's weights may have: twice a random walk of so many roundings; and u alike / 3, where
 /// `alike` weights equal the one before. These do not walk at random. In the binade [2^k, 2^(k+1)) a partial sum is a multiple of
 /// the spacing 2u 2^k, so that each addition of the same w is off by the same amount, at most u 2^k, and there are 2^k / w of them:
 /// u 4^k / w in all. The binades up to n w make 4/3 of the last one's share, and that is at most u n / 3 of the sum. With exp(S - m)
 /// = 1 for all keys nothing is lost; with exp(S), as stage 01 has it, that much.
 inline double sum_error(int keys, int alike) { return 0x1p-24 * (2 * std::sqrt(keys) + alike / 3.0); }
 
-/// What rounding to 16 bits loses; 0 for fp32.
+/// The relative loss of rounding to 16 bits; 0 for fp32.
 inline double unit_16(Dtype dtype) { return dtype == Dtype::fp32 ? 0.0 : dtype == Dtype::fp16 ? 0x1p-11 : 0x1p-8; }
 
 /// In fp32 a score of this size is off by 8, about e^8 in its weight: softmax knows nothing any more, and no larger score makes
@@ -55,7 +55,7 @@ template <class T>
 struct Head {
   Head(const FullProblem&, const InputsOf<T>&, int b, int h);
 
-  /// What is added to the scaled scores of query i: [1, Nk].
+  /// The bias of query i, added to its scaled scores: [1, Nk].
   RowVector bias_row(int i) const;
 
   const FullProblem& problem;

@@ -1,4 +1,4 @@
-// What is right: attention in double precision, and what a plain implementation of the same precision reaches.
+// The yardstick: attention in double precision, and the results of a plain implementation of the same precision.
 #pragma once
 
 #include "common/attention/host_tensor.hpp"

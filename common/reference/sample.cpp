@@ -1,4 +1,4 @@
-// Which rows of a big problem are checked, and their exact and naive values.
+// Chooses the rows of a big problem that are checked, and computes their exact and naive values.
 #include "common/base/parallel.hpp"
 #include "common/reference/measure.hpp"
 #include "common/reference/naive.hpp"

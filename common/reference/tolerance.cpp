@@ -86,7 +86,7 @@ Tolerances tolerances(const FullProblem& problem, const Inputs& inputs, const Me
     for (std::size_t n = 0; n < errors.size(); ++n) errors[n] = factor * errors[n] + tiny(n);
     return errors;
   };
-  // Of a product with P or dS in 16 bits, whose row has this sum of squares, with rows of values up to `most`; and of its result.
+  // The rounding of a product with P or dS in 16 bits, whose row has this sum of squares, with rows of values up to `most`; and of its result.
   const auto rounding = [&](double squares, double most, double result) {
     return u16 * (std::sqrt(squares) * most / 2 + result) + smallest;
   };

@@ -1,4 +1,4 @@
-// How far results in the problem's precision may be from the exact ones. Internal to common/reference.
+// Tolerances: how far results in the problem's precision may be from the exact ones. Internal to common/reference.
 //
 //     tolerance of a row = 2 * max|naive - exact| + tiny      (3 * for gradients)
 //

@@ -36,9 +36,6 @@ def arrows():
             yield file.relative_to(ROOT).as_posix(), included
 
 
-MOVING = {"common/testing/page_commands.py"}  # to docs/testing
-
-
 def modules_of_docs():
     """Names by which Python of docs/ can be imported: of files, and of the folders in which they lie."""
     files = [file for file in (ROOT / "docs").rglob("*.py") if "__pycache__" not in file.parts]
@@ -58,7 +55,7 @@ def imports(text):
 
 class Floors(unittest.TestCase):
     def test_python_of_common_imports_none_of_docs(self):
-        files = [file for file in sorted((ROOT / "common").rglob("*.py")) if file.relative_to(ROOT).as_posix() not in MOVING]
+        files = sorted((ROOT / "common").rglob("*.py"))
         own, of_docs = {file.stem for file in files} | set(sys.stdlib_module_names), modules_of_docs()
         found = [(file.relative_to(ROOT).as_posix(), name) for file in files for name in imports(file.read_text())]
         self.assertGreater(len(found), 50)

@@ -1,15 +1,12 @@
 #!/usr/bin/env python3
 """What the scripts refuse: they leave a user's files alone, and begin nothing that nobody asked for."""
 
-import json
 import pathlib
 import subprocess
-import sys
 import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-ROW = {"stage": "09_test", "variant": "v", "pass": "forward", "verdict": "ok", "device": {"kind": "gpu"}, "problem": {}}
 
 
 def run(*words):
@@ -37,16 +34,6 @@ class Scripts(unittest.TestCase):
             code, out = run("docs/site.sh", self.folder / place)
             self.assertEqual((code, "was not made by docs/site.sh" in out), (1, True), out)
         self.assertEqual((self.folder / "mine/book").read_text(), "words")
-
-    def test_measurements_go_into_no_file_but_rows(self):
-        path = self.folder / "rows.json"
-        for script in ("common/profile_gpu.py", "common/power_gpu.py"):
-            for text, mode in (("my notes", 0o644), ("[1]", 0o644), (json.dumps([ROW]), 0o444)):
-                path.write_text(text)
-                path.chmod(mode)
-                code, out = run(sys.executable, "-B", script, self.folder, path)
-                self.assertEqual((code, out.count("\n"), path.read_text()), (2, 1, text), out)
-                path.unlink()
 
 
 if __name__ == "__main__":

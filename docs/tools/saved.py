@@ -1,6 +1,6 @@
 """Saved results: docs/results/DEVICE/*.jsonl (rows of `compare --save`) and *.txt, what can be said about their age, and parts of pages made of them."""
 
-from rows import ROOT, changed, describe, latest, read, short_commit
+from rows import ROOT, changed, describe, latest, read
 
 from .formatting import table
 
@@ -54,8 +54,8 @@ def age(rows):
 
 
 def origin(rows):
-    """Where rows come from, and whether a kernel has changed since."""
-    commits = sorted({(row.get("date", "")[:10], short_commit(row.get("commit", ""))) for row in rows})
-    text = "Saved " + ", ".join(f"on {date} at commit `{commit}`" for date, commit in commits) + "."
-    changed = changed_since(rows)
-    return text + (" **Changed since:** " + ", ".join(f"`{path}`" for path in changed) + "." if changed else "")
+    """When rows were saved, and whether a kernel has changed since; their commits stand in the rows."""
+    days = sorted({row["date"][:10] for row in rows if "date" in row})
+    text = f"Saved {f'from {days[0]} to {days[-1]}' if len(days) > 1 else f'on {days[0]}' if days else 'without a date'}."
+    changed = [f"`{path}`" for path in changed_since(rows)]
+    return text + (f" **Changed since:** {', '.join(changed) if len(changed) <= 2 else f'{len(changed)} kernel files'}." if changed else "")

@@ -114,7 +114,7 @@ inline ProcessResult limited(const std::string& limit, const FakeStages& stages,
   return run_process(joined(joined(shell, {"--bin", stages.path().string()}), arguments), std::chrono::seconds(60));
 }
 
-/// Of a run that has to end well.
+/// The result of a run that has to end well.
 inline ProcessResult good(ProcessResult result) {
   CHECK_MESSAGE(result.exit_code == 0, result.error);
   return result;

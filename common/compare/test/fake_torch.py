@@ -58,7 +58,9 @@ def forward(q):
     return q
 
 
-def scaled_dot_product_attention(q, k, v, is_causal):
+def scaled_dot_product_attention(q, k, v, is_causal, enable_gqa):
+    if (q.shape[1] != k.shape[1]) != enable_gqa:
+        raise RuntimeError("heads do not agree")
     if q.dtype == float32 and chosen[-1] != "EFFICIENT_ATTENTION":
         warnings.warn("Expected fp16 or bf16. (Triggered internally at /x.cpp:1.)", stacklevel=1)
         raise RuntimeError("No available kernel. Aborting execution.")

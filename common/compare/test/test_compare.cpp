@@ -159,13 +159,12 @@ TEST_CASE("compare: bad usage and nothing to run give exit code 2 and one line")
   liar.add_raw("01_liar", "echo hello");
   check_refused(compare(empty, {}), "no stage programs (NN_name) in '");
   check_refused(compare(liar, {}), "does not answer --list --json as a stage program does");
-  for (const char* option : {"--save", "--bin", "--html"}) {
+  for (const char* option : {"--save", "--bin"}) {
     check_refused(compare({option, ""}), std::string(option) + " is ''; allowed: a name");
   }
   check_refused(compare(stages, {"--device", "tpu"}), "--device is 'tpu'");
   check_refused_each(stages, {"--rounds 2 --tune", "--peers --tune", "--wide --json"}, " excludes --");
   check_refused(compare(stages, {"--resume"}), "--resume requires --save");
-  check_refused(compare(stages, {"--html", "x"}), "--html is given without --save or --rows");
   check_refused_each(stages, {"--causal --no-causal"}, " are both given");
   check_refused_each(stages, {"--only 07", "--only ,", "--variant ,", "--variant plain,no-such-variant", "--seq 0",
                               "--heads 6 --kv-heads 4", "--bin /no/such/folder", "--save /dev/null/x", "--time-limit 0",
@@ -178,27 +177,10 @@ TEST_CASE("compare: bad usage and nothing to run give exit code 2 and one line")
   CHECK_MESSAGE(longest_line(help) <= 80, help);
 }
 
-TEST_CASE("compare: what a stage program or the environment says is handed on") {
-  const FakeStages stages, broken;
-  stages.add("01_first", answers());
+TEST_CASE("compare: what a stage program says of its list is handed on") {
+  const FakeStages broken;
   broken.add_raw("01_broken", "echo 'its library is missing' >&2; exit 127");
   check_refused(compare(broken, {}), "01_broken --list --json does not answer: its library is missing");
   broken.add_raw("01_broken", "exec sleep 100");
   check_refused(compare(broken, {"--time-limit", "1"}), "01_broken --list --json does not answer: it took too long");
-  setenv("FLASH_COMIT", "1", 1);
-  check_refused(compare(stages, {}), "compare: the environment variable FLASH_COMIT is unknown; allowed: ");
-  unsetenv("FLASH_COMIT");
-  CHECK(contains(compare({"--help"}).output, "\nEnvironment:\n  FLASH_SIMT_ORDER=forward|reverse|random:SEED\n"));
-}
-
-TEST_CASE("compare: output that cannot be written is said") {
-  const FakeStages stages(answers());
-  for (const char* option : {"--help", "--json", "--no-causal"}) {
-    CAPTURE(option);
-    const ProcessResult result = flash::run_process({"/bin/sh", "-c", "exec \"$@\" > /dev/full", "sh", FLASH_COMPARE_PROGRAM,
-                                                     "--bin", stages.path(), "--device", "cpu", option},
-                                                    std::chrono::seconds(60));
-    CHECK(result.exit_code == 2);
-    CHECK_MESSAGE(result.error.ends_with("compare: standard output cannot be written\n"), result.error);
-  }
 }

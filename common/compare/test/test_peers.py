@@ -104,7 +104,15 @@ class Peers(unittest.TestCase):
         table = self.compare("--only peer --seq 8192 --batch 9999 --variant memory_efficient", 3)
         self.assertRegex(table, "cannot run(.|\n)*its tensors alone need")
         self.compare("--only peer --kv-heads 6 --variant plain", 2)
-        self.assertIn("torch is not timed with 12 heads with 6 for keys and values", self.stderr)
+        self.assertIn("plain is not timed with 12 heads with 6 for keys and values", self.stderr)
+
+    def test_shared_heads_and_other_lengths(self):
+        words = "--only peer --pass forward --dtype fp16 --batch 1 --heads 4 --kv-heads 2 --seq-q 32 --seq-k 64 --head-dim 64"
+        rows = self.rows(f"{words} --no-causal --variant flash,cudnn,plain")
+        self.assertEqual([row["verdict"] for row in rows], ["ok", "ok", "refused"])
+        self.assertEqual([row["flops"] for row in rows], [4 * 4 * 32 * 64 * 64] * 3)
+        self.compare(f"{words} --causal --variant cudnn", 2)
+        self.assertIn("cudnn is not timed with 32 queries with 64 keys", self.stderr)
 
     def test_what_hangs_or_dies_is_a_row_and_the_others_run(self):
         gpu_fails = "peers: the GPU fails: CUDA error: an illegal"

@@ -1,4 +1,4 @@
-// --rows and --html: saved rows shown again, and the tables.
+// --rows: saved rows shown again, and the tables.
 #include "common/compare/plan.hpp"
 #include "common/compare/test/fake_stages.hpp"
 #include "common/harness/test/lines.hpp"
@@ -6,7 +6,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <regex>
 
 namespace {
@@ -15,18 +14,6 @@ using namespace flash::test;
 using flash::ProcessResult;
 
 const std::string results = FLASH_SOURCE_DIR "/docs/results/";
-
-/// PYTHON for as long as this lives: shell code that gets the arguments of python3.
-class FakePython {
- public:
-  FakePython(const FakeStages& folder, const std::string& code) {
-    folder.add_raw("python", code + "\n");
-    setenv("PYTHON", folder.file("python").c_str(), 1);
-  }
-  ~FakePython() { unsetenv("PYTHON"); }
-  FakePython(const FakePython&) = delete;
-  FakePython& operator=(const FakePython&) = delete;
-};
 
 }  // namespace
 
@@ -99,28 +86,6 @@ TEST_CASE("rows: tables fit 80 columns unless --wide is given, and say which col
   check_has(words(narrow.substr(narrow.rfind("\n\n"))), {"Columns left out: ", "written", "warp ops", "--wide shows them"});
   check_has(wide, {"sectors", "written", "tiles", "new idea\n", "  S and P written to HBM, softmax without the max\n"});
   CHECK_FALSE(contains(wide, "left out"));
-}
-
-TEST_CASE("html: report.py gets the files of rows, and its failure keeps the rows") {
-  const FakeStages stages(answers());
-  const std::string got = stages.file("got"), html = stages.file("a report.html"), file = stages.file("rows.jsonl");
-  const auto run = [&](const Strings& more) { return compare(joined(joined({"--html", html}, more), {"--json"})); };
-  const Strings runs{"--bin", stages.path(), "--device", "cpu", "--pass", "forward", "--save", file};
-  {
-    const FakePython python(stages, "shift; printf '%s|' \"$@\" > " + got);
-    CHECK(good(run(runs)).error.ends_with("\nwrote " + html + "\n"));
-    CHECK(read_bytes(got) == "--out|" + html + "|" + file + "|");
-    good(run({"--rows", file + "," + file}));
-    CHECK(read_bytes(got) == "--out|" + html + "|" + file + "|" + file + "|");
-  }
-  const FakePython python(stages, "echo Traceback >&2; echo 'report: no rows with times' >&2; exit 2");
-  const ProcessResult result = run(runs);
-  CHECK(result.exit_code == 2);
-  CHECK_MESSAGE(contains(result.error, "could not be made: report: no rows with times\n"), result.error);
-  CHECK(contains(result.output, "01_first"));
-  CHECK(rows_in(file).size() == 2);
-  setenv("PYTHON", "/no/such/python", 1);
-  CHECK(contains(run(runs).error, "could not be made: it cannot be started: No such file or directory"));
 }
 
 TEST_CASE("rows: every row of the saved results is one") {

@@ -15,7 +15,7 @@ enum class Mistake { none, late_race, early_race, unwritten, sign, sum, grid, gu
 
 constexpr int ROWS = 32;
 
-/// What an uninitialised variable may hold: a value that other threads have left on the stack.
+/// A value that an uninitialised variable may hold: one that other threads have left on the stack.
 __attribute__((noinline, no_sanitize("thread"))) float leftover() {
   static float left = 0.0f;
   return left += 0.01f;

@@ -6,20 +6,13 @@
 
 #include <doctest/doctest.h>
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
-#include <chrono>
 #include <cmath>
 #include <limits>
-#include <thread>
 
 namespace {
 
 using namespace flash;
 using flash::test::npy_file;
-using flash::test::read_bytes;
 using flash::test::TemporaryFolder;
 using flash::test::write_bytes;
 
@@ -208,70 +201,6 @@ TEST_CASE("save: results of both passes, earlier ones are replaced, other things
   CHECK_THROWS_AS(prepare_output_folder(folder.string(), Pass::forward, ""), UsageError);
   CHECK_THROWS_AS(prepare_output_folder((folder / "lse.npy").string(), Pass::forward, ""), UsageError);
   CHECK_THROWS_AS(prepare_output_folder("/dev/null/x", Pass::forward, ""), UsageError);
-}
-
-TEST_CASE("save: files of others beside the results are left alone, and nothing temporary stays") {
-  const TemporaryFolder folder;
-  write_bytes(folder.path() / "mine", "mine");
-  write_bytes(folder.path() / "o.npy.part", "also mine");
-  std::filesystem::create_symlink("mine", folder.path() / "lse.npy.part");
-  // The very name that the first attempt takes.
-  const std::string taken = "o.npy." + std::to_string(getpid()) + "-0.part";
-  std::filesystem::create_symlink("mine", folder.path() / taken);
-  Results<float> results;
-  results.O = HostTensor<float>({1, 1, 2, 2}, 5.0f);
-  results.L = HostTensor<float>({1, 1, 2, 1}, 6.0f);
-  prepare_output_folder(folder.path().string(), Pass::forward, "");
-  save_results(folder.path().string(), Pass::forward, results);
-  CHECK(read_bytes(folder.path() / "mine") == "mine");
-  CHECK(read_bytes(folder.path() / "o.npy.part") == "also mine");
-  CHECK(std::filesystem::is_symlink(folder.path() / "lse.npy.part"));
-  CHECK(std::filesystem::is_symlink(folder.path() / taken));
-  CHECK(read_npy(folder.path() / "o.npy", 4).values == results.O.values);
-  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 6);
-
-  {
-    PendingFile dropped(folder.path() / "dropped");
-    dropped.write("half");
-  }
-  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 6);
-}
-
-TEST_CASE("save: what a killed program has left is removed, what a live one writes is not") {
-  const TemporaryFolder folder;
-  const auto put = [&](const char* name) {
-    write_bytes(folder.path() / name, "half");
-    return folder.path() / name;
-  };
-  const std::filesystem::path dead = put("o.npy.999999999-3.part");
-  const std::filesystem::path kept[]{put("o.npy.1-.part"), put("o.npy.1-2.parts"), put("no.npy.1-2.part"),
-                                     put("o.npy1-2.part")};
-  const PendingFile live(folder.path() / "o.npy");
-  CHECK_FALSE(std::filesystem::exists(dead));
-  PendingFile(folder.path() / "o.npy").commit();
-  CHECK(std::filesystem::exists(live.temporary()));
-  for (const std::filesystem::path& file : kept) CHECK_MESSAGE(std::filesystem::exists(file), file);
-}
-
-TEST_CASE("save: results replace others when no other program does, and never one by one") {
-  const TemporaryFolder folder;
-  Results<float> results;
-  results.O = HostTensor<float>({1, 1, 2, 2}, 5.0f);
-  results.L = HostTensor<float>({1, 1, 2, 1}, 6.0f);
-  const auto save = [&] { save_results(folder.path().string(), Pass::forward, results); };
-  const int other = open(folder.path().c_str(), O_RDONLY | O_DIRECTORY);
-  REQUIRE(flock(other, LOCK_EX) == 0);
-  std::thread saving(save);
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  CHECK_FALSE(std::filesystem::exists(folder.path() / "o.npy"));
-  REQUIRE(flock(other, LOCK_UN) == 0);
-  saving.join();
-  CHECK(std::filesystem::exists(folder.path() / "lse.npy"));
-
-  REQUIRE(flock(other, LOCK_EX) == 0);
-  CHECK_THROWS_WITH_AS(save(), doctest::Contains("which another program has locked; allowed: another folder"), UsageError);
-  close(other);
-  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 2);
 }
 
 TEST_CASE("save: what may be the user's is not replaced") {

@@ -7,8 +7,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <filesystem>
-
 namespace {
 
 using namespace flash;
@@ -174,23 +172,4 @@ TEST_CASE("tiles: the report of --tune on a GPU") {
   CHECK(tune.at("choices").at(1).at("time").at("median_ms") == 0.4);
   CHECK(tune.at("choices").at(1).at("tflops") > tune.at("choices").at(0).at("tflops"));
   CHECK_FALSE(tune.at("choices").at(2).contains("time"));
-}
-
-TEST_CASE("tiles: compare shows the tiles of each row") {
-  const std::string folder = std::filesystem::path(FLASH_TILES_STAGE).parent_path().string();
-  const auto compare = [&](const char* format) {
-    std::vector<std::string> arguments{"--bin", folder, "--device", "cpu", "--pass", "forward"};
-    for (const char* more : {"--seq", "40", "--head-dim", "8", "--heads", "1"}) arguments.emplace_back(more);
-    if (*format != '\0') arguments.emplace_back(format);
-    const ProcessResult result = flash::test::run_program(FLASH_COMPARE_PROGRAM, arguments);
-    CHECK_MESSAGE(result.exit_code == 0, result.error);
-    return result.output;
-  };
-  const std::string rows = compare("--json");  // one per line
-  const std::size_t second = rows.find('\n') + 1;
-  CHECK_FALSE(Json::parse(rows.substr(0, second)).contains("tiles"));
-  CHECK(Json::parse(rows.substr(second)).at("tiles") == Json{{"br", 32}, {"bc", 16}});
-  const std::string table = compare("--wide");
-  CHECK(contains(table, "98_tiles/tiled  32,16"));
-  CHECK(contains(table, "98_tiles/plain  -"));
 }
