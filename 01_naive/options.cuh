@@ -1,8 +1,8 @@
 // 01 naive with the options of chapter 09, a sliding window and a softcap.
 //
 //   forward    s = scale q_i . k_j                                                      (1.1)
-//              S_ij = c tanh(s / c) + bias, or -inf where the window hides key j        (9.1), (9.2)
-//   backward   dS = P o (dP - rowsum(P o dP)) o (1 - (capped / c)^2)                    (9.4)
+//              S_ij = c tanh(s / c) + bias, or -inf where the window hides key j        (9.1), (9.3), (9.7)
+//   backward   dS = P o (dP - rowsum(P o dP)) o (1 - (capped / c)^2)                    (9.2)
 //
 // New since kernel.cuh: two kernels. The scores know who sees whom and what the cap does to them; all products and the softmax stay as
 // they are. dS is multiplied by the slope of the cap, for which its kernel reads S once more.
@@ -15,7 +15,7 @@
 namespace flash::options {
 namespace {
 
-/// (9.2)  S = scale Q K^T, capped, + bias, masked    [Nq, d] x [d, Nk].  Grid: (tiles of keys, tiles of queries, B*H).
+/// (9.1)  S = scale Q K^T, capped, + bias, masked    [Nq, d] x [d, Nk].  Grid: (tiles of keys, tiles of queries, B*H).
 __global__ void scores_kernel(FullProblem problem, Tensor<const float> Q, Tensor<const float> K, Bias bias, Tensor<float> S) {
   const int b = blockIdx.z / problem.H;
   const int h = blockIdx.z % problem.H;
@@ -27,7 +27,7 @@ __global__ void scores_kernel(FullProblem problem, Tensor<const float> Q, Tensor
   if (i < problem.Nq && j < problem.Nk) S.head(b, h)(i, j) = score(problem, bias, b, h, i, j, dot);
 }
 
-/// (9.4)  dS of kernel.cuh becomes dS o slope. S without the bias is the capped score; where P = 0 it may be -inf.  A thread owns a row.
+/// (9.2)  dS of kernel.cuh becomes dS o slope. S without the bias is the capped score; where P = 0 it may be -inf.  A thread owns a row.
 /// Grid: (blocks of rows, H, B).
 __global__ void slope_kernel(FullProblem problem, Tensor<const float> S_all, Bias bias, Tensor<float> dS_all) {
   const int b = blockIdx.z;

@@ -118,7 +118,7 @@ __device__ void store_P(const SharedTiles& smem, Tile& S, float factor) {
   S.each_at([&](float p, int row, int col) { smem.P(row, col) = p; });
 }
 
-/// (9.4)  With a softcap, dS = P o slope o (dP - D): P o slope waits where dS will be.
+/// (9.2)  With a softcap, dS = P o slope o (dP - D): P o slope waits where dS will be.
 template <class Tile>
 __device__ void store_weights(const SharedTiles& smem, Tile& P, const Tile& slope) {
   P.multiply(slope);

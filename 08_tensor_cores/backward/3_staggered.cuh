@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       }
       const Kept<T, Shape::KEY_TILES, Shape::QUERY_TILES / 2> P_or_dS(rounded<T>(S));  // once, for the tile and the product
       if (half == 0) {
-        if constexpr (Rule::OPTIONS) {  // (9.4): dS will be P o slope o (dP - D)
+        if constexpr (Rule::OPTIONS) {  // (9.2): dS will be P o slope o (dP - D)
           S.multiply(slope);
           store_blocks(dS_rows.elements.data, Kept<T, Shape::KEY_TILES, Shape::QUERY_TILES / 2>(rounded<T>(S)));
         } else {

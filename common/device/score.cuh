@@ -35,10 +35,10 @@ __device__ inline float score(const Problem& problem, const Bias& bias, int b, i
   return problem.scale * dot + bias(b, h, i, j);
 }
 
-/// (9.2)  A scaled score becomes c tanh(s / c), which stays between -c and c.
+/// (9.7)  A scaled score becomes c tanh(s / c), which stays between -c and c.
 __device__ inline float capped(float s, float c) { return c * tanhf(s / c); }
 
-/// (9.3)  Its derivative, of the capped score.
+/// (9.8)  Its derivative, of the capped score.
 __device__ inline float slope_of_cap(float capped, float c) { return 1.0f - capped / c * (capped / c); }
 
 /// The score with all options. The cap comes before the bias and the mask: after them it would lift -inf to -c.

@@ -81,7 +81,7 @@ struct ScoreRuleFor {
     }
   }
 
-  /// (9.2), (9.3)  Scaled scores become c tanh(s / c), and *slope its derivative.
+  /// (9.7), (9.8)  Scaled scores become c tanh(s / c), and *slope its derivative.
   template <class Tile>
   __device__ void cap(Tile& S, Tile* slope) const {
     const float c = problem.softcap, inverse = 1.0f / c;
