@@ -79,15 +79,6 @@ struct ThreadTile {
     each([&](float& x, int r) { x *= factor[r]; });
   }
 
-  /// Element by element.
-  __device__ void multiply(const ThreadTile& other) {
-#pragma unroll
-    for (int r = 0; r < ROWS; ++r) {
-#pragma unroll
-      for (int c = 0; c < COLS; ++c) elements[r][c] *= other.elements[r][c];
-    }
-  }
-
  private:
   template <class Self, class F>
   static __device__ void visit(Self& self, F f) {

@@ -88,15 +88,14 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
       typename Shape::Scores S_or_dP(0.0f);
       add_product(S_or_dP, Along{of_half(first_half, smem.Q, smem.dO)}, Along{of_half(first_half, smem.K, smem.V)});
       if (first_half) {
-        typename Shape::Scores slope(1.0f);  // of the softcap
-        rule.apply(S_or_dP, b * problem.H + h, query0, key0, &slope);
+        rule.apply(S_or_dP, b * problem.H + h, query0, key0, slope_of<Rule>(smem));
         store_P(smem, S_or_dP, rule.factor);
-        if constexpr (Rule::OPTIONS) store_weights(smem, S_or_dP, slope);
+        if (has_slope(rule)) multiply_by_slope(smem, S_or_dP);
       }
       __syncthreads();  // read after write: half 1 reads P of half 0
 
       // 3. Half 1: dS = P o (dP - D).
-      if (!first_half) store_dS(smem, S_or_dP, Rule::OPTIONS ? smem.dS : smem.P);
+      if (!first_half) store_dS(smem, S_or_dP, has_slope(rule) ? smem.dS : smem.P);
       __syncthreads();  // read after write: all threads read dS
 
       // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.

@@ -20,7 +20,6 @@
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head.
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared, read and written each time, read;
 // dQ, dK, dV once. Workspace: L and D; the sum of dQ. Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
-// Options (chapter 09): a window, a softcap. The kernel is compiled with and without them.
 #pragma once
 
 #include "08_tensor_cores/parts/prepare.cuh"
@@ -48,8 +47,8 @@ struct BackwardShape {
 };
 
 /// (8.11)  Transposed scores become P = e^(factor S - L). LD: the columns' L, then their D.
-template <class Scores, class Rule>
-__device__ void exponentiate(Scores& S, const SharedMatrix<const float>& LD, const Rule& rule) {
+template <class Scores>
+__device__ void exponentiate(Scores& S, const SharedMatrix<const float>& LD, const ScoreRule& rule) {
   const float c = rule.factor * LOG2_E;
   if (rule.scale_first) {  // a large bias would lose precision when multiplied by log2 e: subtract L first
     S.each_at([&](float& s, int, int query) { s = exp2_approx(c * (s - LD(0, query))); });
@@ -117,11 +116,11 @@ __device__ void add_to_dQ(const Matrix<float>& sum, int query0, const Tile<T, Sh
   }
 }
 
-template <class T, class Shape, class Rule>
+template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(Rule rule, BackwardTensors<T> all, Tensor<float> sum_all, int heads_at_once) {
+    backward_kernel(ScoreRule rule, BackwardTensors<T> all, Tensor<float> sum_all, int heads_at_once) {
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
-  const auto& problem = rule.problem;
+  const Problem& problem = rule.problem;
   // The first keys, visible to the most queries under a causal mask, start first.
   const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc, problem.B * problem.Hkv, heads_at_once);
   const int key0 = order.tile * Shape::Bc, b = order.head / problem.Hkv, h_kv = order.head % problem.Hkv;
@@ -148,23 +147,15 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   Accumulators<Shape::KEY_TILES, Shape::Width / 8> gradient(0.0f);  // half 0: dV; half 1: dK without the scale
 
   // The tiles of Q, starting at the first query that sees a key of this tile, for every query head that shares the key/value
-  // head. There is at least one, because the last query sees every key; unless there is a window.
-  const int first_query = problem.first_query(key0, Shape::Br);
-  const int end_query = problem.end_query(min(key0 + Shape::Bc, problem.Nk) - 1);  // Nq without a window
-  const int tiles = (end_query - first_query + Shape::Br - 1) / Shape::Br, iterations = tiles * problem.group_size();
-  if constexpr (Rule::OPTIONS) {
-    if (tiles <= 0) {  // no query sees these keys: dK = dV = 0
-      write_rows(half == 0 ? all.dV.head(b, h_kv) : all.dK.head(b, h_kv), key0 + warp_key, gradient,
-                 KV_smem(1 - half).below(warp_key));
-      return;
-    }
-  }
+  // head. There is at least one: the last query sees every key.
+  const int first_query = (problem.causal ? max(0, key0 - (problem.Nk - problem.Nq)) / Shape::Br : 0) * Shape::Br;
+  const int tiles = (problem.Nq - first_query + Shape::Br - 1) / Shape::Br, iterations = tiles * problem.group_size();
   struct QueryTile {
     int h, query0;
   };
   // Updated incrementally: dividing the iteration index would take 30 instructions, in three places.
   const auto next = [&](QueryTile at) {
-    return at.query0 + Shape::Br < end_query ? QueryTile{at.h, at.query0 + Shape::Br} : QueryTile{at.h + 1, first_query};
+    return at.query0 + Shape::Br < problem.Nq ? QueryTile{at.h, at.query0 + Shape::Br} : QueryTile{at.h + 1, first_query};
   };
   const auto load_tile = [&](int iteration, QueryTile at) {
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, at.h), at.query0).load_async(QdO_smem(0, iteration));
@@ -194,9 +185,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       const auto dS_rows = dS_smem(iteration).below(warp_key);                               // the warp's rows
       Accumulators<Shape::KEY_TILES, Shape::QUERY_TILES> S(0.0f);                            // transposed: [16 KEY_TILES, Br]
       add_product(S, KV_smem(half).left(warp_key), QdO_smem(half, iteration).transposed());  // (8.11), (8.12)
-      [[maybe_unused]] decltype(S) slope(1.0f);                                              // of the softcap
       if (half == 0) {
-        rule.template apply<true>(S, b * problem.H + now.h, now.query0, key0 + warp_key, &slope);
+        rule.apply<true>(S, b * problem.H + now.h, now.query0, key0 + warp_key);
         exponentiate(S, LD, rule);
       } else {
         S.each_at([&](float& ds, int, int query) { ds -= LD(1, query); });  // (8.13)
@@ -205,12 +195,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       }
       const Kept<T, Shape::KEY_TILES, Shape::QUERY_TILES / 2> P_or_dS(rounded<T>(S));  // once, for the tile and the product
       if (half == 0) {
-        if constexpr (Rule::OPTIONS) {  // (9.2): dS will be P o slope o (dP - D)
-          S.multiply(slope);
-          store_blocks(dS_rows.elements.data, Kept<T, Shape::KEY_TILES, Shape::QUERY_TILES / 2>(rounded<T>(S)));
-        } else {
-          store_blocks(dS_rows.elements.data, P_or_dS);
-        }
+        store_blocks(dS_rows.elements.data, P_or_dS);
       } else {
         store(dS_rows, S);
       }
@@ -236,11 +221,9 @@ void start(const Attention& a) {
     const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &sum);
     const int kv_heads = p.B * p.Hkv, tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc));
     const int in_L2 = heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4));
-    with_rule_of(a, [&]<class Rule>(Rule rule) {
-      launch("backward",
-             {dim3(static_cast<unsigned>(tiles * kv_heads)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-             backward_kernel<T, Shape, Rule>, rule, all, view<float>(sum), std::max(in_L2, heads_in_a_wave(a, tiles)));
-    });
+    launch("backward",
+           {dim3(static_cast<unsigned>(tiles * kv_heads)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+           backward_kernel<T, Shape>, score_rule(a), all, view<float>(sum), std::max(in_L2, heads_in_a_wave(a, tiles)));
     convert<T, Shape::Width>(a, sum);
   });
 }
@@ -263,7 +246,7 @@ constexpr CompiledShape shapes[] = {
     compiled<256, 16, 64, 8>("less shared memory"),        compiled<256, 16, 32, 4>("little shared memory"),
 };
 
-const Variant variant = knowing_options(backward_step<shapes, true>("staggered", "two halves of a block, one tile apart"));
+const Variant variant = backward_step<shapes, true>("staggered", "two halves of a block, one tile apart");
 
 }  // namespace
 }  // namespace flash::tensor_cores::backward_3

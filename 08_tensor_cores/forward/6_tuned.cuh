@@ -16,7 +16,6 @@
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_TILES rows of S and O; a row is shared by the 4 lanes of a quad.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
-// Options (chapter 09): a window, a softcap. The kernel is compiled with and without them.
 #pragma once
 
 #include "08_tensor_cores/parts/launch.cuh"
@@ -86,12 +85,12 @@ __device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtracted) {
   S.each([&](float& s, int r) { s = exp2_approx(fmaf(c, s, -m[r])); });
 }
 
-template <class T, class Shape, class Rule>
+template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
-    forward_kernel(Rule rule, Tensor<const T> Q_all, Tensor<const T> K_all, Tensor<const T> V_all, Tensor<T> O_all,
+    forward_kernel(ScoreRule rule, Tensor<const T> Q_all, Tensor<const T> K_all, Tensor<const T> V_all, Tensor<T> O_all,
                    Tensor<float> L_all, int heads_at_once) {
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
-  const auto& problem = rule.problem;
+  const Problem& problem = rule.problem;
   // The last tiles of Q, which see the most keys under a causal mask, start first.
   const BlockOrder order((problem.Nq + Shape::Br - 1) / Shape::Br, problem.B * problem.H, heads_at_once);
   const int query0 = (order.tiles_of_head - 1 - order.tile) * Shape::Br, b = order.head / problem.H, h = order.head % problem.H;
@@ -110,13 +109,11 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   Output O(0.0f);                            // [16 ROW_TILES, Width], not normalised
   Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
   // No row of the tile sees keys from seen_by_any on.
-  const int seen_by_any = problem.end_key(min(query0 + Shape::Br, problem.Nq) - 1);
+  const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
   const int Tc = (seen_by_any + Shape::Bc - 1) / Shape::Bc;
-  const int first_tile = problem.first_key(query0) / Shape::Bc;  // 0 without a window
 
-  // apply() is a no-op for tiles before this one: every row sees all of their keys; with a window, from first_plain on.
-  const int plain_tiles = rule.scale_first ? 0 : problem.end_key(query0) / Shape::Bc;
-  const int first_plain = (problem.first_key(query0 + Shape::Br - 1) + Shape::Bc - 1) / Shape::Bc;
+  // apply() is a no-op for tiles before this one: every row sees all of their keys.
+  const int plain_tiles = rule.scale_first ? 0 : problem.visible_keys(query0) / Shape::Bc;
   bool m_known = false;  // in all rows of the warp
 
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS> copy_K(K, (Tc - 1) * Shape::Bc), copy_V(V, (Tc - 1) * Shape::Bc);
@@ -126,17 +123,17 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   };
 
   // 1. Q and the last tiles of K and V.
-  if (Tc > first_tile) {
+  if (Tc > 0) {
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(Q_all.head(b, h), query0).load_async(Q_smem);
     load_tile(Tc - 1);
   }
 
   const auto Q = operand_of_Q<Shape>(Q_smem, warp_row);
-  for (int j = Tc - 1; j >= first_tile; --j) {
+  for (int j = Tc - 1; j >= 0; --j) {
     // 2. K and V have landed; the prefetch of the next tiles starts.
     cp_async_wait_all();
     __syncthreads();  // read after write: Q, K_j, V_j have landed; write after read: no warp reads K_(j+1), V_(j+1)
-    if (j > first_tile) load_tile(j - 1);
+    if (j > 0) load_tile(j - 1);
 
     // 3. Try the current m. If P overflows (rare), recompute with the true maximum, which cannot overflow.
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
@@ -145,7 +142,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       S.each([](float& s, int) { s = 0.0f; });
       add_product(S, Q, K_smem(j % 2).transposed());  // (8.1)
       bool subtracted = false;
-      if (exact || j >= plain_tiles || j < first_plain) {  // one test guards all the rare work, which gains 4 % at d = 64
+      if (exact || j >= plain_tiles) {  // one test guards all the rare work, which gains 4 % at d = 64
         rule.apply(S, order.head, query0 + warp_row, j * Shape::Bc);
         if (exact) {
           const auto alpha = raise(m, row_max(S), c);  // (6.2)
@@ -153,7 +150,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
           O.scale_rows(alpha);
           m_known = in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; });  // not if m = -inf
         }
-        subtracted = exact || rule.subtracts_first();  // S - m, which is at most 0
+        subtracted = exact || rule.scale_first;  // S - m, which is at most 0
         if (subtracted) S.each([&](float& s, int r) { s -= finite(m[r]); });
       }
       exponentiate(S, m, c, subtracted);  // (8.2): S is P now
@@ -175,12 +172,9 @@ void start(const Attention& a) {
     const Problem& p = a.problem;
     const int heads = p.B * p.H, group = p.group_size();  // heads of a group share K and V
     const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(heads);
-    with_rule_of(a, [&]<class Rule>(Rule rule) {
-      launch("tensor_tuned", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-             forward_kernel<T, Shape, Rule>, rule, aligned<T>(a, a.Q, "Q_padded"), aligned<T>(a, a.K, "K_padded"),
-             aligned<T>(a, a.V, "V_padded"), view<T>(a.O), view<float>(a.L),
-             heads_in_L2(heads, std::int64_t{2} * p.Nk * p.d * 2 / group));
-    });
+    launch("tensor_tuned", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)}, forward_kernel<T, Shape>,
+           score_rule(a), aligned<T>(a, a.Q, "Q_padded"), aligned<T>(a, a.K, "K_padded"), aligned<T>(a, a.V, "V_padded"),
+           view<T>(a.O), view<float>(a.L), heads_in_L2(heads, std::int64_t{2} * p.Nk * p.d * 2 / group));
   });
 }
 
@@ -204,8 +198,8 @@ constexpr CompiledShape shapes[] = {
     compiled<256, 32, 16, 1, 4>("little shared memory"),
 };
 
-const Variant variant = knowing_options(
-    forward_step<shapes>("tuned", "cheap addresses, Q in registers, tiles for each width, heads that share L2"));
+const Variant variant =
+    forward_step<shapes>("tuned", "cheap addresses, Q in registers, tiles for each width, heads that share L2");
 
 }  // namespace
 }  // namespace flash::tensor_cores::forward_6

@@ -99,12 +99,6 @@ Variant forward_step(const char* name, const char* idea) {
           .refuse_on = refuse_on};
 }
 
-/// A step whose kernels also know a window and a softcap.
-inline Variant knowing_options(Variant step) {
-  step.takes = every_kernel_takes | all_options;
-  return step;
-}
-
 // ---- Backward ---------------------------------------------------------------------------------------------------------------
 
 constexpr int ROW_BLOCK = 128;  // every Br divides it: L, D and the sum of dQ have whole tiles of rows

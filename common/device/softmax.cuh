@@ -12,6 +12,9 @@ namespace {
 
 constexpr float LOG2_E = 1.44269504f;
 
+/// Where a kernel without a backward pass leaves the derivatives of the softcap.
+struct Nowhere {};
+
 /// How products become scores: scale Q K^T + bias, masked; for a FullProblem also capped, and seen through a window. Made on the host.
 template <class SomeProblem>
 struct ScoreRuleFor {
@@ -22,23 +25,14 @@ struct ScoreRuleFor {
   float factor;      ///< still to be multiplied after apply(): 1 or the scale
 
   /// Turns products into scores. S belongs to a head (counted over all batches); it begins at query query0 and key key0.
-  /// Transposed: rows are keys, columns queries. `slope`: also the derivative of the softcap, if there is one.
-  template <bool Transposed = false, class Tile>
-  __device__ void apply(Tile& S, int head, int query0, int key0, [[maybe_unused]] Tile* slope = nullptr) const {
+  /// Transposed: rows are keys, columns queries. `slope`: takes the derivative of the softcap, if there is one, as slope(row, col).
+  template <bool Transposed = false, class Tile, class Slope = Nowhere>
+  __device__ void apply(Tile& S, int head, int query0, int key0, const Slope& slope = {}) const {
     // The position of S's rows is the same for all tiles of a block, except in chapter 07. opaque() stops the compiler from
     // hoisting the addresses of rare tiles into every tile.
     const int i0 = Transposed ? query0 : opaque(query0), j0 = Transposed ? opaque(key0) : key0;
     if (scale_first) scale_and_add_bias<Transposed>(S, opaque(head), i0, j0, slope);
     mask<Transposed>(S, i0, j0);
-  }
-
-  /// Whether m must be subtracted before c = factor log2 e is multiplied: a bias may be so large that c S - c m would lose what matters.
-  /// Capped scores are not, unless the cap is.
-  __device__ bool subtracts_first() const {
-    if constexpr (OPTIONS) {
-      if (bias.kind == BiasKind::none && problem.softcap != 0.0f && problem.softcap <= 128.0f) return false;
-    }
-    return scale_first;
   }
 
   /// Only masks, for scores that are not scaled first: i0 is the first query, j0 the first key.
@@ -60,8 +54,8 @@ struct ScoreRuleFor {
     }
   }
 
-  template <bool Transposed, class Tile>
-  __device__ void scale_and_add_bias(Tile& S, int head, int i0, int j0, [[maybe_unused]] Tile* slope) const {
+  template <bool Transposed, class Tile, class Slope>
+  __device__ void scale_and_add_bias(Tile& S, int head, int i0, int j0, [[maybe_unused]] const Slope& slope) const {
     S.each([&](float& s, int) { s *= problem.scale; });
     if constexpr (OPTIONS) {
       if (problem.softcap != 0.0f) cap(S, slope);
@@ -69,9 +63,9 @@ struct ScoreRuleFor {
     if (bias.kind == BiasKind::none) return;
     const Matrix<const float> values = bias.values.head(head / problem.H, head % problem.H);
     if (bias.kind == BiasKind::alibi) {
-      const float slope_of_head = values(0, 0);
+      const float slope_of_alibi = values(0, 0);
       S.each_at([&](float& s, int row, int col) {
-        s -= slope_of_head * fabsf(static_cast<float>(i0 + bias.diagonal - j0 + (Transposed ? col - row : row - col)));
+        s -= slope_of_alibi * fabsf(static_cast<float>(i0 + bias.diagonal - j0 + (Transposed ? col - row : row - col)));
       });
     } else {
       S.each_at([&](float& s, int row, int col) {
@@ -81,20 +75,14 @@ struct ScoreRuleFor {
     }
   }
 
-  /// (9.7), (9.8)  Scaled scores become c tanh(s / c), and *slope its derivative.
-  template <class Tile>
-  __device__ void cap(Tile& S, Tile* slope) const {
+  /// (9.7), (9.8)  Scaled scores become c tanh(s / c), and `slope` takes the derivatives.
+  template <class Tile, class Slope>
+  __device__ void cap(Tile& S, [[maybe_unused]] const Slope& slope) const {
     const float c = problem.softcap, inverse = 1.0f / c;
-    if (problem.dtype != Dtype::fp32 && c <= 128.0f) {
-      // tanh x = 1 - 2 / (1 + e^2x), in two approximate instructions: off by c 2^-22, where P has 11 bits.
-      const float exponent = 2.0f * LOG2_E * inverse;
-      S.each([&](float& s, int) { s = fmaf(-2.0f * c, __fdividef(1.0f, 1.0f + exp2_approx(exponent * s)), c); });
-    } else {
-      S.each([&](float& s, int) { s = c * tanhf(s * inverse); });
+    S.each([&](float& s, int) { s = c * tanhf(s * inverse); });
+    if constexpr (!std::is_same_v<Slope, Nowhere>) {
+      S.each_at([&](float y, int row, int col) { slope(row, col) = 1.0f - y * inverse * (y * inverse); });
     }
-    if (slope == nullptr) return;
-    *slope = S;
-    slope->each([&](float& y, int) { y = fmaf(-y * inverse, y * inverse, 1.0f); });
   }
 };
 
