@@ -49,7 +49,8 @@ inline Tiles tiles_of(const Problem& p, const DeviceLimits& limits) {
   return {std::min(Br, (p.Nq + WARP_ROWS - 1) / WARP_ROWS * WARP_ROWS), std::min(Bc, (p.Nk + GROUP - 1) / GROUP * GROUP)};
 }
 
-/// The maximum m of a set of scores, and l = sum exp(score - m). An empty or fully masked set has (-inf, 0).
+/// The maximum m of a set of scores, and l = sum exp(score - m). An empty or fully masked set has (-inf, 0). A row has two such
+/// running states: m and l, of all tiles so far, and m~ and l~, of the keys of the current tile so far.
 struct RowStats {
   float m;
   float l;

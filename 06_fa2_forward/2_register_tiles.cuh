@@ -8,8 +8,8 @@
 //   O = O / l,   L = m + ln l                                                           (6.5)
 //
 // New since step 1: a row belongs to a warp instead of a thread. A thread of step 1 reads 36 values from shared memory for
-// 32 multiply-adds of q . k. Here it holds, for example, 8 x 8 elements of S and of O in two arrays: in each step of a product it
-// reads 16 values and uses each 8 times, for 64 multiply-adds. The price: the lanes of a row combine its maximum and sum by
+// 32 multiply-adds of q . k. Here it holds, for example, 8 x 8 elements of S and of O in two arrays: in each step of a product
+// it reads 16 values and uses each 8 times, for 64 multiply-adds. The price: the lanes of a row combine its maximum and sum by
 // shuffles, and P goes through shared memory, because a lane needs columns of P that other lanes hold.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 rows of 8.

@@ -189,7 +189,7 @@ constexpr CompiledShape shapes[] = {
 std::string refuse(const Problem& p) { return refuse_row_of_blocks(std::int64_t{p.B} * p.H, p.Nq, 32); }
 
 const Variant variant{.name = "async_copies",
-                      .idea = "cp.async: V travels during Q K^T, the next K during P V",
+                      .idea = "cp.async: V is in flight during Q K^T, the next K during P V",
                       .forward = start_one_of<shapes>,
                       .refuse = refuse,
                       .tiles = choices_of<shapes>};

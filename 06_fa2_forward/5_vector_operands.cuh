@@ -96,30 +96,36 @@ __device__ void store_transposed(const SharedMatrix<float>& Pt, const Tile& P) {
 
 /// An operand whose rows run along the inner dimension: a float4 holds four steps of one row.
 struct Along {
-  static constexpr int STEPS = 4;
+  static constexpr int K_PER_LOAD = 4;  // steps of the inner dimension
   SharedMatrix<float> tile;
   __device__ int depth() const { return tile.cols; }
   template <int N, class Index>
-  __device__ void load(float (&elements)[STEPS][N], int k, Index index) const {
+  __device__ void load(float (&elements)[K_PER_LOAD][N], int k, Index index) const {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const float4 four = tile.as<const float4>(index(i), k);
-      elements[0][i] = four.x, elements[1][i] = four.y, elements[2][i] = four.z, elements[3][i] = four.w;
+      elements[0][i] = four.x;
+      elements[1][i] = four.y;
+      elements[2][i] = four.z;
+      elements[3][i] = four.w;
     }
   }
 };
 
 /// An operand whose columns run along the inner dimension: a float4 holds one step of four columns.
 struct Down {
-  static constexpr int STEPS = 1;
+  static constexpr int K_PER_LOAD = 1;  // steps of the inner dimension
   SharedMatrix<float> tile;
   __device__ int depth() const { return tile.rows; }
   template <int N, class Index>
-  __device__ void load(float (&elements)[STEPS][N], int k, Index index) const {
+  __device__ void load(float (&elements)[K_PER_LOAD][N], int k, Index index) const {
 #pragma unroll
     for (int i = 0; i < N; i += 4) {
       const float4 four = tile.as<const float4>(k, index(i));
-      elements[0][i] = four.x, elements[0][i + 1] = four.y, elements[0][i + 2] = four.z, elements[0][i + 3] = four.w;
+      elements[0][i] = four.x;
+      elements[0][i + 1] = four.y;
+      elements[0][i + 2] = four.z;
+      elements[0][i + 3] = four.w;
     }
   }
 };
@@ -127,15 +133,15 @@ struct Down {
 /// C += A B: in each step a thread holds ROWS elements of A and COLS elements of B.
 template <class Tile, class Left, class Right>
 __device__ void add_product(Tile& C, const Left& A, const Right& B) {
-  constexpr int steps = Left::STEPS > Right::STEPS ? Left::STEPS : Right::STEPS;
-#pragma unroll((Right::STEPS == 1 ? 16 : 8) / Left::STEPS)  // enough to start loads long before they are needed
+  constexpr int steps = Left::K_PER_LOAD > Right::K_PER_LOAD ? Left::K_PER_LOAD : Right::K_PER_LOAD;
+#pragma unroll((Right::K_PER_LOAD == 1 ? 16 : 8) / Left::K_PER_LOAD)  // enough to start loads long before they are needed
   for (int k0 = 0; k0 < A.depth(); k0 += steps) {
-    float a[Left::STEPS][Tile::ROWS], b[Right::STEPS][Tile::COLS];
+    float a[Left::K_PER_LOAD][Tile::ROWS], b[Right::K_PER_LOAD][Tile::COLS];
 #pragma unroll
     for (int k = 0; k < steps; ++k) {
-      if (k % Left::STEPS == 0) A.load(a, k0 + k, Tile::row);
-      if (k % Right::STEPS == 0) B.load(b, k0 + k, Tile::col);
-      C.add_outer_product(a[k % Left::STEPS], b[k % Right::STEPS]);
+      if (k % Left::K_PER_LOAD == 0) A.load(a, k0 + k, Tile::row);
+      if (k % Right::K_PER_LOAD == 0) B.load(b, k0 + k, Tile::col);
+      C.add_outer_product(a[k % Left::K_PER_LOAD], b[k % Right::K_PER_LOAD]);
     }
   }
 }

@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule
   const int b = blockIdx.x % heads / problem.Hkv, h_kv = blockIdx.x % heads % problem.Hkv;
   const int key0 = blockIdx.x / heads * Shape::Bc;
   const SharedTiles smem = shared_tiles<Shape>();
-  const bool first_half = threadIdx.x < HALF;
+  const bool first_half = threadIdx.x < HALF_THREADS;
 
   // The tiles of Q, starting at the first query that sees a key of this tile, for every query head of the group. There is at
   // least one: the last query sees every key.
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(ScoreRule rule, T
   const int query0 = (problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads) * Shape::Br;
   const Matrix<const float> K = all.K.head(b, problem.kv_head(h)), V = all.V.head(b, problem.kv_head(h));
   const SharedTiles smem = shared_tiles<Shape>();
-  const bool first_half = threadIdx.x < HALF;
+  const bool first_half = threadIdx.x < HALF_THREADS;
   const int half_col = first_half ? 0 : Shape::Width / 2;  // first column of this half of dQ
   const SharedMatrix<float> K_half{smem.K.data + half_col, Shape::Bc, Shape::Width / 2, Shape::STRIDE};
   typename Shape::QueryGradient dQ(0.0f);  // not scaled

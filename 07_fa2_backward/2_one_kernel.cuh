@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
   const int b = blockIdx.x % heads / problem.Hkv, h_kv = blockIdx.x % heads % problem.Hkv;
   const int key0 = blockIdx.x / heads * Shape::Bc;
   const SharedTiles smem = shared_tiles<Shape>();
-  const bool first_half = threadIdx.x < HALF;
+  const bool first_half = threadIdx.x < HALF_THREADS;
   const int half_col = first_half ? 0 : Shape::Width / 2;  // first column of this half of dQ
   const SharedMatrix<float> K_half{smem.K.data + half_col, Shape::Bc, Shape::Width / 2, Shape::STRIDE};
 

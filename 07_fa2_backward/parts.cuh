@@ -19,14 +19,15 @@ namespace {
 using fa2_forward::add_product, fa2_forward::Along, fa2_forward::Down, fa2_forward::load_async, fa2_forward::ThreadTile,
     fa2_forward::write_tile;
 
-constexpr int HALF = 4 * WARP;
+constexpr int HALF_THREADS = 4 * WARP;
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up. Lanes: per row of S, or of dK.
 template <int Width_, int Br_, int Bc_, int ScoreLanes, int KeyLanes>
 struct BackwardShape {
-  static constexpr int Width = Width_, Br = Br_, Bc = Bc_, THREADS = 2 * HALF;
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_, THREADS = 2 * HALF_THREADS;
   static constexpr int QueryLanes = Width % 64 == 0 ? 8 : 4;  // per row of a half of dQ
-  static constexpr int ScoreRows = Br * ScoreLanes / HALF, KeyRows = Bc * KeyLanes / HALF, QueryRows = Br * QueryLanes / HALF;
+  static constexpr int ScoreRows = Br * ScoreLanes / HALF_THREADS, KeyRows = Bc * KeyLanes / HALF_THREADS,
+                       QueryRows = Br * QueryLanes / HALF_THREADS;
   // A warp writes rows of ScoreLanes elements to P and dS; with rows SCORE_RUN apart they hit all banks once (07, section 4).
   static constexpr int SCORE_RUN = ScoreRows < ScoreLanes / 4 ? ScoreRows : ScoreLanes / 4;
   using Scores = ThreadTile<ScoreRows, Bc / ScoreLanes, ScoreLanes, 4, SCORE_RUN>;           // S, P or dP, dS: [Br, Bc]
@@ -151,12 +152,12 @@ __device__ void store_dS(const SharedTiles& smem, Tile& dP) {
 
 /// (7.3)  D = rowsum(dO o O), one warp per query. clear_dQ: sets dQ to 0, for kernels that add to it.  Grid: (queries / warps
 /// per block) * B*H.
-__global__ void __launch_bounds__(2 * HALF)
+__global__ void __launch_bounds__(2 * HALF_THREADS)
     prepare_kernel(Problem problem, Tensor<const float> O_all, Tensor<const float> dO_all, Tensor<float> D_all,
                    Tensor<float> dQ_all, bool clear_dQ) {
   const int heads = problem.B * problem.H;
   const int b = blockIdx.x % heads / problem.H, h = blockIdx.x % heads % problem.H;
-  const int i = blockIdx.x / heads * (2 * HALF / WARP) + threadIdx.x / WARP;
+  const int i = blockIdx.x / heads * (2 * HALF_THREADS / WARP) + threadIdx.x / WARP;
   const int lane = threadIdx.x % WARP;
   if (i >= problem.Nq) return;  // the whole warp leaves
   const Matrix<const float> O = O_all.head(b, h), dO = dO_all.head(b, h);
@@ -176,8 +177,8 @@ __global__ void __launch_bounds__(2 * HALF)
 /// Computes D; runs before the other kernels.
 void launch_prepare(const Attention& a, bool clear_dQ) {
   const Problem& p = a.problem;
-  const unsigned blocks = blocks_for(p.Nq, 2 * HALF / WARP) * static_cast<unsigned>(p.B * p.H);
-  launch("prepare", {dim3(blocks), dim3(2 * HALF)}, prepare_kernel, p, view<const float>(a.O), view<const float>(a.dO),
+  const unsigned blocks = blocks_for(p.Nq, 2 * HALF_THREADS / WARP) * static_cast<unsigned>(p.B * p.H);
+  launch("prepare", {dim3(blocks), dim3(2 * HALF_THREADS)}, prepare_kernel, p, view<const float>(a.O), view<const float>(a.dO),
          view<float>(a.workspace("D")), view<float>(a.dQ), clear_dQ);
 }
 
@@ -197,7 +198,7 @@ std::vector<WorkspaceSpec> workspace(const Problem& p, Pass pass) {
 /// The grids: prepare has a block for every 8 queries, dk_dv and the one kernel for at least every 32 keys, dq for every 16
 /// queries.
 std::string refuse(const Problem& p) {
-  const std::string queries = refuse_row_of_blocks(std::int64_t{p.B} * p.H, p.Nq, 2 * HALF / WARP);
+  const std::string queries = refuse_row_of_blocks(std::int64_t{p.B} * p.H, p.Nq, 2 * HALF_THREADS / WARP);
   return queries.empty() ? refuse_row_of_blocks(std::int64_t{p.B} * p.Hkv, p.Nk, 32) : queries;
 }
 

@@ -8,7 +8,6 @@ complaint), then those that stayed green under ThreadSanitizer (a race report). 
 
     common/mutate.py                      all stages
     common/mutate.py --stage 01,03        these stages
-    common/mutate.py --changed            stages whose files changed since the last commit on the main branch
     common/mutate.py --minutes 5          as many as can begin in that time, others at each commit; the rest is NOT RUN
     common/mutate.py --list               what would be deleted, nothing built
 
@@ -18,21 +17,17 @@ The copy is built by the presets ci and race, the latter by clang where it is in
 import argparse
 import math
 import pathlib
-import shutil
 import sys
 import tempfile
 
 from mutation.campaign import PRESETS, Campaign, found
-from mutation.mutants import changed_stages, drawn, mutants_of, stages_and_kernels
+from mutation.mutants import drawn, mutants_of, stages_and_kernels
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stage", help="numbers or names of stages, separated by commas")
-    parser.add_argument("--changed", nargs="?", const="main", metavar="BASE", help="stages changed since BASE (default: main)")
-    parser.add_argument("--only", choices=PRESETS, help="only this kind of build")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin nothing later than that (default: run all)")
-    parser.add_argument("--keep", action="store_true", help="keep the copy and say where")
     parser.add_argument("--list", action="store_true", help="list the mutants and stop")
     arguments = parser.parse_args()
 
@@ -42,23 +37,14 @@ def main():
         chosen = [name for want in arguments.stage.split(",") for name in stages if want in (name, name[:2])]
         if not chosen:
             parser.error(f"--stage {arguments.stage}: there are {', '.join(stages)}")
-    if arguments.changed:
-        chosen = [name for name in chosen if name in changed_stages(stages, arguments.changed)]
     stages = {name: stages[name] for name in chosen}
     mutants = [mutant for path in sorted(set().union(*stages.values())) for mutant in mutants_of(path)]
     if arguments.list or not mutants:
         print("\n".join(map(str, mutants)) or f"mutate: nothing to delete in {', '.join(stages) or 'no stage'}")
         return 0
 
-    scratch = pathlib.Path(tempfile.mkdtemp(prefix="flash_mutate_"))
-    try:
-        kinds = [arguments.only] if arguments.only else list(PRESETS)
-        verdicts = Campaign(stages, scratch).run(kinds, drawn(mutants), 60 * arguments.minutes)
-    finally:
-        if arguments.keep:
-            print(f"mutate: the copy is in {scratch}", file=sys.stderr)
-        else:
-            shutil.rmtree(scratch, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="flash_mutate_") as scratch:
+        verdicts = Campaign(stages, pathlib.Path(scratch)).run(list(PRESETS), drawn(mutants), 60 * arguments.minutes)
 
     places = [f"{mutant.path}:{mutant.line}" for mutant in mutants]
     for place, mutant in zip(places, mutants):

@@ -28,18 +28,18 @@ namespace flash::tensor_cores::backward_1 {
 namespace {
 
 /// The tile sizes of one compiled pair of kernels, and which thread holds what. Width: d, rounded up.
-template <int Width_, int Br_, int Bc_, int KeyTiles, int Blocks>
+template <int Width_, int Br_, int Bc_, int RowTiles, int Blocks>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int KEY_TILES = KeyTiles,
-                       QUERY_TILES = Br / 8;  // of 16 rows and of 8 columns of transposed scores, per warp
-  static constexpr int THREADS = Bc / (16 * KEY_TILES) * WARP;
+  static constexpr int ROW_TILES = RowTiles;  // of 16 rows of transposed scores, per warp
+  static constexpr int QUERY_TILES = Br / 8;  // of 8 columns of transposed scores
+  static constexpr int THREADS = Bc / (16 * ROW_TILES) * WARP;
   static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
   // Columns of dK and dV per block: registers hold no more.
   static constexpr int COLS = Width > 128 ? 128 : Width, PARTS = Width / COLS;
   static constexpr int SHARED_ELEMENTS = Width * (2 * Bc + 4 * Br) + 2 * 4 * Br;  // K, V; two tiles each of Q, dO, L and D
   static constexpr int DQ_THREADS = Bc / 16 * WARP;                               // dq_kernel: 16 queries per warp
-  static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, KEY_TILES == 2);
+  static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_TILES == 2);
 
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
   static_assert(ROW_BLOCK % Bc == 0, "and so do those of dq_kernel, of Bc queries");
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const Problem& problem = rule.problem;
   // The first keys, visible to the most queries under a causal mask, start first.
   const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc * Shape::PARTS, problem.B * problem.Hkv, heads_at_once);
-  const int key0 = order.tile / Shape::PARTS * Shape::Bc, part = order.tile % Shape::PARTS * Shape::COLS;
+  const int key0 = order.tile / Shape::PARTS * Shape::Bc, col0 = order.tile % Shape::PARTS * Shape::COLS;
   const int b = order.head / problem.Hkv, h_kv = order.head % problem.Hkv;
 
   const Tile<T, Shape::Width> K_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS), Shape::Bc), V_smem(K_smem.end(), Shape::Bc);
@@ -82,16 +82,16 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const auto LD_smem = [&](int stage) {
     return SharedMatrix<float>{reinterpret_cast<float*>(dO_smem(1).end()) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br};
   };
-  const int warp_key = threadIdx.x / WARP * 16 * Shape::KEY_TILES;  // the warp's first row of the tile
+  const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_TILES;  // the warp's first row of the tile
 
-  Accumulators<Shape::KEY_TILES, Shape::COLS / 8> dK(0.0f), dV(0.0f);  // [16 KEY_TILES, COLS]; dK without the scale
+  Accumulators<Shape::ROW_TILES, Shape::COLS / 8> dK(0.0f), dV(0.0f);  // [16 ROW_TILES, COLS]; dK without the scale
 
   // The tiles of Q, starting at the first query that sees a key of this tile, for every query head that shares the key/value
   // head. There is at least one: the last query sees every key.
-  const int first = problem.causal ? max(0, key0 - (problem.Nk - problem.Nq)) / Shape::Br : 0;
-  const int tiles = (problem.Nq + Shape::Br - 1) / Shape::Br - first;
-  const auto head_of = [&](int iteration) { return h_kv * problem.group_size() + iteration / tiles; };
-  const auto query0_of = [&](int iteration) { return (first + iteration % tiles) * Shape::Br; };
+  const int first_tile = problem.causal ? max(0, key0 - (problem.Nk - problem.Nq)) / Shape::Br : 0;
+  const int tiles_of_head = (problem.Nq + Shape::Br - 1) / Shape::Br - first_tile;
+  const auto head_of = [&](int iteration) { return h_kv * problem.group_size() + iteration / tiles_of_head; };
+  const auto query0_of = [&](int iteration) { return (first_tile + iteration % tiles_of_head) * Shape::Br; };
   const auto load_tile = [&](int iteration) {
     const int h = head_of(iteration), query0 = query0_of(iteration);
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, h), query0).load_async(Q_smem(iteration % 2));
@@ -104,30 +104,30 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, h_kv), key0).load_async(V_smem);
   load_tile(0);
 
-  for (int iteration = 0; iteration < tiles * problem.group_size(); ++iteration) {
+  for (int iteration = 0; iteration < tiles_of_head * problem.group_size(); ++iteration) {
     cp_async_wait_all();
     __syncthreads();  // read after write: tiles have landed; write after read: no warp still reads the previous ones
-    if (iteration + 1 < tiles * problem.group_size()) load_tile(iteration + 1);
+    if (iteration + 1 < tiles_of_head * problem.group_size()) load_tile(iteration + 1);
     const auto Q = Q_smem(iteration % 2), dO = dO_smem(iteration % 2);
     const SharedMatrix<const float> LD = LD_smem(iteration % 2);
 
     // 2. P^T, and dV.
-    Accumulators<Shape::KEY_TILES, Shape::QUERY_TILES> P(0.0f), dS(0.0f);  // transposed: [16 KEY_TILES, Br]
-    add_product(P, K_smem.left(warp_key), Q.transposed());                 // (8.11)
-    rule.apply<true>(P, b * problem.H + head_of(iteration), query0_of(iteration), key0 + warp_key);
+    Accumulators<Shape::ROW_TILES, Shape::QUERY_TILES> P(0.0f), dS(0.0f);  // transposed: [16 ROW_TILES, Br]
+    add_product(P, K_smem.left(warp_row), Q.transposed());                 // (8.11)
+    rule.apply<true>(P, b * problem.H + head_of(iteration), query0_of(iteration), key0 + warp_row);
     exponentiate(P, LD, rule);
-    add_product(dV, rounded<T>(P), dO.right(part));  // (8.14)
+    add_product(dV, rounded<T>(P), dO.right(col0));  // (8.14)
 
     // 3. dS^T, and dK.
-    add_product(dS, V_smem.left(warp_key), dO.transposed());             // (8.12): dP
+    add_product(dS, V_smem.left(warp_row), dO.transposed());             // (8.12): dP
     dS.each_at([&](float& ds, int, int query) { ds -= LD(1, query); });  // (8.13)
     dS.multiply(P);
-    add_product(dK, rounded<T>(dS), Q.right(part));  // (8.15)
+    add_product(dK, rounded<T>(dS), Q.right(col0));  // (8.15)
   }
   dK.each([&](float& x, int) { x *= problem.scale; });
   // The gradients are staged in the warp's rows of V and K, which no other warp reads: no barrier needed.
-  write_rows(all.dV.head(b, h_kv), key0 + warp_key, dV, V_smem.below(warp_key), part);
-  write_rows(all.dK.head(b, h_kv), key0 + warp_key, dK, K_smem.below(warp_key), part);
+  write_rows(all.dV.head(b, h_kv), key0 + warp_row, dV, V_smem.below(warp_row), col0);
+  write_rows(all.dK.head(b, h_kv), key0 + warp_row, dK, K_smem.below(warp_row), col0);
 }
 
 template <class T, class Shape>

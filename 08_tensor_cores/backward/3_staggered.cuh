@@ -13,9 +13,9 @@
 //   half 0, tile i:      S^T = K Q^T,   P^T = e^(S^T - L)  -> shared memory,            dV += P^T dO
 //   half 1, tile i - 1:  dP^T = V dO^T, dS^T = P^T o (dP^T - D) -> overwrites P^T,      dK += dS^T Q
 //   all warps, tile i - 2:  dQ += dS K; half 1 before its other work and half 0 after it, so that not all wait at once
-// Half 1 uses in a step what half 0 has produced in the previous one: one barrier per step orders everything, and while one
-// half computes exponentials the other keeps the tensor cores busy. A warp holds one gradient instead of two, and therefore
-// twice the keys: each operand that it loads serves two products.
+// In each iteration half 1 uses the P^T that half 0 stored in the previous one: one barrier per iteration orders everything,
+// and while one half computes exponentials the other keeps the tensor cores busy. A warp holds one gradient instead of two,
+// and therefore twice the keys: each operand that it loads serves two products.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head.
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared, read and written each time, read;
@@ -31,17 +31,17 @@ namespace {
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_, int Warps>
 struct BackwardShape {
-  static constexpr int Width = Width_, Br = Br_, Bc = Bc_, THREADS = Warps * WARP, HALF = Warps / 2;
-  static constexpr int KEY_TILES = Bc / 16 / HALF,
-                       QUERY_TILES = Br / 8;  // of 16 rows and of 8 columns of transposed scores, per warp
-  static constexpr int STAGES = 3;            // tiles of Q and dO: one per half, and one in flight
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_, THREADS = Warps * WARP, HALF_WARPS = Warps / 2;
+  static constexpr int ROW_TILES = Bc / 16 / HALF_WARPS;  // of 16 rows of transposed scores, per warp
+  static constexpr int QUERY_TILES = Br / 8;              // of 8 columns of transposed scores
+  static constexpr int STAGES = 3;                        // tiles of Q and dO: one per half, and one in flight
   static constexpr int SHARED_ELEMENTS =
       Width * 2 * Bc + STAGES * (2 * Width * Br + Bc * Br + 4 * Br);  // K, V; Q, dO, P or dS, L and D
   static constexpr WarpGrid DQ_WARPS{Warps, Br, Width};
   // With 32 tiles per warp a lane holds 128 elements of S or dP: on sm_80 nvcc then spills.
-  static constexpr int MIN_SM = KEY_TILES * QUERY_TILES >= 32 ? 90 : min_sm(2 * SHARED_ELEMENTS, false);
+  static constexpr int MIN_SM = ROW_TILES * QUERY_TILES >= 32 ? 90 : min_sm(2 * SHARED_ELEMENTS, false);
 
-  static_assert(Bc % (16 * HALF) == 0, "the warps of a half share the keys in sixteens");
+  static_assert(Bc % (16 * HALF_WARPS) == 0, "the warps of a half share the keys in sixteens");
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
   static_assert(2 * THREADS >= Br, "load_LD() copies four elements per thread");
 };
@@ -60,29 +60,32 @@ __device__ void exponentiate(Scores& S, const SharedMatrix<const float>& LD, con
 // P goes from half 0 to half 1 in left-operand order: a lane stores its four registers of each 16 x 16 block, and the same lane
 // of half 1 reads them back, as one 16-byte access without bank conflicts. Row order, with 4-byte accesses, costs 2 %
 // at d = 64.
-template <class T, int RowTiles, int Steps>
-__device__ void store_blocks(T* start, const Kept<T, RowTiles, Steps>& P) {
-  const SharedMatrix<T> blocks{start, RowTiles * Steps, 8 * WARP, 8 * WARP};
+template <class T, int RowTiles, int Depth>
+__device__ void store_blocks(T* start, const InRegisters<T, RowTiles, Depth>& P) {
+  constexpr int count = RowTiles * Depth;
+  const SharedMatrix<T> blocks{start, count, 8 * WARP, 8 * WARP};
 #pragma unroll
-  for (int x = 0; x < RowTiles * Steps; ++x) {
-    const unsigned(&block)[4] = P.blocks_reg[x % Steps][x / Steps];
-    blocks.template as<uint4>(x, 8 * (threadIdx.x % WARP)) = make_uint4(block[0], block[1], block[2], block[3]);
+  for (int index = 0; index < count; ++index) {
+    const unsigned(&block)[4] = P.blocks_reg[index % Depth][index / Depth];
+    blocks.template as<uint4>(index, 8 * (threadIdx.x % WARP)) = make_uint4(block[0], block[1], block[2], block[3]);
   }
 }
 
 /// (8.13)  dS = P o dS.
 template <class T, int RowTiles, int ColTiles>
 __device__ void multiply_by_blocks(Accumulators<RowTiles, ColTiles>& dS, T* start) {
-  const SharedMatrix<const T> blocks{start, RowTiles * ColTiles / 2, 8 * WARP, 8 * WARP};
+  constexpr int depth = ColTiles / 2, count = RowTiles * depth;
+  const SharedMatrix<const T> blocks{start, count, 8 * WARP, 8 * WARP};
 #pragma unroll
-  for (int x = 0; x < RowTiles * ColTiles / 2; ++x) {
-    const uint4 four = blocks.template as<uint4>(x, 8 * (threadIdx.x % WARP));
-    const unsigned block[4] = {four.x, four.y, four.z, four.w};
+  for (int index = 0; index < count; ++index) {
+    const uint4 words = blocks.template as<uint4>(index, 8 * (threadIdx.x % WARP));
+    const unsigned block[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
-      float* const two = &dS.elements[x / (ColTiles / 2)][x % (ColTiles / 2) * 2 + r / 2][r % 2 * 2];
+      float* const pair = &dS.elements[index / depth][index % depth * 2 + r / 2][r % 2 * 2];
       const float2 p = unpack<T>(block[r]);
-      two[0] *= p.x, two[1] *= p.y;
+      pair[0] *= p.x;
+      pair[1] *= p.y;
     }
   }
 }
@@ -110,8 +113,8 @@ __device__ void add_to_dQ(const Matrix<float>& sum, int query0, const Tile<T, Sh
   for (int i = 0; i < row_tiles; ++i) {
 #pragma unroll
     for (int n = 0; n < col_tiles; ++n) {
-      const float(&four)[4] = dQ.elements[i][n];
-      atomic_add4(first + 4 * (i * Shape::Width / 8 + n) * WARP, make_float4(four[0], four[1], four[2], four[3]));
+      const float(&dq)[4] = dQ.elements[i][n];
+      atomic_add4(first + 4 * (i * Shape::Width / 8 + n) * WARP, make_float4(dq[0], dq[1], dq[2], dq[3]));
     }
   }
 }
@@ -129,71 +132,72 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const auto KV_smem = [&](int which) {  // 0: K, 1: V; then STAGES tiles each of Q, dO, P or dS, L and D
     return Tile<T, Shape::Width>(shared + which * Shape::Bc * Shape::Width, Shape::Bc);
   };
-  const auto QdO_smem = [&](int which, int iteration) {  // 0: Q, 1: dO
-    const int tile = which * Shape::STAGES + iteration % Shape::STAGES;
-    return Tile<T, Shape::Width>(KV_smem(2).elements.data + tile * Shape::Br * Shape::Width, Shape::Br);
+  const auto QdO_smem = [&](int which, int tile) {  // 0: Q, 1: dO
+    const int buffer = which * Shape::STAGES + tile % Shape::STAGES;
+    return Tile<T, Shape::Width>(KV_smem(2).elements.data + buffer * Shape::Br * Shape::Width, Shape::Br);
   };
   T* const dS_start = KV_smem(2).elements.data + 2 * Shape::STAGES * Shape::Br * Shape::Width;
-  const auto dS_smem = [&](int iteration) {  // transposed, as it is computed; before P
-    return Tile<T, Shape::Br>(dS_start + iteration % Shape::STAGES * Shape::Bc * Shape::Br, Shape::Bc);
+  const auto dS_smem = [&](int tile) {  // transposed, as it is computed; at first it holds P
+    return Tile<T, Shape::Br>(dS_start + tile % Shape::STAGES * Shape::Bc * Shape::Br, Shape::Bc);
   };
-  const auto LD_smem = [&](int iteration) {
+  const auto LD_smem = [&](int tile) {
     float* const start = reinterpret_cast<float*>(dS_start + Shape::STAGES * Shape::Bc * Shape::Br);
-    return SharedMatrix<float>{start + iteration % Shape::STAGES * 2 * Shape::Br, 2, Shape::Br, Shape::Br};
+    return SharedMatrix<float>{start + tile % Shape::STAGES * 2 * Shape::Br, 2, Shape::Br, Shape::Br};
   };
-  const int half = threadIdx.x / WARP / Shape::HALF;
-  const int warp_key = threadIdx.x / WARP % Shape::HALF * 16 * Shape::KEY_TILES;  // the warp's first row of the tile
+  const int half = threadIdx.x / WARP / Shape::HALF_WARPS;
+  const int warp_row = threadIdx.x / WARP % Shape::HALF_WARPS * 16 * Shape::ROW_TILES;  // the warp's first row of the tile
 
-  Accumulators<Shape::KEY_TILES, Shape::Width / 8> gradient(0.0f);  // half 0: dV; half 1: dK without the scale
+  Accumulators<Shape::ROW_TILES, Shape::Width / 8> gradient(0.0f);  // half 0: dV; half 1: dK without the scale
 
   // The tiles of Q, starting at the first query that sees a key of this tile, for every query head that shares the key/value
   // head. There is at least one: the last query sees every key.
   const int first_query = (problem.causal ? max(0, key0 - (problem.Nk - problem.Nq)) / Shape::Br : 0) * Shape::Br;
-  const int tiles = (problem.Nq - first_query + Shape::Br - 1) / Shape::Br, iterations = tiles * problem.group_size();
+  const int tiles = (problem.Nq - first_query + Shape::Br - 1) / Shape::Br * problem.group_size();
   struct QueryTile {
     int h, query0;
   };
-  // Updated incrementally: dividing the iteration index would take 30 instructions, in three places.
+  // Updated incrementally: dividing the index of the tile would take 30 instructions, in three places.
   const auto next = [&](QueryTile at) {
     return at.query0 + Shape::Br < problem.Nq ? QueryTile{at.h, at.query0 + Shape::Br} : QueryTile{at.h + 1, first_query};
   };
-  const auto load_tile = [&](int iteration, QueryTile at) {
-    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, at.h), at.query0).load_async(QdO_smem(0, iteration));
-    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.query0).load_async(QdO_smem(1, iteration));
-    load_LD<Shape::Br>(LD_smem(iteration), all.LD.head(b, at.h), at.query0);
+  const auto load_tile = [&](int tile, QueryTile at) {
+    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, at.h), at.query0).load_async(QdO_smem(0, tile));
+    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.query0).load_async(QdO_smem(1, tile));
+    load_LD<Shape::Br>(LD_smem(tile), all.LD.head(b, at.h), at.query0);
   };
-  QueryTile now{h_kv * problem.group_size(), first_query}, oldest = now;  // of step and of step - 2
-  const auto sum_dQ = [&](int iteration) {
-    if (iteration >= 0) add_to_dQ<Shape>(sum_all.head(b, oldest.h), oldest.query0, dS_smem(iteration), KV_smem(0));
+  // The tile at the front, where half 0 computes P, and the tile at the back, two iterations behind, which is added to dQ.
+  QueryTile front{h_kv * problem.group_size(), first_query}, back = front;
+  const auto sum_dQ = [&](int tile) {
+    if (tile >= 0) add_to_dQ<Shape>(sum_all.head(b, back.h), back.query0, dS_smem(tile), KV_smem(0));
   };
 
   // 1. K, V, and the first tiles of Q, dO.
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, h_kv), key0).load_async(KV_smem(0));
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, h_kv), key0).load_async(KV_smem(1));
-  load_tile(0, now);
+  load_tile(0, front);
 
-  for (int step = 0; step < iterations + 2; ++step) {
+  for (int iteration = 0; iteration < tiles + 2; ++iteration) {
     cp_async_wait_all();
     __syncthreads();  // read after write: tiles, P and dS have arrived; write after read: no warp still reads the oldest stage
-    if (step + 1 < iterations) load_tile(step + 1, next(now));
+    if (iteration + 1 < tiles) load_tile(iteration + 1, next(front));
 
-    if (half == 1) sum_dQ(step - 2);  // 2. Half 1: dQ += dS K.
-    const int iteration = step - half;
-    if (iteration >= 0 && iteration < iterations) {
+    if (half == 1) sum_dQ(iteration - 2);  // 2. Half 1: dQ += dS K.
+    const int tile = iteration - half;     // half 1 is one tile behind
+    if (tile >= 0 && tile < tiles) {
       // 3. Half 0: P^T. Half 1: dS^T, which overwrites it.
-      const SharedMatrix<const float> LD = LD_smem(iteration);
-      const auto dS_rows = dS_smem(iteration).below(warp_key);                               // the warp's rows
-      Accumulators<Shape::KEY_TILES, Shape::QUERY_TILES> S(0.0f);                            // transposed: [16 KEY_TILES, Br]
-      add_product(S, KV_smem(half).left(warp_key), QdO_smem(half, iteration).transposed());  // (8.11), (8.12)
+      const SharedMatrix<const float> LD = LD_smem(tile);
+      const auto dS_rows = dS_smem(tile).below(warp_row);                               // the warp's rows
+      Accumulators<Shape::ROW_TILES, Shape::QUERY_TILES> S(0.0f);                       // transposed: [16 ROW_TILES, Br]
+      add_product(S, KV_smem(half).left(warp_row), QdO_smem(half, tile).transposed());  // (8.11), (8.12)
       if (half == 0) {
-        rule.apply<true>(S, b * problem.H + now.h, now.query0, key0 + warp_key);
+        rule.apply<true>(S, b * problem.H + front.h, front.query0, key0 + warp_row);
         exponentiate(S, LD, rule);
       } else {
         S.each_at([&](float& ds, int, int query) { ds -= LD(1, query); });  // (8.13)
         multiply_by_blocks(S, dS_rows.elements.data);
         __syncwarp();  // write after read: dS overwrites blocks of P that other lanes have read
       }
-      const Kept<T, Shape::KEY_TILES, Shape::QUERY_TILES / 2> P_or_dS(rounded<T>(S));  // once, for the tile and the product
+      const InRegisters<T, Shape::ROW_TILES, Shape::QUERY_TILES / 2> P_or_dS(S);  // once, for the tile and the product
       if (half == 0) {
         store_blocks(dS_rows.elements.data, P_or_dS);
       } else {
@@ -201,16 +205,16 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       }
 
       // 4. Half 0: dV += P^T dO (8.14). Half 1: dK += dS^T Q (8.15).
-      add_product(gradient, P_or_dS, QdO_smem(1 - half, iteration).right());
+      add_product(gradient, P_or_dS, QdO_smem(1 - half, tile).right());
     }
-    if (half == 0) sum_dQ(step - 2);  // 5. Half 0: dQ += dS K.
-    now = next(now);
-    if (step >= 2) oldest = next(oldest);
+    if (half == 0) sum_dQ(iteration - 2);  // 5. Half 0: dQ += dS K.
+    front = next(front);
+    if (iteration >= 2) back = next(back);
   }
   __syncthreads();  // write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading
   gradient.each([&](float& x, int) { x *= half == 0 ? 1.0f : problem.scale; });
-  write_rows(half == 0 ? all.dV.head(b, h_kv) : all.dK.head(b, h_kv), key0 + warp_key, gradient,
-             KV_smem(1 - half).below(warp_key));
+  write_rows(half == 0 ? all.dV.head(b, h_kv) : all.dK.head(b, h_kv), key0 + warp_row, gradient,
+             KV_smem(1 - half).below(warp_row));
 }
 
 template <class Shape>

@@ -43,7 +43,7 @@ struct ForwardShape {
 template <class Tile>
 struct Left {
   using T = typename Tile::T;
-  static constexpr int STEPS = Tile::WIDTH / 16;
+  static constexpr int DEPTH = Tile::WIDTH / 16;
   Tile tile;
 
   __device__ void load(unsigned (&A)[4], int i, int k) const {

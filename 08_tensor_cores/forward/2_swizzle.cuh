@@ -43,7 +43,7 @@ struct ForwardShape {
 template <class Tile, bool Trans>
 struct Operand {
   using T = typename Tile::T;
-  static constexpr int STEPS = Tile::WIDTH / 16;  // of a left operand
+  static constexpr int DEPTH = Tile::WIDTH / 16;  // of a left operand
   Tile tile;
   int row, col;  // of this lane's chunk in block (0, 0)
 

@@ -42,7 +42,7 @@ struct ForwardShape {
 template <class Tile, bool Trans>
 struct Operand {
   using T = typename Tile::T;
-  static constexpr int STEPS = Tile::WIDTH / 16;  // of a left operand
+  static constexpr int DEPTH = Tile::WIDTH / 16;  // of a left operand
   Tile tile;
   int row, col;  // of this lane's chunk in block (0, 0)
 
@@ -100,7 +100,7 @@ __device__ void load_async(const Tile<T, Shape::Width>& tile, const Matrix<const
 template <class T_, int RowTiles, int ColTiles>
 struct Rounded {
   using T = T_;
-  static constexpr int STEPS = ColTiles / 2;
+  static constexpr int DEPTH = ColTiles / 2;
   const Accumulators<RowTiles, ColTiles>& P;
 
   __device__ void load(unsigned (&A)[4], int i, int k) const {

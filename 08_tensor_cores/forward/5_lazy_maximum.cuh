@@ -8,8 +8,8 @@
 //
 // New since step 4, with the same tiles:
 // - Any m that keeps P from overflowing gives the same O and L, because it cancels in (8.5). So m is kept while no lane's part
-//   of a row of P sums to more than OVERFLOW (8.7). Otherwise m becomes the true maximum, O and l are rescaled as in (6.2), and
-//   P is recomputed. Most tiles need no maximum, no shuffle and no rescaling.
+//   of a row of P sums to more than MAX_LANE_SUM (8.7). Otherwise m becomes the true maximum, O and l are rescaled as in (6.2),
+//   and P is recomputed. Most tiles need no maximum, no shuffle and no rescaling.
 // - Keys are processed from last to first: under a causal mask, and with ALiBi, the largest scores tend to be at the end.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_TILES rows of S and O; a row is shared by the 4 lanes of a quad.
@@ -43,7 +43,7 @@ struct ForwardShape {
 template <class Tile, bool Trans>
 struct Operand {
   using T = typename Tile::T;
-  static constexpr int STEPS = Tile::WIDTH / 16;  // of a left operand
+  static constexpr int DEPTH = Tile::WIDTH / 16;  // of a left operand
   Tile tile;
   int row, col;  // of this lane's chunk in block (0, 0)
 
@@ -101,7 +101,7 @@ __device__ void load_async(const Tile<T, Shape::Width>& tile, const Matrix<const
 template <class T_, int RowTiles, int ColTiles>
 struct Rounded {
   using T = T_;
-  static constexpr int STEPS = ColTiles / 2;
+  static constexpr int DEPTH = ColTiles / 2;
   const Accumulators<RowTiles, ColTiles>& P;
 
   __device__ void load(unsigned (&A)[4], int i, int k) const {
@@ -115,7 +115,7 @@ __device__ Rounded<T, RowTiles, ColTiles> rounded(const Accumulators<RowTiles, C
 }
 
 /// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
-constexpr float OVERFLOW = 1024.0f;
+constexpr float MAX_LANE_SUM = 1024.0f;
 
 /// Up to this |c m|, c S - c m is precise enough: its rounding error must not change the weight of a tile against the first.
 constexpr float LARGE = 0x1p20f;
@@ -198,7 +198,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // 3. Try the current m. If P overflows (rare), recompute with the true maximum, which cannot overflow.
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
     Rows<Output::ROWS> sum(0.0f);
-    for (bool exact = !in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; });; exact = true) {  // m = -inf: exact
+    bool exact = !in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; });  // m = -inf: exact
+    bool fits = false;
+    do {
       S.each([](float& s, int) { s = 0.0f; });
       add_product(S, Q_rows.left(), K_smem(j % 2).transposed());  // (8.1)
       rule.apply(S, b * problem.H + h, query0 + warp_row, j * Shape::Bc);
@@ -209,8 +211,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       }
       exponentiate(S, m, c, exact || rule.scale_first);  // (8.2): S is P now
       sum = lane_sum(S);
-      if (exact || in_all_rows(sum, [](float x) { return !(x > OVERFLOW); })) break;  // NaN passes: recomputing would not help
-    }
+      fits = exact || in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });  // NaN fits: recomputing would not help
+      exact = true;
+    } while (!fits);
     l = l + sum;  // (8.3)
 
     // 4. O += P V.

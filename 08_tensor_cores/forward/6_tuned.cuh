@@ -34,7 +34,9 @@ struct ForwardShape {
   static constexpr int BLOCKS = Blocks;                              // per SM (occupancy); they share its registers
   static constexpr bool Q_STAYS = Width / 16 * ROW_TILES * 4 <= 32;  // registers for a warp's rows of Q
   static constexpr int SHARED_ELEMENTS = Width * (Br + 4 * Bc);      // Q, and two tiles each of K and V
-  static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_TILES == 2 && Width >= 64);
+  // With 192 accumulators of S and O per lane nvcc spills on sm_80.
+  static constexpr bool SPILLS = ROW_TILES * (KEY_TILES + COL_TILES) * 4 >= 192;
+  static constexpr int MIN_SM = SPILLS ? 90 : min_sm(2 * SHARED_ELEMENTS, ROW_TILES == 2 && Width >= 64);
 
   static_assert(Br % (16 * ROW_TILES) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
 };
@@ -45,14 +47,14 @@ __device__ auto operand_of_Q(const Tile<T, Shape::Width>& Q_smem, int row0) {
   if constexpr (Shape::Q_STAYS) {
     cp_async_wait_all();
     __syncthreads();  // read after write: Q of all threads has landed
-    return Kept<T, Shape::ROW_TILES, Shape::Width / 16>(Q_smem.left(row0));
+    return InRegisters<T, Shape::ROW_TILES, Shape::Width / 16>(Q_smem.left(row0));
   } else {
     return Q_smem.left(row0);
   }
 }
 
 /// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
-constexpr float OVERFLOW = 1024.0f;
+constexpr float MAX_LANE_SUM = 1024.0f;
 
 /// Up to this |c m|, c S - c m is precise enough: its rounding error must not change the weight of a tile against the first.
 constexpr float LARGE = 0x1p20f;
@@ -138,7 +140,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // 3. Try the current m. If P overflows (rare), recompute with the true maximum, which cannot overflow.
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
     Rows<Output::ROWS> sum(0.0f);
-    for (bool exact = !m_known;; exact = true) {
+    bool exact = !m_known, fits = false;
+    do {
       S.each([](float& s, int) { s = 0.0f; });
       add_product(S, Q, K_smem(j % 2).transposed());  // (8.1)
       bool subtracted = false;
@@ -155,8 +158,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       }
       exponentiate(S, m, c, subtracted);  // (8.2): S is P now
       sum = lane_sum(S);
-      if (in_all_rows(sum, [](float x) { return !(x > OVERFLOW); }) || exact) break;  // NaN passes: recomputing would not help
-    }
+      fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); }) || exact;  // NaN fits: recomputing would not help
+      exact = true;
+    } while (!fits);
     l = l + sum;  // (8.3)
 
     // 4. O += P V.
@@ -192,6 +196,7 @@ constexpr CompiledShape shapes[] = {
     compiled<96, 128, 64, 2, 2>("32 rows a warp"),
     compiled<96, 64, 32, 1, 3>("twice as many blocks, little shared memory"),
     compiled<128, 128, 64, 2, 2>("32 rows a warp"),
+    compiled<128, 128, 32, 2, 2>("fits the registers of sm_80"),
     compiled<128, 64, 32, 1, 2>("twice as many blocks, little shared memory", 0.73),
     compiled<256, 128, 64, 1, 1>("16 rows a warp: more of O than that has no room; 8 warps share K and V"),
     compiled<256, 64, 32, 1, 2>("twice as many blocks"),

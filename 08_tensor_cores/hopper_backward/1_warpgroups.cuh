@@ -34,8 +34,8 @@ struct BackwardShape {
   static constexpr int QUERY_TILES = Br / 8, COL_TILES = Width / 8;  // of 8 columns of transposed scores, and of dK and dV
   static constexpr int STAGES = 2, DS_STAGES = 1;                    // tiles of Q and dO, and of dS in shared memory
   static constexpr int CONSUMERS = Bc / GROUP_ROWS, THREADS = CONSUMERS * WARPGROUP;
-  static constexpr int SHARED_ELEMENTS =
-      (Width + 63) / 64 * 64 * (2 * Bc + 2 * STAGES * Br) + DS_STAGES * Bc * Br + STAGES * 4 * Br + BARRIER_ELEMENTS;
+  using Storage = BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES>;
+  static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
   static_assert(Bc % GROUP_ROWS == 0 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const BackwardShared<T, Shape> shared;
   auto& bars = shared.barriers();
   const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);
-  const int warp_key = threadIdx.x / WARP * 16;  // the warp's first row of the tile
+  const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);
   const auto dS_smem = shared.dS(0);
   const PartOfDQ<Shape> part;
@@ -63,42 +63,42 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   };
 
   // 1. K, V, and the first tiles of Q, dO.
-  auto now = work.first(problem);
+  auto at = work.first(problem);
   if (threadIdx.x == 0) {
     shared.initialize();
     shared.load_KV(maps, work.b, work.h_kv, work.key0);
-    load_tiles(0, now);
+    load_tiles(0, at);
   }
   __syncthreads();            // read after write: all threads see the initialised mbarriers
   wait_full(bars.full_K, 0);  // read after write: K and V have landed
   wait_full(bars.full_V, 0);
 
-  for (int iteration = 0; iteration < work.iterations; ++iteration, now = work.after(problem, now)) {
+  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
     // 2. The prefetch of the next tiles starts.
     const int stage = iteration % 2, parity = iteration / 2 % 2;  // each stage has one phase per two tiles
     __syncthreads();  // write after read: no warp still reads the previous tiles or dS
-    if (threadIdx.x == 0 && iteration + 1 < work.iterations) load_tiles(1 - stage, work.after(problem, now));
+    if (threadIdx.x == 0 && iteration + 1 < work.iterations) load_tiles(1 - stage, work.after(problem, at));
 
     // 3. S^T and dP^T are issued; P^T while dP^T is in flight.
     Accumulators<1, Shape::QUERY_TILES> S, dP;  // transposed: [16, Br] in each warp
     wait_full(bars.full_Q[stage], parity);      // read after write: Q_i and L_i have landed
-    wgmma_fence();                              // the registers of S are free
-    issue_product<T, K_rows.STEPS>(S, K_rows.left_of_group(), shared.Q(stage).transposed_of_group(), false);  // (8.11)
+    wgmma_fence();                              // write after read: P^T of the previous tile has been packed
+    issue_product<T, K_rows.DEPTH>(S, K_rows.left_of_group(), shared.Q(stage).transposed_of_group(), false);  // (8.11)
     wgmma_commit();
     wait_full(bars.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
-    wgmma_fence();                           // the registers of dP are free
-    issue_product<T, V_rows.STEPS>(dP, V_rows.left_of_group(), shared.dO(stage).transposed_of_group(), false);  // (8.12)
+    wgmma_fence();                           // write after read: and dS^T
+    issue_product<T, V_rows.DEPTH>(dP, V_rows.left_of_group(), shared.dO(stage).transposed_of_group(), false);  // (8.12)
     wgmma_commit();
     wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
-    rule.apply<true>(S, work.b * problem.H + now.h, now.query0, work.key0 + warp_key);
+    rule.apply<true>(S, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
     exponentiate(S, shared.LD(stage), rule);  // S is P now
 
     // 4. dS^T, for all warps.
     wgmma_wait<0>(registers(dP));  // read after write: dP is complete
     const InRegisters<T, 1, Shape::Br / 16> P(S);
-    differentiate(dP, S, shared.LD(stage));  // dP is dS now
+    softmax_backward(dP, S, shared.LD(stage));  // dP is dS now
     const InRegisters<T, 1, Shape::Br / 16> dS(dP);
-    store(dS_smem.below(warp_key).left(), dS);
+    store(dS_smem.below(warp_row).left(), dS);
 
     // 5. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to its sum.
     wgmma_fence();                                                                     // read after write: P has been computed
@@ -107,20 +107,20 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     fence_proxy_async();  // read after write: wgmma sees this thread's stores to dS,
     __syncthreads();      // and those by other threads
     Accumulators<1, part.COLS / 8> dQ;
-    wgmma_fence();                                    // the registers of dQ are free
+    wgmma_fence();                                    // write after read: the previous dQ has been added
     part.template issue<T>(dQ, dS_smem, shared.K());  // (8.16)
     wgmma_commit();
     wgmma_fence();                                                                     // read after write: dS has been computed
     issue_product<T, Shape::Br / 16>(dK, dS, shared.Q(stage).right_of_group(), true);  // (8.15)
     wgmma_commit();
     wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are complete, dK may not be
-    part.add(sum_all.head(work.b, now.h), now.query0, dQ);
+    part.add(sum_all.head(work.b, at.h), at.query0, dQ);
     wgmma_wait<0>(registers(dK));  // write after read: this warpgroup has read the tiles
   }
   __syncthreads();  // write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading
   dK.each([&](float& x, int) { x *= problem.scale; });
-  write_rows(all.dV.head(work.b, work.h_kv), work.key0 + warp_key, dV, shared.V().below(warp_key));
-  write_rows(all.dK.head(work.b, work.h_kv), work.key0 + warp_key, dK, shared.K().below(warp_key));
+  write_rows(all.dV.head(work.b, work.h_kv), work.key0 + warp_row, dV, shared.V().below(warp_row));
+  write_rows(all.dK.head(work.b, work.h_kv), work.key0 + warp_row, dK, shared.K().below(warp_row));
 }
 
 template <class Shape>

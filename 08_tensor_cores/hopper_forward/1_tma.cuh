@@ -24,6 +24,16 @@
 namespace flash::tensor_cores::hopper_forward_1 {
 namespace {
 
+/// The layout of a block's shared memory: tiles of 16-bit elements, which begin at multiples of 1024 bytes, then mbarriers.
+template <int Width, int Br, int Bc>
+struct SharedStorage {
+  unsigned short Q[tile_elements(Br, Width)];
+  unsigned short K[2][tile_elements(Bc, Width)], V[2][tile_elements(Bc, Width)];  // two stages
+  struct alignas(256) Barriers {
+    Mbarrier full_KV[2], full_Q;
+  } barriers;
+};
+
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_, int RowTiles, int Blocks>
 struct ForwardShape {
@@ -33,8 +43,8 @@ struct ForwardShape {
   static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP;
   static constexpr int BLOCKS = Blocks;                              // per SM (occupancy); they share its registers
   static constexpr bool Q_STAYS = Width / 16 * ROW_TILES * 4 <= 32;  // registers for a warp's rows of Q
-  static constexpr int SHARED_ELEMENTS =
-      (Width + 63) / 64 * 64 * (Br + 4 * Bc) + BARRIER_ELEMENTS;  // Q, two tiles each of K and V, mbarriers
+  using Storage = SharedStorage<Width, Br, Bc>;
+  static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
   static_assert(Br % (16 * ROW_TILES) == 0 && Bc % 16 == 0 && Width % 16 == 0, "whole fragments");
@@ -44,14 +54,14 @@ struct ForwardShape {
 template <class Shape, class Tile>
 __device__ auto operand_of_Q(const Tile& Q_rows) {
   if constexpr (Shape::Q_STAYS) {
-    return InRegisters<typename Tile::T, Shape::ROW_TILES, Tile::STEPS>(Q_rows.left());
+    return InRegisters<typename Tile::T, Shape::ROW_TILES, Tile::DEPTH>(Q_rows.left());
   } else {
     return Q_rows.left();
   }
 }
 
 /// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
-constexpr float OVERFLOW = 1024.0f;
+constexpr float MAX_LANE_SUM = 1024.0f;
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
@@ -65,13 +75,12 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   using QTile = PanelTile<T, Shape::Br, Shape::Width>;
   using KTile = PanelTile<T, Shape::Bc, Shape::Width>;
-  const QTile Q_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS));
-  const auto K_smem = [&](int stage) {  // two tiles of K after Q, then two of V, then mbarriers
-    return KTile(Q_smem.panels.data + QTile::ELEMENTS + stage * KTile::ELEMENTS);
-  };
-  const auto V_smem = [&](int stage) { return K_smem(2 + stage); };
-  Mbarrier* const full_KV = reinterpret_cast<Mbarrier*>(K_smem(4).panels.data);  // of each stage
-  Mbarrier& full_Q = full_KV[2];
+  using Storage = typename Shape::Storage;
+  T* const start = dynamic_shared<T>(Shape::SHARED_ELEMENTS);
+  const QTile Q_smem(start + offsetof(Storage, Q) / 2);
+  const auto K_smem = [&](int stage) { return KTile(start + offsetof(Storage, K) / 2 + stage * KTile::ELEMENTS); };
+  const auto V_smem = [&](int stage) { return KTile(start + offsetof(Storage, V) / 2 + stage * KTile::ELEMENTS); };
+  auto& bars = reinterpret_cast<Storage*>(start)->barriers;
   const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_TILES;  // the warp's first row of the tile
 
   const float c = rule.factor * LOG2_E;
@@ -88,36 +97,40 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   bool m_known = false;  // in all rows of the warp
 
   const auto load_tile = [&](int j) {  // called by one thread
-    mbarrier_arrive_expect_tx(full_KV[j % 2], 2 * KTile::BYTES);
-    K_smem(j % 2).load(K_map, full_KV[j % 2], j * Shape::Bc, problem.kv_head(h), b);
-    V_smem(j % 2).load(V_map, full_KV[j % 2], j * Shape::Bc, problem.kv_head(h), b);
+    Mbarrier& full = bars.full_KV[j % 2];
+    mbarrier_arrive_expect_tx(full, 2 * KTile::BYTES);
+    K_smem(j % 2).load(K_map, full, j * Shape::Bc, problem.kv_head(h), b);
+    V_smem(j % 2).load(V_map, full, j * Shape::Bc, problem.kv_head(h), b);
   };
 
   // 1. Q and the last tiles of K and V. A phase of these mbarriers completes after one arrival and the bytes that it announced.
   if (threadIdx.x == 0) {
-    for (int i = 0; i < 3; ++i) mbarrier_init(full_KV[i], 1);
+    mbarrier_init(bars.full_KV[0], 1);
+    mbarrier_init(bars.full_KV[1], 1);
+    mbarrier_init(bars.full_Q, 1);
     fence_mbarrier_init();  // the TMA sees the initialised mbarriers
     if (Tc > 0) {
-      mbarrier_arrive_expect_tx(full_Q, QTile::BYTES);
-      Q_smem.load(Q_map, full_Q, query0, h, b);
+      mbarrier_arrive_expect_tx(bars.full_Q, QTile::BYTES);
+      Q_smem.load(Q_map, bars.full_Q, query0, h, b);
       load_tile(Tc - 1);
     }
   }
-  __syncthreads();                       // read after write: all threads see the initialised mbarriers
-  if (Tc > 0) mbarrier_wait(full_Q, 0);  // read after write: Q has landed
+  __syncthreads();                            // read after write: all threads see the initialised mbarriers
+  if (Tc > 0) mbarrier_wait(bars.full_Q, 0);  // read after write: Q has landed
 
   const auto Q = operand_of_Q<Shape>(Q_smem.below(warp_row));
   for (int j = Tc - 1; j >= 0; --j) {
     // 2. K and V have landed; the prefetch of the next tiles starts.
-    const int parity = (Tc - 1 - j) / 2 % 2;  // each stage has one phase per two tiles
-    mbarrier_wait(full_KV[j % 2], parity);    // read after write: K_j and V_j have landed
-    __syncthreads();                          // write after read: no warp still reads K_(j+1), V_(j+1)
+    const int parity = (Tc - 1 - j) / 2 % 2;     // each stage has one phase per two tiles
+    mbarrier_wait(bars.full_KV[j % 2], parity);  // read after write: K_j and V_j have landed
+    __syncthreads();                             // write after read: no warp still reads K_(j+1), V_(j+1)
     if (threadIdx.x == 0 && j > 0) load_tile(j - 1);
 
     // 3. Try the current m. If P overflows (rare), recompute with the true maximum, which cannot overflow.
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
     Rows<Output::ROWS> sum(0.0f);
-    for (bool exact = !m_known;; exact = true) {
+    bool exact = !m_known, fits = false;
+    do {
       S.each([](float& s, int) { s = 0.0f; });
       add_product(S, Q, K_smem(j % 2).transposed());  // (8.1)
       bool subtracted = false;
@@ -136,8 +149,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       cm.each([&](float& x, int) { x = subtracted ? 0.0f : c * x; });
       S.each([&](float& s, int r) { s = exp2_approx(fmaf(c, s, -cm[r])); });  // (8.2): S is P now
       sum = lane_sum(S);
-      if (in_all_rows(sum, [](float x) { return !(x > OVERFLOW); }) || exact) break;  // NaN passes: recomputing would not help
-    }
+      fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); }) || exact;  // NaN fits: recomputing would not help
+      exact = true;
+    } while (!fits);
     l = l + sum;  // (8.3)
 
     // 4. O += P V.

@@ -12,8 +12,8 @@
 //   as in forward step 4.
 // - A product is issued and runs asynchronously. The fence before it orders earlier register accesses; after the wait its
 //   registers may be read and shared memory may be overwritten.
-// - The maximum is taken in every tile again, with m, alpha and l as in forward step 4, to keep this step simple. Step 5 brings
-//   the lazy maximum back.
+// - The maximum is taken in every tile again, with m, alpha and l as in forward step 4, to keep this step simple. Step 5
+//   restores the lazy maximum.
 //
 // Grid: Tr*B*H. Block: warpgroups; each owns 64 rows of S and O, a warp 16 of them; a row is shared by the 4 lanes of a quad.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
@@ -33,8 +33,8 @@ struct ForwardShape {
   static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
   static constexpr int STAGES = 2;                                 // tiles each of K and V in shared memory
   static constexpr int CONSUMERS = Br / GROUP_ROWS, THREADS = CONSUMERS * WARPGROUP;
-  static constexpr int SHARED_ELEMENTS =
-      (Width + 63) / 64 * 64 * (Br + 2 * STAGES * Bc) + BARRIER_ELEMENTS;  // Q, K, V, mbarriers
+  using Storage = SharedStorage<Width, Br, Bc, STAGES>;
+  static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
   static_assert(Br % GROUP_ROWS == 0 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
@@ -81,8 +81,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     // 3. S = Q K^T, and the softmax of its rows.
     Accumulators<1, Shape::KEY_TILES> S;    // [16, Bc] in each warp
     wait_full(bars.full_K[j % 2], parity);  // read after write: K_j has landed
-    wgmma_fence();                          // the registers of S are free
-    issue_product<T, Q_rows.STEPS>(S, Q_rows.left_of_group(), shared.K(j % 2).transposed_of_group(), false);  // (8.1)
+    wgmma_fence();                          // write after read: the previous S has been packed into P
+    issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(j % 2).transposed_of_group(), false);  // (8.1)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
     rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);

@@ -35,8 +35,8 @@ struct ForwardShape {
   // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
-  static constexpr int SHARED_ELEMENTS =
-      (Width + 63) / 64 * 64 * (Br + 2 * STAGES * Bc) + BARRIER_ELEMENTS;  // Q, K, V, mbarriers
+  using Storage = SharedStorage<Width, Br, Bc, STAGES>;
+  static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
   static_assert(Br % GROUP_ROWS == 0 && CONSUMERS <= 2 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
@@ -80,8 +80,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     // 1. S = Q K^T, and the softmax of its rows.
     Accumulators<1, Shape::KEY_TILES> S;    // [16, Bc] in each warp
     wait_full(bars.full_K[stage], parity);  // read after write: K_j has landed
-    wgmma_fence();                          // the registers of S are free
-    issue_product<T, Q_rows.STEPS>(S, Q_rows.left_of_group(), shared.K(stage).transposed_of_group(), false);  // (8.1)
+    wgmma_fence();                          // write after read: the previous S has been packed into P
+    issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(stage).transposed_of_group(), false);  // (8.1)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
     release(bars.empty_K[stage]);

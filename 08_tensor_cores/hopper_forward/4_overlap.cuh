@@ -33,8 +33,8 @@ struct ForwardShape {
   // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
-  static constexpr int SHARED_ELEMENTS =
-      (Width + 63) / 64 * 64 * (Br + 2 * STAGES * Bc) + BARRIER_ELEMENTS;  // Q, K, V, mbarriers
+  using Storage = SharedStorage<Width, Br, Bc, STAGES>;
+  static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
   static_assert(Br % GROUP_ROWS == 0 && CONSUMERS <= 2 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
@@ -85,8 +85,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     // 1. S of the last tile, and P.
     Accumulators<1, Shape::KEY_TILES> S;                          // [16, Bc] in each warp
     wait_full(bars.full_K[state.KV.stage()], state.KV.parity());  // read after write: K_j has landed
-    wgmma_fence();                                                // the registers of S are free
-    issue_product<T, Q_rows.STEPS>(S, Q_rows.left_of_group(), shared.K(state.KV.stage()).transposed_of_group(),
+    wgmma_fence();                                                // write after read: the previous S has been packed into P
+    issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(state.KV.stage()).transposed_of_group(),
                                    false);  // (8.1)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
@@ -101,8 +101,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
 
       // 2. S = Q K_j^T and O += P V_(j+1) are issued.
       wait_full(bars.full_K[stage_K], parity_K);  // read after write: K_j has landed
-      wgmma_fence();                              // the registers of S are free
-      issue_product<T, Q_rows.STEPS>(S, Q_rows.left_of_group(), shared.K(stage_K).transposed_of_group(), false);  // (8.1)
+      wgmma_fence();                              // write after read: the previous S has been packed into P
+      issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(stage_K).transposed_of_group(), false);  // (8.1)
       wgmma_commit();
       wait_full(bars.full_V[stage_V], parity_V);  // read after write: V_(j+1) has landed
       wgmma_fence();                              // read after write: O and P have been computed

@@ -7,12 +7,12 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 4, with the same tiles:
-// - m is kept while no lane's part of a row of P sums to more than OVERFLOW (8.7), as in forward/5_lazy_maximum.cuh: most tiles
-//   need no maximum, no shuffle and no rescaling. Each warp decides for itself, not for its warpgroup.
+// - m is kept while no lane's part of a row of P sums to more than MAX_LANE_SUM (8.7), as in forward/5_lazy_maximum.cuh: most
+//   tiles need no maximum, no shuffle and no rescaling. Each warp decides for itself, not for its warpgroup.
 // - When P overflows, S is already overwritten. The warp multiplies its 16 rows of Q by K again, with mma.sync, which needs no
 //   other warp; tiles and accumulators have the same layout. K is released only after that.
-// - Masked tiles, the first tile, and WARY_TILES tiles after a recomputed one take the maximum at once: they are likely to need
-//   it, and recomputing costs more.
+// - Masked tiles, the first tile, and BACKOFF_TILES tiles after a recomputed one take the maximum at once: they are likely to
+//   need it, and recomputing costs more.
 //
 // Grid: at most one block per SM. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then the producer.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
@@ -35,17 +35,17 @@ struct ForwardShape {
   // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
-  static constexpr int SHARED_ELEMENTS =
-      (Width + 63) / 64 * 64 * (Br + 2 * STAGES * Bc) + BARRIER_ELEMENTS;  // Q, K, V, mbarriers
+  using Storage = SharedStorage<Width, Br, Bc, STAGES>;
+  static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
   static_assert(Br % GROUP_ROWS == 0 && CONSUMERS <= 2 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
 };
 
 /// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
-constexpr float OVERFLOW = 1024.0f;
+constexpr float MAX_LANE_SUM = 1024.0f;
 /// How many tiles take the maximum at once after a tile that had to be recomputed.
-constexpr int WARY_TILES = 8;
+constexpr int BACKOFF_TILES = 8;
 
 /// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
 template <class T, class Shape, class States>
@@ -77,8 +77,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
   Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
 
-  // Tiles from this one on take the maximum at once: initially the tiles in which some row of the warp does not see all keys.
-  int exact_from = rule.scale_first ? 0 : rule.problem.visible_keys(work.query0 + warp_row) / Shape::Bc;
+  // Tiles j < lazy_below may keep m; the others take the maximum at once, at first those with a mask in a row of the warp.
+  int lazy_below = rule.scale_first ? 0 : rule.problem.visible_keys(work.query0 + warp_row) / Shape::Bc;
 
   // (6.2), (8.2)  S becomes P with the true maximum. Returns the factor by which the caller has to rescale O.
   const auto exact_softmax = [&](Accumulators<1, Shape::KEY_TILES>& S, int j) {
@@ -86,8 +86,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     const auto alpha = raise(m, row_max(S), c);
     exponentiate(S, m, c, rule.scale_first);
     l = alpha * l + lane_sum(S);
-    // If a row has no maximum yet, or c m is large, the next tile takes the maximum at once too.
-    if (!in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; })) exact_from = min(exact_from, j - 1);
+    // If a row has no maximum yet, or c m is large, the next tile may not keep m either.
+    if (!in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; })) lazy_below = min(lazy_below, j - 1);
     return alpha;
   };
 
@@ -97,8 +97,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     // 1. S of the last tile, and P.
     Accumulators<1, Shape::KEY_TILES> S;                          // [16, Bc] in each warp
     wait_full(bars.full_K[state.KV.stage()], state.KV.parity());  // read after write: K_j has landed
-    wgmma_fence();                                                // the registers of S are free
-    issue_product<T, Q_rows.STEPS>(S, Q_rows.left_of_group(), shared.K(state.KV.stage()).transposed_of_group(),
+    wgmma_fence();                                                // write after read: the previous S has been packed into P
+    issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(state.KV.stage()).transposed_of_group(),
                                    false);  // (8.1)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
@@ -113,8 +113,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
 
       // 2. S = Q K_j^T and O += P V_(j+1) are issued.
       wait_full(bars.full_K[stage_K], parity_K);  // read after write: K_j has landed
-      wgmma_fence();                              // the registers of S are free
-      issue_product<T, Q_rows.STEPS>(S, Q_rows.left_of_group(), shared.K(stage_K).transposed_of_group(), false);  // (8.1)
+      wgmma_fence();                              // write after read: the previous S has been packed into P
+      issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(stage_K).transposed_of_group(), false);  // (8.1)
       wgmma_commit();
       wait_full(bars.full_V[stage_V], parity_V);  // read after write: V_(j+1) has landed
       wgmma_fence();                              // read after write: O and P have been computed
@@ -124,23 +124,23 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       // 3. P with the current m, while the previous tile's P V is in flight.
       wgmma_wait<1>(registers(S));  // read after write: S is complete, O may not be
       bool fits = false;
-      if (j < exact_from) {
+      if (j < lazy_below) {
         Rows<2> cm = m;
         cm.each([&](float& x, int) { x *= c; });
         S.each([&](float& s, int r) { s = exp2_approx(c * s - cm[r]); });  // (8.2): S is P now
         const auto sum = lane_sum(S);
-        fits = in_all_rows(sum, [](float x) { return !(x > OVERFLOW); });  // NaN passes: recomputing would not help
-        if (fits) l = l + sum;                                             // (8.3)
+        fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });  // NaN passes: recomputing would not help
+        if (fits) l = l + sum;                                                 // (8.3)
       }
       wgmma_wait<0>(registers(O));  // read after write: O is complete; write after read: P may be overwritten
       release(bars.empty_V[stage_V]);
 
       // 4. Or P with the true maximum. If the old m overflowed (rare), S is already overwritten: this warp recomputes it alone.
       if (!fits) {
-        if (j < exact_from) {
+        if (j < lazy_below) {
           S.each([](float& s, int) { s = 0.0f; });
           add_product(S, shared.Q().below(warp_row).left(), shared.K(stage_K).transposed());  // (8.1)
-          exact_from = j - WARY_TILES;
+          lazy_below = j - BACKOFF_TILES;
         }
         O.scale_rows(exact_softmax(S, j));
       }

@@ -35,17 +35,18 @@ struct ForwardShape {
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;  // with one consumer, all threads may have 255
   static constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 24 : 32;
   static constexpr int CONSUMER_REGISTERS = CONSUMERS == 2 ? 240 : CONSUMERS == 3 ? 160 : 112;
-  static constexpr int SHARED_ELEMENTS = (Width + 63) / 64 * 64 * (Br + 2 * STAGES * Bc) + BARRIER_ELEMENTS;
-  static constexpr bool SCALES_FIRST = ScalesFirst;  // as with a bias: see ScoreRule
+  using Storage = SharedStorage<Width, Br, Bc, STAGES>;
+  static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
+  static constexpr bool SCALES_FIRST = ScalesFirst;            // as with a bias: see ScoreRule
   static constexpr int MIN_SM = 90;
 
   static_assert(Br % GROUP_ROWS == 0 && CONSUMERS <= 4 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
 };
 
 /// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
-constexpr float OVERFLOW = 1024.0f;
+constexpr float MAX_LANE_SUM = 1024.0f;
 /// How many tiles take the maximum at once after a tile that had to be recomputed.
-constexpr int WARY_TILES = 8;
+constexpr int BACKOFF_TILES = 8;
 
 /// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
 template <class T, class Shape, class States>
@@ -87,8 +88,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
   Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
 
-  // Tiles from this one on take the maximum at once: initially the tiles in which some row of the warp does not see all keys.
-  int exact_from = Shape::SCALES_FIRST ? 0 : rule.problem.visible_keys(work.query0 + warp_row) / Shape::Bc;
+  // Tiles j < lazy_below may keep m; the others take the maximum at once, at first those with a mask in a row of the warp.
+  int lazy_below = Shape::SCALES_FIRST ? 0 : rule.problem.visible_keys(work.query0 + warp_row) / Shape::Bc;
 
   // (6.2), (8.2)  S becomes P with the true maximum. Returns the factor by which the caller has to rescale O.
   const auto exact_softmax = [&](Accumulators<1, Shape::KEY_TILES>& S, int j) {
@@ -100,8 +101,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     const auto alpha = raise(m, row_max(S), c);
     exponentiate(S, m, c, Shape::SCALES_FIRST);
     l = alpha * l + lane_sum(S);
-    // If a row has no maximum yet, or c m is large, the next tile takes the maximum at once too.
-    if (!in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; })) exact_from = min(exact_from, j - 1);
+    // If a row has no maximum yet, or c m is large, the next tile may not keep m either.
+    if (!in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; })) lazy_below = min(lazy_below, j - 1);
     return alpha;
   };
 
@@ -115,8 +116,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     // 1. S of the last tile, and P.
     Accumulators<1, Shape::KEY_TILES> S;                          // [16, Bc] in each warp
     wait_full(bars.full_K[state.KV.stage()], state.KV.parity());  // read after write: K_j has landed
-    wgmma_fence();                                                // the registers of S are free
-    issue_product<T, Q_rows.STEPS>(S, Q_rows.left_of_group(), shared.K(state.KV.stage()).transposed_of_group(),
+    wgmma_fence();                                                // write after read: the previous S has been packed into P
+    issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(state.KV.stage()).transposed_of_group(),
                                    false);  // (8.1)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
@@ -131,8 +132,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
 
       // 2. S = Q K_j^T and O += P V_(j+1) are issued.
       wait_full(bars.full_K[stage_K], parity_K);  // read after write: K_j has landed
-      wgmma_fence();                              // the registers of S are free
-      issue_product<T, Q_rows.STEPS>(S, Q_rows.left_of_group(), shared.K(stage_K).transposed_of_group(), false);  // (8.1)
+      wgmma_fence();                              // write after read: the previous S has been packed into P
+      issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(stage_K).transposed_of_group(), false);  // (8.1)
       wgmma_commit();
       wait_full(bars.full_V[stage_V], parity_V);  // read after write: V_(j+1) has landed
       wgmma_fence();                              // read after write: O and P have been computed
@@ -142,23 +143,23 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       // 3. P with the current m, while the previous tile's P V is in flight.
       wgmma_wait<1>(registers(S));  // read after write: S is complete, O may not be
       bool fits = false;
-      if (j < exact_from) {
+      if (j < lazy_below) {
         Rows<2> cm = m;
         cm.each([&](float& x, int) { x *= c; });
         S.each([&](float& s, int r) { s = exp2_approx(c * s - cm[r]); });  // (8.2): S is P now
         const auto sum = lane_sum(S);
-        fits = in_all_rows(sum, [](float x) { return !(x > OVERFLOW); });  // NaN passes: recomputing would not help
-        if (fits) l = l + sum;                                             // (8.3)
+        fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });  // NaN passes: recomputing would not help
+        if (fits) l = l + sum;                                                 // (8.3)
       }
       wgmma_wait<0>(registers(O));  // read after write: O is complete; write after read: P may be overwritten
       release(bars.empty_V[stage_V]);
 
       // 4. Or P with the true maximum. If the old m overflowed (rare), S is already overwritten: this warp recomputes it alone.
       if (!fits) {
-        if (j < exact_from) {
+        if (j < lazy_below) {
           S.each([](float& s, int) { s = 0.0f; });
           add_product(S, shared.Q().below(warp_row).left(), shared.K(stage_K).transposed());  // (8.1)
-          exact_from = j - WARY_TILES;
+          lazy_below = j - BACKOFF_TILES;
         }
         O.scale_rows(exact_softmax(S, j));
       }

@@ -68,14 +68,16 @@ struct Accumulators {
   /// Element by element.
   __device__ void multiply(const Accumulators& other) {
 #pragma unroll
-    for (int x = 0; x < RowTiles * ColTiles * 4; ++x)
-      elements[x / 4 / ColTiles][x / 4 % ColTiles][x % 4] *= other.elements[x / 4 / ColTiles][x / 4 % ColTiles][x % 4];
+    for (int index = 0; index < RowTiles * ColTiles * 4; ++index) {
+      const int i = index / 4 / ColTiles, n = index / 4 % ColTiles, e = index % 4;
+      elements[i][n][e] *= other.elements[i][n][e];
+    }
   }
 
-  /// The two neighbours in row g + 8 half of fragment (i, n), rounded to T, as one register.
+  /// The two neighbours in row g + 8 r of fragment (i, n), rounded to T, as one register. r: 0 or 1.
   template <class T>
-  __device__ unsigned pair(int i, int n, int half) const {
-    return pack<T>(elements[i][n][2 * half], elements[i][n][2 * half + 1]);
+  __device__ unsigned pair(int i, int n, int r) const {
+    return pack<T>(elements[i][n][2 * r], elements[i][n][2 * r + 1]);
   }
 
  private:
@@ -102,13 +104,13 @@ __device__ inline void add_mma(float (&C)[4], const unsigned (&A)[4], unsigned B
 }
 
 /// C += A B. Operands are loaded in 16 x 16 blocks, four registers per lane: A.load(registers, i, k) loads rows 16 i..,
-/// B.load(registers, j, k) columns 16 j.., at 16 k.. in the inner dimension, which has A.STEPS blocks. A block of B is two
-/// 16 x 8 fragments.
+/// B.load(registers, j, k) columns 16 j.., at 16 k.. in the inner dimension. A.DEPTH: how many such blocks the inner dimension
+/// has. A block of B is two 16 x 8 fragments.
 template <int RowTiles, int ColTiles, class Left, class Right>
 __device__ void add_product(Accumulators<RowTiles, ColTiles>& C, const Left& A, const Right& B) {
   using T = typename Left::T;
 #pragma unroll
-  for (int k = 0; k < Left::STEPS; ++k) {
+  for (int k = 0; k < Left::DEPTH; ++k) {
     unsigned a[RowTiles][4], b[4];
 #pragma unroll
     for (int i = 0; i < RowTiles; ++i) A.load(a[i], i, k);
@@ -124,6 +126,36 @@ __device__ void add_product(Accumulators<RowTiles, ColTiles>& C, const Left& A, 
   }
 }
 
+/// A left operand in registers: rows of a tile, or accumulators rounded to T.
+template <class T_, int RowTiles, int Depth>
+struct InRegisters {
+  using T = T_;
+  static constexpr int DEPTH = Depth;
+  unsigned blocks_reg[Depth][RowTiles][4];
+
+  template <class Operand>
+  __device__ explicit InRegisters(const Operand& A) {
+#pragma unroll
+    for (int k = 0; k < Depth; ++k) {
+#pragma unroll
+      for (int i = 0; i < RowTiles; ++i) A.load(blocks_reg[k][i], i, k);
+    }
+  }
+  /// In fragments n = 2 k and 2 k + 1 a lane holds exactly its elements of block k.
+  __device__ explicit InRegisters(const Accumulators<RowTiles, 2 * Depth>& P) {
+#pragma unroll
+    for (int index = 0; index < Depth * RowTiles * 4; ++index) {
+      const int k = index / 4 / RowTiles, i = index / 4 % RowTiles, r = index % 4;
+      blocks_reg[k][i][r] = P.template pair<T>(i, 2 * k + r / 2, r % 2);
+    }
+  }
+  __device__ void load(unsigned (&block)[4], int i, int k) const {
+#pragma unroll
+    for (int r = 0; r < 4; ++r) block[r] = blocks_reg[k][i][r];
+  }
+  __device__ const unsigned (&operator()(int k) const)[4] { return blocks_reg[k][0]; }  // for wgmma
+};
+
 // ---- Epilogue ---------------------------------------------------------------------------------------------------------------
 
 /// Stores C, rounded to T, to the rows of a tile in shared memory.
@@ -134,8 +166,8 @@ __device__ void store(const Tile& rows, const Accumulators<RowTiles, ColTiles>& 
   for (int r = 0; r < C.ROWS; ++r) {
 #pragma unroll
     for (int n = 0; n < ColTiles; ++n) {
-      const unsigned two = C.template pair<typename Tile::T>(r / 2, n, r % 2);
-      rows.template as<unsigned>(8 * r + lane / 4, 8 * n + fragment::c_col(lane, 0)) = two;
+      const unsigned pair = C.template pair<typename Tile::T>(r / 2, n, r % 2);
+      rows.template as<unsigned>(8 * r + lane / 4, 8 * n + fragment::c_col(lane, 0)) = pair;
     }
   }
 }

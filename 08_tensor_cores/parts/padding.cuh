@@ -44,8 +44,8 @@ __global__ void __launch_bounds__(PAD_THREADS) pad_kernel(Tensor<const T> From, 
   }
 }
 
-/// Whether rows of Q, K, V, O and their gradients are whole chunks of 16 bytes. Their strides are multiples of d, and the binding refuses
-/// tensors that begin elsewhere, so that all rows are then 16-byte aligned.
+/// Whether rows of Q, K, V, O and their gradients are whole chunks of 16 bytes. Their strides are multiples of d, and the
+/// binding refuses tensors that begin elsewhere, so that all rows are then 16-byte aligned.
 inline bool rows_are_whole_chunks(const Problem& p) { return p.d % 8 == 0; }
 
 /// The workspace that holds a padded copy of a tensor [B, heads, rows, d].

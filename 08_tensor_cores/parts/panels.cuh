@@ -18,10 +18,10 @@ constexpr int GROUP_ROWS = 64;  // rows of a warpgroup's product
 __device__ inline int warpgroup() { return __shfl_sync(ALL_LANES, static_cast<int>(threadIdx.x / WARPGROUP), 0); }
 
 /// A tile as operand of mma.sync, like Operand of parts/tile.cuh. Trans: ldmatrix transposes it.
-template <class T_, int Height, bool Trans, int Steps>
+template <class T_, int Height, bool Trans, int Depth>
 struct PanelOperand {
   using T = T_;
-  static constexpr int STEPS = Steps;  // of a left operand
+  static constexpr int DEPTH = Depth;  // of a left operand: blocks in the inner dimension
   SharedMatrix<T> panels;
   int offset;  // in bytes, of this lane's chunk in block (0, 0)
 
@@ -36,11 +36,14 @@ struct PanelOperand {
   }
 };
 
+/// The elements of a tile's panels.
+constexpr int tile_elements(int rows, int cols) { return (cols + PANEL - 1) / PANEL * PANEL * rows; }
+
 /// A tile [Height, Width] of T.
 template <class T_, int Height, int Width>
 struct PanelTile {
   using T = T_;
-  static constexpr int PANELS = (Width + PANEL - 1) / PANEL, ELEMENTS = PANELS * Height * PANEL, STEPS = Width / 16;
+  static constexpr int PANELS = (Width + PANEL - 1) / PANEL, ELEMENTS = tile_elements(Height, Width), DEPTH = Width / 16;
   SharedMatrix<T> panels;  // [PANELS * Height, 64], one below the other
   int row0;                // first row of this view; a multiple of 8
 
@@ -72,9 +75,9 @@ struct PanelTile {
   __device__ MnMajor<Height> right_of_group() const { return flash::mn_major<Height>(panels.data); }
 
   // Operands of mma.sync. Lanes point to the chunks of a 16 x 16 block in one of two orders, as in parts/tile.cuh.
-  __device__ PanelOperand<T, Height, false, STEPS> left() const { return {panels, offset(row0 + lane() % 16, lane() / 16)}; }
-  __device__ PanelOperand<T, Height, true, STEPS> right() const { return {panels, offset(lane() % 16, lane() / 16)}; }
-  __device__ PanelOperand<T, Height, false, STEPS> transposed() const {
+  __device__ PanelOperand<T, Height, false, DEPTH> left() const { return {panels, offset(row0 + lane() % 16, lane() / 16)}; }
+  __device__ PanelOperand<T, Height, true, DEPTH> right() const { return {panels, offset(lane() % 16, lane() / 16)}; }
+  __device__ PanelOperand<T, Height, false, DEPTH> transposed() const {
     return {panels, offset(lane() / 16 * 8 + lane() % 8, lane() / 8 % 2)};
   }
 
@@ -83,49 +86,19 @@ struct PanelTile {
   __device__ static int offset(int row, int chunk) { return 2 * PANEL * row + 16 * swizzled_chunk(PANEL, row, chunk); }
 };
 
-/// A left operand in registers: rows of a tile, or accumulators rounded to T.
-template <class T_, int RowTiles, int Steps>
-struct InRegisters {
-  using T = T_;
-  static constexpr int STEPS = Steps;
-  unsigned blocks_reg[Steps][RowTiles][4];
-
-  template <class Operand>
-  __device__ explicit InRegisters(const Operand& A) {
-#pragma unroll
-    for (int k = 0; k < Steps; ++k) {
-#pragma unroll
-      for (int i = 0; i < RowTiles; ++i) A.load(blocks_reg[k][i], i, k);
-    }
-  }
-  /// In fragments n = 2 k and 2 k + 1 a lane holds exactly its elements of block k.
-  __device__ explicit InRegisters(const Accumulators<RowTiles, 2 * Steps>& P) {
-#pragma unroll
-    for (int x = 0; x < Steps * RowTiles * 4; ++x) {
-      const int k = x / 4 / RowTiles, i = x / 4 % RowTiles, r = x % 4;
-      blocks_reg[k][i][r] = P.template pair<T>(i, 2 * k + r / 2, r % 2);
-    }
-  }
-  __device__ void load(unsigned (&block)[4], int i, int k) const {
-#pragma unroll
-    for (int r = 0; r < 4; ++r) block[r] = blocks_reg[k][i][r];
-  }
-  __device__ const unsigned (&operator()(int k) const)[4] { return blocks_reg[k][0]; }  // of wgmma
-};
-
 /// A warp's accumulators in the form that wgmma takes: the warpgroup has [64, 8 ColTiles], each warp 16 rows of it.
 template <int ColTiles>
 __device__ float (&registers(Accumulators<1, ColTiles>& C))[4 * ColTiles] {
   return reinterpret_cast<float(&)[4 * ColTiles]>(C.elements);
 }
 
-/// Issues C = A B, or C += A B, over Steps blocks of 16 in the inner dimension; all threads of the warpgroup call it. It runs
-/// asynchronously: a wgmma_fence() has to come before it, a wgmma_commit() after it, and a wgmma_wait() for its registers
-/// before C is read or A or B is changed.
-template <class T, int Steps, int ColTiles, class Left, class Right>
+/// Issues C = A B, or C += A B, over Depth blocks of 16 in the inner dimension; all threads of the warpgroup call it. It runs
+/// asynchronously: it needs a wgmma_fence() before it, a wgmma_commit() after it, and a wgmma_wait() for its registers before C
+/// is read or A or B is changed.
+template <class T, int Depth, int ColTiles, class Left, class Right>
 __device__ void issue_product(Accumulators<1, ColTiles>& C, const Left& A, const Right& B, bool add) {
 #pragma unroll
-  for (int k = 0; k < Steps; ++k) wgmma<T>(registers(C), A(k), B(k), add || k > 0);
+  for (int k = 0; k < Depth; ++k) wgmma<T>(registers(C), A(k), B(k), add || k > 0);
 }
 
 // ---- The softmax, as forward steps 4 and 5 introduce it ---------------------------------------------------------------------
@@ -149,7 +122,10 @@ constexpr float LARGE = 0x1p20f;
 /// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)) if c m is large or overflows.
 template <class Scores, int N>
 __device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtract_first) {
-  m.each([&](float& x, int) { x = finite(x), subtract_first = subtract_first || fabsf(c * x) > LARGE; });
+  m.each([&](float& x, int) {
+    x = finite(x);
+    subtract_first = subtract_first || fabsf(c * x) > LARGE;
+  });
   if (subtract_first) S.each([&](float& s, int r) { s -= m[r]; });
   m.each([&](float& x, int) { x = subtract_first ? 0.0f : c * x; });
   S.each([&](float& s, int r) { s = exp2_approx(c * s - m[r]); });
@@ -165,10 +141,8 @@ __device__ bool in_all_rows(Rows<N> rows, F holds) {
 
 // ---- Rings ------------------------------------------------------------------------------------------------------------------
 
-constexpr int BARRIER_ELEMENTS = 128;  // space for mbarriers, in 16-bit units
-
-/// Does the launch give the block as many registers as setmaxnreg deals out? It gives each thread 65536 / THREADS, rounded down to
-/// a multiple of 8. With too few, setmaxnreg would wait for ever.
+/// Does the launch give the block as many registers as setmaxnreg deals out? It gives each thread 65536 / THREADS, rounded down
+/// to a multiple of 8. With too few, setmaxnreg would wait for ever.
 template <class Shape>
 constexpr bool registers_suffice() {
   if constexpr (requires { Shape::PRODUCER_REGISTERS; }) {
@@ -178,31 +152,39 @@ constexpr bool registers_suffice() {
   return true;
 }
 
-/// The shared memory of a block: tiles and mbarriers. A tile is full when the TMA has filled it, and empty when all consumers
-/// have read it. QStages: tiles of Q.
-template <class T, class Shape, int QStages = 1>
+/// The layout of a block's shared memory: tiles of 16-bit elements, which begin at multiples of 1024 bytes, then mbarriers. A
+/// tile is full when the TMA has filled it, and empty when all consumers have read it.
+template <int Width, int Br, int Bc, int Stages, int QStages = 1>
+struct SharedStorage {
+  static constexpr int Q_STAGES = QStages;
+  unsigned short Q[QStages][tile_elements(Br, Width)];
+  unsigned short K[Stages][tile_elements(Bc, Width)], V[Stages][tile_elements(Bc, Width)];
+  struct alignas(256) Barriers {
+    Mbarrier full_Q[QStages], empty_Q[QStages];
+    Mbarrier full_K[Stages], empty_K[Stages], full_V[Stages], empty_V[Stages];
+    int work_id[QStages];  // step 7: index of the work that Q belongs to
+  } barriers;
+};
+
+/// The shared memory of a block, with tiles of T.
+template <class T, class Shape>
 struct Shared {
+  using Storage = typename Shape::Storage;
   using QTile = PanelTile<T, Shape::Br, Shape::Width>;
   using KTile = PanelTile<T, Shape::Bc, Shape::Width>;
-  struct Barriers {
-    Mbarrier full_Q[QStages], empty_Q[QStages];
-    Mbarrier full_K[Shape::STAGES], empty_K[Shape::STAGES], full_V[Shape::STAGES], empty_V[Shape::STAGES];
-    int work_id[QStages];  // step 7: index of the work that Q belongs to
-  };
-  static_assert(sizeof(Barriers) <= 2 * BARRIER_ELEMENTS && registers_suffice<Shape>());
-  static_assert(Shape::SHARED_ELEMENTS == QStages * QTile::ELEMENTS + 2 * Shape::STAGES * KTile::ELEMENTS + BARRIER_ELEMENTS);
+  static_assert(registers_suffice<Shape>());
   T* start = dynamic_shared<T>(Shape::SHARED_ELEMENTS);
 
-  __device__ QTile Q(int stage = 0) const { return QTile(start + stage * QTile::ELEMENTS); }
-  __device__ KTile K(int stage) const { return KTile(start + QStages * QTile::ELEMENTS + stage * KTile::ELEMENTS); }
-  __device__ KTile V(int stage) const { return K(Shape::STAGES + stage); }
-  __device__ Barriers& barriers() const { return *reinterpret_cast<Barriers*>(K(2 * Shape::STAGES).panels.data); }
+  __device__ QTile Q(int stage = 0) const { return QTile(start + offsetof(Storage, Q) / 2 + stage * QTile::ELEMENTS); }
+  __device__ KTile K(int stage) const { return KTile(start + offsetof(Storage, K) / 2 + stage * KTile::ELEMENTS); }
+  __device__ KTile V(int stage) const { return KTile(start + offsetof(Storage, V) / 2 + stage * KTile::ELEMENTS); }
+  __device__ auto& barriers() const { return reinterpret_cast<Storage*>(start)->barriers; }
 
   /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: one arrival per consumer warp.
   __device__ void initialize() const {
     constexpr int warps = Shape::CONSUMERS * 4;
-    Barriers& bars = barriers();
-    for (int stage = 0; stage < QStages; ++stage) {
+    auto& bars = barriers();
+    for (int stage = 0; stage < Storage::Q_STAGES; ++stage) {
       mbarrier_init(bars.full_Q[stage], 1);
       mbarrier_init(bars.empty_Q[stage], warps);
     }
@@ -219,10 +201,10 @@ struct Shared {
 /// The next stage of a ring, and the phase of its mbarriers. Producer and consumers each keep their own.
 template <int Stages>
 struct PipelineState {
-  int at = 0;  // 0 .. 2 Stages - 1: stage and phase in one register
-  __device__ int stage() const { return at % Stages; }
-  __device__ int parity() const { return at / Stages; }
-  __device__ void next() { at = at + 1 < 2 * Stages ? at + 1 : 0; }
+  int position = 0;  // 0 .. 2 Stages - 1: stage and phase in one register
+  __device__ int stage() const { return position % Stages; }
+  __device__ int parity() const { return position / Stages; }
+  __device__ void next() { position = position + 1 < 2 * Stages ? position + 1 : 0; }
 };
 
 /// This warp has finished with a tile: it has read it (empty), or stored its part of it (full_dQ).

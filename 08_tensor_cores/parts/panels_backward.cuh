@@ -46,46 +46,62 @@ struct BackwardMaps {
 
 // ---- Tiles ------------------------------------------------------------------------------------------------------------------
 
-/// The shared memory of a block: tiles and mbarriers. L is loaded with Q and D with dO, on the same mbarriers.
+/// The layout of a block's shared memory. Tiles of 16-bit elements begin at multiples of 1024 bytes. L is loaded with Q and D
+/// with dO, on the same mbarriers.
+template <int Width, int Br, int Bc, int Stages, int DSStages>
+struct BackwardStorage {
+  unsigned short K[tile_elements(Bc, Width)], V[tile_elements(Bc, Width)];
+  unsigned short Q[Stages][tile_elements(Br, Width)], dO[Stages][tile_elements(Br, Width)];
+  unsigned short dS[DSStages][tile_elements(Bc, Br)];  // dS^T: rows are keys
+  float LD[Stages][2 * Br];                            // L of a tile's queries, followed by D
+  struct alignas(256) Barriers {
+    Mbarrier full_K, full_V;
+    Mbarrier full_Q[Stages], full_dO[Stages], empty[Stages];
+    Mbarrier full_dQ[Stages], empty_dQ[Stages];  // bulk and ordered
+    int work_id;                                 // ordered: index of the block's work
+  } barriers;
+};
+
+/// The layout of bulk and ordered, where tiles of dQ follow all others, in the layout of the sum.
+template <int Width, int Br, int Bc, int Stages, int DSStages, int DQStages>
+struct StorageWithDQ : BackwardStorage<Width, Br, Bc, Stages, DSStages> {
+  float dQ[DQStages][Br * Width];
+};
+
+/// The shared memory of a block, with tiles of T.
 template <class T, class Shape>
 struct BackwardShared {
-  static constexpr int STAGES = Shape::STAGES;  // of Q, dO, L and D
+  using Layout = BackwardStorage<Shape::Width, Shape::Br, Shape::Bc, Shape::STAGES, Shape::DS_STAGES>;
   using KTile = PanelTile<T, Shape::Bc, Shape::Width>;
   using QTile = PanelTile<T, Shape::Br, Shape::Width>;
-  using STile = PanelTile<T, Shape::Bc, Shape::Br>;  // dS^T: rows are keys
-  struct Barriers {
-    Mbarrier full_K, full_V;
-    Mbarrier full_Q[STAGES], full_dO[STAGES], empty[STAGES];
-    Mbarrier full_dQ[STAGES], empty_dQ[STAGES];  // bulk and ordered
-    int work_id;                                 // ordered: index of the block's work
-  };
-  static_assert(sizeof(Barriers) <= 2 * BARRIER_ELEMENTS && registers_suffice<Shape>());
+  using STile = PanelTile<T, Shape::Bc, Shape::Br>;
+  static_assert(registers_suffice<Shape>());
   T* start = dynamic_shared<T>(Shape::SHARED_ELEMENTS);
 
-  __device__ KTile K() const { return KTile(start); }
-  __device__ KTile V() const { return KTile(start + KTile::ELEMENTS); }
-  __device__ QTile Q(int stage) const { return QTile(start + 2 * KTile::ELEMENTS + stage * QTile::ELEMENTS); }
-  __device__ QTile dO(int stage) const { return Q(STAGES + stage); }
-  __device__ STile dS(int stage) const { return STile(Q(2 * STAGES).panels.data + stage * STile::ELEMENTS); }
-  /// L of a tile's queries, followed by D.
+  __device__ KTile K() const { return KTile(start + offsetof(Layout, K) / 2); }
+  __device__ KTile V() const { return KTile(start + offsetof(Layout, V) / 2); }
+  __device__ QTile Q(int stage) const { return QTile(start + offsetof(Layout, Q) / 2 + stage * QTile::ELEMENTS); }
+  __device__ QTile dO(int stage) const { return QTile(start + offsetof(Layout, dO) / 2 + stage * QTile::ELEMENTS); }
+  __device__ STile dS(int stage) const { return STile(start + offsetof(Layout, dS) / 2 + stage * STile::ELEMENTS); }
   __device__ SharedMatrix<float> LD(int stage) const {
-    float* const first = reinterpret_cast<float*>(dS(Shape::DS_STAGES).panels.data);
+    float* const first = reinterpret_cast<float*>(start + offsetof(Layout, LD) / 2);
     return {first + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br};
   }
-  __device__ Barriers& barriers() const { return *reinterpret_cast<Barriers*>(LD(STAGES).data); }
+  __device__ auto& barriers() const { return reinterpret_cast<Layout*>(start)->barriers; }
 
-  /// Bulk and ordered: tiles of dQ, after all others, in the layout of the sum.
+  /// Bulk and ordered.
   __device__ SharedMatrix<float> dQ(int stage) const {
     constexpr int elements = Shape::Br * Shape::Width;
-    return {LD(STAGES).data + BARRIER_ELEMENTS / 2 + stage * elements, 1, elements, elements};
+    float* const first = LD(Shape::STAGES).data + sizeof(typename Layout::Barriers) / 4;  // behind the mbarriers
+    return {first + stage * elements, 1, elements, elements};
   }
 
   /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: one arrival per consumer warp.
   __device__ void initialize() const {
-    Barriers& bars = barriers();
+    auto& bars = barriers();
     mbarrier_init(bars.full_K, 1);
     mbarrier_init(bars.full_V, 1);
-    for (int stage = 0; stage < STAGES; ++stage) {
+    for (int stage = 0; stage < Shape::STAGES; ++stage) {
       mbarrier_init(bars.full_Q[stage], 1);
       mbarrier_init(bars.full_dO[stage], 1);
       mbarrier_init(bars.empty[stage], Shape::CONSUMERS * 4);
@@ -97,7 +113,7 @@ struct BackwardShared {
 
   // Called by one thread.
   __device__ void load_KV(const BackwardMaps& maps, int b, int h_kv, int key0) const {
-    Barriers& bars = barriers();
+    auto& bars = barriers();
     mbarrier_arrive_expect_tx(bars.full_K, KTile::BYTES);
     K().load(maps.K, bars.full_K, key0, h_kv, b);
     mbarrier_arrive_expect_tx(bars.full_V, KTile::BYTES);
@@ -120,10 +136,10 @@ struct BackwardShared {
 };
 
 /// Stores a left operand from registers to 16 rows of a tile: four 8 x 8 matrices at a time, without bank conflicts.
-template <class T, int Height, int Steps>
-__device__ void store(const PanelOperand<T, Height, false, Steps>& rows, const InRegisters<T, 1, Steps>& A) {
+template <class T, int Height, int Depth>
+__device__ void store(const PanelOperand<T, Height, false, Depth>& rows, const InRegisters<T, 1, Depth>& A) {
 #pragma unroll
-  for (int k = 0; k < Steps; ++k) {
+  for (int k = 0; k < Depth; ++k) {
     const int col = 16 * k;
     stmatrix_x4(rows.panels.at_byte((rows.offset ^ col % PANEL * 2) + col / PANEL * Height * 2 * PANEL), A(k));
   }
@@ -144,7 +160,7 @@ __device__ void exponentiate(Scores& S, const SharedMatrix<const float>& LD, con
 
 /// (8.13)  dP becomes dS = P o (dP - D).
 template <class Scores>
-__device__ void differentiate(Scores& dP, const Scores& P, const SharedMatrix<const float>& LD) {
+__device__ void softmax_backward(Scores& dP, const Scores& P, const SharedMatrix<const float>& LD) {
   dP.each_at([&](float& dp, int, int query) { dp -= LD(1, query); });
   dP.multiply(P);
 }
@@ -159,22 +175,22 @@ struct PartOfDQ {
   static constexpr int COLS = SHARERS == 1 ? Shape::Width : PANEL;
   static_assert(SHARERS * ROWS_OF_GROUPS == Shape::CONSUMERS && SHARERS * COLS >= Shape::Width,
                 "the warpgroups make all of dQ");
-  int row = warpgroup() % ROWS_OF_GROUPS * GROUP_ROWS, col = warpgroup() / ROWS_OF_GROUPS * COLS;
+  int row0 = warpgroup() % ROWS_OF_GROUPS * GROUP_ROWS, col0 = warpgroup() / ROWS_OF_GROUPS * COLS;
 
   /// (8.16)  Issues dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs down them: MN-major.
   template <class T, class STile, class KTile>
   __device__ void issue(Accumulators<1, COLS / 8>& dQ, const STile& dS, const KTile& K) const {
-    issue_product<T, Shape::Bc / 16>(dQ, mn_major<Shape::Bc>(dS.panels.data, row), mn_major<Shape::Bc>(K.panels.data, col),
+    issue_product<T, Shape::Bc / 16>(dQ, mn_major<Shape::Bc>(dS.panels.data, row0), mn_major<Shape::Bc>(K.panels.data, col0),
                                      false);
   }
 
-  /// Offset of fragment n of the warp's 16 rows in the sum of dQ, for a tile that begins at query0. A fragment has 128 elements,
-  /// 4 per lane; the fragments of a row are adjacent.
+  /// Offset of fragment n of the warp's 16 rows in the sum of dQ, for a tile that begins at query0. A fragment has 128
+  /// elements, 4 per lane; the fragments of a row are adjacent.
   __device__ int offset(int query0, int n) const {
-    return ((query0 + row + threadIdx.x % WARPGROUP / WARP * 16) / 16 * (Shape::Width / 8) + col / 8 + n) * 4 * WARP;
+    return ((query0 + row0 + threadIdx.x % WARPGROUP / WARP * 16) / 16 * (Shape::Width / 8) + col0 / 8 + n) * 4 * WARP;
   }
   /// The number of the warpgroup's fragments: none beyond the last column.
-  __device__ int fragments() const { return min(COLS, Shape::Width - col) / 8; }
+  __device__ int fragments() const { return min(COLS, Shape::Width - col0) / 8; }
 
   /// Adds to the sum, four elements at a time.
   __device__ void add(const Matrix<float>& sum, int query0, const Accumulators<1, COLS / 8>& dQ) const {
@@ -182,8 +198,8 @@ struct PartOfDQ {
 #pragma unroll
     for (int n = 0; n < COLS / 8; ++n) {
       if (SHARERS * COLS > Shape::Width && n >= fragments()) break;
-      const float(&four)[4] = dQ.elements[0][n];
-      atomic_add4(first + 4 * n * WARP, make_float4(four[0], four[1], four[2], four[3]));
+      const float(&dq)[4] = dQ.elements[0][n];
+      atomic_add4(first + 4 * n * WARP, make_float4(dq[0], dq[1], dq[2], dq[3]));
     }
   }
   /// Bulk and ordered: stores to shared memory, in the layout of the sum.
@@ -191,9 +207,9 @@ struct PartOfDQ {
 #pragma unroll
     for (int n = 0; n < COLS / 8; ++n) {
       if (SHARERS * COLS > Shape::Width && n >= fragments()) break;
-      const float(&four)[4] = dQ.elements[0][n];
+      const float(&dq)[4] = dQ.elements[0][n];
       tile.template as<float4>(0, offset(0, n) + 4 * static_cast<int>(threadIdx.x % WARP)) =
-          make_float4(four[0], four[1], four[2], four[3]);
+          make_float4(dq[0], dq[1], dq[2], dq[3]);
     }
   }
 };

@@ -27,16 +27,16 @@ __device__ float2 unpack(unsigned pair) {
   }
 }
 
-/// One of a head's parts; all heads have equally many. Heads run from last to first, because L2 keeps recently used data: the
-/// step's kernel, which takes heads from first to last, begins with what prepare_kernel has just cleared and ends with what
-/// convert_kernel reads next.
+/// A block's part of a head: a number of queries that is the same in all parts. Heads run from last to first, because L2 keeps
+/// recently used data: the step's kernel, which takes heads from first to last, begins with what prepare_kernel has just
+/// cleared and ends with what convert_kernel reads next.
 struct PartOfHead {
-  int head, part;  // head: counted over all batches
+  int head, index;  // head: counted over all batches
 
   __device__ explicit PartOfHead(int heads) {
-    const int parts = gridDim.x / heads, index = gridDim.x - 1 - blockIdx.x;
-    head = index / parts;
-    part = index % parts;
+    const int parts = gridDim.x / heads, from_last = gridDim.x - 1 - blockIdx.x;
+    head = from_last / parts;
+    index = from_last % parts;
   }
 };
 
@@ -49,9 +49,9 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
     prepare_kernel(Problem problem, Tensor<const T> O_all, Tensor<const T> dO_all, Tensor<const float> L_all,
                    Tensor<float> LD_all, Tensor<float> sum_all, bool clear_sum, bool wide) {
   constexpr int CHUNKS = Width / 8, LANES = CHUNKS == 12 ? 16 : CHUNKS, ROWS = PREPARE_THREADS / LANES;
-  const PartOfHead is(problem.B * problem.H);
-  const int b = is.head / problem.H, h = is.head % problem.H;
-  const int i = is.part * ROWS + threadIdx.x / LANES, chunk = threadIdx.x % LANES, col = 8 * chunk;
+  const PartOfHead part(problem.B * problem.H);
+  const int b = part.head / problem.H, h = part.head % problem.H;
+  const int i = part.index * ROWS + threadIdx.x / LANES, chunk = threadIdx.x % LANES, col = 8 * chunk;
   float D = 0.0f;
   if (i < problem.Nq && col < problem.d) {
     const Matrix<const T> O = O_all.head(b, h), dO = dO_all.head(b, h);
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
   }
   if (clear_sum) {  // its order does not matter here: the block clears as many elements as its rows have
     const Matrix<float> sum = sum_all.head(b, h);
-    const int first = is.part * ROWS * Width;
+    const int first = part.index * ROWS * Width;
     for (int e = 4 * threadIdx.x; e < ROWS * Width; e += 4 * PREPARE_THREADS) {
       store4(sum.address(0, first + e), make_float4(0.0f, 0.0f, 0.0f, 0.0f));
     }
@@ -116,7 +116,10 @@ struct WarpGrid {
     for (int r = 1; r <= Br / 16; ++r) {
       for (int c = 1; c <= width / 16; ++c) {
         if (Br / 16 % r != 0 || width / 16 % c != 0 || r * c > warps || r * c < rows * cols) continue;
-        if (r * c > rows * cols || c * Br + r * width < cols * Br + rows * width) rows = r, cols = c;
+        if (r * c > rows * cols || c * Br + r * width < cols * Br + rows * width) {
+          rows = r;
+          cols = c;
+        }
       }
     }
   }
@@ -128,9 +131,9 @@ template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)
     convert_kernel(Problem problem, Tensor<const float> sum_all, Tensor<T> dQ_all, bool wide) {
   constexpr int CHUNKS = Width / 8;
-  const PartOfHead is(problem.B * problem.H);
-  const int b = is.head / problem.H, h = is.head % problem.H;
-  const int index = is.part * PREPARE_THREADS + threadIdx.x;
+  const PartOfHead part(problem.B * problem.H);
+  const int b = part.head / problem.H, h = part.head % problem.H;
+  const int index = part.index * PREPARE_THREADS + threadIdx.x;
   const int chunk = index % CHUNKS, g = index / CHUNKS % 8, group = index / CHUNKS / 8, col = 8 * chunk;
   if (16 * group + g >= problem.Nq || col >= problem.d) return;
   const Matrix<const float> sum = sum_all.head(b, h);
@@ -138,9 +141,11 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
   float rows[2][8];
 #pragma unroll
   for (int t = 0; t < 4; ++t) {
-    const float4 four = sum.as<float4>(0, (group * CHUNKS + chunk) * 128 + (4 * g + t) * 4);
-    rows[0][2 * t] = problem.scale * four.x, rows[0][2 * t + 1] = problem.scale * four.y;
-    rows[1][2 * t] = problem.scale * four.z, rows[1][2 * t + 1] = problem.scale * four.w;
+    const float4 held = sum.as<float4>(0, (group * CHUNKS + chunk) * 128 + (4 * g + t) * 4);  // by lane 4 g + t
+    rows[0][2 * t] = problem.scale * held.x;
+    rows[0][2 * t + 1] = problem.scale * held.y;
+    rows[1][2 * t] = problem.scale * held.z;
+    rows[1][2 * t + 1] = problem.scale * held.w;
   }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {

@@ -1,5 +1,5 @@
-// 08 Tensor cores: the tiles of steps 2 to 4, with cheap addresses. An integer instruction next to an mma costs as much as an
-// addition (chapter 08, section 2), and no registers are free for precomputed addresses. Hence:
+// 08 Tensor cores: the tiles of steps 2 to 4, with cheap addresses. An integer instruction next to an mma takes an issue slot,
+// like an addition (chapter 08, section 2), and no registers are free for precomputed addresses. Hence:
 // - An operand keeps a single offset, of its lane's chunk in block (0, 0). 16 rows down, the swizzle repeats, so the offset
 //   grows by a constant; 16 columns on, some bits flip, because the swizzle is an XOR.
 // - A copying thread keeps its column and moves down by a constant number of rows, a multiple of 8 if there are enough threads,
@@ -12,10 +12,10 @@ namespace flash::tensor_cores {
 namespace {
 
 /// A tile as an operand of add_product(). Trans: ldmatrix transposes it; a right operand sums over the tile's rows.
-template <class T_, int Width, bool Trans, int Steps = Width / 16>
+template <class T_, int Width, bool Trans, int Depth = Width / 16>
 struct Operand {
   using T = T_;
-  static constexpr int STEPS = Steps;                    // blocks of a left operand's inner dimension
+  static constexpr int DEPTH = Depth;                    // blocks of a left operand's inner dimension
   static constexpr int PERIOD = Width % 64 == 0   ? 128  // bytes within which the swizzle permutes chunks
                                 : Width % 32 == 0 ? 64
                                                   : 32;
@@ -76,7 +76,7 @@ struct Tile {
 template <class T_, int RowTiles, int ColTiles>
 struct Rounded {
   using T = T_;
-  static constexpr int STEPS = ColTiles / 2;
+  static constexpr int DEPTH = ColTiles / 2;
   const Accumulators<RowTiles, ColTiles>& P;
 
   __device__ void load(unsigned (&A)[4], int i, int k) const {
@@ -88,27 +88,6 @@ template <class T, int RowTiles, int ColTiles>
 __device__ Rounded<T, RowTiles, ColTiles> rounded(const Accumulators<RowTiles, ColTiles>& P) {
   return {P};
 }
-
-/// A left operand that stays in registers.
-template <class T_, int RowTiles, int Steps>
-struct Kept {
-  using T = T_;
-  static constexpr int STEPS = Steps;
-  unsigned blocks_reg[Steps][RowTiles][4];
-
-  template <class Operand>
-  __device__ explicit Kept(const Operand& A) {
-#pragma unroll
-    for (int k = 0; k < Steps; ++k) {
-#pragma unroll
-      for (int i = 0; i < RowTiles; ++i) A.load(blocks_reg[k][i], i, k);
-    }
-  }
-  __device__ void load(unsigned (&block)[4], int i, int k) const {
-#pragma unroll
-    for (int r = 0; r < 4; ++r) block[r] = blocks_reg[k][i][r];
-  }
-};
 
 /// One thread's share of copying consecutive tiles of Height rows from a matrix to shared memory, one 16-byte chunk at a time.
 /// The matrix's rows are 16-byte aligned; tiles get zeros beyond its last row and column.

@@ -68,12 +68,13 @@ class Maximum {
  public:
   explicit Maximum(int rows) : m_(static_cast<std::size_t>(rows), minus_infinity) {}
 
-  /// Visits tile j, S [rows][keys], in a warp of a warpgroup, where all rows see all keys of tiles before `plain_tiles`. Is it computed twice?
+  /// Visits tile j, S [rows][keys], in a warp of a warpgroup, where all rows see all keys of tiles before `plain_tiles`. Is it
+  /// computed twice?
   bool visit_in_warp(const std::vector<std::vector<double>>& S, int j, int plain_tiles) {
-    exact_from_ = std::min(exact_from_, plain_tiles);
-    const bool exact = !known_ || j >= exact_from_, twice = !exact && !fits(S);
+    lazy_below_ = std::min(lazy_below_, plain_tiles);
+    const bool exact = !known_ || j >= lazy_below_, twice = !exact && !fits(S);
     if (exact || twice) raise(S);
-    if (twice) exact_from_ = j - 8;
+    if (twice) lazy_below_ = j - 8;
     return twice;
   }
 
@@ -111,7 +112,7 @@ class Maximum {
 
   std::vector<double> m_;
   bool known_ = false;
-  int exact_from_ = std::numeric_limits<int>::max();  // tiles from this one on take the maximum at once
+  int lazy_below_ = std::numeric_limits<int>::max();  // tiles below this one may keep m
 };
 
 /// Adds the work of a tile of Q of one head, which begins at row0. score(i, j): of that head.

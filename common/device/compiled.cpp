@@ -21,9 +21,9 @@ std::vector<CompiledShape> fitting(std::span<const CompiledShape> shapes, int d,
   return fit;
 }
 
-/// How long the GPU is busy, in units that are the same for all shapes of a width: rows of a tile times rows of the other operand,
-/// at speed 1. With equal blocks time is counted in waves; under a mask, it is the average over the multiprocessors or the longest
-/// block, whichever is longer.
+/// How long the GPU is busy, in units that are the same for all shapes of a width: rows of a tile times rows of the other
+/// operand, at speed 1. With equal blocks time is counted in waves; under a mask, it is the average over the multiprocessors or
+/// the longest block, whichever is longer.
 double estimated_time(const CompiledShape& shape, const Problem& p, Pass pass, int multiprocessors) {
   const bool forward = pass == Pass::forward;
   const int rows = forward ? shape.tiles.Br : shape.tiles.Bc, step = forward ? shape.tiles.Bc : shape.tiles.Br;
@@ -40,7 +40,7 @@ double estimated_time(const CompiledShape& shape, const Problem& p, Pass pass, i
     all += heads * rows * (loop + start);
     longest = std::max(longest, rows * (loop + start));
   }
-  // A multiprocessor with fewer blocks than fit is slower: latencies are hidden less well. Measured with two and three that fit.
+  // A multiprocessor with fewer blocks than fit is slower: it hides latencies less well. Measured with two and three that fit.
   const int fit = shape.per_sm;
   const auto speed_with = [&](int blocks) { return shape.speed * blocks / (blocks + 2) * (fit + 2) / fit; };
   if (p.causal) return std::max(all / multiprocessors / shape.speed, longest / speed_with(1));

@@ -23,7 +23,7 @@ struct CompiledShape {
   double speed = 0;  ///< of a full multiprocessor, relative to the first shape of the width; 0: 3/4 of the previous shape's
 };
 
-/// The sizes of the narrowest width that holds d which the device can run. The default comes first: the size with the shortest
+/// The sizes of the narrowest width that holds d which the device can run. The first is the default: the size with the shortest
 /// estimated time, estimated_time() of compiled.cpp; the others follow in table order. A block has a tile of queries of a query
 /// head; with Pass::backward, of keys of a key/value head.
 std::vector<TileChoice> choices(std::span<const CompiledShape>, const Problem&, Pass, const DeviceLimits&);

@@ -134,8 +134,8 @@ __device__ inline unsigned pack_bf16(float low, float high) {
 
 // ---- keeping rare work out of the common path -------------------------------------------------------------------------------
 
-/// The same number, but the compiler does not know that. What is computed from it stays where it is needed: without that the
-/// compiler computes what a rare branch needs, such as the addresses of a bias, before the branch, in every tile.
+/// The same number, but the compiler does not know that, so that it cannot compute anything from it ahead of time. Otherwise it
+/// computes data that only a rare branch needs, such as the addresses of a bias, before the branch, in every tile.
 template <class Integer>
 __device__ inline Integer opaque(Integer number) {
   asm volatile("" : "+r"(number));
@@ -174,7 +174,7 @@ __device__ inline void atomic_add4(float* address, const float4& values) {
 #endif
 }
 
-// ---- acquire and release: order between threads of different blocks -----------------------------------------------------------
+// ---- acquire and release: order between threads of different blocks ---------------------------------------------------------
 //
 // What a thread did before add_release(), and what other threads did before a barrier that ordered them with it, happens before
 // whatever follows a load_acquire() that returns the sum. The number is in global memory.

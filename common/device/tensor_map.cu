@@ -1,5 +1,5 @@
-// Maps for the TMA. The driver encodes them; its function comes by way of the run-time library, so that nothing links libcuda, which machines
-// without a GPU lack.
+// Maps for the TMA. The driver encodes them. Its function is looked up through the run-time library, so that nothing links
+// libcuda, which machines without a GPU lack.
 #include "common/device/check.cuh"
 #include "common/device/hopper.cuh"
 

@@ -11,7 +11,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 # Statements that only wait, arrive or fence; PTX wrappers are named after their instruction. release(): of parts/panels.cuh.
 WAITS = (
     r"__syncthreads|__syncwarp|barrier_sync|named_barrier_\w+|cp_async_wait\w*|mbarrier_wait\w*|wait_full|wait_empty|mbarrier_arrive\w*|"
-    r"fence_mbarrier_init|fence_proxy_async\w*|__threadfence|bulk_commit|bulk_wait\w*|wgmma_fence|wgmma_commit|wgmma_wait\w*|release"
+    r"fence_mbarrier_init|fence_proxy_async\w*|__threadfence|bulk_commit|bulk_wait\w*|wgmma_fence|wgmma_commit|wgmma_wait\w*|release|"
+    r"wait_until_equal"
 )
 WAIT_STATEMENT = re.compile(rf"(?<![\w:.>])(?:flash::)?(?:{WAITS})\s*(?:<[^;<>()]*>)?\s*\([^;{{}}]*?\)\s*;")
 # Barriers that also return a value: the barrier goes, the value stays (this thread's own).
@@ -85,14 +86,3 @@ def stages_and_kernels():
             device_code = {n for n in included_by(name, set()) if n.startswith("common/device/") and n.endswith(".cuh")}
             stages.setdefault(match[1], set()).update({name}, device_code - {"common/device/ptx.cuh"})
     return dict(sorted(stages.items()))
-
-
-def changed_stages(stages, base):
-    """Stages of which a file of their own or of their device code changed; all if the tests or the simulator did."""
-    commit = git("merge-base", "HEAD", base).strip()
-    changed = set(git("diff", "--name-only", commit).splitlines())
-    changed.update(git("ls-files", "--others", "--exclude-standard").splitlines())
-    if any(re.match(r"common/(simt|testing|reference)/.*\.(cpp|hpp|cuh)$", name) for name in changed):
-        return list(stages)
-    code = {name for name in changed if re.search(r"\.(cuh|cpp|hpp)$", name)}
-    return [stage for stage, files in stages.items() if code & files or any(n.startswith(stage + "/") for n in code)]

@@ -7,6 +7,7 @@ from pathlib import Path
 from rows import ROOT, describe
 
 from .formatting import ms, number, shown, step, table
+from .quotes import definition
 from .saved import GPU, fastest, newest, of_today, origin, section
 from .steps import PORTABLE, STEPS
 
@@ -81,6 +82,8 @@ def beside_peers(direction):
 # Not counted among what there is to read: views, launches, scores, PTX wrappers and tables of sizes are the same for all kernels, and
 # chapters 00 and 01 introduce them.
 HARNESS = re.compile(r"common/(?!device/(?:softmax|rows)\.cuh)|08_tensor_cores/parts/(launch|launch_hopper|padding)\.cuh")
+# Except for what runs on the GPU in files of host code: types that a kernel, or the types before them, use by name.
+ON_THE_GPU = {"Work": "08_tensor_cores/parts/launch_hopper.cuh", "BlockOrder": "08_tensor_cores/parts/launch.cuh"}
 
 
 def file_of(step):
@@ -112,13 +115,24 @@ def lines_of(path):
     return len((ROOT / path).read_text().splitlines())
 
 
+def types_to_read(files):
+    """{file of host code: lines of its types that these files use}."""
+    text, found = "\n".join((ROOT / path).read_text() for path in files), {}
+    for name, path in ON_THE_GPU.items():
+        if re.search(rf"\b{name}(?:<Shape>)? \w+\(|\b{name}<Shape>\(", text):
+            lines = definition(path, name)
+            found[path], text = len(lines), text + "\n".join(lines)
+    return found
+
+
 def files():
     """What each step changes of the step before it, and how much there is to read to follow it."""
     rows = {}
     for one in (one for every in STEPS.values() for one in every):
         path, before = file_of(one.name), one.over and file_of(one.over)
         if path not in rows:  # stage 01 has both passes in one file
-            read = to_read(path, [])
+            read = {name: lines_of(name) for name in to_read(path, [])}
+            read |= types_to_read(read)
             rows[path] = [f"[`{path}`](../../{path})", lines_of(path), changed(before, path) if before else "–", len(read)]
-            rows[path] += [sum(map(lines_of, read)), ", ".join(f"`{Path(other).name}`" for other in read[1:]) or "–"]
+            rows[path] += [sum(read.values()), ", ".join(f"`{Path(other).name}`" for other in list(read)[1:]) or "–"]
     return table("step | lines | changed lines | files to read | lines to read | beside it", list(rows.values()))

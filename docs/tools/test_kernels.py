@@ -41,7 +41,7 @@ ORDERS = {  # picture: (kernel, where its loop begins and ends, the calls that i
     ),
     "halves_08": (
         "08_tensor_cores/backward/3_staggered.cuh",
-        "for (int step = 0;",
+        "for (int iteration = 0; iteration < tiles + 2;",
         "gradient.each(",
         "cp_async_wait_all __syncthreads load_tile sum_dQ add_product exponentiate multiply_by_blocks add_product sum_dQ __syncthreads",
     ),

@@ -155,17 +155,6 @@ TEST_CASE("exit codes: good runs, answers, a failed check, too little memory") {
   CHECK(failed.exit_code == 1);
   CHECK(failed.output.find("exp overflows") != std::string::npos);
 
-  const auto explains = [&](std::vector<std::string> arguments, const char* reason) {
-    arguments.insert(arguments.end(), {"--device", "cpu", "--heads", "1", "--seq", "8", "--head-dim", "64"});
-    const ProcessResult result = stage(arguments);
-    CAPTURE(result.output);
-    CHECK(result.exit_code == 1);
-    CHECK(result.output.find(reason) != std::string::npos);
-  };
-  explains({"--input", "ones", "--scale=-10"}, "largest score of that row is -640");  // exp gives 0
-  explains({"--input", "ones", "--scale=-1.5"}, "exp underflows");  // exp gives 2e-42, whose inverse overflows
-  explains({"--input", "ones", "--scale", "1e38"}, "scores of that row overflow fp32 themselves");
-
   flash::test::check_refused(stage({"--device", "cpu", "--batch", "1", "--heads", "1", "--seq", "2000000", "--head-dim", "1"}),
                              3);
 }

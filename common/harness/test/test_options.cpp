@@ -157,22 +157,6 @@ TEST_CASE("options: bad values are named, with what is allowed") {
   }
 }
 
-TEST_CASE("options: sizes that parse but make no problem") {
-  const auto problem_refusal = [](const std::vector<std::string>& arguments) -> std::string {
-    const flash::Options options = parse(arguments).options;
-    try {
-      flash::make_problem(options.problem, options.problem.sizes.over({}));
-      return "";
-    } catch (const flash::UsageError& error) {
-      return error.what();
-    }
-  };
-  CHECK(problem_refusal({"--seq", "1073741824"}) != "");
-  CHECK(problem_refusal({"--heads", "6", "--kv-heads", "4"}) != "");
-  CHECK(problem_refusal({"--layout", "qkv", "--seq-q", "3", "--seq-k", "4"}) != "");
-  CHECK(problem_refusal({"--heads", "6", "--kv-heads", "3"}) == "");
-}
-
 TEST_CASE("options: --help names defaults and fits a terminal, --version the version") {
   const std::string help = parse({"--help"}).answer;
   for (const char* text : {"Batch (default: 1)", "queries and keys (default: 128)", "dimension (default: 64)"}) {
