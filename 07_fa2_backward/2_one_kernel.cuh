@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
       __syncthreads();  // read after write: half 1 reads P of half 0
 
       // 3. Half 1: dS = P o (dP - D).
-      if (!first_half) store_dS(smem, S_or_dP, has_slope(rule) ? smem.dS : smem.P);
+      if (!first_half) store_dS(smem, S_or_dP, of_half(has_slope(rule), smem.dS, smem.P));
       __syncthreads();  // read after write: all threads read dS
 
       // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
