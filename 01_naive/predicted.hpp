@@ -12,13 +12,13 @@ namespace flash::naive {
 inline std::int64_t tiles(std::int64_t n) { return (n + 31) / 32; }
 
 /// Of one product over all heads: two for each pair of tiles.
-inline std::int64_t barriers_of_product(const Problem& p) {
+inline std::int64_t barriers_of_product(const FullProblem& p) {
   return 2 * std::int64_t{p.B} * p.H * tiles(p.Nq) * tiles(p.Nk) * tiles(p.d);
 }
 
 /// (1.6)  A product in tiles reads each operand once for every tile of the other's rows or columns. `reads_of_S`: of the softmax,
 /// (2.9)  which gives a row to a thread, so that each element takes a sector, or to a warp.
-inline Prediction predicted_forward(const Problem& p, std::int64_t reads_of_S, bool warp_per_row = false) {
+inline Prediction predicted_forward(const FullProblem& p, std::int64_t reads_of_S, bool warp_per_row = false) {
   const std::int64_t rows = std::int64_t{p.B} * p.H * p.Nq, Nk = p.Nk, d = p.d, scores = rows * Nk;
   const std::int64_t key_rows = std::int64_t{p.B} * p.H * tiles(p.Nq) * Nk * d;
   MovedTensors moved{{"Q", {tiles(Nk) * rows * d, 0}},
@@ -39,7 +39,7 @@ inline Prediction predicted_forward(const Problem& p, std::int64_t reads_of_S, b
   return {moved, sectors_of(moved, p), 2 * barriers_of_product(p), warp_per_row ? 10 * rows : 0};
 }
 
-inline Prediction predicted_backward(const Problem& p) {
+inline Prediction predicted_backward(const FullProblem& p) {
   const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d,
                      scores = heads * Nq * Nk;
   const std::int64_t query_rows = heads * tiles(Nk) * Nq * d;  // a [Nq, d] operand, read once per tile of keys
@@ -58,9 +58,18 @@ inline Prediction predicted_backward(const Problem& p) {
   return {moved, sectors_of(moved, p), 4 * barriers_of_product(p), 0};
 }
 
-inline Prediction predicted(const Variant& v, const Problem& p, Pass pass, const TileChoice&, const DeviceLimits&) {
-  if (v.name != std::string_view("naive")) return {};
-  return pass == Pass::forward ? predicted_forward(p, 2) : predicted_backward(p);
+inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, const TileChoice&, const DeviceLimits&) {
+  if (v.name != std::string_view("naive") && v.name != std::string_view("options")) return {};
+  Prediction prediction = pass == Pass::forward ? predicted_forward(p, 2) : predicted_backward(p);
+  if (pass == Pass::backward && p.softcap != 0.0f) {  // slope_kernel: S, the bias and dS of each pair that is seen
+    const std::int64_t pairs = std::int64_t{p.B} * p.H * visible_pairs(p);
+    prediction.tensors["S"] = {pairs, 0};
+    prediction.tensors["bias"].read += p.bias == BiasKind::none ? 0 : pairs;
+    prediction.tensors["dS"].read += pairs;
+    prediction.tensors["dS"].written += pairs;
+    prediction.sectors = {};
+  }
+  return prediction;
 }
 
 }  // namespace flash::naive

@@ -16,7 +16,7 @@ using grid::problem_of;
 
 /// One query, one key, d = 1: the single score is q * k = score, and O must be v.
 Results<float> run_single_score(float score) {
-  Problem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 1, .Nk = 1, .d = 1});
+  FullProblem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 1, .Nk = 1, .d = 1});
   problem.scale = 1.0f;
   Inputs inputs = make_inputs(problem, InputKind::ones, 1, Pass::forward);
   inputs.K(0, 0, 0, 0) = score;
@@ -40,7 +40,7 @@ TEST_CASE("chapter: exp underflows once all scores of a row lie below -104, and 
 }
 
 TEST_CASE("chapter: of equal scores each row of O is the mean of the visible rows of V") {
-  Problem problem = problem_of({.Nq = 45, .Nk = 70, .d = 33});
+  FullProblem problem = problem_of({.Nq = 45, .Nk = 70, .d = 33});
   problem.causal = true;
   const Inputs inputs = make_inputs(problem, InputKind::ramp, 1, Pass::forward);
   const Results<float> got = grid::run(grid::variant_named("naive"), problem, inputs, Pass::forward);
@@ -57,12 +57,13 @@ TEST_CASE("chapter: of equal scores each row of O is the mean of the visible row
 }
 
 TEST_CASE("cpu: bytes, sectors and barriers are those of the chapter's formulas (1.15) and (1.16)") {
-  Problem gqa = problem_of({.B = 2, .H = 4, .Hkv = 2, .Nq = 33, .Nk = 100, .d = 40});
-  Problem biased = problem_of({.Nq = 65, .Nk = 64, .d = 96});
+  FullProblem gqa = problem_of({.B = 2, .H = 4, .Hkv = 2, .Nq = 33, .Nk = 100, .d = 40});
+  FullProblem biased = problem_of({.Nq = 65, .Nk = 64, .d = 96});
   biased.causal = true;
   biased.bias = BiasKind::matrix;
-  for (const Problem& p : grid::counted({problem_of({.Nq = 33, .Nk = 40, .d = 24}), problem_of({.Nq = 72, .Nk = 104, .d = 40}),
-                                         problem_of({.Nq = 113, .Nk = 203, .d = 59}), gqa, biased})) {
+  for (const FullProblem& p :
+       grid::counted({problem_of({.Nq = 33, .Nk = 40, .d = 24}), problem_of({.Nq = 72, .Nk = 104, .d = 40}),
+                      problem_of({.Nq = 113, .Nk = 203, .d = 59}), gqa, biased})) {
     for (const Variant& variant : grid::variants()) {
       for (const Pass pass : {Pass::forward, Pass::backward}) grid::check_prediction(variant, p, pass);
     }

@@ -15,7 +15,7 @@ namespace {
 using grid::problem_of;
 
 TEST_CASE("chapter: softmax does not change when a constant is added to a row, and L moves by the constant") {
-  Problem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 40, .Nk = 75, .d = 20});
+  FullProblem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 40, .Nk = 75, .d = 20});
   problem.bias = BiasKind::matrix;
   Inputs inputs = make_inputs(problem, InputKind::normal, 21, Pass::forward);
   for (float& value : inputs.bias.values) value = 0.0f;
@@ -36,7 +36,7 @@ TEST_CASE("chapter: softmax does not change when a constant is added to a row, a
 }
 
 TEST_CASE("chapter: a score beyond exp's range is no matter") {
-  Problem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 1, .Nk = 2, .d = 1});
+  FullProblem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 1, .Nk = 2, .d = 1});
   problem.scale = 1.0f;
   Inputs inputs = make_inputs(problem, InputKind::ones, 1, Pass::forward);
   inputs.K(0, 0, 0, 0) = 10000.0f;
@@ -51,14 +51,15 @@ TEST_CASE("chapter: a score beyond exp's range is no matter") {
 }
 
 TEST_CASE("cpu: S is read three times and P written once, whoever owns the row (2.8)") {
-  for (const Problem& p : grid::counted({problem_of({.Nq = 33, .Nk = 40, .d = 24}), problem_of({.Nq = 72, .Nk = 104, .d = 40}),
-                                         problem_of({.Nq = 113, .Nk = 203, .d = 59})})) {
+  for (const FullProblem& p :
+       grid::counted({problem_of({.Nq = 33, .Nk = 40, .d = 24}), problem_of({.Nq = 72, .Nk = 104, .d = 40}),
+                      problem_of({.Nq = 113, .Nk = 203, .d = 59})})) {
     for (const Variant& variant : grid::variants()) grid::check_prediction(variant, p, Pass::forward);
   }
 }
 
 TEST_CASE("cpu: a warp per row touches an eighth of the sectors of S that a thread per row does (2.9)") {
-  const Problem problem = problem_of({.Nq = 64, .Nk = 96, .d = 32});
+  const FullProblem problem = problem_of({.Nq = 64, .Nk = 96, .d = 32});
   const std::uint64_t scores = 2u * 64u * 96u;
   const auto sectors_of_S = [&](const char* variant) {
     Runner runner(grid::device(), grid::variant_named(variant), problem,

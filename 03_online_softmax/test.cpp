@@ -97,7 +97,7 @@ TEST_CASE("chapter: the merge has a neutral element, commutes and is associative
 }
 
 TEST_CASE("cpu: S is read twice and P written once (3.5)") {
-  for (const Problem& p :
+  for (const FullProblem& p :
        grid::counted({grid::problem_of({.Nq = 33, .Nk = 40, .d = 24}), grid::problem_of({.Nq = 72, .Nk = 104, .d = 40}),
                       grid::problem_of({.Nq = 113, .Nk = 203, .d = 59})})) {
     for (const Variant& v : grid::variants()) grid::check_prediction(v, p, Pass::forward);

@@ -10,7 +10,7 @@
 namespace flash::fa1_forward {
 
 /// (4.6)  The tiles that fill the shared memory of a block.
-inline Tiles predicted_tiles(const Problem& p, const DeviceLimits& limits) {
+inline Tiles predicted_tiles(const FullProblem& p, const DeviceLimits& limits) {
   const auto up = [](int n, int multiple) { return (n + multiple - 1) / multiple * multiple; };
   const int longest = static_cast<int>(limits.shared_bytes / 4) / (4 * (up(p.d, 32) + 4));
   const int Br = std::max(std::min(longest, 256) / 32, 1) * 32;
@@ -18,7 +18,7 @@ inline Tiles predicted_tiles(const Problem& p, const DeviceLimits& limits) {
 }
 
 /// (4.7)  With two barriers per pair of tiles.
-inline Prediction predicted_forward(const Problem& p, const DeviceLimits& limits) {
+inline Prediction predicted_forward(const FullProblem& p, const DeviceLimits& limits) {
   const Visits v = visits(p, predicted_tiles(p, limits));
   const std::int64_t R = v.queries;
   const std::int64_t heads = std::int64_t{p.B} * p.H, Nq = p.Nq, Nk = p.Nk, d = p.d;
@@ -33,7 +33,7 @@ inline Prediction predicted_forward(const Problem& p, const DeviceLimits& limits
   return {moved, sectors_of(moved, p), 2 * heads * v.tiles, 0};
 }
 
-inline Prediction predicted(const Variant& v, const Problem& p, Pass, const TileChoice&, const DeviceLimits& limits) {
+inline Prediction predicted(const Variant& v, const FullProblem& p, Pass, const TileChoice&, const DeviceLimits& limits) {
   return v.name == std::string_view("thread_per_row") ? predicted_forward(p, limits) : Prediction{};
 }
 

@@ -22,7 +22,7 @@ using grid::causal;
 using grid::Simulated;
 
 /// Several tiles along both axes, all of them on the smallest GPU, whose tiles for d > 96 are 32 x 24.
-Problem many_tiles() { return causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 70, .Nk = 61, .d = 100})); }
+FullProblem many_tiles() { return causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 70, .Nk = 61, .d = 100})); }
 
 TEST_CASE("chapter: tile sizes follow d and the shared memory (4.6)") {
   struct Expected {
@@ -55,7 +55,7 @@ TEST_CASE("cpu: right around the edges of its tiles, whatever the GPU") {
     const Simulated gpu({.target_sm = sm});
     for (const int d : {111, 128}) {
       const Tiles tiles = tiles_of(grid::problem_of({.Nq = 1024, .Nk = 1024, .d = d}), grid::device().limits());
-      std::vector<Problem> problems{many_tiles()};
+      std::vector<FullProblem> problems{many_tiles()};
       for (const int more : {-1, 0, 1}) {
         problems.push_back(grid::problem_of({.H = 1, .Hkv = 1, .Nq = tiles.Br + more, .Nk = 2 * tiles.Bc + more, .d = d}));
         problems.push_back(causal(problems.back()));
@@ -112,7 +112,7 @@ TEST_CASE("chapter: merged tiles give the softmax of the whole row (4.2) to (4.4
 
 TEST_CASE("cpu: the order of threads changes no bit, nor do 100 repeats") {
   const Simulated gpu({.target_sm = 75});
-  const Problem p = many_tiles();
+  const FullProblem p = many_tiles();
   const Inputs inputs = make_inputs(p, InputKind::normal, 21, Pass::forward);
   const Variant& v = grid::variants().front();
   const Results<float> first = grid::run(v, p, inputs, Pass::forward);
@@ -128,14 +128,14 @@ TEST_CASE("cpu: the order of threads changes no bit, nor do 100 repeats") {
 }
 
 TEST_CASE("cpu: bytes are those of the formula (4.7), and sectors and barriers as predicted") {
-  std::vector<Problem> problems{many_tiles(), grid::problem_of({.Nq = 113, .Nk = 203, .d = 64}),
-                                causal(grid::problem_of({.B = 2, .H = 4, .Hkv = 2, .Nq = 129, .Nk = 300, .d = 59})),
-                                causal(grid::problem_of({.Nq = 217, .Nk = 128, .d = 128})),
-                                causal(grid::problem_of({.B = 2, .Nq = 104, .Nk = 200, .d = 40}))};
+  std::vector<FullProblem> problems{many_tiles(), grid::problem_of({.Nq = 113, .Nk = 203, .d = 64}),
+                                    causal(grid::problem_of({.B = 2, .H = 4, .Hkv = 2, .Nq = 129, .Nk = 300, .d = 59})),
+                                    causal(grid::problem_of({.Nq = 217, .Nk = 128, .d = 128})),
+                                    causal(grid::problem_of({.B = 2, .Nq = 104, .Nk = 200, .d = 40}))};
   problems[2].bias = BiasKind::matrix;
   for (const int sm : {75, 90}) {
     const Simulated gpu({.target_sm = sm});
-    for (const Problem& p : grid::counted(problems)) {
+    for (const FullProblem& p : grid::counted(problems)) {
       CHECK(predicted_tiles(p, grid::device().limits()) == tiles_of(p, grid::device().limits()));
       grid::check_prediction(grid::variants().front(), p, Pass::forward);
     }
@@ -143,7 +143,7 @@ TEST_CASE("cpu: bytes are those of the formula (4.7), and sectors and barriers a
 }
 
 TEST_CASE("cpu: reading rows of shared memory meets no bank twice") {
-  const Problem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 64, .Nk = 40, .d = 64});
+  const FullProblem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 64, .Nk = 40, .d = 64});
   Runner runner(grid::device(), grid::variants().front(), p, make_inputs(p, InputKind::normal, 1, Pass::forward),
                 Pass::forward);
   CHECK(runner.count().bank_conflicts == 0);

@@ -6,7 +6,7 @@
 namespace flash::fa1_backward {
 
 /// (5.8)  The tiles that fill the shared memory of a block.
-inline Tiles predicted_tiles(const Problem& p, const DeviceLimits& limits) {
+inline Tiles predicted_tiles(const FullProblem& p, const DeviceLimits& limits) {
   const auto up = [](int n, int multiple) { return (n + multiple - 1) / multiple * multiple; };
   const int padded = up(p.d, 32) + 4;
   for (int Bc = std::min(up(std::max(p.Nk, p.Nq - p.Nq / 2), 16), 64); Bc > 0; Bc -= 16) {
@@ -17,7 +17,7 @@ inline Tiles predicted_tiles(const Problem& p, const DeviceLimits& limits) {
 }
 
 /// (5.9)  With three barriers per pair of tiles.
-inline Prediction predicted(const Variant& v, const Problem& p, Pass pass, const TileChoice&, const DeviceLimits& limits) {
+inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, const TileChoice&, const DeviceLimits& limits) {
   if (v.name != std::string_view("thread_per_row")) return {};
   if (pass == Pass::forward) return fa1_forward::predicted_forward(p, limits);
   const Visits visited = visits(p, predicted_tiles(p, limits));

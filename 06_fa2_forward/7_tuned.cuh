@@ -16,6 +16,7 @@
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form rows of 8 or 16.
 // Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [Chunk, Br]; rows of K and P^T padded.
 // HBM: as step 1 (6.6), but the bias is read for every pair of a visited tile, masked or not.
+// Options (chapter 09): a window, a softcap. The kernel is compiled with and without them.
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
 
@@ -74,11 +75,11 @@ __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
   return alpha;
 }
 
-template <class Shape>
+template <class Shape, class Rule>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
-    forward_kernel(ScoreRule rule, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<const float> V_all,
+    forward_kernel(Rule rule, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<const float> V_all,
                    Tensor<float> O_all, Tensor<float> L_all, bool wide) {
-  const Problem& problem = rule.problem;
+  const auto& problem = rule.problem;
   const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
   const int tile = problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads;  // the last rows see the most keys
   const int query0 = tile * Shape::Br;
@@ -92,8 +93,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const SharedMatrix<float> Pt_smem{V_smem.data + Shape::Bc * Shape::Width, Shape::Chunk, Shape::Br, Shape::P_STRIDE};
 
   // 1. The first tile of K and the tile of Q; O = 0, l = 0, m = -inf.
-  const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);  // by the last row
-  if (seen_by_any > 0) load_async<Shape, Shape::Bc>(K_smem, K, 0, wide);
+  const int first_tile = problem.first_key(query0, Shape::Bc);  // seen by the first row; 0 without a window
+  const int seen_by_any = problem.end_key(min(query0 + Shape::Br, problem.Nq) - 1);  // by the last row
+  if (seen_by_any > first_tile) load_async<Shape, Shape::Bc>(K_smem, K, first_tile, wide);
   cp_async_commit();
   load_transposed<Shape>(Qt_smem, Q_all.head(b, h), query0);
   typename Shape::Output O(0.0f);      // not normalised
@@ -101,7 +103,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const float c = rule.factor * LOG2_E;
 
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
-  for (int key0 = 0; key0 < seen_by_any; key0 += Shape::Bc) {
+  for (int key0 = first_tile; key0 < seen_by_any; key0 += Shape::Bc) {
     cp_async_wait<0>();
     __syncthreads();  // read after write: K_j and Q of all threads have landed; write after read: no warp still reads V_(j-1)
     load_async<Shape, Shape::Bc>(V_smem, V, key0, wide);
@@ -138,9 +140,11 @@ template <class Shape>
 void start(const Attention& a) {
   const Problem& p = a.problem;
   const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(p.B * p.H);
-  launch("fa2_forward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)}, forward_kernel<Shape>,
-         score_rule(a), view<const float>(a.Q), view<const float>(a.K), view<const float>(a.V), view<float>(a.O),
-         view<float>(a.L), rows_are_aligned({a.Q, a.K, a.V, a.O}));
+  with_rule_of(a, [&]<class Rule>(Rule rule) {
+    launch("fa2_forward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
+           forward_kernel<Shape, Rule>, rule, view<const float>(a.Q), view<const float>(a.K), view<const float>(a.V),
+           view<float>(a.O), view<float>(a.L), rows_are_aligned({a.Q, a.K, a.V, a.O}));
+  });
 }
 
 template <class Shape>
@@ -179,7 +183,8 @@ const Variant variant{.name = "tuned",
                       .idea = "tile sizes, P in chunks, blocks on an SM, the longest first",
                       .forward = start_one_of<shapes>,
                       .refuse = refuse,
-                      .tiles = choices_of<shapes>};
+                      .tiles = choices_of<shapes>,
+                      .takes = every_kernel_takes | all_options};
 
 }  // namespace
 }  // namespace flash::fa2_forward::step_7

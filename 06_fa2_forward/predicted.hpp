@@ -14,7 +14,7 @@ enum class Step { loop_order, register_tiles, tile_types, async_copies, vector_o
 
 /// Per head, of all warps. Lanes that share rows reduce them by halves, a shuffle per row: the maximum in every tile, the sum once per
 /// tile of Q. One __syncwarp() before P is read; the last step has two more between chunks of 64 keys of P.
-inline std::int64_t warp_operations(const Problem& p, const TileChoice& choice, Step step) {
+inline std::int64_t warp_operations(const FullProblem& p, const TileChoice& choice, Step step) {
   if (step == Step::loop_order) return 0;
   const ThreadPart& S = choice.thread.front();
   const int halvings = std::countr_zero(static_cast<unsigned>(S.lanes));
@@ -26,7 +26,7 @@ inline std::int64_t warp_operations(const Problem& p, const TileChoice& choice, 
 
 /// (6.6)  From step 6 on, the kernels read the bias of every pair in a tile, visible or not (ALiBi: one slope per thread and tile); the
 /// steps before read it for visible pairs alone. Two barriers per pair of tiles; step 1 has two more per tile of Q.
-inline Prediction predicted_forward(const Problem& p, const TileChoice& choice, Step step) {
+inline Prediction predicted_forward(const FullProblem& p, const TileChoice& choice, Step step) {
   const Visits v = visits(p, choice.tiles);
   const bool whole_tiles = step >= Step::short_softmax;
   const std::int64_t heads = std::int64_t{p.B} * p.H, Nq = p.Nq, d = p.d;
@@ -70,7 +70,7 @@ inline Prediction predicted_decode(const Problem& p, const TileChoice& choice) {
   return {moved, sectors, kv_heads * (2 * v.steps + v.blocks), kv_heads * (v.steps + v.blocks) * warps * Br / 2 * 4};
 }
 
-inline Prediction predicted(const Variant& v, const Problem& p, Pass, const TileChoice& choice, const DeviceLimits&) {
+inline Prediction predicted(const Variant& v, const FullProblem& p, Pass, const TileChoice& choice, const DeviceLimits&) {
   if (v.name == std::string_view("decode")) return predicted_decode(p, choice);
   constexpr std::string_view names[] = {"loop_order",      "register_tiles", "tile_types", "async_copies",
                                         "vector_operands", "short_softmax",  "tuned"};

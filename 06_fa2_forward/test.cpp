@@ -19,14 +19,14 @@ using grid::causal;
 using grid::Simulated;
 
 /// Several tiles along both axes, some of whose queries see no key.
-Problem many_tiles() { return causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 100, .Nk = 61, .d = 40})); }
+FullProblem many_tiles() { return causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 100, .Nk = 61, .d = 40})); }
 
 TEST_CASE("cpu: right with each choice of tiles, around their edges, whatever the GPU") {
   for (const int sm : {75, 90}) {
     const Simulated gpu({.target_sm = sm});
-    for (const Problem& p : grid::counted({many_tiles(), grid::problem_of({.Nq = 129, .Nk = 65, .d = 128}),
-                                           causal(grid::problem_of({.Nq = 63, .Nk = 129, .d = 111})),
-                                           causal(grid::problem_of({.Nq = 256, .Nk = 256, .d = 64}))})) {
+    for (const FullProblem& p : grid::counted({many_tiles(), grid::problem_of({.Nq = 129, .Nk = 65, .d = 128}),
+                                               causal(grid::problem_of({.Nq = 63, .Nk = 129, .d = 111})),
+                                               causal(grid::problem_of({.Nq = 256, .Nk = 256, .d = 64}))})) {
       const Inputs inputs = make_inputs(p, InputKind::normal, 61, Pass::forward);
       const Checker checker(p, inputs, Pass::forward, Sample{});
       for (const Variant& v : grid::variants()) {
@@ -44,7 +44,7 @@ TEST_CASE("cpu: right with each choice of tiles, around their edges, whatever th
 }
 
 TEST_CASE("cpu: the order of threads changes no bit, nor do 100 repeats") {
-  const Problem p = many_tiles();
+  const FullProblem p = many_tiles();
   const Inputs inputs = make_inputs(p, InputKind::normal, 62, Pass::forward);
   for (const Variant& v : grid::variants()) {
     const Results<float> first = grid::run(v, p, inputs, Pass::forward);
@@ -61,30 +61,30 @@ TEST_CASE("cpu: the order of threads changes no bit, nor do 100 repeats") {
 }
 
 TEST_CASE("cpu: bytes are those of the formula (6.6), and sectors, barriers and warp operations as predicted") {
-  std::vector<Problem> problems{many_tiles(),
-                                grid::problem_of({.Nq = 113, .Nk = 203, .d = 64}),
-                                causal(grid::problem_of({.B = 2, .H = 4, .Hkv = 2, .Nq = 129, .Nk = 300, .d = 59})),
-                                causal(grid::problem_of({.Nq = 217, .Nk = 128, .d = 128})),
-                                causal(grid::problem_of({.Nq = 200, .Nk = 200, .d = 96})),
-                                grid::problem_of({.Nq = 72, .Nk = 136, .d = 40}),
-                                causal(grid::problem_of({.Nq = 136, .Nk = 128, .d = 64})),
-                                causal(grid::problem_of({.Nq = 150, .Nk = 170, .d = 32})),
-                                causal(grid::problem_of({.Nq = 70, .Nk = 90, .d = 16}))};
+  std::vector<FullProblem> problems{many_tiles(),
+                                    grid::problem_of({.Nq = 113, .Nk = 203, .d = 64}),
+                                    causal(grid::problem_of({.B = 2, .H = 4, .Hkv = 2, .Nq = 129, .Nk = 300, .d = 59})),
+                                    causal(grid::problem_of({.Nq = 217, .Nk = 128, .d = 128})),
+                                    causal(grid::problem_of({.Nq = 200, .Nk = 200, .d = 96})),
+                                    grid::problem_of({.Nq = 72, .Nk = 136, .d = 40}),
+                                    causal(grid::problem_of({.Nq = 136, .Nk = 128, .d = 64})),
+                                    causal(grid::problem_of({.Nq = 150, .Nk = 170, .d = 32})),
+                                    causal(grid::problem_of({.Nq = 70, .Nk = 90, .d = 16}))};
   problems[2].bias = BiasKind::matrix;
   problems[7].bias = BiasKind::vector;
   problems[8].bias = BiasKind::alibi;
   for (const int sm : {75, 90}) {
     const Simulated gpu({.target_sm = sm});
-    for (const Problem& p : grid::counted(problems)) {
+    for (const FullProblem& p : grid::counted(problems)) {
       for (const Variant& v : grid::variants()) grid::check_prediction(v, p, Pass::forward);
     }
   }
 }
 
 TEST_CASE("cpu: no access to a tile in shared memory meets a bank twice") {
-  std::vector<Problem> problems;
+  std::vector<FullProblem> problems;
   for (const int d : {32, 64, 96, 128}) problems.push_back(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 128, .Nk = 128, .d = d}));
-  for (const Problem& p : grid::counted(problems)) {
+  for (const FullProblem& p : grid::counted(problems)) {
     const Inputs inputs = make_inputs(p, InputKind::normal, 1, Pass::forward);
     for (const Variant& v : grid::variants()) {
       for (const TileChoice& choice : v.tiles(p, Pass::forward, grid::device().limits())) {
@@ -125,7 +125,7 @@ TEST_CASE("chapter: the default tiles are those that were fastest on an H200") {
       {12, 2048, 128, false, {64, 32}}, {8, 4096, 128, true, {128, 128}},
   };
   for (const auto& m : measured) {
-    Problem p = grid::problem_of({.H = m.heads, .Hkv = m.heads, .Nq = m.N, .Nk = m.N, .d = m.d});
+    FullProblem p = grid::problem_of({.H = m.heads, .Hkv = m.heads, .Nq = m.N, .Nk = m.N, .d = m.d});
     p.causal = m.causal;
     INFO("H=" << m.heads << " N=" << m.N << " d=" << m.d << std::string(m.causal ? " causal" : ""));
     const Tiles chosen = grid::variant_named("tuned").tiles(p, Pass::forward, grid::device().limits()).front().tiles;

@@ -15,6 +15,7 @@
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ read and written each time; dK, dV written once per query
 //   head, which first reads the sum of the previous heads (7.7).  Workspace: D.
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
+// Options (chapter 09): a window, a softcap. The kernel is compiled with and without them.
 #pragma once
 
 #include "07_fa2_backward/parts.cuh"
@@ -45,10 +46,10 @@ __device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const
   }
 }
 
-template <class Shape>
-__global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(ScoreRule rule, Tensors all, bool wide) {
+template <class Shape, class Rule>
+__global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, Tensors all, bool wide) {
   // Under a causal mask the first keys are visible to the most queries: their blocks start first.
-  const Problem& problem = rule.problem;
+  const auto& problem = rule.problem;
   const int heads = problem.B * problem.Hkv;
   const int b = blockIdx.x % heads / problem.Hkv, h_kv = blockIdx.x % heads % problem.Hkv;
   const int key0 = blockIdx.x / heads * Shape::Bc;
@@ -58,9 +59,18 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(ScoreRule r
   const SharedMatrix<float> K_half{smem.K.data + half_col, Shape::Bc, Shape::Width / 2, Shape::STRIDE};
 
   // The tiles of Q, starting at the first query that sees a key of this tile, for every query head of the group. There is at
-  // least one: the last query sees every key.
-  const int first_query = problem.causal ? max(0, key0 - (problem.Nk - problem.Nq)) / Shape::Br * Shape::Br : 0;
+  // least one, because the last query sees every key; unless there is a window.
+  const int first_query = problem.first_query(key0, Shape::Br);
+  const int end_query = problem.end_query(min(key0 + Shape::Bc, problem.Nk) - 1);  // Nq without a window
   const int first_head = h_kv * problem.group_size(), last_head = first_head + problem.group_size() - 1;
+
+  if constexpr (Rule::OPTIONS) {
+    if (first_query >= end_query) {  // no query sees these keys: dK = dV = 0
+      const typename Shape::KeyGradient zero(0.0f);
+      write_tile((first_half ? all.dV : all.dK).head(b, h_kv), key0, 0, zero, wide);
+      return;
+    }
+  }
 
   // 1. K, V, and the first tile of Q, dO, L, D.
   load_async<Shape, Shape::Bc>(smem.K, all.K.head(b, h_kv), key0, wide);
@@ -70,7 +80,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(ScoreRule r
 
   for (int h = first_head; h <= last_head; ++h) {
     typename Shape::KeyGradient gradient(0.0f);  // half 0: dV; half 1: dK, not scaled; this query head only
-    for (int query0 = first_query; query0 < problem.Nq; query0 += Shape::Br) {
+    for (int query0 = first_query; query0 < end_query; query0 += Shape::Br) {
       cp_async_wait<0>();
       __syncthreads();  // read after write: all tiles have landed; write after read: no thread still reads the previous dS
 
@@ -78,19 +88,20 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(ScoreRule r
       typename Shape::Scores S_or_dP(0.0f);
       add_product(S_or_dP, Along{of_half(first_half, smem.Q, smem.dO)}, Along{of_half(first_half, smem.K, smem.V)});
       if (first_half) {
-        rule.apply(S_or_dP, b * problem.H + h, query0, key0);
+        rule.apply(S_or_dP, b * problem.H + h, query0, key0, slope_of<Rule>(smem));
         store_P(smem, S_or_dP, rule.factor);
+        if (has_slope(rule)) multiply_by_slope(smem, S_or_dP);
       }
       __syncthreads();  // read after write: half 1 reads P of half 0
 
       // 3. Half 1: dS = P o (dP - D).
-      if (!first_half) store_dS(smem, S_or_dP);
+      if (!first_half) store_dS(smem, S_or_dP, of_half(has_slope(rule), smem.dS, smem.P));
       __syncthreads();  // read after write: all threads read dS
 
       // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
       add_product(gradient, Down{of_half(first_half, smem.P, smem.dS)}, Down{of_half(first_half, smem.dO, smem.Q)});
       __syncthreads();  // write after read: the next tile overwrites Q, dO, L, D
-      const bool last_tile = query0 + Shape::Br >= problem.Nq;
+      const bool last_tile = query0 + Shape::Br >= end_query;
       if (!last_tile || h < last_head)
         load_queries<Shape>(smem, all, b, last_tile ? h + 1 : h, last_tile ? first_query : query0 + Shape::Br, wide);
       cp_async_commit();
@@ -115,8 +126,10 @@ void start(const Attention& a) {
   const Problem& p = a.problem;
   const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(p.B * p.Hkv);
   launch_prepare(a, /*clear_dQ=*/true);
-  launch("fa2_backward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)}, backward_kernel<Shape>,
-         score_rule(a), tensors_of(a), are_wide(a));
+  with_rule_of(a, [&]<class Rule>(Rule rule) {
+    launch("fa2_backward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
+           backward_kernel<Shape, Rule>, rule, tensors_of(a), are_wide(a));
+  });
 }
 
 template <class Shape>
@@ -159,7 +172,8 @@ const Variant variant{.name = "one_kernel",
                       .workspace = workspace,
                       .refuse = refuse,
                       .tiles = tiles,
-                      .atomic_dQ = true};
+                      .atomic_dQ = true,
+                      .takes = every_kernel_takes | all_options};
 
 }  // namespace
 }  // namespace flash::fa2_backward::step_2

@@ -119,12 +119,35 @@ __device__ void store_P(const SharedTiles& smem, Tile& S, float factor) {
   S.each_at([&](float p, int row, int col) { smem.P(row, col) = p; });
 }
 
-/// (7.3)  dS = P o (dP - D), to shared memory.
+/// (9.2)  With a softcap, dS = slope o P o (dP - D). The slope, and then slope o P, wait where dS will be.
+template <class Rule>
+__device__ auto slope_of(const SharedTiles& smem) {
+  if constexpr (Rule::OPTIONS) {
+    return smem.dS;
+  } else {
+    return Nowhere{};
+  }
+}
+template <class Rule>
+__device__ bool has_slope(const Rule& rule) {
+  if constexpr (Rule::OPTIONS) return rule.problem.softcap != 0.0f;
+  return false;
+}
 template <class Tile>
-__device__ void store_dS(const SharedTiles& smem, Tile& dP) {
+__device__ void multiply_by_slope(const SharedTiles& smem, Tile& P) {
+  P.each_at([&](float p, int row, int col) { smem.dS(row, col) = smem.dS(row, col) * p; });
+}
+
+/// (7.3)  dS = P o (dP - D), to shared memory. `weights`: P, or with a softcap slope o P.
+template <class Tile>
+__device__ void store_dS(const SharedTiles& smem, Tile& dP, const SharedMatrix<float>& weights) {
   const Rows<Tile::ROWS> D = of_rows<Tile>(smem.D);
   dP.each([&](float& dp, int r) { dp -= D[r]; });
-  dP.each_at([&](float difference, int row, int col) { smem.dS(row, col) = smem.P(row, col) * difference; });
+  dP.each_at([&](float difference, int row, int col) { smem.dS(row, col) = weights(row, col) * difference; });
+}
+template <class Tile>
+__device__ void store_dS(const SharedTiles& smem, Tile& dP) {
+  store_dS(smem, dP, smem.P);
 }
 
 /// (7.3)  D = rowsum(dO o O), one warp per query. clear_dQ: sets dQ to 0, for kernels that add to it.  Grid: (queries / warps

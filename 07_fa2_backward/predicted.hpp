@@ -6,13 +6,13 @@
 namespace flash::fa2_backward {
 
 /// (7.7)  With four barriers per pair of tiles in every kernel that visits it, and five shuffles per row of D.
-inline Prediction predicted_backward(const Problem& p, const Tiles& tiles, bool two_kernels) {
+inline Prediction predicted_backward(const FullProblem& p, const Tiles& tiles, bool two_kernels) {
   const Visits v = visits(p, tiles);
   const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
   const std::int64_t walked = v.queries + (two_kernels ? Nq : 0);  // rows of Q, dO, L, D that a head's blocks read
-  const std::int64_t kv_read = kv_heads * Nk * d + (two_kernels ? heads * v.keys * d : 0);
-  // Each query head of a group adds its part to the sum of those before it.
-  const Moved gradient{(heads - kv_heads) * Nk * d, heads * Nk * d};
+  const std::int64_t kv_read = kv_heads * v.seen * d + (two_kernels ? heads * v.keys * d : 0);
+  // Each query head of a group adds its part to the sum of those before it. Keys that no query sees get their zeros once.
+  const Moved gradient{(heads - kv_heads) * v.seen * d, (heads * v.seen + kv_heads * (Nk - v.seen)) * d};
   // Zeroed; then each tile of K is added.
   const Moved dQ = two_kernels ? Moved{0, heads * Nq * d} : Moved{heads * v.queries * d, heads * (Nq + v.queries) * d};
   // The bias of every pair of a tile, ALiBi's slope once for each of the 128 threads that compute scores.
@@ -33,7 +33,7 @@ inline Prediction predicted_backward(const Problem& p, const Tiles& tiles, bool 
   return {moved, sectors, 4 * heads * v.tiles * (two_kernels ? 2 : 1), 5 * heads * Nq};
 }
 
-inline Prediction predicted(const Variant& v, const Problem& p, Pass pass, const TileChoice& choice, const DeviceLimits&) {
+inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, const TileChoice& choice, const DeviceLimits&) {
   const bool two_kernels = v.name == std::string_view("two_kernels");
   if (!two_kernels && v.name != std::string_view("one_kernel")) return {};
   if (pass == Pass::forward) return fa2_forward::predicted_forward(p, choice, fa2_forward::Step::tuned);

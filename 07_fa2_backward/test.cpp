@@ -24,19 +24,19 @@ using grid::Simulated;
 using grid::with_bias;
 
 /// Several tiles along both axes, the first 64 queries and one more see no key, and two query heads share a key/value head.
-Problem many_tiles() { return causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 200, .Nk = 135, .d = 40})); }
+FullProblem many_tiles() { return causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 200, .Nk = 135, .d = 40})); }
 
 /// "two_kernels, tiles 64 x 128 on B=1 ...", for messages.
-std::string what(const Variant& v, const Tiles& t, const Problem& p) {
+std::string what(const Variant& v, const Tiles& t, const FullProblem& p) {
   return std::string(v.name) + ", tiles " + std::to_string(t.Br) + " x " + std::to_string(t.Bc) + " on " + describe(p);
 }
 
-std::vector<TileChoice> choices(const Variant& v, const Problem& p, Pass pass = Pass::backward) {
+std::vector<TileChoice> choices(const Variant& v, const FullProblem& p, Pass pass = Pass::backward) {
   return v.tiles(p, pass, grid::device().limits());
 }
 
 TEST_CASE("cpu: bytes are those of the formula (7.7), and sectors, barriers and warp operations as predicted") {
-  const std::vector<Problem> problems{
+  const std::vector<FullProblem> problems{
       many_tiles(),
       grid::problem_of({.Nq = 113, .Nk = 203, .d = 64}),
       causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 256, .Nk = 256, .d = 128})),
@@ -46,7 +46,7 @@ TEST_CASE("cpu: bytes are those of the formula (7.7), and sectors, barriers and 
       with_bias(grid::problem_of({.H = 4, .Hkv = 2, .Nq = 70, .Nk = 90, .d = 16}), BiasKind::alibi)};
   for (const int sm : {75, 80, 90}) {
     const Simulated gpu({.target_sm = sm});
-    for (const Problem& p : grid::counted(problems)) {
+    for (const FullProblem& p : grid::counted(problems)) {
       for (const Variant& v : grid::variants()) {
         grid::check_prediction(v, p, Pass::backward);
         grid::check_prediction(v, p, Pass::forward);
@@ -56,7 +56,7 @@ TEST_CASE("cpu: bytes are those of the formula (7.7), and sectors, barriers and 
 }
 
 TEST_CASE("chapter: the bytes of exercise 2") {
-  const Problem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 1024, .Nk = 1024, .d = 64});
+  const FullProblem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 1024, .Nk = 1024, .d = 64});
   const auto bytes = [&](const char* name) {
     const Moved all = sum_of(predict(grid::variant_named(name), p, Pass::backward, DeviceLimits{}, Tiles{64, 64}).tensors);
     return all.read + all.written;
@@ -66,11 +66,11 @@ TEST_CASE("chapter: the bytes of exercise 2") {
 }
 
 TEST_CASE("cpu: bank conflicts, shuffles and atomics of each choice of tiles") {
-  std::vector<Problem> problems;  // of whole tiles: the copies of a tail, element by element, do meet banks twice
+  std::vector<FullProblem> problems;  // of whole tiles: the copies of a tail, element by element, do meet banks twice
   for (const int d : {32, 64, 96, 128}) {
     problems.push_back(causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 128, .Nk = 256, .d = d})));
   }
-  for (const Problem& p : grid::counted(problems)) {
+  for (const FullProblem& p : grid::counted(problems)) {
     const Inputs inputs = make_inputs(p, InputKind::normal, 1, Pass::backward);
     for (const Variant& v : grid::variants()) {
       const bool two_kernels = !v.atomic_dQ;
@@ -89,7 +89,7 @@ TEST_CASE("cpu: bank conflicts, shuffles and atomics of each choice of tiles") {
 }
 
 /// Checks both variants on a problem, with their default tiles or with all choices.
-void check_choices_on(const Problem& p, bool all) {
+void check_choices_on(const FullProblem& p, bool all) {
   const Inputs inputs = make_inputs(p, InputKind::normal, 71, Pass::backward);
   const Checker checker(p, inputs, Pass::backward, Sample{});
   for (const Variant& v : grid::variants()) {
@@ -106,7 +106,7 @@ void check_choices_on(const Problem& p, bool all) {
 TEST_CASE("cpu: right around the edges of tiles, whatever the GPU") {
   for (const int sm : {75, 80, 90}) {
     const Simulated gpu({.target_sm = sm});
-    std::vector<Problem> problems{many_tiles()};
+    std::vector<FullProblem> problems{many_tiles()};
     for (const int d : {30, 64, 96, 128}) {
       const Tiles t = choices(grid::variants().front(), grid::problem_of({.d = d})).front().tiles;
       for (const int more : sm == 90 ? std::vector{-1, 0, 1} : std::vector{1}) {
@@ -115,13 +115,13 @@ TEST_CASE("cpu: right around the edges of tiles, whatever the GPU") {
         problems.push_back(causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 2 * t.Br + more, .Nk = t.Bc + more, .d = d})));
       }
     }
-    for (const Problem& p : grid::counted(problems)) check_choices_on(p, /*all=*/sm == 90);
+    for (const FullProblem& p : grid::counted(problems)) check_choices_on(p, /*all=*/sm == 90);
   }
 }
 
 TEST_CASE("cpu: rows beyond the last query add nothing, even where a negative ALiBi slope favours distant keys") {
   // One query beyond a whole tile: e^S overflows in the other rows of the last tile, and infinity times 0 is NaN.
-  const Problem p = with_bias(grid::problem_of({.H = 2, .Hkv = 2, .Nq = 65, .Nk = 300, .d = 32}), BiasKind::alibi);
+  const FullProblem p = with_bias(grid::problem_of({.H = 2, .Hkv = 2, .Nq = 65, .Nk = 300, .d = 32}), BiasKind::alibi);
   Inputs inputs = make_inputs(p, InputKind::normal, 76, Pass::backward);
   for (float& slope : inputs.bias.values) slope = -1.0f;
   const Checker checker(p, inputs, Pass::backward, Sample{});
@@ -133,11 +133,11 @@ TEST_CASE("cpu: rows beyond the last query add nothing, even where a negative AL
 
 TEST_CASE("cpu: dK and dV of both variants are the same to the last bit, and dQ where there is one tile of keys") {
   // Both add the tiles of Q in the same order. To dQ the atomics add one number for each tile of keys (exercise 5): 0 + x has one order.
-  const Problem short_keys = grid::problem_of({.H = 4, .Hkv = 2, .Nq = 100, .Nk = 32, .d = 64});
+  const FullProblem short_keys = grid::problem_of({.H = 4, .Hkv = 2, .Nq = 100, .Nk = 32, .d = 64});
   const Inputs few = make_inputs(short_keys, InputKind::normal, 75, Pass::backward);
   CHECK(identical(grid::run(grid::variant_named("two_kernels"), short_keys, few, Pass::backward),
                   grid::run(grid::variant_named("one_kernel"), short_keys, few, Pass::backward)));
-  for (const Problem& p : grid::counted({many_tiles(), grid::problem_of({.Nq = 150, .Nk = 260, .d = 59})})) {
+  for (const FullProblem& p : grid::counted({many_tiles(), grid::problem_of({.Nq = 150, .Nk = 260, .d = 59})})) {
     const Inputs inputs = make_inputs(p, InputKind::normal, 72, Pass::backward);
     const Results<float> two = grid::run(grid::variant_named("two_kernels"), p, inputs, Pass::backward);
     Results<float> one = grid::run(grid::variant_named("one_kernel"), p, inputs, Pass::backward);
@@ -148,7 +148,7 @@ TEST_CASE("cpu: dK and dV of both variants are the same to the last bit, and dQ 
 }
 
 TEST_CASE("cpu: the order of blocks changes no bit of any gradient but the atomics' dQ, which stays within tolerance") {
-  const Problem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 40, .Nk = 260, .d = 30}));
+  const FullProblem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 40, .Nk = 260, .d = 30}));
   const Inputs inputs = make_inputs(p, InputKind::normal, 73, Pass::backward);
   const Checker checker(p, inputs, Pass::backward, Sample{});
   for (const Variant& v : grid::variants()) {
@@ -171,14 +171,14 @@ float largest(const HostTensor<float>& gradient) {
 }
 
 /// Every row of a tensor becomes its first one.
-void repeat_first_row(HostTensor<float>& tensor, const Problem& p) {
+void repeat_first_row(HostTensor<float>& tensor, const FullProblem& p) {
   for (int j = 0; j < p.Nk; ++j) {
     for (int c = 0; c < p.d; ++c) tensor(0, 0, j, c) = tensor(0, 0, 0, c);
   }
 }
 
 TEST_CASE("chapter: what D does to dS = P o (dP - D) (7.3)") {
-  const Problem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 50, .Nk = 90, .d = 40}));
+  const FullProblem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 50, .Nk = 90, .d = 40}));
   for (const Variant& v : grid::variants()) {
     INFO(std::string(v.name));
     // V_j = v for all j: O_i = v whatever P, so dP_ij = dO_i . v = D_i, and nothing can be gained by attending elsewhere: dS = 0.
@@ -202,7 +202,7 @@ TEST_CASE("chapter: each GPU has tiles for each d") {
     const Simulated gpu({.target_sm = sm});
     const DeviceLimits limits = grid::device().limits();
     for (int d = 1; d <= 128; ++d) {
-      const Problem p = grid::problem_of({.Nq = 1024, .Nk = 1024, .d = d});
+      const FullProblem p = grid::problem_of({.Nq = 1024, .Nk = 1024, .d = d});
       for (const Variant& v : grid::variants()) {
         INFO(std::string(v.name) << ", sm_" << sm << ", d=" << d);
         const std::vector<TileChoice> all = choices(v, p);

@@ -13,24 +13,24 @@ namespace flash::tensor_cores {
 inline std::int64_t up(std::int64_t n, std::int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 /// (8.8)  Rows that are no whole chunks of 16 bytes are copied once into rows that are.
-inline void add_copy(MovedTensors& moved, const char* tensor, std::int64_t rows, const Problem& p) {
+inline void add_copy(MovedTensors& moved, const char* tensor, std::int64_t rows, const FullProblem& p) {
   if (p.d % 8 == 0) return;
   moved[tensor].read += rows * p.d;
   moved[std::string(tensor) + "_padded"].written += rows * up(p.d, 8);
 }
 
 /// Rows as the kernels read them: of the tensor, or of its copy.
-inline void add_read(MovedTensors& moved, const char* tensor, std::int64_t rows, const Problem& p) {
+inline void add_read(MovedTensors& moved, const char* tensor, std::int64_t rows, const FullProblem& p) {
   moved[p.d % 8 == 0 ? tensor : std::string(tensor) + "_padded"].read += rows * up(p.d, 8);
 }
 
 /// The biases that a head looks up, of all pairs in the tiles, seen or not; ALiBi's slope once for each of `threads` and each tile.
-inline std::int64_t biases(const Problem& p, const Visits& v, int threads) {
+inline std::int64_t biases(const FullProblem& p, const Visits& v, int threads) {
   return p.bias == BiasKind::none ? 0 : p.bias == BiasKind::alibi ? threads * v.tiles : v.pairs;
 }
 
 /// (8.9)  Of tiles that a lazy maximum computes twice, which takes scores that grow on the way, the second time is left out.
-inline MovedTensors predicted_forward(const Problem& p, const TileChoice& choice) {
+inline MovedTensors predicted_forward(const FullProblem& p, const TileChoice& choice) {
   const Visits v = visits(p, choice.tiles);
   const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv;
   MovedTensors moved{{"O", {0, heads * p.Nq * p.d}}, {"L", {0, heads * p.Nq}}};
@@ -43,7 +43,7 @@ inline MovedTensors predicted_forward(const Problem& p, const TileChoice& choice
 }
 
 /// __syncthreads() of a forward step in all blocks; neither named barriers nor mbarriers.
-inline std::optional<std::int64_t> forward_barriers(std::string_view step, const Problem& p, const TileChoice& choice,
+inline std::optional<std::int64_t> forward_barriers(std::string_view step, const FullProblem& p, const TileChoice& choice,
                                                     const DeviceLimits& limits) {
   const int Br = choice.tiles.Br;
   const std::int64_t heads = std::int64_t{p.B} * p.H, pairs = heads * visits(p, choice.tiles).tiles;
@@ -60,7 +60,7 @@ inline std::optional<std::int64_t> forward_barriers(std::string_view step, const
 }
 
 /// The same where a warp only loads. In the last steps each warpgroup of 64 rows looks up biases of the tiles that it sees.
-inline MovedTensors predicted_specialized(std::string_view step, const Problem& p, const TileChoice& choice) {
+inline MovedTensors predicted_specialized(std::string_view step, const FullProblem& p, const TileChoice& choice) {
   MovedTensors moved = predicted_forward(p, choice);
   const std::int64_t heads = std::int64_t{p.B} * p.H;
   const bool skips = step == "tall" || step == "scheduled";
@@ -101,7 +101,7 @@ inline Prediction predicted_decode(const Problem& p, const TileChoice& choice) {
 }
 
 /// (8.17)
-inline MovedTensors predicted_backward(std::string_view step, const Problem& p, const TileChoice& choice) {
+inline MovedTensors predicted_backward(std::string_view step, const FullProblem& p, const TileChoice& choice) {
   const auto [Br, Bc] = choice.tiles;
   const bool two_kernels = step == "two_kernels", halved = step == "halves" || step == "staggered";
   const bool ordered = step == "ordered", relay = step == "relay";
@@ -122,7 +122,7 @@ inline MovedTensors predicted_backward(std::string_view step, const Problem& p, 
   add_copy(moved, "dO", heads * Nq, p);  // Q, K and V have theirs from the forward pass
   for (const char* const tensor : {"Q", "dO"}) add_read(moved, tensor, heads * (parts * v.queries + (two_kernels ? Nq : 0)), p);
   for (const char* const tensor : {"K", "V"}) {
-    add_read(moved, tensor, parts * kv_heads * Nk + (two_kernels ? heads * of_dQ.keys : 0), p);
+    add_read(moved, tensor, parts * kv_heads * v.seen + (two_kernels ? heads * of_dQ.keys : 0), p);
   }
   moved["LD"] = {2 * parts * heads * v.tiles * Br, 2 * heads * up(Nq, 128)};  // of whole tiles
   moved["bias"].read = parts * heads * biases(p, v, lookers);
@@ -147,7 +147,7 @@ inline MovedTensors predicted_backward(std::string_view step, const Problem& p, 
   return moved;
 }
 
-inline Prediction predicted(const Variant& v, const Problem& p, Pass pass, const TileChoice& choice,
+inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, const TileChoice& choice,
                             const DeviceLimits& limits) {
   for (const std::string_view step : {"mma", "swizzle", "pipeline", "registers", "lazy_maximum", "tuned", "tma", "wgmma"}) {
     if (v.name == step) return {predicted_forward(p, choice), {}, forward_barriers(step, p, choice, limits), {}};

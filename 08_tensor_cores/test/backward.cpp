@@ -22,12 +22,12 @@ using grid::with_bias;
 using namespace tensor_test;
 
 /// Several tiles along both axes, the first 65 queries see no key, and two query heads share a key/value head.
-Problem many_queries(int d = 64) { return causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 400, .Nk = 335, .d = d})); }
+FullProblem many_queries(int d = 64) { return causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 400, .Nk = 335, .d = d})); }
 
 const char* const names[] = {"two_kernels", "one_kernel", "halves", "staggered"};
 
 /// Blocks that share a tile of keys: at width 256 steps 1 and 2 have no room for all columns of dK and dV, and compute scores twice.
-std::int64_t parts(const Variant& v, const Problem& p) {
+std::int64_t parts(const Variant& v, const FullProblem& p) {
   const std::string name = v.name;
   return (name == "two_kernels" || name == "one_kernel") && p.d > 128 ? 2 : 1;
 }
@@ -35,7 +35,7 @@ std::int64_t parts(const Variant& v, const Problem& p) {
 std::int64_t width_of(int d) { return d <= 128 ? (d + 31) / 32 * 32 : 256; }
 
 TEST_CASE("cpu: HBM bytes of the backward steps are those of the formula (8.17)") {
-  const std::vector<Problem> problems{
+  const std::vector<FullProblem> problems{
       with_bias(causal(grid::problem_of({.Nq = 70, .Nk = 170, .d = 16})), BiasKind::alibi),
       many_queries(),
       grid::problem_of({.Nq = 208, .Nk = 203, .d = 64}),
@@ -46,7 +46,7 @@ TEST_CASE("cpu: HBM bytes of the backward steps are those of the formula (8.17)"
       with_bias(grid::problem_of({.Nq = 150, .Nk = 90, .d = 250}), BiasKind::vector)};
   for (const int sm : {75, 90}) {
     const Simulated gpu({.target_sm = sm});
-    for (const Problem& p : grid::counted(problems)) {
+    for (const FullProblem& p : grid::counted(problems)) {
       for (const char* name : names) {
         const Variant& v = grid::variant_named(name);
         if (choices(v, p, Pass::backward).empty()) continue;  // d = 256 on sm_75
@@ -58,11 +58,11 @@ TEST_CASE("cpu: HBM bytes of the backward steps are those of the formula (8.17)"
 }
 
 TEST_CASE("cpu: no bank conflicts, whatever the tiles, and as many products, atomics and launches as the chapter says") {
-  std::vector<Problem> problems;
+  std::vector<FullProblem> problems;
   for (const int d : {32, 64, 96, 128, 256}) {
     problems.push_back(causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 128, .Nk = 192, .d = d})));
   }
-  for (const Problem& p : grid::counted(problems)) {
+  for (const FullProblem& p : grid::counted(problems)) {
     const Inputs inputs = make_inputs(p, InputKind::normal, 1, Pass::backward);
     for (const char* name : names) {
       const Variant& v = grid::variant_named(name);
@@ -87,7 +87,7 @@ TEST_CASE("cpu: no bank conflicts, whatever the tiles, and as many products, ato
 }
 
 /// Checks all steps on a problem with all choices of tiles, or with the default ones.
-void check_choices_on(const Problem& p, bool all) {
+void check_choices_on(const FullProblem& p, bool all) {
   const Inputs inputs = make_inputs(p, InputKind::normal, 71, Pass::backward);
   const Checker checker(p, inputs, Pass::backward, Sample{});
   for (const char* name : names) {
@@ -103,7 +103,7 @@ TEST_CASE("cpu: the backward steps are right around the edges of tiles, whatever
   for (const int sm : {75, 80, 90}) {
     if (grid::sanitized() && sm != 90) continue;
     const Simulated gpu({.target_sm = sm});
-    std::vector<Problem> problems;
+    std::vector<FullProblem> problems;
     for (const int d : {30, 64, 96, 128}) {
       const Tiles t = choices(grid::variant_named("staggered"), grid::problem_of({.d = d}), Pass::backward).front().tiles;
       problems.push_back(causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 3 * t.Br + 1, .Nk = t.Bc + 1, .d = d})));
@@ -113,19 +113,19 @@ TEST_CASE("cpu: the backward steps are right around the edges of tiles, whatever
       problems.push_back(causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = t.Br + 1, .Nk = 2 * t.Bc + 1, .d = d})));
     }
     if (sm == 90) problems.push_back(many_queries(40));
-    for (const Problem& p : grid::counted(problems)) check_choices_on(p, /*all=*/sm == 90);
+    for (const FullProblem& p : grid::counted(problems)) check_choices_on(p, /*all=*/sm == 90);
   }
 }
 
 TEST_CASE("cpu: d = 256, where the device has room for it") {
-  const Problem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 70, .Nk = 130, .d = 250}));
-  for (const Problem& q : grid::counted({p, with_bias(p, BiasKind::alibi)})) check_choices_on(q, /*all=*/true);
+  const FullProblem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 70, .Nk = 130, .d = 250}));
+  for (const FullProblem& q : grid::counted({p, with_bias(p, BiasKind::alibi)})) check_choices_on(q, /*all=*/true);
   const Simulated turing({.target_sm = 75});
   for (const char* name : names) CHECK(choices(grid::variant_named(name), p, Pass::backward).empty());
 }
 
 TEST_CASE("cpu: masked scores stay masked, whatever the sign of the scale") {
-  const Problem p = causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 140, .Nk = 150, .d = 32}));
+  const FullProblem p = causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 140, .Nk = 150, .d = 32}));
   for (const float scale : {-0.2f, 0.0f, 0.2f}) {
     if (grid::sanitized() && scale >= 0) continue;
     for (const BiasKind kind : {BiasKind::none, BiasKind::matrix})
@@ -135,7 +135,7 @@ TEST_CASE("cpu: masked scores stay masked, whatever the sign of the scale") {
 
 TEST_CASE("cpu: dK and dV of steps 1 and 2 are the same to the last bit") {
   // Both add the tiles of Q in the same order, if they have the same tiles.
-  for (const Problem& p : grid::counted({grid::problem_of({.Nq = 150, .Nk = 260, .d = 96}), many_queries(128)})) {
+  for (const FullProblem& p : grid::counted({grid::problem_of({.Nq = 150, .Nk = 260, .d = 96}), many_queries(128)})) {
     const Inputs inputs = make_inputs(p, InputKind::normal, 72, Pass::backward);
     const Tiles tiles{32, 64};
     Runner two_runner(grid::device(), grid::variant_named("two_kernels"), p, inputs, Pass::backward, tiles);
@@ -151,7 +151,7 @@ TEST_CASE("cpu: dK and dV of steps 1 and 2 are the same to the last bit") {
 
 TEST_CASE("cpu: no order of blocks changes a bit of a gradient, but of dQ summed by atomics, which stays within tolerance") {
   // Many tiles of keys for few queries: the sums of dQ have many orders.
-  const Problem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 40, .Nk = 600, .d = 30}));
+  const FullProblem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 40, .Nk = 600, .d = 30}));
   const Inputs inputs = make_inputs(p, InputKind::normal, 73, Pass::backward);
   const Checker checker(p, inputs, Pass::backward, Sample{});
   for (const char* name : names) {
@@ -176,7 +176,7 @@ float largest(const HostTensor<float>& gradient) {
 
 TEST_CASE("chapter: what the 16 bits of O leave of dS where it should be zero") {
   // V_j = v for all j: O_i = v whatever P, so dP_ij = D_i and dS = 0. Here P sums to 1 but for its rounding, and so O to v: dS is small.
-  const Problem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 50, .Nk = 90, .d = 40}));
+  const FullProblem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 50, .Nk = 90, .d = 40}));
   for (const char* name : names) {
     INFO(std::string(name));
     Inputs inputs = make_inputs(p, InputKind::normal, 74, Pass::backward);
@@ -195,7 +195,7 @@ TEST_CASE("chapter: each GPU has backward tiles for each d") {
     const Simulated gpu({.target_sm = sm});
     const DeviceLimits limits = grid::device().limits();
     for (int d = 1; d <= 256; ++d) {
-      const Problem p = grid::problem_of({.Nq = 1024, .Nk = 1024, .d = d});
+      const FullProblem p = grid::problem_of({.Nq = 1024, .Nk = 1024, .d = d});
       for (const char* name : names) {
         INFO(std::string(name) << ", sm_" << sm << ", d=" << d);
         const std::vector<TileChoice> all = choices(grid::variant_named(name), p, Pass::backward);
@@ -212,7 +212,7 @@ TEST_CASE("chapter: each GPU has backward tiles for each d") {
 TEST_CASE("chapter: problems that need a larger backward grid than CUDA has are refused") {
   for (const Variant& v : grid::variants()) {
     if (v.backward == nullptr) continue;
-    Problem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 64, .Nk = 1 << 30, .d = 64});
+    FullProblem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 64, .Nk = 1 << 30, .d = 64});
     p.H = p.Hkv = 15;
     CHECK(refusal(v, p) == "");
     p.H = p.Hkv = 16;  // 2^27 blocks of 8 rows each
@@ -224,7 +224,7 @@ TEST_CASE("chapter: a head's sum of dQ that an int cannot count is refused") {
   for (const Variant& v : grid::variants()) {
     if (v.backward == nullptr) continue;
     for (const auto& [d, most] : {std::pair{33, 33'554'304}, {64, 33'554'304}, {128, 16'777'088}}) {
-      Problem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = most, .Nk = 64, .d = d});
+      FullProblem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = most, .Nk = 64, .d = d});
       CHECK(refusal(v, p) == "");
       p.Nq = most + 1;
       const std::string allowed = "1 to " + std::to_string(most) + ", as offsets";

@@ -25,7 +25,7 @@ using namespace tensor_test;
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
 TEST_CASE("cpu: right when the first tiles visited see nothing") {
-  Problem p = with_bias(grid::problem_of({.Nq = 70, .Nk = 300, .d = 16}), BiasKind::matrix);
+  FullProblem p = with_bias(grid::problem_of({.Nq = 70, .Nk = 300, .d = 16}), BiasKind::matrix);
   p.scale = 1.0f;
   Inputs inputs = make_inputs(p, InputKind::normal, 84, Pass::forward);
   for (int i = 0; i < p.Nq; ++i) {
@@ -46,7 +46,7 @@ TEST_CASE("cpu: right when the first tiles visited see nothing") {
 
 TEST_CASE("cpu: a tile of Q that sees no key at all") {
   // The one barrier is that before O takes Q's place, and only ThreadSanitizer misses it: hence one small problem.
-  const Problem p = causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 145, .Nk = 16, .d = 30}));
+  const FullProblem p = causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 145, .Nk = 16, .d = 30}));
   const Inputs inputs = make_inputs(p, InputKind::normal, 89, Pass::forward);
   const Checker checker(p, inputs, Pass::forward, Sample{});
   for (const Variant& v : forward_steps()) {
@@ -59,7 +59,7 @@ TEST_CASE("cpu: a tile of Q that sees no key at all") {
 
 TEST_CASE("cpu: right when a block computes one tile of Q after the other") {
   // More tiles of Q than SMs; some see no key. Blocks go round their rings several times, and wait until O has left Q's place.
-  const Problem p = causal(grid::problem_of({.H = 70, .Hkv = 35, .Nq = 150, .Nk = 70, .d = 12}));
+  const FullProblem p = causal(grid::problem_of({.H = 70, .Hkv = 35, .Nq = 150, .Nk = 70, .d = 12}));
   const Inputs inputs = make_inputs(p, InputKind::normal, 90, Pass::forward);
   const Checker checker(p, inputs, Pass::forward, Sample{});
   for (const Variant& v : forward_steps()) {
@@ -72,11 +72,11 @@ TEST_CASE("cpu: right when a block computes one tile of Q after the other") {
 TEST_CASE("cpu: right with a scale that is zero, negative, tiny or large") {
   for (const float scale : {0.0f, -0.0f, -0.3f, -4.0f, 1e-30f, 1e-42f, 8.0f}) {
     if (grid::sanitized() && scale != -0.3f) continue;
-    const std::vector<Problem> problems{
+    const std::vector<FullProblem> problems{
         scaled(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 70, .Nk = 203, .d = 32}), scale),
         scaled(causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 130, .Nk = 100, .d = 59})), scale),
         scaled(with_bias(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 33, .Nk = 203, .d = 32}), BiasKind::matrix), scale)};
-    for (const Problem& p : grid::counted(problems)) {
+    for (const FullProblem& p : grid::counted(problems)) {
       const Inputs inputs = make_inputs(p, InputKind::normal, 85, Pass::forward);
       const Checker checker(p, inputs, Pass::forward, Sample{});
       for (const Variant& v : forward_steps())
@@ -88,14 +88,14 @@ TEST_CASE("cpu: right with a scale that is zero, negative, tiny or large") {
 // ---- Numbers ----------------------------------------------------------------------------------------------------------------------------
 
 TEST_CASE("cpu: L within 1e-3, O rounded as its type rounds") {
-  for (const Problem& p : grid::counted({with_bias(grid::problem_of({.Nq = 70, .Nk = 200, .d = 32}), BiasKind::alibi),
-                                         grid::problem_of({.Nq = 70, .Nk = 512, .d = 64}),
-                                         causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 257, .Nk = 257, .d = 128})),
-                                         grid::problem_of({.H = 1, .Hkv = 1, .Nq = 40, .Nk = 257, .d = 256}),
-                                         with_bias(grid::problem_of({.Nq = 70, .Nk = 200, .d = 32}), BiasKind::matrix)})) {
+  for (const FullProblem& p : grid::counted({with_bias(grid::problem_of({.Nq = 70, .Nk = 200, .d = 32}), BiasKind::alibi),
+                                             grid::problem_of({.Nq = 70, .Nk = 512, .d = 64}),
+                                             causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 257, .Nk = 257, .d = 128})),
+                                             grid::problem_of({.H = 1, .Hkv = 1, .Nq = 40, .Nk = 257, .d = 256}),
+                                             with_bias(grid::problem_of({.Nq = 70, .Nk = 200, .d = 32}), BiasKind::matrix)})) {
     for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
       if (grid::sanitized() && dtype == Dtype::bf16) continue;
-      Problem typed = p;
+      FullProblem typed = p;
       typed.dtype = dtype;
       const Inputs inputs = make_inputs(typed, InputKind::normal, 86, Pass::forward);
       const Checker checker(typed, inputs, Pass::forward, Sample{});
@@ -115,7 +115,7 @@ TEST_CASE("cpu: L within 1e-3, O rounded as its type rounds") {
 
 TEST_CASE("cpu: keys with the same score weigh the same, however large it is") {
   // Scores of 2^23 - 1, in units of 1/8. c m = 1.5e6 has no 20th bit behind the point: 2^(c S - c m) of equal S and m may be 0.96.
-  const Problem p = scaled(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 64, .Nk = 512, .d = 16}), 0.125f);
+  const FullProblem p = scaled(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 64, .Nk = 512, .d = 16}), 0.125f);
   Inputs inputs = make_inputs(p, InputKind::normal, 91, Pass::forward);
   for (int c = 0; c < p.d; ++c) {
     for (int i = 0; i < p.Nq; ++i) inputs.Q(0, 0, i, c) = c == 0 ? 2896.0f : c == 1 ? 1791.0f : 0.0f;
@@ -130,7 +130,7 @@ TEST_CASE("cpu: keys with the same score weigh the same, however large it is") {
 }
 
 TEST_CASE("cpu: steps 2 and 3 give the bits of step 1, and no order of threads changes a bit of any step") {
-  for (const Problem& p :
+  for (const FullProblem& p :
        grid::counted({many_tiles(), with_bias(grid::problem_of({.Nq = 70, .Nk = 203, .d = 96}), BiasKind::matrix)})) {
     const Inputs inputs = make_inputs(p, InputKind::normal, 87, Pass::forward);
     const Results<float> of_mma = grid::run(grid::variant_named("mma"), p, inputs, Pass::forward);
@@ -156,7 +156,7 @@ TEST_CASE("cpu: right around the edges of tiles, with each choice of tiles, what
   for (const int sm : {75, 80, 90}) {
     if (grid::sanitized() && sm != 90) continue;
     const Simulated gpu({.target_sm = sm});
-    std::vector<Problem> problems{many_tiles()};
+    std::vector<FullProblem> problems{many_tiles()};
     for (const int d : {30, 64, 96, 128, 129, 161, 256}) {
       const Tiles t = choices(grid::variant_named("tuned"), grid::problem_of({.d = d}), Pass::forward).front().tiles;
       for (const int more : {-1, 1}) {
@@ -166,7 +166,7 @@ TEST_CASE("cpu: right around the edges of tiles, with each choice of tiles, what
           problems.push_back(causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 2 * t.Br + more, .Nk = t.Bc + more, .d = d})));
       }
     }
-    for (const Problem& p : grid::counted(problems)) {
+    for (const FullProblem& p : grid::counted(problems)) {
       const Inputs inputs = make_inputs(p, InputKind::normal, 88, Pass::forward);
       const Checker checker(p, inputs, Pass::forward, Sample{});
       for (const Variant& v : forward_steps()) {
@@ -212,7 +212,7 @@ TEST_CASE("chapter: the default tiles are those that were fastest on an H200") {
       {"tuned", 8, 4096, 128, true, {64, 32}},
   };
   for (const auto& m : measured) {
-    Problem p = grid::problem_of({.H = m.heads, .Hkv = m.heads, .Nq = m.N, .Nk = m.N, .d = m.d});
+    FullProblem p = grid::problem_of({.H = m.heads, .Hkv = m.heads, .Nq = m.N, .Nk = m.N, .d = m.d});
     p.causal = m.causal;
     INFO(std::string(m.variant) << ", H=" << m.heads << " N=" << m.N << " d=" << m.d << std::string(m.causal ? " causal" : ""));
     const Tiles chosen = choices(grid::variant_named(m.variant), p, Pass::forward).front().tiles;
@@ -221,7 +221,7 @@ TEST_CASE("chapter: the default tiles are those that were fastest on an H200") {
 }
 
 TEST_CASE("chapter: bf16 is refused where it does not exist, and d beyond 256 everywhere") {
-  Problem p = grid::problem_of({.d = 64});
+  FullProblem p = grid::problem_of({.d = 64});
   for (const Variant& v : grid::variants()) {
     for (const int sm : {75, 80, 90}) {
       if (is_for_hopper(v) && sm < 90) continue;
@@ -246,7 +246,7 @@ TEST_CASE("chapter: bf16 is refused where it does not exist, and d beyond 256 ev
 TEST_CASE("chapter: the fastest step is one that the device can run") {
   const DeviceLimits hopper{.sm = 90}, ampere{.sm = 80};
   const auto name = [&](int d, Pass pass, const DeviceLimits& limits) {
-    Problem p = grid::problem_of({.d = d});
+    FullProblem p = grid::problem_of({.d = d});
     p.dtype = Dtype::fp16;
     const Variant* const fastest = fastest_variant(Backend::cpu, p, pass, limits);
     return std::string(fastest == nullptr ? "" : fastest->name);
@@ -260,7 +260,7 @@ TEST_CASE("chapter: the fastest step is one that the device can run") {
 }
 
 TEST_CASE("chapter: the TMA is refused before Hopper, wgmma before and after it") {
-  const Problem p = grid::problem_of({.d = 64});
+  const FullProblem p = grid::problem_of({.d = 64});
   for (const Variant& v : grid::variants()) {
     if (!is_for_hopper(v)) continue;
     for (const int sm : {75, 80, 89, 90, 100, 120}) {
@@ -276,7 +276,7 @@ TEST_CASE("chapter: the TMA is refused before Hopper, wgmma before and after it"
 TEST_CASE("chapter: problems that need a larger grid than CUDA has are refused") {
   for (const Variant& v : forward_steps()) {
     if (splits_keys(v)) continue;  // test/decode.cpp
-    Problem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 1 << 30, .Nk = 64, .d = 64});
+    FullProblem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 1 << 30, .Nk = 64, .d = 64});
     CHECK(refusal(v, p) == "");
     p.H = p.Hkv = 1 << 7;  // 2^25 tiles of 32 queries each
     CHECK(refusal(v, p) != "");

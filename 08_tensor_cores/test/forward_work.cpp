@@ -22,7 +22,7 @@ using namespace tensor_test;
 // ---- Counts -----------------------------------------------------------------------------------------------------------------------------
 
 TEST_CASE("cpu: HBM bytes are those of the formula (8.9)") {
-  const std::vector<Problem> problems{
+  const std::vector<FullProblem> problems{
       many_tiles(),
       grid::problem_of({.Nq = 113, .Nk = 203, .d = 64}),
       causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 300, .Nk = 100, .d = 128})),  // two tiles of Q see nothing
@@ -34,19 +34,19 @@ TEST_CASE("cpu: HBM bytes are those of the formula (8.9)") {
       with_bias(causal(grid::problem_of({.H = 4, .Hkv = 2, .Nq = 70, .Nk = 300, .d = 16})), BiasKind::alibi)};  // nothing twice
   for (const int sm : {75, 90}) {
     const Simulated gpu({.target_sm = sm});
-    for (const Problem& p : grid::counted(problems)) {
+    for (const FullProblem& p : grid::counted(problems)) {
       for (const Variant& v : forward_steps()) grid::check_prediction(v, p, Pass::forward);
     }
   }
 }
 
 TEST_CASE("cpu: products are those of the visited tiles, and of those that lazy steps compute twice") {
-  const std::vector<Problem> problems{
+  const std::vector<FullProblem> problems{
       many_tiles(), grid::problem_of({.H = 1, .Hkv = 1, .Nq = 150, .Nk = 203, .d = 64}),
       causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 90, .Nk = 300, .d = 111})),
       grid::problem_of({.H = 1, .Hkv = 1, .Nq = 70, .Nk = 90, .d = 129}),
       with_bias(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 70, .Nk = 300, .d = 32}), BiasKind::alibi)};
-  for (const Problem& p : grid::counted(problems)) {
+  for (const FullProblem& p : grid::counted(problems)) {
     for (const InputKind kind : {InputKind::normal, InputKind::large}) {
       const Inputs inputs = make_inputs(p, kind, 81, Pass::forward);
       const Scores scores(p, inputs);
@@ -73,20 +73,20 @@ TEST_CASE("cpu: products are those of the visited tiles, and of those that lazy 
 
 // ---- Bank conflicts and barriers --------------------------------------------------------------------------------------------------------
 
-std::uint64_t conflicts(const Variant& v, const Problem& p, Tiles tiles) {
+std::uint64_t conflicts(const Variant& v, const FullProblem& p, Tiles tiles) {
   return Runner(grid::device(), v, p, make_inputs(p, InputKind::normal, 1, Pass::forward), Pass::forward, tiles)
       .count()
       .bank_conflicts;
 }
 
 TEST_CASE("cpu: no access to a swizzled tile meets a bank twice") {
-  std::vector<Problem> problems;
+  std::vector<FullProblem> problems;
   for (const int d : {32, 64, 96, 128, 256}) {
     problems.push_back(causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 128, .Nk = 128, .d = d})));
     // Missing rows and columns. (O of d = 88 leaves in 11 of 12 places a row, and there meets some banks twice.)
     if (d != 96) problems.push_back(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 35, .Nk = 77, .d = d - 8}));
   }
-  for (const Problem& p : grid::counted(problems)) {
+  for (const FullProblem& p : grid::counted(problems)) {
     for (const Variant& v : forward_steps()) {
       if (v.name == std::string("mma") || (is_for_hopper(v) && p.d > 64 && p.d < 128))
         continue;  // O of two panels, not both whole
@@ -107,16 +107,16 @@ Variant padded_by() {
 
 TEST_CASE("chapter: what the padding of step 1 is for") {
   if (grid::device().info().kind != Backend::cpu) return;  // only the simulator counts
-  const Problem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 128, .Nk = 128, .d = 64});
+  const FullProblem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 128, .Nk = 128, .d = 64});
   CHECK(conflicts(padded_by<8>(), p, {128, 64}) == 0);
   CHECK(conflicts(padded_by<0>(), p, {128, 64}) > 0);
   CHECK(conflicts(padded_by<16>(), p, {128, 64}) > 0);
-  const Problem long_one = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 1024, .Nk = 1024, .d = 64});
+  const FullProblem long_one = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 1024, .Nk = 1024, .d = 64});
   if (!grid::sanitized()) CHECK(conflicts(padded_by<0>(), long_one, {128, 64}) == 777216);
 }
 
 TEST_CASE("cpu: bytes and barriers of every tile size, as predicted") {
-  for (const Problem& p : grid::counted({many_tiles(), grid::problem_of({.Nq = 100, .Nk = 203, .d = 128})})) {
+  for (const FullProblem& p : grid::counted({many_tiles(), grid::problem_of({.Nq = 100, .Nk = 203, .d = 128})})) {
     for (const Variant& v : forward_steps()) {
       for (const TileChoice& choice : choices(v, p, Pass::forward)) grid::check_prediction(v, p, Pass::forward, choice.tiles);
     }
@@ -126,7 +126,7 @@ TEST_CASE("cpu: bytes and barriers of every tile size, as predicted") {
 // ---- The maximum ------------------------------------------------------------------------------------------------------------------------
 
 /// Normal inputs, but Q = 1 in column 0 and K such that key j scores about level(j), before the bias. The other columns are a tenth.
-Inputs with_levels(const Problem& p, const std::function<float(int)>& level) {
+Inputs with_levels(const FullProblem& p, const std::function<float(int)>& level) {
   Inputs inputs = make_inputs(p, InputKind::normal, 83, Pass::forward);
   for (int h = 0; h < p.Hkv; ++h) {
     for (int j = 0; j < p.Nk; ++j) inputs.K(0, h, j, 0) = round_to(p.dtype, level(j) / p.scale);
@@ -162,7 +162,7 @@ const std::vector<Levels> all_levels{
 TEST_CASE("cpu: right whichever way the scores go, and computed twice where (8.7) says") {
   for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
     for (const bool is_causal : {false, true}) {
-      Problem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 100, .Nk = 300, .d = is_causal ? 40 : 16});
+      FullProblem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 100, .Nk = 300, .d = is_causal ? 40 : 16});
       p.causal = is_causal;
       p.dtype = dtype;
       if (grid::sanitized() && (is_causal || dtype == Dtype::bf16)) continue;

@@ -18,7 +18,7 @@ namespace flash::tensor_test {
 inline constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
 
 /// d, padded to a width that is compiled.
-inline int width_of(const Variant& v, const Problem& p) {
+inline int width_of(const Variant& v, const FullProblem& p) {
   if (p.d > 128) return 256;
   if (splits_keys(v)) return p.d <= 64 ? 64 : 128;
   if (!is_for_hopper(v)) return (p.d + 31) / 32 * 32;
@@ -34,7 +34,7 @@ struct Work {
 /// Scaled and biased scores, masked. Rows beyond the last query have Q = 0, and no bias but ALiBi.
 class Scores {
  public:
-  Scores(const Problem& p, const Inputs& inputs) : p_(p), inputs_(inputs) {
+  Scores(const FullProblem& p, const Inputs& inputs) : p_(p), inputs_(inputs) {
     for (int b = 0; b < p.B; ++b) {
       for (int h = 0; h < p.H; ++h) {
         for (int i = 0; i < p.Nq; ++i) {
@@ -49,7 +49,7 @@ class Scores {
   }
 
   double operator()(int b, int h, int i, int j) const {
-    if (j >= p_.visible_keys(i)) return minus_infinity;
+    if (j >= p_.end_key(i)) return minus_infinity;
     double score = i < p_.Nq ? dots_[static_cast<std::size_t>(((b * p_.H + h) * p_.Nq + i) * p_.Nk + j)] * double{p_.scale} : 0;
     if (p_.bias == BiasKind::alibi) {
       score -= double{inputs_.bias(b, h, 0, 0)} * std::abs(i + p_.Nk - p_.Nq - j);
@@ -60,7 +60,7 @@ class Scores {
   }
 
  private:
-  const Problem& p_;
+  const FullProblem& p_;
   const Inputs& inputs_;
   std::vector<double> dots_;  // [B, H, Nq, Nk]
 };
@@ -119,11 +119,12 @@ class Maximum {
 
 /// Adds the work of a tile of Q of one head, which begins at row0. score(i, j): of that head.
 template <class Score>
-void add_work_of_tile(Work& work, const Variant& v, const Problem& p, const Score& score, int row0, const TileChoice& choice) {
+void add_work_of_tile(Work& work, const Variant& v, const FullProblem& p, const Score& score, int row0,
+                      const TileChoice& choice) {
   const int Br = choice.tiles.Br, Bc = choice.tiles.Bc;
   const int warps = is_specialized(v) ? Br / 16 : choice.threads / 32, rows = Br / warps;
   const auto tiles_seen = [&](int first, int end) {
-    return first >= p.Nq ? 0 : (p.visible_keys(std::min(end, p.Nq) - 1) + Bc - 1) / Bc;
+    return first >= p.Nq ? 0 : (p.end_key(std::min(end, p.Nq) - 1) + Bc - 1) / Bc;
   };
   const int Tc = tiles_seen(row0, row0 + Br);
   const bool scales_first = p.bias != BiasKind::none || p.scale <= 0;
@@ -139,7 +140,7 @@ void add_work_of_tile(Work& work, const Variant& v, const Problem& p, const Scor
           for (int c = 0; c < Bc; ++c) S[static_cast<std::size_t>(r)].push_back(score(first + r, j * Bc + c));
         }
         Maximum& maximum = maxima[static_cast<std::size_t>(warp)];
-        twice = is_lazy(v) ? maximum.visit(S) : maximum.visit_in_warp(S, j, scales_first ? 0 : p.visible_keys(first) / Bc);
+        twice = is_lazy(v) ? maximum.visit(S) : maximum.visit_in_warp(S, j, scales_first ? 0 : p.end_key(first) / Bc);
       }
       work.repeated += twice;
       work.products += std::int64_t{twice ? 3 : 2} * rows * Bc * width_of(v, p);
@@ -147,7 +148,7 @@ void add_work_of_tile(Work& work, const Variant& v, const Problem& p, const Scor
   }
 }
 
-inline Work work_of(const Variant& v, const Problem& p, const Scores& scores, const TileChoice& choice) {
+inline Work work_of(const Variant& v, const FullProblem& p, const Scores& scores, const TileChoice& choice) {
   Work work;
   if (splits_keys(v)) {  // tiles of 16 packed rows and 16 keys per warp
     const int keys = choice.threads / 2;

@@ -36,10 +36,10 @@ std::int64_t width_of(const std::string& step, int d) {
 }
 
 /// Several tiles along both axes, the first 65 queries see no key, and two query heads share a key/value head.
-Problem many_queries(int d = 64) { return causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 300, .Nk = 235, .d = d})); }
+FullProblem many_queries(int d = 64) { return causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 300, .Nk = 235, .d = d})); }
 
 /// Checks all steps that take the problem, with all choices of tiles or the default ones.
-void check_on(const Problem& p, const Inputs& inputs, bool all_tiles = true) {
+void check_on(const FullProblem& p, const Inputs& inputs, bool all_tiles = true) {
   const Checker checker(p, inputs, Pass::backward, Sample{});
   for (const std::string& name : names) {
     const Variant& v = grid::variant_named(name);
@@ -50,12 +50,12 @@ void check_on(const Problem& p, const Inputs& inputs, bool all_tiles = true) {
     }
   }
 }
-void check_on(const Problem& p, bool all_tiles = true) {
+void check_on(const FullProblem& p, bool all_tiles = true) {
   check_on(p, make_inputs(p, InputKind::normal, 71, Pass::backward), all_tiles);
 }
 
 TEST_CASE("cpu: HBM bytes of the backward steps for Hopper are those of the formula (8.17)") {
-  const std::vector<Problem> problems{
+  const std::vector<FullProblem> problems{
       many_queries(),
       causal(grid::problem_of({.B = 2, .H = 2, .Hkv = 1, .Nq = 100, .Nk = 72, .d = 96})),
       grid::problem_of({.H = 1, .Hkv = 1, .Nq = 64, .Nk = 130, .d = 128}),
@@ -64,7 +64,7 @@ TEST_CASE("cpu: HBM bytes of the backward steps for Hopper are those of the form
       causal(grid::problem_of({.B = 2, .H = 2, .Hkv = 1, .Nq = 130, .Nk = 72, .d = 192})),
       with_bias(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 113, .Nk = 133, .d = 131}), BiasKind::alibi),
       with_bias(causal(grid::problem_of({.Nq = 70, .Nk = 170, .d = 256})), BiasKind::matrix)};
-  for (const Problem& p : grid::counted(problems)) {
+  for (const FullProblem& p : grid::counted(problems)) {
     for (const std::string& name : names) {
       const Variant& v = grid::variant_named(name);
       if (refusal(v, p).empty()) grid::check_prediction(v, p, Pass::backward);
@@ -73,10 +73,10 @@ TEST_CASE("cpu: HBM bytes of the backward steps for Hopper are those of the form
 }
 
 TEST_CASE("cpu: products, atomics, launches and bank conflicts of the backward steps for Hopper") {
-  std::vector<Problem> problems;
+  std::vector<FullProblem> problems;
   for (const int d : {32, 64, 96, 128, 160, 192, 256})
     problems.push_back(causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 128, .Nk = 192, .d = d})));
-  for (const Problem& p : grid::counted(problems)) {
+  for (const FullProblem& p : grid::counted(problems)) {
     const Inputs inputs = make_inputs(p, InputKind::normal, 1, Pass::backward);
     for (const std::string& step : names) {
       const Variant& v = grid::variant_named(step);
@@ -100,7 +100,7 @@ TEST_CASE("cpu: products, atomics, launches and bank conflicts of the backward s
 }
 
 TEST_CASE("cpu: the backward steps for Hopper are right around the edges of tiles") {
-  std::vector<Problem> problems{many_queries(40)};
+  std::vector<FullProblem> problems{many_queries(40)};
   for (const auto& [d, more] : {std::pair{64, -1}, {64, 0}, {64, 1}, {96, -1}, {128, -1}, {128, 1}}) {
     problems.push_back(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 64 + more, .Nk = 128 + more, .d = d}));
     problems.push_back(causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 128 + more, .Nk = 64 + more, .d = d})));
@@ -110,7 +110,7 @@ TEST_CASE("cpu: the backward steps for Hopper are right around the edges of tile
     problems.push_back(causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 130, .Nk = 129, .d = d})));
     problems.back().dtype = d == 192 ? Dtype::bf16 : Dtype::fp16;
   }
-  for (const Problem& p : grid::counted(problems)) check_on(p);
+  for (const FullProblem& p : grid::counted(problems)) check_on(p);
 }
 
 TEST_CASE("cpu: one query, and a single key") {
@@ -122,7 +122,7 @@ TEST_CASE("cpu: one query, and a single key") {
 }
 
 /// Scores of about `level`, whatever the pair: missing keys, whose score would be 0, are then far above or below all others.
-Inputs with_level(const Problem& p, float level) {
+Inputs with_level(const FullProblem& p, float level) {
   Inputs inputs = make_inputs(p, InputKind::normal, 75, Pass::backward);
   const float root = std::sqrt(std::abs(level) / p.scale);
   for (int h = 0; h < p.H; ++h) {
@@ -139,7 +139,7 @@ TEST_CASE("cpu: half a tile of keys is missing, and every L far below -88 or far
   for (const bool masked : {false, true}) {
     for (const float level : {-300.0f, 300.0f}) {
       if (!masked && level > 0.0f) continue;
-      Problem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 192, .Nk = 192, .d = masked ? 64 : 128});
+      FullProblem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 192, .Nk = 192, .d = masked ? 64 : 128});
       p.causal = masked;
       check_on(p, with_level(p, level));
     }
@@ -148,7 +148,7 @@ TEST_CASE("cpu: half a tile of keys is missing, and every L far below -88 or far
 
 TEST_CASE("cpu: a tile of keys that no query sees, and queries that see no key, by a bias of -inf") {
   const int d = 40;
-  const Problem p = with_bias(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 130, .Nk = 140, .d = d}), BiasKind::matrix);
+  const FullProblem p = with_bias(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 130, .Nk = 140, .d = d}), BiasKind::matrix);
   Inputs inputs = make_inputs(p, InputKind::normal, 76, Pass::backward);
   for (int h = 0; h < p.H; ++h) {
     for (int i = 0; i < p.Nq; ++i) {
@@ -166,12 +166,12 @@ TEST_CASE("cpu: a tile of keys that no query sees, and queries that see no key, 
 }
 
 TEST_CASE("cpu: the backward steps for Hopper with a scale of any sign, and scores beyond 2^24") {
-  const Problem p = causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 70, .Nk = 130, .d = 32}));
+  const FullProblem p = causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 70, .Nk = 130, .d = 32}));
   for (const float scale : {-0.2f, 0.0f, 0.2f, 1e-30f}) {
     for (const BiasKind kind : {BiasKind::none, BiasKind::matrix})
       check_on(with_bias(scaled(p, scale), kind), /*all_tiles=*/false);
   }
-  Problem large = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 70, .Nk = 130, .d = 64});
+  FullProblem large = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 70, .Nk = 130, .d = 64});
   for (const BiasKind kind : {BiasKind::none, BiasKind::alibi}) {
     large.bias = kind;
     check_on(large, make_inputs(large, InputKind::large, 77, Pass::backward), /*all_tiles=*/false);
@@ -179,9 +179,9 @@ TEST_CASE("cpu: the backward steps for Hopper with a scale of any sign, and scor
 }
 
 TEST_CASE("cpu: the order of threads and blocks changes no bit but of a dQ that is summed in any order") {
-  const std::vector<Problem> problems{causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 130, .Nk = 140, .d = 128})),
-                                      grid::problem_of({.H = 2, .Hkv = 1, .Nq = 100, .Nk = 130, .d = 64})};
-  for (const Problem& p : grid::counted(problems)) {
+  const std::vector<FullProblem> problems{causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 130, .Nk = 140, .d = 128})),
+                                          grid::problem_of({.H = 2, .Hkv = 1, .Nq = 100, .Nk = 130, .d = 64})};
+  for (const FullProblem& p : grid::counted(problems)) {
     const Inputs inputs = make_inputs(p, InputKind::normal, 72, Pass::backward);
     const Checker checker(p, inputs, Pass::backward, Sample{});
     const auto run = [&](const Variant& v) { return grid::run(v, p, inputs, Pass::backward); };
@@ -199,7 +199,7 @@ TEST_CASE("cpu: the order of threads and blocks changes no bit but of a dQ that 
 }
 
 TEST_CASE("cpu: blocks take turns at dQ, however many run at a time") {
-  const Problem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 500, .Nk = 300, .d = 12});
+  const FullProblem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 500, .Nk = 300, .d = 12});
   const Inputs inputs = make_inputs(p, InputKind::normal, 79, Pass::backward);
   const Checker checker(p, inputs, Pass::backward, Sample{});
   const Variant& v = grid::variant_named("ordered");
@@ -221,7 +221,7 @@ TEST_CASE(
     const Variant& v = grid::variant_named(name);
     for (int d = 1; d <= 256; ++d) {
       INFO(name << ", d=" << d);
-      const Problem p = grid::problem_of({.Nq = 1024, .Nk = 1024, .d = d});
+      const FullProblem p = grid::problem_of({.Nq = 1024, .Nk = 1024, .d = d});
       const bool takes = d <= 128 || name == "relay";
       CHECK(refusal(v, p).empty() == takes);
       if (!takes) CHECK(refusal(v, p).find("--variant relay") != std::string::npos);

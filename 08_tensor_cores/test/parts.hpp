@@ -46,23 +46,23 @@ inline bool splits_keys(const Variant& v) { return is_one_of(v, {"decode"}); }
 inline bool is_specialized(const Variant& v) { return is_for_hopper(v) && !is_one_of(v, {"tma", "wgmma"}); }
 
 /// The tile sizes that a step has for a problem on the simulated GPU.
-inline std::vector<TileChoice> choices(const Variant& v, const Problem& p, Pass pass) {
+inline std::vector<TileChoice> choices(const Variant& v, const FullProblem& p, Pass pass) {
   return v.tiles(p, pass, grid::device().limits());
 }
 
 /// "tuned, tiles 128 x 64 on B=1 ...", for messages.
-inline std::string what(const Variant& v, const Tiles& t, const Problem& p) {
+inline std::string what(const Variant& v, const Tiles& t, const FullProblem& p) {
   return std::string(v.name) + ", tiles " + std::to_string(t.Br) + " x " + std::to_string(t.Bc) + " on " + describe(p);
 }
 
 /// Reports what is wrong with the results of a run with those tiles.
-inline void check(const Checker& checker, const Variant& v, const Tiles& tiles, const Problem& p, const Runner& runner) {
+inline void check(const Checker& checker, const Variant& v, const Tiles& tiles, const FullProblem& p, const Runner& runner) {
   const std::string failed = grid::failures(checker.check(runner.results()));
   CHECK_MESSAGE(failed.empty(), what(v, tiles, p) << "\n" << failed);
 }
 
 /// Runs a pass with those tiles and reports what is wrong.
-inline void check(const Checker& checker, const Variant& v, const Tiles& tiles, const Problem& p, const Inputs& inputs,
+inline void check(const Checker& checker, const Variant& v, const Tiles& tiles, const FullProblem& p, const Inputs& inputs,
                   Pass pass) {
   Runner runner(grid::device(), v, p, inputs, pass, tiles);
   runner.run();
@@ -70,6 +70,6 @@ inline void check(const Checker& checker, const Variant& v, const Tiles& tiles, 
 }
 
 /// Several tiles along both axes, the first 39 queries see no key, and two query heads share a key/value head.
-inline Problem many_tiles() { return grid::causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 174, .Nk = 135, .d = 40})); }
+inline FullProblem many_tiles() { return grid::causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 174, .Nk = 135, .d = 40})); }
 
 }  // namespace flash::tensor_test

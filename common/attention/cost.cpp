@@ -6,8 +6,13 @@
 
 namespace flash {
 
-std::int64_t visible_pairs(const Problem& p) {
+std::int64_t visible_pairs(const FullProblem& p) {
   const std::int64_t Nq = p.Nq, Nk = p.Nk;
+  if (!p.window.is_open()) {
+    std::int64_t pairs = 0;
+    for (int i = 0; i < p.Nq; ++i) pairs += std::max(0, p.end_key(i) - p.first_key(i));
+    return pairs;
+  }
   if (!p.causal) return Nq * Nk;
   // The mask is aligned at the bottom right: the last query sees all Nk keys, each one before it one key less, until none is
   // left. So min(Nq, Nk) queries see a key at all:  sum over r = 0 .. rows-1 of (Nk - r).
@@ -15,17 +20,23 @@ std::int64_t visible_pairs(const Problem& p) {
   return rows * Nk - rows * (rows - 1) / 2;
 }
 
-Visits visits(const Problem& p, const Tiles& t) {
+Visits visits(const FullProblem& p, const Tiles& t) {
   Visits sum;
   for (int i = 0; i < p.Nq; i += t.Br) {
     const int rows = std::min(t.Br, p.Nq - i);
-    const std::int64_t tiles = (p.visible_keys(i + rows - 1) + t.Bc - 1) / t.Bc;  // the last row sees most
-    const std::int64_t keys = std::min<std::int64_t>(tiles * t.Bc, p.Nk);
+    const std::int64_t first = p.first_key(i, t.Bc),
+                       end = p.end_key(i + rows - 1);  // the first row's first key, the last row's last
+    const std::int64_t tiles = std::max<std::int64_t>(0, end - first + t.Bc - 1) / t.Bc;
+    const std::int64_t keys = std::min<std::int64_t>(tiles * t.Bc, p.Nk - first);
     sum.tiles += tiles;
     sum.pairs += rows * keys;
     sum.queries += rows * tiles;
     sum.keys += keys;
     sum.seeing += tiles > 0 ? rows : 0;
+  }
+  for (int j = 0; j < p.Nk; j += t.Bc) {
+    const int rows = std::min(t.Bc, p.Nk - j);
+    sum.seen += p.first_query(j) < p.end_query(j + rows - 1) ? rows : 0;
   }
   return sum;
 }
@@ -48,7 +59,7 @@ SplitVisits split_visits(const Problem& p, const Tiles& t, int step) {
   return sum;
 }
 
-double flops(const Problem& p, Pass pass) {
+double flops(const FullProblem& p, Pass pass) {
   // One product over all visible pairs: a multiplication and an addition for each of the d components.
   const double product = 2.0 * p.B * p.H * static_cast<double>(visible_pairs(p)) * p.d;
   const double products = pass == Pass::forward ? 2   // S = Q K^T, O = P V
@@ -56,7 +67,7 @@ double flops(const Problem& p, Pass pass) {
   return products * product;
 }
 
-double compulsory_bytes(const Problem& p, Pass pass) {
+double compulsory_bytes(const FullProblem& p, Pass pass) {
   const auto elements = [](const std::array<std::int64_t, 4>& shape) {
     return static_cast<double>(shape[0] * shape[1] * shape[2] * shape[3]);
   };

@@ -7,15 +7,15 @@
 namespace flash {
 
 /// Pairs (query, key) of one head that the mask leaves visible: Nq*Nk, or the exact sum over rows if causal.
-std::int64_t visible_pairs(const Problem&);
+std::int64_t visible_pairs(const FullProblem&);
 
 /// FLOPs by the usual convention: two products of 2*pairs*d each forward, 2.5 times that backward (five products).
 /// 4*B*H*Nq*Nk*d forward when nothing is masked. Counts the true d, never a padded one.
-double flops(const Problem&, Pass);
+double flops(const FullProblem&, Pass);
 
 /// Bytes that any implementation must move: each input read once, each output written once.
 /// Forward: Q, K, V, bias in; O, LSE out. Backward: Q, K, V, O, dO, LSE, bias in; dQ, dK, dV out.
-double compulsory_bytes(const Problem&, Pass);
+double compulsory_bytes(const FullProblem&, Pass);
 
 /// Of one head: the pairs of a tile of Q and a tile of K of which any pair (query, key) is visible.
 struct Visits {
@@ -24,8 +24,9 @@ struct Visits {
   std::int64_t queries = 0;  ///< rows of the Q tiles that visit a K tile, for each K tile
   std::int64_t keys = 0;     ///< rows of the K tiles that a Q tile visits, for each Q tile
   std::int64_t seeing = 0;   ///< rows of the Q tiles that visit any
+  std::int64_t seen = 0;     ///< rows of the K tiles that any visits
 };
-Visits visits(const Problem&, const Tiles&);
+Visits visits(const FullProblem&, const Tiles&);
 
 /// Of one batch and key/value head, where the queries of its group are packed into tiles of Br rows and the keys are split into parts of Bc:
 /// a block per tile and part, which visits its keys `step` at a time.

@@ -21,6 +21,8 @@ enum class Features : unsigned {
   bnhd = 1u << 6,
   packed_qkv = 1u << 7,
   packed_kv = 1u << 8,
+  window = 1u << 9,
+  softcap = 1u << 10,
   // A new feature goes here, into the table of features.cpp, and into the .takes of the kernels that know it:
   // `.takes = every_kernel_takes | Features::window`.
 };
@@ -39,8 +41,11 @@ constexpr Features every_bias = Features::vector_bias | Features::matrix_bias | 
 constexpr Features every_kernel_takes = Features::causal | every_bias | Features::shared_heads | Features::unequal_lengths |
                                         Features::bnhd | Features::packed_qkv | Features::packed_kv;
 
+/// What FullProblem adds to Problem.
+constexpr Features all_options = Features::window | Features::softcap;
+
 /// What the problem has of them.
-Features features_of(const Problem&);
+Features features_of(const FullProblem&);
 
 /// As on the command line: {"--causal", "--bias alibi"}.
 std::vector<std::string> names_of(Features);

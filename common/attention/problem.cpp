@@ -75,6 +75,18 @@ std::string set_sizes(Problem& problem, const RequestedSizes& sizes) {
   return "";
 }
 
+std::string check_options(const FullProblem& p) {
+  for (const int bound : {p.window.left, p.window.right}) {
+    if (bound < Window::open || bound > largest_window) {
+      return "--window is '" + to_string(p.window) + "'; allowed: left,right, each -1 for no bound, or 0 to 2^30-1";
+    }
+  }
+  if (p.softcap == 0.0f || (p.softcap > 0.0f && std::isfinite(p.softcap) && std::isfinite(1.0f / p.softcap))) return "";
+  char cap[32];
+  std::snprintf(cap, sizeof cap, "%.9g", static_cast<double>(p.softcap));
+  return std::string("--softcap is ") + cap + "; allowed: a positive number with a finite inverse, or 0 for none";
+}
+
 float default_scale(int d) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(d))); }
 
 const char* to_string(Pass pass) { return pass == Pass::forward ? "forward" : "backward"; }
@@ -119,7 +131,9 @@ const char* to_string(BiasKind bias) {
   return "?";
 }
 
-std::string describe(const Problem& p) {
+std::string to_string(const Window& window) { return std::to_string(window.left) + "," + std::to_string(window.right); }
+
+std::string describe(const FullProblem& p) {
   std::string line = "B=" + std::to_string(p.B) + " H=" + std::to_string(p.H) + " Hkv=" + std::to_string(p.Hkv) +
                      " Nq=" + std::to_string(p.Nq) + " Nk=" + std::to_string(p.Nk) + " d=" + std::to_string(p.d);
   if (p.scale != default_scale(p.d)) {
@@ -128,6 +142,12 @@ std::string describe(const Problem& p) {
     line += scale;
   }
   if (p.causal) line += " causal";
+  if (!p.window.is_open()) line += " window=" + to_string(p.window);
+  if (p.softcap != 0.0f) {
+    char cap[32];
+    std::snprintf(cap, sizeof cap, " softcap=%.6g", static_cast<double>(p.softcap));
+    line += cap;
+  }
   line += std::string(" ") + to_string(p.dtype) + " " + to_string(p.layout) + " bias=" + to_string(p.bias);
   if (p.bias != BiasKind::none) {
     const auto shape = bias_shape(p);

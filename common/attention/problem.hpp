@@ -21,7 +21,8 @@ enum class Dtype { fp32, fp16, bf16 };
 enum class Layout { bhnd, bnhd, qkv, kv };
 enum class BiasKind { none, vector, matrix, alibi };
 
-/// Shape and options of one attention problem. Valid once set_sizes() has accepted its sizes; kernels trust it.
+/// Shape and options of one attention problem, as all kernels know them. Valid once set_sizes() has accepted its sizes; kernels trust it.
+/// They take it by value: a further member would change the code of every one of them, so what only some kernels know is in FullProblem.
 struct Problem {
   int B = 1;     ///< batch
   int H = 2;     ///< query heads
@@ -52,6 +53,54 @@ struct Problem {
     const int count = i + Nk - Nq + 1;
     return count < 0 ? 0 : (count > Nk ? Nk : count);
   }
+
+  /// Query i sees exactly the keys [first_key(i), end_key(i)), key j is seen by exactly the queries [first_query(j), end_query(j)). Both
+  /// ends of either grow with i or j. `tile`: rounds down to a multiple of it.
+  FLASH_HOST_DEVICE int first_key(int, int = 1) const { return 0; }
+  FLASH_HOST_DEVICE int end_key(int i) const { return visible_keys(i); }
+  FLASH_HOST_DEVICE int first_query(int j, int tile = 1) const {
+    if (!causal) return 0;
+    const int first = j - (Nk - Nq);
+    return (first < 0 ? 0 : first) / tile * tile;
+  }
+  FLASH_HOST_DEVICE int end_query(int) const { return Nq; }
+};
+
+/// A sliding window. Query i stands at key i + Nk - Nq, as for the causal mask, and sees the keys from `left` before that one to
+/// `right` after it, both included: {0, 0} is the diagonal. open: no bound on that side.
+struct Window {
+  static constexpr int open = -1;
+  int left = open, right = open;
+  FLASH_HOST_DEVICE bool is_open() const { return left == open && right == open; }
+};
+
+/// A problem with all its options, as the host and the reference see it. A kernel that knows these options is compiled twice, for this
+/// type and for Problem, so that a run without them executes the code that it always did.
+struct FullProblem : Problem {
+  Window window;
+  float softcap = 0.0f;  ///< c > 0: scaled scores s become c tanh(s / c), before the bias and the mask; 0: they stay
+
+  /// Without these options a kernel for a Problem computes the same.
+  bool is_plain() const { return window.is_open() && softcap == 0.0f; }
+
+  // In place of the functions of the same name.
+  FLASH_HOST_DEVICE int first_key(int i, int tile = 1) const {
+    return window.left == Window::open ? 0 : clamp(i + Nk - Nq - window.left, Nk) / tile * tile;
+  }
+  FLASH_HOST_DEVICE int end_key(int i) const { return right() == Window::open ? Nk : clamp(i + Nk - Nq + 1 + right(), Nk); }
+  FLASH_HOST_DEVICE int first_query(int j, int tile = 1) const {
+    return right() == Window::open ? 0 : clamp(j - Nk + Nq - right(), Nq) / tile * tile;
+  }
+  FLASH_HOST_DEVICE int end_query(int j) const {
+    return window.left == Window::open ? Nq : clamp(j - Nk + Nq + window.left + 1, Nq);
+  }
+  FLASH_HOST_DEVICE bool visible(int i, int j) const { return first_key(i) <= j && j < end_key(i); }
+  int visible_keys(int) const = delete;  ///< not all keys before end_key() are visible
+
+ private:
+  /// The causal mask is a window that ends at the query's own key.
+  FLASH_HOST_DEVICE int right() const { return causal ? 0 : window.right; }
+  FLASH_HOST_DEVICE static int clamp(int n, int most) { return n < 0 ? 0 : (n > most ? most : n); }
 };
 
 /// Problem sizes as a user may give them, before anything is known about them. 0 in `kv_heads` means: as many as `heads`.
@@ -64,6 +113,10 @@ struct RequestedSizes {
 /// packed QKV only with Nq == Nk and Hkv == H, every tensor and the scores [B, H, Nq, Nk] below 2^62 bytes.
 std::string set_sizes(Problem& problem, const RequestedSizes& sizes);
 
+/// "" or why these can be no options: bounds of a window are Window::open or 0..2^30-1, a softcap is 0 or a positive finite number whose
+/// inverse is finite too.
+std::string check_options(const FullProblem&);
+
 /// 1/sqrt(d): keeps the variance of q.k at 1 when the components of q and k have variance 1.
 float default_scale(int d);
 
@@ -71,10 +124,11 @@ const char* to_string(Pass);
 const char* to_string(Dtype);
 const char* to_string(Layout);
 const char* to_string(BiasKind);
+std::string to_string(const Window&);  ///< "1024,0"
 
 /// One line for reports and messages: "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 causal fp32 bhnd bias=none". A bias comes with its
-/// shape, a scale only if it is not the default.
-std::string describe(const Problem&);
+/// shape; a scale only if it is not the default, a window and a softcap only if there are any.
+std::string describe(const FullProblem&);
 
 /// Bytes of one element.
 FLASH_HOST_DEVICE constexpr std::int64_t size_of(Dtype dtype) { return dtype == Dtype::fp32 ? 4 : 2; }

@@ -39,7 +39,7 @@ struct WorkspaceSpec {
 
 /// Everything a launch() gets: the problem and where its tensors lie. Kernels allocate nothing.
 struct Attention {
-  Problem problem;
+  FullProblem problem;
   TensorRef Q, K, V;     ///< inputs
   TensorRef bias;        ///< exists() only with a bias: vector, matrix, or ALiBi slopes [B or 1, H or 1, 1, 1]
   TensorRef O, L;        ///< outputs; L is the log-sum-exp [B, H, Nq, 1]

@@ -2,10 +2,12 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 namespace flash {
 
 TEST_CASE("visible pairs and visible keys agree with the mask, counted one by one") {
-  Problem p;
+  FullProblem p;
   for (const bool causal : {false, true}) {
     p.causal = causal;
     for (p.Nq = 1; p.Nq <= 9; ++p.Nq) {
@@ -15,9 +17,9 @@ TEST_CASE("visible pairs and visible keys agree with the mask, counted one by on
           int keys = 0;
           for (int j = 0; j < p.Nk; ++j) {
             keys += p.visible(i, j) ? 1 : 0;
-            CHECK(p.visible(i, j) == (j < p.visible_keys(i)));
+            CHECK(p.visible(i, j) == (j < p.end_key(i)));
           }
-          CHECK(p.visible_keys(i) == keys);
+          CHECK(p.end_key(i) == keys);
           pairs += keys;
         }
         CHECK(visible_pairs(p) == pairs);
@@ -27,8 +29,51 @@ TEST_CASE("visible pairs and visible keys agree with the mask, counted one by on
   }
 }
 
+TEST_CASE("a window: bounds, pairs and visited tiles agree with its definition, pair by pair") {
+  FullProblem p;
+  for (const bool causal : {false, true}) {
+    p.causal = causal;
+    for (const auto [left, right] :
+         {Window{0, 0}, Window{2, -1}, Window{-1, 1}, Window{3, 2}, Window{1, 100}, Window{100, 0}}) {
+      p.window = {left, right};
+      for (p.Nq = 1; p.Nq <= 11; p.Nq += 2) {
+        for (p.Nk = 1; p.Nk <= 14; ++p.Nk) {
+          CAPTURE(describe(p));
+          const Tiles tiles{2, 3};
+          std::int64_t pairs = 0, pairs_of_tiles = 0, seen = 0;
+          for (int i = 0; i < p.Nq; ++i) {
+            const int own = i + p.Nk - p.Nq;  // the last query stands at the last key
+            for (int j = 0; j < p.Nk; ++j) {
+              const bool sees = (left < 0 || own - left <= j) && (right < 0 || j <= own + right) && (!causal || j <= own);
+              CHECK(p.visible(i, j) == sees);
+              CHECK((p.first_key(i) <= j && j < p.end_key(i)) == sees);
+              CHECK((p.first_query(j) <= i && i < p.end_query(j)) == sees);
+              pairs += sees;
+            }
+          }
+          CHECK(visible_pairs(p) == pairs);
+          for (int j0 = 0; j0 < p.Nk; j0 += tiles.Bc) {
+            bool any_query = false;
+            for (int i0 = 0; i0 < p.Nq; i0 += tiles.Br) {
+              bool any = false;
+              for (int i = i0; i < std::min(i0 + tiles.Br, p.Nq); ++i) {
+                for (int j = j0; j < std::min(j0 + tiles.Bc, p.Nk); ++j) any = any || p.visible(i, j);
+              }
+              pairs_of_tiles += any;
+              any_query = any_query || any;
+            }
+            seen += any_query ? std::min(tiles.Bc, p.Nk - j0) : 0;
+          }
+          CHECK(visits(p, tiles).tiles == pairs_of_tiles);
+          CHECK(visits(p, tiles).seen == seen);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("FLOPs: 4 B H Nq Nk d forward, 2.5 times that backward, the true pairs under a causal mask") {
-  Problem p;
+  FullProblem p;
   p.B = 2;
   p.H = 3;
   p.Hkv = 1;
@@ -45,7 +90,7 @@ TEST_CASE("FLOPs: 4 B H Nq Nk d forward, 2.5 times that backward, the true pairs
 }
 
 TEST_CASE("compulsory bytes: each input read once, each output written once") {
-  Problem p;
+  FullProblem p;
   p.B = 2;
   p.H = 4;
   p.Hkv = 2;

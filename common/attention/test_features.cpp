@@ -7,10 +7,10 @@
 namespace flash {
 namespace {
 
-Problem plain() { return {}; }
+FullProblem plain() { return {}; }
 
-Problem everything() {
-  Problem p;
+FullProblem everything() {
+  FullProblem p;
   p.H = 4;
   p.Nk = 64;
   p.causal = true;
@@ -27,6 +27,17 @@ TEST_CASE("features: what a problem has beyond the plain one") {
   CHECK(all == (Features::shared_heads | Features::unequal_lengths | Features::causal | Features::alibi | Features::packed_kv));
   CHECK((all & ~every_kernel_takes) == Features::none);
   CHECK(names_of(every_kernel_takes).size() == 9);  // each has a name
+}
+
+TEST_CASE("features: a window and a softcap are refused by kernels that do not say that they know them") {
+  Variant variant{.name = "test", .idea = "", .forward = nullptr};
+  FullProblem p = plain();
+  p.window = {5, 0};
+  p.softcap = 30.0f;
+  CHECK(features_of(p) == all_options);
+  CHECK(refusal(variant, p) == "it does not know --window, --softcap");
+  variant.takes = every_kernel_takes | all_options;
+  CHECK(refusal(variant, p) == "");
 }
 
 TEST_CASE("features: a kernel is refused what it does not say that it knows") {

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
+
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -9,7 +11,7 @@
 namespace flash {
 
 TEST_CASE("set_sizes takes every valid size") {
-  Problem p;
+  FullProblem p;
   CHECK(set_sizes(p, {.batch = 3, .heads = 6, .kv_heads = 2, .seq_q = 7, .seq_k = 11, .head_dim = 59}) == "");
   CHECK(p.B == 3);
   CHECK(p.H == 6);
@@ -69,33 +71,62 @@ TEST_CASE("set_sizes says in one line what was given and what is allowed, and le
        "included, must stay below 2^62 bytes"},
   };
   for (const Case& test : cases) {
-    Problem p;
+    FullProblem p;
     p.layout = test.layout;
     CHECK(set_sizes(p, test.sizes) == test.error);
-    CHECK(p.B == Problem{}.B);
-    CHECK(p.H == Problem{}.H);
-    CHECK(p.Hkv == Problem{}.Hkv);
-    CHECK(p.Nq == Problem{}.Nq);
-    CHECK(p.Nk == Problem{}.Nk);
-    CHECK(p.d == Problem{}.d);
+    CHECK(p.B == FullProblem{}.B);
+    CHECK(p.H == FullProblem{}.H);
+    CHECK(p.Hkv == FullProblem{}.Hkv);
+    CHECK(p.Nq == FullProblem{}.Nq);
+    CHECK(p.Nk == FullProblem{}.Nk);
+    CHECK(p.d == FullProblem{}.d);
   }
 }
 
 TEST_CASE("the largest sizes keep the mask within an int") {
-  Problem p;
+  FullProblem p;
   p.causal = true;
   p.Nq = 1;
   p.Nk = 1 << 30;
   CHECK(p.visible(0, p.Nk - 1));
-  CHECK(p.visible_keys(0) == p.Nk);
+  CHECK(p.end_key(0) == p.Nk);
   p.Nq = 1 << 30;
-  CHECK(p.visible_keys(p.Nq - 1) == p.Nk);
+  CHECK(p.end_key(p.Nq - 1) == p.Nk);
   p.Nk = 1;
-  CHECK(p.visible_keys(0) == 0);
+  CHECK(p.end_key(0) == 0);
+}
+
+TEST_CASE("the widest window keeps its ends within an int") {
+  FullProblem p;
+  p.Nq = p.Nk = 1 << 30;
+  p.window = {(1 << 30) - 1, (1 << 30) - 1};
+  REQUIRE(check_options(p) == "");
+  CHECK(p.end_key(p.Nq - 1) == p.Nk);
+  CHECK(p.first_key(0) == 0);
+  CHECK(p.end_query(p.Nk - 1) == p.Nq);
+  CHECK(p.first_query(0) == 0);
+}
+
+TEST_CASE("windows and softcaps that are none are refused in one line") {
+  FullProblem p;
+  for (const Window window : {Window{-2, 0}, Window{0, -2}, Window{1 << 30, 0}}) {
+    p.window = window;
+    CHECK(check_options(p) ==
+          "--window is '" + to_string(window) + "'; allowed: left,right, each -1 for no bound, or 0 to 2^30-1");
+  }
+  p.window = {};
+  CHECK(p.is_plain());
+  for (const float c : {-1.0f, INFINITY, NAN, 1e-40f}) {
+    p.softcap = c;
+    CHECK(check_options(p) != "");
+  }
+  p.softcap = 50.0f;
+  CHECK(check_options(p) == "");
+  CHECK_FALSE(p.is_plain());
 }
 
 TEST_CASE("query heads read the key/value head of their group") {
-  Problem p;
+  FullProblem p;
   p.H = 6;
   p.Hkv = 2;
   CHECK(p.group_size() == 3);
@@ -104,7 +135,7 @@ TEST_CASE("query heads read the key/value head of their group") {
 }
 
 TEST_CASE("a problem describes itself in one line") {
-  Problem p;
+  FullProblem p;
   CHECK(describe(p) == "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 fp32 bhnd bias=none");
   p.causal = true;
   p.scale = 0.5f;
@@ -113,6 +144,10 @@ TEST_CASE("a problem describes itself in one line") {
   p.bias = BiasKind::matrix;
   p.bias_per_head = false;
   CHECK(describe(p) == "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 scale=0.5 causal bf16 kv bias=matrix[1,1,128,128]");
+  p.window = {1024, -1};
+  p.softcap = 30.0f;
+  CHECK(describe(p) ==
+        "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 scale=0.5 causal window=1024,-1 softcap=30 bf16 kv bias=matrix[1,1,128,128]");
 }
 
 }  // namespace flash

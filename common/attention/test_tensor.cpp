@@ -17,7 +17,7 @@ namespace {
 using Shape = std::array<std::int64_t, 4>;
 
 /// Elements that a tensor occupies in its allocation, in the order (b, h, row, col).
-std::vector<std::int64_t> offsets(const Problem& p, Role role) {
+std::vector<std::int64_t> offsets(const FullProblem& p, Role role) {
   const Shape shape = shape_of(p, role);
   const Placement place = placement_of(p, role);
   std::vector<std::int64_t> result;
@@ -45,7 +45,7 @@ std::vector<std::vector<Role>> allocations(Layout layout) {
 
 TEST_CASE("the tensors of each allocation are disjoint and fill it exactly") {
   for (const Layout layout : {Layout::bhnd, Layout::bnhd, Layout::qkv, Layout::kv}) {
-    Problem p;
+    FullProblem p;
     p.B = 2;
     p.H = 6;
     p.Hkv = layout == Layout::qkv ? 6 : 3;
@@ -69,7 +69,7 @@ TEST_CASE("the tensors of each allocation are disjoint and fill it exactly") {
 }
 
 TEST_CASE("placements follow the order of axes that names the layout") {
-  Problem p;
+  FullProblem p;
   p.B = 2;
   p.H = p.Hkv = 3;
   p.Nq = p.Nk = 5;
@@ -92,14 +92,14 @@ TEST_CASE("placements follow the order of axes that names the layout") {
 }
 
 TEST_CASE("offsets beyond 32 bits stay exact") {
-  Problem p;
+  FullProblem p;
   REQUIRE(set_sizes(p, {.batch = 1 << 10, .heads = 128, .seq_q = 1 << 14, .seq_k = 1 << 14, .head_dim = 128}) == "");
   CHECK(placement_of(p, Role::q).stride[0] == std::int64_t{1} << 28);
   CHECK(allocation_elements(p, Role::q) == std::int64_t{1} << 38);
 }
 
 TEST_CASE("bias shapes") {
-  Problem p;
+  FullProblem p;
   p.B = 2;
   p.H = 3;
   p.Nq = 5;

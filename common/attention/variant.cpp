@@ -25,7 +25,7 @@ Registry& registry(Backend backend) {
 }
 
 /// fp32 but for workspaces that say otherwise, and the tensors of the problem that are in its dtype.
-std::int64_t element_bytes(const Variant& variant, const Problem& problem, Pass pass, const std::string& name) {
+std::int64_t element_bytes(const Variant& variant, const FullProblem& problem, Pass pass, const std::string& name) {
   for (const char* tensor : {"Q", "K", "V", "O", "dO", "dQ", "dK", "dV"}) {
     if (name == tensor) return size_of(problem.dtype);
   }
@@ -39,7 +39,7 @@ std::int64_t element_bytes(const Variant& variant, const Problem& problem, Pass 
 
 }  // namespace
 
-std::string refusal(const Variant& variant, const Problem& problem) {
+std::string refusal(const Variant& variant, const FullProblem& problem) {
   std::string unknown;  // as on the command line
   for (const std::string& name : names_of(features_of(problem) & ~variant.takes))
     unknown += (unknown.empty() ? "" : ", ") + name;
@@ -55,12 +55,12 @@ std::string refusal(const Variant& variant, const Problem& problem) {
   return variant.refuse == nullptr ? "" : variant.refuse(problem);
 }
 
-std::string refusal_on(const Variant& variant, const Problem& problem, const DeviceLimits& limits) {
+std::string refusal_on(const Variant& variant, const FullProblem& problem, const DeviceLimits& limits) {
   std::string why = refusal(variant, problem);
   return why.empty() && variant.refuse_on != nullptr ? variant.refuse_on(problem, limits) : why;
 }
 
-Prediction predict(const Variant& variant, const Problem& problem, Pass pass, const DeviceLimits& limits,
+Prediction predict(const Variant& variant, const FullProblem& problem, Pass pass, const DeviceLimits& limits,
                    std::optional<Tiles> tiles) {
   if (variant.predict == nullptr) return {};
   TileChoice choice;
@@ -99,14 +99,14 @@ const Variant* find_variant(Backend backend, std::string_view name) {
   return found == all.end() ? nullptr : &*found;
 }
 
-std::string cannot_run(const Variant& variant, const Problem& problem, Pass pass, const DeviceLimits& limits) {
+std::string cannot_run(const Variant& variant, const FullProblem& problem, Pass pass, const DeviceLimits& limits) {
   if (pass == Pass::backward && variant.backward == nullptr) return "it has no backward pass";
   if (std::string why = refusal_on(variant, problem, limits); !why.empty()) return why;
   if (variant.tiles != nullptr && variant.tiles(problem, pass, limits).empty()) return "none of its tiles fit this GPU";
   return "";
 }
 
-const Variant* fastest_variant(Backend backend, const Problem& problem, Pass pass, const DeviceLimits& limits) {
+const Variant* fastest_variant(Backend backend, const FullProblem& problem, Pass pass, const DeviceLimits& limits) {
   const std::vector<Variant>& all = variants(backend);
   const auto found = std::find_if(all.begin(), all.end(), [&](const Variant& variant) {
     return variant.fastest != nullptr && variant.fastest(problem, pass) && cannot_run(variant, problem, pass, limits).empty();

@@ -23,7 +23,7 @@ struct Variant;
 
 /// What a pass of a variant does with these tiles (of no rows, if it has nothing to choose) on such a device. A stage has it in its
 /// predicted.hpp, next to the kernels.
-using Predict = Prediction (*)(const Variant&, const Problem&, Pass, const TileChoice&, const DeviceLimits&);
+using Predict = Prediction (*)(const Variant&, const FullProblem&, Pass, const TileChoice&, const DeviceLimits&);
 
 /// One kernel file of a stage. launch functions start kernels on the default stream, allocate nothing and do not wait.
 struct Variant {
@@ -53,16 +53,16 @@ struct Variant {
 };
 
 /// "" or why the variant takes a problem on no device: what it does not know, its dtypes, its largest head dimension, its own refusal.
-std::string refusal(const Variant&, const Problem&);
+std::string refusal(const Variant&, const FullProblem&);
 
 /// "" or why it does not take the problem on such a device; where refusal() has something to say, that.
-std::string refusal_on(const Variant&, const Problem&, const DeviceLimits&);
+std::string refusal_on(const Variant&, const FullProblem&, const DeviceLimits&);
 
 /// "" or why it cannot run the pass of the problem on such a device: it has no such pass, refusal_on(), or its tiles do not fit.
-std::string cannot_run(const Variant&, const Problem&, Pass, const DeviceLimits&);
+std::string cannot_run(const Variant&, const FullProblem&, Pass, const DeviceLimits&);
 
 /// The same with traffic in bytes, for these tiles or the variant's default; empty if there is no formula.
-Prediction predict(const Variant&, const Problem&, Pass, const DeviceLimits&, std::optional<Tiles> = {});
+Prediction predict(const Variant&, const FullProblem&, Pass, const DeviceLimits&, std::optional<Tiles> = {});
 
 enum class Backend { gpu, cpu };
 
@@ -74,7 +74,7 @@ const std::vector<Variant>& variants(Backend);
 const Variant* find_variant(Backend, std::string_view name);
 
 /// The one that is the fastest for the pass of the problem and can run it on such a device; null if none says so.
-const Variant* fastest_variant(Backend, const Problem&, Pass, const DeviceLimits&);
+const Variant* fastest_variant(Backend, const FullProblem&, Pass, const DeviceLimits&);
 
 /// "" or which two kernel files have given their variants the same name, so that nobody could choose the second.
 std::string name_clash(Backend);

@@ -34,8 +34,8 @@ Dtype dtype_of(int32_t dtype) {
   return static_cast<Dtype>(dtype);
 }
 
-Problem problem_of(const flash_call& call) {
-  Problem problem;
+FullProblem problem_of(const flash_call& call) {
+  FullProblem problem;
   const auto& [B, H, Nq, d] = call.Q.shape;
   if (const std::string why = set_sizes(problem, {B, H, call.K.shape[1], Nq, call.K.shape[2], d}); !why.empty()) {
     throw UsageError(why);
@@ -48,7 +48,7 @@ Problem problem_of(const flash_call& call) {
   return problem;
 }
 
-const Variant& choose(const flash_call& call, const Problem& problem, Pass pass, Device& device) {
+const Variant& choose(const flash_call& call, const FullProblem& problem, Pass pass, Device& device) {
   const std::vector<Variant>& all = variants(device.info().kind);
   const std::string_view wanted = call.variant == nullptr ? "" : call.variant;
   const bool any_backward = std::any_of(all.begin(), all.end(), [](const Variant& v) { return v.backward != nullptr; });
@@ -85,12 +85,12 @@ TensorRef tensor_of(const flash_tensor& given, const char* name, Dtype dtype, co
   return tensor;
 }
 
-std::vector<WorkspaceSpec> workspaces_of(const Variant& variant, const Problem& problem, Pass pass) {
+std::vector<WorkspaceSpec> workspaces_of(const Variant& variant, const FullProblem& problem, Pass pass) {
   return variant.workspace == nullptr ? std::vector<WorkspaceSpec>{} : variant.workspace(problem, pass);
 }
 
 /// A backward kernel may use what its forward pass has left in workspaces. O and L are all that callers keep, so that pass runs again then.
-bool runs_forward_again(const Variant& variant, const Problem& problem) {
+bool runs_forward_again(const Variant& variant, const FullProblem& problem) {
   return !workspaces_of(variant, problem, Pass::forward).empty();
 }
 
@@ -100,7 +100,7 @@ struct Block {
   std::vector<TensorRef> tensors;
   std::int64_t bytes = 0, zeroed = 0;
 
-  Block(const Variant& variant, const Problem& p, Pass pass, void* base) {
+  Block(const Variant& variant, const FullProblem& p, Pass pass, void* base) {
     std::vector<WorkspaceSpec> specs = workspaces_of(variant, p, pass);
     if (pass == Pass::backward && runs_forward_again(variant, p)) {
       specs.push_back({"O", {p.B, p.H, p.Nq, p.d}, p.dtype});  // as it was, but the caller's is not written
@@ -215,7 +215,7 @@ extern "C" {
 FLASH_EXPORT int flash_workspace(const flash_call* call, int32_t backward, int64_t* bytes, int64_t* zeroed) {
   return flash::guarded([&] {
     const flash::Pass pass = backward != 0 ? flash::Pass::backward : flash::Pass::forward;
-    const flash::Problem problem = flash::problem_of(*call);
+    const flash::FullProblem problem = flash::problem_of(*call);
     const flash::Block block(flash::choose(*call, problem, pass, flash::device_of(call->on_gpu != 0)), problem, pass, nullptr);
     *bytes = block.bytes;
     *zeroed = block.zeroed;

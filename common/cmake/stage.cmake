@@ -39,10 +39,11 @@ function(add_kernel FLASH_KERNEL backend FLASH_NAMESPACE)
   endif()
 endfunction()
 
-# add_stage(KERNELS file.cuh... [NAMESPACE flash::name] [FORWARD stage/file.cuh] [PREDICT flash::name::function] [TESTS file.cpp...]): the
+# add_stage(KERNELS file.cuh[@namespace]... [NAMESPACE flash::name] [FORWARD stage/file.cuh] [PREDICT flash::name::function] [TESTS file.cpp...]): the
 # program and the tests of the stage in the current folder.
 #
-# Each kernel file, in the order of the steps, is compiled for each backend. NAMESPACE (default: flash): of the variants, see add_kernel();
+# Each kernel file, in the order of the steps, is compiled for each backend. NAMESPACE (default: flash): of the variants, see add_kernel(),
+# but for a file that names its own;
 # a stage whose code other stages use has its own. FORWARD: the forward pass of the backward steps (common/device/forward_pass.hpp), a
 # step of this stage or of an earlier one. PREDICT: the function of the stage's predicted.hpp that says what the kernels move
 # (Variant::predict). Tests: default test.cpp.
@@ -55,6 +56,12 @@ function(add_stage)
     set(arg_NAMESPACE flash)
   endif()
   get_filename_component(stage ${CMAKE_CURRENT_SOURCE_DIR} NAME)
+  foreach(kernel IN LISTS arg_KERNELS)
+    if(kernel MATCHES "^(.*)@(.*)$")
+      set(namespace_of_${stage}/${CMAKE_MATCH_1} ${CMAKE_MATCH_2})
+    endif()
+  endforeach()
+  list(TRANSFORM arg_KERNELS REPLACE "@.*" "")
   list(TRANSFORM arg_KERNELS PREPEND ${stage}/ OUTPUT_VARIABLE kernels)
   set(linked ${kernels} ${arg_FORWARD})
   list(REMOVE_DUPLICATES linked)
@@ -72,7 +79,11 @@ function(add_stage)
   foreach(backend IN LISTS backends)
     set(number 0)
     foreach(kernel IN LISTS kernels)
-      add_kernel(${kernel} ${backend} ${arg_NAMESPACE})
+      if(namespace_of_${kernel})
+        add_kernel(${kernel} ${backend} ${namespace_of_${kernel}})
+      else()
+        add_kernel(${kernel} ${backend} ${arg_NAMESPACE})
+      endif()
       step_name(${kernel} ${backend} step)
       math(EXPR number "${number} + 1")
       string(APPEND FLASH_REGISTRATIONS "    {Backend::${backend}, ${number}, ${step}(), \"${kernel}\", ${predict}},\n")

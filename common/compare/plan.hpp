@@ -20,7 +20,7 @@ struct Run {
   const Case* task = nullptr;
 
   std::string label() const { return stage->name + "/" + variant->name; }
-  const Problem& problem() const { return task->problem; }
+  const FullProblem& problem() const { return task->problem; }
 };
 
 struct Plan {

@@ -70,7 +70,7 @@ std::optional<double> Row::number(const std::string& path) const {
   return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
 }
 
-Problem Row::problem() const {
+FullProblem Row::problem() const {
   try {
     const Json& given = json.at("problem");
     const auto text = [&](const char* name) { return given.at(name).get<std::string>(); };
@@ -80,6 +80,8 @@ Problem Row::problem() const {
     options.bias = parse_choice("bias", text("bias"), all_biases);
     options.dtype = parse_choice("dtype", text("dtype"), all_dtypes);
     options.layout = parse_choice("layout", text("layout"), all_layouts);
+    if (given.contains("window")) options.window = parse_window("window", text("window"));
+    if (given.contains("softcap")) options.softcap = given["softcap"].get<float>();
     if (given.contains("scale")) options.scale = given["scale"].get<float>();
     return make_problem(options,
                         {size("batch"), size("heads"), size("kv_heads"), size("seq_q"), size("seq_k"), size("head_dim")});

@@ -38,7 +38,7 @@ struct Row {
   bool is_ok() const { return verdict() == verdict::ok; }
   bool is_tuned() const { return json.contains("tune"); }
   Pass pass() const { return text("pass") == to_string(Pass::forward) ? Pass::forward : Pass::backward; }
-  Problem problem() const;
+  FullProblem problem() const;
   std::string device_name() const { return json.at("device").value("name", ""); }
   Backend backend() const { return json.at("device").value("kind", "") == "gpu" ? Backend::gpu : Backend::cpu; }
   int simulated_sm() const { return json.at("device").value("simulates_sm", 90); }

@@ -26,7 +26,7 @@ struct ProblemSet {
 struct Case {
   ProblemOptions options;
   RequestedSizes sizes;
-  Problem problem;
+  FullProblem problem;
 };
 
 /// "a,b,,c" as "a", "b", "", "c".

@@ -142,7 +142,7 @@ Shown columns_of(const Group& rows, std::size_t width, std::set<std::string>& le
 
 /// The problem, the device, and the units of the columns.
 std::string heading_of(const Row& first) {
-  const Problem problem = first.problem();
+  const FullProblem problem = first.problem();
   std::string text = std::string(to_string(first.pass())) + ", " + describe(problem) + "\n";
   if (first.backend() == Backend::gpu) {
     text += wrapped("on " + first.device_name() +

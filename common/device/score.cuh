@@ -35,6 +35,19 @@ __device__ inline float score(const Problem& problem, const Bias& bias, int b, i
   return problem.scale * dot + bias(b, h, i, j);
 }
 
+/// (9.7)  A scaled score becomes c tanh(s / c), which stays between -c and c.
+__device__ inline float capped(float s, float c) { return c * tanhf(s / c); }
+
+/// (9.8)  Its derivative, of the capped score.
+__device__ inline float slope_of_cap(float capped, float c) { return 1.0f - capped / c * (capped / c); }
+
+/// The score with all options. The cap comes before the bias and the mask: after them it would lift -inf to -c.
+__device__ inline float score(const FullProblem& problem, const Bias& bias, int b, int h, int i, int j, float dot) {
+  if (!problem.visible(i, j)) return -INFINITY;
+  const float s = problem.scale * dot;
+  return (problem.softcap == 0.0f ? s : capped(s, problem.softcap)) + bias(b, h, i, j);
+}
+
 /// m, or 0 where no key was visible yet: e^(-inf - 0) = 0, where e^(-inf + inf) is NaN.
 __device__ inline float finite(float m) { return m == -INFINITY ? 0.0f : m; }
 

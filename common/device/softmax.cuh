@@ -5,26 +5,33 @@
 #include "common/device/ptx.cuh"
 #include "common/device/rows.cuh"
 
+#include <type_traits>
+
 namespace flash {
 namespace {
 
 constexpr float LOG2_E = 1.44269504f;
 
-/// How products become scores: scale Q K^T + bias, masked. Made on the host.
-struct ScoreRule {
-  Problem problem;
+/// Where a kernel without a backward pass leaves the derivatives of the softcap.
+struct Nowhere {};
+
+/// How products become scores: scale Q K^T + bias, masked; for a FullProblem also capped, and seen through a window. Made on the host.
+template <class SomeProblem>
+struct ScoreRuleFor {
+  static constexpr bool OPTIONS = std::is_same_v<SomeProblem, FullProblem>;
+  SomeProblem problem;
   Bias bias;
   bool scale_first;  ///< apply() scales the scores; otherwise `factor` becomes part of the exponent
   float factor;      ///< still to be multiplied after apply(): 1 or the scale
 
   /// Turns products into scores. S belongs to a head (counted over all batches); it begins at query query0 and key key0.
-  /// Transposed: rows are keys, columns queries.
-  template <bool Transposed = false, class Tile>
-  __device__ void apply(Tile& S, int head, int query0, int key0) const {
+  /// Transposed: rows are keys, columns queries. `slope`: takes the derivative of the softcap, if there is one, as slope(row, col).
+  template <bool Transposed = false, class Tile, class Slope = Nowhere>
+  __device__ void apply(Tile& S, int head, int query0, int key0, const Slope& slope = {}) const {
     // The position of S's rows is the same for all tiles of a block, except in chapter 07. opaque() stops the compiler from
     // hoisting the addresses of rare tiles into every tile.
     const int i0 = Transposed ? query0 : opaque(query0), j0 = Transposed ? opaque(key0) : key0;
-    if (scale_first) scale_and_add_bias<Transposed>(S, opaque(head), i0, j0);
+    if (scale_first) scale_and_add_bias<Transposed>(S, opaque(head), i0, j0, slope);
     mask<Transposed>(S, i0, j0);
   }
 
@@ -32,22 +39,33 @@ struct ScoreRule {
   template <bool Transposed = false, class Tile>
   __device__ void mask(Tile& S, int i0, int j0) const {
     const int end = j0 + (Transposed ? Tile::HEIGHT : Tile::WIDTH);
-    if (end > problem.visible_keys(i0)) {  // the first query sees the fewest keys
+    bool at_edge = end > problem.end_key(i0);  // the first query's keys end first,
+    if constexpr (OPTIONS) {                   // the last query's keys begin last
+      at_edge = at_edge || j0 < problem.first_key(i0 + (Transposed ? Tile::WIDTH : Tile::HEIGHT) - 1);
+    }
+    if (at_edge) {
       S.each_at([&](float& s, int row, int col) {
-        if (j0 + (Transposed ? row : col) >= problem.visible_keys(i0 + (Transposed ? col : row))) s = -INFINITY;
+        const int i = i0 + (Transposed ? col : row), j = j0 + (Transposed ? row : col);
+        if (j >= problem.end_key(i)) s = -INFINITY;
+        if constexpr (OPTIONS) {
+          if (j < problem.first_key(i)) s = -INFINITY;
+        }
       });
     }
   }
 
-  template <bool Transposed, class Tile>
-  __device__ void scale_and_add_bias(Tile& S, int head, int i0, int j0) const {
+  template <bool Transposed, class Tile, class Slope>
+  __device__ void scale_and_add_bias(Tile& S, int head, int i0, int j0, [[maybe_unused]] const Slope& slope) const {
     S.each([&](float& s, int) { s *= problem.scale; });
+    if constexpr (OPTIONS) {
+      if (problem.softcap != 0.0f) cap(S, slope);
+    }
     if (bias.kind == BiasKind::none) return;
     const Matrix<const float> values = bias.values.head(head / problem.H, head % problem.H);
     if (bias.kind == BiasKind::alibi) {
-      const float slope = values(0, 0);
+      const float slope_of_alibi = values(0, 0);
       S.each_at([&](float& s, int row, int col) {
-        s -= slope * fabsf(static_cast<float>(i0 + bias.diagonal - j0 + (Transposed ? col - row : row - col)));
+        s -= slope_of_alibi * fabsf(static_cast<float>(i0 + bias.diagonal - j0 + (Transposed ? col - row : row - col)));
       });
     } else {
       S.each_at([&](float& s, int row, int col) {
@@ -56,17 +74,40 @@ struct ScoreRule {
       });
     }
   }
+
+  /// (9.7), (9.8)  Scaled scores become c tanh(s / c), and `slope` takes the derivatives.
+  template <class Tile, class Slope>
+  __device__ void cap(Tile& S, [[maybe_unused]] const Slope& slope) const {
+    const float c = problem.softcap, inverse = 1.0f / c;
+    S.each([&](float& s, int) { s = c * tanhf(s * inverse); });
+    if constexpr (!std::is_same_v<Slope, Nowhere>) {
+      S.each_at([&](float y, int row, int col) { slope(row, col) = 1.0f - y * inverse * (y * inverse); });
+    }
+  }
 };
 
-/// Whether scores are scaled before the maximum is taken: with a bias, which is added to scaled scores; with a scale that is
-/// not positive, which would turn the maximum into a minimum; and with a scale whose product with log2 e might overflow.
-inline bool scales_first(const Problem& p) { return p.bias != BiasKind::none || !(p.scale > 0.0f && p.scale < 1e30f); }
+/// For a kernel that knows no options, or runs without any; and for one that runs with them.
+using ScoreRule = ScoreRuleFor<Problem>;
+using OptionsRule = ScoreRuleFor<FullProblem>;
+
+/// Whether scores are scaled before the maximum is taken: with a bias, which is added to scaled scores, and with a softcap; with a scale
+/// that is not positive, which would turn the maximum into a minimum; and with a scale whose product with log2 e might overflow.
+inline bool scales_first(const FullProblem& p) {
+  return p.bias != BiasKind::none || p.softcap != 0.0f || !(p.scale > 0.0f && p.scale < 1e30f);
+}
 
 /// The rule for a run.
-inline ScoreRule score_rule(const Attention& a, bool always_scale_first = false) {
-  const Problem& p = a.problem;
+template <class Rule = ScoreRule>
+Rule score_rule(const Attention& a, bool always_scale_first = false) {
+  const FullProblem& p = a.problem;
   const bool scale_first = always_scale_first || scales_first(p);
   return {p, bias_of(a), scale_first, scale_first ? 1.0f : p.scale};
+}
+
+/// Calls f(ScoreRule) if the run has no options, else f(OptionsRule): the same kernel, compiled for either.
+template <class F>
+void with_rule_of(const Attention& a, F f) {
+  a.problem.is_plain() ? f(score_rule<ScoreRule>(a)) : f(score_rule<OptionsRule>(a));
 }
 
 }  // namespace

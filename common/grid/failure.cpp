@@ -13,11 +13,13 @@ namespace {
 
 /// "" if the program belongs to no stage.
 std::string command_for(const LastRun& run) {
-  const Problem& p = run.problem;
+  const FullProblem& p = run.problem;
   const std::string file = variants().front().file, stage = file.substr(0, file.find('_'));
   if (stage.empty()) return "";
   ProblemOptions options{.sizes = {},
                          .causal = p.causal,
+                         .window = p.window,
+                         .softcap = p.softcap,
                          .bias = {},
                          .scale = {},
                          .dtype = p.dtype,

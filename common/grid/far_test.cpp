@@ -104,7 +104,7 @@ struct CheckedHead {
 
 class FarProblem {
  public:
-  FarProblem(const Problem& problem, Pass pass) : p_(problem), backward_(pass == Pass::backward) {
+  FarProblem(const FullProblem& problem, Pass pass) : p_(problem), backward_(pass == Pass::backward) {
     for (const char* name : {"Q", "K", "V", "O", "dO", "dQ", "dK", "dV"}) {
       if (!backward_ && name[0] == 'd') continue;
       const bool key = name[1] == 'K' || name[1] == 'V' || name[0] == 'K' || name[0] == 'V';
@@ -120,7 +120,7 @@ class FarProblem {
     add_head(0, 1);                // what a wrapped offset would overwrite
   }
 
-  static double bytes(const Problem& p, Pass pass) {
+  static double bytes(const FullProblem& p, Pass pass) {
     const double q = 1.0 * p.B * p.H * p.Nq * p.d, k = 1.0 * p.B * p.Hkv * p.Nk * p.d;
     return static_cast<double>(size_of(p.dtype)) * (pass == Pass::backward ? 4 * q + 4 * k : 2 * q + 2 * k);
   }
@@ -207,7 +207,7 @@ class FarProblem {
   }
 
   void add_head(int b, int h) {
-    Problem one = p_;
+    FullProblem one = p_;
     one.B = one.H = one.Hkv = 1;
     one.layout = Layout::bhnd;
     const auto filled = [&](const char* name) {
@@ -220,14 +220,14 @@ class FarProblem {
     if (backward_) heads_.back().backward = std::make_unique<Checker>(one, inputs, Pass::backward, sample);
   }
 
-  Problem p_;
+  FullProblem p_;
   bool backward_;
   std::vector<std::unique_ptr<FarTensor>> tensors_;
   std::vector<CheckedHead> heads_;
 };
 
 /// Extra bytes that the variants of the stage want.
-double workspace_bytes(const Problem& problem, Pass pass) {
+double workspace_bytes(const FullProblem& problem, Pass pass) {
   double most = 0;
   for (const Variant& variant : variants()) {
     double sum = 0;
@@ -252,7 +252,7 @@ TEST_CASE("far: many queries and few keys, then few and many, on a GPU beyond 2^
   for (const Variant& variant : variants()) any_backward = any_backward || variant.backward != nullptr;
   const Pass pass = any_backward ? Pass::backward : Pass::forward;
   for (const bool tall : {true, false}) {
-    Problem problem;
+    FullProblem problem;
     problem.B = 2;
     problem.H = problem.Hkv = gpu ? 128 : 2;
     problem.Nq = tall ? many : few;

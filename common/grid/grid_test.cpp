@@ -1,4 +1,5 @@
 // The grid that every stage must pass on both devices. A case covers all variants of the stage, forward and backward.
+#include "common/grid/prediction.hpp"
 #include "common/grid/problems.hpp"
 #include "common/grid/support.hpp"
 #include "common/harness/diagnosis.hpp"
@@ -41,13 +42,15 @@ TEST_CASE("grid: lengths around tile edges") { check_variants_on(lengths()); }
 TEST_CASE("grid: head dimensions") { check_variants_on(head_dims()); }
 TEST_CASE("grid: biases") { check_variants_on(biases(), /*in_turns=*/sanitized()); }
 TEST_CASE("grid: heads and layouts") { check_variants_on(heads_and_layouts(), /*in_turns=*/sanitized()); }
+TEST_CASE("grid: windows") { check_variants_on(windows()); }
+TEST_CASE("grid: softcaps") { check_variants_on(softcaps()); }
 TEST_CASE("grid: random mixture") { check_variants_on(random_mixture(24, /*seed=*/2022), /*in_turns=*/true); }
 
 TEST_CASE("grid: every compiled tile size") { check_every_tile_on(every_tile()); }
 
 TEST_CASE("grid: rows that see no key give O = 0, L = -inf and zero gradients") {
   check_variants_on(fully_masked_rows());
-  for (const Problem& problem : fully_masked_rows()) {
+  for (const FullProblem& problem : fully_masked_rows()) {
     for (const Variant& variant : variants_for(problem)) {
       const Pass pass = deepest_pass(variant);
       const Results<float> got = run(variant, problem, make_inputs(problem, InputKind::normal, 3, pass), pass);
@@ -64,8 +67,38 @@ TEST_CASE("grid: rows that see no key give O = 0, L = -inf and zero gradients") 
   }
 }
 
+TEST_CASE("grid: with the window 0,0 each query copies its own value, and passes its gradient on to it") {
+  FullProblem problem = problem_of({.H = 2, .Hkv = 2, .Nq = sanitized() ? 35 : 150, .Nk = sanitized() ? 40 : 190, .d = 24});
+  problem.window = {0, 0};
+  const int offset = problem.Nk - problem.Nq;
+  for (const Variant& variant : variants_for(problem)) {
+    const Pass pass = deepest_pass(variant);
+    const Inputs inputs = make_inputs(problem, InputKind::normal, 4, pass);
+    const Results<float> got = run(variant, problem, inputs, pass);
+    int wrong = 0;
+    for (int i = 0; i < problem.Nq; ++i) {
+      for (int c = 0; c < problem.d; ++c) {
+        wrong += std::abs(got.O(0, 1, i, c) - inputs.V(0, 1, i + offset, c)) > 1e-5f;
+        if (pass == Pass::backward) wrong += std::abs(got.dV(0, 1, i + offset, c) - inputs.dO(0, 1, i, c)) > 0.01f;
+      }
+    }
+    CHECK_MESSAGE(wrong == 0, variant.name);
+  }
+}
+
+TEST_CASE("cpu: with a window, only visible tiles are visited: bytes, barriers and warp operations as predicted") {
+  for (const FullProblem& problem : counted(windows())) {
+    for (const Variant& variant : variants_for(problem)) {
+      for (const Pass pass : {Pass::forward, Pass::backward}) {
+        if (pass == Pass::backward && variant.backward == nullptr) continue;
+        check_prediction(variant, problem, pass);
+      }
+    }
+  }
+}
+
 TEST_CASE("grid: -inf in the bias masks single pairs and whole rows") {
-  Problem problem = problem_of({.Nq = 34, .Nk = 40, .d = 24});
+  FullProblem problem = problem_of({.Nq = 34, .Nk = 40, .d = 24});
   problem.bias = BiasKind::matrix;
   for (const Variant& variant : variants_for(problem)) {
     const Pass pass = deepest_pass(variant);
@@ -86,7 +119,7 @@ TEST_CASE("grid: -inf in the bias masks single pairs and whole rows") {
 TEST_CASE("grid: large scores are right where the max is subtracted, and reported where it is not") {
   // The second has several tiles of keys, so that a later tile has a far larger maximum.
   for (const int Nk : brief({41, 300})) {
-    Problem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 34, .Nk = Nk, .d = 48});
+    FullProblem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 34, .Nk = Nk, .d = 48});
     problem.causal = Nk == 41;
     for (const Variant& variant : variants_for(problem)) {
       const Pass pass = deepest_pass(variant);
@@ -110,7 +143,7 @@ TEST_CASE("grid: however large the scores, a row's softmax ends, and picks the l
   // ever, and one fused multiply-add, s * c - m * c, is not 0 where s = m. A GPU has those, the simulator does not.
   for (const float scale : brief({1e9f, -1e9f, 1e30f})) {
     for (const bool causal : brief({true, false})) {
-      Problem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 70, .Nk = sanitized() ? 70 : 300, .d = 64});
+      FullProblem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 70, .Nk = sanitized() ? 70 : 300, .d = 64});
       problem.scale = scale;
       problem.causal = causal;
       for (const Variant& variant : variants_for(problem)) {
@@ -129,7 +162,7 @@ TEST_CASE("grid: simple inputs, for which much cancels") {
   for (const InputKind input : brief({InputKind::ones, InputKind::identity, InputKind::ramp})) {
     for (const Shape& shape : brief({Shape{.Nq = 45, .Nk = 45, .d = 64}, Shape{.Nq = 128, .Nk = 128, .d = 64},
                                      Shape{.Hkv = 1, .Nq = 20, .Nk = 1500, .d = 32}})) {
-      const Problem problem = problem_of(shape);
+      const FullProblem problem = problem_of(shape);
       for (const Variant& variant : variants_for(problem)) {
         const Pass pass = deepest_pass(variant);
         const Inputs inputs = make_inputs(problem, input, 1, pass);
@@ -145,7 +178,7 @@ TEST_CASE("grid: simple inputs, for which much cancels") {
 
 TEST_CASE("grid: dK and dV of shared heads are as precise as sums over each head's queries, then over the heads") {
   // One chain of additions over the queries of all 8 heads would be nearly 3 times as far off.
-  const Problem problem = problem_of({.H = 8, .Hkv = 1, .Nq = sanitized() ? 64 : 1024, .Nk = 16, .d = 16});
+  const FullProblem problem = problem_of({.H = 8, .Hkv = 1, .Nq = sanitized() ? 64 : 1024, .Nk = 16, .d = 16});
   const Inputs inputs = make_inputs(problem, InputKind::normal, 31, Pass::backward);
   const Checker checker(problem, inputs, Pass::backward, Sample{});
   const CheckReport naive = checker.check(naive_same_precision(problem, inputs, Pass::backward));
@@ -165,7 +198,7 @@ TEST_CASE("grid: dK and dV of shared heads are as precise as sums over each head
 }
 
 TEST_CASE("grid: one row with a bias of -1e9, beside which its scores vanish") {
-  Problem problem = problem_of({.Nq = 35, .Nk = 41, .d = 16});
+  FullProblem problem = problem_of({.Nq = 35, .Nk = 41, .d = 16});
   problem.bias = BiasKind::matrix;
   for (const float far : brief({-1e9f, std::numeric_limits<float>::lowest()})) {
     for (const Variant& variant : variants_for(problem)) {
@@ -185,7 +218,7 @@ TEST_CASE("grid: one row with a bias of -1e9, beside which its scores vanish") {
 
 TEST_CASE("grid: a dO of ones would hide a wrong dV, so each row of dO counts") {
   // Each query sees one key more than the one before: swapping two rows of dO changes dV by far more than rounding.
-  Problem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 37, .Nk = 37, .d = 16});
+  FullProblem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 37, .Nk = 37, .d = 16});
   problem.causal = true;
   for (const Variant& variant : variants_for(problem)) {
     if (variant.backward == nullptr) continue;
@@ -202,8 +235,8 @@ TEST_CASE("grid: a dO of ones would hide a wrong dV, so each row of dO counts") 
 TEST_CASE("grid: repeated runs agree to the last bit") {
   // On a GPU the order in which blocks run is left to chance, so enough of them run often enough.
   const bool gpu = device().info().kind == Backend::gpu;
-  Problem problem = gpu ? problem_of({.B = 4, .H = 8, .Hkv = 4, .Nq = 257, .Nk = 301, .d = 59})
-                        : problem_of({.H = 2, .Hkv = 1, .Nq = 34, .Nk = 43, .d = 40});
+  FullProblem problem = gpu ? problem_of({.B = 4, .H = 8, .Hkv = 4, .Nq = 257, .Nk = 301, .d = 59})
+                            : problem_of({.H = 2, .Hkv = 1, .Nq = 34, .Nk = 43, .d = 40});
   problem.causal = true;
   for (const Variant& variant : variants_for(problem)) {
     const Pass pass = deepest_pass(variant);
@@ -220,7 +253,7 @@ TEST_CASE("grid: repeated runs agree to the last bit") {
 }
 
 TEST_CASE("cpu: thread orders agree to the last bit") {
-  Problem problem = problem_of({.H = 2, .Hkv = 1, .Nq = 35, .Nk = 43, .d = 24});
+  FullProblem problem = problem_of({.H = 2, .Hkv = 1, .Nq = 35, .Nk = 43, .d = 24});
   problem.causal = true;
   for (const Variant& variant : variants_for(problem)) {
     const Pass pass = deepest_pass(variant);
@@ -247,8 +280,8 @@ TEST_CASE("cpu: no two threads race, none reads memory that nobody wrote, and th
   if (!simt::can_watch()) return;  // the race preset has its own way
   simt::Options watching = simt::options();
   watching.watch = true;
-  for (const Problem& problem : {problem_of({.H = 2, .Hkv = 1, .Nq = 35, .Nk = 43, .d = 24}),
-                                 problem_of({.H = 1, .Hkv = 1, .Nq = 66, .Nk = 130, .d = 40})}) {
+  for (const FullProblem& problem : {problem_of({.H = 2, .Hkv = 1, .Nq = 35, .Nk = 43, .d = 24}),
+                                     problem_of({.H = 1, .Hkv = 1, .Nq = 66, .Nk = 130, .d = 40})}) {
     for (const Variant& variant : variants_for(problem)) {
       const Pass pass = deepest_pass(variant);
       Runner runner(device(), variant, problem, make_inputs(problem, InputKind::normal, 31, pass), pass);

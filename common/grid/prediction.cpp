@@ -13,7 +13,7 @@
 
 namespace flash::grid {
 
-void check_prediction(const Variant& variant, const Problem& problem, Pass pass, std::optional<Tiles> tiles) {
+void check_prediction(const Variant& variant, const FullProblem& problem, Pass pass, std::optional<Tiles> tiles) {
   const std::string what = std::string(variant.name) + " " + to_string(pass) + " on " + describe(problem) +
                            (tiles ? ", tiles " + std::to_string(tiles->Br) + " x " + std::to_string(tiles->Bc) : "");
   const bool has_formulas = variant.predict != nullptr;

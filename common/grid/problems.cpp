@@ -51,12 +51,12 @@ std::vector<T> joined(std::vector<T> all, const std::vector<T>& more, bool wante
   return all;
 }
 
-bool holds(Layout layout, const Problem& p) { return layout != Layout::qkv || (p.Nq == p.Nk && p.H == p.Hkv); }
+bool holds(Layout layout, const FullProblem& p) { return layout != Layout::qkv || (p.Nq == p.Nk && p.H == p.Hkv); }
 
 }  // namespace
 
-Problem problem_of(const Shape& shape) {
-  Problem p;
+FullProblem problem_of(const Shape& shape) {
+  FullProblem p;
   p.B = shape.B;
   p.H = shape.H;
   p.Hkv = shape.Hkv;
@@ -68,8 +68,8 @@ Problem problem_of(const Shape& shape) {
   return p;
 }
 
-std::vector<Problem> lengths() {
-  std::vector<Problem> problems;
+std::vector<FullProblem> lengths() {
+  std::vector<FullProblem> problems;
   for (const auto& [Nq, Nk] : joined(all_lengths, lengths_in_16_bits, stage_dtype() != Dtype::fp32)) {
     for (const bool causal : {false, true}) {
       problems.push_back(problem_of({.H = 1, .Hkv = 1, .Nq = Nq, .Nk = Nk, .d = 32}));
@@ -79,8 +79,8 @@ std::vector<Problem> lengths() {
   return problems;
 }
 
-std::vector<Problem> head_dims() {
-  std::vector<Problem> problems;
+std::vector<FullProblem> head_dims() {
+  std::vector<FullProblem> problems;
   for (const int d : joined(all_head_dims, large_head_dims, largest_head_dim() > 128)) {
     for (const bool causal : {false, true}) {
       problems.push_back(problem_of({.H = 1, .Hkv = 1, .Nq = 33, .Nk = small_shapes ? 40 : 131, .d = d}));
@@ -90,14 +90,15 @@ std::vector<Problem> head_dims() {
   return problems;
 }
 
-std::vector<Problem> biases() {
-  std::vector<Problem> problems;
+std::vector<FullProblem> biases() {
+  std::vector<FullProblem> problems;
   for (const BiasKind kind : all_biases) {
     if (kind == BiasKind::none) continue;
     for (const bool per_batch : {false, true}) {
       for (const bool per_head : {false, true}) {
         if (small_shapes && per_batch != per_head) continue;
-        Problem p = problem_of({.B = 2, .H = 2, .Hkv = 2, .Nq = small_shapes ? 20 : 35, .Nk = small_shapes ? 21 : 70, .d = 16});
+        FullProblem p =
+            problem_of({.B = 2, .H = 2, .Hkv = 2, .Nq = small_shapes ? 20 : 35, .Nk = small_shapes ? 21 : 70, .d = 16});
         p.bias = kind;
         p.bias_per_batch = per_batch;
         p.bias_per_head = per_head || kind == BiasKind::alibi;
@@ -109,17 +110,17 @@ std::vector<Problem> biases() {
   return problems;
 }
 
-std::vector<Problem> heads_and_layouts() {
-  std::vector<Problem> problems;
+std::vector<FullProblem> heads_and_layouts() {
+  std::vector<FullProblem> problems;
   for (const auto& [H, Hkv] : {std::pair{3, 3}, std::pair{4, 2}, std::pair{3, 1}}) {
     for (const int d : small_shapes ? std::vector<int>{59} : std::vector<int>{16, 59}) {
       for (const Layout layout : all_layouts) {
-        Problem p = problem_of({.B = 2,
-                                .H = H,
-                                .Hkv = Hkv,
-                                .Nq = small_shapes ? 10 : 34,
-                                .Nk = (small_shapes ? 10 : 34) + (H == Hkv ? 0 : 11),
-                                .d = d});
+        FullProblem p = problem_of({.B = 2,
+                                    .H = H,
+                                    .Hkv = Hkv,
+                                    .Nq = small_shapes ? 10 : 34,
+                                    .Nk = (small_shapes ? 10 : 34) + (H == Hkv ? 0 : 11),
+                                    .d = d});
         p.layout = layout;
         p.causal = d == 59;
         if (few_shapes && layout != (H == Hkv ? Layout::qkv : Layout::kv)) continue;  // no race depends on strides
@@ -130,8 +131,8 @@ std::vector<Problem> heads_and_layouts() {
   return problems;
 }
 
-std::vector<Problem> fully_masked_rows() {
-  std::vector<Problem> problems;
+std::vector<FullProblem> fully_masked_rows() {
+  std::vector<FullProblem> problems;
   for (const auto& [Nq, Nk] : {std::pair{5, 2}, std::pair{40, 33}, std::pair{70, 5}, std::pair{130, 64}}) {
     if ((small_shapes && Nq > 100) || (few_shapes && Nq > 50)) continue;
     problems.push_back(problem_of({.H = 2, .Hkv = 1, .Nq = Nq, .Nk = Nk, .d = 16}));
@@ -140,7 +141,59 @@ std::vector<Problem> fully_masked_rows() {
   return problems;
 }
 
-std::vector<Problem> random_mixture(int count, std::uint64_t seed) {
+std::vector<FullProblem> windows() {
+  struct Case {
+    int Nq, Nk;
+    Window window;
+    bool causal = false;
+    BiasKind bias = BiasKind::none;
+  };
+  std::vector<Case> cases{
+      {33, 33, {0, 0}},
+      {70, 64, {Window::open, 3}},        // the first 3 queries see nothing
+      {20, 75, {9, Window::open}, true},  // no query sees the first 46 keys
+      {40, 30, {7, 1000}, false, BiasKind::matrix},
+  };
+  if (!small_shapes) {
+    for (const int w : {31, 32, 33, 63, 64, 65, 127, 128, 129}) cases.push_back({150, 170, {w, 0}});
+    for (const int w : {15, 16, 17, 64}) cases.push_back({170, 150, {w, w}});
+    cases.insert(cases.end(), {{130, 257, {0, 0}, false, BiasKind::vector},
+                               {257, 130, {3, 1}, false, BiasKind::alibi},
+                               {200, 200, {1, Window::open}, true},
+                               {200, 200, {Window::open, 100}},
+                               {64, 400, {100, 0}},
+                               {64, 400, {10, 20}, true, BiasKind::matrix},
+                               {1, 300, {130, 5}},
+                               {300, 1, {2, 2}}});
+  }
+  std::vector<FullProblem> problems;
+  for (const auto& [Nq, Nk, window, causal, bias] : cases) {
+    const bool shared = problems.size() % 2 == 1;
+    problems.push_back(problem_of({.H = shared ? 2 : 1, .Hkv = 1, .Nq = Nq, .Nk = Nk, .d = shared ? 40 : 64}));
+    problems.back().window = window;
+    problems.back().causal = causal;
+    problems.back().bias = bias;
+  }
+  if (few_shapes) problems.resize(3);
+  return problems;
+}
+
+std::vector<FullProblem> softcaps() {
+  std::vector<FullProblem> problems;
+  for (const float c : {0.5f, 30.0f, 3.0f, 100.0f, 1e4f, 1e8f}) {
+    FullProblem p = problem_of({.H = 2, .Hkv = 1, .Nq = small_shapes ? 35 : 100, .Nk = small_shapes ? 40 : 170, .d = 59});
+    p.softcap = c;
+    p.scale *= c == 30.0f || c == 100.0f ? 8.0f : 1.0f;  // scores of some tens
+    p.causal = c == 3.0f || c == 100.0f;
+    if (c == 3.0f || c == 1e4f) p.window = {20, 5};
+    p.bias = c == 0.5f ? BiasKind::matrix : c == 3.0f ? BiasKind::alibi : BiasKind::none;
+    if (few_shapes && p.bias == BiasKind::none) continue;
+    problems.push_back(p);
+  }
+  return problems;
+}
+
+std::vector<FullProblem> random_mixture(int count, std::uint64_t seed) {
   std::mt19937_64 bits(seed);
   // Not std::uniform_int_distribution: its values differ between standard libraries.
   const auto pick = [&](int low, int high) {
@@ -148,15 +201,15 @@ std::vector<Problem> random_mixture(int count, std::uint64_t seed) {
   };
   const int longest = small_shapes ? 40 : 140;
   count = few_shapes ? count / 8 : small_shapes ? count / 3 : count;
-  std::vector<Problem> problems;
+  std::vector<FullProblem> problems;
   while (static_cast<int>(problems.size()) < count) {
     const int Hkv = pick(1, 2);
-    Problem p = problem_of({.B = pick(1, 2),
-                            .H = Hkv * pick(1, 3),
-                            .Hkv = Hkv,
-                            .Nq = pick(1, longest),
-                            .Nk = pick(1, longest),
-                            .d = pick(1, largest_head_dim())});
+    FullProblem p = problem_of({.B = pick(1, 2),
+                                .H = Hkv * pick(1, 3),
+                                .Hkv = Hkv,
+                                .Nq = pick(1, longest),
+                                .Nk = pick(1, longest),
+                                .d = pick(1, largest_head_dim())});
     if (pick(0, 1) == 1) p.Nk = p.Nq;
     p.causal = pick(0, 1) == 1;
     p.bias = all_biases[pick(0, 3)];
@@ -171,11 +224,11 @@ std::vector<Problem> random_mixture(int count, std::uint64_t seed) {
 
 bool sanitized() { return small_shapes; }
 
-std::vector<Problem> every_tile() {
-  Problem mixed = problem_of({.H = 4, .Hkv = 2, .Nq = small_shapes ? 33 : 70, .Nk = small_shapes ? 40 : 90, .d = 40});
+std::vector<FullProblem> every_tile() {
+  FullProblem mixed = problem_of({.H = 4, .Hkv = 2, .Nq = small_shapes ? 33 : 70, .Nk = small_shapes ? 40 : 90, .d = 40});
   mixed.causal = true;
   mixed.bias = BiasKind::matrix;
-  std::vector<Problem> problems{mixed};
+  std::vector<FullProblem> problems{mixed};
   if (few_shapes) return problems;
   for (const int d : joined(std::vector{24, 40, 90, 111}, {200}, largest_head_dim() > 128)) {
     if (small_shapes) {
@@ -189,7 +242,7 @@ std::vector<Problem> every_tile() {
   return problems;
 }
 
-std::vector<Problem> counted(std::vector<Problem> problems) {
+std::vector<FullProblem> counted(std::vector<FullProblem> problems) {
   if (small_shapes) problems.resize(1);
   return problems;
 }

@@ -12,33 +12,39 @@ namespace flash::grid {
 struct Shape {
   int B = 1, H = 2, Hkv = 2, Nq = 64, Nk = 64, d = 32;
 };
-Problem problem_of(const Shape&);
+FullProblem problem_of(const Shape&);
 
 /// Lengths around tile edges, single rows, Nq < Nk and Nq > Nk; causal and not. In 16 bits, where tiles are larger, more of them.
-std::vector<Problem> lengths();
+std::vector<FullProblem> lengths();
 
 /// Head dimensions that are and are not multiples of 4, 8, 16, 32, up to what the stage takes; causal and not.
-std::vector<Problem> head_dims();
+std::vector<FullProblem> head_dims();
 
 /// Each form of bias with each extent that may be 1, causal and not, Nq != Nk.
-std::vector<Problem> biases();
+std::vector<FullProblem> biases();
 
 /// MHA, GQA, MQA, several batches, in each layout that can hold them.
-std::vector<Problem> heads_and_layouts();
+std::vector<FullProblem> heads_and_layouts();
 
 /// Causal problems with more queries than keys: the first Nq - Nk queries see nothing.
-std::vector<Problem> fully_masked_rows();
+std::vector<FullProblem> fully_masked_rows();
+
+/// Windows around tile edges, with Nq unlike Nk, with queries that see nothing and keys that nobody sees, and with the other options.
+std::vector<FullProblem> windows();
+
+/// Softcaps that bend most scores, and that bend none, with each kind of bias, masks and windows.
+std::vector<FullProblem> softcaps();
 
 /// Draws from everything above at once, reproducibly.
-std::vector<Problem> random_mixture(int count, std::uint64_t seed);
+std::vector<FullProblem> random_mixture(int count, std::uint64_t seed);
 
 /// Few problems for each compiled tile size: each width of head dimensions, tails in both directions, causal and not.
-std::vector<Problem> every_tile();
+std::vector<FullProblem> every_tile();
 
 /// Is this a build with a sanitizer, where a kernel's thread is ten to a hundred times slower?
 bool sanitized();
 
 /// The problems, or under a sanitizer only the first: what is counted does not depend on it. Let the first be small.
-std::vector<Problem> counted(std::vector<Problem> problems);
+std::vector<FullProblem> counted(std::vector<FullProblem> problems);
 
 }  // namespace flash::grid

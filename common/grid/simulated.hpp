@@ -8,17 +8,17 @@ namespace flash::grid {
 
 using simt::Simulated;
 
-inline Problem causal(Problem p) {
+inline FullProblem causal(FullProblem p) {
   p.causal = true;
   return p;
 }
 
-inline Problem with_bias(Problem p, BiasKind kind) {
+inline FullProblem with_bias(FullProblem p, BiasKind kind) {
   p.bias = kind;
   return p;
 }
 
-inline Problem scaled(Problem p, float scale) {
+inline FullProblem scaled(FullProblem p, float scale) {
   p.scale = scale;
   return p;
 }

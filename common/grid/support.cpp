@@ -23,7 +23,7 @@ const std::vector<Variant>& variants() {
   return chosen;
 }
 
-std::vector<Variant> variants_for(const Problem& problem) {
+std::vector<Variant> variants_for(const FullProblem& problem) {
   std::vector<Variant> taking = variants();
   std::erase_if(taking, [&](const Variant& variant) {
     static std::set<std::string> said;
@@ -41,7 +41,7 @@ const Variant& variant_named(std::string_view name) {
   return *found;
 }
 
-Results<float> run(const Variant& variant, const Problem& problem, const Inputs& inputs, Pass pass) {
+Results<float> run(const Variant& variant, const FullProblem& problem, const Inputs& inputs, Pass pass) {
   Runner runner(device(), variant, problem, inputs, pass);
   runner.run();
   return runner.results();
@@ -62,8 +62,8 @@ namespace {
 
 /// The problems, and each third of them in the other dtypes of the stage. What a dtype changes in a kernel is little, and the same
 /// everywhere.
-std::vector<Problem> in_all_dtypes(const std::vector<Problem>& problems) {
-  std::vector<Problem> all = problems;
+std::vector<FullProblem> in_all_dtypes(const std::vector<FullProblem>& problems) {
+  std::vector<FullProblem> all = problems;
   for (const Dtype dtype : variants().front().dtypes) {
     for (std::size_t n = 0; n < problems.size(); n += 3) {
       if (problems[n].dtype == dtype) continue;
@@ -75,20 +75,20 @@ std::vector<Problem> in_all_dtypes(const std::vector<Problem>& problems) {
 }
 
 /// Wide heads in 64 KB of shared memory. Newer GPUs have tiles for every d, and a kernel that has none there fails.
-bool has_no_tiles_on_turing(const Variant& v, const Problem& problem, Pass pass) {
+bool has_no_tiles_on_turing(const Variant& v, const FullProblem& problem, Pass pass) {
   const DeviceLimits limits = device().limits();
   return limits.sm < 80 && v.tiles != nullptr && v.tiles(problem, pass, limits).empty();
 }
 
 }  // namespace
 
-void check_variants_on(const std::vector<Problem>& problems, bool in_turns) {
+void check_variants_on(const std::vector<FullProblem>& problems, bool in_turns) {
   REQUIRE(!variants().empty());
   // Sanitizers take ten times as long, and a problem that one variant has run says most of what there is to say of the harness.
   const std::size_t groups = variants().size() <= 8 ? 1 : sanitized() ? 6 : in_turns ? 2 : 1;
-  const std::vector<Problem> all = in_all_dtypes(problems);
+  const std::vector<FullProblem> all = in_all_dtypes(problems);
   for (std::size_t n = 0; n < all.size(); ++n) {
-    const Problem& problem = all[n];
+    const FullProblem& problem = all[n];
     for (const Pass pass : {Pass::forward, Pass::backward}) {
       std::vector<Variant> taking = variants_for(problem);
       std::size_t turn = n;
@@ -108,8 +108,8 @@ void check_variants_on(const std::vector<Problem>& problems, bool in_turns) {
   }
 }
 
-void check_every_tile_on(const std::vector<Problem>& problems) {
-  for (const Problem& problem : in_all_dtypes(problems)) {
+void check_every_tile_on(const std::vector<FullProblem>& problems) {
+  for (const FullProblem& problem : in_all_dtypes(problems)) {
     for (const Variant& v : variants_for(problem)) {
       for (const Pass pass : {Pass::forward, Pass::backward}) {
         if (v.tiles == nullptr || (pass == Pass::backward && v.backward == nullptr)) continue;

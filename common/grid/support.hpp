@@ -21,13 +21,13 @@ const std::string& only_variant();
 const std::vector<Variant>& variants();
 
 /// Those that know all that the problem has (Variant::takes); says once of each other one what it is not tested on.
-std::vector<Variant> variants_for(const Problem&);
+std::vector<Variant> variants_for(const FullProblem&);
 
 /// The variant of that name, asked for or not. Throws std::logic_error if there is none.
 const Variant& variant_named(std::string_view name);
 
 /// One run: outputs and workspaces poisoned before, results fetched after.
-Results<float> run(const Variant&, const Problem&, const Inputs&, Pass);
+Results<float> run(const Variant&, const FullProblem&, const Inputs&, Pass);
 
 /// One line on each tensor that failed, with its worst element; "" if the report passed.
 std::string failures(const CheckReport&);
@@ -35,10 +35,10 @@ std::string failures(const CheckReport&);
 /// Runs every variant on every problem (backward where it has one, which checks the forward outputs too) with random normal
 /// inputs and reports each disagreement with the reference to doctest. Each third problem also in the stage's other dtypes.
 /// in_turns: of a stage of many variants one half runs every second problem, the other half the rest; under a sanitizer each sixth.
-void check_variants_on(const std::vector<Problem>&, bool in_turns = false);
+void check_variants_on(const std::vector<FullProblem>&, bool in_turns = false);
 
 /// Runs every compiled tile size of every variant on every problem, like check_variants_on().
-void check_every_tile_on(const std::vector<Problem>&);
+void check_every_tile_on(const std::vector<FullProblem>&);
 
 /// Is `again` what a second run must give? The same to the last bit, except dQ where the variant sums it by atomics: that has to
 /// pass the check.

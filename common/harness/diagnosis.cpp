@@ -86,17 +86,21 @@ Unwritten unwritten_of(const TensorRef& t) {
 }
 
 /// "" or which other problem the results solve: that without the scale, say.
-std::string solved_instead(const Problem& p, const Inputs& inputs, const Results<float>& got, const Sample& sample) {
-  Problem unscaled = p, scaled_twice = p, unmasked = p, unbiased = p;
+std::string solved_instead(const FullProblem& p, const Inputs& inputs, const Results<float>& got, const Sample& sample) {
+  FullProblem unscaled = p, scaled_twice = p, unmasked = p, unbiased = p, wide = p, uncapped = p;
   unscaled.scale = 1.0f;
   scaled_twice.scale = p.scale * p.scale;
   unmasked.causal = false;
   unbiased.bias = BiasKind::none;
-  const auto solve = [&](const Problem& other) { return check_results(other, inputs, Pass::forward, got, sample).passed; };
+  wide.window = {};
+  uncapped.softcap = 0.0f;
+  const auto solve = [&](const FullProblem& other) { return check_results(other, inputs, Pass::forward, got, sample).passed; };
   if (p.scale != 1.0f && solve(unscaled)) return "o and lse are right for scale = 1: the scores are not multiplied by scale";
   if (p.scale != 1.0f && solve(scaled_twice))
     return "o and lse are right for scale squared: the scores are multiplied by scale twice";
   if (p.causal && solve(unmasked)) return "o and lse are right without the causal mask: it is not applied";
+  if (!p.window.is_open() && solve(wide)) return "o and lse are right without the window: it is not applied";
+  if (p.softcap != 0.0f && solve(uncapped)) return "o and lse are right without the softcap: it is not applied";
   if (p.bias != BiasKind::none && solve(unbiased)) return "o and lse are right without the bias: it is not added";
   return "";
 }

@@ -9,11 +9,11 @@ namespace flash {
 namespace {
 
 /// Infinite or NaN if fp32 cannot hold it. Absent if the row sees no key.
-std::optional<float> largest_score_of(const Problem& p, const Inputs& inputs, const Worst& at) {
+std::optional<float> largest_score_of(const FullProblem& p, const Inputs& inputs, const Worst& at) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   const std::vector<float> scores = scores_in_fp32(p, inputs, at.b, at.h, at.row);
   std::optional<float> largest;
-  for (int j = 0; j < p.visible_keys(at.row); ++j) {
+  for (int j = p.first_key(at.row); j < p.end_key(at.row); ++j) {
     const bool from_tensor = p.bias == BiasKind::vector || p.bias == BiasKind::matrix;
     if (from_tensor && inputs.bias(at.b, at.h, at.row, j) == -infinity) continue;  // masked
     const float score = scores[static_cast<std::size_t>(j)];
@@ -25,7 +25,7 @@ std::optional<float> largest_score_of(const Problem& p, const Inputs& inputs, co
 
 }  // namespace
 
-std::optional<float> explaining_score(const Variant& variant, const Problem& p, const Inputs& inputs,
+std::optional<float> explaining_score(const Variant& variant, const FullProblem& p, const Inputs& inputs,
                                       const CheckReport& check) {
   for (const TensorCheck& tensor : check.tensors) {
     if (tensor.passed || (tensor.tensor != "o" && tensor.tensor != "lse")) continue;
@@ -39,11 +39,13 @@ std::optional<float> explaining_score(const Variant& variant, const Problem& p, 
   return std::nullopt;
 }
 
-std::string only_empty_rows_wrong(const Problem& p, const Inputs& inputs, Pass pass, const Results<float>& got) {
-  const int empty = p.causal ? p.Nq - p.Nk : 0;
-  if (empty <= 0 || !choose_sample(p, pass, /*seed=*/1).whole) return "";
+std::string only_empty_rows_wrong(const FullProblem& p, const Inputs& inputs, Pass pass, const Results<float>& got) {
+  int empty = 0;
+  while (empty < p.Nq && p.end_key(empty) == p.first_key(empty)) ++empty;
+  if (empty == 0 || !choose_sample(p, pass, /*seed=*/1).whole) return "";
   Sample others{.whole = false, .slices = {}};
-  std::vector<int> queries(static_cast<std::size_t>(p.Nk)), keys(pass == Pass::backward ? queries.size() : 0);
+  std::vector<int> queries(static_cast<std::size_t>(p.Nq - empty)),
+      keys(pass == Pass::backward ? static_cast<std::size_t>(p.Nk) : 0);
   std::iota(queries.begin(), queries.end(), empty);
   std::iota(keys.begin(), keys.end(), 0);
   for (int b = 0; b < p.B; ++b) {

@@ -10,7 +10,7 @@
 namespace flash {
 
 struct LoadedInputs {
-  Problem problem;
+  FullProblem problem;
   Inputs inputs;
   std::string note;  ///< what was made from the seed because no file gave it; empty if nothing
 };

@@ -58,7 +58,7 @@ void fill_rows(HostTensor<float>& tensor, Value&& value) {
   }
 }
 
-HostTensor<float> make_bias(const Problem& problem, std::uint64_t seed) {
+HostTensor<float> make_bias(const FullProblem& problem, std::uint64_t seed) {
   if (problem.bias == BiasKind::none) return {};
   HostTensor<float> bias(bias_shape(problem));
   if (problem.bias != BiasKind::alibi) {
@@ -92,7 +92,7 @@ const char* to_string(InputKind kind) {
   return "normal";
 }
 
-HostTensor<float> make_input(const Problem& problem, InputKind kind, std::uint64_t seed, InputTensor which) {
+HostTensor<float> make_input(const FullProblem& problem, InputKind kind, std::uint64_t seed, InputTensor which) {
   if (which == InputTensor::bias) return make_bias(problem, seed);
   const bool is_value = which == InputTensor::v;
   const bool is_gradient = which == InputTensor::dO;
@@ -120,7 +120,7 @@ HostTensor<float> make_input(const Problem& problem, InputKind kind, std::uint64
   return tensor;
 }
 
-Inputs make_inputs(const Problem& problem, InputKind kind, std::uint64_t seed, Pass pass) {
+Inputs make_inputs(const FullProblem& problem, InputKind kind, std::uint64_t seed, Pass pass) {
   Inputs inputs;
   inputs.Q = make_input(problem, kind, seed, InputTensor::q);
   inputs.K = make_input(problem, kind, seed, InputTensor::k);

@@ -24,9 +24,9 @@ enum class InputTensor { q, k, v, dO, bias };
 /// dO is standard normal for every kind: with a dO of ones all columns of dV are alike, and with a V of ones too dS = 0, so that
 /// wrong gradients would go unseen.
 /// bias is standard normal, or the ALiBi slopes 2^(-8(h+1)/H); empty for BiasKind::none.
-HostTensor<float> make_input(const Problem&, InputKind, std::uint64_t seed, InputTensor);
+HostTensor<float> make_input(const FullProblem&, InputKind, std::uint64_t seed, InputTensor);
 
 /// All inputs that the pass needs.
-Inputs make_inputs(const Problem&, InputKind, std::uint64_t seed, Pass);
+Inputs make_inputs(const FullProblem&, InputKind, std::uint64_t seed, Pass);
 
 }  // namespace flash

@@ -28,19 +28,22 @@ inline nlohmann::ordered_json device_json(const DeviceInfo& device) {
   return json;
 }
 
-/// Sizes and options in the order of the reports; which inputs it is solved for is to follow.
-inline nlohmann::ordered_json problem_json(const Problem& p) {
-  return {{"batch", p.B},
-          {"heads", p.H},
-          {"kv_heads", p.Hkv},
-          {"seq_q", p.Nq},
-          {"seq_k", p.Nk},
-          {"head_dim", p.d},
-          {"scale", p.scale},
-          {"causal", p.causal},
-          {"bias", to_string(p.bias)},
-          {"dtype", to_string(p.dtype)},
-          {"layout", to_string(p.layout)}};
+/// Sizes and options in the order of the reports, a window and a softcap only if there are any; which inputs it is solved for is to follow.
+inline nlohmann::ordered_json problem_json(const FullProblem& p) {
+  nlohmann::ordered_json json{{"batch", p.B},
+                              {"heads", p.H},
+                              {"kv_heads", p.Hkv},
+                              {"seq_q", p.Nq},
+                              {"seq_k", p.Nk},
+                              {"head_dim", p.d},
+                              {"scale", p.scale},
+                              {"causal", p.causal},
+                              {"bias", to_string(p.bias)},
+                              {"dtype", to_string(p.dtype)},
+                              {"layout", to_string(p.layout)}};
+  if (!p.window.is_open()) json["window"] = to_string(p.window);
+  if (p.softcap != 0.0f) json["softcap"] = p.softcap;
+  return json;
 }
 
 }  // namespace flash

@@ -95,7 +95,8 @@ HostTensor<float> to_tensor(Source&& source, Dtype dtype, bool may_mask) {
 }
 
 /// Sets the bias of the problem from the file's shape, or checks that the options need no file.
-void set_bias(Problem& problem, const std::optional<Source>& bias, const ProblemOptions& options, const std::string& folder) {
+void set_bias(FullProblem& problem, const std::optional<Source>& bias, const ProblemOptions& options,
+              const std::string& folder) {
   const BiasKind wanted = options.bias.value_or(BiasKind::none);
   if (!bias) {
     if (wanted == BiasKind::vector || wanted == BiasKind::matrix) {
@@ -129,7 +130,7 @@ LoadedInputs load_inputs(const std::string& folder, const ProblemOptions& option
   Source q = read_source(folder, "q.npy"), k = read_source(folder, "k.npy"), v = read_source(folder, "v.npy");
 
   LoadedInputs loaded;
-  Problem& problem = loaded.problem;
+  FullProblem& problem = loaded.problem;
   problem = make_problem(options, sizes_of(q, k, v, options.sizes));
   std::optional<Source> bias = read_optional(folder, "bias.npy");
   set_bias(problem, bias, options, folder);

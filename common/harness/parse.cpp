@@ -1,5 +1,6 @@
 #include "common/harness/parse.hpp"
 
+#include "common/attention/limits.hpp"
 #include "common/harness/console.hpp"
 #include "common/harness/environment.hpp"
 
@@ -118,6 +119,18 @@ int parse_int(const std::string& option, const std::string& text, int high) {
 
 std::uint64_t parse_seed(const std::string& option, const std::string& text) {
   return parse_integer<std::uint64_t>(option, text, 0, std::numeric_limits<std::uint64_t>::max());
+}
+
+Window parse_window(const std::string& option, const std::string& text) {
+  const std::size_t comma = std::min(text.find(','), text.size()), behind = std::min(comma + 1, text.size());
+  const auto bound = [&](const std::string& part) {
+    try {
+      return static_cast<int>(parse_whole_number(option, part, Window::open, largest_window));
+    } catch (const UsageError&) {  // which tells of one of the two
+      throw UsageError(option + " is '" + text + "'; allowed: left,right, each -1 for no bound, or 0 to 2^30-1");
+    }
+  };
+  return {bound(text.substr(0, comma)), bound(text.substr(behind))};
 }
 
 float parse_finite(const std::string& option, const std::string& text) {

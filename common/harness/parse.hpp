@@ -1,6 +1,7 @@
 // Values on a command line: each is parsed whole or refused in one line that says what was given and what is allowed.
 #pragma once
 
+#include "common/attention/problem.hpp"
 #include "common/base/error.hpp"
 
 #include <cstddef>
@@ -23,6 +24,9 @@ int parse_int(const std::string& option, const std::string& text, int high = std
 
 /// A whole number from 0 to 2^64-1, or UsageError.
 std::uint64_t parse_seed(const std::string& option, const std::string& text);
+
+/// "1024,0", or UsageError.
+Window parse_window(const std::string& option, const std::string& text);
 
 /// A finite fp32 number, or UsageError.
 float parse_finite(const std::string& option, const std::string& text);

@@ -62,6 +62,16 @@ void add_problem_options(CLI::App& app, ProblemOptions& options, const Requested
   add_size(app, "--seq-k", sizes.seq_k, "Number of keys (default: as --seq)", "Nk");
   add_size(app, "--head-dim", sizes.head_dim, with_default("Head dimension", &RequestedSizes::head_dim), "d");
   app.add_flag("--causal", options.causal, "Query i sees key j only if j <= i + Nk - Nq")->group("Problem");
+  app.add_option_function<std::string>(
+         "--window", [&options](const std::string& given) { options.window = parse_window("--window", given); },
+         "Query i sees key j only if i + Nk - Nq - left <= j <= i + Nk - Nq + right; -1: no bound (default: -1,-1)")
+      ->type_name("left,right")
+      ->group("Problem");
+  app.add_option_function<std::string>(
+         "--softcap", [&options](const std::string& given) { options.softcap = parse_finite("--softcap", given); },
+         "Scaled scores s become c tanh(s / c), before the bias and the mask; 0: they stay (default: 0)")
+      ->type_name("c")
+      ->group("Problem");
   add_choice(app, "--bias", options.bias, all_biases,
              "Added to the scaled scores: per key, per query and key, or ALiBi slopes (default: none)");
   app.add_option_function<std::string>(
@@ -93,14 +103,17 @@ void check_contradictions(const ProblemOptions& options) {
   }
 }
 
-Problem make_problem(const ProblemOptions& options, const RequestedSizes& sizes) {
-  Problem problem;
+FullProblem make_problem(const ProblemOptions& options, const RequestedSizes& sizes) {
+  FullProblem problem;
   problem.causal = options.causal;
+  problem.window = options.window;
+  problem.softcap = options.softcap;
   problem.bias = options.bias.value_or(BiasKind::none);
   problem.dtype = options.dtype.value_or(Dtype::fp32);
   problem.layout = options.layout;
   if (const std::string error = set_sizes(problem, sizes); !error.empty()) throw UsageError(error);
   problem.scale = options.scale.value_or(default_scale(problem.d));
+  if (const std::string error = check_options(problem); !error.empty()) throw UsageError(error);
   return problem;
 }
 
@@ -117,6 +130,8 @@ std::vector<std::string> to_arguments(const ProblemOptions& options, const Reque
   add("--seq-k", std::to_string(sizes.seq_k));
   add("--head-dim", std::to_string(sizes.head_dim));
   if (options.causal) arguments.emplace_back("--causal");
+  if (!options.window.is_open()) arguments.push_back("--window=" + to_string(options.window));
+  if (options.softcap != 0.0f) add("--softcap", shortest(options.softcap));
   if (options.bias) add("--bias", to_string(*options.bias));
   // One word: a value that starts with a minus sign could be taken for an option.
   if (options.scale) arguments.push_back("--scale=" + shortest(*options.scale));

@@ -32,6 +32,8 @@ struct SizeOptions {
 struct ProblemOptions {
   SizeOptions sizes;
   bool causal = false;
+  Window window;
+  float softcap = 0.0f;  ///< 0: none
   std::optional<BiasKind> bias;
   std::optional<float> scale;  ///< absent: 1/sqrt(d)
   std::optional<Dtype> dtype;  ///< absent: the first that the variant takes
@@ -48,7 +50,7 @@ void add_problem_options(CLI::App& app, ProblemOptions& options, const Requested
 void check_contradictions(const ProblemOptions& options);
 
 /// The problem, validated. UsageError: one line that says what was given and what is allowed.
-Problem make_problem(const ProblemOptions& options, const RequestedSizes& sizes);
+FullProblem make_problem(const ProblemOptions& options, const RequestedSizes& sizes);
 
 /// The options as command-line arguments with every size spelled out, to hand a problem on to another program.
 std::vector<std::string> to_arguments(const ProblemOptions& options, const RequestedSizes& sizes);

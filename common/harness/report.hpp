@@ -26,7 +26,7 @@ struct Heading {
   Variant variant;
   Pass pass = Pass::forward;
   DeviceInfo device;
-  Problem problem;
+  FullProblem problem;
   InputKind input = InputKind::normal;
   std::uint64_t seed = 0;
   std::string load;  ///< folder of the inputs; empty: made from the seed

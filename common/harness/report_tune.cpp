@@ -26,7 +26,7 @@ std::string joined(const Json& array) {
 }
 
 /// The default tiles, the reason for them, and how much slower than the fastest it is.
-std::string default_text(const Problem& p, const Json& json, const Json& standard, const Json* fastest) {
+std::string default_text(const FullProblem& p, const Json& json, const Json& standard, const Json* fastest) {
   std::string text = line("default", tiles_word(standard) + " for d=" + std::to_string(p.d) + ", " +
                                          (p.causal ? "causal" : "not causal") + ", " + word(json.at("pass")) + ", on " +
                                          device_text(json.at("device")) + ": " + word(standard.at("why")));

@@ -31,7 +31,7 @@ TensorRef dense_tensor(const char* name, Dtype dtype, const std::array<std::int6
 }
 
 /// A tensor's place in the allocation that starts at `base`.
-TensorRef placed_tensor(const Problem& problem, Role role, const char* name, void* base) {
+TensorRef placed_tensor(const FullProblem& problem, Role role, const char* name, void* base) {
   const Placement place = placement_of(problem, role);
   return {static_cast<char*>(base) + place.offset * size_of(problem.dtype), name, problem.dtype, shape_of(problem, role),
           place.stride};
@@ -46,7 +46,7 @@ Role home_of(Layout layout, Role role) {
 
 }  // namespace
 
-Runner::Runner(Device& device, const Variant& variant, const Problem& problem, const Inputs& inputs, Pass pass,
+Runner::Runner(Device& device, const Variant& variant, const FullProblem& problem, const Inputs& inputs, Pass pass,
                std::optional<Tiles> tiles)
     : device_(device), variant_(variant), pass_(pass), tiles_(tiles), input_(inputs.kind), seed_(inputs.seed) {
   attention_.problem = problem;

@@ -14,7 +14,7 @@ namespace flash {
 /// The last run that began. A test program names it when a test case fails.
 struct LastRun {
   std::string variant;
-  Problem problem;
+  FullProblem problem;
   Pass pass = Pass::forward;
   std::optional<Tiles> tiles;  ///< of the pass; absent: the default
   InputKind input{};
@@ -27,7 +27,7 @@ class Runner {
  public:
   /// Allocates and uploads everything. Throws DeviceError if it does not fit (the message gives the bytes wanted and free).
   /// `tiles`: for the pass; by default the variant's default. A run throws as choose_tiles() if the variant has no such tiles.
-  Runner(Device&, const Variant&, const Problem&, const Inputs&, Pass, std::optional<Tiles> tiles = {});
+  Runner(Device&, const Variant&, const FullProblem&, const Inputs&, Pass, std::optional<Tiles> tiles = {});
 
   /// The tile sizes of the pass from the next run on.
   void use(Tiles tiles) { tiles_ = tiles; }

@@ -36,7 +36,7 @@ constexpr double simulated_products_per_second = 1.5e8;
 
 /// The problem with its lengths rounded up to whole tiles of 32: a simulated block computes all of its tile, whatever part of it
 /// the problem fills.
-Problem in_whole_tiles(Problem problem) {
+FullProblem in_whole_tiles(FullProblem problem) {
   for (int* const extent : {&problem.Nq, &problem.Nk, &problem.d}) {
     constexpr int tile = 32, largest = std::numeric_limits<int>::max() / tile * tile;
     *extent = *extent > largest ? *extent : (*extent + tile - 1) / tile * tile;
@@ -81,7 +81,7 @@ const Variant& choose_variant(const StageInfo& stage, const Options& options) {
                    (stage.backward_stage.empty() ? "" : "; " + stage.backward_stage + " has a backward pass"));
 }
 
-void check_variant(const StageInfo& stage, const Variant& variant, const Problem& problem, const DeviceLimits& limits) {
+void check_variant(const StageInfo& stage, const Variant& variant, const FullProblem& problem, const DeviceLimits& limits) {
   const std::string refuses = stage.name + " variant " + variant.name + " refuses this problem: ";
   if (std::string why = refusal(variant, problem); !why.empty()) {
     const bool tensor_cores = problem.dtype != Dtype::fp32 && variant.dtypes == std::vector{Dtype::fp32};
@@ -93,7 +93,7 @@ void check_variant(const StageInfo& stage, const Variant& variant, const Problem
   if (const std::string why = refusal_on(variant, problem, limits); !why.empty()) throw DeviceError(refuses + why);
 }
 
-void check_memory(const DeviceInfo& device, const Variant& variant, const Problem& problem, Pass pass, bool loaded) {
+void check_memory(const DeviceInfo& device, const Variant& variant, const FullProblem& problem, Pass pass, bool loaded) {
   const double q = elements(shape_of(problem, Role::q)), kv = 2 * elements(shape_of(problem, Role::k));
   const double bias = elements(bias_shape(problem)), lse = q / problem.d;
   const bool backward = pass == Pass::backward;
@@ -116,10 +116,10 @@ void check_memory(const DeviceInfo& device, const Variant& variant, const Proble
   require_host_memory(on_host, "the problem");
 }
 
-std::string simulation_note(const Problem& problem, Pass pass) {
+std::string simulation_note(const FullProblem& problem, Pass pass) {
   // Two FLOPs per multiply-add. Causal masks save a simulated kernel less than the formula says, hence no finer estimate.
   const double cores = std::max(1u, std::thread::hardware_concurrency());
-  const Problem tiled = in_whole_tiles(problem);
+  const FullProblem tiled = in_whole_tiles(problem);
   const double backward_with_forward = pass == Pass::backward ? flops(tiled, Pass::forward) : 0;
   const double seconds = (flops(tiled, pass) + backward_with_forward) / 2 / simulated_products_per_second / cores;
   if (seconds < 20) return "";

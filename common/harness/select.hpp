@@ -18,13 +18,13 @@ std::unique_ptr<Device> choose_device(const Options&);
 const Variant& choose_variant(const StageInfo&, const Options&);
 
 /// UsageError if the variant cannot take the problem (refusal()); DeviceError if it could, but not on this device.
-void check_variant(const StageInfo&, const Variant&, const Problem&, const DeviceLimits&);
+void check_variant(const StageInfo&, const Variant&, const FullProblem&, const DeviceLimits&);
 
 /// DeviceError if inputs, outputs and workspaces cannot fit in the device's memory or in main memory. With --load the inputs are
 /// in main memory already.
-void check_memory(const DeviceInfo&, const Variant&, const Problem&, Pass, bool loaded);
+void check_memory(const DeviceInfo&, const Variant&, const FullProblem&, Pass, bool loaded);
 
 /// A warning about the simulator's time: "" if it takes seconds, else a line with an estimate.
-std::string simulation_note(const Problem&, Pass);
+std::string simulation_note(const FullProblem&, Pass);
 
 }  // namespace flash

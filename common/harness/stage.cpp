@@ -151,7 +151,7 @@ ExitCode run_problem(const StageInfo& stage, const Options& options) {
 /// For the given problem if the head dimension is given, else for some of them. The device is the one that the simulator stands for.
 TilesToList tiles_to_list(const Options& options) {
   std::vector<int> head_dims{32, 64, 96, 128, 256};
-  const Problem problem = make_problem(options.problem, options.problem.sizes.over(default_sizes));
+  const FullProblem problem = make_problem(options.problem, options.problem.sizes.over(default_sizes));
   if (options.problem.sizes.head_dim) head_dims = {problem.d};
   return {problem, head_dims, open_cpu()->limits()};
 }

@@ -30,7 +30,8 @@ Tiles parse_tiles(const std::string& option, const std::string& text) {
   return {number(text.substr(0, comma)), number(text.substr(behind))};
 }
 
-std::vector<TileChoice> tile_choices(const Variant& variant, const Problem& problem, Pass pass, const DeviceLimits& limits) {
+std::vector<TileChoice> tile_choices(const Variant& variant, const FullProblem& problem, Pass pass,
+                                     const DeviceLimits& limits) {
   if (variant.tiles == nullptr) return {};
   std::vector<TileChoice> choices = variant.tiles(problem, pass, limits);
   if (choices.empty()) {
@@ -52,7 +53,7 @@ void require_tiles(const Variant& variant, const std::string& given) {
   throw UsageError(given + ", but variant " + variant.name + " has no tile sizes to choose from; allowed with: " + with);
 }
 
-std::optional<Tiles> choose_tiles(const Variant& variant, const Problem& problem, Pass pass, const DeviceLimits& limits,
+std::optional<Tiles> choose_tiles(const Variant& variant, const FullProblem& problem, Pass pass, const DeviceLimits& limits,
                                   std::optional<Tiles> wanted) {
   if (variant.tiles == nullptr) return std::nullopt;
   const std::vector<TileChoice> choices = tile_choices(variant, problem, pass, limits);
@@ -77,7 +78,7 @@ std::vector<ListedTiles> list_tiles(const Variant& variant, const TilesToList& w
     if (pass == Pass::backward && variant.backward == nullptr) continue;
     for (const int d : what.head_dims) {
       if (d > variant.max_head_dim) continue;
-      Problem problem = what.problem;
+      FullProblem problem = what.problem;
       problem.d = d;
       if (!refusal(variant, problem).empty()) problem.dtype = variant.dtypes.front();
       std::vector<TileChoice> choices;

@@ -9,12 +9,12 @@ namespace {
 
 alignas(16) char memory[64];
 
-TensorRef tensor(const Problem& p, Role role) {
+TensorRef tensor(const FullProblem& p, Role role) {
   return {memory, "K", Dtype::fp16, shape_of(p, role), placement_of(p, role).stride};
 }
 
-Problem problem(Layout layout, int d) {
-  Problem p;
+FullProblem problem(Layout layout, int d) {
+  FullProblem p;
   p.B = 2, p.H = p.Hkv = 3, p.Nq = p.Nk = 50, p.d = d;
   p.layout = layout;
   return p;

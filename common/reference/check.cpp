@@ -29,7 +29,7 @@ std::optional<double> factor_of(double got_got, double got_expected, double expe
 
 }  // namespace
 
-Checker::Checker(const Problem& p, const Inputs& inputs, Pass pass, const Sample& sample) : sampled_(!sample.whole) {
+Checker::Checker(const FullProblem& p, const Inputs& inputs, Pass pass, const Sample& sample) : sampled_(!sample.whole) {
   Measured measured = sample.whole ? Measured{exact_results(p, inputs, pass), naive_same_precision(p, inputs, pass)}
                                    : measure_sample(p, inputs, pass, sample);
   Tolerances tolerated = tolerances(p, inputs, measured);
@@ -118,7 +118,7 @@ CheckReport Checker::check(const Results<float>& got) const {
   return report;
 }
 
-CheckReport check_results(const Problem& problem, const Inputs& inputs, Pass pass, const Results<float>& got,
+CheckReport check_results(const FullProblem& problem, const Inputs& inputs, Pass pass, const Results<float>& got,
                           const Sample& sample) {
   return Checker(problem, inputs, pass, sample).check(got);
 }

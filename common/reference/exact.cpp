@@ -49,7 +49,7 @@ int alike(const Eigen::Ref<const RowVector>& P) {
 Matrix product(const Eigen::Ref<const Matrix>& A, const Eigen::Ref<const Matrix>& B) { return A * B; }
 
 template <class T>
-Head<T>::Head(const Problem& p, const InputsOf<T>& in, int batch, int head)
+Head<T>::Head(const FullProblem& p, const InputsOf<T>& in, int batch, int head)
     : problem(p),
       inputs(in),
       b(batch),
@@ -85,24 +85,36 @@ RowVector Head<T>::bias_row(int i) const {
 
 template <class T>
 Forward forward(const Head<T>& head, const std::vector<int>& queries) {
-  const Problem& problem = head.problem;
+  const FullProblem& problem = head.problem;
   const double scale = problem.scale;
   const Matrix Q = take_rows(head.Q, queries);
 
   int seen = 0;  // no query of the block sees a key from here on
-  for (const int i : queries) seen = std::max(seen, problem.visible_keys(i));
+  for (const int i : queries) seen = std::max(seen, problem.end_key(i));
 
-  // S = scale * Q K^T + bias, -inf where the mask hides a key                    [rows, d] x [d, Nk]
+  // S = scale * Q K^T, capped, + bias, -inf where the mask hides a key           [rows, d] x [d, Nk]
   Forward result;
   Matrix& S = result.P;
   S.resize(Q.rows(), problem.Nk);
   S.leftCols(seen) = scale * product(Q, head.K.topRows(seen).transpose());
+  if (problem.softcap != 0.0f) {
+    const double c = problem.softcap;
+    result.slope.setZero(S.rows(), problem.Nk);
+    for (Eigen::Index r = 0; r < S.rows(); ++r) {
+      for (int j = 0; j < seen; ++j) {
+        const double t = std::tanh(S(r, j) / c);
+        S(r, j) = c * t;
+        result.slope(r, j) = 1 - t * t;
+      }
+    }
+  }
   result.L.resize(S.rows());
   result.score_terms.setZero(S.rows());
   result.sum_errors.resize(S.rows());
   for (Eigen::Index r = 0; r < S.rows(); ++r) {
     const int i = queries[static_cast<std::size_t>(r)];
-    S.row(r).tail(problem.Nk - problem.visible_keys(i)).setConstant(-infinity);
+    S.row(r).head(problem.first_key(i)).setConstant(-infinity);
+    S.row(r).tail(problem.Nk - problem.end_key(i)).setConstant(-infinity);
     if (problem.bias != BiasKind::none) S.row(r) += head.bias_row(i);
 
     // P = softmax(S), row by row, in place
@@ -128,7 +140,7 @@ RowVector key_score_terms(const Matrix& P, const Vector& query_score_terms) {
   return terms;
 }
 
-ScoreGradient score_gradient(const Matrix& P, const Matrix& dO, const Matrix& O, const Matrix& V) {
+ScoreGradient score_gradient(const Matrix& P, const Matrix& slope, const Matrix& dO, const Matrix& O, const Matrix& V) {
   // O = P V gives dP = dO V^T                                                    [rows, d] x [d, keys]
   const Matrix dP = product(dO, V.transpose());
   // P = softmax(S) gives dS_ij = P_ij (dP_ij - sum_k P_ik dP_ik), and that sum is D_i = dO_i . O_i, because O_i = sum_k P_ik v_k.
@@ -137,16 +149,17 @@ ScoreGradient score_gradient(const Matrix& P, const Matrix& dO, const Matrix& O,
   ScoreGradient result;
   result.dP_terms = P.array() * (dO.rowwise().norm() * V.rowwise().norm().transpose()).array();
   result.dS = P.array() * (dP.array().colwise() - D.array());
+  if (slope.size() > 0) result.dS.array() *= slope.array();
   return result;
 }
 
-Vector D_errors(const Problem& problem, const Matrix& dO, const Forward& forward) {
+Vector D_errors(const FullProblem& problem, const Matrix& dO, const Forward& forward) {
   const Vector scores = unit_32(problem.dtype) * (1 + forward.score_terms.array().min(hopeless_score));
   return (scores + forward.sum_errors).array() * dO.rowwise().norm().array() * forward.O.rowwise().norm().array() +
          unit_16(problem.dtype) * dO.cwiseProduct(forward.O).rowwise().norm().array();
 }
 
-RowTerms query_terms(const Problem& problem, const Matrix& P, const ScoreGradient& gradient, const Vector& D_errors,
+RowTerms query_terms(const FullProblem& problem, const Matrix& P, const ScoreGradient& gradient, const Vector& D_errors,
                      const Matrix& K) {
   // dQ_i = scale sum_j P_ij (dP_ij - D_i) k_j: an error of D_i comes with the mean of the keys, which is small unless they are alike.
   const Matrix mean_key = product(P, K);
@@ -155,7 +168,7 @@ RowTerms query_terms(const Problem& problem, const Matrix& P, const ScoreGradien
           scale * mean_key.cwiseAbs().rowwise().maxCoeff().cwiseProduct(D_errors)};
 }
 
-RowTerms key_terms(const Problem& problem, const Matrix& P, const ScoreGradient& gradient, const Vector& D_errors,
+RowTerms key_terms(const FullProblem& problem, const Matrix& P, const ScoreGradient& gradient, const Vector& D_errors,
                    const Matrix& Q) {
   // dK_j = scale sum_i P_ij (dP_ij - D_i) q_i
   const double scale = std::abs(static_cast<double>(problem.scale));
@@ -163,11 +176,15 @@ RowTerms key_terms(const Problem& problem, const Matrix& P, const ScoreGradient&
           scale * P.transpose() * Q.cwiseAbs().rowwise().maxCoeff().cwiseProduct(D_errors)};
 }
 
-Matrix take_rows(const Matrix& matrix, const std::vector<int>& rows) { return matrix(rows, Eigen::all); }
+Matrix take_rows(const Matrix& matrix, const std::vector<int>& rows) {
+  return matrix.size() == 0 ? Matrix() : Matrix(matrix(rows, Eigen::all));
+}
 
-Matrix take_columns(const Matrix& matrix, const std::vector<int>& columns) { return matrix(Eigen::all, columns); }
+Matrix take_columns(const Matrix& matrix, const std::vector<int>& columns) {
+  return matrix.size() == 0 ? Matrix() : Matrix(matrix(Eigen::all, columns));
+}
 
-std::vector<std::vector<int>> query_blocks(const Problem& problem, const std::vector<int>& queries) {
+std::vector<std::vector<int>> query_blocks(const FullProblem& problem, const std::vector<int>& queries) {
   const std::ptrdiff_t rows = std::clamp((1 << 20) / problem.Nk, 4, 256);
   std::vector<std::vector<int>> blocks;
   for (auto first = queries.begin(); first != queries.end();) {

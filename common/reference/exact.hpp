@@ -53,12 +53,12 @@ constexpr double hopeless_score = 1 << 27;
 /// One batch and query head with the key/value head that it reads. Refers to `inputs`, which must outlive it.
 template <class T>
 struct Head {
-  Head(const Problem&, const InputsOf<T>&, int b, int h);
+  Head(const FullProblem&, const InputsOf<T>&, int b, int h);
 
   /// The bias of query i, added to its scaled scores: [1, Nk].
   RowVector bias_row(int i) const;
 
-  const Problem& problem;
+  const FullProblem& problem;
   const InputsOf<T>& inputs;
   int b, h;
   Matrix Q, dO;      // [Nq, d]; dO is empty in a forward pass
@@ -68,9 +68,10 @@ struct Head {
 
 /// The forward pass of some queries: one row for each of them.
 struct Forward {
-  Matrix P;  // [rows, Nk]
-  Matrix O;  // [rows, d]
-  Vector L;  // [rows]
+  Matrix P;      // [rows, Nk]
+  Matrix slope;  // [rows, Nk]: of the softcap, d capped / d s; empty without one
+  Matrix O;      // [rows, d]
+  Vector L;      // [rows]
 
   Vector score_terms;  // [rows]: Terms::score of each query, 0 if it sees no key
   Vector P_squares;    // [rows]: Terms::P2
@@ -82,29 +83,31 @@ Forward forward(const Head<T>&, const std::vector<int>& queries);
 /// Terms::score of each key: a query counts for as much as the weight that it gives the key, max_i P_ij score_i. [1, keys]
 RowVector key_score_terms(const Matrix& P, const Vector& query_score_terms);
 
-/// dS = P o (dP - D) with dP = dO V^T and D = rowsum(dO o O): [rows, keys], where V and the columns of P may be all keys or some.
+/// dS = P o (dP - D) o slope with dP = dO V^T and D = rowsum(dO o O): [rows, keys], where V and the columns of P and slope may be all keys
+/// or some. Without a softcap the slope is 1, and empty.
 struct ScoreGradient {
   Matrix dS;
   Matrix dP_terms;  // [rows, keys]: P_ij |dO_i| |v_j|
 };
-ScoreGradient score_gradient(const Matrix& P, const Matrix& dO, const Matrix& O, const Matrix& V);
+ScoreGradient score_gradient(const Matrix& P, const Matrix& slope, const Matrix& dO, const Matrix& O, const Matrix& V);
 
 /// By how much each D_i = dO_i . O_i may be off: [rows]. O_i is off by as much as its softmax, in all its components alike, since they
 /// share one sum of weights; and is rounded to 16 bits, each component by itself.
-Vector D_errors(const Problem&, const Matrix& dO, const Forward&);
+Vector D_errors(const FullProblem&, const Matrix& dO, const Forward&);
 
 /// The terms of a block of rows: of its queries (all keys in the columns), and what the block adds to those of its keys.
 struct RowTerms {
   Vector dP, P2, dS2, D;
 };
-RowTerms query_terms(const Problem&, const Matrix& P, const ScoreGradient&, const Vector& D_errors, const Matrix& K);
-RowTerms key_terms(const Problem&, const Matrix& P, const ScoreGradient&, const Vector& D_errors, const Matrix& Q);
+RowTerms query_terms(const FullProblem&, const Matrix& P, const ScoreGradient&, const Vector& D_errors, const Matrix& K);
+RowTerms key_terms(const FullProblem&, const Matrix& P, const ScoreGradient&, const Vector& D_errors, const Matrix& Q);
 
 /// The chosen rows of a matrix, in that order; the chosen columns.
+/// Of an empty matrix: nothing.
 Matrix take_rows(const Matrix&, const std::vector<int>& rows);
 Matrix take_columns(const Matrix&, const std::vector<int>& columns);
 
 /// Some queries in blocks, in their order, small enough that a few matrices [rows, Nk] take some ten megabytes.
-std::vector<std::vector<int>> query_blocks(const Problem&, const std::vector<int>& queries);
+std::vector<std::vector<int>> query_blocks(const FullProblem&, const std::vector<int>& queries);
 
 }  // namespace flash::exact

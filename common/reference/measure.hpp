@@ -32,7 +32,7 @@ void add_head(const exact::Head<T>&, Pass, const Sample::Slice&, std::size_t str
 
 /// reference() with the largest terms that occurred in each row.
 template <class T>
-Exact exact_results(const Problem&, const InputsOf<T>&, Pass);
+Exact exact_results(const FullProblem&, const InputsOf<T>&, Pass);
 
 struct Measured {
   Exact exact;
@@ -43,6 +43,6 @@ struct Measured {
 ///
 /// Key gradients of the naive implementation start from the exact O and L, rounded to the types that store them: its own would
 /// take a second pass over all pairs (query, key). This makes its error, and so the tolerance, a little smaller.
-Measured measure_sample(const Problem&, const Inputs&, Pass, Sample);
+Measured measure_sample(const FullProblem&, const Inputs&, Pass, Sample);
 
 }  // namespace flash

@@ -26,9 +26,11 @@ std::vector<float> dots(const float* x, const std::vector<float>& M_T, std::size
   return sums;
 }
 
-/// S_ij = scale * q_i . k_j + bias_ij, or -inf where the mask hides the key. `scale_first`: (scale * q_i) . k_j. With all components
+/// S_ij = scale * q_i . k_j, capped, + bias_ij, or -inf where the mask hides the key. `scale_first`: (scale * q_i) . k_j. With all components
 /// alike one of the two may be exact and the other far off, by errors that do not cancel: a kernel may do either, in each pass.
-std::vector<float> scores(const Problem& p, const Inputs& inputs, const Keys& keys, int b, int h, int i, bool scale_first) {
+/// `slopes`: also that of the softcap for each, unless null.
+std::vector<float> scores(const FullProblem& p, const Inputs& inputs, const Keys& keys, int b, int h, int i, bool scale_first,
+                          std::vector<float>* slopes = nullptr) {
   const float* const q = &inputs.Q(b, h, i, 0);
   std::vector<float> factor(q, q + p.d);
   for (float& value : factor) value *= scale_first ? p.scale : 1.0f;
@@ -36,6 +38,10 @@ std::vector<float> scores(const Problem& p, const Inputs& inputs, const Keys& ke
   for (std::size_t r = 0; r < S.size(); ++r) {
     const int j = keys.rows[r];
     S[r] *= scale_first ? 1.0f : p.scale;
+    if (p.softcap != 0.0f) {
+      S[r] = p.softcap * std::tanh(S[r] / p.softcap);
+      if (slopes != nullptr) slopes->push_back(1 - S[r] / p.softcap * (S[r] / p.softcap));
+    }
     if (p.bias == BiasKind::alibi) {
       S[r] -= inputs.bias(b, h, 0, 0) * static_cast<float>(std::abs(i + (p.Nk - p.Nq) - j));
     } else if (p.bias != BiasKind::none) {
@@ -56,7 +62,7 @@ void weighted_sum(const std::vector<float>& weights, const std::vector<float>& M
 
 }  // namespace
 
-Keys::Keys(const Problem& p, const Inputs& inputs, int b, int kv_head, const std::vector<int>& numbers) : rows(numbers) {
+Keys::Keys(const FullProblem& p, const Inputs& inputs, int b, int kv_head, const std::vector<int>& numbers) : rows(numbers) {
   const std::size_t d = static_cast<std::size_t>(p.d);
   K.resize(rows.size() * d);
   V = K_T = V_T = K;
@@ -74,7 +80,7 @@ std::vector<int> all_rows(int count) {
   return rows;
 }
 
-void forward(const Problem& p, const Inputs& inputs, const Keys& keys, int b, int h, int i, float* O, float& L) {
+void forward(const FullProblem& p, const Inputs& inputs, const Keys& keys, int b, int h, int i, float* O, float& L) {
   const std::size_t d = static_cast<std::size_t>(p.d);
   std::vector<float> P = scores(p, inputs, keys, b, h, i, true);
   const float m = *std::max_element(P.begin(), P.end());
@@ -94,29 +100,31 @@ void forward(const Problem& p, const Inputs& inputs, const Keys& keys, int b, in
   for (std::size_t c = 0; c < d; ++c) O[c] = round_to(p.dtype, O[c]);
 }
 
-ScoreGradients score_gradients(const Problem& p, const Inputs& inputs, const Keys& keys, int b, int h, int i, const float* O,
-                               float L) {
+ScoreGradients score_gradients(const FullProblem& p, const Inputs& inputs, const Keys& keys, int b, int h, int i,
+                               const float* O, float L) {
   const std::size_t d = static_cast<std::size_t>(p.d);
   const float* dO = &inputs.dO(b, h, i, 0);
   float D = 0.0f;
   for (std::size_t c = 0; c < d; ++c) D += dO[c] * O[c];
 
-  ScoreGradients result{scores(p, inputs, keys, b, h, i, false), dots(dO, keys.V_T, d)};
+  std::vector<float> slopes;  // empty without a softcap
+  ScoreGradients result{scores(p, inputs, keys, b, h, i, false, &slopes), dots(dO, keys.V_T, d)};
   for (std::size_t j = 0; j < keys.rows.size(); ++j) {
     const float P = L == -infinity ? 0.0f : std::exp(result.P[j] - L);
-    result.dS[j] = round_to(p.dtype, P * (result.dS[j] - D));  // dS = P o (dP - D)
+    const float dS = P * (result.dS[j] - D);  // dS = P o (dP - D) o slope
+    result.dS[j] = round_to(p.dtype, slopes.empty() ? dS : dS * slopes[j]);
     result.P[j] = round_to(p.dtype, P);
   }
   return result;
 }
 
-void query_gradient(const Problem& p, const Keys& keys, const ScoreGradients& gradients, float* dQ) {
+void query_gradient(const FullProblem& p, const Keys& keys, const ScoreGradients& gradients, float* dQ) {
   const std::size_t d = static_cast<std::size_t>(p.d);
   weighted_sum(gradients.dS, keys.K, d, dQ);
   for (std::size_t c = 0; c < d; ++c) dQ[c] = round_to(p.dtype, p.scale * dQ[c]);
 }
 
-void add_query(const Problem& p, const Inputs& inputs, const ScoreGradients& gradients, int b, int h, int i,
+void add_query(const FullProblem& p, const Inputs& inputs, const ScoreGradients& gradients, int b, int h, int i,
                KeyGradients& sum) {
   const std::size_t d = static_cast<std::size_t>(p.d);
   const float* Q = &inputs.Q(b, h, i, 0);
@@ -134,7 +142,7 @@ void add_head(const KeyGradients& head, float* dK, float* dV) {
   }
 }
 
-void finish_key_gradients(const Problem& p, std::size_t count, float* dK, float* dV) {
+void finish_key_gradients(const FullProblem& p, std::size_t count, float* dK, float* dV) {
   for (std::size_t n = 0; n < count; ++n) {
     dK[n] = round_to(p.dtype, p.scale * dK[n]);
     dV[n] = round_to(p.dtype, dV[n]);
@@ -143,12 +151,12 @@ void finish_key_gradients(const Problem& p, std::size_t count, float* dK, float*
 
 }  // namespace naive
 
-std::vector<float> scores_in_fp32(const Problem& p, const Inputs& inputs, int b, int h, int i) {
+std::vector<float> scores_in_fp32(const FullProblem& p, const Inputs& inputs, int b, int h, int i) {
   const naive::Keys keys(p, inputs, b, p.kv_head(h), naive::all_rows(p.Nk));
   return naive::scores(p, inputs, keys, b, h, i, false);
 }
 
-Results<float> naive_same_precision(const Problem& p, const Inputs& inputs, Pass pass) {
+Results<float> naive_same_precision(const FullProblem& p, const Inputs& inputs, Pass pass) {
   Results<float> results;
   results.O = HostTensor<float>({p.B, p.H, p.Nq, p.d});
   results.L = HostTensor<float>({p.B, p.H, p.Nq, 1});

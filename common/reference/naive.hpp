@@ -15,7 +15,7 @@ namespace flash::naive {
 
 /// Some keys and values of one key/value head, also transposed.
 struct Keys {
-  Keys(const Problem&, const Inputs&, int b, int kv_head, const std::vector<int>& rows);
+  Keys(const FullProblem&, const Inputs&, int b, int kv_head, const std::vector<int>& rows);
 
   std::vector<int> rows;        ///< their numbers among the Nk keys
   std::vector<float> K, V;      ///< [keys, d]
@@ -26,16 +26,16 @@ struct Keys {
 std::vector<int> all_rows(int count);
 
 /// O_i (d values) and L_i of query i of (b, h). `keys` are all keys.
-void forward(const Problem&, const Inputs&, const Keys& keys, int b, int h, int i, float* O, float& L);
+void forward(const FullProblem&, const Inputs&, const Keys& keys, int b, int h, int i, float* O, float& L);
 
 /// P_ij and dS_ij for the given keys, as they enter the last products: rounded to the problem's dtype.
 struct ScoreGradients {
   std::vector<float> P, dS;
 };
-ScoreGradients score_gradients(const Problem&, const Inputs&, const Keys&, int b, int h, int i, const float* O, float L);
+ScoreGradients score_gradients(const FullProblem&, const Inputs&, const Keys&, int b, int h, int i, const float* O, float L);
 
 /// dQ_i (d values). `keys` are all keys.
-void query_gradient(const Problem&, const Keys& keys, const ScoreGradients&, float* dQ);
+void query_gradient(const FullProblem&, const Keys& keys, const ScoreGradients&, float* dQ);
 
 /// dK / scale and dV of some keys, of one query head: [keys, d].
 struct KeyGradients {
@@ -44,12 +44,12 @@ struct KeyGradients {
 };
 
 /// Adds what query i contributes.
-void add_query(const Problem&, const Inputs&, const ScoreGradients&, int b, int h, int i, KeyGradients&);
+void add_query(const FullProblem&, const Inputs&, const ScoreGradients&, int b, int h, int i, KeyGradients&);
 
 /// Adds a head's sums to those of the heads before it.
 void add_head(const KeyGradients&, float* dK, float* dV);
 
 /// Scales dK and rounds both to the problem's dtype when all queries have been added.
-void finish_key_gradients(const Problem&, std::size_t count, float* dK, float* dV);
+void finish_key_gradients(const FullProblem&, std::size_t count, float* dK, float* dV);
 
 }  // namespace flash::naive

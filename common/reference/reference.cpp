@@ -43,10 +43,10 @@ void add_keys(Exact& part, std::int64_t first, Exact& exact) {
 template <class T>
 void add_block(const exact::Head<T>& head, Pass pass, const Sample::Slice& slice, const std::vector<int>& block,
                std::int64_t first, Exact& exact, Exact& sums, Stored* stored) {
-  const Problem& p = head.problem;
+  const FullProblem& p = head.problem;
   const double scale = p.scale;
   const exact::Forward forward = exact::forward(head, block);
-  const auto& [P, O, L, score_terms, P_squares, sum_errors] = forward;
+  const auto& [P, slope, O, L, score_terms, P_squares, sum_errors] = forward;
   for (std::size_t r = 0; stored != nullptr && r < block.size(); ++r) {
     const auto row = static_cast<Eigen::Index>(r);
     for (int c = 0; c < p.d; ++c) stored->O(0, 0, block[r], c) = round_to(p.dtype, static_cast<float>(O(row, c)));
@@ -74,7 +74,8 @@ void add_block(const exact::Head<T>& head, Pass pass, const Sample::Slice& slice
   exact::ScoreGradient gradient;
   if (!chosen.empty()) {
     const Matrix P_rows = exact::take_rows(P, chosen);  // P = softmax(S), O = P V
-    gradient = exact::score_gradient(P_rows, exact::take_rows(dO, chosen), exact::take_rows(O, chosen), head.V);
+    gradient = exact::score_gradient(P_rows, exact::take_rows(slope, chosen), exact::take_rows(dO, chosen),
+                                     exact::take_rows(O, chosen), head.V);
     put(exact.results.dQ, scale * product(gradient.dS, head.K));  // S = scale * Q K^T
     const exact::RowTerms terms = exact::query_terms(p, P_rows, gradient, exact::take_rows(D_errors, chosen), head.K);
     put(exact.queries.dP, terms.dP);
@@ -84,7 +85,8 @@ void add_block(const exact::Head<T>& head, Pass pass, const Sample::Slice& slice
   if (slice.keys.empty()) return;
   const Matrix P_columns = exact::take_columns(P, slice.keys);
   if (chosen.size() < block.size() || slice.keys.size() < static_cast<std::size_t>(p.Nk)) {  // else it is the same
-    gradient = exact::score_gradient(P_columns, dO, O, exact::take_rows(head.V, slice.keys));
+    gradient =
+        exact::score_gradient(P_columns, exact::take_columns(slope, slice.keys), dO, O, exact::take_rows(head.V, slice.keys));
   }
   rows_of(sums.results.dV) += product(P_columns.transpose(), dO);  // O = P V
   rows_of(sums.results.dK) += scale * product(gradient.dS.transpose(), Q);
@@ -114,7 +116,7 @@ Exact::Exact(Pass pass, int d, Shape query_rows, Shape key_rows) {
 template <class T>
 void add_head(const exact::Head<T>& head, Pass pass, const Sample::Slice& slice, std::size_t strands, std::int64_t query,
               std::int64_t key, Exact& exact, Stored* stored) {
-  const Problem& p = head.problem;
+  const FullProblem& p = head.problem;
   const auto keys = static_cast<std::int64_t>(slice.keys.size());
   const auto blocks = exact::query_blocks(p, keys == 0 ? slice.queries : naive::all_rows(p.Nq));
   std::vector<Exact> sums(std::min(strands, blocks.size()), Exact(pass, p.d, {1, 1, 0}, {1, 1, keys}));
@@ -129,7 +131,7 @@ void add_head(const exact::Head<T>& head, Pass pass, const Sample::Slice& slice,
 }
 
 template <class T>
-Exact exact_results(const Problem& p, const InputsOf<T>& inputs, Pass pass) {
+Exact exact_results(const FullProblem& p, const InputsOf<T>& inputs, Pass pass) {
   Exact whole(pass, p.d, {p.B, p.H, p.Nq}, {p.B, p.Hkv, p.Nk});
   // One task per key/value head: the query heads that add to the same dK and dV follow each other in one thread.
   parallel_for(std::int64_t{p.B} * p.Hkv, [&](std::int64_t task) {
@@ -145,13 +147,13 @@ Exact exact_results(const Problem& p, const InputsOf<T>& inputs, Pass pass) {
 }
 
 template <class T>
-Results<double> reference(const Problem& problem, const InputsOf<T>& inputs, Pass pass) {
+Results<double> reference(const FullProblem& problem, const InputsOf<T>& inputs, Pass pass) {
   return exact_results(problem, inputs, pass).results;
 }
 
-template Results<double> reference(const Problem&, const InputsOf<float>&, Pass);
-template Results<double> reference(const Problem&, const InputsOf<double>&, Pass);
-template Exact exact_results(const Problem&, const InputsOf<float>&, Pass);
+template Results<double> reference(const FullProblem&, const InputsOf<float>&, Pass);
+template Results<double> reference(const FullProblem&, const InputsOf<double>&, Pass);
+template Exact exact_results(const FullProblem&, const InputsOf<float>&, Pass);
 template void add_head(const exact::Head<float>&, Pass, const Sample::Slice&, std::size_t, std::int64_t, std::int64_t, Exact&,
                        Stored*);
 

@@ -15,14 +15,14 @@ namespace flash {
 /// O, L and, for Pass::backward, dQ, dK, dV in double precision (Eigen), threaded over (batch, key/value head).
 /// A query without visible keys gets O = 0, L = -inf and zero gradients. T is float, or double for finite differences.
 template <class T>
-Results<double> reference(const Problem&, const InputsOf<T>&, Pass);
+Results<double> reference(const FullProblem&, const InputsOf<T>&, Pass);
 
 /// The same by a straightforward implementation that rounds as one in problem.dtype would: fp32 arithmetic and sequential fp32
 /// sums; with fp16/bf16 also P, dS and every output rounded to that type (L stays fp32). Sets the tolerance.
-Results<float> naive_same_precision(const Problem&, const Inputs&, Pass);
+Results<float> naive_same_precision(const FullProblem&, const Inputs&, Pass);
 
 /// The scores of query i against all keys as a plain implementation has them in fp32, with their bias; -inf where a mask hides the key.
-std::vector<float> scores_in_fp32(const Problem&, const Inputs&, int b, int h, int i);
+std::vector<float> scores_in_fp32(const FullProblem&, const Inputs&, int b, int h, int i);
 
 /// Rows that are checked when a problem is too big to check whole.
 struct Sample {
@@ -37,7 +37,7 @@ struct Sample {
 
 /// Everything, if the reference takes about a second; else a seeded choice of slices and rows that always includes the first
 /// and the last batch, head, query and key. Slices are dropped, and keys in all but one slice, as far as time demands.
-Sample choose_sample(const Problem&, Pass, std::uint64_t seed);
+Sample choose_sample(const FullProblem&, Pass, std::uint64_t seed);
 
 /// The element that decides: of those beyond their row's tolerance, the one farthest in proportion to it; else the one with the
 /// largest error.
@@ -67,7 +67,7 @@ struct CheckReport {
 class Checker {
  public:
   /// Runs the reference and the naive implementation on the sample.
-  Checker(const Problem&, const Inputs&, Pass, const Sample&);
+  Checker(const FullProblem&, const Inputs&, Pass, const Sample&);
 
   /// Compares each row of a result with the reference under the measured tolerance:
   ///     max|got - ref64| <= 2 * max|naive - ref64| + tiny   (3 * for gradients)
@@ -97,6 +97,6 @@ class Checker {
 };
 
 /// Checks once: Checker(...).check(got).
-CheckReport check_results(const Problem&, const Inputs&, Pass, const Results<float>& got, const Sample&);
+CheckReport check_results(const FullProblem&, const Inputs&, Pass, const Results<float>& got, const Sample&);
 
 }  // namespace flash

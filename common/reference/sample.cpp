@@ -19,7 +19,7 @@ constexpr double whole_work = 3e9;
 constexpr double key_work = 6e10;
 constexpr double whole_elements = 1 << 24;  // of Q and K: results in double and float then stay below a gigabyte
 
-double work_per_head(const Problem& p) { return static_cast<double>(p.Nq) * p.Nk * (50.0 + p.d); }
+double work_per_head(const FullProblem& p) { return static_cast<double>(p.Nq) * p.Nk * (50.0 + p.d); }
 
 /// Up to `count` of the numbers below `size`, ascending, the first and the last always among them.
 std::vector<int> choose_rows(int size, int count, std::mt19937_64& random) {
@@ -30,7 +30,7 @@ std::vector<int> choose_rows(int size, int count, std::mt19937_64& random) {
 }
 
 /// O, L and dQ of the slice's queries, by the naive implementation, into the rows from `first` on.
-void naive_queries(const Problem& p, const Inputs& inputs, Pass pass, const Sample::Slice& slice, std::int64_t first,
+void naive_queries(const FullProblem& p, const Inputs& inputs, Pass pass, const Sample::Slice& slice, std::int64_t first,
                    Results<float>& results) {
   const naive::Keys keys(p, inputs, slice.b, p.kv_head(slice.h), naive::all_rows(p.Nk));
   parallel_for(static_cast<std::int64_t>(slice.queries.size()), [&](std::int64_t r) {
@@ -46,7 +46,7 @@ void naive_queries(const Problem& p, const Inputs& inputs, Pass pass, const Samp
 
 }  // namespace
 
-Sample choose_sample(const Problem& p, Pass pass, std::uint64_t seed) {
+Sample choose_sample(const FullProblem& p, Pass pass, std::uint64_t seed) {
   const double heads = static_cast<double>(p.B) * p.H;
   const double work = heads * work_per_head(p) * (pass == Pass::forward ? 1 : 3);
   const double elements =
@@ -77,7 +77,7 @@ Sample choose_sample(const Problem& p, Pass pass, std::uint64_t seed) {
   return sample;
 }
 
-Measured measure_sample(const Problem& p, const Inputs& inputs, Pass pass, Sample sample) {
+Measured measure_sample(const FullProblem& p, const Inputs& inputs, Pass pass, Sample sample) {
   if (pass == Pass::forward) {  // it has no rows of keys
     for (Sample::Slice& slice : sample.slices) slice.keys.clear();
   }

@@ -131,7 +131,7 @@ TEST_CASE("the error of the naive implementation counts twice, for gradients thr
 }
 
 TEST_CASE("one key: the naive result is exact by luck, and rounding differently still passes") {
-  const Problem p = test::make_problem(1, 1, 1, 1, 1, 128);
+  const FullProblem p = test::make_problem(1, 1, 1, 1, 1, 128);
   const Inputs inputs = test::random_inputs<float>(p, Pass::backward);
   const Results<float> naive = naive_same_precision(p, inputs, Pass::backward);
   REQUIRE(naive.O.values == inputs.V.values);  // P = 1
@@ -173,7 +173,7 @@ TEST_CASE("weights that are alike are rounded alike as they are added up: by no 
 }
 
 TEST_CASE("an input of ones: exp(S) added up loses what exp(S - m) = 1 does not, and passes") {
-  const Problem p = test::make_problem(1, 1, 1, 2, 3000, 32);
+  const FullProblem p = test::make_problem(1, 1, 1, 2, 3000, 32);
   Inputs inputs = test::random_inputs<float>(p, Pass::backward);
   const std::vector<float> random_K = inputs.K.values;
   for (HostTensor<float>* tensor : {&inputs.Q, &inputs.K, &inputs.V})
@@ -206,7 +206,7 @@ TEST_CASE("an input of ones: exp(S) added up loses what exp(S - m) = 1 does not,
 
 TEST_CASE("a value too large for fp16 agrees with infinity and with nothing else") {
   // Equal scores: P = 1/2, and dV sums four times half the largest fp16.
-  Problem p = test::make_problem(1, 1, 1, 4, 2, 1);
+  FullProblem p = test::make_problem(1, 1, 1, 4, 2, 1);
   p.dtype = Dtype::fp16;
   Inputs inputs = test::random_inputs<float>(p, Pass::backward);
   std::fill(inputs.Q.values.begin(), inputs.Q.values.end(), 0.0f);

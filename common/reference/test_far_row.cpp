@@ -27,7 +27,7 @@ struct FarRow {
     for (int j = 0; j < length; ++j) inputs.bias(0, 0, far_row, j) = far;
     right = naive_same_precision(p, inputs, Pass::backward);
   }
-  Problem p;
+  FullProblem p;
   Inputs inputs;
   Results<float> right;
 };
@@ -114,7 +114,7 @@ TEST_CASE("gradients of keys that the far row does not see are held to the usual
 
 TEST_CASE("padding by -1e9 leaves ordinary tolerances") {
   // Masked pairs have no weight, so the rows are ordinary: their tolerance must be too.
-  Problem p = test::make_problem(1, 1, 1, length, length, d);
+  FullProblem p = test::make_problem(1, 1, 1, length, length, d);
   p.bias = BiasKind::vector;
   Inputs inputs = test::random_inputs<float>(p, Pass::backward);
   for (int j = 0; j < length; ++j) inputs.bias(0, 0, 0, j) = j < 6 ? 0.0f : -1e9f;

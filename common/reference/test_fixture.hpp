@@ -30,7 +30,7 @@ struct Fixture {
     right = naive_same_precision(p, inputs, Pass::backward);
   }
   CheckReport check(const Results<float>& got) const { return check_results(p, inputs, Pass::backward, got, Sample{}); }
-  Problem p;
+  FullProblem p;
   Inputs inputs;
   Results<float> right;
 };

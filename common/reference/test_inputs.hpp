@@ -20,7 +20,7 @@ HostTensor<T> random_tensor(const std::array<std::int64_t, 4>& shape, Dtype dtyp
 
 /// Standard normal inputs that the problem's dtype represents; ALiBi slopes 2^(-8(h+1)/H) as in its paper.
 template <class T>
-InputsOf<T> random_inputs(const Problem& p, Pass pass, unsigned seed = 1) {
+InputsOf<T> random_inputs(const FullProblem& p, Pass pass, unsigned seed = 1) {
   std::mt19937 random(seed);
   InputsOf<T> inputs;
   inputs.Q = random_tensor<T>(shape_of(p, Role::q), p.dtype, random);
@@ -39,8 +39,8 @@ InputsOf<T> random_inputs(const Problem& p, Pass pass, unsigned seed = 1) {
   return inputs;
 }
 
-inline Problem make_problem(int B, int H, int Hkv, int Nq, int Nk, int d) {
-  Problem p;
+inline FullProblem make_problem(int B, int H, int Hkv, int Nq, int Nk, int d) {
+  FullProblem p;
   p.B = B;
   p.H = H;
   p.Hkv = Hkv;

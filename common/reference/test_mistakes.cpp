@@ -19,7 +19,7 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 /// The right results, but dQ and dK with dS = P o (dP + factor * D), summed in double: right for factor = -1.
 Results<float> with_score_gradients(const Fixture& f, double factor) {
   Results<float> got = f.right;
-  const Problem& p = f.p;
+  const FullProblem& p = f.p;
   const Results<double> exact = reference(p, f.inputs, Pass::forward);
   const double scale = p.scale;
   std::fill(got.dQ.values.begin(), got.dQ.values.end(), 0.0f);
@@ -28,7 +28,7 @@ Results<float> with_score_gradients(const Fixture& f, double factor) {
     for (int h = 0; h < p.H; ++h) {
       const int g = p.kv_head(h);
       for (int i = 0; i < p.Nq; ++i) {
-        for (int j = 0; j < p.visible_keys(i); ++j) {
+        for (int j = 0; j < p.end_key(i); ++j) {
           double S = 0, dP = 0, D = 0;
           for (int c = 0; c < p.d; ++c) {
             S += scale * f.inputs.Q(b, h, i, c) * f.inputs.K(b, g, j, c);
@@ -53,26 +53,33 @@ struct Mistake {
   const char* failing;                        ///< the tensors that must fail
 };
 
-Results<float> naive(const Problem& p, const Inputs& inputs) { return naive_same_precision(p, inputs, Pass::backward); }
+Results<float> naive(const FullProblem& p, const Inputs& inputs) { return naive_same_precision(p, inputs, Pass::backward); }
 
 const Mistake mistakes[] = {
     {"scale missing",
      [](const Fixture& f) {
-       Problem p = f.p;
+       FullProblem p = f.p;
        p.scale = 1.0f;
        return naive(p, f.inputs);
      },
      "o lse dq dk dv "},
     {"causal mask missing",
      [](const Fixture& f) {
-       Problem p = f.p;
+       FullProblem p = f.p;
        p.causal = false;
+       return naive(p, f.inputs);
+     },
+     "o lse dq dk dv "},
+    {"the last query misses its first key: a window that begins one too late",
+     [](const Fixture& f) {
+       FullProblem p = f.p;
+       p.window.left = f.p.Nk - 2;  // hides the first key from the last query
        return naive(p, f.inputs);
      },
      "o lse dq dk dv "},
     {"each query sees one key too few",
      [](const Fixture& f) {
-       Problem p = f.p;
+       FullProblem p = f.p;
        Inputs inputs = f.inputs;
        p.bias = BiasKind::matrix;
        inputs.bias = HostTensor<float>({1, 1, p.Nq, p.Nk}, 0.0f);

@@ -38,7 +38,7 @@ TEST_CASE("the naive implementation is as good as its precision, and no better")
   for (const Case& test : {Case{Dtype::fp32, 1e-8, 5e-6}, Case{Dtype::fp16, 1e-4, 2e-3}, Case{Dtype::bf16, 8e-4, 1.6e-2}}) {
     for (const BiasKind bias : {BiasKind::none, BiasKind::vector, BiasKind::matrix, BiasKind::alibi}) {
       for (const bool causal : {false, true}) {
-        Problem p = test::make_problem(2, 4, 2, 70, 61, 40);
+        FullProblem p = test::make_problem(2, 4, 2, 70, 61, 40);
         p.dtype = test.dtype;
         p.bias = bias;
         p.causal = causal;
@@ -63,7 +63,7 @@ TEST_CASE("the naive implementation is as good as its precision, and no better")
 }
 
 TEST_CASE("the naive forward pass stands alone and takes large scores") {
-  Problem p = test::make_problem(1, 2, 2, 9, 13, 8);
+  FullProblem p = test::make_problem(1, 2, 2, 9, 13, 8);
   Inputs inputs = test::random_inputs<float>(p, Pass::forward);
   for (float& value : inputs.Q.values) value *= 300;
   const Results<float> naive = naive_same_precision(p, inputs, Pass::forward);
@@ -75,7 +75,7 @@ TEST_CASE("the naive forward pass stands alone and takes large scores") {
 
 TEST_CASE("P is rounded to the dtype before it meets V and dO") {
   // Rows of P are (3/5, 2/5) and (2/5, 3/5), and 2 * 3/5 - 3 * 2/5 = 0 shows how each of them was rounded.
-  Problem p = test::make_problem(1, 1, 1, 2, 2, 1);
+  FullProblem p = test::make_problem(1, 1, 1, 2, 2, 1);
   p.bias = BiasKind::matrix;
   for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
     p.dtype = dtype;
@@ -95,7 +95,7 @@ TEST_CASE("P is rounded to the dtype before it meets V and dO") {
 TEST_CASE("dS is rounded to the dtype before it meets K and Q") {
   // One query with P = (3/5, 2/5), dO = 1 and V = (1, 0): D = O = 3/5 as stored, dP = (1, 0). With K = (1, 1) the two dS cancel
   // but for their rounding.
-  Problem p = test::make_problem(1, 1, 1, 1, 2, 1);
+  FullProblem p = test::make_problem(1, 1, 1, 1, 2, 1);
   p.bias = BiasKind::vector;
   for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
     p.dtype = dtype;

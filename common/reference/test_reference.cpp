@@ -18,18 +18,24 @@ using test::make_problem;
 using test::random_inputs;
 
 /// Every mixture of mask, bias, head grouping and lengths.
-std::vector<Problem> all_options() {
-  std::vector<Problem> problems;
+std::vector<FullProblem> all_options() {
+  std::vector<FullProblem> problems;
   for (const auto& [H, Hkv] : {std::pair{2, 2}, std::pair{4, 2}, std::pair{3, 1}}) {
     for (const auto& [Nq, Nk] : {std::pair{4, 4}, std::pair{3, 6}, std::pair{6, 3}, std::pair{1, 5}}) {
       for (const BiasKind bias : {BiasKind::none, BiasKind::vector, BiasKind::matrix, BiasKind::alibi}) {
         for (const bool causal : {false, true}) {
-          Problem p = make_problem(2, H, Hkv, Nq, Nk, 3);
+          FullProblem p = make_problem(2, H, Hkv, Nq, Nk, 3);
           p.scale = causal ? -0.7f : 0.9f;  // never the default
           p.causal = causal;
           p.bias = bias;
           p.bias_per_batch = H == 4;
           p.bias_per_head = H != 3 || bias == BiasKind::alibi;
+          problems.push_back(p);
+          if (H == 2) continue;
+          p.window = causal ? Window{1, Window::open} : Window{2, 1};
+          problems.push_back(p);
+          if (H == 4) p.window = causal ? Window{} : Window{0, 5};
+          p.softcap = 0.8f;  // bends most scores
           problems.push_back(p);
         }
       }
@@ -39,19 +45,23 @@ std::vector<Problem> all_options() {
 }
 
 /// The scaled, biased and masked score, from the definition alone.
-double score(const Problem& p, const InputsOf<double>& in, int b, int h, int i, int j) {
-  if (p.causal && j > i + p.Nk - p.Nq) return -infinity;
+double score(const FullProblem& p, const InputsOf<double>& in, int b, int h, int i, int j) {
+  const int own = i + p.Nk - p.Nq;
+  if (p.causal && j > own) return -infinity;
+  if (p.window.left >= 0 && j < own - p.window.left) return -infinity;
+  if (p.window.right >= 0 && j > own + p.window.right) return -infinity;
   double dot = 0;
   for (int c = 0; c < p.d; ++c) dot += in.Q(b, h, i, c) * in.K(b, h / (p.H / p.Hkv), j, c);
   double bias = 0;
   if (p.bias == BiasKind::vector) bias = in.bias(b, h, 0, j);
   if (p.bias == BiasKind::matrix) bias = in.bias(b, h, i, j);
   if (p.bias == BiasKind::alibi) bias = -in.bias(b, h, 0, 0) * std::abs(i + p.Nk - p.Nq - j);
-  return static_cast<double>(p.scale) * dot + bias;
+  const double scaled = static_cast<double>(p.scale) * dot, c = p.softcap;
+  return (p.softcap > 0 ? c * std::tanh(scaled / c) : scaled) + bias;
 }
 
 /// O and L straight from the definition, without subtracting a max.
-void check_forward(const Problem& p, const InputsOf<double>& in) {
+void check_forward(const FullProblem& p, const InputsOf<double>& in) {
   const Results<double> got = reference(p, in, Pass::forward);
   CHECK(got.dQ.empty());
   for (int b = 0; b < p.B; ++b) {
@@ -77,7 +87,7 @@ void check_forward(const Problem& p, const InputsOf<double>& in) {
 }
 
 /// The number whose gradients dQ, dK, dV are: sum of O o dO.
-double loss(const Problem& p, const InputsOf<double>& in) {
+double loss(const FullProblem& p, const InputsOf<double>& in) {
   const Results<double> results = reference(p, in, Pass::forward);
   double sum = 0;
   for (std::size_t n = 0; n < results.O.values.size(); ++n) sum += results.O.values[n] * in.dO.values[n];
@@ -85,7 +95,7 @@ double loss(const Problem& p, const InputsOf<double>& in) {
 }
 
 /// Every component of dQ, dK and dV against (loss(x + step) - loss(x - step)) / (2 step), whose error is about step^2.
-void check_gradients(const Problem& p, InputsOf<double> in) {
+void check_gradients(const FullProblem& p, InputsOf<double> in) {
   constexpr double step = 1e-4, tolerance = 2e-7;
   const Results<double> got = reference(p, in, Pass::backward);
   const auto check = [&](HostTensor<double>& input, const HostTensor<double>& gradient) {
@@ -111,21 +121,21 @@ void check_gradients(const Problem& p, InputsOf<double> in) {
 }  // namespace
 
 TEST_CASE("the forward pass is the definition, on every option") {
-  for (const Problem& p : all_options()) {
+  for (const FullProblem& p : all_options()) {
     CAPTURE(describe(p));
     check_forward(p, random_inputs<double>(p, Pass::forward));
   }
 }
 
 TEST_CASE("gradients agree with central finite differences, on every option") {
-  for (const Problem& p : all_options()) {
+  for (const FullProblem& p : all_options()) {
     CAPTURE(describe(p));
     check_gradients(p, random_inputs<double>(p, Pass::backward));
   }
 }
 
 TEST_CASE("-inf in a bias is a mask: forward, gradients, and rows that lose all their keys") {
-  Problem p = make_problem(2, 2, 1, 5, 6, 3);
+  FullProblem p = make_problem(2, 2, 1, 5, 6, 3);
   for (const bool causal : {false, true}) {
     p.causal = causal;
     p.bias = BiasKind::matrix;
@@ -153,7 +163,7 @@ TEST_CASE("-inf in a bias is a mask: forward, gradients, and rows that lose all 
 }
 
 TEST_CASE("queries that see no key give O = 0, L = -inf and zero gradients") {
-  Problem p = make_problem(1, 2, 2, 7, 3, 4);
+  FullProblem p = make_problem(1, 2, 2, 7, 3, 4);
   p.causal = true;
   const InputsOf<double> in = random_inputs<double>(p, Pass::backward);
   const Results<double> got = reference(p, in, Pass::backward);
@@ -168,8 +178,30 @@ TEST_CASE("queries that see no key give O = 0, L = -inf and zero gradients") {
   for (const double value : got.dV.values) CHECK(std::isfinite(value));
 }
 
+TEST_CASE("known answers: the window 0,0 is the diagonal, whose softmax is 1; a bound that reaches all keys is none") {
+  FullProblem p = make_problem(1, 1, 1, 4, 6, 3);
+  const InputsOf<double> in = random_inputs<double>(p, Pass::backward);
+  const Results<double> all = reference(p, in, Pass::backward);
+  p.window = {5, 3};  // the last query is 5 keys behind the first key, the first one 3 before the last
+  CHECK(reference(p, in, Pass::backward).dK.values == all.dK.values);
+  p.window = {4, 3};
+  CHECK(reference(p, in, Pass::backward).dK.values != all.dK.values);
+  p.window = {5, 2};
+  CHECK(reference(p, in, Pass::backward).dK.values != all.dK.values);
+  p.window = {0, 0};
+  const Results<double> diagonal = reference(p, in, Pass::backward);
+  for (int i = 0; i < p.Nq; ++i) {
+    for (int c = 0; c < p.d; ++c) {
+      CHECK(diagonal.O(0, 0, i, c) == in.V(0, 0, i + 2, c));
+      CHECK(diagonal.dQ(0, 0, i, c) == doctest::Approx(0));
+      CHECK(diagonal.dV(0, 0, i + 2, c) == in.dO(0, 0, i, c));
+      CHECK(diagonal.dV(0, 0, i / 2, c) == 0.0);  // the first two keys are seen by no query
+    }
+  }
+}
+
 TEST_CASE("known answers: equal scores give the mean of V, a dominant key gives its row of V") {
-  Problem p = make_problem(1, 1, 1, 2, 4, 2);
+  FullProblem p = make_problem(1, 1, 1, 2, 4, 2);
   InputsOf<double> in = random_inputs<double>(p, Pass::forward);
   for (double& value : in.Q.values) value = 0;
   Results<double> got = reference(p, in, Pass::forward);
@@ -190,7 +222,7 @@ TEST_CASE("known answers: equal scores give the mean of V, a dominant key gives 
 
 TEST_CASE("more rows than one block of queries") {
   // 300 queries are two blocks, whose parts of dK and dV add up.
-  Problem p = make_problem(1, 1, 1, 300, 2, 2);
+  FullProblem p = make_problem(1, 1, 1, 300, 2, 2);
   p.causal = false;
   check_forward(p, random_inputs<double>(p, Pass::forward));
   check_gradients(p, random_inputs<double>(p, Pass::backward));

@@ -36,7 +36,7 @@ const Sample a_sample{.whole = false, .slices = {{1, 3, {0, 7, 22}, {0, 3, 18}},
 TEST_CASE("sampled rows are the rows of the whole, exact and naive") {
   for (const BiasKind bias : {BiasKind::none, BiasKind::vector, BiasKind::matrix, BiasKind::alibi}) {
     for (const bool causal : {false, true}) {
-      Problem p = make_problem(2, 4, 2, 23, 19, 8);
+      FullProblem p = make_problem(2, 4, 2, 23, 19, 8);
       p.bias = bias;
       p.causal = causal;
       const Inputs inputs = random_inputs<float>(p, Pass::backward);
@@ -70,7 +70,7 @@ TEST_CASE("sampled rows are the rows of the whole, exact and naive") {
 }
 
 TEST_CASE("sampled keys sum over every block of many queries") {
-  const Problem p = make_problem(1, 1, 1, 70 * 256 + 9, 3, 2);  // more blocks than there are partial sums
+  const FullProblem p = make_problem(1, 1, 1, 70 * 256 + 9, 3, 2);  // more blocks than there are partial sums
   const Inputs inputs = random_inputs<float>(p, Pass::backward);
   const Sample one_key{.whole = false, .slices = {{0, 0, {}, {1}}}};
   const Measured sampled = measure_sample(p, inputs, Pass::backward, one_key);
@@ -80,7 +80,7 @@ TEST_CASE("sampled keys sum over every block of many queries") {
 }
 
 TEST_CASE("a sampled check passes what is right and finds a wrong element in a sampled row") {
-  Problem p = make_problem(2, 4, 2, 23, 19, 8);
+  FullProblem p = make_problem(2, 4, 2, 23, 19, 8);
   const Inputs inputs = random_inputs<float>(p, Pass::backward);
   Results<float> got = naive_same_precision(p, inputs, Pass::backward);
   const Checker checker(p, inputs, Pass::backward, a_sample);
@@ -107,9 +107,9 @@ TEST_CASE("small problems are checked whole, big ones on slices with the first a
   CHECK(choose_sample(make_problem(1, 2, 2, 128, 128, 64), Pass::backward, 1).whole);
   CHECK(choose_sample(make_problem(8, 12, 12, 257, 257, 64), Pass::forward, 1).whole);
 
-  for (const Problem& p : {make_problem(8, 12, 4, 1024, 1000, 64), make_problem(1, 1, 1, 16384, 16384, 128),
-                           make_problem(1, 2, 2, 65536, 65536, 128), make_problem(2, 1, 1, 9, 1 << 26, 8),
-                           make_problem(1024, 1024, 1, 1, 1, 128), make_problem(1, 3, 3, 1 << 20, 33, 64)}) {
+  for (const FullProblem& p : {make_problem(8, 12, 4, 1024, 1000, 64), make_problem(1, 1, 1, 16384, 16384, 128),
+                               make_problem(1, 2, 2, 65536, 65536, 128), make_problem(2, 1, 1, 9, 1 << 26, 8),
+                               make_problem(1024, 1024, 1, 1, 1, 128), make_problem(1, 3, 3, 1 << 20, 33, 64)}) {
     CAPTURE(describe(p));
     const Sample sample = choose_sample(p, Pass::backward, 7);
     REQUIRE_FALSE(sample.whole);
@@ -136,7 +136,7 @@ TEST_CASE("small problems are checked whole, big ones on slices with the first a
 }
 
 TEST_CASE("the sample depends on the seed alone") {
-  const Problem p = make_problem(8, 12, 4, 1024, 1000, 64);
+  const FullProblem p = make_problem(8, 12, 4, 1024, 1000, 64);
   const Sample a = choose_sample(p, Pass::forward, 1), b = choose_sample(p, Pass::forward, 1),
                c = choose_sample(p, Pass::forward, 2);
   CHECK(a.slices[0].queries == b.slices[0].queries);
@@ -145,7 +145,7 @@ TEST_CASE("the sample depends on the seed alone") {
 }
 
 TEST_CASE("a problem far too big to check whole") {
-  const Problem p = make_problem(4, 8, 2, 2048, 1500, 16);
+  const FullProblem p = make_problem(4, 8, 2, 2048, 1500, 16);
   const Sample sample = choose_sample(p, Pass::backward, 3);
   REQUIRE_FALSE(sample.whole);
   const Inputs inputs = random_inputs<float>(p, Pass::backward);

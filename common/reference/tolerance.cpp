@@ -70,7 +70,7 @@ std::vector<double> naive_errors(const HostTensor<float>& naive, const HostTenso
 
 }  // namespace
 
-Tolerances tolerances(const Problem& problem, const Inputs& inputs, const Measured& measured) {
+Tolerances tolerances(const FullProblem& problem, const Inputs& inputs, const Measured& measured) {
   const double u = exact::unit_32(problem.dtype), u16 = exact::unit_16(problem.dtype),
                scale = std::abs(static_cast<double>(problem.scale));
   const double smallest = problem.dtype == Dtype::fp16 ? std::ldexp(1.0, -25) : 0.0;

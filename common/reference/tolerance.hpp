@@ -49,6 +49,6 @@ struct Tolerances {
   std::vector<double> O, L, dQ, dK, dV;
 };
 
-Tolerances tolerances(const Problem&, const Inputs&, const Measured&);
+Tolerances tolerances(const FullProblem&, const Inputs&, const Measured&);
 
 }  // namespace flash

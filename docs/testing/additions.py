@@ -70,6 +70,7 @@ def add_stage(copy):
     copy.edit(f"{stage}/main.cpp", "01_naive", stage)
     copy.edit(f"{stage}/kernel.cuh", '.name = "naive"', '.name = "first"')
     copy.edit(f"{stage}/CMakeLists.txt", " PREDICT flash::naive::predicted", "")
+    copy.edit(f"{stage}/CMakeLists.txt", "options.cuh@flash::options ", "")
     copy.edit("CMakeLists.txt", "add_subdirectory(08_tensor_cores)\n", f"add_subdirectory(08_tensor_cores)\nadd_subdirectory({stage})\n")
     (copy.folder / stage / "predicted.hpp").unlink()
     (copy.folder / stage / "test.cpp").write_text("")

@@ -33,6 +33,18 @@ TEST_CASE("rows: saved rows give the same tables and JSON as the runs did") {
   CHECK(saved.starts_with("{\"stage\":"));
 }
 
+TEST_CASE("rows: a window and a softcap make another problem, and survive the file") {
+  const TemporaryFolder folder;
+  Json row = rows_in(results + "cpu/compare.jsonl")[0];
+  const std::string file = folder.path() / "rows";
+  row.merge_patch({{"problem", {{"window", "3,-1"}, {"softcap", 0.5}}}});
+  write_bytes(file, lines_of(Json::array({row})));
+  check_has(good(compare({"--rows", file})).output, {" window=3,-1 softcap=0.5 "});
+  row.merge_patch({{"problem", {{"window", "3"}}}});
+  write_bytes(file, lines_of(Json::array({row})));
+  check_refused(compare({"--rows", file}), 2, "compare: ");
+}
+
 TEST_CASE("rows: rows of peers stand in the table of their problem, apart from those of another device or simulated GPU") {
   const TemporaryFolder folder;
   const auto row = [](const char* stage, const char* kind, int seq, int sm = 90) {

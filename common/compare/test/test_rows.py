@@ -105,6 +105,8 @@ class Rows(unittest.TestCase):
     def test_words(self):
         odd = PROBLEM | {"kv_heads": 2, "seq_k": 9, "bias": "alibi", "layout": "kv", "scale": 2.0}
         self.assertEqual(rows.describe(odd), "B=2 H=4 Hkv=2 Nq=256 Nk=9 d=64 causal bias=alibi kv scale=2.0 fp32")
+        windowed = PROBLEM | {"window": "1024,0", "softcap": 50.0}
+        self.assertEqual(rows.describe(windowed), "B=2 H=4 N=256 d=64 causal softcap=50.0 window=1024,0 fp32")
         words = ["0 B", "999 B", "1023 B", "1 KiB", "1.5 KiB", "1023 KiB", "3 GiB", "5000 GiB"]
         self.assertEqual([rows.size(n) for n in (0, 999, 1023, 1024, 1536, 1023 * 1024, 3 << 30, 5000 << 30)], words)
 

@@ -18,7 +18,7 @@ Strings sizes(const Strings& sweeps, std::optional<std::int64_t> tokens = {}, st
   Strings all;
   const flash::RequestedSizes defaults{.batch = 3, .heads = 4, .kv_heads = 0, .seq_q = 32, .seq_k = 32, .head_dim = 16};
   for (const flash::Case& task : flash::all_cases(set, defaults)) {
-    const flash::Problem& p = task.problem;
+    const flash::FullProblem& p = task.problem;
     CHECK(task.sizes.batch == p.B);
     CHECK(p.H == p.Hkv);
     CHECK(p.scale == flash::default_scale(p.d));

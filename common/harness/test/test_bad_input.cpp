@@ -37,6 +37,13 @@ TEST_CASE("bad input: command lines") {
       {"--dtype", "fp16"},  // this stage takes fp32
       {"--scale", "inf"},
       {"--seed", "-1"},
+      {"--window", "3"},
+      {"--window", "3,-2"},
+      {"--window", "1073741824,0"},
+      {"--softcap", "-1"},
+      {"--softcap", "1e-40"},
+      {"--softcap", "inf"},
+      {"--window", "3,0", "--variant", "naive"},  // which does not know it
       {"--variant", "no-such-variant"},
       {"--bench", "--device", "cpu"},
       {"--iterations", "5"},

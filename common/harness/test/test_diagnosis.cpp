@@ -52,7 +52,7 @@ __global__ void attention_kernel(Problem problem, Tensor<const float> Q_all, Ten
 
 template <Mistake mistake>
 void forward(const Attention& a) {
-  const Problem& p = a.problem;
+  const FullProblem& p = a.problem;
   const int rows = mistake == Mistake::grid ? ROWS : p.Nq;
   launch("attention", {dim3(blocks_for(rows, ROWS), static_cast<unsigned>(p.H), static_cast<unsigned>(p.B)), dim3(ROWS)},
          attention_kernel<mistake>, p, view<const float>(a.Q), view<const float>(a.K), view<const float>(a.V), view<float>(a.O),

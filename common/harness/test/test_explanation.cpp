@@ -9,7 +9,7 @@
 namespace flash {
 
 TEST_CASE("empty rows: named if they alone are wrong") {
-  Problem p;
+  FullProblem p;
   p.Nq = 7, p.Nk = 4, p.d = 8;
   p.causal = true;
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
@@ -29,7 +29,7 @@ TEST_CASE("empty rows: named if they alone are wrong") {
 }
 
 TEST_CASE("explaining score: one that fp32 or exp cannot hold, of a key that the row sees") {
-  Problem p;
+  FullProblem p;
   p.B = p.H = p.Hkv = p.Nq = 1;
   p.Nk = 2, p.d = 1;
   p.scale = 1;

@@ -12,8 +12,8 @@ namespace {
 
 using namespace flash;
 
-Problem small() {
-  Problem p;
+FullProblem small() {
+  FullProblem p;
   p.B = 2;
   p.H = 6;
   p.Hkv = 3;
@@ -27,7 +27,7 @@ Problem small() {
 }  // namespace
 
 TEST_CASE("inputs: shapes follow the problem and the pass") {
-  Problem p = small();
+  FullProblem p = small();
   p.bias = BiasKind::matrix;
   const Inputs forward = make_inputs(p, InputKind::normal, 1, Pass::forward);
   CHECK(forward.Q.shape == std::array<std::int64_t, 4>{2, 6, 33, 40});
@@ -40,7 +40,7 @@ TEST_CASE("inputs: shapes follow the problem and the pass") {
 }
 
 TEST_CASE("inputs: the seed decides, and each tensor has a stream of its own") {
-  const Problem p = small();
+  const FullProblem p = small();
   const Inputs one = make_inputs(p, InputKind::normal, 1, Pass::backward);
   const Inputs again = make_inputs(p, InputKind::normal, 1, Pass::backward);
   const Inputs two = make_inputs(p, InputKind::normal, 2, Pass::backward);
@@ -50,13 +50,13 @@ TEST_CASE("inputs: the seed decides, and each tensor has a stream of its own") {
   CHECK(one.K.values != one.V.values);
   CHECK(one.Q.values != one.dO.values);
 
-  Problem longer = p;
+  FullProblem longer = p;
   longer.Nq = 50;  // Q has other rows now, K has not changed
   CHECK(make_inputs(longer, InputKind::normal, 1, Pass::forward).K.values == one.K.values);
 }
 
 TEST_CASE("inputs: normal has mean 0, variance 1, and the tails of a normal distribution") {
-  Problem p = small();
+  FullProblem p = small();
   p.Nq = 2000;
   const std::vector<float> values = make_input(p, InputKind::normal, 3, InputTensor::q).values;
   const double n = static_cast<double>(values.size());  // 960,000
@@ -77,7 +77,7 @@ TEST_CASE("inputs: normal has mean 0, variance 1, and the tails of a normal dist
 
 TEST_CASE("inputs: values are what the dtype can hold") {
   for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
-    Problem p = small();
+    FullProblem p = small();
     p.dtype = dtype;
     for (const InputKind kind : {InputKind::normal, InputKind::ramp, InputKind::large}) {
       const Inputs inputs = make_inputs(p, kind, 1, Pass::backward);
@@ -90,7 +90,7 @@ TEST_CASE("inputs: values are what the dtype can hold") {
 }
 
 TEST_CASE("inputs: the simple kinds") {
-  const Problem p = small();
+  const FullProblem p = small();
   const Inputs ones = make_inputs(p, InputKind::ones, 1, Pass::backward);
   CHECK(std::all_of(ones.V.values.begin(), ones.V.values.end(), [](float x) { return x == 1; }));
   CHECK(std::any_of(ones.dO.values.begin(), ones.dO.values.end(), [&](float x) { return x != ones.dO.values[0]; }));
@@ -106,7 +106,7 @@ TEST_CASE("inputs: the simple kinds") {
 }
 
 TEST_CASE("inputs: large scores overflow exp in fp32, by far") {
-  const Problem p = small();
+  const FullProblem p = small();
   const Inputs large = make_inputs(p, InputKind::large, 1, Pass::forward);
   float largest = 0;
   for (int i = 0; i < p.Nq; ++i) {
@@ -121,7 +121,7 @@ TEST_CASE("inputs: large scores overflow exp in fp32, by far") {
 }
 
 TEST_CASE("inputs: ALiBi slopes") {
-  Problem p = small();
+  FullProblem p = small();
   p.H = 8;
   p.Hkv = 4;
   p.bias = BiasKind::alibi;

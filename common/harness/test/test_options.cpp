@@ -36,7 +36,7 @@ TEST_CASE("options: defaults") {
   CHECK_FALSE(options.json);
   const flash::RequestedSizes sizes = options.problem.sizes.over({});
   CHECK(sizes.kv_heads == sizes.heads);
-  const flash::Problem problem = flash::make_problem(options.problem, sizes);
+  const flash::FullProblem problem = flash::make_problem(options.problem, sizes);
   CHECK(problem.scale == flash::default_scale(problem.d));
   CHECK_FALSE(options.problem.dtype.has_value());  // the variant decides
 }
@@ -76,19 +76,22 @@ TEST_CASE("options: everything at once") {
   CHECK(o.list);
   CHECK_FALSE(o.check);
   CHECK_FALSE(o.watch);
-  const flash::Problem p = flash::make_problem(o.problem, o.problem.sizes.over({}));
+  const flash::FullProblem p = flash::make_problem(o.problem, o.problem.sizes.over({}));
   CHECK(flash::describe(p) == "B=2 H=6 Hkv=3 Nq=5 Nk=7 d=11 scale=-0.5 causal bf16 kv bias=alibi[1,6,1,1]");
 }
 
 TEST_CASE("options: a problem handed on as arguments is the same problem") {
-  const flash::Options first = parse({"--batch", "3", "--heads", "4", "--seq", "9", "--scale=-1e-7", "--causal", "--layout",
-                                      "bnhd", "--bias", "vector", "--seed", "7", "--input", "large"})
-                                   .options;
+  const flash::Options first =
+      parse({"--batch", "3",      "--heads", "4", "--seq",   "9",     "--scale=-1e-7", "--causal", "--layout",  "bnhd",
+             "--bias",  "vector", "--seed",  "7", "--input", "large", "--window",      "3,-1",     "--softcap", "0.3"})
+          .options;
   const flash::RequestedSizes sizes = first.problem.sizes.over({});
   const flash::Options second = parse(flash::to_arguments(first.problem, sizes)).options;
   CHECK(flash::describe(flash::make_problem(first.problem, sizes)) ==
         flash::describe(flash::make_problem(second.problem, second.problem.sizes.over({}))));
   CHECK(second.problem.scale == first.problem.scale);
+  CHECK(second.problem.softcap == first.problem.softcap);
+  CHECK(flash::to_string(second.problem.window) == "3,-1");
   CHECK(second.problem.seed == 7);
   CHECK(second.problem.input == flash::InputKind::large);
 }

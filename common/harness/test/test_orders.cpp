@@ -47,12 +47,12 @@ void add_products(const float* weights, const float* rows, int count, int d, flo
   }
 }
 
-void forward_row(const Problem& p, const Inputs& in, int h, int i, Results<float>& out) {
+void forward_row(const FullProblem& p, const Inputs& in, int h, int i, Results<float>& out) {
   const float log2e = 1.44269504f, c2 = p.scale * log2e;
   float m = -infinity, l = 0;
   std::vector<float> O(static_cast<std::size_t>(p.d), 0.0f);
-  for (int j0 = 0; j0 < p.visible_keys(i); j0 += Bc) {
-    const int count = std::min(Bc, p.visible_keys(i) - j0);
+  for (int j0 = 0; j0 < p.end_key(i); j0 += Bc) {
+    const int count = std::min(Bc, p.end_key(i) - j0);
     float P[Bc], largest = m;
     for (int j = 0; j < count; ++j) {
       P[j] = dot(&in.Q(0, h, i, 0), &in.K(0, h, j0 + j, 0), p.d);
@@ -73,12 +73,12 @@ void forward_row(const Problem& p, const Inputs& in, int h, int i, Results<float
   for (int c = 0; c < p.d; ++c) out.O(0, h, i, c) = l > 0 ? round_to(p.dtype, O[static_cast<std::size_t>(c)] * (1 / l)) : 0.0f;
 }
 
-void backward_row(const Problem& p, const Inputs& in, int h, int i, Results<float>& out) {
+void backward_row(const FullProblem& p, const Inputs& in, int h, int i, Results<float>& out) {
   const float log2e = 1.44269504f, c2 = p.scale * log2e, L2 = out.L(0, h, i, 0) * log2e;
   float D = 0;
   for (int c = p.d; c-- > 0;) D += in.dO(0, h, i, c) * out.O(0, h, i, c);
-  for (int j0 = 0; j0 < p.visible_keys(i); j0 += Bc) {
-    const int count = std::min(Bc, p.visible_keys(i) - j0);
+  for (int j0 = 0; j0 < p.end_key(i); j0 += Bc) {
+    const int count = std::min(Bc, p.end_key(i) - j0);
     float dS[Bc];
     for (int j = 0; j < count; ++j) {
       const float s = dot(&in.Q(0, h, i, 0), &in.K(0, h, j0 + j, 0), p.d);
@@ -92,7 +92,7 @@ void backward_row(const Problem& p, const Inputs& in, int h, int i, Results<floa
   }
 }
 
-Results<float> fast_attention(const Problem& p, const Inputs& inputs) {
+Results<float> fast_attention(const FullProblem& p, const Inputs& inputs) {
   Results<float> out;
   out.O = out.dQ = HostTensor<float>({p.B, p.H, p.Nq, p.d}, 0.0f);
   out.L = HostTensor<float>({p.B, p.H, p.Nq, 1}, 0.0f);
@@ -129,7 +129,7 @@ void passes_on_every_kind_of_input(Dtype dtype) {
                                     {300, 33, 128},
                                     {90, 90, 256}}) {
       for (const bool causal : {false, true}) {
-        Problem p;
+        FullProblem p;
         p.H = p.Hkv = 2;
         p.Nq = Nq, p.Nk = Nk, p.d = d;
         p.scale = default_scale(d);

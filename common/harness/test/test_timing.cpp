@@ -46,8 +46,8 @@ Variant slow_at_first() {
           .backward = [](const Attention&) { sleep_ms(backwards++ == 0 ? 60 : 2); }};
 }
 
-Problem one() {
-  Problem p;
+FullProblem one() {
+  FullProblem p;
   p.B = p.H = p.Hkv = p.Nq = p.Nk = p.d = 1;
   p.scale = 1;
   return p;

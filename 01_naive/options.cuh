@@ -1,0 +1,78 @@
+// 01 naive with the options of chapter 09, a sliding window and a softcap.
+//
+//   forward    s = scale q_i . k_j                                                      (1.1)
+//              S_ij = c tanh(s / c) + bias, or -inf where the window hides key j        (9.1), (9.3), (9.7)
+//   backward   dS = P o (dP - rowsum(P o dP)) o (1 - (capped / c)^2)                    (9.2)
+//
+// New since kernel.cuh: two kernels. The scores know who sees whom and what the cap does to them; all products and the softmax stay as
+// they are. dS is multiplied by the slope of the cap, for which its kernel reads S once more.
+//
+// HBM: as kernel.cuh; with a softcap the backward pass also reads S, and the bias.
+#pragma once
+
+#include "01_naive/kernel.cuh"
+
+namespace flash::options {
+namespace {
+
+/// (9.1)  S = scale Q K^T, capped, + bias, masked    [Nq, d] x [d, Nk].  Grid: (tiles of keys, tiles of queries, B*H).
+__global__ void scores_kernel(FullProblem problem, Tensor<const float> Q, Tensor<const float> K, Bias bias, Tensor<float> S) {
+  const int b = blockIdx.z / problem.H;
+  const int h = blockIdx.z % problem.H;
+  const int row0 = blockIdx.y * TILE;
+  const int col0 = blockIdx.x * TILE;
+  const float dot = tile_product<false, true>(Q.head(b, h), K.head(b, problem.kv_head(h)), row0, col0, problem.d);
+  const int i = row0 + threadIdx.y;
+  const int j = col0 + threadIdx.x;
+  if (i < problem.Nq && j < problem.Nk) S.head(b, h)(i, j) = score(problem, bias, b, h, i, j, dot);
+}
+
+/// (9.2)  dS of kernel.cuh becomes dS o slope. S without the bias is the capped score; where P = 0 it may be -inf.  A thread owns a row.
+/// Grid: (blocks of rows, H, B).
+__global__ void slope_kernel(FullProblem problem, Tensor<const float> S_all, Bias bias, Tensor<float> dS_all) {
+  const int b = blockIdx.z;
+  const int h = blockIdx.y;
+  const int i = blockIdx.x * ROWS_PER_BLOCK + threadIdx.x;
+  if (i >= problem.Nq) return;  // no barrier follows
+  const Matrix<const float> S = S_all.head(b, h);
+  const Matrix<float> dS = dS_all.head(b, h);
+  for (int j = problem.first_key(i); j < problem.end_key(i); ++j) {
+    const float s = S(i, j);
+    dS(i, j) = s == -INFINITY ? 0.0f : dS(i, j) * slope_of_cap(s - bias(b, h, i, j), problem.softcap);
+  }
+}
+
+void forward(const Attention& a) {
+  const FullProblem& p = a.problem;
+  const auto Q = view<const float>(a.Q), K = view<const float>(a.K), V = view<const float>(a.V);
+  const auto S = a.workspace("S"), P = a.workspace("P");
+  launch("scores", tiled(p.Nq, p.Nk, p.B * p.H), options::scores_kernel, p, Q, K, bias_of(a), view<float>(S));
+  launch("softmax", row_per_thread(p), softmax_kernel, p, view<const float>(S), view<float>(P), view<float>(a.L));
+  launch("output", tiled(p.Nq, p.d, p.B * p.H), output_kernel, p, view<const float>(P), V, view<float>(a.O));
+}
+
+/// Runs after forward(), which left S and P in their workspaces.
+void backward(const Attention& a) {
+  const FullProblem& p = a.problem;
+  const auto Q = view<const float>(a.Q), K = view<const float>(a.K), V = view<const float>(a.V), dO = view<const float>(a.dO);
+  const auto S = view<const float>(a.workspace("S")), P = view<const float>(a.workspace("P"));
+  const auto dP = a.workspace("dP"), dS = a.workspace("dS");
+  launch("dV", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, 1.0f, P, dO, view<float>(a.dV));
+  launch("dP", tiled(p.Nq, p.Nk, p.B * p.H), dP_kernel, p, dO, V, view<float>(dP));
+  launch("dS", row_per_thread(p), dS_kernel, p, P, view<const float>(dP), view<float>(dS));
+  if (p.softcap != 0.0f) launch("slope", row_per_thread(p), slope_kernel, p, S, bias_of(a), view<float>(dS));
+  launch("dQ", tiled(p.Nq, p.d, p.B * p.H), dQ_kernel, p, view<const float>(dS), K, view<float>(a.dQ));
+  launch("dK", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, p.scale, view<const float>(dS), Q, view<float>(a.dK));
+}
+
+const Variant variant{.name = "options",
+                      .idea = "a window and a softcap in the scores, and the cap's slope in dS",
+                      .forward = forward,
+                      .backward = backward,
+                      .workspace = workspace,
+                      .refuse = refuse_oversized_grid,
+                      .subtracts_max = false,
+                      .takes = every_kernel_takes | all_options};
+
+}  // namespace
+}  // namespace flash::options

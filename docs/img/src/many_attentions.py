@@ -1,0 +1,45 @@
+"""The picture of chapter 09: a sliding window on tiles, pair by pair."""
+
+from tools.svg import Picture
+
+NQ, NK, LEFT, RIGHT, TILE = 6, 9, 3, 1, 3
+
+
+def sees(i, j):
+    own = i + NK - NQ
+    return own - LEFT <= j <= own + RIGHT
+
+
+def tile_class(i0, j0):
+    """None: not visited; else whether a comparison is needed."""
+    pairs = [sees(i, j) for i in range(i0, i0 + TILE) for j in range(j0, j0 + TILE)]
+    return None if not any(pairs) else "edge" if not all(pairs) else "inside"
+
+
+def window():
+    """Six queries, nine keys, the window 3,1: who sees whom, and which tiles of 3 x 3 are visited."""
+    p = Picture(760, 392, f"Window {LEFT},{RIGHT} with Nq = {NQ} and Nk = {NK}: each query sees its own key, {LEFT} before it and {RIGHT} after it")
+    cell, left, top = 44, 110, 66
+    for j in range(NK):
+        p.label(left + j * cell + cell / 2, top - 12, f"k{j}", 14)
+    for i in range(NQ):
+        p.label(left - 12, top + i * cell + 27, f"q{i}", 14, "end")
+        for j in range(NK):
+            own = j == i + NK - NQ
+            text = "own" if own else ""
+            p.box(left + j * cell, top + i * cell, cell - 3, cell - 3, "c2" if own else "c1" if sees(i, j) else "c0", text, 12)
+    y = top + NQ * cell + 24
+    visited = [(i0 // TILE, j0 // TILE) for i0 in range(0, NQ, TILE) for j0 in range(0, NK, TILE) if tile_class(i0, j0)]
+    rows = {i: [j for a, j in visited if a == i] for i in range(NQ // TILE)}
+    for i, tiles in rows.items():
+        keys = f"k{tiles[0] * TILE} to k{tiles[-1] * TILE + TILE - 1}"
+        p.note(left, y + 22 * i, f"queries q{i * TILE} to q{i * TILE + TILE - 1}: key tiles {', '.join(map(str, tiles))}, {keys}", anchor="start", size=14)
+    x = left + NK * cell + 24
+    p.note(x, top + 26, "q0 stands at k3 = 0 + Nk - Nq", anchor="start", size=14)
+    p.note(x, top + 52, "first key: 3 - 3 = 0", anchor="start", size=14)
+    p.note(x, top + 78, "end: 3 + 1 + 1 = 5, not seen", anchor="start", size=14)
+    p.note(x, top + 5 * cell + 26, "q5 stands at the last key", anchor="start", size=14)
+    return p
+
+
+PICTURES = [window]
