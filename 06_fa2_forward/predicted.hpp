@@ -48,7 +48,7 @@ inline Prediction predicted_forward(const FullProblem& p, const TileChoice& choi
 
 /// (K.5)  Step 8. Q is read once per split, the parts' L by each thread of the second kernel. Barriers: two per tile of keys, and one
 /// before the warps' parts are merged. Warp operations: four halvings of each row's maximum in every tile, of its sum once per block.
-inline Prediction predicted_decode(const Problem& p, const TileChoice& choice) {
+inline Prediction predicted_decode(const FullProblem& p, const TileChoice& choice) {
   const int warps = choice.threads / 32, Bc = 16 * warps, Br = choice.tiles.Br;
   const SplitVisits v = split_visits(p, choice.tiles, Bc);
   const std::int64_t kv_heads = std::int64_t{p.B} * p.Hkv, rows = kv_heads * v.rows, parts = rows * v.splits, d = p.d;

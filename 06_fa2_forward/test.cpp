@@ -138,7 +138,7 @@ TEST_CASE("chapter: the default tiles are those that were fastest on an H200") {
 const Variant& decode() { return grid::variant_named("decode"); }
 
 TEST_CASE("cpu: decode is right with one split, two and many, around the edges of splits and tiles, and as predicted") {
-  std::vector<Problem> problems;
+  std::vector<FullProblem> problems;
   for (const int Nk : {1, 63, 64, 65, 127, 129, 256})
     problems.push_back(grid::problem_of({.H = 4, .Hkv = 1, .Nq = 1, .Nk = Nk, .d = 64}));
   problems.push_back(grid::problem_of({.H = 4, .Hkv = 2, .Nq = 3, .Nk = 192, .d = 128}));
@@ -147,7 +147,7 @@ TEST_CASE("cpu: decode is right with one split, two and many, around the edges o
   problems.back().bias = BiasKind::matrix;
   problems.push_back(
       causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 200, .Nk = 256, .d = 64})));  // the first queries: empty splits
-  for (const Problem& p : grid::counted(problems)) {
+  for (const FullProblem& p : grid::counted(problems)) {
     const Inputs inputs = make_inputs(p, InputKind::normal, 63, Pass::forward);
     const Checker checker(p, inputs, Pass::forward, Sample{});
     for (const TileChoice& choice : decode().tiles(p, Pass::forward, grid::device().limits())) {
@@ -161,8 +161,8 @@ TEST_CASE("cpu: decode is right with one split, two and many, around the edges o
 }
 
 TEST_CASE("cpu: a fixed split gives the bits of any batch, the default fills the GPU with this one") {
-  const Problem batch = grid::problem_of({.B = 3, .H = 4, .Hkv = 2, .Nq = 2, .Nk = 300, .d = 64});
-  Problem alone = batch;
+  const FullProblem batch = grid::problem_of({.B = 3, .H = 4, .Hkv = 2, .Nq = 2, .Nk = 300, .d = 64});
+  FullProblem alone = batch;
   alone.B = 1;
   for (const int keys : {64, 128, 320}) {
     Inputs all = make_inputs(batch, InputKind::normal, 64, Pass::forward),
@@ -182,7 +182,7 @@ TEST_CASE("cpu: a fixed split gives the bits of any batch, the default fills the
                     "sequence " << b << ", splits of " << keys);
     }
   }
-  Problem p = grid::problem_of({.H = 32, .Hkv = 8, .Nq = 1, .Nk = 131072, .d = 128});
+  FullProblem p = grid::problem_of({.H = 32, .Hkv = 8, .Nq = 1, .Nk = 131072, .d = 128});
   const DeviceLimits limits = grid::device().limits();
   CHECK(decode().tiles(p, Pass::forward, limits).front().tiles == Tiles{8, 4096});  // 8 heads in 32 splits: two blocks per SM
   p.B = 8;
@@ -190,8 +190,8 @@ TEST_CASE("cpu: a fixed split gives the bits of any batch, the default fills the
 }
 
 TEST_CASE("chapter: step 8 is the fastest for problems like decode alone") {
-  const auto fastest = [](const Problem& p) { return fastest_variant(Backend::cpu, p, Pass::forward, {}); };
-  Problem p = grid::problem_of({.H = 32, .Hkv = 8, .Nq = 4, .Nk = 1000, .d = 128});
+  const auto fastest = [](const FullProblem& p) { return fastest_variant(Backend::cpu, p, Pass::forward, {}); };
+  FullProblem p = grid::problem_of({.H = 32, .Hkv = 8, .Nq = 4, .Nk = 1000, .d = 128});
   REQUIRE(fastest(p) != nullptr);
   CHECK(fastest(p)->name == std::string("decode"));
   p.Nq = 5;  // 20 rows

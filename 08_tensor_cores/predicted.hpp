@@ -76,7 +76,7 @@ inline MovedTensors predicted_specialized(std::string_view step, const FullProbl
 /// (K.5)  Step 7. Q is read by each warp of each split, the parts' L by each thread of the second kernel. Barriers: one per tile of keys,
 /// and two around the warps' parts. Warp operations: in each tile 4 products and 2 ldmatrix for 16 columns of d, and two halvings of the maxima
 /// of a lane's two rows; of their sums once.
-inline Prediction predicted_decode(const Problem& p, const TileChoice& choice) {
+inline Prediction predicted_decode(const FullProblem& p, const TileChoice& choice) {
   const int warps = choice.threads / 32;
   const SplitVisits v = split_visits(p, choice.tiles, 16 * warps);
   const std::int64_t kv_heads = std::int64_t{p.B} * p.Hkv, rows = kv_heads * v.rows, parts = rows * v.splits;

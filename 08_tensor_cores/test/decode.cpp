@@ -21,20 +21,20 @@ using namespace tensor_test;
 
 const Variant& decode() { return grid::variant_named("decode"); }
 
-std::vector<Tiles> all_tiles(const Problem& p) {
+std::vector<Tiles> all_tiles(const FullProblem& p) {
   std::vector<Tiles> all;
   for (const TileChoice& choice : choices(decode(), p, Pass::forward)) all.push_back(choice.tiles);
   return all;
 }
 
 TEST_CASE("cpu: decode is right with one split, two and many, around the edges of splits and tiles") {
-  std::vector<Problem> problems;
+  std::vector<FullProblem> problems;
   for (const int Nk : {1, 63, 64, 65, 127, 129, 300})
     problems.push_back(grid::problem_of({.H = 4, .Hkv = 1, .Nq = 1, .Nk = Nk, .d = 64}));
   problems.push_back(causal(grid::problem_of({.B = 2, .H = 6, .Hkv = 2, .Nq = 7, .Nk = 200, .d = 128})));  // 21 rows, two tiles
   problems.push_back(with_bias(causal(grid::problem_of({.H = 4, .Hkv = 2, .Nq = 9, .Nk = 150, .d = 59})), BiasKind::matrix));
   problems.push_back(with_bias(grid::problem_of({.H = 3, .Hkv = 3, .Nq = 2, .Nk = 130, .d = 160}), BiasKind::alibi));
-  for (const Problem& p : grid::counted(problems)) {
+  for (const FullProblem& p : grid::counted(problems)) {
     const Inputs inputs = make_inputs(p, InputKind::normal, 101, Pass::forward);
     const Checker checker(p, inputs, Pass::forward, Sample{});
     for (const Tiles& tiles : all_tiles(p)) check(checker, decode(), tiles, p, inputs, Pass::forward);
@@ -43,8 +43,8 @@ TEST_CASE("cpu: decode is right with one split, two and many, around the edges o
 
 TEST_CASE("cpu: an empty split has O = 0 and L = -inf, and changes nothing") {
   // Query 0 sees 57 keys, all in the first of four splits; of the second problem the first 56 queries see none at all.
-  for (const Problem& p : {causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 200, .Nk = 256, .d = 64})),
-                           causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 256, .Nk = 200, .d = 64}))}) {
+  for (const FullProblem& p : {causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 200, .Nk = 256, .d = 64})),
+                               causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 256, .Nk = 200, .d = 64}))}) {
     const Inputs inputs = make_inputs(p, InputKind::normal, 102, Pass::forward);
     Runner runner(grid::device(), decode(), p, inputs, Pass::forward, Tiles{16, 64});
     runner.run();
@@ -56,7 +56,7 @@ TEST_CASE("cpu: an empty split has O = 0 and L = -inf, and changes nothing") {
       grid::device().download(row.data(), first, row.size() * sizeof(float));
       return row;
     };
-    for (int split = p.visible_keys(0) > 0 ? 1 : 0; split < 4; ++split) {
+    for (int split = p.end_key(0) > 0 ? 1 : 0; split < 4; ++split) {
       CHECK(part("part_L", split, 1)[0] == -std::numeric_limits<float>::infinity());
       const std::vector<float> O = part("part_O", split, p.d);
       CHECK(std::all_of(O.begin(), O.end(), [](float x) { return x == 0.0f; }));
@@ -65,9 +65,9 @@ TEST_CASE("cpu: an empty split has O = 0 and L = -inf, and changes nothing") {
 }
 
 TEST_CASE("cpu: with a fixed split a sequence has the same bits alone and in a batch") {
-  const Problem batch = grid::problem_of({.B = 3, .H = 4, .Hkv = 2, .Nq = 2, .Nk = 300, .d = 64});
+  const FullProblem batch = grid::problem_of({.B = 3, .H = 4, .Hkv = 2, .Nq = 2, .Nk = 300, .d = 64});
   const Inputs inputs = make_inputs(batch, InputKind::normal, 103, Pass::forward);
-  Problem alone = batch;
+  FullProblem alone = batch;
   alone.B = 1;
   for (const Tiles& tiles : {Tiles{16, 64}, Tiles{16, 128}, Tiles{16, 320}}) {
     Runner together(grid::device(), decode(), batch, inputs, Pass::forward, tiles);
@@ -98,7 +98,7 @@ TEST_CASE("chapter: the default splits are those that were fastest on an H100, a
   } measured[] = {{1, 8, 2048, 128},    {1, 8, 8192, 256},   {1, 8, 32768, 1024},  {1, 8, 131072, 4096},
                   {1, 32, 32768, 4096}, {8, 8, 32768, 8192}, {8, 32, 32768, 32768}};
   for (const auto& m : measured) {
-    const Problem p = grid::problem_of({.B = m.B, .H = 32, .Hkv = m.Hkv, .Nq = 1, .Nk = m.Nk, .d = 128});
+    const FullProblem p = grid::problem_of({.B = m.B, .H = 32, .Hkv = m.Hkv, .Nq = 1, .Nk = m.Nk, .d = 128});
     const std::vector<Tiles> all = all_tiles(p);
     INFO(describe(p) << ", splits of " << all.front().Bc);
     CHECK(all.front().Bc == m.keys);
@@ -108,7 +108,7 @@ TEST_CASE("chapter: the default splits are those that were fastest on an H100, a
 }
 
 TEST_CASE("cpu: decode reads K and V once, however many heads share them") {
-  for (const Problem& p :
+  for (const FullProblem& p :
        grid::counted({grid::problem_of({.H = 8, .Hkv = 2, .Nq = 1, .Nk = 256, .d = 64}),
                       causal(grid::problem_of({.B = 2, .H = 4, .Hkv = 1, .Nq = 4, .Nk = 300, .d = 128})),
                       with_bias(causal(grid::problem_of({.H = 6, .Hkv = 2, .Nq = 11, .Nk = 130, .d = 75})), BiasKind::alibi),
@@ -124,11 +124,11 @@ TEST_CASE("cpu: decode reads K and V once, however many heads share them") {
 }
 
 TEST_CASE("chapter: problems like decode get it, others do not, and no larger grid than CUDA has") {
-  const auto fastest = [](const Problem& p, int sm) {
+  const auto fastest = [](const FullProblem& p, int sm) {
     const Variant* const variant = fastest_variant(Backend::cpu, p, Pass::forward, DeviceLimits{.sm = sm});
     return std::string(variant == nullptr ? "" : variant->name);
   };
-  Problem p = grid::problem_of({.H = 32, .Hkv = 8, .Nq = 4, .Nk = 1000, .d = 128});
+  FullProblem p = grid::problem_of({.H = 32, .Hkv = 8, .Nq = 4, .Nk = 1000, .d = 128});
   for (const int sm : {75, 80, 90}) CHECK(fastest(p, sm) == "decode");
   p.Nq = 5;  // 20 rows
   for (const int sm : {75, 80, 90}) CHECK(fastest(p, sm) != "decode");

@@ -90,17 +90,15 @@ struct ScoreRuleFor {
 using ScoreRule = ScoreRuleFor<Problem>;
 using OptionsRule = ScoreRuleFor<FullProblem>;
 
-/// Whether scores are scaled before the maximum is taken: with a bias, which is added to scaled scores, and with a softcap; with a scale
-/// that is not positive, which would turn the maximum into a minimum; and with a scale whose product with log2 e might overflow.
-inline bool scales_first(const FullProblem& p) {
-  return p.bias != BiasKind::none || p.softcap != 0.0f || !(p.scale > 0.0f && p.scale < 1e30f);
-}
+/// Whether scores are scaled before the maximum is taken: with a bias, which is added to scaled scores; with a scale that is not
+/// positive, which would turn the maximum into a minimum; and with a scale whose product with log2 e might overflow.
+inline bool scales_first(const Problem& p) { return p.bias != BiasKind::none || !(p.scale > 0.0f && p.scale < 1e30f); }
 
 /// The rule for a run.
 template <class Rule = ScoreRule>
 Rule score_rule(const Attention& a, bool always_scale_first = false) {
   const FullProblem& p = a.problem;
-  const bool scale_first = always_scale_first || scales_first(p);
+  const bool scale_first = always_scale_first || scales_first(p) || p.softcap != 0.0f;  // a softcap is of scaled scores, too
   return {p, bias_of(a), scale_first, scale_first ? 1.0f : p.scale};
 }
 

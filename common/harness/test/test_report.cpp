@@ -230,7 +230,7 @@ TEST_CASE("report: --list") {
 
 TEST_CASE("report: --list tells what a thread holds, where a kernel says so") {
   Variant variant = gpu_run().variant;
-  variant.tiles = [](const FullProblem&, Pass, const DeviceLimits&) {
+  variant.tiles = [](const Problem&, Pass, const DeviceLimits&) {
     return std::vector<TileChoice>{{{64, 32}, 128, 1024, "", {{"S", 8, 4, 16, 2, 1}}}, {{32, 32}, 128, 1024, ""}};
   };
   const Json tiles =
@@ -243,7 +243,7 @@ TEST_CASE("report: --list tells what a thread holds, where a kernel says so") {
 TEST_CASE("report: --list parts widths whose kernels differ, but says the same tiles once to a reader") {
   Variant variant = gpu_run().variant;
   variant.max_head_dim = 256;
-  variant.tiles = [](const FullProblem& p, Pass, const DeviceLimits&) {
+  variant.tiles = [](const Problem& p, Pass, const DeviceLimits&) {
     const std::size_t width = p.d <= 64 ? 64 : 128;
     return std::vector<TileChoice>{{p.d <= 128 ? Tiles{64, 32} : Tiles{32, 32}, 128, 1024 * width, ""}};
   };

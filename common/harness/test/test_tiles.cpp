@@ -96,7 +96,7 @@ TEST_CASE("tiles: what is not compiled is refused in one line with what is") {
 
 TEST_CASE("tiles: a device too small for a choice does not offer it, and one too small for all is no usable device") {
   const Variant variant{
-      .name = "big", .idea = "", .forward = nullptr, .tiles = [](const FullProblem&, Pass pass, const DeviceLimits& limits) {
+      .name = "big", .idea = "", .forward = nullptr, .tiles = [](const Problem&, Pass pass, const DeviceLimits& limits) {
         std::vector<TileChoice> all{{{64, 64}, 64, 100000, ""}, {{32, 32}, 64, pass == Pass::forward ? 50000u : 60000u, ""}};
         std::erase_if(all, [&](const TileChoice& choice) { return choice.shared_bytes > limits.shared_bytes; });
         return all;

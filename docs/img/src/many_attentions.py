@@ -18,7 +18,9 @@ def tile_class(i0, j0):
 
 def window():
     """Six queries, nine keys, the window 3,1: who sees whom, and which tiles of 3 x 3 are visited."""
-    p = Picture(760, 392, f"Window {LEFT},{RIGHT} with Nq = {NQ} and Nk = {NK}: each query sees its own key, {LEFT} before it and {RIGHT} after it")
+    p = Picture(
+        760, 392, f"Window {LEFT},{RIGHT} with Nq = {NQ} and Nk = {NK}: each query sees its own key, {LEFT} before it and {RIGHT} after it"
+    )
     cell, left, top = 44, 110, 66
     for j in range(NK):
         p.label(left + j * cell + cell / 2, top - 12, f"k{j}", 14)
@@ -33,7 +35,13 @@ def window():
     rows = {i: [j for a, j in visited if a == i] for i in range(NQ // TILE)}
     for i, tiles in rows.items():
         keys = f"k{tiles[0] * TILE} to k{tiles[-1] * TILE + TILE - 1}"
-        p.note(left, y + 22 * i, f"queries q{i * TILE} to q{i * TILE + TILE - 1}: key tiles {', '.join(map(str, tiles))}, {keys}", anchor="start", size=14)
+        p.note(
+            left,
+            y + 22 * i,
+            f"queries q{i * TILE} to q{i * TILE + TILE - 1}: key tiles {', '.join(map(str, tiles))}, {keys}",
+            anchor="start",
+            size=14,
+        )
     x = left + NK * cell + 24
     p.note(x, top + 26, "q0 stands at k3 = 0 + Nk - Nq", anchor="start", size=14)
     p.note(x, top + 52, "first key: 3 - 3 = 0", anchor="start", size=14)
