@@ -120,8 +120,6 @@ const std::map<std::string, Expectation>& hopper_expectations() {
       {"wgmma_registers_k", wgmma<96>},
       {"wgmma_registers_mn", wgmma<128>},
       {"wgmma_registers_mn_bf16", wgmma<80>},
-      {"wgmma_registers_mn_160", wgmma<160>},
-      {"wgmma_registers_mn_192", wgmma<192>},
   };
   return all;
 }

@@ -80,8 +80,6 @@ const std::vector<Primitive>& PRIMITIVES_OF() {
       wgmma_primitive<__half, 96, Major::k, Major::k, true>("wgmma_registers_k"),
       wgmma_primitive<__half, 128, Major::k, Major::mn, true>("wgmma_registers_mn"),
       wgmma_primitive<__nv_bfloat16, 80, Major::k, Major::mn, true>("wgmma_registers_mn_bf16"),
-      wgmma_primitive<__half, 160, Major::k, Major::mn, true>("wgmma_registers_mn_160"),
-      wgmma_primitive<__nv_bfloat16, 192, Major::k, Major::mn, true>("wgmma_registers_mn_192"),
       {"ring", 120, launch_ring, 90, 90, 160},
   };
   return list;
