@@ -1,7 +1,7 @@
 """The pages of the playground, and the kernels that each of them runs: those of a stage, and copies with one mistake each.
 
 kernels.py FOLDER writes the sources that docs/playground/CMakeLists.txt compiles, and pages.cmake, which lists them. The mistakes are the wrong
-kernels of the course (docs/course/wrong_kernels.md) and, where it has none, deletions of docs/playground/deletions.toml.
+kernels of the course (docs/course/wrong_kernels.md).
 """
 
 import difflib
@@ -22,7 +22,7 @@ USUAL = ["--seq", "80", "--head-dim", "40", "--heads", "1"]  # the problem that 
 # What a prediction takes, after the variant
 TAKEN = (
     "const flash::Variant&",
-    "const flash::Problem& problem",
+    "const flash::FullProblem& problem",
     "flash::Pass pass",
     "const flash::TileChoice& tiles",
     "const flash::DeviceLimits& limits",
