@@ -142,11 +142,11 @@ function withPlaces(text) {
   return paragraph;
 }
 
-const short = (value) => (value == null ? "NaN" : String(Number(value.toPrecision(6))));
+const short = (value) => (value == null ? "not finite" : String(Number(value.toPrecision(6))));
 
 function wrongTensor([name, { worst, max_abs, tolerance, non_finite }]) {
   const place = `batch ${worst.batch}, head ${worst.head}, row ${worst.row}${name === "lse" ? "" : `, column ${worst.column}`}`;
-  const error = non_finite ? `${number(non_finite)} elements are NaN or infinite` : `error ${max_abs.toPrecision(3)}, tolerance ${tolerance.toPrecision(3)}`;
+  const error = non_finite ? `${number(non_finite)} elements are NaN or infinite` : `error ${short(max_abs)}, tolerance ${short(tolerance)}`;
   return `${TENSORS[name]} is wrong: ${error}. Worst at ${place}: ${short(worst.got)}, expected ${short(worst.expected)}.`;
 }
 

@@ -36,13 +36,18 @@ class Kernels(unittest.TestCase):
             self.assertEqual(len(set(ids)), len(ids), page.name)
 
     def test_lines_of_a_broken_copy_keep_their_numbers(self):
-        page = PAGES["06_fa2_forward"]
-        broken = next(b for b in page.breaks if b.exercise.tiles)
-        code = kernels.source(page, broken.file, 1, broken).split("\n")
-        at = next(n for n, line in enumerate(code) if line.startswith("#line"))
-        for n, line in enumerate(broken.text.split("\n")):
-            if code[at + 1 + n]:  # tile sizes that are left out, and the pragma, leave an empty line
-                self.assertEqual(code[at + 1 + n], line, n)
+        page = PAGES["04_fa1_forward"]
+        for broken in page.breaks:
+            code = kernels.source(page, broken.file, 1, broken).split("\n")
+            at = next(n for n, line in enumerate(code) if line.startswith("#line"))
+            for n, line in enumerate(broken.text.split("\n")):
+                self.assertEqual(code[at + 1 + n], "" if line == "#pragma once" else line, n)
+
+    def test_tile_sizes_that_are_left_out_leave_empty_lines(self):
+        table = "constexpr CompiledShape shapes[] = {\n"
+        text = f"a\n{table}  compiled<32, 64>,\n  compiled<64, 64>,\n}};\nb\n"
+        self.assertEqual(kernels.with_tiles(text, ["32"]), f"a\n{table}  compiled<32, 64>,\n\n}};\nb\n")
+        self.assertEqual(kernels.with_tiles(text, []), text)
 
     def test_each_kernel_is_on_one_page(self):
         for stage in {page.stage for page in PAGES.values()}:

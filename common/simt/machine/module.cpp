@@ -145,14 +145,14 @@ bool is_mapped(std::uintptr_t address) {
 
 #else
 
-#if defined(__EMSCRIPTEN__)  // one thread, and a linker that names the section's ends
+#if defined(__EMSCRIPTEN__)  // The linker names the section's ends. Other variables lie among the host's.
 extern "C" const char __start_flash_shared[] __attribute__((weak));
 extern "C" const char __stop_flash_shared[] __attribute__((weak));
 
 const ThreadLocals& thread_locals() {
   static const MemoryRange shared{reinterpret_cast<std::uintptr_t>(__start_flash_shared),
                                   reinterpret_cast<std::uintptr_t>(__stop_flash_shared)};
-  static const ThreadLocals found{shared, shared, {}};
+  static const ThreadLocals found{{}, shared, {}};
   return found;
 }
 #else

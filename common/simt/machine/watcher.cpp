@@ -17,7 +17,7 @@ void Watcher::end_launch() {
 void Watcher::start_block(const KernelCall& kernel, std::uint64_t block, MemoryRange dynamic_shared) {
   if (watch_ != nullptr) {
     const auto& [locals, shared_locals, own] = thread_locals();
-    watch_->start_block(block, dynamic_shared, locals);
+    watch_->start_block(block, dynamic_shared, locals.begin != 0 ? locals : shared_locals);
     watch_->assume_written(own.begin, own.end - own.begin);
   }
   trace_ = block == 0 ? Trace::start_block(kernel) : nullptr;
