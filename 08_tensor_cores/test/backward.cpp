@@ -223,7 +223,8 @@ TEST_CASE("chapter: problems that need a larger backward grid than CUDA has are 
 TEST_CASE("chapter: a head's sum of dQ that an int cannot count is refused") {
   for (const Variant& v : grid::variants()) {
     if (v.backward == nullptr) continue;
-    for (const auto& [d, most] : {std::pair{33, 33'554'304}, {64, 33'554'304}, {128, 16'777'088}}) {
+    for (auto [d, most] : {std::pair{33, 33'554'304}, {64, 33'554'304}, {128, 16'777'088}}) {
+      if (v.name == std::string("relay")) most = 13'421'696;  // it has 160 columns or more
       FullProblem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = most, .Nk = 64, .d = d});
       CHECK(refusal(v, p) == "");
       p.Nq = most + 1;
