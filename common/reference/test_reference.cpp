@@ -178,7 +178,7 @@ TEST_CASE("queries that see no key give O = 0, L = -inf and zero gradients") {
   for (const double value : got.dV.values) CHECK(std::isfinite(value));
 }
 
-TEST_CASE("known answers: the window 0,0 is the diagonal, whose softmax is 1; a bound that reaches all keys is none") {
+TEST_CASE("known answers: the window 0,0 is the diagonal, whose softmax is 1, and a bound that reaches all keys is none") {
   FullProblem p = make_problem(1, 1, 1, 4, 6, 3);
   const InputsOf<double> in = random_inputs<double>(p, Pass::backward);
   const Results<double> all = reference(p, in, Pass::backward);

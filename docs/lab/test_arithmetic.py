@@ -99,15 +99,6 @@ def decode_bounds(rows):
         yield moved / 2**20, 1e6 * moved / HBM, 1e6 * 4 * 32 * n * 128 / BF16
 
 
-@table("reference/decode.md", "blocks without splitting")
-def decode_parts(rows):
-    for batch, n, *_ in rows:
-        blocks = batch * 8
-        parts = min(math.ceil(SMS / blocks), n // 256)
-        added = 8 * parts * 32 * 129 / (2 * 8 * n * 128 * 2) if parts > 1 else 0
-        yield blocks, 100 * min(1, blocks / SMS), parts, n // parts - 0.0, 100 * added
-
-
 @table("reference/dropout.md", "instructions more for each score")
 def dropout(rows):
     for d, rounds, *_ in rows:

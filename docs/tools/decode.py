@@ -6,7 +6,7 @@ from rows import ROOT
 
 from .formatting import number, table
 
-SAVED = "docs/results/nvidia_h100/decode.jsonl"
+SAVED = "docs/results/nvidia_h100/decode.json"
 FIELDS = ("batch", "heads", "kv_heads", "seq_q", "seq_k")
 
 
@@ -14,8 +14,7 @@ def problems(dtype):
     """{problem: {kernel: row}} at d = 128. Of the step, the default number of splits or, where that was not timed, the fastest; and all keys
     in one split."""
     found = {}
-    for line in (ROOT / SAVED).read_text().splitlines():
-        row = json.loads(line)
+    for row in json.loads((ROOT / SAVED).read_text()):
         if row["dtype"] != dtype or row["head_dim"] != 128:
             continue
         kernels = found.setdefault(tuple(row[name] for name in FIELDS), {})
