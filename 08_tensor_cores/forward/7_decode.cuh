@@ -41,8 +41,8 @@ struct DecodeShape {
   static constexpr int COL_TILES = Width / 8;         // of 8 columns of O
   static constexpr int SHARED_ELEMENTS = 2 * STAGES * Bc * Width;
   static constexpr std::size_t SHARED_BYTES = 2 * SHARED_ELEMENTS;
-  static constexpr int STRIDE =
-      Width + 8;  // of a row of O in shared memory: 8 banks on, so that a quad's 8 floats hit their own
+  // Of a row of O in shared memory: 8 banks on, so that a quad's 8 floats hit their own.
+  static constexpr int STRIDE = Width + 8;
 
   static_assert(SPLIT_UNIT % Bc == 0, "a split is made of whole tiles");
   static_assert(WARPS * Br * (STRIDE + 1) * sizeof(float) <= SHARED_BYTES, "the warps' O and L fit where K and V were");
