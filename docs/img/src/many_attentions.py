@@ -43,10 +43,10 @@ def window():
             size=14,
         )
     x = left + NK * cell + 24
-    p.note(x, top + 26, "q0 stands at k3 = 0 + Nk - Nq", anchor="start", size=14)
+    p.note(x, top + 26, "q0 has the place of k3 = 0 + Nk - Nq", anchor="start", size=14)
     p.note(x, top + 52, "first key: 3 - 3 = 0", anchor="start", size=14)
     p.note(x, top + 78, "end: 3 + 1 + 1 = 5, not seen", anchor="start", size=14)
-    p.note(x, top + 5 * cell + 26, "q5 stands at the last key", anchor="start", size=14)
+    p.note(x, top + 5 * cell + 26, "q5 has the place of the last key", anchor="start", size=14)
     return p
 
 
