@@ -79,7 +79,13 @@ def gradients_01():
     p.arrow(columns[3] + wide / 2, bottom + 92, columns[2] + wide, bottom + 92)
     p.label((columns[2] + wide + columns[3]) / 2, bottom + 84, "(1.10)", 14)
     p.note((columns[2] + wide + columns[3]) / 2, bottom + 110, "with P", size=14)
-    p.note(270, bottom + 88, "S, P, dP and dS have Nq × Nk elements, the others N × d.", "P is kept from the forward to the backward pass.", size=14)
+    p.note(
+        270,
+        bottom + 88,
+        "S, P, dP and dS have Nq × Nk elements, the others N × d.",
+        "P is kept from the forward to the backward pass.",
+        size=14,
+    )
     return p
 
 

@@ -70,7 +70,9 @@ def merge():
         p.line(left, base, left + 56 * len(scores), base)
     p.label(212, base - 50, "⊕", 24)
     p.label(460, base - 50, "=", 24)
-    p.note(410, 292, "Bars are e^(s − m) of each score s. The bars of set a shrink together, by one factor, so their sum does too.", size=13)
+    p.note(
+        410, 292, "Bars are e^(s − m) of each score s. The bars of set a shrink together, by one factor, so their sum does too.", size=13
+    )
     return p
 
 
