@@ -4,7 +4,7 @@ from math import exp
 
 import h200
 from tools.formatting import number
-from tools.saved import GPU, newest
+from tools.saved import GPU, fastest, newest
 from tools.svg import Picture
 
 SCORES = [1, 2, 4, 0]  # the running example
@@ -27,7 +27,7 @@ def kernels_01():
     p = Picture(820, 410, "The time of each kernel of chapter 01 next to its bound: the row-wise kernels are farthest from theirs")
     y, left, scale = 20, 190, 118
     for of_pass in ("forward", "backward"):
-        ((_, row, found),) = kernels("01_naive", of_pass)
+        _, row, found = kernels("01_naive", of_pass)[0]
         p.label(20, y + 14, of_pass, 15, "start", bold=True)
         y += 30
         for kernel in found:
@@ -80,8 +80,8 @@ def bounds_04():
     clock, y, left, scale = h200.FP32_FLOPS / (h200.SMS * 256), 24, 180, 30
     for file in ("compare.jsonl", "few_heads.jsonl"):
         rows = newest(GPU, file, direction="forward", having="time")
-        plain = min((row for row in rows if row["stage"] < "04"), key=lambda row: row["time"]["median_ms"])
-        (fused,) = (row for row in rows if row["stage"] == "04_fa1_forward")
+        plain = fastest(row for row in rows if row["stage"] < "04")
+        fused = fastest(row for row in rows if row["stage"] == "04_fa1_forward")
         problem = plain["problem"]
         heads, n, d = problem["batch"] * problem["heads"], problem["seq_q"], problem["head_dim"]
         waves = -(-heads // h200.SMS)
