@@ -173,7 +173,7 @@ constexpr CompiledShape shapes[] = {
     compiled<80, 64, 32, 1, 3>("twice as many blocks, little shared memory"),
     compiled<96, 128, 64, 2, 2>("32 rows a warp"),
     compiled<96, 64, 32, 1, 3>("twice as many blocks, little shared memory"),
-    compiled<128, 128, 48, 2, 2>("32 rows a warp"),
+    compiled<128, 128, 32, 2, 2>("32 rows a warp"),
     compiled<128, 64, 32, 1, 2>("twice as many blocks, little shared memory"),
     compiled<256, 128, 64, 1, 1>("16 rows a warp: more of O than that has no room; 8 warps share K and V"),
     compiled<256, 64, 32, 1, 2>("twice as many blocks"),
