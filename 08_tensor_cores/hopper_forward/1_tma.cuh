@@ -123,9 +123,10 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     add_product(S, Q, K_smem(j % 2).transposed());             // (8.1)
     rule.apply(S, order.head, query0 + warp_row, j * Shape::Bc);
     const auto alpha = raise(m, row_max(S), c);  // (6.2)
-    exponentiate(S, m, c, rule.scale_first);     // (8.2): S is P now
-    l = alpha * l + lane_sum(S);
-    O.scale_rows(alpha);
+    O.scale_rows(alpha);                         // not later: the exponentials need alpha's registers
+    l = alpha * l;
+    exponentiate(S, m, c, rule.scale_first);  // (8.2): S is P now
+    l = l + lane_sum(S);
 
     // 4. O += P V.
     add_product(O, InRegisters<T, Shape::ROW_TILES, Shape::Bc / 16>(S), V_smem(j % 2).right());  // (8.4)
@@ -173,7 +174,7 @@ constexpr CompiledShape shapes[] = {
     compiled<80, 64, 32, 1, 3>("twice as many blocks, little shared memory"),
     compiled<96, 128, 64, 2, 2>("32 rows a warp"),
     compiled<96, 64, 32, 1, 3>("twice as many blocks, little shared memory"),
-    compiled<128, 128, 32, 2, 2>("32 rows a warp"),
+    compiled<128, 128, 48, 2, 2>("32 rows a warp"),
     compiled<128, 64, 32, 1, 2>("twice as many blocks, little shared memory"),
     compiled<256, 128, 64, 1, 1>("16 rows a warp: more of O than that has no room; 8 warps share K and V"),
     compiled<256, 64, 32, 1, 2>("twice as many blocks"),
