@@ -54,7 +54,7 @@ struct Tile {
 
   // Operands. Lanes point to the chunks of a 16 x 16 block in one of two orders: the left ones of rows 0..15, then the right
   // ones,
-  __device__ Operand<T, Width, false> left(int row0) const { return {elements, offset(row0 + lane() % 16, lane() / 16)}; }
+  __device__ Operand<T, Width, false> left(int row0 = 0) const { return {elements, offset(row0 + lane() % 16, lane() / 16)}; }
   __device__ Operand<T, Width, true> right(int col0 = 0) const {
     return {elements, offset(lane() % 16, lane() / 16), 2 * col0};
   }

@@ -17,6 +17,8 @@ COPIES = [  # where it is introduced, where later steps take it from, what
     ("06_fa2_forward/4_async_copies.cuh", "06_fa2_forward/5_vector_operands.cuh", ("load_async", "raise")),
     ("06_fa2_forward/4_async_copies.cuh", "06_fa2_forward/parts.cuh", ("load_async",)),
     ("06_fa2_forward/5_vector_operands.cuh", "06_fa2_forward/parts.cuh", OPERANDS),
+    ("08_tensor_cores/forward/4_registers.cuh", "08_tensor_cores/parts/tile.cuh", ("Rounded",)),
+    ("08_tensor_cores/forward/5_addresses.cuh", "08_tensor_cores/parts/tile.cuh", ("Copier",)),
 ]
 
 ORDERS = {  # picture: (kernel, where its loop begins and ends, the calls that it shows)
