@@ -190,11 +190,11 @@ def clocks_of_product(others):
 def needs(step, d, bc, rows_of_16=2):
     """(8.0)  For 128 x 64 scores: products, other instructions per product, and the four times."""
     pairs, times = 128 * bc, 64 / bc
-    softmax = {4: 3, 5: 2, 6: 2}.get(step, 11) * pairs / WARP + (128 * d / WARP if step < 5 else 0)
+    softmax = (11 if step < 4 else 3) * pairs / WARP + 128 * d / WARP
     products, kv, q = 4 * pairs * d / MMA_FLOPS, 4 * bc * d, 256 * d
     warps = 8 // rows_of_16
     shared = kv * (1 + warps) + q + (warps * kv / 2 if step == 1 else 0) + (4 * pairs if step < 4 else 0)
-    if step == 6 and d // 16 * rows_of_16 * 4 <= 32:
+    if step > 4 and d // 16 * rows_of_16 * 4 <= 32:
         shared -= q  # stays in registers
     alone, beside = (clocks_of_product(n) * products * times / SCHEDULERS for n in (0, softmax / products))
     return products * times, softmax / products, alone, beside, 128 * 64 / EX2, shared * times / SHARED_BYTES

@@ -44,7 +44,7 @@ STEPS = {
         Step("08_tensor_cores/pipeline", "08_tensor_cores/swizzle", 1.2, (1, 1)),
         Step("08_tensor_cores/registers", "08_tensor_cores/pipeline", 1.35, (1.71, 1.34)),
         Step("08_tensor_cores/addresses", "08_tensor_cores/registers", 1.1, (1, 1)),
-        Step("08_tensor_cores/tuned", "08_tensor_cores/addresses", (1.05, 1.2), (1, 1)),
+        Step("08_tensor_cores/tuned", "08_tensor_cores/addresses", (1.05, 1.2), (1, 1.05)),
         Step("08_tensor_cores/tma", "08_tensor_cores/tuned", (1.03, 1.05)),
         Step("08_tensor_cores/wgmma", "08_tensor_cores/tma", (1.06, 1.07)),
         Step("08_tensor_cores/specialized", "08_tensor_cores/wgmma", (1.3, 1.19)),

@@ -17,7 +17,7 @@ def balance_08():
     p.label(480, 28, "128 × 64 scores, d = 64: cycles that each unit is busy", 16, bold=True)
     y = 62
     for _, step, _, alone, softmax, ex2, shared, _ in rows:
-        name = f"step {step:.0f}" if isinstance(step, float) else "steps 2, 3"
+        name = f"step {step:.0f}" if isinstance(step, float) else f"steps {step[0]:.0f}, {step[1]:.0f}"
         p.label(60, y + 40, name, 15, bold=True)
         for n, (unit, cycles) in enumerate((("products", softmax), ("ex2", ex2), ("shared", shared))):
             top = y + 25 * n
