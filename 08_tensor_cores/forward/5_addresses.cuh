@@ -46,8 +46,8 @@ struct ForwardShape {
 template <class T_, int Width, bool Trans>
 struct Operand {
   using T = T_;
-  static constexpr int DEPTH = Width / 16;                     // of a left operand
-  static constexpr int PERIOD = Width % 64 == 0 ? 128 : 64;    // bytes within which the swizzle permutes chunks
+  static constexpr int DEPTH = Width / 16;                   // of a left operand
+  static constexpr int PERIOD = Width % 64 == 0 ? 128 : 64;  // bytes within which the swizzle permutes chunks
   SharedMatrix<T> elements;
   int offset;  // in bytes, of this lane's chunk in block (0, 0); kept apart: XOR on a 64-bit pointer costs ten registers
 
@@ -229,8 +229,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     if (j + 1 < Tc) load_tile(j + 1);
 
     // 3. S = Q K^T, and the softmax of its rows.
-    Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);   // [16 ROW_TILES, Bc]
-    add_product(S, Q, K_smem(j % 2).transposed());  // (8.1)
+    Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
+    add_product(S, Q, K_smem(j % 2).transposed());             // (8.1)
     rule.apply(S, b * problem.H + h, query0 + warp_row, j * Shape::Bc);
     const auto alpha = raise(m, row_max(S), c);  // (6.2)
     exponentiate(S, m, c, rule.scale_first);     // (8.2): S is P now
