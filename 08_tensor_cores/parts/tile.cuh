@@ -1,9 +1,5 @@
-// 08 Tensor cores: the tiles of steps 2 to 4, with cheap addresses. An integer instruction next to an mma takes an issue slot,
-// like an addition (chapter 08, section 2), and no registers are free for precomputed addresses. Hence:
-// - An operand keeps a single offset, of its lane's chunk in block (0, 0). 16 rows down, the swizzle repeats, so the offset
-//   grows by a constant; 16 columns on, some bits flip, because the swizzle is an XOR.
-// - A copying thread keeps its column and moves down by a constant number of rows, a multiple of 8 if there are enough threads,
-//   so that addresses differ by constants.
+// 08 Tensor cores: tiles with cheap addresses, as forward step 5 introduces them, for later steps and the backward pass, which
+// also takes parts of a tile as operands.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
