@@ -2,11 +2,9 @@
 
 #include "common/harness/json.hpp"
 #include "common/harness/parse.hpp"
-#include "common/harness/tiles.hpp"
 
 #include <algorithm>
-#include <cstring>
-#include <limits>
+#include <set>
 
 namespace flash {
 namespace {
@@ -18,15 +16,6 @@ const char* verdict_of(const ProcessResult& result, bool has_report) {
   if (result.exit_code == 2) return verdict::refused;
   if (result.exit_code == 3) return verdict::no_room;
   return result.exit_code == 0 && has_report ? verdict::ok : verdict::crashed;
-}
-
-std::string message_of(const ProcessResult& result) {
-  std::string text = result.error.substr(0, result.error.find_last_not_of('\n') + 1);
-  if (result.signal != 0 && !result.timed_out) {
-    text = std::string("ended by signal ") + std::to_string(result.signal) + " (" + strsignal(result.signal) + ")" +
-           (text.empty() ? "" : ": " + text);
-  }
-  return text;
 }
 
 /// UsageError if a row's field cannot have this value.
@@ -99,23 +88,7 @@ std::string Row::key() const {
   for (const char* name : {"input", "seed"}) {
     if (json["problem"].contains(name)) same[name] = json["problem"][name];
   }
-  return label() + " " + text("pass") + " " + place() + " " + same.dump() + (is_tuned() ? " tune" : "");
-}
-
-std::optional<std::string> Row::tiles_text() const {
-  const std::optional<double> Br = number("tiles.br"), Bc = number("tiles.bc");
-  if (!Br || !Bc) return std::nullopt;
-  return to_string(Tiles{static_cast<int>(*Br), static_cast<int>(*Bc)});
-}
-
-std::optional<double> Row::max_error() const {
-  std::optional<double> largest;
-  for (const std::string tensor : pass() == Pass::forward ? std::vector{"o"} : std::vector{"dq", "dk", "dv"}) {
-    const std::string of = "check.tensors." + tensor;
-    if (!number(of + ".tolerance")) continue;  // it was not checked
-    largest = std::max(largest.value_or(0), number(of + ".max_abs").value_or(std::numeric_limits<double>::infinity()));
-  }
-  return largest;
+  return label() + " " + text("pass") + " " + place() + " " + same.dump();
 }
 
 std::size_t Row::rounds() const {
@@ -162,31 +135,36 @@ Row make_row(const Json& known, const ProcessResult& result) {
   Json json = known;
   const auto say = [&](const std::string& said, const std::string& message) {
     json["verdict"] = said;
-    if (said != verdict::ok) json["message"] = message;
+    if (said != verdict::ok && said != verdict::wrong) json["message"] = message;
     return row_from_json(json);
   };
-  if (!report.is_object()) return say(verdict, message_of(result));
+  if (!report.is_object()) return say(verdict, complaint(result));
   try {
     json.update(report);
     for (const char* name : {"stage", "variant", "pass", "idea"}) json[name] = known.at(name);
     if (verdict == verdict::ok && report.contains("verdict")) return row_from_json(json);  // of a peer
-    return say(verdict, message_of(result));
+    return say(verdict, complaint(result));
   } catch (const std::exception& wrong) {
     json = known;
     return say(verdict::crashed, std::string("its report is no row: ") + wrong.what());
   }
 }
 
-bool any_failure(const std::vector<Row>& rows) {
-  const auto finished = [&](const Row& slow) {
-    return std::any_of(rows.begin(), rows.end(),
-                       [&](const Row& row) { return row.is_ok() && row.label() == slow.label() && row.pass() == slow.pass(); });
-  };
-  return std::any_of(rows.begin(), rows.end(), [&](const Row& row) {
+int exit_code(const std::vector<Row>& rows) {
+  bool any_ok = false, any_without_room = false;
+  std::set<std::string> finished;
+  const auto name = [](const Row& row) { return row.label() + to_string(row.pass()); };
+  for (const Row& row : rows) {
+    if (row.is_ok()) finished.insert(name(row));
+    any_ok = any_ok || row.is_ok();
+    any_without_room = any_without_room || row.verdict() == verdict::no_room;
+  }
+  for (const Row& row : rows) {
     const std::string said = row.verdict();
-    return said == verdict::wrong || said == verdict::stopped || said == verdict::crashed ||
-           (said == verdict::timed_out && !finished(row));
-  });
+    const bool hangs = said == verdict::timed_out && !finished.contains(name(row));
+    if (hangs || said == verdict::wrong || said == verdict::stopped || said == verdict::crashed) return 1;
+  }
+  return any_ok ? 0 : any_without_room ? 3 : 2;
 }
 
 Json problem_json(const Case& task) {

@@ -5,15 +5,15 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <map>
 
 namespace flash {
 
 std::vector<Row> read_rows(const std::string& file) {
-  if (std::error_code error; !std::filesystem::is_regular_file(file, error)) {
-    throw UsageError(file + (std::filesystem::exists(file, error) ? " is not a regular file" : " does not exist") +
-                     "; allowed: a file of saved rows");
-  }
+  std::error_code error;
+  if (!std::filesystem::exists(file, error)) return {};
+  if (!std::filesystem::is_regular_file(file, error)) throw UsageError(file + " is not a regular file");
   std::ifstream stream(file);
   if (!stream) throw UsageError(file + " cannot be read");
   std::vector<Row> rows;
@@ -34,19 +34,10 @@ std::vector<Row> read_rows(const std::string& file) {
   return rows;
 }
 
-RowsFile::RowsFile(const std::string& file) : name_(file) {
-  if (std::error_code error; std::filesystem::exists(file, error)) rows_ = read_rows(file);
-  stream_.open(file, std::ios::app);
-  check();
-}
-
-void RowsFile::append(const Row& row) {
-  stream_ << json_line(row) << std::flush;
-  check();
-}
-
-void RowsFile::check() const {
-  if (!stream_) throw UsageError(name_ + " cannot be written: " + std::strerror(errno));
+void append(const std::string& file, const std::string& lines) {
+  std::ofstream stream(file, std::ios::app);
+  stream << lines << std::flush;
+  if (!stream) throw UsageError(file + " cannot be written: " + std::strerror(errno));
 }
 
 }  // namespace flash

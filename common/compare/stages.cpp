@@ -40,7 +40,7 @@ Stage listed_stage(const std::vector<std::string>& command, const ProcessResult&
     Stage stage{list.at("stage"), command, {}, list.value("about", Json())};
     for (const auto& row : list.at("variants")) {
       stage.variants.push_back({row.at("name"), row.at("idea"), row.at("kernel"), row.at("passes"), row.at("dtypes"),
-                                row.value("tiles", Json()), row.value("only_if_fastest", false)});
+                                row.value("only_if_fastest", false)});
     }
     return stage;
   } catch (const nlohmann::json::exception&) {
@@ -58,13 +58,6 @@ std::string python() {
 
 bool ListedVariant::has(Pass pass) const { return contains(passes, to_string(pass)); }
 bool ListedVariant::takes(Dtype dtype) const { return contains(dtypes, to_string(dtype)); }
-
-bool ListedVariant::has_tiles(Pass pass, std::int64_t head_dim) const {
-  return std::any_of(tiles.begin(), tiles.end(), [&](const auto& of) {
-    const auto& dims = of.at("head_dims");
-    return of.at("pass") == to_string(pass) && std::find(dims.begin(), dims.end(), head_dim) != dims.end();
-  });
-}
 
 std::vector<fs::path> find_stages(fs::path folder, const std::vector<std::string>& only) {
   std::vector<fs::path> all;
@@ -104,7 +97,7 @@ Stage ask_peers(const fs::path& sources) {
   const std::string program = sources / "common" / "compare" / "peers.py";
   const ProcessResult answer = run_process({python(), program, "--list"}, torch_loads_in);
   if (const std::string why = complaint(answer); !why.empty()) {
-    const std::string text = "--peers needs Python, torch and a GPU: " + why;
+    const std::string text = "--only peer needs Python, torch and a GPU: " + why;
     if (answer.exit_code == 3) throw DeviceError(text);
     throw UsageError(text);
   }
