@@ -148,11 +148,11 @@ if part tune "tile sizes"; then
     for d in 32 64 96 128 256; do
       for mask in "" --causal; do
         "$build/bin/$stage" --device gpu --tune --json --variant "$variant" --pass "$pass" --dtype "$dtype" --batch 4 --heads $((2048 / d)) \
-          --seq 4096 --head-dim $d $mask --iterations 5
+          --seq 4096 --head-dim $d $mask --iterations 5 | tr -d '\n' && echo
       done
     done
   done 2>"$output/tuned.log" | PYTHONPATH=common/compare python3 -c 'import json, sys, rows
-rows.write(sys.argv[1], rows.latest([rows.of_report(json.loads(line)) for line in sys.stdin]))' "$output/tuned.jsonl" || fail "tune"
+rows.write(sys.argv[1], [rows.of_report(json.loads(line)) for line in sys.stdin if line.strip()])' "$output/tuned.jsonl" || fail "tune"
 fi
 
 if part virtual "kernels that the driver compiles"; then
