@@ -1,5 +1,5 @@
 // compare: all stages on one problem or on those of a sweep, one table for each problem and pass.
-#include "common/compare/run.hpp"
+#include "common/compare/plan.hpp"
 #include "common/compare/table.hpp"
 #include "common/harness/console.hpp"
 #include "common/harness/parse.hpp"

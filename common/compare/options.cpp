@@ -79,8 +79,6 @@ std::string parse_compare_options(int argc, const char* const* argv, CompareOpti
       "          --tokens 16384 --width 2048 --save sweep.jsonl\n"
       "Torch's attention on the same problem, next to a stage's last steps:\n"
       "  compare --only 08,peer --variant last --dtype fp16 --rounds 3\n"
-      "A report of rows saved earlier, for a browser:\n"
-      "  common/compare/report.py sweep.jsonl --out report.html\n"
       "Exit codes: 0 good; 1 a check failed, or a variant crashed or finished no run\n"
       "within the time limit; 2 bad usage or nothing to run; 3 no usable device or not\nenough memory.",
       "compare");

@@ -28,25 +28,20 @@ bool is_about(const ListedVariant& variant, Pass pass) {
 
 /// Drops all variants but those of --variant; without it those that are for some problems only. UsageError if one is nowhere.
 void keep_variants(std::vector<Stage>& stages, const std::vector<std::string>& wanted) {
-  if (wanted.empty()) {
-    for (Stage& stage : stages) {
-      std::erase_if(stage.variants, [](const ListedVariant& variant) { return variant.only_if_fastest; });
-    }
-    return;
-  }
-  std::string names;
-  std::set<std::string> seen;
-  std::vector<std::string> missing = wanted;
+  std::set<std::string> known;  // stages share some names
   for (Stage& stage : stages) {
-    for (const ListedVariant& variant : stage.variants) {
-      if (seen.insert(variant.name).second) names += (names.empty() ? "" : ", ") + variant.name;  // stages share some
-      std::erase(missing, variant.name);
-    }
+    for (const ListedVariant& variant : stage.variants) known.insert(variant.name);
     std::erase_if(stage.variants, [&](const ListedVariant& variant) {
-      return std::find(wanted.begin(), wanted.end(), variant.name) == wanted.end();
+      const bool is_wanted = std::find(wanted.begin(), wanted.end(), variant.name) != wanted.end();
+      return wanted.empty() ? variant.only_if_fastest : !is_wanted;
     });
   }
-  if (!missing.empty()) throw UsageError("--variant has '" + missing.front() + "'; allowed: " + names);
+  for (const std::string& name : wanted) {
+    if (known.contains(name)) continue;
+    std::string names;
+    for (const std::string& each : known) names += (names.empty() ? "" : ", ") + each;
+    throw UsageError("--variant has '" + name + "'; allowed: " + names);
+  }
 }
 
 /// The device that all rows run on, as a report names it: for auto, a GPU if the first stage program finds one.
@@ -92,22 +87,6 @@ void add_runs(Plan& plan, const CompareOptions& options) {
   if (options.rounds > 1) return;                            // whoever is compared takes turns
   std::stable_partition(plan.runs.begin(), plan.runs.end(),  // while stages run, torch has no part of the GPU
                         [](const Run& run) { return !run.stage->is_peers(); });
-}
-
-/// The first line that git answers, or null.
-Json ask_git(const std::filesystem::path& folder, std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), {"git", "-C", folder.string()});
-  const ProcessResult answer = run_process(arguments, std::chrono::seconds(30));
-  const std::string line = answer.output.substr(0, answer.output.find('\n'));
-  return complaint(answer).empty() && !line.empty() ? Json(line) : Json();
-}
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  char text[32];
-  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
 }
 
 /// A hash of what a compiler sees of this code, 16 hexadecimal digits: tokens without comments, however they are laid out. Rows keep it, so
@@ -161,11 +140,20 @@ void add_hashes(const std::filesystem::path& sources, const std::string& file, s
 /// {"commit": what the environment variable FLASH_COMMIT says, or else the id of HEAD, with "-dirty" if files have changed since, null
 /// where git or the repository is missing; "date": "2026-01-31T12:00:00Z"}.
 Json commit_and_date(const std::filesystem::path& sources) {
-  const char* told = std::getenv("FLASH_COMMIT");
-  // A pattern that excludes all tags: the full commit id is left.
-  const Json commit =
-      told != nullptr ? Json(told) : ask_git(sources, {"describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"});
-  return {{"commit", commit}, {"date", utc_now()}};
+  Json commit;
+  if (const char* told = std::getenv("FLASH_COMMIT"); told != nullptr) {
+    commit = told;
+  } else {  // a pattern that excludes all tags: the full commit id is left
+    const ProcessResult git = run_process(
+        {"git", "-C", sources, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"}, std::chrono::seconds(30));
+    if (complaint(git).empty()) commit = git.output.substr(0, git.output.find('\n'));
+  }
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char date[32];
+  std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return {{"commit", commit}, {"date", date}};
 }
 
 }  // namespace

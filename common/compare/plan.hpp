@@ -1,4 +1,4 @@
-// All runs, known before the first one starts.
+// All runs, which are known before the first one starts.
 #pragma once
 
 #include "common/compare/options.hpp"
@@ -44,5 +44,8 @@ RequestedSizes compared_sizes(Backend);
 /// backward pass are left out of the forward pass, which is not theirs. `sources`: the project's folder. UsageError if there is
 /// nothing to run or a problem is not allowed; DeviceError if --device gpu finds none.
 Plan make_plan(const CompareOptions&, const std::filesystem::path& sources);
+
+/// Plans and runs everything, with progress on stderr. --save and --resume are part of it.
+std::vector<Row> run_all(const CompareOptions&, const std::filesystem::path& sources);
 
 }  // namespace flash

@@ -4,7 +4,11 @@
 #include "common/harness/parse.hpp"
 
 #include <algorithm>
-#include <set>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
 
 namespace flash {
 namespace {
@@ -16,6 +20,19 @@ const char* verdict_of(const ProcessResult& result, bool has_report) {
   if (result.exit_code == 2) return verdict::refused;
   if (result.exit_code == 3) return verdict::no_room;
   return result.exit_code == 0 && has_report ? verdict::ok : verdict::crashed;
+}
+
+/// The name and the JSON type of each field. Row in rows.py has the same.
+const Json& schema() {
+  static const Json types = Json::parse(R"({
+    "stage": "string", "variant": "string", "pass": "string", "idea": "string", "kernel": "string",
+    "device": "object", "problem": "object", "flops": "number", "compulsory_bytes": "number",
+    "extra_memory_bytes": "integer", "tiles": "object", "check": "object", "threads": "object", "time": "object",
+    "tflops": "number", "percent_of_peak": "number", "predicted": "object", "counters": "object", "remarks": "array",
+    "tune": "object", "wall_s": "number", "hbm_read_bytes": "integer", "hbm_written_bytes": "integer",
+    "verdict": "string", "message": "string", "commit": "string", "date": "string", "sources": "object",
+    "torch": "string", "cudnn": "string", "profile": "array", "counters_of_a_head": "object", "sustained": "object"})");
+  return types;
 }
 
 /// UsageError if a row's field cannot have this value.
@@ -34,18 +51,6 @@ void check_field(const std::string& name, const Json& value) {
 }
 
 }  // namespace
-
-const Json& schema() {
-  static const Json types = Json::parse(R"({
-    "stage": "string", "variant": "string", "pass": "string", "idea": "string", "kernel": "string",
-    "device": "object", "problem": "object", "flops": "number", "compulsory_bytes": "number",
-    "extra_memory_bytes": "integer", "tiles": "object", "check": "object", "threads": "object", "time": "object",
-    "tflops": "number", "percent_of_peak": "number", "predicted": "object", "counters": "object", "remarks": "array",
-    "tune": "object", "wall_s": "number", "hbm_read_bytes": "integer", "hbm_written_bytes": "integer",
-    "verdict": "string", "message": "string", "commit": "string", "date": "string", "sources": "object",
-    "torch": "string", "cudnn": "string", "profile": "array", "counters_of_a_head": "object", "sustained": "object"})");
-  return types;
-}
 
 Json Row::at(const std::string& path) const {
   std::string slashes = "/" + path;
@@ -151,20 +156,48 @@ Row make_row(const Json& known, const ProcessResult& result) {
 }
 
 int exit_code(const std::vector<Row>& rows) {
-  bool any_ok = false, any_without_room = false;
-  std::set<std::string> finished;
-  const auto name = [](const Row& row) { return row.label() + to_string(row.pass()); };
-  for (const Row& row : rows) {
-    if (row.is_ok()) finished.insert(name(row));
-    any_ok = any_ok || row.is_ok();
-    any_without_room = any_without_room || row.verdict() == verdict::no_room;
-  }
-  for (const Row& row : rows) {
+  const auto any = [&](auto&& holds) { return std::any_of(rows.begin(), rows.end(), holds); };
+  const auto finished = [&](const Row& slow) {
+    return any([&](const Row& row) { return row.is_ok() && row.label() == slow.label() && row.pass() == slow.pass(); });
+  };
+  const auto failed = [&](const Row& row) {
     const std::string said = row.verdict();
-    const bool hangs = said == verdict::timed_out && !finished.contains(name(row));
-    if (hangs || said == verdict::wrong || said == verdict::stopped || said == verdict::crashed) return 1;
+    return said == verdict::wrong || said == verdict::stopped || said == verdict::crashed ||
+           (said == verdict::timed_out && !finished(row));
+  };
+  if (any(failed)) return 1;
+  if (any([](const Row& row) { return row.is_ok(); })) return 0;
+  return any([](const Row& row) { return row.verdict() == verdict::no_room; }) ? 3 : 2;
+}
+
+std::vector<Row> read_rows(const std::string& file) {
+  std::error_code error;
+  if (!std::filesystem::exists(file, error)) return {};
+  if (!std::filesystem::is_regular_file(file, error)) throw UsageError(file + " is not a regular file");
+  std::ifstream stream(file);
+  if (!stream) throw UsageError(file + " cannot be read");
+  std::vector<Row> rows;
+  std::map<std::string, std::size_t> places;
+  std::size_t number = 0;
+  for (std::string line; std::getline(stream, line);) {
+    ++number;
+    try {
+      if (stream.eof()) throw UsageError("it has no end");
+      Row row = row_from_json(Json::parse(line, nullptr, /*allow_exceptions=*/false));
+      const auto [place, is_new] = places.try_emplace(row.key(), rows.size());
+      if (is_new) rows.emplace_back();
+      rows[place->second] = std::move(row);
+    } catch (const std::exception& wrong) {
+      throw UsageError(file + ":" + std::to_string(number) + ": " + wrong.what() + "; allowed: rows that compare --save wrote");
+    }
   }
-  return any_ok ? 0 : any_without_room ? 3 : 2;
+  return rows;
+}
+
+void append(const std::string& file, const std::string& lines) {
+  std::ofstream stream(file, std::ios::app);
+  stream << lines << std::flush;
+  if (!stream) throw UsageError(file + " cannot be written: " + std::strerror(errno));
 }
 
 Json problem_json(const Case& task) {

@@ -1,4 +1,5 @@
-// One row of the comparison: one variant, one pass, one problem. A file of rows has a JSON object per line.
+// One row of the comparison: one variant, one pass, one problem. A file of rows has a JSON object per line. A run's row is appended as the run
+// ends, so that an interrupted sweep leaves its rows.
 #pragma once
 
 #include "common/attention/variant.hpp"
@@ -54,9 +55,6 @@ struct Row {
   void add_round(const Row& again);
 };
 
-/// {"stage": "string", ...}: the name and the JSON type of each field. Row in rows.py has the same.
-const Json& schema();
-
 /// UsageError with what is wrong if it is no row.
 Row row_from_json(const Json&);
 
@@ -69,6 +67,13 @@ Row make_row(const Json& known, const ProcessResult&);
 /// has failed only if its variant finished no problem in that pass, and so may hang; otherwise the problem is long, which a sweep is told to
 /// expect.
 int exit_code(const std::vector<Row>&);
+
+/// The rows of a file, of those with the same key the latest, in the order of first appearance; none if there is no such file. UsageError with the
+/// line if it holds anything else than rows.
+std::vector<Row> read_rows(const std::string& file);
+
+/// UsageError if the file cannot be written.
+void append(const std::string& file, const std::string& lines);
 
 /// A row's problem.
 Json problem_json(const Case&);

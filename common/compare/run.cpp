@@ -1,7 +1,4 @@
-#include "common/compare/run.hpp"
-
 #include "common/compare/plan.hpp"
-#include "common/compare/rows_file.hpp"
 #include "common/harness/parse.hpp"
 
 #include <algorithm>

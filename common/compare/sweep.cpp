@@ -39,30 +39,6 @@ void apply(ProblemOptions& options, const std::string& name, const std::string& 
   }
 }
 
-/// UsageError if a size, the mask or the type is given twice.
-void check_sweeps(const CLI::App& app, const ProblemSet& set) {
-  std::set<std::string> given;
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->count() > 0) given.insert(option->get_name());
-  }
-  const auto take = [&](const std::string& by, const std::vector<std::string>& options) {
-    for (const std::string& option : options) {
-      if (!given.insert(option).second) refuse_both(by, option);
-    }
-  };
-  for (const Sweep& one : set.sweeps) {
-    const std::string by = "--sweep " + one.name;
-    if (one.name == "seq")
-      take(by, {"--seq", "--seq-q", "--seq-k"});
-    else if (one.name == "causal")
-      take(by, {"--causal", "--no-causal"});
-    else
-      take(by, {one.name == "d" ? "--head-dim" : "--" + one.name});
-  }
-  if (set.tokens) take("--tokens", {"--batch"});
-  if (set.width) take("--width", {"--heads"});
-}
-
 }  // namespace
 
 std::vector<std::string> split_at_commas(const std::string& list) {
@@ -111,7 +87,26 @@ void add_sweep_options(CLI::App& app, ProblemSet& set) {
 
 void check_problem_set(const CLI::App& app, const ProblemSet& set) {
   check_contradictions(set.problem);
-  check_sweeps(app, set);
+  std::set<std::string> given;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() > 0) given.insert(option->get_name());
+  }
+  const auto take = [&](const std::string& by, const std::vector<std::string>& options) {
+    for (const std::string& option : options) {
+      if (!given.insert(option).second) refuse_both(by, option);
+    }
+  };
+  for (const Sweep& one : set.sweeps) {
+    const std::string by = "--sweep " + one.name;
+    if (one.name == "seq")
+      take(by, {"--seq", "--seq-q", "--seq-k"});
+    else if (one.name == "causal")
+      take(by, {"--causal", "--no-causal"});
+    else
+      take(by, {one.name == "d" ? "--head-dim" : "--" + one.name});
+  }
+  if (set.tokens) take("--tokens", {"--batch"});
+  if (set.width) take("--width", {"--heads"});
 }
 
 std::vector<Case> all_cases(const ProblemSet& set, const RequestedSizes& defaults) {

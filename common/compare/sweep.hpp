@@ -32,7 +32,7 @@ struct Case {
 /// "a,b,,c" as "a", "b", "", "c".
 std::vector<std::string> split_at_commas(const std::string& list);
 
-/// UsageError: "--json and --csv are both given; allowed: one of them", and `why`.
+/// UsageError: "--seq and --seq-q are both given; allowed: one of them", and `why`.
 [[noreturn]] void refuse_both(const std::string& one, const std::string& other, const std::string& why = "");
 
 /// "seq=512,1024", "d=64,128", "causal=no,yes" or "dtype=fp16,bf16". UsageError with what is allowed.

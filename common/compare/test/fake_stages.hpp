@@ -65,8 +65,7 @@ class FakeStages : public TemporaryFolder {
 };
 
 /// Shell code that prints the report of the problem that the command line asks for, on the device that it asks for, and exits. `first`:
-/// shell code that runs before, with the variables B H Hkv Nq Nk d causal dtype device pass n log, and more and
-/// code to set.
+/// shell code that runs before, with the variables B H Hkv Nq Nk d causal dtype device pass n log, and with more and code to set.
 inline std::string answers(const std::string& first = "") {
   return R"(causal=false dtype=fp32 more= code=0 log=${0%/*}/log
 while [ $# -gt 0 ]; do
@@ -119,14 +118,12 @@ inline ProcessResult good(ProcessResult result) {
 }
 
 /// JSON Lines as an array.
-inline Json parsed(const std::string& lines) {
+inline Json rows_in(const std::string& file) {
   Json rows = Json::array();
-  std::istringstream stream(lines);
+  std::ifstream stream(file);
   for (std::string line; std::getline(stream, line);) rows.push_back(Json::parse(line));
   return rows;
 }
-
-inline Json rows_in(const std::string& file) { return parsed(read_bytes(file)); }
 
 /// The rows of a run that has to end well.
 inline Json rows_of(const FakeStages& stages, const Strings& arguments) {

@@ -149,7 +149,7 @@ class Peers(unittest.TestCase):
         self.refused("--only peer", 3, f"{needs}: peers: torch 9.9 finds no GPU", NO_GPU="1")
         self.refused("--only peer", 2, needs, PYTHON="/no/such/python")
         self.refused("--only peer --device cpu", 2, "--only peer and --device cpu are both given")
-        self.refused("--only peer --variant jax", 2, "allowed: flash, cudnn, memory_efficient, triton, plain")
+        self.refused("--only peer --variant jax", 2, "allowed: cudnn, flash, memory_efficient, plain, triton")
         self.write("bin/01_no_gpu", STAGE)
         self.refused("--only 01,peer", 3, "--only peer needs a GPU, but it does not work: no GPU answers")
 

@@ -1,6 +1,5 @@
 // Saved rows, and the tables of them.
 #include "common/base/error.hpp"
-#include "common/compare/rows_file.hpp"
 #include "common/compare/table.hpp"
 #include "common/compare/test/fake_stages.hpp"
 #include "common/harness/test/lines.hpp"
