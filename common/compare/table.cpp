@@ -75,10 +75,10 @@ const std::vector<Column> all_columns{
     {"enqueue\nms", Shown::wide, figure("time.enqueue_ms", number)},
     {"TFLOP/s", Shown::always, figure("tflops", number)},
     {"% of\npeak", Shown::wide, figure("percent_of_peak", number)},
-    {"sectors", Shown::always, figure("counters.sectors", count)},
+    {"sectors", Shown::wide, figure("counters.sectors", count)},
     {"barriers", Shown::always, figure("counters.barriers", count)},
     {"warp\nops", Shown::wide, figure("counters.warp_operations", count)},
-    {"bank\nconflicts", Shown::wide, figure("counters.bank_conflicts", count)},
+    {"bank\nconflicts", Shown::always, figure("counters.bank_conflicts", count)},
     {"verdict", Shown::always, words("verdict"), TextTable::Align::left},
     {"new idea", Shown::wide, words("idea"), TextTable::Align::left},
 };
