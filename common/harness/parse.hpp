@@ -1,4 +1,5 @@
-// Values on a command line: each is parsed whole or refused in one line that says what was given and what is allowed.
+// The command line of a program: its options, each parsed whole or refused in one line that says what was given and what is allowed, and the exit
+// code of an error.
 #pragma once
 
 #include "common/attention/problem.hpp"
