@@ -41,8 +41,7 @@ Sweep parse_sweep(const std::string& text);
 /// Adds --sweep, --tokens and --width to `app`.
 void add_sweep_options(CLI::App& app, ProblemSet&);
 
-/// After the parse. UsageError if anything is given twice: a size by two sweeps, by a sweep and an option of its own, by --tokens or --width and
-/// either.
+/// After the parse. UsageError if a size is given twice: by two sweeps, by a sweep and its own option, by --tokens or --width and either.
 void check_problem_set(const CLI::App& app, const ProblemSet&);
 
 /// All problems; one without a sweep. Sizes that nobody gave are those of `defaults`. UsageError if one of them is not allowed.

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """NumPy writes q, k, v; the stage program loads them; NumPy's own attention in float64 judges what it saves.
 
-usage: test_numpy.py STAGE_PROGRAM    exit code 77: NumPy is not installed, the test is skipped
+usage: test_numpy.py FOLDER_OF_STAGE_PROGRAMS    exit code 77: NumPy is not installed, the test is skipped
 """
 
+import json
 import pathlib
 import subprocess
 import sys
@@ -62,6 +63,13 @@ def run(program, arguments):
         sys.exit(f"{program} {' '.join(arguments)}: exit code {result.returncode}\n{result.stdout}{result.stderr}")
 
 
+def passes_in_fp32(program):
+    """The passes that some variant of the program does in fp32."""
+    listed = subprocess.run([program, "--list", "--json"], capture_output=True, text=True, check=True)
+    variants = [v for v in json.loads(listed.stdout)["variants"] if "fp32" in v["dtypes"]]
+    return sorted({p for v in variants for p in v["passes"]}, reverse=True)  # forward first
+
+
 def check_case(program, case, backward):
     name, b, h, hkv, nq, nk, d, causal, bias_shape, dtype = case
     rng = np.random.default_rng(2)
@@ -92,9 +100,12 @@ def check_case(program, case, backward):
 
 
 def main():
-    for direction in ("forward", "backward"):
-        for case in CASES:
-            check_case(sys.argv[1], case, direction == "backward")
+    programs = sorted(pathlib.Path(sys.argv[1]).glob("[0-9][0-9]_*"))
+    assert programs, f"no stage programs in {sys.argv[1]}"
+    for program in programs:
+        for direction in passes_in_fp32(program):
+            for case in CASES:
+                check_case(str(program), case, direction == "backward")
 
 
 if __name__ == "__main__":
