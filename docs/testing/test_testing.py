@@ -95,7 +95,6 @@ class Commands(Folder):
             shown, failed = self.run_text(f"```sh test\nbuild/bin/01_naive {bad}\n```\n")
             self.assertEqual(failed, 1, shown)
         self.assertEqual(self.run_text("```python test\nraise SystemExit(1)\n```\n")[1], 1)
-        self.assertEqual(self.run_text("```sh test\nctest --test-dir build -R none\n```\n")[1], 1)
 
     def test_nothing_of_the_reader_is_touched(self):
         before = sorted(path.name for path in scratch.ROOT.iterdir())
