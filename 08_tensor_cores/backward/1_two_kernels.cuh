@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
 
 template <class Shape>
 void start(const Attention& a) {
-  in_type_of(a, [&]<class T>(T) {
+  in_type_of<Shape>(a, [&]<class T>(T) {
     const Problem& p = a.problem;
     const BackwardTensors<T> all = prepare<T, Shape::Width>(a, nullptr);
     const int kv_heads = p.B * p.Hkv, heads = p.B * p.H;

@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
 template <class Shape>
 void start(const Attention& a) {
-  in_type_of(a, [&]<class T>(T) {
+  in_type_of<Shape>(a, [&]<class T>(T) {
     const unsigned blocks = blocks_for(a.problem.Nq, Shape::Br) * static_cast<unsigned>(a.problem.B * a.problem.H);
     launch("tensor_mma", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)}, forward_kernel<T, Shape>,
            score_rule(a, true), aligned<T>(a, a.Q, "Q_padded"), aligned<T>(a, a.K, "K_padded"), aligned<T>(a, a.V, "V_padded"),

@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
 template <class Shape>
 void start(const Attention& a) {
-  in_type_of(a, [&]<class T>(T) {
+  in_type_of<Shape>(a, [&]<class T>(T) {
     const Problem& p = a.problem;
     const TensorRef& sum = a.workspace("sum_dQ");
     const BackwardMaps maps = backward_maps<Shape>(a);

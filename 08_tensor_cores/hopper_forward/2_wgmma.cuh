@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
 template <class Shape>
 void start(const Attention& a) {
-  in_type_of(a, [&]<class T>(T) {
+  in_type_of<Shape>(a, [&]<class T>(T) {
     const Schedule schedule = schedule_of<Shape>(a.problem);
     launch("tensor_wgmma",
            {dim3(static_cast<unsigned>(schedule.end)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},

@@ -48,20 +48,33 @@ inline int heads_in_L2(int heads, std::int64_t bytes_of_head) {
 /// as soon as the first SM is free; all heads at once would leave the longest blocks of the last ones to the end.
 inline int heads_in_a_wave(const Attention& a, int tiles) { return std::max(1, a.limits.multiprocessors / tiles); }
 
+/// The preset demo, which people wait for, compiles for the CPU only what it shows.
+#ifdef FLASH_FEW_SIZES
+constexpr bool FEW_SIZES = true;
+#else
+constexpr bool FEW_SIZES = false;
+#endif
+template <class Shape>
+constexpr bool IS_COMPILED = !FEW_SIZES || Shape::Width == 64;
+
 /// Calls f(T{}) with the element type of the run.
 template <class F>
 void in_type_of(const Attention& a, F f) {
   if (a.problem.dtype == Dtype::fp16) {
     f(__half{});
-  } else {
+  } else if constexpr (!FEW_SIZES) {
     f(__nv_bfloat16{});
   }
+}
+template <class Shape, class F>
+void in_type_of(const Attention& a, F f) {
+  if constexpr (IS_COMPILED<Shape>) in_type_of(a, f);
 }
 
 /// speed: as in CompiledShape.
 template <class Shape>
 constexpr CompiledShape compiled_shape(const char* why, void (*start)(const Attention&), double speed = 0) {
-  CompiledShape shape{.width = Shape::Width,
+  CompiledShape shape{.width = IS_COMPILED<Shape> ? Shape::Width : 0,  // 0 takes no problem
                       .tiles = {Shape::Br, Shape::Bc},
                       .threads = Shape::THREADS,
                       .shared_bytes = 2 * std::size_t{Shape::SHARED_ELEMENTS},
@@ -76,6 +89,9 @@ constexpr CompiledShape compiled_shape(const char* why, void (*start)(const Atte
 /// "" or why the grid cannot hold a problem: it has one block in x per tile of Q, batch and head, of at least 32 rows; so do
 /// the blocks that pad.
 std::string refuse_forward(const Problem& p) {
+  if (FEW_SIZES && (p.dtype != Dtype::fp16 || p.d > 64)) {
+    return "built by the preset demo, it has kernels for fp16 with --head-dim up to 64; all: cmake --workflow --preset test";
+  }
   const int longest = rows_are_whole_chunks(p) ? p.Nq : std::max(p.Nq, p.Nk);
   return refuse_row_of_blocks(std::int64_t{p.B} * p.H, longest, 32);
 }

@@ -16,6 +16,13 @@ set_property(CACHE FLASH_SANITIZE PROPERTY STRINGS "" address thread)
 # By g++ -Og compiles in half the time of -O1, and runs up to half as long again. For clang the two are one.
 set(FLASH_KERNEL_OPTIMIZE -Og CACHE STRING "How kernels are optimised for the CPU")
 
+# Most of the time that the stages take to compile is that of stage 08, which has each kernel in two types and some ten sizes. What has once been
+# built with all of them keeps them.
+option(FLASH_FEW_SIZES "Stage 08 for the CPU in fp16 with --head-dim up to 64 alone" OFF)
+if(NOT FLASH_FEW_SIZES)
+  set(FLASH_ALL_SIZES ON CACHE INTERNAL "All sizes have been asked for in this folder")
+endif()
+
 option(FLASH_BINDING "Build a shared library of each stage, for PyTorch and others: docs/howto/pytorch.md" OFF)
 if(FLASH_BINDING)
   set(CMAKE_POSITION_INDEPENDENT_CODE ON)
@@ -120,11 +127,15 @@ function(run_seldom)
 endfunction()
 
 # compile_together(LIBRARY): with FLASH_UNITY up to 16 of its sources at a time go through the compiler as one, since the headers that they
-# share take longer than they do. Off by default: clangd and clang-tidy would find no command for any of them.
+# share take longer than they do. The presets that people wait for turn it on. For an editor configure the preset cpu: with FLASH_UNITY clangd
+# finds no command for any of these sources.
 option(FLASH_UNITY "Compile the sources of the larger libraries together" OFF)
 function(compile_together library)
   set_target_properties(${library} PROPERTIES UNITY_BUILD ${FLASH_UNITY} UNITY_BUILD_BATCH_SIZE 16)
 endfunction()
+
+# Off by default: compilers do not warn of what they find in precompiled headers, and ccache does not keep what was compiled with them.
+option(FLASH_PRECOMPILE "Precompile the headers of the kernels for the CPU, unless ccache or the like is in use" OFF)
 
 if(EMSCRIPTEN)
   include(${PROJECT_SOURCE_DIR}/common/wasm/options.cmake)

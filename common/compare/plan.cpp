@@ -13,7 +13,6 @@
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
-#include <regex>
 #include <set>
 #include <sstream>
 #include <string_view>
@@ -141,9 +140,11 @@ void add_hashes(const std::filesystem::path& sources, const std::string& file, s
   const std::string code = text.str();
   const bool of_stage = std::isdigit(static_cast<unsigned char>(file[0])) != 0;
   if (of_stage || code.find("__global__") != std::string::npos) hashes[file] = stream ? Json(code_hash(code)) : Json();
-  static const std::regex include("#include \"([^\"]+\\.cuh)\"");
-  for (std::sregex_iterator at(code.begin(), code.end(), include), end; at != end; ++at) {
-    add_hashes(sources, (*at)[1].str(), seen, hashes);
+  const std::string include = "#include \"";
+  for (std::size_t at = code.find(include); at != std::string::npos; at = code.find(include, at)) {
+    at += include.size();
+    const std::string included = code.substr(at, code.find('"', at) - at);
+    if (included.ends_with(".cuh")) add_hashes(sources, included, seen, hashes);
   }
 }
 

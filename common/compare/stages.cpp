@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <regex>
 
 namespace flash {
 namespace {
@@ -18,10 +17,11 @@ namespace fs = std::filesystem;
 
 /// NN_name, a file that may be executed.
 bool is_stage(const fs::path& path) {
-  static const std::regex named("[0-9][0-9]_[^.]+");
+  const std::string name = path.filename().string();
+  const auto is_digit = [&](std::size_t at) { return name[at] >= '0' && name[at] <= '9'; };
+  const bool named = name.size() > 3 && is_digit(0) && is_digit(1) && name[2] == '_' && name.find('.') == std::string::npos;
   std::error_code error;
-  return std::regex_match(path.filename().string(), named) && fs::is_regular_file(path, error) &&
-         access(path.c_str(), X_OK) == 0;
+  return named && fs::is_regular_file(path, error) && access(path.c_str(), X_OK) == 0;
 }
 
 bool matches(const fs::path& path, const std::string& wanted) {
