@@ -106,6 +106,8 @@ function(add_stage)
   list(APPEND objects ${CMAKE_CURRENT_BINARY_DIR}/steps.cpp)
 
   add_executable(${stage} main.cpp ${objects})
+  compile_together(${stage})
+  target_compile_options(${stage} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)  # names and formulas; the kernels are in other objects
   target_link_libraries(${stage} PRIVATE flash_options flash_harness)
   set_property(GLOBAL APPEND PROPERTY FLASH_STAGES ${stage})  # the demo runs them all
 
