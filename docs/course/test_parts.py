@@ -44,11 +44,17 @@ class Parts(unittest.TestCase):
             (folder / stage / "CMakeFiles" / f"{stage}.dir" / "link.txt").write_text(
                 "c++ CMakeFiles/step.dir/kernel.o -o ../bin/01_naive\n"
             )
-            command = "/usr/bin/ccache c++ -Werror -o CMakeFiles/step.dir/kernel.o -c kernel_cpu.cpp"
-            entry = {"directory": str(folder / stage), "command": command, "file": str(folder / stage / "kernel_cpu.cpp")}
-            (folder / "compile_commands.json").write_text(json.dumps([entry]))
-            words, made = build.compile_command(folder, "01_naive/kernel.cuh")
-            self.assertEqual(words, ["c++", "-o", "CMakeFiles/step.dir/kernel.o", "-c", "kernel_cpu.cpp"])
+            precompiled = (
+                "",
+                "-include /x/cmake_pch.hxx",
+                "-Xclang -include-pch -Xclang /x/cmake_pch.hxx.pch -Xclang -include -Xclang /x/cmake_pch.hxx",
+            )
+            for headers in precompiled:
+                command = f"/usr/bin/ccache c++ -Werror {headers} -o CMakeFiles/step.dir/kernel.o -c kernel_cpu.cpp"
+                entry = {"directory": str(folder / stage), "command": command, "file": str(folder / stage / "kernel_cpu.cpp")}
+                (folder / "compile_commands.json").write_text(json.dumps([entry]))
+                words, made = build.compile_command(folder, "01_naive/kernel.cuh")
+                self.assertEqual(words, ["c++", "-o", "CMakeFiles/step.dir/kernel.o", "-c", "kernel_cpu.cpp"])
             linked, place = build.link_command(folder, stage)
             self.assertIn(made, [place / word for word in linked])
             with self.assertRaisesRegex(Usage, "does not build 02_absent/kernel.cuh"):
@@ -71,7 +77,7 @@ class Parts(unittest.TestCase):
         with tempfile.TemporaryDirectory() as name, unittest.mock.patch.object(build, "must") as must:
             folder = Path(name)
             (folder / "bin").mkdir()
-            (folder / "CMakeCache.txt").write_text(f"CMAKE_HOME_DIRECTORY:INTERNAL={exercise.ROOT}\n")
+            (folder / "CMakeCache.txt").write_text(f"CMAKE_HOME_DIRECTORY:INTERNAL={exercise.ROOT}\nFLASH_ALL_SIZES:INTERNAL=ON\n")
             for there, says in (
                 ("01_naive", "course: building 08_tensor_cores, course_judge;"),
                 ("08_tensor_cores", "building course_judge;"),
@@ -84,6 +90,18 @@ class Parts(unittest.TestCase):
             with contextlib.redirect_stdout(io.StringIO()) as out:
                 build.prepare(folder, {"01_naive", "08_tensor_cores"})
             self.assertEqual((out.getvalue(), must.call_count), ("", 3))
+
+    def test_the_build_folder_of_the_demo_gets_all_sizes(self):
+        with tempfile.TemporaryDirectory() as name, unittest.mock.patch.object(build, "must") as must:
+            folder = Path(name)
+            (folder / "bin").mkdir()
+            for program in ("08_tensor_cores", build.JUDGE):
+                (folder / "bin" / program).touch()
+            (folder / "CMakeCache.txt").write_text(f"CMAKE_HOME_DIRECTORY:INTERNAL={exercise.ROOT}\n")
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                build.prepare(folder, {"08_tensor_cores"})
+            self.assertIn("course: building 08_tensor_cores", out.getvalue())
+            self.assertIn("-DFLASH_FEW_SIZES=OFF", must.call_args_list[0].args[0])
 
     def test_the_build_folder_of_a_copied_checkout_is_configured_anew(self):
         with tempfile.TemporaryDirectory() as name:

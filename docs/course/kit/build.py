@@ -42,8 +42,11 @@ def prepare(build, stages):
         generator = ["-G", "Ninja"] if shutil.which("ninja") else []
         options = ["-DCMAKE_BUILD_TYPE=Release", f"-DFLASH_CUDA={cached(build, 'FLASH_CUDA') or 'OFF'}", "-DFLASH_WERROR=OFF"]
         must(["cmake", "--fresh", "-S", ROOT, "-B", build, *generator, *options], "the project cannot be configured")
+    few = not cached(build, "FLASH_ALL_SIZES")  # made by the demo, which leaves out sizes that exercises take
+    if few:
+        must(["cmake", "-DFLASH_FEW_SIZES=OFF", build], "the project cannot be configured")
     targets = [*sorted(stages), JUDGE]
-    new = [name for name in targets if not (build / "bin" / name).is_file()]
+    new = [name for name in targets if few or not (build / "bin" / name).is_file()]
     if new:
         print(f"course: building {', '.join(new)}; that takes a minute or two for a stage, once", flush=True)
     jobs = min(os.cpu_count() or 2, MOST_JOBS)
@@ -82,7 +85,13 @@ def compile_command(build, file):
     source = file.removesuffix(".cuh") + "_cpu.cpp"
     for entry in json.loads((build / "compile_commands.json").read_text()):
         if entry["file"] == str(build / source):
-            words = [word for word in shlex.split(entry["command"]) if Path(word).name not in ("ccache", "sccache") and word != "-Werror"]
+            words = []
+            for word in shlex.split(entry["command"]):
+                if "cmake_pch" in word:  # precompiled, headers of an exercise would not take the place of the project's
+                    while words[-1] in ("-include", "-include-pch", "-Xclang"):
+                        words.pop()
+                elif Path(word).name not in ("ccache", "sccache") and word != "-Werror":
+                    words.append(word)
             return words, Path(entry["directory"]) / words[words.index("-o") + 1]
     raise Usage(f"{build} does not build {file}; allowed: a build folder of this project")
 
