@@ -202,14 +202,14 @@ TEST_CASE("chapter: the default tiles are those that were fastest on an H200") {
     bool causal;
     Tiles fastest;
   } measured[] = {
-      {"scheduled", 8, 4096, 64, false, {256, 64}},   {"scheduled", 8, 2048, 64, false, {128, 128}},
-      {"scheduled", 12, 2048, 64, false, {192, 96}},  {"scheduled", 2, 8192, 64, false, {128, 128}},
-      {"scheduled", 256, 1024, 64, true, {256, 64}},  {"scheduled", 8, 4096, 64, true, {128, 128}},
-      {"scheduled", 2, 8192, 128, true, {64, 64}},    {"scheduled", 8, 4096, 128, false, {128, 128}},
-      {"scheduled", 12, 2048, 128, false, {192, 64}}, {"scheduled", 4, 8192, 128, true, {128, 128}},
-      {"tuned", 8, 4096, 64, false, {128, 64}},       {"tuned", 8, 4096, 64, true, {64, 64}},
-      {"tuned", 12, 2048, 64, false, {64, 64}},       {"tuned", 64, 1024, 64, true, {128, 64}},
-      {"tuned", 8, 4096, 128, true, {64, 32}},
+      {"scheduled", 8, 4096, 64, false, {256, 64}},    {"scheduled", 8, 2048, 64, false, {128, 128}},
+      {"scheduled", 12, 2048, 64, false, {192, 96}},   {"scheduled", 2, 8192, 64, false, {128, 128}},
+      {"scheduled", 256, 1024, 64, true, {256, 64}},   {"scheduled", 8, 4096, 64, true, {128, 128}},
+      {"scheduled", 2, 8192, 128, true, {64, 64}},     {"scheduled", 8, 4096, 128, false, {128, 128}},
+      {"scheduled", 12, 2048, 128, false, {192, 64}},  {"scheduled", 4, 8192, 128, true, {128, 128}},
+      {"lazy_maximum", 8, 4096, 64, false, {128, 64}}, {"lazy_maximum", 8, 4096, 64, true, {64, 64}},
+      {"lazy_maximum", 12, 2048, 64, false, {64, 64}}, {"lazy_maximum", 64, 1024, 64, true, {128, 64}},
+      {"lazy_maximum", 8, 4096, 128, true, {64, 32}},
   };
   for (const auto& m : measured) {
     FullProblem p = grid::problem_of({.H = m.heads, .Hkv = m.heads, .Nq = m.N, .Nk = m.N, .d = m.d});
