@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
 template <class Shape>
 void start(const Attention& a) {
-  in_type_of(a, [&]<class T>(T) {
+  in_type_of<Shape>(a, [&]<class T>(T) {
     const Problem& p = a.problem;
     const int heads = p.B * p.H, group = p.group_size();  // heads of a group share K and V
     const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(heads);
