@@ -88,10 +88,10 @@ struct Tensors {
 };
 
 /// Starts copying the tiles of Q, dO, L and D that begin at query0.
-template <class Shape>
+template <class Shape, bool WideTails = false>
 __device__ void load_queries(const SharedTiles& smem, const Tensors& all, int b, int h, int query0, bool wide) {
-  load_async<Shape, Shape::Br>(smem.Q, all.Q.head(b, h), query0, wide);
-  load_async<Shape, Shape::Br>(smem.dO, all.dO.head(b, h), query0, wide);
+  load_async<Shape, Shape::Br, WideTails>(smem.Q, all.Q.head(b, h), query0, wide);
+  load_async<Shape, Shape::Br, WideTails>(smem.dO, all.dO.head(b, h), query0, wide);
   const int row = threadIdx.x;
   if (row >= Shape::Br) return;
   const Vector<const float> L = all.L.head_vector(b, h), D = all.D.head_vector(b, h);

@@ -28,6 +28,9 @@ std::uint64_t parse_seed(const std::string& option, const std::string& text);
 /// "1024,0", or UsageError.
 Window parse_window(const std::string& option, const std::string& text);
 
+/// "100,0,7:20": the lengths of sequences, each of its queries and keys or of either; or UsageError.
+Sequences parse_lengths(const std::string& option, const std::string& text);
+
 /// A finite fp32 number, or UsageError.
 float parse_finite(const std::string& option, const std::string& text);
 
