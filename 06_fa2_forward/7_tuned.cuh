@@ -22,7 +22,7 @@
 
 #include "06_fa2_forward/parts.cuh"
 #include "common/device/compiled.hpp"
-#include "common/device/softmax.cuh"
+#include "common/device/options.cuh"
 
 namespace flash::fa2_forward::step_7 {
 namespace {
@@ -83,12 +83,12 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
   const int tile = problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads;  // the last rows see the most keys
   int query0 = tile * Shape::Br;
+  const int head = blockIdx.x % heads, h = head % problem.H, b = head / problem.H;
   if constexpr (Rule::RAGGED) {
     query0 = rule.enter(blockIdx.x / heads);
     rule.narrow_queries(Q_all, O_all, L_all);
     rule.narrow_keys(K_all, V_all);
   }
-  const int head = blockIdx.x % heads, h = head % problem.H, b = head / problem.H;
   const Matrix<const float> K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
 
   float* const shared = dynamic_shared<float>(Shape::SHARED_FLOATS);

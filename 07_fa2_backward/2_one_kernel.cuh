@@ -19,6 +19,7 @@
 #pragma once
 
 #include "07_fa2_backward/parts.cuh"
+#include "common/device/options.cuh"
 
 namespace flash::fa2_backward::step_2 {
 namespace {

@@ -68,8 +68,10 @@ TEST_CASE("grid: a sequence of a ragged batch has the bits of a run of its own")
     for (const Variant& variant : variants_for(problem)) {
       const Pass pass = deepest_pass(variant);
       const Inputs inputs = make_inputs(problem, InputKind::normal, 37, pass);
-      const DeviceLimits limits = device().limits();
-      Runner runner(device(), variant, problem, inputs, pass, choose_tiles(variant, problem, pass, limits));
+      const auto tiles = [&, limits = device().limits()](const FullProblem& p, Pass of) {
+        return choose_tiles(variant, p, of, limits, {});
+      };
+      Runner runner(device(), variant, problem, inputs, pass, tiles(problem, pass));
       runner.run();
       const Results<float> all = runner.results();
       const auto& [queries, keys] = problem.sequences;
@@ -77,7 +79,7 @@ TEST_CASE("grid: a sequence of a ragged batch has the bits of a run of its own")
         const FullProblem one{problem.sequence(s), {}};
         const Results<float> expected{rows_of(all.O, queries, s), rows_of(all.L, queries, s), rows_of(all.dQ, queries, s),
                                       rows_of(all.dK, keys, s), rows_of(all.dV, keys, s)};
-        CAPTURE(std::string(variant.name) << ", sequence " << s << " of " << describe(problem));
+        INFO(std::string(variant.name) << ", sequence " << s << " of " << describe(problem));
         if (one.Nq == 0 || one.Nk == 0) {  // no run has that: nothing is seen
           for (const HostTensor<float>* zero : {&expected.O, &expected.dQ, &expected.dK, &expected.dV}) {
             for (const float value : zero->values) CHECK(value == 0.0f);
@@ -93,8 +95,8 @@ TEST_CASE("grid: a sequence of a ragged batch has the bits of a run of its own")
                            inputs.kind,
                            inputs.seed};
         // The sums of O and L depend on the tiles of the forward pass, which are the default in a backward one.
-        REQUIRE(choose_tiles(variant, one, Pass::forward, limits) == choose_tiles(variant, problem, Pass::forward, limits));
-        Runner single(device(), variant, one, alone, pass, choose_tiles(variant, problem, pass, limits));
+        REQUIRE(tiles(one, Pass::forward) == tiles(problem, Pass::forward));
+        Runner single(device(), variant, one, alone, pass, tiles(problem, pass));
         single.run();
         Results<float> got = single.results();
         if (variant.atomic_dQ) got.dQ = expected.dQ;

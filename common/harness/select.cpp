@@ -38,6 +38,7 @@ constexpr double simulated_products_per_second = 1.5e8;
 /// the problem fills.
 FullProblem in_whole_tiles(FullProblem problem) {
   for (int* const extent : {&problem.Nq, &problem.Nk, &problem.d}) {
+    if (extent != &problem.d && !problem.sequences.empty()) continue;  // each sequence has tiles of its own
     constexpr int tile = 32, largest = std::numeric_limits<int>::max() / tile * tile;
     *extent = *extent > largest ? *extent : (*extent + tile - 1) / tile * tile;
   }

@@ -1,0 +1,49 @@
+// The options of chapter 09 for kernels that are compiled with and without them: which rule a run has, and how a block of a ragged batch
+// finds its rows.
+#pragma once
+
+#include "common/device/softmax.cuh"
+
+namespace flash {
+namespace {
+
+/// For a ragged batch. A block enters the sequence of its tile; from then on the problem is the sequence's own, and so are all rows.
+struct RaggedRule : OptionsRule {
+  static constexpr bool RAGGED = true;
+  Tensor<const int> offsets, order;  // Attention::offsets, Attention::order
+  int first_query, first_key;        // of the sequence, among all rows
+
+  /// Enters the sequence of the n-th tile. Returns the tile's first row.
+  __device__ int enter(int n) {
+    const Matrix<const int> tiles = order.head(0, 0), bounds = offsets.head(0, 0);
+    const int sequence = tiles(n, 0);
+    first_query = bounds(sequence, 0), first_key = bounds(sequence, 1);
+    problem.Nq = bounds(sequence + 1, 0) - first_query;
+    problem.Nk = bounds(sequence + 1, 1) - first_key;
+    bias.diagonal = problem.Nk - problem.Nq;
+    return tiles(n, 1);
+  }
+
+  /// Of tensors with a row per query, or per key, only the sequence's rows remain.
+  template <class... Tensors>
+  __device__ void narrow_queries(Tensors&... tensors) const {
+    (tensors.narrow(first_query, problem.Nq), ...);
+  }
+  template <class... Tensors>
+  __device__ void narrow_keys(Tensors&... tensors) const {
+    (tensors.narrow(first_key, problem.Nk), ...);
+  }
+};
+
+/// Calls f(rule, tiles) with a ScoreRule if the run has no options, a RaggedRule if its batch is ragged, else an OptionsRule: the same
+/// kernel, compiled for each. `tiles`: of a batch that is not ragged, for a head.
+template <class F>
+void with_rule_of(const Attention& a, unsigned tiles, F f) {
+  if (a.problem.is_plain()) return f(score_rule<ScoreRule>(a), tiles);
+  const OptionsRule rule = score_rule<OptionsRule>(a);
+  if (a.problem.sequences.empty()) return f(rule, tiles);
+  f(RaggedRule{rule, view<const int>(a.offsets), view<const int>(a.order), 0, 0}, static_cast<unsigned>(a.order.shape[2]));
+}
+
+}  // namespace
+}  // namespace flash
