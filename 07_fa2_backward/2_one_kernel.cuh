@@ -19,7 +19,6 @@
 #pragma once
 
 #include "07_fa2_backward/parts.cuh"
-#include "common/device/options.cuh"
 
 namespace flash::fa2_backward::step_2 {
 namespace {
@@ -54,11 +53,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
   const int heads = problem.B * problem.Hkv;
   const int b = blockIdx.x % heads / problem.Hkv, h_kv = blockIdx.x % heads % problem.Hkv;
   int key0 = blockIdx.x / heads * Shape::Bc;
-  if constexpr (Rule::RAGGED) {
-    key0 = rule.enter(blockIdx.x / heads);
-    rule.narrow_queries(all.Q, all.dO, all.L, all.D, all.dQ);
-    rule.narrow_keys(all.K, all.V, all.dK, all.dV);
-  }
+  if constexpr (Rule::RAGGED) key0 = rule.enter(blockIdx.x / heads);  // from here on problem is the sequence's own
   const SharedTiles smem = shared_tiles<Shape>();
   const bool first_half = threadIdx.x < HALF_THREADS;
   const int half_col = first_half ? 0 : Shape::Width / 2;  // first column of this half of dQ
@@ -73,15 +68,15 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
   if constexpr (Rule::OPTIONS) {
     if (first_query >= end_query) {  // no query sees these keys: dK = dV = 0
       const typename Shape::KeyGradient zero(0.0f);
-      write_tile((first_half ? all.dV : all.dK).head(b, h_kv), key0, 0, zero, wide);
+      write_tile(keys_of(rule, first_half ? all.dV : all.dK).head(b, h_kv), key0, 0, zero, wide);
       return;
     }
   }
 
   // 1. K, V, and the first tile of Q, dO, L, D.
-  load_async<Shape, Shape::Bc, Rule::RAGGED>(smem.K, all.K.head(b, h_kv), key0, wide);
-  load_async<Shape, Shape::Bc, Rule::RAGGED>(smem.V, all.V.head(b, h_kv), key0, wide);
-  load_queries<Shape, Rule::RAGGED>(smem, all, b, first_head, first_query, wide);
+  load_async<Shape, Shape::Bc, Rule::RAGGED>(smem.K, keys_of(rule, all.K).head(b, h_kv), key0, wide);
+  load_async<Shape, Shape::Bc, Rule::RAGGED>(smem.V, keys_of(rule, all.V).head(b, h_kv), key0, wide);
+  load_queries<Shape>(smem, all, b, first_head, first_query, wide, rule);
   cp_async_commit();
 
   for (int h = first_head; h <= last_head; ++h) {
@@ -109,22 +104,21 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
       __syncthreads();  // write after read: the next tile overwrites Q, dO, L, D
       const bool last_tile = query0 + Shape::Br >= end_query;
       if (!last_tile || h < last_head)
-        load_queries<Shape, Rule::RAGGED>(smem, all, b, last_tile ? h + 1 : h, last_tile ? first_query : query0 + Shape::Br,
-                                          wide);
+        load_queries<Shape>(smem, all, b, last_tile ? h + 1 : h, last_tile ? first_query : query0 + Shape::Br, wide, rule);
       cp_async_commit();
 
       // 5. dQ += scale dS K, while the next tile is in flight.
       typename Shape::QueryGradient dQ(0.0f);
       add_product(dQ, Along{smem.dS}, Down{K_half});
       dQ.each([&](float& x, int) { x *= problem.scale; });
-      add_atomically(all.dQ.head(b, h), query0, half_col, dQ, wide);
+      add_atomically(queries_of(rule, all.dQ).head(b, h), query0, half_col, dQ, wide);
     }
 
     // 6. Sum each head separately, then add up the heads: a single chain of additions over all queries of a group would be less
     // precise (chapter 05, section 5).
     const float factor = first_half ? 1.0f : problem.scale;
     gradient.each([&](float& x, int) { x *= factor; });
-    write_tile((first_half ? all.dV : all.dK).head(b, h_kv), key0, 0, gradient, wide, h > first_head);
+    write_tile(keys_of(rule, first_half ? all.dV : all.dK).head(b, h_kv), key0, 0, gradient, wide, h > first_head);
   }
 }
 

@@ -23,17 +23,24 @@ struct RaggedRule : OptionsRule {
     bias.diagonal = problem.Nk - problem.Nq;
     return tiles(n, 1);
   }
-
-  /// Of tensors with a row per query, or per key, only the sequence's rows remain.
-  template <class... Tensors>
-  __device__ void narrow_queries(Tensors&... tensors) const {
-    (tensors.narrow(first_query, problem.Nq), ...);
-  }
-  template <class... Tensors>
-  __device__ void narrow_keys(Tensors&... tensors) const {
-    (tensors.narrow(first_key, problem.Nk), ...);
-  }
 };
+
+/// For code that serves kernels without options, too.
+struct AllRows {
+  static constexpr bool RAGGED = false;
+};
+
+/// A tensor with a row per query, or per key: in a ragged batch only the rows of the sequence that the block has entered, else all.
+template <class Rule, class T>
+__device__ Tensor<T> queries_of([[maybe_unused]] const Rule& rule, Tensor<T> all) {
+  if constexpr (Rule::RAGGED) all.narrow(rule.first_query, rule.problem.Nq);
+  return all;
+}
+template <class Rule, class T>
+__device__ Tensor<T> keys_of([[maybe_unused]] const Rule& rule, Tensor<T> all) {
+  if constexpr (Rule::RAGGED) all.narrow(rule.first_key, rule.problem.Nk);
+  return all;
+}
 
 /// Calls f(rule, tiles) with a ScoreRule if the run has no options, a RaggedRule if its batch is ragged, else an OptionsRule: the same
 /// kernel, compiled for each. `tiles`: of a batch that is not ragged, for a head.
