@@ -209,6 +209,7 @@ Variant decode_step() {
           .dtypes = {Dtype::fp16, Dtype::bf16},
           .max_head_dim = 256,
           .refuse_on = refuse_on,
+          .fastest = is_decode,
           .only_if_fastest = true};
 }
 const Variant variant = decode_step();

@@ -48,9 +48,6 @@ struct BackwardShape {
 /// Registers per thread: 2 * 192 + 104 + 24 = 512, the same total as at launch, 4 * 128.
 constexpr int SUMMING_REGISTERS = 192, DQ_REGISTERS = 104, PRODUCER_REGISTERS = 24;
 
-/// The named barrier of all but the producer.
-constexpr int ALL_CONSUMERS = 1, CONSUMER_THREADS = 3 * WARPGROUP;
-
 /// A gradient [16, Width] in each warp, in two parts: an instruction for all columns would name 128 registers, more than ptxas
 /// allows in a kernel of 512 threads, whatever setmaxnreg says.
 template <class Shape>
@@ -131,6 +128,7 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
     wgmma_wait<0>(registers(dV.left), registers(dV.right));  // write after read: this warpgroup has read the tiles
     release(bars.empty[stage]);
   }
+  release(bars.done_K);
   return dV;
 }
 
@@ -189,6 +187,7 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
     wgmma_wait<0>(registers(dK.left), registers(dK.right));  // write after read: this warpgroup has read the tiles
     release(bars.empty[stage]);
   }
+  release(bars.done_V);
   return dK;
 }
 
@@ -222,6 +221,7 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
     }
     release(bars.empty_dS[state.stage()]);
   }
+  release(bars.done_K);
 }
 
 template <class T, class Shape>
@@ -240,18 +240,16 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if (role == 0) {
     setmaxnreg_inc<SUMMING_REGISTERS>();
     auto dV = sum_dV(shared, rule, work);
-    // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
-    named_barrier_sync(ALL_CONSUMERS, CONSUMER_THREADS);
+    mbarrier_wait(shared.barriers().done_V, 0);  // write after read: dV is staged in the tile of V
     dV.write(all.dV.head(work.b, work.h_kv), work.key0 + warp_row, 1.0f, shared.V().below(warp_row));
   } else if (role == 1) {
     setmaxnreg_inc<SUMMING_REGISTERS>();
     auto dK = sum_dK(shared, work);
-    named_barrier_sync(ALL_CONSUMERS, CONSUMER_THREADS);  // write after read, as above
+    mbarrier_wait(shared.barriers().done_K, 0);  // write after read: dK is staged in the tile of K
     dK.write(all.dK.head(work.b, work.h_kv), work.key0 + warp_row, rule.problem.scale, shared.K().below(warp_row));
   } else if (role == 2) {
     setmaxnreg_dec<DQ_REGISTERS>();
     add_dQ(shared, rule.problem, sum_all, work);
-    named_barrier_sync(ALL_CONSUMERS, CONSUMER_THREADS);  // write after read, as above
   } else {
     setmaxnreg_dec<PRODUCER_REGISTERS>();
     if (threadIdx.x / WARP == 4 * 3 && elect_one()) produce(shared, maps, rule.problem, all.LD, work);
@@ -288,7 +286,8 @@ constexpr CompiledShape shapes[] = {
 
 const Variant variant = [] {
   Variant step =
-      hopper_backward_step<shapes>("relay", "warpgroups share products, not keys, and hand P and dS on: for wide heads");
+      hopper_backward_step<shapes>("relay", "warpgroups share products, not keys, and hand P and dS on: for wide heads",
+                                   [](const Problem& p, Pass pass) { return pass == Pass::backward && p.d > 128; });
   step.refuse = [](const Problem& p) { return refuse_backward_with_sum(p, width_of(p.d)); };
   step.workspace = [](const Problem& p, Pass pass) { return workspace_with_sum(p, pass, width_of(p.d)); };
   return step;

@@ -60,6 +60,7 @@ struct BackwardStorage {
     Mbarrier full_dQ[Stages], empty_dQ[Stages];                                   // bulk and ordered
     int work_id;                                                                  // ordered: index of the block's work
     Mbarrier full_P[Stages], empty_P[Stages], full_dS[Stages], empty_dS[Stages];  // relay
+    Mbarrier done_K, done_V;                                                      // relay
   } barriers;
 };
 
@@ -110,11 +111,13 @@ struct BackwardShared {
   }
 
   /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: one arrival per consumer warp. Those of P and dS:
-  /// one per warp of the warpgroup that has stored or read the tile.
+  /// one per warp of the warpgroup that has stored or read the tile. Done: one per warp that reads K or V.
   __device__ void initialize() const {
     auto& bars = barriers();
     mbarrier_init(bars.full_K, 1);
     mbarrier_init(bars.full_V, 1);
+    mbarrier_init(bars.done_K, 2 * 4);
+    mbarrier_init(bars.done_V, 4);
     for (int stage = 0; stage < Shape::STAGES; ++stage) {
       mbarrier_init(bars.full_Q[stage], 1);
       mbarrier_init(bars.full_dO[stage], 1);

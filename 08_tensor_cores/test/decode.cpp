@@ -123,9 +123,16 @@ TEST_CASE("cpu: decode reads K and V once, however many heads share them") {
   }
 }
 
-TEST_CASE("chapter: it is taken by name alone, and for no larger grid than CUDA has") {
+TEST_CASE("chapter: it is the default for few rows and many keys, and takes no larger grid than CUDA has") {
   FullProblem p = grid::problem_of({.H = 32, .Hkv = 8, .Nq = 4, .Nk = 1000, .d = 128});
-  CHECK(fastest_variant(Backend::cpu, p, Pass::forward, DeviceLimits{.sm = 90}) != &decode());
+  const auto is_default = [&](Pass pass) {
+    return fastest_variant(Backend::cpu, p, pass, DeviceLimits{.sm = 90}) == &decode();
+  };
+  p.dtype = Dtype::bf16;
+  CHECK(is_default(Pass::forward));
+  CHECK(!is_default(Pass::backward));
+  p.Nq = 5;  // 20 rows
+  CHECK(!is_default(Pass::forward));
   p.Nq = 1 << 26;
   p.H = p.Hkv = 31;
   CHECK(refusal(decode(), p) == "");

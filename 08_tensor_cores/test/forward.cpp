@@ -255,8 +255,9 @@ TEST_CASE("chapter: the fastest step is one that the device can run") {
   CHECK(name(256, Pass::forward, hopper) == "scheduled");
   CHECK(name(64, Pass::backward, hopper) == "warpgroups");
   CHECK(name(128, Pass::backward, hopper) == "resident");
-  CHECK(name(160, Pass::backward, hopper) == "");
+  CHECK(name(160, Pass::backward, hopper) == "relay");
   CHECK(name(64, Pass::forward, ampere) == "");
+  CHECK(name(160, Pass::backward, ampere) == "");
 }
 
 TEST_CASE("chapter: the TMA is refused before Hopper, wgmma before and after it") {

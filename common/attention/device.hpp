@@ -81,7 +81,7 @@ class Device {
   virtual Counters counters() const = 0;
 };
 
-/// The GPU, or null with the reason in `why_not` ("holds no GPU code: ...", "no CUDA device answers: ...").
+/// The GPU that is current for this thread, the first one unless cudaSetDevice() has said otherwise; or null with the reason in `why_not` ("holds no GPU code: ...", "no CUDA device answers: ...").
 std::unique_ptr<Device> open_gpu(std::string& why_not);
 
 /// The simulator.

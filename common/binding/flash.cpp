@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <mutex>
 #include <new>
 #include <string_view>
 #include <utility>
@@ -20,8 +22,12 @@ thread_local std::string error;
 
 Device& device_of(bool on_gpu) {
   if (on_gpu) {
-    static std::string missing;
-    static const std::unique_ptr<Device> gpu = open_gpu(missing);
+    static std::mutex mutex;  // threads of the caller may each use a GPU of their own
+    static std::map<int, std::unique_ptr<Device>> gpus;
+    const std::lock_guard lock(mutex);
+    std::unique_ptr<Device>& gpu = gpus[current_gpu()];
+    std::string missing;
+    if (gpu == nullptr) gpu = open_gpu(missing);
     if (gpu == nullptr) throw DeviceError(missing);
     return *gpu;
   }

@@ -24,7 +24,7 @@ typedef struct flash_tensor {
 typedef struct flash_call {
   const char* variant;   /* as in --variant; "": on a GPU the fastest that runs the problem, where a stage says which; else the last one
                             that has a backward pass, if the stage has any, and takes the problem */
-  int32_t on_gpu;        /* 1: the tensors lie in the memory of GPU 0; 0: in main memory, and the simulator runs the kernels */
+  int32_t on_gpu;        /* 1: the tensors lie in the memory of the thread's current GPU; 0: in main memory, and the simulator runs the kernels */
   int32_t dtype;         /* of all tensors but L */
   int32_t causal;        /* aligned at the bottom right: the last query sees the last key */
   float scale;           /* of Q K^T */

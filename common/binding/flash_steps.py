@@ -3,10 +3,11 @@
   import flash_steps
   O = flash_steps.attention(q, k, v, causal=True)  # as torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
-CUDA tensors run on GPU 0, CPU tensors through the simulator, thread by thread: take small ones. The libraries of the stages are built by
+CUDA tensors run on their GPU, CPU tensors through the simulator, thread by thread: take small ones. The libraries of the stages are built by
 the preset binding; use(FOLDER) says where, if not in build-binding/.
 """
 
+import contextlib
 import ctypes
 import functools
 from pathlib import Path
@@ -88,6 +89,11 @@ def _call(variant, causal, scale, **tensors):
     return _Call(variant=variant.encode(), on_gpu=q.is_cuda, dtype=DTYPES[q.dtype], causal=causal, scale=scale, stream=_stream(q), **views)
 
 
+def _on(device):
+    """While it lasts, the GPU of `device` is the current one; the CPU has no such thing."""
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+
+
 def _taken(x):
     """Do the kernels take the strides of such a tensor? The rule of flash.h."""
     strides = [stride for stride, extent in zip(x.stride(), x.shape) if extent > 1]
@@ -105,7 +111,7 @@ def _check(q, k, v, fake=False):
     _require(q.dim() == k.dim() == v.dim() == 4, "q, k and v have to be [B, H, N, d]")
     _require(q.dtype == k.dtype == v.dtype and q.dtype in DTYPES, "q, k and v have to be all fp32, all fp16 or all bf16")
     _require(q.device == k.device == v.device, "q, k and v have to be on one device")
-    _require(fake or q.device.type == "cpu" or q.is_cuda and q.device.index == 0, f"tensors are on {q.device}; allowed: cpu, cuda:0")
+    _require(fake or q.is_cpu or q.is_cuda, f"tensors are on {q.device}; allowed: cpu, cuda")
     _require(k.shape == v.shape, f"k is {tuple(k.shape)} and v is {tuple(v.shape)}; they have to be alike")
     _require(q.shape[0] == k.shape[0] and q.shape[3] == k.shape[3], "q and k have to be alike in B and d")
     _require(k.shape[1] > 0 and q.shape[1] % k.shape[1] == 0, f"q has {q.shape[1]} heads, which is no multiple of k's {k.shape[1]}")
@@ -126,7 +132,7 @@ def _forward(
     """O and L, the log-sum-exp of each row."""
     _check(q, k, v)
     O, L = _outputs(q)
-    with torch.cuda.device(q.device) if q.is_cuda else torch.no_grad():
+    with _on(q.device):
         _run(stage, 0, _call(variant, causal, scale, Q=q, K=k, V=v, O=O, L=L), q.device)
     return O, L
 
@@ -150,7 +156,7 @@ def _backward(
     if not _taken(dO):  # such as the gradient of sum(), one number for all entries
         dO = dO.clone(memory_format=torch.contiguous_format)
     dQ, dK, dV = (torch.empty_like(x) for x in (q, k, v))
-    with torch.cuda.device(q.device) if q.is_cuda else torch.no_grad():
+    with _on(q.device):
         _run(stage, 1, _call(variant, causal, scale, Q=q, K=k, V=v, O=O, L=L, dO=dO, dQ=dQ, dK=dK, dV=dV), q.device)
     return dQ, dK, dV
 
@@ -186,7 +192,8 @@ def merge(O, L, part_O, part_L, *, stage="08"):
     if O.numel():
         views = [ctypes.byref(_view(x)) for x in (O, L, part_O, part_L)]
         types = DTYPES[O.dtype], DTYPES[part_O.dtype]
-        _raise_for(_library(stage).flash_merge(int(O.is_cuda), *types, ctypes.c_void_p(_stream(O)), *views), stage)
+        with _on(O.device):
+            _raise_for(_library(stage).flash_merge(int(O.is_cuda), *types, ctypes.c_void_p(_stream(O)), *views), stage)
 
 
 def attention(q, k, v, *, causal=False, scale=None, stage="08", variant=None, backward_variant=None):

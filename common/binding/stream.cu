@@ -22,6 +22,12 @@ void order(cudaStream_t first, cudaStream_t second) {
 
 }  // namespace
 
+int current_gpu() {
+  int gpu = 0;
+  check_cuda(cudaGetDevice(&gpu), "cudaGetDevice");
+  return gpu;
+}
+
 void wait_for(void* stream) {
   if (stream != nullptr) order(static_cast<cudaStream_t>(stream), cudaStreamLegacy);
 }

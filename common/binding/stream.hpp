@@ -8,6 +8,9 @@ struct Variant;
 /// common/binding/merge.cuh for the GPU.
 const Variant& gpu_merge();
 
+/// The GPU that is current for this thread; 0 in a build without GPU code.
+int current_gpu();
+
 /// Work that starts on the default stream from now on waits for the work that `stream` holds already.
 void wait_for(void* stream);
 

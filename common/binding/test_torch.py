@@ -213,6 +213,14 @@ class OnGPU(OnCPU):
             error = (O.double() - wanted).abs().max().item()  # read in this stream: the default one does not wait for it
         self.assertLess(error, TOLERANCE[torch.float16])
 
+    @unittest.skipUnless(torch.cuda.device_count() > 1, "there is one GPU")
+    def test_each_gpu(self):
+        """Tensors are computed where they are, whichever GPU is the current one."""
+        for gpu in reversed(range(torch.cuda.device_count())):
+            self.device = f"cuda:{gpu}"
+            O = self.agrees(*self.tensors(*[(2, 4, 200, 64)] * 3, dtype=torch.float16), causal=True)
+            self.assertEqual(O.device.index, gpu)
+
 
 if __name__ == "__main__":
     build = Path(sys.argv.pop(1))

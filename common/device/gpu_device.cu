@@ -8,9 +8,9 @@
 namespace flash {
 namespace {
 
-int attribute(cudaDeviceAttr which) {
+int attribute(cudaDeviceAttr which, int gpu) {
   int value = 0;
-  check_cuda(cudaDeviceGetAttribute(&value, which, 0), "cudaDeviceGetAttribute");
+  check_cuda(cudaDeviceGetAttribute(&value, which, gpu), "cudaDeviceGetAttribute");
   return value;
 }
 
@@ -110,9 +110,10 @@ bool compiled_with_wgmma() { return attributes_of_all_kernels().maxThreadsPerBlo
 class GpuDevice final : public Device {
  public:
   GpuDevice() {
-    check_cuda(cudaSetDevice(0), "cudaSetDevice");
+    int gpu = 0;
+    check_cuda(cudaGetDevice(&gpu), "cudaGetDevice");
     cudaDeviceProp properties{};
-    check_cuda(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
+    check_cuda(cudaGetDeviceProperties(&properties, gpu), "cudaGetDeviceProperties");
     int runtime = 0;
     check_cuda(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
     info_.kind = Backend::gpu;
@@ -122,13 +123,13 @@ class GpuDevice final : public Device {
     info_.driver = driver_version();
     std::size_t installed = 0;
     check_cuda(cudaMemGetInfo(&info_.memory_free, &installed), "cudaMemGetInfo");
-    const double clock_hz = 1e3 * attribute(cudaDevAttrClockRate);
+    const double clock_hz = 1e3 * attribute(cudaDevAttrClockRate, gpu);
     const double per_clock = properties.multiProcessorCount * clock_hz * 1e-12;
     info_.peak_fp32_tflops = 2.0 * fp32_units(info_.sm) * per_clock;
     info_.peak_tensor16_tflops = 2.0 * tensor16_products(info_.sm) * per_clock;
     // Two transfers per memory clock, the bus width in bits.
     info_.peak_bytes_per_second =
-        2.0 * 1e3 * attribute(cudaDevAttrMemoryClockRate) * attribute(cudaDevAttrGlobalMemoryBusWidth) / 8;
+        2.0 * 1e3 * attribute(cudaDevAttrMemoryClockRate, gpu) * attribute(cudaDevAttrGlobalMemoryBusWidth, gpu) / 8;
     l2_bytes_ = static_cast<std::size_t>(properties.l2CacheSize);
     limits_ = {compiled_sm(), properties.multiProcessorCount, properties.sharedMemPerBlockOptin,
                properties.sharedMemPerMultiprocessor, compiled_with_wgmma()};

@@ -41,7 +41,7 @@ void refuse_unless(bool holds, const char* name, const LaunchShape& shape, const
 void prepare_launch(const char* name, const LaunchShape& shape, const void* kernel) {
   int device = 0;
   check_cuda(cudaGetDevice(&device), "cudaGetDevice");
-  static const Limits limits(device);  // the program uses one device
+  const Limits limits(device);
   cudaFuncAttributes function{};
   check_cuda(cudaFuncGetAttributes(&function, kernel), words(name, shape));
 

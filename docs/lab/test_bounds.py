@@ -151,17 +151,6 @@ def halves_of_07(d):
     }[d]
 
 
-@table("chapters/07_fa2_backward.md", "elements per multiply-add | load")
-def loads_07(rows):
-    for d in dict.fromkeys(row[0] for row in rows):
-        *tiles, br, bc = halves_of_07(d)
-        products = [math.prod(tile) * depth for tile, depth in zip(tiles, (d, br, bc))]
-        numbers = [sum(tile) * depth for tile, depth in zip(tiles, (d, br, bc))]
-        for tile, done, read in zip(tiles, products, numbers):
-            yield tile, done, read / done, read / done / 4
-        yield sum(products), sum(numbers) / sum(products), sum(numbers) / sum(products) / 4
-
-
 @table("chapters/07_fa2_backward.md", "dQ added")
 def issued_07(rows):
     """(7.8)"""

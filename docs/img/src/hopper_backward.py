@@ -1,7 +1,10 @@
-"""The picture of docs/chapters/08_hopper_backward.md: which products are in flight when, drawn from a trace of the simulator (FLASH_SIMT_TRACE)."""
+"""The pictures of docs/chapters/08_hopper_backward.md: which products are in flight when, drawn from a trace of the simulator (FLASH_SIMT_TRACE),
+and which SM works on which head when, from a model."""
+
+import heapq
 
 from .hopper_forward import events_of, stages_of
-from .lanes import Lanes
+from .lanes import LEFT, RIGHT, TEXT, Lanes
 
 PRODUCTS = ["S", "dP", "dV", "dQ", "dK"]
 REGISTERS = -1  # in place of an address in shared memory
@@ -66,4 +69,45 @@ def order_08b():
     )
 
 
-PICTURES = [order_08b]
+SMS, HEADS, KEY_TILES, SEEN = 132, 8, 32, 256  # 32 query heads share 8 of keys; 4,096 keys in tiles of 128; visits of the first tile
+
+
+def blocks_of(at_once):
+    """[(SM, begin, end, head)] of blocks that start in index order, each on the SM that is free first. A block takes 3 units to start and 1 for
+    each tile of 64 queries that it visits."""
+    order = [
+        (first + h, tile) for first in range(0, HEADS, at_once) for tile in range(KEY_TILES) for h in range(min(at_once, HEADS - first))
+    ]
+    free, blocks = [(0, sm) for sm in range(SMS)], []
+    for head, tile in order:
+        begin, sm = heapq.heappop(free)
+        end = begin + 3 + SEEN - SEEN // KEY_TILES * tile
+        blocks.append((sm, begin, end, head))
+        heapq.heappush(free, (end, sm))
+    return blocks
+
+
+def heads_at_once_08b():
+    """Every fifth SM: 5 shares no factor with 4 and 6, so that all heads are there."""
+    all_blocks = {at_once: blocks_of(at_once) for at_once in (1, 4, 6)}
+    last = max(end for blocks in all_blocks.values() for _, _, end, _ in blocks)
+    it = Lanes("Which key head each SM works on: 1, 4 and 6 heads at a time, causal mask", 0, last)
+    for at_once, blocks in all_blocks.items():
+        end = max(block[2] for block in blocks)
+        busy = sum(block[2] - block[1] for block in blocks) / (SMS * end)
+        it.p.label(LEFT - 12, it.y + 76, f"{at_once} at a time", TEXT, "end", bold=True)
+        it.p.note(LEFT - 12, it.y + 98, f"SMs busy: {busy:.0%}", size=TEXT, anchor="end")
+        for sm, begin, stop, head in blocks:
+            if sm % 5 == 0:
+                it.p.rect(it.x(begin), it.y + 6.5 * (sm // 5), it.x(stop) - it.x(begin), 6.5, f"c{1 + head % 4}")
+        it.p.line(it.x(end), it.y - 6, it.x(end), it.y + 182, "strong")
+        it.y += 204
+    it.p.line(LEFT, it.y - 12, RIGHT, it.y - 12, "thin")
+    return it.finish(
+        12,
+        46,
+        "Every fifth of 132 SMs is a row, time runs to the right, a colour is a head, the line is the end. From a model without memory.",
+    )
+
+
+PICTURES = [order_08b, heads_at_once_08b]
