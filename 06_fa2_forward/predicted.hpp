@@ -43,9 +43,9 @@ inline Prediction predicted_forward(const FullProblem& p, const TileChoice& choi
   // An asynchronous copy that only fills with zeros reads nothing, yet its source address counts as a sector.
   const bool copies_zeros = step >= Step::async_copies && (p.Nk % choice.tiles.Bc != 0 || p.d % 32 != 0);
   const bool ragged = !p.sequences.empty();
-  if (ragged) {  // each thread looks up its block's tile, and the bounds of the sequence
+  if (ragged) {  // each thread looks up its block's tile, the ends of the sequence, and where it begins in Q, K, V, O and L
     const std::int64_t threads = heads * v.query_tiles * choice.threads;
-    moved["order"] = {2 * threads, 0}, moved["offsets"] = {4 * threads, 0};
+    moved["order"] = {2 * threads, 0}, moved["offsets"] = {(4 + 5) * threads, 0};
   }
   const auto sectors = copies_zeros || ragged ? std::nullopt : sectors_of(moved, p);
   return {moved, sectors, 2 * heads * (v.tiles + tiles_of_Q), heads * warp_operations(p, choice, step)};

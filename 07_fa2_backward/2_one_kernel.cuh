@@ -127,9 +127,12 @@ void start(const Attention& a) {
   const Problem& p = a.problem;
   launch_prepare(a, /*clear_dQ=*/true);  // row by row, whatever sequence a row belongs to
   with_rule_of(a, blocks_for(p.Nk, Shape::Bc), [&]<class Rule>(Rule rule, unsigned tiles) {
+    // A ragged batch takes registers for where its rows begin: at width 32 one too many for 8 x 4 gradients a thread, none for 4 x 8.
+    constexpr bool flat = Rule::RAGGED && Shape::Width == 32 && Shape::Bc == 128;
+    using Used = std::conditional_t<flat, BackwardShape<Shape::Width, Shape::Br, Shape::Bc, 16, 4>, Shape>;
     const unsigned blocks = tiles * static_cast<unsigned>(p.B * p.Hkv);
-    launch("fa2_backward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
-           backward_kernel<Shape, Rule>, rule, tensors_of(a), are_wide(a));
+    launch("fa2_backward", {dim3(blocks), dim3(Used::THREADS), Used::SHARED_FLOATS * sizeof(float)},
+           backward_kernel<Used, Rule>, rule, tensors_of(a), are_wide(a));
   });
 }
 

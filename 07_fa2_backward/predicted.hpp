@@ -31,9 +31,11 @@ inline Prediction predicted_backward(const FullProblem& p, const TileChoice& cho
                      {"bias", {heads * biases * (two_kernels ? 2 : 1), 0}}};
   const bool copies_zeros = p.Nq % tiles.Br != 0 || p.Nk % tiles.Bc != 0 || p.d % 32 != 0;  // as in stage 06
   const bool ragged = !p.sequences.empty();
-  if (ragged) {
-    const std::int64_t threads = kv_heads * v.key_tiles * choice.threads;
-    moved["order"] = {2 * threads, 0}, moved["offsets"] = {4 * threads, 0};
+  if (ragged) {  // per block as in stage 06, for K and V; for Q, dO and dQ of each tile, and L and D by a thread per row; for dK or dV once
+    const std::int64_t blocks = kv_heads * v.key_tiles, seeing = kv_heads * v.seen_tiles;
+    const std::int64_t tensors = 2 * seeing + 3 * heads * v.tiles + heads * v.seen_tiles + (blocks - seeing);
+    moved["order"] = {2 * blocks * choice.threads, 0};
+    moved["offsets"] = {(4 * blocks + tensors) * choice.threads + 2 * heads * v.tiles * tiles.Br, 0};
   }
   const auto sectors = copies_zeros || ragged ? std::nullopt : sectors_of(moved, p);
   return {moved, sectors, 4 * heads * v.tiles * (two_kernels ? 2 : 1), 5 * heads * Nq};

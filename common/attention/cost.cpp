@@ -39,7 +39,9 @@ void add_visits(const OptionsProblem& p, const Tiles& t, Visits& sum) {
   }
   for (int j = 0; j < p.Nk; j += t.Bc) {
     const int rows = std::min(t.Bc, p.Nk - j);
-    sum.seen += p.first_query(j) < p.end_query(j + rows - 1) ? rows : 0;
+    const bool seen = p.first_query(j) < p.end_query(j + rows - 1);
+    sum.seen += seen ? rows : 0;
+    sum.seen_tiles += seen;
   }
   sum.key_tiles += (p.Nk + t.Bc - 1) / t.Bc;
 }

@@ -28,6 +28,7 @@ struct Visits {
   std::int64_t seeing = 0;                      ///< rows of the Q tiles that visit any
   std::int64_t seen = 0;                        ///< rows of the K tiles that any visits
   std::int64_t query_tiles = 0, key_tiles = 0;  ///< those that visit none included
+  std::int64_t seen_tiles = 0;                  ///< K tiles that any visits
 };
 Visits visits(const FullProblem&, const Tiles&);
 

@@ -11,18 +11,21 @@ namespace {
 struct RaggedRule : OptionsRule {
   static constexpr bool RAGGED = true;
   Tensor<const int> offsets, order;  // Attention::offsets, Attention::order
-  int first_query, first_key;        // of the sequence, among all rows
+  int sequence;                      // once entered
 
   /// Enters the sequence of the n-th tile. Returns the tile's first row.
   __device__ int enter(int n) {
-    const Matrix<const int> tiles = order.head(0, 0), bounds = offsets.head(0, 0);
-    const int sequence = tiles(n, 0);
-    first_query = bounds(sequence, 0), first_key = bounds(sequence, 1);
-    problem.Nq = bounds(sequence + 1, 0) - first_query;
-    problem.Nk = bounds(sequence + 1, 1) - first_key;
+    const Matrix<const int> tiles = order.head(0, 0);
+    sequence = tiles(n, 0);
+    problem.Nq = offset(1, 0) - offset(0, 0);
+    problem.Nk = offset(1, 1) - offset(0, 1);
     bias.diagonal = problem.Nk - problem.Nq;
     return tiles(n, 1);
   }
+
+  /// Queries (of = 0) or keys (of = 1) before the sequence; with end = 1, those up to its end. Kernels read them again when they need them:
+  /// there is no register to keep them in.
+  __device__ int offset(int end, int of) const { return offsets.head(0, 0)(sequence + end, of); }
 };
 
 /// For code that serves kernels without options, too.
@@ -33,12 +36,12 @@ struct AllRows {
 /// A tensor with a row per query, or per key: in a ragged batch only the rows of the sequence that the block has entered, else all.
 template <class Rule, class T>
 __device__ Tensor<T> queries_of([[maybe_unused]] const Rule& rule, Tensor<T> all) {
-  if constexpr (Rule::RAGGED) all.narrow(rule.first_query, rule.problem.Nq);
+  if constexpr (Rule::RAGGED) all.narrow(rule.offset(0, 0), rule.problem.Nq);
   return all;
 }
 template <class Rule, class T>
 __device__ Tensor<T> keys_of([[maybe_unused]] const Rule& rule, Tensor<T> all) {
-  if constexpr (Rule::RAGGED) all.narrow(rule.first_key, rule.problem.Nk);
+  if constexpr (Rule::RAGGED) all.narrow(rule.offset(0, 1), rule.problem.Nk);
   return all;
 }
 
@@ -49,7 +52,7 @@ void with_rule_of(const Attention& a, unsigned tiles, F f) {
   if (a.problem.is_plain()) return f(score_rule<ScoreRule>(a), tiles);
   const OptionsRule rule = score_rule<OptionsRule>(a);
   if (a.problem.sequences.empty()) return f(rule, tiles);
-  f(RaggedRule{rule, view<const int>(a.offsets), view<const int>(a.order), 0, 0}, static_cast<unsigned>(a.order.shape[2]));
+  f(RaggedRule{rule, view<const int>(a.offsets), view<const int>(a.order), 0}, static_cast<unsigned>(a.order.shape[2]));
 }
 
 }  // namespace
