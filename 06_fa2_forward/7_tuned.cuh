@@ -84,9 +84,12 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int tile = problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads;  // the last rows see the most keys
   int query0 = tile * Shape::Br;
   const int head = blockIdx.x % heads, h = head % problem.H, b = head / problem.H;
-  if constexpr (Rule::RAGGED) query0 = rule.enter(blockIdx.x / heads);  // from here on problem is the sequence's own
-  const Matrix<const float> K = keys_of(rule, K_all).head(b, problem.kv_head(h));
-  const Matrix<const float> V = keys_of(rule, V_all).head(b, problem.kv_head(h));
+  if constexpr (Rule::RAGGED) {  // from here on problem is the sequence's own, and the tensors have its rows
+    query0 = rule.enter(blockIdx.x / heads);
+    Q_all = queries_of(rule, Q_all), O_all = queries_of(rule, O_all), L_all = queries_of(rule, L_all);
+    K_all = keys_of(rule, K_all), V_all = keys_of(rule, V_all);
+  }
+  const Matrix<const float> K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
 
   float* const shared = dynamic_shared<float>(Shape::SHARED_FLOATS);
   const SharedMatrix<float> Qt_smem{shared, Shape::Width, Shape::Br, Shape::Br};
@@ -99,7 +102,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int seen_by_any = problem.end_key(min(query0 + Shape::Br, problem.Nq) - 1);  // by the last row
   if (seen_by_any > first_tile) load_async<Shape, Shape::Bc, Rule::RAGGED>(K_smem, K, first_tile, wide);
   cp_async_commit();
-  load_transposed<Shape>(Qt_smem, queries_of(rule, Q_all).head(b, h), query0);
+  load_transposed<Shape>(Qt_smem, Q_all.head(b, h), query0);
   typename Shape::Output O(0.0f);      // not normalised
   Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
   const float c = rule.factor * LOG2_E;
@@ -135,8 +138,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   }
 
   // 3. (6.5)
-  write_output(queries_of(rule, O_all).head(b, h), queries_of(rule, L_all).head_vector(b, h), query0, O, m, l, rule.factor,
-               wide);
+  write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l, rule.factor, wide);
 }
 
 template <class Shape>

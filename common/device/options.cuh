@@ -33,17 +33,22 @@ struct AllRows {
   static constexpr bool RAGGED = false;
 };
 
-/// A tensor with a row per query, or per key: in a ragged batch only the rows of the sequence that the block has entered, else all.
+/// A tensor with a row per query, or per key: in a ragged batch only the rows of the sequence that the block has entered, else all. Without
+/// sequences it is the tensor itself, not a copy: a copy would change the code of kernels that have no use for it.
 template <class Rule, class T>
-__device__ Tensor<T> queries_of([[maybe_unused]] const Rule& rule, Tensor<T> all) {
-  if constexpr (Rule::RAGGED) all.narrow(rule.offset(0, 0), rule.problem.Nq);
+requires(Rule::RAGGED) __device__ Tensor<T> queries_of(const Rule& rule, Tensor<T> all) {
+  all.narrow(rule.offset(0, 0), rule.problem.Nq);
   return all;
 }
 template <class Rule, class T>
-__device__ Tensor<T> keys_of([[maybe_unused]] const Rule& rule, Tensor<T> all) {
-  if constexpr (Rule::RAGGED) all.narrow(rule.offset(0, 1), rule.problem.Nk);
+requires(Rule::RAGGED) __device__ Tensor<T> keys_of(const Rule& rule, Tensor<T> all) {
+  all.narrow(rule.offset(0, 1), rule.problem.Nk);
   return all;
 }
+template <class Rule, class T>
+requires(!Rule::RAGGED) __device__ const Tensor<T>& queries_of(const Rule&, const Tensor<T>& all) { return all; }
+template <class Rule, class T>
+requires(!Rule::RAGGED) __device__ const Tensor<T>& keys_of(const Rule&, const Tensor<T>& all) { return all; }
 
 /// Calls f(rule, tiles) with a ScoreRule if the run has no options, a RaggedRule if its batch is ragged, else an OptionsRule: the same
 /// kernel, compiled for each. `tiles`: of a batch that is not ragged, for a head.
