@@ -102,10 +102,10 @@ fi
 
 # 16,384 tokens with H*d = 2048, as nearly as N and d allow. Rivals take turns: a card at its power limit favours whoever comes first.
 papers=(--tokens 16384 --width 2048 --sweep "causal=no,yes")
-rivals=(--only 08 --variant "tuned,scheduled,staggered,warpgroups,bulk,ordered,resident,relay" --no-counts --iterations 10 "${papers[@]}")
+rivals=(--only 08 --variant "lazy_maximum,scheduled,staggered,warpgroups,bulk,ordered,resident,relay" --no-counts --iterations 10 "${papers[@]}")
 if part tensor "tensor cores"; then
   if torch_here; then
-    rivals=(--only "08,peer" --variant "tuned,scheduled,staggered,warpgroups,bulk,ordered,resident,relay,flash,cudnn" "${rivals[@]:4}")
+    rivals=(--only "08,peer" --variant "lazy_maximum,scheduled,staggered,warpgroups,bulk,ordered,resident,relay,flash,cudnn" "${rivals[@]:4}")
     # For the page of the comparison
     compare --only peer --wide --dtype fp16 --iterations 10 --save "$output/peers16.jsonl" >"$output/peers16.txt" 2>>"$output/peers.log"
   fi

@@ -25,8 +25,6 @@ from pathlib import Path
 from unittest import mock
 
 rank, world = (int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("WORLD_SIZE", 1)))
-os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("LOCAL_RANK", "0")  # the kernels run on a process's first GPU
-os.environ["LOCAL_RANK"] = "0"  # which is the only one
 os.environ.setdefault(
     "TORCH_NCCL_HIGH_PRIORITY", "1"
 )  # a transfer's blocks take the next free SM, not the one after the kernel's last block
@@ -310,6 +308,7 @@ def main():
     parser.add_argument("--trace", action="store_true", help="when what happens in a call of `ring` and one of `zigzag`, too")
     given = parser.parse_args()
     flash_steps.use(given.build)
+    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     dist.init_process_group("cpu:gloo,cuda:nccl", timeout=datetime.timedelta(minutes=2))
     mesh = dist.init_device_mesh("cuda", (world,))
     nccl = ".".join(map(str, torch.cuda.nccl.version()))

@@ -22,7 +22,7 @@ __global__ void transpose_kernel(int stride, Matrix<float> in, Matrix<float> out
 int main() {
   Claims claims;
   std::printf("32 row writes and 32 column reads of a 32 x 32 tile, one warp\n\n");
-  std::printf("row length in words  extra clocks\n");
+  std::printf("row length in words  extra cycles\n");
   struct {
     int stride;
     std::uint64_t conflicts;
@@ -35,7 +35,7 @@ int main() {
            stride, in.matrix(), out.matrix());
     const std::uint64_t conflicts = counters().bank_conflicts;
     std::printf("%19d  %12llu\n", stride, static_cast<unsigned long long>(conflicts));
-    claims.check(conflicts == expected, "extra clocks are 32 times (words in the fullest bank - 1)");
+    claims.check(conflicts == expected, "extra cycles are 32 times (words in the fullest bank - 1)");
     for (int i = 0; i < TILE * TILE; ++i) claims.check(out(i % TILE, i / TILE) == in(i / TILE, i % TILE), "out is transposed");
   }
   return claims.exit_code();

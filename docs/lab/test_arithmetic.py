@@ -32,22 +32,21 @@ def three_tokens(rows):
 
 @table("chapters/00_introduction.md", "arithmetic, µs")
 def roofline(rows):
-    n, d, sums, bound = 4096, 64, [0, 0], 0
+    n, d, bound = 4096, 64, 0
     for dtype, step, *_ in rows:
         width, peak = (4, FP32) if dtype == "fp32" else (2, BF16)
         if step == "three kernels":
             yield f"{bound:.1f} in all", ""
             continue
+        products = 2 if "fused" in step else 1
         if "softmax" in step:  # not on tensor cores
             work, moved, peak = 2 * n * n, 2 * width * n * n, FP32
         else:
-            work, moved = 2 * n * n * d, width * (2 * n * d + n * n)
-        if "fused" in step:
-            work, moved = sums[0], width * 4 * n * d
-        exponentials = 1e6 * n * n / (SMS * EX2 * CLOCK) if "softmax" in step or "fused" in step else 0.0
+            work, moved = products * 2 * n * n * d, width * (4 * n * d if products == 2 else 2 * n * d + n * n)
+        exponentials = 0.0 if "PV" in step else 1e6 * n * n / (SMS * EX2 * CLOCK)
         compute, memory = 1e6 * work / peak, 1e6 * moved / HBM
         yield work / 1e9, moved / 2**20, work / moved, compute, exponentials, memory, "memory" if memory > compute else "arithmetic"
-        sums, bound = ([0, 0], 0) if "fused" in step else ([sums[0] + work * ("softmax" not in step), 0], bound + max(compute, memory))
+        bound = 0 if products == 2 else bound + max(compute, memory) * (2 if "PV" in step else 1)
 
 
 @table("chapters/00_introduction.md", "share of time if unfused")

@@ -118,6 +118,13 @@ class Exercises(Folder):
 
     script = TRY
 
+    def test_a_diff_of_the_page(self):
+        diff = "```diff\n@@ here\n-barrier  // why\n+mad\n use\n```\n"
+        exercise = "`common/try.sh 01`\n<!-- exercise\nin kernel.txt\napply\nrun common/try.sh 01\nexits 139\n-->\n"
+        for text, failures in ((diff + exercise, 0), (diff.replace("why", "not there") + exercise, 1), (exercise + diff, 1)):
+            failed, found, out = self.do(text)
+            self.assertEqual((failed, found), (failures, 1), out)
+
     def test_good(self):
         failed, found, out = self.do(EXERCISE.format(**GOOD) * 2)
         self.assertEqual((failed, found), (0, 2), out)

@@ -30,8 +30,8 @@ def place(name):
     return ORDER.get(name.removesuffix("_padded").removeprefix("sum_"), len(ORDER))
 
 
-def count_table(rows):
-    """For one problem, a column for each variant. All of them predict the same bytes."""
+def count_lines(rows):
+    """For one problem: what is counted, the prediction, and a number for each variant. All of them predict the same bytes."""
     lines = []
 
     def line(what, numbers):
@@ -49,7 +49,16 @@ def count_table(rows):
     for key, name in EVENTS.items():
         if all(row["predicted"].get(key) is not None for row in rows):
             line(name, [[side[key] for side in BOTH(row)] for row in rows])
-    return table(["", "predicted"] + [f"counted, `{row['variant']}`" for row in rows], lines)
+    return lines
+
+
+def by_variant(rows):
+    return [f"counted, `{row['variant']}`" for row in rows]
+
+
+def count_table(rows):
+    """For one problem, a column for each variant."""
+    return table(["", "predicted", *by_variant(rows)], count_lines(rows))
 
 
 def moved_bytes(stage, direction=None, variant=None):
@@ -74,6 +83,15 @@ def moved_bytes(stage, direction=None, variant=None):
 def first_problem(*arguments):
     """Of moved_bytes the table that is to be read, without those to unfold."""
     return moved_bytes(*arguments).split("\n\n<details>")[0]
+
+
+def changes(stage, before, direction):
+    """Of first_problem the lines that are not as in an earlier stage, next to its predictions."""
+    rows = newest("cpu", "compare.jsonl", stage=stage, direction=direction, having="predicted")
+    older = newest("cpu", "compare.jsonl", stage=before, direction=direction, having="predicted")
+    was = {name: predicted for name, predicted, *_ in count_lines(older)}
+    lines = [[name, was.get(name, "–"), *numbers] for name, *numbers in count_lines(rows) if was.get(name) != numbers[0]]
+    return section(f"{direction.capitalize()}, {{problem}}", ["", before, "predicted", *by_variant(rows)], lines, rows)
 
 
 def one_step(stage, variant):

@@ -10,7 +10,7 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import generate  # noqa: E402
-from tools import check_pages, formatting, platforms, saved, tuned  # noqa: E402
+from tools import check_pages, counted, formatting, platforms, saved, tuned  # noqa: E402
 
 
 def row(stage, variant, direction="forward", ms=1.0, tflops=1.0, date="2026-01-01", **problem):
@@ -73,6 +73,20 @@ class Newest(OfSavedRows):
         here, gone = ({**row("01_naive", "a"), "sources": {path: "1"}} for path in ("01_naive/kernel.cuh", "01_naive/gone.cuh"))
         self.assertEqual((saved.of_today(here), saved.of_today(gone)), (True, False))
         self.assertIn("**Changed since:** `01_naive/gone.cuh`, `01_naive/kernel.cuh`.", saved.origin([here, gone]))
+
+
+class Counted(OfSavedRows):
+    def counting(self, stage, variant, read, sectors):
+        side = {"read_bytes": read + 8, "written_bytes": 0, "sectors": sectors}
+        side["tensors"] = {"Q": {"read_bytes": 8, "written_bytes": 0}, "S": {"read_bytes": read, "written_bytes": 0}}
+        return row(stage, variant) | {"predicted": side, "counters": side}
+
+    def test_only_the_lines_that_changed_since_an_earlier_stage(self):
+        (self.results / "cpu").mkdir()
+        rows = [self.counting("01", "a", 16, 4), self.counting("02", "b", 32, 4), self.counting("02", "c", 32, 2)]
+        (self.results / "cpu" / "compare.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+        changed = [["S read, bytes", "16", "32", "32", "32"], ["**all bytes**", "**24**", "**40**", "**40**", "**40**"]]
+        self.assertEqual(lines(counted.changes("02", "01", "forward")), [*changed, ["sectors of 32 bytes", "4", "4 / 2", "4", "2"]])
 
 
 class Tuned(unittest.TestCase):

@@ -26,6 +26,13 @@ def times(*stages):
     return "\n\n".join(parts)
 
 
+def passes(stage):
+    """A stage's times, one line per pass."""
+    rows = newest(GPU, "compare.jsonl", stage=stage, having="time")
+    lines = [[row["pass"], step(row), ms(row), number(row["tflops"]), number(row.get("percent_of_peak"))] for row in rows]
+    return section("{problem}", "pass | variant | ms, median | TFLOP/s | % of peak", lines, rows)
+
+
 def profile(*stages):
     """Each kernel of a pass, as the GPU's counters saw it; of several stages the kernels of the softmax."""
     rows = [row for row in newest(GPU, "compare.jsonl", having="profile") if row["stage"] in stages]

@@ -52,7 +52,7 @@ TEST_CASE("tune: of each pass the last variant, over the head dimensions that ha
   check_has(result.output, {"06_a/second", "64,32", "fastest", "d=32 causal"});
   CHECK(compare({"--rows", tuned.file}).output == result.output);
   CHECK(
-      contains(compare({"--rows", FLASH_SOURCE_DIR "/docs/results/nvidia_h200/tuned.jsonl"}).output, "08_tensor_cores/tuned"));
+      contains(compare({"--rows", FLASH_SOURCE_DIR "/docs/results/nvidia_h200/tuned.jsonl"}).output, "08_tensor_cores/lazy_maximum"));
   const ProcessResult failed = tuned.run({"--variant", "last", "--batch", "7"});
   CHECK(failed.exit_code == 3);
   CHECK(contains(failed.output, "06_a/second: no room"));

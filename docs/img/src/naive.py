@@ -57,8 +57,8 @@ def gradients_01():
         """An arrow between two columns, with its equation above and the other operand below."""
         start, end = (columns[a] + wide, columns[b]) if a < b else (columns[a], columns[b] + wide)
         p.arrow(start, y + high / 2, end, y + high / 2)
-        p.label((start + end) / 2, y + high / 2 - 8, equation, 12)
-        p.note((start + end) / 2, y + high / 2 + 18, operand, size=12)
+        p.label((start + end) / 2, y + high / 2 - 8, equation, 14)
+        p.note((start + end) / 2, y + high / 2 + 18, operand, size=14)
 
     p.label(20, top + 25, "forward", 14, "start", bold=True)
     p.label(20, bottom + 25, "backward", 14, "start", bold=True)
@@ -77,9 +77,15 @@ def gradients_01():
         step(a, b, y, equation, operand)
     p.line(columns[3] + wide / 2, bottom + high, columns[3] + wide / 2, bottom + 92)
     p.arrow(columns[3] + wide / 2, bottom + 92, columns[2] + wide, bottom + 92)
-    p.label((columns[2] + wide + columns[3]) / 2, bottom + 84, "(1.10)", 12)
-    p.note((columns[2] + wide + columns[3]) / 2, bottom + 110, "with P", size=12)
-    p.note(270, bottom + 88, "S, P, dP and dS have Nq × Nk elements, the others N × d.", "P is kept from the forward to the backward pass.")
+    p.label((columns[2] + wide + columns[3]) / 2, bottom + 84, "(1.10)", 14)
+    p.note((columns[2] + wide + columns[3]) / 2, bottom + 110, "with P", size=14)
+    p.note(
+        270,
+        bottom + 88,
+        "S, P, dP and dS have Nq × Nk elements, the others N × d.",
+        "P is kept from the forward to the backward pass.",
+        size=14,
+    )
     return p
 
 

@@ -17,7 +17,7 @@ def row_owners_02():
         (530, "a warp per row", f"one load: {LANES // SECTOR} sectors, all {4 * LANES} bytes used", False),
     ]:
         p.label(left + LANES * cell / 2, 32, title, 16, bold=True)
-        p.note(left + LANES * cell / 2, 54, subtitle)
+        p.note(left + LANES * cell / 2, 54, subtitle, size=14)
 
         def kind(r, c, thread_per_row=thread_per_row):
             if thread_per_row:
@@ -28,19 +28,50 @@ def row_owners_02():
         for c in range(0, LANES + 1, SECTOR):
             p.line(left + c * cell, top - 6, left + c * cell, top + rows * 20, "strong")
         for s in range(LANES // SECTOR):
-            p.note(left + (s + 0.5) * SECTOR * cell, top - 10, "a sector", size=12)
+            p.note(left + (s + 0.5) * SECTOR * cell, top - 10, "a sector", size=14)
         for r in range(rows):
-            p.note(left - 8, top + 20 * r + 15, f"row {r}", size=12, anchor="end")
+            p.note(left - 8, top + 20 * r + 15, f"row {r}", size=14, anchor="end")
         if thread_per_row:
             for r in range(rows):
-                p.label(left + LANES * cell + 8, top + 20 * r + 15, f"lane {r}", 12, "start")
+                p.label(left + LANES * cell + 8, top + 20 * r + 15, f"lane {r}", 14, "start")
         else:
-            p.label(left + LANES * cell + 8, top + 15, "all lanes", 12, "start")
+            p.label(left + LANES * cell + 8, top + 15, "all lanes", 14, "start")
     p.note(
         490,
         top + rows * 20 + 32,
         "The first 8 rows and 32 columns of S. On the left each lane reads column 3 of its row and gets the other seven elements of the sector,",
-        "which it needs in other iterations, if they are still in the cache by then. On the right a warp uses its four sectors at once.",
+        "which it needs in its next iterations, if they are still in the cache by then. On the right a warp uses its four sectors at once.",
+        size=14,
+    )
+    return p
+
+
+def merge():
+    """The two halves of the row 1, 2, 4, 0, and their union."""
+    p = Picture(820, 306, "Two partial results are rewritten under the larger maximum, then added")
+    base, high, wide = 240, 130, 44
+    parts = [("set a", SCORES[:TILE], 40), ("set b", SCORES[TILE:], 270), ("union", SCORES, 530)]
+    p.line(34, base - high, 776, base - high, "thin")
+    p.note(24, base - high + 5, "1", anchor="end")
+    for name, scores, left in parts:
+        m, middle = max(scores), left + 28 * len(scores)
+        total = sum(exp(s - m) for s in scores)
+        p.label(middle, 30, name, 15, bold=True)
+        p.label(middle, 54, f"m = {m}, ℓ = {total:.3f}", 14)
+        if name == "union":
+            old = max(SCORES[:TILE])
+            inner = sum(exp(s - old) for s in SCORES[:TILE])
+            p.note(middle, 76, f"{inner:.3f} · e^({old} − {m}) + {total - inner * exp(old - m):.3f} = {total:.3f}")
+        for at, s in enumerate(scores):
+            x, height = left + 6 + 56 * at, max(high * exp(s - m), 1.5)
+            p.rect(x, base - height, wide, height, "c1" if name == "set a" or (name == "union" and at < TILE) else "c2")
+            p.label(x + wide / 2, base - height - 6, f"{exp(s - m):.3f}", 13)
+            p.note(x + wide / 2, base + 20, f"score {s}")
+        p.line(left, base, left + 56 * len(scores), base)
+    p.label(212, base - 50, "⊕", 24)
+    p.label(460, base - 50, "=", 24)
+    p.note(
+        410, 292, "Bars are e^(s − m) of each score s. The bars of set a shrink together, by one factor, so their sum does too.", size=13
     )
     return p
 
@@ -73,4 +104,4 @@ def two_tiles_04():
     return p
 
 
-PICTURES = [row_owners_02, two_tiles_04]
+PICTURES = [row_owners_02, merge, two_tiles_04]

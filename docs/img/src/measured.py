@@ -1,0 +1,123 @@
+"""Bars of chapters 01 to 05: what was measured on a GPU next to the bounds, and the gradients of the row by hand."""
+
+from math import exp
+
+import h200
+from tools.formatting import number
+from tools.saved import GPU, fastest, newest
+from tools.svg import Picture
+
+SCORES = [1, 2, 4, 0]  # the running example
+RATE = h200.FP32_FLOPS / 8  # at most, of products with two loads per multiply-add: (1.17)
+
+
+def pairs(row):
+    p = row["problem"]
+    return p["batch"] * p["heads"] * p["seq_q"] * p["seq_k"]
+
+
+def kernels(stage, *passes):
+    """(name, row, [kernels]) of the profiled steps of a stage."""
+    rows = newest(GPU, "compare.jsonl", stage=stage, having="profile")
+    return [(row["variant"], row, row["profile"]) for row in rows if row["pass"] in passes]
+
+
+def kernels_01():
+    """Each kernel of chapter 01, and the least time that (1.17) allows it."""
+    p = Picture(820, 410, "The time of each kernel of chapter 01 next to its bound: the row-wise kernels are farthest from theirs")
+    y, left, scale = 20, 190, 118
+    for of_pass in ("forward", "backward"):
+        _, row, found = kernels("01_naive", of_pass)[0]
+        p.label(20, y + 14, of_pass, 15, "start", bold=True)
+        y += 30
+        for kernel in found:
+            rowwise = {"softmax_kernel": 2, "dS_kernel": 3}.get(kernel["kernel"])
+            bound = rowwise * 4 * pairs(row) / h200.HBM_BYTES_PER_SECOND if rowwise else 2 * pairs(row) * row["problem"]["head_dim"] / RATE
+            ms, bound = kernel["time_us"] / 1e3, 1e3 * bound
+            p.note(left - 10, y + 15, kernel["kernel"], anchor="end")
+            p.rect(left, y, scale * ms, 22, "c2" if rowwise else "c1")
+            p.line(left + scale * bound, y - 3, left + scale * bound, y + 25, "strong")
+            p.label(left + scale * ms + 8, y + 15, f"{ms:.2f} ms, bound {bound:.2f}", 13, "start")
+            y += 33
+        y += 8
+    p.note(
+        410,
+        y + 12,
+        "Bars are measured times, the strong lines the bounds: an eighth of the peak for products, HBM for the row-wise kernels.",
+    )
+    return p
+
+
+def stacked(title, *stages):
+    """A bar per step: its three kernels one after another."""
+    steps = [(f"{stage[:2]} {name}", found) for stage in stages for name, _, found in kernels(stage, "forward")]
+    p = Picture(820, 64 + 54 * len(steps), title)
+    left, scale = 200, 78
+    for at, (name, found) in enumerate(steps):
+        x, y = left, 20 + 54 * at
+        p.label(left - 12, y + 21, name, 14, "end")
+        for kernel, kind in zip(found, ("c1", "c2", "c3")):
+            wide = scale * kernel["time_us"] / 1e3
+            p.rect(x, y, wide, 32, kind)
+            what = kernel["kernel"].removesuffix("_kernel")
+            narrow = wide < 80  # its label is above it
+            p.label(x + wide / 2, y - 3 if narrow else y + 21, f"{what} {kernel['time_us'] / 1e3:.2f}", 13)
+            x += wide
+    p.note(410, 54 * len(steps) + 40, "The three kernels of the forward pass one after another, in ms, as the profiler sees them.")
+    return p
+
+
+def kernels_02():
+    """Where the forward pass spends its time in chapters 01 and 02."""
+    return stacked(
+        "With a warp per row the softmax takes a twelfth of the time, and the products take what they took", "01_naive", "02_safe_softmax"
+    )
+
+
+def bounds_04():
+    """The best kernel of chapters 01 to 03 and the kernel of chapter 04: the bounds (1.17) and (4.8), and the times."""
+    p = Picture(820, 280, "Bounds and times of plain attention and of FlashAttention-1, with 96 heads and with 8")
+    clock, y, left, scale = h200.FP32_FLOPS / (h200.SMS * 256), 24, 180, 30
+    for file in ("compare.jsonl", "few_heads.jsonl"):
+        rows = newest(GPU, file, direction="forward", having="time")
+        plain = fastest(row for row in rows if row["stage"] < "04")
+        fused = fastest(row for row in rows if row["stage"] == "04_fa1_forward")
+        problem = plain["problem"]
+        heads, n, d = problem["batch"] * problem["heads"], problem["seq_q"], problem["head_dim"]
+        waves = -(-heads // h200.SMS)
+        bounds = [4 * pairs(plain) * d / RATE + 8 * pairs(plain) / h200.HBM_BYTES_PER_SECOND, waves * n * (n + 1) / 2 * 9 * d / 256 / clock]
+        p.label(20, y + 4, f"{heads} heads, N = {n:,}", 15, "start", bold=True)
+        for row, bound in zip((plain, fused), bounds):
+            ms = row["time"]["median_ms"]
+            y += 30
+            p.note(left - 10, y + 15, "plain attention" if row is plain else "FlashAttention-1", anchor="end")
+            p.rect(left, y, scale * ms, 22, "c2" if row is plain else "c3")
+            p.line(left + scale * 1e3 * bound, y - 3, left + scale * 1e3 * bound, y + 25, "strong")
+            p.label(left + scale * ms + 8, y + 15, f"{number(ms)} ms, bound {number(1e3 * bound)}", 13, "start")
+        y += 58
+    p.note(410, y + 8, "Bars are measured times, the strong lines the bounds (1.17) and (4.8).")
+    return p
+
+
+def row_05():
+    """The row by hand in the backward pass: P, P o dP, and dS, for dO = (1, 0, 0, 0)."""
+    p = Picture(820, 312, "Of the row 1, 2, 4, 0: the weights P, the gradient dP, and dS, whose four elements sum to zero")
+    weights = [exp(s - max(SCORES)) for s in SCORES]
+    weights = [w / sum(weights) for w in weights]
+    d_p = [1.0, 0.0, 0.0, 0.0]
+    mean = sum(w * x for w, x in zip(weights, d_p))
+    d_s = [w * (x - mean) for w, x in zip(weights, d_p)]
+    base, wide = 160, 38
+    for left, name, values, high in [(30, "P", weights, 100), (300, "dP", d_p, 100), (570, "dS, 20 times as tall", d_s, 2000)]:
+        p.label(left + 110, 28, name, 15, bold=True)
+        p.line(left, base, left + 220, base)
+        for key, x in enumerate(values):
+            at, height = left + 8 + 54 * key, max(abs(x) * high, 1.5)
+            p.rect(at, base - height if x >= 0 else base, wide, height, "c1" if x >= 0 else "c2")
+            p.label(at + wide / 2, base - height - 7 if x >= 0 else base + height + 17, f"{x:.4g}" if x in (0, 1) else f"{x:.4f}", 13)
+            p.note(at + wide / 2, 272, f"key {key}")
+    p.note(410, 298, f"D = {mean:.4f} is the mean of dP under the weights P. Key 0 gains, the others lose in proportion to their weights.")
+    return p
+
+
+PICTURES = [kernels_01, kernels_02, bounds_04, row_05]
