@@ -113,7 +113,8 @@ def row_05():
         p.line(left, base, left + 220, base)
         for key, x in enumerate(values):
             at, height = left + 8 + 54 * key, max(abs(x) * high, 1.5)
-            p.rect(at, base - height if x >= 0 else base, wide, height, "c1" if x >= 0 else "c2")
+            if x:
+                p.rect(at, base - height if x >= 0 else base, wide, height, "c1" if x >= 0 else "c2")
             p.label(at + wide / 2, base - height - 7 if x >= 0 else base + height + 17, f"{x:.4g}" if x in (0, 1) else f"{x:.4f}", 13)
             p.note(at + wide / 2, 272, f"key {key}")
     p.note(410, 298, f"D = {mean:.4f} is the mean of dP under the weights P. Key 0 gains, the others lose in proportion to their weights.")
