@@ -102,6 +102,10 @@ def gradients_01():
         (1, 0, bottom, "(1.13), (1.14)", "with K, with Q"),
     ]:
         step(a, b, y, equation, operand)
+    below, aside = top + high, columns[2] + wide + 22  # where P is used again
+    p.line(columns[2] + 12, below, (columns[1] + wide + columns[2]) / 2, bottom, "line")
+    p.line(columns[2] + wide - 12, below, aside, below + 40, "line")
+    p.line(aside, below + 40, aside, bottom + 92, "line")
     p.line(columns[3] + wide / 2, bottom + high, columns[3] + wide / 2, bottom + 92)
     p.arrow(columns[3] + wide / 2, bottom + 92, columns[2] + wide, bottom + 92)
     p.label((columns[2] + wide + columns[3]) / 2, bottom + 84, "(1.10)", 14)
