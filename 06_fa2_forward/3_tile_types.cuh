@@ -20,7 +20,6 @@
 
 #include "04_fa1_forward/thread_rows.cuh"
 #include "06_fa2_forward/thread_tiles.cuh"
-#include "common/device/compiled.hpp"
 
 namespace flash::fa2_forward::step_3 {
 namespace {
@@ -138,8 +137,7 @@ void start(const Attention& a) {
 
 template <class Shape>
 constexpr CompiledShape compiled(const char* why) {
-  return {Shape::Width, {Shape::Br, Shape::Bc}, Shape::THREADS,         Shape::SHARED_FLOATS * sizeof(float), 75,
-          why,          start<Shape>,           held_by_a_thread<Shape>};
+  return compiled_shape<Shape>(why, start<Shape>);
 }
 
 constexpr CompiledShape shapes[] = {

@@ -12,7 +12,6 @@
 //   or a scale that is not positive or very large, scores are scaled right after the product, and c = log2 e.)
 // - Only tiles that need a mask are masked: the tiles on the diagonal, and the last one if it is not full
 //   (common/device/softmax.cuh).
-// The copies of step 4 and the operands of step 5 are in parts.cuh.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 rows of 8.
 // Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [Bc, Br]; rows of K and P^T padded.
@@ -21,7 +20,6 @@
 #pragma once
 
 #include "06_fa2_forward/parts.cuh"
-#include "common/device/compiled.hpp"
 #include "common/device/softmax.cuh"
 
 namespace flash::fa2_forward::step_6 {
@@ -66,7 +64,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const Problem& problem = rule.problem;
   const int Tr = (problem.Nq + Shape::Br - 1) / Shape::Br;
   const int query0 = blockIdx.x % Tr * Shape::Br;
-  const int h = blockIdx.x / Tr % problem.H, b = blockIdx.x / Tr / problem.H;
+  const int head = blockIdx.x / Tr, h = head % problem.H, b = head / problem.H;
   const Matrix<const float> K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
 
   float* const shared = dynamic_shared<float>(Shape::SHARED_FLOATS);
@@ -93,7 +91,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
     typename Shape::Scores S(0.0f);
     add_product(S, Down{Qt_smem}, Along{K_smem});        // (6.1)
-    rule.apply(S, b * problem.H + h, query0, key0);      // scale and bias if they cannot wait; the mask if there is one
+    rule.apply(S, head, query0, key0);                   // scale and bias if they cannot wait; the mask if there is one
     const Rows<O.ROWS> alpha = raise(m, row_max(S), c);  // (6.2)
     S.each([&](float& s, int r) { s = exp2_approx((s - finite(m[r])) * c); });  // (6.3): S is P now
     l = alpha * l + lane_sum(S);
@@ -124,8 +122,7 @@ void start(const Attention& a) {
 
 template <class Shape>
 constexpr CompiledShape compiled(const char* why) {
-  return {Shape::Width, {Shape::Br, Shape::Bc}, Shape::THREADS,         Shape::SHARED_FLOATS * sizeof(float), 75,
-          why,          start<Shape>,           held_by_a_thread<Shape>};
+  return compiled_shape<Shape>(why, start<Shape>);
 }
 
 constexpr CompiledShape shapes[] = {

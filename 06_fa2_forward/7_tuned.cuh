@@ -21,7 +21,6 @@
 #pragma once
 
 #include "06_fa2_forward/parts.cuh"
-#include "common/device/compiled.hpp"
 #include "common/device/softmax.cuh"
 
 namespace flash::fa2_forward::step_7 {
@@ -149,16 +148,7 @@ void start(const Attention& a) {
 
 template <class Shape>
 constexpr CompiledShape compiled(const char* why, double speed = 0, int per_sm = Shape::BLOCKS) {
-  return {Shape::Width,
-          {Shape::Br, Shape::Bc},
-          Shape::THREADS,
-          Shape::SHARED_FLOATS * sizeof(float),
-          75,
-          why,
-          start<Shape>,
-          held_by_a_thread<Shape>,
-          per_sm,
-          speed};
+  return compiled_shape<Shape>(why, start<Shape>, speed, per_sm);
 }
 
 // Fastest first per width; speeds as measured with --tune on an H200.

@@ -1,5 +1,5 @@
-// 06 FlashAttention-2: code that steps 4 and 5 introduce, shared by later steps and chapter 07: asynchronous copies,
-// transposed tiles, vector operands and their product.
+// 06 FlashAttention-2: vector operands and their product, which step 5 introduces, and the asynchronous copies of step 4, for
+// all later steps and chapter 07.
 #pragma once
 
 #include "06_fa2_forward/thread_tiles.cuh"
@@ -66,18 +66,20 @@ struct Down {
   }
 };
 
-/// C += A B: in each step a thread holds ROWS elements of A and COLS elements of B.
+/// C += A B, as a sum of outer products over the inner dimension. In each step k a thread needs ROWS elements of A and COLS of B.
+/// A load fetches them for one step or for four, so a round of the loop takes as many steps as the longer of the two loads.
 template <class Tile, class Left, class Right>
 __device__ void add_product(Tile& C, const Left& A, const Right& B) {
-  constexpr int steps = Left::K_PER_LOAD > Right::K_PER_LOAD ? Left::K_PER_LOAD : Right::K_PER_LOAD;
-#pragma unroll((Right::K_PER_LOAD == 1 ? 16 : 8) / Left::K_PER_LOAD)  // enough to start loads long before they are needed
+  constexpr int a_steps = Left::K_PER_LOAD, b_steps = Right::K_PER_LOAD, steps = a_steps > b_steps ? a_steps : b_steps;
+#pragma unroll((b_steps == 1 ? 16 : 8) / a_steps)  // enough to start loads long before they are needed
   for (int k0 = 0; k0 < A.depth(); k0 += steps) {
-    float a[Left::K_PER_LOAD][Tile::ROWS], b[Right::K_PER_LOAD][Tile::COLS];
+    float a[a_steps][Tile::ROWS], b[b_steps][Tile::COLS];
 #pragma unroll
     for (int k = 0; k < steps; ++k) {
-      if (k % Left::K_PER_LOAD == 0) A.load(a, k0 + k, Tile::row);
-      if (k % Right::K_PER_LOAD == 0) B.load(b, k0 + k, Tile::col);
-      C.add_outer_product(a[k % Left::K_PER_LOAD], b[k % Right::K_PER_LOAD]);
+      // Each operand is loaded again when the steps of its last load are used up.
+      if (k % a_steps == 0) A.load(a, k0 + k, Tile::row);
+      if (k % b_steps == 0) B.load(b, k0 + k, Tile::col);
+      C.add_outer_product(a[k % a_steps], b[k % b_steps]);
     }
   }
 }

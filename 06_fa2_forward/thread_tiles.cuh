@@ -11,7 +11,7 @@
 // 4y + 19.
 #pragma once
 
-#include "common/attention/tiles.hpp"
+#include "common/device/compiled.hpp"
 #include "common/device/ptx.cuh"
 #include "common/device/rows.cuh"
 
@@ -97,6 +97,21 @@ constexpr ThreadPart part_of(const char* matrix) {
 }
 template <class Shape>
 constexpr ThreadPart held_by_a_thread[] = {part_of<typename Shape::Scores>("S"), part_of<typename Shape::Output>("O")};
+
+/// speed, per_sm: as in CompiledShape.
+template <class Shape>
+constexpr CompiledShape compiled_shape(const char* why, void (*start)(const Attention&), double speed = 0, int per_sm = 1) {
+  return {.width = Shape::Width,
+          .tiles = {Shape::Br, Shape::Bc},
+          .threads = Shape::THREADS,
+          .shared_bytes = Shape::SHARED_FLOATS * sizeof(float),
+          .min_sm = 75,
+          .why = why,
+          .start = start,
+          .thread = held_by_a_thread<Shape>,
+          .per_sm = per_sm,
+          .speed = speed};
+}
 
 /// Writes C to M at (row0, col0), or adds it; elements beyond the last row and column are left out. Runs of four columns are
 /// one access if rows are 16-byte aligned (`wide`).

@@ -50,12 +50,14 @@ inline std::optional<std::int64_t> forward_barriers(std::string_view step, const
   const std::int64_t tiles_of_Q = heads * (up(p.Nq, Br) / Br);
   const std::int64_t blind = p.causal ? heads * (std::max(0, p.Nq - p.Nk) / Br) : 0;  // tiles of Q that see no key
   if (step == "mma" || step == "swizzle") return 2 * pairs - (tiles_of_Q - blind);
-  if (step == "pipeline" || step == "registers" || step == "lazy_maximum") return pairs;
+  if (step == "pipeline" || step == "registers") return pairs;
   // One more if Q stays in registers: the 32 that hold 16 rows of 128 columns or 32 rows of 64.
   const std::int64_t width = p.d <= 128 ? up(p.d, 32) : 256;
-  if (step == "tuned") return pairs + (width * Br / (choice.threads / 32) <= 2048 ? tiles_of_Q : 0);
+  if (step == "addresses" || step == "tuned" || step == "lazy_maximum")
+    return pairs + (width * Br / (choice.threads / 32) <= 2048 ? tiles_of_Q : 0);
   // One more when the mbarriers are initialised, and that alone where warps specialize.
   if (step == "tma" || step == "wgmma") return pairs + tiles_of_Q;
+  if (step != "scheduled") return tiles_of_Q;
   return tiles_of_Q <= limits.multiprocessors ? std::optional(tiles_of_Q) : std::nullopt;  // else blocks take several tiles
 }
 
@@ -73,7 +75,7 @@ inline MovedTensors predicted_specialized(std::string_view step, const FullProbl
   return moved;
 }
 
-/// (K.5)  Step 7. Q is read by each warp of each split, the parts' L by each thread of the second kernel. Barriers: one per tile of keys,
+/// (K.5)  Step 8. Q is read by each warp of each split, the parts' L by each thread of the second kernel. Barriers: one per tile of keys,
 /// and two around the warps' parts. Warp operations: in each tile 4 products and 2 ldmatrix for 16 columns of d, and two halvings of the maxima
 /// of a lane's two rows; of their sums once.
 inline Prediction predicted_decode(const FullProblem& p, const TileChoice& choice) {
@@ -149,7 +151,8 @@ inline MovedTensors predicted_backward(std::string_view step, const FullProblem&
 
 inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, const TileChoice& choice,
                             const DeviceLimits& limits) {
-  for (const std::string_view step : {"mma", "swizzle", "pipeline", "registers", "lazy_maximum", "tuned", "tma", "wgmma"}) {
+  for (const std::string_view step :
+       {"mma", "swizzle", "pipeline", "registers", "addresses", "tuned", "lazy_maximum", "tma", "wgmma"}) {
     if (v.name == step) return {predicted_forward(p, choice), {}, forward_barriers(step, p, choice, limits), {}};
   }
   if (v.name == std::string_view("decode")) return predicted_decode(p, choice);
@@ -160,7 +163,7 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
        {"two_kernels", "one_kernel", "halves", "staggered", "warpgroups", "ring", "resident", "bulk", "ordered", "relay"}) {
     if (v.name != step) continue;
     if (pass == Pass::backward) return {predicted_backward(step, p, choice)};
-    return {predicted_forward(p, choice), {}, forward_barriers("tuned", p, choice, limits), {}};
+    return {predicted_forward(p, choice), {}, forward_barriers("lazy_maximum", p, choice, limits), {}};
   }
   return {};
 }

@@ -19,7 +19,7 @@
 #                         part `sweep` alone: the last steps of the stages in fp32, and torch, on 16,384 tokens with H*d = 2048, for N from
 #                         1024 to 16,384, d 64 and 128, causal or not. Takes about ten minutes; goes on with the files
 #                         that OUTPUT_DIR has from an interrupted run
-#   tuned.jsonl           part `tune` alone: --tune of stages 06 to 08 over widths, masks and passes; goes on likewise
+#   tuned.jsonl           part `tune` alone: --tune of the last steps of stages 06 to 08 over widths and masks
 #   virtual.txt           part `virtual` alone: what the GPU tests of all stages say of builds for 75-virtual and 80-virtual, which have
 #                         no machine code: the driver compiles the kernels of Turing and of Ampere for the GPU at hand
 #   standalone.txt        the standalone.cu files, N1024 with 128 heads and N4096 with 32, causal or not
@@ -102,22 +102,22 @@ fi
 
 # 16,384 tokens with H*d = 2048, as nearly as N and d allow. Rivals take turns: a card at its power limit favours whoever comes first.
 papers=(--tokens 16384 --width 2048 --sweep "causal=no,yes")
-rivals=(--only 08 --variant "tuned,scheduled,staggered,warpgroups,bulk,ordered,resident,relay" --no-counts --iterations 10 "${papers[@]}")
+rivals=(--only 08 --variant "lazy_maximum,scheduled,staggered,warpgroups,bulk,ordered,resident,relay" --iterations 10 "${papers[@]}")
 if part tensor "tensor cores"; then
   if torch_here; then
-    rivals=(--only "08,peer" --variant "tuned,scheduled,staggered,warpgroups,bulk,ordered,resident,relay,flash,cudnn" "${rivals[@]:4}")
+    rivals=(--only "08,peer" --variant "lazy_maximum,scheduled,staggered,warpgroups,bulk,ordered,resident,relay,flash,cudnn" "${rivals[@]:4}")
     # For the page of the comparison
     compare --only peer --wide --dtype fp16 --iterations 10 --save "$output/peers16.jsonl" >"$output/peers16.txt" 2>>"$output/peers.log"
   fi
   {
     compare "${rivals[@]}" --rounds 2 --dtype fp16 --sweep d=64,128 --sweep seq=1024,4096,16384 --save "$output/sweep16.jsonl"
-    compare --only 08 --no-counts --iterations 10 "${papers[@]}" --dtype fp16 --seq 4096 --sweep d=64,128 --save "$output/tensor_steps.jsonl"
+    compare --only 08 --iterations 10 "${papers[@]}" --dtype fp16 --seq 4096 --sweep d=64,128 --save "$output/tensor_steps.jsonl"
     for problems in "--dtype bf16 --sweep d=64,128 --sweep seq=1024,4096,16384" "--dtype fp16 --seq 4096 --sweep d=32,80,96,111" \
       "--dtype fp16 --head-dim 256 --sweep seq=1024,4096,16384" "--dtype fp16 --seq 4000 --head-dim 128"; do
       # shellcheck disable=SC2086  # a list of options
       compare "${rivals[@]}" --rounds 2 $problems --save "$output/tensor_cores.jsonl"
     done
-    front=(--batch 4 --heads 16 --seq 4096 --head-dim 128 --causal --no-counts --iterations 10 --rounds 2 --save "$output/front.jsonl")
+    front=(--batch 4 --heads 16 --seq 4096 --head-dim 128 --causal --iterations 10 --rounds 2 --save "$output/front.jsonl")
     compare "${front[@]}" --only 01,03,04,05,06,07 --variant last
     compare "${front[@]}" "${rivals[@]:0:4}" --dtype fp16 --resume
   } >"$output/tensor_cores.txt" 2>"$output/tensor_cores.log"
@@ -132,7 +132,7 @@ fi
 # The problems of the FlashAttention papers. Five repetitions: most of what takes long is plain attention. The forward passes of 05 and 07
 # are those of 04 and 06, hence the two halves of fp32.
 if part sweep "sweep"; then
-  sweep() { compare --iterations 5 --no-counts --time-limit 10 --resume "$@" --sweep d=64,128 "${papers[@]}" --sweep seq=1024..16384; }
+  sweep() { compare --iterations 5 --time-limit 10 --resume "$@" --sweep d=64,128 "${papers[@]}" --sweep seq=1024,2048,4096,8192,16384; }
   {
     sweep --pass backward --variant last --only 01,05,07 --save "$output/sweep.jsonl"
     sweep --pass forward --variant last --only 01,02,03,04,06 --save "$output/sweep.jsonl"
@@ -142,12 +142,17 @@ if part sweep "sweep"; then
 fi
 
 if part tune "tile sizes"; then
-  tune() { compare --tune --variant last --iterations 5 --seq 4096 --sweep d=32,64,96,128,256 "${papers[@]}" --save "$output/tuned.jsonl" --resume "$@"; }
-  {
-    tune --only 07 --pass backward
-    tune --only 06,08 --sweep dtype=fp32,fp16
-  } 2>&1 | tee "$output/tuned.txt"
-  look_for_failures "$output/tuned.txt"
+  for run in "06_fa2_forward tuned forward fp32" "07_fa2_backward one_kernel backward fp32" \
+    "08_tensor_cores scheduled forward fp16" "08_tensor_cores relay backward fp16"; do
+    read -r stage variant pass dtype <<<"$run"
+    for d in 32 64 96 128 256; do
+      for mask in "" --causal; do
+        "$build/bin/$stage" --device gpu --tune --json --variant "$variant" --pass "$pass" --dtype "$dtype" --batch 4 --heads $((2048 / d)) \
+          --seq 4096 --head-dim $d $mask --iterations 5 | tr -d '\n' && echo
+      done
+    done
+  done 2>"$output/tuned.log" | PYTHONPATH=common/compare python3 -c 'import json, sys, rows
+rows.write(sys.argv[1], [rows.of_report(json.loads(line)) for line in sys.stdin if line.strip()])' "$output/tuned.jsonl" || fail "tune"
 fi
 
 if part virtual "kernels that the driver compiles"; then

@@ -43,8 +43,8 @@ docs/lab/zoo.sh "${1:-build}/tests" >"$results/zoo.txt"
 "$bin/compare" --device cpu --only 08 --dtype fp16 --heads 4 --kv-heads 2 --seq-q 113 --seq-k 203 --head-dim 59 --causal --bias matrix \
   --save "$results/tensor_odd.jsonl" >/dev/null
 # For the plots against N. That of io.jsonl goes on where the sweep ends.
-"$bin/compare" --device cpu --heads 1 --no-causal --sweep seq=64..512 --save "$results/sweep.jsonl" >/dev/null
-"$bin/compare" --device cpu --only 08 --dtype fp16 --heads 1 --no-causal --sweep seq=64..512 --save "$results/sweep16.jsonl" >/dev/null
+"$bin/compare" --device cpu --heads 1 --no-causal --sweep seq=64,128,256,512 --save "$results/sweep.jsonl" >/dev/null
+"$bin/compare" --device cpu --only 08 --dtype fp16 --heads 1 --no-causal --sweep seq=64,128,256,512 --save "$results/sweep16.jsonl" >/dev/null
 # What a block of a kernel with rings does, in order, for pictures of their phases.
 mkdir "$results/traces"
 FLASH_SIMT_TRACE="$results/trace.jsonl" "$bin/08_tensor_cores" --device cpu --variant overlap --dtype fp16 --batch 1 --heads 1 \

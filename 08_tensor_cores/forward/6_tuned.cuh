@@ -1,17 +1,15 @@
-// 08 Tensor cores, forward, step 6: fewer instructions and bytes around the products.
+// 08 Tensor cores, forward, step 6: sizes and order.
 //
 //   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
-//   P = 2^(c S - c m)        with c = scale log2 e         [Br, Bc]                    (8.2)
-//   l = l + rowsum P                                                                   (8.3)
-//   O = O + P V_j                                          [Br, Bc] x [Bc, d]          (8.4)
+//   m_new = max(m, rowmax S),   alpha = 2^(c m - c m_new)  with c = scale log2 e       (6.2)
+//   P = 2^(c S - c m_new),   l = alpha l + rowsum P                                    (8.2)
+//   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (6.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
-// New since step 5:
-// - Tiles with cheap addresses (parts/tile.cuh): one offset per operand, constant strides per copying thread.
-// - Q stays in registers if there is room.
-// - Tile sizes per width, as measured.
-// - One test per tile guards the rare work: mask, bias, a new maximum.
-// - Blocks that run at the same time read K and V of few heads, which stay in L2; the longest blocks start first.
+// New since step 5: sizes and order.
+// - Tile sizes per width, as measured: longer tiles of K and V at d = 96 and 128, more blocks on an SM at d = 32.
+// - Blocks that run at the same time read K and V of few heads, which stay in L2.
+// - The last tiles of Q, which see the most keys under a causal mask, start first.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_TILES rows of S and O; a row is shared by the 4 lanes of a quad.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
@@ -34,37 +32,19 @@ struct ForwardShape {
   static constexpr int BLOCKS = Blocks;                              // per SM (occupancy); they share its registers
   static constexpr bool Q_STAYS = Width / 16 * ROW_TILES * 4 <= 32;  // registers for a warp's rows of Q
   static constexpr int SHARED_ELEMENTS = Width * (Br + 4 * Bc);      // Q, and two tiles each of K and V
-  // With 192 accumulators of S and O per lane nvcc spills on sm_80.
-  static constexpr bool SPILLS = ROW_TILES * (KEY_TILES + COL_TILES) * 4 >= 192;
-  static constexpr int MIN_SM = SPILLS ? 90 : min_sm(2 * SHARED_ELEMENTS, ROW_TILES == 2 && Width >= 64);
+  static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_TILES == 2 && Width >= 64);
 
   static_assert(Br % (16 * ROW_TILES) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
 };
 
 /// The warp's rows of Q as left operand, in registers or in shared memory.
 template <class Shape, class T>
-__device__ auto operand_of_Q(const Tile<T, Shape::Width>& Q_smem, int row0) {
+__device__ auto operand_of_Q(const Tile<T, Shape::Width>& Q_rows) {
   if constexpr (Shape::Q_STAYS) {
-    cp_async_wait_all();
-    __syncthreads();  // read after write: Q of all threads has landed
-    return InRegisters<T, Shape::ROW_TILES, Shape::Width / 16>(Q_smem.left(row0));
+    return InRegisters<T, Shape::ROW_TILES, Shape::Width / 16>(Q_rows.left());
   } else {
-    return Q_smem.left(row0);
+    return Q_rows.left();
   }
-}
-
-/// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
-constexpr float MAX_LANE_SUM = 1024.0f;
-
-/// Up to this |c m|, c S - c m is precise enough: its rounding error must not change the weight of a tile against the first.
-constexpr float LARGE = 0x1p20f;
-
-/// Whether `holds` is true in all rows of the warp.
-template <int N, class F>
-__device__ bool in_all_rows(Rows<N> rows, F holds) {
-  bool all = true;
-  rows.each([&](float x, int) { all = all && holds(x); });
-  return __all_sync(ALL_LANES, all);
 }
 
 /// (6.2)  m = max(m, largest). Returns alpha = 2^(c m_old - c m), the factor that rescales sums over the old P.
@@ -80,11 +60,13 @@ __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
   return alpha;
 }
 
-/// (8.2)  S becomes P = 2^(c S - c m). Subtracted: S has already had m subtracted.
+/// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)) if c m is so large that its rounding error matters, or overflows.
 template <class Scores, int N>
-__device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtracted) {
-  m.each([&](float& x, int) { x = subtracted ? 0.0f : c * x; });
-  S.each([&](float& s, int r) { s = exp2_approx(fmaf(c, s, -m[r])); });
+__device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtract_first) {
+  m.each([&](float& x, int) { x = finite(x), subtract_first = subtract_first || fabsf(c * x) > 0x1p20f; });
+  if (subtract_first) S.each([&](float& s, int r) { s -= m[r]; });
+  m.each([&](float& x, int) { x = subtract_first ? 0.0f : c * x; });
+  S.each([&](float& s, int r) { s = exp2_approx(c * s - m[r]); });
 }
 
 template <class T, class Shape>
@@ -93,9 +75,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
                    Tensor<float> L_all, int heads_at_once) {
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
   const Problem& problem = rule.problem;
-  // The last tiles of Q, which see the most keys under a causal mask, start first.
   const BlockOrder order((problem.Nq + Shape::Br - 1) / Shape::Br, problem.B * problem.H, heads_at_once);
-  const int query0 = (order.tiles_of_head - 1 - order.tile) * Shape::Br, b = order.head / problem.H, h = order.head % problem.H;
+  const int query0 = (order.tiles_of_head - 1 - order.tile) * Shape::Br;  // the last tile starts first
+  const int b = order.head / problem.H, h = order.head % problem.H;
   const Matrix<const T> K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
 
   const Tile<T, Shape::Width> Q_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS), Shape::Br);
@@ -104,6 +86,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   };
   const auto V_smem = [&](int stage) { return K_smem(2 + stage); };
   const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_TILES;  // the warp's first row of the tile
+  const auto Q_rows = Q_smem.below(warp_row);                       // the warp's rows
 
   const float c = rule.factor * LOG2_E;
 
@@ -114,60 +97,42 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
   const int Tc = (seen_by_any + Shape::Bc - 1) / Shape::Bc;
 
-  // apply() is a no-op for tiles before this one: every row sees all of their keys.
-  const int plain_tiles = rule.scale_first ? 0 : problem.visible_keys(query0) / Shape::Bc;
-  bool m_known = false;  // in all rows of the warp
-
-  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS> copy_K(K, (Tc - 1) * Shape::Bc), copy_V(V, (Tc - 1) * Shape::Bc);
+  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS> copy_K(K, 0), copy_V(V, 0);
   const auto load_tile = [&](int j) {
-    copy_K.load_async(K_smem(j % 2), -Shape::Bc);
-    copy_V.load_async(V_smem(j % 2), -Shape::Bc);
+    copy_K.load_async(K_smem(j % 2), Shape::Bc);
+    copy_V.load_async(V_smem(j % 2), Shape::Bc);
   };
 
-  // 1. Q and the last tiles of K and V.
+  // 1. Q and the first tiles of K and V.
   if (Tc > 0) {
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(Q_all.head(b, h), query0).load_async(Q_smem);
-    load_tile(Tc - 1);
+    load_tile(0);
   }
+  if constexpr (Shape::Q_STAYS) {
+    cp_async_wait_all();
+    __syncthreads();  // read after write: Q of all threads has landed
+  }
+  const auto Q = operand_of_Q<Shape>(Q_rows);
 
-  const auto Q = operand_of_Q<Shape>(Q_smem, warp_row);
-  for (int j = Tc - 1; j >= 0; --j) {
+  for (int j = 0; j < Tc; ++j) {
     // 2. K and V have landed; the prefetch of the next tiles starts.
     cp_async_wait_all();
-    __syncthreads();  // read after write: Q, K_j, V_j have landed; write after read: no warp reads K_(j+1), V_(j+1)
-    if (j > 0) load_tile(j - 1);
+    __syncthreads();  // read after write: Q, K_j, V_j have landed; write after read: no warp reads K_(j-1), V_(j-1)
+    if (j + 1 < Tc) load_tile(j + 1);
 
-    // 3. Try the current m. If P overflows (rare), recompute with the true maximum, which cannot overflow.
+    // 3. S = Q K^T, and the softmax of its rows.
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
-    Rows<Output::ROWS> sum(0.0f);
-    bool exact = !m_known, fits = false;
-    do {
-      S.each([](float& s, int) { s = 0.0f; });
-      add_product(S, Q, K_smem(j % 2).transposed());  // (8.1)
-      bool subtracted = false;
-      if (exact || j >= plain_tiles) {  // one test guards all the rare work, which gains 4 % at d = 64
-        rule.apply(S, order.head, query0 + warp_row, j * Shape::Bc);
-        if (exact) {
-          const auto alpha = raise(m, row_max(S), c);  // (6.2)
-          l = alpha * l;
-          O.scale_rows(alpha);
-          m_known = in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; });  // not if m = -inf
-        }
-        subtracted = exact || rule.scale_first;  // S - m, which is at most 0
-        if (subtracted) S.each([&](float& s, int r) { s -= finite(m[r]); });
-      }
-      exponentiate(S, m, c, subtracted);  // (8.2): S is P now
-      sum = lane_sum(S);
-      fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); }) || exact;  // NaN fits: recomputing would not help
-      exact = true;
-    } while (!fits);
-    l = l + sum;  // (8.3)
+    add_product(S, Q, K_smem(j % 2).transposed());             // (8.1)
+    rule.apply(S, order.head, query0 + warp_row, j * Shape::Bc);
+    const auto alpha = raise(m, row_max(S), c);  // (6.2)
+    exponentiate(S, m, c, rule.scale_first);     // (8.2): S is P now
+    l = alpha * l + lane_sum(S);
+    O.scale_rows(alpha);
 
     // 4. O += P V.
     add_product(O, rounded<T>(S), V_smem(j % 2).right());  // (8.4)
   }
-  write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row,
-               Q_smem.below(warp_row));  // (8.5)
+  write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row, Q_rows);  // (8.5)
 }
 
 template <class Shape>
@@ -195,16 +160,15 @@ constexpr CompiledShape shapes[] = {
     compiled<64, 64, 64, 1, 3>("twice as many blocks, three on an SM", 0.80),
     compiled<96, 128, 64, 2, 2>("32 rows a warp"),
     compiled<96, 64, 32, 1, 3>("twice as many blocks, little shared memory"),
-    compiled<128, 128, 64, 2, 2>("32 rows a warp"),
-    compiled<128, 128, 32, 2, 2>("fits the registers of sm_80"),
+    compiled<128, 128, 48, 2, 2>("32 rows a warp"),
+    compiled<128, 128, 32, 2, 2>("less shared memory"),
     compiled<128, 64, 32, 1, 2>("twice as many blocks, little shared memory", 0.73),
     compiled<256, 128, 64, 1, 1>("16 rows a warp: more of O than that has no room; 8 warps share K and V"),
     compiled<256, 64, 32, 1, 2>("twice as many blocks"),
     compiled<256, 32, 16, 1, 4>("little shared memory"),
 };
 
-const Variant variant =
-    forward_step<shapes>("tuned", "cheap addresses, Q in registers, tiles for each width, heads that share L2");
+const Variant variant = forward_step<shapes>("tuned", "tiles for each width, heads that share L2, the longest blocks first");
 
 }  // namespace
 }  // namespace flash::tensor_cores::forward_6

@@ -1,14 +1,14 @@
 // 08 Tensor cores, Hopper forward, step 1: copies by the Tensor Memory Accelerator (TMA), tracked by mbarriers.
 //
 //   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
-//   P = 2^(c S - c m)        with c = scale log2 e         [Br, Bc]                    (8.2)
-//   l = l + rowsum P                                                                   (8.3)
-//   O = O + P V_j                                          [Br, Bc] x [Bc, d]          (8.4)
+//   m_new = max(m, rowmax S),   alpha = 2^(c m - c m_new)  with c = scale log2 e       (6.2)
+//   P = 2^(c S - c m_new),   l = alpha l + rowsum P                                    (8.2)
+//   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (6.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since forward/6_tuned.cuh:
 // - One thread asks the TMA for a tile. The TMA computes all addresses, swizzles, and writes zeros beyond the last row and
-//   column; the other threads copy nothing.
+//   column; the other threads copy nothing. In the same way the TMA stores O.
 // - The TMA counts landed bytes on an mbarrier, and every thread waits on that one object, instead of waiting for its own
 //   copies and then at a barrier for the other threads' copies.
 // - Tiles consist of panels of 64 columns (parts/panels.cuh). A width need only be a multiple of 16, so 80 is available.
@@ -60,13 +60,9 @@ __device__ auto operand_of_Q(const Tile& Q_rows) {
   }
 }
 
-/// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
-constexpr float MAX_LANE_SUM = 1024.0f;
-
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
-    forward_kernel(ScoreRule rule, const __grid_constant__ TensorMap Q_map, const __grid_constant__ TensorMap K_map,
-                   const __grid_constant__ TensorMap V_map, Tensor<T> O_all, Tensor<float> L_all, int heads_at_once) {
+    forward_kernel(ScoreRule rule, const __grid_constant__ Maps maps, Tensor<T> O_all, Tensor<float> L_all, int heads_at_once) {
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
   const Problem& problem = rule.problem;
   // The last tiles of Q, which see the most keys under a causal mask, start first.
@@ -92,18 +88,14 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
   const int Tc = (seen_by_any + Shape::Bc - 1) / Shape::Bc;
 
-  // apply() is a no-op for tiles before this one: every row sees all of their keys.
-  const int plain_tiles = rule.scale_first ? 0 : problem.visible_keys(query0) / Shape::Bc;
-  bool m_known = false;  // in all rows of the warp
-
   const auto load_tile = [&](int j) {  // called by one thread
     Mbarrier& full = bars.full_KV[j % 2];
     mbarrier_arrive_expect_tx(full, 2 * KTile::BYTES);
-    K_smem(j % 2).load(K_map, full, j * Shape::Bc, problem.kv_head(h), b);
-    V_smem(j % 2).load(V_map, full, j * Shape::Bc, problem.kv_head(h), b);
+    K_smem(j % 2).load(maps.K, full, j * Shape::Bc, problem.kv_head(h), b);
+    V_smem(j % 2).load(maps.V, full, j * Shape::Bc, problem.kv_head(h), b);
   };
 
-  // 1. Q and the last tiles of K and V. A phase of these mbarriers completes after one arrival and the bytes that it announced.
+  // 1. Q and the first tiles of K and V. A phase of these mbarriers completes after one arrival and the bytes that it announced.
   if (threadIdx.x == 0) {
     mbarrier_init(bars.full_KV[0], 1);
     mbarrier_init(bars.full_KV[1], 1);
@@ -111,54 +103,51 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     fence_mbarrier_init();  // the TMA sees the initialised mbarriers
     if (Tc > 0) {
       mbarrier_arrive_expect_tx(bars.full_Q, QTile::BYTES);
-      Q_smem.load(Q_map, bars.full_Q, query0, h, b);
-      load_tile(Tc - 1);
+      Q_smem.load(maps.Q, bars.full_Q, query0, h, b);
+      load_tile(0);
     }
   }
   __syncthreads();                            // read after write: all threads see the initialised mbarriers
   if (Tc > 0) mbarrier_wait(bars.full_Q, 0);  // read after write: Q has landed
 
   const auto Q = operand_of_Q<Shape>(Q_smem.below(warp_row));
-  for (int j = Tc - 1; j >= 0; --j) {
+  for (int j = 0; j < Tc; ++j) {
     // 2. K and V have landed; the prefetch of the next tiles starts.
-    const int parity = (Tc - 1 - j) / 2 % 2;     // each stage has one phase per two tiles
+    const int parity = j / 2 % 2;                // each stage has one phase per two tiles
     mbarrier_wait(bars.full_KV[j % 2], parity);  // read after write: K_j and V_j have landed
-    __syncthreads();                             // write after read: no warp still reads K_(j+1), V_(j+1)
-    if (threadIdx.x == 0 && j > 0) load_tile(j - 1);
+    __syncthreads();                             // write after read: no warp still reads K_(j-1), V_(j-1)
+    if (threadIdx.x == 0 && j + 1 < Tc) load_tile(j + 1);
 
-    // 3. Try the current m. If P overflows (rare), recompute with the true maximum, which cannot overflow.
+    // 3. S = Q K^T, and the softmax of its rows.
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
-    Rows<Output::ROWS> sum(0.0f);
-    bool exact = !m_known, fits = false;
-    do {
-      S.each([](float& s, int) { s = 0.0f; });
-      add_product(S, Q, K_smem(j % 2).transposed());  // (8.1)
-      bool subtracted = false;
-      if (exact || j >= plain_tiles) {  // one test guards all the rare work, which gains 4 % at d = 64
-        rule.apply(S, order.head, query0 + warp_row, j * Shape::Bc);
-        if (exact) {
-          const auto alpha = raise(m, row_max(S), c);  // (6.2)
-          l = alpha * l;
-          O.scale_rows(alpha);
-          m_known = in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; });  // m = -inf: not known
-        }
-        subtracted = exact || rule.scale_first;  // S - m, which is at most 0
-        if (subtracted) S.each([&](float& s, int r) { s -= finite(m[r]); });
-      }
-      Rows<Output::ROWS> cm = m;
-      cm.each([&](float& x, int) { x = subtracted ? 0.0f : c * x; });
-      S.each([&](float& s, int r) { s = exp2_approx(fmaf(c, s, -cm[r])); });  // (8.2): S is P now
-      sum = lane_sum(S);
-      fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); }) || exact;  // NaN fits: recomputing would not help
-      exact = true;
-    } while (!fits);
-    l = l + sum;  // (8.3)
+    add_product(S, Q, K_smem(j % 2).transposed());             // (8.1)
+    rule.apply(S, order.head, query0 + warp_row, j * Shape::Bc);
+    const auto alpha = raise(m, row_max(S), c);  // (6.2)
+    O.scale_rows(alpha);                         // not later: the exponentials need alpha's registers
+    l = alpha * l;
+    exponentiate(S, m, c, rule.scale_first);  // (8.2): S is P now
+    l = l + lane_sum(S);
 
     // 4. O += P V.
     add_product(O, InRegisters<T, Shape::ROW_TILES, Shape::Bc / 16>(S), V_smem(j % 2).right());  // (8.4)
   }
-  write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row,
-               Q_smem.below(warp_row));  // (8.5)
+
+  // 5. O / l, staged in Q's buffer: each warp in its own rows of Q, which no other warp reads. (8.5)
+  const QTile staging = Q_smem.below(warp_row);
+  if (problem.d % 8 == 0) {
+    normalize(O, m, l, rule.factor, L_all.head_vector(b, h), query0 + warp_row);
+    __syncwarp();  // write after read: all lanes have read Q
+    store(staging, O);
+    fence_proxy_async();  // read after write: the TMA sees this thread's stores,
+    __syncwarp();         // and those by other threads
+    if (threadIdx.x % WARP == 0) {
+      staging.store(maps.O, query0 + warp_row, h, b);
+      bulk_commit();
+      bulk_wait_read<0>();  // shared memory is given back with the block: the TMA has read O
+    }
+  } else {  // rows of O are not 16-byte aligned: the TMA cannot store them
+    write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row, staging);
+  }
 }
 
 template <class Shape>
@@ -168,8 +157,7 @@ void start(const Attention& a) {
     const int heads = p.B * p.H, group = p.group_size();  // heads of a group share K and V
     const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(heads);
     launch("tensor_tma", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)}, forward_kernel<T, Shape>,
-           score_rule(a), map_of<T>(a, a.Q, "Q_padded", Shape::Br), map_of<T>(a, a.K, "K_padded", Shape::Bc),
-           map_of<T>(a, a.V, "V_padded", Shape::Bc), view<T>(a.O), view<float>(a.L),
+           score_rule(a), maps_of<T, Shape>(a, 16 * Shape::ROW_TILES), view<T>(a.O), view<float>(a.L),
            heads_in_L2(heads, std::int64_t{2} * p.Nk * p.d * 2 / group));
   });
 }
@@ -186,7 +174,7 @@ constexpr CompiledShape shapes[] = {
     compiled<80, 64, 32, 1, 3>("twice as many blocks, little shared memory"),
     compiled<96, 128, 64, 2, 2>("32 rows a warp"),
     compiled<96, 64, 32, 1, 3>("twice as many blocks, little shared memory"),
-    compiled<128, 128, 64, 2, 2>("32 rows a warp"),
+    compiled<128, 128, 48, 2, 2>("32 rows a warp"),
     compiled<128, 64, 32, 1, 2>("twice as many blocks, little shared memory"),
     compiled<256, 128, 64, 1, 1>("16 rows a warp: more of O than that has no room; 8 warps share K and V"),
     compiled<256, 64, 32, 1, 2>("twice as many blocks"),

@@ -12,8 +12,6 @@
 //   as in forward step 4.
 // - A product is issued and runs asynchronously. The fence before it orders earlier register accesses; after the wait its
 //   registers may be read and shared memory may be overwritten.
-// - The maximum is taken in every tile again, with m, alpha and l as in forward step 4, to keep this step simple. Step 5
-//   restores the lazy maximum.
 //
 // Grid: Tr*B*H. Block: warpgroups; each owns 64 rows of S and O, a warp 16 of them; a row is shared by the 4 lanes of a quad.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
@@ -47,8 +45,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const Shared<T, Shape> shared;
   auto& bars = shared.barriers();
   const Work<Shape> work(rule.problem, schedule, blockIdx.x);
-  const int warp_row = threadIdx.x / WARP * 16;                    // the warp's first row of the tile
-  const auto Q_rows = shared.Q().below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
+  const auto Q_smem = shared.Q();
+  const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
+  const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
   const float c = rule.factor * LOG2_E;
   Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
   Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
@@ -60,23 +59,23 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     shared.V(j % 2).load(maps.V, bars.full_V[j % 2], j * Shape::Bc, work.kv_head, work.b);
   };
 
-  // 1. Q and the last tiles of K and V.
+  // 1. Q and the first tiles of K and V.
   if (threadIdx.x == 0) {
     shared.initialize();
     if (work.Tc > 0) {
       mbarrier_arrive_expect_tx(bars.full_Q[0], shared.Q().BYTES);
       shared.Q().load(maps.Q, bars.full_Q[0], work.query0, work.h, work.b);
-      load_tile(work.Tc - 1);
+      load_tile(0);
     }
   }
   __syncthreads();                                // read after write: all threads see the initialised mbarriers
   if (work.Tc > 0) wait_full(bars.full_Q[0], 0);  // read after write: Q has landed
 
-  for (int j = work.Tc - 1; j >= 0; --j) {
+  for (int j = 0; j < work.Tc; ++j) {
     // 2. The prefetch of the next tiles starts.
-    const int parity = (work.Tc - 1 - j) / 2 % 2;  // each stage has one phase per two tiles
-    __syncthreads();                               // write after read: no warp still reads K_(j+1), V_(j+1)
-    if (threadIdx.x == 0 && j > 0) load_tile(j - 1);
+    const int parity = j / 2 % 2;  // each stage has one phase per two tiles
+    __syncthreads();               // write after read: no warp still reads K_(j-1), V_(j-1)
+    if (threadIdx.x == 0 && j + 1 < work.Tc) load_tile(j + 1);
 
     // 3. S = Q K^T, and the softmax of its rows.
     Accumulators<1, Shape::KEY_TILES> S;    // [16, Bc] in each warp
@@ -101,8 +100,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);
-  write_output(O, m, l, rule.factor, O_all.head(work.b, work.h), L_all.head_vector(work.b, work.h), work.query0 + warp_row,
-               shared.Q().below(warp_row));  // (8.5)
+  write_by_tma(O, m, l, rule, maps.O, O_all, L_all, work.head, work.query0 + warp_row, Q_smem.below(warp_row));  // (8.5)
 }
 
 template <class Shape>

@@ -11,10 +11,8 @@
 //   "empty", the consumers wait for "full". The loop has no block-wide barrier any more, so that one warpgroup can compute its
 //   softmax while another multiplies.
 // - setmaxnreg moves the producer's registers to the consumers.
-// - Blocks are persistent: one per SM, each of which processes one tile of Q after another. The producer already loads the
-//   next.
 //
-// Grid: at most one block per SM. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then the producer.
+// Grid: Tr*B*H. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then a warpgroup for the producer.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
 // Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
 #pragma once
@@ -43,15 +41,15 @@ struct ForwardShape {
 };
 
 /// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
-template <class T, class Shape, class States>
-__device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work, States& state) {
+template <class T, class Shape>
+__device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work) {
+  if (work.Tc == 0) return;
   auto& bars = shared.barriers();
-  wait_empty(bars.empty_Q[0], state.Q.parity());  // write after read: the previous O, staged in Q's buffer, is stored
-  mbarrier_arrive_expect_tx(bars.full_Q[0], work.Tc > 0 ? shared.Q().BYTES : 0);
-  if (work.Tc > 0) shared.Q().load(maps.Q, bars.full_Q[0], work.query0, work.h, work.b);
-  state.Q.next();
-  for (int j = work.Tc - 1; j >= 0; --j, state.KV.next()) {
-    const int stage = state.KV.stage(), parity = state.KV.parity();
+  mbarrier_arrive_expect_tx(bars.full_Q[0], shared.Q().BYTES);
+  shared.Q().load(maps.Q, bars.full_Q[0], work.query0, work.h, work.b);
+  PipelineState<Shape::STAGES> state;
+  for (int j = 0; j < work.Tc; ++j, state.next()) {
+    const int stage = state.stage(), parity = state.parity();
     wait_empty(bars.empty_K[stage], parity);  // write after read: all consumers have read the previous K
     mbarrier_arrive_expect_tx(bars.full_K[stage], shared.K(stage).BYTES);
     shared.K(stage).load(maps.K, bars.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
@@ -62,20 +60,21 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
 }
 
 /// A consumer warpgroup: its rows of a tile of Q.
-template <class T, class Shape, class States>
-__device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Tensor<T>& O_all,
-                        const Tensor<float>& L_all, const Work<Shape>& work, States& state) {
+template <class T, class Shape>
+__device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Maps& maps, const Tensor<T>& O_all,
+                        const Tensor<float>& L_all, const Work<Shape>& work) {
   auto& bars = shared.barriers();
-  const int warp_row = threadIdx.x / WARP * 16;                    // the warp's first row of the tile
-  const auto Q_rows = shared.Q().below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
+  const auto Q_smem = shared.Q();
+  const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
+  const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
   const float c = rule.factor * LOG2_E;
   Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
   Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
 
-  wait_full(bars.full_Q[0], state.Q.parity());  // read after write: Q has landed
-  state.Q.next();
-  for (int j = work.Tc - 1; j >= 0; --j, state.KV.next()) {
-    const int stage = state.KV.stage(), parity = state.KV.parity();
+  if (work.Tc > 0) wait_full(bars.full_Q[0], 0);  // read after write: Q has landed
+  PipelineState<Shape::STAGES> state;
+  for (int j = 0; j < work.Tc; ++j, state.next()) {
+    const int stage = state.stage(), parity = state.parity();
 
     // 1. S = Q K^T, and the softmax of its rows.
     Accumulators<1, Shape::KEY_TILES> S;    // [16, Bc] in each warp
@@ -102,10 +101,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);
-  write_output(O, m, l, rule.factor, O_all.head(work.b, work.h), L_all.head_vector(work.b, work.h), work.query0 + warp_row,
-               shared.Q().below(warp_row));  // (8.5)
-  fence_proxy_async();                       // write after write: the TMA loads the next Q where this thread has stored O
-  release(bars.empty_Q[0]);
+  write_by_tma(O, m, l, rule, maps.O, O_all, L_all, work.head, work.query0 + warp_row, Q_smem.below(warp_row));  // (8.5)
 }
 
 template <class T, class Shape>
@@ -117,21 +113,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();
 
-  struct {
-    PipelineState<1> Q;
-    PipelineState<Shape::STAGES> KV;
-  } state;
+  const Work<Shape> work(rule.problem, schedule, blockIdx.x);
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
-    if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;
-    for (int work_id = blockIdx.x; work_id < schedule.end; work_id += gridDim.x) {
-      produce(shared, maps, Work<Shape>(rule.problem, schedule, work_id), state);
-    }
+    if (threadIdx.x / WARP == 4 * Shape::CONSUMERS && elect_one()) produce(shared, maps, work);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    for (int work_id = blockIdx.x; work_id < schedule.end; work_id += gridDim.x) {
-      consume(shared, rule, O_all, L_all, Work<Shape>(rule.problem, schedule, work_id), state);
-    }
+    consume(shared, rule, maps, O_all, L_all, work);
   }
 }
 
@@ -139,9 +127,8 @@ template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Schedule schedule = schedule_of<Shape>(a.problem);
-    const int blocks = std::min(schedule.end, a.limits.multiprocessors);
     launch("tensor_specialized",
-           {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+           {dim3(static_cast<unsigned>(schedule.end)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
            forward_kernel<T, Shape>, score_rule(a), maps_of<T, Shape>(a), view<T>(a.O), view<float>(a.L), schedule);
   });
 }
@@ -164,7 +151,8 @@ constexpr CompiledShape shapes[] = {
     compiled<256, 64, 32>("twice as many blocks, little shared memory"),
 };
 
-const Variant variant = hopper_step<shapes>("specialized", "a producer fills rings; consumers get its registers; blocks stay");
+const Variant variant =
+    hopper_step<shapes>("specialized", "a producer warp fills rings of K and V; consumers get its registers");
 
 }  // namespace
 }  // namespace flash::tensor_cores::hopper_forward_3

@@ -12,7 +12,7 @@
 // - A warpgroup is therefore at two positions of the rings at once: K is one tile ahead of V. And O is rescaled only after the
 //   previous tile's P V, which was computed with the old m.
 //
-// Grid: at most one block per SM. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then the producer.
+// Grid: Tr*B*H. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then a warpgroup for the producer.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
 // Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
 #pragma once
@@ -41,15 +41,15 @@ struct ForwardShape {
 };
 
 /// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
-template <class T, class Shape, class States>
-__device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work, States& state) {
+template <class T, class Shape>
+__device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work) {
+  if (work.Tc == 0) return;
   auto& bars = shared.barriers();
-  wait_empty(bars.empty_Q[0], state.Q.parity());  // write after read: the previous O, staged in Q's buffer, is stored
-  mbarrier_arrive_expect_tx(bars.full_Q[0], work.Tc > 0 ? shared.Q().BYTES : 0);
-  if (work.Tc > 0) shared.Q().load(maps.Q, bars.full_Q[0], work.query0, work.h, work.b);
-  state.Q.next();
-  for (int j = work.Tc - 1; j >= 0; --j, state.KV.next()) {
-    const int stage = state.KV.stage(), parity = state.KV.parity();
+  mbarrier_arrive_expect_tx(bars.full_Q[0], shared.Q().BYTES);
+  shared.Q().load(maps.Q, bars.full_Q[0], work.query0, work.h, work.b);
+  PipelineState<Shape::STAGES> state;
+  for (int j = 0; j < work.Tc; ++j, state.next()) {
+    const int stage = state.stage(), parity = state.parity();
     wait_empty(bars.empty_K[stage], parity);  // write after read: all consumers have read the previous K
     mbarrier_arrive_expect_tx(bars.full_K[stage], shared.K(stage).BYTES);
     shared.K(stage).load(maps.K, bars.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
@@ -60,12 +60,13 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
 }
 
 /// A consumer warpgroup: its rows of a tile of Q.
-template <class T, class Shape, class States>
-__device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Tensor<T>& O_all,
-                        const Tensor<float>& L_all, const Work<Shape>& work, States& state) {
+template <class T, class Shape>
+__device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Maps& maps, const Tensor<T>& O_all,
+                        const Tensor<float>& L_all, const Work<Shape>& work) {
   auto& bars = shared.barriers();
-  const int warp_row = threadIdx.x / WARP * 16;                    // the warp's first row of the tile
-  const auto Q_rows = shared.Q().below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
+  const auto Q_smem = shared.Q();
+  const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
+  const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
   const float c = rule.factor * LOG2_E;
   Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
   Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
@@ -79,32 +80,32 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     return alpha;
   };
 
-  wait_full(bars.full_Q[0], state.Q.parity());  // read after write: Q has landed
-  state.Q.next();
   if (work.Tc > 0) {
-    // 1. S of the last tile, and P.
-    Accumulators<1, Shape::KEY_TILES> S;                          // [16, Bc] in each warp
-    wait_full(bars.full_K[state.KV.stage()], state.KV.parity());  // read after write: K_j has landed
-    wgmma_fence();                                                // write after read: the previous S has been packed into P
-    issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(state.KV.stage()).transposed_of_group(),
+    // 1. S of the first tile, and P.
+    wait_full(bars.full_Q[0], 0);  // read after write: Q has landed
+    PipelineState<Shape::STAGES> state;
+    Accumulators<1, Shape::KEY_TILES> S;                    // [16, Bc] in each warp
+    wait_full(bars.full_K[state.stage()], state.parity());  // read after write: K_j has landed
+    wgmma_fence();                                          // write after read: the previous S has been packed into P
+    issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(state.stage()).transposed_of_group(),
                                    false);  // (8.1)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
-    release(bars.empty_K[state.KV.stage()]);
-    softmax(S, work.Tc - 1);
+    release(bars.empty_K[state.stage()]);
+    softmax(S, 0);
     InRegisters<T, 1, Shape::Bc / 16> P(S);
 
-    for (int j = work.Tc - 2; j >= 0; --j) {
-      const int stage_V = state.KV.stage(), parity_V = state.KV.parity();  // of tile j + 1
-      state.KV.next();
-      const int stage_K = state.KV.stage(), parity_K = state.KV.parity();  // of tile j
+    for (int j = 1; j < work.Tc; ++j) {
+      const int stage_V = state.stage(), parity_V = state.parity();  // of tile j - 1
+      state.next();
+      const int stage_K = state.stage(), parity_K = state.parity();  // of tile j
 
-      // 2. S = Q K_j^T and O += P V_(j+1) are issued.
+      // 2. S = Q K_j^T and O += P V_(j-1) are issued.
       wait_full(bars.full_K[stage_K], parity_K);  // read after write: K_j has landed
       wgmma_fence();                              // write after read: the previous S has been packed into P
       issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(stage_K).transposed_of_group(), false);  // (8.1)
       wgmma_commit();
-      wait_full(bars.full_V[stage_V], parity_V);  // read after write: V_(j+1) has landed
+      wait_full(bars.full_V[stage_V], parity_V);  // read after write: V_(j-1) has landed
       wgmma_fence();                              // read after write: O and P have been computed
       issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage_V).right_of_group(), true);  // (8.4)
       wgmma_commit();
@@ -119,21 +120,17 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       P = InRegisters<T, 1, Shape::Bc / 16>(S);
     }
 
-    // 4. O += P V_0.
-    wait_full(bars.full_V[state.KV.stage()], state.KV.parity());  // read after write: V_0 has landed
-    wgmma_fence();                                                // read after write: O and P have been computed
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.KV.stage()).right_of_group(), true);  // (8.4)
+    // 4. O += P V of the last tile.
+    wait_full(bars.full_V[state.stage()], state.parity());  // read after write: the last V has landed
+    wgmma_fence();                                          // read after write: O and P have been computed
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.stage()).right_of_group(), true);  // (8.4)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is complete
-    release(bars.empty_V[state.KV.stage()]);
-    state.KV.next();
+    release(bars.empty_V[state.stage()]);
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);
-  write_output(O, m, l, rule.factor, O_all.head(work.b, work.h), L_all.head_vector(work.b, work.h), work.query0 + warp_row,
-               shared.Q().below(warp_row));  // (8.5)
-  fence_proxy_async();                       // write after write: the TMA loads the next Q where this thread has stored O
-  release(bars.empty_Q[0]);
+  write_by_tma(O, m, l, rule, maps.O, O_all, L_all, work.head, work.query0 + warp_row, Q_smem.below(warp_row));  // (8.5)
 }
 
 template <class T, class Shape>
@@ -145,21 +142,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();
 
-  struct {
-    PipelineState<1> Q;
-    PipelineState<Shape::STAGES> KV;
-  } state;
+  const Work<Shape> work(rule.problem, schedule, blockIdx.x);
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
-    if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;
-    for (int work_id = blockIdx.x; work_id < schedule.end; work_id += gridDim.x) {
-      produce(shared, maps, Work<Shape>(rule.problem, schedule, work_id), state);
-    }
+    if (threadIdx.x / WARP == 4 * Shape::CONSUMERS && elect_one()) produce(shared, maps, work);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    for (int work_id = blockIdx.x; work_id < schedule.end; work_id += gridDim.x) {
-      consume(shared, rule, O_all, L_all, Work<Shape>(rule.problem, schedule, work_id), state);
-    }
+    consume(shared, rule, maps, O_all, L_all, work);
   }
 }
 
@@ -167,8 +156,8 @@ template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Schedule schedule = schedule_of<Shape>(a.problem);
-    const int blocks = std::min(schedule.end, a.limits.multiprocessors);
-    launch("tensor_overlap", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+    launch("tensor_overlap",
+           {dim3(static_cast<unsigned>(schedule.end)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
            forward_kernel<T, Shape>, score_rule(a), maps_of<T, Shape>(a), view<T>(a.O), view<float>(a.L), schedule);
   });
 }

@@ -7,14 +7,15 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 4, with the same tiles:
-// - m is kept while no lane's part of a row of P sums to more than MAX_LANE_SUM (8.7), as in forward/5_lazy_maximum.cuh: most
-//   tiles need no maximum, no shuffle and no rescaling. Each warp decides for itself, not for its warpgroup.
+// - m is kept while no lane's part of a row of P sums to more than MAX_LANE_SUM (8.7): most tiles need no maximum, no shuffle
+//   and no rescaling. Each warp decides for itself, not for its warpgroup. The result is the same with any m.
 // - When P overflows, S is already overwritten. The warp multiplies its 16 rows of Q by K again, with mma.sync, which needs no
 //   other warp; tiles and accumulators have the same layout. K is released only after that.
 // - Masked tiles, the first tile, and BACKOFF_TILES tiles after a recomputed one take the maximum at once: they are likely to
 //   need it, and recomputing costs more.
+// - Tiles of keys are visited from the last to the first. Scores that grow along the keys, as ALiBi's do, then raise m once.
 //
-// Grid: at most one block per SM. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then the producer.
+// Grid: Tr*B*H. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then a warpgroup for the producer.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
 // Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
 #pragma once
@@ -48,15 +49,15 @@ constexpr float MAX_LANE_SUM = 1024.0f;
 constexpr int BACKOFF_TILES = 8;
 
 /// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
-template <class T, class Shape, class States>
-__device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work, States& state) {
+template <class T, class Shape>
+__device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work) {
+  if (work.Tc == 0) return;
   auto& bars = shared.barriers();
-  wait_empty(bars.empty_Q[0], state.Q.parity());  // write after read: the previous O, staged in Q's buffer, is stored
-  mbarrier_arrive_expect_tx(bars.full_Q[0], work.Tc > 0 ? shared.Q().BYTES : 0);
-  if (work.Tc > 0) shared.Q().load(maps.Q, bars.full_Q[0], work.query0, work.h, work.b);
-  state.Q.next();
-  for (int j = work.Tc - 1; j >= 0; --j, state.KV.next()) {
-    const int stage = state.KV.stage(), parity = state.KV.parity();
+  mbarrier_arrive_expect_tx(bars.full_Q[0], shared.Q().BYTES);
+  shared.Q().load(maps.Q, bars.full_Q[0], work.query0, work.h, work.b);
+  PipelineState<Shape::STAGES> state;
+  for (int j = work.Tc - 1; j >= 0; --j, state.next()) {
+    const int stage = state.stage(), parity = state.parity();
     wait_empty(bars.empty_K[stage], parity);  // write after read: all consumers have read the previous K
     mbarrier_arrive_expect_tx(bars.full_K[stage], shared.K(stage).BYTES);
     shared.K(stage).load(maps.K, bars.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
@@ -67,12 +68,13 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
 }
 
 /// A consumer warpgroup: its rows of a tile of Q.
-template <class T, class Shape, class States>
-__device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Tensor<T>& O_all,
-                        const Tensor<float>& L_all, const Work<Shape>& work, States& state) {
+template <class T, class Shape>
+__device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Maps& maps, const Tensor<T>& O_all,
+                        const Tensor<float>& L_all, const Work<Shape>& work) {
   auto& bars = shared.barriers();
-  const int warp_row = threadIdx.x / WARP * 16;                    // the warp's first row of the tile
-  const auto Q_rows = shared.Q().below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
+  const auto Q_smem = shared.Q();
+  const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
+  const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
   const float c = rule.factor * LOG2_E;
   Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
   Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
@@ -91,25 +93,25 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     return alpha;
   };
 
-  wait_full(bars.full_Q[0], state.Q.parity());  // read after write: Q has landed
-  state.Q.next();
   if (work.Tc > 0) {
     // 1. S of the last tile, and P.
-    Accumulators<1, Shape::KEY_TILES> S;                          // [16, Bc] in each warp
-    wait_full(bars.full_K[state.KV.stage()], state.KV.parity());  // read after write: K_j has landed
-    wgmma_fence();                                                // write after read: the previous S has been packed into P
-    issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(state.KV.stage()).transposed_of_group(),
+    wait_full(bars.full_Q[0], 0);  // read after write: Q has landed
+    PipelineState<Shape::STAGES> state;
+    Accumulators<1, Shape::KEY_TILES> S;                    // [16, Bc] in each warp
+    wait_full(bars.full_K[state.stage()], state.parity());  // read after write: K_j has landed
+    wgmma_fence();                                          // write after read: the previous S has been packed into P
+    issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(state.stage()).transposed_of_group(),
                                    false);  // (8.1)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
-    release(bars.empty_K[state.KV.stage()]);
+    release(bars.empty_K[state.stage()]);
     exact_softmax(S, work.Tc - 1);
     InRegisters<T, 1, Shape::Bc / 16> P(S);
 
     for (int j = work.Tc - 2; j >= 0; --j) {
-      const int stage_V = state.KV.stage(), parity_V = state.KV.parity();  // of tile j + 1
-      state.KV.next();
-      const int stage_K = state.KV.stage(), parity_K = state.KV.parity();  // of tile j
+      const int stage_V = state.stage(), parity_V = state.parity();  // of tile j + 1
+      state.next();
+      const int stage_K = state.stage(), parity_K = state.parity();  // of tile j
 
       // 2. S = Q K_j^T and O += P V_(j+1) are issued.
       wait_full(bars.full_K[stage_K], parity_K);  // read after write: K_j has landed
@@ -139,7 +141,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       if (!fits) {
         if (j < lazy_below) {
           S.each([](float& s, int) { s = 0.0f; });
-          add_product(S, shared.Q().below(warp_row).left(), shared.K(stage_K).transposed());  // (8.1)
+          add_product(S, Q_smem.below(warp_row).left(), shared.K(stage_K).transposed());  // (8.1)
           lazy_below = j - BACKOFF_TILES;
         }
         O.scale_rows(exact_softmax(S, j));
@@ -149,20 +151,16 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     }
 
     // 5. O += P V_0.
-    wait_full(bars.full_V[state.KV.stage()], state.KV.parity());  // read after write: V_0 has landed
-    wgmma_fence();                                                // read after write: O and P have been computed
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.KV.stage()).right_of_group(), true);  // (8.4)
+    wait_full(bars.full_V[state.stage()], state.parity());  // read after write: V_0 has landed
+    wgmma_fence();                                          // read after write: O and P have been computed
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.stage()).right_of_group(), true);  // (8.4)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is complete
-    release(bars.empty_V[state.KV.stage()]);
-    state.KV.next();
+    release(bars.empty_V[state.stage()]);
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);
-  write_output(O, m, l, rule.factor, O_all.head(work.b, work.h), L_all.head_vector(work.b, work.h), work.query0 + warp_row,
-               shared.Q().below(warp_row));  // (8.5)
-  fence_proxy_async();                       // write after write: the TMA loads the next Q where this thread has stored O
-  release(bars.empty_Q[0]);
+  write_by_tma(O, m, l, rule, maps.O, O_all, L_all, work.head, work.query0 + warp_row, Q_smem.below(warp_row));  // (8.5)
 }
 
 template <class T, class Shape>
@@ -174,21 +172,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();
 
-  struct {
-    PipelineState<1> Q;
-    PipelineState<Shape::STAGES> KV;
-  } state;
+  const Work<Shape> work(rule.problem, schedule, blockIdx.x);
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
-    if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;
-    for (int work_id = blockIdx.x; work_id < schedule.end; work_id += gridDim.x) {
-      produce(shared, maps, Work<Shape>(rule.problem, schedule, work_id), state);
-    }
+    if (threadIdx.x / WARP == 4 * Shape::CONSUMERS && elect_one()) produce(shared, maps, work);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    for (int work_id = blockIdx.x; work_id < schedule.end; work_id += gridDim.x) {
-      consume(shared, rule, O_all, L_all, Work<Shape>(rule.problem, schedule, work_id), state);
-    }
+    consume(shared, rule, maps, O_all, L_all, work);
   }
 }
 
@@ -196,8 +186,7 @@ template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Schedule schedule = schedule_of<Shape>(a.problem);
-    const int blocks = std::min(schedule.end, a.limits.multiprocessors);
-    launch("tensor_lazy", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+    launch("tensor_lazy", {dim3(static_cast<unsigned>(schedule.end)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
            forward_kernel<T, Shape>, score_rule(a), maps_of<T, Shape>(a), view<T>(a.O), view<float>(a.L), schedule);
   });
 }

@@ -7,9 +7,10 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 6:
-// - A global counter hands out work: a block that finishes takes the next tile of Q, longest first. Its index comes with Q.
-// - Two tiles of Q, if there is room: while the consumers store O, the next Q, K and V are already being loaded.
-// - Each warp stores its rows of O by TMA from Q's buffer: no lane computes addresses.
+// - Blocks are persistent, one per SM. A global counter hands out work: a block that finishes takes the next tile of Q, longest
+//   first. The producer draws its index and passes it on with Q.
+// - Rings outlive a tile of Q, so the producer loads the next Q, K and V while the consumers still have the last ones, and even
+//   while they store O if there is room for a second Q.
 //
 // Grid: at most one block per SM. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then the producer.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once. Workspace: the counter; padded copies if
@@ -44,20 +45,22 @@ struct ForwardShape {
 
 /// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
 constexpr float MAX_LANE_SUM = 1024.0f;
-constexpr int BACKOFF_TILES = 8;  // take the maximum at once after a tile that had to be recomputed
+/// How many tiles take the maximum at once after a tile that had to be recomputed.
+constexpr int BACKOFF_TILES = 8;
 
 /// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
-template <class T, class Shape, class States>
-__device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work, int work_id, States& state) {
+template <class T, class Shape>
+__device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work, int work_id,
+                        PipelineState<Shape::Q_STAGES>& Q_state, PipelineState<Shape::STAGES>& state) {
   auto& bars = shared.barriers();
-  const int Q_stage = state.Q.stage();
-  wait_empty(bars.empty_Q[Q_stage], state.Q.parity());  // write after read: the O staged in this buffer has been stored
+  const int Q_stage = Q_state.stage();
+  wait_empty(bars.empty_Q[Q_stage], Q_state.parity());  // write after read: the O staged in this buffer has been stored
   bars.work_id[Q_stage] = work_id;
   mbarrier_arrive_expect_tx(bars.full_Q[Q_stage], work.Tc > 0 ? shared.Q().BYTES : 0);
   if (work.Tc > 0) shared.Q(Q_stage).load(maps.Q, bars.full_Q[Q_stage], work.query0, work.h, work.b);
-  state.Q.next();
-  for (int j = work.Tc - 1; j >= 0; --j, state.KV.next()) {
-    const int stage = state.KV.stage(), parity = state.KV.parity();
+  Q_state.next();
+  for (int j = work.Tc - 1; j >= 0; --j, state.next()) {
+    const int stage = state.stage(), parity = state.parity();
     wait_empty(bars.empty_K[stage], parity);  // write after read: all consumers have read the previous K
     mbarrier_arrive_expect_tx(bars.full_K[stage], shared.K(stage).BYTES);
     shared.K(stage).load(maps.K, bars.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
@@ -77,33 +80,13 @@ __device__ void skip(Barriers& bars, const PipelineState<Stages>& state) {
   release(bars.empty_V[state.stage()]);
 }
 
-/// (8.5)  The epilogue: a warp's rows of O, and L, from query0 on. Staging: its rows of Q, which all warps have read.
-template <class T, class Output, class Tile>
-__device__ void write(Output& O, const Rows<2>& m, const Rows<2>& l, const ScoreRule& rule, const TensorMap& O_map,
-                      const Tensor<T>& O_all, const Tensor<float>& L_all, int head, int query0, const Tile& staging) {
-  const int b = head / rule.problem.H, h = head % rule.problem.H;
-  if (rule.problem.d % 8 == 0) {
-    normalize(O, m, l, rule.factor, L_all.head_vector(b, h), query0);
-    store(staging, O);
-    fence_proxy_async();  // read after write: the TMA sees this thread's stores,
-    __syncwarp();         // and those by other threads
-    if (threadIdx.x % WARP == 0) {
-      staging.store(O_map, query0, h, b);
-      bulk_commit();
-      bulk_wait_read<0>();  // write after read: the TMA has read O
-    }
-  } else {  // rows of O are not 16-byte aligned: the TMA cannot store them
-    write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), query0, staging);
-    fence_proxy_async();  // write after write: the TMA loads the next Q where this thread has stored O
-  }
-}
-
 /// A consumer warpgroup: its rows of a tile of Q.
-template <class T, class Shape, class States>
-__device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const TensorMap& O_map, const Tensor<T>& O_all,
-                        const Tensor<float>& L_all, const Work<Shape>& work, States& state) {
+template <class T, class Shape>
+__device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Maps& maps, const Tensor<T>& O_all,
+                        const Tensor<float>& L_all, const Work<Shape>& work, PipelineState<Shape::Q_STAGES>& Q_state,
+                        PipelineState<Shape::STAGES>& state) {
   auto& bars = shared.barriers();
-  const auto Q_smem = shared.Q(state.Q.stage());
+  const auto Q_smem = shared.Q(Q_state.stage());
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
   const float c = rule.factor * LOG2_E;
@@ -130,24 +113,24 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
 
   // Tiles that only other warpgroups see are released unread.
   const int Tc = work.tiles_seen(rule.problem, work.query0 + Q_rows.row0, GROUP_ROWS);
-  for (int j = work.Tc - 1; j >= Tc; --j, state.KV.next()) skip(bars, state.KV);
+  for (int j = work.Tc - 1; j >= Tc; --j, state.next()) skip(bars, state);
   if (Tc > 0) {
     // 1. S of the last tile, and P.
-    Accumulators<1, Shape::KEY_TILES> S;                          // [16, Bc] in each warp
-    wait_full(bars.full_K[state.KV.stage()], state.KV.parity());  // read after write: K_j has landed
-    wgmma_fence();                                                // write after read: the previous S has been packed into P
-    issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(state.KV.stage()).transposed_of_group(),
+    Accumulators<1, Shape::KEY_TILES> S;                    // [16, Bc] in each warp
+    wait_full(bars.full_K[state.stage()], state.parity());  // read after write: K_j has landed
+    wgmma_fence();                                          // write after read: the previous S has been packed into P
+    issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(state.stage()).transposed_of_group(),
                                    false);  // (8.1)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
-    release(bars.empty_K[state.KV.stage()]);
+    release(bars.empty_K[state.stage()]);
     exact_softmax(S, Tc - 1);
     InRegisters<T, 1, Shape::Bc / 16> P(S);
 
     for (int j = Tc - 2; j >= 0; --j) {
-      const int stage_V = state.KV.stage(), parity_V = state.KV.parity();  // of tile j + 1
-      state.KV.next();
-      const int stage_K = state.KV.stage(), parity_K = state.KV.parity();  // of tile j
+      const int stage_V = state.stage(), parity_V = state.parity();  // of tile j + 1
+      state.next();
+      const int stage_K = state.stage(), parity_K = state.parity();  // of tile j
 
       // 2. S = Q K_j^T and O += P V_(j+1) are issued.
       wait_full(bars.full_K[stage_K], parity_K);  // read after write: K_j has landed
@@ -187,25 +170,26 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     }
 
     // 5. O += P V_0.
-    wait_full(bars.full_V[state.KV.stage()], state.KV.parity());  // read after write: V_0 has landed
-    wgmma_fence();                                                // read after write: O and P have been computed
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.KV.stage()).right_of_group(), true);  // (8.4)
+    wait_full(bars.full_V[state.stage()], state.parity());  // read after write: V_0 has landed
+    wgmma_fence();                                          // read after write: O and P have been computed
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.stage()).right_of_group(), true);  // (8.4)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is complete
-    release(bars.empty_V[state.KV.stage()]);
-    state.KV.next();
+    release(bars.empty_V[state.stage()]);
+    state.next();
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);
-  write(O, m, l, rule, O_map, O_all, L_all, opaque(work.head), work.query0 + warp_row, Q_smem.below(warp_row));
-  release(bars.empty_Q[state.Q.stage()]);
-  state.Q.next();
+  // (8.5)  opaque(): what is computed from the head is computed here, not kept in registers during the loop.
+  write_by_tma(O, m, l, rule, maps.O, O_all, L_all, opaque(work.head), work.query0 + warp_row, Q_smem.below(warp_row));
+  release(bars.empty_Q[Q_state.stage()]);
+  Q_state.next();
 }
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    forward_kernel(ScoreRule rule, const __grid_constant__ Maps maps, const __grid_constant__ TensorMap O_map, Tensor<T> O_all,
-                   Tensor<float> L_all, Tensor<int> counter, Schedule schedule) {
+    forward_kernel(ScoreRule rule, const __grid_constant__ Maps maps, Tensor<T> O_all, Tensor<float> L_all, Tensor<int> counter,
+                   Schedule schedule) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
   const Shared<T, Shape> shared;
   auto& bars = shared.barriers();
@@ -213,32 +197,31 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();
 
-  struct {
-    PipelineState<Shape::Q_STAGES> Q;
-    PipelineState<Shape::STAGES> KV;
-  } state;
+  PipelineState<Shape::Q_STAGES> Q_state;
+  PipelineState<Shape::STAGES> state;
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
     if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;
     const auto next = counter.head(0, 0).address(0, 0);
     for (int work_id = blockIdx.x; work_id < schedule.end;) {
-      produce(shared, maps, Work<Shape>(rule.problem, schedule, work_id), work_id, state);
+      produce(shared, maps, Work<Shape>(rule.problem, schedule, work_id), work_id, Q_state, state);
       // Not earlier: the block that ends first should take the next tile. The consumers still have the last tiles of the ring.
       const int drawn = atomicAdd(next, 1);
       if (drawn == schedule.end - 1) atomicSub(next, schedule.end);  // the last draw of all: for the next launch
       work_id = static_cast<int>(gridDim.x) + drawn;
     }
     // Write after read: the consumers have read the previous index.
-    wait_empty(bars.empty_Q[state.Q.stage()], state.Q.parity());
-    bars.work_id[state.Q.stage()] = schedule.end;  // no work left
-    mbarrier_arrive(bars.full_Q[state.Q.stage()]);
+    wait_empty(bars.empty_Q[Q_state.stage()], Q_state.parity());
+    bars.work_id[Q_state.stage()] = schedule.end;  // no work left
+    mbarrier_arrive(bars.full_Q[Q_state.stage()]);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
     while (true) {
-      wait_full(bars.full_Q[state.Q.stage()], state.Q.parity());  // read after write: the index, and Q has landed
-      const int work_id = __shfl_sync(ALL_LANES, bars.work_id[state.Q.stage()], 0);
+      wait_full(bars.full_Q[Q_state.stage()], Q_state.parity());  // read after write: the index, and Q has landed
+      // All lanes read the same index. The shuffle tells the compiler so, which then keeps it in uniform registers.
+      const int work_id = __shfl_sync(ALL_LANES, bars.work_id[Q_state.stage()], 0);
       if (work_id >= schedule.end) break;
-      consume(shared, rule, O_map, O_all, L_all, Work<Shape>(rule.problem, schedule, work_id), state);
+      consume(shared, rule, maps, O_all, L_all, Work<Shape>(rule.problem, schedule, work_id), Q_state, state);
     }
   }
 }
@@ -249,8 +232,7 @@ void start(const Attention& a) {
     const Schedule schedule = schedule_of<Shape>(a.problem);
     const int blocks = std::min(schedule.end, a.limits.multiprocessors);
     launch("tensor_scheduled", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           forward_kernel<T, Shape>, score_rule(a), maps_of<T, Shape>(a),
-           rows_are_whole_chunks(a.problem) ? tensor_map(a.O, 16) : TensorMap{}, view<T>(a.O), view<float>(a.L),
+           forward_kernel<T, Shape>, score_rule(a), maps_of<T, Shape>(a), view<T>(a.O), view<float>(a.L),
            view<int>(a.workspace("counter")), schedule);
   });
 }
@@ -279,7 +261,7 @@ constexpr CompiledShape shapes_with_bias[] = {
 
 const Variant variant = [] {
   Variant step = hopper_step<shapes, shapes_with_bias>(
-      "scheduled", "a counter hands out work, the longest first; two tiles of Q; the TMA stores O");
+      "scheduled", "persistent blocks draw work from a counter, the longest first, and load the next Q ahead");
   step.fastest = [](const Problem&, Pass pass) { return pass == Pass::forward; };
   step.workspace = [](const Problem& p, Pass pass) {
     std::vector<WorkspaceSpec> list = padded_operands(p, pass);

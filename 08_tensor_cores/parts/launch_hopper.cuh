@@ -21,14 +21,16 @@ TensorMap map_of(const Attention& a, const TensorRef& t, const char* padded, int
   return tensor_map(aligned_tensor<T>(a, t, padded), rows);
 }
 
-/// The tensor maps that the TMA reads: boxes as high as a tile.
+/// The tensor maps of a forward step. Boxes are as high as a tile, those of O as a warp's rows. The TMA cannot store O if its
+/// rows are not whole chunks.
 struct Maps {
-  TensorMap Q, K, V;
+  TensorMap Q, K, V, O;
 };
 template <class T, class Shape>
-Maps maps_of(const Attention& a) {
+Maps maps_of(const Attention& a, int warp_rows = 16) {
   return {map_of<T>(a, a.Q, "Q_padded", Shape::Br), map_of<T>(a, a.K, "K_padded", Shape::Bc),
-          map_of<T>(a, a.V, "V_padded", Shape::Bc)};
+          map_of<T>(a, a.V, "V_padded", Shape::Bc),
+          rows_are_whole_chunks(a.problem) ? tensor_map(a.O, warp_rows) : TensorMap{}};
 }
 
 /// The order of the work. Made on the host: kernel parameters take no registers.

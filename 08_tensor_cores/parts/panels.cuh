@@ -63,7 +63,7 @@ struct PanelTile {
     for (int p = 0; p < PANELS; ++p) tma_load(panels.data + p * Height * PANEL, map, full, p * PANEL, row, head, batch);
   }
 
-  /// Stores the 16 rows from row0 on; called by one thread. The map's boxes have 16 rows.
+  /// Stores rows from row0 on, as many as the map's boxes have. Called by one thread, in its bulk group.
   __device__ void store(const TensorMap& map, int row, int head, int batch) const {
 #pragma unroll
     for (int p = 0; p < PANELS; ++p) tma_store(map, panels.data + (p * Height + row0) * PANEL, p * PANEL, row, head, batch);
@@ -139,6 +139,28 @@ __device__ bool in_all_rows(Rows<N> rows, F holds) {
   return __all_sync(ALL_LANES, all);
 }
 
+/// (8.5)  The epilogue by TMA, as step 1 introduces it: a warp's 16 rows of O, and L, from query0 on. Staging: its rows of Q,
+/// which all warps have read.
+template <class T, class Output, class Tile>
+__device__ void write_by_tma(Output& O, const Rows<2>& m, const Rows<2>& l, const ScoreRule& rule, const TensorMap& O_map,
+                             const Tensor<T>& O_all, const Tensor<float>& L_all, int head, int query0, const Tile& staging) {
+  const int b = head / rule.problem.H, h = head % rule.problem.H;
+  if (rule.problem.d % 8 == 0) {
+    normalize(O, m, l, rule.factor, L_all.head_vector(b, h), query0);
+    store(staging, O);
+    fence_proxy_async();  // read after write: the TMA sees this thread's stores,
+    __syncwarp();         // and those by other threads
+    if (threadIdx.x % WARP == 0) {
+      staging.store(O_map, query0, h, b);
+      bulk_commit();
+      bulk_wait_read<0>();  // write after read: the TMA has read O
+    }
+  } else {  // rows of O are not 16-byte aligned: the TMA cannot store them
+    write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), query0, staging);
+    fence_proxy_async();  // write after write: in step 7 the TMA loads the next Q where this thread has stored O
+  }
+}
+
 // ---- Rings ------------------------------------------------------------------------------------------------------------------
 
 /// Does the launch give the block as many registers as setmaxnreg deals out? It gives each thread 65536 / THREADS, rounded down
@@ -162,7 +184,7 @@ struct SharedStorage {
   struct alignas(256) Barriers {
     Mbarrier full_Q[QStages], empty_Q[QStages];
     Mbarrier full_K[Stages], empty_K[Stages], full_V[Stages], empty_V[Stages];
-    int work_id[QStages];  // step 7: index of the work that Q belongs to
+    int work_id[QStages];  // step 7: which work Q belongs to
   } barriers;
 };
 

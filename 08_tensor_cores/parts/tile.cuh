@@ -1,9 +1,5 @@
-// 08 Tensor cores: the tiles of steps 2 to 4, with cheap addresses. An integer instruction next to an mma takes an issue slot,
-// like an addition (chapter 08, section 2), and no registers are free for precomputed addresses. Hence:
-// - An operand keeps a single offset, of its lane's chunk in block (0, 0). 16 rows down, the swizzle repeats, so the offset
-//   grows by a constant; 16 columns on, some bits flip, because the swizzle is an XOR.
-// - A copying thread keeps its column and moves down by a constant number of rows, a multiple of 8 if there are enough threads,
-//   so that addresses differ by constants.
+// 08 Tensor cores: tiles with cheap addresses, as forward step 5 introduces them, for later steps and the backward pass, which
+// also takes parts of a tile as operands.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
@@ -54,7 +50,7 @@ struct Tile {
 
   // Operands. Lanes point to the chunks of a 16 x 16 block in one of two orders: the left ones of rows 0..15, then the right
   // ones,
-  __device__ Operand<T, Width, false> left(int row0) const { return {elements, offset(row0 + lane() % 16, lane() / 16)}; }
+  __device__ Operand<T, Width, false> left(int row0 = 0) const { return {elements, offset(row0 + lane() % 16, lane() / 16)}; }
   __device__ Operand<T, Width, true> right(int col0 = 0) const {
     return {elements, offset(lane() % 16, lane() / 16), 2 * col0};
   }

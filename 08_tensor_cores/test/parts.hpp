@@ -33,7 +33,7 @@ inline bool is_one_of(const Variant& v, std::initializer_list<const char*> names
 }
 
 /// Does the step look for a maximum only where P would overflow, and visit keys from the last to the first?
-inline bool is_lazy(const Variant& v) { return is_one_of(v, {"lazy_maximum", "tuned", "tma"}); }
+inline bool is_lazy(const Variant& v) { return is_one_of(v, {"lazy_maximum"}); }
 /// The same in a warpgroup, where some tiles take the maximum at once.
 inline bool is_lazy_in_warps(const Variant& v) { return is_one_of(v, {"lazy", "tall", "scheduled"}); }
 /// Does it depend on the scores which tiles the step computes twice?

@@ -57,9 +57,11 @@ std::string complaint(const ProcessResult& result) {
   if (result.signal == 0 && result.exit_code == 0) return "";
   const std::string text = result.error.substr(0, result.error.find_last_not_of(" \n") + 1);
   const std::string line = text.substr(text.rfind('\n') + 1);
-  if (!line.empty()) return line;
-  if (result.signal != 0) return std::string("it was ended by a signal: ") + strsignal(result.signal);
-  return "it ended with exit code " + std::to_string(result.exit_code);
+  if (result.signal != 0) {
+    return "ended by signal " + std::to_string(result.signal) + " (" + strsignal(result.signal) + ")" +
+           (line.empty() ? "" : ": " + line);
+  }
+  return line.empty() ? "it ended with exit code " + std::to_string(result.exit_code) : line;
 }
 
 struct ChildProcess {

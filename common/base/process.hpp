@@ -16,7 +16,7 @@ struct ProcessResult {
   std::string output, error;
 };
 
-/// "" if the program ended well, else the last line that it wrote to stderr, or how it ended.
+/// "" if the program ended well, else the last line that it wrote to stderr, and how it ended, where that says more than an exit code.
 std::string complaint(const ProcessResult&);
 
 /// Runs a program to its end. arguments[0] is a path, or a name that is looked for in PATH.

@@ -138,31 +138,12 @@ def without_rank_1_later(rank):
     ring.ring_attention(q, k, v, stage="07")
 
 
-def merges(_):
-    """O in fp32, and in the part's type, which is rounded once; rows of which one part or both see no key, and large L."""
-    L = torch.tensor([0.5, -2, 300, -300, -torch.inf, -7, -torch.inf], device=DEVICE).repeat(1, 2, 1)
-    part_L = torch.tensor([-1, 3, 299, -298, 2, -torch.inf, -torch.inf], device=DEVICE).repeat(1, 2, 1)
-    for dtype in TOLERANCE:
-        O, part, _, _ = (x.masked_fill((y == -torch.inf)[..., None], 0) for x, y in zip(whole([7], [7], dtype, (2, 2)), (L, part_L, L, L)))
-        weights = torch.stack([L, part_L]).double().softmax(0).nan_to_num()[..., None]
-        wanted = weights[0] * O.double() + weights[1] * part.double()
-        for sums in {dtype, torch.float32}:
-            got, got_L = O.to(sums, copy=True), L.clone()
-            flash_steps.merge(got, got_L, part, part_L, stage="07")
-            error = (got.double() - wanted).abs().max().item()
-            assert error < 4 * torch.finfo(sums).eps, f"O is off by {error} in {sums}, with a part in {dtype}"
-            assert torch.allclose(got_L, torch.logaddexp(L, part_L)), dtype
-
-
 class Ring(unittest.TestCase):
     def test_every_world(self):
         for world in (1, 2, 3, 4, 8):
             for work in (on_all_problems, on_all_heads):
                 with self.subTest(world=world, work=work.__name__):
                     self.assertEqual(on_ranks(world, work, world), ["right"] * world)
-
-    def test_the_merge(self):
-        self.assertEqual(on_ranks(1, merges), ["right"])
 
     def test_ranks_that_disagree(self):
         said = on_ranks(3, with_another_dtype)

@@ -120,11 +120,15 @@ function(run_seldom)
 endfunction()
 
 # compile_together(LIBRARY): with FLASH_UNITY up to 16 of its sources at a time go through the compiler as one, since the headers that they
-# share take longer than they do. Off by default: clangd and clang-tidy would find no command for any of them.
+# share take longer than they do. The presets that people wait for turn it on. For an editor configure the preset cpu: with FLASH_UNITY clangd
+# finds no command for any of these sources.
 option(FLASH_UNITY "Compile the sources of the larger libraries together" OFF)
 function(compile_together library)
   set_target_properties(${library} PROPERTIES UNITY_BUILD ${FLASH_UNITY} UNITY_BUILD_BATCH_SIZE 16)
 endfunction()
+
+# Off by default: compilers do not warn of what they find in precompiled headers, and ccache does not keep what was compiled with them.
+option(FLASH_PRECOMPILE "Precompile the headers of the kernels for the CPU, unless ccache or the like is in use" OFF)
 
 if(EMSCRIPTEN)
   include(${PROJECT_SOURCE_DIR}/common/wasm/options.cmake)

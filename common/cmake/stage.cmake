@@ -27,6 +27,9 @@ function(add_kernel FLASH_KERNEL backend FLASH_NAMESPACE)
   target_link_libraries(${FLASH_STEP} PUBLIC flash_options)
   if(backend STREQUAL cpu)
     target_link_libraries(${FLASH_STEP} PUBLIC flash_simt PRIVATE flash_kernel)
+    if(TARGET flash_kernel_headers)
+      target_precompile_headers(${FLASH_STEP} REUSE_FROM flash_kernel_headers)
+    endif()
     if(FLASH_KERNEL_LAUNCHER)
       set_property(TARGET ${FLASH_STEP} PROPERTY CXX_COMPILER_LAUNCHER ${FLASH_KERNEL_LAUNCHER})
     endif()
@@ -103,6 +106,8 @@ function(add_stage)
   list(APPEND objects ${CMAKE_CURRENT_BINARY_DIR}/steps.cpp)
 
   add_executable(${stage} main.cpp ${objects})
+  compile_together(${stage})
+  target_compile_options(${stage} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)  # names and formulas; the kernels are in other objects
   target_link_libraries(${stage} PRIVATE flash_options flash_harness)
   set_property(GLOBAL APPEND PROPERTY FLASH_STAGES ${stage})  # the demo runs them all
 

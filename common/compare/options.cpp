@@ -6,13 +6,9 @@
 #include <CLI/CLI.hpp>
 
 #include <filesystem>
-#include <functional>
-#include <set>
 
 namespace flash {
 namespace {
-
-constexpr DeviceChoice all_devices[]{DeviceChoice::automatic, DeviceChoice::gpu, DeviceChoice::cpu};
 
 /// The names between the commas of a list, at least one.
 std::vector<std::string> names_in(const std::string& option, const std::string& list, const char* example) {
@@ -22,43 +18,25 @@ std::vector<std::string> names_in(const std::string& option, const std::string& 
   return names;
 }
 
-void add_text(CLI::App& app, const char* name, const char* type, const char* text,
-              const std::function<void(const std::string&)>& use) {
-  app.add_option_function<std::string>(name, use, text)->type_name(type);
-}
-
-/// An option that names a file or a folder.
-void add_name(CLI::App& app, const char* name, const char* type, const char* text, std::string& target) {
-  add_text(app, name, type, text, [name, &target](const std::string& given) {
-    if (given.empty()) throw UsageError(std::string(name) + " is ''; allowed: a name");
-    target = given;
-  });
-}
-
 void add_run_options(CLI::App& app, CompareOptions& options) {
-  add_text(app, "--only", "LIST", "Stages, such as 02,03; peer: torch, as with --peers", [&](const std::string& given) {
-    options.only = names_in("--only", given, "stage numbers such as 02,03");
-    if (std::erase(options.only, peers_name) == 0) return;
-    options.peers = true;
-    options.stages = !options.only.empty();
-  });
+  add_text(app, "--only", "LIST",
+           "Stages, such as 02,03; peer: torch's attention by each of its backends (needs python3, torch and a GPU). Default: "
+           "all stages",
+           [&](const std::string& given) {
+             options.only = names_in("--only", given, "stage numbers such as 02,03");
+             options.peers = std::erase(options.only, peers_name) > 0;
+             options.stages = !options.only.empty();
+           });
   add_text(app, "--variant", "LIST", "Variants, such as loop_order,tuned; last: of each stage and pass the last",
            [&](const std::string& given) {
              options.variants = names_in("--variant", given, "names of variants, as the stages' --list has them");
              options.last = options.variants == std::vector<std::string>{"last"};
              if (options.last) options.variants.clear();
            });
-  app.add_flag(
-      "--peers", options.peers,
-      "Also torch's attention, by each of its backends: flash, cudnn, memory_efficient, plain (needs python3, torch and a "
-      "GPU)");
   add_text(app, "--pass", "forward|backward", "One pass alone (default: both)",
            [&](const std::string& given) { options.passes = {parse_choice("--pass", given, all_passes)}; });
   add_text(app, "--device", "auto|gpu|cpu", "auto: a GPU if one works, else the CPU simulator (default: auto)",
            [&](const std::string& given) { options.device = parse_choice("--device", given, all_devices); });
-  app.add_flag("--tune", options.tune,
-               "Time all compiled tile sizes of each variant that has a choice of them (--tune of the stages; on the simulator "
-               "count), in place of the variants");
   add_text(app, "--iterations", "N", "Timed iterations on a GPU (default: 20)",
            [&](const std::string& given) { options.iterations = parse_int("--iterations", given, 1000000); });
   add_text(
@@ -66,9 +44,6 @@ void add_run_options(CLI::App& app, CompareOptions& options) {
       "On a GPU: time all of them N times, in turns, stages and peers of a problem one after the other. A row then has the "
       "median of the rounds (default: 1)",
       [&](const std::string& given) { options.rounds = static_cast<std::size_t>(parse_int("--rounds", given, 1000)); });
-  app.add_flag_callback(
-      "--no-counts", [&] { options.counts = false; },
-      "On a GPU: leave out the bytes, which the simulator takes seconds to count");
   add_text(app, "--time-limit", "SECONDS", "A run that takes longer is stopped (default: 600)", [&](const std::string& given) {
     options.time_limit = std::chrono::seconds(parse_int("--time-limit", given, 1000000));
   });
@@ -77,36 +52,14 @@ void add_run_options(CLI::App& app, CompareOptions& options) {
 
 void add_output_options(CLI::App& app, CompareOptions& options) {
   app.option_defaults()->group("Output");
-  app.add_flag("--wide", options.wide, "All columns, however wide the terminal; else those that fit it, or 80 columns");
-  app.add_flag("--json", options.json, "The rows as JSON Lines on stdout instead of the tables: an object per line");
+  app.add_flag("--wide", options.wide, "All columns; else those that fit 80 characters");
   add_name(
       app, "--save", "FILE",
       "Append each row to this file of JSON Lines as its run ends, with commit, date and hashes of the kernels. Of rows of "
       "the same run the latest holds. A file that holds anything else than rows is refused",
       options.save);
-  app.add_flag("--resume", options.resume, "With --save: a run whose row is in the file, of the same code, is not run again");
-  add_text(app, "--rows", "FILE,...", "Show saved rows instead of running anything",
-           [&](const std::string& given) { options.rows = names_in("--rows", given, "files of saved rows"); });
-}
-
-/// Declares which options exclude or need each other, once all are there.
-void add_rules(CLI::App& app) {
-  const auto option = [&](const char* name) { return app.get_option(name); };
-  option("--json")->excludes(option("--wide"));
-  option("--tune")->excludes(option("--rounds"))->excludes(option("--peers"));
-  option("--resume")->needs(option("--save"));
-  // Saved rows are shown as they are: an option for runs would seem to choose among them.
-  const std::set<std::string> for_rows{"--rows", "--wide", "--json", "--help", "--version"};
-  for (CLI::Option* other : app.get_options()) {
-    if (!for_rows.contains(other->get_name())) option("--rows")->excludes(other);
-  }
-}
-
-/// UsageError for what add_rules() cannot say.
-void check_combination(const CompareOptions& options) {
-  if (options.peers && options.device == DeviceChoice::cpu) {
-    refuse_both("--peers", "--device cpu", ", since peers run on a GPU");
-  }
+  app.add_flag("--resume", options.resume, "A run whose row is in that file, of the same code, is not run again")
+      ->needs("--save");
 }
 
 }  // namespace
@@ -115,7 +68,6 @@ std::string parse_compare_options(int argc, const char* const* argv, CompareOpti
   ProblemSet& problems = options.problems;
   problems.problem.causal = true;
   problems.problem.dtype = Dtype::fp32;  // one for all rows: stages differ in what they take
-  bool asks_for_schema = false;
 
   CLI::App app(
       "compare: runs all stages and prints one table for each problem and pass.\n"
@@ -123,17 +75,10 @@ std::string parse_compare_options(int argc, const char* const* argv, CompareOpti
       "Without --dtype it compares fp32; stages that do not take the dtype are left\nout, and named.\n"
       "A sweep over lengths, head dimensions and masks, which may be interrupted (the\n"
       "same command with --resume goes on):\n"
-      "  compare --sweep d=64,128 --sweep causal=no,yes --sweep seq=512..16384 \\\n"
+      "  compare --sweep d=64,128 --sweep causal=no,yes --sweep seq=512,4096 \\\n"
       "          --tokens 16384 --width 2048 --save sweep.jsonl\n"
-      "Torch's attention on the same problems, beside the stages or alone:\n"
-      "  compare --dtype fp16 --peers\n"
-      "  compare --only peer --variant flash,cudnn --dtype fp16 --sweep seq=512..16384\n"
-      "The fastest tile sizes of the last steps:\n"
-      "  compare --tune --variant last --only 06,08 --sweep dtype=fp32,fp16 \\\n"
-      "          --sweep d=64,128 --tokens 16384 --width 2048 --seq 4096 \\\n"
-      "          --save tuned.jsonl\n"
-      "A report of rows saved earlier, for a browser:\n"
-      "  common/compare/report.py sweep.jsonl --out report.html\n"
+      "Torch's attention on the same problem, next to a stage's last steps:\n"
+      "  compare --only 08,peer --variant last --dtype fp16 --rounds 3\n"
       "Exit codes: 0 good; 1 a check failed, or a variant crashed or finished no run\n"
       "within the time limit; 2 bad usage or nothing to run; 3 no usable device or not\nenough memory.",
       "compare");
@@ -142,14 +87,16 @@ std::string parse_compare_options(int argc, const char* const* argv, CompareOpti
   add_run_options(app, options);
   add_sweep_options(app, problems);
   add_output_options(app, options);
-  app.add_flag("--schema", asks_for_schema)->group("");  // not in --help: for a test
   add_problem_options(app, problems.problem, compared_sizes(Backend::cpu), compared_sizes(Backend::gpu));
-  app.add_flag("--no-causal")->description("Every query sees every key (default: --causal)")->group("Problem");
+  app.add_flag_callback(
+         "--no-causal", [&] { problems.problem.causal = false; }, "Every query sees every key (default: --causal)")
+      ->excludes("--causal")
+      ->group("Problem");
 
-  add_rules(app);
   if (const std::string answer = parse_command_line(app, argc, argv); !answer.empty()) return answer;
-  if (asks_for_schema) return schema().dump() + "\n";
-  check_combination(options);
+  if (options.peers && options.device == DeviceChoice::cpu) {
+    refuse_both("--only peer", "--device cpu", ", since peers run on a GPU");
+  }
   check_problem_set(app, problems);
   return "";
 }

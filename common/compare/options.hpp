@@ -18,16 +18,13 @@ struct CompareOptions {
   std::vector<std::string> variants;  ///< names; empty: all
   bool last = false;                  ///< of each stage and pass the last variant alone
   DeviceChoice device = DeviceChoice::automatic;
-  bool tune = false;  ///< time the tile sizes of each variant in place of the variant
   int iterations = 20;
   std::size_t rounds = 1;                ///< on a GPU: how often all runs are timed, in turns
-  bool counts = true;                    ///< on a GPU: the bytes that the simulator counts
   std::chrono::seconds time_limit{600};  ///< of each run
   std::string bin;                       ///< folder of the stage programs; empty: the one this program lies in
-  std::vector<std::string> rows;         ///< files of saved rows to show in place of runs
-  bool json = false, wide = false;
-  std::string save;     ///< file that the rows are appended to; empty: none
-  bool resume = false;  ///< what has a row there is not run again
+  bool wide = false;                     ///< all columns
+  std::string save;                      ///< file that the rows are appended to; empty: none
+  bool resume = false;                   ///< what has a row there is not run again
 };
 
 /// Returns what --help or --version print, or else "". Throws UsageError with one line.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Times torch's attention: each backend of scaled_dot_product_attention, a
-kernel in Triton, and plain torch. `compare --peers` runs it next to the stages,
+kernel in Triton, and plain torch. `compare --only peer` runs it, alone or in turns with stages,
 with sweeps, progress, a time limit, --save and --resume:
 
     build/bin/compare --only peer --tokens 16384 --width 2048 --sweep d=64,128
@@ -112,7 +112,7 @@ def main(arguments):
     parser.add_argument("--list", action="store_true")
     wants_list = parser.parse_args(arguments).list
     if not wants_list and sys.stdin.isatty():
-        raise Failure(2, "no questions on standard input; allowed: a JSON object a line, as --help says, or compare --peers")
+        raise Failure(2, "no questions on standard input; allowed: a JSON object a line, as --help says, or compare --only peer")
     torch = peer_timing.find_torch()
     known = about(torch)
     if wants_list:

@@ -1,6 +1,5 @@
 #include "common/compare/plan.hpp"
 
-#include "common/attention/cost.hpp"
 #include "common/attention/device.hpp"
 #include "common/base/error.hpp"
 #include "common/base/process.hpp"
@@ -13,16 +12,12 @@
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
-#include <regex>
 #include <set>
 #include <sstream>
 #include <string_view>
 
 namespace flash {
 namespace {
-
-/// Multiply-adds that the simulator does in some seconds.
-constexpr double simulated_in_seconds = 1e9;
 
 /// A step of the backward pass runs the forward pass of another step first, which has a row of its own.
 bool is_about(const ListedVariant& variant, Pass pass) {
@@ -32,25 +27,20 @@ bool is_about(const ListedVariant& variant, Pass pass) {
 
 /// Drops all variants but those of --variant; without it those that are for some problems only. UsageError if one is nowhere.
 void keep_variants(std::vector<Stage>& stages, const std::vector<std::string>& wanted) {
-  if (wanted.empty()) {
-    for (Stage& stage : stages) {
-      std::erase_if(stage.variants, [](const ListedVariant& variant) { return variant.only_if_fastest; });
-    }
-    return;
-  }
-  std::string names;
-  std::set<std::string> seen;
-  std::vector<std::string> missing = wanted;
+  std::set<std::string> known;  // stages share some names
   for (Stage& stage : stages) {
-    for (const ListedVariant& variant : stage.variants) {
-      if (seen.insert(variant.name).second) names += (names.empty() ? "" : ", ") + variant.name;  // stages share some
-      std::erase(missing, variant.name);
-    }
+    for (const ListedVariant& variant : stage.variants) known.insert(variant.name);
     std::erase_if(stage.variants, [&](const ListedVariant& variant) {
-      return std::find(wanted.begin(), wanted.end(), variant.name) == wanted.end();
+      const bool is_wanted = std::find(wanted.begin(), wanted.end(), variant.name) != wanted.end();
+      return wanted.empty() ? variant.only_if_fastest : !is_wanted;
     });
   }
-  if (!missing.empty()) throw UsageError("--variant has '" + missing.front() + "'; allowed: " + names);
+  for (const std::string& name : wanted) {
+    if (known.contains(name)) continue;
+    std::string names;
+    for (const std::string& each : known) names += (names.empty() ? "" : ", ") + each;
+    throw UsageError("--variant has '" + name + "'; allowed: " + names);
+  }
 }
 
 /// The device that all rows run on, as a report names it: for auto, a GPU if the first stage program finds one.
@@ -68,27 +58,20 @@ Json choose_device(const CompareOptions& options, const Stage& first) {
     return report.is_object() && report.contains("device") ? report["device"] : Json{{"kind", "gpu"}, {"name", ""}};
   }
   if (options.device != DeviceChoice::gpu && !options.peers) return cpu;
-  throw DeviceError(std::string(options.peers ? "--peers needs a GPU" : "--device is gpu") +
+  throw DeviceError(std::string(options.peers ? "--only peer needs a GPU" : "--device is gpu") +
                     ", but it does not work: " + probe.error.substr(0, probe.error.find('\n')));
-}
-
-std::vector<Dtype> dtypes_of(const std::vector<Case>& cases) {
-  std::vector<Dtype> dtypes;
-  for (const Case& one : cases) {
-    if (std::find(dtypes.begin(), dtypes.end(), one.problem.dtype) == dtypes.end()) dtypes.push_back(one.problem.dtype);
-  }
-  return dtypes;
 }
 
 void add_runs(Plan& plan, const CompareOptions& options) {
   for (const Case& task : plan.cases) {
     for (const Pass pass : options.passes) {
       for (const Stage& stage : plan.stages) {
+        const Dtype dtype = task.problem.dtype;
+        const auto takes = [&](const ListedVariant& variant) { return variant.takes(dtype); };
+        if (!stage.variants.empty() && std::none_of(stage.variants.begin(), stage.variants.end(), takes))
+          plan.left_out.insert(stage.name + ", which does not take " + to_string(dtype));
         const auto first = static_cast<std::ptrdiff_t>(plan.runs.size());
-        const auto fits = [&](const ListedVariant& variant) {
-          return is_about(variant, pass) && variant.takes(task.problem.dtype) &&
-                 (!options.tune || variant.has_tiles(pass, task.problem.d));
-        };
+        const auto fits = [&](const ListedVariant& variant) { return is_about(variant, pass) && takes(variant); };
         for (auto variant = stage.variants.begin(); variant != stage.variants.end(); ++variant) {
           const bool last =
               stage.is_peers() || std::none_of(std::next(variant), stage.variants.end(), fits);  // peers are no steps
@@ -105,60 +88,8 @@ void add_runs(Plan& plan, const CompareOptions& options) {
                         [](const Run& run) { return !run.stage->is_peers(); });
 }
 
-/// UsageError if there is none.
-void require_runs(const Plan& plan, bool tune) {
-  if (!plan.runs.empty()) return;
-  if (tune)
-    throw UsageError("nothing to run: no stage here has a choice of tile sizes for this pass, head dimension and dtype");
-  std::string dtypes;
-  for (const Dtype dtype : dtypes_of(plan.cases)) dtypes += (dtypes.empty() ? "" : " or ") + std::string(to_string(dtype));
-  throw UsageError("nothing to run: no stage here has this pass for --dtype " + dtypes);
-}
-
-/// The first line that git answers, or null.
-Json ask_git(const std::filesystem::path& folder, std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), {"git", "-C", folder.string()});
-  const ProcessResult answer = run_process(arguments, std::chrono::seconds(30));
-  const std::string line = answer.output.substr(0, answer.output.find('\n'));
-  return complaint(answer).empty() && !line.empty() ? Json(line) : Json();
-}
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  char text[32];
-  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
-}
-
-/// Adds {path -> code_hash()} of `file` if it holds a kernel or is of a stage, and of the .cuh files that it includes, and those that they
-/// include; null where a file is missing.
-void add_hashes(const std::filesystem::path& sources, const std::string& file, std::set<std::string>& seen, Json& hashes) {
-  if (file.empty() || !seen.insert(file).second) return;
-  std::ifstream stream(sources / file);
-  std::ostringstream text;
-  text << stream.rdbuf();
-  const std::string code = text.str();
-  const bool of_stage = std::isdigit(static_cast<unsigned char>(file[0])) != 0;
-  if (of_stage || code.find("__global__") != std::string::npos) hashes[file] = stream ? Json(code_hash(code)) : Json();
-  static const std::regex include("#include \"([^\"]+\\.cuh)\"");
-  for (std::sregex_iterator at(code.begin(), code.end(), include), end; at != end; ++at) {
-    add_hashes(sources, (*at)[1].str(), seen, hashes);
-  }
-}
-
-/// {"commit": what the environment variable FLASH_COMMIT says, or else the id of HEAD, with "-dirty" if files have changed since, null
-/// where git or the repository is missing; "date": "2026-01-31T12:00:00Z"}.
-Json commit_and_date(const std::filesystem::path& sources) {
-  const char* told = std::getenv("FLASH_COMMIT");
-  // A pattern that excludes all tags: the full commit id is left.
-  const Json commit =
-      told != nullptr ? Json(told) : ask_git(sources, {"describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"});
-  return {{"commit", commit}, {"date", utc_now()}};
-}
-
-}  // namespace
-
+/// A hash of what a compiler sees of this code, 16 hexadecimal digits: tokens without comments, however they are laid out. Rows keep it, so
+/// that a better comment leaves them valid. rows.py has the same function.
 std::string code_hash(const std::string& code) {
   std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
   const auto add = [&](char c) { hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u; };
@@ -189,6 +120,45 @@ std::string code_hash(const std::string& code) {
   return text;
 }
 
+/// Adds {path -> code_hash()} of `file` if it holds a kernel or is of a stage, and of the .cuh files that it includes, and those that they
+/// include; null where a file is missing.
+void add_hashes(const std::filesystem::path& sources, const std::string& file, std::set<std::string>& seen, Json& hashes) {
+  if (file.empty() || !seen.insert(file).second) return;
+  std::ifstream stream(sources / file);
+  std::ostringstream text;
+  text << stream.rdbuf();
+  const std::string code = text.str();
+  const bool of_stage = std::isdigit(static_cast<unsigned char>(file[0])) != 0;
+  if (of_stage || code.find("__global__") != std::string::npos) hashes[file] = stream ? Json(code_hash(code)) : Json();
+  const std::string include = "#include \"";
+  for (std::size_t at = code.find(include); at != std::string::npos; at = code.find(include, at)) {
+    at += include.size();
+    const std::string included = code.substr(at, code.find('"', at) - at);
+    if (included.ends_with(".cuh")) add_hashes(sources, included, seen, hashes);
+  }
+}
+
+/// {"commit": what the environment variable FLASH_COMMIT says, or else the id of HEAD, with "-dirty" if files have changed since, null
+/// where git or the repository is missing; "date": "2026-01-31T12:00:00Z"}.
+Json commit_and_date(const std::filesystem::path& sources) {
+  Json commit;
+  if (const char* told = std::getenv("FLASH_COMMIT"); told != nullptr) {
+    commit = told;
+  } else {  // a pattern that excludes all tags: the full commit id is left
+    const ProcessResult git = run_process(
+        {"git", "-C", sources, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"}, std::chrono::seconds(30));
+    if (complaint(git).empty()) commit = git.output.substr(0, git.output.find('\n'));
+  }
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char date[32];
+  std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return {{"commit", commit}, {"date", date}};
+}
+
+}  // namespace
+
 RequestedSizes compared_sizes(Backend backend) {
   if (backend == Backend::cpu) return {.batch = 1, .heads = 2, .kv_heads = 0, .seq_q = 256, .seq_k = 256, .head_dim = 64};
   return {.batch = 8, .heads = 12, .kv_heads = 0, .seq_q = 1024, .seq_k = 1024, .head_dim = 64};
@@ -206,7 +176,10 @@ Plan make_plan(const CompareOptions& options, const std::filesystem::path& sourc
   plan.backend = plan.device.value("kind", "") == "gpu" ? Backend::gpu : Backend::cpu;
   plan.cases = all_cases(options.problems, compared_sizes(plan.backend));
   add_runs(plan, options);
-  require_runs(plan, options.tune);
+  if (plan.runs.empty()) {
+    const std::string dtype = to_string(plan.cases.front().problem.dtype);
+    throw UsageError("nothing to run: no stage here has this pass for --dtype " + dtype);
+  }
   plan.when = commit_and_date(sources);
   for (const Run& run : plan.runs) {
     const std::string& kernel = run.variant->kernel;
@@ -215,31 +188,6 @@ Plan make_plan(const CompareOptions& options, const std::filesystem::path& sourc
     add_hashes(sources, kernel, seen, plan.sources[kernel] = Json::object());
   }
   return plan;
-}
-
-std::optional<Case> counted_part(const Run& run, Backend backend) {
-  if (backend == Backend::cpu || run.stage->is_peers()) return std::nullopt;
-  Case part = *run.task;
-  part.sizes.batch = 1;
-  part.sizes.heads = run.problem().group_size();
-  part.sizes.kv_heads = 1;
-  part.problem = make_problem(part.options, part.sizes);
-  if (flops(part.problem, run.pass) / 2 > simulated_in_seconds) return std::nullopt;
-  return part;
-}
-
-std::string left_out(const Plan& plan) {
-  std::string text;
-  for (const Dtype dtype : dtypes_of(plan.cases)) {
-    std::string names;
-    for (const Stage& stage : plan.stages) {
-      const auto takes = [&](const ListedVariant& variant) { return variant.takes(dtype); };
-      if (!stage.variants.empty() && std::none_of(stage.variants.begin(), stage.variants.end(), takes))
-        names += (names.empty() ? "" : ", ") + stage.name;
-    }
-    if (!names.empty()) text += std::string("left out, since they do not take ") + to_string(dtype) + ": " + names + "\n";
-  }
-  return text;
 }
 
 }  // namespace flash

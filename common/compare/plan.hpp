@@ -1,4 +1,4 @@
-// All runs, known before the first one starts.
+// All runs, which are known before the first one starts.
 #pragma once
 
 #include "common/compare/options.hpp"
@@ -6,7 +6,7 @@
 #include "common/compare/stages.hpp"
 
 #include <map>
-#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,6 +29,7 @@ struct Plan {
   Json device;  ///< as a report names it; a row whose program reports none gets it
   std::vector<Case> cases;
   std::vector<Run> runs;                ///< problem by problem, then pass by pass, stages in order; then the same of the peers
+  std::set<std::string> left_out;       ///< "08_tensor_cores, which does not take fp32"
   Json when;                            ///< commit and date of all rows
   std::map<std::string, Json> sources;  ///< of each variant's kernel file: path -> code_hash() of it and of what it includes
 
@@ -39,21 +40,12 @@ struct Plan {
 /// Sizes that all stages together simulate in seconds; a GPU needs more work than that to be busy.
 RequestedSizes compared_sizes(Backend);
 
-/// A hash of what a compiler sees of this code, 16 hexadecimal digits: tokens without comments, however they are laid out. Rows keep it, so
-/// that a better comment leaves them valid. rows.py has the same function.
-std::string code_hash(const std::string& code);
-
 /// Runs every variant that has the pass and takes the dtype. Where a stage has steps of the forward pass alone, those of the
 /// backward pass are left out of the forward pass, which is not theirs. `sources`: the project's folder. UsageError if there is
 /// nothing to run or a problem is not allowed; DeviceError if --device gpu finds none.
 Plan make_plan(const CompareOptions&, const std::filesystem::path& sources);
 
-/// The part of a problem whose accesses the simulator counts in place of a GPU: one batch and one key/value head with its group of
-/// query heads, since every group makes the same accesses on other data. Absent if it is too large to simulate in seconds, and on
-/// a CPU, where the run itself is counted, and for peers.
-std::optional<Case> counted_part(const Run&, Backend);
-
-/// For each dtype the stages of which no variant takes it: "left out, since they do not take fp32: 08_tensor_cores". One a line.
-std::string left_out(const Plan&);
+/// Plans and runs everything, with progress on stderr. --save and --resume are part of it.
+std::vector<Row> run_all(const CompareOptions&, const std::filesystem::path& sources);
 
 }  // namespace flash

@@ -2,11 +2,13 @@
 
 #include "common/harness/json.hpp"
 #include "common/harness/parse.hpp"
-#include "common/harness/tiles.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
-#include <limits>
+#include <filesystem>
+#include <fstream>
+#include <map>
 
 namespace flash {
 namespace {
@@ -20,13 +22,17 @@ const char* verdict_of(const ProcessResult& result, bool has_report) {
   return result.exit_code == 0 && has_report ? verdict::ok : verdict::crashed;
 }
 
-std::string message_of(const ProcessResult& result) {
-  std::string text = result.error.substr(0, result.error.find_last_not_of('\n') + 1);
-  if (result.signal != 0 && !result.timed_out) {
-    text = std::string("ended by signal ") + std::to_string(result.signal) + " (" + strsignal(result.signal) + ")" +
-           (text.empty() ? "" : ": " + text);
-  }
-  return text;
+/// The name and the JSON type of each field. Row in rows.py has the same.
+const Json& schema() {
+  static const Json types = Json::parse(R"({
+    "stage": "string", "variant": "string", "pass": "string", "idea": "string", "kernel": "string",
+    "device": "object", "problem": "object", "flops": "number", "compulsory_bytes": "number",
+    "extra_memory_bytes": "integer", "tiles": "object", "check": "object", "threads": "object", "time": "object",
+    "tflops": "number", "percent_of_peak": "number", "predicted": "object", "counters": "object", "remarks": "array",
+    "tune": "object", "wall_s": "number", "hbm_read_bytes": "integer", "hbm_written_bytes": "integer",
+    "verdict": "string", "message": "string", "commit": "string", "date": "string", "sources": "object",
+    "torch": "string", "cudnn": "string", "profile": "array", "counters_of_a_head": "object", "sustained": "object"})");
+  return types;
 }
 
 /// UsageError if a row's field cannot have this value.
@@ -45,18 +51,6 @@ void check_field(const std::string& name, const Json& value) {
 }
 
 }  // namespace
-
-const Json& schema() {
-  static const Json types = Json::parse(R"({
-    "stage": "string", "variant": "string", "pass": "string", "idea": "string", "kernel": "string",
-    "device": "object", "problem": "object", "flops": "number", "compulsory_bytes": "number",
-    "extra_memory_bytes": "integer", "tiles": "object", "check": "object", "threads": "object", "time": "object",
-    "tflops": "number", "percent_of_peak": "number", "predicted": "object", "counters": "object", "remarks": "array",
-    "tune": "object", "wall_s": "number", "hbm_read_bytes": "integer", "hbm_written_bytes": "integer",
-    "verdict": "string", "message": "string", "commit": "string", "date": "string", "sources": "object",
-    "torch": "string", "cudnn": "string", "profile": "array", "counters_of_a_head": "object", "sustained": "object"})");
-  return types;
-}
 
 Json Row::at(const std::string& path) const {
   std::string slashes = "/" + path;
@@ -99,23 +93,7 @@ std::string Row::key() const {
   for (const char* name : {"input", "seed"}) {
     if (json["problem"].contains(name)) same[name] = json["problem"][name];
   }
-  return label() + " " + text("pass") + " " + place() + " " + same.dump() + (is_tuned() ? " tune" : "");
-}
-
-std::optional<std::string> Row::tiles_text() const {
-  const std::optional<double> Br = number("tiles.br"), Bc = number("tiles.bc");
-  if (!Br || !Bc) return std::nullopt;
-  return to_string(Tiles{static_cast<int>(*Br), static_cast<int>(*Bc)});
-}
-
-std::optional<double> Row::max_error() const {
-  std::optional<double> largest;
-  for (const std::string tensor : pass() == Pass::forward ? std::vector{"o"} : std::vector{"dq", "dk", "dv"}) {
-    const std::string of = "check.tensors." + tensor;
-    if (!number(of + ".tolerance")) continue;  // it was not checked
-    largest = std::max(largest.value_or(0), number(of + ".max_abs").value_or(std::numeric_limits<double>::infinity()));
-  }
-  return largest;
+  return label() + " " + text("pass") + " " + place() + " " + same.dump();
 }
 
 std::size_t Row::rounds() const {
@@ -162,31 +140,64 @@ Row make_row(const Json& known, const ProcessResult& result) {
   Json json = known;
   const auto say = [&](const std::string& said, const std::string& message) {
     json["verdict"] = said;
-    if (said != verdict::ok) json["message"] = message;
+    if (said != verdict::ok && said != verdict::wrong) json["message"] = message;
     return row_from_json(json);
   };
-  if (!report.is_object()) return say(verdict, message_of(result));
+  if (!report.is_object()) return say(verdict, complaint(result));
   try {
     json.update(report);
     for (const char* name : {"stage", "variant", "pass", "idea"}) json[name] = known.at(name);
     if (verdict == verdict::ok && report.contains("verdict")) return row_from_json(json);  // of a peer
-    return say(verdict, message_of(result));
+    return say(verdict, complaint(result));
   } catch (const std::exception& wrong) {
     json = known;
     return say(verdict::crashed, std::string("its report is no row: ") + wrong.what());
   }
 }
 
-bool any_failure(const std::vector<Row>& rows) {
+int exit_code(const std::vector<Row>& rows) {
+  const auto any = [&](auto&& holds) { return std::any_of(rows.begin(), rows.end(), holds); };
   const auto finished = [&](const Row& slow) {
-    return std::any_of(rows.begin(), rows.end(),
-                       [&](const Row& row) { return row.is_ok() && row.label() == slow.label() && row.pass() == slow.pass(); });
+    return any([&](const Row& row) { return row.is_ok() && row.label() == slow.label() && row.pass() == slow.pass(); });
   };
-  return std::any_of(rows.begin(), rows.end(), [&](const Row& row) {
+  const auto failed = [&](const Row& row) {
     const std::string said = row.verdict();
     return said == verdict::wrong || said == verdict::stopped || said == verdict::crashed ||
            (said == verdict::timed_out && !finished(row));
-  });
+  };
+  if (any(failed)) return 1;
+  if (any([](const Row& row) { return row.is_ok(); })) return 0;
+  return any([](const Row& row) { return row.verdict() == verdict::no_room; }) ? 3 : 2;
+}
+
+std::vector<Row> read_rows(const std::string& file) {
+  std::error_code error;
+  if (!std::filesystem::exists(file, error)) return {};
+  if (!std::filesystem::is_regular_file(file, error)) throw UsageError(file + " is not a regular file");
+  std::ifstream stream(file);
+  if (!stream) throw UsageError(file + " cannot be read");
+  std::vector<Row> rows;
+  std::map<std::string, std::size_t> places;
+  std::size_t number = 0;
+  for (std::string line; std::getline(stream, line);) {
+    ++number;
+    try {
+      if (stream.eof()) throw UsageError("it has no end");
+      Row row = row_from_json(Json::parse(line, nullptr, /*allow_exceptions=*/false));
+      const auto [place, is_new] = places.try_emplace(row.key(), rows.size());
+      if (is_new) rows.emplace_back();
+      rows[place->second] = std::move(row);
+    } catch (const std::exception& wrong) {
+      throw UsageError(file + ":" + std::to_string(number) + ": " + wrong.what() + "; allowed: rows that compare --save wrote");
+    }
+  }
+  return rows;
+}
+
+void append(const std::string& file, const std::string& lines) {
+  std::ofstream stream(file, std::ios::app);
+  stream << lines << std::flush;
+  if (!stream) throw UsageError(file + " cannot be written: " + std::strerror(errno));
 }
 
 Json problem_json(const Case& task) {

@@ -1,4 +1,5 @@
-// One row of the comparison: one variant, one pass, one problem. A file of rows has a JSON object per line.
+// One row of the comparison: one variant, one pass, one problem. A file of rows has a JSON object per line. A run's row is appended as the run
+// ends, so that an interrupted sweep leaves its rows.
 #pragma once
 
 #include "common/attention/variant.hpp"
@@ -36,7 +37,6 @@ struct Row {
   std::string label() const { return text("stage") + "/" + text("variant"); }
   std::string verdict() const { return text("verdict"); }
   bool is_ok() const { return verdict() == verdict::ok; }
-  bool is_tuned() const { return json.contains("tune"); }
   Pass pass() const { return text("pass") == to_string(Pass::forward) ? Pass::forward : Pass::backward; }
   FullProblem problem() const;
   std::string device_name() const { return json.at("device").value("name", ""); }
@@ -49,20 +49,11 @@ struct Row {
   /// Rows with the same key are runs of the same thing, of which the latest holds.
   std::string key() const;
 
-  /// "64,32"; absent if the variant has one tile size alone.
-  std::optional<std::string> tiles_text() const;
-
-  /// The largest error of O (forward) or of the gradients (backward); absent without a check, infinity if not finite.
-  std::optional<double> max_error() const;
-
   std::size_t rounds() const;  ///< how often it was timed
 
   /// Adds the time of one more round. All rounds count alike: the median is the median of their medians.
   void add_round(const Row& again);
 };
-
-/// {"stage": "string", ...}: the name and the JSON type of each field. Row in rows.py has the same.
-const Json& schema();
 
 /// UsageError with what is wrong if it is no row.
 Row row_from_json(const Json&);
@@ -72,9 +63,17 @@ std::string json_line(const Row&);
 /// The row of a finished program. `known`: its fields whatever the program did; a report adds to them.
 Row make_row(const Json& known, const ProcessResult&);
 
-/// Did anything fail? A run that the time limit ended counts only if its variant finished no problem in that pass, and so may hang;
-/// otherwise the problem is long, which a sweep is told to expect.
-bool any_failure(const std::vector<Row>&);
+/// 0 if all is well; 1 after a failure; 2 or 3 if nothing ran at all, as the stage programs themselves ended. A run that the time limit ended
+/// has failed only if its variant finished no problem in that pass, and so may hang; otherwise the problem is long, which a sweep is told to
+/// expect.
+int exit_code(const std::vector<Row>&);
+
+/// The rows of a file, of those with the same key the latest, in the order of first appearance; none if there is no such file. UsageError with the
+/// line if it holds anything else than rows.
+std::vector<Row> read_rows(const std::string& file);
+
+/// UsageError if the file cannot be written.
+void append(const std::string& file, const std::string& lines);
 
 /// A row's problem.
 Json problem_json(const Case&);

@@ -1,9 +1,12 @@
 """Saved rows of `compare`: what a row is, and the one place in Python that reads, judges and writes them. A file of rows is JSON Lines."""
 
 import dataclasses
+import datetime
 import functools
 import json
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -55,7 +58,7 @@ class Row(Mapping):
     counters: dict = None
     remarks: list = None
     tune: dict = None
-    wall_s: float = None
+    wall_s: float = None  # of older rows, with the next two
     hbm_read_bytes: int = None
     hbm_written_bytes: int = None
     message: str = ""
@@ -111,8 +114,9 @@ class Row(Mapping):
 
     @property
     def moved_bytes(self):
-        """What the threads read from and write to global memory."""
-        return None if self.hbm_read_bytes is None else self.hbm_read_bytes + (self.hbm_written_bytes or 0)
+        """What the threads read from and write to global memory: as counted, or on a GPU as the stage predicts."""
+        of = self.counters or self.predicted
+        return of["read_bytes"] + of["written_bytes"] if of else None
 
     @property
     def absence(self):
@@ -280,6 +284,24 @@ def code_hash(path):
             hashed = (hashed ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
         last = token
     return f"{hashed:016x}"
+
+
+def sources_of(file, found=None):
+    """{path: code_hash()} of a stage's kernel file and of those of the stages that it includes, as compare saves it."""
+    found = {} if found is None else found
+    if file not in found and (ROOT / file).is_file():
+        found[file] = code_hash(ROOT / file)
+        for included in re.findall(r'#include "([^"]+\.cuh)"', (ROOT / file).read_text()):
+            sources_of(included, found)
+    return {path: hashed for path, hashed in found.items() if path[0].isdigit() or "__global__" in (ROOT / path).read_text()}
+
+
+def of_report(report):
+    """The row of what a stage program said with --json, and no verdict but a good exit code."""
+    git = ["git", "-C", ROOT, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    commit = os.environ.get("FLASH_COMMIT") or subprocess.run(git, capture_output=True, text=True).stdout.strip()
+    date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return make({**report, "verdict": "ok", "commit": commit, "date": date, "sources": sources_of(report["kernel"])})
 
 
 def run(name, main):

@@ -1,8 +1,4 @@
-#include "common/compare/run.hpp"
-
-#include "common/attention/cost.hpp"
 #include "common/compare/plan.hpp"
-#include "common/compare/rows_file.hpp"
 #include "common/harness/parse.hpp"
 
 #include <algorithm>
@@ -17,15 +13,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Rows = std::vector<std::optional<Row>>;  // of the runs of a plan
 
-void append(std::vector<std::string>& to, const std::vector<std::string>& more) {
+void add_all(std::vector<std::string>& to, const std::vector<std::string>& more) {
   to.insert(to.end(), more.begin(), more.end());
 }
 
-std::vector<std::string> stage_arguments(const Run& run, const Case& task, Backend backend) {
+std::vector<std::string> stage_arguments(const Run& run, Backend backend) {
   std::vector<std::string> arguments = run.stage->command;
   const char* device = backend == Backend::gpu ? "gpu" : "cpu";
-  append(arguments, {"--variant", run.variant->name, "--pass", to_string(run.pass), "--device", device, "--json"});
-  append(arguments, to_arguments(task.options, task.sizes));
+  add_all(arguments, {"--variant", run.variant->name, "--pass", to_string(run.pass), "--device", device, "--json"});
+  add_all(arguments, to_arguments(run.task->options, run.task->sizes));
   return arguments;
 }
 
@@ -48,14 +44,13 @@ std::string identity(const Row& row) {
   return text;
 }
 
-Rows saved_rows(const std::vector<Row>& saved, const Plan& plan, const CompareOptions& options) {
+Rows saved_rows(const std::vector<Row>& saved, const Plan& plan) {
   std::map<std::string, const Row*> known_rows;
   for (const Row& row : saved) known_rows[identity(row)] = &row;
   Rows rows(plan.runs.size());
   for (std::size_t i = 0; i < rows.size(); ++i) {
     Json wanted = known_of(plan.runs[i], plan);
     wanted["verdict"] = verdict::ok;
-    if (options.tune) wanted["tune"] = Json::object();
     const auto found = known_rows.find(identity(row_from_json(wanted)));
     if (found != known_rows.end()) rows[i] = *found->second;
   }
@@ -64,8 +59,7 @@ Rows saved_rows(const std::vector<Row>& saved, const Plan& plan, const CompareOp
 
 class Runs {
  public:
-  Runs(const CompareOptions& options, const Plan& plan, Rows rows, RowsFile* file)
-      : options_(options), plan_(plan), rows_(std::move(rows)), file_(file) {}
+  Runs(const CompareOptions& options, const Plan& plan, Rows rows) : options_(options), plan_(plan), rows_(std::move(rows)) {}
 
   std::vector<Row> run_all() {
     for (std::size_t first = 0, end = 0; first < plan_.runs.size(); first = end) {
@@ -100,7 +94,7 @@ class Runs {
           rows_[i] = std::move(row);
         }
         if (round < options_.rounds && rows_[i]->rounds() > 0) return false;
-        if (file_ != nullptr) file_->append(*rows_[i]);
+        if (!options_.save.empty()) append(options_.save, json_line(*rows_[i]));
         done_ += options_.rounds - round;
         return true;
       });
@@ -115,15 +109,13 @@ class Runs {
     const Clock::time_point start = Clock::now();
     Row row = run.stage->is_peers() ? run_peer(run) : run_stage(run, round);
     char seconds[32];
-    std::snprintf(seconds, sizeof seconds, ", %.1f s", seconds_since(start));
+    std::snprintf(seconds, sizeof seconds, ", %.1f s", std::chrono::duration<double>(Clock::now() - start).count());
     std::cerr << seconds;
     if (!row.is_ok()) std::cerr << ", " << row.verdict();
     const std::string message = one_line(row.text("message"));
     std::cerr << (message.empty() ? "" : ": " + message) << std::endl;
     return row;
   }
-
-  static double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
   Row run_peer(const Run& run) {
     if (!peers_) peers_.emplace(run.stage->command);
@@ -135,56 +127,24 @@ class Runs {
                         {"pass", to_string(run.pass)},
                         {"iterations", options_.iterations},
                         {"problem", problem_json(*run.task)}};
-    const Clock::time_point start = Clock::now();
-    Row row = make_row(known_of(run, plan_), peers_->ask(question.dump(), options_.time_limit));
-    row.json["wall_s"] = seconds_since(start);
-    return row;
+    return make_row(known_of(run, plan_), peers_->ask(question.dump(), options_.time_limit));
   }
 
-  /// Only round 1 checks and counts.
+  /// Only round 1 checks.
   Row run_stage(const Run& run, std::size_t round) {
-    std::vector<std::string> arguments = stage_arguments(run, *run.task, plan_.backend);
-    if (options_.tune) arguments.emplace_back("--tune");
+    std::vector<std::string> arguments = stage_arguments(run, plan_.backend);
     if (plan_.backend == Backend::gpu) {
-      if (!options_.tune) arguments.emplace_back("--bench");
-      append(arguments, {"--iterations", std::to_string(options_.iterations)});
+      add_all(arguments, {"--bench", "--iterations", std::to_string(options_.iterations)});
     } else {
       arguments.emplace_back("--no-watch");  // a stage by itself, and its tests, look for races; here it is about counts
     }
     if (round > 1) arguments.emplace_back("--no-check");
-    Json known = known_of(run, plan_);
-    if (options_.tune) known["tune"] = Json::object();
-    const Clock::time_point start = Clock::now();
-    Row row = make_row(known, run_process(arguments, options_.time_limit));
-    row.json["wall_s"] = seconds_since(start);
-    if (row.is_ok() && !options_.tune && round == 1) count_traffic(row, run);
-    return row;
-  }
-
-  /// hbm_read_bytes and hbm_written_bytes; of a run on a GPU by the simulator, from a part of the problem.
-  void count_traffic(Row& row, const Run& run) {
-    std::int64_t groups = 1;
-    Json counters = row.at("counters");
-    if (plan_.backend == Backend::gpu) {
-      const std::optional<Case> part = counted_part(run, plan_.backend);
-      if (!part || !options_.counts) return;
-      std::vector<std::string> arguments = stage_arguments(run, *part, Backend::cpu);
-      if (const std::optional<std::string> tiles = row.tiles_text()) append(arguments, {"--tiles", *tiles});  // the GPU's
-      arguments.emplace_back("--no-check");
-      const ProcessResult result = run_process(arguments, options_.time_limit);
-      const Json report = Json::parse(result.output, nullptr, /*allow_exceptions=*/false);
-      counters = report.is_object() ? report.value("counters", Json()) : Json();
-      groups = run.problem().B * run.problem().Hkv;
-    }
-    if (!counters.is_object()) return;
-    row.json["hbm_read_bytes"] = counters.value("read_bytes", std::int64_t{0}) * groups;
-    row.json["hbm_written_bytes"] = counters.value("written_bytes", std::int64_t{0}) * groups;
+    return make_row(known_of(run, plan_), run_process(arguments, options_.time_limit));
   }
 
   const CompareOptions& options_;
   const Plan& plan_;
   Rows rows_;
-  RowsFile* file_;  ///< null: nothing is saved
   std::optional<Conversation> peers_;
   std::size_t done_ = 0;        ///< runs, each round of one counted
   const Case* task_ = nullptr;  ///< of the last run
@@ -193,25 +153,24 @@ class Runs {
 }  // namespace
 
 std::vector<Row> run_all(const CompareOptions& options, const std::filesystem::path& sources) {
-  std::optional<RowsFile> file;
-  if (!options.save.empty()) file.emplace(options.save);
+  std::vector<Row> saved;
+  if (!options.save.empty()) {
+    saved = read_rows(options.save);
+    append(options.save, "");  // nothing runs in vain
+  }
   const Plan plan = make_plan(options, sources);
-  const std::size_t stages = plan.stages.size() - (options.peers ? 1 : 0);
-  std::cerr << "comparing ";
-  if (stages > 0) std::cerr << stages << (stages == 1 ? " stage" : " stages");
-  if (options.peers) std::cerr << (stages > 0 ? " and " : "") << "torch " << plan.stages.back().about.value("torch", "");
-  std::cerr << " on the " << (plan.backend == Backend::gpu ? "GPU" : "CPU simulator");
-  if (stages > 0) std::cerr << (options.peers ? ", each stage" : ", each") << " checked against double precision";
-  std::cerr << std::endl << left_out(plan);
+  std::cerr << "comparing on the " << (plan.backend == Backend::gpu ? "GPU" : "CPU simulator")
+            << "; stages are checked against double precision" << std::endl;
+  for (const std::string& stage : plan.left_out) std::cerr << "left out: " << stage << std::endl;
 
   Rows rows(plan.runs.size());
   if (options.resume) {
-    rows = saved_rows(file->rows(), plan, options);
+    rows = saved_rows(saved, plan);
     const auto missing = static_cast<std::size_t>(std::count(rows.begin(), rows.end(), std::nullopt));
     std::cerr << rows.size() - missing << " of " << rows.size() << " runs are saved" << std::endl;
   }
-  std::vector<Row> all = Runs(options, plan, std::move(rows), file ? &*file : nullptr).run_all();
-  if (file) std::cerr << one_line("wrote " + options.save) << std::endl;
+  std::vector<Row> all = Runs(options, plan, std::move(rows)).run_all();
+  if (!options.save.empty()) std::cerr << one_line("wrote " + options.save) << std::endl;
   return all;
 }
 

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <regex>
 
 namespace flash {
 namespace {
@@ -18,10 +17,11 @@ namespace fs = std::filesystem;
 
 /// NN_name, a file that may be executed.
 bool is_stage(const fs::path& path) {
-  static const std::regex named("[0-9][0-9]_[^.]+");
+  const std::string name = path.filename().string();
+  const auto is_digit = [&](std::size_t at) { return name[at] >= '0' && name[at] <= '9'; };
+  const bool named = name.size() > 3 && is_digit(0) && is_digit(1) && name[2] == '_' && name.find('.') == std::string::npos;
   std::error_code error;
-  return std::regex_match(path.filename().string(), named) && fs::is_regular_file(path, error) &&
-         access(path.c_str(), X_OK) == 0;
+  return named && fs::is_regular_file(path, error) && access(path.c_str(), X_OK) == 0;
 }
 
 bool matches(const fs::path& path, const std::string& wanted) {
@@ -40,7 +40,7 @@ Stage listed_stage(const std::vector<std::string>& command, const ProcessResult&
     Stage stage{list.at("stage"), command, {}, list.value("about", Json())};
     for (const auto& row : list.at("variants")) {
       stage.variants.push_back({row.at("name"), row.at("idea"), row.at("kernel"), row.at("passes"), row.at("dtypes"),
-                                row.value("tiles", Json()), row.value("only_if_fastest", false)});
+                                row.value("only_if_fastest", false)});
     }
     return stage;
   } catch (const nlohmann::json::exception&) {
@@ -58,13 +58,6 @@ std::string python() {
 
 bool ListedVariant::has(Pass pass) const { return contains(passes, to_string(pass)); }
 bool ListedVariant::takes(Dtype dtype) const { return contains(dtypes, to_string(dtype)); }
-
-bool ListedVariant::has_tiles(Pass pass, std::int64_t head_dim) const {
-  return std::any_of(tiles.begin(), tiles.end(), [&](const auto& of) {
-    const auto& dims = of.at("head_dims");
-    return of.at("pass") == to_string(pass) && std::find(dims.begin(), dims.end(), head_dim) != dims.end();
-  });
-}
 
 std::vector<fs::path> find_stages(fs::path folder, const std::vector<std::string>& only) {
   std::vector<fs::path> all;
@@ -104,7 +97,7 @@ Stage ask_peers(const fs::path& sources) {
   const std::string program = sources / "common" / "compare" / "peers.py";
   const ProcessResult answer = run_process({python(), program, "--list"}, torch_loads_in);
   if (const std::string why = complaint(answer); !why.empty()) {
-    const std::string text = "--peers needs Python, torch and a GPU: " + why;
+    const std::string text = "--only peer needs Python, torch and a GPU: " + why;
     if (answer.exit_code == 3) throw DeviceError(text);
     throw UsageError(text);
   }

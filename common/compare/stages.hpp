@@ -17,11 +17,9 @@ using Json = nlohmann::ordered_json;
 struct ListedVariant {
   std::string name, idea, kernel;
   std::vector<std::string> passes, dtypes;
-  Json tiles = nullptr;          ///< of each pass and head dimension the compiled sizes
   bool only_if_fastest = false;  ///< for some problems only: compared if it is asked for
 
   bool has(Pass) const;
-  bool has_tiles(Pass, std::int64_t head_dim) const;  ///< is there a choice of them?
   bool takes(Dtype) const;
 };
 

@@ -12,8 +12,6 @@
 namespace flash {
 namespace {
 
-constexpr std::size_t most_cases = 10000;
-
 using Size = std::optional<std::int64_t> SizeOptions::*;
 
 /// The size that a sweep's name means; null for causal and dtype.
@@ -25,33 +23,70 @@ Size swept_size(const std::string& name) {
   return nullptr;
 }
 
-std::int64_t largest(const std::string& name) { return name == "d" ? largest_head_dim : largest_size; }
-
 /// Puts a value of a sweep into the options. UsageError if it is none.
 void apply(ProblemOptions& options, const std::string& name, const std::string& value) {
   const std::string option = "--sweep " + name;
   if (const Size size = swept_size(name); size != nullptr) {
-    options.sizes.*size = parse_whole_number(option, value, 1, largest(name));
+    options.sizes.*size = parse_whole_number(option, value, 1, name == "d" ? largest_head_dim : largest_size);
   } else if (name == "dtype") {
     options.dtype = parse_choice(option, value, all_dtypes);
-  } else {
+  } else if (name == "causal") {
     if (value != "yes" && value != "no") throw UsageError(option + " is '" + value + "'; allowed: no, yes");
     options.causal = value == "yes";
+  } else {
+    throw UsageError("--sweep is '" + name +
+                     "'; allowed: NAME=A,B,C with NAME seq, batch, heads or d; causal=no,yes; dtype=fp16,bf16");
   }
 }
 
-/// FIRST..LAST.
-std::vector<std::string> doubled(const std::string& name, const std::string& first, const std::string& last) {
-  const std::string option = "--sweep " + name;
-  const std::int64_t from = parse_whole_number(option, first, 1, largest(name));
-  const std::int64_t to = parse_whole_number(option, last, from, largest(name));
-  std::vector<std::string> values;
-  for (std::int64_t value = from; value <= to; value *= 2) values.push_back(std::to_string(value));
-  return values;
+}  // namespace
+
+std::vector<std::string> split_at_commas(const std::string& list) {
+  std::vector<std::string> parts;
+  std::istringstream stream(list + ",");
+  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+  return parts;
 }
 
-/// UsageError if a size, the mask or the type is given twice.
-void check_sweeps(const CLI::App& app, const ProblemSet& set) {
+void refuse_both(const std::string& one, const std::string& other, const std::string& why) {
+  throw UsageError(one + " and " + other + " are both given; allowed: one of them" + why);
+}
+
+Sweep parse_sweep(const std::string& text) {
+  const std::size_t equals = std::min(text.find('='), text.size());
+  const bool has_values = equals < text.size();
+  Sweep sweep{text.substr(0, equals), split_at_commas(has_values ? text.substr(equals + 1) : "")};
+  ProblemOptions ignored;
+  std::set<std::string> seen;
+  for (const std::string& value : sweep.values) {
+    apply(ignored, sweep.name, value);
+    if (!seen.insert(value).second) {  // its rows could not be told apart
+      throw UsageError("--sweep is '" + text + "', which has a value twice; allowed: different values");
+    }
+  }
+  return sweep;
+}
+
+void add_sweep_options(CLI::App& app, ProblemSet& set) {
+  app.option_defaults()->group("Sweep");
+  app.add_option_function<std::vector<std::string>>(
+         "--sweep",
+         [&](const std::vector<std::string>& given) {
+           for (const std::string& one : given) set.sweeps.push_back(parse_sweep(one));
+         },
+         "A,B,C of seq, batch, heads or d; causal=no,yes; dtype=fp16,bf16. Several make all combinations, the first outermost")
+      ->allow_extra_args(false)  // one word after each --sweep
+      ->type_name("NAME=VALUES");
+  const auto add_number = [&](const char* name, const char* type, std::optional<std::int64_t>& target, const char* text) {
+    const auto parse = [&target, name](const std::string& given) { target = parse_whole_number(name, given, 1); };
+    app.add_option_function<std::string>(name, parse, text)->type_name(type);
+  };
+  add_number("--tokens", "T", set.tokens, "Batch T / Nq (at least 1), so that each length has as many tokens");
+  add_number("--width", "W", set.width, "W / d heads (at least 1), so that each head dimension has as wide a model");
+}
+
+void check_problem_set(const CLI::App& app, const ProblemSet& set) {
+  check_contradictions(set.problem);
   std::set<std::string> given;
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() > 0) given.insert(option->get_name());
@@ -74,76 +109,9 @@ void check_sweeps(const CLI::App& app, const ProblemSet& set) {
   if (set.width) take("--width", {"--heads"});
 }
 
-}  // namespace
-
-std::vector<std::string> split_at_commas(const std::string& list) {
-  std::vector<std::string> parts;
-  std::istringstream stream(list + ",");
-  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
-  return parts;
-}
-
-void refuse_both(const std::string& one, const std::string& other, const std::string& why) {
-  throw UsageError(one + " and " + other + " are both given; allowed: one of them" + why);
-}
-
-Sweep parse_sweep(const std::string& text) {
-  const std::size_t equals = std::min(text.find('='), text.size());
-  const std::string given = text.substr(0, equals), name = given == "head-dim" ? "d" : given;
-  const Size size = swept_size(name);
-  if (equals == text.size() || (size == nullptr && name != "causal" && name != "dtype")) {
-    throw UsageError(
-        "--sweep is '" + text +
-        "'; allowed: NAME=FIRST..LAST or NAME=A,B,C with NAME seq, batch, heads or d; causal=no,yes; dtype=fp16,bf16");
-  }
-  const std::string list = text.substr(equals + 1);
-  const std::size_t dots = size == nullptr ? std::string::npos : list.find("..");
-  Sweep sweep{name,
-              dots == std::string::npos ? split_at_commas(list) : doubled(name, list.substr(0, dots), list.substr(dots + 2))};
-  ProblemOptions ignored;
-  std::set<std::string> seen;
-  for (const std::string& value : sweep.values) {
-    apply(ignored, name, value);
-    if (!seen.insert(value).second) {  // its rows could not be told apart
-      throw UsageError("--sweep is '" + text + "', which has a value twice; allowed: different values");
-    }
-  }
-  return sweep;
-}
-
-void add_sweep_options(CLI::App& app, ProblemSet& set) {
-  app.option_defaults()->group("Sweep");
-  app.add_option_function<std::vector<std::string>>(
-         "--sweep",
-         [&](const std::vector<std::string>& given) {
-           for (const std::string& one : given) set.sweeps.push_back(parse_sweep(one));
-         },
-         "FIRST..LAST (doubling) or A,B,C of seq, batch, heads or d; causal=no,yes; dtype=fp16,bf16. Several make all "
-         "combinations, the first outermost")
-      ->allow_extra_args(false)  // one word after each --sweep
-      ->type_name("NAME=VALUES");
-  const auto add_number = [&](const char* name, const char* type, std::optional<std::int64_t>& target, const char* text) {
-    const auto parse = [&target, name](const std::string& given) { target = parse_whole_number(name, given, 1); };
-    app.add_option_function<std::string>(name, parse, text)->type_name(type);
-  };
-  add_number("--tokens", "T", set.tokens, "Batch T / Nq (at least 1), so that each length has as many tokens");
-  add_number("--width", "W", set.width, "W / d heads (at least 1), so that each head dimension has as wide a model");
-}
-
-void check_problem_set(const CLI::App& app, ProblemSet& set) {
-  if (app.count("--causal") > 0 && app.count("--no-causal") > 0) refuse_both("--causal", "--no-causal");
-  if (app.count("--no-causal") > 0) set.problem.causal = false;
-  check_contradictions(set.problem);
-  check_sweeps(app, set);
-}
-
 std::vector<Case> all_cases(const ProblemSet& set, const RequestedSizes& defaults) {
   std::vector<ProblemOptions> all{set.problem};
   for (const Sweep& one : set.sweeps) {
-    if (const std::size_t count = all.size() * one.values.size(); count > most_cases) {
-      throw UsageError("the sweeps together have " + std::to_string(count) + " problems or more; allowed: up to " +
-                       std::to_string(most_cases));
-    }
     std::vector<ProblemOptions> longer;
     for (const ProblemOptions& before : all) {
       for (const std::string& value : one.values) apply(longer.emplace_back(before), one.name, value);

@@ -32,18 +32,17 @@ struct Case {
 /// "a,b,,c" as "a", "b", "", "c".
 std::vector<std::string> split_at_commas(const std::string& list);
 
-/// UsageError: "--json and --csv are both given; allowed: one of them", and `why`.
+/// UsageError: "--seq and --seq-q are both given; allowed: one of them", and `why`.
 [[noreturn]] void refuse_both(const std::string& one, const std::string& other, const std::string& why = "");
 
-/// "seq=128..16384" (128, 256, ... up to 16384), "d=64,128", "causal=no,yes" or "dtype=fp16,bf16". UsageError with what is allowed.
+/// "seq=512,1024", "d=64,128", "causal=no,yes" or "dtype=fp16,bf16". UsageError with what is allowed.
 Sweep parse_sweep(const std::string& text);
 
 /// Adds --sweep, --tokens and --width to `app`.
 void add_sweep_options(CLI::App& app, ProblemSet&);
 
-/// After the parse: takes --no-causal. UsageError if anything is given twice: a size by two sweeps, by a
-/// sweep and an option of its own, by --tokens or --width and either.
-void check_problem_set(const CLI::App& app, ProblemSet&);
+/// After the parse. UsageError if a size is given twice: by two sweeps, by a sweep and its own option, by --tokens or --width and either.
+void check_problem_set(const CLI::App& app, const ProblemSet&);
 
 /// All problems; one without a sweep. Sizes that nobody gave are those of `defaults`. UsageError if one of them is not allowed.
 std::vector<Case> all_cases(const ProblemSet&, const RequestedSizes& defaults);

@@ -8,8 +8,8 @@
 
 namespace flash {
 
-/// A table for each problem, pass and device, in the order of their first rows: a heading, a line per row, and what went wrong. Columns that
-/// make a table wider than `width` are left out, and named at the end.
-std::string comparison_tables(const std::vector<Row>&, std::size_t width);
+/// A table for each problem, pass and device, in the order of their first rows: a heading, a line per row, and what went wrong. Without
+/// `wide`, the columns that fit a page.
+std::string comparison_tables(const std::vector<Row>&, bool wide);
 
 }  // namespace flash

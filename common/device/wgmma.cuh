@@ -47,10 +47,11 @@ __device__ inline void wgmma_commit() { FLASH_SM90A("wgmma.commit_group.sync.ali
 template <int Newest, int... Registers>
 __device__ inline void wgmma_wait(float (&... complete)[Registers]) {
   FLASH_SM90A("wgmma.wait_group.sync.aligned %0;" ::"n"(Newest) : "memory");
-  // The compiler does not know that the registers have changed.
-  const auto changed = [](auto& registers) {
+  // The compiler does not know that the registers have changed. Counted by an index: nvcc unrolls a loop over references only in
+  // part in some kernels, which then hold the accumulators in local memory.
+  const auto changed = []<int N>(float(&registers)[N]) {
 #pragma unroll
-    for (float& x : registers) asm volatile("" : "+f"(x)::"memory");
+    for (int i = 0; i < N; ++i) asm volatile("" : "+f"(registers[i])::"memory");
   };
   (changed(complete), ...);
 }

@@ -109,9 +109,7 @@ TEST_CASE("grid: -inf in the bias masks single pairs and whole rows") {
         if (masked) inputs.bias(0, 1, i, j) = -std::numeric_limits<float>::infinity();
       }
     }
-    const Results<float> got = run(variant, problem, inputs, pass);
-    const std::string failed = failures(check_results(problem, inputs, pass, got, Sample{}));
-    CHECK_MESSAGE(failed.empty(), std::string(variant.name) << "\n" << failed);
+    const Results<float> got = checked_run(variant, problem, inputs, pass);
     CHECK(got.L(0, 1, 33, 0) == -std::numeric_limits<float>::infinity());
   }
 }
@@ -127,8 +125,7 @@ TEST_CASE("grid: large scores are right where the max is subtracted, and reporte
       const Results<float> got = run(variant, problem, inputs, pass);
       const CheckReport report = check_results(problem, inputs, pass, got, Sample{});
       if (variant.subtracts_max) {
-        const std::string failed = failures(report);
-        CHECK_MESSAGE(failed.empty(), std::string(variant.name) << " on " << describe(problem) << "\n" << failed);
+        expect_passed(report, variant, problem);
       } else {
         CHECK_FALSE(report.passed);
         CHECK_FALSE(all_finite(got.O));
@@ -148,10 +145,7 @@ TEST_CASE("grid: however large the scores, a row's softmax ends, and picks the l
       problem.causal = causal;
       for (const Variant& variant : variants_for(problem)) {
         if (!variant.subtracts_max) continue;
-        const Inputs inputs = make_inputs(problem, InputKind::normal, 23, Pass::forward);
-        const Results<float> got = run(variant, problem, inputs, Pass::forward);
-        const std::string failed = failures(check_results(problem, inputs, Pass::forward, got, Sample{}));
-        CHECK_MESSAGE(failed.empty(), std::string(variant.name) << " on " << describe(problem) << "\n" << failed);
+        checked_run(variant, problem, make_inputs(problem, InputKind::normal, 23, Pass::forward), Pass::forward);
       }
     }
   }
@@ -163,14 +157,10 @@ TEST_CASE("grid: simple inputs, for which much cancels") {
     for (const Shape& shape : brief({Shape{.Nq = 45, .Nk = 45, .d = 64}, Shape{.Nq = 128, .Nk = 128, .d = 64},
                                      Shape{.Hkv = 1, .Nq = 20, .Nk = 1500, .d = 32}})) {
       const FullProblem problem = problem_of(shape);
+      CAPTURE(to_string(input));
       for (const Variant& variant : variants_for(problem)) {
         const Pass pass = deepest_pass(variant);
-        const Inputs inputs = make_inputs(problem, input, 1, pass);
-        const Results<float> got = run(variant, problem, inputs, pass);
-        const std::string failed = failures(check_results(problem, inputs, pass, got, Sample{}));
-        CHECK_MESSAGE(failed.empty(), std::string(variant.name)
-                                          << " on " << describe(problem) << ", input " << to_string(input) << "\n"
-                                          << failed);
+        checked_run(variant, problem, make_inputs(problem, input, 1, pass), pass);
       }
     }
   }
@@ -208,10 +198,10 @@ TEST_CASE("grid: one row with a bias of -1e9, beside which its scores vanish") {
       for (int j = 0; j < problem.Nk; ++j) inputs.bias(0, 0, 3, j) = far;
       const Checker checker(problem, inputs, pass, Sample{});
       Results<float> got = run(variant, problem, inputs, pass);
-      const std::string failed = failures(checker.check(got));
-      CHECK_MESSAGE(failed.empty(), std::string(variant.name) << ", bias " << far << "\n" << failed);
+      CAPTURE(far);
+      expect_passed(checker.check(got), variant, problem);
       got.O(0, 0, 4, 0) += problem.dtype == Dtype::fp32 ? 1e-3f : 0.1f;  // and it excuses no error elsewhere
-      CHECK_MESSAGE(!checker.check(got).passed, std::string(variant.name) << ", bias " << far);
+      CHECK_MESSAGE(!checker.check(got).passed, variant.name);
     }
   }
 }
@@ -225,10 +215,7 @@ TEST_CASE("grid: a dO of ones would hide a wrong dV, so each row of dO counts") 
     Inputs inputs = make_inputs(problem, InputKind::normal, 13, Pass::backward);
     const Results<float> before = run(variant, problem, inputs, Pass::backward);
     for (int c = 0; c < problem.d; ++c) std::swap(inputs.dO(0, 0, 2, c), inputs.dO(0, 0, 30, c));
-    const Results<float> after = run(variant, problem, inputs, Pass::backward);
-    CHECK_FALSE(identical(before, after));
-    const std::string failed = failures(check_results(problem, inputs, Pass::backward, after, Sample{}));
-    CHECK_MESSAGE(failed.empty(), std::string(variant.name) << "\n" << failed);
+    CHECK_FALSE(identical(before, checked_run(variant, problem, inputs, Pass::backward)));
   }
 }
 

@@ -58,6 +58,17 @@ std::string failures(const CheckReport& report) {
   return text.str();
 }
 
+void expect_passed(const CheckReport& report, const Variant& variant, const FullProblem& problem) {
+  const std::string failed = failures(report);
+  CHECK_MESSAGE(failed.empty(), std::string(variant.name) << " on " << describe(problem) << "\n" << failed);
+}
+
+Results<float> checked_run(const Variant& variant, const FullProblem& problem, const Inputs& inputs, Pass pass) {
+  Results<float> got = run(variant, problem, inputs, pass);
+  expect_passed(check_results(problem, inputs, pass, got, Sample{}), variant, problem);
+  return got;
+}
+
 namespace {
 
 /// The problems, and each third of them in the other dtypes of the stage. What a dtype changes in a kernel is little, and the same
@@ -101,8 +112,7 @@ void check_variants_on(const std::vector<FullProblem>& problems, bool in_turns) 
       const Inputs inputs = make_inputs(problem, InputKind::normal, /*seed=*/7, pass);
       const Checker checker(problem, inputs, pass, Sample{});
       for (const Variant& v : taking) {
-        const std::string failed = failures(checker.check(run(v, problem, inputs, pass)));
-        CHECK_MESSAGE(failed.empty(), std::string(v.name) << " on " << describe(problem) << "\n" << failed);
+        expect_passed(checker.check(run(v, problem, inputs, pass)), v, problem);
       }
     }
   }
@@ -118,10 +128,8 @@ void check_every_tile_on(const std::vector<FullProblem>& problems) {
         for (const TileChoice& choice : v.tiles(problem, pass, device().limits())) {
           Runner runner(device(), v, problem, inputs, pass, choice.tiles);
           runner.run();
-          const std::string failed = failures(checker.check(runner.results()));
-          CHECK_MESSAGE(failed.empty(), std::string(v.name) << " " << to_string(pass) << ", tiles " << to_string(choice.tiles)
-                                                            << " on " << describe(problem) << "\n"
-                                                            << failed);
+          CAPTURE(to_string(choice.tiles));
+          expect_passed(checker.check(runner.results()), v, problem);
         }
       }
     }

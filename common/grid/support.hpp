@@ -32,6 +32,12 @@ Results<float> run(const Variant&, const FullProblem&, const Inputs&, Pass);
 /// One line on each tensor that failed, with its worst element; "" if the report passed.
 std::string failures(const CheckReport&);
 
+/// Reports to doctest what of the variant's results the reference does not agree with.
+void expect_passed(const CheckReport&, const Variant&, const FullProblem&);
+
+/// run(), whose results are to agree with the reference.
+Results<float> checked_run(const Variant&, const FullProblem&, const Inputs&, Pass);
+
 /// Runs every variant on every problem (backward where it has one, which checks the forward outputs too) with random normal
 /// inputs and reports each disagreement with the reference to doctest. Each third problem also in the stage's other dtypes.
 /// in_turns: of a stage of many variants one half runs every second problem, the other half the rest; under a sanitizer each sixth.

@@ -2,18 +2,9 @@
 
 #include "common/base/error.hpp"
 
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <iostream>
 
 namespace flash {
-
-std::size_t columns_of(int stream) {
-  if (isatty(stream) == 0) return 0;
-  winsize size{};
-  return ioctl(stream, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : page_columns;
-}
 
 std::string wrapped(const std::string& line, std::size_t indent) {
   std::string all, rest = line;

@@ -6,14 +6,11 @@
 
 namespace flash {
 
-/// Columns of a line where nobody says how many there are: in a file, in a pipe, on a page.
+/// The columns that a line may take.
 constexpr std::size_t page_columns = 80;
 
 /// The column in which CLI11 starts the texts of --help.
 constexpr std::size_t help_column = 30;
-
-/// The columns of the terminal that `stream` (STDOUT_FILENO, STDERR_FILENO) is; 0 if it is none.
-std::size_t columns_of(int stream);
 
 /// One line, broken at spaces where it is longer than page_columns; each line after the first starts with `indent` spaces. A word
 /// that does not fit a line stays whole.

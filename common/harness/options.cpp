@@ -6,23 +6,6 @@
 #include <CLI/CLI.hpp>
 
 namespace flash {
-namespace {
-
-constexpr DeviceChoice all_devices[]{DeviceChoice::automatic, DeviceChoice::gpu, DeviceChoice::cpu};
-
-void add_text(CLI::App& app, const std::string& name, std::string& target, const std::string& type, const std::string& text) {
-  app.add_option_function<std::string>(
-         name,
-         [&target, name](const std::string& given) {
-           if (given.empty()) throw UsageError(name + " is ''; allowed: a name");
-           target = given;
-         },
-         text)
-      ->type_name(type);
-}
-
-}  // namespace
-
 const char* to_string(DeviceChoice choice) {
   switch (choice) {
     case DeviceChoice::gpu:
@@ -48,36 +31,31 @@ CommandLine parse_options(const StageInfo& stage, int argc, const char* const* a
   app.set_help_flag("--help,-h", "Print this and exit");
   app.add_flag("--list", options.list, "List the variants and exit; with --json as JSON");
 
-  app.add_option_function<std::string>(
-         "--pass", [&](const std::string& given) { options.pass = parse_choice("--pass", given, all_passes); },
-         "Which pass to run; backward runs its own forward first (default: forward)")
-      ->type_name("forward|backward");
-  add_text(app, "--variant", options.variant, "NAME",
-           "Which kernel file to run, as in --list (default: on a GPU the fastest, in the simulator the last)");
+  add_text(app, "--pass", "forward|backward", "Which pass to run; backward runs its own forward first (default: forward)",
+           [&](const std::string& given) { options.pass = parse_choice("--pass", given, all_passes); });
+  add_name(app, "--variant", "NAME",
+           "Which kernel file to run, as in --list (default: on a GPU the fastest, in the simulator the last)",
+           options.variant);
   add_problem_options(app, options.problem, default_sizes, default_sizes);
-  add_text(
-      app, "--load", options.load, "DIR",
+  add_name(
+      app, "--load", "DIR",
       "Read q.npy, k.npy, v.npy and, if present, do.npy and bias.npy (NumPy; C order; float16, 32 or 64; shapes (B,H,N,d)). "
-      "The shape comes from the files");
-  add_text(app, "--save", options.save, "DIR",
-           "Write o.npy, lse.npy and with backward dq.npy, dk.npy, dv.npy (float32); earlier ones are replaced");
-  app.add_option_function<std::string>(
-         "--device", [&](const std::string& given) { options.device = parse_choice("--device", given, all_devices); },
-         "auto: a GPU if one works, else the CPU simulator (default: auto)")
-      ->type_name("auto|gpu|cpu");
-  app.add_option_function<std::string>(
-         "--tiles", [&](const std::string& given) { options.tiles = parse_tiles("--tiles", given); },
-         "Rows of Q and of K, V that a block works on: one of the compiled sizes of the variant (--list shows them)")
-      ->type_name("Br,Bc");
+      "The shape comes from the files",
+      options.load);
+  add_name(app, "--save", "DIR",
+           "Write o.npy, lse.npy and with backward dq.npy, dk.npy, dv.npy (float32); earlier ones are replaced", options.save);
+  add_text(app, "--device", "auto|gpu|cpu", "auto: a GPU if one works, else the CPU simulator (default: auto)",
+           [&](const std::string& given) { options.device = parse_choice("--device", given, all_devices); });
+  add_text(app, "--tiles", "Br,Bc",
+           "Rows of Q and of K, V that a block works on: one of the compiled sizes of the variant (--list shows them)",
+           [&](const std::string& given) { options.tiles = parse_tiles("--tiles", given); });
   app.add_flag(
       "--tune", options.tune,
       "Run, check and time all compiled tile sizes, and say which is the default here and why; the CPU simulator counts "
       "instead");
   app.add_flag("--bench", options.bench, "Time the kernels (GPU only)");
-  app.add_option_function<std::string>(
-         "--iterations", [&](const std::string& given) { options.iterations = parse_int("--iterations", given); },
-         "Timed iterations of --bench and --tune (default: 20)")
-      ->type_name("N");
+  add_text(app, "--iterations", "N", "Timed iterations of --bench and --tune (default: 20)",
+           [&](const std::string& given) { options.iterations = parse_int("--iterations", given); });
   app.add_flag("--no-check", no_check, "Skip the comparison with the reference");
   app.add_flag("--no-watch", no_watch, "On the CPU: skip the second run, which looks for races");
   app.add_flag("--json", options.json, "One JSON object on stdout instead of the report");

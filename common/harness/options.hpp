@@ -13,6 +13,8 @@ constexpr RequestedSizes default_sizes{};
 
 enum class DeviceChoice { automatic, gpu, cpu };
 
+inline constexpr DeviceChoice all_devices[]{DeviceChoice::automatic, DeviceChoice::gpu, DeviceChoice::cpu};
+
 const char* to_string(DeviceChoice);
 
 struct Options {

@@ -10,7 +10,8 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
-#include <numeric>
+#include <iostream>
+#include <new>
 #include <sstream>
 
 namespace flash {
@@ -61,35 +62,6 @@ const CLI::Option* given_twice(const CLI::App& app) {
   return found == options.end() ? nullptr : *found;
 }
 
-/// Letters to insert, delete or replace to make one of the other.
-std::size_t edits(const std::string& one, const std::string& other) {
-  std::vector<std::size_t> last(other.size() + 1), next(other.size() + 1);
-  std::iota(last.begin(), last.end(), 0u);
-  for (std::size_t i = 0; i < one.size(); ++i) {
-    next[0] = i + 1;
-    for (std::size_t j = 0; j < other.size(); ++j) {
-      next[j + 1] = std::min({last[j] + (one[i] == other[j] ? 0 : 1), last[j + 1] + 1, next[j] + 1});
-    }
-    std::swap(last, next);
-  }
-  return last.back();
-}
-
-/// " (is --causal meant?)" of --casual, or nothing.
-std::string meant_instead_of(const std::string& unknown, const CLI::App& app) {
-  const std::string given = unknown.substr(0, unknown.find('='));
-  std::string nearest;
-  std::size_t fewest = 3;
-  for (const CLI::Option* option : app.get_options()) {
-    const std::string name = option->get_name();
-    if (const std::size_t count = edits(given, name); count < fewest) {
-      nearest = name;
-      fewest = count;
-    }
-  }
-  return nearest.empty() ? "" : " (is " + nearest + " meant?)";
-}
-
 }  // namespace
 
 std::string one_line(const std::string& text) {
@@ -121,16 +93,23 @@ std::uint64_t parse_seed(const std::string& option, const std::string& text) {
   return parse_integer<std::uint64_t>(option, text, 0, std::numeric_limits<std::uint64_t>::max());
 }
 
-Window parse_window(const std::string& option, const std::string& text) {
+std::array<int, 2> parse_pair(const std::string& option, const std::string& text, std::int64_t low, std::int64_t high,
+                              const std::string& allowed) {
   const std::size_t comma = std::min(text.find(','), text.size()), behind = std::min(comma + 1, text.size());
-  const auto bound = [&](const std::string& part) {
+  const auto number = [&](const std::string& part) {
     try {
-      return static_cast<int>(parse_whole_number(option, part, Window::open, largest_window));
+      return static_cast<int>(parse_whole_number(option, part, low, high));
     } catch (const UsageError&) {  // which tells of one of the two
-      throw UsageError(option + " is '" + text + "'; allowed: left,right, each -1 for no bound, or 0 to 2^30-1");
+      throw UsageError(option + " is '" + text + "'; allowed: " + allowed);
     }
   };
-  return {bound(text.substr(0, comma)), bound(text.substr(behind))};
+  return {number(text.substr(0, comma)), number(text.substr(behind))};
+}
+
+Window parse_window(const std::string& option, const std::string& text) {
+  const auto [left, right] =
+      parse_pair(option, text, Window::open, largest_window, "left,right, each -1 for no bound, or 0 to 2^30-1");
+  return {left, right};
 }
 
 float parse_finite(const std::string& option, const std::string& text) {
@@ -139,6 +118,38 @@ float parse_finite(const std::string& option, const std::string& text) {
   const bool starts_with_space = text.empty() || std::isspace(static_cast<unsigned char>(text.front()));
   if (!starts_with_space && stop == text.c_str() + text.size() && std::isfinite(value)) return value;
   throw UsageError(option + " is '" + text + "'; allowed: finite fp32 numbers");
+}
+
+int guarded(const std::string& program, const std::function<int()>& work) {
+  const auto complain = [&](const std::string& message, int code) {
+    std::cerr << program << ": " << one_line(message) << std::endl;
+    return code;
+  };
+  try {
+    return work();
+  } catch (const UsageError& error) {
+    return complain(error.what(), 2);
+  } catch (const DeviceError& error) {
+    return complain(error.what(), 3);
+  } catch (const std::bad_alloc&) {
+    return complain("not enough main memory for this problem", 3);
+  } catch (const KernelError& error) {
+    return complain(error.what(), 1);
+  } catch (const std::exception& error) {
+    return complain(std::string("internal error: ") + error.what(), 1);
+  }
+}
+
+CLI::Option* add_text(CLI::App& app, const char* name, const char* type, const char* text,
+                      const std::function<void(const std::string&)>& use) {
+  return app.add_option_function<std::string>(name, use, text)->type_name(type);
+}
+
+CLI::Option* add_name(CLI::App& app, const char* name, const char* type, const char* text, std::string& target) {
+  return add_text(app, name, type, text, [name, &target](const std::string& given) {
+    if (given.empty()) throw UsageError(std::string(name) + " is ''; allowed: a name");
+    target = given;
+  });
 }
 
 std::string parse_command_line(CLI::App& app, int argc, const char* const* argv) {
@@ -153,7 +164,7 @@ std::string parse_command_line(CLI::App& app, int argc, const char* const* argv)
   } catch (const CLI::ExtrasError&) {
     const std::vector<std::string> unknown = app.remaining();
     const std::string first = unknown.empty() ? "?" : unknown.front();
-    throw UsageError("unknown argument '" + first + "'" + meant_instead_of(first, app) + "; --help lists the options");
+    throw UsageError("unknown argument '" + first + "'; --help lists the options");
   } catch (const CLI::ParseError& error) {
     if (const CLI::Option* twice = given_twice(app)) {
       throw UsageError(twice->get_name() + " is given " + std::to_string(twice->count()) + " times; allowed: once");

@@ -3,11 +3,8 @@
 #include "common/attention/cost.hpp"
 #include "common/base/error.hpp"
 #include "common/base/memory.hpp"
-#include "common/harness/text_table.hpp"
 
 #include <algorithm>
-#include <limits>
-#include <thread>
 
 namespace flash {
 namespace {
@@ -28,20 +25,6 @@ double elements(const std::array<std::int64_t, 4>& shape) {
   double product = 1;
   for (const std::int64_t extent : shape) product *= static_cast<double>(extent);
   return product;
-}
-
-/// Simulated multiply-adds per second and core: what the slower kernels here reach, those with many shared-memory accesses or
-/// warp operations (measured; the fastest are ten times as fast).
-constexpr double simulated_products_per_second = 1.5e8;
-
-/// The problem with its lengths rounded up to whole tiles of 32: a simulated block computes all of its tile, whatever part of it
-/// the problem fills.
-FullProblem in_whole_tiles(FullProblem problem) {
-  for (int* const extent : {&problem.Nq, &problem.Nk, &problem.d}) {
-    constexpr int tile = 32, largest = std::numeric_limits<int>::max() / tile * tile;
-    *extent = *extent > largest ? *extent : (*extent + tile - 1) / tile * tile;
-  }
-  return problem;
 }
 
 }  // namespace
@@ -117,15 +100,8 @@ void check_memory(const DeviceInfo& device, const Variant& variant, const FullPr
 }
 
 std::string simulation_note(const FullProblem& problem, Pass pass) {
-  // Two FLOPs per multiply-add. Causal masks save a simulated kernel less than the formula says, hence no finer estimate.
-  const double cores = std::max(1u, std::thread::hardware_concurrency());
-  const FullProblem tiled = in_whole_tiles(problem);
-  const double backward_with_forward = pass == Pass::backward ? flops(tiled, Pass::forward) : 0;
-  const double seconds = (flops(tiled, pass) + backward_with_forward) / 2 / simulated_products_per_second / cores;
-  if (seconds < 20) return "";
-  const bool minutes = seconds >= 120;
-  return "the CPU simulator may take some " + count_text(static_cast<std::uint64_t>(minutes ? seconds / 60 : seconds)) +
-         (minutes ? " minutes" : " seconds") + " for this problem";
+  constexpr double simulated_in_seconds = 1e10;  // FLOPs
+  return flops(problem, pass) < simulated_in_seconds ? "" : "the CPU simulator may take minutes for this problem";
 }
 
 }  // namespace flash

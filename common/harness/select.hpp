@@ -24,7 +24,7 @@ void check_variant(const StageInfo&, const Variant&, const FullProblem&, const D
 /// in main memory already.
 void check_memory(const DeviceInfo&, const Variant&, const FullProblem&, Pass, bool loaded);
 
-/// A warning about the simulator's time: "" if it takes seconds, else a line with an estimate.
+/// A warning about the simulator's time, "" if it takes seconds.
 std::string simulation_note(const FullProblem&, Pass);
 
 }  // namespace flash

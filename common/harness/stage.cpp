@@ -13,13 +13,12 @@
 
 #include <cstdlib>
 #include <iostream>
-#include <new>
 #include <utility>
 
 namespace flash {
 namespace {
 
-enum ExitCode { good = 0, check_failed = 1, bad_usage = 2, no_device = 3 };
+enum ExitCode { good = 0, check_failed = 1 };
 
 /// A run that nothing stands against any more, and its data.
 struct Task {
@@ -172,30 +171,10 @@ ExitCode run_command_line(const StageInfo& stage, int argc, char** argv) {
   return run_problem(stage, line.options);
 }
 
-int exit_code_of(const StageInfo& stage, int argc, char** argv) {
-  const auto complain = [&](const std::string& message, ExitCode code) {
-    std::cerr << stage.name << ": " << one_line(message) << std::endl;
-    return code;
-  };
-  try {
-    return run_command_line(stage, argc, argv);
-  } catch (const UsageError& error) {
-    return complain(error.what(), bad_usage);
-  } catch (const DeviceError& error) {
-    return complain(error.what(), no_device);
-  } catch (const std::bad_alloc&) {
-    return complain("not enough main memory for this problem", no_device);
-  } catch (const KernelError& error) {
-    return complain(error.what(), check_failed);
-  } catch (const std::exception& error) {
-    return complain(std::string("internal error: ") + error.what(), check_failed);
-  }
-}
-
 }  // namespace
 
 int run_stage(const StageInfo& stage, int argc, char** argv) {
-  const int code = exit_code_of(stage, argc, argv);
+  const int code = guarded(stage.name, [&] { return run_command_line(stage, argc, argv); });
 #ifdef __EMSCRIPTEN__
   std::exit(code);  // switching fibers has unwound main(), and what it returns is lost
 #else

@@ -25,22 +25,11 @@ void TextTable::add(std::vector<std::string> row) {
   rows_.push_back(std::move(row));
 }
 
-std::vector<std::size_t> TextTable::widths() const {
+std::string TextTable::text(std::size_t indent, bool rule) const {
   std::vector<std::size_t> width(align_.size(), 0);
   for (const auto& row : rows_) {
     for (std::size_t c = 0; c < width.size(); ++c) width[c] = std::max(width[c], row[c].size());
   }
-  return width;
-}
-
-std::size_t TextTable::width() const {
-  std::size_t sum = 0;
-  for (const std::size_t column : widths()) sum += (sum > 0 ? 2 : 0) + column;
-  return sum;
-}
-
-std::string TextTable::text(std::size_t indent, bool rule) const {
-  const std::vector<std::size_t> width = widths();
   std::string all;
   const auto add_line = [&](std::string line) {
     line.resize(line.find_last_not_of(' ') + 1);

@@ -15,15 +15,10 @@ class TextTable {
   explicit TextTable(std::vector<std::string> header, std::vector<Align> align = {});
   void add(std::vector<std::string> row);
 
-  /// Columns of its widest line, without an indent.
-  std::size_t width() const;
-
   /// All lines, each with `indent` spaces before it and without trailing spaces. `rule` draws a line below the header.
   std::string text(std::size_t indent, bool rule = false) const;
 
  private:
-  std::vector<std::size_t> widths() const;  ///< of each column
-
   std::vector<std::vector<std::string>> rows_;  // the header first
   std::size_t header_rows_ = 1;
   std::vector<Align> align_;  // missing ones: the first column left, the others right

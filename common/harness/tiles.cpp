@@ -4,6 +4,7 @@
 #include "common/harness/parse.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace flash {
 namespace {
@@ -19,15 +20,8 @@ bool same_choices(const std::vector<TileChoice>& a, const std::vector<TileChoice
 std::string to_string(const Tiles& tiles) { return std::to_string(tiles.Br) + "," + std::to_string(tiles.Bc); }
 
 Tiles parse_tiles(const std::string& option, const std::string& text) {
-  const std::size_t comma = std::min(text.find(','), text.size()), behind = std::min(comma + 1, text.size());
-  const auto number = [&](const std::string& part) {
-    try {
-      return parse_int(option, part);
-    } catch (const UsageError&) {  // which tells of one of the two
-      throw UsageError(option + " is '" + text + "'; allowed: Br,Bc, two whole numbers such as 64,32");
-    }
-  };
-  return {number(text.substr(0, comma)), number(text.substr(behind))};
+  const auto [Br, Bc] = parse_pair(option, text, 1, std::numeric_limits<int>::max(), "Br,Bc, two whole numbers such as 64,32");
+  return {Br, Bc};
 }
 
 std::vector<TileChoice> tile_choices(const Variant& variant, const FullProblem& problem, Pass pass,

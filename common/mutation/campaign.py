@@ -42,18 +42,8 @@ class Campaign:
         folder = self.folder / f"build-{kind}"
         clang = kind == "race" and (shutil.which("clang++-14") or shutil.which("clang++"))
         compiler = [f"-DCMAKE_CXX_COMPILER={clang}"] if clang else []
-        configure = [
-            "cmake",
-            "--preset",
-            PRESETS[kind],
-            "-S",
-            self.folder,
-            "-B",
-            folder,
-            "-DFLASH_CUDA=OFF",
-            "-DFLASH_WERROR=OFF",
-            *compiler,
-        ]
+        options = ["-DFLASH_CUDA=OFF", "-DFLASH_WERROR=OFF", *compiler]
+        configure = ["cmake", "--preset", PRESETS[kind], "-S", self.folder, "-B", folder, *options]
         commands = [] if (folder / "build.ninja").exists() else [configure]
         commands.append(["cmake", "--build", folder, "--target", f"{stage}_test", "-j", str(os.cpu_count())])
         for command in commands:

@@ -45,13 +45,16 @@ class Configure(unittest.TestCase):
         of_demo = commands.read_text()
         self.preset("test")
         self.assertEqual(of_demo, commands.read_text())
-        self.assertIn("simt/machine/worker.cpp", of_demo)  # each source has a command of its own, for clangd
         shutil.copytree(self.folder / "build", self.folder / "copy")
         for build, refused in (("build", False), ("copy", True)):  # in a copy, ctest would run the tests of the original
             code, printed = self.listed(build)
             self.assertEqual((code != 0, "tests of another folder" in printed), (refused, refused), printed)
         self.preset("demo", "-DBUILD_TESTING=OFF")
         self.assertNotIn("doctest", commands.read_text())
+
+    def test_an_editor_finds_a_command_for_each_source(self):
+        self.preset("cpu")
+        self.assertIn("simt/machine/worker.cpp", (self.folder / "build/compile_commands.json").read_text())
 
 
 if __name__ == "__main__":

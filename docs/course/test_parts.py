@@ -44,11 +44,17 @@ class Parts(unittest.TestCase):
             (folder / stage / "CMakeFiles" / f"{stage}.dir" / "link.txt").write_text(
                 "c++ CMakeFiles/step.dir/kernel.o -o ../bin/01_naive\n"
             )
-            command = "/usr/bin/ccache c++ -Werror -o CMakeFiles/step.dir/kernel.o -c kernel_cpu.cpp"
-            entry = {"directory": str(folder / stage), "command": command, "file": str(folder / stage / "kernel_cpu.cpp")}
-            (folder / "compile_commands.json").write_text(json.dumps([entry]))
-            words, made = build.compile_command(folder, "01_naive/kernel.cuh")
-            self.assertEqual(words, ["c++", "-o", "CMakeFiles/step.dir/kernel.o", "-c", "kernel_cpu.cpp"])
+            precompiled = (
+                "",
+                "-include /x/cmake_pch.hxx",
+                "-Xclang -include-pch -Xclang /x/cmake_pch.hxx.pch -Xclang -include -Xclang /x/cmake_pch.hxx",
+            )
+            for headers in precompiled:
+                command = f"/usr/bin/ccache c++ -Werror {headers} -o CMakeFiles/step.dir/kernel.o -c kernel_cpu.cpp"
+                entry = {"directory": str(folder / stage), "command": command, "file": str(folder / stage / "kernel_cpu.cpp")}
+                (folder / "compile_commands.json").write_text(json.dumps([entry]))
+                words, made = build.compile_command(folder, "01_naive/kernel.cuh")
+                self.assertEqual(words, ["c++", "-o", "CMakeFiles/step.dir/kernel.o", "-c", "kernel_cpu.cpp"])
             linked, place = build.link_command(folder, stage)
             self.assertIn(made, [place / word for word in linked])
             with self.assertRaisesRegex(Usage, "does not build 02_absent/kernel.cuh"):

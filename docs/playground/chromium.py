@@ -1,6 +1,5 @@
 """Headless Chromium, by the protocol of its developer tools over two pipes: no packages, no network."""
 
-import base64
 import fcntl
 import json
 import os
@@ -115,6 +114,3 @@ class Chromium:
     def look(self, width, height, theme):
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
-
-    def screenshot(self, path):
-        path.write_bytes(base64.b64decode(self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True)["data"]))

@@ -21,8 +21,6 @@ FRAME = """<details class="run">
 </details>"""
 DOWNLOADS = {".csv", ".ipynb", ".json", ".jsonl", ".svg"}  # Sphinx copies these
 SHORT = 24  # characters of a formula that is not broken
-UNBREAKABLE = re.compile(r"(?<=\d) (?=[×·%])|(?<=\d [×·]) (?=\d)")
-CODE = (nodes.literal, nodes.literal_block, nodes.math, nodes.math_block, nodes.raw)
 
 
 # --- Order and titles -----------------------------------------------------------------------------------------------------
@@ -116,14 +114,6 @@ def prepare_formulas(app, doctree):
         node[:] = [nodes.Text(node.astext().replace("<", r"\lt "))]  # sphinxcontrib-katex does not escape it
 
 
-def join_numbers(app, doctree):
-    """No line break in 128 × 64 or 97 %"""
-    for text in list(doctree.findall(nodes.Text)):
-        joined = UNBREAKABLE.sub("\N{NO-BREAK SPACE}", text)
-        if joined != text and not isinstance(text.parent, CODE):
-            text.parent.replace(text, nodes.Text(joined))
-
-
 def copy_katex(app):
     unused = shutil.ignore_patterns("*.js", "*.mjs", "*.md", "*.ttf", "*.woff", "contrib", "katex.css", "katex-swap*")
     shutil.copytree(app.config.katex, app.outdir / "_static" / app.config.katex.name, ignore=unused, dirs_exist_ok=True)
@@ -184,8 +174,8 @@ def setup(app):
     app.connect("source-read", add_runs)
     app.connect("builder-inited", copy_katex)
     app.connect("doctree-read", resolve_links, priority=400)  # before Sphinx collects downloads
-    for change in (prepare_formulas, join_numbers, index_glossary):
-        app.connect("doctree-read", change)
+    app.connect("doctree-read", prepare_formulas)
+    app.connect("doctree-read", index_glossary)
     app.connect("doctree-read", name_stage, priority=900)  # after the titles are collected
     app.connect("build-finished", write_index)
     app.connect("build-finished", copy_playground)

@@ -22,7 +22,7 @@ FILES = {
     "[two](two.md#a-barrier).\n\n```math\n\\frac{a}{b}<c \\tag{1.1}\n```\n\n"
     "<details>\n<summary>Answers</summary>\n\nIt is *folded*.\n\n</details>\n\n## More\n\nText.\n",
     "docs/two.md": "# Two\n\n## A barrier\n\n```cpp\n" + "x" * 119 + ";\n```\n\n![A picture](img/a.svg)\n",
-    "docs/three.md": "# Three\n\nTiles of 64 × 32, `64 × 32`, 97 % of ($`a + b + c + d + e + f + g + h`$), and so on.\n",
+    "docs/three.md": "# Three\n\nOf ($`a + b + c + d + e + f + g + h`$), and so on.\n",
     "docs/reference/glossary.md": "# Glossary\n\n| term | what |\n| --- | --- |\n| **barrier** | All wait |\n"
     "| **bank**, **bank conflict** | Of memory |\n",
     "docs/last.md": "# Last\n\nThe end.\n",
@@ -66,13 +66,9 @@ class Right(Project):
         for name, following in order.items():
             self.assertIn(f'<div class="title">{following}</div>', self.page(f"docs/{name}"))
 
-    def test_nothing_tears_formulas_and_numbers(self):
+    def test_nothing_tears_formulas(self):
         self.assertIn('<span class="tied">(<span class="math">\\(x_i\\)</span>,</span>', self.page("docs/one"))
-        page = self.page("docs/three")
-        self.assertIn("64\u00a0×\u00a032, <code", page)
-        self.assertIn("</code>, 97\u00a0% of <span", page)
-        self.assertIn("\\(\\text{(}a + b + c + d + e + f + g + h\\text{),}\\)</span> and so on", page)
-        self.assertNotIn("\u00a0", page[page.index("<code") : page.index("</code>")])
+        self.assertIn("\\(\\text{(}a + b + c + d + e + f + g + h\\text{),}\\)</span> and so on", self.page("docs/three"))
 
     def test_links_to_code(self):
         self.assertIn('<a class="reference internal" href="../01_one/README.html">', self.page("docs/one"))

@@ -37,7 +37,7 @@ class Addition(Copy):
         if set(before) - set(rows) or {name.split()[0] for name in added} != {step}:
             raise Wrong(f"{ROWS} has lost {set(before) - set(rows)} and gained {set(added)}, not {step} alone")
         for name, row in added.items():
-            if row["verdict"] != "ok" or not row["hbm_read_bytes"] or not row["sources"].get(kernel):
+            if row["verdict"] != "ok" or not row["counters"]["read_bytes"] or not row["sources"].get(kernel):
                 raise Wrong(f"the row of {name} has no good verdict, no bytes, or not {kernel} among its sources")
         stage, variant = step.split("/")
         for page, shown in pages.items():

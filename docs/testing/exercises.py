@@ -10,6 +10,7 @@ An exercise that is checked is followed by a comment, which readers do not see. 
   in 01_naive/kernel.cuh          the file to edit, from the root of the project
   replace __syncthreads();  // read     a text that occurs there once
   by                              its replacement; nothing: the text goes
+  apply                           the diff that the page shows last before this comment
   run common/try.sh 01            a command that the page shows
   exits 1                         its exit code; 1 if this line is missing
   says o is wrong                 what the command has to print, and the page to say
@@ -29,14 +30,25 @@ from scratch import ROOT, Copy, Wrong
 sys.path.insert(0, str(ROOT / "docs"))
 from tools.check_pages import pages
 
-KEYWORDS = ("in", "replace", "by", "run", "exits", "says")
+KEYWORDS = ("in", "replace", "by", "apply", "run", "exits", "says")
 
 
 def exercises(text):
-    """Each a list of (keyword, text)."""
-    found = re.findall(r"^ *<!-- exercise\n(.*?)^ *-->$", text, re.DOTALL | re.MULTILINE)
-    lines = [[line.strip() for line in block.splitlines() if line.strip()] for block in found]
-    return [[(line.partition(" ")[0], line.partition(" ")[2].strip()) for line in block] for block in lines]
+    """Each a list of (keyword, text); the text of `apply` is the diff."""
+    found = []
+    for comment in re.finditer(r"^ *<!-- exercise\n(.*?)^ *-->$", text, re.DOTALL | re.MULTILINE):
+        lines = [line.strip() for line in comment[1].splitlines() if line.strip()]
+        steps = [(line.partition(" ")[0], line.partition(" ")[2].strip()) for line in lines]
+        diffs = re.findall(r"^```diff\n(.*?)^```$", text[: comment.start()], re.DOTALL | re.MULTILINE)
+        found.append([(keyword, diffs[-1] if keyword == "apply" and diffs else what) for keyword, what in steps])
+    return found
+
+
+def hunks(diff):
+    """(old text, new text) of what follows each line that begins with @@."""
+    for hunk in re.split(r"^@@.*\n", diff, flags=re.MULTILINE)[1:]:
+        lines = [line if line.strip() else " \n" for line in hunk.splitlines(keepends=True)]
+        yield tuple("".join(line[1:] for line in lines if line[0] != without) for without in "+-")
 
 
 def check(text, steps):
@@ -50,6 +62,8 @@ def check(text, steps):
             raise Wrong(f"the page does not say '{what}'")
     if "run" not in keywords or keywords.count("replace") != keywords.count("by"):
         raise Wrong("it needs a command to run, and a `by` for each `replace`")
+    if any(keyword == "apply" and not list(hunks(what)) for keyword, what in steps):
+        raise Wrong("the page shows no diff before `apply`")
 
 
 def do(copy, steps):
@@ -63,6 +77,9 @@ def do(copy, steps):
                 old = what
             elif keyword == "by":
                 copy.edit(file, old, what)
+            elif keyword == "apply":
+                for before, after in hunks(what):
+                    copy.edit(file, before, after)
             elif keyword == "run":
                 following = next((m for m in range(n + 1, len(steps)) if steps[m][0] not in ("exits", "says")), len(steps))
                 told = steps[n + 1 : following]

@@ -95,7 +95,6 @@ class Commands(Folder):
             shown, failed = self.run_text(f"```sh test\nbuild/bin/01_naive {bad}\n```\n")
             self.assertEqual(failed, 1, shown)
         self.assertEqual(self.run_text("```python test\nraise SystemExit(1)\n```\n")[1], 1)
-        self.assertEqual(self.run_text("```sh test\nctest --test-dir build -R none\n```\n")[1], 1)
 
     def test_nothing_of_the_reader_is_touched(self):
         before = sorted(path.name for path in scratch.ROOT.iterdir())
@@ -117,6 +116,13 @@ class Exercises(Folder):
         return failed, found, out.getvalue()
 
     script = TRY
+
+    def test_a_diff_of_the_page(self):
+        diff = "```diff\n@@ here\n-barrier  // why\n+mad\n use\n```\n"
+        exercise = "`common/try.sh 01`\n<!-- exercise\nin kernel.txt\napply\nrun common/try.sh 01\nexits 139\n-->\n"
+        for text, failures in ((diff + exercise, 0), (diff.replace("why", "not there") + exercise, 1), (exercise + diff, 1)):
+            failed, found, out = self.do(text)
+            self.assertEqual((failed, found), (failures, 1), out)
 
     def test_good(self):
         failed, found, out = self.do(EXERCISE.format(**GOOD) * 2)

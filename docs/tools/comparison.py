@@ -20,7 +20,7 @@ def worst(row):
 
 
 def amounts(row):
-    return [size(row[name]) for name in ("extra_memory_bytes", "hbm_read_bytes", "hbm_written_bytes")]
+    return [size(row["extra_memory_bytes"]), *(size(row["counters"][name]) for name in ("read_bytes", "written_bytes"))]
 
 
 def stages(direction):
@@ -36,7 +36,7 @@ def stages(direction):
         for row in ours + theirs:
             peer = row["stage"] == "peer"
             name = f"torch, {row['variant'].replace('_', '-')}" if peer else f"**{row['stage']}** {step(row)}"
-            memory = ["–"] * 2 if peer else [size(row["extra_memory_bytes"]), size(row["hbm_read_bytes"] + row["hbm_written_bytes"])]
+            memory = ["–"] * 2 if peer else [size(row["extra_memory_bytes"]), size(row.moved_bytes)]
             time, ratio = row["time"], times(plain, row, "median_ms")
             spread = f"{100 * (time['max_ms'] - time['min_ms']) / time['median_ms']:.0f}"
             lines.append([name, dtype, *memory, number(time["median_ms"]), spread, number(row["tflops"]), ratio, worst(row)])

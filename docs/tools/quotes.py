@@ -83,7 +83,7 @@ def loop(path, function=None):
     """A kernel's loop over tiles of K, or its iterations over tiles of Q, from its first line to its closing brace: the first of the file, or the last
     of a function."""
     lines = definition(path, function) if function else source(path)
-    begin = re.compile(r"( +)for \(int (?:key0 = 0|j = 0|j = (?:work\.)?Tc - [12]|iteration = 0);.*\{$")
+    begin = re.compile(r"( +)for \(int (?:key0 = 0|j = [01]|iteration = 0);.*\{$")
     starts = [i for i, line in enumerate(lines) if begin.match(line)]
     if not starts:
         raise SystemExit(f"{path}: no loop over tiles to quote")

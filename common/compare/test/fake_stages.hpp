@@ -25,9 +25,9 @@ inline Strings joined(Strings one, const Strings& other) {
 
 /// A variant as --list --json has it.
 inline std::string listed(const std::string& name, const std::string& passes, const std::string& dtypes = R"("fp32")",
-                          const std::string& tiles = "", const std::string& kernel = "01_naive/kernel.cuh") {
+                          const std::string& kernel = "01_naive/kernel.cuh") {
   return R"({"name": ")" + name + R"(", "idea": "an idea, with a comma", "passes": [)" + passes + R"(], "dtypes": [)" + dtypes +
-         R"(], "kernel": ")" + kernel + R"(", "tiles": [)" + tiles + "]}";
+         R"(], "kernel": ")" + kernel + "\"}";
 }
 
 inline constexpr const char *forward = R"("forward")", *both_passes = R"("forward", "backward")";
@@ -65,16 +65,15 @@ class FakeStages : public TemporaryFolder {
 };
 
 /// Shell code that prints the report of the problem that the command line asks for, on the device that it asks for, and exits. `first`:
-/// shell code that runs before, with the variables B H Hkv Nq Nk d causal dtype device pass bench n tune arguments log, and error, more and
-/// code to set.
+/// shell code that runs before, with the variables B H Hkv Nq Nk d causal dtype device pass n log, and with more and code to set.
 inline std::string answers(const std::string& first = "") {
-  return R"(causal=false dtype=fp32 error=1.5e-06 bench= tune= more= code=0 arguments="$*" log=${0%/*}/log
+  return R"(causal=false dtype=fp32 more= code=0 log=${0%/*}/log
 while [ $# -gt 0 ]; do
   case "$1" in
     --batch) B=$2;; --heads) H=$2;; --kv-heads) Hkv=$2;; --seq-q) Nq=$2;; --seq-k) Nk=$2;; --head-dim) d=$2;;
     --seq) Nq=$2; Nk=$2; Hkv=$H;;
     --dtype) dtype=$2;; --device) device=$2;; --pass) pass=$2;; --causal) causal=true;; --scale=*) scale=${1#--scale=};;
-    --bench) bench=1;; --tune) tune=1;; --iterations) n=$2 more=", \"time\": {\"median_ms\": 1, \"iterations\": $2}";;
+    --iterations) n=$2 more=", \"time\": {\"median_ms\": 1, \"iterations\": $2}";;
   esac
   shift
 done
@@ -86,7 +85,7 @@ cat <<END
 {"stage": "x", "device": {"kind": "$device", "name": "Test $device"}, "extra_memory_bytes": 2048,
  "problem": {"batch": $B, "heads": $H, "kv_heads": $Hkv, "seq_q": $Nq, "seq_k": $Nk, "head_dim": $d, "scale": $scale,
              "causal": $causal, "bias": "none", "dtype": "$dtype", "layout": "bhnd", "input": "normal", "seed": 1},
- "check": {"passed": true, "sampled": false, "tensors": {"o": {"max_abs": $error, "rel_l2": 1e-7, "tolerance": 2e-6},
+ "check": {"passed": true, "sampled": false, "tensors": {"o": {"max_abs": 1.5e-06, "rel_l2": 1e-7, "tolerance": 2e-6},
                                                          "lse": {"max_abs": 0.25, "rel_l2": 1e-7, "tolerance": 1}}}
  $counters$more}
 END
@@ -119,14 +118,20 @@ inline ProcessResult good(ProcessResult result) {
 }
 
 /// JSON Lines as an array.
-inline Json parsed(const std::string& lines) {
+inline Json rows_in(const std::string& file) {
   Json rows = Json::array();
-  std::istringstream stream(lines);
+  std::ifstream stream(file);
   for (std::string line; std::getline(stream, line);) rows.push_back(Json::parse(line));
   return rows;
 }
 
-inline Json rows_in(const std::string& file) { return parsed(read_bytes(file)); }
+/// The rows of a run that has to end well.
+inline Json rows_of(const FakeStages& stages, const Strings& arguments) {
+  const std::string file = stages.file("saved.jsonl");
+  std::filesystem::remove(file);
+  good(compare(stages, joined(arguments, {"--save", file})));
+  return rows_in(file);
+}
 
 inline std::string lines_of(const Json& rows) {
   std::string text;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""compare --peers: peers.py with a stand-in for torch, alone and beside a stage. No figure here is a measurement.
+"""compare --only peer: peers.py with a stand-in for torch, alone and beside a stage. No figure here is a measurement.
 
 test_peers.py COMPARE
 """
@@ -15,16 +15,19 @@ import tempfile
 import time
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from rows import changed  # noqa: E402
+
 COMPARE = sys.argv.pop(1)
 FAKE = pathlib.Path(__file__).with_name("fake_torch.py")
 PEERS = pathlib.Path(__file__).resolve().parent.parent / "peers.py"
-SWEEP = "--only peer --variant memory_efficient --pass forward --sweep seq=16..64 --iterations 2"
+SWEEP = "--only peer --variant memory_efficient --pass forward --sweep seq=16,32,64 --iterations 2"
 # A stage program with a GPU; what it is asked to do goes to its log.
 STAGE = f"""#!{sys.executable}
 import json, sys
 words = sys.argv[1:]
 if "--list" in words:
-    variants = [{{"name": "tiled", "idea": "i", "kernel": "", "passes": ["forward"], "dtypes": ["fp32", "fp16"]}}]
+    variants = [{{"name": "tiled", "idea": "i", "kernel": "01_naive/kernel.cuh", "passes": ["forward"], "dtypes": ["fp32", "fp16"]}}]
     print(json.dumps({{"stage": "01_first", "variants": variants}}))
     sys.exit()
 of = dict(zip(words, words[1:]))
@@ -67,7 +70,10 @@ class Peers(unittest.TestCase):
         return self.stdout
 
     def rows(self, words, **how):
-        return [json.loads(line) for line in self.compare(f"{words} --json", **how).splitlines()]
+        """What a run saves."""
+        self.file.unlink(missing_ok=True)
+        self.compare(f"{words} --save {self.file}", **how)
+        return [json.loads(line) for line in self.file.read_text().splitlines()]
 
     def refused(self, words, code, part, **variables):
         self.assertEqual((self.compare(words, code, **variables), self.stderr.count("\n")), ("", 1), self.stderr)
@@ -75,15 +81,15 @@ class Peers(unittest.TestCase):
 
     def test_after_the_stages_in_the_same_table(self):
         log = self.write("bin/01_first", STAGE).with_name("01_first.log")
-        table = self.compare(f"--peers --dtype fp16 --pass forward --no-counts --sweep seq=64,128 --wide --save {self.file}")
+        table = self.compare(f"--only 01,peer --dtype fp16 --pass forward --sweep seq=64,128 --wide --save {self.file}")
         self.assertEqual(log.read_text().split("\n")[1:], ["gpu 64", "gpu 128", ""])
-        self.assertRegex(self.stderr, "^comparing 1 stage and torch 9.9 on the GPU, each stage checked against ")
         for part in ("01_first/tiled", "peer/flash", "torch SDPA, cuDNN"):
             self.assertIn(part, table[: table.index("Nq=128")])
         rows = [json.loads(line) for line in self.file.read_text().splitlines()]
         expected = [("01_first", 64), ("01_first", 128)] + [("peer", n) for n in (64, 128) for _ in range(5)]
         self.assertEqual([(row["stage"], row["problem"]["seq_q"]) for row in rows], expected)
-        self.assertNotIn("peer", self.compare("--only 01 --no-counts"))
+        self.assertEqual((len(rows[0]["sources"]) > 0, changed(rows[0]["sources"])), (True, []))  # compare's hashes are those of rows.py
+        self.assertNotIn("peer", self.compare("--only 01"))
 
     def test_a_row_says_what_was_timed(self):
         sizes = {"batch": 3, "heads": 3, "kv_heads": 3, "seq_q": 30, "seq_k": 30, "head_dim": 64, "scale": 0.125, "seed": 1}
@@ -93,7 +99,7 @@ class Peers(unittest.TestCase):
         self.assertEqual(timing, {"median_ms": 4, "min_ms": 2, "max_ms": 6, "iterations": 3, "cold_l2": True})
         self.assertEqual((row["torch"], row["cudnn"], row["device"]["name"]), ("9.9", "9.19.0", "Test GPU"))
         self.assertEqual((row["flops"], row["extra_memory_bytes"]), (4 * 3 * 3 * 30 * 31 / 2 * 64, 77))
-        self.assertEqual({"commit", "date", "wall_s"} - set(row), set())
+        self.assertEqual({"commit", "date"} - set(row), set())
 
     def test_refusals_and_lack_of_memory_are_rows(self):
         rows = self.rows("--only peer --pass forward")
@@ -139,13 +145,13 @@ class Peers(unittest.TestCase):
             self.assertIn(f"{held} of 3 runs", self.stderr)
 
     def test_without_what_peers_need(self):
-        needs = "--peers needs Python, torch and a GPU"
+        needs = "--only peer needs Python, torch and a GPU"
         self.refused("--only peer", 3, f"{needs}: peers: torch 9.9 finds no GPU", NO_GPU="1")
         self.refused("--only peer", 2, needs, PYTHON="/no/such/python")
-        self.refused("--peers --device cpu", 2, "--peers and --device cpu are both given")
-        self.refused("--only peer --variant jax", 2, "allowed: flash, cudnn, memory_efficient, triton, plain")
+        self.refused("--only peer --device cpu", 2, "--only peer and --device cpu are both given")
+        self.refused("--only peer --variant jax", 2, "allowed: cudnn, flash, memory_efficient, plain, triton")
         self.write("bin/01_no_gpu", STAGE)
-        self.refused("--peers", 3, "--peers needs a GPU, but it does not work: no GPU answers")
+        self.refused("--only 01,peer", 3, "--only peer needs a GPU, but it does not work: no GPU answers")
 
     def test_bad_input_of_peers_is_one_line(self):
         environment = {**os.environ, "PYTHONPATH": str(self.path), "PYTHONDONTWRITEBYTECODE": "1"}

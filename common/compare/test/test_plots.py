@@ -83,7 +83,7 @@ class Plots(unittest.TestCase):
         self.assertLessEqual({"FA2 160", "Dashed: FlashAttention-2 and cuDNN of torch 9.9."}, set(said))
 
     def test_counts_are_whole_and_zeros_are_said(self):
-        counts = {"sectors": 7777777, "barriers": 3, "warp_operations": 7, "bank_conflicts": 0}
+        counts = {"sectors": 7777777, "barriers": 3, "warp_operations": 7, "bank_conflicts": 0, "read_bytes": 8, "written_bytes": 8}
         found = [row("01 naive", kind="cpu", problem={"batch": 1, "heads": 1}, counters=counts)]
         figure = self.draw("counts", found)
         self.assertEqual([bars(axes) for axes in figure.axes], [[7777777], [3], [7]])

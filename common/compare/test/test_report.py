@@ -68,7 +68,7 @@ class Report(unittest.TestCase):
 
     def test_the_figures_are_those_of_the_rows(self):
         refused = row("peer", "cudnn", verdict="refused", message="16-bit types only")
-        tiled = row("06_fa2_forward", "tiled", 2.0, tiles={"br": 64, "bc": 32}, hbm_read_bytes=1 << 20, hbm_written_bytes=1 << 19)
+        tiled = row("06_fa2_forward", "tiled", 2.0, tiles={"br": 64, "bc": 32}, predicted={"read_bytes": 1 << 20, "written_bytes": 1 << 19})
         tiled["check"] = {"passed": True, "tensors": {"o": {"max_abs": 4.5e-7}, "lse": {"max_abs": 1.0}}}
         page = self.page(refused, tiled, row("01_naive", "naive", 8.0), row("peer", "flash", 1.0, torch="9.9"))
         names = [line[0].strip() for line in page.lines]
@@ -81,7 +81,7 @@ class Report(unittest.TestCase):
         self.assertIn("--share: 12.5%", self.html)  # 1 TFLOP/s of 8
 
     def test_problems_passes_and_devices_have_tables_of_their_own(self):
-        on_cpu = row(device=CPU, counters={"sectors": 1234567})
+        on_cpu = row(device=CPU, counters={"sectors": 1234567, "read_bytes": 1, "written_bytes": 2})
         page = self.page(row(ms=1.0), row(ms=1.0, sizes={"causal": False}), row(ms=1.0, **{"pass": "backward"}), on_cpu)
         self.assertEqual(self.html.count("<table>"), 4)
         self.assertIn("1,234,567", page.text)

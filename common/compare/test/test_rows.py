@@ -2,10 +2,13 @@
 """rows.py: what is no row, which rows are of the same run, verdicts, and a file that is read and written."""
 
 import json
+import os
 import pathlib
+import re
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "common" / "compare"))
@@ -101,6 +104,30 @@ class Rows(unittest.TestCase):
         rows.write(self.path, self.read(saved))
         self.assertEqual(json.loads(self.path.read_text(encoding="utf-8")), saved)
         self.assertEqual([file.name for file in self.path.parent.iterdir()], ["rows.jsonl"])
+
+    def test_hashes_of_code_see_tokens_alone(self):
+        file = self.path.with_name("kernel.cuh")
+        for code, same in (
+            ('int f(float x) {\n  return x < 2.0f ? 1 : g("a \\" b  // c", x);\n}\n', True),
+            ('/* one\n// */int/**/f(float x){// it\'s "one\nreturn x<2.0f?1:g("a \\" b  // c",x);}', True),
+            ('int f(float x){return x<2.0f?1:g("a \\" b // c",x);}', False),
+        ):
+            file.write_text(code)
+            rows.code_hash.cache_clear()
+            self.assertEqual(rows.code_hash(file) == "9d855cab8999c560", same, code)
+
+    def test_what_a_stage_program_reports_becomes_a_row(self):
+        kernel = "07_fa2_backward/2_one_kernel.cuh"
+        with mock.patch.dict(os.environ, FLASH_COMMIT="0123"):
+            made = rows.of_report({key: value for key, value in row(kernel=kernel).items() if key != "verdict"})
+        self.assertEqual((made.verdict, made.commit), ("ok", "0123"))
+        self.assertIn("07_fa2_backward/parts.cuh", made.sources)
+        self.assertEqual(rows.changed(made.sources), [])
+
+    def test_compare_writes_the_fields_that_are_read_here(self):
+        names = {str: "string", float: "number", int: "integer", dict: "object", list: "array"}
+        schema = re.search(r'Json::parse\(R"\((.*?)\)"\)', (ROOT / "common/compare/row.cpp").read_text(), re.DOTALL)[1]
+        self.assertEqual(json.loads(schema), {name: names[field.type] for name, field in rows.FIELDS.items()})
 
     def test_words(self):
         odd = PROBLEM | {"kv_heads": 2, "seq_k": 9, "bias": "alibi", "layout": "kv", "scale": 2.0}

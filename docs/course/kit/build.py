@@ -82,7 +82,13 @@ def compile_command(build, file):
     source = file.removesuffix(".cuh") + "_cpu.cpp"
     for entry in json.loads((build / "compile_commands.json").read_text()):
         if entry["file"] == str(build / source):
-            words = [word for word in shlex.split(entry["command"]) if Path(word).name not in ("ccache", "sccache") and word != "-Werror"]
+            words = []
+            for word in shlex.split(entry["command"]):
+                if "cmake_pch" in word:  # precompiled, headers of an exercise would not take the place of the project's
+                    while words[-1] in ("-include", "-include-pch", "-Xclang"):
+                        words.pop()
+                elif Path(word).name not in ("ccache", "sccache") and word != "-Werror":
+                    words.append(word)
             return words, Path(entry["directory"]) / words[words.index("-o") + 1]
     raise Usage(f"{build} does not build {file}; allowed: a build folder of this project")
 

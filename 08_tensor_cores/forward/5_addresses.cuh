@@ -1,16 +1,18 @@
-// 08 Tensor cores, forward, step 5: the maximum only when it is needed.
+// 08 Tensor cores, forward, step 5: cheap addresses, and Q in registers.
 //
 //   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
-//   P = 2^(c S - c m)        with c = scale log2 e         [Br, Bc]                    (8.2)
-//   l = l + rowsum P                                                                   (8.3)
-//   O = O + P V_j                                          [Br, Bc] x [Bc, d]          (8.4)
+//   m_new = max(m, rowmax S),   alpha = 2^(c m - c m_new)  with c = scale log2 e       (6.2)
+//   P = 2^(c S - c m_new),   l = alpha l + rowsum P                                    (8.2)
+//   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (6.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
-// New since step 4, with the same tiles:
-// - Any m that keeps P from overflowing gives the same O and L, because it cancels in (8.5). So m is kept while no lane's part
-//   of a row of P sums to more than MAX_LANE_SUM (8.7). Otherwise m becomes the true maximum, O and l are rescaled as in (6.2),
-//   and P is recomputed. Most tiles need no maximum, no shuffle and no rescaling.
-// - Keys are processed from last to first: under a causal mask, and with ALiBi, the largest scores tend to be at the end.
+// New since step 4, with the same tiles: fewer instructions around the products. Each takes an issue slot, and no registers are
+// free for precomputed addresses (chapter 08, section 2).
+// - An operand keeps a single offset, of its lane's chunk in block (0, 0). 16 rows down, the swizzle repeats, so the offset
+//   grows by a constant; 16 columns on, some of its bits flip, because the swizzle is an XOR.
+// - A copying thread keeps its column and moves down by a constant number of rows, a multiple of 8 if there are enough threads,
+//   so that addresses differ by constants.
+// - Q stays in registers if there is room: it is loaded once, not with every tile of K.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_TILES rows of S and O; a row is shared by the 4 lanes of a quad.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
@@ -30,8 +32,9 @@ struct ForwardShape {
   static constexpr int ROW_TILES = RowTiles;                       // of 16 rows, per warp
   static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
   static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP;
-  static constexpr int BLOCKS = Blocks;                          // per SM (occupancy); they share its registers
-  static constexpr int SHARED_ELEMENTS = Width * (Br + 4 * Bc);  // Q, and two tiles each of K and V
+  static constexpr int BLOCKS = Blocks;                              // per SM (occupancy); they share its registers
+  static constexpr bool Q_STAYS = Width / 16 * ROW_TILES * 4 <= 32;  // registers for a warp's rows of Q
+  static constexpr int SHARED_ELEMENTS = Width * (Br + 4 * Bc);      // Q, and two tiles each of K and V
   static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_TILES == 2 && Width >= 64);
 
   static_assert(Br % (16 * ROW_TILES) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
@@ -40,18 +43,21 @@ struct ForwardShape {
 /// A tile as an operand. load() loads a 16 x 16 block: block `outer` of a left operand's rows or a right operand's columns, and
 /// block `inner` of the dimension that the product sums over. Trans: sums run down the columns of the tile, which ldmatrix
 /// transposes.
-template <class Tile, bool Trans>
+template <class T_, int Width, bool Trans>
 struct Operand {
-  using T = typename Tile::T;
-  static constexpr int DEPTH = Tile::WIDTH / 16;  // of a left operand
-  Tile tile;
-  int row, col;  // of this lane's chunk in block (0, 0)
+  using T = T_;
+  static constexpr int DEPTH = Width / 16;                   // of a left operand
+  static constexpr int PERIOD = Width % 64 == 0 ? 128 : 64;  // bytes within which the swizzle permutes chunks
+  SharedMatrix<T> elements;
+  int offset;  // in bytes, of this lane's chunk in block (0, 0); kept apart: XOR on a 64-bit pointer costs ten registers
 
   __device__ void load(unsigned (&block)[4], int outer, int inner) const {
+    const int rows = 16 * (Trans ? inner : outer), bytes = 32 * (Trans ? outer : inner), flipped = bytes % PERIOD;
+    const T* const chunk = elements.at_byte((offset ^ flipped) + (bytes - flipped + 2 * Width * rows));
     if constexpr (Trans) {
-      ldmatrix_x4_trans(block, tile.chunk(row + 16 * inner, col + 16 * outer));
+      ldmatrix_x4_trans(block, chunk);
     } else {
-      ldmatrix_x4(block, tile.chunk(row + 16 * outer, col + 16 * inner));
+      ldmatrix_x4(block, chunk);
     }
   }
 };
@@ -60,7 +66,6 @@ struct Operand {
 template <class T_, int Width>
 struct Tile {
   using T = T_;
-  static constexpr int WIDTH = Width;
   SharedMatrix<T> elements;
 
   __device__ Tile(T* start, int rows) : elements{start, rows, Width, Width} {}
@@ -75,27 +80,53 @@ struct Tile {
   __device__ T* chunk(int row, int col) const { return elements.address(row, swizzled_col(Width, row, col)); }
 
   // The lanes' chunks: the left one of rows 0..15, then the right one. For a right operand each 8 x 8 block is transposed.
-  __device__ Operand<Tile, false> left() const { return {*this, lane() % 16, lane() / 16 * 8}; }
-  __device__ Operand<Tile, true> right() const { return {*this, lane() % 16, lane() / 16 * 8}; }
+  __device__ Operand<T, Width, false> left() const { return {elements, offset(lane() % 16, lane() / 16)}; }
+  __device__ Operand<T, Width, true> right() const { return {elements, offset(lane() % 16, lane() / 16)}; }
   // Columns of the transpose are rows: the left and right chunks of rows 0..7, then of rows 8..15.
-  __device__ Operand<Tile, false> transposed() const { return {*this, lane() / 16 * 8 + lane() % 8, lane() / 8 % 2 * 8}; }
+  __device__ Operand<T, Width, false> transposed() const {
+    return {elements, offset(lane() / 16 * 8 + lane() % 8, lane() / 8 % 2)};
+  }
 
  private:
   __device__ static int lane() { return threadIdx.x % WARP; }
+  __device__ static int offset(int row, int chunk) { return 2 * Width * row + 16 * swizzled_chunk(Width, row, chunk); }
 };
 
-/// Starts copying rows row0, row0 + 1, ... of M to a tile, a chunk of 16 bytes at a time, with zeros beyond the last
-/// row and column. M's rows are 16-byte aligned.
-template <class Shape, class T>
-__device__ void load_async(const Tile<T, Shape::Width>& tile, const Matrix<const T>& M, int row0) {
-  constexpr unsigned chunks = Shape::Width / 8;
-  const unsigned first = opaque(threadIdx.x), end = tile.elements.rows * chunks;  // opaque: otherwise addresses spill
-  for (unsigned index = first; index < end; index += Shape::THREADS) {
-    const int row = index / chunks, col = index % chunks * 8;
-    const bool exists = row0 + row < M.rows && col < M.cols;
-    cp_async_zfill<16>(tile.chunk(row, col), M.address(exists ? row0 + row : 0, exists ? col : 0), exists ? 16 : 0);
+/// One thread's share of copying consecutive tiles of Height rows from a matrix to shared memory, one 16-byte chunk at a time.
+/// The matrix's rows are 16-byte aligned; tiles get zeros beyond its last row and column.
+template <class T, int Width, int Height, int Threads>
+struct Copier {
+  static constexpr int CHUNKS = Width / 8, FIT = Threads / CHUNKS;
+  static constexpr int AT_ONCE = FIT >= 8 ? FIT / 8 * 8 : FIT;    // rows
+  static constexpr bool SOME_IDLE = Threads != AT_ONCE * CHUNKS;  // Width 96: some threads have nothing to copy
+  static_assert(Height % AT_ONCE == 0, "the last step is a whole one");
+  Matrix<const T> from;  // from this thread's first row of the next tile on
+
+  /// Starts at row0.
+  __device__ Copier(const Matrix<const T>& M, int row0) : from(M.below(row0 + static_cast<int>(threadIdx.x) / CHUNKS)) {}
+
+  /// Starts copying a tile, and moves on to the tile that begins `next` rows further down.
+  __device__ void load_async(const Tile<T, Width>& tile, int next = 0) {
+    const unsigned thread = opaque(threadIdx.x);  // recomputed in each call instead of kept in registers
+    const int row0 = thread / CHUNKS, col = thread % CHUNKS * 8;
+    if (SOME_IDLE && row0 >= AT_ONCE) return;
+    const int from_col = col < from.cols ? col : 0, bytes = col < from.cols ? 16 : 0;
+    Matrix<const T> rest = from;
+    if (from.rows > Height - AT_ONCE) {
+#pragma unroll
+      for (int row = 0; row < Height; row += AT_ONCE, rest = rest.below(AT_ONCE)) {
+        cp_async_zfill<16>(tile.chunk(row0 + row, col), rest.address(0, from_col), bytes);
+      }
+    } else {  // at the end of the matrix; the tile's first row always exists
+#pragma unroll 1
+      for (int row = row0; row < Height; row += AT_ONCE, rest = rest.below(AT_ONCE)) {
+        const bool exists = rest.rows > 0;
+        cp_async_zfill<16>(tile.chunk(row, col), (exists ? rest : from.below(-row0)).address(0, from_col), exists ? bytes : 0);
+      }
+    }
+    from = from.below(next);
   }
-}
+};
 
 /// Accumulators as left operand, rounded to T: in fragments n = 2 k and 2 k + 1 a lane holds exactly its elements of block k.
 template <class T_, int RowTiles, int ColTiles>
@@ -114,18 +145,14 @@ __device__ Rounded<T, RowTiles, ColTiles> rounded(const Accumulators<RowTiles, C
   return {P};
 }
 
-/// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
-constexpr float MAX_LANE_SUM = 1024.0f;
-
-/// Up to this |c m|, c S - c m is precise enough: its rounding error must not change the weight of a tile against the first.
-constexpr float LARGE = 0x1p20f;
-
-/// Whether `holds` is true in all rows of the warp.
-template <int N, class F>
-__device__ bool in_all_rows(Rows<N> rows, F holds) {
-  bool all = true;
-  rows.each([&](float x, int) { all = all && holds(x); });
-  return __all_sync(ALL_LANES, all);
+/// The warp's rows of Q as left operand, in registers or in shared memory.
+template <class Shape, class T>
+__device__ auto operand_of_Q(const Tile<T, Shape::Width>& Q_rows) {
+  if constexpr (Shape::Q_STAYS) {
+    return InRegisters<T, Shape::ROW_TILES, Shape::Width / 16>(Q_rows.left());
+  } else {
+    return Q_rows.left();
+  }
 }
 
 /// (6.2)  m = max(m, largest). Returns alpha = 2^(c m_old - c m), the factor that rescales sums over the old P.
@@ -141,13 +168,13 @@ __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
   return alpha;
 }
 
-/// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)), which with the true maximum is at most 1 however large c m is.
+/// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)) if c m is so large that its rounding error matters, or overflows.
 template <class Scores, int N>
 __device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtract_first) {
-  m.each([](float& x, int) { x = finite(x); });
+  m.each([&](float& x, int) { x = finite(x), subtract_first = subtract_first || fabsf(c * x) > 0x1p20f; });
   if (subtract_first) S.each([&](float& s, int r) { s -= m[r]; });
   m.each([&](float& x, int) { x = subtract_first ? 0.0f : c * x; });
-  S.each([&](float& s, int r) { s = exp2_approx(fmaf(c, s, -m[r])); });
+  S.each([&](float& s, int r) { s = exp2_approx(c * s - m[r]); });
 }
 
 template <class T, class Shape>
@@ -178,43 +205,37 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
   const int Tc = (seen_by_any + Shape::Bc - 1) / Shape::Bc;
 
+  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS> copy_K(K, 0), copy_V(V, 0);
   const auto load_tile = [&](int j) {
-    load_async<Shape>(K_smem(j % 2), K, j * Shape::Bc);
-    load_async<Shape>(V_smem(j % 2), V, j * Shape::Bc);
+    copy_K.load_async(K_smem(j % 2), Shape::Bc);
+    copy_V.load_async(V_smem(j % 2), Shape::Bc);
   };
 
-  // 1. Q and the last tiles of K and V.
+  // 1. Q and the first tiles of K and V.
   if (Tc > 0) {
-    load_async<Shape>(Q_smem, Q_all.head(b, h), query0);
-    load_tile(Tc - 1);
+    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(Q_all.head(b, h), query0).load_async(Q_smem);
+    load_tile(0);
   }
+  if constexpr (Shape::Q_STAYS) {
+    cp_async_wait_all();
+    __syncthreads();  // read after write: Q of all threads has landed
+  }
+  const auto Q = operand_of_Q<Shape>(Q_rows);
 
-  for (int j = Tc - 1; j >= 0; --j) {
+  for (int j = 0; j < Tc; ++j) {
     // 2. K and V have landed; the prefetch of the next tiles starts.
     cp_async_wait_all();
-    __syncthreads();  // read after write: Q, K_j, V_j have landed; write after read: no warp reads K_(j+1), V_(j+1)
-    if (j > 0) load_tile(j - 1);
+    __syncthreads();  // read after write: Q, K_j, V_j have landed; write after read: no warp reads K_(j-1), V_(j-1)
+    if (j + 1 < Tc) load_tile(j + 1);
 
-    // 3. Try the current m. If P overflows (rare), recompute with the true maximum, which cannot overflow.
+    // 3. S = Q K^T, and the softmax of its rows.
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
-    Rows<Output::ROWS> sum(0.0f);
-    bool exact = !in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; });  // m = -inf: exact
-    bool fits = false;
-    do {
-      S.each([](float& s, int) { s = 0.0f; });
-      add_product(S, Q_rows.left(), K_smem(j % 2).transposed());  // (8.1)
-      rule.apply(S, b * problem.H + h, query0 + warp_row, j * Shape::Bc);
-      if (exact) {
-        const auto alpha = raise(m, row_max(S), c);  // (6.2)
-        l = alpha * l;
-        O.scale_rows(alpha);
-      }
-      exponentiate(S, m, c, exact || rule.scale_first);  // (8.2): S is P now
-      sum = lane_sum(S);
-      fits = exact || in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });  // NaN fits: recomputing would not help
-      exact = true;
-    } while (!fits);
-    l = l + sum;  // (8.3)
+    add_product(S, Q, K_smem(j % 2).transposed());             // (8.1)
+    rule.apply(S, b * problem.H + h, query0 + warp_row, j * Shape::Bc);
+    const auto alpha = raise(m, row_max(S), c);  // (6.2)
+    exponentiate(S, m, c, rule.scale_first);     // (8.2): S is P now
+    l = alpha * l + lane_sum(S);
+    O.scale_rows(alpha);
 
     // 4. O += P V.
     add_product(O, rounded<T>(S), V_smem(j % 2).right());  // (8.4)
@@ -226,7 +247,7 @@ template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const unsigned blocks = blocks_for(a.problem.Nq, Shape::Br) * static_cast<unsigned>(a.problem.B * a.problem.H);
-    launch("tensor_lazy_maximum", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+    launch("tensor_addresses", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
            forward_kernel<T, Shape>, score_rule(a), aligned<T>(a, a.Q, "Q_padded"), aligned<T>(a, a.K, "K_padded"),
            aligned<T>(a, a.V, "V_padded"), view<T>(a.O), view<float>(a.L));
   });
@@ -249,7 +270,7 @@ constexpr CompiledShape shapes[] = {
     compiled<256, 32, 16, 1, 2>("little shared memory"),
 };
 
-const Variant variant = forward_step<shapes>("lazy_maximum", "a maximum only when P would overflow; keys from last to first");
+const Variant variant = forward_step<shapes>("addresses", "addresses that differ by constants; Q in registers");
 
 }  // namespace
 }  // namespace flash::tensor_cores::forward_5

@@ -1,4 +1,4 @@
-// 08 Tensor cores, forward, step 7: decode. Few queries, many keys: every byte is read once (docs/reference/decode.md).
+// 08 Tensor cores, forward, step 8: decode. Few queries, many keys: every byte is read once (docs/reference/decode.md).
 //
 //   for every tile of 16 packed rows and every split of its keys (one block each), for every tile j of the split's keys:
 //     each warp with its 16 keys of the tile, and an m, l and O of its own:
@@ -28,7 +28,7 @@
 #include "08_tensor_cores/parts/tile.cuh"
 #include "common/device/split_keys.cuh"
 
-namespace flash::tensor_cores::forward_7 {
+namespace flash::tensor_cores::forward_8 {
 namespace {
 
 /// Width: d, rounded up. Stages: tiles in the ring, of which all but one are in flight. Blocks: per SM, each with 64 KB of it.
@@ -215,4 +215,4 @@ Variant decode_step() {
 const Variant variant = decode_step();
 
 }  // namespace
-}  // namespace flash::tensor_cores::forward_7
+}  // namespace flash::tensor_cores::forward_8
