@@ -76,6 +76,11 @@ def roofline_00():
             if reached == peak and step == "product":
                 dx, dy, anchor = 0, 26, "start"
             p.label(x(intensity) + dx, y(reached) + dy, f"{step}, {name}", text, anchor)
+        steps = [(2 * n * n, 2 * n * n, h200.FP32_FLOPS)] + 2 * [(product, 2 * n * d + n * n, 1e12 * peak)]
+        seconds = sum(max(flops / rate, width * elements / h200.HBM_BYTES_PER_SECOND) for flops, elements, rate in steps)
+        intensity, reached = fused / (width * (4 * n * n + 4 * n * d)), fused / seconds / 1e12
+        p.polygon([(x(intensity) + 8 * a, y(reached) + 8 * b) for a, b in ((-1, 0), (0, -1), (1, 0), (0, 1))], kind)
+        p.label(x(intensity) + 12, y(reached) + (36 if name == "fp32" else 16), f"all three, {name}", text, "start")
     return p
 
 
