@@ -53,7 +53,15 @@ def owners_07():
 
 def halves_07():
     """The three products of a block at d = 64, each divided among the warps of a half; and one warp's rows of S, lane by lane."""
-    p, s, warps, warp, lane, scale, top = Picture(960, 560, "The products of both halves, and what one lane holds of S or dP"), BACKWARD[64], 4, 1, 13, 1.6, 88
+    p, s, warps, warp, lane, scale, top = (
+        Picture(960, 560, "The products of both halves, and what one lane holds of S or dP"),
+        BACKWARD[64],
+        4,
+        1,
+        13,
+        1.6,
+        88,
+    )
     for x, rows, cols, title, text in [
         (110, s.br, s.bc, "S | dP", "half 0: S, then P; half 1: dP, then dS"),
         (490, s.bc, s.width, "dV | dK", "half 0: dV; half 1: dK"),
@@ -71,7 +79,9 @@ def halves_07():
             for half in (0, 1):
                 p.note(x + wide * (0.25 + half / 2), top + warps * band + 20, f"half {half}", size=14)
     tile, of_warp, cell, high, left, below = s.thread["S"], s.br // warps, 6.2, 9, 76, 366
-    p.label(480, below - 44, f"Warp {warp}, rows {warp * of_warp} to {(warp + 1) * of_warp - 1} of S (half 0) or dP (half 1)", 16, bold=True)
+    p.label(
+        480, below - 44, f"Warp {warp}, rows {warp * of_warp} to {(warp + 1) * of_warp - 1} of S (half 0) or dP (half 1)", 16, bold=True
+    )
     p.note(left + s.bc * cell / 2, below - 12, f"{tile.lanes} lanes take a column each, {tile.cols} times over", size=14)
     for first in range(0, of_warp, tile.row_run):
         y = below + first * high
@@ -125,10 +135,7 @@ def banks_07():
     for y, stride, title in [(76, s.width, f"rows of {s.width}"), (236, s.width + 4, f"rows of {s.width + 4}: padded by 4")]:
         strip(54, y, title, [[x * stride + word for word in range(4)] for x in range(8)], "x")
     p.label(548 + 16 * cell, 28, f"P(row, x), {scores.along} × {scores.lanes} lanes, each its first row", 15, bold=True)
-    for y, run, title in [
-        (96, 1, "run of 1 row"),
-        (256, scores.row_run, f"run of {scores.row_run} rows"),
-    ]:
+    for y, run, title in [(96, 1, "run of 1 row"), (256, scores.row_run, f"run of {scores.row_run} rows")]:
         words = list(map(word_of_p(s, run), range(WARP)))
         strip(548, y, title, [words[first : first + scores.lanes] for first in range(0, WARP, scores.lanes)], "y")
     asked = "A column is a bank, 0 to 31. ×: a bank that is asked for two or more different words."

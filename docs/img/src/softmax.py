@@ -106,7 +106,9 @@ def two_tiles_04():
 
 def tile_loop_03():
     """The loop of section 7 on the running example: the state after each tile of keys."""
-    p = Picture(900, 330, "Tiles of keys and values arrive one after another; the triple of each is merged into the state and the tile is discarded")
+    p = Picture(
+        900, 330, "Tiles of keys and values arrive one after another; the triple of each is merged into the state and the tile is discarded"
+    )
     wide, top, low = 190, 76, 216
 
     def stats(scores):
@@ -130,7 +132,9 @@ def tile_loop_03():
     end = 250 + (wide + 70) * (len(SCORES) // TILE) - 70
     p.arrow(end, low + 24, end + 46, low + 24)
     p.box(end + 50, low, 110, 48, "c4", "O = o / ℓ", 15)
-    p.note(450, low + 86, "A triple is (m, ℓ, o), and ⊕ is the merge (3.6). The state has d + 2 elements, however many tiles come.", size=14)
+    p.note(
+        450, low + 86, "A triple is (m, ℓ, o), and ⊕ is the merge (3.6). The state has d + 2 elements, however many tiles come.", size=14
+    )
     return p
 
 
