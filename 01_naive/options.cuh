@@ -1,4 +1,4 @@
-// 01 naive with the options of chapter 09, a sliding window and a softcap.
+// 01 naive with the options of chapter 09: a sliding window, a softcap, ragged batches.
 //
 //   forward    s = scale q_i . k_j                                                      (1.1)
 //              S_ij = c tanh(s / c) + bias, or -inf where the window hides key j        (9.1), (9.3), (9.7)
@@ -7,7 +7,10 @@
 // New since kernel.cuh: two kernels. The scores know who sees whom and what the cap does to them; all products and the softmax stay as
 // they are. dS is multiplied by the slope of the cap, for which its kernel reads S once more.
 //
-// HBM: as kernel.cuh; with a softcap the backward pass also reads S, and the bias.
+// A ragged batch is a loop on the host: the kernels run once per sequence, on its rows alone.
+//
+// HBM: as kernel.cuh; with a softcap the backward pass also reads S, and the bias. S and P hold all pairs of a ragged batch, although
+// only those within a sequence are used.
 #pragma once
 
 #include "01_naive/kernel.cuh"
@@ -16,7 +19,8 @@ namespace flash::options {
 namespace {
 
 /// (9.1)  S = scale Q K^T, capped, + bias, masked    [Nq, d] x [d, Nk].  Grid: (tiles of keys, tiles of queries, B*H).
-__global__ void scores_kernel(FullProblem problem, Tensor<const float> Q, Tensor<const float> K, Bias bias, Tensor<float> S) {
+__global__ void scores_kernel(OptionsProblem problem, Tensor<const float> Q, Tensor<const float> K, Bias bias,
+                              Tensor<float> S) {
   const int b = blockIdx.z / problem.H;
   const int h = blockIdx.z % problem.H;
   const int row0 = blockIdx.y * TILE;
@@ -29,7 +33,7 @@ __global__ void scores_kernel(FullProblem problem, Tensor<const float> Q, Tensor
 
 /// (9.2)  dS of kernel.cuh becomes dS o slope. S without the bias is the capped score; where P = 0 it may be -inf.  A thread owns a row.
 /// Grid: (blocks of rows, H, B).
-__global__ void slope_kernel(FullProblem problem, Tensor<const float> S_all, Bias bias, Tensor<float> dS_all) {
+__global__ void slope_kernel(OptionsProblem problem, Tensor<const float> S_all, Bias bias, Tensor<float> dS_all) {
   const int b = blockIdx.z;
   const int h = blockIdx.y;
   const int i = blockIdx.x * ROWS_PER_BLOCK + threadIdx.x;
@@ -42,31 +46,76 @@ __global__ void slope_kernel(FullProblem problem, Tensor<const float> S_all, Bia
   }
 }
 
-void forward(const Attention& a) {
+/// Rows of a tensor in fp32, from a column on.
+TensorRef rows_of(TensorRef t, int first, int count, int col = 0) {
+  if (!t.exists()) return t;  // dO and the gradients, in a forward pass
+  t.data = static_cast<float*>(t.data) + first * t.stride[2] + col;
+  t.shape[2] = count;
+  return t;
+}
+
+/// The attention of each sequence by itself: views of its rows of all tensors.
+std::vector<Attention> sequences_of(const Attention& a) {
+  const Sequences& of = a.problem.sequences;
+  if (of.empty()) return {a};
+  Attention one = a;
+  one.problem.sequences = {};
+  std::vector<Attention> all;
+  for (int s = 0; s < of.count(); ++s) {
+    const int query = of.queries[static_cast<std::size_t>(s)], key = of.keys[static_cast<std::size_t>(s)];
+    static_cast<OptionsProblem&>(one.problem) = a.problem.sequence(s);
+    const auto [Nq, Nk] = std::pair{one.problem.Nq, one.problem.Nk};
+    one.Q = rows_of(a.Q, query, Nq), one.O = rows_of(a.O, query, Nq), one.L = rows_of(a.L, query, Nq);
+    one.K = rows_of(a.K, key, Nk), one.V = rows_of(a.V, key, Nk);
+    one.dO = rows_of(a.dO, query, Nq), one.dQ = rows_of(a.dQ, query, Nq);
+    one.dK = rows_of(a.dK, key, Nk), one.dV = rows_of(a.dV, key, Nk);
+    for (std::size_t n = 0; n < a.workspaces.size(); ++n) {  // S, P, dP, dS
+      one.workspaces[n] = rows_of(a.workspaces[n], query, Nq, key);
+      one.workspaces[n].shape[3] = Nk;
+    }
+    all.push_back(one);
+  }
+  return all;
+}
+
+/// Launches unless there is nothing to compute: the grid of a result without elements would be empty.
+template <class... Arguments>
+void launch_any(const char* name, const LaunchShape& shape, Arguments&&... arguments) {
+  if (shape.grid.x > 0 && shape.grid.y > 0 && shape.grid.z > 0) launch(name, shape, arguments...);
+}
+
+void forward_of_one(const Attention& a) {
   const FullProblem& p = a.problem;
   const auto Q = view<const float>(a.Q), K = view<const float>(a.K), V = view<const float>(a.V);
   const auto S = a.workspace("S"), P = a.workspace("P");
-  launch("scores", tiled(p.Nq, p.Nk, p.B * p.H), options::scores_kernel, p, Q, K, bias_of(a), view<float>(S));
-  launch("softmax", row_per_thread(p), softmax_kernel, p, view<const float>(S), view<float>(P), view<float>(a.L));
-  launch("output", tiled(p.Nq, p.d, p.B * p.H), output_kernel, p, view<const float>(P), V, view<float>(a.O));
+  launch_any("scores", tiled(p.Nq, p.Nk, p.B * p.H), options::scores_kernel, p, Q, K, bias_of(a), view<float>(S));
+  launch_any("softmax", row_per_thread(p), softmax_kernel, p, view<const float>(S), view<float>(P), view<float>(a.L));
+  launch_any("output", tiled(p.Nq, p.d, p.B * p.H), output_kernel, p, view<const float>(P), V, view<float>(a.O));
 }
 
-/// Runs after forward(), which left S and P in their workspaces.
-void backward(const Attention& a) {
+/// Runs after forward_of_one(), which left S and P in their workspaces.
+void backward_of_one(const Attention& a) {
   const FullProblem& p = a.problem;
   const auto Q = view<const float>(a.Q), K = view<const float>(a.K), V = view<const float>(a.V), dO = view<const float>(a.dO);
   const auto S = view<const float>(a.workspace("S")), P = view<const float>(a.workspace("P"));
   const auto dP = a.workspace("dP"), dS = a.workspace("dS");
-  launch("dV", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, 1.0f, P, dO, view<float>(a.dV));
-  launch("dP", tiled(p.Nq, p.Nk, p.B * p.H), dP_kernel, p, dO, V, view<float>(dP));
-  launch("dS", row_per_thread(p), dS_kernel, p, P, view<const float>(dP), view<float>(dS));
-  if (p.softcap != 0.0f) launch("slope", row_per_thread(p), slope_kernel, p, S, bias_of(a), view<float>(dS));
-  launch("dQ", tiled(p.Nq, p.d, p.B * p.H), dQ_kernel, p, view<const float>(dS), K, view<float>(a.dQ));
-  launch("dK", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, p.scale, view<const float>(dS), Q, view<float>(a.dK));
+  launch_any("dV", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, 1.0f, P, dO, view<float>(a.dV));
+  launch_any("dP", tiled(p.Nq, p.Nk, p.B * p.H), dP_kernel, p, dO, V, view<float>(dP));
+  launch_any("dS", row_per_thread(p), dS_kernel, p, P, view<const float>(dP), view<float>(dS));
+  if (p.softcap != 0.0f) launch_any("slope", row_per_thread(p), slope_kernel, p, S, bias_of(a), view<float>(dS));
+  launch_any("dQ", tiled(p.Nq, p.d, p.B * p.H), dQ_kernel, p, view<const float>(dS), K, view<float>(a.dQ));
+  launch_any("dK", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, p.scale, view<const float>(dS), Q, view<float>(a.dK));
+}
+
+void forward(const Attention& a) {
+  for (const Attention& one : sequences_of(a)) forward_of_one(one);
+}
+void backward(const Attention& a) {
+  for (const Attention& one : sequences_of(a)) backward_of_one(one);
 }
 
 const Variant variant{.name = "options",
-                      .idea = "a window and a softcap in the scores, and the cap's slope in dS",
+                      .idea = "a window and a softcap in the scores, the cap's slope in dS, sequences one by one",
                       .forward = forward,
                       .backward = backward,
                       .workspace = workspace,

@@ -58,7 +58,19 @@ inline Prediction predicted_backward(const FullProblem& p) {
   return {moved, sectors_of(moved, p), 4 * barriers_of_product(p), 0};
 }
 
-inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, const TileChoice&, const DeviceLimits&) {
+inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, const TileChoice& choice,
+                            const DeviceLimits& limits) {
+  if (!p.sequences.empty()) {  // one after another
+    Prediction sum{.tensors = {}, .sectors = {}, .barriers = 0, .warp_operations = 0};
+    for (int s = 0; s < p.sequences.count(); ++s) {
+      const Prediction one = predicted(v, FullProblem{p.sequence(s), {}}, pass, choice, limits);
+      for (const auto& [name, moved] : one.tensors) {
+        sum.tensors[name].read += moved.read, sum.tensors[name].written += moved.written;
+      }
+      *sum.barriers += one.barriers.value_or(0);
+    }
+    return sum;
+  }
   if (v.name != std::string_view("naive") && v.name != std::string_view("options")) return {};
   Prediction prediction = pass == Pass::forward ? predicted_forward(p, 2) : predicted_backward(p);
   if (pass == Pass::backward && p.softcap != 0.0f) {  // slope_kernel: S, the bias and dS of each pair that is seen

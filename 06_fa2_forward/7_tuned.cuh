@@ -16,12 +16,12 @@
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form rows of 8 or 16.
 // Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [Chunk, Br]; rows of K and P^T padded.
 // HBM: as step 1 (6.6), but the bias is read for every pair of a visited tile, masked or not.
-// Options (chapter 09): a window, a softcap. The kernel is compiled with and without them.
+// Options (chapter 09): a window, a softcap, a ragged batch. The kernel is compiled with and without them.
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
 
 #include "06_fa2_forward/parts.cuh"
-#include "common/device/softmax.cuh"
+#include "common/device/options.cuh"
 
 namespace flash::fa2_forward::step_7 {
 namespace {
@@ -81,8 +81,13 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const auto& problem = rule.problem;
   const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
   const int tile = problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads;  // the last rows see the most keys
-  const int query0 = tile * Shape::Br;
+  int query0 = tile * Shape::Br;
   const int head = blockIdx.x % heads, h = head % problem.H, b = head / problem.H;
+  if constexpr (Rule::RAGGED) {  // from here on problem is the sequence's own, and the tensors have its rows
+    query0 = rule.enter(blockIdx.x / heads);
+    Q_all = queries_of(rule, Q_all), O_all = queries_of(rule, O_all), L_all = queries_of(rule, L_all);
+    K_all = keys_of(rule, K_all), V_all = keys_of(rule, V_all);
+  }
   const Matrix<const float> K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
 
   float* const shared = dynamic_shared<float>(Shape::SHARED_FLOATS);
@@ -94,7 +99,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   // 1. The first tile of K and the tile of Q; O = 0, l = 0, m = -inf.
   const int first_tile = problem.first_key(query0, Shape::Bc);  // seen by the first row; 0 without a window
   const int seen_by_any = problem.end_key(min(query0 + Shape::Br, problem.Nq) - 1);  // by the last row
-  if (seen_by_any > first_tile) load_async<Shape, Shape::Bc>(K_smem, K, first_tile, wide);
+  if (seen_by_any > first_tile) load_async<Shape, Shape::Bc, Rule::RAGGED>(K_smem, K, first_tile, wide);
   cp_async_commit();
   load_transposed<Shape>(Qt_smem, Q_all.head(b, h), query0);
   typename Shape::Output O(0.0f);      // not normalised
@@ -105,7 +110,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   for (int key0 = first_tile; key0 < seen_by_any; key0 += Shape::Bc) {
     cp_async_wait<0>();
     __syncthreads();  // read after write: K_j and Q of all threads have landed; write after read: no warp still reads V_(j-1)
-    load_async<Shape, Shape::Bc>(V_smem, V, key0, wide);
+    load_async<Shape, Shape::Bc, Rule::RAGGED>(V_smem, V, key0, wide);
     cp_async_commit();
 
     typename Shape::Scores S(0.0f);
@@ -118,7 +123,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
     cp_async_wait<0>();
     __syncthreads();  // read after write: V_j of all threads has landed; write after read: no warp still reads K_j
-    if (key0 + Shape::Bc < seen_by_any) load_async<Shape, Shape::Bc>(K_smem, K, key0 + Shape::Bc, wide);
+    if (key0 + Shape::Bc < seen_by_any) load_async<Shape, Shape::Bc, Rule::RAGGED>(K_smem, K, key0 + Shape::Bc, wide);
     cp_async_commit();
 
 #pragma unroll
@@ -138,8 +143,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 template <class Shape>
 void start(const Attention& a) {
   const Problem& p = a.problem;
-  const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(p.B * p.H);
-  with_rule_of(a, [&]<class Rule>(Rule rule) {
+  with_rule_of(a, blocks_for(p.Nq, Shape::Br), [&]<class Rule>(Rule rule, unsigned tiles) {
+    const unsigned blocks = tiles * static_cast<unsigned>(p.B * p.H);
     launch("fa2_forward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
            forward_kernel<Shape, Rule>, rule, view<const float>(a.Q), view<const float>(a.K), view<const float>(a.V),
            view<float>(a.O), view<float>(a.L), rows_are_aligned({a.Q, a.K, a.V, a.O}));

@@ -85,8 +85,9 @@ __device__ void add_product(Tile& C, const Left& A, const Right& B) {
 }
 
 /// Starts copying rows row0, row0 + 1, ... of M to a tile [Height, Width], with zeros beyond M's last row and column. A thread
-/// keeps to its four columns, so that its addresses advance by a constant, which is worth 9 % (logbook of stage 06).
-template <class Shape, int Height>
+/// keeps to its four columns, so that its addresses advance by a constant, which is worth 9 % (logbook of stage 06). WideTails: the last
+/// rows, too, are copied 16 bytes at a time; a ragged batch has a tile with last rows for each of its sequences.
+template <class Shape, int Height, bool WideTails = false>
 __device__ void load_async(const SharedMatrix<float>& tile, const Matrix<const float>& M, int row0, bool wide) {
   constexpr int quads = Shape::Width / 4, rows_at_once = Shape::THREADS / quads;
   constexpr int steps = (Height + rows_at_once - 1) / rows_at_once;
@@ -100,14 +101,24 @@ __device__ void load_async(const SharedMatrix<float>& tile, const Matrix<const f
       if (Height % rows_at_once != 0 && row >= Height) break;
       cp_async_zfill<16>(tile.address(row, col), M.address(row0 + row, exists ? col : 0), exists ? 16 : 0);
     }
-  } else {  // the last rows, or rows without 16-byte alignment: element by element
-#pragma unroll 1
-    for (int row = first; row < Height; row += rows_at_once) {
-#pragma unroll 1
-      for (int c = col; c < col + 4; ++c) {
-        const bool exists = row0 + row < M.rows && c < M.cols;
-        cp_async_zfill<4>(tile.address(row, c), M.address(exists ? row0 + row : 0, exists ? c : 0), exists ? 4 : 0);
+    return;
+  }
+  if constexpr (WideTails) {
+    if (wide) {
+#pragma unroll 4
+      for (int row = first; row < Height; row += rows_at_once) {
+        const bool exists = row0 + row < M.rows && col < M.cols;
+        cp_async_zfill<16>(tile.address(row, col), M.address(exists ? row0 + row : 0, exists ? col : 0), exists ? 16 : 0);
       }
+      return;
+    }
+  }
+#pragma unroll 1
+  for (int row = first; row < Height; row += rows_at_once) {  // the last rows, or rows without 16-byte alignment
+#pragma unroll 1
+    for (int c = col; c < col + 4; ++c) {
+      const bool exists = row0 + row < M.rows && c < M.cols;
+      cp_async_zfill<4>(tile.address(row, c), M.address(exists ? row0 + row : 0, exists ? c : 0), exists ? 4 : 0);
     }
   }
 }

@@ -20,8 +20,8 @@ inline std::int64_t warp_operations(const FullProblem& p, const TileChoice& choi
   const int halvings = std::countr_zero(static_cast<unsigned>(S.lanes));
   const std::int64_t shuffles = std::int64_t{S.rows} * halvings;
   const std::int64_t chunks = step == Step::tuned ? (choice.tiles.Bc + 63) / 64 : 1;
-  const std::int64_t tiles_of_Q = (p.Nq + choice.tiles.Br - 1) / choice.tiles.Br;
-  return choice.threads / 32 * (visits(p, choice.tiles).tiles * (shuffles + 2 * chunks - 1) + tiles_of_Q * shuffles);
+  const Visits v = visits(p, choice.tiles);
+  return choice.threads / 32 * (v.tiles * (shuffles + 2 * chunks - 1) + v.query_tiles * shuffles);
 }
 
 /// (6.6)  From step 6 on, the kernels read the bias of every pair in a tile, visible or not (ALiBi: one slope per thread and tile); the
@@ -42,7 +42,12 @@ inline Prediction predicted_forward(const FullProblem& p, const TileChoice& choi
   const std::int64_t tiles_of_Q = step == Step::loop_order ? (p.Nq + choice.tiles.Br - 1) / choice.tiles.Br : 0;
   // An asynchronous copy that only fills with zeros reads nothing, yet its source address counts as a sector.
   const bool copies_zeros = step >= Step::async_copies && (p.Nk % choice.tiles.Bc != 0 || p.d % 32 != 0);
-  const auto sectors = copies_zeros ? std::nullopt : sectors_of(moved, p);
+  const bool ragged = !p.sequences.empty();
+  if (ragged) {  // each thread looks up its block's tile, the ends of the sequence, and where it begins in Q, K, V, O and L
+    const std::int64_t threads = heads * v.query_tiles * choice.threads;
+    moved["order"] = {2 * threads, 0}, moved["offsets"] = {(4 + 5) * threads, 0};
+  }
+  const auto sectors = copies_zeros || ragged ? std::nullopt : sectors_of(moved, p);
   return {moved, sectors, 2 * heads * (v.tiles + tiles_of_Q), heads * warp_operations(p, choice, step)};
 }
 

@@ -15,7 +15,7 @@
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ read and written each time; dK, dV written once per query
 //   head, which first reads the sum of the previous heads (7.7).  Workspace: D.
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
-// Options (chapter 09): a window, a softcap. The kernel is compiled with and without them.
+// Options (chapter 09): a window, a softcap, a ragged batch. The kernel is compiled with and without them.
 #pragma once
 
 #include "07_fa2_backward/parts.cuh"
@@ -52,7 +52,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
   const auto& problem = rule.problem;
   const int heads = problem.B * problem.Hkv;
   const int b = blockIdx.x % heads / problem.Hkv, h_kv = blockIdx.x % heads % problem.Hkv;
-  const int key0 = blockIdx.x / heads * Shape::Bc;
+  int key0 = blockIdx.x / heads * Shape::Bc;
+  if constexpr (Rule::RAGGED) key0 = rule.enter(blockIdx.x / heads);  // from here on problem is the sequence's own
   const SharedTiles smem = shared_tiles<Shape>();
   const bool first_half = threadIdx.x < HALF_THREADS;
   const int half_col = first_half ? 0 : Shape::Width / 2;  // first column of this half of dQ
@@ -67,15 +68,15 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
   if constexpr (Rule::OPTIONS) {
     if (first_query >= end_query) {  // no query sees these keys: dK = dV = 0
       const typename Shape::KeyGradient zero(0.0f);
-      write_tile((first_half ? all.dV : all.dK).head(b, h_kv), key0, 0, zero, wide);
+      write_tile(keys_of(rule, first_half ? all.dV : all.dK).head(b, h_kv), key0, 0, zero, wide);
       return;
     }
   }
 
   // 1. K, V, and the first tile of Q, dO, L, D.
-  load_async<Shape, Shape::Bc>(smem.K, all.K.head(b, h_kv), key0, wide);
-  load_async<Shape, Shape::Bc>(smem.V, all.V.head(b, h_kv), key0, wide);
-  load_queries<Shape>(smem, all, b, first_head, first_query, wide);
+  load_async<Shape, Shape::Bc, Rule::RAGGED>(smem.K, keys_of(rule, all.K).head(b, h_kv), key0, wide);
+  load_async<Shape, Shape::Bc, Rule::RAGGED>(smem.V, keys_of(rule, all.V).head(b, h_kv), key0, wide);
+  load_queries<Shape>(smem, all, b, first_head, first_query, wide, rule);
   cp_async_commit();
 
   for (int h = first_head; h <= last_head; ++h) {
@@ -103,32 +104,35 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
       __syncthreads();  // write after read: the next tile overwrites Q, dO, L, D
       const bool last_tile = query0 + Shape::Br >= end_query;
       if (!last_tile || h < last_head)
-        load_queries<Shape>(smem, all, b, last_tile ? h + 1 : h, last_tile ? first_query : query0 + Shape::Br, wide);
+        load_queries<Shape>(smem, all, b, last_tile ? h + 1 : h, last_tile ? first_query : query0 + Shape::Br, wide, rule);
       cp_async_commit();
 
       // 5. dQ += scale dS K, while the next tile is in flight.
       typename Shape::QueryGradient dQ(0.0f);
       add_product(dQ, Along{smem.dS}, Down{K_half});
       dQ.each([&](float& x, int) { x *= problem.scale; });
-      add_atomically(all.dQ.head(b, h), query0, half_col, dQ, wide);
+      add_atomically(queries_of(rule, all.dQ).head(b, h), query0, half_col, dQ, wide);
     }
 
     // 6. Sum each head separately, then add up the heads: a single chain of additions over all queries of a group would be less
     // precise (chapter 05, section 5).
     const float factor = first_half ? 1.0f : problem.scale;
     gradient.each([&](float& x, int) { x *= factor; });
-    write_tile((first_half ? all.dV : all.dK).head(b, h_kv), key0, 0, gradient, wide, h > first_head);
+    write_tile(keys_of(rule, first_half ? all.dV : all.dK).head(b, h_kv), key0, 0, gradient, wide, h > first_head);
   }
 }
 
 template <class Shape>
 void start(const Attention& a) {
   const Problem& p = a.problem;
-  const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(p.B * p.Hkv);
-  launch_prepare(a, /*clear_dQ=*/true);
-  with_rule_of(a, [&]<class Rule>(Rule rule) {
-    launch("fa2_backward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
-           backward_kernel<Shape, Rule>, rule, tensors_of(a), are_wide(a));
+  launch_prepare(a, /*clear_dQ=*/true);  // row by row, whatever sequence a row belongs to
+  with_rule_of(a, blocks_for(p.Nk, Shape::Bc), [&]<class Rule>(Rule rule, unsigned tiles) {
+    // A ragged batch takes registers for where its rows begin: at width 32 one too many for 8 x 4 gradients a thread, none for 4 x 8.
+    constexpr bool flat = Rule::RAGGED && Shape::Width == 32 && Shape::Bc == 128;
+    using Used = std::conditional_t<flat, BackwardShape<Shape::Width, Shape::Br, Shape::Bc, 16, 4>, Shape>;
+    const unsigned blocks = tiles * static_cast<unsigned>(p.B * p.Hkv);
+    launch("fa2_backward", {dim3(blocks), dim3(Used::THREADS), Used::SHARED_FLOATS * sizeof(float)},
+           backward_kernel<Used, Rule>, rule, tensors_of(a), are_wide(a));
   });
 }
 

@@ -11,7 +11,7 @@
 #include "06_fa2_forward/parts.cuh"
 #include "common/device/compiled.hpp"
 #include "common/device/forward_pass.hpp"
-#include "common/device/softmax.cuh"
+#include "common/device/options.cuh"
 
 namespace flash::fa2_backward {
 namespace {
@@ -88,13 +88,14 @@ struct Tensors {
 };
 
 /// Starts copying the tiles of Q, dO, L and D that begin at query0.
-template <class Shape>
-__device__ void load_queries(const SharedTiles& smem, const Tensors& all, int b, int h, int query0, bool wide) {
-  load_async<Shape, Shape::Br>(smem.Q, all.Q.head(b, h), query0, wide);
-  load_async<Shape, Shape::Br>(smem.dO, all.dO.head(b, h), query0, wide);
+template <class Shape, class Rule = AllRows>
+__device__ void load_queries(const SharedTiles& smem, const Tensors& all, int b, int h, int query0, bool wide,
+                             const Rule& rule = {}) {
+  load_async<Shape, Shape::Br, Rule::RAGGED>(smem.Q, queries_of(rule, all.Q).head(b, h), query0, wide);
+  load_async<Shape, Shape::Br, Rule::RAGGED>(smem.dO, queries_of(rule, all.dO).head(b, h), query0, wide);
   const int row = threadIdx.x;
   if (row >= Shape::Br) return;
-  const Vector<const float> L = all.L.head_vector(b, h), D = all.D.head_vector(b, h);
+  const Vector<const float> L = queries_of(rule, all.L).head_vector(b, h), D = queries_of(rule, all.D).head_vector(b, h);
   if (query0 + row < L.size) {
     cp_async<4>(&smem.L[row], L.address(query0 + row));
     cp_async<4>(&smem.D[row], D.address(query0 + row));

@@ -6,7 +6,8 @@
 namespace flash::fa2_backward {
 
 /// (7.7)  With four barriers per pair of tiles in every kernel that visits it, and five shuffles per row of D.
-inline Prediction predicted_backward(const FullProblem& p, const Tiles& tiles, bool two_kernels) {
+inline Prediction predicted_backward(const FullProblem& p, const TileChoice& choice, bool two_kernels) {
+  const Tiles& tiles = choice.tiles;
   const Visits v = visits(p, tiles);
   const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
   const std::int64_t walked = v.queries + (two_kernels ? Nq : 0);  // rows of Q, dO, L, D that a head's blocks read
@@ -17,19 +18,26 @@ inline Prediction predicted_backward(const FullProblem& p, const Tiles& tiles, b
   const Moved dQ = two_kernels ? Moved{0, heads * Nq * d} : Moved{heads * v.queries * d, heads * (Nq + v.queries) * d};
   // The bias of every pair of a tile, ALiBi's slope once for each of the 128 threads that compute scores.
   const std::int64_t biases = p.bias == BiasKind::none ? 0 : p.bias == BiasKind::alibi ? 128 * v.tiles : v.pairs;
-  const MovedTensors moved{{"O", {heads * Nq * d, 0}},
-                           {"dO", {heads * (Nq + walked) * d, 0}},
-                           {"Q", {heads * walked * d, 0}},
-                           {"L", {heads * walked, 0}},
-                           {"D", {heads * walked, heads * Nq, heads * (walked / 8 + Nq)}},  // written by one lane of a warp
-                           {"K", {kv_read, 0}},
-                           {"V", {kv_read, 0}},
-                           {"dK", gradient},
-                           {"dV", gradient},
-                           {"dQ", dQ},
-                           {"bias", {heads * biases * (two_kernels ? 2 : 1), 0}}};
+  MovedTensors moved{{"O", {heads * Nq * d, 0}},
+                     {"dO", {heads * (Nq + walked) * d, 0}},
+                     {"Q", {heads * walked * d, 0}},
+                     {"L", {heads * walked, 0}},
+                     {"D", {heads * walked, heads * Nq, heads * (walked / 8 + Nq)}},  // written by one lane of a warp
+                     {"K", {kv_read, 0}},
+                     {"V", {kv_read, 0}},
+                     {"dK", gradient},
+                     {"dV", gradient},
+                     {"dQ", dQ},
+                     {"bias", {heads * biases * (two_kernels ? 2 : 1), 0}}};
   const bool copies_zeros = p.Nq % tiles.Br != 0 || p.Nk % tiles.Bc != 0 || p.d % 32 != 0;  // as in stage 06
-  const auto sectors = copies_zeros ? std::nullopt : sectors_of(moved, p);
+  const bool ragged = !p.sequences.empty();
+  if (ragged) {  // per block as in stage 06, for K and V; for Q, dO and dQ of each tile, and L and D by a thread per row; for dK or dV once
+    const std::int64_t blocks = kv_heads * v.key_tiles, seeing = kv_heads * v.seen_tiles;
+    const std::int64_t tensors = 2 * seeing + 3 * heads * v.tiles + heads * v.seen_tiles + (blocks - seeing);
+    moved["order"] = {2 * blocks * choice.threads, 0};
+    moved["offsets"] = {(4 * blocks + tensors) * choice.threads + 2 * heads * v.tiles * tiles.Br, 0};
+  }
+  const auto sectors = copies_zeros || ragged ? std::nullopt : sectors_of(moved, p);
   return {moved, sectors, 4 * heads * v.tiles * (two_kernels ? 2 : 1), 5 * heads * Nq};
 }
 
@@ -37,7 +45,7 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
   const bool two_kernels = v.name == std::string_view("two_kernels");
   if (!two_kernels && v.name != std::string_view("one_kernel")) return {};
   if (pass == Pass::forward) return fa2_forward::predicted_forward(p, choice, fa2_forward::Step::tuned);
-  return predicted_backward(p, choice.tiles, two_kernels);
+  return predicted_backward(p, choice, two_kernels);
 }
 
 }  // namespace flash::fa2_backward

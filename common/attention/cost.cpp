@@ -8,7 +8,7 @@ namespace flash {
 
 std::int64_t visible_pairs(const FullProblem& p) {
   const std::int64_t Nq = p.Nq, Nk = p.Nk;
-  if (!p.window.is_open()) {
+  if (!p.window.is_open() || !p.sequences.empty()) {
     std::int64_t pairs = 0;
     for (int i = 0; i < p.Nq; ++i) pairs += std::max(0, p.end_key(i) - p.first_key(i));
     return pairs;
@@ -20,8 +20,11 @@ std::int64_t visible_pairs(const FullProblem& p) {
   return rows * Nk - rows * (rows - 1) / 2;
 }
 
-Visits visits(const FullProblem& p, const Tiles& t) {
-  Visits sum;
+namespace {
+
+/// Adds the visits of a problem that is not ragged.
+void add_visits(const OptionsProblem& p, const Tiles& t, Visits& sum) {
+  sum.query_tiles += (p.Nq + t.Br - 1) / t.Br;
   for (int i = 0; i < p.Nq; i += t.Br) {
     const int rows = std::min(t.Br, p.Nq - i);
     const std::int64_t first = p.first_key(i, t.Bc),
@@ -36,9 +39,44 @@ Visits visits(const FullProblem& p, const Tiles& t) {
   }
   for (int j = 0; j < p.Nk; j += t.Bc) {
     const int rows = std::min(t.Bc, p.Nk - j);
-    sum.seen += p.first_query(j) < p.end_query(j + rows - 1) ? rows : 0;
+    const bool seen = p.first_query(j) < p.end_query(j + rows - 1);
+    sum.seen += seen ? rows : 0;
+    sum.seen_tiles += seen;
   }
+  sum.key_tiles += (p.Nk + t.Bc - 1) / t.Bc;
+}
+
+}  // namespace
+
+Visits visits(const FullProblem& p, const Tiles& t) {
+  Visits sum;
+  if (p.sequences.empty()) add_visits(p, t, sum);
+  for (int s = 0; s < p.sequences.count(); ++s) add_visits(p.sequence(s), t, sum);
   return sum;
+}
+
+std::vector<TileOfSequence> longest_first(const FullProblem& p, Pass pass, const Tiles& t) {
+  struct Work {
+    std::int64_t rows;  // of the other operand, in whole tiles
+    TileOfSequence tile;
+  };
+  const bool forward = pass == Pass::forward;
+  const int step = forward ? t.Br : t.Bc, other = forward ? t.Bc : t.Br;
+  std::vector<Work> all;
+  for (int s = 0; s < p.sequences.count(); ++s) {
+    const OptionsProblem one = p.sequence(s);
+    const int rows = forward ? one.Nq : one.Nk;
+    for (int first = 0; first < rows; first += step) {
+      const int last = std::min(first + step, rows) - 1;
+      const int begin = forward ? one.first_key(first, other) : one.first_query(first, other);
+      const int end = forward ? one.end_key(last) : one.end_query(last);
+      all.push_back({std::max(0, end - begin + other - 1) / other, {s, first}});
+    }
+  }
+  std::stable_sort(all.begin(), all.end(), [](const Work& a, const Work& b) { return a.rows > b.rows; });
+  std::vector<TileOfSequence> tiles;
+  for (const Work& work : all) tiles.push_back(work.tile);
+  return tiles;
 }
 
 SplitVisits split_visits(const Problem& p, const Tiles& t, int step) {

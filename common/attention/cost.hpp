@@ -4,6 +4,8 @@
 #include "common/attention/problem.hpp"
 #include "common/attention/tiles.hpp"
 
+#include <vector>
+
 namespace flash {
 
 /// Pairs (query, key) of one head that the mask leaves visible: Nq*Nk, or the exact sum over rows if causal.
@@ -19,14 +21,25 @@ double compulsory_bytes(const FullProblem&, Pass);
 
 /// Of one head: the pairs of a tile of Q and a tile of K of which any pair (query, key) is visible.
 struct Visits {
-  std::int64_t tiles = 0;    ///< such pairs of tiles
-  std::int64_t pairs = 0;    ///< pairs of a query and a key in them, seen or not
-  std::int64_t queries = 0;  ///< rows of the Q tiles that visit a K tile, for each K tile
-  std::int64_t keys = 0;     ///< rows of the K tiles that a Q tile visits, for each Q tile
-  std::int64_t seeing = 0;   ///< rows of the Q tiles that visit any
-  std::int64_t seen = 0;     ///< rows of the K tiles that any visits
+  std::int64_t tiles = 0;                       ///< such pairs of tiles
+  std::int64_t pairs = 0;                       ///< pairs of a query and a key in them, seen or not
+  std::int64_t queries = 0;                     ///< rows of the Q tiles that visit a K tile, for each K tile
+  std::int64_t keys = 0;                        ///< rows of the K tiles that a Q tile visits, for each Q tile
+  std::int64_t seeing = 0;                      ///< rows of the Q tiles that visit any
+  std::int64_t seen = 0;                        ///< rows of the K tiles that any visits
+  std::int64_t query_tiles = 0, key_tiles = 0;  ///< those that visit none included
+  std::int64_t seen_tiles = 0;                  ///< K tiles that any visits
 };
 Visits visits(const FullProblem&, const Tiles&);
+
+/// A tile of a ragged batch: it begins at row `first` of a sequence's queries or keys.
+struct TileOfSequence {
+  int sequence, first;
+};
+
+/// The tiles of all sequences, of queries or in a backward pass of keys. Those that visit most tiles of the other operand come first; tiles
+/// that visit none are last, but must be there, since somebody has to write their zeros.
+std::vector<TileOfSequence> longest_first(const FullProblem&, Pass, const Tiles&);
 
 /// Of one batch and key/value head, where the queries of its group are packed into tiles of Br rows and the keys are split into parts of Bc:
 /// a block per tile and part, which visits its keys `step` at a time.

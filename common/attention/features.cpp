@@ -21,6 +21,7 @@ constexpr Row table[] = {
     {Features::packed_kv, "--layout kv", [](const FullProblem& p) { return p.layout == Layout::kv; }},
     {Features::window, "--window", [](const FullProblem& p) { return !p.window.is_open(); }},
     {Features::softcap, "--softcap", [](const FullProblem& p) { return p.softcap != 0.0f; }},
+    {Features::lengths, "--lengths", [](const FullProblem& p) { return !p.sequences.empty(); }},
 };
 
 }  // namespace
@@ -29,7 +30,8 @@ Features features_of(const FullProblem& problem) {
   // Does not compile once a problem has another field: a new option belongs into the table, or every kernel would be given it.
   [[maybe_unused]] const auto& [B, H, Hkv, Nq, Nk, d, scale, causal, bias, bias_per_batch, bias_per_head, dtype, layout] =
       static_cast<const Problem&>(problem);
-  static_assert(sizeof(FullProblem) == sizeof(Problem) + sizeof(Window) + sizeof(problem.softcap));
+  static_assert(sizeof(OptionsProblem) == sizeof(Problem) + sizeof(Window) + sizeof(problem.softcap));
+  static_assert(sizeof(FullProblem) - sizeof(OptionsProblem) - sizeof(problem.sequences) < alignof(FullProblem));
   Features found = Features::none;
   for (const Row& row : table) {
     if (row.present(problem)) found = found | row.feature;

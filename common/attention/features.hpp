@@ -23,6 +23,7 @@ enum class Features : unsigned {
   packed_kv = 1u << 8,
   window = 1u << 9,
   softcap = 1u << 10,
+  lengths = 1u << 11,
   // A new feature goes here, into the table of features.cpp, and into the .takes of the kernels that know it:
   // `.takes = every_kernel_takes | Features::window`.
 };
@@ -42,7 +43,7 @@ constexpr Features every_kernel_takes = Features::causal | every_bias | Features
                                         Features::bnhd | Features::packed_qkv | Features::packed_kv;
 
 /// What FullProblem adds to Problem.
-constexpr Features all_options = Features::window | Features::softcap;
+constexpr Features all_options = Features::window | Features::softcap | Features::lengths;
 
 /// What the problem has of them.
 Features features_of(const FullProblem&);

@@ -42,7 +42,81 @@ std::string check_layout(Layout layout, const RequestedSizes& sizes, std::int64_
   return "";
 }
 
+/// The sequence of a row; empty sequences have none.
+int sequence_of(const std::vector<int>& offsets, int row) {
+  return static_cast<int>(std::upper_bound(offsets.begin(), offsets.end(), row) - offsets.begin()) - 1;
+}
+
+std::string check_offsets(const char* what, const std::vector<int>& offsets, int rows) {
+  if (offsets.size() >= 2 && offsets.front() == 0 && offsets.back() == rows && std::is_sorted(offsets.begin(), offsets.end()))
+    return "";
+  return std::string("the offsets of ") + what + " do not ascend from 0 to " + std::to_string(rows);
+}
+
+std::string check_sequences(const FullProblem& p) {
+  const auto& [queries, keys] = p.sequences;
+  if (p.B != 1) return option("batch", p.B) + " with --lengths: allowed: 1, since the sequences are the batch";
+  if (p.bias == BiasKind::vector || p.bias == BiasKind::matrix) {
+    return std::string("--bias ") + to_string(p.bias) + " with --lengths: allowed: none, alibi";
+  }
+  if (queries.size() != keys.size()) {
+    return std::to_string(queries.size()) + " offsets of queries with " + std::to_string(keys.size()) +
+           " of keys: every sequence has both";
+  }
+  std::string error = check_offsets("queries", queries, p.Nq);
+  return error.empty() ? check_offsets("keys", keys, p.Nk) : error;
+}
+
 }  // namespace
+
+OptionsProblem FullProblem::sequence(int s) const {
+  OptionsProblem one = *this;
+  const auto at = static_cast<std::size_t>(s);
+  one.Nq = sequences.queries[at + 1] - sequences.queries[at];
+  one.Nk = sequences.keys[at + 1] - sequences.keys[at];
+  return one;
+}
+
+int FullProblem::of_query(int i) const { return sequence_of(sequences.queries, i); }
+int FullProblem::of_key(int j) const { return sequence_of(sequences.keys, j); }
+
+namespace {
+
+/// Where a sequence begins. The one of a batch that is not ragged begins at 0 and is the problem.
+struct Begin {
+  int query, key;
+  OptionsProblem problem;
+};
+
+Begin begin_of(const FullProblem& p, int s) {
+  const auto at = static_cast<std::size_t>(s);
+  return {p.sequences.queries[at], p.sequences.keys[at], p.sequence(s)};
+}
+Begin of_query(const FullProblem& p, int i) { return p.sequences.empty() ? Begin{0, 0, p} : begin_of(p, p.of_query(i)); }
+Begin of_key(const FullProblem& p, int j) { return p.sequences.empty() ? Begin{0, 0, p} : begin_of(p, p.of_key(j)); }
+
+}  // namespace
+
+int FullProblem::own_key(int i) const {
+  const auto [query, key, one] = flash::of_query(*this, i);
+  return key + i - query + one.Nk - one.Nq;
+}
+int FullProblem::first_key(int i) const {
+  const auto [query, key, one] = flash::of_query(*this, i);
+  return key + one.first_key(i - query);
+}
+int FullProblem::end_key(int i) const {
+  const auto [query, key, one] = flash::of_query(*this, i);
+  return key + one.end_key(i - query);
+}
+int FullProblem::first_query(int j) const {
+  const auto [query, key, one] = flash::of_key(*this, j);
+  return query + one.first_query(j - key);
+}
+int FullProblem::end_query(int j) const {
+  const auto [query, key, one] = flash::of_key(*this, j);
+  return query + one.end_query(j - key);
+}
 
 std::string set_sizes(Problem& problem, const RequestedSizes& sizes) {
   const std::int64_t kv_heads = sizes.kv_heads == 0 ? sizes.heads : sizes.kv_heads;
@@ -81,10 +155,12 @@ std::string check_options(const FullProblem& p) {
       return "--window is '" + to_string(p.window) + "'; allowed: left,right, each -1 for no bound, or 0 to 2^30-1";
     }
   }
-  if (p.softcap == 0.0f || (p.softcap > 0.0f && std::isfinite(p.softcap) && std::isfinite(1.0f / p.softcap))) return "";
-  char cap[32];
-  std::snprintf(cap, sizeof cap, "%.9g", static_cast<double>(p.softcap));
-  return std::string("--softcap is ") + cap + "; allowed: a positive number with a finite inverse, or 0 for none";
+  if (p.softcap != 0.0f && !(p.softcap > 0.0f && std::isfinite(p.softcap) && std::isfinite(1.0f / p.softcap))) {
+    char cap[32];
+    std::snprintf(cap, sizeof cap, "%.9g", static_cast<double>(p.softcap));
+    return std::string("--softcap is ") + cap + "; allowed: a positive number with a finite inverse, or 0 for none";
+  }
+  return p.sequences.empty() ? "" : check_sequences(p);
 }
 
 float default_scale(int d) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(d))); }
@@ -133,6 +209,15 @@ const char* to_string(BiasKind bias) {
 
 std::string to_string(const Window& window) { return std::to_string(window.left) + "," + std::to_string(window.right); }
 
+std::string to_string(const Sequences& sequences) {
+  std::string text;
+  for (std::size_t s = 0; s + 1 < sequences.queries.size(); ++s) {
+    const int queries = sequences.queries[s + 1] - sequences.queries[s], keys = sequences.keys[s + 1] - sequences.keys[s];
+    text += (s > 0 ? "," : "") + std::to_string(queries) + (queries == keys ? "" : ":" + std::to_string(keys));
+  }
+  return text;
+}
+
 std::string describe(const FullProblem& p) {
   std::string line = "B=" + std::to_string(p.B) + " H=" + std::to_string(p.H) + " Hkv=" + std::to_string(p.Hkv) +
                      " Nq=" + std::to_string(p.Nq) + " Nk=" + std::to_string(p.Nk) + " d=" + std::to_string(p.d);
@@ -147,6 +232,12 @@ std::string describe(const FullProblem& p) {
     char cap[32];
     std::snprintf(cap, sizeof cap, " softcap=%.6g", static_cast<double>(p.softcap));
     line += cap;
+  }
+  if (!p.sequences.empty()) {
+    const std::string lengths = to_string(p.sequences);
+    const bool few = p.sequences.count() <= 12;
+    line += few ? " lengths=" + lengths
+                : " lengths=" + lengths.substr(0, lengths.find(',')) + ",... (" + std::to_string(p.sequences.count()) + ")";
   }
   line += std::string(" ") + to_string(p.dtype) + " " + to_string(p.layout) + " bias=" + to_string(p.bias);
   if (p.bias != BiasKind::none) {

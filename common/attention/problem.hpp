@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #ifdef __CUDACC__
 #define FLASH_HOST_DEVICE __host__ __device__
@@ -74,14 +75,11 @@ struct Window {
   FLASH_HOST_DEVICE bool is_open() const { return left == open && right == open; }
 };
 
-/// A problem with all its options, as the host and the reference see it. A kernel that knows these options is compiled twice, for this
-/// type and for Problem, so that a run without them executes the code that it always did.
-struct FullProblem : Problem {
+/// A problem with its options. A kernel that knows them is compiled twice, for this type and for Problem, so that a run without them
+/// executes the code that it always did.
+struct OptionsProblem : Problem {
   Window window;
   float softcap = 0.0f;  ///< c > 0: scaled scores s become c tanh(s / c), before the bias and the mask; 0: they stay
-
-  /// Without these options a kernel for a Problem computes the same.
-  bool is_plain() const { return window.is_open() && softcap == 0.0f; }
 
   // In place of the functions of the same name.
   FLASH_HOST_DEVICE int first_key(int i, int tile = 1) const {
@@ -103,6 +101,44 @@ struct FullProblem : Problem {
   FLASH_HOST_DEVICE static int clamp(int n, int most) { return n < 0 ? 0 : (n > most ? most : n); }
 };
 
+/// A ragged batch: sequences of any length, empty ones included, one after another in tensors of batch 1. Sequence s has the queries
+/// [queries[s], queries[s+1]) and the keys [keys[s], keys[s+1]). Such offsets are what libraries call cu_seqlens.
+struct Sequences {
+  std::vector<int> queries,
+      keys;  ///< of as many elements: 0, ascending, the length of the tensor; empty: the batch is not ragged
+  bool empty() const { return queries.empty(); }
+  int count() const { return empty() ? 0 : static_cast<int>(queries.size()) - 1; }
+};
+
+/// A problem as the host and the reference see it. In a ragged batch Nq and Nk count the rows of all sequences, and i and j are rows of
+/// the packed tensors; a query sees keys of its own sequence only. Kernels enter one sequence, and then see an OptionsProblem.
+struct FullProblem : OptionsProblem {
+  Sequences sequences;
+
+  /// Without options a kernel for a Problem computes the same.
+  bool is_plain() const { return window.is_open() && softcap == 0.0f && sequences.empty(); }
+
+  /// The attention of one sequence as a problem of its own, in which Nq or Nk may be 0.
+  OptionsProblem sequence(int s) const;
+
+  /// The sequence of query i; of key j.
+  int of_query(int i) const;
+  int of_key(int j) const;
+
+  /// Keys of the sequence of query i.
+  int keys_around(int i) const { return sequences.empty() ? Nk : sequence(of_query(i)).Nk; }
+
+  /// The key at which query i stands, which the causal mask, windows and ALiBi count from.
+  int own_key(int i) const;
+
+  // In place of the functions of the same name.
+  int first_key(int i) const;
+  int end_key(int i) const;
+  int first_query(int j) const;
+  int end_query(int j) const;
+  bool visible(int i, int j) const { return first_key(i) <= j && j < end_key(i); }
+};
+
 /// Problem sizes as a user may give them, before anything is known about them. 0 in `kv_heads` means: as many as `heads`.
 struct RequestedSizes {
   std::int64_t batch = 1, heads = 2, kv_heads = 0, seq_q = 128, seq_k = 128, head_dim = 64;
@@ -114,7 +150,7 @@ struct RequestedSizes {
 std::string set_sizes(Problem& problem, const RequestedSizes& sizes);
 
 /// "" or why these can be no options: bounds of a window are Window::open or 0..2^30-1, a softcap is 0 or a positive finite number whose
-/// inverse is finite too.
+/// inverse is finite too, and sequences cover the tensors of a batch of 1, without a bias per key.
 std::string check_options(const FullProblem&);
 
 /// 1/sqrt(d): keeps the variance of q.k at 1 when the components of q and k have variance 1.
@@ -124,10 +160,11 @@ const char* to_string(Pass);
 const char* to_string(Dtype);
 const char* to_string(Layout);
 const char* to_string(BiasKind);
-std::string to_string(const Window&);  ///< "1024,0"
+std::string to_string(const Window&);     ///< "1024,0"
+std::string to_string(const Sequences&);  ///< "100,0,7:20": lengths; the last sequence has 7 queries and 20 keys
 
 /// One line for reports and messages: "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 causal fp32 bhnd bias=none". A bias comes with its
-/// shape; a scale only if it is not the default, a window and a softcap only if there are any.
+/// shape; a scale only if it is not the default, a window, a softcap and lengths only if there are any.
 std::string describe(const FullProblem&);
 
 /// Bytes of one element.

@@ -46,6 +46,9 @@ struct Attention {
   TensorRef dO;          ///< input of the backward pass
   TensorRef dQ, dK, dV;  ///< outputs of the backward pass
   std::vector<TensorRef> workspaces;
+  /// Of a ragged batch, else absent; ints, not fp32: the queries and keys before each sequence and after the last, [1, 1, sequences + 1, 2].
+  TensorRef offsets;
+  TensorRef order;      ///< likewise, for variants with tiles: longest_first() of the pass that is launched, [1, 1, tiles, 2]
   DeviceLimits limits;  ///< of the device that the tensors lie on
   Tiles tiles;          ///< for the pass that is launched: one of Variant::tiles(), if the variant has any
 

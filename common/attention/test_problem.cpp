@@ -125,6 +125,29 @@ TEST_CASE("windows and softcaps that are none are refused in one line") {
   CHECK_FALSE(p.is_plain());
 }
 
+TEST_CASE("sequences must cover the tensors of a batch of 1, and a bias per key is refused") {
+  FullProblem p;  // Nq = Nk = 128
+  p.sequences = {{0, 0, 100, 128}, {0, 28, 128, 128}};
+  CHECK(check_options(p) == "");
+  CHECK_FALSE(p.is_plain());
+  const auto refused = [&](const Sequences& sequences, const std::string& error) {
+    FullProblem other = p;
+    other.sequences = sequences;
+    CHECK(check_options(other) == error);
+  };
+  const std::string of_queries = "the offsets of queries do not ascend from 0 to 128";
+  for (const std::vector<int>& wrong :
+       {std::vector{1, 50, 100, 128}, {0, 100, 50, 128}, {0, 50, 100, 127}, {0, 50, 100, 129}, {0, -1, 0, 128}})
+    refused({wrong, p.sequences.keys}, of_queries);
+  refused({p.sequences.queries, {0, 128, 127, 128}}, "the offsets of keys do not ascend from 0 to 128");
+  refused({{0, 128}, p.sequences.keys}, "2 offsets of queries with 4 of keys: every sequence has both");
+  p.bias = BiasKind::matrix;
+  CHECK(check_options(p) == "--bias matrix with --lengths: allowed: none, alibi");
+  p.bias = BiasKind::alibi;
+  p.B = 2;
+  CHECK(check_options(p) == "--batch 2 with --lengths: allowed: 1, since the sequences are the batch");
+}
+
 TEST_CASE("query heads read the key/value head of their group") {
   FullProblem p;
   p.H = 6;
@@ -148,6 +171,11 @@ TEST_CASE("a problem describes itself in one line") {
   p.softcap = 30.0f;
   CHECK(describe(p) ==
         "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 scale=0.5 causal window=1024,-1 softcap=30 bf16 kv bias=matrix[1,1,128,128]");
+  p = {};
+  p.sequences = {{0, 100, 100, 128}, {0, 100, 101, 128}};
+  CHECK(describe(p) == "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 lengths=100,0:1,28:27 fp32 bhnd bias=none");
+  p.sequences = {std::vector<int>(14, 0), std::vector<int>(14, 0)};
+  CHECK(describe(p) == "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 lengths=0,... (13) fp32 bhnd bias=none");
 }
 
 }  // namespace flash

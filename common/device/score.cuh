@@ -42,7 +42,7 @@ __device__ inline float capped(float s, float c) { return c * tanhf(s / c); }
 __device__ inline float slope_of_cap(float capped, float c) { return 1.0f - capped / c * (capped / c); }
 
 /// The score with all options. The cap comes before the bias and the mask: after them it would lift -inf to -c.
-__device__ inline float score(const FullProblem& problem, const Bias& bias, int b, int h, int i, int j, float dot) {
+__device__ inline float score(const OptionsProblem& problem, const Bias& bias, int b, int h, int i, int j, float dot) {
   if (!problem.visible(i, j)) return -INFINITY;
   const float s = problem.scale * dot;
   return (problem.softcap == 0.0f ? s : capped(s, problem.softcap)) + bias(b, h, i, j);

@@ -15,10 +15,10 @@ constexpr float LOG2_E = 1.44269504f;
 /// Where a kernel without a backward pass leaves the derivatives of the softcap.
 struct Nowhere {};
 
-/// How products become scores: scale Q K^T + bias, masked; for a FullProblem also capped, and seen through a window. Made on the host.
+/// How products become scores: scale Q K^T + bias, masked; for an OptionsProblem also capped, and seen through a window. Made on the host.
 template <class SomeProblem>
 struct ScoreRuleFor {
-  static constexpr bool OPTIONS = std::is_same_v<SomeProblem, FullProblem>;
+  static constexpr bool OPTIONS = std::is_same_v<SomeProblem, OptionsProblem>, RAGGED = false;
   SomeProblem problem;
   Bias bias;
   bool scale_first;  ///< apply() scales the scores; otherwise `factor` becomes part of the exponent
@@ -88,7 +88,7 @@ struct ScoreRuleFor {
 
 /// For a kernel that knows no options, or runs without any; and for one that runs with them.
 using ScoreRule = ScoreRuleFor<Problem>;
-using OptionsRule = ScoreRuleFor<FullProblem>;
+using OptionsRule = ScoreRuleFor<OptionsProblem>;
 
 /// Whether scores are scaled before the maximum is taken: with a bias, which is added to scaled scores; with a scale that is not
 /// positive, which would turn the maximum into a minimum; and with a scale whose product with log2 e might overflow.
@@ -100,12 +100,6 @@ Rule score_rule(const Attention& a, bool always_scale_first = false) {
   const FullProblem& p = a.problem;
   const bool scale_first = always_scale_first || scales_first(p) || p.softcap != 0.0f;  // a softcap is of scaled scores, too
   return {p, bias_of(a), scale_first, scale_first ? 1.0f : p.scale};
-}
-
-/// Calls f(ScoreRule) if the run has no options, else f(OptionsRule): the same kernel, compiled for either.
-template <class F>
-void with_rule_of(const Attention& a, F f) {
-  a.problem.is_plain() ? f(score_rule<ScoreRule>(a)) : f(score_rule<OptionsRule>(a));
 }
 
 }  // namespace

@@ -60,6 +60,12 @@ struct Tensor {
 
   /// The vector [N] of one batch and head, for a tensor [B, H, N, 1].
   __device__ Vector<T> head_vector(int b, int h) const { return {data + b * batch_stride + h * head_stride, rows, row_stride}; }
+
+  /// Leaves `count` rows, from row `first` on.
+  __device__ void narrow(int first, int count) {
+    data += first * row_stride;
+    rows = count;
+  }
 };
 
 /// A matrix [rows, cols] in shared memory, rows `stride` elements apart (stride > cols where rows are padded). Plain arrays do

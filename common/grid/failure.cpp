@@ -20,6 +20,7 @@ std::string command_for(const LastRun& run) {
                          .causal = p.causal,
                          .window = p.window,
                          .softcap = p.softcap,
+                         .sequences = p.sequences,
                          .bias = {},
                          .scale = {},
                          .dtype = p.dtype,

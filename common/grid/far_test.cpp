@@ -139,6 +139,8 @@ class FarProblem {
                 .dK = {},
                 .dV = {},
                 .workspaces = {},
+                .offsets = {},
+                .order = {},
                 .limits = device().limits(),
                 .tiles = {}};
     const bool backward = variant.backward != nullptr;

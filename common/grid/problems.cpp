@@ -1,6 +1,7 @@
 #include "common/grid/problems.hpp"
 
 #include "common/grid/support.hpp"
+#include "common/harness/parse.hpp"
 
 #include <cmath>
 #include <random>
@@ -190,6 +191,57 @@ std::vector<FullProblem> softcaps() {
     if (few_shapes && p.bias == BiasKind::none) continue;
     problems.push_back(p);
   }
+  return problems;
+}
+
+std::vector<FullProblem> ragged() {
+  struct Case {
+    const char* lengths;
+    bool causal = false;
+    Window window = {};
+    float softcap = 0.0f;
+    BiasKind bias = BiasKind::none;
+    Layout layout = Layout::bhnd;
+    int d = 40;
+  };
+  std::vector<Case> cases{
+      {"17,0,35,1"},
+      {"3:20,30:9,0:5,7:0,40", true},
+      {"0,33:20,0,40:45", false, {9, 3}, 0.0f, BiasKind::alibi},
+      {"20,31,9", true, {}, 0.0f, BiasKind::none, Layout::qkv, 59},
+  };
+  if (!small_shapes) {
+    cases.insert(cases.end(), {{"64,128,63,65,129", false, {}, 0.0f, BiasKind::none, Layout::bnhd, 64},
+                               {"1:300,300:1,64:65,65:64,0:0,31", true, {}, 0.0f, BiasKind::none, Layout::bhnd, 128},
+                               {"150,7,200:90,90:200", true, {64, -1}, 3.0f, BiasKind::none, Layout::kv, 96},
+                               {"128:129,5,129:128", false, {31, 31}, 0.5f, BiasKind::alibi, Layout::bnhd, 64},
+                               {"257", true}});
+  }
+  std::vector<FullProblem> problems;
+  for (const Case& c : cases) {
+    const Sequences sequences = parse_lengths("lengths", c.lengths);
+    const bool shared = problems.size() % 2 == 1 && c.layout != Layout::qkv;
+    problems.push_back(
+        problem_of({.H = 2, .Hkv = shared ? 1 : 2, .Nq = sequences.queries.back(), .Nk = sequences.keys.back(), .d = c.d}));
+    FullProblem& p = problems.back();
+    p.sequences = sequences;
+    p.causal = c.causal, p.window = c.window, p.softcap = c.softcap, p.bias = c.bias, p.layout = c.layout;
+  }
+  if (few_shapes) problems.resize(2);
+  return problems;
+}
+
+std::vector<FullProblem> sequences_of_a_tile() {
+  std::vector<FullProblem> problems;
+  for (const bool with_options : {false, true}) {
+    const Sequences sequences = parse_lengths("lengths", "100,128:97,0:5,7:0,120");
+    problems.push_back(problem_of({.H = 2, .Hkv = 1, .Nq = sequences.queries.back(), .Nk = sequences.keys.back(), .d = 64}));
+    FullProblem& p = problems.back();
+    p.sequences = sequences;
+    if (!with_options) continue;
+    p.causal = true, p.softcap = 3.0f, p.bias = BiasKind::alibi;
+  }
+  if (few_shapes) problems.resize(1);
   return problems;
 }
 

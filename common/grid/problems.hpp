@@ -35,6 +35,13 @@ std::vector<FullProblem> windows();
 /// Softcaps that bend most scores, and that bend none, with each kind of bias, masks and windows.
 std::vector<FullProblem> softcaps();
 
+/// Ragged batches around tile edges: empty sequences, sequences without queries or without keys, more of one than of the other, with the
+/// options that go with them.
+std::vector<FullProblem> ragged();
+
+/// Ragged batches of which each sequence alone takes the tiles that the batch takes.
+std::vector<FullProblem> sequences_of_a_tile();
+
 /// Draws from everything above at once, reproducibly.
 std::vector<FullProblem> random_mixture(int count, std::uint64_t seed);
 

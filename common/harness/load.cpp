@@ -30,11 +30,54 @@ Source read_source(const fs::path& folder, const char* name) {
   return {file, read_npy(file, 4)};
 }
 
-/// The source if there is such a file. Anything of that name counts, so that a broken link is an error and not an absence.
-std::optional<Source> read_optional(const fs::path& folder, const char* name) {
+/// Anything of that name counts, so that a broken link is an error and not an absence.
+bool is_there(const fs::path& file) {
   std::error_code ignored;
-  if (!fs::exists(fs::symlink_status(folder / name, ignored))) return std::nullopt;
-  return read_source(folder, name);
+  return fs::exists(fs::symlink_status(file, ignored));
+}
+
+/// The source if there is such a file.
+std::optional<Source> read_optional(const fs::path& folder, const char* name) {
+  return is_there(folder / name) ? std::optional(read_source(folder, name)) : std::nullopt;
+}
+
+/// The offsets of a ragged batch, whose tensors have this many rows. UsageError if they do not ascend from 0 to that.
+std::vector<int> read_offsets(const fs::path& file, const Source& tensor) {
+  std::vector<int> offsets;
+  const std::int64_t rows = tensor.shape()[2];
+  for (const std::int64_t value : read_npy_integers(file)) {
+    const std::int64_t before = offsets.empty() ? 0 : offsets.back();
+    if (value < before || (offsets.empty() && value > 0) || value > rows) {
+      throw UsageError(file.string() + ": offset " + std::to_string(offsets.size()) + " is " + std::to_string(value) +
+                       "; allowed: numbers that ascend from 0 to the " + std::to_string(rows) + " rows of " +
+                       tensor.file.string());
+    }
+    offsets.push_back(static_cast<int>(value));
+  }
+  if (offsets.size() < 2 || offsets.back() != rows) {
+    throw UsageError(file.string() + ": the last of " + std::to_string(offsets.size()) + " offsets is " +
+                     std::to_string(offsets.back()) + "; allowed: the " + std::to_string(rows) + " rows of " +
+                     tensor.file.string());
+  }
+  return offsets;
+}
+
+/// Of cu_seqlens_q.npy and cu_seqlens_k.npy; empty without them. Keys are as many as queries if the second is missing.
+Sequences read_sequences(const fs::path& folder, const Source& q, const Source& k) {
+  const fs::path queries = folder / "cu_seqlens_q.npy", keys = folder / "cu_seqlens_k.npy";
+  if (!is_there(queries)) {
+    if (is_there(keys))
+      throw UsageError(keys.string() + " without " + queries.string() + "; allowed: both, or that of the queries");
+    return {};
+  }
+  Sequences sequences{read_offsets(queries, q), read_offsets(is_there(keys) ? keys : queries, k)};
+  if (sequences.queries.size() != sequences.keys.size()) {
+    throw UsageError(queries.string() + " has " + std::to_string(sequences.queries.size()) + " offsets but " + keys.string() +
+                     " has " + std::to_string(sequences.keys.size()) + "; every sequence needs one in both");
+  }
+  if (q.shape()[0] != 1)
+    throw UsageError(q.text() + "; allowed with cu_seqlens_q.npy: a batch of 1, since the sequences are the batch");
+  return sequences;
 }
 
 void check_option(const char* option, const std::optional<std::int64_t>& given, const Source& source, std::size_t axis) {
@@ -125,15 +168,21 @@ void set_bias(FullProblem& problem, const std::optional<Source>& bias, const Pro
 
 }  // namespace
 
-LoadedInputs load_inputs(const std::string& folder, const ProblemOptions& options, Pass pass) {
+LoadedInputs load_inputs(const std::string& folder, const ProblemOptions& given, Pass pass) {
   if (!fs::is_directory(folder)) throw UsageError("--load is '" + folder + "'; allowed: a folder with q.npy, k.npy and v.npy");
   Source q = read_source(folder, "q.npy"), k = read_source(folder, "k.npy"), v = read_source(folder, "v.npy");
 
+  ProblemOptions options = given;
+  if (!given.sequences.empty()) {
+    throw UsageError("--load and --lengths are both given; with --load the lengths come from cu_seqlens_q.npy");
+  }
+  options.sequences = read_sequences(folder, q, k);
   LoadedInputs loaded;
   FullProblem& problem = loaded.problem;
   problem = make_problem(options, sizes_of(q, k, v, options.sizes));
   std::optional<Source> bias = read_optional(folder, "bias.npy");
   set_bias(problem, bias, options, folder);
+  if (const std::string error = check_options(problem); !error.empty()) throw UsageError(error);
 
   Inputs& inputs = loaded.inputs;
   if (pass == Pass::backward) {

@@ -182,6 +182,23 @@ NpyArray read_npy(const std::filesystem::path& path, std::size_t rank) {
   return array;
 }
 
+std::vector<std::int64_t> read_npy_integers(const std::filesystem::path& path) {
+  NpyFile file(path);
+  const Header header = read_header(file);
+  if (header.type != "<i4" && header.type != "<i8")
+    file.fail("type '" + header.type + "'; allowed: little-endian int32 '<i4', int64 '<i8'");
+  if (header.shape.size() != 1) file.fail("shape " + shape_text(header.shape) + "; allowed: one axis");
+  const std::size_t item = header.type == "<i4" ? 4 : 8, count = checked_count(file, header.shape, item);
+  require_host_memory(static_cast<double>(count) * 8, "reading " + path.string());
+  std::vector<std::int64_t> values(count);
+  for (std::int64_t& value : values) {
+    std::int32_t narrow = 0;
+    file.read(item == 4 ? static_cast<void*>(&narrow) : &value, item, "the data");
+    if (item == 4) value = narrow;
+  }
+  return values;
+}
+
 void write_npy(const std::filesystem::path& file, const std::vector<std::int64_t>& shape, const std::vector<float>& values) {
   std::string dictionary = "{'descr': '<f4', 'fortran_order': False, 'shape': " + shape_text(shape) + ", }";
   constexpr std::size_t before = 10;  // magic, version, length

@@ -23,6 +23,9 @@ struct NpyArray {
 /// match the shape, a file that is not regular or cannot be read; DeviceError if memory is too small.
 NpyArray read_npy(const std::filesystem::path& file, std::size_t rank);
 
+/// Reads an array of little-endian int32 or int64 with one axis. UsageError likewise.
+std::vector<std::int64_t> read_npy_integers(const std::filesystem::path& file);
+
 /// Writes float32, C order, version 1.0. If that fails, it leaves no file and throws UsageError.
 void write_npy(const std::filesystem::path& file, const std::vector<std::int64_t>& shape, const std::vector<float>& values);
 

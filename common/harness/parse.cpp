@@ -112,6 +112,29 @@ Window parse_window(const std::string& option, const std::string& text) {
   return {left, right};
 }
 
+Sequences parse_lengths(const std::string& option, const std::string& text) {
+  Sequences sequences{{0}, {0}};
+  const auto append = [&](std::vector<int>& offsets, const std::string& part) {
+    try {
+      offsets.push_back(static_cast<int>(parse_whole_number(option, part, 0, largest_size - offsets.back()) + offsets.back()));
+    } catch (const UsageError&) {  // which tells of one of them
+      throw UsageError(
+          option + " is '" + text +
+          "'; allowed: lengths such as 100,0,7:20, each of 0 or more queries and keys, or queries:keys, at most 2^30 "
+          "together");
+    }
+  };
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', at), text.size());
+    const std::string both = text.substr(at, comma - at);
+    const std::size_t colon = std::min(both.find(':'), both.size());
+    append(sequences.queries, both.substr(0, colon));
+    append(sequences.keys, colon == both.size() ? both : both.substr(colon + 1));
+    at = comma + 1;
+  }
+  return sequences;
+}
+
 float parse_finite(const std::string& option, const std::string& text) {
   char* stop = nullptr;
   const float value = std::strtof(text.c_str(), &stop);

@@ -36,6 +36,9 @@ std::array<int, 2> parse_pair(const std::string& option, const std::string& text
 /// "1024,0", or UsageError.
 Window parse_window(const std::string& option, const std::string& text);
 
+/// "100,0,7:20": the lengths of sequences, each of its queries and keys or of either; or UsageError.
+Sequences parse_lengths(const std::string& option, const std::string& text);
+
 /// A finite fp32 number, or UsageError.
 float parse_finite(const std::string& option, const std::string& text);
 

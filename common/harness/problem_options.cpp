@@ -72,6 +72,12 @@ void add_problem_options(CLI::App& app, ProblemOptions& options, const Requested
          "Scaled scores s become c tanh(s / c), before the bias and the mask; 0: they stay (default: 0)")
       ->type_name("c")
       ->group("Problem");
+  app.add_option_function<std::string>(
+         "--lengths", [&options](const std::string& given) { options.sequences = parse_lengths("--lengths", given); },
+         "A ragged batch: sequences of these lengths, 0 allowed, packed one after another in tensors of batch 1; n, or "
+         "queries:keys")
+      ->type_name("n,n:m,...")
+      ->group("Problem");
   add_choice(app, "--bias", options.bias, all_biases,
              "Added to the scaled scores: per key, per query and key, or ALiBi slopes (default: none)");
   app.add_option_function<std::string>(
@@ -101,10 +107,24 @@ void check_contradictions(const ProblemOptions& options) {
     throw UsageError(std::string("--seq and ") + (sizes.seq_q ? "--seq-q" : "--seq-k") +
                      " are both given; allowed: --seq alone, or --seq-q and --seq-k");
   }
+  for (const auto& [given, name] :
+       {std::pair{sizes.batch, "--batch"}, {sizes.seq, "--seq"}, {sizes.seq_q, "--seq-q"}, {sizes.seq_k, "--seq-k"}}) {
+    if (given && !options.sequences.empty()) {
+      throw UsageError(std::string("--lengths and ") + name +
+                       " are both given; allowed: one of them, since the lengths are the batch");
+    }
+  }
 }
 
-FullProblem make_problem(const ProblemOptions& options, const RequestedSizes& sizes) {
+FullProblem make_problem(const ProblemOptions& options, const RequestedSizes& given) {
   FullProblem problem;
+  problem.sequences = options.sequences;
+  RequestedSizes sizes = given;
+  if (!options.sequences.empty()) {
+    sizes.batch = 1, sizes.seq_q = options.sequences.queries.back(), sizes.seq_k = options.sequences.keys.back();
+    if (sizes.seq_q == 0 || sizes.seq_k == 0)
+      throw UsageError("--lengths has no queries, or no keys, at all; allowed: at least one of each");
+  }
   problem.causal = options.causal;
   problem.window = options.window;
   problem.softcap = options.softcap;
@@ -123,11 +143,13 @@ std::vector<std::string> to_arguments(const ProblemOptions& options, const Reque
     arguments.emplace_back(name);
     arguments.push_back(value);
   };
-  add("--batch", std::to_string(sizes.batch));
+  const bool ragged = !options.sequences.empty();
+  if (ragged) add("--lengths", to_string(options.sequences));
+  if (!ragged) add("--batch", std::to_string(sizes.batch));
   add("--heads", std::to_string(sizes.heads));
   add("--kv-heads", std::to_string(sizes.kv_heads));
-  add("--seq-q", std::to_string(sizes.seq_q));
-  add("--seq-k", std::to_string(sizes.seq_k));
+  if (!ragged) add("--seq-q", std::to_string(sizes.seq_q));
+  if (!ragged) add("--seq-k", std::to_string(sizes.seq_k));
   add("--head-dim", std::to_string(sizes.head_dim));
   if (options.causal) arguments.emplace_back("--causal");
   if (!options.window.is_open()) arguments.push_back("--window=" + to_string(options.window));

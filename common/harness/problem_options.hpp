@@ -34,6 +34,7 @@ struct ProblemOptions {
   bool causal = false;
   Window window;
   float softcap = 0.0f;  ///< 0: none
+  Sequences sequences;   ///< empty: the batch is not ragged
   std::optional<BiasKind> bias;
   std::optional<float> scale;  ///< absent: 1/sqrt(d)
   std::optional<Dtype> dtype;  ///< absent: the first that the variant takes
@@ -49,7 +50,8 @@ void add_problem_options(CLI::App& app, ProblemOptions& options, const Requested
 /// UsageError for options that contradict each other, such as --seq with --seq-q.
 void check_contradictions(const ProblemOptions& options);
 
-/// The problem, validated. UsageError: one line that says what was given and what is allowed.
+/// The problem, validated; the lengths of a ragged batch are those of its sequences. UsageError: one line that says what was given and
+/// what is allowed.
 FullProblem make_problem(const ProblemOptions& options, const RequestedSizes& sizes);
 
 /// The options as command-line arguments with every size spelled out, to hand a problem on to another program.

@@ -1,5 +1,6 @@
 #include "common/harness/runner.hpp"
 
+#include "common/attention/cost.hpp"
 #include "common/base/parallel.hpp"
 #include "common/harness/tiles.hpp"
 #include "common/isa/float16.hpp"
@@ -94,6 +95,11 @@ Runner::Runner(Device& device, const Variant& variant, const FullProblem& proble
   }
 
   upload_all(inputs);
+  if (const Sequences& of = problem.sequences; !of.empty()) {
+    std::vector<int> pairs;
+    for (std::size_t s = 0; s < of.queries.size(); ++s) pairs.insert(pairs.end(), {of.queries[s], of.keys[s]});
+    upload_pairs("offsets", pairs, attention_.offsets, offsets_);
+  }
 
   // Kernels see a broadcast bias at its full extents, with strides of 0.
   if (problem.bias == BiasKind::vector || problem.bias == BiasKind::matrix) {
@@ -101,6 +107,27 @@ Runner::Runner(Device& device, const Variant& variant, const FullProblem& proble
   } else if (problem.bias == BiasKind::alibi) {
     attention_.bias.shape = {problem.B, problem.H, 1, 1};
   }
+}
+
+void Runner::upload_pairs(const char* name, const std::vector<int>& pairs, TensorRef& tensor, Buffer& buffer) {
+  tensor = dense_tensor(name, Dtype::fp32, {1, 1, static_cast<std::int64_t>(pairs.size() / 2), 2});
+  buffer = Buffer(device_, bytes_of(tensor));
+  tensor.data = buffer.data();
+  device_.upload(tensor.data, pairs.data(), bytes_of(tensor));
+}
+
+void Runner::order_tiles(Pass pass) {
+  if (attention_.problem.sequences.empty() || variant_.tiles == nullptr) return;
+  std::vector<int> pairs;
+  for (const TileOfSequence& tile : longest_first(attention_.problem, pass, *chosen_tiles(pass)))
+    pairs.insert(pairs.end(), {tile.sequence, tile.first});
+  Order& order = orders_[pass];
+  upload_pairs("order", pairs, order.tensor, order.buffer);
+}
+
+std::optional<Tiles> Runner::chosen_tiles(Pass pass) const {
+  const std::optional<Tiles> wanted = pass == pass_ ? tiles_ : std::nullopt;
+  return choose_tiles(variant_, attention_.problem, pass, attention_.limits, wanted);
 }
 
 void Runner::upload_all(const Inputs& inputs) {
@@ -133,12 +160,14 @@ void Runner::begin() {
   last_run = {variant_.name, attention_.problem, pass_, tiles_, input_, seed_, attention_.limits.sm};
   for (Buffer& buffer : outputs_) buffer.poison();
   for (Buffer& buffer : workspaces_) buffer.poison();
+  order_tiles(pass_);
+  if (pass_ == Pass::backward) order_tiles(Pass::forward);
 }
 
 void Runner::launch(Pass pass) {
   if (variant_.tiles != nullptr) {
-    const std::optional<Tiles> wanted = pass == pass_ ? tiles_ : std::nullopt;
-    attention_.tiles = *choose_tiles(variant_, attention_.problem, pass, attention_.limits, wanted);
+    attention_.tiles = *chosen_tiles(pass);
+    attention_.order = orders_[pass].tensor;
   }
   (pass == Pass::backward ? variant_.backward : variant_.forward)(attention_);
 }

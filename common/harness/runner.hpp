@@ -5,6 +5,7 @@
 #include "common/attention/host_tensor.hpp"
 #include "common/attention/variant.hpp"
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,8 +52,11 @@ class Runner {
 
  private:
   void launch(Pass);
-  double enqueue(Pass);  ///< launches; returns the milliseconds on the host's clock until that was done
+  void order_tiles(Pass);  ///< of a ragged batch, where the variant has tiles
+  double enqueue(Pass);    ///< launches; returns the milliseconds on the host's clock until that was done
   void upload_all(const Inputs&);
+  void upload_pairs(const char* name, const std::vector<int>& pairs, TensorRef&, Buffer&);
+  std::optional<Tiles> chosen_tiles(Pass) const;
   void begin();  ///< poisons outputs and workspaces, and sets last_run
 
   Device& device_;
@@ -65,6 +69,12 @@ class Runner {
   std::optional<double> first_enqueue_ms_;  ///< of the pass; known after the first run
   std::vector<Buffer> inputs_, outputs_, workspaces_;
   std::vector<Buffer> zeroed_;  ///< workspaces that kernels leave as they found them
+  Buffer offsets_;
+  struct Order {
+    Buffer buffer;
+    TensorRef tensor;
+  };
+  std::map<Pass, Order> orders_;
 };
 
 }  // namespace flash

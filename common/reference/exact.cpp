@@ -76,7 +76,7 @@ RowVector Head<T>::bias_row(int i) const {
       // Each head prefers near keys, by its slope. The last query stands at the last key, as for the causal mask.
       const double slope = inputs.bias(b, h, 0, 0);
       RowVector row(Nk);
-      for (int j = 0; j < Nk; ++j) row(j) = -slope * std::abs(i + (Nk - problem.Nq) - j);
+      for (int j = 0; j < Nk; ++j) row(j) = -slope * std::abs(problem.own_key(i) - j);
       return row;
     }
   }
@@ -119,7 +119,7 @@ Forward forward(const Head<T>& head, const std::vector<int>& queries) {
 
     // P = softmax(S), row by row, in place
     result.L(r) = softmax(S.row(r));
-    result.sum_errors(r) = sum_error(problem.Nk, alike(S.row(r)));
+    result.sum_errors(r) = sum_error(problem.keys_around(i), alike(S.row(r)));
     if (std::isfinite(result.L(r))) {
       result.score_terms(r) = std::abs(scale) * Q.row(r).norm() * head.longest_k + std::abs(result.L(r));
     }

@@ -35,6 +35,7 @@ std::vector<float> scores(const FullProblem& p, const Inputs& inputs, const Keys
   std::vector<float> factor(q, q + p.d);
   for (float& value : factor) value *= scale_first ? p.scale : 1.0f;
   std::vector<float> S = dots(factor.data(), keys.K_T, static_cast<std::size_t>(p.d));
+  const int own = p.own_key(i), first = p.first_key(i), end = p.end_key(i);
   for (std::size_t r = 0; r < S.size(); ++r) {
     const int j = keys.rows[r];
     S[r] *= scale_first ? 1.0f : p.scale;
@@ -43,11 +44,11 @@ std::vector<float> scores(const FullProblem& p, const Inputs& inputs, const Keys
       if (slopes != nullptr) slopes->push_back(1 - S[r] / p.softcap * (S[r] / p.softcap));
     }
     if (p.bias == BiasKind::alibi) {
-      S[r] -= inputs.bias(b, h, 0, 0) * static_cast<float>(std::abs(i + (p.Nk - p.Nq) - j));
+      S[r] -= inputs.bias(b, h, 0, 0) * static_cast<float>(std::abs(own - j));
     } else if (p.bias != BiasKind::none) {
       S[r] += inputs.bias(b, h, i, j);
     }
-    if (!p.visible(i, j)) S[r] = -infinity;
+    if (j < first || j >= end) S[r] = -infinity;
   }
   return S;
 }

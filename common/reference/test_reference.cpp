@@ -41,12 +41,30 @@ std::vector<FullProblem> all_options() {
       }
     }
   }
+  for (const BiasKind bias : {BiasKind::none, BiasKind::alibi}) {
+    for (const bool causal : {false, true}) {
+      FullProblem p = make_problem(1, 4, 2, 9, 8, 3);
+      p.sequences = {{0, 3, 3, 8, 9}, {0, 2, 4, 4, 8}};  // one without queries, one without keys
+      p.bias = bias;
+      p.causal = causal;
+      problems.push_back(p);
+      p.window = {1, 1};
+      p.softcap = 0.8f;
+      problems.push_back(p);
+    }
+  }
   return problems;
 }
 
 /// The scaled, biased and masked score, from the definition alone.
 double score(const FullProblem& p, const InputsOf<double>& in, int b, int h, int i, int j) {
-  const int own = i + p.Nk - p.Nq;
+  int own = i + p.Nk - p.Nq;
+  for (std::size_t s = 0; s + 1 < p.sequences.queries.size(); ++s) {
+    const auto& [queries, keys] = p.sequences;
+    if (i < queries[s] || i >= queries[s + 1]) continue;
+    if (j < keys[s] || j >= keys[s + 1]) return -infinity;
+    own = i - queries[s + 1] + keys[s + 1];  // the last query of a sequence stands at its last key
+  }
   if (p.causal && j > own) return -infinity;
   if (p.window.left >= 0 && j < own - p.window.left) return -infinity;
   if (p.window.right >= 0 && j > own + p.window.right) return -infinity;
@@ -55,7 +73,7 @@ double score(const FullProblem& p, const InputsOf<double>& in, int b, int h, int
   double bias = 0;
   if (p.bias == BiasKind::vector) bias = in.bias(b, h, 0, j);
   if (p.bias == BiasKind::matrix) bias = in.bias(b, h, i, j);
-  if (p.bias == BiasKind::alibi) bias = -in.bias(b, h, 0, 0) * std::abs(i + p.Nk - p.Nq - j);
+  if (p.bias == BiasKind::alibi) bias = -in.bias(b, h, 0, 0) * std::abs(own - j);
   const double scaled = static_cast<double>(p.scale) * dot, c = p.softcap;
   return (p.softcap > 0 ? c * std::tanh(scaled / c) : scaled) + bias;
 }

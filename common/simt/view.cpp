@@ -82,7 +82,8 @@ void fail_outside_matrix(const Origin& origin, int row, int col, int width, int 
 
 void fail_outside_vector(const Origin& origin, int index, int size, Site site) {
   const machine::sanitizer::Unwatched unwatched;
-  fail(site, words(origin) + "(" + std::to_string(index) + ") is outside: it has " + std::to_string(size) + " elements");
+  fail(site, words(origin) + "(" + std::to_string(origin.row + index) + ") is outside: it has " +
+                 std::to_string(origin.row + size) + " elements");
 }
 
 void fail_outside_tensor(const Origin& origin, int b, int h, int batches, int heads, Site site) {

@@ -130,12 +130,21 @@ struct Tensor {
 
   /// The matrix [N, d] of one batch and head.
   Matrix<T> head(int b, int h, Site site = Site::here()) const {
-    return {start(b, h, site), rows, cols, row_stride, {origin.name, origin.id, b, h}};
+    return {start(b, h, site), rows, cols, row_stride, {origin.name, origin.id, b, h, origin.row}};
   }
 
   /// The vector [N] of one batch and head, for a tensor [B, H, N, 1].
   Vector<T> head_vector(int b, int h, Site site = Site::here()) const {
-    return {start(b, h, site), rows, row_stride, {origin.name, origin.id, b, h}};
+    return {start(b, h, site), rows, row_stride, {origin.name, origin.id, b, h, origin.row}};
+  }
+
+  /// Leaves `count` rows, from row `first` on. None may be left: then there is nothing to read.
+  void narrow(int first, int count, Site site = Site::here()) {
+    if (first < 0 || count < 0 || first > rows - count) [[unlikely]]
+      fail_outside_matrix(origin, first, 0, 1, rows, cols, site);
+    data += first * row_stride;
+    rows = count;
+    origin.row += first;
   }
 
  private:

@@ -30,6 +30,18 @@ TEST_CASE("rows: a window and a softcap make another problem") {
   CHECK_THROWS_AS(flash::row_from_json(row), flash::UsageError);
 }
 
+TEST_CASE("rows: the lengths of a ragged batch make another problem, and must be some") {
+  const TemporaryFolder folder;
+  Json row = rows_in(results + "cpu/compare.jsonl")[0];
+  const std::string file = folder.path() / "rows";
+  row.merge_patch({{"problem", {{"lengths", "9,0,4:7"}}}});
+  write_bytes(file, lines_of(Json::array({row})));
+  check_has(good(compare({"--rows", file})).output, {" lengths=9,0,4:7 "});
+  row.merge_patch({{"problem", {{"lengths", "9,x"}}}});
+  write_bytes(file, lines_of(Json::array({row})));
+  check_refused(compare({"--rows", file}), 2, "compare: ");
+}
+
 TEST_CASE("rows: rows of peers stand in the table of their problem, apart from those of another device or simulated GPU") {
   const auto row = [](const char* stage, const char* kind, int seq, int sm = 90) {
     Json made = rows_in(results + "cpu/compare.jsonl")[0];

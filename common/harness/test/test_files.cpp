@@ -142,6 +142,55 @@ TEST_CASE("load: bias.npy decides what kind of bias there is") {
   CHECK(load(folder, options).inputs.bias.values.size() == 6);
 }
 
+TEST_CASE("load: cu_seqlens make a ragged batch, and are refused in one line if they do not cover the tensors") {
+  const GoodFolder folder;
+  folder.put("q.npy", 1, 6, 5, 8);
+  folder.put("k.npy", 1, 3, 7, 8);
+  folder.put("v.npy", 1, 3, 7, 8);
+  const auto offsets = [&](const char* name, const auto& values, const char* type) {
+    const std::string shape = "(" + std::to_string(values.size()) + ",)";
+    write_bytes(folder.path() / name, test::npy_header(test::dictionary(type, shape)) + test::data(values));
+  };
+  const auto queries = [&](const std::vector<std::int32_t>& values) { offsets("cu_seqlens_q.npy", values, "<i4"); };
+  const auto keys = [&](const std::vector<std::int64_t>& values) { offsets("cu_seqlens_k.npy", values, "<i8"); };
+  keys({0, 0, 7});
+  CHECK(refuses(folder, {"cu_seqlens_k.npy without", "cu_seqlens_q.npy"}));
+  queries({0, 3, 5});
+  CHECK(to_string(load(folder).problem.sequences) == "3:0,2:7");
+  queries({0, 3, 3, 5});
+  CHECK(refuses(folder, {"cu_seqlens_q.npy has 4 offsets", "cu_seqlens_k.npy has 3"}));
+  for (const auto& [wrong, why] : {std::pair{std::vector<std::int32_t>{0, 3, 2, 5}, "offset 2 is 2"},
+                                   {{1, 3, 5}, "offset 0 is 1"},
+                                   {{0, -3, 5}, "offset 1 is -3"},
+                                   {{0, 6, 6}, "offset 1 is 6"},
+                                   {{0, 3, 4}, "the last of 3 offsets is 4"},
+                                   {{0}, "the last of 1 offsets is 0"}}) {
+    queries(wrong);
+    CHECK(refuses(folder, {"cu_seqlens_q.npy: ", why, "the 5 rows of", "q.npy"}));
+  }
+  queries({0, 5});
+  std::filesystem::remove(folder.path() / "cu_seqlens_k.npy");
+  CHECK(refuses(folder,
+                {"cu_seqlens_q.npy: the last of 2 offsets is 5", "the 7 rows of", "k.npy"}));  // as many keys as queries, then
+  offsets("cu_seqlens_q.npy", std::vector<float>{0, 5}, "<f4");
+  CHECK(refuses(folder, {"cu_seqlens_q.npy: type '<f4'; allowed: little-endian int32 '<i4', int64 '<i8'"}));
+  write_bytes(folder.path() / "cu_seqlens_q.npy",
+              test::npy_header(test::dictionary("<i4", "(1, 2)")) + test::data(std::vector<std::int32_t>{0, 5}));
+  CHECK(refuses(folder, {"cu_seqlens_q.npy: shape (1, 2); allowed: one axis"}));
+  queries({0, 5});
+  keys({0, 7});
+  folder.put("bias.npy", 1, 1, 1, 7);
+  CHECK(refuses(folder, {"--bias vector with --lengths"}));
+  std::filesystem::remove(folder.path() / "bias.npy");
+  ProblemOptions options;
+  options.sequences = {{0, 5}, {0, 7}};
+  CHECK(refuses(folder, {"--load and --lengths are both given"}, options));
+  folder.put("q.npy", 2, 6, 5, 8);
+  folder.put("k.npy", 2, 3, 7, 8);
+  folder.put("v.npy", 2, 3, 7, 8);
+  CHECK(refuses(folder, {"(2, 6, 5, 8); allowed with cu_seqlens_q.npy: a batch of 1"}));
+}
+
 TEST_CASE("load: NaN and infinity are refused with their place, a bias may mask with -inf") {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const GoodFolder folder;

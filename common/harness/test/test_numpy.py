@@ -28,6 +28,11 @@ CASES = [
 ]
 
 
+# (lengths of queries, lengths of keys), for the last variant of these programs
+RAGGED = [([17, 0, 40, 1], [17, 0, 40, 1]), ([9, 30, 0, 5], [20, 11, 7, 0])]
+RAGGED_PROGRAMS = {"01_naive": "options", "06_fa2_forward": "tuned", "07_fa2_backward": "one_kernel"}
+
+
 def softmax_attention(q, k, v, do, bias, causal):
     """O, LSE, dQ, dK, dV in float64, all heads at once."""
     group = q.shape[1] // k.shape[1]
@@ -38,7 +43,7 @@ def softmax_attention(q, k, v, do, bias, causal):
         s = s + bias
     if causal:
         s = np.where(np.arange(nk) <= np.arange(nq)[:, None] + nk - nq, s, -np.inf)
-    m = s.max(axis=3, keepdims=True)
+    m = s.max(axis=3, keepdims=True, initial=-np.inf)
     m = np.where(np.isfinite(m), m, 0)  # a row without visible keys
     e = np.exp(s - m)
     total = e.sum(axis=3, keepdims=True)
@@ -99,6 +104,33 @@ def check_case(program, case, backward):
     print(f"ok: {pathlib.Path(program).name} {'backward' if backward else 'forward'}: {name}")
 
 
+def check_ragged(program, lengths, backward, causal):
+    """Each sequence by itself in NumPy, all in one call of the program."""
+    offsets = [np.concatenate([[0], np.cumsum(n)]) for n in lengths]
+    rng = np.random.default_rng(3)
+    rows = {"q": offsets[0], "k": offsets[1], "v": offsets[1], "do": offsets[0], "o": offsets[0], "lse": offsets[0]}
+    rows |= {"dq": offsets[0], "dk": offsets[1], "dv": offsets[1]}
+    arrays = {x: rng.standard_normal((1, 4 if x in ("q", "do") else 2, rows[x][-1], 24), dtype=np.float32) for x in ("q", "k", "v", "do")}
+    with tempfile.TemporaryDirectory() as folder:
+        inputs, outputs = pathlib.Path(folder, "in"), pathlib.Path(folder, "out")
+        inputs.mkdir()
+        for stem, array in arrays.items():
+            np.save(inputs / f"{stem}.npy", array)
+        np.save(inputs / "cu_seqlens_q.npy", offsets[0].astype(np.int32))
+        if lengths[0] != lengths[1]:
+            np.save(inputs / "cu_seqlens_k.npy", offsets[1])
+        arguments = ["--load", str(inputs), "--save", str(outputs), "--pass", "backward" if backward else "forward"]
+        variant = RAGGED_PROGRAMS[pathlib.Path(program).name]
+        run(program, [*arguments, "--variant", variant] + (["--causal"] if causal else []))
+        for s in range(len(lengths[0])):
+            q, k, v, do = (arrays[x][:, :, rows[x][s] : rows[x][s + 1]].astype(np.float64) for x in ("q", "k", "v", "do"))
+            for stem, expected in softmax_attention(q, k, v, do, None, causal).items():
+                if backward or stem in ("o", "lse"):
+                    got = np.load(outputs / f"{stem}.npy")[:, :, rows[stem][s] : rows[stem][s + 1]]
+                    np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5, err_msg=f"{program}, sequence {s}, {stem}")
+    print(f"ok: {pathlib.Path(program).name} {'backward' if backward else 'forward'}: ragged {lengths}")
+
+
 def main():
     programs = sorted(pathlib.Path(sys.argv[1]).glob("[0-9][0-9]_*"))
     assert programs, f"no stage programs in {sys.argv[1]}"
@@ -106,6 +138,9 @@ def main():
         for direction in passes_in_fp32(program):
             for case in CASES:
                 check_case(str(program), case, direction == "backward")
+            if program.name in RAGGED_PROGRAMS:
+                for causal, lengths in enumerate(RAGGED):
+                    check_ragged(str(program), lengths, direction == "backward", causal == 1)
 
 
 if __name__ == "__main__":

@@ -96,6 +96,17 @@ TEST_CASE("options: a problem handed on as arguments is the same problem") {
   CHECK(second.problem.input == flash::InputKind::large);
 }
 
+TEST_CASE("options: lengths of queries, and of keys where they differ, handed on as arguments") {
+  const flash::Options first = parse({"--lengths", "9,0,4:7,0:2", "--causal"}).options;
+  CHECK(first.problem.sequences.queries == std::vector{0, 9, 9, 13, 13});
+  CHECK(first.problem.sequences.keys == std::vector{0, 9, 9, 16, 18});
+  const flash::RequestedSizes sizes = first.problem.sizes.over({});
+  const flash::FullProblem problem = flash::make_problem(first.problem, sizes);
+  CHECK(flash::describe(problem) == "B=1 H=2 Hkv=2 Nq=13 Nk=18 d=64 causal lengths=9,0,4:7,0:2 fp32 bhnd bias=none");
+  const flash::Options second = parse(flash::to_arguments(first.problem, sizes)).options;
+  CHECK(flash::describe(flash::make_problem(second.problem, second.problem.sizes.over({}))) == flash::describe(problem));
+}
+
 TEST_CASE("options: bad values are named, with what is allowed") {
   struct Case {
     std::vector<std::string> arguments;
@@ -107,6 +118,8 @@ TEST_CASE("options: bad values are named, with what is allowed") {
       {{"--head-dim", "0"}, "--head-dim is '0'; allowed: whole numbers from 1 to 256"},
       {{"--head-dim", "257"}, "--head-dim is '257'; allowed: whole numbers from 1 to 256"},
       {{"--heads", "-1"}, "--heads is '-1'"},
+      {{"--lengths", "5,x"}, "--lengths is '5,x'; allowed: lengths such as 100,0,7:20"},
+      {{"--lengths", "5", "--seq-q", "5"}, "--lengths and --seq-q are both given; allowed: one of them"},
       {{"--seq", "9223372036854775808"}, "--seq is '9223372036854775808'"},
       {{"--seq-q", "abc"}, "--seq-q is 'abc'"},
       {{"--seq-k", "1e3"}, "--seq-k is '1e3'"},

@@ -1,0 +1,64 @@
+// The options of chapter 09 for kernels that are compiled with and without them: which rule a run has, and how a block of a ragged batch
+// finds its rows.
+#pragma once
+
+#include "common/device/softmax.cuh"
+
+namespace flash {
+namespace {
+
+/// For a ragged batch. A block enters the sequence of its tile; from then on the problem is the sequence's own, and so are all rows.
+struct RaggedRule : OptionsRule {
+  static constexpr bool RAGGED = true;
+  Tensor<const int> offsets, order;  // Attention::offsets, Attention::order
+  int sequence;                      // once entered
+
+  /// Enters the sequence of the n-th tile. Returns the tile's first row.
+  __device__ int enter(int n) {
+    const Matrix<const int> tiles = order.head(0, 0);
+    sequence = tiles(n, 0);
+    problem.Nq = offset(1, 0) - offset(0, 0);
+    problem.Nk = offset(1, 1) - offset(0, 1);
+    bias.diagonal = problem.Nk - problem.Nq;
+    return tiles(n, 1);
+  }
+
+  /// Queries (of = 0) or keys (of = 1) before the sequence; with end = 1, those up to its end. Kernels read them again when they need them:
+  /// there is no register to keep them in.
+  __device__ int offset(int end, int of) const { return offsets.head(0, 0)(sequence + end, of); }
+};
+
+/// For code that serves kernels without options, too.
+struct AllRows {
+  static constexpr bool RAGGED = false;
+};
+
+/// A tensor with a row per query, or per key: in a ragged batch only the rows of the sequence that the block has entered, else all. Without
+/// sequences it is the tensor itself, not a copy: a copy would change the code of kernels that have no use for it.
+template <class Rule, class T>
+requires(Rule::RAGGED) __device__ Tensor<T> queries_of(const Rule& rule, Tensor<T> all) {
+  all.narrow(rule.offset(0, 0), rule.problem.Nq);
+  return all;
+}
+template <class Rule, class T>
+requires(Rule::RAGGED) __device__ Tensor<T> keys_of(const Rule& rule, Tensor<T> all) {
+  all.narrow(rule.offset(0, 1), rule.problem.Nk);
+  return all;
+}
+template <class Rule, class T>
+requires(!Rule::RAGGED) __device__ const Tensor<T>& queries_of(const Rule&, const Tensor<T>& all) { return all; }
+template <class Rule, class T>
+requires(!Rule::RAGGED) __device__ const Tensor<T>& keys_of(const Rule&, const Tensor<T>& all) { return all; }
+
+/// Calls f(rule, tiles) with a ScoreRule if the run has no options, a RaggedRule if its batch is ragged, else an OptionsRule: the same
+/// kernel, compiled for each. `tiles`: of a batch that is not ragged, for a head.
+template <class F>
+void with_rule_of(const Attention& a, unsigned tiles, F f) {
+  if (a.problem.is_plain()) return f(score_rule<ScoreRule>(a), tiles);
+  const OptionsRule rule = score_rule<OptionsRule>(a);
+  if (a.problem.sequences.empty()) return f(rule, tiles);
+  f(RaggedRule{rule, view<const int>(a.offsets), view<const int>(a.order), 0}, static_cast<unsigned>(a.order.shape[2]));
+}
+
+}  // namespace
+}  // namespace flash
