@@ -53,15 +53,8 @@ def owners_07():
 
 def halves_07():
     """The three products of a block at d = 64, each divided among the warps of a half; and one warp's rows of S, lane by lane."""
-    p, s, warps, warp, lane, scale, top = (
-        Picture(960, 560, "The products of both halves, and what one lane holds of S or dP"),
-        BACKWARD[64],
-        4,
-        1,
-        13,
-        1.6,
-        88,
-    )
+    p = Picture(960, 560, "The products of both halves, and what one lane holds of S or dP")
+    s, warps, warp, lane, scale, top = BACKWARD[64], 4, 1, 13, 1.6, 88
     for x, rows, cols, title, text in [
         (110, s.br, s.bc, "S | dP", "half 0: S, then P; half 1: dP, then dS"),
         (490, s.bc, s.width, "dV | dK", "half 0: dV; half 1: dK"),
