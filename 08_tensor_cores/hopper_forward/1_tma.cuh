@@ -63,7 +63,7 @@ __device__ auto operand_of_Q(const Tile& Q_rows) {
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     forward_kernel(ScoreRule rule, const __grid_constant__ Maps maps, Tensor<T> O_all, Tensor<float> L_all, int heads_at_once) {
-  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
+  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // this architecture is too old: never launched
   const Problem& problem = rule.problem;
   // The last tiles of Q, which see the most keys under a causal mask, start first.
   const BlockOrder order((problem.Nq + Shape::Br - 1) / Shape::Br, problem.B * problem.H, heads_at_once);
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     l = l + lane_sum(S);
 
     // 4. O += P V.
-    add_product(O, InRegisters<T, Shape::ROW_TILES, Shape::Bc / 16>(S), V_smem(j % 2).right());  // (8.4)
+    add_product(O, InRegisters<T, Shape::ROW_TILES, Shape::Bc / 16>(S), V_smem(j % 2).right());  // (6.4)
   }
 
   // 5. O / l, staged in Q's buffer: each warp in its own rows of Q, which no other warp reads. (8.5)
