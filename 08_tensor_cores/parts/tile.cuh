@@ -72,7 +72,6 @@ struct Tile {
 };
 
 /// Accumulators as left operand, rounded to T: in fragments n = 2 k and 2 k + 1 a lane holds exactly its elements of block k.
-/// InRegisters rounds all blocks at once, this operand each when it is loaded.
 template <class T_, int RowTiles, int ColTiles>
 struct Rounded {
   using T = T_;
