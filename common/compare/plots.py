@@ -55,7 +55,7 @@ def speed(words, dtype, *passes):
     return Plot(
         kind="bars",
         device=GPU,
-        files="sweep large sweep_peers peers" if fp32 else "sweep16 tensor_steps sweep_peers",
+        files="sweep large sweep_peers peers" if fp32 else "sweep_peers sweep16",  # of 16 bits the run in turns, and Triton
         title=f"{words}: TFLOP/s against the length N, {'fp32' if fp32 else 'tensor cores'}",
         note="{device}, {problem}; medians with a cold L2, of each stage the best step.",
         rows=f"dtype {'==' if fp32 else '!='} 'fp32' and `pass` in {list(passes)} and (is_peer or series in {stages})",

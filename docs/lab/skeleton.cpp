@@ -19,7 +19,8 @@ __global__ void twice_kernel(Matrix<const float> in, Matrix<float> out) {
 }  // namespace
 
 int main() {
-  Claims claims;
+  Claims claims;  // what should hold
+  // Matrices in simulated global memory. The host fills and reads them as in(row, col).
   Array in("in", ROWS, COLS), out("out", ROWS, COLS);
   for (int row = 0; row < ROWS; ++row) {
     for (int col = 0; col < COLS; ++col) in(row, col) = static_cast<float>(row - col);
@@ -27,8 +28,8 @@ int main() {
 
   const dim3 blocks(blocks_for(COLS, THREADS_X), blocks_for(ROWS, THREADS_Y));
   const dim3 threads(THREADS_X, THREADS_Y);
-  const std::string race = race_of([&] {
-    // Its name in messages, its shape, the kernel, the kernel's parameters.
+  const std::string race = race_of([&] {  // watches the launch; the first race, as text
+    // A name for messages, the shape, the kernel, and its parameters: const_matrix() where it only reads.
     launch("twice", {blocks, threads}, twice_kernel, in.const_matrix(), out.matrix());
   });
   claims.check(race.empty(), ("no race: " + race).c_str());

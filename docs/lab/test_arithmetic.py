@@ -36,7 +36,7 @@ def roofline(rows):
     for dtype, step, *_ in rows:
         width, peak = (4, FP32) if dtype == "fp32" else (2, BF16)
         if step == "three kernels":
-            yield f"{bound:.1f} in all", ""
+            yield (bound,)
             continue
         products = 2 if "fused" in step else 1
         if "softmax" in step:  # not on tensor cores
@@ -45,8 +45,9 @@ def roofline(rows):
             work, moved = products * 2 * n * n * d, width * (4 * n * d if products == 2 else 2 * n * d + n * n)
         exponentials = 0.0 if "PV" in step else 1e6 * n * n / (SMS * EX2 * CLOCK)
         compute, memory = 1e6 * work / peak, 1e6 * moved / HBM
-        yield work / 1e9, moved / 2**20, work / moved, compute, exponentials, memory, "memory" if memory > compute else "arithmetic"
-        bound = 0 if products == 2 else bound + max(compute, memory) * (2 if "PV" in step else 1)
+        least, limit = (memory, "memory") if memory > compute else (compute, "arithmetic")
+        yield work / 1e9, moved / 2**20, work / moved, compute, exponentials, memory, limit, least
+        bound = 0 if products == 2 else bound + least * (2 if "PV" in step else 1)
 
 
 @table("chapters/00_introduction.md", "share of time if unfused")

@@ -93,20 +93,31 @@ def gradients(scores_of, q, values, dO, tau, keys):
     return p, o, dP, dS, dQ, dK
 
 
-@table("chapters/05_fa1_backward.md", "sum of the row")
-def row_of_gradients(rows):
+def row_by_hand():
     keys, values = [[1, 3, 0, 0], [2, 0, 0, 0], [4, 1, 0, 0], [0, 2, 0, 0]], [[int(i == j) for j in range(4)] for i in range(4)]
     tau, dO = 0.5, [1, 0, 0, 0]
-    p, o, dP, dS, dQ, dK = gradients(lambda q, k: [tau * x for x in product([q], list(zip(*k)))[0]], [2, 0, 0, 0], values, dO, tau, keys)
-    weighted, by_columns = [a * b for a, b in zip(p, dP)], [a * b for a, b in zip(dO, o)]
+    scores = lambda q, k: [tau * x for x in product([q], list(zip(*k)))[0]]  # noqa: E731
+    return dO, *gradients(scores, [2, 0, 0, 0], values, dO, tau, keys)
+
+
+@table("chapters/05_fa1_backward.md", "sum of the row")
+def row_over_keys(rows):
+    dO, p, _, dP, dS, _, dK = row_by_hand()
+    weighted = [a * b for a, b in zip(p, dP)]
     yield *p, sum(p)
     yield *dP, ""
     yield *weighted, sum(weighted)
-    yield *by_columns, sum(by_columns)
     yield *dS, abs(sum(dS))
-    yield *dQ, ""
     yield *dK, abs(sum(dK))
     yield *(x * dO[0] for x in p), sum(p)
+
+
+@table("chapters/05_fa1_backward.md", "sum of the columns")
+def row_over_columns(rows):
+    dO, _, o, _, _, dQ, _ = row_by_hand()
+    by_columns = [a * b for a, b in zip(dO, o)]
+    yield *by_columns, sum(by_columns)
+    yield *dQ, ""
 
 
 @table("chapters/07_fa2_backward.md", "block of keys 0, 1")

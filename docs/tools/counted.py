@@ -124,11 +124,11 @@ def repeats():
     """The steps of chapter 07 by what a run needs apart from time: bytes, and atomic additions."""
     used = newest("cpu", stage="07_fa2_backward", having="counters")
     lines = [
-        [describe(row["problem"]), step(row)]
+        [describe(row["problem"]), "{br} × {bc}".format_map(row["tiles"]), step(row)]
         + [f"{n:,}" for n in (both_ways(row["counters"]), both_ways(row["counters"]["tensors"]["dQ"]), row["counters"]["atomics"])]
         for row in used
     ]
-    return f"{table('problem | variant | all bytes | of them dQ | atomic additions', lines)}\n\n{origin(used)}"
+    return f"{table('problem | tiles | variant | all bytes | of them dQ | atomic additions', lines)}\n\n{origin(used)}"
 
 
 def seen_by_gpu(row):

@@ -125,7 +125,8 @@ def predicted():
                 for ranks in (2, 4, 8)
             ]
             lines.append([f"{tokens:,}", kv_heads, *cells])
-    return table("tokens | key heads | forward, 2 | 4 | 8 GPUs | both, 2 | 4 | 8 GPUs", lines)
+    heads = [f"{name} on {ranks} GPUs" for name in ("forward", "both passes") for ranks in (2, 4, 8)]
+    return table(" | ".join(["tokens", "key heads", *heads]), lines)
 
 
 def alone():

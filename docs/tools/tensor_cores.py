@@ -19,24 +19,30 @@ def idea_of(path, variant):
 
 
 def gains(direction):
-    """The table that opens a chapter: each portable step, its gain over the step before by the chapter's formula, and the measured one."""
+    """The table that opens a chapter: each portable step, its gain over the step before by the chapter's formula, and the measured one, over the
+    last step before that was measured."""
     rows = rows_of_tensor_steps(direction)
-    lines, used = [], []
+    lines, used, measured = [], [], {}
     for one in STEPS[f"tensor_{direction}"]:
         if one.variant not in PORTABLE[direction]:
             continue
         path = file_of(one.name)
         cells = [f"{len(lines) + 1} [`{one.variant}`](../../{path})", idea_of(path, one.variant)]
         for at, width in enumerate((64, 128)):
-            row, before = rows.get((one.name, width)), rows.get((one.over, width))  # None: not measured yet
+            row, before = rows.get((one.name, width)), rows.get((one.over, width), measured.get(width))
             gain = row["tflops"] / before["tflops"] if row and before else None
             cells += [shown(one.bounds and one.bounds[at], ".2f"), shown(gain, ".2f"), shown(row and row["tflops"], ".0f")]
-            used += [row] if row else []
+            if row:
+                used.append(row)
+                measured[width] = row
         lines.append(cells)
     head = "step | what is new"
     for width in (64, 128):
         head += f" | d = {width}: predicted | measured | TFLOP/s"
-    return section(f"{{pass}}, {describe(used[0]['problem'])} and the like for d = 128", head, lines, used)
+    heads = {row["problem"]["head_dim"]: row["problem"]["heads"] for row in used}
+    p = used[0]["problem"]
+    title = f"{p['dtype']}, N = {p['seq_q']}, B = {p['batch']}, H = {heads[64]} for d = 64 and {heads[128]} for d = 128"
+    return section(f"{{pass}}, {title}", head, lines, used)
 
 
 def waits(direction):

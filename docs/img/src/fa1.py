@@ -14,6 +14,60 @@ def tiles(chapter, words, column):
     return next(map(int, value(row[column])) for row in rows if row[0].startswith("sm_90") and value(row[1]) == WIDTH)
 
 
+def over(p, start, up, y, above, down, end):
+    """An arrow that passes above the box in its way."""
+    for line in ((start, y, up, y), (up, y, up, above), (up, above, down, above), (down, above, down, y)):
+        p.line(*line)
+    p.arrow(down, y, end, y)
+
+
+def attention_tiles():
+    """From Q, K, V to O, as in (4.1) to (4.4)."""
+    p, top = Picture(900, 306, "One step of attention by tiles: scores, weights, and the merge of their product with V into O"), 110
+    for x, y, wide, high, kind, name, shape in [
+        (40, top, 130, 104, "c1", "Q tile", "Br × d"),
+        (210, top - 14, 72, 130, "c3", "K tileᵀ", "d × Bc"),
+        (314, top, 72, 104, "c2", "S tile", "Br × Bc"),
+        (476, top, 72, 104, "c2", "P̃ tile", "Br × Bc"),
+        (576, top + 16, 130, 72, "c3", "V tile", "Bc × d"),
+        (746, top, 130, 104, "c4", "O tile", "Br × d"),
+    ]:
+        p.rect(x, y, wide, high, kind)
+        p.label(x + wide / 2, 163, name, 15, bold=True)
+        p.label(x + wide / 2, 182, shape, 13)
+    for x, sign in ((190, "·"), (298, "="), (562, "·"), (726, "→")):
+        p.label(x, 168, sign, 22)
+    p.arrow(392, 162, 470, 162)
+    p.label(431, 150, "exp(S − m̃)", 14)
+    p.label(450, 30, "S = τ Q Kᵀ,  P̃ = exp(S − m̃),  then P̃ V is merged into O, a tile at a time", 16, bold=True)
+    p.note(450, 56, "m̃: the maximum of a row within this tile. A row of S, P̃ and O belongs to a query: its m and ℓ go with it", size=14)
+    for x, lines in (
+        (105, ("from HBM:", "queries")),
+        (246, ("from HBM:", "keys")),
+        (432, ("on the chip only,", "discarded after the step")),
+        (641, ("from HBM:", "values")),
+        (800, ("the result so far and P̃ V,", "each with its weight")),
+    ):
+        p.note(x, 266, *lines, size=14)
+    return p
+
+
+def cycles_04():
+    """What a warp keeps busy for 8 keys and 4 columns: the table of section 5."""
+    p, left, scale = Picture(820, 190, "Shared memory is busy for 36 cycles, arithmetic for 16 of them"), 150, 17
+    for y, name, parts in [
+        (40, "shared memory", [(4, "c1", "Q"), (16, "c3", "8 keys"), (16, "c4", "8 values")]),
+        (94, "arithmetic", [(8, "c2", "q · k"), (8, "c2", "P̃ V"), (20, "c0", "idle")]),
+    ]:
+        p.label(left - 10, y + 25, name, 15, "end")
+        x = left
+        for cycles, kind, text in parts:
+            p.box(x, y, cycles * scale, 40, kind, f"{text}: {cycles}", 15)
+            x += cycles * scale
+    p.note(left + 18 * scale, 162, "Cycles of an SM per 8 keys and 4 columns of a warp. The order within a bar is arbitrary.", size=14)
+    return p
+
+
 def owners_04():
     """Left: which thread loads which four elements of a tile. Right: what the owner of a row reads, keeps and writes."""
     (br, bc), text = tiles("04_fa1_forward", "paper, Br × Bc", 3), 15
@@ -55,10 +109,10 @@ def owners_04():
     p.label(at + room / 2, top + 22, "registers", text, bold=True)
     for n, line in enumerate(("m, ℓ of the row", f"S: {GROUP} scores", "m̃, ℓ̃ of the tile", f"P̃V: {WIDTH} sums")):
         p.label(at + room / 2, top + 50 + 26 * n, line, text)
-    p.arrow(x["Q"] + wide + 2, row + 4, at - 4, row + 4)
+    over(p, x["Q"] + wide + 2, x["K"] - 13, row + 4, top - 6, at - 14, at - 4)
     p.arrow(x["K"] + wide + 2, band + 10, at - 4, band + 10)
     p.arrow(x["V"] - 2, band + 10, at + room + 4, band + 10)
-    p.arrow(at + room + 4, row + 4, x["O"] - 4, row + 4)
+    over(p, at + room + 2, at + room + 12, row + 4, top - 6, x["O"] - 13, x["O"] - 4)
     p.note(676, top + bc * scale + 62, f"All threads read the same {GROUP} keys and values: one access serves a warp.", size=text)
     p.note(676, top + bc * scale + 84, "Rows of Q and O are read and written by their owners alone.", size=text)
     return p
@@ -135,4 +189,4 @@ def phases_05():
     return p
 
 
-PICTURES = [owners_04, phases_05]
+PICTURES = [attention_tiles, cycles_04, owners_04, phases_05]

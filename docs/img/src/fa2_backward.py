@@ -52,44 +52,47 @@ def owners_07():
 
 
 def halves_07():
-    """What one thread of each half holds, for d = 64 and d = 128: the rows of its warp alone."""
-    p = Picture(960, 590, "What one thread of each half of a block holds: S or dP, dV or dK, and dQ")
-    warp, lane, warps, wide, high, y = 1, 13, 4, 276, 112, 96
-
-    def held(x, of_warp, cols, tile, first_col, kind):
-        """The runs of neighbouring columns of each row."""
-        for r in range(tile.rows):
-            for c in range(0, tile.cols, tile.col_run):
-                left, top = x + (first_col + tile.col(lane, c)) * wide / cols, y + tile.row(lane, r) * high / of_warp
-                p.rect(left, top, tile.col_run * wide / cols, high / of_warp, kind)
-
-    for width in (64, 128):
-        s = BACKWARD[width]
-        p.label(480, y - 54, f"d = {width}, tiles of {s.tiles}", 16, bold=True)
-        for x, rows, cols, name, title, text in [
-            (36, s.br, s.bc, "S", "S | dP", "half 0: S, then P. half 1: dP, then dS"),
-            (342, s.bc, width, "dK", "dV | dK", "half 0: dV. half 1: dK"),
-            (648, s.br, width, "dQ", "dQ", ""),
-        ]:
-            tile, of_warp = s.thread[name], rows // warps
-            p.label(x + wide / 2, y - 26, title, bold=True)
-            p.note(x + wide / 2, y - 8, f"rows {warp * of_warp} to {(warp + 1) * of_warp - 1} of {rows}, {cols} columns", size=14)
-            p.rect(x, y, wide, high, "c0")
-            held(x, of_warp, cols, tile, 0, "c3")
-            if name == "dQ":
-                held(x, of_warp, cols, tile, width // 2, "c4")
-                p.line(x + wide / 2, y, x + wide / 2, y + high, "strong")
-                p.note(x + wide / 4, y + high + 20, "half 0", size=14)
-                p.note(x + 3 * wide / 4, y + high + 20, "half 1", size=14)
-            else:
-                p.note(x + wide / 2, y + high + 20, text, size=14)
-            p.note(x + wide / 2, y + high + 40, f"{tile.along} × {tile.lanes} lanes, {tile} each", size=14)
-        y += high + 134
+    """The three products of a block at d = 64, each divided among the warps of a half; and one warp's rows of S, lane by lane."""
+    p = Picture(960, 560, "The products of both halves, and what one lane holds of S or dP")
+    s, warps, warp, lane, scale, top = BACKWARD[64], 4, 1, 13, 1.6, 88
+    for x, rows, cols, title, text in [
+        (110, s.br, s.bc, "S | dP", "half 0: S, then P; half 1: dP, then dS"),
+        (490, s.bc, s.width, "dV | dK", "half 0: dV; half 1: dK"),
+        (760, s.br, s.width, "dQ", "each half has half of the columns"),
+    ]:
+        wide, band = cols * scale, rows * scale / warps
+        p.label(x + wide / 2, top - 50, title, 16, bold=True)
+        p.note(x + wide / 2, top - 30, text, size=14)
+        p.note(x + wide / 2, top - 10, f"{rows} × {cols}", size=14)
+        for n in range(warps):
+            p.rect(x, top + n * band, wide, band, "c1" if title == "S | dP" and n == warp else "c0")
+            p.note(x - 8, top + (n + 0.5) * band + 5, f"warp {n}", size=14, anchor="end")
+        if title == "dQ":
+            p.line(x + wide / 2, top, x + wide / 2, top + warps * band, "strong")
+            for half in (0, 1):
+                p.note(x + wide * (0.25 + half / 2), top + warps * band + 20, f"half {half}", size=14)
+    tile, of_warp, cell, high, left, below = s.thread["S"], s.br // warps, 6.2, 9, 76, 366
+    p.label(
+        480, below - 44, f"Warp {warp}, rows {warp * of_warp} to {(warp + 1) * of_warp - 1} of S (half 0) or dP (half 1)", 16, bold=True
+    )
+    p.note(left + s.bc * cell / 2, below - 12, f"{tile.lanes} lanes take a column each, {tile.cols} times over", size=14)
+    for first in range(0, of_warp, tile.row_run):
+        y = below + first * high
+        for col in range(s.bc):
+            ours = (first, col) in tile.places(lane)
+            p.rect(left + col * cell, y, cell, tile.row_run * high, "c3" if ours else "c0")
+        row = warp * of_warp + first
+        p.note(left - 8, y + 23, f"{row} to {row + tile.row_run - 1}", size=14, anchor="end")
+        start = first // tile.row_run % tile.along * tile.lanes
+        p.note(left + s.bc * cell + 8, y + 23, f"{start} to {start + tile.lanes - 1}", size=14, anchor="start")
+    for col in range(0, s.bc + 1, tile.lanes):
+        p.line(left + col * cell, below - 6, left + col * cell, below + of_warp * high, "strong")
+    p.note(left + s.bc * cell + 8, below - 12, "lanes", size=14, anchor="start")
+    p.note(left - 8, below - 12, "rows", size=14, anchor="end")
     p.note(
         480,
-        y - 58,
-        f"Only the rows of warp {warp} of each half are drawn. Marked: what its lane {lane} holds.",
-        f"Lane {lane} of half 0 and lane {lane} of half 1 hold the same places, except in dQ: there each half has half of the columns.",
+        below + of_warp * high + 26,
+        f"A box is a run of {tile.row_run} neighbouring rows in one column. Filled: the {tile} elements of lane {lane}, in registers.",
         size=14,
     )
     return p
@@ -125,11 +128,7 @@ def banks_07():
     for y, stride, title in [(76, s.width, f"rows of {s.width}"), (236, s.width + 4, f"rows of {s.width + 4}: padded by 4")]:
         strip(54, y, title, [[x * stride + word for word in range(4)] for x in range(8)], "x")
     p.label(548 + 16 * cell, 28, f"P(row, x), {scores.along} × {scores.lanes} lanes, each its first row", 15, bold=True)
-    for y, run, title in [
-        (76, scores.rows, f"run of {scores.rows} rows"),
-        (186, 1, "run of 1 row"),
-        (296, scores.row_run, f"run of {scores.row_run} rows"),
-    ]:
+    for y, run, title in [(96, 1, "run of 1 row"), (256, scores.row_run, f"run of {scores.row_run} rows")]:
         words = list(map(word_of_p(s, run), range(WARP)))
         strip(548, y, title, [words[first : first + scores.lanes] for first in range(0, WARP, scores.lanes)], "y")
     asked = "A column is a bank, 0 to 31. ×: a bank that is asked for two or more different words."

@@ -106,7 +106,7 @@ def heads_at_once_08b():
     return it.finish(
         12,
         46,
-        "Every fifth of 132 SMs is a row, time runs to the right, a colour is a head, the line is the end. From a model without memory.",
+        "A model. Every fifth of 132 SMs is a row, time runs to the right, heads h and h + 4 share a colour, a line marks the end.",
     )
 
 

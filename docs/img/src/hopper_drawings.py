@@ -1,5 +1,5 @@
 """Pictures of the Hopper chapters that need no trace: the two proxies, the tiles that a warpgroup sees, work from a counter, where the
-operands of the backward pass reside, and the two buffers of dS."""
+operands of the backward pass reside, the two buffers of dS, and the relay."""
 
 from tools.svg import Picture
 
@@ -166,4 +166,42 @@ def dS_08b():
     )
 
 
-PICTURES = [proxies_08h, visible_08h, schedule_08h, where_08b, dS_08b]
+def relay_08b():
+    """The warpgroups of step 6 with the rings between them, and below them which tile each can be at."""
+    p = Picture(960, 356, "The relay: three warpgroups share the products, and rings of two buffers separate them")
+    p.label(480, 28, p.title, 15, bold=True)
+    stages = [
+        ("producer", "loads by the TMA", "c0"),
+        ("warpgroup 0", "S, P; dV += P dO", "c1"),
+        ("warpgroup 1", "dP, dS; dK += dS Q", "c2"),
+        ("warpgroup 2", "dQ = dS K", "c4"),
+    ]
+    left, wide, step = 24, 170, 247
+    for n, (name, work, kind) in enumerate(stages):
+        x = left + step * n
+        p.rect(x, 60, wide, 64, kind)
+        p.label(x + wide / 2, 86, name, TEXT, bold=True)
+        p.label(x + wide / 2, 110, work, TEXT)
+    for n, ring in ((0, "Q, dO"), (1, "P"), (2, "dS")):
+        x = left + step * n + wide
+        p.arrow(x, 92, x + step - wide, 92)
+        p.label(x + (step - wide) / 2, 84, ring, TEXT)
+    p.line(left + wide / 2, 124, left + wide / 2, 146)
+    p.line(left + wide / 2, 146, left + 2 * step + wide / 2, 146)
+    p.arrow(left + 2 * step + wide / 2, 146, left + 2 * step + wide / 2, 124)
+    p.note(left + step + wide / 2, 164, "Q, dO, too: a stage is free when both have released it", size=TEXT)
+    x = left + 3 * step + wide / 2
+    p.arrow(x, 124, x, 156)
+    p.note(x, 172, "added to a sum in HBM", size=TEXT)
+    cell, first = 76, 190
+    for row, (n, shift) in enumerate(((1, 0), (2, 1), (3, 2))):
+        y = 196 + 36 * row
+        p.note(first - 12, y + 20, stages[n][0], size=TEXT, anchor="end")
+        for tile in range(7):
+            p.box(first + cell * (tile + shift), y, cell - 4, 30, stages[n][2], f"tile {tile}", TEXT)
+    p.arrow(first, 312, first + 9 * cell, 312)
+    p.note(480, 334, "A possible order in time: each warpgroup one tile behind the previous one. The rings bound the lead.", size=TEXT)
+    return p
+
+
+PICTURES = [proxies_08h, visible_08h, schedule_08h, where_08b, dS_08b, relay_08b]

@@ -1,4 +1,6 @@
-"""The picture of chapter 09: a sliding window on tiles, pair by pair."""
+"""The pictures of chapter 09: a sliding window on tiles, pair by pair, and a softcap with its slopes."""
+
+from math import tanh
 
 from tools.svg import Picture
 
@@ -19,7 +21,7 @@ def tile_class(i0, j0):
 def window():
     """Six queries, nine keys, the window 3,1: who sees whom, and which tiles of 3 x 3 are visited."""
     p = Picture(
-        760, 392, f"Window {LEFT},{RIGHT} with Nq = {NQ} and Nk = {NK}: each query sees its own key, {LEFT} before it and {RIGHT} after it"
+        820, 392, f"Window {LEFT},{RIGHT} with Nq = {NQ} and Nk = {NK}: each query sees its own key, {LEFT} before it and {RIGHT} after it"
     )
     cell, left, top = 44, 110, 66
     for j in range(NK):
@@ -50,4 +52,40 @@ def window():
     return p
 
 
-PICTURES = [window]
+SHOWN = 3.0  # scores from -3c to 3c
+
+
+def softcap():
+    """The cap, its slope, and what the slope would be with s in the place of f(s)."""
+    p = Picture(900, 372, "A softcap and its slope, in units of c: the slope with s instead of f(s) is right near 0 only")
+    p.label(450, 28, p.title, 15, bold=True)
+    panels = [
+        (60, "f(s) / c", [("strong", tanh), ("line", lambda s: s)]),
+        (500, "f'(s)", [("strong", lambda s: 1 - tanh(s) ** 2), ("line", lambda s: 1 - s * s)]),
+    ]
+    high, low, top, bottom, wide = 1.25, -1.25, 64, 320, 340
+    for left, name, curves in panels:
+
+        def at(s, value, left=left):
+            return left + (s + SHOWN) / (2 * SHOWN) * wide, bottom - (value - low) / (high - low) * (bottom - top)
+
+        p.note(left + wide / 2, 52, name, size=14)
+        for value in (-1, 0, 1):
+            p.line(*at(-SHOWN, value), *at(SHOWN, value), "thin")
+            p.note(left - 8, at(0, value)[1] + 5, f"{value}", size=13, anchor="end")
+        for s in range(-3, 4):
+            p.note(at(s, 0)[0], bottom + 18, f"{s}c" if s else "0", size=13)
+        for kind, f in curves:
+            steps = [-SHOWN + SHOWN * n / 60 for n in range(121)]
+            for a, b in zip(steps, steps[1:]):
+                if low <= f(a) <= high and low <= f(b) <= high:
+                    p.line(*at(a, f(a)), *at(b, f(b)), kind)
+    p.label(300, 132, "tanh(s/c)", 14, "start")
+    p.note(276, 76, "s/c", size=14, anchor="end")
+    p.label(716, 122, "1 - (f(s)/c)²", 14, "start")
+    p.note(752, 250, "1 - (s/c)²: wrong", size=14, anchor="start")
+    p.note(450, 362, "Below -c and above c the wrong slope is negative: the gradient would point the other way.", size=14)
+    return p
+
+
+PICTURES = [window, softcap]

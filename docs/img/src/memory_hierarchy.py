@@ -7,25 +7,23 @@ from tools.svg import Picture
 
 
 def memory_hierarchy():
-    """Bars: capacity grows to the left, bandwidth to the right."""
+    """Capacities as numbers, bandwidths as bars, to scale."""
     levels = [
-        ("registers", h200.SMS * h200.REGISTER_KB_PER_SM / 1024, "MB", h200.REGISTER_BYTES_PER_SECOND / 1e12, "c1"),
-        ("shared memory, L1", h200.SMS * h200.SHARED_KB_PER_SM / 1024, "MB", h200.SHARED_BYTES_PER_SECOND / 1e12, "c3"),
-        ("L2 cache", h200.L2_MB, "MB", None, "c2"),
+        ("registers", h200.SMS * h200.REGISTER_KB_PER_SM / 1024, "MiB", h200.REGISTER_BYTES_PER_SECOND / 1e12, "c1"),
+        ("shared memory, L1", h200.SMS * h200.SHARED_KB_PER_SM / 1024, "MiB", h200.SHARED_BYTES_PER_SECOND / 1e12, "c3"),
+        ("L2 cache", h200.L2_MB, "MiB", None, "c2"),
         ("HBM", h200.HBM_GB, "GB", h200.HBM_BYTES_PER_SECOND / 1e12, "c4"),
     ]
-    p = Picture(820, 366, "The memory hierarchy of an H200: capacity and bandwidth of each level, on logarithmic scales")
+    p = Picture(820, 366, "The memory hierarchy of an H200: capacity and bandwidth of each level")
     p.label(410, 26, f"arithmetic: {h200.FP32_FLOPS / 1e12:.0f} TFLOP/s fp32, {h200.BF16_FLOPS / 1e12:.0f} bf16 (tensor cores)", bold=True)
-    p.note(170, 58, "capacity in all (log scale)", size=14)
-    p.note(640, 58, "bandwidth (log scale)", size=14)
+    p.note(284, 58, "capacity in all", size=14, anchor="end")
+    p.note(528, 58, "bandwidth", size=14, anchor="start")
     for n, (name, amount, unit, speed, kind) in enumerate(levels):
         y = 72 + 68 * n + (14 if n == 3 else 0)
         p.box(300, y, 220, 48, "c0", name, 15)
-        length = 45 * math.log10(amount * (1024 if unit == "GB" else 1) / 4)  # longer by 45 for ten times as much
-        p.rect(292 - length, y + 8, length, 32, kind)
-        p.label(284 - length, y + 29, f"{amount:.0f} {unit}", anchor="end")
+        p.label(284, y + 30, f"{amount:.0f} {unit}", 18, anchor="end")
         if speed:
-            wide = 80 * math.log10(speed / 1.2)
+            wide = speed / 2
             p.rect(528, y + 8, wide, 32, kind)
             p.label(536 + wide, y + 29, f"{speed:.1f} TB/s" if speed < 100 else f"{speed:.0f} TB/s", anchor="start")
         else:
@@ -78,6 +76,11 @@ def roofline_00():
             if reached == peak and step == "product":
                 dx, dy, anchor = 0, 26, "start"
             p.label(x(intensity) + dx, y(reached) + dy, f"{step}, {name}", text, anchor)
+        steps = [(2 * n * n, 2 * n * n, h200.FP32_FLOPS)] + 2 * [(product, 2 * n * d + n * n, 1e12 * peak)]
+        seconds = sum(max(flops / rate, width * elements / h200.HBM_BYTES_PER_SECOND) for flops, elements, rate in steps)
+        intensity, reached = fused / (width * (4 * n * n + 4 * n * d)), fused / seconds / 1e12
+        p.polygon([(x(intensity) + 8 * a, y(reached) + 8 * b) for a, b in ((-1, 0), (0, -1), (1, 0), (0, 1))], kind)
+        p.label(x(intensity) + 12, y(reached) + (36 if name == "fp32" else 16), f"all three, {name}", text, "start")
     return p
 
 

@@ -47,6 +47,33 @@ def tiled_product():
     return p
 
 
+def reads_01():
+    """One step of the product loop: which element each lane of a warp reads."""
+    p, cell, top, n, y, k = Picture(880, 316, "One step of the product loop: what the lanes of a warp read and add to"), 22, 70, 8, 3, 5
+    for x, name, marked in [
+        (70, "Q_smem", lambda r, c: "c2" if (r, c) == (y, k) else "c1" if r == y else "c0"),
+        (330, "K_smem", lambda r, c: "c3" if c == k else "c0"),
+        (660, "S, an element per thread", lambda r, c: "c4" if r == y else "c0"),
+    ]:
+        p.label(x + n * cell / 2, 28, name, 16, bold=True)
+        p.grid(x, top, n, n, (cell, cell), marked)
+    for x in (70, 660):
+        p.label(x - 8, top + (y + 0.5) * cell + 5, f"row {y}", 14, "end")
+    for x in (70, 330):
+        p.label(x + (k + 0.5) * cell, top - 8, f"k = {k}", 14)
+    for r in range(n):
+        p.label(330 + n * cell + 8, top + (r + 0.5) * cell + 5, f"lane {r}", 13, "start")
+        p.label(660 + (r + 0.5) * cell - 1, top + (y + 0.5) * cell + 5, str(r), 13)
+    p.note(
+        440,
+        276,
+        f"Warp {y}, step k = {k}: all lanes read Q_smem[{y}][{k}], a broadcast. Lane x reads K_smem[x][{k}], down a column,",
+        f"and adds the product to its element of row {y} of S. Drawn: {n} of {TILE} rows, columns and lanes.",
+        size=14,
+    )
+    return p
+
+
 def gradients_01():
     """The matrices of both passes, with the equation and the second operand of each step."""
     p = Picture(920, 310, "The forward pass from Q, K and V to O, and the backward pass from dO to dV, dP, dS, dQ and dK")
@@ -75,6 +102,10 @@ def gradients_01():
         (1, 0, bottom, "(1.13), (1.14)", "with K, with Q"),
     ]:
         step(a, b, y, equation, operand)
+    below, aside = top + high, columns[2] + wide + 22  # where P is used again
+    p.line(columns[2] + 12, below, (columns[1] + wide + columns[2]) / 2, bottom, "line")
+    p.line(columns[2] + wide - 12, below, aside, below + 40, "line")
+    p.line(aside, below + 40, aside, bottom + 92, "line")
     p.line(columns[3] + wide / 2, bottom + high, columns[3] + wide / 2, bottom + 92)
     p.arrow(columns[3] + wide / 2, bottom + 92, columns[2] + wide, bottom + 92)
     p.label((columns[2] + wide + columns[3]) / 2, bottom + 84, "(1.10)", 14)
@@ -89,4 +120,4 @@ def gradients_01():
     return p
 
 
-PICTURES = [tiled_product, gradients_01]
+PICTURES = [tiled_product, reads_01, gradients_01]

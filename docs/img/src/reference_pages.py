@@ -75,6 +75,8 @@ def which_tensor():
         p.box(x, y, wide, high, "c3" if name in saved else "c0", name, 15)
     p.note(88, 48, "Q, K, mask", size=12)
     p.note(408, 48, "V", size=12)
+    p.note(568, 48, "dO", size=12)
+    p.note(408, 152, "dO", size=12)
     p.note(248, 312, "dO, V", size=12)
     p.note(
         450, 334, "Green: what the program writes, so a test can compare it. The mistake comes before the first green box that is wrong."
@@ -109,8 +111,8 @@ def five_questions():
 def split_keys():
     """Keys of a decode step on the blocks of a GPU, with one block per head and with splits."""
     p = Picture(900, 330, "A decode step of 8 heads of keys: one block per head leaves most SMs idle, splits give every SM a block")
-    heads, splits, long, high = 8, 8, 360, 20
-    for left, title, parts in [(50, "one block per head of keys", 1), (490, "each head's keys in 8 splits", splits)]:
+    heads, splits, long, high = 8, 16, 360, 20
+    for left, title, parts in [(50, "one block per head of keys", 1), (490, f"each head's keys in {splits} splits", splits)]:
         p.label(left + long / 2, 32, title, 16, bold=True)
         for h in range(heads):
             y = 58 + 26 * h
@@ -121,7 +123,7 @@ def split_keys():
         p.arrow(left, 282, left + long, 282)
         p.note(left + long / 2, 277, "keys", size=12)
     p.note(230, 306, "8 blocks on 132 SMs, each reads all keys of a head")
-    p.note(670, 306, "64 blocks at the same time; a second kernel merges each row")
+    p.note(670, 306, f"{heads * splits} blocks on 132 SMs; a second kernel merges each row")
     return p
 
 

@@ -1,8 +1,10 @@
-"""The picture of docs/reference/beyond_one_gpu.md: what two ranks do when, from docs/results/cpu/ring_events.csv (common/binding/trace_ring.py)."""
+"""The pictures of docs/reference/beyond_one_gpu.md: where keys are in each step of a ring, and what two ranks do when, from
+docs/results/cpu/ring_events.csv (common/binding/trace_ring.py)."""
 
 import csv
 
 from tools.saved import RESULTS
+from tools.svg import Picture
 
 from .lanes import LEFT, TEXT, Lanes
 
@@ -46,4 +48,23 @@ def ring_ranks():
     )
 
 
-PICTURES = [ring_ranks]
+def ring_steps():
+    """Four ranks: whose keys each has in which step."""
+    ranks, left, top, cell = 4, 200, 82, (150, 44)
+    p = Picture(900, 330, "A ring of four ranks: queries stay, keys move on by one rank per step")
+    p.label(450, 28, p.title, 15, bold=True)
+    for rank in range(ranks):
+        p.note(left + cell[0] * rank + cell[0] / 2 - 20, top - 14, f"rank {rank}: queries {rank}", size=14)
+    for step in range(ranks):
+        y = top + (cell[1] + 10) * step
+        p.note(left - 16, y + 22, f"step {step}", size=14, anchor="end")
+        for rank in range(ranks):
+            x, keys = left + cell[0] * rank, (rank - step) % ranks
+            p.box(x, y, cell[0] - 40, cell[1] - 10, f"c{1 + keys}", f"keys {keys}", 14)
+            if step + 1 < ranks and rank + 1 < ranks:
+                p.arrow(x + cell[0] - 40, y + 22, x + cell[0], y + cell[1] + 16)
+    p.note(450, 312, "Each move overlaps the computation of its step. The last rank's keys go on to rank 0.", size=14)
+    return p
+
+
+PICTURES = [ring_ranks, ring_steps]

@@ -104,4 +104,38 @@ def two_tiles_04():
     return p
 
 
-PICTURES = [row_owners_02, merge, two_tiles_04]
+def tile_loop_03():
+    """The loop of section 7 on the running example: the state after each tile of keys."""
+    p = Picture(
+        900, 330, "Tiles of keys and values arrive one after another; the triple of each is merged into the state and the tile is discarded"
+    )
+    wide, top, low = 190, 76, 216
+
+    def stats(scores):
+        return max(scores), sum(exp(s - max(scores)) for s in scores)
+
+    def triple(values, name):
+        return f"({values[0]:g}, {values[1]:.4g}, {name})"
+
+    p.label(20, low + 30, "state", 15, "start", bold=True)
+    p.label(20, top + 30, "tile", 15, "start", bold=True)
+    p.box(84, low, 120, 48, "c0", "(−∞, 0, 0)", 15)
+    for n in range(0, len(SCORES), TILE):
+        tile, x = SCORES[n : n + TILE], 250 + (wide + 70) * (n // TILE)
+        p.box(x, top, wide, 48, "c1", f"scores {', '.join(map(str, tile))}, and {TILE} values", 14)
+        p.arrow(x + wide / 2, top + 48, x + wide / 2, low - 4)
+        p.label(x + wide / 2 + 10, (top + 48 + low) / 2, triple(stats(tile), "õ"), 15, "start")
+        p.arrow(204 if n == 0 else x - 70, low + 24, x - 4, low + 24)
+        p.label(x - 22 if n == 0 else x - 36, low + 14, "⊕", 18)
+        p.box(x, low, wide, 48, "c3", triple(stats(SCORES[: n + TILE]), "o"), 15)
+        p.note(x + wide / 2, top - 14, f"keys {n}, {n + 1}: loaded, used, discarded", size=14)
+    end = 250 + (wide + 70) * (len(SCORES) // TILE) - 70
+    p.arrow(end, low + 24, end + 46, low + 24)
+    p.box(end + 50, low, 110, 48, "c4", "O = o / ℓ", 15)
+    p.note(
+        450, low + 86, "A triple is (m, ℓ, o), and ⊕ is the merge (3.6). The state has d + 2 elements, however many tiles come.", size=14
+    )
+    return p
+
+
+PICTURES = [tile_loop_03, row_owners_02, merge, two_tiles_04]

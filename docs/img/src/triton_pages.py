@@ -29,7 +29,7 @@ def triton_tiles():
     )
 
     left, top = 660, 76
-    p.label(left + 3.2 * cell, 32, f"rows[:, None] * d + cols[None, :], d = {D}", 15, bold=True)
+    p.label(left + 1.6 * cell, 32, f"rows[:, None] * d + cols[None, :], d = {D}", 15, bold=True)
     rows = [PROGRAM * BLOCK_M + r for r in range(BLOCK_M)]
     for c in range(BLOCK_D):
         p.label(left + (c + 0.5) * cell, top + 4, str(c), 14, kind="dim")
