@@ -104,9 +104,7 @@ def heads_at_once_08b():
         it.y += 204
     it.p.line(LEFT, it.y - 12, RIGHT, it.y - 12, "thin")
     return it.finish(
-        12,
-        46,
-        "A model. Every fifth of 132 SMs is a row, time runs to the right, heads h and h + 4 share a colour, a line marks the end.",
+        12, 46, "A model. Every fifth of 132 SMs is a row, time runs to the right, heads h and h + 4 share a colour, a line marks the end."
     )
 
 
