@@ -15,8 +15,8 @@
 // A warp holds one gradient instead of two, and therefore twice the keys: each operand that it loads serves two products.
 // The price: half 1 waits for the exponentials of half 0, and a tile takes three barriers. Half 1 reads P^T as rounded for dV,
 // where step 2 multiplies by P^T in fp32.
-// A block holds all columns of one gradient, so that there are no PARTS, and it steps from tile to tile instead of dividing an
-// iteration index.
+// Each half holds all columns of its gradient, so that there are no PARTS. It steps from tile to tile, which takes fewer
+// instructions than dividing an iteration index.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head.
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared once, read and written once per tile of

@@ -52,9 +52,9 @@ struct Operand {
   int offset;  // in bytes, of this lane's chunk in block (0, 0); kept apart: XOR on a 64-bit pointer costs ten registers
 
   __device__ void load(unsigned (&block)[4], int outer, int inner) const {
-    // The block begins `rows` rows down and `bytes` bytes to the right, of which `flipped` within a period of the swizzle. The
-    // lane's chunk of block (0, 0) is 0 or 1 and the block an even number of chunks on, so their sum is their XOR, which
-    // commutes with the swizzle.
+    // The block begins `rows` rows down and `bytes` bytes to the right, of which `flipped` lie within a period of the swizzle.
+    // The lane's chunk of block (0, 0) is 0 or 1, and the block begins an even number of chunks on, so their sum is their XOR,
+    // which commutes with the swizzle.
     const int rows = 16 * (Trans ? inner : outer), bytes = 32 * (Trans ? outer : inner), flipped = bytes % PERIOD;
     const T* const chunk = elements.at_byte((offset ^ flipped) + (bytes - flipped + 2 * Width * rows));
     if constexpr (Trans) {

@@ -12,7 +12,7 @@
 //   as in forward step 4.
 // - A product is issued and runs asynchronously. The fence before it orders earlier register accesses; after the wait its
 //   registers may be read and shared memory may be overwritten.
-// - K and V have an mbarrier each, so that Q K^T starts before V has landed, and the prefetch starts before the wait for K_j.
+// - K and V have an mbarrier each, so that Q K^T starts before V has landed. The prefetch starts before the wait for K_j.
 // - Tiles are sized for warpgroups, one block per SM. Storage, work and epilogue, which later steps share, are in parts/.
 //
 // Grid: Tr*B*H. Block: warpgroups; each owns 64 rows of S and O, a warp 16 of them; a row is shared by the 4 lanes of a quad.

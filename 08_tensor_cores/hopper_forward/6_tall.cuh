@@ -226,7 +226,7 @@ constexpr CompiledShape shapes[] = {
     compiled<96, 64, 64, 2>("little shared memory"),
     compiled<128, 192, 64, 3>("three warpgroups"),
     compiled<128, 64, 64, 2>("little shared memory"),
-    compiled<256, 128, 64, 2>("two warpgroups: more of O has no room"),
+    compiled<256, 128, 64, 2>("two warpgroups: registers hold no more of O"),
     compiled<256, 64, 32, 2>("little shared memory"),
 };
 constexpr CompiledShape scale_first_shapes[] = {

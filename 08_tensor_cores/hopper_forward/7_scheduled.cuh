@@ -246,13 +246,20 @@ constexpr CompiledShape compiled(const char* why, double speed = 0) {
 
 // Fastest first per width; speeds as measured with --tune on an H200. If there are few tiles, smaller ones divide more evenly.
 constexpr CompiledShape shapes[] = {
-    compiled<64, 256, 64, 3>("four warpgroups"),           compiled<64, 192, 96, 3>("three warpgroups", 0.96),
-    compiled<64, 128, 128, 2>("two warpgroups", 0.89),     compiled<64, 64, 64, 2>("little shared memory", 0.48),
-    compiled<80, 192, 64, 3>("three warpgroups"),          compiled<80, 64, 64, 2>("little shared memory", 0.46),
-    compiled<96, 192, 64, 3>("three warpgroups"),          compiled<96, 128, 128, 2>("two warpgroups", 0.88),
-    compiled<96, 64, 64, 2>("little shared memory", 0.50), compiled<128, 192, 64, 3>("three warpgroups"),
-    compiled<128, 128, 128, 2>("two warpgroups", 0.89),    compiled<128, 64, 64, 2>("little shared memory", 0.56),
-    compiled<256, 128, 64, 2>("more of O has no room"),    compiled<256, 64, 32, 2>("little shared memory", 0.57),
+    compiled<64, 256, 64, 3>("four warpgroups"),
+    compiled<64, 192, 96, 3>("three warpgroups", 0.96),
+    compiled<64, 128, 128, 2>("two warpgroups", 0.89),
+    compiled<64, 64, 64, 2>("little shared memory", 0.48),
+    compiled<80, 192, 64, 3>("three warpgroups"),
+    compiled<80, 64, 64, 2>("little shared memory", 0.46),
+    compiled<96, 192, 64, 3>("three warpgroups"),
+    compiled<96, 128, 128, 2>("two warpgroups", 0.88),
+    compiled<96, 64, 64, 2>("little shared memory", 0.50),
+    compiled<128, 192, 64, 3>("three warpgroups"),
+    compiled<128, 128, 128, 2>("two warpgroups", 0.89),
+    compiled<128, 64, 64, 2>("little shared memory", 0.56),
+    compiled<256, 128, 64, 2>("registers hold no more of O"),
+    compiled<256, 64, 32, 2>("little shared memory", 0.57),
 };
 constexpr CompiledShape scale_first_shapes[] = {
     compiled<64, 128, 64, 2, true>("a bias takes registers"),  compiled<64, 64, 64, 2, true>("little shared memory"),

@@ -164,8 +164,8 @@ __device__ void write_by_tma(Output& O, const Rows<2>& m, const Rows<2>& l, cons
 // ---- Rings ------------------------------------------------------------------------------------------------------------------
 
 /// Does the launch give the block as many registers as setmaxnreg deals out? It gives each thread 65536 / THREADS, rounded down
-/// to a multiple of 8. With too few, setmaxnreg would wait for ever. True if a shape names no counts: relay, whose warpgroups have
-/// three different ones, checks its own total.
+/// to a multiple of 8. With too few, setmaxnreg would wait for ever. True if a shape names no counts: relay has three different
+/// ones and checks its own total.
 template <class Shape>
 constexpr bool registers_suffice() {
   if constexpr (requires { Shape::PRODUCER_REGISTERS; }) {

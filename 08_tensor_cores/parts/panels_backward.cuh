@@ -120,8 +120,8 @@ struct BackwardShared {
     return {first + stage * Shape::Bc * Shape::Br / 2, Shape::Br / 16, 4 * WARPGROUP, 4 * WARPGROUP};
   }
 
-  /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: one arrival per consumer warp. Full and empty of
-  /// P and dS: one per warp of the warpgroup that has stored or read the tile. Done: one per warp that reads K or V.
+  /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: one arrival per consumer warp. Full and empty
+  /// of P and dS: one per warp of the warpgroup that has stored or read the tile. Done: one per warp that reads K or V.
   __device__ void initialize() const {
     auto& bars = barriers();
     mbarrier_init(bars.full_K, 1);
