@@ -15,7 +15,7 @@
 // A warp holds one gradient instead of two, and therefore twice the keys: each operand that it loads serves two products.
 // The price: half 1 waits for the exponentials of half 0, and a tile takes three barriers. Half 1 reads P^T as rounded for dV,
 // where step 2 multiplies by P^T in fp32.
-// Each half holds all columns of its gradient, so that there are no PARTS. It steps from tile to tile, which takes fewer
+// Each half holds all columns of its gradient, so that there are no PARTS. A block steps from tile to tile, which takes fewer
 // instructions than dividing an iteration index.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head.

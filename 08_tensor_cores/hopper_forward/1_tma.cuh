@@ -26,7 +26,7 @@ namespace {
 
 /// The layout of a block's shared memory: tiles of 16-bit elements, which begin at multiples of 1024 bytes, then mbarriers.
 template <int Width, int Br, int Bc>
-struct SharedStorage {
+struct TmaStorage {
   unsigned short Q[tile_elements(Br, Width)];
   unsigned short K[2][tile_elements(Bc, Width)], V[2][tile_elements(Bc, Width)];  // two stages
   struct alignas(256) Barriers {
@@ -43,7 +43,7 @@ struct ForwardShape {
   static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP;
   static constexpr int BLOCKS = Blocks;                              // per SM (occupancy); they share its registers
   static constexpr bool Q_STAYS = Width / 16 * ROW_TILES * 4 <= 32;  // registers for a warp's rows of Q
-  using Storage = SharedStorage<Width, Br, Bc>;
+  using Storage = TmaStorage<Width, Br, Bc>;
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
