@@ -158,7 +158,7 @@ __device__ auto operand_of_Q(const Tile<T, Shape::Width>& Q_rows) {
   }
 }
 
-/// (6.2)  m = max(m, largest). Returns alpha = 2^(c m_old - c m), the factor that rescales sums over the old P.
+/// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P.
 template <int N>
 __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
   Rows<N> alpha(0.0f);

@@ -66,7 +66,7 @@ __device__ bool in_all_rows(Rows<N> rows, F holds) {
   return __all_sync(ALL_LANES, all);
 }
 
-/// (6.2)  m = max(m, largest). Returns alpha = 2^(c m_old - c m), the factor that rescales sums over the old P.
+/// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P.
 template <int N>
 __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
   Rows<N> alpha(0.0f);
