@@ -4,13 +4,13 @@
 //              S_ij = c tanh(s / c) + bias, or -inf where the window hides key j        (9.1), (9.3), (9.7)
 //   backward   dS = P o (dP - rowsum(P o dP)) o (1 - (capped / c)^2)                    (9.2)
 //
-// New since kernel.cuh: two kernels. The scores know who sees whom and what the cap does to them; all products and the softmax stay as
-// they are. dS is multiplied by the slope of the cap, for which its kernel reads S once more.
+// New since kernel.cuh: two kernels. The scores know who sees whom and what the cap does to them; all products and the
+// softmax stay as they are. dS is multiplied by the slope of the cap, for which its kernel reads S once more.
 //
 // A ragged batch is a loop on the host: the kernels run once per sequence, on its rows alone.
 //
-// HBM: as kernel.cuh; with a softcap the backward pass also reads S, and the bias. S and P hold all pairs of a ragged batch, although
-// only those within a sequence are used.
+// HBM: as kernel.cuh; with a softcap the backward pass also reads S, and the bias. S and P hold all pairs of a ragged batch,
+// although only those within a sequence are used.
 #pragma once
 
 #include "01_naive/kernel.cuh"
@@ -31,8 +31,8 @@ __global__ void scores_kernel(OptionsProblem problem, Tensor<const float> Q, Ten
   if (i < problem.Nq && j < problem.Nk) S.head(b, h)(i, j) = score(problem, bias, b, h, i, j, dot);
 }
 
-/// (9.2)  dS of kernel.cuh becomes dS o slope. S without the bias is the capped score; where P = 0 it may be -inf.  A thread owns a row.
-/// Grid: (blocks of rows, H, B).
+/// (9.2)  dS of kernel.cuh becomes dS o slope. S without the bias is the capped score, less the digits that a bias much larger
+/// than the cap has cost S; where P = 0 it may be -inf.  A thread owns a row.  Grid: (blocks of rows, H, B).
 __global__ void slope_kernel(OptionsProblem problem, Tensor<const float> S_all, Bias bias, Tensor<float> dS_all) {
   const int b = blockIdx.z;
   const int h = blockIdx.y;

@@ -5,8 +5,9 @@
 //   P_j = exp(S_j - m) / l                              (2.5)   pass 3
 //   L = m + ln l                                        (2.6)
 //
-// Lane t takes the columns t, t + 32, t + 64, ...: one load of the warp touches four sectors of HBM instead of 32. Each lane
-// then holds the max or sum of its columns; five shuffles combine the 32 partial results, in every lane (2.7).
+// New since step 1: a warp reads its row together. Lane t takes the columns t, t + 32, t + 64, ...: one load of the warp
+// touches four sectors of HBM instead of 32. Each lane then holds the max or sum of its columns; five shuffles combine the 32
+// partial results, in every lane (2.7).
 //
 // Only softmax_kernel differs from 01; the products around it are in common/device/products.cuh. S is read three times, P
 // written once: the same bytes as step 1, in an eighth of the sectors.

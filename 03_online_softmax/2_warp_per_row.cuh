@@ -5,9 +5,9 @@
 //   l = l_a exp(m_a - m) + l_b exp(m_b - m)
 //   P_j = exp(S_j - m) / l,   L = m + ln l                                              (3.3)
 //
-// Each lane runs the online pass of step 1 over its own columns t, t + 32, t + 64, ... The merge is associative and commutative
-// with (-inf, 0) as its neutral element, so the lanes' 32 pairs can be merged in any order, like a sum: five steps of two
-// shuffles each (2.7). FlashAttention is this merge with a third component, the partial output O.
+// New since step 1: each lane runs the online pass over its own columns t, t + 32, t + 64, ... The merge is associative and
+// commutative with (-inf, 0) as its neutral element, so the lanes' 32 pairs can be merged in any order, like a sum: five steps
+// of two shuffles each (2.7). FlashAttention is this merge with a third component, the partial output O.
 //
 // Only softmax_kernel differs from 02: S is read twice instead of three times, P written once.
 //

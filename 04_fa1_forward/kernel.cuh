@@ -160,8 +160,9 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
 
       const RowStats merged = merge(before, tile);  // line 11
       merge_output<Width>(O_smem, row, before, tile, merged, PV_reg);
-      __syncthreads();  // read after write: store_tile() reads elements of O_smem that other threads have written; write after
-                        // read: the next tiles overwrite data that slower warps still read
+      // Read after write: store_tile() reads elements of O_smem that other threads have written. Write after read: the next
+      // tiles overwrite data that slower warps still read.
+      __syncthreads();
       store_tile<Width>(O, i0, O_smem, wide);  // line 12
       if (i < problem.Nq) {                    // line 13
         l(i) = merged.l;

@@ -6,9 +6,9 @@
 //   P = softmax(S)           dS = P o (dP - D)              D = rowsum(dO o O)             (5.3), (5.4)
 //   S = scale Q K^T          dQ = scale dS K                dK = scale dS^T Q              (5.5), (5.6)
 //
-// The loops are the same as in stage 04, whose kernel also runs the forward pass: tiles of K and V outside, tiles of Q inside.
-// dK and dV of the outer tile accumulate in shared memory; dQ of the inner tile is read from HBM, updated and written back in
-// every iteration.
+// The loops are the same as in chapter 04, whose kernel also runs the forward pass: tiles of K and V outside, tiles of Q
+// inside. dK and dV of the outer tile accumulate in shared memory; dQ of the inner tile is read from HBM, updated and written
+// back in every iteration.
 //
 // Grid: B * Hkv blocks. A block owns a key/value head and handles every query head of its group, so that only this block adds
 // to dK and dV: no atomics, and each run gives the same bits.  Block: Br threads. A thread owns a row:
@@ -29,7 +29,7 @@
 namespace flash::fa1_backward {
 namespace {
 
-// Shared with stage 04. Rows of all tiles are padded (PAD), since neighbouring threads read 16 bytes of neighbouring rows.
+// Shared with chapter 04. Rows of all tiles are padded (PAD), since neighbouring threads read 16 bytes of neighbouring rows.
 using fa1_forward::add_dot, fa1_forward::add_scaled, fa1_forward::clear_tile, fa1_forward::first_visible_tile,
     fa1_forward::GROUP, fa1_forward::PAD, fa1_forward::read_four, fa1_forward::store_tile, fa1_forward::write_four,
     fa1_forward::width_of;
@@ -83,7 +83,7 @@ __device__ SharedTiles shared_tiles(int Br, int Bc) {
           take(Br, Width), take(Br, Width), take(Br, Bc),    take(Br, Bc)};
 }
 
-/// Like load_tile() of stage 04, with the same elements per thread, but BATCH loads are in flight before the first wait.
+/// Like load_tile() of chapter 04, with the same elements per thread, but BATCH loads are in flight before the first wait.
 template <int Width, class T>
 __device__ void load_tile(const SharedMatrix<float>& tile, const Matrix<T>& M, int row0, bool wide) {
   constexpr int LENGTH = Width / 4;

@@ -9,8 +9,8 @@
 //
 // New since step 2: which thread holds what is a type. ThreadTile (thread_tiles.cuh) has the thread's elements of a matrix and
 // knows their rows and columns, Rows (common/device/rows.cuh) has a value per row. The loops of step 2 become functions of
-// these types, the kernel reads like its equations, and later steps change a type instead of every loop. The arithmetic and all
-// counts are unchanged from step 2.
+// these types, the kernel reads like its equations, and later steps change a type instead of every loop. Results and counts
+// are unchanged from step 2; only the order of a thread's multiply-adds differs (add_outer_product()).
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 rows of 8.
 // Shared memory: Q_i [Br, Width], K_j, V_j [Bc, Width], P [Br, Bc], rows padded.

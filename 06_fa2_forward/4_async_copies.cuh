@@ -7,9 +7,9 @@
 //     O = alpha O + P V_j                                   [Br, Bc] x [Bc, d]          (6.4)
 //   O = O / l,   L = m + ln l                                                           (6.5)
 //
-// New since step 3: double buffering with cp.async. K_j and V_j have a buffer each; while one is in use, a copy into the other
-// is in flight: V_j is prefetched during Q K^T, K_(j+1) during P V. The copies need no registers, and a warp waits for HBM only
-// at the start, or when a product ends before the copy that it hides.
+// New since step 3: double buffering with cp.async, between two tensors. K_j and V_j have one buffer each; while a product
+// reads one, a copy into the other is in flight: V_j is prefetched during Q K^T, K_(j+1) during P V. The copies need no
+// registers, and a warp waits for HBM only at the start, or when a product ends before the copy that it hides.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 rows of 8.
 // Shared memory: Q_i [Br, Width], K_j, V_j [Bc, Width], P [Br, Bc], rows padded.
@@ -44,7 +44,7 @@ struct ForwardShape {
 };
 
 /// Starts copying rows row0, row0 + 1, ... of M to a tile [Height, Width], with zeros beyond M's last row and column. A thread
-/// keeps to its four columns, so that its addresses advance by a constant, which is worth 9 % (logbook of stage 06).
+/// keeps to its four columns, so that its addresses advance by a constant, which is worth 9 % (logbook of chapter 06).
 template <class Shape, int Height>
 __device__ void load_async(const SharedMatrix<float>& tile, const Matrix<const float>& M, int row0, bool wide) {
   constexpr int quads = Shape::Width / 4, rows_at_once = Shape::THREADS / quads;

@@ -1,4 +1,4 @@
-// 06 FlashAttention-2, forward, step 7: tuned.
+// 06 FlashAttention-2, forward, step 7: tile sizes, occupancy, launch order, and the options of chapter 09.
 //
 //   for every tile i of Q (one block each), for every tile j of K, V that it sees:
 //     S = Q_i K_j^T                                         [Br, d] x [d, Bc]           (6.1)
@@ -7,16 +7,17 @@
 //     O = alpha O + P V_j                                   [Br, Bc] x [Bc, d]          (6.4)
 //   O = O / l,   L = scale m + ln l                                                     (6.5)
 //
-// New since step 6: sizes and order.
+// New since step 6: sizes and order, and options.
 // - d = 128 also gets 8 x 8 scores and outputs per thread, with 16 lanes per row. That takes Bc = 128, and all of P would not
 //   fit: it goes through shared memory in chunks of 64 keys.
 // - Two to four blocks per SM where registers allow: one computes while another waits (occupancy).
 // - Under a causal mask the longest blocks start first, so that no long block starts when the others have finished.
+// - Options: a window, a softcap, a ragged batch. The kernel is a template over the rule of its scores, compiled with and
+//   without them. A window begins at first_key(); a block of a ragged batch looks up its sequence and narrows the tensors.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form rows of 8 or 16.
 // Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [Chunk, Br]; rows of K and P^T padded.
 // HBM: as step 1 (6.6), but the bias is read for every pair of a visited tile, masked or not.
-// Options (chapter 09): a window, a softcap, a ragged batch. The kernel is compiled with and without them.
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
 
@@ -97,9 +98,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const SharedMatrix<float> Pt_smem{V_smem.data + Shape::Bc * Shape::Width, Shape::Chunk, Shape::Br, Shape::P_STRIDE};
 
   // 1. The first tile of K and the tile of Q; O = 0, l = 0, m = -inf.
-  const int first_tile = problem.first_key(query0, Shape::Bc);  // seen by the first row; 0 without a window
+  const int first_key = problem.first_key(query0, Shape::Bc);  // of the first row, rounded down to a tile; 0 without a window
   const int seen_by_any = problem.end_key(min(query0 + Shape::Br, problem.Nq) - 1);  // by the last row
-  if (seen_by_any > first_tile) load_async<Shape, Shape::Bc, Rule::RAGGED>(K_smem, K, first_tile, wide);
+  if (seen_by_any > first_key) load_async<Shape, Shape::Bc, Rule::RAGGED>(K_smem, K, first_key, wide);
   cp_async_commit();
   load_transposed<Shape>(Qt_smem, Q_all.head(b, h), query0);
   typename Shape::Output O(0.0f);      // not normalised
@@ -107,7 +108,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const float c = rule.factor * LOG2_E;
 
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
-  for (int key0 = first_tile; key0 < seen_by_any; key0 += Shape::Bc) {
+  for (int key0 = first_key; key0 < seen_by_any; key0 += Shape::Bc) {
     cp_async_wait<0>();
     __syncthreads();  // read after write: K_j and Q of all threads have landed; write after read: no warp still reads V_(j-1)
     load_async<Shape, Shape::Bc, Rule::RAGGED>(V_smem, V, key0, wide);

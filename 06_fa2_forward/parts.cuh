@@ -85,8 +85,9 @@ __device__ void add_product(Tile& C, const Left& A, const Right& B) {
 }
 
 /// Starts copying rows row0, row0 + 1, ... of M to a tile [Height, Width], with zeros beyond M's last row and column. A thread
-/// keeps to its four columns, so that its addresses advance by a constant, which is worth 9 % (logbook of stage 06). WideTails: the last
-/// rows, too, are copied 16 bytes at a time; a ragged batch has a tile with last rows for each of its sequences.
+/// keeps to its four columns, so that its addresses advance by a constant, which is worth 9 % (logbook of chapter 06).
+/// WideTails: the last rows, too, are copied 16 bytes at a time; a ragged batch has a tile with last rows for each of its
+/// sequences.
 template <class Shape, int Height, bool WideTails = false>
 __device__ void load_async(const SharedMatrix<float>& tile, const Matrix<const float>& M, int row0, bool wide) {
   constexpr int quads = Shape::Width / 4, rows_at_once = Shape::THREADS / quads;

@@ -64,7 +64,7 @@ struct ThreadTile {
   }
 
   /// One step of the inner dimension of a product: += a b^T. In serpentine order each multiply-add reuses an operand of the
-  /// previous one: reading three operands from the register file seems to take a second cycle (logbook of stage 06, 6.10).
+  /// previous one: reading three operands from the register file seems to take a second cycle (logbook of chapter 06, 6.10).
   __device__ void add_outer_product(const float (&a)[ROWS], const float (&b)[COLS]) {
 #pragma unroll
     for (int c = 0; c < COLS; ++c) {

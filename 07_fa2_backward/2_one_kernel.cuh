@@ -8,14 +8,17 @@
 //     dK_j += scale dS^T Q_i                                                            (7.5)
 //     dQ_i += scale dS K_j                                                              (7.6)
 //
-// New since step 1: each tile of K adds its share of dQ_i to HBM, so that S and dP are computed once, not twice: five
-// products instead of seven. Blocks add in an undefined order, so the last bits of dQ differ between runs.
+// New since step 1:
+// - Each tile of K adds its share of dQ_i to HBM, so that S and dP are computed once, not twice: five products instead of
+//   seven. Blocks add in an undefined order, so the last bits of dQ differ between runs.
+// - Options (chapter 09): a window, a softcap, a ragged batch. The kernel is a template over the rule of its scores, compiled
+//   with and without them. With a window, keys that no query sees get dK = dV = 0; a softcap multiplies dS by its slope, which
+//   waits where dS will be (9.2); a block of a ragged batch looks up its sequence and narrows all tensors to it.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: 8 warps (parts.cuh).
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ read and written each time; dK, dV written once per query
 //   head, which first reads the sum of the previous heads (7.7).  Workspace: D.
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
-// Options (chapter 09): a window, a softcap, a ragged batch. The kernel is compiled with and without them.
 #pragma once
 
 #include "07_fa2_backward/parts.cuh"
@@ -95,7 +98,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
       }
       __syncthreads();  // read after write: half 1 reads P of half 0
 
-      // 3. Half 1: dS = P o (dP - D).
+      // 3. Half 1: dS = P o (dP - D). With a softcap, slope o P is where dS will be.
       if (!first_half) store_dS(smem, S_or_dP, of_half(has_slope(rule), smem.dS, smem.P));
       __syncthreads();  // read after write: all threads read dS
 
@@ -127,7 +130,8 @@ void start(const Attention& a) {
   const Problem& p = a.problem;
   launch_prepare(a, /*clear_dQ=*/true);  // row by row, whatever sequence a row belongs to
   with_rule_of(a, blocks_for(p.Nk, Shape::Bc), [&]<class Rule>(Rule rule, unsigned tiles) {
-    // A ragged batch takes registers for where its rows begin: at width 32 one too many for 8 x 4 gradients a thread, none for 4 x 8.
+    // A ragged batch takes registers for where its rows begin. At width 32 that is one too many for 8 x 4 gradients per thread,
+    // none too many for 4 x 8, so that this kernel runs instead of the shape in the table, with the same tiles.
     constexpr bool flat = Rule::RAGGED && Shape::Width == 32 && Shape::Bc == 128;
     using Used = std::conditional_t<flat, BackwardShape<Shape::Width, Shape::Br, Shape::Bc, 16, 4>, Shape>;
     const unsigned blocks = tiles * static_cast<unsigned>(p.B * p.Hkv);

@@ -73,8 +73,8 @@ __device__ SharedTiles shared_tiles() {
   return {of_keys(), of_keys(), of_queries(), of_queries(), of_pairs(), of_pairs(), of_rows(), of_rows()};
 }
 
-/// Selects the tile that this thread's half of the block works on. Only the address is selected: selecting between structs
-/// would put them in local memory.
+/// The first tile or the second, as a rule the one that this thread's half of the block works on. Only the address is selected:
+/// selecting between structs would put them in local memory.
 __device__ inline SharedMatrix<float> of_half(bool first_half, const SharedMatrix<float>& first,
                                               const SharedMatrix<float>& second) {
   return {first_half ? first.data : second.data, first.rows, first.cols, first.stride};

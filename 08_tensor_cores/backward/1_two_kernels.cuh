@@ -16,7 +16,7 @@
 // Seven products; no two blocks add to the same element, so every run gives the same bits.
 //
 // Grids: Tc*B*Hkv*PARTS, where a block loops over all query heads that share its key/value head; tiles of Bc queries*B*H.
-// HBM: K, V once, Q, dO, L, D once per tile of K that they see, all of it PARTS times; then Q, dO, L, D once, K, V once for
+// HBM: K, V once, Q, dO, L, D once per tile of K that they see, all of it PARTS times; then Q, dO, L, D once, K, V once per
 //   tile of Bc queries that sees them; dQ, dK, dV once.  Workspace: L and D.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
@@ -67,7 +67,7 @@ __device__ void load_LD(const SharedMatrix<float>& LD_smem, const Matrix<const f
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     dk_dv_kernel(ScoreRule rule, BackwardTensors<T> all, int heads_at_once) {
-  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
+  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // this architecture is too old: never launched
   const Problem& problem = rule.problem;
   // The first keys, visible to the most queries under a causal mask, start first.
   const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc * Shape::PARTS, problem.B * problem.Hkv, heads_at_once);
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
     dq_kernel(ScoreRule rule, BackwardTensors<T> all, int heads_at_once) {
-  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
+  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // this architecture is too old: never launched
   // The tiles of dk_dv_kernel with their roles exchanged: the same shared memory.
   constexpr int QUERIES = Shape::Bc, KEYS = Shape::Br;
   const Problem& problem = rule.problem;

@@ -14,8 +14,8 @@
 // final kernel scales it and converts it to 16-bit rows.
 //
 // Grid: Tc*B*Hkv*PARTS, where a block loops over all query heads that share its key/value head.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see, all of it PARTS times; the sum of dQ written, read and
-// written each time, read; dQ, dK, dV once. Workspace: L and D; the sum of dQ.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see, all of it PARTS times; the sum of dQ cleared
+//   once, read and written once per tile of K, and read once at the end; dQ, dK, dV once. Workspace: L and D; the sum of dQ.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
@@ -88,7 +88,7 @@ __device__ void add_to_dQ(const Matrix<float>& sum, int query0, int col0, const 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     backward_kernel(ScoreRule rule, BackwardTensors<T> all, Tensor<float> sum_all, int heads_at_once) {
-  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
+  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // this architecture is too old: never launched
   const Problem& problem = rule.problem;
   // The first keys, visible to the most queries under a causal mask, start first.
   const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc * Shape::PARTS, problem.B * problem.Hkv, heads_at_once);

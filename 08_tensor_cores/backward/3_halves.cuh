@@ -13,11 +13,15 @@
 //   half 1:     dP^T = V dO^T, dS^T = P^T o (dP^T - D) -> overwrites P^T,      dK += dS^T Q
 //   all warps:  dQ += dS K
 // A warp holds one gradient instead of two, and therefore twice the keys: each operand that it loads serves two products.
-// The price: half 1 waits for the exponentials of half 0, and a tile takes three barriers.
+// The price: half 1 waits for the exponentials of half 0, and a tile takes three barriers. Half 1 reads P^T as rounded for dV,
+// where step 2 multiplies by P^T in fp32.
+// Each half holds all columns of its gradient, so that there are no PARTS. A block steps from tile to tile, which takes fewer
+// instructions than dividing an iteration index.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared, read and written each time, read;
-// dQ, dK, dV once. Workspace: L and D; the sum of dQ. Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared once, read and written once per tile of
+//   K, and read once at the end; dQ, dK, dV once. Workspace: L and D; the sum of dQ.
+// Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
 #include "08_tensor_cores/parts/prepare.cuh"
@@ -70,7 +74,7 @@ __device__ void store_blocks(T* start, const InRegisters<T, RowTiles, Depth>& P)
   }
 }
 
-/// (8.13)  dS = P o dS.
+/// (8.13)  dS holds dP - D: multiplies it by P, as rounded for dV.
 template <class T, int RowTiles, int ColTiles>
 __device__ void multiply_by_blocks(Accumulators<RowTiles, ColTiles>& dS, T* start) {
   constexpr int depth = ColTiles / 2, count = RowTiles * depth;
@@ -121,7 +125,7 @@ __device__ void add_to_dQ(const Matrix<float>& sum, int query0, const Tile<T, Sh
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(ScoreRule rule, BackwardTensors<T> all, Tensor<float> sum_all, int heads_at_once) {
-  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
+  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // this architecture is too old: never launched
   const Problem& problem = rule.problem;
   // The first keys, visible to the most queries under a causal mask, start first.
   const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc, problem.B * problem.Hkv, heads_at_once);

@@ -14,10 +14,12 @@
 //   all warps, tile i - 2:  dQ += dS K; half 1 before its other work and half 0 after it, so that not all wait at once
 // In each iteration half 1 uses the P^T that half 0 stored in the previous one: one barrier per iteration orders everything,
 // and while one half computes exponentials the other keeps the tensor cores busy. Three tiles are in progress at a time.
+// The table of tile sizes was measured anew.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared, read and written each time, read;
-// dQ, dK, dV once. Workspace: L and D; the sum of dQ. Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared once, read and written once per tile of
+//   K, and read once at the end; dQ, dK, dV once. Workspace: L and D; the sum of dQ.
+// Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
 #include "08_tensor_cores/parts/prepare.cuh"
@@ -70,7 +72,7 @@ __device__ void store_blocks(T* start, const InRegisters<T, RowTiles, Depth>& P)
   }
 }
 
-/// (8.13)  dS = P o dS.
+/// (8.13)  dS holds dP - D: multiplies it by P, as rounded for dV.
 template <class T, int RowTiles, int ColTiles>
 __device__ void multiply_by_blocks(Accumulators<RowTiles, ColTiles>& dS, T* start) {
   constexpr int depth = ColTiles / 2, count = RowTiles * depth;
@@ -121,7 +123,7 @@ __device__ void add_to_dQ(const Matrix<float>& sum, int query0, const Tile<T, Sh
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(ScoreRule rule, BackwardTensors<T> all, Tensor<float> sum_all, int heads_at_once) {
-  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
+  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // this architecture is too old: never launched
   const Problem& problem = rule.problem;
   // The first keys, visible to the most queries under a causal mask, start first.
   const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc, problem.B * problem.Hkv, heads_at_once);

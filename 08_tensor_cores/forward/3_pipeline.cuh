@@ -114,7 +114,7 @@ template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     forward_kernel(ScoreRule rule, Tensor<const T> Q_all, Tensor<const T> K_all, Tensor<const T> V_all, Tensor<T> O_all,
                    Tensor<float> L_all) {
-  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
+  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // this architecture is too old: never launched
   const Problem& problem = rule.problem;
   const int Tr = (problem.Nq + Shape::Br - 1) / Shape::Br;
   const int query0 = blockIdx.x % Tr * Shape::Br;
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // 4. O += P V. P becomes an operand through shared memory. The barrier of phase 2 separates it from the previous tile's P.
     store(P_rows, S);
     __syncwarp();  // read after write: ldmatrix reads whole rows, written by several lanes
-    add_product(O, P_rows.left(), V_smem(j % 2).right());  // (8.4)
+    add_product(O, P_rows.left(), V_smem(j % 2).right());  // (6.4)
   }
   write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row, Q_rows);  // (6.5)
 }
@@ -177,8 +177,8 @@ void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const unsigned blocks = blocks_for(a.problem.Nq, Shape::Br) * static_cast<unsigned>(a.problem.B * a.problem.H);
     launch("tensor_pipeline", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           forward_kernel<T, Shape>, score_rule(a, true), aligned<T>(a, a.Q, "Q_padded"), aligned<T>(a, a.K, "K_padded"),
-           aligned<T>(a, a.V, "V_padded"), view<T>(a.O), view<float>(a.L));
+           forward_kernel<T, Shape>, score_rule(a, /*always_scale_first=*/true), aligned<T>(a, a.Q, "Q_padded"),
+           aligned<T>(a, a.K, "K_padded"), aligned<T>(a, a.V, "V_padded"), view<T>(a.O), view<float>(a.L));
   });
 }
 

@@ -52,6 +52,9 @@ struct Operand {
   int offset;  // in bytes, of this lane's chunk in block (0, 0); kept apart: XOR on a 64-bit pointer costs ten registers
 
   __device__ void load(unsigned (&block)[4], int outer, int inner) const {
+    // The block begins `rows` rows down and `bytes` bytes to the right, of which `flipped` lie within a period of the swizzle.
+    // The lane's chunk of block (0, 0) is 0 or 1, and the block begins an even number of chunks on, so their sum is their XOR,
+    // which commutes with the swizzle.
     const int rows = 16 * (Trans ? inner : outer), bytes = 32 * (Trans ? outer : inner), flipped = bytes % PERIOD;
     const T* const chunk = elements.at_byte((offset ^ flipped) + (bytes - flipped + 2 * Width * rows));
     if constexpr (Trans) {
@@ -117,7 +120,7 @@ struct Copier {
       for (int row = 0; row < Height; row += AT_ONCE, rest = rest.below(AT_ONCE)) {
         cp_async_zfill<16>(tile.chunk(row0 + row, col), rest.address(0, from_col), bytes);
       }
-    } else {  // at the end of the matrix; the tile's first row always exists
+    } else {  // at the end of the matrix: a chunk that does not exist gets the address of the tile's first row, which does
 #pragma unroll 1
       for (int row = row0; row < Height; row += AT_ONCE, rest = rest.below(AT_ONCE)) {
         const bool exists = rest.rows > 0;
@@ -155,7 +158,7 @@ __device__ auto operand_of_Q(const Tile<T, Shape::Width>& Q_rows) {
   }
 }
 
-/// (6.2)  m = max(m, largest). Returns alpha = 2^(c m_old - c m), the factor that rescales sums over the old P.
+/// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P.
 template <int N>
 __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
   Rows<N> alpha(0.0f);
@@ -181,7 +184,7 @@ template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     forward_kernel(ScoreRule rule, Tensor<const T> Q_all, Tensor<const T> K_all, Tensor<const T> V_all, Tensor<T> O_all,
                    Tensor<float> L_all) {
-  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
+  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // this architecture is too old: never launched
   const Problem& problem = rule.problem;
   const int Tr = (problem.Nq + Shape::Br - 1) / Shape::Br;
   const int query0 = blockIdx.x % Tr * Shape::Br;
@@ -238,7 +241,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     O.scale_rows(alpha);
 
     // 4. O += P V.
-    add_product(O, rounded<T>(S), V_smem(j % 2).right());  // (8.4)
+    add_product(O, rounded<T>(S), V_smem(j % 2).right());  // (6.4)
   }
   write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row, Q_rows);  // (8.5)
 }

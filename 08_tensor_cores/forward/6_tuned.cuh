@@ -47,7 +47,7 @@ __device__ auto operand_of_Q(const Tile<T, Shape::Width>& Q_rows) {
   }
 }
 
-/// (6.2)  m = max(m, largest). Returns alpha = 2^(c m_old - c m), the factor that rescales sums over the old P.
+/// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P.
 template <int N>
 __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
   Rows<N> alpha(0.0f);
@@ -73,7 +73,7 @@ template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     forward_kernel(ScoreRule rule, Tensor<const T> Q_all, Tensor<const T> K_all, Tensor<const T> V_all, Tensor<T> O_all,
                    Tensor<float> L_all, int heads_at_once) {
-  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
+  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // this architecture is too old: never launched
   const Problem& problem = rule.problem;
   const BlockOrder order((problem.Nq + Shape::Br - 1) / Shape::Br, problem.B * problem.H, heads_at_once);
   const int query0 = (order.tiles_of_head - 1 - order.tile) * Shape::Br;  // the last tile starts first
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     O.scale_rows(alpha);
 
     // 4. O += P V.
-    add_product(O, rounded<T>(S), V_smem(j % 2).right());  // (8.4)
+    add_product(O, rounded<T>(S), V_smem(j % 2).right());  // (6.4)
   }
   write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row, Q_rows);  // (8.5)
 }

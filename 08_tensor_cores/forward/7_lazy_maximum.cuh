@@ -54,7 +54,8 @@ __device__ auto operand_of_Q(const Tile<T, Shape::Width>& Q_rows) {
 /// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
 constexpr float MAX_LANE_SUM = 1024.0f;
 
-/// Up to this |c m|, c S - c m is precise enough: its rounding error must not change the weight of a tile against the first.
+/// Up to this |c m|, P is 2^(c S - c m): rounding c m changes the weight of a tile by at most 2.2 %, about as much as rounding
+/// scores of that size.
 constexpr float LARGE = 0x1p20f;
 
 /// Whether `holds` is true in all rows of the warp.
@@ -65,7 +66,7 @@ __device__ bool in_all_rows(Rows<N> rows, F holds) {
   return __all_sync(ALL_LANES, all);
 }
 
-/// (6.2)  m = max(m, largest). Returns alpha = 2^(c m_old - c m), the factor that rescales sums over the old P.
+/// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P.
 template <int N>
 __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
   Rows<N> alpha(0.0f);
@@ -89,7 +90,7 @@ template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     forward_kernel(ScoreRule rule, Tensor<const T> Q_all, Tensor<const T> K_all, Tensor<const T> V_all, Tensor<T> O_all,
                    Tensor<float> L_all, int heads_at_once) {
-  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
+  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // this architecture is too old: never launched
   const Problem& problem = rule.problem;
   const BlockOrder order((problem.Nq + Shape::Br - 1) / Shape::Br, problem.B * problem.H, heads_at_once);
   const int query0 = (order.tiles_of_head - 1 - order.tile) * Shape::Br;  // the last tile starts first

@@ -32,7 +32,7 @@ namespace flash::tensor_cores::forward_8 {
 namespace {
 
 /// Width: d, rounded up. Stages: tiles in the ring, of which all but one are in flight. Blocks: per SM, each with 64 KB of it.
-/// Busy: so many of them are enough (measured).
+/// Busy: this many per SM are enough (measured).
 template <int Width_, int Warps, int Stages, int Blocks, int Busy>
 struct DecodeShape {
   static constexpr int Width = Width_, Br = 16, WARPS = Warps, THREADS = WARPS * WARP, STAGES = Stages;
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       copy_K.load_async(K_smem(j), Shape::Bc);
       copy_V.load_async(V_smem(j), Shape::Bc);
     }
-    cp_async_commit();  // an empty group at the end, so that the wait below always counts alike
+    cp_async_commit();  // an empty group at the end, so that the wait below leaves the same number of groups
   };
 #pragma unroll
   for (int j = 0; j < Shape::STAGES - 1; ++j) load_tile(j);
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   // 5. (6.5)  Each warp's O and L.
   const SharedMatrix<float> O_smem{reinterpret_cast<float*>(shared), Shape::WARPS * Shape::Br, Shape::Width, Shape::STRIDE};
   const SharedMatrix<float> L_smem{O_smem.data + O_smem.rows * O_smem.stride, Shape::WARPS, Shape::Br, Shape::Br};
-  __syncthreads();  // write after read: no warp still reads K and V, whose place they take; no copy is on its way
+  __syncthreads();  // write after read: no warp still reads K and V, whose place they take; no copy is in flight
   l = row_sum<Scores>(l);
 #pragma unroll
   for (int r = 0; r < O.ROWS; ++r) {

@@ -8,18 +8,22 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since backward/2_one_kernel.cuh, with the same order of products:
+// New since backward/2_one_kernel.cuh:
 // - The TMA copies tiles, tracked by mbarriers; wgmma multiplies 64 keys by a tile of queries, which it reads from shared
 //   memory (Hopper forward, steps 1 and 2).
 // - Keys are still the rows of scores: the accumulators of P^T and dS^T have the left operand's layout for (8.14) and (8.15),
 //   so that only one product of five, dQ, needs data from other warps. For dQ, wgmma sums down the rows of dS^T and K
 //   (MN-major), so that no tile has to be transposed.
-// - Products run asynchronously: dP^T during the exponentials, dV while dS waits for other warps, dK while dQ is added to HBM.
-// - Only so many heads are in flight as give each SM a block, so that the blocks of a head run together (heads_in_a_wave()).
+// - The order is S, dP, dV, dQ, dK instead of S, dV, dP, dK, dQ, because products run asynchronously: dP^T during the
+//   exponentials, dV while dS waits for other warps, dK while dQ is added to HBM.
+// - Only as many heads are in flight as it takes to give every SM a block, so that the blocks of a head run together
+//   (heads_in_a_wave()).
+// - d is at most 128, so that a block holds whole rows of dK and dV; step 6 takes wider heads.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: warpgroups; each owns 64 keys.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared, read and written each time, read; dQ,
-// dK, dV once. Workspace: L and D; the sum of dQ. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared once, read and written once per tile of
+//   K, and read once at the end; dQ, dK, dV once. Workspace: L and D; the sum of dQ.
+// Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
@@ -46,7 +50,7 @@ template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> sum_all,
                     int heads_at_once) {
-  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Problem& problem = rule.problem;
   const BackwardShared<T, Shape> shared;
   auto& bars = shared.barriers();
@@ -86,7 +90,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     issue_product<T, K_rows.DEPTH>(S, K_rows.left_of_group(), shared.Q(stage).transposed_of_group(), false);  // (8.11)
     wgmma_commit();
     wait_full(bars.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
-    wgmma_fence();                           // write after read: and dS^T
+    wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
     issue_product<T, V_rows.DEPTH>(dP, V_rows.left_of_group(), shared.dO(stage).transposed_of_group(), false);  // (8.12)
     wgmma_commit();
     wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be

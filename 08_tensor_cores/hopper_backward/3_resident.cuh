@@ -14,8 +14,9 @@
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
 // warpgroups, each of which owns 64 keys; then the producer.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared, read and written each time, read; dQ,
-// dK, dV once. Workspace: L and D; the sum of dQ. Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared once, read and written once per tile of
+//   K, and read once at the end; dQ, dK, dV once. Workspace: L and D; the sum of dQ.
+// Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
@@ -39,10 +40,10 @@ struct BackwardShape {
   using Storage = BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES>;
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
-  // A consumer needs 32 registers for addresses and temporaries. TAKEN hold dK and dV, together with first S^T and dP^T (8B.1),
-  // then packed P^T and dS^T and dQ, in full width if there is only one warpgroup.
+  // A consumer needs 32 registers for addresses and temporaries. TAKEN counts dK and dV, plus the larger of S^T with dP^T, and
+  // packed P^T and dS^T with dQ, which has its full width if there is only one warpgroup (8B.1).
   static constexpr int OF_DQ = CONSUMERS == 1 ? Width / 2 : 32, TAKEN = Width + std::max(Br, Br / 2 + OF_DQ);
-  // The rest hold blocks of 16 columns of V, then of K, four registers each.
+  // The remaining registers hold blocks of 16 columns of V, then of K, four registers each.
   static constexpr int COL_BLOCKS = Width / 16, ROOM = std::max(0, (CONSUMER_REGISTERS - 32 - TAKEN) / 4);
   static constexpr int V_BLOCKS = std::min(COL_BLOCKS, ROOM), K_BLOCKS = std::min(COL_BLOCKS, ROOM - V_BLOCKS);
 
@@ -125,7 +126,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     K_rows.issue_product(S, Q.transposed_of_group());  // (8.11)
     wgmma_commit();
     wait_full(bars.full_dO[stage], parity);              // read after write: dO_i and D_i have landed
-    wgmma_fence();                                       // write after read: and dS^T
+    wgmma_fence();                                       // write after read: dS^T of the previous tile has been packed
     V_rows.issue_product(dP, dO.transposed_of_group());  // (8.12)
     wgmma_commit();
     wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
@@ -169,7 +170,7 @@ template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> sum_all,
                     int heads_at_once) {
-  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
   const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
   if (threadIdx.x == 0) shared.initialize();

@@ -21,9 +21,10 @@
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
 // warpgroups, each of which owns 64 keys; then the producer and two adders, a warp each.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ written each time, read each time but the first,
-// read; dQ, dK, dV once. Workspace: L and D; the sum of dQ; the ticket and the turns, zero before and after. Shapes: d up to
-// 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ written once per tile of K, read once per tile
+//   but the first, and read once at the end; dQ, dK, dV once. Workspace: L and D; the sum of dQ; the ticket and the turns, zero
+//   before and after.
+// Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
@@ -81,8 +82,8 @@ __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMa
   }
 }
 
-/// Waits until all previous tiles of keys have added to the sum.
-__device__ inline void wait_for(int* turn, int tile) {
+/// Waits for this block's turn at a tile of dQ: all blocks with earlier keys have added to it.
+__device__ inline void wait_for_turn(int* turn, int tile) {
   while (atomicAdd(turn, 0) != tile) {
   }
   // Read after write: from here on this thread, and then the TMA, sees what the previous tiles have added.
@@ -110,7 +111,7 @@ __device__ void add(const BackwardShared<T, Shape>& shared, const Problem& probl
     if (tile == 0) {
       bulk_store(sum, dQ_smem, BYTES);
     } else {
-      wait_for(turns.address(0, query_tile), tile);
+      wait_for_turn(turns.address(0, query_tile), tile);
       bulk_reduce_add(sum, dQ_smem, BYTES);
     }
     bulk_commit();
@@ -150,7 +151,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     issue_product<T, K_rows.DEPTH>(S, K_rows.left_of_group(), Q.transposed_of_group(), false);  // (8.11)
     wgmma_commit();
     wait_full(bars.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
-    wgmma_fence();                           // write after read: and dS^T
+    wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
     issue_product<T, V_rows.DEPTH>(dP, V_rows.left_of_group(), dO.transposed_of_group(), false);  // (8.12)
     wgmma_commit();
     wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
@@ -197,7 +198,7 @@ template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> sum_all,
                     Tensor<int> tickets, Tensor<int> turns, int heads_at_once) {
-  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
   auto& bars = shared.barriers();
   if (threadIdx.x == 0) {

@@ -8,18 +8,20 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 2:
+// New since step 2 (without steps 3 to 5):
 // - dK and dV of 64 keys take d registers per thread, at d = 256 more than it has. So warpgroups share products instead of
 //   keys: one makes P and sums dV, the next makes dS and sums dK, the third makes dQ. A thread holds d / 2 registers of sums.
 // - P^T goes from the first to the second, dS^T from the second to the third, through two buffers each. P^T needs no layout:
-//   thread t of the second warpgroup needs exactly the elements that thread t of the first one has.
+//   thread t of the second warpgroup needs exactly the elements that thread t of the first one has. dS therefore uses P as
+//   rounded for dV, not in fp32 as in step 2.
 // - No barrier in the loop: a warpgroup waits for what it needs, and can be two tiles ahead of the next one. While the first
 //   computes exponentials the other two multiply.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: four warpgroups, one per
 // role; the last one is the producer.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared, read and written each time, read; dQ,
-// dK, dV once. Workspace: L and D; the sum of dQ. Shapes: all; d is padded with zeros to 160, 192 or 256. Needs sm_90a.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared once, read and written once per tile of
+//   K, and read once at the end; dQ, dK, dV once. Workspace: L and D; the sum of dQ.
+// Shapes: all; d is padded with zeros to 160, 192 or 256. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
@@ -45,8 +47,9 @@ struct BackwardShape {
   static_assert(DS_STAGES == STAGES, "tiles of P and dS go by the stage of their Q and dO");
 };
 
-/// Registers per thread: 2 * 192 + 104 + 24 = 512, the same total as at launch, 4 * 128.
+/// Registers per thread: 2 * 192 + 104 + 24 = 512, the same total as at launch, 4 * 128. With more, setmaxnreg waits for ever.
 constexpr int SUMMING_REGISTERS = 192, DQ_REGISTERS = 104, PRODUCER_REGISTERS = 24;
+static_assert(2 * SUMMING_REGISTERS + DQ_REGISTERS + PRODUCER_REGISTERS == 65536 / WARPGROUP);
 
 /// A gradient [16, Width] in each warp, in two parts: an instruction for all columns would name 128 registers, more than ptxas
 /// allows in a kernel of 512 threads, whatever setmaxnreg says.
@@ -228,7 +231,7 @@ template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> sum_all,
                     int heads_at_once) {
-  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
   const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16;

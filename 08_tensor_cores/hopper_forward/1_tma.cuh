@@ -26,7 +26,7 @@ namespace {
 
 /// The layout of a block's shared memory: tiles of 16-bit elements, which begin at multiples of 1024 bytes, then mbarriers.
 template <int Width, int Br, int Bc>
-struct SharedStorage {
+struct TmaStorage {
   unsigned short Q[tile_elements(Br, Width)];
   unsigned short K[2][tile_elements(Bc, Width)], V[2][tile_elements(Bc, Width)];  // two stages
   struct alignas(256) Barriers {
@@ -43,7 +43,7 @@ struct ForwardShape {
   static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP;
   static constexpr int BLOCKS = Blocks;                              // per SM (occupancy); they share its registers
   static constexpr bool Q_STAYS = Width / 16 * ROW_TILES * 4 <= 32;  // registers for a warp's rows of Q
-  using Storage = SharedStorage<Width, Br, Bc>;
+  using Storage = TmaStorage<Width, Br, Bc>;
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
@@ -63,7 +63,7 @@ __device__ auto operand_of_Q(const Tile& Q_rows) {
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     forward_kernel(ScoreRule rule, const __grid_constant__ Maps maps, Tensor<T> O_all, Tensor<float> L_all, int heads_at_once) {
-  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // never chosen there
+  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // this architecture is too old: never launched
   const Problem& problem = rule.problem;
   // The last tiles of Q, which see the most keys under a causal mask, start first.
   const BlockOrder order((problem.Nq + Shape::Br - 1) / Shape::Br, problem.B * problem.H, heads_at_once);
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     l = l + lane_sum(S);
 
     // 4. O += P V.
-    add_product(O, InRegisters<T, Shape::ROW_TILES, Shape::Bc / 16>(S), V_smem(j % 2).right());  // (8.4)
+    add_product(O, InRegisters<T, Shape::ROW_TILES, Shape::Bc / 16>(S), V_smem(j % 2).right());  // (6.4)
   }
 
   // 5. O / l, staged in Q's buffer: each warp in its own rows of Q, which no other warp reads. (8.5)

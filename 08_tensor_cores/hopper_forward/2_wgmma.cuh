@@ -12,6 +12,8 @@
 //   as in forward step 4.
 // - A product is issued and runs asynchronously. The fence before it orders earlier register accesses; after the wait its
 //   registers may be read and shared memory may be overwritten.
+// - K and V have an mbarrier each, so that Q K^T starts before V has landed. The prefetch starts before the wait for K_j.
+// - Tiles are sized for warpgroups, one block per SM. Storage, work and epilogue, which later steps share, are in parts/.
 //
 // Grid: Tr*B*H. Block: warpgroups; each owns 64 rows of S and O, a warp 16 of them; a row is shared by the 4 lanes of a quad.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
@@ -41,7 +43,7 @@ struct ForwardShape {
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     forward_kernel(ScoreRule rule, const __grid_constant__ Maps maps, Tensor<T> O_all, Tensor<float> L_all, Schedule schedule) {
-  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Shared<T, Shape> shared;
   auto& bars = shared.barriers();
   const Work<Shape> work(rule.problem, schedule, blockIdx.x);
@@ -94,7 +96,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     const InRegisters<T, 1, Shape::Bc / 16> P(S);
     wait_full(bars.full_V[j % 2], parity);  // read after write: V_j has landed
     wgmma_fence();                          // read after write: O and P have been computed
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(j % 2).right_of_group(), true);  // (8.4)
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(j % 2).right_of_group(), true);  // (6.4)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is complete; write after read: this warpgroup has read K_j and V_j
   }

@@ -94,7 +94,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     const InRegisters<T, 1, Shape::Bc / 16> P(S);
     wait_full(bars.full_V[stage], parity);  // read after write: V_j has landed
     wgmma_fence();                          // read after write: O and P have been computed
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage).right_of_group(), true);  // (8.4)
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage).right_of_group(), true);  // (6.4)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is complete
     release(bars.empty_V[stage]);
@@ -107,7 +107,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     forward_kernel(ScoreRule rule, const __grid_constant__ Maps maps, Tensor<T> O_all, Tensor<float> L_all, Schedule schedule) {
-  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Shared<T, Shape> shared;
   if (threadIdx.x == 0) shared.initialize();
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.

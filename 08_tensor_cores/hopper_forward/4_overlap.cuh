@@ -7,8 +7,8 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 3, with the same tiles:
-// - S of the next tile is issued before P V of the current one. While a warpgroup computes its softmax, P V is still in flight:
-//   the tensor cores have work even when both warpgroups are in their softmax.
+// - Q K^T of the next tile is issued before P V of the current one. While a warpgroup computes its softmax, P V is still in
+//   flight: the tensor cores have work even when both warpgroups are in their softmax.
 // - A warpgroup is therefore at two positions of the rings at once: K is one tile ahead of V. And O is rescaled only after the
 //   previous tile's P V, which was computed with the old m.
 //
@@ -85,14 +85,14 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     wait_full(bars.full_Q[0], 0);  // read after write: Q has landed
     PipelineState<Shape::STAGES> state;
     Accumulators<1, Shape::KEY_TILES> S;                    // [16, Bc] in each warp
-    wait_full(bars.full_K[state.stage()], state.parity());  // read after write: K_j has landed
-    wgmma_fence();                                          // write after read: the previous S has been packed into P
+    wait_full(bars.full_K[state.stage()], state.parity());  // read after write: the first K has landed
+    wgmma_fence();                                          // before the first product: from here on wgmma writes S's registers
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(state.stage()).transposed_of_group(),
                                    false);  // (8.1)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
     release(bars.empty_K[state.stage()]);
-    softmax(S, 0);
+    softmax(S, 0);  // O is still 0: nothing to rescale
     InRegisters<T, 1, Shape::Bc / 16> P(S);
 
     for (int j = 1; j < work.Tc; ++j) {
@@ -107,7 +107,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       wgmma_commit();
       wait_full(bars.full_V[stage_V], parity_V);  // read after write: V_(j-1) has landed
       wgmma_fence();                              // read after write: O and P have been computed
-      issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage_V).right_of_group(), true);  // (8.4)
+      issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage_V).right_of_group(), true);  // (6.4)
       wgmma_commit();
 
       // 3. The softmax of S, while P V is in flight.
@@ -123,7 +123,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     // 4. O += P V of the last tile.
     wait_full(bars.full_V[state.stage()], state.parity());  // read after write: the last V has landed
     wgmma_fence();                                          // read after write: O and P have been computed
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.stage()).right_of_group(), true);  // (8.4)
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.stage()).right_of_group(), true);  // (6.4)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is complete
     release(bars.empty_V[state.stage()]);
@@ -136,7 +136,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     forward_kernel(ScoreRule rule, const __grid_constant__ Maps maps, Tensor<T> O_all, Tensor<float> L_all, Schedule schedule) {
-  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Shared<T, Shape> shared;
   if (threadIdx.x == 0) shared.initialize();
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.

@@ -88,7 +88,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     const auto alpha = raise(m, row_max(S), c);
     exponentiate(S, m, c, rule.scale_first);
     l = alpha * l + lane_sum(S);
-    // If a row has no maximum yet, or c m is large, the next tile may not keep m either.
+    // If a row has no maximum yet, or c m is large, the next tile, j - 1, takes the maximum at once as well.
     if (!in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; })) lazy_below = min(lazy_below, j - 1);
     return alpha;
   };
@@ -98,14 +98,14 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     wait_full(bars.full_Q[0], 0);  // read after write: Q has landed
     PipelineState<Shape::STAGES> state;
     Accumulators<1, Shape::KEY_TILES> S;                    // [16, Bc] in each warp
-    wait_full(bars.full_K[state.stage()], state.parity());  // read after write: K_j has landed
-    wgmma_fence();                                          // write after read: the previous S has been packed into P
+    wait_full(bars.full_K[state.stage()], state.parity());  // read after write: K of the last tile has landed
+    wgmma_fence();                                          // before the first product: from here on wgmma writes S's registers
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(state.stage()).transposed_of_group(),
                                    false);  // (8.1)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
     release(bars.empty_K[state.stage()]);
-    exact_softmax(S, work.Tc - 1);
+    exact_softmax(S, work.Tc - 1);  // O is still 0: nothing to rescale
     InRegisters<T, 1, Shape::Bc / 16> P(S);
 
     for (int j = work.Tc - 2; j >= 0; --j) {
@@ -166,7 +166,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     forward_kernel(ScoreRule rule, const __grid_constant__ Maps maps, Tensor<T> O_all, Tensor<float> L_all, Schedule schedule) {
-  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Shared<T, Shape> shared;
   if (threadIdx.x == 0) shared.initialize();
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.

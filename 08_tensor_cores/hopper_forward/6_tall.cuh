@@ -12,6 +12,7 @@
 //   third warpgroup. None are left for a bias, which therefore has separate kernels.
 // - Three stages in the rings, since tiles of keys are smaller.
 // - A warpgroup skips tiles that none of its rows sees, which are a good part of a tall tile under a causal mask or at the end.
+// - The epilogue recomputes what it needs from the head (opaque()), which keeps registers free during the loop.
 //
 // Grid: Tr*B*H. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then a warpgroup for the producer.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
@@ -102,7 +103,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     const auto alpha = raise(m, row_max(S), c);
     exponentiate(S, m, c, Shape::SCALES_FIRST);
     l = alpha * l + lane_sum(S);
-    // If a row has no maximum yet, or c m is large, the next tile may not keep m either.
+    // If a row has no maximum yet, or c m is large, the next tile, j - 1, takes the maximum at once as well.
     if (!in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; })) lazy_below = min(lazy_below, j - 1);
     return alpha;
   };
@@ -116,14 +117,14 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   if (Tc > 0) {
     // 1. S of the last tile, and P.
     Accumulators<1, Shape::KEY_TILES> S;                    // [16, Bc] in each warp
-    wait_full(bars.full_K[state.stage()], state.parity());  // read after write: K_j has landed
-    wgmma_fence();                                          // write after read: the previous S has been packed into P
+    wait_full(bars.full_K[state.stage()], state.parity());  // read after write: K of the last tile has landed
+    wgmma_fence();                                          // before the first product: from here on wgmma writes S's registers
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(state.stage()).transposed_of_group(),
                                    false);  // (8.1)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
     release(bars.empty_K[state.stage()]);
-    exact_softmax(S, Tc - 1);
+    exact_softmax(S, Tc - 1);  // O is still 0: nothing to rescale
     InRegisters<T, 1, Shape::Bc / 16> P(S);
 
     for (int j = Tc - 2; j >= 0; --j) {
@@ -185,7 +186,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     forward_kernel(ScoreRule rule, const __grid_constant__ Maps maps, Tensor<T> O_all, Tensor<float> L_all, Schedule schedule) {
-  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Shared<T, Shape> shared;
   if (threadIdx.x == 0) shared.initialize();
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
@@ -217,7 +218,7 @@ constexpr CompiledShape compiled(const char* why) {
 }
 
 constexpr CompiledShape shapes[] = {
-    compiled<64, 192, 96, 3>("three warpgroups: a fourth would spill"),
+    compiled<64, 192, 96, 3>("three warpgroups: with Bc = 96 a fourth would spill"),
     compiled<64, 64, 64, 2>("little shared memory"),
     compiled<80, 192, 64, 3>("three warpgroups"),
     compiled<80, 64, 64, 2>("little shared memory"),
@@ -225,17 +226,17 @@ constexpr CompiledShape shapes[] = {
     compiled<96, 64, 64, 2>("little shared memory"),
     compiled<128, 192, 64, 3>("three warpgroups"),
     compiled<128, 64, 64, 2>("little shared memory"),
-    compiled<256, 128, 64, 2>("two warpgroups: more of O has no room"),
+    compiled<256, 128, 64, 2>("two warpgroups: registers hold no more of O"),
     compiled<256, 64, 32, 2>("little shared memory"),
 };
-constexpr CompiledShape shapes_with_bias[] = {
+constexpr CompiledShape scale_first_shapes[] = {
     compiled<64, 128, 64, 2, true>("a bias takes registers"),  compiled<64, 64, 64, 2, true>("little shared memory"),
     compiled<128, 128, 64, 2, true>("a bias takes registers"), compiled<128, 64, 64, 2, true>("little shared memory"),
     compiled<256, 128, 32, 2, true>("a bias takes registers"), compiled<256, 64, 32, 2, true>("little shared memory"),
 };
 
-const Variant variant =
-    hopper_step<shapes, shapes_with_bias>("tall", "three warpgroups share narrow tiles of keys, and skip what they do not see");
+const Variant variant = hopper_step<shapes, scale_first_shapes>(
+    "tall", "three warpgroups share narrow tiles of keys, and skip what they do not see");
 
 }  // namespace
 }  // namespace flash::tensor_cores::hopper_forward_6

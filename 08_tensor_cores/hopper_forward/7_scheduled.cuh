@@ -13,8 +13,9 @@
 //   while they store O if there is room for a second Q.
 //
 // Grid: at most one block per SM. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then the producer.
-// HBM: Q once, K and V once per tile of Q that sees them, O and L written once. Workspace: the counter; padded copies if
-// d % 8 != 0. Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
+// HBM: Q once, K and V once per tile of Q that sees them, O and L written once. Workspace: the counter, zero before
+//   and after, which launches that run at the same time must not share; padded copies if d % 8 != 0.
+// Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/launch_hopper.cuh"
@@ -106,7 +107,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     const auto alpha = raise(m, row_max(S), c);
     exponentiate(S, m, c, Shape::SCALES_FIRST);
     l = alpha * l + lane_sum(S);
-    // If a row has no maximum yet, or c m is large, the next tile may not keep m either.
+    // If a row has no maximum yet, or c m is large, the next tile, j - 1, takes the maximum at once as well.
     if (!in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; })) lazy_below = min(lazy_below, j - 1);
     return alpha;
   };
@@ -117,14 +118,14 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   if (Tc > 0) {
     // 1. S of the last tile, and P.
     Accumulators<1, Shape::KEY_TILES> S;                    // [16, Bc] in each warp
-    wait_full(bars.full_K[state.stage()], state.parity());  // read after write: K_j has landed
-    wgmma_fence();                                          // write after read: the previous S has been packed into P
+    wait_full(bars.full_K[state.stage()], state.parity());  // read after write: K of the last tile has landed
+    wgmma_fence();                                          // before the first product: from here on wgmma writes S's registers
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(state.stage()).transposed_of_group(),
                                    false);  // (8.1)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
     release(bars.empty_K[state.stage()]);
-    exact_softmax(S, Tc - 1);
+    exact_softmax(S, Tc - 1);  // O is still 0: nothing to rescale
     InRegisters<T, 1, Shape::Bc / 16> P(S);
 
     for (int j = Tc - 2; j >= 0; --j) {
@@ -190,7 +191,7 @@ template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     forward_kernel(ScoreRule rule, const __grid_constant__ Maps maps, Tensor<T> O_all, Tensor<float> L_all, Tensor<int> counter,
                    Schedule schedule) {
-  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // never chosen there
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Shared<T, Shape> shared;
   auto& bars = shared.barriers();
   if (threadIdx.x == 0) shared.initialize();
@@ -245,22 +246,29 @@ constexpr CompiledShape compiled(const char* why, double speed = 0) {
 
 // Fastest first per width; speeds as measured with --tune on an H200. If there are few tiles, smaller ones divide more evenly.
 constexpr CompiledShape shapes[] = {
-    compiled<64, 256, 64, 3>("four warpgroups"),           compiled<64, 192, 96, 3>("three warpgroups", 0.96),
-    compiled<64, 128, 128, 2>("two warpgroups", 0.89),     compiled<64, 64, 64, 2>("little shared memory", 0.48),
-    compiled<80, 192, 64, 3>("three warpgroups"),          compiled<80, 64, 64, 2>("little shared memory", 0.46),
-    compiled<96, 192, 64, 3>("three warpgroups"),          compiled<96, 128, 128, 2>("two warpgroups", 0.88),
-    compiled<96, 64, 64, 2>("little shared memory", 0.50), compiled<128, 192, 64, 3>("three warpgroups"),
-    compiled<128, 128, 128, 2>("two warpgroups", 0.89),    compiled<128, 64, 64, 2>("little shared memory", 0.56),
-    compiled<256, 128, 64, 2>("more of O has no room"),    compiled<256, 64, 32, 2>("little shared memory", 0.57),
+    compiled<64, 256, 64, 3>("four warpgroups"),
+    compiled<64, 192, 96, 3>("three warpgroups", 0.96),
+    compiled<64, 128, 128, 2>("two warpgroups", 0.89),
+    compiled<64, 64, 64, 2>("little shared memory", 0.48),
+    compiled<80, 192, 64, 3>("three warpgroups"),
+    compiled<80, 64, 64, 2>("little shared memory", 0.46),
+    compiled<96, 192, 64, 3>("three warpgroups"),
+    compiled<96, 128, 128, 2>("two warpgroups", 0.88),
+    compiled<96, 64, 64, 2>("little shared memory", 0.50),
+    compiled<128, 192, 64, 3>("three warpgroups"),
+    compiled<128, 128, 128, 2>("two warpgroups", 0.89),
+    compiled<128, 64, 64, 2>("little shared memory", 0.56),
+    compiled<256, 128, 64, 2>("registers hold no more of O"),
+    compiled<256, 64, 32, 2>("little shared memory", 0.57),
 };
-constexpr CompiledShape shapes_with_bias[] = {
+constexpr CompiledShape scale_first_shapes[] = {
     compiled<64, 128, 64, 2, true>("a bias takes registers"),  compiled<64, 64, 64, 2, true>("little shared memory"),
     compiled<128, 128, 64, 2, true>("a bias takes registers"), compiled<128, 64, 64, 2, true>("little shared memory"),
     compiled<256, 128, 32, 2, true>("a bias takes registers"), compiled<256, 64, 32, 2, true>("little shared memory"),
 };
 
 const Variant variant = [] {
-  Variant step = hopper_step<shapes, shapes_with_bias>(
+  Variant step = hopper_step<shapes, scale_first_shapes>(
       "scheduled", "persistent blocks draw work from a counter, the longest first, and load the next Q ahead");
   step.fastest = [](const Problem&, Pass pass) { return pass == Pass::forward; };
   step.workspace = [](const Problem& p, Pass pass) {

@@ -2,7 +2,7 @@
 // read like their equations:
 //
 //   add_product(S, Q.left(), K.transposed());    S += Q K^T     Q, K, V: tiles in shared memory; S, O: accumulators of a warp
-//   const auto alpha = raise(m, row_max(S));                    m, alpha: one value per row (common/device/softmax.cuh)
+//   const auto alpha = raise(m, row_max(S));                    m, alpha: one value per row (common/device/rows.cuh)
 //   O.scale_rows(alpha);
 //   add_product(O, P.left(), V.right());         O += P V
 //

@@ -71,13 +71,12 @@ inline std::string here_it_is(const DeviceLimits& limits) {
 }
 
 inline std::string refuse_before_hopper(const Problem&, const DeviceLimits& limits) {
-  return limits.sm >= 90 ? "" : "it copies by the TMA, which needs compute capability 9.0 or newer" + here_it_is(limits);
+  return limits.sm >= 90 ? "" : "it uses the TMA, which needs compute capability 9.0 or newer" + here_it_is(limits);
 }
 
 inline std::string refuse_but_on_hopper(const Problem&, const DeviceLimits& limits) {
-  if (limits.sm != 90) return "it multiplies by wgmma, which compute capability 9.0 alone has" + here_it_is(limits);
-  return limits.wgmma ? ""
-                      : "it multiplies by wgmma, and this program was compiled without: CMAKE_CUDA_ARCHITECTURES has to be 90a";
+  if (limits.sm != 90) return "it uses wgmma, which compute capability 9.0 alone has" + here_it_is(limits);
+  return limits.wgmma ? "" : "it uses wgmma, and this program was compiled without: CMAKE_CUDA_ARCHITECTURES has to be 90a";
 }
 
 template <const auto& shapes>
@@ -88,18 +87,18 @@ Variant hopper_step(const char* name, const char* idea) {
 }
 
 /// A step with separate kernels for scores that are scaled first (ScoreRule), as with a bias.
-template <const auto& shapes, const auto& scaling_shapes>
+template <const auto& shapes, const auto& scale_first_shapes>
 Variant hopper_step(const char* name, const char* idea) {
   Variant step = hopper_step<shapes>(name, idea);
   step.forward = [](const Attention& a) {
     if (scales_first(a.problem)) {
-      start_one_of<scaling_shapes>(a);
+      start_one_of<scale_first_shapes>(a);
     } else {
       start_one_of<shapes>(a);
     }
   };
   step.tiles = [](const Problem& p, Pass pass, const DeviceLimits& limits) {
-    return scales_first(p) ? choices_of<scaling_shapes>(p, pass, limits) : choices_of<shapes>(p, pass, limits);
+    return scales_first(p) ? choices_of<scale_first_shapes>(p, pass, limits) : choices_of<shapes>(p, pass, limits);
   };
   return step;
 }

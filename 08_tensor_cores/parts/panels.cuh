@@ -103,7 +103,7 @@ __device__ void issue_product(Accumulators<1, ColTiles>& C, const Left& A, const
 
 // ---- The softmax, as forward steps 4 and 5 introduce it ---------------------------------------------------------------------
 
-/// (6.2)  m = max(m, largest). Returns alpha = 2^(c m_old - c m), the factor that rescales sums over the old P.
+/// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P.
 template <int N>
 __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
   Rows<N> alpha(0.0f);
@@ -116,7 +116,7 @@ __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
   return alpha;
 }
 
-/// Beyond this the rounding error of c m would matter.
+/// Beyond this |c m|, rounding c m would change weights by more than 2.2 %.
 constexpr float LARGE = 0x1p20f;
 
 /// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)) if c m is large or overflows.
@@ -164,7 +164,8 @@ __device__ void write_by_tma(Output& O, const Rows<2>& m, const Rows<2>& l, cons
 // ---- Rings ------------------------------------------------------------------------------------------------------------------
 
 /// Does the launch give the block as many registers as setmaxnreg deals out? It gives each thread 65536 / THREADS, rounded down
-/// to a multiple of 8. With too few, setmaxnreg would wait for ever.
+/// to a multiple of 8. With too few, setmaxnreg would wait for ever. True if a shape names no counts: relay has three different
+/// ones and checks its own total.
 template <class Shape>
 constexpr bool registers_suffice() {
   if constexpr (requires { Shape::PRODUCER_REGISTERS; }) {
@@ -229,7 +230,8 @@ struct PipelineState {
   __device__ void next() { position = position + 1 < 2 * Stages ? position + 1 : 0; }
 };
 
-/// This warp has finished with a tile: it has read it (empty), or stored its part of it (full_dQ).
+/// One arrival for this warp, which has finished with a tile: it has read it (empty, done), or stored its part of it (full_dQ,
+/// full_P, full_dS).
 __device__ inline void release(Mbarrier& barrier) {
   __syncwarp();  // all lanes have finished
   if (threadIdx.x % WARP == 0) mbarrier_arrive(barrier);

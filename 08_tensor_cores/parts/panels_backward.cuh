@@ -97,21 +97,31 @@ struct BackwardShared {
   }
   __device__ auto& barriers() const { return reinterpret_cast<Layout*>(start)->barriers; }
 
+  /// Whether the mbarriers follow L and D without a gap, and `bytes` of tiles follow them and end the storage that sizes the
+  /// launch. The addresses of dQ() and P() rely on it.
+  static constexpr bool barriers_precede(std::size_t bytes) {
+    return offsetof(Layout, barriers) == offsetof(Layout, LD) + sizeof(Layout::LD) &&
+           sizeof(Layout) == offsetof(Layout, barriers) + sizeof(typename Layout::Barriers) &&
+           sizeof(typename Shape::Storage) == sizeof(Layout) + bytes;
+  }
+
   /// Bulk and ordered.
   __device__ SharedMatrix<float> dQ(int stage) const {
     constexpr int elements = Shape::Br * Shape::Width;
+    static_assert(barriers_precede(Shape::DQ_STAGES * elements * sizeof(float)));
     float* const first = LD(Shape::STAGES).data + sizeof(typename Layout::Barriers) / 4;  // behind the mbarriers
     return {first + stage * elements, 1, elements, elements};
   }
 
   /// Relay: the packed elements of each thread of a warpgroup, four registers per 16 queries.
   __device__ SharedMatrix<unsigned> P(int stage) const {
+    static_assert(barriers_precede(Shape::STAGES * Shape::Bc * Shape::Br / 2 * sizeof(unsigned)));
     unsigned* const first = reinterpret_cast<unsigned*>(LD(Shape::STAGES).data + sizeof(typename Layout::Barriers) / 4);
     return {first + stage * Shape::Bc * Shape::Br / 2, Shape::Br / 16, 4 * WARPGROUP, 4 * WARPGROUP};
   }
 
-  /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: one arrival per consumer warp. Those of P and dS:
-  /// one per warp of the warpgroup that has stored or read the tile. Done: one per warp that reads K or V.
+  /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: one arrival per consumer warp. Full and empty
+  /// of P and dS: one per warp of the warpgroup that has stored or read the tile. Done: one per warp that reads K or V.
   __device__ void initialize() const {
     auto& bars = barriers();
     mbarrier_init(bars.full_K, 1);
@@ -195,7 +205,8 @@ struct PartOfDQ {
                 "the warpgroups make all of dQ");
   int row0 = warpgroup() % ROWS_OF_GROUPS * GROUP_ROWS, col0 = warpgroup() / ROWS_OF_GROUPS * COLS;
 
-  /// (8.16)  Issues dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs down them: MN-major.
+  /// (8.16)  Issues dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs down them: MN-major. Row
+  /// row0 of dQ is column row0 of dS^T.
   template <class T, class STile, class KTile>
   __device__ void issue(Accumulators<1, COLS / 8>& dQ, const STile& dS, const KTile& K) const {
     issue_product<T, Shape::Bc / 16>(dQ, mn_major<Shape::Bc>(dS.panels.data, row0), mn_major<Shape::Bc>(K.panels.data, col0),

@@ -20,6 +20,9 @@ struct Operand {
   int first_bytes = 0;  // from the tile's first column to the operand's
 
   __device__ void load(unsigned (&block)[4], int outer, int inner) const {
+    // The block begins `rows` rows down and `bytes` bytes to the right, of which `flipped` lie within a period of the swizzle.
+    // The lane's chunk of block (0, 0) is 0 or 1, and the block begins an even number of chunks on, so their sum is their XOR,
+    // which commutes with the swizzle.
     const int rows = 16 * (Trans ? inner : outer), bytes = first_bytes + 32 * (Trans ? outer : inner), flipped = bytes % PERIOD;
     const T* const chunk = elements.at_byte((offset ^ flipped) + (bytes - flipped + 2 * Width * rows));
     if constexpr (Trans) {
@@ -110,7 +113,7 @@ struct Copier {
       for (int row = 0; row < Height; row += AT_ONCE, rest = rest.below(AT_ONCE)) {
         cp_async_zfill<16>(tile.chunk(row0 + row, col), rest.address(0, from_col), bytes);
       }
-    } else {  // at the end of the matrix; the tile's first row always exists
+    } else {  // at the end of the matrix: a chunk that does not exist gets the address of the tile's first row, which does
 #pragma unroll 1
       for (int row = row0; row < Height; row += AT_ONCE, rest = rest.below(AT_ONCE)) {
         const bool exists = rest.rows > 0;

@@ -1,5 +1,5 @@
-// The options of chapter 09 for kernels that are compiled with and without them: which rule a run has, and how a block of a ragged batch
-// finds its rows.
+// The options of chapter 09 for kernels that are compiled with and without them: which rule a run has, and how a block of a
+// ragged batch finds its rows.
 #pragma once
 
 #include "common/device/softmax.cuh"
@@ -7,7 +7,8 @@
 namespace flash {
 namespace {
 
-/// For a ragged batch. A block enters the sequence of its tile; from then on the problem is the sequence's own, and so are all rows.
+/// For a ragged batch. A block enters the sequence of its tile; from then on the problem is the sequence's own, and so are all
+/// rows.
 struct RaggedRule : OptionsRule {
   static constexpr bool RAGGED = true;
   Tensor<const int> offsets, order;  // Attention::offsets, Attention::order
@@ -23,8 +24,8 @@ struct RaggedRule : OptionsRule {
     return tiles(n, 1);
   }
 
-  /// Queries (of = 0) or keys (of = 1) before the sequence; with end = 1, those up to its end. Kernels read them again when they need them:
-  /// there is no register to keep them in.
+  /// The number of queries (of = 0) or keys (of = 1) before the sequence, or with end = 1, up to its end. Kernels read it again
+  /// when they need it: there is no register left to keep it in.
   __device__ int offset(int end, int of) const { return offsets.head(0, 0)(sequence + end, of); }
 };
 
@@ -33,8 +34,8 @@ struct AllRows {
   static constexpr bool RAGGED = false;
 };
 
-/// A tensor with a row per query, or per key: in a ragged batch only the rows of the sequence that the block has entered, else all. Without
-/// sequences it is the tensor itself, not a copy: a copy would change the code of kernels that have no use for it.
+/// A tensor with a row per query, or per key: in a ragged batch only the rows of the sequence that the block has entered, else
+/// all. Without sequences it is the tensor itself, not a copy: a copy would change the code of kernels that have no use for it.
 template <class Rule, class T>
 requires(Rule::RAGGED) __device__ Tensor<T> queries_of(const Rule& rule, Tensor<T> all) {
   all.narrow(rule.offset(0, 0), rule.problem.Nq);
@@ -50,8 +51,8 @@ requires(!Rule::RAGGED) __device__ const Tensor<T>& queries_of(const Rule&, cons
 template <class Rule, class T>
 requires(!Rule::RAGGED) __device__ const Tensor<T>& keys_of(const Rule&, const Tensor<T>& all) { return all; }
 
-/// Calls f(rule, tiles) with a ScoreRule if the run has no options, a RaggedRule if its batch is ragged, else an OptionsRule: the same
-/// kernel, compiled for each. `tiles`: of a batch that is not ragged, for a head.
+/// Calls f(rule, tiles) with a ScoreRule if the run has no options, a RaggedRule if its batch is ragged, else an OptionsRule: the
+/// same kernel, compiled for each. `tiles`: of a batch that is not ragged, for a head.
 template <class F>
 void with_rule_of(const Attention& a, unsigned tiles, F f) {
   if (a.problem.is_plain()) return f(score_rule<ScoreRule>(a), tiles);

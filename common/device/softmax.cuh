@@ -15,7 +15,8 @@ constexpr float LOG2_E = 1.44269504f;
 /// Where a kernel without a backward pass leaves the derivatives of the softcap.
 struct Nowhere {};
 
-/// How products become scores: scale Q K^T + bias, masked; for an OptionsProblem also capped, and seen through a window. Made on the host.
+/// How products become scores: scale Q K^T + bias, masked; for an OptionsProblem also capped, and limited to a window. Made
+/// on the host.
 template <class SomeProblem>
 struct ScoreRuleFor {
   static constexpr bool OPTIONS = std::is_same_v<SomeProblem, OptionsProblem>, RAGGED = false;
@@ -25,7 +26,8 @@ struct ScoreRuleFor {
   float factor;      ///< still to be multiplied after apply(): 1 or the scale
 
   /// Turns products into scores. S belongs to a head (counted over all batches); it begins at query query0 and key key0.
-  /// Transposed: rows are keys, columns queries. `slope`: takes the derivative of the softcap, if there is one, as slope(row, col).
+  /// Transposed: rows are keys, columns queries. `slope`: takes the derivative of the softcap, if there is one, as
+  /// slope(row, col).
   template <bool Transposed = false, class Tile, class Slope = Nowhere>
   __device__ void apply(Tile& S, int head, int query0, int key0, const Slope& slope = {}) const {
     // The position of S's rows is the same for all tiles of a block, except in chapter 07. opaque() stops the compiler from
