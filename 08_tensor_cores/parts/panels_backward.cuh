@@ -97,25 +97,24 @@ struct BackwardShared {
   }
   __device__ auto& barriers() const { return reinterpret_cast<Layout*>(start)->barriers; }
 
-  /// Whether the mbarriers follow L and D without a gap, and `bytes` of tiles follow them and end the storage that sizes the
+  /// Whether the mbarriers follow L and D without a gap, and BYTES of tiles follow them and end the storage that sizes the
   /// launch. The addresses of dQ() and P() rely on it.
-  static constexpr bool barriers_precede(std::size_t bytes) {
-    return offsetof(Layout, barriers) == offsetof(Layout, LD) + sizeof(Layout::LD) &&
-           sizeof(Layout) == offsetof(Layout, barriers) + sizeof(typename Layout::Barriers) &&
-           sizeof(typename Shape::Storage) == sizeof(Layout) + bytes;
-  }
+  template <std::size_t BYTES>
+  static constexpr bool BARRIERS_PRECEDE = offsetof(Layout, barriers) == offsetof(Layout, LD) + sizeof(Layout::LD) &&
+                                           sizeof(Layout) == offsetof(Layout, barriers) + sizeof(typename Layout::Barriers) &&
+                                           sizeof(typename Shape::Storage) == sizeof(Layout) + BYTES;
 
   /// Bulk and ordered.
   __device__ SharedMatrix<float> dQ(int stage) const {
     constexpr int elements = Shape::Br * Shape::Width;
-    static_assert(barriers_precede(Shape::DQ_STAGES * elements * sizeof(float)));
+    static_assert(BARRIERS_PRECEDE<Shape::DQ_STAGES * elements * sizeof(float)>);
     float* const first = LD(Shape::STAGES).data + sizeof(typename Layout::Barriers) / 4;  // behind the mbarriers
     return {first + stage * elements, 1, elements, elements};
   }
 
   /// Relay: the packed elements of each thread of a warpgroup, four registers per 16 queries.
   __device__ SharedMatrix<unsigned> P(int stage) const {
-    static_assert(barriers_precede(Shape::STAGES * Shape::Bc * Shape::Br / 2 * sizeof(unsigned)));
+    static_assert(BARRIERS_PRECEDE<Shape::STAGES * Shape::Bc * Shape::Br / 2 * sizeof(unsigned)>);
     unsigned* const first = reinterpret_cast<unsigned*>(LD(Shape::STAGES).data + sizeof(typename Layout::Barriers) / 4);
     return {first + stage * Shape::Bc * Shape::Br / 2, Shape::Br / 16, 4 * WARPGROUP, 4 * WARPGROUP};
   }
