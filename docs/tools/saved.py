@@ -5,7 +5,7 @@ from rows import ROOT, changed, describe, latest, read
 from .formatting import table
 
 RESULTS = ROOT / "docs" / "results"
-GPU = "nvidia_h200"
+GPU = "nvidia_h100"
 
 
 def rows_of(device, file):
