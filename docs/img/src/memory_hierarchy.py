@@ -25,7 +25,7 @@ def memory_hierarchy():
         if speed:
             wide = speed / 2
             p.rect(528, y + 8, wide, 32, kind)
-            p.label(536 + wide, y + 29, f"{speed:.1f} TB/s" if speed < 100 else f"{speed:.0f} TB/s", anchor="start")
+            p.label(536 + wide, y + 29, f"{speed:.3g} TB/s", anchor="start")
         else:
             p.note(536, y + 29, "several times HBM (not published)", anchor="start")
     border = 72 + 68 * 3 + 3
@@ -80,7 +80,8 @@ def roofline_00():
         seconds = sum(max(flops / rate, width * elements / h100.HBM_BYTES_PER_SECOND) for flops, elements, rate in steps)
         intensity, reached = fused / (width * (4 * n * n + 4 * n * d)), fused / seconds / 1e12
         p.polygon([(x(intensity) + 8 * a, y(reached) + 8 * b) for a, b in ((-1, 0), (0, -1), (1, 0), (0, 1))], kind)
-        p.label(x(intensity) + 12, y(reached) + (36 if name == "fp32" else 16), f"all three, {name}", text, "start")
+        dx, dy, anchor = (24, 36, "start") if name == "fp32" else (-12, -4, "end")  # clear of the roofs and the ridge
+        p.label(x(intensity) + dx, y(reached) + dy, f"all three, {name}", text, anchor)
     return p
 
 
