@@ -102,5 +102,5 @@ def published():
                 [which, f"{length:,}", "causal" if causal else "no", theirs[at], p["batch"] * p["heads"], speed(cudnn), speed(mine)]
             )
             used += [mine, cudnn]
-    head = "pass | N | mask | cuDNN by NVIDIA, 64 heads | heads here, batch × H | cuDNN here | fastest step here"
+    head = "pass | N | mask | cuDNN by NVIDIA on an H200, 64 heads | heads here, batch × H | cuDNN here | fastest step here"
     return section("TFLOP/s, bf16, d = 128", head, lines, used)

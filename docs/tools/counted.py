@@ -159,6 +159,6 @@ def sectors_checked():
         agree(row, "sectors on the GPU", seen_by_gpu(simulated), on_gpu)
         lines.append([row["stage"], step(row), row["pass"], f"{here:,}", f"{on_gpu:,}", f"{on_gpu - here:+,}" if on_gpu != here else "0"])
         seen.append(row)
-    name = seen[0]["device"]["name"] if seen else ""
+    name = seen[0].device_name if seen else ""
     head = ["stage", "variant", "pass", "sectors, simulator", f"sectors, {name}", "difference"]
     return f"{table(head, lines)}\n\n{origin(seen)}" if seen else None

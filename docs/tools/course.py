@@ -77,7 +77,7 @@ def gain(name):
     gains = [f"{after / before:.2f}" if after and before else "–" for after, before in pairs]
     stage, before = over.split("/")
     before = f"`{before}`" + ("" if name.startswith(stage) else f" of {stage[:2]}")
-    return f"Over {before}: **{gains[0]}** times the rate at d = 64, **{gains[1]}** at d = 128 ({row['device']['name']}, N = 4,096)."
+    return f"Over {before}: **{gains[0]}** times the rate at d = 64, **{gains[1]}** at d = 128 ({row.device_name}, N = 4,096)."
 
 
 def quizzes():

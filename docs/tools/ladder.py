@@ -56,7 +56,7 @@ def tensor_steps(direction, *names):
     head = "step | changes"
     for width in (64, 128):
         head += f" | d = {width}: gain, estimate | by the bounds | measured | TFLOP/s"
-    title = f"{used[0]['device']['name']}, {direction}, {describe(used[0]['problem'])} and the like for the other d."
+    title = f"{used[0].device_name}, {direction}, {describe(used[0]['problem'])} and the like for the other d."
     return f"{table(head, lines)}\n\n{title} {origin(used)}"
 
 

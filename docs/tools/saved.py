@@ -37,7 +37,7 @@ def section(title, head, lines, rows, below=None):
         return None
     first = rows[0]
     title = title.format_map({"pass": first["pass"], "problem": describe(first["problem"])})
-    device = first["device"]["name"] if first.is_gpu else ""
+    device = first.device_name if first.is_gpu else ""
     return "\n\n".join(filter(None, [f"{', '.join(filter(None, [device, title]))}:", table(head, lines), below, origin(rows)]))
 
 

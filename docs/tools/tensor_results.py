@@ -203,7 +203,7 @@ def front():
     lines.append(line("", f"fp16, FlashAttention-2 of torch {first['torch'].split('+')[0]}", peers["flash"]))
     lines.append(line("", f"fp16, cuDNN {first['cudnn']}", peers["cudnn"]))
     problem = describe(first["problem"]).rsplit(" ", 1)[0]
-    title = f"TFLOP/s on one {first['device']['name']}; batch, heads, tokens and head size: {problem}:"
+    title = f"TFLOP/s on one {first.device_name}; batch, heads, tokens and head size: {problem}:"
     head = "stage | what is new | forward | backward | ÷ cuDNN, forward | ÷ cuDNN, backward"
     text = (
         f"Over {len(CELLS)} problems in fp16 (N from {LENGTHS[0]:,} to {LENGTHS[-1]:,}, d of 64 and 128, causal or not), the Hopper steps run "
