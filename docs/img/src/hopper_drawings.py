@@ -1,6 +1,7 @@
-"""Pictures of the Hopper chapters that need no trace: two boxes of a tensor, the two proxies, registers before and after the split, the tiles that a warpgroup sees, work from a counter, where the
+"""Pictures of the Hopper chapters that need no trace: two boxes of a tensor, the ceilings, the two proxies, registers before and after the split, the tiles that a warpgroup sees, work from a counter, where the
 operands of the backward pass reside, the two buffers of dS, and the relay."""
 
+from lab.typed_tables import rows_of, value
 from tools.svg import Picture
 
 from .lanes import TEXT, Lanes
@@ -77,6 +78,29 @@ def box_08h():
         top + tile * big + 30,
         "64 rows of 128 bytes each. Both boxes count in full:",
         "one mbarrier waits for 2 · 64 · 128 = 16,384 bytes.",
+        size=TEXT,
+    )
+    return p
+
+
+def ceilings_08h():
+    """The table of ceilings: how long other units are busy, as a share of the products' time."""
+    rows = [list(map(value, row)) for row in rows_of("chapters/08h_instruments.md", "exponentials, of these")]
+    p = Picture(960, 124 + 58 * len(rows), "How long the other units are busy while the tensor cores multiply, for five tiles")
+    p.label(480, 28, p.title, 15, bold=True)
+    left, one, y = 250, 600, 70
+    for d, (br, bc), _, _, exponentials, memory, _ in rows:
+        p.label(left - 14, y + 27, f"d = {d:g}, tiles of {br:g} × {bc:g}", TEXT, "end")
+        for n, (kind, share, name) in enumerate([("c2", exponentials, "ex2"), ("c1", memory, "shared memory")]):
+            p.box(left, y + 22 * n, share * one, 20, kind, f"{name}: {share:.2f}", TEXT)
+        y += 58
+    p.line(left, 52, left, y - 8)
+    p.line(left + one, 52, left + one, y - 8, "strong")
+    p.note(left + one, 46, "1: the time of the products", size=TEXT)
+    p.note(
+        left + one / 2,
+        y + 18,
+        "A unit whose bar reaches the line is busy for as long as the tensor cores: each of its delays costs time.",
         size=TEXT,
     )
     return p
@@ -274,4 +298,4 @@ def relay_08b():
     return p
 
 
-PICTURES = [box_08h, proxies_08h, registers_08h, visible_08h, schedule_08h, where_08b, dS_08b, relay_08b]
+PICTURES = [box_08h, ceilings_08h, proxies_08h, registers_08h, visible_08h, schedule_08h, where_08b, dS_08b, relay_08b]
