@@ -69,12 +69,9 @@ struct WorkFromTheEnd : KeyWork<Shape> {
 };
 
 /// Waits for this block's turn at a tile of dQ: all blocks with earlier keys have added to it.
-__device__ inline void wait_for_turn(int* turn, int tile) {
-  while (atomicAdd(turn, 0) != tile) {
-  }
-  // Read after write: from here on this thread, and then the TMA, sees what the previous tiles have added.
-  __threadfence();
-  fence_proxy_async_global();
+__device__ inline void wait_for_turn(const int* turn, int tile) {
+  wait_until_equal(turn, tile);  // read after write: this thread sees what the previous tiles have added,
+  fence_proxy_async_global();    // and so does the TMA
 }
 
 /// One thread: adds every second tile of dQ to its sum, after the consumers have stored it and all previous tiles of keys have
@@ -103,9 +100,9 @@ __device__ void add(const BackwardShared<T, Shape>& shared, const Problem& probl
     bulk_commit();
     bulk_wait<0>();  // complete, not only read
     mbarrier_arrive(bars.empty_dQ[stage]);
-    __threadfence();  // the next block sees the addition before it sees its turn
+    // Read after write: the next block sees the addition when it sees its turn. The last block resets the turn.
     const bool last = work.key0 + Shape::Bc >= problem.visible_keys(min(at.query0 + Shape::Br, problem.Nq) - 1);
-    atomicAdd(turns.address(0, query_tile), last ? -tile : 1);  // the last one resets it for the next launch
+    add_release(turns.address(0, query_tile), last ? -tile : 1);
     parity ^= 1;
   }
 }
