@@ -83,7 +83,6 @@ struct BackwardShared {
   using KTile = PanelTile<T, Shape::Bc, Shape::Width>;
   using QTile = PanelTile<T, Shape::Br, Shape::Width>;
   using STile = PanelTile<T, Shape::Bc, Shape::Br>;
-  static_assert(registers_suffice<Shape>());
   T* start = dynamic_shared<T>(Shape::SHARED_ELEMENTS);
 
   __device__ KTile K() const { return KTile(start + offsetof(Layout, K) / 2); }
@@ -161,6 +160,21 @@ struct BackwardShared {
     bulk_load(LD(stage).data + Shape::Br, LD_all.head(b, h).address(1, query0), 4 * Shape::Br, full);
   }
 };
+
+/// From step 2 on, one thread: loads K and V, then tiles of queries, each as soon as its buffer is empty.
+template <class T, class Shape, class Work>
+__device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
+                        const Tensor<const float>& LD, const Work& work) {
+  auto& bars = shared.barriers();
+  shared.load_KV(maps, work.b, work.h_kv, work.key0);
+  PipelineState<Shape::STAGES> state;
+  auto at = work.first(problem);
+  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
+    wait_empty(bars.empty[state.stage()], state.parity());  // write after read: no consumer still reads the previous tiles
+    shared.load_Q(state.stage(), maps, LD, work.b, at.h, at.query0);
+    shared.load_dO(state.stage(), maps, LD, work.b, at.h, at.query0);
+  }
+}
 
 /// Stores a left operand from registers to 16 rows of a tile: four 8 x 8 matrices at a time, without bank conflicts.
 template <class T, int Height, int Depth>
