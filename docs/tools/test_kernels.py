@@ -15,6 +15,7 @@ COPIES = [  # where it is introduced, where later steps take it from, what
     ("06_fa2_forward/3_tile_types.cuh", "06_fa2_forward/4_async_copies.cuh", ("Transposed", "add_product", "raise")),
     ("06_fa2_forward/4_async_copies.cuh", "06_fa2_forward/5_vector_operands.cuh", ("raise",)),
     ("08_tensor_cores/forward/4_registers.cuh", "08_tensor_cores/parts/tile.cuh", ("Rounded",)),
+    ("08_tensor_cores/forward/4_registers.cuh", "08_tensor_cores/parts/softmax.cuh", ("is_large", "raise", "exponentiate")),
     ("08_tensor_cores/forward/5_addresses.cuh", "08_tensor_cores/parts/tile.cuh", ("Copier",)),
 ]
 

@@ -1,15 +1,17 @@
-// 08 Tensor cores, forward, step 6: sizes and order.
+// 08 Tensor cores, forward, step 8: a maximum only where it is needed.
 //
 //   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
-//   m_new = max(m, rowmax S),   alpha = 2^(c m - c m_new)  with c = scale log2 e       (6.2)
-//   P = 2^(c S - c m_new),   l = alpha l + rowsum P                                    (8.2)
-//   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (6.4)
+//   P = 2^(c S - c m)        with c = scale log2 e         [Br, Bc]                    (8.2)
+//   l = l + rowsum P                                                                   (8.3)
+//   O = O + P V_j                                          [Br, Bc] x [Bc, d]          (8.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
-// New since step 5: sizes and order.
-// - Tile sizes per width, as measured: longer tiles of K and V at d = 96 and 128, more blocks on an SM at d = 32.
-// - Blocks that run at the same time read K and V of few heads, which stay in L2.
-// - The last tiles of Q, which see the most keys under a causal mask, start first.
+// New since step 7:
+// - Any m that keeps P from overflowing gives the same O and L, because it cancels in (8.5). So m is kept while no lane's part
+//   of a row of P sums to more than MAX_LANE_SUM (8.7). Otherwise m becomes the true maximum, O and l are rescaled as in (6.2),
+//   and P is recomputed. Most tiles need no maximum, no shuffle and no rescaling.
+// - Keys are processed from last to first: under a causal mask, and with ALiBi, the largest scores tend to be at the end.
+// - One test per tile guards the rare work: mask, bias, a new maximum.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_TILES rows of S and O; a row is shared by the 4 lanes of a quad.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
@@ -17,9 +19,10 @@
 #pragma once
 
 #include "08_tensor_cores/parts/launch.cuh"
+#include "08_tensor_cores/parts/softmax.cuh"
 #include "08_tensor_cores/parts/tile.cuh"
 
-namespace flash::tensor_cores::forward_6 {
+namespace flash::tensor_cores::forward_8 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -32,7 +35,9 @@ struct ForwardShape {
   static constexpr int BLOCKS = Blocks;                              // per SM (occupancy); they share its registers
   static constexpr bool Q_STAYS = Width / 16 * ROW_TILES * 4 <= 32;  // registers for a warp's rows of Q
   static constexpr int SHARED_ELEMENTS = Width * (Br + 4 * Bc);      // Q, and two tiles each of K and V
-  static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_TILES == 2 && Width >= 64);
+  // With 192 accumulators of S and O per lane nvcc spills on sm_80.
+  static constexpr bool SPILLS = ROW_TILES * (KEY_TILES + COL_TILES) * 4 >= 192;
+  static constexpr int MIN_SM = SPILLS ? 90 : min_sm(2 * SHARED_ELEMENTS, ROW_TILES == 2 && Width >= 64);
 
   static_assert(Br % (16 * ROW_TILES) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
 };
@@ -47,26 +52,22 @@ __device__ auto operand_of_Q(const Tile<T, Shape::Width>& Q_rows) {
   }
 }
 
-/// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P.
+/// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
+constexpr float MAX_LANE_SUM = 1024.0f;
+
+/// Whether m may stay, in all rows of the warp. NaN may: computing it again would not help.
 template <int N>
-__device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
-  Rows<N> alpha(0.0f);
-#pragma unroll
-  for (int r = 0; r < N; ++r) {
-    const float m_new = fmaxf(m[r], largest[r]);
-    alpha[r] = exp2_approx(c * (m[r] - finite(m_new)));
-    m[r] = m_new;
-  }
-  return alpha;
+__device__ bool fits(Rows<N> sum) {
+  bool all = true;
+  sum.each([&](float& x, int) { all = all && !(x > MAX_LANE_SUM); });
+  return __all_sync(ALL_LANES, all);
 }
 
-/// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)) if c m is so large that its rounding error matters, or overflows.
+/// (8.2)  S becomes P = 2^(c S - c m). Subtracted: S has already had m subtracted.
 template <class Scores, int N>
-__device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtract_first) {
-  m.each([&](float& x, int) { x = finite(x), subtract_first = subtract_first || fabsf(c * x) > 0x1p20f; });
-  if (subtract_first) S.each([&](float& s, int r) { s -= m[r]; });
-  m.each([&](float& x, int) { x = subtract_first ? 0.0f : c * x; });
-  S.each([&](float& s, int r) { s = exp2_approx(c * s - m[r]); });
+__device__ void exponentiate_with(Scores& S, Rows<N> m, float c, bool subtracted) {
+  m.each([&](float& x, int) { x = subtracted ? 0.0f : c * x; });
+  S.each([&](float& s, int r) { s = exp2_approx(fmaf(c, s, -m[r])); });
 }
 
 template <class T, class Shape>
@@ -97,16 +98,20 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
   const int Tc = (seen_by_any + Shape::Bc - 1) / Shape::Bc;
 
-  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS> copy_K(K, 0), copy_V(V, 0);
+  // apply() is a no-op for tiles before this one: every row sees all of their keys.
+  const int plain_tiles = rule.scale_first ? 0 : problem.visible_keys(query0) / Shape::Bc;
+  bool m_known = false;  // in all rows of the warp, and not large
+
+  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS> copy_K(K, (Tc - 1) * Shape::Bc), copy_V(V, (Tc - 1) * Shape::Bc);
   const auto load_tile = [&](int j) {
-    copy_K.load_async(K_smem(j % 2), Shape::Bc);
-    copy_V.load_async(V_smem(j % 2), Shape::Bc);
+    copy_K.load_async(K_smem(j % 2), -Shape::Bc);
+    copy_V.load_async(V_smem(j % 2), -Shape::Bc);
   };
 
-  // 1. Q and the first tiles of K and V.
+  // 1. Q and the last tiles of K and V.
   if (Tc > 0) {
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(Q_all.head(b, h), query0).load_async(Q_smem);
-    load_tile(0);
+    load_tile(Tc - 1);
   }
   if constexpr (Shape::Q_STAYS) {
     cp_async_wait_all();
@@ -114,23 +119,38 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   }
   const auto Q = operand_of_Q<Shape>(Q_rows);
 
-  for (int j = 0; j < Tc; ++j) {
+  for (int j = Tc - 1; j >= 0; --j) {
     // 2. K and V have landed; the prefetch of the next tiles starts.
     cp_async_wait_all();
-    __syncthreads();  // read after write: Q, K_j, V_j have landed; write after read: no warp reads K_(j-1), V_(j-1)
-    if (j + 1 < Tc) load_tile(j + 1);
+    __syncthreads();  // read after write: Q, K_j, V_j have landed; write after read: no warp reads K_(j+1), V_(j+1)
+    if (j > 0) load_tile(j - 1);
 
-    // 3. S = Q K^T, and the softmax of its rows.
+    // 3. P with the current m. If it overflows (rare), compute S again and take the true maximum, with which it cannot.
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
-    add_product(S, Q, K_smem(j % 2).transposed());             // (8.1)
-    rule.apply(S, order.head, query0 + warp_row, j * Shape::Bc);
-    const auto alpha = raise(m, row_max(S), c);  // (6.2)
-    exponentiate(S, m, c, rule.scale_first);     // (8.2): S is P now
-    l = alpha * l + lane_sum(S);
-    O.scale_rows(alpha);
+    Rows<Output::ROWS> sum(0.0f);
+    for (bool exact = !m_known;; exact = true) {
+      S.each([](float& s, int) { s = 0.0f; });
+      add_product(S, Q, K_smem(j % 2).transposed());  // (8.1)
+      bool subtracted = false;
+      if (exact || j >= plain_tiles) {  // one test guards all the rare work, which gains 4 % at d = 64
+        rule.apply(S, order.head, query0 + warp_row, j * Shape::Bc);
+        if (exact) {
+          const auto alpha = raise(m, row_max(S), c, rule.scale_first);  // (6.2)
+          l = alpha * l;
+          O.scale_rows(alpha);
+          m_known = __all_sync(ALL_LANES, !is_large(m, c));
+        }
+        subtracted = rule.scale_first || is_large(m, c);
+        if (subtracted) S.each([&](float& s, int r) { s -= finite(m[r]); });
+      }
+      exponentiate_with(S, m, c, subtracted);  // (8.2): S is P now
+      sum = lane_sum(S);
+      if (exact || fits(sum)) break;
+    }
+    l = l + sum;  // (8.3)
 
     // 4. O += P V.
-    add_product(O, rounded<T>(S), V_smem(j % 2).right());  // (6.4)
+    add_product(O, rounded<T>(S), V_smem(j % 2).right());  // (8.4)
   }
   write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row, Q_rows);  // (8.5)
 }
@@ -141,9 +161,10 @@ void start(const Attention& a) {
     const Problem& p = a.problem;
     const int heads = p.B * p.H, group = p.group_size();  // heads of a group share K and V
     const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(heads);
-    launch("tensor_tuned", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)}, forward_kernel<T, Shape>,
-           score_rule(a), aligned<T>(a, a.Q, "Q_padded"), aligned<T>(a, a.K, "K_padded"), aligned<T>(a, a.V, "V_padded"),
-           view<T>(a.O), view<float>(a.L), heads_in_L2(heads, std::int64_t{2} * p.Nk * p.d * 2 / group));
+    launch("tensor_lazy_maximum", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+           forward_kernel<T, Shape>, score_rule(a), aligned<T>(a, a.Q, "Q_padded"), aligned<T>(a, a.K, "K_padded"),
+           aligned<T>(a, a.V, "V_padded"), view<T>(a.O), view<float>(a.L),
+           heads_in_L2(heads, std::int64_t{2} * p.Nk * p.d * 2 / group));
   });
 }
 
@@ -160,15 +181,15 @@ constexpr CompiledShape shapes[] = {
     compiled<64, 64, 64, 1, 3>("twice as many blocks, three on an SM", 0.80),
     compiled<96, 128, 64, 2, 2>("32 rows a warp"),
     compiled<96, 64, 32, 1, 3>("twice as many blocks, little shared memory"),
-    compiled<128, 128, 48, 2, 2>("32 rows a warp"),
-    compiled<128, 128, 32, 2, 2>("less shared memory"),
+    compiled<128, 128, 64, 2, 2>("32 rows a warp"),
+    compiled<128, 128, 32, 2, 2>("fits the registers of sm_80"),
     compiled<128, 64, 32, 1, 2>("twice as many blocks, little shared memory", 0.73),
     compiled<256, 128, 64, 1, 1>("16 rows a warp: more of O than that has no room; 8 warps share K and V"),
     compiled<256, 64, 32, 1, 2>("twice as many blocks"),
     compiled<256, 32, 16, 1, 4>("little shared memory"),
 };
 
-const Variant variant = forward_step<shapes>("tuned", "tiles for each width, heads that share L2, the longest blocks first");
+const Variant variant = forward_step<shapes>("lazy_maximum", "a maximum only when P would overflow; keys from last to first");
 
 }  // namespace
-}  // namespace flash::tensor_cores::forward_6
+}  // namespace flash::tensor_cores::forward_8
