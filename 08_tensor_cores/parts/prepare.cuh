@@ -24,7 +24,7 @@ constexpr int LANES_OF_ROW = std::bit_ceil(Width / 8u);  // that share a query: 
 /// The two values that pack() has put into a register.
 template <class T>
 __device__ float2 unpack(unsigned pair) {
-  if constexpr (std::is_same_v<T, __half>) {
+  if (is_fp16<T>()) {
     return __half22float2(reinterpret_cast<const __half2&>(pair));
   } else {
     return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(pair));
