@@ -76,7 +76,7 @@ __device__ SharedTiles shared_tiles() {
 /// The first tile or the second, such as the one that this thread's half of the block works on. Only the address is selected:
 /// selecting between structs would put them in local memory.
 __device__ inline SharedMatrix<float> select(bool first_half, const SharedMatrix<float>& first,
-                                              const SharedMatrix<float>& second) {
+                                             const SharedMatrix<float>& second) {
   return {first_half ? first.data : second.data, first.rows, first.cols, first.stride};
 }
 

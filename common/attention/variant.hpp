@@ -49,8 +49,8 @@ struct Variant {
   bool (*fastest)(const Problem&, Pass) = nullptr;
   /// A run that names no variant takes it only where it is the fastest, or where the default does not know what the problem has.
   bool only_if_fastest = false;
-  const char* file = "";         ///< path of the kernel file in the project; registration fills it in
-  Predict predict = nullptr;     ///< likewise; null: nothing is predicted
+  const char* file = "";      ///< path of the kernel file in the project; registration fills it in
+  Predict predict = nullptr;  ///< likewise; null: nothing is predicted
 };
 
 /// "" or why the variant takes a problem on no device: what it does not know, its dtypes, its largest head dimension, its own refusal.
