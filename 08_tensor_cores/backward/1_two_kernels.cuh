@@ -46,17 +46,6 @@ struct BackwardShape {
   static_assert(2 * THREADS >= Br, "load_LD() copies four elements per thread");
 };
 
-/// (8.11)  Transposed scores become P = e^(factor S - L). LD: the columns' L, then their D.
-template <class Scores>
-__device__ void exponentiate(Scores& S, const SharedMatrix<const float>& LD, const ScoreRule& rule) {
-  const float c = rule.factor * LOG2_E;
-  if (rule.scale_first) {  // a large bias would lose precision when multiplied by log2 e: subtract L first
-    S.each_at([&](float& s, int, int query) { s = exp2_approx(c * (s - LD(0, query))); });
-  } else {
-    S.each_at([&](float& s, int, int query) { s = exp2_approx(c * s - LOG2_E * LD(0, query)); });
-  }
-}
-
 /// Starts copying L and D for the queries from query0 on.
 template <int Br>
 __device__ void load_LD(const SharedMatrix<float>& LD_smem, const Matrix<const float>& LD, int query0) {
@@ -153,7 +142,10 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
   Rows<2> L(0.0f), D(0.0f);
   L.each([&](float& x, int r) { x = LD(0, query0 + warp_row + 8 * r + threadIdx.x % WARP / 4); });
   D.each([&](float& x, int r) { x = LD(1, query0 + warp_row + 8 * r + threadIdx.x % WARP / 4); });
-  const float c = rule.factor * LOG2_E;
+  // As in exponentiate(), but once for all tiles: where L is large it is subtracted first.
+  bool subtract_first = rule.scale_first;
+  L.each([&](float& x, int) { subtract_first = subtract_first || fabsf(x) > LARGE_L; });
+  const float c = subtract_first ? LOG2_E : LOG2_E * rule.factor;
 
   const int seen_by_any = problem.visible_keys(min(query0 + QUERIES, problem.Nq) - 1);
   const int tiles = (seen_by_any + KEYS - 1) / KEYS;
@@ -178,8 +170,8 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
     Accumulators<1, KEYS / 8> P(0.0f), dS(0.0f);                        // [16, Br]
     add_product(P, Q_smem.left(warp_row), K_smem(j % 2).transposed());  // (8.11)
     rule.apply(P, order.head, query0 + warp_row, j * KEYS);
-    if (rule.scale_first) P.each([&](float& s, int r) { s -= L[r]; });  // as in exponentiate()
-    P.each([&](float& s, int r) { s = exp2_approx(c * s - (rule.scale_first ? 0.0f : LOG2_E * L[r])); });
+    if (subtract_first) P.each([&](float& s, int r) { s = fmaf(rule.factor, s, -L[r]); });
+    P.each([&](float& s, int r) { s = exp2_approx(fmaf(c, s, subtract_first ? 0.0f : -LOG2_E * L[r])); });
     add_product(dS, dO_smem.left(warp_row), V_smem(j % 2).transposed());  // (8.12): dP
     dS.each([&](float& ds, int r) { ds -= D[r]; });                       // (8.13)
     dS.multiply(P);

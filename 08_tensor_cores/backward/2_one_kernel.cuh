@@ -45,17 +45,6 @@ struct BackwardShape {
   static_assert(DQ_WARPS.rows * DQ_WARPS.cols * WARP == THREADS, "each warp has a part of dQ");
 };
 
-/// (8.11)  Transposed scores become P = e^(factor S - L). LD: the columns' L, then their D.
-template <class Scores>
-__device__ void exponentiate(Scores& S, const SharedMatrix<const float>& LD, const ScoreRule& rule) {
-  const float c = rule.factor * LOG2_E;
-  if (rule.scale_first) {  // a large bias would lose precision when multiplied by log2 e: subtract L first
-    S.each_at([&](float& s, int, int query) { s = exp2_approx(c * (s - LD(0, query))); });
-  } else {
-    S.each_at([&](float& s, int, int query) { s = exp2_approx(c * s - LOG2_E * LD(0, query)); });
-  }
-}
-
 /// Starts copying L and D for the queries from query0 on.
 template <int Br>
 __device__ void load_LD(const SharedMatrix<float>& LD_smem, const Matrix<const float>& LD, int query0) {

@@ -49,17 +49,6 @@ struct BackwardShape {
   static_assert(2 * THREADS >= Br, "load_LD() copies four elements per thread");
 };
 
-/// (8.11)  Transposed scores become P = e^(factor S - L). LD: the columns' L, then their D.
-template <class Scores>
-__device__ void exponentiate(Scores& S, const SharedMatrix<const float>& LD, const ScoreRule& rule) {
-  const float c = rule.factor * LOG2_E;
-  if (rule.scale_first) {  // a large bias would lose precision when multiplied by log2 e: subtract L first
-    S.each_at([&](float& s, int, int query) { s = exp2_approx(c * (s - LD(0, query))); });
-  } else {
-    S.each_at([&](float& s, int, int query) { s = exp2_approx(c * s - LOG2_E * LD(0, query)); });
-  }
-}
-
 // P goes from half 0 to half 1 in left-operand order: a lane stores its four registers of each 16 x 16 block, and the same lane
 // of half 1 reads them back, as one 16-byte access without bank conflicts. Row order, with 4-byte accesses, costs 2 %
 // at d = 64.

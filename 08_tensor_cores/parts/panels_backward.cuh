@@ -174,17 +174,6 @@ __device__ void store(const PanelOperand<T, Height, false, Depth>& rows, const I
 
 // ---- P and dS, transposed: rows are keys, columns queries -------------------------------------------------------------------
 
-/// (8.11)  Scores become P = e^(factor S - L). LD: the columns' L, then their D.
-template <class Scores>
-__device__ void exponentiate(Scores& S, const SharedMatrix<const float>& LD, const ScoreRule& rule) {
-  const float c = rule.factor * LOG2_E;
-  if (rule.scale_first) {  // a large bias would lose precision when multiplied by log2 e: subtract L first
-    S.each_at([&](float& s, int, int query) { s = exp2_approx(c * (s - LD(0, query))); });
-  } else {
-    S.each_at([&](float& s, int, int query) { s = exp2_approx(c * s - LOG2_E * LD(0, query)); });
-  }
-}
-
 /// (8.13)  dP becomes dS = P o (dP - D).
 template <class Scores>
 __device__ void softmax_backward(Scores& dP, const Scores& P, const SharedMatrix<const float>& LD) {

@@ -1,4 +1,5 @@
-// 08 Tensor cores, backward: kernels that run before and after a step's kernel: L and D of all queries; dQ from its sum.
+// 08 Tensor cores, backward: kernels that run before and after a step's kernel, L and D of all queries and dQ from its sum; and
+// P from scores and L.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
@@ -107,6 +108,31 @@ BackwardTensors<T> prepare(const Attention& a, const TensorRef* sum) {
           view<T>(a.dK),
           view<T>(a.dV),
           view<const float>(LD)};
+}
+
+// ---- P, transposed: rows are keys, columns queries ------------------------------------------------------------------------------
+
+/// Beyond this |L|, rounding log2(e) L would change P by more than 2.2 %.
+constexpr float LARGE_L = 0x1p19f;
+
+/// Whether any of the tile's L is large. All lanes of the warp get the same answer.
+template <int Br>
+__device__ bool any_large(const SharedMatrix<const float>& LD) {
+  bool large = false;
+#pragma unroll
+  for (int query = threadIdx.x % WARP; query < Br; query += WARP) large = large || fabsf(LD(0, query)) > LARGE_L;
+  return __any_sync(ALL_LANES, large);
+}
+
+/// (8.11)  Transposed scores become P = e^(factor S - L). LD: the columns' L, then their D.
+template <class Scores>
+__device__ void exponentiate(Scores& S, const SharedMatrix<const float>& LD, const ScoreRule& rule) {
+  const float factor = rule.factor, c = factor * LOG2_E;
+  if (rule.scale_first || any_large<Scores::WIDTH>(LD)) {  // log2(e) L would lose precision, or overflow: subtract L first
+    S.each_at([&](float& s, int, int query) { s = exp2_approx(LOG2_E * fmaf(factor, s, -LD(0, query))); });
+  } else {
+    S.each_at([&](float& s, int, int query) { s = exp2_approx(fmaf(c, s, -LOG2_E * LD(0, query))); });
+  }
 }
 
 // ---- dQ, where blocks sum it in HBM -----------------------------------------------------------------------------------------
