@@ -16,7 +16,7 @@
 namespace flash::fa2_backward {
 namespace {
 
-using fa2_forward::add_product, fa2_forward::Along, fa2_forward::Down, fa2_forward::load_async, fa2_forward::ThreadTile,
+using fa2_forward::add_product, fa2_forward::KMajor, fa2_forward::MnMajor, fa2_forward::load_async, fa2_forward::ThreadTile,
     fa2_forward::write_tile;
 
 constexpr int HALF_THREADS = 4 * WARP;
@@ -76,7 +76,7 @@ __device__ SharedTiles shared_tiles() {
 /// The first tile or the second, such as the one that this thread's half of the block works on. Only the address is selected:
 /// selecting between structs would put them in local memory.
 __device__ inline SharedMatrix<float> select(bool first_half, const SharedMatrix<float>& first,
-                                              const SharedMatrix<float>& second) {
+                                             const SharedMatrix<float>& second) {
   return {first_half ? first.data : second.data, first.rows, first.cols, first.stride};
 }
 
