@@ -144,7 +144,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // 3. P with the current m. If it overflows (rare), compute S again and take the true maximum, with which it cannot.
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
     Rows<Output::ROWS> sum(0.0f);
-    for (bool exact = !m_known;; exact = true) {
+    bool exact = !m_known, fits = false;
+    do {
       S.each([](float& s, int) { s = 0.0f; });
       add_product(S, Q, K_smem(j % 2).transposed());  // (8.1)
       bool subtracted = false;
@@ -161,10 +162,10 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       }
       exponentiate(S, m, c, subtracted);  // (8.2): S is P now
       sum = lane_sum(S);
-      // NaN fits: computing it again would not help.
-      if (exact || in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); })) break;
-    }
-    l = l + sum;  // (8.3)
+      fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); }) || exact;  // NaN fits: recomputing would not help
+      exact = true;
+    } while (!fits);  // the second time with the true maximum
+    l = l + sum;      // (8.3)
 
     // 4. O += P V.
     add_product(O, rounded<T>(S), V_smem(j % 2).right());  // (8.4)
