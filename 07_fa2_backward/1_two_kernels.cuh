@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule
 
       // 2. Half 0: S = Q K^T, then P. Half 1: dP = dO V^T.
       typename Shape::Scores S_or_dP(0.0f);
-      add_product(S_or_dP, Along{select(first_half, smem.Q, smem.dO)}, Along{select(first_half, smem.K, smem.V)});
+      add_product(S_or_dP, KMajor{select(first_half, smem.Q, smem.dO)}, KMajor{select(first_half, smem.K, smem.V)});
       if (first_half) {
         rule.apply(S_or_dP, b * problem.H + h, query0, key0);
         store_P(smem, S_or_dP, rule.factor);
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule
       __syncthreads();  // read after write: half 1 reads rows of dS that its other warps have written
 
       // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
-      add_product(gradient, Down{select(first_half, smem.P, smem.dS)}, Down{select(first_half, smem.dO, smem.Q)});
+      add_product(gradient, MnMajor{select(first_half, smem.P, smem.dS)}, MnMajor{select(first_half, smem.dO, smem.Q)});
       __syncthreads();  // write after read: the next tile overwrites Q, dO, L, D, and then P, dS
       const bool last_tile = query0 + Shape::Br >= problem.Nq;
       if (!last_tile || h + 1 < end_head)
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(ScoreRule rule, T
 
     // 2. Half 0: S = Q K^T, then P. Half 1: dP = dO V^T.
     typename Shape::Scores S_or_dP(0.0f);
-    add_product(S_or_dP, Along{select(first_half, smem.Q, smem.dO)}, Along{select(first_half, smem.K, smem.V)});
+    add_product(S_or_dP, KMajor{select(first_half, smem.Q, smem.dO)}, KMajor{select(first_half, smem.K, smem.V)});
     if (first_half) {
       rule.apply(S_or_dP, b * problem.H + h, query0, key0);
       store_P(smem, S_or_dP, rule.factor);
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(ScoreRule rule, T
     __syncthreads();  // read after write: all threads read dS
 
     // 4. dQ += dS K.
-    add_product(dQ, Along{smem.dS}, Down{K_half});
+    add_product(dQ, KMajor{smem.dS}, MnMajor{K_half});
     __syncthreads();  // write after read: the next tile overwrites K, and then dS
     if (key0 + Shape::Bc < seen_by_any) load_async<Shape, Shape::Bc>(smem.K, K, key0 + Shape::Bc, wide);
     cp_async_commit();

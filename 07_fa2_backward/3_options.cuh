@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
 
       // 2. Half 0: S = Q K^T, then P. Half 1: dP = dO V^T.
       typename Shape::Scores S_or_dP(0.0f);
-      add_product(S_or_dP, Along{select(first_half, smem.Q, smem.dO)}, Along{select(first_half, smem.K, smem.V)});
+      add_product(S_or_dP, KMajor{select(first_half, smem.Q, smem.dO)}, KMajor{select(first_half, smem.K, smem.V)});
       if (first_half) {
         rule.apply(S_or_dP, b * problem.H + h, query0, key0, smem.dS);
         store_P(smem, S_or_dP, rule.factor);
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
       __syncthreads();  // read after write: all threads read dS
 
       // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
-      add_product(gradient, Down{select(first_half, smem.P, smem.dS)}, Down{select(first_half, smem.dO, smem.Q)});
+      add_product(gradient, MnMajor{select(first_half, smem.P, smem.dS)}, MnMajor{select(first_half, smem.dO, smem.Q)});
       __syncthreads();  // write after read: the next tile overwrites Q, dO, L, D
       const bool last_tile = query0 + Shape::Br >= end_query;
       if (!last_tile || h + 1 < end_head)
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
 
       // 5. dQ += scale dS K, while the next tile is in flight.
       typename Shape::QueryGradient dQ(0.0f);
-      add_product(dQ, Along{smem.dS}, Down{K_half});
+      add_product(dQ, KMajor{smem.dS}, MnMajor{K_half});
       dQ.each([&](float& x, int) { x *= problem.scale; });
       add_atomically(queries_of(rule, all.dQ).head(b, h), query0, half_col, dQ, wide);
     }

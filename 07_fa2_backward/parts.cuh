@@ -16,7 +16,7 @@
 namespace flash::fa2_backward {
 namespace {
 
-using fa2_forward::add_product, fa2_forward::Along, fa2_forward::Down, fa2_forward::load_async, fa2_forward::ThreadTile,
+using fa2_forward::add_product, fa2_forward::KMajor, fa2_forward::MnMajor, fa2_forward::load_async, fa2_forward::ThreadTile,
     fa2_forward::write_tile;
 
 constexpr int HALF_THREADS = 4 * WARP;

@@ -19,7 +19,6 @@
 #pragma once
 
 #include "08_tensor_cores/parts/launch.cuh"
-#include "08_tensor_cores/parts/softmax.cuh"
 #include "08_tensor_cores/parts/tile.cuh"
 
 namespace flash::tensor_cores::forward_8 {
@@ -55,17 +54,34 @@ __device__ auto operand_of_Q(const Tile<T, Shape::Width>& Q_rows) {
 /// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
 constexpr float MAX_LANE_SUM = 1024.0f;
 
-/// Whether m may stay, in all rows of the warp. NaN may: computing it again would not help.
-template <int N>
-__device__ bool fits(Rows<N> sum) {
+/// A tile that takes the maximum subtracts it first; one that keeps m computes P = 2^(c S - c m), if |c m| is at most this: rounding
+/// c m changes the weight of a tile by at most 2^-13 then, less than rounding P.
+constexpr float LARGE = 0x1p12f;
+
+/// Whether `holds` is true in all rows of the warp.
+template <int N, class F>
+__device__ bool in_all_rows(Rows<N> rows, F holds) {
   bool all = true;
-  sum.each([&](float& x, int) { all = all && !(x > MAX_LANE_SUM); });
+  rows.each([&](float x, int) { all = all && holds(x); });
   return __all_sync(ALL_LANES, all);
+}
+
+/// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P.
+template <int N>
+__device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
+  Rows<N> alpha(0.0f);
+#pragma unroll
+  for (int r = 0; r < N; ++r) {
+    const float m_new = fmaxf(m[r], largest[r]);
+    alpha[r] = exp2_approx(c * (m[r] - finite(m_new)));
+    m[r] = m_new;
+  }
+  return alpha;
 }
 
 /// (8.2)  S becomes P = 2^(c S - c m). Subtracted: S has already had m subtracted.
 template <class Scores, int N>
-__device__ void exponentiate_with(Scores& S, Rows<N> m, float c, bool subtracted) {
+__device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtracted) {
   m.each([&](float& x, int) { x = subtracted ? 0.0f : c * x; });
   S.each([&](float& s, int r) { s = exp2_approx(fmaf(c, s, -m[r])); });
 }
@@ -128,26 +144,28 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // 3. P with the current m. If it overflows (rare), compute S again and take the true maximum, with which it cannot.
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
     Rows<Output::ROWS> sum(0.0f);
-    for (bool exact = !m_known;; exact = true) {
+    bool exact = !m_known, fits = false;
+    do {
       S.each([](float& s, int) { s = 0.0f; });
       add_product(S, Q, K_smem(j % 2).transposed());  // (8.1)
       bool subtracted = false;
       if (exact || j >= plain_tiles) {  // one test guards all the rare work, which gains 4 % at d = 64
         rule.apply(S, order.head, query0 + warp_row, j * Shape::Bc);
         if (exact) {
-          const auto alpha = raise(m, row_max(S), c, rule.scale_first);  // (6.2)
+          const auto alpha = raise(m, row_max(S), c);  // (6.2)
           l = alpha * l;
           O.scale_rows(alpha);
-          m_known = __all_sync(ALL_LANES, !is_large(m, c));
+          m_known = in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; });  // not if m = -inf
         }
-        subtracted = rule.scale_first || is_large(m, c);
+        subtracted = exact || rule.scale_first;  // S - m, which is at most 0
         if (subtracted) S.each([&](float& s, int r) { s -= finite(m[r]); });
       }
-      exponentiate_with(S, m, c, subtracted);  // (8.2): S is P now
+      exponentiate(S, m, c, subtracted);  // (8.2): S is P now
       sum = lane_sum(S);
-      if (exact || fits(sum)) break;
-    }
-    l = l + sum;  // (8.3)
+      fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); }) || exact;  // NaN fits: recomputing would not help
+      exact = true;
+    } while (!fits);  // the second time with the true maximum
+    l = l + sum;      // (8.3)
 
     // 4. O += P V.
     add_product(O, rounded<T>(S), V_smem(j % 2).right());  // (8.4)

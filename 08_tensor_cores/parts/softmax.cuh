@@ -1,4 +1,4 @@
-// 08 Tensor cores: the softmax of rows in registers, as forward step 4 introduces it, for the later forward steps.
+// 08 Tensor cores: the softmax of rows in registers, as forward step 4 introduces it, for steps 5 to 7.
 #pragma once
 
 #include "common/device/softmax.cuh"
