@@ -158,7 +158,7 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
     wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
     issue_product<T, V.DEPTH>(dP, V.left_of_group(), shared.dO(stage).transposed_of_group(), false);  // (8.12)
     wgmma_commit();
-    wgmma_wait<0>(registers(dP));                                // read after write: dP is complete
+    wgmma_wait<0>(registers(dP));                                   // read after write: dP is complete
     wait_full(bars.full_P[stage], parity);                          // read after write: P has been stored
     softmax_backward<T>(dP, shared.P(stage), shared.stats(stage));  // dP is dS now
     release(bars.empty_P[stage]);

@@ -189,7 +189,8 @@ TEST_CASE("cpu: the only key of a query weighs 1, however large its score is") {
       for (int i = 0; i < p.Nq; ++i) inputs.Q(0, 0, i, c) = c == 0 ? q : c == 1 ? 1.0f : 0.0f;
       inputs.K(0, 0, 0, c) = c == 0 ? k : c == 1 ? rest : 0.0f;
     }
-    for (HostTensor<float>* const tensor : {&inputs.V, &inputs.dO}) std::fill(tensor->values.begin(), tensor->values.end(), 1.0f);
+    for (HostTensor<float>* const tensor : {&inputs.V, &inputs.dO})
+      std::fill(tensor->values.begin(), tensor->values.end(), 1.0f);
     for (const Variant& v : grid::variants()) {
       if (v.backward == nullptr || (is_for_hopper(v) && grid::device().limits().sm != 90)) continue;
       INFO(std::string(v.name) << ", S = " << q * k + rest);
