@@ -1,5 +1,5 @@
-"""Pictures of the Hopper chapters that need no trace: two boxes of a tensor, operands, overlap, the ceilings, the two proxies, registers before and after the split, the tiles that a warpgroup sees, work from a counter, where the
-operands of the backward pass reside, the two buffers of dS, and the relay."""
+"""Pictures of the Hopper chapters that need no trace: boxes, operands, registers, ceilings, the two proxies, overlap, the tiles that a warpgroup
+sees, work from a counter; of the backward pass where operands reside, the two buffers of dS, and the relay."""
 
 from lab.typed_tables import rows_of, value
 from tools.svg import Picture
