@@ -9,8 +9,8 @@
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
 // New since step 1, with the same tiles and the same order of products:
-// - Warp specialization: one thread of an additional warpgroup, the producer, loads tile after tile into rings. It waits for
-//   "empty", the consumers wait for "full" (Hopper forward, step 3).
+// - Warp specialization: one thread of an additional warpgroup, the producer, loads tile after tile into rings (produce() of
+//   panels_backward.cuh). It waits for "empty", the consumers wait for "full" (Hopper forward, step 3).
 // - setmaxnreg moves the producer's registers to the consumers, which need more than the 168 that each thread gets at launch.
 // - Two tiles of dS: a warpgroup stores one while the other warpgroup still reads the previous one for dQ. This leaves one
 //   barrier in the loop.
@@ -43,27 +43,13 @@ struct BackwardShape {
   static constexpr int MIN_SM = 90;
 
   static_assert(Bc % GROUP_ROWS == 0 && CONSUMERS <= 2 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
+  static_assert(!MOVES_REGISTERS || registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
   static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
   static_assert(DS_STAGES == STAGES, "a tile of dS goes by the stage of its Q and dO");
 };
 
 /// The named barrier of the consumers.
 constexpr int ALL_CONSUMERS = 1;
-
-/// One thread: loads K and V, then tiles of queries, each as soon as its buffer is empty.
-template <class T, class Shape>
-__device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
-                        const Tensor<const float>& LD, const KeyWork<Shape>& work) {
-  auto& bars = shared.barriers();
-  shared.load_KV(maps, work.b, work.h_kv, work.key0);
-  PipelineState<Shape::STAGES> state;
-  auto at = work.first(problem);
-  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
-    wait_empty(bars.empty[state.stage()], state.parity());  // write after read: no consumer still reads the previous tiles
-    shared.load_Q(state.stage(), maps, LD, work.b, at.h, at.query0);
-    shared.load_dO(state.stage(), maps, LD, work.b, at.h, at.query0);
-  }
-}
 
 /// A consumer warpgroup: its rows of a tile of K and V.
 template <class T, class Shape>
@@ -97,12 +83,12 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_commit();
     wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
     rule.apply<true>(S, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
-    exponentiate(S, shared.LD(stage), rule);  // S is P now
+    exponentiate(S, shared.stats(stage), rule);  // S is P now
 
     // 2. dS^T, for all warps.
     wgmma_wait<0>(registers(dP));  // read after write: dP is complete
     const InRegisters<T, 1, Shape::Br / 16> P(S);
-    softmax_backward(dP, S, shared.LD(stage));  // dP is dS now
+    softmax_backward(dP, S, shared.stats(stage));  // dP is dS now
     const InRegisters<T, 1, Shape::Br / 16> dS(dP);
     store(dS_smem.below(warp_row).left(), dS);
 

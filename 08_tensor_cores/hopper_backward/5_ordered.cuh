@@ -48,6 +48,7 @@ struct BackwardShape {
   static constexpr int MIN_SM = 90;
 
   static_assert(Bc % GROUP_ROWS == 0 && CONSUMERS <= 2 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
+  static_assert(!MOVES_REGISTERS || registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
   static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
   static_assert(DS_STAGES == STAGES && DQ_STAGES == STAGES, "tiles of dS and dQ go by the stage of their Q and dO");
 };
@@ -67,28 +68,10 @@ struct WorkFromTheEnd : KeyWork<Shape> {
   }
 };
 
-/// One thread: loads K and V, then tiles of queries, each as soon as its buffer is empty.
-template <class T, class Shape>
-__device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
-                        const Tensor<const float>& LD, const WorkFromTheEnd<Shape>& work) {
-  auto& bars = shared.barriers();
-  shared.load_KV(maps, work.b, work.h_kv, work.key0);
-  PipelineState<Shape::STAGES> state;
-  auto at = work.first(problem);
-  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
-    wait_empty(bars.empty[state.stage()], state.parity());  // write after read: no consumer still reads the previous tiles
-    shared.load_Q(state.stage(), maps, LD, work.b, at.h, at.query0);
-    shared.load_dO(state.stage(), maps, LD, work.b, at.h, at.query0);
-  }
-}
-
 /// Waits for this block's turn at a tile of dQ: all blocks with earlier keys have added to it.
-__device__ inline void wait_for_turn(int* turn, int tile) {
-  while (atomicAdd(turn, 0) != tile) {
-  }
-  // Read after write: from here on this thread, and then the TMA, sees what the previous tiles have added.
-  __threadfence();
-  fence_proxy_async_global();
+__device__ inline void wait_for_turn(const int* turn, int tile) {
+  wait_until_equal(turn, tile);  // read after write: this thread sees what the previous tiles have added,
+  fence_proxy_async_global();    // and so does the TMA
 }
 
 /// One thread: adds every second tile of dQ to its sum, after the consumers have stored it and all previous tiles of keys have
@@ -117,9 +100,9 @@ __device__ void add(const BackwardShared<T, Shape>& shared, const Problem& probl
     bulk_commit();
     bulk_wait<0>();  // complete, not only read
     mbarrier_arrive(bars.empty_dQ[stage]);
-    __threadfence();  // the next block sees the addition before it sees its turn
+    // Read after write: the next block sees the addition when it sees its turn. The last block resets the turn.
     const bool last = work.key0 + Shape::Bc >= problem.visible_keys(min(at.query0 + Shape::Br, problem.Nq) - 1);
-    atomicAdd(turns.address(0, query_tile), last ? -tile : 1);  // the last one resets it for the next launch
+    add_release(turns.address(0, query_tile), last ? -tile : 1);
     parity ^= 1;
   }
 }
@@ -156,12 +139,12 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_commit();
     wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
     rule.apply<true>(S, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
-    exponentiate(S, shared.LD(stage), rule);  // S is P now
+    exponentiate(S, shared.stats(stage), rule);  // S is P now
 
     // 2. dS^T, for all warps.
     wgmma_wait<0>(registers(dP));  // read after write: dP is complete
     const InRegisters<T, 1, Shape::Br / 16> P(S);
-    softmax_backward(dP, S, shared.LD(stage));  // dP is dS now
+    softmax_backward(dP, S, shared.stats(stage));  // dP is dS now
     const InRegisters<T, 1, Shape::Br / 16> dS(dP);
     store(dS_smem.below(warp_row).left(), dS);
 

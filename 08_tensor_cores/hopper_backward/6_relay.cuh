@@ -35,9 +35,11 @@ struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int QUERY_TILES = Br / 8;                   // of 8 columns of transposed scores
   static constexpr int STAGES = 2, DS_STAGES = 2;              // of the ring of Q and dO; tiles of P and of dS
-  static constexpr int CONSUMERS = 2;                          // warpgroups that read Q and dO
+  static constexpr int CONSUMERS = 2;                          // warpgroups that release Q and dO
   static constexpr int DQ_COLS = Width % 128 == 0 ? 128 : 64;  // of dQ at a time
   static constexpr int THREADS = 4 * WARPGROUP;
+  // Registers per thread: 2 * 192 + 104 + 24 = 512, the same total as at launch, 4 * 128.
+  static constexpr int SUMMING_REGISTERS = 192, DQ_REGISTERS = 104, PRODUCER_REGISTERS = 24;
   using Storage = StorageWithP<Width, Br, Bc, STAGES, DS_STAGES>;
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
@@ -45,11 +47,11 @@ struct BackwardShape {
   static_assert(Bc == GROUP_ROWS && Br % GROUP_ROWS == 0 && Width % 32 == 0 && Width > 128, "whole products");
   static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
   static_assert(DS_STAGES == STAGES, "tiles of P and dS go by the stage of their Q and dO");
+  static_assert(registers_suffice(THREADS, 2 * SUMMING_REGISTERS + DQ_REGISTERS + PRODUCER_REGISTERS));
 };
 
-/// Registers per thread: 2 * 192 + 104 + 24 = 512, the same total as at launch, 4 * 128. With more, setmaxnreg waits for ever.
-constexpr int SUMMING_REGISTERS = 192, DQ_REGISTERS = 104, PRODUCER_REGISTERS = 24;
-static_assert(2 * SUMMING_REGISTERS + DQ_REGISTERS + PRODUCER_REGISTERS == 65536 / WARPGROUP);
+/// What a warpgroup does: its index.
+enum Role { SUM_DV, SUM_DK, ADD_DQ, PRODUCE };
 
 /// A gradient [16, Width] in each warp, in two parts: an instruction for all columns would name 128 registers, more than ptxas
 /// allows in a kernel of 512 threads, whatever setmaxnreg says.
@@ -74,21 +76,6 @@ struct Gradient {
   }
 };
 
-/// One thread: loads K and V, then tiles of queries, each as soon as its buffer is empty.
-template <class T, class Shape>
-__device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
-                        const Tensor<const float>& LD, const KeyWork<Shape>& work) {
-  auto& bars = shared.barriers();
-  shared.load_KV(maps, work.b, work.h_kv, work.key0);
-  PipelineState<Shape::STAGES> state;
-  auto at = work.first(problem);
-  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
-    wait_empty(bars.empty[state.stage()], state.parity());  // write after read: no consumer still reads the previous tiles
-    shared.load_Q(state.stage(), maps, LD, work.b, at.h, at.query0);
-    shared.load_dO(state.stage(), maps, LD, work.b, at.h, at.query0);
-  }
-}
-
 /// The first warpgroup: P^T, which it hands on, and dV. Returns dV.
 template <class T, class Shape>
 __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const KeyWork<Shape>& work) {
@@ -111,7 +98,7 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
     rule.apply<true>(S, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
-    exponentiate(S, shared.LD(stage), rule);  // S is P now
+    exponentiate(S, shared.stats(stage), rule);  // S is P now
     const InRegisters<T, 1, Shape::Br / 16> P(S);
 
     // 2. P^T for the next warpgroup.
@@ -137,8 +124,8 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
 
 /// (8.13)  dP becomes dS = P o (dP - D), with P as rounded for dV.
 template <class T, class Scores>
-__device__ void softmax_backward(Scores& dP, const SharedMatrix<const unsigned>& P, const SharedMatrix<const float>& LD) {
-  dP.each_at([&](float& dp, int, int query) { dp -= LD(1, query); });
+__device__ void softmax_backward(Scores& dP, const SharedMatrix<const unsigned>& P, const QueryStats& stats) {
+  dP.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });
 #pragma unroll
   for (int k = 0; k < P.rows; ++k) {
     const uint4 four = P.as<uint4>(k, 4 * (threadIdx.x % WARPGROUP));
@@ -171,9 +158,9 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
     wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
     issue_product<T, V.DEPTH>(dP, V.left_of_group(), shared.dO(stage).transposed_of_group(), false);  // (8.12)
     wgmma_commit();
-    wgmma_wait<0>(registers(dP));                                // read after write: dP is complete
-    wait_full(bars.full_P[stage], parity);                       // read after write: P, and so Q_i, which was there before
-    softmax_backward<T>(dP, shared.P(stage), shared.LD(stage));  // dP is dS now
+    wgmma_wait<0>(registers(dP));                                   // read after write: dP is complete
+    wait_full(bars.full_P[stage], parity);                          // read after write: P has been stored
+    softmax_backward<T>(dP, shared.P(stage), shared.stats(stage));  // dP is dS now
     release(bars.empty_P[stage]);
     const InRegisters<T, 1, Shape::Br / 16> dS(dP);
 
@@ -184,8 +171,9 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
     release(bars.full_dS[stage]);
 
     // 3. dK += dS^T Q.
-    wgmma_fence();                  // read after write: dS has been computed
-    dK.issue(dS, shared.Q(stage));  // (8.15)
+    wait_full(bars.full_Q[stage], parity);  // read after write: Q_i has landed, long ago: P needed it
+    wgmma_fence();                          // read after write: dS has been computed
+    dK.issue(dS, shared.Q(stage));          // (8.15)
     wgmma_commit();
     wgmma_wait<0>(registers(dK.left), registers(dK.right));  // write after read: this warpgroup has read the tiles
     release(bars.empty[stage]);
@@ -200,10 +188,12 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
                        const KeyWork<Shape>& work) {
   auto& bars = shared.barriers();
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16, lane = threadIdx.x % WARP;
+
+  wait_full(bars.full_K, 0);  // read after write: K has landed
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
-    wait_full(bars.full_dS[state.stage()], state.parity());  // read after write: dS, and so K, which was there before
+    wait_full(bars.full_dS[state.stage()], state.parity());  // read after write: dS has been stored
 #pragma unroll 1
     for (int col = 0; col < Shape::Width; col += Shape::DQ_COLS) {
       // dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs down them: MN-major.
@@ -239,23 +229,28 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();
 
-  const int role = warpgroup();
-  if (role == 0) {
-    setmaxnreg_inc<SUMMING_REGISTERS>();
-    auto dV = sum_dV(shared, rule, work);
-    mbarrier_wait(shared.barriers().done_V, 0);  // write after read: dV is staged in the tile of V
-    dV.write(all.dV.head(work.b, work.h_kv), work.key0 + warp_row, 1.0f, shared.V().below(warp_row));
-  } else if (role == 1) {
-    setmaxnreg_inc<SUMMING_REGISTERS>();
-    auto dK = sum_dK(shared, work);
-    mbarrier_wait(shared.barriers().done_K, 0);  // write after read: dK is staged in the tile of K
-    dK.write(all.dK.head(work.b, work.h_kv), work.key0 + warp_row, rule.problem.scale, shared.K().below(warp_row));
-  } else if (role == 2) {
-    setmaxnreg_dec<DQ_REGISTERS>();
-    add_dQ(shared, rule.problem, sum_all, work);
-  } else {
-    setmaxnreg_dec<PRODUCER_REGISTERS>();
-    if (threadIdx.x / WARP == 4 * 3 && elect_one()) produce(shared, maps, rule.problem, all.LD, work);
+  switch (warpgroup()) {
+    case SUM_DV: {
+      setmaxnreg_inc<Shape::SUMMING_REGISTERS>();
+      auto dV = sum_dV(shared, rule, work);
+      mbarrier_wait(shared.barriers().done_V, 0);  // write after read: dV is staged in the tile of V
+      dV.write(all.dV.head(work.b, work.h_kv), work.key0 + warp_row, 1.0f, shared.V().below(warp_row));
+      break;
+    }
+    case SUM_DK: {
+      setmaxnreg_inc<Shape::SUMMING_REGISTERS>();
+      auto dK = sum_dK(shared, work);
+      mbarrier_wait(shared.barriers().done_K, 0);  // write after read: dK is staged in the tile of K
+      dK.write(all.dK.head(work.b, work.h_kv), work.key0 + warp_row, rule.problem.scale, shared.K().below(warp_row));
+      break;
+    }
+    case ADD_DQ:
+      setmaxnreg_dec<Shape::DQ_REGISTERS>();
+      add_dQ(shared, rule.problem, sum_all, work);
+      break;
+    case PRODUCE:
+      setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
+      if (threadIdx.x % WARPGROUP < WARP && elect_one()) produce(shared, maps, rule.problem, all.LD, work);
   }
 }
 

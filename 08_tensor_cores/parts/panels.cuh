@@ -163,16 +163,10 @@ __device__ void write_by_tma(Output& O, const Rows<2>& m, const Rows<2>& l, cons
 
 // ---- Rings ------------------------------------------------------------------------------------------------------------------
 
-/// Does the launch give the block as many registers as setmaxnreg deals out? It gives each thread 65536 / THREADS, rounded down
-/// to a multiple of 8. With too few, setmaxnreg would wait for ever. True if a shape names no counts: relay has three different
-/// ones and checks its own total.
-template <class Shape>
-constexpr bool registers_suffice() {
-  if constexpr (requires { Shape::PRODUCER_REGISTERS; }) {
-    constexpr int dealt_out = Shape::PRODUCER_REGISTERS + Shape::CONSUMERS * Shape::CONSUMER_REGISTERS;
-    return !Shape::MOVES_REGISTERS || dealt_out <= (Shape::CONSUMERS + 1) * (65536 / Shape::THREADS / 8 * 8);
-  }
-  return true;
+/// Does the launch give a block as many registers as setmaxnreg deals out, counted per thread and summed over its warpgroups? It
+/// gives each thread 65536 / threads, rounded down to a multiple of 8. With too few, setmaxnreg would wait for ever.
+constexpr bool registers_suffice(int threads, int dealt_out) {
+  return dealt_out <= threads / WARPGROUP * (65536 / threads / 8 * 8);
 }
 
 /// The layout of a block's shared memory: tiles of 16-bit elements, which begin at multiples of 1024 bytes, then mbarriers. A
@@ -195,7 +189,6 @@ struct Shared {
   using Storage = typename Shape::Storage;
   using QTile = PanelTile<T, Shape::Br, Shape::Width>;
   using KTile = PanelTile<T, Shape::Bc, Shape::Width>;
-  static_assert(registers_suffice<Shape>());
   T* start = dynamic_shared<T>(Shape::SHARED_ELEMENTS);
 
   __device__ QTile Q(int stage = 0) const { return QTile(start + offsetof(Storage, Q) / 2 + stage * QTile::ELEMENTS); }

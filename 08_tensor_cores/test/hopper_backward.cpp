@@ -90,8 +90,11 @@ TEST_CASE("cpu: products, atomics, launches and bank conflicts of the backward s
         const bool whole_panels = step == "relay" || (Bc / 64 == 2 && Br == 64);
         const std::int64_t of_dQ = whole_panels ? (width + 63) / 64 * 64 : width;
         CHECK(got.tensor_core_products == static_cast<std::uint64_t>(visited * Br * Bc * (4 * width + of_dQ)));
-        // Each number that is added, in bulk as well. Of `ordered` nobody knows how often blocks ask whose turn it is.
-        if (step != "ordered") CHECK(got.atomics == static_cast<std::uint64_t>(visited * Br * width));
+        // Each number that is added, in bulk as well. In `ordered` the first tile of keys, which all queries see here, stores
+        // instead; every tile passes a turn on, and every block draws a ticket, the last of which is followed by a reset.
+        const std::int64_t Tr = (p.Nq + Br - 1) / Br, Tc = (p.Nk + Bc - 1) / Bc;
+        const std::int64_t in_turns = (visited - p.H * Tr) * Br * width + visited + p.Hkv * Tc + 1;
+        CHECK(got.atomics == static_cast<std::uint64_t>(step == "ordered" ? in_turns : visited * Br * width));
         CHECK(got.launches == 3);                           // prepare, the products, convert
         if (p.d % 64 == 0) CHECK(got.bank_conflicts == 0);  // rows of a panel that is not whole leave with some
       }

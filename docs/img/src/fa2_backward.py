@@ -141,8 +141,8 @@ def directions_07():
     p = Picture(900, 336, "The same tile of K, read along its rows for S and down its columns for dQ")
     rows, cols, cell, top = 8, 16, 22, 84
     for left, title, inner, kind in [
-        (80, "S = Q Kᵀ: Along", "inner index: columns of K", lambda r, c: "c3" if c < 4 else "c0"),
-        (520, "dQ = dS K: Down", "", lambda r, c: ("c3", "c1")[c // 4 % 2] if r == 0 else "c0"),
+        (80, "S = Q Kᵀ: KMajor", "inner index: columns of K", lambda r, c: "c3" if c < 4 else "c0"),
+        (520, "dQ = dS K: MnMajor", "", lambda r, c: ("c3", "c1")[c // 4 % 2] if r == 0 else "c0"),
     ]:
         p.label(left + cols * cell / 2, 30, title, 16, bold=True)
         p.grid(left, top, rows, cols, (cell, cell), kind, gap=2)

@@ -13,7 +13,7 @@ def balance_08():
     """The table of (8.0) for d = 64, as bars."""
     rows = [list(map(value, row)) for row in rows_of("chapters/08_tensor_cores.md", "others per product")]
     rows = [row for row in rows if row[0] == 64]
-    p = Picture(960, 110 + 92 * len(rows), "Cycles of an SM for 128 × 64 scores at d = 64, unit by unit, in the seven steps")
+    p = Picture(960, 110 + 92 * len(rows), "Cycles of an SM for 128 × 64 scores at d = 64, unit by unit, in the eight steps")
     p.label(480, 28, "128 × 64 scores, d = 64: cycles that each unit is busy", 16, bold=True)
     y = 62
     for _, step, _, alone, softmax, ex2, shared, _ in rows:
