@@ -157,7 +157,11 @@ def directions_07():
     below = top + rows * cell + 26
     p.label(80 + cols * cell / 2, below, "one load: four steps of one key", 14)
     p.label(520 + cols * cell / 2, below, "one load: one step of four columns", 14)
-    p.note(450, below + 30, "Four neighbouring cells of a colour are a float4. Left: eight lanes have eight keys. Right: four lanes have one key.")
+    p.note(
+        450,
+        below + 30,
+        "Four neighbouring cells of a colour are a float4. Left: eight lanes have eight keys. Right: four lanes have one key.",
+    )
     return p
 
 
