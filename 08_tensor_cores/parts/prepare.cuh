@@ -1,5 +1,5 @@
-// 08 Tensor cores, backward: what all steps share. The kernels that run before and after a step's kernel: L and D of all queries;
-// dQ from dQ_accum, its sum in fp32. And P from scores and L.
+// 08 Tensor cores, backward: what all steps share. The kernels that run before and after a step's kernel, for L and D of all
+// queries and for dQ from dQ_accum, its sum in fp32; and P from scores and L.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"

@@ -1,10 +1,10 @@
-"""Pictures of the Hopper chapters that need no trace: two boxes of a tensor, the ceilings, the two proxies, registers before and after the split, the tiles that a warpgroup sees, work from a counter, where the
-operands of the backward pass reside, the two buffers of dS, and the relay."""
+"""Pictures of the Hopper chapters that need no trace: boxes, operands, registers, ceilings, the two proxies, overlap, the tiles that a warpgroup
+sees, work from a counter; of the backward pass where operands reside, the two buffers of dS, and the relay."""
 
 from lab.typed_tables import rows_of, value
 from tools.svg import Picture
 
-from .lanes import TEXT, Lanes
+from .lanes import LEFT, TEXT, Lanes
 
 PLACES = {"registers": "c4", "shared memory": "c1", "both": "c3"}
 
@@ -104,6 +104,91 @@ def ceilings_08h():
         size=TEXT,
     )
     return p
+
+
+def operands_08h():
+    """What one step along the depth reads of each operand, and what a lane holds of the result; d = 128, 64 rows or keys."""
+    p, top, high = Picture(980, 356, "Operands in shared memory, step by step along the depth, and the accumulators"), 92, 144
+    wide = 128  # of a panel
+
+    def panel(x, name):
+        p.rect(x, top, wide, high, "c0")
+        p.note(x + wide / 2, top + high + 20, name, size=TEXT)
+
+    def title(x, text, below):
+        p.label(x, 30, text, 15, bold=True)
+        p.note(x, 54, below, size=TEXT)
+
+    title(158, "Q or K in S = Q Kᵀ: K-major", "a step: 32 bytes of each row")
+    title(490, "V in O = P V: MN-major", "a step: 16 rows of 128 bytes")
+    title(816, "S or O: accumulators", "64 rows, 16 per warp, tiles of 8 columns")
+    for n in range(2):
+        panel(24 + 140 * n, f"panel {n}")
+        panel(356 + 140 * n, f"panel {n}")
+        for step in range(4):
+            here = "c2" if (n, step) == (0, 1) else "c0"
+            p.box(24 + 140 * n + wide / 4 * step, top, wide / 4, high, here, str(4 * n + step), TEXT)
+            here = "c2" if step == 1 else "c0"
+            p.box(356 + 140 * n, top + high / 4 * step, wide, high / 4, here, str(step), TEXT)
+    p.note(158, 284, "next step: + 32 bytes,", "after four steps the next panel", size=TEXT)
+    p.note(490, 284, "next step: + 2,048 bytes;", "the leading offset leads to the next panel", size=TEXT)
+    x, tile, row = 700, 30, high / 64
+    for warp in range(4):
+        y = top + 16 * row * warp
+        p.rect(x, y, 8 * tile, 16 * row, "c1" if warp == 1 else "c0")
+        p.note(x - 8, y + 23, f"warp {warp}", size=TEXT, anchor="end")
+    for column in range(1, 8):
+        p.line(x + column * tile, top, x + column * tile, top + high, "thin")
+    for half in range(2):  # lane 9: row 2 of its warp and row 10, columns 2 and 3 of the tile
+        p.rect(x + 2 * tile + 2 * tile / 8, top + (16 + 2 + 8 * half) * row - 1, 2 * tile / 8, row + 2, "c2")
+    p.note(816, top + high + 20, "registers 4i to 4i + 3: tile i", size=TEXT)
+    p.note(816, 284, "marked: what lane 9 of warp 1 holds of", "tile 2: two columns of two rows", size=TEXT)
+    p.note(
+        490,
+        342,
+        "Numbers are steps of 16 along the depth; step 1 is marked. The swizzle within rows is left out: hardware undoes it.",
+        size=TEXT,
+    )
+    return p
+
+
+def overlap_08h():
+    """To scale for d = 128: S and P V take as long as the exponentials between them, and warpgroups share both units."""
+    it = Lanes("Two warpgroups: one after the other, with roles, with overlap", 0, 6)
+    kinds = {"S": "c2", "softmax": "c1", "PV": "c3", "busy": "c2"}
+
+    def section(title, lanes):
+        it.p.label(LEFT, it.y + 14, title, 15, "start", bold=True)
+        it.y += 26
+        for name, step, parts in lanes:
+            bars = [(step * n, step * (n + 1), kinds.get(part.partition(",")[0], "c0"), part) for n, part in enumerate(parts)]
+            it.lane(name, bars)
+        it.y += 12
+
+    section(
+        "Step 2, a barrier per tile: both multiply, then both exponentiate",
+        [(f"warpgroup {w}", 2, ["S", "softmax", "PV"]) for w in range(2)] + [("tensor cores", 2, ["busy", "idle", "busy"])],
+    )
+    section(
+        "Step 3, roles: one exponentiates while the other multiplies",
+        [
+            ("warpgroup 0", 1, ["S", "softmax", "PV", "waits", "S"]),
+            ("warpgroup 1", 1, ["waits", "S", "softmax", "PV", "waits"]),
+            ("tensor cores", 1, ["S, group 0", "S, group 1", "PV, group 0", "PV, group 1", "S, group 0"]),
+        ],
+    )
+    section(
+        "Step 4, overlap, one warpgroup alone: its products run during its softmax",
+        [
+            ("threads", 1, [f"softmax, tile {n // 2 + 1}" if n % 2 else "waits" for n in range(6)]),
+            ("in flight", 1, [f"PV, tile {n // 2}" if n % 2 else f"S, tile {n // 2 + 1}" for n in range(6)]),
+        ],
+    )
+    return it.finish(
+        14,
+        30,
+        "To scale for d = 128 if nothing but products and exponentials took time: the other latencies are what the steps have to hide.",
+    )
 
 
 def registers_08h():
@@ -298,4 +383,16 @@ def relay_08b():
     return p
 
 
-PICTURES = [box_08h, ceilings_08h, proxies_08h, registers_08h, visible_08h, schedule_08h, where_08b, dS_08b, relay_08b]
+PICTURES = [
+    box_08h,
+    ceilings_08h,
+    operands_08h,
+    overlap_08h,
+    proxies_08h,
+    registers_08h,
+    visible_08h,
+    schedule_08h,
+    where_08b,
+    dS_08b,
+    relay_08b,
+]
