@@ -6,6 +6,9 @@ from .formatting import table
 
 RESULTS = ROOT / "docs" / "results"
 GPU = "nvidia_h100"
+# Has what was not measured on that one: fp32 over N, bf16 and other widths, Triton over N, power, tile sizes, and profiles of Hopper's backward
+# steps. A table or plot that needs any of it takes all its rows from here.
+EARLIER = "nvidia_h200"
 
 
 def rows_of(device, file):
