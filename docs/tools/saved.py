@@ -18,9 +18,10 @@ def rows_of(device, file):
 
 def newest(device, *files, stage=None, direction=None, having=None):
     """The rows of some files that have a field; of the same step, pass and problem the one saved last. Without names those of all files but
-    sweeps, which are for plots. Without passes that run another stage's kernels."""
+    sweeps, which are for plots. Without passes that run another stage's kernels, and without chapter 09's `options`."""
     files = files or [path.name for path in sorted((RESULTS / device).glob("*.jsonl")) if not path.name.startswith("sweep")]
     found = [row for file in files for row in rows_of(device, file) if having in (None, *row) and not row.is_borrowed]
+    found = [row for row in found if row["variant"] != "options"]
     return latest([row for row in found if stage in (None, row["stage"]) and direction in (None, row["pass"])])
 
 
