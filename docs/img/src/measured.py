@@ -25,7 +25,7 @@ def kernels(stage, *passes):
 def kernels_01():
     """Each kernel of chapter 01, and the least time that (1.17) allows it."""
     p = Picture(820, 410, "The time of each kernel of chapter 01 next to its bound: the row-wise kernels are farthest from theirs")
-    y, left, scale = 20, 190, 104
+    y, left, scale = 20, 190, 90
     for of_pass in ("forward", "backward"):
         _, row, found = kernels("01_naive", of_pass)[0]
         p.label(20, y + 14, of_pass, 15, "start", bold=True)
