@@ -6,7 +6,7 @@ from operator import itemgetter
 from rows import describe, grouped, size
 
 from .formatting import details, step, table
-from .saved import GPU, newest, origin, section
+from .saved import EARLIER, newest, origin, section
 
 BOTH = itemgetter("predicted", "counters")
 EVENTS = {"sectors": "sectors of 32 bytes", "barriers": "barriers", "warp_operations": "warp operations"}
@@ -150,7 +150,7 @@ def sectors_checked():
     """The simulator's sectors next to the GPU's."""
     lines, seen = [], []
     counted = {(row["stage"], row["variant"], row["pass"]): row for row in newest("cpu", "compare.jsonl")}
-    for row in newest(GPU, "counted_problem.jsonl", having="profile"):
+    for row in newest(EARLIER, "counted_problem.jsonl", having="profile"):
         simulated = counted.get((row["stage"], row["variant"], row["pass"]))
         if simulated is None or simulated["problem"] != row["problem"] or simulated.get("tiles") != row.get("tiles"):
             continue
@@ -159,6 +159,6 @@ def sectors_checked():
         agree(row, "sectors on the GPU", seen_by_gpu(simulated), on_gpu)
         lines.append([row["stage"], step(row), row["pass"], f"{here:,}", f"{on_gpu:,}", f"{on_gpu - here:+,}" if on_gpu != here else "0"])
         seen.append(row)
-    name = seen[0]["device"]["name"] if seen else ""
+    name = seen[0].device_name if seen else ""
     head = ["stage", "variant", "pass", "sectors, simulator", f"sectors, {name}", "difference"]
     return f"{table(head, lines)}\n\n{origin(seen)}" if seen else None

@@ -7,7 +7,7 @@ from rows import ROOT, describe
 from .formatting import shown, step, tiles_text
 from .ladder import file_of, rows_of_tensor_steps
 from .profiling import SMALL_KERNEL
-from .saved import GPU, newest, section
+from .saved import EARLIER, GPU, newest, section
 from .steps import PORTABLE, STAGE, STEPS
 
 MMA_FLOPS = 2 * 16 * 8 * 16  # of one m16n8k16
@@ -47,7 +47,8 @@ def gains(direction):
 
 def waits(direction):
     """Of the portable steps' profiles: how busy tensor cores and issue slots are, and what a warp waits for most between two instructions."""
-    rows = newest(GPU, "profile.jsonl", stage=STAGE, direction=direction, having="profile")
+    device = GPU if direction == "forward" else EARLIER
+    rows = newest(device, "profile.jsonl", stage=STAGE, direction=direction, having="profile")
     rows = [row for row in rows if row["variant"] in PORTABLE[direction]]
     lines = []
     for row in rows:
