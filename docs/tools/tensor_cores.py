@@ -25,8 +25,8 @@ def gains(direction):
     stage = steps[0].over.split("/")[0]
     lines, used, before = [], [], {}
     for count, name in enumerate([steps[0].over, *(one.name for one in steps)]):
-        path = file_of(name)
-        cells = [f"{count or stage[:2]} [`{name.split('/')[1]}`](../../{path})", idea_of(path, name.split("/")[1]) if count else "in fp32, to compare"]
+        path, variant = file_of(name), name.split("/")[1]
+        cells = [f"{count or stage[:2]} [`{variant}`](../../{path})", idea_of(path, variant) if count else "in fp32, to compare"]
         for at, width in enumerate((64, 128)):
             row = rows.get((name, width))
             gain = f" (× {row['tflops'] / before[width]['tflops']:.2f})" if row and width in before else ""
