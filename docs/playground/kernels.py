@@ -76,9 +76,10 @@ def unpractised():
     for kernel in tomllib.loads((HERE / "mistakes.toml").read_text())["kernel"]:
         mistakes, text = kernel.pop("wrong"), (ROOT / kernel["file"]).read_text()
         for wrong in mistakes:
-            if text.count(wrong["replace"]) != 1:
-                raise SystemExit(f"mistakes.toml: what '{wrong['name']}' replaces stands {text.count(wrong['replace'])} times in {kernel['file']}, not once")
-        blank = {key: "" for key in exercise.KEYS - {"pass", *kernel}} | {"name": Path(kernel["file"]).stem, "hints": []}
+            if (times := text.count(wrong["replace"])) != 1:
+                sys.exit(f"mistakes.toml: what '{wrong['name']}' replaces stands {times} times in {kernel['file']}, not once")
+        first, *_, last = text.splitlines(keepends=True)
+        blank = {key: "" for key in exercise.KEYS - {"pass", *kernel}} | {"name": Path(kernel["file"]).stem, "first": first, "last": last}
         yield exercise.Exercise(**blank, **kernel), [(wrong, text.replace(wrong["replace"], wrong["by"])) for wrong in mistakes]
 
 
