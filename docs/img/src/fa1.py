@@ -54,17 +54,18 @@ def attention_tiles():
 
 def cycles_04():
     """What a warp keeps busy for 8 keys and 4 columns: the table of section 5."""
-    p, left, scale = Picture(820, 190, "Shared memory is busy for 36 cycles, arithmetic for 16 of them"), 150, 17
+    p, left, scale = Picture(820, 214, "Shared memory is busy for 36 cycles, arithmetic for 16 of them"), 160, 17.5
+    p.label(410, 30, "One warp, 8 keys, 4 columns: shared memory is busy 36 cycles, arithmetic 16", 17, bold=True)
     for y, name, parts in [
-        (40, "shared memory", [(4, "c1", "Q"), (16, "c3", "8 keys"), (16, "c4", "8 values")]),
-        (94, "arithmetic", [(8, "c2", "q · k"), (8, "c2", "P̃ V"), (20, "c0", "idle")]),
+        (56, "shared memory", [(4, "c1", "Q: 4"), (16, "c3", "8 keys: 16"), (16, "c4", "8 values: 16")]),
+        (110, "arithmetic", [(8, "c2", "q · k: 8"), (8, "c2", "P̃ V: 8"), (20, "c0", "idle: 20")]),
     ]:
-        p.label(left - 10, y + 25, name, 15, "end")
+        p.label(left - 10, y + 27, name, 17, "end")
         x = left
         for cycles, kind, text in parts:
-            p.box(x, y, cycles * scale, 40, kind, f"{text}: {cycles}", 15)
+            p.box(x, y, cycles * scale, 42, kind, text, 17)
             x += cycles * scale
-    p.note(left + 18 * scale, 162, "Cycles of an SM per 8 keys and 4 columns of a warp. The order within a bar is arbitrary.", size=14)
+    p.note(410, 186, "Bars show how many cycles each unit is busy, in arbitrary order.", size=16)
     return p
 
 
