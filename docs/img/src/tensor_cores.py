@@ -145,4 +145,36 @@ def addresses_08():
     return p
 
 
-PICTURES = [balance_08, row_tiles_08, addresses_08, lazy_08, dq_order_08]
+def orientation_08():
+    """What leaves the scores through registers, and what through shared memory, for both orientations."""
+    p, text = Picture(960, 340, "Orientation of the scores: who gets P and dS from registers, and who through shared memory"), 15
+    to_dV, to_dK, to_dQ = ("P", "dV = Pᵀ dO"), ("dS", "dK = τ dSᵀ Q"), ("dS", "dQ = τ dS K")
+    for left, rows, cols, stays, leaves in [
+        (0, "queries", "keys", [to_dQ], [to_dV, to_dK]),
+        (480, "keys", "queries", [to_dV, to_dK], [to_dQ]),
+    ]:
+        p.label(left + 240, 32, f"rows are {rows}, columns {cols}", 17, bold=True)
+        p.label(left + 90, 72, f"scores: {cols} →", text)
+        p.label(left + 90, 262, f"{rows} ↓", text)
+        for warp in range(4):
+            p.box(left + 26, 84 + 40 * warp, 128, 37, "c1", f"warp {warp}", text)
+        for n, (matrix, product) in enumerate(stays + leaves):
+            y = 104 + 56 * n
+            p.arrow(left + 160, y + 15, left + 322, y + 15)
+            if n < len(stays):
+                p.label(left + 238, y + 8, f"{matrix}: registers", text)
+            else:
+                p.box(left + 168, y - 3, 144, 36, "c4", f"{matrix}: shared memory", 14)
+            p.box(left + 326, y - 3, 136, 36, "c3", product, text)
+    p.line(480, 50, 480, 274, "thin")
+    p.note(
+        480,
+        300,
+        "A product can take accumulators as they are if it sums over their columns:",
+        "over keys on the left, over queries on the right.",
+        size=text,
+    )
+    return p
+
+
+PICTURES = [balance_08, row_tiles_08, addresses_08, lazy_08, dq_order_08, orientation_08]
