@@ -121,14 +121,17 @@ def all_stages():
 
 
 def repeats():
-    """The steps of chapter 07 by what a run needs apart from time: bytes, and atomic additions."""
-    used = newest("cpu", stage="07_fa2_backward", having="counters")
-    lines = [
-        [describe(row["problem"]), "{br} × {bc}".format_map(row["tiles"]), step(row)]
-        + [f"{n:,}" for n in (both_ways(row["counters"]), both_ways(row["counters"]["tensors"]["dQ"]), row["counters"]["atomics"])]
-        for row in used
-    ]
-    return f"{table('problem | tiles | variant | all bytes | of them dQ | atomic additions', lines)}\n\n{origin(used)}"
+    """The steps of chapter 07 on a head without a mask: bytes by the formula and as counted, and atomic additions."""
+    rows = newest("cpu", stage="07_fa2_backward", having="predicted")
+    used = [row for row in rows if row["problem"]["seq_q"] == 1024 and not row["problem"]["causal"]]
+    lines = []
+    for row in used:
+        formula, counted = map(both_ways, BOTH(row))
+        counters = row["counters"]
+        lines.append([step(row), f"{formula:,}", agree(row, "bytes", formula, counted)])
+        lines[-1] += [f"{n:,}" for n in (both_ways(counters["tensors"]["dQ"]), counters["atomics"])]
+    tiles = "{br} × {bc}".format_map(used[0]["tiles"])
+    return section(f"{{problem}}, tiles {tiles}", "step | bytes by (7.7) | counted | of them dQ | atomic additions", lines, used)
 
 
 def seen_by_gpu(row):

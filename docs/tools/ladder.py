@@ -9,7 +9,7 @@ from rows import ROOT, describe
 from .formatting import ms, number, shown, step, table
 from .quotes import definition
 from .saved import GPU, fastest, newest, of_today, origin, section
-from .steps import PORTABLE, STEPS
+from .steps import PORTABLE, STEPS, allowed
 
 
 def steps(direction):
@@ -49,7 +49,8 @@ def tensor_steps(direction, *names):
         lines.append([f"`{one.variant}`", f"`{over}`" + ("" if stage == one.stage else f" of {stage[:2]}")])
         for at, width in enumerate((64, 128)):
             row, before = rows.get((one.name, width)), rows.get((one.over, width))
-            expected = [of[at] if isinstance(of, tuple) else of for of in (one.estimate, one.bounds)]
+            bound, bound_before = allowed(one.name)[at], allowed(one.over)[at]
+            expected = [one.estimate[at] if isinstance(one.estimate, tuple) else one.estimate, bound and bound / bound_before]
             factors = [*expected, row["tflops"] / before["tflops"] if row and before else None]
             lines[-1] += [*(shown(factor, ".2f") for factor in factors), shown(row and row["tflops"], ".0f")]
             used += [row, before] if row and before else []
