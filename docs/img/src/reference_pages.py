@@ -35,7 +35,7 @@ def chains():
 
 def which_tensor():
     """Which results depend on which, and the tensor that is wrong first."""
-    p = Picture(900, 344, "The results of attention in the order in which they depend on each other")
+    p = Picture(900, 382, "The results of attention in the order in which they depend on each other")
     wide, high = 96, 40
     at = {
         "S": (40, 60),
@@ -72,14 +72,17 @@ def which_tensor():
         else:
             p.arrow(x1 + wide, y1 + high / 2, x2, y2 + high / 2 + (8 if (start, end) == ("dP", "dS") else 0))
     for name, (x, y) in at.items():
-        p.box(x, y, wide, high, "c3" if name in saved else "c0", name, 15)
-    p.note(88, 48, "Q, K, mask", size=12)
-    p.note(408, 48, "V", size=12)
-    p.note(568, 48, "dO", size=12)
-    p.note(408, 152, "dO", size=12)
-    p.note(248, 312, "dO, V", size=12)
+        p.box(x, y, wide, high, "c3" if name in saved else "c0", name, 16)
+        if name in saved:
+            p.rect(x + 2, y + 2, wide - 4, high - 4, "strong")
+    for x, y, others in [(88, 48, "Q, K, mask"), (408, 48, "V"), (568, 48, "dO"), (408, 152, "dO"), (248, 314, "dO, V")]:
+        p.note(x, y, others, size=15)
     p.note(
-        450, 334, "Green: what the program writes, so a test can compare it. The mistake comes before the first green box that is wrong."
+        450,
+        344,
+        "Framed: what the program writes and a test can compare.",
+        "The mistake comes before the first framed box that is wrong.",
+        size=15,
     )
     return p
 

@@ -132,6 +132,7 @@ def addresses_08():
             x, mine = left + place * cell[0], chunk % 2 == 0
             p.box(x, y, cell[0] - 3, cell[1], "c3" if mine else "c0", f"{row}.{chunk}", 14)
             if mine:
+                p.rect(x + 1, y + 1, cell[0] - 5, cell[1] - 2, "strong")
                 flip = 2 * width * row + 16 * place - 2048 * i ^ first
                 p.label(x + cell[0] / 2, y + 60, f"{first}" + (f" ⊕ {flip}" if flip else ""), 14, bold=not flip and not i)
                 if i:
@@ -140,7 +141,8 @@ def addresses_08():
         450,
         290,
         "A cell is a chunk of 16 bytes, row.chunk, at its place in a row of 128 bytes; below, its offset in bytes.",
-        "Green: the lane's chunks in blocks that are 16 columns apart; below, the same in the next 16 rows.",
+        "Framed: the lane's chunks in blocks that are 16 columns apart; below, the same in the next 16 rows.",
+        size=14,
     )
     return p
 
