@@ -74,9 +74,9 @@ def register_tile_06():
     p.label(left + cols * cell[0] + 10, top + 20, f"S [{tile.warp_rows}, {cols}]", 14, "start", bold=True)
     p.grid(left, top, tile.warp_rows, cols, cell, lambda r, c: "c3" if (r in rows_held and c in cols_held) else "c0")
     for r in sorted(rows_held)[:2] + [max(rows_held)]:
-        p.note(left - 48, top + r * cell[1] + 9, f"{first + r}", size=12, anchor="end")
+        p.note(left - 48, top + r * cell[1] + 9, f"{first + r}", size=14, anchor="end")
     for c in sorted(cols_held)[:2] + [max(cols_held)]:
-        p.note(left + c * cell[0] + 6, top + tile.warp_rows * cell[1] + 16, f"{c}", size=12)
+        p.note(left + c * cell[0] + 6, top + tile.warp_rows * cell[1] + 16, f"{c}", size=14)
     for x1, y1, x2, y2 in [(0, 4, 8, 4), (8, 0, 8, 4)]:
         p.line(left + x1 * cell[0], top + y1 * cell[1], left + x2 * cell[0], top + y2 * cell[1], "strong")
     p.note(
@@ -210,22 +210,21 @@ def masked_tiles():
     seen = visited({"seq_q": n, "seq_k": n, "causal": True}, s.br, s.bc)
     rows, cols = len(seen), -(-n // s.bc)
     kinds = {(i, j): "c3" if (j + 1) * s.bc <= i * s.br + 1 else "c2" if j < seen[i] else "c0" for i in range(rows) for j in range(cols)}
-    p.grid(left, top, rows, cols, cell, lambda i, j: kinds[i, j], 2)
-    p.note(left - 60, top - 12, "starts as", size=12)
+    for (i, j), kind in kinds.items():
+        p.box(left + j * cell[0], top + i * cell[1], cell[0] - 2, cell[1] - 2, kind, {"c3": "all", "c2": "part", "c0": ""}[kind], 14)
+    p.note(left - 60, top - 12, "starts as", size=14)
     for i in range(rows):
         p.label(left - 60, top + i * cell[1] + 25, f"no. {rows - i}", 13)
         p.label(left - 12, top + i * cell[1] + 25, f"Q{i}", 13, "end")
     for j in range(cols):
-        p.note(left + j * cell[0] + 17, top - 12, f"K{j}", size=12)
+        p.note(left + j * cell[0] + 17, top - 12, f"K{j}", size=14)
     plain, masked, skipped = (list(kinds.values()).count(kind) for kind in ("c3", "c2", "c0"))
-    y = top + rows * cell[1] + 14
-    for x, kind, text in [
-        (120, "c3", f"plain, no mask: {plain}"),
-        (330, "c2", f"masked pair by pair: {masked}"),
-        (570, "c0", f"not visited: {skipped}"),
-    ]:
-        p.rect(x, y, 16, 16, kind)
-        p.note(x + 24, y + 13, text, anchor="start")
+    p.note(
+        410,
+        top + rows * cell[1] + 26,
+        f"all: plain, no mask ({plain} tiles).  part: masked pair by pair ({masked}).  Empty: not visited ({skipped}).",
+        size=14,
+    )
     return p
 
 

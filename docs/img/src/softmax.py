@@ -95,11 +95,11 @@ def two_tiles_04():
         for key, score in enumerate(SCORES):
             x = left + 20 + 68 * key + wide / 2
             p.label(x, base + 20, f"key {key}", 13)
-            p.note(x, base + 38, f"score {score}" if key < seen else "in tile 1", size=12)
+            p.note(x, base + 38, f"score {score}" if key < seen else "in tile 1", size=14)
         p.line(left + 10, base, left + 290, base)
     p.arrow(372, base - 90, 440, base - 90)
     p.label(405, base - 100, "× 0.154", 12)
-    p.note(405, base - 72, "(4.4)", size=12)
+    p.note(405, base - 72, "(4.4)", size=14)
     p.note(410, 338, "Bars are the elements of O, since the values are unit vectors: the weights of the keys so far, which sum to 1.")
     return p
 
@@ -117,6 +117,7 @@ def tile_loop_03():
     def triple(values, name):
         return f"({values[0]:g}, {values[1]:.4g}, {name})"
 
+    p.label(450, 30, "One triple is the state, and each tile is merged into it", 17, bold=True)
     p.label(20, low + 30, "state", 15, "start", bold=True)
     p.label(20, top + 30, "tile", 15, "start", bold=True)
     p.box(84, low, 120, 48, "c0", "(−∞, 0, 0)", 15)

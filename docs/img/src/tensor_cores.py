@@ -73,7 +73,7 @@ def lazy_08():
         for tile, scores, kind in ((0, (1, 2), "c1"), (1, (4, 0), "c3")):
             for score in scores:
                 p.box(x(score) - 15, y - 14, 30, 28, kind, f"{score}", 14)
-                p.note(x(score), y + 34, f"tile {tile}", size=12)
+                p.note(x(score), y + 34, f"tile {tile}", size=14)
     p.label(x(2), 66, "m = 2", 14)
     p.label(x(4), 66, "m = 4", 14)
     p.arrow(x(2) + 28, 61, x(4) - 28, 61)
@@ -102,18 +102,18 @@ def dq_order_08():
     for (row, col), lane in sorted(owner.items()):
         p.box(left + col * cell, top + row * high, cell - 2, high - 2, shown.get(lane, "c0"), f"{lane}", 12)
     for row in (0, 8, 15):
-        p.note(left - 8, top + row * high + 14, f"row {row}", size=12, anchor="end")
+        p.note(left - 8, top + row * high + 14, f"row {row}", size=14, anchor="end")
     x, y = 460, 100
     p.label(x + 225, 70, "sum in HBM, 16 bytes per lane", 15, bold=True)
     for n, lane in enumerate((0, 1, 2, 3, 4)):
         p.box(x + 90 * n, y, 88, 30, shown.get(lane, "c0"), f"lane {lane}", 13)
-        p.note(x + 90 * n + 44, y + 50, f"{4 * lane} to {4 * lane + 3}", size=12)
+        p.note(x + 90 * n + 44, y + 50, f"{4 * lane} to {4 * lane + 3}", size=14)
     p.note(x + 225, y + 86, "…", size=18)
     for n, lane in enumerate((30, 31)):
         p.box(x + 90 * n, y + 110, 88, 30, shown.get(lane, "c0"), f"lane {lane}", 13)
-        p.note(x + 90 * n + 44, y + 160, f"{4 * lane} to {4 * lane + 3}", size=12)
+        p.note(x + 90 * n + 44, y + 160, f"{4 * lane} to {4 * lane + 3}", size=14)
     p.box(x + 180, y + 110, 178, 30, "c0", "next fragment", 13)
-    p.note(x + 269, y + 160, "128 to 255", size=12)
+    p.note(x + 269, y + 160, "128 to 255", size=14)
     p.note(x + 225, y + 210, "A warp adds to 512 consecutive bytes, and each lane", "adds its four elements with one instruction.", size=14)
     return p
 
