@@ -20,7 +20,7 @@ from mutation.mutants import included_by  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 WIDTHS = ("32", "64")  # of kernels with compiled tile sizes a page has those for d up to 64, since each takes time and room
-USUAL = ["--seq", "80", "--head-dim", "40", "--heads", "1"]  # the problem that a page begins with
+USUAL = ["--seq", "80", "--head-dim", "24", "--heads", "1"]  # the problem that a page begins with
 # What a prediction takes, after the variant
 TAKEN = (
     "const flash::Variant&",

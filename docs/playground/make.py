@@ -31,7 +31,7 @@ BUILD = ROOT / "build-wasm"
 LARGEST = 2_000_000  # bytes of a page
 STEPS = "16777216"
 START = {
-    "pass": "forward", "N": "80", "keys": "", "d": "40", "mask": "none", "tiles": "", "order": "forward", "heads": "1", "kv": "",
+    "pass": "forward", "N": "80", "keys": "", "d": "24", "mask": "none", "tiles": "", "order": "forward", "heads": "1", "kv": "",
     "bias": "none", "input": "normal", "dtype": "fp32", "target": "90", "seed": "1", "break": "",
 }  # fmt: skip
 FIELDS = {
