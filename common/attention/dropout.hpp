@@ -24,6 +24,9 @@ struct Words {
 /// spreads each over 64 bits, and mixes the halves with the other two words and with the key; the key then advances.
 FLASH_HOST_DEVICE inline Words philox(Words counter, std::uint64_t key) {
   std::uint32_t key0 = static_cast<std::uint32_t>(key), key1 = static_cast<std::uint32_t>(key >> 32);
+#ifdef __CUDACC__
+#pragma unroll 1  // rounds of many elements side by side would take registers that the kernels do not have
+#endif
   for (int round = 0; round < 10; ++round) {
     const std::uint32_t(&c)[4] = counter.word;
     const std::uint64_t left = std::uint64_t{0xD2511F53} * c[0], right = std::uint64_t{0xCD9E8D57} * c[2];
@@ -53,9 +56,11 @@ struct DropMask {
 
   /// The factor of the weight that query i gives key j. `head` counts over all batches. Four neighbouring keys share a counter.
   FLASH_HOST_DEVICE float operator()(int head, int i, int j) const {
-    const auto [words] =
-        philox({{static_cast<std::uint32_t>(j / 4), static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(head), 0}}, seed);
-    return words[j % 4] < threshold ? 0.0f : kept;
+    const auto u = [](int n) { return static_cast<std::uint32_t>(n); };
+    const Words drawn = philox({{u(j / 4), u(i), u(head), 0}}, seed);
+    // Chosen without an index, which would put the four words into local memory.
+    const std::uint32_t low = j % 2 == 0 ? drawn.word[0] : drawn.word[1], high = j % 2 == 0 ? drawn.word[2] : drawn.word[3];
+    return (j % 4 < 2 ? low : high) < threshold ? 0.0f : kept;
   }
 };
 
