@@ -7,18 +7,19 @@ from .shapes import FORWARD, ThreadTile, visited
 
 def blocks_06():
     """Eight heads of 4096 queries on 132 SMs, with a block per head and with a block per tile of queries."""
-    p = Picture(860, 350, "Eight heads on 132 SMs: a block per head keeps 8 SMs busy, a block per tile of 128 queries all of them")
+    p = Picture(860, 374, "Eight heads on 132 SMs: a block per head keeps 8 SMs busy, a block per tile of 128 queries all of them")
     cell = 24
     for left, title, blocks, note in [
         (60, "chapter 04: a block per head", 8, "8 blocks; 124 SMs have none"),
         (470, "chapter 06: a block per query tile", 8 * 4096 // 128, "256 blocks; nearly every SM has two"),
     ]:
         p.label(left + 6 * cell, 30, title, 16, bold=True)
+        p.note(left + 6 * cell, 54, "132 SMs, with the number of blocks on each", size=14)
         for sm in range(132):
             count = len(range(sm, blocks, 132))
-            x, y = left + sm % 12 * cell, 48 + sm // 12 * cell
+            x, y = left + sm % 12 * cell, 72 + sm // 12 * cell
             p.box(x, y, cell - 3, cell - 3, "c3" if count else "c0", str(count) if count else "", 12)
-        p.note(left + 6 * cell, 48 + 11 * cell + 22, note, size=14)
+        p.note(left + 6 * cell, 72 + 11 * cell + 22, note, size=14)
     return p
 
 

@@ -32,6 +32,12 @@ def window():
             own = j == i + NK - NQ
             text = "own" if own else ""
             p.box(left + j * cell, top + i * cell, cell - 3, cell - 3, "c2" if own else "c1" if sees(i, j) else "c0", text, 12)
+    for j in range(0, NK + 1, TILE):
+        p.line(left + j * cell - 1.5, top - 32, left + j * cell - 1.5, top + NQ * cell - 1.5, "strong")
+        if j < NK:
+            p.note(left + (j + TILE / 2) * cell, top - 36, f"key tile {j // TILE}", size=14)
+    for i in range(0, NQ + 1, TILE):
+        p.line(left - 36, top + i * cell - 1.5, left + NK * cell - 1.5, top + i * cell - 1.5, "strong")
     y = top + NQ * cell + 24
     visited = [(i0 // TILE, j0 // TILE) for i0 in range(0, NQ, TILE) for j0 in range(0, NK, TILE) if tile_class(i0, j0)]
     rows = {i: [j for a, j in visited if a == i] for i in range(NQ // TILE)}
