@@ -16,7 +16,7 @@ def word_of_p(s, run):
 
 
 def place(number):
-    return f"{number}{({1: 'st', 2: 'nd', 3: 'rd'}).get(number, 'th')}"
+    return str(number) + {1: "st", 2: "nd", 3: "rd"}.get(number, "th")
 
 
 def owners_07():
