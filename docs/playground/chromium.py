@@ -92,6 +92,7 @@ class Chromium:
     def open(self, url):
         """A fresh page: an address that differs in its hash alone would not be loaded again."""
         self.ask("Page.navigate", url="about:blank")
+        self.wait("location.href === 'about:blank'", 10)  # a second address before the first one is there may get no answer
         self.ask("Page.navigate", url=url)
 
     def value(self, expression):
