@@ -1,7 +1,11 @@
 /** Stands for page.js's Worker: its messages go to docs/playground/serve.py, which compiles and runs. */
 class Served {
+  static stopping = Promise.resolve(); // a new run waits for it, or else it might be the one that is stopped
+
   async postMessage({ args, env }) {
     try {
+      await Served.stopping;
+      if (this.ended) return;
       const result = await ask("run", { args, env });
       if (!this.ended) this.onmessage({ data: result });
     } catch (error) {
@@ -11,7 +15,7 @@ class Served {
 
   terminate() {
     this.ended = true;
-    ask("stop", {}).catch(() => {});
+    Served.stopping = ask("stop", {}).catch(() => {});
   }
 }
 

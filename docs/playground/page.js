@@ -117,7 +117,7 @@ async function run(asked = true) {
     conclude(result, report, usual, mistake);
     if (asked) element("verdict").scrollIntoView({ block: "nearest" });
   } catch (error) {
-    say("bad", "This browser could not run it", error.message);
+    say("bad", `${data.served ? "The server" : "This browser"} could not run it`, error.message);
   }
 }
 
