@@ -43,9 +43,13 @@ def ended(said, err, seconds=0.0, code=1, out=""):
     return {"said": said, "code": code, "out": out, "err": err, "ms": 1000 * seconds}
 
 
+def readable(text):
+    """With paths that begin in the project; ccache may have made them relative to the build folder."""
+    return re.sub(r"(?<![\w./])(build/)?(\.\./)+", "", text.replace(f"{ROOT}/", ""))
+
+
 def first_error(text):
-    """The first message of a compiler, or else the last lines, without what leads to the project."""
-    text = re.sub(r"(?m)^(\.\./)+", "", text.replace(f"{ROOT}/", ""))
+    """The first message of a compiler, or else the last lines."""
     found = re.search(r"^\S+:\d+:\d+: (?:fatal )?error: .*(?:\n +.*){0,3}", text, re.MULTILINE)
     return found[0] if found else "\n".join(text.strip().splitlines()[-8:])
 
@@ -94,7 +98,7 @@ class Stage:
             jobs = str(min(os.cpu_count() or 2, build.MOST_JOBS))
             built = self.limited(["cmake", "--build", BUILD, "-j", jobs, "--target", self.name], dict(os.environ), BUILDING)
             if built.code:
-                return ended("It does not compile", first_error(built.out + built.err), time.monotonic() - began)
+                return ended("It does not compile", first_error(readable(built.out + built.err)), time.monotonic() - began)
 
             def begun(process):
                 with self.lock:
@@ -112,7 +116,7 @@ class Stage:
             return ended(f"Ended after {RUNNING['seconds']} s of computing", "Does a loop never end? Or is the problem too large?", seconds)
         if done.code < 0:
             return ended(f"Ended by {signal.Signals(-done.code).name}", done.err, seconds)
-        return ended("", done.err, seconds, done.code, done.out)
+        return ended("", readable(done.err), seconds, done.code, readable(done.out))
 
     def page(self, token):
         done = self.limited([BUILD / "bin" / self.name, "--list", "--device", "cpu", "--json"], {}, RUNNING)

@@ -116,7 +116,7 @@ def add_quizzes(app, docname, source):
         chapters[quiz["chapter"]] = [
             {"numbers": expected(q) or None, "rough": "order of magnitude" in q["ask"], "run": run_of(q, pages)} for q in quiz["question"]
         ]
-    source[0] += f'\n<script id="quizzes" type="application/json">{json.dumps(chapters)}</script>\n'
+    source[0] += f'\n<script id="quiz-data" type="application/json">{json.dumps(chapters)}</script>\n'
 
 
 def add_script(app, docname, *_):

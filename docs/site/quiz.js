@@ -2,7 +2,7 @@
 // and where its run is in the playground. Progress stays in this browser.
 "use strict";
 addEventListener("DOMContentLoaded", () => {
-  const script = document.getElementById("quizzes");
+  const script = document.getElementById("quiz-data");
   if (!script) return;
   const make = (tag, properties, ...children) => {
     const made = Object.assign(document.createElement(tag), properties);
@@ -42,8 +42,8 @@ addEventListener("DOMContentLoaded", () => {
       verdict.replaceChildren(make("strong", {}, title), " ", ...answer.cloneNode(true).childNodes);
       if (run) verdict.append(" ", make("a", { href: run, target: "_blank" }, "Run it"));
       if (!wanted && right === undefined) {
-        verdict.append(...[["I had it", true], ["I had not", false]].map(([text, right]) =>
-          make("button", { type: "button", onclick: () => { keep(id, { typed, right }); tell(); } }, text)));
+        verdict.append(make("div", {}, ...[["I had it", true], ["I had not", false]].map(([text, right]) =>
+          make("button", { type: "button", onclick: () => { keep(id, { typed, right }); tell(); } }, text))));
       }
     };
     form.addEventListener("submit", (event) => {
