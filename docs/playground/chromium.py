@@ -20,7 +20,13 @@ class Chromium:
         self.profile = tempfile.TemporaryDirectory(prefix="flash_chromium_", ignore_cleanup_errors=True)
         (read, self.write), (self.read, write) = os.pipe(), os.pipe()
         ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (read, write)]
-        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
+        flags = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--no-first-run",
+            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+        ]
         command = [PROGRAM, *flags, "--remote-debugging-pipe", f"--user-data-dir={self.profile.name}", "about:blank"]
         shell = ["bash", "-c", f'exec "$@" 3<&{ends[0]} 4>&{ends[1]}', "bash", *command]
         self.process = subprocess.Popen(

@@ -6,6 +6,7 @@ the token in its address. It writes to no file but the stage's kernels, and runs
 limits of the course's grader.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -16,12 +17,10 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-
-from make import HERE, START
 
 from kernels import ROOT, included_by
 from kit import build, sandbox
+from make import HERE, START
 
 BUILD = ROOT / "build"
 LARGEST = 1 << 20  # bytes of a request
@@ -137,7 +136,9 @@ class Stage:
             "WASM": "",
             "PAGE": (HERE / "edit.js").read_text() + (HERE / "page.js").read_text(),
         }
-        return re.sub(r"@(\w+)@", lambda found: parts[found[1]], (HERE / "page.html").read_text()).replace(" in your browser</title>", "</title>")
+        return re.sub(r"@(\w+)@", lambda found: parts[found[1]], (HERE / "page.html").read_text()).replace(
+            " in your browser</title>", "</title>"
+        )
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -154,8 +155,9 @@ class Handler(BaseHTTPRequestHandler):
             "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin",
         }.items():  # fmt: skip
             self.send_header(name, str(value))
-        self.end_headers()
-        self.wfile.write(data)
+        with contextlib.suppress(ConnectionError):  # a page that was closed meanwhile
+            self.end_headers()
+            self.wfile.write(data)
 
     def asked(self):
         """What follows the token in the address, or None: this is not our page."""

@@ -4,10 +4,10 @@ import html
 import json
 import re
 import shutil
-import tomllib
 import urllib.parse
 from pathlib import Path
 
+import tomllib
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.util import logging

@@ -137,7 +137,9 @@ class Course(Project):
     """Quizzes that take predictions, and links from an exercise's wrong kernels to their runs."""
 
     files = FILES | {
-        "docs/README.md": FILES["docs/README.md"].replace("| [Last]", "| [Course](course/README.md) | [Quizzes](course/quizzes.md) |\n| [Last]"),
+        "docs/README.md": FILES["docs/README.md"].replace(
+            "| [Last]", "| [Course](course/README.md) | [Quizzes](course/quizzes.md) |\n| [Last]"
+        ),
         "docs/course/README.md": "# The course\n\nExercises.\n",
         "docs/course/exercises/01_sum/README.md": "# A sum\n\n<details>\n<summary>Barrier</summary>\n\nWait for it.\n\n</details>\n",
         "docs/course/quizzes.toml": """[[quiz]]
@@ -195,7 +197,7 @@ says = "barriers - 400"
             browser.open(page)  # what was typed is still there
             score = "document.querySelector('.quiz-progress').textContent"
             self.assertTrue(browser.wait(f"{score}.startsWith('3 of 3 right, 3 answered')", 10), browser.value(score))
-            exported = "new Promise((done) => { URL.createObjectURL = (blob) => (blob.text().then(done), 'about:blank'); "
+            exported = "new Promise((done) => { const old = URL.createObjectURL; URL.createObjectURL = (blob) => (blob.text().then(done), old(blob)); "
             exported += "document.querySelector('.quiz-progress button').click(); })"
             self.assertEqual(json.loads(browser.value(exported))["01_one 1"], {"typed": "65,536 and 98304", "right": True})
             self.assertEqual(browser.problems, [])

@@ -25,7 +25,17 @@ def exercises():
         lines = e.parts()[1].rstrip("\n").count("\n") + 1
         rubric = ", ".join(f"{name.replace('_', ' ')} {most}" for name, most in e.rubric.items())
         title = f"[{e.title}](../{e.chapter.removeprefix('docs/')})"
-        yield [f"[`{e.name}`](exercises/{e.name}/README.md)", e.level, e.minutes, title, e.after, e.equation, lines, len(exercise.gallery(e)), rubric]
+        yield [
+            f"[`{e.name}`](exercises/{e.name}/README.md)",
+            e.level,
+            e.minutes,
+            title,
+            e.after,
+            e.equation,
+            lines,
+            len(exercise.gallery(e)),
+            rubric,
+        ]
 
 
 @tabled("cheat | noticed by, each alone")
