@@ -183,7 +183,7 @@ def main(folder):
             sources["forward_pass"] = forward_pass(forward[1])
         for name, text in sources.items():
             write(folder / page.name / f"{name}.cpp", text)
-        lines.append(f'add_page({page.name} {page.stage} {" ".join(f"{page.name}/{name}.cpp" for name in sources)})\n')
+        lines.append(f"add_page({page.name} {page.stage} {' '.join(f'{page.name}/{name}.cpp' for name in sources)})\n")
     write(folder / "pages.cmake", "".join(lines))
 
 

@@ -85,7 +85,13 @@ def promised(broken):
 
 def state_of(broken, options, target):
     """The fields of the page for such options."""
-    state = {"variant": broken.variant, "break": broken.id, "tiles": "", "mask": "causal" if "--causal" in options else "none", "target": str(target)}
+    state = {
+        "variant": broken.variant,
+        "break": broken.id,
+        "tiles": "",
+        "mask": "causal" if "--causal" in options else "none",
+        "target": str(target),
+    }
     for name, value in zip(options, options[1:]):
         if name in FIELDS:
             state[FIELDS[name]] = value
