@@ -1,21 +1,26 @@
-// 01 naive with the options of chapter 09: a sliding window, a softcap, ragged batches, dropout.
+// 01 naive with the options of chapter 09: a sliding window, a softcap, ragged batches, dropout, the gradient
+// of the bias.
 //
 //   forward    s = scale q_i . k_j                                                      (1.1)
 //              S_ij = c tanh(s / c) + bias, or -inf where the window hides key j        (9.1), (9.3), (9.7)
 //   backward   dS = P o (dP - rowsum(P o dP)) o (1 - (capped / c)^2)                    (9.2)
 //   dropout    O = (P o Z) V,   dV = (P o Z)^T dO,   dP = Z o dO V^T                   (9.12), (9.13)
+//   bias       dBias = sum of P o (dP - rowsum(P o dP)) over the heads that share it    (9.16)
 //
-// New since kernel.cuh: three kernels. The scores know who sees whom and what the cap does to them; all products and the
+// New since kernel.cuh: four kernels. The scores know who sees whom and what the cap does to them; all products and the
 // softmax stay as they are. dS is multiplied by the slope of the cap, for which its kernel reads S once more. Dropout
-// multiplies P, and in the backward pass dP, by Z in place. dS needs P as it was, so the backward pass runs the softmax again.
+// multiplies P, and in the backward pass dP, by Z in place. dS needs P as it was, so the backward pass runs the softmax again. The gradient of the
+// bias sums dS before the slope multiplies it.
 //
 // A ragged batch is a loop on the host: the kernels run once per sequence, on its rows alone.
 //
-// HBM: as kernel.cuh; dropout reads and writes P, and in the backward pass dP, once more; with a softcap the backward pass also reads S, and the bias. S and P hold all pairs of a ragged batch,
+// HBM: as kernel.cuh; dropout reads and writes P, and in the backward pass dP, once more; with a softcap the backward pass also reads S, and the bias; the bias's gradient
+// reads dS once and is written once. S and P hold all pairs of a ragged batch,
 // although only those within a sequence are used.
 #pragma once
 
 #include "01_naive/kernel.cuh"
+#include "common/device/bias_gradient.cuh"
 
 namespace flash::options {
 namespace {
@@ -56,6 +61,20 @@ __global__ void drop_kernel(Problem problem, DropMask mask, int row0, int col0, 
   const int i = blockIdx.y * TILE + threadIdx.y;
   const int j = blockIdx.x * TILE + threadIdx.x;
   if (i < problem.Nq && j < problem.Nk) A.head(b, h)(i, j) *= mask(blockIdx.z, row0 + i, col0 + j);
+}
+
+/// (9.16)  dBias = the sum of dS, before the slope, over the heads that share the bias, always in the same order. A thread owns an
+/// element.  Grid: (tiles of keys, tiles of queries, matrices of the bias).
+__global__ void bias_gradient_kernel(Problem problem, Tensor<const float> dS, Tensor<float> dBias) {
+  const SharingHeads of = sharing_heads(problem, blockIdx.z);
+  const int i = blockIdx.y * TILE + threadIdx.y;
+  const int j = blockIdx.x * TILE + threadIdx.x;
+  if (i >= problem.Nq || j >= problem.Nk) return;  // no barrier follows
+  float sum = 0.0f;
+  for (int b = of.first_b; b < of.end_b; ++b) {
+    for (int h = of.first_h; h < of.end_h; ++h) sum += dS.head(b, h)(i, j);
+  }
+  dBias.head(of.b, of.h)(i, j) = sum;
 }
 
 /// Rows of a tensor in fp32, from a column on.
@@ -131,6 +150,10 @@ void backward_of_one(const Part& part) {
   launch_any("dP", tiled(p.Nq, p.Nk, p.B * p.H), dP_kernel, p, dO, V, view<float>(dP));
   drop(part, dP);
   launch_any("dS", row_per_thread(p), dS_kernel, p, P, view<const float>(dP), view<float>(dS));
+  if (p.bias_gradient) {
+    launch_any("bias_gradient", tiled(p.Nq, p.Nk, bias_matrices(p)), bias_gradient_kernel, p, view<const float>(dS),
+               view<float>(a.dBias));
+  }
   if (p.softcap != 0.0f) launch_any("slope", row_per_thread(p), slope_kernel, p, S, bias_of(a), view<float>(dS));
   launch_any("dQ", tiled(p.Nq, p.d, p.B * p.H), dQ_kernel, p, view<const float>(dS), K, view<float>(a.dQ));
   launch_any("dK", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, p.scale, view<const float>(dS), Q, view<float>(a.dK));
@@ -146,13 +169,13 @@ void backward(const Attention& a) {
 }
 
 const Variant variant{.name = "options",
-                      .idea = "a window and a softcap in the scores, the cap's slope in dS, sequences one by one, dropout",
+                      .idea = "a window and a softcap in the scores, the cap's slope in dS, sequences one by one, dropout, dBias",
                       .forward = forward,
                       .backward = backward,
                       .workspace = workspace,
                       .refuse = refuse_oversized_grid,
                       .subtracts_max = false,
-                      .takes = every_kernel_takes | all_options};
+                      .takes = every_kernel_takes | all_options | Features::bias_gradient};
 
 }  // namespace
 }  // namespace flash::options

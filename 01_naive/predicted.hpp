@@ -86,6 +86,11 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
     }
     prediction.sectors = {};
   }
+  if (pass == Pass::backward && p.bias_gradient) {  // bias_gradient_kernel
+    prediction.tensors["dS"].read += std::int64_t{p.B} * p.H * p.Nq * p.Nk;
+    prediction.tensors["dBias"].written += bias_elements(p);
+    prediction.sectors = {};
+  }
   if (pass == Pass::backward && p.softcap != 0.0f) {  // slope_kernel: S, the bias and dS of each pair that is seen
     const std::int64_t pairs = std::int64_t{p.B} * p.H * visible_pairs(p);
     prediction.tensors["S"].read += pairs;

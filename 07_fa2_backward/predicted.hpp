@@ -10,8 +10,10 @@ inline Prediction predicted_backward(const FullProblem& p, const TileChoice& cho
   const Tiles& tiles = choice.tiles;
   const Visits v = visits(p, tiles);
   const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
-  const std::int64_t walked = v.queries + (two_kernels ? Nq : 0);  // rows of Q, dO, L, D that a head's blocks read
-  const std::int64_t kv_read = kv_heads * v.seen * d + (two_kernels ? heads * v.keys * d : 0);
+  // Rows of Q, dO, L, D that a head's blocks read: once for each tile of K, and for dBias again (9.17).
+  const std::int64_t walked = v.queries + (two_kernels ? Nq : p.bias_gradient ? v.queries : 0);
+  const bool walks_twice = two_kernels || p.bias_gradient;  // over all pairs of tiles
+  const std::int64_t kv_read = kv_heads * v.seen * d + (walks_twice ? heads * v.keys * d : 0);
   // Each query head of a group adds its part to the sum of those before it. Keys that no query sees get their zeros once.
   const Moved gradient{(heads - kv_heads) * v.seen * d, (heads * v.seen + kv_heads * (Nk - v.seen)) * d};
   // Zeroed; then each tile of K is added.
@@ -28,7 +30,8 @@ inline Prediction predicted_backward(const FullProblem& p, const TileChoice& cho
                      {"dK", gradient},
                      {"dV", gradient},
                      {"dQ", dQ},
-                     {"bias", {heads * biases * (two_kernels ? 2 : 1), 0}}};
+                     {"bias", {heads * biases * (walks_twice ? 2 : 1), 0}},
+                     {"dBias", {0, p.bias_gradient ? bias_elements(p) : 0}}};
   const bool copies_zeros = p.Nq % tiles.Br != 0 || p.Nk % tiles.Bc != 0 || p.d % 32 != 0;  // as in stage 06
   const bool ragged = !p.sequences.empty();
   if (ragged) {  // per block as in stage 06, for K and V; for Q, dO and dQ of each tile, and L and D by a thread per row; for dK or dV once
@@ -39,7 +42,8 @@ inline Prediction predicted_backward(const FullProblem& p, const TileChoice& cho
     if (p.dropout.probability != 0.0f) moved["offsets"].read += 2 * heads * v.tiles * choice.threads;
   }
   const auto sectors = copies_zeros || ragged ? std::nullopt : sectors_of(moved, p);
-  return {moved, sectors, 4 * heads * v.tiles * (two_kernels ? 2 : 1), 5 * heads * Nq};
+  const std::int64_t barriers = 4 * heads * v.tiles * (two_kernels ? 2 : 1) + (p.bias_gradient ? 3 * heads * v.tiles : 0);
+  return {moved, sectors, barriers, 5 * heads * Nq};
 }
 
 inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, const TileChoice& choice, const DeviceLimits&) {

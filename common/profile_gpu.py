@@ -81,6 +81,7 @@ def command(bin_dir, row):
     words += [word for option in ("bias", "dtype", "layout", "input", "seed") for word in ("--" + option, str(problem[option]))]
     words += [f"--{option}={problem[option]}" for option in ("window", "softcap", "lengths", "dropout") if option in problem]
     words += [f"--dropout-seed={problem['dropout_seed']}"] if "dropout" in problem else []
+    words += ["--bias-gradient"] if problem.get("bias_gradient") else []
     if row.get("tiles"):
         words += ["--tiles", f"{row['tiles']['br']},{row['tiles']['bc']}"]
     return words + ["--scale", repr(problem["scale"])] + (["--causal"] if problem["causal"] else [])

@@ -119,7 +119,8 @@ double compulsory_bytes(const FullProblem& p, Pass pass) {
                          + q_bytes + lse_bytes;              // O, LSE out
   if (pass == Pass::forward) return forward;
   return forward + q_bytes         // all of these are inputs now, and dO
-         + q_bytes + 2 * k_bytes;  // dQ, dK, dV out
+         + q_bytes + 2 * k_bytes  // dQ, dK, dV out
+         + (p.bias_gradient ? bias_bytes : 0.0);
 }
 
 }  // namespace flash

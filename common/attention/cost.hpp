@@ -16,7 +16,7 @@ std::int64_t visible_pairs(const FullProblem&);
 double flops(const FullProblem&, Pass);
 
 /// Bytes that any implementation must move: each input read once, each output written once.
-/// Forward: Q, K, V, bias in; O, LSE out. Backward: Q, K, V, O, dO, LSE, bias in; dQ, dK, dV out.
+/// Forward: Q, K, V, bias in; O, LSE out. Backward: Q, K, V, O, dO, LSE, bias in; dQ, dK, dV out, and the bias's gradient.
 double compulsory_bytes(const FullProblem&, Pass);
 
 /// Of one head: the pairs of a tile of Q and a tile of K of which any pair (query, key) is visible.

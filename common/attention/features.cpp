@@ -23,6 +23,7 @@ constexpr Row table[] = {
     {Features::softcap, "--softcap", [](const FullProblem& p) { return p.softcap != 0.0f; }},
     {Features::lengths, "--lengths", [](const FullProblem& p) { return !p.sequences.empty(); }},
     {Features::dropout, "--dropout", [](const FullProblem& p) { return p.dropout.probability != 0.0f; }},
+    {Features::bias_gradient, "--bias-gradient", [](const FullProblem& p) { return p.bias_gradient; }},
 };
 
 }  // namespace
@@ -32,8 +33,12 @@ Features features_of(const FullProblem& problem) {
   [[maybe_unused]] const auto& [B, H, Hkv, Nq, Nk, d, scale, causal, bias, bias_per_batch, bias_per_head, dtype, layout] =
       static_cast<const Problem&>(problem);
   static_assert(sizeof(OptionsProblem) == sizeof(Problem) + sizeof(Window) + sizeof(problem.softcap));
-  static_assert(sizeof(FullProblem) - sizeof(OptionsProblem) - sizeof(problem.sequences) - sizeof(Dropout) <
-                alignof(FullProblem));
+  struct Known : OptionsProblem {
+    Sequences sequences;
+    Dropout dropout;
+    bool bias_gradient;
+  };
+  static_assert(sizeof(FullProblem) == sizeof(Known));
   Features found = Features::none;
   for (const Row& row : table) {
     if (row.present(problem)) found = found | row.feature;

@@ -48,10 +48,12 @@ struct InputsOf {
 /// Values are floats that the problem's dtype represents exactly.
 using Inputs = InputsOf<float>;
 
-/// What a pass computes: O and L [B, H, Nq, 1] forward; dQ, dK, dV too backward (else empty).
+/// What a pass computes: O and L [B, H, Nq, 1] forward; dQ, dK, dV too backward (else empty), and the gradient of the bias, in its
+/// shape, if the problem asks for it.
 template <class T>
 struct Results {
   HostTensor<T> O, L, dQ, dK, dV;
+  HostTensor<T> dBias = {};
 };
 
 /// The same to the last bit, NaN included.
@@ -60,7 +62,8 @@ inline bool identical(const Results<float>& a, const Results<float>& b) {
     if (x.values.empty() || y.values.empty()) return x.values.empty() && y.values.empty();  // memcmp takes no null pointer
     return x.shape == y.shape && std::memcmp(x.values.data(), y.values.data(), x.values.size() * sizeof(float)) == 0;
   };
-  return same(a.O, b.O) && same(a.L, b.L) && same(a.dQ, b.dQ) && same(a.dK, b.dK) && same(a.dV, b.dV);
+  return same(a.O, b.O) && same(a.L, b.L) && same(a.dQ, b.dQ) && same(a.dK, b.dK) && same(a.dV, b.dV) &&
+         same(a.dBias, b.dBias);
 }
 
 }  // namespace flash

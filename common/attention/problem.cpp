@@ -165,6 +165,8 @@ std::string check_options(const FullProblem& p) {
     std::snprintf(probability, sizeof probability, "%.9g", static_cast<double>(p.dropout.probability));
     return std::string("--dropout is ") + probability + "; allowed: a probability from 0, for none, to less than 1";
   }
+  if (p.bias_gradient && p.bias != BiasKind::matrix)
+    return std::string("--bias-gradient with --bias ") + to_string(p.bias) + "; allowed: --bias matrix";
   return p.sequences.empty() ? "" : check_sequences(p);
 }
 
@@ -255,6 +257,7 @@ std::string describe(const FullProblem& p) {
     line += "[" + std::to_string(shape[0]) + "," + std::to_string(shape[1]) + "," + std::to_string(shape[2]) + "," +
             std::to_string(shape[3]) + "]";
   }
+  if (p.bias_gradient) line += " and its gradient";
   return line;
 }
 

@@ -76,6 +76,11 @@ std::array<std::int64_t, 4> bias_shape(const Problem& p) {
   return {};
 }
 
+std::int64_t bias_elements(const Problem& p) {
+  const auto shape = bias_shape(p);
+  return shape[0] * shape[1] * shape[2] * shape[3];
+}
+
 std::array<std::int64_t, 4> dense_strides(const std::array<std::int64_t, 4>& shape) {
   std::array<std::int64_t, 4> stride{};
   std::int64_t step = 1;

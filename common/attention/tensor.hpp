@@ -45,6 +45,7 @@ struct Attention {
   TensorRef O, L;        ///< outputs; L is the log-sum-exp [B, H, Nq, 1]
   TensorRef dO;          ///< input of the backward pass
   TensorRef dQ, dK, dV;  ///< outputs of the backward pass
+  TensorRef dBias;       ///< likewise; exists() only with FullProblem::bias_gradient, [B or 1, H or 1, Nq, Nk] in fp32
   std::vector<TensorRef> workspaces;
   /// Of a ragged batch, else absent; ints, not fp32: the queries and keys before each sequence and after the last, [1, 1, sequences + 1, 2].
   TensorRef offsets;
@@ -78,6 +79,9 @@ std::int64_t allocation_elements(const Problem&, Role);
 
 /// Extents of the bias tensor; all zeros without one.
 std::array<std::int64_t, 4> bias_shape(const Problem&);
+
+/// Their product.
+std::int64_t bias_elements(const Problem&);
 
 /// Strides of a dense row-major tensor; an extent of 1 gets stride 0, so that it broadcasts.
 std::array<std::int64_t, 4> dense_strides(const std::array<std::int64_t, 4>& shape);

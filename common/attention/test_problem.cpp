@@ -137,6 +137,19 @@ TEST_CASE("dropout takes a probability from 0 to less than 1, and a problem with
   CHECK(describe(p) == "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 dropout=0.25 (seed 7) fp32 bhnd bias=none");
 }
 
+TEST_CASE("only the gradient of a matrix can be asked for, and such a problem is not plain") {
+  FullProblem p;
+  p.bias_gradient = true;
+  for (const BiasKind bias : {BiasKind::none, BiasKind::vector, BiasKind::alibi}) {
+    p.bias = bias;
+    CHECK(check_options(p) == std::string("--bias-gradient with --bias ") + to_string(bias) + "; allowed: --bias matrix");
+  }
+  p.bias = BiasKind::matrix;
+  CHECK(check_options(p) == "");
+  CHECK_FALSE(p.is_plain());
+  CHECK(describe(p) == "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 fp32 bhnd bias=matrix[1,2,128,128] and its gradient");
+}
+
 TEST_CASE("sequences must cover the tensors of a batch of 1, and a bias per key is refused") {
   FullProblem p;  // Nq = Nk = 128
   p.sequences = {{0, 0, 100, 128}, {0, 28, 128, 128}};

@@ -23,6 +23,7 @@ std::string command_for(const LastRun& run) {
                          .sequences = p.sequences,
                          .dropout = p.dropout,
                          .bias = {},
+                         .bias_gradient = p.bias_gradient,
                          .scale = {},
                          .dtype = p.dtype,
                          .layout = p.layout,

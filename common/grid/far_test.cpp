@@ -138,6 +138,7 @@ class FarProblem {
                 .dQ = {},
                 .dK = {},
                 .dV = {},
+                .dBias = {},
                 .workspaces = {},
                 .offsets = {},
                 .order = {},

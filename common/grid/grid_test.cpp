@@ -5,6 +5,7 @@
 #include "common/harness/diagnosis.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
+#include "common/harness/thread_orders.hpp"
 #include "common/harness/tiles.hpp"
 #include "common/simt/findings.hpp"
 #include "common/simt/options.hpp"
@@ -46,6 +47,7 @@ TEST_CASE("grid: heads and layouts") { check_variants_on(heads_and_layouts(), /*
 TEST_CASE("grid: windows") { check_variants_on(windows()); }
 TEST_CASE("grid: softcaps") { check_variants_on(softcaps()); }
 TEST_CASE("grid: dropout") { check_variants_on(dropouts()); }
+TEST_CASE("grid: the gradient of the bias") { check_variants_on(bias_gradients()); }
 TEST_CASE("grid: ragged batches") { check_variants_on(ragged()); }
 TEST_CASE("grid: random mixture") { check_variants_on(random_mixture(24, /*seed=*/2022), /*in_turns=*/true); }
 
@@ -192,6 +194,26 @@ TEST_CASE("cpu: dropout moves no more bytes than predicted") {
       check_prediction(variant, problem, Pass::forward);
       if (variant.backward != nullptr) check_prediction(variant, problem, Pass::backward);
     }
+  }
+}
+
+TEST_CASE("grid: the gradient of the bias has the same bits in every run, shared or not") {
+  for (const FullProblem& problem : bias_gradients()) {
+    for (const Variant& variant : variants_for(problem)) {
+      const Inputs inputs = make_inputs(problem, InputKind::normal, 8, Pass::backward);
+      Runner runner(device(), variant, problem, inputs, Pass::backward);
+      runner.run();
+      const Results<float> once = runner.results();
+      runner.run();
+      CHECK(runner.results().dBias.values == once.dBias.values);
+      if (device().info().kind == Backend::cpu) CHECK(order_that_differs(runner, variant, once) == "");
+    }
+  }
+}
+
+TEST_CASE("cpu: the gradient of the bias is written once, and takes the bytes that are predicted") {
+  for (const FullProblem& problem : counted(bias_gradients())) {
+    for (const Variant& variant : variants_for(problem)) check_prediction(variant, problem, Pass::backward);
   }
 }
 

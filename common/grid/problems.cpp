@@ -214,6 +214,25 @@ std::vector<FullProblem> dropouts() {
   return problems;
 }
 
+std::vector<FullProblem> bias_gradients() {
+  std::vector<FullProblem> problems;
+  for (const bool per_batch : {false, true}) {
+    for (const bool per_head : {false, true}) {
+      FullProblem p = problem_of(
+          {.B = 2, .H = 4, .Hkv = 2, .Nq = small_shapes ? 35 : 100, .Nk = small_shapes ? 42 : 170, .d = per_head ? 40 : 59});
+      p.bias = BiasKind::matrix;
+      p.bias_gradient = true;
+      p.bias_per_batch = per_batch;
+      p.bias_per_head = per_head;
+      if (per_batch != per_head) p.causal = true;
+      if (per_batch && per_head) p.softcap = 0.5f, p.window = {20, 5};
+      if (!per_batch && per_head) p.dropout = {0.4f, 3};
+      if (!few_shapes || per_batch == per_head) problems.push_back(p);
+    }
+  }
+  return problems;
+}
+
 std::vector<FullProblem> ragged() {
   struct Case {
     const char* lengths;

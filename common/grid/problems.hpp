@@ -38,6 +38,9 @@ std::vector<FullProblem> softcaps();
 /// Few and many weights dropped, with masks, windows, softcaps, biases and ragged batches.
 std::vector<FullProblem> dropouts();
 
+/// The gradient of a bias of each extent that may be 1, with masks, windows, a softcap, dropout, grouped heads.
+std::vector<FullProblem> bias_gradients();
+
 /// Ragged batches around tile edges: empty sequences, sequences without queries or without keys, more of one than of the other, with the
 /// options that go with them.
 std::vector<FullProblem> ragged();

@@ -143,7 +143,7 @@ std::vector<std::string> never_written(const Attention& a) {
     };
     if (std::ranges::any_of(reads.unwritten, inside)) add(workspace);
   }
-  for (const TensorRef* output : {&a.O, &a.L, &a.dQ, &a.dK, &a.dV}) add(*output);
+  for (const TensorRef* output : {&a.O, &a.L, &a.dQ, &a.dK, &a.dV, &a.dBias}) add(*output);
   std::vector<std::string> sentences;
   for (const auto& [what, tensors, where] : all) sentences.push_back("no thread has written " + what + tensors + where);
   return sentences;
@@ -152,7 +152,7 @@ std::vector<std::string> never_written(const Attention& a) {
 std::vector<std::string> waste(const Attention& a, const Prediction& predicted, const Counters& counters) {
   constexpr std::int64_t sector_bytes = 32, short_row = 4 * sector_bytes;
   constexpr std::uint64_t factor = 4;
-  std::vector<TensorRef> tensors{a.Q, a.K, a.V, a.O, a.dO, a.dQ, a.dK, a.dV};
+  std::vector<TensorRef> tensors{a.Q, a.K, a.V, a.O, a.dO, a.dQ, a.dK, a.dV, a.dBias};
   tensors.insert(tensors.end(), a.workspaces.begin(), a.workspaces.end());
   std::vector<std::string> remarks;
   for (const bool writes : {false, true}) {
@@ -190,6 +190,8 @@ std::string suspect(const CheckReport& check) {
   if (dq && dk) return "dv is right, so P is: look at dP = dO V^T, at D, and at dS = P o (dP - D)";
   if (dq) return "dq alone is wrong, so dS is right: look at dQ = scale dS K";
   if (dk) return "dk alone is wrong, so dS is right: look at dK = scale dS^T Q";
+  if (is_wrong(check, "dbias"))
+    return "dbias alone is wrong: look at P o (dP - D), without the slope of a softcap, and at its sum over batches and heads";
   return "";
 }
 

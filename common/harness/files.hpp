@@ -21,13 +21,14 @@ struct LoadedInputs {
 LoadedInputs load_inputs(const std::string& folder, const ProblemOptions&, Pass);
 
 /// The files of save_results(), in the order of Results.
-std::vector<std::string> saved_files(const std::string& folder, Pass);
+std::vector<std::string> saved_files(const std::string& folder, Pass, bool bias_gradient = false);
 
 /// Makes the folder if there is none, and looks whether results can be written there, so that a kernel does not run in vain. UsageError if
 /// something that may be the user's lies where a result would go: what is no .npy file, or any file beside the inputs of --load.
-void prepare_output_folder(const std::string& folder, Pass, const std::string& load);
+void prepare_output_folder(const std::string& folder, Pass, const std::string& load, bool bias_gradient = false);
 
-/// Writes o.npy (B,H,Nq,d), lse.npy (B,H,Nq) and, after a backward pass, dq.npy, dk.npy, dv.npy. Replaces earlier results.
+/// Writes o.npy (B,H,Nq,d), lse.npy (B,H,Nq) and, after a backward pass, dq.npy, dk.npy, dv.npy and the bias's gradient, if there is one,
+/// as dbias.npy. Replaces earlier results.
 void save_results(const std::string& folder, Pass, const Results<float>&);
 
 }  // namespace flash

@@ -28,7 +28,7 @@ inline nlohmann::ordered_json device_json(const DeviceInfo& device) {
   return json;
 }
 
-/// Sizes and options in the order of the reports, a window, a softcap, lengths and dropout only if there are any; which inputs it is solved for is to follow.
+/// Sizes and options in the order of the reports, a window, a softcap, lengths, dropout and the bias's gradient only if there are any; which inputs it is solved for is to follow.
 inline nlohmann::ordered_json problem_json(const FullProblem& p) {
   nlohmann::ordered_json json{{"batch", p.B},
                               {"heads", p.H},
@@ -48,6 +48,7 @@ inline nlohmann::ordered_json problem_json(const FullProblem& p) {
     json["dropout"] = p.dropout.probability;
     json["dropout_seed"] = p.dropout.seed;
   }
+  if (p.bias_gradient) json["bias_gradient"] = true;
   return json;
 }
 

@@ -177,11 +177,13 @@ LoadedInputs load_inputs(const std::string& folder, const ProblemOptions& given,
     throw UsageError("--load and --lengths are both given; with --load the lengths come from cu_seqlens_q.npy");
   }
   options.sequences = read_sequences(folder, q, k);
+  options.bias_gradient = false;  // of which bias, is not known yet
   LoadedInputs loaded;
   FullProblem& problem = loaded.problem;
   problem = make_problem(options, sizes_of(q, k, v, options.sizes));
   std::optional<Source> bias = read_optional(folder, "bias.npy");
   set_bias(problem, bias, options, folder);
+  problem.bias_gradient = given.bias_gradient;
   if (const std::string error = check_options(problem); !error.empty()) throw UsageError(error);
 
   Inputs& inputs = loaded.inputs;

@@ -43,7 +43,9 @@ CommandLine parse_options(const StageInfo& stage, int argc, const char* const* a
       "The shape comes from the files",
       options.load);
   add_name(app, "--save", "DIR",
-           "Write o.npy, lse.npy and with backward dq.npy, dk.npy, dv.npy (float32); earlier ones are replaced", options.save);
+           "Write o.npy, lse.npy and with backward dq.npy, dk.npy, dv.npy and, if asked for, dbias.npy (float32); earlier ones are "
+           "replaced",
+           options.save);
   add_text(app, "--device", "auto|gpu|cpu", "auto: a GPU if one works, else the CPU simulator (default: auto)",
            [&](const std::string& given) { options.device = parse_choice("--device", given, all_devices); });
   add_text(app, "--tiles", "Br,Bc",
@@ -66,6 +68,8 @@ CommandLine parse_options(const StageInfo& stage, int argc, const char* const* a
   options.watch = !no_watch;
   options.seed_given = app.count("--seed") > 0;
   check_contradictions(options.problem);
+  if (options.problem.bias_gradient && options.pass == Pass::forward)
+    throw UsageError("--bias-gradient is given with --pass forward; allowed: --pass backward, which alone has gradients");
   if (!options.load.empty() && app.count("--input") > 0) {
     throw UsageError("--load and --input are both given; allowed: one of them");
   }

@@ -90,6 +90,9 @@ void add_problem_options(CLI::App& app, ProblemOptions& options, const Requested
       ->group("Problem");
   add_choice(app, "--bias", options.bias, all_biases,
              "Added to the scaled scores: per key, per query and key, or ALiBi slopes (default: none)");
+  app.add_flag("--bias-gradient", options.bias_gradient,
+               "A backward pass also computes the gradient of the bias, which must be a matrix")
+      ->group("Problem");
   app.add_option_function<std::string>(
          "--scale", [&options](const std::string& given) { options.scale = parse_finite("--scale", given); },
          "Factor of Q K^T (default: 1/sqrt(d))")
@@ -140,6 +143,7 @@ FullProblem make_problem(const ProblemOptions& options, const RequestedSizes& gi
   problem.softcap = options.softcap;
   problem.dropout = options.dropout;
   problem.bias = options.bias.value_or(BiasKind::none);
+  problem.bias_gradient = options.bias_gradient;
   problem.dtype = options.dtype.value_or(Dtype::fp32);
   problem.layout = options.layout;
   if (const std::string error = set_sizes(problem, sizes); !error.empty()) throw UsageError(error);
@@ -170,6 +174,7 @@ std::vector<std::string> to_arguments(const ProblemOptions& options, const Reque
     add("--dropout-seed", std::to_string(options.dropout.seed));
   }
   if (options.bias) add("--bias", to_string(*options.bias));
+  if (options.bias_gradient) arguments.emplace_back("--bias-gradient");
   // One word: a value that starts with a minus sign could be taken for an option.
   if (options.scale) arguments.push_back("--scale=" + shortest(*options.scale));
   if (options.dtype) add("--dtype", to_string(*options.dtype));

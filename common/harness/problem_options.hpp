@@ -37,6 +37,7 @@ struct ProblemOptions {
   Sequences sequences;   ///< empty: the batch is not ragged
   Dropout dropout = {};
   std::optional<BiasKind> bias;
+  bool bias_gradient = false;
   std::optional<float> scale;  ///< absent: 1/sqrt(d)
   std::optional<Dtype> dtype;  ///< absent: the first that the variant takes
   Layout layout = Layout::bhnd;

@@ -84,6 +84,10 @@ Runner::Runner(Device& device, const Variant& variant, const FullProblem& proble
   if (backward) {
     attention_.dO = place_o(inputs_, "dO");
     place_qkv(outputs_, {&attention_.dQ, &attention_.dK, &attention_.dV}, {"dQ", "dK", "dV"});
+    if (problem.bias_gradient) {
+      attention_.dBias = dense_tensor("dBias", Dtype::fp32, bias_shape(problem));
+      attention_.dBias.data = allocate(outputs_, bytes_of(attention_.dBias));
+    }
   }
   if (variant.workspace != nullptr) {
     for (const WorkspaceSpec& spec : variant.workspace(problem, pass)) {
@@ -226,6 +230,7 @@ Results<float> Runner::results() const {
     results.dQ = fetch(attention_.dQ);
     results.dK = fetch(attention_.dK);
     results.dV = fetch(attention_.dV);
+    if (attention_.dBias.exists()) results.dBias = fetch(attention_.dBias);
   }
   return results;
 }

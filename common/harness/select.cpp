@@ -79,17 +79,18 @@ void check_variant(const StageInfo& stage, const Variant& variant, const FullPro
 void check_memory(const DeviceInfo& device, const Variant& variant, const FullProblem& problem, Pass pass, bool loaded) {
   const double q = elements(shape_of(problem, Role::q)), kv = 2 * elements(shape_of(problem, Role::k));
   const double bias = elements(bias_shape(problem)), lse = q / problem.d;
+  const double bias_gradient = problem.bias_gradient ? bias : 0;
   const bool backward = pass == Pass::backward;
   const double inputs = q + kv + (backward ? q : 0);   // Q, K, V, dO
   const double outputs = q + (backward ? q + kv : 0);  // O, dQ, dK, dV
-  double on_device = (inputs + outputs) * static_cast<double>(size_of(problem.dtype)) + (bias + lse) * 4;
+  double on_device = (inputs + outputs) * static_cast<double>(size_of(problem.dtype)) + (bias + bias_gradient + lse) * 4;
   if (variant.workspace != nullptr) {
     for (const WorkspaceSpec& spec : variant.workspace(problem, pass)) {
       on_device += elements(spec.shape) * static_cast<double>(size_of(spec.dtype));
     }
   }
   // The host keeps everything as fp32, and stages the largest tensor for each copy.
-  double on_host = (outputs + lse + std::max({q, kv, bias}) + (loaded ? 0 : inputs + bias)) * 4;
+  double on_host = (outputs + bias_gradient + lse + std::max({q, kv, bias}) + (loaded ? 0 : inputs + bias)) * 4;
   if (device.kind == Backend::cpu) {
     on_host += on_device;
   } else if (on_device > static_cast<double>(device.memory_free)) {

@@ -62,7 +62,7 @@ Task prepare(const StageInfo& stage, Options options) {
   check_memory(run.device, variant, run.problem, options.pass, load);
   const std::string note = run.device.kind == Backend::cpu ? simulation_note(run.problem, options.pass) : "";
   if (!note.empty()) std::cerr << stage.name << ": " << note << std::endl;
-  if (!options.save.empty()) prepare_output_folder(options.save, options.pass, options.load);
+  if (!options.save.empty()) prepare_output_folder(options.save, options.pass, options.load, run.problem.bias_gradient);
   if (!load) task.inputs = make_inputs(run.problem, options.problem.input, options.problem.seed, options.pass);
 
   run.stage = stage;
@@ -141,7 +141,7 @@ ExitCode run_problem(const StageInfo& stage, const Options& options) {
   const Results<float> results = runner.results();
   if (!options.save.empty()) {
     save_results(options.save, run.pass, results);
-    run.saved = saved_files(options.save, run.pass);
+    run.saved = saved_files(options.save, run.pass, run.problem.bias_gradient);
   }
   if (options.check) check(run, runner, inputs, results, options.watch);
   const bool passed = run.passed();

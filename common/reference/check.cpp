@@ -1,4 +1,6 @@
+#include "common/attention/tensor.hpp"
 #include "common/isa/float16.hpp"
+#include "common/reference/bias_gradient.hpp"
 #include "common/reference/reference.hpp"
 #include "common/reference/tolerance.hpp"
 
@@ -64,6 +66,11 @@ Checker::Checker(const FullProblem& p, const Inputs& inputs, Pass pass, const Sa
   expect("dq", &Results<float>::dQ, p.dtype, query_shape, queries, exact.dQ, tolerated.dQ);
   expect("dk", &Results<float>::dK, p.dtype, key_shape, keys, exact.dK, tolerated.dK);
   expect("dv", &Results<float>::dV, p.dtype, key_shape, keys, exact.dV, tolerated.dV);
+  std::vector<Row> biases;
+  for (const BiasRows& rows : sample.whole ? bias_rows(p, pass) : bias_rows(p, pass, sample)) {
+    for (const int i : rows.queries) biases.push_back({rows.b, rows.h, i});
+  }
+  expect("dbias", &Results<float>::dBias, Dtype::fp32, bias_shape(p), biases, exact.dBias, tolerated.dBias);
 }
 
 TensorCheck Checker::compare(const Expected& expected, const HostTensor<float>& got) {

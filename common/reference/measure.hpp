@@ -16,6 +16,10 @@ struct Exact {
   Results<double> results;
   exact::Terms queries;  ///< for the rows of O, L and dQ
   exact::Terms keys;     ///< for the rows of dK and dV
+  struct {
+    HostTensor<double> score;  ///< the largest of the heads that share the bias
+    HostTensor<double> own;    ///< by how much roundings of single terms may change the row
+  } biases;                    ///< for the rows of dBias; empty unless the problem asks for it
 };
 
 /// O and L of all queries of a head, as a forward pass stores them: [1, 1, Nq, d or 1].

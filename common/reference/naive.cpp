@@ -1,7 +1,9 @@
 #include "common/reference/naive.hpp"
 
+#include "common/attention/tensor.hpp"
 #include "common/base/parallel.hpp"
 #include "common/isa/float16.hpp"
+#include "common/reference/bias_gradient.hpp"
 #include "common/reference/reference.hpp"
 
 #include <algorithm>
@@ -125,6 +127,7 @@ ScoreGradients score_gradients(const FullProblem& p, const Inputs& inputs, const
     const float factor = Z.empty() ? 1.0f : Z[j];
     const float P = L == -infinity ? 0.0f : std::exp(result.P[j] - L);
     const float dS = P * (factor * result.dS[j] - D);  // dS = P o (Z o dP - D) o slope
+    if (p.bias_gradient) result.dBias.push_back(dS);
     result.dS[j] = round_to(p.dtype, slopes.empty() ? dS : dS * slopes[j]);
     result.P[j] = round_to(p.dtype, factor * P);
   }
@@ -199,6 +202,7 @@ Results<float> naive_same_precision(const FullProblem& p, const Inputs& inputs, 
       naive::finish_key_gradients(p, keys.K.size(), &results.dK(b, g, 0, 0), &results.dV(b, g, 0, 0));
     }
   });
+  if (const auto rows = bias_rows(p, pass); !rows.empty()) results.dBias = naive_bias_gradient(p, inputs, rows, bias_shape(p));
   return results;
 }
 

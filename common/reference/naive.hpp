@@ -28,9 +28,10 @@ std::vector<int> all_rows(int count);
 /// O_i (d values) and L_i of query i of (b, h). `keys` are all keys.
 void forward(const FullProblem&, const Inputs&, const Keys& keys, int b, int h, int i, float* O, float& L);
 
-/// P_ij, after dropout, and dS_ij for the given keys, as they enter the last products: rounded to the problem's dtype.
+/// P_ij, after dropout, and dS_ij for the given keys, as they enter the last products: rounded to the problem's dtype. The bias's share
+/// is in fp32, as the bias is, and only there if its gradient is asked for.
 struct ScoreGradients {
-  std::vector<float> P, dS;
+  std::vector<float> P, dS, dBias = {};
 };
 ScoreGradients score_gradients(const FullProblem&, const Inputs&, const Keys&, int b, int h, int i, const float* O, float L);
 

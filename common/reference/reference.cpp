@@ -1,7 +1,9 @@
 #include "common/reference/reference.hpp"
 
+#include "common/attention/tensor.hpp"
 #include "common/base/parallel.hpp"
 #include "common/isa/float16.hpp"
+#include "common/reference/bias_gradient.hpp"
 #include "common/reference/exact.hpp"
 #include "common/reference/measure.hpp"
 #include "common/reference/naive.hpp"
@@ -143,6 +145,7 @@ Exact exact_results(const FullProblem& p, const InputsOf<T>& inputs, Pass pass) 
       add_head(exact::Head<T>(p, inputs, slice.b, slice.h), pass, slice, 1, query, task * p.Nk, whole);
     }
   });
+  if (const auto rows = bias_rows(p, pass); !rows.empty()) exact_bias_gradient(p, inputs, rows, bias_shape(p), whole);
   return whole;
 }
 

@@ -12,7 +12,8 @@
 
 namespace flash {
 
-/// O, L and, for Pass::backward, dQ, dK, dV in double precision (Eigen), threaded over (batch, key/value head).
+/// O, L and, for Pass::backward, dQ, dK, dV, and dBias if the problem asks for it, in double precision (Eigen), threaded over
+/// (batch, key/value head).
 /// A query without visible keys gets O = 0, L = -inf and zero gradients. T is float, or double for finite differences.
 template <class T>
 Results<double> reference(const FullProblem&, const InputsOf<T>&, Pass);
@@ -47,7 +48,7 @@ struct Worst {
 };
 
 struct TensorCheck {
-  std::string tensor;            ///< "o", "lse", "dq", "dk", "dv"
+  std::string tensor;            ///< "o", "lse", "dq", "dk", "dv", "dbias"
   double max_abs = 0;            ///< |got - expected| of `worst`; infinity if any got is NaN
   double rel_l2 = 0;             ///< ||got - expected|| / ||expected||; infinity with any non-finite error
   double tolerance = 0;          ///< of the row of `worst`

@@ -1,5 +1,6 @@
 // Chooses the rows of a big problem that are checked, and computes their exact and naive values.
 #include "common/base/parallel.hpp"
+#include "common/reference/bias_gradient.hpp"
 #include "common/reference/measure.hpp"
 #include "common/reference/naive.hpp"
 
@@ -116,6 +117,11 @@ Measured measure_sample(const FullProblem& p, const Inputs& inputs, Pass pass, S
     naive::finish_key_gradients(p, naive_keys.K.size(), dK, dV);
     queries += static_cast<std::int64_t>(slice.queries.size());
     keys += static_cast<std::int64_t>(slice.keys.size());
+  }
+  if (const auto rows = bias_rows(p, pass, sample); !rows.empty()) {
+    const std::array<std::int64_t, 4> shape{1, 1, queries, p.Nk};
+    exact_bias_gradient(p, inputs, rows, shape, measured.exact);
+    naive.dBias = naive_bias_gradient(p, inputs, rows, shape);
   }
   return measured;
 }

@@ -31,6 +31,7 @@ std::vector<FullProblem> all_options() {
         p.bias = bias;
         p.bias_per_batch = H == 4;
         p.bias_per_head = H != 3 || bias == BiasKind::alibi;
+        p.bias_gradient = bias == BiasKind::matrix;
         problems.push_back(p);
         p.window = causal ? Window{1, Window::open} : Window{2, 1};
         problems.push_back(p);
@@ -124,7 +125,7 @@ double loss(const FullProblem& p, const InputsOf<double>& in) {
   return sum;
 }
 
-/// Every component of dQ, dK and dV against (loss(x + step) - loss(x - step)) / (2 step), whose error is about step^2.
+/// Every component of dQ, dK, dV and, if asked for, dBias against (loss(x + step) - loss(x - step)) / (2 step), whose error is about step^2.
 void check_gradients(const FullProblem& p, InputsOf<double> in) {
   constexpr double step = 1e-4, tolerance = 2e-7;
   const Results<double> got = reference(p, in, Pass::backward);
@@ -146,6 +147,8 @@ void check_gradients(const FullProblem& p, InputsOf<double> in) {
   check(in.Q, got.dQ);
   check(in.K, got.dK);
   check(in.V, got.dV);
+  if (p.bias_gradient) check(in.bias, got.dBias);
+  CHECK(got.dBias.empty() == !p.bias_gradient);
 }
 
 }  // namespace
@@ -169,6 +172,7 @@ TEST_CASE("-inf in a bias is a mask: forward, gradients, and rows that lose all 
   for (const bool causal : {false, true}) {
     p.causal = causal;
     p.bias = BiasKind::matrix;
+    p.bias_gradient = true;
     InputsOf<double> in = random_inputs<double>(p, Pass::backward);
     for (int i = 0; i < p.Nq; ++i) {
       for (int j = 0; j < p.Nk; ++j) {
@@ -184,6 +188,7 @@ TEST_CASE("-inf in a bias is a mask: forward, gradients, and rows that lose all 
       CHECK(got.dQ(0, 1, 3, c) == 0.0);
     }
 
+    p.bias_gradient = false;
     p.bias = BiasKind::vector;  // one key less for every query
     in = random_inputs<double>(p, Pass::backward);
     in.bias(0, 0, 0, 2) = -infinity;

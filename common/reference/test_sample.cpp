@@ -103,6 +103,26 @@ TEST_CASE("a sampled check passes what is right and finds a wrong element in a s
   CHECK_FALSE(checker.check(got).passed);
 }
 
+TEST_CASE("a sampled check of a bias's gradient sums over all heads that share it, and finds a wrong element") {
+  for (const bool shared : {false, true}) {
+    FullProblem p = make_problem(2, 4, 2, 23, 19, 8);
+    p.bias = BiasKind::matrix;
+    p.bias_gradient = true;
+    p.bias_per_batch = p.bias_per_head = !shared;
+    const Inputs inputs = random_inputs<float>(p, Pass::backward);
+    Results<float> got = naive_same_precision(p, inputs, Pass::backward);
+    const Checker checker(p, inputs, Pass::backward, a_sample);
+    CHECK(checker.check(got).passed);
+    const Sample::Slice& slice = a_sample.slices.back();
+    got.dBias(slice.b, slice.h, slice.queries.back(), 18) += 1e-3f;
+    const TensorCheck found = checker.check(got).tensors.back();
+    CHECK(found.tensor == "dbias");
+    CHECK_FALSE(found.passed);
+    CHECK(found.worst.row == slice.queries.back());
+    CHECK(found.worst.col == 18);
+  }
+}
+
 TEST_CASE("small problems are checked whole, big ones on slices with the first and the last of everything") {
   CHECK(choose_sample(make_problem(1, 2, 2, 128, 128, 64), Pass::backward, 1).whole);
   CHECK(choose_sample(make_problem(8, 12, 12, 257, 257, 64), Pass::forward, 1).whole);

@@ -14,6 +14,7 @@
 //     dV_j     s_j max|dV| + (e_j + u) max|dO|                     P_ij = exp(S_ij - L_i) is off by P_ij e_i, which e_j bounds
 //     dQ_i     (e_i + s_i) max|dQ| + u |scale| dP_i max|K| + D_i
 //     dK_j     (e_j + s_j) max|dK| + u |scale| dP_j max|Q| + D_j
+//     dBias_i  the sum over the heads that share the bias of (e_i + s_i) max|dS_i| + u max(P_ij |dO_i| |v_j|) + max(P_i) times the error of D_i
 //
 // s_i = u (2 sqrt(Nk) + alike_i / 3) is what the sum of a row's weights may lose, of which alike_i equal their neighbour
 // (exact::sum_error); s_j is the largest of them.
@@ -46,7 +47,7 @@ namespace flash {
 
 /// One tolerance for each row of a result, in the order of its rows.
 struct Tolerances {
-  std::vector<double> O, L, dQ, dK, dV;
+  std::vector<double> O, L, dQ, dK, dV, dBias;
 };
 
 Tolerances tolerances(const FullProblem&, const Inputs&, const Measured&);

@@ -38,6 +38,14 @@ TEST_CASE("rows: dropout and its seed make another problem") {
   CHECK_THROWS_AS(flash::row_from_json(row), flash::UsageError);
 }
 
+TEST_CASE("rows: the gradient of a bias makes another problem, and needs a matrix") {
+  Json row = rows_in(results + "cpu/compare.jsonl")[0];
+  row.merge_patch({{"problem", {{"bias", "matrix"}, {"bias_gradient", true}}}});
+  check_has(flash::comparison_tables(rows_from(Json::array({row})), false), {" and its gradient"});
+  row["problem"]["bias"] = "vector";
+  CHECK_THROWS_AS(flash::row_from_json(row), flash::UsageError);
+}
+
 TEST_CASE("rows: the lengths of a ragged batch make another problem, and must be some") {
   Json row = rows_in(results + "cpu/compare.jsonl")[0];
   row.merge_patch({{"problem", {{"lengths", "9,0,4:7"}}}});

@@ -40,6 +40,10 @@ TEST_CASE("bad input: command lines") {
       {"--dropout", "1"},
       {"--dropout", "nan"},
       {"--dropout", "0.1", "--dropout-seed", "-1"},
+      {"--bias-gradient"},
+      {"--bias-gradient", "--bias", "matrix"},  // of a forward pass
+      {"--bias-gradient", "--pass", "backward", "--bias", "alibi"},
+      {"--bias-gradient", "--pass", "backward", "--bias", "matrix", "--variant", "naive"},
       {"--lengths", ""},
       {"--lengths", "5,"},
       {"--lengths", "5,-1"},

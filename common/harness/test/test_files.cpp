@@ -237,6 +237,15 @@ TEST_CASE("save: results of both passes, earlier ones are replaced, other things
   save_results(folder.string(), Pass::backward, results);
   CHECK(read_npy(folder / "lse.npy", 3).values == results.L.values);
   CHECK(read_npy(folder / "dv.npy", 4).values == results.dV.values);
+  CHECK_FALSE(std::filesystem::exists(folder / "dbias.npy"));
+  results.dBias = HostTensor<float>({1, 1, 3, 5}, 8.0f);
+  save_results(folder.string(), Pass::backward, results);
+  CHECK(read_npy(folder / "dbias.npy", 4).values == results.dBias.values);
+  prepare_output_folder(folder.string(), Pass::backward, "", /*bias_gradient=*/true);
+  std::ofstream(folder / "dbias.npy") << "mine";
+  CHECK_THROWS_AS(prepare_output_folder(folder.string(), Pass::backward, "", /*bias_gradient=*/true), UsageError);
+  prepare_output_folder(folder.string(), Pass::backward, "");
+  results.dBias = {};
   results.O.values[0] = -1;
   prepare_output_folder(folder.string(), Pass::forward, "");
   save_results(folder.string(), Pass::forward, results);

@@ -25,11 +25,13 @@ CASES = [
     ("MQA, more queries: rows without keys", 1, 4, 1, 40, 23, 8, True, None, np.float64),
     ("bias per key, masked", 2, 2, 1, 9, 21, 16, False, (2, 1, 1, 21), np.float32),
     ("bias per query and key", 2, 4, 2, 13, 21, 64, True, (1, 4, 13, 21), np.float32),
+    ("bias shared by all heads", 2, 4, 2, 35, 21, 16, False, (2, 1, 35, 21), np.float32),
 ]
 
 
 # (lengths of queries, lengths of keys), for the last variant of these programs
 RAGGED = [([17, 0, 40, 1], [17, 0, 40, 1]), ([9, 30, 0, 5], [20, 11, 7, 0])]
+BIAS_GRADIENT_PROGRAMS = ("01_naive", "07_fa2_backward")
 RAGGED_PROGRAMS = {"01_naive": "options", "06_fa2_forward": "options", "07_fa2_backward": "options"}
 
 
@@ -55,7 +57,7 @@ def drop_factors(shape, probability, seed):
 
 
 def softmax_attention(q, k, v, do, bias, causal, dropout=None):
-    """O, LSE, dQ, dK, dV in float64, all heads at once. dropout: its probability and seed."""
+    """O, LSE, dQ, dK, dV, dBias of each head in float64, all heads at once. dropout: its probability and seed."""
     group = q.shape[1] // k.shape[1]
     keys, values = (np.repeat(x, group, axis=1) for x in (k, v))
     nq, nk, scale = q.shape[2], k.shape[2], 1 / np.sqrt(q.shape[3])
@@ -81,7 +83,7 @@ def softmax_attention(q, k, v, do, bias, causal, dropout=None):
 
     dk = sum_groups(scale * ds.swapaxes(2, 3) @ q)
     dv = sum_groups((z * p).swapaxes(2, 3) @ do)
-    return {"o": o, "lse": lse, "dq": scale * ds @ keys, "dk": dk, "dv": dv}
+    return {"o": o, "lse": lse, "dq": scale * ds @ keys, "dk": dk, "dv": dv, "dbias": ds}
 
 
 def run(program, arguments):
@@ -113,18 +115,23 @@ def check_case(program, case, backward, dropout=None):
                 np.save(inputs / f"{stem}.npy", array)
         arguments = ["--load", str(inputs), "--save", str(outputs), "--pass", "backward" if backward else "forward"]
         options = [] if dropout is None else ["--dropout", str(dropout[0]), "--dropout-seed", str(dropout[1])]
+        with_bias_gradient = backward and bias_shape is not None and bias_shape[2] > 1 and pathlib.Path(program).name in BIAS_GRADIENT_PROGRAMS
+        options += ["--bias-gradient"] if with_bias_gradient else []
         run(program, arguments + options + (["--causal"] if causal else []))
 
         # The program works on float32: float64 files are rounded first, as it does.
         rounded = [x.astype(np.float32).astype(np.float64) for x in (q, k, v, do)]
         expected = softmax_attention(*rounded, bias, causal, dropout)
-        names = ["o", "lse"] + (["dq", "dk", "dv"] if backward else [])
+        names = ["o", "lse"] + (["dq", "dk", "dv"] if backward else []) + (["dbias"] if with_bias_gradient else [])
+        if with_bias_gradient:  # the sum over what the bias is broadcast over
+            shared = tuple(axis for axis in (0, 1) if bias_shape[axis] == 1)
+            expected["dbias"] = expected["dbias"].sum(axis=shared, keepdims=True)
         assert sorted(p.stem for p in outputs.iterdir()) == sorted(names), "the saved files are not those promised"
         for stem in names:
             got = np.load(outputs / f"{stem}.npy")
             assert got.dtype == np.float32 and got.shape == expected[stem].shape, f"{name}, {stem}: {got.dtype} {got.shape}"
             np.testing.assert_allclose(got, expected[stem], rtol=2e-5, atol=2e-5, err_msg=f"{program}, {name}, {stem}")
-    print(f"ok: {pathlib.Path(program).name} {'backward' if backward else 'forward'}: {name}{', dropout' if dropout else ''}")
+    print(f"ok: {pathlib.Path(program).name} {'backward' if backward else 'forward'}: {name}{', dropout' if dropout else ''}{', dbias' if with_bias_gradient else ''}")
 
 
 def check_ragged(program, lengths, backward, causal):
@@ -148,7 +155,7 @@ def check_ragged(program, lengths, backward, causal):
         for s in range(len(lengths[0])):
             q, k, v, do = (arrays[x][:, :, rows[x][s] : rows[x][s + 1]].astype(np.float64) for x in ("q", "k", "v", "do"))
             for stem, expected in softmax_attention(q, k, v, do, None, causal).items():
-                if backward or stem in ("o", "lse"):
+                if stem in (("o", "lse", "dq", "dk", "dv") if backward else ("o", "lse")):
                     got = np.load(outputs / f"{stem}.npy")[:, :, rows[stem][s] : rows[stem][s + 1]]
                     np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5, err_msg=f"{program}, sequence {s}, {stem}")
     print(f"ok: {pathlib.Path(program).name} {'backward' if backward else 'forward'}: ragged {lengths}")

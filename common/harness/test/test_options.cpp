@@ -86,6 +86,7 @@ TEST_CASE("options: a problem handed on as arguments is the same problem") {
              "--layout", "bnhd", "--bias",    "vector", "--seed",    "7",   "--input",        "large",
              "--window", "3,-1", "--softcap", "0.3",    "--dropout", "0.1", "--dropout-seed", "9"})
           .options;
+  CHECK_FALSE(first.problem.bias_gradient);
   const flash::RequestedSizes sizes = first.problem.sizes.over({});
   const flash::Options second = parse(flash::to_arguments(first.problem, sizes)).options;
   CHECK(flash::describe(flash::make_problem(first.problem, sizes)) ==
