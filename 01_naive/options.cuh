@@ -5,6 +5,7 @@
 //              S_ij = c tanh(s / c) + bias, or -inf where the window hides key j        (9.1), (9.3), (9.7)
 //   backward   dS = P o (dP - rowsum(P o dP)) o (1 - (capped / c)^2)                    (9.2)
 //   dropout    O = (P o Z) V,   dV = (P o Z)^T dO,   dP = Z o dO V^T                   (9.12), (9.13)
+//   lorentz    s = -scale d(q_i, k_j), the distance on the hyperboloid                  (9.20)
 //   bias       dBias = sum of P o (dP - rowsum(P o dP)) over the heads that share it    (9.16)
 //
 // New since kernel.cuh: four kernels. The scores know who sees whom and what the cap does to them; all products and the
@@ -20,6 +21,7 @@
 #pragma once
 
 #include "01_naive/kernel.cuh"
+#include "01_naive/lorentz.cuh"
 #include "common/device/bias_gradient.cuh"
 
 namespace flash::options {
@@ -132,7 +134,8 @@ void forward_of_one(const Part& part) {
   const FullProblem& p = a.problem;
   const auto Q = view<const float>(a.Q), K = view<const float>(a.K), V = view<const float>(a.V);
   const auto S = a.workspace("S"), P = a.workspace("P");
-  launch_any("scores", tiled(p.Nq, p.Nk, p.B * p.H), options::scores_kernel, p, Q, K, bias_of(a), view<float>(S));
+  const auto scores = p.score == Score::lorentz ? lorentz::scores_kernel : options::scores_kernel;
+  launch_any("scores", tiled(p.Nq, p.Nk, p.B * p.H), scores, p, Q, K, bias_of(a), view<float>(S));
   launch_any("softmax", row_per_thread(p), softmax_kernel, p, view<const float>(S), view<float>(P), view<float>(a.L));
   drop(part, P);
   launch_any("output", tiled(p.Nq, p.d, p.B * p.H), output_kernel, p, view<const float>(P), V, view<float>(a.O));
@@ -155,8 +158,15 @@ void backward_of_one(const Part& part) {
                view<float>(a.dBias));
   }
   if (p.softcap != 0.0f) launch_any("slope", row_per_thread(p), slope_kernel, p, S, bias_of(a), view<float>(dS));
-  launch_any("dQ", tiled(p.Nq, p.d, p.B * p.H), dQ_kernel, p, view<const float>(dS), K, view<float>(a.dQ));
-  launch_any("dK", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, p.scale, view<const float>(dS), Q, view<float>(a.dK));
+  if (p.score == Score::lorentz) {
+    launch_any("slope_of_distance", tiled(p.Nq, p.Nk, p.B * p.H), lorentz::slope_kernel, p, Q, K, view<float>(dS), view<float>(dP));
+    const auto G = view<const float>(dS), delta_G = view<const float>(dP);
+    launch_any("dQ", tiled(p.Nq, p.d, p.B * p.H), lorentz::dQ_kernel, p, G, delta_G, Q, K, view<float>(a.dQ));
+    launch_any("dK", tiled(p.Nk, p.d, p.B * p.Hkv), lorentz::dK_kernel, p, G, delta_G, Q, K, view<float>(a.dK));
+  } else {
+    launch_any("dQ", tiled(p.Nq, p.d, p.B * p.H), dQ_kernel, p, view<const float>(dS), K, view<float>(a.dQ));
+    launch_any("dK", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, p.scale, view<const float>(dS), Q, view<float>(a.dK));
+  }
   drop(part, a.workspace("P"));
   launch_any("dV", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, 1.0f, P, dO, view<float>(a.dV));
 }
@@ -169,13 +179,14 @@ void backward(const Attention& a) {
 }
 
 const Variant variant{.name = "options",
-                      .idea = "a window and a softcap in the scores, the cap's slope in dS, sequences one by one, dropout, dBias",
+                      .idea = "a window and a softcap in the scores, the cap's slope in dS, sequences one by one, dropout, dBias, "
+                              "hyperbolic distances",
                       .forward = forward,
                       .backward = backward,
                       .workspace = workspace,
                       .refuse = refuse_oversized_grid,
                       .subtracts_max = false,
-                      .takes = every_kernel_takes | all_options | Features::bias_gradient};
+                      .takes = every_kernel_takes | all_options | Features::bias_gradient | Features::lorentz};
 
 }  // namespace
 }  // namespace flash::options

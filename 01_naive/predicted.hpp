@@ -91,6 +91,18 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
     prediction.tensors["dBias"].written += bias_elements(p);
     prediction.sectors = {};
   }
+  if (pass == Pass::backward && p.score == Score::lorentz) {  // lorentz.cuh, in place of the products dQ and dK
+    const std::int64_t rows = std::int64_t{p.B} * p.H * p.Nq, key_rows = std::int64_t{p.B} * p.Hkv * p.Nk, Nk = p.Nk, d = p.d;
+    const std::int64_t square = tiles(d) * rows * Nk, each = rows * Nk * d;  // each: pairs, once for each component
+    prediction.tensors["dS"].read += rows * Nk - 2 * square + 2 * each;
+    prediction.tensors["dS"].written += rows * Nk;
+    prediction.tensors["dP"].read += 2 * each;
+    prediction.tensors["dP"].written += rows * Nk;
+    prediction.tensors["Q"].read += each + rows * d * (1 + d);  // slope_kernel reads what the product dK would
+    prediction.tensors["K"].read += each + key_rows * d * (1 + d);
+    prediction.barriers = *prediction.barriers - barriers_of_product(p);  // one pass over the pairs for two products
+    prediction.sectors = {};
+  }
   if (pass == Pass::backward && p.softcap != 0.0f) {  // slope_kernel: S, the bias and dS of each pair that is seen
     const std::int64_t pairs = std::int64_t{p.B} * p.H * visible_pairs(p);
     prediction.tensors["S"].read += pairs;

@@ -24,6 +24,7 @@ constexpr Row table[] = {
     {Features::lengths, "--lengths", [](const FullProblem& p) { return !p.sequences.empty(); }},
     {Features::dropout, "--dropout", [](const FullProblem& p) { return p.dropout.probability != 0.0f; }},
     {Features::bias_gradient, "--bias-gradient", [](const FullProblem& p) { return p.bias_gradient; }},
+    {Features::lorentz, "--score lorentz", [](const FullProblem& p) { return p.score == Score::lorentz; }},
 };
 
 }  // namespace
@@ -36,6 +37,7 @@ Features features_of(const FullProblem& problem) {
   struct Known : OptionsProblem {
     Sequences sequences;
     Dropout dropout;
+    Score score;
     bool bias_gradient;
   };
   static_assert(sizeof(FullProblem) == sizeof(Known));

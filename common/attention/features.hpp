@@ -26,6 +26,7 @@ enum class Features : unsigned {
   lengths = 1u << 11,
   dropout = 1u << 12,
   bias_gradient = 1u << 13,
+  lorentz = 1u << 14,
   // A new feature goes here, into the table of features.cpp, and into the .takes of the kernels that know it:
   // `.takes = every_kernel_takes | Features::window`.
 };
@@ -44,7 +45,7 @@ constexpr Features every_bias = Features::vector_bias | Features::matrix_bias | 
 constexpr Features every_kernel_takes = Features::causal | every_bias | Features::shared_heads | Features::unequal_lengths |
                                         Features::bnhd | Features::packed_qkv | Features::packed_kv;
 
-/// What FullProblem adds to Problem, but for what a backward pass alone knows.
+/// What FullProblem adds to Problem and both passes of stages 06 and 07 know.
 constexpr Features all_options = Features::window | Features::softcap | Features::lengths | Features::dropout;
 
 /// What the problem has of them.

@@ -214,6 +214,8 @@ const char* to_string(BiasKind bias) {
   return "?";
 }
 
+const char* to_string(Score score) { return score == Score::dot ? "dot" : "lorentz"; }
+
 std::string to_string(const Window& window) { return std::to_string(window.left) + "," + std::to_string(window.right); }
 
 std::string to_string(const Sequences& sequences) {
@@ -233,6 +235,7 @@ std::string describe(const FullProblem& p) {
     std::snprintf(scale, sizeof scale, " scale=%.6g", static_cast<double>(p.scale));
     line += scale;
   }
+  if (p.score != Score::dot) line += std::string(" score=") + to_string(p.score);
   if (p.causal) line += " causal";
   if (!p.window.is_open()) line += " window=" + to_string(p.window);
   if (p.softcap != 0.0f) {

@@ -40,8 +40,9 @@ TEST_CASE("features: a window, a softcap, lengths and dropout are refused by ker
   CHECK(refusal(variant, p) == "it does not know --window, --softcap, --lengths, --dropout");
   variant.takes = every_kernel_takes | all_options;
   CHECK(refusal(variant, p) == "");
-  p.bias_gradient = true;  // what a forward pass has no use for is not among them
-  CHECK(refusal(variant, p) == "it does not know --bias-gradient");
+  p.bias_gradient = true;  // of these only some steps know the others
+  p.score = Score::lorentz;
+  CHECK(refusal(variant, p) == "it does not know --bias-gradient, --score lorentz");
 }
 
 TEST_CASE("features: a kernel is refused what it does not say that it knows") {

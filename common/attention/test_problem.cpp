@@ -150,6 +150,14 @@ TEST_CASE("only the gradient of a matrix can be asked for, and such a problem is
   CHECK(describe(p) == "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 fp32 bhnd bias=matrix[1,2,128,128] and its gradient");
 }
 
+TEST_CASE("a problem with hyperbolic scores is not plain") {
+  FullProblem p;
+  p.score = Score::lorentz;
+  CHECK(check_options(p) == "");
+  CHECK_FALSE(p.is_plain());
+  CHECK(describe(p) == "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 score=lorentz fp32 bhnd bias=none");
+}
+
 TEST_CASE("sequences must cover the tensors of a batch of 1, and a bias per key is refused") {
   FullProblem p;  // Nq = Nk = 128
   p.sequences = {{0, 0, 100, 128}, {0, 28, 128, 128}};

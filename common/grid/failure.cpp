@@ -24,6 +24,7 @@ std::string command_for(const LastRun& run) {
                          .dropout = p.dropout,
                          .bias = {},
                          .bias_gradient = p.bias_gradient,
+                         .score = p.score,
                          .scale = {},
                          .dtype = p.dtype,
                          .layout = p.layout,

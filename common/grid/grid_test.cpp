@@ -48,6 +48,7 @@ TEST_CASE("grid: windows") { check_variants_on(windows()); }
 TEST_CASE("grid: softcaps") { check_variants_on(softcaps()); }
 TEST_CASE("grid: dropout") { check_variants_on(dropouts()); }
 TEST_CASE("grid: the gradient of the bias") { check_variants_on(bias_gradients()); }
+TEST_CASE("grid: hyperbolic scores") { check_variants_on(hyperbolic()); }
 TEST_CASE("grid: ragged batches") { check_variants_on(ragged()); }
 TEST_CASE("grid: random mixture") { check_variants_on(random_mixture(24, /*seed=*/2022), /*in_turns=*/true); }
 
@@ -214,6 +215,37 @@ TEST_CASE("grid: the gradient of the bias has the same bits in every run, shared
 TEST_CASE("cpu: the gradient of the bias is written once, and takes the bytes that are predicted") {
   for (const FullProblem& problem : counted(bias_gradients())) {
     for (const Variant& variant : variants_for(problem)) check_prediction(variant, problem, Pass::backward);
+  }
+}
+
+TEST_CASE("grid: hyperbolic scores of points that are one, almost one, or at the edge of what fp32 tells apart") {
+  FullProblem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 33, .Nk = 33, .d = 24});
+  problem.score = Score::lorentz;
+  problem.scale = 1.0f;
+  for (const Variant& variant : variants_for(problem)) {
+    for (const float size : {1.0f, 30.0f}) {
+      for (const float step : {0.0f, 1e-6f, 1e-2f}) {
+        Inputs inputs = make_inputs(problem, InputKind::normal, 12, deepest_pass(variant));
+        for (std::size_t n = 0; n < inputs.Q.values.size(); ++n) {
+          inputs.Q.values[n] *= size;
+          inputs.K.values[n] = inputs.Q.values[n] * (1.0f + (n % 24 == 5 ? step : 0.0f));
+        }
+        const Results<float> got = run(variant, problem, inputs, deepest_pass(variant));
+        CHECK(all_finite(got.dQ));
+        CHECK(all_finite(got.dK));
+        expect_passed(check_results(problem, inputs, deepest_pass(variant), got, Sample{}), variant, problem);
+      }
+    }
+  }
+}
+
+TEST_CASE("cpu: hyperbolic scores take the bytes that are predicted") {
+  for (const FullProblem& problem : counted(hyperbolic())) {
+    for (const Variant& variant : variants_for(problem)) {
+      for (const Pass pass : {Pass::forward, Pass::backward}) {
+        if (pass == Pass::backward || !problem.bias_gradient) check_prediction(variant, problem, pass);
+      }
+    }
   }
 }
 

@@ -233,6 +233,25 @@ std::vector<FullProblem> bias_gradients() {
   return problems;
 }
 
+std::vector<FullProblem> hyperbolic() {
+  std::vector<FullProblem> problems;
+  for (const int n : {0, 1, 2, 3}) {
+    FullProblem p =
+        problem_of({.B = n == 3 ? 1 : 2, .H = 2, .Hkv = 1, .Nq = small_shapes ? 35 : 70, .Nk = small_shapes ? 42 : 90, .d = n == 0 ? 40 : 59});
+    p.score = Score::lorentz;
+    p.scale = n == 1 ? 2.0f : 0.7f;
+    p.causal = n == 1;
+    if (n == 1) p.bias = BiasKind::alibi;
+    if (n == 2) p.bias = BiasKind::matrix, p.bias_gradient = true, p.window = {20, 5}, p.softcap = 2.0f, p.dropout = {0.3f, 4};
+    if (n == 3) {
+      p.sequences = parse_lengths("lengths", "17,0,5:20");
+      p.Nq = p.sequences.queries.back(), p.Nk = p.sequences.keys.back();
+    }
+    if (!few_shapes || n == 0 || n == 3) problems.push_back(p);
+  }
+  return problems;
+}
+
 std::vector<FullProblem> ragged() {
   struct Case {
     const char* lengths;

@@ -41,6 +41,9 @@ std::vector<FullProblem> dropouts();
 /// The gradient of a bias of each extent that may be 1, with masks, windows, a softcap, dropout, grouped heads.
 std::vector<FullProblem> bias_gradients();
 
+/// Hyperbolic scores, with masks, grouped heads, and each of the other options.
+std::vector<FullProblem> hyperbolic();
+
 /// Ragged batches around tile edges: empty sequences, sequences without queries or without keys, more of one than of the other, with the
 /// options that go with them.
 std::vector<FullProblem> ragged();

@@ -28,7 +28,7 @@ inline nlohmann::ordered_json device_json(const DeviceInfo& device) {
   return json;
 }
 
-/// Sizes and options in the order of the reports, a window, a softcap, lengths, dropout and the bias's gradient only if there are any; which inputs it is solved for is to follow.
+/// Sizes and options in the order of the reports, a window, a softcap, lengths, dropout, the bias's gradient and another score only if there are any; which inputs it is solved for is to follow.
 inline nlohmann::ordered_json problem_json(const FullProblem& p) {
   nlohmann::ordered_json json{{"batch", p.B},
                               {"heads", p.H},
@@ -49,6 +49,7 @@ inline nlohmann::ordered_json problem_json(const FullProblem& p) {
     json["dropout_seed"] = p.dropout.seed;
   }
   if (p.bias_gradient) json["bias_gradient"] = true;
+  if (p.score != Score::dot) json["score"] = to_string(p.score);
   return json;
 }
 

@@ -93,6 +93,8 @@ void add_problem_options(CLI::App& app, ProblemOptions& options, const Requested
   app.add_flag("--bias-gradient", options.bias_gradient,
                "A backward pass also computes the gradient of the bias, which must be a matrix")
       ->group("Problem");
+  add_choice(app, "--score", options.score, all_scores,
+             "dot: scale q . k; lorentz: -scale times the distance of q and k as points of the hyperboloid (default: dot)");
   app.add_option_function<std::string>(
          "--scale", [&options](const std::string& given) { options.scale = parse_finite("--scale", given); },
          "Factor of Q K^T (default: 1/sqrt(d))")
@@ -144,6 +146,7 @@ FullProblem make_problem(const ProblemOptions& options, const RequestedSizes& gi
   problem.dropout = options.dropout;
   problem.bias = options.bias.value_or(BiasKind::none);
   problem.bias_gradient = options.bias_gradient;
+  problem.score = options.score;
   problem.dtype = options.dtype.value_or(Dtype::fp32);
   problem.layout = options.layout;
   if (const std::string error = set_sizes(problem, sizes); !error.empty()) throw UsageError(error);
@@ -175,6 +178,7 @@ std::vector<std::string> to_arguments(const ProblemOptions& options, const Reque
   }
   if (options.bias) add("--bias", to_string(*options.bias));
   if (options.bias_gradient) arguments.emplace_back("--bias-gradient");
+  if (options.score != Score::dot) add("--score", to_string(options.score));
   // One word: a value that starts with a minus sign could be taken for an option.
   if (options.scale) arguments.push_back("--scale=" + shortest(*options.scale));
   if (options.dtype) add("--dtype", to_string(*options.dtype));

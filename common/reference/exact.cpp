@@ -1,5 +1,7 @@
 #include "common/reference/exact.hpp"
 
+#include "common/reference/lorentz.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -92,11 +94,13 @@ Forward forward(const Head<T>& head, const std::vector<int>& queries) {
   int seen = 0;  // no query of the block sees a key from here on
   for (const int i : queries) seen = std::max(seen, problem.end_key(i));
 
-  // S = scale * Q K^T, capped, + bias, -inf where the mask hides a key           [rows, d] x [d, Nk]
+  // S = scale * Q K^T, or -scale times the distances, capped, + bias, -inf where the mask hides a key           [rows, d] x [d, Nk]
   Forward result;
   Matrix& S = result.P;
   S.resize(Q.rows(), problem.Nk);
-  S.leftCols(seen) = scale * product(Q, head.K.topRows(seen).transpose());
+  const Matrix seen_keys = head.K.topRows(seen);
+  S.leftCols(seen) = problem.score == Score::lorentz ? Matrix(-scale * distances(Q, seen_keys))
+                                                     : Matrix(scale * product(Q, seen_keys.transpose()));
   if (problem.softcap != 0.0f) {
     const double c = problem.softcap;
     result.slope.setZero(S.rows(), problem.Nk);
@@ -121,7 +125,10 @@ Forward forward(const Head<T>& head, const std::vector<int>& queries) {
     result.L(r) = softmax(S.row(r));
     result.sum_errors(r) = sum_error(problem.keys_around(i), alike(S.row(r)));
     if (std::isfinite(result.L(r))) {
-      result.score_terms(r) = std::abs(scale) * Q.row(r).norm() * head.longest_k + std::abs(result.L(r));
+      // The terms of a distance are those of q0 k0 - q . k, to whose size the rounding of 1 + x is in proportion.
+      const double terms = problem.score == Score::lorentz ? std::hypot(1, Q.row(r).norm()) * std::hypot(1, head.longest_k)
+                                                           : Q.row(r).norm() * head.longest_k;
+      result.score_terms(r) = std::abs(scale) * terms + std::abs(result.L(r));
     }
   }
 
@@ -175,18 +182,21 @@ Vector D_errors(const FullProblem& problem, const Matrix& dO, const Forward& for
 RowTerms query_terms(const FullProblem& problem, const Matrix& P, const ScoreGradient& gradient, const Vector& D_errors,
                      const Matrix& K) {
   // dQ_i = scale sum_j P_ij (dP_ij - D_i) k_j: an error of D_i comes with the mean of the keys, which is small unless they are alike.
-  const Matrix mean_key = product(P, K);
   const double scale = std::abs(static_cast<double>(problem.scale));
+  // A distance changes by at most as much as a point moves: its gradient is no longer than 1.
+  const Vector mean_key = problem.score == Score::lorentz ? Vector(Vector::Ones(P.rows()))
+                                                          : Vector(product(P, K).cwiseAbs().rowwise().maxCoeff());
   return {gradient.dP_terms.rowwise().sum(), P.rowwise().squaredNorm(), gradient.dS.rowwise().squaredNorm(),
-          scale * mean_key.cwiseAbs().rowwise().maxCoeff().cwiseProduct(D_errors)};
+          scale * mean_key.cwiseProduct(D_errors)};
 }
 
 RowTerms key_terms(const FullProblem& problem, const Matrix& P, const Matrix& Z, const ScoreGradient& gradient,
                    const Vector& D_errors, const Matrix& Q) {
   // dK_j = scale sum_i P_ij (dP_ij - D_i) q_i
   const double scale = std::abs(static_cast<double>(problem.scale));
+  const Vector lengths = problem.score == Score::lorentz ? Vector(Vector::Ones(Q.rows())) : Vector(Q.cwiseAbs().rowwise().maxCoeff());
   return {gradient.dP_terms.colwise().sum(), dropped(P, Z).colwise().squaredNorm(), gradient.dS.colwise().squaredNorm(),
-          scale * P.transpose() * Q.cwiseAbs().rowwise().maxCoeff().cwiseProduct(D_errors)};
+          scale * P.transpose() * lengths.cwiseProduct(D_errors)};
 }
 
 Matrix take_rows(const Matrix& matrix, const std::vector<int>& rows) {

@@ -28,6 +28,33 @@ std::vector<float> dots(const float* x, const std::vector<float>& M_T, std::size
   return sums;
 }
 
+/// The time component of a row of d numbers.
+float time_of(const float* row, std::size_t d) {
+  float square = 1.0f;
+  for (std::size_t c = 0; c < d; ++c) square += row[c] * row[c];
+  return std::sqrt(square);
+}
+
+/// x = cosh of the distance - 1, and q0 - k0, of q and each key, from differences.
+struct Pair {
+  float x, delta;
+};
+std::vector<Pair> pairs(const float* q, const Keys& keys, std::size_t d) {
+  std::vector<Pair> all;
+  const float q0 = time_of(q, d);
+  for (std::size_t r = 0; r < keys.rows.size(); ++r) {
+    const float* const k = &keys.K[r * d];
+    float apart = 0.0f, longer = 0.0f;
+    for (std::size_t c = 0; c < d; ++c) {
+      apart += (q[c] - k[c]) * (q[c] - k[c]);
+      longer += (q[c] - k[c]) * (q[c] + k[c]);
+    }
+    const float delta = longer / (q0 + time_of(k, d));
+    all.push_back({std::max(0.0f, 0.5f * (apart - delta * delta)), delta});
+  }
+  return all;
+}
+
 /// S_ij = scale * q_i . k_j, capped, + bias_ij, or -inf where the mask hides the key. `scale_first`: (scale * q_i) . k_j. With all components
 /// alike one of the two may be exact and the other far off, by errors that do not cancel: a kernel may do either, in each pass.
 /// `slopes`: also that of the softcap for each, unless null.
@@ -37,6 +64,10 @@ std::vector<float> scores(const FullProblem& p, const Inputs& inputs, const Keys
   std::vector<float> factor(q, q + p.d);
   for (float& value : factor) value *= scale_first ? p.scale : 1.0f;
   std::vector<float> S = dots(factor.data(), keys.K_T, static_cast<std::size_t>(p.d));
+  if (p.score == Score::lorentz) {
+    const std::vector<Pair> all = pairs(q, keys, static_cast<std::size_t>(p.d));
+    for (std::size_t r = 0; r < S.size(); ++r) S[r] = -2 * std::asinh(std::sqrt(0.5f * all[r].x)) * (scale_first ? p.scale : 1.0f);
+  }
   const int own = p.own_key(i), first = p.first_key(i), end = p.end_key(i);
   for (std::size_t r = 0; r < S.size(); ++r) {
     const int j = keys.rows[r];
@@ -131,12 +162,32 @@ ScoreGradients score_gradients(const FullProblem& p, const Inputs& inputs, const
     result.dS[j] = round_to(p.dtype, slopes.empty() ? dS : dS * slopes[j]);
     result.P[j] = round_to(p.dtype, factor * P);
   }
+  if (p.score != Score::lorentz) return result;
+  result.q = &inputs.Q(b, h, i, 0);
+  result.keys = &keys;
+  const std::vector<Pair> all = pairs(result.q, keys, d);
+  for (std::size_t j = 0; j < all.size(); ++j) {
+    result.dS[j] = all[j].x == 0.0f ? 0.0f : -result.dS[j] / (std::sqrt(all[j].x) * std::sqrt(all[j].x + 2));
+    result.delta_dS.push_back(result.dS[j] * all[j].delta);
+  }
   return result;
 }
 
 void query_gradient(const FullProblem& p, const Keys& keys, const ScoreGradients& gradients, float* dQ) {
   const std::size_t d = static_cast<std::size_t>(p.d);
-  weighted_sum(gradients.dS, keys.K, d, dQ);
+  if (p.score == Score::lorentz) {
+    const float q0 = time_of(gradients.q, d);
+    for (std::size_t c = 0; c < d; ++c) {
+      float apart = 0.0f, in_time = 0.0f;
+      for (std::size_t j = 0; j < gradients.dS.size(); ++j) {
+        apart += gradients.dS[j] * (gradients.q[c] - keys.K[j * d + c]);
+        in_time += gradients.delta_dS[j];
+      }
+      dQ[c] = apart - in_time * gradients.q[c] / q0;
+    }
+  } else {
+    weighted_sum(gradients.dS, keys.K, d, dQ);
+  }
   for (std::size_t c = 0; c < d; ++c) dQ[c] = round_to(p.dtype, p.scale * dQ[c]);
 }
 
@@ -147,6 +198,12 @@ void add_query(const FullProblem& p, const Inputs& inputs, const ScoreGradients&
   const float* dO = &inputs.dO(b, h, i, 0);
   for (std::size_t j = 0; j < gradients.P.size(); ++j) {
     for (std::size_t c = 0; c < d; ++c) sum.dV[j * d + c] += gradients.P[j] * dO[c];
+    if (p.score == Score::lorentz) {
+      const float* const k = &gradients.keys->K[j * d];
+      const float in_time = gradients.delta_dS[j] / time_of(k, d);
+      for (std::size_t c = 0; c < d; ++c) sum.dK[j * d + c] += gradients.dS[j] * (k[c] - Q[c]) + in_time * k[c];
+      continue;
+    }
     for (std::size_t c = 0; c < d; ++c) sum.dK[j * d + c] += gradients.dS[j] * Q[c];
   }
 }

@@ -5,6 +5,7 @@
 #include "common/isa/float16.hpp"
 #include "common/reference/bias_gradient.hpp"
 #include "common/reference/exact.hpp"
+#include "common/reference/lorentz.hpp"
 #include "common/reference/measure.hpp"
 #include "common/reference/naive.hpp"
 
@@ -78,7 +79,9 @@ void add_block(const exact::Head<T>& head, Pass pass, const Sample::Slice& slice
     const Matrix P_rows = exact::take_rows(P, chosen);  // P = softmax(S), O = (P o Z) V
     gradient = exact::score_gradient(P_rows, exact::take_rows(slope, chosen), exact::take_rows(Z, chosen),
                                      exact::take_rows(dO, chosen), exact::take_rows(O, chosen), head.V);
-    put(exact.results.dQ, scale * product(gradient.dS, head.K));  // S = scale * Q K^T
+    put(exact.results.dQ, p.score == Score::lorentz  // S = -scale * d(Q, K), or scale * Q K^T
+                              ? Matrix(-scale * exact::distance_gradient(gradient.dS, exact::take_rows(Q, chosen), head.K))
+                              : Matrix(scale * product(gradient.dS, head.K)));
     const exact::RowTerms terms = exact::query_terms(p, P_rows, gradient, exact::take_rows(D_errors, chosen), head.K);
     put(exact.queries.dP, terms.dP);
     put(exact.queries.dS2, terms.dS2);
@@ -91,7 +94,10 @@ void add_block(const exact::Head<T>& head, Pass pass, const Sample::Slice& slice
                                      exact::take_rows(head.V, slice.keys));
   }
   rows_of(sums.results.dV) += product(exact::dropped(P_columns, Z_columns).transpose(), dO);  // O = (P o Z) V
-  rows_of(sums.results.dK) += scale * product(gradient.dS.transpose(), Q);
+  rows_of(sums.results.dK) +=
+      p.score == Score::lorentz
+          ? Matrix(-scale * exact::distance_gradient(gradient.dS.transpose(), exact::take_rows(head.K, slice.keys), Q))
+          : Matrix(scale * product(gradient.dS.transpose(), Q));
   auto score = rows_of(sums.keys.score), sum = rows_of(sums.keys.sum);
   score = score.cwiseMax(exact::key_score_terms(P_columns, score_terms).transpose());
   sum = sum.cwiseMax(sum_errors.maxCoeff());

@@ -40,6 +40,11 @@ std::vector<FullProblem> all_options() {
         problems.push_back(p);
         p.dropout = {0.3f, 5};
         problems.push_back(p);
+        p.score = Score::lorentz;
+        problems.push_back(p);
+        p.dropout = {};
+        p.softcap = 0.0f;
+        problems.push_back(p);
       }
     }
   }
@@ -54,6 +59,8 @@ std::vector<FullProblem> all_options() {
       p.softcap = 0.8f;
       problems.push_back(p);
       p.dropout = {0.6f, 1};
+      problems.push_back(p);
+      p.score = Score::lorentz;
       problems.push_back(p);
     }
   }
@@ -72,8 +79,12 @@ double score(const FullProblem& p, const InputsOf<double>& in, int b, int h, int
   if (p.causal && j > own) return -infinity;
   if (p.window.left >= 0 && j < own - p.window.left) return -infinity;
   if (p.window.right >= 0 && j > own + p.window.right) return -infinity;
-  double dot = 0;
-  for (int c = 0; c < p.d; ++c) dot += in.Q(b, h, i, c) * in.K(b, h / (p.H / p.Hkv), j, c);
+  double dot = 0, q_square = 0, k_square = 0;
+  for (int c = 0; c < p.d; ++c) {
+    const double q = in.Q(b, h, i, c), k = in.K(b, h / (p.H / p.Hkv), j, c);
+    dot += q * k, q_square += q * q, k_square += k * k;
+  }
+  if (p.score == Score::lorentz) dot = -std::acosh(std::sqrt(1 + q_square) * std::sqrt(1 + k_square) - dot);
   double bias = 0;
   if (p.bias == BiasKind::vector) bias = in.bias(b, h, 0, j);
   if (p.bias == BiasKind::matrix) bias = in.bias(b, h, i, j);
@@ -165,6 +176,33 @@ TEST_CASE("gradients agree with central finite differences, on every option") {
     CAPTURE(describe(p));
     check_gradients(p, random_inputs<double>(p, Pass::backward));
   }
+}
+
+TEST_CASE("hyperbolic distances: known ones, near and far points keep their digits, and the kink at 0 has the subgradient 0") {
+  FullProblem p = make_problem(1, 1, 1, 1, 2, 2);
+  p.score = Score::lorentz;
+  p.scale = 1;
+  InputsOf<double> in = random_inputs<double>(p, Pass::backward);
+  const auto put = [](HostTensor<double>& tensor, int row, double x, double y) {
+    tensor(0, 0, row, 0) = x, tensor(0, 0, row, 1) = y;
+  };
+  for (const double r : {1e-9, 1e-3, 1.0, 3.0}) {  // along a line through the origin the distance is that of the arguments of sinh
+    put(in.Q, 0, std::sinh(1.0), 0), put(in.K, 0, std::sinh(1.0), 0), put(in.K, 1, std::sinh(1.0 + r), 0);
+    const Results<double> got = reference(p, in, Pass::backward);
+    const double L = std::log1p(std::exp(-r));
+    CHECK(got.L(0, 0, 0, 0) == doctest::Approx(L).epsilon(1e-13));
+    // dS of the two keys add up to 0; the first one's distance is 0 and gives nothing.
+    const double P = std::exp(-r - L);
+    double dP_difference = 0;
+    for (int c = 0; c < 2; ++c) dP_difference += in.dO(0, 0, 0, c) * (in.V(0, 0, 1, c) - in.V(0, 0, 0, c));
+    const double dS = P * (1 - P) * dP_difference;
+    // -d falls as q moves towards the key, by 1 / cosh per unit of the coordinate.
+    CHECK(got.dQ(0, 0, 0, 0) == doctest::Approx(dS / std::cosh(1.0)).epsilon(1e-6));
+    CHECK(got.dK(0, 0, 1, 0) == doctest::Approx(-dS / std::cosh(1.0 + r)).epsilon(1e-6));
+    CHECK(got.dK(0, 0, 0, 0) == 0.0);
+  }
+  put(in.Q, 0, 1e100, 0), put(in.K, 1, -1e100, 1);
+  for (const double value : reference(p, in, Pass::backward).dQ.values) CHECK(std::isfinite(value));
 }
 
 TEST_CASE("-inf in a bias is a mask: forward, gradients, and rows that lose all their keys") {

@@ -46,6 +46,14 @@ TEST_CASE("rows: the gradient of a bias makes another problem, and needs a matri
   CHECK_THROWS_AS(flash::row_from_json(row), flash::UsageError);
 }
 
+TEST_CASE("rows: another score makes another problem") {
+  Json row = rows_in(results + "cpu/compare.jsonl")[0];
+  row.merge_patch({{"problem", {{"score", "lorentz"}}}});
+  check_has(flash::comparison_tables(rows_from(Json::array({row})), false), {" score=lorentz "});
+  row["problem"]["score"] = "cosine";
+  CHECK_THROWS_AS(flash::row_from_json(row), flash::UsageError);
+}
+
 TEST_CASE("rows: the lengths of a ragged batch make another problem, and must be some") {
   Json row = rows_in(results + "cpu/compare.jsonl")[0];
   row.merge_patch({{"problem", {{"lengths", "9,0,4:7"}}}});

@@ -40,6 +40,8 @@ TEST_CASE("bad input: command lines") {
       {"--dropout", "1"},
       {"--dropout", "nan"},
       {"--dropout", "0.1", "--dropout-seed", "-1"},
+      {"--score", "cosine"},
+      {"--score", "lorentz", "--variant", "naive"},
       {"--bias-gradient"},
       {"--bias-gradient", "--bias", "matrix"},  // of a forward pass
       {"--bias-gradient", "--pass", "backward", "--bias", "alibi"},

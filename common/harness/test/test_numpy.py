@@ -56,12 +56,16 @@ def drop_factors(shape, probability, seed):
     return np.where(word < probability * 2.0**32, 0, 1 / (1 - probability)).reshape(shape)
 
 
-def softmax_attention(q, k, v, do, bias, causal, dropout=None):
+def softmax_attention(q, k, v, do, bias, causal, dropout=None, lorentz=False):
     """O, LSE, dQ, dK, dV, dBias of each head in float64, all heads at once. dropout: its probability and seed."""
     group = q.shape[1] // k.shape[1]
     keys, values = (np.repeat(x, group, axis=1) for x in (k, v))
     nq, nk, scale = q.shape[2], k.shape[2], 1 / np.sqrt(q.shape[3])
     s = scale * q @ keys.swapaxes(2, 3)
+    q0, k0 = (np.sqrt(1 + (x * x).sum(axis=3)) for x in (q, keys))
+    if lorentz:
+        cosh = q0[..., :, None] * k0[..., None, :] - q @ keys.swapaxes(2, 3)
+        s = -scale * np.arccosh(cosh)
     if bias is not None:
         s = s + bias
     if causal:
@@ -81,9 +85,14 @@ def softmax_attention(q, k, v, do, bias, causal, dropout=None):
     def sum_groups(x):
         return x.reshape(k.shape[0], k.shape[1], group, nk, k.shape[3]).sum(axis=2)
 
-    dk = sum_groups(scale * ds.swapaxes(2, 3) @ q)
+    dq, dk = scale * ds @ keys, scale * ds.swapaxes(2, 3) @ q
+    if lorentz:  # of cosh d = q0 k0 - q . k
+        g = -scale * ds / np.sqrt(cosh * cosh - 1)
+        dq = (g @ k0[..., None]) * q / q0[..., None] - g @ keys
+        dk = (g.swapaxes(2, 3) @ q0[..., None]) * keys / k0[..., None] - g.swapaxes(2, 3) @ q
+    dk = sum_groups(dk)
     dv = sum_groups((z * p).swapaxes(2, 3) @ do)
-    return {"o": o, "lse": lse, "dq": scale * ds @ keys, "dk": dk, "dv": dv, "dbias": ds}
+    return {"o": o, "lse": lse, "dq": dq, "dk": dk, "dv": dv, "dbias": ds}
 
 
 def run(program, arguments):
@@ -99,7 +108,7 @@ def passes_in_fp32(program):
     return sorted({p for v in variants for p in v["passes"]}, reverse=True)  # forward first
 
 
-def check_case(program, case, backward, dropout=None):
+def check_case(program, case, backward, dropout=None, lorentz=False):
     name, b, h, hkv, nq, nk, d, causal, bias_shape, dtype = case
     rng = np.random.default_rng(2)
     q, k, v, do = (rng.standard_normal(shape).astype(dtype) for shape in ((b, h, nq, d), (b, hkv, nk, d), (b, hkv, nk, d), (b, h, nq, d)))
@@ -116,12 +125,13 @@ def check_case(program, case, backward, dropout=None):
         arguments = ["--load", str(inputs), "--save", str(outputs), "--pass", "backward" if backward else "forward"]
         options = [] if dropout is None else ["--dropout", str(dropout[0]), "--dropout-seed", str(dropout[1])]
         with_bias_gradient = backward and bias_shape is not None and bias_shape[2] > 1 and pathlib.Path(program).name in BIAS_GRADIENT_PROGRAMS
+        options += ["--score", "lorentz"] if lorentz else []
         options += ["--bias-gradient"] if with_bias_gradient else []
         run(program, arguments + options + (["--causal"] if causal else []))
 
         # The program works on float32: float64 files are rounded first, as it does.
         rounded = [x.astype(np.float32).astype(np.float64) for x in (q, k, v, do)]
-        expected = softmax_attention(*rounded, bias, causal, dropout)
+        expected = softmax_attention(*rounded, bias, causal, dropout, lorentz)
         names = ["o", "lse"] + (["dq", "dk", "dv"] if backward else []) + (["dbias"] if with_bias_gradient else [])
         if with_bias_gradient:  # the sum over what the bias is broadcast over
             shared = tuple(axis for axis in (0, 1) if bias_shape[axis] == 1)
@@ -131,7 +141,7 @@ def check_case(program, case, backward, dropout=None):
             got = np.load(outputs / f"{stem}.npy")
             assert got.dtype == np.float32 and got.shape == expected[stem].shape, f"{name}, {stem}: {got.dtype} {got.shape}"
             np.testing.assert_allclose(got, expected[stem], rtol=2e-5, atol=2e-5, err_msg=f"{program}, {name}, {stem}")
-    print(f"ok: {pathlib.Path(program).name} {'backward' if backward else 'forward'}: {name}{', dropout' if dropout else ''}{', dbias' if with_bias_gradient else ''}")
+    print(f"ok: {pathlib.Path(program).name} {'backward' if backward else 'forward'}: {name}{', dropout' if dropout else ''}{', lorentz' if lorentz else ''}{', dbias' if with_bias_gradient else ''}")
 
 
 def check_ragged(program, lengths, backward, causal):
@@ -170,6 +180,9 @@ def main():
                 check_case(str(program), case, direction == "backward")
             if program.name in RAGGED_PROGRAMS:
                 check_case(str(program), CASES[3], direction == "backward", dropout=(0.25, 2**33 + 1))
+                if program.name == "01_naive":
+                    check_case(str(program), CASES[3], direction == "backward", lorentz=True)
+                    check_case(str(program), CASES[6], direction == "backward", lorentz=True)
                 for causal, lengths in enumerate(RAGGED):
                     check_ragged(str(program), lengths, direction == "backward", causal == 1)
 

@@ -84,7 +84,8 @@ TEST_CASE("options: a problem handed on as arguments is the same problem") {
   const flash::Options first =
       parse({"--batch",  "3",    "--heads",   "4",      "--seq",     "9",   "--scale=-1e-7",  "--causal",
              "--layout", "bnhd", "--bias",    "vector", "--seed",    "7",   "--input",        "large",
-             "--window", "3,-1", "--softcap", "0.3",    "--dropout", "0.1", "--dropout-seed", "9"})
+             "--window", "3,-1", "--softcap", "0.3",    "--dropout", "0.1", "--dropout-seed", "9",
+             "--score",  "lorentz"})
           .options;
   CHECK_FALSE(first.problem.bias_gradient);
   const flash::RequestedSizes sizes = first.problem.sizes.over({});
@@ -95,6 +96,7 @@ TEST_CASE("options: a problem handed on as arguments is the same problem") {
   CHECK(second.problem.softcap == first.problem.softcap);
   CHECK(second.problem.dropout.probability == 0.1f);
   CHECK(second.problem.dropout.seed == 9);
+  CHECK(second.problem.score == flash::Score::lorentz);
   CHECK(flash::to_string(second.problem.window) == "3,-1");
   CHECK(second.problem.seed == 7);
   CHECK(second.problem.input == flash::InputKind::large);

@@ -1,0 +1,46 @@
+#include "common/reference/lorentz.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace flash::exact {
+namespace {
+
+Vector times(const Matrix& M) { return (1 + M.rowwise().squaredNorm().array()).sqrt(); }
+
+struct Pair {
+  double x, delta;
+};
+
+Pair pair_of(const Matrix& Q, const Matrix& K, const Vector& q0, const Vector& k0, Eigen::Index i, Eigen::Index j) {
+  const RowVector apart = Q.row(i) - K.row(j);
+  const double delta = apart.dot(Q.row(i) + K.row(j)) / (q0(i) + k0(j));
+  return {std::max(0.0, (apart.squaredNorm() - delta * delta) / 2), delta};
+}
+
+}  // namespace
+
+Matrix distances(const Matrix& Q, const Matrix& K) {
+  const Vector q0 = times(Q), k0 = times(K);
+  Matrix d(Q.rows(), K.rows());
+  for (Eigen::Index i = 0; i < Q.rows(); ++i) {
+    for (Eigen::Index j = 0; j < K.rows(); ++j) d(i, j) = 2 * std::asinh(std::sqrt(pair_of(Q, K, q0, k0, i, j).x / 2));
+  }
+  return d;
+}
+
+Matrix distance_gradient(const Matrix& W, const Matrix& Q, const Matrix& K) {
+  const Vector q0 = times(Q), k0 = times(K);
+  Matrix gradient = Matrix::Zero(Q.rows(), Q.cols());
+  for (Eigen::Index i = 0; i < Q.rows(); ++i) {
+    for (Eigen::Index j = 0; j < K.rows(); ++j) {
+      const Pair pair = pair_of(Q, K, q0, k0, i, j);
+      if (W(i, j) == 0 || pair.x == 0) continue;
+      const double slope = W(i, j) / std::sqrt(pair.x * (pair.x + 2));
+      gradient.row(i) += slope * (Q.row(i) - K.row(j) - pair.delta / q0(i) * Q.row(i));
+    }
+  }
+  return gradient;
+}
+
+}  // namespace flash::exact
