@@ -37,9 +37,9 @@ __device__ inline float time_of(const Matrix<const float>& M, int row) {
 __device__ inline Pair tile_pair(const Matrix<const float>& Q, const Matrix<const float>& K, int row0, int col0, int d) {
   __shared__ Tile Q_tile;
   __shared__ Tile K_tile;
-  float apart = 0.0f;                                 // |q - k|^2
-  float longer = 0.0f;                                // (q - k) . (q + k) = q0^2 - k0^2
-  float q_square = 1.0f, k_square = 1.0f;             // q0^2, k0^2
+  float apart = 0.0f;                      // |q - k|^2
+  float longer = 0.0f;                     // (q - k) . (q + k) = q0^2 - k0^2
+  float q_square = 1.0f, k_square = 1.0f;  // q0^2, k0^2
   for (int c0 = 0; c0 < d; c0 += TILE) {
     load_tile(Q_tile, Q, row0, c0);
     load_tile(K_tile, K, col0, c0);
@@ -94,8 +94,8 @@ __global__ void slope_kernel(Problem problem, Tensor<const float> Q, Tensor<cons
 }
 
 /// (9.22)  dQ. A thread owns an element.  Grid: (tiles of d, tiles of queries, B*H).
-__global__ void dQ_kernel(Problem problem, Tensor<const float> G_all, Tensor<const float> delta_G_all, Tensor<const float> Q_all,
-                          Tensor<const float> K_all, Tensor<float> dQ) {
+__global__ void dQ_kernel(Problem problem, Tensor<const float> G_all, Tensor<const float> delta_G_all,
+                          Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<float> dQ) {
   const int b = blockIdx.z / problem.H;
   const int h = blockIdx.z % problem.H;
   const int i = blockIdx.y * TILE + threadIdx.y;
@@ -113,8 +113,8 @@ __global__ void dQ_kernel(Problem problem, Tensor<const float> G_all, Tensor<con
 }
 
 /// (9.22)  dK: the sum over a group's query heads. A thread owns an element.  Grid: (tiles of d, tiles of keys, B*Hkv).
-__global__ void dK_kernel(Problem problem, Tensor<const float> G_all, Tensor<const float> delta_G_all, Tensor<const float> Q_all,
-                          Tensor<const float> K_all, Tensor<float> dK) {
+__global__ void dK_kernel(Problem problem, Tensor<const float> G_all, Tensor<const float> delta_G_all,
+                          Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<float> dK) {
   const int b = blockIdx.z / problem.Hkv;
   const int kv_head = blockIdx.z % problem.Hkv;
   const int j = blockIdx.y * TILE + threadIdx.y;

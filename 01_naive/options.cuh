@@ -159,13 +159,15 @@ void backward_of_one(const Part& part) {
   }
   if (p.softcap != 0.0f) launch_any("slope", row_per_thread(p), slope_kernel, p, S, bias_of(a), view<float>(dS));
   if (p.score == Score::lorentz) {
-    launch_any("slope_of_distance", tiled(p.Nq, p.Nk, p.B * p.H), lorentz::slope_kernel, p, Q, K, view<float>(dS), view<float>(dP));
+    launch_any("slope_of_distance", tiled(p.Nq, p.Nk, p.B * p.H), lorentz::slope_kernel, p, Q, K, view<float>(dS),
+               view<float>(dP));
     const auto G = view<const float>(dS), delta_G = view<const float>(dP);
     launch_any("dQ", tiled(p.Nq, p.d, p.B * p.H), lorentz::dQ_kernel, p, G, delta_G, Q, K, view<float>(a.dQ));
     launch_any("dK", tiled(p.Nk, p.d, p.B * p.Hkv), lorentz::dK_kernel, p, G, delta_G, Q, K, view<float>(a.dK));
   } else {
     launch_any("dQ", tiled(p.Nq, p.d, p.B * p.H), dQ_kernel, p, view<const float>(dS), K, view<float>(a.dQ));
-    launch_any("dK", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, p.scale, view<const float>(dS), Q, view<float>(a.dK));
+    launch_any("dK", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, p.scale, view<const float>(dS), Q,
+               view<float>(a.dK));
   }
   drop(part, a.workspace("P"));
   launch_any("dV", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, 1.0f, P, dO, view<float>(a.dV));
@@ -179,8 +181,9 @@ void backward(const Attention& a) {
 }
 
 const Variant variant{.name = "options",
-                      .idea = "a window and a softcap in the scores, the cap's slope in dS, sequences one by one, dropout, dBias, "
-                              "hyperbolic distances",
+                      .idea =
+                          "a window and a softcap in the scores, the cap's slope in dS, sequences one by one, dropout, dBias, "
+                          "hyperbolic distances",
                       .forward = forward,
                       .backward = backward,
                       .workspace = workspace,

@@ -227,10 +227,11 @@ void start(const Attention& a) {
     if constexpr (!Rule::RAGGED) {  // whose bias is no matrix
       if (!p.bias_gradient) return;
       const unsigned pairs = blocks_for(p.Nk, Shape::Bc) * blocks_for(p.Nq, Shape::Br);
-      launch("bias_gradient",
-             {dim3(pairs * static_cast<unsigned>(bias_matrices(p))), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
-             bias_gradient_kernel<Shape, Rule>, rule, tensors_of(a), view<float>(a.dBias), are_wide(a),
-             rows_are_aligned({a.dBias}));
+      launch(
+          "bias_gradient",
+          {dim3(pairs * static_cast<unsigned>(bias_matrices(p))), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
+          bias_gradient_kernel<Shape, Rule>, rule, tensors_of(a), view<float>(a.dBias), are_wide(a),
+          rows_are_aligned({a.dBias}));
     }
   });
 }
@@ -270,8 +271,9 @@ std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& l
 
 const Variant variant{
     .name = "options",
-    .idea = "a window, a softcap and its slope in dS, dropout of P and dP; blocks that enter a sequence of a ragged batch; "
-            "dBias",
+    .idea =
+        "a window, a softcap and its slope in dS, dropout of P and dP; blocks that enter a sequence of a ragged batch; "
+        "dBias",
     .forward = run_forward_pass_with_options,
     .backward = start_one_of<shapes>,
     .workspace = workspace,

@@ -118,7 +118,7 @@ double compulsory_bytes(const FullProblem& p, Pass pass) {
   const double forward = q_bytes + 2 * k_bytes + bias_bytes  // Q, K, V, bias in
                          + q_bytes + lse_bytes;              // O, LSE out
   if (pass == Pass::forward) return forward;
-  return forward + q_bytes         // all of these are inputs now, and dO
+  return forward + q_bytes        // all of these are inputs now, and dO
          + q_bytes + 2 * k_bytes  // dQ, dK, dV out
          + (p.bias_gradient ? bias_bytes : 0.0);
 }

@@ -62,8 +62,7 @@ inline bool identical(const Results<float>& a, const Results<float>& b) {
     if (x.values.empty() || y.values.empty()) return x.values.empty() && y.values.empty();  // memcmp takes no null pointer
     return x.shape == y.shape && std::memcmp(x.values.data(), y.values.data(), x.values.size() * sizeof(float)) == 0;
   };
-  return same(a.O, b.O) && same(a.L, b.L) && same(a.dQ, b.dQ) && same(a.dK, b.dK) && same(a.dV, b.dV) &&
-         same(a.dBias, b.dBias);
+  return same(a.O, b.O) && same(a.L, b.L) && same(a.dQ, b.dQ) && same(a.dK, b.dK) && same(a.dV, b.dV) && same(a.dBias, b.dBias);
 }
 
 }  // namespace flash

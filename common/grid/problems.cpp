@@ -236,8 +236,12 @@ std::vector<FullProblem> bias_gradients() {
 std::vector<FullProblem> hyperbolic() {
   std::vector<FullProblem> problems;
   for (const int n : {0, 1, 2, 3}) {
-    FullProblem p =
-        problem_of({.B = n == 3 ? 1 : 2, .H = 2, .Hkv = 1, .Nq = small_shapes ? 35 : 70, .Nk = small_shapes ? 42 : 90, .d = n == 0 ? 40 : 59});
+    FullProblem p = problem_of({.B = n == 3 ? 1 : 2,
+                                .H = 2,
+                                .Hkv = 1,
+                                .Nq = small_shapes ? 35 : 70,
+                                .Nk = small_shapes ? 42 : 90,
+                                .d = n == 0 ? 40 : 59});
     p.score = Score::lorentz;
     p.scale = n == 1 ? 2.0f : 0.7f;
     p.causal = n == 1;

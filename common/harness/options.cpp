@@ -42,10 +42,11 @@ CommandLine parse_options(const StageInfo& stage, int argc, const char* const* a
       "Read q.npy, k.npy, v.npy and, if present, do.npy and bias.npy (NumPy; C order; float16, 32 or 64; shapes (B,H,N,d)). "
       "The shape comes from the files",
       options.load);
-  add_name(app, "--save", "DIR",
-           "Write o.npy, lse.npy and with backward dq.npy, dk.npy, dv.npy and, if asked for, dbias.npy (float32); earlier ones are "
-           "replaced",
-           options.save);
+  add_name(
+      app, "--save", "DIR",
+      "Write o.npy, lse.npy and with backward dq.npy, dk.npy, dv.npy and, if asked for, dbias.npy (float32); earlier ones are "
+      "replaced",
+      options.save);
   add_text(app, "--device", "auto|gpu|cpu", "auto: a GPU if one works, else the CPU simulator (default: auto)",
            [&](const std::string& given) { options.device = parse_choice("--device", given, all_devices); });
   add_text(app, "--tiles", "Br,Bc",

@@ -1,5 +1,6 @@
 #include "common/reference/bias_gradient.hpp"
 
+#include "common/attention/tensor.hpp"
 #include "common/base/parallel.hpp"
 #include "common/reference/naive.hpp"
 

@@ -20,8 +20,8 @@ std::vector<BiasRows> bias_rows(const FullProblem&, Pass, const Sample&);
 
 /// Fills dBias and its terms in `exact`: in the bias's shape, or of a sample [1, 1, rows, Nk].
 template <class T>
-void exact_bias_gradient(const FullProblem&, const InputsOf<T>&, const std::vector<BiasRows>&, const std::array<std::int64_t, 4>& shape,
-                         Exact& exact);
+void exact_bias_gradient(const FullProblem&, const InputsOf<T>&, const std::vector<BiasRows>&,
+                         const std::array<std::int64_t, 4>& shape, Exact& exact);
 
 /// The same in fp32, summed head by head.
 HostTensor<float> naive_bias_gradient(const FullProblem&, const Inputs&, const std::vector<BiasRows>&,

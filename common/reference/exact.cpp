@@ -184,8 +184,8 @@ RowTerms query_terms(const FullProblem& problem, const Matrix& P, const ScoreGra
   // dQ_i = scale sum_j P_ij (dP_ij - D_i) k_j: an error of D_i comes with the mean of the keys, which is small unless they are alike.
   const double scale = std::abs(static_cast<double>(problem.scale));
   // A distance changes by at most as much as a point moves: its gradient is no longer than 1.
-  const Vector mean_key = problem.score == Score::lorentz ? Vector(Vector::Ones(P.rows()))
-                                                          : Vector(product(P, K).cwiseAbs().rowwise().maxCoeff());
+  const Vector mean_key =
+      problem.score == Score::lorentz ? Vector(Vector::Ones(P.rows())) : Vector(product(P, K).cwiseAbs().rowwise().maxCoeff());
   return {gradient.dP_terms.rowwise().sum(), P.rowwise().squaredNorm(), gradient.dS.rowwise().squaredNorm(),
           scale * mean_key.cwiseProduct(D_errors)};
 }
@@ -194,7 +194,8 @@ RowTerms key_terms(const FullProblem& problem, const Matrix& P, const Matrix& Z,
                    const Vector& D_errors, const Matrix& Q) {
   // dK_j = scale sum_i P_ij (dP_ij - D_i) q_i
   const double scale = std::abs(static_cast<double>(problem.scale));
-  const Vector lengths = problem.score == Score::lorentz ? Vector(Vector::Ones(Q.rows())) : Vector(Q.cwiseAbs().rowwise().maxCoeff());
+  const Vector lengths =
+      problem.score == Score::lorentz ? Vector(Vector::Ones(Q.rows())) : Vector(Q.cwiseAbs().rowwise().maxCoeff());
   return {gradient.dP_terms.colwise().sum(), dropped(P, Z).colwise().squaredNorm(), gradient.dS.colwise().squaredNorm(),
           scale * P.transpose() * lengths.cwiseProduct(D_errors)};
 }

@@ -66,7 +66,8 @@ std::vector<float> scores(const FullProblem& p, const Inputs& inputs, const Keys
   std::vector<float> S = dots(factor.data(), keys.K_T, static_cast<std::size_t>(p.d));
   if (p.score == Score::lorentz) {
     const std::vector<Pair> all = pairs(q, keys, static_cast<std::size_t>(p.d));
-    for (std::size_t r = 0; r < S.size(); ++r) S[r] = -2 * std::asinh(std::sqrt(0.5f * all[r].x)) * (scale_first ? p.scale : 1.0f);
+    for (std::size_t r = 0; r < S.size(); ++r)
+      S[r] = -2 * std::asinh(std::sqrt(0.5f * all[r].x)) * (scale_first ? p.scale : 1.0f);
   }
   const int own = p.own_key(i), first = p.first_key(i), end = p.end_key(i);
   for (std::size_t r = 0; r < S.size(); ++r) {

@@ -186,7 +186,8 @@ TEST_CASE("hyperbolic distances: known ones, near and far points keep their digi
   const auto put = [](HostTensor<double>& tensor, int row, double x, double y) {
     tensor(0, 0, row, 0) = x, tensor(0, 0, row, 1) = y;
   };
-  for (const double r : {1e-9, 1e-3, 1.0, 3.0}) {  // along a line through the origin the distance is that of the arguments of sinh
+  for (const double r :
+       {1e-9, 1e-3, 1.0, 3.0}) {  // along a line through the origin the distance is that of the arguments of sinh
     put(in.Q, 0, std::sinh(1.0), 0), put(in.K, 0, std::sinh(1.0), 0), put(in.K, 1, std::sinh(1.0 + r), 0);
     const Results<double> got = reference(p, in, Pass::backward);
     const double L = std::log1p(std::exp(-r));

@@ -114,7 +114,8 @@ Tolerances tolerances(const FullProblem& problem, const Inputs& inputs, const Me
       rows(3, naive_errors(naive.dK, exact.dK, e_key), [&](std::size_t j) { return score_gradient(keys, j, e_key[j], Q, dK); });
   std::vector<double> e_bias;
   for (const double score : measured.exact.biases.score.values) e_bias.push_back(u * (1 + score));
-  t.dBias = rows(3, naive_errors(naive.dBias, exact.dBias, e_bias), [&](std::size_t i) { return measured.exact.biases.own.values[i]; });
+  t.dBias = rows(3, naive_errors(naive.dBias, exact.dBias, e_bias),
+                 [&](std::size_t i) { return measured.exact.biases.own.values[i]; });
   return t;
 }
 

@@ -124,7 +124,9 @@ def check_case(program, case, backward, dropout=None, lorentz=False):
                 np.save(inputs / f"{stem}.npy", array)
         arguments = ["--load", str(inputs), "--save", str(outputs), "--pass", "backward" if backward else "forward"]
         options = [] if dropout is None else ["--dropout", str(dropout[0]), "--dropout-seed", str(dropout[1])]
-        with_bias_gradient = backward and bias_shape is not None and bias_shape[2] > 1 and pathlib.Path(program).name in BIAS_GRADIENT_PROGRAMS
+        with_bias_gradient = (
+            backward and bias_shape is not None and bias_shape[2] > 1 and pathlib.Path(program).name in BIAS_GRADIENT_PROGRAMS
+        )
         options += ["--score", "lorentz"] if lorentz else []
         options += ["--bias-gradient"] if with_bias_gradient else []
         run(program, arguments + options + (["--causal"] if causal else []))
@@ -141,7 +143,8 @@ def check_case(program, case, backward, dropout=None, lorentz=False):
             got = np.load(outputs / f"{stem}.npy")
             assert got.dtype == np.float32 and got.shape == expected[stem].shape, f"{name}, {stem}: {got.dtype} {got.shape}"
             np.testing.assert_allclose(got, expected[stem], rtol=2e-5, atol=2e-5, err_msg=f"{program}, {name}, {stem}")
-    print(f"ok: {pathlib.Path(program).name} {'backward' if backward else 'forward'}: {name}{', dropout' if dropout else ''}{', lorentz' if lorentz else ''}{', dbias' if with_bias_gradient else ''}")
+    extras = [word for word, there in (("dropout", dropout), ("lorentz", lorentz), ("dbias", with_bias_gradient)) if there]
+    print(f"ok: {pathlib.Path(program).name} {'backward' if backward else 'forward'}: {', '.join([name, *extras])}")
 
 
 def check_ragged(program, lengths, backward, causal):

@@ -82,9 +82,9 @@ TEST_CASE("options: everything at once") {
 
 TEST_CASE("options: a problem handed on as arguments is the same problem") {
   const flash::Options first =
-      parse({"--batch",  "3",    "--heads",   "4",      "--seq",     "9",   "--scale=-1e-7",  "--causal",
-             "--layout", "bnhd", "--bias",    "vector", "--seed",    "7",   "--input",        "large",
-             "--window", "3,-1", "--softcap", "0.3",    "--dropout", "0.1", "--dropout-seed", "9",
+      parse({"--batch",  "3",      "--heads",   "4",      "--seq",     "9",   "--scale=-1e-7",  "--causal",
+             "--layout", "bnhd",   "--bias",    "vector", "--seed",    "7",   "--input",        "large",
+             "--window", "3,-1",   "--softcap", "0.3",    "--dropout", "0.1", "--dropout-seed", "9",
              "--score",  "lorentz"})
           .options;
   CHECK_FALSE(first.problem.bias_gradient);
