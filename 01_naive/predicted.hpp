@@ -63,7 +63,7 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
   if (!p.sequences.empty()) {  // one after another
     Prediction sum{.tensors = {}, .sectors = {}, .barriers = 0, .warp_operations = 0};
     for (int s = 0; s < p.sequences.count(); ++s) {
-      const Prediction one = predicted(v, FullProblem{p.sequence(s), {}, p.dropout}, pass, choice, limits);
+      const Prediction one = predicted(v, FullProblem{p.sequence(s), {}, p.dropout, p.score}, pass, choice, limits);
       for (const auto& [name, moved] : one.tensors) {
         sum.tensors[name].read += moved.read, sum.tensors[name].written += moved.written;
       }

@@ -100,7 +100,8 @@ Tolerances tolerances(const FullProblem& problem, const Inputs& inputs, const Me
   });
   if (inputs.dO.empty()) return t;
 
-  const double Q = largest(inputs.Q), K = largest(inputs.K), dO = largest(inputs.dO);
+  const bool lorentz = problem.score == Score::lorentz;  // the gradient of a distance is no longer than 1
+  const double Q = lorentz ? 1 : largest(inputs.Q), K = lorentz ? 1 : largest(inputs.K), dO = largest(inputs.dO);
   const double dQ = largest(exact.dQ), dK = largest(exact.dK), dV = largest(exact.dV);
   t.dV = rows(3, naive_errors(naive.dV, exact.dV, e_key),
               [&](std::size_t j) { return (e_key[j] + u) * dO + s_key[j] * dV + rounding(keys.P2.values[j], dO, dV); });
