@@ -61,7 +61,7 @@ struct ResidentRows {
   unsigned blocks_reg[Resident > 0 ? Resident : 1][4];
 
   __device__ explicit ResidentRows(const PanelTile<T, Shape::Bc, Shape::Width>& tile)
-      : of_group(tile.below(warpgroup() * GROUP_ROWS).left_of_group()) {
+      : of_group(tile.below(warpgroup() * GROUP_ROWS).k_major()) {
     const auto of_warp = tile.below(threadIdx.x / WARP * 16).left();
 #pragma unroll
     for (int k = 0; k < Resident; ++k) of_warp.load(blocks_reg[k], 0, k);
@@ -106,14 +106,14 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     const auto dS_smem = shared.dS(stage);
 
     // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
-    Accumulators<1, Shape::QUERY_TILES> S, dP;         // transposed: [16, Br] in each warp
-    wait_full(bars.full_Q[stage], parity);             // read after write: Q_i and L_i have landed
-    wgmma_fence();                                     // write after read: P^T of the previous tile has been packed
-    K_rows.issue_product(S, Q.transposed_of_group());  // (8.11)
+    Accumulators<1, Shape::QUERY_TILES> S, dP;  // transposed: [16, Br] in each warp
+    wait_full(bars.full_Q[stage], parity);      // read after write: Q_i and L_i have landed
+    wgmma_fence();                              // write after read: P^T of the previous tile has been packed
+    K_rows.issue_product(S, Q.k_major());       // (8.11)
     wgmma_commit();
-    wait_full(bars.full_dO[stage], parity);              // read after write: dO_i and D_i have landed
-    wgmma_fence();                                       // write after read: dS^T of the previous tile has been packed
-    V_rows.issue_product(dP, dO.transposed_of_group());  // (8.12)
+    wait_full(bars.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
+    wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
+    V_rows.issue_product(dP, dO.k_major());  // (8.12)
     wgmma_commit();
     wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
     rule.apply<true>(S, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
@@ -127,8 +127,8 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     store(dS_smem.below(warp_row).left(), dS);
 
     // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to its sum.
-    wgmma_fence();                                                       // read after write: P has been computed
-    issue_product<T, Shape::Br / 16>(dV, P, dO.right_of_group(), true);  // (8.14)
+    wgmma_fence();                                                 // read after write: P has been computed
+    issue_product<T, Shape::Br / 16>(dV, P, dO.mn_major(), true);  // (8.14)
     wgmma_commit();
     fence_proxy_async();  // read after write: wgmma sees this thread's stores to dS.
     // The barrier does the same for other threads' dS; write after read: no warp still reads the previous dS.
@@ -137,8 +137,8 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_fence();                                    // write after read: the previous dQ has been added
     part.template issue<T>(dQ, dS_smem, shared.K());  // (8.16)
     wgmma_commit();
-    wgmma_fence();                                                       // read after write: dS has been computed
-    issue_product<T, Shape::Br / 16>(dK, dS, Q.right_of_group(), true);  // (8.15)
+    wgmma_fence();                                                 // read after write: dS has been computed
+    issue_product<T, Shape::Br / 16>(dK, dS, Q.mn_major(), true);  // (8.15)
     wgmma_commit();
     wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are complete, dK may not be
     part.add(sum_all.head(work.b, at.h), at.query0, dQ);

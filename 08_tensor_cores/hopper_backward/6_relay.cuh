@@ -64,8 +64,8 @@ struct Gradient {
   /// Issues this += A B, B a tile of queries.
   template <class T, class Tile>
   __device__ void issue(const InRegisters<T, 1, Shape::Br / 16>& A, const Tile& B) {
-    issue_product<T, Shape::Br / 16>(left, A, mn_major<Shape::Br>(B.panels.data, 0), true);
-    issue_product<T, Shape::Br / 16>(right, A, mn_major<Shape::Br>(B.panels.data, LEFT), true);
+    issue_product<T, Shape::Br / 16>(left, A, B.mn_major(0), true);
+    issue_product<T, Shape::Br / 16>(right, A, B.mn_major(LEFT), true);
   }
   template <class T, class Tile>
   __device__ void write(const Matrix<T>& M, int row0, float factor, const Tile& staging) {
@@ -94,7 +94,7 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
     Accumulators<1, Shape::QUERY_TILES> S;  // transposed: [16, Br] in each warp
     wait_full(bars.full_Q[stage], parity);  // read after write: Q_i and L_i have landed
     wgmma_fence();                          // write after read: P^T of the previous tile has been packed
-    issue_product<T, K.DEPTH>(S, K.left_of_group(), shared.Q(stage).transposed_of_group(), false);  // (8.11)
+    issue_product<T, K.DEPTH>(S, K.k_major(), shared.Q(stage).k_major(), false);  // (8.11)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
     rule.apply<true>(S, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
@@ -108,7 +108,7 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
       const unsigned(&four)[4] = P(k);
       shared.P(stage).template as<uint4>(k, 4 * thread) = make_uint4(four[0], four[1], four[2], four[3]);
     }
-    release(bars.full_P[stage]);
+    commit(bars.full_P[stage]);
 
     // 3. dV += P^T dO.
     wait_full(bars.full_dO[stage], parity);  // read after write: dO_i has landed
@@ -156,7 +156,7 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
     Accumulators<1, Shape::QUERY_TILES> dP;  // transposed: [16, Br] in each warp
     wait_full(bars.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
     wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
-    issue_product<T, V.DEPTH>(dP, V.left_of_group(), shared.dO(stage).transposed_of_group(), false);  // (8.12)
+    issue_product<T, V.DEPTH>(dP, V.k_major(), shared.dO(stage).k_major(), false);  // (8.12)
     wgmma_commit();
     wgmma_wait<0>(registers(dP));                                // read after write: dP is complete
     wait_full(bars.full_P[stage], parity);                       // read after write: P has been stored
@@ -168,7 +168,7 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
     wait_empty(bars.empty_dS[stage], parity);  // write after read: it has read the dS of two tiles ago
     store(shared.dS(stage).below(warp_row).left(), dS);
     fence_proxy_async();  // read after write: wgmma sees this thread's stores
-    release(bars.full_dS[stage]);
+    commit(bars.full_dS[stage]);
 
     // 3. dK += dS^T Q.
     wait_full(bars.full_Q[stage], parity);  // read after write: Q_i has landed, long ago: P needed it
@@ -199,8 +199,7 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
       // dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs down them: MN-major.
       Accumulators<1, Shape::DQ_COLS / 8> dQ;
       wgmma_fence();  // write after read: the previous dQ has been added
-      issue_product<T, Shape::Bc / 16>(dQ, shared.dS(state.stage()).right_of_group(),
-                                       mn_major<Shape::Bc>(shared.K().panels.data, col), false);  // (8.16)
+      issue_product<T, Shape::Bc / 16>(dQ, shared.dS(state.stage()).mn_major(), shared.K().mn_major(col), false);  // (8.16)
       wgmma_commit();
       wgmma_wait<0>(registers(dQ));  // read after write: dQ is complete
       const auto first = sum_all.head(work.b, at.h)

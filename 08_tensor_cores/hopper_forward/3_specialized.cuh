@@ -81,7 +81,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     Accumulators<1, Shape::KEY_TILES> S;    // [16, Bc] in each warp
     wait_full(bars.full_K[stage], parity);  // read after write: K_j has landed
     wgmma_fence();                          // write after read: the previous S has been packed into P
-    issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(stage).transposed_of_group(), false);  // (8.1)
+    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage).k_major(), false);  // (8.1)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
     release(bars.empty_K[stage]);
@@ -93,9 +93,9 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
 
     // 2. O += P V.
     const InRegisters<T, 1, Shape::Bc / 16> P(S);
-    wait_full(bars.full_V[stage], parity);  // read after write: V_j has landed
-    wgmma_fence();                          // read after write: O and P have been computed
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage).right_of_group(), true);  // (6.4)
+    wait_full(bars.full_V[stage], parity);                                     // read after write: V_j has landed
+    wgmma_fence();                                                             // read after write: O and P have been computed
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage).mn_major(), true);  // (6.4)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is complete
     release(bars.empty_V[stage]);

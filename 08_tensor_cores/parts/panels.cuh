@@ -39,8 +39,8 @@ struct PanelOperand {
 /// The elements of a tile's panels.
 constexpr int tile_elements(int rows, int cols) { return (cols + PANEL - 1) / PANEL * PANEL * rows; }
 
-/// A tile [Height, Width] of T.
-template <class T_, int Height, int Width>
+/// A tile [Height, Width] of T, or a view of it from one of its rows on.
+template <class T_, int Height, int Width, bool Whole = true>
 struct PanelTile {
   using T = T_;
   static constexpr int PANELS = (Width + PANEL - 1) / PANEL, ELEMENTS = tile_elements(Height, Width), DEPTH = Width / 16;
@@ -48,7 +48,7 @@ struct PanelTile {
   int row0;                // first row of this view; a multiple of 8
 
   __device__ explicit PanelTile(T* start, int first = 0) : panels{start, PANELS * Height, PANEL, PANEL}, row0(first) {}
-  __device__ PanelTile below(int row) const { return PanelTile(panels.data, row0 + row); }
+  __device__ auto below(int row) const { return PanelTile<T, Height, Width, false>(panels.data, row0 + row); }
 
   /// Neighbouring elements of a chunk, as one access.
   template <class Wide>
@@ -58,7 +58,7 @@ struct PanelTile {
 
   // Called by one thread: one box per panel. The mbarrier has to expect BYTES.
   static constexpr int BYTES = 2 * ELEMENTS;
-  __device__ void load(const TensorMap& map, Mbarrier& full, int row, int head, int batch) const {
+  __device__ void load(const TensorMap& map, Mbarrier& full, int row, int head, int batch) const requires Whole {
 #pragma unroll
     for (int p = 0; p < PANELS; ++p) tma_load(panels.data + p * Height * PANEL, map, full, p * PANEL, row, head, batch);
   }
@@ -69,15 +69,17 @@ struct PanelTile {
     for (int p = 0; p < PANELS; ++p) tma_store(map, panels.data + (p * Height + row0) * PANEL, p * PANEL, row, head, batch);
   }
 
-  // Operands of wgmma: rows row0.. of the tile as left operand, the whole tile as transposed or right operand.
-  __device__ KMajor<Height> left_of_group() const { return flash::k_major<Height>(panels.data, row0); }
-  __device__ KMajor<Height> transposed_of_group() const { return flash::k_major<Height>(panels.data); }
-  __device__ MnMajor<Height> right_of_group() const { return flash::mn_major<Height>(panels.data); }
+  // Operands of wgmma, left or right. K-major: the sum runs along the rows, from row0 on. MN-major: it runs down all rows, in the
+  // columns from col0 on.
+  __device__ KMajor<Height> k_major() const { return flash::k_major<Height>(panels.data, row0); }
+  __device__ MnMajor<Height> mn_major(int col0 = 0) const requires Whole { return flash::mn_major<Height>(panels.data, col0); }
 
   // Operands of mma.sync. Lanes point to the chunks of a 16 x 16 block in one of two orders, as in parts/tile.cuh.
   __device__ PanelOperand<T, Height, false, DEPTH> left() const { return {panels, offset(row0 + lane() % 16, lane() / 16)}; }
-  __device__ PanelOperand<T, Height, true, DEPTH> right() const { return {panels, offset(lane() % 16, lane() / 16)}; }
-  __device__ PanelOperand<T, Height, false, DEPTH> transposed() const {
+  __device__ PanelOperand<T, Height, true, DEPTH> right() const requires Whole {
+    return {panels, offset(lane() % 16, lane() / 16)};
+  }
+  __device__ PanelOperand<T, Height, false, DEPTH> transposed() const requires Whole {
     return {panels, offset(lane() / 16 * 8 + lane() % 8, lane() / 8 % 2)};
   }
 
@@ -116,8 +118,8 @@ __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
   return alpha;
 }
 
-/// Beyond this |c m|, rounding c m would change weights by more than 2.2 %.
-constexpr float LARGE = 0x1p20f;
+/// Up to this |c m|, rounding c m changes the weight of a tile by at most 0.04 %, less than rounding P does (0.05 % in fp16).
+constexpr float LARGE = 0x1p14f;
 
 /// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)) if c m is large or overflows.
 template <class Scores, int N>
@@ -139,10 +141,10 @@ __device__ bool in_all_rows(Rows<N> rows, F holds) {
   return __all_sync(ALL_LANES, all);
 }
 
-/// (8.5)  The epilogue by TMA, as step 1 introduces it: a warp's 16 rows of O, and L, from query0 on. Staging: its rows of Q,
-/// which all warps have read.
-template <class T, class Output, class Tile>
-__device__ void write_by_tma(Output& O, const Rows<2>& m, const Rows<2>& l, const ScoreRule& rule, const TensorMap& O_map,
+/// (8.5)  The epilogue by TMA, as step 1 introduces it: a warp's rows of O, and L, from query0 on. Staging: its rows of Q, which
+/// nobody reads any more.
+template <class T, class Output, int N, class Tile>
+__device__ void write_by_tma(Output& O, const Rows<N>& m, const Rows<N>& l, const ScoreRule& rule, const TensorMap& O_map,
                              const Tensor<T>& O_all, const Tensor<float>& L_all, int head, int query0, const Tile& staging) {
   const int b = head / rule.problem.H, h = head % rule.problem.H;
   if (rule.problem.d % 8 == 0) {
@@ -223,12 +225,15 @@ struct PipelineState {
   __device__ void next() { position = position + 1 < 2 * Stages ? position + 1 : 0; }
 };
 
-/// One arrival for this warp, which has finished with a tile: it has read it (empty, done), or stored its part of it (full_dQ,
-/// full_P, full_dS).
-__device__ inline void release(Mbarrier& barrier) {
-  __syncwarp();  // all lanes have finished
+/// One arrival for this warp, whose lanes have all finished with a tile.
+__device__ inline void arrive_warp(Mbarrier& barrier) {
+  __syncwarp();
   if (threadIdx.x % WARP == 0) mbarrier_arrive(barrier);
 }
+/// The warp has read a tile: its buffer is empty for this warp.
+__device__ inline void release(Mbarrier& empty) { arrive_warp(empty); }
+/// The warp has stored its part of a tile.
+__device__ inline void commit(Mbarrier& full) { arrive_warp(full); }
 
 }  // namespace
 }  // namespace flash::tensor_cores
